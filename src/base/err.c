@@ -1,0 +1,100 @@
+#include "base/err.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+static const char *const code_names[] = {
+    [ERR_INTERNAL] = "internal", [ERR_INVALID] = "invalid",
+    [ERR_NOT_FOUND] = "not_found", [ERR_EXISTS] = "exists",
+    [ERR_DENIED] = "denied", [ERR_LIMIT] = "limit",
+    [ERR_BUSY] = "busy", [ERR_UNSUPPORTED] = "unsupported",
+    [ERR_GONE] = "gone", [ERR_UNKNOWN] = "unknown",
+    [ERR_TIMEOUT] = "timeout",
+};
+
+static const struct {
+    int number;
+    enum err_code code;
+} from_errno[] = {
+    {ENOENT, ERR_NOT_FOUND},  {EEXIST, ERR_EXISTS},  {EPERM, ERR_DENIED},
+    {EACCES, ERR_DENIED},     {EROFS, ERR_DENIED},   {EINVAL, ERR_INVALID},
+    {ENAMETOOLONG, ERR_INVALID}, {ENOTDIR, ERR_INVALID}, {EISDIR, ERR_INVALID},
+    {ELOOP, ERR_INVALID},     {ENOSPC, ERR_LIMIT},   {EDQUOT, ERR_LIMIT},
+    {EMFILE, ERR_LIMIT},      {ENFILE, ERR_LIMIT},   {ENOMEM, ERR_LIMIT},
+    {EFBIG, ERR_LIMIT},       {EAGAIN, ERR_BUSY},    {EBUSY, ERR_BUSY},
+    {ENOSYS, ERR_UNSUPPORTED}, {EOPNOTSUPP, ERR_UNSUPPORTED},
+    {EPIPE, ERR_GONE},        {ECONNRESET, ERR_GONE}, {ESRCH, ERR_GONE},
+    {ETIMEDOUT, ERR_TIMEOUT},
+};
+
+static enum err_code code_from_errno(int number) {
+    for (size_t i = 0; i < sizeof(from_errno) / sizeof(*from_errno); i++)
+        if (from_errno[i].number == number)
+            return from_errno[i].code;
+    return ERR_INTERNAL;
+}
+
+const char *err_code_name(enum err_code code) {
+    if ((size_t)code >= sizeof(code_names) / sizeof(*code_names) || !code_names[code])
+        return "internal";
+    return code_names[code];
+}
+
+int err_set(struct err *err, enum err_code code, const char *fmt, ...) {
+    if (!err)
+        return -1;
+
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(err->text, sizeof(err->text), fmt, ap);
+    va_end(ap);
+    err->code = code;
+    err->remedy[0] = '\0';
+    return -1;
+}
+
+int err_sys(struct err *err, const char *fmt, ...) {
+    int saved = errno;
+    if (!err)
+        return -1;
+
+    va_list ap;
+    va_start(ap, fmt);
+    int n = vsnprintf(err->text, sizeof(err->text), fmt, ap);
+    va_end(ap);
+    if (n >= 0 && (size_t)n < sizeof(err->text))
+        snprintf(err->text + n, sizeof(err->text) - (size_t)n, ": %s", strerror(saved));
+    err->code = code_from_errno(saved);
+    err->remedy[0] = '\0';
+    return -1;
+}
+
+int err_wrap(struct err *err, const char *fmt, ...) {
+    if (!err)
+        return -1;
+
+    char cause[sizeof(err->text)];
+    memcpy(cause, err->text, sizeof(cause));
+
+    va_list ap;
+    va_start(ap, fmt);
+    int n = vsnprintf(err->text, sizeof(err->text), fmt, ap);
+    va_end(ap);
+    if (n >= 0 && (size_t)n < sizeof(err->text))
+        snprintf(err->text + n, sizeof(err->text) - (size_t)n, ": %.*s", (int)sizeof(cause) - 1,
+                 cause);
+    return -1;
+}
+
+int err_remedy(struct err *err, const char *fmt, ...) {
+    if (!err)
+        return -1;
+
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(err->remedy, sizeof(err->remedy), fmt, ap);
+    va_end(ap);
+    return -1;
+}

@@ -1,0 +1,35 @@
+#include "tests/unit/unit.h"
+
+#include "base/buf.h"
+#include "base/defer.h"
+
+static void appending_keeps_a_final_nul(void **state) {
+    (void)state;
+    struct buf b DEFER(buf_done) = BUF(16);
+    assert_true(buf_add(&b, "abc", 3));
+    assert_true(buf_addf(&b, "%d", 42));
+    assert_string_equal(b.data, "abc42");
+    assert_int_equal(b.len, 5);
+}
+
+static void past_the_cap_nothing_changes(void **state) {
+    (void)state;
+    struct buf b DEFER(buf_done) = BUF(4);
+    assert_true(buf_add(&b, "1234", 4));
+    assert_false(buf_add(&b, "5", 1));
+    assert_false(buf_addf(&b, "x"));
+    assert_string_equal(b.data, "1234");
+}
+
+static void taken_bytes_leave_an_empty_buffer(void **state) {
+    (void)state;
+    struct buf b DEFER(buf_done) = BUF(16);
+    assert_true(buf_add(&b, "abc", 3));
+    char *taken DEFER_FREE = buf_take(&b);
+    assert_string_equal(taken, "abc");
+    assert_int_equal(b.len, 0);
+}
+
+UNIT_MAIN(cmocka_unit_test(appending_keeps_a_final_nul),
+          cmocka_unit_test(past_the_cap_nothing_changes),
+          cmocka_unit_test(taken_bytes_leave_an_empty_buffer))

@@ -1,0 +1,49 @@
+#include "tests/unit/unit.h"
+
+#include <errno.h>
+
+#include "base/err.h"
+
+static void each_level_adds_what_it_was_doing(void **state) {
+    (void)state;
+    struct err err;
+    errno = ENOSPC;
+    assert_int_equal(err_sys(&err, "mount overlay"), -1);
+    assert_int_equal(err_wrap(&err, "start machine '%s'", "m1"), -1);
+    assert_string_equal(err.text, "start machine 'm1': mount overlay: No space left on device");
+    assert_int_equal(err.code, ERR_LIMIT);
+}
+
+static void every_code_has_a_name(void **state) {
+    (void)state;
+    for (enum err_code c = ERR_INTERNAL + 1; c <= ERR_TIMEOUT; c++)
+        assert_string_not_equal(err_code_name(c), "internal");
+    assert_string_equal(err_code_name((enum err_code)999), "internal");
+}
+
+static void a_remedy_keeps_the_text_and_a_new_error_drops_it(void **state) {
+    (void)state;
+    struct err err;
+    err_set(&err, ERR_UNSUPPORTED, "no overlay");
+    err_remedy(&err, "modprobe overlay");
+    assert_string_equal(err.text, "no overlay");
+    assert_string_equal(err.remedy, "modprobe overlay");
+    err_set(&err, ERR_INVALID, "other");
+    assert_string_equal(err.remedy, "");
+}
+
+static void a_long_text_is_cut_not_overrun(void **state) {
+    (void)state;
+    struct err err;
+    char big[1000];
+    memset(big, 'x', sizeof(big) - 1);
+    big[sizeof(big) - 1] = '\0';
+    err_set(&err, ERR_INVALID, "%s", big);
+    err_wrap(&err, "%s", big);
+    assert_int_equal(strlen(err.text), sizeof(err.text) - 1);
+}
+
+UNIT_MAIN(cmocka_unit_test(each_level_adds_what_it_was_doing),
+          cmocka_unit_test(every_code_has_a_name),
+          cmocka_unit_test(a_remedy_keeps_the_text_and_a_new_error_drops_it),
+          cmocka_unit_test(a_long_text_is_cut_not_overrun))
