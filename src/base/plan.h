@@ -54,7 +54,6 @@ struct plan {
     uint64_t disk_bytes; /* 0: the default */
     uint64_t deadline_ms;
     uint64_t linger; /* 0: the box ends with its creator's connection */
-    uint64_t strict; /* 1: refuse (`unsupported`) what this host cannot enforce of what was asked */
     struct plan_grant grants[PLAN_MAX_GRANTS];
     size_t grant_count;
 };
@@ -66,6 +65,7 @@ struct plan_facts {
     uint64_t mem_peak_bytes;
     uint64_t cpu_us;
     uint64_t mem_limit_bytes;
+    uint64_t lookups_refused; /* name lookups that had nowhere to go */
     uint64_t drifted; /* the host's packages changed since its image was made */
 };
 

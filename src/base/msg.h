@@ -1,0 +1,419 @@
+/*
+ * Messages between a host and carrel-guest (frames: base/frame.h).
+ *
+ * Each message is a plain struct here and one table of fields in msg.c; one
+ * encoder and one decoder serve them all. Decoded strings and bytes point into
+ * the frame's payload; strings are NUL-terminated there and hold no other NUL.
+ * Whatever does not decode exactly is refused whole: the connection is closed.
+ *
+ * Conversation
+ *   The first frame each way is HELLO. The host speaks first and may send more
+ *   without waiting. A request with a tag gets exactly one reply with that tag:
+ *   the one named beside it below, OK, or ERROR. A guest serves several
+ *   connections; only the spawner's may send CLONE_ID, DEADLINE and SPARES.
+ *
+ * A command's life
+ *   EXEC under an id the host chose -> EXEC_STARTED, EXEC_FAILED (id free again)
+ *   or ERROR (`exists`: that id is still in the table). Then data frames, and
+ *   EXIT once its main process has ended; EXIT stays in the table, through
+ *   disconnects, until EXIT_ACK. EXIT may overtake output: a stream ends with
+ *   FRAME_EOF, and a background child may hold it open for long. A command
+ *   belongs to the connection that sent EXEC, until another sends ATTACH; while
+ *   it belongs to none it blocks on full pipes and loses nothing.
+ *
+ * Flow control
+ *   A data frame carries its byte offset in its stream. The receiver tells with
+ *   CREDIT how many bytes from the start it has consumed, and the sender never
+ *   has more than `window` bytes beyond that in flight. The sender keeps those
+ *   bytes, so an ATTACH with what was consumed continues without loss. Credit is
+ *   an absolute offset: repeating it is harmless.
+ */
+#pragma once
+
+#include <stdint.h>
+
+#include "base/frame.h"
+
+#define MSG_VERSION 1u
+#define MSG_ID_NONE UINT32_MAX    /* "no uid/gid given" */
+#define MSG_CHUNK_MAX (64u << 10) /* most data bytes in one data frame, file read or write */
+#define MSG_WINDOW_MIN (4u << 10)
+#define MSG_WINDOW_MAX (1u << 20)
+#define MSG_WINDOW_DEFAULT (256u << 10)
+#define MSG_STRINGS_MAX 65536u /* in one argv or env */
+#define MSG_GROUPS_MAX 32u
+#define MSG_RLIMITS_MAX 16u
+
+enum msg_type {
+    MSG_HELLO = 1, /* struct msg_hello, both ways */
+    MSG_OK,        /* struct msg_ok: the reply where no other is named */
+    MSG_ERROR,     /* struct msg_error */
+    MSG_PING,      /* -> OK */
+    MSG_SHUTDOWN,  /* ends the machine; no reply, the connection just closes */
+
+    MSG_EXEC = 16,    /* struct msg_exec -> EXEC_STARTED or EXEC_FAILED */
+    MSG_EXEC_STARTED, /* struct msg_started */
+    MSG_EXEC_FAILED,  /* struct msg_exec_failed */
+    MSG_STDIN,        /* struct msg_data, to the guest */
+    MSG_STDOUT,       /* struct msg_data, to the host; a terminal's output too */
+    MSG_STDERR,
+    MSG_CREDIT,   /* struct msg_credit: for STDIN from the guest, else from the host */
+    MSG_EXIT,     /* struct msg_exit, to the host */
+    MSG_EXIT_ACK, /* the host has it; the id may be used again once the tree is gone */
+    MSG_SIGNAL,   /* struct msg_signal: to the main process (terminal: foreground group) */
+    MSG_KILL,     /* SIGKILL to the whole tree of the command -> OK when it was sent to all */
+    MSG_RESIZE,   /* struct msg_resize */
+    MSG_ATTACH,   /* struct msg_attach -> OK; then data from there on, and EXIT if it ended */
+    MSG_TABLE,    /* -> TABLE_ROWS */
+    MSG_TABLE_ROWS,
+    MSG_BUSY, /* -> BUSY_STATE */
+    MSG_BUSY_STATE,
+
+    /* Files. Paths are resolved in the machine; links of /proc (fd, root, exe, cwd) are refused. */
+    MSG_STAT = 48, /* struct msg_path, flag MSG_NOFOLLOW -> ENTRY */
+    MSG_ENTRY,     /* struct msg_entry */
+    MSG_LIST,      /* struct msg_list -> LIST_PAGE */
+    MSG_LIST_PAGE, /* struct msg_list_page */
+    MSG_READ,      /* struct msg_read -> READ_DATA */
+    MSG_READ_DATA, /* struct msg_read_data */
+    MSG_WRITE,     /* struct msg_write -> OK, value = size afterwards */
+    MSG_MKDIR,     /* struct msg_path, mode, flag MSG_PARENTS */
+    MSG_MOVE,      /* struct msg_move */
+    MSG_REMOVE,    /* struct msg_path, flag MSG_RECURSIVE */
+    MSG_CHMOD,     /* struct msg_path, mode */
+    MSG_CHOWN,     /* struct msg_chown */
+    MSG_SYMLINK,   /* struct msg_move: `from` is what the link says, `to` where it is made */
+    MSG_WATCH,     /* struct msg_path under an id of the host's choice; ends with the connection */
+    MSG_UNWATCH,   /* that id */
+    MSG_EVENT,     /* struct msg_event, under that id */
+
+    /* From the spawner's connection only. */
+    MSG_CLONE_ID = 80, /* struct msg_clone_id */
+    MSG_DEADLINE,      /* struct msg_deadline */
+    MSG_SPARES_WANT,   /* struct msg_spares, guest to spawner: please send so many */
+    MSG_SPARES,        /* struct msg_spares and count * each descriptors; no reply */
+};
+
+/* Points to n bytes; when decoded, s[n] is NUL. */
+struct msg_str {
+    const char *s;
+    uint32_t n;
+};
+
+struct msg_bytes {
+    const uint8_t *p;
+    uint32_t n;
+};
+
+/* `count` NUL-terminated strings end to end in n bytes. To encode, v may be set instead. */
+struct msg_strs {
+    const char *s;
+    uint32_t n;
+    uint32_t count;
+    const char *const *v; /* NULL-terminated array, encoding only */
+};
+
+struct msg_groups {
+    uint32_t count;
+    uint32_t v[MSG_GROUPS_MAX];
+};
+
+struct msg_rlimit {
+    uint32_t resource; /* RLIMIT_*; limits are only ever lowered */
+    uint64_t soft;
+    uint64_t hard;
+};
+
+struct msg_rlimits {
+    uint32_t count;
+    struct msg_rlimit v[MSG_RLIMITS_MAX];
+};
+
+enum msg_feature {
+    MSG_FEATURE_FDS = 1,        /* descriptors may be passed on this connection */
+    MSG_FEATURE_TREE = 2,       /* commands have cgroups: a kill misses nothing */
+    MSG_FEATURE_PRIVILEGED = 4, /* this connection may send the spawner's messages */
+    MSG_FEATURE_MEMORY = 8,     /* commands run in the machine's limit cgroups (v1: by thread) */
+};
+
+struct msg_hello {
+    uint32_t version; /* MSG_VERSION; another one is answered with ERROR `unsupported` */
+    uint32_t features;
+    uint64_t incarnation; /* guest: random at its start, so a host knows it is the same one */
+};
+
+struct msg_ok {
+    uint64_t value;
+};
+
+struct msg_error {
+    uint32_t code;   /* enum err_code */
+    uint32_t number; /* errno, or 0 */
+    struct msg_str text;
+};
+
+enum msg_stdio {
+    MSG_STDIO_NULL, /* /dev/null */
+    MSG_STDIO_PIPE, /* a pipe the guest feeds or drains in data frames */
+    MSG_STDIO_FD,   /* the next descriptor attached to the EXEC frame, in order 0, 1, 2 */
+    MSG_STDIO_PTY,  /* the command's terminal; its output is STDOUT */
+    MSG_STDIO_SAME, /* stderr only: where stdout goes */
+};
+
+enum msg_exec_flag {
+    MSG_EXEC_QUIET = 1,     /* no EXEC_STARTED: the next word about it is EXIT or EXEC_FAILED */
+    MSG_EXEC_KILL_LEFT = 2, /* when the main process ends, kill what it left behind */
+};
+
+struct msg_exec {
+    uint32_t flags;
+    uint8_t stdio[3];    /* enum msg_stdio for 0, 1, 2 */
+    uint16_t rows;       /* of a terminal; 0 = 24 */
+    uint16_t cols;       /* 0 = 80 */
+    uint32_t window;     /* bytes in flight per stream; 0 = default, else MIN..MAX */
+    uint32_t uid;        /* MSG_ID_NONE: stay root */
+    uint32_t gid;        /* MSG_ID_NONE: stay root's */
+    uint64_t timeout_ms; /* wall time, then the tree is killed; 0 = none */
+    struct msg_groups groups;
+    struct msg_rlimits rlimits;
+    struct msg_str cwd;   /* empty: "/" */
+    struct msg_strs argv; /* at least one; looked up in PATH of env when without a slash */
+    struct msg_strs env;  /* exactly this, nothing added */
+};
+
+struct msg_started {
+    uint32_t pid; /* inside the machine */
+    uint32_t window;
+};
+
+/* Where starting a command failed. Host: EXEC+ENOENT is exit status 127, other EXEC 126, rest 125.
+ */
+enum msg_step {
+    MSG_STEP_FORK = 1,
+    MSG_STEP_CGROUP,
+    MSG_STEP_STDIO,
+    MSG_STEP_RLIMIT,
+    MSG_STEP_USER,
+    MSG_STEP_CWD,
+    MSG_STEP_EXEC,
+};
+
+struct msg_exec_failed {
+    uint32_t number; /* errno */
+    uint32_t step;   /* enum msg_step */
+};
+
+struct msg_data {
+    uint64_t offset;
+    struct msg_bytes data; /* to the end of the payload; may be empty with FRAME_EOF */
+};
+
+struct msg_credit {
+    uint8_t stream;    /* 0, 1, 2 */
+    uint64_t consumed; /* bytes since the stream's start; everything before is with the receiver */
+};
+
+enum msg_exit_flag {
+    MSG_EXIT_SIGNALED = 1, /* `status` is a signal, else an exit code */
+    MSG_EXIT_TIMED_OUT = 2,
+    MSG_EXIT_CORE = 4,
+    MSG_EXIT_KILLED = 8, /* a KILL message or KILL_LEFT came before the end */
+};
+
+struct msg_exit {
+    uint32_t flags;
+    uint32_t status;
+    uint64_t user_us;
+    uint64_t system_us;
+    uint64_t max_rss_kb;
+    uint64_t wall_us;
+};
+
+struct msg_signal {
+    uint32_t number;
+};
+
+struct msg_resize {
+    uint16_t rows;
+    uint16_t cols;
+};
+
+struct msg_attach {
+    uint64_t consumed[2]; /* of stdout and stderr; UINT64_MAX: what the guest last heard */
+};
+
+enum msg_state {
+    MSG_STATE_RUNNING = 1,
+    MSG_STATE_EXITED, /* exit not yet acknowledged */
+    MSG_STATE_LEFT,   /* acknowledged, but it left processes or open streams behind */
+};
+
+/* One command. TABLE_ROWS holds `count` of them encoded end to end: see msg_row_next(). */
+struct msg_row {
+    uint32_t id;
+    uint8_t state;
+    uint8_t attached; /* 1: to this connection, 2: to another */
+    uint8_t stdio[3];
+    uint32_t pid;
+    uint64_t age_us;
+    uint64_t stdin_received;
+    uint64_t consumed[2]; /* as last heard */
+    uint64_t produced[2]; /* bytes read from the command so far */
+    struct msg_exit exit; /* when not RUNNING */
+};
+
+struct msg_rows {
+    uint32_t count;
+    struct msg_bytes rows;
+};
+
+struct msg_busy_state {
+    uint8_t busy;      /* 1: some process but the guest exists in this machine */
+    uint32_t commands; /* running */
+    uint32_t unacked;  /* exits waiting for their EXIT_ACK */
+};
+
+enum msg_file_flag {
+    MSG_NOFOLLOW = 1,
+    MSG_PARENTS = 2,   /* mkdir: make what is missing above, and be content if it is there */
+    MSG_RECURSIVE = 4, /* remove */
+    MSG_CREATE = 8,    /* write */
+    MSG_EXCLUSIVE = 16,
+    MSG_TRUNCATE = 32,
+    MSG_APPEND = 64,     /* offset is ignored */
+    MSG_NOREPLACE = 128, /* move */
+};
+
+/* uid and gid: act with this fsuid/fsgid; MSG_ID_NONE: as root of the machine. */
+struct msg_path {
+    uint32_t uid;
+    uint32_t gid;
+    uint32_t flags;
+    uint32_t mode;
+    struct msg_str path;
+};
+
+struct msg_entry {
+    uint32_t mode; /* with the type bits of stat */
+    uint32_t uid;
+    uint32_t gid;
+    uint32_t nlink;
+    uint64_t size;
+    uint64_t mtime_ns;
+    uint64_t ino;
+    struct msg_str name;   /* in a LIST_PAGE; empty in the answer to STAT */
+    struct msg_str target; /* of a symlink, in the answer to STAT with NOFOLLOW */
+};
+
+struct msg_list {
+    uint32_t uid;
+    uint32_t gid;
+    uint64_t cookie; /* 0: from the start; else `next` of the page before */
+    uint32_t max;    /* entries wanted; a page may hold fewer */
+    struct msg_str path;
+};
+
+struct msg_list_page {
+    uint64_t next; /* 0: that was all */
+    uint32_t count;
+    struct msg_bytes entries; /* see msg_entry_next() */
+};
+
+struct msg_read {
+    uint32_t uid;
+    uint32_t gid;
+    uint64_t offset;
+    uint32_t bytes; /* at most MSG_CHUNK_MAX */
+    struct msg_str path;
+};
+
+struct msg_read_data {
+    uint64_t size; /* with ino and mtime: to notice a file that changes while it is fetched */
+    uint64_t mtime_ns;
+    uint64_t ino;
+    uint32_t mode;
+    struct msg_bytes data; /* to the end of the payload; shorter than asked only at the end */
+};
+
+struct msg_write {
+    uint32_t uid;
+    uint32_t gid;
+    uint32_t flags;
+    uint32_t mode; /* of a new file */
+    uint64_t offset;
+    struct msg_str path;
+    struct msg_bytes data; /* to the end of the payload, at most MSG_CHUNK_MAX */
+};
+
+struct msg_move {
+    uint32_t uid;
+    uint32_t gid;
+    uint32_t flags;
+    struct msg_str from;
+    struct msg_str to;
+};
+
+struct msg_chown {
+    uint32_t uid;
+    uint32_t gid;
+    uint32_t flags;
+    uint32_t owner; /* MSG_ID_NONE: leave */
+    uint32_t group;
+    struct msg_str path;
+};
+
+struct msg_event {
+    uint32_t mask;   /* IN_* of inotify; IN_Q_OVERFLOW: some were lost, look again */
+    uint32_t cookie; /* pairs the two halves of a move */
+    struct msg_str name;
+};
+
+struct msg_clone_id {
+    struct msg_str hostname;
+    struct msg_str machine_id; /* 32 hex digits, or empty: leave */
+    struct msg_bytes seed;     /* 32 random bytes */
+};
+
+struct msg_deadline {
+    uint64_t in_ms; /* from now; 0 = none */
+};
+
+/*
+ * Spare command cgroups. SPARES carries count * each descriptors, per spare:
+ * cgroup.procs (O_RDWR), then on v1 freezer.state (O_RDWR), on v2 cgroup.freeze
+ * (O_RDWR) and, with each = 3, cgroup.kill (O_WRONLY).
+ */
+struct msg_spares {
+    uint8_t count;
+    uint8_t each; /* 2 or 3; 0 in SPARES_WANT */
+};
+
+/*
+ * Writes header and payload of one frame; head->bytes is computed. msg is the
+ * struct of head->type, or NULL for a type without one. Returns the number of
+ * bytes, 0 if they do not fit into cap or pass a limit.
+ */
+size_t msg_encode(uint8_t *to, size_t cap, const struct frame_head *head, const void *msg);
+
+/*
+ * The same but for the last `tail` bytes of the payload, which the caller puts
+ * behind it: for data that should not be copied. The struct's own trailing
+ * bytes must be empty.
+ */
+size_t msg_encode_before(uint8_t *to, size_t cap, const struct frame_head *head, const void *msg,
+                         uint32_t tail);
+
+/*
+ * Reads frame->payload into the struct of its type, `size` bytes big. -1: the
+ * type is unknown, has another struct, or the payload is not exactly one.
+ */
+int msg_decode(const struct frame *frame, void *ret, size_t size);
+
+/* Rows and entries inside a page: append one, or take the next off the front (0: at the end). */
+size_t msg_row_put(uint8_t *to, size_t cap, const struct msg_row *row);
+size_t msg_entry_put(uint8_t *to, size_t cap, const struct msg_entry *entry);
+int msg_row_next(struct msg_bytes *rows, struct msg_row *ret);        /* 1, 0, -1 malformed */
+int msg_entry_next(struct msg_bytes *entries, struct msg_entry *ret); /* 1, 0, -1 malformed */
+
+/* "EXEC" for logs and errors; "?" for a number that means nothing. */
+const char *msg_type_name(uint16_t type);
