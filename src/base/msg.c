@@ -54,7 +54,8 @@ static const struct field exit_fields[] = {F(U32, msg_exit, flags),
                                            F(U64, msg_exit, max_rss_kb),
                                            F(U64, msg_exit, wall_us),
                                            {END}};
-static const struct field signal_fields[] = {F(U32, msg_signal, number), {END}};
+static const struct field signal_fields[] = {
+    F(U32, msg_signal, number), F(U8, msg_signal, group), {END}};
 static const struct field resize_fields[] = {
     F(U16, msg_resize, rows), F(U16, msg_resize, cols), {END}};
 static const struct field attach_fields[] = {

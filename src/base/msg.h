@@ -60,7 +60,7 @@ enum msg_type {
     MSG_CREDIT,   /* struct msg_credit: for STDIN from the guest, else from the host */
     MSG_EXIT,     /* struct msg_exit, to the host */
     MSG_EXIT_ACK, /* the host has it; the id may be used again once the tree is gone */
-    MSG_SIGNAL,   /* struct msg_signal: to the main process (terminal: foreground group) */
+    MSG_SIGNAL,   /* struct msg_signal; ERROR `gone` once the main process has ended */
     MSG_KILL,     /* SIGKILL to the whole tree of the command -> OK when it was sent to all */
     MSG_RESIZE,   /* struct msg_resize */
     MSG_ATTACH,   /* struct msg_attach -> OK; then data from there on, and EXIT if it ended */
@@ -85,7 +85,7 @@ enum msg_type {
     MSG_SYMLINK,   /* struct msg_move: `from` is what the link says, `to` where it is made */
     MSG_WATCH,     /* struct msg_path under an id of the host's choice; ends with the connection */
     MSG_UNWATCH,   /* that id */
-    MSG_EVENT,     /* struct msg_event, under that id */
+    MSG_EVENT,     /* struct msg_event, under that id; id 0 when events were lost */
 
     /* From the spawner's connection only. */
     MSG_CLONE_ID = 80, /* struct msg_clone_id */
@@ -147,7 +147,7 @@ struct msg_ok {
 };
 
 struct msg_error {
-    uint32_t code;   /* enum err_code */
+    uint32_t code;   /* enum err_code; 0: it is what errno `number` means */
     uint32_t number; /* errno, or 0 */
     struct msg_str text;
 };
@@ -231,6 +231,7 @@ struct msg_exit {
 
 struct msg_signal {
     uint32_t number;
+    uint8_t group; /* 0: the main process. 1: its group, or the terminal's foreground group */
 };
 
 struct msg_resize {

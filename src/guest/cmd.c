@@ -1,0 +1,583 @@
+#include "guest/cmd.h"
+
+#include <signal.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+
+#include "base/defer.h"
+#include "base/err.h"
+#include "guest/conn.h"
+#include "guest/files.h"
+#include "guest/start.h"
+#include "guest/stdio.h"
+#include "guest/stream.h"
+#include "guest/sys.h"
+#include "guest/tree.h"
+
+#define KILL_AGAIN_NS 10000000  /* a killed tree is looked at again after this */
+#define STALL_MAX_NS 2000000000 /* how long an EXEC waits for a spare cgroup */
+#define SPARES_LOW 2u
+#define SPARES_ASK 4u
+#define ASK_AGAIN_NS 200000000
+
+/* The table. */
+
+static struct cmd *cmd_find(struct guest *g, uint32_t id) {
+    for (uint32_t i = 0; id && i < g->cmd_end; i++)
+        if (g->cmds[i].id == id)
+            return &g->cmds[i];
+    return NULL;
+}
+
+static struct cmd *cmd_find_pid(struct guest *g, pid_t pid) {
+    for (uint32_t i = 0; i < g->cmd_end; i++)
+        if (g->cmds[i].id && g->cmds[i].state == MSG_STATE_RUNNING && g->cmds[i].pid == pid)
+            return &g->cmds[i];
+    return NULL;
+}
+
+static struct cmd *cmd_new(struct guest *g) {
+    for (uint32_t i = 0; i < CMD_MAX; i++) {
+        struct cmd *cmd = &g->cmds[i];
+        if (cmd->id)
+            continue;
+        memset(cmd, 0, sizeof(*cmd));
+        cmd->in.src.fd = cmd->out[0].src.fd = cmd->out[1].src.fd = -1;
+        if (i >= g->cmd_end)
+            g->cmd_end = i + 1;
+        return cmd;
+    }
+    return NULL;
+}
+
+static void cmd_free(struct guest *g, struct cmd *cmd) {
+    stream_in_close(g, &cmd->in);
+    stream_out_close(g, &cmd->out[0]);
+    stream_out_close(g, &cmd->out[1]);
+    if (cmd->tree)
+        cmd->tree->used = false;
+    cmd->id = 0;
+    while (g->cmd_end > 0 && g->cmds[g->cmd_end - 1].id == 0)
+        g->cmd_end--;
+}
+
+static bool stream_is_over(const struct stream_out *s) {
+    return s->size == 0 || (s->src.fd < 0 && s->eof_sent);
+}
+
+/* Frees an acknowledged command if it left nothing behind. */
+static void cmd_settle(struct guest *g, struct cmd *cmd) {
+    if (cmd->state == MSG_STATE_LEFT && stream_is_over(&cmd->out[0]) &&
+        stream_is_over(&cmd->out[1]) && tree_is_empty(g, cmd->tree))
+        cmd_free(g, cmd);
+}
+
+/* Asking the kernel about each tree costs a system call, so only when it matters. */
+static void cmd_sweep(struct guest *g) {
+    for (uint32_t i = g->cmd_end; i-- > 0;)
+        if (g->cmds[i].id)
+            cmd_settle(g, &g->cmds[i]);
+}
+
+static void cmd_kill_tree(struct guest *g, struct cmd *cmd) {
+    cmd->killing = !tree_kill(g, cmd->tree, cmd->pid);
+    g->has_timers = g->has_timers || cmd->killing;
+}
+
+static void has_news(struct cmd *cmd) {
+    if (cmd->conn)
+        cmd->conn->has_work = true;
+}
+
+/* Streams, as the loop sees them. */
+
+static void in_ready(struct guest *g, struct source *src, uint32_t events) {
+    (void)events;
+    struct cmd *cmd = src->owner;
+    stream_in_push(g, &cmd->in);
+    has_news(cmd);
+}
+
+static void out_ready(struct guest *g, struct source *src, uint32_t events) {
+    struct cmd *cmd = src->owner;
+    struct stream_out *s = src == &cmd->out[0].src ? &cmd->out[0] : &cmd->out[1];
+    s->readable = true;
+    s->hung_up = s->hung_up || events & EPOLLHUP;
+    stream_out_fill(g, s);
+    has_news(cmd);
+    cmd_settle(g, cmd);
+}
+
+/* Edge-triggered: a stream that is full or has nothing costs no further wake-up. */
+static int adopt_streams(struct guest *g, struct cmd *cmd, struct stdio *io, uint32_t window) {
+    struct stream_in *in = &cmd->in;
+    if (io->host[0] >= 0) {
+        *in = (struct stream_in){.size = window, .is_terminal = io->is_terminal};
+        in->src = (struct source){TAKE_FD(io->host[0]), in_ready, cmd};
+        if (source_add(g, &in->src, EPOLLOUT | EPOLLET) < 0)
+            return -1;
+    }
+    for (int i = 0; i < 2; i++) {
+        if (io->host[1 + i] < 0)
+            continue;
+        struct stream_out *out = &cmd->out[i];
+        *out = (struct stream_out){.size = window, .is_terminal = i == 0 && io->is_terminal};
+        out->may_reopen = out->is_terminal;
+        out->src = (struct source){TAKE_FD(io->host[1 + i]), out_ready, cmd};
+        if (source_add(g, &out->src, EPOLLIN | EPOLLET) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* EXEC. */
+
+static struct conn *spawner(struct guest *g) {
+    for (int i = 0; i < CONN_MAX; i++)
+        if (g->conns[i].src.fd >= 0 && g->conns[i].is_privileged && g->conns[i].greeted)
+            return &g->conns[i];
+    return NULL;
+}
+
+static void ask_for_spares(struct guest *g, int64_t now) {
+    struct conn *c = spawner(g);
+    if (!c || !conn_has_room(c) || (g->asked_ns && now - g->asked_ns < ASK_AGAIN_NS))
+        return;
+    g->asked_ns = now;
+    struct frame_head head = {.type = MSG_SPARES_WANT};
+    conn_send(c, &head, &(struct msg_spares){.count = SPARES_ASK});
+}
+
+/* NULL with *ret_wait: some may come; without: there is no way to get one. */
+static struct tree *take_tree(struct guest *g, struct conn *c, bool *ret_wait) {
+    struct tree *tree = tree_take(g);
+    if (!tree) {
+        cmd_sweep(g);
+        tree = tree_take(g);
+    }
+    int64_t now = tree ? 0 : now_ns();
+    if (!tree || tree_spares(g) < SPARES_LOW)
+        ask_for_spares(g, now ? now : now_ns());
+    struct conn *from = spawner(g);
+    *ret_wait = from && from != c && (!c->stalled_ns || now - c->stalled_ns < STALL_MAX_NS);
+    return tree;
+}
+
+static bool exec_is_sound(const struct frame *f, const struct msg_exec *e) {
+    return f->head.id != 0 && e->argv.count > 0 && stdio_is_sound(e->stdio) &&
+           stdio_count_fds(e->stdio) == (f->head.flags & FRAME_FDS_MASK) &&
+           (e->window == 0 || (e->window >= MSG_WINDOW_MIN && e->window <= MSG_WINDOW_MAX));
+}
+
+static void say_failed(struct conn *c, const struct frame *f, int number, enum msg_step step) {
+    struct frame_head head = {.type = MSG_EXEC_FAILED, .id = f->head.id, .tag = f->head.tag};
+    conn_send(c, &head, &(struct msg_exec_failed){(uint32_t)number, step});
+}
+
+static void cmd_begin(struct cmd *cmd, struct conn *c, const struct frame *f,
+                      const struct msg_exec *e) {
+    cmd->id = f->head.id;
+    cmd->state = MSG_STATE_RUNNING;
+    cmd->flags = e->flags;
+    cmd->conn = c;
+    cmd->started_ns = now_ns();
+    memcpy(cmd->stdio, e->stdio, sizeof(cmd->stdio));
+    uint64_t most_ms = (uint64_t)(INT64_MAX - cmd->started_ns) / 1000000;
+    if (e->timeout_ms && e->timeout_ms <= most_ms)
+        cmd->deadline_ns = cmd->started_ns + (int64_t)e->timeout_ms * 1000000;
+}
+
+/* The command is in the table; start it. On failure the reply is sent and the slot freed. */
+static void cmd_start(struct guest *g, struct cmd *cmd, const struct frame *f,
+                      const struct msg_exec *e) {
+    struct conn *c = cmd->conn;
+    struct stdio io DEFER(stdio_done) = STDIO_NONE;
+    struct start s = {.exec = e, .procs = cmd->tree ? cmd->tree->procs : -1};
+    uint32_t window = e->window ? e->window : MSG_WINDOW_DEFAULT;
+    if (stdio_open(&io, e, c->fds, g->null) < 0 || adopt_streams(g, cmd, &io, window) < 0) {
+        say_failed(c, f, errno, MSG_STEP_STDIO);
+        cmd_free(g, cmd);
+        return;
+    }
+    memcpy(s.stdio, io.child, sizeof(s.stdio));
+    s.is_session = e->stdio[0] == MSG_STDIO_PTY;
+    start_process(&s);
+    g->is_childless = g->is_childless && s.failed_errno;
+    if (s.failed_errno) {
+        say_failed(c, f, s.failed_errno, s.failed_step);
+        cmd_free(g, cmd);
+        return;
+    }
+    cmd->pid = s.pid;
+    g->has_timers = g->has_timers || cmd->deadline_ns;
+    if (e->flags & MSG_EXEC_QUIET)
+        return;
+    struct frame_head head = {.type = MSG_EXEC_STARTED, .id = cmd->id, .tag = f->head.tag};
+    conn_send(c, &head, &(struct msg_started){(uint32_t)s.pid, window});
+}
+
+static bool id_is_taken(struct guest *g, uint32_t id) {
+    if (!cmd_find(g, id))
+        return false;
+    cmd_sweep(g);
+    return cmd_find(g, id);
+}
+
+enum serve_result cmd_exec(struct guest *g, struct conn *c, const struct frame *f) {
+    static struct msg_exec e;
+    SERVE_DECODE(f, &e);
+    if (!exec_is_sound(f, &e))
+        return SERVE_BROKEN;
+    if (id_is_taken(g, f->head.id)) {
+        conn_refuse(c, f, ERR_EXISTS, "that exec id is in the table");
+        return SERVE_DONE;
+    }
+    struct cmd *cmd = cmd_new(g);
+    bool can_wait = false;
+    struct tree *tree = g->has_trees && cmd ? take_tree(g, c, &can_wait) : NULL;
+    if (!cmd || (g->has_trees && !tree)) {
+        if (cmd && can_wait) {
+            c->stalled_ns = c->stalled_ns ? c->stalled_ns : now_ns();
+            g->has_timers = true;
+            return SERVE_STALLED;
+        }
+        conn_refuse(c, f, ERR_LIMIT,
+                    cmd ? "no spare cgroup for another command"
+                        : "too many commands are in the table");
+        return SERVE_DONE;
+    }
+    cmd->tree = tree;
+    cmd_begin(cmd, c, f, &e);
+    cmd_start(g, cmd, f, &e);
+    return SERVE_DONE;
+}
+
+/* Messages about one command. Data and credit for one that is gone are late, not wrong. */
+
+enum serve_result cmd_stdin(struct guest *g, struct conn *c, const struct frame *f) {
+    struct msg_data data;
+    SERVE_DECODE(f, &data);
+    struct cmd *cmd = cmd_find(g, f->head.id);
+    if (!cmd || cmd->conn != c || cmd->in.size == 0)
+        return SERVE_DONE;
+    if (!stream_in_add(g, &cmd->in, &data, f->head.flags & FRAME_EOF))
+        return SERVE_BROKEN;
+    has_news(cmd);
+    return SERVE_DONE;
+}
+
+enum serve_result cmd_credit(struct guest *g, struct conn *c, const struct frame *f) {
+    struct msg_credit credit;
+    SERVE_DECODE(f, &credit);
+    if (credit.stream != 1 && credit.stream != 2)
+        return SERVE_BROKEN;
+    struct cmd *cmd = cmd_find(g, f->head.id);
+    if (!cmd || cmd->conn != c)
+        return SERVE_DONE;
+    struct stream_out *s = &cmd->out[credit.stream - 1];
+    if (!stream_out_credit(s, credit.consumed))
+        return SERVE_BROKEN;
+    stream_out_fill(g, s);
+    has_news(cmd);
+    return SERVE_DONE;
+}
+
+enum serve_result cmd_exit_ack(struct guest *g, struct conn *c, const struct frame *f) {
+    (void)c;
+    struct cmd *cmd = cmd_find(g, f->head.id);
+    if (cmd && cmd->state == MSG_STATE_EXITED) {
+        cmd->state = MSG_STATE_LEFT;
+        cmd_settle(g, cmd);
+    }
+    conn_ok(c, f, 0);
+    return SERVE_DONE;
+}
+
+enum serve_result cmd_signal(struct guest *g, struct conn *c, const struct frame *f) {
+    struct msg_signal m;
+    SERVE_DECODE(f, &m);
+    struct cmd *cmd = cmd_find(g, f->head.id);
+    if (!cmd || cmd->state != MSG_STATE_RUNNING) {
+        conn_refuse(c, f, cmd ? ERR_GONE : ERR_NOT_FOUND, "signal");
+        return SERVE_DONE;
+    }
+    pid_t to = cmd->pid;
+    if (m.group)
+        to = -(cmd->out[0].is_terminal ? stdio_foreground(cmd->out[0].src.fd, cmd->pid) : cmd->pid);
+    if (m.number > 64 || kill(to, (int)m.number) < 0)
+        conn_fail(c, f, m.number > 64 ? EINVAL : errno, "signal");
+    else
+        conn_ok(c, f, 0);
+    return SERVE_DONE;
+}
+
+/* For an acknowledged command this also gives up streams that nobody will read to the end. */
+enum serve_result cmd_kill(struct guest *g, struct conn *c, const struct frame *f) {
+    struct cmd *cmd = cmd_find(g, f->head.id);
+    if (!cmd) {
+        conn_refuse(c, f, ERR_NOT_FOUND, "kill");
+        return SERVE_DONE;
+    }
+    cmd->exit.flags |= cmd->state == MSG_STATE_RUNNING ? MSG_EXIT_KILLED : 0;
+    cmd_kill_tree(g, cmd);
+    for (int i = 0; cmd->state == MSG_STATE_LEFT && i < 2; i++) {
+        stream_out_close(g, &cmd->out[i]);
+        cmd->out[i] = (struct stream_out){.src.fd = -1};
+    }
+    cmd_settle(g, cmd);
+    conn_ok(c, f, 0);
+    return SERVE_DONE;
+}
+
+enum serve_result cmd_resize(struct guest *g, struct conn *c, const struct frame *f) {
+    struct msg_resize m;
+    SERVE_DECODE(f, &m);
+    struct cmd *cmd = cmd_find(g, f->head.id);
+    if (!cmd || !cmd->out[0].is_terminal)
+        conn_refuse(c, f, cmd ? ERR_INVALID : ERR_NOT_FOUND, "resize");
+    else if (stdio_resize(cmd->out[0].src.fd, m.rows, m.cols) < 0)
+        conn_fail(c, f, errno, "resize");
+    else
+        conn_ok(c, f, 0);
+    return SERVE_DONE;
+}
+
+static void rewind_streams(struct cmd *cmd) {
+    for (int i = 0; i < 2; i++) {
+        cmd->out[i].sent = cmd->out[i].consumed;
+        cmd->out[i].eof_sent = false;
+    }
+    cmd->exit_sent = false;
+    cmd->in.reported = 0;
+}
+
+enum serve_result cmd_attach(struct guest *g, struct conn *c, const struct frame *f) {
+    struct msg_attach m;
+    SERVE_DECODE(f, &m);
+    struct cmd *cmd = cmd_find(g, f->head.id);
+    if (!cmd) {
+        conn_refuse(c, f, ERR_NOT_FOUND, "attach");
+        return SERVE_DONE;
+    }
+    for (int i = 0; i < 2; i++) {
+        struct stream_out *s = &cmd->out[i];
+        if (m.consumed[i] == UINT64_MAX)
+            continue;
+        if (m.consumed[i] < s->consumed || m.consumed[i] > s->produced) {
+            conn_refuse(c, f, ERR_INVALID, "attach: that part of the output is not kept");
+            return SERVE_DONE;
+        }
+    }
+    for (int i = 0; i < 2; i++)
+        if (m.consumed[i] != UINT64_MAX)
+            cmd->out[i].consumed = m.consumed[i];
+    cmd->conn = c;
+    rewind_streams(cmd);
+    conn_ok(c, f, cmd->in.received);
+    for (int i = 0; i < 2; i++)
+        stream_out_fill(g, &cmd->out[i]);
+    has_news(cmd);
+    return SERVE_DONE;
+}
+
+void cmd_detach_all(struct guest *g, struct conn *c) {
+    for (uint32_t i = 0; i < g->cmd_end; i++) {
+        if (g->cmds[i].conn != c)
+            continue;
+        g->cmds[i].conn = NULL;
+        rewind_streams(&g->cmds[i]);
+    }
+    files_forget(g, c);
+}
+
+/* Queries. */
+
+static struct msg_row row_of(const struct cmd *cmd, const struct conn *c) {
+    struct msg_row row = {
+        .id = cmd->id,
+        .state = cmd->state,
+        .attached = !cmd->conn       ? 0
+                    : cmd->conn == c ? 1
+                                     : 2,
+        .pid = (uint32_t)cmd->pid,
+        .age_us = (uint64_t)(now_ns() - cmd->started_ns) / 1000,
+        .stdin_received = cmd->in.received,
+        .consumed = {cmd->out[0].consumed, cmd->out[1].consumed},
+        .produced = {cmd->out[0].produced, cmd->out[1].produced},
+        .exit = cmd->exit,
+    };
+    memcpy(row.stdio, cmd->stdio, sizeof(row.stdio));
+    return row;
+}
+
+enum serve_result cmd_table(struct guest *g, struct conn *c, const struct frame *f) {
+    static uint8_t page[MSG_CHUNK_MAX];
+    cmd_sweep(g);
+    struct msg_rows rows = {.rows.p = page};
+    for (uint32_t i = 0; i < g->cmd_end; i++) {
+        if (!g->cmds[i].id)
+            continue;
+        struct msg_row row = row_of(&g->cmds[i], c);
+        rows.rows.n += (uint32_t)msg_row_put(page + rows.rows.n, sizeof(page) - rows.rows.n, &row);
+        rows.count++;
+    }
+    struct frame_head head = {.type = MSG_TABLE_ROWS, .tag = f->head.tag};
+    conn_send(c, &head, &rows);
+    return SERVE_DONE;
+}
+
+/* Whatever lives in this machine is a descendant of pid 1, so "no children" is the whole truth. */
+enum serve_result cmd_busy(struct guest *g, struct conn *c, const struct frame *f) {
+    cmd_reap(g);
+    struct msg_busy_state state = {.busy = !g->is_childless};
+    for (uint32_t i = 0; i < g->cmd_end; i++) {
+        state.commands += g->cmds[i].id && g->cmds[i].state == MSG_STATE_RUNNING;
+        state.unacked += g->cmds[i].id && g->cmds[i].state == MSG_STATE_EXITED;
+    }
+    struct frame_head head = {.type = MSG_BUSY_STATE, .tag = f->head.tag};
+    conn_send(c, &head, &state);
+    return SERVE_DONE;
+}
+
+/* Sending. */
+
+static void send_chunk(struct conn *c, struct cmd *cmd, int i) {
+    struct stream_out *s = &cmd->out[i];
+    if (!stream_out_has_news(s))
+        return;
+    uint64_t left = s->produced - s->sent;
+    uint32_t n = left < MSG_CHUNK_MAX ? (uint32_t)left : MSG_CHUNK_MAX;
+    bool is_last = s->eof && n == left;
+    struct frame_head head = {
+        .type = i == 0 ? MSG_STDOUT : MSG_STDERR, .flags = is_last ? FRAME_EOF : 0, .id = cmd->id};
+    uint8_t *at = conn_tail(c, &head, &(struct msg_data){.offset = s->sent}, n);
+    stream_out_take(s, at, n);
+    s->eof_sent = is_last;
+}
+
+static void send_credit(struct conn *c, struct cmd *cmd) {
+    if (cmd->in.size == 0 || !stream_in_owes_credit(&cmd->in))
+        return;
+    cmd->in.reported = cmd->in.written;
+    struct frame_head head = {.type = MSG_CREDIT, .id = cmd->id};
+    conn_send(c, &head, &(struct msg_credit){.stream = 0, .consumed = cmd->in.written});
+}
+
+static void send_exit(struct conn *c, struct cmd *cmd) {
+    struct frame_head head = {.type = MSG_EXIT, .id = cmd->id};
+    conn_send(c, &head, &cmd->exit);
+    cmd->exit_sent = true;
+}
+
+/* One turn: a chunk of each stream, then the exit once nothing is left to send before it. */
+static void cmd_say(struct guest *g, struct conn *c, struct cmd *cmd) {
+    send_credit(c, cmd);
+    for (int i = 0; i < 2; i++)
+        if (conn_has_room(c))
+            send_chunk(c, cmd, i);
+    if (cmd->state == MSG_STATE_EXITED && !cmd->exit_sent && conn_has_room(c))
+        send_exit(c, cmd);
+    cmd_settle(g, cmd);
+}
+
+static bool cmd_has_news(const struct cmd *cmd) {
+    return stream_out_has_news(&cmd->out[0]) || stream_out_has_news(&cmd->out[1]) ||
+           (cmd->state == MSG_STATE_EXITED && !cmd->exit_sent) ||
+           (cmd->in.size && stream_in_owes_credit(&cmd->in));
+}
+
+/* Each command in turn gets one chunk per stream, so a loud one does not starve the others. */
+void cmd_pump(struct guest *g, struct conn *c) {
+    for (bool any = true; any;) {
+        any = false;
+        uint32_t n = g->cmd_end;
+        for (uint32_t k = 0; k < n; k++) {
+            struct cmd *cmd = &g->cmds[(g->pump_from + k) % n];
+            if (!cmd->id || cmd->conn != c || !cmd_has_news(cmd))
+                continue;
+            if (!conn_has_room(c)) {
+                g->pump_from = (uint32_t)(cmd - g->cmds);
+                return;
+            }
+            cmd_say(g, c, cmd);
+            any = true;
+        }
+    }
+    c->has_work = false;
+}
+
+/* Ends. */
+
+static uint64_t us_of(const struct timeval *t) {
+    return (uint64_t)t->tv_sec * 1000000 + (uint64_t)t->tv_usec;
+}
+
+static void cmd_exited(struct guest *g, struct cmd *cmd, int status, const struct rusage *usage) {
+    struct msg_exit *e = &cmd->exit;
+    if (WIFSIGNALED(status))
+        e->flags |= MSG_EXIT_SIGNALED | (WCOREDUMP(status) ? MSG_EXIT_CORE : 0);
+    e->status = (uint32_t)(WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+    e->user_us = us_of(&usage->ru_utime);
+    e->system_us = us_of(&usage->ru_stime);
+    e->max_rss_kb = (uint64_t)usage->ru_maxrss;
+    e->wall_us = (uint64_t)(now_ns() - cmd->started_ns) / 1000;
+    cmd->state = MSG_STATE_EXITED;
+    cmd->deadline_ns = 0;
+    cmd->out[0].may_reopen = false;
+    for (int i = 0; i < 2; i++) {
+        cmd->out[i].readable = cmd->out[i].src.fd >= 0;
+        stream_out_fill(g, &cmd->out[i]);
+    }
+    if (cmd->flags & MSG_EXEC_KILL_LEFT)
+        cmd_kill_tree(g, cmd);
+    has_news(cmd);
+}
+
+void cmd_reap(struct guest *g) {
+    struct rusage usage;
+    int status;
+    pid_t pid;
+    while ((pid = wait4(-1, &status, WNOHANG | __WALL, &usage)) > 0) {
+        struct cmd *cmd = cmd_find_pid(g, pid);
+        if (cmd)
+            cmd_exited(g, cmd, status, &usage);
+        else
+            files_child_ended(g, pid, status);
+    }
+    bool was_childless = g->is_childless;
+    g->is_childless = pid < 0 && errno == ECHILD;
+    if (g->is_childless && !was_childless)
+        cmd_sweep(g);
+}
+
+static int64_t earlier(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+
+static int64_t tick_one(struct guest *g, struct cmd *cmd, int64_t now) {
+    if (cmd->deadline_ns && now >= cmd->deadline_ns) {
+        cmd->deadline_ns = 0;
+        cmd->exit.flags |= MSG_EXIT_TIMED_OUT;
+        cmd_kill_tree(g, cmd);
+    } else if (cmd->killing) {
+        cmd_kill_tree(g, cmd);
+        cmd_settle(g, cmd);
+        if (!cmd->id)
+            return INT64_MAX;
+    }
+    int64_t next = cmd->deadline_ns ? cmd->deadline_ns : INT64_MAX;
+    return cmd->killing ? earlier(next, now + KILL_AGAIN_NS) : next;
+}
+
+int64_t cmd_tick(struct guest *g, int64_t now) {
+    int64_t next = INT64_MAX;
+    for (uint32_t i = 0; i < g->cmd_end; i++)
+        if (g->cmds[i].id)
+            next = earlier(next, tick_one(g, &g->cmds[i], now));
+    for (int i = 0; i < CONN_MAX; i++)
+        if (g->conns[i].src.fd >= 0 && g->conns[i].stalled_ns)
+            next = earlier(next, g->conns[i].stalled_ns + STALL_MAX_NS);
+    return next;
+}

@@ -1,0 +1,271 @@
+#include "guest/conn.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+
+#include "base/err.h"
+#include "guest/cmd.h"
+#include "guest/serve.h"
+#include "guest/sys.h"
+#include "guest/watch.h"
+
+/* Input buffer and output buffer lie in one mapping; pages nobody touched cost nothing. */
+#define MAP_BYTES (OUT_CAP + FRAME_BYTES_MAX)
+
+static void conn_ready(struct guest *g, struct source *src, uint32_t events);
+
+static struct conn *free_slot(struct guest *g) {
+    for (int i = 0; i < CONN_MAX; i++)
+        if (g->conns[i].src.fd < 0)
+            return &g->conns[i];
+    return NULL;
+}
+
+struct conn *conn_open(struct guest *g, int fd, bool is_stream_only) {
+    struct conn *c = free_slot(g);
+    uint8_t *map = MAP_FAILED;
+    if (c)
+        map = mmap(NULL, MAP_BYTES, PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (map == MAP_FAILED) {
+        close(fd);
+        return NULL;
+    }
+    memset(c, 0, sizeof(*c));
+    c->src = (struct source){.fd = fd, .ready = conn_ready, .owner = c};
+    c->watcher.fd = -1;
+    c->out = map;
+    c->in = FRAME_DECODER(map + OUT_CAP, FRAME_BYTES_MAX);
+    c->is_stream_only = is_stream_only;
+    c->armed = EPOLLIN;
+    if (is_stream_only)
+        fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
+    if (source_add(g, &c->src, EPOLLIN) == 0)
+        return c;
+    source_close(g, &c->src);
+    munmap(map, MAP_BYTES);
+    return NULL;
+}
+
+static void drop_fds(struct conn *c, uint32_t n) {
+    for (uint32_t i = 0; i < n; i++)
+        close_fd(&c->fds[i]);
+    c->nfds -= n;
+    memmove(c->fds, c->fds + n, c->nfds * sizeof(*c->fds));
+}
+
+void conn_close(struct guest *g, struct conn *c) {
+    if (c->is_creator && !g->lingers)
+        _exit(0);
+    cmd_detach_all(g, c);
+    watch_close(g, c);
+    drop_fds(c, c->nfds);
+    source_close(g, &c->src);
+    munmap(c->out, MAP_BYTES);
+}
+
+static size_t out_room(const struct conn *c) {
+    return OUT_CAP - (c->out_end - c->out_start);
+}
+
+bool conn_has_room(const struct conn *c) {
+    return out_room(c) >= REPLY_ROOM;
+}
+
+static uint8_t *out_at(struct conn *c) {
+    if (c->out_start > 0 && OUT_CAP - c->out_end < REPLY_ROOM) {
+        memmove(c->out, c->out + c->out_start, c->out_end - c->out_start);
+        c->out_end -= c->out_start;
+        c->out_start = 0;
+    }
+    return c->out + c->out_end;
+}
+
+uint8_t *conn_tail(struct conn *c, const struct frame_head *head, const void *msg, uint32_t tail) {
+    uint8_t *at = out_at(c);
+    size_t n = msg_encode_before(at, OUT_CAP - c->out_end, head, msg, tail);
+    assert(n > 0 && n + tail <= OUT_CAP - c->out_end);
+    c->out_end += n + tail;
+    return at + n;
+}
+
+void conn_send(struct conn *c, const struct frame_head *head, const void *msg) {
+    conn_tail(c, head, msg, 0);
+}
+
+static void reply(struct conn *c, const struct frame *to, uint16_t type, const void *msg) {
+    if (to->head.tag == 0)
+        return;
+    struct frame_head head = {.type = type, .id = to->head.id, .tag = to->head.tag};
+    conn_send(c, &head, msg);
+}
+
+void conn_ok(struct conn *c, const struct frame *to, uint64_t value) {
+    reply(c, to, MSG_OK, &(struct msg_ok){value});
+}
+
+void conn_refuse(struct conn *c, const struct frame *to, uint32_t code, const char *text) {
+    struct msg_error e = {.code = code, .text = {text, (uint32_t)strlen(text)}};
+    reply(c, to, MSG_ERROR, &e);
+}
+
+void conn_fail(struct conn *c, const struct frame *to, int number, const char *text) {
+    struct msg_error e = {.number = (uint32_t)number, .text = {text, (uint32_t)strlen(text)}};
+    reply(c, to, MSG_ERROR, &e);
+}
+
+/* False: more descriptors than any frame may have; the rest is closed with the connection. */
+static bool keep_fds(struct conn *c, struct msghdr *m) {
+    bool sound = !(m->msg_flags & MSG_CTRUNC);
+    for (struct cmsghdr *h = CMSG_FIRSTHDR(m); h; h = CMSG_NXTHDR(m, h)) {
+        if (h->cmsg_level != SOL_SOCKET || h->cmsg_type != SCM_RIGHTS)
+            continue;
+        size_t n = (h->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+        for (size_t i = 0; i < n; i++) {
+            int fd;
+            memcpy(&fd, CMSG_DATA(h) + i * sizeof(int), sizeof(int));
+            if (c->nfds < FRAME_FDS_MAX) {
+                c->fds[c->nfds++] = fd;
+            } else {
+                close(fd);
+                sound = false;
+            }
+        }
+    }
+    return sound;
+}
+
+static ssize_t receive_bytes(struct conn *c, uint8_t *to, size_t room, bool *ret_sound) {
+    if (c->is_stream_only)
+        return read(c->src.fd, to, room);
+    char control[CMSG_SPACE(FRAME_FDS_MAX * sizeof(int))];
+    struct iovec v = {to, room};
+    struct msghdr m = {
+        .msg_iov = &v, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof(control)};
+    ssize_t n = recvmsg(c->src.fd, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    if (n >= 0)
+        *ret_sound = keep_fds(c, &m);
+    return n;
+}
+
+static void conn_receive(struct guest *g, struct conn *c) {
+    uint8_t *to;
+    bool sound = true;
+    size_t room = frame_space(&c->in, &to);
+    if (room == 0)
+        return;
+    ssize_t n = receive_bytes(c, to, room, &sound);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return;
+    if (n <= 0 || !sound) {
+        conn_close(g, c);
+        return;
+    }
+    frame_fed(&c->in, (size_t)n);
+}
+
+static void flush(struct guest *g, struct conn *c) {
+    size_t n = c->out_end - c->out_start;
+    if (n == 0)
+        return;
+    const uint8_t *at = c->out + c->out_start;
+    ssize_t done = c->is_stream_only ? write(c->src.fd, at, n)
+                                     : send(c->src.fd, at, n, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (done < 0 && errno != EAGAIN && errno != EINTR) {
+        conn_close(g, c);
+        return;
+    }
+    if (done > 0)
+        c->out_start += (size_t)done;
+    if (c->out_start == c->out_end)
+        c->out_start = c->out_end = 0;
+}
+
+/* An ERROR without a tag is about the connection itself. */
+static void say_why_and_close(struct guest *g, struct conn *c) {
+    struct frame_head head = {.type = MSG_ERROR};
+    struct msg_error e = {.code = ERR_INVALID, .text = {"protocol error", 14}};
+    conn_send(c, &head, &e);
+    flush(g, c);
+    if (c->src.fd >= 0)
+        conn_close(g, c);
+}
+
+/* Returns false when no further frame can be handled now. */
+static bool handle_next(struct guest *g, struct conn *c) {
+    struct frame f;
+    if (c->src.fd < 0 || !conn_has_room(c))
+        return false;
+    if (!c->stalled_ns) {
+        int got = frame_next(&c->in, &f);
+        if (got == 0)
+            return false;
+        if (got < 0) {
+            say_why_and_close(g, c);
+            return false;
+        }
+        c->held = f;
+    }
+    f = c->held;
+    uint32_t nfds = f.head.flags & FRAME_FDS_MASK;
+    enum serve_result result = nfds > c->nfds ? SERVE_BROKEN : serve_frame(g, c, &f);
+    if (result == SERVE_BROKEN)
+        say_why_and_close(g, c);
+    if (result != SERVE_DONE)
+        return false;
+    c->stalled_ns = 0;
+    drop_fds(c, nfds);
+    return true;
+}
+
+/* A large frame has come and gone: its pages go back to the kernel. */
+static void trim(struct conn *c) {
+    if (c->in.start == c->in.end && c->in.end > 4 * MSG_CHUNK_MAX)
+        madvise(c->out + OUT_CAP, FRAME_BYTES_MAX & ~4095u, MADV_DONTNEED);
+}
+
+/* Ask epoll only for what can be acted on, and only when that changed. */
+static void rearm(struct guest *g, struct conn *c) {
+    uint32_t want = c->out_end > c->out_start ? EPOLLOUT : 0;
+    if (conn_has_room(c) && !c->stalled_ns)
+        want |= EPOLLIN;
+    if (want == c->armed)
+        return;
+    c->armed = want;
+    struct epoll_event ev = {.events = want, .data.ptr = &c->src};
+    epoll_ctl(g->epoll, EPOLL_CTL_MOD, c->src.fd, &ev);
+}
+
+void conn_continue(struct guest *g, struct conn *c) {
+    for (bool again = true; again;) {
+        again = false;
+        while (handle_next(g, c))
+            again = true;
+        if (c->src.fd < 0)
+            return;
+        bool was_full = !conn_has_room(c);
+        if (c->has_work)
+            cmd_pump(g, c);
+        watch_pump(g, c);
+        flush(g, c);
+        if (c->src.fd < 0)
+            return;
+        /* Or sending made room for what had to wait. */
+        again = again || ((was_full || c->has_work) && conn_has_room(c));
+    }
+    trim(c);
+    rearm(g, c);
+}
+
+static void conn_ready(struct guest *g, struct source *src, uint32_t events) {
+    struct conn *c = src->owner;
+    bool is_gone = events & (EPOLLHUP | EPOLLERR);
+    if (c->armed & EPOLLIN)
+        conn_receive(g, c);
+    else if (is_gone)
+        conn_close(g, c);
+}

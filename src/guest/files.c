@@ -1,0 +1,470 @@
+#include "guest/files.h"
+
+#include <limits.h>
+#include <string.h>
+#include <sys/inotify.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <sys/wait.h>
+
+#include "base/defer.h"
+#include "base/err.h"
+#include "guest/conn.h"
+#include "guest/sys.h"
+#include "guest/wipe.h"
+
+#define PROC_SUPER_MAGIC 0x9fa0
+#define LIST_MAX 4096u
+
+/* Acting as someone: the kernel drops root's file powers together with its fsuid. */
+
+struct actor {
+    bool is_other;
+};
+
+static void actor_done(struct actor *a) {
+    if (!a->is_other)
+        return;
+    syscall(SYS_setfsuid, 0);
+    syscall(SYS_setfsgid, 0);
+    prctl(PR_SET_DUMPABLE, 0);
+}
+
+static struct actor act_as(uint32_t uid, uint32_t gid) {
+    if (gid != MSG_ID_NONE)
+        syscall(SYS_setfsgid, gid);
+    if (uid != MSG_ID_NONE)
+        syscall(SYS_setfsuid, uid);
+    return (struct actor){.is_other = uid != MSG_ID_NONE || gid != MSG_ID_NONE};
+}
+
+#define ACT_AS(msg) struct actor actor DEFER(actor_done) = act_as((msg)->uid, (msg)->gid)
+
+static enum serve_result answer(struct conn *c, const struct frame *f, int result,
+                                const char *what) {
+    if (result < 0)
+        conn_fail(c, f, errno, what);
+    else
+        conn_ok(c, f, (uint64_t)result);
+    return SERVE_DONE;
+}
+
+/* Paths. */
+
+static int fail_with(int number) {
+    errno = number;
+    return -1;
+}
+
+static int open_path(const char *path, int flags) {
+    return *path == '/' ? sys_open(AT_FDCWD, path, O_PATH | flags, 0) : fail_with(EINVAL);
+}
+
+/* The directory a name is in, and the name: for all that acts on names instead of files. */
+struct place {
+    int dir;
+    char name[NAME_MAX + 1];
+};
+
+static void place_done(struct place *p) {
+    close_fd(&p->dir);
+}
+
+static int place_open(struct place *p, const struct msg_str *path) {
+    char parent[PATH_MAX];
+    size_t n = path->n;
+    while (n > 1 && path->s[n - 1] == '/')
+        n--;
+    size_t slash = n;
+    while (slash > 0 && path->s[slash - 1] != '/')
+        slash--;
+    size_t len = n - slash;
+    if (slash == 0 || len == 0)
+        return fail_with(EINVAL);
+    if (len > NAME_MAX || slash >= sizeof(parent))
+        return fail_with(ENAMETOOLONG);
+    memcpy(parent, path->s, slash);
+    parent[slash] = '\0';
+    memcpy(p->name, path->s + slash, len);
+    p->name[len] = '\0';
+    if (strcmp(p->name, ".") == 0 || strcmp(p->name, "..") == 0)
+        return fail_with(EINVAL);
+    p->dir = open_path(parent, O_DIRECTORY);
+    return p->dir < 0 ? -1 : 0;
+}
+
+/* What /proc offers for reading and writing concerns the guest itself: its memory, its limits. */
+static int refuse_proc(int fd) {
+    struct statfs fs;
+    if (fstatfs(fd, &fs) < 0)
+        return -1;
+    return fs.f_type == PROC_SUPER_MAGIC ? fail_with(EACCES) : 0;
+}
+
+/* Opens without ever waiting, and keeps it only if it is a regular file. */
+static int open_regular(const char *path, int flags, uint32_t mode, struct stat *st) {
+    if (*path != '/')
+        return fail_with(EINVAL);
+    int fd DEFER_CLOSE = sys_open(AT_FDCWD, path, flags | O_NONBLOCK | O_NOCTTY, mode);
+    if (fd < 0 || fstat(fd, st) < 0)
+        return -1;
+    if (S_ISDIR(st->st_mode))
+        return fail_with(EISDIR);
+    if (!S_ISREG(st->st_mode))
+        return fail_with(EINVAL);
+    if (refuse_proc(fd) < 0)
+        return -1;
+    return TAKE_FD(fd);
+}
+
+/* The name under which an O_PATH descriptor can be used where the kernel wants a path. */
+static const char *own_path(int fd, char ret[32]) {
+    static const char prefix[] = "/proc/self/fd/";
+    memcpy(ret, prefix, sizeof(prefix));
+    char digits[12];
+    int n = 0;
+    for (unsigned v = (unsigned)fd; n == 0 || v > 0; v /= 10)
+        digits[n++] = (char)('0' + v % 10);
+    char *at = ret + sizeof(prefix) - 1;
+    while (n > 0)
+        *at++ = digits[--n];
+    *at = '\0';
+    return ret;
+}
+
+/* Looking. */
+
+static uint64_t mtime_of(const struct stat *st) {
+    return (uint64_t)st->st_mtim.tv_sec * 1000000000u + (uint64_t)st->st_mtim.tv_nsec;
+}
+
+static struct msg_entry entry_of(const struct stat *st) {
+    return (struct msg_entry){.mode = st->st_mode,
+                              .uid = st->st_uid,
+                              .gid = st->st_gid,
+                              .nlink = (uint32_t)st->st_nlink,
+                              .size = (uint64_t)st->st_size,
+                              .mtime_ns = mtime_of(st),
+                              .ino = st->st_ino};
+}
+
+enum serve_result files_stat(struct guest *g, struct conn *c, const struct frame *f) {
+    (void)g;
+    struct msg_path m;
+    SERVE_DECODE(f, &m);
+    ACT_AS(&m);
+    struct stat st;
+    int fd DEFER_CLOSE = open_path(m.path.s, m.flags & MSG_NOFOLLOW ? O_NOFOLLOW : 0);
+    if (fd < 0 || fstat(fd, &st) < 0)
+        return answer(c, f, -1, "stat");
+    struct msg_entry e = entry_of(&st);
+    char target[PATH_MAX];
+    ssize_t n = S_ISLNK(st.st_mode) ? readlinkat(fd, "", target, sizeof(target)) : 0;
+    if (n > 0)
+        e.target = (struct msg_str){target, (uint32_t)n};
+    struct frame_head head = {.type = MSG_ENTRY, .tag = f->head.tag};
+    conn_send(c, &head, &e);
+    return SERVE_DONE;
+}
+
+struct dirent64 {
+    uint64_t ino;
+    int64_t next;
+    uint16_t bytes;
+    uint8_t type;
+    char name[];
+};
+
+struct lister {
+    int dir;
+    uint32_t max;
+    struct msg_list_page page;
+    uint8_t *at;
+    uint8_t *end;
+};
+
+static bool is_dots(const char *name) {
+    return name[0] == '.' && (name[1] == '\0' || (name[1] == '.' && name[2] == '\0'));
+}
+
+/* False: the page is full; this entry is the first of the next one. */
+static bool list_one(struct lister *l, const struct dirent64 *d) {
+    struct stat st;
+    if (is_dots(d->name) || fstatat(l->dir, d->name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+        return true;
+    struct msg_entry e = entry_of(&st);
+    e.name = (struct msg_str){d->name, (uint32_t)strlen(d->name)};
+    size_t n = l->page.count < l->max ? msg_entry_put(l->at, (size_t)(l->end - l->at), &e) : 0;
+    l->at += n;
+    l->page.count += n > 0;
+    return n > 0;
+}
+
+static int list_page(struct lister *l, uint64_t cookie) {
+    char raw[4096] __attribute__((aligned(8)));
+    l->page.next = cookie;
+    for (;;) {
+        long n = syscall(SYS_getdents64, l->dir, raw, sizeof(raw));
+        if (n < 0)
+            return -1;
+        if (n == 0) {
+            l->page.next = 0;
+            return 0;
+        }
+        for (char *at = raw; at < raw + n;) {
+            const struct dirent64 *d = (const struct dirent64 *)at;
+            if (!list_one(l, d))
+                return 0;
+            l->page.next = (uint64_t)d->next;
+            at += d->bytes;
+        }
+    }
+}
+
+enum serve_result files_list(struct guest *g, struct conn *c, const struct frame *f) {
+    (void)g;
+    static uint8_t entries[MSG_CHUNK_MAX];
+    struct msg_list m;
+    SERVE_DECODE(f, &m);
+    ACT_AS(&m);
+    int dir DEFER_CLOSE = *m.path.s == '/' ? sys_open(AT_FDCWD, m.path.s, O_RDONLY | O_DIRECTORY, 0)
+                                           : fail_with(EINVAL);
+    if (dir < 0 || (m.cookie && lseek(dir, (off_t)m.cookie, SEEK_SET) < 0))
+        return answer(c, f, -1, "list");
+    struct lister l = {.dir = dir,
+                       .max = m.max && m.max < LIST_MAX ? m.max : LIST_MAX,
+                       .at = entries,
+                       .end = entries + sizeof(entries)};
+    if (list_page(&l, m.cookie) < 0)
+        return answer(c, f, -1, "list");
+    l.page.entries = (struct msg_bytes){entries, (uint32_t)(l.at - entries)};
+    struct frame_head head = {.type = MSG_LIST_PAGE, .tag = f->head.tag};
+    conn_send(c, &head, &l.page);
+    return SERVE_DONE;
+}
+
+/* Contents. */
+
+enum serve_result files_read(struct guest *g, struct conn *c, const struct frame *f) {
+    (void)g;
+    static uint8_t data[MSG_CHUNK_MAX];
+    struct msg_read m;
+    SERVE_DECODE(f, &m);
+    if (m.bytes > MSG_CHUNK_MAX || m.offset > INT64_MAX)
+        return SERVE_BROKEN;
+    ACT_AS(&m);
+    struct stat st;
+    int fd DEFER_CLOSE = open_regular(m.path.s, O_RDONLY, 0, &st);
+    ssize_t n = fd < 0 ? -1 : pread(fd, data, m.bytes, (off_t)m.offset);
+    if (n < 0)
+        return answer(c, f, -1, "read");
+    struct msg_read_data reply = {.size = (uint64_t)st.st_size,
+                                  .mtime_ns = mtime_of(&st),
+                                  .ino = st.st_ino,
+                                  .mode = st.st_mode,
+                                  .data = {data, (uint32_t)n}};
+    struct frame_head head = {.type = MSG_READ_DATA, .tag = f->head.tag};
+    conn_send(c, &head, &reply);
+    return SERVE_DONE;
+}
+
+static int write_all(int fd, const struct msg_write *m) {
+    uint32_t done = 0;
+    while (done < m->data.n) {
+        ssize_t n = m->flags & MSG_APPEND
+                        ? write(fd, m->data.p + done, m->data.n - done)
+                        : pwrite(fd, m->data.p + done, m->data.n - done, (off_t)(m->offset + done));
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return n < 0 ? -1 : fail_with(EIO);
+        done += (uint32_t)n;
+    }
+    return 0;
+}
+
+/* Truncation waits until the file is known to be a regular one. */
+enum serve_result files_write(struct guest *g, struct conn *c, const struct frame *f) {
+    (void)g;
+    struct msg_write m;
+    SERVE_DECODE(f, &m);
+    if (m.data.n > MSG_CHUNK_MAX || m.offset > INT64_MAX - MSG_CHUNK_MAX)
+        return SERVE_BROKEN;
+    ACT_AS(&m);
+    int flags = O_WRONLY;
+    flags |= m.flags & MSG_CREATE ? O_CREAT : 0;
+    flags |= m.flags & MSG_EXCLUSIVE ? O_EXCL : 0;
+    flags |= m.flags & MSG_APPEND ? O_APPEND : 0;
+    flags |= m.flags & MSG_NOFOLLOW ? O_NOFOLLOW : 0;
+    struct stat st;
+    int fd DEFER_CLOSE = open_regular(m.path.s, flags, m.mode, &st);
+    if (fd < 0 || (m.flags & MSG_TRUNCATE && ftruncate(fd, 0) < 0) || write_all(fd, &m) < 0 ||
+        fstat(fd, &st) < 0)
+        return answer(c, f, -1, "write");
+    conn_ok(c, f, (uint64_t)st.st_size);
+    return SERVE_DONE;
+}
+
+/* Names. */
+
+/* Goes down one component, making it if it is missing. */
+static int enter(int dir, const char *name, uint32_t mode) {
+    int next = sys_open(dir, name, O_PATH | O_DIRECTORY, 0);
+    if (next >= 0 || errno != ENOENT)
+        return next;
+    if (mkdirat(dir, name, mode & 07777) < 0 && errno != EEXIST)
+        return -1;
+    return sys_open(dir, name, O_PATH | O_DIRECTORY, 0);
+}
+
+static int mkdir_parents(const struct msg_path *m) {
+    int dir DEFER_CLOSE = open_path("/", O_DIRECTORY);
+    char name[NAME_MAX + 1];
+    for (const char *at = m->path.s; dir >= 0 && *at;) {
+        const char *end = strchrnul(at, '/');
+        size_t n = (size_t)(end - at);
+        if (n > NAME_MAX)
+            return fail_with(ENAMETOOLONG);
+        memcpy(name, at, n);
+        name[n] = '\0';
+        at = *end ? end + 1 : end;
+        if (n == 0)
+            continue;
+        int next = enter(dir, name, m->mode);
+        close(dir);
+        dir = next;
+    }
+    return dir < 0 ? -1 : 0;
+}
+
+enum serve_result files_mkdir(struct guest *g, struct conn *c, const struct frame *f) {
+    (void)g;
+    struct msg_path m;
+    SERVE_DECODE(f, &m);
+    ACT_AS(&m);
+    if (*m.path.s == '/' && m.flags & MSG_PARENTS)
+        return answer(c, f, mkdir_parents(&m), "mkdir");
+    struct place p DEFER(place_done) = {.dir = -1};
+    bool ok = place_open(&p, &m.path) == 0 && mkdirat(p.dir, p.name, m.mode & 07777) == 0;
+    return answer(c, f, ok ? 0 : -1, "mkdir");
+}
+
+enum serve_result files_move(struct guest *g, struct conn *c, const struct frame *f) {
+    (void)g;
+    struct msg_move m;
+    SERVE_DECODE(f, &m);
+    ACT_AS(&m);
+    struct place from DEFER(place_done) = {.dir = -1};
+    struct place to DEFER(place_done) = {.dir = -1};
+    unsigned flags = m.flags & MSG_NOREPLACE ? 1 : 0; /* RENAME_NOREPLACE */
+    bool ok = place_open(&from, &m.from) == 0 && place_open(&to, &m.to) == 0 &&
+              syscall(SYS_renameat2, from.dir, from.name, to.dir, to.name, flags) == 0;
+    return answer(c, f, ok ? 0 : -1, "move");
+}
+
+enum serve_result files_symlink(struct guest *g, struct conn *c, const struct frame *f) {
+    (void)g;
+    struct msg_move m;
+    SERVE_DECODE(f, &m);
+    ACT_AS(&m);
+    struct place p DEFER(place_done) = {.dir = -1};
+    bool ok = place_open(&p, &m.to) == 0 && symlinkat(m.from.s, p.dir, p.name) == 0;
+    return answer(c, f, ok ? 0 : -1, "symlink");
+}
+
+enum serve_result files_chmod(struct guest *g, struct conn *c, const struct frame *f) {
+    (void)g;
+    struct msg_path m;
+    SERVE_DECODE(f, &m);
+    ACT_AS(&m);
+    char path[32];
+    int fd DEFER_CLOSE = open_path(m.path.s, 0);
+    bool ok = fd >= 0 && refuse_proc(fd) == 0 && chmod(own_path(fd, path), m.mode & 07777) == 0;
+    return answer(c, f, ok ? 0 : -1, "chmod");
+}
+
+enum serve_result files_chown(struct guest *g, struct conn *c, const struct frame *f) {
+    (void)g;
+    struct msg_chown m;
+    SERVE_DECODE(f, &m);
+    ACT_AS(&m);
+    int fd DEFER_CLOSE = open_path(m.path.s, m.flags & MSG_NOFOLLOW ? O_NOFOLLOW : 0);
+    bool ok =
+        fd >= 0 && refuse_proc(fd) == 0 && fchownat(fd, "", m.owner, m.group, AT_EMPTY_PATH) == 0;
+    return answer(c, f, ok ? 0 : -1, "chown");
+}
+
+int files_watch(int inotify, const struct msg_path *m, uint32_t events) {
+    ACT_AS(m);
+    char path[32];
+    int fd DEFER_CLOSE = open_path(m->path.s, m->flags & MSG_NOFOLLOW ? O_NOFOLLOW : 0);
+    if (fd < 0)
+        return -errno;
+    int wd = inotify_add_watch(inotify, own_path(fd, path), events);
+    return wd < 0 ? -errno : wd;
+}
+
+/* Removing. A whole tree may take seconds, so a child does it. */
+
+static struct removal *removal_new(struct guest *g) {
+    for (int i = 0; i < REMOVAL_MAX; i++)
+        if (g->removals[i].pid == 0)
+            return &g->removals[i];
+    return NULL;
+}
+
+static void removal_start(struct guest *g, struct conn *c, const struct frame *f,
+                          const struct place *p) {
+    struct removal *r = removal_new(g);
+    if (!r) {
+        conn_refuse(c, f, ERR_LIMIT, "too many removals at once");
+        return;
+    }
+    pid_t pid = fork();
+    if (pid == 0)
+        _exit(wipe_tree(p->dir, p->name));
+    if (pid < 0) {
+        conn_fail(c, f, errno, "remove");
+        return;
+    }
+    g->is_childless = false;
+    *r = (struct removal){.pid = pid, .conn = c, .tag = f->head.tag};
+}
+
+enum serve_result files_remove(struct guest *g, struct conn *c, const struct frame *f) {
+    struct msg_path m;
+    SERVE_DECODE(f, &m);
+    ACT_AS(&m);
+    struct place p DEFER(place_done) = {.dir = -1};
+    if (place_open(&p, &m.path) < 0)
+        return answer(c, f, -1, "remove");
+    if (unlinkat(p.dir, p.name, 0) == 0 || unlinkat(p.dir, p.name, AT_REMOVEDIR) == 0)
+        return answer(c, f, 0, "remove");
+    if (m.flags & MSG_RECURSIVE && (errno == ENOTEMPTY || errno == EEXIST)) {
+        removal_start(g, c, f, &p);
+        return SERVE_DONE;
+    }
+    return answer(c, f, -1, "remove");
+}
+
+void files_child_ended(struct guest *g, pid_t pid, int status) {
+    for (int i = 0; i < REMOVAL_MAX; i++) {
+        struct removal *r = &g->removals[i];
+        if (r->pid != pid)
+            continue;
+        struct frame to = {.head = {.tag = r->tag}};
+        int number = WIFEXITED(status) ? WEXITSTATUS(status) : EINTR;
+        if (r->conn && number)
+            conn_fail(r->conn, &to, number, "remove");
+        else if (r->conn)
+            conn_ok(r->conn, &to, 0);
+        r->pid = 0;
+    }
+}
+
+void files_forget(struct guest *g, struct conn *c) {
+    for (int i = 0; i < REMOVAL_MAX; i++)
+        if (g->removals[i].conn == c)
+            g->removals[i].conn = NULL;
+}

@@ -1,0 +1,12 @@
+/* What the spawner may change about a running machine: when it ends, and who it is. */
+#pragma once
+
+#include "guest/guest.h"
+#include "guest/serve.h"
+
+/* Ends this process, and with it the machine, in so many ms whatever the loop is doing; 0: never.
+ */
+int identity_set_deadline(uint64_t in_ms);
+
+/* CLONE_ID. Best effort per item; the OK value has bit 0 hostname, 1 machine id, 2 seed. */
+enum serve_result identity_become(struct guest *g, struct conn *c, const struct frame *f);

@@ -1,0 +1,290 @@
+/*
+ * carrel-guest key=value...
+ *
+ *   ctl=FD        the creator's connection      listen=FD     where later hosts connect
+ *   spawn=FD      the spawner's connection      port=FD       a byte stream without descriptors
+ *   tasks=FD,...  v1 `tasks` files to work in   cg=P:F[:K]    a spare command cgroup (repeated)
+ *   deadline_ms=N end of the machine            linger=0|1    outlive the creator's connection?
+ *   keep=FD,...   held open, nothing more
+ *
+ * It starts inside all namespaces with its final root, filter and capabilities.
+ */
+#include <limits.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/prctl.h>
+#include <sys/random.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+
+#include "guest/cmd.h"
+#include "guest/conn.h"
+#include "guest/guest.h"
+#include "guest/identity.h"
+#include "guest/sys.h"
+#include "guest/tree.h"
+
+#define TASKS_MAX 8
+#define EVENTS_MAX 16
+#define EXIT_BAD_START 125
+
+struct args {
+    int ctl, spawn, listen, port;
+    int tasks[TASKS_MAX];
+    int task_count;
+    uint64_t deadline_ms;
+    bool lingers;
+};
+
+static struct guest the_guest;
+
+int source_add(struct guest *g, struct source *src, uint32_t events) {
+    struct epoll_event ev = {.events = events, .data.ptr = src};
+    return epoll_ctl(g->epoll, EPOLL_CTL_ADD, src->fd, &ev);
+}
+
+/* Explicit removal: a duplicate of the descriptor in some child would keep it in the set. */
+void source_close(struct guest *g, struct source *src) {
+    if (src->fd < 0)
+        return;
+    epoll_ctl(g->epoll, EPOLL_CTL_DEL, src->fd, NULL);
+    close_fd(&src->fd);
+}
+
+/* Arguments. */
+
+static int number_of(const char **at, char until) {
+    char *end;
+    long v = strtol(*at, &end, 10);
+    if (end == *at || v < 0 || v > INT_MAX || (*end && *end != until))
+        _exit(EXIT_BAD_START);
+    *at = *end ? end + 1 : end;
+    return (int)v;
+}
+
+static int descriptor_of(const char **at, char until) {
+    int fd = number_of(at, until);
+    if (fcntl(fd, F_SETFD, FD_CLOEXEC) < 0)
+        _exit(EXIT_BAD_START);
+    return fd;
+}
+
+static void arg_ctl(struct args *a, const char *v) {
+    a->ctl = descriptor_of(&v, '\0');
+}
+
+static void arg_spawn(struct args *a, const char *v) {
+    a->spawn = descriptor_of(&v, '\0');
+}
+
+static void arg_listen(struct args *a, const char *v) {
+    a->listen = descriptor_of(&v, '\0');
+}
+
+static void arg_port(struct args *a, const char *v) {
+    a->port = descriptor_of(&v, '\0');
+}
+
+static void arg_tasks(struct args *a, const char *v) {
+    while (*v && a->task_count < TASKS_MAX)
+        a->tasks[a->task_count++] = descriptor_of(&v, ',');
+}
+
+static void arg_cg(struct args *a, const char *v) {
+    (void)a;
+    int procs = descriptor_of(&v, ':');
+    int freeze = descriptor_of(&v, ':');
+    tree_add(&the_guest, procs, freeze, *v ? descriptor_of(&v, ':') : -1);
+}
+
+static void arg_deadline(struct args *a, const char *v) {
+    a->deadline_ms = strtoull(v, NULL, 10);
+}
+
+static void arg_linger(struct args *a, const char *v) {
+    a->lingers = number_of(&v, '\0') != 0;
+}
+
+static void arg_keep(struct args *a, const char *v) {
+    (void)a;
+    while (*v)
+        descriptor_of(&v, ',');
+}
+
+static const struct {
+    const char *key;
+    void (*read)(struct args *, const char *value);
+} keys[] = {
+    {"ctl=", arg_ctl},   {"spawn=", arg_spawn},   {"listen=", arg_listen},
+    {"port=", arg_port}, {"tasks=", arg_tasks},   {"cg=", arg_cg},
+    {"keep=", arg_keep}, {"linger=", arg_linger}, {"deadline_ms=", arg_deadline},
+};
+
+static void args_read(struct args *a, char **argv) {
+    for (argv++; *argv; argv++) {
+        size_t i = 0, n = sizeof(keys) / sizeof(*keys);
+        while (i < n && strncmp(*argv, keys[i].key, strlen(keys[i].key)) != 0)
+            i++;
+        if (i == n)
+            _exit(EXIT_BAD_START);
+        keys[i].read(a, *argv + strlen(keys[i].key));
+    }
+}
+
+/* Set-up. */
+
+/* Commands inherit ignored signals, so none is; what could interrupt the loop is blocked. */
+static void reset_signals(void) {
+    struct sigaction act = {.sa_handler = SIG_DFL};
+    for (int i = 1; i < 65; i++)
+        if (i != SIGKILL && i != SIGSTOP)
+            sigaction(i, &act, NULL);
+    sigset_t all;
+    sigfillset(&all);
+    sigdelset(&all, SIGALRM);
+    sigprocmask(SIG_SETMASK, &all, NULL);
+}
+
+/* 0, 1 and 2 must be taken, or a descriptor of ours could get such a number. */
+static int open_null(void) {
+    int fd;
+    do {
+        fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+    } while (fd >= 0 && fd < 3);
+    return fd;
+}
+
+static void on_signals(struct guest *g, struct source *src, uint32_t events) {
+    (void)events;
+    struct signalfd_siginfo info;
+    while (read(src->fd, &info, sizeof(info)) < 0 && errno == EINTR)
+        ;
+    cmd_reap(g);
+}
+
+static void on_connect(struct guest *g, struct source *src, uint32_t events) {
+    (void)events;
+    int fd = accept4(src->fd, NULL, NULL, SOCK_CLOEXEC);
+    if (fd >= 0)
+        conn_open(g, fd, false);
+}
+
+static int watch_signals(struct guest *g) {
+    sigset_t child;
+    sigemptyset(&child);
+    sigaddset(&child, SIGCHLD);
+    int fd = signalfd(-1, &child, SFD_CLOEXEC | SFD_NONBLOCK);
+    g->signals = (struct source){fd, on_signals, NULL};
+    return fd < 0 ? -1 : source_add(g, &g->signals, EPOLLIN);
+}
+
+static void open_connections(struct guest *g, const struct args *a) {
+    struct conn *spawn = a->spawn >= 0 ? conn_open(g, a->spawn, false) : NULL;
+    struct conn *ctl = a->ctl >= 0 ? conn_open(g, a->ctl, false) : NULL;
+    struct conn *port = a->port >= 0 ? conn_open(g, a->port, true) : NULL;
+    if (spawn)
+        spawn->is_privileged = true;
+    if (ctl)
+        ctl->is_creator = true;
+    if (ctl && !spawn)
+        ctl->is_privileged = true;
+    if (port)
+        port->is_privileged = true;
+}
+
+static int guest_init(struct guest *g, const struct args *a) {
+    for (int i = 0; i < CONN_MAX; i++)
+        g->conns[i].src.fd = g->conns[i].watcher.fd = -1;
+    g->lingers = a->lingers;
+    g->is_childless = true;
+    g->listen = (struct source){a->listen, on_connect, NULL};
+    g->null = open_null();
+    g->epoll = epoll_create1(EPOLL_CLOEXEC);
+    if (g->null < 0 || g->epoll < 0 || watch_signals(g) < 0 ||
+        getrandom(&g->incarnation, sizeof(g->incarnation), GRND_NONBLOCK) < 0)
+        return -1;
+    if (a->listen >= 0 &&
+        (fcntl(a->listen, F_SETFL, O_NONBLOCK) < 0 || source_add(g, &g->listen, EPOLLIN) < 0))
+        return -1;
+    open_connections(g, a);
+    return identity_set_deadline(a->deadline_ms);
+}
+
+/* The loop. */
+
+static int next_timeout_ms(struct guest *g) {
+    if (!g->has_timers)
+        return -1;
+    int64_t now = now_ns();
+    int64_t next = cmd_tick(g, now);
+    if (next == INT64_MAX) {
+        g->has_timers = false;
+        return -1;
+    }
+    int64_t ms = (next - now + 999999) / 1000000;
+    return ms < 0 ? 0 : ms > INT_MAX ? INT_MAX : (int)ms;
+}
+
+static void guest_loop(struct guest *g) {
+    struct epoll_event events[EVENTS_MAX];
+    for (;;) {
+        int n = epoll_wait(g->epoll, events, EVENTS_MAX, next_timeout_ms(g));
+        for (int i = 0; i < n; i++) {
+            struct source *src = events[i].data.ptr;
+            if (src->fd >= 0)
+                src->ready(g, src, events[i].events);
+        }
+        for (int i = 0; i < CONN_MAX; i++)
+            if (g->conns[i].src.fd >= 0)
+                conn_continue(g, &g->conns[i]);
+    }
+}
+
+/*
+ * cgroup v1: only this thread enters the limits, and commands inherit them from
+ * it. The thread-group leader stays outside, because a memory kill looks at
+ * leaders, and killing this one would end the machine.
+ */
+static int work(void *arg) {
+    const struct args *a = arg;
+    for (int i = 0; i < a->task_count; i++) {
+        if (write(a->tasks[i], "0", 1) != 1)
+            _exit(EXIT_BAD_START);
+        close(a->tasks[i]);
+    }
+    guest_loop(&the_guest);
+    return 0;
+}
+
+static uint8_t worker_stack[128 << 10] __attribute__((aligned(16)));
+
+static void work_in_thread(struct args *a) {
+    int flags = CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM;
+    if (clone(work, worker_stack + sizeof(worker_stack), flags, a) < 0)
+        _exit(EXIT_BAD_START);
+    /* The worker uses this thread's errno and all else: from here on, touch nothing. */
+    sigset_t all;
+    sigfillset(&all);
+    sigprocmask(SIG_SETMASK, &all, NULL);
+    for (;;)
+        syscall(SYS_ppoll, NULL, 0, NULL, NULL, 0);
+}
+
+int main(int argc, char **argv) {
+    (void)argc;
+    prctl(PR_SET_DUMPABLE, 0);
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+    reset_signals();
+    struct args a = {.ctl = -1, .spawn = -1, .listen = -1, .port = -1};
+    args_read(&a, argv);
+    if (a.task_count > 0)
+        the_guest.features |= MSG_FEATURE_MEMORY;
+    if (guest_init(&the_guest, &a) < 0)
+        return EXIT_BAD_START;
+    if (a.task_count > 0)
+        work_in_thread(&a);
+    guest_loop(&the_guest);
+}

@@ -1,0 +1,118 @@
+#include "guest/serve.h"
+
+#include <sys/wait.h>
+
+#include "base/err.h"
+#include "guest/cmd.h"
+#include "guest/conn.h"
+#include "guest/files.h"
+#include "guest/identity.h"
+#include "guest/sys.h"
+#include "guest/tree.h"
+#include "guest/watch.h"
+
+static enum serve_result hello(struct guest *g, struct conn *c, const struct frame *f) {
+    struct msg_hello m;
+    SERVE_DECODE(f, &m);
+    if (m.version != MSG_VERSION) {
+        struct frame_head head = {.type = MSG_ERROR, .tag = f->head.tag};
+        conn_send(c, &head, &(struct msg_error){.code = ERR_UNSUPPORTED, .text = {"version", 7}});
+        return SERVE_BROKEN;
+    }
+    c->greeted = true;
+    uint32_t features = g->features;
+    features |= c->is_stream_only ? 0 : MSG_FEATURE_FDS;
+    features |= c->is_privileged ? MSG_FEATURE_PRIVILEGED : 0;
+    struct frame_head head = {.type = MSG_HELLO, .tag = f->head.tag};
+    conn_send(c, &head, &(struct msg_hello){MSG_VERSION, features, g->incarnation});
+    return SERVE_DONE;
+}
+
+static enum serve_result ping(struct guest *g, struct conn *c, const struct frame *f) {
+    (void)g;
+    conn_ok(c, f, 0);
+    return SERVE_DONE;
+}
+
+static enum serve_result shut_down(struct guest *g, struct conn *c, const struct frame *f) {
+    (void)g, (void)c, (void)f;
+    _exit(0);
+}
+
+static enum serve_result deadline(struct guest *g, struct conn *c, const struct frame *f) {
+    (void)g;
+    struct msg_deadline m;
+    SERVE_DECODE(f, &m);
+    if (identity_set_deadline(m.in_ms) < 0)
+        conn_fail(c, f, errno, "set deadline");
+    else
+        conn_ok(c, f, 0);
+    return SERVE_DONE;
+}
+
+static enum serve_result spares(struct guest *g, struct conn *c, const struct frame *f) {
+    struct msg_spares m;
+    SERVE_DECODE(f, &m);
+    uint32_t each = m.each;
+    if ((each != 2 && each != 3) || m.count * each != (f->head.flags & FRAME_FDS_MASK))
+        return SERVE_BROKEN;
+    int *fd = c->fds;
+    for (uint32_t i = 0; i < m.count; i++, fd += each) {
+        tree_add(g, fd[0], fd[1], each == 3 ? fd[2] : -1);
+        fd[0] = fd[1] = fd[each - 1] = -1;
+    }
+    g->asked_ns = 0;
+    return SERVE_DONE;
+}
+
+static const struct {
+    enum serve_result (*run)(struct guest *, struct conn *, const struct frame *);
+    bool is_privileged;
+} handlers[] = {
+    [MSG_HELLO] = {hello},
+    [MSG_PING] = {ping},
+    [MSG_SHUTDOWN] = {shut_down},
+    [MSG_EXEC] = {cmd_exec},
+    [MSG_STDIN] = {cmd_stdin},
+    [MSG_CREDIT] = {cmd_credit},
+    [MSG_EXIT_ACK] = {cmd_exit_ack},
+    [MSG_SIGNAL] = {cmd_signal},
+    [MSG_KILL] = {cmd_kill},
+    [MSG_RESIZE] = {cmd_resize},
+    [MSG_ATTACH] = {cmd_attach},
+    [MSG_TABLE] = {cmd_table},
+    [MSG_BUSY] = {cmd_busy},
+    [MSG_STAT] = {files_stat},
+    [MSG_LIST] = {files_list},
+    [MSG_READ] = {files_read},
+    [MSG_WRITE] = {files_write},
+    [MSG_MKDIR] = {files_mkdir},
+    [MSG_MOVE] = {files_move},
+    [MSG_REMOVE] = {files_remove},
+    [MSG_CHMOD] = {files_chmod},
+    [MSG_CHOWN] = {files_chown},
+    [MSG_SYMLINK] = {files_symlink},
+    [MSG_WATCH] = {watch_add},
+    [MSG_UNWATCH] = {watch_remove},
+    [MSG_CLONE_ID] = {identity_become, .is_privileged = true},
+    [MSG_DEADLINE] = {deadline, .is_privileged = true},
+    [MSG_SPARES] = {spares, .is_privileged = true},
+};
+
+/* Only EXEC and SPARES own descriptors; on anything else they are a mistake or a flood. */
+static bool fds_are_expected(const struct frame *f) {
+    return !(f->head.flags & FRAME_FDS_MASK) || f->head.type == MSG_EXEC ||
+           f->head.type == MSG_SPARES;
+}
+
+enum serve_result serve_frame(struct guest *g, struct conn *c, const struct frame *f) {
+    uint16_t type = f->head.type;
+    if (type >= sizeof(handlers) / sizeof(*handlers) || !handlers[type].run ||
+        !fds_are_expected(f) || (type == MSG_HELLO) == c->greeted)
+        return SERVE_BROKEN;
+    if (handlers[type].is_privileged && !c->is_privileged) {
+        conn_refuse(c, f, ERR_DENIED, "only the spawner may say that");
+        return SERVE_DONE;
+    }
+    return handlers[type].run(g, c, f);
+}

@@ -1,0 +1,19 @@
+/* One table: which function serves which message. */
+#pragma once
+
+#include "guest/guest.h"
+
+enum serve_result {
+    SERVE_DONE,
+    SERVE_STALLED, /* nothing happened yet: offer the same frame again later */
+    SERVE_BROKEN,  /* the peer does not speak the protocol: close */
+};
+
+enum serve_result serve_frame(struct guest *g, struct conn *c, const struct frame *f);
+
+/* In a handler: decode the message or give the connection up. */
+#define SERVE_DECODE(frame, msg)                            \
+    do {                                                    \
+        if (msg_decode((frame), (msg), sizeof(*(msg))) < 0) \
+            return SERVE_BROKEN;                            \
+    } while (0)

@@ -1,0 +1,176 @@
+#include "guest/start.h"
+
+#include <limits.h>
+#include <sched.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+#include "guest/sys.h"
+
+/* One slot in front of argv is for the shell of a script without "#!". */
+static char *argv_slots[1 + MSG_STRINGS_MAX + 1];
+static char *env_slots[MSG_STRINGS_MAX + 1];
+static uint8_t child_stack[32 << 10] __attribute__((aligned(16)));
+
+static void slots_fill(char **slots, const struct msg_strs *strs) {
+    const char *s = strs->s;
+    for (uint32_t i = 0; i < strs->count; i++, s += strlen(s) + 1)
+        *slots++ = (char *)s;
+    *slots = NULL;
+}
+
+static int join_cgroup(struct start *s) {
+    return s->procs < 0 || write(s->procs, "0", 1) == 1 ? 0 : -1;
+}
+
+/* After this the command has 0, 1 and 2 and nothing else, whatever was open here. */
+static int set_stdio(struct start *s) {
+    setsid();
+    for (int i = 0; i < 3; i++)
+        if (dup2(s->stdio[i], i) < 0)
+            return -1;
+    if (s->is_session && ioctl(0, TIOCSCTTY, 0) < 0)
+        return -1;
+    (void)!syscall(SYS_close_range, 3u, ~0u, 0u);
+    return 0;
+}
+
+static uint64_t lower_of(uint64_t a, uint64_t b) {
+    return a < b ? a : b;
+}
+
+static int set_rlimits(struct start *s) {
+    const struct msg_rlimits *limits = &s->exec->rlimits;
+    for (uint32_t i = 0; i < limits->count; i++) {
+        const struct msg_rlimit *want = &limits->v[i];
+        uint64_t has[2];
+        if (syscall(SYS_prlimit64, 0, want->resource, NULL, has) < 0)
+            return -1;
+        uint64_t hard = lower_of(want->hard, has[1]);
+        uint64_t set[2] = {lower_of(want->soft, hard), hard};
+        if (syscall(SYS_prlimit64, 0, want->resource, set, NULL) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int set_user(struct start *s) {
+    const struct msg_exec *e = s->exec;
+    if (e->uid == MSG_ID_NONE && e->gid == MSG_ID_NONE && e->groups.count == 0)
+        return 0;
+    if (syscall(SYS_setgroups, (size_t)e->groups.count, e->groups.v) < 0)
+        return -1;
+    if (e->gid != MSG_ID_NONE && syscall(SYS_setresgid, e->gid, e->gid, e->gid) < 0)
+        return -1;
+    if (e->uid != MSG_ID_NONE && syscall(SYS_setresuid, e->uid, e->uid, e->uid) < 0)
+        return -1;
+    return 0;
+}
+
+static int set_cwd(struct start *s) {
+    return chdir(s->exec->cwd.n ? s->exec->cwd.s : "/");
+}
+
+static void exec_path(const char *path) {
+    char **argv = argv_slots + 1;
+    execve(path, argv, env_slots);
+    if (errno != ENOEXEC)
+        return;
+    char *name = argv[0];
+    argv_slots[0] = (char *)"/bin/sh";
+    argv[0] = (char *)path;
+    execve(argv_slots[0], argv_slots, env_slots);
+    argv[0] = name;
+}
+
+static const char *search_path(void) {
+    for (char **e = env_slots; *e; e++)
+        if (strncmp(*e, "PATH=", 5) == 0)
+            return *e + 5;
+    return "/usr/local/bin:/usr/bin:/bin";
+}
+
+/* Tries one directory of PATH; an empty one is the working directory. */
+static void exec_in(const char *dir, size_t n, const char *name) {
+    static char path[PATH_MAX];
+    size_t len = strlen(name);
+    if (n + 1 + len >= sizeof(path)) {
+        errno = ENAMETOOLONG;
+        return;
+    }
+    memcpy(path, dir, n);
+    path[n] = '/';
+    memcpy(path + (n ? n + 1 : 0), name, len + 1);
+    exec_path(path);
+}
+
+/* As execvp: a program that was found but refused outweighs those not found. */
+static int exec_program(struct start *s) {
+    (void)s;
+    const char *name = argv_slots[1];
+    if (strchr(name, '/') || !*name) {
+        exec_path(name);
+        return -1;
+    }
+    int refused = 0;
+    for (const char *dir = search_path();; dir++) {
+        const char *end = strchrnul(dir, ':');
+        exec_in(dir, (size_t)(end - dir), name);
+        if (errno == EACCES)
+            refused = EACCES;
+        else if (errno != ENOENT && errno != ENOTDIR && errno != ENAMETOOLONG)
+            return -1;
+        dir = end;
+        if (!*dir)
+            break;
+    }
+    errno = refused ? refused : ENOENT;
+    return -1;
+}
+
+static const struct {
+    enum msg_step step;
+    int (*run)(struct start *);
+} steps[] = {
+    {MSG_STEP_CGROUP, join_cgroup}, {MSG_STEP_STDIO, set_stdio}, {MSG_STEP_RLIMIT, set_rlimits},
+    {MSG_STEP_USER, set_user},      {MSG_STEP_CWD, set_cwd},     {MSG_STEP_EXEC, exec_program},
+};
+
+static int child_main(void *arg) {
+    struct start *s = arg;
+    sigset_t none;
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    umask(022);
+    for (size_t i = 0; i < sizeof(steps) / sizeof(*steps); i++) {
+        if (steps[i].run(s) == 0)
+            continue;
+        s->failed_errno = errno;
+        s->failed_step = steps[i].step;
+        break;
+    }
+    _exit(127);
+}
+
+void start_process(struct start *s) {
+    slots_fill(argv_slots + 1, &s->exec->argv);
+    slots_fill(env_slots, &s->exec->env);
+    s->failed_errno = 0;
+    s->pid =
+        clone(child_main, child_stack + sizeof(child_stack), CLONE_VM | CLONE_VFORK | SIGCHLD, s);
+    if (s->pid < 0) {
+        s->failed_errno = errno;
+        s->failed_step = MSG_STEP_FORK;
+        return;
+    }
+    /* A change of uid in the child re-decides who may look into this shared memory. */
+    prctl(PR_SET_DUMPABLE, 0);
+    if (s->failed_errno)
+        while (waitpid(s->pid, NULL, 0) < 0 && errno == EINTR)
+            ;
+}

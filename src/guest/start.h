@@ -1,0 +1,24 @@
+/*
+ * Starting one process: vfork, everything that must happen in the child, exec.
+ *
+ * The child runs on the parent's memory while the parent stands still, so it
+ * reports a failure by writing into the struct, and must call nothing that
+ * keeps state of the process (no malloc, no setuid of the C library).
+ */
+#pragma once
+
+#include "guest/guest.h"
+
+struct start {
+    const struct msg_exec *exec;
+    int stdio[3];    /* all above 2 */
+    bool is_session; /* stdio[0] becomes the controlling terminal */
+    int procs;       /* cgroup.procs of the command's tree, or -1 */
+    /* Results. */
+    pid_t pid;
+    int failed_errno; /* 0: it runs */
+    enum msg_step failed_step;
+};
+
+/* Returns only after the exec has happened or failed; a failed child is reaped already. */
+void start_process(struct start *s);

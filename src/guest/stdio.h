@@ -1,0 +1,27 @@
+/* The descriptors a command gets as 0, 1 and 2, and the ends of them the guest keeps. */
+#pragma once
+
+#include "guest/guest.h"
+
+struct stdio {
+    int child[3];     /* for the command */
+    bool is_ours[3];  /* child[i] was opened here and is closed by stdio_done() */
+    int host[3];      /* the guest's ends, -1 where there is none; take them with TAKE_FD */
+    bool is_terminal; /* host[0] and host[1] are the master side of one */
+};
+
+/* struct stdio io DEFER(stdio_done) = STDIO_NONE; */
+#define STDIO_NONE ((struct stdio){.child = {-1, -1, -1}, .host = {-1, -1, -1}})
+
+/* Only stderr may follow stdout, and a terminal's output is the stream STDOUT. */
+bool stdio_is_sound(const uint8_t modes[3]);
+uint32_t stdio_count_fds(const uint8_t modes[3]);
+
+/* fds: those that came with the frame, kept by the caller. errno on failure. */
+int stdio_open(struct stdio *io, const struct msg_exec *e, const int *fds, int null);
+void stdio_done(struct stdio *io);
+
+int stdio_resize(int master, uint16_t rows, uint16_t cols);
+
+/* The process group in the terminal's foreground, or `otherwise`. */
+pid_t stdio_foreground(int master, pid_t otherwise);

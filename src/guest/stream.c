@@ -1,0 +1,174 @@
+#include "guest/stream.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+static uint8_t *ring_new(uint32_t size) {
+    void *ring = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return ring == MAP_FAILED ? NULL : ring;
+}
+
+static void ring_free(uint8_t **ring, uint32_t size) {
+    if (*ring)
+        munmap(*ring, size);
+    *ring = NULL;
+}
+
+/* The part [from, from + n) of a stream as it lies in the ring: one or two pieces. */
+static int ring_pieces(uint8_t *ring, uint32_t size, uint64_t from, uint32_t n,
+                       struct iovec ret[2]) {
+    uint32_t at = (uint32_t)(from % size);
+    uint32_t first = n < size - at ? n : size - at;
+    ret[0] = (struct iovec){ring + at, first};
+    ret[1] = (struct iovec){ring, n - first};
+    return n > first ? 2 : 1;
+}
+
+/* The last bytes stay readable for a replay; only the descriptor goes. */
+static void out_ended(struct guest *g, struct stream_out *s) {
+    s->eof = true;
+    s->readable = false;
+    source_close(g, &s->src);
+}
+
+/*
+ * One read. A short one means the pipe is empty and a new event will come,
+ * unless the other end is gone already: then nothing but the end will.
+ * A terminal hands out its bytes in small lots, so it is asked until it refuses.
+ */
+static void read_once(struct guest *g, struct stream_out *s, uint32_t room) {
+    struct iovec v[2];
+    ssize_t n = readv(s->src.fd, v, ring_pieces(s->ring, s->size, s->produced, room, v));
+    if (n > 0) {
+        s->produced += (uint64_t)n;
+        s->readable = (uint32_t)n == room || s->hung_up || s->is_terminal;
+    } else if (n < 0 && errno == EINTR) {
+        return;
+    } else if (n < 0 && (errno == EAGAIN || s->may_reopen)) {
+        s->readable = false;
+    } else {
+        out_ended(g, s);
+    }
+}
+
+bool stream_out_fill(struct guest *g, struct stream_out *s) {
+    if (s->src.fd < 0 || !s->readable)
+        return true;
+    if (!s->ring && !(s->ring = ring_new(s->size)))
+        return false;
+    uint32_t room;
+    while (s->readable && (room = s->size - (uint32_t)(s->produced - s->consumed)) > 0)
+        read_once(g, s, room);
+    return true;
+}
+
+uint32_t stream_out_take(struct stream_out *s, uint8_t *to, uint32_t max) {
+    uint64_t left = s->produced - s->sent;
+    uint32_t n = left < max ? (uint32_t)left : max;
+    if (n == 0)
+        return 0;
+    struct iovec v[2];
+    int pieces = ring_pieces(s->ring, s->size, s->sent, n, v);
+    for (int i = 0; i < pieces; i++) {
+        memcpy(to, v[i].iov_base, v[i].iov_len);
+        to += v[i].iov_len;
+    }
+    s->sent += n;
+    return n;
+}
+
+bool stream_out_has_news(const struct stream_out *s) {
+    return s->sent < s->produced || (s->eof && !s->eof_sent);
+}
+
+bool stream_out_credit(struct stream_out *s, uint64_t consumed) {
+    if (consumed > s->sent)
+        return false;
+    if (consumed > s->consumed)
+        s->consumed = consumed;
+    return true;
+}
+
+static void in_ended(struct guest *g, struct stream_in *s) {
+    s->written = s->received; /* nobody will read it: the host need not wait */
+    source_close(g, &s->src);
+}
+
+static ssize_t in_write(struct guest *g, struct stream_in *s, const struct iovec *v, int pieces) {
+    ssize_t n;
+    while ((n = writev(s->src.fd, v, pieces)) < 0 && errno == EINTR)
+        ;
+    if (n < 0 && errno != EAGAIN)
+        in_ended(g, s);
+    return n;
+}
+
+/* End of input: a pipe is closed, a terminal is told with its ^D. */
+static void in_finish(struct guest *g, struct stream_in *s) {
+    if (!s->is_terminal)
+        source_close(g, &s->src);
+    else if (write(s->src.fd, "\004", 1) == 1)
+        s->eof = false;
+}
+
+void stream_in_push(struct guest *g, struct stream_in *s) {
+    while (s->src.fd >= 0 && s->written < s->received) {
+        struct iovec v[2];
+        uint32_t n = (uint32_t)(s->received - s->written);
+        ssize_t done = in_write(g, s, v, ring_pieces(s->ring, s->size, s->written, n, v));
+        if (done < 0)
+            return;
+        s->written += (uint64_t)done;
+    }
+    if (s->src.fd >= 0 && s->eof && s->written == s->received)
+        in_finish(g, s);
+}
+
+static bool in_store(struct stream_in *s, const uint8_t *bytes, uint32_t n) {
+    if (!s->ring && !(s->ring = ring_new(s->size)))
+        return false;
+    struct iovec v[2];
+    int pieces = ring_pieces(s->ring, s->size, s->received, n, v);
+    for (int i = 0; i < pieces; i++) {
+        memcpy(v[i].iov_base, bytes, v[i].iov_len);
+        bytes += v[i].iov_len;
+    }
+    s->received += n;
+    return true;
+}
+
+bool stream_in_add(struct guest *g, struct stream_in *s, const struct msg_data *data, bool eof) {
+    uint64_t end = data->offset + data->data.n;
+    if (data->offset > s->received || end < data->offset || end - s->written > s->size)
+        return false;
+    if (end < s->received || s->eof)
+        return true; /* sent again after a reconnect */
+    uint32_t n = (uint32_t)(end - s->received);
+    const uint8_t *bytes = data->data.p + (data->data.n - n);
+    s->eof = eof;
+    if (s->src.fd < 0) {
+        s->received = s->written = end;
+        return true;
+    }
+    if (n > 0 && !in_store(s, bytes, n))
+        return false;
+    stream_in_push(g, s);
+    return true;
+}
+
+bool stream_in_owes_credit(const struct stream_in *s) {
+    return s->written - s->reported >= s->size / 2;
+}
+
+void stream_in_close(struct guest *g, struct stream_in *s) {
+    source_close(g, &s->src);
+    ring_free(&s->ring, s->size);
+}
+
+void stream_out_close(struct guest *g, struct stream_out *s) {
+    source_close(g, &s->src);
+    ring_free(&s->ring, s->size);
+}

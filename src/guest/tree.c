@@ -1,0 +1,172 @@
+#include "guest/tree.h"
+
+#include <dirent.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "guest/sys.h"
+
+bool tree_add(struct guest *g, int procs, int freeze, int kill) {
+    if (g->tree_end == TREE_MAX) {
+        close_fd(&procs);
+        close_fd(&freeze);
+        close_fd(&kill);
+        return false;
+    }
+    g->trees[g->tree_end++] = (struct tree){.procs = procs, .freeze = freeze, .kill = kill};
+    g->has_trees = true;
+    g->features |= MSG_FEATURE_TREE;
+    return true;
+}
+
+struct tree *tree_take(struct guest *g) {
+    for (uint32_t i = 0; i < g->tree_end; i++) {
+        if (g->trees[i].used)
+            continue;
+        g->trees[i].used = true;
+        return &g->trees[i];
+    }
+    return NULL;
+}
+
+uint32_t tree_spares(const struct guest *g) {
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < g->tree_end; i++)
+        n += !g->trees[i].used;
+    return n;
+}
+
+bool tree_is_empty(const struct guest *g, const struct tree *t) {
+    char c;
+    return g->is_childless || !t || pread(t->procs, &c, 1, 0) == 0;
+}
+
+/* SIGKILL to each pid in a page of cgroup.procs; returns how many. */
+static int kill_listed(char *text, ssize_t n) {
+    int killed = 0;
+    for (char *end = text + n, *nl; (nl = memchr(text, '\n', (size_t)(end - text)));
+         text = nl + 1) {
+        pid_t pid = (pid_t)strtol(text, NULL, 10);
+        if (pid > 1 && kill(pid, SIGKILL) == 0)
+            killed++;
+    }
+    return killed;
+}
+
+/* A line cut at the end of a read is read again, as the start of the next. */
+static int kill_all(const struct tree *t) {
+    char text[4096];
+    off_t at = 0;
+    int killed = 0;
+    for (ssize_t n; (n = pread(t->procs, text, sizeof(text), at)) > 0;) {
+        char *last = memrchr(text, '\n', (size_t)n);
+        if (!last)
+            break;
+        killed += kill_listed(text, last + 1 - text);
+        at += last + 1 - text;
+    }
+    return killed;
+}
+
+static void freezer_set(const struct tree *t, const char *v1, const char *v2) {
+    if (pwrite(t->freeze, v1, strlen(v1), 0) < 0)
+        (void)!pwrite(t->freeze, v2, strlen(v2), 0);
+}
+
+/* v1 answers "FROZEN" only when the last task has stopped; v2 kills frozen tasks anyway. */
+static bool is_frozen(const struct tree *t) {
+    char state[8] = {0};
+    (void)!pread(t->freeze, state, sizeof(state) - 1, 0);
+    return memcmp(state, "FREEZING", 7) != 0;
+}
+
+/* While all are frozen none can fork, so the list that is killed is the whole tree. */
+static bool kill_frozen(const struct tree *t) {
+    freezer_set(t, "FROZEN", "1");
+    int killed = 0;
+    for (int i = 0; i < 64; i++) {
+        bool still = is_frozen(t);
+        killed = kill_all(t);
+        if (still)
+            break;
+        sched_yield();
+    }
+    freezer_set(t, "THAWED", "0");
+    return killed == 0;
+}
+
+struct process {
+    pid_t pid, parent, session;
+};
+
+/* "pid (name) S ppid pgrp session ...": the name may hold anything, so look from its end. */
+static bool process_read(int proc, const char *pid, struct process *ret) {
+    char path[32], text[512];
+    size_t len = strnlen(pid, sizeof(path) - 6);
+    memcpy(path, pid, len);
+    memcpy(path + len, "/stat", 6);
+    int fd = openat(proc, path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return false;
+    ssize_t n = read(fd, text, sizeof(text) - 1);
+    close(fd);
+    if (n <= 0)
+        return false;
+    text[n] = '\0';
+    char *at = strrchr(text, ')');
+    if (!at || n - (at - text) < 4 || at[2] == 'Z')
+        return false;
+    ret->pid = (pid_t)strtol(pid, NULL, 10);
+    ret->parent = (pid_t)strtol(at + 3, &at, 10);
+    strtol(at, &at, 10);
+    ret->session = (pid_t)strtol(at, NULL, 10);
+    return true;
+}
+
+#define WALK_MAX 1024
+
+static int processes_list(struct process *ret, int max) {
+    DIR *dir = opendir("/proc");
+    if (!dir)
+        return 0;
+    int n = 0;
+    for (struct dirent *e; n < max && (e = readdir(dir));)
+        if (e->d_name[0] >= '1' && e->d_name[0] <= '9')
+            n += process_read(dirfd(dir), e->d_name, &ret[n]);
+    closedir(dir);
+    return n;
+}
+
+/* Hosts without cgroups: members of the session and descendants of the leader. */
+static bool kill_walk(pid_t leader) {
+    static struct process all[WALK_MAX];
+    static bool mine[WALK_MAX];
+    int n = processes_list(all, WALK_MAX);
+    for (int i = 0; i < n; i++)
+        mine[i] = all[i].pid == leader || all[i].session == leader;
+    bool grew = true;
+    for (int pass = 0; grew && pass < 64; pass++) {
+        grew = false;
+        for (int i = 0; i < n; i++)
+            for (int j = 0; !mine[i] && j < n; j++)
+                if (mine[j] && all[i].parent == all[j].pid)
+                    mine[i] = grew = true;
+    }
+    int killed = 0;
+    for (int i = 0; i < n; i++)
+        if (mine[i] && all[i].pid > 1)
+            killed += kill(all[i].pid, SIGKILL) == 0;
+    return killed == 0;
+}
+
+bool tree_kill(const struct guest *g, const struct tree *t, pid_t leader) {
+    if (!t)
+        return kill_walk(leader);
+    if (tree_is_empty(g, t))
+        return true;
+    if (t->kill >= 0 && pwrite(t->kill, "1", 1, 0) == 1)
+        return tree_is_empty(g, t);
+    return kill_frozen(t);
+}

@@ -1,0 +1,23 @@
+/*
+ * Trees: the cgroup of each command. Whatever a command starts stays in it, so
+ * killing it misses nobody, not even what has left its session and its parents.
+ */
+#pragma once
+
+#include "guest/guest.h"
+
+/* Keeps the three descriptors (kill may be -1). False: the table is full; they are closed. */
+bool tree_add(struct guest *g, int procs, int freeze, int kill);
+
+/* A cgroup without processes for a new command; NULL: there is none. */
+struct tree *tree_take(struct guest *g);
+uint32_t tree_spares(const struct guest *g);
+
+bool tree_is_empty(const struct guest *g, const struct tree *t);
+
+/*
+ * SIGKILL to everything in the command's tree. True: nothing was left alive to
+ * kill; false: call again soon, some may be dying or may have been forking.
+ * Without cgroups this finds the command's session and its descendants only.
+ */
+bool tree_kill(const struct guest *g, const struct tree *t, pid_t leader);
