@@ -1,0 +1,32 @@
+#include "base/id.h"
+
+#include <stdint.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "base/err.h"
+
+static const char alphabet[] = "abcdefghijklmnopqrstuvwxyz234567";
+
+struct id id_new(char kind) {
+    struct id id;
+    uint8_t random[12];
+    /* getrandom() of so few bytes cannot be cut short once the pool is up. */
+    while (getrandom(random, sizeof(random), 0) != sizeof(random))
+        ;
+    id.text[0] = kind;
+    id.text[1] = '-';
+    for (size_t i = 0; i < sizeof(random); i++)
+        id.text[2 + i] = alphabet[random[i] & 31];
+    id.text[ID_SIZE - 1] = '\0';
+    return id;
+}
+
+bool id_valid(const char *text, size_t len, char kind) {
+    if (len != ID_SIZE - 1 || text[0] != kind || text[1] != '-')
+        return false;
+    for (size_t i = 2; i < len; i++)
+        if (!text[i] || !strchr(alphabet, text[i]))
+            return false;
+    return true;
+}

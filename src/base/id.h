@@ -1,0 +1,20 @@
+/*
+ * Ids: readable, unguessable, one letter for the kind: "m-4kq2x7w3n5ab".
+ *
+ * Twelve base32 characters (60 bits) from the kernel's generator.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+
+enum { ID_SIZE = 15 }; /* kind, dash, 12 characters, NUL */
+
+struct id {
+    char text[ID_SIZE];
+};
+
+struct id id_new(char kind);
+
+/* True for a well-formed id of that kind; anything else from outside is refused. */
+bool id_valid(const char *text, size_t len, char kind);

@@ -1,0 +1,205 @@
+#include "base/plan.h"
+
+#include <assert.h>
+#include <string.h>
+
+/* Which messages carry a field. */
+enum { CREATE = 1, BY_ID = 2, FACTS = 4, TEXT = 8, ERROR = 16 };
+
+static const struct {
+    enum plan_type type;
+    unsigned carries;
+} types[] = {
+    {PLAN_CREATE, CREATE | BY_ID}, {PLAN_FACTS, BY_ID}, {PLAN_DESTROY, BY_ID}, {PLAN_STATUS, 0},
+    {PLAN_STOP, 0},                {PLAN_CREATED, TEXT}, {PLAN_FACTS_ARE, FACTS}, {PLAN_DONE, 0},
+    {PLAN_TEXT, TEXT},             {PLAN_ERROR, ERROR},
+};
+
+enum kind { KIND_U64 = 1, KIND_TEXT, KIND_GRANT };
+
+#define AT(member) offsetof(struct plan_message, member), sizeof(((struct plan_message *)0)->member)
+
+static const struct field {
+    uint16_t tag;
+    enum kind kind;
+    unsigned in;
+    size_t offset, size;
+} fields[] = {
+    {1, KIND_TEXT, BY_ID, AT(plan.id)},
+    {2, KIND_TEXT, CREATE, AT(plan.image)},
+    {3, KIND_TEXT, CREATE, AT(plan.hostname)},
+    {4, KIND_U64, CREATE, AT(plan.mem_bytes)},
+    {5, KIND_U64, CREATE, AT(plan.cpu_milli)},
+    {6, KIND_U64, CREATE, AT(plan.pids)},
+    {7, KIND_U64, CREATE, AT(plan.disk_bytes)},
+    {8, KIND_U64, CREATE, AT(plan.deadline_ms)},
+    {9, KIND_U64, CREATE, AT(plan.linger)},
+    {11, KIND_GRANT, CREATE, AT(plan.grants)},
+    {20, KIND_U64, FACTS, AT(facts.oom_kills)},
+    {21, KIND_U64, FACTS, AT(facts.pids_refused)},
+    {22, KIND_U64, FACTS, AT(facts.mem_peak_bytes)},
+    {23, KIND_U64, FACTS, AT(facts.cpu_us)},
+    {24, KIND_U64, FACTS, AT(facts.mem_limit_bytes)},
+    {25, KIND_U64, FACTS, AT(facts.drifted)},
+    {26, KIND_U64, FACTS, AT(facts.lookups_refused)},
+    {30, KIND_U64, ERROR, AT(error_code)},
+    {31, KIND_TEXT, ERROR, AT(error.text)},
+    {32, KIND_TEXT, ERROR, AT(error.remedy)},
+    {40, KIND_TEXT, TEXT, AT(text)},
+};
+
+#define COUNT(array) (sizeof(array) / sizeof(*(array)))
+
+static bool carried(enum plan_type type, unsigned *ret) {
+    for (size_t i = 0; i < COUNT(types); i++)
+        if (types[i].type == type) {
+            *ret = types[i].carries;
+            return true;
+        }
+    return false;
+}
+
+static const struct field *field_by_tag(unsigned tag) {
+    for (size_t i = 0; i < COUNT(fields); i++)
+        if (fields[i].tag == tag)
+            return &fields[i];
+    return NULL;
+}
+
+static void put_le(char *p, uint64_t value, size_t bytes) {
+    for (size_t i = 0; i < bytes; i++)
+        p[i] = (char)(value >> (8 * i));
+}
+
+static uint64_t get_le(const char *p, size_t bytes) {
+    uint64_t value = 0;
+    for (size_t i = 0; i < bytes; i++)
+        value |= (uint64_t)(unsigned char)p[i] << (8 * i);
+    return value;
+}
+
+/* A field is tag, length, bytes. The caps of the struct keep the sum below PLAN_MAX_BYTES. */
+static size_t put_field(char *at, unsigned tag, const void *bytes, size_t len) {
+    put_le(at, tag, 2);
+    put_le(at + 2, len, 2);
+    memcpy(at + 4, bytes, len);
+    return 4 + len;
+}
+
+static size_t put_grants(char *at, unsigned tag, const struct plan *plan) {
+    size_t n = 0;
+    for (size_t i = 0; i < plan->grant_count; i++) {
+        char bytes[1 + PLAN_PATH_SIZE];
+        size_t len = strlen(plan->grants[i].path);
+        bytes[0] = (char)plan->grants[i].mode;
+        memcpy(bytes + 1, plan->grants[i].path, len);
+        n += put_field(at + n, tag, bytes, 1 + len);
+    }
+    return n;
+}
+
+void plan_error(struct plan_message *m, const struct err *err) {
+    m->type = PLAN_ERROR;
+    m->error = *err;
+    m->error_code = err->code;
+}
+
+size_t plan_encode(const struct plan_message *m, char *buf) {
+    static_assert(sizeof(struct plan) < PLAN_MAX_BYTES && PLAN_TEXT_SIZE < PLAN_MAX_BYTES, "fits");
+    unsigned carries = 0;
+    bool known = carried(m->type, &carries);
+    assert(known);
+    (void)known;
+    put_le(buf, PLAN_VERSION, 2);
+    put_le(buf + 2, m->type, 2);
+    size_t n = 4;
+    for (const struct field *f = fields; f < fields + COUNT(fields); f++) {
+        const char *value = (const char *)m + f->offset;
+        char number[8];
+        if (!(carries & f->in))
+            continue;
+        if (f->kind == KIND_GRANT) {
+            n += put_grants(buf + n, f->tag, &m->plan);
+        } else if (f->kind == KIND_TEXT) {
+            n += put_field(buf + n, f->tag, value, strnlen(value, f->size - 1));
+        } else {
+            uint64_t u;
+            memcpy(&u, value, sizeof(u));
+            put_le(number, u, 8);
+            n += put_field(buf + n, f->tag, number, 8);
+        }
+    }
+    return n;
+}
+
+static int get_grant(const char *bytes, size_t len, struct plan *plan, struct err *err) {
+    if (plan->grant_count == PLAN_MAX_GRANTS)
+        return err_set(err, ERR_LIMIT, "more than %d granted directories", PLAN_MAX_GRANTS);
+    struct plan_grant *g = &plan->grants[plan->grant_count];
+    if (len < 2 || len > PLAN_PATH_SIZE || bytes[0] < PLAN_GRANT_RO || bytes[0] > PLAN_GRANT_RW ||
+        bytes[1] != '/' || memchr(bytes + 1, '\0', len - 1))
+        return err_set(err, ERR_INVALID, "malformed grant in plan");
+    g->mode = (enum plan_grant_mode)bytes[0];
+    memcpy(g->path, bytes + 1, len - 1);
+    g->path[len - 1] = '\0';
+    plan->grant_count++;
+    return 0;
+}
+
+static int get_field(const struct field *f, const char *bytes, size_t len, struct plan_message *m,
+                     struct err *err) {
+    char *value = (char *)m + f->offset;
+    switch (f->kind) {
+    case KIND_GRANT:
+        return get_grant(bytes, len, &m->plan, err);
+    case KIND_TEXT:
+        if (len >= f->size || memchr(bytes, '\0', len))
+            return err_set(err, ERR_INVALID, "malformed text in plan (field %u)", f->tag);
+        memcpy(value, bytes, len);
+        value[len] = '\0';
+        return 0;
+    default:
+        if (len != 8)
+            return err_set(err, ERR_INVALID, "malformed number in plan (field %u)", f->tag);
+        memcpy(value, &(uint64_t){get_le(bytes, 8)}, 8);
+        return 0;
+    }
+}
+
+static int get_fields(const char *bytes, size_t len, unsigned carries, struct plan_message *m,
+                      struct err *err) {
+    for (size_t at = 4; at < len;) {
+        if (len - at < 4)
+            return err_set(err, ERR_INVALID, "truncated plan");
+        const struct field *f = field_by_tag((unsigned)get_le(bytes + at, 2));
+        size_t n = (size_t)get_le(bytes + at + 2, 2);
+        at += 4;
+        if (!f || !(carries & f->in))
+            return err_set(err, ERR_INVALID, "unknown field in plan");
+        if (n > len - at)
+            return err_set(err, ERR_INVALID, "truncated plan");
+        if (get_field(f, bytes + at, n, m, err) < 0)
+            return -1;
+        at += n;
+    }
+    return 0;
+}
+
+int plan_decode(const char *bytes, size_t len, struct plan_message *ret, struct err *err) {
+    unsigned carries;
+    memset(ret, 0, sizeof(*ret));
+    if (len < 4 || len > PLAN_MAX_BYTES)
+        return err_set(err, ERR_INVALID, "plan of %zu bytes", len);
+    if (get_le(bytes, 2) != PLAN_VERSION)
+        return err_set(err, ERR_UNSUPPORTED, "plan version %u, this is %d",
+                       (unsigned)get_le(bytes, 2), PLAN_VERSION);
+    ret->type = (enum plan_type)get_le(bytes + 2, 2);
+    if (!carried(ret->type, &carries))
+        return err_set(err, ERR_INVALID, "unknown message type %d in plan", ret->type);
+    if (get_fields(bytes, len, carries, ret, err) < 0)
+        return -1;
+    if ((carries & BY_ID) && !id_valid(ret->plan.id, strlen(ret->plan.id), 'm'))
+        return err_set(err, ERR_INVALID, "malformed machine id in plan");
+    ret->error.code = (enum err_code)(ret->error_code <= ERR_TIMEOUT ? ret->error_code : 0);
+    return 0;
+}

@@ -1,0 +1,402 @@
+#include "spawn/cgroup.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/defer.h"
+#include "base/fdio.h"
+#include "spawn/limits.h"
+
+static void group_name(char name[32], uint64_t number) {
+    snprintf(name, 32, "b%" PRIu64, number);
+}
+
+static int make_group(int dir, const char *name) {
+    return mkdirat(dir, name, 0755) < 0 && errno != EEXIST ? -errno : 0;
+}
+
+/* The path of our own process in a hierarchy, from /proc/self/cgroup: "N:controllers:/path". */
+static bool own_path(const char *table, const char *controller, char *path, size_t size) {
+    char needle[40];
+    for (const char *line = table; *line;) {
+        size_t len = strcspn(line, "\n");
+        char row[512];
+        snprintf(row, sizeof(row), "%.*s", (int)len, line);
+        line += len + (line[len] == '\n');
+        char *names = strchr(row, ':');
+        char *where = names ? strchr(names + 1, ':') : NULL;
+        if (!where)
+            continue;
+        *where++ = '\0';
+        snprintf(needle, sizeof(needle), ",%s,", controller);
+        char list[128];
+        snprintf(list, sizeof(list), ",%s,", names + 1);
+        if (strstr(list, needle)) {
+            snprintf(path, size, "%s", where);
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Opens root/MOUNT/own-path/NAME, making it. */
+static int open_base(int root, const char *mount, const char *own, const char *name) {
+    char path[700];
+    snprintf(path, sizeof(path), "%s%s%s", mount, *own == '/' ? "" : "/", own);
+    int at DEFER_CLOSE = openat(root, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (at < 0)
+        return -errno;
+    int r = make_group(at, name);
+    if (r < 0)
+        return r;
+    int fd = openat(at, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    return fd < 0 ? -errno : fd;
+}
+
+static const char *const v1_mounts[][3] = {
+    /* controller, then the places where distributions mount it */
+    {"memory", "memory", NULL},
+    {"cpu", "cpu", "cpu,cpuacct"},
+    {"pids", "pids", NULL},
+    {"freezer", "freezer", NULL},
+};
+
+static int open_v1(int root, const char *table, size_t which, const char *name) {
+    char own[512];
+    if (!own_path(table, v1_mounts[which][0], own, sizeof(own)))
+        return -1;
+    for (int i = 1; i < 3 && v1_mounts[which][i]; i++) {
+        int fd = open_base(root, v1_mounts[which][i], own, name);
+        if (fd >= 0)
+            return fd;
+        fd = open_base(root, v1_mounts[which][i], "", name);
+        if (fd >= 0)
+            return fd;
+    }
+    return -1;
+}
+
+/*
+ * v2: controllers must be on in every level above. Our own process may sit in the level that is
+ * to hand them on, which the kernel forbids below the root: it moves into a leaf of its own.
+ */
+static int open_v2(struct cgroups *cg, int root, const char *mount, const char *table,
+                   const char *name) {
+    char own[512] = "";
+    const char *line = strstr(table, "0::");
+    if (line)
+        snprintf(own, sizeof(own), "%.*s", (int)strcspn(line + 3, "\n"), line + 3);
+    if (geteuid() == 0 && faccessat(root, *mount ? mount : ".", W_OK, 0) == 0)
+        own[0] = '\0';
+    int fd = open_base(root, *mount ? mount : ".", own, name);
+    if (fd < 0)
+        return fd;
+    if (make_group(fd, "spawner") == 0)
+        write_file_at(fd, "spawner/cgroup.procs", "0");
+    write_file_at(fd, "../cgroup.subtree_control", "+memory +cpu +pids");
+    if (write_file_at(fd, "cgroup.subtree_control", "+memory +cpu +pids") < 0) {
+        static const char *const each[] = {"+memory", "+cpu", "+pids"};
+        for (int i = 0; i < 3; i++)
+            write_file_at(fd, "cgroup.subtree_control", each[i]);
+    }
+    char got[128] = "";
+    read_file_at(fd, "cgroup.subtree_control", got, sizeof(got));
+    cg->memory = strstr(got, "memory") ? fd : -1;
+    cg->cpu = strstr(got, "cpu") ? fd : -1;
+    cg->pids = strstr(got, "pids") ? fd : -1;
+    cg->freezer = fd;
+    cg->mode = CGROUP_V2;
+    return 0;
+}
+
+int cgroups_open(struct cgroups *cg, int root, int proc, const char *name, struct err *err) {
+    char table[8192] = "";
+    *cg = (struct cgroups){.memory = -1, .cpu = -1, .pids = -1, .freezer = -1};
+    snprintf(cg->name, sizeof(cg->name), "%s", name);
+    if (root < 0)
+        return err_set(err, ERR_UNSUPPORTED, "no cgroup filesystem");
+    read_file_at(proc, "self/cgroup", table, sizeof(table));
+
+    int *slots[] = {&cg->memory, &cg->cpu, &cg->pids, &cg->freezer};
+    for (size_t i = 0; i < 4; i++)
+        *slots[i] = open_v1(root, table, i, name);
+    if (cg->freezer >= 0) {
+        cg->mode = CGROUP_V1;
+        return 0;
+    }
+    if (open_v2(cg, root, "", table, name) == 0 || open_v2(cg, root, "unified", table, name) == 0)
+        return 0;
+    return err_set(err, ERR_UNSUPPORTED, "no writable cgroup hierarchy");
+}
+
+void cgroups_close(struct cgroups *cg) {
+    const int bases[] = {cg->memory, cg->cpu, cg->pids, cg->freezer};
+    if (cg->mode == CGROUP_V2) {
+        /* Out of our own leaf first, or nothing can be removed. */
+        write_file_at(cg->freezer, "../cgroup.procs", "0");
+        unlinkat(cg->freezer, "spawner", AT_REMOVEDIR);
+    }
+    for (size_t i = 0; i < 4; i++) {
+        char path[48];
+        snprintf(path, sizeof(path), "../%s", cg->name);
+        if (bases[i] >= 0)
+            unlinkat(bases[i], path, AT_REMOVEDIR);
+    }
+}
+
+static int open_in(int dir, const char *group, const char *file, int flags) {
+    char path[96];
+    snprintf(path, sizeof(path), "%s/%s", group, file);
+    int fd = openat(dir, path, flags | O_CLOEXEC);
+    return fd < 0 ? -errno : fd;
+}
+
+int cgroup_add_spare(struct cgroups *cg, uint64_t box, unsigned number, struct cgroup_spare *ret) {
+    bool v2 = cg->mode == CGROUP_V2;
+    char group[64];
+    snprintf(group, sizeof(group), "b%" PRIu64 "%s/c%u", box, v2 ? "/work" : "", number);
+    int r = make_group(cg->freezer, group);
+    if (r < 0)
+        return r;
+    int procs DEFER_CLOSE = open_in(cg->freezer, group, "cgroup.procs", O_RDWR);
+    int freeze DEFER_CLOSE =
+        open_in(cg->freezer, group, v2 ? "cgroup.freeze" : "freezer.state", O_RDWR);
+    int killer = v2 ? open_in(cg->freezer, group, "cgroup.kill", O_WRONLY) : -1;
+    if (procs < 0 || freeze < 0)
+        return procs < 0 ? procs : freeze;
+    *ret = (struct cgroup_spare){TAKE_FD(procs), TAKE_FD(freeze), killer};
+    return 0;
+}
+
+static int new_v1(struct cgroups *cg, const char *name, struct cgroup_set *set) {
+    const int bases[CGROUP_TASKS] = {cg->memory, cg->cpu, cg->pids};
+    for (int i = 0; i < CGROUP_TASKS; i++) {
+        if (bases[i] < 0)
+            continue;
+        int r = make_group(bases[i], name);
+        if (r < 0)
+            return r;
+        set->tasks[i] = open_in(bases[i], name, "tasks", O_WRONLY);
+        if (set->tasks[i] < 0)
+            return set->tasks[i];
+    }
+    int r = make_group(cg->freezer, name);
+    return r;
+}
+
+static int new_v2(struct cgroups *cg, const char *name) {
+    char path[96];
+    int r = make_group(cg->freezer, name);
+    if (r < 0)
+        return r;
+    snprintf(path, sizeof(path), "%s/cgroup.subtree_control", name);
+    if (cg->memory >= 0)
+        write_file_at(cg->freezer, path, "+memory");
+    if (cg->cpu >= 0)
+        write_file_at(cg->freezer, path, "+cpu");
+    if (cg->pids >= 0)
+        write_file_at(cg->freezer, path, "+pids");
+    snprintf(path, sizeof(path), "%s/work", name);
+    r = make_group(cg->freezer, path);
+    snprintf(path, sizeof(path), "%s/work/memory.swap.max", name);
+    write_file_at(cg->freezer, path, "0"); /* where there is swap, the limit counts it too */
+    return r;
+}
+
+static int fill(struct cgroups *cg, struct cgroup_set *set, const char *name) {
+    char path[64];
+    int r = cg->mode == CGROUP_V1 ? new_v1(cg, name, set) : new_v2(cg, name);
+    if (r < 0)
+        return r;
+    snprintf(path, sizeof(path), "%s/guest", name);
+    if ((r = make_group(cg->freezer, path)) < 0)
+        return r;
+    if ((set->guest_procs = open_in(cg->freezer, path, "cgroup.procs", O_WRONLY)) < 0)
+        return set->guest_procs;
+    r = cgroup_add_spare(cg, set->number, 0, &set->spares[0]);
+    set->spare_count = r == 0;
+    return r;
+}
+
+int cgroup_new(struct cgroups *cg, struct cgroup_set *ret, struct err *err) {
+    struct cgroup_set set = {.number = cg->next++, .guest_procs = -1, .tasks = {-1, -1, -1}};
+    char name[32];
+    if (cg->mode == CGROUP_NONE) {
+        *ret = set;
+        return 0;
+    }
+    group_name(name, set.number);
+    int r = fill(cg, &set, name);
+    struct plan defaults = {.mem_bytes = LIMIT_MEM, .pids = LIMIT_PIDS};
+    if (r == 0 && cgroup_limit(cg, &set, &defaults, err) < 0)
+        r = -EINVAL;
+    else if (r < 0) {
+        errno = -r;
+        err_sys(err, "make cgroup '%s'", name);
+    }
+    if (r < 0) {
+        cgroup_close(&set);
+        cgroup_remove(cg, set.number);
+        return -1;
+    }
+    *ret = set;
+    return 0;
+}
+
+struct knob {
+    int base;
+    const char *v1, *v2;
+    uint64_t value;
+    const char *what;
+};
+
+static int turn(struct cgroups *cg, const char *name, const struct knob *k, struct err *err) {
+    char path[96], text[48];
+    if (cg->mode == CGROUP_V1) {
+        snprintf(path, sizeof(path), "%s/%s", name, k->v1);
+        snprintf(text, sizeof(text), "%" PRIu64, k->value);
+    } else {
+        snprintf(path, sizeof(path), "%s/work/%s", name, k->v2);
+        bool cpu = strcmp(k->v2, "cpu.max") == 0;
+        snprintf(text, sizeof(text), cpu ? "%" PRIu64 " 100000" : "%" PRIu64, k->value);
+    }
+    int r = write_file_at(k->base, path, text);
+    if (r == 0)
+        return 0;
+    errno = -r;
+    return err_sys(err, "set %s to %" PRIu64, k->what, k->value);
+}
+
+int cgroup_limit(struct cgroups *cg, const struct cgroup_set *set, const struct plan *plan,
+                 struct err *err) {
+    char name[32];
+    group_name(name, set->number);
+    /* One pid for the guest's worker thread on v1: it counts, and is not the box's. */
+    const struct knob knobs[] = {
+        {cg->memory, "memory.limit_in_bytes", "memory.max", plan->mem_bytes, "memory limit"},
+        {cg->cpu, "cpu.cfs_quota_us", "cpu.max", plan->cpu_milli * 100, "cpu limit"},
+        {cg->pids, "pids.max", "pids.max", plan->pids ? plan->pids + 1 : 0, "process limit"},
+    };
+    for (size_t i = 0; i < sizeof(knobs) / sizeof(*knobs); i++)
+        if (knobs[i].base >= 0 && knobs[i].value && turn(cg, name, &knobs[i], err) < 0)
+            return -1;
+    return 0;
+}
+
+static void close_fd(int *fd) {
+    if (*fd >= 0)
+        close(*fd);
+    *fd = -1;
+}
+
+void cgroup_close(struct cgroup_set *set) {
+    close_fd(&set->guest_procs);
+    for (int i = 0; i < CGROUP_TASKS; i++)
+        close_fd(&set->tasks[i]);
+    for (unsigned i = 0; i < set->spare_count; i++) {
+        close_fd(&set->spares[i].procs);
+        close_fd(&set->spares[i].freeze);
+        close_fd(&set->spares[i].kill);
+    }
+    set->spare_count = 0;
+}
+
+/* Calls visit for every process in dir/name and the groups below it. */
+static void each_pid(int base, const char *name, void (*visit)(int pid, void *arg), void *arg) {
+    int dir = openat(base, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (dir < 0)
+        return;
+    char text[16384];
+    if (read_file_at(dir, "cgroup.procs", text, sizeof(text)) > 0)
+        for (char *p = text; *p;) {
+            long pid = strtol(p, &p, 10);
+            if (pid > 0)
+                visit((int)pid, arg);
+            while (*p == '\n')
+                p++;
+        }
+    DIR *d = fdopendir(dir);
+    for (struct dirent *e; d && (e = readdir(d));)
+        if (e->d_type == DT_DIR && e->d_name[0] != '.')
+            each_pid(dirfd(d), e->d_name, visit, arg);
+    closedir(d);
+}
+
+static void kill_pid(int pid, void *arg) {
+    (void)arg;
+    kill(pid, SIGKILL);
+}
+
+static bool remove_tree(int base, const char *name) {
+    int dir = openat(base, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (dir < 0)
+        return true;
+    DIR *d = fdopendir(dir);
+    for (struct dirent *e; d && (e = readdir(d));)
+        if (e->d_type == DT_DIR && e->d_name[0] != '.')
+            remove_tree(dirfd(d), e->d_name);
+    closedir(d);
+    return unlinkat(base, name, AT_REMOVEDIR) == 0 || errno == ENOENT;
+}
+
+bool cgroup_remove(struct cgroups *cg, uint64_t number) {
+    char name[32], path[64];
+    if (cg->mode == CGROUP_NONE)
+        return true;
+    group_name(name, number);
+    if (cg->mode == CGROUP_V1) {
+        /* A frozen process cannot die. */
+        snprintf(path, sizeof(path), "%s/freezer.state", name);
+        write_file_at(cg->freezer, path, "THAWED");
+    }
+    const int bases[] = {cg->freezer, cg->memory, cg->cpu, cg->pids};
+    bool gone = true;
+    for (size_t i = 0; i < (cg->mode == CGROUP_V1 ? 4 : 1); i++) {
+        if (bases[i] < 0)
+            continue;
+        each_pid(bases[i], name, kill_pid, NULL);
+        gone = remove_tree(bases[i], name) && gone;
+    }
+    return gone;
+}
+
+void cgroups_each(struct cgroups *cg, void (*seen)(uint64_t number, void *arg), void *arg) {
+    const int bases[] = {cg->freezer, cg->memory, cg->cpu, cg->pids};
+    for (size_t i = 0; i < 4; i++) {
+        DIR *d = bases[i] < 0 ? NULL : fdopendir(openat(bases[i], ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+        for (struct dirent *e; d && (e = readdir(d));)
+            if (e->d_type == DT_DIR && e->d_name[0] == 'b' && e->d_name[1] >= '0' && e->d_name[1] <= '9')
+                seen(strtoull(e->d_name + 1, NULL, 10), arg);
+        if (d)
+            closedir(d);
+    }
+}
+
+/* The number after `key` in a small file of "key number" lines, or of the only number. */
+static uint64_t read_counter(int base, const char *group, const char *file, const char *key) {
+    char path[96], text[1024] = "";
+    if (base < 0)
+        return 0;
+    snprintf(path, sizeof(path), "%s/%s", group, file);
+    if (read_file_at(base, path, text, sizeof(text)) <= 0)
+        return 0;
+    const char *at = key ? strstr(text, key) : text;
+    return at ? strtoull(at + (key ? strlen(key) : 0), NULL, 10) : 0;
+}
+
+void cgroup_facts(struct cgroups *cg, uint64_t number, struct plan_facts *ret) {
+    char name[48];
+    bool v1 = cg->mode == CGROUP_V1;
+    snprintf(name, sizeof(name), v1 ? "b%" PRIu64 : "b%" PRIu64 "/work", number);
+    ret->oom_kills = read_counter(cg->memory, name, v1 ? "memory.oom_control" : "memory.events", "oom_kill ");
+    ret->mem_peak_bytes = read_counter(cg->memory, name, v1 ? "memory.max_usage_in_bytes" : "memory.peak", NULL);
+    ret->mem_limit_bytes = read_counter(cg->memory, name, v1 ? "memory.limit_in_bytes" : "memory.max", NULL);
+    ret->pids_refused = read_counter(cg->pids, name, "pids.events", "max ");
+    ret->cpu_us = v1 ? 0 : read_counter(cg->cpu, name, "cpu.stat", "usage_usec ");
+}

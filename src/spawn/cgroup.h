@@ -1,0 +1,66 @@
+/*
+ * Control groups of boxes, on cgroup v1, v2 and hybrid hosts.
+ *
+ * A box has one group per controller with its limits ("work") and a tree of its own in the
+ * freezer (v1) or below its group (v2): "guest" for pid 1 and one child a command. Pid 1 stays
+ * out of the memory group, so an out-of-memory kill never hits it (DECISIONS 9).
+ * Groups are made in advance with the default limits, used once, and removed.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/plan.h"
+
+enum cgroup_mode { CGROUP_NONE, CGROUP_V1, CGROUP_V2 };
+enum { CGROUP_TASKS = 3, CGROUP_SPARES = 4 };
+
+/* What a host can limit. On v1 each controller is a hierarchy of its own. */
+struct cgroups {
+    enum cgroup_mode mode;
+    int memory, cpu, pids, freezer; /* our base directory in each; -1: not available. v2: all one */
+    char name[32];                  /* of those directories */
+    uint64_t next;                  /* number of the next group */
+};
+
+/* One command's own group, as the guest uses it. */
+struct cgroup_spare {
+    int procs;
+    int freeze;
+    int kill; /* v2 only, else -1 */
+};
+
+/* The groups of one box. Descriptors travel to the guest; the name stays. */
+struct cgroup_set {
+    uint64_t number;
+    int guest_procs;
+    int tasks[CGROUP_TASKS]; /* v1: what the guest's worker thread joins */
+    struct cgroup_spare spares[CGROUP_SPARES];
+    unsigned spare_count;
+};
+
+/* Finds the host's hierarchies below cgroup_root (an open /sys/fs/cgroup) and makes ours. */
+int cgroups_open(struct cgroups *cg, int cgroup_root, int proc, const char *name, struct err *err);
+
+/* Removes our own directories, if empty. */
+void cgroups_close(struct cgroups *cg);
+
+int cgroup_new(struct cgroups *cg, struct cgroup_set *ret, struct err *err);
+int cgroup_add_spare(struct cgroups *cg, uint64_t box, unsigned number, struct cgroup_spare *ret);
+
+/* Applies the limits that differ from the defaults a new group carries. */
+int cgroup_limit(struct cgroups *cg, const struct cgroup_set *set, const struct plan *plan,
+                 struct err *err);
+void cgroup_close(struct cgroup_set *set); /* the descriptors, not the groups */
+
+/* Kills whatever is left in a box's groups, then removes them; false while something is dying. */
+bool cgroup_remove(struct cgroups *cg, uint64_t number);
+
+/* Every group number that exists, for cleaning up after a crash. */
+void cgroups_each(struct cgroups *cg, void (*seen)(uint64_t number, void *arg), void *arg);
+
+void cgroup_facts(struct cgroups *cg, uint64_t number, struct plan_facts *ret);
+

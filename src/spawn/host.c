@@ -1,0 +1,252 @@
+/* Everything a spawner needs before its first box: places, namespaces, templates, probes. */
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/capability.h>
+#include <linux/sched.h>
+#include <sched.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/sysmacros.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/defer.h"
+#include "base/fdio.h"
+#include "spawn/filter.h"
+#include "spawn/mounts.h"
+#include "spawn/spawner.h"
+#include "spawn/tree.h"
+
+/* What of /proc tells about the host and not about the box. Files root alone may read need no cover:
+ * root of a box is not that root. */
+static const char *const hidden[] = {
+    "acpi",        "asound",      "bus",       "cmdline",   "config.gz",     "crypto",
+    "device-tree", "diskstats",   "driver",    "fs",        "interrupts",    "iomem",
+    "ioports",     "irq",         "kallsyms",  "kcore",     "key-users",     "keys",
+    "kmsg",        "latency_stats", "locks",   "modules",   "mtrr",          "partitions",
+    "sched_debug", "scsi",        "slabinfo",  "softirqs",  "sysrq-trigger", "timer_list",
+    "timer_stats", "tty",         "vmallocinfo", "zoneinfo",
+};
+
+static const struct {
+    const char *name;
+    unsigned major, minor;
+} nodes[] = {{"null", 1, 3}, {"zero", 1, 5}, {"full", 1, 7}, {"random", 1, 8}, {"urandom", 1, 9}, {"tty", 5, 0}};
+
+static const char *const dev_links[][2] = {
+    {"fd", "/proc/self/fd"}, {"stdin", "/proc/self/fd/0"}, {"stdout", "/proc/self/fd/1"},
+    {"stderr", "/proc/self/fd/2"}, {"ptmx", "pts/ptmx"}, {"core", "/proc/kcore"},
+};
+
+static int open_place(const char *path, bool make, struct err *err) {
+    if (make && mkdir(path, 0700) < 0 && errno != EEXIST)
+        return err_sys(err, "make '%s'", path);
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    return fd < 0 ? err_sys(err, "open '%s'", path) : fd;
+}
+
+/* An own view of the host's mounts, in which scratch mounts can be made that nobody else sees. */
+static int enter_workshop(int run, struct err *err) {
+    if (unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_SLAVE, NULL) < 0)
+        return err_sys(err, "make a mount namespace");
+    if (mkdirat(run, "workshop", 0700) < 0 && errno != EEXIST)
+        return err_sys(err, "make workshop");
+    char path[64];
+    snprintf(path, sizeof(path), "/proc/self/fd/%d/workshop", run);
+    if (mount("none", path, "tmpfs", MS_NOSUID, "size=8m,mode=0700") < 0)
+        return err_sys(err, "mount workshop");
+    int fd = openat(run, "workshop", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return err_sys(err, "open workshop");
+    static const char *const dirs[] = {"fs", "lower", "empty", "dev"};
+    for (size_t i = 0; i < sizeof(dirs) / sizeof(*dirs); i++)
+        if (mkdirat(fd, dirs[i], 0755) < 0)
+            return err_sys(err, "make workshop");
+    return fd;
+}
+
+/* In the clone: a mount namespace that shows one empty, read-only directory and nothing else. */
+static int become_anchor(int workshop) {
+    if (fchdir(workshop) < 0 || unshare(CLONE_NEWNS) < 0 ||
+        mount("none", "empty", "tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, "size=16k,mode=0555") < 0 ||
+        chdir("empty") < 0)
+        return -errno;
+    int file = open("file", O_CREAT | O_WRONLY | O_CLOEXEC, 0444);
+    if (file < 0 || mkdir("a", 0555) < 0 || mkdir("b", 0555) < 0 || mkdir("dir", 0555) < 0)
+        return -errno;
+    close(file);
+    if (mount(NULL, ".", NULL, MS_REMOUNT | MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC,
+              "size=16k") < 0 ||
+        syscall(SYS_pivot_root, ".", ".") < 0 || umount2(".", MNT_DETACH) < 0)
+        return -errno;
+    return 0;
+}
+
+static int open_anchor(int proc, int workshop, struct err *err) {
+    int pipes[2];
+    if (pipe2(pipes, O_CLOEXEC) < 0)
+        return err_sys(err, "make anchor");
+    pid_t pid = fork();
+    if (pid == 0) {
+        int r = become_anchor(workshop);
+        (void)!write(pipes[1], &r, sizeof(r));
+        for (;;)
+            pause();
+    }
+    close(pipes[1]);
+    int r = -EIO;
+    (void)!read(pipes[0], &r, sizeof(r));
+    close(pipes[0]);
+    char path[32];
+    snprintf(path, sizeof(path), "%d/ns/mnt", (int)pid);
+    int ns = r < 0 ? -1 : openat(proc, path, O_RDONLY | O_CLOEXEC);
+    if (pid > 0) {
+        kill(pid, SIGKILL);
+        waitpid(pid, NULL, 0);
+    }
+    if (r < 0)
+        errno = -r;
+    return ns < 0 ? err_sys(err, "make anchor") : ns;
+}
+
+/* Rootless there is no mknod: the host's own nodes are bound instead, when a box is made. */
+static int make_nodes(int dev, int host) {
+    for (size_t i = 0; i < sizeof(nodes) / sizeof(*nodes); i++) {
+        if (mknodat(dev, nodes[i].name, S_IFCHR | 0666, makedev(nodes[i].major, nodes[i].minor)) == 0) {
+            fchmodat(dev, nodes[i].name, 0666, 0);
+            continue;
+        }
+        char path[32];
+        snprintf(path, sizeof(path), "dev/%s", nodes[i].name);
+        int fd DEFER_CLOSE = openat(dev, nodes[i].name, O_CREAT | O_WRONLY | O_CLOEXEC, 0444);
+        int node DEFER_CLOSE = mount_clone(host, path);
+        if (fd < 0 || node < 0)
+            return fd < 0 ? -errno : node;
+        int r = mount_attach(node, dev, nodes[i].name);
+        if (r < 0)
+            return r;
+    }
+    return 0;
+}
+
+static int fill_dev(int dev, int host) {
+    int r = make_nodes(dev, host);
+    if (r < 0)
+        return r;
+    for (size_t i = 0; i < sizeof(dev_links) / sizeof(*dev_links); i++)
+        if (symlinkat(dev_links[i][1], dev, dev_links[i][0]) < 0)
+            return -errno;
+    if (mkdirat(dev, "pts", 0755) < 0 || mkdirat(dev, "shm", 01777) < 0 ||
+        mkdirat(dev, "mqueue", 01777) < 0)
+        return -errno;
+    return mount_read_only(dev);
+}
+
+static int open_dev(int workshop, int host, struct err *err) {
+    const struct mount_option options[] = {{"size", "64k"}, {"mode", "0755"}};
+    int dev DEFER_CLOSE = mount_new("tmpfs", options, 2, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC);
+    int r = dev < 0 ? dev : mount_attach(dev, workshop, "dev");
+    if (r == 0)
+        r = fill_dev(dev, host);
+    if (r < 0) {
+        errno = -r;
+        return err_sys(err, "make /dev template");
+    }
+    return TAKE_FD(dev);
+}
+
+/* A private copy that can be run and not read: so nobody inside may look into pid 1. */
+static int open_guest(int workshop, const char *path, struct err *err) {
+    struct tree_copy how = {.max_bytes = 8 << 20};
+    if (faccessat(AT_FDCWD, path, R_OK, 0) < 0)
+        return err_sys(err, "open '%s'", path);
+    if (tree_copy(AT_FDCWD, path, workshop, "guest", &how, err) < 0)
+        return -1;
+    if (fchmodat(workshop, "guest", 0111, 0) < 0)
+        return err_sys(err, "prepare guest");
+    int fd = openat(workshop, "guest", O_PATH | O_CLOEXEC);
+    return fd < 0 ? err_sys(err, "open guest") : fd;
+}
+
+static void find_masks(struct spawner *s) {
+    size_t n = 0;
+    for (size_t i = 0; i < sizeof(hidden) / sizeof(*hidden) && n < MASK_MAX; i++) {
+        struct stat st;
+        if (fstatat(s->proc, hidden[i], &st, AT_SYMLINK_NOFOLLOW) < 0 || S_ISLNK(st.st_mode))
+            continue;
+        /* Closed to others already: only its real owner could open it. */
+        if (!(st.st_mode & 0007))
+            continue;
+        s->masks[n++] = (struct mask){hidden[i], S_ISDIR(st.st_mode)};
+    }
+    s->masks[n] = (struct mask){NULL, false};
+}
+
+/* With it, an overlay made by us would pass a project quota. We only ever lower limits anyway. */
+static void drop_sys_resource(void) {
+    struct __user_cap_header_struct head = {_LINUX_CAPABILITY_VERSION_3, 0};
+    struct __user_cap_data_struct data[2];
+    if (syscall(SYS_capget, &head, data) < 0)
+        return;
+    data[0].effective &= ~(1u << CAP_SYS_RESOURCE);
+    data[0].permitted &= ~(1u << CAP_SYS_RESOURCE);
+    syscall(SYS_capset, &head, data);
+}
+
+static int open_places(struct spawner *s, const struct spawner_paths *paths, struct err *err) {
+    if ((s->run = open_place(paths->run, true, err)) < 0)
+        return -1;
+    if ((s->maker.workshop = enter_workshop(s->run, err)) < 0)
+        return -1;
+    close(s->run);
+    char boxes[4096], images[4096];
+    snprintf(boxes, sizeof(boxes), "%s/boxes", paths->run);
+    snprintf(images, sizeof(images), "%s/images", paths->home);
+    /* Opened again: a descriptor belongs to the namespace it was opened in. */
+    if ((s->run = open_place(paths->run, false, err)) < 0 ||
+        (s->boxes = open_place(boxes, true, err)) < 0 || mkdir(paths->home, 0700) < -1 ||
+        (s->maker.store = open_place(paths->home, true, err)) < 0 ||
+        (s->store = open_place(images, true, err)) < 0 || (s->host = open_place("/", false, err)) < 0 ||
+        (s->proc = open_place("/proc", false, err)) < 0)
+        return -1;
+    return 0;
+}
+
+static uint32_t name_hash(const char *text) {
+    uint32_t h = 2166136261u;
+    for (; *text; text++)
+        h = (h ^ (unsigned char)*text) * 16777619u;
+    return h;
+}
+
+static void open_cgroups(struct spawner *s, const char *run) {
+    struct err err;
+    char name[32];
+    snprintf(name, sizeof(name), "carrel.%08x", name_hash(run));
+    int root DEFER_CLOSE = openat(s->host, "sys/fs/cgroup", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (cgroups_open(&s->cgroups, root, s->proc, name, &err) < 0)
+        snprintf(s->cgroup_note, sizeof(s->cgroup_note), "%s", err.text);
+}
+
+int spawner_open(struct spawner *s, const struct spawner_paths *paths, struct err *err) {
+    drop_sys_resource();
+    if (open_places(s, paths, err) < 0)
+        return -1;
+    find_masks(s);
+    open_cgroups(s, paths->run);
+    if ((s->own_net = openat(s->proc, "self/ns/net", O_RDONLY | O_CLOEXEC)) < 0)
+        return err_sys(err, "open own network namespace");
+    if ((s->anchor_ns = open_anchor(s->proc, s->maker.workshop, err)) < 0 ||
+        (s->dev = open_dev(s->maker.workshop, s->host, err)) < 0 ||
+        (s->guest = open_guest(s->maker.workshop, paths->guest, err)) < 0 ||
+        filter_build(&s->filter, err) < 0)
+        return -1;
+    s->maker.image = &s->image;
+    s->maker.proc = s->proc;
+    s->maker.rootless = s->rootless;
+    return image_open(s->store, s->host, s->rootless ? s->maker.slots.base : 0, &s->image, err);
+}

@@ -1,0 +1,29 @@
+/*
+ * The `host` image: the default, which needs no download.
+ *
+ * A skeleton (chosen parts of /etc, the package database, empty places) built once in the store,
+ * and the host's own /usr beside it. It is an allow-list: what is not named in image.c is not there.
+ * The image is named after the state of the host's packages; when that changes, a new one is built
+ * and the boxes made before are `drifted`.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+#include "base/err.h"
+
+struct image {
+    char key[24];  /* the state of the host's packages that it was built from */
+    int skeleton;  /* its root directory in the store */
+    int usr;       /* the host's /usr */
+    uid_t base;    /* added to ids on disk: 0, or where a rootless user's range starts */
+};
+
+/* Opens the image in store (an open directory), building it if needed. host is an open "/". */
+int image_open(int store, int host, uid_t base, struct image *ret, struct err *err);
+
+/* True when the host's packages are no longer those the image was built from. */
+bool image_stale(const struct image *image, int host);
+
+void image_close(struct image *image);

@@ -1,0 +1,138 @@
+/* carrel-spawn: start-up and wiring. See spawner.h. */
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/defer.h"
+#include "base/fdio.h"
+#include "base/log.h"
+#include "base/parse.h"
+#include "spawn/rootless.h"
+#include "spawn/spawner.h"
+
+enum { IDLE_MS = 60000 };
+#define UID_BASE 1879048192u /* above every range that distributions hand out */
+
+struct options {
+    struct spawner_paths paths;
+    uint64_t idle_ms;
+    uint64_t uid_base;
+    int ready; /* gets one byte when the socket answers */
+};
+
+static const struct option long_options[] = {
+    {"run", required_argument, NULL, 'r'},     {"home", required_argument, NULL, 'h'},
+    {"guest", required_argument, NULL, 'g'},   {"idle-ms", required_argument, NULL, 'i'},
+    {"ready-fd", required_argument, NULL, 'f'}, {"uid-base", required_argument, NULL, 'u'},
+    {NULL, 0, NULL, 0},
+};
+
+static int read_options(int argc, char **argv, struct options *o, struct err *err) {
+    uint64_t n;
+    for (int c; (c = getopt_long(argc, argv, "", long_options, NULL)) != -1;) {
+        switch (c) {
+        case 'r':
+            o->paths.run = optarg;
+            break;
+        case 'h':
+            o->paths.home = optarg;
+            break;
+        case 'g':
+            o->paths.guest = optarg;
+            break;
+        case 'i':
+            if (parse_u64(optarg, 1, 86400000, &o->idle_ms, err) < 0)
+                return -1;
+            break;
+        case 'f':
+            if (parse_u64(optarg, 0, 1024, &n, err) < 0)
+                return -1;
+            o->ready = (int)n;
+            fcntl(o->ready, F_SETFD, FD_CLOEXEC);
+            break;
+        case 'u':
+            if (parse_u64(optarg, 65536, 0xf0000000, &o->uid_base, err) < 0)
+                return -1;
+            break;
+        default:
+            return err_set(err, ERR_INVALID, "unknown option");
+        }
+    }
+    if (!o->paths.run || !o->paths.home || !o->paths.guest)
+        return err_set(err, ERR_INVALID, "--run, --home and --guest are needed");
+    return 0;
+}
+
+/* One spawner a run directory. A second one waits for the first to leave, or for it to answer. */
+static int take_lock(const char *run, struct err *err) {
+    char path[4096];
+    if (mkdir(run, 0700) < 0 && errno != EEXIST)
+        return err_sys(err, "make '%s'", run);
+    snprintf(path, sizeof(path), "%s/spawn.lock", run);
+    int fd DEFER_CLOSE = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) < 0)
+        return err_sys(err, "lock '%s'", path);
+    return TAKE_FD(fd);
+}
+
+static int open_socket(int run, struct err *err) {
+    struct sockaddr_un a = {.sun_family = AF_UNIX};
+    int fd DEFER_CLOSE = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    unlinkat(run, "spawn.sock", 0);
+    snprintf(a.sun_path, sizeof(a.sun_path), "/proc/self/fd/%d/spawn.sock", run);
+    if (fd < 0 || bind(fd, (struct sockaddr *)&a, sizeof(a)) < 0 || listen(fd, 128) < 0)
+        return err_sys(err, "listen on spawn.sock");
+    return TAKE_FD(fd);
+}
+
+static void leave(struct spawner *s) {
+    pool_drop(s);
+    unlinkat(s->run, "spawn.sock", 0);
+    cgroups_close(&s->cgroups);
+    unlinkat(s->run, "boxes", AT_REMOVEDIR);
+}
+
+static int run(struct options *o, struct err *err) {
+    static struct spawner spawner;
+    struct spawner *s = &spawner;
+    int lock DEFER_CLOSE = take_lock(o->paths.run, err);
+    if (lock < 0)
+        return -1;
+    s->maker.slots = (struct slots){.base = (uint32_t)o->uid_base, .count = SLOT_MAX};
+    if (rootless_enter(s, err) < 0 || spawner_open(s, &o->paths, err) < 0)
+        return -1;
+    s->maker.slots.lock_dir = openat(s->host, "run", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    boxes_adopt(s);
+    int listener DEFER_CLOSE = open_socket(s->run, err);
+    if (listener < 0)
+        return -1;
+    if (o->ready >= 0) {
+        (void)!write(o->ready, "r", 1);
+        close(o->ready);
+    }
+    int r = server_run(s, listener, o->idle_ms, err);
+    leave(s);
+    return r;
+}
+
+int main(int argc, char **argv) {
+    struct options o = {.idle_ms = IDLE_MS, .uid_base = UID_BASE, .ready = -1};
+    struct err err = {0};
+    prctl(PR_SET_NAME, "carrel-spawn");
+    umask(077);
+    if (read_options(argc, argv, &o, &err) == 0 && run(&o, &err) == 0)
+        return 0;
+    /* Whoever waits for us reads the reason. */
+    if (o.ready >= 0)
+        dprintf(o.ready, "E%s\n%s", err.text, err.remedy);
+    log_line(LOG_ERROR, "spawn", "%s", err.text);
+    return 1;
+}

@@ -1,0 +1,294 @@
+#include "spawn/rootfs.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/defer.h"
+#include "spawn/disk.h"
+#include "spawn/limits.h"
+#include "spawn/mounts.h"
+#include "spawn/tree.h"
+
+static int fail(struct err *err, int r, const char *what) {
+    errno = -r;
+    return err_sys(err, "%s", what);
+}
+
+static void close_fd(int *fd) {
+    if (*fd >= 0)
+        close(*fd);
+    *fd = -1;
+}
+
+void rootfs_close(struct rootfs *r) {
+    int *fds[] = {&r->lock, &r->userns, &r->fs, &r->root, &r->usr, &r->meta};
+    for (size_t i = 0; i < sizeof(fds) / sizeof(*fds); i++)
+        close_fd(fds[i]);
+}
+
+void rootfs_drop(struct rootfs_maker *maker, struct rootfs *r) {
+    rootfs_close(r);
+    slots_give(&maker->slots, r->slot);
+}
+
+/* Ids as they are on disk: canonical, or shifted into a rootless user's range. */
+static uid_t disk_id(const struct rootfs_maker *maker, uid_t id) {
+    return maker->rootless ? maker->slots.base + id : id;
+}
+
+static int new_tmpfs(uint64_t bytes) {
+    char size[24], inodes[24];
+    snprintf(size, sizeof(size), "%" PRIu64, bytes);
+    snprintf(inodes, sizeof(inodes), "%" PRIu64, LIMIT_INODES(bytes));
+    const struct mount_option options[] = {{"size", size}, {"nr_inodes", inodes}, {"mode", "0755"}};
+    return mount_new("tmpfs", options, 3, MOUNT_ATTR_NODEV | MOUNT_ATTR_NOSUID);
+}
+
+static int new_fs(struct rootfs_maker *maker, uint64_t disk, uint64_t mem, struct err *err) {
+    if (maker->rootless || (disk <= mem / 2 && !maker->tmpfs_plain)) {
+        int fs = new_tmpfs(disk);
+        return fs < 0 ? fail(err, fs, "mount tmpfs") : fs;
+    }
+    return disk_new(maker->store, disk, LIMIT_INODES(disk), err);
+}
+
+/* u, w: upper and work of the root; U, W: of /usr; m: machine.json. */
+static int lay_out(const struct rootfs_maker *maker, int fs) {
+    static const char *const names[] = {"u", "w", "U", "W", "m"};
+    uid_t root = disk_id(maker, 0);
+    for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
+        int r = tree_dir(fs, names[i], 0755, root, root);
+        if (r < 0)
+            return r;
+    }
+    return 0;
+}
+
+static int open_dir(int dir, const char *name) {
+    int fd = openat(dir, name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    return fd < 0 ? -errno : fd;
+}
+
+/* A lower layer as the box will see its ids. Rootless there is no map to put on the host's files. */
+static int lower_new(const struct rootfs_maker *maker, int dir, int userns) {
+    int mount DEFER_CLOSE = mount_clone(dir, "");
+    if (mount < 0 || maker->rootless)
+        return mount < 0 ? mount : TAKE_FD(mount);
+    int r = mount_idmap(mount, userns);
+    return r < 0 ? r : TAKE_FD(mount);
+}
+
+/* For kernels that want layers attached: somewhere only the spawner sees, until the overlay is made. */
+static int bench(const struct rootfs_maker *maker, int mount, const char *name) {
+    return maker->by_name ? mount_attach(mount, maker->workshop, name) : 0;
+}
+
+static void unbench(const struct rootfs_maker *maker, const char *name) {
+    char path[64];
+    if (!maker->by_name)
+        return;
+    snprintf(path, sizeof(path), "/proc/self/fd/%d/%s", maker->workshop, name);
+    umount2(path, MNT_DETACH);
+}
+
+static int overlay_on(struct rootfs_maker *maker, const struct rootfs *r, int lower,
+                      const char *upper_name, const char *work_name) {
+    int upper DEFER_CLOSE = open_dir(r->fs, upper_name);
+    int work DEFER_CLOSE = open_dir(r->fs, work_name);
+    if (upper < 0 || work < 0)
+        return upper < 0 ? upper : work;
+    const struct overlay_plan plan = {
+        .lowers = &lower, .lower_count = 1, .upper = upper, .work = work,
+        .owner = slots_first(&maker->slots, r->slot), .userxattr = maker->rootless,
+    };
+    int made = bench(maker, lower, "lower");
+    if (made == 0)
+        made = overlay_new(&plan, maker->by_name);
+    unbench(maker, "lower");
+    return made;
+}
+
+static int image_overlay(struct rootfs_maker *maker, struct rootfs *r, int dir, const char *upper,
+                         const char *work) {
+    int lower DEFER_CLOSE = lower_new(maker, dir, r->userns);
+    return lower < 0 ? lower : overlay_on(maker, r, lower, upper, work);
+}
+
+static int make_meta(const struct rootfs *r) {
+    int mount DEFER_CLOSE = mount_clone(r->fs, "m");
+    if (mount < 0)
+        return mount;
+    int made = mount_read_only(mount);
+    return made < 0 ? made : TAKE_FD(mount);
+}
+
+static int assemble(struct rootfs_maker *maker, struct rootfs *r, struct err *err) {
+    int made = bench(maker, r->fs, "fs");
+    if (made < 0)
+        return fail(err, made, "attach filesystem");
+    r->root = image_overlay(maker, r, maker->image->skeleton, "u", "w");
+    if (r->root >= 0)
+        r->usr = image_overlay(maker, r, maker->image->usr, "U", "W");
+    if (r->usr >= 0)
+        r->meta = make_meta(r);
+    unbench(maker, "fs");
+    if (r->root < 0)
+        return fail(err, r->root, "mount root overlay");
+    if (r->usr < 0)
+        return fail(err, r->usr, "mount /usr overlay");
+    return r->meta < 0 ? fail(err, r->meta, "mount /run/carrel") : 0;
+}
+
+static int fill(struct rootfs_maker *maker, struct rootfs *r, uint64_t disk, uint64_t mem,
+                struct err *err) {
+    struct id_extent extent = {0, slots_first(&maker->slots, r->slot), SLOT_IDS};
+    r->userns = userns_new(maker->proc, &extent, 1);
+    if (r->userns < 0)
+        return fail(err, r->userns, "make user namespace");
+    r->fs = new_fs(maker, disk, mem, err);
+    if (r->fs < 0)
+        return -1;
+    int made = lay_out(maker, r->fs);
+    if (made < 0)
+        return fail(err, made, "lay out filesystem");
+    if (!maker->rootless && (made = mount_idmap(r->fs, r->userns)) < 0)
+        return fail(err, made, "idmap filesystem");
+    return assemble(maker, r, err);
+}
+
+int rootfs_new(struct rootfs_maker *maker, uint64_t disk, uint64_t mem, struct rootfs *ret,
+               struct err *err) {
+    struct rootfs r = ROOTFS_NONE;
+    if (slots_take(&maker->slots, &r.slot, &r.lock, err) < 0)
+        return -1;
+    if (fill(maker, &r, disk, mem, err) < 0) {
+        rootfs_drop(maker, &r);
+        return err_wrap(err, "make root filesystem");
+    }
+    *ret = r;
+    return 0;
+}
+
+int rootfs_meta(const struct rootfs_maker *maker, struct rootfs *r, const char *json,
+                struct err *err) {
+    uid_t first = slots_first(&maker->slots, r->slot);
+    act_as(first);
+    int dir DEFER_CLOSE = open_dir(r->fs, "m");
+    int made = dir < 0 ? dir : tree_file(dir, "machine.json", json, 0444, first, first);
+    act_as(0);
+    return made < 0 ? fail(err, made, "write machine.json") : 0;
+}
+
+/*
+ * The owner of a granted directory appears as `user`; everyone else keeps a number that means
+ * nothing. The map swaps the two ids, so it stays one to one.
+ */
+static unsigned grant_map(uid_t owner, uint32_t first, struct id_extent extents[5]) {
+    uint32_t low = owner < 1000 ? owner : 1000, high = owner < 1000 ? 1000 : owner;
+    unsigned n = 0;
+    if (owner == 1000 || owner >= SLOT_IDS) {
+        /* Nothing to swap inside the range; an owner beyond it takes the place of 1000. */
+        if (owner == 1000) {
+            extents[n++] = (struct id_extent){0, first, SLOT_IDS};
+            return n;
+        }
+        extents[n++] = (struct id_extent){0, first, 1000};
+        extents[n++] = (struct id_extent){1001, first + 1001, SLOT_IDS - 1001};
+        extents[n++] = (struct id_extent){owner, first + 1000, 1};
+        return n;
+    }
+    if (low > 0)
+        extents[n++] = (struct id_extent){0, first, low};
+    extents[n++] = (struct id_extent){low, first + high, 1};
+    if (high - low > 1)
+        extents[n++] = (struct id_extent){low + 1, first + low + 1, high - low - 1};
+    extents[n++] = (struct id_extent){high, first + low, 1};
+    extents[n++] = (struct id_extent){high + 1, first + high + 1, SLOT_IDS - high - 1};
+    return n;
+}
+
+static int granted_lower(struct rootfs_maker *maker, struct rootfs *r, int host_dir) {
+    struct stat st;
+    struct id_extent extents[5];
+    if (fstat(host_dir, &st) < 0)
+        return -errno;
+    if (maker->rootless)
+        return lower_new(maker, host_dir, -1);
+    unsigned n = grant_map(st.st_uid, slots_first(&maker->slots, r->slot), extents);
+    int userns DEFER_CLOSE = userns_new(maker->proc, extents, n);
+    return userns < 0 ? userns : lower_new(maker, host_dir, userns);
+}
+
+static int make_cow(struct rootfs_maker *maker, struct rootfs *r, int lower, unsigned number,
+                    int *ret_upper) {
+    char upper[16], work[16];
+    snprintf(upper, sizeof(upper), "g%u", number);
+    snprintf(work, sizeof(work), "h%u", number);
+    /* Seen through the box's map: `user` of the box is the owner of the copied directory. */
+    uid_t first = slots_first(&maker->slots, r->slot);
+    act_as(first);
+    int made = tree_dir(r->fs, upper, 0755, first + 1000, first + 1000);
+    if (made == 0)
+        made = tree_dir(r->fs, work, 0755, first, first);
+    act_as(0);
+    if (made == 0)
+        made = bench(maker, r->fs, "fs");
+    if (made < 0)
+        return made;
+    made = overlay_on(maker, r, lower, upper, work);
+    unbench(maker, "fs");
+    if (made < 0)
+        return made;
+    *ret_upper = openat(r->fs, upper, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    return made;
+}
+
+/* Read-only still goes through an overlay: a socket or pipe of the host in it is dead. */
+static int make_ro(struct rootfs_maker *maker, struct rootfs *r, int lower) {
+    int empty DEFER_CLOSE = open_dir(maker->workshop, "empty");
+    if (empty < 0)
+        return empty;
+    const int lowers[] = {lower, empty};
+    const struct overlay_plan plan = {.lowers = lowers, .lower_count = 2, .upper = -1, .work = -1,
+                                      .owner = slots_first(&maker->slots, r->slot),
+                                      .userxattr = maker->rootless};
+    int made = bench(maker, lower, "lower");
+    if (made == 0)
+        made = overlay_new(&plan, maker->by_name);
+    unbench(maker, "lower");
+    if (made >= 0)
+        mount_read_only(made);
+    return made;
+}
+
+int rootfs_grant(struct rootfs_maker *maker, struct rootfs *r, const struct plan_grant *grant,
+                 unsigned number, int host_dir, int *ret_mount, int *ret_upper, struct err *err) {
+    int lower DEFER_CLOSE = granted_lower(maker, r, host_dir);
+    int made = lower;
+    *ret_upper = -1;
+    if (lower >= 0) {
+        switch (grant->mode) {
+        case PLAN_GRANT_RO:
+            made = make_ro(maker, r, lower);
+            break;
+        case PLAN_GRANT_COW:
+            made = make_cow(maker, r, lower, number, ret_upper);
+            break;
+        case PLAN_GRANT_RW:
+            mount_harden(lower);
+            made = TAKE_FD(lower);
+            break;
+        }
+    }
+    if (made < 0) {
+        errno = -made;
+        return err_sys(err, "grant directory '%s'", grant->path);
+    }
+    *ret_mount = made;
+    return 0;
+}

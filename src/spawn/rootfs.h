@@ -1,0 +1,56 @@
+/*
+ * A box's root, made in advance: an id range, a limited filesystem for its changes, and the
+ * overlays on top of the image. It has seen no box yet and belongs to the first that takes it.
+ *
+ * Disk ids are canonical (0-65535): image and changes are both mounted through the box's id map.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/plan.h"
+#include "spawn/image.h"
+#include "spawn/userns.h"
+
+enum { ROOTFS_GRANTS = PLAN_MAX_GRANTS };
+
+struct rootfs {
+    uint32_t slot;
+    int lock;   /* holds the slot on the whole host */
+    int userns; /* the id map; the box itself moves in */
+    int fs;     /* the filesystem of its changes, seen through the map */
+    int root;   /* overlay of the image's skeleton */
+    int usr;    /* overlay of /usr */
+    int meta;   /* read-only view of fs/m, for /run/carrel */
+};
+
+#define ROOTFS_NONE ((struct rootfs){.lock = -1, .userns = -1, .fs = -1, .root = -1, .usr = -1, .meta = -1})
+
+struct rootfs_maker {
+    struct slots slots;
+    struct image *image;
+    int proc;
+    bool rootless;
+    int workshop;     /* the spawner's private scratch directory: where mounts are attached */
+    int store;        /* where disk images are made */
+    bool by_name;     /* overlays need their layers attached (kernels before 6.15) */
+    bool tmpfs_plain; /* tmpfs cannot be idmapped (kernels before 6.3) */
+};
+
+/* On tmpfs when the disk limit is at most half the memory limit, since it is charged to it. */
+int rootfs_new(struct rootfs_maker *maker, uint64_t disk_bytes, uint64_t mem_bytes,
+               struct rootfs *ret, struct err *err);
+void rootfs_close(struct rootfs *r); /* the descriptors; the slot stays taken */
+
+/* Gives an unused or dead root back, with its slot. */
+void rootfs_drop(struct rootfs_maker *maker, struct rootfs *r);
+
+/* Writes machine.json where only the host can. */
+int rootfs_meta(const struct rootfs_maker *maker, struct rootfs *r, const char *json,
+                struct err *err);
+
+/* A granted directory as it will appear in the box; `upper` of a cow one goes to the creator. */
+int rootfs_grant(struct rootfs_maker *maker, struct rootfs *r, const struct plan_grant *grant,
+                 unsigned number, int host_dir, int *ret_mount, int *ret_upper, struct err *err);

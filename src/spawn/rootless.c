@@ -1,0 +1,116 @@
+#include "spawn/rootless.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <pwd.h>
+#include <sched.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/defer.h"
+#include "base/fdio.h"
+
+/* The first range of at least 65,536 ids in /etc/subuid or /etc/subgid for this user. */
+static int sub_range(const char *file, uint32_t id, uint32_t *ret_first, struct err *err) {
+    char text[65536], number[16], name[64] = "";
+    /* The user's name, without the name service: a static program must not load one. */
+    if (read_file_at(AT_FDCWD, "/etc/passwd", text, sizeof(text)) > 0) {
+        char needle[32];
+        snprintf(needle, sizeof(needle), ":%" PRIu32 ":", id);
+        for (char *line = text; *line; line += strcspn(line, "\n"), line += *line == '\n') {
+            char *first = strchr(line, ':'), *second = first ? strchr(first + 1, ':') : NULL;
+            if (second && strncmp(second, needle, strlen(needle)) == 0)
+                snprintf(name, sizeof(name), "%.*s", (int)(first - line), line);
+        }
+    }
+    snprintf(number, sizeof(number), "%" PRIu32, id);
+    if (read_file_at(AT_FDCWD, file, text, sizeof(text)) < 0)
+        text[0] = '\0';
+    for (char *line = text; *line; line += strcspn(line, "\n"), line += *line == '\n') {
+        unsigned long first, count;
+        size_t len = strcspn(line, ":");
+        bool mine = (len == strlen(name) && strncmp(line, name, len) == 0) ||
+                    (len == strlen(number) && strncmp(line, number, len) == 0);
+        if (mine && line[len] == ':' && sscanf(line + len, ":%lu:%lu", &first, &count) == 2 &&
+            count >= SLOT_IDS) {
+            *ret_first = (uint32_t)first;
+            return 0;
+        }
+    }
+    err_set(err, ERR_UNSUPPORTED, "user %s has no %d subordinate ids in %s", name, SLOT_IDS, file);
+    return err_remedy(err, "sudo usermod --add-subuids 100000-165535 --add-subgids 100000-165535 %s", name);
+}
+
+static int run_helper(const char *program, pid_t pid, uint32_t own, uint32_t first, struct err *err) {
+    char target[16], id[16], base[16];
+    snprintf(target, sizeof(target), "%d", (int)pid);
+    snprintf(id, sizeof(id), "%" PRIu32, own);
+    snprintf(base, sizeof(base), "%" PRIu32, first);
+    pid_t child = fork();
+    if (child == 0) {
+        execlp(program, program, target, "0", id, "1", "1", base, "65536", (char *)NULL);
+        _exit(127);
+    }
+    int status = -1;
+    while (child > 0 && waitpid(child, &status, 0) < 0 && errno == EINTR)
+        ;
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
+        return 0;
+    err_set(err, ERR_UNSUPPORTED, "%s failed (status %d)", program, status);
+    return err_remedy(err, "sudo apt-get install uidmap");
+}
+
+/* In the child: wait until the maps are there, then be root. */
+static int become_root(int mapped) {
+    char c;
+    if (read(mapped, &c, 1) != 1)
+        return -EPERM;
+    if (setresgid(0, 0, 0) < 0 || setresuid(0, 0, 0) < 0 || unshare(CLONE_NEWNET) < 0)
+        return -errno;
+    prctl(PR_SET_DUMPABLE, 1);
+    return 0;
+}
+
+int rootless_enter(struct spawner *s, struct err *err) {
+    uint32_t uids, gids, uid = geteuid(), gid = getegid();
+    int ready[2], mapped[2];
+    if (uid == 0)
+        return 0;
+    if (sub_range("/etc/subuid", uid, &uids, err) < 0 || sub_range("/etc/subgid", uid, &gids, err) < 0)
+        return -1;
+    if (pipe2(ready, O_CLOEXEC) < 0 || pipe2(mapped, O_CLOEXEC) < 0)
+        return err_sys(err, "pipe");
+    pid_t pid = fork();
+    if (pid < 0)
+        return err_sys(err, "fork");
+    if (pid == 0) {
+        close(mapped[1]);
+        bool ok = unshare(CLONE_NEWUSER) == 0;
+        (void)!write(ready[1], ok ? "u" : "e", 1);
+        int r = ok ? become_root(mapped[0]) : -EPERM;
+        if (r < 0) {
+            errno = -r;
+            return err_sys(err, "become root of a user namespace");
+        }
+        s->rootless = true;
+        s->maker.slots = (struct slots){.base = 1, .count = SLOT_MAX, .shared = true};
+        return 0;
+    }
+    char c = 0;
+    bool born = read(ready[0], &c, 1) == 1 && c == 'u';
+    if (!born || run_helper("newuidmap", pid, uid, uids, err) < 0 ||
+        run_helper("newgidmap", pid, gid, gids, err) < 0) {
+        if (!born) {
+            err_set(err, ERR_UNSUPPORTED, "this user may not make user namespaces");
+            err_remedy(err, "sudo sysctl kernel.unprivileged_userns_clone=1");
+        }
+        kill(pid, SIGKILL);
+        waitpid(pid, NULL, 0);
+        return -1;
+    }
+    (void)!write(mapped[1], "m", 1);
+    _exit(0); /* the child is the spawner now and holds all that matters */
+}

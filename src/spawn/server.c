@@ -1,0 +1,417 @@
+/*
+ * The spawner's loop: clients, guests, dying boxes, and refilling when there is nothing else.
+ *
+ * One unit of work an iteration, requests first, so that a request waits for at most one unit.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/defer.h"
+#include "base/fdio.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "base/msg.h"
+#include "spawn/spawner.h"
+
+enum { CLIENT_MAX = 4096, RETRY_MS = 2 };
+
+/* What an epoll event is about. Boxes have two: their pid 1 and their guest's connection. */
+enum source { SOURCE_LISTENER, SOURCE_SIGNAL, SOURCE_CLIENT, SOURCE_PID, SOURCE_LINK };
+
+struct client {
+    struct client *next;
+    int fd;
+    char waits_for[ID_SIZE]; /* DESTROY is answered when this box is gone */
+    bool gone;
+};
+
+struct server {
+    struct spawner *s;
+    int epoll;
+    int listener;
+    struct client *clients;
+    size_t client_count;
+    bool stopping;
+    bool image_checked;
+    uint64_t quiet_since_ms;
+    char packet[PLAN_MAX_BYTES];
+    struct plan_message message;
+};
+
+static uint64_t now_ms(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+}
+
+/* Descriptor and source fit an epoll word: no pointer can dangle in the kernel. */
+static void watch(struct server *v, int fd, enum source source) {
+    struct epoll_event e = {.events = EPOLLIN, .data.u64 = (uint64_t)source << 32 | (uint32_t)fd};
+    epoll_ctl(v->epoll, EPOLL_CTL_ADD, fd, &e);
+}
+
+static void answer(struct server *v, struct client *c, const struct plan_message *m,
+                   const int *fds, size_t nfds) {
+    size_t n = plan_encode(m, v->packet);
+    if (send_fds(c->fd, v->packet, n, fds, nfds) < 0)
+        c->gone = true;
+}
+
+static void answer_error(struct server *v, struct client *c, const struct err *err) {
+    plan_error(&v->message, err);
+    answer(v, c, &v->message, NULL, 0);
+}
+
+static void answer_done(struct server *v, struct client *c) {
+    v->message.type = PLAN_DONE;
+    answer(v, c, &v->message, NULL, 0);
+}
+
+/* The image follows the host's packages; boxes made from an older one are marked. */
+static void renew_image(struct server *v) {
+    struct spawner *s = v->s;
+    struct image fresh;
+    struct err err;
+    if (!image_stale(&s->image, s->host))
+        return;
+    if (image_open(s->store, s->host, s->image.base, &fresh, &err) < 0) {
+        log_line(LOG_WARN, "spawn", "%s", err.text);
+        return;
+    }
+    log_line(LOG_NOTE, "spawn", "the host's packages changed: image=%s", fresh.key);
+    pool_drop(s);
+    image_close(&s->image);
+    s->image = fresh;
+    for (struct box *b = s->list; b; b = b->next)
+        b->drifted = true;
+}
+
+static void warn_unenforced(const struct spawner *s, char *text, size_t size) {
+    const struct {
+        int fd;
+        const char *name;
+    } all[] = {{s->cgroups.memory, "memory"}, {s->cgroups.cpu, "cpu"}, {s->cgroups.pids, "processes"}};
+    size_t n = 0;
+    text[0] = '\0';
+    for (size_t i = 0; i < 3; i++)
+        if (all[i].fd < 0)
+            n += (size_t)snprintf(text + n, size - n, "%s%s", n ? ", " : "limits not enforced on this host: ",
+                                  all[i].name);
+}
+
+static void do_create(struct server *v, struct client *c, const struct fd_message *in) {
+    struct err err;
+    struct box *box;
+    int fds[1 + PLAN_MAX_GRANTS];
+    size_t n = 0;
+    renew_image(v);
+    if (box_create(v->s, &v->message.plan, in->fds, in->nfds, &box, fds, &n, &err) < 0) {
+        answer_error(v, c, &err);
+        return;
+    }
+    watch(v, box->pidfd, SOURCE_PID);
+    watch(v, box->link, SOURCE_LINK);
+    box->owner = c->fd;
+    v->message.type = PLAN_CREATED;
+    warn_unenforced(v->s, v->message.text, sizeof(v->message.text));
+    answer(v, c, &v->message, fds, n);
+    while (n)
+        close(fds[--n]);
+}
+
+static struct box *wanted(struct server *v, struct client *c) {
+    struct box *box = box_find(v->s, v->message.plan.id);
+    struct err err;
+    if (!box) {
+        err_set(&err, ERR_NOT_FOUND, "there is no machine '%s'", v->message.plan.id);
+        answer_error(v, c, &err);
+    }
+    return box;
+}
+
+static void do_facts(struct server *v, struct client *c, const struct fd_message *in) {
+    (void)in;
+    struct box *box = wanted(v, c);
+    if (!box)
+        return;
+    box_facts(v->s, box, &v->message.facts);
+    v->message.type = PLAN_FACTS_ARE;
+    answer(v, c, &v->message, NULL, 0);
+}
+
+static void do_destroy(struct server *v, struct client *c, const struct fd_message *in) {
+    (void)in;
+    struct box *box = wanted(v, c);
+    if (!box)
+        return;
+    memcpy(c->waits_for, box->plan.id, sizeof(c->waits_for));
+    box_kill(box);
+}
+
+static void do_status(struct server *v, struct client *c, const struct fd_message *in) {
+    (void)in;
+    static const char *const modes[] = {"none", "v1", "v2"};
+    const struct spawner *s = v->s;
+    struct buf text DEFER(buf_done) = BUF(PLAN_TEXT_SIZE - 1);
+    struct json j = JSON(&text);
+    json_object(&j, NULL);
+    json_string(&j, "version", CARREL_VERSION);
+    json_i64(&j, "pid", getpid());
+    json_bool(&j, "rootless", s->rootless);
+    json_string(&j, "cgroup", modes[s->cgroups.mode]);
+    json_string(&j, "image", s->image.key);
+    json_u64(&j, "boxes", s->box_count);
+    json_u64(&j, "created", s->created);
+    json_object(&j, "pools");
+    json_u64(&j, "netns", s->netns_count);
+    json_u64(&j, "roots", s->root_count);
+    json_u64(&j, "cgroups", s->cgroup_count);
+    json_u64(&j, "size", POOL_SIZE);
+    json_end(&j, '}');
+    json_end(&j, '}');
+    snprintf(v->message.text, sizeof(v->message.text), "%s", text.data ? text.data : "{}");
+    v->message.type = PLAN_TEXT;
+    answer(v, c, &v->message, NULL, 0);
+}
+
+static void do_stop(struct server *v, struct client *c, const struct fd_message *in) {
+    (void)in;
+    struct err err;
+    if (v->s->box_count) {
+        err_set(&err, ERR_BUSY, "%zu boxes are running", v->s->box_count);
+        answer_error(v, c, &err);
+        return;
+    }
+    v->stopping = true;
+    answer_done(v, c);
+}
+
+static void (*const requests[])(struct server *, struct client *, const struct fd_message *) = {
+    [PLAN_CREATE] = do_create, [PLAN_FACTS] = do_facts, [PLAN_DESTROY] = do_destroy,
+    [PLAN_STATUS] = do_status, [PLAN_STOP] = do_stop,
+};
+
+static void serve_client(struct server *v, struct client *c) {
+    struct fd_message in = {0};
+    struct err err;
+    int r = recv_fds(c->fd, v->packet, sizeof(v->packet), &in);
+    if (r < 0 || in.len == 0) {
+        c->gone = r != -EAGAIN;
+        return;
+    }
+    if (plan_decode(v->packet, in.len, &v->message, &err) < 0)
+        answer_error(v, c, &err);
+    else if (v->message.type >= sizeof(requests) / sizeof(*requests) || !requests[v->message.type])
+        c->gone = true;
+    else
+        requests[v->message.type](v, c, &in);
+    fd_message_close(&in);
+}
+
+/* Only our own user may ask: the socket's directory is private, and this is the second lock. */
+static void accept_client(struct server *v) {
+    int fd DEFER_CLOSE = accept4(v->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    struct ucred peer;
+    socklen_t size = sizeof(peer);
+    if (fd < 0 || v->client_count >= CLIENT_MAX ||
+        getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) < 0 || peer.uid != geteuid())
+        return;
+    struct client *c = calloc(1, sizeof(*c));
+    if (!c)
+        return;
+    c->fd = TAKE_FD(fd);
+    c->next = v->clients;
+    v->clients = c;
+    v->client_count++;
+    watch(v, c->fd, SOURCE_CLIENT);
+}
+
+/* A box that does not linger ends with its creator. */
+static void drop_gone_clients(struct server *v) {
+    for (struct client **at = &v->clients; *at;) {
+        struct client *c = *at;
+        if (!c->gone) {
+            at = &c->next;
+            continue;
+        }
+        for (struct box *b = v->s->list; b; b = b->next)
+            if (b->owner == c->fd) {
+                b->owner = -1;
+                if (!b->plan.linger)
+                    box_kill(b);
+            }
+        *at = c->next;
+        close(c->fd);
+        free(c);
+        v->client_count--;
+    }
+}
+
+static struct client *client_by_fd(struct server *v, int fd) {
+    for (struct client *c = v->clients; c; c = c->next)
+        if (c->fd == fd)
+            return c;
+    return NULL;
+}
+
+static struct box *box_by_fd(struct server *v, int fd, enum source source) {
+    for (struct box *b = v->s->list; b; b = b->next)
+        if ((source == SOURCE_PID ? b->pidfd : b->link) == fd)
+            return b;
+    return NULL;
+}
+
+static void unwatch(struct server *v, int fd) {
+    if (fd >= 0)
+        epoll_ctl(v->epoll, EPOLL_CTL_DEL, fd, NULL);
+}
+
+static void box_died(struct server *v, struct box *box) {
+    unwatch(v, box->pidfd);
+    unwatch(v, box->link);
+    box->dead = true;
+}
+
+/* The guest's side of our link is hostile bytes: what is not a small request is not read again. */
+static void serve_guest(struct server *v, struct box *box) {
+    uint8_t bytes[512];
+    struct frame_decoder d = FRAME_DECODER(bytes, sizeof(bytes));
+    struct frame frame;
+    ssize_t n = recv(box->link, bytes, sizeof(bytes), MSG_DONTWAIT);
+    if (n <= 0) {
+        if (n == 0 || errno != EAGAIN)
+            unwatch(v, box->link);
+        return;
+    }
+    frame_fed(&d, (size_t)n);
+    int r;
+    while ((r = frame_next(&d, &frame)) > 0) {
+        struct msg_spares want;
+        if (frame.head.type == MSG_SPARES_WANT && msg_decode(&frame, &want, sizeof(want)) == 0)
+            box_add_spares(v->s, box, want.count);
+    }
+    if (r < 0)
+        unwatch(v, box->link);
+}
+
+static void tell_waiting(struct server *v, const char *id) {
+    for (struct client *c = v->clients; c; c = c->next)
+        if (strcmp(c->waits_for, id) == 0) {
+            c->waits_for[0] = '\0';
+            answer_done(v, c);
+        }
+}
+
+/* One dead box an iteration; true while some are left that could not yet be cleaned. */
+static bool clean_one(struct server *v, bool *ret_did) {
+    bool left = false;
+    for (struct box *b = v->s->list, *next; b; b = next) {
+        next = b->next;
+        if (!b->dead)
+            continue;
+        char id[ID_SIZE];
+        memcpy(id, b->plan.id, sizeof(id));
+        if (box_clean(v->s, b)) {
+            tell_waiting(v, id);
+            *ret_did = true;
+            return true;
+        }
+        left = true;
+    }
+    return left;
+}
+
+static void handle(struct server *v, const struct epoll_event *e) {
+    int fd = (int)(uint32_t)e->data.u64;
+    enum source source = (enum source)(e->data.u64 >> 32);
+    struct client *c;
+    struct box *b;
+    switch (source) {
+    case SOURCE_LISTENER:
+        accept_client(v);
+        break;
+    case SOURCE_SIGNAL:
+        v->stopping = true;
+        break;
+    case SOURCE_CLIENT:
+        if ((c = client_by_fd(v, fd)))
+            serve_client(v, c);
+        break;
+    case SOURCE_PID:
+        if ((b = box_by_fd(v, fd, source)))
+            box_died(v, b);
+        break;
+    case SOURCE_LINK:
+        if ((b = box_by_fd(v, fd, source)))
+            serve_guest(v, b);
+        break;
+    }
+}
+
+static int open_signals(void) {
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGINT);
+    sigprocmask(SIG_BLOCK, &set, NULL);
+    signal(SIGPIPE, SIG_IGN);
+    return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+}
+
+/* How long to sleep: not at all with work to do, a little while a box dies, else until idle. */
+static int patience(struct server *v, uint64_t idle_ms, bool work, bool dying) {
+    if (work)
+        return 0;
+    if (dying)
+        return RETRY_MS;
+    if (v->s->box_count || v->client_count) {
+        v->quiet_since_ms = now_ms();
+        return -1;
+    }
+    uint64_t quiet = now_ms() - v->quiet_since_ms;
+    return quiet >= idle_ms ? 0 : (int)(idle_ms - quiet);
+}
+
+int server_run(struct spawner *s, int listener, uint64_t idle_ms, struct err *err) {
+    struct server *v DEFER_FREE = calloc(1, sizeof(*v));
+    int epoll DEFER_CLOSE = epoll_create1(EPOLL_CLOEXEC);
+    int signals DEFER_CLOSE = open_signals();
+    if (!v || epoll < 0 || signals < 0)
+        return err_sys(err, "start serving");
+    *v = (struct server){.s = s, .epoll = epoll, .listener = listener, .quiet_since_ms = now_ms()};
+    watch(v, listener, SOURCE_LISTENER);
+    watch(v, signals, SOURCE_SIGNAL);
+    for (struct box *b = s->list; b; b = b->next)
+        if (!b->dead)
+            watch(v, b->pidfd, SOURCE_PID);
+
+    bool work = true, dying = true;
+    while (!v->stopping) {
+        struct epoll_event events[16];
+        int n = epoll_wait(epoll, events, 16, patience(v, idle_ms, work, dying));
+        for (int i = 0; i < n; i++)
+            handle(v, &events[i]);
+        drop_gone_clients(v);
+        if (n > 0) {
+            work = true;
+            continue;
+        }
+        if (!s->box_count && !v->client_count && now_ms() - v->quiet_since_ms >= idle_ms)
+            break;
+        work = false;
+        dying = clean_one(v, &work);
+        if (!work)
+            work = pool_refill(s);
+    }
+    return 0;
+}

@@ -1,0 +1,100 @@
+/*
+ * The spawner: a resident, small, single-threaded privileged process that makes boxes.
+ *
+ * It keeps pools of what is slow to make, builds boxes from them, and takes away what they leave.
+ * It is crash-only: everything it owns is either a descriptor, which dies with it, or is found
+ * again from $CARREL_RUN/boxes and the cgroup tree by the next one. Boxes outlive it.
+ */
+#pragma once
+
+#include <linux/filter.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/err.h"
+#include "base/plan.h"
+#include "spawn/cgroup.h"
+#include "spawn/child.h"
+#include "spawn/image.h"
+#include "spawn/rootfs.h"
+
+enum { POOL_SIZE = 16, MASK_MAX = 40 };
+
+/* One live box. Freed when nothing of it is left. */
+struct box {
+    struct box *next;
+    struct plan plan;
+    uint32_t slot;
+    uint64_t cgroup;
+    pid_t pid;
+    int pidfd;
+    int link;       /* our own connection to the guest; -1 after we were restarted */
+    int owner;      /* the connection of its creator; -1 when that is gone */
+    unsigned spares; /* command cgroups made so far */
+    bool dead;      /* pid 1 is gone; resources are being removed */
+    bool drifted;
+    char image_key[24];
+};
+
+struct spawner {
+    bool rootless;
+    int host;      /* "/" of the host, seen from the workshop */
+    int proc;
+    int run;       /* $CARREL_RUN */
+    int boxes;     /* $CARREL_RUN/boxes */
+    int store;     /* $CARREL_HOME */
+    int own_net;   /* our network namespace */
+    int anchor_ns;
+    int dev;       /* the /dev template, attached in the workshop */
+    int guest;
+    struct sock_fprog filter;
+    struct mask masks[MASK_MAX + 1];
+    struct cgroups cgroups;
+    char cgroup_note[200]; /* why limits are not enforced, if they are not */
+    struct image image;
+    struct rootfs_maker maker;
+
+    struct box *list;
+    size_t box_count;
+
+    int netns_pool[POOL_SIZE];
+    size_t netns_count;
+    struct rootfs root_pool[POOL_SIZE];
+    size_t root_count;
+    struct cgroup_set cgroup_pool[POOL_SIZE];
+    size_t cgroup_count;
+    bool pool_broken; /* refilling failed: make things on demand and report why */
+    uint64_t created;
+};
+
+struct spawner_paths {
+    const char *run, *home, *guest;
+};
+
+/* host.c: everything a spawner needs before its first box. */
+int spawner_open(struct spawner *s, const struct spawner_paths *paths, struct err *err);
+
+/* pool.c: one unit of refilling; false when the pools are full (or cannot be filled). */
+bool pool_refill(struct spawner *s);
+int pool_take_root(struct spawner *s, const struct plan *plan, struct rootfs *ret, struct err *err);
+int pool_take_netns(struct spawner *s, int *ret, struct err *err);
+int pool_take_cgroup(struct spawner *s, struct cgroup_set *ret, struct err *err);
+void pool_drop(struct spawner *s); /* after the image changed, and at the end */
+
+/* box.c */
+int box_create(struct spawner *s, const struct plan *plan, const int *fds, size_t fd_count,
+               struct box **ret, int ret_fds[1 + PLAN_MAX_GRANTS], size_t *ret_fd_count,
+               struct err *err);
+struct box *box_find(struct spawner *s, const char *id);
+void box_kill(struct box *box);
+/* Takes away what a dead box left; true when nothing is left and the box is freed. */
+bool box_clean(struct spawner *s, struct box *box);
+/* After a restart: finds the boxes that live and removes what is left of the others. */
+void boxes_adopt(struct spawner *s);
+int box_add_spares(struct spawner *s, struct box *box, unsigned count);
+void box_facts(struct spawner *s, struct box *box, struct plan_facts *ret);
+
+/* server.c: serves until told to stop or idle for long enough. */
+int server_run(struct spawner *s, int listener, uint64_t idle_ms, struct err *err);

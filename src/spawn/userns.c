@@ -1,0 +1,113 @@
+#include "spawn/userns.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/sched.h>
+#include <sched.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/defer.h"
+#include "base/fdio.h"
+
+uint32_t slots_first(const struct slots *s, uint32_t slot) {
+    return s->shared ? s->base : s->base + slot * SLOT_IDS;
+}
+
+void slots_mark(struct slots *s, uint32_t slot) {
+    if (slot < SLOT_MAX)
+        s->taken[slot / 64] |= 1ull << (slot % 64);
+}
+
+void slots_give(struct slots *s, uint32_t slot) {
+    if (slot < SLOT_MAX)
+        s->taken[slot / 64] &= ~(1ull << (slot % 64));
+}
+
+/* Byte `slot` of the lock file, as a lock of the open file: it goes where the descriptor goes. */
+static int lock_slot(const struct slots *s, uint32_t slot) {
+    int fd DEFER_CLOSE = openat(s->lock_dir, "carrel-uids.lock",
+                                O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0)
+        return -errno;
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = slot, .l_len = 1};
+    if (fcntl(fd, F_OFD_SETLK, &lock) < 0)
+        return -errno;
+    return TAKE_FD(fd);
+}
+
+int slots_take(struct slots *s, uint32_t *ret_slot, int *ret_lock, struct err *err) {
+    for (uint32_t i = 0; i < s->count; i++) {
+        uint32_t slot = (s->next + i) % s->count;
+        if (s->taken[slot / 64] & 1ull << (slot % 64))
+            continue;
+        int lock = s->shared ? -1 : lock_slot(s, slot);
+        if (lock < 0 && !s->shared) {
+            if (lock == -EAGAIN || lock == -EACCES)
+                continue;
+            errno = -lock;
+            return err_sys(err, "lock uid range %u", slot);
+        }
+        slots_mark(s, slot);
+        s->next = slot + 1;
+        *ret_slot = slot;
+        *ret_lock = lock;
+        return 0;
+    }
+    return err_set(err, ERR_LIMIT, "all %u uid ranges are in use", s->count);
+}
+
+static int write_map(int proc, pid_t pid, const char *name, const char *map) {
+    char path[64];
+    snprintf(path, sizeof(path), "%d/%s", (int)pid, name);
+    return write_file_at(proc, path, map);
+}
+
+static int open_userns(int proc, pid_t pid) {
+    char path[64];
+    snprintf(path, sizeof(path), "%d/ns/user", (int)pid);
+    int fd = openat(proc, path, O_RDONLY | O_CLOEXEC);
+    return fd < 0 ? -errno : fd;
+}
+
+/* A namespace needs a process to be born in; this one only waits to be looked at. */
+static pid_t hold(uint64_t flags) {
+    struct clone_args args = {.flags = flags, .exit_signal = SIGCHLD};
+    pid_t parent = getpid();
+    pid_t pid = (pid_t)syscall(SYS_clone3, &args, sizeof(args));
+    if (pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        while (getppid() == parent)
+            pause();
+        _exit(0);
+    }
+    return pid < 0 ? -errno : pid;
+}
+
+int userns_new(int proc, const struct id_extent *extents, unsigned count) {
+    char bytes[1024];
+    size_t n = 0;
+    for (unsigned i = 0; i < count && n < sizeof(bytes); i++)
+        n += (size_t)snprintf(bytes + n, sizeof(bytes) - n, "%u %u %u\n", extents[i].inside,
+                              extents[i].outside, extents[i].count);
+    if (n >= sizeof(bytes))
+        return -E2BIG;
+
+    pid_t pid = hold(CLONE_NEWUSER);
+    if (pid < 0)
+        return pid;
+    int r = write_map(proc, pid, "uid_map", bytes);
+    if (r == 0)
+        r = write_map(proc, pid, "gid_map", bytes);
+    if (r == 0)
+        r = open_userns(proc, pid);
+    kill(pid, SIGKILL);
+    while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
+        ;
+    return r;
+}

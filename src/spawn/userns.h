@@ -1,0 +1,37 @@
+/*
+ * User namespaces made in advance: an id map, and later the box that lives under it.
+ *
+ * A slot is 65,536 host ids. A slot belongs to one running box on the whole host: the lock on
+ * it is an open file that the box itself holds, so it lasts as long as the box does.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+
+enum { SLOT_IDS = 65536, SLOT_MAX = 4096 };
+
+/* Extents of a map: ids on disk (or inside) from `inside` appear as `outside`. */
+struct id_extent {
+    uint32_t inside, outside, count;
+};
+
+struct slots {
+    uint32_t base;     /* host id of the first slot */
+    uint32_t count;
+    uint32_t next;     /* where the next search starts */
+    int lock_dir;      /* holds the host-wide lock file */
+    bool shared;       /* rootless: one range, no locks */
+    uint64_t taken[SLOT_MAX / 64];
+};
+
+/* A free slot and the descriptor that holds its lock (-1 when shared). */
+int slots_take(struct slots *s, uint32_t *ret_slot, int *ret_lock, struct err *err);
+void slots_mark(struct slots *s, uint32_t slot);    /* an adopted box lives there */
+void slots_give(struct slots *s, uint32_t slot);    /* the box is gone */
+uint32_t slots_first(const struct slots *s, uint32_t slot);
+
+/* A new user namespace with that map; proc is an open /proc. Descriptor or -errno. */
+int userns_new(int proc, const struct id_extent *extents, unsigned count);
