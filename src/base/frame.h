@@ -18,8 +18,8 @@
 
 /*
  * Descriptors are attached (SCM_RIGHTS) to the first byte of the frame that
- * owns them, and the frame says how many they are. A receiver queues what
- * arrives and gives each frame its number from the front of the queue.
+ * owns them, or earlier, and the frame says how many they are. A receiver queues
+ * what arrives and gives each frame its number from the front of the queue.
  */
 #define FRAME_FDS_MAX 24u
 

@@ -59,7 +59,7 @@ enum msg_type {
     MSG_STDERR,
     MSG_CREDIT,   /* struct msg_credit: for STDIN from the guest, else from the host */
     MSG_EXIT,     /* struct msg_exit, to the host */
-    MSG_EXIT_ACK, /* the host has it; the id may be used again once the tree is gone */
+    MSG_EXIT_ACK, /* the host has it, and all the output it wants; the row goes with the tree */
     MSG_SIGNAL,   /* struct msg_signal; ERROR `gone` once the main process has ended */
     MSG_KILL,     /* SIGKILL to the whole tree of the command -> OK when it was sent to all */
     MSG_RESIZE,   /* struct msg_resize */

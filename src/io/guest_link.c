@@ -1,0 +1,338 @@
+#include "io/guest_link.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <time.h>
+
+#include "base/buf.h"
+#include "base/defer.h"
+
+#define QUEUE_MAX (4u << 20)
+
+struct guest_link {
+    int sock;
+    uint32_t tag;
+    uint32_t features;
+    uint64_t incarnation;
+    struct buf out;
+    size_t out_start; /* bytes of `out` already sent */
+    guest_frame_fn *on_frame;
+    void *on_frame_arg;
+    struct frame_decoder in;
+    uint8_t room[FRAME_BYTES_MAX];
+};
+
+/* Life. */
+
+static int queue(struct guest_link *l, const struct frame_head *head, const void *msg,
+                 struct err *err);
+
+struct guest_link *guest_link_adopt(int sock) {
+    /* Not calloc: the buffer's pages should stay untouched until they are needed. */
+    struct guest_link *l = malloc(sizeof(*l));
+    if (!l)
+        abort();
+    memset(l, 0, offsetof(struct guest_link, room));
+    l->sock = sock;
+    l->out = BUF(QUEUE_MAX + FRAME_BYTES_MAX);
+    l->in = FRAME_DECODER(l->room, sizeof(l->room));
+    struct frame_head head = {.type = MSG_HELLO};
+    if (queue(l, &head, &(struct msg_hello){.version = MSG_VERSION}, NULL) < 0)
+        abort();
+    return l;
+}
+
+struct guest_link *guest_link_connect(const char *path, struct err *err) {
+    struct sockaddr_un addr = {.sun_family = AF_UNIX};
+    size_t n = strlen(path);
+    if (n >= sizeof(addr.sun_path)) {
+        err_set(err, ERR_INVALID, "socket path '%s' is too long", path);
+        return NULL;
+    }
+    memcpy(addr.sun_path, path, n + 1);
+    int sock DEFER_CLOSE = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (sock < 0 || connect(sock, (struct sockaddr *)&addr, sizeof(addr)) < 0) {
+        err_sys(err, "connect to guest '%s'", path);
+        return NULL;
+    }
+    return guest_link_adopt(TAKE_FD(sock));
+}
+
+void guest_link_free(struct guest_link *l) {
+    if (!l)
+        return;
+    close(l->sock);
+    buf_done(&l->out);
+    free(l);
+}
+
+void guest_link_freep(struct guest_link **l) {
+    guest_link_free(*l);
+}
+
+int guest_link_fd(const struct guest_link *l) {
+    return l->sock;
+}
+
+short guest_link_events(const struct guest_link *l) {
+    return (short)(POLLIN | (l->out.len > l->out_start ? POLLOUT : 0));
+}
+
+uint32_t guest_link_features(const struct guest_link *l) {
+    return l->features;
+}
+
+uint64_t guest_link_incarnation(const struct guest_link *l) {
+    return l->incarnation;
+}
+
+void guest_link_on_frame(struct guest_link *l, guest_frame_fn *fn, void *arg) {
+    l->on_frame = fn;
+    l->on_frame_arg = arg;
+}
+
+/* Sending. */
+
+static int queue(struct guest_link *l, const struct frame_head *head, const void *msg,
+                 struct err *err) {
+    uint8_t small[4096];
+    size_t n = msg_encode(small, sizeof(small), head, msg);
+    if (n > 0 && buf_add(&l->out, small, n))
+        return 0;
+    uint8_t *large DEFER_FREE = malloc(FRAME_BYTES_MAX);
+    n = large ? msg_encode(large, FRAME_BYTES_MAX, head, msg) : 0;
+    if (n == 0 || !buf_add(&l->out, large, n))
+        return err_set(err, ERR_LIMIT, "%s does not fit into one message",
+                       msg_type_name(head->type));
+    return 0;
+}
+
+/* One attempt. Returns bytes sent, 0 when the socket is full. */
+static ssize_t send_some(struct guest_link *l, const int *fds, uint32_t nfds, struct err *err) {
+    struct iovec v = {l->out.data + l->out_start, l->out.len - l->out_start};
+    struct msghdr m = {.msg_iov = &v, .msg_iovlen = 1};
+    union {
+        struct cmsghdr head;
+        char room[CMSG_SPACE(FRAME_FDS_MAX * sizeof(int))];
+    } control;
+    if (nfds > 0) {
+        m.msg_control = &control;
+        m.msg_controllen = CMSG_SPACE(nfds * sizeof(int));
+        memset(&control, 0, sizeof(control));
+        control.head = (struct cmsghdr){.cmsg_len = CMSG_LEN(nfds * sizeof(int)),
+                                        .cmsg_level = SOL_SOCKET,
+                                        .cmsg_type = SCM_RIGHTS};
+        memcpy(CMSG_DATA(&control.head), fds, nfds * sizeof(int));
+    }
+    ssize_t n = sendmsg(l->sock, &m, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (n >= 0)
+        return n;
+    return errno == EAGAIN || errno == EINTR ? 0 : err_sys(err, "send to guest");
+}
+
+static int flush_with(struct guest_link *l, const int *fds, uint32_t nfds, struct err *err) {
+    while (l->out_start < l->out.len) {
+        ssize_t n = send_some(l, fds, nfds, err);
+        if (n < 0)
+            return -1;
+        l->out_start += (size_t)n;
+        if (n > 0)
+            nfds = 0;
+        if (n == 0 && nfds == 0)
+            return 0;
+        if (n == 0)
+            poll(&(struct pollfd){.fd = l->sock, .events = POLLOUT}, 1, -1);
+    }
+    l->out.len = l->out_start = 0;
+    return 0;
+}
+
+int guest_link_flush(struct guest_link *l, struct err *err) {
+    return flush_with(l, NULL, 0, err);
+}
+
+int guest_link_send(struct guest_link *l, const struct frame_head *head, const void *msg,
+                    const int *fds, uint32_t nfds, struct err *err) {
+    if (l->out.len - l->out_start > QUEUE_MAX)
+        return err_set(err, ERR_LIMIT, "guest does not read");
+    if (nfds > FRAME_FDS_MAX)
+        return err_set(err, ERR_INVALID, "%u descriptors in one message", nfds);
+    if (l->out_start > 0) {
+        memmove(l->out.data, l->out.data + l->out_start, l->out.len - l->out_start);
+        l->out.len -= l->out_start;
+        l->out_start = 0;
+    }
+    struct frame_head full = *head;
+    full.flags = (uint16_t)(full.flags | nfds);
+    if (queue(l, &full, msg, err) < 0)
+        return -1;
+    return flush_with(l, fds, nfds, err);
+}
+
+/* Receiving. */
+
+static int take_hello(struct guest_link *l, const struct frame *f, struct err *err) {
+    struct msg_hello hello;
+    if (msg_decode(f, &hello, sizeof(hello)) < 0 || hello.version != MSG_VERSION)
+        return err_set(err, ERR_UNSUPPORTED, "guest speaks another protocol version");
+    l->features = hello.features;
+    l->incarnation = hello.incarnation;
+    return 0;
+}
+
+int guest_link_error(const struct frame *f, struct err *err) {
+    struct msg_error m;
+    if (f->head.type != MSG_ERROR || msg_decode(f, &m, sizeof(m)) < 0)
+        return err_set(err, ERR_INTERNAL, "guest answered %s", msg_type_name(f->head.type));
+    if (m.code)
+        return err_set(err, (enum err_code)m.code, "%s", m.text.s);
+    errno = (int)m.number;
+    return err_sys(err, "%s", m.text.s);
+}
+
+/* Frames in the buffer first. 1 frame, 0 none, -1. */
+static int buffered(struct guest_link *l, struct frame *ret, struct err *err) {
+    int got;
+    while ((got = frame_next(&l->in, ret)) == 1) {
+        if (ret->head.type == MSG_ERROR && ret->head.tag == 0)
+            return guest_link_error(ret, err), err_wrap(err, "guest closed the connection");
+        if (ret->head.type != MSG_HELLO)
+            return 1;
+        if (take_hello(l, ret, err) < 0)
+            return -1;
+    }
+    return got < 0 ? err_set(err, ERR_INTERNAL, "guest broke the protocol") : 0;
+}
+
+static int receive(struct guest_link *l, struct frame *ret, int flags, struct err *err) {
+    int got;
+    while ((got = buffered(l, ret, err)) == 0) {
+        uint8_t *to;
+        size_t room = frame_space(&l->in, &to);
+        ssize_t n = recv(l->sock, to, room, flags);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0 && errno == EAGAIN)
+            return 0;
+        if (n < 0 && errno != ECONNRESET)
+            return err_sys(err, "receive from guest");
+        if (n <= 0)
+            return err_set(err, ERR_GONE, "the guest has gone");
+        frame_fed(&l->in, (size_t)n);
+    }
+    return got;
+}
+
+int guest_link_next(struct guest_link *l, struct frame *ret, struct err *err) {
+    return receive(l, ret, MSG_DONTWAIT, err);
+}
+
+static int64_t now_ms(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+int guest_link_wait(struct guest_link *l, int timeout_ms, struct frame *ret, struct err *err) {
+    int64_t end = timeout_ms < 0 ? INT64_MAX : now_ms() + timeout_ms;
+    for (;;) {
+        /* With nothing to send and no limit the receive itself can do the waiting. */
+        bool may_sleep = timeout_ms < 0 && l->out.len == l->out_start;
+        int got = receive(l, ret, may_sleep ? 0 : MSG_DONTWAIT, err);
+        if (got != 0)
+            return got;
+        int64_t left = timeout_ms < 0 ? -1 : end - now_ms();
+        if (timeout_ms >= 0 && left <= 0)
+            return 0;
+        struct pollfd p = {.fd = l->sock, .events = guest_link_events(l)};
+        if (poll(&p, 1, (int)left) < 0 && errno != EINTR)
+            return err_sys(err, "wait for guest");
+        if (p.revents & POLLOUT && guest_link_flush(l, err) < 0)
+            return -1;
+    }
+}
+
+int guest_link_call(struct guest_link *l, struct frame_head head, const void *msg,
+                    struct frame *ret, struct err *err) {
+    head.tag = ++l->tag ? l->tag : ++l->tag;
+    if (guest_link_send(l, &head, msg, NULL, 0, err) < 0)
+        return -1;
+    while (guest_link_wait(l, -1, ret, err) == 1) {
+        if (ret->head.tag == head.tag)
+            return ret->head.type == MSG_ERROR ? guest_link_error(ret, err) : 0;
+        if (l->on_frame)
+            l->on_frame(l->on_frame_arg, ret);
+    }
+    return -1;
+}
+
+/* Commands. */
+
+/* 1: *f settles the command; 0: it is about something else. */
+static int settles(const struct frame *f, uint32_t id, struct guest_result *ret, struct err *err) {
+    if (f->head.id != id)
+        return 0;
+    switch (f->head.type) {
+    case MSG_ERROR:
+        return guest_link_error(f, err);
+    case MSG_EXEC_FAILED:
+        *ret = (struct guest_result){.never_began = true};
+        return msg_decode(f, &ret->why, sizeof(ret->why)) < 0 ? -1 : 1;
+    case MSG_EXIT:
+        *ret = (struct guest_result){0};
+        return msg_decode(f, &ret->exit, sizeof(ret->exit)) < 0 ? -1 : 1;
+    default:
+        return 0;
+    }
+}
+
+int guest_link_run(struct guest_link *l, uint32_t id, const struct msg_exec *exec, const int *fds,
+                   uint32_t nfds, struct guest_result *ret, struct err *err) {
+    struct frame_head head = {.type = MSG_EXEC, .id = id, .tag = ++l->tag};
+    struct msg_exec quiet = *exec;
+    quiet.flags |= MSG_EXEC_QUIET;
+    if (guest_link_send(l, &head, &quiet, fds, nfds, err) < 0)
+        return -1;
+    struct frame f;
+    while (guest_link_wait(l, -1, &f, err) == 1) {
+        int got = settles(&f, id, ret, err);
+        if (got < 0)
+            return err_wrap(err, "run command");
+        if (got == 1)
+            return ret->never_began ? 0 : guest_link_ack(l, id, err);
+        if (l->on_frame)
+            l->on_frame(l->on_frame_arg, &f);
+    }
+    return -1;
+}
+
+int guest_result_status(const struct guest_result *r) {
+    if (r->never_began && r->why.step != MSG_STEP_EXEC)
+        return 125;
+    if (r->never_began)
+        return r->why.number == ENOENT ? 127 : 126;
+    if (r->exit.flags & MSG_EXIT_TIMED_OUT)
+        return 124;
+    return (int)r->exit.status + (r->exit.flags & MSG_EXIT_SIGNALED ? 128 : 0);
+}
+
+int guest_link_stdin(struct guest_link *l, uint32_t id, uint64_t offset, const void *bytes,
+                     uint32_t n, bool eof, struct err *err) {
+    struct frame_head head = {.type = MSG_STDIN, .id = id, .flags = eof ? FRAME_EOF : 0};
+    struct msg_data data = {.offset = offset, .data = {bytes, n}};
+    return guest_link_send(l, &head, &data, NULL, 0, err);
+}
+
+int guest_link_credit(struct guest_link *l, uint32_t id, uint8_t stream, uint64_t consumed,
+                      struct err *err) {
+    struct frame_head head = {.type = MSG_CREDIT, .id = id};
+    struct msg_credit credit = {.stream = stream, .consumed = consumed};
+    return guest_link_send(l, &head, &credit, NULL, 0, err);
+}
+
+int guest_link_ack(struct guest_link *l, uint32_t id, struct err *err) {
+    struct frame_head head = {.type = MSG_EXIT_ACK, .id = id};
+    return guest_link_send(l, &head, NULL, NULL, 0, err);
+}
