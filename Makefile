@@ -6,6 +6,8 @@ FUZZ_SECONDS ?= 60
 SOAK_SECONDS ?= 1800
 # Passed on to meson test, for example TEST_ARGS='--suite unit'.
 TEST_ARGS ?=
+# What make test-vm runs inside the machine; empty means the integration and security suites.
+export VM_COMMAND ?=
 
 # Sanitizers stop at the first finding. Leaks are valgrind's: LeakSanitizer cannot run in a box.
 SANITIZE = -Db_sanitize=address,undefined -Db_lundef=false
@@ -18,7 +20,7 @@ build-fuzz/build.ninja: SETUP_ARGS = $(SANITIZE) -Dfuzz=true \
 build-fuzz/build.ninja: export CC = clang
 
 # Locks let two makes share a build folder.
-NINJA = flock $(1)/build.ninja ninja --quiet -C $(1)
+NINJA = flock $(1) ninja --quiet -C $(1)
 
 all: setup-build $(BUILD)/build.ninja
 	@$(call NINJA,$(BUILD))
@@ -47,6 +49,9 @@ fuzz: setup-fuzz build-fuzz/build.ninja
 soak: setup-test all
 	@scripts/soak $(BUILD) $(SOAK_SECONDS)
 
+test-vm: all
+	@scripts/test-vm $(BUILD) "$$VM_COMMAND"
+
 lint: setup-build setup-test setup-lint
 	@scripts/lint
 
@@ -65,4 +70,4 @@ uninstall: setup-build $(BUILD)/build.ninja
 clean:
 	@rm -rf build build-*
 
-.PHONY: all test bench asan fuzz soak lint format install uninstall clean
+.PHONY: all test bench asan fuzz soak test-vm lint format install uninstall clean
