@@ -36,6 +36,9 @@ test: setup-test all
 	@meson test -C $(BUILD) --no-rebuild --print-errorlogs $(TEST_ARGS) </dev/null; \
 		scripts/test-report $(BUILD)
 
+demo: all
+	@scripts/demo $(BUILD)
+
 bench: setup-bench all
 	@meson test -C $(BUILD) --no-rebuild --benchmark --verbose
 
@@ -70,4 +73,4 @@ uninstall: setup-build $(BUILD)/build.ninja
 clean:
 	@rm -rf build build-*
 
-.PHONY: all test bench asan fuzz soak test-vm lint format install uninstall clean
+.PHONY: all test demo bench asan fuzz soak test-vm lint format install uninstall clean
