@@ -43,7 +43,7 @@ bench: setup-bench all
 	@meson test -C $(BUILD) --no-rebuild --benchmark --verbose
 
 asan:
-	@$(MAKE) test BUILD=build-asan
+	@$(MAKE) --no-print-directory test BUILD=build-asan
 
 fuzz: setup-fuzz build-fuzz/build.ninja
 	@$(call NINJA,build-fuzz)
