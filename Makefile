@@ -46,7 +46,7 @@ asan:
 	@$(MAKE) --no-print-directory test BUILD=build-asan
 
 fuzz: setup-fuzz build-fuzz/build.ninja
-	@$(call NINJA,build-fuzz)
+	@$(call NINJA,build-fuzz) fuzzers
 	@scripts/fuzz build-fuzz $(FUZZ_SECONDS)
 
 soak: setup-test all
