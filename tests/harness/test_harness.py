@@ -1,5 +1,5 @@
 """The scripts that decide between green and red: a failure must not get past them."""
-import json, pathlib, subprocess
+import json, pathlib, shutil, subprocess
 
 TOP = pathlib.Path(__file__).resolve().parents[2]
 
@@ -62,3 +62,27 @@ def test_pytest_fails_when_it_finds_no_test(tmp_path):
 def test_setup_refuses_a_group_it_does_not_know():
     ran = subprocess.run([TOP / "scripts/setup", "no-such-group"], stderr=subprocess.PIPE, text=True)
     assert ran.returncode == 1 and "no-such-group" in ran.stderr
+
+
+def layers(tmp_path, files):
+    """What check-layers says of a tree with two layers, b above a."""
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs/layers").write_text("a:\nb: a\n")
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    (tmp_path / "scripts").mkdir()
+    shutil.copy(TOP / "scripts/check-layers", tmp_path / "scripts")
+    return subprocess.run([tmp_path / "scripts/check-layers"], stdout=subprocess.DEVNULL).returncode
+
+
+def test_layers_allow_what_is_listed_and_main(tmp_path):
+    assert layers(tmp_path, {"src/b/x.c": '#include "a/a.h"\n', "src/carrel.c": '#include "b/b.h"\n'}) == 0
+
+
+def test_layers_refuse_an_upward_include(tmp_path):
+    assert layers(tmp_path, {"src/a/x.c": '#include "b/b.h"\n'}) == 1
+
+
+def test_layers_refuse_a_folder_that_is_not_listed(tmp_path):
+    assert layers(tmp_path, {"src/c/x.c": '#include "a/a.h"\n'}) == 1
