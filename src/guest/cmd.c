@@ -38,6 +38,7 @@ static struct cmd *cmd_find_pid(struct guest *g, pid_t pid) {
     return NULL;
 }
 
+/* An empty slot. It is in the table only once cmd_begin() has given it an id. */
 static struct cmd *cmd_new(struct guest *g) {
     for (uint32_t i = 0; i < CMD_MAX; i++) {
         struct cmd *cmd = &g->cmds[i];
@@ -45,8 +46,6 @@ static struct cmd *cmd_new(struct guest *g) {
             continue;
         memset(cmd, 0, sizeof(*cmd));
         cmd->in.src.fd = cmd->out[0].src.fd = cmd->out[1].src.fd = -1;
-        if (i >= g->cmd_end)
-            g->cmd_end = i + 1;
         return cmd;
     }
     return NULL;
@@ -176,8 +175,10 @@ static void say_failed(struct conn *c, const struct frame *f, int number, enum m
     conn_send(c, &head, &(struct msg_exec_failed){(uint32_t)number, step});
 }
 
-static void cmd_begin(struct cmd *cmd, struct conn *c, const struct frame *f,
+static void cmd_begin(struct guest *g, struct cmd *cmd, struct conn *c, const struct frame *f,
                       const struct msg_exec *e) {
+    uint32_t end = (uint32_t)(cmd - g->cmds) + 1;
+    g->cmd_end = g->cmd_end < end ? end : g->cmd_end;
     cmd->id = f->head.id;
     cmd->state = MSG_STATE_RUNNING;
     cmd->flags = e->flags;
@@ -249,7 +250,7 @@ enum serve_result cmd_exec(struct guest *g, struct conn *c, const struct frame *
         return SERVE_DONE;
     }
     cmd->tree = tree;
-    cmd_begin(cmd, c, f, &e);
+    cmd_begin(g, cmd, c, f, &e);
     cmd_start(g, cmd, f, &e);
     return SERVE_DONE;
 }

@@ -118,21 +118,6 @@ static int open_regular(const char *path, int flags, uint32_t mode, struct stat 
     return TAKE_FD(fd);
 }
 
-/* The name under which an O_PATH descriptor can be used where the kernel wants a path. */
-static const char *own_path(int fd, char ret[32]) {
-    static const char prefix[] = "/proc/self/fd/";
-    memcpy(ret, prefix, sizeof(prefix));
-    char digits[12];
-    int n = 0;
-    for (unsigned v = (unsigned)fd; n == 0 || v > 0; v /= 10)
-        digits[n++] = (char)('0' + v % 10);
-    char *at = ret + sizeof(prefix) - 1;
-    while (n > 0)
-        *at++ = digits[--n];
-    *at = '\0';
-    return ret;
-}
-
 /* Looking. */
 
 static uint64_t mtime_of(const struct stat *st) {

@@ -38,9 +38,23 @@ uint32_t tree_spares(const struct guest *g) {
     return n;
 }
 
+/*
+ * v1 answers a second read of one open file from a list up to a second old, so
+ * every look at the members needs an opening of its own.
+ */
+static int members_open(const struct tree *t) {
+    char path[32];
+    return open(own_path(t->procs, path), O_RDONLY | O_CLOEXEC);
+}
+
 bool tree_is_empty(const struct guest *g, const struct tree *t) {
+    if (g->is_childless || !t)
+        return true;
     char c;
-    return g->is_childless || !t || pread(t->procs, &c, 1, 0) == 0;
+    int fd = members_open(t);
+    bool is_empty = fd >= 0 && read(fd, &c, 1) == 0;
+    close_fd(&fd);
+    return is_empty;
 }
 
 /* SIGKILL to each pid in a page of cgroup.procs; returns how many. */
@@ -60,13 +74,15 @@ static int kill_all(const struct tree *t) {
     char text[4096];
     off_t at = 0;
     int killed = 0;
-    for (ssize_t n; (n = pread(t->procs, text, sizeof(text), at)) > 0;) {
+    int fd = members_open(t);
+    for (ssize_t n; fd >= 0 && (n = pread(fd, text, sizeof(text), at)) > 0;) {
         char *last = memrchr(text, '\n', (size_t)n);
         if (!last)
             break;
         killed += kill_listed(text, last + 1 - text);
         at += last + 1 - text;
     }
+    close_fd(&fd);
     return killed;
 }
 
