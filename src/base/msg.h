@@ -217,7 +217,7 @@ enum msg_exit_flag {
     MSG_EXIT_SIGNALED = 1, /* `status` is a signal, else an exit code */
     MSG_EXIT_TIMED_OUT = 2,
     MSG_EXIT_CORE = 4,
-    MSG_EXIT_KILLED = 8, /* a KILL message or KILL_LEFT came before the end */
+    MSG_EXIT_KILLED = 8, /* a KILL message came before the end */
 };
 
 struct msg_exit {

@@ -195,7 +195,8 @@ static void cmd_start(struct guest *g, struct cmd *cmd, const struct frame *f,
                       const struct msg_exec *e) {
     struct conn *c = cmd->conn;
     struct stdio io DEFER(stdio_done) = STDIO_NONE;
-    struct start s = {.exec = e, .procs = cmd->tree ? cmd->tree->procs : -1};
+    struct start s = {
+        .exec = e, .files = g->command_files, .procs = cmd->tree ? cmd->tree->procs : -1};
     uint32_t window = e->window ? e->window : MSG_WINDOW_DEFAULT;
     if (stdio_open(&io, e, c->fds, g->null) < 0 || adopt_streams(g, cmd, &io, window) < 0) {
         say_failed(c, f, errno, MSG_STEP_STDIO);

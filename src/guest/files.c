@@ -39,7 +39,8 @@ static struct actor act_as(uint32_t uid, uint32_t gid) {
     return (struct actor){.is_other = uid != MSG_ID_NONE || gid != MSG_ID_NONE};
 }
 
-#define ACT_AS(msg) struct actor actor DEFER(actor_done) = act_as((msg)->uid, (msg)->gid)
+#define ACT_AS(msg) \
+    struct actor actor DEFER(actor_done) __attribute__((unused)) = act_as((msg)->uid, (msg)->gid)
 
 static enum serve_result answer(struct conn *c, const struct frame *f, int result,
                                 const char *what) {

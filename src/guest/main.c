@@ -17,6 +17,7 @@
 #include <sys/epoll.h>
 #include <sys/prctl.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 
@@ -30,6 +31,8 @@
 #define TASKS_MAX 8
 #define EVENTS_MAX 16
 #define EXIT_BAD_START 125
+#define FUTEX_WAIT_PRIVATE 128 /* from linux/futex.h */
+#define FILES_MAX 4096
 
 struct args {
     int ctl, spawn, listen, port;
@@ -195,12 +198,26 @@ static void open_connections(struct guest *g, const struct args *a) {
         port->is_privileged = true;
 }
 
+/* A table full of commands needs more descriptors than a command is usually given. */
+static void raise_files(struct guest *g) {
+    struct rlimit files;
+    if (getrlimit(RLIMIT_NOFILE, &files) < 0)
+        return;
+    g->command_files[0] = files.rlim_cur;
+    g->command_files[1] = files.rlim_max;
+    if (files.rlim_cur >= FILES_MAX)
+        return;
+    files.rlim_cur = files.rlim_max < FILES_MAX ? files.rlim_max : FILES_MAX;
+    setrlimit(RLIMIT_NOFILE, &files);
+}
+
 static int guest_init(struct guest *g, const struct args *a) {
     for (int i = 0; i < CONN_MAX; i++)
         g->conns[i].src.fd = g->conns[i].watcher.fd = -1;
     g->lingers = a->lingers;
     g->is_childless = true;
     g->listen = (struct source){a->listen, on_connect, NULL};
+    raise_files(g);
     g->null = open_null();
     g->epoll = epoll_create1(EPOLL_CLOEXEC);
     if (g->null < 0 || g->epoll < 0 || watch_signals(g) < 0 ||
@@ -216,6 +233,8 @@ static int guest_init(struct guest *g, const struct args *a) {
 /* The loop. */
 
 static int next_timeout_ms(struct guest *g) {
+    if (g->has_backlog)
+        return 0;
     if (!g->has_timers)
         return -1;
     int64_t now = now_ns();
@@ -232,6 +251,7 @@ static void guest_loop(struct guest *g) {
     struct epoll_event events[EVENTS_MAX];
     for (;;) {
         int n = epoll_wait(g->epoll, events, EVENTS_MAX, next_timeout_ms(g));
+        g->has_backlog = false;
         for (int i = 0; i < n; i++) {
             struct source *src = events[i].data.ptr;
             if (src->fd >= 0)
@@ -265,12 +285,14 @@ static void work_in_thread(struct args *a) {
     int flags = CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM;
     if (clone(work, worker_stack + sizeof(worker_stack), flags, a) < 0)
         _exit(EXIT_BAD_START);
-    /* The worker uses this thread's errno and all else: from here on, touch nothing. */
-    sigset_t all;
-    sigfillset(&all);
-    sigprocmask(SIG_SETMASK, &all, NULL);
+    /*
+     * The worker uses this thread's errno and all else, so nothing may be touched
+     * from here on. A futex wait starts again by itself after a signal; and the
+     * deadline's can be taken here even while the worker is stuck in the kernel.
+     */
+    static const int never;
     for (;;)
-        syscall(SYS_ppoll, NULL, 0, NULL, NULL, 0);
+        syscall(SYS_futex, &never, FUTEX_WAIT_PRIVATE, 0, NULL);
 }
 
 int main(int argc, char **argv) {

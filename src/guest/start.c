@@ -46,6 +46,8 @@ static uint64_t lower_of(uint64_t a, uint64_t b) {
 
 static int set_rlimits(struct start *s) {
     const struct msg_rlimits *limits = &s->exec->rlimits;
+    if (syscall(SYS_prlimit64, 0, RLIMIT_NOFILE, s->files, NULL) < 0)
+        return -1;
     for (uint32_t i = 0; i < limits->count; i++) {
         const struct msg_rlimit *want = &limits->v[i];
         uint64_t has[2];
