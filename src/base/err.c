@@ -6,27 +6,28 @@
 #include <string.h>
 
 static const char *const code_names[] = {
-    [ERR_INTERNAL] = "internal", [ERR_INVALID] = "invalid",
-    [ERR_NOT_FOUND] = "not_found", [ERR_EXISTS] = "exists",
-    [ERR_DENIED] = "denied", [ERR_LIMIT] = "limit",
-    [ERR_BUSY] = "busy", [ERR_UNSUPPORTED] = "unsupported",
-    [ERR_GONE] = "gone", [ERR_UNKNOWN] = "unknown",
-    [ERR_TIMEOUT] = "timeout",
+    [ERR_INTERNAL] = "internal", [ERR_INVALID] = "invalid",         [ERR_NOT_FOUND] = "not_found",
+    [ERR_EXISTS] = "exists",     [ERR_DENIED] = "denied",           [ERR_LIMIT] = "limit",
+    [ERR_BUSY] = "busy",         [ERR_UNSUPPORTED] = "unsupported", [ERR_GONE] = "gone",
+    [ERR_UNKNOWN] = "unknown",   [ERR_TIMEOUT] = "timeout",
 };
 
 static const struct {
     int number;
     enum err_code code;
 } from_errno[] = {
-    {ENOENT, ERR_NOT_FOUND},  {EEXIST, ERR_EXISTS},  {EPERM, ERR_DENIED},
-    {EACCES, ERR_DENIED},     {EROFS, ERR_DENIED},   {EINVAL, ERR_INVALID},
-    {ENAMETOOLONG, ERR_INVALID}, {ENOTDIR, ERR_INVALID}, {EISDIR, ERR_INVALID},
-    {ELOOP, ERR_INVALID},     {ENOSPC, ERR_LIMIT},   {EDQUOT, ERR_LIMIT},
-    {EMFILE, ERR_LIMIT},      {ENFILE, ERR_LIMIT},   {ENOMEM, ERR_LIMIT},
-    {EFBIG, ERR_LIMIT},       {EAGAIN, ERR_BUSY},    {EBUSY, ERR_BUSY},
-    {ENOSYS, ERR_UNSUPPORTED}, {EOPNOTSUPP, ERR_UNSUPPORTED},
-    {EPIPE, ERR_GONE},        {ECONNRESET, ERR_GONE}, {ESRCH, ERR_GONE},
-    {ETIMEDOUT, ERR_TIMEOUT},
+    {ENOENT, ERR_NOT_FOUND},     {EEXIST, ERR_EXISTS},
+    {EPERM, ERR_DENIED},         {EACCES, ERR_DENIED},
+    {EROFS, ERR_DENIED},         {EINVAL, ERR_INVALID},
+    {ENAMETOOLONG, ERR_INVALID}, {ENOTDIR, ERR_INVALID},
+    {EISDIR, ERR_INVALID},       {ELOOP, ERR_INVALID},
+    {ENOSPC, ERR_LIMIT},         {EDQUOT, ERR_LIMIT},
+    {EMFILE, ERR_LIMIT},         {ENFILE, ERR_LIMIT},
+    {ENOMEM, ERR_LIMIT},         {EFBIG, ERR_LIMIT},
+    {EAGAIN, ERR_BUSY},          {EBUSY, ERR_BUSY},
+    {ENOSYS, ERR_UNSUPPORTED},   {EOPNOTSUPP, ERR_UNSUPPORTED},
+    {EPIPE, ERR_GONE},           {ECONNRESET, ERR_GONE},
+    {ESRCH, ERR_GONE},           {ETIMEDOUT, ERR_TIMEOUT},
 };
 
 static enum err_code code_from_errno(int number) {

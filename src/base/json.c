@@ -33,6 +33,18 @@ static size_t utf8_len(const unsigned char *s, size_t n) {
     return 0;
 }
 
+static void put_control(struct json *j, unsigned char c) {
+    static const char letters[][2] = {{'\n', 'n'}, {'\t', 't'}, {'\r', 'r'}};
+    char escape[8];
+    for (size_t i = 0; i < sizeof(letters) / sizeof(*letters); i++)
+        if (c == letters[i][0]) {
+            put(j, (char[]){'\\', letters[i][1]}, 2);
+            return;
+        }
+    snprintf(escape, sizeof(escape), "\\u%04x", c);
+    put(j, escape, 6);
+}
+
 static void quoted(struct json *j, const char *text, size_t len) {
     const unsigned char *s = (const unsigned char *)text;
     put(j, "\"", 1);
@@ -45,10 +57,7 @@ static void quoted(struct json *j, const char *text, size_t len) {
             put(j, (char[]){'\\', (char)s[i]}, 2);
             i++;
         } else if (n == 1 && (s[i] < ' ' || s[i] == 127)) {
-            char escape[8];
-            snprintf(escape, sizeof(escape), "\\u%04x", s[i]);
-            put(j, escape, 6);
-            i++;
+            put_control(j, s[i++]);
         } else {
             put(j, text + i, n);
             i += n;

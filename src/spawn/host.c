@@ -21,15 +21,14 @@
 #include "spawn/spawner.h"
 #include "spawn/tree.h"
 
-/* What of /proc tells about the host and not about the box. Files root alone may read need no cover:
- * root of a box is not that root. */
+/*
+ * What of /proc tells about the host and not about the box. Files that only their owner may read
+ * need no cover: their owner is the host's root, which nobody in a box is.
+ */
 static const char *const hidden[] = {
-    "acpi",        "asound",      "bus",       "cmdline",   "config.gz",     "crypto",
-    "device-tree", "diskstats",   "driver",    "fs",        "interrupts",    "iomem",
-    "ioports",     "irq",         "kallsyms",  "kcore",     "key-users",     "keys",
-    "kmsg",        "latency_stats", "locks",   "modules",   "mtrr",          "partitions",
-    "sched_debug", "scsi",        "slabinfo",  "softirqs",  "sysrq-trigger", "timer_list",
-    "timer_stats", "tty",         "vmallocinfo", "zoneinfo",
+    "acpi",      "asound",    "cmdline", "config.gz", "diskstats",     "fs",         "interrupts",
+    "kallsyms",  "kcore",     "key-users", "keys",    "kmsg",          "latency_stats", "locks",
+    "modules",   "partitions", "sched_debug", "scsi", "sysrq-trigger", "timer_list", "timer_stats",
 };
 
 static const struct {
@@ -50,18 +49,18 @@ static int open_place(const char *path, bool make, struct err *err) {
 }
 
 /* An own view of the host's mounts, in which scratch mounts can be made that nobody else sees. */
-static int enter_workshop(int run, struct err *err) {
+static int enter_workshop(const char *run, struct err *err) {
+    char path[4096];
     if (unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_SLAVE, NULL) < 0)
         return err_sys(err, "make a mount namespace");
-    if (mkdirat(run, "workshop", 0700) < 0 && errno != EEXIST)
-        return err_sys(err, "make workshop");
-    char path[64];
-    snprintf(path, sizeof(path), "/proc/self/fd/%d/workshop", run);
+    snprintf(path, sizeof(path), "%s/workshop", run);
+    if (mkdir(path, 0700) < 0 && errno != EEXIST)
+        return err_sys(err, "make '%s'", path);
     if (mount("none", path, "tmpfs", MS_NOSUID, "size=8m,mode=0700") < 0)
         return err_sys(err, "mount workshop");
-    int fd = openat(run, "workshop", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int fd = open_place(path, false, err);
     if (fd < 0)
-        return err_sys(err, "open workshop");
+        return -1;
     static const char *const dirs[] = {"fs", "lower", "empty", "dev"};
     for (size_t i = 0; i < sizeof(dirs) / sizeof(*dirs); i++)
         if (mkdirat(fd, dirs[i], 0755) < 0)
@@ -140,9 +139,8 @@ static int fill_dev(int dev, int host) {
     for (size_t i = 0; i < sizeof(dev_links) / sizeof(*dev_links); i++)
         if (symlinkat(dev_links[i][1], dev, dev_links[i][0]) < 0)
             return -errno;
-    if (mkdirat(dev, "pts", 0755) < 0 || mkdirat(dev, "shm", 01777) < 0 ||
-        mkdirat(dev, "mqueue", 01777) < 0)
-        return -errno;
+    if ((r = tree_dir(dev, "pts", 0755, 0, 0)) < 0 || (r = tree_dir(dev, "shm", 01777, 0, 0)) < 0)
+        return r;
     return mount_read_only(dev);
 }
 
@@ -198,17 +196,14 @@ static void drop_sys_resource(void) {
 }
 
 static int open_places(struct spawner *s, const struct spawner_paths *paths, struct err *err) {
-    if ((s->run = open_place(paths->run, true, err)) < 0)
+    if ((s->maker.workshop = enter_workshop(paths->run, err)) < 0)
         return -1;
-    if ((s->maker.workshop = enter_workshop(s->run, err)) < 0)
-        return -1;
-    close(s->run);
     char boxes[4096], images[4096];
     snprintf(boxes, sizeof(boxes), "%s/boxes", paths->run);
     snprintf(images, sizeof(images), "%s/images", paths->home);
-    /* Opened again: a descriptor belongs to the namespace it was opened in. */
+    /* Opened only now: a descriptor belongs to the mount namespace it was opened in. */
     if ((s->run = open_place(paths->run, false, err)) < 0 ||
-        (s->boxes = open_place(boxes, true, err)) < 0 || mkdir(paths->home, 0700) < -1 ||
+        (s->boxes = open_place(boxes, true, err)) < 0 ||
         (s->maker.store = open_place(paths->home, true, err)) < 0 ||
         (s->store = open_place(images, true, err)) < 0 || (s->host = open_place("/", false, err)) < 0 ||
         (s->proc = open_place("/proc", false, err)) < 0)

@@ -97,6 +97,7 @@ static void leave(struct spawner *s) {
     pool_drop(s);
     unlinkat(s->run, "spawn.sock", 0);
     cgroups_close(&s->cgroups);
+    dynmods_restore(&s->dynmods, s->run);
     unlinkat(s->run, "boxes", AT_REMOVEDIR);
 }
 
@@ -110,6 +111,7 @@ static int run(struct options *o, struct err *err) {
     if (rootless_enter(s, err) < 0 || spawner_open(s, &o->paths, err) < 0)
         return -1;
     s->maker.slots.lock_dir = openat(s->host, "run", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    dynmods_favor(&s->dynmods, s->run, s->maker.slots.lock_dir);
     boxes_adopt(s);
     int listener DEFER_CLOSE = open_socket(s->run, err);
     if (listener < 0)

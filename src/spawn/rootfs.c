@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
@@ -212,16 +213,38 @@ static unsigned grant_map(uid_t owner, uint32_t first, struct id_extent extents[
     return n;
 }
 
-static int granted_lower(struct rootfs_maker *maker, struct rootfs *r, int host_dir) {
+/*
+ * A descriptor belongs to the mount namespace it was opened in, and mounts of another one cannot
+ * be copied: open the same directory here. It must be the very same, or the client's right to it
+ * would not be proven.
+ */
+static int reopen(int dir, struct stat *ret) {
+    char link[32], path[PATH_MAX];
+    struct stat here;
+    snprintf(link, sizeof(link), "/proc/self/fd/%d", dir);
+    ssize_t n = readlink(link, path, sizeof(path) - 1);
+    if (n < 0 || fstat(dir, ret) < 0)
+        return -errno;
+    path[n] = '\0';
+    int fd DEFER_CLOSE = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0 || fstat(fd, &here) < 0)
+        return -errno;
+    if (here.st_dev != ret->st_dev || here.st_ino != ret->st_ino)
+        return -ESTALE;
+    return TAKE_FD(fd);
+}
+
+static int granted_lower(struct rootfs_maker *maker, struct rootfs *r, int client_dir) {
     struct stat st;
     struct id_extent extents[5];
-    if (fstat(host_dir, &st) < 0)
-        return -errno;
+    int dir DEFER_CLOSE = reopen(client_dir, &st);
+    if (dir < 0)
+        return dir;
     if (maker->rootless)
-        return lower_new(maker, host_dir, -1);
+        return lower_new(maker, dir, -1);
     unsigned n = grant_map(st.st_uid, slots_first(&maker->slots, r->slot), extents);
     int userns DEFER_CLOSE = userns_new(maker->proc, extents, n);
-    return userns < 0 ? userns : lower_new(maker, host_dir, userns);
+    return userns < 0 ? userns : lower_new(maker, dir, userns);
 }
 
 static int make_cow(struct rootfs_maker *maker, struct rootfs *r, int lower, unsigned number,

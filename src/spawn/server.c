@@ -96,17 +96,26 @@ static void renew_image(struct server *v) {
         b->drifted = true;
 }
 
+static const struct {
+    const char *name;
+    size_t offset;
+} enforceable[] = {
+    {"memory", offsetof(struct cgroups, memory)},
+    {"cpu", offsetof(struct cgroups, cpu)},
+    {"processes", offsetof(struct cgroups, pids)},
+};
+
+static bool enforced(const struct spawner *s, size_t i) {
+    return *(const int *)((const char *)&s->cgroups + enforceable[i].offset) >= 0;
+}
+
 static void warn_unenforced(const struct spawner *s, char *text, size_t size) {
-    const struct {
-        int fd;
-        const char *name;
-    } all[] = {{s->cgroups.memory, "memory"}, {s->cgroups.cpu, "cpu"}, {s->cgroups.pids, "processes"}};
     size_t n = 0;
     text[0] = '\0';
-    for (size_t i = 0; i < 3; i++)
-        if (all[i].fd < 0)
-            n += (size_t)snprintf(text + n, size - n, "%s%s", n ? ", " : "limits not enforced on this host: ",
-                                  all[i].name);
+    for (size_t i = 0; i < sizeof(enforceable) / sizeof(*enforceable); i++)
+        if (!enforced(s, i))
+            n += (size_t)snprintf(text + n, size - n, "%s%s",
+                                  n ? ", " : "limits not enforced on this host: ", enforceable[i].name);
 }
 
 static void do_create(struct server *v, struct client *c, const struct fd_message *in) {
@@ -158,6 +167,22 @@ static void do_destroy(struct server *v, struct client *c, const struct fd_messa
     box_kill(box);
 }
 
+/* The newest; an answer is one packet. */
+static void list_machines(const struct spawner *s, struct json *j) {
+    size_t left = 256;
+    json_array(j, "machines");
+    for (const struct box *b = s->list; b && left; b = b->next) {
+        if (b->dead)
+            continue;
+        left--;
+        json_object(j, NULL);
+        json_string(j, "id", b->plan.id);
+        json_bool(j, "drifted", b->drifted);
+        json_end(j, '}');
+    }
+    json_end(j, ']');
+}
+
 static void do_status(struct server *v, struct client *c, const struct fd_message *in) {
     (void)in;
     static const char *const modes[] = {"none", "v1", "v2"};
@@ -172,12 +197,20 @@ static void do_status(struct server *v, struct client *c, const struct fd_messag
     json_string(&j, "image", s->image.key);
     json_u64(&j, "boxes", s->box_count);
     json_u64(&j, "created", s->created);
+    json_string(&j, "layers", s->maker.by_name ? "by name" : "by descriptor");
+    json_bool(&j, "tmpfs_idmap", !s->maker.tmpfs_plain);
+    json_array(&j, "unenforced");
+    for (size_t i = 0; i < sizeof(enforceable) / sizeof(*enforceable); i++)
+        if (!enforced(s, i))
+            json_string(&j, NULL, enforceable[i].name);
+    json_end(&j, ']');
     json_object(&j, "pools");
     json_u64(&j, "netns", s->netns_count);
     json_u64(&j, "roots", s->root_count);
     json_u64(&j, "cgroups", s->cgroup_count);
     json_u64(&j, "size", POOL_SIZE);
     json_end(&j, '}');
+    list_machines(s, &j);
     json_end(&j, '}');
     snprintf(v->message.text, sizeof(v->message.text), "%s", text.data ? text.data : "{}");
     v->message.type = PLAN_TEXT;

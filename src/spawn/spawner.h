@@ -17,10 +17,11 @@
 #include "base/plan.h"
 #include "spawn/cgroup.h"
 #include "spawn/child.h"
+#include "spawn/dynmods.h"
 #include "spawn/image.h"
 #include "spawn/rootfs.h"
 
-enum { POOL_SIZE = 16, MASK_MAX = 40 };
+enum { POOL_SIZE = 8, MASK_MAX = 40 };
 
 /* One live box. Freed when nothing of it is left. */
 struct box {
@@ -52,6 +53,7 @@ struct spawner {
     struct sock_fprog filter;
     struct mask masks[MASK_MAX + 1];
     struct cgroups cgroups;
+    struct dynmods dynmods;
     char cgroup_note[200]; /* why limits are not enforced, if they are not */
     struct image image;
     struct rootfs_maker maker;

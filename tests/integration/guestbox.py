@@ -10,7 +10,7 @@ import tempfile
 from guestlink import Link
 
 BUILD = os.environ.get("CARREL_BUILD") or str(pathlib.Path(__file__).parents[2] / "build")
-GUEST = BUILD + "/src/guest/carrel-guest"
+GUEST = BUILD + "/libexec/carrel-guest"
 CGROUP = pathlib.Path("/sys/fs/cgroup")
 
 

@@ -8,8 +8,8 @@
 
 #include <cmocka.h>
 
-#define UNIT_MAIN(...)                                             \
-    int main(void) {                                               \
-        const struct CMUnitTest tests[] = {__VA_ARGS__};           \
-        return cmocka_run_group_tests(tests, NULL, NULL);          \
+#define UNIT_MAIN(...)                                    \
+    int main(void) {                                      \
+        const struct CMUnitTest tests[] = {__VA_ARGS__};  \
+        return cmocka_run_group_tests(tests, NULL, NULL); \
     }

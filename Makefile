@@ -1,0 +1,92 @@
+# The commands a newcomer types. Meson does the work; scripts/setup brings what is missing.
+BUILD ?= build
+PREFIX ?= /usr/local
+SETUP ?= scripts/setup
+FUZZ_SECONDS ?= 60
+SOAK_SECONDS ?= 1800
+# Passed on to meson test, for example TEST_ARGS='--suite unit'.
+TEST_ARGS ?=
+# What make test-vm runs inside the machine; empty means the integration and security suites.
+export VM_COMMAND ?=
+
+# Sanitizers stop at the first finding. Leaks are valgrind's: LeakSanitizer cannot run in a box.
+SANITIZE = -Db_sanitize=address,undefined -Db_lundef=false
+export ASAN_OPTIONS ?= detect_leaks=0
+export UBSAN_OPTIONS ?= print_stacktrace=1
+
+build-asan/build.ninja: SETUP_ARGS = $(SANITIZE) -Dc_args=-fno-sanitize-recover=all
+build-fuzz/build.ninja: SETUP_ARGS = $(SANITIZE) -Dfuzz=true \
+	-Dc_args='-fsanitize=fuzzer-no-link -fno-sanitize-recover=all'
+build-fuzz/build.ninja: export CC = clang
+
+build-cross/build.ninja: SETUP_ARGS = --cross-file build-cross-root/cross.ini
+build-cross/build.ninja: | cross-root
+
+# Locks let two makes share a build folder.
+NINJA = flock $(1) ninja --quiet -C $(1)
+
+all: setup-build $(BUILD)/build.ninja
+	@$(call NINJA,$(BUILD))
+
+%/build.ninja: | setup-build setup-test
+	@flock Makefile sh -c "test -e $@ || meson setup $(SETUP_ARGS) $*"
+
+setup-%:
+	@$(SETUP) $*
+
+test: setup-test all
+	@rm -f $(BUILD)/meson-logs/testlog.json
+	@meson test -C $(BUILD) --no-rebuild --print-errorlogs $(TEST_ARGS) </dev/null; \
+		scripts/test-report $(BUILD)
+
+demo: all
+	@scripts/demo $(BUILD)
+
+bench: setup-bench all
+	@meson test -C $(BUILD) --no-rebuild --benchmark --verbose
+
+asan:
+	@$(MAKE) --no-print-directory test BUILD=build-asan
+
+# The other processor, under qemu-user, which has no namespaces: what needs a box is left out.
+cross:
+	@$(MAKE) --no-print-directory test BUILD=build-cross \
+		TEST_ARGS='--no-suite harness --no-suite integration --no-suite security'
+
+cross-root: setup-cross
+	@scripts/cross-setup build-cross-root
+
+fuzz: setup-fuzz build-fuzz/build.ninja
+	@$(call NINJA,build-fuzz) fuzzers
+	@scripts/fuzz build-fuzz $(FUZZ_SECONDS)
+
+soak: setup-test all
+	@scripts/soak $(BUILD) $(SOAK_SECONDS)
+
+test-vm: all
+	@scripts/test-vm $(BUILD) "$$VM_COMMAND"
+
+# The same for the other processor: slower, but the only proof that its system calls are right.
+test-vm-cross:
+	@VM_ARCH=$(if $(filter aarch64,$(shell uname -m)),x86_64,aarch64) \
+		$(MAKE) --no-print-directory test-vm BUILD=build-cross
+
+lint: setup-build setup-test setup-lint
+	@scripts/lint
+
+format: setup-lint
+	@git ls-files '*.[ch]' | xargs -r clang-format -i
+
+install: all
+	@meson configure $(BUILD) -Dprefix=$(abspath $(PREFIX))
+	@$(call NINJA,$(BUILD))
+	@meson install -C $(BUILD) --no-rebuild --quiet $(if $(DESTDIR),--destdir $(abspath $(DESTDIR)))
+
+uninstall: setup-build $(BUILD)/build.ninja
+	@meson configure $(BUILD) -Dprefix=$(abspath $(PREFIX))
+	@scripts/uninstall $(BUILD) $(if $(DESTDIR),$(abspath $(DESTDIR)))
+
+clean:
+	@rm -rf build build-*
+
+.PHONY: all test demo bench asan cross cross-root fuzz soak test-vm test-vm-cross lint format install uninstall clean

@@ -1,0 +1,43 @@
+/*
+ * What a command changed in a directory it was lent as a copy (`cow`), and letting it out.
+ *
+ * The overlay's upper directory tells quickly which names to look at; what is shown and copied
+ * back is read through the guest, from the merged view, because that is what the command saw.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <time.h>
+
+#include "base/err.h"
+#include "cli/grants.h"
+#include "io/guest_link.h"
+
+enum { CHANGES_MAX = 10000 };
+
+struct change {
+    char *path; /* relative to the granted directory */
+    char kind;  /* A added, M modified, D deleted */
+    bool is_dir, is_link;
+};
+
+struct changes {
+    struct change *list;
+    size_t count;
+    bool cut; /* there are more than CHANGES_MAX */
+};
+
+/* Names that differ, sorted. An unreadable upper (rootless, private directories) sets `cut`. */
+int changes_find(int upper, int host_dir, struct changes *ret, struct err *err);
+void changes_done(struct changes *c);
+
+struct apply {
+    struct guest_link *link;
+    const struct grants *grants;
+    const struct plan *plan;
+    struct timespec since; /* a host file touched after this is not overwritten */
+};
+
+/* Shows the differences, asks, and copies back what was approved. */
+int changes_apply(const struct apply *a, size_t grant, const struct changes *c, struct err *err);

@@ -1,0 +1,111 @@
+#include "cli/cli.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "io/place.h"
+
+static int cmd_help(int argc, char **argv);
+
+static const struct command commands[] = {
+    {"run", "[OPTIONS] [--] COMMAND [ARG...]", "run a command in a fresh box, thrown away afterwards", cmd_run},
+    {"exec", "[OPTIONS] MACHINE [--] COMMAND [ARG...]", "run a command in a kept machine", cmd_exec},
+    {"ls", "[--json]", "list the machines that are there", cmd_ls},
+    {"rm", "MACHINE...", "end machines and remove all that is left of them", cmd_rm},
+    {"cell", "run|check|fuel|replay FILE ...", "WebAssembly programs with exact fuel", cmd_cell},
+    {"wast", "[OPTIONS] FILE...", "run WebAssembly specification scripts", cmd_wast},
+    {"doctor", "[--json]", "what this host offers, and how to mend what is missing", cmd_doctor},
+    {"version", "", "print the version", cmd_version},
+    {"help", "[COMMAND]", "this overview, or one command's options", cmd_help},
+};
+enum { COMMANDS = sizeof(commands) / sizeof(*commands) };
+
+static const struct command *find(const char *name) {
+    for (size_t i = 0; i < COMMANDS; i++)
+        if (strcmp(commands[i].name, name) == 0)
+            return &commands[i];
+    return NULL;
+}
+
+int cli_fail(const struct err *err) {
+    fprintf(stderr, "carrel: %s%s%s\n", err->text, err->remedy[0] ? ": " : "", err->remedy);
+    return CLI_FAILED;
+}
+
+void cli_usage(const char *name) {
+    const struct command *c = find(name);
+    printf("usage: carrel %s%s%s\n\n%s.\n", c->name, *c->usage ? " " : "", c->usage, c->summary);
+}
+
+static void overview(FILE *to) {
+    fputs("Carrel gives every AI agent its own computer.\n\nusage: carrel COMMAND [OPTIONS]\n\n", to);
+    for (size_t i = 0; i < COMMANDS; i++)
+        fprintf(to, "  %-9s %s\n", commands[i].name, commands[i].summary);
+    fputs("\n`carrel COMMAND --help` shows a command's options.\n", to);
+}
+
+static int cmd_help(int argc, char **argv) {
+    const struct command *c = argc > 1 ? find(argv[1]) : NULL;
+    if (c) {
+        char *words[] = {argv[1], (char *)"--help", NULL};
+        return c->run(2, words);
+    }
+    overview(stdout);
+    return 0;
+}
+
+int cmd_version(int argc, char **argv) {
+    (void)argc;
+    (void)argv;
+    printf("carrel %s\n", CARREL_VERSION);
+    return 0;
+}
+
+/* The engine is a program of its own: untrusted code never runs in this one. */
+static int exec_cell(char **argv) {
+    struct place place;
+    struct err err;
+    char program[PLACE_SIZE + 16];
+    if (place_find(&place, &err) < 0)
+        return cli_fail(&err);
+    snprintf(program, sizeof(program), "%s/carrel-cell", place.libexec);
+    execv(program, argv);
+    err_sys(&err, "run '%s'", program);
+    return cli_fail(&err);
+}
+
+int cmd_cell(int argc, char **argv) {
+    if (argc < 2 || strcmp(argv[1], "--help") == 0) {
+        cli_usage("cell");
+        return argc < 2 ? 64 : 0;
+    }
+    argv[0] = (char *)"carrel-cell";
+    return exec_cell(argv);
+}
+
+int cmd_wast(int argc, char **argv) {
+    (void)argc;
+    /* carrel-cell's first word is its verb, which is our own name: one word back. */
+    argv[0] = (char *)"wast";
+    argv[-1] = (char *)"carrel-cell";
+    return exec_cell(argv - 1);
+}
+
+int cli_main(int argc, char **argv) {
+    struct err err;
+    if (argc < 2) {
+        overview(stderr);
+        return CLI_FAILED;
+    }
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)
+        return cmd_help(1, argv);
+    if (strcmp(argv[1], "--version") == 0)
+        return cmd_version(1, argv);
+    const struct command *c = find(argv[1]);
+    if (c)
+        return c->run(argc - 1, argv + 1);
+    err_set(&err, ERR_INVALID, "unknown command '%s'", argv[1]);
+    err_remedy(&err, "see `carrel help`");
+    return cli_fail(&err);
+}

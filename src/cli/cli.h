@@ -1,0 +1,35 @@
+/*
+ * The command line: a table of commands, one file a group.
+ *
+ * A command gets its own words (argv[0] is its name) and returns the exit status. Whatever goes
+ * wrong before a command inside a machine has run is one line on stderr and status 125.
+ */
+#pragma once
+
+#include "base/err.h"
+
+enum { CLI_FAILED = 125 };
+
+struct command {
+    const char *name;
+    const char *usage;   /* what follows the name */
+    const char *summary; /* one line for the overview */
+    int (*run)(int argc, char **argv);
+};
+
+int cli_main(int argc, char **argv);
+
+/* "carrel: text\n  remedy"; returns CLI_FAILED. */
+int cli_fail(const struct err *err);
+
+/* `--help` of one command: usage, then its options are printed by the caller. */
+void cli_usage(const char *name);
+
+int cmd_run(int argc, char **argv);
+int cmd_exec(int argc, char **argv);
+int cmd_ls(int argc, char **argv);
+int cmd_rm(int argc, char **argv);
+int cmd_doctor(int argc, char **argv);
+int cmd_cell(int argc, char **argv);
+int cmd_wast(int argc, char **argv);
+int cmd_version(int argc, char **argv);

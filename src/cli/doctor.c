@@ -1,0 +1,259 @@
+/* carrel doctor: what this host offers, what Carrel makes of it, and how to mend the rest. */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/utsname.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/defer.h"
+#include "base/fdio.h"
+#include "base/json.h"
+#include "cli/cli.h"
+#include "io/place.h"
+#include "io/spawn_link.h"
+
+enum verdict { GOOD, LESS, BAD }; /* there; missing but done without; missing and needed */
+
+struct finding {
+    enum verdict verdict;
+    char found[120];
+    char used[120]; /* what Carrel does with it, or without */
+    char mend[120];
+};
+
+struct host {
+    struct place place;
+    char status[PLAN_TEXT_SIZE]; /* of the spawner; empty if it does not start */
+    struct err refusal;
+    bool spawner;
+};
+
+static void say(struct finding *f, enum verdict v, const char *found, const char *used, const char *mend) {
+    f->verdict = v;
+    snprintf(f->found, sizeof(f->found), "%s", found);
+    snprintf(f->used, sizeof(f->used), "%s", used);
+    snprintf(f->mend, sizeof(f->mend), "%s", mend);
+}
+
+static bool lists(const char *file, const char *word) {
+    char text[8192] = "";
+    read_file_at(AT_FDCWD, file, text, sizeof(text));
+    size_t len = strlen(word);
+    for (const char *at = text; (at = strstr(at, word)); at += len) {
+        bool starts = at == text || strchr(" \t\n", at[-1]);
+        if (starts && (at[len] == '\0' || strchr(" \t\n", at[len])))
+            return true;
+    }
+    return false;
+}
+
+static bool spawner_says(const struct host *h, const char *fact) {
+    return strstr(h->status, fact) != NULL;
+}
+
+static bool in_path(const char *program) {
+    static const char *const dirs[] = {"/usr/local/bin", "/usr/bin", "/usr/sbin", "/bin", "/sbin"};
+    for (size_t i = 0; i < sizeof(dirs) / sizeof(*dirs); i++) {
+        char path[128];
+        snprintf(path, sizeof(path), "%s/%s", dirs[i], program);
+        if (access(path, X_OK) == 0)
+            return true;
+    }
+    return false;
+}
+
+static void look_kernel(const struct host *h, struct finding *f) {
+    struct utsname u;
+    (void)h;
+    uname(&u);
+    char text[300];
+    snprintf(text, sizeof(text), "%s %s", u.release, u.machine);
+    int major = 0, minor = 0;
+    sscanf(u.release, "%d.%d", &major, &minor);
+    bool enough = major > 6 || (major == 6 && minor >= 1);
+    say(f, enough ? GOOD : LESS, text, enough ? "supported" : "older than 6.1: not tested",
+        enough ? "" : "upgrade to Debian 12 or newer");
+}
+
+static void look_boxes(const struct host *h, struct finding *f) {
+    if (h->spawner)
+        say(f, GOOD, "the spawner runs", "boxes start", "");
+    else
+        say(f, BAD, h->refusal.text, "no box can start", h->refusal.remedy);
+}
+
+static void look_privilege(const struct host *h, struct finding *f) {
+    if (geteuid() == 0)
+        say(f, GOOD, "root", "own uid range for each box, layers with canonical ids", "");
+    else if (h->spawner)
+        say(f, LESS, "ordinary user", "boxes share your subordinate ids; no disk limit on disk", "run as root");
+    else
+        say(f, BAD, "ordinary user", "newuidmap and 65536 subordinate ids are needed",
+            in_path("newuidmap") ? "sudo usermod --add-subuids 100000-165535 --add-subgids 100000-165535 $USER"
+                                 : "sudo apt-get install uidmap");
+}
+
+static void look_cgroups(const struct host *h, struct finding *f) {
+    struct statfs fs;
+    bool v2 = statfs("/sys/fs/cgroup", &fs) == 0 && (unsigned long)fs.f_type == 0x63677270ul;
+    bool v1 = access("/sys/fs/cgroup/memory", F_OK) == 0 || access("/sys/fs/cgroup/freezer", F_OK) == 0;
+    const char *found = v2 ? "cgroup v2" : v1 ? "cgroup v1 or hybrid" : "none";
+    if (spawner_says(h, "\"unenforced\":[]"))
+        say(f, GOOD, found, "memory, cpu and process limits are enforced", "");
+    else
+        say(f, LESS, found, "some limits are not enforced; asking for one is refused",
+            geteuid() == 0 ? "mount the memory, cpu and pids controllers"
+                           : "have systemd delegate them: Delegate=yes, or run as root");
+}
+
+static void look_dynmods(const struct host *h, struct finding *f) {
+    (void)h;
+    bool on = lists("/proc/mounts", "cgroup2") || lists("/proc/mounts", "cgroup");
+    char text[16384] = "";
+    read_file_at(AT_FDCWD, "/proc/mounts", text, sizeof(text));
+    on = strstr(text, "favordynmods") != NULL;
+    say(f, on ? GOOD : LESS, on ? "favordynmods is on" : "favordynmods is off",
+        on ? "commands start without waiting for the scheduler" : "each command start waits some ms",
+        on ? "" : "run the spawner as root on kernel 6.0 or newer");
+}
+
+static void look_userns(const struct host *h, struct finding *f) {
+    char text[32] = "0";
+    (void)h;
+    read_file_at(AT_FDCWD, "/proc/sys/user/max_user_namespaces", text, sizeof(text));
+    bool some = strtoul(text, NULL, 10) > 0;
+    say(f, some ? GOOD : BAD, some ? "user namespaces" : "no user namespaces",
+        some ? "every box has its own" : "no box can start",
+        some ? "" : "sysctl -w user.max_user_namespaces=96000");
+}
+
+static void look_overlay(const struct host *h, struct finding *f) {
+    bool there = lists("/proc/filesystems", "overlay");
+    say(f, there ? GOOD : BAD, there ? "overlayfs" : "no overlayfs",
+        !there ? "no box can start"
+        : spawner_says(h, "\"layers\":\"by descriptor\"") ? "layers are passed by descriptor"
+                                                         : "layers are attached by name (kernel before 6.15)",
+        there ? "" : "modprobe overlay");
+}
+
+static void look_idmap(const struct host *h, struct finding *f) {
+    if (geteuid() != 0)
+        say(f, LESS, "needs root", "the host's files appear as nobody's in a box", "");
+    else if (spawner_says(h, "\"tmpfs_idmap\":true"))
+        say(f, GOOD, "idmapped mounts, tmpfs too", "ids on disk are 0-65535 in every box", "");
+    else
+        say(f, LESS, "idmapped mounts, not of tmpfs", "changes go to ext4 images (kernel before 6.3)", "");
+}
+
+static void look_seccomp(const struct host *h, struct finding *f) {
+    (void)h;
+    bool there = lists("/proc/sys/kernel/seccomp/actions_avail", "errno");
+    say(f, there ? GOOD : BAD, there ? "seccomp filters" : "no seccomp filters",
+        there ? "allow-list, everything else ENOSYS" : "no box can start",
+        there ? "" : "boot a kernel with CONFIG_SECCOMP_FILTER");
+}
+
+static void look_disk(const struct host *h, struct finding *f) {
+    (void)h;
+    bool loop = geteuid() == 0 && access("/dev/loop-control", W_OK) == 0, mkfs = in_path("mke2fs");
+    if (loop && mkfs)
+        say(f, GOOD, "loop devices, mke2fs", "--disk: tmpfs up to half of --mem, an ext4 image beyond", "");
+    else
+        say(f, LESS, loop ? "no mke2fs" : "no loop devices", "--disk: a sized tmpfs only",
+            loop ? "apt-get install e2fsprogs" : geteuid() == 0 ? "modprobe loop" : "run as root");
+}
+
+static void look_kvm(const struct host *h, struct finding *f) {
+    (void)h;
+    bool there = access("/dev/kvm", R_OK | W_OK) == 0;
+    say(f, there ? GOOD : LESS, there ? "/dev/kvm" : "no /dev/kvm",
+        there ? "whole virtual machines will be fast" : "whole virtual machines will be emulated",
+        there ? "" : "enable virtualisation for this host");
+}
+
+static void look_criu(const struct host *h, struct finding *f) {
+    (void)h;
+    bool there = in_path("criu");
+    say(f, there ? GOOD : LESS, there ? "criu" : "no criu", "not used yet", there ? "" : "apt-get install criu");
+}
+
+static void look_btrfs(const struct host *h, struct finding *f) {
+    struct statfs fs;
+    bool store = statfs(h->place.home, &fs) == 0 && (unsigned long)fs.f_type == 0x9123683eul;
+    bool known = lists("/proc/filesystems", "btrfs");
+    say(f, GOOD, store ? "the store is on btrfs" : known ? "btrfs is there, the store is not on it" : "no btrfs",
+        "not used yet", "");
+}
+
+static const struct {
+    const char *name;
+    void (*look)(const struct host *, struct finding *);
+} checks[] = {
+    {"kernel", look_kernel},       {"boxes", look_boxes},     {"privilege", look_privilege},
+    {"cgroups", look_cgroups},     {"favordynmods", look_dynmods}, {"userns", look_userns},
+    {"overlay", look_overlay},     {"idmapped", look_idmap},  {"seccomp", look_seccomp},
+    {"disk limit", look_disk},     {"kvm", look_kvm},         {"criu", look_criu},
+    {"btrfs", look_btrfs},
+};
+enum { CHECKS = sizeof(checks) / sizeof(*checks) };
+
+static const char *const verdicts[] = {"ok", "less", "missing"};
+
+static void print_table(const struct finding *f) {
+    for (size_t i = 0; i < CHECKS; i++) {
+        printf("%-12s  %-7s  %s\n", checks[i].name, verdicts[f[i].verdict], f[i].found);
+        printf("%-12s  %-7s  -> %s\n", "", "", f[i].used);
+        if (f[i].mend[0] && f[i].verdict != GOOD)
+            printf("%-12s  %-7s     mend: %s\n", "", "", f[i].mend);
+    }
+}
+
+static void print_json(const struct finding *f) {
+    struct buf text DEFER(buf_done) = BUF(65536);
+    struct json j = JSON(&text);
+    json_object(&j, NULL);
+    json_array(&j, "checks");
+    for (size_t i = 0; i < CHECKS; i++) {
+        json_object(&j, NULL);
+        json_string(&j, "name", checks[i].name);
+        json_string(&j, "verdict", verdicts[f[i].verdict]);
+        json_string(&j, "found", f[i].found);
+        json_string(&j, "used", f[i].used);
+        json_string(&j, "mend", f[i].mend);
+        json_end(&j, '}');
+    }
+    json_end(&j, ']');
+    json_end(&j, '}');
+    puts(text.data);
+}
+
+int cmd_doctor(int argc, char **argv) {
+    static struct host host;
+    struct finding found[CHECKS];
+    struct err err;
+    bool as_json = argc > 1 && strcmp(argv[1], "--json") == 0;
+    if (argc > 1 && !as_json) {
+        cli_usage("doctor");
+        return strcmp(argv[1], "--help") == 0 ? 0 : CLI_FAILED;
+    }
+    if (place_find(&host.place, &err) < 0)
+        return cli_fail(&err);
+    int link DEFER_CLOSE = spawn_connect(&host.place, NULL, &host.refusal);
+    host.spawner = link >= 0 && spawn_status(link, host.status, sizeof(host.status), &host.refusal) == 0;
+    int status = 0;
+    for (size_t i = 0; i < CHECKS; i++) {
+        checks[i].look(&host, &found[i]);
+        if (found[i].verdict == BAD)
+            status = 1;
+    }
+    if (as_json)
+        print_json(found);
+    else
+        print_table(found);
+    return status;
+}

@@ -1,0 +1,23 @@
+/*
+ * `--dir HOST[:GUEST][:ro|cow|rw]`: directories lent to a machine.
+ *
+ * The host directory is opened here, by the caller's own rights, and passed on as a descriptor.
+ */
+#pragma once
+
+#include "base/err.h"
+#include "base/plan.h"
+#include "cli/options.h"
+
+struct grants {
+    size_t count;
+    int dirs[PLAN_MAX_GRANTS];
+    int uppers[PLAN_MAX_GRANTS]; /* changes of a cow grant, once the box exists */
+    char host[PLAN_MAX_GRANTS][PLAN_PATH_SIZE]; /* absolute, links resolved */
+    int working; /* the grant that is the caller's own directory, or -1 */
+};
+
+/* Fills the plan's grants; forbidden is a directory that must not be handed out (the store). */
+int grants_open(const struct option_list *dirs, bool unreviewed, const char *forbidden,
+                struct plan *plan, struct grants *ret, struct err *err);
+void grants_close(struct grants *g);

@@ -1,0 +1,184 @@
+#include "cli/machine.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/json.h"
+#include "base/parse.h"
+
+/* A clean environment: what every program expects, and nothing of the caller's. */
+static const char *const defaults[][2] = {
+    {"PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"},
+    {"LANG", "C.UTF-8"}, {"PAGER", "cat"}, {"DEBIAN_FRONTEND", "noninteractive"},
+    {"GIT_TERMINAL_PROMPT", "0"}, {"PIP_NO_INPUT", "1"}, {"NPM_CONFIG_YES", "true"},
+    {"SHELL", "/bin/bash"},
+};
+
+static int env_set(struct command_setup *c, const char *name, size_t len, const char *value,
+                   struct err *err) {
+    size_t at = 0;
+    while (at < c->env_count &&
+           !(strncmp(c->env[at], name, len) == 0 && c->env[at][len] == '='))
+        at++;
+    if (at >= ENV_MAX - 1)
+        return err_set(err, ERR_LIMIT, "more than %d variables", ENV_MAX);
+    int n = snprintf(c->texts[at], sizeof(c->texts[at]), "%.*s=%s", (int)len, name, value);
+    if (n < 0 || (size_t)n >= sizeof(c->texts[at]))
+        return err_set(err, ERR_LIMIT, "variable '%.*s' is too long", (int)len, name);
+    c->env[at] = c->texts[at];
+    if (at == c->env_count)
+        c->env[++c->env_count] = NULL;
+    return 0;
+}
+
+static int env_from_option(struct command_setup *c, const char *text, struct err *err) {
+    const char *eq = strchr(text, '=');
+    size_t len = eq ? (size_t)(eq - text) : strlen(text);
+    if (len == 0)
+        return err_set(err, ERR_INVALID, "--env '%s' has no name", text);
+    const char *value = eq ? eq + 1 : getenv(text);
+    if (!value)
+        return err_set(err, ERR_INVALID, "--env %s: it is not set here", text);
+    return env_set(c, text, len, value, err);
+}
+
+static int set_user(struct command_setup *c, const char *user, struct err *err) {
+    struct msg_exec *e = &c->session.exec;
+    uint64_t uid = 1000;
+    if (strcmp(user, "root") == 0)
+        uid = 0;
+    else if (strcmp(user, "user") != 0 && parse_u64(user, 0, 65534, &uid, NULL) < 0) {
+        err_set(err, ERR_INVALID, "there is no user '%s' in the machine", user);
+        return err_remedy(err, "use user, root or a number up to 65534");
+    }
+    e->uid = e->gid = (uint32_t)uid;
+    e->groups = (struct msg_groups){.count = 1, .v = {(uint32_t)uid}};
+    const char *name = uid == 0 ? "root" : "user", *home = uid == 0 ? "/root" : "/home/user";
+    return env_set(c, "USER", 4, name, err) < 0 || env_set(c, "LOGNAME", 7, name, err) < 0
+               ? -1
+               : env_set(c, "HOME", 4, home, err);
+}
+
+static struct msg_str text_of(const char *s) {
+    return (struct msg_str){s, (uint32_t)strlen(s)};
+}
+
+int command_prepare(struct command_setup *c, const struct command_options *o, char **argv,
+                    const char *default_cwd, struct err *err) {
+    struct session *s = &c->session;
+    const char *user = o->user ? o->user : "user", *term = getenv("TERM");
+    c->out = BUF(CAPTURE_MAX);
+    c->err = BUF(CAPTURE_MAX);
+    for (size_t i = 0; i < sizeof(defaults) / sizeof(*defaults); i++)
+        if (env_set(c, defaults[i][0], strlen(defaults[i][0]), defaults[i][1], err) < 0)
+            return -1;
+    if (o->terminal && o->no_terminal)
+        return err_set(err, ERR_INVALID, "-t and -T exclude each other");
+    s->terminal = o->terminal || (!o->no_terminal && !o->json && session_wants_terminal());
+    if (set_user(c, user, err) < 0 ||
+        env_set(c, "TERM", 4, s->terminal && term ? term : "dumb", err) < 0)
+        return -1;
+    for (size_t i = 0; i < o->env.count; i++)
+        if (env_from_option(c, o->env.items[i], err) < 0)
+            return -1;
+    if (!default_cwd)
+        default_cwd = s->exec.uid == 0 ? "/root" : "/home/user";
+    s->exec.cwd = text_of(o->cwd ? o->cwd : default_cwd);
+    s->exec.argv = (struct msg_strs){.v = (const char *const *)argv};
+    s->exec.env = (struct msg_strs){.v = c->env};
+    s->exec.timeout_ms = o->timeout_ms;
+    if (o->json) {
+        s->captured[0] = &c->out;
+        s->captured[1] = &c->err;
+    }
+    return 0;
+}
+
+void command_done(struct command_setup *c) {
+    buf_done(&c->out);
+    buf_done(&c->err);
+}
+
+static const char *step_name(uint32_t step) {
+    static const char *const names[] = {
+        [MSG_STEP_FORK] = "start", [MSG_STEP_CGROUP] = "join its cgroup", [MSG_STEP_STDIO] = "open its streams",
+        [MSG_STEP_RLIMIT] = "set limits", [MSG_STEP_USER] = "become its user", [MSG_STEP_CWD] = "enter its directory",
+        [MSG_STEP_EXEC] = "run",
+    };
+    return step < sizeof(names) / sizeof(*names) && names[step] ? names[step] : "start";
+}
+
+/* One sentence about why it ended, or nothing when it simply did. */
+static void reason(const struct command_setup *c, const struct command_options *o,
+                   const struct command_end *end, char *text, size_t size) {
+    const struct guest_result *r = &c->session.result;
+    const char *const *argv = c->session.exec.argv.v;
+    text[0] = '\0';
+    if (r->never_began && r->why.step == MSG_STEP_CWD)
+        snprintf(text, size, "enter '%s': %s", c->session.exec.cwd.s, strerror((int)r->why.number));
+    else if (r->never_began)
+        snprintf(text, size, "%s '%s': %s", step_name(r->why.step), argv[0],
+                 strerror((int)r->why.number));
+    else if (r->exit.flags & MSG_EXIT_TIMED_OUT)
+        snprintf(text, size, "ended after %" PRIu64 ".%03" PRIu64 " s: the time limit (--timeout)",
+                 o->timeout_ms / 1000, o->timeout_ms % 1000);
+    else if (end->facts && end->facts->oom_kills)
+        snprintf(text, size, "killed: the memory limit of %" PRIu64 " MiB was reached (--mem)",
+                 end->facts->mem_limit_bytes >> 20);
+    else if (end->facts && end->facts->pids_refused)
+        snprintf(text, size, "the limit of processes was reached (--pids)");
+    else if (end->facts && end->facts->lookups_refused)
+        snprintf(text, size, "a name lookup failed: this machine has no network");
+}
+
+static void print_json(const struct command_setup *c, const struct command_end *end, int status,
+                       const char *why) {
+    const struct msg_exit *x = &c->session.result.exit;
+    struct buf text = BUF(6 * (CAPTURE_MAX + CAPTURE_MAX) + 65536);
+    struct json j = JSON(&text);
+    json_object(&j, NULL);
+    json_string(&j, "machine", end->id);
+    json_i64(&j, "exit_status", status);
+    if (x->flags & MSG_EXIT_SIGNALED)
+        json_u64(&j, "signal", x->status);
+    json_bool(&j, "timed_out", x->flags & MSG_EXIT_TIMED_OUT);
+    json_bool(&j, "out_of_memory", end->facts && end->facts->oom_kills);
+    if (*why)
+        json_string(&j, "reason", why);
+    json_object(&j, "usage");
+    json_u64(&j, "user_us", x->user_us);
+    json_u64(&j, "system_us", x->system_us);
+    json_u64(&j, "wall_us", x->wall_us);
+    json_u64(&j, "max_rss_kb", x->max_rss_kb);
+    json_end(&j, '}');
+    if (end->has_grants)
+        json_u64(&j, "changed_files", end->changed_files);
+    json_bytes(&j, "stdout", c->out.data ? c->out.data : "", c->out.len);
+    json_bytes(&j, "stderr", c->err.data ? c->err.data : "", c->err.len);
+    json_bool(&j, "truncated", c->session.cut[0] || c->session.cut[1]);
+    json_end(&j, '}');
+    puts(j.failed ? "{\"error\":{\"code\":\"limit\",\"message\":\"output too large\"}}" : text.data);
+    buf_done(&text);
+}
+
+int command_report(const struct command_setup *c, const struct command_options *o,
+                   const struct command_end *end) {
+    char why[300];
+    int status = guest_result_status(&c->session.result);
+    reason(c, o, end, why, sizeof(why));
+    if (o->json)
+        print_json(c, end, status, why);
+    else if (*why && !o->quiet)
+        fprintf(stderr, "carrel: %s\n", why);
+    if (o->verbose && !o->json) {
+        const struct msg_exit *x = &c->session.result.exit;
+        fprintf(stderr,
+                "carrel: %s: status %d, user %" PRIu64 " us, system %" PRIu64 " us, wall %" PRIu64
+                " us, peak %" PRIu64 " KiB\n",
+                end->id, status, x->user_us, x->system_us, x->wall_us, x->max_rss_kb);
+    }
+    return status;
+}

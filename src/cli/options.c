@@ -1,0 +1,135 @@
+#include "cli/options.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/parse.h"
+
+static const struct option_row *by_name(const struct option_row *rows, const char *name, size_t len) {
+    for (const struct option_row *r = rows; r->name; r++)
+        if (strlen(r->name) == len && strncmp(r->name, name, len) == 0)
+            return r;
+    return NULL;
+}
+
+static const struct option_row *by_letter(const struct option_row *rows, char letter) {
+    for (const struct option_row *r = rows; r->name; r++)
+        if (r->letter && r->letter == letter)
+            return r;
+    return NULL;
+}
+
+static int add_to_list(struct option_list *list, const struct option_row *row, const char *value,
+                       struct err *err) {
+    if (list->count == OPTION_LIST_MAX)
+        return err_set(err, ERR_LIMIT, "more than %d times --%s", OPTION_LIST_MAX, row->name);
+    list->items[list->count++] = value;
+    return 0;
+}
+
+static int store(const struct option_row *row, const char *value, void *into, struct err *err) {
+    void *at = (char *)into + row->offset;
+    int r = 0;
+    switch (row->kind) {
+    case OPTION_FLAG:
+        *(bool *)at = true;
+        return 0;
+    case OPTION_TEXT:
+        *(const char **)at = value;
+        return 0;
+    case OPTION_LIST:
+        return add_to_list(at, row, value, err);
+    case OPTION_SIZE:
+        r = parse_size(value, at, err);
+        break;
+    case OPTION_MILLI:
+        r = parse_milli(value, at, err);
+        break;
+    case OPTION_NUMBER:
+        r = parse_u64(value, 1, UINT32_MAX, at, err);
+        break;
+    case OPTION_DURATION:
+        r = parse_duration(value, at, err);
+        break;
+    }
+    if (r == 0 && *(uint64_t *)at == 0)
+        r = err_set(err, ERR_INVALID, "'%s' is no limit at all", value);
+    return r < 0 ? err_wrap(err, "option --%s", row->name) : 0;
+}
+
+static int unknown(const char *word, struct err *err) {
+    err_set(err, ERR_INVALID, "unknown option '%s'", word);
+    return err_remedy(err, "see --help for the options, and put '--' before the command");
+}
+
+/* "--name=value", "--name value" or "--flag". */
+static int parse_long(const struct option_row *rows, int argc, char **argv, int *at, void *into,
+                      struct err *err) {
+    const char *name = argv[*at] + 2, *eq = strchr(name, '=');
+    const struct option_row *row = by_name(rows, name, eq ? (size_t)(eq - name) : strlen(name));
+    if (!row)
+        return unknown(argv[*at], err);
+    if (!row->value && eq)
+        return err_set(err, ERR_INVALID, "option --%s takes no value", row->name);
+    const char *value = eq ? eq + 1 : NULL;
+    if (row->value && !value) {
+        if (*at + 1 >= argc)
+            return err_set(err, ERR_INVALID, "option --%s needs a value (%s)", row->name, row->value);
+        value = argv[++*at];
+    }
+    return store(row, value, into, err);
+}
+
+/* "-q", "-qt", "-e VALUE". */
+static int parse_short(const struct option_row *rows, int argc, char **argv, int *at, void *into,
+                       struct err *err) {
+    for (const char *p = argv[*at] + 1; *p; p++) {
+        const struct option_row *row = by_letter(rows, *p);
+        if (!row)
+            return unknown(argv[*at], err);
+        const char *value = NULL;
+        if (row->value) {
+            if (p[1])
+                value = p + 1;
+            else if (*at + 1 < argc)
+                value = argv[++*at];
+            else
+                return err_set(err, ERR_INVALID, "option -%c needs a value (%s)", *p, row->value);
+        }
+        if (store(row, value, into, err) < 0)
+            return -1;
+        if (value)
+            return 0;
+    }
+    return 0;
+}
+
+int options_parse(const struct option_row *rows, int argc, char **argv, void *into, int *ret_next,
+                  struct err *err) {
+    int at = 0;
+    for (; at < argc; at++) {
+        const char *word = argv[at];
+        if (strcmp(word, "--") == 0) {
+            at++;
+            break;
+        }
+        if (word[0] != '-' || !word[1])
+            break;
+        int r = word[1] == '-' ? parse_long(rows, argc, argv, &at, into, err)
+                               : parse_short(rows, argc, argv, &at, into, err);
+        if (r < 0)
+            return -1;
+    }
+    *ret_next = at;
+    return 0;
+}
+
+void options_print(const struct option_row *rows) {
+    for (const struct option_row *r = rows; r->name; r++) {
+        char left[64];
+        snprintf(left, sizeof(left), "%c%c%c --%s%s%s", r->letter ? '-' : ' ',
+                 r->letter ? r->letter : ' ', r->letter ? ',' : ' ', r->name, r->value ? " " : "",
+                 r->value ? r->value : "");
+        printf("  %-36s %s\n", left, r->help);
+    }
+}

@@ -1,0 +1,44 @@
+/*
+ * Options from a table: parsing, `--help`, and the message for a bad one.
+ *
+ * A row names the option, where its value goes in the command's own struct, and what it means to
+ * a reader. Parsing stops at "--" or at the first word that is not an option.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+
+enum option_kind {
+    OPTION_FLAG,     /* bool */
+    OPTION_TEXT,     /* const char * */
+    OPTION_LIST,     /* struct option_list */
+    OPTION_SIZE,     /* uint64_t bytes */
+    OPTION_MILLI,    /* uint64_t thousandths */
+    OPTION_NUMBER,   /* uint64_t, at least 1 */
+    OPTION_DURATION, /* uint64_t milliseconds */
+};
+
+enum { OPTION_LIST_MAX = 64 };
+
+struct option_list {
+    const char *items[OPTION_LIST_MAX];
+    size_t count;
+};
+
+struct option_row {
+    char letter; /* 0: none */
+    const char *name;
+    const char *value; /* what to call its value in --help; NULL for a flag */
+    enum option_kind kind;
+    size_t offset;
+    const char *help;
+};
+
+/* *ret_next is the index of the first word that is not an option (behind a "--"). */
+int options_parse(const struct option_row *rows, int argc, char **argv, void *into, int *ret_next,
+                  struct err *err);
+void options_print(const struct option_row *rows);

@@ -1,0 +1,345 @@
+#include "cli/session.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/signalfd.h>
+#include <sys/stat.h>
+#include <termios.h>
+#include <unistd.h>
+
+#include "base/defer.h"
+#include "base/fdio.h"
+
+enum { EXEC_ID = 1, BLOCK = 65536 };
+
+/* What stands between one of the caller's streams and the command's. */
+struct pump {
+    bool active;
+    int from, to;        /* relayed from one to the other; the machine has the far end of a pipe */
+    struct buf *capture; /* instead of `to` */
+    bool *cut;
+    char *data;
+    size_t at, len;
+};
+
+struct loop {
+    struct session *s;
+    struct pump pumps[3];
+    int signals;
+    bool raw;
+    struct termios saved;
+    bool exited;
+    /* a terminal's two streams travel in frames */
+    uint64_t sent, credit, received;
+    bool input_open;
+    bool output_open;
+};
+
+bool session_wants_terminal(void) {
+    return isatty(STDIN_FILENO) && isatty(STDOUT_FILENO);
+}
+
+static void pump_close(struct pump *p, int own) {
+    /* Ours is the pipe's near end; the other descriptor is the caller's. */
+    if (own >= 0)
+        close(own);
+    free(p->data);
+    *p = (struct pump){.from = -1, .to = -1};
+}
+
+static bool is_pipe(int fd) {
+    struct stat st;
+    return fstat(fd, &st) == 0 && S_ISFIFO(st.st_mode);
+}
+
+static bool is_null(int fd) {
+    struct stat st, null;
+    return fstat(fd, &st) < 0 ||
+           (S_ISCHR(st.st_mode) && stat("/dev/null", &null) == 0 && st.st_rdev == null.st_rdev);
+}
+
+/* Decides how stream n travels; a descriptor for the machine goes to *ret_fd (and *ret_close). */
+static int plan_stream(struct loop *l, int n, int *ret_fd, bool *ret_close, struct err *err) {
+    struct buf *capture = n > 0 ? l->s->captured[n - 1] : NULL;
+    int ends[2];
+    *ret_close = false;
+    if (!capture && is_null(n)) {
+        l->s->exec.stdio[n] = MSG_STDIO_NULL;
+        return 0;
+    }
+    l->s->exec.stdio[n] = MSG_STDIO_FD;
+    if (!capture && is_pipe(n)) {
+        *ret_fd = n;
+        return 0;
+    }
+    if (pipe2(ends, O_CLOEXEC) < 0)
+        return err_sys(err, "pipe");
+    struct pump *p = &l->pumps[n];
+    *p = (struct pump){.active = true, .from = n == 0 ? 0 : ends[0], .to = n == 0 ? ends[1] : n,
+                       .capture = capture, .cut = n > 0 ? &l->s->cut[n - 1] : NULL,
+                       .data = malloc(BLOCK)};
+    if (!p->data)
+        return err_set(err, ERR_LIMIT, "out of memory");
+    fcntl(n == 0 ? ends[1] : ends[0], F_SETFL, O_NONBLOCK);
+    *ret_fd = ends[n == 0 ? 0 : 1];
+    *ret_close = true;
+    return 0;
+}
+
+static int start_plain(struct loop *l, struct err *err) {
+    int fds[3];
+    uint32_t count = 0;
+    bool ours[3] = {false};
+    for (int n = 0; n < 3; n++) {
+        int fd = -1;
+        bool close_it;
+        if (plan_stream(l, n, &fd, &close_it, err) < 0)
+            return -1;
+        if (fd >= 0) {
+            ours[count] = close_it;
+            fds[count++] = fd;
+        }
+    }
+    struct frame_head head = {.type = MSG_EXEC, .id = EXEC_ID, .tag = 1, .flags = (uint16_t)count};
+    int r = guest_link_send(l->s->link, &head, &l->s->exec, fds, count, err);
+    for (uint32_t i = 0; i < count; i++)
+        if (ours[i])
+            close(fds[i]);
+    return r;
+}
+
+static void window_size(struct msg_exec *exec) {
+    struct winsize w;
+    if (ioctl(STDIN_FILENO, TIOCGWINSZ, &w) == 0 || ioctl(STDOUT_FILENO, TIOCGWINSZ, &w) == 0) {
+        exec->rows = w.ws_row;
+        exec->cols = w.ws_col;
+    }
+}
+
+static int start_terminal(struct loop *l, struct err *err) {
+    struct msg_exec *exec = &l->s->exec;
+    exec->stdio[0] = exec->stdio[1] = exec->stdio[2] = MSG_STDIO_PTY;
+    exec->window = MSG_WINDOW_DEFAULT;
+    window_size(exec);
+    l->input_open = l->output_open = true;
+    l->credit = MSG_WINDOW_DEFAULT;
+    if (tcgetattr(STDIN_FILENO, &l->saved) == 0) {
+        struct termios raw = l->saved;
+        cfmakeraw(&raw);
+        l->raw = tcsetattr(STDIN_FILENO, TCSANOW, &raw) == 0;
+    }
+    struct frame_head head = {.type = MSG_EXEC, .id = EXEC_ID, .tag = 1};
+    return guest_link_send(l->s->link, &head, exec, NULL, 0, err);
+}
+
+static void restore_terminal(struct loop *l) {
+    if (l->raw)
+        tcsetattr(STDIN_FILENO, TCSANOW, &l->saved);
+    l->raw = false;
+}
+
+static int open_signals(sigset_t *old) {
+    sigset_t set;
+    sigemptyset(&set);
+    static const int forwarded[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH};
+    for (size_t i = 0; i < sizeof(forwarded) / sizeof(*forwarded); i++)
+        sigaddset(&set, forwarded[i]);
+    sigprocmask(SIG_BLOCK, &set, old);
+    signal(SIGPIPE, SIG_IGN);
+    return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+}
+
+static void forward_signal(struct loop *l) {
+    struct signalfd_siginfo info;
+    if (read(l->signals, &info, sizeof(info)) != sizeof(info))
+        return;
+    if (info.ssi_signo == SIGWINCH) {
+        struct msg_exec size = {0};
+        window_size(&size);
+        struct msg_resize m = {.rows = size.rows, .cols = size.cols};
+        if (l->s->terminal)
+            guest_link_send(l->s->link, &(struct frame_head){.type = MSG_RESIZE, .id = EXEC_ID}, &m,
+                            NULL, 0, NULL);
+        return;
+    }
+    struct msg_signal m = {.number = info.ssi_signo};
+    guest_link_send(l->s->link, &(struct frame_head){.type = MSG_SIGNAL, .id = EXEC_ID}, &m, NULL, 0,
+                    NULL);
+}
+
+/* Output of a terminal: written out before it is acknowledged, so a slow reader slows only itself. */
+static int take_output(struct loop *l, const struct frame *frame, struct err *err) {
+    struct msg_data m;
+    if (msg_decode(frame, &m, sizeof(m)) < 0)
+        return err_set(err, ERR_INTERNAL, "malformed output frame");
+    int r = write_all(STDOUT_FILENO, m.data.p, m.data.n);
+    if (r < 0) {
+        errno = -r;
+        return err_sys(err, "write output");
+    }
+    l->received = m.offset + m.data.n;
+    if (frame->head.flags & FRAME_EOF)
+        l->output_open = false;
+    return guest_link_credit(l->s->link, EXEC_ID, 1, l->received, err);
+}
+
+static int take_frame(struct loop *l, const struct frame *frame, struct err *err) {
+    struct msg_credit credit;
+    switch (frame->head.type) {
+    case MSG_EXIT:
+        if (msg_decode(frame, &l->s->result.exit, sizeof(l->s->result.exit)) < 0)
+            return err_set(err, ERR_INTERNAL, "malformed exit frame");
+        l->exited = true;
+        return guest_link_ack(l->s->link, EXEC_ID, err);
+    case MSG_EXEC_FAILED:
+        if (msg_decode(frame, &l->s->result.why, sizeof(l->s->result.why)) < 0)
+            return err_set(err, ERR_INTERNAL, "malformed answer");
+        l->s->result.never_began = l->exited = true;
+        l->output_open = false;
+        return 0;
+    case MSG_ERROR:
+        return guest_link_error(frame, err);
+    case MSG_STDOUT:
+        return take_output(l, frame, err);
+    case MSG_CREDIT:
+        if (msg_decode(frame, &credit, sizeof(credit)) == 0 && credit.stream == 0)
+            l->credit = credit.consumed + MSG_WINDOW_DEFAULT;
+        return 0;
+    default:
+        return 0;
+    }
+}
+
+static int take_frames(struct loop *l, struct err *err) {
+    struct frame frame;
+    int r;
+    while ((r = guest_link_next(l->s->link, &frame, err)) > 0)
+        if (take_frame(l, &frame, err) < 0)
+            return -1;
+    return r;
+}
+
+static int type_input(struct loop *l, struct err *err) {
+    char bytes[4096];
+    ssize_t n = read(STDIN_FILENO, bytes, sizeof(bytes));
+    if (n <= 0) {
+        l->input_open = false;
+        return guest_link_stdin(l->s->link, EXEC_ID, l->sent, NULL, 0, true, err);
+    }
+    int r = guest_link_stdin(l->s->link, EXEC_ID, l->sent, bytes, (uint32_t)n, false, err);
+    l->sent += (uint64_t)n;
+    return r;
+}
+
+static void capture(struct pump *p) {
+    size_t room = p->capture->max - p->capture->len, n = p->len < room ? p->len : room;
+    if (n < p->len)
+        *p->cut = true;
+    if (n && !buf_add(p->capture, p->data, n))
+        *p->cut = true;
+    p->len = 0;
+}
+
+/* One turn of a relay: fill when empty, empty when full. Ends the pump at the end of either side. */
+static void pump_turn(struct pump *p, bool is_stdin) {
+    if (p->at == p->len) {
+        ssize_t n = read(p->from, p->data, BLOCK);
+        if (n < 0 && (errno == EAGAIN || errno == EINTR))
+            return;
+        if (n <= 0) {
+            pump_close(p, is_stdin ? p->to : p->from);
+            return;
+        }
+        p->at = 0;
+        p->len = (size_t)n;
+        if (p->capture) {
+            capture(p);
+            return;
+        }
+    }
+    ssize_t n = write(p->to, p->data + p->at, p->len - p->at);
+    if (n > 0)
+        p->at += (size_t)n;
+    else if (n < 0 && errno != EAGAIN && errno != EINTR)
+        pump_close(p, is_stdin ? p->to : p->from);
+}
+
+static short pump_events(const struct pump *p, int *ret_fd) {
+    bool full = p->at < p->len;
+    *ret_fd = full ? p->to : p->from;
+    return full ? POLLOUT : POLLIN;
+}
+
+/* Anything left to do once the command itself has ended? */
+static bool draining(const struct loop *l) {
+    if (!l->s->ends_machine)
+        return false;
+    return l->pumps[1].active || l->pumps[2].active || (l->s->terminal && l->output_open);
+}
+
+static int turn(struct loop *l, int timeout_ms, struct err *err) {
+    struct pollfd p[6] = {
+        {.fd = guest_link_fd(l->s->link), .events = guest_link_events(l->s->link)},
+        {.fd = l->signals, .events = POLLIN},
+        {.fd = -1}, {.fd = -1}, {.fd = -1},
+        {.fd = l->input_open && l->sent < l->credit ? STDIN_FILENO : -1, .events = POLLIN},
+    };
+    for (int n = 0; n < 3; n++)
+        if (l->pumps[n].active)
+            p[2 + n].events = pump_events(&l->pumps[n], &p[2 + n].fd);
+    int ready = poll(p, 6, timeout_ms);
+    if (ready < 0)
+        return errno == EINTR ? 1 : err_sys(err, "poll");
+    if (p[1].revents)
+        forward_signal(l);
+    for (int n = 0; n < 3; n++)
+        if (l->pumps[n].active && p[2 + n].revents)
+            pump_turn(&l->pumps[n], n == 0);
+    if (p[5].revents && type_input(l, err) < 0)
+        return -1;
+    if (p[0].revents & POLLOUT && guest_link_flush(l->s->link, err) < 0)
+        return -1;
+    if (p[0].revents & (POLLIN | POLLHUP | POLLERR) && take_frames(l, err) < 0)
+        return -1;
+    return ready;
+}
+
+static int drive(struct loop *l, struct err *err) {
+    while (!l->exited || draining(l))
+        if (turn(l, -1, err) < 0)
+            return -1;
+    /* What a kept machine's command has written by now is still on its way. */
+    while (!l->s->ends_machine && (l->pumps[1].active || l->pumps[2].active)) {
+        int r = turn(l, 20, err);
+        if (r < 0)
+            return -1;
+        if (r == 0)
+            break;
+    }
+    return 0;
+}
+
+int session_run(struct session *s, struct err *err) {
+    struct loop l = {.s = s};
+    sigset_t old;
+    for (int n = 0; n < 3; n++)
+        l.pumps[n] = (struct pump){.from = -1, .to = -1};
+    l.signals = open_signals(&old);
+    if (l.signals < 0)
+        return err_sys(err, "watch signals");
+    s->exec.flags |= MSG_EXEC_QUIET | (s->ends_machine ? MSG_EXEC_KILL_LEFT : 0u);
+    int r = s->terminal ? start_terminal(&l, err) : start_plain(&l, err);
+    if (r == 0)
+        r = drive(&l, err);
+    restore_terminal(&l);
+    for (int n = 0; n < 3; n++)
+        if (l.pumps[n].active)
+            pump_close(&l.pumps[n], n == 0 ? l.pumps[n].to : l.pumps[n].from);
+    close(l.signals);
+    sigprocmask(SIG_SETMASK, &old, NULL);
+    return r;
+}

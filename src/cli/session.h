@@ -1,0 +1,30 @@
+/*
+ * One command in a machine, with the caller's own standard streams.
+ *
+ * A pipe of the caller is handed in as it is: lossless and back-pressured, not a byte passes
+ * through us. Anything else (a file, a terminal, a socket) stays outside and is relayed, so that
+ * no host object but a pipe is ever inside. With a terminal the command gets one of its own.
+ */
+#pragma once
+
+#include <stdbool.h>
+
+#include "base/buf.h"
+#include "base/msg.h"
+#include "io/guest_link.h"
+
+struct session {
+    struct guest_link *link;
+    struct msg_exec exec;   /* argv, env, cwd, user and timeout filled by the caller */
+    bool terminal;          /* give the command a terminal */
+    bool ends_machine;      /* drain to the very end: nothing is left running behind */
+    struct buf *captured[2]; /* stdout and stderr go here instead; NULL: to our own streams */
+    bool cut[2];            /* what was captured is not all of it */
+    struct guest_result result;
+};
+
+/* True when both ends of a dialogue are terminals. */
+bool session_wants_terminal(void);
+
+/* Runs it to its end; -1 when the outcome is not known. */
+int session_run(struct session *s, struct err *err);

@@ -1,0 +1,20 @@
+/*
+ * Where things are: run and data directories, and our other programs.
+ *
+ * CARREL_RUN and CARREL_HOME decide; without them root uses /run/carrel and /var/lib/carrel,
+ * everyone else their XDG directories. Programs are found beside the running one, so that an
+ * uninstalled build works.
+ */
+#pragma once
+
+#include "base/err.h"
+
+enum { PLACE_SIZE = 1024 };
+
+struct place {
+    char run[PLACE_SIZE];
+    char home[PLACE_SIZE];
+    char libexec[PLACE_SIZE]; /* directory of carrel-spawn, carrel-guest, carrel-cell */
+};
+
+int place_find(struct place *ret, struct err *err);

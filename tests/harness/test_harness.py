@@ -1,0 +1,88 @@
+"""The scripts that decide between green and red: a failure must not get past them."""
+import json, pathlib, shutil, subprocess
+
+TOP = pathlib.Path(__file__).resolve().parents[2]
+
+
+def report(tmp_path, *tests):
+    """Closing line and exit status for a log of (name, result, stdout)."""
+    (tmp_path / "meson-logs").mkdir()
+    (tmp_path / "meson-logs/testlog.json").write_text("".join(
+        json.dumps({"name": f"carrel:unit / {name}", "result": result, "stdout": out}) + "\n"
+        for name, result, out in tests))
+    ran = subprocess.run([TOP / "scripts/test-report", tmp_path], stdout=subprocess.PIPE, text=True)
+    return ran.stdout.splitlines()[-1], ran.returncode
+
+
+def pytest_run(tmp_path, source):
+    (tmp_path / "test_it.py").write_text("import pytest\n" + source)
+    ran = subprocess.run([TOP / "scripts/run-pytest", tmp_path], stdout=subprocess.PIPE, text=True, cwd=tmp_path)
+    return ran.stdout, ran.returncode
+
+
+def test_report_counts_points_and_plain_tests(tmp_path):
+    assert report(tmp_path, ("a", "OK", "1..2\nok 1 - x\nok 2 - y # SKIP no kvm\n"), ("b", "OK", "words"),
+                  ("c", "SKIP", "no kvm")) == ("2 passed, 0 failed, 2 skipped", 0)
+
+
+def test_report_fails_on_a_failing_point(tmp_path):
+    assert report(tmp_path, ("a", "FAIL", "1..2\nok 1 - x\nnot ok 2 - y\n")) == ("1 passed, 1 failed, 0 skipped", 1)
+
+
+def test_report_fails_on_a_crash_after_good_points(tmp_path):
+    assert report(tmp_path, ("a", "FAIL", "1..9\nok 1 - x\n")) == ("1 passed, 1 failed, 0 skipped", 1)
+
+
+def test_report_fails_on_a_timeout(tmp_path):
+    assert report(tmp_path, ("a", "OK", ""), ("b", "TIMEOUT", "")) == ("1 passed, 1 failed, 0 skipped", 1)
+
+
+def test_report_fails_when_nothing_ran(tmp_path):
+    assert report(tmp_path) == ("0 passed, 0 failed, 0 skipped", 1)
+
+
+def test_pytest_points_match_outcomes(tmp_path):
+    out, status = pytest_run(tmp_path, "def test_a(): pass\ndef test_b(): assert 1 == 2\n"
+                             "def test_c(): pytest.skip('no\\nkvm')\n")
+    assert status == 1
+    assert [line for line in out.splitlines() if not line.startswith("#")] == [
+        "ok 1 - test_it.py::test_a", "not ok 2 - test_it.py::test_b",
+        "ok 3 - test_it.py::test_c # SKIP no kvm", "1..3"]
+
+
+def test_pytest_fails_on_a_module_that_does_not_load(tmp_path):
+    out, status = pytest_run(tmp_path, "import no_such_module\n")
+    assert status != 0 and "not ok 1" in out
+
+
+def test_pytest_fails_when_it_finds_no_test(tmp_path):
+    assert pytest_run(tmp_path, "")[1] != 0
+
+
+def test_setup_refuses_a_group_it_does_not_know():
+    ran = subprocess.run([TOP / "scripts/setup", "no-such-group"], stderr=subprocess.PIPE, text=True)
+    assert ran.returncode == 1 and "no-such-group" in ran.stderr
+
+
+def layers(tmp_path, files):
+    """What check-layers says of a tree with two layers, b above a."""
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs/layers").write_text("a:\nb: a\n")
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    (tmp_path / "scripts").mkdir()
+    shutil.copy(TOP / "scripts/check-layers", tmp_path / "scripts")
+    return subprocess.run([tmp_path / "scripts/check-layers"], stdout=subprocess.DEVNULL).returncode
+
+
+def test_layers_allow_what_is_listed_and_main(tmp_path):
+    assert layers(tmp_path, {"src/b/x.c": '#include "a/a.h"\n', "src/carrel.c": '#include "b/b.h"\n'}) == 0
+
+
+def test_layers_refuse_an_upward_include(tmp_path):
+    assert layers(tmp_path, {"src/a/x.c": '#include "b/b.h"\n'}) == 1
+
+
+def test_layers_refuse_a_folder_that_is_not_listed(tmp_path):
+    assert layers(tmp_path, {"src/c/x.c": '#include "a/a.h"\n'}) == 1
