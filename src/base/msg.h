@@ -92,6 +92,7 @@ enum msg_type {
     MSG_DEADLINE,      /* struct msg_deadline */
     MSG_SPARES_WANT,   /* struct msg_spares, guest to spawner: please send so many */
     MSG_SPARES,        /* struct msg_spares and count * each descriptors; no reply */
+    MSG_SWITCH_ROOT, /* one descriptor of the new root; ERROR `busy` unless only the guest lives */
 };
 
 /* Points to n bytes; when decoded, s[n] is NUL. */

@@ -478,6 +478,39 @@ class Reconnects(GuestCase):
             sock.close()
         self.assertEqual(good.exit(1).status, 6)
 
+    def test_any_payload_under_any_type_is_survived(self):
+        # Some of it will make sense, so it happens in a root of its own.
+        guest = Guest(spawn=True, listen=True, linger=1)
+        self.addCleanup(guest.close)
+        root = os.open(guest.dir, os.O_PATH | os.O_DIRECTORY)
+        self.addCleanup(os.close, root)
+        guest.spawner.call("SWITCH_ROOT", fds=[root])
+        rng = random.Random(7)
+        seeds = [b"", struct.pack("<Q", 1), exec_payload(["true"], stdio=(NULL,) * 3),
+                 struct.pack("<IIII", NONE, NONE, 7, 0o755) + s("/nonesuch/x"),
+                 struct.pack("<III", NONE, NONE, 0) + s("/nonesuch/a") + s("/nonesuch/b"),
+                 struct.pack("<IIIIQ", NONE, NONE, 0, 0, 0) + s("/nonesuch/x") + b"data"]
+        hello = HEAD.pack(16, 1, 0, 0, 0) + struct.pack("<IIQ", 1, 0, 0)
+        for type_ in sorted(set(TYPES.values()) - {TYPES["SHUTDOWN"]}):
+            for _ in range(12):
+                payload = bytearray(rng.choice(seeds))
+                for _ in range(rng.randrange(4)):
+                    if payload:
+                        payload[rng.randrange(len(payload))] = rng.choice((0, 1, 255, 128))
+                sock = socket.socket(socket.AF_UNIX)
+                sock.connect(guest.path)
+                sock.sendall(hello + HEAD.pack(len(payload), type_, rng.choice((0, 0, EOF)),
+                                               rng.randrange(3), 1) + payload)
+                sock.shutdown(socket.SHUT_WR)
+                sock.settimeout(5)
+                try:
+                    while sock.recv(65536):
+                        pass
+                except ConnectionResetError:
+                    pass
+                sock.close()
+        self.assertEqual(guest.link.call("PING").type, "OK")
+
     def test_too_many_connections_and_descriptors_are_refused(self):
         links = [self.guest.connect() for _ in range(16)]
         ninth = socket.socket(socket.AF_UNIX)
@@ -561,6 +594,23 @@ class Endings(GuestCase):
         self.assertEqual(guest.link.call("PING").type, "OK")
         guest.spawner.call("DEADLINE", struct.pack("<Q", 100))
         self.assertEqual(guest.process.wait(5), 0)
+
+    @unittest.skipUnless(os.geteuid() == 0, "needs chroot")
+    def test_the_root_is_switched_only_when_nothing_else_lives(self):
+        guest = self.start(spawn=True, linger=0)
+        root = os.open("/usr", os.O_PATH | os.O_DIRECTORY)
+        self.addCleanup(os.close, root)
+        guest.link.exec(1, ["sleep", "60"], stdio=(NULL,) * 3)
+        self.refused("denied", guest.link.call, "SWITCH_ROOT", fds=[root])
+        self.refused("busy", guest.spawner.call, "SWITCH_ROOT", fds=[root])
+        guest.link.call("KILL", id=1)
+        guest.link.exit(1)
+        guest.spawner.call("SWITCH_ROOT", fds=[root])
+        names = {e["name"] for e in guest.link.list("/")[1]}
+        self.assertIn("bin", names)
+        self.refused(ENOENT, guest.link.stat, "/usr/bin")
+        with self.assertRaises(Closed):
+            guest.spawner.call("SWITCH_ROOT")
 
     def test_an_unknown_argument_is_a_bad_start(self):
         import subprocess
