@@ -208,6 +208,10 @@ static void cmd_start(struct guest *g, struct cmd *cmd, const struct frame *f,
     start_process(&s);
     g->is_childless = g->is_childless && s.failed_errno;
     if (s.failed_errno) {
+        if (s.failed_step == MSG_STEP_CGROUP) {
+            tree_drop(cmd->tree);
+            cmd->tree = NULL;
+        }
         say_failed(c, f, s.failed_errno, s.failed_step);
         cmd_free(g, cmd);
         return;

@@ -111,7 +111,7 @@ struct removal {
 struct guest {
     int epoll;
     int null;
-    struct source signals, listen;
+    struct source signals, listen, admin;
     bool lingers;
     bool has_trees;
     bool has_backlog;          /* some connection was left with work for fairness' sake */

@@ -2,7 +2,8 @@
  * carrel-guest key=value...
  *
  *   ctl=FD        the creator's connection      listen=FD     where later hosts connect
- *   spawn=FD      the spawner's connection      port=FD       a byte stream without descriptors
+ *   spawn=FD      the spawner's connection      admin=FD      where later spawners connect
+ *   port=FD       a byte stream without descriptors
  *   tasks=FD,...  v1 `tasks` files to work in   cg=P:F[:K]    a spare command cgroup (repeated)
  *   deadline_ms=N end of the machine            linger=0|1    outlive the creator's connection?
  *   keep=FD,...   held open, nothing more
@@ -35,7 +36,7 @@
 #define FILES_MAX 4096
 
 struct args {
-    int ctl, spawn, listen, port;
+    int ctl, spawn, listen, admin, port;
     int tasks[TASKS_MAX];
     int task_count;
     uint64_t deadline_ms;
@@ -87,6 +88,10 @@ static void arg_listen(struct args *a, const char *v) {
     a->listen = descriptor_of(&v, '\0');
 }
 
+static void arg_admin(struct args *a, const char *v) {
+    a->admin = descriptor_of(&v, '\0');
+}
+
 static void arg_port(struct args *a, const char *v) {
     a->port = descriptor_of(&v, '\0');
 }
@@ -121,9 +126,11 @@ static const struct {
     const char *key;
     void (*read)(struct args *, const char *value);
 } keys[] = {
-    {"ctl=", arg_ctl},   {"spawn=", arg_spawn},   {"listen=", arg_listen},
-    {"port=", arg_port}, {"tasks=", arg_tasks},   {"cg=", arg_cg},
-    {"keep=", arg_keep}, {"linger=", arg_linger}, {"deadline_ms=", arg_deadline},
+    {"ctl=", arg_ctl},       {"admin=", arg_admin},
+    {"spawn=", arg_spawn},   {"listen=", arg_listen},
+    {"port=", arg_port},     {"tasks=", arg_tasks},
+    {"cg=", arg_cg},         {"keep=", arg_keep},
+    {"linger=", arg_linger}, {"deadline_ms=", arg_deadline},
 };
 
 static void args_read(struct args *a, char **argv) {
@@ -171,8 +178,16 @@ static void on_signals(struct guest *g, struct source *src, uint32_t events) {
 static void on_connect(struct guest *g, struct source *src, uint32_t events) {
     (void)events;
     int fd = accept4(src->fd, NULL, NULL, SOCK_CLOEXEC);
-    if (fd >= 0)
-        conn_open(g, fd, false);
+    struct conn *c = fd >= 0 ? conn_open(g, fd, false) : NULL;
+    if (c)
+        c->is_privileged = src == &g->admin;
+}
+
+static int watch_listener(struct guest *g, struct source *src, int fd) {
+    *src = (struct source){fd, on_connect, NULL};
+    if (fd < 0)
+        return 0;
+    return fcntl(fd, F_SETFL, O_NONBLOCK) < 0 ? -1 : source_add(g, src, EPOLLIN);
 }
 
 static int watch_signals(struct guest *g) {
@@ -216,15 +231,13 @@ static int guest_init(struct guest *g, const struct args *a) {
         g->conns[i].src.fd = g->conns[i].watcher.fd = -1;
     g->lingers = a->lingers;
     g->is_childless = true;
-    g->listen = (struct source){a->listen, on_connect, NULL};
     raise_files(g);
     g->null = open_null();
     g->epoll = epoll_create1(EPOLL_CLOEXEC);
     if (g->null < 0 || g->epoll < 0 || watch_signals(g) < 0 ||
         getrandom(&g->incarnation, sizeof(g->incarnation), GRND_NONBLOCK) < 0)
         return -1;
-    if (a->listen >= 0 &&
-        (fcntl(a->listen, F_SETFL, O_NONBLOCK) < 0 || source_add(g, &g->listen, EPOLLIN) < 0))
+    if (watch_listener(g, &g->listen, a->listen) < 0 || watch_listener(g, &g->admin, a->admin) < 0)
         return -1;
     open_connections(g, a);
     return identity_set_deadline(a->deadline_ms);
@@ -300,7 +313,7 @@ int main(int argc, char **argv) {
     prctl(PR_SET_DUMPABLE, 0);
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     reset_signals();
-    struct args a = {.ctl = -1, .spawn = -1, .listen = -1, .port = -1};
+    struct args a = {.ctl = -1, .spawn = -1, .listen = -1, .admin = -1, .port = -1};
     args_read(&a, argv);
     if (a.task_count > 0)
         the_guest.features |= MSG_FEATURE_MEMORY;

@@ -8,17 +8,32 @@
 
 #include "guest/sys.h"
 
+static struct tree *free_slot(struct guest *g) {
+    for (uint32_t i = 0; i < g->tree_end; i++)
+        if (g->trees[i].procs < 0)
+            return &g->trees[i];
+    return g->tree_end < TREE_MAX ? &g->trees[g->tree_end++] : NULL;
+}
+
 bool tree_add(struct guest *g, int procs, int freeze, int kill) {
-    if (g->tree_end == TREE_MAX) {
+    struct tree *t = free_slot(g);
+    if (!t) {
         close_fd(&procs);
         close_fd(&freeze);
         close_fd(&kill);
         return false;
     }
-    g->trees[g->tree_end++] = (struct tree){.procs = procs, .freeze = freeze, .kill = kill};
+    *t = (struct tree){.procs = procs, .freeze = freeze, .kill = kill};
     g->has_trees = true;
     g->features |= MSG_FEATURE_TREE;
     return true;
+}
+
+void tree_drop(struct tree *t) {
+    close_fd(&t->procs);
+    close_fd(&t->freeze);
+    close_fd(&t->kill);
+    t->used = true;
 }
 
 struct tree *tree_take(struct guest *g) {

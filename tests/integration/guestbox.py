@@ -77,7 +77,7 @@ class Cgroups:
 
 
 class Guest:
-    def __init__(self, *, ctl=True, listen=False, spawn=False, linger=0, deadline_ms=0, spares=(),
+    def __init__(self, *, ctl=True, listen=False, spawn=False, admin=False, linger=0, deadline_ms=0, spares=(),
                  tasks=()):
         self.dir = tempfile.mkdtemp(prefix="carrel-guest-")
         os.chmod(self.dir, 0o755)
@@ -90,13 +90,14 @@ class Guest:
                 ours[name], theirs = socket.socketpair()
                 keep.append(theirs.detach())
                 args.append(f"{name}={keep[-1]}")
-        if listen:
-            self.path = self.dir + "/guest.sock"
-            server = socket.socket(socket.AF_UNIX)
-            server.bind(self.path)
-            server.listen(8)
-            keep.append(server.detach())
-            args.append(f"listen={keep[-1]}")
+        self.path = self.dir + "/guest.sock"
+        for name, wanted in (("listen", listen), ("admin", admin)):
+            if wanted:
+                server = socket.socket(socket.AF_UNIX)
+                server.bind(self.path if name == "listen" else self.path + ".admin")
+                server.listen(8)
+                keep.append(server.detach())
+                args.append(f"{name}={keep[-1]}")
         for fds in spares:
             args.append("cg=" + ":".join(map(str, fds)))
         if tasks:
@@ -111,9 +112,9 @@ class Guest:
         if ctl:
             self.link = Link(ours["ctl"])
 
-    def connect(self, hello=True):
+    def connect(self, hello=True, path=None):
         sock = socket.socket(socket.AF_UNIX)
-        sock.connect(self.path)
+        sock.connect(path or self.path)
         return Link(sock, hello)
 
     def pid(self):

@@ -595,6 +595,15 @@ class Endings(GuestCase):
         guest.spawner.call("DEADLINE", struct.pack("<Q", 100))
         self.assertEqual(guest.process.wait(5), 0)
 
+    def test_a_later_spawner_comes_in_by_its_own_door(self):
+        guest = self.start(spawn=True, listen=True, admin=True, linger=1, deadline_ms=60000)
+        guest.spawner.sock.close()
+        self.refused("denied", guest.connect().call, "DEADLINE", struct.pack("<Q", 1))
+        admin = guest.connect(path=guest.path + ".admin")
+        self.assertTrue(admin.features & 4)
+        admin.call("DEADLINE", struct.pack("<Q", 100))
+        self.assertEqual(guest.process.wait(5), 0)
+
     @unittest.skipUnless(os.geteuid() == 0, "needs chroot")
     def test_the_root_is_switched_only_when_nothing_else_lives(self):
         guest = self.start(spawn=True, linger=0)
@@ -721,6 +730,13 @@ class Trees(GuestCase):
         self.link.exit(1)
         self.assertTrue(wait_until(lambda: self.cgroups.procs(0) == []))
         self.assertEqual(self.link.run(4, ["true"], stdio=(NULL,) * 3)[0].status, 0)
+
+    def test_a_cgroup_that_is_gone_is_tried_only_once(self):
+        self.cgroups.dirs.pop(1).rmdir()
+        f = self.link.exec(1, ["true"], stdio=(NULL,) * 3)
+        self.assertEqual((f.type, f.unpack("<II")[1]), ("EXEC_FAILED", 2))
+        for id in range(2, 8):
+            self.assertEqual(self.link.run(id, ["true"], stdio=(NULL,) * 3)[0].status, 0)
 
     def test_only_the_spawner_may_hand_in_spares(self):
         null = os.open("/dev/null", os.O_RDWR)
