@@ -15,7 +15,7 @@
 #include "base/frame.h"
 #include "base/msg.h"
 
-#define CONN_MAX 8
+#define CONN_MAX 16
 #define CMD_MAX 256
 #define TREE_MAX 320
 #define WATCH_MAX 64
@@ -111,11 +111,13 @@ struct removal {
 struct guest {
     int epoll;
     int null;
-    struct source signals, listen;
+    struct source signals, listen, admin;
     bool lingers;
     bool has_trees;
-    bool has_timers;   /* some command or connection may be waiting for a moment */
-    bool is_childless; /* wait4 said so, and nothing was started since */
+    bool has_backlog;          /* some connection was left with work for fairness' sake */
+    uint64_t command_files[2]; /* RLIMIT_NOFILE as it was when we came: for the commands */
+    bool has_timers;           /* some command or connection may be waiting for a moment */
+    bool is_childless;         /* wait4 said so, and nothing was started since */
     uint32_t features;
     uint64_t incarnation;
     uint32_t cmd_end;   /* no slot in use from here on */

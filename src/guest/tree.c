@@ -8,17 +8,32 @@
 
 #include "guest/sys.h"
 
+static struct tree *free_slot(struct guest *g) {
+    for (uint32_t i = 0; i < g->tree_end; i++)
+        if (g->trees[i].procs < 0)
+            return &g->trees[i];
+    return g->tree_end < TREE_MAX ? &g->trees[g->tree_end++] : NULL;
+}
+
 bool tree_add(struct guest *g, int procs, int freeze, int kill) {
-    if (g->tree_end == TREE_MAX) {
+    struct tree *t = free_slot(g);
+    if (!t) {
         close_fd(&procs);
         close_fd(&freeze);
         close_fd(&kill);
         return false;
     }
-    g->trees[g->tree_end++] = (struct tree){.procs = procs, .freeze = freeze, .kill = kill};
+    *t = (struct tree){.procs = procs, .freeze = freeze, .kill = kill};
     g->has_trees = true;
     g->features |= MSG_FEATURE_TREE;
     return true;
+}
+
+void tree_drop(struct tree *t) {
+    close_fd(&t->procs);
+    close_fd(&t->freeze);
+    close_fd(&t->kill);
+    t->used = true;
 }
 
 struct tree *tree_take(struct guest *g) {
@@ -38,9 +53,23 @@ uint32_t tree_spares(const struct guest *g) {
     return n;
 }
 
+/*
+ * v1 answers a second read of one open file from a list up to a second old, so
+ * every look at the members needs an opening of its own.
+ */
+static int members_open(const struct tree *t) {
+    char path[32];
+    return open(own_path(t->procs, path), O_RDONLY | O_CLOEXEC);
+}
+
 bool tree_is_empty(const struct guest *g, const struct tree *t) {
+    if (g->is_childless || !t)
+        return true;
     char c;
-    return g->is_childless || !t || pread(t->procs, &c, 1, 0) == 0;
+    int fd = members_open(t);
+    bool is_empty = fd >= 0 && read(fd, &c, 1) == 0;
+    close_fd(&fd);
+    return is_empty;
 }
 
 /* SIGKILL to each pid in a page of cgroup.procs; returns how many. */
@@ -60,13 +89,15 @@ static int kill_all(const struct tree *t) {
     char text[4096];
     off_t at = 0;
     int killed = 0;
-    for (ssize_t n; (n = pread(t->procs, text, sizeof(text), at)) > 0;) {
+    int fd = members_open(t);
+    for (ssize_t n; fd >= 0 && (n = pread(fd, text, sizeof(text), at)) > 0;) {
         char *last = memrchr(text, '\n', (size_t)n);
         if (!last)
             break;
         killed += kill_listed(text, last + 1 - text);
         at += last + 1 - text;
     }
+    close_fd(&fd);
     return killed;
 }
 

@@ -11,6 +11,9 @@ bool tree_add(struct guest *g, int procs, int freeze, int kill);
 
 /* A cgroup without processes for a new command; NULL: there is none. */
 struct tree *tree_take(struct guest *g);
+
+/* That cgroup cannot be entered (any more): forget it. */
+void tree_drop(struct tree *t);
 uint32_t tree_spares(const struct guest *g);
 
 bool tree_is_empty(const struct guest *g, const struct tree *t);
