@@ -77,7 +77,7 @@ class Cgroups:
 
 
 class Guest:
-    def __init__(self, *, ctl=True, listen=False, spawn=False, admin=False, linger=0, deadline_ms=0, spares=(),
+    def __init__(self, *, ctl=True, listen=False, spawn=False, port=False, admin=False, linger=0, deadline_ms=0, spares=(),
                  tasks=()):
         self.dir = tempfile.mkdtemp(prefix="carrel-guest-")
         os.chmod(self.dir, 0o755)
@@ -85,7 +85,7 @@ class Guest:
         self.link = self.spawner = None
         self.lingers = linger
         ours = {}
-        for name, wanted in (("ctl", ctl), ("spawn", spawn)):
+        for name, wanted in (("ctl", ctl), ("spawn", spawn), ("port", port)):
             if wanted:
                 ours[name], theirs = socket.socketpair()
                 keep.append(theirs.detach())
@@ -109,8 +109,8 @@ class Guest:
             os.close(fd)
         if spawn:
             self.spawner = Link(ours["spawn"])
-        if ctl:
-            self.link = Link(ours["ctl"])
+        if ctl or port:
+            self.link = Link(ours["ctl" if ctl else "port"])
 
     def connect(self, hello=True, path=None):
         sock = socket.socket(socket.AF_UNIX)

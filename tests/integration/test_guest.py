@@ -381,6 +381,26 @@ class Streams(GuestCase):
         self.assertEqual(e.status, 0)
 
 
+class Port(GuestCase):
+    """A byte stream that cannot carry descriptors: the way into a vm."""
+
+    kw = dict(ctl=False, port=True, linger=1)
+
+    def test_everything_but_descriptors_works(self):
+        self.assertEqual(self.link.features & 1, 0)
+        e, out = self.sh(1, "cat; exit 3", stdin=b"over the wire")
+        self.assertEqual((e.status, out), (3, b"over the wire"))
+        self.link.exec(2, ["head", "-c", "3000000", "/dev/zero"], stdio=(NULL, PIPE, NULL))
+        self.assertEqual(len(self.link.output(2)), 3000000)
+        self.assertEqual(self.link.exit(2).status, 0)
+        self.assertEqual(self.link.read("/etc/hostname"), pathlib.Path("/etc/hostname").read_bytes())
+
+    def test_a_frame_that_claims_descriptors_breaks_it(self):
+        self.link.send("EXEC", exec_payload(["true"], stdio=(FD, NULL, NULL)), 1, 1, flags=1)
+        with self.assertRaises(Closed):
+            self.link.next()
+
+
 class Reconnects(GuestCase):
     kw = dict(ctl=False, listen=True, linger=1)
 
