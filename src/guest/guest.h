@@ -35,6 +35,9 @@ struct source {
 int source_add(struct guest *g, struct source *src, uint32_t events);
 void source_close(struct guest *g, struct source *src);
 
+void reserve_release(struct guest *g);
+void reserve_restore(struct guest *g);
+
 struct conn {
     struct source src; /* fd < 0: free */
     struct frame_decoder in;
@@ -111,6 +114,7 @@ struct removal {
 struct guest {
     int epoll;
     int null;
+    int reserve[2]; /* given up for a moment where something must be opened whatever happens */
     struct source signals, listen, admin;
     bool lingers;
     bool has_trees;

@@ -58,6 +58,16 @@ void source_close(struct guest *g, struct source *src) {
     close_fd(&src->fd);
 }
 
+void reserve_release(struct guest *g) {
+    close_fd(&g->reserve[0]);
+    close_fd(&g->reserve[1]);
+}
+
+void reserve_restore(struct guest *g) {
+    g->reserve[0] = fcntl(g->null, F_DUPFD_CLOEXEC, 3);
+    g->reserve[1] = fcntl(g->null, F_DUPFD_CLOEXEC, 3);
+}
+
 /* Arguments. */
 
 static int number_of(const char **at, char until) {
@@ -175,9 +185,19 @@ static void on_signals(struct guest *g, struct source *src, uint32_t events) {
     cmd_reap(g);
 }
 
+/* Out of descriptors: a connection left waiting would wake the loop for ever, so turn it away. */
+static void turn_away(struct guest *g, struct source *src) {
+    reserve_release(g);
+    int fd = accept4(src->fd, NULL, NULL, SOCK_CLOEXEC);
+    close_fd(&fd);
+    reserve_restore(g);
+}
+
 static void on_connect(struct guest *g, struct source *src, uint32_t events) {
     (void)events;
     int fd = accept4(src->fd, NULL, NULL, SOCK_CLOEXEC);
+    if (fd < 0 && (errno == EMFILE || errno == ENFILE))
+        turn_away(g, src);
     struct conn *c = fd >= 0 ? conn_open(g, fd, false) : NULL;
     if (c)
         c->is_privileged = src == &g->admin;
@@ -233,6 +253,7 @@ static int guest_init(struct guest *g, const struct args *a) {
     g->is_childless = true;
     raise_files(g);
     g->null = open_null();
+    reserve_restore(g);
     g->epoll = epoll_create1(EPOLL_CLOEXEC);
     if (g->null < 0 || g->epoll < 0 || watch_signals(g) < 0 ||
         getrandom(&g->incarnation, sizeof(g->incarnation), GRND_NONBLOCK) < 0)

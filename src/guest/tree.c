@@ -62,13 +62,16 @@ static int members_open(const struct tree *t) {
     return open(own_path(t->procs, path), O_RDONLY | O_CLOEXEC);
 }
 
-bool tree_is_empty(const struct guest *g, const struct tree *t) {
+/* What cannot be looked at is not known to be empty. */
+bool tree_is_empty(struct guest *g, const struct tree *t) {
     if (g->is_childless || !t)
         return true;
     char c;
+    reserve_release(g);
     int fd = members_open(t);
     bool is_empty = fd >= 0 && read(fd, &c, 1) == 0;
     close_fd(&fd);
+    reserve_restore(g);
     return is_empty;
 }
 
@@ -84,13 +87,18 @@ static int kill_listed(char *text, ssize_t n) {
     return killed;
 }
 
-/* A line cut at the end of a read is read again, as the start of the next. */
+/*
+ * Returns how many were killed, -1 if the members could not be seen. A line cut at
+ * the end of a read is read again, as the start of the next.
+ */
 static int kill_all(const struct tree *t) {
     char text[4096];
     off_t at = 0;
     int killed = 0;
     int fd = members_open(t);
-    for (ssize_t n; fd >= 0 && (n = pread(fd, text, sizeof(text), at)) > 0;) {
+    if (fd < 0)
+        return -1;
+    for (ssize_t n; (n = pread(fd, text, sizeof(text), at)) > 0;) {
         char *last = memrchr(text, '\n', (size_t)n);
         if (!last)
             break;
@@ -161,7 +169,7 @@ static bool process_read(int proc, const char *pid, struct process *ret) {
 static int processes_list(struct process *ret, int max) {
     DIR *dir = opendir("/proc");
     if (!dir)
-        return 0;
+        return -1;
     int n = 0;
     for (struct dirent *e; n < max && (e = readdir(dir));)
         if (e->d_name[0] >= '1' && e->d_name[0] <= '9')
@@ -189,15 +197,16 @@ static bool kill_walk(pid_t leader) {
     for (int i = 0; i < n; i++)
         if (mine[i] && all[i].pid > 1)
             killed += kill(all[i].pid, SIGKILL) == 0;
-    return killed == 0;
+    return n >= 0 && killed == 0;
 }
 
-bool tree_kill(const struct guest *g, const struct tree *t, pid_t leader) {
-    if (!t)
-        return kill_walk(leader);
-    if (tree_is_empty(g, t))
+bool tree_kill(struct guest *g, const struct tree *t, pid_t leader) {
+    if (t && tree_is_empty(g, t))
         return true;
-    if (t->kill >= 0 && pwrite(t->kill, "1", 1, 0) == 1)
+    if (t && t->kill >= 0 && pwrite(t->kill, "1", 1, 0) == 1)
         return tree_is_empty(g, t);
-    return kill_frozen(t);
+    reserve_release(g);
+    bool is_done = t ? kill_frozen(t) : kill_walk(leader);
+    reserve_restore(g);
+    return is_done;
 }

@@ -77,15 +77,15 @@ class Cgroups:
 
 
 class Guest:
-    def __init__(self, *, ctl=True, listen=False, spawn=False, admin=False, linger=0, deadline_ms=0, spares=(),
-                 tasks=()):
+    def __init__(self, *, ctl=True, listen=False, spawn=False, port=False, admin=False, linger=0, deadline_ms=0, spares=(),
+                 tasks=(), files=0):
         self.dir = tempfile.mkdtemp(prefix="carrel-guest-")
         os.chmod(self.dir, 0o755)
         keep, args = [], [f"linger={linger}", f"deadline_ms={deadline_ms}"]
         self.link = self.spawner = None
         self.lingers = linger
         ours = {}
-        for name, wanted in (("ctl", ctl), ("spawn", spawn)):
+        for name, wanted in (("ctl", ctl), ("spawn", spawn), ("port", port)):
             if wanted:
                 ours[name], theirs = socket.socketpair()
                 keep.append(theirs.detach())
@@ -102,15 +102,16 @@ class Guest:
             args.append("cg=" + ":".join(map(str, fds)))
         if tasks:
             args.append("tasks=" + ",".join(map(str, tasks)))
+        limit = ["prlimit", f"--nofile={files}:{files}"] if files else []
         pass_fds = keep + [fd for fds in spares for fd in fds] + list(tasks)
-        self.process = subprocess.Popen(unshare_command() + [GUEST] + args, pass_fds=pass_fds,
+        self.process = subprocess.Popen(unshare_command() + limit + [GUEST] + args, pass_fds=pass_fds,
                                         stdin=subprocess.DEVNULL)
         for fd in keep:
             os.close(fd)
         if spawn:
             self.spawner = Link(ours["spawn"])
-        if ctl:
-            self.link = Link(ours["ctl"])
+        if ctl or port:
+            self.link = Link(ours["ctl" if ctl else "port"])
 
     def connect(self, hello=True, path=None):
         sock = socket.socket(socket.AF_UNIX)

@@ -381,6 +381,26 @@ class Streams(GuestCase):
         self.assertEqual(e.status, 0)
 
 
+class Port(GuestCase):
+    """A byte stream that cannot carry descriptors: the way into a vm."""
+
+    kw = dict(ctl=False, port=True, linger=1)
+
+    def test_everything_but_descriptors_works(self):
+        self.assertEqual(self.link.features & 1, 0)
+        e, out = self.sh(1, "cat; exit 3", stdin=b"over the wire")
+        self.assertEqual((e.status, out), (3, b"over the wire"))
+        self.link.exec(2, ["head", "-c", "3000000", "/dev/zero"], stdio=(NULL, PIPE, NULL))
+        self.assertEqual(len(self.link.output(2)), 3000000)
+        self.assertEqual(self.link.exit(2).status, 0)
+        self.assertEqual(self.link.read("/etc/hostname"), pathlib.Path("/etc/hostname").read_bytes())
+
+    def test_a_frame_that_claims_descriptors_breaks_it(self):
+        self.link.send("EXEC", exec_payload(["true"], stdio=(FD, NULL, NULL)), 1, 1, flags=1)
+        with self.assertRaises(Closed):
+            self.link.next()
+
+
 class Reconnects(GuestCase):
     kw = dict(ctl=False, listen=True, linger=1)
 
@@ -636,6 +656,35 @@ class Endings(GuestCase):
         guest.link.call("PING")
 
 
+class NoDescriptorsLeft(GuestCase):
+    kw = dict(listen=True, files=20)
+
+    def cpu_ticks(self):
+        return sum(int(x) for x in pathlib.Path(f"/proc/{self.guest.pid()}/stat").read_text()
+                   .rpartition(")")[2].split()[11:13])
+
+    def test_commands_and_connections_are_refused_and_nothing_spins(self):
+        failed = [f for f in (self.link.exec(id, ["sleep", "60"]) for id in range(1, 12))
+                  if f.type == "EXEC_FAILED"]
+        self.assertTrue(failed)
+        self.assertEqual({f.unpack("<II") for f in failed}, {(24, 3)})  # EMFILE, stdio
+        sockets = []
+        for _ in range(12):
+            sockets.append(socket.socket(socket.AF_UNIX))
+            sockets[-1].connect(self.guest.path)
+        before = self.cpu_ticks()
+        time.sleep(0.5)
+        self.assertLess(self.cpu_ticks() - before, 10)
+        self.alive()
+        for row in self.link.table():
+            self.link.call("KILL", id=row)
+            self.link.exit(row)
+            self.link.output(row), self.link.output(row, "STDERR")
+        for sock in sockets:
+            sock.close()
+        self.assertEqual(self.link.run(99, ["true"])[0].status, 0)
+
+
 class Trees(GuestCase):
     kind = None
 
@@ -785,10 +834,23 @@ class Limits(GuestCase):
         self.alive()
         _, out = self.sh(2, "i=0; while [ $i -lt 40 ]; do sleep 1 & i=$((i+1)); done; wait; echo $?")
         self.assertEqual(self.sh(3, "echo fine")[1], b"fine\n")
+        (self.dirs[1] / "pids.max").write_text("2")
+        self.link.exec(4, ["sleep", "60"], stdio=(NULL,) * 3)
+        self.assertEqual(self.link.exec(5, ["true"]).unpack("<II"), (11, 1))  # EAGAIN, fork
+        self.refused(11, self.link.path, "REMOVE", self.full_dir(), RECURSIVE)
+        self.link.call("KILL", id=4)
+        self.link.exit(4)
+        self.assertEqual(self.sh(5, "exit 2")[0].status, 2)
         leader, worker = sorted(
             int(t) for t in os.listdir(f"/proc/{self.guest.pid()}/task"))
         self.assertEqual((self.dirs[0] / "tasks").read_text().split(), [str(worker)])
         self.assertEqual(self.memory_cgroup(leader), self.memory_cgroup("self"))
+
+    def full_dir(self):
+        d = pathlib.Path(self.guest.dir, "full")
+        d.mkdir()
+        (d / "x").write_text("")
+        return str(d)
 
     @staticmethod
     def memory_cgroup(pid):
