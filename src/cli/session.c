@@ -2,12 +2,14 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <poll.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/signalfd.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <termios.h>
 #include <unistd.h>
 
@@ -62,6 +64,16 @@ static bool is_null(int fd) {
            (S_ISCHR(st.st_mode) && stat("/dev/null", &null) == 0 && st.st_rdev == null.st_rdev);
 }
 
+/*
+ * Opening /dev/stdout inside goes by the pipe's owner and mode, and its owner is nobody there.
+ * Only for pipes without a name: those can be reached by nobody but their holders.
+ */
+static void let_reopen(int fd) {
+    struct statfs fs;
+    if (fstatfs(fd, &fs) == 0 && fs.f_type == PIPEFS_MAGIC)
+        fchmod(fd, 0666);
+}
+
 /* Decides how stream n travels; a descriptor for the machine goes to *ret_fd (and *ret_close). */
 static int plan_stream(struct loop *l, int n, int *ret_fd, bool *ret_close, struct err *err) {
     struct buf *capture = n > 0 ? l->s->captured[n - 1] : NULL;
@@ -73,6 +85,7 @@ static int plan_stream(struct loop *l, int n, int *ret_fd, bool *ret_close, stru
     }
     l->s->exec.stdio[n] = MSG_STDIO_FD;
     if (!capture && is_pipe(n)) {
+        let_reopen(n);
         *ret_fd = n;
         return 0;
     }
@@ -86,6 +99,7 @@ static int plan_stream(struct loop *l, int n, int *ret_fd, bool *ret_close, stru
         return err_set(err, ERR_LIMIT, "out of memory");
     fcntl(n == 0 ? ends[1] : ends[0], F_SETFL, O_NONBLOCK);
     *ret_fd = ends[n == 0 ? 0 : 1];
+    let_reopen(*ret_fd);
     *ret_close = true;
     return 0;
 }

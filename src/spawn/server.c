@@ -197,6 +197,7 @@ static void do_status(struct server *v, struct client *c, const struct fd_messag
     json_string(&j, "image", s->image.key);
     json_u64(&j, "boxes", s->box_count);
     json_u64(&j, "created", s->created);
+    json_bool(&j, "probed", s->probed);
     json_string(&j, "layers", s->maker.by_name ? "by name" : "by descriptor");
     json_bool(&j, "tmpfs_idmap", !s->maker.tmpfs_plain);
     json_array(&j, "unenforced");
