@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/random.h>
 #include <sys/signalfd.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
@@ -16,7 +17,7 @@
 #include "base/defer.h"
 #include "base/fdio.h"
 
-enum { EXEC_ID = 1, BLOCK = 65536 };
+enum { BLOCK = 65536 };
 
 /* What stands between one of the caller's streams and the command's. */
 struct pump {
@@ -30,6 +31,7 @@ struct pump {
 
 struct loop {
     struct session *s;
+    uint32_t id; /* of the command; others may run in the same machine */
     struct pump pumps[3];
     int signals;
     bool raw;
@@ -118,7 +120,7 @@ static int start_plain(struct loop *l, struct err *err) {
             fds[count++] = fd;
         }
     }
-    struct frame_head head = {.type = MSG_EXEC, .id = EXEC_ID, .tag = 1, .flags = (uint16_t)count};
+    struct frame_head head = {.type = MSG_EXEC, .id = l->id, .tag = 1, .flags = (uint16_t)count};
     int r = guest_link_send(l->s->link, &head, &l->s->exec, fds, count, err);
     for (uint32_t i = 0; i < count; i++)
         if (ours[i])
@@ -146,7 +148,7 @@ static int start_terminal(struct loop *l, struct err *err) {
         cfmakeraw(&raw);
         l->raw = tcsetattr(STDIN_FILENO, TCSANOW, &raw) == 0;
     }
-    struct frame_head head = {.type = MSG_EXEC, .id = EXEC_ID, .tag = 1};
+    struct frame_head head = {.type = MSG_EXEC, .id = l->id, .tag = 1};
     return guest_link_send(l->s->link, &head, exec, NULL, 0, err);
 }
 
@@ -176,12 +178,12 @@ static void forward_signal(struct loop *l) {
         window_size(&size);
         struct msg_resize m = {.rows = size.rows, .cols = size.cols};
         if (l->s->terminal)
-            guest_link_send(l->s->link, &(struct frame_head){.type = MSG_RESIZE, .id = EXEC_ID}, &m,
+            guest_link_send(l->s->link, &(struct frame_head){.type = MSG_RESIZE, .id = l->id}, &m,
                             NULL, 0, NULL);
         return;
     }
     struct msg_signal m = {.number = info.ssi_signo};
-    guest_link_send(l->s->link, &(struct frame_head){.type = MSG_SIGNAL, .id = EXEC_ID}, &m, NULL, 0,
+    guest_link_send(l->s->link, &(struct frame_head){.type = MSG_SIGNAL, .id = l->id}, &m, NULL, 0,
                     NULL);
 }
 
@@ -198,7 +200,7 @@ static int take_output(struct loop *l, const struct frame *frame, struct err *er
     l->received = m.offset + m.data.n;
     if (frame->head.flags & FRAME_EOF)
         l->output_open = false;
-    return guest_link_credit(l->s->link, EXEC_ID, 1, l->received, err);
+    return guest_link_credit(l->s->link, l->id, 1, l->received, err);
 }
 
 static int take_frame(struct loop *l, const struct frame *frame, struct err *err) {
@@ -208,7 +210,7 @@ static int take_frame(struct loop *l, const struct frame *frame, struct err *err
         if (msg_decode(frame, &l->s->result.exit, sizeof(l->s->result.exit)) < 0)
             return err_set(err, ERR_INTERNAL, "malformed exit frame");
         l->exited = true;
-        return guest_link_ack(l->s->link, EXEC_ID, err);
+        return guest_link_ack(l->s->link, l->id, err);
     case MSG_EXEC_FAILED:
         if (msg_decode(frame, &l->s->result.why, sizeof(l->s->result.why)) < 0)
             return err_set(err, ERR_INTERNAL, "malformed answer");
@@ -242,9 +244,9 @@ static int type_input(struct loop *l, struct err *err) {
     ssize_t n = read(STDIN_FILENO, bytes, sizeof(bytes));
     if (n <= 0) {
         l->input_open = false;
-        return guest_link_stdin(l->s->link, EXEC_ID, l->sent, NULL, 0, true, err);
+        return guest_link_stdin(l->s->link, l->id, l->sent, NULL, 0, true, err);
     }
-    int r = guest_link_stdin(l->s->link, EXEC_ID, l->sent, bytes, (uint32_t)n, false, err);
+    int r = guest_link_stdin(l->s->link, l->id, l->sent, bytes, (uint32_t)n, false, err);
     l->sent += (uint64_t)n;
     return r;
 }
@@ -340,6 +342,8 @@ static int drive(struct loop *l, struct err *err) {
 int session_run(struct session *s, struct err *err) {
     struct loop l = {.s = s};
     sigset_t old;
+    if (getrandom(&l.id, sizeof(l.id), 0) != sizeof(l.id))
+        return err_sys(err, "choose an id");
     for (int n = 0; n < 3; n++)
         l.pumps[n] = (struct pump){.from = -1, .to = -1};
     l.signals = open_signals(&old);

@@ -25,7 +25,8 @@
 /* What goes into making one box; whatever is still here at the end is closed. */
 struct making {
     struct berth berth;
-    int listener;
+    int listener; /* where hosts connect to the guest */
+    int admin;    /* where the next spawner does */
     int control[2], link[2];
     int grants[PLAN_MAX_GRANTS], uppers[PLAN_MAX_GRANTS];
     bool has_berth;
@@ -38,13 +39,13 @@ static void close_fd(int *fd) {
 }
 
 static void making_init(struct making *m) {
-    *m = (struct making){.berth = BERTH_NONE, .listener = -1, .control = {-1, -1}, .link = {-1, -1}};
+    *m = (struct making){.berth = BERTH_NONE, .listener = -1, .admin = -1, .control = {-1, -1}, .link = {-1, -1}};
     for (size_t i = 0; i < PLAN_MAX_GRANTS; i++)
         m->grants[i] = m->uppers[i] = -1;
 }
 
 static void making_close(struct making *m) {
-    int *fds[] = {&m->listener, &m->control[0], &m->control[1], &m->link[0], &m->link[1]};
+    int *fds[] = {&m->listener, &m->admin, &m->control[0], &m->control[1], &m->link[0], &m->link[1]};
     for (size_t i = 0; i < sizeof(fds) / sizeof(*fds); i++)
         close_fd(fds[i]);
     for (size_t i = 0; i < PLAN_MAX_GRANTS; i++) {
@@ -147,11 +148,17 @@ static int write_down(struct spawner *s, const struct box *box, struct err *err)
     return 0;
 }
 
-/* The guest has this socket already; it gets its name now, which only the host can see. */
-static int name_listener(struct spawner *s, const struct making *m, const char *id, struct err *err) {
+static struct sockaddr_un socket_name(const struct spawner *s, const char *id, const char *name) {
     struct sockaddr_un a = {.sun_family = AF_UNIX};
-    snprintf(a.sun_path, sizeof(a.sun_path), "/proc/self/fd/%d/%s/guest.sock", s->boxes, id);
-    if (bind(m->listener, (struct sockaddr *)&a, sizeof(a)) < 0 || listen(m->listener, 16) < 0)
+    snprintf(a.sun_path, sizeof(a.sun_path), "/proc/self/fd/%d/%s/%s", s->boxes, id, name);
+    return a;
+}
+
+/* The guest has these sockets already; they get names now, which only the host can see. */
+static int name_listeners(struct spawner *s, const struct making *m, const char *id, struct err *err) {
+    struct sockaddr_un hosts = socket_name(s, id, "guest.sock"), admin = socket_name(s, id, "admin.sock");
+    if (bind(m->listener, (struct sockaddr *)&hosts, sizeof(hosts)) < 0 || listen(m->listener, 16) < 0 ||
+        bind(m->admin, (struct sockaddr *)&admin, sizeof(admin)) < 0 || listen(m->admin, 4) < 0)
         return err_sys(err, "listen for the guest");
     return 0;
 }
@@ -166,7 +173,8 @@ static int greet(int link) {
 
 static int open_channels(struct making *m, struct err *err) {
     m->listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (m->listener < 0 || socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, m->control) < 0 ||
+    m->admin = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (m->listener < 0 || m->admin < 0 || socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, m->control) < 0 ||
         socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, m->link) < 0 || greet(m->link[0]) < 0)
         return err_sys(err, "open channels");
     return 0;
@@ -189,7 +197,8 @@ static int gather(struct spawner *s, const struct plan *plan, const int *fds, st
 /* The waiting process begins to set up the box with these. */
 static int order(const struct making *m, const struct plan *plan, struct err *err) {
     int fds[ORDER_GRANTS + PLAN_MAX_GRANTS] = {
-        [ORDER_CONTROL] = m->control[1], [ORDER_LISTENER] = m->listener, [ORDER_SPAWNER] = m->link[1]};
+        [ORDER_CONTROL] = m->control[1], [ORDER_LISTENER] = m->listener,
+        [ORDER_ADMIN] = m->admin, [ORDER_SPAWNER] = m->link[1]};
     struct plan filled = *plan;
     if (!filled.mem_bytes)
         filled.mem_bytes = LIMIT_MEM;
@@ -205,7 +214,7 @@ static int order(const struct making *m, const struct plan *plan, struct err *er
 /* While the child works, everything that must be there before it may become the box. */
 static int let_go(struct spawner *s, struct making *m, const struct box *box, struct err *err) {
     struct buf json DEFER(buf_done) = BUF(65536);
-    if (write_down(s, box, err) < 0 || name_listener(s, m, box->plan.id, err) < 0)
+    if (write_down(s, box, err) < 0 || name_listeners(s, m, box->plan.id, err) < 0)
         return -1;
     if (describe(s, &box->plan, &json) < 0)
         return err_set(err, ERR_LIMIT, "machine.json is too large");
@@ -394,6 +403,15 @@ static bool is_box(struct spawner *s, pid_t pid, uint32_t slot) {
     return first && number_after(text, "\nUid:\t") == slots_first(&s->maker.slots, slot);
 }
 
+/* Our way back in after a restart: for the command cgroups the guest will ask for. */
+static int reconnect(struct spawner *s, const char *id) {
+    struct sockaddr_un a = socket_name(s, id, "admin.sock");
+    int fd DEFER_CLOSE = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0 || connect(fd, (struct sockaddr *)&a, sizeof(a)) < 0 || greet(fd) < 0)
+        return -1;
+    return TAKE_FD(fd);
+}
+
 static void adopt(struct spawner *s, const char *id) {
     char path[64], text[1024] = "";
     struct plan plan = {0};
@@ -414,6 +432,8 @@ static void adopt(struct spawner *s, const char *id) {
     if (is_box(s, box->pid, box->slot))
         box->pidfd = pidfd_open(box->pid, 0);
     box->dead = box->pidfd < 0;
+    if (!box->dead)
+        box->link = reconnect(s, id);
     const char *key = strstr(text, "image=");
     if (key)
         snprintf(box->image_key, sizeof(box->image_key), "%.16s", key + 6);

@@ -249,6 +249,7 @@ static void list_arguments(const struct setup *s, struct handover *h) {
     arg(h, "carrel-guest");
     arg(h, "ctl=%u", hand(h, s->fds.fds[ORDER_CONTROL]));
     arg(h, "listen=%u", hand(h, s->fds.fds[ORDER_LISTENER]));
+    arg(h, "admin=%u", hand(h, s->fds.fds[ORDER_ADMIN]));
     arg(h, "spawn=%u", hand(h, s->fds.fds[ORDER_SPAWNER]));
     if (s->c->root->lock >= 0)
         arg(h, "keep=%u", hand(h, s->c->root->lock));

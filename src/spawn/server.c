@@ -465,10 +465,13 @@ int server_run(struct spawner *s, int listener, uint64_t idle_ms, struct err *er
     watch(v, listener, SOURCE_LISTENER);
     watch(v, signals, SOURCE_SIGNAL);
     for (struct box *b = s->list; b; b = b->next) {
-        if (b->dead)
+        if (b->dead) {
             v->dead_count++;
-        else
-            watch(v, b->pidfd, SOURCE_PID);
+            continue;
+        }
+        watch(v, b->pidfd, SOURCE_PID);
+        if (b->link >= 0)
+            watch(v, b->link, SOURCE_LINK);
     }
 
     serve(v, idle_ms);
