@@ -1,5 +1,6 @@
 """One spawner for the whole suite; after every test the host must look as before."""
 import pathlib
+import signal
 import sys
 
 import pytest
@@ -7,6 +8,18 @@ import pytest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 from carrel import Carrel, ROOTLESS  # noqa: E402
+
+
+@pytest.fixture(autouse=True)
+def time_limit():
+    """A test that hangs fails alone, instead of taking the suite's time."""
+    def too_long(*_):
+        raise TimeoutError("this test takes too long")
+
+    signal.signal(signal.SIGALRM, too_long)
+    signal.alarm(120)
+    yield
+    signal.alarm(0)
 
 
 @pytest.fixture(scope="session")
