@@ -25,13 +25,14 @@ struct pump {
     int from, to;        /* relayed from one to the other; the machine has the far end of a pipe */
     struct buf *capture; /* instead of `to` */
     bool *cut;
+    int *lost;
     char *data;
     size_t at, len;
 };
 
 struct loop {
     struct session *s;
-    uint32_t id; /* of the command; others may run in the same machine */
+    uint32_t id; /* of our command; drawn, because a kept machine has others too */
     struct pump pumps[3];
     int signals;
     bool raw;
@@ -96,7 +97,7 @@ static int plan_stream(struct loop *l, int n, int *ret_fd, bool *ret_close, stru
     struct pump *p = &l->pumps[n];
     *p = (struct pump){.active = true, .from = n == 0 ? 0 : ends[0], .to = n == 0 ? ends[1] : n,
                        .capture = capture, .cut = n > 0 ? &l->s->cut[n - 1] : NULL,
-                       .data = malloc(BLOCK)};
+                       .lost = n > 0 ? &l->s->lost : NULL, .data = malloc(BLOCK)};
     if (!p->data)
         return err_set(err, ERR_LIMIT, "out of memory");
     fcntl(n == 0 ? ends[1] : ends[0], F_SETFL, O_NONBLOCK);
@@ -280,8 +281,12 @@ static void pump_turn(struct pump *p, bool is_stdin) {
     ssize_t n = write(p->to, p->data + p->at, p->len - p->at);
     if (n > 0)
         p->at += (size_t)n;
-    else if (n < 0 && errno != EAGAIN && errno != EINTR)
+    else if (n < 0 && errno != EAGAIN && errno != EINTR) {
+        /* Nobody who reads is the command's own affair: it gets its SIGPIPE. */
+        if (p->lost && errno != EPIPE)
+            *p->lost = errno;
         pump_close(p, is_stdin ? p->to : p->from);
+    }
 }
 
 static short pump_events(const struct pump *p, int *ret_fd) {
@@ -339,11 +344,16 @@ static int drive(struct loop *l, struct err *err) {
     return 0;
 }
 
+static uint32_t draw_id(void) {
+    uint32_t id = 0;
+    while (getrandom(&id, sizeof(id), 0) != sizeof(id) || id == 0)
+        ;
+    return id;
+}
+
 int session_run(struct session *s, struct err *err) {
-    struct loop l = {.s = s};
+    struct loop l = {.s = s, .id = draw_id()};
     sigset_t old;
-    if (getrandom(&l.id, sizeof(l.id), 0) != sizeof(l.id))
-        return err_sys(err, "choose an id");
     for (int n = 0; n < 3; n++)
         l.pumps[n] = (struct pump){.from = -1, .to = -1};
     l.signals = open_signals(&old);
