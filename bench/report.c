@@ -103,7 +103,7 @@ static bool has_value(const struct row *row) {
         return row->n > 0 && row->p50 > 0;
     case FIGURE:
     case BAR:
-        return isfinite(row->value) && row->value > 0;
+        return isfinite(row->value);
     default:
         return true;
     }

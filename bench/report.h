@@ -25,6 +25,7 @@ void report_section(struct report *r, const char *title);
 
 /* Nanoseconds, shown in microseconds; `floor` (may be NULL) is what the ratio is to. */
 void report_times(struct report *r, const char *name, struct samples *s, struct samples *floor);
+/* NAN: there is none. */
 void report_figure(struct report *r, const char *name, double value, const char *unit);
 void report_bar(struct report *r, const char *name, double value, double limit, const char *unit);
 void report_skip(struct report *r, const char *name, const char *why);

@@ -22,7 +22,7 @@
 enum { STEPS = 20 };
 
 struct memory {
-    uint64_t host_bytes, step_bytes, memcg_bytes; /* a box each; step: the median of the steps */
+    double host_kb, step_kb, memcg_kb; /* a box each; step: the median of the steps */
 };
 
 static uint64_t memory_used(void) {
@@ -53,13 +53,19 @@ static int fill(struct world *w, unsigned from, unsigned to, struct err *err) {
     return world_settle(w, to, err);
 }
 
-static uint64_t less(uint64_t a, uint64_t b) {
-    return a > b ? a - b : 0;
+/* Others on this host may give back more than the boxes took. */
+static double growth_kb(uint64_t now, uint64_t before, unsigned boxes) {
+    return ((double)now - (double)before) / 1024 / boxes;
+}
+
+static int compare(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
 }
 
 static int measure(struct world *w, unsigned step, const char *group, struct memory *ret,
                    struct err *err) {
-    struct samples steps = {0};
+    double steps[STEPS];
     if (fill(w, 0, 2, err) < 0) /* what the first ones bring in is not theirs */
         return -1;
     uint64_t host = memory_used(), memcg = memcg_used(group), last = host;
@@ -67,13 +73,13 @@ static int measure(struct world *w, unsigned step, const char *group, struct mem
         if (fill(w, 2 + i * step, 2 + (i + 1) * step, err) < 0)
             return -1;
         uint64_t now = memory_used();
-        samples_add(&steps, less(now, last) / step);
+        steps[i] = growth_kb(now, last, step);
         last = now;
     }
-    ret->host_bytes = less(last, host) / (STEPS * step);
-    ret->step_bytes = samples_quantile(&steps, 500);
-    ret->memcg_bytes = less(memcg_used(group), memcg) / (STEPS * step);
-    samples_done(&steps);
+    qsort(steps, STEPS, sizeof(*steps), compare);
+    ret->host_kb = growth_kb(last, host, STEPS * step);
+    ret->step_kb = steps[STEPS / 2];
+    ret->memcg_kb = growth_kb(memcg_used(group), memcg, STEPS * step);
     return 0;
 }
 
@@ -118,12 +124,12 @@ int measure_memory(struct bench *b, struct err *err) {
         return err_set(err, ERR_INTERNAL, "memory was not measured");
 
     report_section(b->report, "Memory of an idle box, upper on tmpfs, kernel memory included");
-    report_figure(b->report, "growth of MemTotal-MemAvailable over 500 boxes, each", (double)m.host_bytes / 1024, "KB");
-    report_figure(b->report, "the same, median of 20 steps of 25 boxes, each", (double)m.step_bytes / 1024, "KB");
+    report_figure(b->report, "growth of MemTotal-MemAvailable over 500 boxes, each", m.host_kb, "KB");
+    report_figure(b->report, "the same, median of 20 steps of 25 boxes, each", m.step_kb, "KB");
     if (has_memcg)
-        report_figure(b->report, "growth of the memory cgroup of spawner and boxes, each", (double)m.memcg_bytes / 1024, "KB");
+        report_figure(b->report, "growth of the memory cgroup of spawner and boxes, each", m.memcg_kb, "KB");
     else
         report_skip(b->report, "memory cgroup", "no v1 memory hierarchy to put the spawner in");
-    bench_bar(b, "memory of an idle box", (double)m.host_bytes / 1024, 300, "KB");
+    bench_bar(b, "memory of an idle box", m.host_kb, 300, "KB");
     return 0;
 }
