@@ -23,7 +23,7 @@
 #include "base/msg.h"
 #include "spawn/spawner.h"
 
-enum { CLIENT_MAX = 4096, RETRY_MS = 2 };
+enum { CLIENT_MAX = 4096, RETRY_MS = 2, QUIET_MS = 3, DEAD_MANY = 64 };
 
 /* What an epoll event is about. Boxes have two: their pid 1 and their guest's connection. */
 enum source { SOURCE_LISTENER, SOURCE_SIGNAL, SOURCE_CLIENT, SOURCE_PID, SOURCE_LINK };
@@ -42,8 +42,9 @@ struct server {
     struct client *clients;
     size_t client_count;
     bool stopping;
-    bool image_checked;
     uint64_t quiet_since_ms;
+    uint64_t last_event_ms;
+    size_t dead_count;
     char packet[PLAN_MAX_BYTES];
     struct plan_message message;
 };
@@ -122,20 +123,19 @@ static void do_create(struct server *v, struct client *c, const struct fd_messag
     struct err err;
     struct box *box;
     int fds[1 + PLAN_MAX_GRANTS];
-    size_t n = 0;
     renew_image(v);
-    if (box_create(v->s, &v->message.plan, in->fds, in->nfds, &box, fds, &n, &err) < 0) {
+    struct making *m = box_begin(v->s, &v->message.plan, in->fds, in->nfds, &box, &err);
+    if (!m) {
         answer_error(v, c, &err);
         return;
     }
-    watch(v, box->pidfd, SOURCE_PID);
-    watch(v, box->link, SOURCE_LINK);
     box->owner = c->fd;
     v->message.type = PLAN_CREATED;
     warn_unenforced(v->s, v->message.text, sizeof(v->message.text));
-    answer(v, c, &v->message, fds, n);
-    while (n)
-        close(fds[--n]);
+    answer(v, c, &v->message, fds, box_descriptors(m, fds));
+    watch(v, box->pidfd, SOURCE_PID);
+    watch(v, box->link, SOURCE_LINK);
+    box_settle(v->s, box, m);
 }
 
 static struct box *wanted(struct server *v, struct client *c) {
@@ -204,10 +204,8 @@ static void do_status(struct server *v, struct client *c, const struct fd_messag
         if (!enforced(s, i))
             json_string(&j, NULL, enforceable[i].name);
     json_end(&j, ']');
-    json_object(&j, "pools");
-    json_u64(&j, "netns", s->netns_count);
-    json_u64(&j, "roots", s->root_count);
-    json_u64(&j, "cgroups", s->cgroup_count);
+    json_object(&j, "pool");
+    json_u64(&j, "ready", s->berth_count);
     json_u64(&j, "size", POOL_SIZE);
     json_end(&j, '}');
     list_machines(s, &j);
@@ -313,6 +311,7 @@ static void box_died(struct server *v, struct box *box) {
     unwatch(v, box->pidfd);
     unwatch(v, box->link);
     box->dead = true;
+    v->dead_count++;
 }
 
 /* The guest's side of our link is hostile bytes: what is not a small request is not read again. */
@@ -355,6 +354,7 @@ static bool clean_one(struct server *v, bool *ret_did) {
         char id[ID_SIZE];
         memcpy(id, b->plan.id, sizeof(id));
         if (box_clean(v->s, b)) {
+            v->dead_count--;
             tell_waiting(v, id);
             *ret_did = true;
             return true;
@@ -401,10 +401,26 @@ static int open_signals(void) {
     return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
+/*
+ * Cleaning and refilling would compete with the box that was just asked for; they wait until
+ * nobody has asked for a moment, unless they have become urgent.
+ */
+static bool may_tidy(const struct server *v) {
+    bool urgent = v->s->berth_count < POOL_SIZE / 2 || v->dead_count > DEAD_MANY;
+    return urgent || now_ms() - v->last_event_ms >= QUIET_MS;
+}
+
+/* One unit of tidying; true if there may be more. */
+static bool tidy(struct server *v, bool *ret_dying) {
+    bool did = false;
+    *ret_dying = clean_one(v, &did);
+    return did || pool_refill(v->s);
+}
+
 /* How long to sleep: not at all with work to do, a little while a box dies, else until idle. */
 static int patience(struct server *v, uint64_t idle_ms, bool work, bool dying) {
     if (work)
-        return 0;
+        return may_tidy(v) ? 0 : QUIET_MS;
     if (dying)
         return RETRY_MS;
     if (v->s->box_count || v->client_count) {
@@ -413,6 +429,29 @@ static int patience(struct server *v, uint64_t idle_ms, bool work, bool dying) {
     }
     uint64_t quiet = now_ms() - v->quiet_since_ms;
     return quiet >= idle_ms ? 0 : (int)(idle_ms - quiet);
+}
+
+static bool is_idle(const struct server *v, uint64_t idle_ms) {
+    return !v->s->box_count && !v->client_count && now_ms() - v->quiet_since_ms >= idle_ms;
+}
+
+static void serve(struct server *v, uint64_t idle_ms) {
+    bool work = true, dying = true;
+    while (!v->stopping) {
+        struct epoll_event events[16];
+        int n = epoll_wait(v->epoll, events, 16, patience(v, idle_ms, work, dying));
+        for (int i = 0; i < n; i++)
+            handle(v, &events[i]);
+        drop_gone_clients(v);
+        if (n > 0) {
+            work = true;
+            v->last_event_ms = now_ms();
+        } else if (is_idle(v, idle_ms)) {
+            break;
+        }
+        if (may_tidy(v))
+            work = tidy(v, &dying);
+    }
 }
 
 int server_run(struct spawner *s, int listener, uint64_t idle_ms, struct err *err) {
@@ -424,27 +463,13 @@ int server_run(struct spawner *s, int listener, uint64_t idle_ms, struct err *er
     *v = (struct server){.s = s, .epoll = epoll, .listener = listener, .quiet_since_ms = now_ms()};
     watch(v, listener, SOURCE_LISTENER);
     watch(v, signals, SOURCE_SIGNAL);
-    for (struct box *b = s->list; b; b = b->next)
-        if (!b->dead)
+    for (struct box *b = s->list; b; b = b->next) {
+        if (b->dead)
+            v->dead_count++;
+        else
             watch(v, b->pidfd, SOURCE_PID);
-
-    bool work = true, dying = true;
-    while (!v->stopping) {
-        struct epoll_event events[16];
-        int n = epoll_wait(epoll, events, 16, patience(v, idle_ms, work, dying));
-        for (int i = 0; i < n; i++)
-            handle(v, &events[i]);
-        drop_gone_clients(v);
-        if (n > 0) {
-            work = true;
-            continue;
-        }
-        if (!s->box_count && !v->client_count && now_ms() - v->quiet_since_ms >= idle_ms)
-            break;
-        work = false;
-        dying = clean_one(v, &work);
-        if (!work)
-            work = pool_refill(s);
     }
+
+    serve(v, idle_ms);
     return 0;
 }
