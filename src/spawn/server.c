@@ -23,7 +23,7 @@
 #include "base/msg.h"
 #include "spawn/spawner.h"
 
-enum { CLIENT_MAX = 4096, RETRY_MS = 2, QUIET_MS = 3, DEAD_MANY = 64 };
+enum { CLIENT_MAX = 4096, RETRY_MS = 2, QUIET_MS = 3, DEAD_MANY = 64, IMAGE_MS = 200 };
 
 /* What an epoll event is about. Boxes have two: their pid 1 and their guest's connection. */
 enum source { SOURCE_LISTENER, SOURCE_SIGNAL, SOURCE_CLIENT, SOURCE_PID, SOURCE_LINK };
@@ -44,6 +44,7 @@ struct server {
     bool stopping;
     uint64_t quiet_since_ms;
     uint64_t last_event_ms;
+    uint64_t image_checked_ms;
     size_t dead_count;
     char packet[PLAN_MAX_BYTES];
     struct plan_message message;
@@ -83,6 +84,10 @@ static void renew_image(struct server *v) {
     struct spawner *s = v->s;
     struct image fresh;
     struct err err;
+    uint64_t now = now_ms();
+    if (now - v->image_checked_ms < IMAGE_MS)
+        return;
+    v->image_checked_ms = now;
     if (!image_stale(&s->image, s->host))
         return;
     if (image_open(s->store, s->host, s->image.base, &fresh, &err) < 0) {
