@@ -16,7 +16,7 @@
 #include "bench/stats.h"
 #include "io/spawn_link.h"
 
-enum { SETTLE_MS = 120000, TMPFS = 0x01021994, USER = 1000 };
+enum { SETTLE_MS = 30000, TMPFS = 0x01021994, USER = 1000 };
 
 /* Set by a signal: the next step fails, and the way out cleans up. */
 static volatile sig_atomic_t interrupted;
@@ -65,9 +65,9 @@ static uint64_t number_of(const char *json, const char *key) {
     return at ? strtoull(at + strlen(key), NULL, 10) : UINT64_MAX;
 }
 
-/* Every number in "pools" but the size itself is a level. */
-static bool pools_full(const char *json) {
-    const char *at = strstr(json, "\"pools\":{"), *end = at ? strchr(at, '}') : NULL;
+/* Every number in "pool" but the size itself is a level. */
+static bool pool_full(const char *json) {
+    const char *at = strstr(json, "\"pool\":{"), *end = at ? strchr(at, '}') : NULL;
     uint64_t size = at ? number_of(at, "\"size\":") : 0;
     while (at && (at = strchr(at, ':')) && at < end) {
         if (at[1] >= '0' && at[1] <= '9' && strtoull(at + 1, NULL, 10) < size)
@@ -82,7 +82,7 @@ static int await_state(const struct world *w, unsigned boxes, bool full, struct 
     for (uint64_t end = now_ns() + SETTLE_MS * 1000000ull; now_ns() < end;) {
         if (go_on(err) < 0 || spawn_status(w->link, json, sizeof(json), err) < 0)
             return -1;
-        if (number_of(json, "\"boxes\":") == boxes && (!full || pools_full(json)))
+        if (number_of(json, "\"boxes\":") == boxes && (!full || pool_full(json)))
             return 0;
         usleep(300);
     }
