@@ -327,8 +327,6 @@ void box_kill(struct box *box) {
 }
 
 bool box_clean(struct spawner *s, struct box *box) {
-    if (box->pid > 0)
-        waitpid(box->pid, NULL, WNOHANG);
     if (!cgroup_remove(&s->cgroups, box->cgroup))
         return false;
     tree_remove(s->boxes, box->plan.id);
