@@ -152,7 +152,7 @@ static void do_create(struct server *v, struct client *c, const struct fd_messag
     warn_unenforced(v->s, v->message.text, sizeof(v->message.text));
     answer(v, c, &v->message, fds, box_descriptors(m, fds));
     watch_box(v, box);
-    box_settle(v->s, box, m);
+    box_settle(v->s, box, &v->message.plan, m);
 }
 
 static struct box *wanted(struct server *v, struct client *c) {
@@ -180,7 +180,7 @@ static void do_destroy(struct server *v, struct client *c, const struct fd_messa
     struct box *box = wanted(v, c);
     if (!box)
         return;
-    memcpy(c->waits_for, box->plan.id, sizeof(c->waits_for));
+    memcpy(c->waits_for, box->id, sizeof(c->waits_for));
     box_kill(box);
 }
 
@@ -193,7 +193,7 @@ static void list_machines(const struct spawner *s, struct json *j) {
             continue;
         left--;
         json_object(j, NULL);
-        json_string(j, "id", b->plan.id);
+        json_string(j, "id", b->id);
         json_bool(j, "drifted", b->drifted);
         json_end(j, '}');
     }
@@ -297,7 +297,7 @@ static void drop_gone_clients(struct server *v) {
         for (struct box *b = v->s->list; b; b = b->next)
             if (b->owner == c->fd) {
                 b->owner = -1;
-                if (!b->plan.linger)
+                if (!b->linger)
                     box_kill(b);
             }
         *at = c->next;
@@ -374,7 +374,7 @@ static bool clean_one(struct server *v, bool *ret_did) {
         if (!b->dead)
             continue;
         char id[ID_SIZE];
-        memcpy(id, b->plan.id, sizeof(id));
+        memcpy(id, b->id, sizeof(id));
         if (box_clean(v->s, b)) {
             v->dead_count--;
             tell_waiting(v, id);
