@@ -1,6 +1,7 @@
 #include "tests/unit/unit.h"
 
 #include "wasm/num.h"
+#include "wasm/opcode.h"
 #include "wasm/simd.h"
 
 #include <string.h>
@@ -66,6 +67,20 @@ static void every_row_has_the_function_of_its_shape(void **state) {
     assert_null(simd_op(0x9a));
     assert_null(simd_op(SIMD_OPS));
     assert_null(simd_op(UINT32_MAX));
+}
+
+static void rows_agree_with_the_instruction_table(void **state) {
+    (void)state;
+    for (uint32_t code = 0; code < SIMD_OPS; code++) {
+        const struct simd_op *op = simd_op(code);
+        enum wasm_op found = wasm_op_find(0xfd, code);
+        assert_int_equal(op != NULL, found != OP_COUNT);
+        if (!op)
+            continue;
+        assert_string_equal(op->name, wasm_ops[found].text);
+        if (op->width)
+            assert_int_equal(op->width, 1 << wasm_ops[found].align);
+    }
 }
 
 static void integer_lanes_wrap_and_saturate(void **state) {
@@ -235,6 +250,7 @@ static void memory_forms_touch_their_width_only(void **state) {
 }
 
 UNIT_MAIN(cmocka_unit_test(every_row_has_the_function_of_its_shape),
+          cmocka_unit_test(rows_agree_with_the_instruction_table),
           cmocka_unit_test(integer_lanes_wrap_and_saturate),
           cmocka_unit_test(q15mulr_rounds_and_saturates_once),
           cmocka_unit_test(narrowing_reads_signed_lanes),
