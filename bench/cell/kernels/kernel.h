@@ -9,10 +9,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#ifndef KERNEL_NAME
+#define KERNEL_NAME "run"
+#endif
+
 #if !defined(__wasm__)
 #define KERNEL
 #elif !defined(KERNEL_N)
-#define KERNEL __attribute__((export_name("run")))
+#define KERNEL __attribute__((export_name(KERNEL_NAME)))
 #else
 /* For an interpreter that cannot pass arguments on its command line. */
 #define KERNEL                                                   \
