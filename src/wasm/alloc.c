@@ -65,7 +65,7 @@ static bool arena_more(struct arena *a, size_t size) {
 }
 
 void *arena_get(struct arena *a, size_t size) {
-    size = (size + 7) & ~(size_t)7;
+    size = size ? (size + 7) & ~(size_t)7 : 8;
     if ((size_t)(a->end - a->at) < size && !arena_more(a, size))
         return NULL;
     void *p = a->at;

@@ -296,6 +296,8 @@ bool module_const_expr(struct wasm_module *m, struct reader *r, uint32_t type);
 /* ---- Bodies: one walk, two consumers (walk.c) ---- */
 
 bool walk_validate(struct wasm_module *m, struct fn *fn, struct wasm_diag *diag);
+/* Is the body well-formed, whatever it means? For the class of a refusal only. */
+bool skip_body(struct fn *fn, struct wasm_diag *diag);
 /* Translate; the body is valid already. NULL when there is no memory. */
 struct code *walk_emit(struct fn *fn, bool stepping);
 /* The marks of a translation, which a second, recording run makes. */

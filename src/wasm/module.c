@@ -837,7 +837,7 @@ static bool section(struct loader *l, const uint8_t *end, uint8_t *last) {
     if (id != 0)
         *last = sections[id].order;
     r->end = r->p + size;
-    if (!sections[id].load(l))
+    if (!sections[id].load(l) || r->failed)
         return reader_fail(r, WASM_MALFORMED, "unexpected end");
     if (r->p != r->end)
         return reader_fail(r, WASM_MALFORMED, "section size mismatch");

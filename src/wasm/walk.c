@@ -349,7 +349,7 @@ static bool label_fits(struct scratch *w, const struct ctrl *c) {
 
 INLINE bool do_br_table(struct scratch *w, const bool emit) {
     struct reader *r = &w->r;
-    uint32_t n = reader_u32(r), arity, first = 0;
+    uint32_t n = reader_u32(r), arity, first = 0, first_type = 0;
     if (n >= (size_t)(r->end - r->p))
         return reader_fail(r, WASM_MALFORMED, "unexpected end");
     if (emit && !w->dead)
@@ -360,10 +360,10 @@ INLINE bool do_br_table(struct scratch *w, const bool emit) {
         struct ctrl *c = label(w, reader_u32(r));
         if (!c)
             return false;
-        ctrl_label(c, &arity);
+        uint32_t type = *ctrl_label(c, &arity);
         if (i == 0)
-            first = arity;
-        if (arity != first)
+            first = arity, first_type = type;
+        if (arity != first || (w->m->level < WASM_2_0 && arity && type != first_type))
             return fail_type(w, "type mismatch: labels of br_table differ in arity");
         if (!label_fits(w, c))
             return false;
@@ -1235,6 +1235,30 @@ INLINE bool instruction(struct scratch *w, const bool emit) {
     }
 }
 
+/* The sum of all groups first: too many for the format is another failure than too many for us. */
+static bool locals_count(struct scratch *w, uint32_t groups) {
+    struct reader at = w->r;
+    uint64_t total = w->fn->type->n_params;
+    for (uint32_t g = 0; g < groups && !w->r.failed; g++) {
+        total += reader_u32(&w->r);
+        module_valtype(w->m, &w->r);
+        if (!w->r.failed && total > UINT32_MAX)
+            return reader_fail(&w->r, WASM_MALFORMED, "too many locals");
+    }
+    if (w->r.failed)
+        return false;
+    if (total > MAX_LOCALS)
+        return reader_fail(&w->r, WASM_TOO_BIG, "too many locals: limit %d", MAX_LOCALS);
+    w->r = at;
+    return engine_grow(w->e, &w->locals, &w->cap_locals, (uint32_t)total, sizeof *w->locals) ||
+           reader_fail(&w->r, WASM_TOO_BIG, "out of memory");
+}
+
+static void local_add(struct scratch *w, uint32_t type) {
+    w->locals[w->n_locals++] = type;
+    w->local_slots += slots_of(type);
+}
+
 static bool locals(struct scratch *w) {
     struct reader *r = &w->r;
     const struct type *t = w->fn->type;
@@ -1245,27 +1269,15 @@ static bool locals(struct scratch *w) {
     w->n_locals = 0;
     w->local_slots = 0;
     w->has_unset = false;
-    uint64_t total = t->n_params;
-    for (uint32_t g = 0; g <= groups; g++) {
-        uint32_t n = g == 0 ? t->n_params : reader_u32(r);
-        uint32_t type = g == 0 ? 0 : module_valtype(w->m, r);
-        if (g > 0)
-            total += n;
-        if (r->failed)
-            return false;
-        if (total > UINT32_MAX)
-            return reader_fail(r, WASM_MALFORMED, "too many locals");
-        if (total > MAX_LOCALS)
-            return reader_fail(r, WASM_TOO_BIG, "too many locals: limit %d", MAX_LOCALS);
-        if (!engine_grow(w->e, &w->locals, &w->cap_locals, w->n_locals + n, sizeof *w->locals))
-            return reader_fail(r, WASM_TOO_BIG, "out of memory");
-        for (uint32_t i = 0; i < n; i++) {
-            uint32_t lt = g == 0 ? t->vals[i] : type;
-            w->locals[w->n_locals++] = lt;
-            w->local_slots += slots_of(lt);
-        }
-        if (g > 0 && n && !is_defaultable(type))
-            w->has_unset = true;
+    if (r->failed || !locals_count(w, groups))
+        return false;
+    for (uint32_t i = 0; i < t->n_params; i++)
+        local_add(w, t->vals[i]);
+    for (uint32_t g = 0; g < groups; g++) {
+        uint32_t n = reader_u32(r), type = module_valtype(w->m, r);
+        w->has_unset |= n && !is_defaultable(type);
+        while (n-- > 0)
+            local_add(w, type);
     }
     return w->local_slots < MAX_FRAME_SLOTS - 64 ||
            reader_fail(r, WASM_TOO_BIG, "too many locals: the frame is too big");
@@ -1336,6 +1348,9 @@ bool walk_validate(struct wasm_module *m, struct fn *fn, struct wasm_diag *diag)
     }
     if (locals(w) && unset_init(w) && enter(w) && body_validate(w))
         return true;
+    struct wasm_diag form = {0};
+    if (diag->fault == WASM_INVALID && !skip_body(fn, &form))
+        *diag = form; /* not well-formed either: that comes first */
     diag->func = fn->index;
     diag->op = (uint16_t)w->op;
     diag->offset = (size_t)(w->ins - m->bytes);
