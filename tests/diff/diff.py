@@ -18,7 +18,7 @@ import tempfile
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
-FEATURES = ["--enable-bulk-memory", "--enable-multivalue", "--enable-reference-types", "--enable-sign-ext",
+FEATURES = ["--enable-bulk-memory", "--enable-multivalue", "--enable-sign-ext",
             "--enable-nontrapping-float-to-int", "--enable-mutable-globals"]
 BATCH = 25
 

@@ -114,31 +114,33 @@ static const struct wasm_event *run_on(struct runner *r) {
     return ev;
 }
 
-/* Log what the module logs. A v128 cannot cross into JavaScript: that is a trap there, and here. */
-static void answer(struct runner *r, const struct wasm_event *ev) {
+/* Log what the module logs; false ends the call. A v128 cannot cross into JavaScript: that is a
+   trap there, and here. */
+static bool answer(struct runner *r, const struct wasm_event *ev) {
     struct err err;
-    print_line("log", ev->values, ev->n_values);
     bool wide = ev->n_values && ev->values[0].type == WASM_V128;
+    print_line("log", ev->values, ev->n_values);
     if ((wide ? wasm_answer_trap(r->store, "v128 at the border", &err)
               : wasm_answer(r->store, NULL, 0, &err)) < 0)
         die(err.text);
+    if (wide)
+        printf("trap v128 at the border\n");
+    return !wide;
 }
 
-static const struct wasm_event *drive(struct runner *r) {
+/* To the end of the call; false if it trapped. */
+static bool drive(struct runner *r) {
     const struct wasm_event *ev;
     while ((ev = run_on(r))->outcome == WASM_HOST)
-        answer(r, ev);
-    switch (ev->outcome) {
-    case WASM_DONE:
+        if (!answer(r, ev))
+            return false;
+    if (ev->outcome == WASM_DONE)
         print_line("done", ev->values, ev->n_values);
-        break;
-    case WASM_TRAPPED:
+    else if (ev->outcome == WASM_TRAPPED)
         printf("trap %s\n", ev->text);
-        break;
-    default:
+    else
         die("the call did not end");
-    }
-    return ev;
+    return ev->outcome == WASM_DONE;
 }
 
 static struct wasm_value draw_value(struct runner *r, uint32_t type) {
@@ -232,7 +234,7 @@ static void run_module(struct runner *r) {
     wasm_fuel_add(r->store, UINT64_C(1) << 40);
     if (wasm_instance_new(r->store, r->module, NULL, 0, &instance, &err) < 0)
         die(err.text);
-    if (drive(r)->outcome == WASM_DONE) {
+    if (drive(r)) {
         run_exports(r);
         print_memory(r);
     }

@@ -73,15 +73,16 @@ static const struct wasm_event *run_on(struct run *r) {
     return ev;
 }
 
-/* Every import call traps, every second one after a move. */
+/* To the end of the call; false when fuel is out. Every import call traps, after a move. */
 static bool drive(struct run *r) {
     const struct wasm_event *ev;
-    while ((ev = run_on(r))->outcome == WASM_HOST) {
+    if ((ev = run_on(r))->outcome == WASM_HOST) {
         note_event(r, ev);
         if (r->slice)
             move_store(r);
         if (wasm_answer_trap(r->store, "host", NULL) < 0)
             abort();
+        return true;
     }
     note_event(r, ev);
     return ev->outcome == WASM_DONE || ev->outcome == WASM_TRAPPED || ev->outcome == WASM_THROWN;
