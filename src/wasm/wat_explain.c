@@ -74,8 +74,43 @@ static bool advise_end(const struct wasm_diag *d, const char *want, const char *
     return true;
 }
 
+/* What the rule behind a message wants, by the message's start. */
+static const struct {
+    const char *message, *advice;
+} rules[] = {
+    {"type mismatch: values remain", "take what is too much off the stack with `drop`, or declare it "
+                                     "as a result of the block or function: `(result i32)`"},
+    {"type mismatch: if without else", "an if with a result needs an else: `(else …)` with the same "
+                                       "types"},
+    {"type mismatch: select needs", "both alternatives must have the same type"},
+    {"unknown local", "locals count from 0, parameters first; a name, `(local $x i32)`, is safer"},
+    {"unknown memory", "declare one: `(memory 1)`, in pages of 64 KiB"},
+    {"unknown table", "declare one: `(table 1 funcref)`"},
+    {"unknown function", "functions count from 0, imported ones first; a name is safer"},
+    {"unknown label", "labels count from 0, the innermost block; a name, `(block $l …)`, is safer"},
+    {"immutable global", "declare it mutable: `(global $g (mut i32) (i32.const 0))`"},
+    {"undeclared function reference", "declare that it is referenced: `(elem declare func $f)`"},
+    {"constant expression required", "only constants, `global.get`, `ref.func`, `ref.null` and integer "
+                                     "add, sub, mul may stand here"},
+    {"start function", "a start function takes and returns nothing: call it from one that does"},
+    {"alignment must not be larger", "leave `align=` out: it is only advice to the CPU"},
+    {"duplicate export name", "every export needs a name of its own"},
+};
+
+static bool advise_rule(const struct wasm_diag *d, char *hint, size_t size) {
+    for (size_t i = 0; i < sizeof(rules) / sizeof(*rules); i++) {
+        if (strncmp(d->message, rules[i].message, strlen(rules[i].message)) != 0)
+            continue;
+        snprintf(hint, size, "%s", rules[i].advice);
+        return true;
+    }
+    return false;
+}
+
 bool wat_advise(const struct wasm_diag *d, char *hint, size_t size) {
     char want[100], have[100];
+    if (advise_rule(d, hint, size))
+        return true;
     if (d->func == UINT32_MAX || d->n_expected + d->n_found == 0)
         return false;
     list_types(d->expected, d->n_expected, want, sizeof(want));

@@ -186,13 +186,14 @@ static int finish(struct session *s, struct pending *p, struct err *err) {
     if (p->given.len) {
         uint8_t *to = guest_bytes(s, p, arg(p, 0), (uint32_t)p->given.len);
         if (!to)
-            return wasm_answer_trap(s->store, p->trap, err);
+            return 0;
         memcpy(to, p->given.data, p->given.len);
     }
     return wasm_answer(s->store, p->call.results.list, p->call.results.count, err);
 }
 
-int host_answer(struct session *s, const struct wasm_event *ev, struct err *err) {
+int host_answer(struct session *s, const struct wasm_event *ev, const char **ret_trap,
+                struct err *err) {
     struct pending p = {.call = {.sequence = ev->sequence}, .given = BUF(MAX_TRANSFER)};
     char name[32];
     snprintf(name, sizeof(name), "%s", ev->name);
@@ -205,7 +206,10 @@ int host_answer(struct session *s, const struct wasm_event *ev, struct err *err)
     if (ev->n_values)
         memcpy(p.call.args.list, ev->values, ev->n_values * sizeof(*ev->values));
     f->run(s, &p);
-    int r = p.trap ? wasm_answer_trap(s->store, p.trap, err) : finish(s, &p, err);
+    int r = p.trap ? 0 : finish(s, &p, err);
+    if (r == 0 && p.trap)
+        r = wasm_answer_trap(s->store, p.trap, err);
+    *ret_trap = p.trap;
     buf_done(&p.given);
     return r;
 }

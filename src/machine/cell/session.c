@@ -248,6 +248,7 @@ static uint64_t next_slice(const struct session *s) {
 }
 
 int session_drive(struct session *s, struct ending *ret) {
+    const char *trap = NULL;
     struct err err;
     for (;;) {
         uint64_t slice = next_slice(s);
@@ -260,8 +261,12 @@ int session_drive(struct session *s, struct ending *ret) {
             continue;
         if (ev->outcome != WASM_HOST)
             return keep(ret, ev), CELL_OK;
-        if (host_answer(s, ev, &err) < 0)
+        if (host_answer(s, ev, &trap, &err) < 0)
             return session_fail(s, s->replay ? CELL_STATE : CELL_INTERNAL, &err);
+        if (trap) {
+            *ret = (struct ending){.outcome = WASM_TRAPPED, .text = trap};
+            return CELL_OK;
+        }
     }
 }
 

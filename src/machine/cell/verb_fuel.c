@@ -27,33 +27,58 @@ struct profile {
     bool sampled;
 };
 
-static void charge(struct profile *p, struct session *s, bool has_frame, size_t offset,
-                   uint64_t before) {
+/* Before its first instruction a call has no frame: that is charged to the function's start. */
+static size_t current_offset(const struct session *s, size_t entry) {
+    struct wasm_frame f;
+    return wasm_frame_at(s->store, 0, &f) ? f.offset : entry;
+}
+
+static void charge(struct profile *p, struct session *s, size_t offset, uint64_t before) {
     uint64_t spent = wasm_fuel_used(s->store) - before;
     p->total += spent;
-    if (has_frame && offset < p->size)
+    if (offset < p->size)
         p->by_offset[offset] += spent;
 }
 
+enum { NO_OFFSET = MAX_BYTES };
+
 /* Run what is in progress to its end, charging as it goes. */
-static int drive(struct session *s, struct profile *p, struct ending *ret) {
+static int drive(struct session *s, struct profile *p, size_t entry, struct ending *ret) {
+    const char *trap = NULL;
     struct err err;
     for (;;) {
-        struct wasm_frame f;
-        bool has_frame = wasm_frame_at(s->store, 0, &f);
+        size_t offset = current_offset(s, entry);
         uint64_t before = wasm_fuel_used(s->store);
         p->sampled = before >= EXACT_FUEL;
         const struct wasm_event *ev = wasm_run(s->store, p->sampled ? SLICE : 1);
-        charge(p, s, has_frame, has_frame ? f.offset : 0, before);
+        charge(p, s, offset, before);
         if (ev->outcome == WASM_SLICE)
             continue;
         if (ev->outcome != WASM_HOST) {
             *ret = (struct ending){.outcome = ev->outcome, .text = ev->text, .needed = ev->needed};
             return CELL_OK;
         }
-        if (host_answer(s, ev, &err) < 0)
+        if (host_answer(s, ev, &trap, &err) < 0)
             return session_fail(s, CELL_INTERNAL, &err);
+        if (trap) {
+            *ret = (struct ending){.outcome = WASM_TRAPPED, .text = trap};
+            return CELL_OK;
+        }
     }
+}
+
+/* Where the body of an exported function starts in the module. */
+static size_t entry_of(const struct session *s, struct slice function) {
+    for (uint32_t i = 0; i < wasm_module_exports(s->module); i++) {
+        struct wasm_export x;
+        size_t offset, size;
+        wasm_module_export(s->module, i, &x);
+        if (x.type.kind == WASM_FUNC && x.name_size == function.len &&
+            !memcmp(x.name, function.data, function.len) &&
+            wasm_module_func_body(s->module, x.index, &offset, &size))
+            return offset;
+    }
+    return NO_OFFSET;
 }
 
 static int run_profiled(struct session *s, struct profile *p, struct ending *ret) {
@@ -67,7 +92,7 @@ static int run_profiled(struct session *s, struct profile *p, struct ending *ret
     if (code != CELL_OK)
         return code;
     wasm_fuel_add(s->store, s->job->options->fuel);
-    code = drive(s, p, ret);
+    code = drive(s, p, NO_OFFSET, ret);
     if (code != CELL_OK || ret->outcome != WASM_DONE || !function.len)
         return code;
     if (!wasm_export(s->instance, (const char *)function.data, function.len, &f) ||
@@ -76,7 +101,7 @@ static int run_profiled(struct session *s, struct profile *p, struct ending *ret
                 (int)function.len, (const char *)function.data);
         return session_fail(s, CELL_INVALID, &err);
     }
-    return drive(s, p, ret);
+    return drive(s, p, entry_of(s, function), ret);
 }
 
 /* --- sums --- */

@@ -73,13 +73,13 @@ int read_arguments(struct session *s, struct slice function, struct cell_values 
 static const char *const outcome_names[] = {
     [WASM_DONE] = "done",   [WASM_TRAPPED] = "trap",  [WASM_THROWN] = "exception",
     [WASM_OUT_OF_FUEL] = "out_of_fuel", [WASM_SLICE] = "suspended", [WASM_HOST] = "host",
-    [WASM_IDLE] = "done",
+    [WASM_IDLE] = "idle",
 };
 
 static const int outcome_codes[] = {
     [WASM_DONE] = CELL_OK,  [WASM_TRAPPED] = CELL_TRAP, [WASM_THROWN] = CELL_TRAP,
     [WASM_OUT_OF_FUEL] = CELL_FUEL, [WASM_SLICE] = CELL_OK, [WASM_HOST] = CELL_INTERNAL,
-    [WASM_IDLE] = CELL_OK,
+    [WASM_IDLE] = CELL_INTERNAL,
 };
 
 static bool add_hash(struct buf *b, const uint8_t hash[32]) {
