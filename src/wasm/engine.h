@@ -381,8 +381,20 @@ struct definition {
     struct wasm_extern what;
 };
 
+/* How a store came to be, so that it can be made again with the same numbers. */
+enum creation_kind { MADE_FUNC, MADE_GLOBAL, MADE_MEMORY, MADE_TABLE, MADE_INSTANCE };
+
+struct creation {
+    uint8_t kind;
+    uint32_t index; /* in the store's list of that kind */
+};
+
 struct wasm_store {
     struct wasm_engine *engine;
+    struct creation *log;
+    uint32_t n_log, cap_log;
+    uint64_t *handles; /* host handles the guest was given; may repeat */
+    uint32_t n_handles, cap_handles;
     struct wasm_instance **insts; /* 0 is the host's */
     uint32_t n_insts, cap_insts;
     struct memory **mems;
@@ -424,8 +436,6 @@ struct wasm_store {
     struct wasm_event event;
     struct wasm_value *values;
     uint32_t cap_values;
-    struct wasm_frame *trap_frames;
-    uint32_t n_trap_frames;
     uint64_t thrown; /* uncaught exception */
     bool ran_since_seal;
 };
