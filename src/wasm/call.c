@@ -74,8 +74,10 @@ static int check_args(const struct wasm_store *s, const struct type *t, const st
     return 0;
 }
 
-static void values_to_slots(const struct wasm_value *v, const uint32_t *types, uint32_t n, uint64_t *slots) {
+static void values_to_slots(struct wasm_store *s, const struct wasm_value *v, const uint32_t *types,
+                            uint32_t n, uint64_t *slots) {
     for (uint32_t i = 0; i < n; i++) {
+        store_note_handle(s, &v[i]);
         value_to_slots(&v[i], slots);
         slots += slots_of(types[i]);
     }
@@ -107,7 +109,7 @@ int wasm_call(struct wasm_store *s, struct wasm_extern func, const struct wasm_v
         return err_set(err, ERR_LIMIT, "no room for the guest stack");
     s->init.active = false;
     begin_call(s, fn, inst);
-    values_to_slots(args, fn->type->vals, n_args, s->stack);
+    values_to_slots(s, args, fn->type->vals, n_args, s->stack);
     return 0;
 }
 
@@ -296,7 +298,7 @@ int wasm_answer(struct wasm_store *s, const struct wasm_value *results, uint32_t
     for (uint32_t i = 0; i < n; i++)
         if (!types_sub(s->engine, results[i].type, types[i]))
             return err_set(err, ERR_INVALID, "result %u of '%s' has the wrong type", i + 1, s->event.name);
-    values_to_slots(results, types, n, s->host_slots);
+    values_to_slots(s, results, types, n, s->host_slots);
     s->answered = true;
     s->state = RUN_READY;
     return 0;

@@ -385,8 +385,20 @@ struct definition {
     struct wasm_extern what;
 };
 
+/* How a store came to be, so that it can be made again with the same numbers. */
+enum creation_kind { MADE_FUNC, MADE_GLOBAL, MADE_MEMORY, MADE_TABLE, MADE_INSTANCE };
+
+struct creation {
+    uint8_t kind;
+    uint32_t index; /* in the store's list of that kind */
+};
+
 struct wasm_store {
     struct wasm_engine *engine;
+    struct creation *log;
+    uint32_t n_log, cap_log;
+    uint64_t *handles; /* host handles the guest was given; may repeat */
+    uint32_t n_handles, cap_handles;
     struct wasm_instance **insts; /* 0 is the host's */
     uint32_t n_insts, cap_insts;
     struct memory **mems;
@@ -428,8 +440,6 @@ struct wasm_store {
     struct wasm_event event;
     struct wasm_value *values;
     uint32_t cap_values;
-    struct wasm_frame *trap_frames;
-    uint32_t n_trap_frames;
     uint64_t thrown; /* uncaught exception */
     bool ran_since_seal;
 };
@@ -451,7 +461,8 @@ extern const uint64_t interp_exit_word[2];
 
 /* Position <-> module offset; used when something stops, never on the hot path. */
 struct code *fn_code_at(const struct fn *fn, const uint64_t *pc);
-/* The first mark of one of these kinds at a word, or at a module offset; NULL if there is none. */
+/* The last mark of these kinds at a word, the first at a module offset; NULL if there is none. Several
+   blocks may start at one word: between them are only instructions that do nothing and cost nothing. */
 const struct mark *code_mark_at(struct fn *fn, struct code *c, const uint64_t *pc, uint32_t kinds);
 const struct mark *code_mark_of(struct fn *fn, struct code *c, uint32_t offset, uint32_t kinds);
 bool fn_compile(struct fn *fn);

@@ -57,10 +57,11 @@ const struct mark *code_mark_at(struct fn *fn, struct code *c, const uint64_t *p
         else
             high = mid;
     }
+    const struct mark *found = NULL;
     for (; low < c->n_marks && c->marks[low].pos == pos; low++)
         if (c->marks[low].kind & kinds)
-            return &c->marks[low];
-    return NULL;
+            found = &c->marks[low];
+    return found;
 }
 
 const struct mark *code_mark_of(struct fn *fn, struct code *c, uint32_t offset, uint32_t kinds) {
@@ -76,7 +77,8 @@ const struct mark *code_mark_of(struct fn *fn, struct code *c, uint32_t offset, 
 static const uint64_t *to_stepping(struct fn *fn, const uint64_t *pc) {
     struct code *c = fn_code_at(fn, pc), *step = fn_step_code(fn);
     const struct mark *m = code_mark_at(fn, c, pc, MARK_START | MARK_RETURN | MARK_SELF);
-    m = m ? code_mark_of(fn, step, m->offset, MARK_START | MARK_RETURN | MARK_STEP) : NULL;
+    uint32_t kinds = m && m->kind == MARK_SELF ? MARK_STEP : MARK_START | MARK_RETURN | MARK_STEP;
+    m = m ? code_mark_of(fn, step, m->offset, kinds) : NULL;
     return m ? step->words + m->pos : NULL;
 }
 
@@ -861,7 +863,15 @@ enter:
     for (uint64_t *z = fp + fn->param_slots, *end = z + fn->zero_slots; z < end; z++)
         *z = 0;
     pc = fn->entry;
-    PAY(fn->entry_cost);
+    if (UNLIKELY((fuel -= fn->entry_cost) < 0)) {
+        /* A loop may start at the same word: the entry has to be told apart. */
+        fuel += fn->entry_cost;
+        struct code *step = fn_step_code(fn);
+        if (!step)
+            TRAP(trap_no_memory);
+        pc = step->words;
+    }
+    DISPATCH;
 
 do_CALL_TABLE: {
     const struct table *t = inst->tables[pc[1] >> 32];

@@ -39,3 +39,15 @@ bool stack_make(struct wasm_store *s);
 void stack_free(struct wasm_store *s);
 /* The event of the host call that is pending. */
 void call_event_host(struct wasm_store *s);
+bool store_log(struct wasm_store *s, enum creation_kind kind, uint32_t index);
+/* Remember a handle, if the value is one. */
+bool store_note_handle(struct wasm_store *s, const struct wasm_value *v);
+/* Link and make an instance, without starting its initialisation. */
+int store_instantiate(struct wasm_store *s, struct wasm_module *m, const struct wasm_extern *imports,
+                      struct wasm_instance **ret, struct err *err);
+struct wasm_extern instance_import(const struct wasm_instance *i, uint32_t import);
+bool store_add_tag(struct wasm_store *s, uint32_t canon, uint32_t *ret);
+bool store_intern_func(struct wasm_engine *e, const struct wasm_func_type *type, uint32_t *ret);
+struct wasm_instance *store_instance_shell(struct wasm_store *s, struct wasm_module *m);
+extern const struct memory store_empty_memory;
+bool store_extern_exists(const struct wasm_store *s, struct wasm_extern x);

@@ -1,7 +1,7 @@
 /* A store's objects: making them, finding them by name, and linking instances to them. */
 #include "wasm/interp.h"
 
-static const struct memory empty_memory;
+const struct memory store_empty_memory;
 
 /* ---- The store ---- */
 
@@ -12,7 +12,7 @@ static bool host_instance(struct wasm_store *s) {
         return false;
     }
     i->store = s;
-    i->mem0 = &empty_memory;
+    i->mem0 = &store_empty_memory;
     i->block_size = sizeof *i;
     s->insts[s->n_insts++] = i;
     return true;
@@ -81,6 +81,8 @@ void wasm_store_free(struct wasm_store *s) {
     engine_release(e, s->tags, s->cap_tags * sizeof *s->tags);
     engine_release(e, s->host_fns, s->cap_host_fns * sizeof *s->host_fns);
     engine_release(e, s->defs, s->cap_defs * sizeof *s->defs);
+    engine_release(e, s->log, s->cap_log * sizeof *s->log);
+    engine_release(e, s->handles, s->cap_handles * sizeof *s->handles);
     engine_release(e, s->exns, s->cap_exns * sizeof *s->exns);
     engine_release(e, s->values, s->cap_values * sizeof *s->values);
     engine_release(e, s, sizeof *s);
@@ -123,10 +125,27 @@ bool store_add_global(struct wasm_store *s, uint32_t type, bool is_mutable, uint
     return true;
 }
 
-static bool store_add_tag(struct wasm_store *s, uint32_t canon, uint32_t *ret) {
+bool store_add_tag(struct wasm_store *s, uint32_t canon, uint32_t *ret) {
     if (!engine_grow(s->engine, &s->tags, &s->cap_tags, s->n_tags + 1, sizeof *s->tags))
         return false;
     s->tags[*ret = s->n_tags++].canon = canon;
+    return true;
+}
+
+bool store_log(struct wasm_store *s, enum creation_kind kind, uint32_t index) {
+    if (!engine_grow(s->engine, &s->log, &s->cap_log, s->n_log + 1, sizeof *s->log))
+        return false;
+    s->log[s->n_log++] = (struct creation){(uint8_t)kind, index};
+    return true;
+}
+
+bool store_note_handle(struct wasm_store *s, const struct wasm_value *v) {
+    if (v->type != WASM_EXTERNREF || v->ref == 0 ||
+        (s->n_handles && s->handles[s->n_handles - 1] == v->ref - 1))
+        return true;
+    if (!engine_grow(s->engine, &s->handles, &s->cap_handles, s->n_handles + 1, sizeof *s->handles))
+        return false;
+    s->handles[s->n_handles++] = v->ref - 1;
     return true;
 }
 
@@ -285,7 +304,7 @@ bool store_add_host(struct wasm_store *s, const char *module, const char *name, 
     return true;
 }
 
-static bool intern_func_type(struct wasm_engine *e, const struct wasm_func_type *type, uint32_t *ret) {
+bool store_intern_func(struct wasm_engine *e, const struct wasm_func_type *type, uint32_t *ret) {
     if (type->n_params > MAX_PARAMS || type->n_results > MAX_PARAMS)
         return false;
     uint32_t n = type->n_params + type->n_results;
@@ -310,7 +329,8 @@ int wasm_host_func(struct wasm_store *s, const char *module, const char *name,
     uint32_t canon;
     if (cost > INT64_MAX / 4)
         return err_set(err, ERR_INVALID, "host function '%s' costs too much", name);
-    if (!intern_func_type(s->engine, type, &canon) || !store_add_host(s, module, name, canon, cost))
+    if (!store_intern_func(s->engine, type, &canon) || !store_add_host(s, module, name, canon, cost) ||
+        !store_log(s, MADE_FUNC, s->n_host_fns - 1))
         return no_memory(err);
     return define(s, module, name, WASM_FUNC, func_ref(0, s->n_host_fns - 1), err);
 }
@@ -318,7 +338,8 @@ int wasm_host_func(struct wasm_store *s, const char *module, const char *name,
 int wasm_host_global(struct wasm_store *s, const char *module, const char *name, bool is_mutable,
                      struct wasm_value value, struct err *err) {
     uint32_t id;
-    if (!store_add_global(s, value.type, is_mutable, &id))
+    if (!store_add_global(s, value.type, is_mutable, &id) || !store_log(s, MADE_GLOBAL, id) ||
+        !store_note_handle(s, &value))
         return no_memory(err);
     value_to_slots(&value, s->globals[id]->value);
     return define(s, module, name, WASM_GLOBAL, id, err);
@@ -327,7 +348,7 @@ int wasm_host_global(struct wasm_store *s, const char *module, const char *name,
 int wasm_host_memory(struct wasm_store *s, const char *module, const char *name,
                      const struct wasm_limits *limits, struct err *err) {
     uint32_t id;
-    if (!store_add_memory(s, limits, &id))
+    if (!store_add_memory(s, limits, &id) || !store_log(s, MADE_MEMORY, id))
         return no_memory(err);
     return define(s, module, name, WASM_MEMORY, id, err);
 }
@@ -335,7 +356,7 @@ int wasm_host_memory(struct wasm_store *s, const char *module, const char *name,
 int wasm_host_table(struct wasm_store *s, const char *module, const char *name,
                     const struct wasm_limits *limits, uint32_t type, struct err *err) {
     uint32_t id;
-    if (!store_add_table(s, limits, type, 0, &id))
+    if (!store_add_table(s, limits, type, 0, &id) || !store_log(s, MADE_TABLE, id))
         return no_memory(err);
     return define(s, module, name, WASM_TABLE, id, err);
 }
@@ -457,8 +478,15 @@ int wasm_global_set(struct wasm_store *s, struct wasm_extern x, struct wasm_valu
     struct global *g = s->globals[x.id];
     if (!g->is_mutable || g->type != v.type)
         return err_set(err, ERR_INVALID, "global is immutable or of another type");
+    if (!store_note_handle(s, &v))
+        return no_memory(err);
     value_to_slots(&v, g->value);
     return 0;
+}
+
+struct wasm_extern instance_import(const struct wasm_instance *i, uint32_t import) {
+    const struct import_decl *d = &i->mod->imports[import];
+    return extern_of(i, d->kind, d->index);
 }
 
 uint8_t *wasm_memory_bytes(const struct wasm_store *s, struct wasm_extern x, size_t *ret_size) {
@@ -602,7 +630,7 @@ static bool extern_fits(const struct wasm_store *s, const struct wasm_module *m,
     }
 }
 
-static bool extern_exists(const struct wasm_store *s, struct wasm_extern x) {
+bool store_extern_exists(const struct wasm_store *s, struct wasm_extern x) {
     struct wasm_instance *i;
     switch (x.kind) {
     case WASM_FUNC:
@@ -648,14 +676,14 @@ static int link_import(struct wasm_store *s, struct wasm_instance *i, const stru
     else if (!wasm_lookup(s, d->module, d->module_size, d->name, d->name_size, &x))
         return err_set(err, ERR_DENIED, "unknown import: this module asks for %.*s.%.*s, which was not granted",
                        ml, d->module, nl, d->name);
-    if (!extern_exists(s, x) || !extern_fits(s, i->mod, d, x))
+    if (!store_extern_exists(s, x) || !extern_fits(s, i->mod, d, x))
         return err_set(err, ERR_INVALID, "incompatible import type for %.*s.%.*s", ml, d->module, nl, d->name);
     bind_import(s, i, d, x);
     return 0;
 }
 
 /* One block for the instance and its arrays. */
-static struct wasm_instance *instance_alloc(struct wasm_store *s, struct wasm_module *m) {
+struct wasm_instance *store_instance_shell(struct wasm_store *s, struct wasm_module *m) {
     size_t pointers = (size_t)m->imported_funcs + m->n_globals + m->n_mems + m->n_tables + m->n_elems;
     size_t words = (size_t)m->n_globals + m->n_mems + m->n_tables + m->n_tags;
     size_t size = sizeof(struct wasm_instance) + pointers * 8 + words * 4 + m->n_elems + m->n_datas;
@@ -720,7 +748,7 @@ static bool make_objects(struct wasm_store *s, struct wasm_instance *i) {
     for (uint32_t k = m->imported_tags; k < m->n_tags; k++)
         if (!store_add_tag(s, m->tags[k], &i->tags[k]))
             return false;
-    i->mem0 = m->n_mems ? i->mems[0] : &empty_memory;
+    i->mem0 = m->n_mems ? i->mems[0] : &store_empty_memory;
     return true;
 }
 
@@ -754,26 +782,54 @@ static int instance_link(struct wasm_store *s, struct wasm_instance *i, const st
     return 0;
 }
 
+/* What a failed instantiation made goes again, so that numbers follow from successes alone. */
+static void undo(struct wasm_store *s, const struct wasm_store *before) {
+    struct wasm_engine *e = s->engine;
+    while (s->n_mems > before->n_mems)
+        memory_free(s, s->mems[--s->n_mems]);
+    while (s->n_tables > before->n_tables) {
+        struct table *t = s->tables[--s->n_tables];
+        engine_release(e, t->elems, t->cap * sizeof *t->elems);
+        engine_release(e, t, sizeof *t);
+    }
+    while (s->n_globals > before->n_globals)
+        engine_release(e, s->globals[--s->n_globals], sizeof(struct global));
+    s->n_tags = before->n_tags;
+    instance_free(s, s->insts[--s->n_insts]);
+}
+
+int store_instantiate(struct wasm_store *s, struct wasm_module *m, const struct wasm_extern *imports,
+                      struct wasm_instance **ret, struct err *err) {
+    struct wasm_store before = *s;
+    struct wasm_instance *i = NULL;
+    if (s->n_insts > s->engine->cfg.instances)
+        return err_set(err, ERR_LIMIT, "too many instances");
+    if (!engine_grow(s->engine, &s->insts, &s->cap_insts, s->n_insts + 1, sizeof *s->insts) ||
+        !(i = store_instance_shell(s, m)))
+        return no_memory(err);
+    s->insts[s->n_insts++] = i; /* its own functions may be named by its globals */
+    if (instance_link(s, i, imports, err) < 0) {
+        undo(s, &before);
+        return -1;
+    }
+    if (!store_log(s, MADE_INSTANCE, i->number)) {
+        undo(s, &before);
+        return no_memory(err);
+    }
+    *ret = i;
+    return 0;
+}
+
 int wasm_instance_new(struct wasm_store *s, struct wasm_module *m, const struct wasm_extern *imports,
                       uint32_t n_imports, struct wasm_instance **ret, struct err *err) {
     if (s->state != RUN_IDLE)
         return err_set(err, ERR_BUSY, "a call is in progress");
-    if (s->n_insts > s->engine->cfg.instances)
-        return err_set(err, ERR_LIMIT, "too many instances");
     if (imports && n_imports != m->n_imports)
         return err_set(err, ERR_INVALID, "the module has %u imports, %u were given", m->n_imports, n_imports);
-    struct wasm_instance *i = NULL;
-    if (!engine_grow(s->engine, &s->insts, &s->cap_insts, s->n_insts + 1, sizeof *s->insts) ||
-        !(i = instance_alloc(s, m)))
-        return no_memory(err);
-    s->insts[s->n_insts++] = i; /* its own functions may be named by its globals */
-    if (instance_link(s, i, imports, err) < 0) {
-        s->n_insts--;
-        instance_free(s, i);
+    if (store_instantiate(s, m, imports, ret, err) < 0)
         return -1;
-    }
     s->state = RUN_READY;
-    s->init = (struct init_job){.inst = i, .active = true};
-    *ret = i;
+    s->pc = NULL;
+    s->init = (struct init_job){.inst = *ret, .active = true};
     return 0;
 }

@@ -120,7 +120,9 @@ int expected(struct enc *e, const char *what) {
     int len = (int)(tok->len < 60 ? tok->len : 60);
     if (tok->kind == WAT_EOF)
         return error_at(e, tok, "unexpected end of the text: expected %s", what);
-    return error_at(e, tok, "unexpected token `%.*s`: expected %s", len, e->t->src + tok->pos, what);
+    error_at(e, tok, "unexpected token `%.*s`: expected %s", len, e->t->src + tok->pos, what);
+    hint_expected(e, tok, what);
+    return -1;
 }
 
 int take_close(struct enc *e) {

@@ -45,7 +45,7 @@ struct wat_line wat_line_at(const char *src, size_t len, uint32_t pos) {
     }
     for (uint32_t i = l.start; i < pos; i++)
         l.col += starts_character(src[i]);
-    for (l.end = l.start; l.end < len && src[l.end] != '\n' && src[l.end] != '\r'; l.end++)
+    for (l.end = l.start; l.end < len && src[l.end] != '\n'; l.end++)
         ;
     return l;
 }
@@ -86,14 +86,13 @@ bool wat_diag_print(const struct wat_diag *d, const char *file, const char *src,
                     struct buf *out) {
     struct wat_line l = wat_line_at(src, len, d->pos);
     uint32_t from = l.start, to = l.end;
+    /* Cut between characters; what is not UTF-8 has no such place, so both searches are bounded. */
     if (d->pos - from > SHOWN_BEFORE)
-        for (from = d->pos - SHOWN_BEFORE; !starts_character(src[from]); from++)
+        for (from = d->pos - SHOWN_BEFORE; from < d->pos && !starts_character(src[from]); from++)
             ;
     if (to - from > SHOWN_BYTES)
-        for (to = from + SHOWN_BYTES; !starts_character(src[to]); to--)
+        for (to = from + SHOWN_BYTES; to > d->pos && !starts_character(src[to]); to--)
             ;
-    if (to < from)
-        to = from;
     return buf_addf(out, "%s:%u:%u: error: %s\n", file, l.line, l.col, d->text) &&
            print_source(&l, from, to, src, out) &&
            print_caret(d, from, to, from > l.start, src, out) &&

@@ -153,4 +153,5 @@ enum wasm_op find_op(const struct enc *e, const char *name, size_t len);
 
 /* --- advice (wat_hint.c) --- */
 void hint_instruction(struct enc *e, const struct wat_token *tok);
+void hint_expected(struct enc *e, const struct wat_token *tok, const char *what);
 void hint_name(struct enc *e, enum wat_space space, const struct wat_token *tok);

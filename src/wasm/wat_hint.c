@@ -118,6 +118,49 @@ void hint_instruction(struct enc *e, const struct wat_token *tok) {
         hint_level(e, name, tok->len);
 }
 
+/* Words of other languages where a type is wanted. */
+static const struct {
+    const char *word, *meant;
+} foreign_types[] = {
+    {"int", "i32"},     {"bool", "i32"},   {"char", "i32"},    {"u8", "i32"},     {"u32", "i32"},
+    {"s32", "i32"},     {"long", "i64"},   {"u64", "i64"},     {"s64", "i64"},    {"float", "f32"},
+    {"double", "f64"},  {"anyfunc", "funcref"}, {"ptr", "i32, an address in memory"},
+    {"string", "two i32: the address and length of its bytes in memory"},
+};
+
+static bool hint_type(struct enc *e, const struct wat_token *tok) {
+    for (size_t i = 0; i < sizeof(foreign_types) / sizeof(*foreign_types); i++) {
+        if (!wat_is(e->t, tok, foreign_types[i].word))
+            continue;
+        wat_hint(e->diags, "use %s", foreign_types[i].meant);
+        return true;
+    }
+    return false;
+}
+
+static bool is_name_like(const struct enc *e, const struct wat_token *tok) {
+    char c = e->t->src[tok->pos];
+    return tok->kind == WAT_ATOM && ((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_');
+}
+
+void hint_expected(struct enc *e, const struct wat_token *tok, const char *what) {
+    int len = (int)(tok->len < 40 ? tok->len : 40);
+    const char *s = e->t->src + tok->pos;
+    if (tok->kind == WAT_ATOM && s[0] == '\'')
+        wat_hint(e->diags, "strings stand in double quotes");
+    else if (strstr(what, "in quotes") && is_name_like(e, tok))
+        wat_hint(e->diags, "write \"%.*s\"", len, s);
+    else if ((strstr(what, " index") || strstr(what, "a label")) && is_name_like(e, tok))
+        wat_hint(e->diags, "names start with `$`: `$%.*s`", len, s);
+    else if (strstr(what, " type") && !hint_type(e, tok) && is_name_like(e, tok))
+        wat_hint(e->diags, "types are i32, i64, f32, f64%s; names start with `$`",
+                 e->spec >= 20 ? ", v128, funcref, externref" : "");
+    else if (tok->kind == WAT_LPAR && wat_is(e->t, tok + 1, "export"))
+        wat_hint(e->diags, "inline exports come right after the name: `(memory (export \"m\") 1)`");
+    else if (tok->kind == WAT_RESERVED && (s[0] == '{' || s[0] == '['))
+        wat_hint(e->diags, "only parentheses group in this language");
+}
+
 static const char *const space_words[WAT_SPACE_COUNT] = {
     [WAT_TYPES] = "a type",       [WAT_FUNCS] = "a function", [WAT_TABLES] = "a table",
     [WAT_MEMORIES] = "a memory",  [WAT_GLOBALS] = "a global", [WAT_TAGS] = "a tag",
