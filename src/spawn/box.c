@@ -309,7 +309,7 @@ void box_settle(struct spawner *s, struct box *box, const struct plan *plan, str
     if (let_go(s, m, box, plan, &err) < 0) {
         log_line(LOG_ERROR, "spawn", "%s", err.text);
         tell_creator(m, &err);
-        box_kill(box);
+        box_kill(s, box);
     }
     making_close(m);
     free(m);
@@ -322,10 +322,12 @@ struct box *box_find(struct spawner *s, const char *id) {
     return NULL;
 }
 
-/* pid 1 takes everything in its pid namespace along. */
-void box_kill(struct box *box) {
+/* pid 1 takes everything in its pid namespace along, but for what is frozen. */
+void box_kill(struct spawner *s, struct box *box) {
+    box->ending = true;
     if (box->pidfd >= 0)
         pidfd_send_signal(box->pidfd, SIGKILL, NULL, 0);
+    cgroup_thaw(&s->cgroups, box->cgroup);
 }
 
 bool box_clean(struct spawner *s, struct box *box) {

@@ -23,7 +23,7 @@
 #include "base/msg.h"
 #include "spawn/spawner.h"
 
-enum { CLIENT_MAX = 4096, RETRY_MS = 2, QUIET_MS = 3, DEAD_MANY = 64, IMAGE_MS = 200, BOX_FD_MAX = 1 << 16 };
+enum { CLIENT_MAX = 4096, RETRY_MS = 2, QUIET_MS = 3, PRESS_MS = 20, DEAD_MANY = 64, IMAGE_MS = 200, BOX_FD_MAX = 1 << 16 };
 
 /* What an epoll event is about. Boxes have two: their pid 1 and their guest's connection. */
 enum source { SOURCE_LISTENER, SOURCE_SIGNAL, SOURCE_CLIENT, SOURCE_PID, SOURCE_LINK };
@@ -46,6 +46,7 @@ struct server {
     uint64_t last_event_ms;
     uint64_t image_checked_ms;
     size_t dead_count;
+    size_t ending_count; /* told to end and not dead yet */
     struct box *box_of[BOX_FD_MAX]; /* by the descriptors of its pid 1 and its guest */
     char packet[PLAN_MAX_BYTES];
     struct plan_message message;
@@ -90,6 +91,19 @@ static void answer_error(struct server *v, struct client *c, const struct err *e
 static void answer_done(struct server *v, struct client *c) {
     v->message.type = PLAN_DONE;
     answer(v, c, &v->message, NULL, 0);
+}
+
+/* Told once; thawed again until it is gone, since its guest may have been freezing something. */
+static void end_box(struct server *v, struct box *box) {
+    if (!box->ending && !box->dead)
+        v->ending_count++;
+    box_kill(v->s, box);
+}
+
+static void press_ending(struct server *v) {
+    for (struct box *b = v->s->list; b && v->ending_count; b = b->next)
+        if (b->ending && !b->dead)
+            box_kill(v->s, b);
 }
 
 /* The image follows the host's packages; boxes made from an older one are marked. */
@@ -181,7 +195,7 @@ static void do_destroy(struct server *v, struct client *c, const struct fd_messa
     if (!box)
         return;
     memcpy(c->waits_for, box->id, sizeof(c->waits_for));
-    box_kill(box);
+    end_box(v, box);
 }
 
 /* The newest; an answer is one packet. */
@@ -298,7 +312,7 @@ static void drop_gone_clients(struct server *v) {
             if (b->owner == c->fd) {
                 b->owner = -1;
                 if (!b->linger)
-                    box_kill(b);
+                    end_box(v, b);
             }
         *at = c->next;
         close(c->fd);
@@ -332,6 +346,8 @@ static void box_died(struct server *v, struct box *box) {
     unwatch(v, box->pidfd);
     unwatch(v, box->link);
     waitpid(box->pid, NULL, WNOHANG);
+    if (box->ending)
+        v->ending_count--;
     box->dead = true;
     v->dead_count++;
 }
@@ -342,11 +358,13 @@ static void serve_guest(struct server *v, struct box *box) {
     struct frame_decoder d = FRAME_DECODER(bytes, sizeof(bytes));
     struct frame frame;
     ssize_t n = recv(box->link, bytes, sizeof(bytes), MSG_DONTWAIT);
-    if (n <= 0) {
-        if (n == 0 || errno != EAGAIN)
-            unwatch(v, box->link);
-        return;
+    if (n == 0 || (n < 0 && errno != EAGAIN)) {
+        /* A guest closes this only by dying. */
+        unwatch(v, box->link);
+        end_box(v, box);
     }
+    if (n <= 0)
+        return;
     frame_fed(&d, (size_t)n);
     int r;
     while ((r = frame_next(&d, &frame)) > 0) {
@@ -447,7 +465,7 @@ static int patience(struct server *v, uint64_t idle_ms, bool work, bool dying) {
         return RETRY_MS;
     if (v->s->box_count || v->client_count) {
         v->quiet_since_ms = now_ms();
-        return -1;
+        return v->ending_count ? PRESS_MS : -1;
     }
     uint64_t quiet = now_ms() - v->quiet_since_ms;
     return quiet >= idle_ms ? 0 : (int)(idle_ms - quiet);
@@ -471,6 +489,8 @@ static void serve(struct server *v, uint64_t idle_ms) {
         } else if (is_idle(v, idle_ms)) {
             break;
         }
+        if (v->ending_count && n == 0)
+            press_ending(v);
         if (may_tidy(v))
             work = tidy(v, &dying);
     }
