@@ -4,6 +4,7 @@
 #include <linux/audit.h>
 #include <linux/netlink.h>
 #include <linux/seccomp.h>
+#include <netinet/in.h>
 #include <sched.h>
 #include <seccomp.h>
 #include <stdbool.h>
@@ -25,6 +26,9 @@
 #ifndef CLONE_NEWTIME
 #define CLONE_NEWTIME 0x80
 #endif
+
+/* Set in S_IFCHR and S_IFBLK, and in nothing else that mknod makes. */
+#define DEVICE_BIT (S_IFCHR & S_IFBLK)
 
 #if defined(__x86_64__)
 #define NATIVE_ARCH AUDIT_ARCH_X86_64
@@ -74,11 +78,18 @@ static const struct sock_filter prefix[] = {
     LOAD(arch),
     IF_EQ(NATIVE_ARCH, 1, 0), BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
     LOAD(nr),
-    /* Typing into a terminal as if by its user: never, even into one's own. */
-    IF_EQ(SYS_ioctl, 0, 6), LOAD_ARG(1),
+    /* Typing into a terminal as if by its user: never, even into one's own. Line disciplines are
+       drivers that the host would load on demand. */
+    IF_EQ(SYS_ioctl, 0, 8), LOAD_ARG(1),
     IF_EQ(TIOCSTI, 0, 1), ANSWER(EPERM),
     IF_EQ(TIOCLINUX, 0, 1), ANSWER(EPERM),
+    IF_EQ(TIOCSETD, 0, 1), ANSWER(EPERM),
     LOAD(nr),
+    /* No device nodes, and no 0:0 either, which needs no power and is overlay's mark for "deleted". */
+#ifdef SYS_mknod
+    IF_EQ(SYS_mknod, 0, 4), LOAD_ARG(1), IF_ANY(DEVICE_BIT, 0, 1), ANSWER(EPERM), LOAD(nr),
+#endif
+    IF_EQ(SYS_mknodat, 0, 4), LOAD_ARG(2), IF_ANY(DEVICE_BIT, 0, 1), ANSWER(EPERM), LOAD(nr),
     /* No namespaces. clone3, whose flags no filter can see, is ENOSYS: libc falls back to clone. */
     IF_EQ(SYS_clone, 0, 4), LOAD_ARG(0),
     IF_ANY(NAMESPACE_FLAGS, 0, 1), ANSWER(EPERM),
@@ -86,9 +97,17 @@ static const struct sock_filter prefix[] = {
     IF_EQ(SYS_unshare, 0, 4), LOAD_ARG(0),
     IF_ANY(NAMESPACE_FLAGS | CLONE_NEWTIME, 0, 1), ANSWER(EPERM),
     LOAD(nr),
-    /* The families a program needs. AF_VSOCK reaches the hypervisor, AF_ALG and the rest the kernel. */
-    IF_EQ(SYS_socket, 0, 9), LOAD_ARG(0),
-    IF_EQ(AF_UNIX, 6, 0), IF_EQ(AF_INET, 5, 0), IF_EQ(AF_INET6, 4, 0), IF_EQ(AF_NETLINK, 0, 2),
+    /*
+     * The families a program needs. AF_VSOCK reaches the hypervisor, AF_ALG and the rest the kernel.
+     * Of the internet only its usual protocols: for another the host would load a module.
+     */
+    IF_EQ(SYS_socket, 0, 21), LOAD_ARG(0),
+    IF_EQ(AF_UNIX, 18, 0), IF_EQ(AF_NETLINK, 14, 0), IF_EQ(AF_INET, 1, 0), IF_EQ(AF_INET6, 0, 14),
+    LOAD_ARG(1), BPF_STMT(BPF_ALU | BPF_AND | BPF_K, 0xf),
+    IF_EQ(SOCK_STREAM, 2, 0), IF_EQ(SOCK_DGRAM, 1, 0), IF_EQ(SOCK_RAW, 0, 6),
+    LOAD_ARG(2), IF_EQ(0, 8, 0), IF_EQ(IPPROTO_TCP, 7, 0), IF_EQ(IPPROTO_UDP, 6, 0),
+    IF_EQ(IPPROTO_ICMP, 5, 0), IF_EQ(IPPROTO_ICMPV6, 4, 0),
+    ANSWER(EPROTONOSUPPORT),
     LOAD_ARG(2), IF_EQ(NETLINK_ROUTE, 1, 0),
     ANSWER(EAFNOSUPPORT),
     LOAD(nr),
