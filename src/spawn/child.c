@@ -20,6 +20,7 @@
 #include "base/msg.h"
 #include "spawn/filter.h"
 #include "spawn/mounts.h"
+#include "spawn/weaken.h"
 
 /* What root of a box may do, inside its own user namespace (ARCHITECTURE section 6). */
 static const unsigned kept[] = {
@@ -68,7 +69,8 @@ static void give_up(const struct child *c, const char *step, int error) {
  * our new pid namespace, which no box could mount once no other proc is in sight.
  */
 static int before_leaving(const struct child *c) {
-    STEP("enter network namespace", setns(c->netns, CLONE_NEWNET));
+    if (!weakened("netns"))
+        STEP("enter network namespace", setns(c->netns, CLONE_NEWNET));
     const char *name = c->plan->hostname[0] ? c->plan->hostname : "carrel";
     STEP("set host name", sethostname(name, strlen(name)));
     if (c->cgroup->guest_procs >= 0)
@@ -138,7 +140,8 @@ static void build_root(const struct child *c, int proc) {
     STEP("attach root", move_mount(root, "", AT_FDCWD, "/a", MOVE_MOUNT_F_EMPTY_PATH));
     TRY("attach /usr", mount_attach(c->root->usr, root, "usr"));
     TRY("attach /proc", mount_attach(proc, root, "proc"));
-    hide(c);
+    if (!weakened("masks"))
+        hide(c);
     mount_dev(c, root);
     TRY("attach /run/carrel", mount_attach(c->root->meta, root, "run/carrel"));
     for (unsigned i = 0; i < c->plan->grant_count; i++)
@@ -242,7 +245,8 @@ static int arrange(const struct child *c, struct handover *h, int *ret_go) {
     for (unsigned i = 0; i < h->count; i++)
         STEP("arrange descriptors", dup3(h->from[i], (int)(FIRST_FD + i), 0));
     close_range(FIRST_FD + h->count, 255, 0);
-    close_range(256, ~0u, CLOSE_RANGE_CLOEXEC);
+    if (!weakened("close_range"))
+        close_range(256, ~0u, CLOSE_RANGE_CLOEXEC);
     return guest;
 }
 
@@ -259,6 +263,7 @@ void child_main(const struct child *c) {
     char go;
     int go_fd;
     setsid();
+    weaken_plant();
     int proc = before_leaving(c);
     leave(c);
     build_root(c, proc);
@@ -267,9 +272,12 @@ void child_main(const struct child *c) {
     umask(022);
     list_arguments(c, &h);
     int guest = arrange(c, &h, &go_fd);
-    drop_capabilities(c);
-    STEP("no new privileges", prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0));
-    TRY("load seccomp filter", filter_load(c->filter));
+    if (!weakened("capabilities"))
+        drop_capabilities(c);
+    if (!weakened("no_new_privs"))
+        STEP("no new privileges", prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0));
+    if (!weakened("seccomp"))
+        TRY("load seccomp filter", filter_load(c->filter));
     /* The spawner has written down that this box exists, or it is gone and so are we. */
     if (read(go_fd, &go, 1) != 1)
         _exit(1);

@@ -14,6 +14,7 @@
 #include "spawn/limits.h"
 #include "spawn/mounts.h"
 #include "spawn/tree.h"
+#include "spawn/weaken.h"
 
 static int fail(struct err *err, int r, const char *what) {
     errno = -r;
@@ -44,6 +45,8 @@ static uid_t disk_id(const struct rootfs_maker *maker, uid_t id) {
 
 static int new_tmpfs(uint64_t bytes) {
     char size[24], inodes[24];
+    if (weakened("disk limit"))
+        bytes = 1ull << 40;
     snprintf(size, sizeof(size), "%" PRIu64, bytes);
     snprintf(inodes, sizeof(inodes), "%" PRIu64, LIMIT_INODES(bytes));
     const struct mount_option options[] = {{"size", size}, {"nr_inodes", inodes}, {"mode", "0755"}};
