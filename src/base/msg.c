@@ -180,6 +180,7 @@ static const struct shape {
     SHAPE(DEADLINE, deadline, msg_deadline),
     SHAPE(SPARES_WANT, spares, msg_spares),
     SHAPE(SPARES, spares, msg_spares),
+    EMPTY(SWITCH_ROOT),
 };
 
 static const struct shape *shape_of(uint16_t type) {

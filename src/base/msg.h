@@ -92,6 +92,7 @@ enum msg_type {
     MSG_DEADLINE,      /* struct msg_deadline */
     MSG_SPARES_WANT,   /* struct msg_spares, guest to spawner: please send so many */
     MSG_SPARES,        /* struct msg_spares and count * each descriptors; no reply */
+    MSG_SWITCH_ROOT, /* one descriptor of the new root; ERROR `busy` unless only the guest lives */
 };
 
 /* Points to n bytes; when decoded, s[n] is NUL. */
@@ -217,7 +218,7 @@ enum msg_exit_flag {
     MSG_EXIT_SIGNALED = 1, /* `status` is a signal, else an exit code */
     MSG_EXIT_TIMED_OUT = 2,
     MSG_EXIT_CORE = 4,
-    MSG_EXIT_KILLED = 8, /* a KILL message or KILL_LEFT came before the end */
+    MSG_EXIT_KILLED = 8, /* a KILL message came before the end */
 };
 
 struct msg_exit {

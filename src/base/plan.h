@@ -54,8 +54,8 @@ struct plan {
     uint64_t disk_bytes; /* 0: the default */
     uint64_t deadline_ms;
     uint64_t linger; /* 0: the box ends with its creator's connection */
-    struct plan_grant grants[PLAN_MAX_GRANTS];
     size_t grant_count;
+    struct plan_grant grants[PLAN_MAX_GRANTS]; /* last, so that unused ones need not be copied */
 };
 
 /* What the kernel counted for a box: the reasons behind an end. */

@@ -38,6 +38,7 @@ static struct cmd *cmd_find_pid(struct guest *g, pid_t pid) {
     return NULL;
 }
 
+/* An empty slot. It is in the table only once cmd_begin() has given it an id. */
 static struct cmd *cmd_new(struct guest *g) {
     for (uint32_t i = 0; i < CMD_MAX; i++) {
         struct cmd *cmd = &g->cmds[i];
@@ -45,8 +46,6 @@ static struct cmd *cmd_new(struct guest *g) {
             continue;
         memset(cmd, 0, sizeof(*cmd));
         cmd->in.src.fd = cmd->out[0].src.fd = cmd->out[1].src.fd = -1;
-        if (i >= g->cmd_end)
-            g->cmd_end = i + 1;
         return cmd;
     }
     return NULL;
@@ -176,8 +175,10 @@ static void say_failed(struct conn *c, const struct frame *f, int number, enum m
     conn_send(c, &head, &(struct msg_exec_failed){(uint32_t)number, step});
 }
 
-static void cmd_begin(struct cmd *cmd, struct conn *c, const struct frame *f,
+static void cmd_begin(struct guest *g, struct cmd *cmd, struct conn *c, const struct frame *f,
                       const struct msg_exec *e) {
+    uint32_t end = (uint32_t)(cmd - g->cmds) + 1;
+    g->cmd_end = g->cmd_end < end ? end : g->cmd_end;
     cmd->id = f->head.id;
     cmd->state = MSG_STATE_RUNNING;
     cmd->flags = e->flags;
@@ -194,7 +195,8 @@ static void cmd_start(struct guest *g, struct cmd *cmd, const struct frame *f,
                       const struct msg_exec *e) {
     struct conn *c = cmd->conn;
     struct stdio io DEFER(stdio_done) = STDIO_NONE;
-    struct start s = {.exec = e, .procs = cmd->tree ? cmd->tree->procs : -1};
+    struct start s = {
+        .exec = e, .files = g->command_files, .procs = cmd->tree ? cmd->tree->procs : -1};
     uint32_t window = e->window ? e->window : MSG_WINDOW_DEFAULT;
     if (stdio_open(&io, e, c->fds, g->null) < 0 || adopt_streams(g, cmd, &io, window) < 0) {
         say_failed(c, f, errno, MSG_STEP_STDIO);
@@ -206,6 +208,10 @@ static void cmd_start(struct guest *g, struct cmd *cmd, const struct frame *f,
     start_process(&s);
     g->is_childless = g->is_childless && s.failed_errno;
     if (s.failed_errno) {
+        if (s.failed_step == MSG_STEP_CGROUP) {
+            tree_drop(cmd->tree);
+            cmd->tree = NULL;
+        }
         say_failed(c, f, s.failed_errno, s.failed_step);
         cmd_free(g, cmd);
         return;
@@ -249,7 +255,7 @@ enum serve_result cmd_exec(struct guest *g, struct conn *c, const struct frame *
         return SERVE_DONE;
     }
     cmd->tree = tree;
-    cmd_begin(cmd, c, f, &e);
+    cmd_begin(g, cmd, c, f, &e);
     cmd_start(g, cmd, f, &e);
     return SERVE_DONE;
 }

@@ -13,6 +13,10 @@
 #include "guest/sys.h"
 #include "guest/watch.h"
 
+/* After so much the others get their turn. */
+#define ROUNDS_MAX 8
+#define FRAMES_MAX 32
+
 /* Input buffer and output buffer lie in one mapping; pages nobody touched cost nothing. */
 #define MAP_BYTES (OUT_CAP + FRAME_BYTES_MAX)
 
@@ -241,9 +245,10 @@ static void rearm(struct guest *g, struct conn *c) {
 }
 
 void conn_continue(struct guest *g, struct conn *c) {
-    for (bool again = true; again;) {
+    bool again = true;
+    for (int round = 0; again && round < ROUNDS_MAX; round++) {
         again = false;
-        while (handle_next(g, c))
+        for (int i = 0; i < FRAMES_MAX && handle_next(g, c); i++)
             again = true;
         if (c->src.fd < 0)
             return;
@@ -257,6 +262,7 @@ void conn_continue(struct guest *g, struct conn *c) {
         /* Or sending made room for what had to wait. */
         again = again || ((was_full || c->has_work) && conn_has_room(c));
     }
+    g->has_backlog = g->has_backlog || again;
     trim(c);
     rearm(g, c);
 }

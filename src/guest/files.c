@@ -39,7 +39,8 @@ static struct actor act_as(uint32_t uid, uint32_t gid) {
     return (struct actor){.is_other = uid != MSG_ID_NONE || gid != MSG_ID_NONE};
 }
 
-#define ACT_AS(msg) struct actor actor DEFER(actor_done) = act_as((msg)->uid, (msg)->gid)
+#define ACT_AS(msg) \
+    struct actor actor DEFER(actor_done) __attribute__((unused)) = act_as((msg)->uid, (msg)->gid)
 
 static enum serve_result answer(struct conn *c, const struct frame *f, int result,
                                 const char *what) {
@@ -116,21 +117,6 @@ static int open_regular(const char *path, int flags, uint32_t mode, struct stat 
     if (refuse_proc(fd) < 0)
         return -1;
     return TAKE_FD(fd);
-}
-
-/* The name under which an O_PATH descriptor can be used where the kernel wants a path. */
-static const char *own_path(int fd, char ret[32]) {
-    static const char prefix[] = "/proc/self/fd/";
-    memcpy(ret, prefix, sizeof(prefix));
-    char digits[12];
-    int n = 0;
-    for (unsigned v = (unsigned)fd; n == 0 || v > 0; v /= 10)
-        digits[n++] = (char)('0' + v % 10);
-    char *at = ret + sizeof(prefix) - 1;
-    while (n > 0)
-        *at++ = digits[--n];
-    *at = '\0';
-    return ret;
 }
 
 /* Looking. */

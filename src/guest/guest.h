@@ -15,7 +15,7 @@
 #include "base/frame.h"
 #include "base/msg.h"
 
-#define CONN_MAX 8
+#define CONN_MAX 16
 #define CMD_MAX 256
 #define TREE_MAX 320
 #define WATCH_MAX 64
@@ -34,6 +34,9 @@ struct source {
 
 int source_add(struct guest *g, struct source *src, uint32_t events);
 void source_close(struct guest *g, struct source *src);
+
+void reserve_release(struct guest *g);
+void reserve_restore(struct guest *g);
 
 struct conn {
     struct source src; /* fd < 0: free */
@@ -111,11 +114,14 @@ struct removal {
 struct guest {
     int epoll;
     int null;
-    struct source signals, listen;
+    int reserve[2]; /* given up for a moment where something must be opened whatever happens */
+    struct source signals, listen, admin;
     bool lingers;
     bool has_trees;
-    bool has_timers;   /* some command or connection may be waiting for a moment */
-    bool is_childless; /* wait4 said so, and nothing was started since */
+    bool has_backlog;          /* some connection was left with work for fairness' sake */
+    uint64_t command_files[2]; /* RLIMIT_NOFILE as it was when we came: for the commands */
+    bool has_timers;           /* some command or connection may be waiting for a moment */
+    bool is_childless;         /* wait4 said so, and nothing was started since */
     uint32_t features;
     uint64_t incarnation;
     uint32_t cmd_end;   /* no slot in use from here on */

@@ -2,7 +2,8 @@
  * carrel-guest key=value...
  *
  *   ctl=FD        the creator's connection      listen=FD     where later hosts connect
- *   spawn=FD      the spawner's connection      port=FD       a byte stream without descriptors
+ *   spawn=FD      the spawner's connection      admin=FD      where later spawners connect
+ *   port=FD       a byte stream without descriptors
  *   tasks=FD,...  v1 `tasks` files to work in   cg=P:F[:K]    a spare command cgroup (repeated)
  *   deadline_ms=N end of the machine            linger=0|1    outlive the creator's connection?
  *   keep=FD,...   held open, nothing more
@@ -17,6 +18,7 @@
 #include <sys/epoll.h>
 #include <sys/prctl.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 
@@ -30,13 +32,16 @@
 #define TASKS_MAX 8
 #define EVENTS_MAX 16
 #define EXIT_BAD_START 125
+#define FUTEX_WAIT_PRIVATE 128 /* from linux/futex.h */
+#define FILES_MAX 4096
 
 struct args {
-    int ctl, spawn, listen, port;
+    int ctl, spawn, listen, admin, port;
     int tasks[TASKS_MAX];
     int task_count;
     uint64_t deadline_ms;
     bool lingers;
+    bool clean; /* no signal is ignored: whoever started us has seen to it */
 };
 
 static struct guest the_guest;
@@ -52,6 +57,16 @@ void source_close(struct guest *g, struct source *src) {
         return;
     epoll_ctl(g->epoll, EPOLL_CTL_DEL, src->fd, NULL);
     close_fd(&src->fd);
+}
+
+void reserve_release(struct guest *g) {
+    close_fd(&g->reserve[0]);
+    close_fd(&g->reserve[1]);
+}
+
+void reserve_restore(struct guest *g) {
+    g->reserve[0] = fcntl(g->null, F_DUPFD_CLOEXEC, 3);
+    g->reserve[1] = fcntl(g->null, F_DUPFD_CLOEXEC, 3);
 }
 
 /* Arguments. */
@@ -84,6 +99,10 @@ static void arg_listen(struct args *a, const char *v) {
     a->listen = descriptor_of(&v, '\0');
 }
 
+static void arg_admin(struct args *a, const char *v) {
+    a->admin = descriptor_of(&v, '\0');
+}
+
 static void arg_port(struct args *a, const char *v) {
     a->port = descriptor_of(&v, '\0');
 }
@@ -108,6 +127,10 @@ static void arg_linger(struct args *a, const char *v) {
     a->lingers = number_of(&v, '\0') != 0;
 }
 
+static void arg_clean(struct args *a, const char *v) {
+    a->clean = number_of(&v, '\0') != 0;
+}
+
 static void arg_keep(struct args *a, const char *v) {
     (void)a;
     while (*v)
@@ -118,9 +141,12 @@ static const struct {
     const char *key;
     void (*read)(struct args *, const char *value);
 } keys[] = {
-    {"ctl=", arg_ctl},   {"spawn=", arg_spawn},   {"listen=", arg_listen},
-    {"port=", arg_port}, {"tasks=", arg_tasks},   {"cg=", arg_cg},
-    {"keep=", arg_keep}, {"linger=", arg_linger}, {"deadline_ms=", arg_deadline},
+    {"ctl=", arg_ctl},       {"admin=", arg_admin},
+    {"spawn=", arg_spawn},   {"listen=", arg_listen},
+    {"port=", arg_port},     {"tasks=", arg_tasks},
+    {"cg=", arg_cg},         {"keep=", arg_keep},
+    {"linger=", arg_linger}, {"deadline_ms=", arg_deadline},
+    {"clean=", arg_clean},
 };
 
 static void args_read(struct args *a, char **argv) {
@@ -138,10 +164,13 @@ static void args_read(struct args *a, char **argv) {
 
 /* Commands inherit ignored signals, so none is; what could interrupt the loop is blocked. */
 static void reset_signals(void) {
-    struct sigaction act = {.sa_handler = SIG_DFL};
-    for (int i = 1; i < 65; i++)
-        if (i != SIGKILL && i != SIGSTOP)
-            sigaction(i, &act, NULL);
+    /* The kernel's call: the C library keeps the first real-time signals to itself. */
+    static const char kernel_act[64]; /* all zero: SIG_DFL, no flags, empty mask */
+    for (int i = 1; i <= 64; i++)
+        syscall(SYS_rt_sigaction, i, kernel_act, NULL, 8);
+}
+
+static void block_signals(void) {
     sigset_t all;
     sigfillset(&all);
     sigdelset(&all, SIGALRM);
@@ -165,11 +194,29 @@ static void on_signals(struct guest *g, struct source *src, uint32_t events) {
     cmd_reap(g);
 }
 
+/* Out of descriptors: a connection left waiting would wake the loop for ever, so turn it away. */
+static void turn_away(struct guest *g, struct source *src) {
+    reserve_release(g);
+    int fd = accept4(src->fd, NULL, NULL, SOCK_CLOEXEC);
+    close_fd(&fd);
+    reserve_restore(g);
+}
+
 static void on_connect(struct guest *g, struct source *src, uint32_t events) {
     (void)events;
     int fd = accept4(src->fd, NULL, NULL, SOCK_CLOEXEC);
-    if (fd >= 0)
-        conn_open(g, fd, false);
+    if (fd < 0 && (errno == EMFILE || errno == ENFILE))
+        turn_away(g, src);
+    struct conn *c = fd >= 0 ? conn_open(g, fd, false) : NULL;
+    if (c)
+        c->is_privileged = src == &g->admin;
+}
+
+static int watch_listener(struct guest *g, struct source *src, int fd) {
+    *src = (struct source){fd, on_connect, NULL};
+    if (fd < 0)
+        return 0;
+    return fcntl(fd, F_SETFL, O_NONBLOCK) < 0 ? -1 : source_add(g, src, EPOLLIN);
 }
 
 static int watch_signals(struct guest *g) {
@@ -195,19 +242,32 @@ static void open_connections(struct guest *g, const struct args *a) {
         port->is_privileged = true;
 }
 
+/* A table full of commands needs more descriptors than a command is usually given. */
+static void raise_files(struct guest *g) {
+    struct rlimit files;
+    if (getrlimit(RLIMIT_NOFILE, &files) < 0)
+        return;
+    g->command_files[0] = files.rlim_cur;
+    g->command_files[1] = files.rlim_max;
+    if (files.rlim_cur >= FILES_MAX)
+        return;
+    files.rlim_cur = files.rlim_max < FILES_MAX ? files.rlim_max : FILES_MAX;
+    setrlimit(RLIMIT_NOFILE, &files);
+}
+
 static int guest_init(struct guest *g, const struct args *a) {
     for (int i = 0; i < CONN_MAX; i++)
         g->conns[i].src.fd = g->conns[i].watcher.fd = -1;
     g->lingers = a->lingers;
     g->is_childless = true;
-    g->listen = (struct source){a->listen, on_connect, NULL};
+    raise_files(g);
     g->null = open_null();
+    reserve_restore(g);
     g->epoll = epoll_create1(EPOLL_CLOEXEC);
     if (g->null < 0 || g->epoll < 0 || watch_signals(g) < 0 ||
         getrandom(&g->incarnation, sizeof(g->incarnation), GRND_NONBLOCK) < 0)
         return -1;
-    if (a->listen >= 0 &&
-        (fcntl(a->listen, F_SETFL, O_NONBLOCK) < 0 || source_add(g, &g->listen, EPOLLIN) < 0))
+    if (watch_listener(g, &g->listen, a->listen) < 0 || watch_listener(g, &g->admin, a->admin) < 0)
         return -1;
     open_connections(g, a);
     return identity_set_deadline(a->deadline_ms);
@@ -216,6 +276,8 @@ static int guest_init(struct guest *g, const struct args *a) {
 /* The loop. */
 
 static int next_timeout_ms(struct guest *g) {
+    if (g->has_backlog)
+        return 0;
     if (!g->has_timers)
         return -1;
     int64_t now = now_ns();
@@ -232,6 +294,7 @@ static void guest_loop(struct guest *g) {
     struct epoll_event events[EVENTS_MAX];
     for (;;) {
         int n = epoll_wait(g->epoll, events, EVENTS_MAX, next_timeout_ms(g));
+        g->has_backlog = false;
         for (int i = 0; i < n; i++) {
             struct source *src = events[i].data.ptr;
             if (src->fd >= 0)
@@ -265,21 +328,25 @@ static void work_in_thread(struct args *a) {
     int flags = CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM;
     if (clone(work, worker_stack + sizeof(worker_stack), flags, a) < 0)
         _exit(EXIT_BAD_START);
-    /* The worker uses this thread's errno and all else: from here on, touch nothing. */
-    sigset_t all;
-    sigfillset(&all);
-    sigprocmask(SIG_SETMASK, &all, NULL);
+    /*
+     * The worker uses this thread's errno and all else, so nothing may be touched
+     * from here on. A futex wait starts again by itself after a signal; and the
+     * deadline's can be taken here even while the worker is stuck in the kernel.
+     */
+    static const int never;
     for (;;)
-        syscall(SYS_ppoll, NULL, 0, NULL, NULL, 0);
+        syscall(SYS_futex, &never, FUTEX_WAIT_PRIVATE, 0, NULL);
 }
 
 int main(int argc, char **argv) {
     (void)argc;
     prctl(PR_SET_DUMPABLE, 0);
     prctl(PR_SET_CHILD_SUBREAPER, 1);
-    reset_signals();
-    struct args a = {.ctl = -1, .spawn = -1, .listen = -1, .port = -1};
+    block_signals();
+    struct args a = {.ctl = -1, .spawn = -1, .listen = -1, .admin = -1, .port = -1};
     args_read(&a, argv);
+    if (!a.clean)
+        reset_signals();
     if (a.task_count > 0)
         the_guest.features |= MSG_FEATURE_MEMORY;
     if (guest_init(&the_guest, &a) < 0)

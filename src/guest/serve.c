@@ -65,23 +65,39 @@ static enum serve_result spares(struct guest *g, struct conn *c, const struct fr
     return SERVE_DONE;
 }
 
+/* Only while nothing else lives here: a process would go on in the old root. */
+static enum serve_result switch_root(struct guest *g, struct conn *c, const struct frame *f) {
+    if ((f->head.flags & FRAME_FDS_MASK) != 1)
+        return SERVE_BROKEN;
+    cmd_reap(g);
+    if (!g->is_childless)
+        conn_refuse(c, f, ERR_BUSY, "processes are running");
+    else if (fchdir(c->fds[0]) < 0 || chroot(".") < 0)
+        conn_fail(c, f, errno, "switch root");
+    else
+        conn_ok(c, f, 0);
+    return SERVE_DONE;
+}
+
 static const struct {
     enum serve_result (*run)(struct guest *, struct conn *, const struct frame *);
     bool is_privileged;
+    bool is_bare;  /* has no payload */
+    bool owns_fds; /* on anything else descriptors are a mistake or a flood */
 } handlers[] = {
     [MSG_HELLO] = {hello},
-    [MSG_PING] = {ping},
-    [MSG_SHUTDOWN] = {shut_down},
-    [MSG_EXEC] = {cmd_exec},
+    [MSG_PING] = {ping, .is_bare = true},
+    [MSG_SHUTDOWN] = {shut_down, .is_bare = true},
+    [MSG_EXEC] = {cmd_exec, .owns_fds = true},
     [MSG_STDIN] = {cmd_stdin},
     [MSG_CREDIT] = {cmd_credit},
-    [MSG_EXIT_ACK] = {cmd_exit_ack},
+    [MSG_EXIT_ACK] = {cmd_exit_ack, .is_bare = true},
     [MSG_SIGNAL] = {cmd_signal},
-    [MSG_KILL] = {cmd_kill},
+    [MSG_KILL] = {cmd_kill, .is_bare = true},
     [MSG_RESIZE] = {cmd_resize},
     [MSG_ATTACH] = {cmd_attach},
-    [MSG_TABLE] = {cmd_table},
-    [MSG_BUSY] = {cmd_busy},
+    [MSG_TABLE] = {cmd_table, .is_bare = true},
+    [MSG_BUSY] = {cmd_busy, .is_bare = true},
     [MSG_STAT] = {files_stat},
     [MSG_LIST] = {files_list},
     [MSG_READ] = {files_read},
@@ -93,26 +109,30 @@ static const struct {
     [MSG_CHOWN] = {files_chown},
     [MSG_SYMLINK] = {files_symlink},
     [MSG_WATCH] = {watch_add},
-    [MSG_UNWATCH] = {watch_remove},
+    [MSG_UNWATCH] = {watch_remove, .is_bare = true},
     [MSG_CLONE_ID] = {identity_become, .is_privileged = true},
     [MSG_DEADLINE] = {deadline, .is_privileged = true},
-    [MSG_SPARES] = {spares, .is_privileged = true},
+    [MSG_SPARES] = {spares, .is_privileged = true, .owns_fds = true},
+    [MSG_SWITCH_ROOT] = {switch_root, .is_privileged = true, .is_bare = true, .owns_fds = true},
 };
 
-/* Only EXEC and SPARES own descriptors; on anything else they are a mistake or a flood. */
-static bool fds_are_expected(const struct frame *f) {
-    return !(f->head.flags & FRAME_FDS_MASK) || f->head.type == MSG_EXEC ||
-           f->head.type == MSG_SPARES;
+static bool is_well_formed(const struct conn *c, const struct frame *f) {
+    uint16_t type = f->head.type;
+    if (type >= sizeof(handlers) / sizeof(*handlers) || !handlers[type].run)
+        return false;
+    if ((type == MSG_HELLO) == c->greeted)
+        return false;
+    if (handlers[type].is_bare && f->head.bytes > 0)
+        return false;
+    return handlers[type].owns_fds || !(f->head.flags & FRAME_FDS_MASK);
 }
 
 enum serve_result serve_frame(struct guest *g, struct conn *c, const struct frame *f) {
-    uint16_t type = f->head.type;
-    if (type >= sizeof(handlers) / sizeof(*handlers) || !handlers[type].run ||
-        !fds_are_expected(f) || (type == MSG_HELLO) == c->greeted)
+    if (!is_well_formed(c, f))
         return SERVE_BROKEN;
-    if (handlers[type].is_privileged && !c->is_privileged) {
+    if (handlers[f->head.type].is_privileged && !c->is_privileged) {
         conn_refuse(c, f, ERR_DENIED, "only the spawner may say that");
         return SERVE_DONE;
     }
-    return handlers[type].run(g, c, f);
+    return handlers[f->head.type].run(g, c, f);
 }

@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -16,6 +17,16 @@
 static char *argv_slots[1 + MSG_STRINGS_MAX + 1];
 static char *env_slots[MSG_STRINGS_MAX + 1];
 static uint8_t child_stack[32 << 10] __attribute__((aligned(16)));
+
+/* A long list has come and gone: its pages go back to the kernel. */
+static void slots_trim(char **slots, const struct msg_strs *strs) {
+    if (strs->count < 4096)
+        return;
+    uintptr_t from = ((uintptr_t)slots + 0xffff) & ~(uintptr_t)0xffff;
+    uintptr_t to = (uintptr_t)(slots + strs->count) & ~(uintptr_t)0xffff;
+    if (from < to)
+        madvise((void *)from, to - from, MADV_DONTNEED);
+}
 
 static void slots_fill(char **slots, const struct msg_strs *strs) {
     const char *s = strs->s;
@@ -46,6 +57,8 @@ static uint64_t lower_of(uint64_t a, uint64_t b) {
 
 static int set_rlimits(struct start *s) {
     const struct msg_rlimits *limits = &s->exec->rlimits;
+    if (syscall(SYS_prlimit64, 0, RLIMIT_NOFILE, s->files, NULL) < 0)
+        return -1;
     for (uint32_t i = 0; i < limits->count; i++) {
         const struct msg_rlimit *want = &limits->v[i];
         uint64_t has[2];
@@ -168,6 +181,8 @@ void start_process(struct start *s) {
         s->failed_step = MSG_STEP_FORK;
         return;
     }
+    slots_trim(argv_slots + 1, &s->exec->argv);
+    slots_trim(env_slots, &s->exec->env);
     /* A change of uid in the child re-decides who may look into this shared memory. */
     prctl(PR_SET_DUMPABLE, 0);
     if (s->failed_errno)

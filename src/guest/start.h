@@ -11,9 +11,10 @@
 
 struct start {
     const struct msg_exec *exec;
-    int stdio[3];    /* all above 2 */
-    bool is_session; /* stdio[0] becomes the controlling terminal */
-    int procs;       /* cgroup.procs of the command's tree, or -1 */
+    int stdio[3];          /* all above 2 */
+    bool is_session;       /* stdio[0] becomes the controlling terminal */
+    const uint64_t *files; /* RLIMIT_NOFILE to start with: soft, hard */
+    int procs;             /* cgroup.procs of the command's tree, or -1 */
     /* Results. */
     pid_t pid;
     int failed_errno; /* 0: it runs */

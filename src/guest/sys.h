@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdint.h>
+#include <string.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -30,6 +31,21 @@ static inline int sys_open(int dir, const char *path, int flags, uint32_t mode) 
                            .mode = flags & O_CREAT ? mode & 07777 : 0,
                            .resolve = RESOLVE_NO_MAGICLINKS};
     return (int)syscall(SYS_openat2, dir, path, &how, sizeof(how));
+}
+
+/* The name under which a descriptor can be used where the kernel wants a path. */
+static inline const char *own_path(int fd, char ret[32]) {
+    static const char prefix[] = "/proc/self/fd/";
+    memcpy(ret, prefix, sizeof(prefix));
+    char digits[12];
+    int n = 0;
+    for (unsigned v = (unsigned)fd; n == 0 || v > 0; v /= 10)
+        digits[n++] = (char)('0' + v % 10);
+    char *at = ret + sizeof(prefix) - 1;
+    while (n > 0)
+        *at++ = digits[--n];
+    *at = '\0';
+    return ret;
 }
 
 static inline int64_t now_ns(void) {

@@ -8,17 +8,32 @@
 
 #include "guest/sys.h"
 
+static struct tree *free_slot(struct guest *g) {
+    for (uint32_t i = 0; i < g->tree_end; i++)
+        if (g->trees[i].procs < 0)
+            return &g->trees[i];
+    return g->tree_end < TREE_MAX ? &g->trees[g->tree_end++] : NULL;
+}
+
 bool tree_add(struct guest *g, int procs, int freeze, int kill) {
-    if (g->tree_end == TREE_MAX) {
+    struct tree *t = free_slot(g);
+    if (!t) {
         close_fd(&procs);
         close_fd(&freeze);
         close_fd(&kill);
         return false;
     }
-    g->trees[g->tree_end++] = (struct tree){.procs = procs, .freeze = freeze, .kill = kill};
+    *t = (struct tree){.procs = procs, .freeze = freeze, .kill = kill};
     g->has_trees = true;
     g->features |= MSG_FEATURE_TREE;
     return true;
+}
+
+void tree_drop(struct tree *t) {
+    close_fd(&t->procs);
+    close_fd(&t->freeze);
+    close_fd(&t->kill);
+    t->used = true;
 }
 
 struct tree *tree_take(struct guest *g) {
@@ -38,9 +53,26 @@ uint32_t tree_spares(const struct guest *g) {
     return n;
 }
 
-bool tree_is_empty(const struct guest *g, const struct tree *t) {
+/*
+ * v1 answers a second read of one open file from a list up to a second old, so
+ * every look at the members needs an opening of its own.
+ */
+static int members_open(const struct tree *t) {
+    char path[32];
+    return open(own_path(t->procs, path), O_RDONLY | O_CLOEXEC);
+}
+
+/* What cannot be looked at is not known to be empty. */
+bool tree_is_empty(struct guest *g, const struct tree *t) {
+    if (g->is_childless || !t)
+        return true;
     char c;
-    return g->is_childless || !t || pread(t->procs, &c, 1, 0) == 0;
+    reserve_release(g);
+    int fd = members_open(t);
+    bool is_empty = fd >= 0 && read(fd, &c, 1) == 0;
+    close_fd(&fd);
+    reserve_restore(g);
+    return is_empty;
 }
 
 /* SIGKILL to each pid in a page of cgroup.procs; returns how many. */
@@ -55,18 +87,25 @@ static int kill_listed(char *text, ssize_t n) {
     return killed;
 }
 
-/* A line cut at the end of a read is read again, as the start of the next. */
+/*
+ * Returns how many were killed, -1 if the members could not be seen. A line cut at
+ * the end of a read is read again, as the start of the next.
+ */
 static int kill_all(const struct tree *t) {
     char text[4096];
     off_t at = 0;
     int killed = 0;
-    for (ssize_t n; (n = pread(t->procs, text, sizeof(text), at)) > 0;) {
+    int fd = members_open(t);
+    if (fd < 0)
+        return -1;
+    for (ssize_t n; (n = pread(fd, text, sizeof(text), at)) > 0;) {
         char *last = memrchr(text, '\n', (size_t)n);
         if (!last)
             break;
         killed += kill_listed(text, last + 1 - text);
         at += last + 1 - text;
     }
+    close_fd(&fd);
     return killed;
 }
 
@@ -130,7 +169,7 @@ static bool process_read(int proc, const char *pid, struct process *ret) {
 static int processes_list(struct process *ret, int max) {
     DIR *dir = opendir("/proc");
     if (!dir)
-        return 0;
+        return -1;
     int n = 0;
     for (struct dirent *e; n < max && (e = readdir(dir));)
         if (e->d_name[0] >= '1' && e->d_name[0] <= '9')
@@ -158,15 +197,16 @@ static bool kill_walk(pid_t leader) {
     for (int i = 0; i < n; i++)
         if (mine[i] && all[i].pid > 1)
             killed += kill(all[i].pid, SIGKILL) == 0;
-    return killed == 0;
+    return n >= 0 && killed == 0;
 }
 
-bool tree_kill(const struct guest *g, const struct tree *t, pid_t leader) {
-    if (!t)
-        return kill_walk(leader);
-    if (tree_is_empty(g, t))
+bool tree_kill(struct guest *g, const struct tree *t, pid_t leader) {
+    if (t && tree_is_empty(g, t))
         return true;
-    if (t->kill >= 0 && pwrite(t->kill, "1", 1, 0) == 1)
+    if (t && t->kill >= 0 && pwrite(t->kill, "1", 1, 0) == 1)
         return tree_is_empty(g, t);
-    return kill_frozen(t);
+    reserve_release(g);
+    bool is_done = t ? kill_frozen(t) : kill_walk(leader);
+    reserve_restore(g);
+    return is_done;
 }

@@ -11,13 +11,16 @@ bool tree_add(struct guest *g, int procs, int freeze, int kill);
 
 /* A cgroup without processes for a new command; NULL: there is none. */
 struct tree *tree_take(struct guest *g);
+
+/* That cgroup cannot be entered (any more): forget it. */
+void tree_drop(struct tree *t);
 uint32_t tree_spares(const struct guest *g);
 
-bool tree_is_empty(const struct guest *g, const struct tree *t);
+bool tree_is_empty(struct guest *g, const struct tree *t);
 
 /*
  * SIGKILL to everything in the command's tree. True: nothing was left alive to
  * kill; false: call again soon, some may be dying or may have been forking.
  * Without cgroups this finds the command's session and its descendants only.
  */
-bool tree_kill(const struct guest *g, const struct tree *t, pid_t leader);
+bool tree_kill(struct guest *g, const struct tree *t, pid_t leader);

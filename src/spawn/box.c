@@ -3,14 +3,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <linux/sched.h>
-#include <sched.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/pidfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -22,24 +19,18 @@
 #include "base/log.h"
 #include "base/msg.h"
 #include "spawn/limits.h"
-#include "spawn/mounts.h"
 #include "spawn/spawner.h"
 #include "spawn/tree.h"
 
 /* What goes into making one box; whatever is still here at the end is closed. */
 struct making {
-    struct rootfs root;
-    struct cgroup_set cgroup;
-    int netns, dev, listener;
-    int control[2], link[2], go[2];
+    struct berth berth;
+    int listener; /* where hosts connect to the guest */
+    int admin;    /* where the next spawner does */
+    int control[2], link[2];
     int grants[PLAN_MAX_GRANTS], uppers[PLAN_MAX_GRANTS];
-    bool has_root, has_cgroup, has_dir;
+    bool has_berth;
 };
-
-#define MAKING_NONE                                                                              \
-    ((struct making){.root = ROOTFS_NONE, .netns = -1, .dev = -1, .listener = -1,                \
-                     .control = {-1, -1}, .link = {-1, -1}, .go = {-1, -1},                      \
-                     .cgroup = {.guest_procs = -1, .tasks = {-1, -1, -1}}})
 
 static void close_fd(int *fd) {
     if (*fd >= 0)
@@ -47,17 +38,21 @@ static void close_fd(int *fd) {
     *fd = -1;
 }
 
+static void making_init(struct making *m) {
+    *m = (struct making){.berth = BERTH_NONE, .listener = -1, .admin = -1, .control = {-1, -1}, .link = {-1, -1}};
+    for (size_t i = 0; i < PLAN_MAX_GRANTS; i++)
+        m->grants[i] = m->uppers[i] = -1;
+}
+
 static void making_close(struct making *m) {
-    int *fds[] = {&m->netns, &m->dev, &m->listener, &m->control[0], &m->control[1],
-                  &m->link[0], &m->link[1], &m->go[0], &m->go[1]};
+    int *fds[] = {&m->listener, &m->admin, &m->control[0], &m->control[1], &m->link[0], &m->link[1]};
     for (size_t i = 0; i < sizeof(fds) / sizeof(*fds); i++)
         close_fd(fds[i]);
     for (size_t i = 0; i < PLAN_MAX_GRANTS; i++) {
         close_fd(&m->grants[i]);
         close_fd(&m->uppers[i]);
     }
-    rootfs_close(&m->root);
-    cgroup_close(&m->cgroup);
+    berth_close(&m->berth);
 }
 
 static const struct limit {
@@ -134,30 +129,38 @@ static int describe(const struct spawner *s, const struct plan *plan, struct buf
     return j.failed || !buf_add(out, "\n", 1) ? -1 : 0;
 }
 
-/* Written before the box's first process, so that whatever comes later can be found. */
-static int write_down(struct spawner *s, const struct plan *plan, const struct making *m,
-                      struct err *err) {
+/*
+ * What exists is written down before the box may begin; whatever happens later, the next spawner
+ * finds it here.
+ */
+static int write_down(struct spawner *s, const struct box *box, struct err *err) {
     char text[512];
-    snprintf(text, sizeof(text),
-             "slot=%" PRIu32 "\ncgroup=%" PRIu64 "\nlinger=%" PRIu64 "\nimage=%s\n", m->root.slot,
-             m->cgroup.number, plan->linger, s->image.key);
-    if (mkdirat(s->boxes, plan->id, 0700) < 0)
-        return err_sys(err, "make machine '%s'", plan->id);
-    int dir DEFER_CLOSE = openat(s->boxes, plan->id, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    int r = dir < 0 ? -errno : tree_file(dir, "box", text, 0600, geteuid(), getegid());
-    if (r == 0)
-        return 0;
-    errno = -r;
-    return err_sys(err, "write down machine '%s'", plan->id);
+    int n = snprintf(text, sizeof(text),
+                     "slot=%" PRIu32 "\ncgroup=%" PRIu64 "\nlinger=%" PRIu64 "\nimage=%s\npid=%d\n",
+                     box->slot, box->cgroup, box->plan.linger, s->image.key, (int)box->pid);
+    if (mkdirat(s->boxes, box->plan.id, 0700) < 0)
+        return err_sys(err, "make machine '%s'", box->plan.id);
+    int dir DEFER_CLOSE = openat(s->boxes, box->plan.id, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int file DEFER_CLOSE =
+        dir < 0 ? -1 : openat(dir, "box", O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (file < 0 || write(file, text, (size_t)n) != n)
+        return err_sys(err, "write down machine '%s'", box->plan.id);
+    return 0;
 }
 
-static int listen_in(struct spawner *s, const char *id) {
+static struct sockaddr_un socket_name(const struct spawner *s, const char *id, const char *name) {
     struct sockaddr_un a = {.sun_family = AF_UNIX};
-    int fd DEFER_CLOSE = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    snprintf(a.sun_path, sizeof(a.sun_path), "/proc/self/fd/%d/%s/guest.sock", s->boxes, id);
-    if (fd < 0 || bind(fd, (struct sockaddr *)&a, sizeof(a)) < 0 || listen(fd, 16) < 0)
-        return -errno;
-    return TAKE_FD(fd);
+    snprintf(a.sun_path, sizeof(a.sun_path), "/proc/self/fd/%d/%s/%s", s->boxes, id, name);
+    return a;
+}
+
+/* The guest has these sockets already; they get names now, which only the host can see. */
+static int name_listeners(struct spawner *s, const struct making *m, const char *id, struct err *err) {
+    struct sockaddr_un hosts = socket_name(s, id, "guest.sock"), admin = socket_name(s, id, "admin.sock");
+    if (bind(m->listener, (struct sockaddr *)&hosts, sizeof(hosts)) < 0 || listen(m->listener, 16) < 0 ||
+        bind(m->admin, (struct sockaddr *)&admin, sizeof(admin)) < 0 || listen(m->admin, 4) < 0)
+        return err_sys(err, "listen for the guest");
+    return 0;
 }
 
 /* The host speaks first; said before the guest exists, it costs nobody a wait. */
@@ -168,90 +171,63 @@ static int greet(int link) {
     return write(link, frame, n) == (ssize_t)n ? 0 : -1;
 }
 
-static int open_channels(struct spawner *s, const struct plan *plan, struct making *m,
-                         struct err *err) {
-    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, m->control) < 0 ||
-        socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, m->link) < 0 ||
-        pipe2(m->go, O_CLOEXEC) < 0 || greet(m->link[0]) < 0)
+static int open_channels(struct making *m, struct err *err) {
+    m->listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    m->admin = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (m->listener < 0 || m->admin < 0 || socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, m->control) < 0 ||
+        socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, m->link) < 0 || greet(m->link[0]) < 0)
         return err_sys(err, "open channels");
-    m->listener = listen_in(s, plan->id);
-    m->dev = mount_clone(s->dev, "");
-    if (m->listener < 0 || m->dev < 0) {
-        errno = -(m->listener < 0 ? m->listener : m->dev);
-        return err_sys(err, m->listener < 0 ? "listen for the guest" : "clone /dev");
-    }
     return 0;
 }
 
 static int gather(struct spawner *s, const struct plan *plan, const int *fds, struct making *m,
                   struct err *err) {
-    if (pool_take_root(s, plan, &m->root, err) < 0)
+    if (pool_take(s, plan, &m->berth, err) < 0)
         return -1;
-    m->has_root = true;
-    if (pool_take_cgroup(s, &m->cgroup, err) < 0)
-        return -1;
-    m->has_cgroup = true;
-    if (write_down(s, plan, m, err) < 0)
-        return -1;
-    m->has_dir = true;
-    if (cgroup_limit(&s->cgroups, &m->cgroup, plan, err) < 0 ||
-        pool_take_netns(s, &m->netns, err) < 0 || open_channels(s, plan, m, err) < 0)
+    m->has_berth = true;
+    if (cgroup_limit(&s->cgroups, &m->berth.cgroup, plan, err) < 0 || open_channels(m, err) < 0)
         return -1;
     for (unsigned i = 0; i < plan->grant_count; i++)
-        if (rootfs_grant(&s->maker, &m->root, &plan->grants[i], i, fds[i], &m->grants[i],
+        if (rootfs_grant(&s->maker, &m->berth.root, &plan->grants[i], i, fds[i], &m->grants[i],
                          &m->uppers[i], err) < 0)
             return -1;
-    struct buf json DEFER(buf_done) = BUF(65536);
-    if (describe(s, plan, &json) < 0)
-        return err_set(err, ERR_LIMIT, "machine.json is too large");
-    return rootfs_meta(&s->maker, &m->root, json.data, err);
-}
-
-static int start(struct spawner *s, const struct plan *plan, struct making *m, struct box *box,
-                 struct err *err) {
-    uint64_t mem = plan->mem_bytes ? plan->mem_bytes : LIMIT_MEM;
-    struct child child = {
-        .anchor_ns = s->anchor_ns, .guest = s->guest, .masks = s->masks, .filter = &s->filter,
-        .rootless = s->rootless, .plan = plan, .root = &m->root, .cgroup = &m->cgroup,
-        .netns = m->netns, .dev = m->dev, .go = m->go[0], .control = m->control[1],
-        .listener = m->listener, .spawner = m->link[1], .shm_bytes = mem / 2,
-    };
-    memcpy(child.grants, m->grants, sizeof(child.grants));
-    struct clone_args args = {
-        .flags = CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_PIDFD,
-        .pidfd = (uint64_t)(uintptr_t)&box->pidfd, .exit_signal = SIGCHLD,
-    };
-    box->pid = (pid_t)syscall(SYS_clone3, &args, sizeof(args));
-    if (box->pid == 0) {
-        close(m->go[1]); /* so that our own copy does not keep the pipe open */
-        child_main(&child);
-    }
-    if (box->pid < 0)
-        return err_sys(err, "clone");
     return 0;
 }
 
-/* From here on the box is in the books, and the child may become it. */
-static int let_go(struct spawner *s, const struct making *m, const struct box *box, struct err *err) {
-    char path[64], text[24];
-    snprintf(path, sizeof(path), "%s/pid", box->plan.id);
-    snprintf(text, sizeof(text), "%d\n", (int)box->pid);
-    int r = tree_file(s->boxes, path, text, 0600, geteuid(), getegid());
-    if (r == 0 && write(m->go[1], "g", 1) == 1)
+/* The waiting process begins to set up the box with these. */
+static int order(const struct making *m, const struct plan *plan, struct err *err) {
+    int fds[ORDER_GRANTS + PLAN_MAX_GRANTS] = {
+        [ORDER_CONTROL] = m->control[1], [ORDER_LISTENER] = m->listener,
+        [ORDER_ADMIN] = m->admin, [ORDER_SPAWNER] = m->link[1]};
+    struct plan filled = *plan;
+    if (!filled.mem_bytes)
+        filled.mem_bytes = LIMIT_MEM;
+    memcpy(fds + ORDER_GRANTS, m->grants, plan->grant_count * sizeof(int));
+    int r = send_fds(m->berth.socket, &filled, child_order_size(plan), fds,
+                     ORDER_GRANTS + plan->grant_count);
+    if (r == 0)
         return 0;
     errno = -r;
-    return err_sys(err, "write down machine '%s'", box->plan.id);
+    return err_sys(err, "give orders for machine '%s'", plan->id);
 }
 
-static void undo(struct spawner *s, const struct plan *plan, struct making *m) {
-    if (m->has_dir)
-        tree_remove(s->boxes, plan->id);
-    if (m->has_cgroup) {
-        cgroup_close(&m->cgroup);
-        cgroup_remove(&s->cgroups, m->cgroup.number);
-    }
-    if (m->has_root)
-        rootfs_drop(&s->maker, &m->root);
+/* While the child works, everything that must be there before it may become the box. */
+static int let_go(struct spawner *s, struct making *m, const struct box *box, struct err *err) {
+    struct buf json DEFER(buf_done) = BUF(65536);
+    if (write_down(s, box, err) < 0 || name_listeners(s, m, box->plan.id, err) < 0)
+        return -1;
+    if (describe(s, &box->plan, &json) < 0)
+        return err_set(err, ERR_LIMIT, "machine.json is too large");
+    if (rootfs_meta(&s->maker, &m->berth.root, json.data, err) < 0)
+        return -1;
+    if (send(m->berth.socket, "g", 1, MSG_NOSIGNAL) != 1)
+        return err_sys(err, "let machine '%s' go", box->plan.id);
+    return 0;
+}
+
+static void undo(struct spawner *s, struct making *m) {
+    if (m->has_berth)
+        berth_drop(s, &m->berth);
 }
 
 static struct box *box_new(struct spawner *s, const struct plan *plan) {
@@ -270,42 +246,71 @@ static void box_enlist(struct spawner *s, struct box *box) {
     s->box_count++;
 }
 
-int box_create(struct spawner *s, const struct plan *plan, const int *fds, size_t fd_count,
-               struct box **ret, int ret_fds[1 + PLAN_MAX_GRANTS], size_t *ret_fd_count,
-               struct err *err) {
-    struct making m DEFER(making_close) = MAKING_NONE;
-    for (size_t i = 0; i < PLAN_MAX_GRANTS; i++)
-        m.grants[i] = m.uppers[i] = -1;
+static void enter_books(struct box *box, struct making *m) {
+    box->pid = m->berth.pid;
+    box->pidfd = TAKE_FD(m->berth.pidfd);
+    box->slot = m->berth.root.slot;
+    box->cgroup = m->berth.cgroup.number;
+    box->spares = m->berth.cgroup.spare_count;
+    box->link = TAKE_FD(m->link[0]);
+}
+
+/* The creator holds its end of the connection already: that is where it hears of a failure. */
+static void tell_creator(const struct making *m, const struct err *err) {
+    uint8_t frame[512];
+    struct msg_error e = {.code = err->code, .text = {err->text, (uint32_t)strlen(err->text)}};
+    size_t n = msg_encode(frame, sizeof(frame), &(struct frame_head){.type = MSG_ERROR}, &e);
+    if (n)
+        (void)!write(m->control[1], frame, n);
+}
+
+struct making *box_begin(struct spawner *s, const struct plan *plan, const int *fds, size_t fd_count,
+                         struct box **ret, struct err *err) {
     if (check(s, plan, fd_count, err) < 0)
-        return -1;
-    if (box_find(s, plan->id))
-        return err_set(err, ERR_EXISTS, "machine '%s' exists", plan->id);
+        return NULL;
+    if (box_find(s, plan->id)) {
+        err_set(err, ERR_EXISTS, "machine '%s' exists", plan->id);
+        return NULL;
+    }
+    struct making *m = malloc(sizeof(*m));
     struct box *box DEFER_FREE = box_new(s, plan);
-    if (!box)
-        return err_set(err, ERR_LIMIT, "out of memory");
-    if (gather(s, plan, fds, &m, err) < 0 || start(s, plan, &m, box, err) < 0) {
-        undo(s, plan, &m);
-        return -1;
+    if (!m || !box) {
+        free(m);
+        err_set(err, ERR_LIMIT, "out of memory");
+        return NULL;
     }
-    box->slot = m.root.slot;
-    box->cgroup = m.cgroup.number;
-    box->spares = m.cgroup.spare_count;
-    if (let_go(s, &m, box, err) < 0) {
-        kill(box->pid, SIGKILL);
-        waitpid(box->pid, NULL, 0);
-        undo(s, plan, &m);
-        return -1;
+    making_init(m);
+    if (gather(s, plan, fds, m, err) < 0 || order(m, plan, err) < 0) {
+        undo(s, m);
+        making_close(m);
+        free(m);
+        return NULL;
     }
-    box->link = TAKE_FD(m.link[0]);
-    *ret_fd_count = 0;
-    ret_fds[(*ret_fd_count)++] = TAKE_FD(m.control[0]);
-    for (size_t i = 0; i < plan->grant_count; i++)
-        if (m.uppers[i] >= 0)
-            ret_fds[(*ret_fd_count)++] = TAKE_FD(m.uppers[i]);
+    enter_books(box, m);
     s->created++;
     box_enlist(s, box);
     *ret = TAKE(box);
-    return 0;
+    return m;
+}
+
+size_t box_descriptors(const struct making *m, int fds[1 + PLAN_MAX_GRANTS]) {
+    size_t n = 0;
+    fds[n++] = m->control[0];
+    for (size_t i = 0; i < PLAN_MAX_GRANTS; i++)
+        if (m->uppers[i] >= 0)
+            fds[n++] = m->uppers[i];
+    return n;
+}
+
+void box_settle(struct spawner *s, struct box *box, struct making *m) {
+    struct err err;
+    if (let_go(s, m, box, &err) < 0) {
+        log_line(LOG_ERROR, "spawn", "%s", err.text);
+        tell_creator(m, &err);
+        box_kill(box);
+    }
+    making_close(m);
+    free(m);
 }
 
 struct box *box_find(struct spawner *s, const char *id) {
@@ -322,8 +327,6 @@ void box_kill(struct box *box) {
 }
 
 bool box_clean(struct spawner *s, struct box *box) {
-    if (box->pid > 0)
-        waitpid(box->pid, NULL, WNOHANG);
     if (!cgroup_remove(&s->cgroups, box->cgroup))
         return false;
     tree_remove(s->boxes, box->plan.id);
@@ -398,8 +401,17 @@ static bool is_box(struct spawner *s, pid_t pid, uint32_t slot) {
     return first && number_after(text, "\nUid:\t") == slots_first(&s->maker.slots, slot);
 }
 
+/* Our way back in after a restart: for the command cgroups the guest will ask for. */
+static int reconnect(struct spawner *s, const char *id) {
+    struct sockaddr_un a = socket_name(s, id, "admin.sock");
+    int fd DEFER_CLOSE = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0 || connect(fd, (struct sockaddr *)&a, sizeof(a)) < 0 || greet(fd) < 0)
+        return -1;
+    return TAKE_FD(fd);
+}
+
 static void adopt(struct spawner *s, const char *id) {
-    char path[64], text[1024] = "", pid_text[32] = "";
+    char path[64], text[1024] = "";
     struct plan plan = {0};
     snprintf(plan.id, sizeof(plan.id), "%s", id);
     snprintf(path, sizeof(path), "%s/box", id);
@@ -407,8 +419,6 @@ static void adopt(struct spawner *s, const char *id) {
         tree_remove(s->boxes, id); /* it stopped before it had anything */
         return;
     }
-    snprintf(path, sizeof(path), "%s/pid", id);
-    read_file_at(s->boxes, path, pid_text, sizeof(pid_text));
     plan.linger = number_after(text, "linger=");
     struct box *box = box_new(s, &plan);
     if (!box)
@@ -416,10 +426,12 @@ static void adopt(struct spawner *s, const char *id) {
     box->slot = (uint32_t)number_after(text, "slot=");
     box->cgroup = number_after(text, "cgroup=");
     box->spares = 2048; /* numbers below may be in use */
-    box->pid = (pid_t)strtol(pid_text, NULL, 10);
+    box->pid = (pid_t)number_after(text, "pid=");
     if (is_box(s, box->pid, box->slot))
         box->pidfd = pidfd_open(box->pid, 0);
     box->dead = box->pidfd < 0;
+    if (!box->dead)
+        box->link = reconnect(s, id);
     const char *key = strstr(text, "image=");
     if (key)
         snprintf(box->image_key, sizeof(box->image_key), "%.16s", key + 6);

@@ -309,6 +309,19 @@ void cgroup_close(struct cgroup_set *set) {
     set->spare_count = 0;
 }
 
+static void close_dir(DIR **d) {
+    if (*d)
+        closedir(*d);
+}
+
+/* Takes over the descriptor, also when it fails. */
+static DIR *open_list(int dir) {
+    DIR *d = dir < 0 ? NULL : fdopendir(dir);
+    if (!d && dir >= 0)
+        close(dir);
+    return d;
+}
+
 /* Calls visit for every process in dir/name and the groups below it. */
 static void each_pid(int base, const char *name, void (*visit)(int pid, void *arg), void *arg) {
     int dir = openat(base, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -323,11 +336,10 @@ static void each_pid(int base, const char *name, void (*visit)(int pid, void *ar
             while (*p == '\n')
                 p++;
         }
-    DIR *d = fdopendir(dir);
+    DIR *d DEFER(close_dir) = open_list(dir);
     for (struct dirent *e; d && (e = readdir(d));)
         if (e->d_type == DT_DIR && e->d_name[0] != '.')
             each_pid(dirfd(d), e->d_name, visit, arg);
-    closedir(d);
 }
 
 static void kill_pid(int pid, void *arg) {
@@ -339,11 +351,10 @@ static bool remove_tree(int base, const char *name) {
     int dir = openat(base, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (dir < 0)
         return true;
-    DIR *d = fdopendir(dir);
+    DIR *d DEFER(close_dir) = open_list(dir);
     for (struct dirent *e; d && (e = readdir(d));)
         if (e->d_type == DT_DIR && e->d_name[0] != '.')
             remove_tree(dirfd(d), e->d_name);
-    closedir(d);
     return unlinkat(base, name, AT_REMOVEDIR) == 0 || errno == ENOENT;
 }
 
@@ -371,12 +382,11 @@ bool cgroup_remove(struct cgroups *cg, uint64_t number) {
 void cgroups_each(struct cgroups *cg, void (*seen)(uint64_t number, void *arg), void *arg) {
     const int bases[] = {cg->freezer, cg->memory, cg->cpu, cg->pids};
     for (size_t i = 0; i < 4; i++) {
-        DIR *d = bases[i] < 0 ? NULL : fdopendir(openat(bases[i], ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+        DIR *d DEFER(close_dir) =
+            open_list(bases[i] < 0 ? -1 : openat(bases[i], ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
         for (struct dirent *e; d && (e = readdir(d));)
             if (e->d_type == DT_DIR && e->d_name[0] == 'b' && e->d_name[1] >= '0' && e->d_name[1] <= '9')
                 seen(strtoull(e->d_name + 1, NULL, 10), arg);
-        if (d)
-            closedir(d);
     }
 }
 

@@ -6,6 +6,7 @@
 #include <linux/capability.h>
 #include <linux/close_range.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -17,6 +18,7 @@
 #include <unistd.h>
 
 #include "base/err.h"
+#include "base/fdio.h"
 #include "base/msg.h"
 #include "spawn/filter.h"
 #include "spawn/mounts.h"
@@ -31,21 +33,36 @@ static const unsigned kept[] = {
 /* Limits are only ever lowered: raising one needs a capability the spawner may not have. */
 static const struct {
     int resource;
-    rlim_t limit;
+    rlim_t soft, hard;
 } rlimits[] = {
-    {RLIMIT_CORE, 0}, {RLIMIT_NOFILE, 1 << 16}, {RLIMIT_MEMLOCK, 64 << 20}, {RLIMIT_MSGQUEUE, 819200},
-    {RLIMIT_SIGPENDING, 4096}, {RLIMIT_RTPRIO, 0}, {RLIMIT_NICE, 0},
+    {RLIMIT_CORE, 0, 0},
+    {RLIMIT_NOFILE, 1024, 1 << 16},
+    {RLIMIT_MEMLOCK, 64 << 20, 64 << 20},
+    {RLIMIT_MSGQUEUE, 819200, 819200},
+    {RLIMIT_SIGPENDING, 4096, 4096},
+    {RLIMIT_RTPRIO, 0, 0},
+    {RLIMIT_NICE, 0, 0},
 };
 
-static void give_up(const struct child *c, const char *step, int error) {
+/* What the set-up works with: the berth's parts, and the orders once they have come. */
+struct setup {
+    const struct child *c;
+    struct plan plan;
+    struct fd_message fds;
+    int proc;
+};
+
+static void give_up(const struct setup *s, const char *step, int error) {
     uint8_t frame[512];
     char text[256];
-    snprintf(text, sizeof(text), "start machine '%s': %s: %s", c->plan->id, step, strerror(error));
+    if (s->fds.nfds <= ORDER_CONTROL)
+        _exit(1); /* nobody asked for this box yet: the spawner sees us end */
+    snprintf(text, sizeof(text), "start machine '%s': %s: %s", s->plan.id, step, strerror(error));
     struct msg_error m = {.code = ERR_INTERNAL, .number = (uint32_t)error,
                           .text = {text, (uint32_t)strlen(text)}};
     size_t n = msg_encode(frame, sizeof(frame), &(struct frame_head){.type = MSG_ERROR}, &m);
     if (n)
-        (void)!write(c->control, frame, n);
+        (void)!write(s->fds.fds[ORDER_CONTROL], frame, n);
     _exit(1);
 }
 
@@ -53,7 +70,7 @@ static void give_up(const struct child *c, const char *step, int error) {
 #define STEP(name, call)                   \
     do {                                   \
         if ((call) < 0)                    \
-            give_up(c, name, errno);       \
+            give_up(s, name, errno);       \
     } while (0)
 
 /* For our own wrappers, which return -errno. */
@@ -61,32 +78,53 @@ static void give_up(const struct child *c, const char *step, int error) {
     do {                                   \
         int tried_ = (call);               \
         if (tried_ < 0)                    \
-            give_up(c, name, -tried_);     \
+            give_up(s, name, -tried_);     \
     } while (0)
 
+/* Ignored signals would be inherited. The kernel's call: libc keeps some signals to itself. */
+static void reset_signals(void) {
+    static const char defaults[64]; /* all zero: SIG_DFL, no flags, empty mask */
+    for (int i = 1; i <= 64; i++)
+        syscall(SYS_rt_sigaction, i, defaults, NULL, 8);
+    sigset_t none;
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+}
+
 /*
- * While still privileged on the host: the network namespace, the name, the cgroup, and proc for
- * our new pid namespace, which no box could mount once no other proc is in sight.
+ * Before any box is asked for, and still privileged on the host: the network namespace, the
+ * cgroup, and proc for our new pid namespace, which no box could mount once no other is in sight.
  */
-static int before_leaving(const struct child *c) {
+static void settle(struct setup *s) {
+    const struct child *c = s->c;
+    setsid();
+    reset_signals();
+    weaken_plant();
     if (!weakened("netns"))
         STEP("enter network namespace", setns(c->netns, CLONE_NEWNET));
-    const char *name = c->plan->hostname[0] ? c->plan->hostname : "carrel";
-    STEP("set host name", sethostname(name, strlen(name)));
     if (c->cgroup->guest_procs >= 0)
         STEP("join cgroup", (int)write(c->cgroup->guest_procs, "0", 1));
-    int proc = mount_new("proc", NULL, 0, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC);
-    TRY("mount proc", proc);
-    return proc;
+    s->proc = mount_new("proc", NULL, 0, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC);
+    TRY("mount proc", s->proc);
+}
+
+/* The plan, with the box's channels and grants. The socket closes when the spawner is gone. */
+static void take_orders(struct setup *s) {
+    int r = recv_fds(s->c->orders, &s->plan, sizeof(s->plan), &s->fds);
+    if (r < 0 || s->fds.len < offsetof(struct plan, grants) ||
+        s->fds.nfds != ORDER_GRANTS + s->plan.grant_count)
+        _exit(1);
+    const char *name = s->plan.hostname[0] ? s->plan.hostname : "carrel";
+    STEP("set host name", sethostname(name, strlen(name)));
 }
 
 /*
  * The user namespace was made with its map; joining it leaves every power over the host behind.
  * The mount namespace starts as a copy of the anchor: one empty read-only directory.
  */
-static void leave(const struct child *c) {
-    STEP("enter anchor", setns(c->anchor_ns, CLONE_NEWNS));
-    STEP("enter user namespace", setns(c->root->userns, CLONE_NEWUSER));
+static void leave(const struct setup *s) {
+    STEP("enter anchor", setns(s->c->anchor_ns, CLONE_NEWNS));
+    STEP("enter user namespace", setns(s->c->root->userns, CLONE_NEWUSER));
     STEP("new mount namespace", unshare(CLONE_NEWNS | CLONE_NEWCGROUP));
     STEP("become root of the box", (int)syscall(SYS_setresgid, 0, 0, 0));
     STEP("become root of the box", (int)syscall(SYS_setgroups, 0, NULL));
@@ -97,22 +135,23 @@ static void leave(const struct child *c) {
  * Covers come from the anchor, which is still the root here. The old mount call, because it is
  * one call where the new ones are five; proc is fresh, so these paths hold no links.
  */
-static void hide(const struct child *c) {
-    for (const struct mask *mask = c->masks; mask->name; mask++) {
+static void hide(const struct setup *s) {
+    for (const struct mask *mask = s->c->masks; mask->name; mask++) {
         char path[64];
         snprintf(path, sizeof(path), "/a/proc/%s", mask->name);
         STEP("hide part of proc", mount(mask->is_dir ? "/dir" : "/file", path, NULL, MS_BIND, NULL));
     }
 }
 
-static void mount_dev(const struct child *c, int root) {
+static void mount_dev(const struct setup *s, int root) {
     char size[24];
-    snprintf(size, sizeof(size), "%" PRIu64, c->shm_bytes);
-    const struct mount_option pts[] = {
-        {"newinstance", NULL}, {"ptmxmode", "0666"}, {"mode", "0620"}, {"gid", "5"}};
+    snprintf(size, sizeof(size), "%" PRIu64, s->plan.mem_bytes / 2);
+    /* Terminals are counted for the whole host, which has a few thousand. */
+    const struct mount_option pts[] = {{"newinstance", NULL}, {"ptmxmode", "0666"}, {"mode", "0620"},
+                                       {"gid", "5"},          {"max", "256"}};
     const struct mount_option shm[] = {{"size", size}, {"mode", "1777"}, {"nr_inodes", "65536"}};
-    TRY("attach /dev", mount_attach(c->dev, root, "dev"));
-    int fd = mount_new("devpts", pts, 4, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC);
+    TRY("attach /dev", mount_attach(s->c->dev, root, "dev"));
+    int fd = mount_new("devpts", pts, 5, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC);
     TRY("mount /dev/pts", fd);
     TRY("attach /dev/pts", mount_attach(fd, root, "dev/pts"));
     close(fd);
@@ -123,60 +162,62 @@ static void mount_dev(const struct child *c, int root) {
 }
 
 /* mkdir -p below the new root, where no link is followed; then the mount on top of it. */
-static void mount_grant(const struct child *c, int root, unsigned i) {
+static void mount_grant(const struct setup *s, int root, unsigned i) {
     char path[PLAN_PATH_SIZE];
-    snprintf(path, sizeof(path), "%s", c->plan->grants[i].path);
+    snprintf(path, sizeof(path), "%s", s->plan.grants[i].path);
     for (char *slash = path + 1; (slash = strchr(slash, '/')); slash++) {
         *slash = '\0';
         mkdirat(root, path + 1, 0755);
         *slash = '/';
     }
     mkdirat(root, path + 1, 0755);
-    TRY("attach granted directory", mount_attach(c->grants[i], root, path + 1));
+    TRY("attach granted directory", mount_attach(s->fds.fds[ORDER_GRANTS + i], root, path + 1));
 }
 
-static void build_root(const struct child *c, int proc) {
-    int root = c->root->root;
-    STEP("attach root", move_mount(root, "", AT_FDCWD, "/a", MOVE_MOUNT_F_EMPTY_PATH));
-    TRY("attach /usr", mount_attach(c->root->usr, root, "usr"));
-    TRY("attach /proc", mount_attach(proc, root, "proc"));
+static void build_root(const struct setup *s) {
+    const struct rootfs *r = s->c->root;
+    STEP("attach root", move_mount(r->root, "", AT_FDCWD, "/a", MOVE_MOUNT_F_EMPTY_PATH));
+    TRY("attach /usr", mount_attach(r->usr, r->root, "usr"));
+    TRY("attach /proc", mount_attach(s->proc, r->root, "proc"));
     if (!weakened("masks"))
-        hide(c);
-    mount_dev(c, root);
-    TRY("attach /run/carrel", mount_attach(c->root->meta, root, "run/carrel"));
-    for (unsigned i = 0; i < c->plan->grant_count; i++)
-        mount_grant(c, root, i);
-    STEP("enter root", fchdir(root));
+        hide(s);
+    mount_dev(s, r->root);
+    TRY("attach /run/carrel", mount_attach(r->meta, r->root, "run/carrel"));
+    umask(022);
+    for (unsigned i = 0; i < s->plan.grant_count; i++)
+        mount_grant(s, r->root, i);
+    STEP("enter root", fchdir(r->root));
     STEP("enter root", chroot("."));
 }
 
-static void drop_capabilities(const struct child *c) {
+static void drop_capabilities(const struct setup *s) {
     uint64_t keep = 0;
     for (size_t i = 0; i < sizeof(kept) / sizeof(*kept); i++)
         keep |= 1ull << kept[i];
     for (unsigned cap = 0; cap <= 63; cap++)
         if (!(keep & 1ull << cap) && prctl(PR_CAPBSET_DROP, cap, 0, 0, 0) < 0)
             break; /* past the last one this kernel knows */
-    struct __user_cap_header_struct head = {_LINUX_CAPABILITY_VERSION_3, 0};
+    struct __user_cap_header_struct header = {_LINUX_CAPABILITY_VERSION_3, 0};
     struct __user_cap_data_struct data[2] = {
         {(uint32_t)keep, (uint32_t)keep, 0}, {(uint32_t)(keep >> 32), (uint32_t)(keep >> 32), 0}};
-    STEP("drop capabilities", (int)syscall(SYS_capset, &head, data));
+    STEP("drop capabilities", (int)syscall(SYS_capset, &header, data));
 }
 
 static void lower_limits(void) {
     for (size_t i = 0; i < sizeof(rlimits) / sizeof(*rlimits); i++) {
         struct rlimit now;
-        if (getrlimit(rlimits[i].resource, &now) < 0 || now.rlim_max <= rlimits[i].limit)
+        if (getrlimit(rlimits[i].resource, &now) < 0)
             continue;
-        now.rlim_max = rlimits[i].limit;
-        if (now.rlim_cur > now.rlim_max)
-            now.rlim_cur = now.rlim_max;
+        if (now.rlim_max > rlimits[i].hard)
+            now.rlim_max = rlimits[i].hard;
+        if (now.rlim_cur > rlimits[i].soft)
+            now.rlim_cur = rlimits[i].soft;
         setrlimit(rlimits[i].resource, &now);
     }
 }
 
 /* The guest's descriptors, in one run from 3 on; all others are closed. */
-enum { FIRST_FD = 3, FD_MAX = 48 };
+enum { FIRST_FD = 3, FD_MAX = 48, HIGH_FD = 64 };
 
 struct handover {
     int from[FD_MAX];
@@ -202,87 +243,122 @@ static void arg(struct handover *h, const char *fmt, ...) {
     h->argc++;
 }
 
-static void list_arguments(const struct child *c, struct handover *h) {
-    arg(h, "carrel-guest");
-    arg(h, "ctl=%u", hand(h, c->control));
-    arg(h, "listen=%u", hand(h, c->listener));
-    arg(h, "spawn=%u", hand(h, c->spawner));
-    if (c->root->lock >= 0)
-        arg(h, "keep=%u", hand(h, c->root->lock));
-    if (c->cgroup->tasks[0] >= 0 || c->cgroup->tasks[1] >= 0 || c->cgroup->tasks[2] >= 0) {
-        char list[48] = "";
-        size_t n = 0;
-        for (int i = 0; i < CGROUP_TASKS; i++)
-            if (c->cgroup->tasks[i] >= 0)
-                n += (size_t)snprintf(list + n, sizeof(list) - n, "%s%u", n ? "," : "",
-                                      hand(h, c->cgroup->tasks[i]));
+static void list_cgroups(const struct cgroup_set *set, struct handover *h) {
+    char list[48] = "";
+    size_t n = 0;
+    for (int i = 0; i < CGROUP_TASKS; i++)
+        if (set->tasks[i] >= 0)
+            n += (size_t)snprintf(list + n, sizeof(list) - n, "%s%u", n ? "," : "",
+                                  hand(h, set->tasks[i]));
+    if (n)
         arg(h, "tasks=%s", list);
-    }
-    for (unsigned i = 0; i < c->cgroup->spare_count; i++) {
-        const struct cgroup_spare *s = &c->cgroup->spares[i];
-        unsigned procs = hand(h, s->procs), freeze = hand(h, s->freeze);
-        if (s->kill >= 0)
-            arg(h, "cg=%u:%u:%u", procs, freeze, hand(h, s->kill));
+    for (unsigned i = 0; i < set->spare_count; i++) {
+        const struct cgroup_spare *spare = &set->spares[i];
+        unsigned procs = hand(h, spare->procs), freeze = hand(h, spare->freeze);
+        if (spare->kill >= 0)
+            arg(h, "cg=%u:%u:%u", procs, freeze, hand(h, spare->kill));
         else
             arg(h, "cg=%u:%u", procs, freeze);
     }
-    arg(h, "deadline_ms=%" PRIu64, c->plan->deadline_ms);
-    arg(h, "linger=%d", c->plan->linger ? 1 : 0);
+}
+
+static void list_arguments(const struct setup *s, struct handover *h) {
+    arg(h, "carrel-guest");
+    arg(h, "ctl=%u", hand(h, s->fds.fds[ORDER_CONTROL]));
+    arg(h, "listen=%u", hand(h, s->fds.fds[ORDER_LISTENER]));
+    arg(h, "admin=%u", hand(h, s->fds.fds[ORDER_ADMIN]));
+    arg(h, "spawn=%u", hand(h, s->fds.fds[ORDER_SPAWNER]));
+    if (s->c->root->lock >= 0)
+        arg(h, "keep=%u", hand(h, s->c->root->lock));
+    list_cgroups(s->c->cgroup, h);
+    arg(h, "deadline_ms=%" PRIu64, s->plan.deadline_ms);
+    arg(h, "linger=%d", s->plan.linger ? 1 : 0);
+    arg(h, "clean=1");
     h->argv[h->argc] = NULL;
 }
 
 /*
- * Move every descriptor above the target range first, so that none is overwritten before its
- * turn; the guest's own file and the go pipe wait above them.
+ * The clone has every descriptor of the spawner. Those it needs move above HIGH_FD, all others
+ * close; this is the slow part and happens while nobody waits.
  */
-static int arrange(const struct child *c, struct handover *h, int *ret_go) {
+static void keep_own(struct setup *s, struct child *c, struct rootfs *root, struct cgroup_set *set) {
+    int *own[FD_MAX] = {&c->anchor_ns, &c->guest, &c->dev, &c->orders, &root->lock, &root->userns,
+                        &root->root, &root->usr, &root->meta, &s->proc};
+    unsigned n = 10;
+    for (int i = 0; i < CGROUP_TASKS; i++)
+        own[n++] = &set->tasks[i];
+    for (unsigned i = 0; i < set->spare_count; i++) {
+        own[n++] = &set->spares[i].procs;
+        own[n++] = &set->spares[i].freeze;
+        own[n++] = &set->spares[i].kill;
+    }
+    int high = HIGH_FD + 1024;
+    for (unsigned i = 0; i < n; i++)
+        if (*own[i] >= 0)
+            STEP("keep descriptors", *own[i] = fcntl(*own[i], F_DUPFD_CLOEXEC, high));
+    close_range(3, (unsigned)high - 1, 0);
+    for (unsigned i = 0; i < n; i++)
+        if (*own[i] >= 0)
+            STEP("keep descriptors", *own[i] = fcntl(*own[i], F_DUPFD_CLOEXEC, HIGH_FD));
+    if (!weakened("close_range"))
+        close_range((unsigned)high, ~0u, 0);
+}
+
+/* Everything the guest gets sits above its place: dup3 overwrites nothing that is still needed. */
+static void arrange(const struct setup *s, struct handover *h) {
     for (unsigned i = 0; i < h->count; i++)
-        STEP("arrange descriptors", h->from[i] = fcntl(h->from[i], F_DUPFD_CLOEXEC, 256));
-    int guest = fcntl(c->guest, F_DUPFD_CLOEXEC, 256);
-    *ret_go = fcntl(c->go, F_DUPFD_CLOEXEC, 256);
-    STEP("arrange descriptors", guest);
-    STEP("arrange descriptors", *ret_go);
+        if (h->from[i] < HIGH_FD)
+            STEP("arrange descriptors", h->from[i] = fcntl(h->from[i], F_DUPFD_CLOEXEC, HIGH_FD));
     for (unsigned i = 0; i < h->count; i++)
         STEP("arrange descriptors", dup3(h->from[i], (int)(FIRST_FD + i), 0));
-    close_range(FIRST_FD + h->count, 255, 0);
-    if (!weakened("close_range"))
-        close_range(256, ~0u, CLOSE_RANGE_CLOEXEC);
-    return guest;
+    close_range(FIRST_FD + h->count, HIGH_FD - 1, 0);
 }
 
 /* The spawner's own standard streams lead to the host. */
-static void null_stdio(const struct child *c) {
+static void null_stdio(const struct setup *s) {
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);
     STEP("open /dev/null", null);
     for (int fd = 0; fd < 3; fd++)
         STEP("open /dev/null", dup2(null, fd));
 }
 
-void child_main(const struct child *c) {
-    struct handover h = {0};
+/* The spawner has written down that this box exists, or it is gone and so are we. */
+static void await_word(const struct setup *s) {
     char go;
-    int go_fd;
-    setsid();
-    weaken_plant();
-    int proc = before_leaving(c);
-    leave(c);
-    build_root(c, proc);
-    null_stdio(c);
+    if (read(s->c->orders, &go, 1) != 1)
+        _exit(1);
+}
+
+void child_main(const struct child *spawners) {
+    /* Our own copies: the descriptors in them change. */
+    struct rootfs root = *spawners->root;
+    struct cgroup_set set = *spawners->cgroup;
+    struct child c = *spawners;
+    c.root = &root;
+    c.cgroup = &set;
+    static struct setup setup;
+    static struct handover h;
+    struct setup *s = &setup;
+    s->c = &c;
+
+    settle(s);
+    keep_own(s, &c, &root, &set);
+    take_orders(s);
+    leave(s);
+    build_root(s);
+    null_stdio(s);
     lower_limits();
-    umask(022);
-    list_arguments(c, &h);
-    int guest = arrange(c, &h, &go_fd);
+    list_arguments(s, &h);
+    arrange(s, &h);
     if (!weakened("capabilities"))
-        drop_capabilities(c);
+        drop_capabilities(s);
     if (!weakened("no_new_privs"))
         STEP("no new privileges", prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0));
     if (!weakened("seccomp"))
-        TRY("load seccomp filter", filter_load(c->filter));
-    /* The spawner has written down that this box exists, or it is gone and so are we. */
-    if (read(go_fd, &go, 1) != 1)
-        _exit(1);
+        TRY("load seccomp filter", filter_load(c.filter));
+    await_word(s);
     char *const env[] = {NULL};
-    syscall(SYS_execveat, guest, "", h.argv, env, AT_EMPTY_PATH);
-    give_up(c, "run carrel-guest", errno);
+    syscall(SYS_execveat, c.guest, "", h.argv, env, AT_EMPTY_PATH);
+    give_up(s, "run carrel-guest", errno);
     _exit(1);
 }

@@ -1,14 +1,15 @@
 /*
  * From a clone of the spawner to pid 1 of a box: the privileged set-up, line by line.
  *
- * Everything it needs was made and opened before the clone; here it is only put in place. Any
- * failure is sent to the box's creator as an ERROR frame on the connection it will hold, and the
- * process ends: there is no half-made box.
+ * It first joins what its berth holds and waits for its orders; then it puts in place what was
+ * made and opened before. Any failure is sent to the box's creator as an ERROR frame on the
+ * connection it will hold, and the process ends: there is no half-made box.
  */
 #pragma once
 
 #include <linux/filter.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/plan.h"
@@ -22,26 +23,24 @@ struct mask {
 };
 
 struct child {
-    /* shared by all boxes */
-    int anchor_ns;  /* mount namespace with one empty read-only mount */
-    int guest;      /* carrel-guest, executable and not readable */
+    int anchor_ns;            /* mount namespace with one empty read-only mount */
+    int guest;                /* carrel-guest, executable and not readable */
     const struct mask *masks; /* what to hide; ends with a NULL name */
     const struct sock_fprog *filter;
-    bool rootless;
-
-    /* this box's own */
-    const struct plan *plan;
     const struct rootfs *root;
     const struct cgroup_set *cgroup;
-    int grants[PLAN_MAX_GRANTS]; /* mounts, in the plan's order */
     int netns;
-    int dev;     /* detached copy of the /dev template */
-    int go;      /* readable when the spawner has written the box down; end of file: give up */
-    int control; /* the creator's connection to the guest */
-    int listener;
-    int spawner; /* the spawner's own connection */
-    uint64_t shm_bytes;
+    int dev;    /* detached copy of the /dev template */
+    int orders; /* where the plan and its descriptors come, then the word to go */
 };
+
+/* Descriptors that come with the plan, in this order; the plan's grants follow. */
+enum { ORDER_CONTROL, ORDER_LISTENER, ORDER_ADMIN, ORDER_SPAWNER, ORDER_GRANTS };
+
+/* Only as much of a plan as it uses travels. */
+static inline size_t child_order_size(const struct plan *plan) {
+    return sizeof(*plan) - (PLAN_MAX_GRANTS - plan->grant_count) * sizeof(plan->grants[0]);
+}
 
 /* Runs in the clone (new pid, ipc and uts namespaces) and never returns. */
 void child_main(const struct child *c) __attribute__((noreturn));

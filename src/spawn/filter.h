@@ -9,7 +9,7 @@
 
 #include "base/err.h"
 
-/* ret->filter is owned by the caller (it lives as long as the spawner). */
+/* ret->filter lives as long as the process. */
 int filter_build(struct sock_fprog *ret, struct err *err);
 
 /* For this process and its children, for good. -errno on failure. */

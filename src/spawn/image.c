@@ -118,7 +118,6 @@ bool image_stale(const struct image *image, int host) {
 /* System accounts by name and number, none of the host's people; then root and user. */
 static int accounts(int host, int root, uid_t base, const char *from, const char *own_root,
                     const char *own_user, unsigned id_field, struct err *err) {
-    struct buf text DEFER(buf_done) = BUF(1 << 20);
     struct buf out DEFER(buf_done) = BUF(1 << 20);
     char *raw DEFER_FREE = malloc(1 << 20);
     bool ok = raw && buf_addf(&out, "%s\n", own_root);

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -125,11 +126,21 @@ static int run(struct options *o, struct err *err) {
     return r;
 }
 
+/* A thousand boxes are some thousand descriptors. */
+static void allow_descriptors(void) {
+    struct rlimit files;
+    if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
+        files.rlim_cur = files.rlim_max;
+        setrlimit(RLIMIT_NOFILE, &files);
+    }
+}
+
 int main(int argc, char **argv) {
     struct options o = {.idle_ms = IDLE_MS, .uid_base = UID_BASE, .ready = -1};
     struct err err = {0};
     prctl(PR_SET_NAME, "carrel-spawn");
     umask(077);
+    allow_descriptors();
     if (read_options(argc, argv, &o, &err) == 0 && run(&o, &err) == 0)
         return 0;
     /* Whoever waits for us reads the reason. */

@@ -23,7 +23,7 @@
 #include "base/msg.h"
 #include "spawn/spawner.h"
 
-enum { CLIENT_MAX = 4096, RETRY_MS = 2 };
+enum { CLIENT_MAX = 4096, RETRY_MS = 2, QUIET_MS = 3, DEAD_MANY = 64, IMAGE_MS = 200, BOX_FD_MAX = 1 << 16 };
 
 /* What an epoll event is about. Boxes have two: their pid 1 and their guest's connection. */
 enum source { SOURCE_LISTENER, SOURCE_SIGNAL, SOURCE_CLIENT, SOURCE_PID, SOURCE_LINK };
@@ -42,8 +42,11 @@ struct server {
     struct client *clients;
     size_t client_count;
     bool stopping;
-    bool image_checked;
     uint64_t quiet_since_ms;
+    uint64_t last_event_ms;
+    uint64_t image_checked_ms;
+    size_t dead_count;
+    struct box *box_of[BOX_FD_MAX]; /* by the descriptors of its pid 1 and its guest */
     char packet[PLAN_MAX_BYTES];
     struct plan_message message;
 };
@@ -58,6 +61,18 @@ static uint64_t now_ms(void) {
 static void watch(struct server *v, int fd, enum source source) {
     struct epoll_event e = {.events = EPOLLIN, .data.u64 = (uint64_t)source << 32 | (uint32_t)fd};
     epoll_ctl(v->epoll, EPOLL_CTL_ADD, fd, &e);
+}
+
+static void watch_box(struct server *v, struct box *box) {
+    const struct {
+        int fd;
+        enum source source;
+    } both[] = {{box->pidfd, SOURCE_PID}, {box->link, SOURCE_LINK}};
+    for (size_t i = 0; i < 2; i++)
+        if (both[i].fd >= 0 && both[i].fd < BOX_FD_MAX) {
+            v->box_of[both[i].fd] = box;
+            watch(v, both[i].fd, both[i].source);
+        }
 }
 
 static void answer(struct server *v, struct client *c, const struct plan_message *m,
@@ -82,6 +97,10 @@ static void renew_image(struct server *v) {
     struct spawner *s = v->s;
     struct image fresh;
     struct err err;
+    uint64_t now = now_ms();
+    if (now - v->image_checked_ms < IMAGE_MS)
+        return;
+    v->image_checked_ms = now;
     if (!image_stale(&s->image, s->host))
         return;
     if (image_open(s->store, s->host, s->image.base, &fresh, &err) < 0) {
@@ -122,20 +141,18 @@ static void do_create(struct server *v, struct client *c, const struct fd_messag
     struct err err;
     struct box *box;
     int fds[1 + PLAN_MAX_GRANTS];
-    size_t n = 0;
     renew_image(v);
-    if (box_create(v->s, &v->message.plan, in->fds, in->nfds, &box, fds, &n, &err) < 0) {
+    struct making *m = box_begin(v->s, &v->message.plan, in->fds, in->nfds, &box, &err);
+    if (!m) {
         answer_error(v, c, &err);
         return;
     }
-    watch(v, box->pidfd, SOURCE_PID);
-    watch(v, box->link, SOURCE_LINK);
     box->owner = c->fd;
     v->message.type = PLAN_CREATED;
     warn_unenforced(v->s, v->message.text, sizeof(v->message.text));
-    answer(v, c, &v->message, fds, n);
-    while (n)
-        close(fds[--n]);
+    answer(v, c, &v->message, fds, box_descriptors(m, fds));
+    watch_box(v, box);
+    box_settle(v->s, box, m);
 }
 
 static struct box *wanted(struct server *v, struct client *c) {
@@ -196,7 +213,9 @@ static void do_status(struct server *v, struct client *c, const struct fd_messag
     json_string(&j, "cgroup", modes[s->cgroups.mode]);
     json_string(&j, "image", s->image.key);
     json_u64(&j, "boxes", s->box_count);
+    json_u64(&j, "alive", s->box_count - v->dead_count);
     json_u64(&j, "created", s->created);
+    json_bool(&j, "probed", s->probed);
     json_string(&j, "layers", s->maker.by_name ? "by name" : "by descriptor");
     json_bool(&j, "tmpfs_idmap", !s->maker.tmpfs_plain);
     json_array(&j, "unenforced");
@@ -204,10 +223,8 @@ static void do_status(struct server *v, struct client *c, const struct fd_messag
         if (!enforced(s, i))
             json_string(&j, NULL, enforceable[i].name);
     json_end(&j, ']');
-    json_object(&j, "pools");
-    json_u64(&j, "netns", s->netns_count);
-    json_u64(&j, "roots", s->root_count);
-    json_u64(&j, "cgroups", s->cgroup_count);
+    json_object(&j, "pool");
+    json_u64(&j, "ready", s->berth_count);
     json_u64(&j, "size", POOL_SIZE);
     json_end(&j, '}');
     list_machines(s, &j);
@@ -297,22 +314,26 @@ static struct client *client_by_fd(struct server *v, int fd) {
     return NULL;
 }
 
-static struct box *box_by_fd(struct server *v, int fd, enum source source) {
-    for (struct box *b = v->s->list; b; b = b->next)
-        if ((source == SOURCE_PID ? b->pidfd : b->link) == fd)
-            return b;
-    return NULL;
+/* Ending a thousand boxes is two thousand events: no search for each. */
+static struct box *box_by_fd(struct server *v, int fd) {
+    return fd >= 0 && fd < BOX_FD_MAX ? v->box_of[fd] : NULL;
 }
 
 static void unwatch(struct server *v, int fd) {
-    if (fd >= 0)
-        epoll_ctl(v->epoll, EPOLL_CTL_DEL, fd, NULL);
+    if (fd < 0)
+        return;
+    epoll_ctl(v->epoll, EPOLL_CTL_DEL, fd, NULL);
+    if (fd < BOX_FD_MAX)
+        v->box_of[fd] = NULL;
 }
 
+/* Reaped at once; what it left on disk and in cgroups is taken away when there is time. */
 static void box_died(struct server *v, struct box *box) {
     unwatch(v, box->pidfd);
     unwatch(v, box->link);
+    waitpid(box->pid, NULL, WNOHANG);
     box->dead = true;
+    v->dead_count++;
 }
 
 /* The guest's side of our link is hostile bytes: what is not a small request is not read again. */
@@ -355,6 +376,7 @@ static bool clean_one(struct server *v, bool *ret_did) {
         char id[ID_SIZE];
         memcpy(id, b->plan.id, sizeof(id));
         if (box_clean(v->s, b)) {
+            v->dead_count--;
             tell_waiting(v, id);
             *ret_did = true;
             return true;
@@ -381,11 +403,11 @@ static void handle(struct server *v, const struct epoll_event *e) {
             serve_client(v, c);
         break;
     case SOURCE_PID:
-        if ((b = box_by_fd(v, fd, source)))
+        if ((b = box_by_fd(v, fd)))
             box_died(v, b);
         break;
     case SOURCE_LINK:
-        if ((b = box_by_fd(v, fd, source)))
+        if ((b = box_by_fd(v, fd)))
             serve_guest(v, b);
         break;
     }
@@ -401,10 +423,26 @@ static int open_signals(void) {
     return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
+/*
+ * Cleaning and refilling would compete with the box that was just asked for; they wait until
+ * nobody has asked for a moment, unless they have become urgent.
+ */
+static bool may_tidy(const struct server *v) {
+    bool urgent = v->s->berth_count < POOL_SIZE / 2 || v->dead_count > DEAD_MANY;
+    return urgent || now_ms() - v->last_event_ms >= QUIET_MS;
+}
+
+/* One unit of tidying; true if there may be more. */
+static bool tidy(struct server *v, bool *ret_dying) {
+    bool did = false;
+    *ret_dying = clean_one(v, &did);
+    return did || pool_refill(v->s);
+}
+
 /* How long to sleep: not at all with work to do, a little while a box dies, else until idle. */
 static int patience(struct server *v, uint64_t idle_ms, bool work, bool dying) {
     if (work)
-        return 0;
+        return may_tidy(v) ? 0 : QUIET_MS;
     if (dying)
         return RETRY_MS;
     if (v->s->box_count || v->client_count) {
@@ -413,6 +451,29 @@ static int patience(struct server *v, uint64_t idle_ms, bool work, bool dying) {
     }
     uint64_t quiet = now_ms() - v->quiet_since_ms;
     return quiet >= idle_ms ? 0 : (int)(idle_ms - quiet);
+}
+
+static bool is_idle(const struct server *v, uint64_t idle_ms) {
+    return !v->s->box_count && !v->client_count && now_ms() - v->quiet_since_ms >= idle_ms;
+}
+
+static void serve(struct server *v, uint64_t idle_ms) {
+    bool work = true, dying = true;
+    while (!v->stopping) {
+        struct epoll_event events[16];
+        int n = epoll_wait(v->epoll, events, 16, patience(v, idle_ms, work, dying));
+        for (int i = 0; i < n; i++)
+            handle(v, &events[i]);
+        drop_gone_clients(v);
+        if (n > 0) {
+            work = true;
+            v->last_event_ms = now_ms();
+        } else if (is_idle(v, idle_ms)) {
+            break;
+        }
+        if (may_tidy(v))
+            work = tidy(v, &dying);
+    }
 }
 
 int server_run(struct spawner *s, int listener, uint64_t idle_ms, struct err *err) {
@@ -424,27 +485,14 @@ int server_run(struct spawner *s, int listener, uint64_t idle_ms, struct err *er
     *v = (struct server){.s = s, .epoll = epoll, .listener = listener, .quiet_since_ms = now_ms()};
     watch(v, listener, SOURCE_LISTENER);
     watch(v, signals, SOURCE_SIGNAL);
-    for (struct box *b = s->list; b; b = b->next)
-        if (!b->dead)
-            watch(v, b->pidfd, SOURCE_PID);
-
-    bool work = true, dying = true;
-    while (!v->stopping) {
-        struct epoll_event events[16];
-        int n = epoll_wait(epoll, events, 16, patience(v, idle_ms, work, dying));
-        for (int i = 0; i < n; i++)
-            handle(v, &events[i]);
-        drop_gone_clients(v);
-        if (n > 0) {
-            work = true;
+    for (struct box *b = s->list; b; b = b->next) {
+        if (b->dead) {
+            v->dead_count++;
             continue;
         }
-        if (!s->box_count && !v->client_count && now_ms() - v->quiet_since_ms >= idle_ms)
-            break;
-        work = false;
-        dying = clean_one(v, &work);
-        if (!work)
-            work = pool_refill(s);
+        watch_box(v, b);
     }
+
+    serve(v, idle_ms);
     return 0;
 }

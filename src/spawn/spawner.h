@@ -15,6 +15,7 @@
 
 #include "base/err.h"
 #include "base/plan.h"
+#include "spawn/berth.h"
 #include "spawn/cgroup.h"
 #include "spawn/child.h"
 #include "spawn/dynmods.h"
@@ -22,6 +23,8 @@
 #include "spawn/rootfs.h"
 
 enum { POOL_SIZE = 8, MASK_MAX = 40 };
+
+struct making; /* what goes into a box while it is made */
 
 /* One live box. Freed when nothing of it is left. */
 struct box {
@@ -61,12 +64,10 @@ struct spawner {
     struct box *list;
     size_t box_count;
 
-    int netns_pool[POOL_SIZE];
-    size_t netns_count;
-    struct rootfs root_pool[POOL_SIZE];
-    size_t root_count;
-    struct cgroup_set cgroup_pool[POOL_SIZE];
-    size_t cgroup_count;
+    struct berth berths[POOL_SIZE]; /* ready, oldest first */
+    size_t berth_count;
+    struct berth growing; /* being made */
+    bool probed;          /* a root was made: what the kernel can do is known */
     bool pool_broken; /* refilling failed: make things on demand and report why */
     uint64_t created;
 };
@@ -78,17 +79,22 @@ struct spawner_paths {
 /* host.c: everything a spawner needs before its first box. */
 int spawner_open(struct spawner *s, const struct spawner_paths *paths, struct err *err);
 
-/* pool.c: one unit of refilling; false when the pools are full (or cannot be filled). */
+/* pool.c: one step of refilling; false when the pool is full (or cannot be filled). */
 bool pool_refill(struct spawner *s);
-int pool_take_root(struct spawner *s, const struct plan *plan, struct rootfs *ret, struct err *err);
-int pool_take_netns(struct spawner *s, int *ret, struct err *err);
-int pool_take_cgroup(struct spawner *s, struct cgroup_set *ret, struct err *err);
+int pool_take(struct spawner *s, const struct plan *plan, struct berth *ret, struct err *err);
 void pool_drop(struct spawner *s); /* after the image changed, and at the end */
 
 /* box.c */
-int box_create(struct spawner *s, const struct plan *plan, const int *fds, size_t fd_count,
-               struct box **ret, int ret_fds[1 + PLAN_MAX_GRANTS], size_t *ret_fd_count,
-               struct err *err);
+/*
+ * A box is made in two halves, so that its creator can talk to it while the rest is done: begin
+ * gives the orders and the connection; settle writes the box down and lets it go. NULL with *err.
+ */
+struct making *box_begin(struct spawner *s, const struct plan *plan, const int *fds, size_t fd_count,
+                         struct box **ret, struct err *err);
+/* What the creator gets: its connection, and the changes of its cow grants. Still owned by m. */
+size_t box_descriptors(const struct making *m, int fds[1 + PLAN_MAX_GRANTS]);
+/* A failure from here on reaches the creator on its connection, and the box ends. Frees m. */
+void box_settle(struct spawner *s, struct box *box, struct making *m);
 struct box *box_find(struct spawner *s, const char *id);
 void box_kill(struct box *box);
 /* Takes away what a dead box left; true when nothing is left and the box is freed. */

@@ -25,7 +25,7 @@ static inline bool weakened(const char *defence) {
 
 /* A descriptor of the host's root that nobody marked to be closed: close_range must catch it. */
 static inline void weaken_plant(void) {
-    (void)!fcntl(open("/", O_RDONLY | O_DIRECTORY | O_CLOEXEC), F_DUPFD, 300);
+    (void)!fcntl(open("/", O_RDONLY | O_DIRECTORY | O_CLOEXEC), F_DUPFD, 1500);
 }
 #else
 #define weakened(defence) false

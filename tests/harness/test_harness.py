@@ -21,8 +21,8 @@ def pytest_run(tmp_path, source):
 
 
 def test_report_counts_points_and_plain_tests(tmp_path):
-    assert report(tmp_path, ("a", "OK", "1..2\nok 1 - x\nok 2 - y # SKIP no kvm\n"), ("b", "OK", "words"),
-                  ("c", "SKIP", "no kvm")) == ("2 passed, 0 failed, 2 skipped", 0)
+    assert report(tmp_path, ("a", "OK", "1..3\nok 1 - x\nok 2 - y # SKIP no kvm\nok 3 - a # b\n"), ("b", "OK", "words"),
+                  ("c", "SKIP", "no kvm")) == ("3 passed, 0 failed, 2 skipped", 0)
 
 
 def test_report_fails_on_a_failing_point(tmp_path):

@@ -19,7 +19,7 @@ TYPES = dict(
     BUSY_STATE=32,
     STAT=48, ENTRY=49, LIST=50, LIST_PAGE=51, READ=52, READ_DATA=53, WRITE=54, MKDIR=55, MOVE=56,
     REMOVE=57, CHMOD=58, CHOWN=59, SYMLINK=60, WATCH=61, UNWATCH=62, EVENT=63,
-    CLONE_ID=80, DEADLINE=81, SPARES_WANT=82, SPARES=83,
+    CLONE_ID=80, DEADLINE=81, SPARES_WANT=82, SPARES=83, SWITCH_ROOT=84,
 )
 NAMES = {v: k for k, v in TYPES.items()}
 CODES = [None, "internal", "invalid", "not_found", "exists", "denied", "limit", "busy",

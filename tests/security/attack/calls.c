@@ -395,10 +395,10 @@ static const struct attack rows[] = {
     {31, "int 0x80", interrupt_80, NULL, {0}, {ATTACK_KILLED + SIGSYS, ATTACK_KILLED + SIGSEGV}},
     {31, "an x32 call", attack_syscall, NULL, {0x40000000 | SYS_getpid}, {ATTACK_KILLED + SIGSYS, ENOSYS}, {ENOSYS}},
 #else
-    {31, "a number with bit 30", attack_syscall, NULL, {0x40000000 | SYS_getpid}, {ENOSYS}, {0},
+    {31, "a number with bit 30", attack_syscall, NULL, {0x40000000 | SYS_getpid}, {ENOSYS, ATTACK_KILLED + SIGSYS}, {0},
      "none: this architecture has no such calls outside either"},
 #endif
-    {31, "a negative number", attack_syscall, NULL, {-2}, {ENOSYS}, {0}, "none: there is no such call outside either"},
+    {31, "a negative number", attack_syscall, NULL, {-2}, {ENOSYS, ATTACK_KILLED + SIGSYS}, {0}, "none: there is no such call outside either"},
 
     {38, "memfd_secret", secret_memory, NULL, {0}, {ENOSYS}},
     {38, "cachestat", attack_syscall, NULL, {451, -1, 0, 0, 0}, {ENOSYS}, {EBADF, EFAULT}},

@@ -1,0 +1,118 @@
+/* What work costs in a box: the same programs, in turn inside and outside. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "measures.h"
+
+enum { WORKS = 5, OUT = 65536 };
+
+static const char *const names[WORKS] = {"getppid", "open+close", "stat", "create+write+unlink", "fork+wait"};
+
+struct inside {
+    struct box box;
+    uint32_t exec_id;
+    char folder[PLACE_SIZE + 16]; /* outside; on a tmpfs, as the box's /tmp is */
+    char *text;
+    struct samples in[WORKS], out[WORKS], build_in, build_out;
+};
+
+/* Lines of "NAME NANOSECONDS". */
+static void take(const char *text, struct samples to[WORKS]) {
+    char name[32];
+    uint64_t ns;
+    for (; sscanf(text, "%31s %" SCNu64, name, &ns) == 2; text = strchr(text, '\n') + 1)
+        for (int i = 0; i < WORKS; i++)
+            if (strcmp(name, names[i]) == 0)
+                samples_add(&to[i], ns);
+}
+
+static int call_round(struct bench *b, struct inside *s, struct err *err) {
+    char program[PLACE_SIZE + 16];
+    snprintf(program, sizeof(program), "%s/box_work", b->world.tools);
+    const char *const out[] = {program, s->folder, NULL}, *const in[] = {"/bench/box_work", "/tmp", NULL};
+    struct rusage usage;
+    struct guest_result result;
+    if (outside_read(out, s->text, OUT, &usage, err) < 0)
+        return -1;
+    take(s->text, s->out);
+    if (box_read(&s->box, ++s->exec_id, in, s->text, OUT, &result, err) < 0)
+        return -1;
+    take(s->text, s->in);
+    return 0;
+}
+
+static int build_round(struct bench *b, struct inside *s, struct err *err) {
+    char script[PLACE_SIZE + 16];
+    snprintf(script, sizeof(script), "%s/build.sh", b->world.tools);
+    const char *const out[] = {"/bin/sh", script, s->folder, NULL};
+    const char *const in[] = {"/bin/sh", "/bench/build.sh", "/tmp", NULL};
+    struct rusage u;
+    struct guest_result r;
+    if (outside_read(out, s->text, OUT, &u, err) < 0)
+        return -1;
+    samples_add(&s->build_out, (uint64_t)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) * 1000000000u +
+                                   (uint64_t)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) * 1000u);
+    if (box_read(&s->box, ++s->exec_id, in, s->text, OUT, &r, err) < 0)
+        return -1;
+    samples_add(&s->build_in, (r.exit.user_us + r.exit.system_us) * 1000);
+    return 0;
+}
+
+static int run_rounds(struct bench *b, struct inside *s, struct err *err) {
+    for (int i = 0; i < (b->quick ? 1 : 10); i++)
+        if (call_round(b, s, err) < 0)
+            return -1;
+    if (access("/usr/bin/gcc", X_OK) < 0)
+        return 0;
+    for (int i = 0; i < (b->quick ? 1 : 15); i++)
+        if (build_round(b, s, err) < 0)
+            return -1;
+    return 0;
+}
+
+static void report_inside(struct bench *b, struct inside *s) {
+    char name[80];
+    report_section(b->report, "Calls outside and inside, files on tmpfs (inside: overlay on tmpfs)");
+    for (int i = 0; i < WORKS; i++) {
+        snprintf(name, sizeof(name), "outside: %s", names[i]);
+        report_times(b->report, name, &s->out[i], NULL);
+        snprintf(name, sizeof(name), "inside: %s", names[i]);
+        report_times(b->report, name, &s->in[i], &s->out[i]);
+    }
+    report_section(b->report, "Build-like work (8 compilations, tar, untar), cpu time");
+    if (!s->build_in.n) {
+        report_skip(b->report, "build-like work", "gcc is not installed");
+        return;
+    }
+    report_times(b->report, "outside", &s->build_out, NULL);
+    report_times(b->report, "inside", &s->build_in, &s->build_out);
+    bench_bar(b, "build-like work inside / outside, cpu, p50",
+              (double)samples_quantile(&s->build_in, 500) / (double)samples_quantile(&s->build_out, 500), 1.05, "x");
+}
+
+int measure_inside(struct bench *b, struct err *err) {
+    struct inside s = {.text = malloc(OUT)};
+    if (!s.text)
+        abort();
+    snprintf(s.folder, sizeof(s.folder), "%s/outside", b->world.place.run);
+    mkdir(s.folder, 0755);
+    int r = box_open(&s.box, b->world.link, &(struct box_spec){.grant = b->world.tools}, err);
+    if (r == 0)
+        r = run_rounds(b, &s, err);
+    if (s.box.guest && box_destroy(&s.box, b->world.link, err) < 0)
+        r = -1;
+    rmdir(s.folder);
+    if (r == 0)
+        report_inside(b, &s);
+    for (int i = 0; i < WORKS; i++) {
+        samples_done(&s.in[i]);
+        samples_done(&s.out[i]);
+    }
+    samples_done(&s.build_in);
+    samples_done(&s.build_out);
+    free(s.text);
+    return r;
+}

@@ -1,0 +1,76 @@
+/*
+ * box_work FOLDER: what a system call costs here. Static and without a library of ours, so that
+ * the same bytes run inside and outside. Prints "NAME NANOSECONDS" for every chunk of calls.
+ */
+#include <fcntl.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { CHUNKS = 10 };
+
+static void do_getppid(void) {
+    (void)!getppid();
+}
+
+static void do_open(void) {
+    int fd = open("/etc/passwd", O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        _exit(1);
+    close(fd);
+}
+
+static void do_stat(void) {
+    struct stat st;
+    if (stat("/etc/passwd", &st) < 0)
+        _exit(1);
+}
+
+static void do_create(void) {
+    int fd = open("work.tmp", O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (fd < 0 || write(fd, "x", 1) != 1)
+        _exit(1);
+    close(fd);
+    unlink("work.tmp");
+}
+
+static void do_fork(void) {
+    pid_t pid = fork();
+    if (pid == 0)
+        _exit(0);
+    if (pid < 0 || waitpid(pid, NULL, 0) < 0)
+        _exit(1);
+}
+
+static const struct {
+    const char *name;
+    unsigned count; /* calls in a chunk */
+    void (*call)(void);
+} works[] = {
+    {"getppid", 20000, do_getppid},   {"open+close", 4000, do_open}, {"stat", 8000, do_stat},
+    {"create+write+unlink", 500, do_create}, {"fork+wait", 50, do_fork},
+};
+
+static uint64_t now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+int main(int argc, char **argv) {
+    if (argc != 2 || chdir(argv[1]) < 0)
+        return 2;
+    for (size_t i = 0; i < sizeof(works) / sizeof(*works); i++)
+        for (int chunk = 0; chunk < CHUNKS; chunk++) {
+            uint64_t start = now();
+            for (unsigned k = 0; k < works[i].count; k++)
+                works[i].call();
+            printf("%s %llu\n", works[i].name, (unsigned long long)((now() - start) / works[i].count));
+        }
+    return 0;
+}

@@ -1,0 +1,254 @@
+#include "world.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include "base/defer.h"
+#include "bench/stats.h"
+#include "io/spawn_link.h"
+
+enum { SETTLE_MS = 30000, TMPFS = 0x01021994, USER = 1000 };
+
+/* Set by a signal: the next step fails, and the way out cleans up. */
+static volatile sig_atomic_t interrupted;
+
+static void interrupt(int signal) {
+    (void)signal;
+    interrupted = 1;
+}
+
+static int go_on(struct err *err) {
+    return interrupted ? err_set(err, ERR_GONE, "interrupted") : 0;
+}
+
+/* Run files belong on a tmpfs, as /run is on every distribution, though not in every container. */
+static const char *run_base(void) {
+    struct statfs fs;
+    return statfs("/run", &fs) == 0 && fs.f_type == TMPFS ? "/run" : "/dev/shm";
+}
+
+int world_open(struct world *w, const char *build, struct err *err) {
+    char full[PLACE_SIZE - 64];
+    *w = (struct world){.link = -1};
+    ssize_t n = (ssize_t)strlen(build);
+    if (n >= (ssize_t)sizeof(full) || !realpath(build, full))
+        return err_sys(err, "find build folder '%s'", build);
+    snprintf(w->carrel, PLACE_SIZE, "%s/carrel", full);
+    snprintf(w->tools, PLACE_SIZE, "%s/bench/box", full);
+    snprintf(w->place.libexec, PLACE_SIZE, "%s/libexec", full);
+    snprintf(w->place.run, PLACE_SIZE, "%s/carrel-bench.%d", run_base(), (int)getpid());
+    snprintf(w->place.home, PLACE_SIZE, "/var/tmp/carrel-bench.%d", (int)getpid());
+    sigaction(SIGINT, &(struct sigaction){.sa_handler = interrupt}, NULL);
+    sigaction(SIGTERM, &(struct sigaction){.sa_handler = interrupt}, NULL);
+    setenv("CARREL_RUN", w->place.run, 1);
+    setenv("CARREL_HOME", w->place.home, 1);
+    w->link = spawn_connect(&w->place, NULL, err);
+    return w->link < 0 ? -1 : 0;
+}
+
+static int remove_entry(const char *path, const struct stat *st, int type, struct FTW *at) {
+    (void)st, (void)type, (void)at;
+    return remove(path) < 0 && errno != ENOENT ? -1 : 0;
+}
+
+static uint64_t number_of(const char *json, const char *key) {
+    const char *at = strstr(json, key);
+    return at ? strtoull(at + strlen(key), NULL, 10) : UINT64_MAX;
+}
+
+/* Every number in "pool" but the size itself is a level. */
+static bool pool_full(const char *json) {
+    const char *at = strstr(json, "\"pool\":{"), *end = at ? strchr(at, '}') : NULL;
+    uint64_t size = at ? number_of(at, "\"size\":") : 0;
+    while (at && (at = strchr(at, ':')) && at < end) {
+        if (at[1] >= '0' && at[1] <= '9' && strtoull(at + 1, NULL, 10) < size)
+            return false;
+        at++;
+    }
+    return size > 0;
+}
+
+static int await_state(const struct world *w, const char *which, unsigned count, bool full,
+                       struct err *err) {
+    char json[PLAN_TEXT_SIZE];
+    for (uint64_t end = now_ns() + SETTLE_MS * 1000000ull; now_ns() < end;) {
+        if (go_on(err) < 0 || spawn_status(w->link, json, sizeof(json), err) < 0)
+            return -1;
+        if (number_of(json, which) == count && (!full || pool_full(json)))
+            return 0;
+        usleep(300);
+    }
+    return err_set(err, ERR_TIMEOUT, "the spawner does not come to rest: %.180s", json);
+}
+
+int world_settle(const struct world *w, unsigned boxes, struct err *err) {
+    return await_state(w, "\"boxes\":", boxes, true, err);
+}
+
+int world_empty(const struct world *w, struct err *err) {
+    return await_state(w, "\"boxes\":", 0, false, err);
+}
+
+int world_reaped(const struct world *w, struct err *err) {
+    return await_state(w, "\"alive\":", 0, false, err);
+}
+
+/* Boxes that linger after a measure that failed. */
+static void end_boxes(const struct world *w) {
+    char json[PLAN_TEXT_SIZE], id[ID_SIZE];
+    struct err err;
+    const char *at;
+    while (spawn_status(w->link, json, sizeof(json), &err) == 0 && (at = strstr(json, "\"id\":\""))) {
+        snprintf(id, sizeof(id), "%s", at + 6);
+        if (spawn_destroy(w->link, id, &err) < 0 && err.code != ERR_NOT_FOUND)
+            break;
+    }
+}
+
+/* The spawner holds its lock until it has gone. */
+static void await_end(const struct world *w) {
+    char path[PLACE_SIZE + 16];
+    snprintf(path, sizeof(path), "%s/spawn.lock", w->place.run);
+    int lock DEFER_CLOSE = open(path, O_RDWR | O_CLOEXEC);
+    if (lock >= 0)
+        flock(lock, LOCK_EX);
+}
+
+void world_close(struct world *w) {
+    struct err err;
+    if (w->link < 0)
+        return;
+    interrupted = 0;
+    end_boxes(w);
+    if (world_empty(w, &err) < 0 || spawn_stop(w->link, &err) < 0)
+        fprintf(stderr, "box_bench: %s\n", err.text);
+    else
+        await_end(w);
+    close(w->link);
+    w->link = -1;
+    nftw(w->place.run, remove_entry, 16, FTW_DEPTH | FTW_PHYS | FTW_MOUNT);
+    nftw(w->place.home, remove_entry, 16, FTW_DEPTH | FTW_PHYS | FTW_MOUNT);
+}
+
+int box_open(struct box *b, int link, const struct box_spec *spec, struct err *err) {
+    struct plan_message m = {.type = PLAN_CREATE};
+    struct plan *p = &m.plan;
+    struct id id = id_new('m');
+    int grant DEFER_CLOSE = -1, guest, uppers[PLAN_MAX_GRANTS];
+    if (go_on(err) < 0)
+        return -1;
+    memcpy(p->id, id.text, sizeof(p->id));
+    memcpy(b->id, id.text, sizeof(b->id));
+    snprintf(p->image, sizeof(p->image), "host");
+    p->mem_bytes = 2ull << 30;
+    p->cpu_milli = (uint64_t)sysconf(_SC_NPROCESSORS_ONLN) * 1000;
+    p->pids = 512;
+    p->linger = spec->linger;
+    if (spec->grant) {
+        grant = open(spec->grant, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        if (grant < 0)
+            return err_sys(err, "open '%s'", spec->grant);
+        p->grants[p->grant_count++] = (struct plan_grant){.mode = PLAN_GRANT_RO, .path = "/bench"};
+    }
+    if (spawn_create(link, &m, &grant, &guest, uppers, err) < 0)
+        return -1;
+    b->guest = guest_link_adopt(guest);
+    return 0;
+}
+
+void box_drop(struct box *b) {
+    guest_link_free(b->guest);
+    b->guest = NULL;
+}
+
+int box_destroy(struct box *b, int link, struct err *err) {
+    struct err why;
+    box_drop(b);
+    if (spawn_destroy(link, b->id, &why) == 0 || why.code == ERR_NOT_FOUND)
+        return 0;
+    *err = why;
+    return -1;
+}
+
+static const char *const environment[] = {"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=/home/user",
+                                          "TMPDIR=/tmp", NULL};
+
+/* Sends the command off with its output in a pipe; the reading end is the caller's. */
+static int start(struct box *b, uint32_t id, const char *const *argv, int *ret_pipe,
+                 struct err *err) {
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC) < 0)
+        return err_sys(err, "pipe");
+    struct msg_exec exec = {
+        .flags = MSG_EXEC_QUIET,
+        .stdio = {MSG_STDIO_NULL, MSG_STDIO_FD, MSG_STDIO_NULL},
+        .uid = USER, .gid = USER, .cwd = {"/tmp", 4}, .argv = {.v = argv}, .env = {.v = environment},
+    };
+    struct frame_head head = {.type = MSG_EXEC, .id = id, .tag = 1};
+    int r = guest_link_send(b->guest, &head, &exec, &ends[1], 1, err);
+    close(ends[1]);
+    *ret_pipe = ends[0];
+    if (r < 0)
+        close(ends[0]);
+    return r;
+}
+
+static int await_exit(struct box *b, uint32_t id, struct guest_result *ret, struct err *err) {
+    struct frame f;
+    while (guest_link_wait(b->guest, -1, &f, err) == 1) {
+        if (f.head.type == MSG_ERROR)
+            return guest_link_error(&f, err);
+        if (f.head.id != id || (f.head.type != MSG_EXIT && f.head.type != MSG_EXEC_FAILED))
+            continue;
+        *ret = (struct guest_result){.never_began = f.head.type == MSG_EXEC_FAILED};
+        if (ret->never_began || msg_decode(&f, &ret->exit, sizeof(ret->exit)) < 0)
+            return err_set(err, ERR_INTERNAL, "the command never began");
+        return guest_link_ack(b->guest, id, err);
+    }
+    return -1;
+}
+
+static int check_status(const char *const *argv, const struct guest_result *r, struct err *err) {
+    int status = guest_result_status(r);
+    return status ? err_set(err, ERR_INTERNAL, "'%s' ended with %d in a box", argv[0], status) : 0;
+}
+
+int box_exec(struct box *b, uint32_t id, const char *const *argv, uint64_t start_ns,
+             struct moments *ret, struct err *err) {
+    int output DEFER_CLOSE = -1;
+    struct guest_result result;
+    char bytes[4096];
+    if (start(b, id, argv, &output, err) < 0)
+        return -1;
+    ssize_t n = read(output, bytes, sizeof(bytes));
+    ret->first_ns = now_ns() - start_ns;
+    while (n > 0)
+        n = read(output, bytes, sizeof(bytes));
+    if (await_exit(b, id, &result, err) < 0)
+        return -1;
+    ret->end_ns = now_ns() - start_ns;
+    return check_status(argv, &result, err);
+}
+
+int box_read(struct box *b, uint32_t id, const char *const *argv, char *out, size_t size,
+             struct guest_result *ret, struct err *err) {
+    int output DEFER_CLOSE = -1;
+    size_t have = 0;
+    if (start(b, id, argv, &output, err) < 0)
+        return -1;
+    for (ssize_t n; have < size - 1 && (n = read(output, out + have, size - 1 - have)) > 0;)
+        have += (size_t)n;
+    out[have] = '\0';
+    if (await_exit(b, id, ret, err) < 0)
+        return -1;
+    return check_status(argv, ret, err);
+}

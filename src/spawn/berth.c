@@ -1,0 +1,127 @@
+#include "spawn/berth.h"
+
+#include <errno.h>
+#include <linux/sched.h>
+#include <sched.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "spawn/child.h"
+#include "spawn/mounts.h"
+#include "spawn/netns.h"
+#include "spawn/spawner.h"
+
+static int fail(struct err *err, int r, const char *what) {
+    errno = -r;
+    return err_sys(err, "%s", what);
+}
+
+static void close_fd(int *fd) {
+    if (*fd >= 0)
+        close(*fd);
+    *fd = -1;
+}
+
+static int make_netns(struct spawner *s, struct berth *b, struct err *err) {
+    b->netns = netns_new(s->own_net);
+    return b->netns < 0 ? fail(err, b->netns, "make network namespace") : 0;
+}
+
+/*
+ * The first root tells what this kernel can do: overlays of detached layers (6.15), idmapped
+ * tmpfs (6.3). What it cannot is done the older way from then on.
+ */
+static int make_root(struct spawner *s, struct berth *b, uint64_t disk, uint64_t mem, struct err *err) {
+    for (;;) {
+        if (rootfs_new(&s->maker, disk, mem, &b->root, err) == 0) {
+            s->probed = true;
+            return 0;
+        }
+        if (s->probed)
+            return -1; /* it worked before: the reason is another one */
+        if (!s->maker.by_name)
+            s->maker.by_name = true;
+        else if (!s->maker.tmpfs_plain && !s->rootless)
+            s->maker.tmpfs_plain = true;
+        else
+            return -1;
+    }
+}
+
+static int start_waiting(struct spawner *s, struct berth *b, struct err *err) {
+    int ends[2];
+    int dev = mount_clone(s->dev, "");
+    if (dev < 0)
+        return fail(err, dev, "clone /dev");
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) < 0) {
+        close(dev);
+        return err_sys(err, "socketpair");
+    }
+    struct child child = {
+        .anchor_ns = s->anchor_ns, .guest = s->guest, .masks = s->masks, .filter = &s->filter,
+        .root = &b->root, .cgroup = &b->cgroup, .netns = b->netns, .dev = dev, .orders = ends[1],
+    };
+    struct clone_args args = {
+        .flags = CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_PIDFD,
+        .pidfd = (uint64_t)(uintptr_t)&b->pidfd, .exit_signal = SIGCHLD,
+    };
+    b->pid = (pid_t)syscall(SYS_clone3, &args, sizeof(args));
+    if (b->pid == 0)
+        child_main(&child);
+    int saved = errno;
+    close(dev);
+    close(ends[1]);
+    b->socket = ends[0];
+    errno = saved;
+    return b->pid < 0 ? err_sys(err, "clone") : 0;
+}
+
+int berth_advance(struct spawner *s, struct berth *b, uint64_t disk, uint64_t mem, struct err *err) {
+    int r = 0;
+    switch (b->stage) {
+    case 0:
+        r = make_netns(s, b, err);
+        break;
+    case 1:
+        r = make_root(s, b, disk, mem, err);
+        break;
+    case 2:
+        r = cgroup_new(&s->cgroups, &b->cgroup, err);
+        break;
+    case 3:
+        r = start_waiting(s, b, err);
+        break;
+    }
+    if (r == 0)
+        b->stage++;
+    return r;
+}
+
+void berth_close(struct berth *b) {
+    close_fd(&b->netns);
+    close_fd(&b->socket);
+    close_fd(&b->pidfd);
+    rootfs_close(&b->root);
+    cgroup_close(&b->cgroup);
+}
+
+void berth_drop(struct spawner *s, struct berth *b) {
+    uint32_t slot = b->root.slot;
+    uint64_t number = b->cgroup.number;
+    unsigned stage = b->stage;
+    if (b->pid > 0) {
+        kill(b->pid, SIGKILL);
+        while (waitpid(b->pid, NULL, 0) < 0 && errno == EINTR)
+            ;
+    }
+    berth_close(b);
+    if (stage > 1)
+        slots_give(&s->maker.slots, slot);
+    if (stage > 2)
+        cgroup_remove(&s->cgroups, number);
+    *b = BERTH_NONE;
+}

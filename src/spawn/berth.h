@@ -1,0 +1,43 @@
+/*
+ * A berth: what is slow to make for a box, made in advance and used once.
+ *
+ * A root filesystem with its own id range, a set of cgroups, a network namespace, and a process
+ * that has joined them and waits to be told what box to become. It has no user namespace, no root,
+ * no filter and no guest yet: a berth is parts, not a ready box. When the spawner dies, the
+ * waiting process sees its end of the socket close and dies too; nothing is left.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+#include "base/err.h"
+#include "base/plan.h"
+#include "spawn/cgroup.h"
+#include "spawn/rootfs.h"
+
+struct spawner;
+
+struct berth {
+    struct rootfs root;
+    struct cgroup_set cgroup;
+    int netns;
+    int socket; /* to the waiting process */
+    int pidfd;
+    pid_t pid;
+    unsigned stage; /* how far it is made; BERTH_READY at the end */
+};
+
+enum { BERTH_READY = 4 };
+
+#define BERTH_NONE                                                                         \
+    ((struct berth){.root = ROOTFS_NONE, .netns = -1, .socket = -1, .pidfd = -1,           \
+                    .cgroup = {.guest_procs = -1, .tasks = {-1, -1, -1}}})
+
+/* One step of making it, so that a request waits for at most one. */
+int berth_advance(struct spawner *s, struct berth *b, uint64_t disk, uint64_t mem, struct err *err);
+
+/* Ends an unused one and gives everything back. */
+void berth_drop(struct spawner *s, struct berth *b);
+/* Closes the descriptors of one that became a box. */
+void berth_close(struct berth *b);

@@ -1,0 +1,253 @@
+#include "tests/unit/unit.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "io/guest_link.h"
+
+/* The peer is played by hand: what it says is put into the socket before the link looks. */
+struct pair {
+    struct guest_link *link;
+    int peer;
+};
+
+static int pair_open(void **state) {
+    static struct pair p;
+    int ends[2];
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) < 0)
+        return -1;
+    p = (struct pair){guest_link_adopt(ends[0]), ends[1]};
+    *state = &p;
+    return 0;
+}
+
+static int pair_close(void **state) {
+    struct pair *p = *state;
+    guest_link_free(p->link);
+    if (p->peer >= 0)
+        close(p->peer);
+    return 0;
+}
+
+static void say(struct pair *p, struct frame_head head, const void *msg) {
+    uint8_t wire[4096];
+    size_t n = msg_encode(wire, sizeof(wire), &head, msg);
+    assert_true(n > 0);
+    assert_int_equal(send(p->peer, wire, n, 0), n);
+}
+
+static void say_hello(struct pair *p) {
+    struct msg_hello hello = {MSG_VERSION, MSG_FEATURE_TREE, 77};
+    say(p, (struct frame_head){.type = MSG_HELLO}, &hello);
+}
+
+/* Everything the link has sent so far, frame by frame. */
+static struct frame_decoder heard(struct pair *p, uint8_t *buf, size_t cap) {
+    struct frame_decoder d = FRAME_DECODER(buf, cap);
+    uint8_t *to;
+    size_t room = frame_space(&d, &to);
+    ssize_t n = recv(p->peer, to, room, MSG_DONTWAIT);
+    frame_fed(&d, n > 0 ? (size_t)n : 0);
+    return d;
+}
+
+static const struct msg_exec sample = {
+    .uid = MSG_ID_NONE,
+    .gid = MSG_ID_NONE,
+    .argv = {.v = (const char *const[]){"true", NULL}},
+    .env = {.v = (const char *const[]){NULL}},
+};
+
+static void hello_travels_with_the_first_request(void **state) {
+    struct pair *p = *state;
+    struct err err;
+    uint8_t buf[4096];
+    struct frame f;
+    struct frame_head head = {.type = MSG_PING, .tag = 5};
+    struct frame_decoder d = heard(p, buf, sizeof(buf));
+    assert_int_equal(frame_next(&d, &f), 0);
+    assert_int_equal(guest_link_send(p->link, &head, NULL, NULL, 0, &err), 0);
+    d = heard(p, buf, sizeof(buf));
+    assert_int_equal(frame_next(&d, &f), 1);
+    assert_int_equal(f.head.type, MSG_HELLO);
+    assert_int_equal(frame_next(&d, &f), 1);
+    assert_int_equal(f.head.tag, 5);
+}
+
+static void the_guests_hello_is_taken_in_and_not_shown(void **state) {
+    struct pair *p = *state;
+    struct err err;
+    struct frame f;
+    say_hello(p);
+    assert_int_equal(guest_link_next(p->link, &f, &err), 0);
+    assert_int_equal(guest_link_features(p->link), MSG_FEATURE_TREE);
+    assert_int_equal(guest_link_incarnation(p->link), 77);
+}
+
+static void another_version_is_unsupported(void **state) {
+    struct pair *p = *state;
+    struct err err;
+    struct frame f;
+    say(p, (struct frame_head){.type = MSG_HELLO}, &(struct msg_hello){MSG_VERSION + 1, 0, 0});
+    assert_int_equal(guest_link_next(p->link, &f, &err), -1);
+    assert_int_equal(err.code, ERR_UNSUPPORTED);
+}
+
+static void a_run_ends_with_what_the_guest_says(void **state) {
+    struct pair *p = *state;
+    struct err err;
+    struct guest_result r;
+    say_hello(p);
+    say(p, (struct frame_head){.type = MSG_EXIT, .id = 8}, &(struct msg_exit){.status = 1});
+    say(p, (struct frame_head){.type = MSG_EXIT, .id = 9},
+        &(struct msg_exit){.status = 11, .flags = MSG_EXIT_SIGNALED});
+    assert_int_equal(guest_link_run(p->link, 9, &sample, NULL, 0, &r, &err), 0);
+    assert_int_equal(guest_result_status(&r), 139);
+
+    uint8_t buf[4096];
+    struct frame f = {0};
+    struct frame_decoder d = heard(p, buf, sizeof(buf));
+    while (frame_next(&d, &f) == 1)
+        continue;
+    assert_int_equal(f.head.type, MSG_EXIT_ACK);
+    assert_int_equal(f.head.id, 9);
+}
+
+static void a_refusal_keeps_its_code_and_text(void **state) {
+    struct pair *p = *state;
+    struct err err;
+    struct guest_result r;
+    struct frame f;
+    say(p, (struct frame_head){.type = MSG_ERROR, .id = 9, .tag = 1},
+        &(struct msg_error){.code = ERR_EXISTS, .text = {"taken", 5}});
+    assert_int_equal(guest_link_run(p->link, 9, &sample, NULL, 0, &r, &err), -1);
+    assert_int_equal(err.code, ERR_EXISTS);
+    assert_string_equal(err.text, "run command: taken");
+
+    say(p, (struct frame_head){.type = MSG_ERROR, .tag = 2},
+        &(struct msg_error){.number = ENOENT, .text = {"stat", 4}});
+    struct frame_head head = {.type = MSG_PING};
+    assert_int_equal(guest_link_call(p->link, head, NULL, &f, &err), -1);
+    assert_int_equal(err.code, ERR_NOT_FOUND);
+    assert_string_equal(err.text, "stat: No such file or directory");
+}
+
+static void statuses_are_those_a_shell_shows(void **state) {
+    (void)state;
+    static const struct {
+        struct guest_result result;
+        int status;
+    } cases[] = {
+        {{.exit = {.status = 3}}, 3},
+        {{.exit = {.status = 9, .flags = MSG_EXIT_SIGNALED}}, 137},
+        {{.exit = {.status = 9, .flags = MSG_EXIT_SIGNALED | MSG_EXIT_TIMED_OUT}}, 124},
+        {{.never_began = true, .why = {ENOENT, MSG_STEP_EXEC}}, 127},
+        {{.never_began = true, .why = {EACCES, MSG_STEP_EXEC}}, 126},
+        {{.never_began = true, .why = {ENOENT, MSG_STEP_CWD}}, 125},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++)
+        assert_int_equal(guest_result_status(&cases[i].result), cases[i].status);
+}
+
+static void a_guest_that_goes_is_gone(void **state) {
+    struct pair *p = *state;
+    struct err err;
+    struct guest_result r;
+    say_hello(p);
+    close(p->peer);
+    p->peer = -1;
+    assert_int_equal(guest_link_run(p->link, 9, &sample, NULL, 0, &r, &err), -1);
+    assert_int_equal(err.code, ERR_GONE);
+}
+
+static void garbage_from_the_guest_is_an_error(void **state) {
+    struct pair *p = *state;
+    struct err err;
+    struct frame f;
+    char junk[64];
+    memset(junk, 0xff, sizeof(junk));
+    assert_int_equal(send(p->peer, junk, sizeof(junk), 0), sizeof(junk));
+    assert_int_equal(guest_link_next(p->link, &f, &err), -1);
+    assert_int_equal(guest_link_next(p->link, &f, &err), -1);
+}
+
+static void waiting_has_an_end(void **state) {
+    struct pair *p = *state;
+    struct err err;
+    struct frame f;
+    assert_int_equal(guest_link_wait(p->link, 20, &f, &err), 0);
+}
+
+static void descriptors_arrive_with_their_frame(void **state) {
+    struct pair *p = *state;
+    struct err err;
+    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    int fds[] = {null, null};
+    struct msg_exec e = sample;
+    e.stdio[0] = e.stdio[1] = MSG_STDIO_FD;
+    struct frame_head head = {.type = MSG_EXEC, .id = 3};
+    assert_int_equal(guest_link_send(p->link, &head, &e, fds, 2, &err), 0);
+    close(null);
+
+    uint8_t buf[4096];
+    char control[256] __attribute__((aligned(8)));
+    struct iovec v = {buf, sizeof(buf)};
+    struct msghdr m = {
+        .msg_iov = &v, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof(control)};
+    ssize_t n = recvmsg(p->peer, &m, MSG_CMSG_CLOEXEC);
+    assert_true(n > 0);
+    assert_int_equal(CMSG_FIRSTHDR(&m)->cmsg_len, CMSG_LEN(2 * sizeof(int)));
+    memcpy(fds, CMSG_DATA(CMSG_FIRSTHDR(&m)), sizeof(fds));
+    assert_int_equal(close(fds[0]) | close(fds[1]), 0);
+    struct frame_decoder d = FRAME_DECODER(buf, sizeof(buf));
+    struct frame f = {0};
+    frame_fed(&d, (size_t)n);
+    while (frame_next(&d, &f) == 1)
+        continue;
+    assert_int_equal(f.head.flags & FRAME_FDS_MASK, 2);
+}
+
+static void a_peer_that_does_not_read_is_noticed_not_waited_for(void **state) {
+    struct pair *p = *state;
+    struct err err;
+    static uint8_t chunk[MSG_CHUNK_MAX];
+    uint64_t sent = 0;
+    int result = 0;
+    while (result == 0 && sent < (64u << 20)) {
+        result = guest_link_stdin(p->link, 1, sent, chunk, sizeof(chunk), false, &err);
+        sent += result == 0 ? sizeof(chunk) : 0;
+    }
+    assert_int_equal(result, -1);
+    assert_int_equal(err.code, ERR_LIMIT);
+    assert_int_equal(guest_link_events(p->link), POLLIN | POLLOUT);
+
+    static uint8_t buf[FRAME_BYTES_MAX];
+    struct frame_decoder d = FRAME_DECODER(buf, sizeof(buf));
+    uint64_t got = 0;
+    while (got < sent) {
+        uint8_t *to;
+        struct frame f;
+        size_t room = frame_space(&d, &to);
+        ssize_t n = recv(p->peer, to, room, MSG_DONTWAIT);
+        frame_fed(&d, n > 0 ? (size_t)n : 0);
+        while (frame_next(&d, &f) == 1)
+            got += f.head.type == MSG_STDIN ? f.head.bytes - 8 : 0;
+        assert_int_equal(guest_link_flush(p->link, &err), 0);
+    }
+    assert_int_equal(got, sent);
+    assert_int_equal(guest_link_events(p->link), POLLIN);
+}
+
+#define WITH_PAIR(test) cmocka_unit_test_setup_teardown(test, pair_open, pair_close)
+
+UNIT_MAIN(WITH_PAIR(hello_travels_with_the_first_request),
+          WITH_PAIR(the_guests_hello_is_taken_in_and_not_shown),
+          WITH_PAIR(another_version_is_unsupported), WITH_PAIR(a_run_ends_with_what_the_guest_says),
+          WITH_PAIR(a_refusal_keeps_its_code_and_text),
+          cmocka_unit_test(statuses_are_those_a_shell_shows), WITH_PAIR(a_guest_that_goes_is_gone),
+          WITH_PAIR(garbage_from_the_guest_is_an_error), WITH_PAIR(waiting_has_an_end),
+          WITH_PAIR(descriptors_arrive_with_their_frame),
+          WITH_PAIR(a_peer_that_does_not_read_is_noticed_not_waited_for))
