@@ -151,7 +151,7 @@ static int assemble(struct rootfs_maker *maker, struct rootfs *r, struct err *er
 static int fill(struct rootfs_maker *maker, struct rootfs *r, uint64_t disk, uint64_t mem,
                 struct err *err) {
     struct id_extent extent = {0, slots_first(&maker->slots, r->slot), SLOT_IDS};
-    r->userns = userns_new(maker->proc, &extent, 1);
+    r->userns = userns_new(maker->proc, maker->rootless ? 0 : extent.outside, &extent, 1);
     if (r->userns < 0)
         return fail(err, r->userns, "make user namespace");
     r->fs = new_fs(maker, disk, mem, err);
@@ -246,7 +246,7 @@ static int granted_lower(struct rootfs_maker *maker, struct rootfs *r, int clien
     if (maker->rootless)
         return lower_new(maker, dir, -1);
     unsigned n = grant_map(st.st_uid, slots_first(&maker->slots, r->slot), extents);
-    int userns DEFER_CLOSE = userns_new(maker->proc, extents, n);
+    int userns DEFER_CLOSE = userns_new(maker->proc, 0, extents, n);
     return userns < 0 ? userns : lower_new(maker, dir, userns);
 }
 
