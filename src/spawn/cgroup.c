@@ -12,6 +12,7 @@
 #include "base/defer.h"
 #include "base/fdio.h"
 #include "spawn/limits.h"
+#include "spawn/weaken.h"
 
 static void group_name(char name[32], uint64_t number) {
     snprintf(name, 32, "b%" PRIu64, number);
@@ -284,7 +285,8 @@ int cgroup_limit(struct cgroups *cg, const struct cgroup_set *set, const struct 
         {cg->pids, "pids.max", "pids.max", plan->pids ? plan->pids + 1 : 0, "process limit"},
     };
     for (size_t i = 0; i < sizeof(knobs) / sizeof(*knobs); i++)
-        if (knobs[i].base >= 0 && knobs[i].value && turn(cg, name, &knobs[i], err) < 0)
+        if (knobs[i].base >= 0 && knobs[i].value && !weakened(knobs[i].what) &&
+            turn(cg, name, &knobs[i], err) < 0)
             return -1;
     return 0;
 }

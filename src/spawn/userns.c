@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/sched.h>
+#include <linux/securebits.h>
 #include <sched.h>
 #include <signal.h>
 #include <string.h>
@@ -89,7 +90,18 @@ static pid_t hold(uint64_t flags) {
     return pid < 0 ? -errno : pid;
 }
 
-int userns_new(int proc, const struct id_extent *extents, unsigned count) {
+/* Who makes a user namespace owns it. Powers stay, as in act_as(). */
+static pid_t hold_as(uid_t owner, uint64_t flags) {
+    if (owner == geteuid())
+        return hold(flags);
+    prctl(PR_SET_SECUREBITS, SECBIT_NO_SETUID_FIXUP);
+    if (syscall(SYS_setresuid, -1, owner, -1) < 0)
+        return -errno;
+    pid_t pid = hold(flags);
+    return syscall(SYS_setresuid, -1, 0, -1) < 0 ? -errno : pid;
+}
+
+int userns_new(int proc, uid_t owner, const struct id_extent *extents, unsigned count) {
     char bytes[1024];
     size_t n = 0;
     for (unsigned i = 0; i < count && n < sizeof(bytes); i++)
@@ -98,7 +110,7 @@ int userns_new(int proc, const struct id_extent *extents, unsigned count) {
     if (n >= sizeof(bytes))
         return -E2BIG;
 
-    pid_t pid = hold(CLONE_NEWUSER);
+    pid_t pid = hold_as(owner, CLONE_NEWUSER);
     if (pid < 0)
         return pid;
     int r = write_map(proc, pid, "uid_map", bytes);
