@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "cli/safe.h"
 #include "io/place.h"
 
 static int cmd_help(int argc, char **argv);
@@ -31,7 +32,11 @@ static const struct command *find(const char *name) {
 }
 
 int cli_fail(const struct err *err) {
-    fprintf(stderr, "carrel: %s%s%s\n", err->text, err->remedy[0] ? ": " : "", err->remedy);
+    fputs("carrel: ", stderr);
+    safe_name(stderr, err->text);
+    fputs(err->remedy[0] ? ": " : "", stderr);
+    safe_name(stderr, err->remedy);
+    fputc('\n', stderr);
     return CLI_FAILED;
 }
 

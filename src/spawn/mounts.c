@@ -91,7 +91,7 @@ static const struct mount_option overlay_options[] = {
 
 static int set_common(int fs, const struct overlay_plan *plan) {
     int r = plan->userxattr ? option_set(fs, "userxattr", NULL)
-                            : option_set(fs, "redirect_dir", "on");
+                            : option_set(fs, "redirect_dir", plan->whole ? "off" : "on");
     bool writable = plan->upper >= 0;
     for (size_t i = 0; r == 0 && i < sizeof(overlay_options) / sizeof(*overlay_options); i++)
         if (writable || strcmp(overlay_options[i].key, "volatile") != 0)

@@ -98,14 +98,14 @@ static void unbench(const struct rootfs_maker *maker, const char *name) {
 }
 
 static int overlay_on(struct rootfs_maker *maker, const struct rootfs *r, int lower,
-                      const char *upper_name, const char *work_name) {
+                      const char *upper_name, const char *work_name, bool whole) {
     int upper DEFER_CLOSE = open_dir(r->fs, upper_name);
     int work DEFER_CLOSE = open_dir(r->fs, work_name);
     if (upper < 0 || work < 0)
         return upper < 0 ? upper : work;
     const struct overlay_plan plan = {
         .lowers = &lower, .lower_count = 1, .upper = upper, .work = work,
-        .owner = slots_first(&maker->slots, r->slot), .userxattr = maker->rootless,
+        .owner = slots_first(&maker->slots, r->slot), .userxattr = maker->rootless, .whole = whole,
     };
     int made = bench(maker, lower, "lower");
     if (made == 0)
@@ -117,7 +117,7 @@ static int overlay_on(struct rootfs_maker *maker, const struct rootfs *r, int lo
 static int image_overlay(struct rootfs_maker *maker, struct rootfs *r, int dir, const char *upper,
                          const char *work) {
     int lower DEFER_CLOSE = lower_new(maker, dir, r->userns);
-    return lower < 0 ? lower : overlay_on(maker, r, lower, upper, work);
+    return lower < 0 ? lower : overlay_on(maker, r, lower, upper, work, false);
 }
 
 static int make_meta(const struct rootfs *r) {
@@ -147,8 +147,8 @@ static int assemble(struct rootfs_maker *maker, struct rootfs *r, struct err *er
 
 static int fill(struct rootfs_maker *maker, struct rootfs *r, uint64_t disk, uint64_t mem,
                 struct err *err) {
-    struct id_extent extent = {0, slots_first(&maker->slots, r->slot), SLOT_IDS};
-    r->userns = userns_new(maker->proc, &extent, 1);
+    struct id_map map = id_map_plain(slots_first(&maker->slots, r->slot));
+    r->userns = userns_new(maker->proc, &map);
     if (r->userns < 0)
         return fail(err, r->userns, "make user namespace");
     r->fs = new_fs(maker, disk, mem, err);
@@ -186,34 +186,6 @@ int rootfs_meta(const struct rootfs_maker *maker, struct rootfs *r, const char *
 }
 
 /*
- * The owner of a granted directory appears as `user`; everyone else keeps a number that means
- * nothing. The map swaps the two ids, so it stays one to one.
- */
-static unsigned grant_map(uid_t owner, uint32_t first, struct id_extent extents[5]) {
-    uint32_t low = owner < 1000 ? owner : 1000, high = owner < 1000 ? 1000 : owner;
-    unsigned n = 0;
-    if (owner == 1000 || owner >= SLOT_IDS) {
-        /* Nothing to swap inside the range; an owner beyond it takes the place of 1000. */
-        if (owner == 1000) {
-            extents[n++] = (struct id_extent){0, first, SLOT_IDS};
-            return n;
-        }
-        extents[n++] = (struct id_extent){0, first, 1000};
-        extents[n++] = (struct id_extent){1001, first + 1001, SLOT_IDS - 1001};
-        extents[n++] = (struct id_extent){owner, first + 1000, 1};
-        return n;
-    }
-    if (low > 0)
-        extents[n++] = (struct id_extent){0, first, low};
-    extents[n++] = (struct id_extent){low, first + high, 1};
-    if (high - low > 1)
-        extents[n++] = (struct id_extent){low + 1, first + low + 1, high - low - 1};
-    extents[n++] = (struct id_extent){high, first + low, 1};
-    extents[n++] = (struct id_extent){high + 1, first + high + 1, SLOT_IDS - high - 1};
-    return n;
-}
-
-/*
  * A descriptor belongs to the mount namespace it was opened in, and mounts of another one cannot
  * be copied: open the same directory here. It must be the very same, or the client's right to it
  * would not be proven.
@@ -234,20 +206,20 @@ static int reopen(int dir, struct stat *ret) {
     return TAKE_FD(fd);
 }
 
-static int granted_lower(struct rootfs_maker *maker, struct rootfs *r, int client_dir) {
-    struct stat st;
-    struct id_extent extents[5];
-    int dir DEFER_CLOSE = reopen(client_dir, &st);
+/* The owner of a granted directory appears as `user`; who else owns in it gets a number without a name. */
+static int granted_lower(struct rootfs_maker *maker, struct rootfs *r, int client_dir, struct stat *st) {
+    int dir DEFER_CLOSE = reopen(client_dir, st);
     if (dir < 0)
         return dir;
     if (maker->rootless)
         return lower_new(maker, dir, -1);
-    unsigned n = grant_map(st.st_uid, slots_first(&maker->slots, r->slot), extents);
-    int userns DEFER_CLOSE = userns_new(maker->proc, extents, n);
+    uint32_t first = slots_first(&maker->slots, r->slot);
+    struct id_map map = {id_list_swap(st->st_uid, first), id_list_swap(st->st_gid, first)};
+    int userns DEFER_CLOSE = userns_new(maker->proc, &map);
     return userns < 0 ? userns : lower_new(maker, dir, userns);
 }
 
-static int make_cow(struct rootfs_maker *maker, struct rootfs *r, int lower, unsigned number,
+static int make_cow(struct rootfs_maker *maker, struct rootfs *r, int lower, mode_t mode, unsigned number,
                     int *ret_upper) {
     char upper[16], work[16];
     snprintf(upper, sizeof(upper), "g%u", number);
@@ -255,7 +227,7 @@ static int make_cow(struct rootfs_maker *maker, struct rootfs *r, int lower, uns
     /* Seen through the box's map: `user` of the box is the owner of the copied directory. */
     uid_t first = slots_first(&maker->slots, r->slot);
     act_as(first);
-    int made = tree_dir(r->fs, upper, 0755, first + 1000, first + 1000);
+    int made = tree_dir(r->fs, upper, mode & 0777, first + 1000, first + 1000);
     if (made == 0)
         made = tree_dir(r->fs, work, 0755, first, first);
     act_as(0);
@@ -263,7 +235,7 @@ static int make_cow(struct rootfs_maker *maker, struct rootfs *r, int lower, uns
         made = bench(maker, r->fs, "fs");
     if (made < 0)
         return made;
-    made = overlay_on(maker, r, lower, upper, work);
+    made = overlay_on(maker, r, lower, upper, work, true);
     unbench(maker, "fs");
     if (made < 0)
         return made;
@@ -291,7 +263,8 @@ static int make_ro(struct rootfs_maker *maker, struct rootfs *r, int lower) {
 
 int rootfs_grant(struct rootfs_maker *maker, struct rootfs *r, const struct plan_grant *grant,
                  unsigned number, int host_dir, int *ret_mount, int *ret_upper, struct err *err) {
-    int lower DEFER_CLOSE = granted_lower(maker, r, host_dir);
+    struct stat st;
+    int lower DEFER_CLOSE = granted_lower(maker, r, host_dir, &st);
     int made = lower;
     *ret_upper = -1;
     if (lower >= 0) {
@@ -300,7 +273,7 @@ int rootfs_grant(struct rootfs_maker *maker, struct rootfs *r, const struct plan
             made = make_ro(maker, r, lower);
             break;
         case PLAN_GRANT_COW:
-            made = make_cow(maker, r, lower, number, ret_upper);
+            made = make_cow(maker, r, lower, st.st_mode, number, ret_upper);
             break;
         case PLAN_GRANT_RW:
             mount_harden(lower);

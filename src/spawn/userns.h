@@ -18,6 +18,26 @@ struct id_extent {
     uint32_t inside, outside, count;
 };
 
+enum { ID_EXTENTS = 5 };
+
+struct id_list {
+    struct id_extent list[ID_EXTENTS];
+    unsigned count;
+};
+
+struct id_map {
+    struct id_list uids, gids;
+};
+
+/* 0-65535 from `first` on, for users and groups. */
+struct id_map id_map_plain(uint32_t first);
+
+/*
+ * The same, but `owner` appears as 1000 (`user`) and 1000 takes its place, so that it stays one to
+ * one; an owner beyond the range leaves 1000 itself without a name.
+ */
+struct id_list id_list_swap(uint32_t owner, uint32_t first);
+
 struct slots {
     uint32_t base;     /* host id of the first slot */
     uint32_t count;
@@ -34,4 +54,4 @@ void slots_give(struct slots *s, uint32_t slot);    /* the box is gone */
 uint32_t slots_first(const struct slots *s, uint32_t slot);
 
 /* A new user namespace with that map; proc is an open /proc. Descriptor or -errno. */
-int userns_new(int proc, const struct id_extent *extents, unsigned count);
+int userns_new(int proc, const struct id_map *map);
