@@ -224,11 +224,12 @@ static int build_in(int store, const char *name, int host, uid_t base, struct er
     int root DEFER_CLOSE = openat(store, aside, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (root < 0 || fchown(root, base, base) < 0)
         return err_sys(err, "open '%s'", aside);
-    if (build(host, root, base, err) < 0)
-        return -1;
-    if (renameat(store, aside, store, name) < 0)
-        return err_sys(err, "rename '%s'", aside);
-    return 0;
+    int r = build(host, root, base, err);
+    if (r == 0 && renameat(store, aside, store, name) < 0)
+        r = err_sys(err, "rename '%s'", aside);
+    if (r < 0)
+        tree_remove(store, aside);
+    return r;
 }
 
 int image_open(int store, int host, uid_t base, struct image *ret, struct err *err) {
