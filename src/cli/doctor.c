@@ -143,7 +143,7 @@ static void look_overlay(const struct host *h, struct finding *f) {
 
 static void look_idmap(const struct host *h, struct finding *f) {
     if (geteuid() != 0)
-        say(f, LESS, "needs root", "the host's files appear as nobody's in a box", "");
+        say(f, LESS, "needs root", "the host's files are nobody's in a box: replaceable, not changeable in place", "");
     else if (spawner_says(h, "\"tmpfs_idmap\":true"))
         say(f, GOOD, "idmapped mounts, tmpfs too", "ids on disk are 0-65535 in every box", "");
     else

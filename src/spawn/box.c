@@ -322,6 +322,7 @@ struct box *box_find(struct spawner *s, const char *id) {
 
 /* pid 1 takes everything in its pid namespace along. */
 void box_kill(struct box *box) {
+    box->killed = true;
     if (box->pidfd >= 0)
         pidfd_send_signal(box->pidfd, SIGKILL, NULL, 0);
 }

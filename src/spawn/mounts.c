@@ -41,6 +41,11 @@ int mount_new(const char *type, const struct mount_option *options, size_t count
     return finish(fs, attrs);
 }
 
+int mount_clone_all(int dir) {
+    int fd = open_tree(dir, "", OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_EMPTY_PATH | AT_RECURSIVE);
+    return fd < 0 ? -errno : fd;
+}
+
 int mount_clone(int dir, const char *path) {
     int fd = open_tree(dir, path,
                        OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | (*path ? 0 : AT_EMPTY_PATH));

@@ -21,6 +21,9 @@ int mount_new(const char *type, const struct mount_option *options, size_t count
 /* A detached copy of what lies at dir/path. */
 int mount_clone(int dir, const char *path);
 
+/* A detached copy of a mount and of all that is mounted in it. */
+int mount_clone_all(int mount);
+
 /* Show a detached mount's ids through the map of a user namespace. */
 int mount_idmap(int mount, int userns);
 

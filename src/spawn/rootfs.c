@@ -39,7 +39,7 @@ void rootfs_drop(struct rootfs_maker *maker, struct rootfs *r) {
 
 /* Ids as they are on disk: canonical, or shifted into a rootless user's range. */
 static uid_t disk_id(const struct rootfs_maker *maker, uid_t id) {
-    return maker->rootless ? maker->slots.base + id : id;
+    return maker->rootless ? id_shared(id, maker->slots.base) : id;
 }
 
 static int new_tmpfs(uint64_t bytes) {
@@ -97,27 +97,31 @@ static void unbench(const struct rootfs_maker *maker, const char *name) {
     umount2(path, MNT_DETACH);
 }
 
-static int overlay_on(struct rootfs_maker *maker, const struct rootfs *r, int lower,
+/* lowers from the top; the last is a detached mount, the others lie in the store. */
+static int overlay_on(struct rootfs_maker *maker, const struct rootfs *r, const int *lowers, size_t count,
                       const char *upper_name, const char *work_name, bool whole) {
     int upper DEFER_CLOSE = open_dir(r->fs, upper_name);
     int work DEFER_CLOSE = open_dir(r->fs, work_name);
     if (upper < 0 || work < 0)
         return upper < 0 ? upper : work;
     const struct overlay_plan plan = {
-        .lowers = &lower, .lower_count = 1, .upper = upper, .work = work,
+        .lowers = lowers, .lower_count = count, .upper = upper, .work = work,
         .owner = slots_first(&maker->slots, r->slot), .userxattr = maker->rootless, .whole = whole,
     };
-    int made = bench(maker, lower, "lower");
+    int made = bench(maker, lowers[count - 1], "lower");
     if (made == 0)
         made = overlay_new(&plan, maker->by_name);
     unbench(maker, "lower");
     return made;
 }
 
-static int image_overlay(struct rootfs_maker *maker, struct rootfs *r, int dir, const char *upper,
+/* over: a layer of the image that covers dir; -1: none. */
+static int image_overlay(struct rootfs_maker *maker, struct rootfs *r, int over, int dir, const char *upper,
                          const char *work) {
     int lower DEFER_CLOSE = lower_new(maker, dir, r->userns);
-    return lower < 0 ? lower : overlay_on(maker, r, lower, upper, work, false);
+    const int lowers[] = {over, lower};
+    bool covered = over >= 0;
+    return lower < 0 ? lower : overlay_on(maker, r, lowers + !covered, covered ? 2 : 1, upper, work, false);
 }
 
 static int make_meta(const struct rootfs *r) {
@@ -132,9 +136,9 @@ static int assemble(struct rootfs_maker *maker, struct rootfs *r, struct err *er
     int made = bench(maker, r->fs, "fs");
     if (made < 0)
         return fail(err, made, "attach filesystem");
-    r->root = image_overlay(maker, r, maker->image->skeleton, "u", "w");
+    r->root = image_overlay(maker, r, -1, maker->image->skeleton, "u", "w");
     if (r->root >= 0)
-        r->usr = image_overlay(maker, r, maker->image->usr, "U", "W");
+        r->usr = image_overlay(maker, r, maker->image->usr_dirs, maker->image->usr, "U", "W");
     if (r->usr >= 0)
         r->meta = make_meta(r);
     unbench(maker, "fs");
@@ -147,7 +151,8 @@ static int assemble(struct rootfs_maker *maker, struct rootfs *r, struct err *er
 
 static int fill(struct rootfs_maker *maker, struct rootfs *r, uint64_t disk, uint64_t mem,
                 struct err *err) {
-    struct id_map map = id_map_plain(slots_first(&maker->slots, r->slot));
+    uint32_t first = slots_first(&maker->slots, r->slot);
+    struct id_map map = maker->rootless ? id_map_shared(first) : id_map_plain(first);
     r->userns = userns_new(maker->proc, &map);
     if (r->userns < 0)
         return fail(err, r->userns, "make user namespace");
@@ -227,7 +232,8 @@ static int make_cow(struct rootfs_maker *maker, struct rootfs *r, int lower, mod
     /* Seen through the box's map: `user` of the box is the owner of the copied directory. */
     uid_t first = slots_first(&maker->slots, r->slot);
     act_as(first);
-    int made = tree_dir(r->fs, upper, mode & 0777, first + 1000, first + 1000);
+    uid_t user = maker->rootless ? id_shared(1000, first) : first + 1000;
+    int made = tree_dir(r->fs, upper, mode & 0777, user, user);
     if (made == 0)
         made = tree_dir(r->fs, work, 0755, first, first);
     act_as(0);
@@ -235,7 +241,7 @@ static int make_cow(struct rootfs_maker *maker, struct rootfs *r, int lower, mod
         made = bench(maker, r->fs, "fs");
     if (made < 0)
         return made;
-    made = overlay_on(maker, r, lower, upper, work, true);
+    made = overlay_on(maker, r, &lower, 1, upper, work, true);
     unbench(maker, "fs");
     if (made < 0)
         return made;

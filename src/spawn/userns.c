@@ -101,6 +101,19 @@ struct id_map id_map_plain(uint32_t first) {
     return map;
 }
 
+uint32_t id_shared(uint32_t id, uint32_t first) {
+    return id == 1000 ? 0 : first + id;
+}
+
+struct id_map id_map_shared(uint32_t first) {
+    struct id_map map = {0};
+    add(&map.uids, 0, first, 1000);
+    add(&map.uids, 1000, 0, 1);
+    add(&map.uids, 1001, first + 1001, SLOT_IDS - 1001);
+    map.gids = map.uids;
+    return map;
+}
+
 struct id_list id_list_swap(uint32_t owner, uint32_t first) {
     struct id_list ids = {0};
     uint32_t low = owner < 1000 ? owner : 1000, high = owner < 1000 ? 1000 : owner;
@@ -131,6 +144,8 @@ static int write_ids(int proc, pid_t pid, const char *name, const struct id_list
 }
 
 int userns_new(int proc, const struct id_map *map) {
+    /* act_as() made us undumpable, and then only the real root may write our children's maps. */
+    prctl(PR_SET_DUMPABLE, 1);
     pid_t pid = hold(CLONE_NEWUSER);
     if (pid < 0)
         return pid;

@@ -33,7 +33,16 @@ struct id_map {
 struct id_map id_map_plain(uint32_t first);
 
 /*
- * The same, but `owner` appears as 1000 (`user`) and 1000 takes its place, so that it stays one to
+ * Rootless: `user` (1000) is whoever runs the spawner, because only so may it own what that user
+ * lends; all others come from the subordinate ids, `first` on.
+ */
+struct id_map id_map_shared(uint32_t first);
+
+/* The id on disk, in the spawner's namespace, of an id in such a box. */
+uint32_t id_shared(uint32_t id, uint32_t first);
+
+/*
+ * As id_map_plain(), but `owner` appears as 1000 (`user`) and 1000 takes its place, so that it stays one to
  * one; an owner beyond the range leaves 1000 itself without a name.
  */
 struct id_list id_list_swap(uint32_t owner, uint32_t first);

@@ -172,6 +172,14 @@ def test_a_machine_does_not_drift_by_itself(carrel):
     assert carrel("rm", m).returncode == 0 and row["drifted"] is False
 
 
+@pytest.mark.skipif(not ROOTLESS, reason="root maps the host's files to the box's own ids")
+def test_rootless_the_hosts_files_can_be_replaced_but_not_changed_in_place(carrel):
+    """Nobody in the box is their owner. Doctor says so."""
+    script = "f=/usr/bin/env; stat -c %u $f; touch $f 2>/dev/null || echo kept; cp $f $f.new && mv $f.new $f && stat -c %u $f && rm $f && echo gone"
+    assert carrel.sh(script, "-u", "root").split() == ["65534", "kept", "0", "gone"]
+    assert "nobody's" in carrel("doctor").stdout.decode()
+
+
 # No network: fails at once, and says so once.
 
 
