@@ -70,7 +70,13 @@ static int fill_plan(struct run *r, struct err *err) {
         err_set(err, ERR_UNSUPPORTED, "--net %s: a box has no network yet", r->o.net);
         return err_remedy(err, "leave it out, or say --net none");
     }
-    return grants_open(&r->o.dirs, r->o.unreviewed, r->place.home, p, &r->grants, err);
+    if (r->o.apply && (r->o.command.json || !r->o.dirs.count)) {
+        err_set(err, ERR_INVALID, r->o.command.json ? "--apply asks, and --json has nobody to ask"
+                                                    : "--apply without a --dir has nothing to copy back");
+        return err_remedy(err, "leave one of them out, or lend a directory: --dir .");
+    }
+    const char *const own[] = {r->place.home, r->place.run, NULL};
+    return grants_open(&r->o.dirs, r->o.unreviewed, own, p, &r->grants, err);
 }
 
 static int create(struct run *r, struct err *err) {
@@ -100,13 +106,13 @@ static uint64_t settle_changes(struct run *r, struct err *err) {
         struct apply a = {.link = r->setup.session.link, .grants = &r->grants, .plan = &r->plan,
                           .since = r->started};
         if (r->o.apply && changes_apply(&a, i, &c, err) < 0)
-            fprintf(stderr, "carrel: %s\n", err->text);
+            cli_fail(err);
     }
     if (total && !r->o.apply && !r->o.command.quiet && !r->o.command.json)
-        fprintf(stderr, r->o.keep ? "carrel: %" PRIu64 " files changed in %s\n"
-                                  : "carrel: %" PRIu64 " files changed, discarded: --keep to keep the "
+        fprintf(stderr, r->o.keep ? "carrel: %" PRIu64 " file%s changed in %s\n"
+                                  : "carrel: %" PRIu64 " file%s changed, discarded: --keep to keep the "
                                     "machine, --apply to review and copy them back\n",
-                total, r->plan.id);
+                total, total == 1 ? "" : "s", r->plan.id);
     return total;
 }
 

@@ -54,7 +54,7 @@ static int make_root(struct spawner *s, struct berth *b, uint64_t disk, uint64_t
 
 static int start_waiting(struct spawner *s, struct berth *b, struct err *err) {
     int ends[2];
-    int dev = mount_clone(s->dev, "");
+    int dev = mount_clone_all(s->dev); /* rootless its nodes are mounts themselves */
     if (dev < 0)
         return fail(err, dev, "clone /dev");
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) < 0) {

@@ -83,6 +83,24 @@ static int open_v1(int root, const char *table, size_t which, const char *name) 
     return -1;
 }
 
+static bool may_use(int root, const char *mount, const char *path) {
+    char procs[700];
+    snprintf(procs, sizeof(procs), "%s%s/cgroup.procs", *mount ? mount : ".", path);
+    return faccessat(root, procs, W_OK, AT_EACCESS) == 0;
+}
+
+/* From our own group up to the highest one that is ours to use: the root's, or what was delegated. */
+static void climb(int root, const char *mount, char *path) {
+    for (size_t len = strlen(path); len > 0;) {
+        char above[512];
+        while (len > 0 && path[--len] != '/')
+            ;
+        snprintf(above, sizeof(above), "%.*s", (int)len, path);
+        if (may_use(root, mount, above))
+            path[len] = '\0';
+    }
+}
+
 /*
  * v2: controllers must be on in every level above. Our own process may sit in the level that is
  * to hand them on, which the kernel forbids below the root: it moves into a leaf of its own.
@@ -93,8 +111,7 @@ static int open_v2(struct cgroups *cg, int root, const char *mount, const char *
     const char *line = strstr(table, "0::");
     if (line)
         snprintf(own, sizeof(own), "%.*s", (int)strcspn(line + 3, "\n"), line + 3);
-    if (geteuid() == 0 && faccessat(root, *mount ? mount : ".", W_OK, 0) == 0)
-        own[0] = '\0';
+    climb(root, mount, own);
     int fd = open_base(root, *mount ? mount : ".", own, name);
     if (fd < 0)
         return fd;

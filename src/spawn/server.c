@@ -23,7 +23,16 @@
 #include "base/msg.h"
 #include "spawn/spawner.h"
 
-enum { CLIENT_MAX = 4096, RETRY_MS = 2, QUIET_MS = 3, PRESS_MS = 20, DEAD_MANY = 64, IMAGE_MS = 200, BOX_FD_MAX = 1 << 16 };
+enum {
+    CLIENT_MAX = 4096,
+    RETRY_MS = 2,
+    FINISH_MS = 2000,
+    QUIET_MS = 3,
+    PRESS_MS = 20,
+    IMAGE_MS = 200,
+    DEAD_MANY = 64,
+    BOX_FD_MAX = 1 << 16,
+};
 
 /* What an epoll event is about. Boxes have two: their pid 1 and their guest's connection. */
 enum source { SOURCE_LISTENER, SOURCE_SIGNAL, SOURCE_CLIENT, SOURCE_PID, SOURCE_LINK };
@@ -42,6 +51,7 @@ struct server {
     struct client *clients;
     size_t client_count;
     bool stopping;
+    bool warned; /* what is not enforced is said once */
     uint64_t quiet_since_ms;
     uint64_t last_event_ms;
     uint64_t image_checked_ms;
@@ -163,7 +173,10 @@ static void do_create(struct server *v, struct client *c, const struct fd_messag
     }
     box->owner = c->fd;
     v->message.type = PLAN_CREATED;
-    warn_unenforced(v->s, v->message.text, sizeof(v->message.text));
+    v->message.text[0] = '\0';
+    if (!v->warned)
+        warn_unenforced(v->s, v->message.text, sizeof(v->message.text));
+    v->warned = true;
     answer(v, c, &v->message, fds, box_descriptors(m, fds));
     watch_box(v, box);
     box_settle(v->s, box, &v->message.plan, m);
@@ -496,6 +509,27 @@ static void serve(struct server *v, uint64_t idle_ms) {
     }
 }
 
+/* Who was told to die is taken away before we go; who lives outlives us. */
+static bool some_dying(const struct server *v) {
+    for (const struct box *b = v->s->list; b; b = b->next)
+        if (b->dead || b->ending)
+            return true;
+    return false;
+}
+
+static void finish(struct server *v) {
+    uint64_t end = now_ms() + FINISH_MS;
+    while (some_dying(v) && now_ms() < end) {
+        struct epoll_event events[16];
+        bool did = false;
+        int n = epoll_wait(v->epoll, events, 16, RETRY_MS);
+        for (int i = 0; i < n; i++)
+            if (events[i].data.u64 >> 32 == SOURCE_PID)
+                handle(v, &events[i]);
+        clean_one(v, &did);
+    }
+}
+
 int server_run(struct spawner *s, int listener, uint64_t idle_ms, struct err *err) {
     struct server *v DEFER_FREE = calloc(1, sizeof(*v));
     int epoll DEFER_CLOSE = epoll_create1(EPOLL_CLOEXEC);
@@ -514,5 +548,6 @@ int server_run(struct spawner *s, int listener, uint64_t idle_ms, struct err *er
     }
 
     serve(v, idle_ms);
+    finish(v);
     return 0;
 }
