@@ -536,7 +536,10 @@ int server_run(struct spawner *s, int listener, uint64_t idle_ms, struct err *er
     int signals DEFER_CLOSE = open_signals();
     if (!v || epoll < 0 || signals < 0)
         return err_sys(err, "start serving");
-    *v = (struct server){.s = s, .epoll = epoll, .listener = listener, .quiet_since_ms = now_ms()};
+    v->s = s;
+    v->epoll = epoll;
+    v->listener = listener;
+    v->quiet_since_ms = now_ms();
     watch(v, listener, SOURCE_LISTENER);
     watch(v, signals, SOURCE_SIGNAL);
     for (struct box *b = s->list; b; b = b->next) {
