@@ -131,9 +131,14 @@ static int read_options(int argc, char **argv, struct options *o) {
     return optind == argc ? 0 : -1;
 }
 
-/* Standard input is what every child gets for a null device; a crowd needs many descriptors. */
-static void prepare(void) {
+/*
+ * Standard input is what every child gets for a null device; a crowd needs many descriptors. All
+ * that is measured, the floor and the peers too, goes before other work on this host if it may.
+ */
+static void prepare(struct report *r) {
     struct rlimit files;
+    setpriority(PRIO_PROCESS, 0, -20);
+    report_fact(r, "priority", "nice %d, for all that is compared", getpriority(PRIO_PROCESS, 0));
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);
     if (null >= 0)
         dup2(null, STDIN_FILENO);
@@ -150,9 +155,9 @@ int main(int argc, char **argv) {
         fputs(usage, o.help ? stdout : stderr);
         return o.help ? 0 : 2;
     }
-    prepare();
     struct bench b = {.report = report_new("box"), .build = o.build, .quick = o.quick};
     say_host(b.report);
+    prepare(b.report);
     int r = run(&b, &o, &err);
     add_bars(&b);
     if (show(&b, &o, r < 0 ? NULL : &err) < 0)
