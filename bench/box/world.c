@@ -85,12 +85,13 @@ static bool pool_full(const char *json) {
     return size > 0;
 }
 
-static int await_state(const struct world *w, unsigned boxes, bool full, struct err *err) {
+static int await_state(const struct world *w, const char *which, unsigned count, bool full,
+                       struct err *err) {
     char json[PLAN_TEXT_SIZE];
     for (uint64_t end = now_ns() + SETTLE_MS * 1000000ull; now_ns() < end;) {
         if (go_on(err) < 0 || spawn_status(w->link, json, sizeof(json), err) < 0)
             return -1;
-        if (number_of(json, "\"boxes\":") == boxes && (!full || pool_full(json)))
+        if (number_of(json, which) == count && (!full || pool_full(json)))
             return 0;
         usleep(300);
     }
@@ -98,11 +99,15 @@ static int await_state(const struct world *w, unsigned boxes, bool full, struct 
 }
 
 int world_settle(const struct world *w, unsigned boxes, struct err *err) {
-    return await_state(w, boxes, true, err);
+    return await_state(w, "\"boxes\":", boxes, true, err);
 }
 
 int world_empty(const struct world *w, struct err *err) {
-    return await_state(w, 0, false, err);
+    return await_state(w, "\"boxes\":", 0, false, err);
+}
+
+int world_reaped(const struct world *w, struct err *err) {
+    return await_state(w, "\"alive\":", 0, false, err);
 }
 
 /* Boxes that linger after a measure that failed. */

@@ -1,5 +1,7 @@
 #include "cli/cli.h"
 
+#include <fcntl.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -92,8 +94,18 @@ int cmd_wast(int argc, char **argv) {
     return exec_cell(argv - 1);
 }
 
+/* A stream the caller closed would become whatever is opened first, and be handed on as such. */
+static bool fill_closed_streams(void) {
+    for (int fd = 0; fd < 3; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd == 0 ? O_RDONLY : O_WRONLY) != fd)
+            return false;
+    return true;
+}
+
 int cli_main(int argc, char **argv) {
     struct err err;
+    if (!fill_closed_streams())
+        return CLI_FAILED;
     if (argc < 2) {
         overview(stderr);
         return CLI_FAILED;

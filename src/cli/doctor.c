@@ -232,6 +232,19 @@ static void print_json(const struct finding *f) {
     puts(text.data);
 }
 
+/* What the kernel can do is known once the spawner has made its first root. */
+static bool ask_spawner(int link, struct host *h) {
+    for (int i = 0; i < 200; i++) {
+        if (spawn_status(link, h->status, sizeof(h->status), &h->refusal) < 0)
+            return false;
+        if (!spawner_says(h, "\"probed\":false"))
+            return true;
+        usleep(10000);
+    }
+    err_set(&h->refusal, ERR_UNSUPPORTED, "no root filesystem can be made; see spawn.log in %s", h->place.run);
+    return false;
+}
+
 int cmd_doctor(int argc, char **argv) {
     static struct host host;
     struct finding found[CHECKS];
@@ -244,7 +257,7 @@ int cmd_doctor(int argc, char **argv) {
     if (place_find(&host.place, &err) < 0)
         return cli_fail(&err);
     int link DEFER_CLOSE = spawn_connect(&host.place, NULL, &host.refusal);
-    host.spawner = link >= 0 && spawn_status(link, host.status, sizeof(host.status), &host.refusal) == 0;
+    host.spawner = link >= 0 && ask_spawner(link, &host);
     int status = 0;
     for (size_t i = 0; i < CHECKS; i++) {
         checks[i].look(&host, &found[i]);

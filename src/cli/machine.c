@@ -8,6 +8,7 @@
 
 #include "base/json.h"
 #include "base/parse.h"
+#include "cli/cli.h"
 
 /* A clean environment: what every program expects, and nothing of the caller's. */
 static const char *const defaults[][2] = {
@@ -122,6 +123,8 @@ static void reason(const struct command_setup *c, const struct command_options *
     else if (r->never_began)
         snprintf(text, size, "%s '%s': %s", step_name(r->why.step), argv[0],
                  strerror((int)r->why.number));
+    else if (c->session.lost)
+        snprintf(text, size, "output was lost: %s", strerror(c->session.lost));
     else if (r->exit.flags & MSG_EXIT_TIMED_OUT)
         snprintf(text, size, "ended after %" PRIu64 ".%03" PRIu64 " s: the time limit (--timeout)",
                  o->timeout_ms / 1000, o->timeout_ms % 1000);
@@ -167,7 +170,7 @@ static void print_json(const struct command_setup *c, const struct command_end *
 int command_report(const struct command_setup *c, const struct command_options *o,
                    const struct command_end *end) {
     char why[300];
-    int status = guest_result_status(&c->session.result);
+    int status = c->session.lost ? CLI_FAILED : guest_result_status(&c->session.result);
     reason(c, o, end, why, sizeof(why));
     if (o->json)
         print_json(c, end, status, why);

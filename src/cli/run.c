@@ -124,6 +124,21 @@ static int finish(struct run *r, struct err *err) {
     return command_report(&r->setup, &r->o.command, &end);
 }
 
+/* The machine went away under its command: by its own deadline, or nobody knows why. */
+static int lost(const struct run *r, struct err *err) {
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    uint64_t ms = (uint64_t)(now.tv_sec - r->started.tv_sec) * 1000 +
+                  (uint64_t)(now.tv_nsec / 1000000 - r->started.tv_nsec / 1000000);
+    err_wrap(err, "machine '%s'", r->plan.id);
+    if (err->code != ERR_GONE || !r->plan.deadline_ms || ms < r->plan.deadline_ms)
+        return cli_fail(err);
+    if (!r->o.command.quiet)
+        fprintf(stderr, "carrel: ended after %" PRIu64 ".%03" PRIu64 " s: the machine's lifetime (--lifetime)\n",
+                r->plan.deadline_ms / 1000, r->plan.deadline_ms % 1000);
+    return 124;
+}
+
 static void run_free(struct run **slot) {
     struct run *r = *slot;
     if (!r)
@@ -164,9 +179,7 @@ int cmd_run(int argc, char **argv) {
     r->setup.session.ends_machine = !r->o.keep;
     if (command_prepare(&r->setup, &r->o.command, command, cwd, &err) < 0 || create(r, &err) < 0)
         return cli_fail(&err);
-    if (session_run(&r->setup.session, &err) < 0) {
-        err_wrap(&err, "machine '%s'", r->plan.id);
-        return cli_fail(&err);
-    }
+    if (session_run(&r->setup.session, &err) < 0)
+        return lost(r, &err);
     return finish(r, &err);
 }

@@ -2,19 +2,22 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <poll.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/random.h>
 #include <sys/signalfd.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <termios.h>
 #include <unistd.h>
 
 #include "base/defer.h"
 #include "base/fdio.h"
 
-enum { EXEC_ID = 1, BLOCK = 65536 };
+enum { BLOCK = 65536 };
 
 /* What stands between one of the caller's streams and the command's. */
 struct pump {
@@ -22,12 +25,14 @@ struct pump {
     int from, to;        /* relayed from one to the other; the machine has the far end of a pipe */
     struct buf *capture; /* instead of `to` */
     bool *cut;
+    int *lost;
     char *data;
     size_t at, len;
 };
 
 struct loop {
     struct session *s;
+    uint32_t id; /* of our command; drawn, because a kept machine has others too */
     struct pump pumps[3];
     int signals;
     bool raw;
@@ -62,6 +67,16 @@ static bool is_null(int fd) {
            (S_ISCHR(st.st_mode) && stat("/dev/null", &null) == 0 && st.st_rdev == null.st_rdev);
 }
 
+/*
+ * Opening /dev/stdout inside goes by the pipe's owner and mode, and its owner is nobody there.
+ * Only for pipes without a name: those can be reached by nobody but their holders.
+ */
+static void let_reopen(int fd) {
+    struct statfs fs;
+    if (fstatfs(fd, &fs) == 0 && fs.f_type == PIPEFS_MAGIC)
+        fchmod(fd, 0666);
+}
+
 /* Decides how stream n travels; a descriptor for the machine goes to *ret_fd (and *ret_close). */
 static int plan_stream(struct loop *l, int n, int *ret_fd, bool *ret_close, struct err *err) {
     struct buf *capture = n > 0 ? l->s->captured[n - 1] : NULL;
@@ -73,6 +88,7 @@ static int plan_stream(struct loop *l, int n, int *ret_fd, bool *ret_close, stru
     }
     l->s->exec.stdio[n] = MSG_STDIO_FD;
     if (!capture && is_pipe(n)) {
+        let_reopen(n);
         *ret_fd = n;
         return 0;
     }
@@ -81,11 +97,12 @@ static int plan_stream(struct loop *l, int n, int *ret_fd, bool *ret_close, stru
     struct pump *p = &l->pumps[n];
     *p = (struct pump){.active = true, .from = n == 0 ? 0 : ends[0], .to = n == 0 ? ends[1] : n,
                        .capture = capture, .cut = n > 0 ? &l->s->cut[n - 1] : NULL,
-                       .data = malloc(BLOCK)};
+                       .lost = n > 0 ? &l->s->lost : NULL, .data = malloc(BLOCK)};
     if (!p->data)
         return err_set(err, ERR_LIMIT, "out of memory");
     fcntl(n == 0 ? ends[1] : ends[0], F_SETFL, O_NONBLOCK);
     *ret_fd = ends[n == 0 ? 0 : 1];
+    let_reopen(*ret_fd);
     *ret_close = true;
     return 0;
 }
@@ -104,7 +121,7 @@ static int start_plain(struct loop *l, struct err *err) {
             fds[count++] = fd;
         }
     }
-    struct frame_head head = {.type = MSG_EXEC, .id = EXEC_ID, .tag = 1, .flags = (uint16_t)count};
+    struct frame_head head = {.type = MSG_EXEC, .id = l->id, .tag = 1, .flags = (uint16_t)count};
     int r = guest_link_send(l->s->link, &head, &l->s->exec, fds, count, err);
     for (uint32_t i = 0; i < count; i++)
         if (ours[i])
@@ -132,7 +149,7 @@ static int start_terminal(struct loop *l, struct err *err) {
         cfmakeraw(&raw);
         l->raw = tcsetattr(STDIN_FILENO, TCSANOW, &raw) == 0;
     }
-    struct frame_head head = {.type = MSG_EXEC, .id = EXEC_ID, .tag = 1};
+    struct frame_head head = {.type = MSG_EXEC, .id = l->id, .tag = 1};
     return guest_link_send(l->s->link, &head, exec, NULL, 0, err);
 }
 
@@ -162,12 +179,12 @@ static void forward_signal(struct loop *l) {
         window_size(&size);
         struct msg_resize m = {.rows = size.rows, .cols = size.cols};
         if (l->s->terminal)
-            guest_link_send(l->s->link, &(struct frame_head){.type = MSG_RESIZE, .id = EXEC_ID}, &m,
+            guest_link_send(l->s->link, &(struct frame_head){.type = MSG_RESIZE, .id = l->id}, &m,
                             NULL, 0, NULL);
         return;
     }
     struct msg_signal m = {.number = info.ssi_signo};
-    guest_link_send(l->s->link, &(struct frame_head){.type = MSG_SIGNAL, .id = EXEC_ID}, &m, NULL, 0,
+    guest_link_send(l->s->link, &(struct frame_head){.type = MSG_SIGNAL, .id = l->id}, &m, NULL, 0,
                     NULL);
 }
 
@@ -184,7 +201,7 @@ static int take_output(struct loop *l, const struct frame *frame, struct err *er
     l->received = m.offset + m.data.n;
     if (frame->head.flags & FRAME_EOF)
         l->output_open = false;
-    return guest_link_credit(l->s->link, EXEC_ID, 1, l->received, err);
+    return guest_link_credit(l->s->link, l->id, 1, l->received, err);
 }
 
 static int take_frame(struct loop *l, const struct frame *frame, struct err *err) {
@@ -194,7 +211,7 @@ static int take_frame(struct loop *l, const struct frame *frame, struct err *err
         if (msg_decode(frame, &l->s->result.exit, sizeof(l->s->result.exit)) < 0)
             return err_set(err, ERR_INTERNAL, "malformed exit frame");
         l->exited = true;
-        return guest_link_ack(l->s->link, EXEC_ID, err);
+        return guest_link_ack(l->s->link, l->id, err);
     case MSG_EXEC_FAILED:
         if (msg_decode(frame, &l->s->result.why, sizeof(l->s->result.why)) < 0)
             return err_set(err, ERR_INTERNAL, "malformed answer");
@@ -228,9 +245,9 @@ static int type_input(struct loop *l, struct err *err) {
     ssize_t n = read(STDIN_FILENO, bytes, sizeof(bytes));
     if (n <= 0) {
         l->input_open = false;
-        return guest_link_stdin(l->s->link, EXEC_ID, l->sent, NULL, 0, true, err);
+        return guest_link_stdin(l->s->link, l->id, l->sent, NULL, 0, true, err);
     }
-    int r = guest_link_stdin(l->s->link, EXEC_ID, l->sent, bytes, (uint32_t)n, false, err);
+    int r = guest_link_stdin(l->s->link, l->id, l->sent, bytes, (uint32_t)n, false, err);
     l->sent += (uint64_t)n;
     return r;
 }
@@ -264,8 +281,12 @@ static void pump_turn(struct pump *p, bool is_stdin) {
     ssize_t n = write(p->to, p->data + p->at, p->len - p->at);
     if (n > 0)
         p->at += (size_t)n;
-    else if (n < 0 && errno != EAGAIN && errno != EINTR)
+    else if (n < 0 && errno != EAGAIN && errno != EINTR) {
+        /* Nobody who reads is the command's own affair: it gets its SIGPIPE. */
+        if (p->lost && errno != EPIPE)
+            *p->lost = errno;
         pump_close(p, is_stdin ? p->to : p->from);
+    }
 }
 
 static short pump_events(const struct pump *p, int *ret_fd) {
@@ -323,8 +344,15 @@ static int drive(struct loop *l, struct err *err) {
     return 0;
 }
 
+static uint32_t draw_id(void) {
+    uint32_t id = 0;
+    while (getrandom(&id, sizeof(id), 0) != sizeof(id) || id == 0)
+        ;
+    return id;
+}
+
 int session_run(struct session *s, struct err *err) {
-    struct loop l = {.s = s};
+    struct loop l = {.s = s, .id = draw_id()};
     sigset_t old;
     for (int n = 0; n < 3; n++)
         l.pumps[n] = (struct pump){.from = -1, .to = -1};

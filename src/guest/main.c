@@ -41,6 +41,7 @@ struct args {
     int task_count;
     uint64_t deadline_ms;
     bool lingers;
+    bool clean; /* no signal is ignored: whoever started us has seen to it */
 };
 
 static struct guest the_guest;
@@ -126,6 +127,10 @@ static void arg_linger(struct args *a, const char *v) {
     a->lingers = number_of(&v, '\0') != 0;
 }
 
+static void arg_clean(struct args *a, const char *v) {
+    a->clean = number_of(&v, '\0') != 0;
+}
+
 static void arg_keep(struct args *a, const char *v) {
     (void)a;
     while (*v)
@@ -141,6 +146,7 @@ static const struct {
     {"port=", arg_port},     {"tasks=", arg_tasks},
     {"cg=", arg_cg},         {"keep=", arg_keep},
     {"linger=", arg_linger}, {"deadline_ms=", arg_deadline},
+    {"clean=", arg_clean},
 };
 
 static void args_read(struct args *a, char **argv) {
@@ -162,6 +168,9 @@ static void reset_signals(void) {
     static const char kernel_act[64]; /* all zero: SIG_DFL, no flags, empty mask */
     for (int i = 1; i <= 64; i++)
         syscall(SYS_rt_sigaction, i, kernel_act, NULL, 8);
+}
+
+static void block_signals(void) {
     sigset_t all;
     sigfillset(&all);
     sigdelset(&all, SIGALRM);
@@ -333,9 +342,11 @@ int main(int argc, char **argv) {
     (void)argc;
     prctl(PR_SET_DUMPABLE, 0);
     prctl(PR_SET_CHILD_SUBREAPER, 1);
-    reset_signals();
+    block_signals();
     struct args a = {.ctl = -1, .spawn = -1, .listen = -1, .admin = -1, .port = -1};
     args_read(&a, argv);
+    if (!a.clean)
+        reset_signals();
     if (a.task_count > 0)
         the_guest.features |= MSG_FEATURE_MEMORY;
     if (guest_init(&the_guest, &a) < 0)

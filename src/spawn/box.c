@@ -25,7 +25,8 @@
 /* What goes into making one box; whatever is still here at the end is closed. */
 struct making {
     struct berth berth;
-    int listener;
+    int listener; /* where hosts connect to the guest */
+    int admin;    /* where the next spawner does */
     int control[2], link[2];
     int grants[PLAN_MAX_GRANTS], uppers[PLAN_MAX_GRANTS];
     bool has_berth;
@@ -38,13 +39,13 @@ static void close_fd(int *fd) {
 }
 
 static void making_init(struct making *m) {
-    *m = (struct making){.berth = BERTH_NONE, .listener = -1, .control = {-1, -1}, .link = {-1, -1}};
+    *m = (struct making){.berth = BERTH_NONE, .listener = -1, .admin = -1, .control = {-1, -1}, .link = {-1, -1}};
     for (size_t i = 0; i < PLAN_MAX_GRANTS; i++)
         m->grants[i] = m->uppers[i] = -1;
 }
 
 static void making_close(struct making *m) {
-    int *fds[] = {&m->listener, &m->control[0], &m->control[1], &m->link[0], &m->link[1]};
+    int *fds[] = {&m->listener, &m->admin, &m->control[0], &m->control[1], &m->link[0], &m->link[1]};
     for (size_t i = 0; i < sizeof(fds) / sizeof(*fds); i++)
         close_fd(fds[i]);
     for (size_t i = 0; i < PLAN_MAX_GRANTS; i++) {
@@ -136,22 +137,28 @@ static int write_down(struct spawner *s, const struct box *box, struct err *err)
     char text[512];
     int n = snprintf(text, sizeof(text),
                      "slot=%" PRIu32 "\ncgroup=%" PRIu64 "\nlinger=%" PRIu64 "\nimage=%s\npid=%d\n",
-                     box->slot, box->cgroup, box->plan.linger, s->image.key, (int)box->pid);
-    if (mkdirat(s->boxes, box->plan.id, 0700) < 0)
-        return err_sys(err, "make machine '%s'", box->plan.id);
-    int dir DEFER_CLOSE = openat(s->boxes, box->plan.id, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+                     box->slot, box->cgroup, (uint64_t)box->linger, s->image.key, (int)box->pid);
+    if (mkdirat(s->boxes, box->id, 0700) < 0)
+        return err_sys(err, "make machine '%s'", box->id);
+    int dir DEFER_CLOSE = openat(s->boxes, box->id, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     int file DEFER_CLOSE =
         dir < 0 ? -1 : openat(dir, "box", O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (file < 0 || write(file, text, (size_t)n) != n)
-        return err_sys(err, "write down machine '%s'", box->plan.id);
+        return err_sys(err, "write down machine '%s'", box->id);
     return 0;
 }
 
-/* The guest has this socket already; it gets its name now, which only the host can see. */
-static int name_listener(struct spawner *s, const struct making *m, const char *id, struct err *err) {
+static struct sockaddr_un socket_name(const struct spawner *s, const char *id, const char *name) {
     struct sockaddr_un a = {.sun_family = AF_UNIX};
-    snprintf(a.sun_path, sizeof(a.sun_path), "/proc/self/fd/%d/%s/guest.sock", s->boxes, id);
-    if (bind(m->listener, (struct sockaddr *)&a, sizeof(a)) < 0 || listen(m->listener, 16) < 0)
+    snprintf(a.sun_path, sizeof(a.sun_path), "/proc/self/fd/%d/%s/%s", s->boxes, id, name);
+    return a;
+}
+
+/* The guest has these sockets already; they get names now, which only the host can see. */
+static int name_listeners(struct spawner *s, const struct making *m, const char *id, struct err *err) {
+    struct sockaddr_un hosts = socket_name(s, id, "guest.sock"), admin = socket_name(s, id, "admin.sock");
+    if (bind(m->listener, (struct sockaddr *)&hosts, sizeof(hosts)) < 0 || listen(m->listener, 16) < 0 ||
+        bind(m->admin, (struct sockaddr *)&admin, sizeof(admin)) < 0 || listen(m->admin, 4) < 0)
         return err_sys(err, "listen for the guest");
     return 0;
 }
@@ -166,7 +173,8 @@ static int greet(int link) {
 
 static int open_channels(struct making *m, struct err *err) {
     m->listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (m->listener < 0 || socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, m->control) < 0 ||
+    m->admin = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (m->listener < 0 || m->admin < 0 || socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, m->control) < 0 ||
         socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, m->link) < 0 || greet(m->link[0]) < 0)
         return err_sys(err, "open channels");
     return 0;
@@ -189,7 +197,8 @@ static int gather(struct spawner *s, const struct plan *plan, const int *fds, st
 /* The waiting process begins to set up the box with these. */
 static int order(const struct making *m, const struct plan *plan, struct err *err) {
     int fds[ORDER_GRANTS + PLAN_MAX_GRANTS] = {
-        [ORDER_CONTROL] = m->control[1], [ORDER_LISTENER] = m->listener, [ORDER_SPAWNER] = m->link[1]};
+        [ORDER_CONTROL] = m->control[1], [ORDER_LISTENER] = m->listener,
+        [ORDER_ADMIN] = m->admin, [ORDER_SPAWNER] = m->link[1]};
     struct plan filled = *plan;
     if (!filled.mem_bytes)
         filled.mem_bytes = LIMIT_MEM;
@@ -203,16 +212,17 @@ static int order(const struct making *m, const struct plan *plan, struct err *er
 }
 
 /* While the child works, everything that must be there before it may become the box. */
-static int let_go(struct spawner *s, struct making *m, const struct box *box, struct err *err) {
+static int let_go(struct spawner *s, struct making *m, const struct box *box, const struct plan *plan,
+                  struct err *err) {
     struct buf json DEFER(buf_done) = BUF(65536);
-    if (write_down(s, box, err) < 0 || name_listener(s, m, box->plan.id, err) < 0)
+    if (write_down(s, box, err) < 0 || name_listeners(s, m, box->id, err) < 0)
         return -1;
-    if (describe(s, &box->plan, &json) < 0)
+    if (describe(s, plan, &json) < 0)
         return err_set(err, ERR_LIMIT, "machine.json is too large");
     if (rootfs_meta(&s->maker, &m->berth.root, json.data, err) < 0)
         return -1;
     if (send(m->berth.socket, "g", 1, MSG_NOSIGNAL) != 1)
-        return err_sys(err, "let machine '%s' go", box->plan.id);
+        return err_sys(err, "let machine '%s' go", box->id);
     return 0;
 }
 
@@ -221,11 +231,12 @@ static void undo(struct spawner *s, struct making *m) {
         berth_drop(s, &m->berth);
 }
 
-static struct box *box_new(struct spawner *s, const struct plan *plan) {
+static struct box *box_new(struct spawner *s, const char *id, bool linger) {
     struct box *box = calloc(1, sizeof(*box));
     if (!box)
         return NULL;
-    box->plan = *plan;
+    snprintf(box->id, sizeof(box->id), "%s", id);
+    box->linger = linger;
     box->pidfd = box->link = box->owner = -1;
     snprintf(box->image_key, sizeof(box->image_key), "%s", s->image.key);
     return box;
@@ -264,7 +275,7 @@ struct making *box_begin(struct spawner *s, const struct plan *plan, const int *
         return NULL;
     }
     struct making *m = malloc(sizeof(*m));
-    struct box *box DEFER_FREE = box_new(s, plan);
+    struct box *box DEFER_FREE = box_new(s, plan->id, plan->linger != 0);
     if (!m || !box) {
         free(m);
         err_set(err, ERR_LIMIT, "out of memory");
@@ -293,9 +304,9 @@ size_t box_descriptors(const struct making *m, int fds[1 + PLAN_MAX_GRANTS]) {
     return n;
 }
 
-void box_settle(struct spawner *s, struct box *box, struct making *m) {
+void box_settle(struct spawner *s, struct box *box, const struct plan *plan, struct making *m) {
     struct err err;
-    if (let_go(s, m, box, &err) < 0) {
+    if (let_go(s, m, box, plan, &err) < 0) {
         log_line(LOG_ERROR, "spawn", "%s", err.text);
         tell_creator(m, &err);
         box_kill(box);
@@ -306,7 +317,7 @@ void box_settle(struct spawner *s, struct box *box, struct making *m) {
 
 struct box *box_find(struct spawner *s, const char *id) {
     for (struct box *b = s->list; b; b = b->next)
-        if (strcmp(b->plan.id, id) == 0)
+        if (strcmp(b->id, id) == 0)
             return b;
     return NULL;
 }
@@ -318,11 +329,9 @@ void box_kill(struct box *box) {
 }
 
 bool box_clean(struct spawner *s, struct box *box) {
-    if (box->pid > 0)
-        waitpid(box->pid, NULL, WNOHANG);
     if (!cgroup_remove(&s->cgroups, box->cgroup))
         return false;
-    tree_remove(s->boxes, box->plan.id);
+    tree_remove(s->boxes, box->id);
     slots_give(&s->maker.slots, box->slot);
     close_fd(&box->pidfd);
     close_fd(&box->link);
@@ -394,17 +403,23 @@ static bool is_box(struct spawner *s, pid_t pid, uint32_t slot) {
     return first && number_after(text, "\nUid:\t") == slots_first(&s->maker.slots, slot);
 }
 
+/* Our way back in after a restart: for the command cgroups the guest will ask for. */
+static int reconnect(struct spawner *s, const char *id) {
+    struct sockaddr_un a = socket_name(s, id, "admin.sock");
+    int fd DEFER_CLOSE = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0 || connect(fd, (struct sockaddr *)&a, sizeof(a)) < 0 || greet(fd) < 0)
+        return -1;
+    return TAKE_FD(fd);
+}
+
 static void adopt(struct spawner *s, const char *id) {
     char path[64], text[1024] = "";
-    struct plan plan = {0};
-    snprintf(plan.id, sizeof(plan.id), "%s", id);
     snprintf(path, sizeof(path), "%s/box", id);
     if (read_file_at(s->boxes, path, text, sizeof(text)) <= 0) {
         tree_remove(s->boxes, id); /* it stopped before it had anything */
         return;
     }
-    plan.linger = number_after(text, "linger=");
-    struct box *box = box_new(s, &plan);
+    struct box *box = box_new(s, id, number_after(text, "linger=") != 0);
     if (!box)
         return;
     box->slot = (uint32_t)number_after(text, "slot=");
@@ -414,6 +429,8 @@ static void adopt(struct spawner *s, const char *id) {
     if (is_box(s, box->pid, box->slot))
         box->pidfd = pidfd_open(box->pid, 0);
     box->dead = box->pidfd < 0;
+    if (!box->dead)
+        box->link = reconnect(s, id);
     const char *key = strstr(text, "image=");
     if (key)
         snprintf(box->image_key, sizeof(box->image_key), "%.16s", key + 6);

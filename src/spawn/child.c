@@ -6,6 +6,7 @@
 #include <linux/capability.h>
 #include <linux/close_range.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -79,6 +80,16 @@ static void give_up(const struct setup *s, const char *step, int error) {
             give_up(s, name, -tried_);     \
     } while (0)
 
+/* Ignored signals would be inherited. The kernel's call: libc keeps some signals to itself. */
+static void reset_signals(void) {
+    static const char defaults[64]; /* all zero: SIG_DFL, no flags, empty mask */
+    for (int i = 1; i <= 64; i++)
+        syscall(SYS_rt_sigaction, i, defaults, NULL, 8);
+    sigset_t none;
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+}
+
 /*
  * Before any box is asked for, and still privileged on the host: the network namespace, the
  * cgroup, and proc for our new pid namespace, which no box could mount once no other is in sight.
@@ -86,6 +97,7 @@ static void give_up(const struct setup *s, const char *step, int error) {
 static void settle(struct setup *s) {
     const struct child *c = s->c;
     setsid();
+    reset_signals();
     STEP("enter network namespace", setns(c->netns, CLONE_NEWNET));
     if (c->cgroup->guest_procs >= 0)
         STEP("join cgroup", (int)write(c->cgroup->guest_procs, "0", 1));
@@ -249,12 +261,14 @@ static void list_arguments(const struct setup *s, struct handover *h) {
     arg(h, "carrel-guest");
     arg(h, "ctl=%u", hand(h, s->fds.fds[ORDER_CONTROL]));
     arg(h, "listen=%u", hand(h, s->fds.fds[ORDER_LISTENER]));
+    arg(h, "admin=%u", hand(h, s->fds.fds[ORDER_ADMIN]));
     arg(h, "spawn=%u", hand(h, s->fds.fds[ORDER_SPAWNER]));
     if (s->c->root->lock >= 0)
         arg(h, "keep=%u", hand(h, s->c->root->lock));
     list_cgroups(s->c->cgroup, h);
     arg(h, "deadline_ms=%" PRIu64, s->plan.deadline_ms);
     arg(h, "linger=%d", s->plan.linger ? 1 : 0);
+    arg(h, "clean=1");
     h->argv[h->argc] = NULL;
 }
 

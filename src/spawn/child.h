@@ -35,7 +35,7 @@ struct child {
 };
 
 /* Descriptors that come with the plan, in this order; the plan's grants follow. */
-enum { ORDER_CONTROL, ORDER_LISTENER, ORDER_SPAWNER, ORDER_GRANTS };
+enum { ORDER_CONTROL, ORDER_LISTENER, ORDER_ADMIN, ORDER_SPAWNER, ORDER_GRANTS };
 
 /* Only as much of a plan as it uses travels. */
 static inline size_t child_order_size(const struct plan *plan) {

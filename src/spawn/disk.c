@@ -24,7 +24,7 @@ static int make_filesystem(int image, uint64_t inodes, struct err *err) {
         dup2(null, STDIN_FILENO);
         dup2(null, STDOUT_FILENO);
         dup2(null, STDERR_FILENO);
-        execl("/sbin/mke2fs", "mke2fs", "-q", "-F", "-t", "ext4", "-m", "0", "-N", count, "-O",
+        execl("/sbin/mke2fs", "mke2fs", "-q", "-F", "-t", "ext4", "-b", "4096", "-m", "0", "-N", count, "-O",
               "^has_journal,^resize_inode", "-E", "lazy_itable_init=1,nodiscard", path, (char *)NULL);
         _exit(127);
     }

@@ -23,7 +23,7 @@
 #include "base/msg.h"
 #include "spawn/spawner.h"
 
-enum { CLIENT_MAX = 4096, RETRY_MS = 2, QUIET_MS = 3, DEAD_MANY = 64 };
+enum { CLIENT_MAX = 4096, RETRY_MS = 2, QUIET_MS = 3, DEAD_MANY = 64, IMAGE_MS = 200, BOX_FD_MAX = 1 << 16 };
 
 /* What an epoll event is about. Boxes have two: their pid 1 and their guest's connection. */
 enum source { SOURCE_LISTENER, SOURCE_SIGNAL, SOURCE_CLIENT, SOURCE_PID, SOURCE_LINK };
@@ -44,7 +44,9 @@ struct server {
     bool stopping;
     uint64_t quiet_since_ms;
     uint64_t last_event_ms;
+    uint64_t image_checked_ms;
     size_t dead_count;
+    struct box *box_of[BOX_FD_MAX]; /* by the descriptors of its pid 1 and its guest */
     char packet[PLAN_MAX_BYTES];
     struct plan_message message;
 };
@@ -59,6 +61,18 @@ static uint64_t now_ms(void) {
 static void watch(struct server *v, int fd, enum source source) {
     struct epoll_event e = {.events = EPOLLIN, .data.u64 = (uint64_t)source << 32 | (uint32_t)fd};
     epoll_ctl(v->epoll, EPOLL_CTL_ADD, fd, &e);
+}
+
+static void watch_box(struct server *v, struct box *box) {
+    const struct {
+        int fd;
+        enum source source;
+    } both[] = {{box->pidfd, SOURCE_PID}, {box->link, SOURCE_LINK}};
+    for (size_t i = 0; i < 2; i++)
+        if (both[i].fd >= 0 && both[i].fd < BOX_FD_MAX) {
+            v->box_of[both[i].fd] = box;
+            watch(v, both[i].fd, both[i].source);
+        }
 }
 
 static void answer(struct server *v, struct client *c, const struct plan_message *m,
@@ -83,6 +97,10 @@ static void renew_image(struct server *v) {
     struct spawner *s = v->s;
     struct image fresh;
     struct err err;
+    uint64_t now = now_ms();
+    if (now - v->image_checked_ms < IMAGE_MS)
+        return;
+    v->image_checked_ms = now;
     if (!image_stale(&s->image, s->host))
         return;
     if (image_open(s->store, s->host, s->image.base, &fresh, &err) < 0) {
@@ -133,9 +151,8 @@ static void do_create(struct server *v, struct client *c, const struct fd_messag
     v->message.type = PLAN_CREATED;
     warn_unenforced(v->s, v->message.text, sizeof(v->message.text));
     answer(v, c, &v->message, fds, box_descriptors(m, fds));
-    watch(v, box->pidfd, SOURCE_PID);
-    watch(v, box->link, SOURCE_LINK);
-    box_settle(v->s, box, m);
+    watch_box(v, box);
+    box_settle(v->s, box, &v->message.plan, m);
 }
 
 static struct box *wanted(struct server *v, struct client *c) {
@@ -163,7 +180,7 @@ static void do_destroy(struct server *v, struct client *c, const struct fd_messa
     struct box *box = wanted(v, c);
     if (!box)
         return;
-    memcpy(c->waits_for, box->plan.id, sizeof(c->waits_for));
+    memcpy(c->waits_for, box->id, sizeof(c->waits_for));
     box_kill(box);
 }
 
@@ -176,7 +193,7 @@ static void list_machines(const struct spawner *s, struct json *j) {
             continue;
         left--;
         json_object(j, NULL);
-        json_string(j, "id", b->plan.id);
+        json_string(j, "id", b->id);
         json_bool(j, "drifted", b->drifted);
         json_end(j, '}');
     }
@@ -196,7 +213,9 @@ static void do_status(struct server *v, struct client *c, const struct fd_messag
     json_string(&j, "cgroup", modes[s->cgroups.mode]);
     json_string(&j, "image", s->image.key);
     json_u64(&j, "boxes", s->box_count);
+    json_u64(&j, "alive", s->box_count - v->dead_count);
     json_u64(&j, "created", s->created);
+    json_bool(&j, "probed", s->probed);
     json_string(&j, "layers", s->maker.by_name ? "by name" : "by descriptor");
     json_bool(&j, "tmpfs_idmap", !s->maker.tmpfs_plain);
     json_array(&j, "unenforced");
@@ -278,7 +297,7 @@ static void drop_gone_clients(struct server *v) {
         for (struct box *b = v->s->list; b; b = b->next)
             if (b->owner == c->fd) {
                 b->owner = -1;
-                if (!b->plan.linger)
+                if (!b->linger)
                     box_kill(b);
             }
         *at = c->next;
@@ -295,21 +314,24 @@ static struct client *client_by_fd(struct server *v, int fd) {
     return NULL;
 }
 
-static struct box *box_by_fd(struct server *v, int fd, enum source source) {
-    for (struct box *b = v->s->list; b; b = b->next)
-        if ((source == SOURCE_PID ? b->pidfd : b->link) == fd)
-            return b;
-    return NULL;
+/* Ending a thousand boxes is two thousand events: no search for each. */
+static struct box *box_by_fd(struct server *v, int fd) {
+    return fd >= 0 && fd < BOX_FD_MAX ? v->box_of[fd] : NULL;
 }
 
 static void unwatch(struct server *v, int fd) {
-    if (fd >= 0)
-        epoll_ctl(v->epoll, EPOLL_CTL_DEL, fd, NULL);
+    if (fd < 0)
+        return;
+    epoll_ctl(v->epoll, EPOLL_CTL_DEL, fd, NULL);
+    if (fd < BOX_FD_MAX)
+        v->box_of[fd] = NULL;
 }
 
+/* Reaped at once; what it left on disk and in cgroups is taken away when there is time. */
 static void box_died(struct server *v, struct box *box) {
     unwatch(v, box->pidfd);
     unwatch(v, box->link);
+    waitpid(box->pid, NULL, WNOHANG);
     box->dead = true;
     v->dead_count++;
 }
@@ -352,7 +374,7 @@ static bool clean_one(struct server *v, bool *ret_did) {
         if (!b->dead)
             continue;
         char id[ID_SIZE];
-        memcpy(id, b->plan.id, sizeof(id));
+        memcpy(id, b->id, sizeof(id));
         if (box_clean(v->s, b)) {
             v->dead_count--;
             tell_waiting(v, id);
@@ -381,11 +403,11 @@ static void handle(struct server *v, const struct epoll_event *e) {
             serve_client(v, c);
         break;
     case SOURCE_PID:
-        if ((b = box_by_fd(v, fd, source)))
+        if ((b = box_by_fd(v, fd)))
             box_died(v, b);
         break;
     case SOURCE_LINK:
-        if ((b = box_by_fd(v, fd, source)))
+        if ((b = box_by_fd(v, fd)))
             serve_guest(v, b);
         break;
     }
@@ -464,10 +486,11 @@ int server_run(struct spawner *s, int listener, uint64_t idle_ms, struct err *er
     watch(v, listener, SOURCE_LISTENER);
     watch(v, signals, SOURCE_SIGNAL);
     for (struct box *b = s->list; b; b = b->next) {
-        if (b->dead)
+        if (b->dead) {
             v->dead_count++;
-        else
-            watch(v, b->pidfd, SOURCE_PID);
+            continue;
+        }
+        watch_box(v, b);
     }
 
     serve(v, idle_ms);

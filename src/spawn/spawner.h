@@ -29,7 +29,8 @@ struct making; /* what goes into a box while it is made */
 /* One live box. Freed when nothing of it is left. */
 struct box {
     struct box *next;
-    struct plan plan;
+    char id[ID_SIZE];
+    bool linger;
     uint32_t slot;
     uint64_t cgroup;
     pid_t pid;
@@ -94,7 +95,7 @@ struct making *box_begin(struct spawner *s, const struct plan *plan, const int *
 /* What the creator gets: its connection, and the changes of its cow grants. Still owned by m. */
 size_t box_descriptors(const struct making *m, int fds[1 + PLAN_MAX_GRANTS]);
 /* A failure from here on reaches the creator on its connection, and the box ends. Frees m. */
-void box_settle(struct spawner *s, struct box *box, struct making *m);
+void box_settle(struct spawner *s, struct box *box, const struct plan *plan, struct making *m);
 struct box *box_find(struct spawner *s, const char *id);
 void box_kill(struct box *box);
 /* Takes away what a dead box left; true when nothing is left and the box is freed. */

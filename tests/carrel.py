@@ -1,0 +1,191 @@
+"""The command line as a test uses it: its own run directory and store, and a terminal of its own."""
+import fcntl
+import json
+import os
+import pathlib
+import pty
+import select
+import shutil
+import signal
+import struct
+import subprocess
+import tempfile
+import termios
+import time
+
+from host_state import HostState
+
+TOP = pathlib.Path(__file__).resolve().parents[1]
+BUILD = pathlib.Path(os.environ.get("CARREL_BUILD") or TOP / "build")
+PROGRAM = str(BUILD / "carrel")
+SPAWNER = str(BUILD / "libexec/carrel-spawn")
+GUEST = str(BUILD / "libexec/carrel-guest")
+ROOTLESS = os.geteuid() != 0
+SOAK = bool(os.environ.get("CARREL_SOAK"))
+LIMIT_S = 60
+
+
+class Carrel:
+    """One run directory with its spawner, started by the first command and ended by stop()."""
+
+    def __init__(self):
+        # Short: a socket's path has 107 bytes.
+        self.dir = pathlib.Path(tempfile.mkdtemp(prefix="ci-", dir="/tmp"))
+        self.run_dir, self.home = self.dir / "run", self.dir / "home"
+        self.env = {"PATH": "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", "HOME": str(self.dir),
+                    "LANG": "C.UTF-8", "CARREL_RUN": str(self.run_dir), "CARREL_HOME": str(self.home)}
+        self.host = HostState(self.run_dir, self.home)
+        if "ASAN_OPTIONS" in os.environ:
+            self.env["ASAN_OPTIONS"] = os.environ["ASAN_OPTIONS"]
+
+    def popen(self, *args, env=(), **kw):
+        return subprocess.Popen([PROGRAM, *map(str, args)], env={**self.env, **dict(env)}, **kw)
+
+    def __call__(self, *args, stdin=None, env=(), timeout=LIMIT_S, **kw):
+        """Runs `carrel ARGS`; stdin are bytes for a pipe, or None for /dev/null."""
+        kw.setdefault("stdout", subprocess.PIPE)
+        kw.setdefault("stderr", subprocess.PIPE)
+        source = {"stdin": subprocess.DEVNULL} if stdin is None else {"input": stdin}
+        if hasattr(stdin, "fileno"):
+            source = {"stdin": stdin}
+        done = subprocess.run([PROGRAM, *map(str, args)], env={**self.env, **dict(env)}, timeout=timeout,
+                              **source, **kw)
+        return done
+
+    def run(self, *args, **kw):
+        return self("run", *args, **kw)
+
+    def sh(self, script, *options, **kw):
+        """A shell script in a box; its stdout as text. Fails the test when the script does."""
+        done = self.run(*options, "--", "sh", "-c", script, **kw)
+        assert done.returncode == 0, (script, done)
+        return done.stdout.decode()
+
+    def status(self):
+        return json.loads(self("ls", "--json").stdout)
+
+    def machines(self):
+        return [m["id"] for m in self.status()["machines"]]
+
+    def spawner_pid(self):
+        return self.status().get("pid")
+
+    def quiet(self, seconds=10):
+        """Waits until no box is left."""
+        end = time.monotonic() + seconds
+        while self.status().get("boxes"):
+            assert time.monotonic() < end, self.status()
+            time.sleep(0.01)
+
+    def keep(self, *options):
+        """A kept machine; its id."""
+        done = self.run("--keep", "--json", *options, "--", "true")
+        assert done.returncode == 0, done
+        return json.loads(done.stdout)["machine"]
+
+    def clear(self):
+        """Removes what a failed test left, so that the next one starts clean."""
+        for machine in self.machines():
+            self("rm", machine)
+
+    def log(self):
+        path = self.run_dir / "spawn.log"
+        return path.read_text() if path.exists() else ""
+
+    def stop(self):
+        """Ends the spawner as its idle time does, and removes what it was given."""
+        self.clear()
+        stop_spawner(self.run_dir)
+        left = self.host.left()
+        remove(self.dir)
+        assert left == []
+
+
+def remove(path):
+    """Rootless, the store holds files of subordinate ids: only their own namespace may remove them."""
+    if ROOTLESS:
+        subprocess.run(["unshare", "--map-auto", "--map-root-user", "rm", "-rf", str(path)], check=True)
+    else:
+        shutil.rmtree(path)
+
+
+def spawner_pids(run_dir):
+    """Host pids of the spawner of a run directory."""
+    found = []
+    for entry in os.listdir("/proc"):
+        try:
+            words = pathlib.Path("/proc", entry, "cmdline").read_bytes().split(b"\0") if entry.isdigit() else []
+        except OSError:
+            continue
+        if words and words[0] == b"carrel-spawn" and str(run_dir).encode() in words:
+            found.append(int(entry))
+    return found
+
+
+def stop_spawner(run_dir, how=signal.SIGTERM, seconds=10):
+    for pid in spawner_pids(run_dir):
+        try:
+            os.kill(pid, how)
+        except ProcessLookupError:
+            pass
+    end = time.monotonic() + seconds
+    while spawner_pids(run_dir):
+        assert time.monotonic() < end, "the spawner does not end"
+        time.sleep(0.01)
+
+
+class Terminal:
+    """A command on a real terminal."""
+
+    def __init__(self, carrel, *args, rows=24, cols=80, cwd=None, env=()):
+        self.fd, slave = pty.openpty()
+        self.size(rows, cols)
+        self.before = termios.tcgetattr(slave)
+        self.text = b""
+
+        def own_terminal():
+            os.setsid()
+            fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+        self.process = carrel.popen(*args, stdin=slave, stdout=slave, stderr=slave, cwd=cwd,
+                                    preexec_fn=own_terminal, env={"TERM": "xterm", **dict(env)})
+        self.slave = slave
+
+    def size(self, rows, cols):
+        fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, cols, 0, 0))
+
+    def type(self, data):
+        os.write(self.fd, data)
+
+    def _read(self, seconds):
+        if not select.select([self.fd], [], [], seconds)[0]:
+            return b""
+        try:
+            return os.read(self.fd, 65536)
+        except OSError:
+            return b""
+
+    def expect(self, wanted, seconds=20):
+        """Reads until the text is there; what came after it stays for the next call."""
+        end = time.monotonic() + seconds
+        while wanted not in self.text:
+            assert time.monotonic() < end, (wanted, self.text)
+            self.text += self._read(0.1)
+            if self.process.poll() is not None and not select.select([self.fd], [], [], 0)[0]:
+                break
+        assert wanted in self.text, (wanted, self.text)
+        seen, _, self.text = self.text.partition(wanted)
+        return seen
+
+    def close(self, seconds=20):
+        """Waits for the end; the exit status and the rest of what was shown."""
+        end = time.monotonic() + seconds
+        while self.process.poll() is None:
+            assert time.monotonic() < end, self.text
+            self.text += self._read(0.05)
+        while data := self._read(0):
+            self.text += data
+        self.after = termios.tcgetattr(self.slave)
+        os.close(self.fd)
+        os.close(self.slave)
+        return self.process.returncode, self.text

@@ -1,0 +1,132 @@
+"""What of Carrel is on this host: processes, mounts, cgroups, namespaces, loop devices, directories.
+
+A test takes HostState(run, home).left() afterwards and expects []. Only what belongs to that run
+directory is looked at, because other people and other tests use the same host; where the host is
+ours alone (CARREL_HOST_IS_MINE=1, as in make test-vm) everything is compared with `before` too.
+"""
+import os
+import pathlib
+import re
+import time
+
+ALONE = os.environ.get("CARREL_HOST_IS_MINE") == "1"
+CGROUP = pathlib.Path("/sys/fs/cgroup")
+
+
+def read(path):
+    try:
+        return pathlib.Path(path).read_bytes().decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def pids():
+    return [int(p) for p in os.listdir("/proc") if p.isdigit()]
+
+
+def name_hash(text):
+    """The spawner's cgroup is named after its run directory (FNV-1a)."""
+    h = 2166136261
+    for byte in str(text).encode():
+        h = (h ^ byte) * 16777619 & 0xFFFFFFFF
+    return f"{h:08x}"
+
+
+def namespaces():
+    """Every namespace that some process lives in: what lsns lists."""
+    found = set()
+    for pid in pids():
+        try:
+            for kind in os.listdir(f"/proc/{pid}/ns"):
+                found.add(os.readlink(f"/proc/{pid}/ns/{kind}"))
+        except OSError:
+            continue
+    return found
+
+
+def loops():
+    return {p.parts[3]: read(p).strip() for p in pathlib.Path("/sys/block").glob("loop*/loop/backing_file")}
+
+
+def mounts():
+    return [" ".join(line.split()[4:5] + line.split(" - ")[1].split()[:2])
+            for line in read("/proc/self/mountinfo").splitlines()]
+
+
+class HostState:
+    def __init__(self, run, home, uids=()):
+        """uids: ranges (first, count) that only boxes of this run directory use, if there are such."""
+        self.run, self.home, self.uids = str(run), str(home), list(uids)
+        self.group = "carrel." + name_hash(self.run)
+        self.mine = os.getpid()
+        self.before = self.everything() if ALONE else None
+
+    @staticmethod
+    def everything():
+        return {"mount": sorted(mounts()), "loop": sorted(loops().items()), "namespace": namespaces(),
+                "process": set(pids())}
+
+    def is_ours(self, pid):
+        if pid == self.mine:
+            return False
+        status = read(f"/proc/{pid}/status")
+        uid = int((re.search(r"^Uid:\s+(\d+)", status, re.M) or [0, -1])[1])
+        words = read(f"/proc/{pid}/cmdline").split("\0")
+        return (self.group in read(f"/proc/{pid}/cgroup")
+                or words[0] in ("carrel-spawn", "carrel") and self.run in words
+                or any(first <= uid < first + count for first, count in self.uids))
+
+    def processes(self):
+        return [f"process {p}: {read(f'/proc/{p}/cmdline').replace(chr(0), ' ').strip() or read(f'/proc/{p}/comm').strip()}"
+                for p in pids() if self.is_ours(p)]
+
+    def spawners(self):
+        return [p for p in pids() if read(f"/proc/{p}/cmdline").split("\0")[0] == "carrel-spawn"
+                and self.run in read(f"/proc/{p}/cmdline").split("\0")]
+
+    def cgroups(self):
+        return [f"cgroup {d}" for d, dirs, _ in os.walk(CGROUP) if d.rsplit("/", 1)[-1] == self.group]
+
+    def boxes(self):
+        """With a spawner alive: what a box leaves, not what the pools hold."""
+        spawners = self.spawners()
+        left = [p for p in self.processes() if int(p.split()[1].rstrip(":")) not in spawners]
+        boxes = pathlib.Path(self.run, "boxes")
+        return left + [f"directory {b}" for b in (boxes.iterdir() if boxes.exists() else ())]
+
+    def _left(self):
+        left = self.processes() + self.cgroups()
+        left += [f"mount {m}" for m in mounts() if self.run in m or self.home in m]
+        left += [f"loop device {n}: {f}" for n, f in loops().items() if f.startswith((self.home, self.run))]
+        for place, known in (self.run, {"spawn.lock", "spawn.log", "workshop"}), (self.home, {"images"}):
+            if os.path.isdir(place):
+                left += [f"{place}/{n}" for n in sorted(set(os.listdir(place)) - known)]
+        workshop = pathlib.Path(self.run, "workshop")
+        left += [f"in workshop: {p}" for p in (workshop.iterdir() if workshop.exists() else ())]
+        return left + (self._changed() if ALONE else [])
+
+    def _changed(self):
+        now, left = self.everything(), []
+        for kind, items in now.items():
+            before = self.before[kind]
+            left += [f"{kind} {x}" for x in items if x not in before and not self._idle(kind, x)]
+        return left
+
+    @staticmethod
+    def _idle(kind, x):
+        """Kernel threads come and go, and a process that ends between two looks is none."""
+        return kind == "process" and not read(f"/proc/{x}/cmdline")
+
+    def left(self, seconds=10):
+        """Everything still there, once it has had time to go: removal is in the background."""
+        return self._settle(self._left, seconds)
+
+    def left_of_boxes(self, seconds=10):
+        return self._settle(self.boxes, seconds)
+
+    @staticmethod
+    def _settle(look, seconds):
+        end = time.monotonic() + seconds
+        while (left := look()) and time.monotonic() < end:
+            time.sleep(0.02)
+        return left

@@ -1,0 +1,56 @@
+"""One spawner for the whole suite; after every test the host must look as before."""
+import pathlib
+import signal
+import sys
+
+import pytest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+
+from carrel import Carrel, ROOTLESS  # noqa: E402
+
+
+@pytest.fixture(autouse=True)
+def time_limit():
+    """A test that hangs fails alone, instead of taking the suite's time."""
+    def too_long(*_):
+        raise TimeoutError("this test takes too long")
+
+    signal.signal(signal.SIGALRM, too_long)
+    signal.alarm(120)
+    yield
+    signal.alarm(0)
+
+
+@pytest.fixture(scope="session")
+def carrel_session():
+    c = Carrel()
+    c.run("--", "true")  # the image is made once, and says so
+    yield c
+    c.stop()
+
+
+@pytest.fixture
+def carrel(carrel_session):
+    yield carrel_session
+    left = carrel_session.host.left_of_boxes()
+    carrel_session.clear()
+    assert left == []
+
+
+@pytest.fixture
+def fresh():
+    """A run directory and store of the test's own."""
+    c = Carrel()
+    yield c
+    c.stop()
+
+
+@pytest.fixture
+def limits(carrel):
+    """limits("memory") skips where an ordinary user was given no controller to enforce it with."""
+    def need(name):
+        if name in carrel.status()["unenforced"]:
+            assert ROOTLESS, "root can enforce every limit"
+            pytest.skip(f"rootless without a delegated cgroup: the {name} limit is not enforced, and said so")
+    return need
