@@ -11,7 +11,7 @@ static const char *const echo[] = {"/bin/echo", "x", NULL};
 static const char *const true_[] = {"/bin/true", NULL};
 
 enum { CONTENDER_MAX = 24 };
-#define ROUNDS_NS 300000000000ull /* on a busy host fewer rounds must do */
+#define ROUNDS_NS 200000000000ull /* on a busy host fewer rounds must do */
 
 struct latency {
     struct bench *bench;
