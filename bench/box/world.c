@@ -93,7 +93,7 @@ static int await_state(const struct world *w, const char *which, unsigned count,
             return -1;
         if (number_of(json, which) == count && (!full || pool_full(json)))
             return 0;
-        usleep(300);
+        usleep(4000); /* a request in less than 3 ms would keep the spawner from tidying up */
     }
     return err_set(err, ERR_TIMEOUT, "the spawner does not come to rest: %.180s", json);
 }
