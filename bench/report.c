@@ -171,17 +171,17 @@ static void print_cells(FILE *to, char text[COLUMNS][CELL], int n, const int *wi
 /* Rows of one kind that follow each other are one table. Returns the row after them. */
 static const struct row *print_table(FILE *to, const struct row *row) {
     char text[COLUMNS][CELL];
-    int width[COLUMNS] = {0}, n = columns_of(row->kind);
+    int width[COLUMNS], n = columns_of(row->kind);
     const struct row *end = row;
+    for (int i = 0; i < n; i++)
+        width[i] = (int)strlen(heads[row->kind][i]) < 3 ? 3 : (int)strlen(heads[row->kind][i]);
     for (; end && end->kind == row->kind; end = end->next) {
         cells(end, text);
         for (int i = 0; i < n; i++)
             width[i] = (int)fmax(width[i], (double)strlen(text[i]));
     }
-    for (int i = 0; i < n; i++) {
-        width[i] = (int)fmax(width[i], (double)strlen(heads[row->kind][i]));
+    for (int i = 0; i < n; i++)
         snprintf(text[i], CELL, "%s", heads[row->kind][i]);
-    }
     fputc('\n', to);
     print_cells(to, text, n, width);
     for (int i = 0; i < n; i++) {

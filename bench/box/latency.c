@@ -11,6 +11,7 @@ static const char *const echo[] = {"/bin/echo", "x", NULL};
 static const char *const true_[] = {"/bin/true", NULL};
 
 enum { CONTENDER_MAX = 24 };
+#define ROUNDS_NS 200000000000ull /* on a busy host fewer rounds must do */
 
 struct latency {
     struct bench *bench;
@@ -101,10 +102,10 @@ static int run_round(struct latency *l, struct field *f, unsigned round, const u
 
 static int run_rounds(struct latency *l, struct field *f, unsigned rounds, struct err *err) {
     unsigned order[CONTENDER_MAX];
-    uint64_t seed = 1;
+    uint64_t seed = 1, end = now_ns() + ROUNDS_NS;
     for (unsigned i = 0; i < f->n; i++)
         order[i] = i;
-    for (unsigned round = 0; round < rounds; round++) {
+    for (unsigned round = 0; round < rounds && now_ns() < end; round++) {
         shuffle(order, f->n, &seed);
         if (run_round(l, f, round, order, err) < 0)
             return -1;
