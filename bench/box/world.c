@@ -16,7 +16,7 @@
 #include "bench/stats.h"
 #include "io/spawn_link.h"
 
-enum { SETTLE_MS = 120000, TMPFS = 0x01021994, USER = 1000 };
+enum { SETTLE_MS = 30000, TMPFS = 0x01021994, USER = 1000 };
 
 /* Set by a signal: the next step fails, and the way out cleans up. */
 static volatile sig_atomic_t interrupted;
@@ -65,9 +65,9 @@ static uint64_t number_of(const char *json, const char *key) {
     return at ? strtoull(at + strlen(key), NULL, 10) : UINT64_MAX;
 }
 
-/* Every number in "pools" but the size itself is a level. */
-static bool pools_full(const char *json) {
-    const char *at = strstr(json, "\"pools\":{"), *end = at ? strchr(at, '}') : NULL;
+/* Every number in "pool" but the size itself is a level. */
+static bool pool_full(const char *json) {
+    const char *at = strstr(json, "\"pool\":{"), *end = at ? strchr(at, '}') : NULL;
     uint64_t size = at ? number_of(at, "\"size\":") : 0;
     while (at && (at = strchr(at, ':')) && at < end) {
         if (at[1] >= '0' && at[1] <= '9' && strtoull(at + 1, NULL, 10) < size)
@@ -77,12 +77,13 @@ static bool pools_full(const char *json) {
     return size > 0;
 }
 
-static int await_state(const struct world *w, unsigned boxes, bool full, struct err *err) {
+static int await_state(const struct world *w, const char *which, unsigned count, bool full,
+                       struct err *err) {
     char json[PLAN_TEXT_SIZE];
     for (uint64_t end = now_ns() + SETTLE_MS * 1000000ull; now_ns() < end;) {
         if (go_on(err) < 0 || spawn_status(w->link, json, sizeof(json), err) < 0)
             return -1;
-        if (number_of(json, "\"boxes\":") == boxes && (!full || pools_full(json)))
+        if (number_of(json, which) == count && (!full || pool_full(json)))
             return 0;
         usleep(300);
     }
@@ -90,11 +91,15 @@ static int await_state(const struct world *w, unsigned boxes, bool full, struct 
 }
 
 int world_settle(const struct world *w, unsigned boxes, struct err *err) {
-    return await_state(w, boxes, true, err);
+    return await_state(w, "\"boxes\":", boxes, true, err);
 }
 
 int world_empty(const struct world *w, struct err *err) {
-    return await_state(w, 0, false, err);
+    return await_state(w, "\"boxes\":", 0, false, err);
+}
+
+int world_reaped(const struct world *w, struct err *err) {
+    return await_state(w, "\"alive\":", 0, false, err);
 }
 
 /* Boxes that linger after a measure that failed. */

@@ -30,6 +30,9 @@ int world_settle(const struct world *w, unsigned boxes, struct err *err);
 /* Waits until no box is left, whatever the pools hold. */
 int world_empty(const struct world *w, struct err *err);
 
+/* Waits until every box is killed and reaped; what they left may still be there. */
+int world_reaped(const struct world *w, struct err *err);
+
 struct box {
     char id[ID_SIZE];
     struct guest_link *guest;

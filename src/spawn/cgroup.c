@@ -12,6 +12,7 @@
 #include "base/defer.h"
 #include "base/fdio.h"
 #include "spawn/limits.h"
+#include "spawn/weaken.h"
 
 static void group_name(char name[32], uint64_t number) {
     snprintf(name, 32, "b%" PRIu64, number);
@@ -301,7 +302,8 @@ int cgroup_limit(struct cgroups *cg, const struct cgroup_set *set, const struct 
         {cg->pids, "pids.max", "pids.max", plan->pids ? plan->pids + 1 : 0, "process limit"},
     };
     for (size_t i = 0; i < sizeof(knobs) / sizeof(*knobs); i++)
-        if (knobs[i].base >= 0 && knobs[i].value && turn(cg, name, &knobs[i], err) < 0)
+        if (knobs[i].base >= 0 && knobs[i].value && !weakened(knobs[i].what) &&
+            turn(cg, name, &knobs[i], err) < 0)
             return -1;
     return 0;
 }
@@ -373,16 +375,31 @@ static bool remove_tree(int base, const char *name) {
     return unlinkat(base, name, AT_REMOVEDIR) == 0 || errno == ENOENT;
 }
 
+static void thaw_tree(int base, const char *name) {
+    int dir = openat(base, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *d DEFER(close_dir) = open_list(dir);
+    if (!d)
+        return;
+    write_file_at(dirfd(d), "freezer.state", "THAWED");
+    for (struct dirent *e; (e = readdir(d));)
+        if (e->d_type == DT_DIR && e->d_name[0] != '.')
+            thaw_tree(dirfd(d), e->d_name);
+}
+
+void cgroup_thaw(struct cgroups *cg, uint64_t number) {
+    char name[32];
+    if (cg->mode != CGROUP_V1)
+        return;
+    group_name(name, number);
+    thaw_tree(cg->freezer, name);
+}
+
 bool cgroup_remove(struct cgroups *cg, uint64_t number) {
-    char name[32], path[64];
+    char name[32];
     if (cg->mode == CGROUP_NONE)
         return true;
     group_name(name, number);
-    if (cg->mode == CGROUP_V1) {
-        /* A frozen process cannot die. */
-        snprintf(path, sizeof(path), "%s/freezer.state", name);
-        write_file_at(cg->freezer, path, "THAWED");
-    }
+    cgroup_thaw(cg, number);
     const int bases[] = {cg->freezer, cg->memory, cg->cpu, cg->pids};
     bool gone = true;
     for (size_t i = 0; i < (cg->mode == CGROUP_V1 ? 4 : 1); i++) {

@@ -5,6 +5,7 @@
 #include <linux/audit.h>
 #include <linux/netlink.h>
 #include <linux/seccomp.h>
+#include <netinet/in.h>
 #include <sched.h>
 #include <seccomp.h>
 #include <stddef.h>
@@ -12,6 +13,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -33,7 +35,10 @@
     (CLONE_NEWNS | CLONE_NEWCGROUP | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWUSER | CLONE_NEWPID | \
      CLONE_NEWNET)
 
-enum { NR_MAX = 1024, CHECK_MAX = 12 };
+/* Set in S_IFCHR and S_IFBLK, and in nothing else that mknod makes. */
+#define DEVICE_BIT (S_IFCHR & S_IFBLK)
+
+enum { NR_MAX = 1024, CHECK_MAX = 24 };
 
 /* What a number gets; from CHECK on, the code of that row of `checks`. */
 enum { NOSYS, ALLOW, DENY, KILL, CHECK };
@@ -66,15 +71,25 @@ static const struct check {
     const char *name;
     struct sock_filter code[CHECK_MAX];
 } checks[] = {
-    /* Typing into a terminal as if by its user: never, even into one's own. */
-    {"ioctl", {LOAD(args[1]), IF_EQ(TIOCSTI, 1, 0), IF_EQ(TIOCLINUX, 0, 1), ANSWER(EPERM), PASS}},
+    /* Typing into a terminal as if by its user: never, even into one's own. And a line discipline
+     * is a driver that the host would load on demand. */
+    {"ioctl",
+     {LOAD(args[1]), IF_EQ(TIOCSTI, 2, 0), IF_EQ(TIOCLINUX, 1, 0), IF_EQ(TIOCSETD, 0, 1), ANSWER(EPERM), PASS}},
+    /* No device nodes, and no 0:0 either, which needs no power and is overlay's mark for "deleted". */
+    {"mknod", {LOAD(args[1]), IF_ANY(DEVICE_BIT, 0, 1), ANSWER(EPERM), PASS}},
+    {"mknodat", {LOAD(args[2]), IF_ANY(DEVICE_BIT, 0, 1), ANSWER(EPERM), PASS}},
     /* No namespaces. clone3, whose flags no filter can see, is ENOSYS: libc falls back to clone. */
     {"clone", {LOAD(args[0]), IF_ANY(NAMESPACE_FLAGS, 0, 1), ANSWER(EPERM), PASS}},
     {"unshare", {LOAD(args[0]), IF_ANY(NAMESPACE_FLAGS | CLONE_NEWTIME, 0, 1), ANSWER(EPERM), PASS}},
-    /* The families a program needs. AF_VSOCK reaches the hypervisor, AF_ALG and the rest the kernel. */
+    /* The families a program needs. AF_VSOCK reaches the hypervisor, AF_ALG and the rest the kernel.
+     * Of the internet only its usual protocols: for another the host would load a module. */
     {"socket",
-     {LOAD(args[0]), IF_EQ(AF_UNIX, 6, 0), IF_EQ(AF_INET, 5, 0), IF_EQ(AF_INET6, 4, 0),
-      IF_EQ(AF_NETLINK, 0, 2), LOAD(args[2]), IF_EQ(NETLINK_ROUTE, 1, 0), ANSWER(EAFNOSUPPORT), PASS}},
+     {LOAD(args[0]), IF_EQ(AF_UNIX, 18, 0), IF_EQ(AF_NETLINK, 14, 0), IF_EQ(AF_INET, 1, 0),
+      IF_EQ(AF_INET6, 0, 14), LOAD(args[1]), BPF_STMT(BPF_ALU | BPF_AND | BPF_K, 0xf),
+      IF_EQ(SOCK_STREAM, 2, 0), IF_EQ(SOCK_DGRAM, 1, 0), IF_EQ(SOCK_RAW, 0, 6), LOAD(args[2]),
+      IF_EQ(0, 8, 0), IF_EQ(IPPROTO_TCP, 7, 0), IF_EQ(IPPROTO_UDP, 6, 0), IF_EQ(IPPROTO_ICMP, 5, 0),
+      IF_EQ(IPPROTO_ICMPV6, 4, 0), ANSWER(EPROTONOSUPPORT), LOAD(args[2]),
+      IF_EQ(NETLINK_ROUTE, 1, 0), ANSWER(EAFNOSUPPORT), PASS}},
     {"socketpair", {LOAD(args[0]), IF_EQ(AF_UNIX, 1, 0), ANSWER(EAFNOSUPPORT), PASS}},
     /* Asking for the personality, or for the usual one. */
     {"personality", {LOAD(args[0]), IF_EQ(0, 2, 0), IF_EQ(0xffffffff, 1, 0), ANSWER(EPERM), PASS}},

@@ -15,6 +15,7 @@
 
 #include "base/defer.h"
 #include "base/err.h"
+#include "spawn/weaken.h"
 
 static int option_set(int fs, const char *key, const char *value) {
     int r = value ? fsconfig(fs, FSCONFIG_SET_STRING, key, value, 0)
@@ -141,7 +142,7 @@ static int overlay_make(const struct overlay_plan *plan, bool by_name) {
     int r = by_name ? layers_by_name(fs, plan) : layers_by_fd(fs, plan);
     if (r == 0)
         r = set_common(fs, plan);
-    return r < 0 ? r : finish(fs, MOUNT_ATTR_NODEV | MOUNT_ATTR_NOSUID);
+    return r < 0 ? r : finish(fs, MOUNT_ATTR_NODEV | (weakened("nosuid") ? 0 : MOUNT_ATTR_NOSUID));
 }
 
 /* Overlay keeps the credentials of its creator and makes whiteouts and copies with them. */

@@ -23,7 +23,16 @@
 #include "base/msg.h"
 #include "spawn/spawner.h"
 
-enum { CLIENT_MAX = 4096, RETRY_MS = 2, FINISH_MS = 2000, QUIET_MS = 3, DEAD_MANY = 64, IMAGE_MS = 200 };
+enum {
+    CLIENT_MAX = 4096,
+    RETRY_MS = 2,
+    FINISH_MS = 2000,
+    QUIET_MS = 3,
+    PRESS_MS = 20,
+    IMAGE_MS = 200,
+    DEAD_MANY = 64,
+    BOX_FD_MAX = 1 << 16,
+};
 
 /* What an epoll event is about. Boxes have two: their pid 1 and their guest's connection. */
 enum source { SOURCE_LISTENER, SOURCE_SIGNAL, SOURCE_CLIENT, SOURCE_PID, SOURCE_LINK };
@@ -47,6 +56,8 @@ struct server {
     uint64_t last_event_ms;
     uint64_t image_checked_ms;
     size_t dead_count;
+    size_t ending_count; /* told to end and not dead yet */
+    struct box *box_of[BOX_FD_MAX]; /* by the descriptors of its pid 1 and its guest */
     char packet[PLAN_MAX_BYTES];
     struct plan_message message;
 };
@@ -61,6 +72,18 @@ static uint64_t now_ms(void) {
 static void watch(struct server *v, int fd, enum source source) {
     struct epoll_event e = {.events = EPOLLIN, .data.u64 = (uint64_t)source << 32 | (uint32_t)fd};
     epoll_ctl(v->epoll, EPOLL_CTL_ADD, fd, &e);
+}
+
+static void watch_box(struct server *v, struct box *box) {
+    const struct {
+        int fd;
+        enum source source;
+    } both[] = {{box->pidfd, SOURCE_PID}, {box->link, SOURCE_LINK}};
+    for (size_t i = 0; i < 2; i++)
+        if (both[i].fd >= 0 && both[i].fd < BOX_FD_MAX) {
+            v->box_of[both[i].fd] = box;
+            watch(v, both[i].fd, both[i].source);
+        }
 }
 
 static void answer(struct server *v, struct client *c, const struct plan_message *m,
@@ -78,6 +101,19 @@ static void answer_error(struct server *v, struct client *c, const struct err *e
 static void answer_done(struct server *v, struct client *c) {
     v->message.type = PLAN_DONE;
     answer(v, c, &v->message, NULL, 0);
+}
+
+/* Told once; thawed again until it is gone, since its guest may have been freezing something. */
+static void end_box(struct server *v, struct box *box) {
+    if (!box->ending && !box->dead)
+        v->ending_count++;
+    box_kill(v->s, box);
+}
+
+static void press_ending(struct server *v) {
+    for (struct box *b = v->s->list; b && v->ending_count; b = b->next)
+        if (b->ending && !b->dead)
+            box_kill(v->s, b);
 }
 
 /* The image follows the host's packages; boxes made from an older one are marked. */
@@ -142,9 +178,8 @@ static void do_create(struct server *v, struct client *c, const struct fd_messag
         warn_unenforced(v->s, v->message.text, sizeof(v->message.text));
     v->warned = true;
     answer(v, c, &v->message, fds, box_descriptors(m, fds));
-    watch(v, box->pidfd, SOURCE_PID);
-    watch(v, box->link, SOURCE_LINK);
-    box_settle(v->s, box, m);
+    watch_box(v, box);
+    box_settle(v->s, box, &v->message.plan, m);
 }
 
 static struct box *wanted(struct server *v, struct client *c) {
@@ -172,8 +207,8 @@ static void do_destroy(struct server *v, struct client *c, const struct fd_messa
     struct box *box = wanted(v, c);
     if (!box)
         return;
-    memcpy(c->waits_for, box->plan.id, sizeof(c->waits_for));
-    box_kill(box);
+    memcpy(c->waits_for, box->id, sizeof(c->waits_for));
+    end_box(v, box);
 }
 
 /* The newest; an answer is one packet. */
@@ -185,7 +220,7 @@ static void list_machines(const struct spawner *s, struct json *j) {
             continue;
         left--;
         json_object(j, NULL);
-        json_string(j, "id", b->plan.id);
+        json_string(j, "id", b->id);
         json_bool(j, "drifted", b->drifted);
         json_end(j, '}');
     }
@@ -205,6 +240,7 @@ static void do_status(struct server *v, struct client *c, const struct fd_messag
     json_string(&j, "cgroup", modes[s->cgroups.mode]);
     json_string(&j, "image", s->image.key);
     json_u64(&j, "boxes", s->box_count);
+    json_u64(&j, "alive", s->box_count - v->dead_count);
     json_u64(&j, "created", s->created);
     json_bool(&j, "probed", s->probed);
     json_string(&j, "layers", s->maker.by_name ? "by name" : "by descriptor");
@@ -288,8 +324,8 @@ static void drop_gone_clients(struct server *v) {
         for (struct box *b = v->s->list; b; b = b->next)
             if (b->owner == c->fd) {
                 b->owner = -1;
-                if (!b->plan.linger)
-                    box_kill(b);
+                if (!b->linger)
+                    end_box(v, b);
             }
         *at = c->next;
         close(c->fd);
@@ -305,21 +341,26 @@ static struct client *client_by_fd(struct server *v, int fd) {
     return NULL;
 }
 
-static struct box *box_by_fd(struct server *v, int fd, enum source source) {
-    for (struct box *b = v->s->list; b; b = b->next)
-        if ((source == SOURCE_PID ? b->pidfd : b->link) == fd)
-            return b;
-    return NULL;
+/* Ending a thousand boxes is two thousand events: no search for each. */
+static struct box *box_by_fd(struct server *v, int fd) {
+    return fd >= 0 && fd < BOX_FD_MAX ? v->box_of[fd] : NULL;
 }
 
 static void unwatch(struct server *v, int fd) {
-    if (fd >= 0)
-        epoll_ctl(v->epoll, EPOLL_CTL_DEL, fd, NULL);
+    if (fd < 0)
+        return;
+    epoll_ctl(v->epoll, EPOLL_CTL_DEL, fd, NULL);
+    if (fd < BOX_FD_MAX)
+        v->box_of[fd] = NULL;
 }
 
+/* Reaped at once; what it left on disk and in cgroups is taken away when there is time. */
 static void box_died(struct server *v, struct box *box) {
     unwatch(v, box->pidfd);
     unwatch(v, box->link);
+    waitpid(box->pid, NULL, WNOHANG);
+    if (box->ending)
+        v->ending_count--;
     box->dead = true;
     v->dead_count++;
 }
@@ -330,11 +371,13 @@ static void serve_guest(struct server *v, struct box *box) {
     struct frame_decoder d = FRAME_DECODER(bytes, sizeof(bytes));
     struct frame frame;
     ssize_t n = recv(box->link, bytes, sizeof(bytes), MSG_DONTWAIT);
-    if (n <= 0) {
-        if (n == 0 || errno != EAGAIN)
-            unwatch(v, box->link);
-        return;
+    if (n == 0 || (n < 0 && errno != EAGAIN)) {
+        /* A guest closes this only by dying. */
+        unwatch(v, box->link);
+        end_box(v, box);
     }
+    if (n <= 0)
+        return;
     frame_fed(&d, (size_t)n);
     int r;
     while ((r = frame_next(&d, &frame)) > 0) {
@@ -362,7 +405,7 @@ static bool clean_one(struct server *v, bool *ret_did) {
         if (!b->dead)
             continue;
         char id[ID_SIZE];
-        memcpy(id, b->plan.id, sizeof(id));
+        memcpy(id, b->id, sizeof(id));
         if (box_clean(v->s, b)) {
             v->dead_count--;
             tell_waiting(v, id);
@@ -391,11 +434,11 @@ static void handle(struct server *v, const struct epoll_event *e) {
             serve_client(v, c);
         break;
     case SOURCE_PID:
-        if ((b = box_by_fd(v, fd, source)))
+        if ((b = box_by_fd(v, fd)))
             box_died(v, b);
         break;
     case SOURCE_LINK:
-        if ((b = box_by_fd(v, fd, source)))
+        if ((b = box_by_fd(v, fd)))
             serve_guest(v, b);
         break;
     }
@@ -435,7 +478,7 @@ static int patience(struct server *v, uint64_t idle_ms, bool work, bool dying) {
         return RETRY_MS;
     if (v->s->box_count || v->client_count) {
         v->quiet_since_ms = now_ms();
-        return -1;
+        return v->ending_count ? PRESS_MS : -1;
     }
     uint64_t quiet = now_ms() - v->quiet_since_ms;
     return quiet >= idle_ms ? 0 : (int)(idle_ms - quiet);
@@ -459,6 +502,8 @@ static void serve(struct server *v, uint64_t idle_ms) {
         } else if (is_idle(v, idle_ms)) {
             break;
         }
+        if (v->ending_count && n == 0)
+            press_ending(v);
         if (may_tidy(v))
             work = tidy(v, &dying);
     }
@@ -467,7 +512,7 @@ static void serve(struct server *v, uint64_t idle_ms) {
 /* Who was told to die is taken away before we go; who lives outlives us. */
 static bool some_dying(const struct server *v) {
     for (const struct box *b = v->s->list; b; b = b->next)
-        if (b->dead || b->killed)
+        if (b->dead || b->ending)
             return true;
     return false;
 }
@@ -491,7 +536,10 @@ int server_run(struct spawner *s, int listener, uint64_t idle_ms, struct err *er
     int signals DEFER_CLOSE = open_signals();
     if (!v || epoll < 0 || signals < 0)
         return err_sys(err, "start serving");
-    *v = (struct server){.s = s, .epoll = epoll, .listener = listener, .quiet_since_ms = now_ms()};
+    v->s = s;
+    v->epoll = epoll;
+    v->listener = listener;
+    v->quiet_since_ms = now_ms();
     watch(v, listener, SOURCE_LISTENER);
     watch(v, signals, SOURCE_SIGNAL);
     for (struct box *b = s->list; b; b = b->next) {
@@ -499,9 +547,7 @@ int server_run(struct spawner *s, int listener, uint64_t idle_ms, struct err *er
             v->dead_count++;
             continue;
         }
-        watch(v, b->pidfd, SOURCE_PID);
-        if (b->link >= 0)
-            watch(v, b->link, SOURCE_LINK);
+        watch_box(v, b);
     }
 
     serve(v, idle_ms);

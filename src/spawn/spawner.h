@@ -29,7 +29,8 @@ struct making; /* what goes into a box while it is made */
 /* One live box. Freed when nothing of it is left. */
 struct box {
     struct box *next;
-    struct plan plan;
+    char id[ID_SIZE];
+    bool linger;
     uint32_t slot;
     uint64_t cgroup;
     pid_t pid;
@@ -37,7 +38,7 @@ struct box {
     int link;       /* our own connection to the guest; -1 after we were restarted */
     int owner;      /* the connection of its creator; -1 when that is gone */
     unsigned spares; /* command cgroups made so far */
-    bool killed;    /* pid 1 was told to die */
+    bool ending;    /* pid 1 was told to die, or has let go of us */
     bool dead;      /* pid 1 is gone; resources are being removed */
     bool drifted;
     char image_key[24];
@@ -95,9 +96,9 @@ struct making *box_begin(struct spawner *s, const struct plan *plan, const int *
 /* What the creator gets: its connection, and the changes of its cow grants. Still owned by m. */
 size_t box_descriptors(const struct making *m, int fds[1 + PLAN_MAX_GRANTS]);
 /* A failure from here on reaches the creator on its connection, and the box ends. Frees m. */
-void box_settle(struct spawner *s, struct box *box, struct making *m);
+void box_settle(struct spawner *s, struct box *box, const struct plan *plan, struct making *m);
 struct box *box_find(struct spawner *s, const char *id);
-void box_kill(struct box *box);
+void box_kill(struct spawner *s, struct box *box);
 /* Takes away what a dead box left; true when nothing is left and the box is freed. */
 bool box_clean(struct spawner *s, struct box *box);
 /* After a restart: finds the boxes that live and removes what is left of the others. */

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/sched.h>
+#include <linux/securebits.h>
 #include <sched.h>
 #include <signal.h>
 #include <string.h>
@@ -89,6 +90,17 @@ static pid_t hold(uint64_t flags) {
     return pid < 0 ? -errno : pid;
 }
 
+/* Who makes a user namespace owns it. Powers stay, as in act_as(). */
+static pid_t hold_as(uid_t owner, uint64_t flags) {
+    if (owner == geteuid())
+        return hold(flags);
+    prctl(PR_SET_SECUREBITS, SECBIT_NO_SETUID_FIXUP);
+    if (syscall(SYS_setresuid, -1, owner, -1) < 0)
+        return -errno;
+    pid_t pid = hold(flags);
+    return syscall(SYS_setresuid, -1, 0, -1) < 0 ? -errno : pid;
+}
+
 static void add(struct id_list *ids, uint32_t inside, uint32_t outside, uint32_t count) {
     if (count)
         ids->list[ids->count++] = (struct id_extent){inside, outside, count};
@@ -143,10 +155,10 @@ static int write_ids(int proc, pid_t pid, const char *name, const struct id_list
     return write_map(proc, pid, name, bytes);
 }
 
-int userns_new(int proc, const struct id_map *map) {
+int userns_new(int proc, uid_t owner, const struct id_map *map) {
     /* act_as() made us undumpable, and then only the real root may write our children's maps. */
     prctl(PR_SET_DUMPABLE, 1);
-    pid_t pid = hold(CLONE_NEWUSER);
+    pid_t pid = hold_as(owner, CLONE_NEWUSER);
     if (pid < 0)
         return pid;
     int r = write_ids(proc, pid, "uid_map", &map->uids);

@@ -8,6 +8,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "base/err.h"
 
@@ -62,5 +63,9 @@ void slots_mark(struct slots *s, uint32_t slot);    /* an adopted box lives ther
 void slots_give(struct slots *s, uint32_t slot);    /* the box is gone */
 uint32_t slots_first(const struct slots *s, uint32_t slot);
 
-/* A new user namespace with that map; proc is an open /proc. Descriptor or -errno. */
-int userns_new(int proc, const struct id_map *map);
+/*
+ * A new user namespace with that map; proc is an open /proc. Descriptor or -errno. What the kernel
+ * counts for a user (inotify, queued signals, locked memory) it also counts for the owner of the
+ * namespace: with an owner of its own, a box cannot use up what the host's root and others have.
+ */
+int userns_new(int proc, uid_t owner, const struct id_map *map);

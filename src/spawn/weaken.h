@@ -1,0 +1,33 @@
+/*
+ * For tests only: leave out one defence, to show that the attack it stops would work without it.
+ *
+ * In the product this file is nothing: weakened() is the constant false and the compiler drops
+ * what hangs on it. Only carrel-spawn-weak, which is not installed, is built with CARREL_WEAKEN;
+ * it reads the names of the defences to leave out from the environment variable of that name.
+ */
+#pragma once
+
+#include <stdbool.h>
+
+#ifdef CARREL_WEAKEN
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+
+static inline bool weakened(const char *defence) {
+    const char *list = getenv("CARREL_WEAKEN");
+    size_t n = strlen(defence);
+    for (const char *at = list; at && *at; at += strcspn(at, ","), at += *at == ',')
+        if (strcspn(at, ",") == n && strncmp(at, defence, n) == 0)
+            return true;
+    return false;
+}
+
+/* A descriptor of the host's root that nobody marked to be closed: close_range must catch it. */
+static inline void weaken_plant(void) {
+    (void)!fcntl(open("/", O_RDONLY | O_DIRECTORY | O_CLOEXEC), F_DUPFD, 1500);
+}
+#else
+#define weakened(defence) false
+#define weaken_plant() ((void)0)
+#endif

@@ -1,0 +1,145 @@
+/*
+ * attack [--list] [--group N] [--bomb NAME [N]] [KEY=VALUE...]
+ *
+ * Tries every row that concerns this user, each in a process of its own, and prints one JSON
+ * object a line. --list prints the rows instead. --bomb uses up one resource (see bomb.c).
+ */
+#include "attack.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "bomb.h"
+
+enum { PATIENCE_S = 10 };
+
+static const struct attack_table *const tables[] = {&proc_attacks, &call_attacks, &file_attacks,
+                                                    &net_attacks, &power_attacks};
+static char **facts;
+
+const char *attack_fact(const char *key) {
+    size_t n = strlen(key);
+    for (char **f = facts; *f; f++)
+        if (strncmp(*f, key, n) == 0 && (*f)[n] == '=')
+            return *f + n + 1;
+    return NULL;
+}
+
+int attack_read(const struct attack *a) {
+    char byte;
+    int fd = open(a->path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0)
+        return errno;
+    ssize_t n = read(fd, &byte, 1);
+    return n < 0 ? errno : n == 0 ? ENODATA : 0;
+}
+
+/* Its own text, so that where it gets through nothing changes. */
+int attack_write(const struct attack *a) {
+    char text[4096];
+    int fd = open(a->path, a->n[0] ? O_RDWR | O_CLOEXEC : O_WRONLY | O_CLOEXEC);
+    if (fd < 0 || !a->n[0])
+        return attack_outcome(fd);
+    ssize_t n = read(fd, text, sizeof(text));
+    if (n < 0)
+        return errno;
+    return attack_outcome(pwrite(fd, text, (size_t)n, 0));
+}
+
+int attack_list(const struct attack *a) {
+    char entries[4096];
+    int fd = open(a->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return errno;
+    long n = syscall(SYS_getdents64, fd, entries, sizeof(entries));
+    /* "." and ".." are 24 bytes each. */
+    return n < 0 ? errno : n <= 48 ? ENODATA : 0;
+}
+
+int attack_syscall(const struct attack *a) {
+    return attack_outcome(syscall(a->n[0], a->n[1], a->n[2], a->n[3], a->n[4], a->n[5], 0L));
+}
+
+/* The outcome travels as a number; a process that dies without sending one was killed. */
+static int try_apart(const struct attack *a) {
+    int ends[2], outcome = -1, status;
+    if (pipe2(ends, O_CLOEXEC) < 0)
+        return errno;
+    fflush(stdout);
+    pid_t pid = fork();
+    if (pid < 0)
+        return errno;
+    if (pid == 0) {
+        signal(SIGALRM, SIG_DFL);
+        alarm(PATIENCE_S);
+        setpgid(0, 0);
+        outcome = a->run(a);
+        (void)!write(ends[1], &outcome, sizeof(outcome));
+        _exit(0);
+    }
+    close(ends[1]);
+    bool said = read(ends[0], &outcome, sizeof(outcome)) == sizeof(outcome);
+    close(ends[0]);
+    waitpid(pid, &status, 0);
+    kill(-pid, SIGKILL);
+    if (said)
+        return outcome;
+    int number = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+    return number == SIGALRM ? ATTACK_TIMEOUT : ATTACK_KILLED + number;
+}
+
+static void print_numbers(const char *key, const int *numbers) {
+    printf(",\"%s\":[", key);
+    for (int i = 0; i < 4 && numbers[i]; i++)
+        printf("%s%d", i ? "," : "", numbers[i]);
+    printf("]");
+}
+
+static void print_row(const struct attack *a, size_t n) {
+    printf("{\"n\":%zu,\"group\":%d,\"name\":\"%s\",\"who\":\"%c\",\"control\":\"%s\"", n, a->group, a->name,
+           a->who ? a->who : 'b', a->control ? a->control : "outside");
+    print_numbers("refusals", a->refusals);
+    print_numbers("reached", a->reached);
+    puts("}");
+}
+
+static bool concerns_us(const struct attack *a) {
+    return !a->who || (a->who == 'r') == (geteuid() == 0);
+}
+
+static void each_row(bool list, int group) {
+    size_t n = 0;
+    for (size_t t = 0; t < sizeof(tables) / sizeof(*tables); t++)
+        for (size_t i = 0; i < tables[t]->count; i++, n++) {
+            const struct attack *a = &tables[t]->rows[i];
+            if (group && a->group != group)
+                continue;
+            if (list)
+                print_row(a, n);
+            else if (concerns_us(a))
+                printf("{\"n\":%zu,\"name\":\"%s\",\"outcome\":%d}\n", n, a->name, try_apart(a));
+        }
+}
+
+int main(int argc, char **argv) {
+    bool list = false;
+    int group = 0, i = 1;
+    for (; i < argc && strncmp(argv[i], "--", 2) == 0; i++) {
+        if (strcmp(argv[i], "--bomb") == 0 && i + 1 < argc)
+            return bomb(argv[i + 1], argv[i + 2] ? strtol(argv[i + 2], NULL, 10) : 0);
+        list = list || strcmp(argv[i], "--list") == 0;
+        if (strcmp(argv[i], "--group") == 0 && i + 1 < argc)
+            group = (int)strtol(argv[++i], NULL, 10);
+    }
+    facts = argv + i;
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    each_row(list, group);
+    return 0;
+}

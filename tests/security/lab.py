@@ -1,0 +1,164 @@
+"""Boxes to attack: the product, and the test build with a defence left out."""
+import collections
+import json
+import os
+import pathlib
+import pwd
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "integration"))
+
+from guestlink import Link  # noqa: E402
+from host_state import HostState, read  # noqa: E402, F401
+
+TOP = pathlib.Path(__file__).resolve().parents[2]
+BUILD = pathlib.Path(os.environ.get("CARREL_BUILD") or TOP / "build").resolve()
+ATTACK = BUILD / "tests/security/attack"
+ROOTLESS = os.geteuid() != 0
+PATH = "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
+
+# Printed at the end.
+counts = collections.Counter()
+
+
+def sub_ids():
+    """The subordinate ids of a rootless user: nobody else's processes have them."""
+    name = pwd.getpwuid(os.geteuid()).pw_name
+    rows = [row.split(":") for row in pathlib.Path("/etc/subuid").read_text().split()]
+    return [(int(first), int(count)) for who, first, count in rows if who in (name, str(os.geteuid()))]
+
+
+class Lab:
+    """One run directory with its spawner. weak: defences to leave out; guest: another pid 1."""
+
+    def __init__(self, weak=None, guest=None):
+        self.dir = pathlib.Path(tempfile.mkdtemp(prefix="cs-", dir="/tmp"))  # short: it holds sockets
+        self.run_dir, self.home = self.dir / "run", self.dir / "home"
+        self.program = BUILD / "carrel"
+        self.env = {"PATH": PATH, "HOME": str(self.dir), "LANG": "C.UTF-8", "CARREL_TEST_SECRET": "swordfish",
+                    "CARREL_RUN": str(self.run_dir), "CARREL_HOME": str(self.home)}
+        if "ASAN_OPTIONS" in os.environ:
+            self.env["ASAN_OPTIONS"] = os.environ["ASAN_OPTIONS"]
+        if weak is not None or guest:
+            self._other_programs(weak, guest)
+        self.state = HostState(self.run_dir, self.home, sub_ids() if ROOTLESS else ())
+
+    def _other_programs(self, weak, guest):
+        libexec = self.dir / "bin/libexec"
+        libexec.mkdir(parents=True)
+        self.program = self.dir / "bin/carrel"
+        shutil.copy(BUILD / "carrel", self.program)
+        shutil.copy(BUILD / "libexec" / ("carrel-spawn" if weak is None else "carrel-spawn-weak"), libexec / "carrel-spawn")
+        shutil.copy(guest or BUILD / "libexec/carrel-guest", libexec / "carrel-guest")
+        if weak is not None:
+            self.env["CARREL_WEAKEN"] = weak
+
+    def popen(self, *args, **kw):
+        return subprocess.Popen([self.program, *map(str, args)], env=self.env, **kw)
+
+    def __call__(self, *args, input=None, timeout=60, **kw):
+        kw.setdefault("stdout", subprocess.PIPE)
+        kw.setdefault("stderr", subprocess.PIPE)
+        if input is None:
+            kw.setdefault("stdin", subprocess.DEVNULL)
+        return subprocess.run([self.program, *map(str, args)], env=self.env, input=input, timeout=timeout, **kw)
+
+    def run(self, *args, **kw):
+        return self("run", *args, **kw)
+
+    def keep(self, *options):
+        done = self.run("--keep", "--json", *options, "--", "true")
+        assert done.returncode == 0, done
+        return Machine(self, json.loads(done.stdout)["machine"])
+
+    def status(self):
+        done = self("ls", "--json")
+        assert done.returncode == 0, done
+        return json.loads(done.stdout)
+
+    def unenforced(self):
+        return self.status()["unenforced"]
+
+    def spawner_kb(self):
+        pid = self.state.spawners()[0]
+        text = pathlib.Path(f"/proc/{pid}/status").read_text()
+        return int(text.split("VmRSS:")[1].split()[0])
+
+    def stop(self):
+        """Ends all machines and the spawner; then nothing may be left, and the places go."""
+        for machine in self.status()["machines"] if self.run_dir.exists() else ():
+            self("rm", machine["id"])
+        for pid in self.state.spawners():
+            os.kill(pid, 15)
+        left = self.state.left()
+        self.remove(self.dir)
+        assert left == []
+
+    @staticmethod
+    def remove(path):
+        """Rootless, the store holds files of subordinate ids: only their own namespace may remove them."""
+        if ROOTLESS:
+            subprocess.run(["unshare", "--map-auto", "--map-root-user", "rm", "-rf", str(path)], check=True)
+        else:
+            shutil.rmtree(path)
+
+
+class Machine:
+    def __init__(self, lab, id):
+        self.lab, self.id = lab, id
+        self.socket = lab.run_dir / "boxes" / id / "guest.sock"
+
+    def exec(self, *args, user="root", options=(), **kw):
+        return self.lab("exec", "-u", user, *options, self.id, "--", *args, **kw)
+
+    def popen(self, *args, user="root", options=(), **kw):
+        return self.lab.popen("exec", "-u", user, *options, self.id, "--", *args, **kw)
+
+    def sh(self, script, user="root"):
+        done = self.exec("sh", "-c", script, user=user)
+        assert done.returncode == 0, done
+        return done.stdout.decode()
+
+    def install(self, program=ATTACK):
+        """The attacker, as a program of the box."""
+        done = self.exec("sh", "-c", "cat > /usr/local/bin/attack && chmod 755 /usr/local/bin/attack",
+                         input=pathlib.Path(program).read_bytes())
+        assert done.returncode == 0, done
+        return self
+
+    def connect(self):
+        """A raw connection to the guest. The path may be too long for a socket, so by descriptor."""
+        s = socket.socket(socket.AF_UNIX)
+        fd = os.open(self.socket.parent, os.O_PATH)
+        try:
+            s.connect(f"/proc/self/fd/{fd}/guest.sock")
+        finally:
+            os.close(fd)
+        s.settimeout(20)
+        return s
+
+    def link(self):
+        return Link(self.connect())
+
+    def latency(self, times=15):
+        """Median of an exec, in seconds."""
+        took = []
+        for _ in range(times):
+            began = time.monotonic()
+            assert self.exec("true", user="user").returncode == 0
+            took.append(time.monotonic() - began)
+        return sorted(took)[times // 2]
+
+    def rm(self):
+        done = self.lab("rm", self.id)
+        assert done.returncode == 0, done
+
+
+def outcomes(text):
+    return {row["n"]: row["outcome"] for row in map(json.loads, text.splitlines())}
