@@ -103,6 +103,8 @@ void box_kill(struct spawner *s, struct box *box);
 bool box_clean(struct spawner *s, struct box *box);
 /* After a restart: finds the boxes that live and removes what is left of the others. */
 void boxes_adopt(struct spawner *s);
+/* Removes every cgroup that belongs to no box. Not while the pool holds some. */
+void boxes_sweep(struct spawner *s);
 int box_add_spares(struct spawner *s, struct box *box, unsigned count);
 void box_facts(struct spawner *s, struct box *box, struct plan_facts *ret);
 
