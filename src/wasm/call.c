@@ -207,9 +207,11 @@ static void event_done(struct wasm_store *s) {
     s->state = RUN_IDLE;
     s->event.outcome = WASM_DONE;
     const struct type *t = s->call_type;
-    s->top = s->frames;
     if (t)
         event_values(s, s->stack, t->vals + t->n_params, t->n_results);
+    /* An idle store needs no stack: the next call, here or elsewhere, takes it over. */
+    stack_free(s);
+    s->top = NULL;
 }
 
 static void event_trap(struct wasm_store *s, const char *text) {

@@ -6,6 +6,7 @@
  * branch, a return) has a site that is patched then. In stepping code every instruction pays
  * alone (STEP), nothing is folded, and each block start may go back to the fast code (REJOIN).
  */
+#include "wasm/pairs.h"
 #include "wasm/simd.h"
 #include "wasm/walk.h"
 
@@ -46,8 +47,36 @@ static void word(struct scratch *w, uint64_t v) {
     w->words[w->n_words++] = v;
 }
 
+/* Number + 1 among the firsts of pairs, or 0. */
+static const uint8_t pair_first[IOP_COUNT] = {
+#define X(number, first) [number] = PAIR_FIRST_##first + 1,
+    PAIR_FIRSTS(X)
+#undef X
+};
+/* The pair of a first and a second, or 0. */
+static const uint16_t pair_number[N_PAIR_FIRSTS][IOP_COUNT] = {
+#define X(first, number, label) [PAIR_FIRST_##first][number] = I_PAIR_##first##_##label,
+#define ROW(number, first) PAIRS_OF_##first(X)
+    PAIR_FIRSTS(ROW)
+#undef ROW
+#undef X
+};
+
+/* The instruction about to be written makes a pair with the one before it, or may begin one. */
+static void pair(struct scratch *w, uint32_t code) {
+    uint64_t number = w->pair_first ? pair_number[w->pair_first - 1][code] : 0;
+    if (number) {
+        w->words[w->pair_at] = (w->words[w->pair_at] & ~UINT64_C(0xffff)) | number;
+        w->pair_first = 0;
+        return;
+    }
+    w->pair_first = w->stepping ? 0 : pair_first[code];
+    w->pair_at = w->n_words;
+}
+
 static void op(struct scratch *w, uint32_t code, uint32_t a, uint32_t b, uint32_t c) {
     mark(w, MARK_OP, offset_of(w, w->ins));
+    pair(w, code);
     word(w, WORD(code, a & 0xffff, b & 0xffff, c & 0xffff));
 }
 
@@ -252,6 +281,7 @@ static void charge(struct scratch *w) {
     em_flush(w, 0);
     close(w);
     mark(w, MARK_SELF, offset_of(w, w->ins));
+    w->pair_first = 0;
     word(w, WORD(I_CHARGE, 0, 0, 0));
     word(w, 0);
     uint32_t s = site(w, w->n_words - 1, SITE_WIDE, 0);
@@ -299,7 +329,7 @@ void em_begin(struct scratch *w) {
     w->dead = w->no_memory = false;
     w->n_words = w->n_nodes = w->n_sites = w->n_marks = w->n_handlers = 0;
     w->first_open = w->first_mark = 0;
-    w->cum = w->entry_cost = w->lazy_from = 0;
+    w->cum = w->entry_cost = w->lazy_from = w->pair_first = 0;
     w->max_slots = w->local_slots;
     if (w->fn->result_slots > w->max_slots)
         w->max_slots = w->fn->result_slots;

@@ -457,7 +457,8 @@ extern const uint64_t interp_exit_word[2];
 
 /* Position <-> module offset; used when something stops, never on the hot path. */
 struct code *fn_code_at(const struct fn *fn, const uint64_t *pc);
-/* The first mark of one of these kinds at a word, or at a module offset; NULL if there is none. */
+/* The last mark of these kinds at a word, the first at a module offset; NULL if there is none. Several
+   blocks may start at one word: between them are only instructions that do nothing and cost nothing. */
 const struct mark *code_mark_at(struct fn *fn, struct code *c, const uint64_t *pc, uint32_t kinds);
 const struct mark *code_mark_of(struct fn *fn, struct code *c, uint32_t offset, uint32_t kinds);
 bool fn_compile(struct fn *fn);

@@ -9,8 +9,8 @@
 
 #include <string.h>
 
-#include "wasm/iops.h"
 #include "wasm/num.h"
+#include "wasm/pairs.h"
 #include "wasm/simd.h"
 
 const char trap_unreachable[] = "unreachable", trap_memory[] = "out of bounds memory access",
@@ -57,10 +57,11 @@ const struct mark *code_mark_at(struct fn *fn, struct code *c, const uint64_t *p
         else
             high = mid;
     }
+    const struct mark *found = NULL;
     for (; low < c->n_marks && c->marks[low].pos == pos; low++)
         if (c->marks[low].kind & kinds)
-            return &c->marks[low];
-    return NULL;
+            found = &c->marks[low];
+    return found;
 }
 
 const struct mark *code_mark_of(struct fn *fn, struct code *c, uint32_t offset, uint32_t kinds) {
@@ -76,7 +77,8 @@ const struct mark *code_mark_of(struct fn *fn, struct code *c, uint32_t offset, 
 static const uint64_t *to_stepping(struct fn *fn, const uint64_t *pc) {
     struct code *c = fn_code_at(fn, pc), *step = fn_step_code(fn);
     const struct mark *m = code_mark_at(fn, c, pc, MARK_START | MARK_RETURN | MARK_SELF);
-    m = m ? code_mark_of(fn, step, m->offset, MARK_START | MARK_RETURN | MARK_STEP) : NULL;
+    uint32_t kinds = m && m->kind == MARK_SELF ? MARK_STEP : MARK_START | MARK_RETURN | MARK_STEP;
+    m = m ? code_mark_of(fn, step, m->offset, kinds) : NULL;
     return m ? step->words + m->pos : NULL;
 }
 
@@ -308,7 +310,14 @@ static const struct simd_op *simd_row(uint64_t word) {
         mem_size = inst->mem0->size; \
     } while (0)
 
-/* Enter the block at pc for this much. */
+/* Enter the block at pc for this much. The bench-only build shows what that costs. */
+#ifdef WASM_WITHOUT_FUEL
+#define PAY(cost)      \
+    do {               \
+        (void)(cost);  \
+        DISPATCH;      \
+    } while (0)
+#else
 #define PAY(cost)                            \
     do {                                     \
         int64_t cost_ = (int64_t)(cost);     \
@@ -318,6 +327,7 @@ static const struct simd_op *simd_row(uint64_t word) {
         }                                    \
         DISPATCH;                            \
     } while (0)
+#endif
 
 /* A branch word at pc[1]. */
 #define BRANCH_IF(cond)                           \
@@ -332,7 +342,7 @@ static const struct simd_op *simd_row(uint64_t word) {
     } while (0)
 
 enum exit_code interp_run(struct wasm_store *s, int64_t *fuel_io, const char **ret_trap) {
-    static const void *const labels[IOP_COUNT] = {
+    static const void *const labels[PAIRS_END] = {
 #define X(name, ...) [OP_##name] = &&do_##name,
         I32_BINARY(X) I64_BINARY(X) I32_CMP(X) I64_CMP(X) F32_CMP(X) F64_CMP(X) I32_DIVIDE(X)
         I64_DIVIDE(X) F32_BINARY(X) F64_BINARY(X) F32_UNARY(X) F64_UNARY(X) UNARY(X) TRUNCATE(X)
@@ -363,6 +373,11 @@ enum exit_code interp_run(struct wasm_store *s, int64_t *fuel_io, const char **r
 #undef X
 #define X(name) [I_##name] = &&do_##name,
         ENGINE_OPS(X)
+#undef X
+#define X(first, number, label) &&pair_##first##_##label,
+#define ROW(number, first) PAIRS_OF_##first(X)
+        [I_PAIRS] = PAIR_FIRSTS(ROW)
+#undef ROW
 #undef X
     };
     const uint64_t *pc = s->pc;
@@ -619,6 +634,68 @@ do_F64_COPYSIGN:
 trap_bounds:
     TRAP(trap_memory);
 
+    /* ---- Pairs ---- */
+#define FIRST_I32(expr)                                      \
+    do {                                                     \
+        uint32_t a = (uint32_t)fp[RB], b = (uint32_t)fp[RC]; \
+        fp[RA] = (uint32_t)(expr);                           \
+    } while (0)
+#define FIRST_I32_K(expr)                                      \
+    do {                                                       \
+        uint32_t a = (uint32_t)fp[RB], b = (uint32_t)RC_SIGNED; \
+        fp[RA] = (uint32_t)(expr);                             \
+    } while (0)
+#define FIRST_F64(func) fp[RA] = num_f64_bits(func(F64_OF(fp[RB]), F64_OF(fp[RC])))
+#define FIRST_LOAD(type)                                  \
+    do {                                                  \
+        uint64_t at_ = (uint64_t)(uint32_t)fp[RB] + RC;   \
+        type v_;                                          \
+        if (UNLIKELY(at_ + sizeof v_ > mem_size))         \
+            goto trap_bounds;                             \
+        memcpy(&v_, mem + at_, sizeof v_);                \
+        fp[RA] = v_;                                      \
+    } while (0)
+#define FIRST_STORE(type)                                 \
+    do {                                                  \
+        uint64_t at_ = (uint64_t)(uint32_t)fp[RA] + RC;   \
+        type v_ = (type)fp[RB];                           \
+        if (UNLIKELY(at_ + sizeof v_ > mem_size))         \
+            goto trap_bounds;                             \
+        memcpy(mem + at_, &v_, sizeof v_);                \
+    } while (0)
+#define BODY_I32_ADD_K FIRST_I32_K(a + b)
+#define BODY_I32_AND_K FIRST_I32_K(a &b)
+#define BODY_I32_SHL_K FIRST_I32_K(num_i32_shl(a, b))
+#define BODY_I32_SHR_U_K FIRST_I32_K(num_i32_shr_u(a, b))
+#define BODY_I32_ROTL_K FIRST_I32_K(num_i32_rotl(a, b))
+#define BODY_I32_ADD FIRST_I32(a + b)
+#define BODY_I32_XOR FIRST_I32(a ^ b)
+#define BODY_I32_AND FIRST_I32(a &b)
+#define BODY_I32_MUL FIRST_I32(a *b)
+#define BODY_MOV fp[RA] = fp[RB]
+#define BODY_CONST32 fp[RA] = (uint32_t)(*pc >> 32)
+#define BODY_I32_LOAD FIRST_LOAD(uint32_t)
+#define BODY_I32_LOAD8_U FIRST_LOAD(uint8_t)
+#define BODY_I64_LOAD FIRST_LOAD(uint64_t)
+#define BODY_F64_LOAD FIRST_LOAD(uint64_t)
+#define BODY_I32_STORE FIRST_STORE(uint32_t)
+#define BODY_I32_STORE8 FIRST_STORE(uint8_t)
+#define BODY_I64_STORE FIRST_STORE(uint64_t)
+#define BODY_F64_STORE FIRST_STORE(uint64_t)
+#define BODY_F64_ADD FIRST_F64(num_f64_add)
+#define BODY_F64_SUB FIRST_F64(num_f64_sub)
+#define BODY_F64_MUL FIRST_F64(num_f64_mul)
+#define X(first, number, label)   \
+    pair_##first##_##label : {    \
+        BODY_##first;             \
+        pc += 1;                  \
+        goto label;               \
+    }
+#define ROW(number, first) PAIRS_OF_##first(X)
+    PAIR_FIRSTS(ROW)
+#undef ROW
+#undef X
+
 do_MEM_LOAD: {
     uint32_t row = (uint32_t)pc[1];
     const uint8_t *p =
@@ -786,7 +863,15 @@ enter:
     for (uint64_t *z = fp + fn->param_slots, *end = z + fn->zero_slots; z < end; z++)
         *z = 0;
     pc = fn->entry;
-    PAY(fn->entry_cost);
+    if (UNLIKELY((fuel -= fn->entry_cost) < 0)) {
+        /* A loop may start at the same word: the entry has to be told apart. */
+        fuel += fn->entry_cost;
+        struct code *step = fn_step_code(fn);
+        if (!step)
+            TRAP(trap_no_memory);
+        pc = step->words;
+    }
+    DISPATCH;
 
 do_CALL_TABLE: {
     const struct table *t = inst->tables[pc[1] >> 32];

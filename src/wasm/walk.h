@@ -115,6 +115,8 @@ struct scratch {
     uint32_t cum; /* running cost */
     uint32_t entry_cost;
     uint32_t lazy_from;    /* operands below are in their slots */
+    uint32_t pair_first;   /* number + 1 of the instruction at pair_at, if it may begin a pair */
+    uint32_t pair_at;
     uint32_t pending_site; /* of the call at hand: what is paid on return */
     uint32_t pending_kind;
     struct opnd out; /* what the instruction at hand leaves */
