@@ -1386,8 +1386,7 @@ static struct code *code_take(struct scratch *w) {
 }
 
 static struct scratch *translate(struct fn *fn, bool stepping, bool recording) {
-    static struct wasm_diag unused;
-    struct wasm_diag diag = unused;
+    struct wasm_diag diag; /* the body is valid: only memory can be missing */
     struct scratch *w = begin(fn, &diag);
     if (!w)
         return NULL;
