@@ -826,15 +826,14 @@ static void switch_values(struct scratch *w, struct reader labels, uint32_t n, u
     self_charging(w);
     op(w, I_SWITCH, index, 0, 0);
     word(w, n);
-    uint32_t table = w->n_words, count;
+    uint32_t table = w->n_words, slots = index - src;
     for (uint32_t i = 0; i <= n; i++)
         word(w, PAIR(0, 1 + carry_cost(arity)));
     for (uint32_t i = 0; i <= n; i++) {
         struct ctrl *c = ctrl_at(w, reader_u32(&labels));
-        const uint32_t *types = ctrl_label(c, &count);
         w->words[table + i] |= w->n_words - (table + i);
         if (src != c->base)
-            op(w, I_MOVN, c->base, src, slot_count(types, count));
+            op(w, I_MOVN, c->base, src, slots);
         jump(w, c);
     }
 }

@@ -45,6 +45,7 @@ struct ctrl {
     uint32_t else_site;
     uint32_t offset; /* loop: module offset of the target */
     uint32_t catches, n_catches;
+    const uint8_t *checked; /* the br_table that was found to fit this label */
 };
 
 /* A block of the fuel sense: its cost is known when it ends; then the sites that pay it are patched. */
