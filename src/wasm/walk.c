@@ -105,8 +105,8 @@ INLINE bool push(struct scratch *w, const bool emit, uint32_t type) {
     if (UNLIKELY(w->n == w->cap) && !push_grow(w))
         return false;
     w->types[w->n] = type;
-    if (emit)
-        em_push(w, type);
+    if (emit && !em_push(w, type))
+        return false;
     w->n++;
     return true;
 }

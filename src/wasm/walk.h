@@ -129,7 +129,7 @@ void em_begin(struct scratch *w);
 void em_end(struct scratch *w);
 void em_pay(struct scratch *w, uint32_t cost); /* the instruction at hand costs this */
 void em_flush(struct scratch *w, uint32_t except_top);
-void em_push(struct scratch *w, uint32_t type);
+bool em_push(struct scratch *w, uint32_t type); /* false: no memory */
 
 void em_local_get(struct scratch *w, uint32_t i);
 void em_local_set(struct scratch *w, uint32_t i);
