@@ -278,8 +278,12 @@ uint64_t reader_u64(struct reader *r);
 int32_t reader_s32(struct reader *r);
 int64_t reader_s64(struct reader *r);
 int64_t reader_s33(struct reader *r);
-uint8_t reader_byte(struct reader *r);
+uint8_t reader_end(struct reader *r); /* fails; 0 */
 const uint8_t *reader_bytes(struct reader *r, size_t n);
+
+static inline uint8_t reader_byte(struct reader *r) {
+    return LIKELY(r->p < r->end) ? *r->p++ : reader_end(r);
+}
 
 static inline uint32_t reader_u32(struct reader *r) {
     if (LIKELY(r->p < r->end && *r->p < 0x80))
