@@ -9,7 +9,8 @@
 
 enum { WORKS = 5, OUT = 65536 };
 
-static const char *const names[WORKS] = {"getppid", "open+close", "stat", "create+write+unlink", "fork+wait"};
+static const char *const names[WORKS] = {"getppid", "open+close", "stat", "create+write+unlink",
+                                         "fork+wait"};
 
 struct inside {
     struct box box;
@@ -33,7 +34,8 @@ static void take(const char *text, struct samples to[WORKS]) {
 static int call_round(struct bench *b, struct inside *s, struct err *err) {
     char program[PLACE_SIZE + 16];
     snprintf(program, sizeof(program), "%s/box_work", b->world.tools);
-    const char *const out[] = {program, s->folder, NULL}, *const in[] = {"/bench/box_work", "/tmp", NULL};
+    const char *const out[] = {program, s->folder, NULL}, *const in[] = {"/bench/box_work", "/tmp",
+                                                                         NULL};
     struct rusage usage;
     struct guest_result result;
     if (outside_read(out, s->text, OUT, &usage, err) < 0)
@@ -83,7 +85,8 @@ static int run_rounds(struct bench *b, struct inside *s, struct err *err) {
 
 static void report_inside(struct bench *b, struct inside *s) {
     char name[80];
-    report_section(b->report, "Calls outside and inside, files on tmpfs (inside: overlay on tmpfs)");
+    report_section(b->report,
+                   "Calls outside and inside, files on tmpfs (inside: overlay on tmpfs)");
     for (int i = 0; i < WORKS; i++) {
         snprintf(name, sizeof(name), "outside: %s", names[i]);
         report_times(b->report, name, &s->out[i], NULL);

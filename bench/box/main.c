@@ -18,9 +18,12 @@ struct options {
 };
 
 static const struct option long_options[] = {
-    {"quick", no_argument, NULL, 'q'},       {"json", required_argument, NULL, 'j'},
-    {"table", required_argument, NULL, 't'}, {"build", required_argument, NULL, 'b'},
-    {"only", required_argument, NULL, 'o'},  {"help", no_argument, NULL, 'h'},
+    {"quick", no_argument, NULL, 'q'},
+    {"json", required_argument, NULL, 'j'},
+    {"table", required_argument, NULL, 't'},
+    {"build", required_argument, NULL, 'b'},
+    {"only", required_argument, NULL, 'o'},
+    {"help", no_argument, NULL, 'h'},
     {NULL, 0, NULL, 0},
 };
 
@@ -64,7 +67,8 @@ static void say_host(struct report *r) {
     char load[128] = "", cpu[64] = "";
     uname(&u);
     read_file_at(AT_FDCWD, "/proc/loadavg", load, sizeof(load));
-    read_file_at(AT_FDCWD, "/sys/devices/system/cpu/cpu0/regs/identification/midr_el1", cpu, sizeof(cpu));
+    read_file_at(AT_FDCWD, "/sys/devices/system/cpu/cpu0/regs/identification/midr_el1", cpu,
+                 sizeof(cpu));
     load[strcspn(load, "\n")] = cpu[strcspn(cpu, "\n")] = '\0';
     report_fact(r, "kernel", "%s %s", u.release, u.machine);
     report_fact(r, "cores", "%ld%s%s", sysconf(_SC_NPROCESSORS_ONLN), *cpu ? ", midr " : "", cpu);
@@ -121,13 +125,26 @@ static int show(const struct bench *b, const struct options *o, struct err *err)
 static int read_options(int argc, char **argv, struct options *o) {
     for (int c; (c = getopt_long(argc, argv, "", long_options, NULL)) != -1;)
         switch (c) {
-        case 'q': o->quick = true; break;
-        case 'j': o->json = optarg; break;
-        case 't': o->table = optarg; break;
-        case 'b': o->build = optarg; break;
-        case 'o': o->only = optarg; break;
-        case 'h': o->help = true; break;
-        default: return -1;
+        case 'q':
+            o->quick = true;
+            break;
+        case 'j':
+            o->json = optarg;
+            break;
+        case 't':
+            o->table = optarg;
+            break;
+        case 'b':
+            o->build = optarg;
+            break;
+        case 'o':
+            o->only = optarg;
+            break;
+        case 'h':
+            o->help = true;
+            break;
+        default:
+            return -1;
         }
     return optind == argc ? 0 : -1;
 }

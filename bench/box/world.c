@@ -115,7 +115,8 @@ static void end_boxes(const struct world *w) {
     char json[PLAN_TEXT_SIZE], id[ID_SIZE];
     struct err err;
     const char *at;
-    while (spawn_status(w->link, json, sizeof(json), &err) == 0 && (at = strstr(json, "\"id\":\""))) {
+    while (spawn_status(w->link, json, sizeof(json), &err) == 0 &&
+           (at = strstr(json, "\"id\":\""))) {
         snprintf(id, sizeof(id), "%s", at + 6);
         if (spawn_destroy(w->link, id, &err) < 0 && err.code != ERR_NOT_FOUND)
             break;
@@ -199,7 +200,11 @@ static int start(struct box *b, uint32_t id, const char *const *argv, int *ret_p
     struct msg_exec exec = {
         .flags = MSG_EXEC_QUIET,
         .stdio = {MSG_STDIO_NULL, MSG_STDIO_FD, MSG_STDIO_NULL},
-        .uid = USER, .gid = USER, .cwd = {"/tmp", 4}, .argv = {.v = argv}, .env = {.v = environment},
+        .uid = USER,
+        .gid = USER,
+        .cwd = {"/tmp", 4},
+        .argv = {.v = argv},
+        .env = {.v = environment},
     };
     struct frame_head head = {.type = MSG_EXEC, .id = id, .tag = 1};
     int r = guest_link_send(b->guest, &head, &exec, &ends[1], 1, err);
