@@ -139,7 +139,8 @@ static void cells(const struct row *row, char out[COLUMNS][CELL]) {
         snprintf(out[3], CELL, "%.1f", (double)row->p10 / 1e3);
         snprintf(out[4], CELL, "%.1f", (double)row->p50 / 1e3);
         snprintf(out[5], CELL, "%.1f", (double)row->p99 / 1e3);
-        snprintf(out[6], CELL, row->ratio > 0 ? "%.2f" : "", row->ratio);
+        if (row->ratio > 0)
+            snprintf(out[6], CELL, "%.2f", row->ratio);
         break;
     case FIGURE:
         snprintf(out[1], CELL, FIGURE_FORMAT(row->value), row->value, row->text);
