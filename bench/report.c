@@ -131,6 +131,8 @@ static const char *const heads[][COLUMNS] = {
 #define FIGURE_FORMAT(v) ((v) < 10 ? "%.2f %s" : (v) < 1000 ? "%.1f %s" : "%.0f %s")
 
 static void cells(const struct row *row, char out[COLUMNS][CELL]) {
+    for (int i = 0; i < COLUMNS; i++)
+        out[i][0] = 0;
     snprintf(out[0], CELL, "%s", row->name);
     switch (row->kind) {
     case TIMES:
