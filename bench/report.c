@@ -131,6 +131,8 @@ static const char *const heads[][COLUMNS] = {
 #define FIGURE_FORMAT(v) ((v) < 10 ? "%.2f %s" : (v) < 1000 ? "%.1f %s" : "%.0f %s")
 
 static void cells(const struct row *row, char out[COLUMNS][CELL]) {
+    for (int i = 0; i < COLUMNS; i++)
+        out[i][0] = 0;
     snprintf(out[0], CELL, "%s", row->name);
     switch (row->kind) {
     case TIMES:
@@ -139,7 +141,8 @@ static void cells(const struct row *row, char out[COLUMNS][CELL]) {
         snprintf(out[3], CELL, "%.1f", (double)row->p10 / 1e3);
         snprintf(out[4], CELL, "%.1f", (double)row->p50 / 1e3);
         snprintf(out[5], CELL, "%.1f", (double)row->p99 / 1e3);
-        snprintf(out[6], CELL, row->ratio > 0 ? "%.2f" : " ", row->ratio);
+        if (row->ratio > 0)
+            snprintf(out[6], CELL, "%.2f", row->ratio);
         break;
     case FIGURE:
         snprintf(out[1], CELL, FIGURE_FORMAT(row->value), row->value, row->text);
