@@ -99,6 +99,7 @@ static int open_socket(int run, struct err *err) {
 static void leave(struct spawner *s) {
     char workshop[48];
     pool_drop(s);
+    nursery_close(&s->nursery);
     boxes_sweep(s);
     unlinkat(s->run, "spawn.sock", 0);
     cgroups_close(&s->cgroups);

@@ -20,6 +20,7 @@
 #include "spawn/child.h"
 #include "spawn/dynmods.h"
 #include "spawn/image.h"
+#include "spawn/nursery.h"
 #include "spawn/rootfs.h"
 
 enum { POOL_SIZE = 8, MASK_MAX = 40 };
@@ -66,6 +67,7 @@ struct spawner {
     struct box *list;
     size_t box_count;
 
+    struct nursery nursery;
     struct berth berths[POOL_SIZE]; /* ready, oldest first */
     size_t berth_count;
     struct berth growing; /* being made */
