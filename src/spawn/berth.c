@@ -38,8 +38,9 @@ static int make_root(struct spawner *s, struct berth *b, uint64_t disk, uint64_t
             s->probed = true;
             return 0;
         }
-        if (s->probed)
-            return -1; /* it worked before: the reason is another one */
+        /* Only "invalid" tells of the kernel; and what worked before fails for another reason. */
+        if (s->probed || !err || err->code != ERR_INVALID)
+            return -1;
         if (!s->maker.by_name)
             s->maker.by_name = true;
         else if (!s->maker.tmpfs_plain && !s->rootless)

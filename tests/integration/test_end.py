@@ -135,7 +135,10 @@ def test_the_cpu_limit(carrel, limits):
     script = "import time\nend = time.monotonic() + 1\nwhile time.monotonic() < end: pass\nprint(time.process_time())"
     used = float(carrel.run("--cpus", "0.2", "--", "python3", "-c", script).stdout)
     free = float(carrel.run("--", "python3", "-c", script).stdout)
-    assert used < 0.45 and free > used * 1.5
+    assert used < 0.45
+    if free < 0.5:
+        pytest.skip("other programs leave this host too little cpu to show the difference")
+    assert free > used * 1.5
 
 
 def test_reasons_are_told_in_json_too(carrel):
