@@ -126,7 +126,7 @@ def kill_spawner(c):
 
 def test_a_kept_box_outlives_the_spawner_and_is_adopted(own):
     m = own.keep()
-    own("exec", m, "--", "sh", "-c", "echo before > ~/f; setsid sleep 500 >/dev/null 2>&1 </dev/null &")
+    own("exec", m, "--", "sh", "-c", "echo before > ~/f; setsid sleep 500 >/dev/null 2>&1 </dev/null & until pgrep -x sleep; do :; done")
     first = kill_spawner(own)
     assert own("exec", m, "--", "cat", "f").stdout == b"before\n"  # needs no spawner
     recovers_with_box = own.run("-q", "--", "echo", "ok")
