@@ -134,7 +134,7 @@ static int run(struct options *o, struct err *err) {
     if (lock < 0)
         return -1;
     s->run = s->dynmods.lock = -1;
-    s->cgroups = (struct cgroups){.memory = -1, .cpu = -1, .pids = -1, .freezer = -1};
+    s->cgroups = (struct cgroups){.back = -1, .memory = -1, .cpu = -1, .pids = -1, .freezer = -1};
     s->maker.slots = (struct slots){.base = (uint32_t)o->uid_base, .count = SLOT_MAX};
     if (rootless_enter(s, err) < 0)
         return -1;

@@ -1,5 +1,4 @@
 """Faults at a chosen system call: the spawner or the client runs under strace, which injects them."""
-import os
 import pathlib
 import shutil
 import signal
@@ -10,7 +9,7 @@ import pytest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
-from carrel import BUILD, GUEST, PROGRAM, SOAK, SPAWNER, Carrel, stop_spawner  # noqa: E402
+from carrel import GUEST, PROGRAM, SOAK, SPAWNER, Carrel, stop_spawner  # noqa: E402
 
 WRAPPER = """#!/bin/sh
 # Stands where carrel-spawn is looked for. FAULT is what strace injects; without it, the real one.
@@ -45,7 +44,7 @@ class Faults(Carrel):
     """A carrel whose spawner, once started, runs into a fault."""
 
     def __init__(self, home=None):
-        super().__init__()
+        super().__init__(home)
         self.tree = self.dir / "bin"
         (self.tree / "libexec/real").mkdir(parents=True)
         shutil.copy(PROGRAM, self.tree / "carrel")
@@ -54,8 +53,6 @@ class Faults(Carrel):
         wrapper = self.tree / "libexec/carrel-spawn"
         wrapper.write_text(WRAPPER.format(real=self.tree / "libexec/real", spawner=SPAWNER))
         wrapper.chmod(0o755)
-        if home:
-            self.env["CARREL_HOME"] = str(home)
 
     def with_fault(self, fault, *words, timeout=60):
         """`carrel WORDS` with a spawner that meets the fault; what came of it."""
@@ -83,11 +80,26 @@ class Faults(Carrel):
         assert not left, left
 
 
-@pytest.fixture(scope="module")
-def faults():
-    c = Faults()
-    c.run("-q", "--", "true")  # the image, once
-    stop_spawner(c.run_dir)
+@pytest.fixture(scope="session")
+def home():
+    """One store for all: its image is built once."""
+    c = Carrel()
+    c.run("-q", "--", "true")
+    yield c.home
+    c.stop()
+
+
+@pytest.fixture
+def faults(home):
+    c = Faults(home)
+    yield c
+    c.stop()
+
+
+@pytest.fixture
+def own(home):
+    c = Carrel(home)
+    c.run("-q", "--", "true")
     yield c
     c.stop()
 

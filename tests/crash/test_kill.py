@@ -1,14 +1,13 @@
 """kill -9 at any system call, or a system call that fails: never half a box, and nothing left."""
 import json
 import os
-import re
 import signal
 import subprocess
 import threading
 import time
 
 import pytest
-from carrel import GUEST, ROOTLESS, SPAWNER, Carrel, spawner_pids, stop_spawner
+from carrel import GUEST, SOAK, SPAWNER, spawner_pids, stop_spawner
 from conftest import Faults, sample
 
 
@@ -40,26 +39,37 @@ def path_length(faults):
     return length
 
 
+def dies(run_dir, seconds=0.6):
+    """Whether the fault is met, sooner or later: the pool is filled after the first box."""
+    end = time.monotonic() + seconds
+    while spawner_pids(run_dir):
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.01)
+    return True
+
+
 def test_spawner_killed_at_each_step(faults):
     count = path_length(faults)
-    tried = sample(count, 45)
-    ended = 0
+    tried = sorted({*sample(count // 4, 25), *sample(count, 15)})
+    killed = 0
     for n in tried:
         done = faults.with_fault(f"all:signal=SIGKILL:when={n}", "run", "-q", "--", "echo", "ok")
         honest(done)
-        ended += done.returncode == 125
-        stop_spawner(faults.run_dir, signal.SIGKILL)  # one that got further dies here
+        killed += dies(faults.run_dir)
+        stop_spawner(faults.run_dir, signal.SIGKILL)
         recovers(faults)
         faults.fresh_run()
-    assert ended > len(tried) // 20, "the kills must fall before the box is made, too"
+    assert killed > len(tried) // 2
 
 
 @pytest.mark.parametrize("error", ["ENOSPC", "EIO", "EMFILE", "ENOMEM"])
 def test_a_system_call_of_the_spawner_fails(faults, error):
     count = path_length(faults)
-    for n in sample(count, 20):
+    for n in sample(count, 12):
         done = faults.with_fault(f"all:error={error}:when={n}", "run", "-q", "--", "echo", "ok", timeout=100)
         honest(done)
+        honest(faults.run("-q", "--", "echo", "ok"))  # the fault may come only now
         recovers(faults)
         faults.fresh_run()
 
@@ -78,11 +88,11 @@ def test_no_kernel_feature_is_one_line_and_nothing_left(faults, call):
     faults.fresh_run()
 
 
-def test_image_building_killed(tmp_path):
+def test_image_building_killed():
     """The first start builds the image: a half-built one is never used."""
     c = Faults()
     try:
-        for n in sample(30000, 12):
+        for n in sample(30000, 4):
             done = c.with_fault(f"all:signal=SIGKILL:when={n}", "run", "-q", "--", "echo", "ok")
             honest(done)
             stop_spawner(c.run_dir)
@@ -110,7 +120,6 @@ def test_client_killed_at_each_step(faults):
 
 
 def test_client_killed_while_it_starts_the_spawner(faults):
-    faults.fresh_run()
     for n in sample(90, 15):
         faults.client_with_fault(f"all:signal=SIGKILL:when={n}", "run", "--", "true")
         recovers(faults)
@@ -125,25 +134,17 @@ def kill_spawner(c):
     return pid
 
 
-@pytest.fixture
-def own():
-    c = Carrel()
-    c.run("-q", "--", "true")
-    yield c
-    c.stop()
-
-
 def test_a_kept_box_outlives_the_spawner_and_is_adopted(own):
     m = own.keep()
-    own("exec", m, "--", "sh", "-c", "echo before > ~/f; setsid sleep 500 >/dev/null 2>&1 </dev/null &")
+    own("exec", m, "--", "sh", "-c", "echo before > ~/f; setsid sleep 500 >/dev/null 2>&1 </dev/null & until pgrep -x sleep; do :; done")
     first = kill_spawner(own)
     assert own("exec", m, "--", "cat", "f").stdout == b"before\n"  # needs no spawner
     recovers_with_box = own.run("-q", "--", "echo", "ok")
     assert recovers_with_box.stdout == b"ok\n" and own.spawner_pid() != first
-    assert own.machines() == [m]
+    assert m in own.machines()
     assert own("exec", m, "--", "cat", "f").stdout == b"before\n"
     assert own("exec", m, "--", "pgrep", "-x", "sleep").returncode == 0
-    assert own("rm", m).returncode == 0 and own.machines() == []
+    assert own("rm", m).returncode == 0 and m not in own.machines()
     left = own.host.left_of_boxes()
     assert not left, left
 
@@ -198,7 +199,7 @@ def test_spawner_killed_again_and_again_under_load(own):
     threads = [threading.Thread(target=client, args=(i,)) for i in range(4)]
     for t in threads:
         t.start()
-    for _ in range(12):
+    for _ in range(40 if SOAK else 6):
         time.sleep(0.25)
         try:
             kill_spawner(own)
