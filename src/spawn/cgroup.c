@@ -358,16 +358,30 @@ static bool remove_tree(int base, const char *name) {
     return unlinkat(base, name, AT_REMOVEDIR) == 0 || errno == ENOENT;
 }
 
+static void thaw_tree(int base, const char *name) {
+    int dir = openat(base, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *d = dir < 0 ? NULL : fdopendir(dir);
+    if (!d)
+        return;
+    write_file_at(dir, "freezer.state", "THAWED");
+    for (struct dirent *e; (e = readdir(d));)
+        if (e->d_type == DT_DIR && e->d_name[0] != '.')
+            thaw_tree(dir, e->d_name);
+    closedir(d);
+}
+
+void cgroup_thaw(struct cgroups *cg, uint64_t number) {
+    char name[32];
+    group_name(name, number);
+    if (cg->mode == CGROUP_V1)
+        thaw_tree(cg->freezer, name);
+}
+
 bool cgroup_remove(struct cgroups *cg, uint64_t number) {
-    char name[32], path[64];
+    char name[32];
     if (cg->mode == CGROUP_NONE)
         return true;
     group_name(name, number);
-    if (cg->mode == CGROUP_V1) {
-        /* A frozen process cannot die. */
-        snprintf(path, sizeof(path), "%s/freezer.state", name);
-        write_file_at(cg->freezer, path, "THAWED");
-    }
     const int bases[] = {cg->freezer, cg->memory, cg->cpu, cg->pids};
     bool gone = true;
     for (size_t i = 0; i < (cg->mode == CGROUP_V1 ? 4 : 1); i++) {

@@ -56,6 +56,9 @@ int cgroup_limit(struct cgroups *cg, const struct cgroup_set *set, const struct 
                  struct err *err);
 void cgroup_close(struct cgroup_set *set); /* the descriptors, not the groups */
 
+/* A frozen process cannot die, and v1 keeps it so; whoever froze it may be dead already. */
+void cgroup_thaw(struct cgroups *cg, uint64_t number);
+
 /* Kills whatever is left in a box's groups, then removes them; false while something is dying. */
 bool cgroup_remove(struct cgroups *cg, uint64_t number);
 

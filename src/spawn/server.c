@@ -343,8 +343,10 @@ static void serve_guest(struct server *v, struct box *box) {
     struct frame frame;
     ssize_t n = recv(box->link, bytes, sizeof(bytes), MSG_DONTWAIT);
     if (n <= 0) {
-        if (n == 0 || errno != EAGAIN)
+        if (n == 0 || errno != EAGAIN) {
             unwatch(v, box->link);
+            box_kill(box); /* it is on its way out; a guest that is not was taken over */
+        }
         return;
     }
     frame_fed(&d, (size_t)n);
@@ -352,7 +354,10 @@ static void serve_guest(struct server *v, struct box *box) {
     while ((r = frame_next(&d, &frame)) > 0) {
         struct msg_spares want;
         if (frame.head.type == MSG_SPARES_WANT && msg_decode(&frame, &want, sizeof(want)) == 0)
-            box_add_spares(v->s, box, want.count);
+            if (box_add_spares(v->s, box, want.count) < 0) {
+                r = -1; /* it does not read what it asks for */
+                break;
+            }
     }
     if (r < 0)
         unwatch(v, box->link);
@@ -366,13 +371,17 @@ static void tell_waiting(struct server *v, const char *id) {
         }
 }
 
-/* One dead box an iteration; true while some are left that could not yet be cleaned. */
+/* One dead box an iteration; true while some are left that could not yet be cleaned, or cannot die. */
 static bool clean_one(struct server *v, bool *ret_did) {
     bool left = false;
     for (struct box *b = v->s->list, *next; b; b = next) {
         next = b->next;
-        if (!b->dead)
+        if (!b->dead) {
+            if (b->ending)
+                cgroup_thaw(&v->s->cgroups, b->cgroup);
+            left = left || b->ending;
             continue;
+        }
         char id[ID_SIZE];
         memcpy(id, b->plan.id, sizeof(id));
         if (box_clean(v->s, b)) {

@@ -37,6 +37,7 @@ struct box {
     int link;       /* our own connection to the guest; -1 after we were restarted */
     int owner;      /* the connection of its creator; -1 when that is gone */
     unsigned spares; /* command cgroups made so far */
+    bool ending;    /* pid 1 was killed or let go of us; it may still wait for what it started */
     bool dead;      /* pid 1 is gone; resources are being removed */
     bool drifted;
     char image_key[24];
