@@ -168,14 +168,15 @@ static int greet(int link) {
     uint8_t frame[64];
     struct msg_hello hello = {.version = MSG_VERSION, .features = MSG_FEATURE_FDS};
     size_t n = msg_encode(frame, sizeof(frame), &(struct frame_head){.type = MSG_HELLO}, &hello);
-    return write(link, frame, n) == (ssize_t)n ? 0 : -1;
+    /* A guest found again may be dying this moment: that is no reason to end with it. */
+    return send(link, frame, n, MSG_NOSIGNAL) == (ssize_t)n ? 0 : -1;
 }
 
 static int open_channels(struct making *m, struct err *err) {
     m->listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     m->admin = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (m->listener < 0 || m->admin < 0 || socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, m->control) < 0 ||
-        socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, m->link) < 0 || greet(m->link[0]) < 0)
+        socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, m->link) < 0 || greet(m->link[0]) < 0)
         return err_sys(err, "open channels");
     return 0;
 }

@@ -388,7 +388,10 @@ static void serve_guest(struct server *v, struct box *box) {
     while ((r = frame_next(&d, &frame)) > 0) {
         struct msg_spares want;
         if (frame.head.type == MSG_SPARES_WANT && msg_decode(&frame, &want, sizeof(want)) == 0)
-            box_add_spares(v->s, box, want.count);
+            if (box_add_spares(v->s, box, want.count) < 0) {
+                r = -1; /* it does not read what it asks for */
+                break;
+            }
     }
     if (r < 0)
         unwatch(v, box->link);

@@ -1,5 +1,6 @@
 """Boxes to attack: the product, and the test build with a defence left out."""
 import collections
+import contextlib
 import json
 import os
 import pathlib
@@ -86,7 +87,7 @@ class Lab:
         return self.status()["unenforced"]
 
     def spawner_kb(self):
-        pid = self.state.spawners()[0]
+        pid = self.status()["pid"]
         text = pathlib.Path(f"/proc/{pid}/status").read_text()
         return int(text.split("VmRSS:")[1].split()[0])
 
@@ -95,7 +96,8 @@ class Lab:
         for machine in self.status()["machines"] if self.run_dir.exists() else ():
             self("rm", machine["id"])
         for pid in self.state.spawners():
-            os.kill(pid, 15)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, 15)
         left = self.state.left()
         self.remove(self.dir)
         assert left == []

@@ -47,12 +47,17 @@ static int one_daemon(void) {
     pid_t pid = fork();
     if (pid == 0) {
         setsid();
-        if (fork() == 0)
+        pid = fork();
+        if (pid == 0)
             for (;;)
                 pause();
-        _exit(0);
+        _exit(pid < 0 ? errno : 0);
     }
-    return pid < 0 || waitpid(pid, NULL, 0) < 0 ? -1 : 0;
+    int status = 0;
+    if (pid < 0 || waitpid(pid, &status, 0) < 0)
+        return -1;
+    errno = WEXITSTATUS(status);
+    return errno ? -1 : 0;
 }
 
 static int one_memory(void) {
@@ -64,7 +69,10 @@ static int one_memory(void) {
 }
 
 static int write_block(int fd) {
-    return write(fd, block, BLOCK) == BLOCK ? 0 : -1;
+    size_t done = 0;
+    for (ssize_t n; done < BLOCK && (n = write(fd, block, BLOCK - done)) > 0;)
+        done += (size_t)n;
+    return done == BLOCK ? 0 : -1;
 }
 
 static int one_file_block(void) {
@@ -257,10 +265,10 @@ int bomb(const char *name, long most) {
         if (strcmp(bombs[i].name, name) != 0)
             continue;
         long n = 0;
-        errno = 0;
-        while ((!most || n < most) && bombs[i].one() == 0)
-            n++;
-        fprintf(strcmp(name, "output") == 0 ? stderr : stdout, "%s %ld %d\n", name, n, errno);
+        int refused = 0;
+        for (; (!most || n < most) && !refused; n += !refused)
+            refused = bombs[i].one() < 0 ? errno : 0;
+        fprintf(strcmp(name, "output") == 0 ? stderr : stdout, "%s %ld %d\n", name, n, refused);
         fflush(stdout);
         char byte;
         while (read(STDIN_FILENO, &byte, 1) > 0)

@@ -128,7 +128,25 @@ static void each_row(bool list, int group) {
         }
 }
 
+/*
+ * As pid 1 of a box instead of carrel-guest: what the spawner must bear from a guest that was taken
+ * over. Asks for command groups without end and never reads an answer.
+ */
+static void __attribute__((noreturn)) hostile_guest(char **argv) {
+    static const unsigned char want[] = {2, 0, 0, 0, 82, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 255, 0};
+    int fd = -1;
+    for (; *argv; argv++)
+        if (strncmp(*argv, "spawn=", 6) == 0)
+            fd = (int)strtol(*argv + 6, NULL, 10);
+    for (int i = 0; i < 100000 && write(fd, want, sizeof(want)) > 0; i++)
+        ;
+    for (;;)
+        pause();
+}
+
 int main(int argc, char **argv) {
+    if (strcmp(argv[0], "carrel-guest") == 0)
+        hostile_guest(argv);
     bool list = false;
     int group = 0, i = 1;
     for (; i < argc && strncmp(argv[i], "--", 2) == 0; i++) {

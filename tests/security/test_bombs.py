@@ -1,0 +1,208 @@
+"""Using up one resource hits only the box that does it: groups 20 to 23, 28. Beside every bomb a second
+box must answer an exec within three times its quiet median, and the spawner must not grow."""
+import errno
+import os
+import subprocess
+import time
+
+import pytest
+
+from lab import ROOTLESS, counts
+
+MEM, PIDS, DISK = 64, 48, 16  # MiB, processes, MiB
+LIMITS = ("--mem", f"{MEM}M", "--pids", str(PIDS), "--disk", f"{DISK}M")
+SLOWER, GROWTH_KB = 3, 2048
+
+
+@pytest.fixture(scope="module")
+def victim(shared_lab):
+    machine = shared_lab.keep()
+    yield machine
+    machine.rm()
+
+
+@pytest.fixture
+def lab(shared_lab, victim):
+    """As the common one, but the victim stays."""
+    yield shared_lab
+    for machine in shared_lab.status()["machines"]:
+        if machine["id"] != victim.id:
+            shared_lab("rm", machine["id"])
+    left = [x for x in shared_lab.state.left_of_boxes(10 if len(shared_lab.status()["machines"]) > 1 else 0.2)
+            if victim.id not in x]
+    assert len(left) <= 1, left  # the victim's pid 1
+
+
+@pytest.fixture
+def limits(lab):
+    missing = lab.unenforced()
+
+    def need(*names):
+        if set(names) & set(missing):
+            assert ROOTLESS, "root can enforce every limit"
+            pytest.skip(f"rootless without a delegated cgroup: {', '.join(names)} not enforced, and said so")
+    return need
+
+
+class Beside:
+    """What a bomb does to others. Others on this host make noise too, so the measure may be repeated."""
+
+    def __init__(self, lab, victim):
+        self.lab, self.victim = lab, victim
+        self.quiet, self.kb = victim.latency(), lab.spawner_kb()
+
+    def check(self):
+        for _ in range(4):
+            now = self.victim.latency()
+            if now <= SLOWER * self.quiet:
+                break
+            time.sleep(0.2)
+        assert now <= SLOWER * self.quiet, f"exec took {now * 1e3:.1f} ms, quiet {self.quiet * 1e3:.1f} ms"
+        assert self.lab.spawner_kb() <= self.kb + GROWTH_KB
+
+
+def explode(machine, what, most=0, user="user"):
+    """Runs a bomb and leaves it there; (how many, errno) or None when it was killed."""
+    process = machine.popen("/usr/local/bin/attack", "--bomb", what, most, user=user, options=("--timeout", "60s"),
+                            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    words = process.stdout.readline().split()
+    return process, (int(words[1]), int(words[2])) if words else None
+
+
+def defuse(process):
+    """Ends it. What it left behind may hold its output open, so that is not waited for."""
+    process.stdin.close()
+    try:
+        process.wait(timeout=20)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    process.stdout.close()
+    return process.returncode
+
+
+# what -> (limits it needs, errnos that end it, most it may get: None where only memory ends it)
+BOMBS = {
+    "fork": (["processes"], {errno.EAGAIN}, PIDS),
+    "zombie": (["processes"], {errno.EAGAIN}, PIDS),
+    "daemon": (["processes"], {errno.EAGAIN}, PIDS),
+    "disk": ([], {errno.ENOSPC}, DISK),
+    "inode": ([], {errno.ENOSPC}, 4096),
+    "xattr": ([], {errno.ENOSPC, errno.EOPNOTSUPP, errno.E2BIG, errno.ENOMEM}, 4096),
+    "depth": ([], {errno.ENOSPC, errno.ENAMETOOLONG}, 4200),
+    "shm": (["memory"], {errno.ENOSPC}, MEM),
+    "memory": (["memory"], set(), MEM),
+    "memfd": (["memory"], {errno.ENOMEM}, MEM),
+    "segment": (["memory"], {errno.ENOMEM, errno.ENOSPC}, MEM),
+    "pipe": (["memory"], {errno.EMFILE, errno.ENFILE, errno.ENOMEM}, None),
+    "socket": (["memory"], {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS}, None),
+    "queue": (["memory"], {errno.ENOSPC, errno.ENOMEM}, None),
+    "file": (["memory"], {errno.EMFILE}, 1 << 16),
+    "descriptor": ([], {errno.EMFILE}, 1 << 16),
+    "pagetable": (["memory"], {errno.ENOMEM}, None),
+}
+
+
+@pytest.mark.parametrize("what", BOMBS)
+def test_a_bomb_hits_only_its_own_box(lab, victim, limits, what):
+    needs, ends, most = BOMBS[what]
+    limits(*needs)
+    machine = lab.keep(*LIMITS).install()
+    beside = Beside(lab, victim)
+    process, got = explode(machine, what)
+    counts["attacks tried"] += 1
+    beside.check()
+    status = defuse(process)
+    if got is None:
+        assert "memory" in needs and status == 137, (what, status)
+    else:
+        assert got[1] in ends, (what, os.strerror(got[1]))
+        assert most is None or got[0] <= most, (what, got)
+    beside.check()
+    machine.rm()
+
+
+# The same bomb with that one limit left out gets past it.
+@pytest.mark.skipif(ROOTLESS, reason="the run as root has the controls")
+@pytest.mark.parametrize("what, defence, most", [
+    ("fork", "process limit", 2 * PIDS), ("zombie", "process limit", 2 * PIDS), ("memory", "memory limit", 2 * MEM),
+    ("memfd", "memory limit", 2 * MEM), ("disk", "disk limit", 2 * DISK), ("inode", "disk limit", 6000)])
+def test_without_the_limit_it_gets_past(make_lab, what, defence, most):
+    machine = make_lab(weak=defence).keep(*LIMITS).install()
+    process, got = explode(machine, what, most)
+    defuse(process)
+    counts["with a control that got through"] += 1
+    assert got == (most, 0)
+
+
+def test_a_box_full_of_tmpfs_can_still_be_ended(lab, victim, limits):
+    """/dev/shm and the disk both count as memory: together they fill it, and no process is to blame."""
+    limits("memory")
+    machine = lab.keep("--mem", "32M", "--disk", "16M").install()
+    beside = Beside(lab, victim)
+    counts["attacks tried"] += 1
+    for what in ("disk", "shm", "memfd"):
+        process, _ = explode(machine, what)
+        defuse(process)
+    beside.check()
+    began = time.monotonic()
+    machine.exec("true", timeout=30)  # it may fail for want of memory; it may not hang
+    machine.rm()
+    assert time.monotonic() - began < 20
+
+
+@pytest.mark.parametrize("how", ["pipe", "frames"])
+def test_output_that_nobody_reads(lab, victim, how):
+    machine = lab.keep().install()
+    beside = Beside(lab, victim)
+    counts["attacks tried"] += 1
+    before = memory_kb(machine)
+    if how == "pipe":
+        process = machine.popen("/usr/local/bin/attack", "--bomb", "output", stdin=subprocess.DEVNULL,
+                                stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    else:
+        link = machine.link()
+        for n in range(1, 9):
+            link.exec(n, ["/usr/local/bin/attack", "--bomb", "output"])
+    time.sleep(1)
+    beside.check()
+    # Eight commands have windows of 256 KiB; nothing else may be kept.
+    assert memory_kb(machine) < before + 8 * 2 * 256 + 2048
+    assert machine.exec("true").returncode == 0
+    if how == "pipe":
+        process.stdout.close()
+        process.kill()
+        process.wait()
+    machine.rm()
+
+
+def memory_kb(machine):
+    for line in (machine.socket.parent / "box").read_text().splitlines():
+        if line.startswith("pid="):
+            with open(f"/proc/{line[4:]}/status") as f:
+                return int(f.read().split("VmRSS:")[1].split()[0])
+
+
+def test_spinning_processes_get_their_share_and_no_more(lab, limits):
+    limits("cpu")
+    counts["attacks tried"] += 1
+    used = {}
+    for cpus in ("0.2", None):
+        options = ("--cpus", cpus) if cpus else ()
+        machine = lab.keep(*options).install()
+        began = time.monotonic()
+        machine.exec("/usr/local/bin/attack", "--bomb", "spin", "2", options=("--timeout", "10s"))
+        wall = time.monotonic() - began
+        used[cpus] = cpu_seconds(machine) / wall
+        machine.rm()
+    assert used["0.2"] < 0.35, used
+    assert used[None] > 1.5 * used["0.2"], used  # the control: without the limit it takes what there is
+
+
+def cpu_seconds(machine):
+    """Of all that ended below pid 1."""
+    for line in (machine.socket.parent / "box").read_text().splitlines():
+        if line.startswith("pid="):
+            with open(f"/proc/{line[4:]}/stat") as f:
+                fields = f.read().rsplit(")", 1)[1].split()
+            return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
