@@ -305,15 +305,16 @@ size_t box_descriptors(const struct making *m, int fds[1 + PLAN_MAX_GRANTS]) {
     return n;
 }
 
-void box_settle(struct spawner *s, struct box *box, const struct plan *plan, struct making *m) {
+int box_settle(struct spawner *s, struct box *box, const struct plan *plan, struct making *m) {
     struct err err;
-    if (let_go(s, m, box, plan, &err) < 0) {
+    int r = let_go(s, m, box, plan, &err);
+    if (r < 0) {
         log_line(LOG_ERROR, "spawn", "%s", err.text);
         tell_creator(m, &err);
-        box_kill(s, box);
     }
     making_close(m);
     free(m);
+    return r;
 }
 
 struct box *box_find(struct spawner *s, const char *id) {

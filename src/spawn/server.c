@@ -181,7 +181,8 @@ static void do_create(struct server *v, struct client *c, const struct fd_messag
     v->warned = true;
     answer(v, c, &v->message, fds, box_descriptors(m, fds));
     watch_box(v, box);
-    box_settle(v->s, box, &v->message.plan, m);
+    if (box_settle(v->s, box, &v->message.plan, m) < 0)
+        end_box(v, box);
 }
 
 static struct box *wanted(struct server *v, struct client *c) {

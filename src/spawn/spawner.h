@@ -97,8 +97,8 @@ struct making *box_begin(struct spawner *s, const struct plan *plan, const int *
                          struct box **ret, struct err *err);
 /* What the creator gets: its connection, and the changes of its cow grants. Still owned by m. */
 size_t box_descriptors(const struct making *m, int fds[1 + PLAN_MAX_GRANTS]);
-/* A failure from here on reaches the creator on its connection, and the box ends. Frees m. */
-void box_settle(struct spawner *s, struct box *box, const struct plan *plan, struct making *m);
+/* A failure here reaches the creator on its connection, and the caller ends the box. Frees m. */
+int box_settle(struct spawner *s, struct box *box, const struct plan *plan, struct making *m);
 struct box *box_find(struct spawner *s, const char *id);
 void box_kill(struct spawner *s, struct box *box);
 /* Takes away what a dead box left; true when nothing is left and the box is freed. */
