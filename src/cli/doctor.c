@@ -147,7 +147,7 @@ static void look_idmap(const struct host *h, struct finding *f) {
     else if (spawner_says(h, "\"tmpfs_idmap\":true"))
         say(f, GOOD, "idmapped mounts, tmpfs too", "ids on disk are 0-65535 in every box", "");
     else
-        say(f, LESS, "idmapped mounts, not of tmpfs", "changes go to ext4 images (kernel before 6.3)", "");
+        say(f, LESS, "idmapped mounts, not of tmpfs", "changes go to disk (kernel before 6.3)", "");
 }
 
 static void look_seccomp(const struct host *h, struct finding *f) {
@@ -159,7 +159,13 @@ static void look_seccomp(const struct host *h, struct finding *f) {
 }
 
 static void look_disk(const struct host *h, struct finding *f) {
-    (void)h;
+    if (spawner_says(h, "\"disk\":\"quota\"")) {
+        say(f, GOOD, "project quota on the store's filesystem",
+            spawner_says(h, "\"tmpfs_idmap\":true") ? "--disk: tmpfs up to half of --mem, project quota beyond"
+                                                  : "--disk: project quota",
+            "");
+        return;
+    }
     bool loop = geteuid() == 0 && access("/dev/loop-control", W_OK) == 0, mkfs = in_path("mke2fs");
     if (loop && mkfs)
         say(f, GOOD, "loop devices, mke2fs", "--disk: tmpfs up to half of --mem, an ext4 image beyond", "");

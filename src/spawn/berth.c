@@ -35,7 +35,8 @@ static int make_netns(struct spawner *s, struct berth *b, struct err *err) {
 static int make_root(struct spawner *s, struct berth *b, uint64_t disk, uint64_t mem, struct err *err) {
     for (;;) {
         if (rootfs_new(&s->maker, disk, mem, &b->root, err) == 0) {
-            s->probed = true;
+            /* What was not tried is still not known. */
+            s->probed |= rootfs_fits_tmpfs(&s->maker, disk, mem);
             return 0;
         }
         /* Only "invalid" tells of the kernel; and what worked before fails for another reason. */
@@ -96,7 +97,6 @@ void berth_close(struct berth *b) {
 }
 
 void berth_drop(struct spawner *s, struct berth *b) {
-    uint32_t slot = b->root.slot;
     uint64_t number = b->cgroup.number;
     unsigned stage = b->stage;
     if (b->pid > 0) {
@@ -106,7 +106,7 @@ void berth_drop(struct spawner *s, struct berth *b) {
     }
     berth_close(b);
     if (stage > 1)
-        slots_give(&s->maker.slots, slot);
+        rootfs_drop(&s->maker, &b->root);
     if (stage > 2)
         cgroup_remove(&s->cgroups, number);
     *b = BERTH_NONE;

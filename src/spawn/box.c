@@ -136,8 +136,8 @@ static int describe(const struct spawner *s, const struct plan *plan, struct buf
 static int write_down(struct spawner *s, const struct box *box, struct err *err) {
     char text[512];
     int n = snprintf(text, sizeof(text),
-                     "slot=%" PRIu32 "\ncgroup=%" PRIu64 "\nlinger=%" PRIu64 "\nimage=%s\npid=%d\n",
-                     box->slot, box->cgroup, (uint64_t)box->linger, s->image.key, (int)box->pid);
+                     "slot=%" PRIu32 "\nupper=%" PRIu32 "\ncgroup=%" PRIu64 "\nlinger=%" PRIu64 "\nimage=%s\npid=%d\n",
+                     box->slot, box->upper, box->cgroup, (uint64_t)box->linger, s->image.key, (int)box->pid);
     if (mkdirat(s->boxes, box->id, 0700) < 0)
         return err_sys(err, "make machine '%s'", box->id);
     int dir DEFER_CLOSE = openat(s->boxes, box->id, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -253,6 +253,7 @@ static void enter_books(struct box *box, struct making *m) {
     box->pid = m->berth.pid;
     box->pidfd = TAKE_FD(m->berth.pidfd);
     box->slot = m->berth.root.slot;
+    box->upper = m->berth.root.upper;
     box->cgroup = m->berth.cgroup.number;
     box->spares = m->berth.cgroup.spare_count;
     box->link = TAKE_FD(m->link[0]);
@@ -335,6 +336,7 @@ void box_kill(struct spawner *s, struct box *box) {
 bool box_clean(struct spawner *s, struct box *box) {
     if (!cgroup_remove(&s->cgroups, box->cgroup))
         return false;
+    uppers_bury(&s->maker.uppers, box->upper);
     tree_remove(s->boxes, box->id);
     slots_give(&s->maker.slots, box->slot);
     close_fd(&box->pidfd);
@@ -427,6 +429,7 @@ static void adopt(struct spawner *s, const char *id) {
     if (!box)
         return;
     box->slot = (uint32_t)number_after(text, "slot=");
+    box->upper = (uint32_t)number_after(text, "upper=");
     box->cgroup = number_after(text, "cgroup=");
     box->spares = 2048; /* numbers below may be in use */
     box->pid = (pid_t)number_after(text, "pid=");
@@ -471,6 +474,14 @@ void boxes_sweep(struct spawner *s) {
     }
 }
 
+static bool has_box(uint32_t upper, void *arg) {
+    struct spawner *s = arg;
+    for (struct box *b = s->list; b; b = b->next)
+        if (b->upper == upper)
+            return true;
+    return false;
+}
+
 void boxes_adopt(struct spawner *s) {
     int fd = openat(s->boxes, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *d = fd < 0 ? NULL : fdopendir(fd);
@@ -480,4 +491,5 @@ void boxes_adopt(struct spawner *s) {
     if (d)
         closedir(d);
     boxes_sweep(s);
+    uppers_sweep(&s->maker.uppers, has_box, s);
 }

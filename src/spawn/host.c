@@ -184,7 +184,10 @@ static void find_masks(struct spawner *s) {
     s->masks[n] = (struct mask){NULL, false};
 }
 
-/* With it, an overlay made by us would pass a project quota. We only ever lower limits anyway. */
+/*
+ * With it, an overlay made by us would pass a project quota and use ext4's reserved blocks. We only
+ * ever lower limits anyway.
+ */
 static void drop_sys_resource(void) {
     struct __user_cap_header_struct head = {_LINUX_CAPABILITY_VERSION_3, 0};
     struct __user_cap_data_struct data[2];
@@ -218,6 +221,14 @@ static uint32_t name_hash(const char *text) {
     return h;
 }
 
+/* What a run directory has outside of itself is named after it. */
+static void open_uppers(struct spawner *s, const char *run) {
+    char name[16];
+    snprintf(name, sizeof(name), "%08x", name_hash(run));
+    if (!s->rootless)
+        uppers_open(&s->maker.uppers, s->maker.store, name);
+}
+
 static void open_cgroups(struct spawner *s, const char *run) {
     struct err err;
     char name[32];
@@ -233,6 +244,7 @@ int spawner_open(struct spawner *s, const struct spawner_paths *paths, struct er
         return -1;
     find_masks(s);
     open_cgroups(s, paths->run);
+    open_uppers(s, paths->run);
     if ((s->own_net = openat(s->proc, "self/ns/net", O_RDONLY | O_CLOEXEC)) < 0)
         return err_sys(err, "open own network namespace");
     if ((s->anchor_ns = open_anchor(s->proc, s->maker.workshop, err)) < 0 ||

@@ -35,6 +35,7 @@ void rootfs_close(struct rootfs *r) {
 
 void rootfs_drop(struct rootfs_maker *maker, struct rootfs *r) {
     rootfs_close(r);
+    uppers_bury(&maker->uppers, r->upper);
     slots_give(&maker->slots, r->slot);
 }
 
@@ -53,11 +54,28 @@ static int new_tmpfs(uint64_t bytes) {
     return mount_new("tmpfs", options, 3, MOUNT_ATTR_NODEV | MOUNT_ATTR_NOSUID);
 }
 
-static int new_fs(struct rootfs_maker *maker, uint64_t disk, uint64_t mem, struct err *err) {
-    if (maker->rootless || (disk <= mem / 2 && !maker->tmpfs_plain)) {
+/* A directory with a limit, as a mount of its own that can be shown through the box's id map. */
+static int new_upper(struct rootfs_maker *maker, struct rootfs *r, uint64_t disk, struct err *err) {
+    int dir DEFER_CLOSE = uppers_new(&maker->uppers, slots_first(&maker->slots, r->slot), disk,
+                                     LIMIT_INODES(disk), &r->upper, err);
+    if (dir < 0)
+        return -1;
+    int mount DEFER_CLOSE = mount_clone(dir, "");
+    int made = mount < 0 ? mount : mount_harden(mount);
+    return made < 0 ? fail(err, made, "mount directory for changes") : TAKE_FD(mount);
+}
+
+bool rootfs_fits_tmpfs(const struct rootfs_maker *maker, uint64_t disk, uint64_t mem) {
+    return maker->rootless || disk <= mem / 2;
+}
+
+static int new_fs(struct rootfs_maker *maker, struct rootfs *r, uint64_t disk, uint64_t mem, struct err *err) {
+    if (rootfs_fits_tmpfs(maker, disk, mem) && !maker->tmpfs_plain) {
         int fs = new_tmpfs(disk);
         return fs < 0 ? fail(err, fs, "mount tmpfs") : fs;
     }
+    if (maker->uppers.limited)
+        return new_upper(maker, r, disk, err);
     return disk_new(maker->store, disk, LIMIT_INODES(disk), err);
 }
 
@@ -159,7 +177,7 @@ static int fill(struct rootfs_maker *maker, struct rootfs *r, uint64_t disk, uin
     r->userns = userns_new(maker->proc, maker->rootless ? 0 : first, &map);
     if (r->userns < 0)
         return fail(err, r->userns, "make user namespace");
-    r->fs = new_fs(maker, disk, mem, err);
+    r->fs = new_fs(maker, r, disk, mem, err);
     if (r->fs < 0)
         return -1;
     int made = lay_out(maker, r->fs);

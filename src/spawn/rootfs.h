@@ -12,12 +12,14 @@
 #include "base/err.h"
 #include "base/plan.h"
 #include "spawn/image.h"
+#include "spawn/uppers.h"
 #include "spawn/userns.h"
 
 enum { ROOTFS_GRANTS = PLAN_MAX_GRANTS };
 
 struct rootfs {
     uint32_t slot;
+    uint32_t upper; /* its changes are in that directory of the store; 0: in a filesystem of their own */
     int lock;   /* holds the slot on the whole host */
     int userns; /* the id map; the box itself moves in */
     int fs;     /* the filesystem of its changes, seen through the map */
@@ -35,14 +37,21 @@ struct rootfs_maker {
     bool rootless;
     int workshop;     /* the spawner's private scratch directory: where mounts are attached */
     int store;        /* where disk images are made */
+    struct uppers uppers;
     bool by_name;     /* overlays need their layers attached (kernels before 6.15) */
     bool tmpfs_plain; /* tmpfs cannot be idmapped (kernels before 6.3) */
 };
 
-/* On tmpfs when the disk limit is at most half the memory limit, since it is charged to it. */
+/*
+ * Changes go to tmpfs when the disk limit is at most half the memory limit, since they are charged to it;
+ * otherwise to a directory of the store with a project quota; where there is none, to an ext4 image.
+ */
 int rootfs_new(struct rootfs_maker *maker, uint64_t disk_bytes, uint64_t mem_bytes,
                struct rootfs *ret, struct err *err);
 void rootfs_close(struct rootfs *r); /* the descriptors; the slot stays taken */
+
+/* Would its changes go to tmpfs, if this kernel can do that? */
+bool rootfs_fits_tmpfs(const struct rootfs_maker *maker, uint64_t disk_bytes, uint64_t mem_bytes);
 
 /* Gives an unused or dead root back, with its slot. */
 void rootfs_drop(struct rootfs_maker *maker, struct rootfs *r);

@@ -250,6 +250,7 @@ static void do_status(struct server *v, struct client *c, const struct fd_messag
     json_bool(&j, "probed", s->probed);
     json_string(&j, "layers", s->maker.by_name ? "by name" : "by descriptor");
     json_bool(&j, "tmpfs_idmap", !s->maker.tmpfs_plain);
+    json_string(&j, "disk", s->rootless ? "tmpfs" : s->maker.uppers.limited ? "quota" : "image");
     json_array(&j, "unenforced");
     for (size_t i = 0; i < sizeof(enforceable) / sizeof(*enforceable); i++)
         if (!enforced(s, i))
@@ -477,7 +478,8 @@ static bool may_tidy(const struct server *v) {
 static bool tidy(struct server *v, bool *ret_dying) {
     bool did = false;
     *ret_dying = clean_one(v, &did);
-    return did || pool_refill(v->s);
+    bool removing = uppers_step(&v->s->maker.uppers);
+    return did || pool_refill(v->s) || removing;
 }
 
 /* How long to sleep: not at all with work to do, a little while a box dies, else until idle. */
@@ -495,7 +497,8 @@ static int patience(struct server *v, uint64_t idle_ms, bool work, bool dying) {
 }
 
 static bool is_idle(const struct server *v, uint64_t idle_ms) {
-    return !v->s->box_count && !v->client_count && now_ms() - v->quiet_since_ms >= idle_ms;
+    return !v->s->box_count && !v->client_count && !v->s->maker.uppers.pending &&
+           now_ms() - v->quiet_since_ms >= idle_ms;
 }
 
 static void serve(struct server *v, uint64_t idle_ms) {

@@ -33,6 +33,7 @@ struct box {
     char id[ID_SIZE];
     bool linger;
     uint32_t slot;
+    uint32_t upper; /* of its root */
     uint64_t cgroup;
     pid_t pid;
     int pidfd;

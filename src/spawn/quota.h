@@ -1,0 +1,20 @@
+/*
+ * Project quota of ext4 and xfs: a directory tree with a hard limit in bytes and inodes.
+ *
+ * A tree belongs to a project by its inodes, which inherit it; a rename into another project's tree
+ * is EXDEV, so everything that an overlay moves things between has to be in one. Who holds
+ * CAP_SYS_RESOURCE passes every limit. Thin wrappers: -errno on failure; fd is anything on the filesystem.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Puts an empty directory, and so all that is made in it, into a project. */
+int quota_assign(int dir, uint32_t project);
+
+/* Zeros take the limit away. */
+int quota_limit(int fd, uint32_t project, uint64_t bytes, uint64_t inodes);
+
+/* 1: the filesystem counts projects and knows nothing of this one; 0: it is in use. */
+int quota_unused(int fd, uint32_t project);

@@ -1,0 +1,57 @@
+/*
+ * Directories in the store that hold the changes of boxes, each limited by a project quota.
+ *
+ * An upper is uppers/RUN/PROJECT: its name says what to clear when it goes, and every name there is
+ * one box's, a pooled root's or rubbish. The files in it have the ids that the box gave them, setuid
+ * ones too, so nobody but root may come near: uppers is closed to others. Its rubbish is hostile: names,
+ * depth and number are the box's choice, so removal never recurses and goes by small steps.
+ */
+#pragma once
+
+#include <dirent.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+
+struct uppers {
+    int dir;       /* uppers/RUN; -1: there is none */
+    bool limited;  /* a limit was set here and held */
+    int store;
+    char run[16];
+    int trash;     /* uppers/RUN/trash: directories that are being emptied */
+    bool pending;  /* there may be something in it */
+    bool progress; /* since its listing began */
+    DIR *listing;
+    DIR *emptying;
+    char name[24]; /* of what is being emptied */
+    uint64_t next; /* names in trash are numbers */
+};
+
+/* Nothing yet; what uppers_close() takes. */
+#define UPPERS_NONE ((struct uppers){.dir = -1, .trash = -1, .store = -1})
+
+/*
+ * Finds out by trying whether the store's filesystem enforces a project quota on us. run names the
+ * spawner's run directory: two of them may share a store.
+ */
+void uppers_open(struct uppers *u, int store, const char *run);
+
+/*
+ * A new limited directory; descriptor or -1. Its project is one of the 65,536 from `first` on, which
+ * only the caller may use on this host.
+ */
+int uppers_new(struct uppers *u, uint32_t first, uint64_t bytes, uint64_t inodes, uint32_t *ret_project,
+               struct err *err);
+
+/* Its box is gone: out of the way now, removed by and by. 0 is none. */
+void uppers_bury(struct uppers *u, uint32_t project);
+
+/* After a crash: buries what in_use does not know. */
+void uppers_sweep(struct uppers *u, bool (*in_use)(uint32_t project, void *arg), void *arg);
+
+/* One step of removing what was buried, a millisecond or so; false when there is nothing to do. */
+bool uppers_step(struct uppers *u);
+
+/* Removes what can be removed in a second or two; the next spawner does the rest. */
+void uppers_close(struct uppers *u);
