@@ -292,7 +292,19 @@ static const struct simd_op *simd_row(uint64_t word) {
 #define RC (((const operand *)pc)[3])
 #define RC_SIGNED ((int16_t)RC)
 #define RB_SIGNED ((int16_t)RB)
+/* A jump for every handler is fast, and slow to instrument: a sanitized build has one for all. */
+#if defined(__SANITIZE_ADDRESS__)
+#define ONE_DISPATCH 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(coverage_sanitizer)
+#define ONE_DISPATCH 1
+#endif
+#endif
+#ifdef ONE_DISPATCH
+#define DISPATCH goto dispatch
+#else
 #define DISPATCH goto *labels[*(const operand *)pc]
+#endif
 #define NEXT(n)      \
     do {             \
         pc += (n);   \
@@ -413,7 +425,12 @@ enum exit_code interp_run(struct wasm_store *s, int64_t *fuel_io, const char **r
         args = s->host_slots;
         goto host_return;
     }
+#ifdef ONE_DISPATCH
+dispatch:
+    goto *labels[*(const operand *)pc];
+#else
     DISPATCH;
+#endif
 
     /* ---- Numbers ---- */
 #define X(name, expr)                        \
