@@ -302,8 +302,14 @@ static const struct simd_op *simd_row(uint64_t word) {
 #endif
 #ifdef ONE_DISPATCH
 #define DISPATCH goto dispatch
+#ifdef __clang__ /* takes minutes over checks of undefined behaviour here; gcc's build has them */
+#define INTERP_CHECKS __attribute__((no_sanitize("undefined")))
+#endif
 #else
 #define DISPATCH goto *labels[*(const operand *)pc]
+#endif
+#ifndef INTERP_CHECKS
+#define INTERP_CHECKS
 #endif
 #define NEXT(n)      \
     do {             \
@@ -353,7 +359,7 @@ static const struct simd_op *simd_row(uint64_t word) {
         PAY(word_ >> 48);                         \
     } while (0)
 
-enum exit_code interp_run(struct wasm_store *s, int64_t *fuel_io, const char **ret_trap) {
+INTERP_CHECKS enum exit_code interp_run(struct wasm_store *s, int64_t *fuel_io, const char **ret_trap) {
     static const void *const labels[PAIRS_END] = {
 #define X(name, ...) [OP_##name] = &&do_##name,
         I32_BINARY(X) I64_BINARY(X) I32_CMP(X) I64_CMP(X) F32_CMP(X) F64_CMP(X) I32_DIVIDE(X)
