@@ -142,14 +142,8 @@ static uint64_t load_any(uint32_t row, const uint8_t *p) {
 
 /* ---- Exceptions ---- */
 
-struct thrown {
-    uint64_t ref;
-    const struct exn *exn;
-};
-
-static const struct handler *find_handler(struct wasm_store *s, struct fn *fn, const uint64_t *pc,
+static const struct handler *find_handler(const struct fn *fn, const uint64_t *pc,
                                           const struct wasm_instance *inst, uint32_t tag) {
-    (void)s;
     struct code *c = fn_code_at(fn, pc);
     uint32_t pos = c ? (uint32_t)(pc - c->words) : 0;
     for (uint32_t i = 0; c && i < c->n_handlers; i++) {
@@ -402,7 +396,6 @@ INTERP_CHECKS enum exit_code interp_run(struct wasm_store *s, int64_t *fuel_io, 
     uint64_t *fp = s->fp;
     struct wasm_instance *inst = s->inst;
     struct frame *top = s->top;
-    const uint8_t *mem_const = NULL;
     uint8_t *mem = NULL;
     uint64_t mem_size = 0;
     int64_t fuel = *fuel_io;
@@ -413,7 +406,6 @@ INTERP_CHECKS enum exit_code interp_run(struct wasm_store *s, int64_t *fuel_io, 
     struct wasm_instance *callee;
     uint64_t *args;
     const uint64_t *ret;
-    (void)mem_const;
 
     if (inst)
         USE_INSTANCE(inst);
@@ -1059,7 +1051,7 @@ do_THROW_VALUE:
 unwind:
     for (;;) {
         const struct exn *x = store_exn(s, exn_ref);
-        const struct handler *h = find_handler(s, top->fn, pc, inst, x->tag);
+        const struct handler *h = find_handler(top->fn, pc, inst, x->tag);
         if (h) {
             uint64_t *to = fp + h->base;
             if (h->tag != NO_TYPE) {
