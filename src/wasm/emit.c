@@ -626,7 +626,7 @@ static uint32_t first_slot(const struct scratch *w, uint32_t from_top) {
 
 void em_bulk(struct scratch *w, uint32_t row, unsigned n_in, uint32_t x, uint32_t y) {
     self_charging(w);
-    op(w, I_BULK, first_slot(w, n_in), 0, 0);
+    op(w, I_BULK, first_slot(w, n_in), next_slot(w), 0);
     word(w, row);
     word(w, PAIR(x, y));
     w->pending_site = site(w, w->n_words - 2, SITE_WIDE, 1);

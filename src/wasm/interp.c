@@ -1025,7 +1025,7 @@ do_RET0: {
 do_THROW_TAG: {
     uint32_t tag = inst->tags[pc[1]];
     const struct type *t = s->engine->types[s->tags[tag].canon];
-    exn_ref = store_exn_new(s, tag, &fp[RA], t->param_slots, top, fp);
+    exn_ref = store_exn_new(s, tag, &fp[RA], t->param_slots);
     exn_is_new = true;
     if (!exn_ref)
         TRAP(trap_exceptions);
@@ -1136,7 +1136,7 @@ do_V_STORE_LANE: {
     /* ---- Bulk: bounds, then fuel, then bytes ---- */
 do_BULK: {
     struct bulk b = {(uint32_t)pc[1], (uint32_t)pc[2],           (uint32_t)(pc[2] >> 32),
-                     &fp[RA],         0,                         fp + top->fn->frame_slots};
+                     &fp[RA],         0,                         fp + RB};
     trap = bulk_check(inst, &b);
     needed = trap ? 1 : b.cost + (pc[1] >> 32);
     if (UNLIKELY((uint64_t)fuel < needed))

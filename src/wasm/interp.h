@@ -17,8 +17,7 @@ const char *bulk_check(struct wasm_instance *inst, struct bulk *b);
 bool bulk_do(struct wasm_store *s, struct wasm_instance *inst, struct bulk *b);
 
 /* 0 when too many are alive: those that neither stack, globals, tables nor exceptions hold are freed first. */
-uint64_t store_exn_new(struct wasm_store *s, uint32_t tag, const uint64_t *slots, uint32_t n,
-                       const struct frame *top, const uint64_t *fp);
+uint64_t store_exn_new(struct wasm_store *s, uint32_t tag, const uint64_t *slots, uint32_t n);
 const struct exn *store_exn(const struct wasm_store *s, uint64_t ref);
 void store_exn_free(struct wasm_store *s, uint64_t ref);
 

@@ -3,8 +3,8 @@
  *
  * A reference is a number: tag and index of the object, or tag and value of an i31. A field takes one
  * slot, a v128 two, packed ones too. The collector marks whatever looks like a reference, from
- * the guest's slots, globals, tables and segments; it moves nothing. When it runs changes no
- * result and no fuel.
+ * the guest's live slots, globals, tables and segments; it moves nothing. When it runs changes no
+ * result and no fuel, and is itself the same everywhere, as live slots are.
  */
 #include "wasm/interp.h"
 

@@ -185,11 +185,10 @@ static uint32_t exn_slot(struct wasm_store *s) {
     return s->n_exns++;
 }
 
-uint64_t store_exn_new(struct wasm_store *s, uint32_t tag, const uint64_t *slots, uint32_t n,
-                       const struct frame *top, const uint64_t *fp) {
+uint64_t store_exn_new(struct wasm_store *s, uint32_t tag, const uint64_t *slots, uint32_t n) {
     bool collected = s->live_exns >= MAX_EXNS;
     if (collected)
-        store_collect(s, fp + top->fn->frame_slots);
+        store_collect(s, slots + n); /* the arguments are on top of the stack */
     /* Half must have gone, or the next search would come too soon to be paid by what led to it. */
     bool full = collected && s->live_exns > MAX_EXNS / 2;
     uint64_t *copy = full ? NULL : engine_alloc(s->engine, n * sizeof *copy);

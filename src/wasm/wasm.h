@@ -336,7 +336,7 @@ bool wasm_frame_at(const struct wasm_store *s, uint32_t i, struct wasm_frame *re
 
 /* ---- Capture, resume, fork ---- */
 
-/* sha256 over all memories, globals and tables in order. Equal on every CPU. */
+/* sha256 over all memories, globals, tables and objects in order. Equal on every CPU. */
 int wasm_store_hash(struct wasm_store *s, uint8_t hash[32], struct err *err);
 
 /* The whole store as bytes: docs/cell-state.md. At any stop. Appends to *ret. */
