@@ -174,8 +174,9 @@ static struct outcome drive(struct runner *r) {
 
 static void refuel(struct runner *r) {
     uint64_t left = wasm_fuel_left(r->store);
-    if (left < FUEL_PER_CALL)
-        wasm_fuel_add(r->store, FUEL_PER_CALL - left);
+    uint64_t wanted = r->options->fuel ? r->options->fuel : FUEL_PER_CALL;
+    if (left < wanted)
+        wasm_fuel_add(r->store, wanted - left);
 }
 
 /* --- modules --- */

@@ -18,6 +18,7 @@ struct wast_options {
        a new store. Results and fuel must be the same. */
     bool suspend;
     uint64_t seed;
+    uint64_t fuel; /* of one call; 0 means 200,000,000 */
 };
 
 struct wast_result {

@@ -164,8 +164,17 @@ static int check_files(const struct args *a, const struct cell_options *o, struc
     return 0;
 }
 
+/* Errors of the command line itself are told in the wanted form, too. */
+static bool wants_json(int argc, char **argv) {
+    for (int i = 1; i < argc; i++)
+        if (strcmp(argv[i], "--json") == 0)
+            return true;
+    return false;
+}
+
 int cell_options_read(int argc, char **argv, const char **file_room, struct cell_options *ret,
                       struct err *err) {
+    ret->json = wants_json(argc, argv);
     struct cell_options o = {.files = file_room, .spec = 30, .fuel = 1000000000, .memory = 4096};
     if (argc < 2)
         return err_set(err, ERR_INVALID, "a command is missing: run, check, fuel, replay or wast");
