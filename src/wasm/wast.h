@@ -23,8 +23,8 @@ struct wast_options {
 
 struct wast_result {
     uint32_t passed, total;
-    bool broken;         /* something outside of an assertion failed */
-    uint32_t captures;   /* with suspend: how often a store was captured and resumed */
+    bool broken;       /* something outside of an assertion failed */
+    uint32_t captures; /* with suspend: how often a store was captured and resumed */
 };
 
 /* One line a failure, "name:line: …", is appended to report, as long as there is room. */

@@ -13,8 +13,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static struct wast_result run(const uint8_t *data, size_t size, bool suspend) {
     struct buf report DEFER(buf_done) = BUF(1 << 16);
-    struct wast_options options = {.spec = (data[0] % 3 + 1) * 10, .suspend = suspend,
-                                   .seed = data[0], .fuel = 20000};
+    struct wast_options options = {
+        .spec = (data[0] % 3 + 1) * 10, .suspend = suspend, .seed = data[0], .fuel = 20000};
     struct wast_result r;
     wast_run("fuzz", (const char *)data + 1, size - 1, &options, &r, &report);
     assert(r.passed <= r.total);
