@@ -134,7 +134,13 @@ static const char *check_table(struct wasm_instance *i, struct bulk *b) {
     return bad ? trap_table : NULL;
 }
 
+static bool is_object_row(uint32_t row) {
+    return wasm_ops[row].prefix == 0xfb || row == OP_REF_EQ;
+}
+
 const char *bulk_check(struct wasm_instance *i, struct bulk *b) {
+    if (is_object_row(b->row))
+        return object_check(i, b);
     switch (b->row) {
     case OP_MEMORY_GROW: {
         const struct memory *m = i->mems[b->x];
@@ -178,6 +184,8 @@ static bool grow(struct wasm_store *s, struct wasm_instance *i, struct bulk *b) 
 
 bool bulk_do(struct wasm_store *s, struct wasm_instance *i, struct bulk *b) {
     uint64_t *v = b->slots;
+    if (is_object_row(b->row))
+        return object_do(i, b);
     switch (b->row) {
     case OP_MEMORY_GROW:
     case OP_TABLE_GROW:

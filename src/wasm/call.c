@@ -64,8 +64,7 @@ static int check_args(const struct wasm_store *s, const struct type *t, const st
     if (n != t->n_params)
         return err_set(err, ERR_INVALID, "the function takes %u arguments, %u were given", t->n_params, n);
     for (uint32_t i = 0; i < n; i++)
-        if (!types_sub(s->engine, args[i].type, t->vals[i]) &&
-            !(is_ref(args[i].type) && is_ref(t->vals[i]) && (args[i].ref || t->vals[i] & WASM_NULLABLE))) {
+        if (!value_fits(s, &args[i], t->vals[i])) {
             char want[32], got[32];
             return err_set(err, ERR_INVALID, "argument %u is %s, the function takes %s", i + 1,
                            wasm_type_name(args[i].type, got, sizeof got),
@@ -189,6 +188,14 @@ static enum exit_code init_run(struct wasm_store *s, int64_t *fuel, const char *
 
 /* ---- Events ---- */
 
+/* What the embedder is told of an object: its kind, for it has no name for its type. */
+static uint32_t abstract_type(const struct wasm_store *s, uint64_t ref) {
+    const struct object *o = store_object(s, ref);
+    if (!o)
+        return object_dynamic_type(s, ref);
+    return (WASM_ANYREF & ~WASM_NULLABLE & ~0xffu) | (s->engine->types[o->type]->kind == TYPE_STRUCT ? 0x6bu : 0x6au);
+}
+
 static bool event_values(struct wasm_store *s, const uint64_t *slots, const uint32_t *types, uint32_t n) {
     s->event.values = NULL;
     s->event.n_values = 0;
@@ -196,6 +203,8 @@ static bool event_values(struct wasm_store *s, const uint64_t *slots, const uint
         return false;
     for (uint32_t i = 0; i < n; i++) {
         s->values[i] = value_from_slots(slots, types[i]);
+        if (is_ref(types[i]) && s->values[i].ref && types_sub(s->engine, types[i], WASM_ANYREF))
+            s->values[i].type = abstract_type(s, s->values[i].ref);
         slots += slots_of(types[i]);
     }
     s->event.values = s->values;
@@ -296,7 +305,7 @@ int wasm_answer(struct wasm_store *s, const struct wasm_value *results, uint32_t
     if (n != t->n_results)
         return err_set(err, ERR_INVALID, "'%s' gives %u results, %u were given", s->event.name, t->n_results, n);
     for (uint32_t i = 0; i < n; i++)
-        if (!types_sub(s->engine, results[i].type, types[i]))
+        if (!value_fits(s, &results[i], types[i]))
             return err_set(err, ERR_INVALID, "result %u of '%s' has the wrong type", i + 1, s->event.name);
     values_to_slots(s, results, types, n, s->host_slots);
     s->answered = true;

@@ -20,6 +20,7 @@
 enum {
     PAGE_SIZE = 65536,
     MAX_LOCALS = 50000,
+    MAX_ALL_LOCALS = 50000000, /* a short body can declare many: bounds the time to validate */
     MAX_FRAME_SLOTS = 65000, /* slot numbers are 16 bits wide in code */
     MAX_PARAMS = 1000,
     MAX_TYPES = 1000000,
@@ -27,6 +28,7 @@ enum {
     MAX_ITEMS = 100000, /* imports, exports, globals, segments of one module */
     MAX_TABLES = 10000,
     MAX_NEST = 100000, /* control nesting in one function */
+    MAX_CONST_DEPTH = 256, /* operands of a constant expression */
 };
 
 /* ---- Memory that lives as long as its owner ---- */
@@ -67,7 +69,6 @@ struct type {
     uint32_t n_params, n_results; /* a struct's or array's fields are params */
     uint32_t param_slots, result_slots;
     uint32_t *vals; /* params, then results */
-    bool unsupported; /* needs the garbage collector */
 };
 
 static inline bool is_ref(uint32_t type) {
@@ -250,9 +251,10 @@ struct wasm_module {
     uint32_t n_data_count;
     bool has_data_count;
     uint32_t names, names_size; /* the name section's payload */
+    uint64_t n_locals; /* of all functions walked while loading */
+    bool is_loaded;
     bool hashed;
     uint8_t hash[32];
-    char **func_names;
 };
 
 static inline const struct type *module_type(const struct wasm_module *m, uint32_t index) {
@@ -276,8 +278,12 @@ uint64_t reader_u64(struct reader *r);
 int32_t reader_s32(struct reader *r);
 int64_t reader_s64(struct reader *r);
 int64_t reader_s33(struct reader *r);
-uint8_t reader_byte(struct reader *r);
+uint8_t reader_end(struct reader *r); /* fails; 0 */
 const uint8_t *reader_bytes(struct reader *r, size_t n);
+
+static inline uint8_t reader_byte(struct reader *r) {
+    return LIKELY(r->p < r->end) ? *r->p++ : reader_end(r);
+}
 
 static inline uint32_t reader_u32(struct reader *r) {
     if (LIKELY(r->p < r->end && *r->p < 0x80))
@@ -366,6 +372,15 @@ struct exn {
     bool marked;
 };
 
+/* A struct or an array; n is its fields or elements. */
+struct object {
+    uint32_t type; /* id; NO_TYPE: free */
+    uint32_t n;
+    uint32_t n_slots;
+    bool marked;
+    uint64_t *slots;
+};
+
 enum run_state { RUN_IDLE, RUN_READY, RUN_HOST };
 
 /* Initialisation of an instance, a part of its first call. */
@@ -410,7 +425,12 @@ struct wasm_store {
     struct definition *defs;
     uint32_t n_defs, cap_defs;
     struct exn *exns;
-    uint32_t n_exns, cap_exns, live_exns;
+    uint32_t n_exns, cap_exns, live_exns, free_exn;
+
+    struct object *objs;
+    uint32_t n_objs, cap_objs, free_obj;
+    uint64_t heap_slots, since_collect;
+    bool no_collect; /* references are where the collector does not look */
 
     /* The call in progress. */
     enum run_state state;

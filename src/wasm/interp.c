@@ -811,6 +811,15 @@ do_BR_NULL:
 do_BR_NOT_NULL:
     if (fp[RA] != 0)
         goto take_values;
+    goto keep_values;
+do_BR_CAST:
+    if (object_is(s, fp[RA], (uint32_t)pc[3]) != (pc[3] >> 32 != 0))
+        goto take_values;
+    needed = pc[1] >> 48;
+    if (UNLIKELY((uint64_t)fuel < needed))
+        goto cannot_pay_self;
+    fuel -= (int64_t)needed;
+    NEXT(4);
 keep_values:
     needed = pc[1] >> 48;
     if (UNLIKELY((uint64_t)fuel < needed))
@@ -1126,7 +1135,8 @@ do_V_STORE_LANE: {
 
     /* ---- Bulk: bounds, then fuel, then bytes ---- */
 do_BULK: {
-    struct bulk b = {(uint32_t)pc[1], (uint32_t)pc[2], (uint32_t)(pc[2] >> 32), &fp[RA], 0, 0};
+    struct bulk b = {(uint32_t)pc[1], (uint32_t)pc[2],           (uint32_t)(pc[2] >> 32),
+                     &fp[RA],         0,                         fp + top->fn->frame_slots};
     trap = bulk_check(inst, &b);
     needed = trap ? 1 : b.cost + (pc[1] >> 32);
     if (UNLIKELY((uint64_t)fuel < needed))

@@ -8,7 +8,7 @@ struct bulk {
     uint32_t row, x, y;
     uint64_t *slots;
     uint64_t cost;
-    uint64_t result;
+    const uint64_t *live_end; /* of the guest's slots, for the collector */
 };
 
 /* The trap it ends in, or NULL with the cost of its bytes or elements. Changes nothing. */
@@ -21,6 +21,18 @@ uint64_t store_exn_new(struct wasm_store *s, uint32_t tag, const uint64_t *slots
                        const struct frame *top, const uint64_t *fp);
 const struct exn *store_exn(const struct wasm_store *s, uint64_t ref);
 void store_exn_free(struct wasm_store *s, uint64_t ref);
+
+/* ---- Garbage collected objects (objects.c) ---- */
+
+const char *object_check(struct wasm_instance *i, struct bulk *b);
+bool object_do(struct wasm_instance *i, struct bulk *b);
+/* All fields zero. NULL when the heap is full, even after collecting. */
+struct object *object_new(struct wasm_store *s, uint32_t type, uint32_t n, const uint64_t *live_end,
+                          uint64_t *ret_ref);
+struct object *store_object(const struct wasm_store *s, uint64_t ref);
+bool object_is(const struct wasm_store *s, uint64_t ref, uint32_t type);
+uint32_t object_dynamic_type(const struct wasm_store *s, uint64_t ref);
+bool store_collect(struct wasm_store *s, const uint64_t *live_end);
 
 /* ---- Store internals shared with call.c and state.c ---- */
 
@@ -35,6 +47,8 @@ bool store_define(struct wasm_store *s, const char *module, size_t module_size, 
 char *store_text(struct wasm_store *s, const char *p, size_t n);
 void value_to_slots(const struct wasm_value *v, uint64_t *slots);
 struct wasm_value value_from_slots(const uint64_t *slots, uint32_t type);
+/* May a host hand this value over where that type is wanted? */
+bool value_fits(const struct wasm_store *s, const struct wasm_value *v, uint32_t type);
 bool stack_make(struct wasm_store *s);
 void stack_free(struct wasm_store *s);
 /* The event of the host call that is pending. */

@@ -53,6 +53,7 @@
     X(BR_VALUES)  /* if a: slots b.. = c..; {branch}{n}; charges for itself */     \
     X(BR_NULL)    /* if a is null; {branch}; charges for itself */                 \
     X(BR_NOT_NULL)                                                                 \
+    X(BR_CAST)    /* if a has the type, or has not; {branch}{n}{type, negate} */   \
     X(SWITCH)     /* a; {n}{branch} * (n + 1); cost is 32 bits wide here */        \
     X(CALL_FN)    /* a: callee's slots; {function, cost after} */                  \
     X(CALL_TABLE) /* a: callee's slots, b: index; {type, table}{0, cost after} */  \

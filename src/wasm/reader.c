@@ -17,12 +17,9 @@ bool reader_fail(struct reader *r, enum wasm_fault fault, const char *fmt, ...) 
     return false;
 }
 
-uint8_t reader_byte(struct reader *r) {
-    if (r->p >= r->end) {
-        reader_fail(r, WASM_MALFORMED, "unexpected end");
-        return 0;
-    }
-    return *r->p++;
+uint8_t reader_end(struct reader *r) {
+    reader_fail(r, WASM_MALFORMED, "unexpected end");
+    return 0;
 }
 
 const uint8_t *reader_bytes(struct reader *r, size_t n) {
@@ -35,17 +32,24 @@ const uint8_t *reader_bytes(struct reader *r, size_t n) {
     return p;
 }
 
-/* LEB128 of at most `bits` bits. Unused bits of the last byte must repeat the sign, or be zero. */
-static uint64_t leb(struct reader *r, unsigned bits, bool is_signed) {
+static uint64_t leb_fail(struct reader *r, const uint8_t *p, const char *why) {
+    r->p = p;
+    reader_fail(r, WASM_MALFORMED, "%s", why);
+    return 0;
+}
+
+/* LEB128 of at most `bits` bits. Unused bits of the last byte must repeat the sign, or be zero.
+   Inlined, so that each width has its own. */
+static inline __attribute__((always_inline)) uint64_t leb(struct reader *r, unsigned bits,
+                                                          bool is_signed) {
     uint64_t value = 0;
+    const uint8_t *p = r->p;
     for (unsigned shift = 0;; shift += 7) {
-        uint8_t b = reader_byte(r);
-        if (r->failed)
-            return 0;
-        if (shift + 7 >= bits && (b & 0x80)) {
-            reader_fail(r, WASM_MALFORMED, "integer representation too long");
-            return 0;
-        }
+        if (UNLIKELY(p >= r->end))
+            return leb_fail(r, p, "unexpected end");
+        uint8_t b = *p++;
+        if (shift + 7 >= bits && (b & 0x80))
+            return leb_fail(r, p, "integer representation too long");
         value |= (uint64_t)(b & 0x7f) << shift;
         if (b & 0x80)
             continue;
@@ -53,13 +57,12 @@ static uint64_t leb(struct reader *r, unsigned bits, bool is_signed) {
         if (used < 7) {
             uint8_t high = (uint8_t)((b & 0x7f) >> (is_signed ? used - 1 : used));
             uint8_t ones = (uint8_t)(0x7f >> (is_signed ? used - 1 : used));
-            if (high != 0 && !(is_signed && high == ones)) {
-                reader_fail(r, WASM_MALFORMED, "integer too large");
-                return 0;
-            }
+            if (high != 0 && !(is_signed && high == ones))
+                return leb_fail(r, p, "integer too large");
         }
         if (is_signed && shift + 7 < 64 && (b & 0x40))
             value |= ~UINT64_C(0) << (shift + 7);
+        r->p = p;
         return value;
     }
 }

@@ -62,6 +62,9 @@ void wasm_store_free(struct wasm_store *s) {
     struct wasm_engine *e = s->engine;
     for (uint32_t i = 0; i < s->n_exns; i++)
         engine_release(e, s->exns[i].slots, s->exns[i].n_slots * sizeof(uint64_t));
+    for (uint32_t i = 0; i < s->n_objs; i++)
+        engine_release(e, s->objs[i].slots, s->objs[i].n_slots * sizeof(uint64_t));
+    engine_release(e, s->objs, s->cap_objs * sizeof *s->objs);
     for (uint32_t i = 0; i < s->n_insts; i++)
         instance_free(s, s->insts[i]);
     for (uint32_t i = 0; i < s->n_mems; i++)
@@ -163,43 +166,16 @@ static void exn_drop(struct wasm_store *s, struct exn *x) {
     engine_release(s->engine, x->slots, x->n_slots * sizeof *x->slots);
     *x = (struct exn){.tag = NO_TYPE};
     s->live_exns--;
+    s->free_exn = (uint32_t)(x - s->exns);
 }
 
 void store_exn_free(struct wasm_store *s, uint64_t ref) {
     exn_drop(s, &s->exns[ref - EXN_REF]);
 }
 
-static void exn_mark(struct wasm_store *s, const uint64_t *from, const uint64_t *to);
-
-static void exn_mark_one(struct wasm_store *s, uint64_t ref) {
-    if (!store_exn(s, ref) || s->exns[ref - EXN_REF].marked)
-        return;
-    struct exn *x = &s->exns[ref - EXN_REF];
-    x->marked = true;
-    exn_mark(s, x->slots, x->slots + x->n_slots);
-}
-
-/* Slots have no types, so whatever looks like an exception keeps it. */
-static void exn_mark(struct wasm_store *s, const uint64_t *from, const uint64_t *to) {
-    for (; from < to; from++)
-        if (*from >= EXN_REF)
-            exn_mark_one(s, *from);
-}
-
-static void exns_collect(struct wasm_store *s, const struct frame *top, const uint64_t *fp) {
-    exn_mark(s, s->stack, fp + top->fn->frame_slots);
-    for (uint32_t i = 0; i < s->n_globals; i++)
-        exn_mark(s, s->globals[i]->value, s->globals[i]->value + 1);
-    for (uint32_t i = 0; i < s->n_tables; i++)
-        exn_mark(s, s->tables[i]->elems, s->tables[i]->elems + s->tables[i]->size);
-    for (uint32_t i = 0; i < s->n_exns; i++) {
-        if (s->exns[i].tag != NO_TYPE && !s->exns[i].marked)
-            exn_drop(s, &s->exns[i]);
-        s->exns[i].marked = false;
-    }
-}
-
 static uint32_t exn_slot(struct wasm_store *s) {
+    if (s->free_exn < s->n_exns && s->exns[s->free_exn].tag == NO_TYPE)
+        return s->free_exn;
     for (uint32_t i = 0; s->live_exns < s->n_exns && i < s->n_exns; i++)
         if (s->exns[i].tag == NO_TYPE)
             return i;
@@ -211,9 +187,12 @@ static uint32_t exn_slot(struct wasm_store *s) {
 
 uint64_t store_exn_new(struct wasm_store *s, uint32_t tag, const uint64_t *slots, uint32_t n,
                        const struct frame *top, const uint64_t *fp) {
-    if (s->live_exns >= MAX_EXNS)
-        exns_collect(s, top, fp);
-    uint64_t *copy = s->live_exns >= MAX_EXNS ? NULL : engine_alloc(s->engine, n * sizeof *copy);
+    bool collected = s->live_exns >= MAX_EXNS;
+    if (collected)
+        store_collect(s, fp + top->fn->frame_slots);
+    /* Half must have gone, or the next search would come too soon to be paid by what led to it. */
+    bool full = collected && s->live_exns > MAX_EXNS / 2;
+    uint64_t *copy = full ? NULL : engine_alloc(s->engine, n * sizeof *copy);
     uint32_t i = copy ? exn_slot(s) : NO_TYPE;
     if (i == NO_TYPE) {
         engine_release(s->engine, copy, n * sizeof *copy);
@@ -463,6 +442,33 @@ void value_to_slots(const struct wasm_value *v, uint64_t *slots) {
         slots[0] = v->f64;
 }
 
+/* The hierarchy of a reference type, by its top. */
+static uint32_t top_of(const struct wasm_store *s, uint32_t type) {
+    static const uint32_t tops[] = {WASM_FUNCREF, WASM_EXTERNREF, WASM_EXNREF, WASM_ANYREF};
+    for (size_t i = 0; i < sizeof tops / sizeof *tops; i++)
+        if (types_sub(s->engine, type, tops[i]))
+            return tops[i];
+    return 0;
+}
+
+bool value_fits(const struct wasm_store *s, const struct wasm_value *v, uint32_t type) {
+    struct wasm_instance *i;
+    if (!is_ref(v->type) || !is_ref(type))
+        return v->type == type;
+    uint32_t top = top_of(s, type);
+    if (top_of(s, v->type) != top)
+        return false;
+    if (v->ref == 0)
+        return type & WASM_NULLABLE;
+    if (top == WASM_FUNCREF) {
+        const struct fn *fn = store_fn(s, v->ref, &i);
+        return fn && types_sub(s->engine, WASM_REF | fn->canon, type);
+    }
+    if (top == WASM_EXNREF)
+        return store_exn(s, v->ref) != NULL;
+    return top == WASM_ANYREF ? object_is(s, v->ref, type) : WASM_HEAP(type) == WASM_HEAP(top);
+}
+
 struct wasm_value value_from_slots(const uint64_t *slots, uint32_t type) {
     struct wasm_value v = {.type = type};
     memset(v.v128, 0, 16);
@@ -476,7 +482,7 @@ struct wasm_value wasm_global_get(const struct wasm_store *s, struct wasm_extern
 
 int wasm_global_set(struct wasm_store *s, struct wasm_extern x, struct wasm_value v, struct err *err) {
     struct global *g = s->globals[x.id];
-    if (!g->is_mutable || g->type != v.type)
+    if (!g->is_mutable || !value_fits(s, &v, g->type))
         return err_set(err, ERR_INVALID, "global is immutable or of another type");
     if (!store_note_handle(s, &v))
         return no_memory(err);
@@ -509,9 +515,16 @@ int wasm_table_get(const struct wasm_store *s, struct wasm_extern x, uint64_t i,
 
 /* ---- Constant expressions ---- */
 
-static void eval_binary(uint64_t *v, uint8_t op) {
+struct eval {
+    struct wasm_instance *i;
+    struct reader r;
+    uint64_t v[2 * MAX_CONST_DEPTH + 4]; /* as slots */
+    uint32_t n;
+};
+
+static void eval_binary(struct eval *e, uint8_t op) {
     bool is64 = op >= 0x7c;
-    uint64_t a = v[0], b = v[2], r;
+    uint64_t b = e->v[--e->n], a = e->v[e->n - 1], r;
     switch (is64 ? op - 0x12 : op) {
     case 0x6a:
         r = a + b;
@@ -522,52 +535,97 @@ static void eval_binary(uint64_t *v, uint8_t op) {
     default:
         r = a * b;
     }
-    v[0] = is64 ? r : (uint32_t)r;
+    e->v[e->n - 1] = is64 ? r : (uint32_t)r;
 }
 
-/* The expression was checked at load: at most 64 values deep, of known instructions. */
+static void eval_bytes(struct eval *e, uint32_t bytes) {
+    uint32_t slots = bytes == 16 ? 2 : 1;
+    e->v[e->n] = 0;
+    memcpy(&e->v[e->n], reader_bytes(&e->r, bytes), bytes);
+    e->n += slots;
+}
+
+/* How many slots an object instruction takes; reads its immediates. */
+static uint32_t eval_operands(struct eval *e, uint32_t row, struct bulk *b) {
+    if (wasm_ops[row].imm == IMM_NONE)
+        return 1;
+    b->x = e->i->mod->types[reader_u32(&e->r)];
+    const struct type *t = e->i->mod->engine->types[b->x];
+    switch (row) {
+    case OP_STRUCT_NEW:
+        return t->param_slots;
+    case OP_STRUCT_NEW_DEFAULT:
+        return 0;
+    case OP_ARRAY_NEW:
+        return t->param_slots + 1;
+    case OP_ARRAY_NEW_FIXED:
+        b->y = reader_u32(&e->r);
+        return b->y * t->param_slots;
+    default:
+        return 1;
+    }
+}
+
+static bool eval_object(struct eval *e) {
+    struct bulk b = {.row = wasm_op_find(0xfb, reader_u32(&e->r))};
+    e->n -= eval_operands(e, b.row, &b);
+    b.slots = &e->v[e->n++];
+    struct wasm_store *s = e->i->store;
+    s->no_collect = true; /* it does not look into this stack */
+    bool ok = !object_check(e->i, &b) && object_do(e->i, &b);
+    s->no_collect = false;
+    return ok;
+}
+
+static bool eval_step(struct eval *e, uint8_t op) {
+    struct reader *r = &e->r;
+    switch (op) {
+    case 0x41:
+        e->v[e->n++] = (uint32_t)reader_s32(r);
+        return true;
+    case 0x42:
+        e->v[e->n++] = (uint64_t)reader_s64(r);
+        return true;
+    case 0x43:
+    case 0x44:
+        eval_bytes(e, op == 0x43 ? 4 : 8);
+        return true;
+    case 0x23: {
+        const struct global *g = e->i->globals[reader_u32(r)];
+        memcpy(&e->v[e->n], g->value, slots_of(g->type) * sizeof *e->v);
+        e->n += slots_of(g->type);
+        return true;
+    }
+    case 0xd0:
+        module_heaptype(e->i->mod, r);
+        e->v[e->n++] = 0;
+        return true;
+    case 0xd2:
+        e->v[e->n++] = instance_func_ref(e->i, reader_u32(r));
+        return true;
+    case 0xfb:
+        return eval_object(e);
+    case 0xfd:
+        reader_u32(r);
+        eval_bytes(e, 16);
+        return true;
+    default:
+        eval_binary(e, op);
+        return true;
+    }
+}
+
+/* The expression was checked at load: of known depth and known instructions. */
 bool instance_eval(struct wasm_instance *i, uint32_t offset, uint64_t ret[2]) {
     struct wasm_diag diag;
     struct wasm_module *m = i->mod;
-    struct reader r = {.p = m->bytes + offset, .end = m->bytes + m->size, .base = m->bytes, .diag = &diag};
-    uint64_t v[65][2];
-    uint32_t n = 0;
-    for (;;) {
-        uint8_t op = reader_byte(&r);
-        switch (op) {
-        case 0x0b:
-            memcpy(ret, v[0], 16);
-            return !r.failed;
-        case 0x41:
-            v[n++][0] = (uint32_t)reader_s32(&r);
-            break;
-        case 0x42:
-            v[n++][0] = (uint64_t)reader_s64(&r);
-            break;
-        case 0x43:
-        case 0x44:
-            v[n][0] = 0;
-            memcpy(v[n++], reader_bytes(&r, op == 0x43 ? 4 : 8), op == 0x43 ? 4 : 8);
-            break;
-        case 0x23:
-            memcpy(v[n++], i->globals[reader_u32(&r)]->value, 16);
-            break;
-        case 0xd0:
-            module_heaptype(m, &r);
-            v[n++][0] = 0;
-            break;
-        case 0xd2:
-            v[n++][0] = instance_func_ref(i, reader_u32(&r));
-            break;
-        case 0xfd:
-            reader_u32(&r);
-            memcpy(v[n++], reader_bytes(&r, 16), 16);
-            break;
-        default:
-            n--;
-            eval_binary(v[n - 1], op);
-        }
-    }
+    struct eval e = {.i = i};
+    e.r = (struct reader){.p = m->bytes + offset, .end = m->bytes + m->size, .base = m->bytes, .diag = &diag};
+    for (uint8_t op; (op = reader_byte(&e.r)) != 0x0b;)
+        if (!eval_step(&e, op) || e.r.failed)
+            return false;
+    memcpy(ret, e.v, 16);
+    return true;
 }
 
 const uint64_t *instance_elems(struct wasm_instance *i, uint32_t seg) {
@@ -585,7 +643,10 @@ const uint64_t *instance_elems(struct wasm_instance *i, uint32_t seg) {
             refs[k] = instance_func_ref(i, reader_u32(&r));
             continue;
         }
-        instance_eval(i, (uint32_t)(r.p - r.base), both);
+        if (!instance_eval(i, (uint32_t)(r.p - r.base), both)) {
+            engine_release(m->engine, refs, d->n * sizeof *refs);
+            return NULL;
+        }
         refs[k] = both[0];
         module_const_expr(m, &r, d->type); /* to its end */
     }
@@ -720,7 +781,8 @@ static bool make_globals(struct wasm_store *s, struct wasm_instance *i) {
             return false;
         i->globals[k] = s->globals[i->global_ids[k]];
         uint64_t v[2] = {0};
-        instance_eval(i, d->init, v);
+        if (!instance_eval(i, d->init, v))
+            return false;
         i->globals[k]->value[0] = v[0];
         if (d->type == WASM_V128)
             i->globals[k]->value[1] = v[1];
@@ -739,8 +801,8 @@ static bool make_objects(struct wasm_store *s, struct wasm_instance *i) {
     }
     for (uint32_t k = m->imported_tables; k < m->n_tables; k++) {
         uint64_t init[2] = {0, 0};
-        if (m->tables[k].init)
-            instance_eval(i, m->tables[k].init, init);
+        if (m->tables[k].init && !instance_eval(i, m->tables[k].init, init))
+            return false;
         if (!store_add_table(s, &m->tables[k].l, m->tables[k].type, init[0], &i->table_ids[k]))
             return false;
         i->tables[k] = s->tables[i->table_ids[k]];

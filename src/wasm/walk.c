@@ -105,8 +105,8 @@ INLINE bool push(struct scratch *w, const bool emit, uint32_t type) {
     if (UNLIKELY(w->n == w->cap) && !push_grow(w))
         return false;
     w->types[w->n] = type;
-    if (emit)
-        em_push(w, type);
+    if (emit && !em_push(w, type))
+        return false;
     w->n++;
     return true;
 }
@@ -365,8 +365,11 @@ INLINE bool do_br_table(struct scratch *w, const bool emit) {
             first = arity, first_type = type;
         if (arity != first || (w->m->level < WASM_2_0 && arity && type != first_type))
             return fail_type(w, "type mismatch: labels of br_table differ in arity");
+        if (c->checked == w->ins)
+            continue; /* many entries, few labels */
         if (!label_fits(w, c))
             return false;
+        c->checked = w->ins;
     }
     set_unreachable(w, emit);
     return true;
@@ -1123,12 +1126,7 @@ INLINE bool do_const(struct scratch *w, const bool emit, uint8_t byte) {
     return push_out(w, emit, 0x7fu - (byte - 0x41u));
 }
 
-static bool fail_objects(struct scratch *w) {
-    uint32_t row = wasm_op_find(0xfb, reader_u32(&w->r));
-    if (row == OP_COUNT || w->m->level < WASM_3_0)
-        return reader_fail(&w->r, WASM_MALFORMED, "illegal opcode fb");
-    return reader_fail(&w->r, WASM_NOT_SUPPORTED, "garbage collected objects are not supported");
-}
+#include "wasm/walk_objects.h"
 
 INLINE bool instruction(struct scratch *w, const bool emit) {
     uint8_t byte = reader_byte(&w->r);
@@ -1230,8 +1228,10 @@ INLINE bool instruction(struct scratch *w, const bool emit) {
         return do_fc(w, emit);
     case 0xfd:
         return do_fd(w, emit);
+    case 0xd3:
+        return do_ref_eq(w, emit);
     default:
-        return fail_objects(w);
+        return do_fb(w, emit);
     }
 }
 
@@ -1249,6 +1249,9 @@ static bool locals_count(struct scratch *w, uint32_t groups) {
         return false;
     if (total > MAX_LOCALS)
         return reader_fail(&w->r, WASM_TOO_BIG, "too many locals: limit %d", MAX_LOCALS);
+    w->m->n_locals += total;
+    if (w->m->n_locals > MAX_ALL_LOCALS && !w->fn->mod->is_loaded)
+        return reader_fail(&w->r, WASM_TOO_BIG, "too many locals in all functions");
     w->r = at;
     return engine_grow(w->e, &w->locals, &w->cap_locals, (uint32_t)total, sizeof *w->locals) ||
            reader_fail(&w->r, WASM_TOO_BIG, "out of memory");
@@ -1463,7 +1466,8 @@ void plain_ops_init(struct plain_op ops[256]) {
         }
         const struct wasm_op_info *info = &wasm_ops[p->row];
         p->level = info->level;
-        p->cost = info->fuel == FUEL_ONE || info->fuel == FUEL_CALL; /* the others pay in emit.c */
+        /* The others pay in emit.c, or for themselves. */
+        p->cost = (info->fuel == FUEL_ONE && p->row != OP_REF_EQ) || info->fuel == FUEL_CALL;
         const char *s = info->sig;
         if (s[0] == '*')
             continue;

@@ -151,6 +151,7 @@ struct wasm_config {
     uint32_t stack_slots;   /* guest stack in 8-byte slots; default 1 Mi */
     uint32_t frames;        /* guest call depth; default 20,000 */
     uint32_t instances;     /* in one store; default 10,000 */
+    uint64_t heap_slots;    /* of garbage collected objects, 8 bytes each; default 4 Mi */
     uint64_t module_bytes;  /* default 1 GiB */
     uint32_t handle_bytes;  /* saved per host handle, default 4096 */
 
