@@ -494,6 +494,7 @@ bool memory_grow(struct wasm_store *s, struct memory *m, uint64_t delta, uint64_
 void memory_free(struct wasm_store *s, struct memory *m);
 bool table_new(struct wasm_store *s, const struct wasm_limits *l, uint32_t type, uint64_t init,
                struct table **ret);
+void table_free(struct wasm_store *s, struct table *t);
 bool table_grow(struct wasm_store *s, struct table *t, uint64_t delta, uint64_t init,
                 uint64_t *ret_old);
 struct fn *store_fn(const struct wasm_store *s, uint64_t ref, struct wasm_instance **ret_inst);

@@ -617,8 +617,9 @@ static int get_table(struct loader *l, struct table *t) {
         uint64_t run = get(l), value = get(l);
         if (l->r.failed || run == 0 || run > t->size - i)
             return bad(l, "table");
-        for (uint64_t k = 0; k < run; k++)
-            t->elems[i++] = value;
+        for (; run > 0; run--, i++)
+            if (t->elems[i] != value) /* what is null stays untouched */
+                t->elems[i] = value;
     }
     return 0;
 }

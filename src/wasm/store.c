@@ -69,10 +69,8 @@ void wasm_store_free(struct wasm_store *s) {
         instance_free(s, s->insts[i]);
     for (uint32_t i = 0; i < s->n_mems; i++)
         memory_free(s, s->mems[i]);
-    for (uint32_t i = 0; i < s->n_tables; i++) {
-        engine_release(e, s->tables[i]->elems, s->tables[i]->cap * sizeof(uint64_t));
-        engine_release(e, s->tables[i], sizeof *s->tables[i]);
-    }
+    for (uint32_t i = 0; i < s->n_tables; i++)
+        table_free(s, s->tables[i]);
     for (uint32_t i = 0; i < s->n_globals; i++)
         engine_release(e, s->globals[i], sizeof *s->globals[i]);
     defs_free(s);
@@ -848,11 +846,8 @@ static void undo(struct wasm_store *s, const struct wasm_store *before) {
     struct wasm_engine *e = s->engine;
     while (s->n_mems > before->n_mems)
         memory_free(s, s->mems[--s->n_mems]);
-    while (s->n_tables > before->n_tables) {
-        struct table *t = s->tables[--s->n_tables];
-        engine_release(e, t->elems, t->cap * sizeof *t->elems);
-        engine_release(e, t, sizeof *t);
-    }
+    while (s->n_tables > before->n_tables)
+        table_free(s, s->tables[--s->n_tables]);
     while (s->n_globals > before->n_globals)
         engine_release(e, s->globals[--s->n_globals], sizeof(struct global));
     s->n_tags = before->n_tags;
