@@ -830,6 +830,15 @@ do_BR_NULL:
 do_BR_NOT_NULL:
     if (fp[RA] != 0)
         goto take_values;
+    goto keep_values;
+do_BR_CAST:
+    if (object_is(s, fp[RA], (uint32_t)pc[3]) != (pc[3] >> 32 != 0))
+        goto take_values;
+    needed = pc[1] >> 48;
+    if (UNLIKELY((uint64_t)fuel < needed))
+        goto cannot_pay_self;
+    fuel -= (int64_t)needed;
+    NEXT(4);
 keep_values:
     needed = pc[1] >> 48;
     if (UNLIKELY((uint64_t)fuel < needed))
@@ -1035,7 +1044,7 @@ do_RET0: {
 do_THROW_TAG: {
     uint32_t tag = inst->tags[pc[1]];
     const struct type *t = s->engine->types[s->tags[tag].canon];
-    exn_ref = store_exn_new(s, tag, &fp[RA], t->param_slots, top, fp);
+    exn_ref = store_exn_new(s, tag, &fp[RA], t->param_slots);
     exn_is_new = true;
     if (!exn_ref)
         TRAP(trap_exceptions);
@@ -1145,7 +1154,8 @@ do_V_STORE_LANE: {
 
     /* ---- Bulk: bounds, then fuel, then bytes ---- */
 do_BULK: {
-    struct bulk b = {(uint32_t)pc[1], (uint32_t)pc[2], (uint32_t)(pc[2] >> 32), &fp[RA], 0, 0};
+    struct bulk b = {(uint32_t)pc[1], (uint32_t)pc[2],           (uint32_t)(pc[2] >> 32),
+                     &fp[RA],         0,                         fp + RB};
     trap = bulk_check(inst, &b);
     needed = trap ? 1 : b.cost + (pc[1] >> 32);
     if (UNLIKELY((uint64_t)fuel < needed))
