@@ -620,9 +620,13 @@ void em_store(struct scratch *w, uint32_t row, uint32_t mem, uint64_t offset) {
     }
 }
 
+static uint32_t first_slot(const struct scratch *w, uint32_t from_top) {
+    return from_top ? w->vals[w->n - from_top].slot : next_slot(w);
+}
+
 void em_bulk(struct scratch *w, uint32_t row, unsigned n_in, uint32_t x, uint32_t y) {
     self_charging(w);
-    op(w, I_BULK, w->vals[w->n - n_in].slot, 0, 0);
+    op(w, I_BULK, first_slot(w, n_in), next_slot(w), 0);
     word(w, row);
     word(w, PAIR(x, y));
     w->pending_site = site(w, w->n_words - 2, SITE_WIDE, 1);
@@ -832,6 +836,20 @@ void em_br_null(struct scratch *w, uint32_t depth, bool on_null) {
     values_branch(w, c, on_null ? I_BR_NULL : I_BR_NOT_NULL, w->vals[ref].slot, first, n);
 }
 
+void em_br_cast(struct scratch *w, uint32_t depth, uint32_t type, bool on_fail) {
+    struct ctrl *c = ctrl_at(w, depth);
+    uint32_t n;
+    const uint32_t *types = ctrl_label(c, &n);
+    self_charging(w);
+    op(w, I_BR_CAST, w->vals[w->n - 1].slot, c->base, w->vals[w->n - n].slot);
+    word(w, 0);
+    word(w, slot_count(types, n));
+    word(w, PAIR(type, on_fail));
+    uint32_t at = w->n_words - 3;
+    branch_to(w, c, at, SITE_TAKEN, 1 + carry_cost(n));
+    fall(w, at, 1);
+}
+
 static void switch_values(struct scratch *w, struct reader labels, uint32_t n, uint32_t arity) {
     uint32_t index = w->vals[w->n - 1].slot, src = w->vals[w->n - 1 - arity].slot;
     self_charging(w);
@@ -877,10 +895,6 @@ void em_unreachable(struct scratch *w) {
 }
 
 /* ---- Calls and exceptions ---- */
-
-static uint32_t first_slot(const struct scratch *w, uint32_t from_top) {
-    return from_top ? w->vals[w->n - from_top].slot : next_slot(w);
-}
 
 void em_call(struct scratch *w, const struct type *t, uint16_t code, uint64_t v, unsigned n_extra) {
     em_flush(w, 0);

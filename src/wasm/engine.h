@@ -28,6 +28,7 @@ enum {
     MAX_ITEMS = 100000, /* imports, exports, globals, segments of one module */
     MAX_TABLES = 10000,
     MAX_NEST = 100000, /* control nesting in one function */
+    MAX_CONST_DEPTH = 256, /* operands of a constant expression */
 };
 
 /* ---- Memory that lives as long as its owner ---- */
@@ -68,7 +69,6 @@ struct type {
     uint32_t n_params, n_results; /* a struct's or array's fields are params */
     uint32_t param_slots, result_slots;
     uint32_t *vals; /* params, then results */
-    bool unsupported; /* needs the garbage collector */
 };
 
 static inline bool is_ref(uint32_t type) {
@@ -372,6 +372,15 @@ struct exn {
     bool marked;
 };
 
+/* A struct or an array; n is its fields or elements. */
+struct object {
+    uint32_t type; /* id; NO_TYPE: free */
+    uint32_t n;
+    uint32_t n_slots;
+    bool marked;
+    uint64_t *slots;
+};
+
 enum run_state { RUN_IDLE, RUN_READY, RUN_HOST };
 
 /* Initialisation of an instance, a part of its first call. */
@@ -417,6 +426,11 @@ struct wasm_store {
     uint32_t n_defs, cap_defs;
     struct exn *exns;
     uint32_t n_exns, cap_exns, live_exns, free_exn;
+
+    struct object *objs;
+    uint32_t n_objs, cap_objs, free_obj;
+    uint64_t heap_slots, since_collect;
+    bool no_collect; /* references are where the collector does not look */
 
     /* The call in progress. */
     enum run_state state;
@@ -480,6 +494,7 @@ bool memory_grow(struct wasm_store *s, struct memory *m, uint64_t delta, uint64_
 void memory_free(struct wasm_store *s, struct memory *m);
 bool table_new(struct wasm_store *s, const struct wasm_limits *l, uint32_t type, uint64_t init,
                struct table **ret);
+void table_free(struct wasm_store *s, struct table *t);
 bool table_grow(struct wasm_store *s, struct table *t, uint64_t delta, uint64_t init,
                 uint64_t *ret_old);
 struct fn *store_fn(const struct wasm_store *s, uint64_t ref, struct wasm_instance **ret_inst);

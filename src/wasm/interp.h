@@ -8,7 +8,7 @@ struct bulk {
     uint32_t row, x, y;
     uint64_t *slots;
     uint64_t cost;
-    uint64_t result;
+    const uint64_t *live_end; /* of the guest's slots, for the collector */
 };
 
 /* The trap it ends in, or NULL with the cost of its bytes or elements. Changes nothing. */
@@ -17,10 +17,21 @@ const char *bulk_check(struct wasm_instance *inst, struct bulk *b);
 bool bulk_do(struct wasm_store *s, struct wasm_instance *inst, struct bulk *b);
 
 /* 0 when too many are alive: those that neither stack, globals, tables nor exceptions hold are freed first. */
-uint64_t store_exn_new(struct wasm_store *s, uint32_t tag, const uint64_t *slots, uint32_t n,
-                       const struct frame *top, const uint64_t *fp);
+uint64_t store_exn_new(struct wasm_store *s, uint32_t tag, const uint64_t *slots, uint32_t n);
 const struct exn *store_exn(const struct wasm_store *s, uint64_t ref);
 void store_exn_free(struct wasm_store *s, uint64_t ref);
+
+/* ---- Garbage collected objects (objects.c) ---- */
+
+const char *object_check(struct wasm_instance *i, struct bulk *b);
+bool object_do(struct wasm_instance *i, struct bulk *b);
+/* All fields zero. NULL when the heap is full, even after collecting. */
+struct object *object_new(struct wasm_store *s, uint32_t type, uint32_t n, const uint64_t *live_end,
+                          uint64_t *ret_ref);
+struct object *store_object(const struct wasm_store *s, uint64_t ref);
+bool object_is(const struct wasm_store *s, uint64_t ref, uint32_t type);
+uint32_t object_dynamic_type(const struct wasm_store *s, uint64_t ref);
+bool store_collect(struct wasm_store *s, const uint64_t *live_end);
 
 /* ---- Store internals shared with call.c and state.c ---- */
 

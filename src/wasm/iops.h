@@ -53,6 +53,7 @@
     X(BR_VALUES)  /* if a: slots b.. = c..; {branch}{n}; charges for itself */     \
     X(BR_NULL)    /* if a is null; {branch}; charges for itself */                 \
     X(BR_NOT_NULL)                                                                 \
+    X(BR_CAST)    /* if a has the type, or has not; {branch}{n}{type, negate} */   \
     X(SWITCH)     /* a; {n}{branch} * (n + 1); cost is 32 bits wide here */        \
     X(CALL_FN)    /* a: callee's slots; {function, cost after} */                  \
     X(CALL_TABLE) /* a: callee's slots, b: index; {type, table}{0, cost after} */  \
@@ -69,7 +70,7 @@
     X(V_LOAD) X(V_STORE) X(V_LOAD_LANE) X(V_STORE_LANE)                            \
     X(V_UNARY) X(V_BINARY) X(V_TERNARY) X(V_SHIFT) X(V_TEST) X(V_SPLAT)            \
     X(V_EXTRACT) X(V_REPLACE) X(V_SHUFFLE)                                         \
-    X(BULK)       /* a: first operand; {row, cost after}{index, index} */          \
+    X(BULK)       /* a: first operand, b: height; {row, cost after}{index, index} */ \
     X(STEP)       /* a: cost; pay one instruction */                               \
     X(REJOIN)     /* a block starts: go on in the fast code if it can be paid */   \
     X(CHARGE)     /* {0, cost}: a block that follows a very long one */            \

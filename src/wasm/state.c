@@ -232,6 +232,47 @@ static void put_handles(struct writer *w) {
     engine_release(s->engine, bytes, cfg->handle_bytes);
 }
 
+/* A type has no name of its own: it is called after an instance whose module has it. */
+static uint64_t *type_names(const struct wasm_store *s) {
+    uint64_t *names = engine_alloc(s->engine, s->engine->n_types * sizeof *names);
+    for (uint32_t i = 1; names && i < s->n_insts; i++)
+        for (uint32_t k = 0; k < s->insts[i]->mod->n_types; k++)
+            if (!names[s->insts[i]->mod->types[k]])
+                names[s->insts[i]->mod->types[k]] = PAIR(k, i);
+    return names;
+}
+
+static void put_objects(struct writer *w) {
+    struct wasm_store *s = w->s;
+    put_n(w, s->n_objs);
+    put_n(w, s->free_obj);
+    put_n(w, s->since_collect);
+    uint64_t *names = s->n_objs ? type_names(s) : NULL;
+    if (s->n_objs && !names)
+        write_fail(w, ERR_LIMIT, "out of memory");
+    for (uint32_t i = 0; i < s->n_objs && !w->failed; i++) {
+        const struct object *o = &s->objs[i];
+        put_n(w, o->type == NO_TYPE ? 0 : names[o->type] >> 32);
+        if (o->type == NO_TYPE)
+            continue;
+        put_n(w, (uint32_t)names[o->type]);
+        put_n(w, o->n);
+        put_slots(w, o->slots, o->n_slots);
+    }
+    engine_release(s->engine, names, s->engine->n_types * sizeof *names);
+}
+
+/* Segments of expressions that were computed: they may hold objects. */
+static void put_elem_refs(struct writer *w, const struct wasm_instance *i) {
+    for (uint32_t k = 0; k < i->mod->n_elems; k++) {
+        if (i->mod->elems[k].is_funcs)
+            continue;
+        put_n(w, i->elem_refs[k] != NULL);
+        if (i->elem_refs[k])
+            put_slots(w, i->elem_refs[k], i->mod->elems[k].n);
+    }
+}
+
 static void put_contents(struct writer *w) {
     struct wasm_store *s = w->s;
     for (uint32_t i = 0; i < s->n_globals; i++)
@@ -243,7 +284,9 @@ static void put_contents(struct writer *w) {
     for (uint32_t i = 1; i < s->n_insts; i++) {
         put(w, s->insts[i]->dropped_elems, s->insts[i]->mod->n_elems);
         put(w, s->insts[i]->dropped_datas, s->insts[i]->mod->n_datas);
+        put_elem_refs(w, s->insts[i]);
     }
+    put_objects(w);
     put_n(w, s->n_exns);
     for (uint32_t i = 0; i < s->n_exns; i++) {
         put_n(w, s->exns[i].tag == NO_TYPE ? 0 : s->exns[i].tag + 1u);
@@ -574,8 +617,9 @@ static int get_table(struct loader *l, struct table *t) {
         uint64_t run = get(l), value = get(l);
         if (l->r.failed || run == 0 || run > t->size - i)
             return bad(l, "table");
-        for (uint64_t k = 0; k < run; k++)
-            t->elems[i++] = value;
+        for (; run > 0; run--, i++)
+            if (t->elems[i] != value) /* what is null stays untouched */
+                t->elems[i] = value;
     }
     return 0;
 }
@@ -631,6 +675,61 @@ static int get_handles(struct loader *l) {
     return l->r.failed ? bad(l, "handles") : 0;
 }
 
+static int get_object_one(struct loader *l, struct object *ret) {
+    struct wasm_store *s = l->s;
+    uint64_t inst = get(l);
+    *ret = (struct object){.type = NO_TYPE};
+    if (inst == 0 && !l->r.failed)
+        return 0;
+    uint64_t type = get(l), n = get(l);
+    if (l->r.failed || inst >= s->n_insts || type >= s->insts[inst]->mod->n_types)
+        return bad(l, "object");
+    const struct type *t = module_type(s->insts[inst]->mod, (uint32_t)type);
+    uint64_t left = (uint64_t)(l->r.end - l->r.p);
+    bool is_array = t->kind == TYPE_ARRAY;
+    if ((t->kind != TYPE_STRUCT && !is_array) || n > left || (!is_array && n != t->n_params))
+        return bad(l, "object");
+    uint64_t slots = is_array ? n * t->param_slots : t->param_slots;
+    if (slots > left || s->heap_slots + slots + 1 > l->e->cfg.heap_slots)
+        return bad(l, "objects are too big");
+    uint64_t *p = engine_alloc(l->e, slots * sizeof *p);
+    if (!p)
+        return err_set(l->err, ERR_LIMIT, "out of memory");
+    *ret = (struct object){.type = t->id, .n = (uint32_t)n, .n_slots = (uint32_t)slots, .slots = p};
+    s->heap_slots += slots + 1;
+    return get_slots(l, p, slots) ? 0 : bad(l, "object");
+}
+
+/* What making the instances left behind goes first. */
+static int get_objects(struct loader *l) {
+    struct wasm_store *s = l->s;
+    for (uint32_t i = 0; i < s->n_objs; i++)
+        engine_release(l->e, s->objs[i].slots, s->objs[i].n_slots * sizeof(uint64_t));
+    s->n_objs = 0;
+    s->heap_slots = 0;
+    uint32_t n = get_count(l);
+    s->free_obj = (uint32_t)get(l);
+    s->since_collect = get(l);
+    if (l->r.failed || !engine_grow(l->e, &s->objs, &s->cap_objs, n, sizeof *s->objs))
+        return bad(l, "objects");
+    for (uint32_t i = 0; i < n; i++)
+        if (get_object_one(l, &s->objs[s->n_objs++]) < 0)
+            return -1;
+    return 0;
+}
+
+static int get_elem_refs(struct loader *l, struct wasm_instance *i) {
+    for (uint32_t k = 0; k < i->mod->n_elems; k++) {
+        uint32_t n = i->mod->elems[k].n;
+        if (i->mod->elems[k].is_funcs || get(l) == 0)
+            continue;
+        if (l->r.failed || i->elem_refs[k] || !(i->elem_refs[k] = engine_alloc(l->e, n * sizeof(uint64_t))))
+            return bad(l, "segment");
+        get_slots(l, i->elem_refs[k], n);
+    }
+    return l->r.failed ? bad(l, "segments") : 0;
+}
+
 static int get_contents(struct loader *l) {
     struct wasm_store *s = l->s;
     for (uint32_t i = 0; i < s->n_globals; i++)
@@ -643,9 +742,10 @@ static int get_contents(struct loader *l) {
             return -1;
     for (uint32_t i = 1; i < s->n_insts; i++)
         if (get_dropped(l, s->insts[i]->dropped_elems, s->insts[i]->mod->n_elems) < 0 ||
-            get_dropped(l, s->insts[i]->dropped_datas, s->insts[i]->mod->n_datas) < 0)
+            get_dropped(l, s->insts[i]->dropped_datas, s->insts[i]->mod->n_datas) < 0 ||
+            get_elem_refs(l, s->insts[i]) < 0)
             return -1;
-    return get_exns(l) < 0 ? -1 : get_handles(l);
+    return get_objects(l) < 0 || get_exns(l) < 0 ? -1 : get_handles(l);
 }
 
 static struct fn *get_fn(struct loader *l, struct wasm_instance **ret_inst) {
@@ -892,6 +992,11 @@ int wasm_store_hash(struct wasm_store *s, uint8_t hash[32], struct err *err) {
         hash_n(&h, s->tables[i]->size);
         for (uint64_t k = 0; k < s->tables[i]->size; k++)
             hash_n(&h, s->tables[i]->elems[k]);
+    }
+    for (uint32_t i = 0; i < s->n_objs; i++) {
+        hash_n(&h, s->objs[i].n);
+        for (uint32_t k = 0; k < s->objs[i].n_slots; k++)
+            hash_n(&h, s->objs[i].slots[k]);
     }
     sha256_end(&h, hash);
     return 0;

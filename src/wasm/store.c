@@ -62,14 +62,15 @@ void wasm_store_free(struct wasm_store *s) {
     struct wasm_engine *e = s->engine;
     for (uint32_t i = 0; i < s->n_exns; i++)
         engine_release(e, s->exns[i].slots, s->exns[i].n_slots * sizeof(uint64_t));
+    for (uint32_t i = 0; i < s->n_objs; i++)
+        engine_release(e, s->objs[i].slots, s->objs[i].n_slots * sizeof(uint64_t));
+    engine_release(e, s->objs, s->cap_objs * sizeof *s->objs);
     for (uint32_t i = 0; i < s->n_insts; i++)
         instance_free(s, s->insts[i]);
     for (uint32_t i = 0; i < s->n_mems; i++)
         memory_free(s, s->mems[i]);
-    for (uint32_t i = 0; i < s->n_tables; i++) {
-        engine_release(e, s->tables[i]->elems, s->tables[i]->cap * sizeof(uint64_t));
-        engine_release(e, s->tables[i], sizeof *s->tables[i]);
-    }
+    for (uint32_t i = 0; i < s->n_tables; i++)
+        table_free(s, s->tables[i]);
     for (uint32_t i = 0; i < s->n_globals; i++)
         engine_release(e, s->globals[i], sizeof *s->globals[i]);
     defs_free(s);
@@ -170,36 +171,6 @@ void store_exn_free(struct wasm_store *s, uint64_t ref) {
     exn_drop(s, &s->exns[ref - EXN_REF]);
 }
 
-static void exn_mark(struct wasm_store *s, const uint64_t *from, const uint64_t *to);
-
-static void exn_mark_one(struct wasm_store *s, uint64_t ref) {
-    if (!store_exn(s, ref) || s->exns[ref - EXN_REF].marked)
-        return;
-    struct exn *x = &s->exns[ref - EXN_REF];
-    x->marked = true;
-    exn_mark(s, x->slots, x->slots + x->n_slots);
-}
-
-/* Slots have no types, so whatever looks like an exception keeps it. */
-static void exn_mark(struct wasm_store *s, const uint64_t *from, const uint64_t *to) {
-    for (; from < to; from++)
-        if (*from >= EXN_REF)
-            exn_mark_one(s, *from);
-}
-
-static void exns_collect(struct wasm_store *s, const struct frame *top, const uint64_t *fp) {
-    exn_mark(s, s->stack, fp + top->fn->frame_slots);
-    for (uint32_t i = 0; i < s->n_globals; i++)
-        exn_mark(s, s->globals[i]->value, s->globals[i]->value + 1);
-    for (uint32_t i = 0; i < s->n_tables; i++)
-        exn_mark(s, s->tables[i]->elems, s->tables[i]->elems + s->tables[i]->size);
-    for (uint32_t i = 0; i < s->n_exns; i++) {
-        if (s->exns[i].tag != NO_TYPE && !s->exns[i].marked)
-            exn_drop(s, &s->exns[i]);
-        s->exns[i].marked = false;
-    }
-}
-
 static uint32_t exn_slot(struct wasm_store *s) {
     if (s->free_exn < s->n_exns && s->exns[s->free_exn].tag == NO_TYPE)
         return s->free_exn;
@@ -212,11 +183,10 @@ static uint32_t exn_slot(struct wasm_store *s) {
     return s->n_exns++;
 }
 
-uint64_t store_exn_new(struct wasm_store *s, uint32_t tag, const uint64_t *slots, uint32_t n,
-                       const struct frame *top, const uint64_t *fp) {
+uint64_t store_exn_new(struct wasm_store *s, uint32_t tag, const uint64_t *slots, uint32_t n) {
     bool collected = s->live_exns >= MAX_EXNS;
     if (collected)
-        exns_collect(s, top, fp);
+        store_collect(s, slots + n); /* the arguments are on top of the stack */
     /* Half must have gone, or the next search would come too soon to be paid by what led to it. */
     bool full = collected && s->live_exns > MAX_EXNS / 2;
     uint64_t *copy = full ? NULL : engine_alloc(s->engine, n * sizeof *copy);
@@ -493,7 +463,7 @@ bool value_fits(const struct wasm_store *s, const struct wasm_value *v, uint32_t
     }
     if (top == WASM_EXNREF)
         return store_exn(s, v->ref) != NULL;
-    return WASM_HEAP(type) == WASM_HEAP(top);
+    return top == WASM_ANYREF ? object_is(s, v->ref, type) : WASM_HEAP(type) == WASM_HEAP(top);
 }
 
 struct wasm_value value_from_slots(const uint64_t *slots, uint32_t type) {
@@ -542,9 +512,16 @@ int wasm_table_get(const struct wasm_store *s, struct wasm_extern x, uint64_t i,
 
 /* ---- Constant expressions ---- */
 
-static void eval_binary(uint64_t *v, uint8_t op) {
+struct eval {
+    struct wasm_instance *i;
+    struct reader r;
+    uint64_t v[2 * MAX_CONST_DEPTH + 4]; /* as slots */
+    uint32_t n;
+};
+
+static void eval_binary(struct eval *e, uint8_t op) {
     bool is64 = op >= 0x7c;
-    uint64_t a = v[0], b = v[2], r;
+    uint64_t b = e->v[--e->n], a = e->v[e->n - 1], r;
     switch (is64 ? op - 0x12 : op) {
     case 0x6a:
         r = a + b;
@@ -555,52 +532,97 @@ static void eval_binary(uint64_t *v, uint8_t op) {
     default:
         r = a * b;
     }
-    v[0] = is64 ? r : (uint32_t)r;
+    e->v[e->n - 1] = is64 ? r : (uint32_t)r;
 }
 
-/* The expression was checked at load: at most 64 values deep, of known instructions. */
+static void eval_bytes(struct eval *e, uint32_t bytes) {
+    uint32_t slots = bytes == 16 ? 2 : 1;
+    e->v[e->n] = 0;
+    memcpy(&e->v[e->n], reader_bytes(&e->r, bytes), bytes);
+    e->n += slots;
+}
+
+/* How many slots an object instruction takes; reads its immediates. */
+static uint32_t eval_operands(struct eval *e, uint32_t row, struct bulk *b) {
+    if (wasm_ops[row].imm == IMM_NONE)
+        return 1;
+    b->x = e->i->mod->types[reader_u32(&e->r)];
+    const struct type *t = e->i->mod->engine->types[b->x];
+    switch (row) {
+    case OP_STRUCT_NEW:
+        return t->param_slots;
+    case OP_STRUCT_NEW_DEFAULT:
+        return 0;
+    case OP_ARRAY_NEW:
+        return t->param_slots + 1;
+    case OP_ARRAY_NEW_FIXED:
+        b->y = reader_u32(&e->r);
+        return b->y * t->param_slots;
+    default:
+        return 1;
+    }
+}
+
+static bool eval_object(struct eval *e) {
+    struct bulk b = {.row = wasm_op_find(0xfb, reader_u32(&e->r))};
+    e->n -= eval_operands(e, b.row, &b);
+    b.slots = &e->v[e->n++];
+    struct wasm_store *s = e->i->store;
+    s->no_collect = true; /* it does not look into this stack */
+    bool ok = !object_check(e->i, &b) && object_do(e->i, &b);
+    s->no_collect = false;
+    return ok;
+}
+
+static bool eval_step(struct eval *e, uint8_t op) {
+    struct reader *r = &e->r;
+    switch (op) {
+    case 0x41:
+        e->v[e->n++] = (uint32_t)reader_s32(r);
+        return true;
+    case 0x42:
+        e->v[e->n++] = (uint64_t)reader_s64(r);
+        return true;
+    case 0x43:
+    case 0x44:
+        eval_bytes(e, op == 0x43 ? 4 : 8);
+        return true;
+    case 0x23: {
+        const struct global *g = e->i->globals[reader_u32(r)];
+        memcpy(&e->v[e->n], g->value, slots_of(g->type) * sizeof *e->v);
+        e->n += slots_of(g->type);
+        return true;
+    }
+    case 0xd0:
+        module_heaptype(e->i->mod, r);
+        e->v[e->n++] = 0;
+        return true;
+    case 0xd2:
+        e->v[e->n++] = instance_func_ref(e->i, reader_u32(r));
+        return true;
+    case 0xfb:
+        return eval_object(e);
+    case 0xfd:
+        reader_u32(r);
+        eval_bytes(e, 16);
+        return true;
+    default:
+        eval_binary(e, op);
+        return true;
+    }
+}
+
+/* The expression was checked at load: of known depth and known instructions. */
 bool instance_eval(struct wasm_instance *i, uint32_t offset, uint64_t ret[2]) {
     struct wasm_diag diag;
     struct wasm_module *m = i->mod;
-    struct reader r = {.p = m->bytes + offset, .end = m->bytes + m->size, .base = m->bytes, .diag = &diag};
-    uint64_t v[65][2];
-    uint32_t n = 0;
-    for (;;) {
-        uint8_t op = reader_byte(&r);
-        switch (op) {
-        case 0x0b:
-            memcpy(ret, v[0], 16);
-            return !r.failed;
-        case 0x41:
-            v[n++][0] = (uint32_t)reader_s32(&r);
-            break;
-        case 0x42:
-            v[n++][0] = (uint64_t)reader_s64(&r);
-            break;
-        case 0x43:
-        case 0x44:
-            v[n][0] = 0;
-            memcpy(v[n++], reader_bytes(&r, op == 0x43 ? 4 : 8), op == 0x43 ? 4 : 8);
-            break;
-        case 0x23:
-            memcpy(v[n++], i->globals[reader_u32(&r)]->value, 16);
-            break;
-        case 0xd0:
-            module_heaptype(m, &r);
-            v[n++][0] = 0;
-            break;
-        case 0xd2:
-            v[n++][0] = instance_func_ref(i, reader_u32(&r));
-            break;
-        case 0xfd:
-            reader_u32(&r);
-            memcpy(v[n++], reader_bytes(&r, 16), 16);
-            break;
-        default:
-            n--;
-            eval_binary(v[n - 1], op);
-        }
-    }
+    struct eval e = {.i = i};
+    e.r = (struct reader){.p = m->bytes + offset, .end = m->bytes + m->size, .base = m->bytes, .diag = &diag};
+    for (uint8_t op; (op = reader_byte(&e.r)) != 0x0b;)
+        if (!eval_step(&e, op) || e.r.failed)
+            return false;
+    memcpy(ret, e.v, 16);
+    return true;
 }
 
 const uint64_t *instance_elems(struct wasm_instance *i, uint32_t seg) {
@@ -618,7 +640,10 @@ const uint64_t *instance_elems(struct wasm_instance *i, uint32_t seg) {
             refs[k] = instance_func_ref(i, reader_u32(&r));
             continue;
         }
-        instance_eval(i, (uint32_t)(r.p - r.base), both);
+        if (!instance_eval(i, (uint32_t)(r.p - r.base), both)) {
+            engine_release(m->engine, refs, d->n * sizeof *refs);
+            return NULL;
+        }
         refs[k] = both[0];
         module_const_expr(m, &r, d->type); /* to its end */
     }
@@ -753,7 +778,8 @@ static bool make_globals(struct wasm_store *s, struct wasm_instance *i) {
             return false;
         i->globals[k] = s->globals[i->global_ids[k]];
         uint64_t v[2] = {0};
-        instance_eval(i, d->init, v);
+        if (!instance_eval(i, d->init, v))
+            return false;
         i->globals[k]->value[0] = v[0];
         if (d->type == WASM_V128)
             i->globals[k]->value[1] = v[1];
@@ -772,8 +798,8 @@ static bool make_objects(struct wasm_store *s, struct wasm_instance *i) {
     }
     for (uint32_t k = m->imported_tables; k < m->n_tables; k++) {
         uint64_t init[2] = {0, 0};
-        if (m->tables[k].init)
-            instance_eval(i, m->tables[k].init, init);
+        if (m->tables[k].init && !instance_eval(i, m->tables[k].init, init))
+            return false;
         if (!store_add_table(s, &m->tables[k].l, m->tables[k].type, init[0], &i->table_ids[k]))
             return false;
         i->tables[k] = s->tables[i->table_ids[k]];
@@ -820,11 +846,8 @@ static void undo(struct wasm_store *s, const struct wasm_store *before) {
     struct wasm_engine *e = s->engine;
     while (s->n_mems > before->n_mems)
         memory_free(s, s->mems[--s->n_mems]);
-    while (s->n_tables > before->n_tables) {
-        struct table *t = s->tables[--s->n_tables];
-        engine_release(e, t->elems, t->cap * sizeof *t->elems);
-        engine_release(e, t, sizeof *t);
-    }
+    while (s->n_tables > before->n_tables)
+        table_free(s, s->tables[--s->n_tables]);
     while (s->n_globals > before->n_globals)
         engine_release(e, s->globals[--s->n_globals], sizeof(struct global));
     s->n_tags = before->n_tags;

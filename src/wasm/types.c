@@ -65,7 +65,7 @@ static struct type *type_copy(struct wasm_engine *e, const struct type *t, uint3
         copy->super = (t->super & ~TYPE_RELATIVE) + first;
     for (uint32_t i = 0; i < vals; i++) {
         list[i] = absolute(t->vals[i], first);
-        *(i < t->n_params ? &copy->param_slots : &copy->result_slots) += slots_of(list[i]);
+        *(i < t->n_params ? &copy->param_slots : &copy->result_slots) += slots_of(list[i] & ~FIELD_MUTABLE);
     }
     return copy;
 }

@@ -43,10 +43,18 @@ int value_read(uint32_t type, const char *s, size_t n, struct wasm_value *ret, s
     uint64_t bits = 0;
     enum wat_num status = WAT_NUM_OK;
     switch (type) {
-    case WASM_I32: status = wat_int(s, n, 32, &bits); break;
-    case WASM_I64: status = wat_int(s, n, 64, &bits); break;
-    case WASM_F32: status = wat_float(s, n, 32, &bits); break;
-    case WASM_F64: status = wat_float(s, n, 64, &bits); break;
+    case WASM_I32:
+        status = wat_int(s, n, 32, &bits);
+        break;
+    case WASM_I64:
+        status = wat_int(s, n, 64, &bits);
+        break;
+    case WASM_F32:
+        status = wat_float(s, n, 32, &bits);
+        break;
+    case WASM_F64:
+        status = wat_float(s, n, 64, &bits);
+        break;
     case WASM_V128:
         if (read_v128(s, n, &v, err) < 0)
             return -1;
@@ -88,11 +96,17 @@ static bool print_reference(const struct wasm_value *v, struct buf *out) {
 
 bool value_print(const struct wasm_value *v, struct buf *out) {
     switch (v->type) {
-    case WASM_I32: return buf_addf(out, "%" PRId32, v->i32);
-    case WASM_I64: return buf_addf(out, "%" PRId64, v->i64);
-    case WASM_F32: return print_float(v->f32, 32, out);
-    case WASM_F64: return print_float(v->f64, 64, out);
-    case WASM_V128: return print_v128(v->v128, out);
-    default: return print_reference(v, out);
+    case WASM_I32:
+        return buf_addf(out, "%" PRId32, v->i32);
+    case WASM_I64:
+        return buf_addf(out, "%" PRId64, v->i64);
+    case WASM_F32:
+        return print_float(v->f32, 32, out);
+    case WASM_F64:
+        return print_float(v->f64, 64, out);
+    case WASM_V128:
+        return print_v128(v->v128, out);
+    default:
+        return print_reference(v, out);
     }
 }

@@ -1126,12 +1126,7 @@ INLINE bool do_const(struct scratch *w, const bool emit, uint8_t byte) {
     return push_out(w, emit, 0x7fu - (byte - 0x41u));
 }
 
-static bool fail_objects(struct scratch *w) {
-    uint32_t row = wasm_op_find(0xfb, reader_u32(&w->r));
-    if (row == OP_COUNT || w->m->level < WASM_3_0)
-        return reader_fail(&w->r, WASM_MALFORMED, "illegal opcode fb");
-    return reader_fail(&w->r, WASM_NOT_SUPPORTED, "garbage collected objects are not supported");
-}
+#include "wasm/walk_objects.h"
 
 INLINE bool instruction(struct scratch *w, const bool emit) {
     uint8_t byte = reader_byte(&w->r);
@@ -1233,8 +1228,10 @@ INLINE bool instruction(struct scratch *w, const bool emit) {
         return do_fc(w, emit);
     case 0xfd:
         return do_fd(w, emit);
+    case 0xd3:
+        return do_ref_eq(w, emit);
     default:
-        return fail_objects(w);
+        return do_fb(w, emit);
     }
 }
 
@@ -1469,7 +1466,8 @@ void plain_ops_init(struct plain_op ops[256]) {
         }
         const struct wasm_op_info *info = &wasm_ops[p->row];
         p->level = info->level;
-        p->cost = info->fuel == FUEL_ONE || info->fuel == FUEL_CALL; /* the others pay in emit.c */
+        /* The others pay in emit.c, or for themselves. */
+        p->cost = (info->fuel == FUEL_ONE && p->row != OP_REF_EQ) || info->fuel == FUEL_CALL;
         const char *s = info->sig;
         if (s[0] == '*')
             continue;

@@ -154,6 +154,7 @@ void em_end_block(struct scratch *w, struct ctrl *c);
 void em_br(struct scratch *w, uint32_t depth);
 void em_br_if(struct scratch *w, uint32_t depth);
 void em_br_null(struct scratch *w, uint32_t depth, bool on_null);
+void em_br_cast(struct scratch *w, uint32_t depth, uint32_t type, bool on_fail);
 void em_br_table(struct scratch *w, const uint8_t *labels, uint32_t n);
 void em_return(struct scratch *w, bool is_branch);
 void em_unreachable(struct scratch *w);

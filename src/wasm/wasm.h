@@ -151,6 +151,7 @@ struct wasm_config {
     uint32_t stack_slots;   /* guest stack in 8-byte slots; default 1 Mi */
     uint32_t frames;        /* guest call depth; default 20,000 */
     uint32_t instances;     /* in one store; default 10,000 */
+    uint64_t heap_slots;    /* of garbage collected objects, 8 bytes each; default 4 Mi */
     uint64_t module_bytes;  /* default 1 GiB */
     uint32_t handle_bytes;  /* saved per host handle, default 4096 */
 
@@ -335,7 +336,7 @@ bool wasm_frame_at(const struct wasm_store *s, uint32_t i, struct wasm_frame *re
 
 /* ---- Capture, resume, fork ---- */
 
-/* sha256 over all memories, globals and tables in order. Equal on every CPU. */
+/* sha256 over all memories, globals, tables and objects in order. Equal on every CPU. */
 int wasm_store_hash(struct wasm_store *s, uint8_t hash[32], struct err *err);
 
 /* The whole store as bytes: docs/cell-state.md. At any stop. Appends to *ret. */

@@ -19,7 +19,7 @@ enum { MAX_VALUES = 1024, MAX_MODULE = 64 << 20, MAX_STATE = 256 << 20, CAPTURES
 /* What a name or "the last one" stands for. Instances are numbers, because a resumed store has
    other pointers. */
 struct named {
-    uint32_t sym; /* symbol + 1; 0 for the last one */
+    uint32_t sym;      /* symbol + 1; 0 for the last one */
     uint32_t instance; /* index + 1 in the store */
     struct wasm_module *definition;
 };
@@ -71,8 +71,8 @@ static bool fail(struct runner *r, const char *fmt, ...) {
 static void report(struct runner *r, const struct wat_token *tok) {
     struct wat_line l = wat_line_at(r->t->src, r->t->len, tok->pos);
     int len = (int)(tok->len < 60 ? tok->len : 60);
-    bool told = buf_addf(r->report, "%s:%u: %.*s: %s\n", r->name, l.line, len,
-                         r->t->src + tok->pos, r->why);
+    bool told = buf_addf(r->report, "%s:%u: %.*s: %s\n", r->name, l.line, len, r->t->src + tok->pos,
+                         r->why);
     (void)told; /* when the report is full, the counts still tell */
 }
 
@@ -141,7 +141,8 @@ static bool answer_host(struct runner *r) {
     return true;
 }
 
-/* Finish the call in progress. Only spectest's print functions are ever called: all return nothing. */
+/* Finish the call in progress. Only spectest's print functions are ever called: all return nothing.
+ */
 static struct outcome drive(struct runner *r) {
     uint32_t stops = r->suspending ? CAPTURES_PER_CALL : 0;
     bool host_seen = false;
@@ -153,8 +154,10 @@ static struct outcome drive(struct runner *r) {
             out.ending = ENDED_DONE;
             keep_values(r, ev, &out);
             return out;
-        case WASM_TRAPPED: return (struct outcome){.ending = ENDED_TRAP, .text = ev->text};
-        case WASM_THROWN: return (struct outcome){.ending = ENDED_THROWN};
+        case WASM_TRAPPED:
+            return (struct outcome){.ending = ENDED_TRAP, .text = ev->text};
+        case WASM_THROWN:
+            return (struct outcome){.ending = ENDED_THROWN};
         case WASM_SLICE:
             stops--;
             if (!capture_and_resume(r))
@@ -166,16 +169,21 @@ static struct outcome drive(struct runner *r) {
                 return out;
             host_seen = stops && !host_seen;
             break;
-        case WASM_OUT_OF_FUEL: fail(r, "ran out of fuel"); return wasm_cancel(r->store), out;
-        case WASM_IDLE: fail(r, "there is no call to run"); return out;
+        case WASM_OUT_OF_FUEL:
+            fail(r, "ran out of fuel");
+            return wasm_cancel(r->store), out;
+        case WASM_IDLE:
+            fail(r, "there is no call to run");
+            return out;
         }
     }
 }
 
 static void refuel(struct runner *r) {
     uint64_t left = wasm_fuel_left(r->store);
-    if (left < FUEL_PER_CALL)
-        wasm_fuel_add(r->store, FUEL_PER_CALL - left);
+    uint64_t wanted = r->options->fuel ? r->options->fuel : FUEL_PER_CALL;
+    if (left < wanted)
+        wasm_fuel_add(r->store, wanted - left);
 }
 
 /* --- modules --- */

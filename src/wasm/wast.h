@@ -18,12 +18,13 @@ struct wast_options {
        a new store. Results and fuel must be the same. */
     bool suspend;
     uint64_t seed;
+    uint64_t fuel; /* of one call; 0 means 200,000,000 */
 };
 
 struct wast_result {
     uint32_t passed, total;
-    bool broken;         /* something outside of an assertion failed */
-    uint32_t captures;   /* with suspend: how often a store was captured and resumed */
+    bool broken;       /* something outside of an assertion failed */
+    uint32_t captures; /* with suspend: how often a store was captured and resumed */
 };
 
 /* One line a failure, "name:line: …", is appended to report, as long as there is room. */

@@ -23,9 +23,12 @@ static const struct shape scalars[] = {
 };
 
 static const struct shape vectors[] = {
-    {"i8x16", WASM_V128, 8, 16, false}, {"i16x8", WASM_V128, 16, 8, false},
-    {"i32x4", WASM_V128, 32, 4, false}, {"i64x2", WASM_V128, 64, 2, false},
-    {"f32x4", WASM_V128, 32, 4, true},  {"f64x2", WASM_V128, 64, 2, true},
+    {"i8x16", WASM_V128, 8, 16, false},
+    {"i16x8", WASM_V128, 16, 8, false},
+    {"i32x4", WASM_V128, 32, 4, false},
+    {"i64x2", WASM_V128, 64, 2, false},
+    {"f32x4", WASM_V128, 32, 4, true},
+    {"f64x2", WASM_V128, 64, 2, true},
     {NULL},
 };
 
@@ -74,7 +77,8 @@ static void lanes_to_scalar(struct wasm_value *v) {
         v->f64 = get_lane(v, &scalars[1], 0);
 }
 
-static bool read_number(const struct wat_text *t, uint32_t i, const struct shape *s, uint64_t *ret) {
+static bool read_number(const struct wat_text *t, uint32_t i, const struct shape *s,
+                        uint64_t *ret) {
     const struct wat_token *tok = &t->tokens[i];
     if (tok->kind != WAT_ATOM)
         return false;
@@ -203,12 +207,16 @@ static enum hierarchy hierarchy_of(uint32_t type) {
         return IS_FUNC;
     switch (type | WASM_NULLABLE) {
     case WASM_EXTERNREF:
-    case WASM_NULLEXTERNREF: return IS_EXTERN;
+    case WASM_NULLEXTERNREF:
+        return IS_EXTERN;
     case WASM_EXNREF:
-    case WASM_NULLEXNREF: return IS_EXN;
+    case WASM_NULLEXNREF:
+        return IS_EXN;
     case WASM_FUNCREF:
-    case WASM_NULLFUNCREF: return IS_FUNC;
-    default: return IS_ANY;
+    case WASM_NULLFUNCREF:
+        return IS_FUNC;
+    default:
+        return IS_ANY;
     }
 }
 
@@ -216,9 +224,9 @@ static const struct {
     const char *word;
     enum hierarchy hierarchy;
 } ref_patterns[] = {
-    {"ref.func", IS_FUNC}, {"ref.extern", IS_EXTERN}, {"ref.exn", IS_EXN},  {"ref.any", IS_ANY},
-    {"ref.eq", IS_ANY},    {"ref.i31", IS_ANY},       {"ref.struct", IS_ANY}, {"ref.array", IS_ANY},
-    {"ref.host", IS_ANY},
+    {"ref.func", IS_FUNC},  {"ref.extern", IS_EXTERN}, {"ref.exn", IS_EXN},
+    {"ref.any", IS_ANY},    {"ref.eq", IS_ANY},        {"ref.i31", IS_ANY},
+    {"ref.struct", IS_ANY}, {"ref.array", IS_ANY},     {"ref.host", IS_ANY},
 };
 
 static bool reference_matches(const struct wat_text *t, uint32_t i, const struct wasm_value *v) {

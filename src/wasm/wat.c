@@ -149,8 +149,10 @@ int take_unsigned(struct enc *e, const char *what, uint64_t max, uint64_t *ret) 
         return expected(e, what);
     if (status == WAT_NUM_RANGE)
         return error_at(e, tok, "i%d constant out of range: %s is at most %llu",
-                        max == UINT8_MAX ? 8 : max == UINT32_MAX ? 32 : 64, what,
-                        (unsigned long long)max);
+                        max == UINT8_MAX    ? 8
+                        : max == UINT32_MAX ? 32
+                                            : 64,
+                        what, (unsigned long long)max);
     e->i++;
     return 0;
 }
@@ -201,8 +203,7 @@ int bind_name(struct enc *e, enum wat_space space, uint32_t index) {
     *slot = index + 1;
     if (space != WAT_LOCALS)
         return 0;
-    if (!grow_list(&e->local_syms, sizeof(*e->local_syms), e->local_sym_count,
-                   &e->local_sym_room))
+    if (!grow_list(&e->local_syms, sizeof(*e->local_syms), e->local_sym_count, &e->local_sym_room))
         return e->full = true, *slot = 0, -1;
     e->local_syms[e->local_sym_count++] = tok->link;
     return 0;
@@ -344,7 +345,7 @@ static const struct kind {
     const char *word;
     enum wat_space space;
     int level;
-    int (*take_type)(struct enc *e, struct buf *b);  /* in an import */
+    int (*take_type)(struct enc *e, struct buf *b); /* in an import */
     int (*define)(struct enc *e, uint32_t index);
 } kinds[] = {
     {"func", WAT_FUNCS, 10, take_func_type, define_func},
@@ -515,8 +516,12 @@ struct segment {
     uint32_t count;
 };
 
-#define SEGMENT() {.offset = {.bytes = BUF(MAX_BINARY)}, .type = BUF(16), \
-                   .items = {.bytes = BUF(MAX_BINARY)}}
+#define SEGMENT()                                                         \
+    {                                                                     \
+        .offset = {.bytes = BUF(MAX_BINARY)}, .type = BUF(16), .items = { \
+            .bytes = BUF(MAX_BINARY)                                      \
+        }                                                                 \
+    }
 
 static void segment_done(struct segment *s) {
     part_done(&s->offset);
@@ -945,8 +950,10 @@ static int unknown_field(struct enc *e) {
     const struct wat_token *tok = peek(e) + 1;
     int len = (int)(tok->len < 60 ? tok->len : 60);
     error_at(e, tok, "unknown operator `%.*s`: expected a module field", len, e->t->src + tok->pos);
-    return wat_hint(e->diags, "fields are type, import, func, table, memory, global, export, "
-                              "start, elem, data%s", e->spec >= 30 ? ", tag, rec" : "");
+    return wat_hint(e->diags,
+                    "fields are type, import, func, table, memory, global, export, "
+                    "start, elem, data%s",
+                    e->spec >= 30 ? ", tag, rec" : "");
 }
 
 enum walk { WALK_DECLARE, WALK_TYPES, WALK_DEFINE };
@@ -984,8 +991,8 @@ static int encode_fields(struct enc *e, uint32_t first) {
 /* --- assembly --- */
 
 static const uint8_t section_order[] = {
-    SEC_TYPE, SEC_IMPORT, SEC_FUNC, SEC_TABLE, SEC_MEMORY, SEC_TAG, SEC_GLOBAL, SEC_EXPORT,
-    SEC_START, SEC_ELEM, SEC_DATACOUNT, SEC_CODE, SEC_DATA,
+    SEC_TYPE,   SEC_IMPORT, SEC_FUNC, SEC_TABLE,     SEC_MEMORY, SEC_TAG,  SEC_GLOBAL,
+    SEC_EXPORT, SEC_START,  SEC_ELEM, SEC_DATACOUNT, SEC_CODE,   SEC_DATA,
 };
 
 static unsigned leb_size(uint64_t value) {
@@ -1081,8 +1088,12 @@ static uint32_t open_module(struct enc *e, uint32_t first) {
 
 int wat_encode_tokens(struct wat_text *t, uint32_t first, uint32_t end, struct wat_module *ret,
                       struct wat_diags *diags) {
-    struct enc e = {.t = t, .diags = diags, .end = end, .spec = t->spec,
-                    .pending = BUF(MAX_BINARY), .type_bytes = BUF(MAX_BINARY)};
+    struct enc e = {.t = t,
+                    .diags = diags,
+                    .end = end,
+                    .spec = t->spec,
+                    .pending = BUF(MAX_BINARY),
+                    .type_bytes = BUF(MAX_BINARY)};
     for (int i = 0; i < SEC_COUNT; i++)
         e.part[i].bytes = BUF(MAX_BINARY);
     e.body.bytes = BUF(MAX_BINARY);

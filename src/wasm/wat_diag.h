@@ -34,8 +34,8 @@ int wat_error(struct wat_diags *d, uint32_t pos, uint32_t len, const char *fmt, 
 int wat_hint(struct wat_diags *d, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 struct wat_line {
-    uint32_t line, col;       /* from 1; col counts characters, not bytes */
-    uint32_t start, end;      /* the line's bytes, without its newline */
+    uint32_t line, col;  /* from 1; col counts characters, not bytes */
+    uint32_t start, end; /* the line's bytes, without its newline */
 };
 
 struct wat_line wat_line_at(const char *src, size_t len, uint32_t pos);

@@ -37,10 +37,10 @@ struct part {
 };
 
 struct type_def {
-    uint32_t at, len; /* its composite type, encoded, in enc.type_bytes */
-    uint32_t params;  /* of a function type */
+    uint32_t at, len;                /* its composite type, encoded, in enc.type_bytes */
+    uint32_t params;                 /* of a function type */
     uint32_t field_first, field_end; /* in enc.fields: the named fields of a struct */
-    bool plain;       /* no supertype, alone in its group: what a type use may match */
+    bool plain; /* no supertype, alone in its group: what a type use may match */
 };
 
 struct field_name {
@@ -50,9 +50,9 @@ struct field_name {
 struct label {
     uint32_t sym, shadowed; /* symbol + 1, and what the name meant outside */
     uint32_t token;
-    uint32_t folds;         /* depth of folding it was opened at, for flat blocks */
+    uint32_t folds; /* depth of folding it was opened at, for flat blocks */
     bool flat;
-    bool is_if;             /* an `else` may still come */
+    bool is_if; /* an `else` may still come */
 };
 
 enum fold_kind { FOLD_PLAIN, FOLD_BLOCK, FOLD_IF, FOLD_IF_DONE, FOLD_THEN, FOLD_ELSE };

@@ -66,11 +66,13 @@ static bool is_end(const struct wasm_diag *d) {
 static bool advise_end(const struct wasm_diag *d, const char *want, const char *have, char *hint,
                        size_t size) {
     if (d->n_found > d->n_expected)
-        snprintf(hint, size, "the block or function ends with %s; it has %s on the stack: `drop` "
-                 "what is too much, or declare it with `(result …)`", want, have);
-    else
-        snprintf(hint, size, "the block or function must end with %s; it has %s on the stack",
+        snprintf(hint, size,
+                 "the block or function ends with %s; it has %s on the stack: `drop` "
+                 "what is too much, or declare it with `(result …)`",
                  want, have);
+    else
+        snprintf(hint, size, "the block or function must end with %s; it has %s on the stack", want,
+                 have);
     return true;
 }
 
@@ -78,10 +80,12 @@ static bool advise_end(const struct wasm_diag *d, const char *want, const char *
 static const struct {
     const char *message, *advice;
 } rules[] = {
-    {"type mismatch: values remain", "take what is too much off the stack with `drop`, or declare it "
-                                     "as a result of the block or function: `(result i32)`"},
-    {"type mismatch: if without else", "an if with a result needs an else: `(else …)` with the same "
-                                       "types"},
+    {"type mismatch: values remain",
+     "take what is too much off the stack with `drop`, or declare it "
+     "as a result of the block or function: `(result i32)`"},
+    {"type mismatch: if without else",
+     "an if with a result needs an else: `(else …)` with the same "
+     "types"},
     {"type mismatch: select needs", "both alternatives must have the same type"},
     {"unknown local", "locals count from 0, parameters first; a name, `(local $x i32)`, is safer"},
     {"unknown memory", "declare one: `(memory 1)`, in pages of 64 KiB"},
@@ -90,8 +94,9 @@ static const struct {
     {"unknown label", "labels count from 0, the innermost block; a name, `(block $l …)`, is safer"},
     {"immutable global", "declare it mutable: `(global $g (mut i32) (i32.const 0))`"},
     {"undeclared function reference", "declare that it is referenced: `(elem declare func $f)`"},
-    {"constant expression required", "only constants, `global.get`, `ref.func`, `ref.null` and integer "
-                                     "add, sub, mul may stand here"},
+    {"constant expression required",
+     "only constants, `global.get`, `ref.func`, `ref.null` and integer "
+     "add, sub, mul may stand here"},
     {"start function", "a start function takes and returns nothing: call it from one that does"},
     {"alignment must not be larger", "leave `align=` out: it is only advice to the CPU"},
     {"duplicate export name", "every export needs a name of its own"},

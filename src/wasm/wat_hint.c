@@ -122,9 +122,19 @@ void hint_instruction(struct enc *e, const struct wat_token *tok) {
 static const struct {
     const char *word, *meant;
 } foreign_types[] = {
-    {"int", "i32"},     {"bool", "i32"},   {"char", "i32"},    {"u8", "i32"},     {"u32", "i32"},
-    {"s32", "i32"},     {"long", "i64"},   {"u64", "i64"},     {"s64", "i64"},    {"float", "f32"},
-    {"double", "f64"},  {"anyfunc", "funcref"}, {"ptr", "i32, an address in memory"},
+    {"int", "i32"},
+    {"bool", "i32"},
+    {"char", "i32"},
+    {"u8", "i32"},
+    {"u32", "i32"},
+    {"s32", "i32"},
+    {"long", "i64"},
+    {"u64", "i64"},
+    {"s64", "i64"},
+    {"float", "f32"},
+    {"double", "f64"},
+    {"anyfunc", "funcref"},
+    {"ptr", "i32, an address in memory"},
     {"string", "two i32: the address and length of its bytes in memory"},
 };
 
@@ -162,10 +172,10 @@ void hint_expected(struct enc *e, const struct wat_token *tok, const char *what)
 }
 
 static const char *const space_words[WAT_SPACE_COUNT] = {
-    [WAT_TYPES] = "a type",       [WAT_FUNCS] = "a function", [WAT_TABLES] = "a table",
-    [WAT_MEMORIES] = "a memory",  [WAT_GLOBALS] = "a global", [WAT_TAGS] = "a tag",
-    [WAT_ELEMS] = "an elem",      [WAT_DATAS] = "a data segment",
-    [WAT_LOCALS] = "a local",     [WAT_LABELS] = "a label",
+    [WAT_TYPES] = "a type",      [WAT_FUNCS] = "a function",     [WAT_TABLES] = "a table",
+    [WAT_MEMORIES] = "a memory", [WAT_GLOBALS] = "a global",     [WAT_TAGS] = "a tag",
+    [WAT_ELEMS] = "an elem",     [WAT_DATAS] = "a data segment", [WAT_LOCALS] = "a local",
+    [WAT_LABELS] = "a label",
 };
 
 void hint_name(struct enc *e, enum wat_space space, const struct wat_token *tok) {

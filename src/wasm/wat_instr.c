@@ -70,8 +70,8 @@ static void push_label(struct enc *e, uint32_t sym, uint32_t token, bool flat, b
         e->full = true;
         return;
     }
-    struct label l = {.sym = sym, .token = token, .folds = e->fold_count, .flat = flat,
-                      .is_if = is_if};
+    struct label l = {
+        .sym = sym, .token = token, .folds = e->fold_count, .flat = flat, .is_if = is_if};
     if (sym)
         bind_label(e, sym, &l.shadowed);
     e->labels[e->label_count++] = l;
@@ -160,8 +160,8 @@ static int imm_br_table(struct enc *e, struct buf *b) {
     uint32_t count = 0;
     for (uint32_t i = e->i;; i++, count++) {
         const struct wat_token *tok = &e->t->tokens[i];
-        bool number = tok->kind == WAT_ATOM && e->t->src[tok->pos] >= '0' &&
-                      e->t->src[tok->pos] <= '9';
+        bool number =
+            tok->kind == WAT_ATOM && e->t->src[tok->pos] >= '0' && e->t->src[tok->pos] <= '9';
         if (tok->kind != WAT_ID && !number)
             break;
     }
@@ -263,8 +263,10 @@ static int imm_memarg_lane(struct enc *e, enum wasm_op op, struct buf *b) {
 static int imm_shuffle(struct enc *e, struct buf *b) {
     for (int i = 0; i < 16; i++) {
         if (peek(e)->kind != WAT_ATOM)
-            return error_at(e, peek(e), "invalid lane length: i8x16.shuffle takes 16 lane "
-                                        "numbers, found %d", i);
+            return error_at(e, peek(e),
+                            "invalid lane length: i8x16.shuffle takes 16 lane "
+                            "numbers, found %d",
+                            i);
         if (imm_lane(e, b) < 0)
             return -1;
     }
@@ -292,8 +294,8 @@ static int take_number(struct enc *e, const char *type, unsigned bits, uint64_t 
     const char *s = e->t->src + tok->pos;
     enum wat_num status = WAT_NUM_SYNTAX;
     if (tok->kind == WAT_ATOM)
-        status = type[0] == 'f' ? wat_float(s, tok->len, bits, ret)
-                                : wat_int(s, tok->len, bits, ret);
+        status =
+            type[0] == 'f' ? wat_float(s, tok->len, bits, ret) : wat_int(s, tok->len, bits, ret);
     if (status != WAT_NUM_OK)
         return bad_number(e, tok, status, type);
     e->i++;
@@ -392,50 +394,88 @@ static int imm_count(struct enc *e, struct buf *b) {
     return 0;
 }
 
+/* clang-format off: a table in the shape of a switch. */
 static int take_immediate(struct enc *e, enum wasm_op op, struct buf *b) {
     switch ((enum wasm_imm)wasm_ops[op].imm) {
-    case IMM_NONE: return 0;
-    case IMM_LABEL: return imm_label(e, b);
-    case IMM_BR_TABLE: return imm_br_table(e, b);
-    case IMM_FUNC: return imm_index(e, WAT_FUNCS, b);
-    case IMM_CALL_INDIRECT: return imm_call_indirect(e, b);
-    case IMM_TYPE: return imm_index(e, WAT_TYPES, b);
-    case IMM_TAG: return imm_index(e, WAT_TAGS, b);
-    case IMM_LOCAL: return imm_index(e, WAT_LOCALS, b);
-    case IMM_GLOBAL: return imm_index(e, WAT_GLOBALS, b);
-    case IMM_TABLE: return imm_default(e, WAT_TABLES, b);
-    case IMM_MEM: return e->spec >= 30 ? imm_default(e, WAT_MEMORIES, b) : (put_u(e, b, 0), 0);
+    case IMM_NONE:
+        return 0;
+    case IMM_LABEL:
+        return imm_label(e, b);
+    case IMM_BR_TABLE:
+        return imm_br_table(e, b);
+    case IMM_FUNC:
+        return imm_index(e, WAT_FUNCS, b);
+    case IMM_CALL_INDIRECT:
+        return imm_call_indirect(e, b);
+    case IMM_TYPE:
+        return imm_index(e, WAT_TYPES, b);
+    case IMM_TAG:
+        return imm_index(e, WAT_TAGS, b);
+    case IMM_LOCAL:
+        return imm_index(e, WAT_LOCALS, b);
+    case IMM_GLOBAL:
+        return imm_index(e, WAT_GLOBALS, b);
+    case IMM_TABLE:
+        return imm_default(e, WAT_TABLES, b);
+    case IMM_MEM:
+        return e->spec >= 30 ? imm_default(e, WAT_MEMORIES, b) : (put_u(e, b, 0), 0);
     case IMM_MEM2:
         return e->spec >= 30 ? imm_pair(e, WAT_MEMORIES, b) : (put_u(e, b, 0), put_u(e, b, 0), 0);
-    case IMM_TABLE2: return imm_pair(e, WAT_TABLES, b);
-    case IMM_MEMARG: return imm_memarg(e, op, b);
-    case IMM_MEMARG_LANE: return imm_memarg_lane(e, op, b);
-    case IMM_LANE: return imm_lane(e, b);
-    case IMM_SHUFFLE: return imm_shuffle(e, b);
-    case IMM_I32: return imm_int(e, 32, b);
-    case IMM_I64: return imm_int(e, 64, b);
-    case IMM_F32: return imm_float(e, 32, b);
-    case IMM_F64: return imm_float(e, 64, b);
-    case IMM_V128: return imm_v128(e, b);
-    case IMM_DATA: e->needs_data_count = true; return imm_index(e, WAT_DATAS, b);
-    case IMM_DATA_MEM: e->needs_data_count = true; return imm_segment(e, WAT_DATAS, WAT_MEMORIES, b);
-    case IMM_ELEM: return imm_index(e, WAT_ELEMS, b);
-    case IMM_ELEM_TABLE: return imm_segment(e, WAT_ELEMS, WAT_TABLES, b);
-    case IMM_HEAPTYPE: return take_heap_type(e, b);
-    case IMM_TYPE_FIELD: return imm_field(e, b);
-    case IMM_TYPE_N: return imm_count(e, b);
-    case IMM_TYPE2: return imm_two(e, WAT_TYPES, WAT_TYPES, b);
-    case IMM_TYPE_DATA: e->needs_data_count = true; return imm_two(e, WAT_TYPES, WAT_DATAS, b);
-    case IMM_TYPE_ELEM: return imm_two(e, WAT_TYPES, WAT_ELEMS, b);
-    case IMM_CAST: return imm_cast(e, b);
+    case IMM_TABLE2:
+        return imm_pair(e, WAT_TABLES, b);
+    case IMM_MEMARG:
+        return imm_memarg(e, op, b);
+    case IMM_MEMARG_LANE:
+        return imm_memarg_lane(e, op, b);
+    case IMM_LANE:
+        return imm_lane(e, b);
+    case IMM_SHUFFLE:
+        return imm_shuffle(e, b);
+    case IMM_I32:
+        return imm_int(e, 32, b);
+    case IMM_I64:
+        return imm_int(e, 64, b);
+    case IMM_F32:
+        return imm_float(e, 32, b);
+    case IMM_F64:
+        return imm_float(e, 64, b);
+    case IMM_V128:
+        return imm_v128(e, b);
+    case IMM_DATA:
+        e->needs_data_count = true;
+        return imm_index(e, WAT_DATAS, b);
+    case IMM_DATA_MEM:
+        e->needs_data_count = true;
+        return imm_segment(e, WAT_DATAS, WAT_MEMORIES, b);
+    case IMM_ELEM:
+        return imm_index(e, WAT_ELEMS, b);
+    case IMM_ELEM_TABLE:
+        return imm_segment(e, WAT_ELEMS, WAT_TABLES, b);
+    case IMM_HEAPTYPE:
+        return take_heap_type(e, b);
+    case IMM_TYPE_FIELD:
+        return imm_field(e, b);
+    case IMM_TYPE_N:
+        return imm_count(e, b);
+    case IMM_TYPE2:
+        return imm_two(e, WAT_TYPES, WAT_TYPES, b);
+    case IMM_TYPE_DATA:
+        e->needs_data_count = true;
+        return imm_two(e, WAT_TYPES, WAT_DATAS, b);
+    case IMM_TYPE_ELEM:
+        return imm_two(e, WAT_TYPES, WAT_ELEMS, b);
+    case IMM_CAST:
+        return imm_cast(e, b);
     /* These write their opcode themselves. */
     case IMM_BLOCK:
     case IMM_TRY_TABLE:
     case IMM_SELECT:
-    case IMM_REFTYPE: break;
+    case IMM_REFTYPE:
+        break;
     }
     return 0;
 }
+/* clang-format on */
 
 /* --- instructions with an opcode that depends on what follows --- */
 
@@ -484,7 +524,10 @@ static const struct {
     uint8_t code;
     bool has_tag;
 } catches[] = {
-    {"catch", 0, true}, {"catch_ref", 1, true}, {"catch_all", 2, false}, {"catch_all_ref", 3, false},
+    {"catch", 0, true},
+    {"catch_ref", 1, true},
+    {"catch_all", 2, false},
+    {"catch_all_ref", 3, false},
 };
 
 static int take_catch(struct enc *e, struct buf *b, bool *found) {
@@ -606,7 +649,9 @@ static struct fold *push_fold(struct enc *e, enum fold_kind kind, uint32_t token
         return NULL;
     }
     struct fold *f = &e->folds[e->fold_count++];
-    *f = (struct fold){.kind = kind, .token = token, .pending = (uint32_t)e->pending.len,
+    *f = (struct fold){.kind = kind,
+                       .token = token,
+                       .pending = (uint32_t)e->pending.len,
                        .labels = e->label_count};
     return f;
 }
@@ -711,8 +756,10 @@ static int take_next(struct enc *e, uint32_t floor, uint32_t label_floor) {
         if (f && (f->kind == FOLD_IF || f->kind == FOLD_IF_DONE))
             return open_arm(e, f);
         return open_folded(e);
-    case WAT_RPAR: return close_fold(e);
-    default: break;
+    case WAT_RPAR:
+        return close_fold(e);
+    default:
+        break;
     }
     if (f && f->kind == FOLD_PLAIN)
         return expected(e, "`)` or an operand in parentheses");

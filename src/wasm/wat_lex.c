@@ -8,11 +8,11 @@
 enum { SPACE = 1, IDCHAR = 2, PUNCT = 4 };
 
 static const uint8_t class_of[256] = {
-    [' '] = SPACE,  ['\t'] = SPACE, ['\n'] = SPACE, ['\r'] = SPACE,        ['!'] = IDCHAR,
-    ['#' ... '\''] = IDCHAR,        ['*' ... '+'] = IDCHAR,                ['-' ... ':'] = IDCHAR,
-    ['<' ... 'Z'] = IDCHAR,         ['\\'] = IDCHAR,                       ['^' ... 'z'] = IDCHAR,
-    ['|'] = IDCHAR, ['~'] = IDCHAR, [','] = PUNCT,  [';'] = PUNCT,         ['['] = PUNCT,
-    [']'] = PUNCT,  ['{'] = PUNCT,  ['}'] = PUNCT,
+    [' '] = SPACE,          ['\t'] = SPACE,          ['\n'] = SPACE,         ['\r'] = SPACE,
+    ['!'] = IDCHAR,         ['#' ... '\''] = IDCHAR, ['*' ... '+'] = IDCHAR, ['-' ... ':'] = IDCHAR,
+    ['<' ... 'Z'] = IDCHAR, ['\\'] = IDCHAR,         ['^' ... 'z'] = IDCHAR, ['|'] = IDCHAR,
+    ['~'] = IDCHAR,         [','] = PUNCT,           [';'] = PUNCT,          ['['] = PUNCT,
+    [']'] = PUNCT,          ['{'] = PUNCT,           ['}'] = PUNCT,
 };
 
 /* The state of one walk over the source. */
@@ -476,8 +476,8 @@ int wat_text_init(struct wat_text *ret, const char *src, size_t len, int spec,
     *ret = (struct wat_text){.src = src, .len = len, .spec = spec, .names = BUF(len * 2 + 1)};
     if (len > WAT_MAX_SOURCE)
         return wat_error(diags, 0, 0, "the text is larger than %d MiB", WAT_MAX_SOURCE >> 20);
-    struct lexer lx = {.t = ret, .diags = diags, .s = src, .len = (uint32_t)len,
-                       .scratch = BUF(len)};
+    struct lexer lx = {
+        .t = ret, .diags = diags, .s = src, .len = (uint32_t)len, .scratch = BUF(len)};
     int r = lex_all(&lx);
     if (r == 0 && lx.open)
         r = unclosed(&lx);

@@ -48,14 +48,14 @@ enum wat_space {
 };
 
 struct wat_sym {
-    uint32_t name, len;                /* in wat_text.names */
-    uint32_t index[WAT_SPACE_COUNT];   /* index + 1 in each space; 0: not there */
+    uint32_t name, len;              /* in wat_text.names */
+    uint32_t index[WAT_SPACE_COUNT]; /* index + 1 in each space; 0: not there */
 };
 
 struct wat_text {
     const char *src; /* borrowed */
     size_t len;
-    int spec; /* 10, 20 or 30: annotations and $"quoted names" came with 3.0 */
+    int spec;                 /* 10, 20 or 30: annotations and $"quoted names" came with 3.0 */
     struct wat_token *tokens; /* ends with WAT_EOF */
     uint32_t count;           /* without the final WAT_EOF */
     struct wat_sym *syms;

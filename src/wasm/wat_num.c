@@ -67,7 +67,7 @@ static const struct format *format_of(unsigned bits) {
 
 /* Round m * 2^exp (top bit of m set; `rest`: something below m is not zero) to the format. */
 static enum wat_num round_to(const struct format *f, uint64_t m, int exp, bool rest,
-                                uint64_t *ret) {
+                             uint64_t *ret) {
     int unit = exp + 64 - f->precision;
     if (unit < f->least)
         unit = f->least;
@@ -168,8 +168,7 @@ static int clamp_exponent(int64_t e) {
     return (int)(e > EXPONENT_CAP ? EXPONENT_CAP : e < -EXPONENT_CAP ? -EXPONENT_CAP : e);
 }
 
-static enum wat_num read_hex_float(const struct format *f, const struct parts *p,
-                                      uint64_t *ret) {
+static enum wat_num read_hex_float(const struct format *f, const struct parts *p, uint64_t *ret) {
     uint64_t m = 0;
     int64_t exp = p->exponent;
     bool rest = false, in_fraction;
@@ -189,8 +188,8 @@ static enum wat_num read_hex_float(const struct format *f, const struct parts *p
 /* --- decimal floats: an exact ratio of two big numbers --- */
 
 enum {
-    BIG_WORDS = 160,      /* 10^1210 needs 126 words */
-    DIGITS_KEPT = 800,    /* more cannot change the rounding, but for being zero or not */
+    BIG_WORDS = 160,   /* 10^1210 needs 126 words */
+    DIGITS_KEPT = 800, /* more cannot change the rounding, but for being zero or not */
     LARGEST_POWER = 310,
     SMALLEST_POWER = -400,
 };
@@ -277,7 +276,7 @@ static int read_digits(const struct parts *p, struct big *ret, int *ret_power) {
 }
 
 static enum wat_num divide(const struct format *f, struct big *num, struct big *den,
-                              uint64_t *ret) {
+                           uint64_t *ret) {
     int exp = big_bits(num) - big_bits(den);
     big_shift(exp < 0 ? num : den, exp < 0 ? -exp : exp);
     if (big_compare(num, den) < 0) {
@@ -297,7 +296,7 @@ static enum wat_num divide(const struct format *f, struct big *num, struct big *
 }
 
 static enum wat_num read_decimal_float(const struct format *f, const struct parts *p,
-                                          uint64_t *ret) {
+                                       uint64_t *ret) {
     struct big num = {.n = 0}, den = {.w = {1}, .n = 1};
     int power, kept = read_digits(p, &num, &power);
     if (kept == 0 || kept + power < SMALLEST_POWER)
@@ -322,8 +321,7 @@ static enum wat_num read_nan(const char *s, size_t n, const struct format *f, ui
     return *ret = f->infinity | payload, WAT_NUM_OK;
 }
 
-static enum wat_num read_magnitude(const char *s, size_t n, const struct format *f,
-                                      uint64_t *ret) {
+static enum wat_num read_magnitude(const char *s, size_t n, const struct format *f, uint64_t *ret) {
     if (n == 3 && memcmp(s, "inf", 3) == 0)
         return *ret = f->infinity, WAT_NUM_OK;
     if (n >= 3 && memcmp(s, "nan", 3) == 0)

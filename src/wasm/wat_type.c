@@ -9,8 +9,16 @@
 
 /* --- value types --- */
 
-enum { CODE_REF = 0x64, CODE_REF_NULL = 0x63, CODE_FUNC = 0x60, CODE_STRUCT = 0x5f,
-       CODE_ARRAY = 0x5e, CODE_SUB = 0x50, CODE_SUB_FINAL = 0x4f, CODE_REC = 0x4e };
+enum {
+    CODE_REF = 0x64,
+    CODE_REF_NULL = 0x63,
+    CODE_FUNC = 0x60,
+    CODE_STRUCT = 0x5f,
+    CODE_ARRAY = 0x5e,
+    CODE_SUB = 0x50,
+    CODE_SUB_FINAL = 0x4f,
+    CODE_REC = 0x4e
+};
 
 struct type_word {
     const char *word;
@@ -25,17 +33,34 @@ static const struct type_word number_types[] = {
 
 /* In 1.0 only tables hold references, and they say so with the same word. */
 static const struct type_word ref_types[] = {
-    {"funcref", 0x70, 10},     {"externref", 0x6f, 20},     {"anyref", 0x6e, 30},
-    {"eqref", 0x6d, 30},       {"i31ref", 0x6c, 30},        {"structref", 0x6b, 30},
-    {"arrayref", 0x6a, 30},    {"exnref", 0x69, 30},        {"nullref", 0x71, 30},
-    {"nullexternref", 0x72, 30}, {"nullfuncref", 0x73, 30}, {"nullexnref", 0x74, 30},
+    {"funcref", 0x70, 10},
+    {"externref", 0x6f, 20},
+    {"anyref", 0x6e, 30},
+    {"eqref", 0x6d, 30},
+    {"i31ref", 0x6c, 30},
+    {"structref", 0x6b, 30},
+    {"arrayref", 0x6a, 30},
+    {"exnref", 0x69, 30},
+    {"nullref", 0x71, 30},
+    {"nullexternref", 0x72, 30},
+    {"nullfuncref", 0x73, 30},
+    {"nullexnref", 0x74, 30},
     {NULL},
 };
 
 static const struct type_word heap_types[] = {
-    {"func", 0x70, 20},   {"extern", 0x6f, 20}, {"any", 0x6e, 30},      {"eq", 0x6d, 30},
-    {"i31", 0x6c, 30},    {"struct", 0x6b, 30}, {"array", 0x6a, 30},    {"exn", 0x69, 30},
-    {"none", 0x71, 30},   {"noextern", 0x72, 30}, {"nofunc", 0x73, 30}, {"noexn", 0x74, 30},
+    {"func", 0x70, 20},
+    {"extern", 0x6f, 20},
+    {"any", 0x6e, 30},
+    {"eq", 0x6d, 30},
+    {"i31", 0x6c, 30},
+    {"struct", 0x6b, 30},
+    {"array", 0x6a, 30},
+    {"exn", 0x69, 30},
+    {"none", 0x71, 30},
+    {"noextern", 0x72, 30},
+    {"nofunc", 0x73, 30},
+    {"noexn", 0x74, 30},
     {NULL},
 };
 
@@ -125,7 +150,8 @@ static void signature_done(struct signature *s) {
     buf_done(&s->results);
 }
 
-#define SIGNATURE() {.params = BUF(1 << 20), .results = BUF(1 << 20)}
+#define SIGNATURE() \
+    { .params = BUF(1 << 20), .results = BUF(1 << 20) }
 
 enum param_names { NAMES_REFUSED, NAMES_IGNORED, NAMES_BOUND };
 
@@ -240,9 +266,12 @@ static void add_type(struct enc *e, uint32_t at, uint32_t params, bool plain) {
         e->full = true;
         return;
     }
-    e->types[e->type_count++] = (struct type_def){
-        .at = at, .len = (uint32_t)e->type_bytes.len - at, .params = params, .plain = plain,
-        .field_first = e->field_count, .field_end = e->field_count};
+    e->types[e->type_count++] = (struct type_def){.at = at,
+                                                  .len = (uint32_t)e->type_bytes.len - at,
+                                                  .params = params,
+                                                  .plain = plain,
+                                                  .field_first = e->field_count,
+                                                  .field_end = e->field_count};
 }
 
 /* The index of this function type, appended when new. */
@@ -336,8 +365,8 @@ static int take_composite(struct enc *e, struct buf *b, uint32_t *params) {
         if (take_field_type(e, b) < 0)
             return -1;
     } else {
-        return expected(e, e->spec >= 30 ? "`(func …)`, `(struct …)` or `(array …)`"
-                                         : "`(func …)`");
+        return expected(e,
+                        e->spec >= 30 ? "`(func …)`, `(struct …)` or `(array …)`" : "`(func …)`");
     }
     return take_close(e);
 }

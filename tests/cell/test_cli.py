@@ -135,6 +135,11 @@ def test_errors_in_json_have_one_shape(files):
     assert error["code"] == "denied" and "env.http_get" in error["message"] and error["remedy"]
 
 
+def test_usage_errors_in_json(files):
+    done = cell("run", "--json", "--frob", cwd=files)
+    assert done.returncode == 64 and json.loads(done.stdout)["error"]["code"] == "invalid"
+
+
 def test_text_errors_say_where_and_what_to_do(tmp_path):
     source = tmp_path / "bad.wat"
     source.write_text("(module\n  (func (result i32)\n    (i32.add (i32.const 1) (i64.const 2)))\n"

@@ -1,7 +1,7 @@
 /*
- * Property: a text becomes a module that starts like one and whose map stays inside the text, or
- * it gets at least one error, which can be shown and points into the text. The first byte chooses
- * the specification level.
+ * Property: a text becomes bytes that the decoder finds well formed (if perhaps invalid) and whose
+ * map stays inside the text, or it gets at least one error, which can be shown and points into
+ * the text. The first byte chooses the specification level.
  */
 #include <assert.h>
 #include <stddef.h>
@@ -9,7 +9,9 @@
 #include <string.h>
 
 #include "base/defer.h"
+#include "wasm/wasm.h"
 #include "wasm/wat.h"
+#include "wasm/wat_explain.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -19,6 +21,24 @@ static void check_module(const struct wat_module *m, size_t len) {
         assert(m->map[i].offset <= m->binary.len && m->map[i].pos <= len);
         assert(i == 0 || m->map[i - 1].offset <= m->map[i].offset);
     }
+}
+
+/* What the encoder writes, the decoder reads; why it is invalid can be led back to the text. */
+static void check_decodes(const struct wat_module *m, const char *src, size_t len, int spec) {
+    struct wasm_engine *e = wasm_engine_new(NULL);
+    struct wasm_module *loaded;
+    struct wasm_diag diag = {0};
+    struct wat_diags diags = {0};
+    assert(e);
+    if (wasm_module_load(e, m->binary.data, m->binary.len, (enum wasm_level)spec, &loaded, &diag) ==
+        0) {
+        wasm_module_unref(loaded);
+    } else {
+        assert(diag.fault != WASM_MALFORMED || strstr(diag.message, "too many"));
+        wat_explain(&diag, m, src, len, &diags);
+        assert(diags.count == 1 && diags.list[0].pos <= len);
+    }
+    wasm_engine_free(e);
 }
 
 static void check_errors(const struct wat_diags *diags, const char *src, size_t len) {
@@ -38,9 +58,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     const char *src = (const char *)data + 1;
     struct wat_module m DEFER(wat_module_done);
     struct wat_diags diags = {0};
-    if (wat_encode(src, size - 1, (data[0] % 3 + 1) * 10, &m, &diags) == 0)
-        check_module(&m, size - 1);
-    else
+    int spec = (data[0] % 3 + 1) * 10;
+    if (wat_encode(src, size - 1, spec, &m, &diags) < 0) {
         check_errors(&diags, src, size - 1);
+    } else {
+        check_module(&m, size - 1);
+        check_decodes(&m, src, size - 1, spec);
+    }
     return 0;
 }

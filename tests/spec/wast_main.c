@@ -1,6 +1,7 @@
 /*
  * The script runner without the worker around it, so that it also runs on an emulated CPU, where
- * nothing can be confined: wast_main [--suspend SEED] [--spec N] FILE…; prints what carrel wast prints.
+ * nothing can be confined: wast_main [--suspend SEED] [--spec N] FILE…; prints what carrel wast
+ * prints.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -32,8 +32,8 @@ static int make_process(struct link *l, const void *arg) {
 
 static int make_code(struct link *l, const void *arg) {
     (void)l, (void)arg;
-    void *p = mmap(NULL, 4096, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS,
-                   -1, 0);
+    void *p =
+        mmap(NULL, 4096, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     return p != MAP_FAILED ? 0 : 1;
 }
 
@@ -58,7 +58,8 @@ static int nothing(struct link *l, const void *arg) {
     return 0;
 }
 
-/* An emulated CPU has no seccomp: then a worker must refuse to start, and the rest cannot be seen. */
+/* An emulated CPU has no seccomp: then a worker must refuse to start, and the rest cannot be seen.
+ */
 static void skip_where_nothing_can_be_confined(void) {
     struct jail j = {.out_fd = -1, .err_fd = -1, .state = BUF(10), .log = BUF(10)};
     struct err err;
@@ -72,8 +73,8 @@ static void attacks_end_the_worker(void **state) {
     (void)state;
     skip_where_nothing_can_be_confined();
     static int (*const attacks[])(struct link *, const void *) = {
-        open_file, make_socket, make_process, make_code, turn_into_code, write_elsewhere,
-        send_signal,
+        open_file,      make_socket,     make_process, make_code,
+        turn_into_code, write_elsewhere, send_signal,
     };
     if (!jail_is_tight())
         skip();
@@ -139,8 +140,8 @@ static void a_flood_ends_at_its_limit(void **state) {
 /* What a worker that was taken over might send. */
 static int lie(struct link *l, const void *arg) {
     (void)l;
-    static const uint32_t frames[][3] = {{99, 0, 0}, {1, 0xffffffff, 0}, {8, 4, 0xffffffff},
-                                         {7, 4, 0xffffffff}, {8, 1, 0}};
+    static const uint32_t frames[][3] = {
+        {99, 0, 0}, {1, 0xffffffff, 0}, {8, 4, 0xffffffff}, {7, 4, 0xffffffff}, {8, 1, 0}};
     const uint32_t *f = frames[*(const int *)arg];
     ssize_t n = write(3, f, sizeof(frames[0]));
     return n < 0;

@@ -10,11 +10,17 @@ static struct slice text(const char *s) {
 }
 
 static void write_sample(struct buf *log) {
-    struct cell_start start = {.spec = 30, .fuel = 1000, .pages = 16, .module = text("module"),
-                               .function = text("main"), .input = text("in"),
+    struct cell_start start = {.spec = 30,
+                               .fuel = 1000,
+                               .pages = 16,
+                               .module = text("module"),
+                               .function = text("main"),
+                               .input = text("in"),
                                .grants = text("clock\n"),
                                .args = {.count = 1, .list = {wasm_i32(-7)}}};
-    struct cell_call call = {.sequence = 1, .name = text("clock"), .taken = 99,
+    struct cell_call call = {.sequence = 1,
+                             .name = text("clock"),
+                             .taken = 99,
                              .results = {.count = 1, .list = {wasm_i64(1234567890123)}},
                              .given = text("bytes")};
     struct cell_end end = {.outcome = WASM_DONE, .text = text(""), .fuel = 42, .hash = {1, 2, 3}};

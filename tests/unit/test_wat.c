@@ -40,39 +40,52 @@ static void an_empty_text_is_an_empty_module(void **state) {
 
 static void flat_and_folded_forms_give_the_same_bytes(void **state) {
     (void)state;
-    static const char bytes[] = HEADER "\1\6\1\x60\1\x7f\1\x7f" "\3\2\1\0"
+    static const char bytes[] = HEADER "\1\6\1\x60\1\x7f\1\x7f"
+                                       "\3\2\1\0"
                                        "\12\16\1\14\0\x20\0\4\x7f\x41\1\5\x41\2\x0b\x0b";
     ASSERT_BYTES("(func (param i32) (result i32) local.get 0 if (result i32) i32.const 1 else "
-                 "i32.const 2 end)", bytes);
+                 "i32.const 2 end)",
+                 bytes);
     ASSERT_BYTES("(module (func (param i32) (result i32) (if (result i32) (local.get 0) "
-                 "(then (i32.const 1)) (else (i32.const 2)))))", bytes);
+                 "(then (i32.const 1)) (else (i32.const 2)))))",
+                 bytes);
 }
 
 static void names_inline_exports_and_forward_references_resolve(void **state) {
     (void)state;
     ASSERT_BYTES("(func (export \"a\") (call $b)) (func $b)",
-                 HEADER "\1\4\1\x60\0\0" "\3\3\2\0\0" "\7\5\1\1a\0\0" "\12\11\2\4\0\x10\1\x0b\2\0\x0b"
+                 HEADER "\1\4\1\x60\0\0"
+                        "\3\3\2\0\0"
+                        "\7\5\1\1a\0\0"
+                        "\12\11\2\4\0\x10\1\x0b\2\0\x0b"
                         "\0\13\4name\1\4\1\1\1b");
 }
 
 static void quoted_identifiers_equal_plain_ones(void **state) {
     (void)state;
     ASSERT_BYTES("(global $\"\\61b\" i32 (i32.const 1)) (export \"x\" (global $ab))",
-                 HEADER "\6\6\1\x7f\0\x41\1\x0b" "\7\5\1\1x\3\0");
+                 HEADER "\6\6\1\x7f\0\x41\1\x0b"
+                        "\7\5\1\1x\3\0");
 }
 
 static void implicit_types_come_after_explicit_ones(void **state) {
     (void)state;
     ASSERT_BYTES("(func (result i64) (i64.const -1)) (type (func)) (func)",
-                 HEADER "\1\10\2\x60\0\0\x60\0\1\x7e" "\3\3\2\1\0" "\12\11\2\4\0\x42\x7f\x0b\2\0\x0b");
+                 HEADER "\1\10\2\x60\0\0\x60\0\1\x7e"
+                        "\3\3\2\1\0"
+                        "\12\11\2\4\0\x42\x7f\x0b\2\0\x0b");
 }
 
 static void segments_with_memory_and_table_abbreviations(void **state) {
     (void)state;
-    ASSERT_BYTES("(memory (data \"hi\"))", HEADER "\5\4\1\1\1\1" "\13\10\1\0\x41\0\x0b\2hi");
-    ASSERT_BYTES("(table funcref (elem $f)) (func $f)",
-                 HEADER "\1\4\1\x60\0\0" "\3\2\1\0" "\4\5\1\x70\1\1\1" "\11\7\1\0\x41\0\x0b\1\0"
-                        "\12\4\1\2\0\x0b" "\0\13\4name\1\4\1\0\1f");
+    ASSERT_BYTES("(memory (data \"hi\"))", HEADER "\5\4\1\1\1\1"
+                                                  "\13\10\1\0\x41\0\x0b\2hi");
+    ASSERT_BYTES("(table funcref (elem $f)) (func $f)", HEADER "\1\4\1\x60\0\0"
+                                                               "\3\2\1\0"
+                                                               "\4\5\1\x70\1\1\1"
+                                                               "\11\7\1\0\x41\0\x0b\1\0"
+                                                               "\12\4\1\2\0\x0b"
+                                                               "\0\13\4name\1\4\1\0\1f");
 }
 
 static void the_level_decides_the_grammar(void **state) {
@@ -99,7 +112,8 @@ static void errors_point_at_their_place(void **state) {
     assert_error("(module))", 30, 1, 9, "unexpected token `)`");
     assert_error("(func) (import \"a\" \"b\" (func))", 30, 1, 9, "import after");
     assert_error("(start 0) (start 0)", 30, 1, 12, "multiple start");
-    assert_error("(type $t (func)) (func (type $t) (param i32))", 30, 1, 30, "inline function type");
+    assert_error("(type $t (func)) (func (type $t) (param i32))", 30, 1, 30,
+                 "inline function type");
     assert_error("(func (result i32) (param i32))", 30, 1, 21, "result before parameter");
     assert_error("(func \"\\q\")", 30, 1, 8, "illegal escape");
     assert_error("(; (; ;)", 30, 1, 1, "unclosed comment");

@@ -21,7 +21,7 @@ static const char too_long[] = "a host call moves at most 1 MiB (random: 64 KiB)
 /* A call on its way. */
 struct pending {
     struct cell_call call;
-    struct buf given;  /* owns call.given */
+    struct buf given; /* owns call.given */
     const char *trap;
 };
 
@@ -106,7 +106,10 @@ static void do_random(struct session *s, struct pending *p) {
         p->trap = too_long;
 }
 
-#define TYPES(...) (const uint32_t[]){__VA_ARGS__}
+#define TYPES(...)       \
+    (const uint32_t[]) { \
+        __VA_ARGS__      \
+    }
 
 static const struct host_func {
     const char *name;
@@ -116,8 +119,12 @@ static const struct host_func {
 } functions[] = {
     {"args_size", {.results = TYPES(WASM_I32), .n_results = 1}, 5, do_args_size},
     {"args_read",
-     {.params = TYPES(WASM_I32, WASM_I32, WASM_I32), .n_params = 3, .results = TYPES(WASM_I32),
-      .n_results = 1}, 100, do_args_read},
+     {.params = TYPES(WASM_I32, WASM_I32, WASM_I32),
+      .n_params = 3,
+      .results = TYPES(WASM_I32),
+      .n_results = 1},
+     100,
+     do_args_read},
     {"result", {.params = TYPES(WASM_I32, WASM_I32), .n_params = 2}, 100, do_result},
     {"log", {.params = TYPES(WASM_I32, WASM_I32), .n_params = 2}, 100, do_log},
     {"clock", {.results = TYPES(WASM_I64), .n_results = 1}, 50, do_clock},
@@ -137,6 +144,8 @@ bool host_known(const char *name, size_t len) {
 
 int host_define(struct session *s, const char *name, struct err *err) {
     const struct host_func *f = find(name, strlen(name));
+    if (!f)
+        return err_set(err, ERR_NOT_FOUND, "there is no host function carrel.%s", name);
     return wasm_host_func(s->store, "carrel", f->name, &f->type, f->cost, err);
 }
 

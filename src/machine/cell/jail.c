@@ -20,8 +20,17 @@ enum { LINK_FD = 3 };
 
 /* --- frames --- */
 
-enum frame_kind { FRAME_OUT = 1, FRAME_TEXT, FRAME_ERR, FRAME_STATE, FRAME_LOG, FRAME_CLOCK, FRAME_RANDOM,
-                  FRAME_EXIT, FRAME_END };
+enum frame_kind {
+    FRAME_OUT = 1,
+    FRAME_TEXT,
+    FRAME_ERR,
+    FRAME_STATE,
+    FRAME_LOG,
+    FRAME_CLOCK,
+    FRAME_RANDOM,
+    FRAME_EXIT,
+    FRAME_END
+};
 
 struct frame {
     uint32_t kind, len;
@@ -268,24 +277,29 @@ static int on_frame(struct received *r, const struct frame *f, char *bytes) {
     switch (f->kind) {
     case FRAME_OUT:
     case FRAME_TEXT:
-    case FRAME_ERR: return on_text(r, f->kind, bytes, f->len);
-    case FRAME_STATE: return buf_add(&r->jail->state, bytes, f->len) ? 0 : -1;
-    case FRAME_LOG: return buf_add(&r->jail->log, bytes, f->len) ? 0 : -1;
+    case FRAME_ERR:
+        return on_text(r, f->kind, bytes, f->len);
+    case FRAME_STATE:
+        return buf_add(&r->jail->state, bytes, f->len) ? 0 : -1;
+    case FRAME_LOG:
+        return buf_add(&r->jail->log, bytes, f->len) ? 0 : -1;
     case FRAME_CLOCK:
-    case FRAME_RANDOM: return on_question(r, f->kind, bytes, f->len);
+    case FRAME_RANDOM:
+        return on_question(r, f->kind, bytes, f->len);
     case FRAME_EXIT:
         if (f->len != sizeof(r->code))
             return -1;
         memcpy(&r->code, bytes, sizeof(r->code));
         r->ended = r->code >= 0 && r->code < 256;
         return r->ended ? 0 : -1;
-    default: return -1;
+    default:
+        return -1;
     }
 }
 
 /* Returns when the child has said its last word, or something wrong. */
 static void receive(struct received *r) {
-    char *bytes DEFER_FREE = malloc(FRAME_MAX);
+    char *bytes DEFER_FREE = calloc(1, FRAME_MAX);
     struct frame f;
     while (bytes && !r->ended && read_all(r->fd, &f, sizeof(f)) == 0) {
         if (f.kind >= FRAME_END || f.len > FRAME_MAX || read_all(r->fd, bytes, f.len) < 0)
@@ -302,7 +316,8 @@ static int died(const struct received *r, pid_t pid, int status, struct err *err
         return err_set(err, ERR_INTERNAL, "the worker (pid %d) was ended by signal %d (%s)",
                        (int)pid, WTERMSIG(status), strsignal(WTERMSIG(status)));
     if (WEXITSTATUS(status) == CANNOT_CONFINE)
-        return err_set(err, ERR_UNSUPPORTED, "this host cannot confine a worker: no seccomp filter");
+        return err_set(err, ERR_UNSUPPORTED,
+                       "this host cannot confine a worker: no seccomp filter");
     return err_set(err, ERR_INTERNAL, "the worker (pid %d) left without an answer", (int)pid);
 }
 

@@ -20,9 +20,9 @@ struct link {
 };
 
 enum {
-    JAIL_MAX_TEXT = 64 << 20,     /* all output of one child */
-    JAIL_MAX_BLOB = 1 << 30,      /* a state or a log */
-    JAIL_MAX_RANDOM = 64 << 10,   /* one request */
+    JAIL_MAX_TEXT = 64 << 20,   /* all output of one child */
+    JAIL_MAX_BLOB = 1 << 30,    /* a state or a log */
+    JAIL_MAX_RANDOM = 64 << 10, /* one request */
 };
 
 /* Child: for standard output, bytes as they are or text made safe for a terminal; standard error
@@ -42,7 +42,7 @@ bool jail_is_tight(void);
 
 /* What the parent may answer, and what it got. */
 struct jail {
-    int out_fd, err_fd;     /* where text goes at once */
+    int out_fd, err_fd; /* where text goes at once */
     struct buf state, log;
 };
 

@@ -60,8 +60,8 @@ bool cell_log_call(struct buf *log, const struct cell_call *c) {
 
 bool cell_log_end(struct buf *log, const struct cell_end *e) {
     return put_number(log, MARK_END, 1) && put_number(log, e->outcome, 1) &&
-           put_slice(log, e->text) && put_values(log, &e->results) &&
-           put_number(log, e->fuel, 8) && buf_add(log, e->hash, sizeof(e->hash)) &&
+           put_slice(log, e->text) && put_values(log, &e->results) && put_number(log, e->fuel, 8) &&
+           buf_add(log, e->hash, sizeof(e->hash)) &&
            put_number(log, cell_digest(log->data, log->len), CHECKSUM_BYTES);
 }
 

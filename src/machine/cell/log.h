@@ -42,9 +42,9 @@ struct cell_call {
     uint64_t sequence;
     struct slice name;
     struct cell_values args;
-    uint64_t taken;      /* digest of the bytes the host read from memory */
+    uint64_t taken; /* digest of the bytes the host read from memory */
     struct cell_values results;
-    struct slice given;  /* bytes the host put into memory, at the address in args */
+    struct slice given; /* bytes the host put into memory, at the address in args */
 };
 
 /* How it ended. */

@@ -25,7 +25,10 @@ static const struct {
     const char *name;
     int (*body)(struct link *l, const void *job);
 } bodies[] = {
-    {"run", verb_run}, {"check", verb_check}, {"fuel", verb_fuel}, {"replay", verb_replay},
+    {"run", verb_run},
+    {"check", verb_check},
+    {"fuel", verb_fuel},
+    {"replay", verb_replay},
 };
 
 static int exit_code(enum err_code code) {
@@ -51,8 +54,8 @@ static int fail(const struct cell_options *o, int code, const struct err *err) {
 /* --- files --- */
 
 static int read_file(const char *path, struct buf *ret, struct err *err) {
-    int fd DEFER_CLOSE = strcmp(path, "-") == 0 ? dup(STDIN_FILENO)
-                                                : open(path, O_RDONLY | O_CLOEXEC);
+    int fd DEFER_CLOSE =
+        strcmp(path, "-") == 0 ? dup(STDIN_FILENO) : open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return err_sys(err, "open '%s'", path);
     char chunk[65536];
@@ -112,10 +115,12 @@ static int run_cell(const struct cell_options *o, int (*body)(struct link *, con
         return fail(o, exit_code(err.code), &err);
     if (o->resume && read_file(o->resume, &state, &err) < 0)
         return fail(o, CELL_STATE, &err);
-    struct job job = {.options = o, .file = o->files[0], .bytes = slice_of(&file),
-                      .state = slice_of(&state)};
-    struct jail j = {.out_fd = STDOUT_FILENO, .err_fd = STDERR_FILENO,
-                     .state = BUF(JAIL_MAX_BLOB), .log = BUF(JAIL_MAX_BLOB)};
+    struct job job = {
+        .options = o, .file = o->files[0], .bytes = slice_of(&file), .state = slice_of(&state)};
+    struct jail j = {.out_fd = STDOUT_FILENO,
+                     .err_fd = STDERR_FILENO,
+                     .state = BUF(JAIL_MAX_BLOB),
+                     .log = BUF(JAIL_MAX_BLOB)};
     int code = jail_run(&j, body, &job, &err);
     if (code < 0)
         code = fail(o, err.code == ERR_LIMIT ? CELL_LIMIT : CELL_INTERNAL, &err);
@@ -145,8 +150,10 @@ static int take_counts(const struct jail *j, struct wast_result *ret, struct err
 
 static void run_script(const struct cell_options *o, const char *path, struct script *ret) {
     struct buf file DEFER(buf_done) = BUF(MAX_FILE);
-    struct jail j = {.out_fd = STDOUT_FILENO, .err_fd = STDERR_FILENO,
-                     .state = BUF(sizeof(struct wast_result)), .log = BUF(JAIL_MAX_TEXT)};
+    struct jail j = {.out_fd = STDOUT_FILENO,
+                     .err_fd = STDERR_FILENO,
+                     .state = BUF(sizeof(struct wast_result)),
+                     .log = BUF(JAIL_MAX_TEXT)};
     struct err err;
     int r = read_file(path, &file, &err);
     struct job job = {.options = o, .file = path, .bytes = slice_of(&file)};

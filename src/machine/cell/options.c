@@ -116,12 +116,18 @@ static int take_value(struct args *a, const struct option *opt, struct cell_opti
         return err_set(err, ERR_INVALID, "%s needs a value", opt->name);
     const char *value = a->argv[a->i++];
     switch (opt->kind) {
-    case NUMBER: return read_number(opt->name, value, field(o, opt->at), err);
-    case SPEC: return read_spec(value, field(o, opt->at), err);
-    case GRANT: return add_grant(o, value, err);
-    case INVOKE: *(const char **)field(o, opt->at) = value; return take_call_args(a, o, err);
+    case NUMBER:
+        return read_number(opt->name, value, field(o, opt->at), err);
+    case SPEC:
+        return read_spec(value, field(o, opt->at), err);
+    case GRANT:
+        return add_grant(o, value, err);
+    case INVOKE:
+        *(const char **)field(o, opt->at) = value;
+        return take_call_args(a, o, err);
     case FLAG:
-    case TEXT: break;
+    case TEXT:
+        break;
     }
     *(const char **)field(o, opt->at) = value;
     return 0;
@@ -141,7 +147,8 @@ static int find_verb(const char *name, struct err *err) {
     for (int i = 0; i < VERB_COUNT; i++)
         if (strcmp(verbs[i].name, name) == 0)
             return i;
-    return err_set(err, ERR_INVALID, "unknown command '%s': run, check, fuel, replay or wast", name);
+    return err_set(err, ERR_INVALID, "unknown command '%s': run, check, fuel, replay or wast",
+                   name);
 }
 
 static int check_files(const struct args *a, const struct cell_options *o, struct err *err) {
@@ -156,16 +163,27 @@ static int check_files(const struct args *a, const struct cell_options *o, struc
     if (o->has_suspend_at && !o->out)
         return err_set(err, ERR_INVALID, "--suspend-at needs --out STATE");
     if (o->record && (o->resume || o->has_suspend_at))
-        return err_set(err, ERR_INVALID, "--record is for whole runs, not with --resume or "
-                                         "--suspend-at");
+        return err_set(err, ERR_INVALID,
+                       "--record is for whole runs, not with --resume or "
+                       "--suspend-at");
     if (o->resume && (o->invoke || o->input))
-        return err_set(err, ERR_INVALID, "--resume goes on with the call in the state: --invoke "
-                                         "and --args do not apply");
+        return err_set(err, ERR_INVALID,
+                       "--resume goes on with the call in the state: --invoke "
+                       "and --args do not apply");
     return 0;
+}
+
+/* Errors of the command line itself are told in the wanted form, too. */
+static bool wants_json(int argc, char **argv) {
+    for (int i = 1; i < argc; i++)
+        if (strcmp(argv[i], "--json") == 0)
+            return true;
+    return false;
 }
 
 int cell_options_read(int argc, char **argv, const char **file_room, struct cell_options *ret,
                       struct err *err) {
+    ret->json = wants_json(argc, argv);
     struct cell_options o = {.files = file_room, .spec = 30, .fuel = 1000000000, .memory = 4096};
     if (argc < 2)
         return err_set(err, ERR_INVALID, "a command is missing: run, check, fuel, replay or wast");

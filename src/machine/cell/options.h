@@ -39,7 +39,8 @@ struct cell_options {
     bool help;
 };
 
-/* argv as given to main. files points into *file_room, which has argc entries. */
+/* argv as given to main. files points into *file_room, which has argc entries. On failure json is
+   set all the same. */
 int cell_options_read(int argc, char **argv, const char **file_room, struct cell_options *ret,
                       struct err *err);
 

@@ -11,8 +11,8 @@
 enum { MAX_MESSAGES = 1 << 20 };
 
 void session_init(struct session *s, struct link *l, const struct job *job) {
-    *s = (struct session){.link = l, .job = job, .output = BUF(JAIL_MAX_TEXT),
-                          .log = BUF(JAIL_MAX_BLOB)};
+    *s = (struct session){
+        .link = l, .job = job, .output = BUF(JAIL_MAX_TEXT), .log = BUF(JAIL_MAX_BLOB)};
     const char *input = job->options->input;
     if (input)
         s->input = (struct slice){.data = (const uint8_t *)input, .len = strlen(input)};
@@ -132,8 +132,8 @@ static int encode(struct session *s, struct slice *bytes, int spec) {
         return CELL_OK;
     if (wat_encode((const char *)bytes->data, bytes->len, spec, &s->text, &diags) < 0)
         return tell_diagnostics(s, &diags, CELL_INVALID);
-    *bytes = (struct slice){.data = (const uint8_t *)s->text.binary.data,
-                            .len = s->text.binary.len};
+    *bytes =
+        (struct slice){.data = (const uint8_t *)s->text.binary.data, .len = s->text.binary.len};
     return CELL_OK;
 }
 
@@ -161,8 +161,8 @@ int session_load(struct session *s, struct slice bytes, int spec, uint64_t pages
 /* --- grants --- */
 
 static bool is_granted(const struct wasm_import *in, const char *const *grants, int count) {
-    if (in->type.kind != WASM_FUNC || in->module_size != 6 || memcmp(in->module, "carrel", 6) != 0 ||
-        !host_known(in->name, in->name_size))
+    if (in->type.kind != WASM_FUNC || in->module_size != 6 ||
+        memcmp(in->module, "carrel", 6) != 0 || !host_known(in->name, in->name_size))
         return false;
     for (int i = 0; i < count; i++)
         if (strlen(grants[i]) == in->name_size && !memcmp(grants[i], in->name, in->name_size))

@@ -28,8 +28,8 @@ struct session {
     bool is_text;
     struct wat_module text;
     struct slice input;
-    struct buf output;       /* what carrel.result was given */
-    struct buf log;          /* being recorded */
+    struct buf output; /* what carrel.result was given */
+    struct buf log;    /* being recorded */
     bool recording;
     struct cell_log *replay; /* being replayed */
     char difference[300];    /* the first, if any */

@@ -20,8 +20,8 @@ static bool add_types(struct buf *b, const uint32_t *types, uint32_t n) {
 
 static bool add_func(struct buf *b, const struct wasm_func_type *f, const char *word) {
     return buf_addf(b, "(%s", word) &&
-           (!f->n_params || (buf_addf(b, " (param") && add_types(b, f->params, f->n_params) &&
-                             buf_addf(b, ")"))) &&
+           (!f->n_params ||
+            (buf_addf(b, " (param") && add_types(b, f->params, f->n_params) && buf_addf(b, ")"))) &&
            (!f->n_results || (buf_addf(b, " (result") && add_types(b, f->results, f->n_results) &&
                               buf_addf(b, ")"))) &&
            buf_addf(b, ")");
@@ -36,9 +36,12 @@ static bool add_limits(struct buf *b, const struct wasm_limits *l) {
 static bool add_type(struct buf *b, const struct wasm_extern_type *t) {
     char name[40];
     switch (t->kind) {
-    case WASM_FUNC: return add_func(b, &t->func, "func");
-    case WASM_TAG: return add_func(b, &t->func, "tag");
-    case WASM_MEMORY: return buf_addf(b, "(memory ") && add_limits(b, &t->limits) && buf_addf(b, ")");
+    case WASM_FUNC:
+        return add_func(b, &t->func, "func");
+    case WASM_TAG:
+        return add_func(b, &t->func, "tag");
+    case WASM_MEMORY:
+        return buf_addf(b, "(memory ") && add_limits(b, &t->limits) && buf_addf(b, ")");
     case WASM_TABLE:
         return buf_addf(b, "(table ") && add_limits(b, &t->limits) &&
                buf_addf(b, " %s)", wasm_type_name(t->type, name, sizeof(name)));
@@ -79,8 +82,8 @@ static bool add_imports(struct buf *b, const struct wasm_module *m, bool json) {
 
 static bool add_exports(struct buf *b, const struct wasm_module *m, bool json) {
     uint32_t n = wasm_module_exports(m);
-    bool ok = json ? buf_addf(b, "\"exports\":[")
-                   : buf_addf(b, n ? "offers:\n" : "offers: nothing\n");
+    bool ok =
+        json ? buf_addf(b, "\"exports\":[") : buf_addf(b, n ? "offers:\n" : "offers: nothing\n");
     for (uint32_t i = 0; ok && i < n; i++) {
         struct wasm_export x;
         wasm_module_export(m, i, &x);
@@ -94,8 +97,9 @@ static bool add_size(struct buf *b, struct wasm_module *m, bool json) {
     uint8_t hash[32];
     wasm_module_bytes(m, &size);
     wasm_module_hash(m, hash);
-    bool ok = buf_addf(b, json ? "\"bytes\":%zu,\"functions\":%u,\"hash\":\""
-                               : "size: %zu bytes, %u functions\nhash: ",
+    bool ok = buf_addf(b,
+                       json ? "\"bytes\":%zu,\"functions\":%u,\"hash\":\""
+                            : "size: %zu bytes, %u functions\nhash: ",
                        size, wasm_module_funcs(m));
     for (int i = 0; ok && i < 32; i++)
         ok = buf_addf(b, "%02x", hash[i]);

@@ -202,8 +202,8 @@ static bool add_line(struct buf *b, const struct session *s, const struct profil
                     row->key, (int)text.len, (const char *)text.data);
 }
 
-static bool add_json_rows(struct buf *b, const struct session *s, const struct row *rows, uint32_t n,
-                          bool functions) {
+static bool add_json_rows(struct buf *b, const struct session *s, const struct row *rows,
+                          uint32_t n, bool functions) {
     bool ok = true;
     for (uint32_t i = 0; ok && i < n; i++) {
         char name[100];
@@ -238,14 +238,13 @@ static bool add_json(struct buf *b, const struct session *s, const struct profil
     return buf_addf(b, "{\"fuel\":%" PRIu64 ",\"sampled\":%s,\"functions\":[", p->total,
                     p->sampled ? "true" : "false") &&
            add_json_rows(b, s, t->functions, t->function_count, true) &&
-           buf_addf(b, "],\"lines\":[") &&
-           add_json_rows(b, s, t->lines, t->line_count, false) && buf_addf(b, "]}\n");
+           buf_addf(b, "],\"lines\":[") && add_json_rows(b, s, t->lines, t->line_count, false) &&
+           buf_addf(b, "]}\n");
 }
 
 static int tell(struct session *s, struct profile *p) {
     struct buf b DEFER(buf_done) = BUF(JAIL_MAX_TEXT);
-    struct row *functions DEFER_FREE =
-        calloc(wasm_module_funcs(s->module) + 1, sizeof(*functions));
+    struct row *functions DEFER_FREE = calloc(wasm_module_funcs(s->module) + 1, sizeof(*functions));
     struct row *lines DEFER_FREE = calloc(p->size + 1, sizeof(*lines));
     struct err err;
     err_set(&err, ERR_LIMIT, "out of memory");

@@ -51,15 +51,14 @@ int read_arguments(struct session *s, struct slice function, struct cell_values 
     *ret = (struct cell_values){0};
     if (!function.len || !find_export(s, function, &x))
         return CELL_OK;
-    if (x.type.func.n_params != (uint32_t)o->arg_count ||
-        x.type.func.n_results > CELL_LOG_VALUES) {
+    if (x.type.func.n_params != (uint32_t)o->arg_count || x.type.func.n_results > CELL_LOG_VALUES) {
         err_set(&err, ERR_INVALID, "%.*s takes %u arguments, %d were given", (int)function.len,
                 (const char *)function.data, x.type.func.n_params, o->arg_count);
         return session_fail(s, CELL_INVALID, &err);
     }
     for (int i = 0; i < o->arg_count; i++) {
-        if (value_read(x.type.func.params[i], o->args[i], strlen(o->args[i]), &ret->list[i],
-                       &err) < 0) {
+        if (value_read(x.type.func.params[i], o->args[i], strlen(o->args[i]), &ret->list[i], &err) <
+            0) {
             err_wrap(&err, "argument %d", i + 1);
             return session_fail(s, CELL_INVALID, &err);
         }
@@ -71,14 +70,15 @@ int read_arguments(struct session *s, struct slice function, struct cell_values 
 /* --- reporting --- */
 
 static const char *const outcome_names[] = {
-    [WASM_DONE] = "done",   [WASM_TRAPPED] = "trap",  [WASM_THROWN] = "exception",
-    [WASM_OUT_OF_FUEL] = "out_of_fuel", [WASM_SLICE] = "suspended", [WASM_HOST] = "host",
+    [WASM_DONE] = "done",        [WASM_TRAPPED] = "trap",
+    [WASM_THROWN] = "exception", [WASM_OUT_OF_FUEL] = "out_of_fuel",
+    [WASM_SLICE] = "suspended",  [WASM_HOST] = "host",
     [WASM_IDLE] = "idle",
 };
 
 static const int outcome_codes[] = {
-    [WASM_DONE] = CELL_OK,  [WASM_TRAPPED] = CELL_TRAP, [WASM_THROWN] = CELL_TRAP,
-    [WASM_OUT_OF_FUEL] = CELL_FUEL, [WASM_SLICE] = CELL_OK, [WASM_HOST] = CELL_INTERNAL,
+    [WASM_DONE] = CELL_OK,          [WASM_TRAPPED] = CELL_TRAP, [WASM_THROWN] = CELL_TRAP,
+    [WASM_OUT_OF_FUEL] = CELL_FUEL, [WASM_SLICE] = CELL_OK,     [WASM_HOST] = CELL_INTERNAL,
     [WASM_IDLE] = CELL_INTERNAL,
 };
 
@@ -146,14 +146,19 @@ static bool add_results(struct buf *b, const struct cell_values *values) {
 
 static bool add_reason(struct buf *b, struct session *s, const struct ending *e) {
     switch (e->outcome) {
-    case WASM_TRAPPED: return buf_addf(b, "trap: %s\n", e->text) && add_frames(b, s, false);
-    case WASM_THROWN: return buf_addf(b, "trap: an exception that nobody caught\n");
+    case WASM_TRAPPED:
+        return buf_addf(b, "trap: %s\n", e->text) && add_frames(b, s, false);
+    case WASM_THROWN:
+        return buf_addf(b, "trap: an exception that nobody caught\n");
     case WASM_OUT_OF_FUEL:
-        return buf_addf(b, "out of fuel: %" PRIu64 " spent, the next instruction needs %" PRIu64
-                           "\n", wasm_fuel_used(s->store), e->needed) &&
+        return buf_addf(b,
+                        "out of fuel: %" PRIu64 " spent, the next instruction needs %" PRIu64 "\n",
+                        wasm_fuel_used(s->store), e->needed) &&
                add_frames(b, s, false);
-    case WASM_SLICE: return buf_addf(b, "suspended\n") && add_frames(b, s, false);
-    default: return true;
+    case WASM_SLICE:
+        return buf_addf(b, "suspended\n") && add_frames(b, s, false);
+    default:
+        return true;
     }
 }
 
@@ -188,17 +193,23 @@ static bool start_log(struct session *s, struct slice function, const struct cel
     for (int i = 0; i < o->grant_count; i++)
         if (!buf_addf(&grants, "%s\n", o->grants[i]))
             return false;
-    struct cell_start start = {
-        .spec = (uint8_t)o->spec, .fuel = o->fuel, .pages = o->memory,
-        .module = {.data = module, .len = size}, .function = function, .input = s->input,
-        .grants = {.data = (const uint8_t *)grants.data, .len = grants.len}, .args = *args};
+    struct cell_start start = {.spec = (uint8_t)o->spec,
+                               .fuel = o->fuel,
+                               .pages = o->memory,
+                               .module = {.data = module, .len = size},
+                               .function = function,
+                               .input = s->input,
+                               .grants = {.data = (const uint8_t *)grants.data, .len = grants.len},
+                               .args = *args};
     s->recording = true;
     return cell_log_start(&s->log, &start);
 }
 
 static bool end_log(struct session *s, const struct ending *e) {
-    struct cell_end end = {.outcome = (uint8_t)e->outcome, .text = text_slice(e->text),
-                           .results = e->values, .fuel = wasm_fuel_used(s->store)};
+    struct cell_end end = {.outcome = (uint8_t)e->outcome,
+                           .text = text_slice(e->text),
+                           .results = e->values,
+                           .fuel = wasm_fuel_used(s->store)};
     struct err err;
     if (wasm_store_hash(s->store, end.hash, &err) < 0 || !cell_log_end(&s->log, &end))
         return false;
