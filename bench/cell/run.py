@@ -41,6 +41,7 @@ def sh(*argv, **kw):
 
 def build_engine(build, fuel):
     if not (build / "build.ninja").exists():
+        build.parent.mkdir(parents=True, exist_ok=True)
         sh("meson", "setup", "--buildtype=release", f"-Dcell_fuel={str(fuel).lower()}", build, ROOT)
     sh("ninja", "-C", build, "bench/cell-bench")
     return build / "bench/cell-bench"

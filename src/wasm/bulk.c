@@ -1,6 +1,8 @@
 /* Memories, tables and what the bulk instructions do to them. */
 #include "wasm/interp.h"
 
+#include <sys/mman.h>
+
 /* ---- Memories and tables ---- */
 
 static uint64_t memory_cap(const struct wasm_store *s, const struct wasm_limits *l) {
@@ -47,6 +49,29 @@ static uint64_t table_cap(const struct wasm_store *s, const struct wasm_limits *
     return l->has_max && l->max < cap ? l->max : cap;
 }
 
+/* A large table is mapped, so that one that is only declared takes no memory. */
+enum { MAP_FROM = 1 << 17 };
+
+static uint64_t *elems_new(struct wasm_engine *e, uint64_t n) {
+    if (n < MAP_FROM)
+        return engine_alloc(e, n * sizeof(uint64_t));
+    void *p = mmap(NULL, n * sizeof(uint64_t), PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    return p == MAP_FAILED ? NULL : p;
+}
+
+static void elems_free(struct wasm_engine *e, uint64_t *elems, uint64_t n) {
+    if (n < MAP_FROM)
+        engine_release(e, elems, n * sizeof *elems);
+    else if (elems)
+        munmap(elems, n * sizeof *elems);
+}
+
+void table_free(struct wasm_store *s, struct table *t) {
+    elems_free(s->engine, t->elems, t->cap);
+    engine_release(s->engine, t, sizeof *t);
+}
+
 static void refs_fill(uint64_t *to, uint64_t n, uint64_t value) {
     for (uint64_t i = 0; i < n; i++)
         to[i] = value;
@@ -57,8 +82,9 @@ bool table_new(struct wasm_store *s, const struct wasm_limits *l, uint32_t type,
     struct table *t = engine_alloc(s->engine, sizeof *t);
     if (!t)
         return false;
-    *t = (struct table){.type_limits = *l, .type = type, .max = table_cap(s, l), .size = l->min, .cap = l->min};
-    if (l->min > t->max || !(t->elems = engine_alloc(s->engine, l->min * sizeof *t->elems))) {
+    *t = (struct table){
+        .type_limits = *l, .type = type, .max = table_cap(s, l), .size = l->min, .cap = l->min};
+    if (l->min > t->max || !(t->elems = elems_new(s->engine, l->min))) {
         engine_release(s->engine, t, sizeof *t);
         return false;
     }
@@ -75,14 +101,17 @@ bool table_grow(struct wasm_store *s, struct table *t, uint64_t delta, uint64_t 
     uint64_t size = t->size + delta;
     if (size > t->cap) {
         uint64_t cap = size + size / 2 < t->max ? size + size / 2 : t->max;
-        uint64_t *elems = engine_realloc(s->engine, t->elems, t->cap ? t->cap * sizeof *elems : 1,
-                                         cap * sizeof *elems);
+        uint64_t *elems = elems_new(s->engine, cap);
         if (!elems)
             return false;
+        if (t->size)
+            memcpy(elems, t->elems, t->size * sizeof *elems);
+        elems_free(s->engine, t->elems, t->cap);
         t->elems = elems;
         t->cap = cap;
     }
-    refs_fill(t->elems + t->size, delta, init);
+    if (init) /* what lies above the size was never written and is zero */
+        refs_fill(t->elems + t->size, delta, init);
     *ret_old = t->size;
     t->size = size;
     return true;
@@ -200,7 +229,8 @@ bool bulk_do(struct wasm_store *s, struct wasm_instance *i, struct bulk *b) {
         return true;
     case OP_MEMORY_INIT:
         if (v[2])
-            memcpy(i->mems[b->y]->base + v[0], i->mod->bytes + i->mod->datas[b->x].bytes + v[1], v[2]);
+            memcpy(i->mems[b->y]->base + v[0], i->mod->bytes + i->mod->datas[b->x].bytes + v[1],
+                   v[2]);
         return true;
     case OP_TABLE_FILL:
         refs_fill(i->tables[b->x]->elems + v[0], v[2], v[1]);

@@ -25,7 +25,8 @@ static bool copy_hosts(struct wasm_store *to, const struct wasm_store *from) {
 
 static bool copy_memory(struct wasm_store *to, const struct wasm_store *from, struct memory *m) {
     struct memory *copy = engine_alloc(to->engine, sizeof *copy);
-    if (!copy || !engine_grow(to->engine, &to->mems, &to->cap_mems, to->n_mems + 1, sizeof *to->mems)) {
+    if (!copy ||
+        !engine_grow(to->engine, &to->mems, &to->cap_mems, to->n_mems + 1, sizeof *to->mems)) {
         engine_release(to->engine, copy, sizeof *copy);
         return false;
     }
@@ -82,6 +83,28 @@ static bool copy_exns(struct wasm_store *to, const struct wasm_store *from) {
     return true;
 }
 
+static bool copy_slots(struct wasm_store *to, const uint64_t *slots, uint64_t n, uint64_t **ret) {
+    *ret = engine_alloc(to->engine, n * sizeof *slots);
+    if (*ret && n)
+        memcpy(*ret, slots, n * sizeof *slots);
+    return *ret != NULL;
+}
+
+static bool copy_heap(struct wasm_store *to, const struct wasm_store *from) {
+    if (!engine_grow(to->engine, &to->objs, &to->cap_objs, from->n_objs, sizeof *to->objs))
+        return false;
+    to->heap_slots = from->heap_slots;
+    to->since_collect = from->since_collect;
+    to->free_obj = from->free_obj;
+    for (uint32_t i = 0; i < from->n_objs; i++) {
+        struct object o = from->objs[i];
+        if (o.type != NO_TYPE && !copy_slots(to, from->objs[i].slots, o.n_slots, &o.slots))
+            return false;
+        to->objs[to->n_objs++] = o;
+    }
+    return true;
+}
+
 static bool copy_instance(struct wasm_store *to, const struct wasm_instance *i) {
     struct wasm_module *m = i->mod;
     if (!engine_grow(to->engine, &to->insts, &to->cap_insts, to->n_insts + 1, sizeof *to->insts))
@@ -100,6 +123,9 @@ static bool copy_instance(struct wasm_store *to, const struct wasm_instance *i) 
     memcpy(c->tags, i->tags, m->n_tags * sizeof *c->tags);
     memcpy(c->dropped_elems, i->dropped_elems, m->n_elems);
     memcpy(c->dropped_datas, i->dropped_datas, m->n_datas);
+    for (uint32_t k = 0; k < m->n_elems; k++)
+        if (i->elem_refs[k] && !copy_slots(to, i->elem_refs[k], m->elems[k].n, &c->elem_refs[k]))
+            return false;
     c->mem0 = m->n_mems ? c->mems[0] : &store_empty_memory;
     return true;
 }
@@ -141,7 +167,7 @@ static struct fn *same_fn(const struct wasm_store *to, const struct fn *fn) {
 
 int wasm_fork(struct wasm_store *s, struct wasm_store **ret, struct err *err) {
     struct wasm_store *c = wasm_store_new(s->engine);
-    bool ok = c && copy_hosts(c, s) && copy_objects(c, s) && copy_exns(c, s);
+    bool ok = c && copy_hosts(c, s) && copy_objects(c, s) && copy_exns(c, s) && copy_heap(c, s);
     for (uint32_t i = 1; ok && i < s->n_insts; i++)
         ok = copy_instance(c, s->insts[i]);
     if (!ok || !copy_call(c, s)) {

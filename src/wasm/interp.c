@@ -286,7 +286,25 @@ static const struct simd_op *simd_row(uint64_t word) {
 #define RC (((const operand *)pc)[3])
 #define RC_SIGNED ((int16_t)RC)
 #define RB_SIGNED ((int16_t)RB)
+/* A jump for every handler is fast, and slow to instrument: a sanitized build has one for all. */
+#if defined(__SANITIZE_ADDRESS__)
+#define ONE_DISPATCH 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(coverage_sanitizer)
+#define ONE_DISPATCH 1
+#endif
+#endif
+#ifdef ONE_DISPATCH
+#define DISPATCH goto dispatch
+#ifdef __clang__ /* takes minutes over checks of undefined behaviour here; gcc's build has them */
+#define INTERP_CHECKS __attribute__((no_sanitize("undefined")))
+#endif
+#else
 #define DISPATCH goto *labels[*(const operand *)pc]
+#endif
+#ifndef INTERP_CHECKS
+#define INTERP_CHECKS
+#endif
 #define NEXT(n)      \
     do {             \
         pc += (n);   \
@@ -335,11 +353,7 @@ static const struct simd_op *simd_row(uint64_t word) {
         PAY(word_ >> 48);                         \
     } while (0)
 
-/* Coverage of a function with a thousand labels in one computed goto takes clang ten minutes. */
-#ifdef __clang__
-__attribute__((no_sanitize("coverage")))
-#endif
-enum exit_code interp_run(struct wasm_store *s, int64_t *fuel_io, const char **ret_trap) {
+INTERP_CHECKS enum exit_code interp_run(struct wasm_store *s, int64_t *fuel_io, const char **ret_trap) {
     static const void *const labels[PAIRS_END] = {
 #define X(name, ...) [OP_##name] = &&do_##name,
         I32_BINARY(X) I64_BINARY(X) I32_CMP(X) I64_CMP(X) F32_CMP(X) F64_CMP(X) I32_DIVIDE(X)
@@ -409,7 +423,12 @@ enum exit_code interp_run(struct wasm_store *s, int64_t *fuel_io, const char **r
         args = s->host_slots;
         goto host_return;
     }
+#ifdef ONE_DISPATCH
+dispatch:
+    goto *labels[*(const operand *)pc];
+#else
     DISPATCH;
+#endif
 
     /* ---- Numbers ---- */
 #define X(name, expr)                        \
@@ -1025,7 +1044,7 @@ do_RET0: {
 do_THROW_TAG: {
     uint32_t tag = inst->tags[pc[1]];
     const struct type *t = s->engine->types[s->tags[tag].canon];
-    exn_ref = store_exn_new(s, tag, &fp[RA], t->param_slots, top, fp);
+    exn_ref = store_exn_new(s, tag, &fp[RA], t->param_slots);
     exn_is_new = true;
     if (!exn_ref)
         TRAP(trap_exceptions);
@@ -1136,7 +1155,7 @@ do_V_STORE_LANE: {
     /* ---- Bulk: bounds, then fuel, then bytes ---- */
 do_BULK: {
     struct bulk b = {(uint32_t)pc[1], (uint32_t)pc[2],           (uint32_t)(pc[2] >> 32),
-                     &fp[RA],         0,                         fp + top->fn->frame_slots};
+                     &fp[RA],         0,                         fp + RB};
     trap = bulk_check(inst, &b);
     needed = trap ? 1 : b.cost + (pc[1] >> 32);
     if (UNLIKELY((uint64_t)fuel < needed))

@@ -70,7 +70,7 @@
     X(V_LOAD) X(V_STORE) X(V_LOAD_LANE) X(V_STORE_LANE)                            \
     X(V_UNARY) X(V_BINARY) X(V_TERNARY) X(V_SHIFT) X(V_TEST) X(V_SPLAT)            \
     X(V_EXTRACT) X(V_REPLACE) X(V_SHUFFLE)                                         \
-    X(BULK)       /* a: first operand; {row, cost after}{index, index} */          \
+    X(BULK)       /* a: first operand, b: height; {row, cost after}{index, index} */ \
     X(STEP)       /* a: cost; pay one instruction */                               \
     X(REJOIN)     /* a block starts: go on in the fast code if it can be paid */   \
     X(CHARGE)     /* {0, cost}: a block that follows a very long one */            \

@@ -1,9 +1,9 @@
 /*
  * A stopped store as bytes, and back: docs/cell-state.md.
  *
- * The file says how the store was made, and what has changed since. Reading makes it again by the same
- * steps, so that all checks of linking apply, and then puts values in place. Positions are module
- * offsets; each is looked up among the points where this engine can stop, with the height it
+ * The file says how the store was made, and what has changed since. Reading makes it again by the
+ * same steps, so that all checks of linking apply, and then puts values in place. Positions are
+ * module offsets; each is looked up among the points where this engine can stop, with the height it
  * has there, so a file cannot name any other.
  */
 #include "wasm/interp.h"
@@ -136,7 +136,8 @@ static void put_origin(struct writer *w) {
 
 /* ---- The initial image of a memory: zero, and the data its own instance puts there ---- */
 
-static const struct wasm_instance *memory_owner(const struct wasm_store *s, uint32_t mem, uint32_t *ret_index) {
+static const struct wasm_instance *memory_owner(const struct wasm_store *s, uint32_t mem,
+                                                uint32_t *ret_index) {
     for (uint32_t i = 1; i < s->n_insts; i++)
         for (uint32_t k = s->insts[i]->mod->imported_mems; k < s->insts[i]->mod->n_mems; k++)
             if (s->insts[i]->mem_ids[k] == mem) {
@@ -157,7 +158,8 @@ static void image_apply(const struct wasm_store *s, uint32_t mem, uint8_t *base,
             continue;
         instance_eval((struct wasm_instance *)owner, d->offset, at);
         if (at[0] < size && d->size)
-            memcpy(base + at[0], owner->mod->bytes + d->bytes, d->size < size - at[0] ? d->size : size - at[0]);
+            memcpy(base + at[0], owner->mod->bytes + d->bytes,
+                   d->size < size - at[0] ? d->size : size - at[0]);
     }
 }
 
@@ -232,6 +234,47 @@ static void put_handles(struct writer *w) {
     engine_release(s->engine, bytes, cfg->handle_bytes);
 }
 
+/* A type has no name of its own: it is called after an instance whose module has it. */
+static uint64_t *type_names(const struct wasm_store *s) {
+    uint64_t *names = engine_alloc(s->engine, s->engine->n_types * sizeof *names);
+    for (uint32_t i = 1; names && i < s->n_insts; i++)
+        for (uint32_t k = 0; k < s->insts[i]->mod->n_types; k++)
+            if (!names[s->insts[i]->mod->types[k]])
+                names[s->insts[i]->mod->types[k]] = PAIR(k, i);
+    return names;
+}
+
+static void put_objects(struct writer *w) {
+    struct wasm_store *s = w->s;
+    put_n(w, s->n_objs);
+    put_n(w, s->free_obj);
+    put_n(w, s->since_collect);
+    uint64_t *names = s->n_objs ? type_names(s) : NULL;
+    if (s->n_objs && !names)
+        write_fail(w, ERR_LIMIT, "out of memory");
+    for (uint32_t i = 0; i < s->n_objs && !w->failed; i++) {
+        const struct object *o = &s->objs[i];
+        put_n(w, o->type == NO_TYPE ? 0 : names[o->type] >> 32);
+        if (o->type == NO_TYPE)
+            continue;
+        put_n(w, (uint32_t)names[o->type]);
+        put_n(w, o->n);
+        put_slots(w, o->slots, o->n_slots);
+    }
+    engine_release(s->engine, names, s->engine->n_types * sizeof *names);
+}
+
+/* Segments of expressions that were computed: they may hold objects. */
+static void put_elem_refs(struct writer *w, const struct wasm_instance *i) {
+    for (uint32_t k = 0; k < i->mod->n_elems; k++) {
+        if (i->mod->elems[k].is_funcs)
+            continue;
+        put_n(w, i->elem_refs[k] != NULL);
+        if (i->elem_refs[k])
+            put_slots(w, i->elem_refs[k], i->mod->elems[k].n);
+    }
+}
+
 static void put_contents(struct writer *w) {
     struct wasm_store *s = w->s;
     for (uint32_t i = 0; i < s->n_globals; i++)
@@ -243,7 +286,9 @@ static void put_contents(struct writer *w) {
     for (uint32_t i = 1; i < s->n_insts; i++) {
         put(w, s->insts[i]->dropped_elems, s->insts[i]->mod->n_elems);
         put(w, s->insts[i]->dropped_datas, s->insts[i]->mod->n_datas);
+        put_elem_refs(w, s->insts[i]);
     }
+    put_objects(w);
     put_n(w, s->n_exns);
     for (uint32_t i = 0; i < s->n_exns; i++) {
         put_n(w, s->exns[i].tag == NO_TYPE ? 0 : s->exns[i].tag + 1u);
@@ -422,8 +467,8 @@ static struct wasm_module *get_module(struct loader *l) {
     const uint8_t *hash = reader_bytes(&l->r, HASH);
     struct wasm_module *m = hash ? l->modules->find(l->modules->ctx, hash) : NULL;
     if (hash && !m)
-        err_set(l->err, ERR_NOT_FOUND, "state refused: no module with hash %02x%02x%02x%02x…", hash[0],
-                hash[1], hash[2], hash[3]);
+        err_set(l->err, ERR_NOT_FOUND, "state refused: no module with hash %02x%02x%02x%02x…",
+                hash[0], hash[1], hash[2], hash[3]);
     return m;
 }
 
@@ -452,7 +497,8 @@ static int resize_new(struct loader *l, uint32_t mems_before, uint32_t tables_be
     uint64_t old;
     for (uint32_t i = mems_before; i < s->n_mems; i++) {
         uint64_t have = s->mems[i]->size / PAGE_SIZE;
-        if (i >= l->n_mems || l->sizes[i] < have || !memory_grow(s, s->mems[i], l->sizes[i] - have, &old))
+        if (i >= l->n_mems || l->sizes[i] < have ||
+            !memory_grow(s, s->mems[i], l->sizes[i] - have, &old))
             return bad(l, "memory size");
     }
     for (uint32_t i = tables_before; i < s->n_tables; i++) {
@@ -489,7 +535,8 @@ static int get_object(struct loader *l, uint64_t kind) {
     if (kind == MADE_GLOBAL) {
         uint32_t type = get_type(l);
         uint64_t mut = get(l);
-        ok = !l->r.failed && store_add_global(s, type, mut & 1, &id) && store_log(s, MADE_GLOBAL, id);
+        ok = !l->r.failed && store_add_global(s, type, mut & 1, &id) &&
+             store_log(s, MADE_GLOBAL, id);
     } else if (kind == MADE_MEMORY) {
         struct wasm_limits lim = get_limits(l);
         ok = !l->r.failed && store_add_memory(s, &lim, &id) && store_log(s, MADE_MEMORY, id);
@@ -514,7 +561,8 @@ static int get_instance(struct loader *l) {
         return err_set(l->err, ERR_LIMIT, "out of memory");
     for (uint32_t k = 0; k < m->n_imports; k++) {
         uint64_t kind = get(l);
-        imports[k] = (struct wasm_extern){kind <= WASM_TAG ? (enum wasm_extern_kind)kind : WASM_TAG, get(l)};
+        imports[k] =
+            (struct wasm_extern){kind <= WASM_TAG ? (enum wasm_extern_kind)kind : WASM_TAG, get(l)};
     }
     struct err why = {0};
     int rc = l->r.failed ? -1 : store_instantiate(s, m, imports, &i, &why);
@@ -529,7 +577,8 @@ static int get_defs(struct loader *l) {
         const char *module = get_text(l, &nm), *name = get_text(l, &nn);
         uint64_t kind = get(l), id = get(l);
         struct wasm_extern x = {kind <= WASM_TAG ? (enum wasm_extern_kind)kind : WASM_TAG, id};
-        if (l->r.failed || !store_extern_exists(l->s, x) || !store_define(l->s, module, nm, name, nn, x))
+        if (l->r.failed || !store_extern_exists(l->s, x) ||
+            !store_define(l->s, module, nm, name, nn, x))
             return bad(l, "definition");
     }
     return l->r.failed ? bad(l, "definitions") : 0;
@@ -574,8 +623,9 @@ static int get_table(struct loader *l, struct table *t) {
         uint64_t run = get(l), value = get(l);
         if (l->r.failed || run == 0 || run > t->size - i)
             return bad(l, "table");
-        for (uint64_t k = 0; k < run; k++)
-            t->elems[i++] = value;
+        for (; run > 0; run--, i++)
+            if (t->elems[i] != value) /* what is null stays untouched */
+                t->elems[i] = value;
     }
     return 0;
 }
@@ -602,7 +652,9 @@ static int get_exns(struct loader *l) {
         if (tag == 0)
             continue;
         uint32_t slots = l->e->types[s->tags[tag - 1].canon]->param_slots;
-        struct exn x = {.tag = (uint32_t)tag - 1, .n_slots = slots, .slots = engine_alloc(l->e, slots * sizeof *x.slots)};
+        struct exn x = {.tag = (uint32_t)tag - 1,
+                        .n_slots = slots,
+                        .slots = engine_alloc(l->e, slots * sizeof *x.slots)};
         if (!x.slots)
             return err_set(l->err, ERR_LIMIT, "out of memory");
         get_slots(l, x.slots, slots);
@@ -631,6 +683,62 @@ static int get_handles(struct loader *l) {
     return l->r.failed ? bad(l, "handles") : 0;
 }
 
+static int get_object_one(struct loader *l, struct object *ret) {
+    struct wasm_store *s = l->s;
+    uint64_t inst = get(l);
+    *ret = (struct object){.type = NO_TYPE};
+    if (inst == 0 && !l->r.failed)
+        return 0;
+    uint64_t type = get(l), n = get(l);
+    if (l->r.failed || inst >= s->n_insts || type >= s->insts[inst]->mod->n_types)
+        return bad(l, "object");
+    const struct type *t = module_type(s->insts[inst]->mod, (uint32_t)type);
+    uint64_t left = (uint64_t)(l->r.end - l->r.p);
+    bool is_array = t->kind == TYPE_ARRAY;
+    if ((t->kind != TYPE_STRUCT && !is_array) || n > left || (!is_array && n != t->n_params))
+        return bad(l, "object");
+    uint64_t slots = is_array ? n * t->param_slots : t->param_slots;
+    if (slots > left || s->heap_slots + slots + 1 > l->e->cfg.heap_slots)
+        return bad(l, "objects are too big");
+    uint64_t *p = engine_alloc(l->e, slots * sizeof *p);
+    if (!p)
+        return err_set(l->err, ERR_LIMIT, "out of memory");
+    *ret = (struct object){.type = t->id, .n = (uint32_t)n, .n_slots = (uint32_t)slots, .slots = p};
+    s->heap_slots += slots + 1;
+    return get_slots(l, p, slots) ? 0 : bad(l, "object");
+}
+
+/* What making the instances left behind goes first. */
+static int get_objects(struct loader *l) {
+    struct wasm_store *s = l->s;
+    for (uint32_t i = 0; i < s->n_objs; i++)
+        engine_release(l->e, s->objs[i].slots, s->objs[i].n_slots * sizeof(uint64_t));
+    s->n_objs = 0;
+    s->heap_slots = 0;
+    uint32_t n = get_count(l);
+    s->free_obj = (uint32_t)get(l);
+    s->since_collect = get(l);
+    if (l->r.failed || !engine_grow(l->e, &s->objs, &s->cap_objs, n, sizeof *s->objs))
+        return bad(l, "objects");
+    for (uint32_t i = 0; i < n; i++)
+        if (get_object_one(l, &s->objs[s->n_objs++]) < 0)
+            return -1;
+    return 0;
+}
+
+static int get_elem_refs(struct loader *l, struct wasm_instance *i) {
+    for (uint32_t k = 0; k < i->mod->n_elems; k++) {
+        uint32_t n = i->mod->elems[k].n;
+        if (i->mod->elems[k].is_funcs || get(l) == 0)
+            continue;
+        if (l->r.failed || i->elem_refs[k] ||
+            !(i->elem_refs[k] = engine_alloc(l->e, n * sizeof(uint64_t))))
+            return bad(l, "segment");
+        get_slots(l, i->elem_refs[k], n);
+    }
+    return l->r.failed ? bad(l, "segments") : 0;
+}
+
 static int get_contents(struct loader *l) {
     struct wasm_store *s = l->s;
     for (uint32_t i = 0; i < s->n_globals; i++)
@@ -643,9 +751,10 @@ static int get_contents(struct loader *l) {
             return -1;
     for (uint32_t i = 1; i < s->n_insts; i++)
         if (get_dropped(l, s->insts[i]->dropped_elems, s->insts[i]->mod->n_elems) < 0 ||
-            get_dropped(l, s->insts[i]->dropped_datas, s->insts[i]->mod->n_datas) < 0)
+            get_dropped(l, s->insts[i]->dropped_datas, s->insts[i]->mod->n_datas) < 0 ||
+            get_elem_refs(l, s->insts[i]) < 0)
             return -1;
-    return get_exns(l) < 0 ? -1 : get_handles(l);
+    return get_objects(l) < 0 || get_exns(l) < 0 ? -1 : get_handles(l);
 }
 
 static struct fn *get_fn(struct loader *l, struct wasm_instance **ret_inst) {
@@ -678,11 +787,13 @@ struct found_mark {
 };
 
 /* Deep recursion asks for the same few points again and again. */
-static const struct mark *mark_cached(struct found_mark *cache, struct fn *fn, uint32_t offset, uint32_t kinds) {
+static const struct mark *mark_cached(struct found_mark *cache, struct fn *fn, uint32_t offset,
+                                      uint32_t kinds) {
     struct found_mark *c = &cache[(offset ^ fn->index) % 64];
     if (c->fn != fn || c->offset != offset || c->kinds != kinds) {
         struct code *code = kinds == MARK_STEP ? fn_step_code(fn) : fn->fast;
-        const struct mark *m = kinds == MARK_OP ? call_mark(fn, offset) : code_mark_of(fn, code, offset, kinds);
+        const struct mark *m =
+            kinds == MARK_OP ? call_mark(fn, offset) : code_mark_of(fn, code, offset, kinds);
         *c = (struct found_mark){fn, offset, kinds, m};
     }
     return c->mark;
@@ -696,7 +807,8 @@ struct position {
     uint32_t height;
 };
 
-static int get_frame(struct loader *l, struct found_mark *cache, uint32_t kinds, struct position *at) {
+static int get_frame(struct loader *l, struct found_mark *cache, uint32_t kinds,
+                     struct position *at) {
     struct wasm_store *s = l->s;
     struct wasm_instance *inst = NULL;
     struct fn *fn = get_fn(l, &inst);
@@ -707,7 +819,8 @@ static int get_frame(struct loader *l, struct found_mark *cache, uint32_t kinds,
     if (!m || (at->pc && fn->result_slots > at->height))
         return bad(l, "frame position");
     uint64_t *fp = at->pc ? at->fp + (at->height - fn->result_slots) : s->stack;
-    if (s->top + 1 >= s->frames_end || fp > s->stack_end || fn->frame_slots > (size_t)(s->stack_end - fp))
+    if (s->top + 1 >= s->frames_end || fp > s->stack_end ||
+        fn->frame_slots > (size_t)(s->stack_end - fp))
         return bad(l, "stack depth");
     if (!at->pc) {
         *at = (struct position){&interp_exit_word[1], s->stack, inst, 0};
@@ -745,6 +858,8 @@ static int get_pending(struct loader *l, uint64_t host, bool answered) {
     s->host_fn = (uint32_t)host;
     s->host_slots = s->pc ? s->fp + (uint16_t)(*s->pc >> 16) : s->stack;
     uint32_t most = fn->param_slots > fn->result_slots ? fn->param_slots : fn->result_slots;
+    if (s->pc && s->top->fn->result_slots > most)
+        most = s->top->fn->result_slots; /* a tail call returns as many */
     uint64_t *end = s->pc ? s->fp + s->top->fn->frame_slots : s->stack_end;
     if (s->host_slots > end || most > (size_t)(end - s->host_slots))
         return bad(l, "pending host call");
@@ -823,8 +938,10 @@ static int check_header(const uint8_t *bytes, size_t size, struct err *err) {
         return err_set(err, ERR_INVALID, "state refused: not a saved state");
     const uint8_t state[4] = {WASM_STATE_VERSION}, fuel[4] = {WASM_FUEL_VERSION};
     if (memcmp(bytes + 8, state, 4) != 0 || memcmp(bytes + 12, fuel, 4) != 0)
-        return err_set(err, ERR_UNSUPPORTED, "state refused: of version %u with fuel version %u; this engine has %d and %d",
-                       bytes[8], bytes[12], WASM_STATE_VERSION, WASM_FUEL_VERSION);
+        return err_set(
+            err, ERR_UNSUPPORTED,
+            "state refused: of version %u with fuel version %u; this engine has %d and %d",
+            bytes[8], bytes[12], WASM_STATE_VERSION, WASM_FUEL_VERSION);
     struct sha256 h;
     uint8_t hash[HASH];
     sha256_init(&h);
@@ -892,6 +1009,11 @@ int wasm_store_hash(struct wasm_store *s, uint8_t hash[32], struct err *err) {
         hash_n(&h, s->tables[i]->size);
         for (uint64_t k = 0; k < s->tables[i]->size; k++)
             hash_n(&h, s->tables[i]->elems[k]);
+    }
+    for (uint32_t i = 0; i < s->n_objs; i++) {
+        hash_n(&h, s->objs[i].n);
+        for (uint32_t k = 0; k < s->objs[i].n_slots; k++)
+            hash_n(&h, s->objs[i].slots[k]);
     }
     sha256_end(&h, hash);
     return 0;

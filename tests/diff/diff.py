@@ -6,8 +6,10 @@
   diff.py cross RUNNER OTHER…   against the same runner for another CPU (a command): fuel and store hash too
 
 --seeds A:B picks the modules; the same seed is the same module. --seconds stops early. Exit 77 is a skip.
+CARREL_SOAK=1 draws new seeds, prints them, and goes on for five minutes.
 """
 import argparse
+import os
 import pathlib
 import random
 import re
@@ -132,6 +134,10 @@ def main():
         if not shutil.which(tool):
             skip(f"no {tool} here")
     first, last = map(int, args.seeds.split(":"))
+    if os.environ.get("CARREL_SOAK"):
+        first = random.SystemRandom().randrange(10**6, 10**9)
+        last, args.seconds = first + 10**6, 300
+        print(f"seeds from {first}")
     args.seed_of_cut = first
     deadline, done, bad = time.monotonic() + args.seconds, 0, 0
     with tempfile.TemporaryDirectory() as name:

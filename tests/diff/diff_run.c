@@ -153,7 +153,7 @@ static struct wasm_value draw_value(struct runner *r, uint32_t type) {
     if (type == WASM_I32)
         v.i32 = small;
     else if (type == WASM_I64)
-        v.i64 = (int64_t)small * (int64_t)(x & 2 ? 1 : 0x123456789);
+        v.i64 = (int64_t)((uint64_t)small * (x & 2 ? 1 : 0x123456789));
     else if (type == WASM_F32)
         memcpy(&v.f32, &f, sizeof f);
     else if (type == WASM_F64)

@@ -1,4 +1,5 @@
-/* The engine through its API: fuel at every stop, host calls, capture, fork, limits, hostile input. */
+/* The engine through its API: fuel at every stop, host calls, capture, fork, limits, hostile input.
+ */
 #include "tests/unit/unit.h"
 
 #include "base/defer.h"
@@ -271,6 +272,71 @@ static void forks_go_their_own_ways(void **state) {
     cell_close(&a);
 }
 
+/* ---- Objects ---- */
+
+static const char objects[] =
+    "(module (type $node (struct (field $next (ref null $node)) (field $v (mut i32))))"
+    "  (type $bytes (array (mut i8)))"
+    "  (global $kept (mut (ref null $node)) (ref.null $node))"
+    "  (func (export \"list\") (param i32) (result i32) (local $sum i32) (local $n (ref null "
+    "$node))"
+    "    (loop $l"
+    "      (drop (array.new_default $bytes (i32.const 500)))"
+    "      (global.set $kept (struct.new $node (if (result (ref null $node)) (i32.rem_u (local.get "
+    "0) (i32.const 4))"
+    "        (then (global.get $kept)) (else (ref.null $node))) (local.get 0)))"
+    "      (br_if $l (local.tee 0 (i32.sub (local.get 0) (i32.const 1)))))"
+    "    (local.set $n (global.get $kept))"
+    "    (loop $m (if (ref.is_null (local.get $n)) (then (return (local.get $sum))))"
+    "      (local.set $sum (i32.add (local.get $sum) (struct.get $node $v (local.get $n))))"
+    "      (local.set $n (struct.get $node $next (local.get $n))) (br $m))"
+    "    (unreachable))"
+    "  (func (export \"hoard\") (param i32) (result i32)"
+    "    (loop $l (global.set $kept (struct.new $node (global.get $kept) (i32.const 1))) (br $l)) "
+    "(unreachable)))";
+
+static void garbage_goes_and_what_is_held_stays(void **state) {
+    (void)state;
+    struct wasm_config small = {.heap_slots =
+                                    200000}; /* the arrays alone would take 500 times that */
+    struct cell a, b;
+    cell_open_with(&a, objects, &small);
+    start(&a, "list", 3003);
+    const struct wasm_event *ev = wasm_run(a.store, UINT64_MAX);
+    assert_int_equal(ev->outcome, WASM_DONE);
+    assert_int_equal(ev->values[0].i32, 1 + 2 + 3 + 4);
+    cell_open_with(&b, objects, &small);
+    start(&b, "list", 3003);
+    for (int i = 0; (ev = wasm_run(b.store, 9777))->outcome == WASM_SLICE; i++) {
+        if (i % 3)
+            move(&b);
+        struct wasm_store *copy;
+        assert_int_equal(wasm_fork(b.store, &copy, NULL), 0);
+        wasm_store_free(b.store);
+        b.store = copy;
+    }
+    assert_int_equal(ev->values[0].i32, 10);
+    assert_int_equal(wasm_fuel_used(a.store), wasm_fuel_used(b.store));
+    uint8_t ha[32], hb[32];
+    wasm_store_hash(a.store, ha, NULL);
+    wasm_store_hash(b.store, hb, NULL);
+    assert_memory_equal(ha, hb, 32);
+    cell_close(&a);
+    cell_close(&b);
+}
+
+static void a_full_heap_is_a_trap(void **state) {
+    (void)state;
+    struct wasm_config small = {.heap_slots = 100000};
+    struct cell c;
+    cell_open_with(&c, objects, &small);
+    start(&c, "hoard", 0);
+    const struct wasm_event *ev = wasm_run(c.store, UINT64_MAX);
+    assert_int_equal(ev->outcome, WASM_TRAPPED);
+    assert_string_equal(ev->text, "out of memory");
+    cell_close(&c);
+}
+
 /* ---- Limits and bad input ---- */
 
 static void endless_recursion_is_a_trap_at_the_same_fuel_for_each_limit(void **state) {
@@ -377,15 +443,18 @@ static bool whole_life(struct wasm_engine *e, const struct buf *binary) {
         !(s = wasm_store_new(e)) || wasm_host_func(s, "env", "ask", &ask, 0, NULL) < 0)
         return false;
     wasm_fuel_add(s, 10000);
-    if (wasm_instance_new(s, m, NULL, 0, &i, NULL) < 0 || wasm_run(s, UINT64_MAX)->outcome != WASM_DONE)
+    if (wasm_instance_new(s, m, NULL, 0, &i, NULL) < 0 ||
+        wasm_run(s, UINT64_MAX)->outcome != WASM_DONE)
         return false;
     struct wasm_value v = wasm_i32(9);
     const struct wasm_modules modules = {find, m};
     if (!wasm_export(i, "fib", 3, &f) || wasm_call(s, f, &v, 1, NULL) < 0 ||
         wasm_run(s, 77)->outcome != WASM_SLICE || wasm_capture(s, &state, NULL) < 0 ||
-        wasm_resume(e, state.data, state.len, &modules, &resumed, NULL) < 0 || wasm_fork(s, &forked, NULL) < 0)
+        wasm_resume(e, state.data, state.len, &modules, &resumed, NULL) < 0 ||
+        wasm_fork(s, &forked, NULL) < 0)
         return false;
-    return wasm_run(s, UINT64_MAX)->outcome == WASM_DONE && wasm_run(forked, UINT64_MAX)->outcome == WASM_DONE &&
+    return wasm_run(s, UINT64_MAX)->outcome == WASM_DONE &&
+           wasm_run(forked, UINT64_MAX)->outcome == WASM_DONE &&
            wasm_run(resumed, UINT64_MAX)->outcome == WASM_DONE;
 }
 
@@ -423,9 +492,9 @@ static void untouched_memory_is_not_in_the_state(void **state) {
 static void type_mismatches_say_what_was_wanted_and_found(void **state) {
     (void)state;
     /* (func (drop (i32.add (i32.const 1) (i64.const 2)))) */
-    static const uint8_t bytes[] = {0,    'a',  's',  'm',  1,    0,    0,    0,    1,    4,
-                                    1,    0x60, 0,    0,    3,    2,    1,    0,    10,   10,
-                                    1,    8,    0,    0x41, 1,    0x42, 2,    0x6a, 0x1a, 0x0b};
+    static const uint8_t bytes[] = {0, 'a',  's', 'm',  1, 0,    0, 0,    1,    4,
+                                    1, 0x60, 0,   0,    3, 2,    1, 0,    10,   10,
+                                    1, 8,    0,   0x41, 1, 0x42, 2, 0x6a, 0x1a, 0x0b};
     struct wasm_engine *e = wasm_engine_new(NULL);
     struct wasm_module *m;
     struct wasm_diag d;
@@ -446,6 +515,8 @@ UNIT_MAIN(cmocka_unit_test(stops_at_every_amount_of_fuel_leave_results_and_fuel_
           cmocka_unit_test(a_host_call_is_a_yield_with_a_number),
           cmocka_unit_test(a_pending_host_call_is_pending_after_resume),
           cmocka_unit_test(forks_go_their_own_ways),
+          cmocka_unit_test(garbage_goes_and_what_is_held_stays),
+          cmocka_unit_test(a_full_heap_is_a_trap),
           cmocka_unit_test(endless_recursion_is_a_trap_at_the_same_fuel_for_each_limit),
           cmocka_unit_test(growing_is_limited_by_configuration),
           cmocka_unit_test(an_import_that_was_not_granted_is_named),
