@@ -82,7 +82,8 @@ bool table_new(struct wasm_store *s, const struct wasm_limits *l, uint32_t type,
     struct table *t = engine_alloc(s->engine, sizeof *t);
     if (!t)
         return false;
-    *t = (struct table){.type_limits = *l, .type = type, .max = table_cap(s, l), .size = l->min, .cap = l->min};
+    *t = (struct table){
+        .type_limits = *l, .type = type, .max = table_cap(s, l), .size = l->min, .cap = l->min};
     if (l->min > t->max || !(t->elems = elems_new(s->engine, l->min))) {
         engine_release(s->engine, t, sizeof *t);
         return false;
@@ -228,7 +229,8 @@ bool bulk_do(struct wasm_store *s, struct wasm_instance *i, struct bulk *b) {
         return true;
     case OP_MEMORY_INIT:
         if (v[2])
-            memcpy(i->mems[b->y]->base + v[0], i->mod->bytes + i->mod->datas[b->x].bytes + v[1], v[2]);
+            memcpy(i->mems[b->y]->base + v[0], i->mod->bytes + i->mod->datas[b->x].bytes + v[1],
+                   v[2]);
         return true;
     case OP_TABLE_FILL:
         refs_fill(i->tables[b->x]->elems + v[0], v[2], v[1]);

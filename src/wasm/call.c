@@ -14,8 +14,8 @@ bool stack_make(struct wasm_store *s) {
     uint8_t *p = spare->base;
     spare->base = NULL;
     if (!p) {
-        p = mmap(NULL, frames + slots, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
-                 -1, 0);
+        p = mmap(NULL, frames + slots, PROT_READ | PROT_WRITE,
+                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (p == MAP_FAILED)
             return false;
     }
@@ -59,10 +59,11 @@ uint64_t wasm_fuel_used(const struct wasm_store *s) {
 
 /* ---- Starting ---- */
 
-static int check_args(const struct wasm_store *s, const struct type *t, const struct wasm_value *args,
-                      uint32_t n, struct err *err) {
+static int check_args(const struct wasm_store *s, const struct type *t,
+                      const struct wasm_value *args, uint32_t n, struct err *err) {
     if (n != t->n_params)
-        return err_set(err, ERR_INVALID, "the function takes %u arguments, %u were given", t->n_params, n);
+        return err_set(err, ERR_INVALID, "the function takes %u arguments, %u were given",
+                       t->n_params, n);
     for (uint32_t i = 0; i < n; i++)
         if (!value_fits(s, &args[i], t->vals[i])) {
             char want[32], got[32];
@@ -128,8 +129,12 @@ static const char *init_segment(struct wasm_store *s, struct init_job *job, int6
         uint64_t at[2], slots[3] = {0, 0, is_elem ? m->elems[k].n : m->datas[k].size};
         instance_eval(i, is_elem ? m->elems[k].offset : m->datas[k].offset, at);
         slots[0] = at[0];
-        struct bulk b = {is_elem ? OP_TABLE_INIT : OP_MEMORY_INIT, k, is_elem ? m->elems[k].table : m->datas[k].mem,
-                         slots, 0, 0};
+        struct bulk b = {is_elem ? OP_TABLE_INIT : OP_MEMORY_INIT,
+                         k,
+                         is_elem ? m->elems[k].table : m->datas[k].mem,
+                         slots,
+                         0,
+                         0};
         const char *trap = bulk_check(i, &b);
         uint64_t cost = 1 + (trap ? 0 : b.cost);
         if ((uint64_t)*fuel < cost) {
@@ -193,10 +198,12 @@ static uint32_t abstract_type(const struct wasm_store *s, uint64_t ref) {
     const struct object *o = store_object(s, ref);
     if (!o)
         return object_dynamic_type(s, ref);
-    return (WASM_ANYREF & ~WASM_NULLABLE & ~0xffu) | (s->engine->types[o->type]->kind == TYPE_STRUCT ? 0x6bu : 0x6au);
+    return (WASM_ANYREF & ~WASM_NULLABLE & ~0xffu) |
+           (s->engine->types[o->type]->kind == TYPE_STRUCT ? 0x6bu : 0x6au);
 }
 
-static bool event_values(struct wasm_store *s, const uint64_t *slots, const uint32_t *types, uint32_t n) {
+static bool event_values(struct wasm_store *s, const uint64_t *slots, const uint32_t *types,
+                         uint32_t n) {
     s->event.values = NULL;
     s->event.n_values = 0;
     if (!engine_grow(s->engine, &s->values, &s->cap_values, n + 1, sizeof *s->values))
@@ -297,16 +304,19 @@ const struct wasm_event *wasm_run(struct wasm_store *s, uint64_t slice) {
 
 /* ---- Answers ---- */
 
-int wasm_answer(struct wasm_store *s, const struct wasm_value *results, uint32_t n, struct err *err) {
+int wasm_answer(struct wasm_store *s, const struct wasm_value *results, uint32_t n,
+                struct err *err) {
     if (s->state != RUN_HOST)
         return err_set(err, ERR_INVALID, "no host call is pending");
     const struct type *t = s->host_fns[s->host_fn].type;
     const uint32_t *types = t->vals + t->n_params;
     if (n != t->n_results)
-        return err_set(err, ERR_INVALID, "'%s' gives %u results, %u were given", s->event.name, t->n_results, n);
+        return err_set(err, ERR_INVALID, "'%s' gives %u results, %u were given", s->event.name,
+                       t->n_results, n);
     for (uint32_t i = 0; i < n; i++)
         if (!value_fits(s, &results[i], types[i]))
-            return err_set(err, ERR_INVALID, "result %u of '%s' has the wrong type", i + 1, s->event.name);
+            return err_set(err, ERR_INVALID, "result %u of '%s' has the wrong type", i + 1,
+                           s->event.name);
     values_to_slots(s, results, types, n, s->host_slots);
     s->answered = true;
     s->state = RUN_READY;

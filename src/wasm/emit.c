@@ -1,18 +1,18 @@
 /*
  * Code from the walk: slot instructions, folded where it pays, and the costs of fuel blocks.
  *
- * A block here is a stretch that, once entered, runs to its end unless it traps; falling into a label
- * does not end it. Its cost is only known at that end, so whoever enters it (a branch, the way past a
- * branch, a return) has a site that is patched then. In stepping code every instruction pays
- * alone (STEP), nothing is folded, and each block start may go back to the fast code (REJOIN).
+ * A block here is a stretch that, once entered, runs to its end unless it traps; falling into a
+ * label does not end it. Its cost is only known at that end, so whoever enters it (a branch, the
+ * way past a branch, a return) has a site that is patched then. In stepping code every instruction
+ * pays alone (STEP), nothing is folded, and each block start may go back to the fast code (REJOIN).
  */
 #include "wasm/pairs.h"
 #include "wasm/simd.h"
 #include "wasm/walk.h"
 
 enum {
-    LAZY_MAX = 16,      /* operands not in their slots; bounds every search among them */
-    CHAIN_MAX = 30000,  /* cost of one block; the fields that hold it are 16 bits wide */
+    LAZY_MAX = 16,     /* operands not in their slots; bounds every search among them */
+    CHAIN_MAX = 30000, /* cost of one block; the fields that hold it are 16 bits wide */
     PEEK_BR_IF = 0x0d,
     PEEK_IF = 0x04,
     PEEK_EQZ = 0x45,
@@ -96,7 +96,8 @@ static uint32_t site(struct scratch *w, uint32_t at, enum site_field field, uint
         no_room(w);
         return NO_LINK;
     }
-    w->sites[w->n_sites] = (struct site){.word = at, .next = NO_LINK, .addend = addend, .field = (uint8_t)field};
+    w->sites[w->n_sites] =
+        (struct site){.word = at, .next = NO_LINK, .addend = addend, .field = (uint8_t)field};
     return w->n_sites++;
 }
 
@@ -139,7 +140,6 @@ static void close(struct scratch *w) {
     for (; w->first_open < w->n_nodes; w->first_open++) {
         struct node *n = &w->nodes[w->first_open];
         n->cost = w->cum - n->start;
-        n->is_closed = true;
         for (uint32_t s = n->sites; s != NO_LINK; s = w->sites[s].next)
             site_pay(w, &w->sites[s], n->cost);
     }
@@ -442,7 +442,8 @@ static void em_eqz(struct scratch *w, bool is64) {
         cmp_finish(w, c, 1);
         return;
     }
-    struct opnd c = {.op = is64 ? OP_I64_EQ : OP_I32_EQ, .has_k = true, .a = (uint16_t)use(w, w->n - 1)};
+    struct opnd c = {
+        .op = is64 ? OP_I64_EQ : OP_I32_EQ, .has_k = true, .a = (uint16_t)use(w, w->n - 1)};
     cmp_finish(w, c, 1);
 }
 
@@ -469,7 +470,7 @@ static void em_compare(struct scratch *w, uint16_t row) {
 /* The form with a constant of an integer operation, or 0; subtraction adds the negative. */
 static uint16_t alu_k(uint16_t row) {
     switch (row) {
-#define X(name)    \
+#define X(name)     \
     case OP_##name: \
         return I_##name##_K;
         ALU_OPS(X)
@@ -481,7 +482,8 @@ static uint16_t alu_k(uint16_t row) {
 
 static bool commutes(uint16_t row) {
     uint16_t r = row >= OP_I64_CLZ ? (uint16_t)(row - OP_I64_CLZ + OP_I32_CLZ) : row;
-    return r == OP_I32_ADD || r == OP_I32_MUL || r == OP_I32_AND || r == OP_I32_OR || r == OP_I32_XOR;
+    return r == OP_I32_ADD || r == OP_I32_MUL || r == OP_I32_AND || r == OP_I32_OR ||
+           r == OP_I32_XOR;
 }
 
 static bool alu_const(struct scratch *w, uint16_t row) {
@@ -667,7 +669,8 @@ static uint32_t branch_on(struct scratch *w, bool when_true) {
     } else {
         uint16_t row = when_true ? o->op : cmp_map(o->op, cmp_inverse);
         uint32_t i = row >= OP_I64_EQ ? row - OP_I64_EQ + 10u : row - (uint32_t)OP_I32_EQ;
-        op(w, (o->has_k ? I_BR_I32_EQ_K : I_BR_I32_EQ) + i, o->a, o->has_k ? (uint32_t)o->k : o->b, 0);
+        op(w, (o->has_k ? I_BR_I32_EQ_K : I_BR_I32_EQ) + i, o->a, o->has_k ? (uint32_t)o->k : o->b,
+           0);
     }
     word(w, 0);
     return w->n_words - 1;
@@ -698,7 +701,8 @@ void em_else(struct scratch *w, struct ctrl *c) {
 }
 
 static void handler_add(struct scratch *w, const struct handler *h) {
-    if (!engine_grow(w->e, &w->handlers, &w->cap_handlers, w->n_handlers + 1, sizeof *w->handlers)) {
+    if (!engine_grow(w->e, &w->handlers, &w->cap_handlers, w->n_handlers + 1,
+                     sizeof *w->handlers)) {
         no_room(w);
         return;
     }
@@ -713,7 +717,8 @@ static void end_try(struct scratch *w, struct ctrl *c) {
     for (uint32_t i = 0; i < c->n_catches; i++) {
         const struct catch_clause *k = &w->catches[c->catches + i];
         struct ctrl *target = c - 1 - k->depth;
-        handler_add(w, &(struct handler){c->pos, to, w->n_words, k->tag, k->wants_ref, target->base});
+        handler_add(w,
+                    &(struct handler){c->pos, to, w->n_words, k->tag, k->wants_ref, target->base});
         jump(w, target);
     }
     w->dead = true;
@@ -918,8 +923,10 @@ void em_tail(struct scratch *w, const struct type *t, uint16_t code, uint64_t v,
     op(w, code, args, t->param_slots, n_extra ? w->vals[w->n - 1].slot : 0);
     word(w, v);
     close(w);
-    if (t->param_slots > w->max_slots)
-        w->max_slots = t->param_slots;
+    /* Arguments go to the bottom of the frame; a host function's results come where they were. */
+    uint32_t need = t->param_slots > args + t->result_slots ? t->param_slots : args + t->result_slots;
+    if (need > w->max_slots)
+        w->max_slots = need;
 }
 
 void em_throw(struct scratch *w, uint32_t tag, uint32_t n_args) {

@@ -21,13 +21,13 @@ enum {
     PAGE_SIZE = 65536,
     MAX_LOCALS = 50000,
     MAX_ALL_LOCALS = 50000000, /* a short body can declare many: bounds the time to validate */
-    MAX_FRAME_SLOTS = 65000, /* slot numbers are 16 bits wide in code */
+    MAX_FRAME_SLOTS = 65000,   /* slot numbers are 16 bits wide in code */
     MAX_PARAMS = 1000,
     MAX_TYPES = 1000000,
     MAX_FUNCS = 1000000,
     MAX_ITEMS = 100000, /* imports, exports, globals, segments of one module */
     MAX_TABLES = 10000,
-    MAX_NEST = 100000, /* control nesting in one function */
+    MAX_NEST = 100000,     /* control nesting in one function */
     MAX_CONST_DEPTH = 256, /* operands of a constant expression */
 };
 
@@ -65,7 +65,7 @@ struct type {
     uint8_t kind;
     bool final;
     uint32_t id;
-    uint32_t super; /* id or NO_TYPE */
+    uint32_t super;               /* id or NO_TYPE */
     uint32_t n_params, n_results; /* a struct's or array's fields are params */
     uint32_t param_slots, result_slots;
     uint32_t *vals; /* params, then results */
@@ -83,8 +83,8 @@ static inline bool is_defaultable(uint32_t type) {
 
 /* Give a recursion group its engine-wide ids: the same for an equal group of any module. */
 bool types_intern(struct wasm_engine *e, struct type *group, uint32_t n, uint32_t *ret_first);
-bool types_sub(const struct wasm_engine *e, uint32_t a, uint32_t b);      /* value types */
-bool types_sub_def(const struct wasm_engine *e, uint32_t a, uint32_t b);  /* type ids */
+bool types_sub(const struct wasm_engine *e, uint32_t a, uint32_t b);     /* value types */
+bool types_sub_def(const struct wasm_engine *e, uint32_t a, uint32_t b); /* type ids */
 /* Does the declared supertype fit? */
 bool types_super_ok(const struct wasm_engine *e, const struct type *t);
 struct wasm_func_type type_view(const struct type *t);
@@ -155,7 +155,7 @@ enum segment_mode { SEG_ACTIVE, SEG_PASSIVE, SEG_DECLARED };
 
 struct elem_decl {
     uint8_t mode;
-    bool is_funcs;  /* items are function indices, else expressions */
+    bool is_funcs; /* items are function indices, else expressions */
     uint32_t table;
     uint32_t type;
     uint32_t offset; /* of the offset expression */
@@ -178,7 +178,8 @@ enum mark_kind {
     MARK_STEP = 16,  /* stepping code can stop here */
 };
 
-/* Where one code word came from. rest is what is left of its block's cost after that instruction. */
+/* Where one code word came from. rest is what is left of its block's cost after that instruction.
+ */
 struct mark {
     uint32_t kind;
     uint32_t pos;
@@ -251,7 +252,7 @@ struct wasm_module {
     uint32_t n_data_count;
     bool has_data_count;
     uint32_t names, names_size; /* the name section's payload */
-    uint64_t n_locals; /* of all functions walked while loading */
+    uint64_t n_locals;          /* of all functions walked while loading */
     bool is_loaded;
     bool hashed;
     uint8_t hash[32];
@@ -315,8 +316,8 @@ void plain_ops_init(struct plain_op ops[256]);
 
 struct memory {
     uint8_t *base;
-    uint64_t size;  /* bytes in use */
-    uint64_t max;   /* pages, from the type and the configuration */
+    uint64_t size; /* bytes in use */
+    uint64_t max;  /* pages, from the type and the configuration */
     struct wasm_limits type;
     struct pages *pages;
 };
@@ -350,15 +351,14 @@ struct wasm_instance {
     uint64_t **elem_refs; /* per passive or active segment until dropped */
     /* As numbers in the store, for exports and capture. */
     uint32_t *global_ids, *mem_ids, *table_ids;
-    void *block;
     size_t block_size;
 };
 
 struct frame {
-    const uint64_t *ret; /* where the caller goes on */
-    uint64_t *fp;        /* the caller's slots */
+    const uint64_t *ret;        /* where the caller goes on */
+    uint64_t *fp;               /* the caller's slots */
     struct wasm_instance *inst; /* the caller's */
-    struct fn *fn;       /* the callee */
+    struct fn *fn;              /* the callee */
 };
 
 struct tag {
@@ -477,8 +477,9 @@ extern const uint64_t interp_exit_word[2];
 
 /* Position <-> module offset; used when something stops, never on the hot path. */
 struct code *fn_code_at(const struct fn *fn, const uint64_t *pc);
-/* The last mark of these kinds at a word, the first at a module offset; NULL if there is none. Several
-   blocks may start at one word: between them are only instructions that do nothing and cost nothing. */
+/* The last mark of these kinds at a word, the first at a module offset; NULL if there is none.
+   Several blocks may start at one word: between them are only instructions that do nothing and cost
+   nothing. */
 const struct mark *code_mark_at(struct fn *fn, struct code *c, const uint64_t *pc, uint32_t kinds);
 const struct mark *code_mark_of(struct fn *fn, struct code *c, uint32_t offset, uint32_t kinds);
 bool fn_compile(struct fn *fn);

@@ -25,7 +25,8 @@ static bool copy_hosts(struct wasm_store *to, const struct wasm_store *from) {
 
 static bool copy_memory(struct wasm_store *to, const struct wasm_store *from, struct memory *m) {
     struct memory *copy = engine_alloc(to->engine, sizeof *copy);
-    if (!copy || !engine_grow(to->engine, &to->mems, &to->cap_mems, to->n_mems + 1, sizeof *to->mems)) {
+    if (!copy ||
+        !engine_grow(to->engine, &to->mems, &to->cap_mems, to->n_mems + 1, sizeof *to->mems)) {
         engine_release(to->engine, copy, sizeof *copy);
         return false;
     }

@@ -16,7 +16,8 @@ const char *bulk_check(struct wasm_instance *inst, struct bulk *b);
 /* Do it, after a check that did not trap. false when there is no memory. */
 bool bulk_do(struct wasm_store *s, struct wasm_instance *inst, struct bulk *b);
 
-/* 0 when too many are alive: those that neither stack, globals, tables nor exceptions hold are freed first. */
+/* 0 when too many are alive: those that neither stack, globals, tables nor exceptions hold are
+ * freed first. */
 uint64_t store_exn_new(struct wasm_store *s, uint32_t tag, const uint64_t *slots, uint32_t n);
 const struct exn *store_exn(const struct wasm_store *s, uint64_t ref);
 void store_exn_free(struct wasm_store *s, uint64_t ref);
@@ -36,8 +37,8 @@ bool store_collect(struct wasm_store *s, const uint64_t *live_end);
 /* ---- Store internals shared with call.c and state.c ---- */
 
 bool store_add_memory(struct wasm_store *s, const struct wasm_limits *l, uint32_t *ret);
-bool store_add_table(struct wasm_store *s, const struct wasm_limits *l, uint32_t type, uint64_t init,
-                     uint32_t *ret);
+bool store_add_table(struct wasm_store *s, const struct wasm_limits *l, uint32_t type,
+                     uint64_t init, uint32_t *ret);
 bool store_add_global(struct wasm_store *s, uint32_t type, bool is_mutable, uint32_t *ret);
 bool store_add_host(struct wasm_store *s, const char *module, const char *name, uint32_t canon,
                     uint64_t cost);
@@ -56,8 +57,9 @@ bool store_log(struct wasm_store *s, enum creation_kind kind, uint32_t index);
 /* Remember a handle, if the value is one. */
 bool store_note_handle(struct wasm_store *s, const struct wasm_value *v);
 /* Link and make an instance, without starting its initialisation. */
-int store_instantiate(struct wasm_store *s, struct wasm_module *m, const struct wasm_extern *imports,
-                      struct wasm_instance **ret, struct err *err);
+int store_instantiate(struct wasm_store *s, struct wasm_module *m,
+                      const struct wasm_extern *imports, struct wasm_instance **ret,
+                      struct err *err);
 struct wasm_extern instance_import(const struct wasm_instance *i, uint32_t import);
 bool store_add_tag(struct wasm_store *s, uint32_t canon, uint32_t *ret);
 bool store_intern_func(struct wasm_engine *e, const struct wasm_func_type *type, uint32_t *ret);

@@ -80,7 +80,6 @@ static const char *name(struct reader *r, uint32_t *ret_size) {
 
 /* ---- Types ---- */
 
-
 /* Outside the type section a reader is not part of a loader; m->types then holds all types. */
 static uint32_t heap_index(struct wasm_module *m, struct reader *r, struct loader *l, uint32_t i) {
     if (i < m->n_types)
@@ -95,10 +94,12 @@ static uint32_t heaptype(struct wasm_module *m, struct reader *r, struct loader 
     const uint8_t *at = r->p;
     int64_t v = reader_s33(r);
     if (v >= 0)
-        return m->level >= WASM_3_0 ? heap_index(m, r, l, (uint32_t)v)
-                                    : (reader_fail(r, WASM_MALFORMED, "malformed reference type"), 0);
+        return m->level >= WASM_3_0
+                   ? heap_index(m, r, l, (uint32_t)v)
+                   : (reader_fail(r, WASM_MALFORMED, "malformed reference type"), 0);
     uint32_t byte = (uint32_t)(v & 0x7f);
-    bool known = byte == 0x70 || byte == 0x6f || (m->level >= WASM_3_0 && byte >= 0x69 && byte <= 0x74);
+    bool known =
+        byte == 0x70 || byte == 0x6f || (m->level >= WASM_3_0 && byte >= 0x69 && byte <= 0x74);
     if (v < -64 || !known) {
         r->p = at;
         reader_fail(r, WASM_MALFORMED, "malformed heap type");
@@ -238,7 +239,8 @@ static bool type_group(struct loader *l) {
         *slot = first + i;
         m->n_types++;
         if (!types_super_ok(m->engine, m->engine->types[first + i]))
-            return reader_fail(r, WASM_INVALID, "sub type %u does not match super type", m->n_types - 1);
+            return reader_fail(r, WASM_INVALID, "sub type %u does not match super type",
+                               m->n_types - 1);
     }
     return true;
 }
@@ -315,7 +317,8 @@ static bool table_add(struct loader *l) {
         return fail_memory(&l->r);
     *d = (struct limits_decl){0};
     d->type = module_reftype(m, &l->r);
-    if (l->r.failed || !limits(l, &d->l, UINT32_MAX, UINT64_MAX, "table size must be at most 2^32-1"))
+    if (l->r.failed ||
+        !limits(l, &d->l, UINT32_MAX, UINT64_MAX, "table size must be at most 2^32-1"))
         return false;
     m->n_tables++;
     if (m->n_tables > 1 && m->level < WASM_2_0)
@@ -367,7 +370,8 @@ static bool import(struct loader *l) {
     d.module = name(&l->r, &d.module_size);
     d.name = name(&l->r, &d.name_size);
     d.kind = reader_byte(&l->r);
-    static bool (*const add[])(struct loader *) = {func_import, table_add, mem_add, global_add, tag_add};
+    static bool (*const add[])(struct loader *) = {func_import, table_add, mem_add, global_add,
+                                                   tag_add};
     uint32_t *const counts[] = {&m->n_funcs, &m->n_tables, &m->n_mems, &m->n_globals, &m->n_tags};
     if (d.kind > (m->level >= WASM_3_0 ? 4 : 3))
         return reader_fail(&l->r, WASM_MALFORMED, "malformed import kind");
@@ -417,7 +421,8 @@ static bool table_define(struct loader *l) {
         return false;
     struct limits_decl *d = &l->m->tables[l->m->n_tables - 1];
     if (!has_init)
-        return is_defaultable(d->type) || reader_fail(r, WASM_INVALID, "type mismatch: table needs an initial value");
+        return is_defaultable(d->type) ||
+               reader_fail(r, WASM_INVALID, "type mismatch: table needs an initial value");
     d->init = (uint32_t)(r->p - r->base);
     return module_const_expr(l->m, r, d->type);
 }
@@ -511,7 +516,8 @@ static bool const_ref_func(struct wasm_module *m, struct reader *r, struct const
     return const_push(r, s, t);
 }
 
-static bool const_pop(struct wasm_module *m, struct reader *r, struct const_stack *s, uint32_t type) {
+static bool const_pop(struct wasm_module *m, struct reader *r, struct const_stack *s,
+                      uint32_t type) {
     if (type == TYPE_I8 || type == TYPE_I16)
         type = WASM_I32;
     if (s->n == 0 || !types_sub(m->engine, s->types[s->n - 1], type))
@@ -525,7 +531,8 @@ static bool has_default(uint32_t type) {
 }
 
 /* struct.new, array.new and their kin; the type says what they take. */
-static bool const_new(struct wasm_module *m, struct reader *r, struct const_stack *s, uint32_t row) {
+static bool const_new(struct wasm_module *m, struct reader *r, struct const_stack *s,
+                      uint32_t row) {
     uint32_t index = reader_u32(r);
     bool is_struct = row == OP_STRUCT_NEW || row == OP_STRUCT_NEW_DEFAULT;
     if (!r->failed && index >= m->n_types)
@@ -533,7 +540,9 @@ static bool const_new(struct wasm_module *m, struct reader *r, struct const_stac
     if (r->failed || module_type(m, index)->kind != (is_struct ? TYPE_STRUCT : TYPE_ARRAY))
         return reader_fail(r, WASM_INVALID, "type mismatch: type %u is of another kind", index);
     const struct type *t = module_type(m, index);
-    uint32_t n = row == OP_ARRAY_NEW_FIXED ? reader_u32(r) : row == OP_ARRAY_NEW || is_struct ? t->n_params : 0;
+    uint32_t n = row == OP_ARRAY_NEW_FIXED          ? reader_u32(r)
+                 : row == OP_ARRAY_NEW || is_struct ? t->n_params
+                                                    : 0;
     bool is_default = row == OP_STRUCT_NEW_DEFAULT || row == OP_ARRAY_NEW_DEFAULT;
     if (!r->failed && n > s->n && !is_default)
         return reader_fail(r, WASM_INVALID, "type mismatch in constant expression");
@@ -548,7 +557,8 @@ static bool const_new(struct wasm_module *m, struct reader *r, struct const_stac
     return const_push(r, s, WASM_REF | t->id);
 }
 
-static bool const_convert(struct wasm_module *m, struct reader *r, struct const_stack *s, bool to_any) {
+static bool const_convert(struct wasm_module *m, struct reader *r, struct const_stack *s,
+                          bool to_any) {
     uint32_t type = s->n ? s->types[s->n - 1] : 0;
     if (!const_pop(m, r, s, to_any ? WASM_EXTERNREF : WASM_ANYREF))
         return false;
@@ -566,7 +576,8 @@ static bool const_object(struct wasm_module *m, struct reader *r, struct const_s
     case OP_ARRAY_NEW_FIXED:
         return const_new(m, r, s, row);
     case OP_REF_I31:
-        return const_pop(m, r, s, WASM_I32) && const_push(r, s, WASM_ABSTRACT_REF(0x6cu) & ~WASM_NULLABLE);
+        return const_pop(m, r, s, WASM_I32) &&
+               const_push(r, s, WASM_ABSTRACT_REF(0x6cu) & ~WASM_NULLABLE);
     case OP_ANY_CONVERT_EXTERN:
     case OP_EXTERN_CONVERT_ANY:
         return const_convert(m, r, s, row == OP_ANY_CONVERT_EXTERN);
@@ -721,7 +732,8 @@ static bool section_start(struct loader *l) {
     if (f >= m->n_funcs)
         return reader_fail(&l->r, WASM_INVALID, "unknown function %u", f);
     if (m->fns[f].type->n_params || m->fns[f].type->n_results)
-        return reader_fail(&l->r, WASM_INVALID, "start function must have no parameters or results");
+        return reader_fail(&l->r, WASM_INVALID,
+                           "start function must have no parameters or results");
     m->start = f;
     return true;
 }
@@ -743,7 +755,8 @@ static bool elem_items(struct loader *l, struct elem_decl *d) {
     d->n = count(r, 10000000, "elements");
     d->items = (uint32_t)(r->p - r->base);
     for (uint32_t i = 0; i < d->n; i++) {
-        bool ok = d->is_funcs ? declare(l->m, r, reader_u32(r)) : module_const_expr(l->m, r, d->type);
+        bool ok =
+            d->is_funcs ? declare(l->m, r, reader_u32(r)) : module_const_expr(l->m, r, d->type);
         if (!ok)
             return false;
     }
@@ -776,7 +789,8 @@ static bool elem(struct loader *l, struct elem_decl *d) {
         else if (reader_byte(r) != 0)
             return reader_fail(r, WASM_MALFORMED, "malformed element kind");
     }
-    if (!r->failed && d->mode == SEG_ACTIVE && !types_sub(m->engine, d->type, m->tables[d->table].type))
+    if (!r->failed && d->mode == SEG_ACTIVE &&
+        !types_sub(m->engine, d->type, m->tables[d->table].type))
         return reader_fail(r, WASM_INVALID, "type mismatch between element segment and table");
     return elem_items(l, d);
 }
@@ -805,7 +819,8 @@ static bool section_code(struct loader *l) {
     struct reader *r = &l->r;
     uint32_t n = reader_u32(r);
     if (!r->failed && n != l->code_count)
-        return reader_fail(r, WASM_MALFORMED, "function and code section have inconsistent lengths");
+        return reader_fail(r, WASM_MALFORMED,
+                           "function and code section have inconsistent lengths");
     l->code_seen = true;
     for (uint32_t i = 0; i < n; i++) {
         struct fn *fn = &m->fns[m->imported_funcs + i];
@@ -874,10 +889,12 @@ static const struct {
     uint8_t order;
     uint8_t level;
 } sections[] = {
-    [0] = {section_custom, 0, 10},   [1] = {section_types, 1, 10},    [2] = {section_imports, 2, 10},
-    [3] = {section_funcs, 3, 10},    [4] = {section_tables, 4, 10},   [5] = {section_mems, 5, 10},
-    [6] = {section_globals, 7, 10},  [7] = {section_exports, 8, 10},  [8] = {section_start, 9, 10},
-    [9] = {section_elems, 10, 10},   [10] = {section_code, 12, 10},   [11] = {section_data, 13, 10},
+    [0] = {section_custom, 0, 10},       [1] = {section_types, 1, 10},
+    [2] = {section_imports, 2, 10},      [3] = {section_funcs, 3, 10},
+    [4] = {section_tables, 4, 10},       [5] = {section_mems, 5, 10},
+    [6] = {section_globals, 7, 10},      [7] = {section_exports, 8, 10},
+    [8] = {section_start, 9, 10},        [9] = {section_elems, 10, 10},
+    [10] = {section_code, 12, 10},       [11] = {section_data, 13, 10},
     [12] = {section_data_count, 11, 20}, [13] = {section_tags, 6, 30},
 };
 
@@ -934,7 +951,8 @@ static bool load(struct loader *l) {
         if (!section(l, end, &last))
             return false;
     if (l->code_count && !l->code_seen)
-        return reader_fail(r, WASM_MALFORMED, "function and code section have inconsistent lengths");
+        return reader_fail(r, WASM_MALFORMED,
+                           "function and code section have inconsistent lengths");
     if (m->has_data_count && m->n_data_count != m->n_datas)
         return reader_fail(r, WASM_MALFORMED,
                            "data count and data section have inconsistent lengths");
@@ -977,7 +995,8 @@ int wasm_module_load(struct wasm_engine *e, const void *bytes, size_t size, enum
         snprintf(diag->message, sizeof diag->message, "out of memory");
         return -1;
     }
-    *m = (struct wasm_module){.engine = e, .refs = 1, .level = level, .size = size, .start = NO_TYPE};
+    *m = (struct wasm_module){
+        .engine = e, .refs = 1, .level = level, .size = size, .start = NO_TYPE};
     uint8_t *copy = (uint8_t *)(m + 1);
     if (size)
         memcpy(copy, bytes, size);
@@ -1024,7 +1043,8 @@ const uint8_t *wasm_module_bytes(const struct wasm_module *m, size_t *ret_size) 
     return m->bytes;
 }
 
-static void decl_type(const struct wasm_module *m, uint8_t kind, uint32_t i, struct wasm_extern_type *ret) {
+static void decl_type(const struct wasm_module *m, uint8_t kind, uint32_t i,
+                      struct wasm_extern_type *ret) {
     *ret = (struct wasm_extern_type){.kind = kind};
     switch (kind) {
     case WASM_FUNC:

@@ -1,8 +1,8 @@
 /*
  * Garbage collected objects of a store, and the instructions on them.
  *
- * A reference is a number: tag and index of the object, or tag and value of an i31. A field takes one
- * slot, a v128 two, packed ones too. The collector marks whatever looks like a reference, from
+ * A reference is a number: tag and index of the object, or tag and value of an i31. A field takes
+ * one slot, a v128 two, packed ones too. The collector marks whatever looks like a reference, from
  * the guest's live slots, globals, tables and segments; it moves nothing. When it runs changes no
  * result and no fuel, and is itself the same everywhere, as live slots are.
  */
@@ -14,7 +14,8 @@
 
 enum { COLLECT_FROM = 1 << 16 };
 
-static const char trap_null_struct[] = "null structure reference", trap_null_array[] = "null array reference",
+static const char trap_null_struct[] = "null structure reference",
+                  trap_null_array[] = "null array reference",
                   trap_array[] = "out of bounds array access", trap_cast[] = "cast failure",
                   trap_null_i31[] = "null i31 reference", trap_heap[] = "out of object memory";
 
@@ -41,7 +42,8 @@ bool object_is(const struct wasm_store *s, uint64_t ref, uint32_t type) {
     }
     if (types_sub(s->engine, type, WASM_ANYREF))
         return types_sub(s->engine, object_dynamic_type(s, ref), type);
-    return WASM_HEAP(type) == WASM_HEAP(WASM_EXTERNREF) || WASM_HEAP(type) == WASM_HEAP(WASM_EXNREF);
+    return WASM_HEAP(type) == WASM_HEAP(WASM_EXTERNREF) ||
+           WASM_HEAP(type) == WASM_HEAP(WASM_EXNREF);
 }
 
 /* ---- Collecting ---- */
@@ -93,7 +95,8 @@ static void mark_roots(struct marker *m, const uint64_t *live_end) {
     for (uint32_t i = 1; i < s->n_insts; i++)
         for (uint32_t k = 0; k < s->insts[i]->mod->n_elems; k++)
             if (s->insts[i]->elem_refs[k])
-                mark_slots(m, s->insts[i]->elem_refs[k], s->insts[i]->elem_refs[k] + s->insts[i]->mod->elems[k].n);
+                mark_slots(m, s->insts[i]->elem_refs[k],
+                           s->insts[i]->elem_refs[k] + s->insts[i]->mod->elems[k].n);
     mark_all(m);
 }
 
@@ -234,7 +237,9 @@ static const char *check_new(struct wasm_instance *i, struct bulk *b, const stru
 static const char *check_range(struct wasm_instance *i, struct bulk *b, const struct type *t) {
     uint64_t *v = b->slots;
     const struct object *to = store_object(i->store, v[0]);
-    uint64_t n = b->row == OP_ARRAY_FILL ? v[2 + t->param_slots] : b->row == OP_ARRAY_COPY ? v[4] : v[3];
+    uint64_t n = b->row == OP_ARRAY_FILL   ? v[2 + t->param_slots]
+                 : b->row == OP_ARRAY_COPY ? v[4]
+                                           : v[3];
     if (!to)
         return trap_null_array;
     if (b->row == OP_ARRAY_COPY) {
@@ -248,7 +253,8 @@ static const char *check_range(struct wasm_instance *i, struct bulk *b, const st
     }
     if (outside(v[1], n, to->n))
         return trap_array;
-    if (b->row == OP_ARRAY_INIT_DATA && outside(v[2], n * elem_bytes(elem_type(t)), data_size(i, b->y)))
+    if (b->row == OP_ARRAY_INIT_DATA &&
+        outside(v[2], n * elem_bytes(elem_type(t)), data_size(i, b->y)))
         return trap_memory;
     if (b->row == OP_ARRAY_INIT_ELEM && outside(v[2], n, elem_size(i, b->y)))
         return trap_table;
@@ -263,7 +269,9 @@ static const char *check_elem(const struct wasm_store *s, const uint64_t *v) {
 
 const char *object_check(struct wasm_instance *i, struct bulk *b) {
     const struct wasm_store *s = i->store;
-    const struct type *t = b->row < OP_REF_TEST && b->row != OP_ARRAY_LEN && b->row != OP_REF_EQ ? s->engine->types[b->x] : NULL;
+    const struct type *t = b->row < OP_REF_TEST && b->row != OP_ARRAY_LEN && b->row != OP_REF_EQ
+                               ? s->engine->types[b->x]
+                               : NULL;
     switch (b->row) {
     case OP_STRUCT_GET:
     case OP_STRUCT_GET_S:
@@ -274,7 +282,8 @@ const char *object_check(struct wasm_instance *i, struct bulk *b) {
     case OP_ARRAY_GET_S:
     case OP_ARRAY_GET_U:
     case OP_ARRAY_SET:
-        return object_is(s, b->slots[0], WASM_REF | b->x) ? check_elem(s, b->slots) : trap_null_array;
+        return object_is(s, b->slots[0], WASM_REF | b->x) ? check_elem(s, b->slots)
+                                                          : trap_null_array;
     case OP_ARRAY_LEN:
         return store_object(s, b->slots[0]) ? NULL : trap_null_array;
     case OP_ARRAY_NEW:
@@ -327,7 +336,8 @@ static uint32_t field_slot(const struct type *t, uint32_t field) {
     return slot;
 }
 
-static void elems_from_data(struct object *o, uint64_t at, const struct type *t, const uint8_t *bytes, uint64_t n) {
+static void elems_from_data(struct object *o, uint64_t at, const struct type *t,
+                            const uint8_t *bytes, uint64_t n) {
     uint32_t width = elem_bytes(elem_type(t));
     for (uint64_t k = 0; k < n; k++) {
         uint64_t *slot = o->slots + (at + k) * t->param_slots;
@@ -339,7 +349,10 @@ static void elems_from_data(struct object *o, uint64_t at, const struct type *t,
 static bool new_array(struct wasm_instance *i, struct bulk *b, const struct type *t) {
     uint64_t *v = b->slots, ref, at = v[0];
     uint32_t w = t->param_slots, type = elem_type(t);
-    uint64_t n = b->row == OP_ARRAY_NEW ? v[w] : b->row == OP_ARRAY_NEW_FIXED ? b->y : b->row == OP_ARRAY_NEW_DEFAULT ? at : v[1];
+    uint64_t n = b->row == OP_ARRAY_NEW           ? v[w]
+                 : b->row == OP_ARRAY_NEW_FIXED   ? b->y
+                 : b->row == OP_ARRAY_NEW_DEFAULT ? at
+                                                  : v[1];
     const uint64_t *refs = b->row == OP_ARRAY_NEW_ELEM && n ? instance_elems(i, b->y) : NULL;
     if (b->row == OP_ARRAY_NEW_ELEM && n && !refs)
         return false;

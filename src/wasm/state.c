@@ -1,9 +1,9 @@
 /*
  * A stopped store as bytes, and back: docs/cell-state.md.
  *
- * The file says how the store was made, and what has changed since. Reading makes it again by the same
- * steps, so that all checks of linking apply, and then puts values in place. Positions are module
- * offsets; each is looked up among the points where this engine can stop, with the height it
+ * The file says how the store was made, and what has changed since. Reading makes it again by the
+ * same steps, so that all checks of linking apply, and then puts values in place. Positions are
+ * module offsets; each is looked up among the points where this engine can stop, with the height it
  * has there, so a file cannot name any other.
  */
 #include "wasm/interp.h"
@@ -136,7 +136,8 @@ static void put_origin(struct writer *w) {
 
 /* ---- The initial image of a memory: zero, and the data its own instance puts there ---- */
 
-static const struct wasm_instance *memory_owner(const struct wasm_store *s, uint32_t mem, uint32_t *ret_index) {
+static const struct wasm_instance *memory_owner(const struct wasm_store *s, uint32_t mem,
+                                                uint32_t *ret_index) {
     for (uint32_t i = 1; i < s->n_insts; i++)
         for (uint32_t k = s->insts[i]->mod->imported_mems; k < s->insts[i]->mod->n_mems; k++)
             if (s->insts[i]->mem_ids[k] == mem) {
@@ -157,7 +158,8 @@ static void image_apply(const struct wasm_store *s, uint32_t mem, uint8_t *base,
             continue;
         instance_eval((struct wasm_instance *)owner, d->offset, at);
         if (at[0] < size && d->size)
-            memcpy(base + at[0], owner->mod->bytes + d->bytes, d->size < size - at[0] ? d->size : size - at[0]);
+            memcpy(base + at[0], owner->mod->bytes + d->bytes,
+                   d->size < size - at[0] ? d->size : size - at[0]);
     }
 }
 
@@ -465,8 +467,8 @@ static struct wasm_module *get_module(struct loader *l) {
     const uint8_t *hash = reader_bytes(&l->r, HASH);
     struct wasm_module *m = hash ? l->modules->find(l->modules->ctx, hash) : NULL;
     if (hash && !m)
-        err_set(l->err, ERR_NOT_FOUND, "state refused: no module with hash %02x%02x%02x%02x…", hash[0],
-                hash[1], hash[2], hash[3]);
+        err_set(l->err, ERR_NOT_FOUND, "state refused: no module with hash %02x%02x%02x%02x…",
+                hash[0], hash[1], hash[2], hash[3]);
     return m;
 }
 
@@ -495,7 +497,8 @@ static int resize_new(struct loader *l, uint32_t mems_before, uint32_t tables_be
     uint64_t old;
     for (uint32_t i = mems_before; i < s->n_mems; i++) {
         uint64_t have = s->mems[i]->size / PAGE_SIZE;
-        if (i >= l->n_mems || l->sizes[i] < have || !memory_grow(s, s->mems[i], l->sizes[i] - have, &old))
+        if (i >= l->n_mems || l->sizes[i] < have ||
+            !memory_grow(s, s->mems[i], l->sizes[i] - have, &old))
             return bad(l, "memory size");
     }
     for (uint32_t i = tables_before; i < s->n_tables; i++) {
@@ -532,7 +535,8 @@ static int get_object(struct loader *l, uint64_t kind) {
     if (kind == MADE_GLOBAL) {
         uint32_t type = get_type(l);
         uint64_t mut = get(l);
-        ok = !l->r.failed && store_add_global(s, type, mut & 1, &id) && store_log(s, MADE_GLOBAL, id);
+        ok = !l->r.failed && store_add_global(s, type, mut & 1, &id) &&
+             store_log(s, MADE_GLOBAL, id);
     } else if (kind == MADE_MEMORY) {
         struct wasm_limits lim = get_limits(l);
         ok = !l->r.failed && store_add_memory(s, &lim, &id) && store_log(s, MADE_MEMORY, id);
@@ -557,7 +561,8 @@ static int get_instance(struct loader *l) {
         return err_set(l->err, ERR_LIMIT, "out of memory");
     for (uint32_t k = 0; k < m->n_imports; k++) {
         uint64_t kind = get(l);
-        imports[k] = (struct wasm_extern){kind <= WASM_TAG ? (enum wasm_extern_kind)kind : WASM_TAG, get(l)};
+        imports[k] =
+            (struct wasm_extern){kind <= WASM_TAG ? (enum wasm_extern_kind)kind : WASM_TAG, get(l)};
     }
     struct err why = {0};
     int rc = l->r.failed ? -1 : store_instantiate(s, m, imports, &i, &why);
@@ -572,7 +577,8 @@ static int get_defs(struct loader *l) {
         const char *module = get_text(l, &nm), *name = get_text(l, &nn);
         uint64_t kind = get(l), id = get(l);
         struct wasm_extern x = {kind <= WASM_TAG ? (enum wasm_extern_kind)kind : WASM_TAG, id};
-        if (l->r.failed || !store_extern_exists(l->s, x) || !store_define(l->s, module, nm, name, nn, x))
+        if (l->r.failed || !store_extern_exists(l->s, x) ||
+            !store_define(l->s, module, nm, name, nn, x))
             return bad(l, "definition");
     }
     return l->r.failed ? bad(l, "definitions") : 0;
@@ -646,7 +652,9 @@ static int get_exns(struct loader *l) {
         if (tag == 0)
             continue;
         uint32_t slots = l->e->types[s->tags[tag - 1].canon]->param_slots;
-        struct exn x = {.tag = (uint32_t)tag - 1, .n_slots = slots, .slots = engine_alloc(l->e, slots * sizeof *x.slots)};
+        struct exn x = {.tag = (uint32_t)tag - 1,
+                        .n_slots = slots,
+                        .slots = engine_alloc(l->e, slots * sizeof *x.slots)};
         if (!x.slots)
             return err_set(l->err, ERR_LIMIT, "out of memory");
         get_slots(l, x.slots, slots);
@@ -723,7 +731,8 @@ static int get_elem_refs(struct loader *l, struct wasm_instance *i) {
         uint32_t n = i->mod->elems[k].n;
         if (i->mod->elems[k].is_funcs || get(l) == 0)
             continue;
-        if (l->r.failed || i->elem_refs[k] || !(i->elem_refs[k] = engine_alloc(l->e, n * sizeof(uint64_t))))
+        if (l->r.failed || i->elem_refs[k] ||
+            !(i->elem_refs[k] = engine_alloc(l->e, n * sizeof(uint64_t))))
             return bad(l, "segment");
         get_slots(l, i->elem_refs[k], n);
     }
@@ -778,11 +787,13 @@ struct found_mark {
 };
 
 /* Deep recursion asks for the same few points again and again. */
-static const struct mark *mark_cached(struct found_mark *cache, struct fn *fn, uint32_t offset, uint32_t kinds) {
+static const struct mark *mark_cached(struct found_mark *cache, struct fn *fn, uint32_t offset,
+                                      uint32_t kinds) {
     struct found_mark *c = &cache[(offset ^ fn->index) % 64];
     if (c->fn != fn || c->offset != offset || c->kinds != kinds) {
         struct code *code = kinds == MARK_STEP ? fn_step_code(fn) : fn->fast;
-        const struct mark *m = kinds == MARK_OP ? call_mark(fn, offset) : code_mark_of(fn, code, offset, kinds);
+        const struct mark *m =
+            kinds == MARK_OP ? call_mark(fn, offset) : code_mark_of(fn, code, offset, kinds);
         *c = (struct found_mark){fn, offset, kinds, m};
     }
     return c->mark;
@@ -796,7 +807,8 @@ struct position {
     uint32_t height;
 };
 
-static int get_frame(struct loader *l, struct found_mark *cache, uint32_t kinds, struct position *at) {
+static int get_frame(struct loader *l, struct found_mark *cache, uint32_t kinds,
+                     struct position *at) {
     struct wasm_store *s = l->s;
     struct wasm_instance *inst = NULL;
     struct fn *fn = get_fn(l, &inst);
@@ -807,7 +819,8 @@ static int get_frame(struct loader *l, struct found_mark *cache, uint32_t kinds,
     if (!m || (at->pc && fn->result_slots > at->height))
         return bad(l, "frame position");
     uint64_t *fp = at->pc ? at->fp + (at->height - fn->result_slots) : s->stack;
-    if (s->top + 1 >= s->frames_end || fp > s->stack_end || fn->frame_slots > (size_t)(s->stack_end - fp))
+    if (s->top + 1 >= s->frames_end || fp > s->stack_end ||
+        fn->frame_slots > (size_t)(s->stack_end - fp))
         return bad(l, "stack depth");
     if (!at->pc) {
         *at = (struct position){&interp_exit_word[1], s->stack, inst, 0};
@@ -845,6 +858,8 @@ static int get_pending(struct loader *l, uint64_t host, bool answered) {
     s->host_fn = (uint32_t)host;
     s->host_slots = s->pc ? s->fp + (uint16_t)(*s->pc >> 16) : s->stack;
     uint32_t most = fn->param_slots > fn->result_slots ? fn->param_slots : fn->result_slots;
+    if (s->pc && s->top->fn->result_slots > most)
+        most = s->top->fn->result_slots; /* a tail call returns as many */
     uint64_t *end = s->pc ? s->fp + s->top->fn->frame_slots : s->stack_end;
     if (s->host_slots > end || most > (size_t)(end - s->host_slots))
         return bad(l, "pending host call");
@@ -923,8 +938,10 @@ static int check_header(const uint8_t *bytes, size_t size, struct err *err) {
         return err_set(err, ERR_INVALID, "state refused: not a saved state");
     const uint8_t state[4] = {WASM_STATE_VERSION}, fuel[4] = {WASM_FUEL_VERSION};
     if (memcmp(bytes + 8, state, 4) != 0 || memcmp(bytes + 12, fuel, 4) != 0)
-        return err_set(err, ERR_UNSUPPORTED, "state refused: of version %u with fuel version %u; this engine has %d and %d",
-                       bytes[8], bytes[12], WASM_STATE_VERSION, WASM_FUEL_VERSION);
+        return err_set(
+            err, ERR_UNSUPPORTED,
+            "state refused: of version %u with fuel version %u; this engine has %d and %d",
+            bytes[8], bytes[12], WASM_STATE_VERSION, WASM_FUEL_VERSION);
     struct sha256 h;
     uint8_t hash[HASH];
     sha256_init(&h);

@@ -100,36 +100,37 @@ bool store_add_memory(struct wasm_store *s, const struct wasm_limits *l, uint32_
     if (!engine_grow(s->engine, &s->mems, &s->cap_mems, s->n_mems + 1, sizeof *s->mems) ||
         !memory_new(s, l, &m))
         return false;
-    s->mems[*ret = s->n_mems++] = m;
+    s->mems[ *ret = s->n_mems++] = m;
     return true;
 }
 
-bool store_add_table(struct wasm_store *s, const struct wasm_limits *l, uint32_t type, uint64_t init,
-                     uint32_t *ret) {
+bool store_add_table(struct wasm_store *s, const struct wasm_limits *l, uint32_t type,
+                     uint64_t init, uint32_t *ret) {
     struct table *t;
     if (!engine_grow(s->engine, &s->tables, &s->cap_tables, s->n_tables + 1, sizeof *s->tables) ||
         !table_new(s, l, type, init, &t))
         return false;
-    s->tables[*ret = s->n_tables++] = t;
+    s->tables[ *ret = s->n_tables++] = t;
     return true;
 }
 
 bool store_add_global(struct wasm_store *s, uint32_t type, bool is_mutable, uint32_t *ret) {
     struct global *g = engine_alloc(s->engine, sizeof *g);
-    if (!g || !engine_grow(s->engine, &s->globals, &s->cap_globals, s->n_globals + 1, sizeof *s->globals)) {
+    if (!g || !engine_grow(s->engine, &s->globals, &s->cap_globals, s->n_globals + 1,
+                           sizeof *s->globals)) {
         engine_release(s->engine, g, sizeof *g);
         return false;
     }
     g->type = type;
     g->is_mutable = is_mutable;
-    s->globals[*ret = s->n_globals++] = g;
+    s->globals[ *ret = s->n_globals++] = g;
     return true;
 }
 
 bool store_add_tag(struct wasm_store *s, uint32_t canon, uint32_t *ret) {
     if (!engine_grow(s->engine, &s->tags, &s->cap_tags, s->n_tags + 1, sizeof *s->tags))
         return false;
-    s->tags[*ret = s->n_tags++].canon = canon;
+    s->tags[ *ret = s->n_tags++].canon = canon;
     return true;
 }
 
@@ -243,8 +244,8 @@ static int no_memory(struct err *err) {
     return err_set(err, ERR_LIMIT, "out of memory");
 }
 
-static int define(struct wasm_store *s, const char *module, const char *name, enum wasm_extern_kind kind,
-                  uint64_t id, struct err *err) {
+static int define(struct wasm_store *s, const char *module, const char *name,
+                  enum wasm_extern_kind kind, uint64_t id, struct err *err) {
     struct wasm_extern x = {kind, id};
     return store_define(s, module, strlen(module), name, strlen(name), x) ? 0 : no_memory(err);
 }
@@ -256,11 +257,13 @@ static uint64_t func_ref(uint32_t instance, uint32_t index) {
 bool store_add_host(struct wasm_store *s, const char *module, const char *name, uint32_t canon,
                     uint64_t cost) {
     struct host_func *h = engine_alloc(s->engine, sizeof *h);
-    if (!h || !engine_grow(s->engine, &s->host_fns, &s->cap_host_fns, s->n_host_fns + 1, sizeof *s->host_fns)) {
+    if (!h || !engine_grow(s->engine, &s->host_fns, &s->cap_host_fns, s->n_host_fns + 1,
+                           sizeof *s->host_fns)) {
         engine_release(s->engine, h, sizeof *h);
         return false;
     }
-    *h = (struct host_func){store_text(s, module, strlen(module)), store_text(s, name, strlen(name)), cost};
+    *h = (struct host_func){store_text(s, module, strlen(module)),
+                            store_text(s, name, strlen(name)), cost};
     if (!h->module || !h->name) {
         text_free(s->engine, h->module, strlen(module));
         text_free(s->engine, h->name, strlen(name));
@@ -305,7 +308,8 @@ int wasm_host_func(struct wasm_store *s, const char *module, const char *name,
     uint32_t canon;
     if (cost > INT64_MAX / 4)
         return err_set(err, ERR_INVALID, "host function '%s' costs too much", name);
-    if (!store_intern_func(s->engine, type, &canon) || !store_add_host(s, module, name, canon, cost) ||
+    if (!store_intern_func(s->engine, type, &canon) ||
+        !store_add_host(s, module, name, canon, cost) ||
         !store_log(s, MADE_FUNC, s->n_host_fns - 1))
         return no_memory(err);
     return define(s, module, name, WASM_FUNC, func_ref(0, s->n_host_fns - 1), err);
@@ -382,7 +386,8 @@ int wasm_register(struct wasm_store *s, const char *module, size_t module_size,
                   struct wasm_instance *i, struct err *err) {
     for (uint32_t k = 0; k < i->mod->n_exports; k++) {
         const struct export_decl *d = &i->mod->exports[k];
-        if (!store_define(s, module, module_size, d->name, d->name_size, extern_of(i, d->kind, d->index)))
+        if (!store_define(s, module, module_size, d->name, d->name_size,
+                          extern_of(i, d->kind, d->index)))
             return no_memory(err);
     }
     return 0;
@@ -404,7 +409,8 @@ static const struct type *tag_type(const struct wasm_store *s, uint64_t id) {
     return s->engine->types[s->tags[id].canon];
 }
 
-void wasm_extern_type(const struct wasm_store *s, struct wasm_extern x, struct wasm_extern_type *ret) {
+void wasm_extern_type(const struct wasm_store *s, struct wasm_extern x,
+                      struct wasm_extern_type *ret) {
     struct wasm_instance *i;
     *ret = (struct wasm_extern_type){.kind = x.kind};
     switch (x.kind) {
@@ -477,7 +483,8 @@ struct wasm_value wasm_global_get(const struct wasm_store *s, struct wasm_extern
     return value_from_slots(s->globals[x.id]->value, s->globals[x.id]->type);
 }
 
-int wasm_global_set(struct wasm_store *s, struct wasm_extern x, struct wasm_value v, struct err *err) {
+int wasm_global_set(struct wasm_store *s, struct wasm_extern x, struct wasm_value v,
+                    struct err *err) {
     struct global *g = s->globals[x.id];
     if (!g->is_mutable || !value_fits(s, &v, g->type))
         return err_set(err, ERR_INVALID, "global is immutable or of another type");
@@ -505,7 +512,8 @@ int wasm_table_get(const struct wasm_store *s, struct wasm_extern x, uint64_t i,
                    struct wasm_value *ret, struct err *err) {
     const struct table *t = s->tables[x.id];
     if (i >= t->size)
-        return err_set(err, ERR_INVALID, "table index %llu is out of bounds", (unsigned long long)i);
+        return err_set(err, ERR_INVALID, "table index %llu is out of bounds",
+                       (unsigned long long)i);
     *ret = value_from_slots(&t->elems[i], t->type);
     return 0;
 }
@@ -617,7 +625,8 @@ bool instance_eval(struct wasm_instance *i, uint32_t offset, uint64_t ret[2]) {
     struct wasm_diag diag;
     struct wasm_module *m = i->mod;
     struct eval e = {.i = i};
-    e.r = (struct reader){.p = m->bytes + offset, .end = m->bytes + m->size, .base = m->bytes, .diag = &diag};
+    e.r = (struct reader){
+        .p = m->bytes + offset, .end = m->bytes + m->size, .base = m->bytes, .diag = &diag};
     for (uint8_t op; (op = reader_byte(&e.r)) != 0x0b;)
         if (!eval_step(&e, op) || e.r.failed)
             return false;
@@ -634,7 +643,8 @@ const uint64_t *instance_elems(struct wasm_instance *i, uint32_t seg) {
     if (!refs)
         return NULL;
     struct wasm_diag diag = {0};
-    struct reader r = {.p = m->bytes + d->items, .end = m->bytes + m->size, .base = m->bytes, .diag = &diag};
+    struct reader r = {
+        .p = m->bytes + d->items, .end = m->bytes + m->size, .base = m->bytes, .diag = &diag};
     for (uint32_t k = 0; k < d->n; k++) {
         if (d->is_funcs) {
             refs[k] = instance_func_ref(i, reader_u32(&r));
@@ -652,7 +662,8 @@ const uint64_t *instance_elems(struct wasm_instance *i, uint32_t seg) {
 
 /* ---- Linking ---- */
 
-static bool limits_fit(const struct wasm_limits *have, uint64_t size, const struct wasm_limits *want) {
+static bool limits_fit(const struct wasm_limits *have, uint64_t size,
+                       const struct wasm_limits *want) {
     return have->is64 == want->is64 && size >= want->min &&
            (!want->has_max || (have->has_max && have->max <= want->max));
 }
@@ -728,21 +739,25 @@ static void bind_import(struct wasm_store *s, struct wasm_instance *i, const str
 static int link_import(struct wasm_store *s, struct wasm_instance *i, const struct import_decl *d,
                        const struct wasm_extern *given, struct err *err) {
     struct wasm_extern x;
-    int ml = (int)(d->module_size < 64 ? d->module_size : 64), nl = (int)(d->name_size < 64 ? d->name_size : 64);
+    int ml = (int)(d->module_size < 64 ? d->module_size : 64),
+        nl = (int)(d->name_size < 64 ? d->name_size : 64);
     if (given)
         x = *given;
     else if (!wasm_lookup(s, d->module, d->module_size, d->name, d->name_size, &x))
-        return err_set(err, ERR_DENIED, "unknown import: this module asks for %.*s.%.*s, which was not granted",
-                       ml, d->module, nl, d->name);
+        return err_set(err, ERR_DENIED,
+                       "unknown import: this module asks for %.*s.%.*s, which was not granted", ml,
+                       d->module, nl, d->name);
     if (!store_extern_exists(s, x) || !extern_fits(s, i->mod, d, x))
-        return err_set(err, ERR_INVALID, "incompatible import type for %.*s.%.*s", ml, d->module, nl, d->name);
+        return err_set(err, ERR_INVALID, "incompatible import type for %.*s.%.*s", ml, d->module,
+                       nl, d->name);
     bind_import(s, i, d, x);
     return 0;
 }
 
 /* One block for the instance and its arrays. */
 struct wasm_instance *store_instance_shell(struct wasm_store *s, struct wasm_module *m) {
-    size_t pointers = (size_t)m->imported_funcs + m->n_globals + m->n_mems + m->n_tables + m->n_elems;
+    size_t pointers =
+        (size_t)m->imported_funcs + m->n_globals + m->n_mems + m->n_tables + m->n_elems;
     size_t words = (size_t)m->n_globals + m->n_mems + m->n_tables + m->n_tags;
     size_t size = sizeof(struct wasm_instance) + pointers * 8 + words * 4 + m->n_elems + m->n_datas;
     struct wasm_instance *i = engine_alloc(s->engine, size);
@@ -828,8 +843,8 @@ static bool segments_fit(struct wasm_instance *i) {
     return true;
 }
 
-static int instance_link(struct wasm_store *s, struct wasm_instance *i, const struct wasm_extern *imports,
-                         struct err *err) {
+static int instance_link(struct wasm_store *s, struct wasm_instance *i,
+                         const struct wasm_extern *imports, struct err *err) {
     struct wasm_module *m = i->mod;
     for (uint32_t k = 0; k < m->n_imports; k++)
         if (link_import(s, i, &m->imports[k], imports ? &imports[k] : NULL, err) < 0)
@@ -854,8 +869,9 @@ static void undo(struct wasm_store *s, const struct wasm_store *before) {
     instance_free(s, s->insts[--s->n_insts]);
 }
 
-int store_instantiate(struct wasm_store *s, struct wasm_module *m, const struct wasm_extern *imports,
-                      struct wasm_instance **ret, struct err *err) {
+int store_instantiate(struct wasm_store *s, struct wasm_module *m,
+                      const struct wasm_extern *imports, struct wasm_instance **ret,
+                      struct err *err) {
     struct wasm_store before = *s;
     struct wasm_instance *i = NULL;
     if (s->n_insts > s->engine->cfg.instances)
@@ -876,12 +892,14 @@ int store_instantiate(struct wasm_store *s, struct wasm_module *m, const struct 
     return 0;
 }
 
-int wasm_instance_new(struct wasm_store *s, struct wasm_module *m, const struct wasm_extern *imports,
-                      uint32_t n_imports, struct wasm_instance **ret, struct err *err) {
+int wasm_instance_new(struct wasm_store *s, struct wasm_module *m,
+                      const struct wasm_extern *imports, uint32_t n_imports,
+                      struct wasm_instance **ret, struct err *err) {
     if (s->state != RUN_IDLE)
         return err_set(err, ERR_BUSY, "a call is in progress");
     if (imports && n_imports != m->n_imports)
-        return err_set(err, ERR_INVALID, "the module has %u imports, %u were given", m->n_imports, n_imports);
+        return err_set(err, ERR_INVALID, "the module has %u imports, %u were given", m->n_imports,
+                       n_imports);
     if (store_instantiate(s, m, imports, ret, err) < 0)
         return -1;
     s->state = RUN_READY;

@@ -65,7 +65,8 @@ static struct type *type_copy(struct wasm_engine *e, const struct type *t, uint3
         copy->super = (t->super & ~TYPE_RELATIVE) + first;
     for (uint32_t i = 0; i < vals; i++) {
         list[i] = absolute(t->vals[i], first);
-        *(i < t->n_params ? &copy->param_slots : &copy->result_slots) += slots_of(list[i] & ~FIELD_MUTABLE);
+        *(i < t->n_params ? &copy->param_slots : &copy->result_slots) +=
+            slots_of(list[i] & ~FIELD_MUTABLE);
     }
     return copy;
 }
@@ -91,7 +92,8 @@ static bool table_rehash(struct wasm_engine *e) {
 static bool group_add(struct wasm_engine *e, const struct type *group, uint32_t n,
                       const uint32_t *key, uint32_t n_words, uint32_t hash) {
     uint32_t first = e->n_types;
-    if (first + n > MAX_TYPES || !engine_grow(e, &e->types, &e->cap_types, first + n, sizeof *e->types) ||
+    if (first + n > MAX_TYPES ||
+        !engine_grow(e, &e->types, &e->cap_types, first + n, sizeof *e->types) ||
         !engine_grow(e, &e->groups, &e->cap_groups, e->n_groups + 1, sizeof *e->groups))
         return false;
     uint32_t *keep = arena_get(&e->arena, n_words * sizeof *keep);
@@ -167,7 +169,8 @@ static bool heap_sub_abstract(uint32_t a, uint32_t b) {
         return true;
     if (heap_top(a) != heap_top(b))
         return false;
-    if (b == heap_top(b) || a == HEAP_NOFUNC || a == HEAP_NOEXTERN || a == HEAP_NOEXN || a == HEAP_NONE)
+    if (b == heap_top(b) || a == HEAP_NOFUNC || a == HEAP_NOEXTERN || a == HEAP_NOEXN ||
+        a == HEAP_NONE)
         return !(b == HEAP_NOFUNC || b == HEAP_NOEXTERN || b == HEAP_NOEXN || b == HEAP_NONE);
     return b == HEAP_EQ && (a == HEAP_I31 || a == HEAP_STRUCT || a == HEAP_ARRAY);
 }
@@ -238,9 +241,12 @@ static const struct {
     uint32_t heap;
     const char *name;
 } heap_names[] = {
-    {HEAP_FUNC, "func"}, {HEAP_EXTERN, "extern"},     {HEAP_ANY, "any"},         {HEAP_EQ, "eq"},
-    {HEAP_I31, "i31"},   {HEAP_STRUCT, "struct"},     {HEAP_ARRAY, "array"},     {HEAP_EXN, "exn"},
-    {HEAP_NONE, "none"}, {HEAP_NOEXTERN, "noextern"}, {HEAP_NOFUNC, "nofunc"}, {HEAP_NOEXN, "noexn"},
+    {HEAP_FUNC, "func"},     {HEAP_EXTERN, "extern"},
+    {HEAP_ANY, "any"},       {HEAP_EQ, "eq"},
+    {HEAP_I31, "i31"},       {HEAP_STRUCT, "struct"},
+    {HEAP_ARRAY, "array"},   {HEAP_EXN, "exn"},
+    {HEAP_NONE, "none"},     {HEAP_NOEXTERN, "noextern"},
+    {HEAP_NOFUNC, "nofunc"}, {HEAP_NOEXN, "noexn"},
 };
 
 static const char *heap_name(uint32_t heap) {

@@ -1,8 +1,8 @@
 /*
  * The walk over a function body, compiled twice: once to validate, once to make code as well.
  *
- * Each instruction first lets emit.c look at its operands, then pops and pushes their types. In code
- * that cannot be reached only the types go on.
+ * Each instruction first lets emit.c look at its operands, then pops and pushes their types. In
+ * code that cannot be reached only the types go on.
  */
 #include "wasm/walk.h"
 
@@ -463,7 +463,8 @@ INLINE bool do_call_indirect(struct scratch *w, const bool emit, bool is_tail) {
     if (!types_sub(w->e, w->m->tables[table].type, WASM_FUNCREF))
         return fail_type(w, "type mismatch: the table does not hold functions");
     if (emit && !w->dead)
-        (is_tail ? em_tail : em_call)(w, t, is_tail ? I_TAIL_TABLE : I_CALL_TABLE, PAIR(t->id, table), 1);
+        (is_tail ? em_tail : em_call)(w, t, is_tail ? I_TAIL_TABLE : I_CALL_TABLE,
+                                      PAIR(t->id, table), 1);
     return call_types(w, emit, t, table_index_type(w, table), is_tail);
 }
 
@@ -509,7 +510,8 @@ INLINE bool do_throw_ref(struct scratch *w, const bool emit) {
 
 /* Kinds: 0 catch, 1 catch_ref, 2 catch_all, 3 catch_all_ref. The label takes the tag's values and
    perhaps the exception. */
-static bool catch_fits(struct scratch *w, uint8_t kind, const struct type *t, const struct ctrl *c) {
+static bool catch_fits(struct scratch *w, uint8_t kind, const struct type *t,
+                       const struct ctrl *c) {
     uint32_t n, want = (t ? t->n_params : 0) + (kind & 1);
     const uint32_t *types = ctrl_label(c, &n);
     bool ok = n == want;
@@ -742,7 +744,8 @@ INLINE bool do_ref_func(struct scratch *w, const bool emit) {
     uint64_t extra = f;
     if (emit && !w->dead)
         em_plain(w, OP_REF_FUNC, 0, true, &extra, 1);
-    return push_out(w, emit, w->m->level >= WASM_3_0 ? WASM_REF | w->m->fns[f].canon : WASM_FUNCREF);
+    return push_out(w, emit,
+                    w->m->level >= WASM_3_0 ? WASM_REF | w->m->fns[f].canon : WASM_FUNCREF);
 }
 
 INLINE bool do_ref_is_null(struct scratch *w, const bool emit) {
@@ -886,7 +889,8 @@ static bool bulk_types(struct scratch *w, uint32_t row, uint32_t x, uint32_t y, 
             return false;
         if (!types_sub(w->e, m->tables[y].type, m->tables[x].type))
             return fail_type(w, "type mismatch between tables");
-        in[0] = table_index_type(w, x), in[1] = table_index_type(w, y), in[2] = narrower(in[0], in[1]);
+        in[0] = table_index_type(w, x), in[1] = table_index_type(w, y),
+        in[2] = narrower(in[0], in[1]);
         return true;
     default: /* OP_TABLE_FILL */
         if (!table_ok(w, x))
@@ -994,8 +998,8 @@ INLINE bool do_fc(struct scratch *w, const bool emit) {
 /* ---- Vectors ---- */
 
 static const uint16_t simd_iops[] = {
-    [SIMD_UNARY] = I_V_UNARY,     [SIMD_BINARY] = I_V_BINARY, [SIMD_TERNARY] = I_V_TERNARY,
-    [SIMD_SHIFT] = I_V_SHIFT,     [SIMD_TEST] = I_V_TEST,     [SIMD_SPLAT] = I_V_SPLAT,
+    [SIMD_UNARY] = I_V_UNARY,     [SIMD_BINARY] = I_V_BINARY,   [SIMD_TERNARY] = I_V_TERNARY,
+    [SIMD_SHIFT] = I_V_SHIFT,     [SIMD_TEST] = I_V_TEST,       [SIMD_SPLAT] = I_V_SPLAT,
     [SIMD_EXTRACT] = I_V_EXTRACT, [SIMD_REPLACE] = I_V_REPLACE,
 };
 
@@ -1010,7 +1014,8 @@ static void access_words(uint64_t words[2], uint32_t row, const struct memarg *a
     words[1] = a->offset;
 }
 
-INLINE bool do_simd_memory(struct scratch *w, const bool emit, uint32_t row, const struct simd_op *op) {
+INLINE bool do_simd_memory(struct scratch *w, const bool emit, uint32_t row,
+                           const struct simd_op *op) {
     struct memarg a;
     uint64_t lane = 0, words[2];
     if (!memarg(w, wasm_ops[row].align, &a))
@@ -1042,7 +1047,8 @@ INLINE bool do_shuffle(struct scratch *w, const bool emit) {
     return pop(w, WASM_V128) && pop(w, WASM_V128) && push_out(w, emit, WASM_V128);
 }
 
-INLINE bool do_simd_value(struct scratch *w, const bool emit, uint32_t row, const struct simd_op *op) {
+INLINE bool do_simd_value(struct scratch *w, const bool emit, uint32_t row,
+                          const struct simd_op *op) {
     uint64_t words[2];
     memcpy(words, &op->unary, sizeof(void *));
     words[1] = 0;
@@ -1090,7 +1096,8 @@ INLINE bool do_fd(struct scratch *w, const bool emit) {
 
 /* ---- The walk ---- */
 
-INLINE bool do_numeric(struct scratch *w, const bool emit, uint8_t byte, const struct plain_op *op) {
+INLINE bool do_numeric(struct scratch *w, const bool emit, uint8_t byte,
+                       const struct plain_op *op) {
     if (emit && !w->dead)
         em_numeric(w, byte, op->n_in);
     if (op->n_in == 2 && !pop(w, op->in[1]))
@@ -1331,7 +1338,8 @@ INLINE bool body(struct scratch *w, const bool emit) {
         if (!instruction(w, emit) || UNLIKELY(w->r.failed))
             return false;
     } while (w->n_ctrls);
-    return w->r.p == w->r.end || reader_fail(&w->r, WASM_MALFORMED, "section size mismatch: code after the end");
+    return w->r.p == w->r.end ||
+           reader_fail(&w->r, WASM_MALFORMED, "section size mismatch: code after the end");
 }
 
 static bool body_validate(struct scratch *w) {
@@ -1454,8 +1462,8 @@ void scratch_free(struct wasm_engine *e) {
 }
 
 void plain_ops_init(struct plain_op ops[256]) {
-    static const uint8_t letters[128] = {['i'] = WASM_I32, ['I'] = WASM_I64, ['f'] = WASM_F32,
-                                         ['F'] = WASM_F64, ['v'] = WASM_V128};
+    static const uint8_t letters[128] = {
+        ['i'] = WASM_I32, ['I'] = WASM_I64, ['f'] = WASM_F32, ['F'] = WASM_F64, ['v'] = WASM_V128};
     for (uint32_t b = 0; b < 256; b++) {
         struct plain_op *p = &ops[b];
         *p = (struct plain_op){.row = (uint16_t)wasm_op_find(0, b), .level = 255};

@@ -4,7 +4,8 @@
  *
  * One walker belongs to the engine and is used again for every body, so that a function costs no
  * allocation. An operand is usually not yet in its slot but in a local, a constant, or a comparison
- * or sum about to be folded into its user; em_flush() puts all in their slots, as at each block start.
+ * or sum about to be folded into its user; em_flush() puts all in their slots, as at each block
+ * start.
  */
 #pragma once
 
@@ -38,22 +39,21 @@ struct ctrl {
     const struct type *type;
     uint32_t init_height;
     /* Code. */
-    uint32_t base;   /* slot of its first param and result */
-    uint32_t pos;    /* loop: target */
-    uint32_t node;   /* loop: block of that target */
-    uint32_t sites;  /* branches to its end */
+    uint32_t base;  /* slot of its first param and result */
+    uint32_t pos;   /* loop: target */
+    uint32_t node;  /* loop: block of that target */
+    uint32_t sites; /* branches to its end */
     uint32_t else_site;
-    uint32_t offset; /* loop: module offset of the target */
     uint32_t catches, n_catches;
     const uint8_t *checked; /* the br_table that was found to fit this label */
 };
 
-/* A block of the fuel sense: its cost is known when it ends; then the sites that pay it are patched. */
+/* A block of the fuel sense: its cost is known when it ends; then the sites that pay it are
+ * patched. */
 struct node {
     uint32_t start; /* running cost at its beginning */
     uint32_t cost;
     uint32_t sites;
-    bool is_closed;
 };
 
 enum site_field { SITE_TAKEN, SITE_FALL, SITE_WIDE, SITE_ENTRY };
@@ -63,7 +63,6 @@ struct site {
     uint32_t next;
     uint32_t addend;
     uint8_t field;
-    bool has_target;
 };
 
 struct catch_clause {
@@ -77,7 +76,6 @@ struct scratch {
     struct wasm_module *m;
     struct wasm_engine *e;
     struct fn *fn;
-    struct wasm_diag diag_unused;
     const uint8_t *ins; /* the instruction at hand */
     uint32_t op;        /* its row */
 
@@ -115,15 +113,16 @@ struct scratch {
     uint32_t n_catches, cap_catches;
     uint32_t cum; /* running cost */
     uint32_t entry_cost;
-    uint32_t lazy_from;    /* operands below are in their slots */
-    uint32_t pair_first;   /* number + 1 of the instruction at pair_at, if it may begin a pair */
+    uint32_t lazy_from;  /* operands below are in their slots */
+    uint32_t pair_first; /* number + 1 of the instruction at pair_at, if it may begin a pair */
     uint32_t pair_at;
     uint32_t pending_site; /* of the call at hand: what is paid on return */
     uint32_t pending_kind;
     struct opnd out; /* what the instruction at hand leaves */
 };
 
-/* ---- Used by the walk when it makes code (emit.c). All run before the operands are popped. ---- */
+/* ---- Used by the walk when it makes code (emit.c). All run before the operands are popped. ----
+ */
 
 void em_begin(struct scratch *w);
 void em_end(struct scratch *w);

@@ -57,7 +57,8 @@ static bool object_op(struct scratch *w, bool emit, uint32_t row, const uint32_t
     return true;
 }
 
-#define IN(...) (const uint32_t[]){__VA_ARGS__}, sizeof((const uint32_t[]){__VA_ARGS__}) / sizeof(uint32_t)
+#define IN(...) \
+    (const uint32_t[]){__VA_ARGS__}, sizeof((const uint32_t[]){__VA_ARGS__}) / sizeof(uint32_t)
 
 static bool do_struct_new(struct scratch *w, bool emit, uint32_t row) {
     const struct type *t = object_type(w, TYPE_STRUCT);
@@ -81,7 +82,8 @@ static bool do_struct_new(struct scratch *w, bool emit, uint32_t row) {
 
 /* get_s and get_u are for packed fields, get for the others. */
 static bool get_fits(struct scratch *w, bool is_plain, uint32_t type) {
-    return is_plain != is_packed(type) || fail_type(w, "type mismatch: packed and unpacked access differ");
+    return is_plain != is_packed(type) ||
+           fail_type(w, "type mismatch: packed and unpacked access differ");
 }
 
 static bool do_struct_field(struct scratch *w, bool emit, uint32_t row) {
@@ -167,8 +169,9 @@ static bool do_array_copy(struct scratch *w, bool emit, const struct type *t) {
     uint32_t a = field_type(from, 0), b = field_type(t, 0);
     if (a != b && (is_packed(a) || is_packed(b) || !types_sub(w->e, a, b)))
         return fail_type(w, "array types do not match");
-    return object_op(w, emit, OP_ARRAY_COPY, IN(null_ref_to(t), WASM_I32, null_ref_to(from), WASM_I32, WASM_I32), 0,
-                     t->id, 0);
+    return object_op(w, emit, OP_ARRAY_COPY,
+                     IN(null_ref_to(t), WASM_I32, null_ref_to(from), WASM_I32, WASM_I32), 0, t->id,
+                     0);
 }
 
 static bool do_array(struct scratch *w, bool emit, uint32_t row) {
@@ -187,7 +190,8 @@ static bool do_array(struct scratch *w, bool emit, uint32_t row) {
     case OP_ARRAY_SET:
         return array_mutable(w, t) && object_op(w, emit, row, IN(ref, WASM_I32, el), 0, t->id, 0);
     case OP_ARRAY_FILL:
-        return array_mutable(w, t) && object_op(w, emit, row, IN(ref, WASM_I32, el, WASM_I32), 0, t->id, 0);
+        return array_mutable(w, t) &&
+               object_op(w, emit, row, IN(ref, WASM_I32, el, WASM_I32), 0, t->id, 0);
     case OP_ARRAY_COPY:
         return do_array_copy(w, emit, t);
     case OP_ARRAY_INIT_DATA:
@@ -236,7 +240,8 @@ static bool do_br_on_cast(struct scratch *w, bool emit, bool on_fail) {
         return fail_type(w, "type mismatch: the cast does not fit its label");
     if (emit && !w->dead)
         em_br_cast(w, depth, to, on_fail);
-    return pop(w, from) && pop_types(w, types, n - 1) && push_types(w, emit, types, n - 1) && push(w, emit, kept);
+    return pop(w, from) && pop_types(w, types, n - 1) && push_types(w, emit, types, n - 1) &&
+           push(w, emit, kept);
 }
 
 /* Between the hierarchies of any and extern; null stays what it is. */
@@ -293,7 +298,8 @@ static bool do_fb(struct scratch *w, bool emit) {
     case OP_EXTERN_CONVERT_ANY:
         return do_convert(w, emit, row);
     case OP_REF_I31:
-        return object_op(w, emit, row, IN(WASM_I32), WASM_ABSTRACT_REF(0x6cu) & ~WASM_NULLABLE, 0, 0);
+        return object_op(w, emit, row, IN(WASM_I32), WASM_ABSTRACT_REF(0x6cu) & ~WASM_NULLABLE, 0,
+                         0);
     case OP_I31_GET_S:
     case OP_I31_GET_U:
         return object_op(w, emit, row, IN(WASM_ABSTRACT_REF(0x6cu)), WASM_I32, 0, 0);

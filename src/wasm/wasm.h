@@ -63,7 +63,7 @@
 #define WASM_REF 0x80000000u
 #define WASM_NULLABLE 0x40000000u
 #define WASM_ABSTRACT 0x20000000u
-#define WASM_HEAP(type) ((type) & 0x3fffffffu)
+#define WASM_HEAP(type) ((type)&0x3fffffffu)
 
 enum {
     WASM_I32 = 0x7f,
@@ -91,7 +91,8 @@ struct wasm_value {
         int64_t i64;
         uint32_t f32; /* bits */
         uint64_t f64; /* bits */
-        uint64_t ref; /* 0 is null; a function's is the id of its wasm_extern; a host handle's is the handle + 1 */
+        uint64_t ref; /* 0 is null; a function's is the id of its wasm_extern; a host handle's is
+                         the handle + 1 */
         uint8_t v128[16]; /* little-endian */
     };
     uint32_t type;
@@ -146,14 +147,14 @@ struct wasm_alloc {
 /* 0 means the default. All are hard: reaching one is a trap, a failed grow or a refused load. */
 struct wasm_config {
     struct wasm_alloc alloc;
-    uint64_t memory_pages;  /* of one memory, 64 KiB each; default 65536 (4 GiB) */
-    uint64_t table_elems;   /* of one table; default 10,000,000 */
-    uint32_t stack_slots;   /* guest stack in 8-byte slots; default 1 Mi */
-    uint32_t frames;        /* guest call depth; default 20,000 */
-    uint32_t instances;     /* in one store; default 10,000 */
-    uint64_t heap_slots;    /* of garbage collected objects, 8 bytes each; default 4 Mi */
-    uint64_t module_bytes;  /* default 1 GiB */
-    uint32_t handle_bytes;  /* saved per host handle, default 4096 */
+    uint64_t memory_pages; /* of one memory, 64 KiB each; default 65536 (4 GiB) */
+    uint64_t table_elems;  /* of one table; default 10,000,000 */
+    uint32_t stack_slots;  /* guest stack in 8-byte slots; default 1 Mi */
+    uint32_t frames;       /* guest call depth; default 20,000 */
+    uint32_t instances;    /* in one store; default 10,000 */
+    uint64_t heap_slots;   /* of garbage collected objects, 8 bytes each; default 4 Mi */
+    uint64_t module_bytes; /* default 1 GiB */
+    uint32_t handle_bytes; /* saved per host handle, default 4096 */
 
     /* What the host says about its handles when a store is saved and resumed. save fills at most
        handle_bytes and returns how many; load may refuse. Without them a handle is its number. */
@@ -182,10 +183,10 @@ enum wasm_fault {
 /* Why a module was refused; made to be turned into a hint. */
 struct wasm_diag {
     enum wasm_fault fault;
-    size_t offset;    /* byte offset in the module, of the instruction if in a body */
-    uint32_t func;    /* function index, UINT32_MAX outside a body */
+    size_t offset;     /* byte offset in the module, of the instruction if in a body */
+    uint32_t func;     /* function index, UINT32_MAX outside a body */
     char message[160]; /* "type mismatch", "unknown local 5", … */
-    uint16_t op;      /* enum wasm_op, if in a body */
+    uint16_t op;       /* enum wasm_op, if in a body */
     /* For type mismatches: what the instruction wants on the stack and what is there, the top last.
        A found type of 0 is the bottom type of unreachable code. */
     uint8_t n_expected, n_found;
@@ -260,8 +261,9 @@ bool wasm_lookup(struct wasm_store *s, const char *module, size_t module_size, c
  * progress: segments and the start function; wasm_run() finishes it. The instance stays in the
  * store even if that traps, because its functions may be in tables already. The module is kept.
  */
-int wasm_instance_new(struct wasm_store *s, struct wasm_module *m, const struct wasm_extern *imports,
-                      uint32_t n_imports, struct wasm_instance **ret, struct err *err);
+int wasm_instance_new(struct wasm_store *s, struct wasm_module *m,
+                      const struct wasm_extern *imports, uint32_t n_imports,
+                      struct wasm_instance **ret, struct err *err);
 struct wasm_module *wasm_instance_module(const struct wasm_instance *i);
 bool wasm_export(const struct wasm_instance *i, const char *name, size_t name_size,
                  struct wasm_extern *ret);
@@ -269,9 +271,11 @@ bool wasm_export(const struct wasm_instance *i, const char *name, size_t name_si
 uint32_t wasm_instances(const struct wasm_store *s);
 struct wasm_instance *wasm_instance_at(const struct wasm_store *s, uint32_t i);
 
-void wasm_extern_type(const struct wasm_store *s, struct wasm_extern x, struct wasm_extern_type *ret);
+void wasm_extern_type(const struct wasm_store *s, struct wasm_extern x,
+                      struct wasm_extern_type *ret);
 struct wasm_value wasm_global_get(const struct wasm_store *s, struct wasm_extern x);
-int wasm_global_set(struct wasm_store *s, struct wasm_extern x, struct wasm_value v, struct err *err);
+int wasm_global_set(struct wasm_store *s, struct wasm_extern x, struct wasm_value v,
+                    struct err *err);
 /* Valid until the next wasm_run(), which may grow it. */
 uint8_t *wasm_memory_bytes(const struct wasm_store *s, struct wasm_extern x, size_t *ret_size);
 uint64_t wasm_table_size(const struct wasm_store *s, struct wasm_extern x);
@@ -290,7 +294,8 @@ enum wasm_outcome {
     WASM_DONE,        /* values are the results */
     WASM_TRAPPED,     /* text says why; the call is over, effects stay */
     WASM_THROWN,      /* an exception nobody caught: tag and values; the call is over */
-    WASM_OUT_OF_FUEL, /* the budget does not pay the next instruction: needed; add fuel, run again */
+    WASM_OUT_OF_FUEL, /* the budget does not pay the next instruction: needed; add fuel, run again
+                       */
     WASM_SLICE,       /* the slice is spent, the budget is not; run again */
     WASM_HOST,        /* an import was called: values are the arguments; wasm_answer(), run again */
     WASM_IDLE,        /* there is no call */
@@ -313,14 +318,16 @@ int wasm_call(struct wasm_store *s, struct wasm_extern func, const struct wasm_v
 
 /*
  * Run until something happens. slice bounds the fuel spent in this one go: instructions are atomic,
- * so it may be overdrawn by one; the budget never is. The event belongs to the store and lasts until
- * the next call of a function that takes it not const. After WASM_DONE, WASM_TRAPPED and
+ * so it may be overdrawn by one; the budget never is. The event belongs to the store and lasts
+ * until the next call of a function that takes it not const. After WASM_DONE, WASM_TRAPPED and
  * WASM_THROWN the call is over.
  */
 const struct wasm_event *wasm_run(struct wasm_store *s, uint64_t slice);
 
-/* Answer the pending host call with its results, or make it trap with a constant text, or give up. */
-int wasm_answer(struct wasm_store *s, const struct wasm_value *results, uint32_t n, struct err *err);
+/* Answer the pending host call with its results, or make it trap with a constant text, or give up.
+ */
+int wasm_answer(struct wasm_store *s, const struct wasm_value *results, uint32_t n,
+                struct err *err);
 int wasm_answer_trap(struct wasm_store *s, const char *text, struct err *err);
 /* End the call in progress, if any. Its effects stay. */
 void wasm_cancel(struct wasm_store *s);
@@ -328,8 +335,8 @@ void wasm_cancel(struct wasm_store *s);
 /* Where the call in progress (or the last trap) stands; frame 0 is the innermost. */
 struct wasm_frame {
     struct wasm_instance *instance;
-    uint32_t func;   /* index in its module */
-    size_t offset;   /* of the instruction in the module's bytes: the next one, or the trapping one */
+    uint32_t func; /* index in its module */
+    size_t offset; /* of the instruction in the module's bytes: the next one, or the trapping one */
 };
 uint32_t wasm_frames(const struct wasm_store *s);
 bool wasm_frame_at(const struct wasm_store *s, uint32_t i, struct wasm_frame *ret);
@@ -347,8 +354,8 @@ struct wasm_modules {
     struct wasm_module *(*find)(void *ctx, const uint8_t hash[32]);
     void *ctx;
 };
-/* Never trusts the bytes: anything wrong is ERR_INVALID, another version ERR_UNSUPPORTED. A host call
-   that was pending is pending again, with the same sequence number. */
+/* Never trusts the bytes: anything wrong is ERR_INVALID, another version ERR_UNSUPPORTED. A host
+   call that was pending is pending again, with the same sequence number. */
 int wasm_resume(struct wasm_engine *e, const void *bytes, size_t size,
                 const struct wasm_modules *modules, struct wasm_store **ret, struct err *err);
 

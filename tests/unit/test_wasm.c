@@ -1,4 +1,5 @@
-/* The engine through its API: fuel at every stop, host calls, capture, fork, limits, hostile input. */
+/* The engine through its API: fuel at every stop, host calls, capture, fork, limits, hostile input.
+ */
 #include "tests/unit/unit.h"
 
 #include "base/defer.h"
@@ -277,10 +278,12 @@ static const char objects[] =
     "(module (type $node (struct (field $next (ref null $node)) (field $v (mut i32))))"
     "  (type $bytes (array (mut i8)))"
     "  (global $kept (mut (ref null $node)) (ref.null $node))"
-    "  (func (export \"list\") (param i32) (result i32) (local $sum i32) (local $n (ref null $node))"
+    "  (func (export \"list\") (param i32) (result i32) (local $sum i32) (local $n (ref null "
+    "$node))"
     "    (loop $l"
     "      (drop (array.new_default $bytes (i32.const 500)))"
-    "      (global.set $kept (struct.new $node (if (result (ref null $node)) (i32.rem_u (local.get 0) (i32.const 4))"
+    "      (global.set $kept (struct.new $node (if (result (ref null $node)) (i32.rem_u (local.get "
+    "0) (i32.const 4))"
     "        (then (global.get $kept)) (else (ref.null $node))) (local.get 0)))"
     "      (br_if $l (local.tee 0 (i32.sub (local.get 0) (i32.const 1)))))"
     "    (local.set $n (global.get $kept))"
@@ -289,11 +292,13 @@ static const char objects[] =
     "      (local.set $n (struct.get $node $next (local.get $n))) (br $m))"
     "    (unreachable))"
     "  (func (export \"hoard\") (param i32) (result i32)"
-    "    (loop $l (global.set $kept (struct.new $node (global.get $kept) (i32.const 1))) (br $l)) (unreachable)))";
+    "    (loop $l (global.set $kept (struct.new $node (global.get $kept) (i32.const 1))) (br $l)) "
+    "(unreachable)))";
 
 static void garbage_goes_and_what_is_held_stays(void **state) {
     (void)state;
-    struct wasm_config small = {.heap_slots = 200000}; /* the arrays alone would take 500 times that */
+    struct wasm_config small = {.heap_slots =
+                                    200000}; /* the arrays alone would take 500 times that */
     struct cell a, b;
     cell_open_with(&a, objects, &small);
     start(&a, "list", 3003);
@@ -438,15 +443,18 @@ static bool whole_life(struct wasm_engine *e, const struct buf *binary) {
         !(s = wasm_store_new(e)) || wasm_host_func(s, "env", "ask", &ask, 0, NULL) < 0)
         return false;
     wasm_fuel_add(s, 10000);
-    if (wasm_instance_new(s, m, NULL, 0, &i, NULL) < 0 || wasm_run(s, UINT64_MAX)->outcome != WASM_DONE)
+    if (wasm_instance_new(s, m, NULL, 0, &i, NULL) < 0 ||
+        wasm_run(s, UINT64_MAX)->outcome != WASM_DONE)
         return false;
     struct wasm_value v = wasm_i32(9);
     const struct wasm_modules modules = {find, m};
     if (!wasm_export(i, "fib", 3, &f) || wasm_call(s, f, &v, 1, NULL) < 0 ||
         wasm_run(s, 77)->outcome != WASM_SLICE || wasm_capture(s, &state, NULL) < 0 ||
-        wasm_resume(e, state.data, state.len, &modules, &resumed, NULL) < 0 || wasm_fork(s, &forked, NULL) < 0)
+        wasm_resume(e, state.data, state.len, &modules, &resumed, NULL) < 0 ||
+        wasm_fork(s, &forked, NULL) < 0)
         return false;
-    return wasm_run(s, UINT64_MAX)->outcome == WASM_DONE && wasm_run(forked, UINT64_MAX)->outcome == WASM_DONE &&
+    return wasm_run(s, UINT64_MAX)->outcome == WASM_DONE &&
+           wasm_run(forked, UINT64_MAX)->outcome == WASM_DONE &&
            wasm_run(resumed, UINT64_MAX)->outcome == WASM_DONE;
 }
 
@@ -484,9 +492,9 @@ static void untouched_memory_is_not_in_the_state(void **state) {
 static void type_mismatches_say_what_was_wanted_and_found(void **state) {
     (void)state;
     /* (func (drop (i32.add (i32.const 1) (i64.const 2)))) */
-    static const uint8_t bytes[] = {0,    'a',  's',  'm',  1,    0,    0,    0,    1,    4,
-                                    1,    0x60, 0,    0,    3,    2,    1,    0,    10,   10,
-                                    1,    8,    0,    0x41, 1,    0x42, 2,    0x6a, 0x1a, 0x0b};
+    static const uint8_t bytes[] = {0, 'a',  's', 'm',  1, 0,    0, 0,    1,    4,
+                                    1, 0x60, 0,   0,    3, 2,    1, 0,    10,   10,
+                                    1, 8,    0,   0x41, 1, 0x42, 2, 0x6a, 0x1a, 0x0b};
     struct wasm_engine *e = wasm_engine_new(NULL);
     struct wasm_module *m;
     struct wasm_diag d;
