@@ -110,7 +110,7 @@ def test_long_arguments_that_fit(carrel):
 
 
 def outside(env, *words):
-    return subprocess.run([PROGRAM, *words], env={"PATH": "/usr/bin:/bin", **env}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+    return subprocess.run([PROGRAM, *words], env={"PATH": "/usr/bin:/bin", "ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", ""), **env}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                           stderr=subprocess.PIPE, timeout=60)
 
 
