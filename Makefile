@@ -1,4 +1,5 @@
 # The commands a newcomer types. Meson does the work; scripts/setup brings what is missing.
+.DEFAULT_GOAL := all
 BUILD ?= build
 PREFIX ?= /usr/local
 SETUP ?= scripts/setup

@@ -56,6 +56,16 @@ int err_set(struct err *err, enum err_code code, const char *fmt, ...) {
     return -1;
 }
 
+__attribute__((format(printf, 3, 0))) static int
+from_number(struct err *err, int number, const char *fmt, va_list ap) {
+    int n = vsnprintf(err->text, sizeof(err->text), fmt, ap);
+    if (n >= 0 && (size_t)n < sizeof(err->text))
+        snprintf(err->text + n, sizeof(err->text) - (size_t)n, ": %s", strerror(number));
+    err->code = code_from_errno(number);
+    err->remedy[0] = '\0';
+    return -1;
+}
+
 int err_sys(struct err *err, const char *fmt, ...) {
     int saved = errno;
     if (!err)
@@ -63,12 +73,19 @@ int err_sys(struct err *err, const char *fmt, ...) {
 
     va_list ap;
     va_start(ap, fmt);
-    int n = vsnprintf(err->text, sizeof(err->text), fmt, ap);
+    from_number(err, saved, fmt, ap);
     va_end(ap);
-    if (n >= 0 && (size_t)n < sizeof(err->text))
-        snprintf(err->text + n, sizeof(err->text) - (size_t)n, ": %s", strerror(saved));
-    err->code = code_from_errno(saved);
-    err->remedy[0] = '\0';
+    return -1;
+}
+
+int err_num(struct err *err, int negative, const char *fmt, ...) {
+    if (!err)
+        return -1;
+
+    va_list ap;
+    va_start(ap, fmt);
+    from_number(err, -negative, fmt, ap);
+    va_end(ap);
     return -1;
 }
 

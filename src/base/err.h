@@ -40,6 +40,10 @@ int err_set(struct err *err, enum err_code code, const char *fmt, ...)
 /* Code and ending come from errno: err_sys(err, "open '%s'", path). */
 int err_sys(struct err *err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
+/* The same for a wrapper that returned -errno. */
+int err_num(struct err *err, int negative, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+
 /* Put what we were doing in front of why it failed. */
 int err_wrap(struct err *err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 

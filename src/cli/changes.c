@@ -208,8 +208,7 @@ static int fetch(const struct apply *a, const char *path, struct err *err) {
             return err_set(err, ERR_LIMIT, "'%s' is larger than %d MiB", path, FILE_MAX >> 20);
         int r = write_all(fd, got.data.p, got.data.n);
         if (r < 0) {
-            errno = -r;
-            return err_sys(err, "copy '%s'", path);
+            return err_num(err, r, "copy '%s'", path);
         }
     }
 }

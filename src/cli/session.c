@@ -195,8 +195,7 @@ static int take_output(struct loop *l, const struct frame *frame, struct err *er
         return err_set(err, ERR_INTERNAL, "malformed output frame");
     int r = write_all(STDOUT_FILENO, m.data.p, m.data.n);
     if (r < 0) {
-        errno = -r;
-        return err_sys(err, "write output");
+        return err_num(err, r, "write output");
     }
     l->received = m.offset + m.data.n;
     if (frame->head.flags & FRAME_EOF)

@@ -14,6 +14,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/defer.h"
+
 #define RESOLVE_NO_MAGICLINKS 0x02 /* from linux/openat2.h */
 
 struct open_how {
@@ -54,8 +56,3 @@ static inline int64_t now_ns(void) {
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-static inline void close_fd(int *fd) {
-    if (*fd >= 0)
-        close(*fd);
-    *fd = -1;
-}

@@ -7,25 +7,15 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/defer.h"
 #include "spawn/mounts.h"
 #include "spawn/netns.h"
 #include "spawn/nursery.h"
 #include "spawn/spawner.h"
 
-static int fail(struct err *err, int r, const char *what) {
-    errno = -r;
-    return err_sys(err, "%s", what);
-}
-
-static void close_fd(int *fd) {
-    if (*fd >= 0)
-        close(*fd);
-    *fd = -1;
-}
-
 static int make_netns(struct spawner *s, struct berth *b, struct err *err) {
     b->netns = netns_new(s->own_net);
-    return b->netns < 0 ? fail(err, b->netns, "make network namespace") : 0;
+    return b->netns < 0 ? err_num(err, b->netns, "make network namespace") : 0;
 }
 
 /*
@@ -55,7 +45,7 @@ static int start_waiting(struct spawner *s, struct berth *b, struct err *err) {
     int ends[2];
     int dev = mount_clone_all(s->dev); /* rootless its nodes are mounts themselves */
     if (dev < 0)
-        return fail(err, dev, "clone /dev");
+        return err_num(err, dev, "clone /dev");
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) < 0) {
         close(dev);
         return err_sys(err, "socketpair");

@@ -32,12 +32,6 @@ struct making {
     bool has_berth;
 };
 
-static void close_fd(int *fd) {
-    if (*fd >= 0)
-        close(*fd);
-    *fd = -1;
-}
-
 static void making_init(struct making *m) {
     *m = (struct making){.berth = BERTH_NONE, .listener = -1, .admin = -1, .control = {-1, -1}, .link = {-1, -1}};
     for (size_t i = 0; i < PLAN_MAX_GRANTS; i++)
@@ -208,8 +202,7 @@ static int order(const struct making *m, const struct plan *plan, struct err *er
                      ORDER_GRANTS + plan->grant_count);
     if (r == 0)
         return 0;
-    errno = -r;
-    return err_sys(err, "give orders for machine '%s'", plan->id);
+    return err_num(err, r, "give orders for machine '%s'", plan->id);
 }
 
 /* While the child works, everything that must be there before it may become the box. */

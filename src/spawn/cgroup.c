@@ -259,8 +259,7 @@ int cgroup_new(struct cgroups *cg, struct cgroup_set *ret, struct err *err) {
     if (r == 0 && cgroup_limit(cg, &set, &defaults, err) < 0)
         r = -EINVAL;
     else if (r < 0) {
-        errno = -r;
-        err_sys(err, "make cgroup '%s'", name);
+        err_num(err, r, "make cgroup '%s'", name);
     }
     if (r < 0) {
         cgroup_close(&set);
@@ -291,8 +290,7 @@ static int turn(struct cgroups *cg, const char *name, const struct knob *k, stru
     int r = write_file_at(k->base, path, text);
     if (r == 0)
         return 0;
-    errno = -r;
-    return err_sys(err, "set %s to %" PRIu64, k->what, k->value);
+    return err_num(err, r, "set %s to %" PRIu64, k->what, k->value);
 }
 
 int cgroup_limit(struct cgroups *cg, const struct cgroup_set *set, const struct plan *plan,
@@ -310,12 +308,6 @@ int cgroup_limit(struct cgroups *cg, const struct cgroup_set *set, const struct 
             turn(cg, name, &knobs[i], err) < 0)
             return -1;
     return 0;
-}
-
-static void close_fd(int *fd) {
-    if (*fd >= 0)
-        close(*fd);
-    *fd = -1;
 }
 
 void cgroup_close(struct cgroup_set *set) {

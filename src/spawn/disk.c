@@ -75,8 +75,7 @@ int disk_new(int store, uint64_t bytes, uint64_t inodes, struct err *err) {
     const struct mount_option options[] = {{"source", name}, {"noinit_itable", NULL}, {"discard", NULL}};
     int mount = mount_new("ext4", options, 3, MOUNT_ATTR_NODEV | MOUNT_ATTR_NOSUID);
     if (mount < 0) {
-        errno = -mount;
-        return err_sys(err, "mount disk image");
+        return err_num(err, mount, "mount disk image");
     }
     return mount;
 }

@@ -151,8 +151,7 @@ static int open_dev(int workshop, int host, struct err *err) {
     if (r == 0)
         r = fill_dev(dev, host);
     if (r < 0) {
-        errno = -r;
-        return err_sys(err, "make /dev template");
+        return err_num(err, r, "make /dev template");
     }
     return TAKE_FD(dev);
 }

@@ -145,8 +145,7 @@ static int accounts(int host, int root, uid_t base, const char *from, const char
         return err_set(err, ERR_LIMIT, "'%s' is too large", from);
     int r = tree_file(root, from, out.data, 0644, base, base);
     if (r < 0) {
-        errno = -r;
-        return err_sys(err, "write '%s'", from);
+        return err_num(err, r, "write '%s'", from);
     }
     return 0;
 }

@@ -168,6 +168,5 @@ int nursery_bear(struct spawner *s, struct berth *b, int dev, int orders, struct
     }
     if (r == 0)
         return 0;
-    errno = -r;
-    return err_sys(err, "start a process for a box");
+    return err_num(err, r, "start a process for a box");
 }

@@ -16,17 +16,6 @@
 #include "spawn/tree.h"
 #include "spawn/weaken.h"
 
-static int fail(struct err *err, int r, const char *what) {
-    errno = -r;
-    return err_sys(err, "%s", what);
-}
-
-static void close_fd(int *fd) {
-    if (*fd >= 0)
-        close(*fd);
-    *fd = -1;
-}
-
 void rootfs_close(struct rootfs *r) {
     int *fds[] = {&r->lock, &r->userns, &r->fs, &r->root, &r->usr, &r->meta};
     for (size_t i = 0; i < sizeof(fds) / sizeof(*fds); i++)
@@ -62,7 +51,7 @@ static int new_upper(struct rootfs_maker *maker, struct rootfs *r, uint64_t disk
         return -1;
     int mount DEFER_CLOSE = mount_clone(dir, "");
     int made = mount < 0 ? mount : mount_harden(mount);
-    return made < 0 ? fail(err, made, "mount directory for changes") : TAKE_FD(mount);
+    return made < 0 ? err_num(err, made, "mount directory for changes") : TAKE_FD(mount);
 }
 
 bool rootfs_fits_tmpfs(const struct rootfs_maker *maker, uint64_t disk, uint64_t mem) {
@@ -72,7 +61,7 @@ bool rootfs_fits_tmpfs(const struct rootfs_maker *maker, uint64_t disk, uint64_t
 static int new_fs(struct rootfs_maker *maker, struct rootfs *r, uint64_t disk, uint64_t mem, struct err *err) {
     if (rootfs_fits_tmpfs(maker, disk, mem) && !maker->tmpfs_plain) {
         int fs = new_tmpfs(disk);
-        return fs < 0 ? fail(err, fs, "mount tmpfs") : fs;
+        return fs < 0 ? err_num(err, fs, "mount tmpfs") : fs;
     }
     if (maker->uppers.limited)
         return new_upper(maker, r, disk, err);
@@ -156,7 +145,7 @@ static int make_meta(const struct rootfs *r) {
 static int assemble(struct rootfs_maker *maker, struct rootfs *r, struct err *err) {
     int made = bench(maker, r->fs, "fs");
     if (made < 0)
-        return fail(err, made, "attach filesystem");
+        return err_num(err, made, "attach filesystem");
     r->root = image_overlay(maker, r, -1, maker->image->skeleton, "u", "w");
     if (r->root >= 0)
         r->usr = image_overlay(maker, r, maker->image->usr_dirs, maker->image->usr, "U", "W");
@@ -164,10 +153,10 @@ static int assemble(struct rootfs_maker *maker, struct rootfs *r, struct err *er
         r->meta = make_meta(r);
     unbench(maker, "fs");
     if (r->root < 0)
-        return fail(err, r->root, "mount root overlay");
+        return err_num(err, r->root, "mount root overlay");
     if (r->usr < 0)
-        return fail(err, r->usr, "mount /usr overlay");
-    return r->meta < 0 ? fail(err, r->meta, "mount /run/carrel") : 0;
+        return err_num(err, r->usr, "mount /usr overlay");
+    return r->meta < 0 ? err_num(err, r->meta, "mount /run/carrel") : 0;
 }
 
 static int fill(struct rootfs_maker *maker, struct rootfs *r, uint64_t disk, uint64_t mem,
@@ -176,15 +165,15 @@ static int fill(struct rootfs_maker *maker, struct rootfs *r, uint64_t disk, uin
     struct id_map map = maker->rootless ? id_map_shared(first) : id_map_plain(first);
     r->userns = userns_new(maker->proc, maker->rootless ? 0 : first, &map);
     if (r->userns < 0)
-        return fail(err, r->userns, "make user namespace");
+        return err_num(err, r->userns, "make user namespace");
     r->fs = new_fs(maker, r, disk, mem, err);
     if (r->fs < 0)
         return -1;
     int made = lay_out(maker, r->fs);
     if (made < 0)
-        return fail(err, made, "lay out filesystem");
+        return err_num(err, made, "lay out filesystem");
     if (!maker->rootless && (made = mount_idmap(r->fs, r->userns)) < 0)
-        return fail(err, made, "idmap filesystem");
+        return err_num(err, made, "idmap filesystem");
     return assemble(maker, r, err);
 }
 
@@ -208,7 +197,7 @@ int rootfs_meta(const struct rootfs_maker *maker, struct rootfs *r, const char *
     int dir DEFER_CLOSE = open_dir(r->fs, "m");
     int made = dir < 0 ? dir : tree_file(dir, "machine.json", json, 0444, first, first);
     act_as(0);
-    return made < 0 ? fail(err, made, "write machine.json") : 0;
+    return made < 0 ? err_num(err, made, "write machine.json") : 0;
 }
 
 /*
@@ -309,8 +298,7 @@ int rootfs_grant(struct rootfs_maker *maker, struct rootfs *r, const struct plan
         }
     }
     if (made < 0) {
-        errno = -made;
-        return err_sys(err, "grant directory '%s'", grant->path);
+        return err_num(err, made, "grant directory '%s'", grant->path);
     }
     *ret_mount = made;
     return 0;

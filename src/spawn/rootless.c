@@ -92,8 +92,7 @@ int rootless_enter(struct spawner *s, struct err *err) {
         (void)!write(ready[1], ok ? "u" : "e", 1);
         int r = ok ? become_root(mapped[0]) : -EPERM;
         if (r < 0) {
-            errno = -r;
-            return err_sys(err, "become root of a user namespace");
+            return err_num(err, r, "become root of a user namespace");
         }
         s->rootless = true;
         s->maker.slots = (struct slots){.base = 1, .count = SLOT_MAX, .shared = true};

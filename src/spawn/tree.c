@@ -53,8 +53,7 @@ static int copy_file(int from, const char *from_name, int to, const char *to_nam
                            (unsigned long long)how->max_bytes, from_name);
         int r = write_all(out, block, (size_t)n);
         if (r < 0) {
-            errno = -r;
-            return err_sys(err, "write '%s'", to_name);
+            return err_num(err, r, "write '%s'", to_name);
         }
     }
     struct timespec times[2] = {st->st_atim, st->st_mtim};

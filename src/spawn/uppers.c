@@ -19,12 +19,6 @@ static bool is_dots(const char *name) {
     return name[0] == '.' && (!name[1] || (name[1] == '.' && !name[2]));
 }
 
-static void close_fd(int *fd) {
-    if (*fd >= 0)
-        close(*fd);
-    *fd = -1;
-}
-
 static void close_dir(DIR **d) {
     if (*d)
         closedir(*d);
@@ -121,8 +115,7 @@ int uppers_new(struct uppers *u, uint32_t first, uint64_t bytes, uint64_t inodes
         int r = fill_project(u, name, project, bytes, inodes);
         if (r < 0) {
             uppers_bury(u, project);
-            errno = -r;
-            return err_sys(err, "limit a directory by project quota");
+            return err_num(err, r, "limit a directory by project quota");
         }
         *ret_project = project;
         return r;

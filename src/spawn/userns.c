@@ -51,8 +51,7 @@ int slots_take(struct slots *s, uint32_t *ret_slot, int *ret_lock, struct err *e
         if (lock < 0 && !s->shared) {
             if (lock == -EAGAIN || lock == -EACCES)
                 continue;
-            errno = -lock;
-            return err_sys(err, "lock uid range %u", slot);
+            return err_num(err, lock, "lock uid range %u", slot);
         }
         slots_mark(s, slot);
         s->next = slot + 1;

@@ -36,8 +36,8 @@ def test_at_the_same_path_by_default(carrel, lent):
 
 
 def test_at_another_path(carrel, lent):
-    assert carrel.sh("cat /work/here/file; ls -d /tmp/lent-* 2>/dev/null || echo hidden",
-                     "--dir", f"{lent}:/work/here") == "one\nhidden\n"
+    assert carrel.sh("cat /mnt/here/file; ls -d /tmp/lent-* 2>/dev/null || echo hidden",
+                     "--dir", f"{lent}:/mnt/here") == "one\nhidden\n"
 
 
 def test_nothing_else_of_the_host_comes_along(carrel, lent):
@@ -180,7 +180,7 @@ def test_the_positive_control_of_dead_sockets(carrel, lent):
 def test_several_directories(carrel, lent):
     with tempfile.TemporaryDirectory(prefix="lent2-") as other:
         pathlib.Path(other, "o").write_text("other\n")
-        out = carrel.sh(f"cat {lent}/file {other}/o /work/o; ls /home/user/nested/in", "--dir", lent, "--dir", f"{other}:ro",
+        out = carrel.sh(f"cat {lent}/file {other}/o /mnt/o; ls /home/user/nested/in", "--dir", lent, "--dir", f"{other}:ro",
                         "--dir", f"{other}:/work:cow", "--dir", f"{lent}:/home/user/nested/in")
         assert out == "one\nother\nother\nfile\nlink\nrun.sh\nsub\n"
 
