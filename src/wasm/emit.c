@@ -924,7 +924,8 @@ void em_tail(struct scratch *w, const struct type *t, uint16_t code, uint64_t v,
     word(w, v);
     close(w);
     /* Arguments go to the bottom of the frame; a host function's results come where they were. */
-    uint32_t need = t->param_slots > args + t->result_slots ? t->param_slots : args + t->result_slots;
+    uint32_t need =
+        t->param_slots > args + t->result_slots ? t->param_slots : args + t->result_slots;
     if (need > w->max_slots)
         w->max_slots = need;
 }

@@ -24,6 +24,7 @@ enum {
     MAX_FRAME_SLOTS = 65000,   /* slot numbers are 16 bits wide in code */
     MAX_PARAMS = 1000,
     MAX_TYPES = 1000000,
+    MAX_SUPERS = 63,
     MAX_FUNCS = 1000000,
     MAX_ITEMS = 100000, /* imports, exports, globals, segments of one module */
     MAX_TABLES = 10000,
@@ -85,6 +86,8 @@ static inline bool is_defaultable(uint32_t type) {
 bool types_intern(struct wasm_engine *e, struct type *group, uint32_t n, uint32_t *ret_first);
 bool types_sub(const struct wasm_engine *e, uint32_t a, uint32_t b);     /* value types */
 bool types_sub_def(const struct wasm_engine *e, uint32_t a, uint32_t b); /* type ids */
+/* At most MAX_SUPERS above it: a cast walks them. */
+bool types_depth_ok(const struct wasm_engine *e, const struct type *t);
 /* Does the declared supertype fit? */
 bool types_super_ok(const struct wasm_engine *e, const struct type *t);
 struct wasm_func_type type_view(const struct type *t);

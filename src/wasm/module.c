@@ -238,6 +238,8 @@ static bool type_group(struct loader *l) {
             return fail_memory(r);
         *slot = first + i;
         m->n_types++;
+        if (!types_depth_ok(m->engine, m->engine->types[first + i]))
+            return reader_fail(r, WASM_TOO_BIG, "sub types nested too deep: limit %d", MAX_SUPERS);
         if (!types_super_ok(m->engine, m->engine->types[first + i]))
             return reader_fail(r, WASM_INVALID, "sub type %u does not match super type",
                                m->n_types - 1);

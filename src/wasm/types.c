@@ -197,6 +197,13 @@ bool types_sub(const struct wasm_engine *e, uint32_t a, uint32_t b) {
     return heap_sub(e, WASM_HEAP(a), WASM_HEAP(b));
 }
 
+bool types_depth_ok(const struct wasm_engine *e, const struct type *t) {
+    uint32_t depth = 0;
+    for (uint32_t super = t->super; super != NO_TYPE && depth <= MAX_SUPERS; depth++)
+        super = e->types[super]->super;
+    return depth <= MAX_SUPERS;
+}
+
 static bool field_sub(const struct wasm_engine *e, uint32_t a, uint32_t b) {
     if ((a ^ b) & FIELD_MUTABLE)
         return false;
