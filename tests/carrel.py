@@ -28,10 +28,11 @@ LIMIT_S = 60
 class Carrel:
     """One run directory with its spawner, started by the first command and ended by stop()."""
 
-    def __init__(self):
+    def __init__(self, home=None):
+        """home: a store to share, which then stays."""
         # Short: a socket's path has 107 bytes.
         self.dir = pathlib.Path(tempfile.mkdtemp(prefix="ci-", dir="/tmp"))
-        self.run_dir, self.home = self.dir / "run", self.dir / "home"
+        self.run_dir, self.home = self.dir / "run", pathlib.Path(home or self.dir / "home")
         self.env = {"PATH": "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", "HOME": str(self.dir),
                     "LANG": "C.UTF-8", "CARREL_RUN": str(self.run_dir), "CARREL_HOME": str(self.home)}
         self.host = HostState(self.run_dir, self.home)

@@ -24,8 +24,8 @@ KERNELS = {
     "fib": 33, "sha256": 2000, "sieve": 15, "matmul": 40, "bulk": 100, "json": 150, "icall": 3000,
     "calls": 3000, "vm": 20000, "markdown": 5000, "nbody": 400, "sort": 12,
 }
-# The mean: bulk operations are left out.
-IN_MEAN = [k for k in KERNELS if k != "bulk"]
+# The mean that the bar is about: bulk operations and the sort, a later addition, are left out.
+IN_MEAN = [k for k in KERNELS if k not in ("bulk", "sort")]
 WABT_KERNELS = ["fib", "sieve", "vm", "markdown"]
 
 # Without contraction, because a module cannot express it and all results must be equal.
@@ -133,7 +133,7 @@ def measure_rest(work, cell, has_node):
 
 def kernel_table(best, mean_kernels):
     native = best["native gcc -O2"]
-    lines = ["|engine|" + "|".join(native) + "|geomean without bulk|", "|---" * (len(native) + 2) + "|"]
+    lines = ["|engine|" + "|".join(native) + "|geomean without bulk and sort|", "|---" * (len(native) + 2) + "|"]
     lines.append("|native gcc -O2 (ms)|" + "|".join(f"{ms:.1f}" for ms in native.values()) + "|1|")
     for e, times in best.items():
         if e == "native gcc -O2":

@@ -30,11 +30,12 @@ static int add(struct changes *c, const char *path, char kind, const struct stat
     if (!list)
         return err_set(err, ERR_LIMIT, "out of memory");
     c->list = list;
-    char *copy = strdup(path);
-    if (!copy)
+    struct change *new = &list[c->count];
+    *new = (struct change){.path = strdup(path), .kind = kind, .is_dir = S_ISDIR(st->st_mode),
+                           .is_link = S_ISLNK(st->st_mode)};
+    if (!new->path)
         return err_set(err, ERR_LIMIT, "out of memory");
-    list[c->count++] = (struct change){.path = copy, .kind = kind, .is_dir = S_ISDIR(st->st_mode),
-                                       .is_link = S_ISLNK(st->st_mode)};
+    c->count++;
     return 0;
 }
 

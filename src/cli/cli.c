@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <stdbool.h>
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -42,6 +43,7 @@ int cli_fail(const struct err *err) {
 
 void cli_usage(const char *name) {
     const struct command *c = find(name);
+    assert(c);
     printf("usage: carrel %s%s%s\n\n%s.\n", c->name, *c->usage ? " " : "", c->usage, c->summary);
 }
 

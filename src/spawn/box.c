@@ -444,14 +444,32 @@ static void adopt(struct spawner *s, const char *id) {
     box_enlist(s, box);
 }
 
+struct sweep {
+    struct spawner *s;
+    bool left;
+};
+
 static void sweep_cgroup(uint64_t number, void *arg) {
-    struct spawner *s = arg;
+    struct sweep *sweep = arg;
+    struct spawner *s = sweep->s;
     if (number >= s->cgroups.next)
         s->cgroups.next = number + 1;
     for (struct box *b = s->list; b; b = b->next)
         if (b->cgroup == number)
             return;
-    cgroup_remove(&s->cgroups, number);
+    if (!cgroup_remove(&s->cgroups, number))
+        sweep->left = true;
+}
+
+/* A process that was just killed keeps its cgroup busy until it has gone. */
+void boxes_sweep(struct spawner *s) {
+    struct sweep sweep = {s, true};
+    for (int tries = 0; sweep.left && tries < 500; tries++) {
+        if (tries)
+            usleep(2000);
+        sweep.left = false;
+        cgroups_each(&s->cgroups, sweep_cgroup, &sweep);
+    }
 }
 
 static bool has_box(uint32_t upper, void *arg) {
@@ -470,6 +488,6 @@ void boxes_adopt(struct spawner *s) {
             adopt(s, e->d_name);
     if (d)
         closedir(d);
-    cgroups_each(&s->cgroups, sweep_cgroup, s);
+    boxes_sweep(s);
     uppers_sweep(&s->maker.uppers, has_box, s);
 }

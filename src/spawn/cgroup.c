@@ -111,10 +111,13 @@ static int open_v2(struct cgroups *cg, int root, const char *mount, const char *
     const char *line = strstr(table, "0::");
     if (line)
         snprintf(own, sizeof(own), "%.*s", (int)strcspn(line + 3, "\n"), line + 3);
+    char procs[700];
+    snprintf(procs, sizeof(procs), "%s%s/cgroup.procs", *mount ? mount : ".", own);
     climb(root, mount, own);
     int fd = open_base(root, *mount ? mount : ".", own, name);
     if (fd < 0)
         return fd;
+    cg->back = openat(root, procs, O_WRONLY | O_CLOEXEC);
     if (make_group(fd, "spawner") == 0)
         write_file_at(fd, "spawner/cgroup.procs", "0");
     write_file_at(fd, "../cgroup.subtree_control", "+memory +cpu +pids");
@@ -135,7 +138,7 @@ static int open_v2(struct cgroups *cg, int root, const char *mount, const char *
 
 int cgroups_open(struct cgroups *cg, int root, int proc, const char *name, struct err *err) {
     char table[8192] = "";
-    *cg = (struct cgroups){.memory = -1, .cpu = -1, .pids = -1, .freezer = -1};
+    *cg = (struct cgroups){.back = -1, .memory = -1, .cpu = -1, .pids = -1, .freezer = -1};
     snprintf(cg->name, sizeof(cg->name), "%s", name);
     if (root < 0)
         return err_set(err, ERR_UNSUPPORTED, "no cgroup filesystem");
@@ -157,7 +160,8 @@ void cgroups_close(struct cgroups *cg) {
     const int bases[] = {cg->memory, cg->cpu, cg->pids, cg->freezer};
     if (cg->mode == CGROUP_V2) {
         /* Out of our own leaf first, or nothing can be removed. */
-        write_file_at(cg->freezer, "../cgroup.procs", "0");
+        if (cg->back < 0 || write(cg->back, "0", 1) < 0)
+            write_file_at(cg->freezer, "../cgroup.procs", "0");
         unlinkat(cg->freezer, "spawner", AT_REMOVEDIR);
     }
     for (size_t i = 0; i < 4; i++) {

@@ -13,7 +13,7 @@
 #include "spawn/tree.h"
 #include "spawn/userns.h"
 
-enum { IMAGE_RECIPE = 1 }; /* part of the key: raise it when the tables below change */
+enum { IMAGE_RECIPE = 2 }; /* part of the key: raise it when the tables below change */
 #define IMAGE_MAX_BYTES (512ull << 20)
 
 /* Directories of the skeleton, parents first. */
@@ -26,7 +26,7 @@ static const struct {
     {"media", 0755, 0}, {"mnt", 0755, 0}, {"opt", 0755, 0}, {"proc", 0555, 0}, {"root", 0700, 0},
     {"run", 0755, 0}, {"run/carrel", 0755, 0}, {"run/lock", 01777, 0}, {"srv", 0755, 0},
     {"sys", 0555, 0}, {"tmp", 01777, 0}, {"usr", 0755, 0}, {"var", 0755, 0},
-    {"etc/apt", 0755, 0}, {"etc/default", 0755, 0}, {"etc/ssl", 0755, 0},
+    {"etc/apt", 0755, 0}, {"etc/apt/apt.conf.d", 0755, 0}, {"etc/default", 0755, 0}, {"etc/ssl", 0755, 0},
     {"var/backups", 0755, 0}, {"var/cache", 0755, 0}, {"var/cache/apt", 0755, 0},
     {"var/cache/apt/archives", 0755, 0}, {"var/cache/apt/archives/partial", 0700, 0},
     {"var/lib", 0755, 0}, {"var/lib/apt", 0755, 0}, {"var/lib/apt/lists", 0755, 0},

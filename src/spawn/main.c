@@ -99,6 +99,8 @@ static int open_socket(int run, struct err *err) {
 static void leave(struct spawner *s) {
     char workshop[48];
     pool_drop(s);
+    nursery_close(&s->nursery);
+    boxes_sweep(s);
     uppers_close(&s->maker.uppers);
     unlinkat(s->run, "spawn.sock", 0);
     cgroups_close(&s->cgroups);
@@ -133,7 +135,7 @@ static int run(struct options *o, struct err *err) {
     if (lock < 0)
         return -1;
     s->run = s->dynmods.lock = -1;
-    s->cgroups = (struct cgroups){.memory = -1, .cpu = -1, .pids = -1, .freezer = -1};
+    s->cgroups = (struct cgroups){.back = -1, .memory = -1, .cpu = -1, .pids = -1, .freezer = -1};
     s->maker.uppers = UPPERS_NONE;
     s->maker.slots = (struct slots){.base = (uint32_t)o->uid_base, .count = SLOT_MAX};
     if (rootless_enter(s, err) < 0)

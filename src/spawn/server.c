@@ -53,7 +53,8 @@ struct server {
     bool stopping;
     bool warned; /* what is not enforced is said once */
     uint64_t quiet_since_ms;
-    uint64_t last_event_ms;
+    uint64_t created_ms; /* when a box was last asked for */
+    size_t waiting_count; /* clients that wait for a box to be gone */
     uint64_t image_checked_ms;
     size_t dead_count;
     size_t ending_count; /* told to end and not dead yet */
@@ -171,6 +172,7 @@ static void do_create(struct server *v, struct client *c, const struct fd_messag
         answer_error(v, c, &err);
         return;
     }
+    v->created_ms = now_ms();
     box->owner = c->fd;
     v->message.type = PLAN_CREATED;
     v->message.text[0] = '\0';
@@ -207,6 +209,8 @@ static void do_destroy(struct server *v, struct client *c, const struct fd_messa
     struct box *box = wanted(v, c);
     if (!box)
         return;
+    if (!c->waits_for[0])
+        v->waiting_count++;
     memcpy(c->waits_for, box->id, sizeof(c->waits_for));
     end_box(v, box);
 }
@@ -328,6 +332,7 @@ static void drop_gone_clients(struct server *v) {
                 if (!b->linger)
                     end_box(v, b);
             }
+        v->waiting_count -= c->waits_for[0] != '\0';
         *at = c->next;
         close(c->fd);
         free(c);
@@ -394,6 +399,7 @@ static void tell_waiting(struct server *v, const char *id) {
     for (struct client *c = v->clients; c; c = c->next)
         if (strcmp(c->waits_for, id) == 0) {
             c->waits_for[0] = '\0';
+            v->waiting_count--;
             answer_done(v, c);
         }
 }
@@ -460,8 +466,8 @@ static int open_signals(void) {
  * nobody has asked for a moment, unless they have become urgent.
  */
 static bool may_tidy(const struct server *v) {
-    bool urgent = v->s->berth_count < POOL_SIZE / 2 || v->dead_count > DEAD_MANY;
-    return urgent || now_ms() - v->last_event_ms >= QUIET_MS;
+    bool urgent = v->s->berth_count < POOL_SIZE / 2 || v->dead_count > DEAD_MANY || v->waiting_count;
+    return urgent || now_ms() - v->created_ms >= QUIET_MS;
 }
 
 /* One unit of tidying; true if there may be more. */
@@ -501,7 +507,6 @@ static void serve(struct server *v, uint64_t idle_ms) {
         drop_gone_clients(v);
         if (n > 0) {
             work = true;
-            v->last_event_ms = now_ms();
         } else if (is_idle(v, idle_ms)) {
             break;
         }

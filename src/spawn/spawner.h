@@ -20,6 +20,7 @@
 #include "spawn/child.h"
 #include "spawn/dynmods.h"
 #include "spawn/image.h"
+#include "spawn/nursery.h"
 #include "spawn/rootfs.h"
 
 enum { POOL_SIZE = 8, MASK_MAX = 40 };
@@ -67,6 +68,7 @@ struct spawner {
     struct box *list;
     size_t box_count;
 
+    struct nursery nursery;
     struct berth berths[POOL_SIZE]; /* ready, oldest first */
     size_t berth_count;
     struct berth growing; /* being made */
@@ -104,6 +106,8 @@ void box_kill(struct spawner *s, struct box *box);
 bool box_clean(struct spawner *s, struct box *box);
 /* After a restart: finds the boxes that live and removes what is left of the others. */
 void boxes_adopt(struct spawner *s);
+/* Removes every cgroup that belongs to no box. Not while the pool holds some. */
+void boxes_sweep(struct spawner *s);
 int box_add_spares(struct spawner *s, struct box *box, unsigned count);
 void box_facts(struct spawner *s, struct box *box, struct plan_facts *ret);
 

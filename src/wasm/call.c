@@ -64,8 +64,7 @@ static int check_args(const struct wasm_store *s, const struct type *t, const st
     if (n != t->n_params)
         return err_set(err, ERR_INVALID, "the function takes %u arguments, %u were given", t->n_params, n);
     for (uint32_t i = 0; i < n; i++)
-        if (!types_sub(s->engine, args[i].type, t->vals[i]) &&
-            !(is_ref(args[i].type) && is_ref(t->vals[i]) && (args[i].ref || t->vals[i] & WASM_NULLABLE))) {
+        if (!value_fits(s, &args[i], t->vals[i])) {
             char want[32], got[32];
             return err_set(err, ERR_INVALID, "argument %u is %s, the function takes %s", i + 1,
                            wasm_type_name(args[i].type, got, sizeof got),
@@ -296,7 +295,7 @@ int wasm_answer(struct wasm_store *s, const struct wasm_value *results, uint32_t
     if (n != t->n_results)
         return err_set(err, ERR_INVALID, "'%s' gives %u results, %u were given", s->event.name, t->n_results, n);
     for (uint32_t i = 0; i < n; i++)
-        if (!types_sub(s->engine, results[i].type, types[i]))
+        if (!value_fits(s, &results[i], types[i]))
             return err_set(err, ERR_INVALID, "result %u of '%s' has the wrong type", i + 1, s->event.name);
     values_to_slots(s, results, types, n, s->host_slots);
     s->answered = true;

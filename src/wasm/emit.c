@@ -28,11 +28,17 @@ static uint32_t next_slot(const struct scratch *w) {
     return w->n ? w->vals[w->n - 1].slot + slots_of(w->types[w->n - 1]) : w->local_slots;
 }
 
+/* The walk ends after the instruction at hand; until then nothing is written. */
+static void no_room(struct scratch *w) {
+    w->no_memory = true;
+    reader_fail(&w->r, WASM_TOO_BIG, "out of memory");
+}
+
 static void mark(struct scratch *w, uint32_t kind, uint32_t offset) {
     if (!w->recording)
         return;
     if (!engine_grow(w->e, &w->marks, &w->cap_marks, w->n_marks + 1, sizeof *w->marks)) {
-        w->no_memory = true;
+        no_room(w);
         return;
     }
     w->marks[w->n_marks++] = (struct mark){kind, w->n_words, offset, w->cum, next_slot(w)};
@@ -41,10 +47,15 @@ static void mark(struct scratch *w, uint32_t kind, uint32_t offset) {
 static void word(struct scratch *w, uint64_t v) {
     if (UNLIKELY(w->n_words == w->cap_words) &&
         !engine_grow(w->e, &w->words, &w->cap_words, w->n_words + 1, sizeof *w->words)) {
-        w->no_memory = true;
-        w->n_words--; /* overwrite: the code is thrown away */
+        no_room(w);
+        return;
     }
     w->words[w->n_words++] = v;
+}
+
+static void patch(struct scratch *w, uint32_t at, uint64_t bits) {
+    if (!w->no_memory)
+        w->words[at] |= bits;
 }
 
 /* Number + 1 among the firsts of pairs, or 0. */
@@ -65,7 +76,7 @@ static const uint16_t pair_number[N_PAIR_FIRSTS][IOP_COUNT] = {
 /* The instruction about to be written makes a pair with the one before it, or may begin one. */
 static void pair(struct scratch *w, uint32_t code) {
     uint64_t number = w->pair_first ? pair_number[w->pair_first - 1][code] : 0;
-    if (number) {
+    if (number && !w->no_memory) {
         w->words[w->pair_at] = (w->words[w->pair_at] & ~UINT64_C(0xffff)) | number;
         w->pair_first = 0;
         return;
@@ -82,7 +93,7 @@ static void op(struct scratch *w, uint32_t code, uint32_t a, uint32_t b, uint32_
 
 static uint32_t site(struct scratch *w, uint32_t at, enum site_field field, uint32_t addend) {
     if (!engine_grow(w->e, &w->sites, &w->cap_sites, w->n_sites + 1, sizeof *w->sites)) {
-        w->no_memory = true;
+        no_room(w);
         return NO_LINK;
     }
     w->sites[w->n_sites] = (struct site){.word = at, .next = NO_LINK, .addend = addend, .field = (uint8_t)field};
@@ -93,13 +104,13 @@ static void site_pay(struct scratch *w, const struct site *s, uint32_t cost) {
     uint64_t v = (w->stepping ? 0 : cost) + s->addend;
     switch (s->field) {
     case SITE_TAKEN:
-        w->words[s->word] |= v << 32;
+        patch(w, s->word, v << 32);
         break;
     case SITE_FALL:
-        w->words[s->word] |= v << 48;
+        patch(w, s->word, v << 48);
         break;
     case SITE_WIDE:
-        w->words[s->word] |= v << 32;
+        patch(w, s->word, v << 32);
         break;
     default:
         w->entry_cost = (uint32_t)v;
@@ -107,7 +118,7 @@ static void site_pay(struct scratch *w, const struct site *s, uint32_t cost) {
 }
 
 static void site_aim(struct scratch *w, const struct site *s, uint32_t pos) {
-    w->words[s->word] |= (uint32_t)(pos - s->word);
+    patch(w, s->word, (uint32_t)(pos - s->word));
 }
 
 /* A block starts at the end of the code so far; `sites` pay for it. */
@@ -116,7 +127,7 @@ static uint32_t node(struct scratch *w, uint32_t sites, uint32_t offset, uint32_
     if (w->stepping)
         word(w, WORD(I_REJOIN, 0, 0, 0));
     if (!engine_grow(w->e, &w->nodes, &w->cap_nodes, w->n_nodes + 1, sizeof *w->nodes)) {
-        w->no_memory = true;
+        no_room(w);
         return NO_LINK;
     }
     w->nodes[w->n_nodes] = (struct node){.start = w->cum, .sites = sites};
@@ -140,7 +151,7 @@ static void close(struct scratch *w) {
 static void branch_to(struct scratch *w, struct ctrl *c, uint32_t at, enum site_field field,
                       uint32_t addend) {
     uint32_t s = site(w, at, field, addend);
-    if (s == NO_LINK)
+    if (s == NO_LINK || w->no_memory)
         return;
     if (c->op == OP_LOOP) {
         site_aim(w, &w->sites[s], c->pos);
@@ -220,12 +231,11 @@ void em_flush(struct scratch *w, uint32_t except_top) {
         settle(w, w->lazy_from++);
 }
 
-void em_push(struct scratch *w, uint32_t type) {
+bool em_push(struct scratch *w, uint32_t type) {
     if (UNLIKELY(w->n >= w->cap_vals) &&
         !engine_grow(w->e, &w->vals, &w->cap_vals, w->n + 1, sizeof *w->vals)) {
-        w->no_memory = true;
-        reader_fail(&w->r, WASM_TOO_BIG, "out of memory");
-        return;
+        no_room(w);
+        return false;
     }
     uint32_t slot = next_slot(w);
     w->vals[w->n] = (struct opnd){.slot = slot, .kind = OPND_SLOT};
@@ -234,6 +244,7 @@ void em_push(struct scratch *w, uint32_t type) {
     lazy_trim(w);
     if (!w->dead && w->n - w->lazy_from >= LAZY_MAX)
         settle(w, w->lazy_from++);
+    return true;
 }
 
 /* The slot to read operand i from. */
@@ -334,7 +345,7 @@ void em_begin(struct scratch *w) {
     if (w->fn->result_slots > w->max_slots)
         w->max_slots = w->fn->result_slots;
     if (!local_slots(w)) {
-        w->no_memory = true;
+        no_room(w);
         return;
     }
     uint32_t cost = carry_cost(w->n_locals - w->n_params);
@@ -684,7 +695,7 @@ void em_else(struct scratch *w, struct ctrl *c) {
 
 static void handler_add(struct scratch *w, const struct handler *h) {
     if (!engine_grow(w->e, &w->handlers, &w->cap_handlers, w->n_handlers + 1, sizeof *w->handlers)) {
-        w->no_memory = true;
+        no_room(w);
         return;
     }
     w->handlers[w->n_handlers++] = *h;
@@ -826,15 +837,14 @@ static void switch_values(struct scratch *w, struct reader labels, uint32_t n, u
     self_charging(w);
     op(w, I_SWITCH, index, 0, 0);
     word(w, n);
-    uint32_t table = w->n_words, count;
+    uint32_t table = w->n_words, slots = index - src;
     for (uint32_t i = 0; i <= n; i++)
         word(w, PAIR(0, 1 + carry_cost(arity)));
     for (uint32_t i = 0; i <= n; i++) {
         struct ctrl *c = ctrl_at(w, reader_u32(&labels));
-        const uint32_t *types = ctrl_label(c, &count);
-        w->words[table + i] |= w->n_words - (table + i);
+        patch(w, table + i, w->n_words - (table + i));
         if (src != c->base)
-            op(w, I_MOVN, c->base, src, slot_count(types, count));
+            op(w, I_MOVN, c->base, src, slots);
         jump(w, c);
     }
 }

@@ -20,6 +20,7 @@
 enum {
     PAGE_SIZE = 65536,
     MAX_LOCALS = 50000,
+    MAX_ALL_LOCALS = 50000000, /* a short body can declare many: bounds the time to validate */
     MAX_FRAME_SLOTS = 65000, /* slot numbers are 16 bits wide in code */
     MAX_PARAMS = 1000,
     MAX_TYPES = 1000000,
@@ -250,9 +251,10 @@ struct wasm_module {
     uint32_t n_data_count;
     bool has_data_count;
     uint32_t names, names_size; /* the name section's payload */
+    uint64_t n_locals; /* of all functions walked while loading */
+    bool is_loaded;
     bool hashed;
     uint8_t hash[32];
-    char **func_names;
 };
 
 static inline const struct type *module_type(const struct wasm_module *m, uint32_t index) {
@@ -414,7 +416,7 @@ struct wasm_store {
     struct definition *defs;
     uint32_t n_defs, cap_defs;
     struct exn *exns;
-    uint32_t n_exns, cap_exns, live_exns;
+    uint32_t n_exns, cap_exns, live_exns, free_exn;
 
     /* The call in progress. */
     enum run_state state;

@@ -35,6 +35,8 @@ bool store_define(struct wasm_store *s, const char *module, size_t module_size, 
 char *store_text(struct wasm_store *s, const char *p, size_t n);
 void value_to_slots(const struct wasm_value *v, uint64_t *slots);
 struct wasm_value value_from_slots(const uint64_t *slots, uint32_t type);
+/* May a host hand this value over where that type is wanted? */
+bool value_fits(const struct wasm_store *s, const struct wasm_value *v, uint32_t type);
 bool stack_make(struct wasm_store *s);
 void stack_free(struct wasm_store *s);
 /* The event of the host call that is pending. */

@@ -877,6 +877,7 @@ static bool load(struct loader *l) {
     for (uint32_t i = m->imported_funcs; i < m->n_funcs; i++)
         if (!walk_validate(m, &m->fns[i], r->diag))
             return false;
+    m->is_loaded = true;
     return true;
 }
 

@@ -98,8 +98,19 @@ void pages_free(struct pages *p) {
     engine_release(p->engine, p, sizeof *p);
 }
 
-/* Copy what is not zero, so that untouched pages stay untouched. */
-static void copy_sparse(uint8_t *to, const uint8_t *from, uint64_t size) {
+static bool is_zero(const uint8_t *p) {
+    return p[0] == 0 && memcmp(p, p + 1, COPY_UNIT - 1) == 0;
+}
+
+/* Into fresh pages: what is zero stays untouched. */
+static void copy_nonzero(uint8_t *to, const uint8_t *from, uint64_t size) {
+    for (uint64_t i = 0; i < size; i += COPY_UNIT)
+        if (!is_zero(from + i))
+            memcpy(to + i, from + i, COPY_UNIT);
+}
+
+/* Over an image: what is equal stays shared. */
+static void copy_changed(uint8_t *to, const uint8_t *from, uint64_t size) {
     for (uint64_t i = 0; i < size; i += COPY_UNIT)
         if (memcmp(to + i, from + i, COPY_UNIT) != 0)
             memcpy(to + i, from + i, COPY_UNIT);
@@ -110,7 +121,7 @@ static bool grow_copy(struct pages *p, uint64_t size) {
     if (!map_fresh(&next, size))
         return false;
     if (p->base)
-        copy_sparse(next.base, p->base, p->size);
+        copy_nonzero(next.base, p->base, p->size);
     unmap(p);
     *p = next;
     return true;
@@ -171,7 +182,7 @@ static bool fork_image(struct pages *p, struct pages *child, bool dirty) {
     child->image = p->image;
     p->image->refs++;
     if (dirty)
-        copy_sparse(child->base, p->base, p->size);
+        copy_changed(child->base, p->base, p->size);
     return true;
 }
 
@@ -187,7 +198,7 @@ struct pages *pages_fork(struct pages *p, bool dirty, uint8_t **ret_base, uint8_
     if (ok && p->image)
         ok = fork_image(p, child, dirty);
     else if (ok && p->base && (ok = map_fresh(child, p->size)))
-        copy_sparse(child->base, p->base, p->size);
+        copy_nonzero(child->base, p->base, p->size);
     if (!ok) {
         engine_release(e, child, sizeof *child);
         return NULL;

@@ -9,6 +9,8 @@
 #include "wasm/interp.h"
 #include "wasm/iops.h"
 
+#include <sys/mman.h>
+
 static const char magic[8] = "CRLSTATE";
 
 enum { UNIT = 4096, HASH = 32, HEADER = 16 };
@@ -144,75 +146,45 @@ static const struct wasm_instance *memory_owner(const struct wasm_store *s, uint
     return NULL;
 }
 
-/* The part of one segment that lies in [at, at + UNIT). */
-static void image_segment(const struct wasm_instance *i, const struct data_decl *d, uint64_t base,
-                          uint64_t at, uint8_t unit[UNIT]) {
-    if (base + d->size <= at || base >= at + UNIT)
-        return;
-    uint64_t from = base > at ? base : at;
-    uint64_t to = base + d->size < at + UNIT ? base + d->size : at + UNIT;
-    memcpy(unit + (from - at), i->mod->bytes + d->bytes + (from - base), to - from);
-}
-
-struct image_plan {
-    const struct wasm_instance *owner;
-    uint64_t *bases; /* of the owner's active segments in this memory; UINT64_MAX: not in the image */
-};
-
-static bool image_plan(const struct wasm_store *s, uint32_t mem, struct image_plan *ret) {
+/* Put the owner's active segments into bytes of the memory's size, in order. */
+static void image_apply(const struct wasm_store *s, uint32_t mem, uint8_t *base, uint64_t size) {
     uint32_t index = 0;
-    *ret = (struct image_plan){.owner = memory_owner(s, mem, &index)};
-    if (!ret->owner || !ret->owner->mod->n_datas)
-        return true;
-    struct wasm_module *m = ret->owner->mod;
-    ret->bases = engine_alloc(s->engine, m->n_datas * sizeof *ret->bases);
-    if (!ret->bases)
-        return false;
-    for (uint32_t k = 0; k < m->n_datas; k++) {
-        uint64_t at[2] = {UINT64_MAX, 0};
-        ret->bases[k] = UINT64_MAX;
-        if (m->datas[k].mode != SEG_ACTIVE || m->datas[k].mem != index)
+    const struct wasm_instance *owner = memory_owner(s, mem, &index);
+    for (uint32_t k = 0; owner && k < owner->mod->n_datas; k++) {
+        const struct data_decl *d = &owner->mod->datas[k];
+        uint64_t at[2] = {0, 0};
+        if (d->mode != SEG_ACTIVE || d->mem != index)
             continue;
-        instance_eval((struct wasm_instance *)ret->owner, m->datas[k].offset, at);
-        if (at[0] < UINT64_MAX - UINT32_MAX)
-            ret->bases[k] = at[0];
+        instance_eval((struct wasm_instance *)owner, d->offset, at);
+        if (at[0] < size && d->size)
+            memcpy(base + at[0], owner->mod->bytes + d->bytes, d->size < size - at[0] ? d->size : size - at[0]);
     }
-    return true;
-}
-
-static void image_plan_done(const struct wasm_store *s, struct image_plan *p) {
-    if (p->bases)
-        engine_release(s->engine, p->bases, p->owner->mod->n_datas * sizeof *p->bases);
-}
-
-static void image_unit(const struct image_plan *p, uint64_t at, uint8_t unit[UNIT]) {
-    memset(unit, 0, UNIT);
-    for (uint32_t k = 0; p->bases && k < p->owner->mod->n_datas; k++)
-        if (p->bases[k] != UINT64_MAX)
-            image_segment(p->owner, &p->owner->mod->datas[k], p->bases[k], at, unit);
 }
 
 /* ---- Contents ---- */
 
 static void put_memory(struct writer *w, uint32_t mem) {
     const struct memory *m = w->s->mems[mem];
-    struct image_plan plan;
-    if (!image_plan(w->s, mem, &plan)) {
+    void *p = m->size ? mmap(NULL, m->size, PROT_READ | PROT_WRITE,
+                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)
+                      : NULL;
+    if (p == MAP_FAILED) {
         write_fail(w, ERR_LIMIT, "out of memory");
         return;
     }
-    uint8_t unit[UNIT];
+    const uint8_t *image = p;
+    image_apply(w->s, mem, p, m->size);
     uint64_t next = 0;
     for (uint64_t at = 0; at < m->size && !w->failed; at += UNIT) {
-        image_unit(&plan, at, unit);
-        if (memcmp(unit, m->base + at, UNIT) == 0)
+        if (memcmp(image + at, m->base + at, UNIT) == 0)
             continue;
         put_n(w, at / UNIT - next + 1); /* 0 ends the list */
         put(w, m->base + at, UNIT);
         next = at / UNIT + 1;
     }
     put_n(w, 0);
-    image_plan_done(w->s, &plan);
+    if (p)
+        munmap(p, m->size);
 }
 
 static void put_table(struct writer *w, const struct table *t) {
@@ -583,16 +555,7 @@ static int get_origin(struct loader *l) {
 
 static int get_memory(struct loader *l, uint32_t mem) {
     struct memory *m = l->s->mems[mem];
-    struct image_plan plan;
-    if (!image_plan(l->s, mem, &plan))
-        return err_set(l->err, ERR_LIMIT, "out of memory");
-    for (uint32_t k = 0; plan.bases && k < plan.owner->mod->n_datas; k++) {
-        const struct data_decl *d = &plan.owner->mod->datas[k];
-        uint64_t at = plan.bases[k];
-        if (at < m->size)
-            memcpy(m->base + at, plan.owner->mod->bytes + d->bytes, d->size < m->size - at ? d->size : m->size - at);
-    }
-    image_plan_done(l->s, &plan);
+    image_apply(l->s, mem, m->base, m->size);
     uint64_t at = 0;
     for (uint64_t skip; (skip = get(l)) != 0 && !l->r.failed; at += UNIT) {
         if (skip - 1 > (m->size - at) / UNIT)

@@ -163,6 +163,7 @@ static void exn_drop(struct wasm_store *s, struct exn *x) {
     engine_release(s->engine, x->slots, x->n_slots * sizeof *x->slots);
     *x = (struct exn){.tag = NO_TYPE};
     s->live_exns--;
+    s->free_exn = (uint32_t)(x - s->exns);
 }
 
 void store_exn_free(struct wasm_store *s, uint64_t ref) {
@@ -200,6 +201,8 @@ static void exns_collect(struct wasm_store *s, const struct frame *top, const ui
 }
 
 static uint32_t exn_slot(struct wasm_store *s) {
+    if (s->free_exn < s->n_exns && s->exns[s->free_exn].tag == NO_TYPE)
+        return s->free_exn;
     for (uint32_t i = 0; s->live_exns < s->n_exns && i < s->n_exns; i++)
         if (s->exns[i].tag == NO_TYPE)
             return i;
@@ -211,9 +214,12 @@ static uint32_t exn_slot(struct wasm_store *s) {
 
 uint64_t store_exn_new(struct wasm_store *s, uint32_t tag, const uint64_t *slots, uint32_t n,
                        const struct frame *top, const uint64_t *fp) {
-    if (s->live_exns >= MAX_EXNS)
+    bool collected = s->live_exns >= MAX_EXNS;
+    if (collected)
         exns_collect(s, top, fp);
-    uint64_t *copy = s->live_exns >= MAX_EXNS ? NULL : engine_alloc(s->engine, n * sizeof *copy);
+    /* Half must have gone, or the next search would come too soon to be paid by what led to it. */
+    bool full = collected && s->live_exns > MAX_EXNS / 2;
+    uint64_t *copy = full ? NULL : engine_alloc(s->engine, n * sizeof *copy);
     uint32_t i = copy ? exn_slot(s) : NO_TYPE;
     if (i == NO_TYPE) {
         engine_release(s->engine, copy, n * sizeof *copy);
@@ -463,6 +469,33 @@ void value_to_slots(const struct wasm_value *v, uint64_t *slots) {
         slots[0] = v->f64;
 }
 
+/* The hierarchy of a reference type, by its top. */
+static uint32_t top_of(const struct wasm_store *s, uint32_t type) {
+    static const uint32_t tops[] = {WASM_FUNCREF, WASM_EXTERNREF, WASM_EXNREF, WASM_ANYREF};
+    for (size_t i = 0; i < sizeof tops / sizeof *tops; i++)
+        if (types_sub(s->engine, type, tops[i]))
+            return tops[i];
+    return 0;
+}
+
+bool value_fits(const struct wasm_store *s, const struct wasm_value *v, uint32_t type) {
+    struct wasm_instance *i;
+    if (!is_ref(v->type) || !is_ref(type))
+        return v->type == type;
+    uint32_t top = top_of(s, type);
+    if (top_of(s, v->type) != top)
+        return false;
+    if (v->ref == 0)
+        return type & WASM_NULLABLE;
+    if (top == WASM_FUNCREF) {
+        const struct fn *fn = store_fn(s, v->ref, &i);
+        return fn && types_sub(s->engine, WASM_REF | fn->canon, type);
+    }
+    if (top == WASM_EXNREF)
+        return store_exn(s, v->ref) != NULL;
+    return WASM_HEAP(type) == WASM_HEAP(top);
+}
+
 struct wasm_value value_from_slots(const uint64_t *slots, uint32_t type) {
     struct wasm_value v = {.type = type};
     memset(v.v128, 0, 16);
@@ -476,7 +509,7 @@ struct wasm_value wasm_global_get(const struct wasm_store *s, struct wasm_extern
 
 int wasm_global_set(struct wasm_store *s, struct wasm_extern x, struct wasm_value v, struct err *err) {
     struct global *g = s->globals[x.id];
-    if (!g->is_mutable || g->type != v.type)
+    if (!g->is_mutable || !value_fits(s, &v, g->type))
         return err_set(err, ERR_INVALID, "global is immutable or of another type");
     if (!store_note_handle(s, &v))
         return no_memory(err);

@@ -105,8 +105,8 @@ INLINE bool push(struct scratch *w, const bool emit, uint32_t type) {
     if (UNLIKELY(w->n == w->cap) && !push_grow(w))
         return false;
     w->types[w->n] = type;
-    if (emit)
-        em_push(w, type);
+    if (emit && !em_push(w, type))
+        return false;
     w->n++;
     return true;
 }
@@ -365,8 +365,11 @@ INLINE bool do_br_table(struct scratch *w, const bool emit) {
             first = arity, first_type = type;
         if (arity != first || (w->m->level < WASM_2_0 && arity && type != first_type))
             return fail_type(w, "type mismatch: labels of br_table differ in arity");
+        if (c->checked == w->ins)
+            continue; /* many entries, few labels */
         if (!label_fits(w, c))
             return false;
+        c->checked = w->ins;
     }
     set_unreachable(w, emit);
     return true;
@@ -1249,6 +1252,9 @@ static bool locals_count(struct scratch *w, uint32_t groups) {
         return false;
     if (total > MAX_LOCALS)
         return reader_fail(&w->r, WASM_TOO_BIG, "too many locals: limit %d", MAX_LOCALS);
+    w->m->n_locals += total;
+    if (w->m->n_locals > MAX_ALL_LOCALS && !w->fn->mod->is_loaded)
+        return reader_fail(&w->r, WASM_TOO_BIG, "too many locals in all functions");
     w->r = at;
     return engine_grow(w->e, &w->locals, &w->cap_locals, (uint32_t)total, sizeof *w->locals) ||
            reader_fail(&w->r, WASM_TOO_BIG, "out of memory");
@@ -1386,8 +1392,7 @@ static struct code *code_take(struct scratch *w) {
 }
 
 static struct scratch *translate(struct fn *fn, bool stepping, bool recording) {
-    static struct wasm_diag unused;
-    struct wasm_diag diag = unused;
+    struct wasm_diag diag; /* the body is valid: only memory can be missing */
     struct scratch *w = begin(fn, &diag);
     if (!w)
         return NULL;

@@ -45,6 +45,7 @@ struct ctrl {
     uint32_t else_site;
     uint32_t offset; /* loop: module offset of the target */
     uint32_t catches, n_catches;
+    const uint8_t *checked; /* the br_table that was found to fit this label */
 };
 
 /* A block of the fuel sense: its cost is known when it ends; then the sites that pay it are patched. */
@@ -128,7 +129,7 @@ void em_begin(struct scratch *w);
 void em_end(struct scratch *w);
 void em_pay(struct scratch *w, uint32_t cost); /* the instruction at hand costs this */
 void em_flush(struct scratch *w, uint32_t except_top);
-void em_push(struct scratch *w, uint32_t type);
+bool em_push(struct scratch *w, uint32_t type); /* false: no memory */
 
 void em_local_get(struct scratch *w, uint32_t i);
 void em_local_set(struct scratch *w, uint32_t i);

@@ -13,7 +13,7 @@
 #include "wasm/wat.h"
 
 /* More than any script needs: a call that does not end is a failure, not a hang. */
-static const uint64_t FUEL_PER_CALL = 2000000000;
+static const uint64_t FUEL_PER_CALL = 200000000;
 enum { MAX_VALUES = 1024, MAX_MODULE = 64 << 20, MAX_STATE = 256 << 20, CAPTURES_PER_CALL = 3 };
 
 /* What a name or "the last one" stands for. Instances are numbers, because a resumed store has

@@ -61,6 +61,14 @@ def cell(*args, cwd=None):
                           cwd=cwd)
 
 
+@pytest.fixture(autouse=True, scope="session")
+def confinement(tmp_path_factory):
+    source = tmp_path_factory.mktemp("probe") / "empty.wat"
+    source.write_text("")
+    if "no seccomp filter" in cell("run", source).stderr:
+        pytest.skip("this host cannot confine a worker: no seccomp filter")
+
+
 @pytest.fixture
 def files(tmp_path):
     texts = {"add.wat": ADD, "hello.wat": HELLO, "dice.wat": DICE, "count.wat": COUNT,

@@ -131,11 +131,12 @@ def test_the_process_limit(carrel, limits):
 
 
 def test_the_cpu_limit(carrel, limits):
+    """However busy the host is: a twentieth of a processor needs four seconds for 0.2 of its time."""
     limits("cpu")
-    script = "import time\nend = time.monotonic() + 1\nwhile time.monotonic() < end: pass\nprint(time.process_time())"
-    used = float(carrel.run("--cpus", "0.2", "--", "python3", "-c", script).stdout)
-    free = float(carrel.run("--", "python3", "-c", script).stdout)
-    assert used < 0.45 and free > used * 1.5
+    script = "import time\nstart = time.monotonic()\nwhile time.process_time() < 0.2: pass\nprint(time.monotonic() - start)"
+    slow = float(carrel.run("--cpus", "0.05", "--", "python3", "-c", script).stdout)
+    free = min(float(carrel.run("--", "python3", "-c", script).stdout) for _ in range(3))
+    assert slow > 2 and free < slow
 
 
 def test_reasons_are_told_in_json_too(carrel):

@@ -78,7 +78,8 @@ def test_files_stay_between_commands(carrel, machine):
 
 
 def test_a_server_left_running_stays(carrel, machine):
-    carrel("exec", machine, "--", "sh", "-c", "setsid sleep 300 >/dev/null 2>&1 </dev/null & echo $!")
+    carrel("exec", machine, "--", "sh", "-c", "setsid sleep 300 >/dev/null 2>&1 </dev/null & until pgrep -x sleep; do :; done")
+    time.sleep(0.2)
     assert carrel("exec", machine, "--", "pgrep", "-x", "sleep").returncode == 0
 
 
@@ -133,7 +134,8 @@ def test_the_json_inside_is_read_only_even_for_root(carrel):
 
 
 def test_two_boxes_see_nothing_of_each_other(carrel, machine):
-    carrel("exec", machine, "--", "sh", "-c", "echo secret > /tmp/f; setsid sleep 299 >/dev/null 2>&1 </dev/null &")
+    carrel("exec", machine, "--", "sh", "-c", "echo secret > /tmp/f; setsid sleep 299 >/dev/null 2>&1 </dev/null & "
+           "until pgrep -f 'sleep 299' >/dev/null; do :; done")
     other = carrel.keep()
     try:
         assert carrel("exec", other, "--", "ls", "/tmp/f").returncode != 0

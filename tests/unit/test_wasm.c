@@ -341,6 +341,74 @@ static void a_damaged_state_is_refused(void **state) {
     cell_close(&c);
 }
 
+/* ---- No memory ---- */
+
+struct purse {
+    size_t left; /* allocations until one fails; all after it work again */
+    size_t held; /* bytes */
+};
+
+static void *purse_realloc(void *ctx, void *p, size_t old_size, size_t new_size) {
+    struct purse *purse = ctx;
+    if (new_size && purse->left && --purse->left == 0)
+        return NULL;
+    purse->held += new_size - (p ? old_size : 0);
+    if (new_size == 0) {
+        free(p);
+        return NULL;
+    }
+    return realloc(p, new_size);
+}
+
+/* Everything once; false as soon as something was refused. */
+static bool whole_life(struct wasm_engine *e, const struct buf *binary) {
+    struct wasm_module *m DEFER(wasm_module_unrefp) = NULL;
+    struct wasm_store *s DEFER(wasm_store_freep) = NULL, *forked DEFER(wasm_store_freep) = NULL;
+    struct wasm_store *resumed DEFER(wasm_store_freep) = NULL;
+    struct buf state DEFER(buf_done) = BUF(1 << 20);
+    struct wasm_diag diag;
+    struct wasm_instance *i;
+    struct wasm_extern f;
+    const struct wasm_func_type ask = {.params = (uint32_t[]){WASM_I32},
+                                       .results = (uint32_t[]){WASM_I32},
+                                       .n_params = 1,
+                                       .n_results = 1};
+    if (wasm_module_load(e, binary->data, binary->len, WASM_3_0, &m, &diag) < 0 ||
+        !(s = wasm_store_new(e)) || wasm_host_func(s, "env", "ask", &ask, 0, NULL) < 0)
+        return false;
+    wasm_fuel_add(s, 10000);
+    if (wasm_instance_new(s, m, NULL, 0, &i, NULL) < 0 || wasm_run(s, UINT64_MAX)->outcome != WASM_DONE)
+        return false;
+    struct wasm_value v = wasm_i32(9);
+    const struct wasm_modules modules = {find, m};
+    if (!wasm_export(i, "fib", 3, &f) || wasm_call(s, f, &v, 1, NULL) < 0 ||
+        wasm_run(s, 77)->outcome != WASM_SLICE || wasm_capture(s, &state, NULL) < 0 ||
+        wasm_resume(e, state.data, state.len, &modules, &resumed, NULL) < 0 || wasm_fork(s, &forked, NULL) < 0)
+        return false;
+    return wasm_run(s, UINT64_MAX)->outcome == WASM_DONE && wasm_run(forked, UINT64_MAX)->outcome == WASM_DONE &&
+           wasm_run(resumed, UINT64_MAX)->outcome == WASM_DONE;
+}
+
+static void every_failed_allocation_is_survived_and_nothing_leaks(void **state) {
+    (void)state;
+    struct wat_module wat = {0};
+    struct wat_diags diags = {0};
+    assert_int_equal(wat_encode(loops, sizeof loops - 1, 30, &wat, &diags), 0);
+    bool done = false;
+    for (size_t n = 1; !done; n++) {
+        struct purse purse = {.left = n};
+        struct wasm_config cfg = {.alloc = {purse_realloc, &purse}};
+        struct wasm_engine *e = wasm_engine_new(&cfg);
+        if (e) {
+            done = whole_life(e, &wat.binary) && purse.left;
+            wasm_engine_free(e);
+        }
+        assert_int_equal(purse.held, 0);
+        assert_true(n < 1000);
+    }
+    wat_module_done(&wat);
+}
+
 static void untouched_memory_is_not_in_the_state(void **state) {
     (void)state;
     struct cell c;
@@ -382,5 +450,6 @@ UNIT_MAIN(cmocka_unit_test(stops_at_every_amount_of_fuel_leave_results_and_fuel_
           cmocka_unit_test(growing_is_limited_by_configuration),
           cmocka_unit_test(an_import_that_was_not_granted_is_named),
           cmocka_unit_test(a_damaged_state_is_refused),
+          cmocka_unit_test(every_failed_allocation_is_survived_and_nothing_leaks),
           cmocka_unit_test(untouched_memory_is_not_in_the_state),
           cmocka_unit_test(type_mismatches_say_what_was_wanted_and_found))

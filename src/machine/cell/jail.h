@@ -37,6 +37,9 @@ void link_log(struct link *l, const void *bytes, size_t len);
 uint64_t link_clock_ns(struct link *l);
 void link_random(struct link *l, void *bytes, size_t len);
 
+/* False in a build with sanitizers, which need system calls of their own: nothing is filtered. */
+bool jail_is_tight(void);
+
 /* What the parent may answer, and what it got. */
 struct jail {
     int out_fd, err_fd;     /* where text goes at once */

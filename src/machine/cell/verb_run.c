@@ -98,7 +98,8 @@ static bool add_frames(struct buf *b, struct session *s, bool json) {
     for (uint32_t i = 0; ok && i < SHOWN_FRAMES && wasm_frame_at(s->store, i, &f); i++) {
         char name[100], place[300];
         session_func_name(s, f.func, name, sizeof(name));
-        session_place(s, f.offset, place, sizeof(place));
+        /* An outer frame stands behind its call: what is before that is the call itself. */
+        session_place(s, f.offset - (i > 0 && s->is_text), place, sizeof(place));
         if (json)
             ok = buf_addf(b, "%s{\"function\":", i ? "," : "") &&
                  json_string(b, name, strlen(name)) && buf_addf(b, ",\"place\":") &&

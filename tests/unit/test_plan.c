@@ -1,0 +1,169 @@
+#include "tests/unit/unit.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/plan.h"
+
+static char bytes[PLAN_MAX_BYTES];
+static struct plan_message in, out;
+
+static void turn_round(void) {
+    size_t n = plan_encode(&in, bytes);
+    struct err err = {0};
+    assert_true(n >= 4 && n <= PLAN_MAX_BYTES);
+    if (plan_decode(bytes, n, &out, &err) < 0)
+        fail_msg("%s", err.text);
+    assert_int_equal(out.type, in.type);
+}
+
+static void set(enum plan_type type) {
+    in = (struct plan_message){.type = type};
+    snprintf(in.plan.id, sizeof(in.plan.id), "m-abcdefghij23");
+}
+
+static void the_largest_plan_survives(void **state) {
+    (void)state;
+    set(PLAN_CREATE);
+    struct plan *p = &in.plan;
+    snprintf(p->image, sizeof(p->image), "host");
+    memset(p->hostname, 'h', sizeof(p->hostname) - 1);
+    p->mem_bytes = UINT64_MAX;
+    p->cpu_milli = 1;
+    p->pids = 2;
+    p->disk_bytes = 1ull << 63;
+    p->deadline_ms = 3;
+    p->linger = 1;
+    p->grant_count = PLAN_MAX_GRANTS;
+    for (size_t i = 0; i < PLAN_MAX_GRANTS; i++) {
+        p->grants[i].mode = (enum plan_grant_mode)(1 + i % 3);
+        memset(p->grants[i].path, 'p', PLAN_PATH_SIZE - 1);
+        p->grants[i].path[0] = '/';
+    }
+    turn_round();
+    assert_memory_equal(&out.plan, &in.plan, sizeof(in.plan));
+}
+
+static void requests_about_a_machine_survive(void **state) {
+    (void)state;
+    static const enum plan_type types[] = {PLAN_FACTS, PLAN_DESTROY};
+    for (size_t i = 0; i < 2; i++) {
+        set(types[i]);
+        turn_round();
+        assert_string_equal(out.plan.id, in.plan.id);
+    }
+}
+
+static void answers_survive(void **state) {
+    (void)state;
+    static const enum plan_type bare[] = {PLAN_STATUS, PLAN_STOP, PLAN_DONE};
+    for (size_t i = 0; i < 3; i++) {
+        set(bare[i]);
+        turn_round();
+    }
+    set(PLAN_TEXT);
+    memset(in.text, 't', sizeof(in.text) - 1);
+    turn_round();
+    assert_string_equal(out.text, in.text);
+    set(PLAN_CREATED);
+    turn_round();
+    assert_string_equal(out.text, "");
+    set(PLAN_FACTS_ARE);
+    in.facts = (struct plan_facts){1, 2, 3, 4, 5, 6, 7};
+    turn_round();
+    assert_memory_equal(&out.facts, &in.facts, sizeof(in.facts));
+}
+
+static void errors_keep_code_text_and_remedy(void **state) {
+    (void)state;
+    struct err err;
+    err_set(&err, ERR_UNSUPPORTED, "no such thing");
+    err_remedy(&err, "get one");
+    plan_error(&in, &err);
+    turn_round();
+    assert_int_equal(out.error.code, ERR_UNSUPPORTED);
+    assert_string_equal(out.error.text, "no such thing");
+    assert_string_equal(out.error.remedy, "get one");
+}
+
+static void refused(size_t n) {
+    struct err err = {0};
+    assert_int_equal(plan_decode(bytes, n, &out, &err), -1);
+    assert_int_not_equal(err.code, 0);
+}
+
+static void every_cut_is_refused_or_shorter(void **state) {
+    (void)state;
+    set(PLAN_CREATE);
+    in.plan.grant_count = 1;
+    in.plan.grants[0] = (struct plan_grant){PLAN_GRANT_RO, "/x"};
+    size_t n = plan_encode(&in, bytes);
+    for (size_t cut = 0; cut < n; cut++) {
+        struct err err;
+        if (plan_decode(bytes, cut, &out, &err) == 0)
+            assert_true(out.plan.grant_count == 0 || cut == n);
+    }
+}
+
+/* A CREATE with one field of our making behind the id. */
+static size_t with_field(unsigned tag, const char *value, size_t len) {
+    set(PLAN_FACTS);
+    size_t n = plan_encode(&in, bytes);
+    bytes[2] = PLAN_CREATE;
+    const char head[] = {(char)tag, (char)(tag >> 8), (char)len, (char)(len >> 8)};
+    memcpy(bytes + n, head, 4);
+    memcpy(bytes + n + 4, value, len);
+    return n + 4 + len;
+}
+
+static void hostile_fields_are_refused(void **state) {
+    (void)state;
+    refused(with_field(99, "x", 1));             /* unknown */
+    refused(with_field(40, "x", 1));             /* another message's */
+    refused(with_field(4, "1234567", 7));        /* a short number */
+    refused(with_field(2, "ho\0st", 5));         /* NUL in a text */
+    refused(with_field(11, "\1x", 2));           /* a relative path */
+    refused(with_field(11, "\0/x", 3));          /* no mode */
+    refused(with_field(11, "\4/x", 3));          /* no such mode */
+    refused(with_field(11, "\1/\0x", 4));
+    refused(with_field(11, "\1", 1));
+    char longest[PLAN_PATH_SIZE + 8];
+    memset(longest, 'p', sizeof(longest));
+    longest[0] = 1;
+    longest[1] = '/';
+    refused(with_field(11, longest, PLAN_PATH_SIZE + 1));
+    memset(longest, 'h', sizeof(longest));
+    refused(with_field(2, longest, PLAN_NAME_SIZE));
+}
+
+static void hostile_heads_are_refused(void **state) {
+    (void)state;
+    refused(0);
+    refused(3);
+    set(PLAN_STATUS);
+    size_t n = plan_encode(&in, bytes);
+    bytes[0] = PLAN_VERSION + 1;
+    refused(n);
+    n = plan_encode(&in, bytes);
+    bytes[2] = 63;
+    refused(n);
+    set(PLAN_FACTS);
+    snprintf(in.plan.id, sizeof(in.plan.id), "../../../etc/");
+    refused(plan_encode(&in, bytes));
+}
+
+static void one_grant_too_many_is_refused(void **state) {
+    (void)state;
+    set(PLAN_CREATE);
+    in.plan.grant_count = PLAN_MAX_GRANTS;
+    for (size_t i = 0; i < PLAN_MAX_GRANTS; i++)
+        in.plan.grants[i] = (struct plan_grant){PLAN_GRANT_COW, "/x"};
+    size_t n = plan_encode(&in, bytes);
+    memcpy(bytes + n, "\x0b\0\3\0\1/y", 7);
+    refused(n + 7);
+}
+
+UNIT_MAIN(cmocka_unit_test(the_largest_plan_survives), cmocka_unit_test(requests_about_a_machine_survive),
+          cmocka_unit_test(answers_survive), cmocka_unit_test(errors_keep_code_text_and_remedy),
+          cmocka_unit_test(every_cut_is_refused_or_shorter), cmocka_unit_test(hostile_fields_are_refused),
+          cmocka_unit_test(hostile_heads_are_refused), cmocka_unit_test(one_grant_too_many_is_refused))
