@@ -88,6 +88,8 @@ def on_disk(disk):
 
 def stop(c, disk):
     """Ends it; nothing may be left of it on the disk, neither files nor limits."""
+    c.clear()
+    assert settled(lambda: list((c.home / "uppers").glob("*/trash/*")), [], 60) == []
     c.stop()
     assert settled(disk.projects, {}) == {}
     assert settled(lambda: os.path.isdir(c.home / "uppers"), False) is False

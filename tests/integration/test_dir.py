@@ -51,7 +51,7 @@ def test_nothing_else_of_the_host_comes_along(carrel, lent):
 
 def test_it_is_the_working_directory_of_its_caller(carrel, lent):
     assert carrel.sh("pwd", "--dir", ".", cwd=lent) == f"{lent}\n"
-    assert carrel.sh("pwd", "--dir", f"{lent}:/work", cwd=lent) == "/work\n"
+    assert carrel.sh("pwd", "--dir", f"{lent}:/mnt/w", cwd=lent) == "/mnt/w\n"
     assert carrel.sh("pwd", "--dir", lent, cwd="/") == "/home/user\n"
     assert carrel.sh("pwd", "--dir", ".", "--cwd", "/tmp", cwd=lent) == "/tmp\n"
 
@@ -180,8 +180,8 @@ def test_the_positive_control_of_dead_sockets(carrel, lent):
 def test_several_directories(carrel, lent):
     with tempfile.TemporaryDirectory(prefix="lent2-") as other:
         pathlib.Path(other, "o").write_text("other\n")
-        out = carrel.sh(f"cat {lent}/file {other}/o /mnt/o; ls /home/user/nested/in", "--dir", lent, "--dir", f"{other}:ro",
-                        "--dir", f"{other}:/work:cow", "--dir", f"{lent}:/home/user/nested/in")
+        out = carrel.sh(f"cat {lent}/file {other}/o /mnt/w/o; ls /home/user/nested/in", "--dir", lent, "--dir", f"{other}:ro",
+                        "--dir", f"{other}:/mnt/w:cow", "--dir", f"{lent}:/home/user/nested/in")
         assert out == "one\nother\nother\nfile\nlink\nrun.sh\nsub\n"
 
 
@@ -243,7 +243,7 @@ def test_the_same_place_twice_is_refused(carrel, lent):
 
 def test_the_store_is_never_lent(carrel):
     for host in (carrel.home, carrel.dir, carrel.home / "images", carrel.run_dir, carrel.run_dir / "boxes", "/"):
-        done = carrel.run("--dir", f"{host}:/work:ro", "--", "ls", "/work")
+        done = carrel.run("--dir", f"{host}:/mnt/w:ro", "--", "ls", "/mnt/w")
         assert done.returncode == 125 and done.stdout == b"", (host, done)
         assert b"Carrel's own" in done.stderr and done.stderr.count(b"\n") == 1
 
