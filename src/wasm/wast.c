@@ -710,9 +710,17 @@ static bool prepare(struct runner *r) {
     return true;
 }
 
+static void sum_up(struct runner *r) {
+    struct err err;
+    r->result->fuel = wasm_fuel_used(r->store);
+    if (wasm_store_hash(r->store, r->result->hash, &err) < 0)
+        r->result->broken = true;
+}
+
 static void run_once(struct runner *r) {
     if (prepare(r)) {
         run_all(r);
+        sum_up(r);
     } else {
         r->result->broken = true;
         report(r, token(r, 0));
@@ -721,6 +729,17 @@ static void run_once(struct runner *r) {
         forget(r);
     else if (r->engine)
         wasm_engine_free(TAKE(r->engine));
+}
+
+/* Suspension must leave no trace. */
+static void compare_runs(struct runner *r, const struct wast_result *plain) {
+    bool same = plain->fuel == r->result->fuel &&
+                memcmp(plain->hash, r->result->hash, sizeof(plain->hash)) == 0;
+    if (same)
+        return;
+    r->result->broken = true;
+    fail(r, "fuel or memory hash differ from the run without suspension");
+    report(r, token(r, 0));
 }
 
 void wast_run(const char *name, const char *src, size_t len, const struct wast_options *options,
@@ -739,10 +758,12 @@ void wast_run(const char *name, const char *src, size_t len, const struct wast_o
         r->name = name, r->options = options, r->result = ret, r->report = report_to, r->t = &t;
         run_once(r);
         if (options->suspend) {
+            struct wast_result plain = *ret;
             *ret = (struct wast_result){0};
             r->suspending = true;
             r->random = options->seed * 2 + 1;
             run_once(r);
+            compare_runs(r, &plain);
         }
         free(r->modules);
         free(r->named);

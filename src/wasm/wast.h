@@ -25,6 +25,8 @@ struct wast_result {
     uint32_t passed, total;
     bool broken;       /* something outside of an assertion failed */
     uint32_t captures; /* with suspend: how often a store was captured and resumed */
+    uint64_t fuel;     /* spent by the whole script, and the hash of what it left behind: */
+    uint8_t hash[32];  /* equal on every CPU */
 };
 
 /* One line a failure, "name:line: …", is appended to report, as long as there is room. */

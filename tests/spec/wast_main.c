@@ -1,7 +1,7 @@
 /*
  * The script runner without the worker around it, so that it also runs on an emulated CPU, where
- * nothing can be confined: wast_main [--suspend SEED] [--spec N] FILE…; prints what carrel wast
- * prints.
+ * nothing can be confined: wast_main [--suspend SEED] [--spec N] FILE… prints what carrel wast
+ * prints, and before it fuel and hash of each script, which must be equal on every CPU.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,6 +31,10 @@ static int run(const char *path, const struct wast_options *options, struct wast
     if (read_file(path, &file) < 0)
         return perror(path), -1;
     wast_run(path, file.len ? file.data : "", file.len, options, &r, &report);
+    printf("# fuel %llu, hash ", (unsigned long long)r.fuel);
+    for (size_t i = 0; i < sizeof(r.hash); i++)
+        printf("%02x", r.hash[i]);
+    printf("\n");
     bool failed = r.broken || r.passed != r.total;
     fprintf(stderr, "%s", report.len ? report.data : "");
     printf("%s %u/%u (%u captures)%s\n", path, r.passed, r.total, r.captures,
