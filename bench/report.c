@@ -131,6 +131,8 @@ static const char *const heads[][COLUMNS] = {
 #define FIGURE_FORMAT(v) ((v) < 10 ? "%.2f %s" : (v) < 1000 ? "%.1f %s" : "%.0f %s")
 
 static void cells(const struct row *row, char out[COLUMNS][CELL]) {
+    for (int i = 0; i < COLUMNS; i++)
+        out[i][0] = 0;
     snprintf(out[0], CELL, "%s", row->name);
     switch (row->kind) {
     case TIMES:
@@ -139,7 +141,8 @@ static void cells(const struct row *row, char out[COLUMNS][CELL]) {
         snprintf(out[3], CELL, "%.1f", (double)row->p10 / 1e3);
         snprintf(out[4], CELL, "%.1f", (double)row->p50 / 1e3);
         snprintf(out[5], CELL, "%.1f", (double)row->p99 / 1e3);
-        snprintf(out[6], CELL, row->ratio > 0 ? "%.2f" : "", row->ratio);
+        if (row->ratio > 0)
+            snprintf(out[6], CELL, "%.2f", row->ratio);
         break;
     case FIGURE:
         snprintf(out[1], CELL, FIGURE_FORMAT(row->value), row->value, row->text);
@@ -171,17 +174,17 @@ static void print_cells(FILE *to, char text[COLUMNS][CELL], int n, const int *wi
 /* Rows of one kind that follow each other are one table. Returns the row after them. */
 static const struct row *print_table(FILE *to, const struct row *row) {
     char text[COLUMNS][CELL];
-    int width[COLUMNS] = {0}, n = columns_of(row->kind);
+    int width[COLUMNS], n = columns_of(row->kind);
     const struct row *end = row;
+    for (int i = 0; i < n; i++)
+        width[i] = (int)strlen(heads[row->kind][i]) < 3 ? 3 : (int)strlen(heads[row->kind][i]);
     for (; end && end->kind == row->kind; end = end->next) {
         cells(end, text);
         for (int i = 0; i < n; i++)
             width[i] = (int)fmax(width[i], (double)strlen(text[i]));
     }
-    for (int i = 0; i < n; i++) {
-        width[i] = (int)fmax(width[i], (double)strlen(heads[row->kind][i]));
+    for (int i = 0; i < n; i++)
         snprintf(text[i], CELL, "%s", heads[row->kind][i]);
-    }
     fputc('\n', to);
     print_cells(to, text, n, width);
     for (int i = 0; i < n; i++) {

@@ -98,7 +98,7 @@ class Carrel:
         stop_spawner(self.run_dir)
         left = self.host.left()
         remove(self.dir)
-        assert left == []
+        assert not left, left
 
 
 def remove(path):

@@ -22,6 +22,6 @@ done
 tar cf headers.tar -C /usr/include linux asm-generic
 mkdir copy
 tar xf headers.tar -C copy
-find copy -name '*.h' | xargs cat | wc -c >size
+find copy -name '*.h' -exec cat {} + | wc -c >size
 cd /
 rm -rf "$here"

@@ -104,8 +104,10 @@ static void report_crowd(struct bench *b, struct crowd *c) {
     report_times(b->report, name, &c->kill_boxes, &c->kill_sleepers);
     snprintf(name, sizeof(name), "the same, until nothing is left of them");
     report_times(b->report, name, &c->clean_boxes, &c->kill_sleepers);
-    bench_bar(b, "creation at box 1,000 / at box 1, medians of 100", (double)samples_quantile(&c->growth, 500) / 1e3, 1.3, "x");
-    bench_bar(b, "kill and reap of 1,000 boxes / of 1,000 sleepers", (double)samples_quantile(&c->kill_ratio, 500) / 1e3, 2, "x");
+    bench_bar(b, "creation at box 1,000 / at box 1, medians of 100",
+              (double)samples_quantile(&c->growth, 500) / 1e3, 1.3, "x");
+    bench_bar(b, "kill and reap of 1,000 boxes / of 1,000 sleepers",
+              (double)samples_quantile(&c->kill_ratio, 500) / 1e3, 2, "x");
 }
 
 int measure_crowd(struct bench *b, struct err *err) {
@@ -115,7 +117,8 @@ int measure_crowd(struct bench *b, struct err *err) {
         r = one_round(b, &c, err);
     if (r == 0)
         report_crowd(b, &c);
-    struct samples *all[] = {&c.first, &c.last, &c.growth, &c.kill_boxes, &c.clean_boxes, &c.kill_sleepers, &c.kill_ratio};
+    struct samples *all[] = {&c.first,       &c.last,          &c.growth,    &c.kill_boxes,
+                             &c.clean_boxes, &c.kill_sleepers, &c.kill_ratio};
     for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++)
         samples_done(all[i]);
     return r;

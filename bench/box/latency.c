@@ -11,6 +11,7 @@ static const char *const echo[] = {"/bin/echo", "x", NULL};
 static const char *const true_[] = {"/bin/true", NULL};
 
 enum { CONTENDER_MAX = 24 };
+#define ROUNDS_NS 200000000000ull /* on a busy host fewer rounds must do */
 
 struct latency {
     struct bench *bench;
@@ -22,7 +23,8 @@ struct contender {
     char name[64];
     unsigned every;
     const char *const *argv;
-    int (*sample)(struct latency *l, const struct contender *c, struct moments *ret, struct err *err);
+    int (*sample)(struct latency *l, const struct contender *c, struct moments *ret,
+                  struct err *err);
     struct samples first, end;
 };
 
@@ -101,10 +103,10 @@ static int run_round(struct latency *l, struct field *f, unsigned round, const u
 
 static int run_rounds(struct latency *l, struct field *f, unsigned rounds, struct err *err) {
     unsigned order[CONTENDER_MAX];
-    uint64_t seed = 1;
+    uint64_t seed = 1, end = now_ns() + ROUNDS_NS;
     for (unsigned i = 0; i < f->n; i++)
         order[i] = i;
-    for (unsigned round = 0; round < rounds; round++) {
+    for (unsigned round = 0; round < rounds && now_ns() < end; round++) {
         shuffle(order, f->n, &seed);
         if (run_round(l, f, round, order, err) < 0)
             return -1;
@@ -120,9 +122,11 @@ static double ratio(struct samples *a, struct samples *b, unsigned per_mille) {
 /* p99 may be twice the floor's in the same run, or four times the own median. */
 static void bar_p99(struct bench *b, const char *what, struct samples *s, struct samples *floor) {
     char name[100];
-    double limit = 2 * (double)samples_quantile(floor, 990), own = 4 * (double)samples_quantile(s, 500);
+    double limit = 2 * (double)samples_quantile(floor, 990),
+           own = 4 * (double)samples_quantile(s, 500);
     snprintf(name, sizeof(name), "p99 of %s", what);
-    bench_bar(b, name, (double)samples_quantile(s, 990) / 1e3, (own > limit ? own : limit) / 1e3, "us");
+    bench_bar(b, name, (double)samples_quantile(s, 990) / 1e3, (own > limit ? own : limit) / 1e3,
+              "us");
 }
 
 static void show(struct bench *b, struct contender *c, struct samples *s, struct samples *floor) {
@@ -131,7 +135,8 @@ static void show(struct bench *b, struct contender *c, struct samples *s, struct
 
 struct lineup {
     struct field field;
-    struct contender *floor_echo, *floor_true, *create_echo, *create_true, *run, *bwrap, *exec, *run_echo;
+    struct contender *floor_echo, *floor_true, *create_echo, *create_true, *run, *bwrap, *exec,
+        *run_echo;
     const char *run_argv[5], *run_echo_argv[6];
     size_t peers; /* index of the first one */
 };
@@ -170,7 +175,8 @@ static void report_lineup(struct bench *b, struct lineup *l) {
     for (size_t i = l->peers; i < l->field.n; i += 2)
         show(b, &l->field.all[i], &l->field.all[i].first, &l->floor_echo->first);
 
-    report_section(b->report, "Start to end of /bin/true (the whole process; a box: until nothing is left)");
+    report_section(b->report,
+                   "Start to end of /bin/true (the whole process; a box: until nothing is left)");
     show(b, l->floor_true, &l->floor_true->end, NULL);
     show(b, l->create_true, &l->create_true->end, &l->floor_true->end);
     show(b, l->run, &l->run->end, &l->floor_true->end);
@@ -184,10 +190,13 @@ static void report_lineup(struct bench *b, struct lineup *l) {
 
 static void bar_lineup(struct bench *b, struct lineup *l) {
     struct samples *floor = &l->floor_echo->first;
-    bench_bar(b, "create to first byte / fork+exec, p50", ratio(&l->create_echo->first, floor, 500), 3.5, "x");
+    bench_bar(b, "create to first byte / fork+exec, p50", ratio(&l->create_echo->first, floor, 500),
+              3.5, "x");
     if (l->bwrap)
-        bench_bar(b, "whole carrel run / bwrap, p50", ratio(&l->run->end, &l->bwrap->end, 500), 0.5, "x");
-    bench_bar(b, "exec in a running box / fork+exec, p50", ratio(&l->exec->end, &l->floor_echo->end, 500), 1.15, "x");
+        bench_bar(b, "whole carrel run / bwrap, p50", ratio(&l->run->end, &l->bwrap->end, 500), 0.5,
+                  "x");
+    bench_bar(b, "exec in a running box / fork+exec, p50",
+              ratio(&l->exec->end, &l->floor_echo->end, 500), 1.15, "x");
     bar_p99(b, "create to first byte", &l->create_echo->first, floor);
     bar_p99(b, "whole carrel run", &l->run->end, &l->floor_true->end);
     bar_p99(b, "exec in a running box", &l->exec->end, &l->floor_echo->end);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
@@ -17,9 +18,12 @@ struct options {
 };
 
 static const struct option long_options[] = {
-    {"quick", no_argument, NULL, 'q'},       {"json", required_argument, NULL, 'j'},
-    {"table", required_argument, NULL, 't'}, {"build", required_argument, NULL, 'b'},
-    {"only", required_argument, NULL, 'o'},  {"help", no_argument, NULL, 'h'},
+    {"quick", no_argument, NULL, 'q'},
+    {"json", required_argument, NULL, 'j'},
+    {"table", required_argument, NULL, 't'},
+    {"build", required_argument, NULL, 'b'},
+    {"only", required_argument, NULL, 'o'},
+    {"help", no_argument, NULL, 'h'},
     {NULL, 0, NULL, 0},
 };
 
@@ -39,7 +43,7 @@ static const struct {
     {"crowd", measure_crowd},     {"inside", measure_inside},
 };
 
-enum { BAR_MAX = 16 };
+enum { BAR_MAX = 16, SKIP = 77 };
 
 static struct {
     char name[100];
@@ -63,7 +67,8 @@ static void say_host(struct report *r) {
     char load[128] = "", cpu[64] = "";
     uname(&u);
     read_file_at(AT_FDCWD, "/proc/loadavg", load, sizeof(load));
-    read_file_at(AT_FDCWD, "/sys/devices/system/cpu/cpu0/regs/identification/midr_el1", cpu, sizeof(cpu));
+    read_file_at(AT_FDCWD, "/sys/devices/system/cpu/cpu0/regs/identification/midr_el1", cpu,
+                 sizeof(cpu));
     load[strcspn(load, "\n")] = cpu[strcspn(cpu, "\n")] = '\0';
     report_fact(r, "kernel", "%s %s", u.release, u.machine);
     report_fact(r, "cores", "%ld%s%s", sysconf(_SC_NPROCESSORS_ONLN), *cpu ? ", midr " : "", cpu);
@@ -120,13 +125,26 @@ static int show(const struct bench *b, const struct options *o, struct err *err)
 static int read_options(int argc, char **argv, struct options *o) {
     for (int c; (c = getopt_long(argc, argv, "", long_options, NULL)) != -1;)
         switch (c) {
-        case 'q': o->quick = true; break;
-        case 'j': o->json = optarg; break;
-        case 't': o->table = optarg; break;
-        case 'b': o->build = optarg; break;
-        case 'o': o->only = optarg; break;
-        case 'h': o->help = true; break;
-        default: return -1;
+        case 'q':
+            o->quick = true;
+            break;
+        case 'j':
+            o->json = optarg;
+            break;
+        case 't':
+            o->table = optarg;
+            break;
+        case 'b':
+            o->build = optarg;
+            break;
+        case 'o':
+            o->only = optarg;
+            break;
+        case 'h':
+            o->help = true;
+            break;
+        default:
+            return -1;
         }
     return optind == argc ? 0 : -1;
 }
@@ -143,6 +161,43 @@ static void prepare(void) {
     }
 }
 
+/*
+ * All that is compared, the floor and the peers too, goes before other work on this host. A nice
+ * value counts only within a session where the kernel groups tasks by session, and a box is a
+ * session of its own: where there is a v1 hierarchy, a cgroup of great weight holds them all.
+ */
+struct preference {
+    char group[80];
+};
+
+#define CPU_CGROUP "/sys/fs/cgroup/cpu"
+
+static void prefer(struct preference *p, struct report *r) {
+    char path[100], pid[16];
+    snprintf(p->group, sizeof(p->group), CPU_CGROUP "/carrel-bench.%d", (int)getpid());
+    snprintf(pid, sizeof(pid), "%d", (int)getpid());
+    setpriority(PRIO_PROCESS, 0, -20);
+    int nice = getpriority(PRIO_PROCESS, 0);
+    if (mkdir(p->group, 0755) < 0)
+        p->group[0] = '\0';
+    snprintf(path, sizeof(path), "%s/cpu.shares", p->group);
+    bool grouped = p->group[0] && write_file_at(AT_FDCWD, path, "262144") == 0;
+    snprintf(path, sizeof(path), "%s/cgroup.procs", p->group);
+    grouped = grouped && write_file_at(AT_FDCWD, path, pid) == 0;
+    report_fact(r, "priority", "nice %d%s, for all that is compared", nice,
+                grouped ? " in one cpu cgroup of weight 262144" : "");
+}
+
+static void prefer_no_more(const struct preference *p) {
+    char pid[16];
+    if (!p->group[0])
+        return;
+    snprintf(pid, sizeof(pid), "%d", (int)getpid());
+    write_file_at(AT_FDCWD, CPU_CGROUP "/cgroup.procs", pid);
+    if (rmdir(p->group) < 0)
+        fprintf(stderr, "box_bench: remove '%s': %m\n", p->group);
+}
+
 int main(int argc, char **argv) {
     struct options o = {.build = "build"};
     struct err err = {0};
@@ -150,10 +205,13 @@ int main(int argc, char **argv) {
         fputs(usage, o.help ? stdout : stderr);
         return o.help ? 0 : 2;
     }
-    prepare();
     struct bench b = {.report = report_new("box"), .build = o.build, .quick = o.quick};
     say_host(b.report);
+    prepare();
+    struct preference preference;
+    prefer(&preference, b.report);
     int r = run(&b, &o, &err);
+    prefer_no_more(&preference);
     add_bars(&b);
     if (show(&b, &o, r < 0 ? NULL : &err) < 0)
         r = -1;
@@ -161,5 +219,7 @@ int main(int argc, char **argv) {
     report_free(b.report);
     if (r < 0)
         fprintf(stderr, "box_bench: %s\n", err.text);
+    if (r < 0 && o.quick && err.code == ERR_UNSUPPORTED)
+        return SKIP; /* this host makes no boxes */
     return r < 0 || !whole;
 }

@@ -124,10 +124,12 @@ int measure_memory(struct bench *b, struct err *err) {
         return err_set(err, ERR_INTERNAL, "memory was not measured");
 
     report_section(b->report, "Memory of an idle box, upper on tmpfs, kernel memory included");
-    report_figure(b->report, "growth of MemTotal-MemAvailable over 500 boxes, each", m.host_kb, "KB");
+    report_figure(b->report, "growth of MemTotal-MemAvailable over 500 boxes, each", m.host_kb,
+                  "KB");
     report_figure(b->report, "the same, median of 20 steps of 25 boxes, each", m.step_kb, "KB");
     if (has_memcg)
-        report_figure(b->report, "growth of the memory cgroup of spawner and boxes, each", m.memcg_kb, "KB");
+        report_figure(b->report, "growth of the memory cgroup of spawner and boxes, each",
+                      m.memcg_kb, "KB");
     else
         report_skip(b->report, "memory cgroup", "no v1 memory hierarchy to put the spawner in");
     bench_bar(b, "memory of an idle box", m.host_kb, 300, "KB");

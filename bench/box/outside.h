@@ -34,7 +34,7 @@ enum { PEER_MAX = 4 };
 
 struct peers {
     struct peer all[PEER_MAX];
-    char work[256];   /* the folder of their bundles */
+    char work[256]; /* the folder of their bundles */
     char bundles[2][300];
 };
 

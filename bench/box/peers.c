@@ -23,11 +23,16 @@ static const struct {
     bool bundle; /* command, then: run --bundle FOLDER NAME */
     const char *prefix[24];
 } rows[PEER_MAX] = {
-    {"unshare", 1, false,
+    {"unshare",
+     1,
+     false,
      {"/usr/bin/unshare", "--user", "--map-root-user", "--mount", "--uts", "--ipc", "--net",
       "--cgroup", "--pid", "--fork", "--mount-proc"}},
-    {"bwrap", 1, false,
-     {"/usr/bin/bwrap", "--unshare-all", "--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/dev"}},
+    {"bwrap",
+     1,
+     false,
+     {"/usr/bin/bwrap", "--unshare-all", "--ro-bind", "/", "/", "--proc", "/proc", "--dev",
+      "/dev"}},
     {"crun", 10, true, {"/usr/bin/crun", "run", "--bundle"}},
     {"runc", 10, true, {"/usr/sbin/runc", "run", "--bundle"}},
 };
@@ -40,9 +45,11 @@ static const char bundle_config[] =
     "{\"destination\":\"/proc\",\"type\":\"proc\",\"source\":\"proc\"},"
     "{\"destination\":\"/dev\",\"type\":\"tmpfs\",\"source\":\"tmpfs\","
     "\"options\":[\"nosuid\",\"mode=755\"]},"
-    "{\"destination\":\"/usr\",\"type\":\"bind\",\"source\":\"/usr\",\"options\":[\"rbind\",\"ro\"]}],"
+    "{\"destination\":\"/usr\",\"type\":\"bind\",\"source\":\"/"
+    "usr\",\"options\":[\"rbind\",\"ro\"]}],"
     "\"linux\":{\"resources\":{\"memory\":{\"limit\":2147483648},\"pids\":{\"limit\":512}},"
-    "\"namespaces\":[{\"type\":\"pid\"},{\"type\":\"network\"},{\"type\":\"ipc\"},{\"type\":\"uts\"},"
+    "\"namespaces\":[{\"type\":\"pid\"},{\"type\":\"network\"},{\"type\":\"ipc\"},{\"type\":"
+    "\"uts\"},"
     "{\"type\":\"mount\"},{\"type\":\"cgroup\"}]}}\n";
 
 static int write_config(const char *path, const char *args) {
@@ -108,7 +115,8 @@ static void probe(struct peer *peer) {
         _exit(127);
     }
     close(ends[1]);
-    for (ssize_t n; have < sizeof(said) - 1 && (n = read(ends[0], said + have, sizeof(said) - 1 - have)) > 0;)
+    for (ssize_t n;
+         have < sizeof(said) - 1 && (n = read(ends[0], said + have, sizeof(said) - 1 - have)) > 0;)
         have += (size_t)n;
     close(ends[0]);
     while (have && said[have - 1] == '\n')
@@ -118,7 +126,8 @@ static void probe(struct peer *peer) {
     waitpid(pid, &status, 0);
     char *line = strrchr(said, '\n');
     if (status != 0)
-        snprintf(peer->why_not, sizeof(peer->why_not), "%s", *said ? (line ? line + 1 : said) : "fails");
+        snprintf(peer->why_not, sizeof(peer->why_not), "%s",
+                 *said ? (line ? line + 1 : said) : "fails");
 }
 
 int peers_open(struct peers *p, const char *dir, struct err *err) {

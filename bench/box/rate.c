@@ -35,7 +35,8 @@ static int back_to_back(struct bench *b, unsigned count, struct err *err) {
     if (world_settle(&b->world, 0, err) < 0)
         return -1;
     boxes_ns += now_ns() - start;
-    report_section(b->report, "Created back to back, refill and removal included, /bin/echo to first byte");
+    report_section(b->report,
+                   "Created back to back, refill and removal included, /bin/echo to first byte");
     report_times(b->report, "floor: fork+exec, between them", &floor, NULL);
     report_times(b->report, "box: create", &first, &floor);
     report_figure(b->report, "until nothing is left, each", (double)boxes_ns / count / 1e3, "us");

@@ -52,7 +52,7 @@ static const struct {
     unsigned count; /* calls in a chunk */
     void (*call)(void);
 } works[] = {
-    {"getppid", 20000, do_getppid},   {"open+close", 4000, do_open}, {"stat", 8000, do_stat},
+    {"getppid", 20000, do_getppid},          {"open+close", 4000, do_open}, {"stat", 8000, do_stat},
     {"create+write+unlink", 500, do_create}, {"fork+wait", 50, do_fork},
 };
 
@@ -70,7 +70,8 @@ int main(int argc, char **argv) {
             uint64_t start = now();
             for (unsigned k = 0; k < works[i].count; k++)
                 works[i].call();
-            printf("%s %llu\n", works[i].name, (unsigned long long)((now() - start) / works[i].count));
+            printf("%s %llu\n", works[i].name,
+                   (unsigned long long)((now() - start) / works[i].count));
         }
     return 0;
 }

@@ -57,7 +57,15 @@ int world_open(struct world *w, const char *build, struct err *err) {
 
 static int remove_entry(const char *path, const struct stat *st, int type, struct FTW *at) {
     (void)st, (void)type, (void)at;
-    return remove(path) < 0 && errno != ENOENT ? -1 : 0;
+    if (remove(path) == 0 || errno == ENOENT)
+        return 0;
+    fprintf(stderr, "box_bench: remove '%s': %m\n", path);
+    return 0;
+}
+
+static void remove_tree(const char *path) {
+    if (nftw(path, remove_entry, 16, FTW_DEPTH | FTW_PHYS | FTW_MOUNT) != 0)
+        fprintf(stderr, "box_bench: '%s' could not be removed\n", path);
 }
 
 static uint64_t number_of(const char *json, const char *key) {
@@ -85,7 +93,7 @@ static int await_state(const struct world *w, const char *which, unsigned count,
             return -1;
         if (number_of(json, which) == count && (!full || pool_full(json)))
             return 0;
-        usleep(300);
+        usleep(4000); /* a request in less than 3 ms would keep the spawner from tidying up */
     }
     return err_set(err, ERR_TIMEOUT, "the spawner does not come to rest: %.180s", json);
 }
@@ -107,7 +115,8 @@ static void end_boxes(const struct world *w) {
     char json[PLAN_TEXT_SIZE], id[ID_SIZE];
     struct err err;
     const char *at;
-    while (spawn_status(w->link, json, sizeof(json), &err) == 0 && (at = strstr(json, "\"id\":\""))) {
+    while (spawn_status(w->link, json, sizeof(json), &err) == 0 &&
+           (at = strstr(json, "\"id\":\""))) {
         snprintf(id, sizeof(id), "%s", at + 6);
         if (spawn_destroy(w->link, id, &err) < 0 && err.code != ERR_NOT_FOUND)
             break;
@@ -135,8 +144,8 @@ void world_close(struct world *w) {
         await_end(w);
     close(w->link);
     w->link = -1;
-    nftw(w->place.run, remove_entry, 16, FTW_DEPTH | FTW_PHYS | FTW_MOUNT);
-    nftw(w->place.home, remove_entry, 16, FTW_DEPTH | FTW_PHYS | FTW_MOUNT);
+    remove_tree(w->place.run);
+    remove_tree(w->place.home);
 }
 
 int box_open(struct box *b, int link, const struct box_spec *spec, struct err *err) {
@@ -191,7 +200,11 @@ static int start(struct box *b, uint32_t id, const char *const *argv, int *ret_p
     struct msg_exec exec = {
         .flags = MSG_EXEC_QUIET,
         .stdio = {MSG_STDIO_NULL, MSG_STDIO_FD, MSG_STDIO_NULL},
-        .uid = USER, .gid = USER, .cwd = {"/tmp", 4}, .argv = {.v = argv}, .env = {.v = environment},
+        .uid = USER,
+        .gid = USER,
+        .cwd = {"/tmp", 4},
+        .argv = {.v = argv},
+        .env = {.v = environment},
     };
     struct frame_head head = {.type = MSG_EXEC, .id = id, .tag = 1};
     int r = guest_link_send(b->guest, &head, &exec, &ends[1], 1, err);

@@ -24,7 +24,8 @@ struct world {
 int world_open(struct world *w, const char *build, struct err *err);
 void world_close(struct world *w);
 
-/* Waits until exactly so many boxes exist, nothing of older ones is left, and all pools are full. */
+/* Waits until exactly so many boxes exist, nothing of older ones is left, and all pools are full.
+ */
 int world_settle(const struct world *w, unsigned boxes, struct err *err);
 
 /* Waits until no box is left, whatever the pools hold. */

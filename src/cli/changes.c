@@ -11,12 +11,14 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #include "base/defer.h"
 #include "base/fdio.h"
+#include "cli/safe.h"
 
-enum { DEPTH_MAX = 64, FILE_MAX = 64 << 20 };
+enum { DEPTH_MAX = 64, FILE_MAX = 64 << 20, SHOWN_MAX = 1 << 20 };
 
 static void close_dir(DIR **d) {
     if (*d)
@@ -24,19 +26,16 @@ static void close_dir(DIR **d) {
 }
 
 static int add(struct changes *c, const char *path, char kind, const struct stat *st, struct err *err) {
-    if (c->count == CHANGES_MAX) {
-        c->cut = true;
-        return 0;
-    }
     struct change *list = realloc(c->list, (c->count + 1) * sizeof(*list));
     if (!list)
         return err_set(err, ERR_LIMIT, "out of memory");
     c->list = list;
-    char *copy = strdup(path);
-    if (!copy)
+    struct change *new = &list[c->count];
+    *new = (struct change){.path = strdup(path), .kind = kind, .is_dir = S_ISDIR(st->st_mode),
+                           .is_link = S_ISLNK(st->st_mode)};
+    if (!new->path)
         return err_set(err, ERR_LIMIT, "out of memory");
-    list[c->count++] = (struct change){.path = copy, .kind = kind, .is_dir = S_ISDIR(st->st_mode),
-                                       .is_link = S_ISLNK(st->st_mode)};
+    c->count++;
     return 0;
 }
 
@@ -44,62 +43,125 @@ static bool is_whiteout(const struct stat *st) {
     return S_ISCHR(st->st_mode) && st->st_rdev == 0;
 }
 
-static int walk(int upper, int host, const char *prefix, int depth, struct changes *c, struct err *err);
-
-static int visit(int upper, int host, const char *name, const char *path, int depth,
-                 struct changes *c, struct err *err) {
-    struct stat now, before;
-    if (fstatat(upper, name, &now, AT_SYMLINK_NOFOLLOW) < 0)
-        return 0;
-    bool was = host >= 0 && fstatat(host, name, &before, AT_SYMLINK_NOFOLLOW) == 0;
-    if (is_whiteout(&now))
-        return was ? add(c, path, 'D', &before, err) : 0;
-    if (!S_ISDIR(now.st_mode)) {
-        bool plain = S_ISREG(now.st_mode) || S_ISLNK(now.st_mode);
-        return plain ? add(c, path, was ? 'M' : 'A', &now, err) : 0;
-    }
-    bool was_dir = was && S_ISDIR(before.st_mode);
-    if (!was_dir && add(c, path, 'A', &now, err) < 0)
-        return -1;
-    int below DEFER_CLOSE = openat(upper, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    int host_below DEFER_CLOSE =
-        was_dir ? openat(host, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC) : -1;
-    if (below < 0) {
-        c->cut = true;
-        return 0;
-    }
-    return walk(below, host_below, path, depth + 1, c, err);
+static bool is_dots(const char *name) {
+    return strcmp(name, ".") == 0 || strcmp(name, "..") == 0;
 }
 
-static int walk(int upper, int host, const char *prefix, int depth, struct changes *c, struct err *err) {
-    int fd = openat(upper, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+/* An opaque directory shows nothing of the one it covers. */
+static bool is_opaque(int dir) {
+    static const char *const names[] = {"trusted.overlay.opaque", "user.overlay.opaque"};
+    char value[2] = "";
+    for (size_t i = 0; i < 2; i++)
+        if (fgetxattr(dir, names[i], value, sizeof(value)) > 0 && value[0] == 'y')
+            return true;
+    return false;
+}
+
+static int open_below(int dir, const char *name) {
+    return openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+}
+
+typedef int entry_fn(struct changes *c, int dir, const char *name, const char *path, int depth, void *arg,
+                     struct err *err);
+
+/* Calls fn for every name in dir; what cannot be looked at, or is too much, sets `cut`. */
+static int each(struct changes *c, int dir, const char *prefix, int depth, entry_fn *fn, void *arg,
+                struct err *err) {
+    int fd = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *d DEFER(close_dir) = fd < 0 ? NULL : fdopendir(fd);
     if (!d || depth > DEPTH_MAX) {
         c->cut = true;
         return 0;
     }
-    for (struct dirent *e; (e = readdir(d)) && !(c->cut && c->count == CHANGES_MAX);) {
+    for (struct dirent *e; c->count < CHANGES_MAX && (e = readdir(d));) {
         char path[PLAN_PATH_SIZE * 2];
-        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
+        if (is_dots(e->d_name))
             continue;
-        if (snprintf(path, sizeof(path), "%s%s%s", prefix, *prefix ? "/" : "", e->d_name) >= (int)sizeof(path)) {
+        if (snprintf(path, sizeof(path), "%s%s%s", prefix, *prefix ? "/" : "", e->d_name) >= (int)sizeof(path))
             c->cut = true;
-            continue;
-        }
-        if (visit(upper, host, e->d_name, path, depth, c, err) < 0)
+        else if (fn(c, dir, e->d_name, path, depth, arg, err) < 0)
             return -1;
     }
     return 0;
 }
 
+/* A host's file or directory that is gone, with all that was in it. */
+static int removed(struct changes *c, int host, const char *name, const char *path, int depth, void *arg,
+                   struct err *err) {
+    struct stat st;
+    (void)arg;
+    if (fstatat(host, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+        return 0;
+    if (add(c, path, 'D', &st, err) < 0)
+        return -1;
+    if (!S_ISDIR(st.st_mode))
+        return 0;
+    int below DEFER_CLOSE = open_below(host, name);
+    return each(c, below, path, depth + 1, removed, NULL, err);
+}
+
+/* Under an opaque directory: what the host has and the upper has not. */
+static int removed_unless_kept(struct changes *c, int host, const char *name, const char *path, int depth,
+                               void *upper, struct err *err) {
+    struct stat st;
+    if (fstatat(*(int *)upper, name, &st, AT_SYMLINK_NOFOLLOW) == 0)
+        return 0;
+    return removed(c, host, name, path, depth, NULL, err);
+}
+
+/* The host's directory beside one of the upper's, and whether it shows through. */
+struct beside {
+    int host;
+    bool opaque;
+};
+
+static int visit(struct changes *c, int upper, const char *name, const char *path, int depth, void *arg,
+                 struct err *err);
+
+static int visit_dir(struct changes *c, int upper, const char *name, const char *path, int depth,
+                     struct beside above, struct err *err) {
+    int below DEFER_CLOSE = open_below(upper, name);
+    int host DEFER_CLOSE = above.host < 0 ? -1 : open_below(above.host, name);
+    struct beside here = {host, below >= 0 && (above.opaque || is_opaque(below))};
+    if (here.opaque && host >= 0 && each(c, host, path, depth + 1, removed_unless_kept, &below, err) < 0)
+        return -1;
+    return each(c, below, path, depth + 1, visit, &here, err);
+}
+
+static int visit(struct changes *c, int upper, const char *name, const char *path, int depth, void *arg,
+                 struct err *err) {
+    struct beside *beside = arg;
+    struct stat now, before;
+    if (fstatat(upper, name, &now, AT_SYMLINK_NOFOLLOW) < 0)
+        return 0;
+    bool was = beside->host >= 0 && fstatat(beside->host, name, &before, AT_SYMLINK_NOFOLLOW) == 0;
+    bool is_dir = S_ISDIR(now.st_mode), other = was && S_ISDIR(before.st_mode) != is_dir;
+    if (was && (is_whiteout(&now) || other) && removed(c, beside->host, name, path, depth, NULL, err) < 0)
+        return -1;
+    was = was && !other;
+    if (!is_dir) {
+        bool plain = S_ISREG(now.st_mode) || S_ISLNK(now.st_mode);
+        return plain ? add(c, path, was ? 'M' : 'A', &now, err) : 0;
+    }
+    if (!was && add(c, path, 'A', &now, err) < 0)
+        return -1;
+    return visit_dir(c, upper, name, path, depth, was ? *beside : (struct beside){-1, true}, err);
+}
+
+/* What became something else is first removed, then added. */
 static int by_path(const void *a, const void *b) {
-    return strcmp(((const struct change *)a)->path, ((const struct change *)b)->path);
+    const struct change *x = a, *y = b;
+    int order = strcmp(x->path, y->path);
+    return order ? order : (y->kind == 'D') - (x->kind == 'D');
 }
 
 int changes_find(int upper, int host_dir, struct changes *ret, struct err *err) {
     *ret = (struct changes){0};
-    if (walk(upper, host_dir, "", 0, ret, err) < 0)
+    struct beside beside = {host_dir, false};
+    if (each(ret, upper, "", 0, visit, &beside, err) < 0)
         return -1;
+    if (ret->count == CHANGES_MAX)
+        ret->cut = true;
     if (ret->count)
         qsort(ret->list, ret->count, sizeof(*ret->list), by_path);
     return 0;
@@ -110,17 +172,6 @@ void changes_done(struct changes *c) {
         free(c->list[i].path);
     free(c->list);
     *c = (struct changes){0};
-}
-
-/* Control characters of a name or a line could repaint the terminal of whoever reviews. */
-static void show(FILE *to, const char *text, size_t len) {
-    for (size_t i = 0; i < len; i++) {
-        unsigned char ch = (unsigned char)text[i];
-        if ((ch < ' ' && ch != '\n' && ch != '\t') || ch == 127)
-            fprintf(to, "\\x%02x", ch);
-        else
-            fputc(ch, to);
-    }
 }
 
 static int guest_path(const struct apply *a, size_t grant, const char *path, char *to, size_t size) {
@@ -163,31 +214,54 @@ static int fetch(const struct apply *a, const char *path, struct err *err) {
     }
 }
 
-/* diff(1) between the host's file and the fetched one; its output is shown harmless. */
-static void show_diff(int host_dir, const struct change *c, int fetched) {
+/* In the child: diff(1) between two open files, into the pipe. */
+static void become_diff(int old, int new, int to) {
     char old_name[64] = "/dev/null", new_name[64];
-    int old DEFER_CLOSE = c->kind == 'A' ? -1 : openat(host_dir, c->path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
-    int ends[2];
     if (old >= 0)
         snprintf(old_name, sizeof(old_name), "/proc/self/fd/%d", old);
-    snprintf(new_name, sizeof(new_name), "/proc/self/fd/%d", fetched);
+    snprintf(new_name, sizeof(new_name), "/proc/self/fd/%d", new);
+    fcntl(new, F_SETFD, 0);
+    if (old >= 0)
+        fcntl(old, F_SETFD, 0);
+    dup2(to, STDOUT_FILENO);
+    dup2(to, STDERR_FILENO);
+    execlp("diff", "diff", "-u", "--label", "before", "--label", "after", old_name, new_name, (char *)NULL);
+    _exit(127);
+}
+
+static void show_lines(int from) {
+    char *line DEFER_FREE = NULL;
+    size_t room = 0;
+    FILE *f = fdopen(from, "r");
+    if (!f) {
+        close(from);
+        return;
+    }
+    for (ssize_t n; (n = getline(&line, &room, f)) > 0;)
+        safe_text(stdout, line, (size_t)n);
+    fclose(f);
+}
+
+static void show_diff(int host_dir, const struct change *c, int fetched) {
+    struct stat before = {0}, after = {0};
+    int old DEFER_CLOSE = c->kind == 'A' ? -1 : openat(host_dir, c->path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    int ends[2];
+    fstat(fetched, &after);
+    if (old >= 0)
+        fstat(old, &before);
+    if (before.st_size > SHOWN_MAX || after.st_size > SHOWN_MAX) {
+        printf("(%lld bytes before, %lld after: too large to show)\n", (long long)before.st_size,
+               (long long)after.st_size);
+        return;
+    }
     if (pipe2(ends, O_CLOEXEC) < 0)
         return;
+    fflush(stdout);
     pid_t pid = fork();
-    if (pid == 0) {
-        fcntl(fetched, F_SETFD, 0);
-        if (old >= 0)
-            fcntl(old, F_SETFD, 0);
-        dup2(ends[1], STDOUT_FILENO);
-        dup2(ends[1], STDERR_FILENO);
-        execlp("diff", "diff", "-u", "--label", "before", "--label", "after", old_name, new_name, (char *)NULL);
-        _exit(127);
-    }
+    if (pid == 0)
+        become_diff(old, fetched, ends[1]);
     close(ends[1]);
-    char block[4096];
-    for (ssize_t n; (n = read(ends[0], block, sizeof(block))) > 0;)
-        show(stdout, block, (size_t)n);
-    close(ends[0]);
+    show_lines(ends[0]);
     while (pid > 0 && waitpid(pid, NULL, 0) < 0 && errno == EINTR)
         ;
 }
@@ -195,7 +269,7 @@ static void show_diff(int host_dir, const struct change *c, int fetched) {
 static int show_one(const struct apply *a, size_t grant, const struct change *c, struct err *err) {
     char path[PLAN_PATH_SIZE * 3];
     printf("%c ", c->kind);
-    show(stdout, c->path, strlen(c->path));
+    safe_name(stdout, c->path);
     puts(c->is_dir ? "/" : c->is_link ? " (link)" : "");
     if (c->kind == 'D' || c->is_dir || c->is_link)
         return 0;
@@ -215,7 +289,7 @@ static bool ask(size_t count, const char *dir) {
         fprintf(stderr, "carrel: nobody to ask: not applied\n");
         return false;
     }
-    fprintf(tty, "Copy %zu changes back to %s? [y/N] ", count, dir);
+    fprintf(tty, "Copy %zu change%s back to %s? [y/N] ", count, count == 1 ? "" : "s", dir);
     fflush(tty);
     bool yes = fgets(answer, sizeof(answer), tty) && (answer[0] == 'y' || answer[0] == 'Y');
     fclose(tty);
@@ -241,61 +315,103 @@ static bool touched_since(int dir, const char *name, struct timespec since) {
            (st.st_ctim.tv_sec == since.tv_sec && st.st_ctim.tv_nsec > since.tv_nsec);
 }
 
-static int write_file(int dir, const char *name, int from, mode_t mode, struct err *err) {
-    char aside[64];
-    snprintf(aside, sizeof(aside), ".carrel-%d", (int)getpid());
-    unlinkat(dir, aside, 0);
-    int fd DEFER_CLOSE = openat(dir, aside, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode & 0777);
-    if (fd < 0)
-        return err_sys(err, "write '%s'", name);
+/* What root copies back belongs to whoever had it, or has the directory. */
+static void owner_of(int dir, const char *name, struct stat *ret) {
+    if (fstatat(dir, name, ret, AT_SYMLINK_NOFOLLOW) < 0 && fstat(dir, ret) < 0)
+        *ret = (struct stat){.st_uid = geteuid(), .st_gid = getegid()};
+}
+
+static int give(int dir, const char *name, const struct stat *owner) {
+    return geteuid() ? 0 : fchownat(dir, name, owner->st_uid, owner->st_gid, AT_SYMLINK_NOFOLLOW);
+}
+
+static int copy_bytes(int from, int to) {
     static char block[1 << 16];
     off_t at = 0;
     for (ssize_t n; (n = pread(from, block, sizeof(block), at)) > 0; at += n) {
-        int r = write_all(fd, block, (size_t)n);
-        if (r < 0) {
-            unlinkat(dir, aside, 0);
-            errno = -r;
-            return err_sys(err, "write '%s'", name);
-        }
-    }
-    if (fchmod(fd, mode & 0777) < 0 || renameat(dir, aside, dir, name) < 0) {
-        err_sys(err, "replace '%s'", name);
-        unlinkat(dir, aside, 0);
-        return -1;
+        int r = write_all(to, block, (size_t)n);
+        if (r < 0)
+            return r;
     }
     return 0;
 }
 
-static int make_link(int dir, const char *name, const struct msg_entry *e, struct err *err) {
-    unlinkat(dir, name, 0);
-    return symlinkat(e->target.s, dir, name) < 0 ? err_sys(err, "make link '%s'", name) : 0;
+static int write_file(int dir, const char *name, int from, mode_t mode, struct err *err) {
+    char aside[64];
+    struct stat owner;
+    owner_of(dir, name, &owner);
+    snprintf(aside, sizeof(aside), ".carrel-%d", (int)getpid());
+    unlinkat(dir, aside, 0);
+    int fd DEFER_CLOSE = openat(dir, aside, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (fd < 0)
+        return err_sys(err, "write '%s'", name);
+    int r = copy_bytes(from, fd);
+    errno = -r;
+    if (r == 0 && give(dir, aside, &owner) == 0 && fchmod(fd, mode & 0777) == 0 &&
+        renameat(dir, aside, dir, name) == 0)
+        return 0;
+    err_sys(err, "write '%s'", name);
+    unlinkat(dir, aside, 0);
+    return -1;
 }
 
-static int apply_one(const struct apply *a, size_t grant, const struct change *c, struct err *err) {
+static int make_link(int dir, const char *name, const struct msg_entry *e, struct err *err) {
+    struct stat owner;
+    owner_of(dir, name, &owner);
+    unlinkat(dir, name, 0);
+    if (symlinkat(e->target.s, dir, name) < 0 || give(dir, name, &owner) < 0)
+        return err_sys(err, "make link '%s'", name);
+    return 0;
+}
+
+static int make_dir(int dir, const char *name, mode_t mode, struct err *err) {
+    struct stat owner;
+    owner_of(dir, name, &owner);
+    if (mkdirat(dir, name, mode & 0777) < 0)
+        return errno == EEXIST ? 0 : err_sys(err, "make directory '%s'", name);
+    return give(dir, name, &owner) < 0 ? err_sys(err, "make directory '%s'", name) : 0;
+}
+
+static int copy_one(const struct apply *a, size_t grant, const struct change *c, int dir, const char *name,
+                    struct err *err) {
     char path[PLAN_PATH_SIZE * 3];
-    const char *name;
     struct frame frame;
     struct msg_entry entry;
-    int dir DEFER_CLOSE = open_parent(a->grants->dirs[grant], c->path, &name);
-    if (dir < 0)
-        return err_sys(err, "open directory of '%s'", c->path);
-    if (!c->is_dir && touched_since(dir, name, a->since))
-        return err_set(err, ERR_BUSY, "'%s' was changed here meanwhile: left alone", c->path);
-    if (c->kind == 'D') {
-        if (unlinkat(dir, name, c->is_dir ? AT_REMOVEDIR : 0) < 0)
-            return err_sys(err, "remove '%s'", c->path);
-        return 0;
-    }
-    if (c->is_dir)
-        return mkdirat(dir, name, 0755) < 0 && errno != EEXIST ? err_sys(err, "make '%s'", c->path) : 0;
-    if (guest_path(a, grant, c->path, path, sizeof(path)) < 0 ||
-        stat_inside(a, path, &frame, &entry, err) < 0)
+    if (guest_path(a, grant, c->path, path, sizeof(path)) < 0)
+        return err_set(err, ERR_LIMIT, "'%s' is too long", c->path);
+    if (stat_inside(a, path, &frame, &entry, err) < 0)
         return -1;
+    if (c->is_dir)
+        return make_dir(dir, name, entry.mode, err);
     if (c->is_link)
         return make_link(dir, name, &entry, err);
     mode_t mode = entry.mode;
     int fetched DEFER_CLOSE = fetch(a, path, err);
     return fetched < 0 ? -1 : write_file(dir, name, fetched, mode, err);
+}
+
+static int apply_one(const struct apply *a, size_t grant, const struct change *c, struct err *err) {
+    const char *name;
+    int dir DEFER_CLOSE = open_parent(a->grants->dirs[grant], c->path, &name);
+    if (dir < 0)
+        return err_sys(err, "open directory of '%s'", c->path);
+    if (!c->is_dir && touched_since(dir, name, a->since))
+        return err_set(err, ERR_BUSY, "'%s' was changed here meanwhile: left alone", c->path);
+    if (c->kind != 'D')
+        return copy_one(a, grant, c, dir, name, err);
+    if (unlinkat(dir, name, c->is_dir ? AT_REMOVEDIR : 0) < 0 && errno != ENOENT)
+        return err_sys(err, "remove '%s'", c->path);
+    return 0;
+}
+
+static size_t apply_or_say(const struct apply *a, size_t grant, const struct change *c) {
+    struct err err;
+    if (apply_one(a, grant, c, &err) == 0)
+        return 1;
+    fputs("carrel: ", stderr);
+    safe_name(stderr, err.text);
+    fputc('\n', stderr);
+    return 0;
 }
 
 int changes_apply(const struct apply *a, size_t grant, const struct changes *c, struct err *err) {
@@ -307,14 +423,14 @@ int changes_apply(const struct apply *a, size_t grant, const struct changes *c, 
         return err_set(err, ERR_LIMIT, "too many changes to review here");
     if (!ask(c->count, a->grants->host[grant]))
         return 0;
+    /* Removals from the leaves up, then the rest from the root down. */
     size_t done = 0;
-    for (size_t i = 0; i < c->count; i++) {
-        struct err one;
-        if (apply_one(a, grant, &c->list[i], &one) == 0)
-            done++;
-        else
-            fprintf(stderr, "carrel: %s\n", one.text);
-    }
+    for (size_t i = c->count; i-- > 0;)
+        if (c->list[i].kind == 'D')
+            done += apply_or_say(a, grant, &c->list[i]);
+    for (size_t i = 0; i < c->count; i++)
+        if (c->list[i].kind != 'D')
+            done += apply_or_say(a, grant, &c->list[i]);
     fprintf(stderr, "carrel: %zu of %zu changes copied back to %s\n", done, c->count,
             a->grants->host[grant]);
     return 0;

@@ -2,10 +2,12 @@
 
 #include <fcntl.h>
 #include <stdbool.h>
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "cli/safe.h"
 #include "io/place.h"
 
 static int cmd_help(int argc, char **argv);
@@ -31,12 +33,17 @@ static const struct command *find(const char *name) {
 }
 
 int cli_fail(const struct err *err) {
-    fprintf(stderr, "carrel: %s%s%s\n", err->text, err->remedy[0] ? ": " : "", err->remedy);
+    fputs("carrel: ", stderr);
+    safe_name(stderr, err->text);
+    fputs(err->remedy[0] ? ": " : "", stderr);
+    safe_name(stderr, err->remedy);
+    fputc('\n', stderr);
     return CLI_FAILED;
 }
 
 void cli_usage(const char *name) {
     const struct command *c = find(name);
+    assert(c);
     printf("usage: carrel %s%s%s\n\n%s.\n", c->name, *c->usage ? " " : "", c->usage, c->summary);
 }
 
@@ -47,8 +54,42 @@ static void overview(FILE *to) {
     fputs("\n`carrel COMMAND --help` shows a command's options.\n", to);
 }
 
+int cli_words(int argc, char **argv, int words, bool *json, int *ret_status) {
+    struct err err;
+    int given = 0;
+    for (int i = 1; i < argc; i++) {
+        bool option = argv[i][0] == '-';
+        if (option && (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)) {
+            cli_usage(argv[0]);
+            *ret_status = 0;
+            return -1;
+        }
+        if (json && strcmp(argv[i], "--json") == 0) {
+            *json = true;
+        } else if (option || ++given > words) {
+            err_set(&err, ERR_INVALID, option ? "unknown option '%s'" : "one word too many: '%s'", argv[i]);
+            err_remedy(&err, "see `carrel %s --help`", argv[0]);
+            *ret_status = cli_fail(&err);
+            return -1;
+        }
+    }
+    return 0;
+}
+
+static int unknown(const char *name) {
+    struct err err;
+    err_set(&err, ERR_INVALID, "unknown command '%s'", name);
+    err_remedy(&err, "see `carrel help`");
+    return cli_fail(&err);
+}
+
 static int cmd_help(int argc, char **argv) {
+    int status;
     const struct command *c = argc > 1 ? find(argv[1]) : NULL;
+    if (cli_words(argc, argv, 1, NULL, &status) < 0)
+        return status;
+    if (argc > 1 && !c)
+        return unknown(argv[1]);
     if (c) {
         char *words[] = {argv[1], (char *)"--help", NULL};
         return c->run(2, words);
@@ -58,8 +99,9 @@ static int cmd_help(int argc, char **argv) {
 }
 
 int cmd_version(int argc, char **argv) {
-    (void)argc;
-    (void)argv;
+    int status;
+    if (cli_words(argc, argv, 0, NULL, &status) < 0)
+        return status;
     printf("carrel %s\n", CARREL_VERSION);
     return 0;
 }
@@ -103,7 +145,6 @@ static bool fill_closed_streams(void) {
 }
 
 int cli_main(int argc, char **argv) {
-    struct err err;
     if (!fill_closed_streams())
         return CLI_FAILED;
     if (argc < 2) {
@@ -115,9 +156,5 @@ int cli_main(int argc, char **argv) {
     if (strcmp(argv[1], "--version") == 0)
         return cmd_version(1, argv);
     const struct command *c = find(argv[1]);
-    if (c)
-        return c->run(argc - 1, argv + 1);
-    err_set(&err, ERR_INVALID, "unknown command '%s'", argv[1]);
-    err_remedy(&err, "see `carrel help`");
-    return cli_fail(&err);
+    return c ? c->run(argc - 1, argv + 1) : unknown(argv[1]);
 }

@@ -6,6 +6,8 @@
  */
 #pragma once
 
+#include <stdbool.h>
+
 #include "base/err.h"
 
 enum { CLI_FAILED = 125 };
@@ -24,6 +26,12 @@ int cli_fail(const struct err *err);
 
 /* `--help` of one command: usage, then its options are printed by the caller. */
 void cli_usage(const char *name);
+
+/*
+ * For commands without options of their own: words is how many may follow, json where `--json` is
+ * noted (NULL: there is none). 0 go on; otherwise it is settled and *ret_status is what to return.
+ */
+int cli_words(int argc, char **argv, int words, bool *json, int *ret_status);
 
 int cmd_run(int argc, char **argv);
 int cmd_exec(int argc, char **argv);

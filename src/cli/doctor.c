@@ -143,7 +143,7 @@ static void look_overlay(const struct host *h, struct finding *f) {
 
 static void look_idmap(const struct host *h, struct finding *f) {
     if (geteuid() != 0)
-        say(f, LESS, "needs root", "the host's files appear as nobody's in a box", "");
+        say(f, LESS, "needs root", "the host's files are nobody's in a box: replaceable, not changeable in place", "");
     else if (spawner_says(h, "\"tmpfs_idmap\":true"))
         say(f, GOOD, "idmapped mounts, tmpfs too", "ids on disk are 0-65535 in every box", "");
     else
@@ -249,16 +249,14 @@ int cmd_doctor(int argc, char **argv) {
     static struct host host;
     struct finding found[CHECKS];
     struct err err;
-    bool as_json = argc > 1 && strcmp(argv[1], "--json") == 0;
-    if (argc > 1 && !as_json) {
-        cli_usage("doctor");
-        return strcmp(argv[1], "--help") == 0 ? 0 : CLI_FAILED;
-    }
+    bool as_json = false;
+    int status = 0;
+    if (cli_words(argc, argv, 0, &as_json, &status) < 0)
+        return status;
     if (place_find(&host.place, &err) < 0)
         return cli_fail(&err);
     int link DEFER_CLOSE = spawn_connect(&host.place, NULL, &host.refusal);
     host.spawner = link >= 0 && ask_spawner(link, &host);
-    int status = 0;
     for (size_t i = 0; i < CHECKS; i++) {
         checks[i].look(&host, &found[i]);
         if (found[i].verdict == BAD)

@@ -90,11 +90,10 @@ int cmd_ls(int argc, char **argv) {
     struct err err = {0};
     struct place place;
     char json[PLAN_TEXT_SIZE] = "";
-    bool as_json = argc > 1 && strcmp(argv[1], "--json") == 0;
-    if (argc > 1 && !as_json) {
-        cli_usage("ls");
-        return strcmp(argv[1], "--help") == 0 ? 0 : CLI_FAILED;
-    }
+    bool as_json = false;
+    int status;
+    if (cli_words(argc, argv, 0, &as_json, &status) < 0)
+        return status;
     if (place_find(&place, &err) < 0)
         return cli_fail(&err);
     int link DEFER_CLOSE = spawn_try_connect(&place, &err);
@@ -118,14 +117,16 @@ int cmd_ls(int argc, char **argv) {
 int cmd_rm(int argc, char **argv) {
     struct err err = {0};
     struct place place;
-    if (argc < 2 || strcmp(argv[1], "--help") == 0) {
-        cli_usage("rm");
-        return argc < 2 ? CLI_FAILED : 0;
+    int status = 0;
+    if (cli_words(argc, argv, argc, NULL, &status) < 0)
+        return status;
+    if (argc < 2) {
+        check_id(NULL, &err);
+        return cli_fail(&err);
     }
     if (place_find(&place, &err) < 0)
         return cli_fail(&err);
     int link DEFER_CLOSE = spawn_try_connect(&place, &err);
-    int status = 0;
     for (int i = 1; i < argc; i++) {
         if (check_id(argv[i], &err) < 0) {
             status = cli_fail(&err);

@@ -57,8 +57,6 @@ static void announce(void) {
 
 static int fill_plan(struct run *r, struct err *err) {
     struct plan *p = &r->plan;
-    struct id id = id_new('m');
-    memcpy(p->id, id.text, sizeof(p->id));
     snprintf(p->image, sizeof(p->image), "host");
     p->mem_bytes = r->o.mem;
     p->cpu_milli = r->o.cpu_milli;
@@ -70,18 +68,37 @@ static int fill_plan(struct run *r, struct err *err) {
         err_set(err, ERR_UNSUPPORTED, "--net %s: a box has no network yet", r->o.net);
         return err_remedy(err, "leave it out, or say --net none");
     }
-    return grants_open(&r->o.dirs, r->o.unreviewed, r->place.home, p, &r->grants, err);
+    if (r->o.apply && (r->o.command.json || !r->o.dirs.count)) {
+        err_set(err, ERR_INVALID, r->o.command.json ? "--apply asks, and --json has nobody to ask"
+                                                    : "--apply without a --dir has nothing to copy back");
+        return err_remedy(err, "leave one of them out, or lend a directory: --dir .");
+    }
+    const char *const own[] = {r->place.home, r->place.run, NULL};
+    return grants_open(&r->o.dirs, r->o.unreviewed, own, p, &r->grants, err);
 }
 
-static int create(struct run *r, struct err *err) {
-    int guest = -1;
+static int ask_once(struct run *r, int *ret_guest, struct err *err) {
+    struct id id = id_new('m');
+    memcpy(r->plan.id, id.text, sizeof(r->plan.id));
+    if (r->spawner >= 0)
+        close(r->spawner);
     r->spawner = spawn_connect(&r->place, r->o.command.quiet ? NULL : announce, err);
     if (r->spawner < 0)
         return -1;
     clock_gettime(CLOCK_REALTIME, &r->started);
     r->message.plan = r->plan;
-    if (spawn_create(r->spawner, &r->message, r->grants.dirs, &guest, r->grants.uppers, err) < 0)
-        return -1;
+    return spawn_create(r->spawner, &r->message, r->grants.dirs, ret_guest, r->grants.uppers, err);
+}
+
+/*
+ * A spawner that went away before it answered has started nothing that the next one would not
+ * remove, and no command has run: asking again, for a new machine, is safe.
+ */
+static int create(struct run *r, struct err *err) {
+    int guest = -1, tries = 3;
+    while (ask_once(r, &guest, err) < 0)
+        if (err->code != ERR_GONE || --tries == 0)
+            return -1;
     if (r->message.text[0] && !r->o.command.quiet)
         fprintf(stderr, "carrel: warning: %s\n", r->message.text);
     r->setup.session.link = guest_link_adopt(guest);
@@ -100,13 +117,13 @@ static uint64_t settle_changes(struct run *r, struct err *err) {
         struct apply a = {.link = r->setup.session.link, .grants = &r->grants, .plan = &r->plan,
                           .since = r->started};
         if (r->o.apply && changes_apply(&a, i, &c, err) < 0)
-            fprintf(stderr, "carrel: %s\n", err->text);
+            cli_fail(err);
     }
     if (total && !r->o.apply && !r->o.command.quiet && !r->o.command.json)
-        fprintf(stderr, r->o.keep ? "carrel: %" PRIu64 " files changed in %s\n"
-                                  : "carrel: %" PRIu64 " files changed, discarded: --keep to keep the "
+        fprintf(stderr, r->o.keep ? "carrel: %" PRIu64 " file%s changed in %s\n"
+                                  : "carrel: %" PRIu64 " file%s changed, discarded: --keep to keep the "
                                     "machine, --apply to review and copy them back\n",
-                total, r->plan.id);
+                total, total == 1 ? "" : "s", r->plan.id);
     return total;
 }
 

@@ -1,18 +1,15 @@
 #include "spawn/berth.h"
 
 #include <errno.h>
-#include <linux/sched.h>
-#include <sched.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "spawn/child.h"
 #include "spawn/mounts.h"
 #include "spawn/netns.h"
+#include "spawn/nursery.h"
 #include "spawn/spawner.h"
 
 static int fail(struct err *err, int r, const char *what) {
@@ -54,30 +51,18 @@ static int make_root(struct spawner *s, struct berth *b, uint64_t disk, uint64_t
 
 static int start_waiting(struct spawner *s, struct berth *b, struct err *err) {
     int ends[2];
-    int dev = mount_clone(s->dev, "");
+    int dev = mount_clone_all(s->dev); /* rootless its nodes are mounts themselves */
     if (dev < 0)
         return fail(err, dev, "clone /dev");
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) < 0) {
         close(dev);
         return err_sys(err, "socketpair");
     }
-    struct child child = {
-        .anchor_ns = s->anchor_ns, .guest = s->guest, .masks = s->masks, .filter = &s->filter,
-        .root = &b->root, .cgroup = &b->cgroup, .netns = b->netns, .dev = dev, .orders = ends[1],
-    };
-    struct clone_args args = {
-        .flags = CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_PIDFD,
-        .pidfd = (uint64_t)(uintptr_t)&b->pidfd, .exit_signal = SIGCHLD,
-    };
-    b->pid = (pid_t)syscall(SYS_clone3, &args, sizeof(args));
-    if (b->pid == 0)
-        child_main(&child);
-    int saved = errno;
+    int r = nursery_bear(s, b, dev, ends[1], err);
     close(dev);
     close(ends[1]);
     b->socket = ends[0];
-    errno = saved;
-    return b->pid < 0 ? err_sys(err, "clone") : 0;
+    return r;
 }
 
 int berth_advance(struct spawner *s, struct berth *b, uint64_t disk, uint64_t mem, struct err *err) {

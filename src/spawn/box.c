@@ -137,14 +137,14 @@ static int write_down(struct spawner *s, const struct box *box, struct err *err)
     char text[512];
     int n = snprintf(text, sizeof(text),
                      "slot=%" PRIu32 "\ncgroup=%" PRIu64 "\nlinger=%" PRIu64 "\nimage=%s\npid=%d\n",
-                     box->slot, box->cgroup, box->plan.linger, s->image.key, (int)box->pid);
-    if (mkdirat(s->boxes, box->plan.id, 0700) < 0)
-        return err_sys(err, "make machine '%s'", box->plan.id);
-    int dir DEFER_CLOSE = openat(s->boxes, box->plan.id, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+                     box->slot, box->cgroup, (uint64_t)box->linger, s->image.key, (int)box->pid);
+    if (mkdirat(s->boxes, box->id, 0700) < 0)
+        return err_sys(err, "make machine '%s'", box->id);
+    int dir DEFER_CLOSE = openat(s->boxes, box->id, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     int file DEFER_CLOSE =
         dir < 0 ? -1 : openat(dir, "box", O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (file < 0 || write(file, text, (size_t)n) != n)
-        return err_sys(err, "write down machine '%s'", box->plan.id);
+        return err_sys(err, "write down machine '%s'", box->id);
     return 0;
 }
 
@@ -213,16 +213,17 @@ static int order(const struct making *m, const struct plan *plan, struct err *er
 }
 
 /* While the child works, everything that must be there before it may become the box. */
-static int let_go(struct spawner *s, struct making *m, const struct box *box, struct err *err) {
+static int let_go(struct spawner *s, struct making *m, const struct box *box, const struct plan *plan,
+                  struct err *err) {
     struct buf json DEFER(buf_done) = BUF(65536);
-    if (write_down(s, box, err) < 0 || name_listeners(s, m, box->plan.id, err) < 0)
+    if (write_down(s, box, err) < 0 || name_listeners(s, m, box->id, err) < 0)
         return -1;
-    if (describe(s, &box->plan, &json) < 0)
+    if (describe(s, plan, &json) < 0)
         return err_set(err, ERR_LIMIT, "machine.json is too large");
     if (rootfs_meta(&s->maker, &m->berth.root, json.data, err) < 0)
         return -1;
     if (send(m->berth.socket, "g", 1, MSG_NOSIGNAL) != 1)
-        return err_sys(err, "let machine '%s' go", box->plan.id);
+        return err_sys(err, "let machine '%s' go", box->id);
     return 0;
 }
 
@@ -231,11 +232,12 @@ static void undo(struct spawner *s, struct making *m) {
         berth_drop(s, &m->berth);
 }
 
-static struct box *box_new(struct spawner *s, const struct plan *plan) {
+static struct box *box_new(struct spawner *s, const char *id, bool linger) {
     struct box *box = calloc(1, sizeof(*box));
     if (!box)
         return NULL;
-    box->plan = *plan;
+    snprintf(box->id, sizeof(box->id), "%s", id);
+    box->linger = linger;
     box->pidfd = box->link = box->owner = -1;
     snprintf(box->image_key, sizeof(box->image_key), "%s", s->image.key);
     return box;
@@ -274,7 +276,7 @@ struct making *box_begin(struct spawner *s, const struct plan *plan, const int *
         return NULL;
     }
     struct making *m = malloc(sizeof(*m));
-    struct box *box DEFER_FREE = box_new(s, plan);
+    struct box *box DEFER_FREE = box_new(s, plan->id, plan->linger != 0);
     if (!m || !box) {
         free(m);
         err_set(err, ERR_LIMIT, "out of memory");
@@ -303,12 +305,12 @@ size_t box_descriptors(const struct making *m, int fds[1 + PLAN_MAX_GRANTS]) {
     return n;
 }
 
-void box_settle(struct spawner *s, struct box *box, struct making *m) {
+void box_settle(struct spawner *s, struct box *box, const struct plan *plan, struct making *m) {
     struct err err;
-    if (let_go(s, m, box, &err) < 0) {
+    if (let_go(s, m, box, plan, &err) < 0) {
         log_line(LOG_ERROR, "spawn", "%s", err.text);
         tell_creator(m, &err);
-        box_kill(box);
+        box_kill(s, box);
     }
     making_close(m);
     free(m);
@@ -316,22 +318,23 @@ void box_settle(struct spawner *s, struct box *box, struct making *m) {
 
 struct box *box_find(struct spawner *s, const char *id) {
     for (struct box *b = s->list; b; b = b->next)
-        if (strcmp(b->plan.id, id) == 0)
+        if (strcmp(b->id, id) == 0)
             return b;
     return NULL;
 }
 
-/* pid 1 takes everything in its pid namespace along. */
-void box_kill(struct box *box) {
+/* pid 1 takes everything in its pid namespace along, but for what is frozen. */
+void box_kill(struct spawner *s, struct box *box) {
     box->ending = true;
     if (box->pidfd >= 0)
         pidfd_send_signal(box->pidfd, SIGKILL, NULL, 0);
+    cgroup_thaw(&s->cgroups, box->cgroup);
 }
 
 bool box_clean(struct spawner *s, struct box *box) {
     if (!cgroup_remove(&s->cgroups, box->cgroup))
         return false;
-    tree_remove(s->boxes, box->plan.id);
+    tree_remove(s->boxes, box->id);
     slots_give(&s->maker.slots, box->slot);
     close_fd(&box->pidfd);
     close_fd(&box->link);
@@ -414,15 +417,12 @@ static int reconnect(struct spawner *s, const char *id) {
 
 static void adopt(struct spawner *s, const char *id) {
     char path[64], text[1024] = "";
-    struct plan plan = {0};
-    snprintf(plan.id, sizeof(plan.id), "%s", id);
     snprintf(path, sizeof(path), "%s/box", id);
     if (read_file_at(s->boxes, path, text, sizeof(text)) <= 0) {
         tree_remove(s->boxes, id); /* it stopped before it had anything */
         return;
     }
-    plan.linger = number_after(text, "linger=");
-    struct box *box = box_new(s, &plan);
+    struct box *box = box_new(s, id, number_after(text, "linger=") != 0);
     if (!box)
         return;
     box->slot = (uint32_t)number_after(text, "slot=");
@@ -442,14 +442,32 @@ static void adopt(struct spawner *s, const char *id) {
     box_enlist(s, box);
 }
 
+struct sweep {
+    struct spawner *s;
+    bool left;
+};
+
 static void sweep_cgroup(uint64_t number, void *arg) {
-    struct spawner *s = arg;
+    struct sweep *sweep = arg;
+    struct spawner *s = sweep->s;
     if (number >= s->cgroups.next)
         s->cgroups.next = number + 1;
     for (struct box *b = s->list; b; b = b->next)
         if (b->cgroup == number)
             return;
-    cgroup_remove(&s->cgroups, number);
+    if (!cgroup_remove(&s->cgroups, number))
+        sweep->left = true;
+}
+
+/* A process that was just killed keeps its cgroup busy until it has gone. */
+void boxes_sweep(struct spawner *s) {
+    struct sweep sweep = {s, true};
+    for (int tries = 0; sweep.left && tries < 500; tries++) {
+        if (tries)
+            usleep(2000);
+        sweep.left = false;
+        cgroups_each(&s->cgroups, sweep_cgroup, &sweep);
+    }
 }
 
 void boxes_adopt(struct spawner *s) {
@@ -460,5 +478,5 @@ void boxes_adopt(struct spawner *s) {
             adopt(s, e->d_name);
     if (d)
         closedir(d);
-    cgroups_each(&s->cgroups, sweep_cgroup, s);
+    boxes_sweep(s);
 }

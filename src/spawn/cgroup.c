@@ -83,6 +83,24 @@ static int open_v1(int root, const char *table, size_t which, const char *name) 
     return -1;
 }
 
+static bool may_use(int root, const char *mount, const char *path) {
+    char procs[700];
+    snprintf(procs, sizeof(procs), "%s%s/cgroup.procs", *mount ? mount : ".", path);
+    return faccessat(root, procs, W_OK, AT_EACCESS) == 0;
+}
+
+/* From our own group up to the highest one that is ours to use: the root's, or what was delegated. */
+static void climb(int root, const char *mount, char *path) {
+    for (size_t len = strlen(path); len > 0;) {
+        char above[512];
+        while (len > 0 && path[--len] != '/')
+            ;
+        snprintf(above, sizeof(above), "%.*s", (int)len, path);
+        if (may_use(root, mount, above))
+            path[len] = '\0';
+    }
+}
+
 /*
  * v2: controllers must be on in every level above. Our own process may sit in the level that is
  * to hand them on, which the kernel forbids below the root: it moves into a leaf of its own.
@@ -93,8 +111,7 @@ static int open_v2(struct cgroups *cg, int root, const char *mount, const char *
     const char *line = strstr(table, "0::");
     if (line)
         snprintf(own, sizeof(own), "%.*s", (int)strcspn(line + 3, "\n"), line + 3);
-    if (geteuid() == 0 && faccessat(root, *mount ? mount : ".", W_OK, 0) == 0)
-        own[0] = '\0';
+    climb(root, mount, own);
     int fd = open_base(root, *mount ? mount : ".", own, name);
     if (fd < 0)
         return fd;
@@ -360,21 +377,21 @@ static bool remove_tree(int base, const char *name) {
 
 static void thaw_tree(int base, const char *name) {
     int dir = openat(base, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *d = dir < 0 ? NULL : fdopendir(dir);
+    DIR *d DEFER(close_dir) = open_list(dir);
     if (!d)
         return;
-    write_file_at(dir, "freezer.state", "THAWED");
+    write_file_at(dirfd(d), "freezer.state", "THAWED");
     for (struct dirent *e; (e = readdir(d));)
         if (e->d_type == DT_DIR && e->d_name[0] != '.')
-            thaw_tree(dir, e->d_name);
-    closedir(d);
+            thaw_tree(dirfd(d), e->d_name);
 }
 
 void cgroup_thaw(struct cgroups *cg, uint64_t number) {
     char name[32];
+    if (cg->mode != CGROUP_V1)
+        return;
     group_name(name, number);
-    if (cg->mode == CGROUP_V1)
-        thaw_tree(cg->freezer, name);
+    thaw_tree(cg->freezer, name);
 }
 
 bool cgroup_remove(struct cgroups *cg, uint64_t number) {
@@ -382,6 +399,7 @@ bool cgroup_remove(struct cgroups *cg, uint64_t number) {
     if (cg->mode == CGROUP_NONE)
         return true;
     group_name(name, number);
+    cgroup_thaw(cg, number);
     const int bases[] = {cg->freezer, cg->memory, cg->cpu, cg->pids};
     bool gone = true;
     for (size_t i = 0; i < (cg->mode == CGROUP_V1 ? 4 : 1); i++) {

@@ -62,6 +62,12 @@ void cgroup_thaw(struct cgroups *cg, uint64_t number);
 /* Kills whatever is left in a box's groups, then removes them; false while something is dying. */
 bool cgroup_remove(struct cgroups *cg, uint64_t number);
 
+/*
+ * v1: a frozen process cannot die, and a guest that is killed while it ends a command leaves that
+ * command's group frozen. Harmless where nothing is frozen.
+ */
+void cgroup_thaw(struct cgroups *cg, uint64_t number);
+
 /* Every group number that exists, for cleaning up after a crash. */
 void cgroups_each(struct cgroups *cg, void (*seen)(uint64_t number, void *arg), void *arg);
 

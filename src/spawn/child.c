@@ -98,6 +98,7 @@ static void reset_signals(void) {
 static void settle(struct setup *s) {
     const struct child *c = s->c;
     setsid();
+    prctl(PR_SET_NAME, "carrel-berth");
     reset_signals();
     weaken_plant();
     if (!weakened("netns"))
@@ -277,14 +278,12 @@ static void list_arguments(const struct setup *s, struct handover *h) {
     h->argv[h->argc] = NULL;
 }
 
-/*
- * The clone has every descriptor of the spawner. Those it needs move above HIGH_FD, all others
- * close; this is the slow part and happens while nobody waits.
- */
+/* Those it needs move above HIGH_FD; everything else that the clone came with is closed. */
 static void keep_own(struct setup *s, struct child *c, struct rootfs *root, struct cgroup_set *set) {
     int *own[FD_MAX] = {&c->anchor_ns, &c->guest, &c->dev, &c->orders, &root->lock, &root->userns,
                         &root->root, &root->usr, &root->meta, &s->proc};
     unsigned n = 10;
+    int last = HIGH_FD;
     for (int i = 0; i < CGROUP_TASKS; i++)
         own[n++] = &set->tasks[i];
     for (unsigned i = 0; i < set->spare_count; i++) {
@@ -292,16 +291,14 @@ static void keep_own(struct setup *s, struct child *c, struct rootfs *root, stru
         own[n++] = &set->spares[i].freeze;
         own[n++] = &set->spares[i].kill;
     }
-    int high = HIGH_FD + 1024;
     for (unsigned i = 0; i < n; i++)
-        if (*own[i] >= 0)
-            STEP("keep descriptors", *own[i] = fcntl(*own[i], F_DUPFD_CLOEXEC, high));
-    close_range(3, (unsigned)high - 1, 0);
-    for (unsigned i = 0; i < n; i++)
-        if (*own[i] >= 0)
+        if (*own[i] >= 0) {
             STEP("keep descriptors", *own[i] = fcntl(*own[i], F_DUPFD_CLOEXEC, HIGH_FD));
+            last = *own[i] > last ? *own[i] : last;
+        }
+    close_range(3, HIGH_FD - 1, 0);
     if (!weakened("close_range"))
-        close_range((unsigned)high, ~0u, 0);
+        close_range((unsigned)last + 1, ~0u, 0);
 }
 
 /* Everything the guest gets sits above its place: dup3 overwrites nothing that is still needed. */

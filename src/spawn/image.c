@@ -11,6 +11,7 @@
 #include "base/defer.h"
 #include "base/fdio.h"
 #include "spawn/tree.h"
+#include "spawn/userns.h"
 
 enum { IMAGE_RECIPE = 1 }; /* part of the key: raise it when the tables below change */
 #define IMAGE_MAX_BYTES (512ull << 20)
@@ -86,6 +87,11 @@ static const struct {
     /* Package scripts must not try to start services here. */
     {"etc/apt/apt.conf.d/90carrel", "APT::Sandbox::User \"root\";\nAPT::Install-Recommends \"false\";\n", 0644},
 };
+
+/* Rootless images hold shifted ids, and `user` is the spawner's own. */
+static uid_t disk_id(uid_t base, uid_t id) {
+    return base ? id_shared(id, base) : id;
+}
 
 static uint64_t mix(uint64_t h, uint64_t v) {
     for (int i = 0; i < 8; i++)
@@ -174,7 +180,7 @@ static int build_accounts(int host, int root, uid_t base, struct err *err) {
 
 static int build_places(int host, int root, uid_t base, struct err *err) {
     for (size_t i = 0; i < sizeof(dirs) / sizeof(*dirs); i++) {
-        uid_t owner = base + dirs[i].owner;
+        uid_t owner = disk_id(base, dirs[i].owner);
         int r = tree_dir(root, dirs[i].path, dirs[i].mode, owner, owner);
         if (r < 0)
             return err_set(err, ERR_INTERNAL, "make '%s': %s", dirs[i].path, strerror(-r));
@@ -199,14 +205,15 @@ static int build_places(int host, int root, uid_t base, struct err *err) {
 }
 
 static int build(int host, int root, uid_t base, struct err *err) {
-    struct tree_copy how = {.owner_base = base, .skip = never, .max_bytes = IMAGE_MAX_BYTES};
+    struct tree_copy how = {.owner_base = base, .skip = never, .readable_only = base != 0,
+                            .max_bytes = IMAGE_MAX_BYTES};
     if (build_places(host, root, base, err) < 0)
         return -1;
     for (size_t i = 0; i < sizeof(copied) / sizeof(*copied); i++)
         if (tree_copy(host, copied[i], root, copied[i], &how, err) < 0)
             return -1;
     for (size_t i = 0; i < sizeof(files) / sizeof(*files); i++) {
-        uid_t owner = base + (strncmp(files[i].path, "home/", 5) == 0 ? 1000 : 0);
+        uid_t owner = disk_id(base, strncmp(files[i].path, "home/", 5) == 0 ? 1000 : 0);
         int r = tree_file(root, files[i].path, files[i].text, files[i].mode, owner, owner);
         if (r < 0)
             return err_set(err, ERR_INTERNAL, "write '%s': %s", files[i].path, strerror(-r));
@@ -214,34 +221,53 @@ static int build(int host, int root, uid_t base, struct err *err) {
     return build_accounts(host, root, base, err);
 }
 
+/*
+ * Without id maps the host's directories are nobody's in a box, and nobody could put a file into
+ * them. Laid over them, these are the box's own.
+ */
+static int build_usr_dirs(int host, int root, uid_t base, struct err *err) {
+    struct tree_copy how = {.owner_base = base, .readable_only = true, .dirs_only = true};
+    int r = tree_copy(host, "usr", root, "usr", &how, err);
+    return r < 0 ? r : 0;
+}
+
 /* Built aside and renamed whole, so that a half-built image is never used. */
-static int build_in(int store, const char *name, int host, uid_t base, struct err *err) {
+static int build_in(int store, const char *name, int host, uid_t base,
+                    int (*fill)(int host, int root, uid_t base, struct err *err), struct err *err) {
     char aside[64];
     snprintf(aside, sizeof(aside), "%s.new", name);
     tree_remove(store, aside);
     if (mkdirat(store, aside, 0755) < 0)
         return err_sys(err, "make '%s'", aside);
     int root DEFER_CLOSE = openat(store, aside, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (root < 0 || fchown(root, base, base) < 0)
+    if (root < 0 || fchown(root, base, base) < 0 || fchmod(root, 0755) < 0)
         return err_sys(err, "open '%s'", aside);
-    if (build(host, root, base, err) < 0)
-        return -1;
-    if (renameat(store, aside, store, name) < 0)
-        return err_sys(err, "rename '%s'", aside);
-    return 0;
+    int r = fill(host, root, base, err);
+    if (r == 0 && renameat(store, aside, store, name) < 0)
+        r = err_sys(err, "rename '%s'", aside);
+    if (r < 0)
+        tree_remove(store, aside);
+    return r;
 }
 
 int image_open(int store, int host, uid_t base, struct image *ret, struct err *err) {
-    struct image image = {.base = base, .skeleton = -1, .usr = -1};
-    char name[48];
+    struct image image = {.base = base, .skeleton = -1, .usr = -1, .usr_dirs = -1};
+    char name[48], dirs_name[56];
     current_key(host, image.key);
     snprintf(name, sizeof(name), "host-%s", image.key);
-    if (faccessat(store, name, F_OK, 0) < 0 && build_in(store, name, host, base, err) < 0)
+    snprintf(dirs_name, sizeof(dirs_name), "usr-%s", image.key);
+    if (base && faccessat(store, dirs_name, F_OK, 0) < 0 &&
+        build_in(store, dirs_name, host, base, build_usr_dirs, err) < 0)
         return err_wrap(err, "build host image");
+    if (faccessat(store, name, F_OK, 0) < 0 && build_in(store, name, host, base, build, err) < 0)
+        return err_wrap(err, "build host image");
+    snprintf(dirs_name, sizeof(dirs_name), "usr-%s/usr", image.key);
+    if (base)
+        image.usr_dirs = openat(store, dirs_name, O_PATH | O_DIRECTORY | O_CLOEXEC);
 
     image.skeleton = openat(store, name, O_PATH | O_DIRECTORY | O_CLOEXEC);
     image.usr = openat(host, "usr", O_PATH | O_DIRECTORY | O_CLOEXEC);
-    if (image.skeleton < 0 || image.usr < 0) {
+    if (image.skeleton < 0 || image.usr < 0 || (base && image.usr_dirs < 0)) {
         err_sys(err, "open host image");
         image_close(&image);
         return -1;
@@ -255,5 +281,7 @@ void image_close(struct image *image) {
         close(image->skeleton);
     if (image->usr >= 0)
         close(image->usr);
-    image->skeleton = image->usr = -1;
+    if (image->usr_dirs >= 0)
+        close(image->usr_dirs);
+    image->skeleton = image->usr = image->usr_dirs = -1;
 }

@@ -17,6 +17,7 @@ struct image {
     char key[24];  /* the state of the host's packages that it was built from */
     int skeleton;  /* its root directory in the store */
     int usr;       /* the host's /usr */
+    int usr_dirs;  /* rootless: /usr's directories as the box's own, laid over it; else -1 */
     uid_t base;    /* added to ids on disk: 0, or where a rootless user's range starts */
 };
 

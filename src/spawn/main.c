@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -94,22 +95,23 @@ static int open_socket(int run, struct err *err) {
     return TAKE_FD(fd);
 }
 
+/* Also after a start that failed half way: whatever is there goes. */
 static void leave(struct spawner *s) {
+    char workshop[48];
     pool_drop(s);
+    nursery_close(&s->nursery);
+    boxes_sweep(s);
     unlinkat(s->run, "spawn.sock", 0);
     cgroups_close(&s->cgroups);
     dynmods_restore(&s->dynmods, s->run);
+    snprintf(workshop, sizeof(workshop), "/proc/self/fd/%d/workshop", s->run);
+    umount2(workshop, MNT_DETACH);
+    unlinkat(s->run, "workshop", AT_REMOVEDIR);
     unlinkat(s->run, "boxes", AT_REMOVEDIR);
 }
 
-static int run(struct options *o, struct err *err) {
-    static struct spawner spawner;
-    struct spawner *s = &spawner;
-    int lock DEFER_CLOSE = take_lock(o->paths.run, err);
-    if (lock < 0)
-        return -1;
-    s->maker.slots = (struct slots){.base = (uint32_t)o->uid_base, .count = SLOT_MAX};
-    if (rootless_enter(s, err) < 0 || spawner_open(s, &o->paths, err) < 0)
+static int serve(struct spawner *s, struct options *o, struct err *err) {
+    if (spawner_open(s, &o->paths, err) < 0)
         return -1;
     s->maker.slots.lock_dir = openat(s->host, "run", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     dynmods_favor(&s->dynmods, s->run, s->maker.slots.lock_dir);
@@ -120,8 +122,23 @@ static int run(struct options *o, struct err *err) {
     if (o->ready >= 0) {
         (void)!write(o->ready, "r", 1);
         close(o->ready);
+        o->ready = -1;
     }
-    int r = server_run(s, listener, o->idle_ms, err);
+    return server_run(s, listener, o->idle_ms, err);
+}
+
+static int run(struct options *o, struct err *err) {
+    static struct spawner spawner;
+    struct spawner *s = &spawner;
+    int lock DEFER_CLOSE = take_lock(o->paths.run, err);
+    if (lock < 0)
+        return -1;
+    s->run = s->dynmods.lock = -1;
+    s->cgroups = (struct cgroups){.memory = -1, .cpu = -1, .pids = -1, .freezer = -1};
+    s->maker.slots = (struct slots){.base = (uint32_t)o->uid_base, .count = SLOT_MAX};
+    if (rootless_enter(s, err) < 0)
+        return -1;
+    int r = serve(s, o, err);
     leave(s);
     return r;
 }

@@ -42,6 +42,11 @@ int mount_new(const char *type, const struct mount_option *options, size_t count
     return finish(fs, attrs);
 }
 
+int mount_clone_all(int dir) {
+    int fd = open_tree(dir, "", OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_EMPTY_PATH | AT_RECURSIVE);
+    return fd < 0 ? -errno : fd;
+}
+
 int mount_clone(int dir, const char *path) {
     int fd = open_tree(dir, path,
                        OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | (*path ? 0 : AT_EMPTY_PATH));
@@ -92,7 +97,7 @@ static const struct mount_option overlay_options[] = {
 
 static int set_common(int fs, const struct overlay_plan *plan) {
     int r = plan->userxattr ? option_set(fs, "userxattr", NULL)
-                            : option_set(fs, "redirect_dir", "on");
+                            : option_set(fs, "redirect_dir", plan->whole ? "off" : "on");
     bool writable = plan->upper >= 0;
     for (size_t i = 0; r == 0 && i < sizeof(overlay_options) / sizeof(*overlay_options); i++)
         if (writable || strcmp(overlay_options[i].key, "volatile") != 0)

@@ -21,6 +21,9 @@ int mount_new(const char *type, const struct mount_option *options, size_t count
 /* A detached copy of what lies at dir/path. */
 int mount_clone(int dir, const char *path);
 
+/* A detached copy of a mount and of all that is mounted in it. */
+int mount_clone_all(int mount);
+
 /* Show a detached mount's ids through the map of a user namespace. */
 int mount_idmap(int mount, int userns);
 
@@ -45,6 +48,7 @@ struct overlay_plan {
     int upper, work;     /* -1: a read-only overlay */
     unsigned owner;      /* id the overlay acts as on its upper: the box's root on the host */
     bool userxattr;      /* in a user namespace: user.overlay.* instead of trusted.* */
+    bool whole;          /* the upper holds every changed file itself: no renamed directory by reference */
 };
 
 /*

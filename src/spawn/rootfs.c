@@ -40,7 +40,7 @@ void rootfs_drop(struct rootfs_maker *maker, struct rootfs *r) {
 
 /* Ids as they are on disk: canonical, or shifted into a rootless user's range. */
 static uid_t disk_id(const struct rootfs_maker *maker, uid_t id) {
-    return maker->rootless ? maker->slots.base + id : id;
+    return maker->rootless ? id_shared(id, maker->slots.base) : id;
 }
 
 static int new_tmpfs(uint64_t bytes) {
@@ -100,27 +100,31 @@ static void unbench(const struct rootfs_maker *maker, const char *name) {
     umount2(path, MNT_DETACH);
 }
 
-static int overlay_on(struct rootfs_maker *maker, const struct rootfs *r, int lower,
-                      const char *upper_name, const char *work_name) {
+/* lowers from the top; the last is a detached mount, the others lie in the store. */
+static int overlay_on(struct rootfs_maker *maker, const struct rootfs *r, const int *lowers, size_t count,
+                      const char *upper_name, const char *work_name, bool whole) {
     int upper DEFER_CLOSE = open_dir(r->fs, upper_name);
     int work DEFER_CLOSE = open_dir(r->fs, work_name);
     if (upper < 0 || work < 0)
         return upper < 0 ? upper : work;
     const struct overlay_plan plan = {
-        .lowers = &lower, .lower_count = 1, .upper = upper, .work = work,
-        .owner = slots_first(&maker->slots, r->slot), .userxattr = maker->rootless,
+        .lowers = lowers, .lower_count = count, .upper = upper, .work = work,
+        .owner = slots_first(&maker->slots, r->slot), .userxattr = maker->rootless, .whole = whole,
     };
-    int made = bench(maker, lower, "lower");
+    int made = bench(maker, lowers[count - 1], "lower");
     if (made == 0)
         made = overlay_new(&plan, maker->by_name);
     unbench(maker, "lower");
     return made;
 }
 
-static int image_overlay(struct rootfs_maker *maker, struct rootfs *r, int dir, const char *upper,
+/* over: a layer of the image that covers dir; -1: none. */
+static int image_overlay(struct rootfs_maker *maker, struct rootfs *r, int over, int dir, const char *upper,
                          const char *work) {
     int lower DEFER_CLOSE = lower_new(maker, dir, r->userns);
-    return lower < 0 ? lower : overlay_on(maker, r, lower, upper, work);
+    const int lowers[] = {over, lower};
+    bool covered = over >= 0;
+    return lower < 0 ? lower : overlay_on(maker, r, lowers + !covered, covered ? 2 : 1, upper, work, false);
 }
 
 static int make_meta(const struct rootfs *r) {
@@ -135,9 +139,9 @@ static int assemble(struct rootfs_maker *maker, struct rootfs *r, struct err *er
     int made = bench(maker, r->fs, "fs");
     if (made < 0)
         return fail(err, made, "attach filesystem");
-    r->root = image_overlay(maker, r, maker->image->skeleton, "u", "w");
+    r->root = image_overlay(maker, r, -1, maker->image->skeleton, "u", "w");
     if (r->root >= 0)
-        r->usr = image_overlay(maker, r, maker->image->usr, "U", "W");
+        r->usr = image_overlay(maker, r, maker->image->usr_dirs, maker->image->usr, "U", "W");
     if (r->usr >= 0)
         r->meta = make_meta(r);
     unbench(maker, "fs");
@@ -150,8 +154,9 @@ static int assemble(struct rootfs_maker *maker, struct rootfs *r, struct err *er
 
 static int fill(struct rootfs_maker *maker, struct rootfs *r, uint64_t disk, uint64_t mem,
                 struct err *err) {
-    struct id_extent extent = {0, slots_first(&maker->slots, r->slot), SLOT_IDS};
-    r->userns = userns_new(maker->proc, maker->rootless ? 0 : extent.outside, &extent, 1);
+    uint32_t first = slots_first(&maker->slots, r->slot);
+    struct id_map map = maker->rootless ? id_map_shared(first) : id_map_plain(first);
+    r->userns = userns_new(maker->proc, maker->rootless ? 0 : first, &map);
     if (r->userns < 0)
         return fail(err, r->userns, "make user namespace");
     r->fs = new_fs(maker, disk, mem, err);
@@ -189,34 +194,6 @@ int rootfs_meta(const struct rootfs_maker *maker, struct rootfs *r, const char *
 }
 
 /*
- * The owner of a granted directory appears as `user`; everyone else keeps a number that means
- * nothing. The map swaps the two ids, so it stays one to one.
- */
-static unsigned grant_map(uid_t owner, uint32_t first, struct id_extent extents[5]) {
-    uint32_t low = owner < 1000 ? owner : 1000, high = owner < 1000 ? 1000 : owner;
-    unsigned n = 0;
-    if (owner == 1000 || owner >= SLOT_IDS) {
-        /* Nothing to swap inside the range; an owner beyond it takes the place of 1000. */
-        if (owner == 1000) {
-            extents[n++] = (struct id_extent){0, first, SLOT_IDS};
-            return n;
-        }
-        extents[n++] = (struct id_extent){0, first, 1000};
-        extents[n++] = (struct id_extent){1001, first + 1001, SLOT_IDS - 1001};
-        extents[n++] = (struct id_extent){owner, first + 1000, 1};
-        return n;
-    }
-    if (low > 0)
-        extents[n++] = (struct id_extent){0, first, low};
-    extents[n++] = (struct id_extent){low, first + high, 1};
-    if (high - low > 1)
-        extents[n++] = (struct id_extent){low + 1, first + low + 1, high - low - 1};
-    extents[n++] = (struct id_extent){high, first + low, 1};
-    extents[n++] = (struct id_extent){high + 1, first + high + 1, SLOT_IDS - high - 1};
-    return n;
-}
-
-/*
  * A descriptor belongs to the mount namespace it was opened in, and mounts of another one cannot
  * be copied: open the same directory here. It must be the very same, or the client's right to it
  * would not be proven.
@@ -237,20 +214,20 @@ static int reopen(int dir, struct stat *ret) {
     return TAKE_FD(fd);
 }
 
-static int granted_lower(struct rootfs_maker *maker, struct rootfs *r, int client_dir) {
-    struct stat st;
-    struct id_extent extents[5];
-    int dir DEFER_CLOSE = reopen(client_dir, &st);
+/* The owner of a granted directory appears as `user`; who else owns in it gets a number without a name. */
+static int granted_lower(struct rootfs_maker *maker, struct rootfs *r, int client_dir, struct stat *st) {
+    int dir DEFER_CLOSE = reopen(client_dir, st);
     if (dir < 0)
         return dir;
     if (maker->rootless)
         return lower_new(maker, dir, -1);
-    unsigned n = grant_map(st.st_uid, slots_first(&maker->slots, r->slot), extents);
-    int userns DEFER_CLOSE = userns_new(maker->proc, 0, extents, n);
+    uint32_t first = slots_first(&maker->slots, r->slot);
+    struct id_map map = {id_list_swap(st->st_uid, first), id_list_swap(st->st_gid, first)};
+    int userns DEFER_CLOSE = userns_new(maker->proc, 0, &map);
     return userns < 0 ? userns : lower_new(maker, dir, userns);
 }
 
-static int make_cow(struct rootfs_maker *maker, struct rootfs *r, int lower, unsigned number,
+static int make_cow(struct rootfs_maker *maker, struct rootfs *r, int lower, mode_t mode, unsigned number,
                     int *ret_upper) {
     char upper[16], work[16];
     snprintf(upper, sizeof(upper), "g%u", number);
@@ -258,7 +235,8 @@ static int make_cow(struct rootfs_maker *maker, struct rootfs *r, int lower, uns
     /* Seen through the box's map: `user` of the box is the owner of the copied directory. */
     uid_t first = slots_first(&maker->slots, r->slot);
     act_as(first);
-    int made = tree_dir(r->fs, upper, 0755, first + 1000, first + 1000);
+    uid_t user = maker->rootless ? id_shared(1000, first) : first + 1000;
+    int made = tree_dir(r->fs, upper, mode & 0777, user, user);
     if (made == 0)
         made = tree_dir(r->fs, work, 0755, first, first);
     act_as(0);
@@ -266,7 +244,7 @@ static int make_cow(struct rootfs_maker *maker, struct rootfs *r, int lower, uns
         made = bench(maker, r->fs, "fs");
     if (made < 0)
         return made;
-    made = overlay_on(maker, r, lower, upper, work);
+    made = overlay_on(maker, r, &lower, 1, upper, work, true);
     unbench(maker, "fs");
     if (made < 0)
         return made;
@@ -294,7 +272,8 @@ static int make_ro(struct rootfs_maker *maker, struct rootfs *r, int lower) {
 
 int rootfs_grant(struct rootfs_maker *maker, struct rootfs *r, const struct plan_grant *grant,
                  unsigned number, int host_dir, int *ret_mount, int *ret_upper, struct err *err) {
-    int lower DEFER_CLOSE = granted_lower(maker, r, host_dir);
+    struct stat st;
+    int lower DEFER_CLOSE = granted_lower(maker, r, host_dir, &st);
     int made = lower;
     *ret_upper = -1;
     if (lower >= 0) {
@@ -303,7 +282,7 @@ int rootfs_grant(struct rootfs_maker *maker, struct rootfs *r, const struct plan
             made = make_ro(maker, r, lower);
             break;
         case PLAN_GRANT_COW:
-            made = make_cow(maker, r, lower, number, ret_upper);
+            made = make_cow(maker, r, lower, st.st_mode, number, ret_upper);
             break;
         case PLAN_GRANT_RW:
             mount_harden(lower);

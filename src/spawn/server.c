@@ -23,7 +23,16 @@
 #include "base/msg.h"
 #include "spawn/spawner.h"
 
-enum { CLIENT_MAX = 4096, RETRY_MS = 2, QUIET_MS = 3, DEAD_MANY = 64, IMAGE_MS = 200, BOX_FD_MAX = 1 << 16 };
+enum {
+    CLIENT_MAX = 4096,
+    RETRY_MS = 2,
+    FINISH_MS = 2000,
+    QUIET_MS = 3,
+    PRESS_MS = 20,
+    IMAGE_MS = 200,
+    DEAD_MANY = 64,
+    BOX_FD_MAX = 1 << 16,
+};
 
 /* What an epoll event is about. Boxes have two: their pid 1 and their guest's connection. */
 enum source { SOURCE_LISTENER, SOURCE_SIGNAL, SOURCE_CLIENT, SOURCE_PID, SOURCE_LINK };
@@ -42,10 +51,13 @@ struct server {
     struct client *clients;
     size_t client_count;
     bool stopping;
+    bool warned; /* what is not enforced is said once */
     uint64_t quiet_since_ms;
-    uint64_t last_event_ms;
+    uint64_t created_ms; /* when a box was last asked for */
+    size_t waiting_count; /* clients that wait for a box to be gone */
     uint64_t image_checked_ms;
     size_t dead_count;
+    size_t ending_count; /* told to end and not dead yet */
     struct box *box_of[BOX_FD_MAX]; /* by the descriptors of its pid 1 and its guest */
     char packet[PLAN_MAX_BYTES];
     struct plan_message message;
@@ -90,6 +102,19 @@ static void answer_error(struct server *v, struct client *c, const struct err *e
 static void answer_done(struct server *v, struct client *c) {
     v->message.type = PLAN_DONE;
     answer(v, c, &v->message, NULL, 0);
+}
+
+/* Told once; thawed again until it is gone, since its guest may have been freezing something. */
+static void end_box(struct server *v, struct box *box) {
+    if (!box->ending && !box->dead)
+        v->ending_count++;
+    box_kill(v->s, box);
+}
+
+static void press_ending(struct server *v) {
+    for (struct box *b = v->s->list; b && v->ending_count; b = b->next)
+        if (b->ending && !b->dead)
+            box_kill(v->s, b);
 }
 
 /* The image follows the host's packages; boxes made from an older one are marked. */
@@ -147,12 +172,16 @@ static void do_create(struct server *v, struct client *c, const struct fd_messag
         answer_error(v, c, &err);
         return;
     }
+    v->created_ms = now_ms();
     box->owner = c->fd;
     v->message.type = PLAN_CREATED;
-    warn_unenforced(v->s, v->message.text, sizeof(v->message.text));
+    v->message.text[0] = '\0';
+    if (!v->warned)
+        warn_unenforced(v->s, v->message.text, sizeof(v->message.text));
+    v->warned = true;
     answer(v, c, &v->message, fds, box_descriptors(m, fds));
     watch_box(v, box);
-    box_settle(v->s, box, m);
+    box_settle(v->s, box, &v->message.plan, m);
 }
 
 static struct box *wanted(struct server *v, struct client *c) {
@@ -180,8 +209,10 @@ static void do_destroy(struct server *v, struct client *c, const struct fd_messa
     struct box *box = wanted(v, c);
     if (!box)
         return;
-    memcpy(c->waits_for, box->plan.id, sizeof(c->waits_for));
-    box_kill(box);
+    if (!c->waits_for[0])
+        v->waiting_count++;
+    memcpy(c->waits_for, box->id, sizeof(c->waits_for));
+    end_box(v, box);
 }
 
 /* The newest; an answer is one packet. */
@@ -193,7 +224,7 @@ static void list_machines(const struct spawner *s, struct json *j) {
             continue;
         left--;
         json_object(j, NULL);
-        json_string(j, "id", b->plan.id);
+        json_string(j, "id", b->id);
         json_bool(j, "drifted", b->drifted);
         json_end(j, '}');
     }
@@ -297,9 +328,10 @@ static void drop_gone_clients(struct server *v) {
         for (struct box *b = v->s->list; b; b = b->next)
             if (b->owner == c->fd) {
                 b->owner = -1;
-                if (!b->plan.linger)
-                    box_kill(b);
+                if (!b->linger)
+                    end_box(v, b);
             }
+        v->waiting_count -= c->waits_for[0] != '\0';
         *at = c->next;
         close(c->fd);
         free(c);
@@ -332,6 +364,8 @@ static void box_died(struct server *v, struct box *box) {
     unwatch(v, box->pidfd);
     unwatch(v, box->link);
     waitpid(box->pid, NULL, WNOHANG);
+    if (box->ending)
+        v->ending_count--;
     box->dead = true;
     v->dead_count++;
 }
@@ -342,22 +376,22 @@ static void serve_guest(struct server *v, struct box *box) {
     struct frame_decoder d = FRAME_DECODER(bytes, sizeof(bytes));
     struct frame frame;
     ssize_t n = recv(box->link, bytes, sizeof(bytes), MSG_DONTWAIT);
-    if (n <= 0) {
-        if (n == 0 || errno != EAGAIN) {
-            unwatch(v, box->link);
-            box_kill(box); /* it is on its way out; a guest that is not was taken over */
-        }
-        return;
+    if (n == 0 || (n < 0 && errno != EAGAIN)) {
+        /* A guest closes this only by dying. */
+        unwatch(v, box->link);
+        end_box(v, box);
     }
+    if (n <= 0)
+        return;
     frame_fed(&d, (size_t)n);
     int r;
     while ((r = frame_next(&d, &frame)) > 0) {
         struct msg_spares want;
-        if (frame.head.type == MSG_SPARES_WANT && msg_decode(&frame, &want, sizeof(want)) == 0)
-            if (box_add_spares(v->s, box, want.count) < 0) {
-                r = -1; /* it does not read what it asks for */
-                break;
-            }
+        if (frame.head.type == MSG_SPARES_WANT && msg_decode(&frame, &want, sizeof(want)) == 0 &&
+            box_add_spares(v->s, box, want.count) < 0) {
+            r = -1; /* it does not read what it asks for */
+            break;
+        }
     }
     if (r < 0)
         unwatch(v, box->link);
@@ -367,23 +401,20 @@ static void tell_waiting(struct server *v, const char *id) {
     for (struct client *c = v->clients; c; c = c->next)
         if (strcmp(c->waits_for, id) == 0) {
             c->waits_for[0] = '\0';
+            v->waiting_count--;
             answer_done(v, c);
         }
 }
 
-/* One dead box an iteration; true while some are left that could not yet be cleaned, or cannot die. */
+/* One dead box an iteration; true while some are left that could not yet be cleaned. */
 static bool clean_one(struct server *v, bool *ret_did) {
     bool left = false;
     for (struct box *b = v->s->list, *next; b; b = next) {
         next = b->next;
-        if (!b->dead) {
-            if (b->ending)
-                cgroup_thaw(&v->s->cgroups, b->cgroup);
-            left = left || b->ending;
+        if (!b->dead)
             continue;
-        }
         char id[ID_SIZE];
-        memcpy(id, b->plan.id, sizeof(id));
+        memcpy(id, b->id, sizeof(id));
         if (box_clean(v->s, b)) {
             v->dead_count--;
             tell_waiting(v, id);
@@ -437,8 +468,8 @@ static int open_signals(void) {
  * nobody has asked for a moment, unless they have become urgent.
  */
 static bool may_tidy(const struct server *v) {
-    bool urgent = v->s->berth_count < POOL_SIZE / 2 || v->dead_count > DEAD_MANY;
-    return urgent || now_ms() - v->last_event_ms >= QUIET_MS;
+    bool urgent = v->s->berth_count < POOL_SIZE / 2 || v->dead_count > DEAD_MANY || v->waiting_count;
+    return urgent || now_ms() - v->created_ms >= QUIET_MS;
 }
 
 /* One unit of tidying; true if there may be more. */
@@ -456,7 +487,7 @@ static int patience(struct server *v, uint64_t idle_ms, bool work, bool dying) {
         return RETRY_MS;
     if (v->s->box_count || v->client_count) {
         v->quiet_since_ms = now_ms();
-        return -1;
+        return v->ending_count ? PRESS_MS : -1;
     }
     uint64_t quiet = now_ms() - v->quiet_since_ms;
     return quiet >= idle_ms ? 0 : (int)(idle_ms - quiet);
@@ -476,12 +507,34 @@ static void serve(struct server *v, uint64_t idle_ms) {
         drop_gone_clients(v);
         if (n > 0) {
             work = true;
-            v->last_event_ms = now_ms();
         } else if (is_idle(v, idle_ms)) {
             break;
         }
+        if (v->ending_count && n == 0)
+            press_ending(v);
         if (may_tidy(v))
             work = tidy(v, &dying);
+    }
+}
+
+/* Who was told to die is taken away before we go; who lives outlives us. */
+static bool some_dying(const struct server *v) {
+    for (const struct box *b = v->s->list; b; b = b->next)
+        if (b->dead || b->ending)
+            return true;
+    return false;
+}
+
+static void finish(struct server *v) {
+    uint64_t end = now_ms() + FINISH_MS;
+    while (some_dying(v) && now_ms() < end) {
+        struct epoll_event events[16];
+        bool did = false;
+        int n = epoll_wait(v->epoll, events, 16, RETRY_MS);
+        for (int i = 0; i < n; i++)
+            if (events[i].data.u64 >> 32 == SOURCE_PID)
+                handle(v, &events[i]);
+        clean_one(v, &did);
     }
 }
 
@@ -491,7 +544,10 @@ int server_run(struct spawner *s, int listener, uint64_t idle_ms, struct err *er
     int signals DEFER_CLOSE = open_signals();
     if (!v || epoll < 0 || signals < 0)
         return err_sys(err, "start serving");
-    *v = (struct server){.s = s, .epoll = epoll, .listener = listener, .quiet_since_ms = now_ms()};
+    v->s = s;
+    v->epoll = epoll;
+    v->listener = listener;
+    v->quiet_since_ms = now_ms();
     watch(v, listener, SOURCE_LISTENER);
     watch(v, signals, SOURCE_SIGNAL);
     for (struct box *b = s->list; b; b = b->next) {
@@ -503,5 +559,6 @@ int server_run(struct spawner *s, int listener, uint64_t idle_ms, struct err *er
     }
 
     serve(v, idle_ms);
+    finish(v);
     return 0;
 }

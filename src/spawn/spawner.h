@@ -20,6 +20,7 @@
 #include "spawn/child.h"
 #include "spawn/dynmods.h"
 #include "spawn/image.h"
+#include "spawn/nursery.h"
 #include "spawn/rootfs.h"
 
 enum { POOL_SIZE = 8, MASK_MAX = 40 };
@@ -29,7 +30,8 @@ struct making; /* what goes into a box while it is made */
 /* One live box. Freed when nothing of it is left. */
 struct box {
     struct box *next;
-    struct plan plan;
+    char id[ID_SIZE];
+    bool linger;
     uint32_t slot;
     uint64_t cgroup;
     pid_t pid;
@@ -37,7 +39,7 @@ struct box {
     int link;       /* our own connection to the guest; -1 after we were restarted */
     int owner;      /* the connection of its creator; -1 when that is gone */
     unsigned spares; /* command cgroups made so far */
-    bool ending;    /* pid 1 was killed or let go of us; it may still wait for what it started */
+    bool ending;    /* pid 1 was told to die, or has let go of us */
     bool dead;      /* pid 1 is gone; resources are being removed */
     bool drifted;
     char image_key[24];
@@ -65,6 +67,7 @@ struct spawner {
     struct box *list;
     size_t box_count;
 
+    struct nursery nursery;
     struct berth berths[POOL_SIZE]; /* ready, oldest first */
     size_t berth_count;
     struct berth growing; /* being made */
@@ -95,13 +98,15 @@ struct making *box_begin(struct spawner *s, const struct plan *plan, const int *
 /* What the creator gets: its connection, and the changes of its cow grants. Still owned by m. */
 size_t box_descriptors(const struct making *m, int fds[1 + PLAN_MAX_GRANTS]);
 /* A failure from here on reaches the creator on its connection, and the box ends. Frees m. */
-void box_settle(struct spawner *s, struct box *box, struct making *m);
+void box_settle(struct spawner *s, struct box *box, const struct plan *plan, struct making *m);
 struct box *box_find(struct spawner *s, const char *id);
-void box_kill(struct box *box);
+void box_kill(struct spawner *s, struct box *box);
 /* Takes away what a dead box left; true when nothing is left and the box is freed. */
 bool box_clean(struct spawner *s, struct box *box);
 /* After a restart: finds the boxes that live and removes what is left of the others. */
 void boxes_adopt(struct spawner *s);
+/* Removes every cgroup that belongs to no box. Not while the pool holds some. */
+void boxes_sweep(struct spawner *s);
 int box_add_spares(struct spawner *s, struct box *box, unsigned count);
 void box_facts(struct spawner *s, struct box *box, struct plan_facts *ret);
 

@@ -31,9 +31,15 @@ static uid_t mapped(const struct tree_copy *how, uid_t id) {
     return how->owner_base + (id < 1000 ? id : 0);
 }
 
+static bool left_out(const struct tree_copy *how, int fd) {
+    return fd < 0 && errno == EACCES && how->readable_only;
+}
+
 static int copy_file(int from, const char *from_name, int to, const char *to_name,
                      const struct stat *st, struct tree_copy *how, struct err *err) {
     int in DEFER_CLOSE = openat(from, from_name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (left_out(how, in))
+        return 0;
     int out DEFER_CLOSE = openat(to, to_name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (in < 0 || out < 0)
         return err_sys(err, "copy '%s'", from_name);
@@ -72,6 +78,8 @@ static int copy_link(int from, const char *from_name, int to, const char *to_nam
 static int copy_dir(int from, const char *from_name, int to, const char *to_name,
                     const struct stat *st, struct tree_copy *how, struct err *err) {
     int in = openat(from, from_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (left_out(how, in))
+        return 0;
     DIR *d DEFER(close_dir) = in < 0 ? NULL : fdopendir(in);
     if (!d)
         return err_sys(err, "open '%s'", from_name);
@@ -94,6 +102,8 @@ int tree_copy(int from, const char *from_name, int to, const char *to_name, stru
         return 0;
     if (fstatat(from, from_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
         return errno == ENOENT ? 0 : err_sys(err, "look at '%s'", from_name);
+    if (how->dirs_only && !S_ISDIR(st.st_mode))
+        return 0;
     switch (st.st_mode & S_IFMT) {
     case S_IFREG:
         return copy_file(from, from_name, to, to_name, &st, how, err);

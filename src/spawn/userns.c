@@ -101,21 +101,69 @@ static pid_t hold_as(uid_t owner, uint64_t flags) {
     return syscall(SYS_setresuid, -1, 0, -1) < 0 ? -errno : pid;
 }
 
-int userns_new(int proc, uid_t owner, const struct id_extent *extents, unsigned count) {
-    char bytes[1024];
-    size_t n = 0;
-    for (unsigned i = 0; i < count && n < sizeof(bytes); i++)
-        n += (size_t)snprintf(bytes + n, sizeof(bytes) - n, "%u %u %u\n", extents[i].inside,
-                              extents[i].outside, extents[i].count);
-    if (n >= sizeof(bytes))
-        return -E2BIG;
+static void add(struct id_list *ids, uint32_t inside, uint32_t outside, uint32_t count) {
+    if (count)
+        ids->list[ids->count++] = (struct id_extent){inside, outside, count};
+}
 
+struct id_map id_map_plain(uint32_t first) {
+    struct id_map map = {0};
+    add(&map.uids, 0, first, SLOT_IDS);
+    map.gids = map.uids;
+    return map;
+}
+
+uint32_t id_shared(uint32_t id, uint32_t first) {
+    return id == 1000 ? 0 : first + id;
+}
+
+struct id_map id_map_shared(uint32_t first) {
+    struct id_map map = {0};
+    add(&map.uids, 0, first, 1000);
+    add(&map.uids, 1000, 0, 1);
+    add(&map.uids, 1001, first + 1001, SLOT_IDS - 1001);
+    map.gids = map.uids;
+    return map;
+}
+
+struct id_list id_list_swap(uint32_t owner, uint32_t first) {
+    struct id_list ids = {0};
+    uint32_t low = owner < 1000 ? owner : 1000, high = owner < 1000 ? 1000 : owner;
+    if (owner == 1000) {
+        add(&ids, 0, first, SLOT_IDS);
+        return ids;
+    }
+    add(&ids, 0, first, low);
+    if (owner >= SLOT_IDS) {
+        add(&ids, 1001, first + 1001, SLOT_IDS - 1001);
+        add(&ids, owner, first + 1000, 1);
+        return ids;
+    }
+    add(&ids, low, first + high, 1);
+    add(&ids, low + 1, first + low + 1, high - low - 1);
+    add(&ids, high, first + low, 1);
+    add(&ids, high + 1, first + high + 1, SLOT_IDS - high - 1);
+    return ids;
+}
+
+static int write_ids(int proc, pid_t pid, const char *name, const struct id_list *ids) {
+    char bytes[64 * ID_EXTENTS];
+    size_t n = 0;
+    for (unsigned i = 0; i < ids->count && i < ID_EXTENTS; i++)
+        n += (size_t)snprintf(bytes + n, sizeof(bytes) - n, "%u %u %u\n", ids->list[i].inside,
+                              ids->list[i].outside, ids->list[i].count);
+    return write_map(proc, pid, name, bytes);
+}
+
+int userns_new(int proc, uid_t owner, const struct id_map *map) {
+    /* act_as() made us undumpable, and then only the real root may write our children's maps. */
+    prctl(PR_SET_DUMPABLE, 1);
     pid_t pid = hold_as(owner, CLONE_NEWUSER);
     if (pid < 0)
         return pid;
-    int r = write_map(proc, pid, "uid_map", bytes);
+    int r = write_ids(proc, pid, "uid_map", &map->uids);
     if (r == 0)
-        r = write_map(proc, pid, "gid_map", bytes);
+        r = write_ids(proc, pid, "gid_map", &map->gids);
     if (r == 0)
         r = open_userns(proc, pid);
     kill(pid, SIGKILL);

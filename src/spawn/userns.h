@@ -19,6 +19,35 @@ struct id_extent {
     uint32_t inside, outside, count;
 };
 
+enum { ID_EXTENTS = 5 };
+
+struct id_list {
+    struct id_extent list[ID_EXTENTS];
+    unsigned count;
+};
+
+struct id_map {
+    struct id_list uids, gids;
+};
+
+/* 0-65535 from `first` on, for users and groups. */
+struct id_map id_map_plain(uint32_t first);
+
+/*
+ * Rootless: `user` (1000) is whoever runs the spawner, because only so may it own what that user
+ * lends; all others come from the subordinate ids, `first` on.
+ */
+struct id_map id_map_shared(uint32_t first);
+
+/* The id on disk, in the spawner's namespace, of an id in such a box. */
+uint32_t id_shared(uint32_t id, uint32_t first);
+
+/*
+ * As id_map_plain(), but `owner` appears as 1000 (`user`) and 1000 takes its place, so that it stays one to
+ * one; an owner beyond the range leaves 1000 itself without a name.
+ */
+struct id_list id_list_swap(uint32_t owner, uint32_t first);
+
 struct slots {
     uint32_t base;     /* host id of the first slot */
     uint32_t count;
@@ -39,4 +68,4 @@ uint32_t slots_first(const struct slots *s, uint32_t slot);
  * counts for a user (inotify, queued signals, locked memory) it also counts for the owner of the
  * namespace: with an owner of its own, a box cannot use up what the host's root and others have.
  */
-int userns_new(int proc, uid_t owner, const struct id_extent *extents, unsigned count);
+int userns_new(int proc, uid_t owner, const struct id_map *map);

@@ -37,7 +37,7 @@ def test_pipes_mean_no_terminal(carrel):
 
 
 def test_window_size_at_the_start_and_when_it_changes(carrel):
-    script = ("import os, signal\ndef show(*_): print(*os.get_terminal_size()[::-1], flush=True)\n"
+    script = ("import os, signal\ndef show(*_): os.write(1, b'%d %d\\n' % os.get_terminal_size()[::-1])\n"
               "signal.signal(signal.SIGINT, signal.SIG_DFL)\n"
               "signal.signal(signal.SIGWINCH, show)\nshow()\nwhile True: signal.pause()")
     t = Terminal(carrel, "run", "--", "python3", "-c", script, rows=31, cols=97)

@@ -1,0 +1,215 @@
+/*
+ * The host functions a cell can be granted, until capabilities come.
+ *
+ * Each answers from three sources: the guest's memory, the link, or, in a
+ * replay, the log; recording and replaying see the same data, so they cannot
+ * disagree about what a call is.
+ */
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/banned.h"
+#include "base/defer.h"
+#include "machine/cell/session.h"
+
+enum { MAX_TRANSFER = 1 << 20 }; /* bytes of one call */
+
+static const char out_of_bounds[] = "out of bounds memory access";
+static const char no_memory[] = "a host call needs the memory exported as \"memory\"";
+static const char too_long[] = "a host call moves at most 1 MiB (random: 64 KiB)";
+
+/* A call on its way. */
+struct pending {
+    struct cell_call call;
+    struct buf given;  /* owns call.given */
+    const char *trap;
+};
+
+/* Memory [at, at + len) of the guest, or NULL with a trap. */
+static uint8_t *guest_bytes(struct session *s, struct pending *p, uint32_t at, uint32_t len) {
+    struct wasm_extern memory;
+    size_t size;
+    if (!wasm_export(wasm_instance_at(s->store, 0), "memory", 6, &memory) ||
+        memory.kind != WASM_MEMORY)
+        return p->trap = no_memory, NULL;
+    uint8_t *bytes = wasm_memory_bytes(s->store, memory, &size);
+    if (len > MAX_TRANSFER)
+        return p->trap = too_long, NULL;
+    if (at > size || len > size - at)
+        return p->trap = out_of_bounds, NULL;
+    return bytes + at;
+}
+
+static uint32_t arg(const struct pending *p, int i) {
+    return (uint32_t)p->call.args.list[i].i32;
+}
+
+static void give_result(struct pending *p, struct wasm_value v) {
+    p->call.results = (struct cell_values){.count = 1, .list = {v}};
+}
+
+static void do_args_size(struct session *s, struct pending *p) {
+    give_result(p, wasm_i32((int32_t)s->input.len));
+}
+
+static void do_args_read(struct session *s, struct pending *p) {
+    uint32_t offset = arg(p, 1), len = arg(p, 2);
+    uint32_t have = offset < s->input.len ? (uint32_t)s->input.len - offset : 0;
+    uint32_t n = len < have ? len : have;
+    if (!guest_bytes(s, p, arg(p, 0), n))
+        return;
+    if (n && !buf_add(&p->given, s->input.data + offset, n))
+        p->trap = too_long;
+    give_result(p, wasm_i32((int32_t)n));
+}
+
+/* The bytes a call hands over, digested for the log. */
+static const uint8_t *taken_bytes(struct session *s, struct pending *p) {
+    const uint8_t *bytes = guest_bytes(s, p, arg(p, 0), arg(p, 1));
+    if (bytes)
+        p->call.taken = cell_digest(bytes, arg(p, 1));
+    return bytes;
+}
+
+static void do_result(struct session *s, struct pending *p) {
+    const uint8_t *bytes = taken_bytes(s, p);
+    if (bytes && !buf_add(&s->output, bytes, arg(p, 1)))
+        p->trap = "the program's result is larger than 64 MiB";
+    if (bytes && !s->replay && !s->job->options->json)
+        link_out(s->link, bytes, arg(p, 1));
+}
+
+static void do_log(struct session *s, struct pending *p) {
+    const uint8_t *bytes = taken_bytes(s, p);
+    if (!bytes || s->replay)
+        return;
+    link_err(s->link, bytes, arg(p, 1));
+    link_err(s->link, "\n", 1);
+}
+
+static void do_clock(struct session *s, struct pending *p) {
+    give_result(p, wasm_i64(s->replay ? 0 : (int64_t)link_clock_ns(s->link)));
+}
+
+static void do_random(struct session *s, struct pending *p) {
+    uint8_t bytes[JAIL_MAX_RANDOM];
+    uint32_t len = arg(p, 1);
+    if (len > sizeof(bytes)) {
+        p->trap = too_long;
+        return;
+    }
+    if (!guest_bytes(s, p, arg(p, 0), len))
+        return;
+    if (!s->replay)
+        link_random(s->link, bytes, len);
+    if (!s->replay && !buf_add(&p->given, bytes, len))
+        p->trap = too_long;
+}
+
+#define TYPES(...) (const uint32_t[]){__VA_ARGS__}
+
+static const struct host_func {
+    const char *name;
+    struct wasm_func_type type;
+    uint64_t cost;
+    void (*run)(struct session *s, struct pending *p);
+} functions[] = {
+    {"args_size", {.results = TYPES(WASM_I32), .n_results = 1}, 5, do_args_size},
+    {"args_read",
+     {.params = TYPES(WASM_I32, WASM_I32, WASM_I32), .n_params = 3, .results = TYPES(WASM_I32),
+      .n_results = 1}, 100, do_args_read},
+    {"result", {.params = TYPES(WASM_I32, WASM_I32), .n_params = 2}, 100, do_result},
+    {"log", {.params = TYPES(WASM_I32, WASM_I32), .n_params = 2}, 100, do_log},
+    {"clock", {.results = TYPES(WASM_I64), .n_results = 1}, 50, do_clock},
+    {"random", {.params = TYPES(WASM_I32, WASM_I32), .n_params = 2}, 100, do_random},
+};
+
+static const struct host_func *find(const char *name, size_t len) {
+    for (size_t i = 0; i < sizeof(functions) / sizeof(*functions); i++)
+        if (strlen(functions[i].name) == len && memcmp(functions[i].name, name, len) == 0)
+            return &functions[i];
+    return NULL;
+}
+
+bool host_known(const char *name, size_t len) {
+    return find(name, len) != NULL;
+}
+
+int host_define(struct session *s, const char *name, struct err *err) {
+    const struct host_func *f = find(name, strlen(name));
+    return wasm_host_func(s->store, "carrel", f->name, &f->type, f->cost, err);
+}
+
+/* --- replay --- */
+
+static bool same_values(const struct cell_values *a, const struct cell_values *b) {
+    for (uint32_t i = 0; i < a->count && i < b->count; i++)
+        if (a->list[i].type != b->list[i].type ||
+            (a->list[i].type == WASM_I32 ? a->list[i].i32 != b->list[i].i32
+                                         : a->list[i].i64 != b->list[i].i64))
+            return false;
+    return a->count == b->count;
+}
+
+static int differ(struct session *s, const struct pending *p, const char *how, struct err *err) {
+    snprintf(s->difference, sizeof(s->difference), "host call %" PRIu64 " (carrel.%.*s): %s",
+             p->call.sequence, (int)p->call.name.len, (const char *)p->call.name.data, how);
+    return err_set(err, ERR_INVALID, "%s", s->difference);
+}
+
+/* The recorded answer takes the place of ours, once the question is the same. */
+static int use_recorded(struct session *s, struct pending *p, struct err *err) {
+    struct cell_call was;
+    if (!cell_log_next(s->replay, &was))
+        return differ(s, p, "the recorded run made no more calls", err);
+    if (was.name.len != p->call.name.len || memcmp(was.name.data, p->call.name.data, was.name.len))
+        return differ(s, p, "the recorded run called another function", err);
+    if (was.sequence != p->call.sequence || !same_values(&was.args, &p->call.args))
+        return differ(s, p, "its arguments differ from the recorded ones", err);
+    if (was.taken != p->call.taken)
+        return differ(s, p, "the bytes handed over differ from the recorded ones", err);
+    p->call.results = was.results;
+    p->given.len = 0;
+    if (was.given.len && !buf_add(&p->given, was.given.data, was.given.len))
+        return differ(s, p, "the recorded bytes are too many", err);
+    return 0;
+}
+
+/* --- answering --- */
+
+static int finish(struct session *s, struct pending *p, struct err *err) {
+    if (s->replay && use_recorded(s, p, err) < 0)
+        return -1;
+    p->call.given = (struct slice){.data = (const uint8_t *)p->given.data, .len = p->given.len};
+    if (s->recording && !cell_log_call(&s->log, &p->call))
+        return err_set(err, ERR_LIMIT, "the log is larger than 1 GiB");
+    if (p->given.len) {
+        uint8_t *to = guest_bytes(s, p, arg(p, 0), (uint32_t)p->given.len);
+        if (!to)
+            return 0;
+        memcpy(to, p->given.data, p->given.len);
+    }
+    return wasm_answer(s->store, p->call.results.list, p->call.results.count, err);
+}
+
+int host_answer(struct session *s, const struct wasm_event *ev, const char **ret_trap,
+                struct err *err) {
+    struct pending p = {.call = {.sequence = ev->sequence}, .given = BUF(MAX_TRANSFER)};
+    char name[32];
+    snprintf(name, sizeof(name), "%s", ev->name);
+    const struct host_func *f = find(name, strlen(name));
+    if (!f || ev->n_values != f->type.n_params)
+        return err_set(err, ERR_DENIED, "the program called %s.%s, which is not a host function",
+                       ev->module, ev->name);
+    p.call.name = (struct slice){.data = (const uint8_t *)name, .len = strlen(name)};
+    p.call.args.count = ev->n_values;
+    if (ev->n_values)
+        memcpy(p.call.args.list, ev->values, ev->n_values * sizeof(*ev->values));
+    f->run(s, &p);
+    int r = p.trap ? 0 : finish(s, &p, err);
+    if (r == 0 && p.trap)
+        r = wasm_answer_trap(s->store, p.trap, err);
+    *ret_trap = p.trap;
+    buf_done(&p.given);
+    return r;
+}

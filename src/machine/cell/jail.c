@@ -1,0 +1,330 @@
+#include "machine/cell/jail.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/audit.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+
+#include "base/banned.h"
+#include "base/defer.h"
+
+enum { LINK_FD = 3 };
+
+/* --- frames --- */
+
+enum frame_kind { FRAME_OUT = 1, FRAME_TEXT, FRAME_ERR, FRAME_STATE, FRAME_LOG, FRAME_CLOCK, FRAME_RANDOM,
+                  FRAME_EXIT, FRAME_END };
+
+struct frame {
+    uint32_t kind, len;
+};
+
+enum { FRAME_MAX = 1 << 20 };
+
+static int write_all(int fd, const void *bytes, size_t len) {
+    const char *p = bytes;
+    while (len > 0) {
+        ssize_t n = write(fd, p, len);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return -1;
+        p += n;
+        len -= (size_t)n;
+    }
+    return 0;
+}
+
+static int read_all(int fd, void *bytes, size_t len) {
+    char *p = bytes;
+    while (len > 0) {
+        ssize_t n = read(fd, p, len);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return -1;
+        p += n;
+        len -= (size_t)n;
+    }
+    return 0;
+}
+
+/* --- child --- */
+
+/* Without its parent a child has nobody to answer. */
+static void send_frame(struct link *l, enum frame_kind kind, const void *bytes, size_t len) {
+    struct frame f = {.kind = kind, .len = (uint32_t)len};
+    if (write_all(l->fd, &f, sizeof(f)) < 0 || write_all(l->fd, bytes, len) < 0)
+        _exit(1);
+}
+
+static void send_pieces(struct link *l, enum frame_kind kind, const void *bytes, size_t len) {
+    for (size_t at = 0; at < len; at += FRAME_MAX)
+        send_frame(l, kind, (const char *)bytes + at, len - at < FRAME_MAX ? len - at : FRAME_MAX);
+}
+
+void link_out(struct link *l, const void *bytes, size_t len) {
+    send_pieces(l, FRAME_OUT, bytes, len);
+}
+
+void link_text(struct link *l, const void *bytes, size_t len) {
+    send_pieces(l, FRAME_TEXT, bytes, len);
+}
+
+void link_err(struct link *l, const void *bytes, size_t len) {
+    send_pieces(l, FRAME_ERR, bytes, len);
+}
+
+void link_state(struct link *l, const void *bytes, size_t len) {
+    send_pieces(l, FRAME_STATE, bytes, len);
+}
+
+void link_log(struct link *l, const void *bytes, size_t len) {
+    send_pieces(l, FRAME_LOG, bytes, len);
+}
+
+static void ask(struct link *l, enum frame_kind kind, uint32_t size, void *answer) {
+    send_frame(l, kind, &size, sizeof(size));
+    if (read_all(l->fd, answer, size) < 0)
+        _exit(1);
+}
+
+uint64_t link_clock_ns(struct link *l) {
+    uint64_t now;
+    ask(l, FRAME_CLOCK, sizeof(now), &now);
+    return now;
+}
+
+void link_random(struct link *l, void *bytes, size_t len) {
+    ask(l, FRAME_RANDOM, (uint32_t)len, bytes);
+}
+
+/* --- the filter --- */
+
+#if defined(__x86_64__)
+#define NATIVE_ARCH AUDIT_ARCH_X86_64
+#elif defined(__aarch64__)
+#define NATIVE_ARCH AUDIT_ARCH_AARCH64
+#else
+#error "add this CPU's audit architecture"
+#endif
+
+/* An instrumented build needs system calls of its own. */
+#if defined(__SANITIZE_ADDRESS__)
+#define INSTRUMENTED 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define INSTRUMENTED 1
+#endif
+#endif
+#ifndef INSTRUMENTED
+#define INSTRUMENTED 0
+#endif
+
+#define ARG_LOW(n) (offsetof(struct seccomp_data, args) + 8 * (n))
+
+enum arg_rule { ANY_ARGS, LINK_ONLY, NO_EXEC };
+
+/* The whole list. Memory files hold the engine's pages. */
+static const struct {
+    int number;
+    enum arg_rule rule;
+} allowed[] = {
+    {SYS_read, LINK_ONLY},      {SYS_write, LINK_ONLY},  {SYS_mmap, NO_EXEC},
+    {SYS_mprotect, NO_EXEC},    {SYS_munmap, ANY_ARGS},  {SYS_mremap, ANY_ARGS},
+    {SYS_brk, ANY_ARGS},        {SYS_madvise, ANY_ARGS}, {SYS_memfd_create, ANY_ARGS},
+    {SYS_ftruncate, ANY_ARGS},  {SYS_fcntl, ANY_ARGS},   {SYS_close, ANY_ARGS},
+    {SYS_exit_group, ANY_ARGS}, {SYS_exit, ANY_ARGS},    {SYS_rt_sigreturn, ANY_ARGS},
+};
+enum { ALLOWED = sizeof(allowed) / sizeof(*allowed), RULE_LENGTH = 5 };
+
+/* The instructions for one row: next row unless the number matches, then check the argument. */
+static void put_rule(struct sock_filter *f, int number, enum arg_rule rule) {
+    const struct sock_filter accept = BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
+    const struct sock_filter refuse = BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS);
+    f[0] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)number, 0,
+                                        RULE_LENGTH - 1);
+    f[4] = refuse;
+    if (rule == ANY_ARGS) {
+        f[1] = f[2] = f[3] = accept;
+        return;
+    }
+    f[1] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, ARG_LOW(rule == NO_EXEC ? 2 : 0));
+    f[2] = rule == NO_EXEC
+               ? (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, PROT_EXEC, 1, 0)
+               : (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, LINK_FD, 0, 1);
+    f[3] = accept;
+}
+
+static int install_filter(void) {
+    struct sock_filter code[4 + ALLOWED * RULE_LENGTH + 1] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, arch)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, NATIVE_ARCH, 1, 0),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+    };
+    for (int i = 0; i < ALLOWED; i++)
+        put_rule(code + 4 + i * RULE_LENGTH, allowed[i].number, allowed[i].rule);
+    code[4 + ALLOWED * RULE_LENGTH] =
+        (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS);
+    struct sock_fprog program = {.len = sizeof(code) / sizeof(*code), .filter = code};
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
+        return -1;
+    return INSTRUMENTED ? 0 : prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program);
+}
+
+/* Leave nothing open but the link, and nothing allowed but computing. */
+static int enter(int fd) {
+    if (dup2(fd, LINK_FD) < 0)
+        return -1;
+    if (!INSTRUMENTED) {
+        for (int i = 0; i < LINK_FD; i++)
+            close(i);
+        if (syscall(SYS_close_range, LINK_FD + 1, ~0u, 0) < 0)
+            return -1;
+    }
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    prctl(PR_SET_DUMPABLE, 0);
+    return install_filter();
+}
+
+bool jail_is_tight(void) {
+    return !INSTRUMENTED;
+}
+
+enum { CANNOT_CONFINE = 111 };
+
+static void run_child(int fd, int (*body)(struct link *, const void *), const void *arg) {
+    struct link l = {.fd = LINK_FD};
+    if (enter(fd) < 0)
+        _exit(CANNOT_CONFINE);
+    int code = body(&l, arg);
+    send_frame(&l, FRAME_EXIT, &code, sizeof(code));
+    _exit(0);
+}
+
+/* --- parent --- */
+
+/* Everything a child may have said so far is bounded. */
+struct received {
+    struct jail *jail;
+    int fd;
+    size_t text;
+    int code;
+    bool ended;
+    bool too_much;
+};
+
+/* Text is read by people: nothing a program writes may steer their terminal. */
+static void clean(char *bytes, size_t len) {
+    for (size_t i = 0; i < len; i++)
+        if (((unsigned char)bytes[i] < 0x20 && bytes[i] != '\n' && bytes[i] != '\t') ||
+            bytes[i] == 0x7f)
+            bytes[i] = '?';
+}
+
+static int on_text(struct received *r, enum frame_kind kind, char *bytes, size_t len) {
+    r->text += len;
+    r->too_much = r->text > JAIL_MAX_TEXT;
+    if (r->too_much)
+        return -1;
+    if (kind != FRAME_OUT)
+        clean(bytes, len);
+    /* A reader that went away is not the child's fault. */
+    int written = write_all(kind == FRAME_ERR ? r->jail->err_fd : r->jail->out_fd, bytes, len);
+    (void)written;
+    return 0;
+}
+
+static int on_question(struct received *r, enum frame_kind kind, const char *bytes, size_t len) {
+    uint8_t answer[JAIL_MAX_RANDOM];
+    uint32_t size;
+    if (len != sizeof(size))
+        return -1;
+    memcpy(&size, bytes, sizeof(size));
+    if (kind == FRAME_CLOCK) {
+        struct timespec now;
+        clock_gettime(CLOCK_REALTIME, &now);
+        uint64_t ns = (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+        return size == sizeof(ns) ? write_all(r->fd, &ns, sizeof(ns)) : -1;
+    }
+    if (size > sizeof(answer))
+        return -1;
+    for (size_t at = 0; at < size; at += 256)
+        if (getrandom(answer + at, size - at < 256 ? size - at : 256, 0) < 0)
+            return -1;
+    return write_all(r->fd, answer, size);
+}
+
+static int on_frame(struct received *r, const struct frame *f, char *bytes) {
+    switch (f->kind) {
+    case FRAME_OUT:
+    case FRAME_TEXT:
+    case FRAME_ERR: return on_text(r, f->kind, bytes, f->len);
+    case FRAME_STATE: return buf_add(&r->jail->state, bytes, f->len) ? 0 : -1;
+    case FRAME_LOG: return buf_add(&r->jail->log, bytes, f->len) ? 0 : -1;
+    case FRAME_CLOCK:
+    case FRAME_RANDOM: return on_question(r, f->kind, bytes, f->len);
+    case FRAME_EXIT:
+        if (f->len != sizeof(r->code))
+            return -1;
+        memcpy(&r->code, bytes, sizeof(r->code));
+        r->ended = r->code >= 0 && r->code < 256;
+        return r->ended ? 0 : -1;
+    default: return -1;
+    }
+}
+
+/* Returns when the child has said its last word, or something wrong. */
+static void receive(struct received *r) {
+    char *bytes DEFER_FREE = malloc(FRAME_MAX);
+    struct frame f;
+    while (bytes && !r->ended && read_all(r->fd, &f, sizeof(f)) == 0) {
+        if (f.kind >= FRAME_END || f.len > FRAME_MAX || read_all(r->fd, bytes, f.len) < 0)
+            return;
+        if (on_frame(r, &f, bytes) < 0)
+            return;
+    }
+}
+
+static int died(const struct received *r, pid_t pid, int status, struct err *err) {
+    if (r->too_much)
+        return err_set(err, ERR_LIMIT, "the program wrote more than %d MiB", JAIL_MAX_TEXT >> 20);
+    if (WIFSIGNALED(status))
+        return err_set(err, ERR_INTERNAL, "the worker (pid %d) was ended by signal %d (%s)",
+                       (int)pid, WTERMSIG(status), strsignal(WTERMSIG(status)));
+    if (WEXITSTATUS(status) == CANNOT_CONFINE)
+        return err_set(err, ERR_UNSUPPORTED, "this host cannot confine a worker: no seccomp filter");
+    return err_set(err, ERR_INTERNAL, "the worker (pid %d) left without an answer", (int)pid);
+}
+
+int jail_run(struct jail *j, int (*body)(struct link *, const void *), const void *arg,
+             struct err *err) {
+    int ends[2];
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) < 0)
+        return err_sys(err, "make a socket pair");
+    int ours DEFER_CLOSE = ends[0], theirs DEFER_CLOSE = ends[1];
+    pid_t pid = fork();
+    if (pid < 0)
+        return err_sys(err, "start the worker");
+    if (pid == 0)
+        run_child(theirs, body, arg);
+    close(TAKE_FD(theirs));
+    struct received r = {.jail = j, .fd = ours};
+    receive(&r);
+    /* A child that broke the protocol may still be running: it ends here. */
+    if (!r.ended)
+        kill(pid, SIGKILL);
+    int status;
+    while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+        ;
+    return r.ended ? r.code : died(&r, pid, status, err);
+}

@@ -1,0 +1,77 @@
+/*
+ * The record of one run: everything needed to run it again and get the same.
+ *
+ * One file: magic and version, the module's bytes, the call, every host call with
+ * its answer, the ending (outcome, results, fuel, memory hash), a checksum. All
+ * numbers are little-endian, all lengths come before their bytes. The reader
+ * trusts nothing: cell_log_open() walks the whole file before anything is used.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "wasm/wasm.h"
+
+enum { CELL_LOG_VALUES = 64, CELL_LOG_VERSION = 1 };
+
+struct slice {
+    const uint8_t *data; /* borrowed */
+    size_t len;
+};
+
+struct cell_values {
+    uint32_t count;
+    struct wasm_value list[CELL_LOG_VALUES];
+};
+
+/* What was run. */
+struct cell_start {
+    uint8_t spec;
+    uint64_t fuel, pages;
+    struct slice module, function, input; /* function: empty when none was called */
+    struct slice grants;                  /* names, each followed by a newline */
+    struct cell_values args;
+};
+
+/* One host call and its answer. */
+struct cell_call {
+    uint64_t sequence;
+    struct slice name;
+    struct cell_values args;
+    uint64_t taken;      /* digest of the bytes the host read from memory */
+    struct cell_values results;
+    struct slice given;  /* bytes the host put into memory, at the address in args */
+};
+
+/* How it ended. */
+struct cell_end {
+    uint8_t outcome; /* enum wasm_outcome */
+    struct slice text;
+    struct cell_values results;
+    uint64_t fuel;
+    uint8_t hash[32];
+};
+
+/* Writing: start, calls, end, in this order. False when the buffer is full. */
+bool cell_log_start(struct buf *log, const struct cell_start *s);
+bool cell_log_call(struct buf *log, const struct cell_call *c);
+bool cell_log_end(struct buf *log, const struct cell_end *e);
+
+/* Reading: bytes must outlive the log. */
+struct cell_log {
+    struct cell_start start;
+    struct cell_end end;
+    struct slice calls;
+    size_t at; /* next call, in calls */
+};
+
+int cell_log_open(struct cell_log *ret, const void *bytes, size_t len, struct err *err);
+/* The next recorded call; false after the last. */
+bool cell_log_next(struct cell_log *log, struct cell_call *ret);
+
+/* FNV-1a, for the checksum and the bytes a host call read. */
+uint64_t cell_digest(const void *bytes, size_t len);

@@ -1,0 +1,238 @@
+/*
+ * carrel-cell: the worker program behind `carrel cell` and `carrel wast`.
+ *
+ * This process opens the files the command line names, and prints. Their contents
+ * are only ever looked at in the jail.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/banned.h"
+#include "base/defer.h"
+#include "machine/cell/jail.h"
+#include "machine/cell/json.h"
+#include "machine/cell/options.h"
+#include "machine/cell/session.h"
+#include "wasm/wast.h"
+
+enum { MAX_FILE = 256 << 20 };
+
+static const struct {
+    const char *name;
+    int (*body)(struct link *l, const void *job);
+} bodies[] = {
+    {"run", verb_run}, {"check", verb_check}, {"fuel", verb_fuel}, {"replay", verb_replay},
+};
+
+static int exit_code(enum err_code code) {
+    return code == ERR_LIMIT ? CELL_LIMIT : code == ERR_INTERNAL ? CELL_INTERNAL : CELL_INVALID;
+}
+
+/* An error of this process, in the shape of every face of the product. */
+static int fail(const struct cell_options *o, int code, const struct err *err) {
+    struct buf b DEFER(buf_done) = BUF(1 << 16);
+    if (!o->json) {
+        fprintf(stderr, "carrel: %s\n", err->text);
+        if (err->remedy[0])
+            fprintf(stderr, "  %s\n", err->remedy);
+        return code;
+    }
+    if (buf_addf(&b, "{\"error\":{\"code\":\"%s\",\"message\":", err_code_name(err->code)) &&
+        json_string(&b, err->text, strlen(err->text)) && buf_addf(&b, ",\"remedy\":") &&
+        json_string(&b, err->remedy, strlen(err->remedy)))
+        printf("%s}}\n", b.data);
+    return code;
+}
+
+/* --- files --- */
+
+static int read_file(const char *path, struct buf *ret, struct err *err) {
+    int fd DEFER_CLOSE = strcmp(path, "-") == 0 ? dup(STDIN_FILENO)
+                                                : open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return err_sys(err, "open '%s'", path);
+    char chunk[65536];
+    for (ssize_t n; (n = read(fd, chunk, sizeof(chunk))) != 0;) {
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return err_sys(err, "read '%s'", path);
+        if (!buf_add(ret, chunk, (size_t)n))
+            return err_set(err, ERR_LIMIT, "'%s' is larger than %d MiB", path, MAX_FILE >> 20);
+    }
+    return 0;
+}
+
+static int write_whole(int fd, const struct buf *b) {
+    for (size_t at = 0; at < b->len;) {
+        ssize_t n = write(fd, b->data + at, b->len - at);
+        if (n < 0 && errno != EINTR)
+            return -1;
+        at += n > 0 ? (size_t)n : 0;
+    }
+    return 0;
+}
+
+/* A state or log is there whole or not at all. */
+static int write_file(const char *path, const struct buf *b, struct err *err) {
+    char part[4096];
+    if ((size_t)snprintf(part, sizeof(part), "%s.part", path) >= sizeof(part))
+        return err_set(err, ERR_INVALID, "write '%s': the name is too long", path);
+    int fd DEFER_CLOSE = open(part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    if (fd < 0)
+        return err_sys(err, "write '%s'", path);
+    if (write_whole(fd, b) < 0 || rename(part, path) < 0) {
+        err_sys(err, "write '%s'", path);
+        unlink(part);
+        return -1;
+    }
+    return 0;
+}
+
+static struct slice slice_of(const struct buf *b) {
+    return (struct slice){.data = (const uint8_t *)(b->data ? b->data : ""), .len = b->len};
+}
+
+/* --- cell --- */
+
+static int write_results(const struct cell_options *o, const struct jail *j, struct err *err) {
+    if (o->out && j->state.len && write_file(o->out, &j->state, err) < 0)
+        return -1;
+    return o->record && j->log.len ? write_file(o->record, &j->log, err) : 0;
+}
+
+static int run_cell(const struct cell_options *o, int (*body)(struct link *, const void *)) {
+    struct buf file DEFER(buf_done) = BUF(MAX_FILE), state DEFER(buf_done) = BUF(JAIL_MAX_BLOB);
+    struct err err;
+    if (read_file(o->files[0], &file, &err) < 0)
+        return fail(o, exit_code(err.code), &err);
+    if (o->resume && read_file(o->resume, &state, &err) < 0)
+        return fail(o, CELL_STATE, &err);
+    struct job job = {.options = o, .file = o->files[0], .bytes = slice_of(&file),
+                      .state = slice_of(&state)};
+    struct jail j = {.out_fd = STDOUT_FILENO, .err_fd = STDERR_FILENO,
+                     .state = BUF(JAIL_MAX_BLOB), .log = BUF(JAIL_MAX_BLOB)};
+    int code = jail_run(&j, body, &job, &err);
+    if (code < 0)
+        code = fail(o, err.code == ERR_LIMIT ? CELL_LIMIT : CELL_INTERNAL, &err);
+    else if (write_results(o, &j, &err) < 0)
+        code = fail(o, CELL_INTERNAL, &err);
+    buf_done(&j.state);
+    buf_done(&j.log);
+    return code;
+}
+
+/* --- wast --- */
+
+struct script {
+    struct wast_result result;
+    struct buf report;
+};
+
+/* The counts come from the worker: they are checked like any input. */
+static int take_counts(const struct jail *j, struct wast_result *ret, struct err *err) {
+    if (j->state.len != sizeof(*ret))
+        return err_set(err, ERR_INTERNAL, "the worker sent no counts");
+    memcpy(ret, j->state.data, sizeof(*ret));
+    if (ret->passed > ret->total)
+        return err_set(err, ERR_INTERNAL, "the worker's counts make no sense");
+    return 0;
+}
+
+static void run_script(const struct cell_options *o, const char *path, struct script *ret) {
+    struct buf file DEFER(buf_done) = BUF(MAX_FILE);
+    struct jail j = {.out_fd = STDOUT_FILENO, .err_fd = STDERR_FILENO,
+                     .state = BUF(sizeof(struct wast_result)), .log = BUF(JAIL_MAX_TEXT)};
+    struct err err;
+    int r = read_file(path, &file, &err);
+    struct job job = {.options = o, .file = path, .bytes = slice_of(&file)};
+    if (r == 0)
+        r = jail_run(&j, verb_wast, &job, &err);
+    if (r == 0)
+        r = take_counts(&j, &ret->result, &err);
+    if (r == 0)
+        ret->report = j.log, j.log = BUF(0);
+    else if (!buf_addf(&ret->report, "%s: %s\n", path, err.text))
+        ret->report.len = 0;
+    ret->result.broken = ret->result.broken || r != 0;
+    buf_done(&j.state);
+    buf_done(&j.log);
+}
+
+static bool is_failed(const struct wast_result *r) {
+    return r->broken || r->passed != r->total;
+}
+
+static void print_script(const struct cell_options *o, const char *path, const struct script *s) {
+    char captures[40] = "";
+    if (s->report.len)
+        fwrite(s->report.data, 1, s->report.len, stderr);
+    if (o->has_seed)
+        snprintf(captures, sizeof(captures), " (%u captures)", s->result.captures);
+    printf("%s %u/%u%s%s\n", path, s->result.passed, s->result.total, captures,
+           is_failed(&s->result) ? " FAILED" : "");
+}
+
+static bool add_json_script(struct buf *b, const char *path, const struct script *s, bool first) {
+    return buf_addf(b, "%s{\"file\":", first ? "" : ",") && json_string(b, path, strlen(path)) &&
+           buf_addf(b, ",\"passed\":%u,\"total\":%u,\"broken\":%s,\"captures\":%u,\"report\":",
+                    s->result.passed, s->result.total, s->result.broken ? "true" : "false",
+                    s->result.captures) &&
+           json_string(b, s->report.len ? s->report.data : "", s->report.len) && buf_addf(b, "}");
+}
+
+static void add_up(struct wast_result *sum, const struct wast_result *r) {
+    sum->passed += r->passed;
+    sum->total += r->total;
+    sum->broken = sum->broken || r->broken;
+}
+
+static int run_wast(const struct cell_options *o) {
+    struct wast_result sum = {0};
+    struct buf json DEFER(buf_done) = BUF(1 << 30);
+    bool ok = buf_addf(&json, "{\"files\":[");
+    for (int i = 0; i < o->file_count; i++) {
+        struct script s = {.report = BUF(1 << 16)};
+        run_script(o, o->files[i], &s);
+        add_up(&sum, &s.result);
+        if (o->json)
+            ok = ok && add_json_script(&json, o->files[i], &s, i == 0);
+        else
+            print_script(o, o->files[i], &s);
+        fflush(stdout);
+        buf_done(&s.report);
+    }
+    if (o->json && ok)
+        printf("%s],\"passed\":%u,\"total\":%u}\n", json.data, sum.passed, sum.total);
+    else
+        printf("%u/%u\n", sum.passed, sum.total);
+    return is_failed(&sum) ? 1 : 0;
+}
+
+/* --- main --- */
+
+static int dispatch(const struct cell_options *o) {
+    for (size_t i = 0; i < sizeof(bodies) / sizeof(*bodies); i++)
+        if (strcmp(bodies[i].name, o->verb) == 0)
+            return run_cell(o, bodies[i].body);
+    return run_wast(o);
+}
+
+int main(int argc, char **argv) {
+    struct cell_options o = {0};
+    struct err err;
+    const char **files DEFER_FREE = calloc((size_t)argc + 1, sizeof(*files));
+    if (!files)
+        return CELL_INTERNAL;
+    if (cell_options_read(argc, argv, files, &o, &err) < 0)
+        return fail(&o, CELL_USAGE, &err);
+    if (o.help) {
+        cell_usage(o.verb, STDOUT_FILENO);
+        return 0;
+    }
+    return dispatch(&o);
+}

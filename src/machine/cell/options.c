@@ -1,0 +1,202 @@
+#include "machine/cell/options.h"
+
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/banned.h"
+#include "wasm/wat_num.h"
+
+/* Verbs as bits, so that an option can say where it makes sense. */
+enum { RUN = 1, CHECK = 2, FUEL = 4, REPLAY = 8, WAST = 16, ANY = 31 };
+
+static const struct {
+    const char *name;
+    int bit;
+    const char *usage, *does;
+} verbs[] = {
+    {"run", RUN, "carrel cell run FILE [OPTIONS] [--invoke NAME ARGS…]",
+     "run a .wat or .wasm program and print its results and fuel"},
+    {"check", CHECK, "carrel cell check FILE [OPTIONS]",
+     "validate it; print what it asks for (imports), offers (exports) and weighs"},
+    {"fuel", FUEL, "carrel cell fuel FILE [OPTIONS] [--invoke NAME ARGS…]",
+     "run it and print where the fuel went, by function and line"},
+    {"replay", REPLAY, "carrel cell replay LOG [OPTIONS]",
+     "run a recorded program again: same result, fuel and memory, or the first difference"},
+    {"wast", WAST, "carrel wast FILE… [OPTIONS]",
+     "run specification scripts; print passed/total for each, and in sum"},
+};
+enum { VERB_COUNT = sizeof(verbs) / sizeof(*verbs) };
+
+enum value_kind { FLAG, NUMBER, TEXT, SPEC, GRANT, INVOKE };
+
+#define AT(field) offsetof(struct cell_options, field)
+#define NOWHERE ((size_t)-1)
+
+static const struct option {
+    const char *name;
+    int verbs;
+    enum value_kind kind;
+    size_t at, given; /* where the value goes, and a flag that it was given */
+    const char *help;
+} options[] = {
+    {"--invoke", RUN | FUEL, INVOKE, AT(invoke), NOWHERE,
+     "NAME ARGS…  call this export; without it _start or main, if exported"},
+    {"--fuel", RUN | FUEL, NUMBER, AT(fuel), AT(has_fuel),
+     "N  stop when N fuel is spent (default 1,000,000,000; with --resume: fuel to add)"},
+    {"--memory", RUN | FUEL, NUMBER, AT(memory), NOWHERE,
+     "PAGES  no memory grows past this many pages of 64 KiB (default 4096)"},
+    {"--grant", RUN | FUEL, GRANT, NOWHERE, NOWHERE,
+     "NAME  let it use carrel.NAME: args_size, args_read, result, log, clock, random"},
+    {"--args", RUN | FUEL, TEXT, AT(input), NOWHERE, "TEXT  the bytes that carrel.args_read reads"},
+    {"--suspend-at", RUN, NUMBER, AT(suspend_at), AT(has_suspend_at),
+     "FUEL  stop once this much is spent, and write --out"},
+    {"--out", RUN, TEXT, AT(out), NOWHERE, "STATE  where a suspended program is written"},
+    {"--resume", RUN, TEXT, AT(resume), NOWHERE, "STATE  go on from there; FILE is its module"},
+    {"--record", RUN, TEXT, AT(record), NOWHERE, "LOG  write what is needed to replay this run"},
+    {"--spec", RUN | CHECK | FUEL | WAST, SPEC, AT(spec), NOWHERE,
+     "1.0|2.0|3.0  which WebAssembly (default 3.0)"},
+    {"--suspend", WAST, NUMBER, AT(seed), AT(has_seed),
+     "SEED  stop, capture and resume every call at random points: same results, same fuel"},
+    {"--json", ANY, FLAG, AT(json), NOWHERE, "print one JSON object"},
+    {"--help", ANY, FLAG, AT(help), NOWHERE, "print this"},
+};
+enum { OPTION_COUNT = sizeof(options) / sizeof(*options) };
+
+struct args {
+    int argc, i;
+    char **argv;
+    int verb;
+};
+
+static void *field(struct cell_options *o, size_t at) {
+    return (char *)o + at;
+}
+
+static int read_number(const char *name, const char *text, uint64_t *ret, struct err *err) {
+    if (wat_unsigned(text, strlen(text), UINT64_MAX, ret) == WAT_NUM_OK)
+        return 0;
+    return err_set(err, ERR_INVALID, "%s: '%s' is not a number", name, text);
+}
+
+static int read_spec(const char *text, int *ret, struct err *err) {
+    static const char *const names[] = {"1.0", "2.0", "3.0"};
+    for (int i = 0; i < 3; i++)
+        if (strcmp(text, names[i]) == 0)
+            return *ret = (i + 1) * 10, 0;
+    return err_set(err, ERR_INVALID, "--spec: '%s' is not 1.0, 2.0 or 3.0", text);
+}
+
+static int add_grant(struct cell_options *o, const char *name, struct err *err) {
+    if (o->grant_count == CELL_MAX_GRANTS)
+        return err_set(err, ERR_LIMIT, "more than %d grants", CELL_MAX_GRANTS);
+    if (strncmp(name, "carrel.", 7) == 0)
+        name += 7;
+    o->grants[o->grant_count++] = name;
+    return 0;
+}
+
+/* The arguments of a call go on up to the next option; a number may start with one '-'. */
+static int take_call_args(struct args *a, struct cell_options *o, struct err *err) {
+    while (a->i < a->argc && strncmp(a->argv[a->i], "--", 2) != 0) {
+        if (o->arg_count == CELL_MAX_ARGS)
+            return err_set(err, ERR_LIMIT, "more than %d arguments", CELL_MAX_ARGS);
+        o->args[o->arg_count++] = a->argv[a->i++];
+    }
+    return 0;
+}
+
+static int take_value(struct args *a, const struct option *opt, struct cell_options *o,
+                      struct err *err) {
+    if (opt->given != NOWHERE)
+        *(bool *)field(o, opt->given) = true;
+    if (opt->kind == FLAG)
+        return *(bool *)field(o, opt->at) = true, 0;
+    if (a->i == a->argc)
+        return err_set(err, ERR_INVALID, "%s needs a value", opt->name);
+    const char *value = a->argv[a->i++];
+    switch (opt->kind) {
+    case NUMBER: return read_number(opt->name, value, field(o, opt->at), err);
+    case SPEC: return read_spec(value, field(o, opt->at), err);
+    case GRANT: return add_grant(o, value, err);
+    case INVOKE: *(const char **)field(o, opt->at) = value; return take_call_args(a, o, err);
+    case FLAG:
+    case TEXT: break;
+    }
+    *(const char **)field(o, opt->at) = value;
+    return 0;
+}
+
+static int take_option(struct args *a, struct cell_options *o, struct err *err) {
+    const char *name = a->argv[a->i++];
+    for (int i = 0; i < OPTION_COUNT; i++)
+        if (strcmp(options[i].name, name) == 0 && (options[i].verbs & verbs[a->verb].bit))
+            return take_value(a, &options[i], o, err);
+    err_set(err, ERR_INVALID, "%s does not know the option %s", verbs[a->verb].name, name);
+    return err_remedy(err, "see `%s --help`",
+                      verbs[a->verb].bit == WAST ? "carrel wast" : "carrel cell");
+}
+
+static int find_verb(const char *name, struct err *err) {
+    for (int i = 0; i < VERB_COUNT; i++)
+        if (strcmp(verbs[i].name, name) == 0)
+            return i;
+    return err_set(err, ERR_INVALID, "unknown command '%s': run, check, fuel, replay or wast", name);
+}
+
+static int check_files(const struct args *a, const struct cell_options *o, struct err *err) {
+    if (o->help)
+        return 0;
+    bool is_wast = verbs[a->verb].bit == WAST;
+    if (o->file_count == 0)
+        return err_set(err, ERR_INVALID, "%s needs a file", verbs[a->verb].name);
+    if (o->file_count > 1 && !is_wast)
+        return err_set(err, ERR_INVALID, "%s takes one file, found also '%s'", verbs[a->verb].name,
+                       o->files[1]);
+    if (o->has_suspend_at && !o->out)
+        return err_set(err, ERR_INVALID, "--suspend-at needs --out STATE");
+    if (o->record && (o->resume || o->has_suspend_at))
+        return err_set(err, ERR_INVALID, "--record is for whole runs, not with --resume or "
+                                         "--suspend-at");
+    if (o->resume && (o->invoke || o->input))
+        return err_set(err, ERR_INVALID, "--resume goes on with the call in the state: --invoke "
+                                         "and --args do not apply");
+    return 0;
+}
+
+int cell_options_read(int argc, char **argv, const char **file_room, struct cell_options *ret,
+                      struct err *err) {
+    struct cell_options o = {.files = file_room, .spec = 30, .fuel = 1000000000, .memory = 4096};
+    if (argc < 2)
+        return err_set(err, ERR_INVALID, "a command is missing: run, check, fuel, replay or wast");
+    if (strcmp(argv[1], "--help") == 0)
+        return *ret = (struct cell_options){.help = true}, 0;
+    struct args a = {.argc = argc, .argv = argv, .i = 2, .verb = find_verb(argv[1], err)};
+    if (a.verb < 0)
+        return -1;
+    o.verb = verbs[a.verb].name;
+    while (a.i < argc) {
+        if (argv[a.i][0] != '-' || !argv[a.i][1])
+            file_room[o.file_count++] = argv[a.i++];
+        else if (take_option(&a, &o, err) < 0)
+            return -1;
+    }
+    if (check_files(&a, &o, err) < 0)
+        return -1;
+    *ret = o;
+    return 0;
+}
+
+void cell_usage(const char *verb, int fd) {
+    for (int i = 0; i < VERB_COUNT; i++) {
+        if (verb && strcmp(verbs[i].name, verb) != 0)
+            continue;
+        dprintf(fd, "%s\n  %s\n", verbs[i].usage, verbs[i].does);
+        for (int k = 0; verb && k < OPTION_COUNT; k++)
+            if (options[k].verbs & verbs[i].bit)
+                dprintf(fd, "    %-13s %s\n", options[k].name, options[k].help);
+    }
+    if (verb)
+        dprintf(fd, "exit: 0 ok or suspended as asked, 1 trap, 2 invalid, 3 out of fuel, 4 denied "
+                    "import,\n      5 limit, 6 state or log refused or different, 64 usage\n");
+}

@@ -1,0 +1,47 @@
+/* The command line of carrel-cell: one table of options, one of verbs. */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+
+/* Exit codes: promises to scripts. */
+enum cell_exit {
+    CELL_OK = 0,      /* done, or suspended as asked */
+    CELL_TRAP = 1,    /* the program trapped, or threw an exception nobody caught */
+    CELL_INVALID = 2, /* not a valid program, or called the wrong way */
+    CELL_FUEL = 3,    /* out of fuel */
+    CELL_DENIED = 4,  /* asks for something that was not granted */
+    CELL_LIMIT = 5,   /* a limit was reached */
+    CELL_STATE = 6,   /* a state or log was refused, or a replay differed */
+    CELL_USAGE = 64,
+    CELL_INTERNAL = 70, /* our bug, or the host's */
+};
+
+enum { CELL_MAX_ARGS = 64, CELL_MAX_GRANTS = 16 };
+
+struct cell_options {
+    const char *verb;
+    const char *const *files; /* wast: many; else one */
+    int file_count;
+    const char *invoke;
+    const char *args[CELL_MAX_ARGS];
+    int arg_count;
+    const char *grants[CELL_MAX_GRANTS];
+    int grant_count;
+    const char *input; /* what carrel.args_read reads */
+    uint64_t fuel, memory, suspend_at, seed;
+    bool has_fuel, has_suspend_at, has_seed;
+    const char *out, *resume, *record;
+    int spec; /* 10, 20, 30 */
+    bool json;
+    bool help;
+};
+
+/* argv as given to main. files points into *file_room, which has argc entries. */
+int cell_options_read(int argc, char **argv, const char **file_room, struct cell_options *ret,
+                      struct err *err);
+
+/* The usage text; of one verb, or of all with NULL. */
+void cell_usage(const char *verb, int fd);

@@ -1,0 +1,287 @@
+#include "machine/cell/session.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/banned.h"
+#include "base/defer.h"
+#include "machine/cell/json.h"
+#include "wasm/wat_explain.h"
+
+enum { MAX_MESSAGES = 1 << 20 };
+
+void session_init(struct session *s, struct link *l, const struct job *job) {
+    *s = (struct session){.link = l, .job = job, .output = BUF(JAIL_MAX_TEXT),
+                          .log = BUF(JAIL_MAX_BLOB)};
+    const char *input = job->options->input;
+    if (input)
+        s->input = (struct slice){.data = (const uint8_t *)input, .len = strlen(input)};
+}
+
+void session_done(struct session *s) {
+    if (s->store)
+        wasm_store_free(s->store);
+    if (s->module)
+        wasm_module_unref(s->module);
+    if (s->engine)
+        wasm_engine_free(s->engine);
+    wat_module_done(&s->text);
+    buf_done(&s->output);
+    buf_done(&s->log);
+}
+
+/* --- telling --- */
+
+static bool add_json_error(struct buf *b, const struct err *err) {
+    const char *code = err_code_name(err->code);
+    return buf_addf(b, "{\"error\":{\"code\":\"%s\",\"message\":", code) &&
+           json_string(b, err->text, strlen(err->text)) && buf_addf(b, ",\"remedy\":") &&
+           json_string(b, err->remedy, strlen(err->remedy)) && buf_addf(b, "}");
+}
+
+int session_fail(struct session *s, int code, const struct err *err) {
+    struct buf b DEFER(buf_done) = BUF(MAX_MESSAGES);
+    bool json = s->job->options->json;
+    bool ok = json ? add_json_error(&b, err) && buf_addf(&b, "}\n")
+                   : buf_addf(&b, "carrel: %s\n%s%s%s", err->text, err->remedy[0] ? "  " : "",
+                              err->remedy, err->remedy[0] ? "\n" : "");
+    if (ok)
+        (json ? link_out : link_err)(s->link, b.data, b.len);
+    return code;
+}
+
+static bool add_diagnostics(struct buf *b, const struct session *s, const struct wat_diags *diags) {
+    const char *src = (const char *)s->job->bytes.data;
+    bool ok = buf_addf(b, ",\"diagnostics\":[");
+    for (int i = 0; ok && i < diags->count; i++) {
+        const struct wat_diag *d = &diags->list[i];
+        struct wat_line l = wat_line_at(src, s->job->bytes.len, d->pos);
+        ok = buf_addf(b, "%s{\"file\":", i ? "," : "") &&
+             json_string(b, s->job->file, strlen(s->job->file)) &&
+             buf_addf(b, ",\"line\":%u,\"column\":%u,\"message\":", l.line, l.col) &&
+             json_string(b, d->text, strlen(d->text)) && buf_addf(b, ",\"hint\":") &&
+             json_string(b, d->hint, strlen(d->hint)) && buf_addf(b, "}");
+    }
+    return ok && buf_addf(b, "]");
+}
+
+static int tell_diagnostics(struct session *s, const struct wat_diags *diags, int code) {
+    struct buf b DEFER(buf_done) = BUF(MAX_MESSAGES);
+    bool ok = true;
+    if (s->job->options->json) {
+        struct err err;
+        err_set(&err, code == CELL_LIMIT ? ERR_LIMIT : ERR_INVALID, "%s", diags->list[0].text);
+        ok = add_json_error(&b, &err) && add_diagnostics(&b, s, diags) && buf_addf(&b, "}\n");
+        if (ok)
+            link_out(s->link, b.data, b.len);
+        return code;
+    }
+    for (int i = 0; ok && i < diags->count; i++)
+        ok = wat_diag_print(&diags->list[i], s->job->file, (const char *)s->job->bytes.data,
+                            s->job->bytes.len, &b);
+    if (diags->more)
+        ok = ok && buf_addf(&b, "more errors follow; these come first\n");
+    link_err(s->link, b.data, b.len);
+    return code;
+}
+
+void session_place(const struct session *s, size_t offset, char *out, size_t size) {
+    if (!s->is_text) {
+        snprintf(out, size, "%s: byte 0x%zx", s->job->file, offset);
+        return;
+    }
+    struct wat_line l = wat_line_at((const char *)s->job->bytes.data, s->job->bytes.len,
+                                    wat_locate(&s->text, (uint32_t)offset));
+    snprintf(out, size, "%s:%u:%u", s->job->file, l.line, l.col);
+}
+
+void session_func_name(const struct session *s, uint32_t func, char *out, size_t size) {
+    size_t len;
+    const char *name = wasm_module_func_name(s->module, func, &len);
+    if (name)
+        snprintf(out, size, "$%.*s", (int)(len < 80 ? len : 80), name);
+    else
+        snprintf(out, size, "func %u", func);
+}
+
+/* --- loading --- */
+
+static int code_of_fault(enum wasm_fault fault) {
+    return fault == WASM_TOO_BIG ? CELL_LIMIT : CELL_INVALID;
+}
+
+static int tell_refused(struct session *s, const struct wasm_diag *diag) {
+    struct wat_diags diags = {0};
+    struct err err;
+    if (s->is_text) {
+        wat_explain(diag, &s->text, (const char *)s->job->bytes.data, s->job->bytes.len, &diags);
+        return tell_diagnostics(s, &diags, code_of_fault(diag->fault));
+    }
+    err_set(&err, diag->fault == WASM_TOO_BIG ? ERR_LIMIT : ERR_INVALID,
+            "%s is not a valid module: byte 0x%zx: %s", s->job->file, diag->offset, diag->message);
+    char hint[sizeof(err.remedy)];
+    if (wat_advise(diag, hint, sizeof(hint)))
+        err_remedy(&err, "%s", hint);
+    return session_fail(s, code_of_fault(diag->fault), &err);
+}
+
+static int encode(struct session *s, struct slice *bytes, int spec) {
+    struct wat_diags diags = {0};
+    s->is_text = bytes->len < 4 || memcmp(bytes->data, "\0asm", 4) != 0;
+    if (!s->is_text)
+        return CELL_OK;
+    if (wat_encode((const char *)bytes->data, bytes->len, spec, &s->text, &diags) < 0)
+        return tell_diagnostics(s, &diags, CELL_INVALID);
+    *bytes = (struct slice){.data = (const uint8_t *)s->text.binary.data,
+                            .len = s->text.binary.len};
+    return CELL_OK;
+}
+
+static int out_of_memory(struct session *s) {
+    struct err err;
+    err_set(&err, ERR_LIMIT, "out of memory");
+    return session_fail(s, CELL_LIMIT, &err);
+}
+
+int session_load(struct session *s, struct slice bytes, int spec, uint64_t pages) {
+    struct wasm_config config = {.memory_pages = pages};
+    struct wasm_diag diag = {0};
+    int code = encode(s, &bytes, spec);
+    if (code != CELL_OK)
+        return code;
+    s->engine = wasm_engine_new(&config);
+    if (!s->engine)
+        return out_of_memory(s);
+    if (wasm_module_load(s->engine, bytes.data, bytes.len, (enum wasm_level)spec, &s->module,
+                         &diag) < 0)
+        return tell_refused(s, &diag);
+    return CELL_OK;
+}
+
+/* --- grants --- */
+
+static bool is_granted(const struct wasm_import *in, const char *const *grants, int count) {
+    if (in->type.kind != WASM_FUNC || in->module_size != 6 || memcmp(in->module, "carrel", 6) != 0 ||
+        !host_known(in->name, in->name_size))
+        return false;
+    for (int i = 0; i < count; i++)
+        if (strlen(grants[i]) == in->name_size && !memcmp(grants[i], in->name, in->name_size))
+            return true;
+    return false;
+}
+
+static int deny(struct session *s, const struct wasm_import *in) {
+    struct err err;
+    int module = (int)(in->module_size < 80 ? in->module_size : 80);
+    int name = (int)(in->name_size < 80 ? in->name_size : 80);
+    err_set(&err, ERR_DENIED, "this module asks for %.*s.%.*s, which was not granted", module,
+            in->module, name, in->name);
+    bool ours = in->module_size == 6 && !memcmp(in->module, "carrel", 6);
+    if (ours && host_known(in->name, in->name_size))
+        err_remedy(&err, "grant it with --grant %.*s", name, in->name);
+    else
+        err_remedy(&err, "there is no such host function; carrel.{args_size,args_read,result,log,"
+                         "clock,random} can be granted");
+    return session_fail(s, CELL_DENIED, &err);
+}
+
+int session_check_grants(struct session *s, const char *const *grants, int count) {
+    struct err err;
+    for (int i = 0; i < count; i++) {
+        if (host_known(grants[i], strlen(grants[i])))
+            continue;
+        err_set(&err, ERR_INVALID, "--grant %s: there is no host function carrel.%s", grants[i],
+                grants[i]);
+        return session_fail(s, CELL_USAGE, &err);
+    }
+    for (uint32_t i = 0; i < wasm_module_imports(s->module); i++) {
+        struct wasm_import in;
+        wasm_module_import(s->module, i, &in);
+        if (!is_granted(&in, grants, count))
+            return deny(s, &in);
+    }
+    return CELL_OK;
+}
+
+static int define_imports(struct session *s, struct err *err) {
+    for (uint32_t i = 0; i < wasm_module_imports(s->module); i++) {
+        struct wasm_import in;
+        char name[32];
+        wasm_module_import(s->module, i, &in);
+        snprintf(name, sizeof(name), "%.*s", (int)in.name_size, in.name);
+        if (host_define(s, name, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+int session_link(struct session *s) {
+    struct err err;
+    s->store = wasm_store_new(s->engine);
+    if (!s->store)
+        return out_of_memory(s);
+    if (define_imports(s, &err) < 0)
+        return session_fail(s, CELL_INVALID, &err);
+    if (wasm_instance_new(s->store, s->module, NULL, 0, &s->instance, &err) < 0)
+        return session_fail(s, err.code == ERR_LIMIT ? CELL_LIMIT : CELL_INVALID, &err);
+    return CELL_OK;
+}
+
+/* --- running --- */
+
+static void keep(struct ending *ret, const struct wasm_event *ev) {
+    *ret = (struct ending){.outcome = ev->outcome, .text = ev->text, .needed = ev->needed};
+    if (ev->outcome != WASM_DONE && ev->outcome != WASM_THROWN)
+        return;
+    ret->values.count = ev->n_values < CELL_LOG_VALUES ? ev->n_values : CELL_LOG_VALUES;
+    if (ret->values.count)
+        memcpy(ret->values.list, ev->values, ret->values.count * sizeof(*ev->values));
+}
+
+/* What is left until --suspend-at. */
+static uint64_t next_slice(const struct session *s) {
+    const struct cell_options *o = s->job->options;
+    uint64_t used = wasm_fuel_used(s->store);
+    if (!o->has_suspend_at)
+        return UINT64_MAX;
+    return o->suspend_at > used ? o->suspend_at - used : 0;
+}
+
+int session_drive(struct session *s, struct ending *ret) {
+    const char *trap = NULL;
+    struct err err;
+    for (;;) {
+        uint64_t slice = next_slice(s);
+        if (slice == 0) {
+            *ret = (struct ending){.outcome = WASM_SLICE, .suspended = true};
+            return CELL_OK;
+        }
+        const struct wasm_event *ev = wasm_run(s->store, slice);
+        if (ev->outcome == WASM_SLICE)
+            continue;
+        if (ev->outcome != WASM_HOST)
+            return keep(ret, ev), CELL_OK;
+        if (host_answer(s, ev, &trap, &err) < 0)
+            return session_fail(s, s->replay ? CELL_STATE : CELL_INTERNAL, &err);
+        if (trap) {
+            *ret = (struct ending){.outcome = WASM_TRAPPED, .text = trap};
+            return CELL_OK;
+        }
+    }
+}
+
+int session_call(struct session *s, struct slice function, const struct cell_values *args,
+                 struct ending *ret) {
+    struct wasm_extern f;
+    struct err err;
+    if (!wasm_export(s->instance, (const char *)function.data, function.len, &f) ||
+        f.kind != WASM_FUNC) {
+        err_set(&err, ERR_NOT_FOUND, "%s exports no function '%.*s'", s->job->file,
+                (int)(function.len < 80 ? function.len : 80), (const char *)function.data);
+        err_remedy(&err, "`carrel cell check` lists what it exports");
+        return session_fail(s, CELL_INVALID, &err);
+    }
+    if (wasm_call(s->store, f, args->list, args->count, &err) < 0)
+        return session_fail(s, CELL_INVALID, &err);
+    return session_drive(s, ret);
+}

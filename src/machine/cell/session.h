@@ -1,0 +1,80 @@
+/*
+ * One program in the worker: loaded, linked to what was granted, run to an end.
+ * Everything here happens inside the jail.
+ */
+#pragma once
+
+#include "base/buf.h"
+#include "machine/cell/jail.h"
+#include "machine/cell/log.h"
+#include "machine/cell/options.h"
+#include "wasm/wasm.h"
+#include "wasm/wat.h"
+
+/* What the parent read for us, and the options. */
+struct job {
+    const struct cell_options *options;
+    const char *file; /* its name, for messages */
+    struct slice bytes, state;
+};
+
+struct session {
+    struct link *link;
+    const struct job *job;
+    struct wasm_engine *engine;
+    struct wasm_module *module;
+    struct wasm_store *store;
+    struct wasm_instance *instance;
+    bool is_text;
+    struct wat_module text;
+    struct slice input;
+    struct buf output;       /* what carrel.result was given */
+    struct buf log;          /* being recorded */
+    bool recording;
+    struct cell_log *replay; /* being replayed */
+    char difference[300];    /* the first, if any */
+};
+
+/* How a call ended; values are copies. */
+struct ending {
+    enum wasm_outcome outcome;
+    bool suspended;
+    const char *text;
+    uint64_t needed;
+    struct cell_values values;
+};
+
+void session_init(struct session *s, struct link *l, const struct job *job);
+void session_done(struct session *s);
+
+/* All of these return CELL_OK, or an exit code after telling the reason. */
+int session_load(struct session *s, struct slice bytes, int spec, uint64_t pages);
+int session_check_grants(struct session *s, const char *const *grants, int count);
+int session_link(struct session *s);
+/* Run what is in progress; every host call is answered. */
+int session_drive(struct session *s, struct ending *ret);
+int session_call(struct session *s, struct slice function, const struct cell_values *args,
+                 struct ending *ret);
+
+/* Tell the user: an error in the one shape of the product, or as JSON. */
+int session_fail(struct session *s, int code, const struct err *err);
+/* "src.wat:3:5" or "byte 0x2f": where an offset of the module is. */
+void session_place(const struct session *s, size_t offset, char *out, size_t size);
+/* "$name" or "func 3"; at most size bytes. */
+void session_func_name(const struct session *s, uint32_t func, char *out, size_t size);
+
+/* --- host functions (host.c) --- */
+
+/* Whether there is a host function of this name in module "carrel". */
+bool host_known(const char *name, size_t len);
+int host_define(struct session *s, const char *name, struct err *err);
+/* Answer the pending host call. *ret_trap is set when the answer was a trap: the call is over. */
+int host_answer(struct session *s, const struct wasm_event *ev, const char **ret_trap,
+                struct err *err);
+
+/* --- verbs (verb_*.c): bodies of the jail --- */
+int verb_run(struct link *l, const void *job);
+int verb_check(struct link *l, const void *job);
+int verb_fuel(struct link *l, const void *job);
+int verb_replay(struct link *l, const void *job);
+int verb_wast(struct link *l, const void *job);

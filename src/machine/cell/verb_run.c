@@ -1,0 +1,385 @@
+/* `cell run` and `cell replay`. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/banned.h"
+#include "base/defer.h"
+#include "machine/cell/json.h"
+#include "machine/cell/session.h"
+#include "machine/cell/verb.h"
+#include "wasm/value_text.h"
+
+/* --- what to call --- */
+
+static struct slice text_slice(const char *s) {
+    return (struct slice){.data = (const uint8_t *)s, .len = s ? strlen(s) : 0};
+}
+
+static bool exports_plain(const struct session *s, const char *name) {
+    for (uint32_t i = 0; i < wasm_module_exports(s->module); i++) {
+        struct wasm_export x;
+        wasm_module_export(s->module, i, &x);
+        if (x.type.kind == WASM_FUNC && x.name_size == strlen(name) &&
+            !memcmp(x.name, name, x.name_size))
+            return x.type.func.n_params == 0;
+    }
+    return false;
+}
+
+struct slice chosen_function(const struct session *s) {
+    if (s->job->options->invoke)
+        return text_slice(s->job->options->invoke);
+    if (exports_plain(s, "_start"))
+        return text_slice("_start");
+    return exports_plain(s, "main") ? text_slice("main") : (struct slice){0};
+}
+
+static bool find_export(const struct session *s, struct slice name, struct wasm_export *ret) {
+    for (uint32_t i = 0; i < wasm_module_exports(s->module); i++) {
+        wasm_module_export(s->module, i, ret);
+        if (ret->name_size == name.len && !memcmp(ret->name, name.data, name.len))
+            return ret->type.kind == WASM_FUNC;
+    }
+    return false;
+}
+
+/* Arguments are read as the function's parameter types. */
+int read_arguments(struct session *s, struct slice function, struct cell_values *ret) {
+    const struct cell_options *o = s->job->options;
+    struct wasm_export x;
+    struct err err;
+    *ret = (struct cell_values){0};
+    if (!function.len || !find_export(s, function, &x))
+        return CELL_OK;
+    if (x.type.func.n_params != (uint32_t)o->arg_count ||
+        x.type.func.n_results > CELL_LOG_VALUES) {
+        err_set(&err, ERR_INVALID, "%.*s takes %u arguments, %d were given", (int)function.len,
+                (const char *)function.data, x.type.func.n_params, o->arg_count);
+        return session_fail(s, CELL_INVALID, &err);
+    }
+    for (int i = 0; i < o->arg_count; i++) {
+        if (value_read(x.type.func.params[i], o->args[i], strlen(o->args[i]), &ret->list[i],
+                       &err) < 0) {
+            err_wrap(&err, "argument %d", i + 1);
+            return session_fail(s, CELL_INVALID, &err);
+        }
+        ret->count++;
+    }
+    return CELL_OK;
+}
+
+/* --- reporting --- */
+
+static const char *const outcome_names[] = {
+    [WASM_DONE] = "done",   [WASM_TRAPPED] = "trap",  [WASM_THROWN] = "exception",
+    [WASM_OUT_OF_FUEL] = "out_of_fuel", [WASM_SLICE] = "suspended", [WASM_HOST] = "host",
+    [WASM_IDLE] = "idle",
+};
+
+static const int outcome_codes[] = {
+    [WASM_DONE] = CELL_OK,  [WASM_TRAPPED] = CELL_TRAP, [WASM_THROWN] = CELL_TRAP,
+    [WASM_OUT_OF_FUEL] = CELL_FUEL, [WASM_SLICE] = CELL_OK, [WASM_HOST] = CELL_INTERNAL,
+    [WASM_IDLE] = CELL_INTERNAL,
+};
+
+static bool add_hash(struct buf *b, const uint8_t hash[32]) {
+    bool ok = true;
+    for (int i = 0; ok && i < 32; i++)
+        ok = buf_addf(b, "%02x", hash[i]);
+    return ok;
+}
+
+enum { SHOWN_FRAMES = 10 };
+
+/* Where it stopped, innermost first. */
+static bool add_frames(struct buf *b, struct session *s, bool json) {
+    bool ok = true;
+    struct wasm_frame f;
+    for (uint32_t i = 0; ok && i < SHOWN_FRAMES && wasm_frame_at(s->store, i, &f); i++) {
+        char name[100], place[300];
+        session_func_name(s, f.func, name, sizeof(name));
+        /* An outer frame stands behind its call: what is before that is the call itself. */
+        session_place(s, f.offset - (i > 0 && s->is_text), place, sizeof(place));
+        if (json)
+            ok = buf_addf(b, "%s{\"function\":", i ? "," : "") &&
+                 json_string(b, name, strlen(name)) && buf_addf(b, ",\"place\":") &&
+                 json_string(b, place, strlen(place)) && buf_addf(b, "}");
+        else
+            ok = buf_addf(b, "  at %s (%s)\n", name, place);
+    }
+    return ok;
+}
+
+static bool add_json_values(struct buf *b, const struct cell_values *values) {
+    bool ok = buf_addf(b, "[");
+    for (uint32_t i = 0; ok && i < values->count; i++) {
+        char type[40];
+        wasm_type_name(values->list[i].type, type, sizeof(type));
+        ok = buf_addf(b, "%s{\"type\":\"%s\",\"value\":\"", i ? "," : "", type) &&
+             value_print(&values->list[i], b) && buf_addf(b, "\"}");
+    }
+    return ok && buf_addf(b, "]");
+}
+
+static bool add_json_report(struct buf *b, struct session *s, const struct ending *e,
+                            const uint8_t hash[32]) {
+    bool ok = buf_addf(b, "{\"outcome\":\"%s\",\"results\":", outcome_names[e->outcome]) &&
+              add_json_values(b, &e->values) &&
+              buf_addf(b, ",\"fuel\":%" PRIu64 ",\"memory_hash\":\"", wasm_fuel_used(s->store)) &&
+              add_hash(b, hash) && buf_addf(b, "\",\"output\":") &&
+              json_string(b, s->output.len ? s->output.data : "", s->output.len);
+    if (ok && e->outcome == WASM_TRAPPED)
+        ok = buf_addf(b, ",\"trap\":") && json_string(b, e->text, strlen(e->text)) &&
+             buf_addf(b, ",\"frames\":[") && add_frames(b, s, true) && buf_addf(b, "]");
+    if (ok && e->outcome == WASM_OUT_OF_FUEL)
+        ok = buf_addf(b, ",\"needed\":%" PRIu64, e->needed);
+    return ok && buf_addf(b, "}\n");
+}
+
+/* Results are the program's; everything else is said beside them. */
+static bool add_results(struct buf *b, const struct cell_values *values) {
+    bool ok = true;
+    for (uint32_t i = 0; ok && i < values->count; i++)
+        ok = value_print(&values->list[i], b) && buf_addf(b, "\n");
+    return ok;
+}
+
+static bool add_reason(struct buf *b, struct session *s, const struct ending *e) {
+    switch (e->outcome) {
+    case WASM_TRAPPED: return buf_addf(b, "trap: %s\n", e->text) && add_frames(b, s, false);
+    case WASM_THROWN: return buf_addf(b, "trap: an exception that nobody caught\n");
+    case WASM_OUT_OF_FUEL:
+        return buf_addf(b, "out of fuel: %" PRIu64 " spent, the next instruction needs %" PRIu64
+                           "\n", wasm_fuel_used(s->store), e->needed) &&
+               add_frames(b, s, false);
+    case WASM_SLICE: return buf_addf(b, "suspended\n") && add_frames(b, s, false);
+    default: return true;
+    }
+}
+
+int tell_ending(struct session *s, const struct ending *e) {
+    struct buf b DEFER(buf_done) = BUF(JAIL_MAX_TEXT), why DEFER(buf_done) = BUF(1 << 20);
+    uint8_t hash[32] = {0};
+    struct err err;
+    if (wasm_store_hash(s->store, hash, &err) < 0)
+        return session_fail(s, CELL_INTERNAL, &err);
+    bool ok;
+    if (s->job->options->json)
+        ok = add_json_report(&b, s, e, hash);
+    else
+        ok = add_results(&b, &e->values) && add_reason(&why, s, e) &&
+             buf_addf(&b, "fuel: %" PRIu64 "\n", wasm_fuel_used(s->store));
+    if (!ok) {
+        err_set(&err, ERR_LIMIT, "the report is too large");
+        return session_fail(s, CELL_LIMIT, &err);
+    }
+    link_err(s->link, why.data, why.len);
+    link_out(s->link, b.data, b.len);
+    return outcome_codes[e->outcome];
+}
+
+/* --- recording --- */
+
+static bool start_log(struct session *s, struct slice function, const struct cell_values *args) {
+    const struct cell_options *o = s->job->options;
+    struct buf grants DEFER(buf_done) = BUF(1 << 12);
+    size_t size;
+    const uint8_t *module = wasm_module_bytes(s->module, &size);
+    for (int i = 0; i < o->grant_count; i++)
+        if (!buf_addf(&grants, "%s\n", o->grants[i]))
+            return false;
+    struct cell_start start = {
+        .spec = (uint8_t)o->spec, .fuel = o->fuel, .pages = o->memory,
+        .module = {.data = module, .len = size}, .function = function, .input = s->input,
+        .grants = {.data = (const uint8_t *)grants.data, .len = grants.len}, .args = *args};
+    s->recording = true;
+    return cell_log_start(&s->log, &start);
+}
+
+static bool end_log(struct session *s, const struct ending *e) {
+    struct cell_end end = {.outcome = (uint8_t)e->outcome, .text = text_slice(e->text),
+                           .results = e->values, .fuel = wasm_fuel_used(s->store)};
+    struct err err;
+    if (wasm_store_hash(s->store, end.hash, &err) < 0 || !cell_log_end(&s->log, &end))
+        return false;
+    link_log(s->link, s->log.data, s->log.len);
+    return true;
+}
+
+static int log_full(struct session *s) {
+    struct err err;
+    err_set(&err, ERR_LIMIT, "the log is larger than 1 GiB");
+    return session_fail(s, CELL_LIMIT, &err);
+}
+
+/* --- suspension --- */
+
+static int send_state(struct session *s) {
+    struct buf state DEFER(buf_done) = BUF(JAIL_MAX_BLOB);
+    struct err err;
+    if (wasm_capture(s->store, &state, &err) < 0)
+        return session_fail(s, err.code == ERR_LIMIT ? CELL_LIMIT : CELL_STATE, &err);
+    link_state(s->link, state.data, state.len);
+    return CELL_OK;
+}
+
+static struct wasm_module *find_module(void *ctx, const uint8_t hash[32]) {
+    struct session *s = ctx;
+    uint8_t own[32];
+    wasm_module_hash(s->module, own);
+    return memcmp(own, hash, sizeof(own)) == 0 ? s->module : NULL;
+}
+
+static int resume(struct session *s, struct ending *ret) {
+    struct wasm_modules modules = {.find = find_module, .ctx = s};
+    struct err err;
+    if (wasm_resume(s->engine, s->job->state.data, s->job->state.len, &modules, &s->store, &err) <
+        0) {
+        err_wrap(&err, "resume '%s'", s->job->options->resume);
+        return session_fail(s, CELL_STATE, &err);
+    }
+    s->instance = wasm_instances(s->store) ? wasm_instance_at(s->store, 0) : NULL;
+    if (s->job->options->has_fuel)
+        wasm_fuel_add(s->store, s->job->options->fuel);
+    return session_drive(s, ret);
+}
+
+/* --- run --- */
+
+/* Segments and start function, then the call, if one is to be made. */
+int run_whole(struct session *s, struct slice function, const struct cell_values *args,
+              uint64_t fuel, struct ending *ret) {
+    int code = session_link(s);
+    if (code != CELL_OK)
+        return code;
+    wasm_fuel_add(s->store, fuel);
+    code = session_drive(s, ret);
+    if (code != CELL_OK || ret->outcome != WASM_DONE || !function.len)
+        return code;
+    return session_call(s, function, args, ret);
+}
+
+static int run_new(struct session *s, struct ending *ret) {
+    const struct cell_options *o = s->job->options;
+    struct slice function = chosen_function(s);
+    struct cell_values args;
+    int code = read_arguments(s, function, &args);
+    if (code == CELL_OK && o->record && !start_log(s, function, &args))
+        return log_full(s);
+    return code == CELL_OK ? run_whole(s, function, &args, o->fuel, ret) : code;
+}
+
+static int run_loaded(struct session *s) {
+    const struct cell_options *o = s->job->options;
+    struct ending e = {0};
+    int code = session_check_grants(s, o->grants, o->grant_count);
+    if (code == CELL_OK)
+        code = o->resume ? resume(s, &e) : run_new(s, &e);
+    if (code != CELL_OK)
+        return code;
+    if (s->recording && !end_log(s, &e))
+        return log_full(s);
+    bool stopped = e.suspended || e.outcome == WASM_OUT_OF_FUEL;
+    if (stopped && o->out && (code = send_state(s)) != CELL_OK)
+        return code;
+    return tell_ending(s, &e);
+}
+
+int verb_run(struct link *l, const void *arg) {
+    struct session s DEFER(session_done);
+    const struct job *job = arg;
+    session_init(&s, l, job);
+    int code = session_load(&s, job->bytes, job->options->spec, job->options->memory);
+    return code == CELL_OK ? run_loaded(&s) : code;
+}
+
+/* --- replay --- */
+
+static int bad_log(struct session *s, struct err *err) {
+    err_wrap(err, "replay '%s'", s->job->file);
+    return session_fail(s, CELL_STATE, err);
+}
+
+static int differs(struct session *s, const char *what) {
+    struct err err;
+    err_set(&err, ERR_INVALID, "first difference: %s", what);
+    return bad_log(s, &err);
+}
+
+/* Names in the log, each ended by a newline; the strings live in room. */
+static int split_grants(struct slice names, struct buf *room, const char **list) {
+    int count = 0;
+    if (!buf_add(room, names.data, names.len))
+        return 0;
+    for (char *p = room->data; names.len && count < CELL_MAX_GRANTS; count++) {
+        char *end = strchr(p, '\n');
+        if (!end)
+            break;
+        *end = '\0';
+        list[count] = p;
+        p = end + 1;
+    }
+    return count;
+}
+
+static int compare_end(struct session *s, const struct ending *e, const struct cell_end *was) {
+    struct cell_call rest;
+    struct buf now DEFER(buf_done) = BUF(1 << 16), then DEFER(buf_done) = BUF(1 << 16);
+    uint8_t hash[32];
+    char what[300];
+    struct err err;
+    if (cell_log_next(s->replay, &rest)) {
+        snprintf(what, sizeof(what), "the recorded run made a further host call (carrel.%.*s)",
+                 (int)(rest.name.len < 40 ? rest.name.len : 40), (const char *)rest.name.data);
+        return differs(s, what);
+    }
+    if (was->outcome != e->outcome) {
+        snprintf(what, sizeof(what), "it ends with %s, recorded was %s", outcome_names[e->outcome],
+                 outcome_names[was->outcome]);
+        return differs(s, what);
+    }
+    if (!add_results(&now, &e->values) || !add_results(&then, &was->results) ||
+        now.len != then.len || (now.len && memcmp(now.data, then.data, now.len)))
+        return differs(s, "the results");
+    if (wasm_fuel_used(s->store) != was->fuel) {
+        snprintf(what, sizeof(what), "fuel is %" PRIu64 ", recorded was %" PRIu64,
+                 wasm_fuel_used(s->store), was->fuel);
+        return differs(s, what);
+    }
+    if (wasm_store_hash(s->store, hash, &err) < 0)
+        return bad_log(s, &err);
+    return memcmp(hash, was->hash, sizeof(hash)) ? differs(s, "the memory hash") : CELL_OK;
+}
+
+static int run_replay(struct session *s, struct cell_log *log) {
+    struct buf room DEFER(buf_done) = BUF(1 << 12);
+    const char *grants[CELL_MAX_GRANTS];
+    int count = split_grants(log->start.grants, &room, grants);
+    struct ending e;
+    s->replay = log;
+    s->input = log->start.input;
+    int code = session_load(s, log->start.module, log->start.spec, log->start.pages);
+    if (code == CELL_OK)
+        code = session_check_grants(s, grants, count);
+    if (code == CELL_OK)
+        code = run_whole(s, log->start.function, &log->start.args, log->start.fuel, &e);
+    if (code == CELL_OK)
+        code = compare_end(s, &e, &log->end);
+    if (code != CELL_OK)
+        return s->store ? CELL_STATE : code;
+    if (!s->job->options->json)
+        link_err(s->link, "same: results, fuel and memory hash\n", 36);
+    tell_ending(s, &e);
+    return CELL_OK;
+}
+
+int verb_replay(struct link *l, const void *arg) {
+    struct session s DEFER(session_done);
+    const struct job *job = arg;
+    struct cell_log log;
+    struct err err;
+    session_init(&s, l, job);
+    if (cell_log_open(&log, job->bytes.data, job->bytes.len, &err) < 0)
+        return bad_log(&s, &err);
+    return run_replay(&s, &log);
+}

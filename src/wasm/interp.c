@@ -1,0 +1,1211 @@
+/*
+ * The interpreter: one function, threaded code, guest frames on a stack of their own.
+ *
+ * Fuel is a register. Whoever enters a block subtracts its cost; if that cannot be paid the cost is
+ * added back and execution goes on in the stepping translation, which alone stops inside a block.
+ * The native stack does not grow with the guest's.
+ */
+#include "wasm/interp.h"
+
+#include <string.h>
+
+#include "wasm/num.h"
+#include "wasm/pairs.h"
+#include "wasm/simd.h"
+
+const char trap_unreachable[] = "unreachable", trap_memory[] = "out of bounds memory access",
+           trap_table[] = "out of bounds table access", trap_undefined[] = "undefined element",
+           trap_uninitialized[] = "uninitialized element",
+           trap_indirect[] = "indirect call type mismatch", trap_stack[] = "call stack exhausted",
+           trap_null[] = "null reference", trap_null_func[] = "null function reference",
+           trap_no_memory[] = "out of memory", trap_null_exn[] = "null exception reference",
+           trap_exceptions[] = "too many exceptions";
+
+const uint64_t interp_exit_word[2] = {0, I_EXIT};
+
+/* ---- Positions ---- */
+
+bool fn_compile(struct fn *fn) {
+    if (!fn->fast && !(fn->fast = walk_emit(fn, false)))
+        return false;
+    fn->entry = fn->fast->words;
+    return true;
+}
+
+struct code *fn_step_code(struct fn *fn) {
+    if (!fn->step)
+        fn->step = walk_emit(fn, true);
+    return fn->step;
+}
+
+struct code *fn_code_at(const struct fn *fn, const uint64_t *pc) {
+    struct code *both[] = {fn->fast, fn->step};
+    for (int i = 0; i < 2; i++)
+        if (both[i] && pc >= both[i]->words && pc < both[i]->words + both[i]->n_words)
+            return both[i];
+    return NULL;
+}
+
+const struct mark *code_mark_at(struct fn *fn, struct code *c, const uint64_t *pc, uint32_t kinds) {
+    if (!c || !walk_marks(fn, c))
+        return NULL;
+    uint32_t pos = (uint32_t)(pc - c->words), low = 0, high = c->n_marks;
+    while (low < high) {
+        uint32_t mid = low + (high - low) / 2;
+        if (c->marks[mid].pos < pos)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    const struct mark *found = NULL;
+    for (; low < c->n_marks && c->marks[low].pos == pos; low++)
+        if (c->marks[low].kind & kinds)
+            found = &c->marks[low];
+    return found;
+}
+
+const struct mark *code_mark_of(struct fn *fn, struct code *c, uint32_t offset, uint32_t kinds) {
+    if (!c || !walk_marks(fn, c))
+        return NULL;
+    for (uint32_t i = 0; i < c->n_marks; i++)
+        if (c->marks[i].offset == offset && (c->marks[i].kind & kinds))
+            return &c->marks[i];
+    return NULL;
+}
+
+/* From a block start or a self-paying instruction of the fast code to the same in stepping code. */
+static const uint64_t *to_stepping(struct fn *fn, const uint64_t *pc) {
+    struct code *c = fn_code_at(fn, pc), *step = fn_step_code(fn);
+    const struct mark *m = code_mark_at(fn, c, pc, MARK_START | MARK_RETURN | MARK_SELF);
+    uint32_t kinds = m && m->kind == MARK_SELF ? MARK_STEP : MARK_START | MARK_RETURN | MARK_STEP;
+    m = m ? code_mark_of(fn, step, m->offset, kinds) : NULL;
+    return m ? step->words + m->pos : NULL;
+}
+
+/* Where stepping code pays for the instruction that a word belongs to. */
+static const uint64_t *to_step_of(struct fn *fn, const uint64_t *pc) {
+    const struct mark *m = code_mark_at(fn, fn_code_at(fn, pc), pc, MARK_OP);
+    struct code *step = fn_step_code(fn);
+    m = m ? code_mark_of(fn, step, m->offset, MARK_STEP) : NULL;
+    return m ? step->words + m->pos : NULL;
+}
+
+/* A block start in stepping code: the same in fast code if its block can be paid. */
+static const uint64_t *to_fast(struct fn *fn, const uint64_t *pc, int64_t *fuel) {
+    const struct mark *m = code_mark_at(fn, fn->step, pc, MARK_START | MARK_RETURN);
+    if (!m || !fn_compile(fn))
+        return NULL;
+    m = code_mark_of(fn, fn->fast, m->offset, MARK_START | MARK_RETURN);
+    if (!m || *fuel < m->rest)
+        return NULL;
+    *fuel -= m->rest;
+    return fn->fast->words + m->pos;
+}
+
+static uint32_t refund(struct fn *fn, const uint64_t *pc) {
+    struct code *c = fn_code_at(fn, pc);
+    if (!c || c->stepping)
+        return 0;
+    const struct mark *m = code_mark_at(fn, c, pc, MARK_OP);
+    return m ? m->rest : 0;
+}
+
+/* ---- Memory of the general kind ---- */
+
+static uint8_t *access_at(const struct wasm_instance *inst, uint32_t mem, uint64_t addr,
+                          uint64_t offset, uint32_t width) {
+    const struct memory *m = inst->mems[mem];
+    uint64_t at;
+    if (__builtin_add_overflow(addr, offset, &at) || at > m->size || m->size - at < width)
+        return NULL;
+    return m->base + at;
+}
+
+static uint64_t load_any(uint32_t row, const uint8_t *p) {
+    uint64_t v = 0;
+    memcpy(&v, p, (size_t)1 << wasm_ops[row].align);
+    switch (row) {
+    case OP_I32_LOAD8_S:
+        return (uint32_t)(int8_t)v;
+    case OP_I32_LOAD16_S:
+        return (uint32_t)(int16_t)v;
+    case OP_I64_LOAD8_S:
+        return (uint64_t)(int8_t)v;
+    case OP_I64_LOAD16_S:
+        return (uint64_t)(int16_t)v;
+    case OP_I64_LOAD32_S:
+        return (uint64_t)(int32_t)v;
+    default:
+        return v;
+    }
+}
+
+/* ---- Exceptions ---- */
+
+static const struct handler *find_handler(const struct fn *fn, const uint64_t *pc,
+                                          const struct wasm_instance *inst, uint32_t tag) {
+    struct code *c = fn_code_at(fn, pc);
+    uint32_t pos = c ? (uint32_t)(pc - c->words) : 0;
+    for (uint32_t i = 0; c && i < c->n_handlers; i++) {
+        const struct handler *h = &c->handlers[i];
+        if (pos >= h->from && pos < h->to && (h->tag == NO_TYPE || inst->tags[h->tag] == tag))
+            return h;
+    }
+    return NULL;
+}
+
+typedef uint16_t __attribute__((may_alias)) operand;
+
+static union v128 get128(const uint64_t *slot) {
+    union v128 v;
+    memcpy(&v, slot, sizeof v);
+    return v;
+}
+
+static void put128(uint64_t *slot, union v128 v) {
+    memcpy(slot, &v, sizeof v);
+}
+
+static const struct simd_op *simd_row(uint64_t word) {
+    return &simd_ops[(uint16_t)word];
+}
+
+/* The operations with all their forms. a and b are the operands. */
+#define I32_BINARY(X)                                                                            \
+    X(I32_ADD, a + b) X(I32_SUB, a - b) X(I32_MUL, a * b) X(I32_AND, a & b) X(I32_OR, a | b)     \
+    X(I32_XOR, a ^ b) X(I32_SHL, num_i32_shl(a, b)) X(I32_SHR_S, num_i32_shr_s(a, b))            \
+    X(I32_SHR_U, num_i32_shr_u(a, b)) X(I32_ROTL, num_i32_rotl(a, b))                            \
+    X(I32_ROTR, num_i32_rotr(a, b))
+#define I64_BINARY(X)                                                                            \
+    X(I64_ADD, a + b) X(I64_SUB, a - b) X(I64_MUL, a * b) X(I64_AND, a & b) X(I64_OR, a | b)     \
+    X(I64_XOR, a ^ b) X(I64_SHL, num_i64_shl(a, b)) X(I64_SHR_S, num_i64_shr_s(a, b))            \
+    X(I64_SHR_U, num_i64_shr_u(a, b)) X(I64_ROTL, num_i64_rotl(a, b))                            \
+    X(I64_ROTR, num_i64_rotr(a, b))
+#define I32_K(X)                                                                                 \
+    X(I32_ADD, a + b) X(I32_MUL, a * b) X(I32_AND, a & b) X(I32_OR, a | b) X(I32_XOR, a ^ b)     \
+    X(I32_SHL, num_i32_shl(a, b)) X(I32_SHR_S, num_i32_shr_s(a, b))                              \
+    X(I32_SHR_U, num_i32_shr_u(a, b)) X(I32_ROTL, num_i32_rotl(a, b))                            \
+    X(I32_ROTR, num_i32_rotr(a, b))
+#define I64_K(X)                                                                                 \
+    X(I64_ADD, a + b) X(I64_MUL, a * b) X(I64_AND, a & b) X(I64_OR, a | b) X(I64_XOR, a ^ b)     \
+    X(I64_SHL, num_i64_shl(a, b)) X(I64_SHR_S, num_i64_shr_s(a, b))                              \
+    X(I64_SHR_U, num_i64_shr_u(a, b)) X(I64_ROTL, num_i64_rotl(a, b))                            \
+    X(I64_ROTR, num_i64_rotr(a, b))
+#define I32_CMP(X)                                                                               \
+    X(I32_EQ, a == b) X(I32_NE, a != b) X(I32_LT_S, (int32_t)a < (int32_t)b) X(I32_LT_U, a < b)  \
+    X(I32_GT_S, (int32_t)a > (int32_t)b) X(I32_GT_U, a > b)                                      \
+    X(I32_LE_S, (int32_t)a <= (int32_t)b) X(I32_LE_U, a <= b)                                    \
+    X(I32_GE_S, (int32_t)a >= (int32_t)b) X(I32_GE_U, a >= b)
+#define I64_CMP(X)                                                                               \
+    X(I64_EQ, a == b) X(I64_NE, a != b) X(I64_LT_S, (int64_t)a < (int64_t)b) X(I64_LT_U, a < b)  \
+    X(I64_GT_S, (int64_t)a > (int64_t)b) X(I64_GT_U, a > b)                                      \
+    X(I64_LE_S, (int64_t)a <= (int64_t)b) X(I64_LE_U, a <= b)                                    \
+    X(I64_GE_S, (int64_t)a >= (int64_t)b) X(I64_GE_U, a >= b)
+#define F32_CMP(X)                                                              \
+    X(F32_EQ, a == b) X(F32_NE, a != b) X(F32_LT, a < b) X(F32_GT, a > b) \
+    X(F32_LE, a <= b) X(F32_GE, a >= b)
+#define F64_CMP(X)                                                              \
+    X(F64_EQ, a == b) X(F64_NE, a != b) X(F64_LT, a < b) X(F64_GT, a > b) \
+    X(F64_LE, a <= b) X(F64_GE, a >= b)
+#define I32_DIVIDE(X) \
+    X(I32_DIV_S, num_i32_div_s) X(I32_DIV_U, num_i32_div_u) X(I32_REM_S, num_i32_rem_s) X(I32_REM_U, num_i32_rem_u)
+#define I64_DIVIDE(X) \
+    X(I64_DIV_S, num_i64_div_s) X(I64_DIV_U, num_i64_div_u) X(I64_REM_S, num_i64_rem_s) X(I64_REM_U, num_i64_rem_u)
+#define F32_BINARY(X)                                                                              \
+    X(F32_ADD, num_f32_add) X(F32_SUB, num_f32_sub) X(F32_MUL, num_f32_mul) X(F32_DIV, num_f32_div) \
+    X(F32_MIN, num_f32_min) X(F32_MAX, num_f32_max)
+#define F64_BINARY(X)                                                                              \
+    X(F64_ADD, num_f64_add) X(F64_SUB, num_f64_sub) X(F64_MUL, num_f64_mul) X(F64_DIV, num_f64_div) \
+    X(F64_MIN, num_f64_min) X(F64_MAX, num_f64_max)
+#define F32_UNARY(X)                                                                        \
+    X(F32_CEIL, num_f32_ceil) X(F32_FLOOR, num_f32_floor) X(F32_TRUNC, num_f32_trunc)       \
+    X(F32_NEAREST, num_f32_nearest) X(F32_SQRT, num_f32_sqrt)
+#define F64_UNARY(X)                                                                        \
+    X(F64_CEIL, num_f64_ceil) X(F64_FLOOR, num_f64_floor) X(F64_TRUNC, num_f64_trunc)       \
+    X(F64_NEAREST, num_f64_nearest) X(F64_SQRT, num_f64_sqrt)
+/* x is the operand's slot; the value is the result's slot. */
+#define F32_OF(x) num_f32_of_bits((uint32_t)(x))
+#define F64_OF(x) num_f64_of_bits(x)
+#define UNARY(X)                                                                              \
+    X(I32_CLZ, num_i32_clz((uint32_t)x)) X(I32_CTZ, num_i32_ctz((uint32_t)x))                 \
+    X(I32_POPCNT, num_i32_popcnt((uint32_t)x)) X(I64_CLZ, num_i64_clz(x))                     \
+    X(I64_CTZ, num_i64_ctz(x)) X(I64_POPCNT, num_i64_popcnt(x))                               \
+    X(F32_ABS, num_f32_abs_bits((uint32_t)x)) X(F32_NEG, num_f32_neg_bits((uint32_t)x))       \
+    X(F64_ABS, num_f64_abs_bits(x)) X(F64_NEG, num_f64_neg_bits(x))                           \
+    X(I32_WRAP_I64, (uint32_t)x) X(I64_EXTEND_I32_S, (uint64_t)(int32_t)x)                    \
+    X(I64_EXTEND_I32_U, (uint32_t)x)                                                          \
+    X(F32_CONVERT_I32_S, num_f32_bits((float)(int32_t)x))                                     \
+    X(F32_CONVERT_I32_U, num_f32_bits((float)(uint32_t)x))                                    \
+    X(F32_CONVERT_I64_S, num_f32_bits((float)(int64_t)x))                                     \
+    X(F32_CONVERT_I64_U, num_f32_bits((float)x))                                              \
+    X(F64_CONVERT_I32_S, num_f64_bits((double)(int32_t)x))                                    \
+    X(F64_CONVERT_I32_U, num_f64_bits((double)(uint32_t)x))                                   \
+    X(F64_CONVERT_I64_S, num_f64_bits((double)(int64_t)x))                                    \
+    X(F64_CONVERT_I64_U, num_f64_bits((double)x))                                             \
+    X(F32_DEMOTE_F64, num_f32_bits(num_f32_demote(F64_OF(x))))                                \
+    X(F64_PROMOTE_F32, num_f64_bits(num_f64_promote(F32_OF(x))))                              \
+    X(I32_REINTERPRET_F32, (uint32_t)x) X(I64_REINTERPRET_F64, x)                             \
+    X(F32_REINTERPRET_I32, (uint32_t)x) X(F64_REINTERPRET_I64, x)                             \
+    X(I32_EXTEND8_S, num_i32_extend8_s((uint32_t)x))                                          \
+    X(I32_EXTEND16_S, num_i32_extend16_s((uint32_t)x)) X(I64_EXTEND8_S, num_i64_extend8_s(x)) \
+    X(I64_EXTEND16_S, num_i64_extend16_s(x)) X(I64_EXTEND32_S, num_i64_extend32_s(x))         \
+    X(I32_TRUNC_SAT_F32_S, num_sat_i32_trunc_f32_s(F32_OF(x)))                                \
+    X(I32_TRUNC_SAT_F32_U, num_sat_i32_trunc_f32_u(F32_OF(x)))                                \
+    X(I32_TRUNC_SAT_F64_S, num_sat_i32_trunc_f64_s(F64_OF(x)))                                \
+    X(I32_TRUNC_SAT_F64_U, num_sat_i32_trunc_f64_u(F64_OF(x)))                                \
+    X(I64_TRUNC_SAT_F32_S, num_sat_i64_trunc_f32_s(F32_OF(x)))                                \
+    X(I64_TRUNC_SAT_F32_U, num_sat_i64_trunc_f32_u(F32_OF(x)))                                \
+    X(I64_TRUNC_SAT_F64_S, num_sat_i64_trunc_f64_s(F64_OF(x)))                                \
+    X(I64_TRUNC_SAT_F64_U, num_sat_i64_trunc_f64_u(F64_OF(x)))                                \
+    X(REF_IS_NULL, x == 0)
+#define TRUNCATE(X)                                                                   \
+    X(I32_TRUNC_F32_S, num_i32_trunc_f32_s, F32_OF, uint32_t)                         \
+    X(I32_TRUNC_F32_U, num_i32_trunc_f32_u, F32_OF, uint32_t)                         \
+    X(I32_TRUNC_F64_S, num_i32_trunc_f64_s, F64_OF, uint32_t)                         \
+    X(I32_TRUNC_F64_U, num_i32_trunc_f64_u, F64_OF, uint32_t)                         \
+    X(I64_TRUNC_F32_S, num_i64_trunc_f32_s, F32_OF, uint64_t)                         \
+    X(I64_TRUNC_F32_U, num_i64_trunc_f32_u, F32_OF, uint64_t)                         \
+    X(I64_TRUNC_F64_S, num_i64_trunc_f64_s, F64_OF, uint64_t)                         \
+    X(I64_TRUNC_F64_U, num_i64_trunc_f64_u, F64_OF, uint64_t)
+/* name, type in memory, type it is widened through */
+#define LOADS(X)                                                                          \
+    X(I32_LOAD, uint32_t, uint32_t) X(I64_LOAD, uint64_t, uint64_t)                       \
+    X(F32_LOAD, uint32_t, uint32_t) X(F64_LOAD, uint64_t, uint64_t)                       \
+    X(I32_LOAD8_S, int8_t, uint32_t) X(I32_LOAD8_U, uint8_t, uint32_t)                    \
+    X(I32_LOAD16_S, int16_t, uint32_t) X(I32_LOAD16_U, uint16_t, uint32_t)                \
+    X(I64_LOAD8_S, int8_t, uint64_t) X(I64_LOAD8_U, uint8_t, uint64_t)                    \
+    X(I64_LOAD16_S, int16_t, uint64_t) X(I64_LOAD16_U, uint16_t, uint64_t)                \
+    X(I64_LOAD32_S, int32_t, uint64_t) X(I64_LOAD32_U, uint32_t, uint64_t)
+#define STORES(X)                                                                    \
+    X(I32_STORE, uint32_t) X(I64_STORE, uint64_t) X(F32_STORE, uint32_t)             \
+    X(F64_STORE, uint64_t) X(I32_STORE8, uint8_t) X(I32_STORE16, uint16_t)           \
+    X(I64_STORE8, uint8_t) X(I64_STORE16, uint16_t) X(I64_STORE32, uint32_t)
+
+#define RA (((const operand *)pc)[1])
+#define RB (((const operand *)pc)[2])
+#define RC (((const operand *)pc)[3])
+#define RC_SIGNED ((int16_t)RC)
+#define RB_SIGNED ((int16_t)RB)
+#define DISPATCH goto *labels[*(const operand *)pc]
+#define NEXT(n)      \
+    do {             \
+        pc += (n);   \
+        DISPATCH;    \
+    } while (0)
+#define TRAP(text)       \
+    do {                 \
+        trap = (text);   \
+        goto do_trap;    \
+    } while (0)
+#define USE_INSTANCE(i)          \
+    do {                         \
+        inst = (i);              \
+        mem = inst->mem0->base;  \
+        mem_size = inst->mem0->size; \
+    } while (0)
+
+/* Enter the block at pc for this much. The bench-only build shows what that costs. */
+#ifdef WASM_WITHOUT_FUEL
+#define PAY(cost)      \
+    do {               \
+        (void)(cost);  \
+        DISPATCH;      \
+    } while (0)
+#else
+#define PAY(cost)                            \
+    do {                                     \
+        int64_t cost_ = (int64_t)(cost);     \
+        if (UNLIKELY((fuel -= cost_) < 0)) { \
+            fuel += cost_;                   \
+            goto cannot_pay;                 \
+        }                                    \
+        DISPATCH;                            \
+    } while (0)
+#endif
+
+/* A branch word at pc[1]. */
+#define BRANCH_IF(cond)                           \
+    do {                                          \
+        uint64_t word_ = pc[1];                   \
+        if (cond) {                               \
+            pc += 1 + (int64_t)(int32_t)word_;    \
+            PAY((uint16_t)(word_ >> 32));         \
+        }                                         \
+        pc += 2;                                  \
+        PAY(word_ >> 48);                         \
+    } while (0)
+
+/* Coverage of a function with a thousand labels in one computed goto takes clang ten minutes. */
+#ifdef __clang__
+__attribute__((no_sanitize("coverage")))
+#endif
+enum exit_code interp_run(struct wasm_store *s, int64_t *fuel_io, const char **ret_trap) {
+    static const void *const labels[PAIRS_END] = {
+#define X(name, ...) [OP_##name] = &&do_##name,
+        I32_BINARY(X) I64_BINARY(X) I32_CMP(X) I64_CMP(X) F32_CMP(X) F64_CMP(X) I32_DIVIDE(X)
+        I64_DIVIDE(X) F32_BINARY(X) F64_BINARY(X) F32_UNARY(X) F64_UNARY(X) UNARY(X) TRUNCATE(X)
+        LOADS(X) STORES(X)
+#undef X
+        [OP_F32_COPYSIGN] = &&do_F32_COPYSIGN, [OP_F64_COPYSIGN] = &&do_F64_COPYSIGN,
+        [OP_UNREACHABLE] = &&do_UNREACHABLE,   [OP_MEMORY_SIZE] = &&do_MEMORY_SIZE,
+        [OP_REF_FUNC] = &&do_REF_FUNC,         [OP_TABLE_GET] = &&do_TABLE_GET,
+        [OP_TABLE_SET] = &&do_TABLE_SET,       [OP_TABLE_SIZE] = &&do_TABLE_SIZE,
+        [OP_DATA_DROP] = &&do_DATA_DROP,       [OP_ELEM_DROP] = &&do_ELEM_DROP,
+#define X(name, ...) [I_##name##_K] = &&do_##name##_K,
+        I32_K(X) I64_K(X) I32_CMP(X) I64_CMP(X)
+#undef X
+#define X(name, ...) [I_BR_##name] = &&br_##name,
+        I32_CMP(X) I64_CMP(X) F32_CMP(X) F64_CMP(X)
+#undef X
+#define X(name, ...) [I_BR_##name##_K] = &&br_##name##_K,
+        I32_CMP(X) I64_CMP(X)
+#undef X
+#define X(name, ...) [I_BRN_##name] = &&brn_##name,
+        F32_CMP(X) F64_CMP(X)
+#undef X
+#define X(name, ...) [I_##name##_FAR] = &&do_##name##_FAR, [I_##name##_AT] = &&do_##name##_AT,
+        LOADS(X) STORES(X)
+#undef X
+#define X(name, ...) [I_##name##_SUM] = &&do_##name##_SUM,
+        LOADS(X)
+#undef X
+#define X(name) [I_##name] = &&do_##name,
+        ENGINE_OPS(X)
+#undef X
+#define X(first, number, label) &&pair_##first##_##label,
+#define ROW(number, first) PAIRS_OF_##first(X)
+        [I_PAIRS] = PAIR_FIRSTS(ROW)
+#undef ROW
+#undef X
+    };
+    const uint64_t *pc = s->pc;
+    uint64_t *fp = s->fp;
+    struct wasm_instance *inst = s->inst;
+    struct frame *top = s->top;
+    uint8_t *mem = NULL;
+    uint64_t mem_size = 0;
+    int64_t fuel = *fuel_io;
+    const char *trap = NULL;
+    uint64_t needed = 0;
+    /* A call being made. */
+    struct fn *fn;
+    struct wasm_instance *callee;
+    uint64_t *args;
+    const uint64_t *ret;
+
+    if (inst)
+        USE_INSTANCE(inst);
+    if (s->start_fn) {
+        fn = s->start_fn;
+        callee = inst;
+        s->start_fn = NULL;
+        args = s->stack;
+        ret = &interp_exit_word[1];
+        pc = NULL;
+        goto call_any;
+    }
+    if (s->answered) {
+        s->answered = false;
+        args = s->host_slots;
+        goto host_return;
+    }
+    DISPATCH;
+
+    /* ---- Numbers ---- */
+#define X(name, expr)                        \
+    do_##name : {                            \
+        uint32_t a = (uint32_t)fp[RB];       \
+        uint32_t b = (uint32_t)fp[RC];       \
+        fp[RA] = (uint32_t)(expr);           \
+        NEXT(1);                             \
+    }
+    I32_BINARY(X) I32_CMP(X)
+#undef X
+#define X(name, expr)                        \
+    do_##name : {                            \
+        uint64_t a = fp[RB];                 \
+        uint64_t b = fp[RC];                 \
+        fp[RA] = (uint64_t)(expr);           \
+        NEXT(1);                             \
+    }
+    I64_BINARY(X) I64_CMP(X)
+#undef X
+#define X(name, expr)                        \
+    do_##name##_K : {                        \
+        uint32_t a = (uint32_t)fp[RB];       \
+        uint32_t b = (uint32_t)RC_SIGNED;    \
+        fp[RA] = (uint32_t)(expr);           \
+        NEXT(1);                             \
+    }
+    I32_K(X) I32_CMP(X)
+#undef X
+#define X(name, expr)                        \
+    do_##name##_K : {                        \
+        uint64_t a = fp[RB];                 \
+        uint64_t b = (uint64_t)RC_SIGNED;    \
+        fp[RA] = (uint64_t)(expr);           \
+        NEXT(1);                             \
+    }
+    I64_K(X) I64_CMP(X)
+#undef X
+#define X(name, expr)                        \
+    br_##name : {                            \
+        uint32_t a = (uint32_t)fp[RA];       \
+        uint32_t b = (uint32_t)fp[RB];       \
+        BRANCH_IF(expr);                     \
+    }
+    I32_CMP(X)
+#undef X
+#define X(name, expr)                        \
+    br_##name##_K : {                        \
+        uint32_t a = (uint32_t)fp[RA];       \
+        uint32_t b = (uint32_t)RB_SIGNED;    \
+        BRANCH_IF(expr);                     \
+    }
+    I32_CMP(X)
+#undef X
+#define X(name, expr)                        \
+    br_##name : {                            \
+        uint64_t a = fp[RA];                 \
+        uint64_t b = fp[RB];                 \
+        BRANCH_IF(expr);                     \
+    }
+    I64_CMP(X)
+#undef X
+#define X(name, expr)                        \
+    br_##name##_K : {                        \
+        uint64_t a = fp[RA];                 \
+        uint64_t b = (uint64_t)RB_SIGNED;    \
+        BRANCH_IF(expr);                     \
+    }
+    I64_CMP(X)
+#undef X
+#define X(name, expr)                        \
+    do_##name : {                            \
+        float a = F32_OF(fp[RB]);            \
+        float b = F32_OF(fp[RC]);            \
+        fp[RA] = (expr);                     \
+        NEXT(1);                             \
+    }                                        \
+    br_##name : {                            \
+        float a = F32_OF(fp[RA]);            \
+        float b = F32_OF(fp[RB]);            \
+        BRANCH_IF(expr);                     \
+    }                                        \
+    brn_##name : {                           \
+        float a = F32_OF(fp[RA]);            \
+        float b = F32_OF(fp[RB]);            \
+        BRANCH_IF(!(expr));                  \
+    }
+    F32_CMP(X)
+#undef X
+#define X(name, expr)                        \
+    do_##name : {                            \
+        double a = F64_OF(fp[RB]);           \
+        double b = F64_OF(fp[RC]);           \
+        fp[RA] = (expr);                     \
+        NEXT(1);                             \
+    }                                        \
+    br_##name : {                            \
+        double a = F64_OF(fp[RA]);           \
+        double b = F64_OF(fp[RB]);           \
+        BRANCH_IF(expr);                     \
+    }                                        \
+    brn_##name : {                           \
+        double a = F64_OF(fp[RA]);           \
+        double b = F64_OF(fp[RB]);           \
+        BRANCH_IF(!(expr));                  \
+    }
+    F64_CMP(X)
+#undef X
+#define X(name, func)                                              \
+    do_##name : {                                                  \
+        uint32_t v = 0;                                            \
+        trap = func((uint32_t)fp[RB], (uint32_t)fp[RC], &v);       \
+        if (UNLIKELY(trap))                                        \
+            goto do_trap;                                          \
+        fp[RA] = v;                                                \
+        NEXT(1);                                                   \
+    }
+    I32_DIVIDE(X)
+#undef X
+#define X(name, func)                        \
+    do_##name : {                            \
+        uint64_t v = 0;                      \
+        trap = func(fp[RB], fp[RC], &v);     \
+        if (UNLIKELY(trap))                  \
+            goto do_trap;                    \
+        fp[RA] = v;                          \
+        NEXT(1);                             \
+    }
+    I64_DIVIDE(X)
+#undef X
+#define X(name, func)                                                    \
+    do_##name : {                                                        \
+        fp[RA] = num_f32_bits(func(F32_OF(fp[RB]), F32_OF(fp[RC])));     \
+        NEXT(1);                                                         \
+    }
+    F32_BINARY(X)
+#undef X
+#define X(name, func)                                                    \
+    do_##name : {                                                        \
+        fp[RA] = num_f64_bits(func(F64_OF(fp[RB]), F64_OF(fp[RC])));     \
+        NEXT(1);                                                         \
+    }
+    F64_BINARY(X)
+#undef X
+#define X(name, func)                                   \
+    do_##name : {                                       \
+        fp[RA] = num_f32_bits(func(F32_OF(fp[RB])));    \
+        NEXT(1);                                        \
+    }
+    F32_UNARY(X)
+#undef X
+#define X(name, func)                                   \
+    do_##name : {                                       \
+        fp[RA] = num_f64_bits(func(F64_OF(fp[RB])));    \
+        NEXT(1);                                        \
+    }
+    F64_UNARY(X)
+#undef X
+#define X(name, expr)            \
+    do_##name : {                \
+        uint64_t x = fp[RB];     \
+        fp[RA] = (expr);         \
+        NEXT(1);                 \
+    }
+    UNARY(X)
+#undef X
+#define X(name, func, of, type)          \
+    do_##name : {                        \
+        type v = 0;                      \
+        trap = func(of(fp[RB]), &v);     \
+        if (UNLIKELY(trap))              \
+            goto do_trap;                \
+        fp[RA] = v;                      \
+        NEXT(1);                         \
+    }
+    TRUNCATE(X)
+#undef X
+do_F32_COPYSIGN:
+    fp[RA] = num_f32_copysign_bits((uint32_t)fp[RB], (uint32_t)fp[RC]);
+    NEXT(1);
+do_F64_COPYSIGN:
+    fp[RA] = num_f64_copysign_bits(fp[RB], fp[RC]);
+    NEXT(1);
+
+    /* ---- Memory 0 ---- */
+#define LOAD_AT(type, wide, address, words)                    \
+    do {                                                       \
+        uint64_t at_ = (address);                              \
+        type v_;                                               \
+        if (UNLIKELY(at_ + sizeof v_ > mem_size))              \
+            goto trap_bounds;                                  \
+        memcpy(&v_, mem + at_, sizeof v_);                     \
+        fp[RA] = (wide)v_;                                     \
+        NEXT(words);                                           \
+    } while (0)
+#define X(name, type, wide)                                                           \
+    do_##name : LOAD_AT(type, wide, (uint64_t)(uint32_t)fp[RB] + RC, 1);              \
+    do_##name##_FAR : LOAD_AT(type, wide, (uint64_t)(uint32_t)fp[RB] + pc[1], 2);     \
+    do_##name##_AT : LOAD_AT(type, wide, pc[1], 2);                                   \
+    do_##name##_SUM : LOAD_AT(type, wide, (uint64_t)((uint32_t)fp[RB] + (uint32_t)fp[RC]) + pc[1], 2);
+    LOADS(X)
+#undef X
+#define STORE_AT(type, address, words)                         \
+    do {                                                       \
+        uint64_t at_ = (address);                              \
+        type v_ = (type)fp[RB];                                \
+        if (UNLIKELY(at_ + sizeof v_ > mem_size))              \
+            goto trap_bounds;                                  \
+        memcpy(mem + at_, &v_, sizeof v_);                     \
+        NEXT(words);                                           \
+    } while (0)
+#define X(name, type)                                                             \
+    do_##name : STORE_AT(type, (uint64_t)(uint32_t)fp[RA] + RC, 1);               \
+    do_##name##_FAR : STORE_AT(type, (uint64_t)(uint32_t)fp[RA] + pc[1], 2);      \
+    do_##name##_AT : STORE_AT(type, pc[1], 2);
+    STORES(X)
+#undef X
+trap_bounds:
+    TRAP(trap_memory);
+
+    /* ---- Pairs ---- */
+#define FIRST_I32(expr)                                      \
+    do {                                                     \
+        uint32_t a = (uint32_t)fp[RB], b = (uint32_t)fp[RC]; \
+        fp[RA] = (uint32_t)(expr);                           \
+    } while (0)
+#define FIRST_I32_K(expr)                                      \
+    do {                                                       \
+        uint32_t a = (uint32_t)fp[RB], b = (uint32_t)RC_SIGNED; \
+        fp[RA] = (uint32_t)(expr);                             \
+    } while (0)
+#define FIRST_F64(func) fp[RA] = num_f64_bits(func(F64_OF(fp[RB]), F64_OF(fp[RC])))
+#define FIRST_LOAD(type)                                  \
+    do {                                                  \
+        uint64_t at_ = (uint64_t)(uint32_t)fp[RB] + RC;   \
+        type v_;                                          \
+        if (UNLIKELY(at_ + sizeof v_ > mem_size))         \
+            goto trap_bounds;                             \
+        memcpy(&v_, mem + at_, sizeof v_);                \
+        fp[RA] = v_;                                      \
+    } while (0)
+#define FIRST_STORE(type)                                 \
+    do {                                                  \
+        uint64_t at_ = (uint64_t)(uint32_t)fp[RA] + RC;   \
+        type v_ = (type)fp[RB];                           \
+        if (UNLIKELY(at_ + sizeof v_ > mem_size))         \
+            goto trap_bounds;                             \
+        memcpy(mem + at_, &v_, sizeof v_);                \
+    } while (0)
+#define BODY_I32_ADD_K FIRST_I32_K(a + b)
+#define BODY_I32_AND_K FIRST_I32_K(a &b)
+#define BODY_I32_SHL_K FIRST_I32_K(num_i32_shl(a, b))
+#define BODY_I32_SHR_U_K FIRST_I32_K(num_i32_shr_u(a, b))
+#define BODY_I32_ROTL_K FIRST_I32_K(num_i32_rotl(a, b))
+#define BODY_I32_ADD FIRST_I32(a + b)
+#define BODY_I32_XOR FIRST_I32(a ^ b)
+#define BODY_I32_AND FIRST_I32(a &b)
+#define BODY_I32_MUL FIRST_I32(a *b)
+#define BODY_MOV fp[RA] = fp[RB]
+#define BODY_CONST32 fp[RA] = (uint32_t)(*pc >> 32)
+#define BODY_I32_LOAD FIRST_LOAD(uint32_t)
+#define BODY_I32_LOAD8_U FIRST_LOAD(uint8_t)
+#define BODY_I64_LOAD FIRST_LOAD(uint64_t)
+#define BODY_F64_LOAD FIRST_LOAD(uint64_t)
+#define BODY_I32_STORE FIRST_STORE(uint32_t)
+#define BODY_I32_STORE8 FIRST_STORE(uint8_t)
+#define BODY_I64_STORE FIRST_STORE(uint64_t)
+#define BODY_F64_STORE FIRST_STORE(uint64_t)
+#define BODY_F64_ADD FIRST_F64(num_f64_add)
+#define BODY_F64_SUB FIRST_F64(num_f64_sub)
+#define BODY_F64_MUL FIRST_F64(num_f64_mul)
+#define X(first, number, label)   \
+    pair_##first##_##label : {    \
+        BODY_##first;             \
+        pc += 1;                  \
+        goto label;               \
+    }
+#define ROW(number, first) PAIRS_OF_##first(X)
+    PAIR_FIRSTS(ROW)
+#undef ROW
+#undef X
+
+do_MEM_LOAD: {
+    uint32_t row = (uint32_t)pc[1];
+    const uint8_t *p =
+        access_at(inst, (uint32_t)(pc[1] >> 32), fp[RB], pc[2], 1u << wasm_ops[row].align);
+    if (!p)
+        TRAP(trap_memory);
+    fp[RA] = load_any(row, p);
+    NEXT(3);
+}
+do_MEM_STORE: {
+    uint32_t width = 1u << wasm_ops[(uint32_t)pc[1]].align;
+    uint8_t *p = access_at(inst, (uint32_t)(pc[1] >> 32), fp[RA], pc[2], width);
+    if (!p)
+        TRAP(trap_memory);
+    memcpy(p, &fp[RB], width);
+    NEXT(3);
+}
+do_MEMORY_SIZE:
+    fp[RA] = inst->mems[pc[1]]->size / PAGE_SIZE;
+    NEXT(2);
+
+    /* ---- Moving values ---- */
+do_MOV:
+    fp[RA] = fp[RB];
+    NEXT(1);
+do_MOV2:
+    put128(&fp[RA], get128(&fp[RB]));
+    NEXT(1);
+do_MOVN:
+    memmove(&fp[RA], &fp[RB], RC * sizeof *fp);
+    NEXT(1);
+do_CONST32:
+    fp[RA] = (uint32_t)(*pc >> 32);
+    NEXT(1);
+do_CONST64:
+    fp[RA] = pc[1];
+    NEXT(2);
+do_CONST128:
+    fp[RA] = pc[1];
+    fp[RA + 1] = pc[2];
+    NEXT(3);
+do_SELECT1: {
+    uint64_t a = fp[RB], b = fp[RC];
+    fp[RA] = (uint32_t)fp[pc[1]] ? a : b;
+    NEXT(2);
+}
+do_SELECT2: {
+    union v128 v = get128((uint32_t)fp[pc[1]] ? &fp[RB] : &fp[RC]);
+    put128(&fp[RA], v);
+    NEXT(2);
+}
+do_GLOBAL_GET1:
+    fp[RA] = inst->globals[*pc >> 32]->value[0];
+    NEXT(1);
+do_GLOBAL_GET2:
+    put128(&fp[RA], get128(inst->globals[*pc >> 32]->value));
+    NEXT(1);
+do_GLOBAL_SET1:
+    inst->globals[*pc >> 32]->value[0] = fp[RA];
+    NEXT(1);
+do_GLOBAL_SET2:
+    put128(inst->globals[*pc >> 32]->value, get128(&fp[RA]));
+    NEXT(1);
+
+    /* ---- References and tables ---- */
+do_REF_FUNC:
+    fp[RA] = instance_func_ref(inst, (uint32_t)pc[1]);
+    NEXT(2);
+do_NULL_CHECK:
+    if (fp[RA] == 0)
+        TRAP(trap_null);
+    NEXT(1);
+do_TABLE_GET: {
+    const struct table *t = inst->tables[pc[1]];
+    uint64_t i = fp[RB];
+    if (i >= t->size)
+        TRAP(trap_table);
+    fp[RA] = t->elems[i];
+    NEXT(2);
+}
+do_TABLE_SET: {
+    struct table *t = inst->tables[pc[1]];
+    uint64_t i = fp[RA];
+    if (i >= t->size)
+        TRAP(trap_table);
+    t->elems[i] = fp[RB];
+    NEXT(2);
+}
+do_TABLE_SIZE:
+    fp[RA] = inst->tables[pc[1]]->size;
+    NEXT(2);
+do_DATA_DROP:
+    inst->dropped_datas[pc[1]] = 1;
+    NEXT(2);
+do_ELEM_DROP:
+    inst->dropped_elems[pc[1]] = 1;
+    NEXT(2);
+
+    /* ---- Branches ---- */
+do_BR_ALWAYS: {
+    uint64_t w = pc[1];
+    pc += 1 + (int64_t)(int32_t)w;
+    PAY((uint16_t)(w >> 32));
+}
+do_BR_TRUE:
+    BRANCH_IF((uint32_t)fp[RA] != 0);
+do_BR_FALSE:
+    BRANCH_IF((uint32_t)fp[RA] == 0);
+do_BR_VALUES:
+    if ((uint32_t)fp[RA] != 0)
+        goto take_values;
+    goto keep_values;
+do_BR_NULL:
+    if (fp[RA] == 0)
+        goto take_values;
+    goto keep_values;
+do_BR_NOT_NULL:
+    if (fp[RA] != 0)
+        goto take_values;
+keep_values:
+    needed = pc[1] >> 48;
+    if (UNLIKELY((uint64_t)fuel < needed))
+        goto cannot_pay_self;
+    fuel -= (int64_t)needed;
+    NEXT(3);
+take_values:
+    needed = (uint16_t)(pc[1] >> 32);
+    if (UNLIKELY((uint64_t)fuel < needed))
+        goto cannot_pay_self;
+    fuel -= (int64_t)needed;
+    memmove(&fp[RB], &fp[RC], pc[2] * sizeof *fp);
+    pc += 1 + (int64_t)(int32_t)pc[1];
+    DISPATCH;
+do_SWITCH: {
+    uint64_t i = (uint32_t)fp[RA], n = pc[1];
+    const uint64_t *at = pc + 2 + (i < n ? i : n);
+    needed = *at >> 32;
+    if (UNLIKELY((uint64_t)fuel < needed))
+        goto switch_cannot_pay;
+    fuel -= (int64_t)needed;
+    pc = at + (int32_t)*at;
+    DISPATCH;
+switch_cannot_pay:
+    /* With values the switch pays for itself; without, the block it goes to does. */
+    if (code_mark_at(top->fn, fn_code_at(top->fn, pc), pc, MARK_SELF | MARK_STEP))
+        goto cannot_pay_self;
+    pc = at + (int32_t)*at;
+    goto cannot_pay;
+}
+
+    /* ---- Calls ---- */
+do_CALL_FN:
+    fn = &inst->fns[(uint32_t)pc[1]];
+    args = fp + RA;
+    ret = pc + 2;
+    if (UNLIKELY(!fn->entry)) {
+        callee = inst;
+        goto call_any;
+    }
+    if (UNLIKELY(args + fn->frame_slots > s->stack_end || top + 1 == s->frames_end))
+        TRAP(trap_stack);
+    *++top = (struct frame){ret, fp, inst, fn};
+enter:
+    fp = args;
+    for (uint64_t *z = fp + fn->param_slots, *end = z + fn->zero_slots; z < end; z++)
+        *z = 0;
+    pc = fn->entry;
+    if (UNLIKELY((fuel -= fn->entry_cost) < 0)) {
+        /* A loop may start at the same word: the entry has to be told apart. */
+        fuel += fn->entry_cost;
+        struct code *step = fn_step_code(fn);
+        if (!step)
+            TRAP(trap_no_memory);
+        pc = step->words;
+    }
+    DISPATCH;
+
+do_CALL_TABLE: {
+    const struct table *t = inst->tables[pc[1] >> 32];
+    uint64_t i = fp[RB];
+    if (UNLIKELY(i >= t->size))
+        TRAP(trap_undefined);
+    uint64_t ref = t->elems[i];
+    if (UNLIKELY(ref == 0))
+        TRAP(trap_uninitialized);
+    if (UNLIKELY(!(fn = store_fn(s, ref, &callee))))
+        TRAP(trap_undefined);
+    if (UNLIKELY(fn->canon != (uint32_t)pc[1]) && !types_sub_def(s->engine, fn->canon, (uint32_t)pc[1]))
+        TRAP(trap_indirect);
+    args = fp + RA;
+    ret = pc + 3;
+    goto call_any;
+}
+do_CALL_REF_:
+    if (UNLIKELY(fp[RB] == 0))
+        TRAP(trap_null_func);
+    if (UNLIKELY(!(fn = store_fn(s, fp[RB], &callee))))
+        TRAP(trap_null_func);
+    args = fp + RA;
+    ret = pc + 2;
+    goto call_any;
+
+    /* fn in callee with args; the frame is pushed here. pc is at the call, or NULL from outside. */
+call_any:
+    if (UNLIKELY(!fn->entry)) {
+        if (!fn->body && !fn->host)
+            fn = store_fn(s, callee->func_refs[fn->index], &callee);
+        if (fn->host)
+            goto call_host;
+        if (!fn->entry && !fn_compile(fn))
+            TRAP(trap_no_memory);
+    }
+    if (UNLIKELY(args + fn->frame_slots > s->stack_end || top + 1 == s->frames_end))
+        TRAP(trap_stack);
+    *++top = (struct frame){ret, fp, inst, fn};
+    if (callee != inst)
+        USE_INSTANCE(callee);
+    goto enter;
+
+do_TAIL_FN:
+    fn = &inst->fns[(uint32_t)pc[1]];
+    callee = inst;
+    goto tail_any;
+do_TAIL_TABLE: {
+    const struct table *t = inst->tables[pc[1] >> 32];
+    uint64_t i = fp[RC];
+    if (UNLIKELY(i >= t->size))
+        TRAP(trap_undefined);
+    if (UNLIKELY(t->elems[i] == 0))
+        TRAP(trap_uninitialized);
+    if (UNLIKELY(!(fn = store_fn(s, t->elems[i], &callee))))
+        TRAP(trap_undefined);
+    if (UNLIKELY(fn->canon != (uint32_t)pc[1]) && !types_sub_def(s->engine, fn->canon, (uint32_t)pc[1]))
+        TRAP(trap_indirect);
+    goto tail_any;
+}
+do_TAIL_REF:
+    if (UNLIKELY(fp[RC] == 0) || UNLIKELY(!(fn = store_fn(s, fp[RC], &callee))))
+        TRAP(trap_null_func);
+tail_any:
+    args = fp + RA;
+    if (UNLIKELY(!fn->entry)) {
+        if (!fn->body && !fn->host)
+            fn = store_fn(s, callee->func_refs[fn->index], &callee);
+        if (fn->host)
+            goto call_host;
+        if (!fn->entry && !fn_compile(fn))
+            TRAP(trap_no_memory);
+    }
+    if (UNLIKELY(fp + fn->frame_slots > s->stack_end))
+        TRAP(trap_stack);
+    memmove(fp, args, RB * sizeof *fp);
+    top->fn = fn;
+    args = fp;
+    if (callee != inst)
+        USE_INSTANCE(callee);
+    goto enter;
+
+call_host: {
+    uint64_t cost = fn->host->cost;
+    if (UNLIKELY((uint64_t)fuel < cost)) {
+        uint64_t more = cost - (uint64_t)fuel;
+        if (fuel + 1 <= 0 || s->budget < more) {
+            /* Give the instruction's own cost back and stop before it. */
+            needed = cost + (pc ? 1 : 0);
+            if (!pc) {
+                s->start_fn = fn;
+                goto out_of_fuel;
+            }
+            fuel += 1;
+            if (!(pc = to_step_of(top->fn, pc)))
+                TRAP(trap_no_memory);
+            goto out_of_fuel;
+        }
+        s->budget -= more;
+        s->grant += more;
+        fuel += (int64_t)more;
+    }
+    fuel -= (int64_t)cost;
+    s->host_fn = fn->index;
+    s->host_slots = args;
+    goto leave_host;
+}
+
+    /* The results of the host function are in its argument slots. */
+host_return:
+    if (!pc) {
+        pc = &interp_exit_word[1];
+        DISPATCH;
+    }
+    switch (*(const operand *)pc) {
+    case I_CALL_FN:
+    case I_CALL_REF_:
+        pc += 2;
+        PAY(pc[-1] >> 32);
+    case I_CALL_TABLE:
+        pc += 3;
+        PAY(pc[-1] >> 32);
+    default: /* a tail call: return what it gave */
+        memmove(fp, args, top->fn->result_slots * sizeof *fp);
+        goto do_RET0;
+    }
+
+do_RET1:
+    fp[0] = fp[RA];
+    goto do_RET0;
+do_RETN:
+    memmove(fp, &fp[RA], RB * sizeof *fp);
+do_RET0: {
+    struct wasm_instance *caller = top->inst;
+    pc = top->ret;
+    fp = top->fp;
+    top--;
+    if (UNLIKELY(caller != inst))
+        USE_INSTANCE(caller);
+    PAY(pc[-1] >> 32);
+}
+
+    /* ---- Exceptions ---- */
+    uint64_t exn_ref;
+    bool exn_is_new;
+do_THROW_TAG: {
+    uint32_t tag = inst->tags[pc[1]];
+    const struct type *t = s->engine->types[s->tags[tag].canon];
+    exn_ref = store_exn_new(s, tag, &fp[RA], t->param_slots, top, fp);
+    exn_is_new = true;
+    if (!exn_ref)
+        TRAP(trap_exceptions);
+    goto unwind;
+}
+do_THROW_VALUE:
+    exn_ref = fp[RA];
+    exn_is_new = false;
+    if (exn_ref == 0)
+        TRAP(trap_null_exn);
+    if (!store_exn(s, exn_ref))
+        TRAP(trap_null_exn);
+unwind:
+    for (;;) {
+        const struct exn *x = store_exn(s, exn_ref);
+        const struct handler *h = find_handler(top->fn, pc, inst, x->tag);
+        if (h) {
+            uint64_t *to = fp + h->base;
+            if (h->tag != NO_TYPE) {
+                memcpy(to, x->slots, x->n_slots * sizeof *to);
+                to += x->n_slots;
+            }
+            pc = fn_code_at(top->fn, pc)->words + h->pad;
+            if (h->wants_ref)
+                *to = exn_ref;
+            else if (exn_is_new)
+                store_exn_free(s, exn_ref);
+            DISPATCH;
+        }
+        if (top - 1 == s->frames) {
+            s->thrown = exn_ref;
+            s->pc = pc;
+            *fuel_io = fuel;
+            return EXIT_THROW;
+        }
+        pc = top->ret - 1;
+        fp = top->fp;
+        struct wasm_instance *caller = top->inst;
+        top--;
+        if (caller != inst)
+            USE_INSTANCE(caller);
+    }
+
+    /* ---- Vectors ---- */
+#define VFUNC(member) ({ const struct simd_op *dummy_ = NULL; (__typeof__(dummy_->member))(uintptr_t)pc[1]; })
+do_V_UNARY:
+    put128(&fp[RA], VFUNC(unary)(get128(&fp[RB])));
+    NEXT(3);
+do_V_BINARY:
+    put128(&fp[RA], VFUNC(binary)(get128(&fp[RB]), get128(&fp[RC])));
+    NEXT(3);
+do_V_TERNARY:
+    put128(&fp[RA], VFUNC(ternary)(get128(&fp[RB]), get128(&fp[RC]), get128(&fp[pc[2]])));
+    NEXT(3);
+do_V_SHIFT:
+    put128(&fp[RA], VFUNC(shift)(get128(&fp[RB]), (uint32_t)fp[RC]));
+    NEXT(3);
+do_V_TEST:
+    fp[RA] = VFUNC(test)(get128(&fp[RB]));
+    NEXT(3);
+do_V_SPLAT:
+    put128(&fp[RA], VFUNC(splat)(fp[RB]));
+    NEXT(3);
+do_V_EXTRACT:
+    fp[RA] = VFUNC(extract)(get128(&fp[RB]), (unsigned)pc[2]);
+    NEXT(3);
+do_V_REPLACE:
+    put128(&fp[RA], VFUNC(replace)(get128(&fp[RB]), (unsigned)pc[2], fp[RC]));
+    NEXT(3);
+do_V_SHUFFLE:
+    put128(&fp[RA], simd_shuffle(get128(&fp[RB]), get128(&fp[RC]), (const uint8_t *)(pc + 1)));
+    NEXT(3);
+#define V_ACCESS(addr) access_at(inst, (uint32_t)(pc[1] >> 32), addr, pc[2], row->width)
+#define V_LANE ((unsigned)(uint16_t)(pc[1] >> 16))
+do_V_LOAD: {
+    const struct simd_op *row = simd_row(pc[1]);
+    const uint8_t *p = V_ACCESS(fp[RB]);
+    if (!p)
+        TRAP(trap_memory);
+    put128(&fp[RA], row->load(p));
+    NEXT(3);
+}
+do_V_STORE: {
+    const struct simd_op *row = simd_row(pc[1]);
+    uint8_t *p = V_ACCESS(fp[RA]);
+    if (!p)
+        TRAP(trap_memory);
+    row->store(p, get128(&fp[RB]));
+    NEXT(3);
+}
+do_V_LOAD_LANE: {
+    const struct simd_op *row = simd_row(pc[1]);
+    const uint8_t *p = V_ACCESS(fp[RB]);
+    if (!p)
+        TRAP(trap_memory);
+    put128(&fp[RA], row->load_lane(p, get128(&fp[RC]), V_LANE));
+    NEXT(3);
+}
+do_V_STORE_LANE: {
+    const struct simd_op *row = simd_row(pc[1]);
+    uint8_t *p = V_ACCESS(fp[RA]);
+    if (!p)
+        TRAP(trap_memory);
+    row->store_lane(p, get128(&fp[RB]), V_LANE);
+    NEXT(3);
+}
+
+    /* ---- Bulk: bounds, then fuel, then bytes ---- */
+do_BULK: {
+    struct bulk b = {(uint32_t)pc[1], (uint32_t)pc[2], (uint32_t)(pc[2] >> 32), &fp[RA], 0, 0};
+    trap = bulk_check(inst, &b);
+    needed = trap ? 1 : b.cost + (pc[1] >> 32);
+    if (UNLIKELY((uint64_t)fuel < needed))
+        goto cannot_pay_self;
+    fuel -= (int64_t)needed;
+    if (trap)
+        goto trap_paid;
+    if (!bulk_do(s, inst, &b))
+        TRAP(trap_no_memory);
+    USE_INSTANCE(inst);
+    NEXT(3);
+}
+
+    /* ---- Fuel ---- */
+do_STEP:
+    needed = RA;
+    if (UNLIKELY((uint64_t)fuel < needed))
+        goto cannot_pay_self;
+    fuel -= (int64_t)needed;
+    NEXT(1);
+do_REJOIN: {
+    const uint64_t *fast = to_fast(top->fn, pc, &fuel);
+    if (!fast)
+        NEXT(1);
+    pc = fast;
+    DISPATCH;
+}
+do_CHARGE:
+    needed = pc[1] >> 32;
+    if (UNLIKELY((uint64_t)fuel < needed))
+        goto cannot_pay;
+    fuel -= (int64_t)needed;
+    NEXT(2);
+
+    /* The instruction at pc cannot be paid. In fast code: let stepping code try. */
+cannot_pay_self:
+    trap = NULL;
+    if (fn_code_at(top->fn, pc)->stepping) {
+        /* The slice may be overdrawn by one instruction, the budget not. */
+        uint64_t more = needed - (uint64_t)fuel;
+        if (fuel <= 0 || s->budget < more)
+            goto out_of_fuel;
+        s->budget -= more;
+        s->grant += more;
+        fuel += (int64_t)more;
+        DISPATCH;
+    }
+    /* The block at pc cannot be paid. */
+cannot_pay: {
+    if (pc == &interp_exit_word[1])
+        DISPATCH;
+    const uint64_t *step = to_stepping(top->fn, pc);
+    if (!step)
+        TRAP(trap_no_memory);
+    pc = step;
+    DISPATCH;
+}
+
+do_UNREACHABLE:
+    TRAP(trap_unreachable);
+do_EXIT:
+    s->top = top;
+    *fuel_io = fuel;
+    return EXIT_DONE;
+out_of_fuel:
+    s->needed = needed;
+    s->pc = pc, s->fp = fp, s->inst = inst, s->top = top;
+    *fuel_io = fuel;
+    return EXIT_FUEL;
+leave_host:
+    s->pc = pc, s->fp = fp, s->inst = inst, s->top = top;
+    *fuel_io = fuel;
+    return EXIT_HOST;
+do_trap:
+    if (pc && top > s->frames)
+        fuel += refund(top->fn, pc);
+trap_paid:
+    s->pc = pc, s->fp = fp, s->inst = inst, s->top = top;
+    *fuel_io = fuel;
+    *ret_trap = trap;
+    return EXIT_TRAP;
+}

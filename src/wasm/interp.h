@@ -1,0 +1,55 @@
+/* What the interpreter asks of the store: bulk operations and exceptions. */
+#pragma once
+
+#include "wasm/engine.h"
+
+/* One bulk instruction: its row, its two indices, its operands; then what it costs and found. */
+struct bulk {
+    uint32_t row, x, y;
+    uint64_t *slots;
+    uint64_t cost;
+    uint64_t result;
+};
+
+/* The trap it ends in, or NULL with the cost of its bytes or elements. Changes nothing. */
+const char *bulk_check(struct wasm_instance *inst, struct bulk *b);
+/* Do it, after a check that did not trap. false when there is no memory. */
+bool bulk_do(struct wasm_store *s, struct wasm_instance *inst, struct bulk *b);
+
+/* 0 when too many are alive: those that neither stack, globals, tables nor exceptions hold are freed first. */
+uint64_t store_exn_new(struct wasm_store *s, uint32_t tag, const uint64_t *slots, uint32_t n,
+                       const struct frame *top, const uint64_t *fp);
+const struct exn *store_exn(const struct wasm_store *s, uint64_t ref);
+void store_exn_free(struct wasm_store *s, uint64_t ref);
+
+/* ---- Store internals shared with call.c and state.c ---- */
+
+bool store_add_memory(struct wasm_store *s, const struct wasm_limits *l, uint32_t *ret);
+bool store_add_table(struct wasm_store *s, const struct wasm_limits *l, uint32_t type, uint64_t init,
+                     uint32_t *ret);
+bool store_add_global(struct wasm_store *s, uint32_t type, bool is_mutable, uint32_t *ret);
+bool store_add_host(struct wasm_store *s, const char *module, const char *name, uint32_t canon,
+                    uint64_t cost);
+bool store_define(struct wasm_store *s, const char *module, size_t module_size, const char *name,
+                  size_t name_size, struct wasm_extern what);
+char *store_text(struct wasm_store *s, const char *p, size_t n);
+void value_to_slots(const struct wasm_value *v, uint64_t *slots);
+struct wasm_value value_from_slots(const uint64_t *slots, uint32_t type);
+/* May a host hand this value over where that type is wanted? */
+bool value_fits(const struct wasm_store *s, const struct wasm_value *v, uint32_t type);
+bool stack_make(struct wasm_store *s);
+void stack_free(struct wasm_store *s);
+/* The event of the host call that is pending. */
+void call_event_host(struct wasm_store *s);
+bool store_log(struct wasm_store *s, enum creation_kind kind, uint32_t index);
+/* Remember a handle, if the value is one. */
+bool store_note_handle(struct wasm_store *s, const struct wasm_value *v);
+/* Link and make an instance, without starting its initialisation. */
+int store_instantiate(struct wasm_store *s, struct wasm_module *m, const struct wasm_extern *imports,
+                      struct wasm_instance **ret, struct err *err);
+struct wasm_extern instance_import(const struct wasm_instance *i, uint32_t import);
+bool store_add_tag(struct wasm_store *s, uint32_t canon, uint32_t *ret);
+bool store_intern_func(struct wasm_engine *e, const struct wasm_func_type *type, uint32_t *ret);
+struct wasm_instance *store_instance_shell(struct wasm_store *s, struct wasm_module *m);
+extern const struct memory store_empty_memory;
+bool store_extern_exists(const struct wasm_store *s, struct wasm_extern x);

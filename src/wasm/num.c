@@ -1,0 +1,5 @@
+#include "wasm/num.h"
+
+const char num_trap_div_zero[] = "integer divide by zero";
+const char num_trap_overflow[] = "integer overflow";
+const char num_trap_conversion[] = "invalid conversion to integer";

@@ -1,0 +1,898 @@
+/*
+ * A stopped store as bytes, and back: docs/cell-state.md.
+ *
+ * The file says how the store was made, and what has changed since. Reading makes it again by the same
+ * steps, so that all checks of linking apply, and then puts values in place. Positions are module
+ * offsets; each is looked up among the points where this engine can stop, with the height it
+ * has there, so a file cannot name any other.
+ */
+#include "wasm/interp.h"
+#include "wasm/iops.h"
+
+#include <sys/mman.h>
+
+static const char magic[8] = "CRLSTATE";
+
+enum { UNIT = 4096, HASH = 32, HEADER = 16 };
+
+/* ---- Writing ---- */
+
+struct writer {
+    struct buf *out;
+    struct wasm_store *s;
+    struct err *err;
+    bool failed;
+};
+
+static bool write_fail(struct writer *w, enum err_code code, const char *text) {
+    if (!w->failed)
+        err_set(w->err, code, "capture: %s", text);
+    w->failed = true;
+    return false;
+}
+
+static void put(struct writer *w, const void *p, size_t n) {
+    if (!w->failed && n && !buf_add(w->out, p, n))
+        write_fail(w, ERR_LIMIT, "the state is too big");
+}
+
+static void put_n(struct writer *w, uint64_t v) {
+    uint8_t bytes[10];
+    size_t n = 0;
+    do {
+        bytes[n] = (uint8_t)((v & 0x7f) | (v > 0x7f ? 0x80 : 0));
+        n++;
+        v >>= 7;
+    } while (v);
+    put(w, bytes, n);
+}
+
+static void put_text(struct writer *w, const char *p, size_t n) {
+    put_n(w, n);
+    put(w, p, n);
+}
+
+static void put_slots(struct writer *w, const uint64_t *p, uint64_t n) {
+    for (uint64_t i = 0; i < n; i++)
+        put_n(w, p[i]);
+}
+
+/* Host objects have abstract types only: a defined type has no name outside its engine. */
+static void put_type(struct writer *w, uint32_t type) {
+    if (is_ref(type) && !(type & WASM_ABSTRACT))
+        write_fail(w, ERR_UNSUPPORTED, "a host object has a defined reference type");
+    put_n(w, type);
+}
+
+static void put_limits(struct writer *w, const struct wasm_limits *l) {
+    put_n(w, (l->has_max ? 1u : 0u) | (l->is64 ? 2u : 0u));
+    put_n(w, l->min);
+    put_n(w, l->has_max ? l->max : 0);
+}
+
+static void put_host(struct writer *w, const struct fn *fn) {
+    put_text(w, fn->host->module, strlen(fn->host->module));
+    put_text(w, fn->host->name, strlen(fn->host->name));
+    put_n(w, fn->host->cost);
+    put_n(w, fn->type->n_params);
+    put_n(w, fn->type->n_results);
+    for (uint32_t i = 0; i < fn->type->n_params + fn->type->n_results; i++)
+        put_type(w, fn->type->vals[i]);
+}
+
+static void put_instance(struct writer *w, const struct wasm_instance *i) {
+    uint8_t hash[HASH];
+    wasm_module_hash(i->mod, hash);
+    put(w, hash, HASH);
+    for (uint32_t k = 0; k < i->mod->n_imports; k++) {
+        struct wasm_extern x = instance_import(i, k);
+        put_n(w, x.kind);
+        put_n(w, x.id);
+    }
+}
+
+static void put_creation(struct writer *w, const struct creation *c) {
+    struct wasm_store *s = w->s;
+    put_n(w, c->kind);
+    switch (c->kind) {
+    case MADE_FUNC:
+        put_host(w, &s->host_fns[c->index]);
+        break;
+    case MADE_GLOBAL:
+        put_type(w, s->globals[c->index]->type);
+        put_n(w, s->globals[c->index]->is_mutable);
+        break;
+    case MADE_MEMORY:
+        put_limits(w, &s->mems[c->index]->type);
+        break;
+    case MADE_TABLE:
+        put_limits(w, &s->tables[c->index]->type_limits);
+        put_type(w, s->tables[c->index]->type);
+        break;
+    default:
+        put_instance(w, s->insts[c->index]);
+    }
+}
+
+static void put_origin(struct writer *w) {
+    struct wasm_store *s = w->s;
+    put_n(w, s->n_mems);
+    for (uint32_t i = 0; i < s->n_mems; i++)
+        put_n(w, s->mems[i]->size / PAGE_SIZE);
+    put_n(w, s->n_tables);
+    for (uint32_t i = 0; i < s->n_tables; i++)
+        put_n(w, s->tables[i]->size);
+    put_n(w, s->n_log);
+    for (uint32_t i = 0; i < s->n_log; i++)
+        put_creation(w, &s->log[i]);
+    put_n(w, s->n_defs);
+    for (uint32_t i = 0; i < s->n_defs; i++) {
+        put_text(w, s->defs[i].module, s->defs[i].module_size);
+        put_text(w, s->defs[i].name, s->defs[i].name_size);
+        put_n(w, s->defs[i].what.kind);
+        put_n(w, s->defs[i].what.id);
+    }
+}
+
+/* ---- The initial image of a memory: zero, and the data its own instance puts there ---- */
+
+static const struct wasm_instance *memory_owner(const struct wasm_store *s, uint32_t mem, uint32_t *ret_index) {
+    for (uint32_t i = 1; i < s->n_insts; i++)
+        for (uint32_t k = s->insts[i]->mod->imported_mems; k < s->insts[i]->mod->n_mems; k++)
+            if (s->insts[i]->mem_ids[k] == mem) {
+                *ret_index = k;
+                return s->insts[i];
+            }
+    return NULL;
+}
+
+/* Put the owner's active segments into bytes of the memory's size, in order. */
+static void image_apply(const struct wasm_store *s, uint32_t mem, uint8_t *base, uint64_t size) {
+    uint32_t index = 0;
+    const struct wasm_instance *owner = memory_owner(s, mem, &index);
+    for (uint32_t k = 0; owner && k < owner->mod->n_datas; k++) {
+        const struct data_decl *d = &owner->mod->datas[k];
+        uint64_t at[2] = {0, 0};
+        if (d->mode != SEG_ACTIVE || d->mem != index)
+            continue;
+        instance_eval((struct wasm_instance *)owner, d->offset, at);
+        if (at[0] < size && d->size)
+            memcpy(base + at[0], owner->mod->bytes + d->bytes, d->size < size - at[0] ? d->size : size - at[0]);
+    }
+}
+
+/* ---- Contents ---- */
+
+static void put_memory(struct writer *w, uint32_t mem) {
+    const struct memory *m = w->s->mems[mem];
+    void *p = m->size ? mmap(NULL, m->size, PROT_READ | PROT_WRITE,
+                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)
+                      : NULL;
+    if (p == MAP_FAILED) {
+        write_fail(w, ERR_LIMIT, "out of memory");
+        return;
+    }
+    const uint8_t *image = p;
+    image_apply(w->s, mem, p, m->size);
+    uint64_t next = 0;
+    for (uint64_t at = 0; at < m->size && !w->failed; at += UNIT) {
+        if (memcmp(image + at, m->base + at, UNIT) == 0)
+            continue;
+        put_n(w, at / UNIT - next + 1); /* 0 ends the list */
+        put(w, m->base + at, UNIT);
+        next = at / UNIT + 1;
+    }
+    put_n(w, 0);
+    if (p)
+        munmap(p, m->size);
+}
+
+static void put_table(struct writer *w, const struct table *t) {
+    for (uint64_t i = 0; i < t->size;) {
+        uint64_t run = 1;
+        while (i + run < t->size && t->elems[i + run] == t->elems[i])
+            run++;
+        put_n(w, run);
+        put_n(w, t->elems[i]);
+        i += run;
+    }
+}
+
+static int compare_handles(const void *a, const void *b) {
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return x < y ? -1 : x > y;
+}
+
+static void handles_unique(struct wasm_store *s) {
+    uint32_t n = 0;
+    if (s->n_handles)
+        qsort(s->handles, s->n_handles, sizeof *s->handles, compare_handles);
+    for (uint32_t i = 0; i < s->n_handles; i++)
+        if (n == 0 || s->handles[n - 1] != s->handles[i])
+            s->handles[n++] = s->handles[i];
+    s->n_handles = n;
+}
+
+static void put_handles(struct writer *w) {
+    struct wasm_store *s = w->s;
+    const struct wasm_config *cfg = &s->engine->cfg;
+    uint8_t *bytes = engine_alloc(s->engine, cfg->handle_bytes);
+    if (!bytes) {
+        write_fail(w, ERR_LIMIT, "out of memory");
+        return;
+    }
+    handles_unique(s);
+    put_n(w, s->n_handles);
+    for (uint32_t i = 0; i < s->n_handles && !w->failed; i++) {
+        size_t n = cfg->handle_save ? cfg->handle_save(cfg->handle_ctx, s->handles[i], bytes) : 0;
+        put_n(w, s->handles[i]);
+        put_n(w, n < cfg->handle_bytes ? n : cfg->handle_bytes);
+        put(w, bytes, n < cfg->handle_bytes ? n : cfg->handle_bytes);
+    }
+    engine_release(s->engine, bytes, cfg->handle_bytes);
+}
+
+static void put_contents(struct writer *w) {
+    struct wasm_store *s = w->s;
+    for (uint32_t i = 0; i < s->n_globals; i++)
+        put_slots(w, s->globals[i]->value, slots_of(s->globals[i]->type));
+    for (uint32_t i = 0; i < s->n_mems; i++)
+        put_memory(w, i);
+    for (uint32_t i = 0; i < s->n_tables; i++)
+        put_table(w, s->tables[i]);
+    for (uint32_t i = 1; i < s->n_insts; i++) {
+        put(w, s->insts[i]->dropped_elems, s->insts[i]->mod->n_elems);
+        put(w, s->insts[i]->dropped_datas, s->insts[i]->mod->n_datas);
+    }
+    put_n(w, s->n_exns);
+    for (uint32_t i = 0; i < s->n_exns; i++) {
+        put_n(w, s->exns[i].tag == NO_TYPE ? 0 : s->exns[i].tag + 1u);
+        if (s->exns[i].tag != NO_TYPE)
+            put_slots(w, s->exns[i].slots, s->exns[i].n_slots);
+    }
+    put_handles(w);
+}
+
+/* ---- The call ---- */
+
+enum call_state { CALL_NONE, CALL_START, CALL_STOPPED, CALL_HOST, CALL_ANSWERED };
+
+static enum call_state call_state(const struct wasm_store *s) {
+    if (s->state == RUN_HOST)
+        return CALL_HOST;
+    if (s->state == RUN_IDLE || s->init.active)
+        return CALL_NONE;
+    if (s->answered)
+        return CALL_ANSWERED;
+    return s->start_fn ? CALL_START : CALL_STOPPED;
+}
+
+static uint32_t host_height(const struct wasm_store *s, const struct fn *host) {
+    uint32_t most = host->param_slots > host->result_slots ? host->param_slots : host->result_slots;
+    return (uint32_t)(s->host_slots - s->fp) + most;
+}
+
+static void put_frames(struct writer *w, enum call_state state) {
+    struct wasm_store *s = w->s;
+    uint32_t n = s->pc ? (uint32_t)(s->top - s->frames) : 0;
+    put_n(w, n);
+    for (uint32_t i = 1; i <= n; i++) {
+        struct frame *f = &s->frames[i];
+        bool is_top = i == n;
+        const uint64_t *pc = is_top ? s->pc : f[1].ret;
+        uint32_t kinds = !is_top ? MARK_RETURN : state == CALL_STOPPED ? MARK_STEP : MARK_OP;
+        const struct mark *m = code_mark_at(f->fn, fn_code_at(f->fn, pc), pc, kinds);
+        if (!m) {
+            write_fail(w, ERR_LIMIT, "out of memory");
+            return;
+        }
+        put_n(w, is_top ? s->inst->number : f[1].inst->number);
+        put_n(w, f->fn->index);
+        put_n(w, m->offset - f->fn->body);
+    }
+}
+
+static uint32_t live_slots(const struct wasm_store *s, enum call_state state) {
+    uint32_t below = (uint32_t)(s->fp - s->stack);
+    if (state == CALL_HOST || state == CALL_ANSWERED)
+        return below + host_height(s, &s->host_fns[s->host_fn]);
+    const struct mark *m = code_mark_at(s->top->fn, s->top->fn->step, s->pc, MARK_STEP);
+    return m ? below + m->height : 0;
+}
+
+static void put_call(struct writer *w) {
+    struct wasm_store *s = w->s;
+    enum call_state state = call_state(s);
+    put_n(w, s->init.active);
+    if (s->init.active) {
+        put_n(w, s->init.inst->number);
+        put_n(w, s->init.next);
+    }
+    put_n(w, state);
+    if (state == CALL_NONE)
+        return;
+    if (state == CALL_START) {
+        put_n(w, s->inst->number);
+        put_n(w, s->start_fn->index);
+        put_slots(w, s->stack, s->start_fn->param_slots);
+        return;
+    }
+    if (state != CALL_STOPPED)
+        put_n(w, s->host_fn);
+    put_frames(w, state);
+    uint32_t n = live_slots(s, state);
+    put_n(w, n);
+    put_slots(w, s->stack, n);
+}
+
+int wasm_capture(struct wasm_store *s, struct buf *ret, struct err *err) {
+    struct writer w = {.out = ret, .s = s, .err = err};
+    size_t start = ret->len;
+    uint8_t head[HEADER] = {0}, hash[HASH];
+    memcpy(head, magic, 8);
+    head[8] = WASM_STATE_VERSION;
+    head[12] = WASM_FUEL_VERSION;
+    put(&w, head, sizeof head);
+    put_n(&w, s->budget);
+    put_n(&w, s->used);
+    put_n(&w, s->sequence);
+    put_origin(&w);
+    put_contents(&w);
+    put_call(&w);
+    if (!w.failed) {
+        struct sha256 h;
+        sha256_init(&h);
+        sha256_add(&h, ret->data + start, ret->len - start);
+        sha256_end(&h, hash);
+        put(&w, hash, HASH);
+    }
+    if (w.failed)
+        ret->len = start;
+    return w.failed ? -1 : 0;
+}
+
+/* ---- Reading ---- */
+
+struct loader {
+    struct reader r;
+    struct wasm_diag diag;
+    struct wasm_engine *e;
+    struct wasm_store *s;
+    const struct wasm_modules *modules;
+    struct err *err;
+    uint64_t *sizes; /* of memories, then tables */
+    uint32_t n_mems, n_tables;
+};
+
+static int bad(struct loader *l, const char *what) {
+    if (l->err && l->err->code)
+        return -1;
+    return err_set(l->err, ERR_INVALID, "state refused: %s", what);
+}
+
+static uint64_t get(struct loader *l) {
+    return reader_u64(&l->r);
+}
+
+/* A count of things that take at least one byte each. */
+static uint32_t get_count(struct loader *l) {
+    uint64_t n = get(l);
+    if (n > (size_t)(l->r.end - l->r.p)) {
+        reader_fail(&l->r, WASM_MALFORMED, "count");
+        return 0;
+    }
+    return (uint32_t)n;
+}
+
+static const char *get_text(struct loader *l, uint32_t *ret_n) {
+    *ret_n = get_count(l);
+    return (const char *)reader_bytes(&l->r, *ret_n);
+}
+
+static bool get_slots(struct loader *l, uint64_t *p, uint64_t n) {
+    for (uint64_t i = 0; i < n && !l->r.failed; i++)
+        p[i] = get(l);
+    return !l->r.failed;
+}
+
+static uint32_t get_type(struct loader *l) {
+    uint64_t t = get(l);
+    bool number = t >= WASM_V128 && t <= WASM_I32;
+    uint64_t flags = WASM_REF | WASM_ABSTRACT;
+    bool ref = (t & flags) == flags && (t & ~(flags | WASM_NULLABLE)) >= 0x69 &&
+               (t & ~(flags | WASM_NULLABLE)) <= 0x74 && t <= UINT32_MAX;
+    if (!number && !ref)
+        reader_fail(&l->r, WASM_MALFORMED, "type");
+    return (uint32_t)t;
+}
+
+static struct wasm_limits get_limits(struct loader *l) {
+    uint64_t flags = get(l);
+    struct wasm_limits lim = {.has_max = flags & 1, .is64 = flags & 2};
+    lim.min = get(l);
+    lim.max = get(l);
+    if (!lim.has_max)
+        lim.max = UINT64_MAX;
+    if (flags > 3)
+        reader_fail(&l->r, WASM_MALFORMED, "limits");
+    return lim;
+}
+
+static struct wasm_module *get_module(struct loader *l) {
+    const uint8_t *hash = reader_bytes(&l->r, HASH);
+    struct wasm_module *m = hash ? l->modules->find(l->modules->ctx, hash) : NULL;
+    if (hash && !m)
+        err_set(l->err, ERR_NOT_FOUND, "state refused: no module with hash %02x%02x%02x%02x…", hash[0],
+                hash[1], hash[2], hash[3]);
+    return m;
+}
+
+static int get_sizes(struct loader *l) {
+    struct reader at = l->r;
+    l->n_mems = get_count(l);
+    for (uint32_t i = 0; i < l->n_mems && !l->r.failed; i++)
+        get(l);
+    l->n_tables = get_count(l);
+    if (l->r.failed)
+        return bad(l, "sizes");
+    l->sizes = engine_alloc(l->e, ((size_t)l->n_mems + l->n_tables) * sizeof *l->sizes);
+    if (!l->sizes)
+        return err_set(l->err, ERR_LIMIT, "out of memory");
+    l->r = at;
+    get_count(l);
+    get_slots(l, l->sizes, l->n_mems);
+    get_count(l);
+    get_slots(l, l->sizes + l->n_mems, l->n_tables);
+    return l->r.failed ? bad(l, "sizes") : 0;
+}
+
+/* New memories and tables get their final sizes at once: a later import may ask for them. */
+static int resize_new(struct loader *l, uint32_t mems_before, uint32_t tables_before) {
+    struct wasm_store *s = l->s;
+    uint64_t old;
+    for (uint32_t i = mems_before; i < s->n_mems; i++) {
+        uint64_t have = s->mems[i]->size / PAGE_SIZE;
+        if (i >= l->n_mems || l->sizes[i] < have || !memory_grow(s, s->mems[i], l->sizes[i] - have, &old))
+            return bad(l, "memory size");
+    }
+    for (uint32_t i = tables_before; i < s->n_tables; i++) {
+        const uint64_t *sizes = l->sizes + l->n_mems;
+        if (i >= l->n_tables || sizes[i] < s->tables[i]->size ||
+            !table_grow(s, s->tables[i], sizes[i] - s->tables[i]->size, 0, &old))
+            return bad(l, "table size");
+    }
+    return 0;
+}
+
+static int get_host(struct loader *l) {
+    uint32_t nm, nn, types[2 * MAX_PARAMS], canon;
+    const char *module = get_text(l, &nm), *name = get_text(l, &nn);
+    uint64_t cost = get(l), np = get(l), nr = get(l);
+    if (l->r.failed || np > MAX_PARAMS || nr > MAX_PARAMS || cost > INT64_MAX / 4)
+        return bad(l, "host function");
+    for (uint64_t i = 0; i < np + nr; i++)
+        types[i] = get_type(l);
+    char *m = store_text(l->s, module, nm), *n = store_text(l->s, name, nn);
+    struct wasm_func_type t = {types, types + np, (uint32_t)np, (uint32_t)nr};
+    bool ok = m && n && !l->r.failed && strlen(m) == nm && strlen(n) == nn &&
+              store_intern_func(l->e, &t, &canon) && store_add_host(l->s, m, n, canon, cost) &&
+              store_log(l->s, MADE_FUNC, l->s->n_host_fns - 1);
+    engine_release(l->e, m, (size_t)nm + 1);
+    engine_release(l->e, n, (size_t)nn + 1);
+    return ok ? 0 : bad(l, "host function");
+}
+
+static int get_object(struct loader *l, uint64_t kind) {
+    struct wasm_store *s = l->s;
+    uint32_t id, mems = s->n_mems, tables = s->n_tables;
+    bool ok;
+    if (kind == MADE_GLOBAL) {
+        uint32_t type = get_type(l);
+        uint64_t mut = get(l);
+        ok = !l->r.failed && store_add_global(s, type, mut & 1, &id) && store_log(s, MADE_GLOBAL, id);
+    } else if (kind == MADE_MEMORY) {
+        struct wasm_limits lim = get_limits(l);
+        ok = !l->r.failed && store_add_memory(s, &lim, &id) && store_log(s, MADE_MEMORY, id);
+    } else {
+        struct wasm_limits lim = get_limits(l);
+        uint32_t type = get_type(l);
+        ok = !l->r.failed && is_ref(type) && store_add_table(s, &lim, type, 0, &id) &&
+             store_log(s, MADE_TABLE, id);
+    }
+    return ok ? resize_new(l, mems, tables) : bad(l, "host object");
+}
+
+static int get_instance(struct loader *l) {
+    struct wasm_store *s = l->s;
+    uint32_t mems = s->n_mems, tables = s->n_tables;
+    struct wasm_module *m = get_module(l);
+    if (!m)
+        return bad(l, "module");
+    struct wasm_extern *imports = engine_alloc(l->e, m->n_imports * sizeof *imports);
+    struct wasm_instance *i;
+    if (!imports)
+        return err_set(l->err, ERR_LIMIT, "out of memory");
+    for (uint32_t k = 0; k < m->n_imports; k++) {
+        uint64_t kind = get(l);
+        imports[k] = (struct wasm_extern){kind <= WASM_TAG ? (enum wasm_extern_kind)kind : WASM_TAG, get(l)};
+    }
+    struct err why = {0};
+    int rc = l->r.failed ? -1 : store_instantiate(s, m, imports, &i, &why);
+    engine_release(l->e, imports, m->n_imports * sizeof *imports);
+    return rc < 0 ? bad(l, why.code ? why.text : "instance") : resize_new(l, mems, tables);
+}
+
+static int get_defs(struct loader *l) {
+    uint32_t n = get_count(l);
+    for (uint32_t i = 0; i < n && !l->r.failed; i++) {
+        uint32_t nm, nn;
+        const char *module = get_text(l, &nm), *name = get_text(l, &nn);
+        uint64_t kind = get(l), id = get(l);
+        struct wasm_extern x = {kind <= WASM_TAG ? (enum wasm_extern_kind)kind : WASM_TAG, id};
+        if (l->r.failed || !store_extern_exists(l->s, x) || !store_define(l->s, module, nm, name, nn, x))
+            return bad(l, "definition");
+    }
+    return l->r.failed ? bad(l, "definitions") : 0;
+}
+
+static int get_origin(struct loader *l) {
+    if (get_sizes(l) < 0)
+        return -1;
+    uint32_t n = get_count(l);
+    for (uint32_t i = 0; i < n; i++) {
+        uint64_t kind = get(l);
+        int rc = l->r.failed || kind > MADE_INSTANCE ? bad(l, "list of objects")
+                 : kind == MADE_FUNC                 ? get_host(l)
+                 : kind == MADE_INSTANCE             ? get_instance(l)
+                                                     : get_object(l, kind);
+        if (rc < 0)
+            return -1;
+    }
+    if (l->s->n_mems != l->n_mems || l->s->n_tables != l->n_tables)
+        return bad(l, "number of memories or tables");
+    return get_defs(l);
+}
+
+static int get_memory(struct loader *l, uint32_t mem) {
+    struct memory *m = l->s->mems[mem];
+    image_apply(l->s, mem, m->base, m->size);
+    uint64_t at = 0;
+    for (uint64_t skip; (skip = get(l)) != 0 && !l->r.failed; at += UNIT) {
+        if (skip - 1 > (m->size - at) / UNIT)
+            return bad(l, "memory page");
+        at += (skip - 1) * UNIT;
+        const uint8_t *bytes = at < m->size ? reader_bytes(&l->r, UNIT) : NULL;
+        if (!bytes)
+            return bad(l, "memory page");
+        memcpy(m->base + at, bytes, UNIT);
+    }
+    return l->r.failed ? bad(l, "memory") : 0;
+}
+
+static int get_table(struct loader *l, struct table *t) {
+    for (uint64_t i = 0; i < t->size;) {
+        uint64_t run = get(l), value = get(l);
+        if (l->r.failed || run == 0 || run > t->size - i)
+            return bad(l, "table");
+        for (uint64_t k = 0; k < run; k++)
+            t->elems[i++] = value;
+    }
+    return 0;
+}
+
+static int get_dropped(struct loader *l, uint8_t *flags, uint32_t n) {
+    const uint8_t *p = reader_bytes(&l->r, n);
+    if (!p)
+        return bad(l, "segments");
+    for (uint32_t i = 0; i < n; i++)
+        flags[i] = p[i] != 0;
+    return 0;
+}
+
+static int get_exns(struct loader *l) {
+    struct wasm_store *s = l->s;
+    uint32_t n = get_count(l);
+    if (l->r.failed || !engine_grow(l->e, &s->exns, &s->cap_exns, n, sizeof *s->exns))
+        return bad(l, "exceptions");
+    for (uint32_t i = 0; i < n; i++) {
+        uint64_t tag = get(l);
+        if (l->r.failed || tag > s->n_tags)
+            return bad(l, "exception");
+        s->exns[s->n_exns++] = (struct exn){.tag = NO_TYPE};
+        if (tag == 0)
+            continue;
+        uint32_t slots = l->e->types[s->tags[tag - 1].canon]->param_slots;
+        struct exn x = {.tag = (uint32_t)tag - 1, .n_slots = slots, .slots = engine_alloc(l->e, slots * sizeof *x.slots)};
+        if (!x.slots)
+            return err_set(l->err, ERR_LIMIT, "out of memory");
+        get_slots(l, x.slots, slots);
+        s->exns[i] = x;
+        s->live_exns++;
+    }
+    return l->r.failed ? bad(l, "exceptions") : 0;
+}
+
+static int get_handles(struct loader *l) {
+    const struct wasm_config *cfg = &l->e->cfg;
+    uint32_t n = get_count(l);
+    for (uint32_t i = 0; i < n && !l->r.failed; i++) {
+        uint64_t handle = get(l);
+        uint32_t size = get_count(l);
+        const uint8_t *bytes = reader_bytes(&l->r, size);
+        if (!bytes || size > cfg->handle_bytes)
+            return bad(l, "handle");
+        if (cfg->handle_load && !cfg->handle_load(cfg->handle_ctx, handle, bytes, size))
+            return err_set(l->err, ERR_DENIED, "state refused: the host does not take handle %llu",
+                           (unsigned long long)handle);
+        struct wasm_value v = wasm_host_ref(handle);
+        if (!store_note_handle(l->s, &v))
+            return err_set(l->err, ERR_LIMIT, "out of memory");
+    }
+    return l->r.failed ? bad(l, "handles") : 0;
+}
+
+static int get_contents(struct loader *l) {
+    struct wasm_store *s = l->s;
+    for (uint32_t i = 0; i < s->n_globals; i++)
+        get_slots(l, s->globals[i]->value, slots_of(s->globals[i]->type));
+    for (uint32_t i = 0; i < s->n_mems; i++)
+        if (get_memory(l, i) < 0)
+            return -1;
+    for (uint32_t i = 0; i < s->n_tables; i++)
+        if (get_table(l, s->tables[i]) < 0)
+            return -1;
+    for (uint32_t i = 1; i < s->n_insts; i++)
+        if (get_dropped(l, s->insts[i]->dropped_elems, s->insts[i]->mod->n_elems) < 0 ||
+            get_dropped(l, s->insts[i]->dropped_datas, s->insts[i]->mod->n_datas) < 0)
+            return -1;
+    return get_exns(l) < 0 ? -1 : get_handles(l);
+}
+
+static struct fn *get_fn(struct loader *l, struct wasm_instance **ret_inst) {
+    uint64_t inst = get(l), func = get(l);
+    if (l->r.failed || inst >= l->s->n_insts || func >= l->s->insts[inst]->n_fns)
+        return NULL;
+    *ret_inst = l->s->insts[inst];
+    return &(*ret_inst)->fns[func];
+}
+
+/* The call word of a host call that is pending at an offset. */
+static const struct mark *call_mark(struct fn *fn, uint32_t offset) {
+    struct code *c = fn->fast;
+    const struct mark *found = NULL;
+    if (!walk_marks(fn, c))
+        return NULL;
+    for (uint32_t i = 0; i < c->n_marks; i++) {
+        const struct mark *m = &c->marks[i];
+        uint16_t op = (uint16_t)c->words[m->pos < c->n_words ? m->pos : 0];
+        if (m->kind == MARK_OP && m->offset == offset && op >= I_CALL_FN && op <= I_TAIL_REF)
+            found = m;
+    }
+    return found;
+}
+
+struct found_mark {
+    struct fn *fn;
+    uint32_t offset, kinds;
+    const struct mark *mark;
+};
+
+/* Deep recursion asks for the same few points again and again. */
+static const struct mark *mark_cached(struct found_mark *cache, struct fn *fn, uint32_t offset, uint32_t kinds) {
+    struct found_mark *c = &cache[(offset ^ fn->index) % 64];
+    if (c->fn != fn || c->offset != offset || c->kinds != kinds) {
+        struct code *code = kinds == MARK_STEP ? fn_step_code(fn) : fn->fast;
+        const struct mark *m = kinds == MARK_OP ? call_mark(fn, offset) : code_mark_of(fn, code, offset, kinds);
+        *c = (struct found_mark){fn, offset, kinds, m};
+    }
+    return c->mark;
+}
+
+/* The frame read last: the next one begins where its arguments were. */
+struct position {
+    const uint64_t *pc;
+    uint64_t *fp;
+    struct wasm_instance *inst;
+    uint32_t height;
+};
+
+static int get_frame(struct loader *l, struct found_mark *cache, uint32_t kinds, struct position *at) {
+    struct wasm_store *s = l->s;
+    struct wasm_instance *inst = NULL;
+    struct fn *fn = get_fn(l, &inst);
+    uint64_t offset = get(l);
+    if (!fn || !fn->body || l->r.failed || offset > fn->body_size || !fn_compile(fn))
+        return bad(l, "frame");
+    const struct mark *m = mark_cached(cache, fn, fn->body + (uint32_t)offset, kinds);
+    if (!m || (at->pc && fn->result_slots > at->height))
+        return bad(l, "frame position");
+    uint64_t *fp = at->pc ? at->fp + (at->height - fn->result_slots) : s->stack;
+    if (s->top + 1 >= s->frames_end || fp > s->stack_end || fn->frame_slots > (size_t)(s->stack_end - fp))
+        return bad(l, "stack depth");
+    if (!at->pc) {
+        *at = (struct position){&interp_exit_word[1], s->stack, inst, 0};
+        s->call_type = fn->type;
+    }
+    *++s->top = (struct frame){at->pc, at->fp, at->inst, fn};
+    struct code *c = kinds == MARK_STEP ? fn->step : fn->fast;
+    *at = (struct position){c->words + m->pos, fp, inst, m->height};
+    return 0;
+}
+
+static int get_frames(struct loader *l, enum call_state state) {
+    struct wasm_store *s = l->s;
+    struct found_mark *cache = engine_alloc(l->e, 64 * sizeof *cache);
+    uint32_t n = get_count(l);
+    struct position at = {.fp = s->stack};
+    int rc = cache && !l->r.failed ? 0 : bad(l, "frames");
+    for (uint32_t i = 0; rc == 0 && i < n; i++) {
+        uint32_t kinds = i + 1 < n ? MARK_RETURN : state == CALL_STOPPED ? MARK_STEP : MARK_OP;
+        rc = get_frame(l, cache, kinds, &at);
+    }
+    s->pc = at.pc;
+    s->fp = at.fp;
+    s->inst = at.inst;
+    engine_release(l->e, cache, 64 * sizeof *cache);
+    return rc;
+}
+
+/* The host call pending at pc: its slots, and that they are within the frame. */
+static int get_pending(struct loader *l, uint64_t host, bool answered) {
+    struct wasm_store *s = l->s;
+    if (host >= s->n_host_fns)
+        return bad(l, "pending host call");
+    const struct fn *fn = &s->host_fns[host];
+    s->host_fn = (uint32_t)host;
+    s->host_slots = s->pc ? s->fp + (uint16_t)(*s->pc >> 16) : s->stack;
+    uint32_t most = fn->param_slots > fn->result_slots ? fn->param_slots : fn->result_slots;
+    uint64_t *end = s->pc ? s->fp + s->top->fn->frame_slots : s->stack_end;
+    if (s->host_slots > end || most > (size_t)(end - s->host_slots))
+        return bad(l, "pending host call");
+    if (!s->pc)
+        s->call_type = fn->type;
+    s->answered = answered;
+    return 0;
+}
+
+static int get_started(struct loader *l) {
+    struct wasm_store *s = l->s;
+    struct wasm_instance *inst = NULL;
+    struct fn *fn = get_fn(l, &inst);
+    if (!fn || fn->param_slots > s->engine->cfg.stack_slots)
+        return bad(l, "started call");
+    s->start_fn = fn;
+    s->inst = inst;
+    s->call_type = fn->type;
+    return get_slots(l, s->stack, fn->param_slots) ? 0 : bad(l, "arguments");
+}
+
+static int get_stack(struct loader *l, enum call_state state, uint64_t host) {
+    struct wasm_store *s = l->s;
+    if (get_frames(l, state) < 0)
+        return -1;
+    if (state == CALL_STOPPED && !s->pc)
+        return bad(l, "no frame");
+    if (state != CALL_STOPPED && get_pending(l, host, state == CALL_ANSWERED) < 0)
+        return -1;
+    uint64_t n = get(l);
+    if (l->r.failed || n != live_slots(s, state) || n > (size_t)(s->stack_end - s->stack))
+        return bad(l, "stack height");
+    return get_slots(l, s->stack, n) ? 0 : bad(l, "stack");
+}
+
+static int get_init(struct loader *l) {
+    struct wasm_store *s = l->s;
+    uint64_t number = get(l), next = get(l);
+    if (l->r.failed || number == 0 || number >= s->n_insts)
+        return bad(l, "initialisation");
+    struct wasm_instance *i = s->insts[number];
+    if (next > i->mod->n_elems + i->mod->n_datas)
+        return bad(l, "initialisation");
+    s->init = (struct init_job){i, (uint32_t)next, true};
+    s->state = RUN_READY;
+    return 0;
+}
+
+static int get_call(struct loader *l) {
+    struct wasm_store *s = l->s;
+    uint64_t init = get(l);
+    if (init && get_init(l) < 0)
+        return -1;
+    uint64_t state = get(l);
+    if (l->r.failed || state > CALL_ANSWERED || (init && state != CALL_NONE))
+        return bad(l, "call");
+    if (state == CALL_NONE)
+        return 0;
+    if (!stack_make(s))
+        return err_set(l->err, ERR_LIMIT, "no room for the guest stack");
+    s->state = state == CALL_HOST ? RUN_HOST : RUN_READY;
+    s->fp = s->stack;
+    s->top = s->frames;
+    if (state == CALL_START)
+        return get_started(l);
+    uint64_t host = state == CALL_STOPPED ? 0 : get(l);
+    if (get_stack(l, (enum call_state)state, host) < 0)
+        return -1;
+    if (state == CALL_HOST)
+        call_event_host(s);
+    return 0;
+}
+
+static int check_header(const uint8_t *bytes, size_t size, struct err *err) {
+    if (size < HEADER + HASH || memcmp(bytes, magic, 8) != 0)
+        return err_set(err, ERR_INVALID, "state refused: not a saved state");
+    const uint8_t state[4] = {WASM_STATE_VERSION}, fuel[4] = {WASM_FUEL_VERSION};
+    if (memcmp(bytes + 8, state, 4) != 0 || memcmp(bytes + 12, fuel, 4) != 0)
+        return err_set(err, ERR_UNSUPPORTED, "state refused: of version %u with fuel version %u; this engine has %d and %d",
+                       bytes[8], bytes[12], WASM_STATE_VERSION, WASM_FUEL_VERSION);
+    struct sha256 h;
+    uint8_t hash[HASH];
+    sha256_init(&h);
+    sha256_add(&h, bytes, size - HASH);
+    sha256_end(&h, hash);
+    if (memcmp(hash, bytes + size - HASH, HASH) != 0)
+        return err_set(err, ERR_INVALID, "state refused: damaged, the checksum differs");
+    return 0;
+}
+
+static int load(struct loader *l) {
+    struct wasm_store *s = l->s;
+    s->budget = get(l);
+    s->used = get(l);
+    s->sequence = get(l);
+    if (l->r.failed || s->budget > INT64_MAX / 2)
+        return bad(l, "fuel");
+    if (get_origin(l) < 0 || get_contents(l) < 0 || get_call(l) < 0)
+        return -1;
+    return l->r.failed || l->r.p != l->r.end ? bad(l, "length") : 0;
+}
+
+int wasm_resume(struct wasm_engine *e, const void *bytes, size_t size,
+                const struct wasm_modules *modules, struct wasm_store **ret, struct err *err) {
+    struct err local = {0};
+    struct loader l = {.e = e, .modules = modules, .err = err ? err : &local};
+    *l.err = (struct err){0};
+    if (check_header(bytes, size, l.err) < 0)
+        return -1;
+    const uint8_t *p = bytes;
+    l.r = (struct reader){.p = p + HEADER, .end = p + size - HASH, .base = p, .diag = &l.diag};
+    if (!(l.s = wasm_store_new(e)))
+        return err_set(err, ERR_LIMIT, "out of memory");
+    int rc = load(&l);
+    if (l.sizes)
+        engine_release(e, l.sizes, ((size_t)l.n_mems + l.n_tables) * sizeof *l.sizes);
+    if (rc < 0)
+        wasm_store_free(l.s);
+    else
+        *ret = l.s;
+    return rc;
+}
+
+/* ---- Hash ---- */
+
+static void hash_n(struct sha256 *h, uint64_t v) {
+    uint8_t bytes[8];
+    for (int i = 0; i < 8; i++)
+        bytes[i] = (uint8_t)(v >> 8 * i);
+    sha256_add(h, bytes, 8);
+}
+
+int wasm_store_hash(struct wasm_store *s, uint8_t hash[32], struct err *err) {
+    (void)err;
+    struct sha256 h;
+    sha256_init(&h);
+    for (uint32_t i = 0; i < s->n_mems; i++) {
+        hash_n(&h, s->mems[i]->size);
+        sha256_add(&h, s->mems[i]->base, s->mems[i]->size);
+    }
+    for (uint32_t i = 0; i < s->n_globals; i++)
+        for (unsigned k = 0; k < slots_of(s->globals[i]->type); k++)
+            hash_n(&h, s->globals[i]->value[k]);
+    for (uint32_t i = 0; i < s->n_tables; i++) {
+        hash_n(&h, s->tables[i]->size);
+        for (uint64_t k = 0; k < s->tables[i]->size; k++)
+            hash_n(&h, s->tables[i]->elems[k]);
+    }
+    sha256_end(&h, hash);
+    return 0;
+}

@@ -1,0 +1,868 @@
+/* A store's objects: making them, finding them by name, and linking instances to them. */
+#include "wasm/interp.h"
+
+const struct memory store_empty_memory;
+
+/* ---- The store ---- */
+
+static bool host_instance(struct wasm_store *s) {
+    struct wasm_instance *i = engine_alloc(s->engine, sizeof *i);
+    if (!i || !engine_grow(s->engine, &s->insts, &s->cap_insts, 1, sizeof *s->insts)) {
+        engine_release(s->engine, i, sizeof *i);
+        return false;
+    }
+    i->store = s;
+    i->mem0 = &store_empty_memory;
+    i->block_size = sizeof *i;
+    s->insts[s->n_insts++] = i;
+    return true;
+}
+
+struct wasm_store *wasm_store_new(struct wasm_engine *e) {
+    struct wasm_store *s = engine_alloc(e, sizeof *s);
+    if (!s)
+        return NULL;
+    s->engine = e;
+    if (!host_instance(s)) {
+        engine_release(e, s, sizeof *s);
+        return NULL;
+    }
+    return s;
+}
+
+static void instance_free(struct wasm_store *s, struct wasm_instance *i) {
+    struct wasm_engine *e = s->engine;
+    for (uint32_t k = 0; i->mod && i->elem_refs && k < i->mod->n_elems; k++)
+        if (i->elem_refs[k])
+            engine_release(e, i->elem_refs[k], i->mod->elems[k].n * sizeof(uint64_t));
+    wasm_module_unref(i->mod);
+    engine_release(e, i, i->block_size);
+}
+
+static void text_free(struct wasm_engine *e, char *text, size_t n) {
+    engine_release(e, text, n + 1);
+}
+
+static void defs_free(struct wasm_store *s) {
+    for (uint32_t i = 0; i < s->n_defs; i++) {
+        text_free(s->engine, s->defs[i].module, s->defs[i].module_size);
+        text_free(s->engine, s->defs[i].name, s->defs[i].name_size);
+    }
+    for (uint32_t i = 0; i < s->n_host_fns; i++) {
+        struct host_func *h = s->host_fns[i].host;
+        text_free(s->engine, h->module, strlen(h->module));
+        text_free(s->engine, h->name, strlen(h->name));
+        engine_release(s->engine, h, sizeof *h);
+    }
+}
+
+void wasm_store_free(struct wasm_store *s) {
+    if (!s)
+        return;
+    struct wasm_engine *e = s->engine;
+    for (uint32_t i = 0; i < s->n_exns; i++)
+        engine_release(e, s->exns[i].slots, s->exns[i].n_slots * sizeof(uint64_t));
+    for (uint32_t i = 0; i < s->n_insts; i++)
+        instance_free(s, s->insts[i]);
+    for (uint32_t i = 0; i < s->n_mems; i++)
+        memory_free(s, s->mems[i]);
+    for (uint32_t i = 0; i < s->n_tables; i++) {
+        engine_release(e, s->tables[i]->elems, s->tables[i]->cap * sizeof(uint64_t));
+        engine_release(e, s->tables[i], sizeof *s->tables[i]);
+    }
+    for (uint32_t i = 0; i < s->n_globals; i++)
+        engine_release(e, s->globals[i], sizeof *s->globals[i]);
+    defs_free(s);
+    stack_free(s);
+    engine_release(e, s->insts, s->cap_insts * sizeof *s->insts);
+    engine_release(e, s->mems, s->cap_mems * sizeof *s->mems);
+    engine_release(e, s->tables, s->cap_tables * sizeof *s->tables);
+    engine_release(e, s->globals, s->cap_globals * sizeof *s->globals);
+    engine_release(e, s->tags, s->cap_tags * sizeof *s->tags);
+    engine_release(e, s->host_fns, s->cap_host_fns * sizeof *s->host_fns);
+    engine_release(e, s->defs, s->cap_defs * sizeof *s->defs);
+    engine_release(e, s->log, s->cap_log * sizeof *s->log);
+    engine_release(e, s->handles, s->cap_handles * sizeof *s->handles);
+    engine_release(e, s->exns, s->cap_exns * sizeof *s->exns);
+    engine_release(e, s->values, s->cap_values * sizeof *s->values);
+    engine_release(e, s, sizeof *s);
+}
+
+void wasm_store_freep(struct wasm_store **s) {
+    wasm_store_free(*s);
+}
+
+/* ---- Objects ---- */
+
+bool store_add_memory(struct wasm_store *s, const struct wasm_limits *l, uint32_t *ret) {
+    struct memory *m;
+    if (!engine_grow(s->engine, &s->mems, &s->cap_mems, s->n_mems + 1, sizeof *s->mems) ||
+        !memory_new(s, l, &m))
+        return false;
+    s->mems[*ret = s->n_mems++] = m;
+    return true;
+}
+
+bool store_add_table(struct wasm_store *s, const struct wasm_limits *l, uint32_t type, uint64_t init,
+                     uint32_t *ret) {
+    struct table *t;
+    if (!engine_grow(s->engine, &s->tables, &s->cap_tables, s->n_tables + 1, sizeof *s->tables) ||
+        !table_new(s, l, type, init, &t))
+        return false;
+    s->tables[*ret = s->n_tables++] = t;
+    return true;
+}
+
+bool store_add_global(struct wasm_store *s, uint32_t type, bool is_mutable, uint32_t *ret) {
+    struct global *g = engine_alloc(s->engine, sizeof *g);
+    if (!g || !engine_grow(s->engine, &s->globals, &s->cap_globals, s->n_globals + 1, sizeof *s->globals)) {
+        engine_release(s->engine, g, sizeof *g);
+        return false;
+    }
+    g->type = type;
+    g->is_mutable = is_mutable;
+    s->globals[*ret = s->n_globals++] = g;
+    return true;
+}
+
+bool store_add_tag(struct wasm_store *s, uint32_t canon, uint32_t *ret) {
+    if (!engine_grow(s->engine, &s->tags, &s->cap_tags, s->n_tags + 1, sizeof *s->tags))
+        return false;
+    s->tags[*ret = s->n_tags++].canon = canon;
+    return true;
+}
+
+bool store_log(struct wasm_store *s, enum creation_kind kind, uint32_t index) {
+    if (!engine_grow(s->engine, &s->log, &s->cap_log, s->n_log + 1, sizeof *s->log))
+        return false;
+    s->log[s->n_log++] = (struct creation){(uint8_t)kind, index};
+    return true;
+}
+
+bool store_note_handle(struct wasm_store *s, const struct wasm_value *v) {
+    if (v->type != WASM_EXTERNREF || v->ref == 0 ||
+        (s->n_handles && s->handles[s->n_handles - 1] == v->ref - 1))
+        return true;
+    if (!engine_grow(s->engine, &s->handles, &s->cap_handles, s->n_handles + 1, sizeof *s->handles))
+        return false;
+    s->handles[s->n_handles++] = v->ref - 1;
+    return true;
+}
+
+/* ---- Exceptions ---- */
+
+#define EXN_REF UINT64_C(0xe000000000000000)
+enum { MAX_EXNS = 10000 };
+
+const struct exn *store_exn(const struct wasm_store *s, uint64_t ref) {
+    uint64_t i = ref - EXN_REF;
+    return ref >= EXN_REF && i < s->n_exns && s->exns[i].tag != NO_TYPE ? &s->exns[i] : NULL;
+}
+
+static void exn_drop(struct wasm_store *s, struct exn *x) {
+    engine_release(s->engine, x->slots, x->n_slots * sizeof *x->slots);
+    *x = (struct exn){.tag = NO_TYPE};
+    s->live_exns--;
+    s->free_exn = (uint32_t)(x - s->exns);
+}
+
+void store_exn_free(struct wasm_store *s, uint64_t ref) {
+    exn_drop(s, &s->exns[ref - EXN_REF]);
+}
+
+static void exn_mark(struct wasm_store *s, const uint64_t *from, const uint64_t *to);
+
+static void exn_mark_one(struct wasm_store *s, uint64_t ref) {
+    if (!store_exn(s, ref) || s->exns[ref - EXN_REF].marked)
+        return;
+    struct exn *x = &s->exns[ref - EXN_REF];
+    x->marked = true;
+    exn_mark(s, x->slots, x->slots + x->n_slots);
+}
+
+/* Slots have no types, so whatever looks like an exception keeps it. */
+static void exn_mark(struct wasm_store *s, const uint64_t *from, const uint64_t *to) {
+    for (; from < to; from++)
+        if (*from >= EXN_REF)
+            exn_mark_one(s, *from);
+}
+
+static void exns_collect(struct wasm_store *s, const struct frame *top, const uint64_t *fp) {
+    exn_mark(s, s->stack, fp + top->fn->frame_slots);
+    for (uint32_t i = 0; i < s->n_globals; i++)
+        exn_mark(s, s->globals[i]->value, s->globals[i]->value + 1);
+    for (uint32_t i = 0; i < s->n_tables; i++)
+        exn_mark(s, s->tables[i]->elems, s->tables[i]->elems + s->tables[i]->size);
+    for (uint32_t i = 0; i < s->n_exns; i++) {
+        if (s->exns[i].tag != NO_TYPE && !s->exns[i].marked)
+            exn_drop(s, &s->exns[i]);
+        s->exns[i].marked = false;
+    }
+}
+
+static uint32_t exn_slot(struct wasm_store *s) {
+    if (s->free_exn < s->n_exns && s->exns[s->free_exn].tag == NO_TYPE)
+        return s->free_exn;
+    for (uint32_t i = 0; s->live_exns < s->n_exns && i < s->n_exns; i++)
+        if (s->exns[i].tag == NO_TYPE)
+            return i;
+    if (!engine_grow(s->engine, &s->exns, &s->cap_exns, s->n_exns + 1, sizeof *s->exns))
+        return NO_TYPE;
+    s->exns[s->n_exns] = (struct exn){.tag = NO_TYPE};
+    return s->n_exns++;
+}
+
+uint64_t store_exn_new(struct wasm_store *s, uint32_t tag, const uint64_t *slots, uint32_t n,
+                       const struct frame *top, const uint64_t *fp) {
+    bool collected = s->live_exns >= MAX_EXNS;
+    if (collected)
+        exns_collect(s, top, fp);
+    /* Half must have gone, or the next search would come too soon to be paid by what led to it. */
+    bool full = collected && s->live_exns > MAX_EXNS / 2;
+    uint64_t *copy = full ? NULL : engine_alloc(s->engine, n * sizeof *copy);
+    uint32_t i = copy ? exn_slot(s) : NO_TYPE;
+    if (i == NO_TYPE) {
+        engine_release(s->engine, copy, n * sizeof *copy);
+        return 0;
+    }
+    if (n)
+        memcpy(copy, slots, n * sizeof *copy);
+    s->exns[i] = (struct exn){.tag = tag, .n_slots = n, .slots = copy};
+    s->live_exns++;
+    return EXN_REF + i;
+}
+
+/* ---- Names ---- */
+
+char *store_text(struct wasm_store *s, const char *p, size_t n) {
+    char *copy = engine_alloc(s->engine, n + 1);
+    if (copy && n)
+        memcpy(copy, p, n);
+    return copy;
+}
+
+bool store_define(struct wasm_store *s, const char *module, size_t module_size, const char *name,
+                  size_t name_size, struct wasm_extern what) {
+    if (!engine_grow(s->engine, &s->defs, &s->cap_defs, s->n_defs + 1, sizeof *s->defs))
+        return false;
+    struct definition d = {store_text(s, module, module_size), store_text(s, name, name_size),
+                           (uint32_t)module_size, (uint32_t)name_size, what};
+    if (!d.module || !d.name) {
+        text_free(s->engine, d.module, module_size);
+        text_free(s->engine, d.name, name_size);
+        return false;
+    }
+    s->defs[s->n_defs++] = d;
+    return true;
+}
+
+bool wasm_lookup(struct wasm_store *s, const char *module, size_t module_size, const char *name,
+                 size_t name_size, struct wasm_extern *ret) {
+    for (uint32_t i = s->n_defs; i-- > 0;) {
+        const struct definition *d = &s->defs[i];
+        if (d->module_size == module_size && d->name_size == name_size &&
+            memcmp(d->module, module, module_size) == 0 && memcmp(d->name, name, name_size) == 0) {
+            *ret = d->what;
+            return true;
+        }
+    }
+    return false;
+}
+
+static int no_memory(struct err *err) {
+    return err_set(err, ERR_LIMIT, "out of memory");
+}
+
+static int define(struct wasm_store *s, const char *module, const char *name, enum wasm_extern_kind kind,
+                  uint64_t id, struct err *err) {
+    struct wasm_extern x = {kind, id};
+    return store_define(s, module, strlen(module), name, strlen(name), x) ? 0 : no_memory(err);
+}
+
+static uint64_t func_ref(uint32_t instance, uint32_t index) {
+    return (uint64_t)(instance + 1) << 32 | index;
+}
+
+bool store_add_host(struct wasm_store *s, const char *module, const char *name, uint32_t canon,
+                    uint64_t cost) {
+    struct host_func *h = engine_alloc(s->engine, sizeof *h);
+    if (!h || !engine_grow(s->engine, &s->host_fns, &s->cap_host_fns, s->n_host_fns + 1, sizeof *s->host_fns)) {
+        engine_release(s->engine, h, sizeof *h);
+        return false;
+    }
+    *h = (struct host_func){store_text(s, module, strlen(module)), store_text(s, name, strlen(name)), cost};
+    if (!h->module || !h->name) {
+        text_free(s->engine, h->module, strlen(module));
+        text_free(s->engine, h->name, strlen(name));
+        engine_release(s->engine, h, sizeof *h);
+        return false;
+    }
+    const struct type *t = s->engine->types[canon];
+    s->host_fns[s->n_host_fns] = (struct fn){.canon = canon,
+                                             .index = s->n_host_fns,
+                                             .type = t,
+                                             .host = h,
+                                             .param_slots = t->param_slots,
+                                             .result_slots = t->result_slots};
+    s->n_host_fns++;
+    s->insts[0]->fns = s->host_fns;
+    s->insts[0]->n_fns = s->n_host_fns;
+    return true;
+}
+
+bool store_intern_func(struct wasm_engine *e, const struct wasm_func_type *type, uint32_t *ret) {
+    if (type->n_params > MAX_PARAMS || type->n_results > MAX_PARAMS)
+        return false;
+    uint32_t n = type->n_params + type->n_results;
+    uint32_t *vals = engine_alloc(e, n * sizeof *vals);
+    if (!vals)
+        return false;
+    for (uint32_t i = 0; i < n; i++)
+        vals[i] = i < type->n_params ? type->params[i] : type->results[i - type->n_params];
+    struct type t = {.kind = TYPE_FUNC,
+                     .final = true,
+                     .super = NO_TYPE,
+                     .n_params = type->n_params,
+                     .n_results = type->n_results,
+                     .vals = vals};
+    bool ok = types_intern(e, &t, 1, ret);
+    engine_release(e, vals, n * sizeof *vals);
+    return ok;
+}
+
+int wasm_host_func(struct wasm_store *s, const char *module, const char *name,
+                   const struct wasm_func_type *type, uint64_t cost, struct err *err) {
+    uint32_t canon;
+    if (cost > INT64_MAX / 4)
+        return err_set(err, ERR_INVALID, "host function '%s' costs too much", name);
+    if (!store_intern_func(s->engine, type, &canon) || !store_add_host(s, module, name, canon, cost) ||
+        !store_log(s, MADE_FUNC, s->n_host_fns - 1))
+        return no_memory(err);
+    return define(s, module, name, WASM_FUNC, func_ref(0, s->n_host_fns - 1), err);
+}
+
+int wasm_host_global(struct wasm_store *s, const char *module, const char *name, bool is_mutable,
+                     struct wasm_value value, struct err *err) {
+    uint32_t id;
+    if (!store_add_global(s, value.type, is_mutable, &id) || !store_log(s, MADE_GLOBAL, id) ||
+        !store_note_handle(s, &value))
+        return no_memory(err);
+    value_to_slots(&value, s->globals[id]->value);
+    return define(s, module, name, WASM_GLOBAL, id, err);
+}
+
+int wasm_host_memory(struct wasm_store *s, const char *module, const char *name,
+                     const struct wasm_limits *limits, struct err *err) {
+    uint32_t id;
+    if (!store_add_memory(s, limits, &id) || !store_log(s, MADE_MEMORY, id))
+        return no_memory(err);
+    return define(s, module, name, WASM_MEMORY, id, err);
+}
+
+int wasm_host_table(struct wasm_store *s, const char *module, const char *name,
+                    const struct wasm_limits *limits, uint32_t type, struct err *err) {
+    uint32_t id;
+    if (!store_add_table(s, limits, type, 0, &id) || !store_log(s, MADE_TABLE, id))
+        return no_memory(err);
+    return define(s, module, name, WASM_TABLE, id, err);
+}
+
+/* ---- Instances ---- */
+
+uint64_t instance_func_ref(const struct wasm_instance *i, uint32_t func) {
+    return func < i->mod->imported_funcs ? i->func_refs[func] : func_ref(i->number, func);
+}
+
+struct fn *store_fn(const struct wasm_store *s, uint64_t ref, struct wasm_instance **ret_inst) {
+    uint32_t number = (uint32_t)(ref >> 32) - 1, index = (uint32_t)ref;
+    if (UNLIKELY(number >= s->n_insts))
+        return NULL;
+    struct wasm_instance *i = *ret_inst = s->insts[number];
+    return LIKELY(index < i->n_fns) ? &i->fns[index] : NULL;
+}
+
+static struct wasm_extern extern_of(const struct wasm_instance *i, uint8_t kind, uint32_t index) {
+    switch (kind) {
+    case WASM_FUNC:
+        return (struct wasm_extern){WASM_FUNC, instance_func_ref(i, index)};
+    case WASM_TABLE:
+        return (struct wasm_extern){WASM_TABLE, i->table_ids[index]};
+    case WASM_MEMORY:
+        return (struct wasm_extern){WASM_MEMORY, i->mem_ids[index]};
+    case WASM_GLOBAL:
+        return (struct wasm_extern){WASM_GLOBAL, i->global_ids[index]};
+    default:
+        return (struct wasm_extern){WASM_TAG, i->tags[index]};
+    }
+}
+
+bool wasm_export(const struct wasm_instance *i, const char *name, size_t name_size,
+                 struct wasm_extern *ret) {
+    for (uint32_t k = 0; i->mod && k < i->mod->n_exports; k++) {
+        const struct export_decl *d = &i->mod->exports[k];
+        if (d->name_size == name_size && memcmp(d->name, name, name_size) == 0) {
+            *ret = extern_of(i, d->kind, d->index);
+            return true;
+        }
+    }
+    return false;
+}
+
+int wasm_register(struct wasm_store *s, const char *module, size_t module_size,
+                  struct wasm_instance *i, struct err *err) {
+    for (uint32_t k = 0; k < i->mod->n_exports; k++) {
+        const struct export_decl *d = &i->mod->exports[k];
+        if (!store_define(s, module, module_size, d->name, d->name_size, extern_of(i, d->kind, d->index)))
+            return no_memory(err);
+    }
+    return 0;
+}
+
+struct wasm_module *wasm_instance_module(const struct wasm_instance *i) {
+    return i->mod;
+}
+
+uint32_t wasm_instances(const struct wasm_store *s) {
+    return s->n_insts - 1;
+}
+
+struct wasm_instance *wasm_instance_at(const struct wasm_store *s, uint32_t i) {
+    return s->insts[i + 1];
+}
+
+static const struct type *tag_type(const struct wasm_store *s, uint64_t id) {
+    return s->engine->types[s->tags[id].canon];
+}
+
+void wasm_extern_type(const struct wasm_store *s, struct wasm_extern x, struct wasm_extern_type *ret) {
+    struct wasm_instance *i;
+    *ret = (struct wasm_extern_type){.kind = x.kind};
+    switch (x.kind) {
+    case WASM_FUNC:
+        ret->func = type_view(store_fn(s, x.id, &i)->type);
+        break;
+    case WASM_TABLE:
+        ret->limits = s->tables[x.id]->type_limits;
+        ret->limits.min = s->tables[x.id]->size;
+        ret->type = s->tables[x.id]->type;
+        break;
+    case WASM_MEMORY:
+        ret->limits = s->mems[x.id]->type;
+        ret->limits.min = s->mems[x.id]->size / PAGE_SIZE;
+        break;
+    case WASM_GLOBAL:
+        ret->type = s->globals[x.id]->type;
+        ret->is_mutable = s->globals[x.id]->is_mutable;
+        break;
+    default:
+        ret->func = type_view(tag_type(s, x.id));
+    }
+}
+
+void value_to_slots(const struct wasm_value *v, uint64_t *slots) {
+    slots[0] = 0;
+    if (v->type == WASM_I32 || v->type == WASM_F32)
+        slots[0] = v->f32;
+    else if (v->type == WASM_V128)
+        memcpy(slots, v->v128, 16);
+    else
+        slots[0] = v->f64;
+}
+
+/* The hierarchy of a reference type, by its top. */
+static uint32_t top_of(const struct wasm_store *s, uint32_t type) {
+    static const uint32_t tops[] = {WASM_FUNCREF, WASM_EXTERNREF, WASM_EXNREF, WASM_ANYREF};
+    for (size_t i = 0; i < sizeof tops / sizeof *tops; i++)
+        if (types_sub(s->engine, type, tops[i]))
+            return tops[i];
+    return 0;
+}
+
+bool value_fits(const struct wasm_store *s, const struct wasm_value *v, uint32_t type) {
+    struct wasm_instance *i;
+    if (!is_ref(v->type) || !is_ref(type))
+        return v->type == type;
+    uint32_t top = top_of(s, type);
+    if (top_of(s, v->type) != top)
+        return false;
+    if (v->ref == 0)
+        return type & WASM_NULLABLE;
+    if (top == WASM_FUNCREF) {
+        const struct fn *fn = store_fn(s, v->ref, &i);
+        return fn && types_sub(s->engine, WASM_REF | fn->canon, type);
+    }
+    if (top == WASM_EXNREF)
+        return store_exn(s, v->ref) != NULL;
+    return WASM_HEAP(type) == WASM_HEAP(top);
+}
+
+struct wasm_value value_from_slots(const uint64_t *slots, uint32_t type) {
+    struct wasm_value v = {.type = type};
+    memset(v.v128, 0, 16);
+    memcpy(v.v128, slots, type == WASM_V128 ? 16 : 8);
+    return v;
+}
+
+struct wasm_value wasm_global_get(const struct wasm_store *s, struct wasm_extern x) {
+    return value_from_slots(s->globals[x.id]->value, s->globals[x.id]->type);
+}
+
+int wasm_global_set(struct wasm_store *s, struct wasm_extern x, struct wasm_value v, struct err *err) {
+    struct global *g = s->globals[x.id];
+    if (!g->is_mutable || !value_fits(s, &v, g->type))
+        return err_set(err, ERR_INVALID, "global is immutable or of another type");
+    if (!store_note_handle(s, &v))
+        return no_memory(err);
+    value_to_slots(&v, g->value);
+    return 0;
+}
+
+struct wasm_extern instance_import(const struct wasm_instance *i, uint32_t import) {
+    const struct import_decl *d = &i->mod->imports[import];
+    return extern_of(i, d->kind, d->index);
+}
+
+uint8_t *wasm_memory_bytes(const struct wasm_store *s, struct wasm_extern x, size_t *ret_size) {
+    *ret_size = s->mems[x.id]->size;
+    return s->mems[x.id]->base;
+}
+
+uint64_t wasm_table_size(const struct wasm_store *s, struct wasm_extern x) {
+    return s->tables[x.id]->size;
+}
+
+int wasm_table_get(const struct wasm_store *s, struct wasm_extern x, uint64_t i,
+                   struct wasm_value *ret, struct err *err) {
+    const struct table *t = s->tables[x.id];
+    if (i >= t->size)
+        return err_set(err, ERR_INVALID, "table index %llu is out of bounds", (unsigned long long)i);
+    *ret = value_from_slots(&t->elems[i], t->type);
+    return 0;
+}
+
+/* ---- Constant expressions ---- */
+
+static void eval_binary(uint64_t *v, uint8_t op) {
+    bool is64 = op >= 0x7c;
+    uint64_t a = v[0], b = v[2], r;
+    switch (is64 ? op - 0x12 : op) {
+    case 0x6a:
+        r = a + b;
+        break;
+    case 0x6b:
+        r = a - b;
+        break;
+    default:
+        r = a * b;
+    }
+    v[0] = is64 ? r : (uint32_t)r;
+}
+
+/* The expression was checked at load: at most 64 values deep, of known instructions. */
+bool instance_eval(struct wasm_instance *i, uint32_t offset, uint64_t ret[2]) {
+    struct wasm_diag diag;
+    struct wasm_module *m = i->mod;
+    struct reader r = {.p = m->bytes + offset, .end = m->bytes + m->size, .base = m->bytes, .diag = &diag};
+    uint64_t v[65][2];
+    uint32_t n = 0;
+    for (;;) {
+        uint8_t op = reader_byte(&r);
+        switch (op) {
+        case 0x0b:
+            memcpy(ret, v[0], 16);
+            return !r.failed;
+        case 0x41:
+            v[n++][0] = (uint32_t)reader_s32(&r);
+            break;
+        case 0x42:
+            v[n++][0] = (uint64_t)reader_s64(&r);
+            break;
+        case 0x43:
+        case 0x44:
+            v[n][0] = 0;
+            memcpy(v[n++], reader_bytes(&r, op == 0x43 ? 4 : 8), op == 0x43 ? 4 : 8);
+            break;
+        case 0x23:
+            memcpy(v[n++], i->globals[reader_u32(&r)]->value, 16);
+            break;
+        case 0xd0:
+            module_heaptype(m, &r);
+            v[n++][0] = 0;
+            break;
+        case 0xd2:
+            v[n++][0] = instance_func_ref(i, reader_u32(&r));
+            break;
+        case 0xfd:
+            reader_u32(&r);
+            memcpy(v[n++], reader_bytes(&r, 16), 16);
+            break;
+        default:
+            n--;
+            eval_binary(v[n - 1], op);
+        }
+    }
+}
+
+const uint64_t *instance_elems(struct wasm_instance *i, uint32_t seg) {
+    struct wasm_module *m = i->mod;
+    const struct elem_decl *d = &m->elems[seg];
+    if (i->elem_refs[seg])
+        return i->elem_refs[seg];
+    uint64_t *refs = engine_alloc(m->engine, d->n * sizeof *refs), both[2];
+    if (!refs)
+        return NULL;
+    struct wasm_diag diag = {0};
+    struct reader r = {.p = m->bytes + d->items, .end = m->bytes + m->size, .base = m->bytes, .diag = &diag};
+    for (uint32_t k = 0; k < d->n; k++) {
+        if (d->is_funcs) {
+            refs[k] = instance_func_ref(i, reader_u32(&r));
+            continue;
+        }
+        instance_eval(i, (uint32_t)(r.p - r.base), both);
+        refs[k] = both[0];
+        module_const_expr(m, &r, d->type); /* to its end */
+    }
+    return i->elem_refs[seg] = refs;
+}
+
+/* ---- Linking ---- */
+
+static bool limits_fit(const struct wasm_limits *have, uint64_t size, const struct wasm_limits *want) {
+    return have->is64 == want->is64 && size >= want->min &&
+           (!want->has_max || (have->has_max && have->max <= want->max));
+}
+
+static bool extern_fits(const struct wasm_store *s, const struct wasm_module *m,
+                        const struct import_decl *d, struct wasm_extern x) {
+    const struct wasm_engine *e = s->engine;
+    struct wasm_instance *i;
+    if (x.kind != d->kind)
+        return false;
+    switch (d->kind) {
+    case WASM_FUNC: {
+        const struct fn *fn = store_fn(s, x.id, &i);
+        return fn && types_sub_def(e, fn->canon, m->fns[d->index].canon);
+    }
+    case WASM_TABLE: {
+        const struct table *t = s->tables[x.id];
+        const struct limits_decl *want = &m->tables[d->index];
+        return t->type == want->type && limits_fit(&t->type_limits, t->size, &want->l);
+    }
+    case WASM_MEMORY: {
+        const struct memory *mem = s->mems[x.id];
+        return limits_fit(&mem->type, mem->size / PAGE_SIZE, &m->mems[d->index].l);
+    }
+    case WASM_GLOBAL: {
+        const struct global *g = s->globals[x.id];
+        const struct global_decl *want = &m->globals[d->index];
+        return g->is_mutable == want->is_mutable &&
+               (want->is_mutable ? g->type == want->type : types_sub(e, g->type, want->type));
+    }
+    default:
+        return s->tags[x.id].canon == m->tags[d->index];
+    }
+}
+
+bool store_extern_exists(const struct wasm_store *s, struct wasm_extern x) {
+    struct wasm_instance *i;
+    switch (x.kind) {
+    case WASM_FUNC:
+        return store_fn(s, x.id, &i) != NULL;
+    case WASM_TABLE:
+        return x.id < s->n_tables;
+    case WASM_MEMORY:
+        return x.id < s->n_mems;
+    case WASM_GLOBAL:
+        return x.id < s->n_globals;
+    default:
+        return x.id < s->n_tags;
+    }
+}
+
+static void bind_import(struct wasm_store *s, struct wasm_instance *i, const struct import_decl *d,
+                        struct wasm_extern x) {
+    uint32_t id = (uint32_t)x.id;
+    switch (d->kind) {
+    case WASM_FUNC:
+        i->func_refs[d->index] = x.id;
+        break;
+    case WASM_TABLE:
+        i->tables[d->index] = s->tables[i->table_ids[d->index] = id];
+        break;
+    case WASM_MEMORY:
+        i->mems[d->index] = s->mems[i->mem_ids[d->index] = id];
+        break;
+    case WASM_GLOBAL:
+        i->globals[d->index] = s->globals[i->global_ids[d->index] = id];
+        break;
+    default:
+        i->tags[d->index] = id;
+    }
+}
+
+static int link_import(struct wasm_store *s, struct wasm_instance *i, const struct import_decl *d,
+                       const struct wasm_extern *given, struct err *err) {
+    struct wasm_extern x;
+    int ml = (int)(d->module_size < 64 ? d->module_size : 64), nl = (int)(d->name_size < 64 ? d->name_size : 64);
+    if (given)
+        x = *given;
+    else if (!wasm_lookup(s, d->module, d->module_size, d->name, d->name_size, &x))
+        return err_set(err, ERR_DENIED, "unknown import: this module asks for %.*s.%.*s, which was not granted",
+                       ml, d->module, nl, d->name);
+    if (!store_extern_exists(s, x) || !extern_fits(s, i->mod, d, x))
+        return err_set(err, ERR_INVALID, "incompatible import type for %.*s.%.*s", ml, d->module, nl, d->name);
+    bind_import(s, i, d, x);
+    return 0;
+}
+
+/* One block for the instance and its arrays. */
+struct wasm_instance *store_instance_shell(struct wasm_store *s, struct wasm_module *m) {
+    size_t pointers = (size_t)m->imported_funcs + m->n_globals + m->n_mems + m->n_tables + m->n_elems;
+    size_t words = (size_t)m->n_globals + m->n_mems + m->n_tables + m->n_tags;
+    size_t size = sizeof(struct wasm_instance) + pointers * 8 + words * 4 + m->n_elems + m->n_datas;
+    struct wasm_instance *i = engine_alloc(s->engine, size);
+    if (!i)
+        return NULL;
+    i->block_size = size;
+    uint64_t *p = (uint64_t *)(i + 1);
+    i->func_refs = p;
+    i->globals = (struct global **)(p += m->imported_funcs);
+    i->mems = (struct memory **)(p += m->n_globals);
+    i->tables = (struct table **)(p += m->n_mems);
+    i->elem_refs = (uint64_t **)(p += m->n_tables);
+    uint32_t *w = (uint32_t *)(p + m->n_elems);
+    i->global_ids = w;
+    i->mem_ids = (w += m->n_globals);
+    i->table_ids = (w += m->n_mems);
+    i->tags = (w += m->n_tables);
+    i->dropped_elems = (uint8_t *)(w + m->n_tags);
+    i->dropped_datas = i->dropped_elems + m->n_elems;
+    i->store = s;
+    i->mod = wasm_module_ref(m);
+    i->fns = m->fns;
+    i->n_fns = m->n_funcs;
+    i->number = s->n_insts;
+    return i;
+}
+
+static bool make_globals(struct wasm_store *s, struct wasm_instance *i) {
+    struct wasm_module *m = i->mod;
+    for (uint32_t k = m->imported_globals; k < m->n_globals; k++) {
+        const struct global_decl *d = &m->globals[k];
+        if (!store_add_global(s, d->type, d->is_mutable, &i->global_ids[k]))
+            return false;
+        i->globals[k] = s->globals[i->global_ids[k]];
+        uint64_t v[2] = {0};
+        instance_eval(i, d->init, v);
+        i->globals[k]->value[0] = v[0];
+        if (d->type == WASM_V128)
+            i->globals[k]->value[1] = v[1];
+    }
+    return true;
+}
+
+static bool make_objects(struct wasm_store *s, struct wasm_instance *i) {
+    struct wasm_module *m = i->mod;
+    if (!make_globals(s, i))
+        return false;
+    for (uint32_t k = m->imported_mems; k < m->n_mems; k++) {
+        if (!store_add_memory(s, &m->mems[k].l, &i->mem_ids[k]))
+            return false;
+        i->mems[k] = s->mems[i->mem_ids[k]];
+    }
+    for (uint32_t k = m->imported_tables; k < m->n_tables; k++) {
+        uint64_t init[2] = {0, 0};
+        if (m->tables[k].init)
+            instance_eval(i, m->tables[k].init, init);
+        if (!store_add_table(s, &m->tables[k].l, m->tables[k].type, init[0], &i->table_ids[k]))
+            return false;
+        i->tables[k] = s->tables[i->table_ids[k]];
+    }
+    for (uint32_t k = m->imported_tags; k < m->n_tags; k++)
+        if (!store_add_tag(s, m->tags[k], &i->tags[k]))
+            return false;
+    i->mem0 = m->n_mems ? i->mems[0] : &store_empty_memory;
+    return true;
+}
+
+/* The first specification checks all segments before it writes any. */
+static bool segments_fit(struct wasm_instance *i) {
+    struct wasm_module *m = i->mod;
+    uint64_t v[2];
+    for (uint32_t k = 0; k < m->n_elems; k++) {
+        instance_eval(i, m->elems[k].offset, v);
+        if (v[0] + m->elems[k].n > i->tables[m->elems[k].table]->size)
+            return false;
+    }
+    for (uint32_t k = 0; k < m->n_datas; k++) {
+        instance_eval(i, m->datas[k].offset, v);
+        if (v[0] + m->datas[k].size > i->mems[m->datas[k].mem]->size)
+            return false;
+    }
+    return true;
+}
+
+static int instance_link(struct wasm_store *s, struct wasm_instance *i, const struct wasm_extern *imports,
+                         struct err *err) {
+    struct wasm_module *m = i->mod;
+    for (uint32_t k = 0; k < m->n_imports; k++)
+        if (link_import(s, i, &m->imports[k], imports ? &imports[k] : NULL, err) < 0)
+            return -1;
+    if (!make_objects(s, i))
+        return err_set(err, ERR_LIMIT, "memory or table is larger than this engine allows");
+    if (m->level < WASM_2_0 && !segments_fit(i))
+        return err_set(err, ERR_INVALID, "data or elements segment does not fit");
+    return 0;
+}
+
+/* What a failed instantiation made goes again, so that numbers follow from successes alone. */
+static void undo(struct wasm_store *s, const struct wasm_store *before) {
+    struct wasm_engine *e = s->engine;
+    while (s->n_mems > before->n_mems)
+        memory_free(s, s->mems[--s->n_mems]);
+    while (s->n_tables > before->n_tables) {
+        struct table *t = s->tables[--s->n_tables];
+        engine_release(e, t->elems, t->cap * sizeof *t->elems);
+        engine_release(e, t, sizeof *t);
+    }
+    while (s->n_globals > before->n_globals)
+        engine_release(e, s->globals[--s->n_globals], sizeof(struct global));
+    s->n_tags = before->n_tags;
+    instance_free(s, s->insts[--s->n_insts]);
+}
+
+int store_instantiate(struct wasm_store *s, struct wasm_module *m, const struct wasm_extern *imports,
+                      struct wasm_instance **ret, struct err *err) {
+    struct wasm_store before = *s;
+    struct wasm_instance *i = NULL;
+    if (s->n_insts > s->engine->cfg.instances)
+        return err_set(err, ERR_LIMIT, "too many instances");
+    if (!engine_grow(s->engine, &s->insts, &s->cap_insts, s->n_insts + 1, sizeof *s->insts) ||
+        !(i = store_instance_shell(s, m)))
+        return no_memory(err);
+    s->insts[s->n_insts++] = i; /* its own functions may be named by its globals */
+    if (instance_link(s, i, imports, err) < 0) {
+        undo(s, &before);
+        return -1;
+    }
+    if (!store_log(s, MADE_INSTANCE, i->number)) {
+        undo(s, &before);
+        return no_memory(err);
+    }
+    *ret = i;
+    return 0;
+}
+
+int wasm_instance_new(struct wasm_store *s, struct wasm_module *m, const struct wasm_extern *imports,
+                      uint32_t n_imports, struct wasm_instance **ret, struct err *err) {
+    if (s->state != RUN_IDLE)
+        return err_set(err, ERR_BUSY, "a call is in progress");
+    if (imports && n_imports != m->n_imports)
+        return err_set(err, ERR_INVALID, "the module has %u imports, %u were given", m->n_imports, n_imports);
+    if (store_instantiate(s, m, imports, ret, err) < 0)
+        return -1;
+    s->state = RUN_READY;
+    s->pc = NULL;
+    s->init = (struct init_job){.inst = *ret, .active = true};
+    return 0;
+}

@@ -1,0 +1,358 @@
+/*
+ * The cell engine: WebAssembly with exact fuel, that can be stopped, saved, forked and resumed.
+ *
+ * Engine > module (shared, immutable) and engine > store > instance. A store is one universe:
+ * linked instances, memories, tables, globals, and at most one call in progress. A call is a state
+ * machine: start it, then wasm_run() until the event says it is over. The engine never calls out:
+ * a call of an import is an event that the embedder answers. Nothing here is global, aborts,
+ * blocks, installs a signal handler or touches a file. An engine and all that belongs to it is
+ * used by one thread at a time.
+ *
+ *     struct wasm_engine *e = wasm_engine_new(NULL);
+ *     struct wasm_module *m;
+ *     struct wasm_diag diag;
+ *     struct err err;
+ *     if (wasm_module_load(e, bytes, size, WASM_3_0, &m, &diag) < 0)
+ *         report(diag.message, diag.offset);
+ *
+ *     struct wasm_store *s = wasm_store_new(e);
+ *     wasm_fuel_add(s, 1000000);
+ *     const struct wasm_func_type log = {.params = (uint32_t[]){WASM_I32}, .n_params = 1};
+ *     wasm_host_func(s, "env", "log", &log, 10, &err);
+ *
+ *     struct wasm_instance *i;
+ *     if (wasm_instance_new(s, m, NULL, 0, &i, &err) < 0)    // imports found by name
+ *         report(err.text, 0);
+ *     drive(s);                                              // segments and start function
+ *
+ *     struct wasm_extern f;
+ *     wasm_export(i, "main", 4, &f);
+ *     struct wasm_value arg = wasm_i32(41);
+ *     wasm_call(s, f, &arg, 1, &err);
+ *     const struct wasm_event *ev = drive(s);
+ *     if (ev->outcome == WASM_DONE)
+ *         printf("%d, %llu fuel\n", ev->values[0].i32, wasm_fuel_used(s));
+ *
+ *     const struct wasm_event *drive(struct wasm_store *s) {
+ *         const struct wasm_event *ev;
+ *         while ((ev = wasm_run(s, UINT64_MAX))->outcome == WASM_HOST) {
+ *             printf("%s: %d\n", ev->name, ev->values[0].i32);
+ *             wasm_answer(s, NULL, 0, NULL);
+ *         }
+ *         return ev;
+ *     }
+ *
+ * tests/unit/test_wasm_example.c is that program, whole.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+
+/* ---- Values and types ---- */
+
+/*
+ * A value type is a number. References are a heap type and flags; the heap type is abstract
+ * (WASM_ABSTRACT and its byte) or the engine-wide number of a defined type, so that two types
+ * are equal when their numbers are.
+ */
+#define WASM_REF 0x80000000u
+#define WASM_NULLABLE 0x40000000u
+#define WASM_ABSTRACT 0x20000000u
+#define WASM_HEAP(type) ((type) & 0x3fffffffu)
+
+enum {
+    WASM_I32 = 0x7f,
+    WASM_I64 = 0x7e,
+    WASM_F32 = 0x7d,
+    WASM_F64 = 0x7c,
+    WASM_V128 = 0x7b,
+};
+#define WASM_ABSTRACT_REF(byte) (WASM_REF | WASM_NULLABLE | WASM_ABSTRACT | (byte))
+#define WASM_FUNCREF WASM_ABSTRACT_REF(0x70u)
+#define WASM_EXTERNREF WASM_ABSTRACT_REF(0x6fu)
+#define WASM_EXNREF WASM_ABSTRACT_REF(0x69u)
+#define WASM_ANYREF WASM_ABSTRACT_REF(0x6eu)
+#define WASM_NULLFUNCREF WASM_ABSTRACT_REF(0x73u)
+#define WASM_NULLEXTERNREF WASM_ABSTRACT_REF(0x72u)
+#define WASM_NULLEXNREF WASM_ABSTRACT_REF(0x74u)
+#define WASM_NULLREF WASM_ABSTRACT_REF(0x71u)
+
+/* "i32", "funcref", "(ref null func)"; written to buf. */
+const char *wasm_type_name(uint32_t type, char *buf, size_t size);
+
+struct wasm_value {
+    union {
+        int32_t i32;
+        int64_t i64;
+        uint32_t f32; /* bits */
+        uint64_t f64; /* bits */
+        uint64_t ref; /* 0 is null; a function's is the id of its wasm_extern; a host handle's is the handle + 1 */
+        uint8_t v128[16]; /* little-endian */
+    };
+    uint32_t type;
+};
+
+static inline struct wasm_value wasm_i32(int32_t v) {
+    return (struct wasm_value){.i32 = v, .type = WASM_I32};
+}
+static inline struct wasm_value wasm_i64(int64_t v) {
+    return (struct wasm_value){.i64 = v, .type = WASM_I64};
+}
+static inline struct wasm_value wasm_host_ref(uint64_t handle) {
+    return (struct wasm_value){.ref = handle + 1, .type = WASM_EXTERNREF};
+}
+
+struct wasm_func_type {
+    const uint32_t *params, *results;
+    uint32_t n_params, n_results;
+};
+
+struct wasm_limits {
+    uint64_t min, max;
+    bool has_max;
+    bool is64; /* addressed by i64 */
+};
+
+enum wasm_extern_kind { WASM_FUNC, WASM_TABLE, WASM_MEMORY, WASM_GLOBAL, WASM_TAG };
+
+/* Something that can be imported or exported, by its address in a store. */
+struct wasm_extern {
+    enum wasm_extern_kind kind;
+    uint64_t id;
+};
+
+/* Borrowed from the module or store it was asked of. */
+struct wasm_extern_type {
+    enum wasm_extern_kind kind;
+    struct wasm_func_type func; /* also a tag's, whose results are empty */
+    struct wasm_limits limits;  /* table, memory */
+    uint32_t type;              /* of the global or the table's elements */
+    bool is_mutable;
+};
+
+/* ---- Engine ---- */
+
+/* Like realloc, told the old size; new_size 0 frees. NULL means "no memory" and is survived. */
+struct wasm_alloc {
+    void *(*realloc)(void *ctx, void *p, size_t old_size, size_t new_size);
+    void *ctx;
+};
+
+/* 0 means the default. All are hard: reaching one is a trap, a failed grow or a refused load. */
+struct wasm_config {
+    struct wasm_alloc alloc;
+    uint64_t memory_pages;  /* of one memory, 64 KiB each; default 65536 (4 GiB) */
+    uint64_t table_elems;   /* of one table; default 10,000,000 */
+    uint32_t stack_slots;   /* guest stack in 8-byte slots; default 1 Mi */
+    uint32_t frames;        /* guest call depth; default 20,000 */
+    uint32_t instances;     /* in one store; default 10,000 */
+    uint64_t module_bytes;  /* default 1 GiB */
+    uint32_t handle_bytes;  /* saved per host handle, default 4096 */
+
+    /* What the host says about its handles when a store is saved and resumed. save fills at most
+       handle_bytes and returns how many; load may refuse. Without them a handle is its number. */
+    size_t (*handle_save)(void *ctx, uint64_t handle, uint8_t *bytes);
+    bool (*handle_load)(void *ctx, uint64_t handle, const uint8_t *bytes, size_t size);
+    void *handle_ctx;
+};
+
+struct wasm_engine;
+/* config may be NULL: defaults and malloc. */
+struct wasm_engine *wasm_engine_new(const struct wasm_config *config);
+/* After all modules and stores. */
+void wasm_engine_free(struct wasm_engine *e);
+
+/* ---- Module ---- */
+
+enum wasm_level { WASM_1_0 = 10, WASM_2_0 = 20, WASM_3_0 = 30 };
+
+enum wasm_fault {
+    WASM_MALFORMED = 1, /* the bytes are not a module */
+    WASM_INVALID,       /* they are, but it breaks a rule */
+    WASM_TOO_BIG,       /* a limit of this engine */
+    WASM_NOT_SUPPORTED, /* right, but this engine does not have it */
+};
+
+/* Why a module was refused; made to be turned into a hint. */
+struct wasm_diag {
+    enum wasm_fault fault;
+    size_t offset;    /* byte offset in the module, of the instruction if in a body */
+    uint32_t func;    /* function index, UINT32_MAX outside a body */
+    char message[160]; /* "type mismatch", "unknown local 5", … */
+    uint16_t op;      /* enum wasm_op, if in a body */
+    /* For type mismatches: what the instruction wants on the stack and what is there, the top last.
+       A found type of 0 is the bottom type of unreachable code. */
+    uint8_t n_expected, n_found;
+    uint32_t expected[8], found[8];
+};
+
+struct wasm_module;
+
+/* Copies the bytes. The module is validated whole. Returns 0, or -1 with *diag filled. */
+int wasm_module_load(struct wasm_engine *e, const void *bytes, size_t size, enum wasm_level level,
+                     struct wasm_module **ret, struct wasm_diag *diag);
+struct wasm_module *wasm_module_ref(struct wasm_module *m);
+void wasm_module_unref(struct wasm_module *m);
+void wasm_module_unrefp(struct wasm_module **m);
+
+/* sha256 of the bytes; computed when first asked for. */
+void wasm_module_hash(struct wasm_module *m, uint8_t hash[32]);
+const uint8_t *wasm_module_bytes(const struct wasm_module *m, size_t *ret_size);
+
+struct wasm_import {
+    const char *module, *name; /* not NUL-terminated, may hold NULs */
+    size_t module_size, name_size;
+    struct wasm_extern_type type;
+};
+struct wasm_export {
+    const char *name;
+    size_t name_size;
+    uint32_t index; /* in the index space of its kind */
+    struct wasm_extern_type type;
+};
+
+uint32_t wasm_module_imports(const struct wasm_module *m);
+void wasm_module_import(const struct wasm_module *m, uint32_t i, struct wasm_import *ret);
+uint32_t wasm_module_exports(const struct wasm_module *m);
+void wasm_module_export(const struct wasm_module *m, uint32_t i, struct wasm_export *ret);
+/* Functions, imports first; the byte range of a defined one's body in the module. */
+uint32_t wasm_module_funcs(const struct wasm_module *m);
+bool wasm_module_func_body(const struct wasm_module *m, uint32_t func, size_t *ret_offset,
+                           size_t *ret_size);
+/* From the name section, or an export's name, or NULL. Not NUL-terminated. */
+const char *wasm_module_func_name(const struct wasm_module *m, uint32_t func, size_t *ret_size);
+
+/* ---- Store ---- */
+
+struct wasm_store;
+struct wasm_instance;
+
+struct wasm_store *wasm_store_new(struct wasm_engine *e);
+void wasm_store_free(struct wasm_store *s);
+void wasm_store_freep(struct wasm_store **s);
+
+/* Give (module, name) a meaning for instances to come. A later definition wins. A host function
+   has no code: calling it is a WASM_HOST event. cost is fuel, charged before each call. */
+int wasm_host_func(struct wasm_store *s, const char *module, const char *name,
+                   const struct wasm_func_type *type, uint64_t cost, struct err *err);
+int wasm_host_global(struct wasm_store *s, const char *module, const char *name, bool is_mutable,
+                     struct wasm_value value, struct err *err);
+int wasm_host_memory(struct wasm_store *s, const char *module, const char *name,
+                     const struct wasm_limits *limits, struct err *err);
+int wasm_host_table(struct wasm_store *s, const char *module, const char *name,
+                    const struct wasm_limits *limits, uint32_t type, struct err *err);
+/* All exports of an instance under a module name: (register "M" $m). */
+int wasm_register(struct wasm_store *s, const char *module, size_t module_size,
+                  struct wasm_instance *i, struct err *err);
+bool wasm_lookup(struct wasm_store *s, const char *module, size_t module_size, const char *name,
+                 size_t name_size, struct wasm_extern *ret);
+
+/*
+ * Link and make an instance. imports are in the order of the module's import list; with NULL they
+ * are looked up by name. Not linkable: ERR_DENIED if an import has no meaning ("unknown import"),
+ * ERR_INVALID if its type differs ("incompatible import type"). On success the store has a call in
+ * progress: segments and the start function; wasm_run() finishes it. The instance stays in the
+ * store even if that traps, because its functions may be in tables already. The module is kept.
+ */
+int wasm_instance_new(struct wasm_store *s, struct wasm_module *m, const struct wasm_extern *imports,
+                      uint32_t n_imports, struct wasm_instance **ret, struct err *err);
+struct wasm_module *wasm_instance_module(const struct wasm_instance *i);
+bool wasm_export(const struct wasm_instance *i, const char *name, size_t name_size,
+                 struct wasm_extern *ret);
+/* Instances in the order of their making, for a store that was resumed. */
+uint32_t wasm_instances(const struct wasm_store *s);
+struct wasm_instance *wasm_instance_at(const struct wasm_store *s, uint32_t i);
+
+void wasm_extern_type(const struct wasm_store *s, struct wasm_extern x, struct wasm_extern_type *ret);
+struct wasm_value wasm_global_get(const struct wasm_store *s, struct wasm_extern x);
+int wasm_global_set(struct wasm_store *s, struct wasm_extern x, struct wasm_value v, struct err *err);
+/* Valid until the next wasm_run(), which may grow it. */
+uint8_t *wasm_memory_bytes(const struct wasm_store *s, struct wasm_extern x, size_t *ret_size);
+uint64_t wasm_table_size(const struct wasm_store *s, struct wasm_extern x);
+int wasm_table_get(const struct wasm_store *s, struct wasm_extern x, uint64_t i,
+                   struct wasm_value *ret, struct err *err);
+
+/* ---- Running ---- */
+
+/* The store's budget, in fuel; a new store has 0. */
+void wasm_fuel_add(struct wasm_store *s, uint64_t n);
+uint64_t wasm_fuel_left(const struct wasm_store *s);
+/* Spent since the store was made. */
+uint64_t wasm_fuel_used(const struct wasm_store *s);
+
+enum wasm_outcome {
+    WASM_DONE,        /* values are the results */
+    WASM_TRAPPED,     /* text says why; the call is over, effects stay */
+    WASM_THROWN,      /* an exception nobody caught: tag and values; the call is over */
+    WASM_OUT_OF_FUEL, /* the budget does not pay the next instruction: needed; add fuel, run again */
+    WASM_SLICE,       /* the slice is spent, the budget is not; run again */
+    WASM_HOST,        /* an import was called: values are the arguments; wasm_answer(), run again */
+    WASM_IDLE,        /* there is no call */
+};
+
+struct wasm_event {
+    enum wasm_outcome outcome;
+    const char *text; /* a trap's constant text: "unreachable", "out of bounds memory access", … */
+    uint64_t needed;  /* out of fuel: the cost of the instruction that is next */
+    const struct wasm_value *values;
+    uint32_t n_values;
+    struct wasm_extern tag;
+    const char *module, *name; /* the host function, NUL-terminated */
+    uint64_t sequence;         /* of the host call, from 1, over the store's life */
+};
+
+/* Start a call. ERR_BUSY while another is in progress; ERR_INVALID on wrong arguments. */
+int wasm_call(struct wasm_store *s, struct wasm_extern func, const struct wasm_value *args,
+              uint32_t n_args, struct err *err);
+
+/*
+ * Run until something happens. slice bounds the fuel spent in this one go: instructions are atomic,
+ * so it may be overdrawn by one; the budget never is. The event belongs to the store and lasts until
+ * the next call of a function that takes it not const. After WASM_DONE, WASM_TRAPPED and
+ * WASM_THROWN the call is over.
+ */
+const struct wasm_event *wasm_run(struct wasm_store *s, uint64_t slice);
+
+/* Answer the pending host call with its results, or make it trap with a constant text, or give up. */
+int wasm_answer(struct wasm_store *s, const struct wasm_value *results, uint32_t n, struct err *err);
+int wasm_answer_trap(struct wasm_store *s, const char *text, struct err *err);
+/* End the call in progress, if any. Its effects stay. */
+void wasm_cancel(struct wasm_store *s);
+
+/* Where the call in progress (or the last trap) stands; frame 0 is the innermost. */
+struct wasm_frame {
+    struct wasm_instance *instance;
+    uint32_t func;   /* index in its module */
+    size_t offset;   /* of the instruction in the module's bytes: the next one, or the trapping one */
+};
+uint32_t wasm_frames(const struct wasm_store *s);
+bool wasm_frame_at(const struct wasm_store *s, uint32_t i, struct wasm_frame *ret);
+
+/* ---- Capture, resume, fork ---- */
+
+/* sha256 over all memories, globals and tables in order. Equal on every CPU. */
+int wasm_store_hash(struct wasm_store *s, uint8_t hash[32], struct err *err);
+
+/* The whole store as bytes: docs/cell-state.md. At any stop. Appends to *ret. */
+int wasm_capture(struct wasm_store *s, struct buf *ret, struct err *err);
+
+/* Gives the module with this hash (a borrowed reference), or NULL. */
+struct wasm_modules {
+    struct wasm_module *(*find)(void *ctx, const uint8_t hash[32]);
+    void *ctx;
+};
+/* Never trusts the bytes: anything wrong is ERR_INVALID, another version ERR_UNSUPPORTED. A host call
+   that was pending is pending again, with the same sequence number. */
+int wasm_resume(struct wasm_engine *e, const void *bytes, size_t size,
+                const struct wasm_modules *modules, struct wasm_store **ret, struct err *err);
+
+/* A copy of a stopped store that shares its memory copy-on-write. */
+int wasm_fork(struct wasm_store *s, struct wasm_store **ret, struct err *err);
+
+/* Version of the cost table in docs/fuel.md and of the state format. */
+enum { WASM_FUEL_VERSION = 1, WASM_STATE_VERSION = 1 };

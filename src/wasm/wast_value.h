@@ -1,0 +1,14 @@
+/* Private to the script runner: constants and result patterns of scripts. */
+#pragma once
+
+#include "wasm/wasm.h"
+#include "wasm/wat_lex.h"
+
+/* The constant at the '(' token i, like `(i32.const 1)` or `(ref.extern 2)`. */
+bool wast_constant(const struct wat_text *t, uint32_t i, struct wasm_value *ret);
+
+/* Whether a value fits the pattern at the '(' token i: a constant, a NaN class, `(either …)`, … */
+bool wast_matches(const struct wat_text *t, uint32_t i, const struct wasm_value *v);
+
+bool wast_is_canonical_nan(const struct wasm_value *v);
+bool wast_is_arithmetic_nan(const struct wasm_value *v);

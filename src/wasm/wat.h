@@ -1,0 +1,43 @@
+/*
+ * Text format to binary: bytes in, bytes out, nothing else.
+ *
+ * Text is always encoded to binary first, and the binary is what is validated,
+ * hashed and run; a map leads from each binary offset back to the text, so that
+ * errors found later still point at a source line.
+ */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "wasm/wat_diag.h"
+#include "wasm/wat_lex.h"
+
+/* From this binary offset on, up to the next entry's, the source is at pos. */
+struct wat_place {
+    uint32_t offset, pos;
+};
+
+struct wat_module {
+    struct buf binary;
+    struct wat_place *map; /* sorted by offset */
+    uint32_t map_count;
+};
+
+void wat_module_done(struct wat_module *m);
+
+/* spec is 10, 20 or 30. On failure every error found is in diags, and *ret is empty. */
+int wat_encode(const char *src, size_t len, int spec, struct wat_module *ret,
+               struct wat_diags *diags);
+
+/*
+ * The same for a part of a lexed text (a script holds many modules): tokens first
+ * up to end are one `(module …)` or a bare list of module fields. A later call
+ * forgets the names of the earlier one.
+ */
+int wat_encode_tokens(struct wat_text *t, uint32_t first, uint32_t end, struct wat_module *ret,
+                      struct wat_diags *diags);
+
+/* Source position of a binary offset; 0 when the map is empty. */
+uint32_t wat_locate(const struct wat_module *m, uint32_t offset);

@@ -1,0 +1,12 @@
+/* A validator's refusal, said about the source: the place, what is missing and how to repair it. */
+#pragma once
+
+#include "wasm/wasm.h"
+#include "wasm/wat.h"
+
+/* Adds one error to diags. The offset of diag must be one of m's binary. */
+void wat_explain(const struct wasm_diag *diag, const struct wat_module *m, const char *src,
+                 size_t len, struct wat_diags *diags);
+
+/* The hint alone, for modules that came as binary; false when there is none. */
+bool wat_advise(const struct wasm_diag *diag, char *hint, size_t size);

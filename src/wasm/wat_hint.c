@@ -1,0 +1,194 @@
+/* Advice for the mistakes that are made most: old names, missing signedness, near spellings. */
+#include "wasm/wat_enc.h"
+
+#include <string.h>
+
+#include "base/banned.h"
+
+/* Names from before the standard, or from other languages, and what they are called now. */
+static const struct {
+    const char *wrong, *right;
+} renamed[] = {
+    {"get_local", "local.get"},
+    {"set_local", "local.set"},
+    {"tee_local", "local.tee"},
+    {"get_global", "global.get"},
+    {"set_global", "global.set"},
+    {"current_memory", "memory.size"},
+    {"grow_memory", "memory.grow"},
+    {"i32.wrap/i64", "i32.wrap_i64"},
+    {"i64.extend_u/i32", "i64.extend_i32_u"},
+    {"i64.extend_s/i32", "i64.extend_i32_s"},
+    {"i32.not", "i32.eqz, or i32.xor with -1 for bits"},
+    {"i64.not", "i64.eqz, or i64.xor with -1 for bits"},
+    {"i32.neg", "i32.sub from (i32.const 0)"},
+    {"i64.neg", "i64.sub from (i64.const 0)"},
+    {"i32.mod", "i32.rem_s or i32.rem_u"},
+    {"i64.mod", "i64.rem_s or i64.rem_u"},
+    {"i32.abs", "select between the value and its negation; integers have no abs"},
+    {"f64.convert_i32", "f64.convert_i32_s or f64.convert_i32_u"},
+    {"anyfunc", "funcref"},
+    {"then", "`(if (condition) (then …))`: then stands only inside a folded if"},
+    {"param", "params before results, and both before locals and instructions"},
+    {"result", "results before locals and instructions"},
+    {"local", "locals before the first instruction"},
+    {"switch", "br_table"},
+    {"while", "`(loop $l … (br_if $l (condition)))`"},
+    {"break", "`br $label` of a block around the loop"},
+    {"continue", "`br $label` of the loop"},
+};
+
+static bool hint_renamed(struct enc *e, const char *name, size_t len) {
+    for (size_t i = 0; i < sizeof(renamed) / sizeof(*renamed); i++) {
+        if (strlen(renamed[i].wrong) == len && !memcmp(renamed[i].wrong, name, len)) {
+            wat_hint(e->diags, "use %s", renamed[i].right);
+            return true;
+        }
+    }
+    return false;
+}
+
+/* `i32.div` does not say how its operands are read: `i32.div_s` or `i32.div_u`. */
+static bool hint_sign(struct enc *e, const char *name, size_t len) {
+    char with[64];
+    if (len > sizeof(with) - 3)
+        return false;
+    memcpy(with, name, len);
+    memcpy(with + len, "_s", 3);
+    if (find_op(e, with, len + 2) == OP_COUNT)
+        return false;
+    wat_hint(e->diags, "say how it is read: `%.*s_s` (signed) or `%.*s_u` (unsigned)", (int)len,
+             name, (int)len, name);
+    return true;
+}
+
+enum { LONGEST = 48 };
+
+/* Edits between two words, at most `most` + 1. */
+static unsigned distance(const char *a, size_t n, const char *b, size_t m, unsigned most) {
+    unsigned row[LONGEST + 1];
+    if (n > LONGEST || m > LONGEST || (n > m ? n - m : m - n) > most)
+        return most + 1;
+    for (size_t j = 0; j <= m; j++)
+        row[j] = (unsigned)j;
+    for (size_t i = 1; i <= n; i++) {
+        unsigned diagonal = row[0];
+        row[0] = (unsigned)i;
+        for (size_t j = 1; j <= m; j++) {
+            unsigned swap = diagonal + (a[i - 1] != b[j - 1]);
+            unsigned gap = (row[j] < row[j - 1] ? row[j] : row[j - 1]) + 1;
+            diagonal = row[j];
+            row[j] = swap < gap ? swap : gap;
+        }
+    }
+    return row[m];
+}
+
+static unsigned tolerance(size_t len) {
+    return len < 4 ? 1 : len < 8 ? 2 : 3;
+}
+
+static void hint_level(struct enc *e, const char *name, size_t len) {
+    for (int op = 0; op < OP_COUNT; op++) {
+        const struct wasm_op_info *info = &wasm_ops[op];
+        if (strlen(info->text) == len && !memcmp(info->text, name, len))
+            wat_hint(e->diags, "it came with WebAssembly %d.%d; this text is read as %d.%d",
+                     info->level / 10, info->level % 10, e->spec / 10, e->spec % 10);
+    }
+}
+
+void hint_instruction(struct enc *e, const struct wat_token *tok) {
+    const char *name = e->t->src + tok->pos, *best = NULL;
+    unsigned least = tolerance(tok->len) + 1;
+    if (hint_renamed(e, name, tok->len) || hint_sign(e, name, tok->len))
+        return;
+    for (int op = 0; op < OP_COUNT; op++) {
+        const struct wasm_op_info *info = &wasm_ops[op];
+        if (info->level > e->spec)
+            continue;
+        unsigned d = distance(name, tok->len, info->text, strlen(info->text), least - 1);
+        if (d < least) {
+            least = d;
+            best = info->text;
+        }
+    }
+    if (best)
+        wat_hint(e->diags, "did you mean `%s`?", best);
+    else
+        hint_level(e, name, tok->len);
+}
+
+/* Words of other languages where a type is wanted. */
+static const struct {
+    const char *word, *meant;
+} foreign_types[] = {
+    {"int", "i32"},     {"bool", "i32"},   {"char", "i32"},    {"u8", "i32"},     {"u32", "i32"},
+    {"s32", "i32"},     {"long", "i64"},   {"u64", "i64"},     {"s64", "i64"},    {"float", "f32"},
+    {"double", "f64"},  {"anyfunc", "funcref"}, {"ptr", "i32, an address in memory"},
+    {"string", "two i32: the address and length of its bytes in memory"},
+};
+
+static bool hint_type(struct enc *e, const struct wat_token *tok) {
+    for (size_t i = 0; i < sizeof(foreign_types) / sizeof(*foreign_types); i++) {
+        if (!wat_is(e->t, tok, foreign_types[i].word))
+            continue;
+        wat_hint(e->diags, "use %s", foreign_types[i].meant);
+        return true;
+    }
+    return false;
+}
+
+static bool is_name_like(const struct enc *e, const struct wat_token *tok) {
+    char c = e->t->src[tok->pos];
+    return tok->kind == WAT_ATOM && ((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_');
+}
+
+void hint_expected(struct enc *e, const struct wat_token *tok, const char *what) {
+    int len = (int)(tok->len < 40 ? tok->len : 40);
+    const char *s = e->t->src + tok->pos;
+    if (tok->kind == WAT_ATOM && s[0] == '\'')
+        wat_hint(e->diags, "strings stand in double quotes");
+    else if (strstr(what, "in quotes") && is_name_like(e, tok))
+        wat_hint(e->diags, "write \"%.*s\"", len, s);
+    else if ((strstr(what, " index") || strstr(what, "a label")) && is_name_like(e, tok))
+        wat_hint(e->diags, "names start with `$`: `$%.*s`", len, s);
+    else if (strstr(what, " type") && !hint_type(e, tok) && is_name_like(e, tok))
+        wat_hint(e->diags, "types are i32, i64, f32, f64%s; names start with `$`",
+                 e->spec >= 20 ? ", v128, funcref, externref" : "");
+    else if (tok->kind == WAT_LPAR && wat_is(e->t, tok + 1, "export"))
+        wat_hint(e->diags, "inline exports come right after the name: `(memory (export \"m\") 1)`");
+    else if (tok->kind == WAT_RESERVED && (s[0] == '{' || s[0] == '['))
+        wat_hint(e->diags, "only parentheses group in this language");
+}
+
+static const char *const space_words[WAT_SPACE_COUNT] = {
+    [WAT_TYPES] = "a type",       [WAT_FUNCS] = "a function", [WAT_TABLES] = "a table",
+    [WAT_MEMORIES] = "a memory",  [WAT_GLOBALS] = "a global", [WAT_TAGS] = "a tag",
+    [WAT_ELEMS] = "an elem",      [WAT_DATAS] = "a data segment",
+    [WAT_LOCALS] = "a local",     [WAT_LABELS] = "a label",
+};
+
+void hint_name(struct enc *e, enum wat_space space, const struct wat_token *tok) {
+    const struct wat_sym *wanted = &e->t->syms[tok->link];
+    const char *name = wat_sym_name(e->t, tok->link);
+    uint32_t best = 0;
+    unsigned least = tolerance(wanted->len) + 1;
+    for (int other = 0; other < WAT_SPACE_COUNT; other++) {
+        if (wanted->index[other]) {
+            wat_hint(e->diags, "$%s is %s, not %s", name, space_words[other], space_words[space]);
+            return;
+        }
+    }
+    for (uint32_t i = 0; i < e->t->sym_count; i++) {
+        const struct wat_sym *s = &e->t->syms[i];
+        if (!s->index[space])
+            continue;
+        unsigned d = distance(name, wanted->len, wat_sym_name(e->t, i), s->len, least - 1);
+        if (d < least) {
+            least = d;
+            best = i + 1;
+        }
+    }
+    if (best)
+        wat_hint(e->diags, "did you mean $%s?", wat_sym_name(e->t, best - 1));
+}

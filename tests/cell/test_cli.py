@@ -1,0 +1,279 @@
+"""The command line of cells: results, errors and exit codes, as a table and as stories.
+
+CARREL_CELL names the worker program. Every test uses the real one.
+"""
+import json, os, pathlib, re, subprocess
+
+import pytest
+
+CELL = os.environ["CARREL_CELL"]
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+ADD = """(module
+  (func (export "add") (param $a i32) (param $b i32) (result i32)
+    (i32.add (local.get $a) (local.get $b)))
+  (func (export "div") (param i32 i32) (result i32)
+    (i32.div_s (local.get 0) (local.get 1)))
+  (func (export "spin") (loop $l (br $l)))
+  (func (export "floats") (param f32 f64) (result f64 f32)
+    (f64.neg (local.get 1)) (f32.sqrt (local.get 0))))
+"""
+HELLO = """(module
+  (import "carrel" "args_size" (func $size (result i32)))
+  (import "carrel" "args_read" (func $read (param i32 i32 i32) (result i32)))
+  (import "carrel" "result" (func $result (param i32 i32)))
+  (import "carrel" "log" (func $log (param i32 i32)))
+  (memory (export "memory") 1)
+  (data (i32.const 0) "hello, ")
+  (func (export "_start")
+    (call $log (i32.const 0) (i32.const 5))
+    (drop (call $read (i32.const 7) (i32.const 0) (call $size)))
+    (call $result (i32.const 0) (i32.add (i32.const 7) (call $size)))))
+"""
+HELLO_GRANTS = ["--grant", "args_size", "--grant", "carrel.args_read", "--grant", "result",
+                "--grant", "log"]
+DICE = """(module
+  (import "carrel" "random" (func $random (param i32 i32)))
+  (import "carrel" "clock" (func $clock (result i64)))
+  (memory (export "memory") 1)
+  (func (export "roll") (param $n i32) (result i64)
+    (local $sum i64)
+    (loop $again
+      (call $random (i32.const 64) (i32.const 8))
+      (local.set $sum (i64.add (local.get $sum) (i64.xor (call $clock) (i64.load (i32.const 64)))))
+      (br_if $again (local.tee $n (i32.sub (local.get $n) (i32.const 1)))))
+    (local.get $sum)))
+"""
+COUNT = """(module
+  (memory 1)
+  (func (export "count") (param $n i32) (result i32)
+    (local $i i32)
+    (loop $l
+      (i32.store (i32.const 8) (i32.add (i32.load (i32.const 8)) (local.get $i)))
+      (local.set $i (i32.add (local.get $i) (i32.const 1)))
+      (br_if $l (i32.lt_u (local.get $i) (local.get $n))))
+    (i32.load (i32.const 8))))
+"""
+
+
+def cell(*args, cwd=None):
+    return subprocess.run([CELL, *map(str, args)], capture_output=True, text=True, timeout=60,
+                          cwd=cwd)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def confinement(tmp_path_factory):
+    source = tmp_path_factory.mktemp("probe") / "empty.wat"
+    source.write_text("")
+    if "no seccomp filter" in cell("run", source).stderr:
+        pytest.skip("this host cannot confine a worker: no seccomp filter")
+
+
+@pytest.fixture
+def files(tmp_path):
+    texts = {"add.wat": ADD, "hello.wat": HELLO, "dice.wat": DICE, "count.wat": COUNT,
+             "http.wat": '(import "env" "http_get" (func))', "not.wasm": "\0asm\1\0\0\0\7",
+             "start.wat": "(func $f unreachable) (start $f)",
+             "big.wat": "(memory 5000)", "deep.wat": '(func $f (export "f") (call $f))',
+             "pass.wast": "(module) (assert_return (invoke \"f\"))", "empty.wat": ""}
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+    return tmp_path
+
+
+# What is typed, the exit code, and what must be in the output or the errors.
+TABLE = [
+    ("run add.wat --invoke add 40 2", 0, r"^42\nfuel: 3\n$"),
+    ("run add.wat --invoke add -- 1 2", 64, "does not know the option --"),
+    ("run add.wat --invoke add 0x10 -1", 0, r"^15\n"),
+    ("run add.wat --invoke floats 2.25 inf", 0, r"^-inf\n1.5\n"),
+    ("run empty.wat", 0, r"^fuel: 0\n"),
+    ("run add.wat --invoke div 1 0", 1, r"trap: integer divide by zero\n  at \$div \(add.wat:5:6\)"),
+    ("run start.wat", 1, r"trap: unreachable"),
+    ("run deep.wat --invoke f", 1, r"trap: call stack exhausted"),
+    ("run not.wasm", 2, r"not.wasm is not a valid module: byte 0x"),
+    ("run add.wat --invoke add 1", 2, "add takes 2 arguments, 1 were given"),
+    ("run add.wat --invoke add 1 x", 2, "argument 2: 'x' is not an i32"),
+    ("run add.wat --invoke add 1 4294967296", 2, "argument 2: '4294967296' does not fit an i32"),
+    ("run add.wat --invoke nothing", 2, "exports no function 'nothing'"),
+    ("run missing.wat", 2, "open 'missing.wat': No such file"),
+    ("run add.wat --invoke spin --fuel 1000", 3, "out of fuel: 1000 spent, the next instruction needs 1"),
+    ("run http.wat", 4, "this module asks for env.http_get, which was not granted"),
+    ("run hello.wat", 4, "asks for carrel.args_size, which was not granted\n  grant it with --grant args_size"),
+    ("run big.wat --memory 100", 5, "memory"),
+    ("run add.wat --resume add.wat", 6, "resume 'add.wat'"),
+    ("replay add.wat", 6, "this is not a log of a cell"),
+    ("run", 64, "run needs a file"),
+    ("run a b", 64, "takes one file"),
+    ("run add.wat --fuel many", 64, "--fuel: 'many' is not a number"),
+    ("run add.wat --fuel", 64, "--fuel needs a value"),
+    ("run add.wat --frob", 64, "does not know the option --frob"),
+    ("run add.wat --spec 4.0", 64, "not 1.0, 2.0 or 3.0"),
+    ("run add.wat --suspend-at 5", 64, "--suspend-at needs --out"),
+    ("run add.wat --grant http", 64, "there is no host function carrel.http"),
+    ("check add.wat --fuel 5", 64, "does not know the option --fuel"),
+    ("frob", 64, "unknown command 'frob'"),
+    ("", 64, "a command is missing"),
+    ("wast pass.wast", 1, r"pass.wast 0/1 FAILED\n0/1\n$"),
+    ("wast missing.wast", 1, "open 'missing.wast'"),
+    ("--help", 0, "carrel cell run FILE"),
+    ("run --help", 0, "--suspend-at"),
+]
+
+
+@pytest.mark.parametrize("line, code, pattern", TABLE, ids=[row[0] or "nothing" for row in TABLE])
+def test_table(files, line, code, pattern):
+    done = cell(*line.split(), cwd=files)
+    assert done.returncode == code, done
+    assert re.search(pattern, done.stdout) or re.search(pattern, done.stderr), done
+
+
+def test_errors_in_json_have_one_shape(files):
+    done = cell("run", "http.wat", "--json", cwd=files)
+    assert done.returncode == 4
+    error = json.loads(done.stdout)["error"]
+    assert error["code"] == "denied" and "env.http_get" in error["message"] and error["remedy"]
+
+
+def test_text_errors_say_where_and_what_to_do(tmp_path):
+    source = tmp_path / "bad.wat"
+    source.write_text("(module\n  (func (result i32)\n    (i32.add (i32.const 1) (i64.const 2)))\n"
+                      "  (func (get_local 0)))\n")
+    done = cell("check", source)
+    assert done.returncode == 2
+    assert f"{source}:4:10: error: unknown operator `get_local`" in done.stderr
+    assert "hint: use local.get" in done.stderr
+    source.write_text(source.read_text().replace("get_local 0", "nop"))
+    done = cell("check", source)
+    assert f"{source}:3:6: error: type mismatch" in done.stderr
+    assert "    3 |     (i32.add (i32.const 1) (i64.const 2)))\n      |      ^^^^^^^\n" in done.stderr
+    assert "`i32.add` needs i32, i32 on the stack; it has i32, i64: convert with `i32.wrap_i64`" in done.stderr
+    told = json.loads(cell("check", source, "--json").stdout)
+    assert told["diagnostics"][0]["line"] == 3 and told["diagnostics"][0]["column"] == 6
+
+
+def test_check_lists_what_is_asked_and_offered(files):
+    done = cell("check", "hello.wat", cwd=files)
+    assert done.returncode == 0
+    assert "asks for:\n  carrel.args_size (func (result i32))\n" in done.stdout
+    assert "offers:\n  memory (memory 1)\n  _start (func)\n" in done.stdout
+    told = json.loads(cell("check", "hello.wat", "--json", cwd=files).stdout)
+    assert [i["name"] for i in told["imports"]] == ["args_size", "args_read", "result", "log"]
+    assert re.fullmatch("[0-9a-f]{64}", told["hash"])
+
+
+def test_a_program_reads_its_arguments_and_answers(files):
+    done = cell("run", "hello.wat", "--args", "world", *HELLO_GRANTS, cwd=files)
+    assert (done.returncode, done.stderr) == (0, "hello\n")
+    assert done.stdout.startswith("hello, world")
+    told = json.loads(cell("run", "hello.wat", "--json", "--args", "world", *HELLO_GRANTS,
+                           cwd=files).stdout)
+    assert told["output"] == "hello, world" and told["outcome"] == "done"
+
+
+def test_terminal_control_characters_do_not_pass(tmp_path):
+    source = tmp_path / "evil.wat"
+    source.write_text('(import "carrel" "log" (func $l (param i32 i32))) (memory (export "memory") 1)'
+                      '(data (i32.const 0) "\\1b[2J") (func (export "_start") '
+                      "(call $l (i32.const 0) (i32.const 4)))")
+    assert cell("run", source, "--grant", "log").stderr == "?[2J\n"
+
+
+def test_host_calls_check_their_pointers(tmp_path):
+    source = tmp_path / "wild.wat"
+    source.write_text('(import "carrel" "result" (func $r (param i32 i32))) (memory (export "memory") 1)'
+                      '(func (export "_start") (call $r (i32.const -8) (i32.const 100)))')
+    done = cell("run", source, "--grant", "result")
+    assert done.returncode == 1 and "out of bounds memory access" in done.stderr
+
+
+def test_the_profile_adds_up(files):
+    told = json.loads(cell("fuel", "count.wat", "--json", "--invoke", "count", 100, cwd=files).stdout)
+    run = json.loads(cell("run", "count.wat", "--json", "--invoke", "count", 100, cwd=files).stdout)
+    assert told["fuel"] == run["fuel"] == sum(f["fuel"] for f in told["functions"])
+    assert told["fuel"] == sum(line["fuel"] for line in told["lines"])
+    assert told["lines"][0]["line"] in (6, 7, 8)
+
+
+def test_suspend_and_resume_end_as_one_run(files):
+    whole = json.loads(cell("run", "count.wat", "--json", "--invoke", "count", 50, cwd=files).stdout)
+    for stop in (1, 7, 100, whole["fuel"] - 1):
+        first = cell("run", "count.wat", "--invoke", "count", 50, "--suspend-at", stop, "--out",
+                     "state", cwd=files)
+        assert first.returncode == 0 and "suspended" in first.stderr, first
+        rest = json.loads(cell("run", "count.wat", "--json", "--resume", "state", cwd=files).stdout)
+        assert rest == whole
+
+
+def test_out_of_fuel_is_a_suspension(files):
+    whole = json.loads(cell("run", "count.wat", "--json", "--invoke", "count", 50, cwd=files).stdout)
+    first = cell("run", "count.wat", "--invoke", "count", 50, "--fuel", 99, "--out", "state", cwd=files)
+    assert first.returncode == 3
+    again = cell("run", "count.wat", "--resume", "state", "--fuel", "1", "--out", "state", cwd=files)
+    assert again.returncode == 3 and "100 spent" in again.stderr
+    rest = json.loads(cell("run", "count.wat", "--json", "--resume", "state", "--fuel", 10000,
+                           cwd=files).stdout)
+    assert rest == whole
+
+
+def test_a_state_of_another_module_or_damaged_is_refused(files):
+    cell("run", "count.wat", "--invoke", "count", 50, "--suspend-at", 20, "--out", "state", cwd=files)
+    assert cell("run", "add.wat", "--resume", "state", cwd=files).returncode == 6
+    state = files / "state"
+    state.write_bytes(state.read_bytes()[:-3])
+    assert cell("run", "count.wat", "--resume", "state", cwd=files).returncode == 6
+
+
+def test_a_recorded_run_replays_to_the_same(files):
+    grants = ["--grant", "random", "--grant", "clock"]
+    run = cell("run", "dice.wat", *grants, "--record", "log", "--json", "--invoke", "roll", 5, cwd=files)
+    assert run.returncode == 0
+    for _ in range(2):
+        again = cell("replay", "log", "--json", cwd=files)
+        assert again.returncode == 0 and json.loads(again.stdout) == json.loads(run.stdout)
+    assert "same: results, fuel and memory hash" in cell("replay", "log", cwd=files).stderr
+
+
+def fnv(data):
+    h = 0xcbf29ce484222325
+    for byte in data:
+        h = (h ^ byte) * 0x100000001b3 % 2**64
+    return h.to_bytes(8, "little")
+
+
+def test_replay_names_the_first_difference(files):
+    cell("run", "dice.wat", "--grant", "random", "--grant", "clock", "--record", "log", "--invoke",
+         "roll", 2, cwd=files)
+    log = (files / "log").read_bytes()
+    # Someone changed the random bytes of the first answer, and the checksum with it.
+    call = log.index(b"random", log.index(b"clock\n"))
+    given = call + 6 + 4 + 2 * 12 + 8 + 4 + 4
+    changed = log[:given] + bytes([log[given] ^ 1]) + log[given + 1:-8]
+    (files / "changed").write_bytes(changed + fnv(changed))
+    done = cell("replay", "changed", cwd=files)
+    assert done.returncode == 6 and "first difference: the results" in done.stderr, done
+    (files / "cut").write_bytes(log[:-20])
+    assert cell("replay", "cut", cwd=files).returncode == 6
+
+
+def examples():
+    """The ```console blocks of docs/cells.md: what is typed after '$ ', then the output."""
+    text = (ROOT / "docs/cells.md").read_text()
+    sources = re.findall(r"```wat\n;; (\S+)\n(.*?)```", text, re.S)
+    blocks = re.findall(r"```console\n(.*?)```", text, re.S)
+    return sources, [b for b in blocks if b.startswith("$ carrel ")]
+
+
+def test_the_examples_in_the_documentation_are_true(tmp_path):
+    sources, blocks = examples()
+    assert sources and len(blocks) >= 5
+    for name, text in sources:
+        (tmp_path / name).write_text(f";; {name}\n{text}")
+    for block in blocks:
+        for part in re.split(r"^\$ ", block, flags=re.M)[1:]:
+            line, _, wanted = part.partition("\n")
+            words = line.split()
+            args = words[2:] if words[1] == "cell" else words[1:]
+            done = subprocess.run([CELL, *args], cwd=tmp_path, text=True, timeout=60,
+                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+            assert done.stdout == wanted, line

@@ -1,0 +1,99 @@
+"""Faults at a chosen system call: the spawner or the client runs under strace, which injects them."""
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+
+import pytest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+
+from carrel import BUILD, GUEST, PROGRAM, SOAK, SPAWNER, Carrel, stop_spawner  # noqa: E402
+
+WRAPPER = """#!/bin/sh
+# Stands where carrel-spawn is looked for. FAULT is what strace injects; without it, the real one.
+PATH={real}:$PATH
+[ -z "$FAULT" ] && exec {spawner} "$@"
+exec strace -o "$TRACE" -e trace=all -e inject="$FAULT" carrel-spawn "$@"
+"""
+
+
+@pytest.fixture(autouse=True)
+def time_limit():
+    def too_long(*_):
+        raise TimeoutError("this test takes too long")
+
+    signal.signal(signal.SIGALRM, too_long)
+    signal.alarm(300)
+    yield
+    signal.alarm(0)
+
+
+def pytest_collection_modifyitems(items):
+    why = None if shutil.which("strace") else "strace is not there: apt-get install strace"
+    if not why:
+        probe = subprocess.run(["strace", "-o", "/dev/null", "-e", "inject=getppid:error=EIO", "true"], stderr=subprocess.PIPE)
+        why = None if probe.returncode == 0 else "strace may not trace here: " + probe.stderr.decode().strip()
+    for item in items if why else ():
+        if "faults" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.skip(reason=why))
+
+
+class Faults(Carrel):
+    """A carrel whose spawner, once started, runs into a fault."""
+
+    def __init__(self, home=None):
+        super().__init__()
+        self.tree = self.dir / "bin"
+        (self.tree / "libexec/real").mkdir(parents=True)
+        shutil.copy(PROGRAM, self.tree / "carrel")
+        shutil.copy(GUEST, self.tree / "libexec/carrel-guest")
+        (self.tree / "libexec/real/carrel-spawn").symlink_to(SPAWNER)
+        wrapper = self.tree / "libexec/carrel-spawn"
+        wrapper.write_text(WRAPPER.format(real=self.tree / "libexec/real", spawner=SPAWNER))
+        wrapper.chmod(0o755)
+        if home:
+            self.env["CARREL_HOME"] = str(home)
+
+    def with_fault(self, fault, *words, timeout=60):
+        """`carrel WORDS` with a spawner that meets the fault; what came of it."""
+        env = {**self.env, "FAULT": fault, "TRACE": str(self.dir / "trace")}
+        return subprocess.run([str(self.tree / "carrel"), *words], env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, timeout=timeout)
+
+    def client_with_fault(self, fault, *words, timeout=60):
+        """The same for the client; its spawner is whole."""
+        return subprocess.run(["strace", "-o", str(self.dir / "trace"), "-e", "trace=all", "-e", "inject=" + fault, PROGRAM, *words],
+                              env=self.env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=timeout)
+
+    def trace_length(self):
+        return sum(1 for line in open(self.dir / "trace", errors="replace") if "(" in line)
+
+    def stop(self):
+        self.run("-q", "--", "true")  # takes away what one that was killed has left
+        super().stop()
+
+    def fresh_run(self):
+        """The next fault starts from nothing but the image."""
+        stop_spawner(self.run_dir)
+        left = self.host.left()
+        shutil.rmtree(self.run_dir, ignore_errors=True)
+        assert not left, left
+
+
+@pytest.fixture(scope="module")
+def faults():
+    c = Faults()
+    c.run("-q", "--", "true")  # the image, once
+    stop_spawner(c.run_dir)
+    yield c
+    c.stop()
+
+
+def sample(count, wanted):
+    """All of 1..count in a soak, otherwise as many as wanted, spread evenly."""
+    if SOAK or count <= wanted:
+        return range(1, count + 1)
+    return sorted({1 + i * (count - 1) // (wanted - 1) for i in range(wanted)})

@@ -1,0 +1,285 @@
+"""kill -9 at any system call, or a system call that fails: never half a box, and nothing left."""
+import json
+import os
+import re
+import signal
+import subprocess
+import threading
+import time
+
+import pytest
+from carrel import GUEST, ROOTLESS, SPAWNER, Carrel, spawner_pids, stop_spawner
+from conftest import Faults, sample
+
+
+def recovers(c):
+    """The next one starts, works, and has taken away what the last one left."""
+    done = c.run("-q", "--", "echo", "ok")
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"ok\n", b""), done
+    left = c.host.left_of_boxes()
+    assert not left, left
+
+
+def honest(done, status=0, out=b"ok\n"):
+    """Either it worked, or it says in one line that it did not."""
+    if done.returncode == status:
+        assert done.stdout == out, done
+    else:
+        text = "\n".join(l for l in done.stderr.decode().splitlines() if "preparing this host" not in l)
+        assert done.returncode == 125 and text.count("\n") == 0 and text.startswith("carrel: "), done
+
+
+def path_length(faults):
+    """System calls of a spawner from its start to the end of its first box."""
+    done = faults.with_fault("getppid:error=EIO:when=60000", "run", "-q", "--", "echo", "ok")
+    assert done.stdout == b"ok\n", done
+    time.sleep(0.3)
+    length = faults.trace_length()
+    faults.fresh_run()
+    assert length > 100
+    return length
+
+
+def test_spawner_killed_at_each_step(faults):
+    count = path_length(faults)
+    tried = sample(count, 45)
+    ended = 0
+    for n in tried:
+        done = faults.with_fault(f"all:signal=SIGKILL:when={n}", "run", "-q", "--", "echo", "ok")
+        honest(done)
+        ended += done.returncode == 125
+        stop_spawner(faults.run_dir, signal.SIGKILL)  # one that got further dies here
+        recovers(faults)
+        faults.fresh_run()
+    assert ended > len(tried) // 20, "the kills must fall before the box is made, too"
+
+
+@pytest.mark.parametrize("error", ["ENOSPC", "EIO", "EMFILE", "ENOMEM"])
+def test_a_system_call_of_the_spawner_fails(faults, error):
+    count = path_length(faults)
+    for n in sample(count, 20):
+        done = faults.with_fault(f"all:error={error}:when={n}", "run", "-q", "--", "echo", "ok", timeout=100)
+        honest(done)
+        recovers(faults)
+        faults.fresh_run()
+
+
+# What a kernel may lack; each must be there for the suites to pass, so the refusal is ours.
+FEATURES = ["fsopen", "fsmount", "open_tree", "move_mount", "mount_setattr", "clone3", "unshare", "setns", "pidfd_send_signal", "openat2"]
+
+
+@pytest.mark.parametrize("call", FEATURES)
+def test_no_kernel_feature_is_one_line_and_nothing_left(faults, call):
+    done = faults.with_fault(f"{call}:error=ENOSYS", "run", "-q", "--", "echo", "ok")
+    honest(done)
+    if done.returncode:
+        assert b"Function not implemented" in done.stderr, done
+    stop_spawner(faults.run_dir)
+    faults.fresh_run()
+
+
+def test_image_building_killed(tmp_path):
+    """The first start builds the image: a half-built one is never used."""
+    c = Faults()
+    try:
+        for n in sample(30000, 12):
+            done = c.with_fault(f"all:signal=SIGKILL:when={n}", "run", "-q", "--", "echo", "ok")
+            honest(done)
+            stop_spawner(c.run_dir)
+            recovers(c)
+            assert c.sh("cat /etc/shells | wc -l; dpkg-query -W bash | cut -f1", "-q").split()[1] == "bash"
+            assert not [p for p in (c.home / "images").iterdir() if p.name.endswith(".new")]
+            stop_spawner(c.run_dir)
+            for image in (c.home / "images").iterdir():
+                subprocess.run(["rm", "-rf", str(image)], check=True)
+    finally:
+        c.stop()
+
+
+def test_client_killed_at_each_step(faults):
+    recovers(faults)
+    probe = faults.client_with_fault("getppid:error=EIO:when=60000", "run", "--", "true")
+    assert probe.returncode == 0
+    count = faults.trace_length()
+    assert 20 < count < 2000
+    for n in range(1, count + 1):
+        faults.client_with_fault(f"all:signal=SIGKILL:when={n}", "run", "--", "true")
+    recovers(faults)
+    assert faults.status()["boxes"] == 0
+    faults.fresh_run()
+
+
+def test_client_killed_while_it_starts_the_spawner(faults):
+    faults.fresh_run()
+    for n in sample(90, 15):
+        faults.client_with_fault(f"all:signal=SIGKILL:when={n}", "run", "--", "true")
+        recovers(faults)
+        faults.fresh_run()
+
+
+def kill_spawner(c):
+    pid = c.spawner_pid()
+    os.kill(pid, signal.SIGKILL)
+    while os.path.exists(f"/proc/{pid}"):
+        time.sleep(0.005)
+    return pid
+
+
+@pytest.fixture
+def own():
+    c = Carrel()
+    c.run("-q", "--", "true")
+    yield c
+    c.stop()
+
+
+def test_a_kept_box_outlives_the_spawner_and_is_adopted(own):
+    m = own.keep()
+    own("exec", m, "--", "sh", "-c", "echo before > ~/f; setsid sleep 500 >/dev/null 2>&1 </dev/null &")
+    first = kill_spawner(own)
+    assert own("exec", m, "--", "cat", "f").stdout == b"before\n"  # needs no spawner
+    recovers_with_box = own.run("-q", "--", "echo", "ok")
+    assert recovers_with_box.stdout == b"ok\n" and own.spawner_pid() != first
+    assert own.machines() == [m]
+    assert own("exec", m, "--", "cat", "f").stdout == b"before\n"
+    assert own("exec", m, "--", "pgrep", "-x", "sleep").returncode == 0
+    assert own("rm", m).returncode == 0 and own.machines() == []
+    left = own.host.left_of_boxes()
+    assert not left, left
+
+
+def test_commands_go_on_in_an_adopted_box(own):
+    """More commands than any spawner left spare cgroups for."""
+    m = own.keep()
+    kill_spawner(own)
+    own.run("-q", "--", "true")
+    for i in range(20):
+        assert own("exec", m, "--", "echo", str(i)).stdout == b"%d\n" % i
+    assert own("rm", m).returncode == 0
+
+
+def test_a_run_goes_on_without_the_spawner(own):
+    process = own.popen("run", "--", "sh", "-c", "echo ready; read x; echo $x; exit 5", stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    process.stdout.readline()
+    kill_spawner(own)
+    process.stdin.write(b"still here\n")
+    process.stdin.close()
+    assert process.stdout.read() == b"still here\n" and process.wait(20) == 5
+    process.stdout.close()
+    recovers(own)
+
+
+def test_a_run_box_ends_with_its_client_even_without_a_spawner(own):
+    process = own.popen("run", "--", "sh", "-c", "echo ready; exec sleep 500", stdout=subprocess.PIPE)
+    process.stdout.readline()
+    kill_spawner(own)
+    process.kill()
+    process.wait()
+    process.stdout.close()
+    end = time.monotonic() + 10
+    while [p for p in own.host.processes() if "sleep" in p or "guest" in p]:
+        assert time.monotonic() < end, own.host.processes()
+        time.sleep(0.02)
+    recovers(own)
+
+
+def test_spawner_killed_again_and_again_under_load(own):
+    stop = threading.Event()
+    bad = []
+
+    def client(i):
+        n = 0
+        while not stop.is_set():
+            n += 1
+            done = own.run("-q", "--", "sh", "-c", f"exit {(i * 31 + n) % 100}")
+            if done.returncode not in ((i * 31 + n) % 100, 125):
+                bad.append(done)
+
+    threads = [threading.Thread(target=client, args=(i,)) for i in range(4)]
+    for t in threads:
+        t.start()
+    for _ in range(12):
+        time.sleep(0.25)
+        try:
+            kill_spawner(own)
+        except (TypeError, ProcessLookupError, json.JSONDecodeError):
+            pass
+    stop.set()
+    for t in threads:
+        t.join()
+    assert not bad, bad[:3]
+    recovers(own)
+
+
+def test_clients_race_to_start_the_spawner(own):
+    for _ in range(5):
+        stop_spawner(own.run_dir)
+        results = []
+
+        def one():
+            results.append(own.run("-q", "--", "echo", "ok"))
+
+        threads = [threading.Thread(target=one) for _ in range(8)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        assert [(r.returncode, r.stdout) for r in results] == [(0, b"ok\n")] * 8, results
+        assert len({own.spawner_pid()}) == 1
+
+
+def test_the_spawner_leaves_when_idle_and_takes_all_it_made_along(own):
+    stop_spawner(own.run_dir)
+    before = favoured()
+    process = subprocess.Popen(["carrel-spawn", "--run", own.run_dir, "--home", own.home, "--guest", GUEST, "--idle-ms", "400"],
+                               executable=SPAWNER, stderr=subprocess.DEVNULL)
+    end = time.monotonic() + 10
+    while own.run("-q", "--", "true").returncode:
+        assert time.monotonic() < end
+    assert process.wait(20) == 0
+    left = own.host.left()
+    assert not left, left
+    assert sorted(os.listdir(own.run_dir)) == ["spawn.lock", "spawn.log"] or os.listdir(own.run_dir) == ["spawn.lock"]
+    if not others():
+        assert favoured() == before
+
+
+def favoured():
+    return "favordynmods" in open("/proc/mounts").read()
+
+
+def others():
+    """Spawners of other run directories keep favordynmods on."""
+    return subprocess.run(["pgrep", "-x", "carrel-spawn"], stdout=subprocess.DEVNULL).returncode == 0
+
+
+def test_the_spawner_stays_while_a_machine_is_kept(own):
+    stop_spawner(own.run_dir)
+    process = subprocess.Popen(["carrel-spawn", "--run", own.run_dir, "--home", own.home, "--guest", GUEST, "--idle-ms", "200"],
+                               executable=SPAWNER, stderr=subprocess.DEVNULL)
+    end = time.monotonic() + 10
+    while (kept := own.run("-q", "--keep", "--json", "--", "true")).returncode:
+        assert time.monotonic() < end
+    time.sleep(0.8)
+    assert process.poll() is None
+    assert own("rm", json.loads(kept.stdout)["machine"]).returncode == 0
+    assert process.wait(20) == 0
+
+
+def test_a_stale_socket_is_no_obstacle(own):
+    kill_spawner(own)
+    assert (own.run_dir / "spawn.sock").exists()
+    assert json.loads(own("ls", "--json").stdout)["machines"] == []
+    recovers(own)
+
+
+def test_rubbish_in_the_books_is_cleared_away(own):
+    stop_spawner(own.run_dir)
+    for name, files in {"m-aaaaaaaaaaaa": {}, "m-bbbbbbbbbbbb": {"box": "slot=99999999\ncgroup=18446744073709551615\nimage=x"},
+                        "m-cccccccccccc": {"box": "slot=3\ncgroup=7\n", "pid": "1"}, "m-dddddddddddd": {"box": "", "pid": "-1"}}.items():
+        d = own.run_dir / "boxes" / name
+        d.mkdir(parents=True)
+        for file, text in files.items():
+            (d / file).write_text(text)
+    recovers(own)
+    assert own.machines() == [] and os.path.exists("/proc/1")

@@ -1,0 +1,46 @@
+/*
+ * Property: a text becomes a module that starts like one and whose map stays inside the text, or
+ * it gets at least one error, which can be shown and points into the text. The first byte chooses
+ * the specification level.
+ */
+#include <assert.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "base/defer.h"
+#include "wasm/wat.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void check_module(const struct wat_module *m, size_t len) {
+    assert(m->binary.len >= 8 && memcmp(m->binary.data, "\0asm", 4) == 0);
+    for (uint32_t i = 0; i < m->map_count; i++) {
+        assert(m->map[i].offset <= m->binary.len && m->map[i].pos <= len);
+        assert(i == 0 || m->map[i - 1].offset <= m->map[i].offset);
+    }
+}
+
+static void check_errors(const struct wat_diags *diags, const char *src, size_t len) {
+    struct buf out DEFER(buf_done) = BUF(1 << 20);
+    assert(diags->count > 0);
+    for (int i = 0; i < diags->count; i++) {
+        assert(diags->list[i].pos <= len && diags->list[i].text[0]);
+        bool shown = wat_diag_print(&diags->list[i], "fuzz", src, len, &out);
+        assert(shown);
+        (void)shown;
+    }
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    if (size == 0)
+        return 0;
+    const char *src = (const char *)data + 1;
+    struct wat_module m DEFER(wat_module_done);
+    struct wat_diags diags = {0};
+    if (wat_encode(src, size - 1, (data[0] % 3 + 1) * 10, &m, &diags) == 0)
+        check_module(&m, size - 1);
+    else
+        check_errors(&diags, src, size - 1);
+    return 0;
+}

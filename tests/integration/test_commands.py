@@ -1,0 +1,163 @@
+"""doctor, version, help; and every kind of bad input: one line, exit 125, nothing left."""
+import json
+import os
+import pathlib
+import subprocess
+
+import pytest
+from carrel import PROGRAM, ROOTLESS, Carrel
+
+CHECKS = ["kernel", "boxes", "privilege", "cgroups", "favordynmods", "userns", "overlay", "idmapped", "seccomp", "disk limit",
+          "kvm", "criu", "btrfs"]
+
+
+def test_version(carrel):
+    for words in (["version"], ["--version"]):
+        done = carrel(*words)
+        name, version = done.stdout.decode().split()
+        assert done.returncode == 0 and name == "carrel" and version.count(".") == 2
+
+
+def test_overview(carrel):
+    for words in (["help"], ["--help"], ["-h"]):
+        done = carrel(*words)
+        assert done.returncode == 0 and done.stderr == b""
+        for name in ("run", "exec", "ls", "rm", "doctor", "version"):
+            assert f"\n  {name} " in done.stdout.decode()
+
+
+def test_no_command_shows_the_overview_as_an_error(carrel):
+    done = carrel()
+    assert done.returncode == 125 and done.stdout == b"" and b"usage: carrel" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["run", "exec", "ls", "rm", "doctor"])
+def test_help_of_a_command(carrel, name):
+    first, second = carrel(name, "--help"), carrel("help", name)
+    assert first.returncode == 0 and first.stdout == second.stdout and first.stdout.startswith(b"usage: carrel " + name.encode())
+
+
+def test_doctor_table(carrel):
+    done = carrel("doctor")
+    text = done.stdout.decode()
+    assert done.returncode == 0 and done.stderr == b""
+    for name in CHECKS:
+        assert any(line.startswith(name) for line in text.splitlines()), name
+
+
+def test_doctor_json(carrel):
+    told = json.loads(carrel("doctor", "--json").stdout)
+    rows = {c["name"]: c for c in told["checks"]}
+    assert list(rows) == CHECKS
+    for row in rows.values():
+        assert set(row) == {"name", "verdict", "found", "used", "mend"} and row["verdict"] in ("ok", "less", "missing")
+        assert row["found"] and row["used"]
+        assert row["mend"] or row["verdict"] == "ok" or row["name"] == "idmapped", row
+    assert rows["boxes"]["verdict"] == "ok"
+    assert (rows["privilege"]["verdict"] == "ok") != ROOTLESS
+
+
+def test_doctor_tells_what_cannot_start(tmp_path):
+    """Where no spawner can start, doctor still answers, and fails."""
+    env = {"PATH": "/usr/bin:/bin", "CARREL_RUN": "/proc/nowhere", "CARREL_HOME": str(tmp_path)}
+    done = subprocess.run([PROGRAM, "doctor"], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert done.returncode == 1 and b"no box can start" in done.stdout
+
+
+BAD = [
+    (["run"], "no command"), (["run", "--"], "no command"), (["run", "--no-such", "--", "true"], "--no-such"),
+    (["run", "-Z", "--", "true"], "-Z"), (["run", "--mem"], "--mem needs a value"), (["run", "-m"], "-m needs a value"),
+    (["run", "--quiet=yes", "--", "true"], "--quiet takes no value"), (["run", "--mem", "lots", "--", "true"], "'lots' is not a size"),
+    (["run", "--mem", "-1", "--", "true"], "'-1' is not a size"), (["run", "--mem", "0", "--", "true"], "--mem"),
+    (["run", "--mem", "1M", "--", "true"], "out of range"), (["run", "--mem", "99999999999999999999", "--", "true"], "not a size"),
+    (["run", "--mem", "4000T", "--", "true"], "out of range"), (["run", "--mem", "1.5X", "--", "true"], "not a size"),
+    (["run", "--mem", "", "--", "true"], "not a size"), (["run", "--mem", "1 G", "--", "true"], "not a size"),
+    (["run", "--cpus", "none", "--", "true"], "not a number"), (["run", "--cpus", "0", "--", "true"], "--cpus"),
+    (["run", "--cpus", "100000", "--", "true"], "out of range"), (["run", "--cpus", "nan", "--", "true"], "not a number"),
+    (["run", "--pids", "x", "--", "true"], "not a number"), (["run", "--pids", "0", "--", "true"], "--pids"),
+    (["run", "--pids", "4294967296", "--", "true"], "not a number"), (["run", "--pids", "1.5", "--", "true"], "not a number"),
+    (["run", "--disk", "x", "--", "true"], "not a size"), (["run", "--disk", "1K", "--", "true"], "out of range"),
+    (["run", "--disk", "9000000T", "--", "true"], "--disk|out of range"), (["run", "--timeout", "soon", "--", "true"], "not a time"),
+    (["run", "--timeout", "0", "--", "true"], "--timeout"), (["run", "--timeout", "-5s", "--", "true"], "not a time"),
+    (["run", "--timeout", "9999999999999999d", "--", "true"], "not a time"), (["run", "--lifetime", "x", "--", "true"], "not a time"),
+    (["run", "--env", "=x", "--", "true"], "has no name"), (["run", "--user", "nobody-there", "--", "true"], "no user"),
+    (["run", "--dir", "/no/such/directory", "--", "true"], "/no/such/directory"), (["run", "--dir", "/etc/hostname:/w", "--", "true"], "Not a directory"),
+    (["exec"], "no machine"), (["exec", "m-aaaaaaaaaaaa"], "no command"), (["exec", "--no-such", "x"], "--no-such"),
+    (["no-such-command"], "no-such-command"), (["ls", "--no-such"], "--no-such"), (["doctor", "--no-such"], "--no-such"),
+    (["rm"], "no machine"), (["rm", "--no-such"], "--no-such"), (["run", "--user", "a\nb", "--", "true"], "\\x0a"),
+    (["run", *(["-e", "A=1"] * 65), "--", "true"], "more than 64"), (["run", "-e", "A=" + "x" * 5000, "--", "true"], "too long"),
+    (["version", "extra"], "extra"), (["help", "no-such"], "no-such"),
+]
+
+
+@pytest.mark.parametrize("words, says", BAD, ids=[" ".join(w)[:50].replace("\n", "?") for w, _ in BAD])
+def test_bad_input_is_one_line_and_125(carrel, words, says):
+    created = carrel.status()["created"]
+    done = carrel(*words)
+    text = done.stderr.decode()
+    assert done.returncode == 125 and done.stdout == b"" and text.count("\n") == 1 and text.startswith("carrel: "), done
+    assert any(s in text for s in says.split("|")), text
+    assert carrel.status()["created"] == created
+
+
+def test_a_command_line_that_is_too_long_for_a_message(carrel):
+    done = carrel.run("--", "true", *(["x" * 120000] * 16))
+    assert done.returncode == 125 and done.stderr.count(b"\n") == 1
+
+
+def test_long_arguments_that_fit(carrel):
+    assert carrel.run("--", "sh", "-c", "echo ${#1}", "sh", "x" * 100000).stdout == b"100000\n"
+
+
+def outside(env, *words):
+    return subprocess.run([PROGRAM, *words], env={"PATH": "/usr/bin:/bin", **env}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE, timeout=60)
+
+
+def refused(done, *says):
+    assert done.returncode == 125 and done.stdout == b"" and done.stderr.count(b"\n") == 1, done
+    assert all(s.encode() in done.stderr for s in says), done.stderr
+
+
+def test_a_run_directory_that_cannot_be_made(tmp_path):
+    refused(outside({"CARREL_RUN": "/proc/x/run", "CARREL_HOME": str(tmp_path / "home")}, "run", "--", "true"), "/proc/x")
+    refused(outside({"CARREL_RUN": str(tmp_path / "run"), "CARREL_HOME": "/proc/x/home"}, "run", "--", "true"), "/proc/x")
+
+
+def test_a_run_directory_that_is_too_long(tmp_path):
+    refused(outside({"CARREL_RUN": "/tmp/" + "r" * 120, "CARREL_HOME": str(tmp_path)}, "run", "--", "true"), "too long", "CARREL_RUN")
+    assert not os.path.exists("/tmp/" + "r" * 120)
+
+
+def test_a_run_directory_that_others_may_write(tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run").chmod(0o777)
+    refused(outside({"CARREL_RUN": str(tmp_path / "run"), "CARREL_HOME": str(tmp_path / "home")}, "run", "--", "true"),
+            "not a private directory", "CARREL_RUN")
+
+
+def test_a_run_directory_that_is_a_link(tmp_path):
+    (tmp_path / "real").mkdir(mode=0o700)
+    (tmp_path / "run").symlink_to("real")
+    refused(outside({"CARREL_RUN": str(tmp_path / "run"), "CARREL_HOME": str(tmp_path / "home")}, "run", "--", "true"),
+            "not a private directory")
+
+
+def test_a_store_on_a_full_filesystem():
+    """/dev/full as a directory is none; the reason is told, not a crash."""
+    refused(outside({"CARREL_RUN": "/dev/full/run", "CARREL_HOME": "/tmp"}, "run", "--", "true"), "/dev/full")
+
+
+def test_too_little_privilege(fresh):
+    """Root of a user namespace that holds one id only: no box can be made, and nothing is left."""
+    done = subprocess.run(["unshare", "--user", "--map-root-user", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child",
+                           PROGRAM, "run", "-q", "--", "true"], env=fresh.env, stdin=subprocess.DEVNULL,
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=60)
+    refused(done, "carrel: ")
+
+
+def test_ls_and_rm_without_a_spawner_start_none(fresh):
+    assert json.loads(fresh("ls", "--json").stdout) == {"boxes": 0, "machines": []}
+    assert fresh("ls").stdout == b"MACHINE         STATE\n"
+    assert fresh("rm", "m-aaaaaaaaaaaa").returncode == 125
+    assert not fresh.run_dir.exists()

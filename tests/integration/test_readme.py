@@ -1,0 +1,36 @@
+"""The README's examples are run as they stand there, in a folder that holds what they name."""
+import pathlib
+import re
+import subprocess
+
+from carrel import PROGRAM
+
+README = pathlib.Path(__file__).parents[2] / "README.md"
+SCRIPT = "#!/bin/sh\necho done > result\n"
+FILES = {
+    "fix-it": SCRIPT,
+    "Makefile": "all:\n\t@echo built\n",
+    "sum.wat": '(module (func (export "sum") (param i32 i32) (result i32)'
+               " (i32.add (local.get 0) (local.get 1))))\n",
+}
+
+
+def examples():
+    block = README.read_text().split("## What it looks like")[1].split("```")[1]
+    return [re.split(r"\s{3,}", line)[0] for line in block.splitlines() if line.startswith("carrel ")]
+
+
+def test_every_example_works(carrel, tmp_path):
+    for name, text in FILES.items():
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o755)
+    lines = examples()
+    assert len(lines) >= 6
+    for line in lines:
+        done = subprocess.run(["sh", "-c", line.replace("carrel ", f"{PROGRAM} ", 1)], cwd=tmp_path,
+                              env=carrel.env, stdin=subprocess.DEVNULL, capture_output=True, timeout=60)
+        assert done.returncode == 0, (line, done.stderr)
+        kept = re.search(rb"kept as (m-\w+)", done.stderr)
+        if kept:
+            assert carrel("rm", kept[1].decode()).returncode == 0
+    assert not (tmp_path / "result").exists(), "a copy was lent, and nobody approved copying back"
