@@ -389,11 +389,11 @@ static void serve_guest(struct server *v, struct box *box) {
     int r;
     while ((r = frame_next(&d, &frame)) > 0) {
         struct msg_spares want;
-        if (frame.head.type == MSG_SPARES_WANT && msg_decode(&frame, &want, sizeof(want)) == 0)
-            if (box_add_spares(v->s, box, want.count) < 0) {
-                r = -1; /* it does not read what it asks for */
-                break;
-            }
+        if (frame.head.type == MSG_SPARES_WANT && msg_decode(&frame, &want, sizeof(want)) == 0 &&
+            box_add_spares(v->s, box, want.count) < 0) {
+            r = -1; /* it does not read what it asks for */
+            break;
+        }
     }
     if (r < 0)
         unwatch(v, box->link);

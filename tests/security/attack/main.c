@@ -133,7 +133,9 @@ static void each_row(bool list, int group) {
  * over. Asks for command groups without end and never reads an answer.
  */
 static void __attribute__((noreturn)) hostile_guest(char **argv) {
-    static const unsigned char want[] = {2, 0, 0, 0, 82, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 255, 0};
+    /* The wish, and two frames without meaning that make it 64 bytes: however much the spawner
+       reads at once, it reads whole frames. */
+    static const unsigned char want[64] = {[0] = 2, [4] = 82, [16] = 255, [22] = 4, [34] = 14, [38] = 4};
     int fd = -1;
     for (; *argv; argv++)
         if (strncmp(*argv, "spawn=", 6) == 0)
