@@ -29,8 +29,8 @@ static int make_root(struct spawner *s, struct berth *b, uint64_t disk, uint64_t
             s->probed |= rootfs_fits_tmpfs(&s->maker, disk, mem);
             return 0;
         }
-        /* Only "invalid" tells of the kernel; and what worked before fails for another reason. */
-        if (s->probed || !err || err->code != ERR_INVALID)
+        /* Only these tell of the kernel; and what worked before fails for another reason. */
+        if (s->probed || !err || (err->code != ERR_INVALID && err->code != ERR_UNSUPPORTED))
             return -1;
         if (!s->maker.by_name)
             s->maker.by_name = true;
