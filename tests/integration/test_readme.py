@@ -20,7 +20,8 @@ def examples():
     return [re.split(r"\s{3,}", line)[0] for line in block.splitlines() if line.startswith("carrel ")]
 
 
-def test_every_example_works(carrel, tmp_path):
+def test_every_example_works(carrel, limits, tmp_path):
+    limits("memory")
     for name, text in FILES.items():
         (tmp_path / name).write_text(text)
         (tmp_path / name).chmod(0o755)
