@@ -56,8 +56,8 @@ int err_set(struct err *err, enum err_code code, const char *fmt, ...) {
     return -1;
 }
 
-__attribute__((format(printf, 3, 0))) static int
-from_number(struct err *err, int number, const char *fmt, va_list ap) {
+__attribute__((format(printf, 3, 0))) static int from_number(struct err *err, int number,
+                                                             const char *fmt, va_list ap) {
     int n = vsnprintf(err->text, sizeof(err->text), fmt, ap);
     if (n >= 0 && (size_t)n < sizeof(err->text))
         snprintf(err->text + n, sizeof(err->text) - (size_t)n, ": %s", strerror(number));

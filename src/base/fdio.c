@@ -73,7 +73,9 @@ int send_fds(int sock, const void *bytes, size_t len, const int *fds, size_t nfd
 int recv_fds(int sock, void *buf, size_t size, struct fd_message *ret) {
     char control[CMSG_SPACE(FDIO_MAX_FDS * sizeof(int))];
     struct iovec iov = {.iov_base = buf, .iov_len = size};
-    struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = control,
+    struct msghdr m = {.msg_iov = &iov,
+                       .msg_iovlen = 1,
+                       .msg_control = control,
                        .msg_controllen = sizeof(control)};
     ssize_t n;
     do

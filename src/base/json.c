@@ -15,7 +15,10 @@ static size_t utf8_len(const unsigned char *s, size_t n) {
         unsigned char mask, lead;
         size_t len;
         uint32_t min;
-    } forms[] = {{0x80, 0x00, 1, 0}, {0xe0, 0xc0, 2, 0x80}, {0xf0, 0xe0, 3, 0x800}, {0xf8, 0xf0, 4, 0x10000}};
+    } forms[] = {{0x80, 0x00, 1, 0},
+                 {0xe0, 0xc0, 2, 0x80},
+                 {0xf0, 0xe0, 3, 0x800},
+                 {0xf8, 0xf0, 4, 0x10000}};
     for (size_t f = 0; f < 4; f++) {
         if ((s[0] & forms[f].mask) != forms[f].lead)
             continue;

@@ -9,9 +9,21 @@ struct unit {
 };
 
 static const struct unit size_units[] = {
-    {"", 1},          {"B", 1},          {"K", 1ull << 10}, {"KB", 1ull << 10}, {"KiB", 1ull << 10},
-    {"M", 1ull << 20}, {"MB", 1ull << 20}, {"MiB", 1ull << 20}, {"G", 1ull << 30}, {"GB", 1ull << 30},
-    {"GiB", 1ull << 30}, {"T", 1ull << 40}, {"TB", 1ull << 40}, {"TiB", 1ull << 40}, {NULL, 0},
+    {"", 1},
+    {"B", 1},
+    {"K", 1ull << 10},
+    {"KB", 1ull << 10},
+    {"KiB", 1ull << 10},
+    {"M", 1ull << 20},
+    {"MB", 1ull << 20},
+    {"MiB", 1ull << 20},
+    {"G", 1ull << 30},
+    {"GB", 1ull << 30},
+    {"GiB", 1ull << 30},
+    {"T", 1ull << 40},
+    {"TB", 1ull << 40},
+    {"TiB", 1ull << 40},
+    {NULL, 0},
 };
 static const struct unit time_units[] = {
     {"", 1000}, {"ms", 1}, {"s", 1000}, {"m", 60000}, {"h", 3600000}, {"d", 86400000}, {NULL, 0},

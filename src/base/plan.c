@@ -10,9 +10,16 @@ static const struct {
     enum plan_type type;
     unsigned carries;
 } types[] = {
-    {PLAN_CREATE, CREATE | BY_ID}, {PLAN_FACTS, BY_ID}, {PLAN_DESTROY, BY_ID}, {PLAN_STATUS, 0},
-    {PLAN_STOP, 0},                {PLAN_CREATED, TEXT}, {PLAN_FACTS_ARE, FACTS}, {PLAN_DONE, 0},
-    {PLAN_TEXT, TEXT},             {PLAN_ERROR, ERROR},
+    {PLAN_CREATE, CREATE | BY_ID},
+    {PLAN_FACTS, BY_ID},
+    {PLAN_DESTROY, BY_ID},
+    {PLAN_STATUS, 0},
+    {PLAN_STOP, 0},
+    {PLAN_CREATED, TEXT},
+    {PLAN_FACTS_ARE, FACTS},
+    {PLAN_DONE, 0},
+    {PLAN_TEXT, TEXT},
+    {PLAN_ERROR, ERROR},
 };
 
 enum kind { KIND_U64 = 1, KIND_TEXT, KIND_GRANT };

@@ -25,11 +25,12 @@ enum {
 };
 
 enum plan_type {
-    PLAN_CREATE = 1, /* plan + one descriptor a grant  -> PLAN_CREATED + guest connection + uppers */
-    PLAN_FACTS,      /* id                             -> PLAN_FACTS_ARE */
-    PLAN_DESTROY,    /* id                             -> PLAN_DONE, when nothing is left of it */
-    PLAN_STATUS,     /*                                -> PLAN_TEXT, JSON */
-    PLAN_STOP,       /* leave, if there is no box      -> PLAN_DONE */
+    PLAN_CREATE =
+        1,        /* plan + one descriptor a grant  -> PLAN_CREATED + guest connection + uppers */
+    PLAN_FACTS,   /* id                             -> PLAN_FACTS_ARE */
+    PLAN_DESTROY, /* id                             -> PLAN_DONE, when nothing is left of it */
+    PLAN_STATUS,  /*                                -> PLAN_TEXT, JSON */
+    PLAN_STOP,    /* leave, if there is no box      -> PLAN_DONE */
     PLAN_CREATED = 64,
     PLAN_FACTS_ARE,
     PLAN_DONE,
@@ -66,7 +67,7 @@ struct plan_facts {
     uint64_t cpu_us;
     uint64_t mem_limit_bytes;
     uint64_t lookups_refused; /* name lookups that had nowhere to go */
-    uint64_t drifted; /* the host's packages changed since its image was made */
+    uint64_t drifted;         /* the host's packages changed since its image was made */
 };
 
 /* A decoded message; which members are filled follows from type. */

@@ -25,13 +25,16 @@ static void close_dir(DIR **d) {
         closedir(*d);
 }
 
-static int add(struct changes *c, const char *path, char kind, const struct stat *st, struct err *err) {
+static int add(struct changes *c, const char *path, char kind, const struct stat *st,
+               struct err *err) {
     struct change *list = realloc(c->list, (c->count + 1) * sizeof(*list));
     if (!list)
         return err_set(err, ERR_LIMIT, "out of memory");
     c->list = list;
     struct change *new = &list[c->count];
-    *new = (struct change){.path = strdup(path), .kind = kind, .is_dir = S_ISDIR(st->st_mode),
+    *new = (struct change){.path = strdup(path),
+                           .kind = kind,
+                           .is_dir = S_ISDIR(st->st_mode),
                            .is_link = S_ISLNK(st->st_mode)};
     if (!new->path)
         return err_set(err, ERR_LIMIT, "out of memory");
@@ -61,8 +64,8 @@ static int open_below(int dir, const char *name) {
     return openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 }
 
-typedef int entry_fn(struct changes *c, int dir, const char *name, const char *path, int depth, void *arg,
-                     struct err *err);
+typedef int entry_fn(struct changes *c, int dir, const char *name, const char *path, int depth,
+                     void *arg, struct err *err);
 
 /* Calls fn for every name in dir; what cannot be looked at, or is too much, sets `cut`. */
 static int each(struct changes *c, int dir, const char *prefix, int depth, entry_fn *fn, void *arg,
@@ -77,7 +80,8 @@ static int each(struct changes *c, int dir, const char *prefix, int depth, entry
         char path[PLAN_PATH_SIZE * 2];
         if (is_dots(e->d_name))
             continue;
-        if (snprintf(path, sizeof(path), "%s%s%s", prefix, *prefix ? "/" : "", e->d_name) >= (int)sizeof(path))
+        if (snprintf(path, sizeof(path), "%s%s%s", prefix, *prefix ? "/" : "", e->d_name) >=
+            (int)sizeof(path))
             c->cut = true;
         else if (fn(c, dir, e->d_name, path, depth, arg, err) < 0)
             return -1;
@@ -86,8 +90,8 @@ static int each(struct changes *c, int dir, const char *prefix, int depth, entry
 }
 
 /* A host's file or directory that is gone, with all that was in it. */
-static int removed(struct changes *c, int host, const char *name, const char *path, int depth, void *arg,
-                   struct err *err) {
+static int removed(struct changes *c, int host, const char *name, const char *path, int depth,
+                   void *arg, struct err *err) {
     struct stat st;
     (void)arg;
     if (fstatat(host, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
@@ -101,8 +105,8 @@ static int removed(struct changes *c, int host, const char *name, const char *pa
 }
 
 /* Under an opaque directory: what the host has and the upper has not. */
-static int removed_unless_kept(struct changes *c, int host, const char *name, const char *path, int depth,
-                               void *upper, struct err *err) {
+static int removed_unless_kept(struct changes *c, int host, const char *name, const char *path,
+                               int depth, void *upper, struct err *err) {
     struct stat st;
     if (fstatat(*(int *)upper, name, &st, AT_SYMLINK_NOFOLLOW) == 0)
         return 0;
@@ -115,28 +119,30 @@ struct beside {
     bool opaque;
 };
 
-static int visit(struct changes *c, int upper, const char *name, const char *path, int depth, void *arg,
-                 struct err *err);
+static int visit(struct changes *c, int upper, const char *name, const char *path, int depth,
+                 void *arg, struct err *err);
 
 static int visit_dir(struct changes *c, int upper, const char *name, const char *path, int depth,
                      struct beside above, struct err *err) {
     int below DEFER_CLOSE = open_below(upper, name);
     int host DEFER_CLOSE = above.host < 0 ? -1 : open_below(above.host, name);
     struct beside here = {host, below >= 0 && (above.opaque || is_opaque(below))};
-    if (here.opaque && host >= 0 && each(c, host, path, depth + 1, removed_unless_kept, &below, err) < 0)
+    if (here.opaque && host >= 0 &&
+        each(c, host, path, depth + 1, removed_unless_kept, &below, err) < 0)
         return -1;
     return each(c, below, path, depth + 1, visit, &here, err);
 }
 
-static int visit(struct changes *c, int upper, const char *name, const char *path, int depth, void *arg,
-                 struct err *err) {
+static int visit(struct changes *c, int upper, const char *name, const char *path, int depth,
+                 void *arg, struct err *err) {
     struct beside *beside = arg;
     struct stat now, before;
     if (fstatat(upper, name, &now, AT_SYMLINK_NOFOLLOW) < 0)
         return 0;
     bool was = beside->host >= 0 && fstatat(beside->host, name, &before, AT_SYMLINK_NOFOLLOW) == 0;
     bool is_dir = S_ISDIR(now.st_mode), other = was && S_ISDIR(before.st_mode) != is_dir;
-    if (was && (is_whiteout(&now) || other) && removed(c, beside->host, name, path, depth, NULL, err) < 0)
+    if (was && (is_whiteout(&now) || other) &&
+        removed(c, beside->host, name, path, depth, NULL, err) < 0)
         return -1;
     was = was && !other;
     if (!is_dir) {
@@ -174,17 +180,21 @@ void changes_done(struct changes *c) {
     *c = (struct changes){0};
 }
 
-static int guest_path(const struct apply *a, size_t grant, const char *path, char *to, size_t size) {
+static int guest_path(const struct apply *a, size_t grant, const char *path, char *to,
+                      size_t size) {
     return snprintf(to, size, "%s/%s", a->plan->grants[grant].path, path) < (int)size ? 0 : -1;
 }
 
 static int stat_inside(const struct apply *a, const char *path, struct frame *frame,
                        struct msg_entry *ret, struct err *err) {
-    struct msg_path m = {.uid = MSG_ID_NONE, .gid = MSG_ID_NONE, .flags = MSG_NOFOLLOW,
+    struct msg_path m = {.uid = MSG_ID_NONE,
+                         .gid = MSG_ID_NONE,
+                         .flags = MSG_NOFOLLOW,
                          .path = {path, (uint32_t)strlen(path)}};
     if (guest_link_call(a->link, (struct frame_head){.type = MSG_STAT}, &m, frame, err) < 0)
         return -1;
-    return msg_decode(frame, ret, sizeof(*ret)) < 0 ? err_set(err, ERR_INTERNAL, "malformed answer") : 0;
+    return msg_decode(frame, ret, sizeof(*ret)) < 0 ? err_set(err, ERR_INTERNAL, "malformed answer")
+                                                    : 0;
 }
 
 /* The file as the command left it, in a file of ours without a name. */
@@ -195,8 +205,11 @@ static int fetch(const struct apply *a, const char *path, struct err *err) {
     for (uint64_t at = 0;;) {
         struct frame frame;
         struct msg_read_data got;
-        struct msg_read m = {.uid = MSG_ID_NONE, .gid = MSG_ID_NONE, .offset = at,
-                             .bytes = MSG_CHUNK_MAX, .path = {path, (uint32_t)strlen(path)}};
+        struct msg_read m = {.uid = MSG_ID_NONE,
+                             .gid = MSG_ID_NONE,
+                             .offset = at,
+                             .bytes = MSG_CHUNK_MAX,
+                             .path = {path, (uint32_t)strlen(path)}};
         if (guest_link_call(a->link, (struct frame_head){.type = MSG_READ}, &m, &frame, err) < 0)
             return -1;
         if (msg_decode(&frame, &got, sizeof(got)) < 0)
@@ -224,7 +237,8 @@ static void become_diff(int old, int new, int to) {
         fcntl(old, F_SETFD, 0);
     dup2(to, STDOUT_FILENO);
     dup2(to, STDERR_FILENO);
-    execlp("diff", "diff", "-u", "--label", "before", "--label", "after", old_name, new_name, (char *)NULL);
+    execlp("diff", "diff", "-u", "--label", "before", "--label", "after", old_name, new_name,
+           (char *)NULL);
     _exit(127);
 }
 
@@ -243,7 +257,8 @@ static void show_lines(int from) {
 
 static void show_diff(int host_dir, const struct change *c, int fetched) {
     struct stat before = {0}, after = {0};
-    int old DEFER_CLOSE = c->kind == 'A' ? -1 : openat(host_dir, c->path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    int old DEFER_CLOSE =
+        c->kind == 'A' ? -1 : openat(host_dir, c->path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
     int ends[2];
     fstat(fetched, &after);
     if (old >= 0)
@@ -302,7 +317,8 @@ static int open_parent(int dir, const char *path, const char **ret_name) {
     *ret_name = slash ? slash + 1 : path;
     snprintf(parent, sizeof(parent), "%.*s", slash ? (int)(slash - path) : 1, slash ? path : ".");
     struct open_how how = {.flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC,
-                           .resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS};
+                           .resolve =
+                               RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS};
     return (int)syscall(SYS_openat2, dir, parent, &how, sizeof(how));
 }
 
@@ -371,8 +387,8 @@ static int make_dir(int dir, const char *name, mode_t mode, struct err *err) {
     return give(dir, name, &owner) < 0 ? err_sys(err, "make directory '%s'", name) : 0;
 }
 
-static int copy_one(const struct apply *a, size_t grant, const struct change *c, int dir, const char *name,
-                    struct err *err) {
+static int copy_one(const struct apply *a, size_t grant, const struct change *c, int dir,
+                    const char *name, struct err *err) {
     char path[PLAN_PATH_SIZE * 3];
     struct frame frame;
     struct msg_entry entry;

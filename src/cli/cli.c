@@ -1,8 +1,8 @@
 #include "cli/cli.h"
 
+#include <assert.h>
 #include <fcntl.h>
 #include <stdbool.h>
-#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -13,8 +13,10 @@
 static int cmd_help(int argc, char **argv);
 
 static const struct command commands[] = {
-    {"run", "[OPTIONS] [--] COMMAND [ARG...]", "run a command in a fresh box, thrown away afterwards", cmd_run},
-    {"exec", "[OPTIONS] MACHINE [--] COMMAND [ARG...]", "run a command in a kept machine", cmd_exec},
+    {"run", "[OPTIONS] [--] COMMAND [ARG...]",
+     "run a command in a fresh box, thrown away afterwards", cmd_run},
+    {"exec", "[OPTIONS] MACHINE [--] COMMAND [ARG...]", "run a command in a kept machine",
+     cmd_exec},
     {"ls", "[--json]", "list the machines that are there", cmd_ls},
     {"rm", "MACHINE...", "end machines and remove all that is left of them", cmd_rm},
     {"cell", "run|check|fuel|replay FILE ...", "WebAssembly programs with exact fuel", cmd_cell},
@@ -48,7 +50,8 @@ void cli_usage(const char *name) {
 }
 
 static void overview(FILE *to) {
-    fputs("Carrel gives every AI agent its own computer.\n\nusage: carrel COMMAND [OPTIONS]\n\n", to);
+    fputs("Carrel gives every AI agent its own computer.\n\nusage: carrel COMMAND [OPTIONS]\n\n",
+          to);
     for (size_t i = 0; i < COMMANDS; i++)
         fprintf(to, "  %-9s %s\n", commands[i].name, commands[i].summary);
     fputs("\n`carrel COMMAND --help` shows a command's options.\n", to);
@@ -67,7 +70,8 @@ int cli_words(int argc, char **argv, int words, bool *json, int *ret_status) {
         if (json && strcmp(argv[i], "--json") == 0) {
             *json = true;
         } else if (option || ++given > words) {
-            err_set(&err, ERR_INVALID, option ? "unknown option '%s'" : "one word too many: '%s'", argv[i]);
+            err_set(&err, ERR_INVALID, option ? "unknown option '%s'" : "one word too many: '%s'",
+                    argv[i]);
             err_remedy(&err, "see `carrel %s --help`", argv[0]);
             *ret_status = cli_fail(&err);
             return -1;

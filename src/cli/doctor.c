@@ -33,7 +33,8 @@ struct host {
     bool spawner;
 };
 
-static void say(struct finding *f, enum verdict v, const char *found, const char *used, const char *mend) {
+static void say(struct finding *f, enum verdict v, const char *found, const char *used,
+                const char *mend) {
     f->verdict = v;
     snprintf(f->found, sizeof(f->found), "%s", found);
     snprintf(f->used, sizeof(f->used), "%s", used);
@@ -91,17 +92,20 @@ static void look_privilege(const struct host *h, struct finding *f) {
     if (geteuid() == 0)
         say(f, GOOD, "root", "own uid range for each box, layers with canonical ids", "");
     else if (h->spawner)
-        say(f, LESS, "ordinary user", "boxes share your subordinate ids; no disk limit on disk", "run as root");
+        say(f, LESS, "ordinary user", "boxes share your subordinate ids; no disk limit on disk",
+            "run as root");
     else
         say(f, BAD, "ordinary user", "newuidmap and 65536 subordinate ids are needed",
-            in_path("newuidmap") ? "sudo usermod --add-subuids 100000-165535 --add-subgids 100000-165535 $USER"
-                                 : "sudo apt-get install uidmap");
+            in_path("newuidmap")
+                ? "sudo usermod --add-subuids 100000-165535 --add-subgids 100000-165535 $USER"
+                : "sudo apt-get install uidmap");
 }
 
 static void look_cgroups(const struct host *h, struct finding *f) {
     struct statfs fs;
     bool v2 = statfs("/sys/fs/cgroup", &fs) == 0 && (unsigned long)fs.f_type == 0x63677270ul;
-    bool v1 = access("/sys/fs/cgroup/memory", F_OK) == 0 || access("/sys/fs/cgroup/freezer", F_OK) == 0;
+    bool v1 =
+        access("/sys/fs/cgroup/memory", F_OK) == 0 || access("/sys/fs/cgroup/freezer", F_OK) == 0;
     const char *found = v2 ? "cgroup v2" : v1 ? "cgroup v1 or hybrid" : "none";
     if (spawner_says(h, "\"unenforced\":[]"))
         say(f, GOOD, found, "memory, cpu and process limits are enforced", "");
@@ -118,7 +122,8 @@ static void look_dynmods(const struct host *h, struct finding *f) {
     read_file_at(AT_FDCWD, "/proc/mounts", text, sizeof(text));
     on = strstr(text, "favordynmods") != NULL;
     say(f, on ? GOOD : LESS, on ? "favordynmods is on" : "favordynmods is off",
-        on ? "commands start without waiting for the scheduler" : "each command start waits some ms",
+        on ? "commands start without waiting for the scheduler"
+           : "each command start waits some ms",
         on ? "" : "run the spawner as root on kernel 6.0 or newer");
 }
 
@@ -136,14 +141,16 @@ static void look_overlay(const struct host *h, struct finding *f) {
     bool there = lists("/proc/filesystems", "overlay");
     say(f, there ? GOOD : BAD, there ? "overlayfs" : "no overlayfs",
         !there ? "no box can start"
-        : spawner_says(h, "\"layers\":\"by descriptor\"") ? "layers are passed by descriptor"
-                                                         : "layers are attached by name (kernel before 6.15)",
+        : spawner_says(h, "\"layers\":\"by descriptor\"")
+            ? "layers are passed by descriptor"
+            : "layers are attached by name (kernel before 6.15)",
         there ? "" : "modprobe overlay");
 }
 
 static void look_idmap(const struct host *h, struct finding *f) {
     if (geteuid() != 0)
-        say(f, LESS, "needs root", "the host's files are nobody's in a box: replaceable, not changeable in place", "");
+        say(f, LESS, "needs root",
+            "the host's files are nobody's in a box: replaceable, not changeable in place", "");
     else if (spawner_says(h, "\"tmpfs_idmap\":true"))
         say(f, GOOD, "idmapped mounts, tmpfs too", "ids on disk are 0-65535 in every box", "");
     else
@@ -161,17 +168,21 @@ static void look_seccomp(const struct host *h, struct finding *f) {
 static void look_disk(const struct host *h, struct finding *f) {
     if (spawner_says(h, "\"disk\":\"quota\"")) {
         say(f, GOOD, "project quota on the store's filesystem",
-            spawner_says(h, "\"tmpfs_idmap\":true") ? "--disk: tmpfs up to half of --mem, project quota beyond"
-                                                  : "--disk: project quota",
+            spawner_says(h, "\"tmpfs_idmap\":true")
+                ? "--disk: tmpfs up to half of --mem, project quota beyond"
+                : "--disk: project quota",
             "");
         return;
     }
     bool loop = geteuid() == 0 && access("/dev/loop-control", W_OK) == 0, mkfs = in_path("mke2fs");
     if (loop && mkfs)
-        say(f, GOOD, "loop devices, mke2fs", "--disk: tmpfs up to half of --mem, an ext4 image beyond", "");
+        say(f, GOOD, "loop devices, mke2fs",
+            "--disk: tmpfs up to half of --mem, an ext4 image beyond", "");
     else
         say(f, LESS, loop ? "no mke2fs" : "no loop devices", "--disk: a sized tmpfs only",
-            loop ? "apt-get install e2fsprogs" : geteuid() == 0 ? "modprobe loop" : "run as root");
+            loop             ? "apt-get install e2fsprogs"
+            : geteuid() == 0 ? "modprobe loop"
+                             : "run as root");
 }
 
 static void look_kvm(const struct host *h, struct finding *f) {
@@ -185,14 +196,18 @@ static void look_kvm(const struct host *h, struct finding *f) {
 static void look_criu(const struct host *h, struct finding *f) {
     (void)h;
     bool there = in_path("criu");
-    say(f, there ? GOOD : LESS, there ? "criu" : "no criu", "not used yet", there ? "" : "apt-get install criu");
+    say(f, there ? GOOD : LESS, there ? "criu" : "no criu", "not used yet",
+        there ? "" : "apt-get install criu");
 }
 
 static void look_btrfs(const struct host *h, struct finding *f) {
     struct statfs fs;
     bool store = statfs(h->place.home, &fs) == 0 && (unsigned long)fs.f_type == 0x9123683eul;
     bool known = lists("/proc/filesystems", "btrfs");
-    say(f, GOOD, store ? "the store is on btrfs" : known ? "btrfs is there, the store is not on it" : "no btrfs",
+    say(f, GOOD,
+        store   ? "the store is on btrfs"
+        : known ? "btrfs is there, the store is not on it"
+                : "no btrfs",
         "not used yet", "");
 }
 
@@ -200,10 +215,18 @@ static const struct {
     const char *name;
     void (*look)(const struct host *, struct finding *);
 } checks[] = {
-    {"kernel", look_kernel},       {"boxes", look_boxes},     {"privilege", look_privilege},
-    {"cgroups", look_cgroups},     {"favordynmods", look_dynmods}, {"userns", look_userns},
-    {"overlay", look_overlay},     {"idmapped", look_idmap},  {"seccomp", look_seccomp},
-    {"disk limit", look_disk},     {"kvm", look_kvm},         {"criu", look_criu},
+    {"kernel", look_kernel},
+    {"boxes", look_boxes},
+    {"privilege", look_privilege},
+    {"cgroups", look_cgroups},
+    {"favordynmods", look_dynmods},
+    {"userns", look_userns},
+    {"overlay", look_overlay},
+    {"idmapped", look_idmap},
+    {"seccomp", look_seccomp},
+    {"disk limit", look_disk},
+    {"kvm", look_kvm},
+    {"criu", look_criu},
     {"btrfs", look_btrfs},
 };
 enum { CHECKS = sizeof(checks) / sizeof(*checks) };
@@ -247,7 +270,8 @@ static bool ask_spawner(int link, struct host *h) {
             return true;
         usleep(10000);
     }
-    err_set(&h->refusal, ERR_UNSUPPORTED, "no root filesystem can be made; see spawn.log in %s", h->place.run);
+    err_set(&h->refusal, ERR_UNSUPPORTED, "no root filesystem can be made; see spawn.log in %s",
+            h->place.run);
     return false;
 }
 

@@ -39,7 +39,8 @@ static int split(const char *text, char *host, char *guest, enum plan_grant_mode
         snprintf(guest, PLAN_PATH_SIZE, "%s", colon + 1);
         *colon = '\0';
     } else if (colon) {
-        err_set(err, ERR_INVALID, "'%s' in --dir %s is neither a path nor ro, cow or rw", colon + 1, text);
+        err_set(err, ERR_INVALID, "'%s' in --dir %s is neither a path nor ro, cow or rw", colon + 1,
+                text);
         return err_remedy(err, "write --dir HOST[:/GUEST][:ro|cow|rw]");
     }
     return 0;
@@ -55,7 +56,8 @@ static bool contains(const char *dir, const char *path) {
 static bool has_dots(const char *path) {
     for (const char *at = path; (at = strchr(at, '/')); at++) {
         size_t n = strcspn(at + 1, "/");
-        if ((n == 1 && at[1] == '.') || (n == 2 && at[1] == '.' && at[2] == '.') || (n == 0 && at[1]))
+        if ((n == 1 && at[1] == '.') || (n == 2 && at[1] == '.' && at[2] == '.') ||
+            (n == 0 && at[1]))
             return true;
     }
     return false;
@@ -63,8 +65,9 @@ static bool has_dots(const char *path) {
 
 /* Places that are the machine's own; a grant there or above would take them away from it. */
 static bool reserved(const char *path) {
-    static const char *const places[] = {"/proc", "/dev", "/sys", "/run/carrel", "/usr", "/etc", "/bin",
-                                         "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/libo32"};
+    static const char *const places[] = {"/proc",  "/dev",    "/sys",   "/run/carrel", "/usr",
+                                         "/etc",   "/bin",    "/sbin",  "/lib",        "/lib32",
+                                         "/lib64", "/libx32", "/libo32"};
     for (size_t i = 0; i < sizeof(places) / sizeof(*places); i++)
         if (contains(places[i], path) || contains(path, places[i]))
             return true;
@@ -74,7 +77,8 @@ static bool reserved(const char *path) {
 static int check_place(const struct plan *plan, const struct plan_grant *grant, const char *host,
                        struct err *err) {
     if (reserved(grant->path)) {
-        err_set(err, ERR_INVALID, "'%s' cannot be the place of a directory in the machine", grant->path);
+        err_set(err, ERR_INVALID, "'%s' cannot be the place of a directory in the machine",
+                grant->path);
         return err_remedy(err, "choose another one: --dir %s:/home/user/dir", host);
     }
     for (size_t i = 0; i < plan->grant_count; i++)
@@ -90,7 +94,8 @@ static int check_own(const char *real, const char *const *own, struct err *err) 
         if (!realpath(*own, place))
             snprintf(place, sizeof(place), "%s", *own);
         if (contains(real, place) || contains(place, real))
-            return err_set(err, ERR_DENIED, "'%s' is, holds or is in Carrel's own directory '%s'", real, place);
+            return err_set(err, ERR_DENIED, "'%s' is, holds or is in Carrel's own directory '%s'",
+                           real, place);
     }
     return 0;
 }

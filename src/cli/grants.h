@@ -12,7 +12,7 @@
 struct grants {
     size_t count;
     int dirs[PLAN_MAX_GRANTS];
-    int uppers[PLAN_MAX_GRANTS]; /* changes of a cow grant, once the box exists */
+    int uppers[PLAN_MAX_GRANTS];                /* changes of a cow grant, once the box exists */
     char host[PLAN_MAX_GRANTS][PLAN_PATH_SIZE]; /* absolute, links resolved */
     int working; /* the grant that is the caller's own directory, or -1 */
 };

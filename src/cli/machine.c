@@ -13,16 +13,19 @@
 /* A clean environment: what every program expects, and nothing of the caller's. */
 static const char *const defaults[][2] = {
     {"PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"},
-    {"LANG", "C.UTF-8"}, {"PAGER", "cat"}, {"DEBIAN_FRONTEND", "noninteractive"},
-    {"GIT_TERMINAL_PROMPT", "0"}, {"PIP_NO_INPUT", "1"}, {"NPM_CONFIG_YES", "true"},
+    {"LANG", "C.UTF-8"},
+    {"PAGER", "cat"},
+    {"DEBIAN_FRONTEND", "noninteractive"},
+    {"GIT_TERMINAL_PROMPT", "0"},
+    {"PIP_NO_INPUT", "1"},
+    {"NPM_CONFIG_YES", "true"},
     {"SHELL", "/bin/bash"},
 };
 
 static int env_set(struct command_setup *c, const char *name, size_t len, const char *value,
                    struct err *err) {
     size_t at = 0;
-    while (at < c->env_count &&
-           !(strncmp(c->env[at], name, len) == 0 && c->env[at][len] == '='))
+    while (at < c->env_count && !(strncmp(c->env[at], name, len) == 0 && c->env[at][len] == '='))
         at++;
     if (at >= ENV_MAX - 1)
         return err_set(err, ERR_LIMIT, "more than %d variables", ENV_MAX);
@@ -105,8 +108,12 @@ void command_done(struct command_setup *c) {
 
 static const char *step_name(uint32_t step) {
     static const char *const names[] = {
-        [MSG_STEP_FORK] = "start", [MSG_STEP_CGROUP] = "join its cgroup", [MSG_STEP_STDIO] = "open its streams",
-        [MSG_STEP_RLIMIT] = "set limits", [MSG_STEP_USER] = "become its user", [MSG_STEP_CWD] = "enter its directory",
+        [MSG_STEP_FORK] = "start",
+        [MSG_STEP_CGROUP] = "join its cgroup",
+        [MSG_STEP_STDIO] = "open its streams",
+        [MSG_STEP_RLIMIT] = "set limits",
+        [MSG_STEP_USER] = "become its user",
+        [MSG_STEP_CWD] = "enter its directory",
         [MSG_STEP_EXEC] = "run",
     };
     return step < sizeof(names) / sizeof(*names) && names[step] ? names[step] : "start";
@@ -163,7 +170,8 @@ static void print_json(const struct command_setup *c, const struct command_end *
     json_bytes(&j, "stderr", c->err.data ? c->err.data : "", c->err.len);
     json_bool(&j, "truncated", c->session.cut[0] || c->session.cut[1]);
     json_end(&j, '}');
-    puts(j.failed ? "{\"error\":{\"code\":\"limit\",\"message\":\"output too large\"}}" : text.data);
+    puts(j.failed ? "{\"error\":{\"code\":\"limit\",\"message\":\"output too large\"}}"
+                  : text.data);
     buf_done(&text);
 }
 

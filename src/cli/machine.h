@@ -21,22 +21,43 @@ struct command_options {
     bool json, quiet, verbose, help;
 };
 
-#define COMMAND_OPTIONS(type, member)                                                             \
-    {'e', "env", "NAME[=VALUE]", OPTION_LIST, offsetof(type, member.env),                         \
-     "set a variable, or pass one on"},                                                           \
-    {0, "cwd", "DIR", OPTION_TEXT, offsetof(type, member.cwd), "working directory inside"},       \
-    {'u', "user", "NAME", OPTION_TEXT, offsetof(type, member.user),                               \
-     "user, root, or a number (default: user)"},                                                  \
-    {0, "timeout", "TIME", OPTION_DURATION, offsetof(type, member.timeout_ms),                    \
-     "end it after this time (30s, 5m); exit status 124"},                                        \
-    {'t', "tty", NULL, OPTION_FLAG, offsetof(type, member.terminal), "give it a terminal"},       \
-    {'T', "no-tty", NULL, OPTION_FLAG, offsetof(type, member.no_terminal),                        \
-     "give it none, even if we have one"},                                                        \
-    {0, "json", NULL, OPTION_FLAG, offsetof(type, member.json),                                   \
-     "print one JSON object: output, exit status, usage"},                                        \
-    {'q', "quiet", NULL, OPTION_FLAG, offsetof(type, member.quiet), "say nothing of our own"},    \
-    {'v', "verbose", NULL, OPTION_FLAG, offsetof(type, member.verbose), "say more"},              \
-    {'h', "help", NULL, OPTION_FLAG, offsetof(type, member.help), "show this"}
+#define COMMAND_OPTIONS(type, member)                                                              \
+    {'e',                                                                                          \
+     "env",                                                                                        \
+     "NAME[=VALUE]",                                                                               \
+     OPTION_LIST,                                                                                  \
+     offsetof(type, member.env),                                                                   \
+     "set a variable, or pass one on"},                                                            \
+        {0, "cwd", "DIR", OPTION_TEXT, offsetof(type, member.cwd), "working directory inside"},    \
+        {'u',                                                                                      \
+         "user",                                                                                   \
+         "NAME",                                                                                   \
+         OPTION_TEXT,                                                                              \
+         offsetof(type, member.user),                                                              \
+         "user, root, or a number (default: user)"},                                               \
+        {0,                                                                                        \
+         "timeout",                                                                                \
+         "TIME",                                                                                   \
+         OPTION_DURATION,                                                                          \
+         offsetof(type, member.timeout_ms),                                                        \
+         "end it after this time (30s, 5m); exit status 124"},                                     \
+        {'t', "tty", NULL, OPTION_FLAG, offsetof(type, member.terminal), "give it a terminal"},    \
+        {'T',                                                                                      \
+         "no-tty",                                                                                 \
+         NULL,                                                                                     \
+         OPTION_FLAG,                                                                              \
+         offsetof(type, member.no_terminal),                                                       \
+         "give it none, even if we have one"},                                                     \
+        {0,                                                                                        \
+         "json",                                                                                   \
+         NULL,                                                                                     \
+         OPTION_FLAG,                                                                              \
+         offsetof(type, member.json),                                                              \
+         "print one JSON object: output, exit status, usage"},                                     \
+        {'q', "quiet", NULL, OPTION_FLAG, offsetof(type, member.quiet), "say nothing of our own"}, \
+        {'v', "verbose", NULL, OPTION_FLAG, offsetof(type, member.verbose), "say more"}, {         \
+        'h', "help", NULL, OPTION_FLAG, offsetof(type, member.help), "show this"                   \
+    }
 
 enum { ENV_MAX = 96, CAPTURE_MAX = 8 << 20 };
 

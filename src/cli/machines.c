@@ -40,7 +40,8 @@ static int check_id(const char *id, struct err *err) {
     return err_remedy(err, "see `carrel ls`");
 }
 
-static int connect_to(const struct place *place, const char *id, struct guest_link **ret, struct err *err) {
+static int connect_to(const struct place *place, const char *id, struct guest_link **ret,
+                      struct err *err) {
     char path[PLACE_SIZE + 64];
     snprintf(path, sizeof(path), "%s/boxes/%s/guest.sock", place->run, id);
     *ret = guest_link_connect(path, err);

@@ -5,7 +5,8 @@
 
 #include "base/parse.h"
 
-static const struct option_row *by_name(const struct option_row *rows, const char *name, size_t len) {
+static const struct option_row *by_name(const struct option_row *rows, const char *name,
+                                        size_t len) {
     for (const struct option_row *r = rows; r->name; r++)
         if (strlen(r->name) == len && strncmp(r->name, name, len) == 0)
             return r;
@@ -74,7 +75,8 @@ static int parse_long(const struct option_row *rows, int argc, char **argv, int 
     const char *value = eq ? eq + 1 : NULL;
     if (row->value && !value) {
         if (*at + 1 >= argc)
-            return err_set(err, ERR_INVALID, "option --%s needs a value (%s)", row->name, row->value);
+            return err_set(err, ERR_INVALID, "option --%s needs a value (%s)", row->name,
+                           row->value);
         value = argv[++*at];
     }
     return store(row, value, into, err);

@@ -27,14 +27,16 @@ struct run_options {
 static const struct option_row rows[] = {
     {'d', "dir", "HOST[:GUEST][:ro|cow|rw]", OPTION_LIST, AT(dirs),
      "lend a directory (default cow: it works on a copy)"},
-    {0, "apply", NULL, OPTION_FLAG, AT(apply), "at the end show what changed, ask, and copy it back"},
+    {0, "apply", NULL, OPTION_FLAG, AT(apply),
+     "at the end show what changed, ask, and copy it back"},
     {0, "keep", NULL, OPTION_FLAG, AT(keep), "keep the machine and print its id"},
     {0, "unreviewed", NULL, OPTION_FLAG, AT(unreviewed), "allow --dir ...:rw"},
     {'m', "mem", "SIZE", OPTION_SIZE, AT(mem), "memory limit (default 2G)"},
     {'c', "cpus", "N", OPTION_MILLI, AT(cpu_milli), "cpu limit, such as 0.5 (default: none)"},
     {0, "pids", "N", OPTION_NUMBER, AT(pids), "limit of processes and threads (default 1024)"},
     {0, "disk", "SIZE", OPTION_SIZE, AT(disk), "limit of what it can write (default 1G)"},
-    {0, "lifetime", "TIME", OPTION_DURATION, AT(lifetime_ms), "end the machine itself after this time"},
+    {0, "lifetime", "TIME", OPTION_DURATION, AT(lifetime_ms),
+     "end the machine itself after this time"},
     {0, "net", "none", OPTION_TEXT, AT(net), "network: none"},
     COMMAND_OPTIONS(struct run_options, command),
     {0, NULL, NULL, OPTION_FLAG, 0, NULL},
@@ -69,8 +71,9 @@ static int fill_plan(struct run *r, struct err *err) {
         return err_remedy(err, "leave it out, or say --net none");
     }
     if (r->o.apply && (r->o.command.json || !r->o.dirs.count)) {
-        err_set(err, ERR_INVALID, r->o.command.json ? "--apply asks, and --json has nobody to ask"
-                                                    : "--apply without a --dir has nothing to copy back");
+        err_set(err, ERR_INVALID,
+                r->o.command.json ? "--apply asks, and --json has nobody to ask"
+                                  : "--apply without a --dir has nothing to copy back");
         return err_remedy(err, "leave one of them out, or lend a directory: --dir .");
     }
     const char *const own[] = {r->place.home, r->place.run, NULL};
@@ -114,15 +117,18 @@ static uint64_t settle_changes(struct run *r, struct err *err) {
             changes_find(r->grants.uppers[i], r->grants.dirs[i], &c, err) < 0 || c.count == 0)
             continue;
         total += c.count;
-        struct apply a = {.link = r->setup.session.link, .grants = &r->grants, .plan = &r->plan,
+        struct apply a = {.link = r->setup.session.link,
+                          .grants = &r->grants,
+                          .plan = &r->plan,
                           .since = r->started};
         if (r->o.apply && changes_apply(&a, i, &c, err) < 0)
             cli_fail(err);
     }
     if (total && !r->o.apply && !r->o.command.quiet && !r->o.command.json)
-        fprintf(stderr, r->o.keep ? "carrel: %" PRIu64 " file%s changed in %s\n"
-                                  : "carrel: %" PRIu64 " file%s changed, discarded: --keep to keep the "
-                                    "machine, --apply to review and copy them back\n",
+        fprintf(stderr,
+                r->o.keep ? "carrel: %" PRIu64 " file%s changed in %s\n"
+                          : "carrel: %" PRIu64 " file%s changed, discarded: --keep to keep the "
+                            "machine, --apply to review and copy them back\n",
                 total, total == 1 ? "" : "s", r->plan.id);
     return total;
 }
@@ -136,8 +142,8 @@ static int finish(struct run *r, struct err *err) {
     if (r->grants.count)
         end.changed_files = settle_changes(r, err);
     if (r->o.keep && !r->o.command.json)
-        fprintf(stderr, "carrel: kept as %s (carrel exec %s -- COMMAND, carrel rm %s)\n", r->plan.id,
-                r->plan.id, r->plan.id);
+        fprintf(stderr, "carrel: kept as %s (carrel exec %s -- COMMAND, carrel rm %s)\n",
+                r->plan.id, r->plan.id, r->plan.id);
     return command_report(&r->setup, &r->o.command, &end);
 }
 
@@ -151,7 +157,9 @@ static int lost(const struct run *r, struct err *err) {
     if (err->code != ERR_GONE || !r->plan.deadline_ms || ms < r->plan.deadline_ms)
         return cli_fail(err);
     if (!r->o.command.quiet)
-        fprintf(stderr, "carrel: ended after %" PRIu64 ".%03" PRIu64 " s: the machine's lifetime (--lifetime)\n",
+        fprintf(stderr,
+                "carrel: ended after %" PRIu64 ".%03" PRIu64
+                " s: the machine's lifetime (--lifetime)\n",
                 r->plan.deadline_ms / 1000, r->plan.deadline_ms % 1000);
     return 124;
 }

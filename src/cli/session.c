@@ -95,9 +95,13 @@ static int plan_stream(struct loop *l, int n, int *ret_fd, bool *ret_close, stru
     if (pipe2(ends, O_CLOEXEC) < 0)
         return err_sys(err, "pipe");
     struct pump *p = &l->pumps[n];
-    *p = (struct pump){.active = true, .from = n == 0 ? 0 : ends[0], .to = n == 0 ? ends[1] : n,
-                       .capture = capture, .cut = n > 0 ? &l->s->cut[n - 1] : NULL,
-                       .lost = n > 0 ? &l->s->lost : NULL, .data = malloc(BLOCK)};
+    *p = (struct pump){.active = true,
+                       .from = n == 0 ? 0 : ends[0],
+                       .to = n == 0 ? ends[1] : n,
+                       .capture = capture,
+                       .cut = n > 0 ? &l->s->cut[n - 1] : NULL,
+                       .lost = n > 0 ? &l->s->lost : NULL,
+                       .data = malloc(BLOCK)};
     if (!p->data)
         return err_set(err, ERR_LIMIT, "out of memory");
     fcntl(n == 0 ? ends[1] : ends[0], F_SETFL, O_NONBLOCK);
@@ -188,7 +192,8 @@ static void forward_signal(struct loop *l) {
                     NULL);
 }
 
-/* Output of a terminal: written out before it is acknowledged, so a slow reader slows only itself. */
+/* Output of a terminal: written out before it is acknowledged, so a slow reader slows only itself.
+ */
 static int take_output(struct loop *l, const struct frame *frame, struct err *err) {
     struct msg_data m;
     if (msg_decode(frame, &m, sizeof(m)) < 0)
@@ -260,7 +265,8 @@ static void capture(struct pump *p) {
     p->len = 0;
 }
 
-/* One turn of a relay: fill when empty, empty when full. Ends the pump at the end of either side. */
+/* One turn of a relay: fill when empty, empty when full. Ends the pump at the end of either side.
+ */
 static void pump_turn(struct pump *p, bool is_stdin) {
     if (p->at == p->len) {
         ssize_t n = read(p->from, p->data, BLOCK);
@@ -305,7 +311,9 @@ static int turn(struct loop *l, int timeout_ms, struct err *err) {
     struct pollfd p[6] = {
         {.fd = guest_link_fd(l->s->link), .events = guest_link_events(l->s->link)},
         {.fd = l->signals, .events = POLLIN},
-        {.fd = -1}, {.fd = -1}, {.fd = -1},
+        {.fd = -1},
+        {.fd = -1},
+        {.fd = -1},
         {.fd = l->input_open && l->sent < l->credit ? STDIN_FILENO : -1, .events = POLLIN},
     };
     for (int n = 0; n < 3; n++)

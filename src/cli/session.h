@@ -15,12 +15,12 @@
 
 struct session {
     struct guest_link *link;
-    struct msg_exec exec;   /* argv, env, cwd, user and timeout filled by the caller */
-    bool terminal;          /* give the command a terminal */
-    bool ends_machine;      /* drain to the very end: nothing is left running behind */
+    struct msg_exec exec;    /* argv, env, cwd, user and timeout filled by the caller */
+    bool terminal;           /* give the command a terminal */
+    bool ends_machine;       /* drain to the very end: nothing is left running behind */
     struct buf *captured[2]; /* stdout and stderr go here instead; NULL: to our own streams */
-    bool cut[2];            /* what was captured is not all of it */
-    int lost;               /* why output could not be passed on; 0: all of it was */
+    bool cut[2];             /* what was captured is not all of it */
+    int lost;                /* why output could not be passed on; 0: all of it was */
     struct guest_result result;
 };
 

@@ -28,7 +28,8 @@ static int find_home(char to[PLACE_SIZE], struct err *err) {
         return 0;
     if (geteuid() == 0 && put(to, "/var/lib/carrel", ""))
         return 0;
-    if (put(to, getenv("XDG_DATA_HOME"), "/carrel") || put(to, getenv("HOME"), "/.local/share/carrel"))
+    if (put(to, getenv("XDG_DATA_HOME"), "/carrel") ||
+        put(to, getenv("HOME"), "/.local/share/carrel"))
         return 0;
     return err_set(err, ERR_INVALID, "no place for data: set CARREL_HOME");
 }

@@ -22,7 +22,8 @@ static int make_netns(struct spawner *s, struct berth *b, struct err *err) {
  * The first root tells what this kernel can do: overlays of detached layers (6.15), idmapped
  * tmpfs (6.3). What it cannot is done the older way from then on.
  */
-static int make_root(struct spawner *s, struct berth *b, uint64_t disk, uint64_t mem, struct err *err) {
+static int make_root(struct spawner *s, struct berth *b, uint64_t disk, uint64_t mem,
+                     struct err *err) {
     for (;;) {
         if (rootfs_new(&s->maker, disk, mem, &b->root, err) == 0) {
             /* What was not tried is still not known. */
@@ -57,7 +58,8 @@ static int start_waiting(struct spawner *s, struct berth *b, struct err *err) {
     return r;
 }
 
-int berth_advance(struct spawner *s, struct berth *b, uint64_t disk, uint64_t mem, struct err *err) {
+int berth_advance(struct spawner *s, struct berth *b, uint64_t disk, uint64_t mem,
+                  struct err *err) {
     int r = 0;
     switch (b->stage) {
     case 0:

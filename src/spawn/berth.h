@@ -30,8 +30,11 @@ struct berth {
 
 enum { BERTH_READY = 4 };
 
-#define BERTH_NONE                                                                         \
-    ((struct berth){.root = ROOTFS_NONE, .netns = -1, .socket = -1, .pidfd = -1,           \
+#define BERTH_NONE                       \
+    ((struct berth){.root = ROOTFS_NONE, \
+                    .netns = -1,         \
+                    .socket = -1,        \
+                    .pidfd = -1,         \
                     .cgroup = {.guest_procs = -1, .tasks = {-1, -1, -1}}})
 
 /* One step of making it, so that a request waits for at most one. */

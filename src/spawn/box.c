@@ -33,13 +33,15 @@ struct making {
 };
 
 static void making_init(struct making *m) {
-    *m = (struct making){.berth = BERTH_NONE, .listener = -1, .admin = -1, .control = {-1, -1}, .link = {-1, -1}};
+    *m = (struct making){
+        .berth = BERTH_NONE, .listener = -1, .admin = -1, .control = {-1, -1}, .link = {-1, -1}};
     for (size_t i = 0; i < PLAN_MAX_GRANTS; i++)
         m->grants[i] = m->uppers[i] = -1;
 }
 
 static void making_close(struct making *m) {
-    int *fds[] = {&m->listener, &m->admin, &m->control[0], &m->control[1], &m->link[0], &m->link[1]};
+    int *fds[] = {&m->listener,   &m->admin,   &m->control[0],
+                  &m->control[1], &m->link[0], &m->link[1]};
     for (size_t i = 0; i < sizeof(fds) / sizeof(*fds); i++)
         close_fd(fds[i]);
     for (size_t i = 0; i < PLAN_MAX_GRANTS; i++) {
@@ -68,8 +70,9 @@ static int check(const struct spawner *s, const struct plan *plan, size_t fds, s
         if (value == 0)
             continue;
         if (value < limits[i].min || value > limits[i].max)
-            return err_set(err, ERR_INVALID, "a %s limit of %" PRIu64 " is out of range (%" PRIu64
-                           " to %" PRIu64 ")", limits[i].name, value, limits[i].min, limits[i].max);
+            return err_set(err, ERR_INVALID,
+                           "a %s limit of %" PRIu64 " is out of range (%" PRIu64 " to %" PRIu64 ")",
+                           limits[i].name, value, limits[i].min, limits[i].max);
         if (enforced[i] < 0) {
             err_set(err, ERR_UNSUPPORTED, "this host cannot enforce a %s limit", limits[i].name);
             return err_remedy(err, "leave the limit out, or see: carrel doctor");
@@ -130,8 +133,10 @@ static int describe(const struct spawner *s, const struct plan *plan, struct buf
 static int write_down(struct spawner *s, const struct box *box, struct err *err) {
     char text[512];
     int n = snprintf(text, sizeof(text),
-                     "slot=%" PRIu32 "\nupper=%" PRIu32 "\ncgroup=%" PRIu64 "\nlinger=%" PRIu64 "\nimage=%s\npid=%d\n",
-                     box->slot, box->upper, box->cgroup, (uint64_t)box->linger, s->image.key, (int)box->pid);
+                     "slot=%" PRIu32 "\nupper=%" PRIu32 "\ncgroup=%" PRIu64 "\nlinger=%" PRIu64
+                     "\nimage=%s\npid=%d\n",
+                     box->slot, box->upper, box->cgroup, (uint64_t)box->linger, s->image.key,
+                     (int)box->pid);
     if (mkdirat(s->boxes, box->id, 0700) < 0)
         return err_sys(err, "make machine '%s'", box->id);
     int dir DEFER_CLOSE = openat(s->boxes, box->id, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -149,9 +154,12 @@ static struct sockaddr_un socket_name(const struct spawner *s, const char *id, c
 }
 
 /* The guest has these sockets already; they get names now, which only the host can see. */
-static int name_listeners(struct spawner *s, const struct making *m, const char *id, struct err *err) {
-    struct sockaddr_un hosts = socket_name(s, id, "guest.sock"), admin = socket_name(s, id, "admin.sock");
-    if (bind(m->listener, (struct sockaddr *)&hosts, sizeof(hosts)) < 0 || listen(m->listener, 16) < 0 ||
+static int name_listeners(struct spawner *s, const struct making *m, const char *id,
+                          struct err *err) {
+    struct sockaddr_un hosts = socket_name(s, id, "guest.sock"),
+                       admin = socket_name(s, id, "admin.sock");
+    if (bind(m->listener, (struct sockaddr *)&hosts, sizeof(hosts)) < 0 ||
+        listen(m->listener, 16) < 0 ||
         bind(m->admin, (struct sockaddr *)&admin, sizeof(admin)) < 0 || listen(m->admin, 4) < 0)
         return err_sys(err, "listen for the guest");
     return 0;
@@ -169,8 +177,10 @@ static int greet(int link) {
 static int open_channels(struct making *m, struct err *err) {
     m->listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     m->admin = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (m->listener < 0 || m->admin < 0 || socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, m->control) < 0 ||
-        socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, m->link) < 0 || greet(m->link[0]) < 0)
+    if (m->listener < 0 || m->admin < 0 ||
+        socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, m->control) < 0 ||
+        socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, m->link) < 0 ||
+        greet(m->link[0]) < 0)
         return err_sys(err, "open channels");
     return 0;
 }
@@ -191,9 +201,10 @@ static int gather(struct spawner *s, const struct plan *plan, const int *fds, st
 
 /* The waiting process begins to set up the box with these. */
 static int order(const struct making *m, const struct plan *plan, struct err *err) {
-    int fds[ORDER_GRANTS + PLAN_MAX_GRANTS] = {
-        [ORDER_CONTROL] = m->control[1], [ORDER_LISTENER] = m->listener,
-        [ORDER_ADMIN] = m->admin, [ORDER_SPAWNER] = m->link[1]};
+    int fds[ORDER_GRANTS + PLAN_MAX_GRANTS] = {[ORDER_CONTROL] = m->control[1],
+                                               [ORDER_LISTENER] = m->listener,
+                                               [ORDER_ADMIN] = m->admin,
+                                               [ORDER_SPAWNER] = m->link[1]};
     struct plan filled = *plan;
     if (!filled.mem_bytes)
         filled.mem_bytes = LIMIT_MEM;
@@ -206,8 +217,8 @@ static int order(const struct making *m, const struct plan *plan, struct err *er
 }
 
 /* While the child works, everything that must be there before it may become the box. */
-static int let_go(struct spawner *s, struct making *m, const struct box *box, const struct plan *plan,
-                  struct err *err) {
+static int let_go(struct spawner *s, struct making *m, const struct box *box,
+                  const struct plan *plan, struct err *err) {
     struct buf json DEFER(buf_done) = BUF(65536);
     if (write_down(s, box, err) < 0 || name_listeners(s, m, box->id, err) < 0)
         return -1;
@@ -261,8 +272,8 @@ static void tell_creator(const struct making *m, const struct err *err) {
         (void)!write(m->control[1], frame, n);
 }
 
-struct making *box_begin(struct spawner *s, const struct plan *plan, const int *fds, size_t fd_count,
-                         struct box **ret, struct err *err) {
+struct making *box_begin(struct spawner *s, const struct plan *plan, const int *fds,
+                         size_t fd_count, struct box **ret, struct err *err) {
     if (check(s, plan, fd_count, err) < 0)
         return NULL;
     if (box_find(s, plan->id)) {
@@ -390,7 +401,8 @@ static uint64_t number_after(const char *text, const char *key) {
     return at ? strtoull(at + strlen(key), NULL, 10) : 0;
 }
 
-/* Is that pid still pid 1 of the box that lives in this id range? Pids are reused, ranges are not. */
+/* Is that pid still pid 1 of the box that lives in this id range? Pids are reused, ranges are not.
+ */
 static bool is_box(struct spawner *s, pid_t pid, uint32_t slot) {
     char path[32], text[4096];
     snprintf(path, sizeof(path), "%d/status", (int)pid);

@@ -89,7 +89,8 @@ static bool may_use(int root, const char *mount, const char *path) {
     return faccessat(root, procs, W_OK, AT_EACCESS) == 0;
 }
 
-/* From our own group up to the highest one that is ours to use: the root's, or what was delegated. */
+/* From our own group up to the highest one that is ours to use: the root's, or what was delegated.
+ */
 static void climb(int root, const char *mount, char *path) {
     for (size_t len = strlen(path); len > 0;) {
         char above[512];
@@ -410,10 +411,11 @@ bool cgroup_remove(struct cgroups *cg, uint64_t number) {
 void cgroups_each(struct cgroups *cg, void (*seen)(uint64_t number, void *arg), void *arg) {
     const int bases[] = {cg->freezer, cg->memory, cg->cpu, cg->pids};
     for (size_t i = 0; i < 4; i++) {
-        DIR *d DEFER(close_dir) =
-            open_list(bases[i] < 0 ? -1 : openat(bases[i], ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+        DIR *d DEFER(close_dir) = open_list(
+            bases[i] < 0 ? -1 : openat(bases[i], ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
         for (struct dirent *e; d && (e = readdir(d));)
-            if (e->d_type == DT_DIR && e->d_name[0] == 'b' && e->d_name[1] >= '0' && e->d_name[1] <= '9')
+            if (e->d_type == DT_DIR && e->d_name[0] == 'b' && e->d_name[1] >= '0' &&
+                e->d_name[1] <= '9')
                 seen(strtoull(e->d_name + 1, NULL, 10), arg);
     }
 }
@@ -434,9 +436,12 @@ void cgroup_facts(struct cgroups *cg, uint64_t number, struct plan_facts *ret) {
     char name[48];
     bool v1 = cg->mode == CGROUP_V1;
     snprintf(name, sizeof(name), v1 ? "b%" PRIu64 : "b%" PRIu64 "/work", number);
-    ret->oom_kills = read_counter(cg->memory, name, v1 ? "memory.oom_control" : "memory.events", "oom_kill ");
-    ret->mem_peak_bytes = read_counter(cg->memory, name, v1 ? "memory.max_usage_in_bytes" : "memory.peak", NULL);
-    ret->mem_limit_bytes = read_counter(cg->memory, name, v1 ? "memory.limit_in_bytes" : "memory.max", NULL);
+    ret->oom_kills =
+        read_counter(cg->memory, name, v1 ? "memory.oom_control" : "memory.events", "oom_kill ");
+    ret->mem_peak_bytes =
+        read_counter(cg->memory, name, v1 ? "memory.max_usage_in_bytes" : "memory.peak", NULL);
+    ret->mem_limit_bytes =
+        read_counter(cg->memory, name, v1 ? "memory.limit_in_bytes" : "memory.max", NULL);
     ret->pids_refused = read_counter(cg->pids, name, "pids.events", "max ");
     ret->cpu_us = v1 ? 0 : read_counter(cg->cpu, name, "cpu.stat", "usage_usec ");
 }

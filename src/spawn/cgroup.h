@@ -20,7 +20,7 @@ enum { CGROUP_TASKS = 3, CGROUP_SPARES = 4 };
 
 /* What a host can limit. On v1 each controller is a hierarchy of its own. */
 struct cgroups {
-    int back;    /* v2: cgroup.procs of where we came from, to return to; or -1 */
+    int back; /* v2: cgroup.procs of where we came from, to return to; or -1 */
     enum cgroup_mode mode;
     int memory, cpu, pids, freezer; /* our base directory in each; -1: not available. v2: all one */
     char name[32];                  /* of those directories */
@@ -70,4 +70,3 @@ void cgroup_thaw(struct cgroups *cg, uint64_t number);
 void cgroups_each(struct cgroups *cg, void (*seen)(uint64_t number, void *arg), void *arg);
 
 void cgroup_facts(struct cgroups *cg, uint64_t number, struct plan_facts *ret);
-

@@ -58,27 +58,28 @@ static void give_up(const struct setup *s, const char *step, int error) {
     if (s->fds.nfds <= ORDER_CONTROL)
         _exit(1); /* nobody asked for this box yet: the spawner sees us end */
     snprintf(text, sizeof(text), "start machine '%s': %s: %s", s->plan.id, step, strerror(error));
-    struct msg_error m = {.code = ERR_INTERNAL, .number = (uint32_t)error,
-                          .text = {text, (uint32_t)strlen(text)}};
+    struct msg_error m = {
+        .code = ERR_INTERNAL, .number = (uint32_t)error, .text = {text, (uint32_t)strlen(text)}};
     size_t n = msg_encode(frame, sizeof(frame), &(struct frame_head){.type = MSG_ERROR}, &m);
     if (n)
         (void)!write(s->fds.fds[ORDER_CONTROL], frame, n);
     _exit(1);
 }
 
-/* Every step stops the set-up when it fails; there is nothing to undo, the process is all there is. */
-#define STEP(name, call)                   \
-    do {                                   \
-        if ((call) < 0)                    \
-            give_up(s, name, errno);       \
+/* Every step stops the set-up when it fails; there is nothing to undo, the process is all there is.
+ */
+#define STEP(name, call)             \
+    do {                             \
+        if ((call) < 0)              \
+            give_up(s, name, errno); \
     } while (0)
 
 /* For our own wrappers, which return -errno. */
-#define TRY(name, call)                    \
-    do {                                   \
-        int tried_ = (call);               \
-        if (tried_ < 0)                    \
-            give_up(s, name, -tried_);     \
+#define TRY(name, call)                \
+    do {                               \
+        int tried_ = (call);           \
+        if (tried_ < 0)                \
+            give_up(s, name, -tried_); \
     } while (0)
 
 /* Ignored signals would be inherited. The kernel's call: libc keeps some signals to itself. */
@@ -140,7 +141,8 @@ static void hide(const struct setup *s) {
     for (const struct mask *mask = s->c->masks; mask->name; mask++) {
         char path[64];
         snprintf(path, sizeof(path), "/a/proc/%s", mask->name);
-        STEP("hide part of proc", mount(mask->is_dir ? "/dir" : "/file", path, NULL, MS_BIND, NULL));
+        STEP("hide part of proc",
+             mount(mask->is_dir ? "/dir" : "/file", path, NULL, MS_BIND, NULL));
     }
 }
 
@@ -148,8 +150,11 @@ static void mount_dev(const struct setup *s, int root) {
     char size[24];
     snprintf(size, sizeof(size), "%" PRIu64, s->plan.mem_bytes / 2);
     /* Terminals are counted for the whole host, which has a few thousand. */
-    const struct mount_option pts[] = {{"newinstance", NULL}, {"ptmxmode", "0666"}, {"mode", "0620"},
-                                       {"gid", "5"},          {"max", "256"}};
+    const struct mount_option pts[] = {{"newinstance", NULL},
+                                       {"ptmxmode", "0666"},
+                                       {"mode", "0620"},
+                                       {"gid", "5"},
+                                       {"max", "256"}};
     const struct mount_option shm[] = {{"size", size}, {"mode", "1777"}, {"nr_inodes", "65536"}};
     TRY("attach /dev", mount_attach(s->c->dev, root, "dev"));
     int fd = mount_new("devpts", pts, 5, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC);
@@ -199,8 +204,8 @@ static void drop_capabilities(const struct setup *s) {
         if (!(keep & 1ull << cap) && prctl(PR_CAPBSET_DROP, cap, 0, 0, 0) < 0)
             break; /* past the last one this kernel knows */
     struct __user_cap_header_struct header = {_LINUX_CAPABILITY_VERSION_3, 0};
-    struct __user_cap_data_struct data[2] = {
-        {(uint32_t)keep, (uint32_t)keep, 0}, {(uint32_t)(keep >> 32), (uint32_t)(keep >> 32), 0}};
+    struct __user_cap_data_struct data[2] = {{(uint32_t)keep, (uint32_t)keep, 0},
+                                             {(uint32_t)(keep >> 32), (uint32_t)(keep >> 32), 0}};
     STEP("drop capabilities", (int)syscall(SYS_capset, &header, data));
 }
 
@@ -279,9 +284,10 @@ static void list_arguments(const struct setup *s, struct handover *h) {
 }
 
 /* Those it needs move above HIGH_FD; everything else that the clone came with is closed. */
-static void keep_own(struct setup *s, struct child *c, struct rootfs *root, struct cgroup_set *set) {
-    int *own[FD_MAX] = {&c->anchor_ns, &c->guest, &c->dev, &c->orders, &root->lock, &root->userns,
-                        &root->root, &root->usr, &root->meta, &s->proc};
+static void keep_own(struct setup *s, struct child *c, struct rootfs *root,
+                     struct cgroup_set *set) {
+    int *own[FD_MAX] = {&c->anchor_ns, &c->guest,   &c->dev,    &c->orders,  &root->lock,
+                        &root->userns, &root->root, &root->usr, &root->meta, &s->proc};
     unsigned n = 10;
     int last = HIGH_FD;
     for (int i = 0; i < CGROUP_TASKS; i++)

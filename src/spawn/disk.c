@@ -24,8 +24,9 @@ static int make_filesystem(int image, uint64_t inodes, struct err *err) {
         dup2(null, STDIN_FILENO);
         dup2(null, STDOUT_FILENO);
         dup2(null, STDERR_FILENO);
-        execl("/sbin/mke2fs", "mke2fs", "-q", "-F", "-t", "ext4", "-b", "4096", "-m", "0", "-N", count, "-O",
-              "^has_journal,^resize_inode", "-E", "lazy_itable_init=1,nodiscard", path, (char *)NULL);
+        execl("/sbin/mke2fs", "mke2fs", "-q", "-F", "-t", "ext4", "-b", "4096", "-m", "0", "-N",
+              count, "-O", "^has_journal,^resize_inode", "-E", "lazy_itable_init=1,nodiscard", path,
+              (char *)NULL);
         _exit(127);
     }
     int status = -1;
@@ -72,7 +73,8 @@ int disk_new(int store, uint64_t bytes, uint64_t inodes, struct err *err) {
     int loop DEFER_CLOSE = attach_loop(image, name, err);
     if (loop < 0)
         return -1;
-    const struct mount_option options[] = {{"source", name}, {"noinit_itable", NULL}, {"discard", NULL}};
+    const struct mount_option options[] = {
+        {"source", name}, {"noinit_itable", NULL}, {"discard", NULL}};
     int mount = mount_new("ext4", options, 3, MOUNT_ATTR_NODEV | MOUNT_ATTR_NOSUID);
     if (mount < 0) {
         return err_num(err, mount, "mount disk image");

@@ -42,7 +42,8 @@ static bool find(struct dynmods *d, bool *ret_on) {
     d->options[0] = '\0';
     for (size_t i = 0; i < sizeof(known) / sizeof(*known); i++)
         if (listed(options, known[i]))
-            n += (size_t)snprintf(d->options + n, sizeof(d->options) - n, "%s%s", n ? "," : "", known[i]);
+            n += (size_t)snprintf(d->options + n, sizeof(d->options) - n, "%s%s", n ? "," : "",
+                                  known[i]);
     *ret_on = listed(options, "favordynmods");
     return true;
 }

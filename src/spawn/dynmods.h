@@ -11,9 +11,9 @@
 #include <stdbool.h>
 
 struct dynmods {
-    int lock;       /* shared by all spawners; whoever gets it alone is the last */
-    bool ours;      /* it was off before us */
-    char where[256]; /* mount point of cgroup2 */
+    int lock;          /* shared by all spawners; whoever gets it alone is the last */
+    bool ours;         /* it was off before us */
+    char where[256];   /* mount point of cgroup2 */
     char options[160]; /* as they were */
 };
 

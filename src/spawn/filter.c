@@ -73,27 +73,46 @@ static const struct check {
     struct sock_filter code[CHECK_MAX];
 } checks[] = {
     /* Typing into a terminal as if by its user: never, even into one's own. And a line discipline
-     * is a driver that the host would load on demand. And overlay sets attributes as the host's root: on
-     * what the image has, that would take the copy, or what is made in it, out of the box's project and
-     * so out of its quota. */
+     * is a driver that the host would load on demand. And overlay sets attributes as the host's
+     * root: on what the image has, that would take the copy, or what is made in it, out of the
+     * box's project and so out of its quota. */
     {"ioctl",
      {LOAD(args[1]), IF_EQ(TIOCSTI, 4, 0), IF_EQ(TIOCLINUX, 3, 0), IF_EQ(TIOCSETD, 2, 0),
-      IF_EQ(FS_IOC_SETFLAGS, 2, 0), IF_EQ(FS_IOC_FSSETXATTR, 1, 2), ANSWER(EPERM), ANSWER(ENOTTY), PASS}},
-    /* No device nodes, and no 0:0 either, which needs no power and is overlay's mark for "deleted". */
+      IF_EQ(FS_IOC_SETFLAGS, 2, 0), IF_EQ(FS_IOC_FSSETXATTR, 1, 2), ANSWER(EPERM), ANSWER(ENOTTY),
+      PASS}},
+    /* No device nodes, and no 0:0 either, which needs no power and is overlay's mark for "deleted".
+     */
     {"mknod", {LOAD(args[1]), IF_ANY(DEVICE_BIT, 0, 1), ANSWER(EPERM), PASS}},
     {"mknodat", {LOAD(args[2]), IF_ANY(DEVICE_BIT, 0, 1), ANSWER(EPERM), PASS}},
     /* No namespaces. clone3, whose flags no filter can see, is ENOSYS: libc falls back to clone. */
     {"clone", {LOAD(args[0]), IF_ANY(NAMESPACE_FLAGS, 0, 1), ANSWER(EPERM), PASS}},
-    {"unshare", {LOAD(args[0]), IF_ANY(NAMESPACE_FLAGS | CLONE_NEWTIME, 0, 1), ANSWER(EPERM), PASS}},
-    /* The families a program needs. AF_VSOCK reaches the hypervisor, AF_ALG and the rest the kernel.
-     * Of the internet only its usual protocols: for another the host would load a module. */
+    {"unshare",
+     {LOAD(args[0]), IF_ANY(NAMESPACE_FLAGS | CLONE_NEWTIME, 0, 1), ANSWER(EPERM), PASS}},
+    /* The families a program needs. AF_VSOCK reaches the hypervisor, AF_ALG and the rest the
+     * kernel. Of the internet only its usual protocols: for another the host would load a module.
+     */
     {"socket",
-     {LOAD(args[0]), IF_EQ(AF_UNIX, 18, 0), IF_EQ(AF_NETLINK, 14, 0), IF_EQ(AF_INET, 1, 0),
-      IF_EQ(AF_INET6, 0, 14), LOAD(args[1]), BPF_STMT(BPF_ALU | BPF_AND | BPF_K, 0xf),
-      IF_EQ(SOCK_STREAM, 2, 0), IF_EQ(SOCK_DGRAM, 1, 0), IF_EQ(SOCK_RAW, 0, 6), LOAD(args[2]),
-      IF_EQ(0, 8, 0), IF_EQ(IPPROTO_TCP, 7, 0), IF_EQ(IPPROTO_UDP, 6, 0), IF_EQ(IPPROTO_ICMP, 5, 0),
-      IF_EQ(IPPROTO_ICMPV6, 4, 0), ANSWER(EPROTONOSUPPORT), LOAD(args[2]),
-      IF_EQ(NETLINK_ROUTE, 1, 0), ANSWER(EAFNOSUPPORT), PASS}},
+     {LOAD(args[0]),
+      IF_EQ(AF_UNIX, 18, 0),
+      IF_EQ(AF_NETLINK, 14, 0),
+      IF_EQ(AF_INET, 1, 0),
+      IF_EQ(AF_INET6, 0, 14),
+      LOAD(args[1]),
+      BPF_STMT(BPF_ALU | BPF_AND | BPF_K, 0xf),
+      IF_EQ(SOCK_STREAM, 2, 0),
+      IF_EQ(SOCK_DGRAM, 1, 0),
+      IF_EQ(SOCK_RAW, 0, 6),
+      LOAD(args[2]),
+      IF_EQ(0, 8, 0),
+      IF_EQ(IPPROTO_TCP, 7, 0),
+      IF_EQ(IPPROTO_UDP, 6, 0),
+      IF_EQ(IPPROTO_ICMP, 5, 0),
+      IF_EQ(IPPROTO_ICMPV6, 4, 0),
+      ANSWER(EPROTONOSUPPORT),
+      LOAD(args[2]),
+      IF_EQ(NETLINK_ROUTE, 1, 0),
+      ANSWER(EAFNOSUPPORT),
+      PASS}},
     {"socketpair", {LOAD(args[0]), IF_EQ(AF_UNIX, 1, 0), ANSWER(EAFNOSUPPORT), PASS}},
     /* Asking for the personality, or for the usual one. */
     {"personality", {LOAD(args[0]), IF_EQ(0, 2, 0), IF_EQ(0xffffffff, 1, 0), ANSWER(EPERM), PASS}},

@@ -26,19 +26,21 @@
  * need no cover: their owner is the host's root, which nobody in a box is.
  */
 static const char *const hidden[] = {
-    "acpi",      "asound",    "cmdline", "config.gz", "diskstats",     "fs",         "interrupts",
-    "kallsyms",  "kcore",     "key-users", "keys",    "kmsg",          "latency_stats", "locks",
-    "modules",   "partitions", "sched_debug", "scsi", "sysrq-trigger", "timer_list", "timer_stats",
+    "acpi",          "asound",     "cmdline",     "config.gz",  "diskstats",   "fs",
+    "interrupts",    "kallsyms",   "kcore",       "key-users",  "keys",        "kmsg",
+    "latency_stats", "locks",      "modules",     "partitions", "sched_debug", "scsi",
+    "sysrq-trigger", "timer_list", "timer_stats",
 };
 
 static const struct {
     const char *name;
     unsigned major, minor;
-} nodes[] = {{"null", 1, 3}, {"zero", 1, 5}, {"full", 1, 7}, {"random", 1, 8}, {"urandom", 1, 9}, {"tty", 5, 0}};
+} nodes[] = {{"null", 1, 3},   {"zero", 1, 5},    {"full", 1, 7},
+             {"random", 1, 8}, {"urandom", 1, 9}, {"tty", 5, 0}};
 
 static const char *const dev_links[][2] = {
-    {"fd", "/proc/self/fd"}, {"stdin", "/proc/self/fd/0"}, {"stdout", "/proc/self/fd/1"},
-    {"stderr", "/proc/self/fd/2"}, {"ptmx", "pts/ptmx"}, {"core", "/proc/kcore"},
+    {"fd", "/proc/self/fd"},       {"stdin", "/proc/self/fd/0"}, {"stdout", "/proc/self/fd/1"},
+    {"stderr", "/proc/self/fd/2"}, {"ptmx", "pts/ptmx"},         {"core", "/proc/kcore"},
 };
 
 static int open_place(const char *path, bool make, struct err *err) {
@@ -71,7 +73,8 @@ static int enter_workshop(const char *run, struct err *err) {
 /* In the clone: a mount namespace that shows one empty, read-only directory and nothing else. */
 static int become_anchor(int workshop) {
     if (fchdir(workshop) < 0 || unshare(CLONE_NEWNS) < 0 ||
-        mount("none", "empty", "tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, "size=16k,mode=0555") < 0 ||
+        mount("none", "empty", "tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, "size=16k,mode=0555") <
+            0 ||
         chdir("empty") < 0)
         return -errno;
     int file = open("file", O_CREAT | O_WRONLY | O_CLOEXEC, 0444);
@@ -115,7 +118,8 @@ static int open_anchor(int proc, int workshop, struct err *err) {
 /* Rootless there is no mknod: the host's own nodes are bound instead, when a box is made. */
 static int make_nodes(int dev, int host) {
     for (size_t i = 0; i < sizeof(nodes) / sizeof(*nodes); i++) {
-        if (mknodat(dev, nodes[i].name, S_IFCHR | 0666, makedev(nodes[i].major, nodes[i].minor)) == 0) {
+        if (mknodat(dev, nodes[i].name, S_IFCHR | 0666, makedev(nodes[i].major, nodes[i].minor)) ==
+            0) {
             fchmodat(dev, nodes[i].name, 0666, 0);
             continue;
         }
@@ -207,7 +211,8 @@ static int open_places(struct spawner *s, const struct spawner_paths *paths, str
     if ((s->run = open_place(paths->run, false, err)) < 0 ||
         (s->boxes = open_place(boxes, true, err)) < 0 ||
         (s->maker.store = open_place(paths->home, true, err)) < 0 ||
-        (s->store = open_place(images, true, err)) < 0 || (s->host = open_place("/", false, err)) < 0 ||
+        (s->store = open_place(images, true, err)) < 0 ||
+        (s->host = open_place("/", false, err)) < 0 ||
         (s->proc = open_place("/proc", false, err)) < 0)
         return -1;
     return 0;

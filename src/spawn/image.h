@@ -2,9 +2,9 @@
  * The `host` image: the default, which needs no download.
  *
  * A skeleton (chosen parts of /etc, the package database, empty places) built once in the store,
- * and the host's own /usr beside it. It is an allow-list: what is not named in image.c is not there.
- * The image is named after the state of the host's packages; when that changes, a new one is built
- * and the boxes made before are `drifted`.
+ * and the host's own /usr beside it. It is an allow-list: what is not named in image.c is not
+ * there. The image is named after the state of the host's packages; when that changes, a new one is
+ * built and the boxes made before are `drifted`.
  */
 #pragma once
 
@@ -14,11 +14,11 @@
 #include "base/err.h"
 
 struct image {
-    char key[24];  /* the state of the host's packages that it was built from */
-    int skeleton;  /* its root directory in the store */
-    int usr;       /* the host's /usr */
-    int usr_dirs;  /* rootless: /usr's directories as the box's own, laid over it; else -1 */
-    uid_t base;    /* added to ids on disk: 0, or where a rootless user's range starts */
+    char key[24]; /* the state of the host's packages that it was built from */
+    int skeleton; /* its root directory in the store */
+    int usr;      /* the host's /usr */
+    int usr_dirs; /* rootless: /usr's directories as the box's own, laid over it; else -1 */
+    uid_t base;   /* added to ids on disk: 0, or where a rootless user's range starts */
 };
 
 /* Opens the image in store (an open directory), building it if needed. host is an open "/". */

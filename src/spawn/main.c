@@ -31,9 +31,12 @@ struct options {
 };
 
 static const struct option long_options[] = {
-    {"run", required_argument, NULL, 'r'},     {"home", required_argument, NULL, 'h'},
-    {"guest", required_argument, NULL, 'g'},   {"idle-ms", required_argument, NULL, 'i'},
-    {"ready-fd", required_argument, NULL, 'f'}, {"uid-base", required_argument, NULL, 'u'},
+    {"run", required_argument, NULL, 'r'},
+    {"home", required_argument, NULL, 'h'},
+    {"guest", required_argument, NULL, 'g'},
+    {"idle-ms", required_argument, NULL, 'i'},
+    {"ready-fd", required_argument, NULL, 'f'},
+    {"uid-base", required_argument, NULL, 'u'},
     {NULL, 0, NULL, 0},
 };
 

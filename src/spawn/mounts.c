@@ -48,8 +48,8 @@ int mount_clone_all(int dir) {
 }
 
 int mount_clone(int dir, const char *path) {
-    int fd = open_tree(dir, path,
-                       OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | (*path ? 0 : AT_EMPTY_PATH));
+    int fd =
+        open_tree(dir, path, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | (*path ? 0 : AT_EMPTY_PATH));
     return fd < 0 ? -errno : fd;
 }
 
@@ -58,8 +58,8 @@ static int set_attr(int mount, struct mount_attr attr) {
 }
 
 int mount_idmap(int mount, int userns) {
-    return set_attr(mount, (struct mount_attr){.attr_set = MOUNT_ATTR_IDMAP,
-                                               .userns_fd = (uint64_t)userns});
+    return set_attr(
+        mount, (struct mount_attr){.attr_set = MOUNT_ATTR_IDMAP, .userns_fd = (uint64_t)userns});
 }
 
 int mount_read_only(int mount) {
@@ -92,7 +92,10 @@ void act_as(unsigned id) {
 }
 
 static const struct mount_option overlay_options[] = {
-    {"metacopy", "off"}, {"index", "off"}, {"xino", "auto"}, {"volatile", NULL},
+    {"metacopy", "off"},
+    {"index", "off"},
+    {"xino", "auto"},
+    {"volatile", NULL},
 };
 
 static int set_common(int fs, const struct overlay_plan *plan) {

@@ -45,10 +45,10 @@ void act_as(unsigned id);
 struct overlay_plan {
     const int *lowers; /* top first */
     size_t lower_count;
-    int upper, work;     /* -1: a read-only overlay */
-    unsigned owner;      /* id the overlay acts as on its upper: the box's root on the host */
-    bool userxattr;      /* in a user namespace: user.overlay.* instead of trusted.* */
-    bool whole;          /* the upper holds every changed file itself: no renamed directory by reference */
+    int upper, work; /* -1: a read-only overlay */
+    unsigned owner;  /* id the overlay acts as on its upper: the box's root on the host */
+    bool userxattr;  /* in a user namespace: user.overlay.* instead of trusted.* */
+    bool whole; /* the upper holds every changed file itself: no renamed directory by reference */
 };
 
 /*

@@ -18,7 +18,8 @@
 #include "spawn/child.h"
 #include "spawn/spawner.h"
 
-/* What travels: the berth's parts by value; a descriptor in them is replaced by the one received. */
+/* What travels: the berth's parts by value; a descriptor in them is replaced by the one received.
+ */
 struct birth {
     struct rootfs root;
     struct cgroup_set cgroup;
@@ -29,8 +30,9 @@ enum { FIELD_MAX = 32 };
 
 /* Every descriptor of a birth, always in the same order, so that both sides agree on it. */
 static unsigned fields(struct birth *b, int *fds[FIELD_MAX]) {
-    int *fixed[] = {&b->netns, &b->dev, &b->orders, &b->root.lock, &b->root.userns, &b->root.root,
-                    &b->root.usr, &b->root.meta, &b->cgroup.guest_procs};
+    int *fixed[] = {&b->netns,     &b->dev,         &b->orders,
+                    &b->root.lock, &b->root.userns, &b->root.root,
+                    &b->root.usr,  &b->root.meta,   &b->cgroup.guest_procs};
     unsigned n = sizeof(fixed) / sizeof(*fixed);
     memcpy(fds, fixed, sizeof(fixed));
     for (int i = 0; i < CGROUP_TASKS; i++)
@@ -66,8 +68,15 @@ static pid_t bear(const struct spawner *s, const struct birth *b, int *ret_pidfd
     pid_t pid = (pid_t)syscall(SYS_clone3, &args, sizeof(args));
     if (pid == 0) {
         const struct child child = {
-            .anchor_ns = s->anchor_ns, .guest = s->guest, .masks = s->masks, .filter = &s->filter,
-            .root = &b->root, .cgroup = &b->cgroup, .netns = b->netns, .dev = b->dev, .orders = b->orders,
+            .anchor_ns = s->anchor_ns,
+            .guest = s->guest,
+            .masks = s->masks,
+            .filter = &s->filter,
+            .root = &b->root,
+            .cgroup = &b->cgroup,
+            .netns = b->netns,
+            .dev = b->dev,
+            .orders = b->orders,
         };
         child_main(&child);
     }
@@ -155,8 +164,8 @@ static int ask(const struct nursery *n, struct birth *birth, struct berth *b) {
 }
 
 int nursery_bear(struct spawner *s, struct berth *b, int dev, int orders, struct err *err) {
-    struct birth birth = {.root = b->root, .cgroup = b->cgroup, .netns = b->netns, .dev = dev,
-                          .orders = orders};
+    struct birth birth = {
+        .root = b->root, .cgroup = b->cgroup, .netns = b->netns, .dev = dev, .orders = orders};
     int r = -EPIPE;
     /* It may have been killed: one new one. */
     for (int attempt = 0; attempt < 2 && (r == -EPIPE || r == -ECONNRESET); attempt++) {

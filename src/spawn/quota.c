@@ -23,8 +23,8 @@ int quota_assign(int dir, uint32_t project) {
 
 /* xfs answers to the same command as ext4. */
 int quota_limit(int fd, uint32_t project, uint64_t bytes, uint64_t inodes) {
-    struct if_dqblk block = {.dqb_bhardlimit = bytes / QIF_DQBLKSIZE, .dqb_ihardlimit = inodes,
-                             .dqb_valid = QIF_LIMITS};
+    struct if_dqblk block = {
+        .dqb_bhardlimit = bytes / QIF_DQBLKSIZE, .dqb_ihardlimit = inodes, .dqb_valid = QIF_LIMITS};
     return quota_call(fd, Q_SETQUOTA, project, &block);
 }
 
@@ -35,6 +35,6 @@ int quota_unused(int fd, uint32_t project) {
         return 1;
     if (r < 0)
         return r;
-    return !(b.dqb_bhardlimit | b.dqb_bsoftlimit | b.dqb_curspace | b.dqb_ihardlimit | b.dqb_isoftlimit |
-             b.dqb_curinodes);
+    return !(b.dqb_bhardlimit | b.dqb_bsoftlimit | b.dqb_curspace | b.dqb_ihardlimit |
+             b.dqb_isoftlimit | b.dqb_curinodes);
 }

@@ -3,7 +3,8 @@
  *
  * A tree belongs to a project by its inodes, which inherit it; a rename into another project's tree
  * is EXDEV, so everything that an overlay moves things between has to be in one. Who holds
- * CAP_SYS_RESOURCE passes every limit. Thin wrappers: -errno on failure; fd is anything on the filesystem.
+ * CAP_SYS_RESOURCE passes every limit. Thin wrappers: -errno on failure; fd is anything on the
+ * filesystem.
  */
 #pragma once
 

@@ -58,7 +58,8 @@ bool rootfs_fits_tmpfs(const struct rootfs_maker *maker, uint64_t disk, uint64_t
     return maker->rootless || disk <= mem / 2;
 }
 
-static int new_fs(struct rootfs_maker *maker, struct rootfs *r, uint64_t disk, uint64_t mem, struct err *err) {
+static int new_fs(struct rootfs_maker *maker, struct rootfs *r, uint64_t disk, uint64_t mem,
+                  struct err *err) {
     if (rootfs_fits_tmpfs(maker, disk, mem) && !maker->tmpfs_plain) {
         int fs = new_tmpfs(disk);
         return fs < 0 ? err_num(err, fs, "mount tmpfs") : fs;
@@ -85,7 +86,8 @@ static int open_dir(int dir, const char *name) {
     return fd < 0 ? -errno : fd;
 }
 
-/* A lower layer as the box will see its ids. Rootless there is no map to put on the host's files. */
+/* A lower layer as the box will see its ids. Rootless there is no map to put on the host's files.
+ */
 static int lower_new(const struct rootfs_maker *maker, int dir, int userns) {
     int mount DEFER_CLOSE = mount_clone(dir, "");
     if (mount < 0 || maker->rootless)
@@ -94,7 +96,8 @@ static int lower_new(const struct rootfs_maker *maker, int dir, int userns) {
     return r < 0 ? r : TAKE_FD(mount);
 }
 
-/* For kernels that want layers attached: somewhere only the spawner sees, until the overlay is made. */
+/* For kernels that want layers attached: somewhere only the spawner sees, until the overlay is
+ * made. */
 static int bench(const struct rootfs_maker *maker, int mount, const char *name) {
     return maker->by_name ? mount_attach(mount, maker->workshop, name) : 0;
 }
@@ -108,15 +111,20 @@ static void unbench(const struct rootfs_maker *maker, const char *name) {
 }
 
 /* lowers from the top; the last is a detached mount, the others lie in the store. */
-static int overlay_on(struct rootfs_maker *maker, const struct rootfs *r, const int *lowers, size_t count,
-                      const char *upper_name, const char *work_name, bool whole) {
+static int overlay_on(struct rootfs_maker *maker, const struct rootfs *r, const int *lowers,
+                      size_t count, const char *upper_name, const char *work_name, bool whole) {
     int upper DEFER_CLOSE = open_dir(r->fs, upper_name);
     int work DEFER_CLOSE = open_dir(r->fs, work_name);
     if (upper < 0 || work < 0)
         return upper < 0 ? upper : work;
     const struct overlay_plan plan = {
-        .lowers = lowers, .lower_count = count, .upper = upper, .work = work,
-        .owner = slots_first(&maker->slots, r->slot), .userxattr = maker->rootless, .whole = whole,
+        .lowers = lowers,
+        .lower_count = count,
+        .upper = upper,
+        .work = work,
+        .owner = slots_first(&maker->slots, r->slot),
+        .userxattr = maker->rootless,
+        .whole = whole,
     };
     int made = bench(maker, lowers[count - 1], "lower");
     if (made == 0)
@@ -126,12 +134,13 @@ static int overlay_on(struct rootfs_maker *maker, const struct rootfs *r, const 
 }
 
 /* over: a layer of the image that covers dir; -1: none. */
-static int image_overlay(struct rootfs_maker *maker, struct rootfs *r, int over, int dir, const char *upper,
-                         const char *work) {
+static int image_overlay(struct rootfs_maker *maker, struct rootfs *r, int over, int dir,
+                         const char *upper, const char *work) {
     int lower DEFER_CLOSE = lower_new(maker, dir, r->userns);
     const int lowers[] = {over, lower};
     bool covered = over >= 0;
-    return lower < 0 ? lower : overlay_on(maker, r, lowers + !covered, covered ? 2 : 1, upper, work, false);
+    return lower < 0 ? lower
+                     : overlay_on(maker, r, lowers + !covered, covered ? 2 : 1, upper, work, false);
 }
 
 static int make_meta(const struct rootfs *r) {
@@ -221,8 +230,10 @@ static int reopen(int dir, struct stat *ret) {
     return TAKE_FD(fd);
 }
 
-/* The owner of a granted directory appears as `user`; who else owns in it gets a number without a name. */
-static int granted_lower(struct rootfs_maker *maker, struct rootfs *r, int client_dir, struct stat *st) {
+/* The owner of a granted directory appears as `user`; who else owns in it gets a number without a
+ * name. */
+static int granted_lower(struct rootfs_maker *maker, struct rootfs *r, int client_dir,
+                         struct stat *st) {
     int dir DEFER_CLOSE = reopen(client_dir, st);
     if (dir < 0)
         return dir;
@@ -234,8 +245,8 @@ static int granted_lower(struct rootfs_maker *maker, struct rootfs *r, int clien
     return userns < 0 ? userns : lower_new(maker, dir, userns);
 }
 
-static int make_cow(struct rootfs_maker *maker, struct rootfs *r, int lower, mode_t mode, unsigned number,
-                    int *ret_upper) {
+static int make_cow(struct rootfs_maker *maker, struct rootfs *r, int lower, mode_t mode,
+                    unsigned number, int *ret_upper) {
     char upper[16], work[16];
     snprintf(upper, sizeof(upper), "g%u", number);
     snprintf(work, sizeof(work), "h%u", number);
@@ -265,7 +276,10 @@ static int make_ro(struct rootfs_maker *maker, struct rootfs *r, int lower) {
     if (empty < 0)
         return empty;
     const int lowers[] = {lower, empty};
-    const struct overlay_plan plan = {.lowers = lowers, .lower_count = 2, .upper = -1, .work = -1,
+    const struct overlay_plan plan = {.lowers = lowers,
+                                      .lower_count = 2,
+                                      .upper = -1,
+                                      .work = -1,
                                       .owner = slots_first(&maker->slots, r->slot),
                                       .userxattr = maker->rootless};
     int made = bench(maker, lower, "lower");

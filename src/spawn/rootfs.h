@@ -19,8 +19,9 @@ enum { ROOTFS_GRANTS = PLAN_MAX_GRANTS };
 
 struct rootfs {
     uint32_t slot;
-    uint32_t upper; /* its changes are in that directory of the store; 0: in a filesystem of their own */
-    int lock;   /* holds the slot on the whole host */
+    uint32_t
+        upper; /* its changes are in that directory of the store; 0: in a filesystem of their own */
+    int lock;  /* holds the slot on the whole host */
     int userns; /* the id map; the box itself moves in */
     int fs;     /* the filesystem of its changes, seen through the map */
     int root;   /* overlay of the image's skeleton */
@@ -28,23 +29,25 @@ struct rootfs {
     int meta;   /* read-only view of fs/m, for /run/carrel */
 };
 
-#define ROOTFS_NONE ((struct rootfs){.lock = -1, .userns = -1, .fs = -1, .root = -1, .usr = -1, .meta = -1})
+#define ROOTFS_NONE \
+    ((struct rootfs){.lock = -1, .userns = -1, .fs = -1, .root = -1, .usr = -1, .meta = -1})
 
 struct rootfs_maker {
     struct slots slots;
     struct image *image;
     int proc;
     bool rootless;
-    int workshop;     /* the spawner's private scratch directory: where mounts are attached */
-    int store;        /* where disk images are made */
+    int workshop; /* the spawner's private scratch directory: where mounts are attached */
+    int store;    /* where disk images are made */
     struct uppers uppers;
     bool by_name;     /* overlays need their layers attached (kernels before 6.15) */
     bool tmpfs_plain; /* tmpfs cannot be idmapped (kernels before 6.3) */
 };
 
 /*
- * Changes go to tmpfs when the disk limit is at most half the memory limit, since they are charged to it;
- * otherwise to a directory of the store with a project quota; where there is none, to an ext4 image.
+ * Changes go to tmpfs when the disk limit is at most half the memory limit, since they are charged
+ * to it; otherwise to a directory of the store with a project quota; where there is none, to an
+ * ext4 image.
  */
 int rootfs_new(struct rootfs_maker *maker, uint64_t disk_bytes, uint64_t mem_bytes,
                struct rootfs *ret, struct err *err);

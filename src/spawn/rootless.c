@@ -41,10 +41,12 @@ static int sub_range(const char *file, uint32_t id, uint32_t *ret_first, struct 
         }
     }
     err_set(err, ERR_UNSUPPORTED, "user %s has no %d subordinate ids in %s", name, SLOT_IDS, file);
-    return err_remedy(err, "sudo usermod --add-subuids 100000-165535 --add-subgids 100000-165535 %s", name);
+    return err_remedy(
+        err, "sudo usermod --add-subuids 100000-165535 --add-subgids 100000-165535 %s", name);
 }
 
-static int run_helper(const char *program, pid_t pid, uint32_t own, uint32_t first, struct err *err) {
+static int run_helper(const char *program, pid_t pid, uint32_t own, uint32_t first,
+                      struct err *err) {
     char target[16], id[16], base[16];
     snprintf(target, sizeof(target), "%d", (int)pid);
     snprintf(id, sizeof(id), "%" PRIu32, own);
@@ -79,7 +81,8 @@ int rootless_enter(struct spawner *s, struct err *err) {
     int ready[2], mapped[2];
     if (uid == 0)
         return 0;
-    if (sub_range("/etc/subuid", uid, &uids, err) < 0 || sub_range("/etc/subgid", uid, &gids, err) < 0)
+    if (sub_range("/etc/subuid", uid, &uids, err) < 0 ||
+        sub_range("/etc/subgid", uid, &gids, err) < 0)
         return -1;
     if (pipe2(ready, O_CLOEXEC) < 0 || pipe2(mapped, O_CLOEXEC) < 0)
         return err_sys(err, "pipe");

@@ -53,11 +53,11 @@ struct server {
     bool stopping;
     bool warned; /* what is not enforced is said once */
     uint64_t quiet_since_ms;
-    uint64_t created_ms; /* when a box was last asked for */
+    uint64_t created_ms;  /* when a box was last asked for */
     size_t waiting_count; /* clients that wait for a box to be gone */
     uint64_t image_checked_ms;
     size_t dead_count;
-    size_t ending_count; /* told to end and not dead yet */
+    size_t ending_count;            /* told to end and not dead yet */
     struct box *box_of[BOX_FD_MAX]; /* by the descriptors of its pid 1 and its guest */
     char packet[PLAN_MAX_BYTES];
     struct plan_message message;
@@ -87,8 +87,8 @@ static void watch_box(struct server *v, struct box *box) {
         }
 }
 
-static void answer(struct server *v, struct client *c, const struct plan_message *m,
-                   const int *fds, size_t nfds) {
+static void answer(struct server *v, struct client *c, const struct plan_message *m, const int *fds,
+                   size_t nfds) {
     size_t n = plan_encode(m, v->packet);
     if (send_fds(c->fd, v->packet, n, fds, nfds) < 0)
         c->gone = true;
@@ -158,8 +158,9 @@ static void warn_unenforced(const struct spawner *s, char *text, size_t size) {
     text[0] = '\0';
     for (size_t i = 0; i < sizeof(enforceable) / sizeof(*enforceable); i++)
         if (!enforced(s, i))
-            n += (size_t)snprintf(text + n, size - n, "%s%s",
-                                  n ? ", " : "limits not enforced on this host: ", enforceable[i].name);
+            n += (size_t)snprintf(
+                text + n, size - n, "%s%s",
+                n ? ", " : "limits not enforced on this host: ", enforceable[i].name);
 }
 
 static void do_create(struct server *v, struct client *c, const struct fd_message *in) {
@@ -470,7 +471,8 @@ static int open_signals(void) {
  * nobody has asked for a moment, unless they have become urgent.
  */
 static bool may_tidy(const struct server *v) {
-    bool urgent = v->s->berth_count < POOL_SIZE / 2 || v->dead_count > DEAD_MANY || v->waiting_count;
+    bool urgent =
+        v->s->berth_count < POOL_SIZE / 2 || v->dead_count > DEAD_MANY || v->waiting_count;
     return urgent || now_ms() - v->created_ms >= QUIET_MS;
 }
 

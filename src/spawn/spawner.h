@@ -37,25 +37,25 @@ struct box {
     uint64_t cgroup;
     pid_t pid;
     int pidfd;
-    int link;       /* our own connection to the guest; -1 after we were restarted */
-    int owner;      /* the connection of its creator; -1 when that is gone */
+    int link;        /* our own connection to the guest; -1 after we were restarted */
+    int owner;       /* the connection of its creator; -1 when that is gone */
     unsigned spares; /* command cgroups made so far */
-    bool ending;    /* pid 1 was told to die, or has let go of us */
-    bool dead;      /* pid 1 is gone; resources are being removed */
+    bool ending;     /* pid 1 was told to die, or has let go of us */
+    bool dead;       /* pid 1 is gone; resources are being removed */
     bool drifted;
     char image_key[24];
 };
 
 struct spawner {
     bool rootless;
-    int host;      /* "/" of the host, seen from the workshop */
+    int host; /* "/" of the host, seen from the workshop */
     int proc;
-    int run;       /* $CARREL_RUN */
-    int boxes;     /* $CARREL_RUN/boxes */
-    int store;     /* $CARREL_HOME */
-    int own_net;   /* our network namespace */
+    int run;     /* $CARREL_RUN */
+    int boxes;   /* $CARREL_RUN/boxes */
+    int store;   /* $CARREL_HOME */
+    int own_net; /* our network namespace */
     int anchor_ns;
-    int dev;       /* the /dev template, attached in the workshop */
+    int dev; /* the /dev template, attached in the workshop */
     int guest;
     struct sock_fprog filter;
     struct mask masks[MASK_MAX + 1];
@@ -73,7 +73,7 @@ struct spawner {
     size_t berth_count;
     struct berth growing; /* being made */
     bool probed;          /* a root was made: what the kernel can do is known */
-    bool pool_broken; /* refilling failed: make things on demand and report why */
+    bool pool_broken;     /* refilling failed: make things on demand and report why */
     uint64_t created;
 };
 
@@ -94,8 +94,8 @@ void pool_drop(struct spawner *s); /* after the image changed, and at the end */
  * A box is made in two halves, so that its creator can talk to it while the rest is done: begin
  * gives the orders and the connection; settle writes the box down and lets it go. NULL with *err.
  */
-struct making *box_begin(struct spawner *s, const struct plan *plan, const int *fds, size_t fd_count,
-                         struct box **ret, struct err *err);
+struct making *box_begin(struct spawner *s, const struct plan *plan, const int *fds,
+                         size_t fd_count, struct box **ret, struct err *err);
 /* What the creator gets: its connection, and the changes of its cow grants. Still owned by m. */
 size_t box_descriptors(const struct making *m, int fds[1 + PLAN_MAX_GRANTS]);
 /* A failure here reaches the creator on its connection, and the caller ends the box. Frees m. */

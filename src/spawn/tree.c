@@ -63,7 +63,8 @@ static int copy_file(int from, const char *from_name, int to, const char *to_nam
     return 0;
 }
 
-static int copy_link(int from, const char *from_name, int to, const char *to_name, struct err *err) {
+static int copy_link(int from, const char *from_name, int to, const char *to_name,
+                     struct err *err) {
     char target[PATH_MAX];
     ssize_t n = readlinkat(from, from_name, target, sizeof(target) - 1);
     if (n < 0)
@@ -82,13 +83,14 @@ static int copy_dir(int from, const char *from_name, int to, const char *to_name
     DIR *d DEFER(close_dir) = in < 0 ? NULL : fdopendir(in);
     if (!d)
         return err_sys(err, "open '%s'", from_name);
-    int r = tree_dir(to, to_name, st->st_mode & 0777, mapped(how, st->st_uid), mapped(how, st->st_gid));
-    int out DEFER_CLOSE = r < 0 ? -1 : openat(to, to_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    int r =
+        tree_dir(to, to_name, st->st_mode & 0777, mapped(how, st->st_uid), mapped(how, st->st_gid));
+    int out DEFER_CLOSE =
+        r < 0 ? -1 : openat(to, to_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (out < 0)
         return err_sys(err, "make '%s'", to_name);
     for (struct dirent *e; (e = readdir(d));)
-        if (!is_dots(e->d_name) &&
-            tree_copy(dirfd(d), e->d_name, out, e->d_name, how, err) < 0)
+        if (!is_dots(e->d_name) && tree_copy(dirfd(d), e->d_name, out, e->d_name, how, err) < 0)
             return err_wrap(err, "%s", from_name);
     return 0;
 }

@@ -12,12 +12,12 @@
 #include "base/err.h"
 
 struct tree_copy {
-    uid_t owner_base; /* added to the owner and group written */
+    uid_t owner_base;        /* added to the owner and group written */
     const char *const *skip; /* names left out at any depth; NULL-terminated, may be NULL */
-    bool dirs_only;     /* directories and nothing in them */
-    bool readable_only; /* what this user may not read is left out */
-    uint64_t max_bytes; /* the copy fails beyond */
-    uint64_t bytes;     /* copied so far */
+    bool dirs_only;          /* directories and nothing in them */
+    bool readable_only;      /* what this user may not read is left out */
+    uint64_t max_bytes;      /* the copy fails beyond */
+    uint64_t bytes;          /* copied so far */
 };
 
 /* Copies from/name (file, link or directory) to to/name. A missing source is not an error. */

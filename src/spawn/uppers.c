@@ -13,8 +13,8 @@
 
 enum { TRIES = 1024, STEP_ENTRIES = 64, CLOSE_MS = 1000 };
 
-#define STEP_BYTES (64ll << 20)  /* of a large file, removed at once */
-#define PROBE_FIRST 0x6fff0000u  /* projects to try things with: just below the ids of boxes */
+#define STEP_BYTES (64ll << 20) /* of a large file, removed at once */
+#define PROBE_FIRST 0x6fff0000u /* projects to try things with: just below the ids of boxes */
 
 static uint64_t now_ms(void) {
     struct timespec t;
@@ -70,14 +70,16 @@ static bool make_file(int dir, const char *name) {
     return fd >= 0;
 }
 
-/* Quota may be counted and not enforced, or not on us: room for a directory and one file must end there. */
+/* Quota may be counted and not enforced, or not on us: room for a directory and one file must end
+ * there. */
 static bool holds(struct uppers *u, uint32_t first) {
     struct err err;
     uint32_t project;
     int dir DEFER_CLOSE = uppers_new(u, first, 1 << 20, 2, &project, &err);
     if (dir < 0)
         return false;
-    bool held = make_file(dir, "fits") && !make_file(dir, "does-not") && (errno == EDQUOT || errno == ENOSPC);
+    bool held = make_file(dir, "fits") && !make_file(dir, "does-not") &&
+                (errno == EDQUOT || errno == ENOSPC);
     uppers_bury(u, project);
     return held;
 }
@@ -96,7 +98,8 @@ void uppers_open(struct uppers *u, int store, const char *run) {
     u->limited = counted && holds(u, first);
 }
 
-static int fill_project(struct uppers *u, const char *name, uint32_t project, uint64_t bytes, uint64_t inodes) {
+static int fill_project(struct uppers *u, const char *name, uint32_t project, uint64_t bytes,
+                        uint64_t inodes) {
     int dir DEFER_CLOSE = open_dir(u->dir, name);
     if (dir < 0 || fchmod(dir, 0755) < 0)
         return -errno;
@@ -107,8 +110,8 @@ static int fill_project(struct uppers *u, const char *name, uint32_t project, ui
     return r < 0 ? r : TAKE_FD(dir);
 }
 
-int uppers_new(struct uppers *u, uint32_t first, uint64_t bytes, uint64_t inodes, uint32_t *ret_project,
-               struct err *err) {
+int uppers_new(struct uppers *u, uint32_t first, uint64_t bytes, uint64_t inodes,
+               uint32_t *ret_project, struct err *err) {
     for (uint32_t project = first; project - first < TRIES; project++) {
         char name[16];
         snprintf(name, sizeof(name), "%" PRIu32, project);
@@ -127,7 +130,9 @@ int uppers_new(struct uppers *u, uint32_t first, uint64_t bytes, uint64_t inodes
         *ret_project = project;
         return r;
     }
-    return err_set(err, ERR_LIMIT, "project ids from %" PRIu32 " on are all in use on the store's filesystem", first);
+    return err_set(err, ERR_LIMIT,
+                   "project ids from %" PRIu32 " on are all in use on the store's filesystem",
+                   first);
 }
 
 /* Into trash under a new name. An empty directory of that name is replaced, which is as good. */
@@ -163,7 +168,8 @@ void uppers_sweep(struct uppers *u, bool (*in_use)(uint32_t project, void *arg),
     u->pending = d != NULL;
 }
 
-/* A large file goes in pieces: the share of its length that should hold STEP_BYTES of its blocks. */
+/* A large file goes in pieces: the share of its length that should hold STEP_BYTES of its blocks.
+ */
 static bool shorten(int dir, const char *name) {
     struct stat st;
     if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISREG(st.st_mode))

@@ -2,9 +2,10 @@
  * Directories in the store that hold the changes of boxes, each limited by a project quota.
  *
  * An upper is uppers/RUN/PROJECT: its name says what to clear when it goes, and every name there is
- * one box's, a pooled root's or rubbish. The files in it have the ids that the box gave them, setuid
- * ones too, so nobody but root may come near: uppers is closed to others. Its rubbish is hostile: names,
- * depth and number are the box's choice, so removal never recurses and goes by small steps.
+ * one box's, a pooled root's or rubbish. The files in it have the ids that the box gave them,
+ * setuid ones too, so nobody but root may come near: uppers is closed to others. Its rubbish is
+ * hostile: names, depth and number are the box's choice, so removal never recurses and goes by
+ * small steps.
  */
 #pragma once
 
@@ -15,8 +16,8 @@
 #include "base/err.h"
 
 struct uppers {
-    int dir;       /* uppers/RUN; -1: there is none */
-    bool limited;  /* a limit was set here and held */
+    int dir;      /* uppers/RUN; -1: there is none */
+    bool limited; /* a limit was set here and held */
     int store;
     char run[16];
     int trash;     /* uppers/RUN/trash: directories that are being emptied */
@@ -38,11 +39,11 @@ struct uppers {
 void uppers_open(struct uppers *u, int store, const char *run);
 
 /*
- * A new limited directory; descriptor or -1. Its project is one of the 65,536 from `first` on, which
- * only the caller may use on this host.
+ * A new limited directory; descriptor or -1. Its project is one of the 65,536 from `first` on,
+ * which only the caller may use on this host.
  */
-int uppers_new(struct uppers *u, uint32_t first, uint64_t bytes, uint64_t inodes, uint32_t *ret_project,
-               struct err *err);
+int uppers_new(struct uppers *u, uint32_t first, uint64_t bytes, uint64_t inodes,
+               uint32_t *ret_project, struct err *err);
 
 /* Its box is gone: out of the way now, removed by and by. 0 is none. */
 void uppers_bury(struct uppers *u, uint32_t project);

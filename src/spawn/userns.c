@@ -32,8 +32,8 @@ void slots_give(struct slots *s, uint32_t slot) {
 
 /* Byte `slot` of the lock file, as a lock of the open file: it goes where the descriptor goes. */
 static int lock_slot(const struct slots *s, uint32_t slot) {
-    int fd DEFER_CLOSE = openat(s->lock_dir, "carrel-uids.lock",
-                                O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    int fd DEFER_CLOSE =
+        openat(s->lock_dir, "carrel-uids.lock", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0)
         return -errno;
     struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = slot, .l_len = 1};

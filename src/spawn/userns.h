@@ -43,24 +43,24 @@ struct id_map id_map_shared(uint32_t first);
 uint32_t id_shared(uint32_t id, uint32_t first);
 
 /*
- * As id_map_plain(), but `owner` appears as 1000 (`user`) and 1000 takes its place, so that it stays one to
- * one; an owner beyond the range leaves 1000 itself without a name.
+ * As id_map_plain(), but `owner` appears as 1000 (`user`) and 1000 takes its place, so that it
+ * stays one to one; an owner beyond the range leaves 1000 itself without a name.
  */
 struct id_list id_list_swap(uint32_t owner, uint32_t first);
 
 struct slots {
-    uint32_t base;     /* host id of the first slot */
+    uint32_t base; /* host id of the first slot */
     uint32_t count;
-    uint32_t next;     /* where the next search starts */
-    int lock_dir;      /* holds the host-wide lock file */
-    bool shared;       /* rootless: one range, no locks */
+    uint32_t next; /* where the next search starts */
+    int lock_dir;  /* holds the host-wide lock file */
+    bool shared;   /* rootless: one range, no locks */
     uint64_t taken[SLOT_MAX / 64];
 };
 
 /* A free slot and the descriptor that holds its lock (-1 when shared). */
 int slots_take(struct slots *s, uint32_t *ret_slot, int *ret_lock, struct err *err);
-void slots_mark(struct slots *s, uint32_t slot);    /* an adopted box lives there */
-void slots_give(struct slots *s, uint32_t slot);    /* the box is gone */
+void slots_mark(struct slots *s, uint32_t slot); /* an adopted box lives there */
+void slots_give(struct slots *s, uint32_t slot); /* the box is gone */
 uint32_t slots_first(const struct slots *s, uint32_t slot);
 
 /*

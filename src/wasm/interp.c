@@ -171,115 +171,145 @@ static const struct simd_op *simd_row(uint64_t word) {
 }
 
 /* The operations with all their forms. a and b are the operands. */
-#define I32_BINARY(X)                                                                            \
-    X(I32_ADD, a + b) X(I32_SUB, a - b) X(I32_MUL, a * b) X(I32_AND, a & b) X(I32_OR, a | b)     \
-    X(I32_XOR, a ^ b) X(I32_SHL, num_i32_shl(a, b)) X(I32_SHR_S, num_i32_shr_s(a, b))            \
-    X(I32_SHR_U, num_i32_shr_u(a, b)) X(I32_ROTL, num_i32_rotl(a, b))                            \
-    X(I32_ROTR, num_i32_rotr(a, b))
-#define I64_BINARY(X)                                                                            \
-    X(I64_ADD, a + b) X(I64_SUB, a - b) X(I64_MUL, a * b) X(I64_AND, a & b) X(I64_OR, a | b)     \
-    X(I64_XOR, a ^ b) X(I64_SHL, num_i64_shl(a, b)) X(I64_SHR_S, num_i64_shr_s(a, b))            \
-    X(I64_SHR_U, num_i64_shr_u(a, b)) X(I64_ROTL, num_i64_rotl(a, b))                            \
-    X(I64_ROTR, num_i64_rotr(a, b))
-#define I32_K(X)                                                                                 \
-    X(I32_ADD, a + b) X(I32_MUL, a * b) X(I32_AND, a & b) X(I32_OR, a | b) X(I32_XOR, a ^ b)     \
-    X(I32_SHL, num_i32_shl(a, b)) X(I32_SHR_S, num_i32_shr_s(a, b))                              \
-    X(I32_SHR_U, num_i32_shr_u(a, b)) X(I32_ROTL, num_i32_rotl(a, b))                            \
-    X(I32_ROTR, num_i32_rotr(a, b))
-#define I64_K(X)                                                                                 \
-    X(I64_ADD, a + b) X(I64_MUL, a * b) X(I64_AND, a & b) X(I64_OR, a | b) X(I64_XOR, a ^ b)     \
-    X(I64_SHL, num_i64_shl(a, b)) X(I64_SHR_S, num_i64_shr_s(a, b))                              \
-    X(I64_SHR_U, num_i64_shr_u(a, b)) X(I64_ROTL, num_i64_rotl(a, b))                            \
-    X(I64_ROTR, num_i64_rotr(a, b))
+#define I32_BINARY(X)                                                         \
+    X(I32_ADD, a + b)                                                         \
+    X(I32_SUB, a - b)                                                         \
+    X(I32_MUL, a *b) X(I32_AND, a &b) X(I32_OR, a | b) X(I32_XOR, a ^ b)      \
+        X(I32_SHL, num_i32_shl(a, b)) X(I32_SHR_S, num_i32_shr_s(a, b))       \
+            X(I32_SHR_U, num_i32_shr_u(a, b)) X(I32_ROTL, num_i32_rotl(a, b)) \
+                X(I32_ROTR, num_i32_rotr(a, b))
+#define I64_BINARY(X)                                                         \
+    X(I64_ADD, a + b)                                                         \
+    X(I64_SUB, a - b)                                                         \
+    X(I64_MUL, a *b) X(I64_AND, a &b) X(I64_OR, a | b) X(I64_XOR, a ^ b)      \
+        X(I64_SHL, num_i64_shl(a, b)) X(I64_SHR_S, num_i64_shr_s(a, b))       \
+            X(I64_SHR_U, num_i64_shr_u(a, b)) X(I64_ROTL, num_i64_rotl(a, b)) \
+                X(I64_ROTR, num_i64_rotr(a, b))
+#define I32_K(X)                                                                      \
+    X(I32_ADD, a + b)                                                                 \
+    X(I32_MUL, a *b)                                                                  \
+    X(I32_AND, a &b) X(I32_OR, a | b) X(I32_XOR, a ^ b) X(I32_SHL, num_i32_shl(a, b)) \
+        X(I32_SHR_S, num_i32_shr_s(a, b)) X(I32_SHR_U, num_i32_shr_u(a, b))           \
+            X(I32_ROTL, num_i32_rotl(a, b)) X(I32_ROTR, num_i32_rotr(a, b))
+#define I64_K(X)                                                                      \
+    X(I64_ADD, a + b)                                                                 \
+    X(I64_MUL, a *b)                                                                  \
+    X(I64_AND, a &b) X(I64_OR, a | b) X(I64_XOR, a ^ b) X(I64_SHL, num_i64_shl(a, b)) \
+        X(I64_SHR_S, num_i64_shr_s(a, b)) X(I64_SHR_U, num_i64_shr_u(a, b))           \
+            X(I64_ROTL, num_i64_rotl(a, b)) X(I64_ROTR, num_i64_rotr(a, b))
 #define I32_CMP(X)                                                                               \
-    X(I32_EQ, a == b) X(I32_NE, a != b) X(I32_LT_S, (int32_t)a < (int32_t)b) X(I32_LT_U, a < b)  \
-    X(I32_GT_S, (int32_t)a > (int32_t)b) X(I32_GT_U, a > b)                                      \
-    X(I32_LE_S, (int32_t)a <= (int32_t)b) X(I32_LE_U, a <= b)                                    \
-    X(I32_GE_S, (int32_t)a >= (int32_t)b) X(I32_GE_U, a >= b)
+    X(I32_EQ, a == b)                                                                            \
+    X(I32_NE, a != b)                                                                            \
+    X(I32_LT_S, (int32_t)a < (int32_t)b) X(I32_LT_U, a < b) X(I32_GT_S, (int32_t)a > (int32_t)b) \
+        X(I32_GT_U, a > b) X(I32_LE_S, (int32_t)a <= (int32_t)b) X(I32_LE_U, a <= b)             \
+            X(I32_GE_S, (int32_t)a >= (int32_t)b) X(I32_GE_U, a >= b)
 #define I64_CMP(X)                                                                               \
-    X(I64_EQ, a == b) X(I64_NE, a != b) X(I64_LT_S, (int64_t)a < (int64_t)b) X(I64_LT_U, a < b)  \
-    X(I64_GT_S, (int64_t)a > (int64_t)b) X(I64_GT_U, a > b)                                      \
-    X(I64_LE_S, (int64_t)a <= (int64_t)b) X(I64_LE_U, a <= b)                                    \
-    X(I64_GE_S, (int64_t)a >= (int64_t)b) X(I64_GE_U, a >= b)
-#define F32_CMP(X)                                                              \
-    X(F32_EQ, a == b) X(F32_NE, a != b) X(F32_LT, a < b) X(F32_GT, a > b) \
-    X(F32_LE, a <= b) X(F32_GE, a >= b)
-#define F64_CMP(X)                                                              \
-    X(F64_EQ, a == b) X(F64_NE, a != b) X(F64_LT, a < b) X(F64_GT, a > b) \
-    X(F64_LE, a <= b) X(F64_GE, a >= b)
-#define I32_DIVIDE(X) \
-    X(I32_DIV_S, num_i32_div_s) X(I32_DIV_U, num_i32_div_u) X(I32_REM_S, num_i32_rem_s) X(I32_REM_U, num_i32_rem_u)
-#define I64_DIVIDE(X) \
-    X(I64_DIV_S, num_i64_div_s) X(I64_DIV_U, num_i64_div_u) X(I64_REM_S, num_i64_rem_s) X(I64_REM_U, num_i64_rem_u)
-#define F32_BINARY(X)                                                                              \
-    X(F32_ADD, num_f32_add) X(F32_SUB, num_f32_sub) X(F32_MUL, num_f32_mul) X(F32_DIV, num_f32_div) \
-    X(F32_MIN, num_f32_min) X(F32_MAX, num_f32_max)
-#define F64_BINARY(X)                                                                              \
-    X(F64_ADD, num_f64_add) X(F64_SUB, num_f64_sub) X(F64_MUL, num_f64_mul) X(F64_DIV, num_f64_div) \
-    X(F64_MIN, num_f64_min) X(F64_MAX, num_f64_max)
-#define F32_UNARY(X)                                                                        \
-    X(F32_CEIL, num_f32_ceil) X(F32_FLOOR, num_f32_floor) X(F32_TRUNC, num_f32_trunc)       \
-    X(F32_NEAREST, num_f32_nearest) X(F32_SQRT, num_f32_sqrt)
-#define F64_UNARY(X)                                                                        \
-    X(F64_CEIL, num_f64_ceil) X(F64_FLOOR, num_f64_floor) X(F64_TRUNC, num_f64_trunc)       \
-    X(F64_NEAREST, num_f64_nearest) X(F64_SQRT, num_f64_sqrt)
+    X(I64_EQ, a == b)                                                                            \
+    X(I64_NE, a != b)                                                                            \
+    X(I64_LT_S, (int64_t)a < (int64_t)b) X(I64_LT_U, a < b) X(I64_GT_S, (int64_t)a > (int64_t)b) \
+        X(I64_GT_U, a > b) X(I64_LE_S, (int64_t)a <= (int64_t)b) X(I64_LE_U, a <= b)             \
+            X(I64_GE_S, (int64_t)a >= (int64_t)b) X(I64_GE_U, a >= b)
+#define F32_CMP(X)    \
+    X(F32_EQ, a == b) \
+    X(F32_NE, a != b) X(F32_LT, a < b) X(F32_GT, a > b) X(F32_LE, a <= b) X(F32_GE, a >= b)
+#define F64_CMP(X)    \
+    X(F64_EQ, a == b) \
+    X(F64_NE, a != b) X(F64_LT, a < b) X(F64_GT, a > b) X(F64_LE, a <= b) X(F64_GE, a >= b)
+#define I32_DIVIDE(X)           \
+    X(I32_DIV_S, num_i32_div_s) \
+    X(I32_DIV_U, num_i32_div_u) X(I32_REM_S, num_i32_rem_s) X(I32_REM_U, num_i32_rem_u)
+#define I64_DIVIDE(X)           \
+    X(I64_DIV_S, num_i64_div_s) \
+    X(I64_DIV_U, num_i64_div_u) X(I64_REM_S, num_i64_rem_s) X(I64_REM_U, num_i64_rem_u)
+#define F32_BINARY(X)                                                       \
+    X(F32_ADD, num_f32_add)                                                 \
+    X(F32_SUB, num_f32_sub)                                                 \
+    X(F32_MUL, num_f32_mul) X(F32_DIV, num_f32_div) X(F32_MIN, num_f32_min) \
+        X(F32_MAX, num_f32_max)
+#define F64_BINARY(X)                                                       \
+    X(F64_ADD, num_f64_add)                                                 \
+    X(F64_SUB, num_f64_sub)                                                 \
+    X(F64_MUL, num_f64_mul) X(F64_DIV, num_f64_div) X(F64_MIN, num_f64_min) \
+        X(F64_MAX, num_f64_max)
+#define F32_UNARY(X)            \
+    X(F32_CEIL, num_f32_ceil)   \
+    X(F32_FLOOR, num_f32_floor) \
+    X(F32_TRUNC, num_f32_trunc) X(F32_NEAREST, num_f32_nearest) X(F32_SQRT, num_f32_sqrt)
+#define F64_UNARY(X)            \
+    X(F64_CEIL, num_f64_ceil)   \
+    X(F64_FLOOR, num_f64_floor) \
+    X(F64_TRUNC, num_f64_trunc) X(F64_NEAREST, num_f64_nearest) X(F64_SQRT, num_f64_sqrt)
 /* x is the operand's slot; the value is the result's slot. */
 #define F32_OF(x) num_f32_of_bits((uint32_t)(x))
 #define F64_OF(x) num_f64_of_bits(x)
-#define UNARY(X)                                                                              \
-    X(I32_CLZ, num_i32_clz((uint32_t)x)) X(I32_CTZ, num_i32_ctz((uint32_t)x))                 \
-    X(I32_POPCNT, num_i32_popcnt((uint32_t)x)) X(I64_CLZ, num_i64_clz(x))                     \
-    X(I64_CTZ, num_i64_ctz(x)) X(I64_POPCNT, num_i64_popcnt(x))                               \
-    X(F32_ABS, num_f32_abs_bits((uint32_t)x)) X(F32_NEG, num_f32_neg_bits((uint32_t)x))       \
-    X(F64_ABS, num_f64_abs_bits(x)) X(F64_NEG, num_f64_neg_bits(x))                           \
-    X(I32_WRAP_I64, (uint32_t)x) X(I64_EXTEND_I32_S, (uint64_t)(int32_t)x)                    \
-    X(I64_EXTEND_I32_U, (uint32_t)x)                                                          \
-    X(F32_CONVERT_I32_S, num_f32_bits((float)(int32_t)x))                                     \
-    X(F32_CONVERT_I32_U, num_f32_bits((float)(uint32_t)x))                                    \
-    X(F32_CONVERT_I64_S, num_f32_bits((float)(int64_t)x))                                     \
-    X(F32_CONVERT_I64_U, num_f32_bits((float)x))                                              \
-    X(F64_CONVERT_I32_S, num_f64_bits((double)(int32_t)x))                                    \
-    X(F64_CONVERT_I32_U, num_f64_bits((double)(uint32_t)x))                                   \
-    X(F64_CONVERT_I64_S, num_f64_bits((double)(int64_t)x))                                    \
-    X(F64_CONVERT_I64_U, num_f64_bits((double)x))                                             \
-    X(F32_DEMOTE_F64, num_f32_bits(num_f32_demote(F64_OF(x))))                                \
-    X(F64_PROMOTE_F32, num_f64_bits(num_f64_promote(F32_OF(x))))                              \
-    X(I32_REINTERPRET_F32, (uint32_t)x) X(I64_REINTERPRET_F64, x)                             \
-    X(F32_REINTERPRET_I32, (uint32_t)x) X(F64_REINTERPRET_I64, x)                             \
-    X(I32_EXTEND8_S, num_i32_extend8_s((uint32_t)x))                                          \
-    X(I32_EXTEND16_S, num_i32_extend16_s((uint32_t)x)) X(I64_EXTEND8_S, num_i64_extend8_s(x)) \
-    X(I64_EXTEND16_S, num_i64_extend16_s(x)) X(I64_EXTEND32_S, num_i64_extend32_s(x))         \
-    X(I32_TRUNC_SAT_F32_S, num_sat_i32_trunc_f32_s(F32_OF(x)))                                \
-    X(I32_TRUNC_SAT_F32_U, num_sat_i32_trunc_f32_u(F32_OF(x)))                                \
-    X(I32_TRUNC_SAT_F64_S, num_sat_i32_trunc_f64_s(F64_OF(x)))                                \
-    X(I32_TRUNC_SAT_F64_U, num_sat_i32_trunc_f64_u(F64_OF(x)))                                \
-    X(I64_TRUNC_SAT_F32_S, num_sat_i64_trunc_f32_s(F32_OF(x)))                                \
-    X(I64_TRUNC_SAT_F32_U, num_sat_i64_trunc_f32_u(F32_OF(x)))                                \
-    X(I64_TRUNC_SAT_F64_S, num_sat_i64_trunc_f64_s(F64_OF(x)))                                \
-    X(I64_TRUNC_SAT_F64_U, num_sat_i64_trunc_f64_u(F64_OF(x)))                                \
-    X(REF_IS_NULL, x == 0)
-#define TRUNCATE(X)                                                                   \
-    X(I32_TRUNC_F32_S, num_i32_trunc_f32_s, F32_OF, uint32_t)                         \
-    X(I32_TRUNC_F32_U, num_i32_trunc_f32_u, F32_OF, uint32_t)                         \
-    X(I32_TRUNC_F64_S, num_i32_trunc_f64_s, F64_OF, uint32_t)                         \
-    X(I32_TRUNC_F64_U, num_i32_trunc_f64_u, F64_OF, uint32_t)                         \
-    X(I64_TRUNC_F32_S, num_i64_trunc_f32_s, F32_OF, uint64_t)                         \
-    X(I64_TRUNC_F32_U, num_i64_trunc_f32_u, F32_OF, uint64_t)                         \
-    X(I64_TRUNC_F64_S, num_i64_trunc_f64_s, F64_OF, uint64_t)                         \
+#define UNARY(X)                                                                                   \
+    X(I32_CLZ, num_i32_clz((uint32_t)x))                                                           \
+    X(I32_CTZ, num_i32_ctz((uint32_t)x))                                                           \
+    X(I32_POPCNT, num_i32_popcnt((uint32_t)x)) X(I64_CLZ, num_i64_clz(x)) X(                       \
+        I64_CTZ, num_i64_ctz(x)) X(I64_POPCNT, num_i64_popcnt(x))                                  \
+        X(F32_ABS, num_f32_abs_bits((uint32_t)x)) X(F32_NEG, num_f32_neg_bits((uint32_t)x)) X(     \
+            F64_ABS, num_f64_abs_bits(x)) X(F64_NEG, num_f64_neg_bits(x)) X(I32_WRAP_I64,          \
+                                                                            (uint32_t)x)           \
+            X(I64_EXTEND_I32_S, (uint64_t)(int32_t)x) X(I64_EXTEND_I32_U, (uint32_t)x) X(          \
+                F32_CONVERT_I32_S,                                                                 \
+                num_f32_bits(                                                                      \
+                    (float)(int32_t)x)) X(F32_CONVERT_I32_U, num_f32_bits((float)(uint32_t)x))     \
+                X(F32_CONVERT_I64_S, num_f32_bits((float)(int64_t)x)) X(                           \
+                    F32_CONVERT_I64_U,                                                             \
+                    num_f32_bits((float)x)) X(F64_CONVERT_I32_S, num_f64_bits((double)(int32_t)x)) \
+                    X(F64_CONVERT_I32_U, num_f64_bits((double)(uint32_t)x)) X(                     \
+                        F64_CONVERT_I64_S,                                                         \
+                        num_f64_bits((                                                             \
+                            double)(int64_t)x)) X(F64_CONVERT_I64_U, num_f64_bits((double)x))      \
+                        X(F32_DEMOTE_F64, num_f32_bits(num_f32_demote(F64_OF(x)))) X(              \
+                            F64_PROMOTE_F32, num_f64_bits(num_f64_promote(                         \
+                                                 F32_OF(x)))) X(I32_REINTERPRET_F32, (uint32_t)x)  \
+                            X(I64_REINTERPRET_F64, x) X(F32_REINTERPRET_I32, (uint32_t)x) X(       \
+                                F64_REINTERPRET_I64,                                               \
+                                x) X(I32_EXTEND8_S, num_i32_extend8_s((uint32_t)x))                \
+                                X(I32_EXTEND16_S, num_i32_extend16_s((uint32_t)x)) X(              \
+                                    I64_EXTEND8_S,                                                 \
+                                    num_i64_extend8_s(x)) X(I64_EXTEND16_S, num_i64_extend16_s(x)) \
+                                    X(I64_EXTEND32_S, num_i64_extend32_s(x)) X(                    \
+                                        I32_TRUNC_SAT_F32_S, num_sat_i32_trunc_f32_s(F32_OF(x)))   \
+                                        X(I32_TRUNC_SAT_F32_U, num_sat_i32_trunc_f32_u(F32_OF(x))) \
+                                            X(I32_TRUNC_SAT_F64_S,                                 \
+                                              num_sat_i32_trunc_f64_s(F64_OF(                      \
+                                                  x))) X(I32_TRUNC_SAT_F64_U,                      \
+                                                         num_sat_i32_trunc_f64_u(F64_OF(x)))       \
+                                                X(I64_TRUNC_SAT_F32_S,                             \
+                                                  num_sat_i64_trunc_f32_s(F32_OF(x)))              \
+                                                    X(I64_TRUNC_SAT_F32_U,                         \
+                                                      num_sat_i64_trunc_f32_u(F32_OF(x)))          \
+                                                        X(I64_TRUNC_SAT_F64_S,                     \
+                                                          num_sat_i64_trunc_f64_s(F64_OF(x)))      \
+                                                            X(I64_TRUNC_SAT_F64_U,                 \
+                                                              num_sat_i64_trunc_f64_u(F64_OF(x)))  \
+                                                                X(REF_IS_NULL, x == 0)
+#define TRUNCATE(X)                                           \
+    X(I32_TRUNC_F32_S, num_i32_trunc_f32_s, F32_OF, uint32_t) \
+    X(I32_TRUNC_F32_U, num_i32_trunc_f32_u, F32_OF, uint32_t) \
+    X(I32_TRUNC_F64_S, num_i32_trunc_f64_s, F64_OF, uint32_t) \
+    X(I32_TRUNC_F64_U, num_i32_trunc_f64_u, F64_OF, uint32_t) \
+    X(I64_TRUNC_F32_S, num_i64_trunc_f32_s, F32_OF, uint64_t) \
+    X(I64_TRUNC_F32_U, num_i64_trunc_f32_u, F32_OF, uint64_t) \
+    X(I64_TRUNC_F64_S, num_i64_trunc_f64_s, F64_OF, uint64_t) \
     X(I64_TRUNC_F64_U, num_i64_trunc_f64_u, F64_OF, uint64_t)
 /* name, type in memory, type it is widened through */
-#define LOADS(X)                                                                          \
-    X(I32_LOAD, uint32_t, uint32_t) X(I64_LOAD, uint64_t, uint64_t)                       \
-    X(F32_LOAD, uint32_t, uint32_t) X(F64_LOAD, uint64_t, uint64_t)                       \
-    X(I32_LOAD8_S, int8_t, uint32_t) X(I32_LOAD8_U, uint8_t, uint32_t)                    \
-    X(I32_LOAD16_S, int16_t, uint32_t) X(I32_LOAD16_U, uint16_t, uint32_t)                \
-    X(I64_LOAD8_S, int8_t, uint64_t) X(I64_LOAD8_U, uint8_t, uint64_t)                    \
-    X(I64_LOAD16_S, int16_t, uint64_t) X(I64_LOAD16_U, uint16_t, uint64_t)                \
-    X(I64_LOAD32_S, int32_t, uint64_t) X(I64_LOAD32_U, uint32_t, uint64_t)
-#define STORES(X)                                                                    \
-    X(I32_STORE, uint32_t) X(I64_STORE, uint64_t) X(F32_STORE, uint32_t)             \
-    X(F64_STORE, uint64_t) X(I32_STORE8, uint8_t) X(I32_STORE16, uint16_t)           \
-    X(I64_STORE8, uint8_t) X(I64_STORE16, uint16_t) X(I64_STORE32, uint32_t)
+#define LOADS(X)                                                                           \
+    X(I32_LOAD, uint32_t, uint32_t)                                                        \
+    X(I64_LOAD, uint64_t, uint64_t)                                                        \
+    X(F32_LOAD, uint32_t, uint32_t) X(F64_LOAD, uint64_t, uint64_t)                        \
+        X(I32_LOAD8_S, int8_t, uint32_t) X(I32_LOAD8_U, uint8_t, uint32_t)                 \
+            X(I32_LOAD16_S, int16_t, uint32_t) X(I32_LOAD16_U, uint16_t, uint32_t)         \
+                X(I64_LOAD8_S, int8_t, uint64_t) X(I64_LOAD8_U, uint8_t, uint64_t)         \
+                    X(I64_LOAD16_S, int16_t, uint64_t) X(I64_LOAD16_U, uint16_t, uint64_t) \
+                        X(I64_LOAD32_S, int32_t, uint64_t) X(I64_LOAD32_U, uint32_t, uint64_t)
+#define STORES(X)                                                                                 \
+    X(I32_STORE, uint32_t)                                                                        \
+    X(I64_STORE, uint64_t)                                                                        \
+    X(F32_STORE, uint32_t) X(F64_STORE, uint64_t) X(I32_STORE8, uint8_t) X(I32_STORE16, uint16_t) \
+        X(I64_STORE8, uint8_t) X(I64_STORE16, uint16_t) X(I64_STORE32, uint32_t)
 
 #define RA (((const operand *)pc)[1])
 #define RB (((const operand *)pc)[2])
@@ -305,29 +335,29 @@ static const struct simd_op *simd_row(uint64_t word) {
 #ifndef INTERP_CHECKS
 #define INTERP_CHECKS
 #endif
-#define NEXT(n)      \
-    do {             \
-        pc += (n);   \
-        DISPATCH;    \
+#define NEXT(n)    \
+    do {           \
+        pc += (n); \
+        DISPATCH;  \
     } while (0)
-#define TRAP(text)       \
-    do {                 \
-        trap = (text);   \
-        goto do_trap;    \
+#define TRAP(text)     \
+    do {               \
+        trap = (text); \
+        goto do_trap;  \
     } while (0)
-#define USE_INSTANCE(i)          \
-    do {                         \
-        inst = (i);              \
-        mem = inst->mem0->base;  \
+#define USE_INSTANCE(i)              \
+    do {                             \
+        inst = (i);                  \
+        mem = inst->mem0->base;      \
         mem_size = inst->mem0->size; \
     } while (0)
 
 /* Enter the block at pc for this much. The bench-only build shows what that costs. */
 #ifdef WASM_WITHOUT_FUEL
-#define PAY(cost)      \
-    do {               \
-        (void)(cost);  \
-        DISPATCH;      \
+#define PAY(cost)     \
+    do {              \
+        (void)(cost); \
+        DISPATCH;     \
     } while (0)
 #else
 #define PAY(cost)                            \
@@ -342,53 +372,59 @@ static const struct simd_op *simd_row(uint64_t word) {
 #endif
 
 /* A branch word at pc[1]. */
-#define BRANCH_IF(cond)                           \
-    do {                                          \
-        uint64_t word_ = pc[1];                   \
-        if (cond) {                               \
-            pc += 1 + (int64_t)(int32_t)word_;    \
-            PAY((uint16_t)(word_ >> 32));         \
-        }                                         \
-        pc += 2;                                  \
-        PAY(word_ >> 48);                         \
+#define BRANCH_IF(cond)                        \
+    do {                                       \
+        uint64_t word_ = pc[1];                \
+        if (cond) {                            \
+            pc += 1 + (int64_t)(int32_t)word_; \
+            PAY((uint16_t)(word_ >> 32));      \
+        }                                      \
+        pc += 2;                               \
+        PAY(word_ >> 48);                      \
     } while (0)
 
-INTERP_CHECKS enum exit_code interp_run(struct wasm_store *s, int64_t *fuel_io, const char **ret_trap) {
+INTERP_CHECKS enum exit_code interp_run(struct wasm_store *s, int64_t *fuel_io,
+                                        const char **ret_trap) {
     static const void *const labels[PAIRS_END] = {
 #define X(name, ...) [OP_##name] = &&do_##name,
         I32_BINARY(X) I64_BINARY(X) I32_CMP(X) I64_CMP(X) F32_CMP(X) F64_CMP(X) I32_DIVIDE(X)
-        I64_DIVIDE(X) F32_BINARY(X) F64_BINARY(X) F32_UNARY(X) F64_UNARY(X) UNARY(X) TRUNCATE(X)
-        LOADS(X) STORES(X)
+            I64_DIVIDE(X) F32_BINARY(X) F64_BINARY(X) F32_UNARY(X) F64_UNARY(X) UNARY(X) TRUNCATE(X)
+                LOADS(X) STORES(X)
 #undef X
-        [OP_F32_COPYSIGN] = &&do_F32_COPYSIGN, [OP_F64_COPYSIGN] = &&do_F64_COPYSIGN,
-        [OP_UNREACHABLE] = &&do_UNREACHABLE,   [OP_MEMORY_SIZE] = &&do_MEMORY_SIZE,
-        [OP_REF_FUNC] = &&do_REF_FUNC,         [OP_TABLE_GET] = &&do_TABLE_GET,
-        [OP_TABLE_SET] = &&do_TABLE_SET,       [OP_TABLE_SIZE] = &&do_TABLE_SIZE,
-        [OP_DATA_DROP] = &&do_DATA_DROP,       [OP_ELEM_DROP] = &&do_ELEM_DROP,
+                    [OP_F32_COPYSIGN] = &&do_F32_COPYSIGN,
+        [OP_F64_COPYSIGN] = &&do_F64_COPYSIGN,
+        [OP_UNREACHABLE] = &&do_UNREACHABLE,
+        [OP_MEMORY_SIZE] = &&do_MEMORY_SIZE,
+        [OP_REF_FUNC] = &&do_REF_FUNC,
+        [OP_TABLE_GET] = &&do_TABLE_GET,
+        [OP_TABLE_SET] = &&do_TABLE_SET,
+        [OP_TABLE_SIZE] = &&do_TABLE_SIZE,
+        [OP_DATA_DROP] = &&do_DATA_DROP,
+        [OP_ELEM_DROP] = &&do_ELEM_DROP,
 #define X(name, ...) [I_##name##_K] = &&do_##name##_K,
         I32_K(X) I64_K(X) I32_CMP(X) I64_CMP(X)
 #undef X
 #define X(name, ...) [I_BR_##name] = &&br_##name,
-        I32_CMP(X) I64_CMP(X) F32_CMP(X) F64_CMP(X)
+            I32_CMP(X) I64_CMP(X) F32_CMP(X) F64_CMP(X)
 #undef X
 #define X(name, ...) [I_BR_##name##_K] = &&br_##name##_K,
-        I32_CMP(X) I64_CMP(X)
+                I32_CMP(X) I64_CMP(X)
 #undef X
 #define X(name, ...) [I_BRN_##name] = &&brn_##name,
-        F32_CMP(X) F64_CMP(X)
+                    F32_CMP(X) F64_CMP(X)
 #undef X
 #define X(name, ...) [I_##name##_FAR] = &&do_##name##_FAR, [I_##name##_AT] = &&do_##name##_AT,
-        LOADS(X) STORES(X)
+                        LOADS(X) STORES(X)
 #undef X
 #define X(name, ...) [I_##name##_SUM] = &&do_##name##_SUM,
-        LOADS(X)
+                            LOADS(X)
 #undef X
 #define X(name) [I_##name] = &&do_##name,
-        ENGINE_OPS(X)
+                                ENGINE_OPS(X)
 #undef X
 #define X(first, number, label) &&pair_##first##_##label,
 #define ROW(number, first) PAIRS_OF_##first(X)
-        [I_PAIRS] = PAIR_FIRSTS(ROW)
+                                    [I_PAIRS] = PAIR_FIRSTS(ROW)
 #undef ROW
 #undef X
     };
@@ -431,218 +467,221 @@ dispatch:
 #endif
 
     /* ---- Numbers ---- */
-#define X(name, expr)                        \
-    do_##name : {                            \
-        uint32_t a = (uint32_t)fp[RB];       \
-        uint32_t b = (uint32_t)fp[RC];       \
-        fp[RA] = (uint32_t)(expr);           \
-        NEXT(1);                             \
+#define X(name, expr)                  \
+    do_##name : {                      \
+        uint32_t a = (uint32_t)fp[RB]; \
+        uint32_t b = (uint32_t)fp[RC]; \
+        fp[RA] = (uint32_t)(expr);     \
+        NEXT(1);                       \
     }
-    I32_BINARY(X) I32_CMP(X)
-#undef X
-#define X(name, expr)                        \
-    do_##name : {                            \
-        uint64_t a = fp[RB];                 \
-        uint64_t b = fp[RC];                 \
-        fp[RA] = (uint64_t)(expr);           \
-        NEXT(1);                             \
-    }
-    I64_BINARY(X) I64_CMP(X)
-#undef X
-#define X(name, expr)                        \
-    do_##name##_K : {                        \
-        uint32_t a = (uint32_t)fp[RB];       \
-        uint32_t b = (uint32_t)RC_SIGNED;    \
-        fp[RA] = (uint32_t)(expr);           \
-        NEXT(1);                             \
-    }
-    I32_K(X) I32_CMP(X)
-#undef X
-#define X(name, expr)                        \
-    do_##name##_K : {                        \
-        uint64_t a = fp[RB];                 \
-        uint64_t b = (uint64_t)RC_SIGNED;    \
-        fp[RA] = (uint64_t)(expr);           \
-        NEXT(1);                             \
-    }
-    I64_K(X) I64_CMP(X)
-#undef X
-#define X(name, expr)                        \
-    br_##name : {                            \
-        uint32_t a = (uint32_t)fp[RA];       \
-        uint32_t b = (uint32_t)fp[RB];       \
-        BRANCH_IF(expr);                     \
-    }
+    I32_BINARY(X)
     I32_CMP(X)
 #undef X
-#define X(name, expr)                        \
-    br_##name##_K : {                        \
-        uint32_t a = (uint32_t)fp[RA];       \
-        uint32_t b = (uint32_t)RB_SIGNED;    \
-        BRANCH_IF(expr);                     \
+#define X(name, expr)              \
+    do_##name : {                  \
+        uint64_t a = fp[RB];       \
+        uint64_t b = fp[RC];       \
+        fp[RA] = (uint64_t)(expr); \
+        NEXT(1);                   \
     }
-    I32_CMP(X)
-#undef X
-#define X(name, expr)                        \
-    br_##name : {                            \
-        uint64_t a = fp[RA];                 \
-        uint64_t b = fp[RB];                 \
-        BRANCH_IF(expr);                     \
-    }
+    I64_BINARY(X)
     I64_CMP(X)
 #undef X
-#define X(name, expr)                        \
-    br_##name##_K : {                        \
-        uint64_t a = fp[RA];                 \
-        uint64_t b = (uint64_t)RB_SIGNED;    \
-        BRANCH_IF(expr);                     \
+#define X(name, expr)                     \
+    do_##name##_K : {                     \
+        uint32_t a = (uint32_t)fp[RB];    \
+        uint32_t b = (uint32_t)RC_SIGNED; \
+        fp[RA] = (uint32_t)(expr);        \
+        NEXT(1);                          \
     }
-    I64_CMP(X)
+        I32_K(X) I32_CMP(X)
 #undef X
-#define X(name, expr)                        \
-    do_##name : {                            \
-        float a = F32_OF(fp[RB]);            \
-        float b = F32_OF(fp[RC]);            \
-        fp[RA] = (expr);                     \
-        NEXT(1);                             \
-    }                                        \
-    br_##name : {                            \
-        float a = F32_OF(fp[RA]);            \
-        float b = F32_OF(fp[RB]);            \
-        BRANCH_IF(expr);                     \
-    }                                        \
-    brn_##name : {                           \
-        float a = F32_OF(fp[RA]);            \
-        float b = F32_OF(fp[RB]);            \
-        BRANCH_IF(!(expr));                  \
+#define X(name, expr)                     \
+    do_##name##_K : {                     \
+        uint64_t a = fp[RB];              \
+        uint64_t b = (uint64_t)RC_SIGNED; \
+        fp[RA] = (uint64_t)(expr);        \
+        NEXT(1);                          \
     }
-    F32_CMP(X)
+            I64_K(X) I64_CMP(X)
 #undef X
-#define X(name, expr)                        \
-    do_##name : {                            \
-        double a = F64_OF(fp[RB]);           \
-        double b = F64_OF(fp[RC]);           \
-        fp[RA] = (expr);                     \
-        NEXT(1);                             \
-    }                                        \
-    br_##name : {                            \
-        double a = F64_OF(fp[RA]);           \
-        double b = F64_OF(fp[RB]);           \
-        BRANCH_IF(expr);                     \
-    }                                        \
-    brn_##name : {                           \
-        double a = F64_OF(fp[RA]);           \
-        double b = F64_OF(fp[RB]);           \
-        BRANCH_IF(!(expr));                  \
+#define X(name, expr)                  \
+    br_##name : {                      \
+        uint32_t a = (uint32_t)fp[RA]; \
+        uint32_t b = (uint32_t)fp[RB]; \
+        BRANCH_IF(expr);               \
     }
-    F64_CMP(X)
+                I32_CMP(X)
 #undef X
-#define X(name, func)                                              \
-    do_##name : {                                                  \
-        uint32_t v = 0;                                            \
-        trap = func((uint32_t)fp[RB], (uint32_t)fp[RC], &v);       \
-        if (UNLIKELY(trap))                                        \
-            goto do_trap;                                          \
-        fp[RA] = v;                                                \
-        NEXT(1);                                                   \
+#define X(name, expr)                     \
+    br_##name##_K : {                     \
+        uint32_t a = (uint32_t)fp[RA];    \
+        uint32_t b = (uint32_t)RB_SIGNED; \
+        BRANCH_IF(expr);                  \
     }
-    I32_DIVIDE(X)
+                    I32_CMP(X)
 #undef X
-#define X(name, func)                        \
-    do_##name : {                            \
-        uint64_t v = 0;                      \
-        trap = func(fp[RB], fp[RC], &v);     \
-        if (UNLIKELY(trap))                  \
-            goto do_trap;                    \
-        fp[RA] = v;                          \
-        NEXT(1);                             \
+#define X(name, expr)        \
+    br_##name : {            \
+        uint64_t a = fp[RA]; \
+        uint64_t b = fp[RB]; \
+        BRANCH_IF(expr);     \
     }
-    I64_DIVIDE(X)
+                        I64_CMP(X)
 #undef X
-#define X(name, func)                                                    \
-    do_##name : {                                                        \
-        fp[RA] = num_f32_bits(func(F32_OF(fp[RB]), F32_OF(fp[RC])));     \
-        NEXT(1);                                                         \
+#define X(name, expr)                     \
+    br_##name##_K : {                     \
+        uint64_t a = fp[RA];              \
+        uint64_t b = (uint64_t)RB_SIGNED; \
+        BRANCH_IF(expr);                  \
     }
-    F32_BINARY(X)
+                            I64_CMP(X)
 #undef X
-#define X(name, func)                                                    \
-    do_##name : {                                                        \
-        fp[RA] = num_f64_bits(func(F64_OF(fp[RB]), F64_OF(fp[RC])));     \
-        NEXT(1);                                                         \
+#define X(name, expr)             \
+    do_##name : {                 \
+        float a = F32_OF(fp[RB]); \
+        float b = F32_OF(fp[RC]); \
+        fp[RA] = (expr);          \
+        NEXT(1);                  \
+    }                             \
+    br_##name : {                 \
+        float a = F32_OF(fp[RA]); \
+        float b = F32_OF(fp[RB]); \
+        BRANCH_IF(expr);          \
+    }                             \
+    brn_##name : {                \
+        float a = F32_OF(fp[RA]); \
+        float b = F32_OF(fp[RB]); \
+        BRANCH_IF(!(expr));       \
     }
-    F64_BINARY(X)
+                                F32_CMP(X)
 #undef X
-#define X(name, func)                                   \
-    do_##name : {                                       \
-        fp[RA] = num_f32_bits(func(F32_OF(fp[RB])));    \
-        NEXT(1);                                        \
+#define X(name, expr)              \
+    do_##name : {                  \
+        double a = F64_OF(fp[RB]); \
+        double b = F64_OF(fp[RC]); \
+        fp[RA] = (expr);           \
+        NEXT(1);                   \
+    }                              \
+    br_##name : {                  \
+        double a = F64_OF(fp[RA]); \
+        double b = F64_OF(fp[RB]); \
+        BRANCH_IF(expr);           \
+    }                              \
+    brn_##name : {                 \
+        double a = F64_OF(fp[RA]); \
+        double b = F64_OF(fp[RB]); \
+        BRANCH_IF(!(expr));        \
     }
-    F32_UNARY(X)
+                                    F64_CMP(X)
 #undef X
-#define X(name, func)                                   \
-    do_##name : {                                       \
-        fp[RA] = num_f64_bits(func(F64_OF(fp[RB])));    \
-        NEXT(1);                                        \
+#define X(name, func)                                        \
+    do_##name : {                                            \
+        uint32_t v = 0;                                      \
+        trap = func((uint32_t)fp[RB], (uint32_t)fp[RC], &v); \
+        if (UNLIKELY(trap))                                  \
+            goto do_trap;                                    \
+        fp[RA] = v;                                          \
+        NEXT(1);                                             \
     }
-    F64_UNARY(X)
+                                        I32_DIVIDE(X)
 #undef X
-#define X(name, expr)            \
-    do_##name : {                \
-        uint64_t x = fp[RB];     \
-        fp[RA] = (expr);         \
-        NEXT(1);                 \
-    }
-    UNARY(X)
-#undef X
-#define X(name, func, of, type)          \
+#define X(name, func)                    \
     do_##name : {                        \
-        type v = 0;                      \
-        trap = func(of(fp[RB]), &v);     \
+        uint64_t v = 0;                  \
+        trap = func(fp[RB], fp[RC], &v); \
         if (UNLIKELY(trap))              \
             goto do_trap;                \
         fp[RA] = v;                      \
         NEXT(1);                         \
     }
-    TRUNCATE(X)
+                                            I64_DIVIDE(X)
 #undef X
-do_F32_COPYSIGN:
-    fp[RA] = num_f32_copysign_bits((uint32_t)fp[RB], (uint32_t)fp[RC]);
+#define X(name, func)                                                \
+    do_##name : {                                                    \
+        fp[RA] = num_f32_bits(func(F32_OF(fp[RB]), F32_OF(fp[RC]))); \
+        NEXT(1);                                                     \
+    }
+                                                F32_BINARY(X)
+#undef X
+#define X(name, func)                                                \
+    do_##name : {                                                    \
+        fp[RA] = num_f64_bits(func(F64_OF(fp[RB]), F64_OF(fp[RC]))); \
+        NEXT(1);                                                     \
+    }
+                                                    F64_BINARY(X)
+#undef X
+#define X(name, func)                                \
+    do_##name : {                                    \
+        fp[RA] = num_f32_bits(func(F32_OF(fp[RB]))); \
+        NEXT(1);                                     \
+    }
+                                                        F32_UNARY(X)
+#undef X
+#define X(name, func)                                \
+    do_##name : {                                    \
+        fp[RA] = num_f64_bits(func(F64_OF(fp[RB]))); \
+        NEXT(1);                                     \
+    }
+                                                            F64_UNARY(X)
+#undef X
+#define X(name, expr)        \
+    do_##name : {            \
+        uint64_t x = fp[RB]; \
+        fp[RA] = (expr);     \
+        NEXT(1);             \
+    }
+                                                                UNARY(X)
+#undef X
+#define X(name, func, of, type)      \
+    do_##name : {                    \
+        type v = 0;                  \
+        trap = func(of(fp[RB]), &v); \
+        if (UNLIKELY(trap))          \
+            goto do_trap;            \
+        fp[RA] = v;                  \
+        NEXT(1);                     \
+    }
+                                                                    TRUNCATE(X)
+#undef X
+                                                                        do_F32_COPYSIGN
+        : fp[RA] = num_f32_copysign_bits((uint32_t)fp[RB], (uint32_t)fp[RC]);
     NEXT(1);
 do_F64_COPYSIGN:
     fp[RA] = num_f64_copysign_bits(fp[RB], fp[RC]);
     NEXT(1);
 
     /* ---- Memory 0 ---- */
-#define LOAD_AT(type, wide, address, words)                    \
-    do {                                                       \
-        uint64_t at_ = (address);                              \
-        type v_;                                               \
-        if (UNLIKELY(at_ + sizeof v_ > mem_size))              \
-            goto trap_bounds;                                  \
-        memcpy(&v_, mem + at_, sizeof v_);                     \
-        fp[RA] = (wide)v_;                                     \
-        NEXT(words);                                           \
+#define LOAD_AT(type, wide, address, words)       \
+    do {                                          \
+        uint64_t at_ = (address);                 \
+        type v_;                                  \
+        if (UNLIKELY(at_ + sizeof v_ > mem_size)) \
+            goto trap_bounds;                     \
+        memcpy(&v_, mem + at_, sizeof v_);        \
+        fp[RA] = (wide)v_;                        \
+        NEXT(words);                              \
     } while (0)
-#define X(name, type, wide)                                                           \
-    do_##name : LOAD_AT(type, wide, (uint64_t)(uint32_t)fp[RB] + RC, 1);              \
-    do_##name##_FAR : LOAD_AT(type, wide, (uint64_t)(uint32_t)fp[RB] + pc[1], 2);     \
-    do_##name##_AT : LOAD_AT(type, wide, pc[1], 2);                                   \
-    do_##name##_SUM : LOAD_AT(type, wide, (uint64_t)((uint32_t)fp[RB] + (uint32_t)fp[RC]) + pc[1], 2);
+#define X(name, type, wide)                                                       \
+    do_##name : LOAD_AT(type, wide, (uint64_t)(uint32_t)fp[RB] + RC, 1);          \
+    do_##name##_FAR : LOAD_AT(type, wide, (uint64_t)(uint32_t)fp[RB] + pc[1], 2); \
+    do_##name##_AT : LOAD_AT(type, wide, pc[1], 2);                               \
+    do_##name##_SUM                                                               \
+        : LOAD_AT(type, wide, (uint64_t)((uint32_t)fp[RB] + (uint32_t)fp[RC]) + pc[1], 2);
     LOADS(X)
 #undef X
-#define STORE_AT(type, address, words)                         \
-    do {                                                       \
-        uint64_t at_ = (address);                              \
-        type v_ = (type)fp[RB];                                \
-        if (UNLIKELY(at_ + sizeof v_ > mem_size))              \
-            goto trap_bounds;                                  \
-        memcpy(mem + at_, &v_, sizeof v_);                     \
-        NEXT(words);                                           \
+#define STORE_AT(type, address, words)            \
+    do {                                          \
+        uint64_t at_ = (address);                 \
+        type v_ = (type)fp[RB];                   \
+        if (UNLIKELY(at_ + sizeof v_ > mem_size)) \
+            goto trap_bounds;                     \
+        memcpy(mem + at_, &v_, sizeof v_);        \
+        NEXT(words);                              \
     } while (0)
-#define X(name, type)                                                             \
-    do_##name : STORE_AT(type, (uint64_t)(uint32_t)fp[RA] + RC, 1);               \
-    do_##name##_FAR : STORE_AT(type, (uint64_t)(uint32_t)fp[RA] + pc[1], 2);      \
+#define X(name, type)                                                        \
+    do_##name : STORE_AT(type, (uint64_t)(uint32_t)fp[RA] + RC, 1);          \
+    do_##name##_FAR : STORE_AT(type, (uint64_t)(uint32_t)fp[RA] + pc[1], 2); \
     do_##name##_AT : STORE_AT(type, pc[1], 2);
     STORES(X)
 #undef X
@@ -655,28 +694,28 @@ trap_bounds:
         uint32_t a = (uint32_t)fp[RB], b = (uint32_t)fp[RC]; \
         fp[RA] = (uint32_t)(expr);                           \
     } while (0)
-#define FIRST_I32_K(expr)                                      \
-    do {                                                       \
+#define FIRST_I32_K(expr)                                       \
+    do {                                                        \
         uint32_t a = (uint32_t)fp[RB], b = (uint32_t)RC_SIGNED; \
-        fp[RA] = (uint32_t)(expr);                             \
+        fp[RA] = (uint32_t)(expr);                              \
     } while (0)
 #define FIRST_F64(func) fp[RA] = num_f64_bits(func(F64_OF(fp[RB]), F64_OF(fp[RC])))
-#define FIRST_LOAD(type)                                  \
-    do {                                                  \
-        uint64_t at_ = (uint64_t)(uint32_t)fp[RB] + RC;   \
-        type v_;                                          \
-        if (UNLIKELY(at_ + sizeof v_ > mem_size))         \
-            goto trap_bounds;                             \
-        memcpy(&v_, mem + at_, sizeof v_);                \
-        fp[RA] = v_;                                      \
+#define FIRST_LOAD(type)                                \
+    do {                                                \
+        uint64_t at_ = (uint64_t)(uint32_t)fp[RB] + RC; \
+        type v_;                                        \
+        if (UNLIKELY(at_ + sizeof v_ > mem_size))       \
+            goto trap_bounds;                           \
+        memcpy(&v_, mem + at_, sizeof v_);              \
+        fp[RA] = v_;                                    \
     } while (0)
-#define FIRST_STORE(type)                                 \
-    do {                                                  \
-        uint64_t at_ = (uint64_t)(uint32_t)fp[RA] + RC;   \
-        type v_ = (type)fp[RB];                           \
-        if (UNLIKELY(at_ + sizeof v_ > mem_size))         \
-            goto trap_bounds;                             \
-        memcpy(mem + at_, &v_, sizeof v_);                \
+#define FIRST_STORE(type)                               \
+    do {                                                \
+        uint64_t at_ = (uint64_t)(uint32_t)fp[RA] + RC; \
+        type v_ = (type)fp[RB];                         \
+        if (UNLIKELY(at_ + sizeof v_ > mem_size))       \
+            goto trap_bounds;                           \
+        memcpy(mem + at_, &v_, sizeof v_);              \
     } while (0)
 #define BODY_I32_ADD_K FIRST_I32_K(a + b)
 #define BODY_I32_AND_K FIRST_I32_K(a &b)
@@ -700,18 +739,18 @@ trap_bounds:
 #define BODY_F64_ADD FIRST_F64(num_f64_add)
 #define BODY_F64_SUB FIRST_F64(num_f64_sub)
 #define BODY_F64_MUL FIRST_F64(num_f64_mul)
-#define X(first, number, label)   \
-    pair_##first##_##label : {    \
-        BODY_##first;             \
-        pc += 1;                  \
-        goto label;               \
+#define X(first, number, label) \
+    pair_##first##_##label : {  \
+        BODY_##first;           \
+        pc += 1;                \
+        goto label;             \
     }
 #define ROW(number, first) PAIRS_OF_##first(X)
     PAIR_FIRSTS(ROW)
 #undef ROW
 #undef X
 
-do_MEM_LOAD: {
+do_MEM_LOAD : {
     uint32_t row = (uint32_t)pc[1];
     const uint8_t *p =
         access_at(inst, (uint32_t)(pc[1] >> 32), fp[RB], pc[2], 1u << wasm_ops[row].align);
@@ -720,7 +759,7 @@ do_MEM_LOAD: {
     fp[RA] = load_any(row, p);
     NEXT(3);
 }
-do_MEM_STORE: {
+do_MEM_STORE : {
     uint32_t width = 1u << wasm_ops[(uint32_t)pc[1]].align;
     uint8_t *p = access_at(inst, (uint32_t)(pc[1] >> 32), fp[RA], pc[2], width);
     if (!p)
@@ -752,12 +791,12 @@ do_CONST128:
     fp[RA] = pc[1];
     fp[RA + 1] = pc[2];
     NEXT(3);
-do_SELECT1: {
+do_SELECT1 : {
     uint64_t a = fp[RB], b = fp[RC];
     fp[RA] = (uint32_t)fp[pc[1]] ? a : b;
     NEXT(2);
 }
-do_SELECT2: {
+do_SELECT2 : {
     union v128 v = get128((uint32_t)fp[pc[1]] ? &fp[RB] : &fp[RC]);
     put128(&fp[RA], v);
     NEXT(2);
@@ -783,7 +822,7 @@ do_NULL_CHECK:
     if (fp[RA] == 0)
         TRAP(trap_null);
     NEXT(1);
-do_TABLE_GET: {
+do_TABLE_GET : {
     const struct table *t = inst->tables[pc[1]];
     uint64_t i = fp[RB];
     if (i >= t->size)
@@ -791,7 +830,7 @@ do_TABLE_GET: {
     fp[RA] = t->elems[i];
     NEXT(2);
 }
-do_TABLE_SET: {
+do_TABLE_SET : {
     struct table *t = inst->tables[pc[1]];
     uint64_t i = fp[RA];
     if (i >= t->size)
@@ -810,7 +849,7 @@ do_ELEM_DROP:
     NEXT(2);
 
     /* ---- Branches ---- */
-do_BR_ALWAYS: {
+do_BR_ALWAYS : {
     uint64_t w = pc[1];
     pc += 1 + (int64_t)(int32_t)w;
     PAY((uint16_t)(w >> 32));
@@ -853,7 +892,7 @@ take_values:
     memmove(&fp[RB], &fp[RC], pc[2] * sizeof *fp);
     pc += 1 + (int64_t)(int32_t)pc[1];
     DISPATCH;
-do_SWITCH: {
+do_SWITCH : {
     uint64_t i = (uint32_t)fp[RA], n = pc[1];
     const uint64_t *at = pc + 2 + (i < n ? i : n);
     needed = *at >> 32;
@@ -897,7 +936,7 @@ enter:
     }
     DISPATCH;
 
-do_CALL_TABLE: {
+do_CALL_TABLE : {
     const struct table *t = inst->tables[pc[1] >> 32];
     uint64_t i = fp[RB];
     if (UNLIKELY(i >= t->size))
@@ -907,7 +946,8 @@ do_CALL_TABLE: {
         TRAP(trap_uninitialized);
     if (UNLIKELY(!(fn = store_fn(s, ref, &callee))))
         TRAP(trap_undefined);
-    if (UNLIKELY(fn->canon != (uint32_t)pc[1]) && !types_sub_def(s->engine, fn->canon, (uint32_t)pc[1]))
+    if (UNLIKELY(fn->canon != (uint32_t)pc[1]) &&
+        !types_sub_def(s->engine, fn->canon, (uint32_t)pc[1]))
         TRAP(trap_indirect);
     args = fp + RA;
     ret = pc + 3;
@@ -943,7 +983,7 @@ do_TAIL_FN:
     fn = &inst->fns[(uint32_t)pc[1]];
     callee = inst;
     goto tail_any;
-do_TAIL_TABLE: {
+do_TAIL_TABLE : {
     const struct table *t = inst->tables[pc[1] >> 32];
     uint64_t i = fp[RC];
     if (UNLIKELY(i >= t->size))
@@ -952,7 +992,8 @@ do_TAIL_TABLE: {
         TRAP(trap_uninitialized);
     if (UNLIKELY(!(fn = store_fn(s, t->elems[i], &callee))))
         TRAP(trap_undefined);
-    if (UNLIKELY(fn->canon != (uint32_t)pc[1]) && !types_sub_def(s->engine, fn->canon, (uint32_t)pc[1]))
+    if (UNLIKELY(fn->canon != (uint32_t)pc[1]) &&
+        !types_sub_def(s->engine, fn->canon, (uint32_t)pc[1]))
         TRAP(trap_indirect);
     goto tail_any;
 }
@@ -978,7 +1019,7 @@ tail_any:
         USE_INSTANCE(callee);
     goto enter;
 
-call_host: {
+call_host : {
     uint64_t cost = fn->host->cost;
     if (UNLIKELY((uint64_t)fuel < cost)) {
         uint64_t more = cost - (uint64_t)fuel;
@@ -1028,7 +1069,7 @@ do_RET1:
     goto do_RET0;
 do_RETN:
     memmove(fp, &fp[RA], RB * sizeof *fp);
-do_RET0: {
+do_RET0 : {
     struct wasm_instance *caller = top->inst;
     pc = top->ret;
     fp = top->fp;
@@ -1041,7 +1082,7 @@ do_RET0: {
     /* ---- Exceptions ---- */
     uint64_t exn_ref;
     bool exn_is_new;
-do_THROW_TAG: {
+do_THROW_TAG : {
     uint32_t tag = inst->tags[pc[1]];
     const struct type *t = s->engine->types[s->tags[tag].canon];
     exn_ref = store_exn_new(s, tag, &fp[RA], t->param_slots);
@@ -1089,7 +1130,11 @@ unwind:
     }
 
     /* ---- Vectors ---- */
-#define VFUNC(member) ({ const struct simd_op *dummy_ = NULL; (__typeof__(dummy_->member))(uintptr_t)pc[1]; })
+#define VFUNC(member)                                 \
+    ({                                                \
+        const struct simd_op *dummy_ = NULL;          \
+        (__typeof__(dummy_->member))(uintptr_t)pc[1]; \
+    })
 do_V_UNARY:
     put128(&fp[RA], VFUNC(unary)(get128(&fp[RB])));
     NEXT(3);
@@ -1119,7 +1164,7 @@ do_V_SHUFFLE:
     NEXT(3);
 #define V_ACCESS(addr) access_at(inst, (uint32_t)(pc[1] >> 32), addr, pc[2], row->width)
 #define V_LANE ((unsigned)(uint16_t)(pc[1] >> 16))
-do_V_LOAD: {
+do_V_LOAD : {
     const struct simd_op *row = simd_row(pc[1]);
     const uint8_t *p = V_ACCESS(fp[RB]);
     if (!p)
@@ -1127,7 +1172,7 @@ do_V_LOAD: {
     put128(&fp[RA], row->load(p));
     NEXT(3);
 }
-do_V_STORE: {
+do_V_STORE : {
     const struct simd_op *row = simd_row(pc[1]);
     uint8_t *p = V_ACCESS(fp[RA]);
     if (!p)
@@ -1135,7 +1180,7 @@ do_V_STORE: {
     row->store(p, get128(&fp[RB]));
     NEXT(3);
 }
-do_V_LOAD_LANE: {
+do_V_LOAD_LANE : {
     const struct simd_op *row = simd_row(pc[1]);
     const uint8_t *p = V_ACCESS(fp[RB]);
     if (!p)
@@ -1143,7 +1188,7 @@ do_V_LOAD_LANE: {
     put128(&fp[RA], row->load_lane(p, get128(&fp[RC]), V_LANE));
     NEXT(3);
 }
-do_V_STORE_LANE: {
+do_V_STORE_LANE : {
     const struct simd_op *row = simd_row(pc[1]);
     uint8_t *p = V_ACCESS(fp[RA]);
     if (!p)
@@ -1153,9 +1198,9 @@ do_V_STORE_LANE: {
 }
 
     /* ---- Bulk: bounds, then fuel, then bytes ---- */
-do_BULK: {
-    struct bulk b = {(uint32_t)pc[1], (uint32_t)pc[2],           (uint32_t)(pc[2] >> 32),
-                     &fp[RA],         0,                         fp + RB};
+do_BULK : {
+    struct bulk b = {(uint32_t)pc[1], (uint32_t)pc[2], (uint32_t)(pc[2] >> 32), &fp[RA], 0,
+                     fp + RB};
     trap = bulk_check(inst, &b);
     needed = trap ? 1 : b.cost + (pc[1] >> 32);
     if (UNLIKELY((uint64_t)fuel < needed))
@@ -1176,7 +1221,7 @@ do_STEP:
         goto cannot_pay_self;
     fuel -= (int64_t)needed;
     NEXT(1);
-do_REJOIN: {
+do_REJOIN : {
     const uint64_t *fast = to_fast(top->fn, pc, &fuel);
     if (!fast)
         NEXT(1);
@@ -1204,7 +1249,7 @@ cannot_pay_self:
         DISPATCH;
     }
     /* The block at pc cannot be paid. */
-cannot_pay: {
+cannot_pay : {
     if (pc == &interp_exit_word[1])
         DISPATCH;
     const uint64_t *step = to_stepping(top->fn, pc);

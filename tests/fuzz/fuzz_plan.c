@@ -17,13 +17,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         return 0;
     assert(first.plan.grant_count <= PLAN_MAX_GRANTS);
     for (size_t i = 0; i < first.plan.grant_count; i++)
-        assert(first.plan.grants[i].path[0] == '/' && memchr(first.plan.grants[i].path, 0, PLAN_PATH_SIZE));
+        assert(first.plan.grants[i].path[0] == '/' &&
+               memchr(first.plan.grants[i].path, 0, PLAN_PATH_SIZE));
     size_t n = plan_encode(&first, bytes);
     assert(n <= sizeof(bytes));
     int again = plan_decode(bytes, n, &second, &err);
     assert(again == 0);
     (void)again;
     assert(first.type == second.type && memcmp(&first.plan, &second.plan, sizeof(first.plan)) == 0);
-    assert(memcmp(&first.facts, &second.facts, sizeof(first.facts)) == 0 && strcmp(first.text, second.text) == 0);
+    assert(memcmp(&first.facts, &second.facts, sizeof(first.facts)) == 0 &&
+           strcmp(first.text, second.text) == 0);
     return 0;
 }

@@ -22,8 +22,16 @@ static void ids_differ(void **state) {
 
 static void what_is_no_id_is_refused(void **state) {
     (void)state;
-    static const char *const bad[] = {"",  "m-", "m-aaaaaaaaaaa", "m-aaaaaaaaaaaaa", "m-AAAAAAAAAAAA", "m-aaaaaaaaaaa1",
-                                      "m_aaaaaaaaaaaa", "m-aaaaa/aaaaaa", "m-aaaaaaaaaa..", "m-aaaaaaaaaaa\n"};
+    static const char *const bad[] = {"",
+                                      "m-",
+                                      "m-aaaaaaaaaaa",
+                                      "m-aaaaaaaaaaaaa",
+                                      "m-AAAAAAAAAAAA",
+                                      "m-aaaaaaaaaaa1",
+                                      "m_aaaaaaaaaaaa",
+                                      "m-aaaaa/aaaaaa",
+                                      "m-aaaaaaaaaa..",
+                                      "m-aaaaaaaaaaa\n"};
     for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++)
         assert_false(id_valid(bad[i], strlen(bad[i]), 'm'));
     assert_false(id_valid("m-aaaaa\0aaaaaa", 14, 'm'));

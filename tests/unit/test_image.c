@@ -23,9 +23,21 @@ static void put(int host, const char *path, const char *text) {
 }
 
 static int set_up(void **state) {
-    static const char *const dirs[] = {"host", "store", "host/etc", "host/etc/ssh", "host/etc/apt", "host/etc/apt/auth.conf.d",
-                                       "host/etc/ssl", "host/etc/ssl/certs", "host/usr", "host/usr/bin", "host/var", "host/var/lib",
-                                       "host/var/lib/dpkg", "host/root", "host/home"};
+    static const char *const dirs[] = {"host",
+                                       "store",
+                                       "host/etc",
+                                       "host/etc/ssh",
+                                       "host/etc/apt",
+                                       "host/etc/apt/auth.conf.d",
+                                       "host/etc/ssl",
+                                       "host/etc/ssl/certs",
+                                       "host/usr",
+                                       "host/usr/bin",
+                                       "host/var",
+                                       "host/var/lib",
+                                       "host/var/lib/dpkg",
+                                       "host/root",
+                                       "host/home"};
     struct place *p = calloc(1, sizeof(*p));
     snprintf(p->dir, sizeof(p->dir), "/tmp/carrel-image-XXXXXX");
     assert_non_null(mkdtemp(p->dir));
@@ -34,7 +46,9 @@ static int set_up(void **state) {
         assert_int_equal(mkdirat(p->top, dirs[i], 0755), 0);
     p->host = openat(p->top, "host", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     p->store = openat(p->top, "store", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    put(p->host, "etc/passwd", "root:x:0:0:r:/r:/bin/sh\ndaemon:x:1:1::/:/x\nalice:x:1001:1001::/home/alice:/bin/sh\nnobody:x:65534:65534::/:/x\n");
+    put(p->host, "etc/passwd",
+        "root:x:0:0:r:/r:/bin/sh\ndaemon:x:1:1::/:/x\nalice:x:1001:1001::/home/alice:/bin/"
+        "sh\nnobody:x:65534:65534::/:/x\n");
     put(p->host, "etc/group", "root:x:0:\ndaemon:x:1:\nalice:x:1001:\n");
     put(p->host, "etc/shadow", "root:$6$secret:1::::::\n");
     put(p->host, "etc/ssh/ssh_host_key", "secret");
@@ -73,8 +87,10 @@ static void only_what_is_listed_is_there(void **state) {
     struct image image;
     build(*state, &image);
     char text[4096];
-    assert_true(has(&image, "etc/os-release") && has(&image, "var/lib/dpkg/status") && has(&image, "home/user"));
-    assert_false(has(&image, "etc/ssh") || has(&image, "etc/apt/auth.conf.d") || has(&image, "var/lib/dpkg/lock"));
+    assert_true(has(&image, "etc/os-release") && has(&image, "var/lib/dpkg/status") &&
+                has(&image, "home/user"));
+    assert_false(has(&image, "etc/ssh") || has(&image, "etc/apt/auth.conf.d") ||
+                 has(&image, "var/lib/dpkg/lock"));
     assert_true(read_file_at(image.skeleton, "etc/passwd", text, sizeof(text)) > 0);
     assert_null(strstr(text, "alice"));
     assert_non_null(strstr(text, "daemon:x:1:1"));
@@ -131,4 +147,5 @@ static void a_host_without_merged_usr_is_refused_and_leaves_nothing(void **state
 #define WITH_HOST(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
 
 UNIT_MAIN(WITH_HOST(only_what_is_listed_is_there), WITH_HOST(packages_that_change_make_it_stale),
-          WITH_HOST(a_half_built_image_is_replaced), WITH_HOST(a_host_without_merged_usr_is_refused_and_leaves_nothing))
+          WITH_HOST(a_half_built_image_is_replaced),
+          WITH_HOST(a_host_without_merged_usr_is_refused_and_leaves_nothing))

@@ -22,7 +22,8 @@ static void nested_values_get_their_commas(void **state) {
     json_bool(&j, "f", false);
     json_end(&j, '}');
     assert_false(j.failed);
-    assert_string_equal(b.data, "{\"s\":\"x\",\"a\":[18446744073709551615,-9223372036854775808,{},null],\"t\":true,\"f\":false}");
+    assert_string_equal(b.data, "{\"s\":\"x\",\"a\":[18446744073709551615,-9223372036854775808,{},"
+                                "null],\"t\":true,\"f\":false}");
 }
 
 static void quoted(const char *bytes, size_t len, const char *want) {
@@ -43,9 +44,9 @@ static void invalid_utf8_becomes_replacement_characters(void **state) {
     (void)state;
     quoted("\xff", 1, "\"\\ufffd\"");
     quoted("\x80z", 2, "\"\\ufffdz\"");
-    quoted("\xc0\x80", 2, "\"\\ufffd\\ufffd\"");             /* overlong */
-    quoted("\xe2\x82", 2, "\"\\ufffd\\ufffd\"");             /* cut short */
-    quoted("\xed\xa0\x80", 3, "\"\\ufffd\\ufffd\\ufffd\"");   /* a surrogate */
+    quoted("\xc0\x80", 2, "\"\\ufffd\\ufffd\"");                       /* overlong */
+    quoted("\xe2\x82", 2, "\"\\ufffd\\ufffd\"");                       /* cut short */
+    quoted("\xed\xa0\x80", 3, "\"\\ufffd\\ufffd\\ufffd\"");            /* a surrogate */
     quoted("\xf5\x80\x80\x80", 4, "\"\\ufffd\\ufffd\\ufffd\\ufffd\""); /* beyond the last */
 }
 
@@ -60,6 +61,7 @@ static void a_full_buffer_fails_and_stays_valid_memory(void **state) {
     assert_true(b.len <= 10);
 }
 
-UNIT_MAIN(cmocka_unit_test(nested_values_get_their_commas), cmocka_unit_test(what_json_cannot_hold_is_escaped),
+UNIT_MAIN(cmocka_unit_test(nested_values_get_their_commas),
+          cmocka_unit_test(what_json_cannot_hold_is_escaped),
           cmocka_unit_test(invalid_utf8_becomes_replacement_characters),
           cmocka_unit_test(a_full_buffer_fails_and_stays_valid_memory))

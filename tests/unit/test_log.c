@@ -56,5 +56,7 @@ static void below_the_level_nothing_is_said(void **state) {
     log_set_level(LOG_NOTE);
 }
 
-UNIT_MAIN(cmocka_unit_test(a_line_has_time_level_and_module), cmocka_unit_test(hostile_text_cannot_start_another_line),
-          cmocka_unit_test(long_text_is_cut_to_one_line), cmocka_unit_test(below_the_level_nothing_is_said))
+UNIT_MAIN(cmocka_unit_test(a_line_has_time_level_and_module),
+          cmocka_unit_test(hostile_text_cannot_start_another_line),
+          cmocka_unit_test(long_text_is_cut_to_one_line),
+          cmocka_unit_test(below_the_level_nothing_is_said))

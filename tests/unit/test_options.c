@@ -29,16 +29,18 @@ static struct opts o;
 static struct err err;
 static int next;
 
-#define PARSE(...)                                                                          \
-    (memset(&o, 0, sizeof(o)), memset(&err, 0, sizeof(err)),                                \
-     options_parse(rows, (int)(sizeof((char *[]){__VA_ARGS__}) / sizeof(char *)),           \
+#define PARSE(...)                                                                \
+    (memset(&o, 0, sizeof(o)), memset(&err, 0, sizeof(err)),                      \
+     options_parse(rows, (int)(sizeof((char *[]){__VA_ARGS__}) / sizeof(char *)), \
                    (char *[]){__VA_ARGS__}, &o, &next, &err))
 
 #define W(text) (char *)(text)
 
 static void every_way_to_write_an_option(void **state) {
     (void)state;
-    assert_int_equal(PARSE(W("-f"), W("--text=a"), W("-l"), W("1"), W("-l2"), W("--list"), W("3"), W("--size"), W("2K"), W("cmd"), W("-o")), 0);
+    assert_int_equal(PARSE(W("-f"), W("--text=a"), W("-l"), W("1"), W("-l2"), W("--list"), W("3"),
+                           W("--size"), W("2K"), W("cmd"), W("-o")),
+                     0);
     assert_true(o.flag && !o.other);
     assert_string_equal(o.text, "a");
     assert_int_equal(o.list.count, 3);
@@ -66,12 +68,12 @@ static void values_of_every_kind(void **state) {
     assert_string_equal(o.text, "");
 }
 
-#define REFUSED(says, ...)                                       \
-    do {                                                         \
-        assert_int_equal(PARSE(__VA_ARGS__), -1);                \
-        assert_int_equal(err.code, ERR_INVALID);                 \
-        if (!strstr(err.text, says))                             \
-            fail_msg("'%s' does not say '%s'", err.text, says);  \
+#define REFUSED(says, ...)                                      \
+    do {                                                        \
+        assert_int_equal(PARSE(__VA_ARGS__), -1);               \
+        assert_int_equal(err.code, ERR_INVALID);                \
+        if (!strstr(err.text, says))                            \
+            fail_msg("'%s' does not say '%s'", err.text, says); \
     } while (0)
 
 static void bad_options_are_named(void **state) {
@@ -102,4 +104,5 @@ static void a_list_has_an_end(void **state) {
 }
 
 UNIT_MAIN(cmocka_unit_test(every_way_to_write_an_option), cmocka_unit_test(a_dash_alone_is_a_word),
-          cmocka_unit_test(values_of_every_kind), cmocka_unit_test(bad_options_are_named), cmocka_unit_test(a_list_has_an_end))
+          cmocka_unit_test(values_of_every_kind), cmocka_unit_test(bad_options_are_named),
+          cmocka_unit_test(a_list_has_an_end))

@@ -39,28 +39,42 @@ static void refuses(parse_fn *parse, const char *const *texts, size_t count) {
 static void sizes(void **state) {
     (void)state;
     static const struct row good[] = {
-        {"0", 0}, {"1", 1}, {"512M", 512ull << 20}, {"1.5G", 3ull << 29}, {"2GiB", 2ull << 30}, {"3kb", 3072},
-        {"1T", 1ull << 40}, {"10B", 10}, {"0.5k", 512}, {"00012", 12},
+        {"0", 0},
+        {"1", 1},
+        {"512M", 512ull << 20},
+        {"1.5G", 3ull << 29},
+        {"2GiB", 2ull << 30},
+        {"3kb", 3072},
+        {"1T", 1ull << 40},
+        {"10B", 10},
+        {"0.5k", 512},
+        {"00012", 12},
     };
-    static const char *const bad[] = {"", " 1", "1 ", "-1", "+1", "1..5G", "1.G", ".5G", "1.5", "1X", "M", "0x10", "1e3",
-                                      "99999999999999999999", "4194305T", "1MM", "nan"};
+    static const char *const bad[] = {
+        "",         " 1",  "1 ", "-1", "+1",   "1..5G", "1.G",
+        ".5G",      "1.5", "1X", "M",  "0x10", "1e3",   "99999999999999999999",
+        "4194305T", "1MM", "nan"};
     accepts(parse_size, ROWS(good));
     refuses(parse_size, ROWS(bad));
 }
 
 static void durations(void **state) {
     (void)state;
-    static const struct row good[] = {{"10", 10000}, {"10s", 10000}, {"250ms", 250}, {"5m", 300000}, {"2h", 7200000},
-                                      {"1d", 86400000}, {"0.3", 300}, {"1.5m", 90000}};
-    static const char *const bad[] = {"", "s", "1w", "-5s", "1.5ms", "99999999999999999d", "1 s", "1:30"};
+    static const struct row good[] = {{"10", 10000},  {"10s", 10000},  {"250ms", 250},
+                                      {"5m", 300000}, {"2h", 7200000}, {"1d", 86400000},
+                                      {"0.3", 300},   {"1.5m", 90000}};
+    static const char *const bad[] = {"",    "s",   "1w", "-5s", "1.5ms", "99999999999999999d",
+                                      "1 s", "1:30"};
     accepts(parse_duration, ROWS(good));
     refuses(parse_duration, ROWS(bad));
 }
 
 static void fractions(void **state) {
     (void)state;
-    static const struct row good[] = {{"2", 2000}, {"0.5", 500}, {"1.25", 1250}, {"0.0001", 0}, {"0", 0}, {"1.9999999999", 1999}};
-    static const char *const bad[] = {"", "none", "1,5", "1.5x", "-1", "1.", "infinity", "9999999999999999999"};
+    static const struct row good[] = {{"2", 2000},   {"0.5", 500}, {"1.25", 1250},
+                                      {"0.0001", 0}, {"0", 0},     {"1.9999999999", 1999}};
+    static const char *const bad[] = {"",   "none", "1,5",      "1.5x",
+                                      "-1", "1.",   "infinity", "9999999999999999999"};
     accepts(parse_milli, ROWS(good));
     refuses(parse_milli, ROWS(bad));
 }

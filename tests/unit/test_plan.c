@@ -118,13 +118,13 @@ static size_t with_field(unsigned tag, const char *value, size_t len) {
 
 static void hostile_fields_are_refused(void **state) {
     (void)state;
-    refused(with_field(99, "x", 1));             /* unknown */
-    refused(with_field(40, "x", 1));             /* another message's */
-    refused(with_field(4, "1234567", 7));        /* a short number */
-    refused(with_field(2, "ho\0st", 5));         /* NUL in a text */
-    refused(with_field(11, "\1x", 2));           /* a relative path */
-    refused(with_field(11, "\0/x", 3));          /* no mode */
-    refused(with_field(11, "\4/x", 3));          /* no such mode */
+    refused(with_field(99, "x", 1));      /* unknown */
+    refused(with_field(40, "x", 1));      /* another message's */
+    refused(with_field(4, "1234567", 7)); /* a short number */
+    refused(with_field(2, "ho\0st", 5));  /* NUL in a text */
+    refused(with_field(11, "\1x", 2));    /* a relative path */
+    refused(with_field(11, "\0/x", 3));   /* no mode */
+    refused(with_field(11, "\4/x", 3));   /* no such mode */
     refused(with_field(11, "\1/\0x", 4));
     refused(with_field(11, "\1", 1));
     char longest[PLAN_PATH_SIZE + 8];
@@ -163,7 +163,9 @@ static void one_grant_too_many_is_refused(void **state) {
     refused(n + 7);
 }
 
-UNIT_MAIN(cmocka_unit_test(the_largest_plan_survives), cmocka_unit_test(requests_about_a_machine_survive),
-          cmocka_unit_test(answers_survive), cmocka_unit_test(errors_keep_code_text_and_remedy),
-          cmocka_unit_test(every_cut_is_refused_or_shorter), cmocka_unit_test(hostile_fields_are_refused),
-          cmocka_unit_test(hostile_heads_are_refused), cmocka_unit_test(one_grant_too_many_is_refused))
+UNIT_MAIN(cmocka_unit_test(the_largest_plan_survives),
+          cmocka_unit_test(requests_about_a_machine_survive), cmocka_unit_test(answers_survive),
+          cmocka_unit_test(errors_keep_code_text_and_remedy),
+          cmocka_unit_test(every_cut_is_refused_or_shorter),
+          cmocka_unit_test(hostile_fields_are_refused), cmocka_unit_test(hostile_heads_are_refused),
+          cmocka_unit_test(one_grant_too_many_is_refused))

@@ -22,7 +22,8 @@ static void shown(bool name, const char *bytes, size_t len, const char *want) {
 
 static void plain_text_stays(void **state) {
     (void)state;
-    shown(true, "caf\xc3\xa9 \xe6\x97\xa5 \xf0\x9f\x98\x80", 0, "caf\xc3\xa9 \xe6\x97\xa5 \xf0\x9f\x98\x80");
+    shown(true, "caf\xc3\xa9 \xe6\x97\xa5 \xf0\x9f\x98\x80", 0,
+          "caf\xc3\xa9 \xe6\x97\xa5 \xf0\x9f\x98\x80");
     shown(false, "a\tb\n", 4, "a\tb\n");
 }
 
@@ -35,7 +36,10 @@ static void control_characters_are_spelled_out(void **state) {
 
 static void direction_marks_are_spelled_out(void **state) {
     (void)state;
-    shown(true, "\xe2\x80\xae" "gnp", 0, "\\xe2\\x80\\xaegnp");
+    shown(true,
+          "\xe2\x80\xae"
+          "gnp",
+          0, "\\xe2\\x80\\xaegnp");
     shown(true, "\xe2\x81\xa6\xe2\x80\x8f\xd8\x9c", 0, "\\xe2\\x81\\xa6\\xe2\\x80\\x8f\\xd8\\x9c");
 }
 
@@ -46,4 +50,5 @@ static void invalid_utf8_is_spelled_out(void **state) {
 }
 
 UNIT_MAIN(cmocka_unit_test(plain_text_stays), cmocka_unit_test(control_characters_are_spelled_out),
-          cmocka_unit_test(direction_marks_are_spelled_out), cmocka_unit_test(invalid_utf8_is_spelled_out))
+          cmocka_unit_test(direction_marks_are_spelled_out),
+          cmocka_unit_test(invalid_utf8_is_spelled_out))

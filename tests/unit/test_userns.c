@@ -20,13 +20,15 @@ static void one_to_one(const struct id_list *ids) {
         for (unsigned k = 0; k < i; k++) {
             const struct id_extent *a = &ids->list[i], *b = &ids->list[k];
             assert_true(a->outside + a->count <= b->outside || b->outside + b->count <= a->outside);
-            assert_true((uint64_t)a->inside + a->count <= b->inside || (uint64_t)b->inside + b->count <= a->inside);
+            assert_true((uint64_t)a->inside + a->count <= b->inside ||
+                        (uint64_t)b->inside + b->count <= a->inside);
         }
 }
 
 static void the_owner_becomes_user_whatever_its_number(void **state) {
     (void)state;
-    static const uint32_t owners[] = {0, 1, 999, 1000, 1001, 30000, 65534, 65535, 65536, 4000000000u};
+    static const uint32_t owners[] = {0,     1,     999,   1000,  1001,
+                                      30000, 65534, 65535, 65536, 4000000000u};
     for (size_t i = 0; i < sizeof(owners) / sizeof(*owners); i++) {
         struct id_list ids = id_list_swap(owners[i], 700000);
         assert_true(ids.count <= ID_EXTENTS);
@@ -70,5 +72,6 @@ static void slots_are_taken_once_and_given_back(void **state) {
     slots_give(&s, UINT32_MAX);
 }
 
-UNIT_MAIN(cmocka_unit_test(the_owner_becomes_user_whatever_its_number), cmocka_unit_test(shared_ids_make_user_the_caller),
+UNIT_MAIN(cmocka_unit_test(the_owner_becomes_user_whatever_its_number),
+          cmocka_unit_test(shared_ids_make_user_the_caller),
           cmocka_unit_test(slots_are_taken_once_and_given_back))

@@ -23,10 +23,11 @@ struct attack {
     int (*run)(const struct attack *a);
     const char *path; /* what `run` works on */
     long n[6];
-    int refusals[4];     /* right answers inside; 0 ends the list */
-    int reached[4];      /* besides 0, outcomes of the control that show it got through */
-    const char *control; /* NULL: outside; "outside CAPABILITY"; "weak DEFENCE,..."; "none: why not" */
-    char who;            /* 'r' only root tries it, 'u' only user, else both */
+    int refusals[4]; /* right answers inside; 0 ends the list */
+    int reached[4];  /* besides 0, outcomes of the control that show it got through */
+    const char
+        *control; /* NULL: outside; "outside CAPABILITY"; "weak DEFENCE,..."; "none: why not" */
+    char who;     /* 'r' only root tries it, 'u' only user, else both */
 };
 
 struct attack_table {
@@ -34,16 +35,19 @@ struct attack_table {
     size_t count;
 };
 
-#define ATTACK_TABLE(rows) {rows, sizeof(rows) / sizeof(*(rows))}
+#define ATTACK_TABLE(rows) \
+    { rows, sizeof(rows) / sizeof(*(rows)) }
 
-extern const struct attack_table proc_attacks, call_attacks, file_attacks, net_attacks, power_attacks;
+extern const struct attack_table proc_attacks, call_attacks, file_attacks, net_attacks,
+    power_attacks;
 
 /* A key=value argument of the program, or NULL: facts about the host that the attacker is given. */
 const char *attack_fact(const char *key);
 
 /* Steps that several tables use; each returns an outcome. */
-int attack_read(const struct attack *a);    /* path: at least one byte */
-int attack_write(const struct attack *a);   /* path: open for writing; n[0]: and write its own text back */
+int attack_read(const struct attack *a); /* path: at least one byte */
+int attack_write(
+    const struct attack *a); /* path: open for writing; n[0]: and write its own text back */
 int attack_list(const struct attack *a);    /* path: a directory with something in it */
 int attack_syscall(const struct attack *a); /* n[0] is its number; n[1] to n[5] are its arguments */
 

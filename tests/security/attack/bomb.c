@@ -182,7 +182,8 @@ static int one_message_queue(void) {
     return id < 0 ? -1 : 0;
 }
 
-/* Queued signals are counted for a user on the whole host, unless its namespace has an owner of its own. */
+/* Queued signals are counted for a user on the whole host, unless its namespace has an owner of its
+ * own. */
 static int one_signal(void) {
     static bool began;
     sigset_t set;
@@ -196,7 +197,8 @@ static int one_signal(void) {
 
 /* A page of page table for each 2 MiB touched once. */
 static int one_page_table(void) {
-    char *p = mmap(NULL, 512ul << 21, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    char *p = mmap(NULL, 512ul << 21, PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (p == MAP_FAILED)
         return -1;
     madvise(p, 512ul << 21, MADV_NOHUGEPAGE);
@@ -213,12 +215,14 @@ static const struct {
     const char *name;
     int (*one)(void);
 } bombs[] = {
-    {"fork", one_process}, {"zombie", one_zombie}, {"daemon", one_daemon}, {"memory", one_memory},
-    {"disk", one_file_block}, {"shm", one_shm_block}, {"memfd", one_memfd_block}, {"inode", one_inode},
-    {"depth", one_depth}, {"xattr", one_xattr}, {"pipe", one_pipe}, {"socket", one_socket},
-    {"inotify", one_inotify}, {"terminal", one_terminal}, {"aio", one_aio}, {"descriptor", one_descriptor},
-    {"file", one_file}, {"segment", one_shared_segment}, {"queue", one_message_queue}, {"signal", one_signal},
-    {"pagetable", one_page_table}, {"output", one_output_block},
+    {"fork", one_process},          {"zombie", one_zombie},     {"daemon", one_daemon},
+    {"memory", one_memory},         {"disk", one_file_block},   {"shm", one_shm_block},
+    {"memfd", one_memfd_block},     {"inode", one_inode},       {"depth", one_depth},
+    {"xattr", one_xattr},           {"pipe", one_pipe},         {"socket", one_socket},
+    {"inotify", one_inotify},       {"terminal", one_terminal}, {"aio", one_aio},
+    {"descriptor", one_descriptor}, {"file", one_file},         {"segment", one_shared_segment},
+    {"queue", one_message_queue},   {"signal", one_signal},     {"pagetable", one_page_table},
+    {"output", one_output_block},
 };
 
 /* What a file with power gave this process: 42 when it is more than `user` has. */

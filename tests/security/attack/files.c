@@ -1,12 +1,13 @@
-/* Devices, descriptors, the root directory, setuid files, terminals: groups 4, 13, 14, 18, 19, 37. */
+/* Devices, descriptors, the root directory, setuid files, terminals: groups 4, 13, 14, 18, 19, 37.
+ */
 #include <dirent.h>
 #include <fcntl.h>
+#include <linux/capability.h>
 #include <linux/fs.h>
 #include <pty.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <linux/capability.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -47,7 +48,8 @@ static int stream_is_file(const struct attack *a) {
     (void)a;
     for (int fd = 0; fd < 3; fd++) {
         struct stat st;
-        if (fstat(fd, &st) == 0 && (S_ISREG(st.st_mode) || S_ISDIR(st.st_mode) || S_ISSOCK(st.st_mode)))
+        if (fstat(fd, &st) == 0 &&
+            (S_ISREG(st.st_mode) || S_ISDIR(st.st_mode) || S_ISSOCK(st.st_mode)))
             return 0;
     }
     return ENODATA;
@@ -199,7 +201,8 @@ static int terminal(const struct attack *a) {
     setsid();
     ioctl(slave, TIOCSCTTY, 0);
     int number = (int)a->n[1];
-    return attack_outcome(syscall(SYS_ioctl, (long)slave, a->n[0], a->n[1] < 0 ? (void *)&byte : (void *)&number));
+    return attack_outcome(
+        syscall(SYS_ioctl, (long)slave, a->n[0], a->n[1] < 0 ? (void *)&byte : (void *)&number));
 }
 
 /* TIOCLINUX wants a virtual console; a terminal answers for the filter. */
@@ -221,54 +224,145 @@ static int write_lower(const struct attack *a) {
     return page == MAP_FAILED ? errno : 0;
 }
 
-#define NODE(name, where, type, major, minor) {4, name, make_node, where, {type, major, minor}, {EPERM, EROFS, EACCES}}
-#define TTY(name, request, arg, ...) {19, name, terminal, NULL, {request, arg}, {EPERM}, {__VA_ARGS__}}
+#define NODE(name, where, type, major, minor)              \
+    {                                                      \
+        4, name, make_node, where, {type, major, minor}, { \
+            EPERM, EROFS, EACCES                           \
+        }                                                  \
+    }
+#define TTY(name, request, arg, ...)                         \
+    {                                                        \
+        19, name, terminal, NULL, {request, arg}, {EPERM}, { \
+            __VA_ARGS__                                      \
+        }                                                    \
+    }
 
 static const struct attack rows[] = {
-    NODE("block 8:0 in /tmp", "/tmp", S_IFBLK, 8, 0), NODE("block 7:0 in /tmp", "/tmp", S_IFBLK, 7, 0),
-    NODE("block 259:0 in /tmp", "/tmp", S_IFBLK, 259, 0), NODE("char 1:1 (mem) in /tmp", "/tmp", S_IFCHR, 1, 1),
-    NODE("char 1:11 (kmsg) in /tmp", "/tmp", S_IFCHR, 1, 11), NODE("char 1:3 (null) in /tmp", "/tmp", S_IFCHR, 1, 3),
-    NODE("char 5:1 (console) in /tmp", "/tmp", S_IFCHR, 5, 1), NODE("char 10:200 (tun) in /tmp", "/tmp", S_IFCHR, 10, 200),
-    NODE("char 10:237 (loop-control) in /tmp", "/tmp", S_IFCHR, 10, 237), NODE("char 10:229 (fuse) in /tmp", "/tmp", S_IFCHR, 10, 229),
-    NODE("char 10:232 (kvm) in /tmp", "/tmp", S_IFCHR, 10, 232), NODE("char 0:0 (whiteout) in /tmp", "/tmp", S_IFCHR, 0, 0),
-    NODE("char 0:0 (whiteout) in /dev/shm", "/dev/shm", S_IFCHR, 0, 0), NODE("block 8:0 in /dev/shm", "/dev/shm", S_IFBLK, 8, 0),
-    NODE("char 1:1 (mem) in /dev", "/dev", S_IFCHR, 1, 1), NODE("block 8:0 in /dev", "/dev", S_IFBLK, 8, 0),
-    {4, "open /dev/fuse", console, "/dev/fuse", {0}, {ENOENT}}, {4, "open /dev/kvm", console, "/dev/kvm", {0}, {ENOENT}},
-    {4, "open /dev/net/tun", console, "/dev/net/tun", {0}, {ENOENT}}, {4, "open /dev/vsock", console, "/dev/vsock", {0}, {ENOENT}},
-    {4, "open /dev/loop-control", console, "/dev/loop-control", {0}, {ENOENT}}, {4, "open /dev/vhost-vsock", console, "/dev/vhost-vsock", {0}, {ENOENT}},
+    NODE("block 8:0 in /tmp", "/tmp", S_IFBLK, 8, 0),
+    NODE("block 7:0 in /tmp", "/tmp", S_IFBLK, 7, 0),
+    NODE("block 259:0 in /tmp", "/tmp", S_IFBLK, 259, 0),
+    NODE("char 1:1 (mem) in /tmp", "/tmp", S_IFCHR, 1, 1),
+    NODE("char 1:11 (kmsg) in /tmp", "/tmp", S_IFCHR, 1, 11),
+    NODE("char 1:3 (null) in /tmp", "/tmp", S_IFCHR, 1, 3),
+    NODE("char 5:1 (console) in /tmp", "/tmp", S_IFCHR, 5, 1),
+    NODE("char 10:200 (tun) in /tmp", "/tmp", S_IFCHR, 10, 200),
+    NODE("char 10:237 (loop-control) in /tmp", "/tmp", S_IFCHR, 10, 237),
+    NODE("char 10:229 (fuse) in /tmp", "/tmp", S_IFCHR, 10, 229),
+    NODE("char 10:232 (kvm) in /tmp", "/tmp", S_IFCHR, 10, 232),
+    NODE("char 0:0 (whiteout) in /tmp", "/tmp", S_IFCHR, 0, 0),
+    NODE("char 0:0 (whiteout) in /dev/shm", "/dev/shm", S_IFCHR, 0, 0),
+    NODE("block 8:0 in /dev/shm", "/dev/shm", S_IFBLK, 8, 0),
+    NODE("char 1:1 (mem) in /dev", "/dev", S_IFCHR, 1, 1),
+    NODE("block 8:0 in /dev", "/dev", S_IFBLK, 8, 0),
+    {4, "open /dev/fuse", console, "/dev/fuse", {0}, {ENOENT}},
+    {4, "open /dev/kvm", console, "/dev/kvm", {0}, {ENOENT}},
+    {4, "open /dev/net/tun", console, "/dev/net/tun", {0}, {ENOENT}},
+    {4, "open /dev/vsock", console, "/dev/vsock", {0}, {ENOENT}},
+    {4, "open /dev/loop-control", console, "/dev/loop-control", {0}, {ENOENT}},
+    {4, "open /dev/vhost-vsock", console, "/dev/vhost-vsock", {0}, {ENOENT}},
 
     {13, "an inherited descriptor", stray_descriptor, NULL, {3, 4096}, {EBADF}},
     {13, "the host through an inherited descriptor", through_descriptor, NULL, {0}, {EBADF}},
     {13, "a standard stream that is a file of the host", stream_is_file, NULL, {0}, {ENODATA}},
-    {13, "a working directory outside the root", cwd_is_outside, NULL, {0}, {ENOENT}, {0}, "none: outside there is no outside"},
+    {13,
+     "a working directory outside the root",
+     cwd_is_outside,
+     NULL,
+     {0},
+     {ENOENT},
+     {0},
+     "none: outside there is no outside"},
 
     {14, "chroot and walk up by descriptor", leave_chroot, NULL, {1}, {ENOENT, EPERM}},
     {14, "chroot and walk up from the old directory", leave_chroot, NULL, {0}, {ENOENT, EPERM}},
     {14, "write above the root", write_above_root, NULL, {0}, {EROFS, EPERM}},
 
-    {18, "a setuid copy of a program", gain_by_file, "/tmp", {0}, {EPERM}, {0}, "weak nosuid,no_new_privs,seccomp", 'r'},
-    {18, "a setuid copy in /dev/shm", gain_by_file, "/dev/shm", {0}, {EPERM}, {0}, "none: the same defence as in /tmp", 'r'},
-    {18, "a file with capabilities", gain_by_file, "/tmp", {1}, {EPERM}, {0}, "weak nosuid,no_new_privs,seccomp", 'r'},
-    {18, "su of the image", system_suid, "/usr/bin/su", {0}, {EPERM, ENOENT}, {0}, "none: root outside needs no gain", 'u'},
-    {18, "xattr trusted.overlay.redirect", set_xattr, "trusted.overlay.redirect", {0}, {EPERM, EOPNOTSUPP}},
-    {18, "xattr trusted.overlay.opaque", set_xattr, "trusted.overlay.opaque", {0}, {EPERM, EOPNOTSUPP}},
+    {18,
+     "a setuid copy of a program",
+     gain_by_file,
+     "/tmp",
+     {0},
+     {EPERM},
+     {0},
+     "weak nosuid,no_new_privs,seccomp",
+     'r'},
+    {18,
+     "a setuid copy in /dev/shm",
+     gain_by_file,
+     "/dev/shm",
+     {0},
+     {EPERM},
+     {0},
+     "none: the same defence as in /tmp",
+     'r'},
+    {18,
+     "a file with capabilities",
+     gain_by_file,
+     "/tmp",
+     {1},
+     {EPERM},
+     {0},
+     "weak nosuid,no_new_privs,seccomp",
+     'r'},
+    {18,
+     "su of the image",
+     system_suid,
+     "/usr/bin/su",
+     {0},
+     {EPERM, ENOENT},
+     {0},
+     "none: root outside needs no gain",
+     'u'},
+    {18,
+     "xattr trusted.overlay.redirect",
+     set_xattr,
+     "trusted.overlay.redirect",
+     {0},
+     {EPERM, EOPNOTSUPP}},
+    {18,
+     "xattr trusted.overlay.opaque",
+     set_xattr,
+     "trusted.overlay.opaque",
+     {0},
+     {EPERM, EOPNOTSUPP}},
     {18, "xattr trusted.any", set_xattr, "trusted.carrel", {0}, {EPERM, EOPNOTSUPP}},
     {18, "xattr security.ima", set_xattr, "security.ima", {0}, {EPERM, EOPNOTSUPP}},
     {18, "an immutable file", set_flags, NULL, {FS_IMMUTABLE_FL}, {EPERM, ENOTTY, EOPNOTSUPP}},
 
-    TTY("TIOCSTI", TIOCSTI, -1, 0), TTY("TIOCSTI with bit 32", TIOCSTI | HIGH, -1, 0),
-    TTY("TIOCSTI with bit 63", (long)(TIOCSTI | 1UL << 63), -1, 0), TTY("TIOCSTI with all high bits", (long)(TIOCSTI | 0xffffffffUL << 32), -1, 0),
-    TTY("TIOCLINUX paste", TIOCLINUX, 3, ENOTTY), TTY("TIOCLINUX select", TIOCLINUX, 2, ENOTTY),
+    TTY("TIOCSTI", TIOCSTI, -1, 0),
+    TTY("TIOCSTI with bit 32", TIOCSTI | HIGH, -1, 0),
+    TTY("TIOCSTI with bit 63", (long)(TIOCSTI | 1UL << 63), -1, 0),
+    TTY("TIOCSTI with all high bits", (long)(TIOCSTI | 0xffffffffUL << 32), -1, 0),
+    TTY("TIOCLINUX paste", TIOCLINUX, 3, ENOTTY),
+    TTY("TIOCLINUX select", TIOCLINUX, 2, ENOTTY),
     TTY("TIOCLINUX with high bits", TIOCLINUX | HIGH, 3, ENOTTY),
-    TTY("TIOCSETD n_gsm", TIOCSETD, 21, EINVAL), TTY("TIOCSETD slip", TIOCSETD, 1, EINVAL), TTY("TIOCSETD n_hdlc", TIOCSETD, 13, EINVAL),
+    TTY("TIOCSETD n_gsm", TIOCSETD, 21, EINVAL),
+    TTY("TIOCSETD slip", TIOCSETD, 1, EINVAL),
+    TTY("TIOCSETD n_hdlc", TIOCSETD, 13, EINVAL),
     TTY("TIOCSETD with high bits", TIOCSETD | HIGH, 21, EINVAL),
-    {19, "TIOCSCTTY of the caller's terminal", steal_terminal, NULL, {0}, {ENOTTY, EPERM}, {0}, "none: tests have no terminal to steal"},
-    {19, "open /dev/console", console, "/dev/console", {0}, {ENOENT}, {EIO}}, {19, "open /dev/tty0", console, "/dev/tty0", {0}, {ENOENT}},
-    {19, "open /dev/tty1", console, "/dev/tty1", {0}, {ENOENT}}, {19, "open /dev/ttyS0", console, "/dev/ttyS0", {0}, {ENOENT}, {EIO}},
+    {19,
+     "TIOCSCTTY of the caller's terminal",
+     steal_terminal,
+     NULL,
+     {0},
+     {ENOTTY, EPERM},
+     {0},
+     "none: tests have no terminal to steal"},
+    {19, "open /dev/console", console, "/dev/console", {0}, {ENOENT}, {EIO}},
+    {19, "open /dev/tty0", console, "/dev/tty0", {0}, {ENOENT}},
+    {19, "open /dev/tty1", console, "/dev/tty1", {0}, {ENOENT}},
+    {19, "open /dev/ttyS0", console, "/dev/ttyS0", {0}, {ENOENT}, {EIO}},
     {19, "open /dev/pts/0 of the host", console, "/dev/pts/0", {0}, {ENOENT}},
     {19, "TIOCCONS", terminal, NULL, {TIOCCONS, 0}, {EPERM}, {EBUSY}},
 
-    {37, "write into a page of the image", write_lower, NULL, {0}, {EACCES}, {0}, "none: a descriptor open for reading refuses it outside too"},
+    {37,
+     "write into a page of the image",
+     write_lower,
+     NULL,
+     {0},
+     {EACCES},
+     {0},
+     "none: a descriptor open for reading refuses it outside too"},
 };
 
 const struct attack_table file_attacks = ATTACK_TABLE(rows);

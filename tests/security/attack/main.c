@@ -103,8 +103,8 @@ static void print_numbers(const char *key, const int *numbers) {
 }
 
 static void print_row(const struct attack *a, size_t n) {
-    printf("{\"n\":%zu,\"group\":%d,\"name\":\"%s\",\"who\":\"%c\",\"control\":\"%s\"", n, a->group, a->name,
-           a->who ? a->who : 'b', a->control ? a->control : "outside");
+    printf("{\"n\":%zu,\"group\":%d,\"name\":\"%s\",\"who\":\"%c\",\"control\":\"%s\"", n, a->group,
+           a->name, a->who ? a->who : 'b', a->control ? a->control : "outside");
     print_numbers("refusals", a->refusals);
     print_numbers("reached", a->reached);
     puts("}");
@@ -135,7 +135,8 @@ static void each_row(bool list, int group) {
 static void __attribute__((noreturn)) hostile_guest(char **argv) {
     /* The wish, and two frames without meaning that make it 64 bytes: however much the spawner
        reads at once, it reads whole frames. */
-    static const unsigned char want[64] = {[0] = 2, [4] = 82, [16] = 255, [22] = 4, [34] = 14, [38] = 4};
+    static const unsigned char want[64] = {
+        [0] = 2, [4] = 82, [16] = 255, [22] = 4, [34] = 14, [38] = 4};
     int fd = -1;
     for (; *argv; argv++)
         if (strncmp(*argv, "spawn=", 6) == 0)

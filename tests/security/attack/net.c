@@ -79,38 +79,62 @@ static socklen_t address_of(const char *text, uint16_t port, struct sockaddr_sto
     return sizeof(*six);
 }
 
-/* Anything that leaves is an attack that got through, answered or not; a refusal must be at once. */
+/* Anything that leaves is an attack that got through, answered or not; a refusal must be at once.
+ */
 static int reach(const struct attack *a) {
     struct sockaddr_storage to;
     const char *port = attack_fact("port");
-    socklen_t size = address_of(a->path, (uint16_t)(a->n[1] ? a->n[1] : strtol(port ? port : "9", NULL, 10)), &to);
+    socklen_t size = address_of(
+        a->path, (uint16_t)(a->n[1] ? a->n[1] : strtol(port ? port : "9", NULL, 10)), &to);
     int64_t began = now_ms();
     int fd = socket(to.ss_family, (int)a->n[0] | SOCK_NONBLOCK | SOCK_CLOEXEC, (int)a->n[2]);
     if (fd < 0)
         return errno;
     setsockopt(fd, SOL_SOCKET, SO_BROADCAST, &(int){1}, sizeof(int));
-    int e = a->n[0] == SOCK_STREAM ? attack_outcome(connect(fd, (struct sockaddr *)&to, size))
-                                   : attack_outcome(sendto(fd, "carrel?!", 8, 0, (struct sockaddr *)&to, size));
+    int e = a->n[0] == SOCK_STREAM
+                ? attack_outcome(connect(fd, (struct sockaddr *)&to, size))
+                : attack_outcome(sendto(fd, "carrel?!", 8, 0, (struct sockaddr *)&to, size));
     if (now_ms() - began > 500)
         return TOO_SLOW;
     struct pollfd p = {.fd = fd, .events = POLLOUT};
     socklen_t len = sizeof(e);
-    if (e == EINPROGRESS && (poll(&p, 1, 300) <= 0 || getsockopt(fd, SOL_SOCKET, SO_ERROR, &e, &len) < 0))
+    if (e == EINPROGRESS &&
+        (poll(&p, 1, 300) <= 0 || getsockopt(fd, SOL_SOCKET, SO_ERROR, &e, &len) < 0))
         return 0;
     return e;
 }
 
-#define FAMILY(group, name, family, type) \
-    {group, name, new_socket, NULL, {family, type, 0}, {EAFNOSUPPORT}, {EPROTONOSUPPORT, EPROTOTYPE, ESOCKTNOSUPPORT, EINVAL}}
-#define NETLINK(name, protocol) \
-    {11, "netlink " name, new_socket, NULL, {AF_NETLINK, SOCK_RAW, protocol}, {EAFNOSUPPORT}}
+#define FAMILY(group, name, family, type)                                   \
+    {                                                                       \
+        group, name, new_socket, NULL, {family, type, 0}, {EAFNOSUPPORT}, { \
+            EPROTONOSUPPORT, EPROTOTYPE, ESOCKTNOSUPPORT, EINVAL            \
+        }                                                                   \
+    }
+#define NETLINK(name, protocol)                                                    \
+    {                                                                              \
+        11, "netlink " name, new_socket, NULL, {AF_NETLINK, SOCK_RAW, protocol}, { \
+            EAFNOSUPPORT                                                           \
+        }                                                                          \
+    }
 /* Protocols that would make the host load a module, or reach code few programs use. */
-#define PROTOCOL(name, family, type, protocol) \
-    {11, name, new_socket, NULL, {family, type, protocol}, {EPROTONOSUPPORT, ESOCKTNOSUPPORT}, {0}, \
-     "none: most kernels have no such protocol; what counts is that none is asked for"}
-#define TCP(address, port) \
-    {32, "tcp " address, reach, address, {SOCK_STREAM, port}, {ENETUNREACH, EHOSTUNREACH, EADDRNOTAVAIL, EINVAL}, {ECONNREFUSED, ECONNRESET}}
-#define UDP(address, port) {32, "udp " address, reach, address, {SOCK_DGRAM, port}, {ENETUNREACH, EHOSTUNREACH, EADDRNOTAVAIL}}
+#define PROTOCOL(name, family, type, protocol)                                                     \
+    {                                                                                              \
+        11, name, new_socket, NULL, {family, type, protocol}, {EPROTONOSUPPORT, ESOCKTNOSUPPORT},  \
+            {0}, "none: most kernels have no such protocol; what counts is that none is asked for" \
+    }
+#define TCP(address, port)                                        \
+    {                                                             \
+        32, "tcp " address, reach, address, {SOCK_STREAM, port},  \
+            {ENETUNREACH, EHOSTUNREACH, EADDRNOTAVAIL, EINVAL}, { \
+            ECONNREFUSED, ECONNRESET                              \
+        }                                                         \
+    }
+#define UDP(address, port)                                        \
+    {                                                             \
+        32, "udp " address, reach, address, {SOCK_DGRAM, port}, { \
+            ENETUNREACH, EHOSTUNREACH, EADDRNOTAVAIL              \
+        }                                                         \
+    }
 
 static const struct attack rows[] = {
     {9, "AF_PACKET raw", new_socket, NULL, {AF_PACKET, SOCK_RAW, 0}, {EAFNOSUPPORT}},
@@ -118,53 +142,158 @@ static const struct attack rows[] = {
     {9, "AF_INET raw icmp", new_socket, NULL, {AF_INET, SOCK_RAW, IPPROTO_ICMP}, {EPERM}},
     {9, "AF_INET raw tcp", new_socket, NULL, {AF_INET, SOCK_RAW, IPPROTO_TCP}, {EPERM}},
     {9, "AF_INET raw udp", new_socket, NULL, {AF_INET, SOCK_RAW, IPPROTO_UDP}, {EPERM}},
-    {9, "AF_INET raw", new_socket, NULL, {AF_INET, SOCK_RAW, IPPROTO_RAW}, {EPERM, EPROTONOSUPPORT}},
+    {9,
+     "AF_INET raw",
+     new_socket,
+     NULL,
+     {AF_INET, SOCK_RAW, IPPROTO_RAW},
+     {EPERM, EPROTONOSUPPORT}},
     {9, "AF_INET6 raw icmp", new_socket, NULL, {AF_INET6, SOCK_RAW, IPPROTO_ICMPV6}, {EPERM}},
-    {9, "AF_INET6 raw", new_socket, NULL, {AF_INET6, SOCK_RAW, IPPROTO_RAW}, {EPERM, EPROTONOSUPPORT}},
-    {9, "AF_INET SOCK_PACKET", new_socket, NULL, {AF_INET, SOCK_PACKET, 0}, {EAFNOSUPPORT, EPERM, ESOCKTNOSUPPORT, EPROTONOSUPPORT}},
+    {9,
+     "AF_INET6 raw",
+     new_socket,
+     NULL,
+     {AF_INET6, SOCK_RAW, IPPROTO_RAW},
+     {EPERM, EPROTONOSUPPORT}},
+    {9,
+     "AF_INET SOCK_PACKET",
+     new_socket,
+     NULL,
+     {AF_INET, SOCK_PACKET, 0},
+     {EAFNOSUPPORT, EPERM, ESOCKTNOSUPPORT, EPROTONOSUPPORT}},
 
-    FAMILY(10, "AF_VSOCK stream", AF_VSOCK, SOCK_STREAM), FAMILY(10, "AF_VSOCK datagrams", AF_VSOCK, SOCK_DGRAM),
+    FAMILY(10, "AF_VSOCK stream", AF_VSOCK, SOCK_STREAM),
+    FAMILY(10, "AF_VSOCK datagrams", AF_VSOCK, SOCK_DGRAM),
     FAMILY(10, "AF_VSOCK packets", AF_VSOCK, SOCK_SEQPACKET),
     FAMILY(10, "AF_VSOCK with high bits", AF_VSOCK | HIGH, SOCK_STREAM),
 
-    FAMILY(11, "AF_ALG", AF_ALG, SOCK_SEQPACKET), FAMILY(11, "AF_ALG with high bits", AF_ALG | HIGH, SOCK_SEQPACKET),
-    FAMILY(11, "AF_TIPC", AF_TIPC, SOCK_RDM), FAMILY(11, "AF_RDS", AF_RDS, SOCK_SEQPACKET),
-    FAMILY(11, "AF_CAN", AF_CAN, SOCK_RAW), FAMILY(11, "AF_BLUETOOTH", AF_BLUETOOTH, SOCK_RAW),
-    FAMILY(11, "AF_SMC", 43, SOCK_STREAM), FAMILY(11, "AF_XDP", 44, SOCK_RAW), FAMILY(11, "AF_MCTP", 45, SOCK_DGRAM),
-    FAMILY(11, "AF_KEY", AF_KEY, SOCK_RAW), FAMILY(11, "AF_NFC", AF_NFC, SOCK_SEQPACKET), FAMILY(11, "AF_X25", AF_X25, SOCK_SEQPACKET),
-    FAMILY(11, "AF_AX25", AF_AX25, SOCK_SEQPACKET), FAMILY(11, "AF_PPPOX", AF_PPPOX, SOCK_STREAM),
-    FAMILY(11, "AF_KCM", AF_KCM, SOCK_DGRAM), FAMILY(11, "AF_QIPCRTR", 42, SOCK_DGRAM), FAMILY(11, "AF_LLC", AF_LLC, SOCK_STREAM),
-    FAMILY(11, "AF_PHONET", AF_PHONET, SOCK_DGRAM), FAMILY(11, "AF_IEEE802154", AF_IEEE802154, SOCK_DGRAM),
-    FAMILY(11, "AF_CAIF", AF_CAIF, SOCK_SEQPACKET), FAMILY(11, "AF_ATMPVC", AF_ATMPVC, SOCK_DGRAM), FAMILY(11, "AF_APPLETALK", AF_APPLETALK, SOCK_DGRAM),
+    FAMILY(11, "AF_ALG", AF_ALG, SOCK_SEQPACKET),
+    FAMILY(11, "AF_ALG with high bits", AF_ALG | HIGH, SOCK_SEQPACKET),
+    FAMILY(11, "AF_TIPC", AF_TIPC, SOCK_RDM),
+    FAMILY(11, "AF_RDS", AF_RDS, SOCK_SEQPACKET),
+    FAMILY(11, "AF_CAN", AF_CAN, SOCK_RAW),
+    FAMILY(11, "AF_BLUETOOTH", AF_BLUETOOTH, SOCK_RAW),
+    FAMILY(11, "AF_SMC", 43, SOCK_STREAM),
+    FAMILY(11, "AF_XDP", 44, SOCK_RAW),
+    FAMILY(11, "AF_MCTP", 45, SOCK_DGRAM),
+    FAMILY(11, "AF_KEY", AF_KEY, SOCK_RAW),
+    FAMILY(11, "AF_NFC", AF_NFC, SOCK_SEQPACKET),
+    FAMILY(11, "AF_X25", AF_X25, SOCK_SEQPACKET),
+    FAMILY(11, "AF_AX25", AF_AX25, SOCK_SEQPACKET),
+    FAMILY(11, "AF_PPPOX", AF_PPPOX, SOCK_STREAM),
+    FAMILY(11, "AF_KCM", AF_KCM, SOCK_DGRAM),
+    FAMILY(11, "AF_QIPCRTR", 42, SOCK_DGRAM),
+    FAMILY(11, "AF_LLC", AF_LLC, SOCK_STREAM),
+    FAMILY(11, "AF_PHONET", AF_PHONET, SOCK_DGRAM),
+    FAMILY(11, "AF_IEEE802154", AF_IEEE802154, SOCK_DGRAM),
+    FAMILY(11, "AF_CAIF", AF_CAIF, SOCK_SEQPACKET),
+    FAMILY(11, "AF_ATMPVC", AF_ATMPVC, SOCK_DGRAM),
+    FAMILY(11, "AF_APPLETALK", AF_APPLETALK, SOCK_DGRAM),
     {11, "every family up to 64", any_family, NULL, {0, 64, 0}, {EAFNOSUPPORT}},
     {11, "every family with high bits", any_family, NULL, {0, 64, HIGH}, {EAFNOSUPPORT}},
-    NETLINK("netfilter", 12), NETLINK("audit", 9), NETLINK("kobject_uevent", 15), NETLINK("generic", 16), NETLINK("xfrm", 6),
-    NETLINK("crypto", 21), NETLINK("sock_diag", 4), NETLINK("usersock", 2), NETLINK("selinux", 7), NETLINK("iscsi", 8),
-    NETLINK("fib_lookup", 10), NETLINK("connector", 11), NETLINK("scsi", 18), NETLINK("rdma", 20), NETLINK("smc", 22),
+    NETLINK("netfilter", 12),
+    NETLINK("audit", 9),
+    NETLINK("kobject_uevent", 15),
+    NETLINK("generic", 16),
+    NETLINK("xfrm", 6),
+    NETLINK("crypto", 21),
+    NETLINK("sock_diag", 4),
+    NETLINK("usersock", 2),
+    NETLINK("selinux", 7),
+    NETLINK("iscsi", 8),
+    NETLINK("fib_lookup", 10),
+    NETLINK("connector", 11),
+    NETLINK("scsi", 18),
+    NETLINK("rdma", 20),
+    NETLINK("smc", 22),
     NETLINK("netfilter with high bits", 12 | HIGH),
-    {11, "a pair of AF_TIPC", new_pair, NULL, {AF_TIPC, SOCK_STREAM, 0}, {EAFNOSUPPORT}, {EOPNOTSUPP}},
-    {11, "a pair of AF_INET", new_pair, NULL, {AF_INET, SOCK_STREAM, 0}, {EAFNOSUPPORT}, {EOPNOTSUPP}},
-    PROTOCOL("SCTP", AF_INET, SOCK_STREAM, 132), PROTOCOL("SCTP packets", AF_INET6, SOCK_SEQPACKET, 132),
-    PROTOCOL("DCCP", AF_INET, 6, 33), PROTOCOL("DCCP without naming it", AF_INET, 6, 0), PROTOCOL("SMC over AF_INET", AF_INET, SOCK_STREAM, 256),
-    PROTOCOL("UDP-Lite", AF_INET, SOCK_DGRAM, 136), PROTOCOL("L2TP", AF_INET, SOCK_DGRAM, 115), PROTOCOL("L2TP over AF_INET6", AF_INET6, SOCK_DGRAM, 115),
-    PROTOCOL("a protocol nobody knows", AF_INET, SOCK_STREAM, 77), PROTOCOL("SCTP with high bits", AF_INET, SOCK_STREAM, 132 | HIGH),
+    {11,
+     "a pair of AF_TIPC",
+     new_pair,
+     NULL,
+     {AF_TIPC, SOCK_STREAM, 0},
+     {EAFNOSUPPORT},
+     {EOPNOTSUPP}},
+    {11,
+     "a pair of AF_INET",
+     new_pair,
+     NULL,
+     {AF_INET, SOCK_STREAM, 0},
+     {EAFNOSUPPORT},
+     {EOPNOTSUPP}},
+    PROTOCOL("SCTP", AF_INET, SOCK_STREAM, 132),
+    PROTOCOL("SCTP packets", AF_INET6, SOCK_SEQPACKET, 132),
+    PROTOCOL("DCCP", AF_INET, 6, 33),
+    PROTOCOL("DCCP without naming it", AF_INET, 6, 0),
+    PROTOCOL("SMC over AF_INET", AF_INET, SOCK_STREAM, 256),
+    PROTOCOL("UDP-Lite", AF_INET, SOCK_DGRAM, 136),
+    PROTOCOL("L2TP", AF_INET, SOCK_DGRAM, 115),
+    PROTOCOL("L2TP over AF_INET6", AF_INET6, SOCK_DGRAM, 115),
+    PROTOCOL("a protocol nobody knows", AF_INET, SOCK_STREAM, 77),
+    PROTOCOL("SCTP with high bits", AF_INET, SOCK_STREAM, 132 | HIGH),
 
-    {12, "an abstract socket of the host", connect_unix, "abstract", {1, SOCK_STREAM}, {ECONNREFUSED}},
+    {12,
+     "an abstract socket of the host",
+     connect_unix,
+     "abstract",
+     {1, SOCK_STREAM},
+     {ECONNREFUSED}},
     {12, "a socket file of the host", connect_unix, "socket", {0, SOCK_STREAM}, {ENOENT}},
     {33, "the spawner's socket", connect_unix, "spawn_sock", {0, SOCK_SEQPACKET}, {ENOENT}},
     {33, "the guest's own socket", connect_unix, "guest_sock", {0, SOCK_STREAM}, {ENOENT}},
 
-    {32, "tcp 127.0.0.1, where the host listens", reach, "127.0.0.1", {SOCK_STREAM}, {ECONNREFUSED}, {0}, "weak netns"},
-    {32, "tcp ::ffff:127.0.0.1, where the host listens", reach, "::ffff:127.0.0.1", {SOCK_STREAM}, {ECONNREFUSED}, {0}, "weak netns"},
-    TCP("1.1.1.1", 443), TCP("8.8.8.8", 53), TCP("169.254.169.254", 80), TCP("169.254.170.2", 80), TCP("100.100.100.200", 80),
-    TCP("10.0.0.1", 80), TCP("172.17.0.1", 22), TCP("192.168.0.1", 22), TCP("2606:4700:4700::1111", 443), TCP("fd00:ec2::254", 80),
-    TCP("::ffff:169.254.169.254", 80), TCP("64:ff9b::a9fe:a9fe", 80),
-    UDP("1.1.1.1", 53), UDP("8.8.8.8", 53), UDP("169.254.169.254", 53), UDP("10.0.0.2", 53), UDP("2001:4860:4860::8888", 53),
-    UDP("239.255.255.250", 1900), UDP("224.0.0.251", 5353), UDP("ff02::fb", 5353),
+    {32,
+     "tcp 127.0.0.1, where the host listens",
+     reach,
+     "127.0.0.1",
+     {SOCK_STREAM},
+     {ECONNREFUSED},
+     {0},
+     "weak netns"},
+    {32,
+     "tcp ::ffff:127.0.0.1, where the host listens",
+     reach,
+     "::ffff:127.0.0.1",
+     {SOCK_STREAM},
+     {ECONNREFUSED},
+     {0},
+     "weak netns"},
+    TCP("1.1.1.1", 443),
+    TCP("8.8.8.8", 53),
+    TCP("169.254.169.254", 80),
+    TCP("169.254.170.2", 80),
+    TCP("100.100.100.200", 80),
+    TCP("10.0.0.1", 80),
+    TCP("172.17.0.1", 22),
+    TCP("192.168.0.1", 22),
+    TCP("2606:4700:4700::1111", 443),
+    TCP("fd00:ec2::254", 80),
+    TCP("::ffff:169.254.169.254", 80),
+    TCP("64:ff9b::a9fe:a9fe", 80),
+    UDP("1.1.1.1", 53),
+    UDP("8.8.8.8", 53),
+    UDP("169.254.169.254", 53),
+    UDP("10.0.0.2", 53),
+    UDP("2001:4860:4860::8888", 53),
+    UDP("239.255.255.250", 1900),
+    UDP("224.0.0.251", 5353),
+    UDP("ff02::fb", 5353),
     {32, "udp broadcast", reach, "255.255.255.255", {SOCK_DGRAM, 67}, {EACCES, ENETUNREACH}},
-    {32, "icmp echo", reach, "1.1.1.1", {SOCK_DGRAM, 1, IPPROTO_ICMP}, {EACCES, EPERM, ENETUNREACH}, {0},
+    {32,
+     "icmp echo",
+     reach,
+     "1.1.1.1",
+     {SOCK_DGRAM, 1, IPPROTO_ICMP},
+     {EACCES, EPERM, ENETUNREACH},
+     {0},
      "none: hosts differ in who may ping; the raw sockets of group 9 have the control"},
-    {32, "icmp6 echo", reach, "2606:4700:4700::1111", {SOCK_DGRAM, 1, IPPROTO_ICMPV6}, {EACCES, EPERM, ENETUNREACH}, {0},
+    {32,
+     "icmp6 echo",
+     reach,
+     "2606:4700:4700::1111",
+     {SOCK_DGRAM, 1, IPPROTO_ICMPV6},
+     {EACCES, EPERM, ENETUNREACH},
+     {0},
      "none: hosts differ in who may ping; the raw sockets of group 9 have the control"},
 };
 

@@ -84,7 +84,8 @@ static int same_file(const struct attack *a) {
     const char *fact = attack_fact(a->path);
     if (stat("/", &st) < 0)
         return errno;
-    snprintf(text, sizeof(text), "%llu:%llu", (unsigned long long)st.st_dev, (unsigned long long)st.st_ino);
+    snprintf(text, sizeof(text), "%llu:%llu", (unsigned long long)st.st_dev,
+             (unsigned long long)st.st_ino);
     return fact && strcmp(text, fact) == 0 ? 0 : ENODATA;
 }
 
@@ -111,64 +112,203 @@ static int write_text(const struct attack *a) {
     return fd < 0 ? errno : attack_outcome(write(fd, text, strlen(text)));
 }
 
-#define SYSCTL(group, name) {group, "write /proc/sys/" name, attack_write, "/proc/sys/" name, {1}, {EACCES, EROFS, EPERM}}
-#define SYSCTL_USER(name) \
-    {1, "write /proc/sys/user/" name, attack_write, "/proc/sys/user/" name, {1}, {EACCES, EROFS, EPERM}, {0}, "outside SYS_RESOURCE"}
+#define SYSCTL(group, name)                                                     \
+    {                                                                           \
+        group, "write /proc/sys/" name, attack_write, "/proc/sys/" name, {1}, { \
+            EACCES, EROFS, EPERM                                                \
+        }                                                                       \
+    }
+#define SYSCTL_USER(name)                                                           \
+    {                                                                               \
+        1, "write /proc/sys/user/" name, attack_write, "/proc/sys/user/" name, {1}, \
+            {EACCES, EROFS, EPERM}, {0}, "outside SYS_RESOURCE"                     \
+    }
 /* Some of net/ exist only in the host's own network namespace. */
-#define SYSCTL_NET(name) {1, "write /proc/sys/" name, attack_write, "/proc/sys/" name, {1}, {EACCES, EPERM, ENOENT}}
+#define SYSCTL_NET(name)                                                    \
+    {                                                                       \
+        1, "write /proc/sys/" name, attack_write, "/proc/sys/" name, {1}, { \
+            EACCES, EPERM, ENOENT                                           \
+        }                                                                   \
+    }
 /* Those that cannot be read, or whose own text does something: opening is enough. */
-#define SYSCTL_OPEN(group, name) {group, "open /proc/sys/" name, attack_write, "/proc/sys/" name, {0}, {EACCES, EROFS, EPERM}}
+#define SYSCTL_OPEN(group, name)                                               \
+    {                                                                          \
+        group, "open /proc/sys/" name, attack_write, "/proc/sys/" name, {0}, { \
+            EACCES, EROFS, EPERM                                               \
+        }                                                                      \
+    }
 /* Covered by an empty file or directory that cannot be opened. */
-#define MASKED(name) {2, "read /proc/" name, attack_read, "/proc/" name, {0}, {EACCES}, {EPERM, ENODATA}, "weak masks"}
-#define MASKED_DIR(name) {2, "list /proc/" name, attack_list, "/proc/" name, {0}, {EACCES}, {ENODATA}, "weak masks"}
+#define MASKED(name)                                                                        \
+    {                                                                                       \
+        2, "read /proc/" name, attack_read, "/proc/" name, {0}, {EACCES}, {EPERM, ENODATA}, \
+            "weak masks"                                                                    \
+    }
+#define MASKED_DIR(name) \
+    { 2, "list /proc/" name, attack_list, "/proc/" name, {0}, {EACCES}, {ENODATA}, "weak masks" }
 /* For the host's root alone, whom nobody in a box is. */
-#define CLOSED(name) {2, "read /proc/" name, attack_read, "/proc/" name, {0}, {EACCES, EPERM}, {EAGAIN, EFAULT, EINVAL, EIO}}
-#define OF_INIT(name, how) {15, #how " /proc/1/" name, open_for, "/proc/1/" name, {how}, {EACCES, EPERM}, {ETXTBSY}}
-#define LINK_OF_INIT(name) {15, "readlink /proc/1/" name, read_link, "/proc/1/" name, {0}, {EACCES, EPERM}}
-#define ABSENT(group, name, run) {group, name, run, name, {0}, {ENOENT, EACCES, ENOTDIR}}
+#define CLOSED(name)                                                               \
+    {                                                                              \
+        2, "read /proc/" name, attack_read, "/proc/" name, {0}, {EACCES, EPERM}, { \
+            EAGAIN, EFAULT, EINVAL, EIO                                            \
+        }                                                                          \
+    }
+#define OF_INIT(name, how)                                                              \
+    {                                                                                   \
+        15, #how " /proc/1/" name, open_for, "/proc/1/" name, {how}, {EACCES, EPERM}, { \
+            ETXTBSY                                                                     \
+        }                                                                               \
+    }
+#define LINK_OF_INIT(name)                                               \
+    {                                                                    \
+        15, "readlink /proc/1/" name, read_link, "/proc/1/" name, {0}, { \
+            EACCES, EPERM                                                \
+        }                                                                \
+    }
+#define ABSENT(group, name, run)       \
+    {                                  \
+        group, name, run, name, {0}, { \
+            ENOENT, EACCES, ENOTDIR    \
+        }                              \
+    }
 
 static const struct attack rows[] = {
-    SYSCTL(1, "kernel/core_pattern"), SYSCTL(1, "kernel/core_pipe_limit"), SYSCTL(1, "kernel/modprobe"),
-    SYSCTL(1, "kernel/poweroff_cmd"), SYSCTL(1, "kernel/sysrq"), SYSCTL(1, "kernel/hostname"),
-    SYSCTL(1, "kernel/domainname"), SYSCTL(1, "kernel/randomize_va_space"), SYSCTL(1, "kernel/kptr_restrict"),
-    SYSCTL(1, "kernel/dmesg_restrict"), SYSCTL(1, "kernel/perf_event_paranoid"),
-    SYSCTL(1, "kernel/unprivileged_bpf_disabled"), SYSCTL(1, "kernel/yama/ptrace_scope"),
-    SYSCTL(1, "kernel/panic"), SYSCTL(1, "kernel/panic_on_oops"), SYSCTL(1, "kernel/pid_max"),
-    SYSCTL(1, "kernel/threads-max"), SYSCTL(1, "kernel/ns_last_pid"), {1, "write /proc/sys/kernel/cad_pid", attack_write, "/proc/sys/kernel/cad_pid", {1}, {EACCES, EROFS, EPERM}, {ESRCH}},
-    SYSCTL(1, "kernel/msgmax"), SYSCTL(1, "kernel/msgmni"), SYSCTL(1, "kernel/shmmax"), SYSCTL(1, "kernel/shmall"),
-    SYSCTL(1, "kernel/sem"), SYSCTL(1, "kernel/printk"), SYSCTL(1, "kernel/pty/max"),
-    SYSCTL(1, "kernel/sched_rt_runtime_us"), SYSCTL(1, "kernel/hung_task_timeout_secs"),
-    SYSCTL_OPEN(1, "kernel/usermodehelper/bset"), SYSCTL_OPEN(1, "kernel/random/write_wakeup_threshold"),
-    SYSCTL_OPEN(1, "vm/drop_caches"), SYSCTL_OPEN(1, "vm/compact_memory"),
-    SYSCTL(1, "vm/overcommit_memory"), SYSCTL(1, "vm/mmap_min_addr"), SYSCTL(1, "vm/swappiness"),
-    SYSCTL(1, "vm/panic_on_oom"), SYSCTL(1, "vm/max_map_count"), SYSCTL(1, "vm/nr_hugepages"),
-    SYSCTL(1, "vm/unprivileged_userfaultfd"), SYSCTL(1, "vm/min_free_kbytes"),
-    SYSCTL(1, "fs/file-max"), SYSCTL(1, "fs/nr_open"), SYSCTL(1, "fs/suid_dumpable"),
-    SYSCTL(1, "fs/protected_symlinks"), SYSCTL(1, "fs/protected_hardlinks"), SYSCTL(1, "fs/pipe-max-size"),
-    SYSCTL(1, "fs/inotify/max_user_watches"), SYSCTL(1, "fs/inotify/max_user_instances"),
-    SYSCTL(1, "fs/epoll/max_user_watches"), SYSCTL(1, "fs/mqueue/queues_max"), SYSCTL(1, "fs/aio-max-nr"),
+    SYSCTL(1, "kernel/core_pattern"),
+    SYSCTL(1, "kernel/core_pipe_limit"),
+    SYSCTL(1, "kernel/modprobe"),
+    SYSCTL(1, "kernel/poweroff_cmd"),
+    SYSCTL(1, "kernel/sysrq"),
+    SYSCTL(1, "kernel/hostname"),
+    SYSCTL(1, "kernel/domainname"),
+    SYSCTL(1, "kernel/randomize_va_space"),
+    SYSCTL(1, "kernel/kptr_restrict"),
+    SYSCTL(1, "kernel/dmesg_restrict"),
+    SYSCTL(1, "kernel/perf_event_paranoid"),
+    SYSCTL(1, "kernel/unprivileged_bpf_disabled"),
+    SYSCTL(1, "kernel/yama/ptrace_scope"),
+    SYSCTL(1, "kernel/panic"),
+    SYSCTL(1, "kernel/panic_on_oops"),
+    SYSCTL(1, "kernel/pid_max"),
+    SYSCTL(1, "kernel/threads-max"),
+    SYSCTL(1, "kernel/ns_last_pid"),
+    {1,
+     "write /proc/sys/kernel/cad_pid",
+     attack_write,
+     "/proc/sys/kernel/cad_pid",
+     {1},
+     {EACCES, EROFS, EPERM},
+     {ESRCH}},
+    SYSCTL(1, "kernel/msgmax"),
+    SYSCTL(1, "kernel/msgmni"),
+    SYSCTL(1, "kernel/shmmax"),
+    SYSCTL(1, "kernel/shmall"),
+    SYSCTL(1, "kernel/sem"),
+    SYSCTL(1, "kernel/printk"),
+    SYSCTL(1, "kernel/pty/max"),
+    SYSCTL(1, "kernel/sched_rt_runtime_us"),
+    SYSCTL(1, "kernel/hung_task_timeout_secs"),
+    SYSCTL_OPEN(1, "kernel/usermodehelper/bset"),
+    SYSCTL_OPEN(1, "kernel/random/write_wakeup_threshold"),
+    SYSCTL_OPEN(1, "vm/drop_caches"),
+    SYSCTL_OPEN(1, "vm/compact_memory"),
+    SYSCTL(1, "vm/overcommit_memory"),
+    SYSCTL(1, "vm/mmap_min_addr"),
+    SYSCTL(1, "vm/swappiness"),
+    SYSCTL(1, "vm/panic_on_oom"),
+    SYSCTL(1, "vm/max_map_count"),
+    SYSCTL(1, "vm/nr_hugepages"),
+    SYSCTL(1, "vm/unprivileged_userfaultfd"),
+    SYSCTL(1, "vm/min_free_kbytes"),
+    SYSCTL(1, "fs/file-max"),
+    SYSCTL(1, "fs/nr_open"),
+    SYSCTL(1, "fs/suid_dumpable"),
+    SYSCTL(1, "fs/protected_symlinks"),
+    SYSCTL(1, "fs/protected_hardlinks"),
+    SYSCTL(1, "fs/pipe-max-size"),
+    SYSCTL(1, "fs/inotify/max_user_watches"),
+    SYSCTL(1, "fs/inotify/max_user_instances"),
+    SYSCTL(1, "fs/epoll/max_user_watches"),
+    SYSCTL(1, "fs/mqueue/queues_max"),
+    SYSCTL(1, "fs/aio-max-nr"),
     SYSCTL_OPEN(1, "fs/binfmt_misc/register"),
-    SYSCTL(1, "net/ipv4/ip_forward"), SYSCTL(1, "net/ipv4/ping_group_range"), SYSCTL(1, "net/core/somaxconn"),
-    SYSCTL(1, "net/ipv4/ip_unprivileged_port_start"), SYSCTL_NET("net/ipv4/tcp_mem"),
-    SYSCTL(1, "net/ipv6/conf/all/forwarding"), SYSCTL_NET("net/core/bpf_jit_enable"),
-    SYSCTL_USER("max_user_namespaces"), SYSCTL_USER("max_inotify_instances"),
-    SYSCTL_USER("max_mnt_namespaces"), SYSCTL(1, "debug/exception-trace"),
-    {1, "open /proc/irq/default_smp_affinity", attack_write, "/proc/irq/default_smp_affinity", {0}, {EACCES, EPERM}},
-    {1, "lower /proc/self/oom_score_adj", lower_oom_score, "/proc/self/oom_score_adj", {0}, {EACCES}, {0}, "outside SYS_RESOURCE"},
-    {1, "lower /proc/1/oom_score_adj", lower_oom_score, "/proc/1/oom_score_adj", {0}, {EACCES}, {0}, "outside SYS_RESOURCE"},
-    {1, "write /proc/self/uid_map", write_text, "/proc/self/uid_map", {0}, {EPERM}, {0},
+    SYSCTL(1, "net/ipv4/ip_forward"),
+    SYSCTL(1, "net/ipv4/ping_group_range"),
+    SYSCTL(1, "net/core/somaxconn"),
+    SYSCTL(1, "net/ipv4/ip_unprivileged_port_start"),
+    SYSCTL_NET("net/ipv4/tcp_mem"),
+    SYSCTL(1, "net/ipv6/conf/all/forwarding"),
+    SYSCTL_NET("net/core/bpf_jit_enable"),
+    SYSCTL_USER("max_user_namespaces"),
+    SYSCTL_USER("max_inotify_instances"),
+    SYSCTL_USER("max_mnt_namespaces"),
+    SYSCTL(1, "debug/exception-trace"),
+    {1,
+     "open /proc/irq/default_smp_affinity",
+     attack_write,
+     "/proc/irq/default_smp_affinity",
+     {0},
+     {EACCES, EPERM}},
+    {1,
+     "lower /proc/self/oom_score_adj",
+     lower_oom_score,
+     "/proc/self/oom_score_adj",
+     {0},
+     {EACCES},
+     {0},
+     "outside SYS_RESOURCE"},
+    {1,
+     "lower /proc/1/oom_score_adj",
+     lower_oom_score,
+     "/proc/1/oom_score_adj",
+     {0},
+     {EACCES},
+     {0},
+     "outside SYS_RESOURCE"},
+    {1,
+     "write /proc/self/uid_map",
+     write_text,
+     "/proc/self/uid_map",
+     {0},
+     {EPERM},
+     {0},
      "none: a map can be written only once, also outside"},
-    {1, "write /proc/self/setgroups", write_text, "/proc/self/setgroups", {1}, {EPERM, EACCES}, {0},
+    {1,
+     "write /proc/self/setgroups",
+     write_text,
+     "/proc/self/setgroups",
+     {1},
+     {EPERM, EACCES},
+     {0},
      "none: a map that exists forbids it, also outside"},
 
     {2, "open /proc/sysrq-trigger", attack_write, "/proc/sysrq-trigger", {0}, {EACCES, EPERM}},
-    MASKED("kallsyms"), MASKED("config.gz"), MASKED("keys"), MASKED("key-users"), MASKED("modules"),
-    MASKED("cmdline"), MASKED("diskstats"), MASKED("partitions"), MASKED("interrupts"), MASKED("locks"),
-    MASKED("sched_debug"), MASKED("latency_stats"), MASKED("timer_stats"),
-    MASKED_DIR("fs"), MASKED_DIR("acpi"), MASKED_DIR("scsi"), MASKED_DIR("asound"),
-    CLOSED("kcore"), CLOSED("kmsg"), CLOSED("timer_list"), CLOSED("vmallocinfo"), CLOSED("slabinfo"),
-    CLOSED("pagetypeinfo"), CLOSED("kpagecount"), CLOSED("kpageflags"), CLOSED("kpagecgroup"),
-    CLOSED("mtrr"), CLOSED("allocinfo"),
+    MASKED("kallsyms"),
+    MASKED("config.gz"),
+    MASKED("keys"),
+    MASKED("key-users"),
+    MASKED("modules"),
+    MASKED("cmdline"),
+    MASKED("diskstats"),
+    MASKED("partitions"),
+    MASKED("interrupts"),
+    MASKED("locks"),
+    MASKED("sched_debug"),
+    MASKED("latency_stats"),
+    MASKED("timer_stats"),
+    MASKED_DIR("fs"),
+    MASKED_DIR("acpi"),
+    MASKED_DIR("scsi"),
+    MASKED_DIR("asound"),
+    CLOSED("kcore"),
+    CLOSED("kmsg"),
+    CLOSED("timer_list"),
+    CLOSED("vmallocinfo"),
+    CLOSED("slabinfo"),
+    CLOSED("pagetypeinfo"),
+    CLOSED("kpagecount"),
+    CLOSED("kpageflags"),
+    CLOSED("kpagecgroup"),
+    CLOSED("mtrr"),
+    CLOSED("allocinfo"),
     {2, "read /dev/kmsg", attack_read, "/dev/kmsg", {0}, {ENOENT}, {EAGAIN, EPIPE, EINVAL}},
     {2, "read /dev/mem", attack_read, "/dev/mem", {0}, {ENOENT}, {EPERM}},
 
@@ -178,56 +318,141 @@ static const struct attack rows[] = {
     ABSENT(3, "/sys/fs/cgroup", attack_list),
     ABSENT(27, "/sys/fs/cgroup/unified/cgroup.procs", open_for),
     ABSENT(27, "/sys/fs/cgroup/pids/tasks", open_for),
-    {27, "own cgroup path shows the host's tree", own_cgroup, "/proc/self/cgroup", {0}, {ENODATA}, {0},
+    {27,
+     "own cgroup path shows the host's tree",
+     own_cgroup,
+     "/proc/self/cgroup",
+     {0},
+     {ENODATA},
+     {0},
      "none: outside it is shown or not by how the host was started"},
 
-    OF_INIT("mem", O_RDONLY), OF_INIT("mem", O_RDWR), OF_INIT("exe", O_RDONLY), OF_INIT("exe", O_WRONLY),
-    OF_INIT("environ", O_RDONLY), OF_INIT("maps", O_RDONLY), OF_INIT("smaps", O_RDONLY),
-    OF_INIT("auxv", O_RDONLY), OF_INIT("pagemap", O_RDONLY), OF_INIT("fd", O_RDONLY),
-    OF_INIT("fdinfo", O_RDONLY), OF_INIT("map_files", O_RDONLY), OF_INIT("clear_refs", O_WRONLY),
-    OF_INIT("root", O_RDONLY), OF_INIT("cwd", O_RDONLY), OF_INIT("ns/mnt", O_RDONLY),
-    OF_INIT("ns/user", O_RDONLY), OF_INIT("ns/pid", O_RDONLY), OF_INIT("ns/net", O_RDONLY),
-    OF_INIT("task/1/mem", O_RDWR), OF_INIT("task/1/fd", O_RDONLY),
-    LINK_OF_INIT("exe"), LINK_OF_INIT("root"), LINK_OF_INIT("cwd"), LINK_OF_INIT("fd/3"),
-    LINK_OF_INIT("ns/mnt"), LINK_OF_INIT("ns/user"),
+    OF_INIT("mem", O_RDONLY),
+    OF_INIT("mem", O_RDWR),
+    OF_INIT("exe", O_RDONLY),
+    OF_INIT("exe", O_WRONLY),
+    OF_INIT("environ", O_RDONLY),
+    OF_INIT("maps", O_RDONLY),
+    OF_INIT("smaps", O_RDONLY),
+    OF_INIT("auxv", O_RDONLY),
+    OF_INIT("pagemap", O_RDONLY),
+    OF_INIT("fd", O_RDONLY),
+    OF_INIT("fdinfo", O_RDONLY),
+    OF_INIT("map_files", O_RDONLY),
+    OF_INIT("clear_refs", O_WRONLY),
+    OF_INIT("root", O_RDONLY),
+    OF_INIT("cwd", O_RDONLY),
+    OF_INIT("ns/mnt", O_RDONLY),
+    OF_INIT("ns/user", O_RDONLY),
+    OF_INIT("ns/pid", O_RDONLY),
+    OF_INIT("ns/net", O_RDONLY),
+    OF_INIT("task/1/mem", O_RDWR),
+    OF_INIT("task/1/fd", O_RDONLY),
+    LINK_OF_INIT("exe"),
+    LINK_OF_INIT("root"),
+    LINK_OF_INIT("cwd"),
+    LINK_OF_INIT("fd/3"),
+    LINK_OF_INIT("ns/mnt"),
+    LINK_OF_INIT("ns/user"),
     {15, "write /proc/1/timerslack_ns", write_text, "/proc/1/timerslack_ns", {2}, {EACCES, EPERM}},
     {15, "read /proc/1/stack", attack_read, "/proc/1/stack", {0}, {EACCES, EPERM}},
     {15, "read /proc/1/syscall", attack_read, "/proc/1/syscall", {0}, {EACCES, EPERM}},
     {15, "execve /proc/1/exe", run_file, "/proc/1/exe", {0}, {EACCES, EPERM}},
-    {15, "write /proc/self/exe", open_for, "/proc/self/exe", {O_WRONLY}, {ETXTBSY, EACCES}, {0},
+    {15,
+     "write /proc/self/exe",
+     open_for,
+     "/proc/self/exe",
+     {O_WRONLY},
+     {ETXTBSY, EACCES},
+     {0},
      "none: ETXTBSY outside too; what counts is that this file is nobody else's"},
 
     {14, "the host through /proc/1/root", through, "/proc/1/root", {0}, {EACCES, EPERM}},
-    {14, "the host through /proc/1/cwd/..", through, "/proc/1/cwd/../../../..", {0}, {EACCES, EPERM}},
-    {14, "the host through /proc/self/root/..", through, "/proc/self/root/../../../..", {0}, {ENOENT}},
+    {14,
+     "the host through /proc/1/cwd/..",
+     through,
+     "/proc/1/cwd/../../../..",
+     {0},
+     {EACCES, EPERM}},
+    {14,
+     "the host through /proc/self/root/..",
+     through,
+     "/proc/self/root/../../../..",
+     {0},
+     {ENOENT}},
     {14, "the host through ../..", through, "../../../../../../../../../..", {0}, {ENOENT}},
     {14, "the root directory is the host's", same_file, "root", {0}, {ENODATA}},
 
-    {30, "/proc/self/mountinfo names the host's paths", holds_fact, "/proc/self/mountinfo", {0}, {ENODATA}, {0},
+    {30,
+     "/proc/self/mountinfo names the host's paths",
+     holds_fact,
+     "/proc/self/mountinfo",
+     {0},
+     {ENODATA},
+     {0},
      "none: outside every path is the host's"},
-    {30, "/proc/self/mounts names the host's paths", holds_fact, "/proc/self/mounts", {0}, {ENODATA}, {0},
+    {30,
+     "/proc/self/mounts names the host's paths",
+     holds_fact,
+     "/proc/self/mounts",
+     {0},
+     {ENODATA},
+     {0},
      "none: outside every path is the host's"},
-    {30, "/proc/1/cmdline names the host's paths", holds_fact, "/proc/1/cmdline", {0}, {ENODATA}, {0},
+    {30,
+     "/proc/1/cmdline names the host's paths",
+     holds_fact,
+     "/proc/1/cmdline",
+     {0},
+     {ENODATA},
+     {0},
      "none: pid 1 is the box's own"},
-    {30, "/run/carrel/machine.json names the host's paths", holds_fact, "/run/carrel/machine.json", {0}, {ENODATA}, {0},
+    {30,
+     "/run/carrel/machine.json names the host's paths",
+     holds_fact,
+     "/run/carrel/machine.json",
+     {0},
+     {ENODATA},
+     {0},
      "none: only a box has it"},
-    {30, "/proc/sys/kernel/hostname is the host's", holds_fact, "/proc/sys/kernel/hostname", {0}, {ENODATA}},
+    {30,
+     "/proc/sys/kernel/hostname is the host's",
+     holds_fact,
+     "/proc/sys/kernel/hostname",
+     {0},
+     {ENODATA}},
     {30, "uname is the host's", host_name, NULL, {0}, {ENODATA}},
     {30, "/etc/hostname is the host's", holds_fact, "/etc/hostname", {0}, {ENODATA}, {ENOENT}},
-    {30, "an environment variable of the caller", environment, "CARREL_TEST_SECRET", {0}, {ENODATA}},
+    {30,
+     "an environment variable of the caller",
+     environment,
+     "CARREL_TEST_SECRET",
+     {0},
+     {ENODATA}},
     {30, "CARREL_RUN of the caller", environment, "CARREL_RUN", {0}, {ENODATA}},
     {30, "/sys", attack_list, "/sys", {0}, {ENODATA}},
-    ABSENT(30, "/sys/firmware/efi/efivars", attack_list), ABSENT(30, "/sys/kernel/debug", attack_list),
-    ABSENT(30, "/sys/kernel/security", attack_list), ABSENT(30, "/sys/class/net", attack_list),
-    ABSENT(30, "/sys/devices", attack_list), ABSENT(30, "/sys/module", attack_list),
-    ABSENT(30, "/sys/firmware", attack_list), ABSENT(30, "/sys/kernel/notes", attack_read),
-    ABSENT(30, "/sys/block", attack_list), ABSENT(30, "/proc/device-tree/model", attack_read),
-    ABSENT(30, "/proc/efi", attack_list), ABSENT(30, "/boot", attack_list),
-    ABSENT(30, "/var/lib/carrel", attack_list), ABSENT(30, "/etc/ssh", attack_list),
-    ABSENT(30, "/etc/ssl/private", attack_list), ABSENT(30, "/etc/sudoers", attack_read),
-    ABSENT(30, "/etc/crontab", attack_read), ABSENT(30, "/etc/systemd", attack_list),
-    ABSENT(30, "/var/spool/cron", attack_list), ABSENT(30, "/var/lib/systemd", attack_list),
-    ABSENT(30, "/etc/subuid", attack_read), ABSENT(30, "/var/log/dpkg.log", attack_read),
+    ABSENT(30, "/sys/firmware/efi/efivars", attack_list),
+    ABSENT(30, "/sys/kernel/debug", attack_list),
+    ABSENT(30, "/sys/kernel/security", attack_list),
+    ABSENT(30, "/sys/class/net", attack_list),
+    ABSENT(30, "/sys/devices", attack_list),
+    ABSENT(30, "/sys/module", attack_list),
+    ABSENT(30, "/sys/firmware", attack_list),
+    ABSENT(30, "/sys/kernel/notes", attack_read),
+    ABSENT(30, "/sys/block", attack_list),
+    ABSENT(30, "/proc/device-tree/model", attack_read),
+    ABSENT(30, "/proc/efi", attack_list),
+    ABSENT(30, "/boot", attack_list),
+    ABSENT(30, "/var/lib/carrel", attack_list),
+    ABSENT(30, "/etc/ssh", attack_list),
+    ABSENT(30, "/etc/ssl/private", attack_list),
+    ABSENT(30, "/etc/sudoers", attack_read),
+    ABSENT(30, "/etc/crontab", attack_read),
+    ABSENT(30, "/etc/systemd", attack_list),
+    ABSENT(30, "/var/spool/cron", attack_list),
+    ABSENT(30, "/var/lib/systemd", attack_list),
+    ABSENT(30, "/etc/subuid", attack_read),
+    ABSENT(30, "/var/log/dpkg.log", attack_read),
 };
 
 const struct attack_table proc_attacks = ATTACK_TABLE(rows);
