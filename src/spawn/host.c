@@ -63,7 +63,7 @@ static int enter_workshop(const char *run, struct err *err) {
     int fd = open_place(path, false, err);
     if (fd < 0)
         return -1;
-    static const char *const dirs[] = {"fs", "lower", "empty", "dev"};
+    static const char *const dirs[] = {"lower", "empty", "dev"};
     for (size_t i = 0; i < sizeof(dirs) / sizeof(*dirs); i++)
         if (mkdirat(fd, dirs[i], 0755) < 0)
             return err_sys(err, "make workshop");

@@ -16,8 +16,46 @@
 #include "spawn/tree.h"
 #include "spawn/weaken.h"
 
+static void detach(int workshop, const char *name) {
+    char path[64];
+    snprintf(path, sizeof(path), "/proc/self/fd/%d/%s", workshop, name);
+    umount2(path, MNT_DETACH);
+}
+
+/*
+ * Old kernels take layers only where they are attached, and a mount that was detached once cannot
+ * be attached again: the filesystem of a root stays on the bench until the root is closed.
+ */
+static void bench_name(const struct rootfs *r, char name[24]) {
+    snprintf(name, 24, "fs%u", r->slot);
+}
+
+static int bench_fs(const struct rootfs_maker *maker, struct rootfs *r) {
+    char name[24];
+    bench_name(r, name);
+    if (!maker->by_name)
+        return 0;
+    if (mkdirat(maker->workshop, name, 0700) < 0 && errno != EEXIST)
+        return -errno;
+    int made = mount_attach(r->fs, maker->workshop, name);
+    if (made == 0)
+        r->bench = maker->workshop;
+    return made;
+}
+
+static void unbench_fs(struct rootfs *r) {
+    char name[24];
+    bench_name(r, name);
+    if (r->bench < 0)
+        return;
+    detach(r->bench, name);
+    unlinkat(r->bench, name, AT_REMOVEDIR);
+    r->bench = -1;
+}
+
 void rootfs_close(struct rootfs *r) {
     int *fds[] = {&r->lock, &r->userns, &r->fs, &r->root, &r->usr, &r->meta};
+    unbench_fs(r);
     for (size_t i = 0; i < sizeof(fds) / sizeof(*fds); i++)
         close_fd(fds[i]);
 }
@@ -103,11 +141,8 @@ static int bench(const struct rootfs_maker *maker, int mount, const char *name) 
 }
 
 static void unbench(const struct rootfs_maker *maker, const char *name) {
-    char path[64];
-    if (!maker->by_name)
-        return;
-    snprintf(path, sizeof(path), "/proc/self/fd/%d/%s", maker->workshop, name);
-    umount2(path, MNT_DETACH);
+    if (maker->by_name)
+        detach(maker->workshop, name);
 }
 
 /* lowers from the top; the last is a detached mount, the others lie in the store. */
@@ -152,7 +187,7 @@ static int make_meta(const struct rootfs *r) {
 }
 
 static int assemble(struct rootfs_maker *maker, struct rootfs *r, struct err *err) {
-    int made = bench(maker, r->fs, "fs");
+    int made = bench_fs(maker, r);
     if (made < 0)
         return err_num(err, made, "attach filesystem");
     r->root = image_overlay(maker, r, -1, maker->image->skeleton, "u", "w");
@@ -160,7 +195,6 @@ static int assemble(struct rootfs_maker *maker, struct rootfs *r, struct err *er
         r->usr = image_overlay(maker, r, maker->image->usr_dirs, maker->image->usr, "U", "W");
     if (r->usr >= 0)
         r->meta = make_meta(r);
-    unbench(maker, "fs");
     if (r->root < 0)
         return err_num(err, r->root, "mount root overlay");
     if (r->usr < 0)
@@ -258,12 +292,9 @@ static int make_cow(struct rootfs_maker *maker, struct rootfs *r, int lower, mod
     if (made == 0)
         made = tree_dir(r->fs, work, 0755, first, first);
     act_as(0);
-    if (made == 0)
-        made = bench(maker, r->fs, "fs");
     if (made < 0)
         return made;
     made = overlay_on(maker, r, &lower, 1, upper, work, true);
-    unbench(maker, "fs");
     if (made < 0)
         return made;
     *ret_upper = openat(r->fs, upper, O_RDONLY | O_DIRECTORY | O_CLOEXEC);

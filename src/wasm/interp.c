@@ -170,146 +170,119 @@ static const struct simd_op *simd_row(uint64_t word) {
     return &simd_ops[(uint16_t)word];
 }
 
+/* Tables, and a dispatch loop that is one, too. */
+/* clang-format off */
+
 /* The operations with all their forms. a and b are the operands. */
-#define I32_BINARY(X)                                                         \
-    X(I32_ADD, a + b)                                                         \
-    X(I32_SUB, a - b)                                                         \
-    X(I32_MUL, a *b) X(I32_AND, a &b) X(I32_OR, a | b) X(I32_XOR, a ^ b)      \
-        X(I32_SHL, num_i32_shl(a, b)) X(I32_SHR_S, num_i32_shr_s(a, b))       \
-            X(I32_SHR_U, num_i32_shr_u(a, b)) X(I32_ROTL, num_i32_rotl(a, b)) \
-                X(I32_ROTR, num_i32_rotr(a, b))
-#define I64_BINARY(X)                                                         \
-    X(I64_ADD, a + b)                                                         \
-    X(I64_SUB, a - b)                                                         \
-    X(I64_MUL, a *b) X(I64_AND, a &b) X(I64_OR, a | b) X(I64_XOR, a ^ b)      \
-        X(I64_SHL, num_i64_shl(a, b)) X(I64_SHR_S, num_i64_shr_s(a, b))       \
-            X(I64_SHR_U, num_i64_shr_u(a, b)) X(I64_ROTL, num_i64_rotl(a, b)) \
-                X(I64_ROTR, num_i64_rotr(a, b))
-#define I32_K(X)                                                                      \
-    X(I32_ADD, a + b)                                                                 \
-    X(I32_MUL, a *b)                                                                  \
-    X(I32_AND, a &b) X(I32_OR, a | b) X(I32_XOR, a ^ b) X(I32_SHL, num_i32_shl(a, b)) \
-        X(I32_SHR_S, num_i32_shr_s(a, b)) X(I32_SHR_U, num_i32_shr_u(a, b))           \
-            X(I32_ROTL, num_i32_rotl(a, b)) X(I32_ROTR, num_i32_rotr(a, b))
-#define I64_K(X)                                                                      \
-    X(I64_ADD, a + b)                                                                 \
-    X(I64_MUL, a *b)                                                                  \
-    X(I64_AND, a &b) X(I64_OR, a | b) X(I64_XOR, a ^ b) X(I64_SHL, num_i64_shl(a, b)) \
-        X(I64_SHR_S, num_i64_shr_s(a, b)) X(I64_SHR_U, num_i64_shr_u(a, b))           \
-            X(I64_ROTL, num_i64_rotl(a, b)) X(I64_ROTR, num_i64_rotr(a, b))
+#define I32_BINARY(X)                                                                            \
+    X(I32_ADD, a + b) X(I32_SUB, a - b) X(I32_MUL, a * b) X(I32_AND, a & b) X(I32_OR, a | b)     \
+    X(I32_XOR, a ^ b) X(I32_SHL, num_i32_shl(a, b)) X(I32_SHR_S, num_i32_shr_s(a, b))            \
+    X(I32_SHR_U, num_i32_shr_u(a, b)) X(I32_ROTL, num_i32_rotl(a, b))                            \
+    X(I32_ROTR, num_i32_rotr(a, b))
+#define I64_BINARY(X)                                                                            \
+    X(I64_ADD, a + b) X(I64_SUB, a - b) X(I64_MUL, a * b) X(I64_AND, a & b) X(I64_OR, a | b)     \
+    X(I64_XOR, a ^ b) X(I64_SHL, num_i64_shl(a, b)) X(I64_SHR_S, num_i64_shr_s(a, b))            \
+    X(I64_SHR_U, num_i64_shr_u(a, b)) X(I64_ROTL, num_i64_rotl(a, b))                            \
+    X(I64_ROTR, num_i64_rotr(a, b))
+#define I32_K(X)                                                                                 \
+    X(I32_ADD, a + b) X(I32_MUL, a * b) X(I32_AND, a & b) X(I32_OR, a | b) X(I32_XOR, a ^ b)     \
+    X(I32_SHL, num_i32_shl(a, b)) X(I32_SHR_S, num_i32_shr_s(a, b))                              \
+    X(I32_SHR_U, num_i32_shr_u(a, b)) X(I32_ROTL, num_i32_rotl(a, b))                            \
+    X(I32_ROTR, num_i32_rotr(a, b))
+#define I64_K(X)                                                                                 \
+    X(I64_ADD, a + b) X(I64_MUL, a * b) X(I64_AND, a & b) X(I64_OR, a | b) X(I64_XOR, a ^ b)     \
+    X(I64_SHL, num_i64_shl(a, b)) X(I64_SHR_S, num_i64_shr_s(a, b))                              \
+    X(I64_SHR_U, num_i64_shr_u(a, b)) X(I64_ROTL, num_i64_rotl(a, b))                            \
+    X(I64_ROTR, num_i64_rotr(a, b))
 #define I32_CMP(X)                                                                               \
-    X(I32_EQ, a == b)                                                                            \
-    X(I32_NE, a != b)                                                                            \
-    X(I32_LT_S, (int32_t)a < (int32_t)b) X(I32_LT_U, a < b) X(I32_GT_S, (int32_t)a > (int32_t)b) \
-        X(I32_GT_U, a > b) X(I32_LE_S, (int32_t)a <= (int32_t)b) X(I32_LE_U, a <= b)             \
-            X(I32_GE_S, (int32_t)a >= (int32_t)b) X(I32_GE_U, a >= b)
+    X(I32_EQ, a == b) X(I32_NE, a != b) X(I32_LT_S, (int32_t)a < (int32_t)b) X(I32_LT_U, a < b)  \
+    X(I32_GT_S, (int32_t)a > (int32_t)b) X(I32_GT_U, a > b)                                      \
+    X(I32_LE_S, (int32_t)a <= (int32_t)b) X(I32_LE_U, a <= b)                                    \
+    X(I32_GE_S, (int32_t)a >= (int32_t)b) X(I32_GE_U, a >= b)
 #define I64_CMP(X)                                                                               \
-    X(I64_EQ, a == b)                                                                            \
-    X(I64_NE, a != b)                                                                            \
-    X(I64_LT_S, (int64_t)a < (int64_t)b) X(I64_LT_U, a < b) X(I64_GT_S, (int64_t)a > (int64_t)b) \
-        X(I64_GT_U, a > b) X(I64_LE_S, (int64_t)a <= (int64_t)b) X(I64_LE_U, a <= b)             \
-            X(I64_GE_S, (int64_t)a >= (int64_t)b) X(I64_GE_U, a >= b)
-#define F32_CMP(X)    \
-    X(F32_EQ, a == b) \
-    X(F32_NE, a != b) X(F32_LT, a < b) X(F32_GT, a > b) X(F32_LE, a <= b) X(F32_GE, a >= b)
-#define F64_CMP(X)    \
-    X(F64_EQ, a == b) \
-    X(F64_NE, a != b) X(F64_LT, a < b) X(F64_GT, a > b) X(F64_LE, a <= b) X(F64_GE, a >= b)
-#define I32_DIVIDE(X)           \
-    X(I32_DIV_S, num_i32_div_s) \
-    X(I32_DIV_U, num_i32_div_u) X(I32_REM_S, num_i32_rem_s) X(I32_REM_U, num_i32_rem_u)
-#define I64_DIVIDE(X)           \
-    X(I64_DIV_S, num_i64_div_s) \
-    X(I64_DIV_U, num_i64_div_u) X(I64_REM_S, num_i64_rem_s) X(I64_REM_U, num_i64_rem_u)
-#define F32_BINARY(X)                                                       \
-    X(F32_ADD, num_f32_add)                                                 \
-    X(F32_SUB, num_f32_sub)                                                 \
-    X(F32_MUL, num_f32_mul) X(F32_DIV, num_f32_div) X(F32_MIN, num_f32_min) \
-        X(F32_MAX, num_f32_max)
-#define F64_BINARY(X)                                                       \
-    X(F64_ADD, num_f64_add)                                                 \
-    X(F64_SUB, num_f64_sub)                                                 \
-    X(F64_MUL, num_f64_mul) X(F64_DIV, num_f64_div) X(F64_MIN, num_f64_min) \
-        X(F64_MAX, num_f64_max)
-#define F32_UNARY(X)            \
-    X(F32_CEIL, num_f32_ceil)   \
-    X(F32_FLOOR, num_f32_floor) \
-    X(F32_TRUNC, num_f32_trunc) X(F32_NEAREST, num_f32_nearest) X(F32_SQRT, num_f32_sqrt)
-#define F64_UNARY(X)            \
-    X(F64_CEIL, num_f64_ceil)   \
-    X(F64_FLOOR, num_f64_floor) \
-    X(F64_TRUNC, num_f64_trunc) X(F64_NEAREST, num_f64_nearest) X(F64_SQRT, num_f64_sqrt)
+    X(I64_EQ, a == b) X(I64_NE, a != b) X(I64_LT_S, (int64_t)a < (int64_t)b) X(I64_LT_U, a < b)  \
+    X(I64_GT_S, (int64_t)a > (int64_t)b) X(I64_GT_U, a > b)                                      \
+    X(I64_LE_S, (int64_t)a <= (int64_t)b) X(I64_LE_U, a <= b)                                    \
+    X(I64_GE_S, (int64_t)a >= (int64_t)b) X(I64_GE_U, a >= b)
+#define F32_CMP(X)                                                              \
+    X(F32_EQ, a == b) X(F32_NE, a != b) X(F32_LT, a < b) X(F32_GT, a > b) \
+    X(F32_LE, a <= b) X(F32_GE, a >= b)
+#define F64_CMP(X)                                                              \
+    X(F64_EQ, a == b) X(F64_NE, a != b) X(F64_LT, a < b) X(F64_GT, a > b) \
+    X(F64_LE, a <= b) X(F64_GE, a >= b)
+#define I32_DIVIDE(X) \
+    X(I32_DIV_S, num_i32_div_s) X(I32_DIV_U, num_i32_div_u) X(I32_REM_S, num_i32_rem_s) X(I32_REM_U, num_i32_rem_u)
+#define I64_DIVIDE(X) \
+    X(I64_DIV_S, num_i64_div_s) X(I64_DIV_U, num_i64_div_u) X(I64_REM_S, num_i64_rem_s) X(I64_REM_U, num_i64_rem_u)
+#define F32_BINARY(X)                                                                              \
+    X(F32_ADD, num_f32_add) X(F32_SUB, num_f32_sub) X(F32_MUL, num_f32_mul) X(F32_DIV, num_f32_div) \
+    X(F32_MIN, num_f32_min) X(F32_MAX, num_f32_max)
+#define F64_BINARY(X)                                                                              \
+    X(F64_ADD, num_f64_add) X(F64_SUB, num_f64_sub) X(F64_MUL, num_f64_mul) X(F64_DIV, num_f64_div) \
+    X(F64_MIN, num_f64_min) X(F64_MAX, num_f64_max)
+#define F32_UNARY(X)                                                                        \
+    X(F32_CEIL, num_f32_ceil) X(F32_FLOOR, num_f32_floor) X(F32_TRUNC, num_f32_trunc)       \
+    X(F32_NEAREST, num_f32_nearest) X(F32_SQRT, num_f32_sqrt)
+#define F64_UNARY(X)                                                                        \
+    X(F64_CEIL, num_f64_ceil) X(F64_FLOOR, num_f64_floor) X(F64_TRUNC, num_f64_trunc)       \
+    X(F64_NEAREST, num_f64_nearest) X(F64_SQRT, num_f64_sqrt)
 /* x is the operand's slot; the value is the result's slot. */
 #define F32_OF(x) num_f32_of_bits((uint32_t)(x))
 #define F64_OF(x) num_f64_of_bits(x)
-#define UNARY(X)                                                                                   \
-    X(I32_CLZ, num_i32_clz((uint32_t)x))                                                           \
-    X(I32_CTZ, num_i32_ctz((uint32_t)x))                                                           \
-    X(I32_POPCNT, num_i32_popcnt((uint32_t)x)) X(I64_CLZ, num_i64_clz(x)) X(                       \
-        I64_CTZ, num_i64_ctz(x)) X(I64_POPCNT, num_i64_popcnt(x))                                  \
-        X(F32_ABS, num_f32_abs_bits((uint32_t)x)) X(F32_NEG, num_f32_neg_bits((uint32_t)x)) X(     \
-            F64_ABS, num_f64_abs_bits(x)) X(F64_NEG, num_f64_neg_bits(x)) X(I32_WRAP_I64,          \
-                                                                            (uint32_t)x)           \
-            X(I64_EXTEND_I32_S, (uint64_t)(int32_t)x) X(I64_EXTEND_I32_U, (uint32_t)x) X(          \
-                F32_CONVERT_I32_S,                                                                 \
-                num_f32_bits(                                                                      \
-                    (float)(int32_t)x)) X(F32_CONVERT_I32_U, num_f32_bits((float)(uint32_t)x))     \
-                X(F32_CONVERT_I64_S, num_f32_bits((float)(int64_t)x)) X(                           \
-                    F32_CONVERT_I64_U,                                                             \
-                    num_f32_bits((float)x)) X(F64_CONVERT_I32_S, num_f64_bits((double)(int32_t)x)) \
-                    X(F64_CONVERT_I32_U, num_f64_bits((double)(uint32_t)x)) X(                     \
-                        F64_CONVERT_I64_S,                                                         \
-                        num_f64_bits((                                                             \
-                            double)(int64_t)x)) X(F64_CONVERT_I64_U, num_f64_bits((double)x))      \
-                        X(F32_DEMOTE_F64, num_f32_bits(num_f32_demote(F64_OF(x)))) X(              \
-                            F64_PROMOTE_F32, num_f64_bits(num_f64_promote(                         \
-                                                 F32_OF(x)))) X(I32_REINTERPRET_F32, (uint32_t)x)  \
-                            X(I64_REINTERPRET_F64, x) X(F32_REINTERPRET_I32, (uint32_t)x) X(       \
-                                F64_REINTERPRET_I64,                                               \
-                                x) X(I32_EXTEND8_S, num_i32_extend8_s((uint32_t)x))                \
-                                X(I32_EXTEND16_S, num_i32_extend16_s((uint32_t)x)) X(              \
-                                    I64_EXTEND8_S,                                                 \
-                                    num_i64_extend8_s(x)) X(I64_EXTEND16_S, num_i64_extend16_s(x)) \
-                                    X(I64_EXTEND32_S, num_i64_extend32_s(x)) X(                    \
-                                        I32_TRUNC_SAT_F32_S, num_sat_i32_trunc_f32_s(F32_OF(x)))   \
-                                        X(I32_TRUNC_SAT_F32_U, num_sat_i32_trunc_f32_u(F32_OF(x))) \
-                                            X(I32_TRUNC_SAT_F64_S,                                 \
-                                              num_sat_i32_trunc_f64_s(F64_OF(                      \
-                                                  x))) X(I32_TRUNC_SAT_F64_U,                      \
-                                                         num_sat_i32_trunc_f64_u(F64_OF(x)))       \
-                                                X(I64_TRUNC_SAT_F32_S,                             \
-                                                  num_sat_i64_trunc_f32_s(F32_OF(x)))              \
-                                                    X(I64_TRUNC_SAT_F32_U,                         \
-                                                      num_sat_i64_trunc_f32_u(F32_OF(x)))          \
-                                                        X(I64_TRUNC_SAT_F64_S,                     \
-                                                          num_sat_i64_trunc_f64_s(F64_OF(x)))      \
-                                                            X(I64_TRUNC_SAT_F64_U,                 \
-                                                              num_sat_i64_trunc_f64_u(F64_OF(x)))  \
-                                                                X(REF_IS_NULL, x == 0)
-#define TRUNCATE(X)                                           \
-    X(I32_TRUNC_F32_S, num_i32_trunc_f32_s, F32_OF, uint32_t) \
-    X(I32_TRUNC_F32_U, num_i32_trunc_f32_u, F32_OF, uint32_t) \
-    X(I32_TRUNC_F64_S, num_i32_trunc_f64_s, F64_OF, uint32_t) \
-    X(I32_TRUNC_F64_U, num_i32_trunc_f64_u, F64_OF, uint32_t) \
-    X(I64_TRUNC_F32_S, num_i64_trunc_f32_s, F32_OF, uint64_t) \
-    X(I64_TRUNC_F32_U, num_i64_trunc_f32_u, F32_OF, uint64_t) \
-    X(I64_TRUNC_F64_S, num_i64_trunc_f64_s, F64_OF, uint64_t) \
+#define UNARY(X)                                                                              \
+    X(I32_CLZ, num_i32_clz((uint32_t)x)) X(I32_CTZ, num_i32_ctz((uint32_t)x))                 \
+    X(I32_POPCNT, num_i32_popcnt((uint32_t)x)) X(I64_CLZ, num_i64_clz(x))                     \
+    X(I64_CTZ, num_i64_ctz(x)) X(I64_POPCNT, num_i64_popcnt(x))                               \
+    X(F32_ABS, num_f32_abs_bits((uint32_t)x)) X(F32_NEG, num_f32_neg_bits((uint32_t)x))       \
+    X(F64_ABS, num_f64_abs_bits(x)) X(F64_NEG, num_f64_neg_bits(x))                           \
+    X(I32_WRAP_I64, (uint32_t)x) X(I64_EXTEND_I32_S, (uint64_t)(int32_t)x)                    \
+    X(I64_EXTEND_I32_U, (uint32_t)x)                                                          \
+    X(F32_CONVERT_I32_S, num_f32_bits((float)(int32_t)x))                                     \
+    X(F32_CONVERT_I32_U, num_f32_bits((float)(uint32_t)x))                                    \
+    X(F32_CONVERT_I64_S, num_f32_bits((float)(int64_t)x))                                     \
+    X(F32_CONVERT_I64_U, num_f32_bits((float)x))                                              \
+    X(F64_CONVERT_I32_S, num_f64_bits((double)(int32_t)x))                                    \
+    X(F64_CONVERT_I32_U, num_f64_bits((double)(uint32_t)x))                                   \
+    X(F64_CONVERT_I64_S, num_f64_bits((double)(int64_t)x))                                    \
+    X(F64_CONVERT_I64_U, num_f64_bits((double)x))                                             \
+    X(F32_DEMOTE_F64, num_f32_bits(num_f32_demote(F64_OF(x))))                                \
+    X(F64_PROMOTE_F32, num_f64_bits(num_f64_promote(F32_OF(x))))                              \
+    X(I32_REINTERPRET_F32, (uint32_t)x) X(I64_REINTERPRET_F64, x)                             \
+    X(F32_REINTERPRET_I32, (uint32_t)x) X(F64_REINTERPRET_I64, x)                             \
+    X(I32_EXTEND8_S, num_i32_extend8_s((uint32_t)x))                                          \
+    X(I32_EXTEND16_S, num_i32_extend16_s((uint32_t)x)) X(I64_EXTEND8_S, num_i64_extend8_s(x)) \
+    X(I64_EXTEND16_S, num_i64_extend16_s(x)) X(I64_EXTEND32_S, num_i64_extend32_s(x))         \
+    X(I32_TRUNC_SAT_F32_S, num_sat_i32_trunc_f32_s(F32_OF(x)))                                \
+    X(I32_TRUNC_SAT_F32_U, num_sat_i32_trunc_f32_u(F32_OF(x)))                                \
+    X(I32_TRUNC_SAT_F64_S, num_sat_i32_trunc_f64_s(F64_OF(x)))                                \
+    X(I32_TRUNC_SAT_F64_U, num_sat_i32_trunc_f64_u(F64_OF(x)))                                \
+    X(I64_TRUNC_SAT_F32_S, num_sat_i64_trunc_f32_s(F32_OF(x)))                                \
+    X(I64_TRUNC_SAT_F32_U, num_sat_i64_trunc_f32_u(F32_OF(x)))                                \
+    X(I64_TRUNC_SAT_F64_S, num_sat_i64_trunc_f64_s(F64_OF(x)))                                \
+    X(I64_TRUNC_SAT_F64_U, num_sat_i64_trunc_f64_u(F64_OF(x)))                                \
+    X(REF_IS_NULL, x == 0)
+#define TRUNCATE(X)                                                                   \
+    X(I32_TRUNC_F32_S, num_i32_trunc_f32_s, F32_OF, uint32_t)                         \
+    X(I32_TRUNC_F32_U, num_i32_trunc_f32_u, F32_OF, uint32_t)                         \
+    X(I32_TRUNC_F64_S, num_i32_trunc_f64_s, F64_OF, uint32_t)                         \
+    X(I32_TRUNC_F64_U, num_i32_trunc_f64_u, F64_OF, uint32_t)                         \
+    X(I64_TRUNC_F32_S, num_i64_trunc_f32_s, F32_OF, uint64_t)                         \
+    X(I64_TRUNC_F32_U, num_i64_trunc_f32_u, F32_OF, uint64_t)                         \
+    X(I64_TRUNC_F64_S, num_i64_trunc_f64_s, F64_OF, uint64_t)                         \
     X(I64_TRUNC_F64_U, num_i64_trunc_f64_u, F64_OF, uint64_t)
 /* name, type in memory, type it is widened through */
-#define LOADS(X)                                                                           \
-    X(I32_LOAD, uint32_t, uint32_t)                                                        \
-    X(I64_LOAD, uint64_t, uint64_t)                                                        \
-    X(F32_LOAD, uint32_t, uint32_t) X(F64_LOAD, uint64_t, uint64_t)                        \
-        X(I32_LOAD8_S, int8_t, uint32_t) X(I32_LOAD8_U, uint8_t, uint32_t)                 \
-            X(I32_LOAD16_S, int16_t, uint32_t) X(I32_LOAD16_U, uint16_t, uint32_t)         \
-                X(I64_LOAD8_S, int8_t, uint64_t) X(I64_LOAD8_U, uint8_t, uint64_t)         \
-                    X(I64_LOAD16_S, int16_t, uint64_t) X(I64_LOAD16_U, uint16_t, uint64_t) \
-                        X(I64_LOAD32_S, int32_t, uint64_t) X(I64_LOAD32_U, uint32_t, uint64_t)
-#define STORES(X)                                                                                 \
-    X(I32_STORE, uint32_t)                                                                        \
-    X(I64_STORE, uint64_t)                                                                        \
-    X(F32_STORE, uint32_t) X(F64_STORE, uint64_t) X(I32_STORE8, uint8_t) X(I32_STORE16, uint16_t) \
-        X(I64_STORE8, uint8_t) X(I64_STORE16, uint16_t) X(I64_STORE32, uint32_t)
+#define LOADS(X)                                                                          \
+    X(I32_LOAD, uint32_t, uint32_t) X(I64_LOAD, uint64_t, uint64_t)                       \
+    X(F32_LOAD, uint32_t, uint32_t) X(F64_LOAD, uint64_t, uint64_t)                       \
+    X(I32_LOAD8_S, int8_t, uint32_t) X(I32_LOAD8_U, uint8_t, uint32_t)                    \
+    X(I32_LOAD16_S, int16_t, uint32_t) X(I32_LOAD16_U, uint16_t, uint32_t)                \
+    X(I64_LOAD8_S, int8_t, uint64_t) X(I64_LOAD8_U, uint8_t, uint64_t)                    \
+    X(I64_LOAD16_S, int16_t, uint64_t) X(I64_LOAD16_U, uint16_t, uint64_t)                \
+    X(I64_LOAD32_S, int32_t, uint64_t) X(I64_LOAD32_U, uint32_t, uint64_t)
+#define STORES(X)                                                                    \
+    X(I32_STORE, uint32_t) X(I64_STORE, uint64_t) X(F32_STORE, uint32_t)             \
+    X(F64_STORE, uint64_t) X(I32_STORE8, uint8_t) X(I32_STORE16, uint16_t)           \
+    X(I64_STORE8, uint8_t) X(I64_STORE16, uint16_t) X(I64_STORE32, uint32_t)
 
 #define RA (((const operand *)pc)[1])
 #define RB (((const operand *)pc)[2])
@@ -335,29 +308,29 @@ static const struct simd_op *simd_row(uint64_t word) {
 #ifndef INTERP_CHECKS
 #define INTERP_CHECKS
 #endif
-#define NEXT(n)    \
-    do {           \
-        pc += (n); \
-        DISPATCH;  \
+#define NEXT(n)      \
+    do {             \
+        pc += (n);   \
+        DISPATCH;    \
     } while (0)
-#define TRAP(text)     \
-    do {               \
-        trap = (text); \
-        goto do_trap;  \
+#define TRAP(text)       \
+    do {                 \
+        trap = (text);   \
+        goto do_trap;    \
     } while (0)
-#define USE_INSTANCE(i)              \
-    do {                             \
-        inst = (i);                  \
-        mem = inst->mem0->base;      \
+#define USE_INSTANCE(i)          \
+    do {                         \
+        inst = (i);              \
+        mem = inst->mem0->base;  \
         mem_size = inst->mem0->size; \
     } while (0)
 
 /* Enter the block at pc for this much. The bench-only build shows what that costs. */
 #ifdef WASM_WITHOUT_FUEL
-#define PAY(cost)     \
-    do {              \
-        (void)(cost); \
-        DISPATCH;     \
+#define PAY(cost)      \
+    do {               \
+        (void)(cost);  \
+        DISPATCH;      \
     } while (0)
 #else
 #define PAY(cost)                            \
@@ -372,59 +345,53 @@ static const struct simd_op *simd_row(uint64_t word) {
 #endif
 
 /* A branch word at pc[1]. */
-#define BRANCH_IF(cond)                        \
-    do {                                       \
-        uint64_t word_ = pc[1];                \
-        if (cond) {                            \
-            pc += 1 + (int64_t)(int32_t)word_; \
-            PAY((uint16_t)(word_ >> 32));      \
-        }                                      \
-        pc += 2;                               \
-        PAY(word_ >> 48);                      \
+#define BRANCH_IF(cond)                           \
+    do {                                          \
+        uint64_t word_ = pc[1];                   \
+        if (cond) {                               \
+            pc += 1 + (int64_t)(int32_t)word_;    \
+            PAY((uint16_t)(word_ >> 32));         \
+        }                                         \
+        pc += 2;                                  \
+        PAY(word_ >> 48);                         \
     } while (0)
 
-INTERP_CHECKS enum exit_code interp_run(struct wasm_store *s, int64_t *fuel_io,
-                                        const char **ret_trap) {
+INTERP_CHECKS enum exit_code interp_run(struct wasm_store *s, int64_t *fuel_io, const char **ret_trap) {
     static const void *const labels[PAIRS_END] = {
 #define X(name, ...) [OP_##name] = &&do_##name,
         I32_BINARY(X) I64_BINARY(X) I32_CMP(X) I64_CMP(X) F32_CMP(X) F64_CMP(X) I32_DIVIDE(X)
-            I64_DIVIDE(X) F32_BINARY(X) F64_BINARY(X) F32_UNARY(X) F64_UNARY(X) UNARY(X) TRUNCATE(X)
-                LOADS(X) STORES(X)
+        I64_DIVIDE(X) F32_BINARY(X) F64_BINARY(X) F32_UNARY(X) F64_UNARY(X) UNARY(X) TRUNCATE(X)
+        LOADS(X) STORES(X)
 #undef X
-                    [OP_F32_COPYSIGN] = &&do_F32_COPYSIGN,
-        [OP_F64_COPYSIGN] = &&do_F64_COPYSIGN,
-        [OP_UNREACHABLE] = &&do_UNREACHABLE,
-        [OP_MEMORY_SIZE] = &&do_MEMORY_SIZE,
-        [OP_REF_FUNC] = &&do_REF_FUNC,
-        [OP_TABLE_GET] = &&do_TABLE_GET,
-        [OP_TABLE_SET] = &&do_TABLE_SET,
-        [OP_TABLE_SIZE] = &&do_TABLE_SIZE,
-        [OP_DATA_DROP] = &&do_DATA_DROP,
-        [OP_ELEM_DROP] = &&do_ELEM_DROP,
+        [OP_F32_COPYSIGN] = &&do_F32_COPYSIGN, [OP_F64_COPYSIGN] = &&do_F64_COPYSIGN,
+        [OP_UNREACHABLE] = &&do_UNREACHABLE,   [OP_MEMORY_SIZE] = &&do_MEMORY_SIZE,
+        [OP_REF_FUNC] = &&do_REF_FUNC,         [OP_TABLE_GET] = &&do_TABLE_GET,
+        [OP_TABLE_SET] = &&do_TABLE_SET,       [OP_TABLE_SIZE] = &&do_TABLE_SIZE,
+        [OP_DATA_DROP] = &&do_DATA_DROP,       [OP_ELEM_DROP] = &&do_ELEM_DROP,
 #define X(name, ...) [I_##name##_K] = &&do_##name##_K,
         I32_K(X) I64_K(X) I32_CMP(X) I64_CMP(X)
 #undef X
 #define X(name, ...) [I_BR_##name] = &&br_##name,
-            I32_CMP(X) I64_CMP(X) F32_CMP(X) F64_CMP(X)
+        I32_CMP(X) I64_CMP(X) F32_CMP(X) F64_CMP(X)
 #undef X
 #define X(name, ...) [I_BR_##name##_K] = &&br_##name##_K,
-                I32_CMP(X) I64_CMP(X)
+        I32_CMP(X) I64_CMP(X)
 #undef X
 #define X(name, ...) [I_BRN_##name] = &&brn_##name,
-                    F32_CMP(X) F64_CMP(X)
+        F32_CMP(X) F64_CMP(X)
 #undef X
 #define X(name, ...) [I_##name##_FAR] = &&do_##name##_FAR, [I_##name##_AT] = &&do_##name##_AT,
-                        LOADS(X) STORES(X)
+        LOADS(X) STORES(X)
 #undef X
 #define X(name, ...) [I_##name##_SUM] = &&do_##name##_SUM,
-                            LOADS(X)
+        LOADS(X)
 #undef X
 #define X(name) [I_##name] = &&do_##name,
-                                ENGINE_OPS(X)
+        ENGINE_OPS(X)
 #undef X
 #define X(first, number, label) &&pair_##first##_##label,
 #define ROW(number, first) PAIRS_OF_##first(X)
-                                    [I_PAIRS] = PAIR_FIRSTS(ROW)
+        [I_PAIRS] = PAIR_FIRSTS(ROW)
 #undef ROW
 #undef X
     };
@@ -467,221 +434,218 @@ dispatch:
 #endif
 
     /* ---- Numbers ---- */
-#define X(name, expr)                  \
-    do_##name : {                      \
-        uint32_t a = (uint32_t)fp[RB]; \
-        uint32_t b = (uint32_t)fp[RC]; \
-        fp[RA] = (uint32_t)(expr);     \
-        NEXT(1);                       \
+#define X(name, expr)                        \
+    do_##name : {                            \
+        uint32_t a = (uint32_t)fp[RB];       \
+        uint32_t b = (uint32_t)fp[RC];       \
+        fp[RA] = (uint32_t)(expr);           \
+        NEXT(1);                             \
     }
-    I32_BINARY(X)
+    I32_BINARY(X) I32_CMP(X)
+#undef X
+#define X(name, expr)                        \
+    do_##name : {                            \
+        uint64_t a = fp[RB];                 \
+        uint64_t b = fp[RC];                 \
+        fp[RA] = (uint64_t)(expr);           \
+        NEXT(1);                             \
+    }
+    I64_BINARY(X) I64_CMP(X)
+#undef X
+#define X(name, expr)                        \
+    do_##name##_K : {                        \
+        uint32_t a = (uint32_t)fp[RB];       \
+        uint32_t b = (uint32_t)RC_SIGNED;    \
+        fp[RA] = (uint32_t)(expr);           \
+        NEXT(1);                             \
+    }
+    I32_K(X) I32_CMP(X)
+#undef X
+#define X(name, expr)                        \
+    do_##name##_K : {                        \
+        uint64_t a = fp[RB];                 \
+        uint64_t b = (uint64_t)RC_SIGNED;    \
+        fp[RA] = (uint64_t)(expr);           \
+        NEXT(1);                             \
+    }
+    I64_K(X) I64_CMP(X)
+#undef X
+#define X(name, expr)                        \
+    br_##name : {                            \
+        uint32_t a = (uint32_t)fp[RA];       \
+        uint32_t b = (uint32_t)fp[RB];       \
+        BRANCH_IF(expr);                     \
+    }
     I32_CMP(X)
 #undef X
-#define X(name, expr)              \
-    do_##name : {                  \
-        uint64_t a = fp[RB];       \
-        uint64_t b = fp[RC];       \
-        fp[RA] = (uint64_t)(expr); \
-        NEXT(1);                   \
+#define X(name, expr)                        \
+    br_##name##_K : {                        \
+        uint32_t a = (uint32_t)fp[RA];       \
+        uint32_t b = (uint32_t)RB_SIGNED;    \
+        BRANCH_IF(expr);                     \
     }
-    I64_BINARY(X)
+    I32_CMP(X)
+#undef X
+#define X(name, expr)                        \
+    br_##name : {                            \
+        uint64_t a = fp[RA];                 \
+        uint64_t b = fp[RB];                 \
+        BRANCH_IF(expr);                     \
+    }
     I64_CMP(X)
 #undef X
-#define X(name, expr)                     \
-    do_##name##_K : {                     \
-        uint32_t a = (uint32_t)fp[RB];    \
-        uint32_t b = (uint32_t)RC_SIGNED; \
-        fp[RA] = (uint32_t)(expr);        \
-        NEXT(1);                          \
+#define X(name, expr)                        \
+    br_##name##_K : {                        \
+        uint64_t a = fp[RA];                 \
+        uint64_t b = (uint64_t)RB_SIGNED;    \
+        BRANCH_IF(expr);                     \
     }
-        I32_K(X) I32_CMP(X)
+    I64_CMP(X)
 #undef X
-#define X(name, expr)                     \
-    do_##name##_K : {                     \
-        uint64_t a = fp[RB];              \
-        uint64_t b = (uint64_t)RC_SIGNED; \
-        fp[RA] = (uint64_t)(expr);        \
-        NEXT(1);                          \
+#define X(name, expr)                        \
+    do_##name : {                            \
+        float a = F32_OF(fp[RB]);            \
+        float b = F32_OF(fp[RC]);            \
+        fp[RA] = (expr);                     \
+        NEXT(1);                             \
+    }                                        \
+    br_##name : {                            \
+        float a = F32_OF(fp[RA]);            \
+        float b = F32_OF(fp[RB]);            \
+        BRANCH_IF(expr);                     \
+    }                                        \
+    brn_##name : {                           \
+        float a = F32_OF(fp[RA]);            \
+        float b = F32_OF(fp[RB]);            \
+        BRANCH_IF(!(expr));                  \
     }
-            I64_K(X) I64_CMP(X)
+    F32_CMP(X)
 #undef X
-#define X(name, expr)                  \
-    br_##name : {                      \
-        uint32_t a = (uint32_t)fp[RA]; \
-        uint32_t b = (uint32_t)fp[RB]; \
-        BRANCH_IF(expr);               \
+#define X(name, expr)                        \
+    do_##name : {                            \
+        double a = F64_OF(fp[RB]);           \
+        double b = F64_OF(fp[RC]);           \
+        fp[RA] = (expr);                     \
+        NEXT(1);                             \
+    }                                        \
+    br_##name : {                            \
+        double a = F64_OF(fp[RA]);           \
+        double b = F64_OF(fp[RB]);           \
+        BRANCH_IF(expr);                     \
+    }                                        \
+    brn_##name : {                           \
+        double a = F64_OF(fp[RA]);           \
+        double b = F64_OF(fp[RB]);           \
+        BRANCH_IF(!(expr));                  \
     }
-                I32_CMP(X)
+    F64_CMP(X)
 #undef X
-#define X(name, expr)                     \
-    br_##name##_K : {                     \
-        uint32_t a = (uint32_t)fp[RA];    \
-        uint32_t b = (uint32_t)RB_SIGNED; \
-        BRANCH_IF(expr);                  \
+#define X(name, func)                                              \
+    do_##name : {                                                  \
+        uint32_t v = 0;                                            \
+        trap = func((uint32_t)fp[RB], (uint32_t)fp[RC], &v);       \
+        if (UNLIKELY(trap))                                        \
+            goto do_trap;                                          \
+        fp[RA] = v;                                                \
+        NEXT(1);                                                   \
     }
-                    I32_CMP(X)
+    I32_DIVIDE(X)
 #undef X
-#define X(name, expr)        \
-    br_##name : {            \
-        uint64_t a = fp[RA]; \
-        uint64_t b = fp[RB]; \
-        BRANCH_IF(expr);     \
+#define X(name, func)                        \
+    do_##name : {                            \
+        uint64_t v = 0;                      \
+        trap = func(fp[RB], fp[RC], &v);     \
+        if (UNLIKELY(trap))                  \
+            goto do_trap;                    \
+        fp[RA] = v;                          \
+        NEXT(1);                             \
     }
-                        I64_CMP(X)
+    I64_DIVIDE(X)
 #undef X
-#define X(name, expr)                     \
-    br_##name##_K : {                     \
-        uint64_t a = fp[RA];              \
-        uint64_t b = (uint64_t)RB_SIGNED; \
-        BRANCH_IF(expr);                  \
+#define X(name, func)                                                    \
+    do_##name : {                                                        \
+        fp[RA] = num_f32_bits(func(F32_OF(fp[RB]), F32_OF(fp[RC])));     \
+        NEXT(1);                                                         \
     }
-                            I64_CMP(X)
+    F32_BINARY(X)
 #undef X
-#define X(name, expr)             \
-    do_##name : {                 \
-        float a = F32_OF(fp[RB]); \
-        float b = F32_OF(fp[RC]); \
-        fp[RA] = (expr);          \
-        NEXT(1);                  \
-    }                             \
-    br_##name : {                 \
-        float a = F32_OF(fp[RA]); \
-        float b = F32_OF(fp[RB]); \
-        BRANCH_IF(expr);          \
-    }                             \
-    brn_##name : {                \
-        float a = F32_OF(fp[RA]); \
-        float b = F32_OF(fp[RB]); \
-        BRANCH_IF(!(expr));       \
+#define X(name, func)                                                    \
+    do_##name : {                                                        \
+        fp[RA] = num_f64_bits(func(F64_OF(fp[RB]), F64_OF(fp[RC])));     \
+        NEXT(1);                                                         \
     }
-                                F32_CMP(X)
+    F64_BINARY(X)
 #undef X
-#define X(name, expr)              \
-    do_##name : {                  \
-        double a = F64_OF(fp[RB]); \
-        double b = F64_OF(fp[RC]); \
-        fp[RA] = (expr);           \
-        NEXT(1);                   \
-    }                              \
-    br_##name : {                  \
-        double a = F64_OF(fp[RA]); \
-        double b = F64_OF(fp[RB]); \
-        BRANCH_IF(expr);           \
-    }                              \
-    brn_##name : {                 \
-        double a = F64_OF(fp[RA]); \
-        double b = F64_OF(fp[RB]); \
-        BRANCH_IF(!(expr));        \
+#define X(name, func)                                   \
+    do_##name : {                                       \
+        fp[RA] = num_f32_bits(func(F32_OF(fp[RB])));    \
+        NEXT(1);                                        \
     }
-                                    F64_CMP(X)
+    F32_UNARY(X)
 #undef X
-#define X(name, func)                                        \
-    do_##name : {                                            \
-        uint32_t v = 0;                                      \
-        trap = func((uint32_t)fp[RB], (uint32_t)fp[RC], &v); \
-        if (UNLIKELY(trap))                                  \
-            goto do_trap;                                    \
-        fp[RA] = v;                                          \
-        NEXT(1);                                             \
+#define X(name, func)                                   \
+    do_##name : {                                       \
+        fp[RA] = num_f64_bits(func(F64_OF(fp[RB])));    \
+        NEXT(1);                                        \
     }
-                                        I32_DIVIDE(X)
+    F64_UNARY(X)
 #undef X
-#define X(name, func)                    \
+#define X(name, expr)            \
+    do_##name : {                \
+        uint64_t x = fp[RB];     \
+        fp[RA] = (expr);         \
+        NEXT(1);                 \
+    }
+    UNARY(X)
+#undef X
+#define X(name, func, of, type)          \
     do_##name : {                        \
-        uint64_t v = 0;                  \
-        trap = func(fp[RB], fp[RC], &v); \
+        type v = 0;                      \
+        trap = func(of(fp[RB]), &v);     \
         if (UNLIKELY(trap))              \
             goto do_trap;                \
         fp[RA] = v;                      \
         NEXT(1);                         \
     }
-                                            I64_DIVIDE(X)
+    TRUNCATE(X)
 #undef X
-#define X(name, func)                                                \
-    do_##name : {                                                    \
-        fp[RA] = num_f32_bits(func(F32_OF(fp[RB]), F32_OF(fp[RC]))); \
-        NEXT(1);                                                     \
-    }
-                                                F32_BINARY(X)
-#undef X
-#define X(name, func)                                                \
-    do_##name : {                                                    \
-        fp[RA] = num_f64_bits(func(F64_OF(fp[RB]), F64_OF(fp[RC]))); \
-        NEXT(1);                                                     \
-    }
-                                                    F64_BINARY(X)
-#undef X
-#define X(name, func)                                \
-    do_##name : {                                    \
-        fp[RA] = num_f32_bits(func(F32_OF(fp[RB]))); \
-        NEXT(1);                                     \
-    }
-                                                        F32_UNARY(X)
-#undef X
-#define X(name, func)                                \
-    do_##name : {                                    \
-        fp[RA] = num_f64_bits(func(F64_OF(fp[RB]))); \
-        NEXT(1);                                     \
-    }
-                                                            F64_UNARY(X)
-#undef X
-#define X(name, expr)        \
-    do_##name : {            \
-        uint64_t x = fp[RB]; \
-        fp[RA] = (expr);     \
-        NEXT(1);             \
-    }
-                                                                UNARY(X)
-#undef X
-#define X(name, func, of, type)      \
-    do_##name : {                    \
-        type v = 0;                  \
-        trap = func(of(fp[RB]), &v); \
-        if (UNLIKELY(trap))          \
-            goto do_trap;            \
-        fp[RA] = v;                  \
-        NEXT(1);                     \
-    }
-                                                                    TRUNCATE(X)
-#undef X
-                                                                        do_F32_COPYSIGN
-        : fp[RA] = num_f32_copysign_bits((uint32_t)fp[RB], (uint32_t)fp[RC]);
+do_F32_COPYSIGN:
+    fp[RA] = num_f32_copysign_bits((uint32_t)fp[RB], (uint32_t)fp[RC]);
     NEXT(1);
 do_F64_COPYSIGN:
     fp[RA] = num_f64_copysign_bits(fp[RB], fp[RC]);
     NEXT(1);
 
     /* ---- Memory 0 ---- */
-#define LOAD_AT(type, wide, address, words)       \
-    do {                                          \
-        uint64_t at_ = (address);                 \
-        type v_;                                  \
-        if (UNLIKELY(at_ + sizeof v_ > mem_size)) \
-            goto trap_bounds;                     \
-        memcpy(&v_, mem + at_, sizeof v_);        \
-        fp[RA] = (wide)v_;                        \
-        NEXT(words);                              \
+#define LOAD_AT(type, wide, address, words)                    \
+    do {                                                       \
+        uint64_t at_ = (address);                              \
+        type v_;                                               \
+        if (UNLIKELY(at_ + sizeof v_ > mem_size))              \
+            goto trap_bounds;                                  \
+        memcpy(&v_, mem + at_, sizeof v_);                     \
+        fp[RA] = (wide)v_;                                     \
+        NEXT(words);                                           \
     } while (0)
-#define X(name, type, wide)                                                       \
-    do_##name : LOAD_AT(type, wide, (uint64_t)(uint32_t)fp[RB] + RC, 1);          \
-    do_##name##_FAR : LOAD_AT(type, wide, (uint64_t)(uint32_t)fp[RB] + pc[1], 2); \
-    do_##name##_AT : LOAD_AT(type, wide, pc[1], 2);                               \
-    do_##name##_SUM                                                               \
-        : LOAD_AT(type, wide, (uint64_t)((uint32_t)fp[RB] + (uint32_t)fp[RC]) + pc[1], 2);
+#define X(name, type, wide)                                                           \
+    do_##name : LOAD_AT(type, wide, (uint64_t)(uint32_t)fp[RB] + RC, 1);              \
+    do_##name##_FAR : LOAD_AT(type, wide, (uint64_t)(uint32_t)fp[RB] + pc[1], 2);     \
+    do_##name##_AT : LOAD_AT(type, wide, pc[1], 2);                                   \
+    do_##name##_SUM : LOAD_AT(type, wide, (uint64_t)((uint32_t)fp[RB] + (uint32_t)fp[RC]) + pc[1], 2);
     LOADS(X)
 #undef X
-#define STORE_AT(type, address, words)            \
-    do {                                          \
-        uint64_t at_ = (address);                 \
-        type v_ = (type)fp[RB];                   \
-        if (UNLIKELY(at_ + sizeof v_ > mem_size)) \
-            goto trap_bounds;                     \
-        memcpy(mem + at_, &v_, sizeof v_);        \
-        NEXT(words);                              \
+#define STORE_AT(type, address, words)                         \
+    do {                                                       \
+        uint64_t at_ = (address);                              \
+        type v_ = (type)fp[RB];                                \
+        if (UNLIKELY(at_ + sizeof v_ > mem_size))              \
+            goto trap_bounds;                                  \
+        memcpy(mem + at_, &v_, sizeof v_);                     \
+        NEXT(words);                                           \
     } while (0)
-#define X(name, type)                                                        \
-    do_##name : STORE_AT(type, (uint64_t)(uint32_t)fp[RA] + RC, 1);          \
-    do_##name##_FAR : STORE_AT(type, (uint64_t)(uint32_t)fp[RA] + pc[1], 2); \
+#define X(name, type)                                                             \
+    do_##name : STORE_AT(type, (uint64_t)(uint32_t)fp[RA] + RC, 1);               \
+    do_##name##_FAR : STORE_AT(type, (uint64_t)(uint32_t)fp[RA] + pc[1], 2);      \
     do_##name##_AT : STORE_AT(type, pc[1], 2);
     STORES(X)
 #undef X
@@ -694,28 +658,28 @@ trap_bounds:
         uint32_t a = (uint32_t)fp[RB], b = (uint32_t)fp[RC]; \
         fp[RA] = (uint32_t)(expr);                           \
     } while (0)
-#define FIRST_I32_K(expr)                                       \
-    do {                                                        \
+#define FIRST_I32_K(expr)                                      \
+    do {                                                       \
         uint32_t a = (uint32_t)fp[RB], b = (uint32_t)RC_SIGNED; \
-        fp[RA] = (uint32_t)(expr);                              \
+        fp[RA] = (uint32_t)(expr);                             \
     } while (0)
 #define FIRST_F64(func) fp[RA] = num_f64_bits(func(F64_OF(fp[RB]), F64_OF(fp[RC])))
-#define FIRST_LOAD(type)                                \
-    do {                                                \
-        uint64_t at_ = (uint64_t)(uint32_t)fp[RB] + RC; \
-        type v_;                                        \
-        if (UNLIKELY(at_ + sizeof v_ > mem_size))       \
-            goto trap_bounds;                           \
-        memcpy(&v_, mem + at_, sizeof v_);              \
-        fp[RA] = v_;                                    \
+#define FIRST_LOAD(type)                                  \
+    do {                                                  \
+        uint64_t at_ = (uint64_t)(uint32_t)fp[RB] + RC;   \
+        type v_;                                          \
+        if (UNLIKELY(at_ + sizeof v_ > mem_size))         \
+            goto trap_bounds;                             \
+        memcpy(&v_, mem + at_, sizeof v_);                \
+        fp[RA] = v_;                                      \
     } while (0)
-#define FIRST_STORE(type)                               \
-    do {                                                \
-        uint64_t at_ = (uint64_t)(uint32_t)fp[RA] + RC; \
-        type v_ = (type)fp[RB];                         \
-        if (UNLIKELY(at_ + sizeof v_ > mem_size))       \
-            goto trap_bounds;                           \
-        memcpy(mem + at_, &v_, sizeof v_);              \
+#define FIRST_STORE(type)                                 \
+    do {                                                  \
+        uint64_t at_ = (uint64_t)(uint32_t)fp[RA] + RC;   \
+        type v_ = (type)fp[RB];                           \
+        if (UNLIKELY(at_ + sizeof v_ > mem_size))         \
+            goto trap_bounds;                             \
+        memcpy(mem + at_, &v_, sizeof v_);                \
     } while (0)
 #define BODY_I32_ADD_K FIRST_I32_K(a + b)
 #define BODY_I32_AND_K FIRST_I32_K(a &b)
@@ -739,18 +703,18 @@ trap_bounds:
 #define BODY_F64_ADD FIRST_F64(num_f64_add)
 #define BODY_F64_SUB FIRST_F64(num_f64_sub)
 #define BODY_F64_MUL FIRST_F64(num_f64_mul)
-#define X(first, number, label) \
-    pair_##first##_##label : {  \
-        BODY_##first;           \
-        pc += 1;                \
-        goto label;             \
+#define X(first, number, label)   \
+    pair_##first##_##label : {    \
+        BODY_##first;             \
+        pc += 1;                  \
+        goto label;               \
     }
 #define ROW(number, first) PAIRS_OF_##first(X)
     PAIR_FIRSTS(ROW)
 #undef ROW
 #undef X
 
-do_MEM_LOAD : {
+do_MEM_LOAD: {
     uint32_t row = (uint32_t)pc[1];
     const uint8_t *p =
         access_at(inst, (uint32_t)(pc[1] >> 32), fp[RB], pc[2], 1u << wasm_ops[row].align);
@@ -759,6 +723,8 @@ do_MEM_LOAD : {
     fp[RA] = load_any(row, p);
     NEXT(3);
 }
+
+/* clang-format on */
 do_MEM_STORE : {
     uint32_t width = 1u << wasm_ops[(uint32_t)pc[1]].align;
     uint8_t *p = access_at(inst, (uint32_t)(pc[1] >> 32), fp[RA], pc[2], width);

@@ -10,82 +10,77 @@
 
 #include "wasm/opcode.h"
 
+/* Tables. */
+/* clang-format off */
+
 /* Integer operations that have a form with a 16-bit signed constant as second operand. */
-#define ALU_OPS(X)                                                                                 \
-    X(I32_ADD)                                                                                     \
-    X(I32_MUL)                                                                                     \
-    X(I32_AND) X(I32_OR) X(I32_XOR) X(I32_SHL) X(I32_SHR_S) X(I32_SHR_U) X(I32_ROTL) X(I32_ROTR)   \
-        X(I64_ADD) X(I64_MUL) X(I64_AND) X(I64_OR) X(I64_XOR) X(I64_SHL) X(I64_SHR_S) X(I64_SHR_U) \
-            X(I64_ROTL) X(I64_ROTR)
+#define ALU_OPS(X)                                                                            \
+    X(I32_ADD) X(I32_MUL) X(I32_AND) X(I32_OR) X(I32_XOR) X(I32_SHL) X(I32_SHR_S) X(I32_SHR_U) \
+    X(I32_ROTL) X(I32_ROTR)                                                                   \
+    X(I64_ADD) X(I64_MUL) X(I64_AND) X(I64_OR) X(I64_XOR) X(I64_SHL) X(I64_SHR_S) X(I64_SHR_U) \
+    X(I64_ROTL) X(I64_ROTR)
 
 /* In the order of the encoding: emit.c counts on it. */
-#define INT_CMPS(X)                                                                     \
-    X(I32_EQ)                                                                           \
-    X(I32_NE)                                                                           \
-    X(I32_LT_S) X(I32_LT_U) X(I32_GT_S) X(I32_GT_U) X(I32_LE_S) X(I32_LE_U) X(I32_GE_S) \
-        X(I32_GE_U) X(I64_EQ) X(I64_NE) X(I64_LT_S) X(I64_LT_U) X(I64_GT_S) X(I64_GT_U) \
-            X(I64_LE_S) X(I64_LE_U) X(I64_GE_S) X(I64_GE_U)
+#define INT_CMPS(X)                                                                            \
+    X(I32_EQ) X(I32_NE) X(I32_LT_S) X(I32_LT_U) X(I32_GT_S) X(I32_GT_U) X(I32_LE_S) X(I32_LE_U) \
+    X(I32_GE_S) X(I32_GE_U)                                                                    \
+    X(I64_EQ) X(I64_NE) X(I64_LT_S) X(I64_LT_U) X(I64_GT_S) X(I64_GT_U) X(I64_LE_S) X(I64_LE_U) \
+    X(I64_GE_S) X(I64_GE_U)
 
-#define FLOAT_CMPS(X)                                                                         \
-    X(F32_EQ)                                                                                 \
-    X(F32_NE)                                                                                 \
-    X(F32_LT) X(F32_GT) X(F32_LE) X(F32_GE) X(F64_EQ) X(F64_NE) X(F64_LT) X(F64_GT) X(F64_LE) \
-        X(F64_GE)
+#define FLOAT_CMPS(X)                                                        \
+    X(F32_EQ) X(F32_NE) X(F32_LT) X(F32_GT) X(F32_LE) X(F32_GE) X(F64_EQ) \
+    X(F64_NE) X(F64_LT) X(F64_GT) X(F64_LE) X(F64_GE)
 
-#define LOAD_OPS(X)                                                                       \
-    X(I32_LOAD)                                                                           \
-    X(I64_LOAD)                                                                           \
-    X(F32_LOAD) X(F64_LOAD) X(I32_LOAD8_S) X(I32_LOAD8_U) X(I32_LOAD16_S) X(I32_LOAD16_U) \
-        X(I64_LOAD8_S) X(I64_LOAD8_U) X(I64_LOAD16_S) X(I64_LOAD16_U) X(I64_LOAD32_S)     \
-            X(I64_LOAD32_U)
+#define LOAD_OPS(X)                                                                            \
+    X(I32_LOAD) X(I64_LOAD) X(F32_LOAD) X(F64_LOAD) X(I32_LOAD8_S) X(I32_LOAD8_U)              \
+    X(I32_LOAD16_S) X(I32_LOAD16_U) X(I64_LOAD8_S) X(I64_LOAD8_U) X(I64_LOAD16_S) X(I64_LOAD16_U) \
+    X(I64_LOAD32_S) X(I64_LOAD32_U)
 
-#define STORE_OPS(X)                                                                    \
-    X(I32_STORE)                                                                        \
-    X(I64_STORE)                                                                        \
-    X(F32_STORE) X(F64_STORE) X(I32_STORE8) X(I32_STORE16) X(I64_STORE8) X(I64_STORE16) \
-        X(I64_STORE32)
+#define STORE_OPS(X)                                                                \
+    X(I32_STORE) X(I64_STORE) X(F32_STORE) X(F64_STORE) X(I32_STORE8) X(I32_STORE16) \
+    X(I64_STORE8) X(I64_STORE16) X(I64_STORE32)
 
 /* Engine ops; the words after {op,a,b,c} in braces. */
-#define ENGINE_OPS(X)                                                                             \
-    X(MOV)      /* a = b */                                                                       \
-    X(MOV2)     /* the same for v128 */                                                           \
-    X(MOVN)     /* slots a.. = b.., c of them */                                                  \
-    X(CONST32)  /* a = b | c << 16 */                                                             \
-    X(CONST64)  /* {value} */                                                                     \
-    X(CONST128) /* {low}{high} */                                                                 \
-    X(SELECT1)  /* a = d ? b : c, {d} */                                                          \
-    X(SELECT2)                                                                                    \
-    X(BR_ALWAYS) /* {branch} */                                                                   \
-    X(BR_TRUE)   /* a; {branch} */                                                                \
-    X(BR_FALSE)                                                                                   \
-    X(BR_VALUES) /* if a: slots b.. = c..; {branch}{n}; charges for itself */                     \
-    X(BR_NULL)   /* if a is null; {branch}; charges for itself */                                 \
-    X(BR_NOT_NULL)                                                                                \
-    X(BR_CAST)    /* if a has the type, or has not; {branch}{n}{type, negate} */                  \
-    X(SWITCH)     /* a; {n}{branch} * (n + 1); cost is 32 bits wide here */                       \
-    X(CALL_FN)    /* a: callee's slots; {function, cost after} */                                 \
-    X(CALL_TABLE) /* a: callee's slots, b: index; {type, table}{0, cost after} */                 \
-    X(CALL_REF_)  /* a: callee's slots, b: reference; {0, cost after} */                          \
-    X(TAIL_FN)    /* a: arguments, b: n; {function} */                                            \
-    X(TAIL_TABLE) /* a, b, c: index; {type, table} */                                             \
-    X(TAIL_REF)   /* a, b, c: reference */                                                        \
-    X(RET0)                                                                                       \
-    X(RET1) /* a */                                                                               \
-    X(RETN) /* a, n in b */                                                                       \
-    X(GLOBAL_GET1)                                                                                \
-    X(GLOBAL_GET2)                                                                                \
-    X(GLOBAL_SET1) X(GLOBAL_SET2) X(MEM_LOAD) /* any memory: a, b; {row, memory, lane}{offset} */ \
-        X(MEM_STORE) /* any memory: a: address, b: value; the same words */                       \
-        X(V_LOAD) X(V_STORE) X(V_LOAD_LANE) X(V_STORE_LANE) X(V_UNARY) X(V_BINARY) X(V_TERNARY)   \
-            X(V_SHIFT) X(V_TEST) X(V_SPLAT) X(V_EXTRACT) X(V_REPLACE) X(V_SHUFFLE)                \
-                X(BULK) /* a: first operand, b: height; {row, cost after}{index, index} */        \
-        X(STEP)         /* a: cost; pay one instruction */                                        \
-        X(REJOIN)       /* a block starts: go on in the fast code if it can be paid */            \
-        X(CHARGE)       /* {0, cost}: a block that follows a very long one */                     \
-        X(NULL_CHECK)   /* a */                                                                   \
-        X(THROW_TAG)    /* a: arguments; {tag} */                                                 \
-        X(THROW_VALUE)  /* a */                                                                   \
-        X(EXIT)
+#define ENGINE_OPS(X)                                                              \
+    X(MOV)        /* a = b */                                                      \
+    X(MOV2)       /* the same for v128 */                                          \
+    X(MOVN)       /* slots a.. = b.., c of them */                                 \
+    X(CONST32)    /* a = b | c << 16 */                                            \
+    X(CONST64)    /* {value} */                                                    \
+    X(CONST128)   /* {low}{high} */                                                \
+    X(SELECT1)    /* a = d ? b : c, {d} */                                         \
+    X(SELECT2)                                                                     \
+    X(BR_ALWAYS)  /* {branch} */                                                   \
+    X(BR_TRUE)    /* a; {branch} */                                                \
+    X(BR_FALSE)                                                                    \
+    X(BR_VALUES)  /* if a: slots b.. = c..; {branch}{n}; charges for itself */     \
+    X(BR_NULL)    /* if a is null; {branch}; charges for itself */                 \
+    X(BR_NOT_NULL)                                                                 \
+    X(BR_CAST)    /* if a has the type, or has not; {branch}{n}{type, negate} */   \
+    X(SWITCH)     /* a; {n}{branch} * (n + 1); cost is 32 bits wide here */        \
+    X(CALL_FN)    /* a: callee's slots; {function, cost after} */                  \
+    X(CALL_TABLE) /* a: callee's slots, b: index; {type, table}{0, cost after} */  \
+    X(CALL_REF_)  /* a: callee's slots, b: reference; {0, cost after} */           \
+    X(TAIL_FN)    /* a: arguments, b: n; {function} */                             \
+    X(TAIL_TABLE) /* a, b, c: index; {type, table} */                              \
+    X(TAIL_REF)   /* a, b, c: reference */                                         \
+    X(RET0)                                                                        \
+    X(RET1)       /* a */                                                          \
+    X(RETN)       /* a, n in b */                                                  \
+    X(GLOBAL_GET1) X(GLOBAL_GET2) X(GLOBAL_SET1) X(GLOBAL_SET2)                    \
+    X(MEM_LOAD)   /* any memory: a, b; {row, memory, lane}{offset} */              \
+    X(MEM_STORE)  /* any memory: a: address, b: value; the same words */           \
+    X(V_LOAD) X(V_STORE) X(V_LOAD_LANE) X(V_STORE_LANE)                            \
+    X(V_UNARY) X(V_BINARY) X(V_TERNARY) X(V_SHIFT) X(V_TEST) X(V_SPLAT)            \
+    X(V_EXTRACT) X(V_REPLACE) X(V_SHUFFLE)                                         \
+    X(BULK)       /* a: first operand, b: height; {row, cost after}{index, index} */ \
+    X(STEP)       /* a: cost; pay one instruction */                               \
+    X(REJOIN)     /* a block starts: go on in the fast code if it can be paid */   \
+    X(CHARGE)     /* {0, cost}: a block that follows a very long one */            \
+    X(NULL_CHECK) /* a */                                                          \
+    X(THROW_TAG)  /* a: arguments; {tag} */                                        \
+    X(THROW_VALUE) /* a */                                                         \
+    X(EXIT)
 
 enum iop {
     IOP_FIRST_ = OP_COUNT - 1,
@@ -93,28 +88,30 @@ enum iop {
     ALU_OPS(X) INT_CMPS(X)
 #undef X
 #define X(name) I_BR_##name,
-        INT_CMPS(X)
+    INT_CMPS(X)
 #undef X
 #define X(name) I_BR_##name##_K,
-            INT_CMPS(X)
+    INT_CMPS(X)
 #undef X
 #define X(name) I_BR_##name,
-                FLOAT_CMPS(X)
+    FLOAT_CMPS(X)
 #undef X
 #define X(name) I_BRN_##name,
-                    FLOAT_CMPS(X)
+    FLOAT_CMPS(X)
 #undef X
 /* Memory 0, 32-bit addresses. Short: offset in c. Far: {offset}. At: no address, {offset}.
    Sum: a, b + c; {offset}. A store's sum takes its value's slot from the upper half. */
 #define X(name) I_##name##_FAR, I_##name##_AT, I_##name##_SUM,
-                        LOAD_OPS(X) STORE_OPS(X)
+    LOAD_OPS(X) STORE_OPS(X)
 #undef X
 #define X(name) I_##name,
-                            ENGINE_OPS(X)
+    ENGINE_OPS(X)
 #undef X
-                                IOP_COUNT
+    IOP_COUNT
 };
 
 #define WORD(op, a, b, c) \
     ((uint64_t)(op) | (uint64_t)(a) << 16 | (uint64_t)(b) << 32 | (uint64_t)(c) << 48)
 #define PAIR(low, high) ((uint64_t)(uint32_t)(low) | (uint64_t)(uint32_t)(high) << 32)
+
+/* clang-format on */
