@@ -1,10 +1,10 @@
 /*
  * Two instructions, one dispatch: what a threaded interpreter pays for is the indirect jump.
  *
- * Where an instruction is followed by one that it makes a pair with, its word gets the number of the
- * pair; all else stays, so a branch to the second, a mark and a trap find the code as if it were
- * plain. A pair does the first and jumps straight to the second. The lists come from counting what
- * follows what over bench/cell; each pair costs compile time, so rare ones are left out.
+ * Where an instruction is followed by one that it makes a pair with, its word gets the number of
+ * the pair; all else stays, so a branch to the second, a mark and a trap find the code as if it
+ * were plain. A pair does the first and jumps straight to the second. The lists come from counting
+ * what follows what over bench/cell; each pair costs compile time, so rare ones are left out.
  */
 #pragma once
 
@@ -145,7 +145,7 @@ enum {
 #define X(number, first) PAIR_FIRST_##first,
     PAIR_FIRSTS(X)
 #undef X
-    N_PAIR_FIRSTS
+        N_PAIR_FIRSTS
 };
 
 /* Numbered after all plain instructions. */
@@ -157,5 +157,5 @@ enum {
     PAIR_FIRSTS(ROW)
 #undef ROW
 #undef X
-    PAIRS_END
+        PAIRS_END
 };
