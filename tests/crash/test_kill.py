@@ -14,6 +14,9 @@ from conftest import Faults, sample
 def recovers(c):
     """The next one starts, works, and has taken away what the last one left."""
     done = c.run("-q", "--", "echo", "ok")
+    if done.returncode == 125:
+        honest(done)  # a fault meant for later than the first box met this one; there is only one
+        done = c.run("-q", "--", "echo", "ok")
     assert (done.returncode, done.stdout, done.stderr) == (0, b"ok\n", b""), done
     left = c.host.left_of_boxes()
     assert not left, left
