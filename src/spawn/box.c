@@ -22,6 +22,8 @@
 #include "spawn/spawner.h"
 #include "spawn/tree.h"
 
+enum { CLEAN_TRIES = 50 };
+
 /* What goes into making one box; whatever is still here at the end is closed. */
 struct making {
     struct berth berth;
@@ -341,7 +343,10 @@ bool box_clean(struct spawner *s, struct box *box) {
     if (!cgroup_remove(&s->cgroups, box->cgroup))
         return false;
     uppers_bury(&s->maker.uppers, box->upper);
-    tree_remove(s->boxes, box->id);
+    box->upper = 0;
+    /* Tried again, but not for ever: what cannot be removed now is the next spawner's. */
+    if (tree_remove(s->boxes, box->id) < 0 && box->clean_tries++ < CLEAN_TRIES)
+        return false;
     slots_give(&s->maker.slots, box->slot);
     close_fd(&box->pidfd);
     close_fd(&box->link);

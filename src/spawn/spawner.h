@@ -42,6 +42,7 @@ struct box {
     unsigned spares; /* command cgroups made so far */
     bool ending;     /* pid 1 was told to die, or has let go of us */
     bool dead;       /* pid 1 is gone; resources are being removed */
+    unsigned clean_tries;
     bool drifted;
     char image_key[24];
 };
