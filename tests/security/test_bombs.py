@@ -10,7 +10,7 @@ import pytest
 from lab import ROOTLESS, counts
 
 MEM, PIDS, DISK = 64, 48, 16  # MiB, processes, MiB
-LIMITS = ("--mem", f"{MEM}M", "--pids", str(PIDS), "--disk", f"{DISK}M")
+LIMITS = {"memory": ("--mem", f"{MEM}M"), "processes": ("--pids", str(PIDS)), "disk": ("--disk", f"{DISK}M")}
 SLOWER, GROWTH_KB = 3, 2048
 
 
@@ -42,6 +42,12 @@ def limits(lab):
             assert ROOTLESS, "root can enforce every limit"
             pytest.skip(f"rootless without a delegated cgroup: {', '.join(names)} not enforced, and said so")
     return need
+
+
+def small(lab):
+    """A small machine; what the host cannot limit is not asked for."""
+    missing = lab.unenforced()
+    return lab.keep(*(word for name, words in LIMITS.items() if name not in missing for word in words)).install()
 
 
 class Beside:
@@ -107,7 +113,7 @@ BOMBS = {
 def test_a_bomb_hits_only_its_own_box(lab, victim, limits, what):
     needs, ends, most = BOMBS[what]
     limits(*needs)
-    machine = lab.keep(*LIMITS).install()
+    machine = small(lab)
     beside = Beside(lab, victim)
     process, got = explode(machine, what)
     counts["attacks tried"] += 1
@@ -128,7 +134,9 @@ def test_a_bomb_hits_only_its_own_box(lab, victim, limits, what):
     ("fork", "process limit", 2 * PIDS), ("zombie", "process limit", 2 * PIDS), ("memory", "memory limit", 2 * MEM),
     ("memfd", "memory limit", 2 * MEM), ("disk", "disk limit", 2 * DISK), ("inode", "disk limit", 6000)])
 def test_without_the_limit_it_gets_past(make_lab, what, defence, most):
-    machine = make_lab(weak=defence).keep(*LIMITS).install()
+    lab = make_lab(weak=defence)
+    lab.run("--", "true")
+    machine = small(lab)
     process, got = explode(machine, what, most)
     defuse(process)
     counts["with a control that got through"] += 1

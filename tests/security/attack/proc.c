@@ -119,8 +119,8 @@ static int write_text(const struct attack *a) {
 /* Those that cannot be read, or whose own text does something: opening is enough. */
 #define SYSCTL_OPEN(group, name) {group, "open /proc/sys/" name, attack_write, "/proc/sys/" name, {0}, {EACCES, EROFS, EPERM}}
 /* Covered by an empty file or directory that cannot be opened. */
-#define MASKED(name) {2, "read /proc/" name, attack_read, "/proc/" name, {0}, {EACCES}, {EPERM, ENODATA}, "weak masks"}
-#define MASKED_DIR(name) {2, "list /proc/" name, attack_list, "/proc/" name, {0}, {EACCES}, {ENODATA}, "weak masks"}
+#define MASKED(name) {2, "read /proc/" name, attack_read, "/proc/" name, {0}, {EACCES, ENODATA}, {EPERM}, "weak masks"}
+#define MASKED_DIR(name) {2, "list /proc/" name, attack_list, "/proc/" name, {0}, {EACCES, ENODATA}, {0}, "weak masks"}
 /* For the host's root alone, whom nobody in a box is. */
 #define CLOSED(name) {2, "read /proc/" name, attack_read, "/proc/" name, {0}, {EACCES, EPERM}, {EAGAIN, EFAULT, EINVAL, EIO}}
 #define OF_INIT(name, how) {15, #how " /proc/1/" name, open_for, "/proc/1/" name, {how}, {EACCES, EPERM}, {ETXTBSY}}
@@ -188,7 +188,7 @@ static const struct attack rows[] = {
     OF_INIT("root", O_RDONLY), OF_INIT("cwd", O_RDONLY), OF_INIT("ns/mnt", O_RDONLY),
     OF_INIT("ns/user", O_RDONLY), OF_INIT("ns/pid", O_RDONLY), OF_INIT("ns/net", O_RDONLY),
     OF_INIT("task/1/mem", O_RDWR), OF_INIT("task/1/fd", O_RDONLY),
-    LINK_OF_INIT("exe"), LINK_OF_INIT("root"), LINK_OF_INIT("cwd"), LINK_OF_INIT("fd/3"),
+    LINK_OF_INIT("exe"), LINK_OF_INIT("root"), LINK_OF_INIT("cwd"), LINK_OF_INIT("fd/4"), OF_INIT("fd/4", O_RDONLY),
     LINK_OF_INIT("ns/mnt"), LINK_OF_INIT("ns/user"),
     {15, "write /proc/1/timerslack_ns", write_text, "/proc/1/timerslack_ns", {2}, {EACCES, EPERM}},
     {15, "read /proc/1/stack", attack_read, "/proc/1/stack", {0}, {EACCES, EPERM}},
