@@ -331,11 +331,20 @@ struct box *box_find(struct spawner *s, const char *id) {
     return NULL;
 }
 
+/* Rootless, a box of an earlier spawner lives in that one's user namespace, where we have no power.
+ */
+static void ask_to_end(const struct box *box) {
+    uint8_t frame[32];
+    size_t n = msg_encode(frame, sizeof(frame), &(struct frame_head){.type = MSG_SHUTDOWN}, NULL);
+    if (n && box->link >= 0)
+        (void)!send(box->link, frame, n, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
 /* pid 1 takes everything in its pid namespace along, but for what is frozen. */
 void box_kill(struct spawner *s, struct box *box) {
     box->ending = true;
-    if (box->pidfd >= 0)
-        pidfd_send_signal(box->pidfd, SIGKILL, NULL, 0);
+    if (box->pidfd >= 0 && pidfd_send_signal(box->pidfd, SIGKILL, NULL, 0) < 0 && errno == EPERM)
+        ask_to_end(box);
     cgroup_thaw(&s->cgroups, box->cgroup);
 }
 

@@ -172,7 +172,9 @@ static int overlay_on(struct rootfs_maker *maker, const struct rootfs *r, const 
 static int image_overlay(struct rootfs_maker *maker, struct rootfs *r, int over, int dir,
                          const char *upper, const char *work) {
     int lower DEFER_CLOSE = lower_new(maker, dir, r->userns);
-    const int lowers[] = {over, lower};
+    /* The box sees in its mount table where a layer lies; of a copy of its own it sees "/". */
+    int copy DEFER_CLOSE = over < 0 || maker->by_name ? -1 : mount_clone(over, "");
+    const int lowers[] = {copy < 0 ? over : copy, lower};
     bool covered = over >= 0;
     return lower < 0 ? lower
                      : overlay_on(maker, r, lowers + !covered, covered ? 2 : 1, upper, work, false);

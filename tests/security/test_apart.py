@@ -99,6 +99,8 @@ SHARED = ["inotify", "terminal", "signal", "aio"]
 @pytest.mark.parametrize("what", SHARED)
 def test_a_box_cannot_use_up_what_all_share(pair, what):
     a, b = pair
+    if ROOTLESS and what in ("inotify", "signal"):
+        pytest.skip("the boxes of an ordinary user count as that user's")
     alone = take(b, what, 200)
     greedy = [a.popen("/usr/local/bin/attack", "--bomb", what, user=user, stdin=subprocess.PIPE,
                       stdout=subprocess.PIPE) for user in ("root", "user", "1001", "1002")]

@@ -10,7 +10,7 @@ import pytest
 from lab import ROOTLESS, counts
 
 MEM, PIDS, DISK = 64, 48, 16  # MiB, processes, MiB
-LIMITS = ("--mem", f"{MEM}M", "--pids", str(PIDS), "--disk", f"{DISK}M")
+LIMITS = {"memory": ("--mem", f"{MEM}M"), "processes": ("--pids", str(PIDS)), "disk": ("--disk", f"{DISK}M")}
 SLOWER, GROWTH_KB = 3, 2048
 
 
@@ -44,6 +44,12 @@ def limits(lab):
     return need
 
 
+def small(lab):
+    """A small machine; what the host cannot limit is not asked for."""
+    missing = lab.unenforced()
+    return lab.keep(*(word for name, words in LIMITS.items() if name not in missing for word in words)).install()
+
+
 class Beside:
     """What a bomb does to others. Others on this host make noise too, so the measure may be repeated."""
 
@@ -52,11 +58,11 @@ class Beside:
         self.quiet, self.kb = victim.latency(), lab.spawner_kb()
 
     def check(self):
-        for _ in range(4):
+        for _ in range(15):
             now = self.victim.latency()
             if now <= SLOWER * self.quiet:
                 break
-            time.sleep(0.2)
+            time.sleep(0.5)
         assert now <= SLOWER * self.quiet, f"exec took {now * 1e3:.1f} ms, quiet {self.quiet * 1e3:.1f} ms"
         assert self.lab.spawner_kb() <= self.kb + GROWTH_KB
 
@@ -107,7 +113,7 @@ BOMBS = {
 def test_a_bomb_hits_only_its_own_box(lab, victim, limits, what):
     needs, ends, most = BOMBS[what]
     limits(*needs)
-    machine = lab.keep(*LIMITS).install()
+    machine = small(lab)
     beside = Beside(lab, victim)
     process, got = explode(machine, what)
     counts["attacks tried"] += 1
@@ -128,7 +134,9 @@ def test_a_bomb_hits_only_its_own_box(lab, victim, limits, what):
     ("fork", "process limit", 2 * PIDS), ("zombie", "process limit", 2 * PIDS), ("memory", "memory limit", 2 * MEM),
     ("memfd", "memory limit", 2 * MEM), ("disk", "disk limit", 2 * DISK), ("inode", "disk limit", 6000)])
 def test_without_the_limit_it_gets_past(make_lab, what, defence, most):
-    machine = make_lab(weak=defence).keep(*LIMITS).install()
+    lab = make_lab(weak=defence)
+    lab.run("--", "true")
+    machine = small(lab)
     process, got = explode(machine, what, most)
     defuse(process)
     counts["with a control that got through"] += 1

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from lab import counts
+from lab import ROOTLESS, counts
 
 
 @pytest.fixture
@@ -42,8 +42,14 @@ ESCAPES = {
 }
 
 
+DAEMONS = {"a daemon", "an orphan of an orphan"}
+
+
 @pytest.mark.parametrize("what", ESCAPES)
 def test_a_timeout_ends_the_whole_tree(box, what):
+    if what in DAEMONS and box.lab.status()["cgroup"] == "none":
+        assert ROOTLESS, "root has cgroups"
+        pytest.skip("without cgroups a daemon is ended with its box, not with its command")
     counts["attacks tried"] += 1
     began = time.monotonic()
     done = box.exec("sh", "-c", ESCAPES[what], options=("--timeout", "300ms"))

@@ -140,11 +140,11 @@ static int write_text(const struct attack *a) {
 /* Covered by an empty file or directory that cannot be opened. */
 #define MASKED(name)                                                                        \
     {                                                                                       \
-        2, "read /proc/" name, attack_read, "/proc/" name, {0}, {EACCES}, {EPERM, ENODATA}, \
+        2, "read /proc/" name, attack_read, "/proc/" name, {0}, {EACCES, ENODATA}, {EPERM}, \
             "weak masks"                                                                    \
     }
 #define MASKED_DIR(name) \
-    { 2, "list /proc/" name, attack_list, "/proc/" name, {0}, {EACCES}, {ENODATA}, "weak masks" }
+    { 2, "list /proc/" name, attack_list, "/proc/" name, {0}, {EACCES, ENODATA}, {0}, "weak masks" }
 /* For the host's root alone, whom nobody in a box is. */
 #define CLOSED(name)                                                               \
     {                                                                              \
@@ -351,7 +351,8 @@ static const struct attack rows[] = {
     LINK_OF_INIT("exe"),
     LINK_OF_INIT("root"),
     LINK_OF_INIT("cwd"),
-    LINK_OF_INIT("fd/3"),
+    LINK_OF_INIT("fd/4"),
+    OF_INIT("fd/4", O_RDONLY),
     LINK_OF_INIT("ns/mnt"),
     LINK_OF_INIT("ns/user"),
     {15, "write /proc/1/timerslack_ns", write_text, "/proc/1/timerslack_ns", {2}, {EACCES, EPERM}},
