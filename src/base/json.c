@@ -132,3 +132,8 @@ void json_null(struct json *j, const char *name) {
     lead(j, name);
     put(j, "null", 4);
 }
+
+void json_raw(struct json *j, const char *name, const char *json) {
+    lead(j, name);
+    put(j, json, strlen(json));
+}

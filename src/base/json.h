@@ -29,3 +29,5 @@ void json_u64(struct json *j, const char *name, uint64_t value);
 void json_i64(struct json *j, const char *name, int64_t value);
 void json_bool(struct json *j, const char *name, bool value);
 void json_null(struct json *j, const char *name);
+/* Text that is JSON already. */
+void json_raw(struct json *j, const char *name, const char *json);

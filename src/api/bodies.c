@@ -1,0 +1,272 @@
+#include "api/bodies.h"
+
+#include "service/view.h"
+
+enum {
+    KIND_MAX = 16,
+    NAME_MAX_BYTES = 63,
+    PATH_MAX_BYTES = 4095,
+    TEXT_MAX_BYTES = 1 << 20,
+    KEY_MAX_BYTES = 128,
+};
+
+#define DAYS(n) ((uint64_t)(n)*24 * 3600 * 1000)
+#define AT(type, member) offsetof(type, member)
+
+static const char *const kinds[] = {"box", NULL};
+static const char *const modes[] = {"ro", "cow", "rw", NULL};
+static const char *const idle_actions[] = {"pause", "stop", "destroy", NULL};
+
+/* ---- requests ---- */
+
+static const struct field limits_request[] = {
+    {"mem", FIELD_SIZE, AT(struct limits_request, mem), "memory", .min = 1 << 20, .max = 1ull << 44},
+    {"cpus", FIELD_CPUS, AT(struct limits_request, cpus), "processors, 0.01 and up", .min = 10,
+     .max = 1024000},
+    {"pids", FIELD_NUMBER, AT(struct limits_request, pids), "processes and threads", .min = 4,
+     .max = 1 << 22},
+    {"disk", FIELD_SIZE, AT(struct limits_request, disk), "what it may write", .min = 1 << 20,
+     .max = 1ull << 46},
+};
+static const struct schema limits_request_schema =
+    SCHEMA("LimitsRequest", struct limits_request, limits_request);
+
+static const struct field dir_request[] = {
+    {"path", FIELD_TEXT, AT(struct dir_request, path),
+     "directory of the host; its descriptor comes with the request, or it lies under a root of "
+     "carrel.conf",
+     .required = true, .max = PATH_MAX_BYTES},
+    {"at", FIELD_TEXT, AT(struct dir_request, at), "where it appears (default: the same path)",
+     .max = PATH_MAX_BYTES},
+    {"mode", FIELD_TEXT, AT(struct dir_request, mode), "default: cow", .choices = modes},
+};
+static const struct schema dir_request_schema =
+    SCHEMA("DirRequest", struct dir_request, dir_request);
+
+#define COMMON_FIELDS(type, base)                                                              \
+    {"name", FIELD_TEXT, AT(type, base name), "unique among the owner's living machines",      \
+     .max = NAME_MAX_BYTES},                                                                   \
+        {"limits", FIELD_OBJECT, AT(type, base limits), "hard limits",                         \
+         .sub = &limits_request_schema},                                                       \
+        {"ttl", FIELD_DURATION, AT(type, base ttl), "total lifetime from now; 0: none",        \
+         .max = DAYS(3650)},                                                                   \
+        {"idle", FIELD_DURATION, AT(type, base idle),                                          \
+         "end of patience with a machine nobody uses; 0: none", .max = DAYS(3650)},            \
+        {"idle_action", FIELD_TEXT, AT(type, base idle_action), "what happens then",           \
+         .choices = idle_actions},                                                             \
+    {                                                                                          \
+        "metadata", FIELD_MAP, AT(type, base metadata), "names and values of the caller",      \
+            .max = 64                                                                          \
+    }
+
+#define MACHINE_FIELDS(type, base)                                                             \
+    {"kind", FIELD_TEXT, AT(type, base kind), "default: box", .choices = kinds},               \
+        {"image", FIELD_TEXT, AT(type, base image), "default: host", .max = NAME_MAX_BYTES},   \
+        {"hostname", FIELD_TEXT, AT(type, base hostname), NULL, .max = NAME_MAX_BYTES},        \
+        COMMON_FIELDS(type, base),                                                             \
+        {"env", FIELD_MAP, AT(type, base env), "of every command in it", .max = 256},          \
+        {"dirs", FIELD_OBJECTS, AT(type, base dirs), "directories handed over", .max = 16,     \
+         .sub = &dir_request_schema},                                                          \
+        {"unreviewed", FIELD_FLAG, AT(type, base unreviewed),                                  \
+         "needed for mode rw: what it writes there is not reviewed"},                          \
+    {                                                                                          \
+        "key", FIELD_TEXT, AT(type, base key), "idempotency key", .max = KEY_MAX_BYTES         \
+    }
+
+static const struct field machine_request[] = {MACHINE_FIELDS(struct machine_request, )};
+const struct schema machine_request_schema =
+    SCHEMA("MachineRequest", struct machine_request, machine_request);
+
+static const struct field update_request[] = {COMMON_FIELDS(struct update_request, )};
+const struct schema update_request_schema =
+    SCHEMA("UpdateRequest", struct update_request, update_request);
+
+static const struct field pty_request[] = {
+    {"rows", FIELD_NUMBER, AT(struct pty_request, rows), "default 24", .min = 1, .max = 1000},
+    {"cols", FIELD_NUMBER, AT(struct pty_request, cols), "default 80", .min = 1, .max = 1000},
+};
+const struct schema resize_request_schema = SCHEMA("Size", struct pty_request, pty_request);
+
+#define EXEC_FIELDS(type, base)                                                                \
+    {"argv", FIELD_TEXTS, AT(type, base argv), "the command, word by word", .max = 4096},      \
+        {"command", FIELD_TEXT, AT(type, base command), "or as a line for /bin/sh",            \
+         .max = TEXT_MAX_BYTES},                                                               \
+        {"env", FIELD_MAP, AT(type, base env), "on top of the machine's", .max = 256},         \
+        {"cwd", FIELD_TEXT, AT(type, base cwd), "default: the user's home",                    \
+         .max = PATH_MAX_BYTES},                                                               \
+        {"user", FIELD_TEXT, AT(type, base user), "user (default), root, or a number",         \
+         .max = NAME_MAX_BYTES},                                                               \
+        {"stdin", FIELD_TEXT, AT(type, base stdin_text), "its standard input",                 \
+         .max = TEXT_MAX_BYTES},                                                               \
+        {"stdin_base64", FIELD_TEXT, AT(type, base stdin_base64), "the same as base64",        \
+         .max = TEXT_MAX_BYTES * 2},                                                           \
+        {"stdin_open", FIELD_FLAG, AT(type, base stdin_open),                                  \
+         "more input will be written; without it and stdin there is none"},                    \
+        {"timeout", FIELD_DURATION, AT(type, base timeout), "then its whole tree is killed",   \
+         .max = DAYS(3650)},                                                                   \
+        {"terminal", FIELD_FLAG, AT(type, base terminal), "give it one"},                      \
+        {"size", FIELD_OBJECT, AT(type, base pty), "of the terminal",                          \
+         .sub = &resize_request_schema},                                                       \
+        {"background", FIELD_FLAG, AT(type, base background),                                  \
+         "answer when it has started, not when it has ended"},                                 \
+        {"output_max", FIELD_SIZE, AT(type, base output_max),                                  \
+         "bytes of each stream in the answer (default 1 MiB); the log has them all",           \
+         .max = 16 << 20},                                                                     \
+    {                                                                                          \
+        "key", FIELD_TEXT, AT(type, base key), "idempotency key: it runs at most once",        \
+            .max = KEY_MAX_BYTES                                                               \
+    }
+
+static const struct field exec_request[] = {EXEC_FIELDS(struct exec_request, )};
+const struct schema exec_request_schema = SCHEMA("ExecRequest", struct exec_request, exec_request);
+
+static const struct field run_request[] = {
+    {"machine", FIELD_OBJECT, AT(struct run_request, machine), "made for this and thrown away",
+     .sub = &machine_request_schema},
+    {"exec", FIELD_OBJECT, AT(struct run_request, exec), "what runs in it", .required = true,
+     .sub = &exec_request_schema},
+};
+const struct schema run_request_schema = SCHEMA("RunRequest", struct run_request, run_request);
+
+static const struct field signal_request[] = {
+    {"signal", FIELD_TEXT, AT(struct signal_request, signal), "TERM, SIGTERM or 15",
+     .required = true, .max = KIND_MAX},
+    {"main_only", FIELD_FLAG, AT(struct signal_request, main_only),
+     "to its first process alone, not to its group"},
+};
+const struct schema signal_request_schema =
+    SCHEMA("SignalRequest", struct signal_request, signal_request);
+
+#define FILE_PATH(type, member, text)                                                          \
+    {                                                                                          \
+#member, FIELD_TEXT, AT(type, member), text, .required = true, .max = PATH_MAX_BYTES   \
+    }
+#define FILE_USER(type)                                                                        \
+    {"user", FIELD_TEXT, AT(type, user), "acts as user (default), root, or a number",          \
+     .max = NAME_MAX_BYTES}
+
+static const struct field mkdir_request[] = {
+    FILE_PATH(struct mkdir_request, path, NULL),
+    {"mode", FIELD_NUMBER, AT(struct mkdir_request, mode), "decimal; default 493 (0755)",
+     .max = 07777},
+    {"exact", FIELD_FLAG, AT(struct mkdir_request, exact),
+     "parents must exist and the directory must not"},
+    FILE_USER(struct mkdir_request),
+};
+const struct schema mkdir_request_schema =
+    SCHEMA("MkdirRequest", struct mkdir_request, mkdir_request);
+
+static const struct field move_request[] = {
+    FILE_PATH(struct move_request, from, NULL),
+    FILE_PATH(struct move_request, to, NULL),
+    {"no_replace", FIELD_FLAG, AT(struct move_request, no_replace), "fail if it exists"},
+    FILE_USER(struct move_request),
+};
+const struct schema move_request_schema = SCHEMA("MoveRequest", struct move_request, move_request);
+
+static const struct field chmod_request[] = {
+    FILE_PATH(struct chmod_request, path, NULL),
+    {"mode", FIELD_TEXT, AT(struct chmod_request, mode), "octal, such as 644", .required = true,
+     .max = 5},
+    FILE_USER(struct chmod_request),
+};
+const struct schema chmod_request_schema =
+    SCHEMA("ChmodRequest", struct chmod_request, chmod_request);
+
+static const struct field chown_request[] = {
+    FILE_PATH(struct chown_request, path, NULL),
+    {"owner", FIELD_NUMBER, AT(struct chown_request, owner), "uid", .max = 65534},
+    {"group", FIELD_NUMBER, AT(struct chown_request, group), "gid", .max = 65534},
+    FILE_USER(struct chown_request),
+};
+const struct schema chown_request_schema =
+    SCHEMA("ChownRequest", struct chown_request, chown_request);
+
+static const struct field symlink_request[] = {
+    FILE_PATH(struct symlink_request, target, "what the link says"),
+    FILE_PATH(struct symlink_request, path, "where it is made"),
+    FILE_USER(struct symlink_request),
+};
+const struct schema symlink_request_schema =
+    SCHEMA("SymlinkRequest", struct symlink_request, symlink_request);
+
+/* ---- responses ---- */
+
+static const struct field limits_view[] = {
+    {"mem", SHOW_NUMBER, AT(struct limits_view, mem), "bytes", .required = true},
+    {"cpus", SHOW_CPUS, AT(struct limits_view, cpus), "0: as many as there are", .required = true},
+    {"pids", SHOW_NUMBER, AT(struct limits_view, pids), NULL, .required = true},
+    {"disk", SHOW_NUMBER, AT(struct limits_view, disk), "bytes", .required = true},
+};
+static const struct schema limits_schema = SCHEMA("Limits", struct limits_view, limits_view);
+
+static const struct field machine_view[] = {
+    {"id", SHOW_TEXT, AT(struct machine_view, id), NULL, .required = true},
+    {"name", SHOW_TEXT, AT(struct machine_view, name), NULL},
+    {"owner", SHOW_TEXT, AT(struct machine_view, owner), NULL, .required = true},
+    {"kind", SHOW_TEXT, AT(struct machine_view, kind), NULL, .required = true},
+    {"image", SHOW_TEXT, AT(struct machine_view, image), NULL, .required = true},
+    {"state", SHOW_TEXT, AT(struct machine_view, state), "creating, running, paused or ended",
+     .required = true},
+    {"reason", SHOW_TEXT, AT(struct machine_view, reason), "why it ended"},
+    {"created", SHOW_TIME, AT(struct machine_view, created_ms), NULL, .required = true},
+    {"ended", SHOW_TIME, AT(struct machine_view, ended_ms), NULL},
+    {"expires", SHOW_TIME, AT(struct machine_view, expires_ms), "end of its lifetime"},
+    {"limits", SHOW_OBJECT, AT(struct machine_view, limits), NULL, .required = true,
+     .sub = &limits_schema},
+    {"idle_ms", SHOW_NUMBER, AT(struct machine_view, idle_ms), "0: none", .required = true},
+    {"idle_action", SHOW_TEXT, AT(struct machine_view, idle_action), NULL},
+    {"metadata", SHOW_JSON, AT(struct machine_view, metadata), NULL},
+    {"commands", SHOW_NUMBER, AT(struct machine_view, commands), "running", .required = true},
+    {"drifted", SHOW_FLAG, AT(struct machine_view, drifted),
+     "the host's packages changed since it was made", .required = true},
+    {"warnings", SHOW_TEXT, AT(struct machine_view, warnings), NULL},
+};
+const struct schema machine_schema = SCHEMA("Machine", struct machine_view, machine_view);
+
+static const struct field stats_view[] = {
+    {"cpu_us", SHOW_NUMBER, AT(struct stats_view, cpu_us), NULL, .required = true},
+    {"mem_bytes", SHOW_NUMBER, AT(struct stats_view, mem_bytes), NULL, .required = true},
+    {"mem_peak_bytes", SHOW_NUMBER, AT(struct stats_view, mem_peak_bytes), NULL, .required = true},
+    {"mem_limit_bytes", SHOW_NUMBER, AT(struct stats_view, mem_limit_bytes), NULL,
+     .required = true},
+    {"pids", SHOW_NUMBER, AT(struct stats_view, pids), NULL, .required = true},
+    {"io_bytes", SHOW_NUMBER, AT(struct stats_view, io_bytes), NULL, .required = true},
+    {"disk_bytes", SHOW_NUMBER, AT(struct stats_view, disk_bytes), NULL, .required = true},
+    {"oom_kills", SHOW_NUMBER, AT(struct stats_view, oom_kills), NULL, .required = true},
+    {"pids_refused", SHOW_NUMBER, AT(struct stats_view, pids_refused), NULL, .required = true},
+    {"frozen", SHOW_FLAG, AT(struct stats_view, frozen), NULL, .required = true},
+};
+const struct schema stats_schema = SCHEMA("Stats", struct stats_view, stats_view);
+
+static const struct field usage_view[] = {
+    {"user_us", SHOW_NUMBER, AT(struct usage_view, user_us), NULL, .required = true},
+    {"system_us", SHOW_NUMBER, AT(struct usage_view, system_us), NULL, .required = true},
+    {"max_rss_kb", SHOW_NUMBER, AT(struct usage_view, max_rss_kb), NULL, .required = true},
+    {"wall_us", SHOW_NUMBER, AT(struct usage_view, wall_us), NULL, .required = true},
+};
+static const struct schema usage_schema = SCHEMA("Usage", struct usage_view, usage_view);
+
+static const struct field exec_view[] = {
+    {"id", SHOW_TEXT, AT(struct exec_view, id), NULL, .required = true},
+    {"machine", SHOW_TEXT, AT(struct exec_view, machine), NULL, .required = true},
+    {"argv", SHOW_JSON, AT(struct exec_view, argv), NULL, .required = true},
+    {"cwd", SHOW_TEXT, AT(struct exec_view, cwd), NULL},
+    {"user", SHOW_TEXT, AT(struct exec_view, user), NULL},
+    {"state", SHOW_TEXT, AT(struct exec_view, state),
+     "starting, running, exited, failed (it never began) or unknown", .required = true},
+    {"reason", SHOW_TEXT, AT(struct exec_view, reason),
+     "exit, signal, timeout, memory, killed, or why it never began"},
+    {"status", SHOW_SIGNED, AT(struct exec_view, status),
+     "as a shell shows it; -1 while it is not known", .required = true},
+    {"signal", SHOW_NUMBER, AT(struct exec_view, signal), "that ended it, or 0", .required = true},
+    {"started", SHOW_TIME, AT(struct exec_view, started_ms), NULL},
+    {"ended", SHOW_TIME, AT(struct exec_view, ended_ms), NULL},
+    {"stdout_bytes", SHOW_NUMBER, AT(struct exec_view, stdout_bytes), NULL, .required = true},
+    {"stderr_bytes", SHOW_NUMBER, AT(struct exec_view, stderr_bytes), NULL, .required = true},
+    {"usage", SHOW_OBJECT, AT(struct exec_view, usage), NULL, .required = true,
+     .sub = &usage_schema},
+    {"error", SHOW_TEXT, AT(struct exec_view, error), NULL},
+    {"terminal", SHOW_FLAG, AT(struct exec_view, terminal), NULL, .required = true},
+};
+const struct schema exec_schema = SCHEMA("Exec", struct exec_view, exec_view);
