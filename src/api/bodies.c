@@ -107,6 +107,11 @@ const struct schema resize_request_schema = SCHEMA("Size", struct pty_request, p
         {"terminal", FIELD_FLAG, AT(type, base terminal), "give it one"},                      \
         {"size", FIELD_OBJECT, AT(type, base pty), "of the terminal",                          \
          .sub = &resize_request_schema},                                                       \
+        {"stdio", FIELD_TEXTS, AT(type, base stdio),                                           \
+         "over the unix socket: null or fd for each stream; pipes come with the request",      \
+         .max = 3},                                                                            \
+        {"kill_left", FIELD_FLAG, AT(type, base kill_left),                                    \
+         "when it ends, kill what it left behind"},                                            \
         {"background", FIELD_FLAG, AT(type, base background),                                  \
          "answer when it has started, not when it has ended"},                                 \
         {"output_max", FIELD_SIZE, AT(type, base output_max),                                  \

@@ -75,6 +75,8 @@ struct machine_driver {
     /* By id, because what nobody knows must go too. Done: nothing of it is left. */
     void (*destroy)(struct machine_host *host, const char *id, machine_done_fn *done, void *arg);
     void (*freeze)(struct machine *m, bool frozen, machine_done_fn *done, void *arg);
+    /* Ends every process but the guest. Done: none is left. Thaws. */
+    void (*halt)(struct machine *m, machine_done_fn *done, void *arg);
     void (*limit)(struct machine *m, const struct machine_limits *limits, machine_done_fn *done,
                   void *arg);
     void (*set_deadline)(struct machine *m, uint64_t in_ms, machine_done_fn *done, void *arg);

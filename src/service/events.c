@@ -3,6 +3,7 @@
 #include "service/state.h"
 
 void service_events_watch(struct service *s, struct event_watch *w) {
+    w->of = s;
     w->next = s->watches;
     w->at = &s->watches;
     if (w->next)
@@ -11,12 +12,14 @@ void service_events_watch(struct service *s, struct event_watch *w) {
 }
 
 void service_events_unwatch(struct event_watch *w) {
-    if (!w->at)
+    if (!w->of)
         return;
+    if (w->of->walk == w)
+        w->of->walk = w->next;
     *w->at = w->next;
     if (w->next)
         w->next->at = w->at;
-    w->at = NULL;
+    w->of = NULL;
 }
 
 int service_events(struct service *s, const struct caller *who, const struct events_request *r,

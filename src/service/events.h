@@ -11,7 +11,8 @@
 struct event_watch {
     void (*changed)(void *arg);
     void *arg;
-    struct event_watch *next, **at; /* the service's */
+    struct service *of; /* the service's, as the next two */
+    struct event_watch *next, **at;
 };
 
 void service_events_watch(struct service *s, struct event_watch *w);

@@ -16,7 +16,8 @@ struct exec;
 struct exec_follower {
     void (*changed)(void *arg);
     void *arg;
-    struct exec_follower *next, **at; /* the exec's */
+    struct exec *of; /* the exec's, as the next two */
+    struct exec_follower *next, **at;
 };
 
 typedef void service_exec_fn(void *arg, struct exec *x, const struct err *err);

@@ -551,8 +551,7 @@ static int parse_states(const char *text, unsigned *ret, struct err *err) {
     return 0;
 }
 
-/* "created:id" of the last row of a page. */
-static int parse_cursor(const char *text, int64_t *ret_ms, const char **ret_id, struct err *err) {
+int list_cursor(const char *text, int64_t *ret_ms, const char **ret_id, struct err *err) {
     char *end;
     long long ms = strtoll(text, &end, 10);
     if (end == text || *end != ':' || strlen(end + 1) != ID_SIZE - 1)
@@ -575,7 +574,7 @@ int service_list(struct service *s, const struct caller *who, const struct list_
     struct machine_list list DEFER(machine_list_done) = {0};
     if (allow(who, r->all_owners ? SCOPE_ADMIN : SCOPE_READ, err) < 0 ||
         (r->states && parse_states(r->states, &filter.states, err) < 0) ||
-        (r->cursor && parse_cursor(r->cursor, &filter.before_ms, &filter.before_id, err) < 0) ||
+        (r->cursor && list_cursor(r->cursor, &filter.before_ms, &filter.before_id, err) < 0) ||
         store_machine_list(s->store, &filter, &list, err) < 0)
         return -1;
     ret_next[0] = '\0';

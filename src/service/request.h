@@ -65,6 +65,7 @@ struct exec_request {
     const char *cwd, *user, *stdin_text, *stdin_base64, *key;
     struct given timeout; /* ms */
     struct pty_request pty;
-    bool terminal, stdin_open, background;
+    struct texts stdio; /* over the unix socket: null or fd, for each of the three streams */
+    bool terminal, stdin_open, background, kill_left;
     struct given output_max;
 };

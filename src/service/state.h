@@ -29,6 +29,7 @@ struct live {
     bool drifted;
     bool ended;              /* out of the table; freed when nothing refers to it */
     uint32_t refs;
+    uint64_t oom_kills;      /* that were told of */
     struct idle_state idle;
     uint64_t idle_check_ms;  /* when to look again */
     char *cwd;               /* of commands: a granted directory, or NULL */
@@ -47,7 +48,7 @@ struct service {
     struct map machines; /* id -> struct live */
     struct map execs;    /* id -> struct exec, of living machines */
     struct loop_timer *tick;
-    struct event_watch *watches;
+    struct event_watch *watches, *walk;
     int64_t last_event;
     loop_fn *ready;
     void *ready_arg;
@@ -89,6 +90,9 @@ enum live_need { LIVE_ANY, LIVE_RUNNING };
 struct live *live_find(struct service *s, const struct caller *who, const char *ref,
                        enum live_need need, struct err *err);
 
+/* "created:id" of the last row of a page. */
+int list_cursor(const char *text, int64_t *ret_ms, const char **ret_id, struct err *err);
+
 /* Takes the driver's machine over and listens for its end. */
 void live_attach(struct live *l, struct machine *m);
 
@@ -99,7 +103,8 @@ void live_end(struct live *l, const char *reason, service_done_fn *done, void *a
 
 /* Every command without an outcome becomes unknown: its machine has ended. */
 void execs_lose(struct live *l, const char *reason);
-void exec_adopt(struct live *l, const struct exec_row *row, const struct msg_row *state);
+/* One that the guest still has in its table. Takes the row's texts and the log's descriptor (-1: none). */
+void exec_adopt(struct live *l, struct exec_row *row, const struct msg_row *state, int log_fd);
 
 /* ---- adopt.c ---- */
 void adopt_all(struct service *s);

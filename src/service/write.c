@@ -54,8 +54,9 @@ void event_tell(struct service *s, const char *owner, const char *machine, const
         return;
     }
     s->last_event = row.id;
-    for (struct event_watch *w = s->watches, *next; w; w = next) {
-        next = w->next;
+    for (s->walk = s->watches; s->walk;) {
+        struct event_watch *w = s->walk;
+        s->walk = w->next;
         w->changed(w->arg);
     }
 }
