@@ -30,6 +30,11 @@ uint32_t guest_features(const struct guest *g);
 void guest_request(struct guest *g, struct frame_head head, const void *msg, const int *fds,
                    uint32_t nfds, guest_reply_fn *done, void *arg);
 
+/* The same for a request whose answer carries one descriptor, which becomes the receiver's; -1: none. */
+typedef void guest_reply_fd_fn(void *arg, const struct frame *frame, int fd, const struct err *err);
+void guest_request_fd(struct guest *g, struct frame_head head, const void *msg,
+                      guest_reply_fd_fn *done, void *arg);
+
 /* One frame that has no answer (MSG_STDIN, MSG_CREDIT, MSG_EXIT_ACK, MSG_SIGNAL without tag ...). */
 int guest_tell(struct guest *g, struct frame_head head, const void *msg, struct err *err);
 

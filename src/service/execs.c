@@ -434,6 +434,16 @@ void execs_lose(struct live *l, const char *reason) {
     }
 }
 
+void execs_release(struct live *l) {
+    for (struct exec *x = l->execs, *next; x; x = next) {
+        next = x->next;
+        if (x->sent && l->machine)
+            guest_forget(l->machine->guest, &x->command, false);
+        x->sent = false;
+        unlink_from_live(x);
+    }
+}
+
 static void feed_input(struct exec *x);
 
 static void on_credit(void *arg, uint64_t consumed) {

@@ -48,6 +48,7 @@ struct service {
     struct map machines; /* id -> struct live */
     struct map execs;    /* id -> struct exec, of living machines */
     struct loop_timer *tick;
+    uint64_t ticks;
     struct event_watch *watches, *walk;
     int64_t last_event;
     loop_fn *ready;
@@ -105,6 +106,14 @@ void live_end(struct live *l, const char *reason, service_done_fn *done, void *a
 void execs_lose(struct live *l, const char *reason);
 /* One that the guest still has in its table. Takes the row's texts and the log's descriptor (-1: none). */
 void exec_adopt(struct live *l, struct exec_row *row, const struct msg_row *state, int log_fd);
+
+/* The daemon leaves: lets go of every command, which goes on. */
+void execs_release(struct live *l);
+
+/* ---- service.c ---- */
+
+/* For verbs the daemon itself asks for: logs what failed. */
+void ignore_machine(void *arg, const struct machine_view *view, const struct err *err);
 
 /* ---- adopt.c ---- */
 void adopt_all(struct service *s);
