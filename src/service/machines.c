@@ -500,7 +500,7 @@ void service_create(struct service *s, const struct caller *who, const struct ma
         .hostname = r->hostname ? r->hostname : l->row.name[0] ? l->row.name : l->row.id,
         .limits = {l->row.mem_bytes, l->row.cpu_milli, l->row.pids, l->row.disk_bytes},
         .deadline_ms = l->row.ttl_ms,
-        .linger = true,
+        .linger = !r->ephemeral,
         .grants = handed.grants,
         .grant_fds = handed.fds,
         .grant_count = handed.count,

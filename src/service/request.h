@@ -44,6 +44,7 @@ struct machine_request {
     struct texts metadata, env;
     struct rows dirs; /* struct dir_request */
     bool unreviewed;
+    bool ephemeral; /* set by a face: it ends with the daemon at the latest */
 };
 
 struct update_request {

@@ -1,0 +1,14 @@
+/* Between api.c and call.c only. */
+#pragma once
+
+#include "api/call.h"
+
+int api_status_of(enum err_code code);
+uint64_t api_now_us(void);
+void api_call_ended(struct call *c);
+
+/* Splits and checks the query against the route's table. */
+int call_read_query(struct call *c, struct err *err);
+
+/* From now on the exchange tells the call what happens to it. */
+void call_listen(struct call *c);
