@@ -275,3 +275,54 @@ static const struct field exec_view[] = {
     {"terminal", SHOW_FLAG, AT(struct exec_view, terminal), NULL, .required = true},
 };
 const struct schema exec_schema = SCHEMA("Exec", struct exec_view, exec_view);
+
+/* Lists and results are written by their handlers; these say what they hold. */
+
+static const struct field machines_view[] = {
+    {"machines", SHOW_JSON, 0, NULL, .required = true, .sub = &machine_schema},
+    {"next", SHOW_TEXT, 0, "cursor of the next page; absent at the end"},
+};
+const struct schema machines_schema = SCHEMA("Machines", char *, machines_view);
+
+static const struct field execs_view[] = {
+    {"execs", SHOW_JSON, 0, NULL, .required = true, .sub = &exec_schema},
+    {"next", SHOW_TEXT, 0, "cursor of the next page; absent at the end"},
+};
+const struct schema execs_schema = SCHEMA("Execs", char *, execs_view);
+
+static const struct field result_view[] = {
+    {"exec", SHOW_OBJECT, 0, NULL, .required = true, .sub = &exec_schema},
+    {"stdout", SHOW_TEXT, 0, "when it is text"},
+    {"stdout_base64", SHOW_TEXT, 0, "when it is not"},
+    {"stdout_left_out", SHOW_NUMBER, 0, "bytes between head and tail that are not in the answer"},
+    {"stderr", SHOW_TEXT, 0, NULL},
+    {"stderr_base64", SHOW_TEXT, 0, NULL},
+    {"stderr_left_out", SHOW_NUMBER, 0, NULL},
+};
+const struct schema result_schema = SCHEMA("Result", struct exec_view, result_view);
+
+static const struct field error_view[] = {
+    {"code", SHOW_TEXT, 0, NULL, .required = true},
+    {"message", SHOW_TEXT, 0, NULL, .required = true},
+    {"cause", SHOW_TEXT, 0, NULL},
+    {"remedy", SHOW_TEXT, 0, NULL},
+    {"approval_url", SHOW_TEXT, 0, NULL},
+};
+static const struct schema error_inner_schema = SCHEMA("ErrorBody", char *, error_view);
+static const struct field error_outer[] = {
+    {"error", SHOW_OBJECT, 0, NULL, .required = true, .sub = &error_inner_schema},
+};
+const struct schema error_schema = SCHEMA("Error", char *, error_outer);
+
+static const struct field done_view[] = {
+    {"warnings", SHOW_TEXT, 0, NULL},
+};
+const struct schema done_schema = SCHEMA("Done", char *, done_view);
+
+const struct schema *const all_schemas[] = {
+    &machine_request_schema, &update_request_schema, &limits_request_schema, &dir_request_schema,
+    &exec_request_schema,    &run_request_schema,    &signal_request_schema, &resize_request_schema,
+    &machine_schema,         &machines_schema,       &limits_schema,         &stats_schema,
+    &exec_schema,            &execs_schema,          &usage_schema,          &result_schema,
+    &error_schema,           &error_inner_schema,    &done_schema,           NULL,
+};
