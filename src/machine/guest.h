@@ -20,40 +20,54 @@ struct guest;
 /* frame NULL: err says why. The payload lives only during the call. */
 typedef void guest_reply_fn(void *arg, const struct frame *frame, const struct err *err);
 
-/* Takes the connected socket. */
-struct guest *guest_open(struct loop *loop, int sock, void (*on_gone)(void *arg), void *arg);
+/*
+ * Takes the connected socket. on_gone comes once, when the connection is broken; then every call is
+ * answered with `gone`. NULL with *err (the socket is closed).
+ */
+struct guest *guest_open(struct loop *loop, int sock, void (*on_gone)(void *arg), void *arg,
+                         struct err *err);
+/* May be called from any callback. What is pending is never answered; commands are let go of. */
 void guest_free(struct guest *g);
-uint64_t guest_incarnation(const struct guest *g); /* 0 before its HELLO */
+const struct err *guest_why_gone(const struct guest *g); /* NULL while it is connected */
+uint64_t guest_incarnation(const struct guest *g);       /* 0 before its HELLO */
 uint32_t guest_features(const struct guest *g);
 
-/* Sends one request; head.tag is chosen here. Descriptors stay the caller's. */
+/*
+ * Sends one request; head.tag is chosen here. Descriptors stay the caller's. When the connection
+ * breaks, a request that only looks is answered with `gone`, one that changes with `unknown`.
+ */
 void guest_request(struct guest *g, struct frame_head head, const void *msg, const int *fds,
                    uint32_t nfds, guest_reply_fn *done, void *arg);
 
-/* The same for a request whose answer carries one descriptor, which becomes the receiver's; -1: none. */
-typedef void guest_reply_fd_fn(void *arg, const struct frame *frame, int fd, const struct err *err);
-void guest_request_fd(struct guest *g, struct frame_head head, const void *msg,
-                      guest_reply_fd_fn *done, void *arg);
+/* During a reply: the descriptor that came with it, now the caller's; -1: none. */
+int guest_take_fd(struct guest *g);
 
-/* One frame that has no answer (MSG_STDIN, MSG_CREDIT, MSG_EXIT_ACK, MSG_SIGNAL without tag ...). */
+/* One frame that has no answer (MSG_STDIN, MSG_CREDIT, MSG_EXIT_ACK, MSG_SIGNAL without tag ...).
+ */
 int guest_tell(struct guest *g, struct frame_head head, const void *msg, struct err *err);
 
 /* Bytes queued and not yet taken by the socket: a sender of input stops above its own mark. */
 size_t guest_backlog(const struct guest *g);
 
-/* One command as the host follows it. Owned by the caller; any callback may be NULL. */
+/*
+ * One command as the host follows it. Owned by the caller; any callback may be NULL. After refused,
+ * failed or lost it is forgotten already.
+ */
 struct guest_command {
-    uint32_t id; /* unique in this machine, chosen by the host */
+    uint32_t id; /* unique in this machine, chosen by the host, not 0 */
     void *arg;
     void (*started)(void *arg, const struct msg_started *m);
     void (*failed)(void *arg, const struct msg_exec_failed *m); /* it never began */
     void (*refused)(void *arg, const struct err *err);          /* nor this */
     void (*grew)(void *arg);                                    /* its log has more */
     void (*data)(void *arg, unsigned stream, uint64_t offset, const uint8_t *p, uint32_t n,
-                 bool eof);                                     /* pipes that travel in frames */
-    void (*credit)(void *arg, uint64_t consumed);               /* of its standard input */
-    void (*exited)(void *arg, const struct msg_exit *m);        /* not yet acknowledged */
-    void (*lost)(void *arg, const struct err *err);             /* the connection broke */
+                 bool eof);                              /* pipes that travel in frames */
+    void (*credit)(void *arg, uint64_t consumed);        /* of its standard input */
+    void (*exited)(void *arg, const struct msg_exit *m); /* once; not yet acknowledged */
+    void (*lost)(void *arg, const struct err *err);      /* the connection broke */
+    struct guest_command *next;                          /* these are the guest's */
+    struct guest *in;
+    bool has_exited;
 };
 
 /* EXEC: from now on the callbacks come. */
@@ -61,5 +75,20 @@ void guest_exec(struct guest *g, struct guest_command *c, const struct msg_exec 
                 const int *fds, uint32_t nfds);
 /* ATTACH to one that another connection started. */
 void guest_attach(struct guest *g, struct guest_command *c, const struct msg_attach *attach);
-/* No more callbacks for it; with acknowledge the guest may forget it too. */
+/*
+ * No more callbacks for it; with acknowledge the guest may forget it too. That travels with the
+ * next message or a few milliseconds later, so that a command costs one send and one receive.
+ */
 void guest_forget(struct guest *g, struct guest_command *c, bool acknowledge);
+
+/* A watched path (MSG_WATCH). Owned by the caller; after ended it is forgotten already. */
+struct guest_watch {
+    uint32_t id; /* chosen by the host, not 0 */
+    void *arg;
+    void (*ready)(void *arg);                            /* from now on events come */
+    void (*event)(void *arg, const struct msg_event *m); /* IN_Q_OVERFLOW: some were lost */
+    void (*ended)(void *arg, const struct err *err);     /* refused, or the connection broke */
+    struct guest_watch *next;                            /* the guest's */
+};
+void guest_watch(struct guest *g, struct guest_watch *w, const struct msg_path *path);
+void guest_unwatch(struct guest *g, struct guest_watch *w);

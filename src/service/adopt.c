@@ -43,12 +43,13 @@ struct log_call {
     struct msg_row state;
 };
 
-static void log_came(void *arg, const struct frame *frame, int fd, const struct err *err) {
+static void log_came(void *arg, const struct frame *frame, const struct err *err) {
     struct log_call *c = arg;
-    (void)frame;
+    struct machine *m = c->adoption->live->machine;
+    int fd = frame && m ? guest_take_fd(m->guest) : -1;
     if (err)
         log_line(LOG_WARN, "service", "log of a command: %s exec=%s", err->text, c->row.id);
-    if (c->adoption->live->machine)
+    if (m)
         exec_adopt(c->adoption->live, &c->row, &c->state, fd);
     exec_row_done(&c->row);
     adoption_step(c->adoption);
@@ -68,7 +69,7 @@ static void adopt_exec(struct adoption *a, struct exec_row *row, const struct ms
     row->argv = row->cwd = NULL;
     a->waiting++;
     struct frame_head head = {.type = MSG_LOG_OPEN, .id = c->row.number};
-    guest_request_fd(l->machine->guest, head, NULL, log_came, c);
+    guest_request(l->machine->guest, head, NULL, NULL, 0, log_came, c);
 }
 
 /* The guest keeps every command until its end was acknowledged, and that is done after it is
