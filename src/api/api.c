@@ -7,6 +7,7 @@
 #include "api/inner.h"
 #include "api/metrics.h"
 #include "api/route.h"
+#include "base/defer.h"
 #include "base/log.h"
 
 struct api {
@@ -86,7 +87,7 @@ void api_call_ended(struct call *c) {
 static void refuse(struct http_exchange *x, int status, const struct err *err,
                    const struct http_pair *more) {
     struct buf text DEFER(buf_done) = BUF(8192);
-    struct json j = JSON(&text);
+    struct jot j = JOT(&text);
     struct http_pair fields[] = {
         {"Content-Type", "application/json"}, more ? *more : (struct http_pair){0}, {0}};
     error_json(&j, err);
@@ -95,7 +96,10 @@ static void refuse(struct http_exchange *x, int status, const struct err *err,
 
 static int read_json(struct call *c, const char *bytes, size_t n, struct err *err) {
     json_error_t why;
-    sha256(bytes, n, c->hash);
+    struct sha256 hash;
+    sha256_init(&hash);
+    sha256_add(&hash, bytes, n);
+    sha256_end(&hash, c->hash);
     c->json = json_loadb(n ? bytes : "{}", n ? n : 2, JSON_REJECT_DUPLICATES, &why);
     if (!c->json)
         return err_set(err, ERR_INVALID, "the body is not JSON: line %d column %d: %s", why.line,

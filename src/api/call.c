@@ -7,6 +7,7 @@
 
 #include "api/inner.h"
 #include "api/route.h"
+#include "base/defer.h"
 #include "base/parse.h"
 #include "io/http_uri.h"
 
@@ -119,7 +120,7 @@ void call_text(struct call *c, int status, const char *type, const void *body, s
     answer(c, status, type, body, n, NULL, 0);
 }
 
-void call_json(struct call *c, int status, const struct json *j, const struct buf *text) {
+void call_json(struct call *c, int status, const struct jot *j, const struct buf *text) {
     struct err err;
     if (j->failed) {
         err_set(&err, ERR_LIMIT, "the answer is larger than %zu bytes", text->max);
@@ -131,25 +132,25 @@ void call_json(struct call *c, int status, const struct json *j, const struct bu
 
 void call_view(struct call *c, int status, const struct schema *schema, const void *view) {
     struct buf text DEFER(buf_done) = BUF(CALL_BODY_MAX);
-    struct json j = JSON(&text);
+    struct jot j = JOT(&text);
     schema_write(schema, &j, NULL, view);
     call_json(c, status, &j, &text);
 }
 
-void error_json(struct json *j, const struct err *err) {
-    json_object(j, NULL);
-    json_object(j, "error");
-    json_string(j, "code", err_code_name(err->code));
-    json_string(j, "message", err->text);
+void error_json(struct jot *j, const struct err *err) {
+    jot_object(j, NULL);
+    jot_object(j, "error");
+    jot_string(j, "code", err_code_name(err->code));
+    jot_string(j, "message", err->text);
     if (err->remedy[0])
-        json_string(j, "remedy", err->remedy);
-    json_end(j, '}');
-    json_end(j, '}');
+        jot_string(j, "remedy", err->remedy);
+    jot_end(j, '}');
+    jot_end(j, '}');
 }
 
 void call_error_status(struct call *c, int status, const struct err *err) {
     struct buf text DEFER(buf_done) = BUF(8192);
-    struct json j = JSON(&text);
+    struct jot j = JOT(&text);
     error_json(&j, err);
     c->failed = err->code;
     if (c->streaming) { /* too late for a status: the stream says it */

@@ -73,7 +73,7 @@ bool call_accepts(struct call *c, const char *type);
 
 /* These end the call. */
 void call_view(struct call *c, int status, const struct schema *schema, const void *view);
-void call_json(struct call *c, int status, const struct json *j, const struct buf *text);
+void call_json(struct call *c, int status, const struct jot *j, const struct buf *text);
 void call_error(struct call *c, const struct err *err);
 void call_error_status(struct call *c, int status, const struct err *err);
 void call_text(struct call *c, int status, const char *type, const void *body, size_t n);
@@ -95,4 +95,4 @@ bool call_write(struct call *c, const void *bytes, size_t n);
 void call_end(struct call *c);
 
 /* {"error":{...}} */
-void error_json(struct json *j, const struct err *err);
+void error_json(struct jot *j, const struct err *err);

@@ -108,21 +108,21 @@ static void add_row(void *arg, const void *view) {
 
 void api_exec_list(struct call *c) {
     struct buf text DEFER(buf_done) = BUF(CALL_BODY_MAX);
-    struct json j = JSON(&text);
+    struct jot j = JOT(&text);
     struct list_request r = {.cursor = call_query(c, "cursor")};
     char next[CURSOR_SIZE];
     struct err err;
-    json_object(&j, NULL);
-    json_array(&j, "execs");
+    jot_object(&j, NULL);
+    jot_array(&j, "execs");
     if (call_number(c, "limit", 1, STORE_PAGE_MAX, &r.limit, &err) < 0 ||
         service_exec_list(c->service, &c->who, c->params[0], &r, add_row, &j, next, &err) < 0) {
         call_error(c, &err);
         return;
     }
-    json_end(&j, ']');
+    jot_end(&j, ']');
     if (next[0])
-        json_string(&j, "next", next);
-    json_end(&j, '}');
+        jot_string(&j, "next", next);
+    jot_end(&j, '}');
     call_json(c, 200, &j, &text);
 }
 

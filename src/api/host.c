@@ -31,19 +31,19 @@ static void watching_free(struct watching *w) {
 
 static bool send_event(struct call *c, const struct event_row *e) {
     struct buf text DEFER(buf_done) = BUF(EVENT_MAX), out DEFER(buf_done) = BUF(2 * EVENT_MAX);
-    struct json j = JSON(&text);
+    struct jot j = JOT(&text);
     char id[24];
     snprintf(id, sizeof(id), "%" PRId64, e->id);
-    json_object(&j, NULL);
-    json_i64(&j, "id", e->id);
-    json_string(&j, "type", e->type);
-    json_i64(&j, "time_ms", e->time_ms);
+    jot_object(&j, NULL);
+    jot_i64(&j, "id", e->id);
+    jot_string(&j, "type", e->type);
+    jot_i64(&j, "time_ms", e->time_ms);
     if (e->machine[0])
-        json_string(&j, "machine", e->machine);
-    json_string(&j, "owner", e->owner);
+        jot_string(&j, "machine", e->machine);
+    jot_string(&j, "owner", e->owner);
     if (e->json && e->json[0])
-        json_raw(&j, "detail", e->json);
-    json_end(&j, '}');
+        jot_raw(&j, "detail", e->json);
+    jot_end(&j, '}');
     return !sse_put(&out, id, e->type, text.data, text.len) ||
            call_write(c, out.data, out.len);
 }

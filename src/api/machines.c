@@ -43,7 +43,7 @@ static void answer_held(void *arg, const struct machine_view *view, const struct
     struct call *c = arg;
     struct held *h = c->user;
     struct buf text DEFER(buf_done) = BUF(CALL_BODY_MAX);
-    struct json j = JSON(&text);
+    struct jot j = JOT(&text);
     if (err) {
         free(h);
         c->on_gone = NULL;
@@ -78,7 +78,7 @@ void api_machine_create(struct call *c) {
 /* ---- look ---- */
 
 struct list_answer {
-    struct json json;
+    struct jot json;
     const struct schema *schema;
 };
 
@@ -98,7 +98,7 @@ static void split_meta(const char *text, char key[CALL_PARAM_SIZE], struct list_
 
 void api_machine_list(struct call *c) {
     struct buf text DEFER(buf_done) = BUF(CALL_BODY_MAX);
-    struct list_answer a = {JSON(&text), &machine_schema};
+    struct list_answer a = {JOT(&text), &machine_schema};
     char next[CURSOR_SIZE], key[CALL_PARAM_SIZE];
     struct err err;
     struct list_request r = {
@@ -109,17 +109,17 @@ void api_machine_list(struct call *c) {
         .all_owners = call_flag(c, "all"),
     };
     split_meta(call_query(c, "meta"), key, &r);
-    json_object(&a.json, NULL);
-    json_array(&a.json, "machines");
+    jot_object(&a.json, NULL);
+    jot_array(&a.json, "machines");
     if (call_number(c, "limit", 1, STORE_PAGE_MAX, &r.limit, &err) < 0 ||
         service_list(c->service, &c->who, &r, add_row, &a, next, &err) < 0) {
         call_error(c, &err);
         return;
     }
-    json_end(&a.json, ']');
+    jot_end(&a.json, ']');
     if (next[0])
-        json_string(&a.json, "next", next);
-    json_end(&a.json, '}');
+        jot_string(&a.json, "next", next);
+    jot_end(&a.json, '}');
     call_json(c, 200, &a.json, &text);
 }
 

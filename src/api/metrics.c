@@ -8,7 +8,8 @@
 /* Upper bounds in microseconds: the fast paths are what we promise. */
 static const uint64_t bounds[] = {100,   200,    500,    1000,   2000,    5000,    10000,
                                   20000, 50000, 100000, 500000, 1000000, 10000000};
-enum { BUCKETS = sizeof(bounds) / sizeof(*bounds), CODES = ERR_TIMEOUT + 1 };
+enum { BUCKETS = sizeof(bounds) / sizeof(*bounds) };
+#define CODES ((size_t)ERR_TIMEOUT + 1)
 
 struct row {
     uint64_t buckets[BUCKETS + 1];
@@ -85,8 +86,8 @@ void metrics_write(const struct metrics *m, struct buf *out) {
             write_row(&m->rows[i], routes[i].id, out);
     metrics_head(out, "carrel_failures_total", "counter", "Requests refused, by route and code");
     for (size_t i = 0; i < route_count; i++)
-        for (enum err_code code = 1; code < CODES; code++)
+        for (size_t code = 1; code < CODES; code++)
             if (m->rows[i].failures[code])
                 ADD(out, "carrel_failures_total{route=\"%s\",code=\"%s\"} %" PRIu64 "\n",
-                    routes[i].id, err_code_name(code), m->rows[i].failures[code]);
+                    routes[i].id, err_code_name((enum err_code)code), m->rows[i].failures[code]);
 }

@@ -27,24 +27,24 @@ static void named_path(const struct route *r, char *to, size_t size) {
     to[n] = '\0';
 }
 
-static void parameter(struct json *j, const char *name, const char *in, const char *type,
+static void parameter(struct jot *j, const char *name, const char *in, const char *type,
                       const char *doc) {
-    json_object(j, NULL);
-    json_string(j, "name", name);
-    json_string(j, "in", in);
-    json_bool(j, "required", strcmp(in, "path") == 0);
-    json_object(j, "schema");
-    json_string(j, "type", type);
-    json_end(j, '}');
+    jot_object(j, NULL);
+    jot_string(j, "name", name);
+    jot_string(j, "in", in);
+    jot_bool(j, "required", strcmp(in, "path") == 0);
+    jot_object(j, "schema");
+    jot_string(j, "type", type);
+    jot_end(j, '}');
     if (doc)
-        json_string(j, "description", doc);
-    json_end(j, '}');
+        jot_string(j, "description", doc);
+    jot_end(j, '}');
 }
 
-static void parameters(struct json *j, const struct route *r) {
+static void parameters(struct jot *j, const struct route *r) {
     char path[160];
     named_path(r, path, sizeof(path));
-    json_array(j, "parameters");
+    jot_array(j, "parameters");
     for (const char *p = strchr(path, '{'); p; p = strchr(p + 1, '{')) {
         char name[32];
         snprintf(name, sizeof(name), "%.*s", (int)strcspn(p + 1, "}"), p + 1);
@@ -52,53 +52,53 @@ static void parameters(struct json *j, const struct route *r) {
     }
     for (const struct query *q = r->queries; q && q->name; q++)
         parameter(j, q->name, "query", q->type, q->doc);
-    json_end(j, ']');
+    jot_end(j, ']');
 }
 
-static void content(struct json *j, const char *type, const struct schema *schema) {
-    json_object(j, "content");
-    json_object(j, type);
+static void content(struct jot *j, const char *type, const struct schema *schema) {
+    jot_object(j, "content");
+    jot_object(j, type);
     if (schema) {
         char ref[100];
         snprintf(ref, sizeof(ref), "#/components/schemas/%s", schema->name);
-        json_object(j, "schema");
-        json_string(j, "$ref", ref);
-        json_end(j, '}');
+        jot_object(j, "schema");
+        jot_string(j, "$ref", ref);
+        jot_end(j, '}');
     }
-    json_end(j, '}');
-    json_end(j, '}');
+    jot_end(j, '}');
+    jot_end(j, '}');
 }
 
-static void response(struct json *j, const char *status, const char *doc, const char *type,
+static void response(struct jot *j, const char *status, const char *doc, const char *type,
                      const struct schema *schema) {
-    json_object(j, status);
-    json_string(j, "description", doc);
+    jot_object(j, status);
+    jot_string(j, "description", doc);
     content(j, type, schema);
-    json_end(j, '}');
+    jot_end(j, '}');
 }
 
-static void operation(struct json *j, const struct route *r) {
+static void operation(struct jot *j, const struct route *r) {
     char method[16], status[8];
     size_t n = 0;
     for (; r->method[n]; n++)
         method[n] = (char)(r->method[n] | 32);
     method[n] = '\0';
-    json_object(j, method);
-    json_string(j, "operationId", r->id);
-    json_string(j, "summary", r->summary);
+    jot_object(j, method);
+    jot_string(j, "operationId", r->id);
+    jot_string(j, "summary", r->summary);
     parameters(j, r);
     if (r->body != BODY_NONE) {
-        json_object(j, "requestBody");
+        jot_object(j, "requestBody");
         content(j, r->body == BODY_JSON ? "application/json" : "application/octet-stream",
                 r->request);
-        json_end(j, '}');
+        jot_end(j, '}');
     }
     snprintf(status, sizeof(status), "%d", r->status);
-    json_object(j, "responses");
+    jot_object(j, "responses");
     response(j, status, "done", r->type ? r->type : "application/json", r->response);
     response(j, "default", "refused", "application/json", &error_schema);
-    json_end(j, '}');
-    json_end(j, '}');
+    jot_end(j, '}');
+    jot_end(j, '}');
 }
 
 static bool seen_before(size_t at) {
@@ -108,48 +108,48 @@ static bool seen_before(size_t at) {
     return false;
 }
 
-static void paths(struct json *j) {
-    json_object(j, "paths");
+static void paths(struct jot *j) {
+    jot_object(j, "paths");
     for (size_t i = 0; i < route_count; i++) {
         char path[160];
         if (seen_before(i))
             continue;
         named_path(&routes[i], path, sizeof(path));
-        json_object(j, path);
+        jot_object(j, path);
         for (size_t k = i; k < route_count; k++)
             if (strcmp(routes[k].path, routes[i].path) == 0)
                 operation(j, &routes[k]);
-        json_end(j, '}');
+        jot_end(j, '}');
     }
-    json_end(j, '}');
+    jot_end(j, '}');
 }
 
-static void document(struct json *j) {
-    json_object(j, NULL);
-    json_string(j, "openapi", "3.1.0");
-    json_object(j, "info");
-    json_string(j, "title", "Carrel");
-    json_string(j, "version", CARREL_VERSION);
-    json_end(j, '}');
+static void document(struct jot *j) {
+    jot_object(j, NULL);
+    jot_string(j, "openapi", "3.1.0");
+    jot_object(j, "info");
+    jot_string(j, "title", "Carrel");
+    jot_string(j, "version", CARREL_VERSION);
+    jot_end(j, '}');
     paths(j);
-    json_object(j, "components");
-    json_object(j, "schemas");
+    jot_object(j, "components");
+    jot_object(j, "schemas");
     for (const struct schema *const *s = all_schemas; *s; s++)
         schema_describe(*s, j, (*s)->name);
-    json_end(j, '}');
-    json_object(j, "securitySchemes");
-    json_object(j, "token");
-    json_string(j, "type", "http");
-    json_string(j, "scheme", "bearer");
-    json_end(j, '}');
-    json_end(j, '}');
-    json_end(j, '}');
-    json_end(j, '}');
+    jot_end(j, '}');
+    jot_object(j, "securitySchemes");
+    jot_object(j, "token");
+    jot_string(j, "type", "http");
+    jot_string(j, "scheme", "bearer");
+    jot_end(j, '}');
+    jot_end(j, '}');
+    jot_end(j, '}');
+    jot_end(j, '}');
 }
 
 void api_openapi(struct call *c) {
     struct buf text DEFER(buf_done) = BUF(DOCUMENT_MAX);
-    struct json j = JSON(&text);
+    struct jot j = JOT(&text);
     document(&j);
     call_json(c, 200, &j, &text);
 }

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "api/bodies.h"
+#include "api/route.h"
 #include "base/base64.h"
 #include "base/defer.h"
 #include "io/sse.h"
@@ -79,17 +80,17 @@ static size_t unfinished(const unsigned char *p, size_t n) {
     return 0;
 }
 
-static void put_bytes(struct json *j, const char *text_name, const char *base64_name,
+static void put_bytes(struct jot *j, const char *text_name, const char *base64_name,
                       const unsigned char *p, size_t n) {
     if (utf8_valid(p, n) && !memchr(p, 0, n)) {
-        json_bytes(j, text_name, (const char *)p, n);
+        jot_bytes(j, text_name, (const char *)p, n);
         return;
     }
     char *text DEFER_FREE = malloc(BASE64_SIZE(n));
     if (!text)
         abort();
     base64_encode(p, n, text);
-    json_string(j, base64_name, text);
+    jot_string(j, base64_name, text);
 }
 
 /* ---- a stream of events ---- */
@@ -103,51 +104,51 @@ static bool send_event(struct reader *r, const char *type, const struct buf *tex
 
 static bool send_start(struct reader *r) {
     struct buf text DEFER(buf_done) = BUF(4096);
-    struct json j = JSON(&text);
+    struct jot j = JOT(&text);
     struct exec_view view;
     exec_view(r->exec, &view);
-    json_object(&j, NULL);
-    json_string(&j, "type", "start");
-    json_string(&j, "machine", view.machine);
-    json_string(&j, "exec", view.id);
-    json_end(&j, '}');
+    jot_object(&j, NULL);
+    jot_string(&j, "type", "start");
+    jot_string(&j, "machine", view.machine);
+    jot_string(&j, "exec", view.id);
+    jot_end(&j, '}');
     return send_event(r, "start", &text);
 }
 
 static bool send_piece(struct reader *r, const struct outlog_piece *piece) {
     struct buf text DEFER(buf_done) = BUF(EVENT_MAX);
-    struct json j = JSON(&text);
+    struct jot j = JOT(&text);
     const char *name = stream_names[piece->stream];
     if (piece->left_out) {
-        json_object(&j, NULL);
-        json_string(&j, "type", "gap");
-        json_string(&j, "stream", name);
-        json_u64(&j, "offset", piece->offset - piece->left_out);
-        json_u64(&j, "bytes", piece->left_out);
-        json_end(&j, '}');
+        jot_object(&j, NULL);
+        jot_string(&j, "type", "gap");
+        jot_string(&j, "stream", name);
+        jot_u64(&j, "offset", piece->offset - piece->left_out);
+        jot_u64(&j, "bytes", piece->left_out);
+        jot_end(&j, '}');
         send_event(r, "gap", &text);
         text.len = 0;
-        j = JSON(&text);
+        j = JOT(&text);
     }
     if (!piece->n)
         return true;
-    json_object(&j, NULL);
-    json_string(&j, "type", name);
-    json_u64(&j, "offset", piece->offset);
+    jot_object(&j, NULL);
+    jot_string(&j, "type", name);
+    jot_u64(&j, "offset", piece->offset);
     put_bytes(&j, "data", "data_base64", r->piece, piece->n);
-    json_end(&j, '}');
+    jot_end(&j, '}');
     return send_event(r, name, &text);
 }
 
 static void send_exit(struct reader *r) {
     struct buf text DEFER(buf_done) = BUF(STORE_JSON_MAX);
-    struct json j = JSON(&text);
+    struct jot j = JOT(&text);
     struct exec_view view;
     exec_view(r->exec, &view);
-    json_object(&j, NULL);
-    json_string(&j, "type", exec_is_over(r->exec) ? "exit" : "now");
+    jot_object(&j, NULL);
+    jot_string(&j, "type", exec_is_over(r->exec) ? "exit" : "now");
     schema_write(&exec_schema, &j, "exec", &view);
-    json_end(&j, '}');
+    jot_end(&j, '}');
     send_event(r, "exit", &text);
 }
 
@@ -226,7 +227,7 @@ static void gather(struct reader *r, const struct outlog *log, int stream, uint6
 }
 
 /* Head and tail of a stream that is longer than the answer may be. */
-static void put_stream(struct reader *r, struct json *j, const struct outlog *log, int stream) {
+static void put_stream(struct reader *r, struct jot *j, const struct outlog *log, int stream) {
     static const char *const base64_names[] = {"stdout_base64", "stderr_base64"};
     static const char *const left_names[] = {"stdout_left_out", "stderr_left_out"};
     struct buf text DEFER(buf_done) = BUF(r->max + 256);
@@ -245,7 +246,7 @@ static void put_stream(struct reader *r, struct json *j, const struct outlog *lo
     put_bytes(j, stream_names[stream], base64_names[stream],
               (const unsigned char *)(text.data ? text.data : ""), text.len);
     if (left_out)
-        json_u64(j, left_names[stream], left_out);
+        jot_u64(j, left_names[stream], left_out);
 }
 
 static void result_go_on(struct reader *r) {
@@ -253,15 +254,15 @@ static void result_go_on(struct reader *r) {
     if (!exec_is_over(r->exec))
         return;
     struct buf text DEFER(buf_done) = BUF(CALL_BODY_MAX * 16);
-    struct json j = JSON(&text);
+    struct jot j = JOT(&text);
     struct exec_view view;
     const struct outlog *log = exec_log(r->exec);
     exec_view(r->exec, &view);
-    json_object(&j, NULL);
+    jot_object(&j, NULL);
     schema_write(&exec_schema, &j, "exec", &view);
     put_stream(r, &j, log, 0);
     put_stream(r, &j, log, 1);
-    json_end(&j, '}');
+    jot_end(&j, '}');
     int status = c->route->status;
     reader_free(r);
     call_json(c, status, &j, &text);

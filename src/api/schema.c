@@ -244,42 +244,42 @@ void schema_done(const struct schema *schema, void *into) {
     }
 }
 
-static void show_time(struct json *j, const char *name, uint64_t ms) {
+static void show_time(struct jot *j, const char *name, uint64_t ms) {
     char day[32], text[48];
     time_t seconds = (time_t)(ms / 1000);
     struct tm tm;
     if (!gmtime_r(&seconds, &tm) || !strftime(day, sizeof(day), "%Y-%m-%dT%H:%M:%S", &tm))
         return;
     snprintf(text, sizeof(text), "%s.%03uZ", day, (unsigned)(ms % 1000));
-    json_string(j, name, text);
+    jot_string(j, name, text);
 }
 
-static void show_cpus(struct json *j, const char *name, uint64_t milli) {
+static void show_cpus(struct jot *j, const char *name, uint64_t milli) {
     char text[40];
     snprintf(text, sizeof(text), milli % 1000 ? "%" PRIu64 ".%03" PRIu64 : "%" PRIu64,
              milli / 1000, milli % 1000);
-    json_raw(j, name, text);
+    jot_raw(j, name, text);
 }
 
-static void show(const struct field *f, struct json *j, const void *at) {
+static void show(const struct field *f, struct jot *j, const void *at) {
     const char *text;
     switch (f->kind) {
     case SHOW_TEXT:
         if ((text = *(const char *const *)at))
-            json_string(j, f->name, text);
+            jot_string(j, f->name, text);
         break;
     case SHOW_CHARS:
         if (*(const char *)at || f->required)
-            json_string(j, f->name, at);
+            jot_string(j, f->name, at);
         break;
     case SHOW_NUMBER:
-        json_u64(j, f->name, *(const uint64_t *)at);
+        jot_u64(j, f->name, *(const uint64_t *)at);
         break;
     case SHOW_SIGNED:
-        json_i64(j, f->name, *(const int64_t *)at);
+        jot_i64(j, f->name, *(const int64_t *)at);
         break;
     case SHOW_FLAG:
-        json_bool(j, f->name, *(const bool *)at);
+        jot_bool(j, f->name, *(const bool *)at);
         break;
     case SHOW_TIME:
         if (*(const uint64_t *)at)
@@ -290,7 +290,7 @@ static void show(const struct field *f, struct json *j, const void *at) {
         break;
     case SHOW_JSON:
         if ((text = *(const char *const *)at) && *text)
-            json_raw(j, f->name, text);
+            jot_raw(j, f->name, text);
         break;
     case SHOW_OBJECT:
         schema_write(f->sub, j, f->name, at);
@@ -300,55 +300,55 @@ static void show(const struct field *f, struct json *j, const void *at) {
     }
 }
 
-void schema_write(const struct schema *schema, struct json *j, const char *name,
+void schema_write(const struct schema *schema, struct jot *j, const char *name,
                   const void *from) {
-    json_object(j, name);
+    jot_object(j, name);
     for (size_t i = 0; i < schema->count; i++)
         show(&schema->fields[i], j, (const char *)from + schema->fields[i].offset);
-    json_end(j, '}');
+    jot_end(j, '}');
 }
 
-static void describe_ref(const struct schema *sub, struct json *j, const char *name) {
+static void describe_ref(const struct schema *sub, struct jot *j, const char *name) {
     char ref[120];
     snprintf(ref, sizeof(ref), "#/components/schemas/%s", sub->name);
-    json_object(j, name);
-    json_string(j, "$ref", ref);
-    json_end(j, '}');
+    jot_object(j, name);
+    jot_string(j, "$ref", ref);
+    jot_end(j, '}');
 }
 
-static void describe_types(struct json *j, bool number, bool text) {
+static void describe_types(struct jot *j, bool number, bool text) {
     if (number && text) {
-        json_array(j, "type");
-        json_string(j, NULL, "number");
-        json_string(j, NULL, "string");
-        json_end(j, ']');
+        jot_array(j, "type");
+        jot_string(j, NULL, "number");
+        jot_string(j, NULL, "string");
+        jot_end(j, ']');
     } else {
-        json_string(j, "type", number ? "number" : "string");
+        jot_string(j, "type", number ? "number" : "string");
     }
 }
 
-static void describe_range(const struct field *f, struct json *j) {
+static void describe_range(const struct field *f, struct jot *j) {
     bool milli = f->kind == FIELD_CPUS || f->kind == FIELD_DURATION;
-    json_u64(j, "minimum", milli ? f->min / 1000 : f->min);
+    jot_u64(j, "minimum", milli ? f->min / 1000 : f->min);
     if (f->max)
-        json_u64(j, "maximum", milli ? f->max / 1000 : f->max);
+        jot_u64(j, "maximum", milli ? f->max / 1000 : f->max);
 }
 
-static void describe_kind(const struct field *f, struct json *j) {
+static void describe_kind(const struct field *f, struct jot *j) {
     switch (f->kind) {
     case FIELD_TEXT:
     case SHOW_TEXT:
     case SHOW_CHARS:
-        json_string(j, "type", "string");
+        jot_string(j, "type", "string");
         if (f->max)
-            json_u64(j, "maxLength", f->max);
+            jot_u64(j, "maxLength", f->max);
         break;
     case FIELD_FLAG:
     case SHOW_FLAG:
-        json_string(j, "type", "boolean");
+        jot_string(j, "type", "boolean");
         break;
     case FIELD_NUMBER:
-        json_string(j, "type", "integer");
+        jot_string(j, "type", "integer");
         describe_range(f, j);
         break;
     case FIELD_SIZE:
@@ -358,34 +358,34 @@ static void describe_kind(const struct field *f, struct json *j) {
         describe_range(f, j);
         break;
     case FIELD_TEXTS:
-        json_string(j, "type", "array");
-        json_u64(j, "maxItems", f->max);
-        json_object(j, "items");
-        json_string(j, "type", "string");
-        json_end(j, '}');
+        jot_string(j, "type", "array");
+        jot_u64(j, "maxItems", f->max);
+        jot_object(j, "items");
+        jot_string(j, "type", "string");
+        jot_end(j, '}');
         break;
     case FIELD_MAP:
-        json_string(j, "type", "object");
-        json_u64(j, "maxProperties", f->max);
-        json_object(j, "additionalProperties");
-        json_string(j, "type", "string");
-        json_end(j, '}');
+        jot_string(j, "type", "object");
+        jot_u64(j, "maxProperties", f->max);
+        jot_object(j, "additionalProperties");
+        jot_string(j, "type", "string");
+        jot_end(j, '}');
         break;
     case FIELD_OBJECTS:
-        json_string(j, "type", "array");
-        json_u64(j, "maxItems", f->max);
+        jot_string(j, "type", "array");
+        jot_u64(j, "maxItems", f->max);
         describe_ref(f->sub, j, "items");
         break;
     case SHOW_NUMBER:
     case SHOW_SIGNED:
-        json_string(j, "type", "integer");
+        jot_string(j, "type", "integer");
         break;
     case SHOW_CPUS:
-        json_string(j, "type", "number");
+        jot_string(j, "type", "number");
         break;
     case SHOW_TIME:
-        json_string(j, "type", "string");
-        json_string(j, "format", "date-time");
+        jot_string(j, "type", "string");
+        jot_string(j, "format", "date-time");
         break;
     case SHOW_JSON: /* any value, unless a schema says which */
     case FIELD_OBJECT:
@@ -394,40 +394,40 @@ static void describe_kind(const struct field *f, struct json *j) {
     }
 }
 
-static void describe_field(const struct field *f, struct json *j) {
+static void describe_field(const struct field *f, struct jot *j) {
     if (f->sub && f->kind != FIELD_OBJECTS && f->kind != SHOW_JSON) {
         describe_ref(f->sub, j, f->name);
         return;
     }
-    json_object(j, f->name);
+    jot_object(j, f->name);
     describe_kind(f, j);
     if (f->kind == SHOW_JSON && f->sub) { /* a list of them */
-        json_string(j, "type", "array");
+        jot_string(j, "type", "array");
         describe_ref(f->sub, j, "items");
     }
     if (f->choices) {
-        json_array(j, "enum");
+        jot_array(j, "enum");
         for (size_t i = 0; f->choices[i]; i++)
-            json_string(j, NULL, f->choices[i]);
-        json_end(j, ']');
+            jot_string(j, NULL, f->choices[i]);
+        jot_end(j, ']');
     }
     if (f->doc)
-        json_string(j, "description", f->doc);
-    json_end(j, '}');
+        jot_string(j, "description", f->doc);
+    jot_end(j, '}');
 }
 
-void schema_describe(const struct schema *schema, struct json *j, const char *name) {
-    json_object(j, name);
-    json_string(j, "type", "object");
-    json_object(j, "properties");
+void schema_describe(const struct schema *schema, struct jot *j, const char *name) {
+    jot_object(j, name);
+    jot_string(j, "type", "object");
+    jot_object(j, "properties");
     for (size_t i = 0; i < schema->count; i++)
         describe_field(&schema->fields[i], j);
-    json_end(j, '}');
-    json_array(j, "required");
+    jot_end(j, '}');
+    jot_array(j, "required");
     for (size_t i = 0; i < schema->count; i++)
         if (schema->fields[i].required)
-            json_string(j, NULL, schema->fields[i].name);
-    json_end(j, ']');
-    json_bool(j, "additionalProperties", false);
-    json_end(j, '}');
+            jot_string(j, NULL, schema->fields[i].name);
+    jot_end(j, ']');
+    jot_bool(j, "additionalProperties", false);
+    jot_end(j, '}');
 }

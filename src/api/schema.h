@@ -14,7 +14,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
-#include "base/json.h"
+#include "base/jot.h"
 #include "service/request.h"
 
 enum field_kind {
@@ -72,7 +72,7 @@ int schema_read(const struct schema *schema, const json_t *value, void *into, st
 void schema_done(const struct schema *schema, void *into);
 
 /* One object. */
-void schema_write(const struct schema *schema, struct json *j, const char *name, const void *from);
+void schema_write(const struct schema *schema, struct jot *j, const char *name, const void *from);
 
 /* Its JSON Schema (2020-12), with `$ref`s to the schemas it uses. */
-void schema_describe(const struct schema *schema, struct json *j, const char *name);
+void schema_describe(const struct schema *schema, struct jot *j, const char *name);

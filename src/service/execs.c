@@ -199,14 +199,14 @@ static void count_output(struct exec *x) {
 
 static void tell_end(struct exec *x) {
     struct buf text DEFER(buf_done) = BUF(1024);
-    struct json j = JSON(&text);
-    json_object(&j, NULL);
-    json_string(&j, "exec", x->row.id);
-    json_string(&j, "state", exec_state_name(x->row.state));
-    json_i64(&j, "status", shell_status(&x->row));
+    struct jot j = JOT(&text);
+    jot_object(&j, NULL);
+    jot_string(&j, "exec", x->row.id);
+    jot_string(&j, "state", exec_state_name(x->row.state));
+    jot_i64(&j, "status", shell_status(&x->row));
     if (x->row.reason[0])
-        json_string(&j, "reason", x->row.reason);
-    json_end(&j, '}');
+        jot_string(&j, "reason", x->row.reason);
+    jot_end(&j, '}');
     event_tell(x->service, x->row.owner, x->row.machine, "exec.ended", text.data);
 }
 
@@ -434,6 +434,16 @@ void execs_lose(struct live *l, const char *reason) {
     }
 }
 
+void execs_reattach(struct live *l) {
+    for (struct exec *x = l->execs; x; x = x->next) {
+        if (x->keeping || x->row.state == EXEC_FAILED)
+            continue;
+        x->sent = true;
+        guest_attach(l->machine->guest, &x->command,
+                     &(struct msg_attach){{UINT64_MAX, UINT64_MAX}});
+    }
+}
+
 void execs_release(struct live *l) {
     for (struct exec *x = l->execs, *next; x; x = next) {
         next = x->next;
@@ -544,11 +554,11 @@ ssize_t exec_write(struct exec *x, const struct caller *who, uint64_t offset, co
 
 static char *argv_json(const struct exec_plan *plan) {
     struct buf text DEFER(buf_done) = BUF(STORE_JSON_MAX);
-    struct json j = JSON(&text);
-    json_array(&j, NULL);
+    struct jot j = JOT(&text);
+    jot_array(&j, NULL);
     for (const char **word = plan->argv; *word; word++)
-        json_string(&j, NULL, *word);
-    json_end(&j, ']');
+        jot_string(&j, NULL, *word);
+    jot_end(&j, ']');
     return j.failed ? NULL : buf_take(&text);
 }
 

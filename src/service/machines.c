@@ -157,10 +157,10 @@ static void ending_done(void *arg, const struct err *err) {
     }
     if (gone) {
         struct buf text DEFER(buf_done) = BUF(sizeof(detail));
-        struct json j = JSON(&text);
-        json_object(&j, NULL);
-        json_string(&j, "reason", e->reason);
-        json_end(&j, '}');
+        struct jot j = JOT(&text);
+        jot_object(&j, NULL);
+        jot_string(&j, "reason", e->reason);
+        jot_end(&j, '}');
         l->row.state = MACHINE_ENDED;
         l->row.ended_ms = now_ms();
         snprintf(l->row.end_reason, sizeof(l->row.end_reason), "%s", e->reason);
@@ -196,19 +196,27 @@ void live_end(struct live *l, const char *reason, service_done_fn *done, void *a
 }
 
 /* It ended by itself: take away what is left of it, and say why. */
-static void on_end(void *arg, struct machine *m) {
+static void on_end(void *arg, struct machine *m, const struct err *why) {
     struct live *l = arg;
     int64_t now = now_ms();
     bool old = l->row.ttl_ms && now + 1000 >= l->row.created_ms + (int64_t)l->row.ttl_ms;
     (void)m;
+    (void)why;
     if (l->row.state != MACHINE_ENDING)
         live_end(l, old ? "its lifetime is over" : "it ended by itself", NULL, NULL);
+}
+
+/* The connection broke and is there again: the commands went on meanwhile. */
+static void on_back(void *arg, struct machine *m) {
+    (void)m;
+    execs_reattach(arg);
 }
 
 void live_attach(struct live *l, struct machine *m) {
     l->machine = m;
     m->on_end = on_end;
-    m->on_end_arg = l;
+    m->on_back = on_back;
+    m->on_arg = l;
     idle_touch(&l->idle, loop_now_ms(l->service->loop));
 }
 
@@ -298,11 +306,11 @@ static char *pairs_json(const struct texts *pairs) {
     if (!pairs->count)
         return NULL;
     struct buf text DEFER(buf_done) = BUF(STORE_JSON_MAX);
-    struct json j = JSON(&text);
-    json_object(&j, NULL);
+    struct jot j = JOT(&text);
+    jot_object(&j, NULL);
     for (size_t i = 0; i + 1 < pairs->count; i += 2)
-        json_string(&j, pairs->v[i], pairs->v[i + 1]);
-    json_end(&j, '}');
+        jot_string(&j, pairs->v[i], pairs->v[i + 1]);
+    jot_end(&j, '}');
     return j.failed ? NULL : buf_take(&text);
 }
 

@@ -4,7 +4,7 @@
  */
 #pragma once
 
-#include "base/json.h"
+#include "base/jot.h"
 #include "base/map.h"
 #include "base/outlog.h"
 #include "machine/machine.h"
@@ -106,6 +106,9 @@ void live_end(struct live *l, const char *reason, service_done_fn *done, void *a
 void execs_lose(struct live *l, const char *reason);
 /* One that the guest still has in its table. Takes the row's texts and the log's descriptor (-1: none). */
 void exec_adopt(struct live *l, struct exec_row *row, const struct msg_row *state, int log_fd);
+
+/* The guest is reached through a new connection. */
+void execs_reattach(struct live *l);
 
 /* The daemon leaves: lets go of every command, which goes on. */
 void execs_release(struct live *l);
