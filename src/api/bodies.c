@@ -319,7 +319,34 @@ static const struct field done_view[] = {
 };
 const struct schema done_schema = SCHEMA("Done", char *, done_view);
 
+static const struct field entry_view[] = {
+    {"name", SHOW_TEXT, AT(struct entry_view, name), NULL, .required = true},
+    {"type", SHOW_TEXT, AT(struct entry_view, type), "file, directory, symlink or other",
+     .required = true},
+    {"mode", SHOW_CHARS, AT(struct entry_view, mode), "octal", .required = true},
+    {"size", SHOW_NUMBER, AT(struct entry_view, size), NULL, .required = true},
+    {"uid", SHOW_NUMBER, AT(struct entry_view, uid), NULL, .required = true},
+    {"gid", SHOW_NUMBER, AT(struct entry_view, gid), NULL, .required = true},
+    {"modified", SHOW_TIME, AT(struct entry_view, mtime_ms), NULL},
+    {"target", SHOW_TEXT, AT(struct entry_view, target), "of a symlink"},
+};
+const struct schema entry_schema = SCHEMA("Entry", struct entry_view, entry_view);
+
+static const struct field entries_view[] = {
+    {"entries", SHOW_JSON, 0, NULL, .required = true, .sub = &entry_schema},
+    {"next", SHOW_TEXT, 0, "cursor of the next page; absent at the end"},
+};
+const struct schema entries_schema = SCHEMA("Entries", char *, entries_view);
+
+static const struct field written_view[] = {
+    {"sha256", SHOW_TEXT, 0, "of the file as it is now"},
+    {"size", SHOW_NUMBER, 0, NULL},
+};
+const struct schema written_schema = SCHEMA("Written", char *, written_view);
+
 const struct schema *const all_schemas[] = {
+    &mkdir_request_schema,   &move_request_schema,   &chmod_request_schema,  &chown_request_schema,
+    &symlink_request_schema, &entry_schema,          &entries_schema,        &written_schema,
     &machine_request_schema, &update_request_schema, &limits_request_schema, &dir_request_schema,
     &exec_request_schema,    &run_request_schema,    &signal_request_schema, &resize_request_schema,
     &machine_schema,         &machines_schema,       &limits_schema,         &stats_schema,

@@ -44,8 +44,9 @@ static bool send_event(struct call *c, const struct event_row *e) {
     if (e->json && e->json[0])
         jot_raw(&j, "detail", e->json);
     jot_end(&j, '}');
-    return !sse_put(&out, id, e->type, text.data, text.len) ||
-           call_write(c, out.data, out.len);
+    const struct sse_event event = {
+        .id = id, .name = e->type, .data = text.data, .n = text.len};
+    return !sse_put(&out, &event) || call_write(c, out.data, out.len);
 }
 
 static void events_go_on(struct watching *w) {

@@ -97,7 +97,8 @@ static void put_bytes(struct jot *j, const char *text_name, const char *base64_n
 
 static bool send_event(struct reader *r, const char *type, const struct buf *text) {
     struct buf line DEFER(buf_done) = BUF(2 * EVENT_MAX);
-    bool fits = r->sse ? sse_put(&line, NULL, type, text->data, text->len)
+    const struct sse_event event = {.name = type, .data = text->data, .n = text->len};
+    bool fits = r->sse ? sse_put(&line, &event)
                        : buf_add(&line, text->data, text->len) && buf_add(&line, "\n", 1);
     return !fits || call_write(r->call, line.data, line.len);
 }

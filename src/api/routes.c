@@ -46,6 +46,27 @@ static const struct query stdin_queries[] = {
     {"eof", "boolean", "close the input behind it"},
     {0},
 };
+#define FILE_QUERIES                                                                           \
+    {"path", "string", "absolute, inside the machine"},                                        \
+        {"user", "string", "acts as user (default), root, or a number"}
+static const struct query file_queries[] = {FILE_QUERIES, {0}};
+static const struct query stat_queries[] = {
+    FILE_QUERIES, {"follow", "boolean", "a link leads to what it names"}, {0}};
+static const struct query file_list_queries[] = {
+    FILE_QUERIES,
+    {"limit", "integer", "entries in one answer, up to 10000 (default 1000)"},
+    {"cursor", "string", "`next` of the page before"},
+    {0},
+};
+static const struct query remove_queries[] = {
+    FILE_QUERIES, {"recursive", "boolean", "with all below it"}, {0}};
+static const struct query write_queries[] = {
+    FILE_QUERIES,
+    {"mode", "string", "of a new file, octal (default 644)"},
+    {"if_hash", "string", "only if the present file has this SHA-256, or is `absent`"},
+    {"sync", "boolean", "on the disk before the answer"},
+    {0},
+};
 static const struct query events_queries[] = {
     {"after", "integer", "id of the last event that was seen; also as Last-Event-ID"},
     {"machine", "string", "id"},
@@ -119,6 +140,57 @@ const struct route routes[] = {
     {"DELETE", X, "exec_kill", SCOPE_RUN, BODY_NONE, NULL, &done_schema, 200, NULL,
      "Kill it and everything it started", "-X DELETE $URL/v1/machines/$M/execs/$X", api_exec_kill,
      NULL},
+
+    {"GET", F, "file_read", SCOPE_READ, BODY_NONE, NULL, NULL, 200, "application/octet-stream",
+     "Read a file, whole or by Range", "'$URL/v1/machines/$M/files?path=/etc/hostname'",
+     api_file_read, file_queries},
+    {"PUT", F, "file_write", SCOPE_RUN, BODY_STREAM, NULL, &written_schema, 200, NULL,
+     "Write a file in one step, whatever its size",
+     "-X PUT '$URL/v1/machines/$M/files?path=/home/user/note' -d hello", api_file_write,
+     write_queries},
+    {"DELETE", F, "file_remove", SCOPE_RUN, BODY_NONE, NULL, &done_schema, 200, NULL,
+     "Remove a file or directory",
+     "-X DELETE '$URL/v1/machines/$M/files?path=/home/user/old&recursive=1'", api_file_remove,
+     remove_queries},
+    {"GET", F "/stat", "file_stat", SCOPE_READ, BODY_NONE, NULL, &entry_schema, 200, NULL,
+     "What a path is", "'$URL/v1/machines/$M/files/stat?path=/home/user/note'", api_file_stat,
+     stat_queries},
+    {"GET", F "/list", "file_list", SCOPE_READ, BODY_NONE, NULL, &entries_schema, 200, NULL,
+     "List a directory", "'$URL/v1/machines/$M/files/list?path=/home/user'", api_file_list,
+     file_list_queries},
+    {"POST", F "/mkdir", "file_mkdir", SCOPE_RUN, BODY_JSON, &mkdir_request_schema, &done_schema,
+     200, NULL, "Make a directory and what is missing above it",
+     "-X POST $URL/v1/machines/$M/files/mkdir -d '{\"path\":\"/home/user/a/b\"}'",
+     api_file_mkdir, NULL},
+    {"POST", F "/move", "file_move", SCOPE_RUN, BODY_JSON, &move_request_schema, &done_schema, 200,
+     NULL, "Move or rename",
+     "-X POST $URL/v1/machines/$M/files/move -d "
+     "'{\"from\":\"/home/user/note\",\"to\":\"/home/user/a/note\"}'",
+     api_file_move, NULL},
+    {"POST", F "/chmod", "file_chmod", SCOPE_RUN, BODY_JSON, &chmod_request_schema, &done_schema,
+     200, NULL, "Change a mode",
+     "-X POST $URL/v1/machines/$M/files/chmod -d "
+     "'{\"path\":\"/home/user/a/note\",\"mode\":\"600\"}'",
+     api_file_chmod, NULL},
+    {"POST", F "/chown", "file_chown", SCOPE_RUN, BODY_JSON, &chown_request_schema, &done_schema,
+     200, NULL, "Change owner and group",
+     "-X POST $URL/v1/machines/$M/files/chown -d "
+     "'{\"path\":\"/home/user/a/note\",\"owner\":0,\"group\":0}'",
+     api_file_chown, NULL},
+    {"POST", F "/symlink", "file_symlink", SCOPE_RUN, BODY_JSON, &symlink_request_schema,
+     &done_schema, 200, NULL, "Make a symbolic link",
+     "-X POST $URL/v1/machines/$M/files/symlink -d "
+     "'{\"target\":\"a/note\",\"path\":\"/home/user/link\"}'",
+     api_file_symlink, NULL},
+    {"GET", F "/tar", "tar_read", SCOPE_RUN, BODY_NONE, NULL, NULL, 200, "application/x-tar",
+     "A directory as a tar archive", "-o /dev/null '$URL/v1/machines/$M/files/tar?path=/home/user'",
+     api_tar_read, file_queries},
+    {"PUT", F "/tar", "tar_write", SCOPE_RUN, BODY_STREAM, NULL, &written_schema, 200, NULL,
+     "Unpack a tar archive into a directory",
+     "-X PUT '$URL/v1/machines/$M/files/tar?path=/home/user/a' --data-binary @$TAR", api_tar_write,
+     file_queries},
+    {"GET", F "/watch", "file_watch", SCOPE_READ, BODY_NONE, NULL, NULL, 200, "text/event-stream",
+     "Changes of a file or directory, as they happen", NULL, api_file_watch, file_queries},
 
     {"GET", "/v1/events", "events", SCOPE_READ, BODY_NONE, NULL, NULL, 200, "text/event-stream",
      "What happens, as server-sent events, resumable by id", "-N $URL/v1/events?follow=0",

@@ -50,6 +50,7 @@ struct service {
     struct loop_timer *tick;
     uint64_t ticks;
     struct event_watch *watches, *walk;
+    uint32_t watch_ids, tool_ids;
     int64_t last_event;
     loop_fn *ready;
     void *ready_arg;

@@ -52,3 +52,10 @@ struct exec_view {
     const char *error; /* why it never began */
     bool terminal;
 };
+
+struct entry_view {
+    const char *name, *type; /* file directory symlink other */
+    char mode[8];            /* octal */
+    uint64_t size, uid, gid, mtime_ms;
+    const char *target;
+};
