@@ -66,8 +66,10 @@ class Talk:
         if method == "HEAD":
             pass
         elif fields.get("transfer-encoding") == "chunked":
+            pieces = []
             while size := int(self.until(b"\r\n"), 16):
-                body += self.exactly(size + 2)[:-2]
+                pieces.append(self.exactly(size + 2)[:-2])
+            body = b"".join(pieces)
             assert self.exactly(2) == b"\r\n"
         else:
             body = self.exactly(int(fields.get("content-length", 0)))
