@@ -34,6 +34,10 @@ struct guest_link {
     uint32_t parcel_count;
     guest_frame_fn *on_frame;
     void *on_frame_arg;
+    int fds[FRAME_FDS_MAX]; /* received: first those of the frame handed out last, then of later
+                               ones */
+    uint32_t nfds;
+    uint32_t current_fds; /* how many belong to that frame */
     struct frame_decoder in;
     uint8_t room[FRAME_BYTES_MAX];
 };
@@ -82,9 +86,17 @@ struct guest_link *guest_link_connect(const char *path, struct err *err) {
     return guest_link_adopt(TAKE_FD(sock));
 }
 
+static void drop_fds(struct guest_link *l, uint32_t n, bool is_taken) {
+    for (uint32_t i = 0; i < n && !is_taken; i++)
+        close(l->fds[i]);
+    l->nfds -= n;
+    memmove(l->fds, l->fds + n, l->nfds * sizeof(*l->fds));
+}
+
 void guest_link_free(struct guest_link *l) {
     if (!l)
         return;
+    drop_fds(l, l->nfds, false);
     close(l->sock);
     while (l->parcel_count)
         drop_parcel(l);
@@ -292,9 +304,35 @@ int guest_link_error(const struct frame *f, struct err *err) {
     return err_sys(err, "%s", m.text.s);
 }
 
+<<<<<<< HEAD
 int guest_link_received(struct guest_link *l, struct frame *ret, struct err *err) {
+=======
+/* The descriptors of the frame before go, those of this one come to the front. */
+static int claim_fds(struct guest_link *l, const struct frame *f, struct err *err) {
+    drop_fds(l, l->current_fds, false);
+    l->current_fds = f->head.flags & FRAME_FDS_MASK;
+    if (l->current_fds <= l->nfds)
+        return 0;
+    l->current_fds = 0;
+    return err_set(err, ERR_INTERNAL, "guest promised descriptors that did not come");
+}
+
+uint32_t guest_link_take_fds(struct guest_link *l, const struct frame *f, int *ret, uint32_t max) {
+    (void)f;
+    uint32_t n = l->current_fds < max ? l->current_fds : max;
+    memcpy(ret, l->fds, n * sizeof(*ret));
+    drop_fds(l, n, true);
+    l->current_fds -= n;
+    return n;
+}
+
+/* Frames in the buffer first. 1 frame, 0 none, -1. */
+static int buffered(struct guest_link *l, struct frame *ret, struct err *err) {
+>>>>>>> glog
     int got;
     while ((got = frame_next(&l->in, ret)) == 1) {
+        if (claim_fds(l, ret, err) < 0)
+            return -1;
         if (ret->head.type == MSG_ERROR && ret->head.tag == 0)
             return guest_link_error(ret, err), err_wrap(err, "guest closed the connection");
         if (ret->head.type != MSG_HELLO)
@@ -305,6 +343,7 @@ int guest_link_received(struct guest_link *l, struct frame *ret, struct err *err
     return got < 0 ? err_set(err, ERR_INTERNAL, "guest broke the protocol") : 0;
 }
 
+<<<<<<< HEAD
 /* Large frames have come and gone: their pages go back to the kernel. */
 static void trim(struct guest_link *l) {
     if (l->in.start < l->in.end || l->in.end < TRIM_BYTES)
@@ -345,6 +384,59 @@ static int receive(struct guest_link *l, struct frame *ret, int flags, struct er
         got = receive_some(l, flags, err);
         if (got <= 0)
             return got;
+=======
+/* False: more descriptors than any frame may have. */
+static bool keep_fds(struct guest_link *l, struct msghdr *m) {
+    bool sound = !(m->msg_flags & MSG_CTRUNC);
+    for (struct cmsghdr *h = CMSG_FIRSTHDR(m); h; h = CMSG_NXTHDR(m, h)) {
+        if (h->cmsg_level != SOL_SOCKET || h->cmsg_type != SCM_RIGHTS)
+            continue;
+        size_t n = (h->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+        for (size_t i = 0; i < n; i++) {
+            int fd;
+            memcpy(&fd, CMSG_DATA(h) + i * sizeof(int), sizeof(int));
+            sound = sound && l->nfds < FRAME_FDS_MAX;
+            if (sound)
+                l->fds[l->nfds++] = fd;
+            else
+                close(fd);
+        }
+    }
+    return sound;
+}
+
+/* As recv(2); EPROTO for a flood of descriptors. */
+static ssize_t receive_bytes(struct guest_link *l, int flags) {
+    uint8_t *to;
+    size_t room = frame_space(&l->in, &to);
+    union {
+        struct cmsghdr head;
+        char room[CMSG_SPACE(FRAME_FDS_MAX * sizeof(int))];
+    } control;
+    struct iovec v = {to, room};
+    struct msghdr m = {
+        .msg_iov = &v, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control)};
+    ssize_t n = recvmsg(l->sock, &m, flags | MSG_CMSG_CLOEXEC);
+    if (n < 0 || keep_fds(l, &m))
+        return n;
+    errno = EPROTO;
+    return -1;
+}
+
+static int receive(struct guest_link *l, struct frame *ret, int flags, struct err *err) {
+    int got;
+    while ((got = buffered(l, ret, err)) == 0) {
+        ssize_t n = receive_bytes(l, flags);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0 && errno == EAGAIN)
+            return 0;
+        if (n < 0 && errno != ECONNRESET)
+            return err_sys(err, "receive from guest");
+        if (n <= 0)
+            return err_set(err, ERR_GONE, "the guest has gone");
+        frame_fed(&l->in, (size_t)n);
+>>>>>>> glog
     }
     return got;
 }

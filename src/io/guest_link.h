@@ -66,6 +66,14 @@ int guest_link_received(struct guest_link *link, struct frame *ret, struct err *
 /* As guest_link_next(), but waits; timeout_ms < 0: for ever. 0 only when the time is up. */
 int guest_link_wait(struct guest_link *link, int timeout_ms, struct frame *ret, struct err *err);
 
+/*
+ * Descriptors that came with a frame (MSG_LOG_OPEN's OK), handed over to the caller;
+ * returns how many, up to max. Those of a frame that nobody takes are closed before
+ * the next one.
+ */
+uint32_t guest_link_take_fds(struct guest_link *link, const struct frame *frame, int *ret,
+                             uint32_t max);
+
 /* Fills *err from an ERROR frame; returns -1. */
 int guest_link_error(const struct frame *frame, struct err *err);
 
