@@ -304,9 +304,6 @@ int guest_link_error(const struct frame *f, struct err *err) {
     return err_sys(err, "%s", m.text.s);
 }
 
-<<<<<<< HEAD
-int guest_link_received(struct guest_link *l, struct frame *ret, struct err *err) {
-=======
 /* The descriptors of the frame before go, those of this one come to the front. */
 static int claim_fds(struct guest_link *l, const struct frame *f, struct err *err) {
     drop_fds(l, l->current_fds, false);
@@ -326,9 +323,7 @@ uint32_t guest_link_take_fds(struct guest_link *l, const struct frame *f, int *r
     return n;
 }
 
-/* Frames in the buffer first. 1 frame, 0 none, -1. */
-static int buffered(struct guest_link *l, struct frame *ret, struct err *err) {
->>>>>>> glog
+int guest_link_received(struct guest_link *l, struct frame *ret, struct err *err) {
     int got;
     while ((got = frame_next(&l->in, ret)) == 1) {
         if (claim_fds(l, ret, err) < 0)
@@ -343,7 +338,6 @@ static int buffered(struct guest_link *l, struct frame *ret, struct err *err) {
     return got < 0 ? err_set(err, ERR_INTERNAL, "guest broke the protocol") : 0;
 }
 
-<<<<<<< HEAD
 /* Large frames have come and gone: their pages go back to the kernel. */
 static void trim(struct guest_link *l) {
     if (l->in.start < l->in.end || l->in.end < TRIM_BYTES)
@@ -354,37 +348,6 @@ static void trim(struct guest_link *l) {
     madvise((void *)from, to - from, MADV_DONTNEED);
 }
 
-/* 1: bytes came. 0: none now. */
-static int receive_some(struct guest_link *l, int flags, struct err *err) {
-    uint8_t *to;
-    trim(l);
-    size_t room = frame_space(&l->in, &to);
-    ssize_t n;
-    do
-        n = recv(l->sock, to, room, flags);
-    while (n < 0 && errno == EINTR);
-    if (n < 0 && errno == EAGAIN)
-        return 0;
-    if (n < 0 && errno != ECONNRESET)
-        return err_sys(err, "receive from guest");
-    if (n <= 0)
-        return err_set(err, ERR_GONE, "the guest has gone");
-    frame_fed(&l->in, (size_t)n);
-    return 1;
-}
-
-int guest_link_receive(struct guest_link *l, struct err *err) {
-    return receive_some(l, MSG_DONTWAIT, err);
-}
-
-/* Frames in the buffer first. 1 frame, 0 none, -1. */
-static int receive(struct guest_link *l, struct frame *ret, int flags, struct err *err) {
-    int got;
-    while ((got = guest_link_received(l, ret, err)) == 0) {
-        got = receive_some(l, flags, err);
-        if (got <= 0)
-            return got;
-=======
 /* False: more descriptors than any frame may have. */
 static bool keep_fds(struct guest_link *l, struct msghdr *m) {
     bool sound = !(m->msg_flags & MSG_CTRUNC);
@@ -408,6 +371,7 @@ static bool keep_fds(struct guest_link *l, struct msghdr *m) {
 /* As recv(2); EPROTO for a flood of descriptors. */
 static ssize_t receive_bytes(struct guest_link *l, int flags) {
     uint8_t *to;
+    trim(l);
     size_t room = frame_space(&l->in, &to);
     union {
         struct cmsghdr head;
@@ -423,20 +387,33 @@ static ssize_t receive_bytes(struct guest_link *l, int flags) {
     return -1;
 }
 
+/* 1: bytes came. 0: none now. */
+static int receive_some(struct guest_link *l, int flags, struct err *err) {
+    ssize_t n;
+    do
+        n = receive_bytes(l, flags);
+    while (n < 0 && errno == EINTR);
+    if (n < 0 && errno == EAGAIN)
+        return 0;
+    if (n < 0 && errno != ECONNRESET)
+        return err_sys(err, "receive from guest");
+    if (n <= 0)
+        return err_set(err, ERR_GONE, "the guest has gone");
+    frame_fed(&l->in, (size_t)n);
+    return 1;
+}
+
+int guest_link_receive(struct guest_link *l, struct err *err) {
+    return receive_some(l, MSG_DONTWAIT, err);
+}
+
+/* Frames in the buffer first. 1 frame, 0 none, -1. */
 static int receive(struct guest_link *l, struct frame *ret, int flags, struct err *err) {
     int got;
-    while ((got = buffered(l, ret, err)) == 0) {
-        ssize_t n = receive_bytes(l, flags);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0 && errno == EAGAIN)
-            return 0;
-        if (n < 0 && errno != ECONNRESET)
-            return err_sys(err, "receive from guest");
-        if (n <= 0)
-            return err_set(err, ERR_GONE, "the guest has gone");
-        frame_fed(&l->in, (size_t)n);
->>>>>>> glog
+    while ((got = guest_link_received(l, ret, err)) == 0) {
+        got = receive_some(l, flags, err);
+        if (got <= 0)
+            return got;
     }
     return got;
 }
