@@ -11,7 +11,6 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <syslog.h>
 #include <unistd.h>
 
 #include "api/api.h"
@@ -21,6 +20,7 @@
 #include "io/launch.h"
 #include "io/loop.h"
 #include "io/place.h"
+#include "io/system_log.h"
 #include "service/service.h"
 #include "store/conf.h"
 #include "store/db.h"
@@ -87,10 +87,11 @@ static int read_options(int argc, char **argv, struct daemon *d, const char **co
 /* ---- signed heads of the journal also go where the daemon cannot take them back ---- */
 
 static void head_signed(void *arg, const struct journal_head *head) {
-    char text[JOURNAL_HEAD_TEXT];
+    char text[JOURNAL_HEAD_TEXT], line[JOURNAL_HEAD_TEXT + 16];
     (void)arg;
     journal_head_text(head, text);
-    syslog(LOG_NOTICE, "journal head %s", text);
+    snprintf(line, sizeof(line), "journal head %s", text);
+    system_log_line(line);
 }
 
 /* ---- listening ---- */
@@ -246,7 +247,6 @@ int main(int argc, char **argv) {
     struct err err;
     signal(SIGPIPE, SIG_IGN);
     umask(077);
-    openlog("carrel", LOG_PID, LOG_DAEMON);
     raise_files();
     int r = read_options(argc, argv, &d, &conf, &err);
     if (r == 0)

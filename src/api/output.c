@@ -50,14 +50,15 @@ static void vanished(struct call *c) {
     call_end(c);
 }
 
-static struct reader *reader_new(struct call *c, struct exec *x, void (*go_on)(struct reader *r)) {
+static struct reader *reader_new(struct call *c, struct exec *x, bool live,
+                                 void (*go_on)(struct reader *r)) {
     struct reader *r = calloc(1, sizeof(*r));
     if (!r)
         abort();
     r->call = c;
     r->exec = x;
     r->go_on = go_on;
-    r->follower = (struct exec_follower){.changed = changed, .arg = r};
+    r->follower = (struct exec_follower){.changed = changed, .arg = r, .wants_output = live};
     exec_follow(x, &r->follower);
     c->user = r;
     c->on_gone = vanished;
@@ -203,7 +204,7 @@ static bool unheard(struct call *c, struct exec *x) {
 void output_events(struct call *c, struct exec *x, const struct output_from *from) {
     if (unheard(c, x))
         return;
-    struct reader *r = reader_new(c, x, events_go_on);
+    struct reader *r = reader_new(c, x, true, events_go_on);
     r->sse = call_accepts(c, "text/event-stream");
     r->follow = from->follow;
     memcpy(r->cursor.at, from->offset, sizeof(r->cursor.at));
@@ -272,7 +273,7 @@ static void result_go_on(struct reader *r) {
 void output_result(struct call *c, struct exec *x, uint64_t max) {
     if (unheard(c, x))
         return;
-    struct reader *r = reader_new(c, x, result_go_on);
+    struct reader *r = reader_new(c, x, false, result_go_on);
     r->max = max;
     result_go_on(r);
 }
@@ -321,7 +322,7 @@ static void bytes_go_on(struct reader *r) {
 void output_bytes(struct call *c, struct exec *x, const struct output_range *range) {
     if (unheard(c, x))
         return;
-    struct reader *r = reader_new(c, x, bytes_go_on);
+    struct reader *r = reader_new(c, x, true, bytes_go_on);
     r->range = *range;
     bytes_go_on(r);
 }

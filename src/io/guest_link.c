@@ -338,6 +338,16 @@ int guest_link_received(struct guest_link *l, struct frame *ret, struct err *err
     return got < 0 ? err_set(err, ERR_INTERNAL, "guest broke the protocol") : 0;
 }
 
+/* Large frames have come and gone: their pages go back to the kernel. */
+static void trim(struct guest_link *l) {
+    if (l->in.start < l->in.end || l->in.end < TRIM_BYTES)
+        return;
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    uintptr_t from = ((uintptr_t)l->room + page - 1) & ~(page - 1);
+    uintptr_t to = ((uintptr_t)l->room + sizeof(l->room)) & ~(page - 1);
+    madvise((void *)from, to - from, MADV_DONTNEED);
+}
+
 /* False: more descriptors than any frame may have. */
 static bool keep_fds(struct guest_link *l, struct msghdr *m) {
     bool sound = !(m->msg_flags & MSG_CTRUNC);
@@ -361,6 +371,7 @@ static bool keep_fds(struct guest_link *l, struct msghdr *m) {
 /* As recv(2); EPROTO for a flood of descriptors. */
 static ssize_t receive_bytes(struct guest_link *l, int flags) {
     uint8_t *to;
+    trim(l);
     size_t room = frame_space(&l->in, &to);
     union {
         struct cmsghdr head;
@@ -376,20 +387,9 @@ static ssize_t receive_bytes(struct guest_link *l, int flags) {
     return -1;
 }
 
-/* Large frames have come and gone: their pages go back to the kernel. */
-static void trim(struct guest_link *l) {
-    if (l->in.start < l->in.end || l->in.end < TRIM_BYTES)
-        return;
-    size_t page = (size_t)sysconf(_SC_PAGESIZE);
-    uintptr_t from = ((uintptr_t)l->room + page - 1) & ~(page - 1);
-    uintptr_t to = ((uintptr_t)l->room + sizeof(l->room)) & ~(page - 1);
-    madvise((void *)from, to - from, MADV_DONTNEED);
-}
-
 /* 1: bytes came. 0: none now. */
 static int receive_some(struct guest_link *l, int flags, struct err *err) {
     ssize_t n;
-    trim(l);
     do
         n = receive_bytes(l, flags);
     while (n < 0 && errno == EINTR);

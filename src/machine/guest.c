@@ -20,6 +20,7 @@ enum {
 #define TAG_EXEC UINT32_MAX
 #define TAG_ATTACH (UINT32_MAX - 1)
 #define TAG_WATCH (UINT32_MAX - 2)
+#define TAG_LOG (UINT32_MAX - 3)
 #define PLACE_BITS 10u
 
 struct pending {
@@ -36,6 +37,7 @@ struct refusal {
     void *arg;
     struct guest_command *command;
     struct guest_watch *watch;
+    struct guest_command *log_of;
     struct err err;
 };
 
@@ -134,6 +136,10 @@ uint32_t guest_features(const struct guest *g) {
 
 const struct err *guest_why_gone(const struct guest *g) {
     return g->is_gone ? &g->why : NULL;
+}
+
+uint32_t guest_take_fds(struct guest *g, const struct frame *frame, int *ret, uint32_t max) {
+    return guest_link_take_fds(g->link, frame, ret, max);
 }
 
 size_t guest_backlog(const struct guest *g) {
@@ -270,11 +276,6 @@ void guest_request(struct guest *g, struct frame_head head, const void *msg, con
     r->arg = arg;
 }
 
-int guest_take_fd(struct guest *g) {
-    int fd;
-    return guest_link_take_fds(g->link, NULL, &fd, 1) == 1 ? fd : -1;
-}
-
 /* Commands. */
 
 static struct guest_command **bucket(struct guest *g, uint32_t id) {
@@ -337,6 +338,13 @@ void guest_attach(struct guest *g, struct guest_command *c, const struct msg_att
     start_following(g, c, head, attach, NULL, 0);
 }
 
+void guest_log_wait(struct guest *g, struct guest_command *c, const struct msg_log *seen) {
+    struct frame_head head = {.type = MSG_LOG_WAIT, .id = c->id, .tag = TAG_LOG};
+    struct err err;
+    if (c->in == g && dispatch(g, &head, seen, NULL, 0, &err) < 0 && !g->is_gone)
+        refuse(g, &err)->log_of = c;
+}
+
 static void on_ack(void *arg) {
     struct guest *g = arg;
     struct err err;
@@ -360,8 +368,8 @@ static void acknowledge(struct guest *g, uint32_t id) {
 
 static void drop_refusals_of(struct guest *g, const void *what) {
     for (struct refusal *r = g->refusals; r; r = r->next)
-        if (r->command == what || r->watch == what) {
-            r->command = NULL;
+        if (r->command == what || r->watch == what || r->log_of == what) {
+            r->command = r->log_of = NULL;
             r->watch = NULL;
         }
 }
@@ -441,6 +449,17 @@ static int command_answer(struct guest *g, const struct frame *f) {
     return 0;
 }
 
+static int log_answer(struct guest *g, const struct frame *f) {
+    struct guest_command *c = command_find(g, f->head.id);
+    struct msg_log m;
+    bool failed = f->head.type == MSG_ERROR;
+    if (!failed && (f->head.type != MSG_LOG_GREW || msg_decode(f, &m, sizeof(m)) < 0))
+        return -1;
+    if (c && c->grew)
+        c->grew(c->arg, failed ? NULL : &m);
+    return 0;
+}
+
 static int watch_answer(struct guest *g, const struct frame *f) {
     struct guest_watch *w = watch_find(g, f->head.id);
     struct err err;
@@ -478,6 +497,8 @@ static int answer(struct guest *g, const struct frame *f) {
         return command_answer(g, f);
     case TAG_WATCH:
         return watch_answer(g, f);
+    case TAG_LOG:
+        return log_answer(g, f);
     default:
         return reply(g, f);
     }
@@ -618,6 +639,8 @@ static void tell_refusals(struct guest *g) {
             r->done(r->arg, NULL, &r->err);
         if (r->command && r->command->refused)
             r->command->refused(r->command->arg, &r->err);
+        if (r->log_of && r->log_of->grew)
+            r->log_of->grew(r->log_of->arg, NULL);
         if (r->watch && r->watch->ended)
             r->watch->ended(r->watch->arg, &r->err);
     }

@@ -39,8 +39,8 @@ uint32_t guest_features(const struct guest *g);
 void guest_request(struct guest *g, struct frame_head head, const void *msg, const int *fds,
                    uint32_t nfds, guest_reply_fn *done, void *arg);
 
-/* During a reply: the descriptor that came with it, now the caller's; -1: none. */
-int guest_take_fd(struct guest *g);
+/* Within a guest_reply_fn: the descriptors that came with the frame, the caller's now; how many. */
+uint32_t guest_take_fds(struct guest *g, const struct frame *frame, int *ret, uint32_t max);
 
 /* One frame that has no answer (MSG_STDIN, MSG_CREDIT, MSG_EXIT_ACK, MSG_SIGNAL without tag ...).
  */
@@ -59,7 +59,8 @@ struct guest_command {
     void (*started)(void *arg, const struct msg_started *m);
     void (*failed)(void *arg, const struct msg_exec_failed *m); /* it never began */
     void (*refused)(void *arg, const struct err *err);          /* nor this */
-    void (*grew)(void *arg);                                    /* its log has more */
+    /* Answers guest_log_wait(); m NULL: the guest has no log for it. */
+    void (*grew)(void *arg, const struct msg_log *m);
     void (*data)(void *arg, unsigned stream, uint64_t offset, const uint8_t *p, uint32_t n,
                  bool eof);                              /* pipes that travel in frames */
     void (*credit)(void *arg, uint64_t consumed);        /* of its standard input */
@@ -75,6 +76,8 @@ void guest_exec(struct guest *g, struct guest_command *c, const struct msg_exec 
                 const int *fds, uint32_t nfds);
 /* ATTACH to one that another connection started. */
 void guest_attach(struct guest *g, struct guest_command *c, const struct msg_attach *attach);
+/* For one with MSG_EXEC_LOG: `grew` comes, once, when its log has more than this. */
+void guest_log_wait(struct guest *g, struct guest_command *c, const struct msg_log *seen);
 /*
  * No more callbacks for it; with acknowledge the guest may forget it too. That travels with the
  * next message or a few milliseconds later, so that a command costs one send and one receive.

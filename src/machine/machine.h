@@ -78,6 +78,7 @@ struct machine_driver {
     void (*list)(struct machine_host *host, machine_list_fn *done, void *arg);
     void (*create)(struct machine_host *host, const struct machine_spec *spec,
                    machine_made_fn *done, void *arg);
+    /* One that exists. Comes with its guest's first word, or after two seconds without. */
     void (*adopt)(struct machine_host *host, const char *id, machine_made_fn *done, void *arg);
     /*
      * By id, because what nobody knows must go too. Done: nothing of it is left; so an id that
@@ -114,8 +115,8 @@ struct machine {
     struct guest *guest;         /* commands, files, terminals; NULL for a kind without a guest */
     int uppers[PLAN_MAX_GRANTS]; /* changes of cow grants, in their order; -1 where there is none */
     /*
-     * Called once when it has ended by itself (deadline, killed, host trouble), with the reason;
-     * may be NULL. A guest that breaks the protocol is ended.
+     * Called once when it has ended (deadline, killed, destroyed by anybody, host trouble), with
+     * the reason; may be NULL. A guest that breaks the protocol is ended.
      */
     void (*on_end)(void *arg, struct machine *m, const struct err *why);
     /*

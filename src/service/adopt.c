@@ -46,7 +46,9 @@ struct log_call {
 static void log_came(void *arg, const struct frame *frame, const struct err *err) {
     struct log_call *c = arg;
     struct machine *m = c->adoption->live->machine;
-    int fd = frame && m ? guest_take_fd(m->guest) : -1;
+    int fd = -1;
+    if (frame && m)
+        guest_take_fds(m->guest, frame, &fd, 1);
     if (err)
         log_line(LOG_WARN, "service", "log of a command: %s exec=%s", err->text, c->row.id);
     if (m)

@@ -27,6 +27,7 @@ struct exec {
     bool listed;     /* among its machine's */
     bool sent;       /* the guest knows it: forget it there too */
     bool keeping;    /* a worker copies its log */
+    bool waiting;    /* for its log to grow */
     bool direct;     /* output goes to descriptors of the caller: there is no log */
     struct guest_command command;
     struct outlog_fd log;
@@ -44,6 +45,8 @@ struct exec {
     void *done_arg;
     char *failure;
 };
+
+static void listen_to(struct exec *x);
 
 /* ---- references and followers ---- */
 
@@ -106,8 +109,10 @@ void exec_follow(struct exec *x, struct exec_follower *f) {
     if (f->next)
         f->next->at = &f->next;
     x->followers = f;
-    if (x->live)
+    if (x->live) {
         x->live->open++;
+        listen_to(x);
+    }
 }
 
 void exec_unfollow(struct exec_follower *f) {
@@ -340,11 +345,31 @@ static void on_refused(void *arg, const struct err *why) {
     exec_unref(x);
 }
 
-static void on_grew(void *arg) {
+/* Asks to be told of more output, if anybody wants it: a follower, or we at the very end. */
+static void listen_to(struct exec *x) {
+    bool wanted = x->over;
+    for (struct exec_follower *f = x->followers; f && !wanted; f = f->next)
+        wanted = f->wants_output;
+    if (!wanted || x->waiting || !x->sent || x->log.fd < 0 || output_over(x))
+        return;
+    struct msg_log seen = {0};
+    for (int i = 0; i < 2; i++) {
+        struct outlog_extent e = outlog_extent(&x->log.log, i);
+        seen.produced[i] = e.produced;
+        seen.ended |= (uint8_t)(e.ended << i);
+    }
+    x->waiting = true;
+    guest_log_wait(x->live->machine->guest, &x->command, &seen);
+}
+
+static void on_grew(void *arg, const struct msg_log *m) {
     struct exec *x = arg;
     exec_ref(x);
+    x->waiting = false;
     tell_followers(x);
     settle(x);
+    if (m) /* NULL: the guest has no such log any more */
+        listen_to(x);
     exec_unref(x);
 }
 
@@ -353,6 +378,7 @@ static void exit_known(struct exec *x) {
     conclude(x);
     finish_start(x, NULL);
     settle(x);
+    listen_to(x);
     exec_unref(x);
 }
 
@@ -439,8 +465,10 @@ void execs_reattach(struct live *l) {
         if (x->keeping || x->row.state == EXEC_FAILED)
             continue;
         x->sent = true;
+        x->waiting = false;
         guest_attach(l->machine->guest, &x->command,
                      &(struct msg_attach){{UINT64_MAX, UINT64_MAX}});
+        listen_to(x);
     }
 }
 

@@ -1,9 +1,9 @@
 /*
  * machine-drive: the machine layer behind a line protocol, for tests that want real machines.
  *
- * In: SEQ VERB WORD...   Out: SEQ ok WORD... | SEQ error CODE TEXT | - EVENT ID ...
- * Everything is asked at once as it is read and answered when it is done, so a test may have many
- * requests under way. See verbs[] at the end.
+ * In: SEQ VERB WORD... (a space in a word is 0x1f)   Out: SEQ ok WORD... | SEQ error CODE TEXT | -
+ * EVENT ID ... Everything is asked at once as it is read and answered when it is done, so a test
+ * may have many requests under way. See verbs[] at the end.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -367,6 +367,13 @@ static void do_shutdown(struct ask *a, struct machine *m, char **words) {
     done(a, NULL);
 }
 
+/* What no guest takes: it closes the connection. */
+static void do_rubbish(struct ask *a, struct machine *m, char **words) {
+    (void)words;
+    guest_tell(m->guest, (struct frame_head){.type = MSG_STDOUT}, &(struct msg_data){0}, NULL);
+    done(a, NULL);
+}
+
 static void watch_ready(void *arg) {
     struct ask *a = arg;
     printf("%" PRIu64 " ok\n", a->seq);
@@ -411,7 +418,7 @@ static const struct verb {
     {"write", do_write, true, 2},       {"read", do_read, true, 1},
     {"table", do_table, true, 0},       {"kill", do_kill, true, 1},
     {"watch", do_watch, true, 1},       {"shutdown", do_shutdown, true, 0},
-    {"quit", do_quit, false, 0},
+    {"quit", do_quit, false, 0},        {"rubbish", do_rubbish, true, 0},
 };
 
 static const struct verb *verb_named(const char *name) {
@@ -426,6 +433,9 @@ static void obey(struct drive *d, char *line) {
     int count = 0;
     for (char *w = strtok_r(line, " ", &at); w && count < WORDS; w = strtok_r(NULL, " ", &at))
         words[count++] = w;
+    for (int i = 0; i < count; i++)
+        for (char *p = words[i]; (p = strchr(p, 0x1f));)
+            *p = ' ';
     const struct verb *verb = count >= 2 ? verb_named(words[1]) : NULL;
     uint64_t seq = count ? strtoull(words[0], NULL, 10) : 0;
     struct machine *m = count > 2 ? find(d, words[2]) : NULL;

@@ -24,8 +24,10 @@ enum {
     FREEZE_MS = 2000,
     FREEZE_STEP_MS = 2,
     CONNECT_STEP_MS = 20,
-    CONNECT_TRIES = 250,
+    CONNECT_SLOW_MS = 500,
+    CONNECT_TRIES = 60,
     CONFIRM_MS = 30000,
+    SLOW_MS = 2000,
     LIST_MAX = 65536,
 };
 
@@ -46,8 +48,12 @@ struct box {
     struct machine m;
     struct call *calls;
     struct loop_timer *timer; /* connecting again, or waiting for its first word */
+    struct guest *fresh;      /* connected, has not said a word yet */
+    struct guest *old;        /* replaced: still has something to answer */
+    struct loop_call retire;  /* frees that */
     unsigned tries;
     bool ended;
+    bool confirming; /* it was made a moment ago, and whether it lives is not known yet */
     /* while it is being made */
     machine_made_fn *made;
     void *made_arg;
@@ -150,12 +156,24 @@ static void box_let_go(struct machine *m) {
         loop_timer_free(TAKE(c->timer));
     }
     guest_free(m->guest);
+    guest_free(b->fresh);
+    guest_free(b->old);
     loop_timer_free(b->timer);
     loop_call_cancel(m->host->loop, &b->later);
+    loop_call_cancel(m->host->loop, &b->retire);
     for (size_t i = 0; i < PLAN_MAX_GRANTS; i++)
         close_fd(&m->uppers[i]);
     free(b->warnings);
     free(b);
+}
+
+/* There will be no machine for whoever waits for it; one that exists stays as it is. */
+static void give_up(struct box *b, const struct err *err) {
+    machine_made_fn *made = TAKE(b->made);
+    void *arg = b->made_arg;
+    struct err why = *err;
+    box_let_go(&b->m);
+    made(arg, NULL, NULL, &why);
 }
 
 static void log_failure(void *arg, const struct plan_message *m, struct fd_message *fds,
@@ -174,10 +192,7 @@ static void box_end(struct box *b, const struct err *why) {
     struct err err = *why; /* it may be the guest's, which may go now */
     spawner_ask(h->spawner, message(h, PLAN_DESTROY, b->m.id), NULL, 0, log_failure, NULL);
     if (b->made) {
-        machine_made_fn *made = TAKE(b->made);
-        void *arg = b->made_arg;
-        box_let_go(&b->m);
-        made(arg, NULL, NULL, &err);
+        give_up(b, &err);
     } else if (b->m.on_end) {
         b->m.on_end(b->m.on_arg, &b->m, &err);
     }
@@ -186,6 +201,8 @@ static void box_end(struct box *b, const struct err *why) {
 /* Connecting. */
 
 static void on_gone(void *arg);
+static void link_again(void *arg);
+static void retire_old(void *arg);
 
 static struct box *box_new(struct machine_host *h, const char *id, machine_made_fn *made,
                            void *arg) {
@@ -195,6 +212,7 @@ static struct box *box_new(struct machine_host *h, const char *id, machine_made_
     snprintf(b->m.id, sizeof(b->m.id), "%s", id);
     for (size_t i = 0; i < PLAN_MAX_GRANTS; i++)
         b->m.uppers[i] = -1;
+    b->retire = (struct loop_call){.fn = retire_old, .arg = b};
     b->made = made;
     b->made_arg = arg;
     return b;
@@ -203,9 +221,7 @@ static struct box *box_new(struct machine_host *h, const char *id, machine_made_
 static void box_made(struct box *b) {
     machine_made_fn *made = TAKE(b->made);
     char *warnings DEFER_FREE = TAKE(b->warnings);
-    loop_timer_free(TAKE(b->timer));
-    if (made)
-        made(b->made_arg, &b->m, warnings ? warnings : "", NULL);
+    made(b->made_arg, &b->m, warnings ? warnings : "", NULL);
 }
 
 /* -EAGAIN: it has not accepted the last ones yet. */
@@ -229,38 +245,76 @@ static int connect_guest(struct machine_host *h, const char *id) {
     return -e;
 }
 
-static void link_again(void *arg);
-
-static void wait_and_link(struct box *b) {
-    if (!b->timer)
-        b->timer = loop_timer_new(b->m.host->loop, link_again, b);
-    loop_timer_start(b->timer, CONNECT_STEP_MS, 0);
+static void box_after(struct box *b, uint64_t ms, loop_fn *fn) {
+    loop_timer_free(b->timer);
+    b->timer = loop_timer_new(b->m.host->loop, fn, b);
+    loop_timer_start(b->timer, ms, 0);
 }
 
-/* After `adopt`, or when the connection was lost though the machine lives. */
+/* What was asked of the old guest in this turn is answered before it goes. */
+static void retire_old(void *arg) {
+    struct box *b = arg;
+    guest_free(TAKE(b->old));
+}
+
+static void use_fresh(struct box *b) {
+    loop_timer_free(TAKE(b->timer));
+    guest_free(b->old);
+    b->old = b->m.guest;
+    b->m.guest = TAKE(b->fresh);
+    loop_defer(b->m.host->loop, &b->retire);
+    if (b->made)
+        box_made(b);
+    else if (b->m.on_back)
+        b->m.on_back(b->m.on_arg, &b->m);
+}
+
+static void on_first_word(void *arg, const struct frame *frame, const struct err *err) {
+    (void)err; /* on_gone follows */
+    if (frame) {
+        struct box *b = arg;
+        b->tries = 0;
+        use_fresh(b);
+    }
+}
+
+/* A guest may be held up by what it is doing; whoever adopts its machine can still freeze or end
+ * it. */
+static void on_slow(void *arg) {
+    struct box *b = arg;
+    if (b->made)
+        use_fresh(b);
+}
+
+/* Who adopts is told after a while; a machine that is ours is tried again as long as it lives. */
+static void try_later(struct box *b) {
+    struct err err;
+    if (b->made && b->tries >= CONNECT_TRIES) {
+        err_set(&err, ERR_BUSY, "the guest of machine '%s' takes no connection", b->m.id);
+        give_up(b, &err);
+        return;
+    }
+    uint64_t ms = ++b->tries < 50 ? CONNECT_STEP_MS : CONNECT_SLOW_MS;
+    box_after(b, ms, link_again);
+}
+
+/* For `adopt`, and when the connection was lost though the machine lives. */
 static void link_again(void *arg) {
     struct box *b = arg;
     struct err err;
     int fd = connect_guest(b->m.host, b->m.id);
-    if ((fd == -EAGAIN || fd == -EMFILE || fd == -ENFILE) && ++b->tries < CONNECT_TRIES) {
-        wait_and_link(b);
-        return;
-    }
-    if (fd < 0) {
-        err_num(&err, fd, "connect to machine '%s'", b->m.id);
-        if (fd == -ENOENT || fd == -ECONNREFUSED)
-            err_set(&err, b->made ? ERR_NOT_FOUND : ERR_GONE, "machine '%s' has ended", b->m.id);
+    if (fd == -ENOENT || fd == -ECONNREFUSED) {
+        err_set(&err, b->made ? ERR_NOT_FOUND : ERR_GONE, "machine '%s' has ended", b->m.id);
         box_end(b, &err);
         return;
     }
-    guest_free(TAKE(b->m.guest));
-    b->m.guest = guest_open(b->m.host->loop, fd, on_gone, b, &err);
-    if (!b->m.guest)
-        box_end(b, &err);
-    else if (b->made)
-        box_made(b);
-    else if (b->m.on_back)
-        b->m.on_back(b->m.on_arg, &b->m);
+    b->fresh = fd < 0 ? NULL : guest_open(b->m.host->loop, fd, on_gone, b, &err);
+    if (!b->fresh) {
+        try_later(b);
+        return;
+    }
+    box_after(b, SLOW_MS, on_slow);
+    guest_request(b->fresh, (struct frame_head){.type = MSG_PING}, NULL, NULL, 0, on_first_word, b);
 }
 
 static void on_alive(void *arg, const struct plan_message *m, struct fd_message *fds,
@@ -268,30 +322,36 @@ static void on_alive(void *arg, const struct plan_message *m, struct fd_message 
     (void)fds;
     struct call *c = arg;
     struct box *b = c->box;
+    struct err gone;
     call_free(c);
     if (!b)
         return;
-    if (m && m->row_count == 1 && m->rows[0].stats.exists && ++b->tries < CONNECT_TRIES) {
-        wait_and_link(b);
+    if (err || (m->row_count == 1 && m->rows[0].stats.exists)) {
+        try_later(b);
         return;
     }
-    box_end(b, err ? err : guest_why_gone(b->m.guest));
+    err_set(&gone, b->made ? ERR_NOT_FOUND : ERR_GONE, "machine '%s' has ended", b->m.id);
+    box_end(b, &gone);
 }
 
 /*
  * A connection that was closed is no proof that the machine has ended: its guest has only so many
- * for everybody. One that makes no sense is another matter.
+ * for everybody. A guest that made no sense, or died when it was hardly made, is ended.
  */
 static void on_gone(void *arg) {
     struct box *b = arg;
-    const struct err *why = guest_why_gone(b->m.guest);
-    if (why->code != ERR_GONE || b->made) {
-        box_end(b, why);
-        return;
+    struct guest *g = b->fresh ? b->fresh : b->m.guest;
+    struct err why = *guest_why_gone(g);
+    guest_free(TAKE(b->fresh));
+    if (why.code == ERR_INTERNAL || b->confirming) {
+        box_end(b, &why);
+    } else if (why.code == ERR_UNSUPPORTED && b->made) {
+        give_up(b, &why);
+    } else {
+        struct plan_message *m = message(b->m.host, PLAN_STATS, "");
+        memcpy(m->rows[m->row_count++].id, b->m.id, ID_SIZE);
+        spawner_ask(b->m.host->spawner, m, NULL, 0, on_alive, call_new(&b->m, NULL));
     }
-    struct plan_message *m = message(b->m.host, PLAN_STATS, "");
-    memcpy(m->rows[m->row_count++].id, b->m.id, ID_SIZE);
-    spawner_ask(b->m.host->spawner, m, NULL, 0, on_alive, call_new(&b->m, NULL));
 }
 
 /* Create. */
@@ -299,8 +359,11 @@ static void on_gone(void *arg) {
 static void on_confirmed(void *arg, const struct frame *frame, const struct err *err) {
     struct box *b = arg;
     (void)err; /* on_gone follows */
-    if (frame)
-        box_made(b);
+    if (!frame)
+        return;
+    b->confirming = false;
+    loop_timer_free(TAKE(b->timer));
+    box_made(b);
 }
 
 static void on_silence(void *arg) {
@@ -314,8 +377,8 @@ static void on_silence(void *arg) {
 static void confirm(struct box *b) {
     guest_request(b->m.guest, (struct frame_head){.type = MSG_PING}, NULL, NULL, 0, on_confirmed,
                   b);
-    b->timer = loop_timer_new(b->m.host->loop, on_silence, b);
-    loop_timer_start(b->timer, CONFIRM_MS, 0);
+    b->confirming = true;
+    box_after(b, CONFIRM_MS, on_silence);
 }
 
 struct creation {
@@ -349,10 +412,7 @@ static void on_created(void *arg, const struct plan_message *m, struct fd_messag
     struct box *b = c->box;
     struct err why;
     if (err) {
-        machine_made_fn *made = b->made;
-        void *made_arg = b->made_arg;
-        box_let_go(&b->m);
-        made(made_arg, NULL, NULL, err);
+        give_up(b, err);
     } else if (take_created(c, m, fds, &why) < 0) {
         box_end(b, &why);
     } else if (c->early) {
@@ -377,13 +437,9 @@ static void fill_plan(struct plan *p, const struct machine_spec *spec) {
 }
 
 static void refuse_later(void *arg) {
-    struct box *b = arg;
-    machine_made_fn *made = b->made;
-    void *made_arg = b->made_arg;
     struct err err;
     err_set(&err, ERR_INVALID, "more than %d granted directories", PLAN_MAX_GRANTS);
-    box_let_go(&b->m);
-    made(made_arg, NULL, NULL, &err);
+    give_up(arg, &err);
 }
 
 static void box_create(struct machine_host *h, const struct machine_spec *spec,
