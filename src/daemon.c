@@ -101,7 +101,7 @@ static int write_pid(const struct daemon *d, struct err *err) {
     snprintf(path, sizeof(path), "%s/carrel.pid", d->place.run);
     int fd DEFER_CLOSE = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644);
     int n = snprintf(text, sizeof(text), "%d\n", (int)getpid());
-    if (fd < 0 || write(fd, text, (size_t)n) != n)
+    if (fd < 0 || fchmod(fd, 0644) < 0 || write(fd, text, (size_t)n) != n)
         return err_sys(err, "write '%s'", path);
     return 0;
 }

@@ -219,3 +219,11 @@ int api_listen_tcp(struct api *api, const char *host, uint16_t port, uint16_t *r
 size_t api_busy(const struct api *api) {
     return api->busy;
 }
+
+struct metrics *api_metrics_of(struct api *api) {
+    return api->metrics;
+}
+
+struct loop *api_loop(struct api *api) {
+    return api->loop;
+}

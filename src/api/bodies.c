@@ -1,5 +1,6 @@
 #include "api/bodies.h"
 
+#include "service/tokens.h"
 #include "service/view.h"
 
 enum {
@@ -344,7 +345,70 @@ static const struct field written_view[] = {
 };
 const struct schema written_schema = SCHEMA("Written", char *, written_view);
 
+static const struct field token_request[] = {
+    {"owner", FIELD_TEXT, AT(struct token_request, owner), "default: the caller",
+     .max = NAME_MAX_BYTES},
+    {"note", FIELD_TEXT, AT(struct token_request, note), "what it is for", .max = NAME_MAX_BYTES},
+    {"scopes", FIELD_TEXTS, AT(struct token_request, scopes), "of read, run, admin", .max = 3},
+    {"machines", FIELD_NUMBER, AT(struct token_request, machines), "quota", .max = 1 << 20},
+    {"cpus", FIELD_CPUS, AT(struct token_request, cpus), "quota", .max = 1024000},
+    {"mem", FIELD_SIZE, AT(struct token_request, mem), "quota", .max = 1ull << 44},
+    {"disk", FIELD_SIZE, AT(struct token_request, disk), "quota", .max = 1ull << 46},
+    {"lifetime", FIELD_DURATION, AT(struct token_request, lifetime), "longest ttl of a machine",
+     .max = DAYS(3650)},
+};
+const struct schema token_request_schema =
+    SCHEMA("TokenRequest", struct token_request, token_request);
+
+static const struct field token_view[] = {
+    {"id", SHOW_TEXT, AT(struct token_view, id), NULL, .required = true},
+    {"owner", SHOW_TEXT, AT(struct token_view, owner), NULL, .required = true},
+    {"note", SHOW_TEXT, AT(struct token_view, note), NULL},
+    {"secret", SHOW_TEXT, AT(struct token_view, secret), "shown only once, when it is made"},
+    {"scopes", SHOW_CHARS, AT(struct token_view, scopes), NULL, .required = true},
+    {"created", SHOW_TIME, AT(struct token_view, created_ms), NULL, .required = true},
+    {"used", SHOW_TIME, AT(struct token_view, used_ms), "exact to a minute"},
+    {"revoked", SHOW_TIME, AT(struct token_view, revoked_ms), NULL},
+    {"machines", SHOW_NUMBER, AT(struct token_view, machines), "quota; 0: none", .required = true},
+    {"cpus", SHOW_CPUS, AT(struct token_view, cpus), "quota; 0: none", .required = true},
+    {"mem", SHOW_NUMBER, AT(struct token_view, mem), "quota; 0: none", .required = true},
+    {"disk", SHOW_NUMBER, AT(struct token_view, disk), "quota; 0: none", .required = true},
+    {"lifetime_ms", SHOW_NUMBER, AT(struct token_view, lifetime_ms), "quota; 0: none",
+     .required = true},
+};
+const struct schema token_schema = SCHEMA("Token", struct token_view, token_view);
+
+static const struct field tokens_view[] = {
+    {"tokens", SHOW_JSON, 0, NULL, .required = true, .sub = &token_schema},
+};
+const struct schema tokens_schema = SCHEMA("Tokens", char *, tokens_view);
+
+static const struct field verify_view[] = {
+    {"whole", SHOW_FLAG, 0, NULL, .required = true},
+    {"records", SHOW_NUMBER, 0, NULL, .required = true},
+    {"segments", SHOW_NUMBER, 0, NULL, .required = true},
+    {"head", SHOW_TEXT, 0, "SEQ:HASH of the chain's end", .required = true},
+    {"signed", SHOW_NUMBER, 0, "the last signature covers up to here", .required = true},
+    {"problem", SHOW_TEXT, 0, NULL},
+    {"segment", SHOW_TEXT, 0, "of the first broken record"},
+    {"line", SHOW_NUMBER, 0, NULL},
+    {"seq", SHOW_NUMBER, 0, NULL},
+};
+const struct schema verify_schema = SCHEMA("Verification", char *, verify_view);
+
+static const struct field status_view[] = {
+    {"version", SHOW_TEXT, 0, NULL, .required = true},
+    {"pid", SHOW_NUMBER, 0, NULL, .required = true},
+    {"commands", SHOW_NUMBER, 0, "running", .required = true},
+    {"machines", SHOW_JSON, 0, "by state", .required = true},
+    {"box", SHOW_JSON, 0, "the spawner's own status"},
+    {"box_error", SHOW_TEXT, 0, NULL},
+};
+const struct schema status_schema = SCHEMA("Status", char *, status_view);
+
 const struct schema *const all_schemas[] = {
+    &token_request_schema,   &token_schema,          &tokens_schema,         &verify_schema,
+    &status_schema,
     &mkdir_request_schema,   &move_request_schema,   &chmod_request_schema,  &chown_request_schema,
     &symlink_request_schema, &entry_schema,          &entries_schema,        &written_schema,
     &machine_request_schema, &update_request_schema, &limits_request_schema, &dir_request_schema,

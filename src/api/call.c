@@ -178,6 +178,13 @@ void call_abandon(struct call *c) {
     call_free(c);
 }
 
+struct ws *call_upgrade(struct call *c, const struct ws_handler *handler, void *user) {
+    c->status = 101;
+    struct ws *ws = ws_upgrade(c->http, handler, user);
+    call_free(c);
+    return ws;
+}
+
 bool call_is_gone(const struct call *c) {
     return http_is_gone(c->http);
 }

@@ -14,6 +14,7 @@
 #include "base/buf.h"
 #include "base/sha256.h"
 #include "io/http_server.h"
+#include "io/ws_server.h"
 #include "service/service.h"
 
 enum {
@@ -81,6 +82,9 @@ void call_done(struct call *c); /* "{}" */
 void call_done_fds(struct call *c, const int *fds, size_t nfds);
 /* Without an answer: its client is gone, or the server has refused the body itself. */
 void call_abandon(struct call *c);
+
+/* The connection becomes a WebSocket and the call ends. NULL: it was refused, and told so. */
+struct ws *call_upgrade(struct call *c, const struct ws_handler *handler, void *user);
 
 bool call_is_gone(const struct call *c);
 

@@ -293,7 +293,7 @@ static const struct {
     {"CHLD", SIGCHLD}, {"CONT", SIGCONT}, {"STOP", SIGSTOP}, {"TSTP", SIGTSTP}, {"WINCH", SIGWINCH},
 };
 
-static int signal_number(const char *text, int *ret, struct err *err) {
+int signal_number(const char *text, int *ret, struct err *err) {
     uint64_t number;
     const char *name = strncmp(text, "SIG", 3) == 0 ? text + 3 : text;
     for (size_t i = 0; i < sizeof(signals) / sizeof(*signals); i++)

@@ -1,4 +1,4 @@
-/* Between api.c and call.c only. */
+/* What api.c, call.c and host.c know of each other. */
 #pragma once
 
 #include "api/call.h"
@@ -12,3 +12,6 @@ int call_read_query(struct call *c, struct err *err);
 
 /* From now on the exchange tells the call what happens to it. */
 void call_listen(struct call *c);
+
+struct metrics *api_metrics_of(struct api *api);
+struct loop *api_loop(struct api *api);

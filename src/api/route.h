@@ -65,6 +65,8 @@ void api_exec_stdin(struct call *c);
 void api_exec_signal(struct call *c);
 void api_exec_resize(struct call *c);
 void api_exec_kill(struct call *c);
+/* "TERM", "SIGTERM" or "15". */
+int signal_number(const char *text, int *ret, struct err *err);
 /* files.c */
 void api_file_read(struct call *c);
 void api_file_write(struct call *c);

@@ -46,6 +46,17 @@ static const struct query stdin_queries[] = {
     {"eof", "boolean", "close the input behind it"},
     {0},
 };
+static const struct query terminal_queries[] = {
+    {"exec", "string", "attach to this one again instead of starting a shell"},
+    {"offset", "integer", "of the first byte to show again (default 0: the whole screen so far)"},
+    {"command", "string", "instead of a shell"},
+    {"cwd", "string", NULL},
+    {"user", "string", NULL},
+    {"term", "string", "value of TERM"},
+    {"rows", "integer", NULL},
+    {"cols", "integer", NULL},
+    {0},
+};
 #define FILE_QUERIES                                                                           \
     {"path", "string", "absolute, inside the machine"},                                        \
         {"user", "string", "acts as user (default), root, or a number"}
@@ -65,6 +76,19 @@ static const struct query write_queries[] = {
     {"mode", "string", "of a new file, octal (default 644)"},
     {"if_hash", "string", "only if the present file has this SHA-256, or is `absent`"},
     {"sync", "boolean", "on the disk before the answer"},
+    {0},
+};
+static const struct query audit_queries[] = {
+    {"since", "integer", "milliseconds since 1970"},
+    {"tail", "integer", "only the last so many"},
+    {"machine", "string", "id"},
+    {"verb", "string", "`machine` matches `machine.create` too"},
+    {"owner", "string", "for administrators; others see their own"},
+    {"heads", "boolean", "with segment and head records"},
+    {0},
+};
+static const struct query verify_queries[] = {
+    {"head", "string", "SEQ:HASH seen elsewhere, which the journal must still contain"},
     {0},
 };
 static const struct query events_queries[] = {
@@ -141,6 +165,10 @@ const struct route routes[] = {
      "Kill it and everything it started", "-X DELETE $URL/v1/machines/$M/execs/$X", api_exec_kill,
      NULL},
 
+    {"GET", M "/pty", "terminal", SCOPE_RUN, BODY_NONE, NULL, NULL, 101, "application/octet-stream",
+     "A terminal, as a WebSocket: binary is typed and shown, text is control", NULL, api_terminal,
+     terminal_queries},
+
     {"GET", F, "file_read", SCOPE_READ, BODY_NONE, NULL, NULL, 200, "application/octet-stream",
      "Read a file, whole or by Range", "'$URL/v1/machines/$M/files?path=/etc/hostname'",
      api_file_read, file_queries},
@@ -195,6 +223,23 @@ const struct route routes[] = {
     {"GET", "/v1/events", "events", SCOPE_READ, BODY_NONE, NULL, NULL, 200, "text/event-stream",
      "What happens, as server-sent events, resumable by id", "-N $URL/v1/events?follow=0",
      api_events, events_queries},
+    {"GET", "/v1/audit", "audit", SCOPE_READ, BODY_NONE, NULL, NULL, 200, "application/x-ndjson",
+     "Records of the journal, oldest first", "'$URL/v1/audit?tail=5'", api_audit, audit_queries},
+    {"GET", "/v1/audit/verify", "audit_verify", SCOPE_READ, BODY_NONE, NULL, &verify_schema, 200,
+     NULL, "Prove the journal's chain and signatures", "$URL/v1/audit/verify", api_audit_verify,
+     verify_queries},
+    {"POST", "/v1/tokens", "token_new", SCOPE_READ, BODY_JSON, &token_request_schema,
+     &token_schema, 201, NULL, "Make a token",
+     "-X POST $URL/v1/tokens -d '{\"note\":\"ci\",\"scopes\":[\"read\"]}'", api_token_new,
+     NULL},
+    {"GET", "/v1/tokens", "token_list", SCOPE_READ, BODY_NONE, NULL, &tokens_schema, 200, NULL,
+     "List tokens; never their secrets", "$URL/v1/tokens", api_token_list, NULL},
+    {"DELETE", "/v1/tokens/{}", "token_revoke", SCOPE_READ, BODY_NONE, NULL, &done_schema, 200,
+     NULL, "Revoke a token", "-X DELETE $URL/v1/tokens/$T", api_token_revoke, NULL},
+    {"GET", "/v1/status", "status", SCOPE_READ, BODY_NONE, NULL, &status_schema, 200, NULL,
+     "The daemon and its host", "$URL/v1/status", api_status, NULL},
+    {"GET", "/metrics", "metrics", SCOPE_READ, BODY_NONE, NULL, NULL, 200, "text/plain",
+     "Counters for Prometheus", "$URL/metrics", api_metrics, NULL},
     {"GET", "/v1/openapi.json", "openapi", 0, BODY_NONE, NULL, NULL, 200, NULL,
      "This table as an OpenAPI 3.1 document", "$URL/v1/openapi.json", api_openapi, NULL},
     {"GET", "/healthz", "healthz", 0, BODY_NONE, NULL, NULL, 200, "text/plain",

@@ -59,3 +59,11 @@ struct entry_view {
     uint64_t size, uid, gid, mtime_ms;
     const char *target;
 };
+
+struct token_view {
+    const char *id, *owner, *note;
+    const char *secret; /* only in the answer that made it */
+    char scopes[32];
+    uint64_t created_ms, used_ms, revoked_ms;
+    uint64_t machines, cpus, mem, disk, lifetime_ms; /* 0: no limit */
+};
