@@ -490,7 +490,7 @@ static void killed_writers_leave_a_whole_journal(void **state) {
     (void)state;
     struct scratch dir DEFER(scratch_done) = scratch_new();
     unsigned seed = (unsigned)getpid();
-    print_message("seed %u\n", seed);
+    print_message("# seed %u\n", seed);
     uint64_t total = 0;
     for (int round = 0; round < 24; round++) {
         int fds[2], status;
