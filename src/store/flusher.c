@@ -22,9 +22,10 @@
  * thread.
  */
 enum {
-    GATHER_MS = 100, /* commits of so long share a sync; a power cut loses twice that at most */
-    CHECKPOINT_PAGES = 512, /* copy when so many pages (2 MiB) were added */
-    RESTART_PAGES = 16384,  /* the log's bound (64 MiB): writers wait while it is copied whole */
+    GATHER_MS = 100,   /* commits of so long share a sync; a power cut loses twice that at most */
+    QUIET_PAGES = 512, /* 1 MiB: worth copying when nobody writes */
+    BUSY_PAGES = 4096, /* 8 MiB: worth copying while somebody does */
+    RESTART_PAGES = 32768, /* 64 MiB, the log's bound: writers wait while it is copied whole */
 };
 
 struct flusher {
@@ -104,10 +105,11 @@ static void write_mark(struct flusher *f) {
 /* Failing is no harm: the log stays longer, and the next round tries again. */
 static void checkpoint(struct flusher *f) {
     uint32_t pages = atomic_load(&f->wal_pages);
+    uint32_t enough = atomic_load(&f->dirty) ? BUSY_PAGES : QUIET_PAGES;
     int in_log = 0, copied = 0;
     if (pages < f->copied_pages)
         f->copied_pages = 0;
-    if (pages < CHECKPOINT_PAGES || pages - f->copied_pages < CHECKPOINT_PAGES)
+    if (pages < f->copied_pages + enough)
         return;
     int mode = pages < RESTART_PAGES ? SQLITE_CHECKPOINT_PASSIVE : SQLITE_CHECKPOINT_RESTART;
     if (sqlite3_wal_checkpoint_v2(f->db, NULL, mode, &in_log, &copied) != SQLITE_OK)

@@ -14,6 +14,7 @@
 #include "base/parse.h"
 #include "store/journal_chain.h"
 #include "store/journal_key.h"
+#include "store/json_check.h"
 
 enum { SEGMENT_BYTES = 4 << 20, HEAD_EVERY = 1024, RETIRED_MAX = 16, GROUP_MAX = 1 << 20 };
 
@@ -177,6 +178,12 @@ static void cut_text(const char **text, struct buf *to) {
     *to = cut;
 }
 
+/* A secret may have held what holds the JSON together; then nothing of it is kept. */
+static void repair_detail(const char *before, const char **detail) {
+    if (before && json_check(before, strlen(before)) && !json_check(*detail, strlen(*detail)))
+        *detail = "\"[removed: it held a secret]\"";
+}
+
 static struct prepared *prepare(const struct journal_record *r) {
     struct prepared *p = calloc(1, sizeof(*p));
     if (!p)
@@ -186,6 +193,7 @@ static struct prepared *prepare(const struct journal_record *r) {
     if (r->secret_count) {
         scrub_text(r, &p->record.reason, &p->texts[1]);
         scrub_text(r, &p->record.detail, &p->texts[2]);
+        repair_detail(r->detail, &p->record.detail);
     }
     cut_text(&p->record.reason, &p->texts[1]);
     cut_text(&p->record.client, &p->texts[3]);
