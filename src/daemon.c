@@ -84,6 +84,21 @@ static int read_options(int argc, char **argv, struct daemon *d, const char **co
     return 0;
 }
 
+/* carrel.conf: the one named, else root's in /etc, else the user's own. */
+static int read_conf(struct daemon *d, const char *named, struct err *err) {
+    char path[PLACE_SIZE];
+    const char *base = getenv("XDG_CONFIG_HOME"), *home = getenv("HOME");
+    if (named)
+        snprintf(path, sizeof(path), "%s", named);
+    else if (geteuid() == 0)
+        snprintf(path, sizeof(path), "/etc/carrel/carrel.conf");
+    else if (base && *base == '/')
+        snprintf(path, sizeof(path), "%s/carrel/carrel.conf", base);
+    else
+        snprintf(path, sizeof(path), "%s/.config/carrel/carrel.conf", home ? home : "");
+    return conf_read(path, &d->conf, err);
+}
+
 /* ---- signed heads of the journal also go where the daemon cannot take them back ---- */
 
 static void head_signed(void *arg, const struct journal_head *head) {
@@ -204,12 +219,11 @@ static void raise_files(void) {
     }
 }
 
-static int start(struct daemon *d, const char *conf, struct err *err) {
+static int start(struct daemon *d, struct err *err) {
     const struct store_options store = {
         .home = d->place.home,
         .journal = {.segment_bytes = d->conf.journal_segment_bytes, .on_head = head_signed},
     };
-    (void)conf;
     loop_set_workers(WORKERS);
     d->loop = loop_new(err);
     if (!d->loop || loop_on_signal(d->loop, SIGTERM, on_signal, d, err) < 0 ||
@@ -252,9 +266,9 @@ int main(int argc, char **argv) {
     if (r == 0)
         r = place_find(&d.place, &err);
     if (r == 0)
-        r = conf_load(conf, &d.conf, &err);
+        r = read_conf(&d, conf, &err);
     if (r == 0) {
-        r = start(&d, conf, &err);
+        r = start(&d, &err);
         finish(&d);
     }
     if (r < 0) {

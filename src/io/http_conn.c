@@ -487,8 +487,12 @@ static void flush(struct conn *c) {
         c->watched &= ~(unsigned)LOOP_WRITE;
 }
 
+static bool is_drained(const struct conn *c) {
+    return c->told_full && http_out_pending(&c->out) <= c->server->config.out_high / 2;
+}
+
 static void tell_drained(struct conn *c) {
-    if (!c->told_full || http_out_pending(&c->out) > c->server->config.out_high / 2)
+    if (!is_drained(c))
         return;
     c->told_full = false;
     c->busy = true;
@@ -516,6 +520,8 @@ void conn_settle(struct conn *c) {
         server_give_in(c->server, c->in);
         c->in = NULL;
     }
+    if (is_drained(c))
+        conn_kick(c);
     set_deadline(c);
     c->watched = events_wanted(c);
     loop_watch_set(c->watch, c->watched);

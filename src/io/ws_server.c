@@ -158,9 +158,8 @@ static bool refuse(struct http_exchange *x, int status, const char *why) {
                      "\"remedy\":\"open it as a WebSocket, version 13\"}}\n",
                      why);
     http_reply(x, status,
-               HTTP_FIELDS({"Content-Type", "application/json"},
-                           {status == 426 ? "Upgrade" : NULL, "websocket"},
-                           {"Sec-WebSocket-Version", "13"}),
+               HTTP_FIELDS({"Content-Type", "application/json"}, {"Sec-WebSocket-Version", "13"},
+                           {status == 426 ? "Upgrade" : NULL, "websocket"}),
                body, (size_t)n);
     return false;
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/defer.h"
+#include "base/limits.h"
 #include "base/log.h"
 #include "grant/dirs.h"
 #include "service/state.h"
@@ -318,19 +319,24 @@ static uint64_t or_default(struct given g, uint64_t otherwise) {
     return g.is ? g.value : otherwise;
 }
 
+/* Asked for, else configured, else the kind's own; so that what is enforced is what is shown. */
+static uint64_t limit_of(struct given g, uint64_t configured, uint64_t otherwise) {
+    return g.is ? g.value : configured ? configured : otherwise;
+}
+
 static int fill_row(struct service *s, const struct caller *who, const struct machine_request *r,
                     struct machine_row *row, struct err *err) {
     const struct conf *conf = s->conf;
     *row = (struct machine_row){
         .state = MACHINE_CREATING,
         .created_ms = now_ms(),
-        .mem_bytes = or_default(r->limits.mem, conf->mem_bytes),
+        .mem_bytes = limit_of(r->limits.mem, conf->mem_bytes, LIMIT_MEM),
         .cpu_milli = or_default(r->limits.cpus, conf->cpu_milli),
-        .pids = or_default(r->limits.pids, conf->pids),
-        .disk_bytes = or_default(r->limits.disk, conf->disk_bytes),
+        .pids = limit_of(r->limits.pids, conf->pids, LIMIT_PIDS),
+        .disk_bytes = limit_of(r->limits.disk, conf->disk_bytes, LIMIT_DISK),
         .ttl_ms = or_default(r->ttl, conf->ttl_ms),
         .idle_ms = or_default(r->idle, conf->idle_ms),
-        .idle_action = conf->idle_action,
+        .idle_action = (enum idle_action)conf->idle_action,
         .steps = STEPS_MANUAL,
     };
     if (r->name && !name_ok(r->name)) {
@@ -419,6 +425,9 @@ static int hand_over(struct service *s, const struct caller *who, const struct m
     struct dir_grant asked[PLAN_MAX_GRANTS];
     const char *const own[] = {s->place->home, s->place->run, NULL};
     struct dir_rules rules = {own, r->unreviewed, who->local ? who->uid : 0};
+    const char *roots[CONF_ROOTS_MAX];
+    for (size_t i = 0; i < s->conf->root_count; i++)
+        roots[i] = s->conf->roots[i];
     if (r->dirs.count > PLAN_MAX_GRANTS)
         return err_set(err, ERR_LIMIT, "more than %d directories", PLAN_MAX_GRANTS);
     if (who->local && nfds != r->dirs.count)
@@ -427,8 +436,7 @@ static int hand_over(struct service *s, const struct caller *who, const struct m
     for (size_t i = 0; i < r->dirs.count; i++) {
         h->ours[i] = !who->local;
         h->fds[i] = who->local ? fds[i]
-                               : dirs_open_under(dirs[i].path, s->conf->roots,
-                                                 s->conf->root_count, err);
+                               : dirs_open_under(dirs[i].path, roots, s->conf->root_count, err);
         if (h->fds[i] < 0)
             return -1;
         h->count++;

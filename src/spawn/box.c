@@ -18,7 +18,7 @@
 #include "base/jot.h"
 #include "base/log.h"
 #include "base/msg.h"
-#include "spawn/limits.h"
+#include "base/limits.h"
 #include "spawn/spawner.h"
 #include "spawn/tree.h"
 

@@ -3,7 +3,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
-#include "spawn/limits.h"
+#include "base/limits.h"
 #include "spawn/spawner.h"
 
 bool pool_refill(struct spawner *s) {

@@ -11,7 +11,7 @@
 
 #include "base/defer.h"
 #include "spawn/disk.h"
-#include "spawn/limits.h"
+#include "base/limits.h"
 #include "spawn/mounts.h"
 #include "spawn/tree.h"
 #include "spawn/weaken.h"

@@ -9,7 +9,7 @@
 #include "base/defer.h"
 #include "base/fdio.h"
 #include "base/msg.h"
-#include "spawn/limits.h"
+#include "base/limits.h"
 #include "spawn/quota.h"
 #include "spawn/spawner.h"
 

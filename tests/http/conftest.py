@@ -77,12 +77,13 @@ class Talk:
         return int(line.split()[1]), fields, body
 
     def ended(self):
-        """All that comes until the other side closes."""
+        """All that comes until the other side closes; then this one does."""
         try:
             while data := self.sock.recv(65536):
                 self.got += data
         except ConnectionResetError:
             pass
+        self.sock.close()
         return self.got
 
 
@@ -94,6 +95,7 @@ class Server:
                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         self.port = int(self.process.stdout.readline())
         self.url = f"http://127.0.0.1:{self.port}"
+        self.fds = len(os.listdir(f"/proc/{self.process.pid}/fd"))
 
     def tcp(self):
         return Talk(socket.create_connection(("127.0.0.1", self.port)))
@@ -129,8 +131,15 @@ class Server:
         status = pathlib.Path(f"/proc/{self.process.pid}/status").read_text()
         return int(status.split("VmRSS:")[1].split()[0])
 
-    def open_fds(self):
-        return len(os.listdir(f"/proc/{self.process.pid}/fd"))
+    def quiet_fds(self):
+        """Its open descriptors, once no connection but the one that asks is left."""
+        self.wait(connections=1)
+        end = time.monotonic() + 10
+        while (n := len(os.listdir(f"/proc/{self.process.pid}/fd"))) != self.fds:
+            if time.monotonic() > end:
+                break
+            time.sleep(0.01)
+        return n
 
     def stop(self):
         self.process.stdin.close()

@@ -344,8 +344,9 @@ static void events(struct http_exchange *x) {
 static void ws_flood(struct ws *ws) {
     static const char piece[4096];
     unsigned *sent = ws_user(ws);
-    while (*sent < 4096 && ws_send(ws, WS_BINARY, piece, sizeof(piece)))
-        (*sent)++;
+    bool room = true;
+    for (; room && *sent < 4096; (*sent)++)
+        room = ws_send(ws, WS_BINARY, piece, sizeof(piece));
     if (*sent == 4096) {
         ws_send(ws, WS_TEXT, "done", 4);
         *sent = UINT32_MAX;
