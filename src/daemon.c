@@ -44,9 +44,12 @@ struct daemon {
 };
 
 static const struct option long_options[] = {
-    {"run", required_argument, NULL, 'r'},      {"home", required_argument, NULL, 'h'},
-    {"ready-fd", required_argument, NULL, 'f'}, {"idle-ms", required_argument, NULL, 'i'},
-    {"listen", required_argument, NULL, 'l'},   {"conf", required_argument, NULL, 'c'},
+    {"run", required_argument, NULL, 'r'},
+    {"home", required_argument, NULL, 'h'},
+    {"ready-fd", required_argument, NULL, 'f'},
+    {"idle-ms", required_argument, NULL, 'i'},
+    {"listen", required_argument, NULL, 'l'},
+    {"conf", required_argument, NULL, 'c'},
     {NULL, 0, NULL, 0},
 };
 

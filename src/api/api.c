@@ -67,8 +67,8 @@ static int authenticate(struct api *api, const struct http_exchange *x, struct c
     if (bearer.s) {
         if (bearer.n < 8 || !http_text_is_like((struct http_text){bearer.s, 7}, "Bearer "))
             return err_set(err, ERR_DENIED, "only bearer tokens are known here");
-        return service_caller_by_token(api->service, bearer.s + 7, bearer.n - 7, x->peer->text,
-                                       ret, err);
+        return service_caller_by_token(api->service, bearer.s + 7, bearer.n - 7, x->peer->text, ret,
+                                       err);
     }
     if (x->peer->local)
         return service_caller_by_uid(api->service, x->peer->uid, x->peer->pid, ret, err);
@@ -80,8 +80,7 @@ static int authenticate(struct api *api, const struct http_exchange *x, struct c
 
 void api_call_ended(struct call *c) {
     c->api->busy--;
-    metrics_count(c->api->metrics, c->route, c->status, c->failed,
-                  api_now_us() - c->started_us);
+    metrics_count(c->api->metrics, c->route, c->status, c->failed, api_now_us() - c->started_us);
 }
 
 static void refuse(struct http_exchange *x, int status, const struct err *err,

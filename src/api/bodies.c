@@ -21,7 +21,8 @@ static const char *const idle_actions[] = {"pause", "stop", "destroy", NULL};
 /* ---- requests ---- */
 
 static const struct field limits_request[] = {
-    {"mem", FIELD_SIZE, AT(struct limits_request, mem), "memory", .min = 1 << 20, .max = 1ull << 44},
+    {"mem", FIELD_SIZE, AT(struct limits_request, mem), "memory", .min = 1 << 20,
+     .max = 1ull << 44},
     {"cpus", FIELD_CPUS, AT(struct limits_request, cpus), "processors, 0.01 and up", .min = 10,
      .max = 1024000},
     {"pids", FIELD_NUMBER, AT(struct limits_request, pids), "processes and threads", .min = 4,
@@ -44,34 +45,38 @@ static const struct field dir_request[] = {
 static const struct schema dir_request_schema =
     SCHEMA("DirRequest", struct dir_request, dir_request);
 
-#define COMMON_FIELDS(type, base)                                                              \
-    {"name", FIELD_TEXT, AT(type, base name), "unique among the owner's living machines",      \
-     .max = NAME_MAX_BYTES},                                                                   \
-        {"limits", FIELD_OBJECT, AT(type, base limits), "hard limits",                         \
-         .sub = &limits_request_schema},                                                       \
-        {"ttl", FIELD_DURATION, AT(type, base ttl), "total lifetime from now; 0: none",        \
-         .max = DAYS(3650)},                                                                   \
-        {"idle", FIELD_DURATION, AT(type, base idle),                                          \
-         "end of patience with a machine nobody uses; 0: none", .max = DAYS(3650)},            \
-        {"idle_action", FIELD_TEXT, AT(type, base idle_action), "what happens then",           \
-         .choices = idle_actions},                                                             \
-    {                                                                                          \
-        "metadata", FIELD_MAP, AT(type, base metadata), "names and values of the caller",      \
-            .max = 64                                                                          \
+#define COMMON_FIELDS(type, base)                                                         \
+    {"name", FIELD_TEXT, AT(type, base name), "unique among the owner's living machines", \
+     .max = NAME_MAX_BYTES},                                                              \
+        {"limits", FIELD_OBJECT, AT(type, base limits), "hard limits",                    \
+         .sub = &limits_request_schema},                                                  \
+        {"ttl", FIELD_DURATION, AT(type, base ttl), "total lifetime from now; 0: none",   \
+         .max = DAYS(3650)},                                                              \
+        {"idle", FIELD_DURATION, AT(type, base idle),                                     \
+         "end of patience with a machine nobody uses; 0: none", .max = DAYS(3650)},       \
+        {"idle_action", FIELD_TEXT, AT(type, base idle_action), "what happens then",      \
+         .choices = idle_actions},                                                        \
+    {                                                                                     \
+        "metadata", FIELD_MAP, AT(type, base metadata), "names and values of the caller", \
+            .max = 64                                                                     \
     }
 
-#define MACHINE_FIELDS(type, base)                                                             \
-    {"kind", FIELD_TEXT, AT(type, base kind), "default: box", .choices = kinds},               \
-        {"image", FIELD_TEXT, AT(type, base image), "default: host", .max = NAME_MAX_BYTES},   \
-        {"hostname", FIELD_TEXT, AT(type, base hostname), NULL, .max = NAME_MAX_BYTES},        \
-        COMMON_FIELDS(type, base),                                                             \
-        {"env", FIELD_MAP, AT(type, base env), "of every command in it", .max = 256},          \
-        {"dirs", FIELD_OBJECTS, AT(type, base dirs), "directories handed over", .max = 16,     \
-         .sub = &dir_request_schema},                                                          \
-        {"unreviewed", FIELD_FLAG, AT(type, base unreviewed),                                  \
-         "needed for mode rw: what it writes there is not reviewed"},                          \
-    {                                                                                          \
-        "key", FIELD_TEXT, AT(type, base key), "idempotency key", .max = KEY_MAX_BYTES         \
+#define MACHINE_FIELDS(type, base)                                                           \
+    {"kind", FIELD_TEXT, AT(type, base kind), "default: box", .choices = kinds},             \
+        {"image", FIELD_TEXT, AT(type, base image), "default: host", .max = NAME_MAX_BYTES}, \
+        {"hostname", FIELD_TEXT, AT(type, base hostname), NULL, .max = NAME_MAX_BYTES},      \
+        COMMON_FIELDS(type, base),                                                           \
+        {"env", FIELD_MAP, AT(type, base env), "of every command in it", .max = 256},        \
+        {"dirs",                                                                             \
+         FIELD_OBJECTS,                                                                      \
+         AT(type, base dirs),                                                                \
+         "directories handed over",                                                          \
+         .max = 16,                                                                          \
+         .sub = &dir_request_schema},                                                        \
+        {"unreviewed", FIELD_FLAG, AT(type, base unreviewed),                                \
+         "needed for mode rw: what it writes there is not reviewed"},                        \
+    {                                                                                        \
+        "key", FIELD_TEXT, AT(type, base key), "idempotency key", .max = KEY_MAX_BYTES       \
     }
 
 static const struct field machine_request[] = {MACHINE_FIELDS(struct machine_request, )};
@@ -88,39 +93,39 @@ static const struct field pty_request[] = {
 };
 const struct schema resize_request_schema = SCHEMA("Size", struct pty_request, pty_request);
 
-#define EXEC_FIELDS(type, base)                                                                \
-    {"argv", FIELD_TEXTS, AT(type, base argv), "the command, word by word", .max = 4096},      \
-        {"command", FIELD_TEXT, AT(type, base command), "or as a line for /bin/sh",            \
-         .max = TEXT_MAX_BYTES},                                                               \
-        {"env", FIELD_MAP, AT(type, base env), "on top of the machine's", .max = 256},         \
-        {"cwd", FIELD_TEXT, AT(type, base cwd), "default: the user's home",                    \
-         .max = PATH_MAX_BYTES},                                                               \
-        {"user", FIELD_TEXT, AT(type, base user), "user (default), root, or a number",         \
-         .max = NAME_MAX_BYTES},                                                               \
-        {"stdin", FIELD_TEXT, AT(type, base stdin_text), "its standard input",                 \
-         .max = TEXT_MAX_BYTES},                                                               \
-        {"stdin_base64", FIELD_TEXT, AT(type, base stdin_base64), "the same as base64",        \
-         .max = TEXT_MAX_BYTES * 2},                                                           \
-        {"stdin_open", FIELD_FLAG, AT(type, base stdin_open),                                  \
-         "more input will be written; without it and stdin there is none"},                    \
-        {"timeout", FIELD_DURATION, AT(type, base timeout), "then its whole tree is killed",   \
-         .max = DAYS(3650)},                                                                   \
-        {"terminal", FIELD_FLAG, AT(type, base terminal), "give it one"},                      \
-        {"size", FIELD_OBJECT, AT(type, base pty), "of the terminal",                          \
-         .sub = &resize_request_schema},                                                       \
-        {"stdio", FIELD_TEXTS, AT(type, base stdio),                                           \
-         "over the unix socket: null or fd for each stream; pipes come with the request",      \
-         .max = 3},                                                                            \
-        {"kill_left", FIELD_FLAG, AT(type, base kill_left),                                    \
-         "when it ends, kill what it left behind"},                                            \
-        {"background", FIELD_FLAG, AT(type, base background),                                  \
-         "answer when it has started, not when it has ended"},                                 \
-        {"output_max", FIELD_SIZE, AT(type, base output_max),                                  \
-         "bytes of each stream in the answer (default 1 MiB); the log has them all",           \
-         .max = 16 << 20},                                                                     \
-    {                                                                                          \
-        "key", FIELD_TEXT, AT(type, base key), "idempotency key: it runs at most once",        \
-            .max = KEY_MAX_BYTES                                                               \
+#define EXEC_FIELDS(type, base)                                                              \
+    {"argv", FIELD_TEXTS, AT(type, base argv), "the command, word by word", .max = 4096},    \
+        {"command", FIELD_TEXT, AT(type, base command), "or as a line for /bin/sh",          \
+         .max = TEXT_MAX_BYTES},                                                             \
+        {"env", FIELD_MAP, AT(type, base env), "on top of the machine's", .max = 256},       \
+        {"cwd", FIELD_TEXT, AT(type, base cwd), "default: the user's home",                  \
+         .max = PATH_MAX_BYTES},                                                             \
+        {"user", FIELD_TEXT, AT(type, base user), "user (default), root, or a number",       \
+         .max = NAME_MAX_BYTES},                                                             \
+        {"stdin", FIELD_TEXT, AT(type, base stdin_text), "its standard input",               \
+         .max = TEXT_MAX_BYTES},                                                             \
+        {"stdin_base64", FIELD_TEXT, AT(type, base stdin_base64), "the same as base64",      \
+         .max = TEXT_MAX_BYTES * 2},                                                         \
+        {"stdin_open", FIELD_FLAG, AT(type, base stdin_open),                                \
+         "more input will be written; without it and stdin there is none"},                  \
+        {"timeout", FIELD_DURATION, AT(type, base timeout), "then its whole tree is killed", \
+         .max = DAYS(3650)},                                                                 \
+        {"terminal", FIELD_FLAG, AT(type, base terminal), "give it one"},                    \
+        {"size", FIELD_OBJECT, AT(type, base pty), "of the terminal",                        \
+         .sub = &resize_request_schema},                                                     \
+        {"stdio", FIELD_TEXTS, AT(type, base stdio),                                         \
+         "over the unix socket: null or fd for each stream; pipes come with the request",    \
+         .max = 3},                                                                          \
+        {"kill_left", FIELD_FLAG, AT(type, base kill_left),                                  \
+         "when it ends, kill what it left behind"},                                          \
+        {"background", FIELD_FLAG, AT(type, base background),                                \
+         "answer when it has started, not when it has ended"},                               \
+        {"output_max", FIELD_SIZE, AT(type, base output_max),                                \
+         "bytes of each stream in the answer (default 1 MiB); the log has them all",         \
+         .max = 16 << 20},                                                                   \
+    {                                                                                        \
+        "key", FIELD_TEXT, AT(type, base key), "idempotency key: it runs at most once",      \
+            .max = KEY_MAX_BYTES                                                             \
     }
 
 static const struct field exec_request[] = {EXEC_FIELDS(struct exec_request, )};
@@ -143,13 +148,13 @@ static const struct field signal_request[] = {
 const struct schema signal_request_schema =
     SCHEMA("SignalRequest", struct signal_request, signal_request);
 
-#define FILE_PATH(type, member, text)                                                          \
-    {                                                                                          \
-#member, FIELD_TEXT, AT(type, member), text, .required = true, .max = PATH_MAX_BYTES   \
+#define FILE_PATH(type, member, text) \
+    { #member, FIELD_TEXT, AT(type, member), text, .required = true, .max = PATH_MAX_BYTES }
+#define FILE_USER(type)                                                                  \
+    {                                                                                    \
+        "user", FIELD_TEXT, AT(type, user), "acts as user (default), root, or a number", \
+            .max = NAME_MAX_BYTES                                                        \
     }
-#define FILE_USER(type)                                                                        \
-    {"user", FIELD_TEXT, AT(type, user), "acts as user (default), root, or a number",          \
-     .max = NAME_MAX_BYTES}
 
 static const struct field mkdir_request[] = {
     FILE_PATH(struct mkdir_request, path, NULL),
@@ -407,13 +412,37 @@ static const struct field status_view[] = {
 const struct schema status_schema = SCHEMA("Status", char *, status_view);
 
 const struct schema *const all_schemas[] = {
-    &token_request_schema,   &token_schema,          &tokens_schema,         &verify_schema,
+    &token_request_schema,
+    &token_schema,
+    &tokens_schema,
+    &verify_schema,
     &status_schema,
-    &mkdir_request_schema,   &move_request_schema,   &chmod_request_schema,  &chown_request_schema,
-    &symlink_request_schema, &entry_schema,          &entries_schema,        &written_schema,
-    &machine_request_schema, &update_request_schema, &limits_request_schema, &dir_request_schema,
-    &exec_request_schema,    &run_request_schema,    &signal_request_schema, &resize_request_schema,
-    &machine_schema,         &machines_schema,       &limits_schema,         &stats_schema,
-    &exec_schema,            &execs_schema,          &usage_schema,          &result_schema,
-    &error_schema,           &error_inner_schema,    &done_schema,           NULL,
+    &mkdir_request_schema,
+    &move_request_schema,
+    &chmod_request_schema,
+    &chown_request_schema,
+    &symlink_request_schema,
+    &entry_schema,
+    &entries_schema,
+    &written_schema,
+    &machine_request_schema,
+    &update_request_schema,
+    &limits_request_schema,
+    &dir_request_schema,
+    &exec_request_schema,
+    &run_request_schema,
+    &signal_request_schema,
+    &resize_request_schema,
+    &machine_schema,
+    &machines_schema,
+    &limits_schema,
+    &stats_schema,
+    &exec_schema,
+    &execs_schema,
+    &usage_schema,
+    &result_schema,
+    &error_schema,
+    &error_inner_schema,
+    &done_schema,
+    NULL,
 };

@@ -15,8 +15,8 @@ static const struct {
     enum err_code code;
     int status;
 } statuses[] = {
-    {ERR_INVALID, 400}, {ERR_NOT_FOUND, 404}, {ERR_EXISTS, 409},  {ERR_DENIED, 403},
-    {ERR_LIMIT, 429},   {ERR_BUSY, 409},      {ERR_GONE, 410},    {ERR_UNSUPPORTED, 501},
+    {ERR_INVALID, 400}, {ERR_NOT_FOUND, 404}, {ERR_EXISTS, 409},   {ERR_DENIED, 403},
+    {ERR_LIMIT, 429},   {ERR_BUSY, 409},      {ERR_GONE, 410},     {ERR_UNSUPPORTED, 501},
     {ERR_UNKNOWN, 500}, {ERR_TIMEOUT, 504},   {ERR_INTERNAL, 500},
 };
 

@@ -89,7 +89,8 @@ struct ws *call_upgrade(struct call *c, const struct ws_handler *handler, void *
 bool call_is_gone(const struct call *c);
 
 /* A route with BODY_STREAM takes the body: pieces, then one of length 0. */
-void call_body(struct call *c, uint64_t max, void (*on_body)(struct call *c, const char *bytes, size_t n));
+void call_body(struct call *c, uint64_t max,
+               void (*on_body)(struct call *c, const char *bytes, size_t n));
 void call_body_pause(struct call *c);
 void call_body_resume(struct call *c);
 

@@ -39,8 +39,8 @@ static void exec_sent(void *arg, struct exec *x, const struct err *err) {
 }
 
 void api_exec(struct call *c) {
-    service_exec(c->service, &c->who, c->params[0], c->request, c->hash, c->fds, c->nfds,
-                 exec_sent, c);
+    service_exec(c->service, &c->who, c->params[0], c->request, c->hash, c->fds, c->nfds, exec_sent,
+                 c);
 }
 
 /* ---- a machine for one command ---- */
@@ -80,8 +80,8 @@ static void run_made(void *arg, const struct machine_view *view, const struct er
         call_error(c, &gone);
         return;
     }
-    service_exec(c->service, &c->who, c->machine, &r->exec, c->hash, c->fds + dirs,
-                 c->nfds - dirs, run_sent, c);
+    service_exec(c->service, &c->who, c->machine, &r->exec, c->hash, c->fds + dirs, c->nfds - dirs,
+                 run_sent, c);
 }
 
 void api_run(struct call *c) {

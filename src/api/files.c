@@ -8,10 +8,10 @@
 #include "api/bodies.h"
 #include "api/route.h"
 #include "base/defer.h"
+#include "base/msg.h"
 #include "io/sse.h"
 #include "service/files.h"
 #include "service/tool_run.h"
-#include "base/msg.h"
 
 static struct msg_str text_of(const char *s) {
     return (struct msg_str){.s = s, .n = (uint32_t)strlen(s)};
@@ -23,8 +23,10 @@ static int path_and_user(struct call *c, struct msg_path *ret) {
     struct err err;
     *ret = (struct msg_path){0};
     if (!path || path[0] != '/')
-        err_set(&err, ERR_INVALID, path ? "parameter 'path' must be absolute, not '%.100s'"
-                                        : "parameter 'path' is missing", path);
+        err_set(&err, ERR_INVALID,
+                path ? "parameter 'path' must be absolute, not '%.100s'"
+                     : "parameter 'path' is missing",
+                path);
     else if (file_user(call_query(c, "user"), &ret->uid, &err) == 0) {
         ret->gid = ret->uid;
         ret->path = text_of(path);
@@ -183,9 +185,8 @@ void api_file_mkdir(struct call *c) {
 
 void api_file_move(struct call *c) {
     const struct move_request *r = c->request;
-    struct msg_move m = {.flags = r->no_replace ? MSG_NOREPLACE : 0,
-                         .from = text_of(r->from),
-                         .to = text_of(r->to)};
+    struct msg_move m = {
+        .flags = r->no_replace ? MSG_NOREPLACE : 0, .from = text_of(r->from), .to = text_of(r->to)};
     if (!acting_as(c, r->user, &m.uid))
         return;
     m.gid = m.uid;
@@ -605,9 +606,9 @@ static const struct {
     uint32_t bit;
     const char *name;
 } changes[] = {
-    {IN_CREATE, "created"},     {IN_MODIFY, "modified"},  {IN_CLOSE_WRITE, "written"},
-    {IN_DELETE, "removed"},     {IN_MOVED_FROM, "moved_from"}, {IN_MOVED_TO, "moved_to"},
-    {IN_ATTRIB, "attributes"},  {IN_DELETE_SELF, "gone"}, {IN_MOVE_SELF, "gone"},
+    {IN_CREATE, "created"},      {IN_MODIFY, "modified"},       {IN_CLOSE_WRITE, "written"},
+    {IN_DELETE, "removed"},      {IN_MOVED_FROM, "moved_from"}, {IN_MOVED_TO, "moved_to"},
+    {IN_ATTRIB, "attributes"},   {IN_DELETE_SELF, "gone"},      {IN_MOVE_SELF, "gone"},
     {IN_Q_OVERFLOW, "overflow"},
 };
 

@@ -49,8 +49,7 @@ static bool send_event(struct call *c, const struct event_row *e) {
     if (e->json && e->json[0])
         jot_raw(&j, "detail", e->json);
     jot_end(&j, '}');
-    const struct sse_event event = {
-        .id = id, .name = e->type, .data = text.data, .n = text.len};
+    const struct sse_event event = {.id = id, .name = e->type, .data = text.data, .n = text.len};
     return !sse_put(&out, &event) || call_write(c, out.data, out.len);
 }
 

@@ -6,7 +6,7 @@
 #include "api/route.h"
 
 /* Upper bounds in microseconds: the fast paths are what we promise. */
-static const uint64_t bounds[] = {100,   200,    500,    1000,   2000,    5000,    10000,
+static const uint64_t bounds[] = {100,   200,   500,    1000,   2000,    5000,    10000,
                                   20000, 50000, 100000, 500000, 1000000, 10000000};
 enum { BUCKETS = sizeof(bounds) / sizeof(*bounds) };
 #define CODES ((size_t)ERR_TIMEOUT + 1)
@@ -48,10 +48,10 @@ void metrics_count(struct metrics *m, const struct route *route, int status, enu
 }
 
 /* A document that is too long is cut; nobody scrapes 16 MiB. */
-#define ADD(out, ...) \
-    do { \
+#define ADD(out, ...)                      \
+    do {                                   \
         if (!buf_addf((out), __VA_ARGS__)) \
-            return; \
+            return;                        \
     } while (0)
 
 void metrics_head(struct buf *out, const char *name, const char *type, const char *help) {

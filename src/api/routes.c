@@ -57,9 +57,10 @@ static const struct query terminal_queries[] = {
     {"cols", "integer", NULL},
     {0},
 };
-#define FILE_QUERIES                                                                           \
-    {"path", "string", "absolute, inside the machine"},                                        \
-        {"user", "string", "acts as user (default), root, or a number"}
+#define FILE_QUERIES                                                  \
+    {"path", "string", "absolute, inside the machine"}, {             \
+        "user", "string", "acts as user (default), root, or a number" \
+    }
 static const struct query file_queries[] = {FILE_QUERIES, {0}};
 static const struct query stat_queries[] = {
     FILE_QUERIES, {"follow", "boolean", "a link leads to what it names"}, {0}};
@@ -117,8 +118,8 @@ const struct route routes[] = {
      "Destroy a machine; the answer comes when nothing is left of it",
      "-X DELETE $URL/v1/machines/$M", api_machine_destroy, NULL},
     {"POST", M "/pause", "machine_pause", SCOPE_RUN, BODY_NONE, NULL, &machine_schema, 200, NULL,
-     "Freeze every process; memory is kept", "-X POST $URL/v1/machines/$M/pause",
-     api_machine_pause, NULL},
+     "Freeze every process; memory is kept", "-X POST $URL/v1/machines/$M/pause", api_machine_pause,
+     NULL},
     {"POST", M "/resume", "machine_resume", SCOPE_RUN, BODY_NONE, NULL, &machine_schema, 200, NULL,
      "Go on after pause or stop", "-X POST $URL/v1/machines/$M/resume", api_machine_resume, NULL},
     {"POST", M "/stop", "machine_stop", SCOPE_RUN, BODY_NONE, NULL, &machine_schema, 200, NULL,
@@ -127,11 +128,11 @@ const struct route routes[] = {
     {"GET", M "/stats", "machine_stats", SCOPE_READ, BODY_NONE, NULL, &stats_schema, 200, NULL,
      "What it uses, as the kernel counts", "$URL/v1/machines/$M/stats", api_machine_stats, NULL},
     {"GET", M "/changes", "machine_changes", SCOPE_RUN, BODY_NONE, NULL, &done_schema, 200, NULL,
-     "Over the unix socket: descriptors of what cow directories changed", NULL,
-     api_machine_changes, NULL},
+     "Over the unix socket: descriptors of what cow directories changed", NULL, api_machine_changes,
+     NULL},
 
-    {"POST", "/v1/run", "run", SCOPE_RUN, BODY_JSON, &run_request_schema, &result_schema, 200,
-     NULL, "A fresh machine, one command, thrown away",
+    {"POST", "/v1/run", "run", SCOPE_RUN, BODY_JSON, &run_request_schema, &result_schema, 200, NULL,
+     "A fresh machine, one command, thrown away",
      "-X POST $URL/v1/run -d '{\"exec\":{\"command\":\"echo hello\"}}'", api_run, NULL},
     {"POST", M "/execs", "exec", SCOPE_RUN, BODY_JSON, &exec_request_schema, &result_schema, 200,
      NULL,
@@ -153,14 +154,14 @@ const struct route routes[] = {
     {"POST", X "/stdin", "exec_stdin", SCOPE_RUN, BODY_STREAM, NULL, &done_schema, 200, NULL,
      "Write to its standard input", "-X POST $URL/v1/machines/$M/execs/$X/stdin?eof=1 -d hello",
      api_exec_stdin, stdin_queries},
-    {"POST", X "/signal", "exec_signal", SCOPE_RUN, BODY_JSON, &signal_request_schema,
-     &done_schema, 200, NULL, "Send a signal",
+    {"POST", X "/signal", "exec_signal", SCOPE_RUN, BODY_JSON, &signal_request_schema, &done_schema,
+     200, NULL, "Send a signal",
      "-X POST $URL/v1/machines/$M/execs/$X/signal -d '{\"signal\":\"TERM\"}'", api_exec_signal,
      NULL},
-    {"POST", X "/resize", "exec_resize", SCOPE_RUN, BODY_JSON, &resize_request_schema,
-     &done_schema, 200, NULL, "Resize its terminal",
-     "-X POST $URL/v1/machines/$M/execs/$X/resize -d '{\"rows\":40,\"cols\":120}'",
-     api_exec_resize, NULL},
+    {"POST", X "/resize", "exec_resize", SCOPE_RUN, BODY_JSON, &resize_request_schema, &done_schema,
+     200, NULL, "Resize its terminal",
+     "-X POST $URL/v1/machines/$M/execs/$X/resize -d '{\"rows\":40,\"cols\":120}'", api_exec_resize,
+     NULL},
     {"DELETE", X, "exec_kill", SCOPE_RUN, BODY_NONE, NULL, &done_schema, 200, NULL,
      "Kill it and everything it started", "-X DELETE $URL/v1/machines/$M/execs/$X", api_exec_kill,
      NULL},
@@ -188,8 +189,8 @@ const struct route routes[] = {
      file_list_queries},
     {"POST", F "/mkdir", "file_mkdir", SCOPE_RUN, BODY_JSON, &mkdir_request_schema, &done_schema,
      200, NULL, "Make a directory and what is missing above it",
-     "-X POST $URL/v1/machines/$M/files/mkdir -d '{\"path\":\"/home/user/a/b\"}'",
-     api_file_mkdir, NULL},
+     "-X POST $URL/v1/machines/$M/files/mkdir -d '{\"path\":\"/home/user/a/b\"}'", api_file_mkdir,
+     NULL},
     {"POST", F "/move", "file_move", SCOPE_RUN, BODY_JSON, &move_request_schema, &done_schema, 200,
      NULL, "Move or rename",
      "-X POST $URL/v1/machines/$M/files/move -d "
@@ -228,10 +229,9 @@ const struct route routes[] = {
     {"GET", "/v1/audit/verify", "audit_verify", SCOPE_READ, BODY_NONE, NULL, &verify_schema, 200,
      NULL, "Prove the journal's chain and signatures", "$URL/v1/audit/verify", api_audit_verify,
      verify_queries},
-    {"POST", "/v1/tokens", "token_new", SCOPE_READ, BODY_JSON, &token_request_schema,
-     &token_schema, 201, NULL, "Make a token",
-     "-X POST $URL/v1/tokens -d '{\"note\":\"ci\",\"scopes\":[\"read\"]}'", api_token_new,
-     NULL},
+    {"POST", "/v1/tokens", "token_new", SCOPE_READ, BODY_JSON, &token_request_schema, &token_schema,
+     201, NULL, "Make a token",
+     "-X POST $URL/v1/tokens -d '{\"note\":\"ci\",\"scopes\":[\"read\"]}'", api_token_new, NULL},
     {"GET", "/v1/tokens", "token_list", SCOPE_READ, BODY_NONE, NULL, &tokens_schema, 200, NULL,
      "List tokens; never their secrets", "$URL/v1/tokens", api_token_list, NULL},
     {"DELETE", "/v1/tokens/{}", "token_revoke", SCOPE_READ, BODY_NONE, NULL, &done_schema, 200,
@@ -271,8 +271,7 @@ static bool match(const char *pattern, struct http_text path,
 }
 
 const struct route *route_find(struct http_text method, struct http_text path,
-                               char params[CALL_PARAMS][CALL_PARAM_SIZE],
-                               bool *ret_other_method) {
+                               char params[CALL_PARAMS][CALL_PARAM_SIZE], bool *ret_other_method) {
     *ret_other_method = false;
     for (size_t i = 0; i < route_count; i++) {
         if (!match(routes[i].path, path, params))

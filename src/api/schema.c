@@ -116,8 +116,8 @@ static int read_texts(const struct field *f, const struct path *p, const json_t 
     return 0;
 }
 
-static int read_map(const struct field *f, const struct path *p, const json_t *v,
-                    struct texts *ret, struct err *err) {
+static int read_map(const struct field *f, const struct path *p, const json_t *v, struct texts *ret,
+                    struct err *err) {
     if (!json_is_object(v))
         return refuse(p, err, "must be an object of texts");
     size_t n = json_object_size(v);
@@ -209,8 +209,7 @@ static int read_object(const struct schema *schema, const struct path *p, const 
         struct path below = {p, key};
         if (!f)
             return unknown_field(schema, &below, err);
-        if (!json_is_null(item) &&
-            read_field(f, &below, item, (char *)into + f->offset, err) < 0)
+        if (!json_is_null(item) && read_field(f, &below, item, (char *)into + f->offset, err) < 0)
             return -1;
     }
     for (size_t i = 0; i < schema->count; i++) {
@@ -256,8 +255,8 @@ static void show_time(struct jot *j, const char *name, uint64_t ms) {
 
 static void show_cpus(struct jot *j, const char *name, uint64_t milli) {
     char text[40];
-    snprintf(text, sizeof(text), milli % 1000 ? "%" PRIu64 ".%03" PRIu64 : "%" PRIu64,
-             milli / 1000, milli % 1000);
+    snprintf(text, sizeof(text), milli % 1000 ? "%" PRIu64 ".%03" PRIu64 : "%" PRIu64, milli / 1000,
+             milli % 1000);
     jot_raw(j, name, text);
 }
 
@@ -300,8 +299,7 @@ static void show(const struct field *f, struct jot *j, const void *at) {
     }
 }
 
-void schema_write(const struct schema *schema, struct jot *j, const char *name,
-                  const void *from) {
+void schema_write(const struct schema *schema, struct jot *j, const char *name, const void *from) {
     jot_object(j, name);
     for (size_t i = 0; i < schema->count; i++)
         show(&schema->fields[i], j, (const char *)from + schema->fields[i].offset);

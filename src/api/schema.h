@@ -61,13 +61,14 @@ struct schema {
     size_t count;
 };
 
-#define SCHEMA(schema_name, type, rows)                                                \
-    {                                                                                  \
-        .name = (schema_name), .size = sizeof(type), .fields = (rows),                 \
-        .count = sizeof(rows) / sizeof(*(rows)),                                       \
+#define SCHEMA(schema_name, type, rows)                                \
+    {                                                                  \
+        .name = (schema_name), .size = sizeof(type), .fields = (rows), \
+        .count = sizeof(rows) / sizeof(*(rows)),                       \
     }
 
-/* Fills `into` (size bytes, zeroed here). Arrays are freed by schema_done(), also after a failure. */
+/* Fills `into` (size bytes, zeroed here). Arrays are freed by schema_done(), also after a failure.
+ */
 int schema_read(const struct schema *schema, const json_t *value, void *into, struct err *err);
 void schema_done(const struct schema *schema, void *into);
 

@@ -21,7 +21,7 @@ struct terminal {
     struct ws *ws;
     struct exec *exec;
     struct exec_follower follower;
-    uint64_t offset; /* of what was shown */
+    uint64_t offset;  /* of what was shown */
     struct buf typed; /* and not taken yet */
     bool told;        /* of its end */
 };
@@ -163,8 +163,8 @@ static void started(void *arg, struct exec *x, const struct err *err) {
 
 /* A shell, unless the query names a command. */
 static void start(struct call *c) {
-    static const char *const shell[] = {"/bin/sh", "-c",
-                                        "if [ -x /bin/bash ]; then exec /bin/bash -l; fi; exec /bin/sh -l"};
+    static const char *const shell[] = {
+        "/bin/sh", "-c", "if [ -x /bin/bash ]; then exec /bin/bash -l; fi; exec /bin/sh -l"};
     const char *command = call_query(c, "command"), *term = call_query(c, "term");
     const char *env[] = {"TERM", term};
     struct exec_request r = {

@@ -30,5 +30,4 @@ int dirs_check(const struct dir_grant *dirs, size_t count, const int *fds,
                const struct dir_rules *rules, struct plan_grant *ret, struct err *err);
 
 /* Opens a path that lies under one of the roots, following no link out of it; -1 with *err. */
-int dirs_open_under(const char *path, const char *const *roots, size_t root_count,
-                    struct err *err);
+int dirs_open_under(const char *path, const char *const *roots, size_t root_count, struct err *err);

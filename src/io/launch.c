@@ -24,8 +24,8 @@ struct launching {
 /* In the child: detached from us. */
 static void become(const struct launching *l) {
     char path[PLACE_SIZE + 32], log[PLACE_SIZE + 32], fd[16];
-    const char *words[ARGS_MAX] = {l->program,       "--run",      l->place->run, "--home",
-                                   l->place->home, "--ready-fd", fd};
+    const char *words[ARGS_MAX] = {l->program,   "--run", l->place->run, "--home", l->place->home,
+                                   "--ready-fd", fd};
     snprintf(path, sizeof(path), "%s/%s", l->place->libexec, l->program);
     snprintf(log, sizeof(log), "%s/%s", l->place->run, l->log);
     snprintf(fd, sizeof(fd), "%d", l->ready);
@@ -96,8 +96,8 @@ static int await(int ready, const char *program, void (*waiting)(void), struct e
     return err_remedy(err, "%s", remedy ? remedy : "");
 }
 
-int launch(const struct place *place, const char *program, const char *log,
-           const char *const *args, void (*waiting)(void), struct err *err) {
+int launch(const struct place *place, const char *program, const char *log, const char *const *args,
+           void (*waiting)(void), struct err *err) {
     int ready[2];
     if (make_dirs(place->run, err) < 0 || make_dirs(place->home, err) < 0)
         return -1;
@@ -124,9 +124,9 @@ void launch_report(int *ready_fd, const struct err *err) {
     char text[600];
     if (*ready_fd < 0)
         return;
-    size_t n = (size_t)snprintf(text, sizeof(text), "%s%s%s%s", err ? "E" : "r",
-                                err ? err->text : "", err && err->remedy[0] ? "\n" : "",
-                                err ? err->remedy : "");
+    size_t n =
+        (size_t)snprintf(text, sizeof(text), "%s%s%s%s", err ? "E" : "r", err ? err->text : "",
+                         err && err->remedy[0] ? "\n" : "", err ? err->remedy : "");
     write_all(*ready_fd, text, n < sizeof(text) ? n : sizeof(text) - 1);
     close_fd(ready_fd);
 }

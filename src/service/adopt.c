@@ -97,7 +97,8 @@ static void table_came(void *arg, const struct frame *frame, const struct err *f
     struct adoption *a = arg;
     struct live *l = a->live;
     struct exec_list list DEFER(exec_list_done) = {0};
-    struct exec_filter filter = {.machine = l->row.id, .limit = STORE_PAGE_MAX,
+    struct exec_filter filter = {.machine = l->row.id,
+                                 .limit = STORE_PAGE_MAX,
                                  .states = 1u << EXEC_STARTING | 1u << EXEC_RUNNING};
     struct msg_rows table = {0};
     struct err err;

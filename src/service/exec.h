@@ -17,7 +17,7 @@ struct exec_follower {
     void (*changed)(void *arg);
     void *arg;
     bool wants_output; /* false: only its start and end are of interest */
-    struct exec *of; /* the exec's, as the next two */
+    struct exec *of;   /* the exec's, as the next two */
     struct exec_follower *next, **at;
 };
 

@@ -59,8 +59,9 @@ static int settle(struct exec_plan *p, const struct gathering *g, struct err *er
     size_t at = 0;
     for (size_t i = 0; i < g->count; i++) {
         p->env[i] = p->text + at;
-        at += (size_t)snprintf(p->text + at, g->bytes + 1 - at, "%s=%s", g->names[i],
-                               g->values[i]) + 1;
+        at +=
+            (size_t)snprintf(p->text + at, g->bytes + 1 - at, "%s=%s", g->names[i], g->values[i]) +
+            1;
     }
     p->exec.env = (struct msg_strs){.v = p->env};
     return 0;

@@ -23,12 +23,12 @@ struct exec {
     struct caller who;
     uint64_t intent;
     uint32_t refs;
-    bool over;       /* there is an outcome */
-    bool listed;     /* among its machine's */
-    bool sent;       /* the guest knows it: forget it there too */
-    bool keeping;    /* a worker copies its log */
-    bool waiting;    /* for its log to grow */
-    bool direct;     /* output goes to descriptors of the caller: there is no log */
+    bool over;    /* there is an outcome */
+    bool listed;  /* among its machine's */
+    bool sent;    /* the guest knows it: forget it there too */
+    bool keeping; /* a worker copies its log */
+    bool waiting; /* for its log to grow */
+    bool direct;  /* output goes to descriptors of the caller: there is no log */
     struct guest_command command;
     struct outlog_fd log;
     struct outlog kept; /* after its machine's end */
@@ -235,8 +235,8 @@ static void conclude(struct exec *x) {
         x->live->running--;
         idle_touch(&x->live->idle, loop_now_ms(s->loop));
     }
-    bool whole = store_begin(s->store, &err) == 0 &&
-                 store_exec_finish(s->store, &x->row, &err) == 0;
+    bool whole =
+        store_begin(s->store, &err) == 0 && store_exec_finish(s->store, &x->row, &err) == 0;
     if (whole)
         tell_end(x);
     if (!whole || store_commit(s->store, &err) < 0) {
@@ -423,7 +423,8 @@ static void on_exited(void *arg, const struct msg_exit *m) {
     exit_known(x);
 }
 
-/* The connection broke; if its machine lives on it is adopted again, else the machine's end says so. */
+/* The connection broke; if its machine lives on it is adopted again, else the machine's end says
+ * so. */
 static void on_lost(void *arg, const struct err *err) {
     struct exec *x = arg;
     (void)err;
@@ -526,8 +527,8 @@ static size_t send_input(struct exec *x, const char *bytes, size_t n, bool eof) 
         if (part == 0 && done < n)
             break;
         bool last = eof && done + part == n;
-        struct frame_head head = {.type = MSG_STDIN, .id = x->row.number,
-                                  .flags = last ? FRAME_EOF : 0};
+        struct frame_head head = {
+            .type = MSG_STDIN, .id = x->row.number, .flags = last ? FRAME_EOF : 0};
         struct msg_data data = {.offset = x->stdin_sent,
                                 .data = {(const uint8_t *)bytes + done, (uint32_t)part}};
         if (guest_tell(x->live->machine->guest, head, &data, NULL) < 0)
@@ -670,7 +671,7 @@ static int logged_streams(struct exec *x, const struct exec_request *r, struct m
                           struct err *err) {
     const struct outlog_caps two = OUTLOG_CAPS_TWO, one = OUTLOG_CAPS_ONE;
     uint8_t out = r->terminal ? MSG_STDIO_PTY : MSG_STDIO_PIPE;
-    exec->stdio[0] = r->terminal                  ? MSG_STDIO_PTY
+    exec->stdio[0] = r->terminal                 ? MSG_STDIO_PTY
                      : x->input || r->stdin_open ? MSG_STDIO_PIPE
                                                  : MSG_STDIO_NULL;
     exec->stdio[1] = exec->stdio[2] = out;
@@ -678,8 +679,7 @@ static int logged_streams(struct exec *x, const struct exec_request *r, struct m
     return outlog_fd_make(&x->log, r->terminal ? &one : &two, err);
 }
 
-static void start_refused(struct exec *x, service_exec_fn *done, void *arg,
-                          const struct err *err) {
+static void start_refused(struct exec *x, service_exec_fn *done, void *arg, const struct err *err) {
     done(arg, NULL, err);
     exec_unref(x);
 }
@@ -709,9 +709,8 @@ void service_exec(struct service *s, const struct caller *who, const char *machi
     char existing[ID_SIZE] = "";
     struct err err;
     struct exec *x = exec_new(s);
-    struct live *l = allow(who, SCOPE_RUN, &err) < 0
-                         ? NULL
-                         : live_find(s, who, machine, LIVE_RUNNING, &err);
+    struct live *l =
+        allow(who, SCOPE_RUN, &err) < 0 ? NULL : live_find(s, who, machine, LIVE_RUNNING, &err);
     if (!l || exec_plan_make(&plan, r, &l->env, l->cwd, &err) < 0 ||
         fill_exec(x, who, l, r, &plan, request_hash, &err) < 0 || take_input(x, r, &err) < 0 ||
         (r->stdio.count ? direct_streams(x, who, r, fds, nfds, &plan.exec, &err)
@@ -778,9 +777,8 @@ struct exec *service_exec_find(struct service *s, const struct caller *who, cons
     } else {
         x = remembered(s, &row);
     }
-    struct live *l = strcmp(x->row.machine, machine) == 0
-                         ? NULL
-                         : live_find(s, who, machine, LIVE_ANY, NULL);
+    struct live *l =
+        strcmp(x->row.machine, machine) == 0 ? NULL : live_find(s, who, machine, LIVE_ANY, NULL);
     if (strcmp(x->row.machine, machine) != 0 && (!l || strcmp(l->row.id, x->row.machine) != 0)) {
         err_set(err, ERR_NOT_FOUND, "there is no command '%s' in machine '%.60s'", id, machine);
         exec_unref(x);
@@ -828,8 +826,8 @@ int service_exec_list(struct service *s, const struct caller *who, const char *m
 
 /* ---- verbs on a running command ---- */
 
-static int tell_guest(struct exec *x, const struct caller *who, const char *verb,
-                      uint16_t type, const void *msg, const char *detail, struct err *err) {
+static int tell_guest(struct exec *x, const struct caller *who, const char *verb, uint16_t type,
+                      const void *msg, const char *detail, struct err *err) {
     struct journal_record what = {
         .verb = verb, .machine = x->row.machine, .exec = x->row.id, .detail = detail};
     uint64_t intent;
@@ -882,8 +880,7 @@ void exec_kill(struct exec *x, const struct caller *who, service_done_fn *done, 
         .verb = "exec.kill", .machine = x->row.machine, .exec = x->row.id};
     struct err err;
     uint64_t intent;
-    if (may_touch(x, who, &err) < 0 ||
-        note_intent(x->service, who, &what, &intent, &err) < 0) {
+    if (may_touch(x, who, &err) < 0 || note_intent(x->service, who, &what, &intent, &err) < 0) {
         done(arg, &err);
         return;
     }
@@ -914,7 +911,6 @@ void exec_adopt(struct live *l, struct exec_row *row, const struct msg_row *stat
     x->sent = true;
     if (x->row.state == EXEC_STARTING)
         x->row.state = EXEC_RUNNING;
-    guest_attach(l->machine->guest, &x->command,
-                 &(struct msg_attach){{UINT64_MAX, UINT64_MAX}});
+    guest_attach(l->machine->guest, &x->command, &(struct msg_attach){{UINT64_MAX, UINT64_MAX}});
     exec_unref(x);
 }

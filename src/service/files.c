@@ -12,11 +12,11 @@ static const struct {
     enum token_scope scope;
     const char *verb;
 } verbs[] = {
-    {MSG_STAT, SCOPE_READ, "file.stat"},     {MSG_LIST, SCOPE_READ, "file.list"},
-    {MSG_READ, SCOPE_READ, "file.read"},     {MSG_WRITE, SCOPE_RUN, "file.write"},
-    {MSG_MKDIR, SCOPE_RUN, "file.mkdir"},    {MSG_MOVE, SCOPE_RUN, "file.move"},
-    {MSG_REMOVE, SCOPE_RUN, "file.remove"},  {MSG_CHMOD, SCOPE_RUN, "file.chmod"},
-    {MSG_CHOWN, SCOPE_RUN, "file.chown"},    {MSG_SYMLINK, SCOPE_RUN, "file.symlink"},
+    {MSG_STAT, SCOPE_READ, "file.stat"},    {MSG_LIST, SCOPE_READ, "file.list"},
+    {MSG_READ, SCOPE_READ, "file.read"},    {MSG_WRITE, SCOPE_RUN, "file.write"},
+    {MSG_MKDIR, SCOPE_RUN, "file.mkdir"},   {MSG_MOVE, SCOPE_RUN, "file.move"},
+    {MSG_REMOVE, SCOPE_RUN, "file.remove"}, {MSG_CHMOD, SCOPE_RUN, "file.chmod"},
+    {MSG_CHOWN, SCOPE_RUN, "file.chown"},   {MSG_SYMLINK, SCOPE_RUN, "file.symlink"},
     {MSG_WATCH, SCOPE_READ, "file.watch"},
 };
 
@@ -39,9 +39,8 @@ static struct live *prepare(struct service *s, const struct caller *who, const c
     size_t at = 0;
     while (verbs[at].type != type)
         at++;
-    struct live *l = allow(who, verbs[at].scope, err) < 0
-                         ? NULL
-                         : live_find(s, who, machine, LIVE_ANY, err);
+    struct live *l =
+        allow(who, verbs[at].scope, err) < 0 ? NULL : live_find(s, who, machine, LIVE_ANY, err);
     if (l && !l->machine) {
         err_set(err, ERR_BUSY, "machine '%s' is %s", l->row.id, machine_state_name(l->row.state));
         return NULL;

@@ -370,9 +370,10 @@ static int within(const char *whose, const struct quota *quota, const struct quo
     };
     for (size_t i = 0; i < sizeof(rules) / sizeof(*rules); i++)
         if (rules[i].limit && rules[i].have + rules[i].want > rules[i].limit) {
-            err_set(err, ERR_LIMIT, "quota of %s: %" PRIu64 " %s, %" PRIu64 " are in use, %" PRIu64
-                    " more were asked for", whose, rules[i].limit, rules[i].what, rules[i].have,
-                    rules[i].want);
+            err_set(err, ERR_LIMIT,
+                    "quota of %s: %" PRIu64 " %s, %" PRIu64 " are in use, %" PRIu64
+                    " more were asked for",
+                    whose, rules[i].limit, rules[i].what, rules[i].have, rules[i].want);
             return err_remedy(err, "destroy machines, or ask for less");
         }
     if (quota->lifetime_ms && (!row->ttl_ms || row->ttl_ms > quota->lifetime_ms)) {
@@ -435,8 +436,8 @@ static int hand_over(struct service *s, const struct caller *who, const struct m
                        r->dirs.count);
     for (size_t i = 0; i < r->dirs.count; i++) {
         h->ours[i] = !who->local;
-        h->fds[i] = who->local ? fds[i]
-                               : dirs_open_under(dirs[i].path, roots, s->conf->root_count, err);
+        h->fds[i] =
+            who->local ? fds[i] : dirs_open_under(dirs[i].path, roots, s->conf->root_count, err);
         if (h->fds[i] < 0)
             return -1;
         h->count++;
@@ -513,7 +514,9 @@ void service_create(struct service *s, const struct caller *who, const struct ma
     const struct machine_spec spec = {
         .id = l->row.id,
         .image = l->row.image,
-        .hostname = r->hostname ? r->hostname : l->row.name[0] ? l->row.name : l->row.id,
+        .hostname = r->hostname      ? r->hostname
+                    : l->row.name[0] ? l->row.name
+                                     : l->row.id,
         .limits = {l->row.mem_bytes, l->row.cpu_milli, l->row.pids, l->row.disk_bytes},
         .deadline_ms = l->row.ttl_ms,
         .linger = !r->ephemeral,
@@ -611,9 +614,7 @@ int service_list(struct service *s, const struct caller *who, const struct list_
 
 int service_changes(struct service *s, const struct caller *who, const char *ref, int *ret_fds,
                     size_t max, size_t *ret_count, struct err *err) {
-    struct live *l = allow(who, SCOPE_RUN, err) < 0
-                         ? NULL
-                         : live_find(s, who, ref, LIVE_ANY, err);
+    struct live *l = allow(who, SCOPE_RUN, err) < 0 ? NULL : live_find(s, who, ref, LIVE_ANY, err);
     if (!l || !l->machine)
         return l ? state_error(l, err) : -1;
     *ret_count = 0;
@@ -876,10 +877,10 @@ static void stats_are(void *arg, const struct machine_stats *stats, const struct
     struct stats_call *c = arg;
     struct stats_view view = {0};
     if (stats)
-        view = (struct stats_view){
-            stats->cpu_us,   stats->mem_bytes,  stats->mem_peak_bytes, stats->mem_limit_bytes,
-            stats->pids,     stats->io_bytes,   stats->disk_bytes,     stats->oom_kills,
-            stats->pids_refused, stats->frozen};
+        view = (struct stats_view){stats->cpu_us,          stats->mem_bytes, stats->mem_peak_bytes,
+                                   stats->mem_limit_bytes, stats->pids,      stats->io_bytes,
+                                   stats->disk_bytes,      stats->oom_kills, stats->pids_refused,
+                                   stats->frozen};
     c->done(c->arg, stats ? &view : NULL, err);
     live_unref(c->live);
     free(c);
@@ -888,8 +889,8 @@ static void stats_are(void *arg, const struct machine_stats *stats, const struct
 void service_stats(struct service *s, const struct caller *who, const char *ref,
                    service_stats_fn *done, void *arg) {
     struct err err;
-    struct live *l = allow(who, SCOPE_READ, &err) < 0 ? NULL
-                                                      : live_find(s, who, ref, LIVE_ANY, &err);
+    struct live *l =
+        allow(who, SCOPE_READ, &err) < 0 ? NULL : live_find(s, who, ref, LIVE_ANY, &err);
     if (l && !l->machine) {
         state_error(l, &err);
         l = NULL;

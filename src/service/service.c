@@ -58,8 +58,7 @@ static void look_after(struct live *l, uint64_t now, int64_t wall) {
     struct service *s = l->service;
     if (l->changing || !l->machine || l->row.state == MACHINE_ENDING)
         return;
-    if (l->row.ttl_ms &&
-        wall > l->row.created_ms + (int64_t)l->row.ttl_ms + LIFETIME_GRACE_MS) {
+    if (l->row.ttl_ms && wall > l->row.created_ms + (int64_t)l->row.ttl_ms + LIFETIME_GRACE_MS) {
         live_end(l, "its lifetime is over", NULL, NULL);
         return;
     }

@@ -31,7 +31,7 @@ struct service;
 
 struct service_options {
     struct loop *loop;
-    struct store *store;       /* stay the caller's */
+    struct store *store; /* stay the caller's */
     const struct conf *conf;
     const struct place *place;
 };

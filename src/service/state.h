@@ -27,14 +27,14 @@ struct live {
     uint32_t open;           /* terminals and streams that are followed */
     bool changing;           /* a verb on the whole machine is under way */
     bool drifted;
-    bool ended;              /* out of the table; freed when nothing refers to it */
+    bool ended; /* out of the table; freed when nothing refers to it */
     uint32_t refs;
-    uint64_t oom_kills;      /* that were told of */
+    uint64_t oom_kills; /* that were told of */
     struct idle_state idle;
-    uint64_t idle_check_ms;  /* when to look again */
-    char *cwd;               /* of commands: a granted directory, or NULL */
+    uint64_t idle_check_ms; /* when to look again */
+    char *cwd;              /* of commands: a granted directory, or NULL */
     char *warnings;
-    struct texts env;        /* of the row, as pairs; points into env_json */
+    struct texts env; /* of the row, as pairs; points into env_json */
     void *env_json;
 };
 
@@ -105,7 +105,8 @@ void live_end(struct live *l, const char *reason, service_done_fn *done, void *a
 
 /* Every command without an outcome becomes unknown: its machine has ended. */
 void execs_lose(struct live *l, const char *reason);
-/* One that the guest still has in its table. Takes the row's texts and the log's descriptor (-1: none). */
+/* One that the guest still has in its table. Takes the row's texts and the log's descriptor (-1:
+ * none). */
 void exec_adopt(struct live *l, struct exec_row *row, const struct msg_row *state, int log_fd);
 
 /* The guest is reached through a new connection. */

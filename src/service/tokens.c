@@ -74,8 +74,8 @@ static void flushed(void *arg) {
     free(f);
 }
 
-static struct flushing *flushing_new(struct service *s, const struct caller *who,
-                                     const char *verb, void *arg) {
+static struct flushing *flushing_new(struct service *s, const struct caller *who, const char *verb,
+                                     void *arg) {
     struct flushing *f = calloc(1, sizeof(*f));
     if (!f)
         abort();
@@ -130,8 +130,8 @@ static int revoke(struct flushing *f, const char *id, struct err *err) {
     struct journal_record what = {.verb = f->verb};
     if (may_manage(&f->who, err) < 0)
         return -1;
-    if (!id_valid(id, strlen(id), 't') || store_token_get(f->service->store, id, &f->row, err) < 0 ||
-        !may_see(&f->who, f->row.owner))
+    if (!id_valid(id, strlen(id), 't') ||
+        store_token_get(f->service->store, id, &f->row, err) < 0 || !may_see(&f->who, f->row.owner))
         return err_set(err, ERR_NOT_FOUND, "there is no token '%.20s'", id);
     if (note_intent(f->service, &f->who, &what, &f->intent, err) < 0)
         return -1;

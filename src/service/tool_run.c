@@ -22,8 +22,8 @@ struct tool_run {
     struct tool_events events;
     struct guest_command command;
     struct buf said, answer;
-    uint64_t sent, credit;   /* of its input */
-    uint64_t got, consumed;  /* of its output */
+    uint64_t sent, credit;  /* of its input */
+    uint64_t got, consumed; /* of its output */
     bool input_ended, exited, open[2];
     struct msg_exit exit;
 };

@@ -16,7 +16,7 @@ struct limits_view {
 
 struct machine_view {
     const char *id, *name, *owner, *kind, *image;
-    const char *state; /* creating running paused stopped ended */
+    const char *state;  /* creating running paused stopped ended */
     const char *reason; /* of its end, NULL while it lives */
     uint64_t created_ms, ended_ms, expires_ms;
     struct limits_view limits;

@@ -16,9 +16,9 @@
 #include "base/defer.h"
 #include "base/fdio.h"
 #include "base/jot.h"
+#include "base/limits.h"
 #include "base/log.h"
 #include "base/msg.h"
-#include "base/limits.h"
 #include "spawn/spawner.h"
 #include "spawn/tree.h"
 

@@ -10,8 +10,8 @@
 #include <unistd.h>
 
 #include "base/defer.h"
-#include "spawn/disk.h"
 #include "base/limits.h"
+#include "spawn/disk.h"
 #include "spawn/mounts.h"
 #include "spawn/tree.h"
 #include "spawn/weaken.h"
