@@ -166,6 +166,8 @@ static void ending_done(void *arg, const struct err *err) {
         l->row.ended_ms = now_ms();
         snprintf(l->row.end_reason, sizeof(l->row.end_reason), "%s", e->reason);
         execs_lose(l, "its machine ended");
+        if (store_exec_lose(s->store, l->row.id, now_ms(), "its machine ended", NULL, &why) < 0)
+            log_line(LOG_ERROR, "service", "%s id=%s", why.text, l->row.id);
         event_tell(s, l->row.owner, l->row.id, "machine.ended", text.data);
         if (map_take(&s->machines, l->row.id))
             live_unref(l);
