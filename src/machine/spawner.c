@@ -382,6 +382,8 @@ static int take_one(struct spawner_link *l) {
 static void on_event(void *arg, unsigned events) {
     struct spawner_link *l = arg;
     int r = 1;
+    if (events & LOOP_ERROR)
+        l->armed = 0; /* the watch is off, and what was said before the end is still to be read */
     enter(l);
     if (events & ~(unsigned)LOOP_WRITE)
         for (int i = 0; i < PACKETS_MAX && r > 0 && !l->is_freed; i++)
