@@ -179,6 +179,15 @@ enum msg_exec_flag {
     MSG_EXEC_KILL_LEFT = 2, /* when the main process ends, kill what it left behind */
     MSG_EXEC_LOG = 4,       /* stdout and stderr that are PIPE or PTY go into a log, whose
                                descriptor is the last one attached; see io/outlog_fd.h */
+    MSG_EXEC_TOOL = 8,      /* argv[0] names a tool of the guest's own: see guest/tool.h */
+};
+
+/* How a tool exits. Anything else is a signal's or the kernel's doing. */
+enum msg_tool_status {
+    MSG_TOOL_DONE,
+    MSG_TOOL_PARTLY, /* what was left out is on stderr */
+    MSG_TOOL_FAILED, /* stderr says why */
+    MSG_TOOL_UNMET,  /* put: the condition does not hold; stdout says what is there */
 };
 
 struct msg_exec {

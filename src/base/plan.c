@@ -42,6 +42,7 @@ static const struct {
 };
 
 enum kind { KIND_U64 = 1, KIND_TEXT, KIND_GRANT, KIND_ROW };
+enum { GRANT_PRIVATE = 0x40 }; /* beside the mode */
 
 #define AT(member) offsetof(struct plan_message, member), sizeof(((struct plan_message *)0)->member)
 
@@ -123,7 +124,7 @@ static size_t put_grants(char *at, unsigned tag, const struct plan *plan) {
     for (size_t i = 0; i < plan->grant_count; i++) {
         char bytes[1 + PLAN_PATH_SIZE];
         size_t len = strlen(plan->grants[i].path);
-        bytes[0] = (char)plan->grants[i].mode;
+        bytes[0] = (char)(plan->grants[i].mode | (plan->grants[i].private ? GRANT_PRIVATE : 0));
         memcpy(bytes + 1, plan->grants[i].path, len);
         n += put_field(at + n, tag, bytes, 1 + len);
     }
@@ -186,10 +187,12 @@ static int get_grant(const char *bytes, size_t len, struct plan *plan, struct er
     if (plan->grant_count == PLAN_MAX_GRANTS)
         return err_set(err, ERR_LIMIT, "more than %d granted directories", PLAN_MAX_GRANTS);
     struct plan_grant *g = &plan->grants[plan->grant_count];
-    if (len < 2 || len > PLAN_PATH_SIZE || bytes[0] < PLAN_GRANT_RO || bytes[0] > PLAN_GRANT_RW ||
+    int mode = len ? bytes[0] & ~GRANT_PRIVATE : 0;
+    if (len < 2 || len > PLAN_PATH_SIZE || mode < PLAN_GRANT_RO || mode > PLAN_GRANT_RW ||
         bytes[1] != '/' || memchr(bytes + 1, '\0', len - 1))
         return err_set(err, ERR_INVALID, "malformed grant in plan");
-    g->mode = (enum plan_grant_mode)bytes[0];
+    g->mode = (enum plan_grant_mode)mode;
+    g->private = bytes[0] & GRANT_PRIVATE;
     memcpy(g->path, bytes + 1, len - 1);
     g->path[len - 1] = '\0';
     plan->grant_count++;

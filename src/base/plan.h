@@ -52,6 +52,7 @@ enum plan_grant_mode { PLAN_GRANT_RO = 1, PLAN_GRANT_COW, PLAN_GRANT_RW };
 struct plan_grant {
     enum plan_grant_mode mode;
     char path[PLAN_PATH_SIZE]; /* absolute, inside the machine */
+    bool private;              /* what others own in it stays closed: it is one user's to give */
 };
 
 struct plan {

@@ -15,6 +15,7 @@
 #include "guest/stdio.h"
 #include "guest/stream.h"
 #include "guest/sys.h"
+#include "guest/tool.h"
 #include "guest/tree.h"
 
 #define KILL_AGAIN_NS 10000000  /* a killed tree is looked at again after this */
@@ -218,6 +219,12 @@ static void cmd_start(struct guest *g, struct cmd *cmd, const struct frame *f,
     uint32_t window = e->window ? e->window : MSG_WINDOW_DEFAULT;
     if (cmd_open(g, cmd, &io, e, window) < 0) {
         say_failed(c, f, errno, MSG_STEP_STDIO);
+        cmd_free(g, cmd);
+        return;
+    }
+    s.tool = e->flags & MSG_EXEC_TOOL ? tool_find(e->argv.s) : NULL;
+    if (e->flags & MSG_EXEC_TOOL && !s.tool) {
+        say_failed(c, f, ENOENT, MSG_STEP_EXEC);
         cmd_free(g, cmd);
         return;
     }

@@ -91,6 +91,8 @@ struct machine_driver {
      * commands and the deadline go on. `busy` when something does not stop within two seconds.
      */
     void (*freeze)(struct machine *m, bool frozen, machine_done_fn *done, void *arg);
+    /* Ends every process but the guest. Done: none is left. Thaws. */
+    void (*halt)(struct machine *m, machine_done_fn *done, void *arg);
     /* `busy`: more memory is in use than that. Disk only where the store has project quota. */
     void (*limit)(struct machine *m, const struct machine_limits *limits, machine_done_fn *done,
                   void *arg);

@@ -11,7 +11,7 @@
 
 #include "base/defer.h"
 #include "base/fdio.h"
-#include "spawn/limits.h"
+#include "base/limits.h"
 #include "spawn/weaken.h"
 
 static void group_name(char name[32], uint64_t number) {

@@ -18,7 +18,7 @@
 #include "base/buf.h"
 #include "base/defer.h"
 #include "base/fdio.h"
-#include "base/json.h"
+#include "base/jot.h"
 #include "base/log.h"
 #include "base/msg.h"
 #include "spawn/spawner.h"
@@ -248,19 +248,19 @@ static struct waiter *take_waiter(struct server *v, const char *id, int client) 
 }
 
 /* The newest; an answer is one packet. */
-static void list_machines(const struct spawner *s, struct json *j) {
+static void list_machines(const struct spawner *s, struct jot *j) {
     size_t left = 256;
-    json_array(j, "machines");
+    jot_array(j, "machines");
     for (const struct box *b = s->list; b && left; b = b->next) {
         if (b->dead)
             continue;
         left--;
-        json_object(j, NULL);
-        json_string(j, "id", b->id);
-        json_bool(j, "drifted", b->drifted);
-        json_end(j, '}');
+        jot_object(j, NULL);
+        jot_string(j, "id", b->id);
+        jot_bool(j, "drifted", b->drifted);
+        jot_end(j, '}');
     }
-    json_end(j, ']');
+    jot_end(j, ']');
 }
 
 static void do_status(struct server *v, struct client *c, const struct fd_message *in) {
@@ -268,31 +268,31 @@ static void do_status(struct server *v, struct client *c, const struct fd_messag
     static const char *const modes[] = {"none", "v1", "v2"};
     const struct spawner *s = v->s;
     struct buf text DEFER(buf_done) = BUF(PLAN_TEXT_SIZE - 1);
-    struct json j = JSON(&text);
-    json_object(&j, NULL);
-    json_string(&j, "version", CARREL_VERSION);
-    json_i64(&j, "pid", getpid());
-    json_bool(&j, "rootless", s->rootless);
-    json_string(&j, "cgroup", modes[s->cgroups.mode]);
-    json_string(&j, "image", s->image.key);
-    json_u64(&j, "boxes", s->box_count);
-    json_u64(&j, "alive", s->box_count - v->dead_count);
-    json_u64(&j, "created", s->created);
-    json_bool(&j, "probed", s->probed);
-    json_string(&j, "layers", s->maker.by_name ? "by name" : "by descriptor");
-    json_bool(&j, "tmpfs_idmap", !s->maker.tmpfs_plain);
-    json_string(&j, "disk", s->rootless ? "tmpfs" : s->maker.uppers.limited ? "quota" : "image");
-    json_array(&j, "unenforced");
+    struct jot j = JOT(&text);
+    jot_object(&j, NULL);
+    jot_string(&j, "version", CARREL_VERSION);
+    jot_i64(&j, "pid", getpid());
+    jot_bool(&j, "rootless", s->rootless);
+    jot_string(&j, "cgroup", modes[s->cgroups.mode]);
+    jot_string(&j, "image", s->image.key);
+    jot_u64(&j, "boxes", s->box_count);
+    jot_u64(&j, "alive", s->box_count - v->dead_count);
+    jot_u64(&j, "created", s->created);
+    jot_bool(&j, "probed", s->probed);
+    jot_string(&j, "layers", s->maker.by_name ? "by name" : "by descriptor");
+    jot_bool(&j, "tmpfs_idmap", !s->maker.tmpfs_plain);
+    jot_string(&j, "disk", s->rootless ? "tmpfs" : s->maker.uppers.limited ? "quota" : "image");
+    jot_array(&j, "unenforced");
     for (size_t i = 0; i < sizeof(enforceable) / sizeof(*enforceable); i++)
         if (!enforced(s, i))
-            json_string(&j, NULL, enforceable[i].name);
-    json_end(&j, ']');
-    json_object(&j, "pool");
-    json_u64(&j, "ready", s->berth_count);
-    json_u64(&j, "size", POOL_SIZE);
-    json_end(&j, '}');
+            jot_string(&j, NULL, enforceable[i].name);
+    jot_end(&j, ']');
+    jot_object(&j, "pool");
+    jot_u64(&j, "ready", s->berth_count);
+    jot_u64(&j, "size", POOL_SIZE);
+    jot_end(&j, '}');
     list_machines(s, &j);
-    json_end(&j, '}');
+    jot_end(&j, '}');
     snprintf(v->message.text, sizeof(v->message.text), "%s", text.data ? text.data : "{}");
     v->message.type = PLAN_TEXT;
     answer(v, c, &v->message, NULL, 0);

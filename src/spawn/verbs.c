@@ -8,8 +8,8 @@
 
 #include "base/defer.h"
 #include "base/fdio.h"
+#include "base/limits.h"
 #include "base/msg.h"
-#include "spawn/limits.h"
 #include "spawn/quota.h"
 #include "spawn/spawner.h"
 

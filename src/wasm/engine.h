@@ -11,6 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/sha256.h"
 #include "wasm/opcode.h"
 #include "wasm/wasm.h"
 
@@ -515,14 +516,3 @@ bool pages_grow(struct pages *p, uint64_t size, uint8_t **ret_base);
 /* A copy-on-write copy; dirty says that p may have changed since the last one. */
 struct pages *pages_fork(struct pages *p, bool dirty, uint8_t **ret_base, uint8_t **ret_own_base);
 void pages_free(struct pages *p);
-
-/* ---- sha256 ---- */
-
-struct sha256 {
-    uint32_t h[8];
-    uint64_t n;
-    uint8_t block[64];
-};
-void sha256_init(struct sha256 *s);
-void sha256_add(struct sha256 *s, const void *bytes, size_t n);
-void sha256_end(struct sha256 *s, uint8_t out[32]);
