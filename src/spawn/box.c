@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/defer.h"
@@ -32,11 +33,12 @@ static const struct limit {
     {"cpu", offsetof(struct plan, cpu_milli), 1, LIMIT_CPU_MAX_MILLI},
     {"process", offsetof(struct plan, pids), 1, LIMIT_PIDS_MAX},
     {"disk", offsetof(struct plan, disk_bytes), LIMIT_DISK_MIN, LIMIT_BYTES_MAX},
+    {"lifetime", offsetof(struct plan, deadline_ms), 1, LIMIT_LIFETIME_MAX_MS},
 };
 
 /* What was asked for and cannot be kept is refused, never pretended. */
 static int check(const struct spawner *s, const struct plan *plan, size_t fds, struct err *err) {
-    const int enforced[] = {s->cgroups.memory, s->cgroups.cpu, s->cgroups.pids, 0};
+    const int enforced[] = {s->cgroups.memory, s->cgroups.cpu, s->cgroups.pids, 0, 0};
     for (size_t i = 0; i < sizeof(limits) / sizeof(*limits); i++) {
         uint64_t value = *(const uint64_t *)((const char *)plan + limits[i].offset);
         if (value == 0)
@@ -106,6 +108,8 @@ struct making *box_begin(struct spawner *s, const struct plan *plan, const int *
         return NULL;
     }
     enter_books(box, m);
+    if (plan->deadline_ms)
+        box->due_ms = spawner_now_ms() + plan->deadline_ms + OVERDUE_MS;
     s->created++;
     box_enlist(s, box);
     *ret = TAKE(box);
@@ -134,6 +138,12 @@ int box_settle(struct spawner *s, struct box *box, const struct plan *plan, stru
     }
     making_free(m);
     return r;
+}
+
+uint64_t spawner_now_ms(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
 }
 
 struct box *box_find(struct spawner *s, const char *id) {
@@ -262,6 +272,7 @@ static void adopt(struct spawner *s, const char *id) {
     box->slot = (uint32_t)number_after(text, "slot=");
     box->upper = (uint32_t)number_after(text, "upper=");
     box->cgroup = number_after(text, "cgroup=");
+    box->due_ms = number_after(text, "due=");
     box->spares = 2048; /* numbers below may be in use */
     box->pid = (pid_t)number_after(text, "pid=");
     if (is_box(s, box->pid, box->slot))

@@ -12,7 +12,6 @@
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/buf.h"
@@ -56,18 +55,13 @@ struct server {
     uint64_t created_ms;  /* when a box was last asked for */
     size_t waiting_count; /* clients that wait for a box to be gone */
     uint64_t image_checked_ms;
+    uint64_t due_ms; /* when the first box is due to be ended by us; 0: none is */
     size_t dead_count;
     size_t ending_count;            /* told to end and not dead yet */
     struct box *box_of[BOX_FD_MAX]; /* by the descriptors of its pid 1 and its guest */
     char packet[PLAN_MAX_BYTES];
     struct plan_message message;
 };
-
-static uint64_t now_ms(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
-}
 
 /* Descriptor and source fit an epoll word: no pointer can dangle in the kernel. */
 static void watch(struct server *v, int fd, enum source source) {
@@ -117,12 +111,33 @@ static void press_ending(struct server *v) {
             box_kill(v->s, b);
 }
 
+static void note_due(struct server *v, const struct box *box) {
+    if (box->due_ms && (!v->due_ms || box->due_ms < v->due_ms))
+        v->due_ms = box->due_ms;
+}
+
+/* Time is a limit too, and no limit is left to a guest that may hang or lie. */
+static void end_overdue(struct server *v) {
+    uint64_t now = spawner_now_ms();
+    if (!v->due_ms || now < v->due_ms)
+        return;
+    v->due_ms = 0;
+    for (struct box *b = v->s->list; b; b = b->next) {
+        if (b->due_ms > now) {
+            note_due(v, b);
+        } else if (b->due_ms && !b->dead && !b->ending) {
+            log_line(LOG_NOTE, "spawn", "machine '%s' outlived its lifetime", b->id);
+            end_box(v, b);
+        }
+    }
+}
+
 /* The image follows the host's packages; boxes made from an older one are marked. */
 static void renew_image(struct server *v) {
     struct spawner *s = v->s;
     struct image fresh;
     struct err err;
-    uint64_t now = now_ms();
+    uint64_t now = spawner_now_ms();
     if (now - v->image_checked_ms < IMAGE_MS)
         return;
     v->image_checked_ms = now;
@@ -173,8 +188,9 @@ static void do_create(struct server *v, struct client *c, const struct fd_messag
         answer_error(v, c, &err);
         return;
     }
-    v->created_ms = now_ms();
+    v->created_ms = spawner_now_ms();
     box->owner = c->fd;
+    note_due(v, box);
     v->message.type = PLAN_CREATED;
     v->message.text[0] = '\0';
     if (!v->warned)
@@ -473,7 +489,7 @@ static int open_signals(void) {
 static bool may_tidy(const struct server *v) {
     bool urgent =
         v->s->berth_count < POOL_SIZE / 2 || v->dead_count > DEAD_MANY || v->waiting_count;
-    return urgent || now_ms() - v->created_ms >= QUIET_MS;
+    return urgent || spawner_now_ms() - v->created_ms >= QUIET_MS;
 }
 
 /* One unit of tidying; true if there may be more. */
@@ -491,26 +507,35 @@ static int patience(struct server *v, uint64_t idle_ms, bool work, bool dying) {
     if (dying)
         return RETRY_MS;
     if (v->s->box_count || v->client_count) {
-        v->quiet_since_ms = now_ms();
+        v->quiet_since_ms = spawner_now_ms();
         return v->ending_count ? PRESS_MS : -1;
     }
-    uint64_t quiet = now_ms() - v->quiet_since_ms;
+    uint64_t quiet = spawner_now_ms() - v->quiet_since_ms;
     return quiet >= idle_ms ? 0 : (int)(idle_ms - quiet);
+}
+
+static int until_due(const struct server *v, int otherwise) {
+    if (!v->due_ms)
+        return otherwise;
+    uint64_t now = spawner_now_ms(), left = v->due_ms > now ? v->due_ms - now : 0;
+    return otherwise < 0 || left < (uint64_t)otherwise ? (int)(left < 60000 ? left : 60000)
+                                                       : otherwise;
 }
 
 static bool is_idle(const struct server *v, uint64_t idle_ms) {
     return !v->s->box_count && !v->client_count && !v->s->maker.uppers.pending &&
-           now_ms() - v->quiet_since_ms >= idle_ms;
+           spawner_now_ms() - v->quiet_since_ms >= idle_ms;
 }
 
 static void serve(struct server *v, uint64_t idle_ms) {
     bool work = true, dying = true;
     while (!v->stopping) {
         struct epoll_event events[16];
-        int n = epoll_wait(v->epoll, events, 16, patience(v, idle_ms, work, dying));
+        int n = epoll_wait(v->epoll, events, 16, until_due(v, patience(v, idle_ms, work, dying)));
         for (int i = 0; i < n; i++)
             handle(v, &events[i]);
         drop_gone_clients(v);
+        end_overdue(v);
         if (n > 0) {
             work = true;
         } else if (is_idle(v, idle_ms)) {
@@ -532,8 +557,8 @@ static bool some_dying(const struct server *v) {
 }
 
 static void finish(struct server *v) {
-    uint64_t end = now_ms() + FINISH_MS;
-    while (some_dying(v) && now_ms() < end) {
+    uint64_t end = spawner_now_ms() + FINISH_MS;
+    while (some_dying(v) && spawner_now_ms() < end) {
         struct epoll_event events[16];
         bool did = false;
         int n = epoll_wait(v->epoll, events, 16, RETRY_MS);
@@ -553,7 +578,7 @@ int server_run(struct spawner *s, int listener, uint64_t idle_ms, struct err *er
     v->s = s;
     v->epoll = epoll;
     v->listener = listener;
-    v->quiet_since_ms = now_ms();
+    v->quiet_since_ms = spawner_now_ms();
     watch(v, listener, SOURCE_LISTENER);
     watch(v, signals, SOURCE_SIGNAL);
     for (struct box *b = s->list; b; b = b->next) {
@@ -562,6 +587,7 @@ int server_run(struct spawner *s, int listener, uint64_t idle_ms, struct err *er
             continue;
         }
         watch_box(v, b);
+        note_due(v, b);
     }
 
     serve(v, idle_ms);

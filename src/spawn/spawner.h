@@ -25,6 +25,9 @@
 
 enum { POOL_SIZE = 8, MASK_MAX = 40 };
 
+/* The guest ends a box at its deadline; if it has not by then, it cannot, and we do. */
+enum { OVERDUE_MS = 1000 };
+
 struct making; /* what goes into a box while it is made */
 
 /* One live box. Freed when nothing of it is left. */
@@ -43,6 +46,7 @@ struct box {
     bool ending;     /* pid 1 was told to die, or has let go of us */
     bool dead;       /* pid 1 is gone; resources are being removed */
     unsigned clean_tries;
+    uint64_t due_ms; /* when we end it ourselves, on the monotonic clock; 0: never */
     bool drifted;
     char image_key[24];
 };
@@ -103,6 +107,7 @@ size_t box_descriptors(const struct making *m, int fds[1 + PLAN_MAX_GRANTS]);
 int box_settle(struct spawner *s, struct box *box, const struct plan *plan, struct making *m);
 struct box *box_find(struct spawner *s, const char *id);
 void box_kill(struct spawner *s, struct box *box);
+uint64_t spawner_now_ms(void); /* the clock of due_ms, which goes on across restarts of ours */
 /* Takes away what a dead box left; true when nothing is left and the box is freed. */
 bool box_clean(struct spawner *s, struct box *box);
 /* After a restart: finds the boxes that live and removes what is left of the others. */
