@@ -258,8 +258,10 @@ static void do_status(struct server *v, struct client *c, const struct fd_messag
             json_string(&j, NULL, enforceable[i].name);
     json_end(&j, ']');
     json_object(&j, "pool");
-    json_u64(&j, "ready", s->berth_count);
-    json_u64(&j, "size", POOL_SIZE);
+    json_u64(&j, "berths", s->berth_count);
+    json_u64(&j, "berths_wanted", POOL_SIZE);
+    json_u64(&j, "ready", s->ready.count);
+    json_u64(&j, "ready_wanted", s->ready.wanted);
     json_end(&j, '}');
     list_machines(s, &j);
     json_end(&j, '}');
@@ -481,7 +483,7 @@ static bool tidy(struct server *v, bool *ret_dying) {
     bool did = false;
     *ret_dying = clean_one(v, &did);
     bool removing = uppers_step(&v->s->maker.uppers);
-    return did || pool_refill(v->s) || removing;
+    return did || pool_refill(v->s) || ready_refill(v->s) || removing;
 }
 
 /* How long to sleep: not at all with work to do, a little while a box dies, else until idle. */
