@@ -90,7 +90,7 @@ class HostState:
     def ready(self):
         """Boxes that wait for somebody to ask for one: their directories, and the pid of their guest."""
         return {d: int((re.search(r"^pid=(\d+)", read(d / "box"), re.M) or [0, 0])[1])
-                for d in pathlib.Path(self.run, "boxes").glob("ready-*")}
+                for d in pathlib.Path(self.run, "boxes").glob("r-*")}
 
     def boxes(self):
         """With a spawner alive: what a box leaves, not what the pools hold."""

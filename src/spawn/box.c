@@ -288,6 +288,8 @@ static void adopt(struct spawner *s, const char *id) {
     box->drifted = strcmp(box->image_key, s->image.key) != 0;
     slots_mark(&s->maker.slots, box->slot);
     box_enlist(s, box);
+    if (!box->dead && ready_is_name(id))
+        box_kill(s, box); /* it was nobody's, and should have seen us go */
 }
 
 struct sweep {
@@ -330,10 +332,8 @@ void boxes_adopt(struct spawner *s) {
     int fd = openat(s->boxes, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *d = fd < 0 ? NULL : fdopendir(fd);
     for (struct dirent *e; d && (e = readdir(d));)
-        if (id_valid(e->d_name, strlen(e->d_name), 'm'))
+        if (id_valid(e->d_name, strlen(e->d_name), 'm') || ready_is_name(e->d_name))
             adopt(s, e->d_name);
-        else if (ready_is_name(e->d_name))
-            tree_remove(s->boxes, e->d_name); /* its cgroups are nobody's: the sweep ends it */
     if (d)
         closedir(d);
     boxes_sweep(s);

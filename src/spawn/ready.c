@@ -18,7 +18,7 @@
 #include "spawn/spawner.h"
 #include "spawn/tree.h"
 
-#define PREFIX "ready-"
+#define PREFIX "r-" /* as machines have m-; short, because an id is */
 
 bool ready_is_name(const char *name) {
     return strncmp(name, PREFIX, strlen(PREFIX)) == 0;
@@ -86,9 +86,13 @@ bool ready_refill(struct spawner *s) {
     return true;
 }
 
-/* The size of its disk and of /dev/shm is fixed, and grants are mounted before the guest starts. */
-static bool fits(const struct plan *plan) {
-    return plan->grant_count == 0 && (!plan->disk_bytes || plan->disk_bytes == LIMIT_DISK) &&
+/*
+ * The size of its disk and of /dev/shm is fixed, grants are mounted before the guest starts, and
+ * rootless nobody may look into a guest, not even at its namespaces.
+ */
+static bool fits(const struct spawner *s, const struct plan *plan) {
+    return plan->grant_count == 0 && !(s->rootless && plan->hostname[0]) &&
+           (!plan->disk_bytes || plan->disk_bytes == LIMIT_DISK) &&
            (!plan->mem_bytes || plan->mem_bytes == LIMIT_MEM);
 }
 
@@ -150,7 +154,7 @@ static int hand_out(struct spawner *s, struct ready *r, const struct plan *plan,
 struct making *ready_take(struct spawner *s, const struct plan *plan, struct box **ret) {
     struct ready_pool *pool = &s->ready;
     struct err err = {.text = "its guest has ended"};
-    while (fits(plan) && pool->count) {
+    while (fits(s, plan) && pool->count) {
         struct ready r = pool->list[0];
         memmove(pool->list, pool->list + 1, --pool->count * sizeof(*pool->list));
         if (is_alive(r.box) && hand_out(s, &r, plan, &err) == 0) {

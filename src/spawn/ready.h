@@ -23,7 +23,7 @@ struct making;
 enum { READY_MAX = 8, READY_DEFAULT = 3 };
 
 struct ready {
-    struct box *box; /* not in the list yet */
+    struct box *box; /* in no list yet */
     struct making *making;
 };
 

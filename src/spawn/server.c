@@ -222,7 +222,7 @@ static void list_machines(const struct spawner *s, struct json *j) {
     size_t left = 256;
     json_array(j, "machines");
     for (const struct box *b = s->list; b && left; b = b->next) {
-        if (b->dead)
+        if (b->dead || ready_is_name(b->id))
             continue;
         left--;
         json_object(j, NULL);
@@ -563,6 +563,7 @@ int server_run(struct spawner *s, int listener, uint64_t idle_ms, struct err *er
             v->dead_count++;
             continue;
         }
+        v->ending_count += b->ending;
         watch_box(v, b);
     }
 
