@@ -61,7 +61,7 @@ static int check(const struct spawner *s, const struct plan *plan, size_t fds, s
     return 0;
 }
 
-static struct box *box_new(struct spawner *s, const char *id, bool linger) {
+struct box *box_new(struct spawner *s, const char *id, bool linger) {
     struct box *box = calloc(1, sizeof(*box));
     if (!box)
         return NULL;
@@ -72,13 +72,19 @@ static struct box *box_new(struct spawner *s, const char *id, bool linger) {
     return box;
 }
 
+void box_free(struct box *box) {
+    close_fd(&box->pidfd);
+    close_fd(&box->link);
+    free(box);
+}
+
 static void box_enlist(struct spawner *s, struct box *box) {
     box->next = s->list;
     s->list = box;
     s->box_count++;
 }
 
-static void enter_books(struct box *box, struct making *m) {
+void box_enter(struct box *box, struct making *m) {
     box->pid = m->berth.pid;
     box->pidfd = TAKE_FD(m->berth.pidfd);
     box->slot = m->berth.root.slot;
@@ -88,14 +94,12 @@ static void enter_books(struct box *box, struct making *m) {
     box->link = TAKE_FD(m->link[0]);
 }
 
-struct making *box_begin(struct spawner *s, const struct plan *plan, const int *fds,
-                         size_t fd_count, struct box **ret, struct err *err) {
-    if (check(s, plan, fd_count, err) < 0)
-        return NULL;
-    if (box_find(s, plan->id)) {
-        err_set(err, ERR_EXISTS, "machine '%s' exists", plan->id);
-        return NULL;
-    }
+uint64_t box_due(const struct plan *plan) {
+    return plan->deadline_ms ? spawner_now_ms() + plan->deadline_ms + OVERDUE_MS : 0;
+}
+
+static struct making *begin_from_berth(struct spawner *s, const struct plan *plan, const int *fds,
+                                       struct box **ret, struct err *err) {
     struct making *m = making_new();
     struct box *box DEFER_FREE = box_new(s, plan->id, plan->linger != 0);
     if (!m || !box) {
@@ -107,12 +111,27 @@ struct making *box_begin(struct spawner *s, const struct plan *plan, const int *
         making_undo(s, m);
         return NULL;
     }
-    enter_books(box, m);
-    if (plan->deadline_ms)
-        box->due_ms = spawner_now_ms() + plan->deadline_ms + OVERDUE_MS;
-    s->created++;
-    box_enlist(s, box);
+    box_enter(box, m);
+    box->due_ms = box_due(plan);
     *ret = TAKE(box);
+    return m;
+}
+
+struct making *box_begin(struct spawner *s, const struct plan *plan, const int *fds,
+                         size_t fd_count, struct box **ret, struct err *err) {
+    if (check(s, plan, fd_count, err) < 0)
+        return NULL;
+    if (box_find(s, plan->id)) {
+        err_set(err, ERR_EXISTS, "machine '%s' exists", plan->id);
+        return NULL;
+    }
+    struct making *m = ready_take(s, plan, ret);
+    if (!m)
+        m = begin_from_berth(s, plan, fds, ret, err);
+    if (!m)
+        return NULL;
+    s->created++;
+    box_enlist(s, *ret);
     return m;
 }
 
@@ -127,11 +146,10 @@ size_t box_descriptors(const struct making *m, int fds[1 + PLAN_MAX_GRANTS]) {
 
 int box_settle(struct spawner *s, struct box *box, const struct plan *plan, struct making *m) {
     struct err err;
-    int r = making_record(s, m, box, box->id, &err);
-    if (r == 0)
-        r = making_describe(s, m, plan, &err);
-    if (r == 0)
-        r = making_release(m, &err);
+    int r = 0;
+    if (!m->is_ready && (making_record(s, m, box, box->id, &err) < 0 ||
+                         making_describe(s, m, plan, &err) < 0 || making_release(m, &err) < 0))
+        r = -1;
     if (r < 0) {
         log_line(LOG_ERROR, "spawn", "%s", err.text);
         making_tell(m, &err);
@@ -179,15 +197,13 @@ bool box_clean(struct spawner *s, struct box *box) {
     if (tree_remove(s->boxes, box->id) < 0 && box->clean_tries++ < CLEAN_TRIES)
         return false;
     slots_give(&s->maker.slots, box->slot);
-    close_fd(&box->pidfd);
-    close_fd(&box->link);
     for (struct box **at = &s->list; *at; at = &(*at)->next)
         if (*at == box) {
             *at = box->next;
             break;
         }
     s->box_count--;
-    free(box);
+    box_free(box);
     return true;
 }
 
@@ -286,6 +302,8 @@ static void adopt(struct spawner *s, const char *id) {
     box->drifted = strcmp(box->image_key, s->image.key) != 0;
     slots_mark(&s->maker.slots, box->slot);
     box_enlist(s, box);
+    if (!box->dead && ready_is_name(id))
+        box_kill(s, box); /* it was nobody's, and should have seen us go */
 }
 
 struct sweep {
@@ -328,7 +346,7 @@ void boxes_adopt(struct spawner *s) {
     int fd = openat(s->boxes, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *d = fd < 0 ? NULL : fdopendir(fd);
     for (struct dirent *e; d && (e = readdir(d));)
-        if (id_valid(e->d_name, strlen(e->d_name), 'm'))
+        if (id_valid(e->d_name, strlen(e->d_name), 'm') || ready_is_name(e->d_name))
             adopt(s, e->d_name);
     if (d)
         closedir(d);

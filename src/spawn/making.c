@@ -86,20 +86,22 @@ static int describe(const struct spawner *s, const struct plan *plan, struct buf
     return j.failed || !buf_add(out, "\n", 1) ? -1 : 0;
 }
 
-static int write_record(const struct spawner *s, const struct box *box, int dir) {
+static int write_record(const struct spawner *s, const struct box *box, int dir, const char *name) {
     char text[512];
     int n = snprintf(text, sizeof(text),
                      "slot=%" PRIu32 "\nupper=%" PRIu32 "\ncgroup=%" PRIu64 "\nlinger=%" PRIu64
                      "\ndue=%" PRIu64 "\nimage=%s\npid=%d\n",
                      box->slot, box->upper, box->cgroup, (uint64_t)box->linger, box->due_ms,
                      s->image.key, (int)box->pid);
-    int file DEFER_CLOSE = openat(dir, "box", O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    int file DEFER_CLOSE = openat(dir, name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     return file < 0 || write(file, text, (size_t)n) != n ? -1 : 0;
 }
 
 int making_amend(struct spawner *s, const struct box *box, const char *name, struct err *err) {
     int dir DEFER_CLOSE = openat(s->boxes, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (dir < 0 || write_record(s, box, dir) < 0)
+    /* There is no moment without a record: the box may linger already. */
+    if (dir < 0 || write_record(s, box, dir, "box.new") < 0 ||
+        renameat(dir, "box.new", dir, "box") < 0)
         return err_sys(err, "write down machine '%s'", box->id);
     return 0;
 }

@@ -24,6 +24,7 @@ struct making {
     int control[2], link[2];
     int grants[PLAN_MAX_GRANTS], uppers[PLAN_MAX_GRANTS];
     bool has_berth;
+    bool is_ready; /* its guest was let go before there was a creator */
 };
 
 struct making *making_new(void);    /* NULL: out of memory */

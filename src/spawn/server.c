@@ -238,7 +238,7 @@ static void list_machines(const struct spawner *s, struct json *j) {
     size_t left = 256;
     json_array(j, "machines");
     for (const struct box *b = s->list; b && left; b = b->next) {
-        if (b->dead)
+        if (b->dead || ready_is_name(b->id))
             continue;
         left--;
         json_object(j, NULL);
@@ -274,8 +274,10 @@ static void do_status(struct server *v, struct client *c, const struct fd_messag
             json_string(&j, NULL, enforceable[i].name);
     json_end(&j, ']');
     json_object(&j, "pool");
-    json_u64(&j, "ready", s->berth_count);
-    json_u64(&j, "size", POOL_SIZE);
+    json_u64(&j, "berths", s->berth_count);
+    json_u64(&j, "berths_wanted", POOL_SIZE);
+    json_u64(&j, "ready", s->ready.count);
+    json_u64(&j, "ready_wanted", s->ready.wanted);
     json_end(&j, '}');
     list_machines(s, &j);
     json_end(&j, '}');
@@ -497,7 +499,7 @@ static bool tidy(struct server *v, bool *ret_dying) {
     bool did = false;
     *ret_dying = clean_one(v, &did);
     bool removing = uppers_step(&v->s->maker.uppers);
-    return did || pool_refill(v->s) || removing;
+    return did || pool_refill(v->s) || ready_refill(v->s) || removing;
 }
 
 /* How long to sleep: not at all with work to do, a little while a box dies, else until idle. */
@@ -586,6 +588,7 @@ int server_run(struct spawner *s, int listener, uint64_t idle_ms, struct err *er
             v->dead_count++;
             continue;
         }
+        v->ending_count += b->ending;
         watch_box(v, b);
         note_due(v, b);
     }
