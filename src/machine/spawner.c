@@ -361,6 +361,8 @@ static void take_packet(struct spawner_link *l, struct fd_message *in) {
     if (!r)
         return;
     bool failed = m->type == PLAN_ERROR;
+    if (failed && r->type == PLAN_CREATE && m->error.code == ERR_EXISTS && r->tries > 1)
+        err_set(&m->error, ERR_UNKNOWN, "the spawner ended before it answered");
     tell(l, r, failed ? NULL : m, in, failed ? &m->error : NULL);
 }
 
