@@ -90,12 +90,18 @@ class HostState:
     def cgroups(self):
         return [f"cgroup {d}" for d, dirs, _ in os.walk(CGROUP) if d.rsplit("/", 1)[-1] == self.group]
 
+    def ready(self):
+        """Boxes that wait for somebody to ask for one: their directories, and the pid of their guest."""
+        return {d: int((re.search(r"^pid=(\d+)", read(d / "box"), re.M) or [0, 0])[1])
+                for d in pathlib.Path(self.run, "boxes").glob("r-*")}
+
     def boxes(self):
         """With a spawner alive: what a box leaves, not what the pools hold."""
-        spawners = self.spawners()
-        left = [p for p in self.processes() if int(p.split()[1].rstrip(":")) not in spawners]
+        ready = self.ready()
+        pooled = {*self.spawners(), *(ready.values() if self.spawners() else ())}
+        left = [p for p in self.processes() if int(p.split()[1].rstrip(":")) not in pooled]
         boxes = pathlib.Path(self.run, "boxes")
-        return left + [f"directory {b}" for b in (boxes.iterdir() if boxes.exists() else ())]
+        return left + [f"directory {b}" for b in (boxes.iterdir() if boxes.exists() else ()) if b not in ready]
 
     def _left(self):
         left = self.processes() + self.cgroups()

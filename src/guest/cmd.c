@@ -214,8 +214,10 @@ static void cmd_start(struct guest *g, struct cmd *cmd, const struct frame *f,
                       const struct msg_exec *e) {
     struct conn *c = cmd->conn;
     struct stdio io DEFER(stdio_done) = STDIO_NONE;
-    struct start s = {
-        .exec = e, .files = g->command_files, .procs = cmd->tree ? cmd->tree->procs : -1};
+    struct start s = {.exec = e,
+                      .files = g->command_files,
+                      .procs = cmd->tree ? cmd->tree->procs : -1,
+                      .deadline_ns = cmd->deadline_ns};
     uint32_t window = e->window ? e->window : MSG_WINDOW_DEFAULT;
     if (cmd_open(g, cmd, &io, e, window) < 0) {
         say_failed(c, f, errno, MSG_STEP_STDIO);
@@ -242,6 +244,8 @@ static void cmd_start(struct guest *g, struct cmd *cmd, const struct frame *f,
         return;
     }
     cmd->pid = s.pid;
+    if (cmd->deadline_ns && now_ns() >= cmd->deadline_ns)
+        cmd->exit.flags |= MSG_EXIT_TIMED_OUT; /* and it may have been killed for it already */
     g->has_timers = g->has_timers || cmd->deadline_ns;
     if (e->flags & MSG_EXEC_QUIET)
         return;

@@ -50,6 +50,12 @@ static enum serve_result deadline(struct guest *g, struct conn *c, const struct 
     return SERVE_DONE;
 }
 
+static enum serve_result linger(struct guest *g, struct conn *c, const struct frame *f) {
+    g->lingers = true;
+    conn_ok(c, f, 0);
+    return SERVE_DONE;
+}
+
 static enum serve_result spares(struct guest *g, struct conn *c, const struct frame *f) {
     struct msg_spares m;
     SERVE_DECODE(f, &m);
@@ -116,6 +122,7 @@ static const struct {
     [MSG_DEADLINE] = {deadline, .is_privileged = true},
     [MSG_SPARES] = {spares, .is_privileged = true, .owns_fds = true},
     [MSG_SWITCH_ROOT] = {switch_root, .is_privileged = true, .is_bare = true, .owns_fds = true},
+    [MSG_LINGER] = {linger, .is_privileged = true, .is_bare = true},
 };
 
 static bool is_well_formed(const struct conn *c, const struct frame *f) {
