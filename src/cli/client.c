@@ -63,8 +63,7 @@ static int start_and_connect(struct client *c, void (*waiting)(void), struct err
     return -1;
 }
 
-int client_open(struct client *c, enum client_start start, void (*waiting)(void),
-                struct err *err) {
+int client_open(struct client *c, enum client_start start, void (*waiting)(void), struct err *err) {
     const char *url = getenv("CARREL_URL");
     *c = (struct client){0};
     if (place_find(&c->place, err) < 0)
@@ -89,8 +88,7 @@ void client_close(struct client *c) {
 }
 
 struct http_client *client_again(const struct client *c, struct err *err) {
-    return c->local ? http_client_unix(c->socket, err)
-                    : http_client_tcp(c->host, c->port, err);
+    return c->local ? http_client_unix(c->socket, err) : http_client_tcp(c->host, c->port, err);
 }
 
 /* ---- requests ---- */

@@ -24,7 +24,7 @@ struct client {
     bool local;       /* over a unix socket: descriptors can be passed */
     char bearer[128]; /* "Bearer ...", or empty */
     char socket[PLACE_SIZE + 16];
-    char host[64];    /* of TCP */
+    char host[64]; /* of TCP */
     uint16_t port;
 };
 

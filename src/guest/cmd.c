@@ -673,6 +673,6 @@ int64_t cmd_tick(struct guest *g, int64_t now) {
             next = earlier(next, tick_one(g, &g->cmds[i], now));
     for (int i = 0; i < CONN_MAX; i++)
         if (g->conns[i].src.fd >= 0 && g->conns[i].stalled_ns)
-            next = earlier(next, g->conns[i].stalled_ns + STALL_MAX_NS);
+            next = earlier(next, now + ASK_AGAIN_NS); /* the spawner it asked may have died */
     return next;
 }

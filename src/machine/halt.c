@@ -1,6 +1,7 @@
 /*
  * Ending every process of a machine but its guest: each belongs to a command, and the guest kills
- * a command's whole tree. Asked again until nothing is left, for a tree may grow while it is killed.
+ * a command's whole tree. Asked again until nothing is left, for a tree may grow while it is
+ * killed.
  */
 #include <stdlib.h>
 

@@ -128,7 +128,7 @@ struct machine {
 void machine_free(struct machine *m);
 
 /*
- * Ends every process but the guest, in a machine that is not frozen. Done: none is left; `busy` when
- * something does not die within two seconds.
+ * Ends every process but the guest, in a machine that is not frozen. Done: none is left; `busy`
+ * when something does not die within two seconds.
  */
 void machine_halt(struct machine *m, struct loop *loop, machine_done_fn *done, void *arg);

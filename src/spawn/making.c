@@ -148,7 +148,8 @@ int making_gather(struct spawner *s, const struct plan *plan, const int *fds, st
     if (pool_take(s, plan, &m->berth, err) < 0)
         return -1;
     m->has_berth = true;
-    if (cgroup_limit(&s->cgroups, m->berth.cgroup.number, plan, err) < 0 || open_channels(m, err) < 0)
+    if (cgroup_limit(&s->cgroups, m->berth.cgroup.number, plan, err) < 0 ||
+        open_channels(m, err) < 0)
         return -1;
     for (unsigned i = 0; i < plan->grant_count; i++)
         if (rootfs_grant(&s->maker, &m->berth.root, &plan->grants[i], i, fds[i], &m->grants[i],

@@ -5,8 +5,12 @@ import time
 
 import pytest
 
-from carrel import spawner_pids
 from daemon import Refused
+
+
+def kill_spawner(d):
+    for pid in d.host.spawners():
+        os.kill(pid, signal.SIGKILL)
 
 
 @pytest.mark.parametrize("hard", [True, False], ids=["killed", "ended"])
@@ -71,8 +75,7 @@ def test_the_spawner_may_die_too(fresh):
     d = fresh()
     m = d.machine()
     x = d.background(m, "sleep 1; exit 3")
-    for pid in spawner_pids(d.run_dir):
-        os.kill(pid, signal.SIGKILL)
+    kill_spawner(d)
     assert d.exec(m, "echo still here")["stdout"] == "still here\n"
     other = d.machine()
     assert d.exec(other, "echo new")["stdout"] == "new\n"
@@ -86,8 +89,7 @@ def test_a_machine_that_vanished_is_ended_with_its_reason(fresh):
     m = d.machine()
     x = d.background(m, "sleep 1000")
     d.kill()
-    for pid in spawner_pids(d.run_dir):
-        os.kill(pid, signal.SIGKILL)
+    kill_spawner(d)
     for pid in d.host.guests():
         os.kill(pid, signal.SIGKILL)
     d.start()
