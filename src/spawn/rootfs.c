@@ -208,7 +208,8 @@ static int fill(struct rootfs_maker *maker, struct rootfs *r, uint64_t disk, uin
                 struct err *err) {
     uint32_t first = slots_first(&maker->slots, r->slot);
     struct id_map map = maker->rootless ? id_map_shared(first) : id_map_plain(first);
-    r->userns = userns_new(maker->proc, maker->rootless ? 0 : first, &map);
+    r->userns = maker->rootless ? userns_new_in(maker->proc, maker->nest, &map)
+                                : userns_new(maker->proc, first, &map);
     if (r->userns < 0)
         return err_num(err, r->userns, "make user namespace");
     r->fs = new_fs(maker, r, disk, mem, err);

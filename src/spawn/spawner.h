@@ -40,6 +40,7 @@ struct box {
     uint32_t upper; /* of its root */
     uint64_t cgroup;
     pid_t pid;
+    uint64_t born;
     int pidfd;
     int link;        /* our own connection to the guest; -1 after we were restarted */
     int owner;       /* the connection of its creator; -1 when that is gone */
@@ -54,7 +55,8 @@ struct box {
 
 struct spawner {
     bool rootless;
-    int host; /* "/" of the host, seen from the workshop */
+    int outsider; /* rootless: ends boxes that are not below our user namespace; or -1 */
+    int host;       /* "/" of the host, seen from the workshop */
     int proc;
     int run;     /* $CARREL_RUN */
     int boxes;   /* $CARREL_RUN/boxes */

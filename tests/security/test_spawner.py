@@ -60,12 +60,44 @@ def test_the_guest_holds_nothing_of_the_hosts(make_lab, weak, leaks):
     assert len(directories) == leaks, links
 
 
-def test_a_stopped_guest_can_be_removed(make_lab):
-    machine = make_lab().keep()
+@pytest.mark.parametrize("spawner", ["the same", "the next"])
+def test_a_stopped_guest_can_be_removed(make_lab, spawner):
+    """Asking it would be no use, and rootless the next spawner has no power over it itself."""
+    lab = make_lab()
+    machine = lab.keep()
     counts["attacks tried"] += 1
-    if not ROOTLESS:
-        os.kill(guest_pid(machine), signal.SIGSTOP)
-    machine.rm()
+    os.kill(guest_pid(machine), signal.SIGSTOP)
+    if spawner == "the next":
+        kill_spawner(lab)
+        assert lab.run("--", "true").returncode == 0
+    assert lab("rm", machine.id, timeout=10).returncode == 0
+    assert lab.state.left_of_boxes() == []
+
+
+def record(machine):
+    return dict(line.split("=", 1) for line in read(machine.socket.parent / "box").splitlines())
+
+
+@pytest.mark.parametrize("lie", ["pid", "pid slot", "pid slot image due", "pid=1", "pid=-1", "pid=4000000",
+                                 "slot=4000000000", "slot=-1", "upper=4294967295", "cgroup=18446744073709551615"])
+def test_a_record_that_lies_ends_nobody_else(make_lab, lie):
+    """Pids are reused. What is not the very process that was written down is left alone, its own box is gone."""
+    lab = make_lab()
+    machine, bystander = lab.keep(), lab.keep()
+    counts["attacks tried"] += 1
+    kill_spawner(lab)
+    os.kill(guest_pid(machine), signal.SIGKILL)
+    mine, other = record(machine), record(bystander)
+    for word in lie.split():
+        key, _, value = word.partition("=")
+        mine[key] = value or other[key]
+    (machine.socket.parent / "box").write_text("".join(f"{k}={v}\n" for k, v in mine.items()))
+    assert lab.run("--", "true").returncode == 0
+    alive = [m["id"] for m in lab.status()["machines"]]
+    answers = bystander.exec("true", timeout=20).returncode
+    lab("rm", bystander.id)
+    assert machine.id not in alive and bystander.id in alive and answers == 0
+    assert lab.state.left_of_boxes() == []
 
 
 def freezers(machine):
