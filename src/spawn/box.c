@@ -70,6 +70,7 @@ struct box *box_new(struct spawner *s, const char *id, bool linger) {
     snprintf(box->id, sizeof(box->id), "%s", id);
     box->linger = linger;
     box->pidfd = box->link = box->owner = -1;
+    memset(box->held, -1, sizeof(box->held));
     snprintf(box->image_key, sizeof(box->image_key), "%s", s->image.key);
     return box;
 }
@@ -77,6 +78,7 @@ struct box *box_new(struct spawner *s, const char *id, bool linger) {
 void box_free(struct box *box) {
     close_fd(&box->pidfd);
     close_fd(&box->link);
+    spaces_close(box->held);
     free(box);
 }
 
@@ -187,11 +189,28 @@ static void ask_to_end(const struct box *box) {
  * earlier spawner lives below that one's user namespace, where we have no power.
  */
 void box_kill(struct spawner *s, struct box *box) {
+    bool first = !box->ending;
     box->ending = true;
-    if (box->pidfd >= 0 && pidfd_send_signal(box->pidfd, SIGKILL, NULL, 0) < 0 && errno == EPERM &&
-        rootless_end(s, box->pidfd) < 0)
+    if (box->pidfd < 0)
+        return;
+    if (first)
+        spaces_hold(s->proc, box->pid, box->held);
+    if (pidfd_send_signal(box->pidfd, SIGKILL, NULL, 0) == 0)
+        return;
+    if (errno == EPERM && rootless_end(s, box->pidfd) < 0)
         ask_to_end(box);
-    cgroup_thaw(&s->cgroups, box->cgroup);
+    spaces_close(box->held); /* its pid may be somebody else's by now */
+}
+
+/* What we made in it is known; only for what else may be there is it listed. */
+static int remove_place(struct spawner *s, const char *id) {
+    static const char *const names[] = {"box", "guest.sock", "admin.sock"};
+    char path[64];
+    for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
+        snprintf(path, sizeof(path), "%s/%s", id, names[i]);
+        unlinkat(s->boxes, path, 0);
+    }
+    return unlinkat(s->boxes, id, AT_REMOVEDIR) == 0 ? 0 : tree_remove(s->boxes, id);
 }
 
 bool box_clean(struct spawner *s, struct box *box) {
@@ -200,7 +219,7 @@ bool box_clean(struct spawner *s, struct box *box) {
     uppers_bury(&s->maker.uppers, box->upper);
     box->upper = 0;
     /* Tried again, but not for ever: what cannot be removed now is the next spawner's. */
-    if (tree_remove(s->boxes, box->id) < 0 && box->clean_tries++ < CLEAN_TRIES)
+    if (remove_place(s, box->id) < 0 && box->clean_tries++ < CLEAN_TRIES)
         return false;
     slots_give(&s->maker.slots, box->slot);
     for (struct box **at = &s->list; *at; at = &(*at)->next)

@@ -23,6 +23,7 @@
 #include "spawn/nursery.h"
 #include "spawn/ready.h"
 #include "spawn/rootfs.h"
+#include "spawn/undertaker.h"
 
 enum { POOL_SIZE = 8, MASK_MAX = 40 };
 
@@ -42,11 +43,13 @@ struct box {
     pid_t pid;
     uint64_t born;
     int pidfd;
-    int link;        /* our own connection to the guest; -1 after we were restarted */
-    int owner;       /* the connection of its creator; -1 when that is gone */
-    unsigned spares; /* command cgroups made so far */
-    bool ending;     /* pid 1 was told to die, or has let go of us */
-    bool dead;       /* pid 1 is gone; resources are being removed */
+    int link;              /* our own connection to the guest; -1 after we were restarted */
+    int owner;             /* the connection of its creator; -1 when that is gone */
+    unsigned spares;       /* command cgroups made so far */
+    bool ending;           /* pid 1 was told to die, or has let go of us */
+    bool dead;             /* pid 1 is gone; resources are being removed */
+    int held[HELD_SPACES]; /* its namespaces, from when it was told to end until it is buried */
+    bool burying;          /* the undertaker has them */
     unsigned clean_tries;
     uint64_t due_ms; /* when we end it ourselves, on the monotonic clock; 0: never */
     bool drifted;
@@ -56,7 +59,7 @@ struct box {
 struct spawner {
     bool rootless;
     int outsider; /* rootless: ends boxes that are not below our user namespace; or -1 */
-    int host;       /* "/" of the host, seen from the workshop */
+    int host;     /* "/" of the host, seen from the workshop */
     int proc;
     int run;     /* $CARREL_RUN */
     int boxes;   /* $CARREL_RUN/boxes */
@@ -115,6 +118,9 @@ void box_free(struct box *box);
 /* What its berth and its channels are, from now on the box's. */
 void box_enter(struct box *box, struct making *m);
 struct box *box_find(struct spawner *s, const char *id);
+/*
+ * Its namespaces are held from now on. What of it is frozen dies only when it is thawed.
+ */
 void box_kill(struct spawner *s, struct box *box);
 uint64_t box_due(const struct plan *plan); /* for a box made now */
 uint64_t spawner_now_ms(void); /* the clock of due_ms, which goes on across restarts of ours */

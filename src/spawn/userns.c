@@ -76,17 +76,24 @@ static int open_userns(int proc, pid_t pid) {
     return fd < 0 ? -errno : fd;
 }
 
-/* A namespace needs a process to be born in; this one only waits to be looked at. */
+/* None of these calls can fail: errno is the parent's, too. */
+static int wait_for_end(void *parent) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    while (getppid() == *(pid_t *)parent)
+        pause();
+    return 0;
+}
+
+/*
+ * A namespace needs a process to be born in; this one only waits to be looked at. It shares our
+ * memory and descriptors: copies of them would cost more with every box there is.
+ */
 static pid_t hold(uint64_t flags) {
-    struct clone_args args = {.flags = flags, .exit_signal = SIGCHLD};
-    pid_t parent = getpid();
-    pid_t pid = (pid_t)syscall(SYS_clone3, &args, sizeof(args));
-    if (pid == 0) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-        while (getppid() == parent)
-            pause();
-        _exit(0);
-    }
+    static uint8_t stack[16384] __attribute__((aligned(16)));
+    static pid_t parent;
+    parent = getpid();
+    pid_t pid = clone(wait_for_end, stack + sizeof(stack),
+                      (int)flags | CLONE_VM | CLONE_FILES | SIGCHLD, &parent);
     return pid < 0 ? -errno : pid;
 }
 
