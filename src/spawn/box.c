@@ -69,6 +69,7 @@ struct box *box_new(struct spawner *s, const char *id, bool linger) {
         return NULL;
     snprintf(box->id, sizeof(box->id), "%s", id);
     box->linger = linger;
+    box->heard = FRAME_DECODER(box->heard_bytes, sizeof(box->heard_bytes));
     box->pidfd = box->link = box->owner = -1;
     memset(box->held, -1, sizeof(box->held));
     snprintf(box->image_key, sizeof(box->image_key), "%s", s->image.key);

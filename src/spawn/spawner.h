@@ -14,6 +14,7 @@
 #include <sys/types.h>
 
 #include "base/err.h"
+#include "base/frame.h"
 #include "base/plan.h"
 #include "spawn/berth.h"
 #include "spawn/cgroup.h"
@@ -43,7 +44,9 @@ struct box {
     pid_t pid;
     uint64_t born;
     int pidfd;
-    int link;              /* our own connection to the guest; -1 after we were restarted */
+    int link;                   /* our own connection to the guest; -1 after we were restarted */
+    struct frame_decoder heard; /* what came over it */
+    uint8_t heard_bytes[128];
     int owner;             /* the connection of its creator; -1 when that is gone */
     unsigned spares;       /* command cgroups made so far */
     bool ending;           /* pid 1 was told to die, or has let go of us */

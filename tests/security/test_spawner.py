@@ -5,6 +5,7 @@ import contextlib
 import os
 import pathlib
 import random
+import re
 import signal
 import socket
 import struct
@@ -26,6 +27,10 @@ def test_a_hostile_guest_does_not_hold_up_the_spawner(make_lab):
     while not (boxes := list(lab.run_dir.glob("boxes/m-*/box"))) and time.monotonic() < end:
         time.sleep(0.02)
     assert boxes
+    pid = re.search(r"^pid=(\d+)$", read(boxes[0]), re.M)[1]
+    while read(f"/proc/{pid}/comm") != "heard\n" and time.monotonic() < end:
+        time.sleep(0.02)
+    assert read(f"/proc/{pid}/comm") == "heard\n"  # it asked for groups one byte at a time
     kb = lab.spawner_kb()
     time.sleep(4)
     assert lab("ls", timeout=5).returncode == 0

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <pty.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -140,6 +141,27 @@ static int one_socket(void) {
     return 0;
 }
 
+/* Through the loopback: what is on its way is kernel memory, counted apart on cgroup v1. */
+static int one_tcp(void) {
+    static int listener = -1;
+    static struct sockaddr_in where = {.sin_family = AF_INET};
+    socklen_t size = sizeof(where);
+    if (listener < 0) {
+        listener = socket(AF_INET, SOCK_STREAM, 0);
+        where.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+        if (bind(listener, (struct sockaddr *)&where, size) < 0 || listen(listener, 8) < 0 ||
+            getsockname(listener, (struct sockaddr *)&where, &size) < 0)
+            return -1;
+    }
+    int from = socket(AF_INET, SOCK_STREAM, 0);
+    if (from < 0 || connect(from, (struct sockaddr *)&where, size) < 0 ||
+        accept(listener, NULL, NULL) < 0)
+        return -1;
+    while (send(from, block, 65536, MSG_NOSIGNAL | MSG_DONTWAIT) > 0)
+        ;
+    return 0;
+}
+
 static int one_inotify(void) {
     return inotify_init1(0) < 0 ? -1 : 0;
 }
@@ -215,13 +237,28 @@ static const struct {
     const char *name;
     int (*one)(void);
 } bombs[] = {
-    {"fork", one_process},          {"zombie", one_zombie},     {"daemon", one_daemon},
-    {"memory", one_memory},         {"disk", one_file_block},   {"shm", one_shm_block},
-    {"memfd", one_memfd_block},     {"inode", one_inode},       {"depth", one_depth},
-    {"xattr", one_xattr},           {"pipe", one_pipe},         {"socket", one_socket},
-    {"inotify", one_inotify},       {"terminal", one_terminal}, {"aio", one_aio},
-    {"descriptor", one_descriptor}, {"file", one_file},         {"segment", one_shared_segment},
-    {"queue", one_message_queue},   {"signal", one_signal},     {"pagetable", one_page_table},
+    {"fork", one_process},
+    {"zombie", one_zombie},
+    {"daemon", one_daemon},
+    {"memory", one_memory},
+    {"disk", one_file_block},
+    {"shm", one_shm_block},
+    {"memfd", one_memfd_block},
+    {"inode", one_inode},
+    {"depth", one_depth},
+    {"xattr", one_xattr},
+    {"pipe", one_pipe},
+    {"socket", one_socket},
+    {"tcp", one_tcp},
+    {"inotify", one_inotify},
+    {"terminal", one_terminal},
+    {"aio", one_aio},
+    {"descriptor", one_descriptor},
+    {"file", one_file},
+    {"segment", one_shared_segment},
+    {"queue", one_message_queue},
+    {"signal", one_signal},
+    {"pagetable", one_page_table},
     {"output", one_output_block},
 };
 
