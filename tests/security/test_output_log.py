@@ -36,6 +36,17 @@ def test_output_arrives_in_the_log(box, uid, name):
     assert (status, out, err) == (4, b"out\n100000\n", b"err\n")
 
 
+def test_output_is_not_counted_against_the_boxs_memory(lab):
+    """A small box may print more than its memory: the pages are the guest's, whose cgroup has no such limit."""
+    box = lab.keep("--mem", "32M")
+    link = box.link()
+    log = Log(head=(40 << 20, 0), tail=(8 << 20, 4096))
+    link.exec(1, ["head", "-c", str(48 << 20), "/dev/zero"], fds=[log.fd], stdio=(NULL, PIPE, PIPE), flags=LOG)
+    assert link.exit(1).status == 0
+    assert log.produced() == 48 << 20 and log.allocated() > 48 << 20 and log.numbers(0)[2] == 0
+    log.close()
+
+
 @pytest.mark.parametrize("uid, name", USERS)
 def test_a_command_cannot_reach_a_log(box, uid, name):
     """Neither its own nor another's: it has 0, 1 and 2, and what pid 1 holds cannot be looked at."""
