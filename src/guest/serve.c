@@ -98,6 +98,8 @@ static const struct {
     [MSG_ATTACH] = {cmd_attach},
     [MSG_TABLE] = {cmd_table, .is_bare = true},
     [MSG_BUSY] = {cmd_busy, .is_bare = true},
+    [MSG_LOG_WAIT] = {cmd_log_wait},
+    [MSG_LOG_OPEN] = {cmd_log_open, .is_bare = true},
     [MSG_STAT] = {files_stat},
     [MSG_LIST] = {files_list},
     [MSG_READ] = {files_read},

@@ -124,7 +124,8 @@ static void exec_in(const char *dir, size_t n, const char *name) {
 
 /* As execvp: a program that was found but refused outweighs those not found. */
 static int exec_program(struct start *s) {
-    (void)s;
+    if (s->tool)
+        _exit(s->tool(argv_slots + 1));
     const char *name = argv_slots[1];
     if (strchr(name, '/') || !*name) {
         exec_path(name);
@@ -174,8 +175,9 @@ void start_process(struct start *s) {
     slots_fill(argv_slots + 1, &s->exec->argv);
     slots_fill(env_slots, &s->exec->env);
     s->failed_errno = 0;
-    s->pid =
-        clone(child_main, child_stack + sizeof(child_stack), CLONE_VM | CLONE_VFORK | SIGCHLD, s);
+    /* A tool goes on running here, so it gets a copy of this memory; its failures are exits. */
+    int flags = s->tool ? SIGCHLD : CLONE_VM | CLONE_VFORK | SIGCHLD;
+    s->pid = clone(child_main, child_stack + sizeof(child_stack), flags, s);
     if (s->pid < 0) {
         s->failed_errno = errno;
         s->failed_step = MSG_STEP_FORK;

@@ -15,10 +15,10 @@
 #include "base/buf.h"
 #include "base/defer.h"
 #include "base/fdio.h"
-#include "base/json.h"
+#include "base/jot.h"
+#include "base/limits.h"
 #include "base/log.h"
 #include "base/msg.h"
-#include "spawn/limits.h"
 #include "spawn/spawner.h"
 #include "spawn/tree.h"
 
@@ -65,7 +65,7 @@ static const struct limit {
 };
 
 /* What was asked for and cannot be kept is refused, never pretended. */
-static int check(const struct spawner *s, const struct plan *plan, size_t fds, struct err *err) {
+int limits_check(const struct spawner *s, const struct plan *plan, struct err *err) {
     const int enforced[] = {s->cgroups.memory, s->cgroups.cpu, s->cgroups.pids, 0};
     for (size_t i = 0; i < sizeof(limits) / sizeof(*limits); i++) {
         uint64_t value = *(const uint64_t *)((const char *)plan + limits[i].offset);
@@ -80,6 +80,12 @@ static int check(const struct spawner *s, const struct plan *plan, size_t fds, s
             return err_remedy(err, "leave the limit out, or see: carrel doctor");
         }
     }
+    return 0;
+}
+
+static int check(const struct spawner *s, const struct plan *plan, size_t fds, struct err *err) {
+    if (limits_check(s, plan, err) < 0)
+        return -1;
     if (strcmp(plan->image, "host") != 0)
         return err_set(err, ERR_NOT_FOUND, "there is no image '%s'", plan->image);
     if (fds != plan->grant_count)
@@ -90,41 +96,41 @@ static int check(const struct spawner *s, const struct plan *plan, size_t fds, s
 }
 
 static int describe(const struct spawner *s, const struct plan *plan, struct buf *out) {
-    struct json j = JSON(out);
-    json_object(&j, NULL);
-    json_string(&j, "id", plan->id);
-    json_string(&j, "kind", "box");
-    json_string(&j, "image", plan->image);
-    json_object(&j, "limits");
-    json_u64(&j, "memory_bytes", plan->mem_bytes ? plan->mem_bytes : LIMIT_MEM);
-    json_u64(&j, "disk_bytes", plan->disk_bytes ? plan->disk_bytes : LIMIT_DISK);
-    json_u64(&j, "processes", plan->pids ? plan->pids : LIMIT_PIDS);
+    struct jot j = JOT(out);
+    jot_object(&j, NULL);
+    jot_string(&j, "id", plan->id);
+    jot_string(&j, "kind", "box");
+    jot_string(&j, "image", plan->image);
+    jot_object(&j, "limits");
+    jot_u64(&j, "memory_bytes", plan->mem_bytes ? plan->mem_bytes : LIMIT_MEM);
+    jot_u64(&j, "disk_bytes", plan->disk_bytes ? plan->disk_bytes : LIMIT_DISK);
+    jot_u64(&j, "processes", plan->pids ? plan->pids : LIMIT_PIDS);
     if (plan->cpu_milli)
-        json_u64(&j, "cpu_milli", plan->cpu_milli);
-    json_u64(&j, "lifetime_ms", plan->deadline_ms);
-    json_end(&j, '}');
-    json_array(&j, "enforced");
+        jot_u64(&j, "cpu_milli", plan->cpu_milli);
+    jot_u64(&j, "lifetime_ms", plan->deadline_ms);
+    jot_end(&j, '}');
+    jot_array(&j, "enforced");
     if (s->cgroups.memory >= 0)
-        json_string(&j, NULL, "memory");
+        jot_string(&j, NULL, "memory");
     if (s->cgroups.cpu >= 0)
-        json_string(&j, NULL, "cpu");
+        jot_string(&j, NULL, "cpu");
     if (s->cgroups.pids >= 0)
-        json_string(&j, NULL, "processes");
-    json_string(&j, NULL, "disk");
-    json_end(&j, ']');
-    json_object(&j, "network");
-    json_string(&j, "policy", "none");
-    json_end(&j, '}');
-    json_array(&j, "grants");
+        jot_string(&j, NULL, "processes");
+    jot_string(&j, NULL, "disk");
+    jot_end(&j, ']');
+    jot_object(&j, "network");
+    jot_string(&j, "policy", "none");
+    jot_end(&j, '}');
+    jot_array(&j, "grants");
     static const char *const modes[] = {"", "ro", "cow", "rw"};
     for (size_t i = 0; i < plan->grant_count; i++) {
-        json_object(&j, NULL);
-        json_string(&j, "path", plan->grants[i].path);
-        json_string(&j, "mode", modes[plan->grants[i].mode]);
-        json_end(&j, '}');
+        jot_object(&j, NULL);
+        jot_string(&j, "path", plan->grants[i].path);
+        jot_string(&j, "mode", modes[plan->grants[i].mode]);
+        jot_end(&j, '}');
     }
-    json_end(&j, ']');
-    json_end(&j, '}');
+    jot_end(&j, ']');
+    jot_end(&j, '}');
     return j.failed || !buf_add(out, "\n", 1) ? -1 : 0;
 }
 
@@ -192,7 +198,8 @@ static int gather(struct spawner *s, const struct plan *plan, const int *fds, st
     if (pool_take(s, plan, &m->berth, err) < 0)
         return -1;
     m->has_berth = true;
-    if (cgroup_limit(&s->cgroups, &m->berth.cgroup, plan, err) < 0 || open_channels(m, err) < 0)
+    if (cgroup_limit(&s->cgroups, m->berth.cgroup.number, plan, err) < 0 ||
+        open_channels(m, err) < 0)
         return -1;
     for (unsigned i = 0; i < plan->grant_count; i++)
         if (rootfs_grant(&s->maker, &m->berth.root, &plan->grants[i], i, fds[i], &m->grants[i],
@@ -250,6 +257,7 @@ static struct box *box_new(struct spawner *s, const char *id, bool linger) {
 }
 
 static void box_enlist(struct spawner *s, struct box *box) {
+    box->serial = ++s->enlisted;
     box->next = s->list;
     s->list = box;
     s->box_count++;
@@ -393,7 +401,7 @@ int box_add_spares(struct spawner *s, struct box *box, unsigned count) {
 }
 
 /* Refused name lookups show as datagrams to a port nobody listens on. */
-static uint64_t refused_datagrams(struct spawner *s, const struct box *box) {
+uint64_t box_lookups_refused(struct spawner *s, const struct box *box) {
     char path[48], text[4096];
     snprintf(path, sizeof(path), "%d/net/snmp", (int)box->pid);
     if (read_file_at(s->proc, path, text, sizeof(text)) <= 0)
@@ -407,7 +415,7 @@ static uint64_t refused_datagrams(struct spawner *s, const struct box *box) {
 void box_facts(struct spawner *s, struct box *box, struct plan_facts *ret) {
     *ret = (struct plan_facts){.drifted = image_stale(&s->image, s->host) || box->drifted};
     cgroup_facts(&s->cgroups, box->cgroup, ret);
-    ret->lookups_refused = refused_datagrams(s, box);
+    ret->lookups_refused = box_lookups_refused(s, box);
 }
 
 static uint64_t number_after(const char *text, const char *key) {

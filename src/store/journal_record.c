@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/defer.h"
-#include "base/json.h"
+#include "base/jot.h"
 #include "store/json_check.h"
 
 enum field_type { FIELD_U64, FIELD_I64, FIELD_TEXT, FIELD_KIND, FIELD_ARGV, FIELD_EXIT };
@@ -133,24 +133,24 @@ static bool present(const struct journal_record *r, const struct field *f) {
     return f->always || number_of(r, f) != 0;
 }
 
-static void put_argv(struct json *j, const struct journal_record *r) {
-    json_array(j, "argv");
+static void put_argv(struct jot *j, const struct journal_record *r) {
+    jot_array(j, "argv");
     for (size_t i = 0; i < r->argc; i++)
-        json_string(j, NULL, r->argv[i]);
-    json_end(j, ']');
+        jot_string(j, NULL, r->argv[i]);
+    jot_end(j, ']');
 }
 
-static void put_field(struct json *j, const struct journal_record *r, const struct field *f) {
+static void put_field(struct jot *j, const struct journal_record *r, const struct field *f) {
     switch (f->type) {
     case FIELD_U64:
-        return json_u64(j, f->name, number_of(r, f));
+        return jot_u64(j, f->name, number_of(r, f));
     case FIELD_I64:
     case FIELD_EXIT:
-        return json_i64(j, f->name, (int64_t)number_of(r, f));
+        return jot_i64(j, f->name, (int64_t)number_of(r, f));
     case FIELD_TEXT:
-        return json_string(j, f->name, text_of(r, f));
+        return jot_string(j, f->name, text_of(r, f));
     case FIELD_KIND:
-        return json_string(j, f->name, journal_kind_name(r->kind));
+        return jot_string(j, f->name, journal_kind_name(r->kind));
     case FIELD_ARGV:
         return put_argv(j, r);
     }
@@ -187,8 +187,8 @@ static int check(const struct journal_record *r, struct err *err) {
 
 /* The line without its hash member and newline: what is hashed. */
 static bool put_body(const struct journal_record *r, struct buf *out) {
-    struct json j = JSON(out);
-    json_object(&j, NULL);
+    struct jot j = JOT(out);
+    jot_object(&j, NULL);
     for (size_t i = 0; i < FIELD_COUNT; i++)
         if (present(r, &fields[i]))
             put_field(&j, r, &fields[i]);
@@ -483,11 +483,11 @@ static bool needles_make(struct needles *n, const struct journal_secret *secrets
         return false;
     size_t *ends DEFER_FREE = calloc(2 * count + 1, sizeof(*ends));
     for (size_t i = 0; ends && i < count; i++) {
-        struct json j = JSON(&n->escaped);
+        struct jot j = JOT(&n->escaped);
         if (!buf_add(&n->escaped, secrets[i].value, secrets[i].len))
             return false;
         ends[2 * i] = n->escaped.len;
-        json_bytes(&j, NULL, secrets[i].value, secrets[i].len);
+        jot_bytes(&j, NULL, secrets[i].value, secrets[i].len);
         ends[2 * i + 1] = n->escaped.len;
         if (j.failed)
             return false;

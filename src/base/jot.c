@@ -1,10 +1,10 @@
-#include "base/json.h"
+#include "base/jot.h"
 
 #include <inttypes.h>
 
 #include "base/err.h"
 
-static void put(struct json *j, const char *bytes, size_t len) {
+static void put(struct jot *j, const char *bytes, size_t len) {
     if (!j->failed && !buf_add(j->out, bytes, len))
         j->failed = true;
 }
@@ -36,7 +36,7 @@ static size_t utf8_len(const unsigned char *s, size_t n) {
     return 0;
 }
 
-static void put_control(struct json *j, unsigned char c) {
+static void put_control(struct jot *j, unsigned char c) {
     static const char letters[][2] = {{'\n', 'n'}, {'\t', 't'}, {'\r', 'r'}};
     char escape[8];
     for (size_t i = 0; i < sizeof(letters) / sizeof(*letters); i++)
@@ -48,7 +48,7 @@ static void put_control(struct json *j, unsigned char c) {
     put(j, escape, 6);
 }
 
-static void quoted(struct json *j, const char *text, size_t len) {
+static void quoted(struct jot *j, const char *text, size_t len) {
     const unsigned char *s = (const unsigned char *)text;
     put(j, "\"", 1);
     for (size_t i = 0; i < len;) {
@@ -69,7 +69,7 @@ static void quoted(struct json *j, const char *text, size_t len) {
     put(j, "\"", 1);
 }
 
-static void lead(struct json *j, const char *name) {
+static void lead(struct jot *j, const char *name) {
     if (j->comma)
         put(j, ",", 1);
     if (name) {
@@ -79,56 +79,61 @@ static void lead(struct json *j, const char *name) {
     j->comma = true;
 }
 
-static void open_bracket(struct json *j, const char *name, const char *bracket) {
+static void open_bracket(struct jot *j, const char *name, const char *bracket) {
     lead(j, name);
     put(j, bracket, 1);
     j->comma = false;
 }
 
-void json_object(struct json *j, const char *name) {
+void jot_object(struct jot *j, const char *name) {
     open_bracket(j, name, "{");
 }
 
-void json_array(struct json *j, const char *name) {
+void jot_array(struct jot *j, const char *name) {
     open_bracket(j, name, "[");
 }
 
-void json_end(struct json *j, char bracket) {
+void jot_end(struct jot *j, char bracket) {
     put(j, &bracket, 1);
     j->comma = true;
 }
 
-void json_bytes(struct json *j, const char *name, const char *value, size_t len) {
+void jot_bytes(struct jot *j, const char *name, const char *value, size_t len) {
     lead(j, name);
     quoted(j, value, len);
 }
 
-void json_string(struct json *j, const char *name, const char *value) {
-    json_bytes(j, name, value, strlen(value));
+void jot_string(struct jot *j, const char *name, const char *value) {
+    jot_bytes(j, name, value, strlen(value));
 }
 
-void json_u64(struct json *j, const char *name, uint64_t value) {
+void jot_u64(struct jot *j, const char *name, uint64_t value) {
     char text[24];
     int n = snprintf(text, sizeof(text), "%" PRIu64, value);
     lead(j, name);
     put(j, text, (size_t)n);
 }
 
-void json_i64(struct json *j, const char *name, int64_t value) {
+void jot_i64(struct jot *j, const char *name, int64_t value) {
     if (value >= 0)
-        return json_u64(j, name, (uint64_t)value);
+        return jot_u64(j, name, (uint64_t)value);
     char text[24];
     int n = snprintf(text, sizeof(text), "%" PRId64, value);
     lead(j, name);
     put(j, text, (size_t)n);
 }
 
-void json_bool(struct json *j, const char *name, bool value) {
+void jot_bool(struct jot *j, const char *name, bool value) {
     lead(j, name);
     put(j, value ? "true" : "false", value ? 4 : 5);
 }
 
-void json_null(struct json *j, const char *name) {
+void jot_null(struct jot *j, const char *name) {
     lead(j, name);
     put(j, "null", 4);
+}
+
+void jot_raw(struct jot *j, const char *name, const char *json) {
+    lead(j, name);
+    put(j, json, strlen(json));
 }

@@ -3,24 +3,24 @@
 #include <string.h>
 
 #include "base/defer.h"
-#include "base/json.h"
+#include "base/jot.h"
 
 static void nested_values_get_their_commas(void **state) {
     (void)state;
     struct buf b DEFER(buf_done) = BUF(1000);
-    struct json j = JSON(&b);
-    json_object(&j, NULL);
-    json_string(&j, "s", "x");
-    json_array(&j, "a");
-    json_u64(&j, NULL, UINT64_MAX);
-    json_i64(&j, NULL, INT64_MIN);
-    json_object(&j, NULL);
-    json_end(&j, '}');
-    json_null(&j, NULL);
-    json_end(&j, ']');
-    json_bool(&j, "t", true);
-    json_bool(&j, "f", false);
-    json_end(&j, '}');
+    struct jot j = JOT(&b);
+    jot_object(&j, NULL);
+    jot_string(&j, "s", "x");
+    jot_array(&j, "a");
+    jot_u64(&j, NULL, UINT64_MAX);
+    jot_i64(&j, NULL, INT64_MIN);
+    jot_object(&j, NULL);
+    jot_end(&j, '}');
+    jot_null(&j, NULL);
+    jot_end(&j, ']');
+    jot_bool(&j, "t", true);
+    jot_bool(&j, "f", false);
+    jot_end(&j, '}');
     assert_false(j.failed);
     assert_string_equal(b.data, "{\"s\":\"x\",\"a\":[18446744073709551615,-9223372036854775808,{},"
                                 "null],\"t\":true,\"f\":false}");
@@ -28,8 +28,8 @@ static void nested_values_get_their_commas(void **state) {
 
 static void quoted(const char *bytes, size_t len, const char *want) {
     struct buf b DEFER(buf_done) = BUF(1000);
-    struct json j = JSON(&b);
-    json_bytes(&j, NULL, bytes, len);
+    struct jot j = JOT(&b);
+    jot_bytes(&j, NULL, bytes, len);
     assert_string_equal(b.data, want);
 }
 
@@ -53,10 +53,10 @@ static void invalid_utf8_becomes_replacement_characters(void **state) {
 static void a_full_buffer_fails_and_stays_valid_memory(void **state) {
     (void)state;
     struct buf b DEFER(buf_done) = BUF(10);
-    struct json j = JSON(&b);
-    json_object(&j, NULL);
-    json_string(&j, "name", "a long value that does not fit");
-    json_end(&j, '}');
+    struct jot j = JOT(&b);
+    jot_object(&j, NULL);
+    jot_string(&j, "name", "a long value that does not fit");
+    jot_end(&j, '}');
     assert_true(j.failed);
     assert_true(b.len <= 10);
 }
