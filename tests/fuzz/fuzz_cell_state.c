@@ -1,7 +1,7 @@
 /*
- * Any bytes as a saved state of two small modules, one of them with objects. Header and checksum are put right first, so that
- * what lies behind them is reached. Property: refused, or it runs with little fuel; and then
- * capture, resume, capture gives the same bytes twice.
+ * Any bytes as a saved state of two small modules, one of them with objects. Header and checksum
+ * are put right first, so that what lies behind them is reached. Property: refused, or it runs with
+ * little fuel; and then capture, resume, capture gives the same bytes twice.
  */
 #include <stdint.h>
 #include <string.h>
