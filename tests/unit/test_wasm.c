@@ -578,6 +578,21 @@ static void a_reached_byte_is_the_forks_and_the_states_too(void **state) {
     }
 }
 
+static void a_memory_of_no_pages_is_moved_and_hashed(void **state) {
+    (void)state;
+    struct cell c;
+    struct wasm_store *forked;
+    uint8_t hashes[2][32];
+    cell_open(&c, "(module (memory 0) (memory 0) (memory 1))");
+    wasm_store_hash(c.store, hashes[0], NULL);
+    move(&c);
+    assert_int_equal(wasm_fork(c.store, &forked, NULL), 0);
+    wasm_store_hash(forked, hashes[1], NULL);
+    assert_memory_equal(hashes[0], hashes[1], 32);
+    wasm_store_free(forked);
+    cell_close(&c);
+}
+
 /* Hands out bytes of its own that are resident already, and takes none back. */
 struct ground {
     size_t used;
@@ -666,5 +681,6 @@ UNIT_MAIN(cmocka_unit_test(stops_at_every_amount_of_fuel_leave_results_and_fuel_
           cmocka_unit_test(untouched_memory_is_not_in_the_state),
           cmocka_unit_test(bytes_that_come_when_they_are_reached_are_as_if_always_there),
           cmocka_unit_test(a_reached_byte_is_the_forks_and_the_states_too),
+          cmocka_unit_test(a_memory_of_no_pages_is_moved_and_hashed),
           cmocka_unit_test(a_tiny_instance_takes_no_page_of_its_own),
           cmocka_unit_test(type_mismatches_say_what_was_wanted_and_found))
