@@ -285,7 +285,7 @@ def main():
     if not shutil.which("clang") or not shutil.which("wasm-ld"):
         print("skipped: needs clang and lld to make modules of the kernels")
         sys.exit(SKIP)
-    work = args.build / "work"
+    work = args.build.resolve() / "work"
     work.mkdir(parents=True, exist_ok=True)
     counts = Counts(args.quick)
     cells = build(args, work, counts)

@@ -85,13 +85,13 @@ static struct wasm_module *find(void *ctx, const uint8_t hash[32]) {
     return hash[0] == with_objects[0] ? w->objects : w->plain;
 }
 
-static struct wasm_module *load(struct wasm_engine *e, const char *module_text) {
-    struct wat_module wat DEFER(wat_module_done) = {0};
+/* The binary is kept from one input to the next. */
+static struct wasm_module *load(struct wasm_engine *e, const char *text, struct wat_module *kept) {
     struct wat_diags diags = {0};
     struct wasm_diag diag;
     struct wasm_module *m;
-    if (wat_encode(module_text, strlen(module_text), 30, &wat, &diags) < 0 ||
-        wasm_module_load(e, wat.binary.data, wat.binary.len, WASM_3_0, &m, &diag) < 0)
+    if ((kept->binary.len == 0 && wat_encode(text, strlen(text), 30, kept, &diags) < 0) ||
+        wasm_module_load(e, kept->binary.data, kept->binary.len, WASM_3_0, &m, &diag) < 0)
         abort();
     return m;
 }
@@ -144,8 +144,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     const struct wasm_config cfg = {
         .memory_pages = 4, .table_elems = 100, .stack_slots = 4096, .frames = 200, .instances = 4};
     struct world w DEFER(world_done) = {.engine = wasm_engine_new(&cfg)};
-    w.plain = load(w.engine, plain);
-    w.objects = load(w.engine, objects);
+    static struct wat_module kept[2];
+    w.plain = load(w.engine, plain, &kept[0]);
+    w.objects = load(w.engine, objects, &kept[1]);
     uint8_t *copy DEFER_FREE = malloc(size);
     if (!copy)
         return 0;
