@@ -145,8 +145,9 @@ static void mode_validate(struct wasm_engine *e, struct image image, char **args
     double *times DEFER_FREE = new_times(rounds);
     for (size_t r = 0; r < rounds; r++) {
         double before = clock_us(CLOCK_PROCESS_CPUTIME_ID);
-        struct wasm_module *m DEFER(wasm_module_unrefp) = load(e, image);
+        struct wasm_module *m = load(e, image);
         times[r] = clock_us(CLOCK_PROCESS_CPUTIME_ID) - before;
+        wasm_module_unref(m);
     }
     double middle = median(times, rounds);
     printf("%.2f %.2f\n", (double)image.size / middle, (double)image.size / times[0]);
