@@ -111,8 +111,8 @@ static int describe(const struct new_options *o, const struct grants *g, const s
     struct jot j = JOT(text);
     const struct {
         const char *name, *value;
-    } texts[] = {{"kind", o->kind}, {"image", o->image}, {"name", o->name},
-                 {"idle_action", o->idle_action}};
+    } texts[] = {
+        {"kind", o->kind}, {"image", o->image}, {"name", o->name}, {"idle_action", o->idle_action}};
     jot_object(&j, NULL);
     for (size_t i = 0; i < sizeof(texts) / sizeof(*texts); i++)
         if (texts[i].value)
