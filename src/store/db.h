@@ -41,7 +41,7 @@ struct store_options {
  */
 int store_open(const struct store_options *options, struct store **ret, struct err *err);
 
-/* Makes everything durable, then lets go. */
+/* Makes everything durable, then lets go. No thread may be inside store_flush() any more. */
 void store_close(struct store *s);
 void store_closep(struct store **s);
 
