@@ -113,7 +113,7 @@ static int start(struct session *s, const int *fds, uint32_t count, struct err *
         client_answer(r->client->http, &head, err) < 0)
         return -1;
     /* What came with the head is here already, and poll() would not tell. */
-    return http_client_has_more(r->client->http) ? take_stream(s, err) : 0;
+    return take_stream(s, err);
 }
 
 /* ---- what comes back ---- */
@@ -155,26 +155,34 @@ static int take_event(struct session *s, const char *line, size_t n, struct err 
     return 0;
 }
 
+static int take_lines(struct session *s, const char *bytes, size_t n, struct err *err) {
+    struct buf *line = &s->remote->line;
+    if (!buf_add(line, bytes, n))
+        return err_set(err, ERR_LIMIT, "an event is too long");
+    char *at = line->data, *end;
+    for (; (end = memchr(at, '\n', line->len - (size_t)(at - line->data))); at = end + 1)
+        if (take_event(s, at, (size_t)(end - at), err) < 0)
+            return -1;
+    line->len -= (size_t)(at - line->data);
+    memmove(line->data, at, line->len);
+    return 0;
+}
+
 static int take_stream(struct session *s, struct err *err) {
-    struct remote *r = s->remote;
+    struct http_client *http = s->remote->client->http;
     const char *bytes;
     size_t n;
-    do {
-        int more = http_client_read(r->client->http, &bytes, &n, err);
-        if (more <= 0)
-            return more < 0    ? -1
-                   : s->exited ? 0
-                               : err_set(err, ERR_UNKNOWN, "the daemon ended before the command");
-        if (!buf_add(&r->line, bytes, n))
-            return err_set(err, ERR_LIMIT, "an event is too long");
-        char *at = r->line.data, *end;
-        for (; (end = memchr(at, '\n', r->line.len - (size_t)(at - r->line.data))); at = end + 1)
-            if (take_event(s, at, (size_t)(end - at), err) < 0)
-                return -1;
-        r->line.len -= (size_t)(at - r->line.data);
-        memmove(r->line.data, at, r->line.len);
-    } while (!s->exited && http_client_has_more(r->client->http));
-    return 0;
+    int more = 1;
+    http_client_set_timeout(http, 0); /* what is here, and no more */
+    while (!s->exited && (more = http_client_read(http, &bytes, &n, err)) > 0)
+        if (take_lines(s, bytes, n, err) < 0)
+            return -1;
+    http_client_set_timeout(http, -1);
+    if (more < 0 && err->code == ERR_TIMEOUT)
+        return 0;
+    if (more == 0)
+        return err_set(err, ERR_UNKNOWN, "the daemon ended before the command");
+    return more < 0 ? -1 : 0;
 }
 
 static int take_messages(struct session *s, struct err *err) {

@@ -94,7 +94,7 @@ def test_a_lent_directory(carrel, tmp_path):
     (tmp_path / "file").write_text("host\n")
     done = carrel("new", "--name", "lent", "--dir", f"{tmp_path}:/home/user/work")
     assert done.returncode == 0, done
-    out = carrel("exec", "lent", "--cwd", "/home/user/work", "--", "sh", "-c", "cat file; echo changed >file; cat file")
+    out = carrel("exec", "--cwd", "/home/user/work", "lent", "--", "sh", "-c", "cat file; echo changed >file; cat file")
     assert out.stdout == b"host\nchanged\n", out
     assert (tmp_path / "file").read_text() == "host\n"
     assert carrel("rm", "lent").returncode == 0
