@@ -10,6 +10,7 @@
 #define LIMIT_PIDS_MAX 4000000ull
 #define LIMIT_CPU_MAX_MILLI 1024000ull
 #define LIMIT_BYTES_MAX (1ull << 50)
+#define LIMIT_LIFETIME_MAX_MS (INT32_MAX * 1000ull)
 
 /* One inode a 4 KiB of disk limit, but never so few that a small box cannot unpack a package. */
 #define LIMIT_INODES(disk_bytes) ((disk_bytes) / 4096 < 4096 ? 4096 : (disk_bytes) / 4096)

@@ -188,6 +188,7 @@ static const struct shape {
     SHAPE(SPARES_WANT, spares, msg_spares),
     SHAPE(SPARES, spares, msg_spares),
     EMPTY(SWITCH_ROOT),
+    EMPTY(LINGER),
 };
 
 static const struct shape *shape_of(uint16_t type) {

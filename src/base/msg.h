@@ -10,7 +10,7 @@
  *   The first frame each way is HELLO. The host speaks first and may send more
  *   without waiting. A request with a tag gets exactly one reply with that tag:
  *   the one named beside it below, OK, or ERROR. A guest serves several
- *   connections; only the spawner's may send CLONE_ID, DEADLINE and SPARES.
+ *   connections; only the spawner's may send what is listed last below.
  *
  * A command's life
  *   EXEC under an id the host chose -> EXEC_STARTED, EXEC_FAILED (id free again)
@@ -106,6 +106,7 @@ enum msg_type {
     MSG_SPARES_WANT,   /* struct msg_spares, guest to spawner: please send so many */
     MSG_SPARES,        /* struct msg_spares and count * each descriptors; no reply */
     MSG_SWITCH_ROOT, /* one descriptor of the new root; ERROR `busy` unless only the guest lives */
+    MSG_LINGER,      /* outlive the creator's connection, from now on */
 };
 
 /* Points to n bytes; when decoded, s[n] is NUL. */

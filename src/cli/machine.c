@@ -133,8 +133,10 @@ static void reason(const struct command_setup *c, const struct command_options *
     else if (c->session.lost)
         snprintf(text, size, "output was lost: %s", strerror(c->session.lost));
     else if (r->exit.flags & MSG_EXIT_TIMED_OUT)
-        snprintf(text, size, "ended after %" PRIu64 ".%03" PRIu64 " s: the time limit (--timeout)",
-                 o->timeout_ms / 1000, o->timeout_ms % 1000);
+        snprintf(text, size,
+                 "ended after %" PRIu64 ".%03" PRIu64 " s: the time limit (--timeout)%s",
+                 o->timeout_ms / 1000, o->timeout_ms % 1000,
+                 c->session.unanswered ? "; the machine did not answer" : "");
     else if (end->facts && end->facts->oom_kills)
         snprintf(text, size, "killed: the memory limit of %" PRIu64 " MiB was reached (--mem)",
                  end->facts->mem_limit_bytes >> 20);

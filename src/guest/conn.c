@@ -21,6 +21,8 @@
 #define MAP_BYTES (OUT_CAP + FRAME_BYTES_MAX)
 
 static void conn_ready(struct guest *g, struct source *src, uint32_t events);
+static void conn_receive(struct guest *g, struct conn *c);
+static bool handle_next(struct guest *g, struct conn *c);
 
 static struct conn *free_slot(struct guest *g) {
     for (int i = 0; i < CONN_MAX; i++)
@@ -68,7 +70,24 @@ static void drop_out_fds(struct conn *c) {
     c->out_nfds = 0;
 }
 
+/*
+ * A box that was ready before its creator came is told to linger by the spawner, and before the
+ * creator has its connection. Whatever the loop looks at first, that word came first.
+ */
+static void hear_spawner(struct guest *g, const struct conn *creator) {
+    for (int i = 0; i < CONN_MAX; i++) {
+        struct conn *c = &g->conns[i];
+        if (c == creator || c->src.fd < 0 || !c->is_privileged)
+            continue;
+        conn_receive(g, c);
+        while (handle_next(g, c))
+            ;
+    }
+}
+
 void conn_close(struct guest *g, struct conn *c) {
+    if (c->is_creator && !g->lingers)
+        hear_spawner(g, c);
     if (c->is_creator && !g->lingers)
         _exit(0);
     cmd_detach_all(g, c);

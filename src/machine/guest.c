@@ -614,6 +614,8 @@ static void on_event(void *arg, unsigned events) {
     struct err err = {0};
     enter(g);
     int r = 0;
+    if (events & LOOP_ERROR)
+        g->armed = 0; /* the watch is off, and what was said before the end is still to be read */
     if (events & LOOP_WRITE)
         r = guest_link_flush(g->link, &err);
     if (r == 0 && events & ~(unsigned)LOOP_WRITE)

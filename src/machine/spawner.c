@@ -361,6 +361,8 @@ static void take_packet(struct spawner_link *l, struct fd_message *in) {
     if (!r)
         return;
     bool failed = m->type == PLAN_ERROR;
+    if (failed && r->type == PLAN_CREATE && m->error.code == ERR_EXISTS && r->tries > 1)
+        err_set(&m->error, ERR_UNKNOWN, "the spawner ended before it answered");
     tell(l, r, failed ? NULL : m, in, failed ? &m->error : NULL);
 }
 
@@ -382,6 +384,8 @@ static int take_one(struct spawner_link *l) {
 static void on_event(void *arg, unsigned events) {
     struct spawner_link *l = arg;
     int r = 1;
+    if (events & LOOP_ERROR)
+        l->armed = 0; /* the watch is off, and what was said before the end is still to be read */
     enter(l);
     if (events & ~(unsigned)LOOP_WRITE)
         for (int i = 0; i < PACKETS_MAX && r > 0 && !l->is_freed; i++)

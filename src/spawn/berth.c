@@ -93,6 +93,7 @@ void berth_drop(struct spawner *s, struct berth *b) {
     unsigned stage = b->stage;
     if (b->pid > 0) {
         kill(b->pid, SIGKILL);
+        cgroup_thaw(&s->cgroups, number); /* or it cannot die */
         while (waitpid(b->pid, NULL, 0) < 0 && errno == EINTR)
             ;
     }

@@ -425,11 +425,38 @@ void cgroup_thaw(struct cgroups *cg, uint64_t number) {
     thaw_tree(cg->freezer, name);
 }
 
+/*
+ * As a box leaves them when all went well: empty, with commands' groups in a row from c0 on. No
+ * look into them is needed then, and looking costs more than removing.
+ */
+static bool remove_empty(struct cgroups *cg, const char *name) {
+    const char *work = cg->mode == CGROUP_V2 ? "/work" : "";
+    char path[64];
+    for (unsigned i = 0;; i++) {
+        snprintf(path, sizeof(path), "%s%s/c%u", name, work, i);
+        if (unlinkat(cg->freezer, path, AT_REMOVEDIR) < 0)
+            break;
+    }
+    const char *const last[] = {"/work", "/guest", ""};
+    for (size_t i = *work ? 0 : 1; i < 3; i++) {
+        snprintf(path, sizeof(path), "%s%s", name, last[i]);
+        if (unlinkat(cg->freezer, path, AT_REMOVEDIR) < 0)
+            return false;
+    }
+    const int bases[] = {cg->memory, cg->cpu, cg->pids};
+    for (size_t i = 0; i < 3 && cg->mode == CGROUP_V1; i++)
+        if (bases[i] >= 0 && unlinkat(bases[i], name, AT_REMOVEDIR) < 0)
+            return false;
+    return true;
+}
+
 bool cgroup_remove(struct cgroups *cg, uint64_t number) {
     char name[32];
     if (cg->mode == CGROUP_NONE)
         return true;
     group_name(name, number);
+    if (remove_empty(cg, name))
+        return true;
     cgroup_thaw(cg, number);
     const int bases[] = {cg->freezer, cg->memory, cg->cpu, cg->pids};
     bool gone = true;

@@ -251,6 +251,8 @@ int spawner_open(struct spawner *s, const struct spawner_paths *paths, struct er
     open_uppers(s, paths->run);
     if ((s->own_net = openat(s->proc, "self/ns/net", O_RDONLY | O_CLOEXEC)) < 0)
         return err_sys(err, "open own network namespace");
+    if ((s->own_uts = openat(s->proc, "self/ns/uts", O_RDONLY | O_CLOEXEC)) < 0)
+        return err_sys(err, "open own host name");
     if ((s->anchor_ns = open_anchor(s->proc, s->maker.workshop, err)) < 0 ||
         (s->dev = open_dev(s->maker.workshop, s->host, err)) < 0 ||
         (s->guest = open_guest(s->maker.workshop, paths->guest, err)) < 0 ||

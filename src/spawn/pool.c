@@ -47,6 +47,7 @@ int pool_take(struct spawner *s, const struct plan *plan, struct berth *ret, str
 }
 
 void pool_drop(struct spawner *s) {
+    ready_drop(s);
     while (s->berth_count)
         berth_drop(s, &s->berths[--s->berth_count]);
     if (s->growing.stage)

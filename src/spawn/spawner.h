@@ -21,9 +21,14 @@
 #include "spawn/dynmods.h"
 #include "spawn/image.h"
 #include "spawn/nursery.h"
+#include "spawn/ready.h"
 #include "spawn/rootfs.h"
+#include "spawn/undertaker.h"
 
 enum { POOL_SIZE = 8, MASK_MAX = 40 };
+
+/* The guest ends a box at its deadline; if it has not by then, it cannot, and we do. */
+enum { OVERDUE_MS = 1000 };
 
 struct making; /* what goes into a box while it is made */
 
@@ -38,12 +43,15 @@ struct box {
     uint64_t cgroup;
     pid_t pid;
     int pidfd;
-    int link;        /* our own connection to the guest; -1 after we were restarted */
-    int owner;       /* the connection of its creator; -1 when that is gone */
-    unsigned spares; /* command cgroups made so far */
-    bool ending;     /* pid 1 was told to die, or has let go of us */
-    bool dead;       /* pid 1 is gone; resources are being removed */
+    int link;              /* our own connection to the guest; -1 after we were restarted */
+    int owner;             /* the connection of its creator; -1 when that is gone */
+    unsigned spares;       /* command cgroups made so far */
+    bool ending;           /* pid 1 was told to die, or has let go of us */
+    bool dead;             /* pid 1 is gone; resources are being removed */
+    int held[HELD_SPACES]; /* its namespaces, from when it was told to end until it is buried */
+    bool burying;          /* the undertaker has them */
     unsigned clean_tries;
+    uint64_t due_ms; /* when we end it ourselves, on the monotonic clock; 0: never */
     bool drifted;
     char image_key[24];
 };
@@ -56,6 +64,7 @@ struct spawner {
     int boxes;   /* $CARREL_RUN/boxes */
     int store;   /* $CARREL_HOME */
     int own_net; /* our network namespace */
+    int own_uts;
     int anchor_ns;
     int dev; /* the /dev template, attached in the workshop */
     int guest;
@@ -75,8 +84,9 @@ struct spawner {
     struct berth berths[POOL_SIZE]; /* ready, oldest first */
     size_t berth_count;
     struct berth growing; /* being made */
-    bool probed;          /* a root was made: what the kernel can do is known */
-    bool pool_broken;     /* refilling failed: make things on demand and report why */
+    struct ready_pool ready;
+    bool probed;      /* a root was made: what the kernel can do is known */
+    bool pool_broken; /* refilling failed: make things on demand and report why */
     uint64_t created;
 };
 
@@ -87,7 +97,7 @@ struct spawner_paths {
 /* host.c: everything a spawner needs before its first box. */
 int spawner_open(struct spawner *s, const struct spawner_paths *paths, struct err *err);
 
-/* pool.c: one step of refilling; false when the pool is full (or cannot be filled). */
+/* pool.c: one step of refilling; false when the pools are full (or cannot be filled). */
 bool pool_refill(struct spawner *s);
 int pool_take(struct spawner *s, const struct plan *plan, struct berth *ret, struct err *err);
 void pool_drop(struct spawner *s); /* after the image changed, and at the end */
@@ -103,8 +113,17 @@ struct making *box_begin(struct spawner *s, const struct plan *plan, const int *
 size_t box_descriptors(const struct making *m, int fds[1 + PLAN_MAX_GRANTS]);
 /* A failure here reaches the creator on its connection, and the caller ends the box. Frees m. */
 int box_settle(struct spawner *s, struct box *box, const struct plan *plan, struct making *m);
+struct box *box_new(struct spawner *s, const char *id, bool linger);
+void box_free(struct box *box);
+/* What its berth and its channels are, from now on the box's. */
+void box_enter(struct box *box, struct making *m);
 struct box *box_find(struct spawner *s, const char *id);
+/*
+ * Its namespaces are held from now on. What of it is frozen dies only when it is thawed.
+ */
 void box_kill(struct spawner *s, struct box *box);
+uint64_t box_due(const struct plan *plan); /* for a box made now */
+uint64_t spawner_now_ms(void); /* the clock of due_ms, which goes on across restarts of ours */
 /* Takes away what a dead box left; true when nothing is left and the box is freed. */
 bool box_clean(struct spawner *s, struct box *box);
 /* After a restart: finds the boxes that live and removes what is left of the others. */

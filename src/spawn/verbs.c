@@ -10,6 +10,7 @@
 #include "base/fdio.h"
 #include "base/limits.h"
 #include "base/msg.h"
+#include "spawn/making.h"
 #include "spawn/quota.h"
 #include "spawn/spawner.h"
 
@@ -34,7 +35,7 @@ static int list(struct spawner *s, struct plan_message *m, struct err *err) {
     m->type = PLAN_IDS;
     m->cursor = 0;
     for (const struct box *b = s->list; b; b = b->next) {
-        if (b->serial >= from || b->dead)
+        if (b->serial >= from || b->dead || ready_is_name(b->id))
             continue;
         if (n + ID_SIZE + 1 > sizeof(m->text))
             break;
@@ -131,11 +132,15 @@ static int change_limits(struct spawner *s, struct plan_message *m, struct err *
     return done(m);
 }
 
+/* Written down first: a guest that does not listen is ended by us, and by the next of us. */
 static int deadline(struct spawner *s, struct plan_message *m, struct err *err) {
     uint8_t frame[64];
     struct msg_deadline in = {.in_ms = m->plan.deadline_ms};
     struct box *box = live_box(s, m->plan.id, err);
-    if (!box)
+    if (!box || limits_check(s, &m->plan, err) < 0)
+        return -1;
+    box->due_ms = box_due(&m->plan);
+    if (making_amend(s, box, box->id, err) < 0)
         return -1;
     size_t n = msg_encode(frame, sizeof(frame), &(struct frame_head){.type = MSG_DEADLINE}, &in);
     if (box->link < 0 || send(box->link, frame, n, MSG_NOSIGNAL | MSG_DONTWAIT) != (ssize_t)n)

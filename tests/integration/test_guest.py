@@ -598,6 +598,20 @@ class Endings(GuestCase):
         link.send("SHUTDOWN")
         self.assertEqual(guest.process.wait(5), 0)
 
+    def test_the_spawner_may_say_later_that_it_lingers(self):
+        for _ in range(20):  # its word came first, whatever the guest looks at first
+            guest = self.start(spawn=True, listen=True)
+            guest.spawner.send("LINGER")
+            guest.link.sock.close()
+            link = guest.connect()
+            self.assertEqual(link.call("PING").type, "OK")
+            link.send("SHUTDOWN")
+            self.assertEqual(guest.process.wait(5), 0)
+        guest = self.start(spawn=True)
+        self.refused("denied", guest.link.call, "LINGER")
+        guest.link.sock.close()
+        self.assertEqual(guest.process.wait(5), 0)
+
     def test_the_deadline_ends_it_with_nobody_connected(self):
         start = time.monotonic()
         guest = self.start(listen=True, linger=1, deadline_ms=600)

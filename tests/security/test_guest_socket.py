@@ -181,7 +181,7 @@ def test_a_malformed_frame_closes_its_connection_only(box, what):
 
 def test_only_the_spawner_may_say_some_things(box):
     link = box.link()
-    for type_, payload in (("DEADLINE", struct.pack("<Q", 1)), ("SPARES", struct.pack("<BB", 0, 2)),
+    for type_, payload in (("DEADLINE", struct.pack("<Q", 1)), ("SPARES", struct.pack("<BB", 0, 2)), ("LINGER", b""),
                            ("CLONE_ID", s("x") + s("") + struct.pack("<I", 0))):
         assert refused(link.call, type_, payload) == "denied", type_
     assert alive(box)

@@ -53,7 +53,8 @@ struct box {
     struct loop_call retire;  /* frees that */
     unsigned tries;
     bool ended;
-    bool confirming; /* it was made a moment ago, and whether it lives is not known yet */
+    enum err_code missing; /* what it means if it does not exist */
+    bool confirming;       /* it was made a moment ago, and whether it lives is not known yet */
     /* while it is being made */
     machine_made_fn *made;
     void *made_arg;
@@ -213,6 +214,7 @@ static struct box *box_new(struct machine_host *h, const char *id, machine_made_
     for (size_t i = 0; i < PLAN_MAX_GRANTS; i++)
         b->m.uppers[i] = -1;
     b->retire = (struct loop_call){.fn = retire_old, .arg = b};
+    b->missing = ERR_NOT_FOUND;
     b->made = made;
     b->made_arg = arg;
     return b;
@@ -304,7 +306,7 @@ static void link_again(void *arg) {
     struct err err;
     int fd = connect_guest(b->m.host, b->m.id);
     if (fd == -ENOENT || fd == -ECONNREFUSED) {
-        err_set(&err, b->made ? ERR_NOT_FOUND : ERR_GONE, "machine '%s' has ended", b->m.id);
+        err_set(&err, b->made ? b->missing : ERR_GONE, "machine '%s' has ended", b->m.id);
         box_end(b, &err);
         return;
     }
@@ -330,7 +332,7 @@ static void on_alive(void *arg, const struct plan_message *m, struct fd_message 
         try_later(b);
         return;
     }
-    err_set(&gone, b->made ? ERR_NOT_FOUND : ERR_GONE, "machine '%s' has ended", b->m.id);
+    err_set(&gone, b->made ? b->missing : ERR_GONE, "machine '%s' has ended", b->m.id);
     box_end(b, &gone);
 }
 
@@ -383,7 +385,7 @@ static void confirm(struct box *b) {
 
 struct creation {
     struct box *box;
-    bool early;
+    bool early, linger;
     size_t grant_count;
     bool is_cow[PLAN_MAX_GRANTS];
 };
@@ -411,7 +413,10 @@ static void on_created(void *arg, const struct plan_message *m, struct fd_messag
     struct creation *c DEFER_FREE = arg;
     struct box *b = c->box;
     struct err why;
-    if (err) {
+    if (err && err->code == ERR_UNKNOWN && c->linger) {
+        b->missing = ERR_UNKNOWN;
+        link_again(b); /* the machine may have been made, and nobody held its connection */
+    } else if (err) {
         give_up(b, err);
     } else if (take_created(c, m, fds, &why) < 0) {
         box_end(b, &why);
@@ -451,7 +456,8 @@ static void box_create(struct machine_host *h, const struct machine_spec *spec,
         return;
     }
     struct creation *c = xnew(struct creation);
-    *c = (struct creation){.box = b, .early = spec->early, .grant_count = spec->grant_count};
+    *c = (struct creation){
+        .box = b, .early = spec->early, .linger = spec->linger, .grant_count = spec->grant_count};
     for (size_t i = 0; i < spec->grant_count; i++)
         c->is_cow[i] = spec->grants[i].mode == PLAN_GRANT_COW;
     struct plan_message *m = message(h, PLAN_CREATE, spec->id);
