@@ -8,6 +8,7 @@ import os
 import pathlib
 import re
 import time
+import weakref
 
 ALONE = os.environ.get("CARREL_HOST_IS_MINE") == "1"
 CGROUP = pathlib.Path("/sys/fs/cgroup")
@@ -54,12 +55,15 @@ def mounts():
 
 
 class HostState:
+    known = weakref.WeakSet()  # rootless, the boxes of all run directories have the same ids
+
     def __init__(self, run, home, uids=()):
         """uids: ranges (first, count) that only boxes of this run directory use, if there are such."""
         self.run, self.home, self.uids = str(run), str(home), list(uids)
         self.group = "carrel." + name_hash(self.run)
         self.mine = os.getpid()
         self.before = self.everything() if ALONE else None
+        self.known.add(self)
 
     @staticmethod
     def everything():
@@ -77,8 +81,9 @@ class HostState:
                 or any(first <= uid < first + count for first, count in self.uids))
 
     def processes(self):
+        others = {p for state in self.known if state is not self for p in state.ready().values()}
         return [f"process {p}: {read(f'/proc/{p}/cmdline').replace(chr(0), ' ').strip() or read(f'/proc/{p}/comm').strip()}"
-                for p in pids() if self.is_ours(p)]
+                for p in pids() if p not in others and self.is_ours(p)]
 
     def guests(self):
         return [p for p in pids() if self.is_ours(p) and read(f"/proc/{p}/cmdline").startswith("carrel-guest")]
