@@ -190,6 +190,12 @@ static void pour_out(struct http_exchange *x) {
     pour(x);
 }
 
+static void whole(struct http_exchange *x) {
+    static char bytes[4 << 20];
+    uint64_t n = number(x, "n", 1);
+    http_reply(x, 200, NULL, bytes, n < sizeof(bytes) ? n : sizeof(bytes));
+}
+
 static void cut_short(struct http_exchange *x) {
     http_begin(x, 200, NULL, 10);
     http_write(x, "abc", 3);
@@ -390,14 +396,14 @@ static const struct {
     const char *path;
     http_exchange_fn *fn;
 } routes[] = {
-    {"/hello", hello},         {"/peer", peer},           {"/stats", stats},
-    {"/echo", echo},           {"/count", count},         {"/pipe", pipe_through},
-    {"/pour", pour_out},       {"/short", cut_short},     {"/dropped", dropped},
-    {"/pieces", small_pieces}, {"/later", later},         {"/job", job},
-    {"/hold", hold},           {"/keep", keep},           {"/release", release},
-    {"/forgets", forgets},     {"/bad-field", bad_field}, {"/empty", empty},
-    {"/fds", read_fds},        {"/fds-body", take_fds},   {"/give", give_fds},
-    {"/events", events},       {"/ws", websocket},
+    {"/hello", hello},     {"/peer", peer},           {"/stats", stats},
+    {"/echo", echo},       {"/count", count},         {"/pipe", pipe_through},
+    {"/pour", pour_out},   {"/short", cut_short},     {"/whole", whole},
+    {"/dropped", dropped}, {"/pieces", small_pieces}, {"/later", later},
+    {"/job", job},         {"/hold", hold},           {"/keep", keep},
+    {"/release", release}, {"/forgets", forgets},     {"/bad-field", bad_field},
+    {"/empty", empty},     {"/fds", read_fds},        {"/fds-body", take_fds},
+    {"/give", give_fds},   {"/events", events},       {"/ws", websocket},
 };
 
 static void on_request(struct http_exchange *x, void *arg) {
