@@ -15,7 +15,7 @@
 
 struct http_client;
 
-enum { HTTP_CLIENT_FDS_MAX = 8 };
+enum { HTTP_CLIENT_FDS_MAX = 24 };
 
 /* NULL with *err; nobody listening there is `not_found`. */
 struct http_client *http_client_unix(const char *path, struct err *err);

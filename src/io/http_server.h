@@ -44,7 +44,7 @@ struct http_peer {
     char text[64]; /* "uid 1000 pid 77", "127.0.0.1:54321": for logs */
 };
 
-enum { HTTP_FDS_MAX = 8 };
+enum { HTTP_FDS_MAX = 24 };
 
 struct http_exchange {
     const struct http_head *head; /* valid as long as the exchange */
