@@ -15,7 +15,7 @@
  * meanwhile; then what you say is dropped, and on_gone (if set) has told you so. Ending it is the
  * last thing you do with it. While a body is collected the exchange is the server's: if it is too
  * long, malformed, too slow or cut off, the server answers for itself and fn is never called;
- * on_gone is then the place to free what x->user holds, and not to end anything.
+ * on_gone is then the place to free what x->user holds, and may call http_drop() but need not.
  *
  * Everything happens on the loop's thread. on_gone and on_drain are never called from inside one
  * of the functions below.

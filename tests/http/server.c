@@ -73,8 +73,13 @@ static void echo_whole(struct http_exchange *x, const char *bytes, size_t n) {
     http_reply(x, 200, NULL, bytes, n);
 }
 
+static void count_and_drop(struct http_exchange *x) {
+    gone_count++;
+    http_drop(x);
+}
+
 static void echo(struct http_exchange *x) {
-    x->on_gone = count_gone;
+    x->on_gone = number(x, "drop", 0) ? count_and_drop : count_gone;
     http_collect(x, number(x, "max", 1 << 20), echo_whole);
 }
 
@@ -139,14 +144,9 @@ static void pipe_piece(struct http_exchange *x, const char *bytes, size_t n) {
         http_pause(x);
 }
 
-static void pipe_gone(struct http_exchange *x) {
-    gone_count++;
-    http_drop(x);
-}
-
 static void pipe_through(struct http_exchange *x) {
     x->on_drain = pipe_drained;
-    x->on_gone = pipe_gone;
+    x->on_gone = count_and_drop;
     http_receive(x, UINT64_MAX, pipe_piece);
     http_begin(x, 200, NULL, -1);
 }

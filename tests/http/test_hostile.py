@@ -68,6 +68,24 @@ def test_a_body_that_is_too_long(server):
     assert server.stats()["gone"] == 4
 
 
+def test_a_handler_may_drop_what_could_not_be_collected(server):
+    post = b"POST /echo?drop=1&max=10 HTTP/1.1\r\nHost: a\r\n"
+    t = server.tcp()
+    t.say(post + b"Content-Length: 11\r\n\r\n")
+    refused(t, 413)
+    t = server.tcp()
+    t.say(post + b"Transfer-Encoding: chunked\r\n\r\nff\r\nabcdefghijk")
+    refused(t, 413)
+    t = server.tcp()
+    t.say(post + b"Transfer-Encoding: chunked\r\n\r\nX")
+    refused(t, 400)
+    t = server.tcp()
+    t.say(post + b"Content-Length: 10\r\n\r\nabc")
+    server.wait(requests=2)
+    t.sock.close()
+    server.wait(gone=4, requests=1, connections=1)
+
+
 def test_a_body_that_is_malformed(server):
     for route in b"/echo", b"/count":
         t = server.tcp()
