@@ -357,11 +357,13 @@ static void on_eof(struct conn *c) {
             c->on_bytes(&c->x, "", 0);
         c->busy = false;
         return;
-    case CONN_HEAD:
-    case CONN_CLOSING:
     case CONN_LINGER:
-    case CONN_DEAD:
         c->broken = true;
+        return;
+    case CONN_HEAD: /* answers may still be on their way: conn_settle() sees to it */
+    case CONN_CLOSING:
+    case CONN_DEAD:
+        return;
     }
 }
 
@@ -550,7 +552,7 @@ void conn_on_event(void *conn, unsigned events) {
         on_readable(c);
     else if ((events & LOOP_HANGUP) && !c->broken) {
         c->half = true;
-        c->broken = hung_up(c) || (!c->peer.local && c->body_done);
+        c->broken = hung_up(c) || (!c->peer.local && c->open && c->body_done);
     }
     advance(c);
     conn_settle(c);

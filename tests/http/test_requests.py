@@ -128,6 +128,16 @@ def test_a_half_closed_client_still_gets_its_answer(server):
     assert t.ended().endswith(b"later\n")
 
 
+@pytest.mark.parametrize("kind", ["tcp", "local"])
+def test_a_half_closed_client_gets_long_answers_whole(server, kind):
+    t = getattr(server, kind)()
+    t.say((GET % b"/whole?n=4000000") * 3)
+    t.sock.shutdown(socket.SHUT_WR)
+    time.sleep(0.2)
+    assert [len(t.answer()[2]) for _ in range(3)] == [4000000] * 3
+    assert t.ended() == b""
+
+
 def test_expect_continue_is_answered_when_the_body_is_wanted(server):
     t = server.tcp()
     t.say(b"POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nExpect: 100-continue\r\n\r\n")
