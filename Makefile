@@ -56,7 +56,7 @@ valgrind:
 # The other processor, under qemu-user, which has no namespaces: what needs a box is left out.
 cross:
 	@$(MAKE) --no-print-directory test BUILD=build-cross \
-		TEST_ARGS='--no-suite harness --no-suite integration --no-suite security --no-suite bench-smoke'
+		TEST_ARGS='--no-suite harness --no-suite http --no-suite integration --no-suite security --no-suite bench-smoke'
 
 cross-root: setup-cross
 	@scripts/cross-setup build-cross-root
