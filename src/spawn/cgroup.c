@@ -342,32 +342,48 @@ static DIR *open_list(int dir) {
     return d;
 }
 
+enum { PIDS_TEXT = 16384 };
+
+static void each_number(const char *text, void (*visit)(int pid, void *arg), void *arg) {
+    for (char *p = (char *)text; *p;) {
+        long pid = strtol(p, &p, 10);
+        if (pid > 0)
+            visit((int)pid, arg);
+        while (*p == '\n')
+            p++;
+    }
+}
+
 /* Calls visit for every process in dir/name and the groups below it. */
 static void each_pid(int base, const char *name, void (*visit)(int pid, void *arg), void *arg) {
     int dir = openat(base, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (dir < 0)
         return;
-    char text[16384];
+    char text[PIDS_TEXT];
     if (read_file_at(dir, "cgroup.procs", text, sizeof(text)) > 0)
-        for (char *p = text; *p;) {
-            long pid = strtol(p, &p, 10);
-            if (pid > 0)
-                visit((int)pid, arg);
-            while (*p == '\n')
-                p++;
-        }
+        each_number(text, visit, arg);
     DIR *d DEFER(close_dir) = open_list(dir);
     for (struct dirent *e; d && (e = readdir(d));)
         if (e->d_type == DT_DIR && e->d_name[0] != '.')
             each_pid(dirfd(d), e->d_name, visit, arg);
 }
 
+/*
+ * v1: every task of a box is in one flat group of each controller, which is quicker to read than
+ * the tree of the freezer.
+ */
 void cgroup_each_pid(struct cgroups *cg, uint64_t number, void (*visit)(int pid, void *arg),
                      void *arg) {
-    char name[32];
-    group_name(name, number);
+    char path[64], text[PIDS_TEXT];
+    int flat = cg->pids >= 0 ? cg->pids : cg->memory;
+    snprintf(path, sizeof(path), "b%" PRIu64 "/cgroup.procs", number);
+    if (cg->mode == CGROUP_V1 && flat >= 0 && read_file_at(flat, path, text, sizeof(text)) >= 0) {
+        each_number(text, visit, arg);
+        return;
+    }
+    group_name(path, number);
     if (cg->mode != CGROUP_NONE)
-        each_pid(cg->freezer, name, visit, arg);
+        each_pid(cg->freezer, path, visit, arg);
 }
 
 int cgroup_freeze(struct cgroups *cg, uint64_t number, bool frozen) {
