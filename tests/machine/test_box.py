@@ -1,5 +1,6 @@
 """The box driver with real boxes: every verb, and what happens when one of the three processes dies."""
 import os
+import resource
 import signal
 import socket
 import time
@@ -294,6 +295,28 @@ def test_adoption_waits_for_a_free_connection(carrel, drive, machine):
         s.close()
     drive.wait(adopting)
     assert drive.run(machine, 1, "true")[0] == 0
+
+
+def test_without_descriptors_machines_are_refused_and_the_others_work(carrel):
+    few = Drive(carrel, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40)))
+    try:
+        made, codes = [], set()
+        for i in [fresh_id() for _ in range(40)]:
+            try:
+                few("create", i, "linger=1")
+                made.append(i)
+            except Failed as e:
+                codes.add(e.code)
+        assert 10 < len(made) < 40 and codes == {"limit"}, codes
+        until(lambda: sorted(few.list()), sorted(made))  # what was refused is not there
+        few("free", made[0])
+        few("destroy", made[0])
+        assert few.run(made[1], 1, "echo", "fine") == (0, b"fine\n")
+        few("create", fresh_id(), "linger=1")
+        for i in few.list():
+            few("destroy", i)
+    finally:
+        few.quit()
 
 
 @pytest.mark.skipif(ROOTLESS, reason="starts a spawner of its own")
