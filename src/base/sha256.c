@@ -20,28 +20,42 @@ static uint32_t be32(const uint8_t *p) {
     return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
 }
 
-static void compress(uint32_t h[8], const uint8_t *p) {
-    uint32_t w[64], v[8];
+/*
+ * One round writes two of the eight words; which ones moves on with every round, so eight
+ * rounds name them all and none is ever copied.
+ */
+static inline void round_of(const uint32_t *a, const uint32_t *b, const uint32_t *c, uint32_t *d,
+                            const uint32_t *e, const uint32_t *f, const uint32_t *g, uint32_t *h,
+                            uint32_t kw) {
+    uint32_t t = *h + (ror(*e, 6) ^ ror(*e, 11) ^ ror(*e, 25)) + ((*e & *f) ^ (~*e & *g)) + kw;
+    *d += t;
+    *h = t + (ror(*a, 2) ^ ror(*a, 13) ^ ror(*a, 22)) + ((*a & *b) ^ (*a & *c) ^ (*b & *c));
+}
+
+static void compress(uint32_t state[8], const uint8_t *p) {
+    uint32_t w[64];
     for (int i = 0; i < 16; i++)
         w[i] = be32(p + 4 * i);
     for (int i = 16; i < 64; i++) {
-        uint32_t a = w[i - 15], b = w[i - 2];
-        w[i] = w[i - 16] + w[i - 7] + (ror(a, 7) ^ ror(a, 18) ^ a >> 3) +
-               (ror(b, 17) ^ ror(b, 19) ^ b >> 10);
+        uint32_t x = w[i - 15], y = w[i - 2];
+        w[i] = w[i - 16] + w[i - 7] + (ror(x, 7) ^ ror(x, 18) ^ x >> 3) +
+               (ror(y, 17) ^ ror(y, 19) ^ y >> 10);
     }
-    memcpy(v, h, sizeof v);
-    for (int i = 0; i < 64; i++) {
-        uint32_t e = v[4], a = v[0];
-        uint32_t t1 =
-            v[7] + (ror(e, 6) ^ ror(e, 11) ^ ror(e, 25)) + ((e & v[5]) ^ (~e & v[6])) + k[i] + w[i];
-        uint32_t t2 =
-            (ror(a, 2) ^ ror(a, 13) ^ ror(a, 22)) + ((a & v[1]) ^ (a & v[2]) ^ (v[1] & v[2]));
-        memmove(v + 1, v, 7 * sizeof *v);
-        v[4] += t1;
-        v[0] = t1 + t2;
+    uint32_t a = state[0], b = state[1], c = state[2], d = state[3];
+    uint32_t e = state[4], f = state[5], g = state[6], h = state[7];
+    for (int i = 0; i < 64; i += 8) {
+        round_of(&a, &b, &c, &d, &e, &f, &g, &h, k[i] + w[i]);
+        round_of(&h, &a, &b, &c, &d, &e, &f, &g, k[i + 1] + w[i + 1]);
+        round_of(&g, &h, &a, &b, &c, &d, &e, &f, k[i + 2] + w[i + 2]);
+        round_of(&f, &g, &h, &a, &b, &c, &d, &e, k[i + 3] + w[i + 3]);
+        round_of(&e, &f, &g, &h, &a, &b, &c, &d, k[i + 4] + w[i + 4]);
+        round_of(&d, &e, &f, &g, &h, &a, &b, &c, k[i + 5] + w[i + 5]);
+        round_of(&c, &d, &e, &f, &g, &h, &a, &b, k[i + 6] + w[i + 6]);
+        round_of(&b, &c, &d, &e, &f, &g, &h, &a, k[i + 7] + w[i + 7]);
     }
+    const uint32_t add[8] = {a, b, c, d, e, f, g, h};
     for (int i = 0; i < 8; i++)
-        h[i] += v[i];
+        state[i] += add[i];
 }
 
 void sha256_init(struct sha256 *s) {
@@ -52,6 +66,8 @@ void sha256_init(struct sha256 *s) {
 void sha256_add(struct sha256 *s, const void *bytes, size_t n) {
     const uint8_t *p = bytes;
     size_t held = s->n % 64;
+    if (!n)
+        return;
     s->n += n;
     if (held) {
         size_t take = n < 64 - held ? n : 64 - held;

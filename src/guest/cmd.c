@@ -18,8 +18,8 @@
 #include "guest/tool.h"
 #include "guest/tree.h"
 
-#define KILL_AGAIN_NS 10000000  /* a killed tree is looked at again after this */
-#define STALL_MAX_NS 2000000000 /* how long an EXEC waits for a spare cgroup */
+#define KILL_AGAIN_NS 10000000   /* a killed tree is looked at again after this */
+#define STALL_MAX_NS 10000000000 /* how long an EXEC waits for a spare cgroup */
 #define SPARES_LOW 2u
 #define SPARES_ASK 4u
 #define ASK_AGAIN_NS 200000000
@@ -166,8 +166,8 @@ static struct tree *take_tree(struct guest *g, struct conn *c, bool *ret_wait) {
     int64_t now = tree ? 0 : now_ns();
     if (!tree || tree_spares(g) < SPARES_LOW)
         ask_for_spares(g, now ? now : now_ns());
-    struct conn *from = spawner(g);
-    *ret_wait = from && from != c && (!c->stalled_ns || now - c->stalled_ns < STALL_MAX_NS);
+    /* A spawner that has died is started again by whoever misses it. */
+    *ret_wait = spawner(g) != c && (!c->stalled_ns || now - c->stalled_ns < STALL_MAX_NS);
     return tree;
 }
 
@@ -673,6 +673,6 @@ int64_t cmd_tick(struct guest *g, int64_t now) {
             next = earlier(next, tick_one(g, &g->cmds[i], now));
     for (int i = 0; i < CONN_MAX; i++)
         if (g->conns[i].src.fd >= 0 && g->conns[i].stalled_ns)
-            next = earlier(next, g->conns[i].stalled_ns + STALL_MAX_NS);
+            next = earlier(next, now + ASK_AGAIN_NS); /* the spawner it asked may have died */
     return next;
 }

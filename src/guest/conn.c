@@ -180,6 +180,11 @@ static bool keep_fds(struct conn *c, struct msghdr *m) {
     return sound;
 }
 
+/* Want of memory passes; a connection given up for it may be the machine's end. */
+static bool is_passing(int number) {
+    return number == EAGAIN || number == EINTR || number == ENOMEM || number == ENOBUFS;
+}
+
 static ssize_t receive_bytes(struct conn *c, uint8_t *to, size_t room, bool *ret_sound) {
     if (c->is_stream_only)
         return read(c->src.fd, to, room);
@@ -200,7 +205,7 @@ static void conn_receive(struct guest *g, struct conn *c) {
     if (room == 0)
         return;
     ssize_t n = receive_bytes(c, to, room, &sound);
-    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+    if (n < 0 && is_passing(errno))
         return;
     if (n <= 0 || !sound) {
         conn_close(g, c);
@@ -237,7 +242,7 @@ static void flush(struct guest *g, struct conn *c) {
     if (n == 0)
         return;
     ssize_t done = send_bytes(c, c->out + c->out_start, n);
-    if (done < 0 && errno != EAGAIN && errno != EINTR) {
+    if (done < 0 && !is_passing(errno)) {
         conn_close(g, c);
         return;
     }

@@ -9,6 +9,9 @@
 #define F_GET_SEALS_ 1034 /* from linux/fcntl.h, as the bits */
 #define SEALS_SIZE (2 | 4)
 
+/* Where output goes when there is no memory for its page; so this one's is taken beforehand. */
+static volatile uint8_t nowhere[4096];
+
 static int map_log(struct log *l) {
     struct stat st;
     int seals = fcntl(l->fd, F_GET_SEALS_);
@@ -28,6 +31,7 @@ static int map_log(struct log *l) {
 
 int log_open(struct log *l, int fd) {
     *l = (struct log){.fd = fd};
+    nowhere[0] = nowhere[sizeof(nowhere) - 1] = 0;
     if (map_log(l) == 0)
         return 0;
     close_fd(&l->fd);
@@ -49,8 +53,7 @@ ssize_t log_fill(struct log *l, int stream, int fd, size_t max) {
     outlog_commit(&l->w, stream, n > 0 ? (size_t)n : 0);
     if (n >= 0 || errno != EFAULT)
         return n;
-    static uint8_t nowhere[4096];
-    n = read(fd, nowhere, sizeof(nowhere));
+    n = read(fd, (void *)nowhere, sizeof(nowhere));
     if (n > 0)
         outlog_lose(&l->w, stream, (size_t)n);
     return n;

@@ -20,6 +20,8 @@ static enum serve_result hello(struct guest *g, struct conn *c, const struct fra
         return SERVE_BROKEN;
     }
     c->greeted = true;
+    if (c->is_privileged)
+        g->asked_ns = 0; /* a new spawner was not asked yet */
     uint32_t features = g->features;
     features |= c->is_stream_only ? 0 : MSG_FEATURE_FDS;
     features |= c->is_privileged ? MSG_FEATURE_PRIVILEGED : 0;

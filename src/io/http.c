@@ -180,10 +180,24 @@ static int field_host(struct http_parser *p, struct http_text v) {
     return 0;
 }
 
+/* RFC 9110 allows tabs around a value, but known parsers do not trim them: they must not decide
+ * where a message ends. The value's line surrounds it, so there is a colon and a CR to stop at. */
+static bool has_tabs_around(struct http_text v) {
+    for (const char *s = v.s - 1; *s != ':'; s--)
+        if (*s == '\t')
+            return true;
+    for (const char *s = v.s + v.n; *s != '\r'; s++)
+        if (*s == '\t')
+            return true;
+    return false;
+}
+
 static int field_length(struct http_parser *p, struct http_text v) {
     uint64_t n = 0;
     if (once(p, SEEN_LENGTH, "Content-Length is given twice") < 0)
         return -1;
+    if (has_tabs_around(v))
+        return refuse(p, 400, "Content-Length is set off by tabs");
     if (v.n == 0 || http_span(v.s, v.n, HTTP_CH_DIGIT) != v.n)
         return refuse(p, 400, "Content-Length is not a number");
     for (size_t i = 0; i < v.n; i++) {
@@ -199,6 +213,8 @@ static int field_coding(struct http_parser *p, struct http_text v) {
     struct http_text rest = v, last = {0};
     if (once(p, SEEN_CODING, "Transfer-Encoding is given twice") < 0)
         return -1;
+    if (has_tabs_around(v))
+        return refuse(p, 400, "Transfer-Encoding is set off by tabs");
     p->chunked = http_text_is_like(v, "chunked");
     if (p->chunked)
         return 0;

@@ -173,6 +173,14 @@ bool http_put_end(struct buf *b);
 /* A parsed head, as it came: same line, fields in the same order. */
 bool http_put_head(struct buf *b, const struct http_head *head);
 
+/* Fields to be written, by those who write whole messages; ends with a NULL name. */
+struct http_pair {
+    const char *name, *value;
+};
+#define HTTP_FIELDS(...) ((const struct http_pair[]){__VA_ARGS__, {NULL, NULL}})
+bool http_put_pairs(struct buf *b, const struct http_pair *pairs); /* NULL: none */
+bool http_put_number(struct buf *b, const char *name, uint64_t value);
+
 /* "404 Not Found"; NULL when the status has no name. */
 const char *http_status_name(int status);
 

@@ -64,6 +64,7 @@ static void exchange_start(struct conn *c) {
     s->stats.requests++;
     s->stats.requests_now++;
     if (!claim_fds(c)) {
+        close_fds(c->fds, &c->nfds);
         c->head.keep_alive = false;
         exchange_refuse(c, (struct http_refusal){400, "Carrel-Fds does not match the descriptors"});
     } else if (s->stats.requests_now > s->config.requests_max) {
@@ -519,6 +520,7 @@ void conn_settle(struct conn *c) {
     if (c->in && c->state == CONN_HEAD && c->in_end == 0) {
         server_give_in(c->server, c->in);
         c->in = NULL;
+        http_out_rest(&c->out);
     }
     if (is_drained(c))
         conn_kick(c);

@@ -100,15 +100,6 @@ static struct http_text text(const char *s) {
     return (struct http_text){s, strlen(s)};
 }
 
-static bool put_number(struct buf *b, const char *name, uint64_t n) {
-    char digits[20];
-    size_t at = sizeof(digits);
-    do
-        digits[--at] = (char)('0' + n % 10);
-    while (n /= 10);
-    return http_put_field(b, text(name), (struct http_text){digits + at, sizeof(digits) - at});
-}
-
 /* What a handler left of the body has to be read before the next request: is it little enough? */
 static bool rest_is_small(const struct conn *c) {
     bool told_to_wait = c->head.expect_continue && !c->continued;
@@ -134,15 +125,8 @@ static bool put_framing(struct buf *b, const struct conn *c, int status, int64_t
     if (status < 200 || status == 204 || (status == 304 && length <= 0))
         return true;
     if (length >= 0)
-        return put_number(b, "Content-Length", (uint64_t)length);
+        return http_put_number(b, "Content-Length", (uint64_t)length);
     return !c->chunked || http_put_field(b, HTTP_TEXT("Transfer-Encoding"), HTTP_TEXT("chunked"));
-}
-
-static bool put_fields(struct buf *b, const struct http_pair *fields) {
-    for (; fields && fields->name; fields++)
-        if (!http_put_field(b, text(fields->name), text(fields->value)))
-            return false;
-    return true;
 }
 
 /* Writes the head into server->line. False: one of the fields could not stand there. */
@@ -153,7 +137,7 @@ static bool compose(struct conn *c, int status, const struct http_pair *fields, 
     return http_put_status_line(b, status) &&
            http_put_field(b, HTTP_TEXT("Date"), text(server_date(c->server))) &&
            put_framing(b, c, status, length) && (c->state == CONN_RAW || put_connection(b, c)) &&
-           (nfds == 0 || put_number(b, "Carrel-Fds", nfds)) && put_fields(b, fields) &&
+           (nfds == 0 || http_put_number(b, "Carrel-Fds", nfds)) && http_put_pairs(b, fields) &&
            http_put_end(b);
 }
 

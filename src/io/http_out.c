@@ -6,8 +6,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* An empty queue larger than this gives its memory back. */
-enum { KEEP_BYTES = 64 << 10 };
+/* An empty queue larger than this gives its memory back: at once, or when there is a rest. */
+enum { KEEP_BYTES = 1 << 20, REST_BYTES = 64 << 10 };
 
 struct http_out_fds {
     struct http_out_fds *next;
@@ -77,17 +77,24 @@ bool http_out_add_fds(struct http_out *o, const int *fds, size_t n) {
     return true;
 }
 
+static void shrink(struct http_out *o, size_t most) {
+    if (o->cap <= most || http_out_pending(o))
+        return;
+    free(o->data);
+    o->data = NULL;
+    o->at = o->end = o->cap = 0;
+}
+
+void http_out_rest(struct http_out *o) {
+    shrink(o, REST_BYTES);
+}
+
 static void took(struct http_out *o, size_t n) {
     o->sent += n;
     o->at += n;
-    if (o->at < o->end)
-        return;
-    o->at = o->end = 0;
-    if (o->cap > KEEP_BYTES) {
-        free(o->data);
-        o->data = NULL;
-        o->cap = 0;
-    }
+    if (o->at == o->end)
+        o->at = o->end = 0;
+    shrink(o, KEEP_BYTES);
 }
 
 static ssize_t send_message(int sock, struct iovec *iov, size_t count,

@@ -22,6 +22,8 @@ struct http_out {
 enum { HTTP_OUT_FDS_MAX = 8, HTTP_OUT_IOV_MAX = 4 };
 
 void http_out_done(struct http_out *o);
+/* Nothing will be sent for a while: memory beyond the usual is given back. */
+void http_out_rest(struct http_out *o);
 
 static inline size_t http_out_pending(const struct http_out *o) {
     return o->end - o->at;

@@ -111,6 +111,27 @@ bool http_put_end(struct buf *b) {
     return PUT(b, HTTP_TEXT("\r\n"));
 }
 
+bool http_put_pairs(struct buf *b, const struct http_pair *pairs) {
+    size_t before = b->len;
+    for (; pairs && pairs->name; pairs++)
+        if (!http_put_field(b, (struct http_text){pairs->name, strlen(pairs->name)},
+                            (struct http_text){pairs->value, strlen(pairs->value)})) {
+            http_roll_back(b, before);
+            return false;
+        }
+    return true;
+}
+
+bool http_put_number(struct buf *b, const char *name, uint64_t value) {
+    char digits[20];
+    size_t at = sizeof(digits);
+    do
+        digits[--at] = (char)('0' + value % 10);
+    while (value /= 10);
+    return http_put_field(b, (struct http_text){name, strlen(name)},
+                          (struct http_text){digits + at, sizeof(digits) - at});
+}
+
 static bool put_first_line(struct buf *b, const struct http_head *h) {
     struct http_text version = h->minor ? HTTP_TEXT("HTTP/1.1") : HTTP_TEXT("HTTP/1.0");
     char number[16];

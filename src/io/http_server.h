@@ -43,7 +43,7 @@ struct http_peer {
     char text[64]; /* "uid 1000", "127.0.0.1:54321": for logs */
 };
 
-enum { HTTP_FDS_MAX = 8 };
+enum { HTTP_FDS_MAX = 24 };
 
 struct http_exchange {
     const struct http_head *head; /* valid as long as the exchange */
@@ -118,13 +118,7 @@ void http_receive(struct http_exchange *x, uint64_t max_bytes, http_bytes_fn *fn
 void http_pause(struct http_exchange *x);
 void http_resume(struct http_exchange *x);
 
-/* The answer */
-
-struct http_pair {
-    const char *name, *value;
-};
-/* Fields for an answer: HTTP_FIELDS({"Content-Type", "text/plain"}). Or NULL. */
-#define HTTP_FIELDS(...) ((const struct http_pair[]){__VA_ARGS__, {NULL, NULL}})
+/* The answer. Fields: HTTP_FIELDS({"Content-Type", "text/plain"}), or NULL. */
 
 void http_hold(struct http_exchange *x);
 

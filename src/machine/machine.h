@@ -91,8 +91,6 @@ struct machine_driver {
      * commands and the deadline go on. `busy` when something does not stop within two seconds.
      */
     void (*freeze)(struct machine *m, bool frozen, machine_done_fn *done, void *arg);
-    /* Ends every process but the guest. Done: none is left. Thaws. */
-    void (*halt)(struct machine *m, machine_done_fn *done, void *arg);
     /* `busy`: more memory is in use than that. Disk only where the store has project quota. */
     void (*limit)(struct machine *m, const struct machine_limits *limits, machine_done_fn *done,
                   void *arg);
@@ -128,3 +126,9 @@ struct machine {
 };
 
 void machine_free(struct machine *m);
+
+/*
+ * Ends every process but the guest, in a machine that is not frozen. Done: none is left; `busy`
+ * when something does not die within two seconds.
+ */
+void machine_halt(struct machine *m, struct loop *loop, machine_done_fn *done, void *arg);

@@ -15,6 +15,7 @@
 struct adoption {
     struct live *live;
     size_t waiting; /* logs that did not come yet, and one for ourselves */
+    bool heard;     /* the guest has told all it knows */
 };
 
 static void adopted(struct service *s) {
@@ -25,10 +26,15 @@ static void adopted(struct service *s) {
         ready(s->ready_arg);
 }
 
+static void settle_unheard(struct live *l, struct err *err);
+
 static void adoption_step(struct adoption *a) {
+    struct err err;
     if (--a->waiting)
         return;
     struct service *s = a->live->service;
+    if (a->heard && a->live->machine)
+        settle_unheard(a->live, &err);
     a->live->changing = false;
     live_unref(a->live);
     free(a);
@@ -86,35 +92,47 @@ static void never_began(struct live *l, struct exec_row *row) {
         log_line(LOG_ERROR, "service", "%s exec=%s", err.text, row->id);
 }
 
-static bool row_by_number(struct msg_bytes rows, uint32_t number, struct msg_row *ret) {
-    while (msg_row_next(&rows, ret) > 0)
-        if (ret->id == number)
-            return true;
-    return false;
+/* A tool, or something nobody wrote down: it ends, and the guest forgets it. */
+static void drop_unknown(struct live *l, uint32_t id) {
+    struct guest *g = l->machine->guest;
+    guest_tell(g, (struct frame_head){.type = MSG_KILL, .id = id}, NULL, NULL);
+    guest_tell(g, (struct frame_head){.type = MSG_EXIT_ACK, .id = id}, NULL, NULL);
+}
+
+/* Commands whose outcome is not known yet, less those that the guest has told of. */
+static void settle_unheard(struct live *l, struct err *err) {
+    struct exec_list list DEFER(exec_list_done) = {0};
+    struct exec_filter filter = {.machine = l->row.id,
+                                 .limit = STORE_PAGE_MAX,
+                                 .states = 1u << EXEC_STARTING | 1u << EXEC_RUNNING};
+    if (store_exec_list(l->service->store, &filter, &list, err) < 0) {
+        log_line(LOG_ERROR, "service", "%s", err->text);
+        return;
+    }
+    for (size_t i = 0; i < list.count; i++)
+        if (!exec_is_listed(l, list.rows[i].number))
+            never_began(l, &list.rows[i]);
 }
 
 static void table_came(void *arg, const struct frame *frame, const struct err *failed) {
     struct adoption *a = arg;
     struct live *l = a->live;
-    struct exec_list list DEFER(exec_list_done) = {0};
-    struct exec_filter filter = {.machine = l->row.id,
-                                 .limit = STORE_PAGE_MAX,
-                                 .states = 1u << EXEC_STARTING | 1u << EXEC_RUNNING};
     struct msg_rows table = {0};
+    struct msg_row state;
     struct err err;
-    if (failed || msg_decode(frame, &table, sizeof(table)) < 0 ||
-        store_exec_list(l->service->store, &filter, &list, &err) < 0) {
+    if (failed || msg_decode(frame, &table, sizeof(table)) < 0) {
         log_line(LOG_WARN, "service", "the commands of a machine are not known id=%s", l->row.id);
         adoption_step(a);
         return;
     }
-    for (size_t i = 0; i < list.count; i++) {
-        struct msg_row state;
-        if (row_by_number(table.rows, list.rows[i].number, &state))
-            adopt_exec(a, &list.rows[i], &state);
+    while (msg_row_next(&table.rows, &state) > 0) {
+        struct exec_row row DEFER(exec_row_done) = {0};
+        if (store_exec_by_number(l->service->store, l->row.id, state.id, &row, &err) < 0)
+            drop_unknown(l, state.id);
         else
-            never_began(l, &list.rows[i]);
+            adopt_exec(a, &row, &state);
     }
+    a->heard = true;
     adoption_step(a);
 }
 

@@ -414,8 +414,9 @@ static void on_exited(void *arg, const struct msg_exit *m) {
              : m->flags & MSG_EXIT_KILLED  ? "killed"
              : signaled                    ? "signal"
                                            : "exit");
-    if (row->signal == SIGKILL && strcmp(row->reason, "signal") == 0) {
-        /* Nobody of us killed it: was it its memory? */
+    bool killed = row->signal == SIGKILL && strcmp(row->reason, "signal") == 0;
+    if (killed || row->exit_code == 128 + SIGKILL) {
+        /* Nobody of us killed it, or what its shell waited for: was it the memory? */
         exec_ref(x);
         x->service->driver->stats(x->live->machine, oom_known, x);
         return;
@@ -895,6 +896,13 @@ void exec_kill(struct exec *x, const struct caller *who, service_done_fn *done, 
 
 /* ---- after a restart ---- */
 
+bool exec_is_listed(const struct live *l, uint32_t number) {
+    const struct exec *x = l->execs;
+    while (x && x->row.number != number)
+        x = x->next;
+    return x;
+}
+
 void exec_adopt(struct live *l, struct exec_row *row, const struct msg_row *state, int log_fd) {
     struct exec *x = exec_new(l->service);
     struct err err;
@@ -902,7 +910,9 @@ void exec_adopt(struct live *l, struct exec_row *row, const struct msg_row *stat
     row->argv = row->cwd = NULL;
     snprintf(x->who.owner, sizeof(x->who.owner), "%s", x->row.owner);
     link_to_live(x, l);
-    l->running++;
+    /* Its outcome is written down, but its output was not yet kept. */
+    x->over = x->row.state != EXEC_STARTING && x->row.state != EXEC_RUNNING;
+    l->running += !x->over;
     prepare_command(x);
     x->direct = log_fd < 0;
     if (log_fd >= 0 && outlog_fd_adopt(&x->log, log_fd, &err) < 0)

@@ -166,6 +166,8 @@ static void ending_done(void *arg, const struct err *err) {
         l->row.ended_ms = now_ms();
         snprintf(l->row.end_reason, sizeof(l->row.end_reason), "%s", e->reason);
         execs_lose(l, "its machine ended");
+        if (store_exec_lose(s->store, l->row.id, now_ms(), "its machine ended", NULL, &why) < 0)
+            log_line(LOG_ERROR, "service", "%s id=%s", why.text, l->row.id);
         event_tell(s, l->row.owner, l->row.id, "machine.ended", text.data);
         if (map_take(&s->machines, l->row.id))
             live_unref(l);
@@ -742,6 +744,14 @@ void service_resume(struct service *s, const struct caller *who, const char *ref
     }
 }
 
+static void halt(void *arg, const struct err *failed) {
+    struct change *c = arg;
+    if (failed)
+        change_finish(c, failed);
+    else
+        machine_halt(c->live->machine, c->live->service->loop, change_state, c);
+}
+
 void service_stop(struct service *s, const struct caller *who, const char *ref,
                   service_machine_fn *done, void *arg) {
     struct change *c = change_begin(s, who, ref, "machine.stop", done, arg);
@@ -752,8 +762,10 @@ void service_stop(struct service *s, const struct caller *who, const char *ref,
         change_finish(c, NULL);
     else if (c->live->row.state != MACHINE_RUNNING && c->live->row.state != MACHINE_PAUSED)
         change_refuse(c);
+    else if (c->live->row.state == MACHINE_PAUSED)
+        s->driver->freeze(c->live->machine, false, halt, c);
     else
-        s->driver->halt(c->live->machine, change_state, c);
+        halt(c, NULL);
 }
 
 static void destroyed(void *arg, const struct err *err) {

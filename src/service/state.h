@@ -107,6 +107,7 @@ void live_end(struct live *l, const char *reason, service_done_fn *done, void *a
 void execs_lose(struct live *l, const char *reason);
 /* One that the guest still has in its table. Takes the row's texts and the log's descriptor (-1:
  * none). */
+bool exec_is_listed(const struct live *l, uint32_t number);
 void exec_adopt(struct live *l, struct exec_row *row, const struct msg_row *state, int log_fd);
 
 /* The guest is reached through a new connection. */

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <sched.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -13,6 +14,8 @@
 #include "base/fdio.h"
 #include "base/limits.h"
 #include "spawn/weaken.h"
+
+enum { FREEZE_TRIES = 64 };
 
 static void group_name(char name[32], uint64_t number) {
     snprintf(name, 32, "b%" PRIu64, number);
@@ -83,6 +86,14 @@ static int open_v1(int root, const char *table, size_t which, const char *name) 
     return -1;
 }
 
+/* v1 counts swap and the buffers of TCP beside memory; v2 counts them in it, or swap not at all. */
+#define MEMSW "memory.memsw.limit_in_bytes"
+#define TCP "memory.kmem.tcp.limit_in_bytes"
+
+static bool has_file(int base, const char *name) {
+    return base >= 0 && faccessat(base, name, F_OK, 0) == 0;
+}
+
 static bool may_use(int root, const char *mount, const char *path) {
     char procs[700];
     snprintf(procs, sizeof(procs), "%s%s/cgroup.procs", *mount ? mount : ".", path);
@@ -150,6 +161,8 @@ int cgroups_open(struct cgroups *cg, int root, int proc, const char *name, struc
         *slots[i] = open_v1(root, table, i, name);
     if (cg->freezer >= 0) {
         cg->mode = CGROUP_V1;
+        cg->has_memsw = has_file(cg->memory, MEMSW);
+        cg->has_tcp = has_file(cg->memory, TCP);
         return 0;
     }
     if (open_v2(cg, root, "", table, name) == 0 || open_v2(cg, root, "unified", table, name) == 0)
@@ -300,13 +313,26 @@ static int turn(struct cgroups *cg, const char *name, const struct knob *k, stru
     return err_num(err, r, "set %s to %" PRIu64, k->what, k->value);
 }
 
+/* It may never be less than the limit of memory alone, which is raised after it. */
+static void raise_memsw(struct cgroups *cg, const char *name, uint64_t bytes) {
+    char path[96], text[24];
+    snprintf(path, sizeof(path), "%s/" MEMSW, name);
+    snprintf(text, sizeof(text), "%" PRIu64, bytes);
+    write_file_at(cg->memory, path, text);
+}
+
 int cgroup_limit(struct cgroups *cg, uint64_t number, const struct plan *plan, struct err *err) {
     char name[32];
     group_name(name, number);
     uint64_t quota_us = plan->cpu_milli == PLAN_UNLIMITED ? NO_LIMIT : plan->cpu_milli * 100;
+    int memsw = cg->has_memsw ? cg->memory : -1, tcp = cg->has_tcp ? cg->memory : -1;
+    if (memsw >= 0 && plan->mem_bytes > LIMIT_MEM)
+        raise_memsw(cg, name, plan->mem_bytes);
     /* One pid for the guest's worker thread on v1: it counts, and is not the box's. */
     const struct knob knobs[] = {
         {cg->memory, "memory.limit_in_bytes", "memory.max", plan->mem_bytes, "memory limit"},
+        {memsw, MEMSW, NULL, plan->mem_bytes, "memory limit"},
+        {tcp, TCP, NULL, plan->mem_bytes / 8, "memory limit"},
         {cg->cpu, "cpu.cfs_quota_us", "cpu.max", quota_us, "cpu limit"},
         {cg->pids, "pids.max", "pids.max", plan->pids ? plan->pids + 1 : 0, "process limit"},
     };
@@ -344,25 +370,25 @@ static DIR *open_list(int dir) {
 
 enum { PIDS_TEXT = 16384 };
 
-static void each_number(const char *text, void (*visit)(int pid, void *arg), void *arg) {
-    for (char *p = (char *)text; *p;) {
-        long pid = strtol(p, &p, 10);
-        if (pid > 0)
+/* Only whole lines: a pid that is cut short at the end of the text would be somebody else's. */
+static void visit_listed(const char *text, void (*visit)(int pid, void *arg), void *arg) {
+    for (const char *end; (end = strchr(text, '\n')); text = end + 1) {
+        long pid = strtol(text, NULL, 10);
+        if (pid > 1)
             visit((int)pid, arg);
-        while (*p == '\n')
-            p++;
     }
 }
 
-/* Calls visit for every process in dir/name and the groups below it. */
+/* Every process in base/name and the groups below it, or as many as fit: one comes back for more.
+ */
 static void each_pid(int base, const char *name, void (*visit)(int pid, void *arg), void *arg) {
-    int dir = openat(base, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int dir DEFER_CLOSE = openat(base, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (dir < 0)
         return;
     char text[PIDS_TEXT];
     if (read_file_at(dir, "cgroup.procs", text, sizeof(text)) > 0)
-        each_number(text, visit, arg);
-    DIR *d DEFER(close_dir) = open_list(dir);
+        visit_listed(text, visit, arg);
+    DIR *d DEFER(close_dir) = open_list(TAKE_FD(dir));
     for (struct dirent *e; d && (e = readdir(d));)
         if (e->d_type == DT_DIR && e->d_name[0] != '.')
             each_pid(dirfd(d), e->d_name, visit, arg);
@@ -378,7 +404,7 @@ void cgroup_each_pid(struct cgroups *cg, uint64_t number, void (*visit)(int pid,
     int flat = cg->pids >= 0 ? cg->pids : cg->memory;
     snprintf(path, sizeof(path), "b%" PRIu64 "/cgroup.procs", number);
     if (cg->mode == CGROUP_V1 && flat >= 0 && read_file_at(flat, path, text, sizeof(text)) >= 0) {
-        each_number(text, visit, arg);
+        visit_listed(text, visit, arg);
         return;
     }
     group_name(path, number);
@@ -409,6 +435,29 @@ int cgroup_freeze(struct cgroups *cg, uint64_t number, bool frozen) {
 static void kill_pid(int pid, void *arg) {
     (void)arg;
     kill(pid, SIGKILL);
+}
+
+/* What is frozen neither forks nor ends: the list is all there is, and no pid in it is another's.
+ */
+static void kill_frozen(struct cgroups *cg, const char *name) {
+    char path[64], state[16] = "";
+    snprintf(path, sizeof(path), "%s/freezer.state", name);
+    write_file_at(cg->freezer, path, "FROZEN");
+    for (int i = 0; i < FREEZE_TRIES && strcmp(state, "FROZEN\n") != 0; i++) {
+        if (read_file_at(cg->freezer, path, state, sizeof(state)) < 0)
+            break;
+        sched_yield();
+    }
+    each_pid(cg->freezer, name, kill_pid, NULL);
+}
+
+static void kill_group(struct cgroups *cg, const char *name) {
+    char path[64];
+    snprintf(path, sizeof(path), "%s/cgroup.kill", name);
+    if (cg->mode == CGROUP_V1)
+        kill_frozen(cg, name);
+    else if (write_file_at(cg->freezer, path, "1") == -ENOENT)
+        each_pid(cg->freezer, name, kill_pid, NULL);
 }
 
 static bool remove_tree(int base, const char *name) {
@@ -446,15 +495,14 @@ void cgroup_thaw(struct cgroups *cg, uint64_t number) {
  * look into them is needed then, and looking costs more than removing.
  */
 static bool remove_empty(struct cgroups *cg, const char *name) {
-    const char *work = cg->mode == CGROUP_V2 ? "/work" : "";
     char path[64];
     for (unsigned i = 0;; i++) {
-        snprintf(path, sizeof(path), "%s%s/c%u", name, work, i);
+        snprintf(path, sizeof(path), "%s/work/c%u", name, i);
         if (unlinkat(cg->freezer, path, AT_REMOVEDIR) < 0)
             break;
     }
     const char *const last[] = {"/work", "/guest", ""};
-    for (size_t i = *work ? 0 : 1; i < 3; i++) {
+    for (size_t i = 0; i < 3; i++) {
         snprintf(path, sizeof(path), "%s%s", name, last[i]);
         if (unlinkat(cg->freezer, path, AT_REMOVEDIR) < 0)
             return false;
@@ -473,15 +521,12 @@ bool cgroup_remove(struct cgroups *cg, uint64_t number) {
     group_name(name, number);
     if (remove_empty(cg, name))
         return true;
+    kill_group(cg, name);
     cgroup_thaw(cg, number);
     const int bases[] = {cg->freezer, cg->memory, cg->cpu, cg->pids};
     bool gone = true;
-    for (size_t i = 0; i < (cg->mode == CGROUP_V1 ? 4 : 1); i++) {
-        if (bases[i] < 0)
-            continue;
-        each_pid(bases[i], name, kill_pid, NULL);
-        gone = remove_tree(bases[i], name) && gone;
-    }
+    for (size_t i = 0; i < (cg->mode == CGROUP_V1 ? 4 : 1); i++)
+        gone = (bases[i] < 0 || remove_tree(bases[i], name)) && gone;
     return gone;
 }
 

@@ -25,6 +25,7 @@ struct cgroups {
     int memory, cpu, pids, freezer; /* our base directory in each; -1: not available. v2: all one */
     char name[32];                  /* of those directories */
     uint64_t next;                  /* number of the next group */
+    bool has_memsw, has_tcp;        /* v1: memory and swap, and TCP buffers, are limits apart */
 };
 
 /* One command's own group, as the guest uses it. */

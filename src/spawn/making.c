@@ -90,9 +90,9 @@ static int write_record(const struct spawner *s, const struct box *box, int dir,
     char text[512];
     int n = snprintf(text, sizeof(text),
                      "slot=%" PRIu32 "\nupper=%" PRIu32 "\ncgroup=%" PRIu64 "\nlinger=%" PRIu64
-                     "\ndue=%" PRIu64 "\nimage=%s\npid=%d\n",
+                     "\ndue=%" PRIu64 "\nborn=%" PRIu64 "\nimage=%s\npid=%d\n",
                      box->slot, box->upper, box->cgroup, (uint64_t)box->linger, box->due_ms,
-                     s->image.key, (int)box->pid);
+                     box->born, s->image.key, (int)box->pid);
     int file DEFER_CLOSE = openat(dir, name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     return file < 0 || write(file, text, (size_t)n) != n ? -1 : 0;
 }
@@ -148,7 +148,8 @@ int making_gather(struct spawner *s, const struct plan *plan, const int *fds, st
     if (pool_take(s, plan, &m->berth, err) < 0)
         return -1;
     m->has_berth = true;
-    if (cgroup_limit(&s->cgroups, m->berth.cgroup.number, plan, err) < 0 || open_channels(m, err) < 0)
+    if (cgroup_limit(&s->cgroups, m->berth.cgroup.number, plan, err) < 0 ||
+        open_channels(m, err) < 0)
         return -1;
     for (unsigned i = 0; i < plan->grant_count; i++)
         if (rootfs_grant(&s->maker, &m->berth.root, &plan->grants[i], i, fds[i], &m->grants[i],

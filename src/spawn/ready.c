@@ -87,13 +87,13 @@ bool ready_refill(struct spawner *s) {
 }
 
 /*
- * The size of its disk and of /dev/shm is fixed, grants are mounted before the guest starts, and
+ * Its disk has a size and may lie in memory, grants are mounted before the guest starts, and
  * rootless nobody may look into a guest, not even at its namespaces.
  */
 static bool fits(const struct spawner *s, const struct plan *plan) {
     return plan->grant_count == 0 && !(s->rootless && plan->hostname[0]) &&
            (!plan->disk_bytes || plan->disk_bytes == LIMIT_DISK) &&
-           (!plan->mem_bytes || plan->mem_bytes == LIMIT_MEM);
+           (!plan->mem_bytes || plan->mem_bytes >= LIMIT_MEM);
 }
 
 /* A dying guest closes its connections long before it is dead. */

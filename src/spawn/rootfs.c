@@ -4,9 +4,11 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
+#include <linux/magic.h>
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "base/defer.h"
@@ -54,7 +56,7 @@ static void unbench_fs(struct rootfs *r) {
 }
 
 void rootfs_close(struct rootfs *r) {
-    int *fds[] = {&r->lock, &r->userns, &r->fs, &r->root, &r->usr, &r->meta};
+    int *fds[] = {&r->lock, &r->userns, &r->fs, &r->root, &r->usr, &r->meta, &r->shm};
     unbench_fs(r);
     for (size_t i = 0; i < sizeof(fds) / sizeof(*fds); i++)
         close_fd(fds[i]);
@@ -107,12 +109,12 @@ static int new_fs(struct rootfs_maker *maker, struct rootfs *r, uint64_t disk, u
     return disk_new(maker->store, disk, LIMIT_INODES(disk), err);
 }
 
-/* u, w: upper and work of the root; U, W: of /usr; m: machine.json. */
+/* u, w: upper and work of the root; U, W: of /usr; m: machine.json; s: shared memory. */
 static int lay_out(const struct rootfs_maker *maker, int fs) {
-    static const char *const names[] = {"u", "w", "U", "W", "m"};
+    static const char *const names[] = {"u", "w", "U", "W", "m", "s"};
     uid_t root = disk_id(maker, 0);
     for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
-        int r = tree_dir(fs, names[i], 0755, root, root);
+        int r = tree_dir(fs, names[i], *names[i] == 's' ? 01777 : 0755, root, root);
         if (r < 0)
             return r;
     }
@@ -188,6 +190,17 @@ static int make_meta(const struct rootfs *r) {
     return made < 0 ? made : TAKE_FD(mount);
 }
 
+/* A tmpfs has room for /dev/shm too: a filesystem less for each box. */
+static int make_shm(struct rootfs *r) {
+    struct statfs st;
+    if (fstatfs(r->fs, &st) < 0)
+        return -errno;
+    if (st.f_type != TMPFS_MAGIC)
+        return 0;
+    r->shm = mount_clone(r->fs, "s");
+    return r->shm < 0 ? r->shm : 0;
+}
+
 static int assemble(struct rootfs_maker *maker, struct rootfs *r, struct err *err) {
     int made = bench_fs(maker, r);
     if (made < 0)
@@ -197,6 +210,8 @@ static int assemble(struct rootfs_maker *maker, struct rootfs *r, struct err *er
         r->usr = image_overlay(maker, r, maker->image->usr_dirs, maker->image->usr, "U", "W");
     if (r->usr >= 0)
         r->meta = make_meta(r);
+    if (r->meta >= 0 && (made = make_shm(r)) < 0)
+        return err_num(err, made, "mount /dev/shm");
     if (r->root < 0)
         return err_num(err, r->root, "mount root overlay");
     if (r->usr < 0)
@@ -208,7 +223,8 @@ static int fill(struct rootfs_maker *maker, struct rootfs *r, uint64_t disk, uin
                 struct err *err) {
     uint32_t first = slots_first(&maker->slots, r->slot);
     struct id_map map = maker->rootless ? id_map_shared(first) : id_map_plain(first);
-    r->userns = userns_new(maker->proc, maker->rootless ? 0 : first, &map);
+    r->userns = maker->rootless ? userns_new_in(maker->proc, maker->nest, &map)
+                                : userns_new(maker->proc, first, &map);
     if (r->userns < 0)
         return err_num(err, r->userns, "make user namespace");
     r->fs = new_fs(maker, r, disk, mem, err);

@@ -458,21 +458,24 @@ static void box_died(struct server *v, struct box *box) {
     v->dead_count++;
 }
 
-/* The guest's side of our link is hostile bytes: what is not a small request is not read again. */
+/*
+ * The guest's side of our link is hostile bytes: what is not a small request is not read again. A
+ * frame may come in pieces.
+ */
 static void serve_guest(struct server *v, struct box *box) {
-    uint8_t bytes[512];
-    struct frame_decoder d = FRAME_DECODER(bytes, sizeof(bytes));
+    uint8_t *to;
     struct frame frame;
-    ssize_t n = recv(box->link, bytes, sizeof(bytes), MSG_DONTWAIT);
+    size_t room = frame_space(&box->heard, &to);
+    ssize_t n = recv(box->link, to, room, MSG_DONTWAIT);
     if (n == 0 || (n < 0 && errno != EAGAIN)) {
         /* A guest closes this only by dying. */
         end_box(v, box);
     }
     if (n <= 0)
         return;
-    frame_fed(&d, (size_t)n);
+    frame_fed(&box->heard, (size_t)n);
     int r;
-    while ((r = frame_next(&d, &frame)) > 0) {
+    while ((r = frame_next(&box->heard, &frame)) > 0) {
         struct msg_spares want;
         if (frame.head.type == MSG_SPARES_WANT && msg_decode(&frame, &want, sizeof(want)) == 0 &&
             box_add_spares(v->s, box, want.count) < 0) {

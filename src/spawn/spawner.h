@@ -14,6 +14,7 @@
 #include <sys/types.h>
 
 #include "base/err.h"
+#include "base/frame.h"
 #include "base/plan.h"
 #include "spawn/berth.h"
 #include "spawn/cgroup.h"
@@ -42,8 +43,11 @@ struct box {
     uint32_t upper; /* of its root */
     uint64_t cgroup;
     pid_t pid;
+    uint64_t born;
     int pidfd;
-    int link;              /* our own connection to the guest; -1 after we were restarted */
+    int link;                   /* our own connection to the guest; -1 after we were restarted */
+    struct frame_decoder heard; /* what came over it */
+    uint8_t heard_bytes[128];
     int owner;             /* the connection of its creator; -1 when that is gone */
     unsigned spares;       /* command cgroups made so far */
     bool ending;           /* pid 1 was told to die, or has let go of us */
@@ -58,7 +62,8 @@ struct box {
 
 struct spawner {
     bool rootless;
-    int host; /* "/" of the host, seen from the workshop */
+    int outsider; /* rootless: ends boxes that are not below our user namespace; or -1 */
+    int host;     /* "/" of the host, seen from the workshop */
     int proc;
     int run;     /* $CARREL_RUN */
     int boxes;   /* $CARREL_RUN/boxes */

@@ -42,5 +42,8 @@ int store_event_list(struct store *s, int64_t after, const struct event_filter *
 /* The ids there are; who wants to go on after less than oldest - 1 has missed some. 0, 0: none. */
 int store_event_range(struct store *s, int64_t *ret_oldest, int64_t *ret_newest, struct err *err);
 
-/* Forgets events before that time and all but the newest `keep`, but never the newest one. */
+/*
+ * Forgets events before that time and all but the newest `keep`, but never the newest one; at most
+ * 10,000 in one call.
+ */
 int store_event_trim(struct store *s, int64_t before_ms, uint64_t keep, struct err *err);

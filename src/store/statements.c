@@ -159,7 +159,9 @@ static const struct {
                            NULL},
     [STMT_MACHINE_QUOTA] = {QUOTA_SUMS, NULL},
     [STMT_MACHINE_QUOTA_TOKEN] = {QUOTA_SUMS " AND token = ?2", NULL},
-    [STMT_MACHINE_COUNTS] = {"SELECT state, count(*) FROM machines GROUP BY state", NULL},
+    [STMT_MACHINE_COUNTS] = {"SELECT state, count(*) FROM machines WHERE state < 6 GROUP BY state"
+                             " UNION ALL SELECT 6, count(*) FROM machines WHERE state = 6",
+                             NULL},
 
     [STMT_EXEC_ADD] = {"INSERT INTO execs($cols) VALUES($marks)", &exec_table},
     [STMT_EXEC_NUMBER] = {"SELECT coalesce(max(number), 0) FROM execs WHERE machine = ?1", NULL},
@@ -214,9 +216,13 @@ static const struct {
     [STMT_EVENT_RANGE] = {"SELECT coalesce((SELECT min(id) FROM events), 0),"
                           " coalesce((SELECT max(id) FROM events), 0)",
                           NULL},
-    [STMT_EVENT_TRIM] = {"DELETE FROM events WHERE id < (SELECT max(id) FROM events)"
-                         " AND (time_ms < ?1 OR id <= (SELECT max(id) FROM events) - ?2)",
-                         NULL},
+    /* A range of ids, at most 10,000 of them: times grow with the ids. */
+    [STMT_EVENT_TRIM] =
+        {"DELETE FROM events WHERE id < (SELECT max(id) FROM events)"
+         " AND id < (SELECT min(id) FROM events) + 10000"
+         " AND id < max((SELECT max(id) FROM events) - ?2 + 1, coalesce((SELECT id"
+         " FROM events WHERE time_ms >= ?1 ORDER BY id LIMIT 1), 0x7fffffffffffffff))",
+         NULL},
 };
 
 static bool put_list(const struct table *t, bool marks, struct buf *ret) {

@@ -131,6 +131,39 @@ class Logs(LogCase):
         self.alive()
 
 
+class Starving(LogCase):
+    GROUP = pathlib.Path("/sys/fs/cgroup/memory") / f"carrel-test-log-{os.getpid()}"
+
+    def setUp(self):
+        super().setUp()
+        try:
+            self.GROUP.mkdir()
+            self.addCleanup(self.GROUP.rmdir)
+            (self.GROUP / "memory.oom_control").write_text("1")
+        except OSError as e:
+            self.skipTest(f"no memory cgroup that only refuses: {e}")
+        self.addCleanup(lambda: self.guest.process.wait(5))
+        self.addCleanup(self.guest.close)
+        self.addCleanup((self.GROUP / "memory.limit_in_bytes").write_text, "-1")
+
+    def test_without_memory_the_command_goes_on_and_the_loss_is_counted(self):
+        log = self.log(head=(16 << 20, 0), tail=(4096, 4096))
+        self.start(1, f"echo $$ > {self.GROUP.parent}/cgroup.procs; read go; head -c 6000000 /dev/zero", log,
+                   stdio=(PIPE, PIPE, PIPE))
+        (self.GROUP / "memory.limit_in_bytes").write_text(str(4 << 20))
+        (self.GROUP / "cgroup.procs").write_text(str(self.guest.pid()))
+        self.link.stdin(1, 0, b"go\n")
+        self.assertTrue(wait_until(lambda: log.ended(0), 20))
+        (self.GROUP / "memory.limit_in_bytes").write_text("-1")  # else there is none for a message either
+        e = self.link.exit(1)
+        self.assertEqual((e.status, e.flags), (0, 0))
+        claimed, produced, lost, ended = log.numbers(0)
+        self.assertEqual((claimed, produced, ended), (6000000, 6000000, 1))
+        self.assertGreater(lost, 1 << 20)
+        self.assertLess(log.allocated(), 5 << 20)
+        self.alive()
+
+
 class Waiting(LogCase):
     def test_a_follower_is_woken_once(self):
         log = self.log()

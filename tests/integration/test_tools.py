@@ -78,6 +78,7 @@ def archive(*members, format=tarfile.GNU_FORMAT, **kw):
 def member(name, type=tarfile.REGTYPE, **kw):
     info = tarfile.TarInfo(name)
     info.type = type
+    info.mode = 0o755 if type == tarfile.DIRTYPE else 0o644
     for key, value in kw.items():
         setattr(info, key, value)
     return info

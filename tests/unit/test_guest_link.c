@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/fdio.h"
 #include "io/guest_link.h"
 
 /* The peer is played by hand: what it says is put into the socket before the link looks. */
@@ -212,6 +213,69 @@ static void descriptors_arrive_with_their_frame(void **state) {
     assert_int_equal(f.head.flags & FRAME_FDS_MASK, 2);
 }
 
+/* One frame of the guest with n descriptors, though its head promises `promised`. */
+static void say_with_fds(struct pair *p, uint32_t tag, uint16_t promised, const int *fds,
+                         uint32_t n) {
+    uint8_t wire[256];
+    struct frame_head head = {.type = MSG_OK, .flags = promised, .tag = tag};
+    size_t len = msg_encode(wire, sizeof(wire), &head, &(struct msg_ok){0});
+    assert_int_equal(send_fds(p->peer, wire, len, fds, n), 0);
+}
+
+static void the_guests_descriptors_are_taken_or_closed(void **state) {
+    struct pair *p = *state;
+    struct err err;
+    struct frame f;
+    int pipe_a[2], pipe_b[2], got[4];
+    assert_int_equal(pipe(pipe_a) | pipe(pipe_b), 0);
+    say_hello(p);
+    say_with_fds(p, 1, 1, &pipe_a[1], 1);
+    say_with_fds(p, 2, 1, &pipe_b[1], 1);
+    say(p, (struct frame_head){.type = MSG_OK, .tag = 3}, &(struct msg_ok){0});
+    close(pipe_a[1]);
+    close(pipe_b[1]);
+    assert_int_equal(guest_link_next(p->link, &f, &err), 1);
+    assert_int_equal(guest_link_next(p->link, &f, &err), 1);
+    char c;
+    assert_int_equal(read(pipe_a[0], &c, 1), 0); /* nobody took it */
+    assert_int_equal(guest_link_take_fds(p->link, &f, got, 4), 1);
+    assert_int_equal(fcntl(got[0], F_GETFD), FD_CLOEXEC);
+    assert_int_equal(guest_link_take_fds(p->link, &f, got + 1, 3), 0);
+    assert_int_equal(guest_link_next(p->link, &f, &err), 1);
+    assert_int_equal(guest_link_take_fds(p->link, &f, got + 1, 3), 0);
+    assert_int_equal(write(got[0], "x", 1), 1);
+    assert_int_equal(read(pipe_b[0], &c, 1), 1);
+    close(got[0]);
+    close(pipe_a[0]);
+    close(pipe_b[0]);
+}
+
+static void descriptors_that_do_not_come_are_an_error(void **state) {
+    struct pair *p = *state;
+    struct err err;
+    struct frame f;
+    say_hello(p);
+    say_with_fds(p, 1, 2, &p->peer, 1);
+    assert_int_equal(guest_link_next(p->link, &f, &err), -1);
+    assert_int_equal(err.code, ERR_INTERNAL);
+}
+
+static void a_flood_of_descriptors_is_an_error(void **state) {
+    struct pair *p = *state;
+    struct err err;
+    struct frame f;
+    int fds[20];
+    for (int i = 0; i < 20; i++)
+        fds[i] = p->peer;
+    say_hello(p);
+    say_with_fds(p, 1, 0, fds, 20);
+    say_with_fds(p, 2, 0, fds, 20);
+    int got;
+    while ((got = guest_link_next(p->link, &f, &err)) == 1)
+        continue;
+    assert_int_equal(got, -1);
+}
+
 static void a_peer_that_does_not_read_is_noticed_not_waited_for(void **state) {
     struct pair *p = *state;
     struct err err;
@@ -372,6 +436,9 @@ UNIT_MAIN(WITH_PAIR(hello_travels_with_the_first_request),
           cmocka_unit_test(statuses_are_those_a_shell_shows), WITH_PAIR(a_guest_that_goes_is_gone),
           WITH_PAIR(garbage_from_the_guest_is_an_error), WITH_PAIR(waiting_has_an_end),
           WITH_PAIR(descriptors_arrive_with_their_frame),
+          WITH_PAIR(the_guests_descriptors_are_taken_or_closed),
+          WITH_PAIR(descriptors_that_do_not_come_are_an_error),
+          WITH_PAIR(a_flood_of_descriptors_is_an_error),
           WITH_PAIR(descriptors_wait_with_their_frames_when_the_socket_is_full),
           WITH_PAIR(a_queued_frame_leaves_with_the_next),
           WITH_PAIR(a_code_that_does_not_exist_is_internal),

@@ -144,6 +144,10 @@ static const struct {
     {"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: "
      "chunked\r\n\r\n",
      400, "twice"},
+    {"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\t\r\n\r\n", 400, "tabs"},
+    {"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding:\tchunked\r\n\r\n", 400, "tabs"},
+    {"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5 \t \r\n\r\n", 400, "tabs"},
+    {"POST / HTTP/1.1\r\nHost: a\r\nContent-Length:\t\r\n\r\n", 400, "tabs"},
     {"POST / HTTP/1.1\r\nHost: a\r\nExpect: 200-ok\r\n\r\n", 417, "Expect"},
 };
 

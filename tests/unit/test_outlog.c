@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -132,6 +133,43 @@ static void what_is_being_overwritten_is_left_out(void **state) {
     outlog_commit(&w, 0, 0);
     p = outlog_read(&l.log, 0, 8, to, sizeof(to));
     assert_int_equal(p.offset, 10000 - 4096);
+    outlog_fd_close(&l);
+}
+
+#define RACE_BYTES (3u << 30)
+
+static char race_block[(512 << 10) + 23];
+
+static void *write_fast(void *arg) {
+    struct outlog_writer *w = arg;
+    for (uint64_t n = 100; w->produced[0] < RACE_BYTES; n = n % 30000 + 7)
+        outlog_put(w, 0, race_block + w->produced[0] % 23, n);
+    outlog_end(w, 0);
+    outlog_end(w, 1);
+    return NULL;
+}
+
+/* The writer laps the reader again and again; what the reader is given is right all the same. */
+static void a_reader_beside_a_fast_writer_sees_no_wrong_byte(void **state) {
+    (void)state;
+    struct outlog_fd l = made(&(struct outlog_caps){{8, 8}, {1 << 20, 4096}});
+    struct outlog_writer w = writer_of(&l);
+    pthread_t thread;
+    for (size_t i = 0; i < sizeof(race_block); i++)
+        race_block[i] = byte_at(i);
+    assert_int_equal(pthread_create(&thread, NULL, write_fast, &w), 0);
+    struct outlog_cursor c = {0};
+    static char to[512 << 10];
+    uint64_t seen = 0, left_out = 0;
+    while (!outlog_is_over(&l.log, &c)) {
+        struct outlog_piece p = outlog_next(&l.log, &c, to, sizeof(to));
+        assert_memory_equal(to, race_block + p.offset % 23, p.n);
+        seen += p.n;
+        left_out += p.left_out;
+    }
+    pthread_join(thread, NULL);
+    assert_int_equal(seen + left_out, w.produced[0]);
+    assert_true(seen > 4096);
     outlog_fd_close(&l);
 }
 
@@ -352,6 +390,7 @@ UNIT_MAIN(cmocka_unit_test(the_size_is_sealed), cmocka_unit_test(a_new_log_costs
           cmocka_unit_test(what_fits_is_read_whole),
           cmocka_unit_test(what_does_not_fit_is_left_out_and_counted),
           cmocka_unit_test(what_is_being_overwritten_is_left_out),
+          cmocka_unit_test(a_reader_beside_a_fast_writer_sees_no_wrong_byte),
           cmocka_unit_test(pieces_come_in_the_order_of_the_turns),
           cmocka_unit_test(a_cursor_from_offsets_alone_goes_on_in_order),
           cmocka_unit_test(forgotten_turns_lose_the_order_and_nothing_else),
