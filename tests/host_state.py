@@ -9,6 +9,8 @@ import pathlib
 import re
 import time
 
+from patience import clock
+
 ALONE = os.environ.get("CARREL_HOST_IS_MINE") == "1"
 CGROUP = pathlib.Path("/sys/fs/cgroup")
 
@@ -126,7 +128,7 @@ class HostState:
 
     @staticmethod
     def _settle(look, seconds):
-        end = time.monotonic() + seconds
-        while (left := look()) and time.monotonic() < end:
+        end = clock() + seconds
+        while (left := look()) and clock() < end:
             time.sleep(0.02)
         return left

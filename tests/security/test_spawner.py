@@ -14,6 +14,7 @@ import time
 import pytest
 
 from lab import ATTACK, BUILD, PATH, ROOTLESS, Lab, counts, read
+from patience import PATIENCE, clock
 
 
 # A guest that was taken over.
@@ -22,8 +23,8 @@ def test_a_hostile_guest_does_not_hold_up_the_spawner(make_lab):
     lab = make_lab(guest=ATTACK)
     counts["attacks tried"] += 1
     client = lab.popen("run", "--keep", "--", "true", stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    end = time.monotonic() + 60
-    while not (boxes := list(lab.run_dir.glob("boxes/*/box"))) and time.monotonic() < end:
+    end = clock() + 60
+    while not (boxes := list(lab.run_dir.glob("boxes/*/box"))) and clock() < end:
         time.sleep(0.02)
     assert boxes
     kb = lab.spawner_kb()
@@ -92,7 +93,7 @@ def test_a_frozen_box_can_be_removed(make_lab):
         with contextlib.suppress(OSError):
             f.write_text("FROZEN" if f.name == "freezer.state" else "1")
     assert lab("rm", machine.id, timeout=10).returncode == 0
-    sleeper.wait(timeout=10)
+    sleeper.wait(timeout=10 * PATIENCE)
 
 
 # A client that lies. Only our own user can connect at all; it may still be wrong.
@@ -102,7 +103,7 @@ def packet_socket(lab):
     fd = os.open(lab.run_dir, os.O_PATH)
     s.connect(f"/proc/self/fd/{fd}/spawn.sock")
     os.close(fd)
-    s.settimeout(5)
+    s.settimeout(5 * PATIENCE)
     return s
 
 
@@ -219,8 +220,8 @@ def test_kill_9_leaves_nothing_once_the_next_one_starts(make_lab, victim):
     counts["attacks tried"] += 1
     runners = [lab.popen("run", "--", "sh", "-c", "sleep 1000 & setsid sleep 1000", stdin=subprocess.DEVNULL,
                          stderr=subprocess.DEVNULL) for _ in range(4)]
-    end = time.monotonic() + 10
-    while lab.status()["boxes"] < 4 and time.monotonic() < end:
+    end = clock() + 10
+    while lab.status()["boxes"] < 4 and clock() < end:
         time.sleep(0.02)
     if victim != "runner":
         kill_spawner(lab)
