@@ -1,7 +1,11 @@
 """After every test the host must look as before; at the end the count of attacks is printed."""
+import pathlib
+import shutil
+import tempfile
+
 import pytest
 
-from lab import Lab, counts
+from lab import PLACE, Lab, counts
 
 
 @pytest.fixture(scope="session")
@@ -17,6 +21,14 @@ def lab(shared_lab):
     for machine in shared_lab.status()["machines"]:
         shared_lab("rm", machine["id"])
     assert shared_lab.state.left_of_boxes() == []
+
+
+@pytest.fixture
+def host_dir():
+    """A directory of the host to lend."""
+    path = pathlib.Path(tempfile.mkdtemp(prefix="cd-", dir=PLACE))
+    yield path
+    shutil.rmtree(path)
 
 
 @pytest.fixture

@@ -23,6 +23,7 @@ TOP = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("CARREL_BUILD") or TOP / "build").resolve()
 ATTACK = BUILD / "tests/security/attack"
 ROOTLESS = os.geteuid() != 0
+PLACE = "/var/tmp"  # on disk: older kernels cannot show a tmpfs through a map of ids
 PATH = "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
 
 # Printed at the end.
@@ -40,7 +41,7 @@ class Lab:
     """One run directory with its spawner. weak: defences to leave out; guest: another pid 1."""
 
     def __init__(self, weak=None, guest=None):
-        self.dir = pathlib.Path(tempfile.mkdtemp(prefix="cs-", dir="/tmp"))  # short: it holds sockets
+        self.dir = pathlib.Path(tempfile.mkdtemp(prefix="cs-", dir=PLACE))  # short: it holds sockets
         self.run_dir, self.home = self.dir / "run", self.dir / "home"
         self.program = BUILD / "carrel"
         self.env = {"PATH": PATH, "HOME": str(self.dir), "LANG": "C.UTF-8", "CARREL_TEST_SECRET": "swordfish",

@@ -12,10 +12,27 @@ import tempfile
 
 import pytest
 
-from lab import ATTACK, ROOTLESS, Lab, counts, outcomes, read
+from lab import ATTACK, PLACE, ROOTLESS, Lab, counts, outcomes, read
 
 ROWS = [json.loads(line) for line in
         subprocess.run([ATTACK, "--list"], stdout=subprocess.PIPE, check=True).stdout.splitlines()]
+
+
+def once(function):
+    """As functools.cache, but a failure is remembered too: a host that cannot do it says so once."""
+    @functools.cache
+    def attempt(*args):
+        try:
+            return function(*args), None
+        except Exception as e:
+            return None, e
+
+    def call(*args):
+        result, failure = attempt(*args)
+        if failure:
+            raise failure
+        return result
+    return call
 
 
 def say(outcome):
@@ -30,7 +47,7 @@ class Host:
     """What an attacker would look for: a file, sockets, a listener, a process."""
 
     def __init__(self):
-        self.dir = pathlib.Path(tempfile.mkdtemp(prefix="ch-", dir="/var/tmp"))
+        self.dir = pathlib.Path(tempfile.mkdtemp(prefix="ch-", dir=PLACE))
         os.chmod(self.dir, 0o755)
         (self.dir / "mark").write_text("the host\n")
         self.sockets = [socket.socket(socket.AF_UNIX), socket.socket(socket.AF_UNIX), socket.socket()]
@@ -67,7 +84,7 @@ def attack(machine, host, user):
     return outcomes(done.stdout.decode())
 
 
-@functools.cache
+@once
 def inside(user):
     host, lab = Host(), Lab()
     try:
@@ -78,7 +95,7 @@ def inside(user):
         lab.stop()
 
 
-@functools.cache
+@once
 def outside():
     """The same program as root of the host, where nothing holds it back. Its mounts, names and
     processes are its own (unshare), so that getting through does no harm; a shell is pid 1."""
@@ -100,7 +117,7 @@ def outside():
         lab.stop()
 
 
-@functools.cache
+@once
 def weakened(defences, user):
     host, lab = Host(), Lab(weak=defences)
     try:
@@ -114,7 +131,7 @@ def has_capability(number):
     return int(read("/proc/self/status").split("CapEff:")[1].split()[0], 16) >> number & 1
 
 
-@functools.cache
+@once
 def unconfined():
     """What the host has, for whoever runs the tests."""
     if not ROOTLESS:

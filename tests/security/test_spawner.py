@@ -159,46 +159,46 @@ def test_another_user_cannot_ask(lab):
 
 # Granted directories.
 
-def test_a_granted_directory_passes_no_sockets_pipes_or_devices(lab, tmp_path):
+def test_a_granted_directory_passes_no_sockets_pipes_or_devices(lab, host_dir):
     """A socket of the host that answers would be a way out."""
-    os.chmod(tmp_path, 0o777)
+    os.chmod(host_dir, 0o777)
     server = socket.socket(socket.AF_UNIX)
     here = os.getcwd()
-    os.chdir(tmp_path)
+    os.chdir(host_dir)
     server.bind("socket")
     os.chdir(here)
     server.listen()
-    os.mkfifo(tmp_path / "fifo")
-    os.chmod(tmp_path / "socket", 0o777)
-    (tmp_path / "file").write_text("x")
+    os.mkfifo(host_dir / "fifo")
+    os.chmod(host_dir / "socket", 0o777)
+    (host_dir / "file").write_text("x")
     code = ("import socket,os\ns = socket.socket(socket.AF_UNIX)\n"
             "try: s.connect('/d/socket'); print('reached')\nexcept OSError as e: print(e.strerror)\n"
             "try: os.open('/d/fifo', os.O_WRONLY | os.O_NONBLOCK); print('reached')\nexcept OSError as e: print(e.strerror)\n")
-    reader = os.open(tmp_path / "fifo", os.O_RDONLY | os.O_NONBLOCK)
+    reader = os.open(host_dir / "fifo", os.O_RDONLY | os.O_NONBLOCK)
     for mode in ("ro", "cow"):
         counts["attacks tried"] += 2
-        done = lab.run("-q", "--dir", f"{tmp_path}:/d:{mode}", "--", "python3", "-c", code)
+        done = lab.run("-q", "--dir", f"{host_dir}:/d:{mode}", "--", "python3", "-c", code)
         assert done.returncode == 0 and b"reached" not in done.stdout, (mode, done)
     os.close(reader)
     server.close()
 
 
-def test_a_granted_directory_is_no_way_up(lab, tmp_path):
-    (tmp_path / "in").mkdir()
-    (tmp_path / "secret").write_text("the host")
-    os.symlink("../secret", tmp_path / "in/up")
-    os.symlink(str(tmp_path / "secret"), tmp_path / "in/abs")
-    os.chmod(tmp_path, 0o755)
+def test_a_granted_directory_is_no_way_up(lab, host_dir):
+    (host_dir / "in").mkdir()
+    (host_dir / "secret").write_text("the host")
+    os.symlink("../secret", host_dir / "in/up")
+    os.symlink(str(host_dir / "secret"), host_dir / "in/abs")
+    os.chmod(host_dir, 0o755)
     for mode in ("ro", "cow"):
         counts["attacks tried"] += 3
         for path in ("/d/up", "/d/abs", "/d/../secret"):
-            assert lab.run("-q", "--dir", f"{tmp_path / 'in'}:/d:{mode}", "--", "cat", path).returncode == 1, (mode, path)
+            assert lab.run("-q", "--dir", f"{host_dir / 'in'}:/d:{mode}", "--", "cat", path).returncode == 1, (mode, path)
 
 
 @pytest.mark.parametrize("at", ["/proc/self", "/etc/../proc", "/bin/x", "/var/run/x", "/", "", "/dev/pts", "/../x"])
-def test_a_grant_at_an_odd_place_fails_or_stays_inside(lab, tmp_path, at):
+def test_a_grant_at_an_odd_place_fails_or_stays_inside(lab, host_dir, at):
     counts["attacks tried"] += 1
-    done = lab.run("-q", "--dir", f"{tmp_path}:{at}:ro", "--", "sh", "-c", "cat /proc/kallsyms | head -c1; id -u", timeout=20)
+    done = lab.run("-q", "--dir", f"{host_dir}:{at}:ro", "--", "sh", "-c", "cat /proc/kallsyms | head -c1; id -u", timeout=20)
     assert done.returncode in (0, 125, 126), done
     assert not done.stdout.replace(b"1000\n", b""), done
 

@@ -310,7 +310,7 @@ static const struct attack rows[] = {
     CLOSED("mtrr"),
     CLOSED("allocinfo"),
     {2, "read /dev/kmsg", attack_read, "/dev/kmsg", {0}, {ENOENT}, {EAGAIN, EPIPE, EINVAL}},
-    {2, "read /dev/mem", attack_read, "/dev/mem", {0}, {ENOENT}, {EPERM}},
+    {2, "read /dev/mem", attack_read, "/dev/mem", {0}, {ENOENT}, {EPERM, EFAULT}},
 
     ABSENT(3, "/sys/fs/cgroup/memory/release_agent", open_for),
     ABSENT(3, "/sys/fs/cgroup/cgroup.procs", open_for),
