@@ -131,7 +131,16 @@ static int lower_new(const struct rootfs_maker *maker, int dir, int userns) {
     if (mount < 0 || maker->rootless)
         return mount < 0 ? mount : TAKE_FD(mount);
     int r = mount_idmap(mount, userns);
-    return r < 0 ? r : TAKE_FD(mount);
+    /* "Invalid" is what the kernel says of a filesystem that cannot do it. */
+    return r == -EINVAL ? -EOPNOTSUPP : r < 0 ? r : TAKE_FD(mount);
+}
+
+/* Why a layer of the image or a lent directory cannot be used. */
+static int lower_failed(struct err *err, int made, const char *what, const char *remedy) {
+    if (made != -EOPNOTSUPP)
+        return err_num(err, made, "%s", what);
+    err_set(err, ERR_UNSUPPORTED, "%s: its filesystem cannot map ids with this kernel", what);
+    return err_remedy(err, "%s", remedy);
 }
 
 /* For kernels that want layers attached: somewhere only the spawner sees, until the overlay is
@@ -198,9 +207,10 @@ static int assemble(struct rootfs_maker *maker, struct rootfs *r, struct err *er
     if (r->usr >= 0)
         r->meta = make_meta(r);
     if (r->root < 0)
-        return err_num(err, r->root, "mount root overlay");
+        return lower_failed(err, r->root, "mount root overlay",
+                            "set CARREL_HOME to a directory on ext4, xfs or btrfs");
     if (r->usr < 0)
-        return err_num(err, r->usr, "mount /usr overlay");
+        return lower_failed(err, r->usr, "mount /usr overlay", "have /usr on ext4, xfs or btrfs");
     return r->meta < 0 ? err_num(err, r->meta, "mount /run/carrel") : 0;
 }
 
@@ -345,7 +355,9 @@ int rootfs_grant(struct rootfs_maker *maker, struct rootfs *r, const struct plan
         }
     }
     if (made < 0) {
-        return err_num(err, made, "grant directory '%s'", grant->path);
+        char what[PATH_MAX];
+        snprintf(what, sizeof(what), "grant directory '%s'", grant->path);
+        return lower_failed(err, made, what, "copy it to a disk: ext4, xfs or btrfs");
     }
     *ret_mount = made;
     return 0;

@@ -260,6 +260,8 @@ static void do_status(struct server *v, struct client *c, const struct fd_messag
     json_object(&j, "pool");
     json_u64(&j, "ready", s->berth_count);
     json_u64(&j, "size", POOL_SIZE);
+    json_string(&j, "refusal", s->pool_broken ? s->pool_err.text : "");
+    json_string(&j, "remedy", s->pool_broken ? s->pool_err.remedy : "");
     json_end(&j, '}');
     list_machines(s, &j);
     json_end(&j, '}');

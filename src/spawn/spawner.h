@@ -75,6 +75,7 @@ struct spawner {
     struct berth growing; /* being made */
     bool probed;          /* a root was made: what the kernel can do is known */
     bool pool_broken;     /* refilling failed: make things on demand and report why */
+    struct err pool_err;  /* why, for carrel doctor */
     uint64_t created;
 };
 

@@ -424,6 +424,12 @@ def test_a_group_with_another_number(carrel, lent):
     assert (st.st_uid, st.st_gid) == (1234, 100)
 
 
+@pytest.mark.skipif(ROOTLESS, reason="rootless the host's ids are not mapped")
+def test_a_filesystem_that_cannot_map_ids_is_refused(carrel):
+    done = carrel.run("--dir", "/sys/class:/mnt/x:ro", "--", "true")
+    assert done.returncode == 125 and b"cannot map ids" in done.stderr and done.stderr.count(b"\n") == 1, done
+
+
 def test_a_large_file_comes_back_whole(carrel, lent):
     status, shown, _ = apply(carrel, lent, "seq 1 2000000 > big", b"y\n")
     assert "(0 bytes before, 14888896 after: too large to show)" in shown
