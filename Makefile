@@ -52,12 +52,13 @@ asan:
 
 valgrind:
 	@$(MAKE) --no-print-directory test TEST_ARGS="--suite unit --suite fuzz -t 10 \
-		--wrap 'valgrind -q --leak-check=full --error-exitcode=9'"
+		--wrap 'valgrind -q --leak-check=full --error-exitcode=9' $(TEST_ARGS)"
 
-# The other processor, under qemu-user, which has no namespaces: what needs a box is left out.
+# The other processor, under qemu-user, which has no namespaces: what needs none. The whole of it
+# runs in make test-vm-cross.
 cross:
 	@$(MAKE) --no-print-directory test BUILD=build-cross \
-		TEST_ARGS='--no-suite harness --no-suite integration --no-suite security --no-suite bench-smoke'
+		TEST_ARGS='--suite unit --suite fuzz --suite spec -t 5 $(TEST_ARGS)'
 
 cross-root: setup-cross
 	@scripts/cross-setup build-cross-root
