@@ -109,7 +109,7 @@ static void look_cgroups(const struct host *h, struct finding *f) {
     bool v1 =
         access("/sys/fs/cgroup/memory", F_OK) == 0 || access("/sys/fs/cgroup/freezer", F_OK) == 0;
     const char *found = v2 ? "cgroup v2" : v1 ? "cgroup v1 or hybrid" : "none";
-    if (spawner_says(h, "\"unenforced\":[]"))
+    if (spawner_says(h, "\"unenforced\":[]") || spawner_says(h, "\"unenforced\":[\"disk\"]"))
         say(f, GOOD, found, "memory, cpu and process limits are enforced", "");
     else
         say(f, LESS, found, "some limits are not enforced; asking for one is refused",
@@ -174,6 +174,11 @@ static void look_disk(const struct host *h, struct finding *f) {
                 ? "--disk: tmpfs up to half of --mem, project quota beyond"
                 : "--disk: project quota",
             "");
+        return;
+    }
+    if (spawner_says(h, "\"disk\":\"none\"")) {
+        say(f, LESS, "tmpfs without user attributes (kernel before 6.6)",
+            "no disk limit: changes go to a directory of the store", "run as root");
         return;
     }
     bool loop = geteuid() == 0 && access("/dev/loop-control", W_OK) == 0, mkfs = in_path("mke2fs");

@@ -66,7 +66,8 @@ static const struct limit {
 
 /* What was asked for and cannot be kept is refused, never pretended. */
 static int check(const struct spawner *s, const struct plan *plan, size_t fds, struct err *err) {
-    const int enforced[] = {s->cgroups.memory, s->cgroups.cpu, s->cgroups.pids, 0};
+    const int enforced[] = {s->cgroups.memory, s->cgroups.cpu, s->cgroups.pids,
+                            s->maker.tmpfs_bare ? -1 : 0};
     for (size_t i = 0; i < sizeof(limits) / sizeof(*limits); i++) {
         uint64_t value = *(const uint64_t *)((const char *)plan + limits[i].offset);
         if (value == 0)
@@ -110,7 +111,8 @@ static int describe(const struct spawner *s, const struct plan *plan, struct buf
         json_string(&j, NULL, "cpu");
     if (s->cgroups.pids >= 0)
         json_string(&j, NULL, "processes");
-    json_string(&j, NULL, "disk");
+    if (!s->maker.tmpfs_bare)
+        json_string(&j, NULL, "disk");
     json_end(&j, ']');
     json_object(&j, "network");
     json_string(&j, "policy", "none");

@@ -73,8 +73,6 @@ static uid_t disk_id(const struct rootfs_maker *maker, uid_t id) {
 
 static int new_tmpfs(uint64_t bytes) {
     char size[24], inodes[24];
-    if (weakened("disk limit"))
-        bytes = 1ull << 40;
     snprintf(size, sizeof(size), "%" PRIu64, bytes);
     snprintf(inodes, sizeof(inodes), "%" PRIu64, LIMIT_INODES(bytes));
     const struct mount_option options[] = {{"size", size}, {"nr_inodes", inodes}, {"mode", "0755"}};
@@ -98,7 +96,12 @@ bool rootfs_fits_tmpfs(const struct rootfs_maker *maker, uint64_t disk, uint64_t
 
 static int new_fs(struct rootfs_maker *maker, struct rootfs *r, uint64_t disk, uint64_t mem,
                   struct err *err) {
-    if (rootfs_fits_tmpfs(maker, disk, mem) && !maker->tmpfs_plain) {
+    bool in_memory = rootfs_fits_tmpfs(maker, disk, mem) && !maker->tmpfs_plain;
+    if (weakened("disk limit"))
+        disk = LIMIT_DISK;
+    if (maker->tmpfs_bare)
+        return new_upper(maker, r, disk, err);
+    if (in_memory) {
         int fs = new_tmpfs(disk);
         return fs < 0 ? err_num(err, fs, "mount tmpfs") : fs;
     }

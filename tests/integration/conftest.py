@@ -47,11 +47,14 @@ def fresh():
     c.stop()
 
 
+WHY = {"disk": "tmpfs has no user attributes before kernel 6.6"}
+
+
 @pytest.fixture
 def limits(carrel):
-    """limits("memory") skips where an ordinary user was given no controller to enforce it with."""
+    """limits("memory") skips where an ordinary user has nothing to enforce it with."""
     def need(name):
         if name in carrel.status()["unenforced"]:
             assert ROOTLESS, "root can enforce every limit"
-            pytest.skip(f"rootless without a delegated cgroup: the {name} limit is not enforced, and said so")
+            pytest.skip(f"rootless: {WHY.get(name, 'no delegated cgroup')}: the {name} limit is not enforced, and said so")
     return need

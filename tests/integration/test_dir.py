@@ -222,7 +222,8 @@ def test_keep_leaves_the_changes_inside(carrel, lent):
     assert first == f"carrel: 1 file changed in {m}" and (lent / "file").read_text() == "one\n"
 
 
-def test_the_disk_limit_holds_in_a_lent_directory(carrel, lent):
+def test_the_disk_limit_holds_in_a_lent_directory(carrel, lent, limits):
+    limits("disk")
     done = carrel.run("-q", "--disk", "10M", "--dir", lent, "--cwd", lent, "--", "dd", "if=/dev/zero", "of=big", "bs=1M", "count=40")
     assert done.returncode == 1 and b"No space left on device" in done.stderr
 
