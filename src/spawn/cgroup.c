@@ -298,11 +298,12 @@ int cgroup_limit(struct cgroups *cg, const struct cgroup_set *set, const struct 
                  struct err *err) {
     char name[32];
     group_name(name, set->number);
-    /* One pid for the guest's worker thread on v1: it counts, and is not the box's. */
+    /* On v1 the guest's worker thread counts, and is not the box's. */
+    uint64_t workers = cg->mode == CGROUP_V1;
     const struct knob knobs[] = {
         {cg->memory, "memory.limit_in_bytes", "memory.max", plan->mem_bytes, "memory limit"},
         {cg->cpu, "cpu.cfs_quota_us", "cpu.max", plan->cpu_milli * 100, "cpu limit"},
-        {cg->pids, "pids.max", "pids.max", plan->pids ? plan->pids + 1 : 0, "process limit"},
+        {cg->pids, "pids.max", "pids.max", plan->pids ? plan->pids + workers : 0, "process limit"},
     };
     for (size_t i = 0; i < sizeof(knobs) / sizeof(*knobs); i++)
         if (knobs[i].base >= 0 && knobs[i].value && !weakened(knobs[i].what) &&
