@@ -182,7 +182,7 @@ class Commands(GuestCase):
         self.refused("gone", self.link.call, "SIGNAL", struct.pack("<IB", 15, 0), 1)
         self.refused("not_found", self.link.call, "SIGNAL", struct.pack("<IB", 15, 0), 77)
         self.link.exec(2, ["sh", "-c", "trap 'exit 9' INT; sleep 30 & wait"])
-        time.sleep(0.2)
+        time.sleep(0.2 * PATIENCE)
         self.link.call("SIGNAL", struct.pack("<IB", signal.SIGINT, 1), 2)
         self.assertEqual(self.link.exit(2).status, 9)
         self.refused(EINVAL, self.link.call, "SIGNAL", struct.pack("<IB", 99, 0),
@@ -265,7 +265,7 @@ class Terminals(GuestCase):
         self.link.exec(1, ["sh", "-c", "set -m; echo ready; sleep 30; echo woken $?"],
                        stdio=(PTY,) * 3)
         self.read_until(1, b"ready")
-        time.sleep(0.2)
+        time.sleep(0.2 * PATIENCE)
         self.link.call("SIGNAL", struct.pack("<IB", signal.SIGTERM, 1), 1)
         self.read_until(1, b"woken 143")
         self.assertEqual(self.link.exit(1).status, 0)
@@ -317,7 +317,7 @@ class Streams(GuestCase):
 
     def test_a_slow_reader_blocks_only_itself(self):
         self.link.exec(1, ["cat", "/dev/zero"], stdio=(NULL, PIPE, NULL))
-        time.sleep(0.2)
+        time.sleep(0.2 * PATIENCE)
         for id in range(2, 12):
             e, out = self.sh(id, "echo fine")
             self.assertEqual((e.status, out), (0, b"fine\n"))
@@ -410,7 +410,7 @@ class Reconnects(GuestCase):
         for id in (1, 2, 3):
             a.exec(id, ["sh", "-c", f"sleep 0.1; exit {id}"], stdio=(NULL,) * 3)
         a.sock.close()
-        time.sleep(0.4)
+        time.sleep(0.4 * PATIENCE)
         b_ = self.guest.connect()
         self.assertEqual(b_.incarnation, a.incarnation)
         table = b_.table()
@@ -593,7 +593,7 @@ class Endings(GuestCase):
         guest = self.start(listen=True, linger=1)
         guest.link.exec(1, ["sleep", "60"])
         guest.link.sock.close()
-        time.sleep(0.2)
+        time.sleep(0.2 * PATIENCE)
         link = guest.connect()
         self.assertEqual(link.table()[1]["state"], 1)
         link.send("SHUTDOWN")
@@ -608,10 +608,10 @@ class Endings(GuestCase):
         self.assertGreater(time.monotonic() - start, 0.55)
 
     def test_the_deadline_can_be_moved_by_the_spawner_only(self):
-        guest = self.start(spawn=True, linger=1, deadline_ms=500)
+        guest = self.start(spawn=True, linger=1, deadline_ms=int(500 * PATIENCE))
         self.refused("denied", guest.link.call, "DEADLINE", struct.pack("<Q", 99999))
         guest.spawner.call("DEADLINE", struct.pack("<Q", 0))
-        time.sleep(0.8)
+        time.sleep(0.8 * PATIENCE)
         self.assertEqual(guest.link.call("PING").type, "OK")
         guest.spawner.call("DEADLINE", struct.pack("<Q", 100))
         self.assertEqual(guest.process.wait(5 * PATIENCE), 0)
@@ -735,8 +735,7 @@ class Trees:
         uid = 61234 if os.geteuid() == 0 else NONE
         self.link.exec(1, ["perl", "-e", script], stdio=(NULL,) * 3, uid=uid,
                        rlimits=[(nproc, 60, 60)])
-        time.sleep(0.5)
-        self.assertGreater(len(self.cgroups.procs(0)), 10)
+        self.assertTrue(wait_until(lambda: len(self.cgroups.procs(0)) > 10))
         self.link.call("KILL", id=1)
         self.link.exit(1)
         self.assertTrue(wait_until(lambda: self.cgroups.procs(0) == [], 20))

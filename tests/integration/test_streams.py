@@ -90,7 +90,7 @@ def test_a_slow_reader_holds_the_command_back(carrel, tmp_path):
     while lines() != last:
         assert clock() < deadline
         last = lines()
-        time.sleep(0.4)
+        time.sleep(0.4 * PATIENCE)
     assert 1 <= last <= 64  # one pipe of 64 KiB holds 16
     process.stdout.close()
     assert process.wait(20 * PATIENCE) == 128 + signal.SIGPIPE

@@ -196,7 +196,7 @@ def test_spinning_processes_get_their_share_and_no_more(lab, limits):
     limits("cpu")
     counts["attacks tried"] += 1
     used = {}
-    for cpus in ("0.2", None):
+    for cpus in ("0.05", None):  # so little that even on a busy host there is more to take
         options = ("--cpus", cpus) if cpus else ()
         machine = lab.keep(*options).install()
         began = time.monotonic()
@@ -204,8 +204,8 @@ def test_spinning_processes_get_their_share_and_no_more(lab, limits):
         wall = time.monotonic() - began
         used[cpus] = cpu_seconds(machine) / wall
         machine.rm()
-    assert used["0.2"] < 0.35, used
-    assert used[None] > 1.5 * used["0.2"], used  # the control: without the limit it takes what there is
+    assert used["0.05"] < 0.15, used
+    assert used[None] > 1.5 * used["0.05"], used  # the control: without the limit it takes what there is
 
 
 def cpu_seconds(machine):

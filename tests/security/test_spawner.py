@@ -110,7 +110,7 @@ def packet_socket(lab):
 def test_malformed_requests(lab):
     lab.run("--", "true")
     pid = lab.status()["pid"]
-    time.sleep(1)  # the pools are full
+    time.sleep(PATIENCE)  # the pools are full
     before, rng = descriptors(pid), random.Random(815)
     null = os.open("/dev/null", os.O_RDONLY)
     for n in range(300):
@@ -126,7 +126,7 @@ def test_malformed_requests(lab):
     os.close(null)
     assert lab.run("--", "true").returncode == 0
     assert lab.status()["pid"] == pid
-    time.sleep(1)
+    time.sleep(PATIENCE)
     assert descriptors(pid) <= before + 4
 
 
