@@ -16,6 +16,9 @@
 #include "spawn/tree.h"
 #include "spawn/weaken.h"
 
+/* For a filesystem that cannot map ids: a number that no system call of ours gives. */
+enum { NO_IDMAP = EMEDIUMTYPE };
+
 static void detach(int workshop, const char *name) {
     char path[64];
     snprintf(path, sizeof(path), "/proc/self/fd/%d/%s", workshop, name);
@@ -135,12 +138,12 @@ static int lower_new(const struct rootfs_maker *maker, int dir, int userns) {
         return mount < 0 ? mount : TAKE_FD(mount);
     int r = mount_idmap(mount, userns);
     /* "Invalid" is what the kernel says of a filesystem that cannot do it. */
-    return r == -EINVAL ? -EOPNOTSUPP : r < 0 ? r : TAKE_FD(mount);
+    return r == -EINVAL ? -NO_IDMAP : r < 0 ? r : TAKE_FD(mount);
 }
 
 /* Why a layer of the image or a lent directory cannot be used. */
 static int lower_failed(struct err *err, int made, const char *what, const char *remedy) {
-    if (made != -EOPNOTSUPP)
+    if (made != -NO_IDMAP)
         return err_num(err, made, "%s", what);
     err_set(err, ERR_UNSUPPORTED, "%s: its filesystem cannot map ids with this kernel", what);
     return err_remedy(err, "%s", remedy);
