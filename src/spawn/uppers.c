@@ -11,7 +11,7 @@
 #include "base/defer.h"
 #include "spawn/quota.h"
 
-enum { TRIES = 1024, STEP_ENTRIES = 64, CLOSE_MS = 1000 };
+enum { TRIES = 1024, STEP_ENTRIES = 64, CLOSE_MS = 5000 };
 
 #define STEP_BYTES (64ll << 20) /* of a large file, removed at once */
 #define PROBE_FIRST 0x6fff0000u /* projects to try things with: just below the ids of boxes */

@@ -59,5 +59,5 @@ void uppers_sweep(struct uppers *u, bool (*in_use)(uint32_t project, void *arg),
 /* One step of removing what was buried, a millisecond or so; false when there is nothing to do. */
 bool uppers_step(struct uppers *u);
 
-/* Removes what can be removed in a second; the next spawner does the rest. */
+/* Removes what can be removed in five seconds; the next spawner does the rest. */
 void uppers_close(struct uppers *u);

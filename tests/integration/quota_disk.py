@@ -89,6 +89,7 @@ def on_disk(disk):
 
 def stop(c, disk):
     """Ends it; nothing may be left of it on the disk, neither files nor limits."""
+    c("doctor")  # machines and rubbish are known to a spawner that runs; this one may have left
     c.clear()
     assert settled(lambda: list((c.home / "uppers").glob("*/trash/*")), [], 60) == []
     c.stop()
