@@ -15,7 +15,8 @@ enum { CONTENDER_MAX = 24 };
 
 struct latency {
     struct bench *bench;
-    struct box kept; /* the box that commands are run in */
+    struct world bare; /* where no box is ready */
+    struct box kept;   /* the box that commands are run in, there */
     uint32_t exec_id;
 };
 
@@ -34,10 +35,10 @@ static int sample_outside(struct latency *l, const struct contender *c, struct m
     return outside_exec(c->argv, ret, err);
 }
 
-static int sample_create(struct latency *l, const struct contender *c, struct moments *ret,
-                         struct err *err) {
+static int create_in(const struct world *w, const struct contender *c, struct moments *ret,
+                     struct err *err) {
     struct box b;
-    int link = l->bench->world.link;
+    int link = w->link;
     uint64_t start = now_ns();
     if (box_open(&b, link, &(struct box_spec){0}, err) < 0)
         return -1;
@@ -46,6 +47,16 @@ static int sample_create(struct latency *l, const struct contender *c, struct mo
         return -1;
     ret->end_ns = now_ns() - start;
     return r;
+}
+
+static int sample_create(struct latency *l, const struct contender *c, struct moments *ret,
+                         struct err *err) {
+    return create_in(&l->bare, c, ret, err);
+}
+
+static int sample_ready(struct latency *l, const struct contender *c, struct moments *ret,
+                        struct err *err) {
+    return create_in(&l->bench->world, c, ret, err);
 }
 
 static int sample_exec(struct latency *l, const struct contender *c, struct moments *ret,
@@ -91,7 +102,7 @@ static int run_round(struct latency *l, struct field *f, unsigned round, const u
         struct moments m;
         if (round % c->every)
             continue;
-        if (world_settle(&l->bench->world, 1, err) < 0)
+        if (world_settle(&l->bench->world, 0, err) < 0 || world_settle(&l->bare, 1, err) < 0)
             return -1;
         if (c->sample(l, c, &m, err) < 0)
             return err_wrap(err, "%s", c->name);
@@ -135,8 +146,8 @@ static void show(struct bench *b, struct contender *c, struct samples *s, struct
 
 struct lineup {
     struct field field;
-    struct contender *floor_echo, *floor_true, *create_echo, *create_true, *run, *bwrap, *exec,
-        *run_echo;
+    struct contender *floor_echo, *floor_true, *create_echo, *create_true, *ready_echo, *run,
+        *bwrap, *exec, *run_echo;
     const char *run_argv[5], *run_echo_argv[6];
     size_t peers; /* index of the first one */
 };
@@ -151,6 +162,7 @@ static void line_up(struct bench *b, struct lineup *l) {
     l->floor_true = enter(f, "floor: fork+exec /bin/true", true_, sample_outside);
     l->create_echo = enter(f, "box: create, /bin/echo", echo, sample_create);
     l->create_true = enter(f, "box: create, /bin/true, destroy", true_, sample_create);
+    l->ready_echo = enter(f, "box: a ready one, /bin/echo", echo, sample_ready);
     l->exec = enter(f, "box: exec /bin/echo in a running one", echo, sample_exec);
     l->run_echo = enter(f, "carrel run -- /bin/echo", l->run_echo_argv, sample_outside);
     l->run = enter(f, "carrel run -- /bin/true", l->run_argv, sample_outside);
@@ -170,6 +182,7 @@ static void report_lineup(struct bench *b, struct lineup *l) {
     report_section(b->report, "Start to first byte of a dynamic /bin/echo");
     show(b, l->floor_echo, &l->floor_echo->first, NULL);
     show(b, l->create_echo, &l->create_echo->first, &l->floor_echo->first);
+    show(b, l->ready_echo, &l->ready_echo->first, &l->floor_echo->first);
     show(b, l->exec, &l->exec->first, &l->floor_echo->first);
     show(b, l->run_echo, &l->run_echo->first, &l->floor_echo->first);
     for (size_t i = l->peers; i < l->field.n; i += 2)
@@ -215,11 +228,14 @@ int measure_latency(struct bench *b, struct err *err) {
     if (!up)
         abort();
     line_up(b, up);
-    int r = box_open(&l.kept, b->world.link, &(struct box_spec){0}, err);
+    int r = world_open(&l.bare, b->build, WORLD_BARE, err);
+    if (r == 0)
+        r = box_open(&l.kept, l.bare.link, &(struct box_spec){0}, err);
     if (r == 0)
         r = run_rounds(&l, &up->field, b->quick ? 3 : 1000, err);
     if (r == 0)
-        r = box_destroy(&l.kept, b->world.link, err);
+        r = box_destroy(&l.kept, l.bare.link, err);
+    world_close(&l.bare);
     report_lineup(b, up);
     bar_lineup(b, up);
     lineup_done(up);

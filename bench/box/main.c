@@ -89,7 +89,7 @@ static int run_measures(struct bench *b, const char *only, struct err *err) {
 }
 
 static int run(struct bench *b, const struct options *o, struct err *err) {
-    if (world_open(&b->world, o->build, err) < 0)
+    if (world_open(&b->world, o->build, WORLD_USUAL, err) < 0)
         return -1;
     int r = peers_open(&b->peers, b->world.place.home, err);
     if (r == 0)

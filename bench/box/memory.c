@@ -91,7 +91,7 @@ static void measure_apart(struct bench *b, const char *group, int home) {
     write_file_at(AT_FDCWD, group, "0");
     char *file = strrchr(group, '/');
     *file = '\0';
-    int r = world_open(&w, b->build, &err);
+    int r = world_open(&w, b->build, WORLD_USUAL, &err);
     if (r == 0)
         r = measure(&w, b->quick ? 1 : 25, group, &m, &err);
     if (r < 0)

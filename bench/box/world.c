@@ -10,6 +10,7 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/defer.h"
@@ -36,7 +37,43 @@ static const char *run_base(void) {
     return statfs("/run", &fs) == 0 && fs.f_type == TMPFS ? "/run" : "/dev/shm";
 }
 
-int world_open(struct world *w, const char *build, struct err *err) {
+/* The spawner that spawn_connect() would start has ready boxes. */
+static int start_bare(const struct place *place, struct err *err) {
+    char program[PLACE_SIZE + 16], guest[PLACE_SIZE + 16], fd[16], word = 0;
+    int ready[2];
+    snprintf(program, sizeof(program), "%s/carrel-spawn", place->libexec);
+    snprintf(guest, sizeof(guest), "%s/carrel-guest", place->libexec);
+    if (mkdir(place->run, 0700) < 0 || mkdir(place->home, 0700) < 0 || pipe(ready) < 0)
+        return err_sys(err, "make '%s'", place->run);
+    snprintf(fd, sizeof(fd), "%d", ready[1]);
+    pid_t pid = fork();
+    if (pid == 0) {
+        setsid();
+        if (fork() == 0)
+            execl(program, "carrel-spawn", "--run", place->run, "--home", place->home, "--guest",
+                  guest, "--ready-fd", fd, "--ready-boxes", "0", (char *)NULL);
+        _exit(0);
+    }
+    close(ready[1]);
+    waitpid(pid, NULL, 0);
+    ssize_t n = read(ready[0], &word, 1);
+    close(ready[0]);
+    return n == 1 && word == 'r' ? 0 : err_set(err, ERR_UNSUPPORTED, "no spawner: see spawn.log");
+}
+
+static int connect_world(struct world *w, enum world_kind kind, struct err *err) {
+    if (kind == WORLD_BARE && start_bare(&w->place, err) < 0)
+        return -1;
+    if (kind == WORLD_USUAL) {
+        setenv("CARREL_RUN", w->place.run, 1);
+        setenv("CARREL_HOME", w->place.home, 1);
+    }
+    w->link = spawn_connect(&w->place, NULL, err);
+    return w->link < 0 ? -1 : 0;
+}
+
+int world_open(struct world *w, const char *build, enum world_kind kind, struct err *err) {
+    const char *bare = kind == WORLD_BARE ? ".bare" : "";
     char full[PLACE_SIZE - 64];
     *w = (struct world){.link = -1};
     ssize_t n = (ssize_t)strlen(build);
@@ -45,14 +82,11 @@ int world_open(struct world *w, const char *build, struct err *err) {
     snprintf(w->carrel, PLACE_SIZE, "%s/carrel", full);
     snprintf(w->tools, PLACE_SIZE, "%s/bench/box", full);
     snprintf(w->place.libexec, PLACE_SIZE, "%s/libexec", full);
-    snprintf(w->place.run, PLACE_SIZE, "%s/carrel-bench.%d", run_base(), (int)getpid());
-    snprintf(w->place.home, PLACE_SIZE, "/var/tmp/carrel-bench.%d", (int)getpid());
+    snprintf(w->place.run, PLACE_SIZE, "%s/carrel-bench.%d%s", run_base(), (int)getpid(), bare);
+    snprintf(w->place.home, PLACE_SIZE, "/var/tmp/carrel-bench.%d%s", (int)getpid(), bare);
     sigaction(SIGINT, &(struct sigaction){.sa_handler = interrupt}, NULL);
     sigaction(SIGTERM, &(struct sigaction){.sa_handler = interrupt}, NULL);
-    setenv("CARREL_RUN", w->place.run, 1);
-    setenv("CARREL_HOME", w->place.home, 1);
-    w->link = spawn_connect(&w->place, NULL, err);
-    return w->link < 0 ? -1 : 0;
+    return connect_world(w, kind, err);
 }
 
 static int remove_entry(const char *path, const struct stat *st, int type, struct FTW *at) {
@@ -73,16 +107,9 @@ static uint64_t number_of(const char *json, const char *key) {
     return at ? strtoull(at + strlen(key), NULL, 10) : UINT64_MAX;
 }
 
-/* Every number in "pool" but the size itself is a level. */
 static bool pool_full(const char *json) {
-    const char *at = strstr(json, "\"pool\":{"), *end = at ? strchr(at, '}') : NULL;
-    uint64_t size = at ? number_of(at, "\"size\":") : 0;
-    while (at && (at = strchr(at, ':')) && at < end) {
-        if (at[1] >= '0' && at[1] <= '9' && strtoull(at + 1, NULL, 10) < size)
-            return false;
-        at++;
-    }
-    return size > 0;
+    return number_of(json, "\"berths\":") == number_of(json, "\"berths_wanted\":") &&
+           number_of(json, "\"ready\":") == number_of(json, "\"ready_wanted\":");
 }
 
 static int await_state(const struct world *w, const char *which, unsigned count, bool full,

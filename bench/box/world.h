@@ -20,8 +20,13 @@ struct world {
     int link;
 };
 
-/* build: the folder that holds carrel and libexec. Sets CARREL_RUN and CARREL_HOME for children. */
-int world_open(struct world *w, const char *build, struct err *err);
+enum world_kind {
+    WORLD_USUAL, /* as users have it; sets CARREL_RUN and CARREL_HOME for children */
+    WORLD_BARE,  /* its spawner keeps no box ready: every one is made from parts when asked for */
+};
+
+/* build: the folder that holds carrel and libexec. */
+int world_open(struct world *w, const char *build, enum world_kind kind, struct err *err);
 void world_close(struct world *w);
 
 /* Waits until exactly so many boxes exist, nothing of older ones is left, and all pools are full.

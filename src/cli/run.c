@@ -80,6 +80,16 @@ static int fill_plan(struct run *r, struct err *err) {
     return grants_open(&r->o.dirs, r->o.unreviewed, own, p, &r->grants, err);
 }
 
+/* Such a directory is the host's own: what is bound in it answers, whoever knocks. */
+static void warn_of_doors(const struct run *r) {
+    for (size_t i = 0; i < r->grants.count && !r->o.command.quiet; i++)
+        if (r->plan.grants[i].mode == PLAN_GRANT_RW)
+            fprintf(stderr,
+                    "carrel: '%s' is lent rw: changes go out unreviewed, and sockets and pipes in "
+                    "it lead to the host's processes\n",
+                    r->grants.host[i]);
+}
+
 static int ask_once(struct run *r, int *ret_guest, struct err *err) {
     struct id id = id_new('m');
     memcpy(r->plan.id, id.text, sizeof(r->plan.id));
@@ -121,6 +131,8 @@ static uint64_t settle_changes(struct run *r, struct err *err) {
                           .grants = &r->grants,
                           .plan = &r->plan,
                           .since = r->started};
+        if (r->setup.session.unanswered)
+            continue; /* what changed is read through the guest */
         if (r->o.apply && changes_apply(&a, i, &c, err) < 0)
             cli_fail(err);
     }
@@ -200,6 +212,7 @@ int cmd_run(int argc, char **argv) {
     }
     if (place_find(&r->place, &err) < 0 || fill_plan(r, &err) < 0)
         return cli_fail(&err);
+    warn_of_doors(r);
     const char *cwd = r->grants.working >= 0 ? r->plan.grants[r->grants.working].path : NULL;
     r->setup.session.ends_machine = !r->o.keep;
     if (command_prepare(&r->setup, &r->o.command, command, cwd, &err) < 0 || create(r, &err) < 0)

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <linux/magic.h>
 #include <poll.h>
 #include <signal.h>
@@ -12,12 +13,14 @@
 #include <sys/stat.h>
 #include <sys/vfs.h>
 #include <termios.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/defer.h"
 #include "base/fdio.h"
 
-enum { BLOCK = 65536 };
+/* The guest ends a command in time; if it says nothing for so long after that, it cannot. */
+enum { BLOCK = 65536, ANSWER_MS = 2000 };
 
 /* What stands between one of the caller's streams and the command's. */
 struct pump {
@@ -38,6 +41,7 @@ struct loop {
     bool raw;
     struct termios saved;
     bool exited;
+    uint64_t started_ms;
     /* a terminal's two streams travel in frames */
     uint64_t sent, credit, received;
     bool input_open;
@@ -336,10 +340,35 @@ static int turn(struct loop *l, int timeout_ms, struct err *err) {
     return ready;
 }
 
+static uint64_t now_ms(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+}
+
+/* How long to wait for the guest, -1: without end. */
+static int patience(const struct loop *l) {
+    uint64_t limit = l->s->exec.timeout_ms, spent = now_ms() - l->started_ms;
+    if (!limit || l->exited)
+        return -1;
+    if (spent >= limit && spent - limit >= ANSWER_MS)
+        return 0;
+    uint64_t left = limit - spent + ANSWER_MS;
+    return left < INT_MAX ? (int)left : INT_MAX;
+}
+
 static int drive(struct loop *l, struct err *err) {
-    while (!l->exited || draining(l))
-        if (turn(l, -1, err) < 0)
+    while (!l->exited || draining(l)) {
+        int wait = patience(l);
+        if (turn(l, wait, err) < 0)
             return -1;
+        if (wait == 0 && !l->exited) {
+            l->s->unanswered = true;
+            l->s->result.exit = (struct msg_exit){.flags = MSG_EXIT_TIMED_OUT,
+                                                  .wall_us = (now_ms() - l->started_ms) * 1000};
+            return 0;
+        }
+    }
     /* What a kept machine's command has written by now is still on its way. */
     while (!l->s->ends_machine && (l->pumps[1].active || l->pumps[2].active)) {
         int r = turn(l, 20, err);
@@ -359,7 +388,7 @@ static uint32_t draw_id(void) {
 }
 
 int session_run(struct session *s, struct err *err) {
-    struct loop l = {.s = s, .id = draw_id()};
+    struct loop l = {.s = s, .id = draw_id(), .started_ms = now_ms()};
     sigset_t old;
     for (int n = 0; n < 3; n++)
         l.pumps[n] = (struct pump){.from = -1, .to = -1};

@@ -21,6 +21,7 @@ struct session {
     struct buf *captured[2]; /* stdout and stderr go here instead; NULL: to our own streams */
     bool cut[2];             /* what was captured is not all of it */
     int lost;                /* why output could not be passed on; 0: all of it was */
+    bool unanswered;         /* its time was up and the guest did not say so */
     struct guest_result result;
 };
 

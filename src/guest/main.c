@@ -26,6 +26,7 @@
 #include "guest/conn.h"
 #include "guest/guest.h"
 #include "guest/identity.h"
+#include "guest/start.h"
 #include "guest/sys.h"
 #include "guest/tree.h"
 
@@ -49,6 +50,11 @@ static struct guest the_guest;
 int source_add(struct guest *g, struct source *src, uint32_t events) {
     struct epoll_event ev = {.events = events, .data.ptr = src};
     return epoll_ctl(g->epoll, EPOLL_CTL_ADD, src->fd, &ev);
+}
+
+void source_rearm(struct guest *g, struct source *src, uint32_t events) {
+    struct epoll_event ev = {.events = events, .data.ptr = src};
+    epoll_ctl(g->epoll, EPOLL_CTL_MOD, src->fd, &ev);
 }
 
 /* Explicit removal: a duplicate of the descriptor in some child would keep it in the set. */
@@ -174,6 +180,7 @@ static void block_signals(void) {
     sigset_t all;
     sigfillset(&all);
     sigdelset(&all, SIGALRM);
+    sigdelset(&all, START_SIGNAL);
     sigprocmask(SIG_SETMASK, &all, NULL);
 }
 
@@ -261,6 +268,8 @@ static int guest_init(struct guest *g, const struct args *a) {
     g->lingers = a->lingers;
     g->is_childless = true;
     raise_files(g);
+    if (start_init() < 0)
+        return -1;
     g->null = open_null();
     reserve_restore(g);
     g->epoll = epoll_create1(EPOLL_CLOEXEC);
@@ -307,9 +316,10 @@ static void guest_loop(struct guest *g) {
 }
 
 /*
- * cgroup v1: only this thread enters the limits, and commands inherit them from
- * it. The thread-group leader stays outside, because a memory kill looks at
- * leaders, and killing this one would end the machine.
+ * The loop has a thread of its own, so that the leader can take the timers' signals
+ * while the loop waits for a child that somebody has stopped. On cgroup v1, besides,
+ * only this thread enters the limits, and commands inherit them from it: a memory
+ * kill looks at leaders, and killing ours would end the machine.
  */
 static int work(void *arg) {
     const struct args *a = arg;
@@ -324,14 +334,13 @@ static int work(void *arg) {
 
 static uint8_t worker_stack[128 << 10] __attribute__((aligned(16)));
 
-static void work_in_thread(struct args *a) {
+static void __attribute__((noreturn)) work_in_thread(struct args *a) {
     int flags = CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM;
     if (clone(work, worker_stack + sizeof(worker_stack), flags, a) < 0)
         _exit(EXIT_BAD_START);
     /*
      * The worker uses this thread's errno and all else, so nothing may be touched
-     * from here on. A futex wait starts again by itself after a signal; and the
-     * deadline's can be taken here even while the worker is stuck in the kernel.
+     * from here on. A futex wait starts again by itself after a signal.
      */
     static const int never;
     for (;;)
@@ -351,7 +360,5 @@ int main(int argc, char **argv) {
         the_guest.features |= MSG_FEATURE_MEMORY;
     if (guest_init(&the_guest, &a) < 0)
         return EXIT_BAD_START;
-    if (a.task_count > 0)
-        work_in_thread(&a);
-    guest_loop(&the_guest);
+    work_in_thread(&a);
 }

@@ -20,6 +20,8 @@ static enum serve_result hello(struct guest *g, struct conn *c, const struct fra
         return SERVE_BROKEN;
     }
     c->greeted = true;
+    if (c->is_privileged)
+        g->asked_ns = 0; /* a new spawner was not asked yet */
     uint32_t features = g->features;
     features |= c->is_stream_only ? 0 : MSG_FEATURE_FDS;
     features |= c->is_privileged ? MSG_FEATURE_PRIVILEGED : 0;
@@ -47,6 +49,12 @@ static enum serve_result deadline(struct guest *g, struct conn *c, const struct 
         conn_fail(c, f, errno, "set deadline");
     else
         conn_ok(c, f, 0);
+    return SERVE_DONE;
+}
+
+static enum serve_result linger(struct guest *g, struct conn *c, const struct frame *f) {
+    g->lingers = true;
+    conn_ok(c, f, 0);
     return SERVE_DONE;
 }
 
@@ -98,6 +106,8 @@ static const struct {
     [MSG_ATTACH] = {cmd_attach},
     [MSG_TABLE] = {cmd_table, .is_bare = true},
     [MSG_BUSY] = {cmd_busy, .is_bare = true},
+    [MSG_LOG_WAIT] = {cmd_log_wait},
+    [MSG_LOG_OPEN] = {cmd_log_open, .is_bare = true},
     [MSG_STAT] = {files_stat},
     [MSG_LIST] = {files_list},
     [MSG_READ] = {files_read},
@@ -114,6 +124,7 @@ static const struct {
     [MSG_DEADLINE] = {deadline, .is_privileged = true},
     [MSG_SPARES] = {spares, .is_privileged = true, .owns_fds = true},
     [MSG_SWITCH_ROOT] = {switch_root, .is_privileged = true, .is_bare = true, .owns_fds = true},
+    [MSG_LINGER] = {linger, .is_privileged = true, .is_bare = true},
 };
 
 static bool is_well_formed(const struct conn *c, const struct frame *f) {

@@ -18,6 +18,37 @@ static char *argv_slots[1 + MSG_STRINGS_MAX + 1];
 static char *env_slots[MSG_STRINGS_MAX + 1];
 static uint8_t child_stack[32 << 10] __attribute__((aligned(16)));
 
+#define PROD_NS 20000000 /* how often a child that has not begun yet is made to go on */
+
+static int prod;
+static volatile pid_t unborn; /* the child that has not become its program yet */
+static volatile int64_t give_up_ns;
+
+/*
+ * Anyone inside may send us this, so only the clock decides. The child is there, at least as a
+ * zombie, until the other thread goes on: these calls do not fail, and errno, which that thread
+ * shares with us, stays as it is.
+ */
+static void on_prod(int number) {
+    (void)number;
+    pid_t pid = unborn;
+    if (pid > 0)
+        kill(pid, now_ns() >= give_up_ns ? SIGKILL : SIGCONT);
+}
+
+/* The kernel's calls: the C library's bring threads of its own. */
+int start_init(void) {
+    struct sigaction act = {.sa_handler = on_prod, .sa_flags = SA_RESTART};
+    struct sigevent event = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = START_SIGNAL};
+    sigaction(START_SIGNAL, &act, NULL);
+    return syscall(SYS_timer_create, CLOCK_MONOTONIC, &event, &prod) < 0 ? -1 : 0;
+}
+
+static void prod_every(long ns) {
+    struct itimerspec every = {.it_value.tv_nsec = ns, .it_interval.tv_nsec = ns};
+    syscall(SYS_timer_settime, prod, 0, &every, NULL);
+}
+
 /* A long list has come and gone: its pages go back to the kernel. */
 static void slots_trim(char **slots, const struct msg_strs *strs) {
     if (strs->count < 4096)
@@ -124,7 +155,8 @@ static void exec_in(const char *dir, size_t n, const char *name) {
 
 /* As execvp: a program that was found but refused outweighs those not found. */
 static int exec_program(struct start *s) {
-    (void)s;
+    if (s->tool)
+        _exit(s->tool(argv_slots + 1));
     const char *name = argv_slots[1];
     if (strchr(name, '/') || !*name) {
         exec_path(name);
@@ -174,8 +206,13 @@ void start_process(struct start *s) {
     slots_fill(argv_slots + 1, &s->exec->argv);
     slots_fill(env_slots, &s->exec->env);
     s->failed_errno = 0;
-    s->pid =
-        clone(child_main, child_stack + sizeof(child_stack), CLONE_VM | CLONE_VFORK | SIGCHLD, s);
+    /* A tool goes on running here, so it gets a copy of this memory; its failures are exits. */
+    int flags = CLONE_PARENT_SETTID | SIGCHLD | (s->tool ? 0 : CLONE_VM | CLONE_VFORK);
+    give_up_ns = s->deadline_ns ? s->deadline_ns : now_ns() + START_MAX_NS;
+    prod_every(PROD_NS);
+    s->pid = clone(child_main, child_stack + sizeof(child_stack), flags, s, &unborn);
+    unborn = 0;
+    prod_every(0);
     if (s->pid < 0) {
         s->failed_errno = errno;
         s->failed_step = MSG_STEP_FORK;

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <poll.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/pidfd.h>
@@ -10,48 +11,20 @@
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
-#include "base/buf.h"
 #include "base/defer.h"
 #include "base/fdio.h"
-#include "base/json.h"
+#include "base/limits.h"
 #include "base/log.h"
 #include "base/msg.h"
-#include "spawn/limits.h"
+#include "spawn/making.h"
+#include "spawn/rootless.h"
 #include "spawn/spawner.h"
 #include "spawn/tree.h"
 
 enum { CLEAN_TRIES = 50 };
-
-/* What goes into making one box; whatever is still here at the end is closed. */
-struct making {
-    struct berth berth;
-    int listener; /* where hosts connect to the guest */
-    int admin;    /* where the next spawner does */
-    int control[2], link[2];
-    int grants[PLAN_MAX_GRANTS], uppers[PLAN_MAX_GRANTS];
-    bool has_berth;
-};
-
-static void making_init(struct making *m) {
-    *m = (struct making){
-        .berth = BERTH_NONE, .listener = -1, .admin = -1, .control = {-1, -1}, .link = {-1, -1}};
-    for (size_t i = 0; i < PLAN_MAX_GRANTS; i++)
-        m->grants[i] = m->uppers[i] = -1;
-}
-
-static void making_close(struct making *m) {
-    int *fds[] = {&m->listener,   &m->admin,   &m->control[0],
-                  &m->control[1], &m->link[0], &m->link[1]};
-    for (size_t i = 0; i < sizeof(fds) / sizeof(*fds); i++)
-        close_fd(fds[i]);
-    for (size_t i = 0; i < PLAN_MAX_GRANTS; i++) {
-        close_fd(&m->grants[i]);
-        close_fd(&m->uppers[i]);
-    }
-    berth_close(&m->berth);
-}
 
 static const struct limit {
     const char *name;
@@ -62,12 +35,13 @@ static const struct limit {
     {"cpu", offsetof(struct plan, cpu_milli), 1, LIMIT_CPU_MAX_MILLI},
     {"process", offsetof(struct plan, pids), 1, LIMIT_PIDS_MAX},
     {"disk", offsetof(struct plan, disk_bytes), LIMIT_DISK_MIN, LIMIT_BYTES_MAX},
+    {"lifetime", offsetof(struct plan, deadline_ms), 1, LIMIT_LIFETIME_MAX_MS},
 };
 
 /* What was asked for and cannot be kept is refused, never pretended. */
-static int check(const struct spawner *s, const struct plan *plan, size_t fds, struct err *err) {
+int limits_check(const struct spawner *s, const struct plan *plan, struct err *err) {
     const int enforced[] = {s->cgroups.memory, s->cgroups.cpu, s->cgroups.pids,
-                            s->maker.tmpfs_bare ? -1 : 0};
+                            s->maker.tmpfs_bare ? -1 : 0, 0};
     for (size_t i = 0; i < sizeof(limits) / sizeof(*limits); i++) {
         uint64_t value = *(const uint64_t *)((const char *)plan + limits[i].offset);
         if (value == 0)
@@ -81,6 +55,12 @@ static int check(const struct spawner *s, const struct plan *plan, size_t fds, s
             return err_remedy(err, "leave the limit out, or see: carrel doctor");
         }
     }
+    return 0;
+}
+
+static int check(const struct spawner *s, const struct plan *plan, size_t fds, struct err *err) {
+    if (limits_check(s, plan, err) < 0)
+        return -1;
     if (strcmp(plan->image, "host") != 0)
         return err_set(err, ERR_NOT_FOUND, "there is no image '%s'", plan->image);
     if (fds != plan->grant_count)
@@ -90,175 +70,36 @@ static int check(const struct spawner *s, const struct plan *plan, size_t fds, s
     return 0;
 }
 
-static int describe(const struct spawner *s, const struct plan *plan, struct buf *out) {
-    struct json j = JSON(out);
-    json_object(&j, NULL);
-    json_string(&j, "id", plan->id);
-    json_string(&j, "kind", "box");
-    json_string(&j, "image", plan->image);
-    json_object(&j, "limits");
-    json_u64(&j, "memory_bytes", plan->mem_bytes ? plan->mem_bytes : LIMIT_MEM);
-    json_u64(&j, "disk_bytes", plan->disk_bytes ? plan->disk_bytes : LIMIT_DISK);
-    json_u64(&j, "processes", plan->pids ? plan->pids : LIMIT_PIDS);
-    if (plan->cpu_milli)
-        json_u64(&j, "cpu_milli", plan->cpu_milli);
-    json_u64(&j, "lifetime_ms", plan->deadline_ms);
-    json_end(&j, '}');
-    json_array(&j, "enforced");
-    if (s->cgroups.memory >= 0)
-        json_string(&j, NULL, "memory");
-    if (s->cgroups.cpu >= 0)
-        json_string(&j, NULL, "cpu");
-    if (s->cgroups.pids >= 0)
-        json_string(&j, NULL, "processes");
-    if (!s->maker.tmpfs_bare)
-        json_string(&j, NULL, "disk");
-    json_end(&j, ']');
-    json_object(&j, "network");
-    json_string(&j, "policy", "none");
-    json_end(&j, '}');
-    json_array(&j, "grants");
-    static const char *const modes[] = {"", "ro", "cow", "rw"};
-    for (size_t i = 0; i < plan->grant_count; i++) {
-        json_object(&j, NULL);
-        json_string(&j, "path", plan->grants[i].path);
-        json_string(&j, "mode", modes[plan->grants[i].mode]);
-        json_end(&j, '}');
-    }
-    json_end(&j, ']');
-    json_end(&j, '}');
-    return j.failed || !buf_add(out, "\n", 1) ? -1 : 0;
-}
-
-/*
- * What exists is written down before the box may begin; whatever happens later, the next spawner
- * finds it here.
- */
-static int write_down(struct spawner *s, const struct box *box, struct err *err) {
-    char text[512];
-    int n = snprintf(text, sizeof(text),
-                     "slot=%" PRIu32 "\nupper=%" PRIu32 "\ncgroup=%" PRIu64 "\nlinger=%" PRIu64
-                     "\nimage=%s\npid=%d\n",
-                     box->slot, box->upper, box->cgroup, (uint64_t)box->linger, s->image.key,
-                     (int)box->pid);
-    if (mkdirat(s->boxes, box->id, 0700) < 0)
-        return err_sys(err, "make machine '%s'", box->id);
-    int dir DEFER_CLOSE = openat(s->boxes, box->id, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    int file DEFER_CLOSE =
-        dir < 0 ? -1 : openat(dir, "box", O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    if (file < 0 || write(file, text, (size_t)n) != n)
-        return err_sys(err, "write down machine '%s'", box->id);
-    return 0;
-}
-
-static struct sockaddr_un socket_name(const struct spawner *s, const char *id, const char *name) {
-    struct sockaddr_un a = {.sun_family = AF_UNIX};
-    snprintf(a.sun_path, sizeof(a.sun_path), "/proc/self/fd/%d/%s/%s", s->boxes, id, name);
-    return a;
-}
-
-/* The guest has these sockets already; they get names now, which only the host can see. */
-static int name_listeners(struct spawner *s, const struct making *m, const char *id,
-                          struct err *err) {
-    struct sockaddr_un hosts = socket_name(s, id, "guest.sock"),
-                       admin = socket_name(s, id, "admin.sock");
-    if (bind(m->listener, (struct sockaddr *)&hosts, sizeof(hosts)) < 0 ||
-        listen(m->listener, 16) < 0 ||
-        bind(m->admin, (struct sockaddr *)&admin, sizeof(admin)) < 0 || listen(m->admin, 4) < 0)
-        return err_sys(err, "listen for the guest");
-    return 0;
-}
-
-/* The host speaks first; said before the guest exists, it costs nobody a wait. */
-static int greet(int link) {
-    uint8_t frame[64];
-    struct msg_hello hello = {.version = MSG_VERSION, .features = MSG_FEATURE_FDS};
-    size_t n = msg_encode(frame, sizeof(frame), &(struct frame_head){.type = MSG_HELLO}, &hello);
-    /* A guest found again may be dying this moment: that is no reason to end with it. */
-    return send(link, frame, n, MSG_NOSIGNAL) == (ssize_t)n ? 0 : -1;
-}
-
-static int open_channels(struct making *m, struct err *err) {
-    m->listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    m->admin = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (m->listener < 0 || m->admin < 0 ||
-        socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, m->control) < 0 ||
-        socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, m->link) < 0 ||
-        greet(m->link[0]) < 0)
-        return err_sys(err, "open channels");
-    return 0;
-}
-
-static int gather(struct spawner *s, const struct plan *plan, const int *fds, struct making *m,
-                  struct err *err) {
-    if (pool_take(s, plan, &m->berth, err) < 0)
-        return -1;
-    m->has_berth = true;
-    if (cgroup_limit(&s->cgroups, &m->berth.cgroup, plan, err) < 0 || open_channels(m, err) < 0)
-        return -1;
-    for (unsigned i = 0; i < plan->grant_count; i++)
-        if (rootfs_grant(&s->maker, &m->berth.root, &plan->grants[i], i, fds[i], &m->grants[i],
-                         &m->uppers[i], err) < 0)
-            return -1;
-    return 0;
-}
-
-/* The waiting process begins to set up the box with these. */
-static int order(const struct making *m, const struct plan *plan, struct err *err) {
-    int fds[ORDER_GRANTS + PLAN_MAX_GRANTS] = {[ORDER_CONTROL] = m->control[1],
-                                               [ORDER_LISTENER] = m->listener,
-                                               [ORDER_ADMIN] = m->admin,
-                                               [ORDER_SPAWNER] = m->link[1]};
-    struct plan filled = *plan;
-    if (!filled.mem_bytes)
-        filled.mem_bytes = LIMIT_MEM;
-    memcpy(fds + ORDER_GRANTS, m->grants, plan->grant_count * sizeof(int));
-    int r = send_fds(m->berth.socket, &filled, child_order_size(plan), fds,
-                     ORDER_GRANTS + plan->grant_count);
-    if (r == 0)
-        return 0;
-    return err_num(err, r, "give orders for machine '%s'", plan->id);
-}
-
-/* While the child works, everything that must be there before it may become the box. */
-static int let_go(struct spawner *s, struct making *m, const struct box *box,
-                  const struct plan *plan, struct err *err) {
-    struct buf json DEFER(buf_done) = BUF(65536);
-    if (write_down(s, box, err) < 0 || name_listeners(s, m, box->id, err) < 0)
-        return -1;
-    if (describe(s, plan, &json) < 0)
-        return err_set(err, ERR_LIMIT, "machine.json is too large");
-    if (rootfs_meta(&s->maker, &m->berth.root, json.data, err) < 0)
-        return -1;
-    if (send(m->berth.socket, "g", 1, MSG_NOSIGNAL) != 1)
-        return err_sys(err, "let machine '%s' go", box->id);
-    return 0;
-}
-
-static void undo(struct spawner *s, struct making *m) {
-    if (m->has_berth)
-        berth_drop(s, &m->berth);
-}
-
-static struct box *box_new(struct spawner *s, const char *id, bool linger) {
+struct box *box_new(struct spawner *s, const char *id, bool linger) {
     struct box *box = calloc(1, sizeof(*box));
     if (!box)
         return NULL;
     snprintf(box->id, sizeof(box->id), "%s", id);
     box->linger = linger;
+    box->heard = FRAME_DECODER(box->heard_bytes, sizeof(box->heard_bytes));
     box->pidfd = box->link = box->owner = -1;
+    memset(box->held, -1, sizeof(box->held));
     snprintf(box->image_key, sizeof(box->image_key), "%s", s->image.key);
     return box;
 }
 
+void box_free(struct box *box) {
+    close_fd(&box->pidfd);
+    close_fd(&box->link);
+    spaces_close(box->held);
+    free(box);
+}
+
 static void box_enlist(struct spawner *s, struct box *box) {
+    box->serial = ++s->enlisted;
     box->next = s->list;
     s->list = box;
     s->box_count++;
 }
 
-static void enter_books(struct box *box, struct making *m) {
+void box_enter(struct box *box, struct making *m) {
     box->pid = m->berth.pid;
+    box->born = m->berth.born;
     box->pidfd = TAKE_FD(m->berth.pidfd);
     box->slot = m->berth.root.slot;
     box->upper = m->berth.root.upper;
@@ -267,13 +108,27 @@ static void enter_books(struct box *box, struct making *m) {
     box->link = TAKE_FD(m->link[0]);
 }
 
-/* The creator holds its end of the connection already: that is where it hears of a failure. */
-static void tell_creator(const struct making *m, const struct err *err) {
-    uint8_t frame[512];
-    struct msg_error e = {.code = err->code, .text = {err->text, (uint32_t)strlen(err->text)}};
-    size_t n = msg_encode(frame, sizeof(frame), &(struct frame_head){.type = MSG_ERROR}, &e);
-    if (n)
-        (void)!write(m->control[1], frame, n);
+uint64_t box_due(const struct plan *plan) {
+    return plan->deadline_ms ? spawner_now_ms() + plan->deadline_ms + OVERDUE_MS : 0;
+}
+
+static struct making *begin_from_berth(struct spawner *s, const struct plan *plan, const int *fds,
+                                       struct box **ret, struct err *err) {
+    struct making *m = making_new();
+    struct box *box DEFER_FREE = box_new(s, plan->id, plan->linger != 0);
+    if (!m || !box) {
+        free(m);
+        err_set(err, ERR_LIMIT, "out of memory");
+        return NULL;
+    }
+    if (making_gather(s, plan, fds, m, err) < 0 || making_order(m, plan, err) < 0) {
+        making_undo(s, m);
+        return NULL;
+    }
+    box_enter(box, m);
+    box->due_ms = box_due(plan);
+    *ret = TAKE(box);
+    return m;
 }
 
 struct making *box_begin(struct spawner *s, const struct plan *plan, const int *fds,
@@ -284,24 +139,13 @@ struct making *box_begin(struct spawner *s, const struct plan *plan, const int *
         err_set(err, ERR_EXISTS, "machine '%s' exists", plan->id);
         return NULL;
     }
-    struct making *m = malloc(sizeof(*m));
-    struct box *box DEFER_FREE = box_new(s, plan->id, plan->linger != 0);
-    if (!m || !box) {
-        free(m);
-        err_set(err, ERR_LIMIT, "out of memory");
+    struct making *m = ready_take(s, plan, ret);
+    if (!m)
+        m = begin_from_berth(s, plan, fds, ret, err);
+    if (!m)
         return NULL;
-    }
-    making_init(m);
-    if (gather(s, plan, fds, m, err) < 0 || order(m, plan, err) < 0) {
-        undo(s, m);
-        making_close(m);
-        free(m);
-        return NULL;
-    }
-    enter_books(box, m);
     s->created++;
-    box_enlist(s, box);
-    *ret = TAKE(box);
+    box_enlist(s, *ret);
     return m;
 }
 
@@ -316,14 +160,22 @@ size_t box_descriptors(const struct making *m, int fds[1 + PLAN_MAX_GRANTS]) {
 
 int box_settle(struct spawner *s, struct box *box, const struct plan *plan, struct making *m) {
     struct err err;
-    int r = let_go(s, m, box, plan, &err);
+    int r = 0;
+    if (!m->is_ready && (making_record(s, m, box, box->id, &err) < 0 ||
+                         making_describe(s, m, plan, &err) < 0 || making_release(m, &err) < 0))
+        r = -1;
     if (r < 0) {
         log_line(LOG_ERROR, "spawn", "%s", err.text);
-        tell_creator(m, &err);
+        making_tell(m, &err);
     }
-    making_close(m);
-    free(m);
+    making_free(m);
     return r;
+}
+
+uint64_t spawner_now_ms(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
 }
 
 struct box *box_find(struct spawner *s, const char *id) {
@@ -333,8 +185,7 @@ struct box *box_find(struct spawner *s, const char *id) {
     return NULL;
 }
 
-/* Rootless, a box of an earlier spawner lives in that one's user namespace, where we have no power.
- */
+/* Where nobody can be made to end it. */
 static void ask_to_end(const struct box *box) {
     uint8_t frame[32];
     size_t n = msg_encode(frame, sizeof(frame), &(struct frame_head){.type = MSG_SHUTDOWN}, NULL);
@@ -342,12 +193,33 @@ static void ask_to_end(const struct box *box) {
         (void)!send(box->link, frame, n, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
-/* pid 1 takes everything in its pid namespace along, but for what is frozen. */
+/*
+ * pid 1 takes everything in its pid namespace along, but for what is frozen. Rootless, a box of an
+ * earlier spawner lives below that one's user namespace, where we have no power.
+ */
 void box_kill(struct spawner *s, struct box *box) {
+    bool first = !box->ending;
     box->ending = true;
-    if (box->pidfd >= 0 && pidfd_send_signal(box->pidfd, SIGKILL, NULL, 0) < 0 && errno == EPERM)
+    if (box->pidfd < 0)
+        return;
+    if (first)
+        spaces_hold(s->proc, box->pid, box->held);
+    if (pidfd_send_signal(box->pidfd, SIGKILL, NULL, 0) == 0)
+        return;
+    if (errno == EPERM && rootless_end(s, box->pidfd) < 0)
         ask_to_end(box);
-    cgroup_thaw(&s->cgroups, box->cgroup);
+    spaces_close(box->held); /* its pid may be somebody else's by now */
+}
+
+/* What we made in it is known; only for what else may be there is it listed. */
+static int remove_place(struct spawner *s, const char *id) {
+    static const char *const names[] = {"box", "guest.sock", "admin.sock"};
+    char path[64];
+    for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
+        snprintf(path, sizeof(path), "%s/%s", id, names[i]);
+        unlinkat(s->boxes, path, 0);
+    }
+    return unlinkat(s->boxes, id, AT_REMOVEDIR) == 0 ? 0 : tree_remove(s->boxes, id);
 }
 
 bool box_clean(struct spawner *s, struct box *box) {
@@ -356,18 +228,16 @@ bool box_clean(struct spawner *s, struct box *box) {
     uppers_bury(&s->maker.uppers, box->upper);
     box->upper = 0;
     /* Tried again, but not for ever: what cannot be removed now is the next spawner's. */
-    if (tree_remove(s->boxes, box->id) < 0 && box->clean_tries++ < CLEAN_TRIES)
+    if (remove_place(s, box->id) < 0 && box->clean_tries++ < CLEAN_TRIES)
         return false;
     slots_give(&s->maker.slots, box->slot);
-    close_fd(&box->pidfd);
-    close_fd(&box->link);
     for (struct box **at = &s->list; *at; at = &(*at)->next)
         if (*at == box) {
             *at = box->next;
             break;
         }
     s->box_count--;
-    free(box);
+    box_free(box);
     return true;
 }
 
@@ -395,7 +265,7 @@ int box_add_spares(struct spawner *s, struct box *box, unsigned count) {
 }
 
 /* Refused name lookups show as datagrams to a port nobody listens on. */
-static uint64_t refused_datagrams(struct spawner *s, const struct box *box) {
+uint64_t box_lookups_refused(struct spawner *s, const struct box *box) {
     char path[48], text[4096];
     snprintf(path, sizeof(path), "%d/net/snmp", (int)box->pid);
     if (read_file_at(s->proc, path, text, sizeof(text)) <= 0)
@@ -409,7 +279,7 @@ static uint64_t refused_datagrams(struct spawner *s, const struct box *box) {
 void box_facts(struct spawner *s, struct box *box, struct plan_facts *ret) {
     *ret = (struct plan_facts){.drifted = image_stale(&s->image, s->host) || box->drifted};
     cgroup_facts(&s->cgroups, box->cgroup, ret);
-    ret->lookups_refused = refused_datagrams(s, box);
+    ret->lookups_refused = box_lookups_refused(s, box);
 }
 
 static uint64_t number_after(const char *text, const char *key) {
@@ -417,24 +287,36 @@ static uint64_t number_after(const char *text, const char *key) {
     return at ? strtoull(at + strlen(key), NULL, 10) : 0;
 }
 
-/* Is that pid still pid 1 of the box that lives in this id range? Pids are reused, ranges are not.
+/*
+ * Is that process pid 1 of the box that we find written down? Pids are reused, and rootless so are
+ * id ranges; a pid and the moment it began are not.
  */
-static bool is_box(struct spawner *s, pid_t pid, uint32_t slot) {
+static bool is_box(struct spawner *s, const struct box *box) {
     char path[32], text[4096];
-    snprintf(path, sizeof(path), "%d/status", (int)pid);
-    if (pid <= 0 || read_file_at(s->proc, path, text, sizeof(text)) <= 0)
+    snprintf(path, sizeof(path), "%d/status", (int)box->pid);
+    if (read_file_at(s->proc, path, text, sizeof(text)) <= 0)
         return false;
     const char *ns = strstr(text, "\nNSpid:");
     const char *end = ns ? strchr(ns + 1, '\n') : NULL;
     bool first = end && end[-1] == '1' && end[-2] == '\t';
-    return first && number_after(text, "\nUid:\t") == slots_first(&s->maker.slots, slot);
+    return first && number_after(text, "\nUid:\t") == slots_first(&s->maker.slots, box->slot) &&
+           process_born(s->proc, box->pid) == box->born;
+}
+
+/* Looked at through its pid, but only while the descriptor says that it is still the same one. */
+static int find_init(struct spawner *s, const struct box *box) {
+    int pidfd DEFER_CLOSE = box->pid > 0 ? pidfd_open(box->pid, 0) : -1;
+    if (pidfd < 0 || !is_box(s, box))
+        return -1;
+    bool gone = poll(&(struct pollfd){.fd = pidfd, .events = POLLIN}, 1, 0) != 0;
+    return gone ? -1 : TAKE_FD(pidfd);
 }
 
 /* Our way back in after a restart: for the command cgroups the guest will ask for. */
 static int reconnect(struct spawner *s, const char *id) {
-    struct sockaddr_un a = socket_name(s, id, "admin.sock");
+    struct sockaddr_un a = box_socket(s, id, "admin.sock");
     int fd DEFER_CLOSE = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (fd < 0 || connect(fd, (struct sockaddr *)&a, sizeof(a)) < 0 || greet(fd) < 0)
+    if (fd < 0 || connect(fd, (struct sockaddr *)&a, sizeof(a)) < 0 || guest_greet(fd) < 0)
         return -1;
     return TAKE_FD(fd);
 }
@@ -452,10 +334,11 @@ static void adopt(struct spawner *s, const char *id) {
     box->slot = (uint32_t)number_after(text, "slot=");
     box->upper = (uint32_t)number_after(text, "upper=");
     box->cgroup = number_after(text, "cgroup=");
+    box->due_ms = number_after(text, "due=");
     box->spares = 2048; /* numbers below may be in use */
     box->pid = (pid_t)number_after(text, "pid=");
-    if (is_box(s, box->pid, box->slot))
-        box->pidfd = pidfd_open(box->pid, 0);
+    box->born = number_after(text, "born=");
+    box->pidfd = find_init(s, box);
     box->dead = box->pidfd < 0;
     if (!box->dead)
         box->link = reconnect(s, id);
@@ -465,6 +348,8 @@ static void adopt(struct spawner *s, const char *id) {
     box->drifted = strcmp(box->image_key, s->image.key) != 0;
     slots_mark(&s->maker.slots, box->slot);
     box_enlist(s, box);
+    if (!box->dead && ready_is_name(id))
+        box_kill(s, box); /* it was nobody's, and should have seen us go */
 }
 
 struct sweep {
@@ -507,7 +392,7 @@ void boxes_adopt(struct spawner *s) {
     int fd = openat(s->boxes, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *d = fd < 0 ? NULL : fdopendir(fd);
     for (struct dirent *e; d && (e = readdir(d));)
-        if (id_valid(e->d_name, strlen(e->d_name), 'm'))
+        if (id_valid(e->d_name, strlen(e->d_name), 'm') || ready_is_name(e->d_name))
             adopt(s, e->d_name);
     if (d)
         closedir(d);

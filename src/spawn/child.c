@@ -19,6 +19,7 @@
 
 #include "base/err.h"
 #include "base/fdio.h"
+#include "base/limits.h"
 #include "base/msg.h"
 #include "spawn/filter.h"
 #include "spawn/mounts.h"
@@ -146,22 +147,31 @@ static void hide(const struct setup *s) {
     }
 }
 
-static void mount_dev(const struct setup *s, int root) {
+/* Half the memory: the filesystem of its changes if that is no larger, or one of its own. */
+static int open_shm(const struct setup *s) {
+    uint64_t half = s->plan.mem_bytes / 2;
+    uint64_t disk = s->plan.disk_bytes ? s->plan.disk_bytes : LIMIT_DISK;
     char size[24];
-    snprintf(size, sizeof(size), "%" PRIu64, s->plan.mem_bytes / 2);
+    if (s->c->root->shm >= 0 && disk <= half)
+        return s->c->root->shm;
+    snprintf(size, sizeof(size), "%" PRIu64, half);
+    const struct mount_option shm[] = {{"size", size}, {"mode", "1777"}, {"nr_inodes", "65536"}};
+    return mount_new("tmpfs", shm, 3, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV);
+}
+
+static void mount_dev(const struct setup *s, int root) {
     /* Terminals are counted for the whole host, which has a few thousand. */
     const struct mount_option pts[] = {{"newinstance", NULL},
                                        {"ptmxmode", "0666"},
                                        {"mode", "0620"},
                                        {"gid", "5"},
                                        {"max", "256"}};
-    const struct mount_option shm[] = {{"size", size}, {"mode", "1777"}, {"nr_inodes", "65536"}};
     TRY("attach /dev", mount_attach(s->c->dev, root, "dev"));
     int fd = mount_new("devpts", pts, 5, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC);
     TRY("mount /dev/pts", fd);
     TRY("attach /dev/pts", mount_attach(fd, root, "dev/pts"));
     close(fd);
-    fd = mount_new("tmpfs", shm, 3, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV);
+    fd = open_shm(s);
     TRY("mount /dev/shm", fd);
     TRY("attach /dev/shm", mount_attach(fd, root, "dev/shm"));
     close(fd);
@@ -286,9 +296,10 @@ static void list_arguments(const struct setup *s, struct handover *h) {
 /* Those it needs move above HIGH_FD; everything else that the clone came with is closed. */
 static void keep_own(struct setup *s, struct child *c, struct rootfs *root,
                      struct cgroup_set *set) {
-    int *own[FD_MAX] = {&c->anchor_ns, &c->guest,   &c->dev,    &c->orders,  &root->lock,
-                        &root->userns, &root->root, &root->usr, &root->meta, &s->proc};
-    unsigned n = 10;
+    int *own[FD_MAX] = {&c->anchor_ns, &c->guest,     &c->dev,     &c->orders,
+                        &root->lock,   &root->userns, &root->root, &root->usr,
+                        &root->meta,   &root->shm,    &s->proc};
+    unsigned n = 11;
     int last = HIGH_FD;
     for (int i = 0; i < CGROUP_TASKS; i++)
         own[n++] = &set->tasks[i];

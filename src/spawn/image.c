@@ -13,7 +13,7 @@
 #include "spawn/tree.h"
 #include "spawn/userns.h"
 
-enum { IMAGE_RECIPE = 2 }; /* part of the key: raise it when the tables below change */
+enum { IMAGE_RECIPE = 3 }; /* part of the key: raise it when the tables below change */
 #define IMAGE_MAX_BYTES (512ull << 20)
 
 /* Directories of the skeleton, parents first. */
@@ -72,7 +72,10 @@ static const char *const links[][2] = {
 /* Top-level links of a merged /usr, copied as the host has them. */
 static const char *const usr_links[] = {"bin", "sbin", "lib", "lib32", "lib64", "libx32", "libo32"};
 
-/* What is taken from the host, nothing else. Secrets live beside some of these: see `never`. */
+/*
+ * What is taken from the host, nothing else, and of it only what everybody on the host may read:
+ * administrators put passwords into some of these and close them. See also `never`.
+ */
 static const char *const copied[] = {
     "etc/adduser.conf",
     "etc/alternatives",
@@ -303,15 +306,29 @@ static int build_places(int host, int root, uid_t base, struct err *err) {
     return 0;
 }
 
+/* A file that everybody may read is still nobody's business below a closed directory. */
+static bool is_reachable(int host, const char *path) {
+    char above[256];
+    struct stat st;
+    for (const char *slash = path; (slash = strchr(slash, '/')); slash++) {
+        snprintf(above, sizeof(above), "%.*s", (int)(slash - path), path);
+        if (fstatat(host, above, &st, 0) == 0 && !(st.st_mode & S_IXOTH))
+            return false;
+    }
+    return true;
+}
+
 static int build(int host, int root, uid_t base, struct err *err) {
     struct tree_copy how = {.owner_base = base,
                             .skip = never,
                             .readable_only = base != 0,
+                            .public_only = true,
                             .max_bytes = IMAGE_MAX_BYTES};
     if (build_places(host, root, base, err) < 0)
         return -1;
     for (size_t i = 0; i < sizeof(copied) / sizeof(*copied); i++)
-        if (tree_copy(host, copied[i], root, copied[i], &how, err) < 0)
+        if (is_reachable(host, copied[i]) &&
+            tree_copy(host, copied[i], root, copied[i], &how, err) < 0)
             return -1;
     for (size_t i = 0; i < sizeof(files) / sizeof(*files); i++) {
         uid_t owner = disk_id(base, strncmp(files[i].path, "home/", 5) == 0 ? 1000 : 0);

@@ -27,17 +27,15 @@ struct options {
     struct spawner_paths paths;
     uint64_t idle_ms;
     uint64_t uid_base;
-    int ready; /* gets one byte when the socket answers */
+    uint64_t ready_boxes; /* 0: every box is made when it is asked for, from a berth */
+    int ready;            /* gets one byte when the socket answers */
 };
 
 static const struct option long_options[] = {
-    {"run", required_argument, NULL, 'r'},
-    {"home", required_argument, NULL, 'h'},
-    {"guest", required_argument, NULL, 'g'},
-    {"idle-ms", required_argument, NULL, 'i'},
-    {"ready-fd", required_argument, NULL, 'f'},
-    {"uid-base", required_argument, NULL, 'u'},
-    {NULL, 0, NULL, 0},
+    {"run", required_argument, NULL, 'r'},         {"home", required_argument, NULL, 'h'},
+    {"guest", required_argument, NULL, 'g'},       {"idle-ms", required_argument, NULL, 'i'},
+    {"ready-fd", required_argument, NULL, 'f'},    {"uid-base", required_argument, NULL, 'u'},
+    {"ready-boxes", required_argument, NULL, 'b'}, {NULL, 0, NULL, 0},
 };
 
 static int read_options(int argc, char **argv, struct options *o, struct err *err) {
@@ -65,6 +63,10 @@ static int read_options(int argc, char **argv, struct options *o, struct err *er
             break;
         case 'u':
             if (parse_u64(optarg, 65536, 0xf0000000, &o->uid_base, err) < 0)
+                return -1;
+            break;
+        case 'b':
+            if (parse_u64(optarg, 0, READY_MAX, &o->ready_boxes, err) < 0)
                 return -1;
             break;
         default:
@@ -120,6 +122,8 @@ static int serve(struct spawner *s, struct options *o, struct err *err) {
     s->maker.slots.lock_dir = openat(s->host, "run", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     dynmods_favor(&s->dynmods, s->run, s->maker.slots.lock_dir);
     boxes_adopt(s);
+    if (!s->list)
+        rootless_dismiss(s);
     int listener DEFER_CLOSE = open_socket(s->run, err);
     if (listener < 0)
         return -1;
@@ -141,6 +145,7 @@ static int run(struct options *o, struct err *err) {
     s->cgroups = (struct cgroups){.back = -1, .memory = -1, .cpu = -1, .pids = -1, .freezer = -1};
     s->maker.uppers = UPPERS_NONE;
     s->maker.slots = (struct slots){.base = (uint32_t)o->uid_base, .count = SLOT_MAX};
+    s->ready.wanted = o->ready_boxes;
     if (rootless_enter(s, err) < 0)
         return -1;
     int r = serve(s, o, err);
@@ -158,7 +163,8 @@ static void allow_descriptors(void) {
 }
 
 int main(int argc, char **argv) {
-    struct options o = {.idle_ms = IDLE_MS, .uid_base = UID_BASE, .ready = -1};
+    struct options o = {
+        .idle_ms = IDLE_MS, .uid_base = UID_BASE, .ready_boxes = READY_DEFAULT, .ready = -1};
     struct err err = {0};
     prctl(PR_SET_NAME, "carrel-spawn");
     umask(077);

@@ -2,8 +2,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/limits.h"
 #include "base/log.h"
-#include "spawn/limits.h"
 #include "spawn/spawner.h"
 
 bool pool_refill(struct spawner *s) {
@@ -48,6 +48,7 @@ int pool_take(struct spawner *s, const struct plan *plan, struct berth *ret, str
 }
 
 void pool_drop(struct spawner *s) {
+    ready_drop(s);
     while (s->berth_count)
         berth_drop(s, &s->berths[--s->berth_count]);
     if (s->growing.stage)

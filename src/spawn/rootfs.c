@@ -4,14 +4,16 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
+#include <linux/magic.h>
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "base/defer.h"
+#include "base/limits.h"
 #include "spawn/disk.h"
-#include "spawn/limits.h"
 #include "spawn/mounts.h"
 #include "spawn/tree.h"
 #include "spawn/weaken.h"
@@ -57,7 +59,7 @@ static void unbench_fs(struct rootfs *r) {
 }
 
 void rootfs_close(struct rootfs *r) {
-    int *fds[] = {&r->lock, &r->userns, &r->fs, &r->root, &r->usr, &r->meta};
+    int *fds[] = {&r->lock, &r->userns, &r->fs, &r->root, &r->usr, &r->meta, &r->shm};
     unbench_fs(r);
     for (size_t i = 0; i < sizeof(fds) / sizeof(*fds); i++)
         close_fd(fds[i]);
@@ -113,12 +115,12 @@ static int new_fs(struct rootfs_maker *maker, struct rootfs *r, uint64_t disk, u
     return disk_new(maker->store, disk, LIMIT_INODES(disk), err);
 }
 
-/* u, w: upper and work of the root; U, W: of /usr; m: machine.json. */
+/* u, w: upper and work of the root; U, W: of /usr; m: machine.json; s: shared memory. */
 static int lay_out(const struct rootfs_maker *maker, int fs) {
-    static const char *const names[] = {"u", "w", "U", "W", "m"};
+    static const char *const names[] = {"u", "w", "U", "W", "m", "s"};
     uid_t root = disk_id(maker, 0);
     for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
-        int r = tree_dir(fs, names[i], 0755, root, root);
+        int r = tree_dir(fs, names[i], *names[i] == 's' ? 01777 : 0755, root, root);
         if (r < 0)
             return r;
     }
@@ -203,6 +205,17 @@ static int make_meta(const struct rootfs *r) {
     return made < 0 ? made : TAKE_FD(mount);
 }
 
+/* A tmpfs has room for /dev/shm too: a filesystem less for each box. */
+static int make_shm(struct rootfs *r) {
+    struct statfs st;
+    if (fstatfs(r->fs, &st) < 0)
+        return -errno;
+    if (st.f_type != TMPFS_MAGIC)
+        return 0;
+    r->shm = mount_clone(r->fs, "s");
+    return r->shm < 0 ? r->shm : 0;
+}
+
 static int assemble(struct rootfs_maker *maker, struct rootfs *r, struct err *err) {
     int made = bench_fs(maker, r);
     if (made < 0)
@@ -212,6 +225,8 @@ static int assemble(struct rootfs_maker *maker, struct rootfs *r, struct err *er
         r->usr = image_overlay(maker, r, maker->image->usr_dirs, maker->image->usr, "U", "W");
     if (r->usr >= 0)
         r->meta = make_meta(r);
+    if (r->meta >= 0 && (made = make_shm(r)) < 0)
+        return err_num(err, made, "mount /dev/shm");
     if (r->root < 0)
         return lower_failed(err, r->root, "mount root overlay",
                             "set CARREL_HOME to a directory on ext4, xfs or btrfs");
@@ -224,7 +239,8 @@ static int fill(struct rootfs_maker *maker, struct rootfs *r, uint64_t disk, uin
                 struct err *err) {
     uint32_t first = slots_first(&maker->slots, r->slot);
     struct id_map map = maker->rootless ? id_map_shared(first) : id_map_plain(first);
-    r->userns = userns_new(maker->proc, maker->rootless ? 0 : first, &map);
+    r->userns = maker->rootless ? userns_new_in(maker->proc, maker->nest, &map)
+                                : userns_new(maker->proc, first, &map);
     if (r->userns < 0)
         return err_num(err, r->userns, "make user namespace");
     r->fs = new_fs(maker, r, disk, mem, err);
@@ -282,9 +298,11 @@ static int reopen(int dir, struct stat *ret) {
     return TAKE_FD(fd);
 }
 
-/* The owner of a granted directory appears as `user`; who else owns in it gets a number without a
- * name. */
-static int granted_lower(struct rootfs_maker *maker, struct rootfs *r, int client_dir,
+/*
+ * The owner of a granted directory appears as `user`; who else owns in it gets a number without a
+ * name or, in a private grant, none at all: nobody inside has rights over what has no number.
+ */
+static int granted_lower(struct rootfs_maker *maker, struct rootfs *r, bool private, int client_dir,
                          struct stat *st) {
     int dir DEFER_CLOSE = reopen(client_dir, st);
     if (dir < 0)
@@ -293,6 +311,8 @@ static int granted_lower(struct rootfs_maker *maker, struct rootfs *r, int clien
         return lower_new(maker, dir, -1);
     uint32_t first = slots_first(&maker->slots, r->slot);
     struct id_map map = {id_list_swap(st->st_uid, first), id_list_swap(st->st_gid, first)};
+    if (private)
+        map = (struct id_map){id_list_one(st->st_uid, first), id_list_one(st->st_gid, first)};
     int userns DEFER_CLOSE = userns_new(maker->proc, 0, &map);
     return userns < 0 ? userns : lower_new(maker, dir, userns);
 }
@@ -343,7 +363,7 @@ static int make_ro(struct rootfs_maker *maker, struct rootfs *r, int lower) {
 int rootfs_grant(struct rootfs_maker *maker, struct rootfs *r, const struct plan_grant *grant,
                  unsigned number, int host_dir, int *ret_mount, int *ret_upper, struct err *err) {
     struct stat st;
-    int lower DEFER_CLOSE = granted_lower(maker, r, host_dir, &st);
+    int lower DEFER_CLOSE = granted_lower(maker, r, grant->private, host_dir, &st);
     int made = lower;
     *ret_upper = -1;
     if (lower >= 0) {

@@ -27,18 +27,26 @@ struct rootfs {
     int root;   /* overlay of the image's skeleton */
     int usr;    /* overlay of /usr */
     int meta;   /* read-only view of fs/m, for /run/carrel */
+    int shm;    /* fs/s, for /dev/shm, where fs is a tmpfs; else -1 */
     int bench;  /* the workshop, where fs is attached for kernels that want it so; -1. Not owned. */
 };
 
-#define ROOTFS_NONE   \
-    ((struct rootfs){ \
-        .lock = -1, .userns = -1, .fs = -1, .root = -1, .usr = -1, .meta = -1, .bench = -1})
+#define ROOTFS_NONE                \
+    ((struct rootfs){.lock = -1,   \
+                     .userns = -1, \
+                     .fs = -1,     \
+                     .root = -1,   \
+                     .usr = -1,    \
+                     .meta = -1,   \
+                     .shm = -1,    \
+                     .bench = -1})
 
 struct rootfs_maker {
     struct slots slots;
     struct image *image;
     int proc;
     bool rootless;
+    int nest;     /* rootless: the user namespace above the boxes' */
     int workshop; /* the spawner's private scratch directory: where mounts are attached */
     int store;    /* where disk images are made */
     struct uppers uppers;

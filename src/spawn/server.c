@@ -12,36 +12,51 @@
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/buf.h"
 #include "base/defer.h"
 #include "base/fdio.h"
-#include "base/json.h"
+#include "base/jot.h"
 #include "base/log.h"
 #include "base/msg.h"
 #include "spawn/spawner.h"
 
 enum {
     CLIENT_MAX = 4096,
+    WAITING_MAX = 65536,
     RETRY_MS = 2,
     FINISH_MS = 2000,
     QUIET_MS = 3,
     PRESS_MS = 20,
     IMAGE_MS = 200,
     DEAD_MANY = 64,
+    EVENTS = 64,
     BOX_FD_MAX = 1 << 16,
 };
 
 /* What an epoll event is about. Boxes have two: their pid 1 and their guest's connection. */
-enum source { SOURCE_LISTENER, SOURCE_SIGNAL, SOURCE_CLIENT, SOURCE_PID, SOURCE_LINK };
+enum source {
+    SOURCE_LISTENER,
+    SOURCE_SIGNAL,
+    SOURCE_CLIENT,
+    SOURCE_PID,
+    SOURCE_LINK,
+    SOURCE_UNDERTAKER
+};
 
 struct client {
     struct client *next;
     int fd;
-    char waits_for[ID_SIZE]; /* DESTROY is answered when this box is gone */
     bool gone;
+};
+
+/* DESTROY is answered when its box is gone. */
+struct waiter {
+    struct waiter *next;
+    int client;
+    uint64_t tag;
+    char id[ID_SIZE];
 };
 
 struct server {
@@ -53,21 +68,20 @@ struct server {
     bool stopping;
     bool warned; /* what is not enforced is said once */
     uint64_t quiet_since_ms;
-    uint64_t created_ms;  /* when a box was last asked for */
-    size_t waiting_count; /* clients that wait for a box to be gone */
+    uint64_t created_ms; /* when a box was last asked for */
+    struct waiter *waiters;
+    size_t waiting_count;
     uint64_t image_checked_ms;
+    uint64_t due_ms; /* when the first box is due to be ended by us; 0: none is */
     size_t dead_count;
-    size_t ending_count;            /* told to end and not dead yet */
+    struct undertaker undertaker;
+    bool undertaker_busy; /* it takes no more before it has said that somebody is buried */
+    size_t ending_count;  /* told to end and not dead yet */
+    uint64_t ended_ms;    /* when one was last told, or died */
     struct box *box_of[BOX_FD_MAX]; /* by the descriptors of its pid 1 and its guest */
     char packet[PLAN_MAX_BYTES];
     struct plan_message message;
 };
-
-static uint64_t now_ms(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
-}
 
 /* Descriptor and source fit an epoll word: no pointer can dangle in the kernel. */
 static void watch(struct server *v, int fd, enum source source) {
@@ -104,17 +118,56 @@ static void answer_done(struct server *v, struct client *c) {
     answer(v, c, &v->message, NULL, 0);
 }
 
-/* Told once; thawed again until it is gone, since its guest may have been freezing something. */
+static void unwatch(struct server *v, int fd) {
+    if (fd < 0)
+        return;
+    epoll_ctl(v->epoll, EPOLL_CTL_DEL, fd, NULL);
+    if (fd < BOX_FD_MAX)
+        v->box_of[fd] = NULL;
+}
+
+/* Its guest has nothing more to say: of a thousand, that is a thousand words less to hear. */
 static void end_box(struct server *v, struct box *box) {
-    if (!box->ending && !box->dead)
-        v->ending_count++;
+    if (box->ending || box->dead)
+        return;
+    v->ending_count++;
+    v->ended_ms = spawner_now_ms();
+    unwatch(v, box->link);
     box_kill(v->s, box);
 }
 
+/* Who is not gone after a while is told again, and thawed: its guest may have been freezing it. */
 static void press_ending(struct server *v) {
-    for (struct box *b = v->s->list; b && v->ending_count; b = b->next)
-        if (b->ending && !b->dead)
+    uint64_t now = spawner_now_ms();
+    if (!v->ending_count || now - v->ended_ms < PRESS_MS)
+        return;
+    v->ended_ms = now;
+    for (struct box *b = v->s->list; b; b = b->next)
+        if (b->ending && !b->dead) {
             box_kill(v->s, b);
+            cgroup_thaw(&v->s->cgroups, b->cgroup);
+        }
+}
+
+static void note_due(struct server *v, const struct box *box) {
+    if (box->due_ms && (!v->due_ms || box->due_ms < v->due_ms))
+        v->due_ms = box->due_ms;
+}
+
+/* Time is a limit too, and no limit is left to a guest that may hang or lie. */
+static void end_overdue(struct server *v) {
+    uint64_t now = spawner_now_ms();
+    if (!v->due_ms || now < v->due_ms)
+        return;
+    v->due_ms = 0;
+    for (struct box *b = v->s->list; b; b = b->next) {
+        if (b->due_ms > now) {
+            note_due(v, b);
+        } else if (b->due_ms && !b->dead && !b->ending) {
+            log_line(LOG_NOTE, "spawn", "machine '%s' outlived its lifetime", b->id);
+            end_box(v, b);
+        }
+    }
 }
 
 /* The image follows the host's packages; boxes made from an older one are marked. */
@@ -122,7 +175,7 @@ static void renew_image(struct server *v) {
     struct spawner *s = v->s;
     struct image fresh;
     struct err err;
-    uint64_t now = now_ms();
+    uint64_t now = spawner_now_ms();
     if (now - v->image_checked_ms < IMAGE_MS)
         return;
     v->image_checked_ms = now;
@@ -185,8 +238,9 @@ static void do_create(struct server *v, struct client *c, const struct fd_messag
         answer_error(v, c, &err);
         return;
     }
-    v->created_ms = now_ms();
+    v->created_ms = spawner_now_ms();
     box->owner = c->fd;
+    note_due(v, box);
     v->message.type = PLAN_CREATED;
     v->message.text[0] = '\0';
     if (!v->warned)
@@ -223,26 +277,47 @@ static void do_destroy(struct server *v, struct client *c, const struct fd_messa
     struct box *box = wanted(v, c);
     if (!box)
         return;
-    if (!c->waits_for[0])
-        v->waiting_count++;
-    memcpy(c->waits_for, box->id, sizeof(c->waits_for));
+    struct waiter *w = v->waiting_count < WAITING_MAX ? calloc(1, sizeof(*w)) : NULL;
+    struct err err;
+    if (!w) {
+        err_set(&err, ERR_BUSY, "too many wait for machines to end");
+        answer_error(v, c, &err);
+        return;
+    }
+    *w = (struct waiter){.next = v->waiters, .client = c->fd, .tag = v->message.tag};
+    memcpy(w->id, box->id, sizeof(w->id));
+    v->waiters = w;
+    v->waiting_count++;
     end_box(v, box);
 }
 
+/* Those that wait for id (NULL: any) on behalf of client (-1: any) do not wait any longer. */
+static struct waiter *take_waiter(struct server *v, const char *id, int client) {
+    for (struct waiter **at = &v->waiters; *at; at = &(*at)->next) {
+        struct waiter *w = *at;
+        if ((id && strcmp(w->id, id) != 0) || (client >= 0 && w->client != client))
+            continue;
+        *at = w->next;
+        v->waiting_count--;
+        return w;
+    }
+    return NULL;
+}
+
 /* The newest; an answer is one packet. */
-static void list_machines(const struct spawner *s, struct json *j) {
+static void list_machines(const struct spawner *s, struct jot *j) {
     size_t left = 256;
-    json_array(j, "machines");
+    jot_array(j, "machines");
     for (const struct box *b = s->list; b && left; b = b->next) {
-        if (b->dead)
+        if (b->dead || ready_is_name(b->id))
             continue;
         left--;
-        json_object(j, NULL);
-        json_string(j, "id", b->id);
-        json_bool(j, "drifted", b->drifted);
-        json_end(j, '}');
+        jot_object(j, NULL);
+        jot_string(j, "id", b->id);
+        jot_bool(j, "drifted", b->drifted);
+        jot_end(j, '}');
     }
-    json_end(j, ']');
+    jot_end(j, ']');
 }
 
 static void do_status(struct server *v, struct client *c, const struct fd_message *in) {
@@ -250,38 +325,40 @@ static void do_status(struct server *v, struct client *c, const struct fd_messag
     static const char *const modes[] = {"none", "v1", "v2"};
     const struct spawner *s = v->s;
     struct buf text DEFER(buf_done) = BUF(PLAN_TEXT_SIZE - 1);
-    struct json j = JSON(&text);
-    json_object(&j, NULL);
-    json_string(&j, "version", CARREL_VERSION);
-    json_i64(&j, "pid", getpid());
-    json_bool(&j, "rootless", s->rootless);
-    json_string(&j, "cgroup", modes[s->cgroups.mode]);
-    json_string(&j, "image", s->image.key);
-    json_u64(&j, "boxes", s->box_count);
-    json_u64(&j, "alive", s->box_count - v->dead_count);
-    json_u64(&j, "created", s->created);
-    json_bool(&j, "probed", s->probed);
-    json_string(&j, "layers", s->maker.by_name ? "by name" : "by descriptor");
-    json_bool(&j, "tmpfs_idmap", !s->maker.tmpfs_plain);
-    json_string(&j, "disk",
-                s->maker.tmpfs_bare       ? "none"
-                : s->rootless             ? "tmpfs"
-                : s->maker.uppers.limited ? "quota"
-                                          : "image");
+    struct jot j = JOT(&text);
+    jot_object(&j, NULL);
+    jot_string(&j, "version", CARREL_VERSION);
+    jot_i64(&j, "pid", getpid());
+    jot_bool(&j, "rootless", s->rootless);
+    jot_string(&j, "cgroup", modes[s->cgroups.mode]);
+    jot_string(&j, "image", s->image.key);
+    jot_u64(&j, "boxes", s->box_count);
+    jot_u64(&j, "alive", s->box_count - v->dead_count);
+    jot_u64(&j, "created", s->created);
+    jot_bool(&j, "probed", s->probed);
+    jot_string(&j, "layers", s->maker.by_name ? "by name" : "by descriptor");
+    jot_bool(&j, "tmpfs_idmap", !s->maker.tmpfs_plain);
+    jot_string(&j, "disk",
+               s->maker.tmpfs_bare       ? "none"
+               : s->rootless             ? "tmpfs"
+               : s->maker.uppers.limited ? "quota"
+                                         : "image");
     const char *names[ENFORCEABLE + 1];
     size_t count = unenforced(s, names);
-    json_array(&j, "unenforced");
+    jot_array(&j, "unenforced");
     for (size_t i = 0; i < count; i++)
-        json_string(&j, NULL, names[i]);
-    json_end(&j, ']');
-    json_object(&j, "pool");
-    json_u64(&j, "ready", s->berth_count);
-    json_u64(&j, "size", POOL_SIZE);
-    json_string(&j, "refusal", s->pool_broken ? s->pool_err.text : "");
-    json_string(&j, "remedy", s->pool_broken ? s->pool_err.remedy : "");
-    json_end(&j, '}');
+        jot_string(&j, NULL, names[i]);
+    jot_end(&j, ']');
+    jot_object(&j, "pool");
+    jot_u64(&j, "berths", s->berth_count);
+    jot_u64(&j, "berths_wanted", POOL_SIZE);
+    jot_u64(&j, "ready", s->ready.count);
+    jot_u64(&j, "ready_wanted", s->ready.wanted);
+    jot_string(&j, "refusal", s->pool_broken ? s->pool_err.text : "");
+    jot_string(&j, "remedy", s->pool_broken ? s->pool_err.remedy : "");
+    jot_end(&j, '}');
     list_machines(s, &j);
-    json_end(&j, '}');
+    jot_end(&j, '}');
     snprintf(v->message.text, sizeof(v->message.text), "%s", text.data ? text.data : "{}");
     v->message.type = PLAN_TEXT;
     answer(v, c, &v->message, NULL, 0);
@@ -304,6 +381,18 @@ static void (*const requests[])(struct server *, struct client *, const struct f
     [PLAN_STATUS] = do_status, [PLAN_STOP] = do_stop,
 };
 
+static void do_verb(struct server *v, struct client *c, verb_fn *verb) {
+    struct err err;
+    int r = verb(v->s, &v->message, &err);
+    struct box *box = box_find(v->s, v->message.plan.id);
+    if (box)
+        note_due(v, box); /* that may have been changed */
+    if (r < 0)
+        answer_error(v, c, &err);
+    else
+        answer(v, c, &v->message, NULL, 0);
+}
+
 static void serve_client(struct server *v, struct client *c) {
     struct fd_message in = {0};
     struct err err;
@@ -314,6 +403,8 @@ static void serve_client(struct server *v, struct client *c) {
     }
     if (plan_decode(v->packet, in.len, &v->message, &err) < 0)
         answer_error(v, c, &err);
+    else if (verb_of(v->message.type))
+        do_verb(v, c, verb_of(v->message.type));
     else if (v->message.type >= sizeof(requests) / sizeof(*requests) || !requests[v->message.type])
         c->gone = true;
     else
@@ -353,7 +444,8 @@ static void drop_gone_clients(struct server *v) {
                 if (!b->linger)
                     end_box(v, b);
             }
-        v->waiting_count -= c->waits_for[0] != '\0';
+        for (struct waiter *w; (w = take_waiter(v, NULL, c->fd));)
+            free(w);
         *at = c->next;
         close(c->fd);
         free(c);
@@ -373,14 +465,6 @@ static struct box *box_by_fd(struct server *v, int fd) {
     return fd >= 0 && fd < BOX_FD_MAX ? v->box_of[fd] : NULL;
 }
 
-static void unwatch(struct server *v, int fd) {
-    if (fd < 0)
-        return;
-    epoll_ctl(v->epoll, EPOLL_CTL_DEL, fd, NULL);
-    if (fd < BOX_FD_MAX)
-        v->box_of[fd] = NULL;
-}
-
 /* Reaped at once; what it left on disk and in cgroups is taken away when there is time. */
 static void box_died(struct server *v, struct box *box) {
     unwatch(v, box->pidfd);
@@ -388,26 +472,29 @@ static void box_died(struct server *v, struct box *box) {
     waitpid(box->pid, NULL, WNOHANG);
     if (box->ending)
         v->ending_count--;
+    v->ended_ms = spawner_now_ms();
     box->dead = true;
     v->dead_count++;
 }
 
-/* The guest's side of our link is hostile bytes: what is not a small request is not read again. */
+/*
+ * The guest's side of our link is hostile bytes: what is not a small request is not read again. A
+ * frame may come in pieces.
+ */
 static void serve_guest(struct server *v, struct box *box) {
-    uint8_t bytes[512];
-    struct frame_decoder d = FRAME_DECODER(bytes, sizeof(bytes));
+    uint8_t *to;
     struct frame frame;
-    ssize_t n = recv(box->link, bytes, sizeof(bytes), MSG_DONTWAIT);
+    size_t room = frame_space(&box->heard, &to);
+    ssize_t n = recv(box->link, to, room, MSG_DONTWAIT);
     if (n == 0 || (n < 0 && errno != EAGAIN)) {
         /* A guest closes this only by dying. */
-        unwatch(v, box->link);
         end_box(v, box);
     }
     if (n <= 0)
         return;
-    frame_fed(&d, (size_t)n);
+    frame_fed(&box->heard, (size_t)n);
     int r;
-    while ((r = frame_next(&d, &frame)) > 0) {
+    while ((r = frame_next(&box->heard, &frame)) > 0) {
         struct msg_spares want;
         if (frame.head.type == MSG_SPARES_WANT && msg_decode(&frame, &want, sizeof(want)) == 0 &&
             box_add_spares(v->s, box, want.count) < 0) {
@@ -420,12 +507,55 @@ static void serve_guest(struct server *v, struct box *box) {
 }
 
 static void tell_waiting(struct server *v, const char *id) {
-    for (struct client *c = v->clients; c; c = c->next)
-        if (strcmp(c->waits_for, id) == 0) {
-            c->waits_for[0] = '\0';
-            v->waiting_count--;
+    for (struct waiter *w; (w = take_waiter(v, id, -1));) {
+        struct client *c = client_by_fd(v, w->client);
+        v->message.tag = w->tag;
+        if (c)
             answer_done(v, c);
-        }
+        free(w);
+    }
+}
+
+static int start_undertaker(struct server *v) {
+    int r = v->undertaker.pid ? 0 : undertaker_open(&v->undertaker);
+    if (r == 0)
+        watch(v, v->undertaker.socket, SOURCE_UNDERTAKER);
+    v->undertaker_busy = false;
+    return r;
+}
+
+static void stop_undertaker(struct server *v) {
+    undertaker_close(&v->undertaker);
+    for (struct box *b = v->s->list; b; b = b->next)
+        b->burying = false;
+}
+
+static void hear_undertaker(struct server *v) {
+    char id[ID_SIZE];
+    int r;
+    while ((r = undertaker_next(&v->undertaker, id)) > 0) {
+        struct box *box = box_find(v->s, id);
+        if (box)
+            box->burying = false;
+        v->undertaker_busy = false;
+    }
+    if (r < 0)
+        stop_undertaker(v);
+}
+
+/* Are its mounts gone? If not, sees to it. */
+static bool is_buried(struct server *v, struct box *box) {
+    if (box->burying || !spaces_held(box->held))
+        return !box->burying;
+    if (!v->undertaker.pid && start_undertaker(v) < 0) {
+        spaces_close(box->held); /* then we do it */
+        return true;
+    }
+    if (!v->undertaker_busy) {
+        box->burying = undertaker_take(&v->undertaker, box->id, box->held);
+        v->undertaker_busy = !box->burying;
+    }
+    return false;
 }
 
 /* One dead box an iteration; true while some are left that could not yet be cleaned. */
@@ -437,7 +567,7 @@ static bool clean_one(struct server *v, bool *ret_did) {
             continue;
         char id[ID_SIZE];
         memcpy(id, b->id, sizeof(id));
-        if (box_clean(v->s, b)) {
+        if (is_buried(v, b) && box_clean(v->s, b)) {
             v->dead_count--;
             tell_waiting(v, id);
             *ret_did = true;
@@ -472,6 +602,9 @@ static void handle(struct server *v, const struct epoll_event *e) {
         if ((b = box_by_fd(v, fd)))
             serve_guest(v, b);
         break;
+    case SOURCE_UNDERTAKER:
+        hear_undertaker(v);
+        break;
     }
 }
 
@@ -486,13 +619,16 @@ static int open_signals(void) {
 }
 
 /*
- * Cleaning and refilling would compete with the box that was just asked for; they wait until
- * nobody has asked for a moment, unless they have become urgent.
+ * Cleaning and refilling would compete with the box that was just asked for, and with those that
+ * are dying; they wait until nobody has asked or died for a moment, unless they have become urgent.
  */
 static bool may_tidy(const struct server *v) {
-    bool urgent =
-        v->s->berth_count < POOL_SIZE / 2 || v->dead_count > DEAD_MANY || v->waiting_count;
-    return urgent || now_ms() - v->created_ms >= QUIET_MS;
+    uint64_t now = spawner_now_ms();
+    if (v->s->berth_count < POOL_SIZE / 2)
+        return true;
+    if (v->ending_count && now - v->ended_ms < RETRY_MS)
+        return false;
+    return v->dead_count > DEAD_MANY || v->waiting_count || now - v->created_ms >= QUIET_MS;
 }
 
 /* One unit of tidying; true if there may be more. */
@@ -500,43 +636,52 @@ static bool tidy(struct server *v, bool *ret_dying) {
     bool did = false;
     *ret_dying = clean_one(v, &did);
     bool removing = uppers_step(&v->s->maker.uppers);
-    return did || pool_refill(v->s) || removing;
+    return did || pool_refill(v->s) || ready_refill(v->s) || removing;
 }
 
 /* How long to sleep: not at all with work to do, a little while a box dies, else until idle. */
 static int patience(struct server *v, uint64_t idle_ms, bool work, bool dying) {
     if (work)
-        return may_tidy(v) ? 0 : QUIET_MS;
+        return may_tidy(v) ? 0 : RETRY_MS;
     if (dying)
         return RETRY_MS;
     if (v->s->box_count || v->client_count) {
-        v->quiet_since_ms = now_ms();
+        v->quiet_since_ms = spawner_now_ms();
         return v->ending_count ? PRESS_MS : -1;
     }
-    uint64_t quiet = now_ms() - v->quiet_since_ms;
+    uint64_t quiet = spawner_now_ms() - v->quiet_since_ms;
     return quiet >= idle_ms ? 0 : (int)(idle_ms - quiet);
+}
+
+static int until_due(const struct server *v, int otherwise) {
+    if (!v->due_ms)
+        return otherwise;
+    uint64_t now = spawner_now_ms(), left = v->due_ms > now ? v->due_ms - now : 0;
+    return otherwise < 0 || left < (uint64_t)otherwise ? (int)(left < 60000 ? left : 60000)
+                                                       : otherwise;
 }
 
 static bool is_idle(const struct server *v, uint64_t idle_ms) {
     return !v->s->box_count && !v->client_count && !v->s->maker.uppers.pending &&
-           now_ms() - v->quiet_since_ms >= idle_ms;
+           spawner_now_ms() - v->quiet_since_ms >= idle_ms;
 }
 
 static void serve(struct server *v, uint64_t idle_ms) {
     bool work = true, dying = true;
     while (!v->stopping) {
-        struct epoll_event events[16];
-        int n = epoll_wait(v->epoll, events, 16, patience(v, idle_ms, work, dying));
+        struct epoll_event events[EVENTS];
+        int n =
+            epoll_wait(v->epoll, events, EVENTS, until_due(v, patience(v, idle_ms, work, dying)));
         for (int i = 0; i < n; i++)
             handle(v, &events[i]);
         drop_gone_clients(v);
+        end_overdue(v);
         if (n > 0) {
             work = true;
         } else if (is_idle(v, idle_ms)) {
             break;
         }
-        if (v->ending_count && n == 0)
-            press_ending(v);
+        press_ending(v);
         if (may_tidy(v))
             work = tidy(v, &dying);
     }
@@ -551,14 +696,18 @@ static bool some_dying(const struct server *v) {
 }
 
 static void finish(struct server *v) {
-    uint64_t end = now_ms() + FINISH_MS;
-    while (some_dying(v) && now_ms() < end) {
-        struct epoll_event events[16];
+    stop_undertaker(v);
+    for (struct box *b = v->s->list; b; b = b->next)
+        spaces_close(b->held);
+    uint64_t end = spawner_now_ms() + FINISH_MS;
+    while (some_dying(v) && spawner_now_ms() < end) {
+        struct epoll_event events[EVENTS];
         bool did = false;
-        int n = epoll_wait(v->epoll, events, 16, RETRY_MS);
+        int n = epoll_wait(v->epoll, events, EVENTS, RETRY_MS);
         for (int i = 0; i < n; i++)
             if (events[i].data.u64 >> 32 == SOURCE_PID)
                 handle(v, &events[i]);
+        press_ending(v);
         clean_one(v, &did);
     }
 }
@@ -571,8 +720,9 @@ int server_run(struct spawner *s, int listener, uint64_t idle_ms, struct err *er
         return err_sys(err, "start serving");
     v->s = s;
     v->epoll = epoll;
+    v->undertaker = UNDERTAKER_NONE;
     v->listener = listener;
-    v->quiet_since_ms = now_ms();
+    v->quiet_since_ms = spawner_now_ms();
     watch(v, listener, SOURCE_LISTENER);
     watch(v, signals, SOURCE_SIGNAL);
     for (struct box *b = s->list; b; b = b->next) {
@@ -580,7 +730,9 @@ int server_run(struct spawner *s, int listener, uint64_t idle_ms, struct err *er
             v->dead_count++;
             continue;
         }
+        v->ending_count += b->ending;
         watch_box(v, b);
+        note_due(v, b);
     }
 
     serve(v, idle_ms);

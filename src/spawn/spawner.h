@@ -14,6 +14,7 @@
 #include <sys/types.h>
 
 #include "base/err.h"
+#include "base/frame.h"
 #include "base/plan.h"
 #include "spawn/berth.h"
 #include "spawn/cgroup.h"
@@ -21,9 +22,14 @@
 #include "spawn/dynmods.h"
 #include "spawn/image.h"
 #include "spawn/nursery.h"
+#include "spawn/ready.h"
 #include "spawn/rootfs.h"
+#include "spawn/undertaker.h"
 
 enum { POOL_SIZE = 8, MASK_MAX = 40 };
+
+/* The guest ends a box at its deadline; if it has not by then, it cannot, and we do. */
+enum { OVERDUE_MS = 1000 };
 
 struct making; /* what goes into a box while it is made */
 
@@ -31,30 +37,39 @@ struct making; /* what goes into a box while it is made */
 struct box {
     struct box *next;
     char id[ID_SIZE];
+    uint64_t serial; /* the list is sorted by it, newest first */
     bool linger;
     uint32_t slot;
     uint32_t upper; /* of its root */
     uint64_t cgroup;
     pid_t pid;
+    uint64_t born;
     int pidfd;
-    int link;        /* our own connection to the guest; -1 after we were restarted */
-    int owner;       /* the connection of its creator; -1 when that is gone */
-    unsigned spares; /* command cgroups made so far */
-    bool ending;     /* pid 1 was told to die, or has let go of us */
-    bool dead;       /* pid 1 is gone; resources are being removed */
+    int link;                   /* our own connection to the guest; -1 after we were restarted */
+    struct frame_decoder heard; /* what came over it */
+    uint8_t heard_bytes[128];
+    int owner;             /* the connection of its creator; -1 when that is gone */
+    unsigned spares;       /* command cgroups made so far */
+    bool ending;           /* pid 1 was told to die, or has let go of us */
+    bool dead;             /* pid 1 is gone; resources are being removed */
+    int held[HELD_SPACES]; /* its namespaces, from when it was told to end until it is buried */
+    bool burying;          /* the undertaker has them */
     unsigned clean_tries;
+    uint64_t due_ms; /* when we end it ourselves, on the monotonic clock; 0: never */
     bool drifted;
     char image_key[24];
 };
 
 struct spawner {
     bool rootless;
-    int host; /* "/" of the host, seen from the workshop */
+    int outsider; /* rootless: ends boxes that are not below our user namespace; or -1 */
+    int host;     /* "/" of the host, seen from the workshop */
     int proc;
     int run;     /* $CARREL_RUN */
     int boxes;   /* $CARREL_RUN/boxes */
     int store;   /* $CARREL_HOME */
     int own_net; /* our network namespace */
+    int own_uts;
     int anchor_ns;
     int dev; /* the /dev template, attached in the workshop */
     int guest;
@@ -68,14 +83,16 @@ struct spawner {
 
     struct box *list;
     size_t box_count;
+    uint64_t enlisted;
 
     struct nursery nursery;
     struct berth berths[POOL_SIZE]; /* ready, oldest first */
     size_t berth_count;
     struct berth growing; /* being made */
-    bool probed;          /* a root was made: what the kernel can do is known */
-    bool pool_broken;     /* refilling failed: make things on demand and report why */
-    struct err pool_err;  /* why, for carrel doctor */
+    struct ready_pool ready;
+    bool probed;         /* a root was made: what the kernel can do is known */
+    bool pool_broken;    /* refilling failed: make things on demand and report why */
+    struct err pool_err; /* why, for carrel doctor */
     uint64_t created;
 };
 
@@ -86,7 +103,7 @@ struct spawner_paths {
 /* host.c: everything a spawner needs before its first box. */
 int spawner_open(struct spawner *s, const struct spawner_paths *paths, struct err *err);
 
-/* pool.c: one step of refilling; false when the pool is full (or cannot be filled). */
+/* pool.c: one step of refilling; false when the pools are full (or cannot be filled). */
 bool pool_refill(struct spawner *s);
 int pool_take(struct spawner *s, const struct plan *plan, struct berth *ret, struct err *err);
 void pool_drop(struct spawner *s); /* after the image changed, and at the end */
@@ -102,8 +119,17 @@ struct making *box_begin(struct spawner *s, const struct plan *plan, const int *
 size_t box_descriptors(const struct making *m, int fds[1 + PLAN_MAX_GRANTS]);
 /* A failure here reaches the creator on its connection, and the caller ends the box. Frees m. */
 int box_settle(struct spawner *s, struct box *box, const struct plan *plan, struct making *m);
+struct box *box_new(struct spawner *s, const char *id, bool linger);
+void box_free(struct box *box);
+/* What its berth and its channels are, from now on the box's. */
+void box_enter(struct box *box, struct making *m);
 struct box *box_find(struct spawner *s, const char *id);
+/*
+ * Its namespaces are held from now on. What of it is frozen dies only when it is thawed.
+ */
 void box_kill(struct spawner *s, struct box *box);
+uint64_t box_due(const struct plan *plan); /* for a box made now */
+uint64_t spawner_now_ms(void); /* the clock of due_ms, which goes on across restarts of ours */
 /* Takes away what a dead box left; true when nothing is left and the box is freed. */
 bool box_clean(struct spawner *s, struct box *box);
 /* After a restart: finds the boxes that live and removes what is left of the others. */
@@ -112,6 +138,17 @@ void boxes_adopt(struct spawner *s);
 void boxes_sweep(struct spawner *s);
 int box_add_spares(struct spawner *s, struct box *box, unsigned count);
 void box_facts(struct spawner *s, struct box *box, struct plan_facts *ret);
+/* Name lookups show as datagrams to a port nobody listens on. */
+uint64_t box_lookups_refused(struct spawner *s, const struct box *box);
+/* Are these limits in range, and can this host enforce them? 0 is always fine. */
+int limits_check(const struct spawner *s, const struct plan *plan, struct err *err);
+
+/*
+ * verbs.c: requests that are answered at once and make or end nothing. They turn the request in *m
+ * into its answer. NULL for a type that is none of these.
+ */
+typedef int verb_fn(struct spawner *s, struct plan_message *m, struct err *err);
+verb_fn *verb_of(enum plan_type type);
 
 /* server.c: serves until told to stop or idle for long enough. */
 int server_run(struct spawner *s, int listener, uint64_t idle_ms, struct err *err);

@@ -31,6 +31,12 @@ static uid_t mapped(const struct tree_copy *how, uid_t id) {
     return how->owner_base + (id < 1000 ? id : 0);
 }
 
+/* Nobody but the owner and his group is asked about: a box's root stands for neither. */
+static bool is_public(const struct stat *st) {
+    mode_t need = S_ISDIR(st->st_mode) ? S_IROTH | S_IXOTH : S_IROTH;
+    return S_ISLNK(st->st_mode) || (st->st_mode & need) == need;
+}
+
 static bool left_out(const struct tree_copy *how, int fd) {
     return fd < 0 && errno == EACCES && how->readable_only;
 }
@@ -103,7 +109,7 @@ int tree_copy(int from, const char *from_name, int to, const char *to_name, stru
         return 0;
     if (fstatat(from, from_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
         return errno == ENOENT ? 0 : err_sys(err, "look at '%s'", from_name);
-    if (how->dirs_only && !S_ISDIR(st.st_mode))
+    if ((how->dirs_only && !S_ISDIR(st.st_mode)) || (how->public_only && !is_public(&st)))
         return 0;
     switch (st.st_mode & S_IFMT) {
     case S_IFREG:

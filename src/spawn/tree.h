@@ -16,6 +16,7 @@ struct tree_copy {
     const char *const *skip; /* names left out at any depth; NULL-terminated, may be NULL */
     bool dirs_only;          /* directories and nothing in them */
     bool readable_only;      /* what this user may not read is left out */
+    bool public_only;        /* what not everybody may read is left out */
     uint64_t max_bytes;      /* the copy fails beyond */
     uint64_t bytes;          /* copied so far */
 };

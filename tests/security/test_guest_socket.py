@@ -12,7 +12,7 @@ import time
 
 import pytest
 
-from guestlink import CHUNK, CREATE, HEAD, NOFOLLOW, TRUNCATE, TYPES, Closed, Link, Refused, exec_payload, s
+from guestlink import CHUNK, CREATE, HEAD, NOFOLLOW, TRUNCATE, TYPES, VERSION, Closed, Link, Refused, exec_payload, s
 from lab import ROOTLESS, counts
 from patience import PATIENCE, clock
 
@@ -138,7 +138,7 @@ def is_closed(sock):
     return True
 
 
-HELLO = HEAD.pack(16, TYPES["HELLO"], 0, 0, 0) + struct.pack("<IIQ", 1, 0, 0)
+HELLO = HEAD.pack(16, TYPES["HELLO"], 0, 0, 0) + struct.pack("<IIQ", VERSION, 0, 0)
 EXEC = exec_payload(["true"])
 BAD = {
     "bytes": os.urandom(4096),
@@ -182,7 +182,7 @@ def test_a_malformed_frame_closes_its_connection_only(box, what):
 
 def test_only_the_spawner_may_say_some_things(box):
     link = box.link()
-    for type_, payload in (("DEADLINE", struct.pack("<Q", 1)), ("SPARES", struct.pack("<BB", 0, 2)),
+    for type_, payload in (("DEADLINE", struct.pack("<Q", 1)), ("SPARES", struct.pack("<BB", 0, 2)), ("LINGER", b""),
                            ("CLONE_ID", s("x") + s("") + struct.pack("<I", 0))):
         assert refused(link.call, type_, payload) == "denied", type_
     assert alive(box)

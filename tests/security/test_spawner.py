@@ -5,6 +5,7 @@ import contextlib
 import os
 import pathlib
 import random
+import re
 import signal
 import socket
 import struct
@@ -24,9 +25,13 @@ def test_a_hostile_guest_does_not_hold_up_the_spawner(make_lab):
     counts["attacks tried"] += 1
     client = lab.popen("run", "--keep", "--", "true", stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     end = clock() + 60
-    while not (boxes := list(lab.run_dir.glob("boxes/*/box"))) and clock() < end:
+    while not (boxes := list(lab.run_dir.glob("boxes/m-*/box"))) and clock() < end:
         time.sleep(0.02)
     assert boxes
+    pid = re.search(r"^pid=(\d+)$", read(boxes[0]), re.M)[1]
+    while read(f"/proc/{pid}/comm") != "heard\n" and clock() < end:
+        time.sleep(0.02)
+    assert read(f"/proc/{pid}/comm") == "heard\n"  # it asked for groups one byte at a time
     kb = lab.spawner_kb()
     time.sleep(4)
     assert lab("ls", timeout=5).returncode == 0
@@ -34,8 +39,8 @@ def test_a_hostile_guest_does_not_hold_up_the_spawner(make_lab):
     assert descriptors(lab.status()["pid"]) < 400
     client.kill()
     client.wait()
-    for box in os.listdir(lab.run_dir / "boxes"):
-        assert lab("rm", box, timeout=10).returncode == 0
+    for box in lab.run_dir.glob("boxes/m-*"):
+        assert lab("rm", box.name, timeout=10).returncode == 0
 
 
 def descriptors(pid):
@@ -61,19 +66,51 @@ def test_the_guest_holds_nothing_of_the_hosts(make_lab, weak, leaks):
     assert len(directories) == leaks, links
 
 
-def test_a_stopped_guest_can_be_removed(make_lab):
-    machine = make_lab().keep()
+@pytest.mark.parametrize("spawner", ["the same", "the next"])
+def test_a_stopped_guest_can_be_removed(make_lab, spawner):
+    """Asking it would be no use, and rootless the next spawner has no power over it itself."""
+    lab = make_lab()
+    machine = lab.keep()
     counts["attacks tried"] += 1
-    if not ROOTLESS:
-        os.kill(guest_pid(machine), signal.SIGSTOP)
-    machine.rm()
+    os.kill(guest_pid(machine), signal.SIGSTOP)
+    if spawner == "the next":
+        kill_spawner(lab)
+        assert lab.run("--", "true").returncode == 0
+    assert lab("rm", machine.id, timeout=10).returncode == 0
+    assert lab.state.left_of_boxes() == []
+
+
+def record(machine):
+    return dict(line.split("=", 1) for line in read(machine.socket.parent / "box").splitlines())
+
+
+@pytest.mark.parametrize("lie", ["pid", "pid slot", "pid slot image due", "pid=1", "pid=-1", "pid=4000000",
+                                 "slot=4000000000", "slot=-1", "upper=4294967295", "cgroup=18446744073709551615"])
+def test_a_record_that_lies_ends_nobody_else(make_lab, lie):
+    """Pids are reused. What is not the very process that was written down is left alone, its own box is gone."""
+    lab = make_lab()
+    machine, bystander = lab.keep(), lab.keep()
+    counts["attacks tried"] += 1
+    kill_spawner(lab)
+    os.kill(guest_pid(machine), signal.SIGKILL)
+    mine, other = record(machine), record(bystander)
+    for word in lie.split():
+        key, _, value = word.partition("=")
+        mine[key] = value or other[key]
+    (machine.socket.parent / "box").write_text("".join(f"{k}={v}\n" for k, v in mine.items()))
+    assert lab.run("--", "true").returncode == 0
+    alive = [m["id"] for m in lab.status()["machines"]]
+    answers = bystander.exec("true", timeout=20).returncode
+    lab("rm", bystander.id)
+    assert machine.id not in alive and bystander.id in alive and answers == 0
+    assert lab.state.left_of_boxes() == []
 
 
 def freezers(machine):
     """The files that freeze what a box runs, on either kind of cgroup."""
     number = next(l for l in read(machine.socket.parent / "box").splitlines() if l.startswith("cgroup="))[7:]
     for d, _, files in os.walk("/sys/fs/cgroup"):
-        if f"/{machine.lab.state.group}/b{number}" in d:
+        if f"/{machine.lab.state.group}/b{number}/" in d + "/":
             yield from (pathlib.Path(d, f) for f in files if f in ("freezer.state", "cgroup.freeze"))
 
 
@@ -159,28 +196,51 @@ def test_another_user_cannot_ask(lab):
 
 # Granted directories.
 
-def test_a_granted_directory_passes_no_sockets_pipes_or_devices(lab, host_dir):
-    """A socket of the host that answers would be a way out."""
+REACH = """
+import os, socket
+def attempt(what):
+    try: what(); print("reached")
+    except OSError as e: print(e.strerror)
+attempt(lambda: socket.socket(socket.AF_UNIX).connect("/d/socket"))
+attempt(lambda: os.open("/d/fifo", os.O_WRONLY | os.O_NONBLOCK))
+attempt(lambda: os.open("/d/null", os.O_RDONLY))
+"""
+DEAD = ["Connection refused", "No such device or address"]
+# rw is the host's directory itself, which is why it says so: what leads to host processes works.
+REACHED = {"ro": DEAD, "cow": DEAD, "rw": ["reached"] * 2}
+
+
+@pytest.fixture
+def doors(host_dir):
+    """A directory with a socket that answers, a pipe that somebody reads, and a device."""
     os.chmod(host_dir, 0o777)
-    server = socket.socket(socket.AF_UNIX)
-    here = os.getcwd()
+    server, here = socket.socket(socket.AF_UNIX), os.getcwd()
     os.chdir(host_dir)
     server.bind("socket")
     os.chdir(here)
     server.listen()
     os.mkfifo(host_dir / "fifo")
-    os.chmod(host_dir / "socket", 0o777)
-    (host_dir / "file").write_text("x")
-    code = ("import socket,os\ns = socket.socket(socket.AF_UNIX)\n"
-            "try: s.connect('/d/socket'); print('reached')\nexcept OSError as e: print(e.strerror)\n"
-            "try: os.open('/d/fifo', os.O_WRONLY | os.O_NONBLOCK); print('reached')\nexcept OSError as e: print(e.strerror)\n")
+    for name in ("socket", "fifo"):
+        os.chmod(host_dir / name, 0o777)
+    if not ROOTLESS:
+        os.mknod(host_dir / "null", 0o20666, os.makedev(1, 3))
+        os.close(os.open(host_dir / "null", os.O_RDONLY))  # the control
     reader = os.open(host_dir / "fifo", os.O_RDONLY | os.O_NONBLOCK)
-    for mode in ("ro", "cow"):
-        counts["attacks tried"] += 2
-        done = lab.run("-q", "--dir", f"{host_dir}:/d:{mode}", "--", "python3", "-c", code)
-        assert done.returncode == 0 and b"reached" not in done.stdout, (mode, done)
+    yield host_dir
     os.close(reader)
     server.close()
+
+
+@pytest.mark.parametrize("mode", REACHED)
+def test_sockets_pipes_and_devices_in_a_granted_directory(lab, doors, mode):
+    """A socket of the host that answers would be a way out."""
+    device = "No such file or directory" if ROOTLESS else "Permission denied"
+    counts["attacks tried" if mode != "rw" else "with a control that got through"] += 2
+    counts["attacks tried"] += 1
+    for quiet in ((), ("-q",)):
+        done = lab.run(*quiet, "--unreviewed", "--dir", f"{doors}:/d:{mode}", "--", "python3", "-c", REACH)
+        assert done.stdout.decode().splitlines() == [*REACHED[mode], device], done
+        assert (b"sockets and pipes" in done.stderr) == (mode == "rw" and not quiet), done
 
 
 def test_a_granted_directory_is_no_way_up(lab, host_dir):

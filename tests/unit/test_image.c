@@ -100,6 +100,42 @@ static void only_what_is_listed_is_there(void **state) {
     image_close(&image);
 }
 
+/* Each closed thing beside its open twin, which must arrive: the control. */
+static void what_only_root_may_read_stays_out(void **state) {
+    static const struct {
+        const char *path;
+        mode_t dir, file;
+        bool copied;
+    } rows[] = {
+        {"etc/apt/sources.list", 0755, 0600, false},
+        {"etc/apt/sources.list.d/open.list", 0755, 0644, true},
+        {"etc/apt/sources.list.d/root.list", 0755, 0600, false},
+        {"etc/apt/sources.list.d/group.list", 0755, 0640, false},
+        {"etc/apt/apt.conf.d/open", 0755, 0644, true},
+        {"etc/apt/apt.conf.d/root", 0755, 0400, false},
+        {"etc/apt/keyrings/in-a-closed-directory", 0700, 0644, false},
+        {"etc/apt/trusted.gpg.d/in-an-unlisted-one", 0711, 0644, false},
+        {"etc/wgetrc", 0755, 0600, false},
+        {"etc/inputrc", 0755, 0644, true},
+        {"etc/default/locale", 0750, 0644, false},
+    };
+    struct place *p = *state;
+    struct image image;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        char dir[64];
+        snprintf(dir, sizeof(dir), "%.*s", (int)(strrchr(rows[i].path, '/') - rows[i].path),
+                 rows[i].path);
+        assert_int_equal(tree_dir(p->host, dir, rows[i].dir, geteuid(), getegid()), 0);
+        assert_int_equal(tree_file(p->host, rows[i].path, "x", rows[i].file, geteuid(), getegid()),
+                         0);
+    }
+    build(p, &image);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++)
+        if (has(&image, rows[i].path) != rows[i].copied)
+            fail_msg("%s is%s in the image", rows[i].path, rows[i].copied ? " not" : "");
+    image_close(&image);
+}
+
 static void packages_that_change_make_it_stale(void **state) {
     struct place *p = *state;
     struct image image, again;
@@ -146,6 +182,6 @@ static void a_host_without_merged_usr_is_refused_and_leaves_nothing(void **state
 
 #define WITH_HOST(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
 
-UNIT_MAIN(WITH_HOST(only_what_is_listed_is_there), WITH_HOST(packages_that_change_make_it_stale),
-          WITH_HOST(a_half_built_image_is_replaced),
+UNIT_MAIN(WITH_HOST(only_what_is_listed_is_there), WITH_HOST(what_only_root_may_read_stays_out),
+          WITH_HOST(packages_that_change_make_it_stale), WITH_HOST(a_half_built_image_is_replaced),
           WITH_HOST(a_host_without_merged_usr_is_refused_and_leaves_nothing))

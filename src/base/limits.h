@@ -1,0 +1,16 @@
+/* What a box gets when nobody says otherwise, and what nobody may ask for. */
+#pragma once
+
+#define LIMIT_MEM (2ull << 30)
+#define LIMIT_DISK (1ull << 30) /* at most half the memory, so that it may live on tmpfs */
+#define LIMIT_PIDS 1024ull
+
+#define LIMIT_MEM_MIN (4ull << 20)
+#define LIMIT_DISK_MIN (1ull << 20)
+#define LIMIT_PIDS_MAX 4000000ull
+#define LIMIT_CPU_MAX_MILLI 1024000ull
+#define LIMIT_BYTES_MAX (1ull << 50)
+#define LIMIT_LIFETIME_MAX_MS (INT32_MAX * 1000ull)
+
+/* One inode a 4 KiB of disk limit, but never so few that a small box cannot unpack a package. */
+#define LIMIT_INODES(disk_bytes) ((disk_bytes) / 4096 < 4096 ? 4096 : (disk_bytes) / 4096)

@@ -1,0 +1,204 @@
+#include "spawn/making.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/defer.h"
+#include "base/fdio.h"
+#include "base/jot.h"
+#include "base/limits.h"
+#include "base/msg.h"
+#include "spawn/child.h"
+#include "spawn/spawner.h"
+
+struct making *making_new(void) {
+    struct making *m = malloc(sizeof(*m));
+    if (!m)
+        return NULL;
+    *m = (struct making){
+        .berth = BERTH_NONE, .listener = -1, .admin = -1, .control = {-1, -1}, .link = {-1, -1}};
+    for (size_t i = 0; i < PLAN_MAX_GRANTS; i++)
+        m->grants[i] = m->uppers[i] = -1;
+    return m;
+}
+
+void making_free(struct making *m) {
+    int *fds[] = {&m->listener,   &m->admin,   &m->control[0],
+                  &m->control[1], &m->link[0], &m->link[1]};
+    for (size_t i = 0; i < sizeof(fds) / sizeof(*fds); i++)
+        close_fd(fds[i]);
+    for (size_t i = 0; i < PLAN_MAX_GRANTS; i++) {
+        close_fd(&m->grants[i]);
+        close_fd(&m->uppers[i]);
+    }
+    berth_close(&m->berth);
+    free(m);
+}
+
+void making_undo(struct spawner *s, struct making *m) {
+    if (m->has_berth)
+        berth_drop(s, &m->berth);
+    making_free(m);
+}
+
+static int describe(const struct spawner *s, const struct plan *plan, struct buf *out) {
+    struct jot j = JOT(out);
+    jot_object(&j, NULL);
+    jot_string(&j, "id", plan->id);
+    jot_string(&j, "kind", "box");
+    jot_string(&j, "image", plan->image);
+    jot_object(&j, "limits");
+    jot_u64(&j, "memory_bytes", plan->mem_bytes ? plan->mem_bytes : LIMIT_MEM);
+    jot_u64(&j, "disk_bytes", plan->disk_bytes ? plan->disk_bytes : LIMIT_DISK);
+    jot_u64(&j, "processes", plan->pids ? plan->pids : LIMIT_PIDS);
+    if (plan->cpu_milli)
+        jot_u64(&j, "cpu_milli", plan->cpu_milli);
+    jot_u64(&j, "lifetime_ms", plan->deadline_ms);
+    jot_end(&j, '}');
+    jot_array(&j, "enforced");
+    if (s->cgroups.memory >= 0)
+        jot_string(&j, NULL, "memory");
+    if (s->cgroups.cpu >= 0)
+        jot_string(&j, NULL, "cpu");
+    if (s->cgroups.pids >= 0)
+        jot_string(&j, NULL, "processes");
+    if (!s->maker.tmpfs_bare)
+        jot_string(&j, NULL, "disk");
+    jot_end(&j, ']');
+    jot_object(&j, "network");
+    jot_string(&j, "policy", "none");
+    jot_end(&j, '}');
+    jot_array(&j, "grants");
+    static const char *const modes[] = {"", "ro", "cow", "rw"};
+    for (size_t i = 0; i < plan->grant_count; i++) {
+        jot_object(&j, NULL);
+        jot_string(&j, "path", plan->grants[i].path);
+        jot_string(&j, "mode", modes[plan->grants[i].mode]);
+        jot_end(&j, '}');
+    }
+    jot_end(&j, ']');
+    jot_end(&j, '}');
+    return j.failed || !buf_add(out, "\n", 1) ? -1 : 0;
+}
+
+static int write_record(const struct spawner *s, const struct box *box, int dir, const char *name) {
+    char text[512];
+    int n = snprintf(text, sizeof(text),
+                     "slot=%" PRIu32 "\nupper=%" PRIu32 "\ncgroup=%" PRIu64 "\nlinger=%" PRIu64
+                     "\ndue=%" PRIu64 "\nborn=%" PRIu64 "\nimage=%s\npid=%d\n",
+                     box->slot, box->upper, box->cgroup, (uint64_t)box->linger, box->due_ms,
+                     box->born, s->image.key, (int)box->pid);
+    int file DEFER_CLOSE = openat(dir, name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    return file < 0 || write(file, text, (size_t)n) != n ? -1 : 0;
+}
+
+int making_amend(struct spawner *s, const struct box *box, const char *name, struct err *err) {
+    int dir DEFER_CLOSE = openat(s->boxes, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    /* There is no moment without a record: the box may linger already. */
+    if (dir < 0 || write_record(s, box, dir, "box.new") < 0 ||
+        renameat(dir, "box.new", dir, "box") < 0)
+        return err_sys(err, "write down machine '%s'", box->id);
+    return 0;
+}
+
+struct sockaddr_un box_socket(const struct spawner *s, const char *id, const char *name) {
+    struct sockaddr_un a = {.sun_family = AF_UNIX};
+    snprintf(a.sun_path, sizeof(a.sun_path), "/proc/self/fd/%d/%s/%s", s->boxes, id, name);
+    return a;
+}
+
+/* The guest has these sockets already; they get names now, which only the host can see. */
+static int name_listeners(struct spawner *s, const struct making *m, const char *id,
+                          struct err *err) {
+    struct sockaddr_un hosts = box_socket(s, id, "guest.sock"),
+                       admin = box_socket(s, id, "admin.sock");
+    if (bind(m->listener, (struct sockaddr *)&hosts, sizeof(hosts)) < 0 ||
+        listen(m->listener, 16) < 0 ||
+        bind(m->admin, (struct sockaddr *)&admin, sizeof(admin)) < 0 || listen(m->admin, 4) < 0)
+        return err_sys(err, "listen for the guest");
+    return 0;
+}
+
+int guest_greet(int link) {
+    uint8_t frame[64];
+    struct msg_hello hello = {.version = MSG_VERSION, .features = MSG_FEATURE_FDS};
+    size_t n = msg_encode(frame, sizeof(frame), &(struct frame_head){.type = MSG_HELLO}, &hello);
+    /* A guest found again may be dying this moment: that is no reason to end with it. */
+    return send(link, frame, n, MSG_NOSIGNAL) == (ssize_t)n ? 0 : -1;
+}
+
+static int open_channels(struct making *m, struct err *err) {
+    m->listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    m->admin = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (m->listener < 0 || m->admin < 0 ||
+        socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, m->control) < 0 ||
+        socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, m->link) < 0 ||
+        guest_greet(m->link[0]) < 0)
+        return err_sys(err, "open channels");
+    return 0;
+}
+
+int making_gather(struct spawner *s, const struct plan *plan, const int *fds, struct making *m,
+                  struct err *err) {
+    if (pool_take(s, plan, &m->berth, err) < 0)
+        return -1;
+    m->has_berth = true;
+    if (cgroup_limit(&s->cgroups, m->berth.cgroup.number, plan, err) < 0 ||
+        open_channels(m, err) < 0)
+        return -1;
+    for (unsigned i = 0; i < plan->grant_count; i++)
+        if (rootfs_grant(&s->maker, &m->berth.root, &plan->grants[i], i, fds[i], &m->grants[i],
+                         &m->uppers[i], err) < 0)
+            return -1;
+    return 0;
+}
+
+int making_order(const struct making *m, const struct plan *plan, struct err *err) {
+    int fds[ORDER_GRANTS + PLAN_MAX_GRANTS] = {[ORDER_CONTROL] = m->control[1],
+                                               [ORDER_LISTENER] = m->listener,
+                                               [ORDER_ADMIN] = m->admin,
+                                               [ORDER_SPAWNER] = m->link[1]};
+    struct plan filled = *plan;
+    if (!filled.mem_bytes)
+        filled.mem_bytes = LIMIT_MEM;
+    memcpy(fds + ORDER_GRANTS, m->grants, plan->grant_count * sizeof(int));
+    int r = send_fds(m->berth.socket, &filled, child_order_size(plan), fds,
+                     ORDER_GRANTS + plan->grant_count);
+    if (r == 0)
+        return 0;
+    return err_num(err, r, "give orders for machine '%s'", plan->id);
+}
+
+int making_record(struct spawner *s, const struct making *m, const struct box *box,
+                  const char *name, struct err *err) {
+    if (mkdirat(s->boxes, name, 0700) < 0)
+        return err_sys(err, "make machine '%s'", name);
+    if (making_amend(s, box, name, err) < 0)
+        return -1;
+    return name_listeners(s, m, name, err);
+}
+
+int making_describe(struct spawner *s, struct making *m, const struct plan *plan, struct err *err) {
+    struct buf json DEFER(buf_done) = BUF(65536);
+    if (describe(s, plan, &json) < 0)
+        return err_set(err, ERR_LIMIT, "machine.json is too large");
+    return rootfs_meta(&s->maker, &m->berth.root, json.data, err);
+}
+
+int making_release(const struct making *m, struct err *err) {
+    return send(m->berth.socket, "g", 1, MSG_NOSIGNAL) == 1 ? 0 : err_sys(err, "let a machine go");
+}
+
+void making_tell(const struct making *m, const struct err *err) {
+    uint8_t frame[512];
+    struct msg_error e = {.code = err->code, .text = {err->text, (uint32_t)strlen(err->text)}};
+    size_t n = msg_encode(frame, sizeof(frame), &(struct frame_head){.type = MSG_ERROR}, &e);
+    if (n)
+        (void)!write(m->control[1], frame, n);
+}

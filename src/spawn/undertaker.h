@@ -1,0 +1,39 @@
+/*
+ * The undertaker: a small process that takes down the mounts of dead boxes.
+ *
+ * The last one out of a mount namespace pays for it: a dozen mounts, six filesystems, three waits
+ * for all cpus. Left to the dying guest, that is most of what its death takes. So the namespaces of
+ * a box that is told to end are held until it is dead, and given to the undertaker, which closes
+ * them and says so. It ends with the spawner; what it held goes with it.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+#include "base/id.h"
+
+struct spawner;
+
+enum { HELD_SPACES = 2 };
+
+struct undertaker {
+    pid_t pid;  /* 0: not running */
+    int socket; /* -1; readable when somebody is buried, or the undertaker is gone */
+};
+
+#define UNDERTAKER_NONE ((struct undertaker){.socket = -1})
+
+/* Opens the namespaces of a process that is about to be killed; -1 where that cannot be. */
+void spaces_hold(int proc, pid_t pid, int held[HELD_SPACES]);
+bool spaces_held(const int held[HELD_SPACES]);
+void spaces_close(int held[HELD_SPACES]);
+
+int undertaker_open(struct undertaker *u);
+void undertaker_close(struct undertaker *u);
+
+/* Takes over the descriptors; false if it is too busy to: they stay, ask again later. */
+bool undertaker_take(struct undertaker *u, const char *id, int held[HELD_SPACES]);
+
+/* The next box that is buried: 1, 0 none yet, -1 the undertaker is gone and so is what it held. */
+int undertaker_next(struct undertaker *u, char id[ID_SIZE]);
