@@ -328,13 +328,14 @@ int cgroup_limit(struct cgroups *cg, uint64_t number, const struct plan *plan, s
     int memsw = cg->has_memsw ? cg->memory : -1, tcp = cg->has_tcp ? cg->memory : -1;
     if (memsw >= 0 && plan->mem_bytes > LIMIT_MEM)
         raise_memsw(cg, name, plan->mem_bytes);
-    /* One pid for the guest's worker thread on v1: it counts, and is not the box's. */
+    /* On v1 the guest's worker thread counts, and is not the box's. */
+    uint64_t workers = cg->mode == CGROUP_V1;
     const struct knob knobs[] = {
         {cg->memory, "memory.limit_in_bytes", "memory.max", plan->mem_bytes, "memory limit"},
         {memsw, MEMSW, NULL, plan->mem_bytes, "memory limit"},
         {tcp, TCP, NULL, plan->mem_bytes / 8, "memory limit"},
         {cg->cpu, "cpu.cfs_quota_us", "cpu.max", quota_us, "cpu limit"},
-        {cg->pids, "pids.max", "pids.max", plan->pids ? plan->pids + 1 : 0, "process limit"},
+        {cg->pids, "pids.max", "pids.max", plan->pids ? plan->pids + workers : 0, "process limit"},
     };
     for (size_t i = 0; i < sizeof(knobs) / sizeof(*knobs); i++)
         if (knobs[i].base >= 0 && knobs[i].value && !weakened(knobs[i].what) &&

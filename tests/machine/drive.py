@@ -8,6 +8,7 @@ import threading
 import time
 
 from carrel import BUILD
+from patience import PATIENCE
 
 
 class Failed(Exception):
@@ -60,7 +61,7 @@ class Drive:
         return self.wait(self.ask(verb, *(words or ["-"])))
 
     def event(self, seconds=10):
-        return self.events.get(timeout=seconds)
+        return self.events.get(timeout=seconds * PATIENCE)
 
     def fields(self, verb, *words):
         return dict(word.split("=", 1) for word in self(verb, *words).split() if "=" in word)
@@ -84,7 +85,7 @@ class Drive:
     def quit(self):
         if self.process.poll() is None:
             self.process.stdin.close()
-            assert self.process.wait(20) == 0
+            assert self.process.wait(20 * PATIENCE) == 0
         self._close()
 
     def _close(self):
