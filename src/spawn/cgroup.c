@@ -313,7 +313,10 @@ static int turn(struct cgroups *cg, const char *name, const struct knob *k, stru
     return err_num(err, r, "set %s to %" PRIu64, k->what, k->value);
 }
 
-/* It may never be less than the limit of memory alone, which is raised after it. */
+/*
+ * It may never be less than the limit of memory alone, which is raised after it. Where that is to
+ * be lowered the kernel refuses this, and nothing is lost.
+ */
 static void raise_memsw(struct cgroups *cg, const char *name, uint64_t bytes) {
     char path[96], text[24];
     snprintf(path, sizeof(path), "%s/" MEMSW, name);
@@ -326,7 +329,7 @@ int cgroup_limit(struct cgroups *cg, uint64_t number, const struct plan *plan, s
     group_name(name, number);
     uint64_t quota_us = plan->cpu_milli == PLAN_UNLIMITED ? NO_LIMIT : plan->cpu_milli * 100;
     int memsw = cg->has_memsw ? cg->memory : -1, tcp = cg->has_tcp ? cg->memory : -1;
-    if (memsw >= 0 && plan->mem_bytes > LIMIT_MEM)
+    if (memsw >= 0 && plan->mem_bytes)
         raise_memsw(cg, name, plan->mem_bytes);
     /* On v1 the guest's worker thread counts, and is not the box's. */
     uint64_t workers = cg->mode == CGROUP_V1;

@@ -149,6 +149,9 @@ def test_a_frozen_machine_can_be_destroyed(drive):
 def test_limits_change_while_it_runs(drive, machine):
     drive("limit", machine, f"mem={300 << 20}", "pids=6", "cpu=500")
     assert drive.stats(machine)["limit"] == 300 << 20
+    for mib in 500, 200, 4096, 300:
+        drive("limit", machine, f"mem={mib << 20}")
+        assert drive.stats(machine)["limit"] == mib << 20
     spawn = "for i in 1 2 3 4 5 6 7 8;do sleep 5 & done"
     assert drive.run(machine, 1, "bash", "-c", spawn)[0] != 0
     assert drive.stats(machine)["refused"] > 0
