@@ -248,7 +248,8 @@ static void do_create(struct server *v, struct client *c, const struct fd_messag
     v->warned = true;
     answer(v, c, &v->message, fds, box_descriptors(m, fds));
     watch_box(v, box);
-    if (box_settle(v->s, box, &v->message.plan, m) < 0)
+    /* Nobody knows of it whose creator died meanwhile, though it may be one to linger. */
+    if (box_settle(v->s, box, &v->message.plan, m) < 0 || c->gone)
         end_box(v, box);
 }
 
@@ -591,7 +592,10 @@ static void handle(struct server *v, const struct epoll_event *e) {
         v->stopping = true;
         break;
     case SOURCE_CLIENT:
-        if ((c = client_by_fd(v, fd)))
+        /* What the dead have asked for is not carried out behind the back of who comes next. */
+        if ((c = client_by_fd(v, fd)) && e->events & (EPOLLHUP | EPOLLERR))
+            c->gone = true;
+        else if (c)
             serve_client(v, c);
         break;
     case SOURCE_PID:

@@ -232,6 +232,25 @@ def test_machines_outlive_their_host_process(carrel):
         second.quit()
 
 
+@pytest.mark.parametrize("round", range(4))
+def test_a_dead_host_process_makes_no_more_machines(carrel, round):
+    """Whoever comes next sees all there is: requests of the dead one are not carried out behind its back."""
+    first, second = Drive(carrel), Drive(carrel)
+    first("list"), second("list")
+    for _ in range(30):
+        first.ask("create", fresh_id(), "linger=1")
+    time.sleep(0.01 * round)
+    first.kill()
+    try:
+        seen = set(second.list())
+        time.sleep(0.4)
+        assert set(second.list()) <= seen
+        for i in second.list():
+            second("destroy", i)
+    finally:
+        second.quit()
+
+
 def test_machines_outlive_the_spawner(carrel, drive, machine):
     long = drive.ask("exec", machine, 1, "pipe", "sh", "-c", "sleep 1;echo still")
     before = spawner_pids(carrel.run_dir)
