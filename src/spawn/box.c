@@ -40,7 +40,8 @@ static const struct limit {
 
 /* What was asked for and cannot be kept is refused, never pretended. */
 int limits_check(const struct spawner *s, const struct plan *plan, struct err *err) {
-    const int enforced[] = {s->cgroups.memory, s->cgroups.cpu, s->cgroups.pids, 0, 0};
+    const int enforced[] = {s->cgroups.memory, s->cgroups.cpu, s->cgroups.pids,
+                            s->maker.tmpfs_bare ? -1 : 0, 0};
     for (size_t i = 0; i < sizeof(limits) / sizeof(*limits); i++) {
         uint64_t value = *(const uint64_t *)((const char *)plan + limits[i].offset);
         if (value == 0)

@@ -68,7 +68,8 @@ static int describe(const struct spawner *s, const struct plan *plan, struct buf
         jot_string(&j, NULL, "cpu");
     if (s->cgroups.pids >= 0)
         jot_string(&j, NULL, "processes");
-    jot_string(&j, NULL, "disk");
+    if (!s->maker.tmpfs_bare)
+        jot_string(&j, NULL, "disk");
     jot_end(&j, ']');
     jot_object(&j, "network");
     jot_string(&j, "policy", "none");

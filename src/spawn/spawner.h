@@ -90,8 +90,9 @@ struct spawner {
     size_t berth_count;
     struct berth growing; /* being made */
     struct ready_pool ready;
-    bool probed;      /* a root was made: what the kernel can do is known */
-    bool pool_broken; /* refilling failed: make things on demand and report why */
+    bool probed;         /* a root was made: what the kernel can do is known */
+    bool pool_broken;    /* refilling failed: make things on demand and report why */
+    struct err pool_err; /* why, for carrel doctor */
     uint64_t created;
 };
 

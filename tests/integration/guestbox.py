@@ -8,6 +8,7 @@ import subprocess
 import tempfile
 
 from guestlink import Link
+from patience import PATIENCE
 
 BUILD = os.environ.get("CARREL_BUILD") or str(pathlib.Path(__file__).parents[2] / "build")
 GUEST = BUILD + "/libexec/carrel-guest"
@@ -137,7 +138,7 @@ class Guest:
             if link:
                 link.sock.close()
         try:
-            self.process.wait(0 if self.lingers else 3)
+            self.process.wait(0 if self.lingers else 3 * PATIENCE)
         except subprocess.TimeoutExpired:
             self.kill()
         shutil.rmtree(self.dir, ignore_errors=True)
