@@ -60,8 +60,8 @@ def test_a_timeout_is_kept_without_the_guest(stopped, tmp_path):
 def test_a_run_ends_by_its_timeout_without_the_guest(lab):
     counts["attacks tried"] += 1
     client = lab.popen("run", "--timeout", "2s", "--", "sleep", "1000", stdin=subprocess.DEVNULL, stderr=subprocess.PIPE)
-    assert wait_until(lambda: list(lab.run_dir.glob("boxes/*/box")), 10)
-    pid = int(next(l for l in read(next(lab.run_dir.glob("boxes/*/box"))).splitlines() if l.startswith("pid="))[4:])
+    assert wait_until(lambda: list(lab.run_dir.glob("boxes/m-*/box")), 10)
+    pid = int(next(l for l in read(next(lab.run_dir.glob("boxes/m-*/box"))).splitlines() if l.startswith("pid="))[4:])
     os.kill(pid, signal.SIGSTOP)
     assert client.wait(timeout=20) == 124
     client.stderr.close()
