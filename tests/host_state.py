@@ -8,6 +8,7 @@ import os
 import pathlib
 import re
 import time
+import weakref
 
 ALONE = os.environ.get("CARREL_HOST_IS_MINE") == "1"
 CGROUP = pathlib.Path("/sys/fs/cgroup")
@@ -54,12 +55,15 @@ def mounts():
 
 
 class HostState:
+    known = weakref.WeakSet()  # rootless, the boxes of all run directories have the same ids
+
     def __init__(self, run, home, uids=()):
         """uids: ranges (first, count) that only boxes of this run directory use, if there are such."""
         self.run, self.home, self.uids = str(run), str(home), list(uids)
         self.group = "carrel." + name_hash(self.run)
         self.mine = os.getpid()
         self.before = self.everything() if ALONE else None
+        self.known.add(self)
 
     @staticmethod
     def everything():
@@ -77,8 +81,12 @@ class HostState:
                 or any(first <= uid < first + count for first, count in self.uids))
 
     def processes(self):
+        others = {p for state in self.known if state is not self for p in state.ready().values()}
         return [f"process {p}: {read(f'/proc/{p}/cmdline').replace(chr(0), ' ').strip() or read(f'/proc/{p}/comm').strip()}"
-                for p in pids() if self.is_ours(p)]
+                for p in pids() if p not in others and self.is_ours(p)]
+
+    def guests(self):
+        return [p for p in pids() if self.is_ours(p) and read(f"/proc/{p}/cmdline").startswith("carrel-guest")]
 
     def spawners(self):
         return [p for p in pids() if read(f"/proc/{p}/cmdline").split("\0")[0] == "carrel-spawn"
@@ -104,7 +112,8 @@ class HostState:
         left = self.processes() + self.cgroups()
         left += [f"mount {m}" for m in mounts() if self.run in m or self.home in m]
         left += [f"loop device {n}: {f}" for n, f in loops().items() if f.startswith((self.home, self.run))]
-        for place, known in (self.run, {"spawn.lock", "spawn.log", "workshop"}), (self.home, {"images"}):
+        state = {"images", "carrel.db", "carrel.lock", "journal", "log"}  # what shall outlast machines
+        for place, known in (self.run, {"spawn.lock", "spawn.log", "carrel.log", "workshop"}), (self.home, state):
             if os.path.isdir(place):
                 left += [f"{place}/{n}" for n in sorted(set(os.listdir(place)) - known)]
         workshop = pathlib.Path(self.run, "workshop")

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/defer.h"
+#include "base/fdio.h"
 #include "spawn/mounts.h"
 #include "spawn/netns.h"
 #include "spawn/nursery.h"
@@ -42,6 +43,18 @@ static int make_root(struct spawner *s, struct berth *b, uint64_t disk, uint64_t
     }
 }
 
+/* Field 22 of stat; the name in field 2 may hold anything, so from its end. 0: not known. */
+uint64_t process_born(int proc, pid_t pid) {
+    char path[32], text[1024];
+    snprintf(path, sizeof(path), "%d/stat", (int)pid);
+    if (read_file_at(proc, path, text, sizeof(text)) <= 0)
+        return 0;
+    const char *at = strrchr(text, ')');
+    for (int field = 2; at && field < 22; field++)
+        at = strchr(at + 1, ' ');
+    return at ? strtoull(at + 1, NULL, 10) : 0;
+}
+
 static int start_waiting(struct spawner *s, struct berth *b, struct err *err) {
     int ends[2];
     int dev = mount_clone_all(s->dev); /* rootless its nodes are mounts themselves */
@@ -52,6 +65,7 @@ static int start_waiting(struct spawner *s, struct berth *b, struct err *err) {
         return err_sys(err, "socketpair");
     }
     int r = nursery_bear(s, b, dev, ends[1], err);
+    b->born = r == 0 ? process_born(s->proc, b->pid) : 0;
     close(dev);
     close(ends[1]);
     b->socket = ends[0];

@@ -25,6 +25,7 @@ struct berth {
     int socket; /* to the waiting process */
     int pidfd;
     pid_t pid;
+    uint64_t born;  /* when the kernel says that process began: with the pid, its name for good */
     unsigned stage; /* how far it is made; BERTH_READY at the end */
 };
 
@@ -36,6 +37,9 @@ enum { BERTH_READY = 4 };
                     .socket = -1,        \
                     .pidfd = -1,         \
                     .cgroup = {.guest_procs = -1, .tasks = {-1, -1, -1}}})
+
+/* When a process began, in the kernel's ticks; 0: not known. proc is an open /proc. */
+uint64_t process_born(int proc, pid_t pid);
 
 /* One step of making it, so that a request waits for at most one. */
 int berth_advance(struct spawner *s, struct berth *b, uint64_t disk, uint64_t mem, struct err *err);

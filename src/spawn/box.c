@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <poll.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/pidfd.h>
@@ -15,10 +16,11 @@
 
 #include "base/defer.h"
 #include "base/fdio.h"
+#include "base/limits.h"
 #include "base/log.h"
 #include "base/msg.h"
-#include "spawn/limits.h"
 #include "spawn/making.h"
+#include "spawn/rootless.h"
 #include "spawn/spawner.h"
 #include "spawn/tree.h"
 
@@ -37,7 +39,7 @@ static const struct limit {
 };
 
 /* What was asked for and cannot be kept is refused, never pretended. */
-static int check(const struct spawner *s, const struct plan *plan, size_t fds, struct err *err) {
+int limits_check(const struct spawner *s, const struct plan *plan, struct err *err) {
     const int enforced[] = {s->cgroups.memory, s->cgroups.cpu, s->cgroups.pids, 0, 0};
     for (size_t i = 0; i < sizeof(limits) / sizeof(*limits); i++) {
         uint64_t value = *(const uint64_t *)((const char *)plan + limits[i].offset);
@@ -52,6 +54,12 @@ static int check(const struct spawner *s, const struct plan *plan, size_t fds, s
             return err_remedy(err, "leave the limit out, or see: carrel doctor");
         }
     }
+    return 0;
+}
+
+static int check(const struct spawner *s, const struct plan *plan, size_t fds, struct err *err) {
+    if (limits_check(s, plan, err) < 0)
+        return -1;
     if (strcmp(plan->image, "host") != 0)
         return err_set(err, ERR_NOT_FOUND, "there is no image '%s'", plan->image);
     if (fds != plan->grant_count)
@@ -67,6 +75,7 @@ struct box *box_new(struct spawner *s, const char *id, bool linger) {
         return NULL;
     snprintf(box->id, sizeof(box->id), "%s", id);
     box->linger = linger;
+    box->heard = FRAME_DECODER(box->heard_bytes, sizeof(box->heard_bytes));
     box->pidfd = box->link = box->owner = -1;
     memset(box->held, -1, sizeof(box->held));
     snprintf(box->image_key, sizeof(box->image_key), "%s", s->image.key);
@@ -81,6 +90,7 @@ void box_free(struct box *box) {
 }
 
 static void box_enlist(struct spawner *s, struct box *box) {
+    box->serial = ++s->enlisted;
     box->next = s->list;
     s->list = box;
     s->box_count++;
@@ -88,6 +98,7 @@ static void box_enlist(struct spawner *s, struct box *box) {
 
 void box_enter(struct box *box, struct making *m) {
     box->pid = m->berth.pid;
+    box->born = m->berth.born;
     box->pidfd = TAKE_FD(m->berth.pidfd);
     box->slot = m->berth.root.slot;
     box->upper = m->berth.root.upper;
@@ -173,8 +184,7 @@ struct box *box_find(struct spawner *s, const char *id) {
     return NULL;
 }
 
-/* Rootless, a box of an earlier spawner lives in that one's user namespace, where we have no power.
- */
+/* Where nobody can be made to end it. */
 static void ask_to_end(const struct box *box) {
     uint8_t frame[32];
     size_t n = msg_encode(frame, sizeof(frame), &(struct frame_head){.type = MSG_SHUTDOWN}, NULL);
@@ -182,7 +192,10 @@ static void ask_to_end(const struct box *box) {
         (void)!send(box->link, frame, n, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
-/* pid 1 takes everything in its pid namespace along, but for what is frozen. */
+/*
+ * pid 1 takes everything in its pid namespace along, but for what is frozen. Rootless, a box of an
+ * earlier spawner lives below that one's user namespace, where we have no power.
+ */
 void box_kill(struct spawner *s, struct box *box) {
     bool first = !box->ending;
     box->ending = true;
@@ -192,7 +205,7 @@ void box_kill(struct spawner *s, struct box *box) {
         spaces_hold(s->proc, box->pid, box->held);
     if (pidfd_send_signal(box->pidfd, SIGKILL, NULL, 0) == 0)
         return;
-    if (errno == EPERM)
+    if (errno == EPERM && rootless_end(s, box->pidfd) < 0)
         ask_to_end(box);
     spaces_close(box->held); /* its pid may be somebody else's by now */
 }
@@ -251,7 +264,7 @@ int box_add_spares(struct spawner *s, struct box *box, unsigned count) {
 }
 
 /* Refused name lookups show as datagrams to a port nobody listens on. */
-static uint64_t refused_datagrams(struct spawner *s, const struct box *box) {
+uint64_t box_lookups_refused(struct spawner *s, const struct box *box) {
     char path[48], text[4096];
     snprintf(path, sizeof(path), "%d/net/snmp", (int)box->pid);
     if (read_file_at(s->proc, path, text, sizeof(text)) <= 0)
@@ -265,7 +278,7 @@ static uint64_t refused_datagrams(struct spawner *s, const struct box *box) {
 void box_facts(struct spawner *s, struct box *box, struct plan_facts *ret) {
     *ret = (struct plan_facts){.drifted = image_stale(&s->image, s->host) || box->drifted};
     cgroup_facts(&s->cgroups, box->cgroup, ret);
-    ret->lookups_refused = refused_datagrams(s, box);
+    ret->lookups_refused = box_lookups_refused(s, box);
 }
 
 static uint64_t number_after(const char *text, const char *key) {
@@ -273,17 +286,29 @@ static uint64_t number_after(const char *text, const char *key) {
     return at ? strtoull(at + strlen(key), NULL, 10) : 0;
 }
 
-/* Is that pid still pid 1 of the box that lives in this id range? Pids are reused, ranges are not.
+/*
+ * Is that process pid 1 of the box that we find written down? Pids are reused, and rootless so are
+ * id ranges; a pid and the moment it began are not.
  */
-static bool is_box(struct spawner *s, pid_t pid, uint32_t slot) {
+static bool is_box(struct spawner *s, const struct box *box) {
     char path[32], text[4096];
-    snprintf(path, sizeof(path), "%d/status", (int)pid);
-    if (pid <= 0 || read_file_at(s->proc, path, text, sizeof(text)) <= 0)
+    snprintf(path, sizeof(path), "%d/status", (int)box->pid);
+    if (read_file_at(s->proc, path, text, sizeof(text)) <= 0)
         return false;
     const char *ns = strstr(text, "\nNSpid:");
     const char *end = ns ? strchr(ns + 1, '\n') : NULL;
     bool first = end && end[-1] == '1' && end[-2] == '\t';
-    return first && number_after(text, "\nUid:\t") == slots_first(&s->maker.slots, slot);
+    return first && number_after(text, "\nUid:\t") == slots_first(&s->maker.slots, box->slot) &&
+           process_born(s->proc, box->pid) == box->born;
+}
+
+/* Looked at through its pid, but only while the descriptor says that it is still the same one. */
+static int find_init(struct spawner *s, const struct box *box) {
+    int pidfd DEFER_CLOSE = box->pid > 0 ? pidfd_open(box->pid, 0) : -1;
+    if (pidfd < 0 || !is_box(s, box))
+        return -1;
+    bool gone = poll(&(struct pollfd){.fd = pidfd, .events = POLLIN}, 1, 0) != 0;
+    return gone ? -1 : TAKE_FD(pidfd);
 }
 
 /* Our way back in after a restart: for the command cgroups the guest will ask for. */
@@ -311,8 +336,8 @@ static void adopt(struct spawner *s, const char *id) {
     box->due_ms = number_after(text, "due=");
     box->spares = 2048; /* numbers below may be in use */
     box->pid = (pid_t)number_after(text, "pid=");
-    if (is_box(s, box->pid, box->slot))
-        box->pidfd = pidfd_open(box->pid, 0);
+    box->born = number_after(text, "born=");
+    box->pidfd = find_init(s, box);
     box->dead = box->pidfd < 0;
     if (!box->dead)
         box->link = reconnect(s, id);

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <sched.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -11,8 +12,10 @@
 
 #include "base/defer.h"
 #include "base/fdio.h"
-#include "spawn/limits.h"
+#include "base/limits.h"
 #include "spawn/weaken.h"
+
+enum { FREEZE_TRIES = 64 };
 
 static void group_name(char name[32], uint64_t number) {
     snprintf(name, 32, "b%" PRIu64, number);
@@ -83,6 +86,14 @@ static int open_v1(int root, const char *table, size_t which, const char *name) 
     return -1;
 }
 
+/* v1 counts swap and the buffers of TCP beside memory; v2 counts them in it, or swap not at all. */
+#define MEMSW "memory.memsw.limit_in_bytes"
+#define TCP "memory.kmem.tcp.limit_in_bytes"
+
+static bool has_file(int base, const char *name) {
+    return base >= 0 && faccessat(base, name, F_OK, 0) == 0;
+}
+
 static bool may_use(int root, const char *mount, const char *path) {
     char procs[700];
     snprintf(procs, sizeof(procs), "%s%s/cgroup.procs", *mount ? mount : ".", path);
@@ -150,6 +161,8 @@ int cgroups_open(struct cgroups *cg, int root, int proc, const char *name, struc
         *slots[i] = open_v1(root, table, i, name);
     if (cg->freezer >= 0) {
         cg->mode = CGROUP_V1;
+        cg->has_memsw = has_file(cg->memory, MEMSW);
+        cg->has_tcp = has_file(cg->memory, TCP);
         return 0;
     }
     if (open_v2(cg, root, "", table, name) == 0 || open_v2(cg, root, "unified", table, name) == 0)
@@ -183,7 +196,7 @@ static int open_in(int dir, const char *group, const char *file, int flags) {
 int cgroup_add_spare(struct cgroups *cg, uint64_t box, unsigned number, struct cgroup_spare *ret) {
     bool v2 = cg->mode == CGROUP_V2;
     char group[64];
-    snprintf(group, sizeof(group), "b%" PRIu64 "%s/c%u", box, v2 ? "/work" : "", number);
+    snprintf(group, sizeof(group), "b%" PRIu64 "/work/c%u", box, number);
     int r = make_group(cg->freezer, group);
     if (r < 0)
         return r;
@@ -209,8 +222,10 @@ static int new_v1(struct cgroups *cg, const char *name, struct cgroup_set *set) 
         if (set->tasks[i] < 0)
             return set->tasks[i];
     }
+    char work[64];
+    snprintf(work, sizeof(work), "%s/work", name);
     int r = make_group(cg->freezer, name);
-    return r;
+    return r < 0 ? r : make_group(cg->freezer, work);
 }
 
 static int new_v2(struct cgroups *cg, const char *name) {
@@ -257,7 +272,7 @@ int cgroup_new(struct cgroups *cg, struct cgroup_set *ret, struct err *err) {
     group_name(name, set.number);
     int r = fill(cg, &set, name);
     struct plan defaults = {.mem_bytes = LIMIT_MEM, .pids = LIMIT_PIDS};
-    if (r == 0 && cgroup_limit(cg, &set, &defaults, err) < 0)
+    if (r == 0 && cgroup_limit(cg, set.number, &defaults, err) < 0)
         r = -EINVAL;
     else if (r < 0) {
         err_num(err, r, "make cgroup '%s'", name);
@@ -271,6 +286,8 @@ int cgroup_new(struct cgroups *cg, struct cgroup_set *ret, struct err *err) {
     return 0;
 }
 
+#define NO_LIMIT UINT64_MAX /* v1: -1 */
+
 struct knob {
     int base;
     const char *v1, *v2;
@@ -282,11 +299,13 @@ static int turn(struct cgroups *cg, const char *name, const struct knob *k, stru
     char path[96], text[48];
     if (cg->mode == CGROUP_V1) {
         snprintf(path, sizeof(path), "%s/%s", name, k->v1);
-        snprintf(text, sizeof(text), "%" PRIu64, k->value);
+        snprintf(text, sizeof(text), "%" PRId64, (int64_t)k->value);
     } else {
         snprintf(path, sizeof(path), "%s/work/%s", name, k->v2);
         bool cpu = strcmp(k->v2, "cpu.max") == 0;
         snprintf(text, sizeof(text), cpu ? "%" PRIu64 " 100000" : "%" PRIu64, k->value);
+        if (k->value == NO_LIMIT)
+            snprintf(text, sizeof(text), "max 100000");
     }
     int r = write_file_at(k->base, path, text);
     if (r == 0)
@@ -294,14 +313,27 @@ static int turn(struct cgroups *cg, const char *name, const struct knob *k, stru
     return err_num(err, r, "set %s to %" PRIu64, k->what, k->value);
 }
 
-int cgroup_limit(struct cgroups *cg, const struct cgroup_set *set, const struct plan *plan,
-                 struct err *err) {
+/* It may never be less than the limit of memory alone, which is raised after it. */
+static void raise_memsw(struct cgroups *cg, const char *name, uint64_t bytes) {
+    char path[96], text[24];
+    snprintf(path, sizeof(path), "%s/" MEMSW, name);
+    snprintf(text, sizeof(text), "%" PRIu64, bytes);
+    write_file_at(cg->memory, path, text);
+}
+
+int cgroup_limit(struct cgroups *cg, uint64_t number, const struct plan *plan, struct err *err) {
     char name[32];
-    group_name(name, set->number);
+    group_name(name, number);
+    uint64_t quota_us = plan->cpu_milli == PLAN_UNLIMITED ? NO_LIMIT : plan->cpu_milli * 100;
+    int memsw = cg->has_memsw ? cg->memory : -1, tcp = cg->has_tcp ? cg->memory : -1;
+    if (memsw >= 0 && plan->mem_bytes > LIMIT_MEM)
+        raise_memsw(cg, name, plan->mem_bytes);
     /* One pid for the guest's worker thread on v1: it counts, and is not the box's. */
     const struct knob knobs[] = {
         {cg->memory, "memory.limit_in_bytes", "memory.max", plan->mem_bytes, "memory limit"},
-        {cg->cpu, "cpu.cfs_quota_us", "cpu.max", plan->cpu_milli * 100, "cpu limit"},
+        {memsw, MEMSW, NULL, plan->mem_bytes, "memory limit"},
+        {tcp, TCP, NULL, plan->mem_bytes / 8, "memory limit"},
+        {cg->cpu, "cpu.cfs_quota_us", "cpu.max", quota_us, "cpu limit"},
         {cg->pids, "pids.max", "pids.max", plan->pids ? plan->pids + 1 : 0, "process limit"},
     };
     for (size_t i = 0; i < sizeof(knobs) / sizeof(*knobs); i++)
@@ -336,29 +368,84 @@ static DIR *open_list(int dir) {
     return d;
 }
 
-/* Calls visit for every process in dir/name and the groups below it. */
+/* Only whole lines: a pid that is cut short at the end of the text would be somebody else's. */
+static void visit_listed(const char *text, void (*visit)(int pid, void *arg), void *arg) {
+    for (const char *end; (end = strchr(text, '\n')); text = end + 1) {
+        long pid = strtol(text, NULL, 10);
+        if (pid > 1)
+            visit((int)pid, arg);
+    }
+}
+
+/* Every process in base/name and the groups below it, or as many as fit: one comes back for more.
+ */
 static void each_pid(int base, const char *name, void (*visit)(int pid, void *arg), void *arg) {
-    int dir = openat(base, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int dir DEFER_CLOSE = openat(base, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (dir < 0)
         return;
     char text[16384];
     if (read_file_at(dir, "cgroup.procs", text, sizeof(text)) > 0)
-        for (char *p = text; *p;) {
-            long pid = strtol(p, &p, 10);
-            if (pid > 0)
-                visit((int)pid, arg);
-            while (*p == '\n')
-                p++;
-        }
-    DIR *d DEFER(close_dir) = open_list(dir);
+        visit_listed(text, visit, arg);
+    DIR *d DEFER(close_dir) = open_list(TAKE_FD(dir));
     for (struct dirent *e; d && (e = readdir(d));)
         if (e->d_type == DT_DIR && e->d_name[0] != '.')
             each_pid(dirfd(d), e->d_name, visit, arg);
 }
 
+void cgroup_each_pid(struct cgroups *cg, uint64_t number, void (*visit)(int pid, void *arg),
+                     void *arg) {
+    char name[32];
+    group_name(name, number);
+    if (cg->mode != CGROUP_NONE)
+        each_pid(cg->freezer, name, visit, arg);
+}
+
+int cgroup_freeze(struct cgroups *cg, uint64_t number, bool frozen) {
+    bool v1 = cg->mode == CGROUP_V1;
+    char path[96], text[256] = "";
+    if (cg->mode == CGROUP_NONE)
+        return -EOPNOTSUPP;
+    snprintf(path, sizeof(path), "b%" PRIu64 "/work/%s", number,
+             v1 ? "freezer.state" : "cgroup.freeze");
+    const char *const words[2][2] = {{"0", "1"}, {"THAWED", "FROZEN"}};
+    int r = write_file_at(cg->freezer, path, words[v1][frozen]);
+    if (r < 0)
+        return r;
+    if (!v1)
+        snprintf(path, sizeof(path), "b%" PRIu64 "/work/cgroup.events", number);
+    ssize_t n = read_file_at(cg->freezer, path, text, sizeof(text));
+    if (n < 0)
+        return (int)n;
+    const char *const reached[2][2] = {{"frozen 0", "frozen 1"}, {"THAWED", "FROZEN"}};
+    return strstr(text, reached[v1][frozen]) != NULL;
+}
+
 static void kill_pid(int pid, void *arg) {
     (void)arg;
     kill(pid, SIGKILL);
+}
+
+/* What is frozen neither forks nor ends: the list is all there is, and no pid in it is another's.
+ */
+static void kill_frozen(struct cgroups *cg, const char *name) {
+    char path[64], state[16] = "";
+    snprintf(path, sizeof(path), "%s/freezer.state", name);
+    write_file_at(cg->freezer, path, "FROZEN");
+    for (int i = 0; i < FREEZE_TRIES && strcmp(state, "FROZEN\n") != 0; i++) {
+        if (read_file_at(cg->freezer, path, state, sizeof(state)) < 0)
+            break;
+        sched_yield();
+    }
+    each_pid(cg->freezer, name, kill_pid, NULL);
+}
+
+static void kill_group(struct cgroups *cg, const char *name) {
+    char path[64];
+    snprintf(path, sizeof(path), "%s/cgroup.kill", name);
+    if (cg->mode == CGROUP_V1)
+        kill_frozen(cg, name);
+    else if (write_file_at(cg->freezer, path, "1") == -ENOENT)
+        each_pid(cg->freezer, name, kill_pid, NULL);
 }
 
 static bool remove_tree(int base, const char *name) {
@@ -423,15 +510,12 @@ bool cgroup_remove(struct cgroups *cg, uint64_t number) {
     group_name(name, number);
     if (remove_empty(cg, name))
         return true;
+    kill_group(cg, name);
     cgroup_thaw(cg, number);
     const int bases[] = {cg->freezer, cg->memory, cg->cpu, cg->pids};
     bool gone = true;
-    for (size_t i = 0; i < (cg->mode == CGROUP_V1 ? 4 : 1); i++) {
-        if (bases[i] < 0)
-            continue;
-        each_pid(bases[i], name, kill_pid, NULL);
-        gone = remove_tree(bases[i], name) && gone;
-    }
+    for (size_t i = 0; i < (cg->mode == CGROUP_V1 ? 4 : 1); i++)
+        gone = (bases[i] < 0 || remove_tree(bases[i], name)) && gone;
     return gone;
 }
 
@@ -445,30 +529,4 @@ void cgroups_each(struct cgroups *cg, void (*seen)(uint64_t number, void *arg), 
                 e->d_name[1] <= '9')
                 seen(strtoull(e->d_name + 1, NULL, 10), arg);
     }
-}
-
-/* The number after `key` in a small file of "key number" lines, or of the only number. */
-static uint64_t read_counter(int base, const char *group, const char *file, const char *key) {
-    char path[96], text[1024] = "";
-    if (base < 0)
-        return 0;
-    snprintf(path, sizeof(path), "%s/%s", group, file);
-    if (read_file_at(base, path, text, sizeof(text)) <= 0)
-        return 0;
-    const char *at = key ? strstr(text, key) : text;
-    return at ? strtoull(at + (key ? strlen(key) : 0), NULL, 10) : 0;
-}
-
-void cgroup_facts(struct cgroups *cg, uint64_t number, struct plan_facts *ret) {
-    char name[48];
-    bool v1 = cg->mode == CGROUP_V1;
-    snprintf(name, sizeof(name), v1 ? "b%" PRIu64 : "b%" PRIu64 "/work", number);
-    ret->oom_kills =
-        read_counter(cg->memory, name, v1 ? "memory.oom_control" : "memory.events", "oom_kill ");
-    ret->mem_peak_bytes =
-        read_counter(cg->memory, name, v1 ? "memory.max_usage_in_bytes" : "memory.peak", NULL);
-    ret->mem_limit_bytes =
-        read_counter(cg->memory, name, v1 ? "memory.limit_in_bytes" : "memory.max", NULL);
-    ret->pids_refused = read_counter(cg->pids, name, "pids.events", "max ");
-    ret->cpu_us = v1 ? 0 : read_counter(cg->cpu, name, "cpu.stat", "usage_usec ");
 }

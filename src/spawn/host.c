@@ -161,13 +161,15 @@ static int open_dev(int workshop, int host, struct err *err) {
 }
 
 /* A private copy that can be run and not read: so nobody inside may look into pid 1. */
-static int open_guest(int workshop, const char *path, struct err *err) {
+static int open_guest(int workshop, const char *path, uid_t owner, struct err *err) {
     struct tree_copy how = {.max_bytes = 8 << 20};
     if (faccessat(AT_FDCWD, path, R_OK, 0) < 0)
         return err_sys(err, "open '%s'", path);
     if (tree_copy(AT_FDCWD, path, workshop, "guest", &how, err) < 0)
         return -1;
-    if (fchmodat(workshop, "guest", 0111, 0) < 0)
+    /* Nor may the box know its owner: see id_map_shared(). As root that is the host's root. */
+    if ((owner && fchownat(workshop, "guest", owner, owner, AT_SYMLINK_NOFOLLOW) < 0) ||
+        fchmodat(workshop, "guest", 0111, 0) < 0)
         return err_sys(err, "prepare guest");
     int fd = openat(workshop, "guest", O_PATH | O_CLOEXEC);
     return fd < 0 ? err_sys(err, "open guest") : fd;
@@ -218,6 +220,13 @@ static int open_places(struct spawner *s, const struct spawner_paths *paths, str
     return 0;
 }
 
+static int open_nest(struct spawner *s, struct err *err) {
+    struct id_map map = id_map_nest(s->maker.slots.base);
+    s->maker.nest = s->rootless ? userns_new(s->proc, 0, &map) : -1;
+    return s->rootless && s->maker.nest < 0 ? err_num(err, s->maker.nest, "make user namespace")
+                                            : 0;
+}
+
 static uint32_t name_hash(const char *text) {
     uint32_t h = 2166136261u;
     for (; *text; text++)
@@ -244,7 +253,7 @@ static void open_cgroups(struct spawner *s, const char *run) {
 
 int spawner_open(struct spawner *s, const struct spawner_paths *paths, struct err *err) {
     drop_sys_resource();
-    if (open_places(s, paths, err) < 0)
+    if (open_places(s, paths, err) < 0 || open_nest(s, err) < 0)
         return -1;
     find_masks(s);
     open_cgroups(s, paths->run);
@@ -255,7 +264,8 @@ int spawner_open(struct spawner *s, const struct spawner_paths *paths, struct er
         return err_sys(err, "open own host name");
     if ((s->anchor_ns = open_anchor(s->proc, s->maker.workshop, err)) < 0 ||
         (s->dev = open_dev(s->maker.workshop, s->host, err)) < 0 ||
-        (s->guest = open_guest(s->maker.workshop, paths->guest, err)) < 0 ||
+        (s->guest = open_guest(s->maker.workshop, paths->guest,
+                               s->rootless ? s->maker.slots.base + 1000 : 0, err)) < 0 ||
         filter_build(&s->filter, err) < 0)
         return -1;
     s->maker.image = &s->image;

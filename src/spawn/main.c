@@ -122,6 +122,8 @@ static int serve(struct spawner *s, struct options *o, struct err *err) {
     s->maker.slots.lock_dir = openat(s->host, "run", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     dynmods_favor(&s->dynmods, s->run, s->maker.slots.lock_dir);
     boxes_adopt(s);
+    if (!s->list)
+        rootless_dismiss(s);
     int listener DEFER_CLOSE = open_socket(s->run, err);
     if (listener < 0)
         return -1;

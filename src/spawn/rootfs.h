@@ -46,6 +46,7 @@ struct rootfs_maker {
     struct image *image;
     int proc;
     bool rootless;
+    int nest;     /* rootless: the user namespace above the boxes' */
     int workshop; /* the spawner's private scratch directory: where mounts are attached */
     int store;    /* where disk images are made */
     struct uppers uppers;

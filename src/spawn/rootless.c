@@ -5,8 +5,11 @@
 #include <inttypes.h>
 #include <pwd.h>
 #include <sched.h>
+#include <signal.h>
 #include <string.h>
+#include <sys/pidfd.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -76,21 +79,49 @@ static int become_root(int mapped) {
     return 0;
 }
 
+/* Holds one socket and nothing else of the spawner's, so that it keeps nothing alive. */
+static void __attribute__((noreturn)) stay_outside(int socket) {
+    prctl(PR_SET_NAME, "carrel-outside");
+    socket = dup2(socket, 3);
+    close_range(4, ~0u, 0);
+    for (;;) {
+        char word;
+        struct fd_message in = {0};
+        if (recv_fds(socket, &word, 1, &in) < 0 || in.len == 0)
+            _exit(0);
+        for (size_t i = 0; i < in.nfds; i++)
+            pidfd_send_signal(in.fds[i], SIGKILL, NULL, 0);
+        fd_message_close(&in);
+    }
+}
+
+int rootless_end(struct spawner *s, int pidfd) {
+    return s->outsider < 0 ? -1 : send_fds(s->outsider, "k", 1, &pidfd, 1);
+}
+
+void rootless_dismiss(struct spawner *s) {
+    close_fd(&s->outsider);
+}
+
 int rootless_enter(struct spawner *s, struct err *err) {
     uint32_t uids, gids, uid = geteuid(), gid = getegid();
-    int ready[2], mapped[2];
+    int ready[2], mapped[2], link[2];
+    s->outsider = -1;
     if (uid == 0)
         return 0;
     if (sub_range("/etc/subuid", uid, &uids, err) < 0 ||
         sub_range("/etc/subgid", uid, &gids, err) < 0)
         return -1;
-    if (pipe2(ready, O_CLOEXEC) < 0 || pipe2(mapped, O_CLOEXEC) < 0)
+    if (pipe2(ready, O_CLOEXEC) < 0 || pipe2(mapped, O_CLOEXEC) < 0 ||
+        socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, link) < 0)
         return err_sys(err, "pipe");
     pid_t pid = fork();
     if (pid < 0)
         return err_sys(err, "fork");
     if (pid == 0) {
         close(mapped[1]);
+        close(link[1]);
+        s->outsider = link[0];
         bool ok = unshare(CLONE_NEWUSER) == 0;
         (void)!write(ready[1], ok ? "u" : "e", 1);
         int r = ok ? become_root(mapped[0]) : -EPERM;
@@ -114,5 +145,6 @@ int rootless_enter(struct spawner *s, struct err *err) {
         return -1;
     }
     (void)!write(mapped[1], "m", 1);
-    _exit(0); /* the child is the spawner now and holds all that matters */
+    close(link[0]);
+    stay_outside(link[1]); /* the child is the spawner now and holds all that matters */
 }

@@ -17,13 +17,14 @@
 #include "base/buf.h"
 #include "base/defer.h"
 #include "base/fdio.h"
-#include "base/json.h"
+#include "base/jot.h"
 #include "base/log.h"
 #include "base/msg.h"
 #include "spawn/spawner.h"
 
 enum {
     CLIENT_MAX = 4096,
+    WAITING_MAX = 65536,
     RETRY_MS = 2,
     FINISH_MS = 2000,
     QUIET_MS = 3,
@@ -48,8 +49,15 @@ enum source {
 struct client {
     struct client *next;
     int fd;
-    char waits_for[ID_SIZE]; /* DESTROY is answered when this box is gone */
     bool gone;
+};
+
+/* DESTROY is answered when its box is gone. */
+struct waiter {
+    struct waiter *next;
+    int client;
+    uint64_t tag;
+    char id[ID_SIZE];
 };
 
 struct server {
@@ -61,8 +69,9 @@ struct server {
     bool stopping;
     bool warned; /* what is not enforced is said once */
     uint64_t quiet_since_ms;
-    uint64_t created_ms;  /* when a box was last asked for */
-    size_t waiting_count; /* clients that wait for a box to be gone */
+    uint64_t created_ms; /* when a box was last asked for */
+    struct waiter *waiters;
+    size_t waiting_count;
     uint64_t image_checked_ms;
     uint64_t due_ms; /* when the first box is due to be ended by us; 0: none is */
     size_t dead_count;
@@ -263,26 +272,47 @@ static void do_destroy(struct server *v, struct client *c, const struct fd_messa
     struct box *box = wanted(v, c);
     if (!box)
         return;
-    if (!c->waits_for[0])
-        v->waiting_count++;
-    memcpy(c->waits_for, box->id, sizeof(c->waits_for));
+    struct waiter *w = v->waiting_count < WAITING_MAX ? calloc(1, sizeof(*w)) : NULL;
+    struct err err;
+    if (!w) {
+        err_set(&err, ERR_BUSY, "too many wait for machines to end");
+        answer_error(v, c, &err);
+        return;
+    }
+    *w = (struct waiter){.next = v->waiters, .client = c->fd, .tag = v->message.tag};
+    memcpy(w->id, box->id, sizeof(w->id));
+    v->waiters = w;
+    v->waiting_count++;
     end_box(v, box);
 }
 
+/* Those that wait for id (NULL: any) on behalf of client (-1: any) do not wait any longer. */
+static struct waiter *take_waiter(struct server *v, const char *id, int client) {
+    for (struct waiter **at = &v->waiters; *at; at = &(*at)->next) {
+        struct waiter *w = *at;
+        if ((id && strcmp(w->id, id) != 0) || (client >= 0 && w->client != client))
+            continue;
+        *at = w->next;
+        v->waiting_count--;
+        return w;
+    }
+    return NULL;
+}
+
 /* The newest; an answer is one packet. */
-static void list_machines(const struct spawner *s, struct json *j) {
+static void list_machines(const struct spawner *s, struct jot *j) {
     size_t left = 256;
-    json_array(j, "machines");
+    jot_array(j, "machines");
     for (const struct box *b = s->list; b && left; b = b->next) {
         if (b->dead || ready_is_name(b->id))
             continue;
         left--;
-        json_object(j, NULL);
-        json_string(j, "id", b->id);
-        json_bool(j, "drifted", b->drifted);
-        json_end(j, '}');
+        jot_object(j, NULL);
+        jot_string(j, "id", b->id);
+        jot_bool(j, "drifted", b->drifted);
+        jot_end(j, '}');
     }
-    json_end(j, ']');
+    jot_end(j, ']');
 }
 
 static void do_status(struct server *v, struct client *c, const struct fd_message *in) {
@@ -290,33 +320,33 @@ static void do_status(struct server *v, struct client *c, const struct fd_messag
     static const char *const modes[] = {"none", "v1", "v2"};
     const struct spawner *s = v->s;
     struct buf text DEFER(buf_done) = BUF(PLAN_TEXT_SIZE - 1);
-    struct json j = JSON(&text);
-    json_object(&j, NULL);
-    json_string(&j, "version", CARREL_VERSION);
-    json_i64(&j, "pid", getpid());
-    json_bool(&j, "rootless", s->rootless);
-    json_string(&j, "cgroup", modes[s->cgroups.mode]);
-    json_string(&j, "image", s->image.key);
-    json_u64(&j, "boxes", s->box_count);
-    json_u64(&j, "alive", s->box_count - v->dead_count);
-    json_u64(&j, "created", s->created);
-    json_bool(&j, "probed", s->probed);
-    json_string(&j, "layers", s->maker.by_name ? "by name" : "by descriptor");
-    json_bool(&j, "tmpfs_idmap", !s->maker.tmpfs_plain);
-    json_string(&j, "disk", s->rootless ? "tmpfs" : s->maker.uppers.limited ? "quota" : "image");
-    json_array(&j, "unenforced");
+    struct jot j = JOT(&text);
+    jot_object(&j, NULL);
+    jot_string(&j, "version", CARREL_VERSION);
+    jot_i64(&j, "pid", getpid());
+    jot_bool(&j, "rootless", s->rootless);
+    jot_string(&j, "cgroup", modes[s->cgroups.mode]);
+    jot_string(&j, "image", s->image.key);
+    jot_u64(&j, "boxes", s->box_count);
+    jot_u64(&j, "alive", s->box_count - v->dead_count);
+    jot_u64(&j, "created", s->created);
+    jot_bool(&j, "probed", s->probed);
+    jot_string(&j, "layers", s->maker.by_name ? "by name" : "by descriptor");
+    jot_bool(&j, "tmpfs_idmap", !s->maker.tmpfs_plain);
+    jot_string(&j, "disk", s->rootless ? "tmpfs" : s->maker.uppers.limited ? "quota" : "image");
+    jot_array(&j, "unenforced");
     for (size_t i = 0; i < sizeof(enforceable) / sizeof(*enforceable); i++)
         if (!enforced(s, i))
-            json_string(&j, NULL, enforceable[i].name);
-    json_end(&j, ']');
-    json_object(&j, "pool");
-    json_u64(&j, "berths", s->berth_count);
-    json_u64(&j, "berths_wanted", POOL_SIZE);
-    json_u64(&j, "ready", s->ready.count);
-    json_u64(&j, "ready_wanted", s->ready.wanted);
-    json_end(&j, '}');
+            jot_string(&j, NULL, enforceable[i].name);
+    jot_end(&j, ']');
+    jot_object(&j, "pool");
+    jot_u64(&j, "berths", s->berth_count);
+    jot_u64(&j, "berths_wanted", POOL_SIZE);
+    jot_u64(&j, "ready", s->ready.count);
+    jot_u64(&j, "ready_wanted", s->ready.wanted);
+    jot_end(&j, '}');
     list_machines(s, &j);
-    json_end(&j, '}');
+    jot_end(&j, '}');
     snprintf(v->message.text, sizeof(v->message.text), "%s", text.data ? text.data : "{}");
     v->message.type = PLAN_TEXT;
     answer(v, c, &v->message, NULL, 0);
@@ -339,6 +369,18 @@ static void (*const requests[])(struct server *, struct client *, const struct f
     [PLAN_STATUS] = do_status, [PLAN_STOP] = do_stop,
 };
 
+static void do_verb(struct server *v, struct client *c, verb_fn *verb) {
+    struct err err;
+    int r = verb(v->s, &v->message, &err);
+    struct box *box = box_find(v->s, v->message.plan.id);
+    if (box)
+        note_due(v, box); /* that may have been changed */
+    if (r < 0)
+        answer_error(v, c, &err);
+    else
+        answer(v, c, &v->message, NULL, 0);
+}
+
 static void serve_client(struct server *v, struct client *c) {
     struct fd_message in = {0};
     struct err err;
@@ -349,6 +391,8 @@ static void serve_client(struct server *v, struct client *c) {
     }
     if (plan_decode(v->packet, in.len, &v->message, &err) < 0)
         answer_error(v, c, &err);
+    else if (verb_of(v->message.type))
+        do_verb(v, c, verb_of(v->message.type));
     else if (v->message.type >= sizeof(requests) / sizeof(*requests) || !requests[v->message.type])
         c->gone = true;
     else
@@ -388,7 +432,8 @@ static void drop_gone_clients(struct server *v) {
                 if (!b->linger)
                     end_box(v, b);
             }
-        v->waiting_count -= c->waits_for[0] != '\0';
+        for (struct waiter *w; (w = take_waiter(v, NULL, c->fd));)
+            free(w);
         *at = c->next;
         close(c->fd);
         free(c);
@@ -420,21 +465,24 @@ static void box_died(struct server *v, struct box *box) {
     v->dead_count++;
 }
 
-/* The guest's side of our link is hostile bytes: what is not a small request is not read again. */
+/*
+ * The guest's side of our link is hostile bytes: what is not a small request is not read again. A
+ * frame may come in pieces.
+ */
 static void serve_guest(struct server *v, struct box *box) {
-    uint8_t bytes[512];
-    struct frame_decoder d = FRAME_DECODER(bytes, sizeof(bytes));
+    uint8_t *to;
     struct frame frame;
-    ssize_t n = recv(box->link, bytes, sizeof(bytes), MSG_DONTWAIT);
+    size_t room = frame_space(&box->heard, &to);
+    ssize_t n = recv(box->link, to, room, MSG_DONTWAIT);
     if (n == 0 || (n < 0 && errno != EAGAIN)) {
         /* A guest closes this only by dying. */
         end_box(v, box);
     }
     if (n <= 0)
         return;
-    frame_fed(&d, (size_t)n);
+    frame_fed(&box->heard, (size_t)n);
     int r;
-    while ((r = frame_next(&d, &frame)) > 0) {
+    while ((r = frame_next(&box->heard, &frame)) > 0) {
         struct msg_spares want;
         if (frame.head.type == MSG_SPARES_WANT && msg_decode(&frame, &want, sizeof(want)) == 0 &&
             box_add_spares(v->s, box, want.count) < 0) {
@@ -447,12 +495,13 @@ static void serve_guest(struct server *v, struct box *box) {
 }
 
 static void tell_waiting(struct server *v, const char *id) {
-    for (struct client *c = v->clients; c; c = c->next)
-        if (strcmp(c->waits_for, id) == 0) {
-            c->waits_for[0] = '\0';
-            v->waiting_count--;
+    for (struct waiter *w; (w = take_waiter(v, id, -1));) {
+        struct client *c = client_by_fd(v, w->client);
+        v->message.tag = w->tag;
+        if (c)
             answer_done(v, c);
-        }
+        free(w);
+    }
 }
 
 static int start_undertaker(struct server *v) {

@@ -14,6 +14,7 @@
 #include <sys/types.h>
 
 #include "base/err.h"
+#include "base/frame.h"
 #include "base/plan.h"
 #include "spawn/berth.h"
 #include "spawn/cgroup.h"
@@ -36,13 +37,17 @@ struct making; /* what goes into a box while it is made */
 struct box {
     struct box *next;
     char id[ID_SIZE];
+    uint64_t serial; /* the list is sorted by it, newest first */
     bool linger;
     uint32_t slot;
     uint32_t upper; /* of its root */
     uint64_t cgroup;
     pid_t pid;
+    uint64_t born;
     int pidfd;
-    int link;              /* our own connection to the guest; -1 after we were restarted */
+    int link;                   /* our own connection to the guest; -1 after we were restarted */
+    struct frame_decoder heard; /* what came over it */
+    uint8_t heard_bytes[128];
     int owner;             /* the connection of its creator; -1 when that is gone */
     unsigned spares;       /* command cgroups made so far */
     bool ending;           /* pid 1 was told to die, or has let go of us */
@@ -57,7 +62,8 @@ struct box {
 
 struct spawner {
     bool rootless;
-    int host; /* "/" of the host, seen from the workshop */
+    int outsider; /* rootless: ends boxes that are not below our user namespace; or -1 */
+    int host;     /* "/" of the host, seen from the workshop */
     int proc;
     int run;     /* $CARREL_RUN */
     int boxes;   /* $CARREL_RUN/boxes */
@@ -77,6 +83,7 @@ struct spawner {
 
     struct box *list;
     size_t box_count;
+    uint64_t enlisted;
 
     struct nursery nursery;
     struct berth berths[POOL_SIZE]; /* ready, oldest first */
@@ -130,6 +137,17 @@ void boxes_adopt(struct spawner *s);
 void boxes_sweep(struct spawner *s);
 int box_add_spares(struct spawner *s, struct box *box, unsigned count);
 void box_facts(struct spawner *s, struct box *box, struct plan_facts *ret);
+/* Name lookups show as datagrams to a port nobody listens on. */
+uint64_t box_lookups_refused(struct spawner *s, const struct box *box);
+/* Are these limits in range, and can this host enforce them? 0 is always fine. */
+int limits_check(const struct spawner *s, const struct plan *plan, struct err *err);
+
+/*
+ * verbs.c: requests that are answered at once and make or end nothing. They turn the request in *m
+ * into its answer. NULL for a type that is none of these.
+ */
+typedef int verb_fn(struct spawner *s, struct plan_message *m, struct err *err);
+verb_fn *verb_of(enum plan_type type);
 
 /* server.c: serves until told to stop or idle for long enough. */
 int server_run(struct spawner *s, int listener, uint64_t idle_ms, struct err *err);

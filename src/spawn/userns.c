@@ -8,6 +8,7 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -126,8 +127,16 @@ uint32_t id_shared(uint32_t id, uint32_t first) {
 struct id_map id_map_shared(uint32_t first) {
     struct id_map map = {0};
     add(&map.uids, 0, first, 1000);
-    add(&map.uids, 1000, 0, 1);
+    add(&map.uids, 1000, ID_NEST_USER, 1);
     add(&map.uids, 1001, first + 1001, SLOT_IDS - 1001);
+    map.gids = map.uids;
+    return map;
+}
+
+struct id_map id_map_nest(uint32_t first) {
+    struct id_map map = {0};
+    add(&map.uids, first, first, SLOT_IDS);
+    add(&map.uids, ID_NEST_USER, 0, 1);
     map.gids = map.uids;
     return map;
 }
@@ -149,6 +158,12 @@ struct id_list id_list_swap(uint32_t owner, uint32_t first) {
     add(&ids, low + 1, first + low + 1, high - low - 1);
     add(&ids, high, first + low, 1);
     add(&ids, high + 1, first + high + 1, SLOT_IDS - high - 1);
+    return ids;
+}
+
+struct id_list id_list_one(uint32_t owner, uint32_t first) {
+    struct id_list ids = {0};
+    add(&ids, owner, first + 1000, 1);
     return ids;
 }
 
@@ -176,4 +191,27 @@ int userns_new(int proc, uid_t owner, const struct id_map *map) {
     while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
         ;
     return r;
+}
+
+/* Only from within the nest may a map below it be written. */
+int userns_new_in(int proc, int nest, const struct id_map *map) {
+    int ends[2], r = -EIO;
+    struct fd_message got DEFER(fd_message_close) = {0};
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) < 0)
+        return -errno;
+    pid_t pid = fork();
+    if (pid == 0) {
+        r = setns(nest, CLONE_NEWUSER) < 0 ? -errno : userns_new(proc, geteuid(), map);
+        send_fds(ends[1], &r, sizeof(r), &r, r >= 0);
+        _exit(0);
+    }
+    close(ends[1]);
+    if (pid < 0)
+        r = -errno;
+    else if (recv_fds(ends[0], &r, sizeof(r), &got) < 0)
+        r = -EIO;
+    close(ends[0]);
+    while (pid > 0 && waitpid(pid, NULL, 0) < 0 && errno == EINTR)
+        ;
+    return got.nfds == 1 ? TAKE_FD(got.fds[0]) : r < 0 ? r : -EIO;
 }

@@ -35,9 +35,16 @@ struct id_map id_map_plain(uint32_t first);
 
 /*
  * Rootless: `user` (1000) is whoever runs the spawner, because only so may it own what that user
- * lends; all others come from the subordinate ids, `first` on.
+ * lends; all others come from the subordinate ids, `first` on. first + 1000 is nobody's in the box.
+ *
+ * Between the spawner's namespace and the box's lies another one, the nest, in which nobody is
+ * number 0: the kernel gives the files of an unreadable process in /proc to the root of the first
+ * namespace that knows the owner of its program, and where there is none, to the host's root.
  */
 struct id_map id_map_shared(uint32_t first);
+struct id_map id_map_nest(uint32_t first);
+
+#define ID_NEST_USER 100000u /* whoever runs the spawner, in the nest */
 
 /* The id on disk, in the spawner's namespace, of an id in such a box. */
 uint32_t id_shared(uint32_t id, uint32_t first);
@@ -47,6 +54,9 @@ uint32_t id_shared(uint32_t id, uint32_t first);
  * stays one to one; an owner beyond the range leaves 1000 itself without a name.
  */
 struct id_list id_list_swap(uint32_t owner, uint32_t first);
+
+/* Only `owner`, as 1000; everybody else has no number inside. */
+struct id_list id_list_one(uint32_t owner, uint32_t first);
 
 struct slots {
     uint32_t base; /* host id of the first slot */
@@ -69,3 +79,6 @@ uint32_t slots_first(const struct slots *s, uint32_t slot);
  * namespace: with an owner of its own, a box cannot use up what the host's root and others have.
  */
 int userns_new(int proc, uid_t owner, const struct id_map *map);
+
+/* The same below the namespace `nest`, in whose ids the map is written. */
+int userns_new_in(int proc, int nest, const struct id_map *map);

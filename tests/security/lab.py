@@ -101,7 +101,7 @@ class Lab:
                 os.kill(pid, 15)
         left = self.state.left()
         self.remove(self.dir)
-        assert left == []
+        assert left == [], left
 
     @staticmethod
     def remove(path):

@@ -141,12 +141,10 @@ def unconfined():
 
 
 # Rootless, the box's ipc and pid namespaces belong to the caller, who is `user` inside: those settings
-# are the box's own. Its root may see how many descriptors pid 1 has, but not what they are.
+# are the box's own.
 OWN = {("user", f"write /proc/sys/{name}") for name in
        ("kernel/pid_max", "kernel/msgmax", "kernel/msgmni", "kernel/shmmax", "kernel/shmall", "kernel/sem",
         "fs/mqueue/queues_max")}
-OWN |= {("root", name) for name in ("O_RDONLY /proc/1/fd", "O_RDONLY /proc/1/task/1/fd", "O_RDONLY /proc/1/map_files",
-                                    "O_WRONLY /proc/1/clear_refs")}
 
 
 def cases():

@@ -89,19 +89,16 @@ def test_a_command_stopped_before_it_begins_holds_up_nobody(lab, tmp_path, user)
     assert machine.exec("true", user="user", options=("--timeout", "20s")).returncode == 0  # the control
     stopper = machine.popen("/usr/local/bin/attack", "--bomb", "stop", user=user, stdout=subprocess.PIPE)
     assert stopper.stdout.readline() == b"stop\n"
-    met = 0
-    for _ in range(20):
+    for _ in range(40):
         counts["attacks tried"] += 1
         status, said = exec_briefly(machine, "500ms", tmp_path / "said")
         assert status in (0, 124) and "did not answer" not in said, said  # the guest itself has seen to it
-        met += status == 124
-        if met == 3:
-            break
-    # Only root can signal it before it has become `user`; after that, who is first wins.
-    assert met or user == "user"
     assert machine.link().call("PING").type == "OK"
     began = time.monotonic()
     machine.rm()
     assert time.monotonic() - began < GRACE_S
     stopper.wait()
+    hits = stopper.stdout.read().count(b"hit")
     stopper.stdout.close()
+    # It did stop some before their exec. Without root it can only once they have become `user`.
+    assert hits or user == "user"

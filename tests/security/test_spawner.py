@@ -5,6 +5,7 @@ import contextlib
 import os
 import pathlib
 import random
+import re
 import signal
 import socket
 import struct
@@ -26,6 +27,10 @@ def test_a_hostile_guest_does_not_hold_up_the_spawner(make_lab):
     while not (boxes := list(lab.run_dir.glob("boxes/m-*/box"))) and time.monotonic() < end:
         time.sleep(0.02)
     assert boxes
+    pid = re.search(r"^pid=(\d+)$", read(boxes[0]), re.M)[1]
+    while read(f"/proc/{pid}/comm") != "heard\n" and time.monotonic() < end:
+        time.sleep(0.02)
+    assert read(f"/proc/{pid}/comm") == "heard\n"  # it asked for groups one byte at a time
     kb = lab.spawner_kb()
     time.sleep(4)
     assert lab("ls", timeout=5).returncode == 0
@@ -60,12 +65,44 @@ def test_the_guest_holds_nothing_of_the_hosts(make_lab, weak, leaks):
     assert len(directories) == leaks, links
 
 
-def test_a_stopped_guest_can_be_removed(make_lab):
-    machine = make_lab().keep()
+@pytest.mark.parametrize("spawner", ["the same", "the next"])
+def test_a_stopped_guest_can_be_removed(make_lab, spawner):
+    """Asking it would be no use, and rootless the next spawner has no power over it itself."""
+    lab = make_lab()
+    machine = lab.keep()
     counts["attacks tried"] += 1
-    if not ROOTLESS:
-        os.kill(guest_pid(machine), signal.SIGSTOP)
-    machine.rm()
+    os.kill(guest_pid(machine), signal.SIGSTOP)
+    if spawner == "the next":
+        kill_spawner(lab)
+        assert lab.run("--", "true").returncode == 0
+    assert lab("rm", machine.id, timeout=10).returncode == 0
+    assert lab.state.left_of_boxes() == []
+
+
+def record(machine):
+    return dict(line.split("=", 1) for line in read(machine.socket.parent / "box").splitlines())
+
+
+@pytest.mark.parametrize("lie", ["pid", "pid slot", "pid slot image due", "pid=1", "pid=-1", "pid=4000000",
+                                 "slot=4000000000", "slot=-1", "upper=4294967295", "cgroup=18446744073709551615"])
+def test_a_record_that_lies_ends_nobody_else(make_lab, lie):
+    """Pids are reused. What is not the very process that was written down is left alone, its own box is gone."""
+    lab = make_lab()
+    machine, bystander = lab.keep(), lab.keep()
+    counts["attacks tried"] += 1
+    kill_spawner(lab)
+    os.kill(guest_pid(machine), signal.SIGKILL)
+    mine, other = record(machine), record(bystander)
+    for word in lie.split():
+        key, _, value = word.partition("=")
+        mine[key] = value or other[key]
+    (machine.socket.parent / "box").write_text("".join(f"{k}={v}\n" for k, v in mine.items()))
+    assert lab.run("--", "true").returncode == 0
+    alive = [m["id"] for m in lab.status()["machines"]]
+    answers = bystander.exec("true", timeout=20).returncode
+    lab("rm", bystander.id)
+    assert machine.id not in alive and bystander.id in alive and answers == 0
+    assert lab.state.left_of_boxes() == []
 
 
 def freezers(machine):

@@ -45,12 +45,16 @@ static void the_owner_becomes_user_whatever_its_number(void **state) {
 
 static void shared_ids_make_user_the_caller(void **state) {
     (void)state;
-    struct id_map map = id_map_shared(1);
+    struct id_map map = id_map_shared(1), nest = id_map_nest(1);
     one_to_one(&map.uids);
-    assert_int_equal(seen(&map.uids, 1000), 0);
+    one_to_one(&nest.uids);
     static const uint32_t ids[] = {0, 1, 999, 1000, 1001, 65535};
     for (size_t i = 0; i < sizeof(ids) / sizeof(*ids); i++)
-        assert_int_equal(seen(&map.gids, ids[i]), id_shared(ids[i], 1));
+        assert_int_equal(seen(&nest.gids, (uint32_t)seen(&map.gids, ids[i])), id_shared(ids[i], 1));
+    /* Nobody is root of the nest, and the guest's owner is nobody in the box. */
+    assert_int_equal(seen(&nest.uids, 0), -1);
+    for (uint32_t id = 0; id < SLOT_IDS; id++)
+        assert_int_not_equal(seen(&map.uids, id), 1001);
 }
 
 static void slots_are_taken_once_and_given_back(void **state) {
