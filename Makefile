@@ -43,7 +43,7 @@ test: setup-test all
 demo: all
 	@scripts/demo $(BUILD)
 
-bench: setup-bench all
+bench: setup-bench setup-wasm all
 	@meson test -C $(BUILD) --no-rebuild --benchmark --verbose
 
 asan:

@@ -7,7 +7,7 @@
 
 #include "base/buf.h"
 #include "base/defer.h"
-#include "base/json.h"
+#include "base/jot.h"
 
 enum { COLUMNS = 7, CELL = 120, JSON_MAX = 1 << 20 };
 
@@ -215,37 +215,37 @@ void report_print(const struct report *r, FILE *to) {
     }
 }
 
-/* JSON. Figures are fractions, which base/json.h does not write: thousandths are enough. */
+/* JSON. Figures are fractions, which base/jot.h does not write: thousandths are enough. */
 
-static void put_milli(struct json *j, const char *name, double value) {
+static void put_milli(struct jot *j, const char *name, double value) {
     char key[40];
     snprintf(key, sizeof(key), "%s_milli", name);
-    json_i64(j, key, (int64_t)llround(value * 1000));
+    jot_i64(j, key, (int64_t)llround(value * 1000));
 }
 
-static void put_row(struct json *j, const struct row *row) {
+static void put_row(struct jot *j, const struct row *row) {
     static const char *const kinds[] = {"section", "fact", "times", "figure", "bar", "skip"};
-    json_object(j, NULL);
-    json_string(j, "kind", kinds[row->kind]);
-    json_string(j, "name", row->name);
+    jot_object(j, NULL);
+    jot_string(j, "kind", kinds[row->kind]);
+    jot_string(j, "name", row->name);
     if (row->kind == TIMES) {
-        json_u64(j, "n", row->n);
-        json_u64(j, "min_ns", row->min);
-        json_u64(j, "p10_ns", row->p10);
-        json_u64(j, "p50_ns", row->p50);
-        json_u64(j, "p99_ns", row->p99);
+        jot_u64(j, "n", row->n);
+        jot_u64(j, "min_ns", row->min);
+        jot_u64(j, "p10_ns", row->p10);
+        jot_u64(j, "p50_ns", row->p50);
+        jot_u64(j, "p99_ns", row->p99);
         if (row->ratio > 0)
             put_milli(j, "ratio", row->ratio);
     } else if (row->kind != SECTION) {
-        json_string(j, row->kind == FACT || row->kind == SKIP ? "text" : "unit", row->text);
+        jot_string(j, row->kind == FACT || row->kind == SKIP ? "text" : "unit", row->text);
     }
     if (row->kind == FIGURE || row->kind == BAR)
         put_milli(j, "value", row->value);
     if (row->kind == BAR) {
         put_milli(j, "limit", row->limit);
-        json_bool(j, "pass", row->value <= row->limit);
+        jot_bool(j, "pass", row->value <= row->limit);
     }
-    json_end(j, '}');
+    jot_end(j, '}');
 }
 
 static void close_file(FILE **f) {
@@ -255,14 +255,14 @@ static void close_file(FILE **f) {
 
 int report_write_json(const struct report *r, const char *path, struct err *err) {
     struct buf text DEFER(buf_done) = BUF(JSON_MAX);
-    struct json j = JSON(&text);
-    json_object(&j, NULL);
-    json_string(&j, "benchmark", r->name);
-    json_array(&j, "rows");
+    struct jot j = JOT(&text);
+    jot_object(&j, NULL);
+    jot_string(&j, "benchmark", r->name);
+    jot_array(&j, "rows");
     for (const struct row *row = r->first; row; row = row->next)
         put_row(&j, row);
-    json_end(&j, ']');
-    json_end(&j, '}');
+    jot_end(&j, ']');
+    jot_end(&j, '}');
     FILE *f DEFER(close_file) = fopen(path, "we");
     if (j.failed || !f || fprintf(f, "%s\n", text.data) < 0 || fflush(f) != 0)
         return err_sys(err, "write '%s'", path);

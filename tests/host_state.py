@@ -85,6 +85,9 @@ class HostState:
         return [f"process {p}: {read(f'/proc/{p}/cmdline').replace(chr(0), ' ').strip() or read(f'/proc/{p}/comm').strip()}"
                 for p in pids() if p not in others and self.is_ours(p)]
 
+    def guests(self):
+        return [p for p in pids() if self.is_ours(p) and read(f"/proc/{p}/cmdline").startswith("carrel-guest")]
+
     def spawners(self):
         return [p for p in pids() if read(f"/proc/{p}/cmdline").split("\0")[0] == "carrel-spawn"
                 and self.run in read(f"/proc/{p}/cmdline").split("\0")]
@@ -109,7 +112,8 @@ class HostState:
         left = self.processes() + self.cgroups()
         left += [f"mount {m}" for m in mounts() if self.run in m or self.home in m]
         left += [f"loop device {n}: {f}" for n, f in loops().items() if f.startswith((self.home, self.run))]
-        for place, known in (self.run, {"spawn.lock", "spawn.log", "workshop"}), (self.home, {"images"}):
+        state = {"images", "carrel.db", "carrel.lock", "journal", "log"}  # what shall outlast machines
+        for place, known in (self.run, {"spawn.lock", "spawn.log", "carrel.log", "workshop"}), (self.home, state):
             if os.path.isdir(place):
                 left += [f"{place}/{n}" for n in sorted(set(os.listdir(place)) - known)]
         workshop = pathlib.Path(self.run, "workshop")

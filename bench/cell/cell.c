@@ -3,9 +3,9 @@
  *
  *   run FILE N              the kernel's result, CPU milliseconds, fuel
  *   first FILE OFFSET ROUNDS  median microseconds from unique bytes to the result of a tiny call
- *   validate FILE ROUNDS    MB/s of CPU time, decode and validate, best round
+ *   validate FILE ROUNDS    MB/s of CPU time, decode and validate: median round, best round
  *   fork FILE ROUNDS        median microseconds: fork(2), the first fork of a store, a further one
- *   instances FILE COUNT    resident bytes per store with one instance that has run
+ *   instances FILE COUNT    per store with one instance that has run: resident bytes, page tables
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -145,11 +145,12 @@ static void mode_validate(struct wasm_engine *e, struct image image, char **args
     double *times DEFER_FREE = new_times(rounds);
     for (size_t r = 0; r < rounds; r++) {
         double before = clock_us(CLOCK_PROCESS_CPUTIME_ID);
-        struct wasm_module *m DEFER(wasm_module_unrefp) = load(e, image);
+        struct wasm_module *m = load(e, image);
         times[r] = clock_us(CLOCK_PROCESS_CPUTIME_ID) - before;
+        wasm_module_unref(m);
     }
-    qsort(times, rounds, sizeof *times, by_value);
-    printf("%.2f\n", (double)image.size / times[0]);
+    double middle = median(times, rounds);
+    printf("%.2f %.2f\n", (double)image.size / middle, (double)image.size / times[0]);
 }
 
 static double fork_process_us(size_t bytes) {
@@ -179,6 +180,17 @@ static double fork_store_us(struct wasm_store *s) {
     return spent;
 }
 
+static size_t touched_pages(struct wasm_store *s, struct wasm_instance *i) {
+    struct wasm_extern memory;
+    size_t size, touched = 0;
+    if (!wasm_export(i, "memory", 6, &memory))
+        die("no export 'memory'");
+    const uint8_t *bytes = wasm_memory_bytes(s, memory, &size);
+    for (size_t at = 0; at + 4096 <= size; at += 4096)
+        touched += bytes[at] != 0 || memcmp(bytes + at, bytes + at + 1, 4095) != 0;
+    return touched;
+}
+
 /* run(n) touches n pages of 4 KiB and goes on counting, so that fuel can stop it in the middle. */
 static void mode_fork(struct wasm_engine *e, struct image image, char **args) {
     size_t rounds = strtoul(args[0], NULL, 10);
@@ -193,6 +205,8 @@ static void mode_fork(struct wasm_engine *e, struct image image, char **args) {
         begin(s, i, 4096);
         if (wasm_run(s, 200000)->outcome != WASM_SLICE)
             die("the touching kernel was not suspended");
+        if (touched_pages(s, i) < 4096)
+            die("the touching kernel did not touch its pages");
         process[r] = fork_process_us(16 << 20);
         first[r] = fork_store_us(s);
         further[r] = fork_store_us(s);
@@ -215,9 +229,13 @@ static size_t status_bytes(const char *key) {
     return kib * 1024;
 }
 
-/* Resident pages and the page tables that map them, which a wide reservation makes many of. */
-static size_t resident_bytes(void) {
-    return status_bytes("VmRSS:") + status_bytes("VmPTE:");
+/* Resident pages, and the page tables that map them, which a wide reservation makes many of. */
+struct resident {
+    size_t pages, tables;
+};
+
+static struct resident resident_now(void) {
+    return (struct resident){status_bytes("VmRSS:"), status_bytes("VmPTE:")};
 }
 
 static void mode_instances(struct wasm_engine *e, struct image image, char **args) {
@@ -226,15 +244,17 @@ static void mode_instances(struct wasm_engine *e, struct image image, char **arg
     struct wasm_module *m DEFER(wasm_module_unrefp) = load(e, image);
     if (!stores || !count)
         die("bad arguments");
-    size_t before = 0;
+    struct resident before = {0};
     for (size_t n = 0; n <= count; n++) {
         struct wasm_instance *i;
         stores[n] = start(e, m, &i);
         call(stores[n], i, 1);
         if (n == 0)
-            before = resident_bytes();
+            before = resident_now();
     }
-    printf("%zu\n", (resident_bytes() - before) / count);
+    struct resident after = resident_now();
+    printf("%zu %zu\n", (after.pages - before.pages) / count,
+           (after.tables - before.tables) / count);
     for (size_t n = 0; n <= count; n++)
         wasm_store_free(stores[n]);
 }

@@ -37,9 +37,12 @@ HEADER = b"\0asm\x01\0\0\0"
 MARK = b"\x41\x80\x80\x80\x80\x00\x1a"  # i32.const 0, padded; drop
 
 
-def tiny(size=250):
-    """run(x) = 2 * x, beside a few functions of plain code. Returns the bytes and the constant's offset."""
+def tiny(size=250, writes=False):
+    """run(x) = 2 * x, beside a few functions of plain code; one page of memory, the first bytes of it data; if asked to,
+    run also writes to its second half. Returns the bytes and the constant's offset."""
     double = MARK + b"\x20\x00\x20\x00\x6a"
+    if writes:
+        double = b"\x41\x00\x20\x00\x36\x02\x80\x80\x02" + double  # i32.store offset=32768
     # (x + 7) * x, stored and loaded at (x & 1023)
     store = b"\x20\x00\x41\xff\x07\x71\x20\x00\x41\x07\x6a\x20\x00\x6c\x36\x02\x00\x20\x00\x41\xff\x07\x71\x28\x02\x00"
     # do { x -= 3; y += x; } while (x > 0)

@@ -43,6 +43,13 @@ const char *err_code_name(enum err_code code) {
     return code_names[code];
 }
 
+enum err_code err_code_named(const char *name) {
+    for (size_t i = 1; i < sizeof(code_names) / sizeof(*code_names); i++)
+        if (strcmp(code_names[i], name) == 0)
+            return (enum err_code)i;
+    return ERR_INTERNAL;
+}
+
 int err_set(struct err *err, enum err_code code, const char *fmt, ...) {
     if (!err)
         return -1;

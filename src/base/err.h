@@ -32,6 +32,7 @@ struct err {
 
 /* The name that every face of the product uses for a code: "not_found". */
 const char *err_code_name(enum err_code code);
+enum err_code err_code_named(const char *name); /* ERR_INTERNAL for a name nobody knows */
 
 /* These return -1, so a caller can write `return err_set(...)`. */
 int err_set(struct err *err, enum err_code code, const char *fmt, ...)

@@ -60,12 +60,15 @@ static const struct field resize_fields[] = {
     F(U16, msg_resize, rows), F(U16, msg_resize, cols), {END}};
 static const struct field attach_fields[] = {
     F(U64, msg_attach, consumed[0]), F(U64, msg_attach, consumed[1]), {END}};
+static const struct field log_fields[] = {
+    F(U64, msg_log, produced[0]), F(U64, msg_log, produced[1]), F(U8, msg_log, ended), {END}};
 static const struct field row_fields[] = {F(U32, msg_row, id),
                                           F(U8, msg_row, state),
                                           F(U8, msg_row, attached),
                                           F(U8, msg_row, stdio[0]),
                                           F(U8, msg_row, stdio[1]),
                                           F(U8, msg_row, stdio[2]),
+                                          F(U32, msg_row, flags),
                                           F(U32, msg_row, pid),
                                           F(U64, msg_row, age_us),
                                           F(U64, msg_row, stdin_received),
@@ -84,6 +87,7 @@ static const struct field rows_fields[] = {F(U32, msg_rows, count), F(REST, msg_
 static const struct field busy_fields[] = {F(U8, msg_busy_state, busy),
                                            F(U32, msg_busy_state, commands),
                                            F(U32, msg_busy_state, unacked),
+                                           F(U32, msg_busy_state, terminals),
                                            {END}};
 static const struct field path_fields[] = {F(U32, msg_path, uid),   F(U32, msg_path, gid),
                                            F(U32, msg_path, flags), F(U32, msg_path, mode),
@@ -160,6 +164,9 @@ static const struct shape {
     SHAPE(TABLE_ROWS, rows, msg_rows),
     EMPTY(BUSY),
     SHAPE(BUSY_STATE, busy, msg_busy_state),
+    SHAPE(LOG_WAIT, log, msg_log),
+    SHAPE(LOG_GREW, log, msg_log),
+    EMPTY(LOG_OPEN),
     SHAPE(STAT, path, msg_path),
     SHAPE(ENTRY, entry, msg_entry),
     SHAPE(LIST, list, msg_list),

@@ -26,7 +26,17 @@
  *   CREDIT how many bytes from the start it has consumed, and the sender never
  *   has more than `window` bytes beyond that in flight. The sender keeps those
  *   bytes, so an ATTACH with what was consumed continues without loss. Credit is
- *   an absolute offset: repeating it is harmless.
+ *   an absolute offset: repeating it is harmless. After an ATTACH what was consumed
+ *   of STDIN counts as 0 until a CREDIT says more; OK says how much was received.
+ *
+ * Logs
+ *   With MSG_EXEC_LOG the guest drains the command's pipes or terminal into a log
+ *   (base/outlog.h) that the host made, at full speed, whether a host is connected or
+ *   not; there are no data frames and no CREDIT. The host reads the log's memory. To
+ *   be woken it sends LOG_WAIT with what it has seen; the one reply, LOG_GREW, comes
+ *   when there is more, so there is never more than one under way. At EXIT the log
+ *   holds all that the main process wrote. The guest gives the log up with the row,
+ *   so a host acknowledges the exit when it has the end of the output it wants.
  */
 #pragma once
 
@@ -34,7 +44,7 @@
 
 #include "base/frame.h"
 
-#define MSG_VERSION 1u
+#define MSG_VERSION 2u
 #define MSG_ID_NONE UINT32_MAX    /* "no uid/gid given" */
 #define MSG_CHUNK_MAX (64u << 10) /* most data bytes in one data frame, file read or write */
 #define MSG_WINDOW_MIN (4u << 10)
@@ -68,6 +78,9 @@ enum msg_type {
     MSG_TABLE_ROWS,
     MSG_BUSY, /* -> BUSY_STATE */
     MSG_BUSY_STATE,
+    MSG_LOG_WAIT, /* struct msg_log: what the host has seen -> LOG_GREW once it differs */
+    MSG_LOG_GREW, /* struct msg_log; a second LOG_WAIT, or another's ATTACH, brings it at once */
+    MSG_LOG_OPEN, /* -> OK with the log's descriptor; ERROR `not_found` if there is none */
 
     /* Files. Paths are resolved in the machine; links of /proc (fd, root, exe, cwd) are refused. */
     MSG_STAT = 48, /* struct msg_path, flag MSG_NOFOLLOW -> ENTRY */
@@ -165,6 +178,17 @@ enum msg_stdio {
 enum msg_exec_flag {
     MSG_EXEC_QUIET = 1,     /* no EXEC_STARTED: the next word about it is EXIT or EXEC_FAILED */
     MSG_EXEC_KILL_LEFT = 2, /* when the main process ends, kill what it left behind */
+    MSG_EXEC_LOG = 4,       /* stdout and stderr that are PIPE or PTY go into a log, whose
+                               descriptor is the last one attached; see io/outlog_fd.h */
+    MSG_EXEC_TOOL = 8,      /* argv[0] names a tool of the guest's own: see guest/tool.h */
+};
+
+/* How a tool exits. Anything else is a signal's or the kernel's doing. */
+enum msg_tool_status {
+    MSG_TOOL_DONE,
+    MSG_TOOL_PARTLY, /* what was left out is on stderr */
+    MSG_TOOL_FAILED, /* stderr says why */
+    MSG_TOOL_UNMET,  /* put: the condition does not hold; stdout says what is there */
 };
 
 struct msg_exec {
@@ -245,6 +269,11 @@ struct msg_attach {
     uint64_t consumed[2]; /* of stdout and stderr; UINT64_MAX: what the guest last heard */
 };
 
+struct msg_log {
+    uint64_t produced[2]; /* bytes of stdout and stderr */
+    uint8_t ended;        /* bit 0: stdout has ended or is not logged; bit 1: stderr */
+};
+
 enum msg_state {
     MSG_STATE_RUNNING = 1,
     MSG_STATE_EXITED, /* exit not yet acknowledged */
@@ -257,6 +286,7 @@ struct msg_row {
     uint8_t state;
     uint8_t attached; /* 1: to this connection, 2: to another */
     uint8_t stdio[3];
+    uint32_t flags; /* enum msg_exec_flag, as it was started */
     uint32_t pid;
     uint64_t age_us;
     uint64_t stdin_received;
@@ -271,9 +301,10 @@ struct msg_rows {
 };
 
 struct msg_busy_state {
-    uint8_t busy;      /* 1: some process but the guest exists in this machine */
-    uint32_t commands; /* running */
-    uint32_t unacked;  /* exits waiting for their EXIT_ACK */
+    uint8_t busy;       /* 1: some process but the guest exists in this machine */
+    uint32_t commands;  /* running */
+    uint32_t unacked;   /* exits waiting for their EXIT_ACK */
+    uint32_t terminals; /* running commands that have one */
 };
 
 enum msg_file_flag {

@@ -4,7 +4,19 @@
 #include <string.h>
 
 /* Which messages carry a field. */
-enum { CREATE = 1, BY_ID = 2, FACTS = 4, TEXT = 8, ERROR = 16 };
+enum {
+    CREATE = 1,
+    BY_ID = 2,
+    FACTS = 4,
+    TEXT = 8,
+    ERROR = 16,
+    LIMITS = 32,
+    DEADLINE = 64,
+    FROZEN = 128,
+    CURSOR = 256,
+    ROWS = 512,
+    ALL = 1024,
+};
 
 static const struct {
     enum plan_type type;
@@ -15,14 +27,22 @@ static const struct {
     {PLAN_DESTROY, BY_ID},
     {PLAN_STATUS, 0},
     {PLAN_STOP, 0},
+    {PLAN_LIST, CURSOR},
+    {PLAN_STATS, ROWS},
+    {PLAN_FREEZE, BY_ID | FROZEN},
+    {PLAN_LIMITS, BY_ID | LIMITS},
+    {PLAN_DEADLINE, BY_ID | DEADLINE},
     {PLAN_CREATED, TEXT},
     {PLAN_FACTS_ARE, FACTS},
     {PLAN_DONE, 0},
     {PLAN_TEXT, TEXT},
     {PLAN_ERROR, ERROR},
+    {PLAN_IDS, CURSOR | TEXT},
+    {PLAN_STATS_ARE, ROWS},
 };
 
-enum kind { KIND_U64 = 1, KIND_TEXT, KIND_GRANT };
+enum kind { KIND_U64 = 1, KIND_TEXT, KIND_GRANT, KIND_ROW };
+enum { GRANT_PRIVATE = 0x40 }; /* beside the mode */
 
 #define AT(member) offsetof(struct plan_message, member), sizeof(((struct plan_message *)0)->member)
 
@@ -32,16 +52,19 @@ static const struct field {
     unsigned in;
     size_t offset, size;
 } fields[] = {
+    {12, KIND_U64, ALL, AT(tag)},
     {1, KIND_TEXT, BY_ID, AT(plan.id)},
     {2, KIND_TEXT, CREATE, AT(plan.image)},
     {3, KIND_TEXT, CREATE, AT(plan.hostname)},
-    {4, KIND_U64, CREATE, AT(plan.mem_bytes)},
-    {5, KIND_U64, CREATE, AT(plan.cpu_milli)},
-    {6, KIND_U64, CREATE, AT(plan.pids)},
-    {7, KIND_U64, CREATE, AT(plan.disk_bytes)},
-    {8, KIND_U64, CREATE, AT(plan.deadline_ms)},
+    {4, KIND_U64, CREATE | LIMITS, AT(plan.mem_bytes)},
+    {5, KIND_U64, CREATE | LIMITS, AT(plan.cpu_milli)},
+    {6, KIND_U64, CREATE | LIMITS, AT(plan.pids)},
+    {7, KIND_U64, CREATE | LIMITS, AT(plan.disk_bytes)},
+    {8, KIND_U64, CREATE | DEADLINE, AT(plan.deadline_ms)},
     {9, KIND_U64, CREATE, AT(plan.linger)},
     {11, KIND_GRANT, CREATE, AT(plan.grants)},
+    {13, KIND_U64, FROZEN, AT(frozen)},
+    {14, KIND_U64, CURSOR, AT(cursor)},
     {20, KIND_U64, FACTS, AT(facts.oom_kills)},
     {21, KIND_U64, FACTS, AT(facts.pids_refused)},
     {22, KIND_U64, FACTS, AT(facts.mem_peak_bytes)},
@@ -53,14 +76,17 @@ static const struct field {
     {31, KIND_TEXT, ERROR, AT(error.text)},
     {32, KIND_TEXT, ERROR, AT(error.remedy)},
     {40, KIND_TEXT, TEXT, AT(text)},
+    {50, KIND_ROW, ROWS, AT(rows)},
 };
+
+enum { STATS_COUNT = sizeof(struct plan_stats) / sizeof(uint64_t), ID_LEN = ID_SIZE - 1 };
 
 #define COUNT(array) (sizeof(array) / sizeof(*(array)))
 
 static bool carried(enum plan_type type, unsigned *ret) {
     for (size_t i = 0; i < COUNT(types); i++)
         if (types[i].type == type) {
-            *ret = types[i].carries;
+            *ret = types[i].carries | ALL;
             return true;
         }
     return false;
@@ -98,9 +124,23 @@ static size_t put_grants(char *at, unsigned tag, const struct plan *plan) {
     for (size_t i = 0; i < plan->grant_count; i++) {
         char bytes[1 + PLAN_PATH_SIZE];
         size_t len = strlen(plan->grants[i].path);
-        bytes[0] = (char)plan->grants[i].mode;
+        bytes[0] = (char)(plan->grants[i].mode | (plan->grants[i].private ? GRANT_PRIVATE : 0));
         memcpy(bytes + 1, plan->grants[i].path, len);
         n += put_field(at + n, tag, bytes, 1 + len);
+    }
+    return n;
+}
+
+static size_t put_rows(char *at, unsigned tag, const struct plan_message *m) {
+    size_t n = 0;
+    for (size_t i = 0; i < m->row_count; i++) {
+        char bytes[ID_LEN + 8 * STATS_COUNT];
+        uint64_t numbers[STATS_COUNT];
+        memcpy(bytes, m->rows[i].id, ID_LEN);
+        memcpy(numbers, &m->rows[i].stats, sizeof(numbers));
+        for (size_t k = 0; k < STATS_COUNT; k++)
+            put_le(bytes + ID_LEN + 8 * k, numbers[k], 8);
+        n += put_field(at + n, tag, bytes, sizeof(bytes));
     }
     return n;
 }
@@ -112,7 +152,9 @@ void plan_error(struct plan_message *m, const struct err *err) {
 }
 
 size_t plan_encode(const struct plan_message *m, char *buf) {
-    static_assert(sizeof(struct plan) < PLAN_MAX_BYTES && PLAN_TEXT_SIZE < PLAN_MAX_BYTES, "fits");
+    static_assert(sizeof(struct plan) < PLAN_MAX_BYTES && PLAN_TEXT_SIZE < PLAN_MAX_BYTES &&
+                      PLAN_ROWS_MAX * sizeof(struct plan_row) < PLAN_MAX_BYTES / 2,
+                  "fits");
     unsigned carries = 0;
     bool known = carried(m->type, &carries);
     assert(known);
@@ -127,6 +169,8 @@ size_t plan_encode(const struct plan_message *m, char *buf) {
             continue;
         if (f->kind == KIND_GRANT) {
             n += put_grants(buf + n, f->tag, &m->plan);
+        } else if (f->kind == KIND_ROW) {
+            n += put_rows(buf + n, f->tag, m);
         } else if (f->kind == KIND_TEXT) {
             n += put_field(buf + n, f->tag, value, strnlen(value, f->size - 1));
         } else {
@@ -143,13 +187,29 @@ static int get_grant(const char *bytes, size_t len, struct plan *plan, struct er
     if (plan->grant_count == PLAN_MAX_GRANTS)
         return err_set(err, ERR_LIMIT, "more than %d granted directories", PLAN_MAX_GRANTS);
     struct plan_grant *g = &plan->grants[plan->grant_count];
-    if (len < 2 || len > PLAN_PATH_SIZE || bytes[0] < PLAN_GRANT_RO || bytes[0] > PLAN_GRANT_RW ||
+    int mode = len ? bytes[0] & ~GRANT_PRIVATE : 0;
+    if (len < 2 || len > PLAN_PATH_SIZE || mode < PLAN_GRANT_RO || mode > PLAN_GRANT_RW ||
         bytes[1] != '/' || memchr(bytes + 1, '\0', len - 1))
         return err_set(err, ERR_INVALID, "malformed grant in plan");
-    g->mode = (enum plan_grant_mode)bytes[0];
+    g->mode = (enum plan_grant_mode)mode;
+    g->private = bytes[0] & GRANT_PRIVATE;
     memcpy(g->path, bytes + 1, len - 1);
     g->path[len - 1] = '\0';
     plan->grant_count++;
+    return 0;
+}
+
+static int get_row(const char *bytes, size_t len, struct plan_message *m, struct err *err) {
+    if (m->row_count == PLAN_ROWS_MAX)
+        return err_set(err, ERR_LIMIT, "more than %d machines in one request", PLAN_ROWS_MAX);
+    if (len != ID_LEN + 8 * STATS_COUNT || !id_valid(bytes, ID_LEN, 'm'))
+        return err_set(err, ERR_INVALID, "malformed row in plan");
+    struct plan_row *row = &m->rows[m->row_count++];
+    uint64_t numbers[STATS_COUNT];
+    for (size_t k = 0; k < STATS_COUNT; k++)
+        numbers[k] = get_le(bytes + ID_LEN + 8 * k, 8);
+    memcpy(row->id, bytes, ID_LEN);
+    memcpy(&row->stats, numbers, sizeof(numbers));
     return 0;
 }
 
@@ -159,6 +219,8 @@ static int get_field(const struct field *f, const char *bytes, size_t len, struc
     switch (f->kind) {
     case KIND_GRANT:
         return get_grant(bytes, len, &m->plan, err);
+    case KIND_ROW:
+        return get_row(bytes, len, m, err);
     case KIND_TEXT:
         if (len >= f->size || memchr(bytes, '\0', len))
             return err_set(err, ERR_INVALID, "malformed text in plan (field %u)", f->tag);

@@ -22,20 +22,29 @@ enum {
     PLAN_PATH_SIZE = 1024,
     PLAN_NAME_SIZE = 64,
     PLAN_TEXT_SIZE = 16384,
+    PLAN_ROWS_MAX = 32, /* machines in one STATS */
 };
 
+#define PLAN_UNLIMITED UINT64_MAX /* cpu_milli in LIMITS: take the limit away */
+
 enum plan_type {
-    PLAN_CREATE =
-        1,        /* plan + one descriptor a grant  -> PLAN_CREATED + guest connection + uppers */
-    PLAN_FACTS,   /* id                             -> PLAN_FACTS_ARE */
-    PLAN_DESTROY, /* id                             -> PLAN_DONE, when nothing is left of it */
-    PLAN_STATUS,  /*                                -> PLAN_TEXT, JSON */
-    PLAN_STOP,    /* leave, if there is no box      -> PLAN_DONE */
+    PLAN_CREATE = 1, /* plan, a descriptor a grant  -> PLAN_CREATED + guest connection + uppers */
+    PLAN_FACTS,      /* id                          -> PLAN_FACTS_ARE */
+    PLAN_DESTROY,    /* id                          -> PLAN_DONE, when nothing is left of it */
+    PLAN_STATUS,     /*                             -> PLAN_TEXT, JSON */
+    PLAN_STOP,       /* leave, if there is no box   -> PLAN_DONE */
+    PLAN_LIST,       /* cursor (0: from the newest) -> PLAN_IDS */
+    PLAN_STATS,      /* rows with ids               -> PLAN_STATS_ARE, the same rows filled in */
+    PLAN_FREEZE,     /* id, frozen or not           -> PLAN_DONE; `busy`: not yet, ask again */
+    PLAN_LIMITS,     /* id, limits (0: as it was)   -> PLAN_DONE */
+    PLAN_DEADLINE,   /* id, from now (0: none)      -> PLAN_DONE, passed on to the guest */
     PLAN_CREATED = 64,
     PLAN_FACTS_ARE,
     PLAN_DONE,
     PLAN_TEXT,
     PLAN_ERROR,
+    PLAN_IDS,
+    PLAN_STATS_ARE,
 };
 
 enum plan_grant_mode { PLAN_GRANT_RO = 1, PLAN_GRANT_COW, PLAN_GRANT_RW };
@@ -43,6 +52,7 @@ enum plan_grant_mode { PLAN_GRANT_RO = 1, PLAN_GRANT_COW, PLAN_GRANT_RW };
 struct plan_grant {
     enum plan_grant_mode mode;
     char path[PLAN_PATH_SIZE]; /* absolute, inside the machine */
+    bool private;              /* what others own in it stays closed: it is one user's to give */
 };
 
 struct plan {
@@ -70,14 +80,42 @@ struct plan_facts {
     uint64_t drifted;         /* the host's packages changed since its image was made */
 };
 
+/* What a box uses now. Numbers only: they are sent in this order. */
+struct plan_stats {
+    uint64_t exists; /* 0: there is no such box, and nothing below says anything */
+    uint64_t cpu_us;
+    uint64_t mem_bytes;
+    uint64_t mem_peak_bytes;
+    uint64_t mem_limit_bytes;
+    uint64_t pids;
+    uint64_t io_bytes; /* read and written by system calls of what lives and has been reaped */
+    uint64_t disk_bytes;
+    uint64_t oom_kills;
+    uint64_t pids_refused;
+    uint64_t lookups_refused;
+    uint64_t frozen;
+    uint64_t drifted;
+};
+
+struct plan_row {
+    char id[ID_SIZE];
+    struct plan_stats stats;
+};
+
 /* A decoded message; which members are filled follows from type. */
 struct plan_message {
     enum plan_type type;
-    struct plan plan;        /* CREATE; for FACTS and DESTROY only plan.id */
+    uint64_t tag;     /* the answer repeats it: DESTROY is answered late, the others in order */
+    struct plan plan; /* CREATE; for requests about one machine plan.id and what they change */
+    uint64_t frozen;  /* FREEZE */
+    uint64_t cursor;  /* LIST; IDS: for the next page, 0 after the last */
     struct plan_facts facts; /* FACTS_ARE */
     struct err error;        /* ERROR, with error_code beside it */
     uint64_t error_code;
-    char text[PLAN_TEXT_SIZE]; /* TEXT: JSON; CREATED: warnings, one a line, may be empty */
+    /* TEXT: JSON; CREATED: warnings, one a line, may be empty; IDS: one a line */
+    char text[PLAN_TEXT_SIZE];
+    size_t row_count; /* STATS, STATS_ARE */
+    struct plan_row rows[PLAN_ROWS_MAX];
 };
 
 /* Makes an ERROR message of an error. */

@@ -12,7 +12,7 @@
 #include "base/buf.h"
 #include "base/defer.h"
 #include "base/fdio.h"
-#include "base/json.h"
+#include "base/jot.h"
 #include "cli/cli.h"
 #include "io/place.h"
 #include "io/spawn_link.h"
@@ -244,20 +244,20 @@ static void print_table(const struct finding *f) {
 
 static void print_json(const struct finding *f) {
     struct buf text DEFER(buf_done) = BUF(65536);
-    struct json j = JSON(&text);
-    json_object(&j, NULL);
-    json_array(&j, "checks");
+    struct jot j = JOT(&text);
+    jot_object(&j, NULL);
+    jot_array(&j, "checks");
     for (size_t i = 0; i < CHECKS; i++) {
-        json_object(&j, NULL);
-        json_string(&j, "name", checks[i].name);
-        json_string(&j, "verdict", verdicts[f[i].verdict]);
-        json_string(&j, "found", f[i].found);
-        json_string(&j, "used", f[i].used);
-        json_string(&j, "mend", f[i].mend);
-        json_end(&j, '}');
+        jot_object(&j, NULL);
+        jot_string(&j, "name", checks[i].name);
+        jot_string(&j, "verdict", verdicts[f[i].verdict]);
+        jot_string(&j, "found", f[i].found);
+        jot_string(&j, "used", f[i].used);
+        jot_string(&j, "mend", f[i].mend);
+        jot_end(&j, '}');
     }
-    json_end(&j, ']');
-    json_end(&j, '}');
+    jot_end(&j, ']');
+    jot_end(&j, '}');
     puts(text.data);
 }
 

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/json.h"
+#include "base/jot.h"
 #include "base/parse.h"
 #include "cli/cli.h"
 
@@ -150,28 +150,28 @@ static void print_json(const struct command_setup *c, const struct command_end *
                        const char *why) {
     const struct msg_exit *x = &c->session.result.exit;
     struct buf text = BUF(6 * (CAPTURE_MAX + CAPTURE_MAX) + 65536);
-    struct json j = JSON(&text);
-    json_object(&j, NULL);
-    json_string(&j, "machine", end->id);
-    json_i64(&j, "exit_status", status);
+    struct jot j = JOT(&text);
+    jot_object(&j, NULL);
+    jot_string(&j, "machine", end->id);
+    jot_i64(&j, "exit_status", status);
     if (x->flags & MSG_EXIT_SIGNALED)
-        json_u64(&j, "signal", x->status);
-    json_bool(&j, "timed_out", x->flags & MSG_EXIT_TIMED_OUT);
-    json_bool(&j, "out_of_memory", end->facts && end->facts->oom_kills);
+        jot_u64(&j, "signal", x->status);
+    jot_bool(&j, "timed_out", x->flags & MSG_EXIT_TIMED_OUT);
+    jot_bool(&j, "out_of_memory", end->facts && end->facts->oom_kills);
     if (*why)
-        json_string(&j, "reason", why);
-    json_object(&j, "usage");
-    json_u64(&j, "user_us", x->user_us);
-    json_u64(&j, "system_us", x->system_us);
-    json_u64(&j, "wall_us", x->wall_us);
-    json_u64(&j, "max_rss_kb", x->max_rss_kb);
-    json_end(&j, '}');
+        jot_string(&j, "reason", why);
+    jot_object(&j, "usage");
+    jot_u64(&j, "user_us", x->user_us);
+    jot_u64(&j, "system_us", x->system_us);
+    jot_u64(&j, "wall_us", x->wall_us);
+    jot_u64(&j, "max_rss_kb", x->max_rss_kb);
+    jot_end(&j, '}');
     if (end->has_grants)
-        json_u64(&j, "changed_files", end->changed_files);
-    json_bytes(&j, "stdout", c->out.data ? c->out.data : "", c->out.len);
-    json_bytes(&j, "stderr", c->err.data ? c->err.data : "", c->err.len);
-    json_bool(&j, "truncated", c->session.cut[0] || c->session.cut[1]);
-    json_end(&j, '}');
+        jot_u64(&j, "changed_files", end->changed_files);
+    jot_bytes(&j, "stdout", c->out.data ? c->out.data : "", c->out.len);
+    jot_bytes(&j, "stderr", c->err.data ? c->err.data : "", c->err.len);
+    jot_bool(&j, "truncated", c->session.cut[0] || c->session.cut[1]);
+    jot_end(&j, '}');
     puts(j.failed ? "{\"error\":{\"code\":\"limit\",\"message\":\"output too large\"}}"
                   : text.data);
     buf_done(&text);

@@ -10,14 +10,16 @@
 #include "base/err.h"
 #include "guest/conn.h"
 #include "guest/files.h"
+#include "guest/log.h"
 #include "guest/start.h"
 #include "guest/stdio.h"
 #include "guest/stream.h"
 #include "guest/sys.h"
+#include "guest/tool.h"
 #include "guest/tree.h"
 
-#define KILL_AGAIN_NS 10000000  /* a killed tree is looked at again after this */
-#define STALL_MAX_NS 2000000000 /* how long an EXEC waits for a spare cgroup */
+#define KILL_AGAIN_NS 10000000   /* a killed tree is looked at again after this */
+#define STALL_MAX_NS 10000000000 /* how long an EXEC waits for a spare cgroup */
 #define SPARES_LOW 2u
 #define SPARES_ASK 4u
 #define ASK_AGAIN_NS 200000000
@@ -45,7 +47,7 @@ static struct cmd *cmd_new(struct guest *g) {
         if (cmd->id)
             continue;
         memset(cmd, 0, sizeof(*cmd));
-        cmd->in.src.fd = cmd->out[0].src.fd = cmd->out[1].src.fd = -1;
+        cmd->in.src.fd = cmd->out[0].src.fd = cmd->out[1].src.fd = cmd->log.fd = -1;
         return cmd;
     }
     return NULL;
@@ -55,6 +57,7 @@ static void cmd_free(struct guest *g, struct cmd *cmd) {
     stream_in_close(g, &cmd->in);
     stream_out_close(g, &cmd->out[0]);
     stream_out_close(g, &cmd->out[1]);
+    log_close(&cmd->log);
     if (cmd->tree)
         cmd->tree->used = false;
     cmd->id = 0;
@@ -63,13 +66,13 @@ static void cmd_free(struct guest *g, struct cmd *cmd) {
 }
 
 static bool stream_is_over(const struct stream_out *s) {
-    return s->size == 0 || (s->src.fd < 0 && s->eof_sent);
+    return s->size == 0 || (s->src.fd < 0 && (s->eof_sent || s->log));
 }
 
 /* Frees an acknowledged command if it left nothing behind. */
 static void cmd_settle(struct guest *g, struct cmd *cmd) {
     if (cmd->state == MSG_STATE_LEFT && stream_is_over(&cmd->out[0]) &&
-        stream_is_over(&cmd->out[1]) && tree_is_empty(g, cmd->tree))
+        stream_is_over(&cmd->out[1]) && cmd->log.wait_tag == 0 && tree_is_empty(g, cmd->tree))
         cmd_free(g, cmd);
 }
 
@@ -119,10 +122,14 @@ static int adopt_streams(struct guest *g, struct cmd *cmd, struct stdio *io, uin
             return -1;
     }
     for (int i = 0; i < 2; i++) {
-        if (io->host[1 + i] < 0)
+        if (io->host[1 + i] < 0) {
+            log_end(&cmd->log, i);
             continue;
+        }
         struct stream_out *out = &cmd->out[i];
-        *out = (struct stream_out){.size = window, .is_terminal = i == 0 && io->is_terminal};
+        *out = (struct stream_out){
+            .size = window, .index = i, .is_terminal = i == 0 && io->is_terminal};
+        out->log = cmd->log.fd >= 0 ? &cmd->log : NULL;
         out->may_reopen = out->is_terminal;
         out->src = (struct source){TAKE_FD(io->host[1 + i]), out_ready, cmd};
         if (source_add(g, &out->src, EPOLLIN | EPOLLET) < 0)
@@ -159,14 +166,15 @@ static struct tree *take_tree(struct guest *g, struct conn *c, bool *ret_wait) {
     int64_t now = tree ? 0 : now_ns();
     if (!tree || tree_spares(g) < SPARES_LOW)
         ask_for_spares(g, now ? now : now_ns());
-    struct conn *from = spawner(g);
-    *ret_wait = from && from != c && (!c->stalled_ns || now - c->stalled_ns < STALL_MAX_NS);
+    /* A spawner that has died is started again by whoever misses it. */
+    *ret_wait = spawner(g) != c && (!c->stalled_ns || now - c->stalled_ns < STALL_MAX_NS);
     return tree;
 }
 
 static bool exec_is_sound(const struct frame *f, const struct msg_exec *e) {
+    uint32_t fds = stdio_count_fds(e->stdio) + (e->flags & MSG_EXEC_LOG ? 1 : 0);
     return f->head.id != 0 && e->argv.count > 0 && stdio_is_sound(e->stdio) &&
-           stdio_count_fds(e->stdio) == (f->head.flags & FRAME_FDS_MASK) &&
+           fds == (f->head.flags & FRAME_FDS_MASK) &&
            (e->window == 0 || (e->window >= MSG_WINDOW_MIN && e->window <= MSG_WINDOW_MAX));
 }
 
@@ -190,6 +198,17 @@ static void cmd_begin(struct guest *g, struct cmd *cmd, struct conn *c, const st
         cmd->deadline_ns = cmd->started_ns + (int64_t)e->timeout_ms * 1000000;
 }
 
+/* Its ends of pipes and terminal, and its log. errno on failure. */
+static int cmd_open(struct guest *g, struct cmd *cmd, struct stdio *io, const struct msg_exec *e,
+                    uint32_t window) {
+    int *fds = cmd->conn->fds;
+    if (e->flags & MSG_EXEC_LOG && log_open(&cmd->log, TAKE_FD(fds[stdio_count_fds(e->stdio)])) < 0)
+        return -1;
+    if (stdio_open(io, e, fds, g->null) < 0)
+        return -1;
+    return adopt_streams(g, cmd, io, window);
+}
+
 /* The command is in the table; start it. On failure the reply is sent and the slot freed. */
 static void cmd_start(struct guest *g, struct cmd *cmd, const struct frame *f,
                       const struct msg_exec *e) {
@@ -200,8 +219,14 @@ static void cmd_start(struct guest *g, struct cmd *cmd, const struct frame *f,
                       .procs = cmd->tree ? cmd->tree->procs : -1,
                       .deadline_ns = cmd->deadline_ns};
     uint32_t window = e->window ? e->window : MSG_WINDOW_DEFAULT;
-    if (stdio_open(&io, e, c->fds, g->null) < 0 || adopt_streams(g, cmd, &io, window) < 0) {
+    if (cmd_open(g, cmd, &io, e, window) < 0) {
         say_failed(c, f, errno, MSG_STEP_STDIO);
+        cmd_free(g, cmd);
+        return;
+    }
+    s.tool = e->flags & MSG_EXEC_TOOL ? tool_find(e->argv.s) : NULL;
+    if (e->flags & MSG_EXEC_TOOL && !s.tool) {
+        say_failed(c, f, ENOENT, MSG_STEP_EXEC);
         cmd_free(g, cmd);
         return;
     }
@@ -336,6 +361,7 @@ enum serve_result cmd_kill(struct guest *g, struct conn *c, const struct frame *
         stream_out_close(g, &cmd->out[i]);
         cmd->out[i] = (struct stream_out){.src.fd = -1};
     }
+    has_news(cmd);
     cmd_settle(g, cmd);
     conn_ok(c, f, 0);
     return SERVE_DONE;
@@ -363,6 +389,56 @@ static void rewind_streams(struct cmd *cmd) {
     cmd->in.reported = 0;
 }
 
+/* Logs. */
+
+static void answer_wait(struct cmd *cmd) {
+    struct frame_head head = {.type = MSG_LOG_GREW, .id = cmd->id, .tag = cmd->log.wait_tag};
+    struct msg_log state = log_state(&cmd->log);
+    if (cmd->log.wait_tag && cmd->conn && conn_has_room(cmd->conn))
+        conn_send(cmd->conn, &head, &state);
+    cmd->log.wait_tag = 0;
+}
+
+static struct cmd *find_logged(struct guest *g, struct conn *c, const struct frame *f) {
+    struct cmd *cmd = cmd_find(g, f->head.id);
+    if (cmd && cmd->log.fd >= 0)
+        return cmd;
+    conn_refuse(c, f, ERR_NOT_FOUND, "that command has no log");
+    return NULL;
+}
+
+enum serve_result cmd_log_wait(struct guest *g, struct conn *c, const struct frame *f) {
+    struct msg_log seen;
+    SERVE_DECODE(f, &seen);
+    if (f->head.tag == 0)
+        return SERVE_BROKEN;
+    struct cmd *cmd = find_logged(g, c, f);
+    if (!cmd)
+        return SERVE_DONE;
+    if (cmd->conn != c) {
+        conn_refuse(c, f, ERR_BUSY, "the command belongs to another connection");
+        return SERVE_DONE;
+    }
+    answer_wait(cmd);
+    cmd->log.wait_tag = f->head.tag;
+    cmd->log.seen = seen;
+    has_news(cmd);
+    return SERVE_DONE;
+}
+
+enum serve_result cmd_log_open(struct guest *g, struct conn *c, const struct frame *f) {
+    if (f->head.tag == 0)
+        return SERVE_BROKEN;
+    struct cmd *cmd = find_logged(g, c, f);
+    if (cmd && c->is_stream_only)
+        conn_refuse(c, f, ERR_UNSUPPORTED, "no descriptor can be passed here");
+    else if (cmd && !conn_ok_with_fd(c, f, cmd->log.fd))
+        conn_fail(c, f, errno, "open log");
+    return SERVE_DONE;
+}
+
+/* Another connection takes the command over, or the same one starts anew. */
+
 enum serve_result cmd_attach(struct guest *g, struct conn *c, const struct frame *f) {
     struct msg_attach m;
     SERVE_DECODE(f, &m);
@@ -373,7 +449,7 @@ enum serve_result cmd_attach(struct guest *g, struct conn *c, const struct frame
     }
     for (int i = 0; i < 2; i++) {
         struct stream_out *s = &cmd->out[i];
-        if (m.consumed[i] == UINT64_MAX)
+        if (m.consumed[i] == UINT64_MAX || s->log)
             continue;
         if (m.consumed[i] < s->consumed || m.consumed[i] > s->produced) {
             conn_refuse(c, f, ERR_INVALID, "attach: that part of the output is not kept");
@@ -381,8 +457,10 @@ enum serve_result cmd_attach(struct guest *g, struct conn *c, const struct frame
         }
     }
     for (int i = 0; i < 2; i++)
-        if (m.consumed[i] != UINT64_MAX)
+        if (m.consumed[i] != UINT64_MAX && !cmd->out[i].log)
             cmd->out[i].consumed = m.consumed[i];
+    g->has_backlog = g->has_backlog || cmd->log.wait_tag; /* it may go to another connection */
+    answer_wait(cmd);
     cmd->conn = c;
     rewind_streams(cmd);
     conn_ok(c, f, cmd->in.received);
@@ -397,6 +475,7 @@ void cmd_detach_all(struct guest *g, struct conn *c) {
         if (g->cmds[i].conn != c)
             continue;
         g->cmds[i].conn = NULL;
+        g->cmds[i].log.wait_tag = 0;
         rewind_streams(&g->cmds[i]);
     }
     files_forget(g, c);
@@ -411,6 +490,7 @@ static struct msg_row row_of(const struct cmd *cmd, const struct conn *c) {
         .attached = !cmd->conn       ? 0
                     : cmd->conn == c ? 1
                                      : 2,
+        .flags = cmd->flags,
         .pid = (uint32_t)cmd->pid,
         .age_us = (uint64_t)(now_ns() - cmd->started_ns) / 1000,
         .stdin_received = cmd->in.received,
@@ -445,6 +525,8 @@ enum serve_result cmd_busy(struct guest *g, struct conn *c, const struct frame *
     for (uint32_t i = 0; i < g->cmd_end; i++) {
         state.commands += g->cmds[i].id && g->cmds[i].state == MSG_STATE_RUNNING;
         state.unacked += g->cmds[i].id && g->cmds[i].state == MSG_STATE_EXITED;
+        state.terminals +=
+            g->cmds[i].id && g->cmds[i].state == MSG_STATE_RUNNING && g->cmds[i].out[0].is_terminal;
     }
     struct frame_head head = {.type = MSG_BUSY_STATE, .tag = f->head.tag};
     conn_send(c, &head, &state);
@@ -487,6 +569,8 @@ static void cmd_say(struct guest *g, struct conn *c, struct cmd *cmd) {
     for (int i = 0; i < 2; i++)
         if (conn_has_room(c))
             send_chunk(c, cmd, i);
+    if (log_has_news(&cmd->log) && conn_has_room(c))
+        answer_wait(cmd);
     if (cmd->state == MSG_STATE_EXITED && !cmd->exit_sent && conn_has_room(c))
         send_exit(c, cmd);
     cmd_settle(g, cmd);
@@ -495,7 +579,7 @@ static void cmd_say(struct guest *g, struct conn *c, struct cmd *cmd) {
 static bool cmd_has_news(const struct cmd *cmd) {
     return stream_out_has_news(&cmd->out[0]) || stream_out_has_news(&cmd->out[1]) ||
            (cmd->state == MSG_STATE_EXITED && !cmd->exit_sent) ||
-           (cmd->in.size && stream_in_owes_credit(&cmd->in));
+           (cmd->in.size && stream_in_owes_credit(&cmd->in)) || log_has_news(&cmd->log);
 }
 
 /* Each command in turn gets one chunk per stream, so a loud one does not starve the others. */
@@ -538,6 +622,7 @@ static void cmd_exited(struct guest *g, struct cmd *cmd, int status, const struc
     cmd->out[0].may_reopen = false;
     for (int i = 0; i < 2; i++) {
         cmd->out[i].readable = cmd->out[i].src.fd >= 0;
+        cmd->out[i].hung_up |= cmd->out[i].log != NULL; /* so that its end is seen if it is there */
         stream_out_fill(g, &cmd->out[i]);
     }
     if (cmd->flags & MSG_EXEC_KILL_LEFT)
@@ -588,6 +673,6 @@ int64_t cmd_tick(struct guest *g, int64_t now) {
             next = earlier(next, tick_one(g, &g->cmds[i], now));
     for (int i = 0; i < CONN_MAX; i++)
         if (g->conns[i].src.fd >= 0 && g->conns[i].stalled_ns)
-            next = earlier(next, g->conns[i].stalled_ns + STALL_MAX_NS);
+            next = earlier(next, now + ASK_AGAIN_NS); /* the spawner it asked may have died */
     return next;
 }

@@ -15,6 +15,8 @@ enum serve_result cmd_signal(struct guest *g, struct conn *c, const struct frame
 enum serve_result cmd_kill(struct guest *g, struct conn *c, const struct frame *f);
 enum serve_result cmd_resize(struct guest *g, struct conn *c, const struct frame *f);
 enum serve_result cmd_attach(struct guest *g, struct conn *c, const struct frame *f);
+enum serve_result cmd_log_wait(struct guest *g, struct conn *c, const struct frame *f);
+enum serve_result cmd_log_open(struct guest *g, struct conn *c, const struct frame *f);
 enum serve_result cmd_table(struct guest *g, struct conn *c, const struct frame *f);
 enum serve_result cmd_busy(struct guest *g, struct conn *c, const struct frame *f);
 

@@ -64,6 +64,12 @@ static void drop_fds(struct conn *c, uint32_t n) {
     memmove(c->fds, c->fds + n, c->nfds * sizeof(*c->fds));
 }
 
+static void drop_out_fds(struct conn *c) {
+    for (uint32_t i = 0; i < c->out_nfds; i++)
+        close(c->out_fds[i]);
+    c->out_nfds = 0;
+}
+
 /*
  * A box that was ready before its creator came is told to linger by the spawner, and before the
  * creator has its connection. Whatever the loop looks at first, that word came first.
@@ -87,6 +93,7 @@ void conn_close(struct guest *g, struct conn *c) {
     cmd_detach_all(g, c);
     watch_close(g, c);
     drop_fds(c, c->nfds);
+    drop_out_fds(c);
     source_close(g, &c->src);
     munmap(c->out, MAP_BYTES);
 }
@@ -96,7 +103,7 @@ static size_t out_room(const struct conn *c) {
 }
 
 bool conn_has_room(const struct conn *c) {
-    return out_room(c) >= REPLY_ROOM;
+    return out_room(c) >= REPLY_ROOM && c->out_nfds < OUT_FDS_MAX;
 }
 
 static uint8_t *out_at(struct conn *c) {
@@ -141,6 +148,17 @@ void conn_fail(struct conn *c, const struct frame *to, int number, const char *t
     reply(c, to, MSG_ERROR, &e);
 }
 
+/* Descriptors go with the first byte sent from now on, so before or with their frame. */
+bool conn_ok_with_fd(struct conn *c, const struct frame *to, int fd) {
+    int copy = fcntl(fd, F_DUPFD_CLOEXEC, 3);
+    if (copy < 0)
+        return false;
+    c->out_fds[c->out_nfds++] = copy;
+    struct frame_head head = {.type = MSG_OK, .flags = 1, .id = to->head.id, .tag = to->head.tag};
+    conn_send(c, &head, &(struct msg_ok){0});
+    return true;
+}
+
 /* False: more descriptors than any frame may have; the rest is closed with the connection. */
 static bool keep_fds(struct conn *c, struct msghdr *m) {
     bool sound = !(m->msg_flags & MSG_CTRUNC);
@@ -160,6 +178,11 @@ static bool keep_fds(struct conn *c, struct msghdr *m) {
         }
     }
     return sound;
+}
+
+/* Want of memory passes; a connection given up for it may be the machine's end. */
+static bool is_passing(int number) {
+    return number == EAGAIN || number == EINTR || number == ENOMEM || number == ENOBUFS;
 }
 
 static ssize_t receive_bytes(struct conn *c, uint8_t *to, size_t room, bool *ret_sound) {
@@ -182,7 +205,7 @@ static void conn_receive(struct guest *g, struct conn *c) {
     if (room == 0)
         return;
     ssize_t n = receive_bytes(c, to, room, &sound);
-    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+    if (n < 0 && is_passing(errno))
         return;
     if (n <= 0 || !sound) {
         conn_close(g, c);
@@ -191,14 +214,35 @@ static void conn_receive(struct guest *g, struct conn *c) {
     frame_fed(&c->in, (size_t)n);
 }
 
+static ssize_t send_bytes(struct conn *c, const uint8_t *at, size_t n) {
+    if (c->is_stream_only)
+        return write(c->src.fd, at, n);
+    if (c->out_nfds == 0)
+        return send(c->src.fd, at, n, MSG_DONTWAIT | MSG_NOSIGNAL);
+    union {
+        struct cmsghdr head;
+        char room[CMSG_SPACE(OUT_FDS_MAX * sizeof(int))];
+    } control = {0};
+    struct iovec v = {(void *)at, n};
+    struct msghdr m = {.msg_iov = &v, .msg_iovlen = 1, .msg_control = &control};
+    size_t bytes = c->out_nfds * sizeof(int);
+    m.msg_controllen = (socklen_t)CMSG_SPACE(bytes);
+    control.head.cmsg_level = SOL_SOCKET;
+    control.head.cmsg_type = SCM_RIGHTS;
+    control.head.cmsg_len = (socklen_t)CMSG_LEN(bytes);
+    memcpy(CMSG_DATA(&control.head), c->out_fds, bytes);
+    ssize_t done = sendmsg(c->src.fd, &m, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (done > 0)
+        drop_out_fds(c);
+    return done;
+}
+
 static void flush(struct guest *g, struct conn *c) {
     size_t n = c->out_end - c->out_start;
     if (n == 0)
         return;
-    const uint8_t *at = c->out + c->out_start;
-    ssize_t done = c->is_stream_only ? write(c->src.fd, at, n)
-                                     : send(c->src.fd, at, n, MSG_DONTWAIT | MSG_NOSIGNAL);
-    if (done < 0 && errno != EAGAIN && errno != EINTR) {
+    ssize_t done = send_bytes(c, c->out + c->out_start, n);
+    if (done < 0 && !is_passing(errno)) {
         conn_close(g, c);
         return;
     }

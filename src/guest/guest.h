@@ -14,12 +14,14 @@
 
 #include "base/frame.h"
 #include "base/msg.h"
+#include "base/outlog.h"
 
 #define CONN_MAX 16
 #define CMD_MAX 256
 #define TREE_MAX 320
 #define WATCH_MAX 64
 #define OUT_CAP (256u << 10)
+#define OUT_FDS_MAX 4
 /* A frame is only handled while its longest reply would fit. */
 #define REPLY_ROOM (MSG_CHUNK_MAX + (4u << 10))
 
@@ -33,6 +35,9 @@ struct source {
 };
 
 int source_add(struct guest *g, struct source *src, uint32_t events);
+
+/* An edge-triggered event that was not used up will come again. */
+void source_rearm(struct guest *g, struct source *src, uint32_t events);
 void source_close(struct guest *g, struct source *src);
 
 void reserve_release(struct guest *g);
@@ -48,6 +53,8 @@ struct conn {
     uint32_t armed; /* events asked of epoll */
     bool is_creator;
     bool is_privileged;
+    int out_fds[OUT_FDS_MAX]; /* to be sent with the next bytes */
+    uint32_t out_nfds;
     bool is_stream_only; /* no descriptors: virtio-serial */
     bool greeted;
     bool has_work;      /* some command may have something to send here */
@@ -68,9 +75,20 @@ struct stream_in {
     bool is_terminal;
 };
 
+/* Where a command's output goes instead of frames: memory of the host's. */
+struct log {
+    int fd; /* -1: none; else kept, so that a later host can have it back */
+    uint64_t bytes;
+    struct outlog_writer w;
+    uint32_t wait_tag; /* of a LOG_WAIT that has no answer yet; 0: none */
+    struct msg_log seen;
+};
+
 /* Command to host. The ring holds [consumed, produced), so a reconnect can replay. */
 struct stream_out {
     struct source src;
+    struct log *log; /* or NULL; then there is no ring, and nothing is sent or consumed */
+    int index;       /* 0 stdout, 1 stderr */
     uint8_t *ring;
     uint32_t size;
     uint64_t produced, sent, consumed;
@@ -97,6 +115,7 @@ struct cmd {
     struct tree *tree;
     struct stream_in in;
     struct stream_out out[2];
+    struct log log;
     struct msg_exit exit;
     bool exit_sent;
     bool killing; /* the tree was killed and may not be gone yet */

@@ -52,6 +52,11 @@ int source_add(struct guest *g, struct source *src, uint32_t events) {
     return epoll_ctl(g->epoll, EPOLL_CTL_ADD, src->fd, &ev);
 }
 
+void source_rearm(struct guest *g, struct source *src, uint32_t events) {
+    struct epoll_event ev = {.events = events, .data.ptr = src};
+    epoll_ctl(g->epoll, EPOLL_CTL_MOD, src->fd, &ev);
+}
+
 /* Explicit removal: a duplicate of the descriptor in some child would keep it in the set. */
 void source_close(struct guest *g, struct source *src) {
     if (src->fd < 0)

@@ -20,6 +20,8 @@ static enum serve_result hello(struct guest *g, struct conn *c, const struct fra
         return SERVE_BROKEN;
     }
     c->greeted = true;
+    if (c->is_privileged)
+        g->asked_ns = 0; /* a new spawner was not asked yet */
     uint32_t features = g->features;
     features |= c->is_stream_only ? 0 : MSG_FEATURE_FDS;
     features |= c->is_privileged ? MSG_FEATURE_PRIVILEGED : 0;
@@ -104,6 +106,8 @@ static const struct {
     [MSG_ATTACH] = {cmd_attach},
     [MSG_TABLE] = {cmd_table, .is_bare = true},
     [MSG_BUSY] = {cmd_busy, .is_bare = true},
+    [MSG_LOG_WAIT] = {cmd_log_wait},
+    [MSG_LOG_OPEN] = {cmd_log_open, .is_bare = true},
     [MSG_STAT] = {files_stat},
     [MSG_LIST] = {files_list},
     [MSG_READ] = {files_read},

@@ -155,7 +155,8 @@ static void exec_in(const char *dir, size_t n, const char *name) {
 
 /* As execvp: a program that was found but refused outweighs those not found. */
 static int exec_program(struct start *s) {
-    (void)s;
+    if (s->tool)
+        _exit(s->tool(argv_slots + 1));
     const char *name = argv_slots[1];
     if (strchr(name, '/') || !*name) {
         exec_path(name);
@@ -205,10 +206,11 @@ void start_process(struct start *s) {
     slots_fill(argv_slots + 1, &s->exec->argv);
     slots_fill(env_slots, &s->exec->env);
     s->failed_errno = 0;
+    /* A tool goes on running here, so it gets a copy of this memory; its failures are exits. */
+    int flags = CLONE_PARENT_SETTID | SIGCHLD | (s->tool ? 0 : CLONE_VM | CLONE_VFORK);
     give_up_ns = s->deadline_ns ? s->deadline_ns : now_ns() + START_MAX_NS;
     prod_every(PROD_NS);
-    s->pid = clone(child_main, child_stack + sizeof(child_stack),
-                   CLONE_VM | CLONE_VFORK | CLONE_PARENT_SETTID | SIGCHLD, s, &unborn);
+    s->pid = clone(child_main, child_stack + sizeof(child_stack), flags, s, &unborn);
     unborn = 0;
     prod_every(0);
     if (s->pid < 0) {

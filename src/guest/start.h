@@ -16,11 +16,12 @@
 
 struct start {
     const struct msg_exec *exec;
-    int stdio[3];          /* all above 2 */
-    bool is_session;       /* stdio[0] becomes the controlling terminal */
-    const uint64_t *files; /* RLIMIT_NOFILE to start with: soft, hard */
-    int procs;             /* cgroup.procs of the command's tree, or -1 */
-    int64_t deadline_ns;   /* it is killed then if it has not begun; 0: after START_MAX_NS */
+    int stdio[3];             /* all above 2 */
+    bool is_session;          /* stdio[0] becomes the controlling terminal */
+    int (*tool)(char **argv); /* to be run in the child instead of a program; or NULL */
+    const uint64_t *files;    /* RLIMIT_NOFILE to start with: soft, hard */
+    int procs;                /* cgroup.procs of the command's tree, or -1 */
+    int64_t deadline_ns;      /* it is killed then if it has not begun; 0: after START_MAX_NS */
     /* Results. */
     pid_t pid;
     int failed_errno; /* 0: it runs */

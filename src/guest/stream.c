@@ -2,9 +2,16 @@
 
 #include <errno.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/mman.h>
 #include <sys/uio.h>
 #include <unistd.h>
+
+#include "guest/log.h"
+
+/* After so much the others get their turn. More than a pipe holds. */
+#define LOG_BURST (1u << 20)
+#define LOG_READ (256u << 10)
 
 static uint8_t *ring_new(uint32_t size) {
     void *ring = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -31,17 +38,17 @@ static int ring_pieces(uint8_t *ring, uint32_t size, uint64_t from, uint32_t n,
 static void out_ended(struct guest *g, struct stream_out *s) {
     s->eof = true;
     s->readable = false;
+    if (s->log)
+        log_end(s->log, s->index);
     source_close(g, &s->src);
 }
 
 /*
- * One read. A short one means the pipe is empty and a new event will come,
+ * After one read. A short one means the pipe is empty and a new event will come,
  * unless the other end is gone already: then nothing but the end will.
  * A terminal hands out its bytes in small lots, so it is asked until it refuses.
  */
-static void read_once(struct guest *g, struct stream_out *s, uint32_t room) {
-    struct iovec v[2];
-    ssize_t n = readv(s->src.fd, v, ring_pieces(s->ring, s->size, s->produced, room, v));
+static void was_read(struct guest *g, struct stream_out *s, ssize_t n, uint32_t room) {
     if (n > 0) {
         s->produced += (uint64_t)n;
         s->readable = (uint32_t)n == room || s->hung_up || s->is_terminal;
@@ -54,9 +61,27 @@ static void read_once(struct guest *g, struct stream_out *s, uint32_t room) {
     }
 }
 
+static void fill_log(struct guest *g, struct stream_out *s) {
+    uint64_t until = s->produced + LOG_BURST;
+    while (s->readable && s->produced < until)
+        was_read(g, s, log_fill(s->log, s->index, s->src.fd, LOG_READ), LOG_READ);
+    if (s->readable)
+        source_rearm(g, &s->src, EPOLLIN | EPOLLET);
+}
+
+static void read_once(struct guest *g, struct stream_out *s, uint32_t room) {
+    struct iovec v[2];
+    int pieces = ring_pieces(s->ring, s->size, s->produced, room, v);
+    was_read(g, s, readv(s->src.fd, v, pieces), room);
+}
+
 bool stream_out_fill(struct guest *g, struct stream_out *s) {
     if (s->src.fd < 0 || !s->readable)
         return true;
+    if (s->log) {
+        fill_log(g, s);
+        return true;
+    }
     if (!s->ring && !(s->ring = ring_new(s->size)))
         return false;
     uint32_t room;
@@ -81,7 +106,7 @@ uint32_t stream_out_take(struct stream_out *s, uint8_t *to, uint32_t max) {
 }
 
 bool stream_out_has_news(const struct stream_out *s) {
-    return s->sent < s->produced || (s->eof && !s->eof_sent);
+    return !s->log && (s->sent < s->produced || (s->eof && !s->eof_sent));
 }
 
 bool stream_out_credit(struct stream_out *s, uint64_t consumed) {
@@ -169,6 +194,8 @@ void stream_in_close(struct guest *g, struct stream_in *s) {
 }
 
 void stream_out_close(struct guest *g, struct stream_out *s) {
+    if (s->log)
+        log_end(s->log, s->index);
     source_close(g, &s->src);
     ring_free(&s->ring, s->size);
 }

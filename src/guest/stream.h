@@ -1,13 +1,17 @@
 /*
  * One direction of a command's stdio: a non-blocking descriptor on one side, a
  * ring, and frames on the other. Neither side ever waits for the other here; a
- * full ring simply stops the reading, so back-pressure reaches the command.
+ * full ring simply stops the reading, so back-pressure reaches the command. Output
+ * may go into a log instead of ring and frames.
  */
 #pragma once
 
 #include "guest/guest.h"
 
-/* Reads what is there into the ring. False: there was no memory for the ring. */
+/*
+ * Reads what is there into the ring, or into the log, which is never full. False: there
+ * was no memory for the ring.
+ */
 bool stream_out_fill(struct guest *g, struct stream_out *s);
 
 /* Copies up to max unsent bytes to `to` and counts them as sent. */

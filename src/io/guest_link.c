@@ -1,7 +1,9 @@
 #include "io/guest_link.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <time.h>
@@ -10,6 +12,15 @@
 #include "base/defer.h"
 
 #define QUEUE_MAX (4u << 20)
+#define PARCELS_MAX 32u
+#define TRIM_BYTES (256u << 10)
+
+/* Descriptors that wait with the frame they belong to. Ours: duplicates. */
+struct parcel {
+    size_t at, end; /* their frame in `out` */
+    uint32_t nfds;
+    int fds[FRAME_FDS_MAX];
+};
 
 struct guest_link {
     int sock;
@@ -17,9 +28,16 @@ struct guest_link {
     uint32_t features;
     uint64_t incarnation;
     struct buf out;
-    size_t out_start; /* bytes of `out` already sent */
+    size_t out_start;       /* bytes of `out` already sent */
+    size_t owed;            /* the end of the last frame whose descriptors have gone */
+    struct parcel *parcels; /* PARCELS_MAX of them once one was needed */
+    uint32_t parcel_count;
     guest_frame_fn *on_frame;
     void *on_frame_arg;
+    int fds[FRAME_FDS_MAX]; /* received: first those of the frame handed out last, then of later
+                               ones */
+    uint32_t nfds;
+    uint32_t current_fds; /* how many belong to that frame */
     struct frame_decoder in;
     uint8_t room[FRAME_BYTES_MAX];
 };
@@ -28,6 +46,14 @@ struct guest_link {
 
 static int queue(struct guest_link *l, const struct frame_head *head, const void *msg,
                  struct err *err);
+
+/* The oldest. */
+static void drop_parcel(struct guest_link *l) {
+    for (uint32_t i = 0; i < l->parcels[0].nfds; i++)
+        close(l->parcels[0].fds[i]);
+    l->parcel_count--;
+    memmove(l->parcels, l->parcels + 1, l->parcel_count * sizeof(*l->parcels));
+}
 
 struct guest_link *guest_link_adopt(int sock) {
     /* Not calloc: the buffer's pages should stay untouched until they are needed. */
@@ -60,10 +86,21 @@ struct guest_link *guest_link_connect(const char *path, struct err *err) {
     return guest_link_adopt(TAKE_FD(sock));
 }
 
+static void drop_fds(struct guest_link *l, uint32_t n, bool is_taken) {
+    for (uint32_t i = 0; i < n && !is_taken; i++)
+        close(l->fds[i]);
+    l->nfds -= n;
+    memmove(l->fds, l->fds + n, l->nfds * sizeof(*l->fds));
+}
+
 void guest_link_free(struct guest_link *l) {
     if (!l)
         return;
+    drop_fds(l, l->nfds, false);
     close(l->sock);
+    while (l->parcel_count)
+        drop_parcel(l);
+    free(l->parcels);
     buf_done(&l->out);
     free(l);
 }
@@ -109,9 +146,10 @@ static int queue(struct guest_link *l, const struct frame_head *head, const void
     return 0;
 }
 
-/* One attempt. Returns bytes sent, 0 when the socket is full. */
-static ssize_t send_some(struct guest_link *l, const int *fds, uint32_t nfds, struct err *err) {
-    struct iovec v = {l->out.data + l->out_start, l->out.len - l->out_start};
+/* One attempt at the bytes before `end`. Returns bytes sent, 0 when the socket is full. */
+static ssize_t send_some(struct guest_link *l, size_t end, const int *fds, uint32_t nfds,
+                         struct err *err) {
+    struct iovec v = {l->out.data + l->out_start, end - l->out_start};
     struct msghdr m = {.msg_iov = &v, .msg_iovlen = 1};
     union {
         struct cmsghdr head;
@@ -132,43 +170,115 @@ static ssize_t send_some(struct guest_link *l, const int *fds, uint32_t nfds, st
     return errno == EAGAIN || errno == EINTR ? 0 : err_sys(err, "send to guest");
 }
 
-static int flush_with(struct guest_link *l, const int *fds, uint32_t nfds, struct err *err) {
-    while (l->out_start < l->out.len) {
-        ssize_t n = send_some(l, fds, nfds, err);
-        if (n < 0)
-            return -1;
-        l->out_start += (size_t)n;
-        if (n > 0)
-            nfds = 0;
-        if (n == 0 && nfds == 0)
-            return 0;
-        if (n == 0)
-            poll(&(struct pollfd){.fd = l->sock, .events = POLLOUT}, 1, -1);
-    }
-    l->out.len = l->out_start = 0;
-    return 0;
+/*
+ * A parcel may leave with plain frames before its own, but not before the frame of the parcel
+ * before it is out: the guest holds only so many descriptors that no frame has claimed.
+ */
+static struct parcel *due_parcel(struct guest_link *l, size_t *ret_end) {
+    bool owing = l->out_start < l->owed;
+    uint32_t held_back = owing ? 0 : 1; /* the first parcel that must not be reached */
+    *ret_end = l->out.len;
+    if (l->parcel_count > held_back)
+        *ret_end = owing ? l->owed : l->parcels[held_back].at;
+    return owing || !l->parcel_count ? NULL : l->parcels;
 }
 
 int guest_link_flush(struct guest_link *l, struct err *err) {
-    return flush_with(l, NULL, 0, err);
+    while (l->out_start < l->out.len) {
+        size_t end;
+        struct parcel *p = due_parcel(l, &end);
+        ssize_t n = send_some(l, end, p ? p->fds : NULL, p ? p->nfds : 0, err);
+        if (n <= 0)
+            return (int)n;
+        l->out_start += (size_t)n;
+        if (p) {
+            l->owed = p->end;
+            drop_parcel(l);
+        }
+    }
+    l->out.len = l->out_start = l->owed = 0;
+    return 0;
+}
+
+/* Moves what waits to the front of the buffer. */
+static void compact(struct guest_link *l) {
+    size_t gone = l->out_start;
+    if (gone == 0)
+        return;
+    memmove(l->out.data, l->out.data + gone, l->out.len - gone);
+    for (uint32_t i = 0; i < l->parcel_count; i++) {
+        l->parcels[i].at -= gone;
+        l->parcels[i].end -= gone;
+    }
+    l->owed = l->owed > gone ? l->owed - gone : 0;
+    l->out.len -= gone;
+    l->out_start = 0;
+}
+
+int guest_link_queue(struct guest_link *l, const struct frame_head *head, const void *msg,
+                     struct err *err) {
+    if (l->out.len - l->out_start > QUEUE_MAX)
+        return err_set(err, ERR_LIMIT, "guest does not read");
+    compact(l);
+    return queue(l, head, msg, err);
+}
+
+static int keep_parcel(struct guest_link *l, size_t at, const int *fds, uint32_t nfds,
+                       struct err *err) {
+    if (!l->parcels)
+        l->parcels = calloc(PARCELS_MAX, sizeof(*l->parcels));
+    if (!l->parcels || l->parcel_count == PARCELS_MAX)
+        return err_set(err, ERR_LIMIT, "guest does not take descriptors");
+    struct parcel *p = &l->parcels[l->parcel_count++];
+    *p = (struct parcel){.at = at, .end = l->out.len};
+    for (; p->nfds < nfds; p->nfds++) {
+        p->fds[p->nfds] = fcntl(fds[p->nfds], F_DUPFD_CLOEXEC, 3);
+        if (p->fds[p->nfds] >= 0)
+            continue;
+        err_sys(err, "keep a descriptor");
+        while (p->nfds)
+            close(p->fds[--p->nfds]);
+        l->parcel_count--;
+        return -1;
+    }
+    return 0;
+}
+
+/* The frame at the end of the queue has descriptors: they leave now if none are before them. */
+static int send_parcel(struct guest_link *l, size_t at, const int *fds, uint32_t nfds,
+                       struct err *err) {
+    ssize_t n = 0;
+    if (!l->parcel_count && l->out_start >= l->owed)
+        n = send_some(l, l->out.len, fds, nfds, err);
+    if (n < 0)
+        return -1;
+    if (n > 0) {
+        l->out_start += (size_t)n;
+        l->owed = l->out.len;
+        return 0;
+    }
+    if (keep_parcel(l, at, fds, nfds, err) == 0)
+        return 0;
+    l->out.len = at; /* as if it had never been queued */
+    return -1;
 }
 
 int guest_link_send(struct guest_link *l, const struct frame_head *head, const void *msg,
                     const int *fds, uint32_t nfds, struct err *err) {
-    if (l->out.len - l->out_start > QUEUE_MAX)
-        return err_set(err, ERR_LIMIT, "guest does not read");
     if (nfds > FRAME_FDS_MAX)
         return err_set(err, ERR_INVALID, "%u descriptors in one message", nfds);
-    if (l->out_start > 0) {
-        memmove(l->out.data, l->out.data + l->out_start, l->out.len - l->out_start);
-        l->out.len -= l->out_start;
-        l->out_start = 0;
-    }
     struct frame_head full = *head;
     full.flags = (uint16_t)(full.flags | nfds);
-    if (queue(l, &full, msg, err) < 0)
+    compact(l);
+    size_t at = l->out.len;
+    if (guest_link_queue(l, &full, msg, err) < 0 ||
+        (nfds > 0 && send_parcel(l, at, fds, nfds, err) < 0))
         return -1;
-    return flush_with(l, fds, nfds, err);
+    return guest_link_flush(l, err);
+}
+
+size_t guest_link_backlog(const struct guest_link *l) {
+    return l->out.len - l->out_start;
 }
 
 /* Receiving. */
@@ -186,16 +296,38 @@ int guest_link_error(const struct frame *f, struct err *err) {
     struct msg_error m;
     if (f->head.type != MSG_ERROR || msg_decode(f, &m, sizeof(m)) < 0)
         return err_set(err, ERR_INTERNAL, "guest answered %s", msg_type_name(f->head.type));
+    if (m.code > ERR_TIMEOUT)
+        m.code = ERR_INTERNAL;
     if (m.code)
         return err_set(err, (enum err_code)m.code, "%s", m.text.s);
     errno = (int)m.number;
     return err_sys(err, "%s", m.text.s);
 }
 
-/* Frames in the buffer first. 1 frame, 0 none, -1. */
-static int buffered(struct guest_link *l, struct frame *ret, struct err *err) {
+/* The descriptors of the frame before go, those of this one come to the front. */
+static int claim_fds(struct guest_link *l, const struct frame *f, struct err *err) {
+    drop_fds(l, l->current_fds, false);
+    l->current_fds = f->head.flags & FRAME_FDS_MASK;
+    if (l->current_fds <= l->nfds)
+        return 0;
+    l->current_fds = 0;
+    return err_set(err, ERR_INTERNAL, "guest promised descriptors that did not come");
+}
+
+uint32_t guest_link_take_fds(struct guest_link *l, const struct frame *f, int *ret, uint32_t max) {
+    (void)f;
+    uint32_t n = l->current_fds < max ? l->current_fds : max;
+    memcpy(ret, l->fds, n * sizeof(*ret));
+    drop_fds(l, n, true);
+    l->current_fds -= n;
+    return n;
+}
+
+int guest_link_received(struct guest_link *l, struct frame *ret, struct err *err) {
     int got;
     while ((got = frame_next(&l->in, ret)) == 1) {
+        if (claim_fds(l, ret, err) < 0)
+            return -1;
         if (ret->head.type == MSG_ERROR && ret->head.tag == 0)
             return guest_link_error(ret, err), err_wrap(err, "guest closed the connection");
         if (ret->head.type != MSG_HELLO)
@@ -206,21 +338,82 @@ static int buffered(struct guest_link *l, struct frame *ret, struct err *err) {
     return got < 0 ? err_set(err, ERR_INTERNAL, "guest broke the protocol") : 0;
 }
 
+/* Large frames have come and gone: their pages go back to the kernel. */
+static void trim(struct guest_link *l) {
+    if (l->in.start < l->in.end || l->in.end < TRIM_BYTES)
+        return;
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    uintptr_t from = ((uintptr_t)l->room + page - 1) & ~(page - 1);
+    uintptr_t to = ((uintptr_t)l->room + sizeof(l->room)) & ~(page - 1);
+    madvise((void *)from, to - from, MADV_DONTNEED);
+}
+
+/* False: more descriptors than any frame may have. */
+static bool keep_fds(struct guest_link *l, struct msghdr *m) {
+    bool sound = !(m->msg_flags & MSG_CTRUNC);
+    for (struct cmsghdr *h = CMSG_FIRSTHDR(m); h; h = CMSG_NXTHDR(m, h)) {
+        if (h->cmsg_level != SOL_SOCKET || h->cmsg_type != SCM_RIGHTS)
+            continue;
+        size_t n = (h->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+        for (size_t i = 0; i < n; i++) {
+            int fd;
+            memcpy(&fd, CMSG_DATA(h) + i * sizeof(int), sizeof(int));
+            sound = sound && l->nfds < FRAME_FDS_MAX;
+            if (sound)
+                l->fds[l->nfds++] = fd;
+            else
+                close(fd);
+        }
+    }
+    return sound;
+}
+
+/* As recv(2); EPROTO for a flood of descriptors. */
+static ssize_t receive_bytes(struct guest_link *l, int flags) {
+    uint8_t *to;
+    trim(l);
+    size_t room = frame_space(&l->in, &to);
+    union {
+        struct cmsghdr head;
+        char room[CMSG_SPACE(FRAME_FDS_MAX * sizeof(int))];
+    } control;
+    struct iovec v = {to, room};
+    struct msghdr m = {
+        .msg_iov = &v, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control)};
+    ssize_t n = recvmsg(l->sock, &m, flags | MSG_CMSG_CLOEXEC);
+    if (n < 0 || keep_fds(l, &m))
+        return n;
+    errno = EPROTO;
+    return -1;
+}
+
+/* 1: bytes came. 0: none now. */
+static int receive_some(struct guest_link *l, int flags, struct err *err) {
+    ssize_t n;
+    do
+        n = receive_bytes(l, flags);
+    while (n < 0 && errno == EINTR);
+    if (n < 0 && errno == EAGAIN)
+        return 0;
+    if (n < 0 && errno != ECONNRESET)
+        return err_sys(err, "receive from guest");
+    if (n <= 0)
+        return err_set(err, ERR_GONE, "the guest has gone");
+    frame_fed(&l->in, (size_t)n);
+    return 1;
+}
+
+int guest_link_receive(struct guest_link *l, struct err *err) {
+    return receive_some(l, MSG_DONTWAIT, err);
+}
+
+/* Frames in the buffer first. 1 frame, 0 none, -1. */
 static int receive(struct guest_link *l, struct frame *ret, int flags, struct err *err) {
     int got;
-    while ((got = buffered(l, ret, err)) == 0) {
-        uint8_t *to;
-        size_t room = frame_space(&l->in, &to);
-        ssize_t n = recv(l->sock, to, room, flags);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0 && errno == EAGAIN)
-            return 0;
-        if (n < 0 && errno != ECONNRESET)
-            return err_sys(err, "receive from guest");
-        if (n <= 0)
-            return err_set(err, ERR_GONE, "the guest has gone");
-        frame_fed(&l->in, (size_t)n);
+    while ((got = guest_link_received(l, ret, err)) == 0) {
+        got = receive_some(l, flags, err);
+        if (got <= 0)
+            return got;
     }
     return got;
 }

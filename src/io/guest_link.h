@@ -34,13 +34,21 @@ uint32_t guest_link_features(const struct guest_link *link);
 uint64_t guest_link_incarnation(const struct guest_link *link);
 
 /*
- * Queues one frame and sends what the socket takes; msg as in msg_encode(). With
- * descriptors it waits until they have gone; they stay the caller's. Fails with
- * `limit` when 4 MiB are waiting already: stop producing and poll.
+ * Queues one frame and sends what the socket takes; msg as in msg_encode(). Never
+ * waits: descriptors that the socket does not take now are duplicated and follow
+ * later; they stay the caller's. Fails with `limit` when 4 MiB are waiting already,
+ * or descriptors of many frames: stop producing and poll.
  */
 int guest_link_send(struct guest_link *link, const struct frame_head *head, const void *msg,
                     const int *fds, uint32_t nfds, struct err *err);
 int guest_link_flush(struct guest_link *link, struct err *err);
+
+/* The same without sending: the frame leaves with the next one, or with guest_link_flush(). */
+int guest_link_queue(struct guest_link *link, const struct frame_head *head, const void *msg,
+                     struct err *err);
+
+/* Bytes that wait to be sent. */
+size_t guest_link_backlog(const struct guest_link *link);
 
 /*
  * The next frame without waiting: 1, 0 none yet, -1 broken or closed (`gone`).
@@ -48,8 +56,23 @@ int guest_link_flush(struct guest_link *link, struct err *err);
  */
 int guest_link_next(struct guest_link *link, struct frame *ret, struct err *err);
 
-/* The same, but waits; timeout_ms < 0: for ever. 0 only when the time is up. */
+/*
+ * The two halves of it, for a loop that was told that there is something: one receive
+ * without waiting (1 something came, 0 nothing, -1), then frames until there is none.
+ */
+int guest_link_receive(struct guest_link *link, struct err *err);
+int guest_link_received(struct guest_link *link, struct frame *ret, struct err *err);
+
+/* As guest_link_next(), but waits; timeout_ms < 0: for ever. 0 only when the time is up. */
 int guest_link_wait(struct guest_link *link, int timeout_ms, struct frame *ret, struct err *err);
+
+/*
+ * Descriptors that came with a frame (MSG_LOG_OPEN's OK), handed over to the caller;
+ * returns how many, up to max. Those of a frame that nobody takes are closed before
+ * the next one.
+ */
+uint32_t guest_link_take_fds(struct guest_link *link, const struct frame *frame, int *ret,
+                             uint32_t max);
 
 /* Fills *err from an ERROR frame; returns -1. */
 int guest_link_error(const struct frame *frame, struct err *err);

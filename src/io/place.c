@@ -35,7 +35,7 @@ static int find_home(char to[PLACE_SIZE], struct err *err) {
 }
 
 static int find_libexec(char to[PLACE_SIZE], struct err *err) {
-    static const char *const tails[] = {"/libexec", "/../libexec/carrel", "/../lib/carrel"};
+    static const char *const tails[] = {"/libexec", "", "/../libexec/carrel", "/../lib/carrel"};
     char self[PLACE_SIZE - 32], probe[PLACE_SIZE + 32];
     ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
     if (n < 0)

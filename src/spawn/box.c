@@ -16,9 +16,9 @@
 
 #include "base/defer.h"
 #include "base/fdio.h"
+#include "base/limits.h"
 #include "base/log.h"
 #include "base/msg.h"
-#include "spawn/limits.h"
 #include "spawn/making.h"
 #include "spawn/rootless.h"
 #include "spawn/spawner.h"
@@ -39,7 +39,7 @@ static const struct limit {
 };
 
 /* What was asked for and cannot be kept is refused, never pretended. */
-static int check(const struct spawner *s, const struct plan *plan, size_t fds, struct err *err) {
+int limits_check(const struct spawner *s, const struct plan *plan, struct err *err) {
     const int enforced[] = {s->cgroups.memory, s->cgroups.cpu, s->cgroups.pids, 0, 0};
     for (size_t i = 0; i < sizeof(limits) / sizeof(*limits); i++) {
         uint64_t value = *(const uint64_t *)((const char *)plan + limits[i].offset);
@@ -54,6 +54,12 @@ static int check(const struct spawner *s, const struct plan *plan, size_t fds, s
             return err_remedy(err, "leave the limit out, or see: carrel doctor");
         }
     }
+    return 0;
+}
+
+static int check(const struct spawner *s, const struct plan *plan, size_t fds, struct err *err) {
+    if (limits_check(s, plan, err) < 0)
+        return -1;
     if (strcmp(plan->image, "host") != 0)
         return err_set(err, ERR_NOT_FOUND, "there is no image '%s'", plan->image);
     if (fds != plan->grant_count)
@@ -84,6 +90,7 @@ void box_free(struct box *box) {
 }
 
 static void box_enlist(struct spawner *s, struct box *box) {
+    box->serial = ++s->enlisted;
     box->next = s->list;
     s->list = box;
     s->box_count++;
@@ -257,7 +264,7 @@ int box_add_spares(struct spawner *s, struct box *box, unsigned count) {
 }
 
 /* Refused name lookups show as datagrams to a port nobody listens on. */
-static uint64_t refused_datagrams(struct spawner *s, const struct box *box) {
+uint64_t box_lookups_refused(struct spawner *s, const struct box *box) {
     char path[48], text[4096];
     snprintf(path, sizeof(path), "%d/net/snmp", (int)box->pid);
     if (read_file_at(s->proc, path, text, sizeof(text)) <= 0)
@@ -271,7 +278,7 @@ static uint64_t refused_datagrams(struct spawner *s, const struct box *box) {
 void box_facts(struct spawner *s, struct box *box, struct plan_facts *ret) {
     *ret = (struct plan_facts){.drifted = image_stale(&s->image, s->host) || box->drifted};
     cgroup_facts(&s->cgroups, box->cgroup, ret);
-    ret->lookups_refused = refused_datagrams(s, box);
+    ret->lookups_refused = box_lookups_refused(s, box);
 }
 
 static uint64_t number_after(const char *text, const char *key) {

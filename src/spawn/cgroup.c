@@ -12,7 +12,7 @@
 
 #include "base/defer.h"
 #include "base/fdio.h"
-#include "spawn/limits.h"
+#include "base/limits.h"
 #include "spawn/weaken.h"
 
 enum { FREEZE_TRIES = 64 };
@@ -196,7 +196,7 @@ static int open_in(int dir, const char *group, const char *file, int flags) {
 int cgroup_add_spare(struct cgroups *cg, uint64_t box, unsigned number, struct cgroup_spare *ret) {
     bool v2 = cg->mode == CGROUP_V2;
     char group[64];
-    snprintf(group, sizeof(group), "b%" PRIu64 "%s/c%u", box, v2 ? "/work" : "", number);
+    snprintf(group, sizeof(group), "b%" PRIu64 "/work/c%u", box, number);
     int r = make_group(cg->freezer, group);
     if (r < 0)
         return r;
@@ -222,8 +222,10 @@ static int new_v1(struct cgroups *cg, const char *name, struct cgroup_set *set) 
         if (set->tasks[i] < 0)
             return set->tasks[i];
     }
+    char work[64];
+    snprintf(work, sizeof(work), "%s/work", name);
     int r = make_group(cg->freezer, name);
-    return r;
+    return r < 0 ? r : make_group(cg->freezer, work);
 }
 
 static int new_v2(struct cgroups *cg, const char *name) {
@@ -270,7 +272,7 @@ int cgroup_new(struct cgroups *cg, struct cgroup_set *ret, struct err *err) {
     group_name(name, set.number);
     int r = fill(cg, &set, name);
     struct plan defaults = {.mem_bytes = LIMIT_MEM, .pids = LIMIT_PIDS};
-    if (r == 0 && cgroup_limit(cg, &set, &defaults, err) < 0)
+    if (r == 0 && cgroup_limit(cg, set.number, &defaults, err) < 0)
         r = -EINVAL;
     else if (r < 0) {
         err_num(err, r, "make cgroup '%s'", name);
@@ -284,6 +286,8 @@ int cgroup_new(struct cgroups *cg, struct cgroup_set *ret, struct err *err) {
     return 0;
 }
 
+#define NO_LIMIT UINT64_MAX /* v1: -1 */
+
 struct knob {
     int base;
     const char *v1, *v2;
@@ -295,11 +299,13 @@ static int turn(struct cgroups *cg, const char *name, const struct knob *k, stru
     char path[96], text[48];
     if (cg->mode == CGROUP_V1) {
         snprintf(path, sizeof(path), "%s/%s", name, k->v1);
-        snprintf(text, sizeof(text), "%" PRIu64, k->value);
+        snprintf(text, sizeof(text), "%" PRId64, (int64_t)k->value);
     } else {
         snprintf(path, sizeof(path), "%s/work/%s", name, k->v2);
         bool cpu = strcmp(k->v2, "cpu.max") == 0;
         snprintf(text, sizeof(text), cpu ? "%" PRIu64 " 100000" : "%" PRIu64, k->value);
+        if (k->value == NO_LIMIT)
+            snprintf(text, sizeof(text), "max 100000");
     }
     int r = write_file_at(k->base, path, text);
     if (r == 0)
@@ -315,10 +321,10 @@ static void raise_memsw(struct cgroups *cg, const char *name, uint64_t bytes) {
     write_file_at(cg->memory, path, text);
 }
 
-int cgroup_limit(struct cgroups *cg, const struct cgroup_set *set, const struct plan *plan,
-                 struct err *err) {
+int cgroup_limit(struct cgroups *cg, uint64_t number, const struct plan *plan, struct err *err) {
     char name[32];
-    group_name(name, set->number);
+    group_name(name, number);
+    uint64_t quota_us = plan->cpu_milli == PLAN_UNLIMITED ? NO_LIMIT : plan->cpu_milli * 100;
     int memsw = cg->has_memsw ? cg->memory : -1, tcp = cg->has_tcp ? cg->memory : -1;
     if (memsw >= 0 && plan->mem_bytes > LIMIT_MEM)
         raise_memsw(cg, name, plan->mem_bytes);
@@ -327,7 +333,7 @@ int cgroup_limit(struct cgroups *cg, const struct cgroup_set *set, const struct 
         {cg->memory, "memory.limit_in_bytes", "memory.max", plan->mem_bytes, "memory limit"},
         {memsw, MEMSW, NULL, plan->mem_bytes, "memory limit"},
         {tcp, TCP, NULL, plan->mem_bytes / 8, "memory limit"},
-        {cg->cpu, "cpu.cfs_quota_us", "cpu.max", plan->cpu_milli * 100, "cpu limit"},
+        {cg->cpu, "cpu.cfs_quota_us", "cpu.max", quota_us, "cpu limit"},
         {cg->pids, "pids.max", "pids.max", plan->pids ? plan->pids + 1 : 0, "process limit"},
     };
     for (size_t i = 0; i < sizeof(knobs) / sizeof(*knobs); i++)
@@ -363,27 +369,60 @@ static DIR *open_list(int dir) {
 }
 
 /* Only whole lines: a pid that is cut short at the end of the text would be somebody else's. */
-static void kill_listed(const char *text) {
+static void visit_listed(const char *text, void (*visit)(int pid, void *arg), void *arg) {
     for (const char *end; (end = strchr(text, '\n')); text = end + 1) {
         long pid = strtol(text, NULL, 10);
         if (pid > 1)
-            kill((pid_t)pid, SIGKILL);
+            visit((int)pid, arg);
     }
 }
 
 /* Every process in base/name and the groups below it, or as many as fit: one comes back for more.
  */
-static void kill_members(int base, const char *name) {
-    int dir = openat(base, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+static void each_pid(int base, const char *name, void (*visit)(int pid, void *arg), void *arg) {
+    int dir DEFER_CLOSE = openat(base, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (dir < 0)
         return;
     char text[16384];
     if (read_file_at(dir, "cgroup.procs", text, sizeof(text)) > 0)
-        kill_listed(text);
-    DIR *d DEFER(close_dir) = open_list(dir);
+        visit_listed(text, visit, arg);
+    DIR *d DEFER(close_dir) = open_list(TAKE_FD(dir));
     for (struct dirent *e; d && (e = readdir(d));)
         if (e->d_type == DT_DIR && e->d_name[0] != '.')
-            kill_members(dirfd(d), e->d_name);
+            each_pid(dirfd(d), e->d_name, visit, arg);
+}
+
+void cgroup_each_pid(struct cgroups *cg, uint64_t number, void (*visit)(int pid, void *arg),
+                     void *arg) {
+    char name[32];
+    group_name(name, number);
+    if (cg->mode != CGROUP_NONE)
+        each_pid(cg->freezer, name, visit, arg);
+}
+
+int cgroup_freeze(struct cgroups *cg, uint64_t number, bool frozen) {
+    bool v1 = cg->mode == CGROUP_V1;
+    char path[96], text[256] = "";
+    if (cg->mode == CGROUP_NONE)
+        return -EOPNOTSUPP;
+    snprintf(path, sizeof(path), "b%" PRIu64 "/work/%s", number,
+             v1 ? "freezer.state" : "cgroup.freeze");
+    const char *const words[2][2] = {{"0", "1"}, {"THAWED", "FROZEN"}};
+    int r = write_file_at(cg->freezer, path, words[v1][frozen]);
+    if (r < 0)
+        return r;
+    if (!v1)
+        snprintf(path, sizeof(path), "b%" PRIu64 "/work/cgroup.events", number);
+    ssize_t n = read_file_at(cg->freezer, path, text, sizeof(text));
+    if (n < 0)
+        return (int)n;
+    const char *const reached[2][2] = {{"frozen 0", "frozen 1"}, {"THAWED", "FROZEN"}};
+    return strstr(text, reached[v1][frozen]) != NULL;
+}
+
+static void kill_pid(int pid, void *arg) {
+    (void)arg;
+    kill(pid, SIGKILL);
 }
 
 /* What is frozen neither forks nor ends: the list is all there is, and no pid in it is another's.
@@ -397,7 +436,7 @@ static void kill_frozen(struct cgroups *cg, const char *name) {
             break;
         sched_yield();
     }
-    kill_members(cg->freezer, name);
+    each_pid(cg->freezer, name, kill_pid, NULL);
 }
 
 static void kill_group(struct cgroups *cg, const char *name) {
@@ -406,7 +445,7 @@ static void kill_group(struct cgroups *cg, const char *name) {
     if (cg->mode == CGROUP_V1)
         kill_frozen(cg, name);
     else if (write_file_at(cg->freezer, path, "1") == -ENOENT)
-        kill_members(cg->freezer, name);
+        each_pid(cg->freezer, name, kill_pid, NULL);
 }
 
 static bool remove_tree(int base, const char *name) {
@@ -490,30 +529,4 @@ void cgroups_each(struct cgroups *cg, void (*seen)(uint64_t number, void *arg), 
                 e->d_name[1] <= '9')
                 seen(strtoull(e->d_name + 1, NULL, 10), arg);
     }
-}
-
-/* The number after `key` in a small file of "key number" lines, or of the only number. */
-static uint64_t read_counter(int base, const char *group, const char *file, const char *key) {
-    char path[96], text[1024] = "";
-    if (base < 0)
-        return 0;
-    snprintf(path, sizeof(path), "%s/%s", group, file);
-    if (read_file_at(base, path, text, sizeof(text)) <= 0)
-        return 0;
-    const char *at = key ? strstr(text, key) : text;
-    return at ? strtoull(at + (key ? strlen(key) : 0), NULL, 10) : 0;
-}
-
-void cgroup_facts(struct cgroups *cg, uint64_t number, struct plan_facts *ret) {
-    char name[48];
-    bool v1 = cg->mode == CGROUP_V1;
-    snprintf(name, sizeof(name), v1 ? "b%" PRIu64 : "b%" PRIu64 "/work", number);
-    ret->oom_kills =
-        read_counter(cg->memory, name, v1 ? "memory.oom_control" : "memory.events", "oom_kill ");
-    ret->mem_peak_bytes =
-        read_counter(cg->memory, name, v1 ? "memory.max_usage_in_bytes" : "memory.peak", NULL);
-    ret->mem_limit_bytes =
-        read_counter(cg->memory, name, v1 ? "memory.limit_in_bytes" : "memory.max", NULL);
-    ret->pids_refused = read_counter(cg->pids, name, "pids.events", "max ");
-    ret->cpu_us = v1 ? 0 : read_counter(cg->cpu, name, "cpu.stat", "usage_usec ");
 }

@@ -2,9 +2,9 @@
  * Control groups of boxes, on cgroup v1, v2 and hybrid hosts.
  *
  * A box has one group per controller with its limits ("work") and a tree of its own in the
- * freezer (v1) or below its group (v2): "guest" for pid 1 and one child a command. Pid 1 stays
- * out of the memory group, so an out-of-memory kill never hits it (DECISIONS 9).
- * Groups are made in advance with the default limits, used once, and removed.
+ * freezer (v1) or below its group (v2): "guest" for pid 1, and in "work" one child a command. Pid 1
+ * stays out of the memory group, so an out-of-memory kill never hits it (DECISIONS 9). Groups are
+ * made in advance with the default limits, used once, and removed.
  */
 #pragma once
 
@@ -54,8 +54,7 @@ int cgroup_new(struct cgroups *cg, struct cgroup_set *ret, struct err *err);
 int cgroup_add_spare(struct cgroups *cg, uint64_t box, unsigned number, struct cgroup_spare *ret);
 
 /* Applies the limits that differ from the defaults a new group carries. */
-int cgroup_limit(struct cgroups *cg, const struct cgroup_set *set, const struct plan *plan,
-                 struct err *err);
+int cgroup_limit(struct cgroups *cg, uint64_t number, const struct plan *plan, struct err *err);
 void cgroup_close(struct cgroup_set *set); /* the descriptors, not the groups */
 
 /* Kills whatever is left in a box's groups, then removes them; false while something is dying. */
@@ -67,7 +66,20 @@ bool cgroup_remove(struct cgroups *cg, uint64_t number);
  */
 void cgroup_thaw(struct cgroups *cg, uint64_t number);
 
+/*
+ * Stops what the box's commands run, or lets it go on; the guest itself goes on in either case.
+ * 1: it is so now, 0: not everything has stopped yet, -errno. Asking again does no harm.
+ */
+int cgroup_freeze(struct cgroups *cg, uint64_t number, bool frozen);
+
+/* Every process of a box, pid 1 too. */
+void cgroup_each_pid(struct cgroups *cg, uint64_t number, void (*visit)(int pid, void *arg),
+                     void *arg);
+
 /* Every group number that exists, for cleaning up after a crash. */
 void cgroups_each(struct cgroups *cg, void (*seen)(uint64_t number, void *arg), void *arg);
 
+/* counters.c */
 void cgroup_facts(struct cgroups *cg, uint64_t number, struct plan_facts *ret);
+/* All but what is not about cgroups; proc is an open /proc. */
+void cgroup_stats(struct cgroups *cg, int proc, uint64_t number, struct plan_stats *ret);

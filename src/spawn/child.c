@@ -19,9 +19,9 @@
 
 #include "base/err.h"
 #include "base/fdio.h"
+#include "base/limits.h"
 #include "base/msg.h"
 #include "spawn/filter.h"
-#include "spawn/limits.h"
 #include "spawn/mounts.h"
 #include "spawn/weaken.h"
 

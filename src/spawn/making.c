@@ -11,10 +11,10 @@
 #include "base/buf.h"
 #include "base/defer.h"
 #include "base/fdio.h"
-#include "base/json.h"
+#include "base/jot.h"
+#include "base/limits.h"
 #include "base/msg.h"
 #include "spawn/child.h"
-#include "spawn/limits.h"
 #include "spawn/spawner.h"
 
 struct making *making_new(void) {
@@ -48,41 +48,41 @@ void making_undo(struct spawner *s, struct making *m) {
 }
 
 static int describe(const struct spawner *s, const struct plan *plan, struct buf *out) {
-    struct json j = JSON(out);
-    json_object(&j, NULL);
-    json_string(&j, "id", plan->id);
-    json_string(&j, "kind", "box");
-    json_string(&j, "image", plan->image);
-    json_object(&j, "limits");
-    json_u64(&j, "memory_bytes", plan->mem_bytes ? plan->mem_bytes : LIMIT_MEM);
-    json_u64(&j, "disk_bytes", plan->disk_bytes ? plan->disk_bytes : LIMIT_DISK);
-    json_u64(&j, "processes", plan->pids ? plan->pids : LIMIT_PIDS);
+    struct jot j = JOT(out);
+    jot_object(&j, NULL);
+    jot_string(&j, "id", plan->id);
+    jot_string(&j, "kind", "box");
+    jot_string(&j, "image", plan->image);
+    jot_object(&j, "limits");
+    jot_u64(&j, "memory_bytes", plan->mem_bytes ? plan->mem_bytes : LIMIT_MEM);
+    jot_u64(&j, "disk_bytes", plan->disk_bytes ? plan->disk_bytes : LIMIT_DISK);
+    jot_u64(&j, "processes", plan->pids ? plan->pids : LIMIT_PIDS);
     if (plan->cpu_milli)
-        json_u64(&j, "cpu_milli", plan->cpu_milli);
-    json_u64(&j, "lifetime_ms", plan->deadline_ms);
-    json_end(&j, '}');
-    json_array(&j, "enforced");
+        jot_u64(&j, "cpu_milli", plan->cpu_milli);
+    jot_u64(&j, "lifetime_ms", plan->deadline_ms);
+    jot_end(&j, '}');
+    jot_array(&j, "enforced");
     if (s->cgroups.memory >= 0)
-        json_string(&j, NULL, "memory");
+        jot_string(&j, NULL, "memory");
     if (s->cgroups.cpu >= 0)
-        json_string(&j, NULL, "cpu");
+        jot_string(&j, NULL, "cpu");
     if (s->cgroups.pids >= 0)
-        json_string(&j, NULL, "processes");
-    json_string(&j, NULL, "disk");
-    json_end(&j, ']');
-    json_object(&j, "network");
-    json_string(&j, "policy", "none");
-    json_end(&j, '}');
-    json_array(&j, "grants");
+        jot_string(&j, NULL, "processes");
+    jot_string(&j, NULL, "disk");
+    jot_end(&j, ']');
+    jot_object(&j, "network");
+    jot_string(&j, "policy", "none");
+    jot_end(&j, '}');
+    jot_array(&j, "grants");
     static const char *const modes[] = {"", "ro", "cow", "rw"};
     for (size_t i = 0; i < plan->grant_count; i++) {
-        json_object(&j, NULL);
-        json_string(&j, "path", plan->grants[i].path);
-        json_string(&j, "mode", modes[plan->grants[i].mode]);
-        json_end(&j, '}');
+        jot_object(&j, NULL);
+        jot_string(&j, "path", plan->grants[i].path);
+        jot_string(&j, "mode", modes[plan->grants[i].mode]);
+        jot_end(&j, '}');
     }
-    json_end(&j, ']');
-    json_end(&j, '}');
+    jot_end(&j, ']');
+    jot_end(&j, '}');
     return j.failed || !buf_add(out, "\n", 1) ? -1 : 0;
 }
 
@@ -148,7 +148,8 @@ int making_gather(struct spawner *s, const struct plan *plan, const int *fds, st
     if (pool_take(s, plan, &m->berth, err) < 0)
         return -1;
     m->has_berth = true;
-    if (cgroup_limit(&s->cgroups, &m->berth.cgroup, plan, err) < 0 || open_channels(m, err) < 0)
+    if (cgroup_limit(&s->cgroups, m->berth.cgroup.number, plan, err) < 0 ||
+        open_channels(m, err) < 0)
         return -1;
     for (unsigned i = 0; i < plan->grant_count; i++)
         if (rootfs_grant(&s->maker, &m->berth.root, &plan->grants[i], i, fds[i], &m->grants[i],

@@ -2,8 +2,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/limits.h"
 #include "base/log.h"
-#include "spawn/limits.h"
 #include "spawn/spawner.h"
 
 bool pool_refill(struct spawner *s) {

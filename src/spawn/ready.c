@@ -11,9 +11,9 @@
 #include <unistd.h>
 
 #include "base/defer.h"
+#include "base/limits.h"
 #include "base/log.h"
 #include "base/msg.h"
-#include "spawn/limits.h"
 #include "spawn/making.h"
 #include "spawn/spawner.h"
 #include "spawn/tree.h"
@@ -141,7 +141,7 @@ static int hand_out(struct spawner *s, struct ready *r, const struct plan *plan,
     name_of(box, name);
     box->linger = plan->linger != 0;
     box->due_ms = box_due(plan);
-    if (cgroup_limit(&s->cgroups, &r->making->berth.cgroup, plan, err) < 0 ||
+    if (cgroup_limit(&s->cgroups, r->making->berth.cgroup.number, plan, err) < 0 ||
         set_hostname(s, box, plan->hostname, err) < 0 ||
         making_describe(s, r->making, plan, err) < 0 || tell_guest(box, plan, err) < 0 ||
         ((box->linger || box->due_ms) && making_amend(s, box, name, err) < 0))

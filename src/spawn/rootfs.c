@@ -12,8 +12,8 @@
 #include <unistd.h>
 
 #include "base/defer.h"
+#include "base/limits.h"
 #include "spawn/disk.h"
-#include "spawn/limits.h"
 #include "spawn/mounts.h"
 #include "spawn/tree.h"
 #include "spawn/weaken.h"
@@ -282,9 +282,11 @@ static int reopen(int dir, struct stat *ret) {
     return TAKE_FD(fd);
 }
 
-/* The owner of a granted directory appears as `user`; who else owns in it gets a number without a
- * name. */
-static int granted_lower(struct rootfs_maker *maker, struct rootfs *r, int client_dir,
+/*
+ * The owner of a granted directory appears as `user`; who else owns in it gets a number without a
+ * name or, in a private grant, none at all: nobody inside has rights over what has no number.
+ */
+static int granted_lower(struct rootfs_maker *maker, struct rootfs *r, bool private, int client_dir,
                          struct stat *st) {
     int dir DEFER_CLOSE = reopen(client_dir, st);
     if (dir < 0)
@@ -293,6 +295,8 @@ static int granted_lower(struct rootfs_maker *maker, struct rootfs *r, int clien
         return lower_new(maker, dir, -1);
     uint32_t first = slots_first(&maker->slots, r->slot);
     struct id_map map = {id_list_swap(st->st_uid, first), id_list_swap(st->st_gid, first)};
+    if (private)
+        map = (struct id_map){id_list_one(st->st_uid, first), id_list_one(st->st_gid, first)};
     int userns DEFER_CLOSE = userns_new(maker->proc, 0, &map);
     return userns < 0 ? userns : lower_new(maker, dir, userns);
 }
@@ -343,7 +347,7 @@ static int make_ro(struct rootfs_maker *maker, struct rootfs *r, int lower) {
 int rootfs_grant(struct rootfs_maker *maker, struct rootfs *r, const struct plan_grant *grant,
                  unsigned number, int host_dir, int *ret_mount, int *ret_upper, struct err *err) {
     struct stat st;
-    int lower DEFER_CLOSE = granted_lower(maker, r, host_dir, &st);
+    int lower DEFER_CLOSE = granted_lower(maker, r, grant->private, host_dir, &st);
     int made = lower;
     *ret_upper = -1;
     if (lower >= 0) {

@@ -17,17 +17,19 @@
 #include "base/buf.h"
 #include "base/defer.h"
 #include "base/fdio.h"
-#include "base/json.h"
+#include "base/jot.h"
 #include "base/log.h"
 #include "base/msg.h"
 #include "spawn/spawner.h"
 
 enum {
     CLIENT_MAX = 4096,
+    WAITING_MAX = 65536,
     RETRY_MS = 2,
     FINISH_MS = 2000,
     QUIET_MS = 3,
     PRESS_MS = 20,
+    PRESS_LATE_MS = 250,
     IMAGE_MS = 200,
     DEAD_MANY = 64,
     EVENTS = 64,
@@ -47,8 +49,15 @@ enum source {
 struct client {
     struct client *next;
     int fd;
-    char waits_for[ID_SIZE]; /* DESTROY is answered when this box is gone */
     bool gone;
+};
+
+/* DESTROY is answered when its box is gone. */
+struct waiter {
+    struct waiter *next;
+    int client;
+    uint64_t tag;
+    char id[ID_SIZE];
 };
 
 struct server {
@@ -60,8 +69,9 @@ struct server {
     bool stopping;
     bool warned; /* what is not enforced is said once */
     uint64_t quiet_since_ms;
-    uint64_t created_ms;  /* when a box was last asked for */
-    size_t waiting_count; /* clients that wait for a box to be gone */
+    uint64_t created_ms; /* when a box was last asked for */
+    struct waiter *waiters;
+    size_t waiting_count;
     uint64_t image_checked_ms;
     uint64_t due_ms; /* when the first box is due to be ended by us; 0: none is */
     size_t dead_count;
@@ -69,6 +79,7 @@ struct server {
     bool undertaker_busy; /* it takes no more before it has said that somebody is buried */
     size_t ending_count;  /* told to end and not dead yet */
     uint64_t ended_ms;    /* when one was last told, or died */
+    uint64_t pressed_ms;  /* when they were last told again */
     struct box *box_of[BOX_FD_MAX]; /* by the descriptors of its pid 1 and its guest */
     char packet[PLAN_MAX_BYTES];
     struct plan_message message;
@@ -121,18 +132,23 @@ static void unwatch(struct server *v, int fd) {
 static void end_box(struct server *v, struct box *box) {
     if (box->ending || box->dead)
         return;
-    v->ending_count++;
     v->ended_ms = spawner_now_ms();
+    if (v->ending_count++ == 0)
+        v->pressed_ms = v->ended_ms;
     unwatch(v, box->link);
     box_kill(v->s, box);
 }
 
-/* Who is not gone after a while is told again, and thawed: its guest may have been freezing it. */
+/*
+ * Who is not gone when no more die, or after a while, is told again, and thawed: its guest may have
+ * been freezing it.
+ */
 static void press_ending(struct server *v) {
     uint64_t now = spawner_now_ms();
-    if (!v->ending_count || now - v->ended_ms < PRESS_MS)
+    bool due = now - v->ended_ms >= PRESS_MS || now - v->pressed_ms >= PRESS_LATE_MS;
+    if (!v->ending_count || !due)
         return;
-    v->ended_ms = now;
+    v->ended_ms = v->pressed_ms = now;
     for (struct box *b = v->s->list; b; b = b->next)
         if (b->ending && !b->dead) {
             box_kill(v->s, b);
@@ -256,26 +272,47 @@ static void do_destroy(struct server *v, struct client *c, const struct fd_messa
     struct box *box = wanted(v, c);
     if (!box)
         return;
-    if (!c->waits_for[0])
-        v->waiting_count++;
-    memcpy(c->waits_for, box->id, sizeof(c->waits_for));
+    struct waiter *w = v->waiting_count < WAITING_MAX ? calloc(1, sizeof(*w)) : NULL;
+    struct err err;
+    if (!w) {
+        err_set(&err, ERR_BUSY, "too many wait for machines to end");
+        answer_error(v, c, &err);
+        return;
+    }
+    *w = (struct waiter){.next = v->waiters, .client = c->fd, .tag = v->message.tag};
+    memcpy(w->id, box->id, sizeof(w->id));
+    v->waiters = w;
+    v->waiting_count++;
     end_box(v, box);
 }
 
+/* Those that wait for id (NULL: any) on behalf of client (-1: any) do not wait any longer. */
+static struct waiter *take_waiter(struct server *v, const char *id, int client) {
+    for (struct waiter **at = &v->waiters; *at; at = &(*at)->next) {
+        struct waiter *w = *at;
+        if ((id && strcmp(w->id, id) != 0) || (client >= 0 && w->client != client))
+            continue;
+        *at = w->next;
+        v->waiting_count--;
+        return w;
+    }
+    return NULL;
+}
+
 /* The newest; an answer is one packet. */
-static void list_machines(const struct spawner *s, struct json *j) {
+static void list_machines(const struct spawner *s, struct jot *j) {
     size_t left = 256;
-    json_array(j, "machines");
+    jot_array(j, "machines");
     for (const struct box *b = s->list; b && left; b = b->next) {
         if (b->dead || ready_is_name(b->id))
             continue;
         left--;
-        json_object(j, NULL);
-        json_string(j, "id", b->id);
-        json_bool(j, "drifted", b->drifted);
-        json_end(j, '}');
+        jot_object(j, NULL);
+        jot_string(j, "id", b->id);
+        jot_bool(j, "drifted", b->drifted);
+        jot_end(j, '}');
     }
-    json_end(j, ']');
+    jot_end(j, ']');
 }
 
 static void do_status(struct server *v, struct client *c, const struct fd_message *in) {
@@ -283,33 +320,33 @@ static void do_status(struct server *v, struct client *c, const struct fd_messag
     static const char *const modes[] = {"none", "v1", "v2"};
     const struct spawner *s = v->s;
     struct buf text DEFER(buf_done) = BUF(PLAN_TEXT_SIZE - 1);
-    struct json j = JSON(&text);
-    json_object(&j, NULL);
-    json_string(&j, "version", CARREL_VERSION);
-    json_i64(&j, "pid", getpid());
-    json_bool(&j, "rootless", s->rootless);
-    json_string(&j, "cgroup", modes[s->cgroups.mode]);
-    json_string(&j, "image", s->image.key);
-    json_u64(&j, "boxes", s->box_count);
-    json_u64(&j, "alive", s->box_count - v->dead_count);
-    json_u64(&j, "created", s->created);
-    json_bool(&j, "probed", s->probed);
-    json_string(&j, "layers", s->maker.by_name ? "by name" : "by descriptor");
-    json_bool(&j, "tmpfs_idmap", !s->maker.tmpfs_plain);
-    json_string(&j, "disk", s->rootless ? "tmpfs" : s->maker.uppers.limited ? "quota" : "image");
-    json_array(&j, "unenforced");
+    struct jot j = JOT(&text);
+    jot_object(&j, NULL);
+    jot_string(&j, "version", CARREL_VERSION);
+    jot_i64(&j, "pid", getpid());
+    jot_bool(&j, "rootless", s->rootless);
+    jot_string(&j, "cgroup", modes[s->cgroups.mode]);
+    jot_string(&j, "image", s->image.key);
+    jot_u64(&j, "boxes", s->box_count);
+    jot_u64(&j, "alive", s->box_count - v->dead_count);
+    jot_u64(&j, "created", s->created);
+    jot_bool(&j, "probed", s->probed);
+    jot_string(&j, "layers", s->maker.by_name ? "by name" : "by descriptor");
+    jot_bool(&j, "tmpfs_idmap", !s->maker.tmpfs_plain);
+    jot_string(&j, "disk", s->rootless ? "tmpfs" : s->maker.uppers.limited ? "quota" : "image");
+    jot_array(&j, "unenforced");
     for (size_t i = 0; i < sizeof(enforceable) / sizeof(*enforceable); i++)
         if (!enforced(s, i))
-            json_string(&j, NULL, enforceable[i].name);
-    json_end(&j, ']');
-    json_object(&j, "pool");
-    json_u64(&j, "berths", s->berth_count);
-    json_u64(&j, "berths_wanted", POOL_SIZE);
-    json_u64(&j, "ready", s->ready.count);
-    json_u64(&j, "ready_wanted", s->ready.wanted);
-    json_end(&j, '}');
+            jot_string(&j, NULL, enforceable[i].name);
+    jot_end(&j, ']');
+    jot_object(&j, "pool");
+    jot_u64(&j, "berths", s->berth_count);
+    jot_u64(&j, "berths_wanted", POOL_SIZE);
+    jot_u64(&j, "ready", s->ready.count);
+    jot_u64(&j, "ready_wanted", s->ready.wanted);
+    jot_end(&j, '}');
     list_machines(s, &j);
-    json_end(&j, '}');
+    jot_end(&j, '}');
     snprintf(v->message.text, sizeof(v->message.text), "%s", text.data ? text.data : "{}");
     v->message.type = PLAN_TEXT;
     answer(v, c, &v->message, NULL, 0);
@@ -332,6 +369,18 @@ static void (*const requests[])(struct server *, struct client *, const struct f
     [PLAN_STATUS] = do_status, [PLAN_STOP] = do_stop,
 };
 
+static void do_verb(struct server *v, struct client *c, verb_fn *verb) {
+    struct err err;
+    int r = verb(v->s, &v->message, &err);
+    struct box *box = box_find(v->s, v->message.plan.id);
+    if (box)
+        note_due(v, box); /* that may have been changed */
+    if (r < 0)
+        answer_error(v, c, &err);
+    else
+        answer(v, c, &v->message, NULL, 0);
+}
+
 static void serve_client(struct server *v, struct client *c) {
     struct fd_message in = {0};
     struct err err;
@@ -342,6 +391,8 @@ static void serve_client(struct server *v, struct client *c) {
     }
     if (plan_decode(v->packet, in.len, &v->message, &err) < 0)
         answer_error(v, c, &err);
+    else if (verb_of(v->message.type))
+        do_verb(v, c, verb_of(v->message.type));
     else if (v->message.type >= sizeof(requests) / sizeof(*requests) || !requests[v->message.type])
         c->gone = true;
     else
@@ -381,7 +432,8 @@ static void drop_gone_clients(struct server *v) {
                 if (!b->linger)
                     end_box(v, b);
             }
-        v->waiting_count -= c->waits_for[0] != '\0';
+        for (struct waiter *w; (w = take_waiter(v, NULL, c->fd));)
+            free(w);
         *at = c->next;
         close(c->fd);
         free(c);
@@ -443,12 +495,13 @@ static void serve_guest(struct server *v, struct box *box) {
 }
 
 static void tell_waiting(struct server *v, const char *id) {
-    for (struct client *c = v->clients; c; c = c->next)
-        if (strcmp(c->waits_for, id) == 0) {
-            c->waits_for[0] = '\0';
-            v->waiting_count--;
+    for (struct waiter *w; (w = take_waiter(v, id, -1));) {
+        struct client *c = client_by_fd(v, w->client);
+        v->message.tag = w->tag;
+        if (c)
             answer_done(v, c);
-        }
+        free(w);
+    }
 }
 
 static int start_undertaker(struct server *v) {

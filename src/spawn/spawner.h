@@ -37,6 +37,7 @@ struct making; /* what goes into a box while it is made */
 struct box {
     struct box *next;
     char id[ID_SIZE];
+    uint64_t serial; /* the list is sorted by it, newest first */
     bool linger;
     uint32_t slot;
     uint32_t upper; /* of its root */
@@ -82,6 +83,7 @@ struct spawner {
 
     struct box *list;
     size_t box_count;
+    uint64_t enlisted;
 
     struct nursery nursery;
     struct berth berths[POOL_SIZE]; /* ready, oldest first */
@@ -135,6 +137,17 @@ void boxes_adopt(struct spawner *s);
 void boxes_sweep(struct spawner *s);
 int box_add_spares(struct spawner *s, struct box *box, unsigned count);
 void box_facts(struct spawner *s, struct box *box, struct plan_facts *ret);
+/* Name lookups show as datagrams to a port nobody listens on. */
+uint64_t box_lookups_refused(struct spawner *s, const struct box *box);
+/* Are these limits in range, and can this host enforce them? 0 is always fine. */
+int limits_check(const struct spawner *s, const struct plan *plan, struct err *err);
+
+/*
+ * verbs.c: requests that are answered at once and make or end nothing. They turn the request in *m
+ * into its answer. NULL for a type that is none of these.
+ */
+typedef int verb_fn(struct spawner *s, struct plan_message *m, struct err *err);
+verb_fn *verb_of(enum plan_type type);
 
 /* server.c: serves until told to stop or idle for long enough. */
 int server_run(struct spawner *s, int listener, uint64_t idle_ms, struct err *err);

@@ -161,6 +161,12 @@ struct id_list id_list_swap(uint32_t owner, uint32_t first) {
     return ids;
 }
 
+struct id_list id_list_one(uint32_t owner, uint32_t first) {
+    struct id_list ids = {0};
+    add(&ids, owner, first + 1000, 1);
+    return ids;
+}
+
 static int write_ids(int proc, pid_t pid, const char *name, const struct id_list *ids) {
     char bytes[64 * ID_EXTENTS];
     size_t n = 0;

@@ -55,6 +55,9 @@ uint32_t id_shared(uint32_t id, uint32_t first);
  */
 struct id_list id_list_swap(uint32_t owner, uint32_t first);
 
+/* Only `owner`, as 1000; everybody else has no number inside. */
+struct id_list id_list_one(uint32_t owner, uint32_t first);
+
 struct slots {
     uint32_t base; /* host id of the first slot */
     uint32_t count;

@@ -5,6 +5,10 @@
 
 /* ---- Memories and tables ---- */
 
+/* Larger memories are mapped when they are made, so that there being no room for them is said then.
+ */
+enum { LAZY_MAX = 4 * PAGE_SIZE, PART_MAX = 4096, PART_UNIT = 256 };
+
 static uint64_t memory_cap(const struct wasm_store *s, const struct wasm_limits *l) {
     uint64_t cap = s->engine->cfg.memory_pages;
     if (!l->is64 && cap > 65536)
@@ -19,7 +23,7 @@ bool memory_new(struct wasm_store *s, const struct wasm_limits *l, struct memory
     m->type = *l;
     m->max = memory_cap(s, l);
     m->size = l->min * PAGE_SIZE;
-    if (l->min > m->max || !(m->pages = pages_new(s->engine, m->size, &m->base))) {
+    if (l->min > m->max || (m->size > LAZY_MAX && !memory_reach(s->engine, m, m->size))) {
         engine_release(s->engine, m, sizeof *m);
         return false;
     }
@@ -27,12 +31,76 @@ bool memory_new(struct wasm_store *s, const struct wasm_limits *l, struct memory
     return true;
 }
 
+static bool reach_part(struct wasm_engine *e, struct memory *m, uint64_t end) {
+    uint64_t twice = m->ready * 2 < PART_MAX ? m->ready * 2 : PART_MAX;
+    uint64_t ready = ((twice > end ? twice : end) + PART_UNIT - 1) / PART_UNIT * PART_UNIT;
+    uint8_t *base = engine_realloc(e, m->base, m->ready, ready);
+    if (!base)
+        return false;
+    memset(base + m->ready, 0, ready - m->ready);
+    m->base = base;
+    m->ready = ready;
+    return true;
+}
+
+static bool reach_all(struct wasm_engine *e, struct memory *m, uint64_t size) {
+    uint8_t *base;
+    struct pages *pages = pages_new(e, size, &base);
+    if (!pages)
+        return false;
+    if (m->ready)
+        memcpy(base, m->base, m->ready);
+    engine_release(e, m->base, m->ready);
+    m->pages = pages;
+    m->base = base;
+    m->ready = size;
+    return true;
+}
+
+bool memory_reach(struct wasm_engine *e, struct memory *m, uint64_t end) {
+    if (end <= m->ready)
+        return true;
+    return end <= PART_MAX ? reach_part(e, m, end) : reach_all(e, m, m->size);
+}
+
+static bool copy_bytes(struct wasm_engine *e, struct memory *m, bool dirty, struct memory *copy) {
+    if (m->pages)
+        return (copy->pages = pages_fork(m->pages, dirty, &copy->base, &m->base)) != NULL;
+    if (!m->ready)
+        return true;
+    copy->base = engine_alloc(e, m->ready);
+    if (copy->base)
+        memcpy(copy->base, m->base, m->ready);
+    return copy->base != NULL;
+}
+
+bool memory_fork(struct wasm_engine *e, struct memory *m, bool dirty, struct memory **ret) {
+    struct memory *copy = engine_alloc(e, sizeof *copy);
+    if (!copy)
+        return false;
+    *copy = *m;
+    if (!copy_bytes(e, m, dirty, copy)) {
+        engine_release(e, copy, sizeof *copy);
+        return false;
+    }
+    *ret = copy;
+    return true;
+}
+
+static bool grow_pages(struct wasm_engine *e, struct memory *m, uint64_t size) {
+    if (!m->pages)
+        return size <= LAZY_MAX || reach_all(e, m, size);
+    if (!pages_grow(m->pages, size, &m->base))
+        return false;
+    m->ready = size;
+    return true;
+}
+
 bool memory_grow(struct wasm_store *s, struct memory *m, uint64_t delta, uint64_t *ret_old) {
-    (void)s;
     uint64_t old = m->size / PAGE_SIZE;
     if (delta > m->max - old)
         return false;
-    if (delta && !pages_grow(m->pages, m->size + delta * PAGE_SIZE, &m->base))
+    if (delta && !grow_pages(s->engine, m, m->size + delta * PAGE_SIZE))
         return false;
     m->size += delta * PAGE_SIZE;
     *ret_old = old;
@@ -40,7 +108,10 @@ bool memory_grow(struct wasm_store *s, struct memory *m, uint64_t delta, uint64_
 }
 
 void memory_free(struct wasm_store *s, struct memory *m) {
-    pages_free(m->pages);
+    if (m->pages)
+        pages_free(m->pages);
+    else
+        engine_release(s->engine, m->base, m->ready);
     engine_release(s->engine, m, sizeof *m);
 }
 
@@ -211,6 +282,24 @@ static bool grow(struct wasm_store *s, struct wasm_instance *i, struct bulk *b) 
     return true;
 }
 
+static bool move_bytes(struct wasm_engine *e, struct wasm_instance *i, struct bulk *b) {
+    const uint64_t *v = b->slots;
+    struct memory *to = i->mems[b->row == OP_MEMORY_INIT ? b->y : b->x];
+    if (!memory_reach(e, to, v[0] + v[2]))
+        return false;
+    if (b->row == OP_MEMORY_FILL) {
+        memset(to->base + v[0], (uint8_t)v[1], v[2]);
+    } else if (b->row == OP_MEMORY_INIT) {
+        memcpy(to->base + v[0], i->mod->bytes + i->mod->datas[b->x].bytes + v[1], v[2]);
+    } else {
+        struct memory *from = i->mems[b->y];
+        if (!memory_reach(e, from, v[1] + v[2]))
+            return false;
+        memmove(to->base + v[0], from->base + v[1], v[2]);
+    }
+    return true;
+}
+
 bool bulk_do(struct wasm_store *s, struct wasm_instance *i, struct bulk *b) {
     uint64_t *v = b->slots;
     if (is_object_row(b->row))
@@ -220,18 +309,9 @@ bool bulk_do(struct wasm_store *s, struct wasm_instance *i, struct bulk *b) {
     case OP_TABLE_GROW:
         return grow(s, i, b);
     case OP_MEMORY_FILL:
-        if (v[2])
-            memset(i->mems[b->x]->base + v[0], (uint8_t)v[1], v[2]);
-        return true;
     case OP_MEMORY_COPY:
-        if (v[2])
-            memmove(i->mems[b->x]->base + v[0], i->mems[b->y]->base + v[1], v[2]);
-        return true;
     case OP_MEMORY_INIT:
-        if (v[2])
-            memcpy(i->mems[b->y]->base + v[0], i->mod->bytes + i->mod->datas[b->x].bytes + v[1],
-                   v[2]);
-        return true;
+        return v[2] == 0 || move_bytes(s->engine, i, b);
     case OP_TABLE_FILL:
         refs_fill(i->tables[b->x]->elems + v[0], v[2], v[1]);
         return true;

@@ -11,6 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/sha256.h"
 #include "wasm/opcode.h"
 #include "wasm/wasm.h"
 
@@ -317,12 +318,15 @@ void plain_ops_init(struct plain_op ops[256]);
 
 /* ---- Store ---- */
 
+/* A small memory begins with nothing and gets its bytes as they are reached: the first few from the
+   allocator, then all of them as pages. What is not ready is zero. */
 struct memory {
     uint8_t *base;
-    uint64_t size; /* bytes in use */
-    uint64_t max;  /* pages, from the type and the configuration */
+    uint64_t ready; /* bytes at base */
+    uint64_t size;  /* bytes the guest has */
+    uint64_t max;   /* pages, from the type and the configuration */
     struct wasm_limits type;
-    struct pages *pages;
+    struct pages *pages; /* NULL: base is from the allocator */
 };
 
 struct table {
@@ -496,6 +500,10 @@ extern const char trap_unreachable[], trap_memory[], trap_table[], trap_undefine
 bool memory_new(struct wasm_store *s, const struct wasm_limits *l, struct memory **ret);
 bool memory_grow(struct wasm_store *s, struct memory *m, uint64_t delta, uint64_t *ret_old);
 void memory_free(struct wasm_store *s, struct memory *m);
+/* Make the bytes below end ready, which are the guest's; base may move. false: no memory. */
+bool memory_reach(struct wasm_engine *e, struct memory *m, uint64_t end);
+/* A copy for another store of the same engine; dirty as in pages_fork. */
+bool memory_fork(struct wasm_engine *e, struct memory *m, bool dirty, struct memory **ret);
 bool table_new(struct wasm_store *s, const struct wasm_limits *l, uint32_t type, uint64_t init,
                struct table **ret);
 void table_free(struct wasm_store *s, struct table *t);
@@ -515,14 +523,3 @@ bool pages_grow(struct pages *p, uint64_t size, uint8_t **ret_base);
 /* A copy-on-write copy; dirty says that p may have changed since the last one. */
 struct pages *pages_fork(struct pages *p, bool dirty, uint8_t **ret_base, uint8_t **ret_own_base);
 void pages_free(struct pages *p);
-
-/* ---- sha256 ---- */
-
-struct sha256 {
-    uint32_t h[8];
-    uint64_t n;
-    uint8_t block[64];
-};
-void sha256_init(struct sha256 *s);
-void sha256_add(struct sha256 *s, const void *bytes, size_t n);
-void sha256_end(struct sha256 *s, uint8_t out[32]);

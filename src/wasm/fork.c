@@ -24,18 +24,10 @@ static bool copy_hosts(struct wasm_store *to, const struct wasm_store *from) {
 }
 
 static bool copy_memory(struct wasm_store *to, const struct wasm_store *from, struct memory *m) {
-    struct memory *copy = engine_alloc(to->engine, sizeof *copy);
-    if (!copy ||
-        !engine_grow(to->engine, &to->mems, &to->cap_mems, to->n_mems + 1, sizeof *to->mems)) {
-        engine_release(to->engine, copy, sizeof *copy);
+    struct memory *copy;
+    if (!engine_grow(to->engine, &to->mems, &to->cap_mems, to->n_mems + 1, sizeof *to->mems) ||
+        !memory_fork(to->engine, m, from->ran_since_seal, &copy))
         return false;
-    }
-    *copy = *m;
-    copy->pages = pages_fork(m->pages, from->ran_since_seal, &copy->base, &m->base);
-    if (!copy->pages) {
-        engine_release(to->engine, copy, sizeof *copy);
-        return false;
-    }
     to->mems[to->n_mems++] = copy;
     return true;
 }

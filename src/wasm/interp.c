@@ -112,13 +112,27 @@ static uint32_t refund(struct fn *fn, const uint64_t *pc) {
 
 /* ---- Memory of the general kind ---- */
 
-static uint8_t *access_at(const struct wasm_instance *inst, uint32_t mem, uint64_t addr,
-                          uint64_t offset, uint32_t width) {
-    const struct memory *m = inst->mems[mem];
+/* An access that memory index mem, address and offset of a word describe. */
+struct reach {
+    uint32_t mem, width;
+    uint64_t addr, offset;
+};
+
+static uint8_t *reach_now(const struct wasm_instance *inst, struct reach r) {
+    const struct memory *m = inst->mems[r.mem];
     uint64_t at;
-    if (__builtin_add_overflow(addr, offset, &at) || at > m->size || m->size - at < width)
+    if (__builtin_add_overflow(r.addr, r.offset, &at) || at > m->ready || m->ready - at < r.width)
         return NULL;
     return m->base + at;
+}
+
+/* After reach_now failed: the trap, or NULL when it will succeed now. Moves bases. */
+static const char *reach_more(const struct wasm_instance *inst, struct reach r) {
+    struct memory *m = inst->mems[r.mem];
+    uint64_t at;
+    if (__builtin_add_overflow(r.addr, r.offset, &at) || at > m->size || m->size - at < r.width)
+        return trap_memory;
+    return memory_reach(inst->store->engine, m, at + r.width) ? NULL : trap_no_memory;
 }
 
 static uint64_t load_any(uint32_t row, const uint8_t *p) {
@@ -322,7 +336,7 @@ static const struct simd_op *simd_row(uint64_t word) {
     do {                         \
         inst = (i);              \
         mem = inst->mem0->base;  \
-        mem_size = inst->mem0->size; \
+        mem_size = inst->mem0->ready; \
     } while (0)
 
 /* Enter the block at pc for this much. The bench-only build shows what that costs. */
@@ -404,6 +418,7 @@ INTERP_CHECKS enum exit_code interp_run(struct wasm_store *s, int64_t *fuel_io, 
     int64_t fuel = *fuel_io;
     const char *trap = NULL;
     uint64_t needed = 0;
+    struct reach reach;
     /* A call being made. */
     struct fn *fn;
     struct wasm_instance *callee;
@@ -617,12 +632,17 @@ do_F64_COPYSIGN:
     NEXT(1);
 
     /* ---- Memory 0 ---- */
+#define BEYOND(end)                                 \
+    do {                                            \
+        reach = (struct reach){.addr = (end)};      \
+        goto beyond;                                \
+    } while (0)
 #define LOAD_AT(type, wide, address, words)                    \
     do {                                                       \
         uint64_t at_ = (address);                              \
         type v_;                                               \
         if (UNLIKELY(at_ + sizeof v_ > mem_size))              \
-            goto trap_bounds;                                  \
+            BEYOND(at_ + sizeof v_);                           \
         memcpy(&v_, mem + at_, sizeof v_);                     \
         fp[RA] = (wide)v_;                                     \
         NEXT(words);                                           \
@@ -639,7 +659,7 @@ do_F64_COPYSIGN:
         uint64_t at_ = (address);                              \
         type v_ = (type)fp[RB];                                \
         if (UNLIKELY(at_ + sizeof v_ > mem_size))              \
-            goto trap_bounds;                                  \
+            BEYOND(at_ + sizeof v_);                           \
         memcpy(mem + at_, &v_, sizeof v_);                     \
         NEXT(words);                                           \
     } while (0)
@@ -649,8 +669,13 @@ do_F64_COPYSIGN:
     do_##name##_AT : STORE_AT(type, pc[1], 2);
     STORES(X)
 #undef X
-trap_bounds:
-    TRAP(trap_memory);
+    /* The word is done again once its bytes are there. */
+beyond:
+    trap = reach_more(inst, reach);
+    if (trap)
+        goto do_trap;
+    USE_INSTANCE(inst);
+    DISPATCH;
 
     /* ---- Pairs ---- */
 #define FIRST_I32(expr)                                      \
@@ -669,7 +694,7 @@ trap_bounds:
         uint64_t at_ = (uint64_t)(uint32_t)fp[RB] + RC;   \
         type v_;                                          \
         if (UNLIKELY(at_ + sizeof v_ > mem_size))         \
-            goto trap_bounds;                             \
+            BEYOND(at_ + sizeof v_);                      \
         memcpy(&v_, mem + at_, sizeof v_);                \
         fp[RA] = v_;                                      \
     } while (0)
@@ -678,7 +703,7 @@ trap_bounds:
         uint64_t at_ = (uint64_t)(uint32_t)fp[RA] + RC;   \
         type v_ = (type)fp[RB];                           \
         if (UNLIKELY(at_ + sizeof v_ > mem_size))         \
-            goto trap_bounds;                             \
+            BEYOND(at_ + sizeof v_);                      \
         memcpy(mem + at_, &v_, sizeof v_);                \
     } while (0)
 #define BODY_I32_ADD_K FIRST_I32_K(a + b)
@@ -714,12 +739,15 @@ trap_bounds:
 #undef ROW
 #undef X
 
+    /* ---- Any memory ---- */
+#define REACH(address, bytes)                                                            \
+    reach = (struct reach){(uint32_t)(pc[1] >> 32), (bytes), (address), pc[2]};          \
+    uint8_t *p = reach_now(inst, reach);                                                 \
+    if (UNLIKELY(!p))                                                                    \
+        goto beyond
 do_MEM_LOAD: {
     uint32_t row = (uint32_t)pc[1];
-    const uint8_t *p =
-        access_at(inst, (uint32_t)(pc[1] >> 32), fp[RB], pc[2], 1u << wasm_ops[row].align);
-    if (!p)
-        TRAP(trap_memory);
+    REACH(fp[RB], 1u << wasm_ops[row].align);
     fp[RA] = load_any(row, p);
     NEXT(3);
 }
@@ -727,9 +755,7 @@ do_MEM_LOAD: {
 /* clang-format on */
 do_MEM_STORE : {
     uint32_t width = 1u << wasm_ops[(uint32_t)pc[1]].align;
-    uint8_t *p = access_at(inst, (uint32_t)(pc[1] >> 32), fp[RA], pc[2], width);
-    if (!p)
-        TRAP(trap_memory);
+    REACH(fp[RA], width);
     memcpy(p, &fp[RB], width);
     NEXT(3);
 }
@@ -1128,37 +1154,28 @@ do_V_REPLACE:
 do_V_SHUFFLE:
     put128(&fp[RA], simd_shuffle(get128(&fp[RB]), get128(&fp[RC]), (const uint8_t *)(pc + 1)));
     NEXT(3);
-#define V_ACCESS(addr) access_at(inst, (uint32_t)(pc[1] >> 32), addr, pc[2], row->width)
 #define V_LANE ((unsigned)(uint16_t)(pc[1] >> 16))
 do_V_LOAD : {
     const struct simd_op *row = simd_row(pc[1]);
-    const uint8_t *p = V_ACCESS(fp[RB]);
-    if (!p)
-        TRAP(trap_memory);
+    REACH(fp[RB], row->width);
     put128(&fp[RA], row->load(p));
     NEXT(3);
 }
 do_V_STORE : {
     const struct simd_op *row = simd_row(pc[1]);
-    uint8_t *p = V_ACCESS(fp[RA]);
-    if (!p)
-        TRAP(trap_memory);
+    REACH(fp[RA], row->width);
     row->store(p, get128(&fp[RB]));
     NEXT(3);
 }
 do_V_LOAD_LANE : {
     const struct simd_op *row = simd_row(pc[1]);
-    const uint8_t *p = V_ACCESS(fp[RB]);
-    if (!p)
-        TRAP(trap_memory);
+    REACH(fp[RB], row->width);
     put128(&fp[RA], row->load_lane(p, get128(&fp[RC]), V_LANE));
     NEXT(3);
 }
 do_V_STORE_LANE : {
     const struct simd_op *row = simd_row(pc[1]);
-    uint8_t *p = V_ACCESS(fp[RA]);
-    if (!p)
-        TRAP(trap_memory);
+    REACH(fp[RA], row->width);
     row->store_lane(p, get128(&fp[RB]), V_LANE);
     NEXT(3);
 }

@@ -14,11 +14,13 @@
 
 enum { SHARE_FROM = 1 << 20, COPY_UNIT = 4096 };
 
-/* A sealed memfd and how many use it. */
+/* A sealed memfd and how many use it. Its pages stay mapped where nobody looks: to unmap them takes
+   longer than all the rest of a fork, and can wait until the last one is gone. */
 struct image {
     int fd;
     uint32_t refs;
     uint64_t size;
+    void *parked; /* or NULL */
 };
 
 struct pages {
@@ -79,6 +81,8 @@ struct pages *pages_new(struct wasm_engine *e, uint64_t size, uint8_t **ret_base
 static void image_unref(struct wasm_engine *e, struct image *i) {
     if (!i || --i->refs)
         return;
+    if (i->parked)
+        munmap(i->parked, i->size);
     close(i->fd);
     engine_release(e, i, sizeof *i);
 }
@@ -151,18 +155,26 @@ bool pages_grow(struct pages *p, uint64_t size, uint8_t **ret_base) {
 }
 
 #ifdef __linux__
-/* What is in the file now stays; the owner goes on with a private view of it. */
+/* Before Linux 5.13, NULL: then mapping over the pages unmaps them. */
+static void *park(struct pages *p) {
+    void *to = mremap(p->base, p->size, p->size, MREMAP_MAYMOVE | MREMAP_DONTUNMAP, NULL);
+    return to == MAP_FAILED ? NULL : to;
+}
+
+/* What is in the file now stays; the owner goes on with a private view of it, at the same place. */
 static bool seal(struct pages *p) {
     struct image *i = engine_alloc(p->engine, sizeof *i);
     if (!i)
         return false;
+    *i = (struct image){.fd = p->fd, .refs = 1, .size = p->size, .parked = park(p)};
     void *base = mmap(p->base, p->size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED, p->fd, 0);
     if (base == MAP_FAILED) {
+        if (i->parked)
+            munmap(i->parked, i->size);
         engine_release(p->engine, i, sizeof *i);
         return false;
     }
-    fcntl(p->fd, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW);
-    *i = (struct image){p->fd, 1, p->size};
+    fcntl(p->fd, F_ADD_SEALS, F_SEAL_FUTURE_WRITE | F_SEAL_SHRINK | F_SEAL_GROW);
     p->image = i;
     p->fd = -1;
     return true;

@@ -166,12 +166,14 @@ static void image_apply(const struct wasm_store *s, uint32_t mem, uint8_t *base,
 /* ---- Contents ---- */
 
 static void put_memory(struct writer *w, uint32_t mem) {
-    const struct memory *m = w->s->mems[mem];
+    struct memory *m = w->s->mems[mem];
     void *p = m->size ? mmap(NULL, m->size, PROT_READ | PROT_WRITE,
                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)
                       : NULL;
-    if (p == MAP_FAILED) {
+    if (p == MAP_FAILED || !memory_reach(w->s->engine, m, m->size)) {
         write_fail(w, ERR_LIMIT, "out of memory");
+        if (p && p != MAP_FAILED)
+            munmap(p, m->size);
         return;
     }
     const uint8_t *image = p;
@@ -604,6 +606,8 @@ static int get_origin(struct loader *l) {
 
 static int get_memory(struct loader *l, uint32_t mem) {
     struct memory *m = l->s->mems[mem];
+    if (!memory_reach(l->e, m, m->size))
+        return err_set(l->err, ERR_LIMIT, "out of memory");
     image_apply(l->s, mem, m->base, m->size);
     uint64_t at = 0;
     for (uint64_t skip; (skip = get(l)) != 0 && !l->r.failed; at += UNIT) {
@@ -995,10 +999,11 @@ static void hash_n(struct sha256 *h, uint64_t v) {
 }
 
 int wasm_store_hash(struct wasm_store *s, uint8_t hash[32], struct err *err) {
-    (void)err;
     struct sha256 h;
     sha256_init(&h);
     for (uint32_t i = 0; i < s->n_mems; i++) {
+        if (!memory_reach(s->engine, s->mems[i], s->mems[i]->size))
+            return err_set(err, ERR_LIMIT, "hash: out of memory");
         hash_n(&h, s->mems[i]->size);
         sha256_add(&h, s->mems[i]->base, s->mems[i]->size);
     }

@@ -500,8 +500,10 @@ struct wasm_extern instance_import(const struct wasm_instance *i, uint32_t impor
 }
 
 uint8_t *wasm_memory_bytes(const struct wasm_store *s, struct wasm_extern x, size_t *ret_size) {
-    *ret_size = s->mems[x.id]->size;
-    return s->mems[x.id]->base;
+    struct memory *m = s->mems[x.id];
+    bool ready = memory_reach(s->engine, m, m->size);
+    *ret_size = ready ? m->size : 0;
+    return ready ? m->base : NULL;
 }
 
 uint64_t wasm_table_size(const struct wasm_store *s, struct wasm_extern x) {

@@ -276,7 +276,7 @@ void wasm_extern_type(const struct wasm_store *s, struct wasm_extern x,
 struct wasm_value wasm_global_get(const struct wasm_store *s, struct wasm_extern x);
 int wasm_global_set(struct wasm_store *s, struct wasm_extern x, struct wasm_value v,
                     struct err *err);
-/* Valid until the next wasm_run(), which may grow it. */
+/* Valid until the next wasm_run(), which may grow it. NULL and 0 when there is no memory for it. */
 uint8_t *wasm_memory_bytes(const struct wasm_store *s, struct wasm_extern x, size_t *ret_size);
 uint64_t wasm_table_size(const struct wasm_store *s, struct wasm_extern x);
 int wasm_table_get(const struct wasm_store *s, struct wasm_extern x, uint64_t i,

@@ -192,6 +192,23 @@ def test_host_calls_check_their_pointers(tmp_path):
     assert done.returncode == 1 and "out of bounds memory access" in done.stderr
 
 
+def test_no_bytes_of_an_empty_memory_can_be_handed_over(tmp_path):
+    (tmp_path / "empty.wat").write_text('''(module
+      (import "carrel" "args_read" (func $read (param i32 i32 i32) (result i32)))
+      (import "carrel" "result" (func $result (param i32 i32)))
+      (import "carrel" "random" (func $random (param i32 i32)))
+      (memory (export "memory") 0)
+      (func (export "run") (result i32)
+        (call $random (i32.const 0) (i32.const 0))
+        (call $result (i32.const 0) (i32.const 0))
+        (call $read (i32.const 0) (i32.const 0) (i32.const 0)))
+      (func (export "past") (call $result (i32.const 0) (i32.const 1))))''')
+    grants = ["--grant", "args_read", "--grant", "result", "--grant", "random"]
+    done = cell("run", "empty.wat", "--invoke", "run", *grants, "--args", "x", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert cell("run", "empty.wat", "--invoke", "past", *grants, cwd=tmp_path).returncode == 1
+
+
 def test_the_profile_adds_up(files):
     told = json.loads(cell("fuel", "count.wat", "--json", "--invoke", "count", 100, cwd=files).stdout)
     run = json.loads(cell("run", "count.wat", "--json", "--invoke", "count", 100, cwd=files).stdout)

@@ -1,7 +1,7 @@
 /*
- * Any bytes as a saved state of one small module. Header and checksum are put right first, so that
- * what lies behind them is reached. Property: refused, or it runs with little fuel; and then
- * capture, resume, capture gives the same bytes twice.
+ * Any bytes as a saved state of two small modules, one of them with objects. Header and checksum
+ * are put right first, so that what lies behind them is reached. Property: refused, or it runs with
+ * little fuel; and then capture, resume, capture gives the same bytes twice.
  */
 #include <stdint.h>
 #include <string.h>
@@ -14,7 +14,7 @@ enum { STATE_MAX = 4 << 20, INPUT_MAX = 1 << 16, HEAD = 16, HASH = 32 };
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static const char text[] =
+static const char plain[] =
     "(module (import \"env\" \"ask\" (func $ask (param i32) (result i32)))"
     "  (memory 1 3) (table 4 8 funcref) (global $g (mut i64) (i64.const 0)) (global $x (mut "
     "externref) (ref.null extern))"
@@ -34,19 +34,66 @@ static const char text[] =
     "    (local.set 2)"
     "    (i32.add (memory.grow (i32.const 1)))))";
 
+/* Lists, arrays of lists, packed fields; references in globals, tables, segments and frames. */
+static const char objects[] =
+    "(module (import \"env\" \"ask\" (func $ask (param i32) (result i32)))"
+    "  (rec (type $list (sub (struct (field (mut i32)) (field (mut (ref null $list))))))"
+    "       (type $wide (sub $list (struct (field (mut i32)) (field (mut (ref null $list)))"
+    "         (field (mut i8)) (field v128)))))"
+    "  (type $lists (array (mut (ref null $list)))) (type $text (array (mut i16)))"
+    "  (global $kept (mut anyref) (array.new_fixed $text 2 (i32.const 1) (i32.const 2)))"
+    "  (table $t 2 4 anyref) (data $d \"some bytes\")"
+    "  (elem $e (ref null $list) (struct.new $list (i32.const 5) (ref.null none)))"
+    "  (func $build (param i32) (result (ref null $list)) (local (ref null $list))"
+    "    (loop $l (local.set 1 (struct.new $list (local.get 0) (local.get 1)))"
+    "      (br_if $l (local.tee 0 (i32.sub (local.get 0) (i32.const 1)))))"
+    "    (local.get 1))"
+    "  (func (export \"run\") (param i32) (result i32)"
+    "    (local (ref null $list) (ref null $lists) anyref)"
+    "    (local.set 1 (call $build (i32.const 4)))"
+    "    (local.set 2 (array.new_elem $lists $e (i32.const 0) (i32.const 1)))"
+    "    (array.set $lists (local.get 2) (i32.const 0) (struct.new $wide (i32.const 9)"
+    "      (local.get 1) (i32.const 255) (v128.const i64x2 1 2)))"
+    "    (table.set $t (i32.const 1) (local.get 2))"
+    "    (global.set $kept (array.new_data $text $d (i32.const 2) (i32.const 4)))"
+    "    (struct.set $list 0 (local.get 1) (call $ask (i32.const 7)))"
+    "    (local.set 3 (ref.i31 (local.get 0)))"
+    "    (local.set 3 (any.convert_extern (extern.convert_any (local.get 3))))"
+    "    (i32.add (call $ask (struct.get $list 0 (array.get $lists (ref.cast (ref $lists)"
+    "        (table.get $t (i32.const 1))) (i32.const 0))))"
+    "      (i32.add (array.len (ref.cast (ref array) (global.get $kept)))"
+    "        (i32.add (i31.get_s (ref.cast (ref i31) (local.get 3)))"
+    "          (struct.get_u $wide 2 (ref.cast (ref $wide)"
+    "            (array.get $lists (local.get 2) (i32.const 0)))))))))";
+
 struct world {
     struct wasm_engine *engine;
-    struct wasm_module *module;
+    struct wasm_module *plain, *objects;
 };
 
 static void world_done(struct world *w) {
-    wasm_module_unref(w->module);
+    wasm_module_unref(w->plain);
+    wasm_module_unref(w->objects);
     wasm_engine_free(w->engine);
 }
 
+/* A fuzzer does not guess hashes: one byte chooses. */
 static struct wasm_module *find(void *ctx, const uint8_t hash[32]) {
-    (void)hash; /* a fuzzer does not guess hashes */
-    return ctx;
+    const struct world *w = ctx;
+    uint8_t with_objects[HASH];
+    wasm_module_hash(w->objects, with_objects);
+    return hash[0] == with_objects[0] ? w->objects : w->plain;
+}
+
+/* The binary is kept from one input to the next. */
+static struct wasm_module *load(struct wasm_engine *e, const char *text, struct wat_module *kept) {
+    struct wat_diags diags = {0};
+    struct wasm_diag diag;
+    struct wasm_module *m;
+    if ((kept->binary.len == 0 && wat_encode(text, strlen(text), 30, kept, &diags) < 0) ||
+        wasm_module_load(e, kept->binary.data, kept->binary.len, WASM_3_0, &m, &diag) < 0)
+        abort();
+    return m;
 }
 
 static void seal(uint8_t *bytes, size_t size) {
@@ -76,7 +123,7 @@ static void run(struct wasm_store *s) {
 }
 
 static void check(struct world *w, const uint8_t *bytes, size_t size) {
-    const struct wasm_modules modules = {find, w->module};
+    const struct wasm_modules modules = {find, w};
     struct wasm_store *s DEFER(wasm_store_freep) = NULL, *t DEFER(wasm_store_freep) = NULL;
     if (wasm_resume(w->engine, bytes, size, &modules, &s, NULL) < 0)
         return;
@@ -97,12 +144,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     const struct wasm_config cfg = {
         .memory_pages = 4, .table_elems = 100, .stack_slots = 4096, .frames = 200, .instances = 4};
     struct world w DEFER(world_done) = {.engine = wasm_engine_new(&cfg)};
-    struct wat_module wat DEFER(wat_module_done) = {0};
-    struct wat_diags diags = {0};
-    struct wasm_diag diag;
-    if (wat_encode(text, sizeof text - 1, 30, &wat, &diags) < 0 ||
-        wasm_module_load(w.engine, wat.binary.data, wat.binary.len, WASM_3_0, &w.module, &diag) < 0)
-        abort();
+    static struct wat_module kept[2];
+    w.plain = load(w.engine, plain, &kept[0]);
+    w.objects = load(w.engine, objects, &kept[1]);
     uint8_t *copy DEFER_FREE = malloc(size);
     if (!copy)
         return 0;

@@ -9,14 +9,14 @@ import time
 HEAD = struct.Struct("<IHHII")
 EOF = 0x100
 NONE = 0xFFFFFFFF
-VERSION = 1
+VERSION = 2
 CHUNK = 64 << 10
 
 TYPES = dict(
     HELLO=1, OK=2, ERROR=3, PING=4, SHUTDOWN=5,
     EXEC=16, EXEC_STARTED=17, EXEC_FAILED=18, STDIN=19, STDOUT=20, STDERR=21, CREDIT=22, EXIT=23,
     EXIT_ACK=24, SIGNAL=25, KILL=26, RESIZE=27, ATTACH=28, TABLE=29, TABLE_ROWS=30, BUSY=31,
-    BUSY_STATE=32,
+    BUSY_STATE=32, LOG_WAIT=33, LOG_GREW=34, LOG_OPEN=35,
     STAT=48, ENTRY=49, LIST=50, LIST_PAGE=51, READ=52, READ_DATA=53, WRITE=54, MKDIR=55, MOVE=56,
     REMOVE=57, CHMOD=58, CHOWN=59, SYMLINK=60, WATCH=61, UNWATCH=62, EVENT=63,
     CLONE_ID=80, DEADLINE=81, SPARES_WANT=82, SPARES=83, SWITCH_ROOT=84, LINGER=85,
@@ -25,7 +25,7 @@ NAMES = {v: k for k, v in TYPES.items()}
 CODES = [None, "internal", "invalid", "not_found", "exists", "denied", "limit", "busy",
          "unsupported", "gone", "unknown", "timeout"]
 NULL, PIPE, FD, PTY, SAME = range(5)
-QUIET, KILL_LEFT = 1, 2
+QUIET, KILL_LEFT, LOG, TOOL = 1, 2, 4, 8
 SIGNALED, TIMED_OUT, CORE, KILLED = 1, 2, 4, 8
 NOFOLLOW, PARENTS, RECURSIVE, CREATE, EXCLUSIVE, TRUNCATE, APPEND, NOREPLACE = (
     1 << i for i in range(8))
@@ -78,7 +78,7 @@ class Exit:
 
 class Link:
     def __init__(self, sock, hello=True):
-        self.sock, self.buf, self.tag, self.kept = sock, b"", 0, []
+        self.sock, self.buf, self.tag, self.kept, self.fds = sock, b"", 0, [], []
         sock.settimeout(20)
         if hello:
             self.send("HELLO", struct.pack("<IIQ", VERSION, 0, 0))
@@ -95,7 +95,8 @@ class Link:
         self.sock.sendall(data)
 
     def _read(self):
-        data = self.sock.recv(1 << 20)
+        data, fds, _, _ = socket.recv_fds(self.sock, 1 << 20, 24)
+        self.fds += fds
         if not data:
             raise Closed()
         self.buf += data
@@ -188,14 +189,24 @@ class Link:
 
     def table(self):
         f = self.call("TABLE")
-        row = struct.Struct("<IBB3BIQQQQQQIIQQQQ")
+        row = struct.Struct("<IBB3BIIQQQQQQIIQQQQ")
         assert len(f.payload) == 4 + row.size * struct.unpack_from("<I", f.payload)[0]
-        keys = ("id state attached in_ out err pid age stdin_received out_consumed err_consumed "
+        keys = ("id state attached in_ out err flags pid age stdin_received out_consumed err_consumed "
                 "out_produced err_produced exit_flags status user_us system_us rss wall_us").split()
         return {r[0]: dict(zip(keys, r)) for r in row.iter_unpack(f.payload[4:])}
 
     def busy(self):
-        return self.call("BUSY").unpack("<BII")
+        return self.call("BUSY").unpack("<BIII")
+
+    def log_wait(self, id, produced=(0, 0), ended=0):
+        """What the log holds, once that differs from this."""
+        *produced, ended = self.call("LOG_WAIT", struct.pack("<QQB", *produced, ended), id).unpack("<QQB")
+        return tuple(produced), ended
+
+    def log_open(self, id):
+        f = self.call("LOG_OPEN", id=id)
+        assert f.flags == 1, f.flags
+        return self.fds.pop(0)
 
     # Files.
 

@@ -197,14 +197,14 @@ class Commands(GuestCase):
         self.assertTrue(wait_until(lambda: self.link.table() == {}))
 
     def test_busy_is_the_kernels_view(self):
-        self.assertEqual(self.link.busy(), (0, 0, 0))
+        self.assertEqual(self.link.busy(), (0, 0, 0, 0))
         self.link.exec(1, ["sleep", "30"], stdio=(NULL,) * 3)
-        self.assertEqual(self.link.busy(), (1, 1, 0))
+        self.assertEqual(self.link.busy(), (1, 1, 0, 0))
         self.link.call("KILL", id=1)
         self.assertEqual(self.link.exit(1, ack=False).flags, SIGNALED | KILLED)
-        self.assertEqual(self.link.busy(), (0, 0, 1))
+        self.assertEqual(self.link.busy(), (0, 0, 1, 0))
         self.link.call("EXIT_ACK", id=1)
-        self.assertEqual(self.link.busy(), (0, 0, 0))
+        self.assertEqual(self.link.busy(), (0, 0, 0, 0))
         self.link.run(2, ["sh", "-c", "setsid sleep 1 &"], stdio=(NULL,) * 3)
         self.assertEqual(self.link.busy()[0], 1)
 
@@ -471,10 +471,10 @@ class Reconnects(GuestCase):
     def test_garbage_closes_only_its_connection(self):
         good = self.guest.connect()
         good.exec(1, ["sh", "-c", "sleep 1; exit 6"], stdio=(NULL,) * 3)
-        hello = HEAD.pack(16, 1, 0, 0, 0) + struct.pack("<IIQ", 1, 0, 0)
+        hello = HEAD.pack(16, 1, 0, 0, 0) + struct.pack("<IIQ", VERSION, 0, 0)
         cases = [b"GET / HTTP/1.1\r\n\r\n", b"\xff" * 64, b"\0" * 64, hello + hello,
                  HEAD.pack(0, TYPES["PING"], 0, 0, 1),
-                 HEAD.pack(16, 1, 0, 0, 9) + struct.pack("<IIQ", 2, 0, 0),
+                 HEAD.pack(16, 1, 0, 0, 9) + struct.pack("<IIQ", VERSION + 1, 0, 0),
                  hello + HEAD.pack(2, TYPES["EXEC"], 0, 1, 1) + b"xx",
                  hello + HEAD.pack(0, TYPES["EXIT"], 0, 1, 1),
                  hello + HEAD.pack(0, TYPES["PING"], 1, 0, 1),
@@ -510,7 +510,7 @@ class Reconnects(GuestCase):
                  struct.pack("<IIII", NONE, NONE, 7, 0o755) + s("/nonesuch/x"),
                  struct.pack("<III", NONE, NONE, 0) + s("/nonesuch/a") + s("/nonesuch/b"),
                  struct.pack("<IIIIQ", NONE, NONE, 0, 0, 0) + s("/nonesuch/x") + b"data"]
-        hello = HEAD.pack(16, 1, 0, 0, 0) + struct.pack("<IIQ", 1, 0, 0)
+        hello = HEAD.pack(16, 1, 0, 0, 0) + struct.pack("<IIQ", VERSION, 0, 0)
         for type_ in sorted(set(TYPES.values()) - {TYPES["SHUTDOWN"]}):
             for _ in range(12):
                 payload = bytearray(rng.choice(seeds))
@@ -564,7 +564,7 @@ class Reconnects(GuestCase):
         sock = socket.socket(socket.AF_UNIX)
         sock.connect(self.guest.path)
         p = exec_payload(["sh", "-c", "exit 8"], flags=QUIET, stdio=(NULL,) * 3)
-        data = (HEAD.pack(16, 1, 0, 0, 0) + struct.pack("<IIQ", 1, 0, 0) +
+        data = (HEAD.pack(16, 1, 0, 0, 0) + struct.pack("<IIQ", VERSION, 0, 0) +
                 HEAD.pack(len(p), TYPES["EXEC"], 0, 1, 1) + p)
         for i in range(len(data)):
             sock.send(data[i:i + 1])
@@ -727,7 +727,7 @@ class Trees:
         self.link.call("KILL", id=1)
         self.assertEqual(self.link.exit(1).status, signal.SIGKILL)
         self.assertTrue(wait_until(lambda: self.cgroups.procs(0) == []))
-        self.assertEqual(self.link.busy(), (0, 0, 0))
+        self.assertEqual(self.link.busy(), (0, 0, 0, 0))
 
     def test_what_a_command_left_behind_is_known_and_can_be_killed(self):
         self.link.run(1, ["sh", "-c", self.ESCAPE + "true"], stdio=(NULL,) * 3)

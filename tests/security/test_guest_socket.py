@@ -12,7 +12,7 @@ import time
 
 import pytest
 
-from guestlink import CHUNK, CREATE, HEAD, NOFOLLOW, TRUNCATE, TYPES, Closed, Link, Refused, exec_payload, s
+from guestlink import CHUNK, CREATE, HEAD, NOFOLLOW, TRUNCATE, TYPES, VERSION, Closed, Link, Refused, exec_payload, s
 from lab import ROOTLESS, counts
 
 
@@ -137,7 +137,7 @@ def is_closed(sock):
     return True
 
 
-HELLO = HEAD.pack(16, TYPES["HELLO"], 0, 0, 0) + struct.pack("<IIQ", 1, 0, 0)
+HELLO = HEAD.pack(16, TYPES["HELLO"], 0, 0, 0) + struct.pack("<IIQ", VERSION, 0, 0)
 EXEC = exec_payload(["true"])
 BAD = {
     "bytes": os.urandom(4096),

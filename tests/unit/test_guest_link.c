@@ -3,9 +3,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/fdio.h"
 #include "io/guest_link.h"
 
 /* The peer is played by hand: what it says is put into the socket before the link looks. */
@@ -210,6 +213,69 @@ static void descriptors_arrive_with_their_frame(void **state) {
     assert_int_equal(f.head.flags & FRAME_FDS_MASK, 2);
 }
 
+/* One frame of the guest with n descriptors, though its head promises `promised`. */
+static void say_with_fds(struct pair *p, uint32_t tag, uint16_t promised, const int *fds,
+                         uint32_t n) {
+    uint8_t wire[256];
+    struct frame_head head = {.type = MSG_OK, .flags = promised, .tag = tag};
+    size_t len = msg_encode(wire, sizeof(wire), &head, &(struct msg_ok){0});
+    assert_int_equal(send_fds(p->peer, wire, len, fds, n), 0);
+}
+
+static void the_guests_descriptors_are_taken_or_closed(void **state) {
+    struct pair *p = *state;
+    struct err err;
+    struct frame f;
+    int pipe_a[2], pipe_b[2], got[4];
+    assert_int_equal(pipe(pipe_a) | pipe(pipe_b), 0);
+    say_hello(p);
+    say_with_fds(p, 1, 1, &pipe_a[1], 1);
+    say_with_fds(p, 2, 1, &pipe_b[1], 1);
+    say(p, (struct frame_head){.type = MSG_OK, .tag = 3}, &(struct msg_ok){0});
+    close(pipe_a[1]);
+    close(pipe_b[1]);
+    assert_int_equal(guest_link_next(p->link, &f, &err), 1);
+    assert_int_equal(guest_link_next(p->link, &f, &err), 1);
+    char c;
+    assert_int_equal(read(pipe_a[0], &c, 1), 0); /* nobody took it */
+    assert_int_equal(guest_link_take_fds(p->link, &f, got, 4), 1);
+    assert_int_equal(fcntl(got[0], F_GETFD), FD_CLOEXEC);
+    assert_int_equal(guest_link_take_fds(p->link, &f, got + 1, 3), 0);
+    assert_int_equal(guest_link_next(p->link, &f, &err), 1);
+    assert_int_equal(guest_link_take_fds(p->link, &f, got + 1, 3), 0);
+    assert_int_equal(write(got[0], "x", 1), 1);
+    assert_int_equal(read(pipe_b[0], &c, 1), 1);
+    close(got[0]);
+    close(pipe_a[0]);
+    close(pipe_b[0]);
+}
+
+static void descriptors_that_do_not_come_are_an_error(void **state) {
+    struct pair *p = *state;
+    struct err err;
+    struct frame f;
+    say_hello(p);
+    say_with_fds(p, 1, 2, &p->peer, 1);
+    assert_int_equal(guest_link_next(p->link, &f, &err), -1);
+    assert_int_equal(err.code, ERR_INTERNAL);
+}
+
+static void a_flood_of_descriptors_is_an_error(void **state) {
+    struct pair *p = *state;
+    struct err err;
+    struct frame f;
+    int fds[20];
+    for (int i = 0; i < 20; i++)
+        fds[i] = p->peer;
+    say_hello(p);
+    say_with_fds(p, 1, 0, fds, 20);
+    say_with_fds(p, 2, 0, fds, 20);
+    int got;
+    while ((got = guest_link_next(p->link, &f, &err)) == 1)
+        continue;
+    assert_int_equal(got, -1);
+}
+
 static void a_peer_that_does_not_read_is_noticed_not_waited_for(void **state) {
     struct pair *p = *state;
     struct err err;
@@ -241,6 +307,126 @@ static void a_peer_that_does_not_read_is_noticed_not_waited_for(void **state) {
     assert_int_equal(guest_link_events(p->link), POLLIN);
 }
 
+/* Reads as a guest does: bytes and descriptors, each frame's claimed before the next are read. */
+struct listener {
+    struct frame_decoder in;
+    uint8_t buf[FRAME_BYTES_MAX];
+    int fds[2 * FRAME_FDS_MAX];
+    uint32_t nfds, most;
+    uint32_t frames, parcels;
+    bool wrong;
+};
+
+static void claim(struct listener *l, const struct frame *f) {
+    uint32_t n = f->head.flags & FRAME_FDS_MASK;
+    l->frames++;
+    l->parcels += n > 0;
+    if (n > l->nfds) {
+        l->wrong = true;
+        return;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        /* Each is a file whose size says which frame it belongs to. */
+        if (lseek(l->fds[i], 0, SEEK_END) != (off_t)f->head.id)
+            l->wrong = true;
+        close(l->fds[i]);
+    }
+    l->nfds -= n;
+    memmove(l->fds, l->fds + n, l->nfds * sizeof(int));
+}
+
+static bool listen_once(struct listener *l, int peer) {
+    uint8_t *to;
+    size_t room = frame_space(&l->in, &to);
+    char control[CMSG_SPACE(FRAME_FDS_MAX * sizeof(int))];
+    struct iovec v = {to, room};
+    struct msghdr m = {
+        .msg_iov = &v, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof(control)};
+    ssize_t n = recvmsg(peer, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    if (n <= 0)
+        return false;
+    struct cmsghdr *h = CMSG_FIRSTHDR(&m);
+    if (h) {
+        uint32_t count = (uint32_t)((h->cmsg_len - CMSG_LEN(0)) / sizeof(int));
+        memcpy(l->fds + l->nfds, CMSG_DATA(h), count * sizeof(int));
+        l->nfds += count;
+        l->most = l->most < l->nfds ? l->nfds : l->most;
+    }
+    frame_fed(&l->in, (size_t)n);
+    struct frame f;
+    while (frame_next(&l->in, &f) == 1)
+        claim(l, &f);
+    return true;
+}
+
+static void descriptors_wait_with_their_frames_when_the_socket_is_full(void **state) {
+    struct pair *p = *state;
+    static struct listener l;
+    static uint8_t bulk[MSG_CHUNK_MAX];
+    struct err err;
+    uint32_t sent = 0, with_fds = 0;
+    l = (struct listener){.in = FRAME_DECODER(l.buf, sizeof(l.buf))};
+    for (uint32_t id = 1; id <= 60; id++) {
+        int fds[12];
+        uint32_t n = id % 3 == 0 ? 12 : 0;
+        for (uint32_t i = 0; i < n; i++) {
+            fds[i] = memfd_create("f", MFD_CLOEXEC);
+            assert_int_equal(ftruncate(fds[i], id), 0);
+        }
+        struct msg_data data = {.data = {bulk, sizeof(bulk)}};
+        struct frame_head head = {.type = MSG_STDIN, .id = id};
+        assert_int_equal(guest_link_send(p->link, &head, &data, fds, n, &err), 0);
+        sent++;
+        with_fds += n > 0;
+        while (n)
+            close(fds[--n]); /* they are the caller's, gone or not */
+        if (id % 20 == 0)
+            listen_once(&l, p->peer);
+    }
+    assert_true(guest_link_backlog(p->link) > 0);
+    for (int turns = 0; turns < 10000 && l.frames < sent + 1; turns++) {
+        assert_int_equal(guest_link_flush(p->link, &err), 0);
+        listen_once(&l, p->peer);
+    }
+    assert_int_equal(l.frames, sent + 1); /* and HELLO */
+    assert_int_equal(l.parcels, with_fds);
+    assert_false(l.wrong);
+    assert_true(l.most <= FRAME_FDS_MAX);
+    assert_int_equal(guest_link_backlog(p->link), 0);
+}
+
+static void a_queued_frame_leaves_with_the_next(void **state) {
+    struct pair *p = *state;
+    struct err err;
+    uint8_t buf[4096];
+    struct frame f;
+    struct frame_decoder d;
+    assert_int_equal(guest_link_flush(p->link, &err), 0);
+    d = heard(p, buf, sizeof(buf));
+    struct frame_head ack = {.type = MSG_EXIT_ACK, .id = 3}, ping = {.type = MSG_PING, .tag = 9};
+    assert_int_equal(guest_link_queue(p->link, &ack, NULL, &err), 0);
+    d = heard(p, buf, sizeof(buf));
+    assert_int_equal(frame_next(&d, &f), 0);
+    assert_int_equal(guest_link_send(p->link, &ping, NULL, NULL, 0, &err), 0);
+    d = heard(p, buf, sizeof(buf));
+    assert_int_equal(frame_next(&d, &f), 1);
+    assert_int_equal(f.head.type, MSG_EXIT_ACK);
+    assert_int_equal(frame_next(&d, &f), 1);
+    assert_int_equal(f.head.tag, 9);
+}
+
+static void a_code_that_does_not_exist_is_internal(void **state) {
+    struct pair *p = *state;
+    struct msg_error e = {.code = 4000000, .text = {"x", 1}};
+    struct frame f;
+    struct err err;
+    say_hello(p);
+    say(p, (struct frame_head){.type = MSG_ERROR, .tag = 1}, &e);
+    assert_int_equal(guest_link_wait(p->link, 100, &f, &err), 1);
+    assert_int_equal(guest_link_error(&f, &err), -1);
+    assert_int_equal(err.code, ERR_INTERNAL);
+}
+
 #define WITH_PAIR(test) cmocka_unit_test_setup_teardown(test, pair_open, pair_close)
 
 UNIT_MAIN(WITH_PAIR(hello_travels_with_the_first_request),
@@ -250,4 +436,10 @@ UNIT_MAIN(WITH_PAIR(hello_travels_with_the_first_request),
           cmocka_unit_test(statuses_are_those_a_shell_shows), WITH_PAIR(a_guest_that_goes_is_gone),
           WITH_PAIR(garbage_from_the_guest_is_an_error), WITH_PAIR(waiting_has_an_end),
           WITH_PAIR(descriptors_arrive_with_their_frame),
+          WITH_PAIR(the_guests_descriptors_are_taken_or_closed),
+          WITH_PAIR(descriptors_that_do_not_come_are_an_error),
+          WITH_PAIR(a_flood_of_descriptors_is_an_error),
+          WITH_PAIR(descriptors_wait_with_their_frames_when_the_socket_is_full),
+          WITH_PAIR(a_queued_frame_leaves_with_the_next),
+          WITH_PAIR(a_code_that_does_not_exist_is_internal),
           WITH_PAIR(a_peer_that_does_not_read_is_noticed_not_waited_for))

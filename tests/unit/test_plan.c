@@ -46,12 +46,60 @@ static void the_largest_plan_survives(void **state) {
 
 static void requests_about_a_machine_survive(void **state) {
     (void)state;
-    static const enum plan_type types[] = {PLAN_FACTS, PLAN_DESTROY};
-    for (size_t i = 0; i < 2; i++) {
+    static const enum plan_type types[] = {PLAN_FACTS, PLAN_DESTROY, PLAN_FREEZE, PLAN_LIMITS,
+                                           PLAN_DEADLINE};
+    for (size_t i = 0; i < sizeof(types) / sizeof(*types); i++) {
         set(types[i]);
+        in.tag = 1000 + i;
         turn_round();
         assert_string_equal(out.plan.id, in.plan.id);
+        assert_int_equal(out.tag, 1000 + i);
     }
+}
+
+static void requests_carry_what_they_change_and_nothing_else(void **state) {
+    (void)state;
+    set(PLAN_LIMITS);
+    in.plan.mem_bytes = 1;
+    in.plan.cpu_milli = PLAN_UNLIMITED;
+    in.plan.pids = 3;
+    in.plan.disk_bytes = 4;
+    in.plan.deadline_ms = 5;
+    turn_round();
+    assert_true(out.plan.mem_bytes == 1 && out.plan.cpu_milli == PLAN_UNLIMITED);
+    assert_true(out.plan.pids == 3 && out.plan.disk_bytes == 4 && out.plan.deadline_ms == 0);
+    set(PLAN_DEADLINE);
+    in.plan.deadline_ms = 5;
+    in.plan.mem_bytes = 1;
+    turn_round();
+    assert_true(out.plan.deadline_ms == 5 && out.plan.mem_bytes == 0);
+    set(PLAN_FREEZE);
+    in.frozen = 1;
+    turn_round();
+    assert_int_equal(out.frozen, 1);
+}
+
+static void pages_and_rows_survive(void **state) {
+    (void)state;
+    set(PLAN_LIST);
+    in.cursor = 77;
+    turn_round();
+    assert_int_equal(out.cursor, 77);
+    set(PLAN_IDS);
+    in.cursor = 78;
+    memset(in.text, 'm', sizeof(in.text) - 1);
+    turn_round();
+    assert_true(out.cursor == 78 && strlen(out.text) == sizeof(in.text) - 1);
+    set(PLAN_STATS_ARE);
+    in.row_count = PLAN_ROWS_MAX;
+    for (size_t i = 0; i < PLAN_ROWS_MAX; i++) {
+        snprintf(in.rows[i].id, sizeof(in.rows[i].id), "m-abcdefghij%c%c", (int)('a' + i % 26),
+                 'z');
+        memset(&in.rows[i].stats, (int)i, sizeof(in.rows[i].stats));
+    }
+    turn_round();
+    assert_int_equal(out.row_count, PLAN_ROWS_MAX);
+    assert_memory_equal(out.rows, in.rows, sizeof(in.rows));
 }
 
 static void answers_survive(void **state) {
@@ -163,9 +211,26 @@ static void one_grant_too_many_is_refused(void **state) {
     refused(n + 7);
 }
 
+static void one_row_too_many_is_refused(void **state) {
+    (void)state;
+    set(PLAN_STATS);
+    in.row_count = PLAN_ROWS_MAX;
+    for (size_t i = 0; i < PLAN_ROWS_MAX; i++)
+        memcpy(in.rows[i].id, "m-abcdefghij23", ID_SIZE);
+    size_t n = plan_encode(&in, bytes), one = (n - 4 - 12) / PLAN_ROWS_MAX;
+    memcpy(bytes + n, bytes + n - one, one);
+    refused(n + one);
+    in.row_count = 1;
+    n = plan_encode(&in, bytes);
+    bytes[n - one + 4] = '/'; /* the id */
+    refused(n);
+}
+
 UNIT_MAIN(cmocka_unit_test(the_largest_plan_survives),
           cmocka_unit_test(requests_about_a_machine_survive), cmocka_unit_test(answers_survive),
           cmocka_unit_test(errors_keep_code_text_and_remedy),
           cmocka_unit_test(every_cut_is_refused_or_shorter),
           cmocka_unit_test(hostile_fields_are_refused), cmocka_unit_test(hostile_heads_are_refused),
-          cmocka_unit_test(one_grant_too_many_is_refused))
+          cmocka_unit_test(one_grant_too_many_is_refused),
+          cmocka_unit_test(requests_carry_what_they_change_and_nothing_else),
+          cmocka_unit_test(pages_and_rows_survive), cmocka_unit_test(one_row_too_many_is_refused))

@@ -2,6 +2,8 @@
  */
 #include "tests/unit/unit.h"
 
+#include <unistd.h>
+
 #include "base/defer.h"
 #include "wasm/wasm.h"
 #include "wasm/wat.h"
@@ -489,6 +491,160 @@ static void untouched_memory_is_not_in_the_state(void **state) {
     cell_close(&c);
 }
 
+/* ---- Memories that get their bytes as they are reached ---- */
+
+static const char pokes[] =
+    "(module (import \"env\" \"ask\" (func $ask (param i32) (result i32)))"
+    "  (memory $m 1 6) (memory $n 1) (data (i32.const 3) \"abc\")"
+    "  (func (export \"plain\") (param i32) (result i32)"
+    "    (i32.store8 (local.get 0) (i32.const 200))"
+    "    (i32.add (i32.load8_u (local.get 0)) (i32.load8_u (i32.const 4))))"
+    "  (func (export \"wide\") (param i32) (result i32)"
+    "    (i32.store (i32.const 8) (i32.const 5))"
+    "    (v128.store (local.get 0) (v128.const i32x4 1 2 3 4))"
+    "    (i32.add (i32.load (i32.const 8)) (i32.load offset=12 (local.get 0))))"
+    "  (func (export \"other\") (param i32) (result i32)"
+    "    (i64.store $n (local.get 0) (i64.const 77))"
+    "    (i32.add (i32.load8_u $n (local.get 0)) (i32.load8_u (i32.const 5))))"
+    "  (func (export \"bulk\") (param i32) (result i32)"
+    "    (memory.copy $n $m (local.get 0) (i32.const 3) (i32.const 3))"
+    "    (memory.copy (i32.const 4) (i32.const 3) (i32.const 3))"
+    "    (memory.fill (local.get 0) (i32.const 9) (i32.const 4))"
+    "    (i32.add (i32.load8_u $n (local.get 0)) (i32.load8_u (local.get 0))))"
+    "  (func (export \"grown\") (param i32) (result i32)"
+    "    (drop (memory.grow (i32.const 2)))"
+    "    (i32.store8 (i32.const 4) (i32.const 1))"
+    "    (drop (memory.grow (i32.const 2)))"
+    "    (i32.add (i32.load8_u (i32.const 4)) (i32.load (i32.add (local.get 0) (i32.const "
+    "200000))))))";
+
+/* The same call in a store of which all bytes are ready from the start. */
+static void expect_same_when_ready(const char *name, int32_t at) {
+    struct cell lazy, whole;
+    uint8_t hashes[2][32];
+    size_t size;
+    struct wasm_extern memory = {WASM_MEMORY, 0};
+    cell_open(&lazy, pokes);
+    cell_open(&whole, pokes);
+    assert_non_null(wasm_memory_bytes(whole.store, memory, &size));
+    assert_int_equal(size, 65536);
+    start(&lazy, name, at);
+    start(&whole, name, at);
+    const struct wasm_event *a = wasm_run(lazy.store, UINT64_MAX);
+    const struct wasm_event *b = wasm_run(whole.store, UINT64_MAX);
+    assert_int_equal(a->outcome, b->outcome);
+    if (a->outcome == WASM_DONE)
+        assert_int_equal(a->values[0].i32, b->values[0].i32);
+    else
+        assert_string_equal(a->text, b->text);
+    assert_int_equal(wasm_fuel_used(lazy.store), wasm_fuel_used(whole.store));
+    wasm_store_hash(lazy.store, hashes[0], NULL);
+    wasm_store_hash(whole.store, hashes[1], NULL);
+    assert_memory_equal(hashes[0], hashes[1], 32);
+    cell_close(&lazy);
+    cell_close(&whole);
+}
+
+static void bytes_that_come_when_they_are_reached_are_as_if_always_there(void **state) {
+    (void)state;
+    static const char *const names[] = {"plain", "wide", "other", "bulk", "grown"};
+    static const int32_t places[] = {0,    3,    240,  255,   256,   257,   1000,  4079, 4080,
+                                     4095, 4096, 4097, 65519, 65520, 65521, 65535, 65536};
+    for (size_t n = 0; n < sizeof names / sizeof *names; n++)
+        for (size_t p = 0; p < sizeof places / sizeof *places; p++)
+            expect_same_when_ready(names[n], places[p]);
+}
+
+static void a_reached_byte_is_the_forks_and_the_states_too(void **state) {
+    (void)state;
+    static const int32_t places[] = {100, 3000, 5000};
+    for (size_t p = 0; p < sizeof places / sizeof *places; p++) {
+        struct cell c;
+        struct wasm_store *forked;
+        uint8_t hashes[3][32];
+        cell_open(&c, pokes);
+        start(&c, "plain", places[p]);
+        assert_int_equal(wasm_run(c.store, UINT64_MAX)->outcome, WASM_DONE);
+        assert_int_equal(wasm_fork(c.store, &forked, NULL), 0);
+        wasm_store_hash(forked, hashes[0], NULL);
+        wasm_store_free(forked);
+        move(&c);
+        wasm_store_hash(c.store, hashes[1], NULL);
+        move(&c); /* now from whole pages */
+        wasm_store_hash(c.store, hashes[2], NULL);
+        assert_memory_equal(hashes[0], hashes[1], 32);
+        assert_memory_equal(hashes[1], hashes[2], 32);
+        cell_close(&c);
+    }
+}
+
+static void a_memory_of_no_pages_is_moved_and_hashed(void **state) {
+    (void)state;
+    struct cell c;
+    struct wasm_store *forked;
+    uint8_t hashes[2][32];
+    cell_open(&c, "(module (memory 0) (memory 0) (memory 1))");
+    wasm_store_hash(c.store, hashes[0], NULL);
+    move(&c);
+    assert_int_equal(wasm_fork(c.store, &forked, NULL), 0);
+    wasm_store_hash(forked, hashes[1], NULL);
+    assert_memory_equal(hashes[0], hashes[1], 32);
+    wasm_store_free(forked);
+    cell_close(&c);
+}
+
+/* Hands out bytes of its own that are resident already, and takes none back. */
+struct ground {
+    size_t used;
+    uint8_t bytes[8 << 20];
+};
+
+static void *ground_realloc(void *ctx, void *p, size_t old_size, size_t new_size) {
+    struct ground *g = ctx;
+    size_t room = (new_size + 15) & ~(size_t)15;
+    if (!new_size || g->used + room > sizeof g->bytes)
+        return NULL;
+    void *fresh = g->bytes + g->used;
+    g->used += room;
+    if (p)
+        memcpy(fresh, p, old_size < new_size ? old_size : new_size);
+    return fresh;
+}
+
+static size_t resident_bytes(void) {
+    FILE *f = fopen("/proc/self/statm", "re");
+    unsigned long total, resident;
+    assert_non_null(f);
+    assert_int_equal(fscanf(f, "%lu %lu", &total, &resident), 2);
+    fclose(f);
+    return resident * (size_t)sysconf(_SC_PAGESIZE);
+}
+
+static void a_tiny_instance_takes_no_page_of_its_own(void **state) {
+    (void)state;
+    enum { COUNT = 1000 };
+    struct ground *ground = malloc(sizeof *ground);
+    struct cell c;
+    struct wasm_store *stores[COUNT];
+    assert_non_null(ground);
+    memset(ground, 1, sizeof *ground);
+    ground->used = 0;
+    cell_open_with(&c, pokes, &(struct wasm_config){.alloc = {ground_realloc, ground}});
+    size_t used = ground->used, resident = resident_bytes();
+    for (int i = 0; i < COUNT; i++) {
+        assert_int_equal(wasm_fork(c.store, &stores[i], NULL), 0);
+        struct cell one = {c.engine, c.module, stores[i], wasm_instance_at(stores[i], 0)};
+        start(&one, "plain", 100);
+        assert_int_equal(wasm_run(stores[i], UINT64_MAX)->outcome, WASM_DONE);
+    }
+    assert_true((ground->used - used) / COUNT < 4096);
+    assert_true((resident_bytes() - resident) / COUNT < 400);
+    for (int i = 0; i < COUNT; i++)
+        wasm_store_free(stores[i]);
+    cell_close(&c);
+    free(ground);
+}
+
 static void type_mismatches_say_what_was_wanted_and_found(void **state) {
     (void)state;
     /* (func (drop (i32.add (i32.const 1) (i64.const 2)))) */
@@ -523,4 +679,8 @@ UNIT_MAIN(cmocka_unit_test(stops_at_every_amount_of_fuel_leave_results_and_fuel_
           cmocka_unit_test(a_damaged_state_is_refused),
           cmocka_unit_test(every_failed_allocation_is_survived_and_nothing_leaks),
           cmocka_unit_test(untouched_memory_is_not_in_the_state),
+          cmocka_unit_test(bytes_that_come_when_they_are_reached_are_as_if_always_there),
+          cmocka_unit_test(a_reached_byte_is_the_forks_and_the_states_too),
+          cmocka_unit_test(a_memory_of_no_pages_is_moved_and_hashed),
+          cmocka_unit_test(a_tiny_instance_takes_no_page_of_its_own),
           cmocka_unit_test(type_mismatches_say_what_was_wanted_and_found))

@@ -25,8 +25,9 @@ struct pending {
     const char *trap;
 };
 
-/* Memory [at, at + len) of the guest, or NULL with a trap. */
+/* Memory [at, at + len) of the guest, or NULL with a trap. An empty memory has no address. */
 static uint8_t *guest_bytes(struct session *s, struct pending *p, uint32_t at, uint32_t len) {
+    static uint8_t none;
     struct wasm_extern memory;
     size_t size;
     if (!wasm_export(wasm_instance_at(s->store, 0), "memory", 6, &memory) ||
@@ -37,7 +38,7 @@ static uint8_t *guest_bytes(struct session *s, struct pending *p, uint32_t at, u
         return p->trap = too_long, NULL;
     if (at > size || len > size - at)
         return p->trap = out_of_bounds, NULL;
-    return bytes + at;
+    return len ? bytes + at : &none;
 }
 
 static uint32_t arg(const struct pending *p, int i) {

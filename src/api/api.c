@@ -1,0 +1,228 @@
+#include "api/api.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "api/inner.h"
+#include "api/metrics.h"
+#include "api/route.h"
+#include "base/defer.h"
+#include "base/log.h"
+
+struct api {
+    struct loop *loop;
+    struct service *service;
+    struct http_server *http;
+    struct metrics *metrics;
+    uint16_t port; /* of TCP, 0: none */
+    size_t busy;
+};
+
+/* ---- who asks ---- */
+
+/* The names under which we may be called: a page that rebinds its own name to us is refused. */
+static bool host_is_ours(struct http_text host) {
+    static const char *const names[] = {"localhost", "127.0.0.1", "[::1]", "carrel"};
+    size_t n = host.n;
+    while (n && host.s[n - 1] >= '0' && host.s[n - 1] <= '9')
+        n--;
+    if (n && host.s[n - 1] == ':')
+        host.n = n - 1;
+    for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
+        if (http_text_is_like(host, names[i]))
+            return true;
+    return false;
+}
+
+static bool is_address(struct http_text host) {
+    for (size_t i = 0; i < host.n; i++)
+        if (!strchr("0123456789.:[]abcdefABCDEF", host.s[i]))
+            return false;
+    return host.n > 0;
+}
+
+/* A host that is a plain address cannot be rebound; with a bearer token it is fine. */
+static int check_host(const struct http_exchange *x, struct err *err) {
+    const struct http_field *origin = http_field_find(x->head, "Origin");
+    if (!x->peer->local && !host_is_ours(x->head->authority) && !is_address(x->head->authority)) {
+        err_set(err, ERR_DENIED, "this server is not called '%.*s'",
+                (int)(x->head->authority.n < 100 ? x->head->authority.n : 100),
+                x->head->authority.s);
+        return err_remedy(err, "use its address, or localhost");
+    }
+    if (!origin)
+        return 0;
+    struct http_text o = origin->value;
+    static const char scheme[] = "http://";
+    if (o.n > 7 && strncmp(o.s, scheme, 7) == 0 &&
+        http_text_same((struct http_text){o.s + 7, o.n - 7}, x->head->authority))
+        return 0;
+    return err_set(err, ERR_DENIED, "requests of pages from other origins are refused");
+}
+
+static int authenticate(struct api *api, const struct http_exchange *x, struct caller *ret,
+                        struct err *err) {
+    struct http_text bearer = http_field_only(x->head, "Authorization");
+    if (bearer.s) {
+        if (bearer.n < 8 || !http_text_is_like((struct http_text){bearer.s, 7}, "Bearer "))
+            return err_set(err, ERR_DENIED, "only bearer tokens are known here");
+        return service_caller_by_token(api->service, bearer.s + 7, bearer.n - 7, x->peer->text, ret,
+                                       err);
+    }
+    if (x->peer->local)
+        return service_caller_by_uid(api->service, x->peer->uid, x->peer->pid, ret, err);
+    err_set(err, ERR_DENIED, "this needs a token");
+    return err_remedy(err, "make one with `carrel token new` and send it as Authorization: Bearer");
+}
+
+/* ---- a request's way ---- */
+
+void api_call_ended(struct call *c) {
+    c->api->busy--;
+    metrics_count(c->api->metrics, c->route, c->status, c->failed, api_now_us() - c->started_us);
+}
+
+static void refuse(struct http_exchange *x, int status, const struct err *err,
+                   const struct http_pair *more) {
+    struct buf text DEFER(buf_done) = BUF(8192);
+    struct jot j = JOT(&text);
+    struct http_pair fields[] = {
+        {"Content-Type", "application/json"}, more ? *more : (struct http_pair){0}, {0}};
+    error_json(&j, err);
+    http_reply(x, status, fields, text.data, text.len);
+}
+
+static int read_json(struct call *c, const char *bytes, size_t n, struct err *err) {
+    json_error_t why;
+    struct sha256 hash;
+    sha256_init(&hash);
+    sha256_add(&hash, bytes, n);
+    sha256_end(&hash, c->hash);
+    c->json = json_loadb(n ? bytes : "{}", n ? n : 2, JSON_REJECT_DUPLICATES, &why);
+    if (!c->json)
+        return err_set(err, ERR_INVALID, "the body is not JSON: line %d column %d: %s", why.line,
+                       why.column, why.text);
+    c->request = calloc(1, c->route->request->size);
+    if (!c->request)
+        return err_set(err, ERR_LIMIT, "out of memory");
+    return schema_read(c->route->request, c->json, c->request, err);
+}
+
+static void body_came(struct http_exchange *x, const char *bytes, size_t n) {
+    struct call *c = x->user;
+    struct err err;
+    http_hold(x);
+    call_listen(c);
+    if (read_json(c, bytes, n, &err) < 0)
+        call_error(c, &err);
+    else
+        c->route->handle(c);
+}
+
+/* While a body is collected the server may answer for itself: then the call ends unheard. */
+static void collect_failed(struct http_exchange *x) {
+    call_abandon(x->user);
+}
+
+static void take(struct api *api, struct http_exchange *x, const struct route *route,
+                 const struct caller *who, const char params[CALL_PARAMS][CALL_PARAM_SIZE]) {
+    struct call *c = calloc(1, sizeof(*c));
+    struct err err;
+    if (!c)
+        abort();
+    *c = (struct call){.api = api,
+                       .service = api->service,
+                       .http = x,
+                       .route = route,
+                       .who = *who,
+                       .fds = x->fds,
+                       .nfds = x->nfds,
+                       .length = -1,
+                       .started_us = api_now_us()};
+    memcpy(c->params, params, sizeof(c->params));
+    x->user = c;
+    api->busy++;
+    if (call_read_query(c, &err) < 0) {
+        http_hold(x);
+        call_error(c, &err);
+    } else if (route->body == BODY_JSON) {
+        x->on_gone = collect_failed;
+        http_collect(x, CALL_BODY_MAX, body_came);
+    } else {
+        if (route->body == BODY_NONE)
+            http_hold(x);
+        call_listen(c);
+        route->handle(c);
+    }
+}
+
+static void on_request(struct http_exchange *x, void *arg) {
+    struct api *api = arg;
+    char params[CALL_PARAMS][CALL_PARAM_SIZE];
+    struct caller who = {0};
+    struct err err;
+    bool other_method;
+    if (check_host(x, &err) < 0) {
+        refuse(x, 403, &err, NULL);
+        return;
+    }
+    const struct route *route = route_find(x->head->method, x->head->path, params, &other_method);
+    if (!route) {
+        err_set(&err, other_method ? ERR_INVALID : ERR_NOT_FOUND,
+                other_method ? "this path does not know the method '%.*s'"
+                             : "there is no such path (method %.*s)",
+                (int)x->head->method.n, x->head->method.s);
+        err_remedy(&err, "all of them are in /v1/openapi.json");
+        refuse(x, other_method ? 405 : 404, &err, NULL);
+        return;
+    }
+    if (route->scope && authenticate(api, x, &who, &err) < 0) {
+        refuse(x, 401, &err, &(struct http_pair){"WWW-Authenticate", "Bearer"});
+        return;
+    }
+    take(api, x, route, &who, params);
+}
+
+/* ---- life ---- */
+
+struct api *api_new(struct loop *loop, struct service *service) {
+    struct api *api = calloc(1, sizeof(*api));
+    if (!api)
+        abort();
+    api->loop = loop;
+    api->service = service;
+    api->metrics = metrics_new();
+    const struct http_server_config config = {.on_request = on_request, .arg = api};
+    api->http = http_server_new(loop, &config);
+    return api;
+}
+
+void api_free(struct api *api) {
+    if (!api)
+        return;
+    http_server_free(api->http);
+    metrics_free(api->metrics);
+    free(api);
+}
+
+int api_listen_unix(struct api *api, const char *path, mode_t mode, struct err *err) {
+    return http_listen_unix(api->http, path, mode, err);
+}
+
+int api_listen_tcp(struct api *api, const char *host, uint16_t port, uint16_t *ret_port,
+                   struct err *err) {
+    return http_listen_tcp(api->http, host, port, ret_port, err);
+}
+
+size_t api_busy(const struct api *api) {
+    return api->busy;
+}
+
+struct metrics *api_metrics_of(struct api *api) {
+    return api->metrics;
+}
+
+struct loop *api_loop(struct api *api) {
+    return api->loop;
+}

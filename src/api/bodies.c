@@ -1,0 +1,448 @@
+#include "api/bodies.h"
+
+#include "service/tokens.h"
+#include "service/view.h"
+
+enum {
+    KIND_MAX = 16,
+    NAME_MAX_BYTES = 63,
+    PATH_MAX_BYTES = 4095,
+    TEXT_MAX_BYTES = 1 << 20,
+    KEY_MAX_BYTES = 128,
+};
+
+#define DAYS(n) ((uint64_t)(n)*24 * 3600 * 1000)
+#define AT(type, member) offsetof(type, member)
+
+static const char *const kinds[] = {"box", NULL};
+static const char *const modes[] = {"ro", "cow", "rw", NULL};
+static const char *const idle_actions[] = {"pause", "stop", "destroy", NULL};
+
+/* ---- requests ---- */
+
+static const struct field limits_request[] = {
+    {"mem", FIELD_SIZE, AT(struct limits_request, mem), "memory", .min = 1 << 20,
+     .max = 1ull << 44},
+    {"cpus", FIELD_CPUS, AT(struct limits_request, cpus), "processors, 0.01 and up", .min = 10,
+     .max = 1024000},
+    {"pids", FIELD_NUMBER, AT(struct limits_request, pids), "processes and threads", .min = 4,
+     .max = 1 << 22},
+    {"disk", FIELD_SIZE, AT(struct limits_request, disk), "what it may write", .min = 1 << 20,
+     .max = 1ull << 46},
+};
+static const struct schema limits_request_schema =
+    SCHEMA("LimitsRequest", struct limits_request, limits_request);
+
+static const struct field dir_request[] = {
+    {"path", FIELD_TEXT, AT(struct dir_request, path),
+     "directory of the host; its descriptor comes with the request, or it lies under a root of "
+     "carrel.conf",
+     .required = true, .max = PATH_MAX_BYTES},
+    {"at", FIELD_TEXT, AT(struct dir_request, at), "where it appears (default: the same path)",
+     .max = PATH_MAX_BYTES},
+    {"mode", FIELD_TEXT, AT(struct dir_request, mode), "default: cow", .choices = modes},
+};
+static const struct schema dir_request_schema =
+    SCHEMA("DirRequest", struct dir_request, dir_request);
+
+#define COMMON_FIELDS(type, base)                                                         \
+    {"name", FIELD_TEXT, AT(type, base name), "unique among the owner's living machines", \
+     .max = NAME_MAX_BYTES},                                                              \
+        {"limits", FIELD_OBJECT, AT(type, base limits), "hard limits",                    \
+         .sub = &limits_request_schema},                                                  \
+        {"ttl", FIELD_DURATION, AT(type, base ttl), "total lifetime from now; 0: none",   \
+         .max = DAYS(3650)},                                                              \
+        {"idle", FIELD_DURATION, AT(type, base idle),                                     \
+         "end of patience with a machine nobody uses; 0: none", .max = DAYS(3650)},       \
+        {"idle_action", FIELD_TEXT, AT(type, base idle_action), "what happens then",      \
+         .choices = idle_actions},                                                        \
+    {                                                                                     \
+        "metadata", FIELD_MAP, AT(type, base metadata), "names and values of the caller", \
+            .max = 64                                                                     \
+    }
+
+#define MACHINE_FIELDS(type, base)                                                           \
+    {"kind", FIELD_TEXT, AT(type, base kind), "default: box", .choices = kinds},             \
+        {"image", FIELD_TEXT, AT(type, base image), "default: host", .max = NAME_MAX_BYTES}, \
+        {"hostname", FIELD_TEXT, AT(type, base hostname), NULL, .max = NAME_MAX_BYTES},      \
+        COMMON_FIELDS(type, base),                                                           \
+        {"env", FIELD_MAP, AT(type, base env), "of every command in it", .max = 256},        \
+        {"dirs",                                                                             \
+         FIELD_OBJECTS,                                                                      \
+         AT(type, base dirs),                                                                \
+         "directories handed over",                                                          \
+         .max = 16,                                                                          \
+         .sub = &dir_request_schema},                                                        \
+        {"unreviewed", FIELD_FLAG, AT(type, base unreviewed),                                \
+         "needed for mode rw: what it writes there is not reviewed"},                        \
+    {                                                                                        \
+        "key", FIELD_TEXT, AT(type, base key), "idempotency key", .max = KEY_MAX_BYTES       \
+    }
+
+static const struct field machine_request[] = {MACHINE_FIELDS(struct machine_request, )};
+const struct schema machine_request_schema =
+    SCHEMA("MachineRequest", struct machine_request, machine_request);
+
+static const struct field update_request[] = {COMMON_FIELDS(struct update_request, )};
+const struct schema update_request_schema =
+    SCHEMA("UpdateRequest", struct update_request, update_request);
+
+static const struct field pty_request[] = {
+    {"rows", FIELD_NUMBER, AT(struct pty_request, rows), "default 24", .min = 1, .max = 1000},
+    {"cols", FIELD_NUMBER, AT(struct pty_request, cols), "default 80", .min = 1, .max = 1000},
+};
+const struct schema resize_request_schema = SCHEMA("Size", struct pty_request, pty_request);
+
+#define EXEC_FIELDS(type, base)                                                              \
+    {"argv", FIELD_TEXTS, AT(type, base argv), "the command, word by word", .max = 4096},    \
+        {"command", FIELD_TEXT, AT(type, base command), "or as a line for /bin/sh",          \
+         .max = TEXT_MAX_BYTES},                                                             \
+        {"env", FIELD_MAP, AT(type, base env), "on top of the machine's", .max = 256},       \
+        {"cwd", FIELD_TEXT, AT(type, base cwd), "default: the user's home",                  \
+         .max = PATH_MAX_BYTES},                                                             \
+        {"user", FIELD_TEXT, AT(type, base user), "user (default), root, or a number",       \
+         .max = NAME_MAX_BYTES},                                                             \
+        {"stdin", FIELD_TEXT, AT(type, base stdin_text), "its standard input",               \
+         .max = TEXT_MAX_BYTES},                                                             \
+        {"stdin_base64", FIELD_TEXT, AT(type, base stdin_base64), "the same as base64",      \
+         .max = TEXT_MAX_BYTES * 2},                                                         \
+        {"stdin_open", FIELD_FLAG, AT(type, base stdin_open),                                \
+         "more input will be written; without it and stdin there is none"},                  \
+        {"timeout", FIELD_DURATION, AT(type, base timeout), "then its whole tree is killed", \
+         .max = DAYS(3650)},                                                                 \
+        {"terminal", FIELD_FLAG, AT(type, base terminal), "give it one"},                    \
+        {"size", FIELD_OBJECT, AT(type, base pty), "of the terminal",                        \
+         .sub = &resize_request_schema},                                                     \
+        {"stdio", FIELD_TEXTS, AT(type, base stdio),                                         \
+         "over the unix socket: null or fd for each stream; pipes come with the request",    \
+         .max = 3},                                                                          \
+        {"kill_left", FIELD_FLAG, AT(type, base kill_left),                                  \
+         "when it ends, kill what it left behind"},                                          \
+        {"background", FIELD_FLAG, AT(type, base background),                                \
+         "answer when it has started, not when it has ended"},                               \
+        {"output_max", FIELD_SIZE, AT(type, base output_max),                                \
+         "bytes of each stream in the answer (default 1 MiB); the log has them all",         \
+         .max = 16 << 20},                                                                   \
+    {                                                                                        \
+        "key", FIELD_TEXT, AT(type, base key), "idempotency key: it runs at most once",      \
+            .max = KEY_MAX_BYTES                                                             \
+    }
+
+static const struct field exec_request[] = {EXEC_FIELDS(struct exec_request, )};
+const struct schema exec_request_schema = SCHEMA("ExecRequest", struct exec_request, exec_request);
+
+static const struct field run_request[] = {
+    {"machine", FIELD_OBJECT, AT(struct run_request, machine), "made for this and thrown away",
+     .sub = &machine_request_schema},
+    {"exec", FIELD_OBJECT, AT(struct run_request, exec), "what runs in it", .required = true,
+     .sub = &exec_request_schema},
+};
+const struct schema run_request_schema = SCHEMA("RunRequest", struct run_request, run_request);
+
+static const struct field signal_request[] = {
+    {"signal", FIELD_TEXT, AT(struct signal_request, signal), "TERM, SIGTERM or 15",
+     .required = true, .max = KIND_MAX},
+    {"main_only", FIELD_FLAG, AT(struct signal_request, main_only),
+     "to its first process alone, not to its group"},
+};
+const struct schema signal_request_schema =
+    SCHEMA("SignalRequest", struct signal_request, signal_request);
+
+#define FILE_PATH(type, member, text) \
+    { #member, FIELD_TEXT, AT(type, member), text, .required = true, .max = PATH_MAX_BYTES }
+#define FILE_USER(type)                                                                  \
+    {                                                                                    \
+        "user", FIELD_TEXT, AT(type, user), "acts as user (default), root, or a number", \
+            .max = NAME_MAX_BYTES                                                        \
+    }
+
+static const struct field mkdir_request[] = {
+    FILE_PATH(struct mkdir_request, path, NULL),
+    {"mode", FIELD_NUMBER, AT(struct mkdir_request, mode), "decimal; default 493 (0755)",
+     .max = 07777},
+    {"exact", FIELD_FLAG, AT(struct mkdir_request, exact),
+     "parents must exist and the directory must not"},
+    FILE_USER(struct mkdir_request),
+};
+const struct schema mkdir_request_schema =
+    SCHEMA("MkdirRequest", struct mkdir_request, mkdir_request);
+
+static const struct field move_request[] = {
+    FILE_PATH(struct move_request, from, NULL),
+    FILE_PATH(struct move_request, to, NULL),
+    {"no_replace", FIELD_FLAG, AT(struct move_request, no_replace), "fail if it exists"},
+    FILE_USER(struct move_request),
+};
+const struct schema move_request_schema = SCHEMA("MoveRequest", struct move_request, move_request);
+
+static const struct field chmod_request[] = {
+    FILE_PATH(struct chmod_request, path, NULL),
+    {"mode", FIELD_TEXT, AT(struct chmod_request, mode), "octal, such as 644", .required = true,
+     .max = 5},
+    FILE_USER(struct chmod_request),
+};
+const struct schema chmod_request_schema =
+    SCHEMA("ChmodRequest", struct chmod_request, chmod_request);
+
+static const struct field chown_request[] = {
+    FILE_PATH(struct chown_request, path, NULL),
+    {"owner", FIELD_NUMBER, AT(struct chown_request, owner), "uid", .max = 65534},
+    {"group", FIELD_NUMBER, AT(struct chown_request, group), "gid", .max = 65534},
+    FILE_USER(struct chown_request),
+};
+const struct schema chown_request_schema =
+    SCHEMA("ChownRequest", struct chown_request, chown_request);
+
+static const struct field symlink_request[] = {
+    FILE_PATH(struct symlink_request, target, "what the link says"),
+    FILE_PATH(struct symlink_request, path, "where it is made"),
+    FILE_USER(struct symlink_request),
+};
+const struct schema symlink_request_schema =
+    SCHEMA("SymlinkRequest", struct symlink_request, symlink_request);
+
+/* ---- responses ---- */
+
+static const struct field limits_view[] = {
+    {"mem", SHOW_NUMBER, AT(struct limits_view, mem), "bytes", .required = true},
+    {"cpus", SHOW_CPUS, AT(struct limits_view, cpus), "0: as many as there are", .required = true},
+    {"pids", SHOW_NUMBER, AT(struct limits_view, pids), NULL, .required = true},
+    {"disk", SHOW_NUMBER, AT(struct limits_view, disk), "bytes", .required = true},
+};
+static const struct schema limits_schema = SCHEMA("Limits", struct limits_view, limits_view);
+
+static const struct field machine_view[] = {
+    {"id", SHOW_TEXT, AT(struct machine_view, id), NULL, .required = true},
+    {"name", SHOW_TEXT, AT(struct machine_view, name), NULL},
+    {"owner", SHOW_TEXT, AT(struct machine_view, owner), NULL, .required = true},
+    {"kind", SHOW_TEXT, AT(struct machine_view, kind), NULL, .required = true},
+    {"image", SHOW_TEXT, AT(struct machine_view, image), NULL, .required = true},
+    {"state", SHOW_TEXT, AT(struct machine_view, state), "creating, running, paused or ended",
+     .required = true},
+    {"reason", SHOW_TEXT, AT(struct machine_view, reason), "why it ended"},
+    {"created", SHOW_TIME, AT(struct machine_view, created_ms), NULL, .required = true},
+    {"ended", SHOW_TIME, AT(struct machine_view, ended_ms), NULL},
+    {"expires", SHOW_TIME, AT(struct machine_view, expires_ms), "end of its lifetime"},
+    {"limits", SHOW_OBJECT, AT(struct machine_view, limits), NULL, .required = true,
+     .sub = &limits_schema},
+    {"idle_ms", SHOW_NUMBER, AT(struct machine_view, idle_ms), "0: none", .required = true},
+    {"idle_action", SHOW_TEXT, AT(struct machine_view, idle_action), NULL},
+    {"metadata", SHOW_JSON, AT(struct machine_view, metadata), NULL},
+    {"commands", SHOW_NUMBER, AT(struct machine_view, commands), "running", .required = true},
+    {"drifted", SHOW_FLAG, AT(struct machine_view, drifted),
+     "the host's packages changed since it was made", .required = true},
+    {"warnings", SHOW_TEXT, AT(struct machine_view, warnings), NULL},
+};
+const struct schema machine_schema = SCHEMA("Machine", struct machine_view, machine_view);
+
+static const struct field stats_view[] = {
+    {"cpu_us", SHOW_NUMBER, AT(struct stats_view, cpu_us), NULL, .required = true},
+    {"mem_bytes", SHOW_NUMBER, AT(struct stats_view, mem_bytes), NULL, .required = true},
+    {"mem_peak_bytes", SHOW_NUMBER, AT(struct stats_view, mem_peak_bytes), NULL, .required = true},
+    {"mem_limit_bytes", SHOW_NUMBER, AT(struct stats_view, mem_limit_bytes), NULL,
+     .required = true},
+    {"pids", SHOW_NUMBER, AT(struct stats_view, pids), NULL, .required = true},
+    {"io_bytes", SHOW_NUMBER, AT(struct stats_view, io_bytes), NULL, .required = true},
+    {"disk_bytes", SHOW_NUMBER, AT(struct stats_view, disk_bytes), NULL, .required = true},
+    {"oom_kills", SHOW_NUMBER, AT(struct stats_view, oom_kills), NULL, .required = true},
+    {"pids_refused", SHOW_NUMBER, AT(struct stats_view, pids_refused), NULL, .required = true},
+    {"frozen", SHOW_FLAG, AT(struct stats_view, frozen), NULL, .required = true},
+};
+const struct schema stats_schema = SCHEMA("Stats", struct stats_view, stats_view);
+
+static const struct field usage_view[] = {
+    {"user_us", SHOW_NUMBER, AT(struct usage_view, user_us), NULL, .required = true},
+    {"system_us", SHOW_NUMBER, AT(struct usage_view, system_us), NULL, .required = true},
+    {"max_rss_kb", SHOW_NUMBER, AT(struct usage_view, max_rss_kb), NULL, .required = true},
+    {"wall_us", SHOW_NUMBER, AT(struct usage_view, wall_us), NULL, .required = true},
+};
+static const struct schema usage_schema = SCHEMA("Usage", struct usage_view, usage_view);
+
+static const struct field exec_view[] = {
+    {"id", SHOW_TEXT, AT(struct exec_view, id), NULL, .required = true},
+    {"machine", SHOW_TEXT, AT(struct exec_view, machine), NULL, .required = true},
+    {"argv", SHOW_JSON, AT(struct exec_view, argv), NULL, .required = true},
+    {"cwd", SHOW_TEXT, AT(struct exec_view, cwd), NULL},
+    {"user", SHOW_TEXT, AT(struct exec_view, user), NULL},
+    {"state", SHOW_TEXT, AT(struct exec_view, state),
+     "starting, running, exited, failed (it never began) or unknown", .required = true},
+    {"reason", SHOW_TEXT, AT(struct exec_view, reason),
+     "exit, signal, timeout, memory, killed, or why it never began"},
+    {"status", SHOW_SIGNED, AT(struct exec_view, status),
+     "as a shell shows it; -1 while it is not known", .required = true},
+    {"signal", SHOW_NUMBER, AT(struct exec_view, signal), "that ended it, or 0", .required = true},
+    {"started", SHOW_TIME, AT(struct exec_view, started_ms), NULL},
+    {"ended", SHOW_TIME, AT(struct exec_view, ended_ms), NULL},
+    {"stdout_bytes", SHOW_NUMBER, AT(struct exec_view, stdout_bytes), NULL, .required = true},
+    {"stderr_bytes", SHOW_NUMBER, AT(struct exec_view, stderr_bytes), NULL, .required = true},
+    {"usage", SHOW_OBJECT, AT(struct exec_view, usage), NULL, .required = true,
+     .sub = &usage_schema},
+    {"error", SHOW_TEXT, AT(struct exec_view, error), NULL},
+    {"terminal", SHOW_FLAG, AT(struct exec_view, terminal), NULL, .required = true},
+};
+const struct schema exec_schema = SCHEMA("Exec", struct exec_view, exec_view);
+
+/* Lists and results are written by their handlers; these say what they hold. */
+
+static const struct field machines_view[] = {
+    {"machines", SHOW_JSON, 0, NULL, .required = true, .sub = &machine_schema},
+    {"next", SHOW_TEXT, 0, "cursor of the next page; absent at the end"},
+};
+const struct schema machines_schema = SCHEMA("Machines", char *, machines_view);
+
+static const struct field execs_view[] = {
+    {"execs", SHOW_JSON, 0, NULL, .required = true, .sub = &exec_schema},
+    {"next", SHOW_TEXT, 0, "cursor of the next page; absent at the end"},
+};
+const struct schema execs_schema = SCHEMA("Execs", char *, execs_view);
+
+static const struct field result_view[] = {
+    {"exec", SHOW_OBJECT, 0, NULL, .required = true, .sub = &exec_schema},
+    {"stdout", SHOW_TEXT, 0, "when it is text"},
+    {"stdout_base64", SHOW_TEXT, 0, "when it is not"},
+    {"stdout_left_out", SHOW_NUMBER, 0, "bytes between head and tail that are not in the answer"},
+    {"stderr", SHOW_TEXT, 0, NULL},
+    {"stderr_base64", SHOW_TEXT, 0, NULL},
+    {"stderr_left_out", SHOW_NUMBER, 0, NULL},
+};
+const struct schema result_schema = SCHEMA("Result", struct exec_view, result_view);
+
+static const struct field error_view[] = {
+    {"code", SHOW_TEXT, 0, NULL, .required = true},
+    {"message", SHOW_TEXT, 0, NULL, .required = true},
+    {"cause", SHOW_TEXT, 0, NULL},
+    {"remedy", SHOW_TEXT, 0, NULL},
+    {"approval_url", SHOW_TEXT, 0, NULL},
+};
+static const struct schema error_inner_schema = SCHEMA("ErrorBody", char *, error_view);
+static const struct field error_outer[] = {
+    {"error", SHOW_OBJECT, 0, NULL, .required = true, .sub = &error_inner_schema},
+};
+const struct schema error_schema = SCHEMA("Error", char *, error_outer);
+
+static const struct field done_view[] = {
+    {"warnings", SHOW_TEXT, 0, NULL},
+};
+const struct schema done_schema = SCHEMA("Done", char *, done_view);
+
+static const struct field entry_view[] = {
+    {"name", SHOW_TEXT, AT(struct entry_view, name), NULL, .required = true},
+    {"type", SHOW_TEXT, AT(struct entry_view, type), "file, directory, symlink or other",
+     .required = true},
+    {"mode", SHOW_CHARS, AT(struct entry_view, mode), "octal", .required = true},
+    {"size", SHOW_NUMBER, AT(struct entry_view, size), NULL, .required = true},
+    {"uid", SHOW_NUMBER, AT(struct entry_view, uid), NULL, .required = true},
+    {"gid", SHOW_NUMBER, AT(struct entry_view, gid), NULL, .required = true},
+    {"modified", SHOW_TIME, AT(struct entry_view, mtime_ms), NULL},
+    {"target", SHOW_TEXT, AT(struct entry_view, target), "of a symlink"},
+};
+const struct schema entry_schema = SCHEMA("Entry", struct entry_view, entry_view);
+
+static const struct field entries_view[] = {
+    {"entries", SHOW_JSON, 0, NULL, .required = true, .sub = &entry_schema},
+    {"next", SHOW_TEXT, 0, "cursor of the next page; absent at the end"},
+};
+const struct schema entries_schema = SCHEMA("Entries", char *, entries_view);
+
+static const struct field written_view[] = {
+    {"sha256", SHOW_TEXT, 0, "of the file as it is now"},
+    {"size", SHOW_NUMBER, 0, NULL},
+};
+const struct schema written_schema = SCHEMA("Written", char *, written_view);
+
+static const struct field token_request[] = {
+    {"owner", FIELD_TEXT, AT(struct token_request, owner), "default: the caller",
+     .max = NAME_MAX_BYTES},
+    {"note", FIELD_TEXT, AT(struct token_request, note), "what it is for", .max = NAME_MAX_BYTES},
+    {"scopes", FIELD_TEXTS, AT(struct token_request, scopes), "of read, run, admin", .max = 3},
+    {"machines", FIELD_NUMBER, AT(struct token_request, machines), "quota", .max = 1 << 20},
+    {"cpus", FIELD_CPUS, AT(struct token_request, cpus), "quota", .max = 1024000},
+    {"mem", FIELD_SIZE, AT(struct token_request, mem), "quota", .max = 1ull << 44},
+    {"disk", FIELD_SIZE, AT(struct token_request, disk), "quota", .max = 1ull << 46},
+    {"lifetime", FIELD_DURATION, AT(struct token_request, lifetime), "longest ttl of a machine",
+     .max = DAYS(3650)},
+};
+const struct schema token_request_schema =
+    SCHEMA("TokenRequest", struct token_request, token_request);
+
+static const struct field token_view[] = {
+    {"id", SHOW_TEXT, AT(struct token_view, id), NULL, .required = true},
+    {"owner", SHOW_TEXT, AT(struct token_view, owner), NULL, .required = true},
+    {"note", SHOW_TEXT, AT(struct token_view, note), NULL},
+    {"secret", SHOW_TEXT, AT(struct token_view, secret), "shown only once, when it is made"},
+    {"scopes", SHOW_CHARS, AT(struct token_view, scopes), NULL, .required = true},
+    {"created", SHOW_TIME, AT(struct token_view, created_ms), NULL, .required = true},
+    {"used", SHOW_TIME, AT(struct token_view, used_ms), "exact to a minute"},
+    {"revoked", SHOW_TIME, AT(struct token_view, revoked_ms), NULL},
+    {"machines", SHOW_NUMBER, AT(struct token_view, machines), "quota; 0: none", .required = true},
+    {"cpus", SHOW_CPUS, AT(struct token_view, cpus), "quota; 0: none", .required = true},
+    {"mem", SHOW_NUMBER, AT(struct token_view, mem), "quota; 0: none", .required = true},
+    {"disk", SHOW_NUMBER, AT(struct token_view, disk), "quota; 0: none", .required = true},
+    {"lifetime_ms", SHOW_NUMBER, AT(struct token_view, lifetime_ms), "quota; 0: none",
+     .required = true},
+};
+const struct schema token_schema = SCHEMA("Token", struct token_view, token_view);
+
+static const struct field tokens_view[] = {
+    {"tokens", SHOW_JSON, 0, NULL, .required = true, .sub = &token_schema},
+};
+const struct schema tokens_schema = SCHEMA("Tokens", char *, tokens_view);
+
+static const struct field verify_view[] = {
+    {"whole", SHOW_FLAG, 0, NULL, .required = true},
+    {"records", SHOW_NUMBER, 0, NULL, .required = true},
+    {"segments", SHOW_NUMBER, 0, NULL, .required = true},
+    {"head", SHOW_TEXT, 0, "SEQ:HASH of the chain's end", .required = true},
+    {"signed", SHOW_NUMBER, 0, "the last signature covers up to here", .required = true},
+    {"problem", SHOW_TEXT, 0, NULL},
+    {"segment", SHOW_TEXT, 0, "of the first broken record"},
+    {"line", SHOW_NUMBER, 0, NULL},
+    {"seq", SHOW_NUMBER, 0, NULL},
+};
+const struct schema verify_schema = SCHEMA("Verification", char *, verify_view);
+
+static const struct field status_view[] = {
+    {"version", SHOW_TEXT, 0, NULL, .required = true},
+    {"pid", SHOW_NUMBER, 0, NULL, .required = true},
+    {"commands", SHOW_NUMBER, 0, "running", .required = true},
+    {"machines", SHOW_JSON, 0, "by state", .required = true},
+    {"box", SHOW_JSON, 0, "the spawner's own status"},
+    {"box_error", SHOW_TEXT, 0, NULL},
+};
+const struct schema status_schema = SCHEMA("Status", char *, status_view);
+
+const struct schema *const all_schemas[] = {
+    &token_request_schema,
+    &token_schema,
+    &tokens_schema,
+    &verify_schema,
+    &status_schema,
+    &mkdir_request_schema,
+    &move_request_schema,
+    &chmod_request_schema,
+    &chown_request_schema,
+    &symlink_request_schema,
+    &entry_schema,
+    &entries_schema,
+    &written_schema,
+    &machine_request_schema,
+    &update_request_schema,
+    &limits_request_schema,
+    &dir_request_schema,
+    &exec_request_schema,
+    &run_request_schema,
+    &signal_request_schema,
+    &resize_request_schema,
+    &machine_schema,
+    &machines_schema,
+    &limits_schema,
+    &stats_schema,
+    &exec_schema,
+    &execs_schema,
+    &usage_schema,
+    &result_schema,
+    &error_schema,
+    &error_inner_schema,
+    &done_schema,
+    NULL,
+};

@@ -1,0 +1,50 @@
+/* The bodies of the API: one schema each. */
+#pragma once
+
+#include "api/schema.h"
+
+extern const struct schema machine_request_schema, update_request_schema, exec_request_schema,
+    run_request_schema, signal_request_schema, resize_request_schema, mkdir_request_schema,
+    move_request_schema, chmod_request_schema, chown_request_schema, symlink_request_schema,
+    token_request_schema;
+
+extern const struct schema machine_schema, machines_schema, stats_schema, exec_schema, execs_schema,
+    result_schema, entry_schema, entries_schema, written_schema, token_schema, tokens_schema,
+    event_schema, record_schema, verify_schema, status_schema, error_schema, done_schema;
+
+/* Every schema of the document, NULL-terminated. */
+extern const struct schema *const all_schemas[];
+
+struct run_request {
+    struct machine_request machine;
+    struct exec_request exec;
+};
+
+struct signal_request {
+    const char *signal;
+    bool main_only;
+};
+
+struct mkdir_request {
+    const char *path, *user;
+    struct given mode;
+    bool exact; /* no missing parents are made, and it must not exist */
+};
+
+struct move_request {
+    const char *from, *to, *user;
+    bool no_replace;
+};
+
+struct chmod_request {
+    const char *path, *mode, *user;
+};
+
+struct chown_request {
+    const char *path, *user;
+    struct given owner, group;
+};
+
+struct symlink_request {
+    const char *target, *path, *user;
+};

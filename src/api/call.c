@@ -1,0 +1,252 @@
+#include "api/call.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "api/inner.h"
+#include "api/route.h"
+#include "base/defer.h"
+#include "base/parse.h"
+#include "io/http_uri.h"
+
+static const struct {
+    enum err_code code;
+    int status;
+} statuses[] = {
+    {ERR_INVALID, 400}, {ERR_NOT_FOUND, 404}, {ERR_EXISTS, 409},   {ERR_DENIED, 403},
+    {ERR_LIMIT, 429},   {ERR_BUSY, 409},      {ERR_GONE, 410},     {ERR_UNSUPPORTED, 501},
+    {ERR_UNKNOWN, 500}, {ERR_TIMEOUT, 504},   {ERR_INTERNAL, 500},
+};
+
+int api_status_of(enum err_code code) {
+    for (size_t i = 0; i < sizeof(statuses) / sizeof(*statuses); i++)
+        if (statuses[i].code == code)
+            return statuses[i].status;
+    return 500;
+}
+
+uint64_t api_now_us(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
+}
+
+/* ---- the words of a request ---- */
+
+const char *call_query(struct call *c, const char *name) {
+    for (size_t i = 0; i < c->query_count; i++)
+        if (strcmp(c->queries[i].name, name) == 0)
+            return c->queries[i].value;
+    return NULL;
+}
+
+bool call_flag(struct call *c, const char *name) {
+    const char *value = call_query(c, name);
+    return value && strcmp(value, "0") != 0 && strcmp(value, "false") != 0;
+}
+
+int call_number(struct call *c, const char *name, uint64_t min, uint64_t max, uint64_t *ret,
+                struct err *err) {
+    const char *value = call_query(c, name);
+    if (value && parse_u64(value, min, max, ret, err) < 0)
+        return err_wrap(err, "parameter '%s'", name);
+    return 0;
+}
+
+bool call_accepts(struct call *c, const char *type) {
+    return c->http && http_list_has(c->http->head, "Accept", type);
+}
+
+static bool known_query(const struct route *route, const char *name) {
+    for (const struct query *q = route->queries; q && q->name; q++)
+        if (strcmp(q->name, name) == 0)
+            return true;
+    return false;
+}
+
+int call_read_query(struct call *c, struct err *err) {
+    struct http_text rest = c->http->head->query, key, value;
+    size_t n;
+    while (rest.s && http_query_next(&rest, &key, &value)) {
+        if (c->query_count == CALL_QUERIES)
+            return err_set(err, ERR_LIMIT, "more than %d parameters", CALL_QUERIES);
+        struct call_word *q = &c->queries[c->query_count];
+        q->value = malloc(value.n + 1);
+        if (!q->value)
+            return err_set(err, ERR_LIMIT, "out of memory");
+        c->query_count++;
+        if (http_decode_query(key, q->name, sizeof(q->name), &n) < 0 ||
+            http_decode_query(value, q->value, value.n + 1, &n) < 0)
+            return err_set(err, ERR_INVALID, "a parameter of the query is malformed");
+        if (!known_query(c->route, q->name))
+            return err_set(err, ERR_INVALID, "parameter '%s' is not known here", q->name);
+    }
+    return 0;
+}
+
+/* ---- its end ---- */
+
+static void call_free(struct call *c) {
+    if (c->on_end)
+        c->on_end(c);
+    if (c->request) {
+        schema_done(c->route->request, c->request);
+        free(c->request);
+    }
+    json_decref(c->json);
+    for (size_t i = 0; i < c->query_count; i++)
+        free(c->queries[i].value);
+    api_call_ended(c);
+    free(c);
+}
+
+static void answer(struct call *c, int status, const char *type, const void *body, size_t n,
+                   const int *fds, size_t nfds) {
+    const struct http_pair fields[] = {{"Content-Type", type},
+                                       {"Cache-Control", "no-store"},
+                                       {"X-Content-Type-Options", "nosniff"},
+                                       {NULL, NULL}};
+    c->status = status;
+    if (nfds)
+        http_reply_fds(c->http, status, fields, body, n, fds, nfds);
+    else
+        http_reply(c->http, status, fields, body, n);
+    call_free(c);
+}
+
+void call_text(struct call *c, int status, const char *type, const void *body, size_t n) {
+    answer(c, status, type, body, n, NULL, 0);
+}
+
+void call_json(struct call *c, int status, const struct jot *j, const struct buf *text) {
+    struct err err;
+    if (j->failed) {
+        err_set(&err, ERR_LIMIT, "the answer is larger than %zu bytes", text->max);
+        call_error(c, &err);
+        return;
+    }
+    answer(c, status, "application/json", text->data, text->len, NULL, 0);
+}
+
+void call_view(struct call *c, int status, const struct schema *schema, const void *view) {
+    struct buf text DEFER(buf_done) = BUF(CALL_BODY_MAX);
+    struct jot j = JOT(&text);
+    schema_write(schema, &j, NULL, view);
+    call_json(c, status, &j, &text);
+}
+
+void error_json(struct jot *j, const struct err *err) {
+    jot_object(j, NULL);
+    jot_object(j, "error");
+    jot_string(j, "code", err_code_name(err->code));
+    jot_string(j, "message", err->text);
+    if (err->remedy[0])
+        jot_string(j, "remedy", err->remedy);
+    jot_end(j, '}');
+    jot_end(j, '}');
+}
+
+void call_error_status(struct call *c, int status, const struct err *err) {
+    struct buf text DEFER(buf_done) = BUF(8192);
+    struct jot j = JOT(&text);
+    error_json(&j, err);
+    c->failed = err->code;
+    if (c->streaming) { /* too late for a status: the stream says it */
+        call_write(c, text.data, text.len);
+        call_end(c);
+        return;
+    }
+    answer(c, status, "application/json", text.data, text.len, NULL, 0);
+}
+
+void call_error(struct call *c, const struct err *err) {
+    call_error_status(c, api_status_of(err->code), err);
+}
+
+void call_done(struct call *c) {
+    answer(c, c->route->status, "application/json", "{}", 2, NULL, 0);
+}
+
+void call_done_fds(struct call *c, const int *fds, size_t nfds) {
+    answer(c, c->route->status, "application/json", "{}", 2, fds, nfds);
+}
+
+void call_abandon(struct call *c) {
+    http_drop(c->http);
+    call_free(c);
+}
+
+struct ws *call_upgrade(struct call *c, const struct ws_handler *handler, void *user) {
+    c->status = 101;
+    struct ws *ws = ws_upgrade(c->http, handler, user);
+    call_free(c);
+    return ws;
+}
+
+bool call_is_gone(const struct call *c) {
+    return http_is_gone(c->http);
+}
+
+/* ---- streams ---- */
+
+static void piece(struct http_exchange *x, const char *bytes, size_t n) {
+    struct call *c = x->user;
+    c->on_body(c, bytes, n);
+}
+
+void call_body(struct call *c, uint64_t max,
+               void (*on_body)(struct call *c, const char *bytes, size_t n)) {
+    c->on_body = on_body;
+    http_receive(c->http, max, piece);
+}
+
+void call_body_pause(struct call *c) {
+    http_pause(c->http);
+}
+
+void call_body_resume(struct call *c) {
+    http_resume(c->http);
+}
+
+static void gone(struct http_exchange *x) {
+    struct call *c = x->user;
+    if (c->on_gone)
+        c->on_gone(c);
+    else if (c->streaming)
+        call_end(c);
+}
+
+static void drain(struct http_exchange *x) {
+    struct call *c = x->user;
+    if (c->on_drain)
+        c->on_drain(c);
+}
+
+void call_listen(struct call *c) {
+    c->http->user = c;
+    c->http->on_gone = gone;
+    c->http->on_drain = drain;
+}
+
+void call_begin(struct call *c, int status, const char *type, const struct http_pair *more) {
+    struct http_pair fields[8] = {{"Content-Type", type},
+                                  {"Cache-Control", "no-store"},
+                                  {"X-Content-Type-Options", "nosniff"}};
+    for (size_t n = 3; more && more->name && n < 7; n++)
+        fields[n] = *more++;
+    c->status = status;
+    c->streaming = true;
+    http_begin(c->http, status, fields, c->length);
+}
+
+bool call_write(struct call *c, const void *bytes, size_t n) {
+    return http_write(c->http, bytes, n);
+}
+
+void call_end(struct call *c) {
+    c->on_gone = c->on_drain = NULL;
+    http_end(c->http);
+    call_free(c);
+}

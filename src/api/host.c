@@ -1,0 +1,406 @@
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "api/bodies.h"
+#include "api/inner.h"
+#include "api/metrics.h"
+#include "api/route.h"
+#include "base/defer.h"
+#include "io/sse.h"
+#include "service/events.h"
+#include "service/host.h"
+#include "service/tokens.h"
+
+void api_health(struct call *c) {
+    call_text(c, 200, "text/plain", "ok\n", 3);
+}
+
+/* ---- events ---- */
+
+enum { EVENTS_PAGE = 100, HEARTBEAT_MS = 15000, EVENT_MAX = 2 << 20 };
+
+struct watching {
+    struct call *call;
+    struct event_watch watch;
+    struct events_request request;
+    bool follow;
+};
+
+static void watching_free(struct watching *w) {
+    service_events_unwatch(&w->watch);
+    free(w);
+}
+
+static bool send_event(struct call *c, const struct event_row *e) {
+    struct buf text DEFER(buf_done) = BUF(EVENT_MAX), out DEFER(buf_done) = BUF(2 * EVENT_MAX);
+    struct jot j = JOT(&text);
+    char id[24];
+    snprintf(id, sizeof(id), "%" PRId64, e->id);
+    jot_object(&j, NULL);
+    jot_i64(&j, "id", e->id);
+    jot_string(&j, "type", e->type);
+    jot_i64(&j, "time_ms", e->time_ms);
+    if (e->machine[0])
+        jot_string(&j, "machine", e->machine);
+    jot_string(&j, "owner", e->owner);
+    if (e->json && e->json[0])
+        jot_raw(&j, "detail", e->json);
+    jot_end(&j, '}');
+    const struct sse_event event = {.id = id, .name = e->type, .data = text.data, .n = text.len};
+    return !sse_put(&out, &event) || call_write(c, out.data, out.len);
+}
+
+static void events_go_on(struct watching *w) {
+    struct call *c = w->call;
+    for (;;) {
+        struct event_list list DEFER(event_list_done) = {0};
+        struct err err;
+        if (service_events(c->service, &c->who, &w->request, &list, &err) < 0) {
+            watching_free(w);
+            call_error(c, &err);
+            return;
+        }
+        for (size_t i = 0; i < list.count; i++) {
+            w->request.after = list.rows[i].id;
+            if (!send_event(c, &list.rows[i]))
+                return; /* on_drain goes on */
+        }
+        if (list.count == EVENTS_PAGE)
+            continue;
+        if (w->follow)
+            return;
+        watching_free(w);
+        call_end(c);
+        return;
+    }
+}
+
+static void events_changed(void *arg) {
+    events_go_on(arg);
+}
+
+static void events_drained(struct call *c) {
+    events_go_on(c->user);
+}
+
+static void events_gone(struct call *c) {
+    watching_free(c->user);
+    call_end(c);
+}
+
+static int64_t last_seen(struct call *c) {
+    struct http_text last = http_field_only(c->http->head, "Last-Event-ID");
+    uint64_t after = 0;
+    char text[24];
+    struct err err;
+    if (call_query(c, "after"))
+        call_number(c, "after", 0, INT64_MAX, &after, &err);
+    else if (last.s && last.n < sizeof(text)) {
+        snprintf(text, sizeof(text), "%.*s", (int)last.n, last.s);
+        after = (uint64_t)strtoull(text, NULL, 10);
+    } else if (!call_query(c, "follow") || call_flag(c, "follow")) {
+        return service_events_last(c->service);
+    }
+    return (int64_t)after;
+}
+
+void api_events(struct call *c) {
+    struct watching *w = calloc(1, sizeof(*w));
+    if (!w)
+        abort();
+    *w = (struct watching){
+        .call = c,
+        .watch = {.changed = events_changed, .arg = w},
+        .request = {.after = last_seen(c),
+                    .machine = call_query(c, "machine"),
+                    .type = call_query(c, "type"),
+                    .limit = EVENTS_PAGE},
+        .follow = !call_query(c, "follow") || call_flag(c, "follow"),
+    };
+    c->user = w;
+    c->on_gone = events_gone;
+    c->on_drain = events_drained;
+    call_begin(c, 200, "text/event-stream", NULL);
+    call_write(c, ": carrel\n\n", 10);
+    service_events_watch(c->service, &w->watch);
+    events_go_on(w);
+}
+
+/* ---- status and metrics ---- */
+
+static void status_came(void *arg, const char *json, const struct err *err) {
+    struct call *c = arg;
+    struct buf text DEFER(buf_done) = BUF(CALL_BODY_MAX);
+    struct jot j = JOT(&text);
+    struct service_counts n;
+    service_count(c->service, &n);
+    jot_object(&j, NULL);
+    jot_string(&j, "version", CARREL_VERSION);
+    jot_i64(&j, "pid", getpid());
+    jot_u64(&j, "commands", n.commands);
+    jot_object(&j, "machines");
+    for (int i = MACHINE_CREATING; i <= MACHINE_ENDED; i++)
+        jot_u64(&j, machine_state_name((enum machine_state)i), n.machines[i]);
+    jot_end(&j, '}');
+    if (json)
+        jot_raw(&j, "box", json);
+    else
+        jot_string(&j, "box_error", err->text);
+    jot_end(&j, '}');
+    call_json(c, 200, &j, &text);
+}
+
+void api_status(struct call *c) {
+    service_host_status(c->service, status_came, c);
+}
+
+static void box_metrics(struct buf *out, const char *json) {
+    json_t *root = json_loads(json ? json : "{}", 0, NULL);
+    const json_t *pool = json_object_get(root, "pool");
+    metrics_head(out, "carrel_pool_ready", "gauge", "Boxes that wait ready");
+    metrics_line(out, "carrel_pool_ready", NULL, NULL,
+                 (uint64_t)json_integer_value(json_object_get(pool, "ready")));
+    metrics_head(out, "carrel_unenforced", "gauge", "Limits that this host cannot enforce");
+    size_t i;
+    json_t *name;
+    json_array_foreach(json_object_get(root, "unenforced"), i, name) {
+        if (json_is_string(name))
+            metrics_line(out, "carrel_unenforced", "limit", json_string_value(name), 1);
+    }
+    json_decref(root);
+}
+
+static void metrics_came(void *arg, const char *json, const struct err *err) {
+    struct call *c = arg;
+    struct buf out DEFER(buf_done) = BUF(CALL_BODY_MAX);
+    struct service_counts n;
+    (void)err;
+    service_count(c->service, &n);
+    metrics_head(&out, "carrel_machines", "gauge", "Machines by state");
+    for (int i = MACHINE_CREATING; i < MACHINE_ENDED; i++)
+        metrics_line(&out, "carrel_machines", "state", machine_state_name((enum machine_state)i),
+                     n.machines[i]);
+    metrics_head(&out, "carrel_commands", "gauge", "Running commands");
+    metrics_line(&out, "carrel_commands", NULL, NULL, n.commands);
+    metrics_head(&out, "carrel_store_commits_total", "counter", "Transactions");
+    metrics_line(&out, "carrel_store_commits_total", NULL, NULL, n.store.commits);
+    metrics_head(&out, "carrel_store_flushes_total", "counter", "Group commits");
+    metrics_line(&out, "carrel_store_flushes_total", NULL, NULL, n.store.flushes);
+    metrics_head(&out, "carrel_store_wal_bytes", "gauge", "Size of the write-ahead log");
+    metrics_line(&out, "carrel_store_wal_bytes", NULL, NULL, n.store.wal_bytes);
+    metrics_head(&out, "carrel_journal_records_total", "counter", "Records of the journal");
+    metrics_line(&out, "carrel_journal_records_total", NULL, NULL, n.store.journal_seq);
+    box_metrics(&out, json);
+    metrics_write(api_metrics_of(c->api), &out);
+    call_text(c, 200, "text/plain; version=0.0.4", out.data, out.len);
+}
+
+void api_metrics(struct call *c) {
+    service_host_status(c->service, metrics_came, c);
+}
+
+/* ---- tokens ---- */
+
+static void view_token(const struct token_row *row, const char *secret, struct token_view *ret) {
+    *ret = (struct token_view){
+        .id = row->id,
+        .owner = row->owner,
+        .note = row->note[0] ? row->note : NULL,
+        .secret = secret,
+        .created_ms = (uint64_t)row->created_ms,
+        .used_ms = (uint64_t)row->used_ms,
+        .revoked_ms = (uint64_t)row->revoked_ms,
+        .machines = row->quota.machines,
+        .cpus = row->quota.cpu_milli,
+        .mem = row->quota.mem_bytes,
+        .disk = row->quota.disk_bytes,
+        .lifetime_ms = row->quota.lifetime_ms,
+    };
+    scopes_text(row->scopes, ret->scopes);
+}
+
+static void token_made(void *arg, const struct token_row *row, const char *secret,
+                       const struct err *err) {
+    struct call *c = arg;
+    struct token_view view;
+    if (err) {
+        call_error(c, err);
+        return;
+    }
+    view_token(row, secret, &view);
+    call_view(c, 201, &token_schema, &view);
+}
+
+void api_token_new(struct call *c) {
+    service_token_new(c->service, &c->who, c->request, token_made, c);
+}
+
+void api_token_list(struct call *c) {
+    struct token_list list DEFER(token_list_done) = {0};
+    struct buf text DEFER(buf_done) = BUF(CALL_BODY_MAX);
+    struct jot j = JOT(&text);
+    struct err err;
+    if (service_token_list(c->service, &c->who, &list, &err) < 0) {
+        call_error(c, &err);
+        return;
+    }
+    jot_object(&j, NULL);
+    jot_array(&j, "tokens");
+    for (size_t i = 0; i < list.count; i++) {
+        struct token_view view;
+        view_token(&list.rows[i], NULL, &view);
+        schema_write(&token_schema, &j, NULL, &view);
+    }
+    jot_end(&j, ']');
+    jot_end(&j, '}');
+    call_json(c, 200, &j, &text);
+}
+
+static void token_revoked(void *arg, const struct err *err) {
+    if (err)
+        call_error(arg, err);
+    else
+        call_done(arg);
+}
+
+void api_token_revoke(struct call *c) {
+    service_token_revoke(c->service, &c->who, c->params[0], token_revoked, c);
+}
+
+/* ---- the journal ---- */
+
+enum { AUDIT_TURN = 200 };
+
+struct reading {
+    struct call *call;
+    struct journal_reader *reader;
+};
+
+static void reading_free(struct reading *r) {
+    journal_reader_close(r->reader);
+    free(r);
+}
+
+static void audit_go_on(struct reading *r) {
+    struct call *c = r->call;
+    const struct journal_record *record;
+    const char *line;
+    size_t n;
+    struct err err;
+    int more;
+    while ((more = journal_reader_next(r->reader, &record, &line, &n, &err)) > 0) {
+        bool room = call_write(c, line, n);
+        if (n && line[n - 1] != '\n')
+            room = call_write(c, "\n", 1);
+        if (!room)
+            return;
+    }
+    reading_free(r);
+    if (more < 0)
+        call_error(c, &err);
+    else
+        call_end(c);
+}
+
+static void audit_drained(struct call *c) {
+    audit_go_on(c->user);
+}
+
+static void audit_gone(struct call *c) {
+    reading_free(c->user);
+    call_end(c);
+}
+
+void api_audit(struct call *c) {
+    char dir[1100];
+    struct err err;
+    uint64_t since = 0, tail = 0;
+    struct journal_filter filter = {.owner = call_query(c, "owner"),
+                                    .machine = call_query(c, "machine"),
+                                    .verb = call_query(c, "verb"),
+                                    .structural = call_flag(c, "heads")};
+    struct reading *r = calloc(1, sizeof(*r));
+    if (!r)
+        abort();
+    r->call = c;
+    if (call_number(c, "since", 0, INT64_MAX, &since, &err) == 0 &&
+        call_number(c, "tail", 1, 100000, &tail, &err) == 0) {
+        filter.since_ms = (int64_t)since;
+        filter.tail = tail;
+        if (service_audit(c->service, &c->who, &filter, dir, sizeof(dir), &err) == 0 &&
+            journal_reader_open(dir, &filter, &r->reader, &err) == 0) {
+            c->user = r;
+            c->on_gone = audit_gone;
+            c->on_drain = audit_drained;
+            call_begin(c, 200, "application/x-ndjson", NULL);
+            audit_go_on(r);
+            return;
+        }
+    }
+    free(r);
+    call_error(c, &err);
+}
+
+/* Proving the whole chain may take a while: a job. */
+struct proof {
+    struct call *call;
+    char dir[1100];
+    struct journal_head head;
+    bool has_head, whole;
+    struct journal_report report;
+    struct err err;
+};
+
+static void prove(void *arg) {
+    struct proof *p = arg;
+    uint8_t key[JOURNAL_PUBKEY_BYTES];
+    char path[1200];
+    snprintf(path, sizeof(path), "%s/key.pub", p->dir);
+    p->whole = journal_pubkey_read(path, key, &p->err) == 0 &&
+               journal_verify(p->dir, key, p->has_head ? &p->head : NULL, &p->report, &p->err) == 0;
+}
+
+static void proved(void *arg) {
+    struct proof *p = arg;
+    struct call *c = p->call;
+    struct buf text DEFER(buf_done) = BUF(8192);
+    struct jot j = JOT(&text);
+    char head[JOURNAL_HEAD_TEXT];
+    journal_head_text(&p->report.head, head);
+    jot_object(&j, NULL);
+    jot_bool(&j, "whole", p->whole);
+    jot_u64(&j, "records", p->report.records);
+    jot_u64(&j, "segments", p->report.segments);
+    jot_string(&j, "head", head);
+    jot_u64(&j, "signed", p->report.signed_seq);
+    if (!p->whole) {
+        jot_string(&j, "problem", p->err.text);
+        jot_string(&j, "segment", p->report.segment);
+        jot_u64(&j, "line", p->report.line);
+        jot_u64(&j, "seq", p->report.seq);
+    }
+    jot_end(&j, '}');
+    free(p);
+    call_json(c, 200, &j, &text);
+}
+
+void api_audit_verify(struct call *c) {
+    struct journal_filter filter = {0};
+    const char *head = call_query(c, "head");
+    struct err err;
+    struct proof *p = calloc(1, sizeof(*p));
+    if (!p)
+        abort();
+    p->call = c;
+    p->has_head = head;
+    if ((head && journal_head_parse(head, &p->head, &err) < 0) ||
+        service_audit(c->service, &c->who, &filter, p->dir, sizeof(p->dir), &err) < 0) {
+        free(p);
+        call_error(c, &err);
+        return;
+    }
+    loop_work(api_loop(c->api), prove, proved, p);
+}

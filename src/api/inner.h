@@ -1,0 +1,17 @@
+/* What api.c, call.c and host.c know of each other. */
+#pragma once
+
+#include "api/call.h"
+
+int api_status_of(enum err_code code);
+uint64_t api_now_us(void);
+void api_call_ended(struct call *c);
+
+/* Splits and checks the query against the route's table. */
+int call_read_query(struct call *c, struct err *err);
+
+/* From now on the exchange tells the call what happens to it. */
+void call_listen(struct call *c);
+
+struct metrics *api_metrics_of(struct api *api);
+struct loop *api_loop(struct api *api);

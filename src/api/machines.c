@@ -1,0 +1,172 @@
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "api/bodies.h"
+#include "api/route.h"
+#include "base/defer.h"
+
+/* Most verbs answer with the machine as it is now. */
+static void answer_machine(void *arg, const struct machine_view *view, const struct err *err) {
+    struct call *c = arg;
+    if (err)
+        call_error(c, err);
+    else
+        call_view(c, c->route->status, &machine_schema, view);
+}
+
+/* ---- a machine that ends with its creator's connection ---- */
+
+struct held {
+    char id[ID_SIZE];
+    bool gone;
+};
+
+static void nothing(void *arg, const struct machine_view *view, const struct err *err) {
+    (void)arg;
+    (void)view;
+    (void)err; /* the service has written it down */
+}
+
+static void let_go(struct call *c) {
+    struct held *h = c->user;
+    if (h->id[0]) {
+        service_destroy(c->service, &c->who, h->id, nothing, NULL);
+        free(h);
+        call_end(c);
+    } else {
+        h->gone = true;
+    }
+}
+
+static void answer_held(void *arg, const struct machine_view *view, const struct err *err) {
+    struct call *c = arg;
+    struct held *h = c->user;
+    struct buf text DEFER(buf_done) = BUF(CALL_BODY_MAX);
+    struct jot j = JOT(&text);
+    if (err) {
+        free(h);
+        c->on_gone = NULL;
+        call_error(c, err);
+        return;
+    }
+    snprintf(h->id, sizeof(h->id), "%s", view->id);
+    if (h->gone) {
+        let_go(c);
+        return;
+    }
+    schema_write(&machine_schema, &j, NULL, view);
+    if (!buf_add(&text, "\n", 1))
+        abort();
+    call_begin(c, 201, "application/x-ndjson", NULL);
+    call_write(c, text.data, text.len);
+}
+
+void api_machine_create(struct call *c) {
+    service_machine_fn *done = answer_machine;
+    if (call_flag(c, "hold")) {
+        c->user = calloc(1, sizeof(struct held));
+        if (!c->user)
+            abort();
+        c->on_gone = let_go;
+        done = answer_held;
+    }
+    ((struct machine_request *)c->request)->ephemeral = c->on_gone;
+    service_create(c->service, &c->who, c->request, c->hash, c->fds, c->nfds, done, c);
+}
+
+/* ---- look ---- */
+
+struct list_answer {
+    struct jot json;
+    const struct schema *schema;
+};
+
+static void add_row(void *arg, const void *view) {
+    struct list_answer *a = arg;
+    schema_write(a->schema, &a->json, NULL, view);
+}
+
+static void split_meta(const char *text, char key[CALL_PARAM_SIZE], struct list_request *r) {
+    const char *eq = text ? strchr(text, '=') : NULL;
+    if (!eq || (size_t)(eq - text) >= CALL_PARAM_SIZE)
+        return;
+    snprintf(key, CALL_PARAM_SIZE, "%.*s", (int)(eq - text), text);
+    r->meta_key = key;
+    r->meta_value = eq + 1;
+}
+
+void api_machine_list(struct call *c) {
+    struct buf text DEFER(buf_done) = BUF(CALL_BODY_MAX);
+    struct list_answer a = {JOT(&text), &machine_schema};
+    char next[CURSOR_SIZE], key[CALL_PARAM_SIZE];
+    struct err err;
+    struct list_request r = {
+        .states = call_query(c, "state"),
+        .kind = call_query(c, "kind"),
+        .name = call_query(c, "name"),
+        .cursor = call_query(c, "cursor"),
+        .all_owners = call_flag(c, "all"),
+    };
+    split_meta(call_query(c, "meta"), key, &r);
+    jot_object(&a.json, NULL);
+    jot_array(&a.json, "machines");
+    if (call_number(c, "limit", 1, STORE_PAGE_MAX, &r.limit, &err) < 0 ||
+        service_list(c->service, &c->who, &r, add_row, &a, next, &err) < 0) {
+        call_error(c, &err);
+        return;
+    }
+    jot_end(&a.json, ']');
+    if (next[0])
+        jot_string(&a.json, "next", next);
+    jot_end(&a.json, '}');
+    call_json(c, 200, &a.json, &text);
+}
+
+void api_machine_show(struct call *c) {
+    service_show(c->service, &c->who, c->params[0], answer_machine, c);
+}
+
+static void answer_stats(void *arg, const struct stats_view *view, const struct err *err) {
+    struct call *c = arg;
+    if (err)
+        call_error(c, err);
+    else
+        call_view(c, 200, &stats_schema, view);
+}
+
+void api_machine_stats(struct call *c) {
+    service_stats(c->service, &c->who, c->params[0], answer_stats, c);
+}
+
+/* ---- change ---- */
+
+void api_machine_update(struct call *c) {
+    service_update(c->service, &c->who, c->params[0], c->request, answer_machine, c);
+}
+
+void api_machine_pause(struct call *c) {
+    service_pause(c->service, &c->who, c->params[0], answer_machine, c);
+}
+
+void api_machine_resume(struct call *c) {
+    service_resume(c->service, &c->who, c->params[0], answer_machine, c);
+}
+
+void api_machine_stop(struct call *c) {
+    service_stop(c->service, &c->who, c->params[0], answer_machine, c);
+}
+
+void api_machine_destroy(struct call *c) {
+    service_destroy(c->service, &c->who, c->params[0], answer_machine, c);
+}
+
+void api_machine_changes(struct call *c) {
+    struct err err;
+    int fds[CALL_FDS];
+    size_t count;
+    if (service_changes(c->service, &c->who, c->params[0], fds, CALL_FDS, &count, &err) < 0)
+        call_error(c, &err);
+    else
+        call_done_fds(c, fds, count);
+}

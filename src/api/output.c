@@ -1,0 +1,328 @@
+#include "api/output.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "api/bodies.h"
+#include "api/route.h"
+#include "base/base64.h"
+#include "base/defer.h"
+#include "io/sse.h"
+#include "io/utf8.h"
+
+enum { PIECE = 48 << 10, EVENT_MAX = 2 * PIECE * 6 + 4096 };
+
+static const char *const stream_names[] = {"stdout", "stderr"};
+
+struct reader {
+    struct call *call;
+    struct exec *exec;
+    struct exec_follower follower;
+    struct outlog_cursor cursor;
+    void (*go_on)(struct reader *r);
+    bool sse, begun, follow, pumping;
+    uint64_t max; /* of a result */
+    struct output_range range;
+    unsigned char piece[PIECE];
+};
+
+static void reader_free(struct reader *r) {
+    exec_unfollow(&r->follower);
+    exec_unref(r->exec);
+    free(r);
+}
+
+static void changed(void *arg) {
+    struct reader *r = arg;
+    r->go_on(r);
+}
+
+static void drained(struct call *c) {
+    struct reader *r = c->user;
+    r->go_on(r);
+}
+
+/* The client vanished: the command goes on, and its log with it. */
+static void vanished(struct call *c) {
+    reader_free(c->user);
+    call_end(c);
+}
+
+static struct reader *reader_new(struct call *c, struct exec *x, bool live,
+                                 void (*go_on)(struct reader *r)) {
+    struct reader *r = calloc(1, sizeof(*r));
+    if (!r)
+        abort();
+    r->call = c;
+    r->exec = x;
+    r->go_on = go_on;
+    r->follower = (struct exec_follower){.changed = changed, .arg = r, .wants_output = live};
+    exec_follow(x, &r->follower);
+    c->user = r;
+    c->on_gone = vanished;
+    c->on_drain = drained;
+    return r;
+}
+
+/* ---- text and bytes ---- */
+
+/* How many bytes at the end of a text belong to a character that is not whole yet. */
+static size_t unfinished(const unsigned char *p, size_t n) {
+    for (size_t back = 1; back <= 3 && back <= n; back++) {
+        unsigned char c = p[n - back];
+        size_t want = c >= 0xf0 ? 4 : c >= 0xe0 ? 3 : c >= 0xc0 ? 2 : 1;
+        if (want > 1)
+            return want > back ? back : 0;
+        if (c < 0x80)
+            return 0;
+    }
+    return 0;
+}
+
+static void put_bytes(struct jot *j, const char *text_name, const char *base64_name,
+                      const unsigned char *p, size_t n) {
+    if (utf8_valid(p, n) && !memchr(p, 0, n)) {
+        jot_bytes(j, text_name, (const char *)p, n);
+        return;
+    }
+    char *text DEFER_FREE = malloc(BASE64_SIZE(n));
+    if (!text)
+        abort();
+    base64_encode(p, n, text);
+    jot_string(j, base64_name, text);
+}
+
+/* ---- a stream of events ---- */
+
+static bool send_event(struct reader *r, const char *type, const struct buf *text) {
+    struct buf line DEFER(buf_done) = BUF(2 * EVENT_MAX);
+    const struct sse_event event = {.name = type, .data = text->data, .n = text->len};
+    bool fits = r->sse ? sse_put(&line, &event)
+                       : buf_add(&line, text->data, text->len) && buf_add(&line, "\n", 1);
+    return !fits || call_write(r->call, line.data, line.len);
+}
+
+static bool send_start(struct reader *r) {
+    struct buf text DEFER(buf_done) = BUF(4096);
+    struct jot j = JOT(&text);
+    struct exec_view view;
+    exec_view(r->exec, &view);
+    jot_object(&j, NULL);
+    jot_string(&j, "type", "start");
+    jot_string(&j, "machine", view.machine);
+    jot_string(&j, "exec", view.id);
+    jot_end(&j, '}');
+    return send_event(r, "start", &text);
+}
+
+static bool send_piece(struct reader *r, const struct outlog_piece *piece) {
+    struct buf text DEFER(buf_done) = BUF(EVENT_MAX);
+    struct jot j = JOT(&text);
+    const char *name = stream_names[piece->stream];
+    if (piece->left_out) {
+        jot_object(&j, NULL);
+        jot_string(&j, "type", "gap");
+        jot_string(&j, "stream", name);
+        jot_u64(&j, "offset", piece->offset - piece->left_out);
+        jot_u64(&j, "bytes", piece->left_out);
+        jot_end(&j, '}');
+        send_event(r, "gap", &text);
+        text.len = 0;
+        j = JOT(&text);
+    }
+    if (!piece->n)
+        return true;
+    jot_object(&j, NULL);
+    jot_string(&j, "type", name);
+    jot_u64(&j, "offset", piece->offset);
+    put_bytes(&j, "data", "data_base64", r->piece, piece->n);
+    jot_end(&j, '}');
+    return send_event(r, name, &text);
+}
+
+static void send_exit(struct reader *r) {
+    struct buf text DEFER(buf_done) = BUF(STORE_JSON_MAX);
+    struct jot j = JOT(&text);
+    struct exec_view view;
+    exec_view(r->exec, &view);
+    jot_object(&j, NULL);
+    jot_string(&j, "type", exec_is_over(r->exec) ? "exit" : "now");
+    schema_write(&exec_schema, &j, "exec", &view);
+    jot_end(&j, '}');
+    send_event(r, "exit", &text);
+}
+
+/* The next piece, cut where a character ends unless it is the last there will be. */
+static struct outlog_piece next_piece(struct reader *r, const struct outlog *log) {
+    struct outlog_piece piece = outlog_next(log, &r->cursor, r->piece, PIECE);
+    if (!piece.n || exec_is_over(r->exec))
+        return piece;
+    size_t cut = unfinished(r->piece, piece.n);
+    piece.n -= cut;
+    r->cursor.at[piece.stream] -= cut;
+    return piece;
+}
+
+static void events_go_on(struct reader *r) {
+    const struct outlog *log = exec_log(r->exec);
+    struct call *c = r->call;
+    if (!r->begun) {
+        r->begun = true;
+        call_begin(c, 200, r->sse ? "text/event-stream" : "application/x-ndjson", NULL);
+        send_start(r);
+    }
+    for (;;) {
+        bool over = exec_is_over(r->exec); /* before reading: what came till then is read */
+        struct outlog_piece piece = {0};
+        if (log)
+            piece = next_piece(r, log);
+        if (piece.n || piece.left_out) {
+            if (!send_piece(r, &piece))
+                return;
+            continue;
+        }
+        if (!over && r->follow)
+            return;
+        send_exit(r);
+        reader_free(r);
+        call_end(c);
+        return;
+    }
+}
+
+/* Nobody is there any more: nothing to set up, and nothing would ever end it. */
+static bool unheard(struct call *c, struct exec *x) {
+    if (!call_is_gone(c))
+        return false;
+    exec_unref(x);
+    call_abandon(c);
+    return true;
+}
+
+void output_events(struct call *c, struct exec *x, const struct output_from *from) {
+    if (unheard(c, x))
+        return;
+    struct reader *r = reader_new(c, x, true, events_go_on);
+    r->sse = call_accepts(c, "text/event-stream");
+    r->follow = from->follow;
+    memcpy(r->cursor.at, from->offset, sizeof(r->cursor.at));
+    events_go_on(r);
+}
+
+/* ---- one result ---- */
+
+/* Appends [from, from + n) of a stream; what is not kept is counted. */
+static void gather(struct reader *r, const struct outlog *log, int stream, uint64_t from,
+                   uint64_t n, struct buf *out, uint64_t *left_out) {
+    while (n) {
+        struct outlog_piece piece =
+            outlog_read(log, stream, from, r->piece, n < PIECE ? (size_t)n : PIECE);
+        *left_out += piece.left_out;
+        if (!piece.n || !buf_add(out, r->piece, piece.n))
+            return;
+        uint64_t step = piece.offset + piece.n - from;
+        from += step;
+        n = n > step ? n - step : 0;
+    }
+}
+
+/* Head and tail of a stream that is longer than the answer may be. */
+static void put_stream(struct reader *r, struct jot *j, const struct outlog *log, int stream) {
+    static const char *const base64_names[] = {"stdout_base64", "stderr_base64"};
+    static const char *const left_names[] = {"stdout_left_out", "stderr_left_out"};
+    struct buf text DEFER(buf_done) = BUF(r->max + 256);
+    uint64_t left_out = 0, all = log ? outlog_extent(log, stream).produced : 0;
+    if (all <= r->max) {
+        if (all)
+            gather(r, log, stream, 0, all, &text, &left_out);
+    } else {
+        uint64_t head = r->max / 2, tail = r->max - head;
+        left_out = all - head - tail;
+        gather(r, log, stream, 0, head, &text, &left_out);
+        if (!buf_addf(&text, "\n[... %" PRIu64 " bytes left out ...]\n", left_out))
+            abort();
+        gather(r, log, stream, all - tail, tail, &text, &left_out);
+    }
+    put_bytes(j, stream_names[stream], base64_names[stream],
+              (const unsigned char *)(text.data ? text.data : ""), text.len);
+    if (left_out)
+        jot_u64(j, left_names[stream], left_out);
+}
+
+static void result_go_on(struct reader *r) {
+    struct call *c = r->call;
+    if (!exec_is_over(r->exec))
+        return;
+    struct buf text DEFER(buf_done) = BUF(CALL_BODY_MAX * 16);
+    struct jot j = JOT(&text);
+    struct exec_view view;
+    const struct outlog *log = exec_log(r->exec);
+    exec_view(r->exec, &view);
+    jot_object(&j, NULL);
+    schema_write(&exec_schema, &j, "exec", &view);
+    put_stream(r, &j, log, 0);
+    put_stream(r, &j, log, 1);
+    jot_end(&j, '}');
+    int status = c->route->status;
+    reader_free(r);
+    call_json(c, status, &j, &text);
+}
+
+void output_result(struct call *c, struct exec *x, uint64_t max) {
+    if (unheard(c, x))
+        return;
+    struct reader *r = reader_new(c, x, false, result_go_on);
+    r->max = max;
+    result_go_on(r);
+}
+
+/* ---- bytes ---- */
+
+static void begin_bytes(struct reader *r, const struct outlog_piece *first) {
+    char left_out[24], offset[24];
+    snprintf(left_out, sizeof(left_out), "%" PRIu64, first->left_out);
+    snprintf(offset, sizeof(offset), "%" PRIu64, first->offset);
+    r->begun = true;
+    call_begin(r->call, 200, "application/octet-stream",
+               HTTP_FIELDS({"Carrel-Left-Out", left_out}, {"Carrel-Offset", offset}));
+}
+
+static void bytes_go_on(struct reader *r) {
+    const struct outlog *log = exec_log(r->exec);
+    struct output_range *range = &r->range;
+    struct call *c = r->call;
+    for (;;) {
+        bool over = exec_is_over(r->exec);
+        struct outlog_piece piece = {.offset = range->offset};
+        size_t want = range->limit && range->limit < PIECE ? (size_t)range->limit : PIECE;
+        if (log)
+            piece = outlog_read(log, range->stream, range->offset, r->piece, want);
+        bool ended = !log || outlog_extent(log, range->stream).ended;
+        if (!r->begun)
+            begin_bytes(r, &piece);
+        range->offset = piece.offset + piece.n;
+        if (piece.n) {
+            bool room = call_write(c, r->piece, piece.n);
+            if (range->limit && (range->limit -= piece.n) == 0)
+                break;
+            if (!room)
+                return;
+            continue;
+        }
+        if (!range->follow || ended || over)
+            break;
+        return;
+    }
+    reader_free(r);
+    call_end(c);
+}
+
+void output_bytes(struct call *c, struct exec *x, const struct output_range *range) {
+    if (unheard(c, x))
+        return;
+    struct reader *r = reader_new(c, x, true, bytes_go_on);
+    r->range = *range;
+    bytes_go_on(r);
+}

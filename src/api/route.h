@@ -1,0 +1,96 @@
+/*
+ * Routes: one row each, for dispatch, the OpenAPI document and docs/api.md.
+ *
+ * "{}" in a path is one parameter. Handlers are in the files named after what they handle.
+ */
+#pragma once
+
+#include "api/call.h"
+
+/* A parameter of the query. */
+struct query {
+    const char *name;
+    const char *type; /* of JSON Schema: string, integer, boolean */
+    const char *doc;
+};
+
+enum body {
+    BODY_NONE,
+    BODY_JSON,   /* of route->request */
+    BODY_STREAM, /* bytes; the handler takes them through on_body */
+};
+
+struct route {
+    const char *method;
+    const char *path;
+    const char *id; /* operationId, and the name in metrics */
+    enum token_scope scope;
+    enum body body;
+    const struct schema *request;
+    const struct schema *response; /* NULL: bytes, or nothing */
+    int status;                    /* of success */
+    const char *type;              /* of the response; NULL: application/json */
+    const char *summary;
+    const char *example; /* what follows `curl` in docs/api.md; $M and $X stand for ids */
+    void (*handle)(struct call *c);
+    const struct query *queries; /* up to one without a name */
+};
+
+extern const struct route routes[];
+extern const size_t route_count;
+
+/* The row for a method and path; *allow is set when the path exists with other methods. */
+const struct route *route_find(struct http_text method, struct http_text path,
+                               char params[CALL_PARAMS][CALL_PARAM_SIZE], bool *ret_other_method);
+
+/* machines.c */
+void api_machine_create(struct call *c);
+void api_machine_list(struct call *c);
+void api_machine_show(struct call *c);
+void api_machine_update(struct call *c);
+void api_machine_pause(struct call *c);
+void api_machine_resume(struct call *c);
+void api_machine_stop(struct call *c);
+void api_machine_destroy(struct call *c);
+void api_machine_stats(struct call *c);
+void api_machine_changes(struct call *c);
+/* execs.c */
+void api_run(struct call *c);
+void api_exec(struct call *c);
+void api_exec_list(struct call *c);
+void api_exec_show(struct call *c);
+void api_exec_output(struct call *c);
+void api_exec_events(struct call *c);
+void api_exec_stdin(struct call *c);
+void api_exec_signal(struct call *c);
+void api_exec_resize(struct call *c);
+void api_exec_kill(struct call *c);
+/* "TERM", "SIGTERM" or "15". */
+int signal_number(const char *text, int *ret, struct err *err);
+/* files.c */
+void api_file_read(struct call *c);
+void api_file_write(struct call *c);
+void api_file_remove(struct call *c);
+void api_file_stat(struct call *c);
+void api_file_list(struct call *c);
+void api_file_mkdir(struct call *c);
+void api_file_move(struct call *c);
+void api_file_chmod(struct call *c);
+void api_file_chown(struct call *c);
+void api_file_symlink(struct call *c);
+void api_tar_read(struct call *c);
+void api_tar_write(struct call *c);
+void api_file_watch(struct call *c);
+/* terminal.c */
+void api_terminal(struct call *c);
+/* host.c */
+void api_events(struct call *c);
+void api_audit(struct call *c);
+void api_audit_verify(struct call *c);
+void api_token_new(struct call *c);
+void api_token_list(struct call *c);
+void api_token_revoke(struct call *c);
+void api_status(struct call *c);
+void api_metrics(struct call *c);
+void api_health(struct call *c);
+void api_openapi(struct call *c);

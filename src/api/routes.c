@@ -1,0 +1,285 @@
+#include <string.h>
+
+#include "api/bodies.h"
+#include "api/route.h"
+#include "io/http_uri.h"
+
+#define M "/v1/machines/{}"
+#define X M "/execs/{}"
+#define F M "/files"
+
+static const struct query list_queries[] = {
+    {"state", "string", "states, separated by commas, or `all` (default: all that live)"},
+    {"kind", "string", NULL},
+    {"name", "string", NULL},
+    {"meta", "string", "KEY=VALUE of the metadata"},
+    {"all", "boolean", "of every owner; needs the scope admin"},
+    {"limit", "integer", "rows in one answer, up to 1000 (default 100)"},
+    {"cursor", "string", "`next` of the page before"},
+    {0},
+};
+static const struct query page_queries[] = {
+    {"limit", "integer", "rows in one answer, up to 1000 (default 100)"},
+    {"cursor", "string", "`next` of the page before"},
+    {0},
+};
+static const struct query create_queries[] = {
+    {"hold", "boolean",
+     "the answer stays open after its first line, and the machine ends when it is closed"},
+    {0},
+};
+static const struct query output_queries[] = {
+    {"stream", "string", "stdout (default) or stderr"},
+    {"offset", "integer", "of the first byte wanted (default 0)"},
+    {"limit", "integer", "at most so many bytes"},
+    {"follow", "boolean", "stay until the stream ends"},
+    {0},
+};
+static const struct query follow_queries[] = {
+    {"stdout", "integer", "offset in stdout to start from (default 0)"},
+    {"stderr", "integer", "offset in stderr to start from (default 0)"},
+    {"follow", "boolean", "stay until the command ends (default true)"},
+    {0},
+};
+static const struct query stdin_queries[] = {
+    {"offset", "integer", "of the first byte; what was received before is skipped"},
+    {"eof", "boolean", "close the input behind it"},
+    {0},
+};
+static const struct query terminal_queries[] = {
+    {"exec", "string", "attach to this one again instead of starting a shell"},
+    {"offset", "integer", "of the first byte to show again (default 0: the whole screen so far)"},
+    {"command", "string", "instead of a shell"},
+    {"cwd", "string", NULL},
+    {"user", "string", NULL},
+    {"term", "string", "value of TERM"},
+    {"rows", "integer", NULL},
+    {"cols", "integer", NULL},
+    {0},
+};
+#define FILE_QUERIES                                                  \
+    {"path", "string", "absolute, inside the machine"}, {             \
+        "user", "string", "acts as user (default), root, or a number" \
+    }
+static const struct query file_queries[] = {FILE_QUERIES, {0}};
+static const struct query stat_queries[] = {
+    FILE_QUERIES, {"follow", "boolean", "a link leads to what it names"}, {0}};
+static const struct query file_list_queries[] = {
+    FILE_QUERIES,
+    {"limit", "integer", "entries in one answer, up to 10000 (default 1000)"},
+    {"cursor", "string", "`next` of the page before"},
+    {0},
+};
+static const struct query remove_queries[] = {
+    FILE_QUERIES, {"recursive", "boolean", "with all below it"}, {0}};
+static const struct query write_queries[] = {
+    FILE_QUERIES,
+    {"mode", "string", "of a new file, octal (default 644)"},
+    {"if_hash", "string", "only if the present file has this SHA-256, or is `absent`"},
+    {"sync", "boolean", "on the disk before the answer"},
+    {0},
+};
+static const struct query audit_queries[] = {
+    {"since", "integer", "milliseconds since 1970"},
+    {"tail", "integer", "only the last so many"},
+    {"machine", "string", "id"},
+    {"verb", "string", "`machine` matches `machine.create` too"},
+    {"owner", "string", "for administrators; others see their own"},
+    {"heads", "boolean", "with segment and head records"},
+    {0},
+};
+static const struct query verify_queries[] = {
+    {"head", "string", "SEQ:HASH seen elsewhere, which the journal must still contain"},
+    {0},
+};
+static const struct query events_queries[] = {
+    {"after", "integer", "id of the last event that was seen; also as Last-Event-ID"},
+    {"machine", "string", "id"},
+    {"type", "string", "such as machine.created"},
+    {"follow", "boolean", "stay and tell what happens (default true)"},
+    {0},
+};
+
+const struct route routes[] = {
+    {"POST", "/v1/machines", "machine_create", SCOPE_RUN, BODY_JSON, &machine_request_schema,
+     &machine_schema, 201, NULL, "Make a machine",
+     "-X POST $URL/v1/machines -d '{\"name\":\"tour\",\"limits\":{\"mem\":\"256M\"}}'",
+     api_machine_create, create_queries},
+    {"GET", "/v1/machines", "machine_list", SCOPE_READ, BODY_NONE, NULL, &machines_schema, 200,
+     NULL, "List machines, newest first", "$URL/v1/machines?state=running", api_machine_list,
+     list_queries},
+    {"GET", M, "machine_show", SCOPE_READ, BODY_NONE, NULL, &machine_schema, 200, NULL,
+     "Show one machine, by id, name or unique prefix", "$URL/v1/machines/$M", api_machine_show,
+     NULL},
+    {"PATCH", M, "machine_update", SCOPE_RUN, BODY_JSON, &update_request_schema, &machine_schema,
+     200, NULL, "Change limits, lifetime, idleness, name or metadata",
+     "-X PATCH $URL/v1/machines/$M -d '{\"ttl\":\"1h\"}'", api_machine_update, NULL},
+    {"DELETE", M, "machine_destroy", SCOPE_RUN, BODY_NONE, NULL, &machine_schema, 200, NULL,
+     "Destroy a machine; the answer comes when nothing is left of it",
+     "-X DELETE $URL/v1/machines/$M", api_machine_destroy, NULL},
+    {"POST", M "/pause", "machine_pause", SCOPE_RUN, BODY_NONE, NULL, &machine_schema, 200, NULL,
+     "Freeze every process; memory is kept", "-X POST $URL/v1/machines/$M/pause", api_machine_pause,
+     NULL},
+    {"POST", M "/resume", "machine_resume", SCOPE_RUN, BODY_NONE, NULL, &machine_schema, 200, NULL,
+     "Go on after pause or stop", "-X POST $URL/v1/machines/$M/resume", api_machine_resume, NULL},
+    {"POST", M "/stop", "machine_stop", SCOPE_RUN, BODY_NONE, NULL, &machine_schema, 200, NULL,
+     "End every process; files are kept", "-X POST $URL/v1/machines/$M/stop", api_machine_stop,
+     NULL},
+    {"GET", M "/stats", "machine_stats", SCOPE_READ, BODY_NONE, NULL, &stats_schema, 200, NULL,
+     "What it uses, as the kernel counts", "$URL/v1/machines/$M/stats", api_machine_stats, NULL},
+    {"GET", M "/changes", "machine_changes", SCOPE_RUN, BODY_NONE, NULL, &done_schema, 200, NULL,
+     "Over the unix socket: descriptors of what cow directories changed", NULL, api_machine_changes,
+     NULL},
+
+    {"POST", "/v1/run", "run", SCOPE_RUN, BODY_JSON, &run_request_schema, &result_schema, 200, NULL,
+     "A fresh machine, one command, thrown away",
+     "-X POST $URL/v1/run -d '{\"exec\":{\"command\":\"echo hello\"}}'", api_run, NULL},
+    {"POST", M "/execs", "exec", SCOPE_RUN, BODY_JSON, &exec_request_schema, &result_schema, 200,
+     NULL,
+     "Run a command. One JSON result; with Accept: application/x-ndjson or text/event-stream a "
+     "stream of start, stdout, stderr, gap and exit",
+     "-X POST $URL/v1/machines/$M/execs -d '{\"argv\":[\"echo\",\"hello\"]}'", api_exec, NULL},
+    {"GET", M "/execs", "exec_list", SCOPE_READ, BODY_NONE, NULL, &execs_schema, 200, NULL,
+     "List commands, newest first", "$URL/v1/machines/$M/execs", api_exec_list, page_queries},
+    {"GET", X, "exec_show", SCOPE_READ, BODY_NONE, NULL, &exec_schema, 200, NULL,
+     "Show one command", "$URL/v1/machines/$M/execs/$X", api_exec_show, NULL},
+    {"GET", X "/output", "exec_output", SCOPE_READ, BODY_NONE, NULL, NULL, 200,
+     "application/octet-stream",
+     "Output as bytes, from any offset, live or long after; a trailer-less gap is told in "
+     "Carrel-Left-Out",
+     "$URL/v1/machines/$M/execs/$X/output?offset=0", api_exec_output, output_queries},
+    {"GET", X "/events", "exec_events", SCOPE_READ, BODY_NONE, NULL, NULL, 200,
+     "application/x-ndjson", "The stream of a command again, from any offset",
+     "$URL/v1/machines/$M/execs/$X/events", api_exec_events, follow_queries},
+    {"POST", X "/stdin", "exec_stdin", SCOPE_RUN, BODY_STREAM, NULL, &done_schema, 200, NULL,
+     "Write to its standard input", "-X POST $URL/v1/machines/$M/execs/$X/stdin?eof=1 -d hello",
+     api_exec_stdin, stdin_queries},
+    {"POST", X "/signal", "exec_signal", SCOPE_RUN, BODY_JSON, &signal_request_schema, &done_schema,
+     200, NULL, "Send a signal",
+     "-X POST $URL/v1/machines/$M/execs/$X/signal -d '{\"signal\":\"TERM\"}'", api_exec_signal,
+     NULL},
+    {"POST", X "/resize", "exec_resize", SCOPE_RUN, BODY_JSON, &resize_request_schema, &done_schema,
+     200, NULL, "Resize its terminal",
+     "-X POST $URL/v1/machines/$M/execs/$X/resize -d '{\"rows\":40,\"cols\":120}'", api_exec_resize,
+     NULL},
+    {"DELETE", X, "exec_kill", SCOPE_RUN, BODY_NONE, NULL, &done_schema, 200, NULL,
+     "Kill it and everything it started", "-X DELETE $URL/v1/machines/$M/execs/$X", api_exec_kill,
+     NULL},
+
+    {"GET", M "/pty", "terminal", SCOPE_RUN, BODY_NONE, NULL, NULL, 101, "application/octet-stream",
+     "A terminal, as a WebSocket: binary is typed and shown, text is control", NULL, api_terminal,
+     terminal_queries},
+
+    {"GET", F, "file_read", SCOPE_READ, BODY_NONE, NULL, NULL, 200, "application/octet-stream",
+     "Read a file, whole or by Range", "'$URL/v1/machines/$M/files?path=/etc/hostname'",
+     api_file_read, file_queries},
+    {"PUT", F, "file_write", SCOPE_RUN, BODY_STREAM, NULL, &written_schema, 200, NULL,
+     "Write a file in one step, whatever its size",
+     "-X PUT '$URL/v1/machines/$M/files?path=/home/user/note' -d hello", api_file_write,
+     write_queries},
+    {"DELETE", F, "file_remove", SCOPE_RUN, BODY_NONE, NULL, &done_schema, 200, NULL,
+     "Remove a file or directory",
+     "-X DELETE '$URL/v1/machines/$M/files?path=/home/user/old&recursive=1'", api_file_remove,
+     remove_queries},
+    {"GET", F "/stat", "file_stat", SCOPE_READ, BODY_NONE, NULL, &entry_schema, 200, NULL,
+     "What a path is", "'$URL/v1/machines/$M/files/stat?path=/home/user/note'", api_file_stat,
+     stat_queries},
+    {"GET", F "/list", "file_list", SCOPE_READ, BODY_NONE, NULL, &entries_schema, 200, NULL,
+     "List a directory", "'$URL/v1/machines/$M/files/list?path=/home/user'", api_file_list,
+     file_list_queries},
+    {"POST", F "/mkdir", "file_mkdir", SCOPE_RUN, BODY_JSON, &mkdir_request_schema, &done_schema,
+     200, NULL, "Make a directory and what is missing above it",
+     "-X POST $URL/v1/machines/$M/files/mkdir -d '{\"path\":\"/home/user/a/b\"}'", api_file_mkdir,
+     NULL},
+    {"POST", F "/move", "file_move", SCOPE_RUN, BODY_JSON, &move_request_schema, &done_schema, 200,
+     NULL, "Move or rename",
+     "-X POST $URL/v1/machines/$M/files/move -d "
+     "'{\"from\":\"/home/user/note\",\"to\":\"/home/user/a/note\"}'",
+     api_file_move, NULL},
+    {"POST", F "/chmod", "file_chmod", SCOPE_RUN, BODY_JSON, &chmod_request_schema, &done_schema,
+     200, NULL, "Change a mode",
+     "-X POST $URL/v1/machines/$M/files/chmod -d "
+     "'{\"path\":\"/home/user/a/note\",\"mode\":\"600\"}'",
+     api_file_chmod, NULL},
+    {"POST", F "/chown", "file_chown", SCOPE_RUN, BODY_JSON, &chown_request_schema, &done_schema,
+     200, NULL, "Change owner and group",
+     "-X POST $URL/v1/machines/$M/files/chown -d "
+     "'{\"path\":\"/home/user/a/note\",\"owner\":0,\"group\":0}'",
+     api_file_chown, NULL},
+    {"POST", F "/symlink", "file_symlink", SCOPE_RUN, BODY_JSON, &symlink_request_schema,
+     &done_schema, 200, NULL, "Make a symbolic link",
+     "-X POST $URL/v1/machines/$M/files/symlink -d "
+     "'{\"target\":\"a/note\",\"path\":\"/home/user/link\"}'",
+     api_file_symlink, NULL},
+    {"GET", F "/tar", "tar_read", SCOPE_RUN, BODY_NONE, NULL, NULL, 200, "application/x-tar",
+     "A directory as a tar archive", "-o /dev/null '$URL/v1/machines/$M/files/tar?path=/home/user'",
+     api_tar_read, file_queries},
+    {"PUT", F "/tar", "tar_write", SCOPE_RUN, BODY_STREAM, NULL, &written_schema, 200, NULL,
+     "Unpack a tar archive into a directory",
+     "-X PUT '$URL/v1/machines/$M/files/tar?path=/home/user/a' --data-binary @$TAR", api_tar_write,
+     file_queries},
+    {"GET", F "/watch", "file_watch", SCOPE_READ, BODY_NONE, NULL, NULL, 200, "text/event-stream",
+     "Changes of a file or directory, as they happen", NULL, api_file_watch, file_queries},
+
+    {"GET", "/v1/events", "events", SCOPE_READ, BODY_NONE, NULL, NULL, 200, "text/event-stream",
+     "What happens, as server-sent events, resumable by id", "-N $URL/v1/events?follow=0",
+     api_events, events_queries},
+    {"GET", "/v1/audit", "audit", SCOPE_READ, BODY_NONE, NULL, NULL, 200, "application/x-ndjson",
+     "Records of the journal, oldest first", "'$URL/v1/audit?tail=5'", api_audit, audit_queries},
+    {"GET", "/v1/audit/verify", "audit_verify", SCOPE_READ, BODY_NONE, NULL, &verify_schema, 200,
+     NULL, "Prove the journal's chain and signatures", "$URL/v1/audit/verify", api_audit_verify,
+     verify_queries},
+    {"POST", "/v1/tokens", "token_new", SCOPE_READ, BODY_JSON, &token_request_schema, &token_schema,
+     201, NULL, "Make a token",
+     "-X POST $URL/v1/tokens -d '{\"note\":\"ci\",\"scopes\":[\"read\"]}'", api_token_new, NULL},
+    {"GET", "/v1/tokens", "token_list", SCOPE_READ, BODY_NONE, NULL, &tokens_schema, 200, NULL,
+     "List tokens; never their secrets", "$URL/v1/tokens", api_token_list, NULL},
+    {"DELETE", "/v1/tokens/{}", "token_revoke", SCOPE_READ, BODY_NONE, NULL, &done_schema, 200,
+     NULL, "Revoke a token", "-X DELETE $URL/v1/tokens/$T", api_token_revoke, NULL},
+    {"GET", "/v1/status", "status", SCOPE_READ, BODY_NONE, NULL, &status_schema, 200, NULL,
+     "The daemon and its host", "$URL/v1/status", api_status, NULL},
+    {"GET", "/metrics", "metrics", SCOPE_READ, BODY_NONE, NULL, NULL, 200, "text/plain",
+     "Counters for Prometheus", "$URL/metrics", api_metrics, NULL},
+    {"GET", "/v1/openapi.json", "openapi", 0, BODY_NONE, NULL, NULL, 200, NULL,
+     "This table as an OpenAPI 3.1 document", "$URL/v1/openapi.json", api_openapi, NULL},
+    {"GET", "/healthz", "healthz", 0, BODY_NONE, NULL, NULL, 200, "text/plain",
+     "`ok` when the daemon serves", "$URL/healthz", api_health, NULL},
+};
+const size_t route_count = sizeof(routes) / sizeof(*routes);
+
+/* One segment of the template against one of the path; parameters are decoded. */
+static bool match(const char *pattern, struct http_text path,
+                  char params[CALL_PARAMS][CALL_PARAM_SIZE]) {
+    struct http_text want = {pattern, strlen(pattern)}, a, b;
+    size_t param = 0;
+    for (;;) {
+        bool more = http_path_next(&want, &a);
+        if (http_path_next(&path, &b) != more)
+            return false;
+        if (!more)
+            return true;
+        if (http_text_is(a, "{}")) {
+            size_t n;
+            if (param == CALL_PARAMS ||
+                http_decode_segment(b, params[param], CALL_PARAM_SIZE, &n) < 0 || n == 0)
+                return false;
+            param++;
+        } else if (!http_text_same(a, b)) {
+            return false;
+        }
+    }
+}
+
+const struct route *route_find(struct http_text method, struct http_text path,
+                               char params[CALL_PARAMS][CALL_PARAM_SIZE], bool *ret_other_method) {
+    *ret_other_method = false;
+    for (size_t i = 0; i < route_count; i++) {
+        if (!match(routes[i].path, path, params))
+            continue;
+        bool head = http_text_is(method, "HEAD") && strcmp(routes[i].method, "GET") == 0;
+        if (head || http_text_is(method, routes[i].method))
+            return &routes[i];
+        *ret_other_method = true;
+    }
+    return NULL;
+}

@@ -1,0 +1,431 @@
+#include "api/schema.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/parse.h"
+
+/* Where in the body we are, for messages: "limits.mem". */
+struct path {
+    const struct path *up;
+    const char *name;
+};
+
+static const char *path_text(const struct path *p, char *text, size_t size) {
+    char above[160] = "";
+    if (p->up && p->up->name)
+        path_text(p->up, above, sizeof(above));
+    snprintf(text, size, "%s%s%s", above, above[0] ? "." : "", p->name);
+    return text;
+}
+
+static int refuse(const struct path *p, struct err *err, const char *why) {
+    char text[200];
+    return err_set(err, ERR_INVALID, "field '%s' %s", path_text(p, text, sizeof(text)), why);
+}
+
+static int read_text(const struct field *f, const struct path *p, const json_t *v, const char **ret,
+                     struct err *err) {
+    char why[160];
+    if (!json_is_string(v))
+        return refuse(p, err, "must be a text");
+    const char *text = json_string_value(v);
+    size_t len = json_string_length(v);
+    if (strlen(text) != len)
+        return refuse(p, err, "holds a NUL character");
+    if (f->max && len > f->max) {
+        snprintf(why, sizeof(why), "is longer than %" PRIu64 " bytes", f->max);
+        return refuse(p, err, why);
+    }
+    if (f->choices) {
+        size_t at = (size_t)snprintf(why, sizeof(why), "must be one of");
+        for (size_t i = 0; f->choices[i]; i++) {
+            if (strcmp(f->choices[i], text) == 0) {
+                *ret = text;
+                return 0;
+            }
+            at += (size_t)snprintf(why + at, sizeof(why) - at, " %s", f->choices[i]);
+        }
+        return refuse(p, err, why);
+    }
+    *ret = text;
+    return 0;
+}
+
+/* A JSON number in whole units, or a text in the words of the command line. */
+static int read_number(const struct field *f, const struct path *p, const json_t *v,
+                       struct given *ret, struct err *err) {
+    static const struct {
+        enum field_kind kind;
+        double unit;
+        int (*parse)(const char *, uint64_t *, struct err *);
+        const char *what;
+    } kinds[] = {
+        {FIELD_NUMBER, 1, NULL, "must be a whole number"},
+        {FIELD_SIZE, 1, parse_size, "must be a number of bytes, or a text such as \"512M\""},
+        {FIELD_CPUS, 1000, parse_milli, "must be a number of cpus, such as 1.5"},
+        {FIELD_DURATION, 1000, parse_duration, "must be seconds, or a text such as \"5m\""},
+    };
+    size_t k = 0;
+    while (kinds[k].kind != f->kind)
+        k++;
+    uint64_t value;
+    if (json_is_string(v) && kinds[k].parse) {
+        if (kinds[k].parse(json_string_value(v), &value, NULL) < 0)
+            return refuse(p, err, kinds[k].what);
+    } else {
+        double d = json_number_value(v) * kinds[k].unit;
+        if (!json_is_number(v) || !(d >= 0) || d > 9e15 || (kinds[k].unit == 1 && d != floor(d)))
+            return refuse(p, err, kinds[k].what);
+        value = (uint64_t)d;
+    }
+    if (value < f->min || (f->max && value > f->max)) {
+        char why[160];
+        snprintf(why, sizeof(why), "must be between %g and %g", (double)f->min / kinds[k].unit,
+                 f->max ? (double)f->max / kinds[k].unit : 9e15);
+        return refuse(p, err, why);
+    }
+    *ret = (struct given){value, true};
+    return 0;
+}
+
+static int too_many(const struct field *f, const struct path *p, struct err *err) {
+    char why[80];
+    snprintf(why, sizeof(why), "has more than %" PRIu64 " entries", f->max);
+    return refuse(p, err, why);
+}
+
+static int read_texts(const struct field *f, const struct path *p, const json_t *v,
+                      struct texts *ret, struct err *err) {
+    if (!json_is_array(v))
+        return refuse(p, err, "must be a list of texts");
+    size_t n = json_array_size(v);
+    if (n > f->max)
+        return too_many(f, p, err);
+    ret->v = calloc(n + 1, sizeof(*ret->v));
+    if (!ret->v)
+        return err_set(err, ERR_LIMIT, "out of memory");
+    for (size_t i = 0; i < n; i++)
+        if (read_text(&(struct field){0}, p, json_array_get(v, i), &ret->v[i], err) < 0)
+            return -1;
+    ret->count = n;
+    return 0;
+}
+
+static int read_map(const struct field *f, const struct path *p, const json_t *v, struct texts *ret,
+                    struct err *err) {
+    if (!json_is_object(v))
+        return refuse(p, err, "must be an object of texts");
+    size_t n = json_object_size(v);
+    if (n > f->max)
+        return too_many(f, p, err);
+    ret->v = calloc(2 * n + 1, sizeof(*ret->v));
+    if (!ret->v)
+        return err_set(err, ERR_LIMIT, "out of memory");
+    const char *key;
+    json_t *item;
+    json_object_foreach((json_t *)v, key, item) {
+        struct path below = {p, key};
+        ret->v[ret->count++] = key;
+        if (read_text(&(struct field){0}, &below, item, &ret->v[ret->count++], err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int read_object(const struct schema *schema, const struct path *p, const json_t *v,
+                       void *into, struct err *err);
+
+static int read_objects(const struct field *f, const struct path *p, const json_t *v,
+                        struct rows *ret, struct err *err) {
+    if (!json_is_array(v))
+        return refuse(p, err, "must be a list of objects");
+    size_t n = json_array_size(v);
+    if (n > f->max)
+        return too_many(f, p, err);
+    ret->v = calloc(n + 1, f->sub->size);
+    if (!ret->v)
+        return err_set(err, ERR_LIMIT, "out of memory");
+    for (size_t i = 0; i < n; i++, ret->count++)
+        if (read_object(f->sub, p, json_array_get(v, i), (char *)ret->v + i * f->sub->size, err) <
+            0)
+            return -1;
+    return 0;
+}
+
+static int read_field(const struct field *f, const struct path *p, const json_t *v, void *into,
+                      struct err *err) {
+    switch (f->kind) {
+    case FIELD_TEXT:
+        return read_text(f, p, v, into, err);
+    case FIELD_FLAG:
+        if (!json_is_boolean(v))
+            return refuse(p, err, "must be true or false");
+        *(bool *)into = json_is_true(v);
+        return 0;
+    case FIELD_TEXTS:
+        return read_texts(f, p, v, into, err);
+    case FIELD_MAP:
+        return read_map(f, p, v, into, err);
+    case FIELD_OBJECT:
+        return read_object(f->sub, p, v, into, err);
+    case FIELD_OBJECTS:
+        return read_objects(f, p, v, into, err);
+    default:
+        return read_number(f, p, v, into, err);
+    }
+}
+
+static const struct field *field_named(const struct schema *schema, const char *name) {
+    for (size_t i = 0; i < schema->count; i++)
+        if (strcmp(schema->fields[i].name, name) == 0)
+            return &schema->fields[i];
+    return NULL;
+}
+
+static int unknown_field(const struct schema *schema, const struct path *p, struct err *err) {
+    char known[140];
+    size_t at = 0;
+    refuse(p, err, "is not known here");
+    for (size_t i = 0; i < schema->count && at < sizeof(known); i++)
+        at += (size_t)snprintf(known + at, sizeof(known) - at, "%s%s", i ? " " : "",
+                               schema->fields[i].name);
+    return err_remedy(err, "known are: %s", known);
+}
+
+static int read_object(const struct schema *schema, const struct path *p, const json_t *v,
+                       void *into, struct err *err) {
+    if (!json_is_object(v))
+        return p->name ? refuse(p, err, "must be an object")
+                       : err_set(err, ERR_INVALID, "the body must be a JSON object");
+    const char *key;
+    json_t *item;
+    json_object_foreach((json_t *)v, key, item) {
+        const struct field *f = field_named(schema, key);
+        struct path below = {p, key};
+        if (!f)
+            return unknown_field(schema, &below, err);
+        if (!json_is_null(item) && read_field(f, &below, item, (char *)into + f->offset, err) < 0)
+            return -1;
+    }
+    for (size_t i = 0; i < schema->count; i++) {
+        struct path below = {p, schema->fields[i].name};
+        const json_t *given = json_object_get(v, schema->fields[i].name);
+        if (schema->fields[i].required && (!given || json_is_null(given)))
+            return refuse(&below, err, "is missing");
+    }
+    return 0;
+}
+
+int schema_read(const struct schema *schema, const json_t *value, void *into, struct err *err) {
+    memset(into, 0, schema->size);
+    return read_object(schema, &(struct path){0}, value, into, err);
+}
+
+void schema_done(const struct schema *schema, void *into) {
+    for (size_t i = 0; i < schema->count; i++) {
+        const struct field *f = &schema->fields[i];
+        void *at = (char *)into + f->offset;
+        if (f->kind == FIELD_TEXTS || f->kind == FIELD_MAP) {
+            free(((struct texts *)at)->v);
+        } else if (f->kind == FIELD_OBJECT) {
+            schema_done(f->sub, at);
+        } else if (f->kind == FIELD_OBJECTS) {
+            struct rows *rows = at;
+            for (size_t r = 0; r < rows->count; r++)
+                schema_done(f->sub, (char *)rows->v + r * f->sub->size);
+            free(rows->v);
+        }
+    }
+}
+
+static void show_time(struct jot *j, const char *name, uint64_t ms) {
+    char day[32], text[48];
+    time_t seconds = (time_t)(ms / 1000);
+    struct tm tm;
+    if (!gmtime_r(&seconds, &tm) || !strftime(day, sizeof(day), "%Y-%m-%dT%H:%M:%S", &tm))
+        return;
+    snprintf(text, sizeof(text), "%s.%03uZ", day, (unsigned)(ms % 1000));
+    jot_string(j, name, text);
+}
+
+static void show_cpus(struct jot *j, const char *name, uint64_t milli) {
+    char text[40];
+    snprintf(text, sizeof(text), milli % 1000 ? "%" PRIu64 ".%03" PRIu64 : "%" PRIu64, milli / 1000,
+             milli % 1000);
+    jot_raw(j, name, text);
+}
+
+static void show(const struct field *f, struct jot *j, const void *at) {
+    const char *text;
+    switch (f->kind) {
+    case SHOW_TEXT:
+        if ((text = *(const char *const *)at))
+            jot_string(j, f->name, text);
+        break;
+    case SHOW_CHARS:
+        if (*(const char *)at || f->required)
+            jot_string(j, f->name, at);
+        break;
+    case SHOW_NUMBER:
+        jot_u64(j, f->name, *(const uint64_t *)at);
+        break;
+    case SHOW_SIGNED:
+        jot_i64(j, f->name, *(const int64_t *)at);
+        break;
+    case SHOW_FLAG:
+        jot_bool(j, f->name, *(const bool *)at);
+        break;
+    case SHOW_TIME:
+        if (*(const uint64_t *)at)
+            show_time(j, f->name, *(const uint64_t *)at);
+        break;
+    case SHOW_CPUS:
+        show_cpus(j, f->name, *(const uint64_t *)at);
+        break;
+    case SHOW_JSON:
+        if ((text = *(const char *const *)at) && *text)
+            jot_raw(j, f->name, text);
+        break;
+    case SHOW_OBJECT:
+        schema_write(f->sub, j, f->name, at);
+        break;
+    default:
+        abort(); /* a request's kind in a response's table */
+    }
+}
+
+void schema_write(const struct schema *schema, struct jot *j, const char *name, const void *from) {
+    jot_object(j, name);
+    for (size_t i = 0; i < schema->count; i++)
+        show(&schema->fields[i], j, (const char *)from + schema->fields[i].offset);
+    jot_end(j, '}');
+}
+
+static void describe_ref(const struct schema *sub, struct jot *j, const char *name) {
+    char ref[120];
+    snprintf(ref, sizeof(ref), "#/components/schemas/%s", sub->name);
+    jot_object(j, name);
+    jot_string(j, "$ref", ref);
+    jot_end(j, '}');
+}
+
+static void describe_types(struct jot *j, bool number, bool text) {
+    if (number && text) {
+        jot_array(j, "type");
+        jot_string(j, NULL, "number");
+        jot_string(j, NULL, "string");
+        jot_end(j, ']');
+    } else {
+        jot_string(j, "type", number ? "number" : "string");
+    }
+}
+
+static void describe_range(const struct field *f, struct jot *j) {
+    bool milli = f->kind == FIELD_CPUS || f->kind == FIELD_DURATION;
+    jot_u64(j, "minimum", milli ? f->min / 1000 : f->min);
+    if (f->max)
+        jot_u64(j, "maximum", milli ? f->max / 1000 : f->max);
+}
+
+static void describe_kind(const struct field *f, struct jot *j) {
+    switch (f->kind) {
+    case FIELD_TEXT:
+    case SHOW_TEXT:
+    case SHOW_CHARS:
+        jot_string(j, "type", "string");
+        if (f->max)
+            jot_u64(j, "maxLength", f->max);
+        break;
+    case FIELD_FLAG:
+    case SHOW_FLAG:
+        jot_string(j, "type", "boolean");
+        break;
+    case FIELD_NUMBER:
+        jot_string(j, "type", "integer");
+        describe_range(f, j);
+        break;
+    case FIELD_SIZE:
+    case FIELD_CPUS:
+    case FIELD_DURATION:
+        describe_types(j, true, true);
+        describe_range(f, j);
+        break;
+    case FIELD_TEXTS:
+        jot_string(j, "type", "array");
+        jot_u64(j, "maxItems", f->max);
+        jot_object(j, "items");
+        jot_string(j, "type", "string");
+        jot_end(j, '}');
+        break;
+    case FIELD_MAP:
+        jot_string(j, "type", "object");
+        jot_u64(j, "maxProperties", f->max);
+        jot_object(j, "additionalProperties");
+        jot_string(j, "type", "string");
+        jot_end(j, '}');
+        break;
+    case FIELD_OBJECTS:
+        jot_string(j, "type", "array");
+        jot_u64(j, "maxItems", f->max);
+        describe_ref(f->sub, j, "items");
+        break;
+    case SHOW_NUMBER:
+    case SHOW_SIGNED:
+        jot_string(j, "type", "integer");
+        break;
+    case SHOW_CPUS:
+        jot_string(j, "type", "number");
+        break;
+    case SHOW_TIME:
+        jot_string(j, "type", "string");
+        jot_string(j, "format", "date-time");
+        break;
+    case SHOW_JSON: /* any value, unless a schema says which */
+    case FIELD_OBJECT:
+    case SHOW_OBJECT:
+        break;
+    }
+}
+
+static void describe_field(const struct field *f, struct jot *j) {
+    if (f->sub && f->kind != FIELD_OBJECTS && f->kind != SHOW_JSON) {
+        describe_ref(f->sub, j, f->name);
+        return;
+    }
+    jot_object(j, f->name);
+    describe_kind(f, j);
+    if (f->kind == SHOW_JSON && f->sub) { /* a list of them */
+        jot_string(j, "type", "array");
+        describe_ref(f->sub, j, "items");
+    }
+    if (f->choices) {
+        jot_array(j, "enum");
+        for (size_t i = 0; f->choices[i]; i++)
+            jot_string(j, NULL, f->choices[i]);
+        jot_end(j, ']');
+    }
+    if (f->doc)
+        jot_string(j, "description", f->doc);
+    jot_end(j, '}');
+}
+
+void schema_describe(const struct schema *schema, struct jot *j, const char *name) {
+    jot_object(j, name);
+    jot_string(j, "type", "object");
+    jot_object(j, "properties");
+    for (size_t i = 0; i < schema->count; i++)
+        describe_field(&schema->fields[i], j);
+    jot_end(j, '}');
+    jot_array(j, "required");
+    for (size_t i = 0; i < schema->count; i++)
+        if (schema->fields[i].required)
+            jot_string(j, NULL, schema->fields[i].name);
+    jot_end(j, ']');
+    jot_bool(j, "additionalProperties", false);
+    jot_end(j, '}');
+}

@@ -1,0 +1,79 @@
+/*
+ * Bodies as tables: one row a field, and from it reading, writing and the OpenAPI document.
+ *
+ * A request is read into a plain struct at once: unknown fields, wrong types and values out of
+ * range are refused with the field's path in the message. Texts point into the JSON value, which
+ * must outlive the struct. A response is written from a struct by the same kind of table, so that
+ * what is documented is what is sent.
+ */
+#pragma once
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/jot.h"
+#include "service/request.h"
+
+enum field_kind {
+    /* requests */
+    FIELD_TEXT,     /* const char *, NULL when absent; max: bytes */
+    FIELD_FLAG,     /* bool */
+    FIELD_NUMBER,   /* struct given: min..max */
+    FIELD_SIZE,     /* struct given, bytes: 1048576 or "1M" */
+    FIELD_CPUS,     /* struct given, thousandths: 1.5 or "1.5" */
+    FIELD_DURATION, /* struct given, milliseconds: seconds as a number, or "5m" */
+    FIELD_TEXTS,    /* struct texts; max: how many */
+    FIELD_MAP,      /* struct texts, names and values in turn; max: how many pairs */
+    FIELD_OBJECT,   /* a struct in place, of the schema `sub` */
+    FIELD_OBJECTS,  /* struct rows of the schema `sub`; max: how many */
+    /* responses */
+    SHOW_TEXT,   /* const char *: left out when NULL */
+    SHOW_CHARS,  /* char[]: left out when empty */
+    SHOW_NUMBER, /* uint64_t */
+    SHOW_SIGNED, /* int64_t */
+    SHOW_FLAG,   /* bool */
+    SHOW_TIME,   /* uint64_t milliseconds since 1970, as RFC 3339; left out when 0 */
+    SHOW_CPUS,   /* uint64_t thousandths, as a decimal fraction */
+    SHOW_JSON,   /* const char *: JSON text of ours, left out when NULL or empty; sub or any */
+    SHOW_OBJECT, /* a struct in place, of the schema `sub` */
+};
+
+struct schema;
+
+struct field {
+    const char *name;
+    enum field_kind kind;
+    size_t offset;
+    const char *doc;
+    bool required; /* in a response: always there */
+    uint64_t min, max;
+    const char *const *choices; /* of a text, NULL-terminated */
+    const struct schema *sub;
+};
+
+struct schema {
+    const char *name; /* in the OpenAPI document */
+    size_t size;      /* of the struct */
+    const struct field *fields;
+    size_t count;
+};
+
+#define SCHEMA(schema_name, type, rows)                                \
+    {                                                                  \
+        .name = (schema_name), .size = sizeof(type), .fields = (rows), \
+        .count = sizeof(rows) / sizeof(*(rows)),                       \
+    }
+
+/* Fills `into` (size bytes, zeroed here). Arrays are freed by schema_done(), also after a failure.
+ */
+int schema_read(const struct schema *schema, const json_t *value, void *into, struct err *err);
+void schema_done(const struct schema *schema, void *into);
+
+/* One object. */
+void schema_write(const struct schema *schema, struct jot *j, const char *name, const void *from);
+
+/* Its JSON Schema (2020-12), with `$ref`s to the schemas it uses. */
+void schema_describe(const struct schema *schema, struct jot *j, const char *name);

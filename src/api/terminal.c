@@ -1,0 +1,215 @@
+/*
+ * Terminals over a WebSocket: binary messages are what is typed and shown, text messages are
+ * control ({"resize":{"rows":40,"cols":120}}, {"signal":"INT"}). The screen so far is replayed from
+ * the command's log, so a client that was cut off attaches again and misses nothing.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "api/bodies.h"
+#include "api/route.h"
+#include "base/defer.h"
+#include "io/ws_server.h"
+#include "service/exec.h"
+
+enum { PIECE = 32 << 10, TYPED_MAX = 64 << 10, MESSAGE_MAX = 64 << 10 };
+
+struct terminal {
+    struct service *service;
+    struct caller who;
+    struct ws *ws;
+    struct exec *exec;
+    struct exec_follower follower;
+    uint64_t offset;  /* of what was shown */
+    struct buf typed; /* and not taken yet */
+    bool told;        /* of its end */
+};
+
+static void show(struct terminal *t) {
+    unsigned char piece[PIECE];
+    const struct outlog *log = exec_log(t->exec);
+    for (;;) {
+        bool over = exec_is_over(t->exec);
+        struct outlog_piece p = {.n = 0};
+        if (log)
+            p = outlog_read(log, 0, t->offset, piece, sizeof(piece));
+        t->offset = p.n ? p.offset + p.n : t->offset;
+        if (p.n && !ws_send(t->ws, WS_BINARY, piece, p.n))
+            return;
+        if (p.n)
+            continue;
+        if (over && !t->told) {
+            struct buf text DEFER(buf_done) = BUF(CALL_BODY_MAX);
+            struct jot j = JOT(&text);
+            struct exec_view view;
+            exec_view(t->exec, &view);
+            jot_object(&j, NULL);
+            jot_string(&j, "type", "exit");
+            schema_write(&exec_schema, &j, "exec", &view);
+            jot_end(&j, '}');
+            t->told = true;
+            ws_send(t->ws, WS_TEXT, text.data, text.len);
+            ws_close(t->ws, 1000, "the command has ended");
+        }
+        return;
+    }
+}
+
+/* What was typed waits while the command does not read; then the socket waits too. */
+static void type(struct terminal *t) {
+    struct err err;
+    if (!t->typed.len || t->told)
+        return;
+    ssize_t n = exec_write(t->exec, &t->who, exec_stdin_offset(t->exec), t->typed.data,
+                           t->typed.len, false, &err);
+    if (n < 0)
+        n = (ssize_t)t->typed.len; /* it has ended: nobody reads this any more */
+    memmove(t->typed.data, t->typed.data + n, t->typed.len - (size_t)n);
+    t->typed.len -= (size_t)n;
+    if (t->typed.len)
+        ws_pause(t->ws);
+    else
+        ws_resume(t->ws);
+}
+
+static void changed(void *arg) {
+    struct terminal *t = arg;
+    type(t);
+    show(t);
+}
+
+static void control(struct terminal *t, const char *data, size_t n) {
+    json_t *root = json_loadb(data, n, 0, NULL);
+    const json_t *size = json_object_get(root, "resize");
+    json_int_t rows = json_integer_value(json_object_get(size, "rows"));
+    json_int_t cols = json_integer_value(json_object_get(size, "cols"));
+    if (rows > 0 && rows <= 1000 && cols > 0 && cols <= 1000)
+        exec_resize(t->exec, &t->who, (uint16_t)rows, (uint16_t)cols, NULL);
+    const char *name = json_string_value(json_object_get(root, "signal"));
+    int number;
+    if (name && signal_number(name, &number, NULL) == 0)
+        exec_signal(t->exec, &t->who, number, false, NULL);
+    json_decref(root);
+}
+
+static void on_message(struct ws *ws, enum ws_opcode kind, const char *data, size_t n) {
+    struct terminal *t = ws_user(ws);
+    if (kind == WS_TEXT)
+        control(t, data, n);
+    else if (!buf_add(&t->typed, data, n))
+        ws_close(ws, 1009, "typed faster than it is read");
+    else
+        type(t);
+}
+
+static void on_drain(struct ws *ws) {
+    show(ws_user(ws));
+}
+
+static void on_close(struct ws *ws, int code) {
+    struct terminal *t = ws_user(ws);
+    (void)code;
+    exec_unfollow(&t->follower);
+    exec_unref(t->exec);
+    buf_done(&t->typed);
+    free(t);
+}
+
+static const struct ws_handler handler = {.on_message = on_message,
+                                          .on_drain = on_drain,
+                                          .on_close = on_close,
+                                          .message_max = MESSAGE_MAX};
+
+/* The command is there, new or known: the connection becomes its terminal. */
+static void attach(struct call *c, struct exec *x) {
+    struct err err;
+    if (call_is_gone(c)) {
+        exec_unref(x);
+        call_abandon(c);
+        return;
+    }
+    struct terminal *t = calloc(1, sizeof(*t));
+    if (!t)
+        abort();
+    *t = (struct terminal){.service = c->service,
+                           .who = c->who,
+                           .exec = x,
+                           .typed = BUF(TYPED_MAX + MESSAGE_MAX),
+                           .follower = {.changed = changed, .arg = t, .wants_output = true}};
+    if (call_number(c, "offset", 0, INT64_MAX, &t->offset, &err) < 0) {
+        exec_unref(x);
+        free(t);
+        call_error(c, &err);
+        return;
+    }
+    t->ws = call_upgrade(c, &handler, t);
+    if (!t->ws) {
+        exec_unref(x);
+        free(t);
+        return;
+    }
+    exec_follow(x, &t->follower);
+    show(t);
+}
+
+static void started(void *arg, struct exec *x, const struct err *err) {
+    struct call *c = arg;
+    if (err)
+        call_error(c, err);
+    else
+        attach(c, x);
+}
+
+/* A shell, unless the query names a command. */
+static void start(struct call *c) {
+    static const char *const shell[] = {
+        "/bin/sh", "-c", "if [ -x /bin/bash ]; then exec /bin/bash -l; fi; exec /bin/sh -l"};
+    const char *command = call_query(c, "command"), *term = call_query(c, "term");
+    const char *env[] = {"TERM", term};
+    struct exec_request r = {
+        .terminal = true,
+        .background = true,
+        .cwd = call_query(c, "cwd"),
+        .user = call_query(c, "user"),
+        .command = command,
+        .argv = command ? (struct texts){0} : (struct texts){(const char **)shell, 3},
+        .env = term ? (struct texts){env, 2} : (struct texts){0},
+    };
+    struct err err;
+    if (call_number(c, "rows", 1, 1000, &r.pty.rows.value, &err) < 0 ||
+        call_number(c, "cols", 1, 1000, &r.pty.cols.value, &err) < 0) {
+        call_error(c, &err);
+        return;
+    }
+    service_exec(c->service, &c->who, c->params[0], &r, c->hash, NULL, 0, started, c);
+}
+
+void api_terminal(struct call *c) {
+    const char *id = call_query(c, "exec");
+    struct err err;
+    struct exec *x;
+    struct exec_view view;
+    if (!c->http->head->upgrade) {
+        err_set(&err, ERR_INVALID, "this address speaks WebSocket only");
+        call_error_status(c, 426, &err);
+        return;
+    }
+    if (!id) {
+        start(c);
+        return;
+    }
+    x = service_exec_find(c->service, &c->who, c->params[0], id, &err);
+    if (!x) {
+        call_error(c, &err);
+        return;
+    }
+    exec_view(x, &view);
+    if (!view.terminal) {
+        err_set(&err, ERR_INVALID, "command '%s' has no terminal", id);
+        exec_unref(x);
+        call_error(c, &err);
+        return;
+    }
+    attach(c, x);
+}

@@ -1,0 +1,12 @@
+/* Base64 (RFC 4648), strict: padding is needed and nothing else may stand between. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#define BASE64_SIZE(n) (((n) + 2) / 3 * 4 + 1) /* with the NUL */
+
+void base64_encode(const void *bytes, size_t n, char *to);
+
+/* `to` has room for n / 4 * 3 bytes. False: it is not base64. */
+bool base64_decode(const char *text, size_t n, void *to, size_t *ret_len);

@@ -1,0 +1,73 @@
+#include "base/map.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* FNV-1a: keys are our own random ids or names we chose, not something to collide on purpose. */
+static size_t hash(const char *key) {
+    uint64_t h = 0xcbf29ce484222325u;
+    for (; *key; key++)
+        h = (h ^ (unsigned char)*key) * 0x100000001b3u;
+    return (size_t)(h ^ h >> 32);
+}
+
+void map_done(struct map *m) {
+    free(m->slots);
+    *m = (struct map){0};
+}
+
+/* The slot of key, or the empty one where its search ends. */
+static struct map_slot *find(const struct map *m, const char *key) {
+    size_t at = hash(key) & (m->size - 1);
+    while (m->slots[at].key && !(m->slots[at].value && strcmp(m->slots[at].key, key) == 0))
+        at = (at + 1) & (m->size - 1);
+    return &m->slots[at];
+}
+
+void *map_get(const struct map *m, const char *key) {
+    return m->size ? find(m, key)->value : NULL;
+}
+
+static void grow(struct map *m) {
+    struct map old = *m;
+    m->size = old.count * 2 < old.size ? old.size : old.size ? old.size * 2 : 16;
+    m->slots = calloc(m->size, sizeof(*m->slots));
+    if (!m->slots)
+        abort();
+    m->used = m->count = 0;
+    for (size_t i = 0; i < old.size; i++)
+        if (old.slots[i].value)
+            map_put(m, old.slots[i].key, old.slots[i].value);
+    free(old.slots);
+}
+
+void map_put(struct map *m, const char *key, void *value) {
+    if (m->used * 4 >= m->size * 3)
+        grow(m);
+    struct map_slot *slot = find(m, key);
+    if (!slot->key) {
+        m->used++;
+        m->count++;
+    }
+    *slot = (struct map_slot){key, value};
+}
+
+void *map_take(struct map *m, const char *key) {
+    struct map_slot *slot = m->size ? find(m, key) : NULL;
+    if (!slot || !slot->key)
+        return NULL;
+    void *value = slot->value;
+    slot->value = NULL;
+    slot->key = ""; /* the old key may die now; "" is never asked for */
+    m->count--;
+    return value;
+}
+
+void *map_next(const struct map *m, size_t *at) {
+    while (*at < m->size) {
+        void *value = m->slots[(*at)++].value;
+        if (value)
+            return value;
+    }
+    return NULL;
+}

@@ -1,0 +1,96 @@
+#include "base/sha256.h"
+
+#include <string.h>
+
+static const uint32_t k[64] = {
+    0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5,
+    0xd807aa98, 0x12835b01, 0x243185be, 0x550c7dc3, 0x72be5d74, 0x80deb1fe, 0x9bdc06a7, 0xc19bf174,
+    0xe49b69c1, 0xefbe4786, 0x0fc19dc6, 0x240ca1cc, 0x2de92c6f, 0x4a7484aa, 0x5cb0a9dc, 0x76f988da,
+    0x983e5152, 0xa831c66d, 0xb00327c8, 0xbf597fc7, 0xc6e00bf3, 0xd5a79147, 0x06ca6351, 0x14292967,
+    0x27b70a85, 0x2e1b2138, 0x4d2c6dfc, 0x53380d13, 0x650a7354, 0x766a0abb, 0x81c2c92e, 0x92722c85,
+    0xa2bfe8a1, 0xa81a664b, 0xc24b8b70, 0xc76c51a3, 0xd192e819, 0xd6990624, 0xf40e3585, 0x106aa070,
+    0x19a4c116, 0x1e376c08, 0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a, 0x5b9cca4f, 0x682e6ff3,
+    0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2};
+
+static uint32_t ror(uint32_t x, unsigned n) {
+    return x >> n | x << (32 - n);
+}
+
+static uint32_t be32(const uint8_t *p) {
+    return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
+}
+
+/*
+ * One round writes two of the eight words; which ones moves on with every round, so eight
+ * rounds name them all and none is ever copied.
+ */
+static inline void round_of(const uint32_t *a, const uint32_t *b, const uint32_t *c, uint32_t *d,
+                            const uint32_t *e, const uint32_t *f, const uint32_t *g, uint32_t *h,
+                            uint32_t kw) {
+    uint32_t t = *h + (ror(*e, 6) ^ ror(*e, 11) ^ ror(*e, 25)) + ((*e & *f) ^ (~*e & *g)) + kw;
+    *d += t;
+    *h = t + (ror(*a, 2) ^ ror(*a, 13) ^ ror(*a, 22)) + ((*a & *b) ^ (*a & *c) ^ (*b & *c));
+}
+
+static void compress(uint32_t state[8], const uint8_t *p) {
+    uint32_t w[64];
+    for (int i = 0; i < 16; i++)
+        w[i] = be32(p + 4 * i);
+    for (int i = 16; i < 64; i++) {
+        uint32_t x = w[i - 15], y = w[i - 2];
+        w[i] = w[i - 16] + w[i - 7] + (ror(x, 7) ^ ror(x, 18) ^ x >> 3) +
+               (ror(y, 17) ^ ror(y, 19) ^ y >> 10);
+    }
+    uint32_t a = state[0], b = state[1], c = state[2], d = state[3];
+    uint32_t e = state[4], f = state[5], g = state[6], h = state[7];
+    for (int i = 0; i < 64; i += 8) {
+        round_of(&a, &b, &c, &d, &e, &f, &g, &h, k[i] + w[i]);
+        round_of(&h, &a, &b, &c, &d, &e, &f, &g, k[i + 1] + w[i + 1]);
+        round_of(&g, &h, &a, &b, &c, &d, &e, &f, k[i + 2] + w[i + 2]);
+        round_of(&f, &g, &h, &a, &b, &c, &d, &e, k[i + 3] + w[i + 3]);
+        round_of(&e, &f, &g, &h, &a, &b, &c, &d, k[i + 4] + w[i + 4]);
+        round_of(&d, &e, &f, &g, &h, &a, &b, &c, k[i + 5] + w[i + 5]);
+        round_of(&c, &d, &e, &f, &g, &h, &a, &b, k[i + 6] + w[i + 6]);
+        round_of(&b, &c, &d, &e, &f, &g, &h, &a, k[i + 7] + w[i + 7]);
+    }
+    const uint32_t add[8] = {a, b, c, d, e, f, g, h};
+    for (int i = 0; i < 8; i++)
+        state[i] += add[i];
+}
+
+void sha256_init(struct sha256 *s) {
+    *s = (struct sha256){.h = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f,
+                               0x9b05688c, 0x1f83d9ab, 0x5be0cd19}};
+}
+
+void sha256_add(struct sha256 *s, const void *bytes, size_t n) {
+    const uint8_t *p = bytes;
+    size_t held = s->n % 64;
+    if (!n)
+        return;
+    s->n += n;
+    if (held) {
+        size_t take = n < 64 - held ? n : 64 - held;
+        memcpy(s->block + held, p, take);
+        p += take, n -= take;
+        if (held + take < 64)
+            return;
+        compress(s->h, s->block);
+    }
+    for (; n >= 64; p += 64, n -= 64)
+        compress(s->h, p);
+    memcpy(s->block, p, n);
+}
+
+void sha256_end(struct sha256 *s, uint8_t out[32]) {
+    uint64_t bits = s->n * 8;
+    static const uint8_t pad[64] = {0x80};
+    size_t held = s->n % 64;
+    sha256_add(s, pad, held < 56 ? 56 - held : 120 - held);
+    uint8_t tail[8];
+    for (int i = 0; i < 8; i++)
+        tail[i] = (uint8_t)(bits >> (56 - 8 * i));
+    sha256_add(s, tail, 8);
+    for (int i = 0; i < 32; i++)
+        out[i] = (uint8_t)(s->h[i / 4] >> (24 - 8 * (i % 4)));
+}

@@ -1,0 +1,17 @@
+/* SHA-256 (FIPS 180-4), incremental. */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum { SHA256_BYTES = 32 };
+
+struct sha256 {
+    uint32_t h[8];
+    uint64_t n;
+    uint8_t block[64];
+};
+
+void sha256_init(struct sha256 *s);
+void sha256_add(struct sha256 *s, const void *bytes, size_t n);
+void sha256_end(struct sha256 *s, uint8_t out[SHA256_BYTES]);

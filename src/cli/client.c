@@ -1,0 +1,180 @@
+#include "cli/client.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/defer.h"
+#include "base/parse.h"
+#include "io/http_uri.h"
+#include "io/launch.h"
+
+enum { IDLE_MS = 60000, ATTEMPTS = 50 };
+
+/* ---- which daemon ---- */
+
+static int use_url(struct client *c, const char *url, struct err *err) {
+    const char *token = getenv("CARREL_TOKEN");
+    const char *rest = strncmp(url, "http://", 7) == 0 ? url + 7 : NULL;
+    const char *colon = rest ? strrchr(rest, ':') : NULL;
+    uint64_t port = 0;
+    size_t n = colon ? (size_t)(colon - rest) : 0;
+    if (n >= 2 && rest[0] == '[' && rest[n - 1] == ']') {
+        rest++;
+        n -= 2;
+    }
+    if (!colon || !n || n >= sizeof(c->host) || parse_u64(colon + 1, 1, 65535, &port, NULL) < 0) {
+        err_set(err, ERR_INVALID, "CARREL_URL '%s' is not http://ADDRESS:PORT", url);
+        return err_remedy(err, "such as http://127.0.0.1:7070");
+    }
+    snprintf(c->host, sizeof(c->host), "%.*s", (int)n, rest);
+    c->port = (uint16_t)port;
+    if (token && *token)
+        snprintf(c->bearer, sizeof(c->bearer), "Bearer %s", token);
+    c->http = http_client_tcp(c->host, c->port, err);
+    return c->http ? 0 : err_wrap(err, "connect to '%s'", url);
+}
+
+static bool try_socket(struct client *c, const char *run, struct err *err) {
+    snprintf(c->socket, sizeof(c->socket), "%s/carrel.sock", run);
+    c->http = http_client_unix(c->socket, err);
+    return c->http;
+}
+
+static int start_daemon(struct client *c, void (*waiting)(void), struct err *err) {
+    char idle[24];
+    const char *const args[] = {"--idle-ms", idle, NULL};
+    snprintf(idle, sizeof(idle), "%d", IDLE_MS);
+    return launch(&c->place, "carrel-daemon", "carrel.log", args, waiting, err);
+}
+
+/* One that is about to leave, or that another command has just started, is waited for. */
+static int start_and_connect(struct client *c, void (*waiting)(void), struct err *err) {
+    for (int i = 0; i < ATTEMPTS; i++) {
+        int r = start_daemon(c, waiting, err);
+        if (r < 0 && !strstr(err->text, "another daemon"))
+            return err_wrap(err, "start the daemon");
+        if (try_socket(c, c->place.run, err))
+            return 0;
+        usleep(20000);
+    }
+    return -1;
+}
+
+int client_open(struct client *c, enum client_start start, void (*waiting)(void), struct err *err) {
+    const char *url = getenv("CARREL_URL");
+    *c = (struct client){0};
+    if (place_find(&c->place, err) < 0)
+        return -1;
+    if (url && *url)
+        return use_url(c, url, err);
+    c->local = true;
+    if (try_socket(c, c->place.run, err))
+        return 0;
+    if (err->code != ERR_NOT_FOUND)
+        return -1;
+    if (!getenv("CARREL_RUN") && try_socket(c, "/run/carrel", err))
+        return 0;
+    if (start == CLIENT_START)
+        return start_and_connect(c, waiting, err);
+    err_set(err, ERR_NOT_FOUND, "no daemon is running");
+    return err_remedy(err, "start one with `carrel serve`, or just make a machine");
+}
+
+void client_close(struct client *c) {
+    http_client_freep(&c->http);
+}
+
+struct http_client *client_again(const struct client *c, struct err *err) {
+    return c->local ? http_client_unix(c->socket, err) : http_client_tcp(c->host, c->port, err);
+}
+
+/* ---- requests ---- */
+
+int client_send(struct client *c, struct http_client *http, const struct client_request *r,
+                struct err *err) {
+    const struct http_pair fields[] = {
+        {"Accept", r->accept ? r->accept : "application/json"},
+        {c->bearer[0] ? "Authorization" : NULL, c->bearer},
+        {NULL, NULL},
+    };
+    const struct http_request request = {
+        .method = r->method,
+        .target = r->target,
+        .fields = fields,
+        .body = r->body ? r->body->data : NULL,
+        .n = r->body ? r->body->len : 0,
+        .streamed = r->streamed,
+        .fds = r->fds,
+        .nfds = r->nfds,
+    };
+    return http_client_send(http, &request, err);
+}
+
+/* {"error":{...}} as one of ours. */
+static int refusal(struct http_client *http, int status, struct err *err) {
+    struct buf text DEFER(buf_done) = BUF(CLIENT_BODY_MAX);
+    if (http_client_collect(http, &text, err) < 0)
+        return -1;
+    json_t *root = text.data ? json_loadb(text.data, text.len, 0, NULL) : NULL;
+    const json_t *e = json_object_get(root, "error");
+    if (e) {
+        err_set(err, err_code_named(client_text(e, "code")), "%s", client_text(e, "message"));
+        err_remedy(err, "%s", client_text(e, "remedy"));
+    } else {
+        err_set(err, ERR_INTERNAL, "the daemon answered with status %d", status);
+    }
+    json_decref(root);
+    return -1;
+}
+
+int client_answer(struct http_client *http, const struct http_head **ret, struct err *err) {
+    if (http_client_answer(http, ret, err) < 0)
+        return -1;
+    return (*ret)->status < 300 ? 0 : refusal(http, (*ret)->status, err);
+}
+
+int client_call(struct client *c, const struct client_request *r, json_t **ret, struct err *err) {
+    struct buf text DEFER(buf_done) = BUF(CLIENT_BODY_MAX);
+    const struct http_head *head;
+    json_error_t why;
+    if (client_send(c, c->http, r, err) < 0 || client_answer(c->http, &head, err) < 0 ||
+        http_client_collect(c->http, &text, err) < 0)
+        return -1;
+    if (!ret)
+        return 0;
+    *ret = json_loadb(text.data ? text.data : "{}", text.data ? text.len : 2, 0, &why);
+    return *ret ? 0 : err_set(err, ERR_INTERNAL, "the daemon's answer is no JSON: %s", why.text);
+}
+
+int client_target(char to[CLIENT_TARGET_SIZE], struct err *err, const char *format, ...) {
+    struct buf text DEFER(buf_done) = BUF(CLIENT_TARGET_SIZE - 1);
+    va_list words;
+    bool fits = true;
+    va_start(words, format);
+    for (const char *p = format; *p && fits; p++) {
+        if (p[0] == '%' && p[1] == 's') {
+            const char *word = va_arg(words, const char *);
+            fits = http_put_encoded(&text, (struct http_text){word, strlen(word)});
+            p++;
+        } else {
+            fits = buf_add(&text, p, 1);
+        }
+    }
+    va_end(words);
+    if (!fits)
+        return err_set(err, ERR_LIMIT, "a name is too long");
+    memcpy(to, text.data, text.len + 1);
+    return 0;
+}
+
+const char *client_text(const json_t *object, const char *name) {
+    const char *text = json_string_value(json_object_get(object, name));
+    return text ? text : "";
+}
+
+long long client_number(const json_t *object, const char *name) {
+    return json_integer_value(json_object_get(object, name));
+}

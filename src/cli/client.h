@@ -1,0 +1,66 @@
+/*
+ * The command line's side of the API: one connection to the daemon, requests and JSON answers.
+ *
+ * CARREL_URL (http://ADDRESS:PORT, with CARREL_TOKEN) names a daemon elsewhere. Otherwise it is the
+ * one in our run directory, then the host's own in /run/carrel, and if there is none ours is
+ * started, as tmux does.
+ */
+#pragma once
+
+#include <jansson.h>
+#include <stdbool.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/jot.h"
+#include "io/http_client.h"
+#include "io/place.h"
+
+enum { CLIENT_BODY_MAX = 256 << 20, CLIENT_TARGET_SIZE = 8192 };
+
+struct client {
+    struct http_client *http;
+    struct place place;
+    bool local;       /* over a unix socket: descriptors can be passed */
+    char bearer[128]; /* "Bearer ...", or empty */
+    char socket[PLACE_SIZE + 16];
+    char host[64]; /* of TCP */
+    uint16_t port;
+};
+
+enum client_start { CLIENT_START, CLIENT_ONLY_RUNNING };
+
+/* `waiting` (may be NULL) is called once when starting the daemon takes a while. */
+int client_open(struct client *c, enum client_start start, void (*waiting)(void), struct err *err);
+void client_close(struct client *c);
+
+/* A second connection to the same daemon, for signals while the first waits. */
+struct http_client *client_again(const struct client *c, struct err *err);
+
+/* A request as client_call() makes it; body: JSON text or NULL. */
+struct client_request {
+    const char *method;
+    const char *target; /* encoded: see client_target() */
+    const struct buf *body;
+    const char *accept; /* NULL: application/json */
+    const int *fds;
+    size_t nfds;
+    bool streamed; /* the body follows by http_client_write() */
+};
+
+/* Sends it and waits for the answer's head. An error of the daemon becomes *err. */
+int client_send(struct client *c, struct http_client *http, const struct client_request *r,
+                struct err *err);
+int client_answer(struct http_client *http, const struct http_head **ret, struct err *err);
+
+/* The whole exchange; *ret is the answer, to be json_decref()ed; NULL ret: thrown away. */
+int client_call(struct client *c, const struct client_request *r, json_t **ret, struct err *err);
+
+/*
+ * "/v1/machines/%s/files?path=%s" with every word encoded. The words are NULL-terminated.
+ */
+int client_target(char to[CLIENT_TARGET_SIZE], struct err *err, const char *format, ...);
+
+/* Members of an answer, with something to fall back on. */
+const char *client_text(const json_t *object, const char *name);
+long long client_number(const json_t *object, const char *name);

@@ -1,0 +1,282 @@
+/*
+ * carrel-daemon: what `carrel serve` runs, and what the command line starts on first use. Wiring
+ * only.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "api/api.h"
+#include "base/defer.h"
+#include "base/log.h"
+#include "base/parse.h"
+#include "io/launch.h"
+#include "io/loop.h"
+#include "io/place.h"
+#include "io/system_log.h"
+#include "service/service.h"
+#include "store/conf.h"
+#include "store/db.h"
+
+enum { IDLE_LOOK_MS = 1000, WORKERS = 4 };
+
+struct daemon {
+    struct place place;
+    struct conf conf;
+    const char *listen; /* on top of carrel.conf */
+    uint64_t idle_ms;   /* leave after so long with nothing to do; 0: stay */
+    int ready;
+    struct loop *loop;
+    struct store *store;
+    struct service *service;
+    struct api *api;
+    struct loop_timer *idle;
+    uint64_t quiet_since_ms;
+    struct err failed;
+    bool has_failed;
+};
+
+static const struct option long_options[] = {
+    {"run", required_argument, NULL, 'r'},
+    {"home", required_argument, NULL, 'h'},
+    {"ready-fd", required_argument, NULL, 'f'},
+    {"idle-ms", required_argument, NULL, 'i'},
+    {"listen", required_argument, NULL, 'l'},
+    {"conf", required_argument, NULL, 'c'},
+    {NULL, 0, NULL, 0},
+};
+
+static int read_options(int argc, char **argv, struct daemon *d, const char **conf,
+                        struct err *err) {
+    uint64_t n;
+    for (int c; (c = getopt_long(argc, argv, "", long_options, NULL)) != -1;) {
+        switch (c) {
+        case 'r':
+            setenv("CARREL_RUN", optarg, 1);
+            break;
+        case 'h':
+            setenv("CARREL_HOME", optarg, 1);
+            break;
+        case 'f':
+            if (parse_u64(optarg, 0, 1024, &n, err) < 0)
+                return -1;
+            d->ready = (int)n;
+            fcntl(d->ready, F_SETFD, FD_CLOEXEC);
+            break;
+        case 'i':
+            if (parse_u64(optarg, 0, 86400000, &d->idle_ms, err) < 0)
+                return -1;
+            break;
+        case 'l':
+            d->listen = optarg;
+            break;
+        case 'c':
+            *conf = optarg;
+            break;
+        default:
+            return err_set(err, ERR_INVALID, "unknown option");
+        }
+    }
+    return 0;
+}
+
+/* carrel.conf: the one named, else root's in /etc, else the user's own. */
+static int read_conf(struct daemon *d, const char *named, struct err *err) {
+    char path[PLACE_SIZE];
+    const char *base = getenv("XDG_CONFIG_HOME"), *home = getenv("HOME");
+    if (named)
+        snprintf(path, sizeof(path), "%s", named);
+    else if (geteuid() == 0)
+        snprintf(path, sizeof(path), "/etc/carrel/carrel.conf");
+    else if (base && *base == '/')
+        snprintf(path, sizeof(path), "%s/carrel/carrel.conf", base);
+    else
+        snprintf(path, sizeof(path), "%s/.config/carrel/carrel.conf", home ? home : "");
+    return conf_read(path, &d->conf, err);
+}
+
+/* ---- signed heads of the journal also go where the daemon cannot take them back ---- */
+
+static void head_signed(void *arg, const struct journal_head *head) {
+    char text[JOURNAL_HEAD_TEXT], line[JOURNAL_HEAD_TEXT + 16];
+    (void)arg;
+    journal_head_text(head, text);
+    snprintf(line, sizeof(line), "journal head %s", text);
+    system_log_line(line);
+}
+
+/* ---- listening ---- */
+
+static int write_pid(const struct daemon *d, struct err *err) {
+    char path[PLACE_SIZE + 16], text[16];
+    snprintf(path, sizeof(path), "%s/carrel.pid", d->place.run);
+    int fd DEFER_CLOSE = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644);
+    int n = snprintf(text, sizeof(text), "%d\n", (int)getpid());
+    if (fd < 0 || fchmod(fd, 0644) < 0 || write(fd, text, (size_t)n) != n)
+        return err_sys(err, "write '%s'", path);
+    return 0;
+}
+
+static bool is_loopback(const char *host) {
+    return strncmp(host, "127.", 4) == 0 || strcmp(host, "::1") == 0 ||
+           strcmp(host, "localhost") == 0;
+}
+
+/* Beyond this host nobody may talk to us before there is a token to talk with. */
+static int may_listen(struct daemon *d, const char *host, struct err *err) {
+    struct token_list tokens DEFER(token_list_done) = {0};
+    if (is_loopback(host))
+        return 0;
+    if (store_token_list(d->store, NULL, &tokens, err) < 0)
+        return -1;
+    for (size_t i = 0; i < tokens.count; i++)
+        if (!tokens.rows[i].revoked_ms)
+            return 0;
+    err_set(err, ERR_DENIED, "'%s' can be reached from outside, and there is no token yet", host);
+    return err_remedy(err, "make one first: carrel token new");
+}
+
+static int listen_tcp(struct daemon *d, const char *where, struct err *err) {
+    char host[64];
+    uint64_t port;
+    const char *colon = strrchr(where, ':');
+    size_t n = colon ? (size_t)(colon - where) : 0;
+    if (n >= 2 && where[0] == '[' && where[n - 1] == ']') {
+        where++;
+        n -= 2;
+    }
+    if (!colon || !n || n >= sizeof(host) || parse_u64(colon + 1, 0, 65535, &port, NULL) < 0) {
+        err_set(err, ERR_INVALID, "'%s' is no address to listen on", where);
+        return err_remedy(err, "write ADDRESS:PORT, such as 127.0.0.1:7070");
+    }
+    snprintf(host, sizeof(host), "%.*s", (int)n, where);
+    uint16_t bound;
+    if (may_listen(d, host, err) < 0 ||
+        api_listen_tcp(d->api, strcmp(host, "localhost") == 0 ? "127.0.0.1" : host, (uint16_t)port,
+                       &bound, err) < 0)
+        return err_wrap(err, "listen on '%s'", where);
+    log_line(LOG_NOTE, "daemon", "listening address=%s port=%u", host, bound);
+    return 0;
+}
+
+static int listen_all(struct daemon *d, struct err *err) {
+    char path[PLACE_SIZE + 16];
+    bool for_all = geteuid() == 0;
+    const char *where = d->listen ? d->listen : d->conf.listen;
+    snprintf(path, sizeof(path), "%s/carrel.sock", d->place.run);
+    /* Every user may knock at root's daemon: each is an owner. What else is there stays closed. */
+    if (for_all && chmod(d->place.run, 0711) < 0)
+        return err_sys(err, "open '%s' to its socket", d->place.run);
+    if (write_pid(d, err) < 0 || api_listen_unix(d->api, path, for_all ? 0666 : 0600, err) < 0)
+        return -1;
+    return where && *where ? listen_tcp(d, where, err) : 0;
+}
+
+/* ---- life ---- */
+
+static void leave(struct daemon *d, const char *why) {
+    log_line(LOG_NOTE, "daemon", "leaving: %s", why);
+    loop_stop(d->loop);
+}
+
+static void on_signal(void *arg, int signum) {
+    (void)signum;
+    leave(arg, "told to");
+}
+
+static void on_ready(void *arg) {
+    struct daemon *d = arg;
+    struct err err;
+    if (listen_all(d, &err) < 0) {
+        d->failed = err;
+        d->has_failed = true;
+        loop_stop(d->loop);
+        return;
+    }
+    launch_report(&d->ready, NULL);
+    d->quiet_since_ms = loop_now_ms(d->loop);
+}
+
+/* One that was started by a command leaves after a quiet minute with no machines. */
+static void look_idle(void *arg) {
+    struct daemon *d = arg;
+    uint64_t now = loop_now_ms(d->loop);
+    if (service_machine_count(d->service) || api_busy(d->api))
+        d->quiet_since_ms = now;
+    else if (now - d->quiet_since_ms >= d->idle_ms)
+        leave(d, "nothing to do");
+}
+
+static void raise_files(void) {
+    struct rlimit r;
+    if (getrlimit(RLIMIT_NOFILE, &r) == 0 && r.rlim_cur < r.rlim_max) {
+        r.rlim_cur = r.rlim_max;
+        setrlimit(RLIMIT_NOFILE, &r);
+    }
+}
+
+static int start(struct daemon *d, struct err *err) {
+    const struct store_options store = {
+        .home = d->place.home,
+        .journal = {.segment_bytes = d->conf.journal_segment_bytes, .on_head = head_signed},
+    };
+    loop_set_workers(WORKERS);
+    d->loop = loop_new(err);
+    if (!d->loop || loop_on_signal(d->loop, SIGTERM, on_signal, d, err) < 0 ||
+        loop_on_signal(d->loop, SIGINT, on_signal, d, err) < 0 ||
+        store_open(&store, &d->store, err) < 0)
+        return -1;
+    const struct service_options service = {d->loop, d->store, &d->conf, &d->place};
+    d->service = service_new(&service, on_ready, d, err);
+    if (!d->service)
+        return -1;
+    d->api = api_new(d->loop, d->service);
+    if (d->idle_ms) {
+        d->idle = loop_timer_new(d->loop, look_idle, d);
+        loop_timer_start(d->idle, IDLE_LOOK_MS, IDLE_LOOK_MS);
+    }
+    loop_run(d->loop);
+    return d->has_failed ? (*err = d->failed, -1) : 0;
+}
+
+static void finish(struct daemon *d) {
+    char path[PLACE_SIZE + 16];
+    loop_timer_free(d->idle);
+    api_free(d->api);
+    service_free(d->service);
+    store_closep(&d->store);
+    loop_freep(&d->loop);
+    snprintf(path, sizeof(path), "%s/carrel.pid", d->place.run);
+    if (!d->has_failed)
+        unlink(path);
+}
+
+int main(int argc, char **argv) {
+    struct daemon d = {.ready = -1};
+    const char *conf = NULL;
+    struct err err;
+    signal(SIGPIPE, SIG_IGN);
+    umask(077);
+    raise_files();
+    int r = read_options(argc, argv, &d, &conf, &err);
+    if (r == 0)
+        r = place_find(&d.place, &err);
+    if (r == 0)
+        r = read_conf(&d, conf, &err);
+    if (r == 0) {
+        r = start(&d, &err);
+        finish(&d);
+    }
+    if (r < 0) {
+        launch_report(&d.ready, &err);
+        log_line(LOG_ERROR, "daemon", "%s%s%s", err.text, err.remedy[0] ? ": " : "", err.remedy);
+    }
+    return r < 0 ? 1 : 0;
+}

@@ -1,0 +1,147 @@
+#include "grant/dirs.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <linux/openat2.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/defer.h"
+
+static const struct {
+    const char *name;
+    enum plan_grant_mode mode;
+} modes[] = {{"ro", PLAN_GRANT_RO}, {"cow", PLAN_GRANT_COW}, {"rw", PLAN_GRANT_RW}};
+
+static bool mode_by_name(const char *name, enum plan_grant_mode *ret) {
+    for (size_t i = 0; i < sizeof(modes) / sizeof(*modes); i++)
+        if (strcmp(modes[i].name, name) == 0) {
+            *ret = modes[i].mode;
+            return true;
+        }
+    return false;
+}
+
+static bool contains(const char *dir, const char *path) {
+    size_t n = strlen(dir);
+    while (n > 1 && dir[n - 1] == '/')
+        n--;
+    return strncmp(dir, path, n) == 0 && (path[n] == '/' || path[n] == '\0' || n == 1);
+}
+
+static bool has_dots(const char *path) {
+    for (const char *at = path; (at = strchr(at, '/')); at++) {
+        size_t n = strcspn(at + 1, "/");
+        if ((n == 1 && at[1] == '.') || (n == 2 && at[1] == '.' && at[2] == '.') ||
+            (n == 0 && at[1]))
+            return true;
+    }
+    return false;
+}
+
+/* Places that are the machine's own; a grant there or above would take them away from it. */
+static bool reserved(const char *path) {
+    static const char *const places[] = {"/proc",  "/dev",    "/sys",   "/run/carrel", "/usr",
+                                         "/etc",   "/bin",    "/sbin",  "/lib",        "/lib32",
+                                         "/lib64", "/libx32", "/libo32"};
+    for (size_t i = 0; i < sizeof(places) / sizeof(*places); i++)
+        if (contains(places[i], path) || contains(path, places[i]))
+            return true;
+    return has_dots(path);
+}
+
+static int check_place(const struct plan_grant *grants, size_t count, const char *path,
+                       struct err *err) {
+    if (path[0] != '/' || strlen(path) >= PLAN_PATH_SIZE || reserved(path)) {
+        err_set(err, ERR_INVALID, "'%.100s' cannot be the place of a directory in the machine",
+                path);
+        return err_remedy(err, "choose another one, such as /home/user/dir");
+    }
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(grants[i].path, path) == 0)
+            return err_set(err, ERR_INVALID, "two directories at '%s'", path);
+    return 0;
+}
+
+/* The store and the run directory hold what keeps machines apart, also for those that only read. */
+static int check_own(const char *real, const char *const *own, struct err *err) {
+    for (; *own; own++) {
+        char place[PATH_MAX];
+        if (!realpath(*own, place))
+            snprintf(place, sizeof(place), "%s", *own);
+        if (contains(real, place) || contains(place, real))
+            return err_set(err, ERR_DENIED, "'%s' is, holds or is in Carrel's own directory '%s'",
+                           real, place);
+    }
+    return 0;
+}
+
+/* What a descriptor leads to, and that it is the caller's to give. */
+static int check_descriptor(int fd, const char *path, const struct dir_rules *rules,
+                            struct err *err) {
+    char link[40], real[PATH_MAX];
+    struct stat st;
+    snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+    ssize_t n = readlink(link, real, sizeof(real) - 1);
+    if (n < 0 || fstat(fd, &st) < 0)
+        return err_sys(err, "look at directory '%s'", path);
+    real[n] = '\0';
+    if (!S_ISDIR(st.st_mode))
+        return err_set(err, ERR_INVALID, "'%s' is not a directory", path);
+    /* Its owner becomes `user` inside: who does not own it would gain the owner's rights. */
+    if (rules->uid != 0 && st.st_uid != rules->uid) {
+        err_set(err, ERR_DENIED, "directory '%s' belongs to another user", path);
+        return err_remedy(err, "hand over a directory of your own");
+    }
+    return check_own(real, rules->own, err);
+}
+
+int dirs_check(const struct dir_grant *dirs, size_t count, const int *fds,
+               const struct dir_rules *rules, struct plan_grant *ret, struct err *err) {
+    for (size_t i = 0; i < count; i++) {
+        const struct dir_grant *d = &dirs[i];
+        const char *at = d->at ? d->at : d->path;
+        if (!mode_by_name(d->mode ? d->mode : "cow", &ret[i].mode))
+            return err_set(err, ERR_INVALID, "'%s' is neither ro, cow nor rw", d->mode);
+        if (ret[i].mode == PLAN_GRANT_RW && !rules->unreviewed) {
+            err_set(err, ERR_DENIED, "directory '%s' as rw lets changes out without review",
+                    d->path);
+            return err_remedy(err, "say unreviewed, or use cow");
+        }
+        if (check_place(ret, i, at, err) < 0 || check_descriptor(fds[i], d->path, rules, err) < 0)
+            return -1;
+        snprintf(ret[i].path, sizeof(ret[i].path), "%s", at);
+        ret[i].private = rules->uid != 0;
+    }
+    return 0;
+}
+
+static int open_beneath(const char *root, const char *rest, struct err *err) {
+    int top DEFER_CLOSE = open(root, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    struct open_how how = {.flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC,
+                           .resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS};
+    if (top < 0)
+        return err_sys(err, "open the root '%s' of carrel.conf", root);
+    int fd = (int)syscall(SYS_openat2, top, *rest ? rest : ".", &how, sizeof(how));
+    return fd < 0 ? err_sys(err, "open directory '%s' in '%s'", rest, root) : fd;
+}
+
+int dirs_open_under(const char *path, const char *const *roots, size_t root_count,
+                    struct err *err) {
+    if (path[0] != '/' || has_dots(path))
+        return err_set(err, ERR_INVALID, "'%.100s' is not a plain absolute path", path);
+    for (size_t i = 0; i < root_count; i++)
+        if (contains(roots[i], path)) {
+            const char *rest = path + strlen(roots[i]);
+            while (*rest == '/')
+                rest++;
+            return open_beneath(roots[i], rest, err);
+        }
+    err_set(err, ERR_DENIED, "directory '%.100s' lies under no root of carrel.conf", path);
+    return err_remedy(err, "add its parent to `roots`, or use the unix socket");
+}

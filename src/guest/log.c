@@ -1,0 +1,79 @@
+#include "guest/log.h"
+
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+
+#include "guest/sys.h"
+
+#define F_GET_SEALS_ 1034 /* from linux/fcntl.h, as the bits */
+#define SEALS_SIZE (2 | 4)
+
+/* Where output goes when there is no memory for its page; so this one's is taken beforehand. */
+static volatile uint8_t nowhere[4096];
+
+static int map_log(struct log *l) {
+    struct stat st;
+    int seals = fcntl(l->fd, F_GET_SEALS_);
+    errno = EINVAL;
+    if (seals < 0 || (seals & SEALS_SIZE) != SEALS_SIZE || fstat(l->fd, &st) < 0)
+        return -1;
+    l->bytes = (uint64_t)st.st_size;
+    void *map = mmap(NULL, l->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, l->fd, 0);
+    if (map == MAP_FAILED)
+        return -1;
+    if (outlog_write(&l->w, map, l->bytes) == 0)
+        return 0;
+    munmap(map, l->bytes);
+    errno = EINVAL;
+    return -1;
+}
+
+int log_open(struct log *l, int fd) {
+    *l = (struct log){.fd = fd};
+    nowhere[0] = nowhere[sizeof(nowhere) - 1] = 0;
+    if (map_log(l) == 0)
+        return 0;
+    close_fd(&l->fd);
+    return -1;
+}
+
+void log_close(struct log *l) {
+    if (l->fd < 0)
+        return;
+    munmap(l->w.log.map, l->bytes);
+    close_fd(&l->fd);
+}
+
+/* The kernel fills the log's pages, so want of memory is an errno here and not a signal. */
+ssize_t log_fill(struct log *l, int stream, int fd, size_t max) {
+    struct iovec v[2];
+    int pieces = outlog_claim(&l->w, stream, max, v);
+    ssize_t n = readv(fd, v, pieces);
+    outlog_commit(&l->w, stream, n > 0 ? (size_t)n : 0);
+    if (n >= 0 || errno != EFAULT)
+        return n;
+    n = read(fd, (void *)nowhere, sizeof(nowhere));
+    if (n > 0)
+        outlog_lose(&l->w, stream, (size_t)n);
+    return n;
+}
+
+void log_end(struct log *l, int stream) {
+    if (l->fd >= 0 && !l->w.ended[stream])
+        outlog_end(&l->w, stream);
+}
+
+struct msg_log log_state(const struct log *l) {
+    struct msg_log state = {.produced = {l->w.produced[0], l->w.produced[1]}};
+    state.ended = (uint8_t)(l->w.ended[0] | l->w.ended[1] << 1);
+    return state;
+}
+
+bool log_has_news(const struct log *l) {
+    if (l->fd < 0 || l->wait_tag == 0)
+        return false;
+    struct msg_log now = log_state(l);
+    return now.ended == 3 || now.ended != l->seen.ended || now.produced[0] != l->seen.produced[0] ||
+           now.produced[1] != l->seen.produced[1];
+}

@@ -1,0 +1,40 @@
+/* What the files of the codec share: classes of bytes, one table lookup each. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/buf.h"
+
+enum {
+    HTTP_CH_TOKEN = 1,  /* of methods and field names */
+    HTTP_CH_VALUE = 2,  /* of field values: blanks, visible, and 0x80 up */
+    HTTP_CH_TARGET = 4, /* of paths and queries, with what browsers leave raw */
+    HTTP_CH_HOST = 8,   /* of host names and IPv4 addresses */
+    HTTP_CH_DIGIT = 16,
+    HTTP_CH_HEX = 32,
+};
+extern const unsigned char http_chars[256];
+
+static inline bool http_ch(char c, unsigned classes) {
+    return http_chars[(unsigned char)c] & classes;
+}
+
+/* How many bytes from the start are of the class. */
+static inline size_t http_span(const char *s, size_t n, unsigned classes) {
+    size_t i = 0;
+    while (i < n && http_ch(s[i], classes))
+        i++;
+    return i;
+}
+
+static inline unsigned http_hex(char c) {
+    return c <= '9' ? (unsigned)(c - '0') : (unsigned)((c | 0x20) - 'a' + 10);
+}
+
+/* Forget what was appended since. */
+static inline void http_roll_back(struct buf *b, size_t len) {
+    b->len = len;
+    if (b->data)
+        b->data[len] = '\0';
+}

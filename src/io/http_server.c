@@ -1,0 +1,416 @@
+#include "io/http_server.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/defer.h"
+#include "io/http_conn.h"
+
+enum {
+    BACKLOG = 511,
+    ACCEPT_BATCH = 16,
+    SPARES_MAX = 64,  /* connections and buffers kept for the next ones */
+    OVERFLOW_MAX = 64 /* connections that are only told 503 */
+};
+
+struct listener {
+    struct listener *next;
+    struct http_server *server;
+    struct loop_watch *watch;
+    int sock;
+    char path[sizeof(((struct sockaddr_un *)0)->sun_path)]; /* of a unix socket we made */
+    struct stat made;
+};
+
+static void *alloc_zero(size_t size) {
+    void *p = calloc(1, size);
+    if (!p)
+        abort();
+    return p;
+}
+
+/* What connections borrow */
+
+char *server_take_in(struct http_server *s) {
+    char *in = s->spare_in;
+    if (!in)
+        return alloc_zero(s->in_cap);
+    memcpy(&s->spare_in, in, sizeof(char *));
+    s->spare_in_count--;
+    return in;
+}
+
+void server_give_in(struct http_server *s, char *in) {
+    if (s->spare_in_count == SPARES_MAX) {
+        free(in);
+        return;
+    }
+    memcpy(in, &s->spare_in, sizeof(char *));
+    s->spare_in = in;
+    s->spare_in_count++;
+}
+
+const char *server_date(struct http_server *s) {
+    static const char *const days[] = {"Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"};
+    static const char *const months[] = {"Jan", "Feb", "Mar", "Apr", "May", "Jun",
+                                         "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"};
+    time_t now = time(NULL);
+    struct tm t;
+    if (now == s->date_of)
+        return s->date;
+    s->date_of = now;
+    gmtime_r(&now, &t);
+    snprintf(s->date, sizeof(s->date), "%s, %02d %s %04d %02d:%02d:%02d GMT", days[t.tm_wday],
+             t.tm_mday, months[t.tm_mon], t.tm_year + 1900, t.tm_hour, t.tm_min, t.tm_sec);
+    return s->date;
+}
+
+/* Life of the server */
+
+static unsigned or_else(unsigned value, unsigned fallback) {
+    return value ? value : fallback;
+}
+
+static void fill_config(struct http_server_config *c) {
+    if (!c->head.head_max)
+        c->head = HTTP_LIMITS_DEFAULT;
+    c->connections_max = or_else(c->connections_max, 1024);
+    c->requests_max = or_else(c->requests_max, 1024);
+    c->head_ms = or_else(c->head_ms, 10000);
+    c->body_ms = or_else(c->body_ms, 30000);
+    c->idle_ms = or_else(c->idle_ms, 75000);
+    c->write_ms = or_else(c->write_ms, 300000);
+    c->out_high = c->out_high ? c->out_high : 256 << 10;
+    c->out_max = c->out_max ? c->out_max : 16 << 20;
+}
+
+/* Often enough that no limit is overdrawn by more than a quarter. */
+static unsigned tick_for(const struct http_server_config *c) {
+    const unsigned ms[] = {c->head_ms, c->body_ms, c->idle_ms, c->write_ms};
+    unsigned least = 4000;
+    for (size_t i = 0; i < sizeof(ms) / sizeof(*ms); i++)
+        least = ms[i] < least ? ms[i] : least;
+    return least / 4 > 10 ? least / 4 : 10;
+}
+
+static void on_clock(void *arg);
+
+struct http_server *http_server_new(struct loop *loop, const struct http_server_config *config) {
+    struct http_server *s = alloc_zero(sizeof(*s));
+    s->loop = loop;
+    s->config = *config;
+    fill_config(&s->config);
+    s->conns.next = s->conns.prev = &s->conns;
+    /* Behind the longest head there is always room for something to come. */
+    s->in_cap = s->config.head.head_max + HTTP_DIRECT;
+    s->scratch = alloc_zero(HTTP_SCRATCH);
+    s->line = BUF(64 << 10);
+    s->tick_ms = tick_for(&s->config);
+    s->clock = loop_timer_new(loop, on_clock, s);
+    return s;
+}
+
+static void server_destroy(struct http_server *s) {
+    for (struct conn *c; (c = s->spare_conns);) {
+        s->spare_conns = c->next;
+        free(c->collected);
+        free(c);
+    }
+    while (s->spare_in_count)
+        free(server_take_in(s));
+    free(s->scratch);
+    buf_done(&s->line);
+    loop_timer_free(s->clock);
+    free(s);
+}
+
+static void listener_free(struct listener *l) {
+    struct stat now;
+    loop_watch_free(l->watch);
+    close_fd(&l->sock);
+    /* Somebody may have put another one there. */
+    if (l->path[0] && lstat(l->path, &now) == 0 && now.st_ino == l->made.st_ino &&
+        now.st_dev == l->made.st_dev)
+        unlink(l->path);
+    free(l);
+}
+
+static void each_conn(struct http_server *s, void (*fn)(struct conn *c)) {
+    for (struct conn *c = s->conns.next, *next; c != &s->conns; c = next) {
+        next = c->next;
+        fn(c);
+    }
+}
+
+void http_server_stop(struct http_server *s) {
+    s->stopping = true;
+    for (struct listener *l; (l = s->listeners);) {
+        s->listeners = l->next;
+        listener_free(l);
+    }
+    each_conn(s, conn_stop);
+}
+
+static void cut_off(struct conn *c) {
+    conn_cut(c);
+    conn_settle(c);
+}
+
+void http_server_free(struct http_server *s) {
+    if (!s)
+        return;
+    http_server_stop(s);
+    each_conn(s, cut_off);
+    if (s->conns.next == &s->conns)
+        server_destroy(s);
+    else
+        s->freed = true;
+}
+
+struct http_server_stats http_server_stats(const struct http_server *s) {
+    return s->stats;
+}
+
+/* Connections */
+
+static void on_clock(void *arg) {
+    struct http_server *s = arg;
+    each_conn(s, conn_on_clock);
+    for (struct listener *l = s->listeners; l; l = l->next)
+        loop_watch_set(l->watch, LOOP_READ);
+    if (!s->stats.connections_now)
+        loop_timer_stop(s->clock);
+}
+
+static struct conn *conn_new(struct http_server *s, int sock) {
+    struct conn *c = s->spare_conns;
+    char *collected = NULL;
+    size_t collected_cap = 0;
+    if (c) {
+        s->spare_conns = c->next;
+        s->spare_count--;
+        collected = c->collected;
+        collected_cap = c->collected_cap;
+    } else {
+        c = alloc_zero(sizeof(*c));
+    }
+    /* All but the parsed fields, which are many bytes, starts from zero. */
+    memset(c, 0, offsetof(struct conn, head));
+    memset(&c->fds, 0, sizeof(*c) - offsetof(struct conn, fds));
+    c->collected = collected;
+    c->collected_cap = collected_cap;
+    c->server = s;
+    c->sock = sock;
+    c->wake = (struct loop_call){.fn = conn_on_wake, .arg = c};
+    http_parse_begin(&c->parser, HTTP_REQUEST, &s->config.head, &c->head);
+    return c;
+}
+
+static void conn_link(struct http_server *s, struct conn *c) {
+    if (s->stats.connections_now++ == 0)
+        loop_timer_start(s->clock, s->tick_ms, s->tick_ms);
+    s->stats.connections++;
+    c->next = &s->conns;
+    c->prev = s->conns.prev;
+    c->prev->next = s->conns.prev = c;
+}
+
+static void conn_discard(struct http_server *s, struct conn *c) {
+    if (s->spare_count == SPARES_MAX || s->freed) {
+        free(c->collected);
+        free(c);
+        return;
+    }
+    c->next = s->spare_conns;
+    s->spare_conns = c;
+    s->spare_count++;
+}
+
+void server_conn_gone(struct http_server *s, struct conn *c) {
+    c->prev->next = c->next;
+    c->next->prev = c->prev;
+    loop_call_cancel(s->loop, &c->wake);
+    http_out_done(&c->out);
+    if (c->in)
+        server_give_in(s, c->in);
+    conn_discard(s, c);
+    if (--s->stats.connections_now)
+        return;
+    loop_timer_stop(s->clock);
+    if (s->freed)
+        server_destroy(s);
+}
+
+/* Listening */
+
+static void know_peer(struct http_peer *p, int sock, const struct sockaddr_storage *a) {
+    char host[INET6_ADDRSTRLEN] = "?";
+    if (a->ss_family == AF_UNIX) {
+        struct ucred ids = {.uid = (uid_t)-1, .gid = (gid_t)-1};
+        socklen_t n = sizeof(ids);
+        getsockopt(sock, SOL_SOCKET, SO_PEERCRED, &ids, &n);
+        *p = (struct http_peer){true, ids.pid, ids.uid, ids.gid, ""};
+        snprintf(p->text, sizeof(p->text), "uid %u pid %d", ids.uid, ids.pid);
+        return;
+    }
+    const struct sockaddr_in *v4 = (const struct sockaddr_in *)a;
+    const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)a;
+    bool is_v6 = a->ss_family == AF_INET6;
+    *p = (struct http_peer){.pid = -1, .uid = (uid_t)-1, .gid = (gid_t)-1};
+    inet_ntop(a->ss_family, is_v6 ? (const void *)&v6->sin6_addr : &v4->sin_addr, host,
+              sizeof(host));
+    snprintf(p->text, sizeof(p->text), is_v6 ? "[%s]:%u" : "%s:%u", host,
+             ntohs(is_v6 ? v6->sin6_port : v4->sin_port));
+}
+
+static void tune(int sock) {
+    int on = 1, idle_s = 60;
+    setsockopt(sock, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+    setsockopt(sock, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
+    setsockopt(sock, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof(idle_s));
+}
+
+static void welcome(struct http_server *s, int sock, const struct sockaddr_storage *from) {
+    unsigned now = s->stats.connections_now, max = s->config.connections_max;
+    if (now >= max + OVERFLOW_MAX) {
+        close(sock);
+        return;
+    }
+    struct conn *c = conn_new(s, sock);
+    know_peer(&c->peer, sock, from);
+    if (!c->peer.local)
+        tune(sock);
+    if (loop_watch_new(s->loop, sock, 0, conn_on_event, c, &c->watch, NULL) < 0) {
+        close(sock);
+        conn_discard(s, c);
+        return;
+    }
+    conn_link(s, c);
+    if (now >= max)
+        conn_refuse(c, (struct http_refusal){503, "too many connections are open"});
+    conn_settle(c);
+}
+
+static void on_accept(void *arg, unsigned events) {
+    struct listener *l = arg;
+    (void)events;
+    for (int i = 0; i < ACCEPT_BATCH; i++) {
+        struct sockaddr_storage from = {0};
+        socklen_t n = sizeof(from);
+        int sock = accept4(l->sock, (struct sockaddr *)&from, &n, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        if (sock >= 0) {
+            welcome(l->server, sock, &from);
+            continue;
+        }
+        /* Out of descriptors: whoever waits stays in the queue until the clock's next tick. */
+        if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
+            loop_watch_set(l->watch, 0);
+            loop_timer_start(l->server->clock, l->server->tick_ms, l->server->tick_ms);
+        }
+        return;
+    }
+}
+
+static int listen_on(struct http_server *s, int sock, struct listener **ret, struct err *err) {
+    struct listener *l = alloc_zero(sizeof(*l));
+    l->server = s;
+    l->sock = sock;
+    if (loop_watch_new(s->loop, sock, LOOP_READ, on_accept, l, &l->watch, err) < 0) {
+        listener_free(l);
+        return -1;
+    }
+    l->next = s->listeners;
+    s->listeners = l;
+    *ret = l;
+    return 0;
+}
+
+int http_listen_fd(struct http_server *s, int fd, struct err *err) {
+    struct listener *l;
+    return listen_on(s, fd, &l, err);
+}
+
+/* A file that nobody listens on is what a daemon that was killed left behind. */
+static int clear_path(const struct sockaddr_un *a, struct err *err) {
+    struct stat st;
+    if (lstat(a->sun_path, &st) < 0)
+        return errno == ENOENT ? 0 : err_sys(err, "look at '%s'", a->sun_path);
+    if (!S_ISSOCK(st.st_mode))
+        return err_set(err, ERR_EXISTS, "'%s' exists and is not a socket", a->sun_path);
+    int probe DEFER_CLOSE = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (probe < 0)
+        return err_sys(err, "socket");
+    if (connect(probe, (const struct sockaddr *)a, sizeof(*a)) == 0 || errno != ECONNREFUSED)
+        return err_set(err, ERR_EXISTS, "somebody listens on '%s' already", a->sun_path);
+    return unlink(a->sun_path) < 0 ? err_sys(err, "remove '%s'", a->sun_path) : 0;
+}
+
+int http_listen_unix(struct http_server *s, const char *path, mode_t mode, struct err *err) {
+    struct sockaddr_un a = {.sun_family = AF_UNIX};
+    if ((size_t)snprintf(a.sun_path, sizeof(a.sun_path), "%s", path) >= sizeof(a.sun_path)) {
+        err_set(err, ERR_INVALID, "'%s' is too long for a socket", path);
+        return err_remedy(err, "choose a path of at most %zu bytes", sizeof(a.sun_path) - 1);
+    }
+    if (clear_path(&a, err) < 0)
+        return -1;
+    int sock DEFER_CLOSE = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (sock < 0)
+        return err_sys(err, "socket");
+    /* The file is born with the socket's mode: it is never open to more than it shall be. */
+    if (fchmod(sock, 0600) < 0 || bind(sock, (struct sockaddr *)&a, sizeof(a)) < 0 ||
+        chmod(path, mode) < 0 || listen(sock, BACKLOG) < 0)
+        return err_sys(err, "listen on '%s'", path);
+    struct listener *l;
+    if (listen_on(s, TAKE_FD(sock), &l, err) < 0)
+        return -1;
+    snprintf(l->path, sizeof(l->path), "%s", path);
+    return lstat(path, &l->made) < 0 ? err_sys(err, "look at '%s'", path) : 0;
+}
+
+static int parse_address(const char *host, uint16_t port, struct sockaddr_storage *a,
+                         socklen_t *ret_n) {
+    struct sockaddr_in *v4 = (struct sockaddr_in *)a;
+    struct sockaddr_in6 *v6 = (struct sockaddr_in6 *)a;
+    if (inet_pton(AF_INET, host, &v4->sin_addr) == 1) {
+        v4->sin_family = AF_INET;
+        v4->sin_port = htons(port);
+        *ret_n = sizeof(*v4);
+        return 0;
+    }
+    if (inet_pton(AF_INET6, host, &v6->sin6_addr) != 1)
+        return -1;
+    v6->sin6_family = AF_INET6;
+    v6->sin6_port = htons(port);
+    *ret_n = sizeof(*v6);
+    return 0;
+}
+
+int http_listen_tcp(struct http_server *s, const char *host, uint16_t port, uint16_t *ret_port,
+                    struct err *err) {
+    struct sockaddr_storage a = {0};
+    socklen_t n;
+    int on = 1;
+    if (parse_address(host, port, &a, &n) < 0)
+        return err_set(err, ERR_INVALID, "'%s' is not a numeric address", host);
+    int sock DEFER_CLOSE = socket(a.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (sock < 0)
+        return err_sys(err, "socket");
+    setsockopt(sock, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+    if (bind(sock, (struct sockaddr *)&a, n) < 0 || listen(sock, BACKLOG) < 0 ||
+        getsockname(sock, (struct sockaddr *)&a, &n) < 0)
+        return err_sys(err, "listen on %s port %u", host, port);
+    if (ret_port)
+        *ret_port = ntohs(a.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&a)->sin6_port
+                                                  : ((struct sockaddr_in *)&a)->sin_port);
+    struct listener *l;
+    return listen_on(s, TAKE_FD(sock), &l, err);
+}

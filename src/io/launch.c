@@ -1,0 +1,132 @@
+#include "io/launch.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/defer.h"
+#include "base/fdio.h"
+
+enum { START_MS = 60000, SOON_MS = 700, ARGS_MAX = 32 };
+
+struct launching {
+    const struct place *place;
+    const char *program, *log;
+    const char *const *args;
+    int ready;
+};
+
+/* In the child: detached from us. */
+static void become(const struct launching *l) {
+    char path[PLACE_SIZE + 32], log[PLACE_SIZE + 32], fd[16];
+    const char *words[ARGS_MAX] = {l->program,   "--run", l->place->run, "--home", l->place->home,
+                                   "--ready-fd", fd};
+    snprintf(path, sizeof(path), "%s/%s", l->place->libexec, l->program);
+    snprintf(log, sizeof(log), "%s/%s", l->place->run, l->log);
+    snprintf(fd, sizeof(fd), "%d", l->ready);
+    for (size_t n = 7, i = 0; l->args && l->args[i] && n < ARGS_MAX - 1; i++)
+        words[n++] = l->args[i];
+    setsid();
+    if (chdir("/") < 0)
+        _exit(127);
+    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    int out = open(log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
+    dup2(null, STDIN_FILENO);
+    dup2(null, STDOUT_FILENO);
+    dup2(out < 0 ? null : out, STDERR_FILENO);
+    fcntl(l->ready, F_SETFD, 0);
+    execv(path, (char *const *)words);
+    _exit(127);
+}
+
+static int make_dirs(const char *path, struct err *err) {
+    char part[PLACE_SIZE];
+    snprintf(part, sizeof(part), "%s", path);
+    for (char *slash = part + 1; (slash = strchr(slash, '/')); slash++) {
+        *slash = '\0';
+        if (mkdir(part, 0755) < 0 && errno != EEXIST && errno != EROFS)
+            return err_sys(err, "make '%s'", part);
+        *slash = '/';
+    }
+    struct stat st;
+    if ((mkdir(path, 0700) < 0 && errno != EEXIST) || lstat(path, &st) < 0)
+        return err_sys(err, "make '%s'", path);
+    /* In /tmp somebody else may have been there first. */
+    if (!S_ISDIR(st.st_mode) || st.st_uid != geteuid() || (st.st_mode & 022)) {
+        err_set(err, ERR_DENIED, "'%s' is not a private directory of this user", path);
+        return err_remedy(err, "set CARREL_RUN and CARREL_HOME to directories of your own");
+    }
+    return 0;
+}
+
+/* One byte 'r', or 'E' and the reason; nothing at all if it died without a word. */
+static int await(int ready, const char *program, void (*waiting)(void), struct err *err) {
+    char text[600] = "";
+    size_t n = 0;
+    for (int left = START_MS; n < sizeof(text) - 1;) {
+        struct pollfd p = {.fd = ready, .events = POLLIN};
+        int slice = waiting ? SOON_MS : left;
+        int r = poll(&p, 1, slice);
+        if (r == 0) {
+            if (waiting)
+                waiting();
+            waiting = NULL;
+            if ((left -= slice) <= 0)
+                return err_set(err, ERR_TIMEOUT, "%s did not start in time", program);
+            continue;
+        }
+        ssize_t got = read(ready, text + n, sizeof(text) - 1 - n);
+        if (got <= 0)
+            break;
+        n += (size_t)got;
+        if (text[0] == 'r')
+            return 0;
+    }
+    if (text[0] != 'E')
+        return err_set(err, ERR_INTERNAL, "%s ended before it was ready", program);
+    char *remedy = strchr(text, '\n');
+    if (remedy)
+        *remedy++ = '\0';
+    err_set(err, ERR_UNSUPPORTED, "%s", text + 1);
+    return err_remedy(err, "%s", remedy ? remedy : "");
+}
+
+int launch(const struct place *place, const char *program, const char *log, const char *const *args,
+           void (*waiting)(void), struct err *err) {
+    int ready[2];
+    if (make_dirs(place->run, err) < 0 || make_dirs(place->home, err) < 0)
+        return -1;
+    if (pipe2(ready, O_CLOEXEC) < 0)
+        return err_sys(err, "pipe");
+    pid_t pid = fork();
+    if (pid == 0) {
+        /* A second fork: it is nobody's child and nobody's zombie. */
+        const struct launching l = {place, program, log, args, ready[1]};
+        if (fork() == 0)
+            become(&l);
+        _exit(0);
+    }
+    close(ready[1]);
+    int end DEFER_CLOSE = ready[0];
+    if (pid < 0)
+        return err_sys(err, "fork");
+    while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
+        ;
+    return await(end, program, waiting, err);
+}
+
+void launch_report(int *ready_fd, const struct err *err) {
+    char text[600];
+    if (*ready_fd < 0)
+        return;
+    size_t n =
+        (size_t)snprintf(text, sizeof(text), "%s%s%s%s", err ? "E" : "r", err ? err->text : "",
+                         err && err->remedy[0] ? "\n" : "", err ? err->remedy : "");
+    write_all(*ready_fd, text, n < sizeof(text) ? n : sizeof(text) - 1);
+    close_fd(ready_fd);
+}

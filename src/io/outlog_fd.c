@@ -1,0 +1,189 @@
+#include "io/outlog_fd.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include "base/defer.h"
+
+#define SEALS (F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL)
+#define CHUNK (64u << 10)
+
+static int map_log(struct outlog_fd *l, struct err *err) {
+    void *map = mmap(NULL, l->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, l->fd, 0);
+    if (map == MAP_FAILED)
+        return err_sys(err, "map a log of output");
+    l->log.map = map;
+    return 0;
+}
+
+int outlog_fd_make(struct outlog_fd *ret, const struct outlog_caps *caps, struct err *err) {
+    struct outlog_fd l DEFER(outlog_fd_close) = {.bytes = outlog_bytes(caps)};
+    l.fd = memfd_create("outlog", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (l.bytes == 0)
+        return err_set(err, ERR_INVALID, "such a log of output is too large or too small");
+    if (l.fd < 0 || ftruncate(l.fd, (off_t)l.bytes) < 0 || fcntl(l.fd, F_ADD_SEALS, SEALS) < 0)
+        return err_sys(err, "make a log of output");
+    if (map_log(&l, err) < 0)
+        return -1;
+    outlog_format(l.log.map, caps);
+    if (outlog_open(&l.log, l.log.map, -1, l.bytes) < 0)
+        return err_set(err, ERR_INTERNAL, "a new log of output does not open");
+    *ret = l;
+    l = OUTLOG_FD_NONE;
+    return 0;
+}
+
+int outlog_fd_adopt(struct outlog_fd *ret, int fd, struct err *err) {
+    struct outlog_fd l DEFER(outlog_fd_close) = {.fd = fd};
+    struct stat st;
+    int seals = fcntl(fd, F_GET_SEALS);
+    if (seals < 0 || (seals & SEALS) != SEALS)
+        return err_set(err, ERR_DENIED, "that log of output is not sealed");
+    if (fstat(fd, &st) < 0)
+        return err_sys(err, "look at a log of output");
+    l.bytes = (uint64_t)st.st_size;
+    if (map_log(&l, err) < 0)
+        return -1;
+    if (outlog_open(&l.log, l.log.map, -1, l.bytes) < 0)
+        return err_set(err, ERR_INVALID, "that is no log of output");
+    *ret = l;
+    l = OUTLOG_FD_NONE;
+    return 0;
+}
+
+void outlog_fd_close(struct outlog_fd *l) {
+    if (l->log.map)
+        munmap(l->log.map, l->bytes);
+    close_fd(&l->fd);
+    l->log.map = NULL;
+}
+
+/* Keeping. */
+
+static int put(int file, const void *bytes, size_t n, uint64_t at, struct err *err) {
+    while (n > 0) {
+        ssize_t done = pwrite(file, bytes, n, (off_t)at);
+        if (done < 0 && errno == EINTR)
+            continue;
+        if (done <= 0)
+            return err_sys(err, "keep output");
+        bytes = (const char *)bytes + done;
+        at += (uint64_t)done;
+        n -= (size_t)done;
+    }
+    return 0;
+}
+
+/* A file of the log's shape; one that is there already keeps what it has. */
+static int shape(const struct outlog *l, int file, struct err *err) {
+    struct stat st;
+    uint64_t bytes = outlog_bytes(&l->caps);
+    if (fstat(file, &st) < 0)
+        return err_sys(err, "keep output");
+    if ((uint64_t)st.st_size == bytes)
+        return 0;
+    struct outlog_page page;
+    outlog_format(&page, &l->caps);
+    if (put(file, &page, sizeof(page), 0, err) < 0)
+        return -1;
+    return ftruncate(file, (off_t)bytes) < 0 ? err_sys(err, "keep output") : 0;
+}
+
+static int keep_stream(const struct outlog *l, int stream, int file, struct outlog_kept *k,
+                       uint64_t end, struct err *err) {
+    char bytes[CHUNK];
+    uint64_t *at = &k->produced[stream];
+    while (*at < end) {
+        size_t max = end - *at < CHUNK ? (size_t)(end - *at) : CHUNK;
+        struct outlog_piece p = outlog_read(l, stream, *at, bytes, max);
+        uint64_t claimed = p.offset + l->caps.tail[stream];
+        if (p.left_out > 0 && p.offset > l->caps.head[stream] && claimed > k->claimed[stream])
+            k->claimed[stream] = claimed;
+        if (p.n == 0 && p.left_out == 0)
+            break;
+        if (put(file, bytes, p.n, outlog_position(&l->caps, stream, p.offset), err) < 0)
+            return -1;
+        *at = p.offset + p.n;
+    }
+    if (k->claimed[stream] < *at)
+        k->claimed[stream] = *at;
+    return 0;
+}
+
+/* The order of the streams: a copy of the whole ring, as far as it was ever used. */
+static int keep_turns(const struct outlog *l, int file, uint64_t turns, struct err *err) {
+    char bytes[8 * OUTLOG_TURNS];
+    size_t n = 8 * (size_t)(turns < OUTLOG_TURNS ? turns : OUTLOG_TURNS);
+    if (n == 0)
+        return 0;
+    memcpy(bytes, l->map + OUTLOG_PAGE, n);
+    return put(file, bytes, n, OUTLOG_PAGE, err);
+}
+
+static int put_page(int file, struct outlog_page page, const struct outlog_kept *produced,
+                    const struct outlog_kept *claimed, struct err *err) {
+    for (int i = 0; i < 2; i++) {
+        page.stream[i].produced = produced->produced[i];
+        page.stream[i].claimed = claimed->claimed[i];
+    }
+    return put(file, &page, sizeof(page), 0, err);
+}
+
+int outlog_keep(const struct outlog *l, int file, struct outlog_kept *done, struct err *err) {
+    struct outlog_page page = outlog_page_of(l);
+    struct outlog_kept next = *done;
+    if (shape(l, file, err) < 0)
+        return -1;
+    /* As in memory: what is about to be overwritten is given up first. */
+    struct outlog_kept claim = *done;
+    bool is_new = false;
+    for (int i = 0; i < 2; i++) {
+        is_new = is_new || page.stream[i].produced > done->produced[i] || page.stream[i].ended;
+        if (claim.claimed[i] < page.stream[i].produced)
+            claim.claimed[i] = page.stream[i].produced;
+    }
+    if (!is_new)
+        return 0;
+    struct outlog_page before = page;
+    before.stream[0].ended = before.stream[1].ended = 0;
+    if (put_page(file, before, done, &claim, err) < 0 || keep_turns(l, file, page.turns, err) < 0)
+        return -1;
+    for (int i = 0; i < 2; i++)
+        if (keep_stream(l, i, file, &next, page.stream[i].produced, err) < 0)
+            return -1;
+    if (put_page(file, page, &next, &next, err) < 0)
+        return -1;
+    *done = next;
+    return 0;
+}
+
+int outlog_open_kept(struct outlog *ret, int file, struct err *err) {
+    struct stat st;
+    if (fstat(file, &st) < 0)
+        return err_sys(err, "open kept output");
+    if (outlog_open(ret, NULL, file, (uint64_t)st.st_size) < 0)
+        return err_set(err, ERR_INVALID, "that file holds no kept output");
+    return 0;
+}
+
+struct outlog_kept outlog_kept_of(const struct outlog *kept) {
+    struct outlog_page page = outlog_page_of(kept);
+    struct outlog_kept k;
+    for (int i = 0; i < 2; i++) {
+        k.produced[i] = page.stream[i].produced;
+        k.claimed[i] = page.stream[i].claimed;
+    }
+    return k;
+}
+
+void outlog_fd_release(struct outlog_fd *l, const struct outlog_kept *done) {
+    for (int i = 0; i < 2; i++) {
+        uint64_t head = l->log.caps.head[i];
+        uint64_t n = done->produced[i] < head ? done->produced[i] : head;
+        if (n > 0)
+            (void)!fallocate(l->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                             (off_t)outlog_position(&l->log.caps, i, 0), (off_t)n);
+    }
+}

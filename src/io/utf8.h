@@ -1,0 +1,21 @@
+/* UTF-8 (RFC 3629), checked piece by piece: a text may be cut anywhere. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct utf8 {
+    uint8_t left;      /* continuation bytes still to come */
+    uint8_t low, high; /* range of the next one */
+};
+
+/* False as soon as the text cannot be UTF-8 whatever follows. Start with a zeroed struct. */
+bool utf8_feed(struct utf8 *u, const void *bytes, size_t n);
+
+/* Whether the text may end here. */
+static inline bool utf8_whole(const struct utf8 *u) {
+    return u->left == 0;
+}
+
+bool utf8_valid(const void *bytes, size_t n);

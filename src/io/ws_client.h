@@ -1,0 +1,31 @@
+/*
+ * A blocking WebSocket on an HTTP client's connection: `carrel sh` against a daemon.
+ *
+ * Pings are answered and fragments put together here. Poll http_client_fd() together with other
+ * descriptors, and call ws_client_next() with a timeout of 0 until it gives nothing more.
+ */
+#pragma once
+
+#include "io/http_client.h"
+#include "io/websocket.h"
+
+struct ws_client;
+
+/* Sends the upgrade and checks the answer; the client stays the caller's, and must live on. */
+struct ws_client *ws_client_open(struct http_client *http, const char *target,
+                                 const struct http_pair *fields, size_t message_max,
+                                 struct err *err);
+void ws_client_free(struct ws_client *ws);
+void ws_client_freep(struct ws_client **ws);
+
+int ws_client_send(struct ws_client *ws, enum ws_opcode kind, const void *data, size_t n,
+                   struct err *err);
+
+/*
+ * The next message: 1. 0: none in time (timeout_ms < 0 waits for ever). -1: broken. WS_CLOSE is
+ * the last one, with the peer's code, and has been answered.
+ */
+int ws_client_next(struct ws_client *ws, int timeout_ms, struct ws_event *ret, struct err *err);
+
+/* Says goodbye; go on reading until WS_CLOSE, or free it. */
+int ws_client_close(struct ws_client *ws, int code, const char *reason, struct err *err);

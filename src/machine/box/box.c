@@ -1,0 +1,733 @@
+/*
+ * Machines of the kind `box`: made and ended by the spawner, spoken to through their guest.
+ *
+ * The driver holds one connection to the spawner and one to each guest. The latter stays open as
+ * long as the machine lives: its end is how we notice the machine's, and a command needs no
+ * connecting first.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include "base/buf.h"
+#include "base/defer.h"
+#include "base/log.h"
+#include "io/place.h"
+#include "machine/machine.h"
+#include "machine/spawner.h"
+#include "machine/xnew.h"
+
+enum {
+    FREEZE_MS = 2000,
+    FREEZE_STEP_MS = 2,
+    CONNECT_STEP_MS = 20,
+    CONNECT_SLOW_MS = 500,
+    CONNECT_TRIES = 60,
+    CONFIRM_MS = 30000,
+    SLOW_MS = 2000,
+    LIST_MAX = 65536,
+};
+
+/* A verb under way on behalf of a machine; m NULL: the machine was let go of. */
+struct call {
+    struct call *next, *prev; /* of the machine */
+    struct call *queued;      /* STATS: the next in line */
+    struct box *box;
+    machine_done_fn *done;
+    machine_stats_fn *stats;
+    void *arg;
+    struct loop_timer *timer;
+    uint64_t until_ms;
+    bool frozen;
+};
+
+struct box {
+    struct machine m;
+    struct call *calls;
+    struct loop_timer *timer; /* connecting again, or waiting for its first word */
+    struct guest *fresh;      /* connected, has not said a word yet */
+    struct guest *old;        /* replaced: still has something to answer */
+    struct loop_call retire;  /* frees that */
+    unsigned tries;
+    bool ended;
+    enum err_code missing; /* what it means if it does not exist */
+    bool confirming;       /* it was made a moment ago, and whether it lives is not known yet */
+    /* while it is being made */
+    machine_made_fn *made;
+    void *made_arg;
+    char *warnings;
+    struct loop_call later;
+};
+
+struct machine_host {
+    struct loop *loop;
+    struct place place;
+    int boxes; /* $CARREL_RUN/boxes; -1: not opened yet */
+    struct spawner_link *spawner;
+    struct call *stats_first, **stats_end; /* waiting for a packet */
+    bool stats_under_way;
+    struct plan_message message; /* what is being asked: large, and used up at once */
+};
+
+/* The host. */
+
+/* Each live machine is a descriptor, and so is each client. */
+static void allow_descriptors(void) {
+    struct rlimit files;
+    if (getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur < files.rlim_max) {
+        files.rlim_cur = files.rlim_max;
+        setrlimit(RLIMIT_NOFILE, &files);
+    }
+}
+
+static struct machine_host *box_open(struct loop *loop, struct err *err) {
+    struct machine_host *h DEFER_FREE = xnew(struct machine_host);
+    if (place_find(&h->place, err) < 0)
+        return NULL;
+    allow_descriptors();
+    h->loop = loop;
+    h->boxes = -1;
+    h->stats_end = &h->stats_first;
+    h->spawner = spawner_link_new(loop, &h->place);
+    return TAKE(h);
+}
+
+static void box_close(struct machine_host *h) {
+    spawner_link_free(h->spawner);
+    close_fd(&h->boxes);
+    free(h);
+}
+
+static struct plan_message *message(struct machine_host *h, enum plan_type type, const char *id) {
+    h->message = (struct plan_message){.type = type};
+    snprintf(h->message.plan.id, sizeof(h->message.plan.id), "%s", id);
+    return &h->message;
+}
+
+/* Verbs under way. */
+
+static struct call *call_new(struct machine *m, void *arg) {
+    struct box *b = (struct box *)m;
+    struct call *c = xnew(struct call);
+    c->box = b;
+    c->arg = arg;
+    c->next = b->calls;
+    if (b->calls)
+        b->calls->prev = c;
+    b->calls = c;
+    return c;
+}
+
+static void call_free(struct call *c) {
+    if (c->prev)
+        c->prev->next = c->next;
+    else if (c->box)
+        c->box->calls = c->next;
+    if (c->next)
+        c->next->prev = c->prev;
+    loop_timer_free(c->timer);
+    free(c);
+}
+
+static void call_end(struct call *c, const struct err *err) {
+    machine_done_fn *done = c->box ? c->done : NULL;
+    void *arg = c->arg;
+    call_free(c);
+    if (done)
+        done(arg, err);
+}
+
+static void on_done(void *arg, const struct plan_message *m, struct fd_message *fds,
+                    const struct err *err) {
+    (void)m, (void)fds;
+    call_end(arg, err);
+}
+
+/* The end of a machine. */
+
+static void box_let_go(struct machine *m) {
+    struct box *b = (struct box *)m;
+    for (struct call *c = b->calls, *next; c; c = next) {
+        next = c->next;
+        c->box = NULL;
+        c->next = c->prev = NULL;
+        loop_timer_free(TAKE(c->timer));
+    }
+    guest_free(m->guest);
+    guest_free(b->fresh);
+    guest_free(b->old);
+    loop_timer_free(b->timer);
+    loop_call_cancel(m->host->loop, &b->later);
+    loop_call_cancel(m->host->loop, &b->retire);
+    for (size_t i = 0; i < PLAN_MAX_GRANTS; i++)
+        close_fd(&m->uppers[i]);
+    free(b->warnings);
+    free(b);
+}
+
+/* There will be no machine for whoever waits for it; one that exists stays as it is. */
+static void give_up(struct box *b, const struct err *err) {
+    machine_made_fn *made = TAKE(b->made);
+    void *arg = b->made_arg;
+    struct err why = *err;
+    box_let_go(&b->m);
+    made(arg, NULL, NULL, &why);
+}
+
+static void log_failure(void *arg, const struct plan_message *m, struct fd_message *fds,
+                        const struct err *err) {
+    (void)arg, (void)m, (void)fds;
+    if (err && err->code != ERR_NOT_FOUND)
+        log_line(LOG_WARN, "machine", "take away what a machine left: %s", err->text);
+}
+
+/* What is left of it goes too; whoever wants to know when asks for `destroy`. */
+static void box_end(struct box *b, const struct err *why) {
+    struct machine_host *h = b->m.host;
+    if (b->ended)
+        return;
+    b->ended = true;
+    struct err err = *why; /* it may be the guest's, which may go now */
+    spawner_ask(h->spawner, message(h, PLAN_DESTROY, b->m.id), NULL, 0, log_failure, NULL);
+    if (b->made) {
+        give_up(b, &err);
+    } else if (b->m.on_end) {
+        b->m.on_end(b->m.on_arg, &b->m, &err);
+    }
+}
+
+/* Connecting. */
+
+static void on_gone(void *arg);
+static void link_again(void *arg);
+static void retire_old(void *arg);
+
+static struct box *box_new(struct machine_host *h, const char *id, machine_made_fn *made,
+                           void *arg) {
+    struct box *b = xnew(struct box);
+    b->m.driver = &box_driver;
+    b->m.host = h;
+    snprintf(b->m.id, sizeof(b->m.id), "%s", id);
+    for (size_t i = 0; i < PLAN_MAX_GRANTS; i++)
+        b->m.uppers[i] = -1;
+    b->retire = (struct loop_call){.fn = retire_old, .arg = b};
+    b->missing = ERR_NOT_FOUND;
+    b->made = made;
+    b->made_arg = arg;
+    return b;
+}
+
+static void box_made(struct box *b) {
+    machine_made_fn *made = TAKE(b->made);
+    char *warnings DEFER_FREE = TAKE(b->warnings);
+    made(b->made_arg, &b->m, warnings ? warnings : "", NULL);
+}
+
+/* -EAGAIN: it has not accepted the last ones yet. */
+static int connect_guest(struct machine_host *h, const char *id) {
+    struct sockaddr_un a = {.sun_family = AF_UNIX};
+    if (h->boxes < 0) {
+        char path[PLACE_SIZE + 8];
+        snprintf(path, sizeof(path), "%s/boxes", h->place.run);
+        h->boxes = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    }
+    int fd DEFER_CLOSE = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (h->boxes < 0 || fd < 0)
+        return -errno;
+    /* Through the descriptor: the run directory's path may be longer than a socket's may be. */
+    snprintf(a.sun_path, sizeof(a.sun_path), "/proc/self/fd/%d/%s/guest.sock", h->boxes, id);
+    if (connect(fd, (struct sockaddr *)&a, sizeof(a)) == 0)
+        return TAKE_FD(fd);
+    int e = errno;
+    if (e == ENOENT)
+        close_fd(&h->boxes); /* the directory may have been made anew by another spawner */
+    return -e;
+}
+
+static void box_after(struct box *b, uint64_t ms, loop_fn *fn) {
+    loop_timer_free(b->timer);
+    b->timer = loop_timer_new(b->m.host->loop, fn, b);
+    loop_timer_start(b->timer, ms, 0);
+}
+
+/* What was asked of the old guest in this turn is answered before it goes. */
+static void retire_old(void *arg) {
+    struct box *b = arg;
+    guest_free(TAKE(b->old));
+}
+
+static void use_fresh(struct box *b) {
+    loop_timer_free(TAKE(b->timer));
+    guest_free(b->old);
+    b->old = b->m.guest;
+    b->m.guest = TAKE(b->fresh);
+    loop_defer(b->m.host->loop, &b->retire);
+    if (b->made)
+        box_made(b);
+    else if (b->m.on_back)
+        b->m.on_back(b->m.on_arg, &b->m);
+}
+
+static void on_first_word(void *arg, const struct frame *frame, const struct err *err) {
+    (void)err; /* on_gone follows */
+    if (frame) {
+        struct box *b = arg;
+        b->tries = 0;
+        use_fresh(b);
+    }
+}
+
+/* A guest may be held up by what it is doing; whoever adopts its machine can still freeze or end
+ * it. */
+static void on_slow(void *arg) {
+    struct box *b = arg;
+    if (b->made)
+        use_fresh(b);
+}
+
+/* Who adopts is told after a while; a machine that is ours is tried again as long as it lives. */
+static void try_later(struct box *b) {
+    struct err err;
+    if (b->made && b->tries >= CONNECT_TRIES) {
+        err_set(&err, ERR_BUSY, "the guest of machine '%s' takes no connection", b->m.id);
+        give_up(b, &err);
+        return;
+    }
+    uint64_t ms = ++b->tries < 50 ? CONNECT_STEP_MS : CONNECT_SLOW_MS;
+    box_after(b, ms, link_again);
+}
+
+/* For `adopt`, and when the connection was lost though the machine lives. */
+static void link_again(void *arg) {
+    struct box *b = arg;
+    struct err err;
+    int fd = connect_guest(b->m.host, b->m.id);
+    if (fd == -ENOENT || fd == -ECONNREFUSED) {
+        err_set(&err, b->made ? b->missing : ERR_GONE, "machine '%s' has ended", b->m.id);
+        box_end(b, &err);
+        return;
+    }
+    b->fresh = fd < 0 ? NULL : guest_open(b->m.host->loop, fd, on_gone, b, &err);
+    if (!b->fresh) {
+        try_later(b);
+        return;
+    }
+    box_after(b, SLOW_MS, on_slow);
+    guest_request(b->fresh, (struct frame_head){.type = MSG_PING}, NULL, NULL, 0, on_first_word, b);
+}
+
+static void on_alive(void *arg, const struct plan_message *m, struct fd_message *fds,
+                     const struct err *err) {
+    (void)fds;
+    struct call *c = arg;
+    struct box *b = c->box;
+    struct err gone;
+    call_free(c);
+    if (!b)
+        return;
+    if (err || (m->row_count == 1 && m->rows[0].stats.exists)) {
+        try_later(b);
+        return;
+    }
+    err_set(&gone, b->made ? b->missing : ERR_GONE, "machine '%s' has ended", b->m.id);
+    box_end(b, &gone);
+}
+
+/*
+ * A connection that was closed is no proof that the machine has ended: its guest has only so many
+ * for everybody. A guest that made no sense, or died when it was hardly made, is ended.
+ */
+static void on_gone(void *arg) {
+    struct box *b = arg;
+    struct guest *g = b->fresh ? b->fresh : b->m.guest;
+    struct err why = *guest_why_gone(g);
+    guest_free(TAKE(b->fresh));
+    if (why.code == ERR_INTERNAL || b->confirming) {
+        box_end(b, &why);
+    } else if (why.code == ERR_UNSUPPORTED && b->made) {
+        give_up(b, &why);
+    } else {
+        struct plan_message *m = message(b->m.host, PLAN_STATS, "");
+        memcpy(m->rows[m->row_count++].id, b->m.id, ID_SIZE);
+        spawner_ask(b->m.host->spawner, m, NULL, 0, on_alive, call_new(&b->m, NULL));
+    }
+}
+
+/* Create. */
+
+static void on_confirmed(void *arg, const struct frame *frame, const struct err *err) {
+    struct box *b = arg;
+    (void)err; /* on_gone follows */
+    if (!frame)
+        return;
+    b->confirming = false;
+    loop_timer_free(TAKE(b->timer));
+    box_made(b);
+}
+
+static void on_silence(void *arg) {
+    struct box *b = arg;
+    struct err err;
+    err_set(&err, ERR_TIMEOUT, "the guest of machine '%s' says nothing", b->m.id);
+    box_end(b, &err);
+}
+
+/* `made` waits for the guest's first word. */
+static void confirm(struct box *b) {
+    guest_request(b->m.guest, (struct frame_head){.type = MSG_PING}, NULL, NULL, 0, on_confirmed,
+                  b);
+    b->confirming = true;
+    box_after(b, CONFIRM_MS, on_silence);
+}
+
+struct creation {
+    struct box *box;
+    bool early, linger;
+    size_t grant_count;
+    bool is_cow[PLAN_MAX_GRANTS];
+};
+
+static void take_uppers(struct box *b, const struct creation *c, struct fd_message *fds) {
+    size_t next = 1;
+    for (size_t i = 0; i < c->grant_count; i++)
+        if (c->is_cow[i] && next < fds->nfds)
+            b->m.uppers[i] = TAKE_FD(fds->fds[next++]);
+}
+
+static int take_created(struct creation *c, const struct plan_message *m, struct fd_message *fds,
+                        struct err *err) {
+    struct box *b = c->box;
+    if (m->type != PLAN_CREATED || fds->nfds < 1)
+        return err_set(err, ERR_INTERNAL, "the spawner sent no connection");
+    take_uppers(b, c, fds);
+    b->warnings = strdup(m->text);
+    b->m.guest = guest_open(b->m.host->loop, TAKE_FD(fds->fds[0]), on_gone, b, err);
+    return b->m.guest ? 0 : -1;
+}
+
+static void on_created(void *arg, const struct plan_message *m, struct fd_message *fds,
+                       const struct err *err) {
+    struct creation *c DEFER_FREE = arg;
+    struct box *b = c->box;
+    struct err why;
+    if (err && err->code == ERR_UNKNOWN && c->linger) {
+        b->missing = ERR_UNKNOWN;
+        link_again(b); /* the machine may have been made, and nobody held its connection */
+    } else if (err) {
+        give_up(b, err);
+    } else if (take_created(c, m, fds, &why) < 0) {
+        box_end(b, &why);
+    } else if (c->early) {
+        box_made(b);
+    } else {
+        confirm(b);
+    }
+}
+
+static void fill_plan(struct plan *p, const struct machine_spec *spec) {
+    snprintf(p->image, sizeof(p->image), "%s", spec->image);
+    snprintf(p->hostname, sizeof(p->hostname), "%s", spec->hostname ? spec->hostname : spec->id);
+    p->mem_bytes = spec->limits.mem_bytes;
+    p->cpu_milli = spec->limits.cpu_milli;
+    p->pids = spec->limits.pids;
+    p->disk_bytes = spec->limits.disk_bytes;
+    p->deadline_ms = spec->deadline_ms;
+    p->linger = spec->linger;
+    p->grant_count = spec->grant_count;
+    for (size_t i = 0; i < spec->grant_count; i++)
+        p->grants[i] = spec->grants[i];
+}
+
+static void refuse_later(void *arg) {
+    struct err err;
+    err_set(&err, ERR_INVALID, "more than %d granted directories", PLAN_MAX_GRANTS);
+    give_up(arg, &err);
+}
+
+static void box_create(struct machine_host *h, const struct machine_spec *spec,
+                       machine_made_fn *done, void *arg) {
+    struct box *b = box_new(h, spec->id, done, arg);
+    if (spec->grant_count > PLAN_MAX_GRANTS) {
+        b->later = (struct loop_call){.fn = refuse_later, .arg = b};
+        loop_defer(h->loop, &b->later);
+        return;
+    }
+    struct creation *c = xnew(struct creation);
+    *c = (struct creation){
+        .box = b, .early = spec->early, .linger = spec->linger, .grant_count = spec->grant_count};
+    for (size_t i = 0; i < spec->grant_count; i++)
+        c->is_cow[i] = spec->grants[i].mode == PLAN_GRANT_COW;
+    struct plan_message *m = message(h, PLAN_CREATE, spec->id);
+    fill_plan(&m->plan, spec);
+    spawner_ask(h->spawner, m, spec->grant_fds, spec->grant_count, on_created, c);
+}
+
+static void box_adopt(struct machine_host *h, const char *id, machine_made_fn *done, void *arg) {
+    struct box *b = box_new(h, id, done, arg);
+    b->later = (struct loop_call){.fn = link_again, .arg = b};
+    loop_defer(h->loop, &b->later);
+}
+
+/* Destroy, freeze, limits, deadline. */
+
+struct ending {
+    machine_done_fn *done;
+    void *arg;
+};
+
+static void on_destroyed(void *arg, const struct plan_message *m, struct fd_message *fds,
+                         const struct err *err) {
+    (void)m, (void)fds;
+    struct ending *e DEFER_FREE = arg;
+    e->done(e->arg, err && err->code != ERR_NOT_FOUND ? err : NULL);
+}
+
+static void box_destroy(struct machine_host *h, const char *id, machine_done_fn *done, void *arg) {
+    struct ending *e = xnew(struct ending);
+    *e = (struct ending){done, arg};
+    spawner_ask(h->spawner, message(h, PLAN_DESTROY, id), NULL, 0, on_destroyed, e);
+}
+
+static void on_frozen(void *arg, const struct plan_message *m, struct fd_message *fds,
+                      const struct err *err);
+
+static void ask_freeze(void *arg) {
+    struct call *c = arg;
+    struct machine_host *h = c->box->m.host;
+    struct plan_message *m = message(h, PLAN_FREEZE, c->box->m.id);
+    m->frozen = c->frozen;
+    spawner_ask(h->spawner, m, NULL, 0, on_frozen, c);
+}
+
+/* What does not stop in time goes on: half frozen is nothing anybody asked for. */
+static void on_frozen(void *arg, const struct plan_message *m, struct fd_message *fds,
+                      const struct err *err) {
+    struct call *c = arg;
+    if (!c->box || !err || err->code != ERR_BUSY) {
+        on_done(c, m, fds, err);
+        return;
+    }
+    struct machine_host *h = c->box->m.host;
+    if (loop_now_ms(h->loop) >= c->until_ms) {
+        struct err why = *err;
+        spawner_ask(h->spawner, message(h, PLAN_FREEZE, c->box->m.id), NULL, 0, log_failure, NULL);
+        call_end(c, &why);
+        return;
+    }
+    if (!c->timer)
+        c->timer = loop_timer_new(h->loop, ask_freeze, c);
+    loop_timer_start(c->timer, FREEZE_STEP_MS, 0);
+}
+
+static void box_freeze(struct machine *m, bool frozen, machine_done_fn *done, void *arg) {
+    struct call *c = call_new(m, arg);
+    c->done = done;
+    c->frozen = frozen;
+    c->until_ms = loop_now_ms(m->host->loop) + FREEZE_MS;
+    ask_freeze(c);
+}
+
+static void box_limit(struct machine *m, const struct machine_limits *limits, machine_done_fn *done,
+                      void *arg) {
+    struct call *c = call_new(m, arg);
+    c->done = done;
+    struct plan_message *msg = message(m->host, PLAN_LIMITS, m->id);
+    msg->plan.mem_bytes = limits->mem_bytes;
+    msg->plan.cpu_milli = limits->cpu_milli;
+    msg->plan.pids = limits->pids;
+    msg->plan.disk_bytes = limits->disk_bytes;
+    spawner_ask(m->host->spawner, msg, NULL, 0, on_done, c);
+}
+
+static void box_set_deadline(struct machine *m, uint64_t in_ms, machine_done_fn *done, void *arg) {
+    struct call *c = call_new(m, arg);
+    c->done = done;
+    struct plan_message *msg = message(m->host, PLAN_DEADLINE, m->id);
+    msg->plan.deadline_ms = in_ms;
+    spawner_ask(m->host->spawner, msg, NULL, 0, on_done, c);
+}
+
+/* Stats: one packet at a time is under way; whoever asks meanwhile goes with the next one. */
+
+struct batch {
+    struct machine_host *host;
+    size_t count;
+    struct call *calls[PLAN_ROWS_MAX];
+};
+
+static void send_batch(struct machine_host *h);
+
+static void tell_stats(struct call *c, const struct plan_row *row, const struct err *err) {
+    struct machine_stats s;
+    struct err gone;
+    machine_stats_fn *done = c->box ? c->stats : NULL;
+    void *arg = c->arg;
+    if (done && !err && (!row || !row->stats.exists || strcmp(row->id, c->box->m.id) != 0)) {
+        err_set(&gone, ERR_GONE, "machine '%s' has ended", c->box->m.id);
+        err = &gone;
+    }
+    call_free(c);
+    if (done && err)
+        done(arg, NULL, err);
+    if (!done || err)
+        return;
+    const struct plan_stats *p = &row->stats;
+    s = (struct machine_stats){
+        .cpu_us = p->cpu_us,
+        .mem_bytes = p->mem_bytes,
+        .mem_peak_bytes = p->mem_peak_bytes,
+        .mem_limit_bytes = p->mem_limit_bytes,
+        .pids = p->pids,
+        .io_bytes = p->io_bytes,
+        .disk_bytes = p->disk_bytes,
+        .oom_kills = p->oom_kills,
+        .pids_refused = p->pids_refused,
+        .lookups_refused = p->lookups_refused,
+        .frozen = p->frozen,
+        .drifted = p->drifted,
+    };
+    done(arg, &s, NULL);
+}
+
+static void on_stats(void *arg, const struct plan_message *m, struct fd_message *fds,
+                     const struct err *err) {
+    (void)fds;
+    struct batch *b DEFER_FREE = arg;
+    /* The next packet first: it is asked while these are told. The rows are copied for that. */
+    struct plan_row *rows DEFER_FREE = xcalloc(PLAN_ROWS_MAX * sizeof(*rows));
+    size_t count = m ? m->row_count : 0;
+    if (m)
+        memcpy(rows, m->rows, count * sizeof(*rows));
+    b->host->stats_under_way = false;
+    if (b->host->stats_first)
+        send_batch(b->host);
+    for (size_t i = 0; i < b->count; i++)
+        tell_stats(b->calls[i], i < count ? &rows[i] : NULL, err);
+}
+
+static void send_batch(struct machine_host *h) {
+    struct plan_message *m = message(h, PLAN_STATS, "");
+    struct batch *b = xnew(struct batch);
+    b->host = h;
+    while (h->stats_first && m->row_count < PLAN_ROWS_MAX) {
+        struct call *c = h->stats_first;
+        h->stats_first = c->queued;
+        if (!c->box) {
+            call_free(c);
+            continue;
+        }
+        memcpy(m->rows[m->row_count++].id, c->box->m.id, ID_SIZE);
+        b->calls[b->count++] = c;
+    }
+    if (!h->stats_first)
+        h->stats_end = &h->stats_first;
+    if (b->count == 0) {
+        free(b);
+        return;
+    }
+    h->stats_under_way = true;
+    spawner_ask(h->spawner, m, NULL, 0, on_stats, b);
+}
+
+static void box_stats(struct machine *m, machine_stats_fn *done, void *arg) {
+    struct machine_host *h = m->host;
+    struct call *c = call_new(m, arg);
+    c->stats = done;
+    *h->stats_end = c;
+    h->stats_end = &c->queued;
+    if (!h->stats_under_way)
+        send_batch(h);
+}
+
+/* List and status. */
+
+struct listing {
+    struct machine_host *host;
+    machine_list_fn *done;
+    void *arg;
+    struct buf text; /* ids, one a line */
+    unsigned tries;
+};
+
+static void ask_page(struct listing *l, uint64_t cursor);
+
+static void listing_end(struct listing *l, const struct err *err) {
+    size_t count = 0, room = l->text.len / ID_SIZE;
+    const char **ids DEFER_FREE = xcalloc((room + 1) * sizeof(*ids));
+    char *rest = l->text.data;
+    for (char *line; !err && rest && count < room && (line = strsep(&rest, "\n"));)
+        if (*line)
+            ids[count++] = line;
+    l->done(l->arg, ids, count, err);
+    buf_done(&l->text);
+    free(l);
+}
+
+static void on_page(void *arg, const struct plan_message *m, struct fd_message *fds,
+                    const struct err *err) {
+    (void)fds;
+    struct listing *l = arg;
+    struct err full;
+    if (err && err->code == ERR_UNKNOWN && l->tries++ < 3) {
+        l->text.len = 0; /* the spawner is another one: its pages are too */
+        ask_page(l, 0);
+    } else if (m && !buf_add(&l->text, m->text, strlen(m->text))) {
+        err_set(&full, ERR_LIMIT, "more than %d machines", LIST_MAX);
+        listing_end(l, &full);
+    } else if (m && m->cursor) {
+        ask_page(l, m->cursor);
+    } else {
+        listing_end(l, err);
+    }
+}
+
+static void ask_page(struct listing *l, uint64_t cursor) {
+    struct plan_message *m = message(l->host, PLAN_LIST, "");
+    m->cursor = cursor;
+    spawner_ask(l->host->spawner, m, NULL, 0, on_page, l);
+}
+
+static void box_list(struct machine_host *h, machine_list_fn *done, void *arg) {
+    struct listing *l = xnew(struct listing);
+    *l = (struct listing){h, done, arg, BUF(LIST_MAX * ID_SIZE), 0};
+    ask_page(l, 0);
+}
+
+struct question {
+    void (*done)(void *arg, const char *json, const struct err *err);
+    void *arg;
+};
+
+static void on_status(void *arg, const struct plan_message *m, struct fd_message *fds,
+                      const struct err *err) {
+    (void)fds;
+    struct question *q DEFER_FREE = arg;
+    q->done(q->arg, m ? m->text : NULL, err);
+}
+
+static void box_status(struct machine_host *h,
+                       void (*done)(void *arg, const char *json, const struct err *err),
+                       void *arg) {
+    struct question *q = xnew(struct question);
+    *q = (struct question){done, arg};
+    spawner_ask(h->spawner, message(h, PLAN_STATUS, ""), NULL, 0, on_status, q);
+}
+
+const struct machine_driver box_driver = {
+    .kind = "box",
+    .open = box_open,
+    .close = box_close,
+    .list = box_list,
+    .create = box_create,
+    .adopt = box_adopt,
+    .destroy = box_destroy,
+    .freeze = box_freeze,
+    .limit = box_limit,
+    .set_deadline = box_set_deadline,
+    .stats = box_stats,
+    .status = box_status,
+    .let_go = box_let_go,
+};

@@ -1,0 +1,708 @@
+#include "machine/guest.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/defer.h"
+#include "io/guest_link.h"
+#include "machine/xnew.h"
+
+enum {
+    PENDING_MAX = 1024,
+    PENDING_FIRST = 8,
+    BUCKETS = 64,
+    COMMANDS_MAX = 1024,
+    WATCHES_MAX = 64,
+    ACK_MS = 4,
+};
+
+/* Tags of what is answered by its id. A request's tag is a turn and, below, its place. */
+#define TAG_EXEC UINT32_MAX
+#define TAG_ATTACH (UINT32_MAX - 1)
+#define TAG_WATCH (UINT32_MAX - 2)
+#define TAG_LOG (UINT32_MAX - 3)
+#define PLACE_BITS 10u
+
+struct pending {
+    uint32_t tag; /* 0: free */
+    uint16_t type;
+    guest_reply_fn *done;
+    void *arg;
+};
+
+/* Something that failed before it was sent; told when the caller's stack has unwound. */
+struct refusal {
+    struct refusal *next;
+    guest_reply_fn *done;
+    void *arg;
+    struct guest_command *command;
+    struct guest_watch *watch;
+    struct guest_command *log_of;
+    struct err err;
+};
+
+struct guest {
+    struct loop *loop;
+    struct guest_link *link;
+    struct loop_watch *watch;
+    unsigned armed;
+    void (*on_gone)(void *arg);
+    void *arg;
+    bool is_gone;
+    bool is_told; /* on_gone was called */
+    bool is_freed;
+    unsigned depth; /* of callbacks under way */
+    struct err why;
+    struct pending *pending;
+    uint32_t pending_cap, pending_count;
+    uint32_t place; /* where the last free one was found */
+    uint32_t turn;
+    struct guest_command *commands[BUCKETS];
+    uint32_t command_count;
+    struct guest_watch *watches;
+    uint32_t watch_count;
+    struct refusal *refusals, **refusals_end;
+    struct loop_call later; /* tells refusals, and that it is gone */
+    struct loop_timer *ack; /* made when first needed */
+    bool ack_waits;
+};
+
+static void on_event(void *arg, unsigned events);
+static void on_later(void *arg);
+static void command_remove(struct guest *g, struct guest_command *c);
+static bool watch_remove(struct guest *g, struct guest_watch *w);
+
+/* Life. */
+
+struct guest *guest_open(struct loop *loop, int sock, void (*on_gone)(void *arg), void *arg,
+                         struct err *err) {
+    struct guest *g = xnew(struct guest);
+    g->loop = loop;
+    g->on_gone = on_gone;
+    g->arg = arg;
+    g->armed = LOOP_READ;
+    g->refusals_end = &g->refusals;
+    g->later = (struct loop_call){.fn = on_later, .arg = g};
+    g->link = guest_link_adopt(sock);
+    if (loop_watch_new(loop, sock, LOOP_READ, on_event, g, &g->watch, err) == 0)
+        return g;
+    guest_free(g);
+    return NULL;
+}
+
+static void drop_refusals(struct guest *g) {
+    while (g->refusals) {
+        struct refusal *r = g->refusals;
+        g->refusals = r->next;
+        free(r);
+    }
+    g->refusals_end = &g->refusals;
+}
+
+/* From here on nobody is called, and nothing of the callers' is touched. */
+static void let_go_of_all(struct guest *g) {
+    for (size_t i = 0; i < BUCKETS; i++)
+        while (g->commands[i])
+            command_remove(g, g->commands[i]);
+    while (g->watches)
+        watch_remove(g, g->watches);
+    for (uint32_t i = 0; i < g->pending_cap; i++)
+        g->pending[i].tag = 0;
+    drop_refusals(g);
+}
+
+void guest_free(struct guest *g) {
+    if (!g)
+        return;
+    let_go_of_all(g);
+    g->is_freed = true;
+    if (g->depth)
+        return;
+    loop_call_cancel(g->loop, &g->later);
+    loop_timer_free(g->ack);
+    loop_watch_free(g->watch);
+    guest_link_free(g->link);
+    free(g->pending);
+    free(g);
+}
+
+uint64_t guest_incarnation(const struct guest *g) {
+    return guest_link_incarnation(g->link);
+}
+
+uint32_t guest_features(const struct guest *g) {
+    return guest_link_features(g->link);
+}
+
+const struct err *guest_why_gone(const struct guest *g) {
+    return g->is_gone ? &g->why : NULL;
+}
+
+uint32_t guest_take_fds(struct guest *g, const struct frame *frame, int *ret, uint32_t max) {
+    return guest_link_take_fds(g->link, frame, ret, max);
+}
+
+size_t guest_backlog(const struct guest *g) {
+    return guest_link_backlog(g->link);
+}
+
+/* Callbacks may free the guest: between enter and leave it stays. */
+static void enter(struct guest *g) {
+    g->depth++;
+}
+
+static void leave(struct guest *g) {
+    if (--g->depth == 0 && g->is_freed)
+        guest_free(g);
+}
+
+static bool is_over(const struct guest *g) {
+    return g->is_gone || g->is_freed;
+}
+
+/* Sending. */
+
+static void rearm(struct guest *g) {
+    unsigned want = LOOP_READ | (guest_link_backlog(g->link) && !g->ack_waits ? LOOP_WRITE : 0u);
+    if (want == g->armed || g->is_gone)
+        return;
+    g->armed = want;
+    loop_watch_set(g->watch, want);
+}
+
+/* Everything that waits for this guest hears of it in on_later(). */
+static void lose(struct guest *g, const struct err *why) {
+    if (g->is_gone)
+        return;
+    g->is_gone = true;
+    g->why = *why;
+    loop_watch_free(TAKE(g->watch));
+    loop_defer(g->loop, &g->later);
+}
+
+static int dispatch(struct guest *g, const struct frame_head *head, const void *msg, const int *fds,
+                    uint32_t nfds, struct err *err) {
+    struct err why = {0};
+    if (g->is_gone) {
+        *err = g->why;
+        err->code = ERR_GONE;
+        return -1;
+    }
+    g->ack_waits = false;
+    int r = guest_link_send(g->link, head, msg, fds, nfds, &why);
+    if (r < 0 && why.code != ERR_LIMIT && why.code != ERR_INVALID)
+        lose(g, &why);
+    if (r < 0)
+        *err = why;
+    rearm(g);
+    return r;
+}
+
+int guest_tell(struct guest *g, struct frame_head head, const void *msg, struct err *err) {
+    struct err why;
+    head.tag = 0;
+    if (dispatch(g, &head, msg, NULL, 0, &why) == 0)
+        return 0;
+    if (err)
+        *err = why;
+    return -1;
+}
+
+static struct refusal *refuse(struct guest *g, const struct err *err) {
+    struct refusal *r = xnew(struct refusal);
+    r->err = *err;
+    *g->refusals_end = r;
+    g->refusals_end = &r->next;
+    loop_defer(g->loop, &g->later);
+    return r;
+}
+
+/* Requests. */
+
+static void grow_pending(struct guest *g) {
+    uint32_t cap = g->pending_cap ? 2 * g->pending_cap : PENDING_FIRST;
+    struct pending *more = reallocarray(g->pending, cap, sizeof(*more));
+    if (!more)
+        abort();
+    memset(more + g->pending_cap, 0, (cap - g->pending_cap) * sizeof(*more));
+    g->pending = more;
+    g->place = g->pending_cap;
+    g->pending_cap = cap;
+}
+
+/* A free place; its tag differs from the last one that was there. NULL: too many wait. */
+static struct pending *pending_new(struct guest *g) {
+    if (g->pending_count == g->pending_cap && g->pending_cap == PENDING_MAX)
+        return NULL;
+    if (g->pending_count == g->pending_cap)
+        grow_pending(g);
+    while (g->pending[g->place].tag)
+        g->place = (g->place + 1) % g->pending_cap;
+    g->turn = (g->turn + 1) & (UINT32_MAX >> (PLACE_BITS + 1));
+    g->pending_count++;
+    g->pending[g->place] = (struct pending){.tag = (g->turn + 1) << PLACE_BITS | g->place};
+    return &g->pending[g->place];
+}
+
+static struct pending *pending_find(struct guest *g, uint32_t tag) {
+    uint32_t place = tag & ((1u << PLACE_BITS) - 1);
+    return place < g->pending_cap && g->pending[place].tag == tag ? &g->pending[place] : NULL;
+}
+
+static struct pending pending_take(struct guest *g, struct pending *p) {
+    struct pending taken = *p;
+    p->tag = 0;
+    g->pending_count--;
+    return taken;
+}
+
+void guest_request(struct guest *g, struct frame_head head, const void *msg, const int *fds,
+                   uint32_t nfds, guest_reply_fn *done, void *arg) {
+    struct err err;
+    struct pending *p = pending_new(g);
+    if (p) {
+        head.tag = p->tag;
+        p->type = head.type;
+        p->done = done;
+        p->arg = arg;
+        if (dispatch(g, &head, msg, fds, nfds, &err) == 0)
+            return;
+        pending_take(g, p);
+    } else {
+        err_set(&err, ERR_LIMIT, "too many requests wait for the guest");
+    }
+    struct refusal *r = refuse(g, &err);
+    r->done = done;
+    r->arg = arg;
+}
+
+/* Commands. */
+
+static struct guest_command **bucket(struct guest *g, uint32_t id) {
+    return &g->commands[(id * 2654435761u) >> 26]; /* BUCKETS = 2^6 */
+}
+
+static struct guest_command *command_find(struct guest *g, uint32_t id) {
+    struct guest_command *c = *bucket(g, id);
+    while (c && c->id != id)
+        c = c->next;
+    return c;
+}
+
+static void command_remove(struct guest *g, struct guest_command *c) {
+    for (struct guest_command **at = bucket(g, c->id); *at; at = &(*at)->next)
+        if (*at == c) {
+            *at = c->next;
+            g->command_count--;
+            break;
+        }
+    c->next = NULL;
+    c->in = NULL;
+}
+
+static int command_add(struct guest *g, struct guest_command *c, struct err *err) {
+    if (c->id == 0 || command_find(g, c->id))
+        return err_set(err, ERR_EXISTS, "command %u is known already", c->id);
+    if (g->command_count == COMMANDS_MAX)
+        return err_set(err, ERR_LIMIT, "too many commands in one machine");
+    struct guest_command **at = bucket(g, c->id);
+    c->next = *at;
+    c->in = g;
+    c->has_exited = false;
+    *at = c;
+    g->command_count++;
+    return 0;
+}
+
+static void start_following(struct guest *g, struct guest_command *c, struct frame_head head,
+                            const void *msg, const int *fds, uint32_t nfds) {
+    struct err err;
+    int r = command_add(g, c, &err);
+    if (r == 0) {
+        r = dispatch(g, &head, msg, fds, nfds, &err);
+        if (r < 0)
+            command_remove(g, c);
+    }
+    if (r < 0)
+        refuse(g, &err)->command = c;
+}
+
+void guest_exec(struct guest *g, struct guest_command *c, const struct msg_exec *exec,
+                const int *fds, uint32_t nfds) {
+    struct frame_head head = {.type = MSG_EXEC, .id = c->id, .tag = TAG_EXEC};
+    start_following(g, c, head, exec, fds, nfds);
+}
+
+void guest_attach(struct guest *g, struct guest_command *c, const struct msg_attach *attach) {
+    struct frame_head head = {.type = MSG_ATTACH, .id = c->id, .tag = TAG_ATTACH};
+    start_following(g, c, head, attach, NULL, 0);
+}
+
+void guest_log_wait(struct guest *g, struct guest_command *c, const struct msg_log *seen) {
+    struct frame_head head = {.type = MSG_LOG_WAIT, .id = c->id, .tag = TAG_LOG};
+    struct err err;
+    if (c->in == g && dispatch(g, &head, seen, NULL, 0, &err) < 0 && !g->is_gone)
+        refuse(g, &err)->log_of = c;
+}
+
+static void on_ack(void *arg) {
+    struct guest *g = arg;
+    struct err err;
+    g->ack_waits = false;
+    if (!g->is_gone && guest_link_flush(g->link, &err) < 0)
+        lose(g, &err);
+    rearm(g);
+}
+
+/* An acknowledgement that does not get through is repeated by whoever reads the table next. */
+static void acknowledge(struct guest *g, uint32_t id) {
+    bool idle = guest_link_backlog(g->link) == 0;
+    struct frame_head head = {.type = MSG_EXIT_ACK, .id = id};
+    if (g->is_gone || guest_link_queue(g->link, &head, NULL, NULL) < 0 || !idle)
+        return;
+    g->ack_waits = true;
+    if (!g->ack)
+        g->ack = loop_timer_new(g->loop, on_ack, g);
+    loop_timer_start(g->ack, ACK_MS, 0);
+}
+
+static void drop_refusals_of(struct guest *g, const void *what) {
+    for (struct refusal *r = g->refusals; r; r = r->next)
+        if (r->command == what || r->watch == what || r->log_of == what) {
+            r->command = r->log_of = NULL;
+            r->watch = NULL;
+        }
+}
+
+void guest_forget(struct guest *g, struct guest_command *c, bool ack) {
+    drop_refusals_of(g, c);
+    if (c->in != g)
+        return;
+    command_remove(g, c);
+    if (ack)
+        acknowledge(g, c->id);
+}
+
+/* Watches. */
+
+static struct guest_watch *watch_find(struct guest *g, uint32_t id) {
+    struct guest_watch *w = g->watches;
+    while (w && w->id != id)
+        w = w->next;
+    return w;
+}
+
+static bool watch_remove(struct guest *g, struct guest_watch *w) {
+    for (struct guest_watch **at = &g->watches; *at; at = &(*at)->next)
+        if (*at == w) {
+            *at = w->next;
+            w->next = NULL;
+            g->watch_count--;
+            return true;
+        }
+    return false;
+}
+
+void guest_watch(struct guest *g, struct guest_watch *w, const struct msg_path *path) {
+    struct frame_head head = {.type = MSG_WATCH, .id = w->id, .tag = TAG_WATCH};
+    struct err err;
+    int r = 0;
+    if (w->id == 0 || watch_find(g, w->id))
+        r = err_set(&err, ERR_EXISTS, "watch %u is known already", w->id);
+    else if (g->watch_count == WATCHES_MAX)
+        r = err_set(&err, ERR_LIMIT, "more than %d watched paths", WATCHES_MAX);
+    if (r == 0)
+        r = dispatch(g, &head, path, NULL, 0, &err);
+    if (r < 0) {
+        refuse(g, &err)->watch = w;
+        return;
+    }
+    w->next = g->watches;
+    g->watches = w;
+    g->watch_count++;
+}
+
+void guest_unwatch(struct guest *g, struct guest_watch *w) {
+    drop_refusals_of(g, w);
+    if (watch_remove(g, w) && !g->is_gone)
+        guest_tell(g, (struct frame_head){.type = MSG_UNWATCH, .id = w->id}, NULL, NULL);
+}
+
+/* Frames that come in. Each handler returns -1 when the frame makes no sense. */
+
+typedef int frame_fn(struct guest *g, const struct frame *f);
+
+/* The answer to EXEC or ATTACH that is not about its beginning. */
+static int command_answer(struct guest *g, const struct frame *f) {
+    struct guest_command *c = command_find(g, f->head.id);
+    struct err err;
+    if (f->head.type == MSG_OK)
+        return f->head.tag == TAG_ATTACH ? 0 : -1;
+    if (f->head.type != MSG_ERROR)
+        return -1;
+    if (!c)
+        return 0;
+    guest_link_error(f, &err);
+    command_remove(g, c);
+    if (c->refused)
+        c->refused(c->arg, &err);
+    return 0;
+}
+
+static int log_answer(struct guest *g, const struct frame *f) {
+    struct guest_command *c = command_find(g, f->head.id);
+    struct msg_log m;
+    bool failed = f->head.type == MSG_ERROR;
+    if (!failed && (f->head.type != MSG_LOG_GREW || msg_decode(f, &m, sizeof(m)) < 0))
+        return -1;
+    if (c && c->grew)
+        c->grew(c->arg, failed ? NULL : &m);
+    return 0;
+}
+
+static int watch_answer(struct guest *g, const struct frame *f) {
+    struct guest_watch *w = watch_find(g, f->head.id);
+    struct err err;
+    if (f->head.type != MSG_OK && f->head.type != MSG_ERROR)
+        return -1;
+    if (w && f->head.type == MSG_OK && w->ready)
+        w->ready(w->arg);
+    if (!w || f->head.type == MSG_OK)
+        return 0;
+    guest_link_error(f, &err);
+    watch_remove(g, w);
+    if (w->ended)
+        w->ended(w->arg, &err);
+    return 0;
+}
+
+static int reply(struct guest *g, const struct frame *f) {
+    struct pending *p = pending_find(g, f->head.tag);
+    struct err err;
+    if (!p)
+        return -1;
+    struct pending taken = pending_take(g, p);
+    bool failed = f->head.type == MSG_ERROR;
+    if (failed)
+        guest_link_error(f, &err);
+    if (taken.done)
+        taken.done(taken.arg, failed ? NULL : f, failed ? &err : NULL);
+    return 0;
+}
+
+static int answer(struct guest *g, const struct frame *f) {
+    switch (f->head.tag) {
+    case TAG_EXEC:
+    case TAG_ATTACH:
+        return command_answer(g, f);
+    case TAG_WATCH:
+        return watch_answer(g, f);
+    case TAG_LOG:
+        return log_answer(g, f);
+    default:
+        return reply(g, f);
+    }
+}
+
+static int take_started(struct guest *g, const struct frame *f) {
+    struct msg_started m;
+    struct guest_command *c = command_find(g, f->head.id);
+    if (msg_decode(f, &m, sizeof(m)) < 0)
+        return -1;
+    if (c && c->started)
+        c->started(c->arg, &m);
+    return 0;
+}
+
+static int take_failed(struct guest *g, const struct frame *f) {
+    struct msg_exec_failed m;
+    struct guest_command *c = command_find(g, f->head.id);
+    if (msg_decode(f, &m, sizeof(m)) < 0 || (c && c->has_exited))
+        return -1;
+    if (!c)
+        return 0;
+    command_remove(g, c);
+    if (c->failed)
+        c->failed(c->arg, &m);
+    return 0;
+}
+
+static int take_data(struct guest *g, const struct frame *f) {
+    struct msg_data m;
+    struct guest_command *c = command_find(g, f->head.id);
+    if (msg_decode(f, &m, sizeof(m)) < 0)
+        return -1;
+    if (c && c->data)
+        c->data(c->arg, f->head.type == MSG_STDOUT ? 1 : 2, m.offset, m.data.p, m.data.n,
+                f->head.flags & FRAME_EOF);
+    return 0;
+}
+
+static int take_credit(struct guest *g, const struct frame *f) {
+    struct msg_credit m;
+    struct guest_command *c = command_find(g, f->head.id);
+    if (msg_decode(f, &m, sizeof(m)) < 0 || m.stream != 0)
+        return -1;
+    if (c && c->credit)
+        c->credit(c->arg, m.consumed);
+    return 0;
+}
+
+static int take_exit(struct guest *g, const struct frame *f) {
+    struct msg_exit m;
+    struct guest_command *c = command_find(g, f->head.id);
+    if (msg_decode(f, &m, sizeof(m)) < 0)
+        return -1;
+    if (!c || c->has_exited)
+        return 0;
+    c->has_exited = true;
+    if (c->exited)
+        c->exited(c->arg, &m);
+    return 0;
+}
+
+/* Events under id 0 were lost, and nobody knows whose: every watch hears of it. */
+static int take_event(struct guest *g, const struct frame *f) {
+    struct msg_event m;
+    uint32_t ids[WATCHES_MAX];
+    size_t count = 0;
+    if (msg_decode(f, &m, sizeof(m)) < 0)
+        return -1;
+    for (struct guest_watch *w = g->watches; w; w = w->next)
+        if (f->head.id == 0 || f->head.id == w->id)
+            ids[count++] = w->id;
+    for (size_t i = 0; i < count && !is_over(g); i++) {
+        struct guest_watch *w = watch_find(g, ids[i]);
+        if (w && w->event)
+            w->event(w->arg, &m);
+    }
+    return 0;
+}
+
+static frame_fn *handler_of(const struct frame *f) {
+    static frame_fn *const about_commands[] = {
+        [MSG_EXEC_STARTED] = take_started, [MSG_EXEC_FAILED] = take_failed,
+        [MSG_STDOUT] = take_data,          [MSG_STDERR] = take_data,
+        [MSG_CREDIT] = take_credit,        [MSG_EXIT] = take_exit,
+        [MSG_EVENT] = take_event,
+    };
+    size_t count = sizeof(about_commands) / sizeof(*about_commands);
+    if (f->head.type < count && about_commands[f->head.type])
+        return about_commands[f->head.type];
+    return f->head.tag ? answer : NULL;
+}
+
+static void take_frames(struct guest *g) {
+    struct frame f;
+    struct err err = {0};
+    int r = 0;
+    while (!is_over(g) && (r = guest_link_received(g->link, &f, &err)) == 1) {
+        frame_fn *handle = guest_incarnation(g) ? handler_of(&f) : NULL;
+        if (handle && handle(g, &f) == 0)
+            continue;
+        err_set(&err, ERR_INTERNAL, "the guest sent a %s that makes no sense",
+                msg_type_name(f.head.type));
+        r = -1;
+        break;
+    }
+    if (r < 0 && !is_over(g))
+        lose(g, &err);
+}
+
+static void on_event(void *arg, unsigned events) {
+    struct guest *g = arg;
+    struct err err = {0};
+    enter(g);
+    int r = 0;
+    if (events & LOOP_ERROR)
+        g->armed = 0; /* the watch is off, and what was said before the end is still to be read */
+    if (events & LOOP_WRITE)
+        r = guest_link_flush(g->link, &err);
+    if (r == 0 && events & ~(unsigned)LOOP_WRITE)
+        r = guest_link_receive(g->link, &err);
+    if (r < 0)
+        lose(g, &err);
+    else if (r > 0)
+        take_frames(g);
+    if (!is_over(g))
+        rearm(g);
+    leave(g);
+}
+
+/* The end, and what was refused at once. */
+
+static void tell_refusals(struct guest *g) {
+    while (g->refusals && !g->is_freed) {
+        struct refusal *r DEFER_FREE = g->refusals;
+        g->refusals = r->next;
+        if (!g->refusals)
+            g->refusals_end = &g->refusals;
+        if (r->done)
+            r->done(r->arg, NULL, &r->err);
+        if (r->command && r->command->refused)
+            r->command->refused(r->command->arg, &r->err);
+        if (r->log_of && r->log_of->grew)
+            r->log_of->grew(r->log_of->arg, NULL);
+        if (r->watch && r->watch->ended)
+            r->watch->ended(r->watch->arg, &r->err);
+    }
+}
+
+/* What was only looked at did not happen; what was to change something may have. */
+static bool only_looks(uint16_t type) {
+    static const uint16_t types[] = {MSG_PING, MSG_TABLE, MSG_BUSY, MSG_STAT, MSG_LIST, MSG_READ};
+    for (size_t i = 0; i < sizeof(types) / sizeof(*types); i++)
+        if (types[i] == type)
+            return true;
+    return false;
+}
+
+static void end_pending(struct guest *g) {
+    for (uint32_t i = 0; i < g->pending_cap && !g->is_freed; i++) {
+        if (!g->pending[i].tag)
+            continue;
+        struct pending p = pending_take(g, &g->pending[i]);
+        struct err err = g->why;
+        err.code = only_looks(p.type) ? ERR_GONE : ERR_UNKNOWN;
+        if (p.done)
+            p.done(p.arg, NULL, &err);
+    }
+}
+
+static void end_commands(struct guest *g) {
+    for (size_t i = 0; i < BUCKETS && !g->is_freed; i++)
+        while (g->commands[i] && !g->is_freed) {
+            struct guest_command *c = g->commands[i];
+            struct err err = g->why;
+            err.code = ERR_UNKNOWN;
+            command_remove(g, c);
+            if (c->lost)
+                c->lost(c->arg, &err);
+        }
+}
+
+static void end_watches(struct guest *g) {
+    while (g->watches && !g->is_freed) {
+        struct guest_watch *w = g->watches;
+        struct err err = g->why;
+        err.code = ERR_GONE;
+        watch_remove(g, w);
+        if (w->ended)
+            w->ended(w->arg, &err);
+    }
+}
+
+static void on_later(void *arg) {
+    struct guest *g = arg;
+    enter(g);
+    tell_refusals(g);
+    if (g->is_gone && !g->is_told && !g->is_freed) {
+        g->is_told = true;
+        end_pending(g);
+        end_commands(g);
+        end_watches(g);
+        if (g->on_gone && !g->is_freed)
+            g->on_gone(g->arg);
+    }
+    leave(g);
+}

@@ -1,0 +1,83 @@
+/*
+ * Ending every process of a machine but its guest: each belongs to a command, and the guest kills
+ * a command's whole tree. Asked again until nothing is left, for a tree may grow while it is
+ * killed.
+ */
+#include <stdlib.h>
+
+#include "machine/machine.h"
+#include "machine/xnew.h"
+
+enum { LOOK_MS = 10, PATIENCE_MS = 2000 };
+
+struct halt {
+    struct machine *machine;
+    struct loop *loop;
+    struct loop_timer *timer;
+    uint64_t until_ms;
+    machine_done_fn *done;
+    void *arg;
+};
+
+static void finish(struct halt *h, const struct err *err) {
+    loop_timer_free(h->timer);
+    h->done(h->arg, err);
+    free(h);
+}
+
+static void ignored(void *arg, const struct frame *frame, const struct err *err) {
+    (void)arg;
+    (void)frame;
+    (void)err; /* the next look tells */
+}
+
+static void table_came(void *arg, const struct frame *frame, const struct err *err) {
+    struct halt *h = arg;
+    struct msg_rows table;
+    struct msg_row row;
+    struct err bad;
+    if (!err && msg_decode(frame, &table, sizeof(table)) < 0) {
+        err_set(&bad, ERR_INTERNAL, "the machine answered nonsense");
+        err = &bad;
+    }
+    if (err) {
+        finish(h, err);
+        return;
+    }
+    while (msg_row_next(&table.rows, &row) > 0)
+        guest_request(h->machine->guest, (struct frame_head){.type = MSG_KILL, .id = row.id}, NULL,
+                      NULL, 0, ignored, NULL);
+    loop_timer_start(h->timer, LOOK_MS, 0);
+}
+
+static void busy_came(void *arg, const struct frame *frame, const struct err *err) {
+    struct halt *h = arg;
+    struct msg_busy_state state;
+    struct err bad;
+    if (!err && msg_decode(frame, &state, sizeof(state)) < 0) {
+        err_set(&bad, ERR_INTERNAL, "the machine answered nonsense");
+        err = &bad;
+    } else if (!err && state.busy && loop_now_ms(h->loop) >= h->until_ms) {
+        err_set(&bad, ERR_BUSY, "something in machine '%s' does not end", h->machine->id);
+        err = &bad;
+    }
+    if (err || !state.busy)
+        finish(h, err);
+    else
+        guest_request(h->machine->guest, (struct frame_head){.type = MSG_TABLE}, NULL, NULL, 0,
+                      table_came, h);
+}
+
+static void look(void *arg) {
+    struct halt *h = arg;
+    guest_request(h->machine->guest, (struct frame_head){.type = MSG_BUSY}, NULL, NULL, 0,
+                  busy_came, h);
+}
+
+void machine_halt(struct machine *m, struct loop *loop, machine_done_fn *done, void *arg) {
+    struct halt *h = xnew(struct halt);
+    *h = (struct halt){.machine = m, .loop = loop, .done = done, .arg = arg};
+    h->timer = loop_timer_new(loop, look, h);
+    h->until_ms = loop_now_ms(loop) + PATIENCE_MS;
+    look(h);
+}

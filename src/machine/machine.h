@@ -1,0 +1,134 @@
+/*
+ * Machines: the verbs that every kind answers.
+ *
+ * All of it runs on the loop's thread. A call returns at once; its answer comes later through
+ * `done`, exactly once and never from within the call. A struct machine belongs to whoever got it
+ * from `create` or `adopt` until machine_free(), which lets go of the machine and does not end it;
+ * calls that were not answered yet are then never answered. A kind that lacks a verb leaves it
+ * NULL, and the caller gets `unsupported`.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/plan.h"
+#include "io/loop.h"
+#include "machine/guest.h"
+
+struct machine;
+struct machine_host; /* what a kind needs on this host: opened once by the daemon */
+
+struct machine_limits {
+    uint64_t mem_bytes; /* 0 each: the kind's default; in `limit`: as it was */
+    uint64_t cpu_milli; /* in `limit` MACHINE_UNLIMITED takes it away */
+    uint64_t pids;
+    uint64_t disk_bytes;
+};
+
+#define MACHINE_UNLIMITED PLAN_UNLIMITED
+
+struct machine_spec {
+    const char *id;
+    const char *image;
+    const char *hostname;
+    struct machine_limits limits;
+    uint64_t deadline_ms; /* from now, kept by the machine itself; 0: none */
+    bool linger;          /* false: it ends when this daemon lets go of it or dies */
+    /*
+     * `made` comes before the guest has said a word: commands can be sent at once, and the first
+     * answer to one is what shows that the machine exists. Otherwise it exists when `made` comes.
+     */
+    bool early;
+    const struct plan_grant *grants;
+    const int *grant_fds; /* one open directory a grant; stay the caller's */
+    size_t grant_count;
+};
+
+/* What the kernel counts. */
+struct machine_stats {
+    uint64_t cpu_us;
+    uint64_t mem_bytes;
+    uint64_t mem_peak_bytes;
+    uint64_t mem_limit_bytes;
+    uint64_t pids;
+    uint64_t io_bytes;   /* read and written by system calls */
+    uint64_t disk_bytes; /* used in the upper */
+    uint64_t oom_kills;
+    uint64_t pids_refused;
+    uint64_t lookups_refused;
+    bool frozen;
+    bool drifted;
+};
+
+typedef void machine_done_fn(void *arg, const struct err *err); /* err NULL: it is done */
+typedef void machine_made_fn(void *arg, struct machine *m, const char *warnings,
+                             const struct err *err);
+typedef void machine_stats_fn(void *arg, const struct machine_stats *stats, const struct err *err);
+/* Every id that exists on this host, whoever wants it. */
+typedef void machine_list_fn(void *arg, const char *const *ids, size_t count,
+                             const struct err *err);
+
+struct machine_driver {
+    const char *kind;
+    struct machine_host *(*open)(struct loop *loop, struct err *err);
+    void (*close)(struct machine_host *host);
+    void (*list)(struct machine_host *host, machine_list_fn *done, void *arg);
+    void (*create)(struct machine_host *host, const struct machine_spec *spec,
+                   machine_made_fn *done, void *arg);
+    /* One that exists. Comes with its guest's first word, or after two seconds without. */
+    void (*adopt)(struct machine_host *host, const char *id, machine_made_fn *done, void *arg);
+    /*
+     * By id, because what nobody knows must go too. Done: nothing of it is left; so an id that
+     * does not exist is done.
+     */
+    void (*destroy)(struct machine_host *host, const char *id, machine_done_fn *done, void *arg);
+    /*
+     * Stops every process of the machine but its guest, which goes on to serve files and logs.
+     * No command may be started meanwhile: the guest would stand still until the thaw. Times of
+     * commands and the deadline go on. `busy` when something does not stop within two seconds.
+     */
+    void (*freeze)(struct machine *m, bool frozen, machine_done_fn *done, void *arg);
+    /* `busy`: more memory is in use than that. Disk only where the store has project quota. */
+    void (*limit)(struct machine *m, const struct machine_limits *limits, machine_done_fn *done,
+                  void *arg);
+    void (*set_deadline)(struct machine *m, uint64_t in_ms, machine_done_fn *done, void *arg);
+    /* Those of one turn travel together: asking for hundreds is fine. */
+    void (*stats)(struct machine *m, machine_stats_fn *done, void *arg);
+    /* Pools and fallbacks of this kind, one JSON object, for metrics and doctor. */
+    void (*status)(struct machine_host *host,
+                   void (*done)(void *arg, const char *json, const struct err *err), void *arg);
+    void (*let_go)(struct machine *m); /* machine_free() */
+};
+
+extern const struct machine_driver box_driver;
+
+/* Common to all kinds; a driver's struct starts with it. */
+struct machine {
+    const struct machine_driver *driver;
+    struct machine_host *host;
+    char id[ID_SIZE];
+    struct guest *guest;         /* commands, files, terminals; NULL for a kind without a guest */
+    int uppers[PLAN_MAX_GRANTS]; /* changes of cow grants, in their order; -1 where there is none */
+    /*
+     * Called once when it has ended (deadline, killed, destroyed by anybody, host trouble), with
+     * the reason; may be NULL. A guest that breaks the protocol is ended.
+     */
+    void (*on_end)(void *arg, struct machine *m, const struct err *why);
+    /*
+     * The connection was lost, the machine lives, and `guest` is a new one: whatever was pending
+     * has been answered, attach to its commands as after `adopt`. May be NULL.
+     */
+    void (*on_back)(void *arg, struct machine *m);
+    void *on_arg;
+};
+
+void machine_free(struct machine *m);
+
+/*
+ * Ends every process but the guest, in a machine that is not frozen. Done: none is left; `busy`
+ * when something does not die within two seconds.
+ */
+void machine_halt(struct machine *m, struct loop *loop, machine_done_fn *done, void *arg);

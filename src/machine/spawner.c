@@ -1,0 +1,398 @@
+#include "machine/spawner.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/defer.h"
+#include "base/log.h"
+#include "io/spawn_link.h"
+#include "machine/xnew.h"
+
+enum {
+    UNDER_WAY_MAX = 32, /* answers at once: few enough for the spawner never to find us full */
+    ENDING_MAX = 256,   /* answered when a box is gone: small, and slow to come */
+    TRIES_MAX = 4,
+    PACKETS_MAX = 16, /* a turn of the loop */
+    AGAIN_MS = 200,
+    AGAIN_MAX_MS = 5000,
+};
+
+struct request {
+    struct request *next;
+    uint64_t tag;
+    enum plan_type type;
+    bool once; /* not to be asked of another spawner */
+    unsigned tries;
+    spawner_answer_fn *done;
+    void *arg;
+    int fds[PLAN_MAX_GRANTS]; /* ours */
+    size_t nfds;
+    struct err err; /* once it has failed */
+    size_t len;
+    char packet[];
+};
+
+/* Requests in order. */
+struct line {
+    struct request *first, **end;
+    size_t count;
+};
+
+/* Two kinds that must not hold each other up. */
+struct lane {
+    struct line waiting, asked;
+    size_t most;
+};
+enum { PROMPT, LATE, LANES };
+
+struct connecting {
+    struct spawner_link *link; /* NULL: nobody wants it any more */
+    struct place place;
+    int fd;
+    struct err err;
+};
+
+struct spawner_link {
+    struct loop *loop;
+    struct place place;
+    int fd; /* -1: not connected */
+    struct loop_watch *watch;
+    unsigned armed;
+    struct connecting *job;
+    struct loop_timer *again;
+    uint64_t again_ms;
+    struct line failed;
+    struct loop_call later; /* tells those */
+    uint64_t tag;
+    uint64_t losses;
+    unsigned depth;
+    bool is_freed;
+    struct lane lanes[LANES];
+    char packet[PLAN_MAX_BYTES];
+    struct plan_message message;
+};
+
+static void on_event(void *arg, unsigned events);
+static void connect_now(void *arg);
+static void tell_failed(void *arg);
+
+/* Lines. */
+
+static void line_init(struct line *l) {
+    *l = (struct line){.end = &l->first};
+}
+
+static void line_add(struct line *l, struct request *r) {
+    r->next = NULL;
+    *l->end = r;
+    l->end = &r->next;
+    l->count++;
+}
+
+static struct request *line_cut(struct line *l, struct request **at) {
+    struct request *r = *at;
+    *at = r->next;
+    if (!*at)
+        l->end = at;
+    l->count--;
+    return r;
+}
+
+static void request_free(struct request *r) {
+    for (size_t i = 0; i < r->nfds; i++)
+        close(r->fds[i]);
+    free(r);
+}
+
+static void line_clear(struct line *l) {
+    while (l->first)
+        request_free(line_cut(l, &l->first));
+}
+
+/* Life. */
+
+struct spawner_link *spawner_link_new(struct loop *loop, const struct place *place) {
+    struct spawner_link *l = xnew(struct spawner_link);
+    l->loop = loop;
+    l->place = *place;
+    l->fd = -1;
+    l->again = loop_timer_new(loop, connect_now, l);
+    l->again_ms = AGAIN_MS;
+    l->later = (struct loop_call){.fn = tell_failed, .arg = l};
+    line_init(&l->failed);
+    for (int i = 0; i < LANES; i++) {
+        line_init(&l->lanes[i].waiting);
+        line_init(&l->lanes[i].asked);
+    }
+    l->lanes[PROMPT].most = UNDER_WAY_MAX;
+    l->lanes[LATE].most = ENDING_MAX;
+    connect_now(l);
+    return l;
+}
+
+static void drop_connection(struct spawner_link *l) {
+    loop_watch_free(TAKE(l->watch));
+    close_fd(&l->fd);
+}
+
+void spawner_link_free(struct spawner_link *l) {
+    if (!l)
+        return;
+    l->is_freed = true;
+    for (int i = 0; i < LANES; i++) {
+        line_clear(&l->lanes[i].waiting);
+        line_clear(&l->lanes[i].asked);
+    }
+    line_clear(&l->failed);
+    if (l->depth)
+        return;
+    if (l->job)
+        l->job->link = NULL;
+    loop_timer_free(l->again);
+    loop_call_cancel(l->loop, &l->later);
+    drop_connection(l);
+    free(l);
+}
+
+uint64_t spawner_link_losses(const struct spawner_link *l) {
+    return l->losses;
+}
+
+static void enter(struct spawner_link *l) {
+    l->depth++;
+}
+
+static void leave(struct spawner_link *l) {
+    if (--l->depth == 0 && l->is_freed)
+        spawner_link_free(l);
+}
+
+static void tell(struct spawner_link *l, struct request *r, const struct plan_message *m,
+                 struct fd_message *fds, const struct err *err) {
+    enter(l);
+    if (r->done)
+        r->done(r->arg, m, fds, err);
+    request_free(r);
+    leave(l);
+}
+
+/* Failing: told when the caller's stack has unwound. */
+
+static void fail(struct spawner_link *l, struct request *r, const struct err *why) {
+    r->err = *why;
+    line_add(&l->failed, r);
+    loop_defer(l->loop, &l->later);
+}
+
+static void tell_failed(void *arg) {
+    struct spawner_link *l = arg;
+    enter(l);
+    while (l->failed.first) {
+        struct request *r = line_cut(&l->failed, &l->failed.first);
+        struct err err = r->err;
+        tell(l, r, NULL, NULL, &err);
+    }
+    leave(l);
+}
+
+/* Sending. */
+
+static void rearm(struct spawner_link *l, bool is_full) {
+    unsigned want = LOOP_READ | (is_full ? LOOP_WRITE : 0u);
+    if (want != l->armed && l->watch)
+        loop_watch_set(l->watch, want);
+    l->armed = want;
+}
+
+/* 1: sent. 0: not now. A broken connection shows when it is read. */
+static int send_first(struct spawner_link *l, struct lane *lane) {
+    struct request *r = lane->waiting.first;
+    int e = send_fds(l->fd, r->packet, r->len, r->fds, r->nfds);
+    if (e < 0)
+        return 0;
+    r->tries++;
+    line_add(&lane->asked, line_cut(&lane->waiting, &lane->waiting.first));
+    return 1;
+}
+
+static void send_waiting(struct spawner_link *l) {
+    bool is_full = false;
+    for (int i = 0; i < LANES && l->fd >= 0; i++) {
+        struct lane *lane = &l->lanes[i];
+        while (lane->waiting.first && lane->asked.count < lane->most && !is_full)
+            is_full = send_first(l, lane) == 0;
+    }
+    rearm(l, is_full);
+}
+
+static int keep_fds(struct request *r, const int *fds, size_t nfds, struct err *err) {
+    if (nfds > PLAN_MAX_GRANTS)
+        return err_set(err, ERR_LIMIT, "more than %d granted directories", PLAN_MAX_GRANTS);
+    for (; r->nfds < nfds; r->nfds++) {
+        r->fds[r->nfds] = fcntl(fds[r->nfds], F_DUPFD_CLOEXEC, 3);
+        if (r->fds[r->nfds] < 0)
+            return err_sys(err, "keep a descriptor");
+    }
+    return 0;
+}
+
+void spawner_ask(struct spawner_link *l, struct plan_message *m, const int *fds, size_t nfds,
+                 spawner_answer_fn *done, void *arg) {
+    m->tag = ++l->tag;
+    size_t len = plan_encode(m, l->packet);
+    struct request *r = xcalloc(sizeof(*r) + len);
+    r->tag = m->tag;
+    r->type = m->type;
+    r->once = m->type == PLAN_LIST && m->cursor;
+    r->done = done;
+    r->arg = arg;
+    r->len = len;
+    memcpy(r->packet, l->packet, len);
+    struct err err;
+    if (keep_fds(r, fds, nfds, &err) < 0) {
+        fail(l, r, &err);
+        return;
+    }
+    line_add(&l->lanes[m->type == PLAN_DESTROY ? LATE : PROMPT].waiting, r);
+    if (l->fd >= 0)
+        send_waiting(l);
+    else if (!l->job)
+        connect_now(l);
+}
+
+/* Being without a spawner. */
+
+/* All that wait, or only those that were asked too often. */
+static void fail_waiting(struct spawner_link *l, bool all, const struct err *why) {
+    for (int i = 0; i < LANES; i++) {
+        struct line *line = &l->lanes[i].waiting;
+        for (struct request **at = &line->first; *at;) {
+            if (all || (*at)->tries >= TRIES_MAX)
+                fail(l, line_cut(line, at), why);
+            else
+                at = &(*at)->next;
+        }
+    }
+}
+
+static void on_connected(void *arg) {
+    struct connecting *job DEFER_FREE = arg;
+    struct spawner_link *l = job->link;
+    int fd DEFER_CLOSE = job->fd;
+    if (!l)
+        return;
+    l->job = NULL;
+    if (fd >= 0 && loop_watch_new(l->loop, fd, LOOP_READ, on_event, l, &l->watch, &job->err) == 0) {
+        l->fd = TAKE_FD(fd);
+        l->armed = LOOP_READ;
+        l->again_ms = AGAIN_MS;
+        send_waiting(l);
+        return;
+    }
+    log_line(LOG_WARN, "machine", "%s", job->err.text);
+    loop_timer_start(l->again, l->again_ms, 0);
+    l->again_ms = 2 * l->again_ms < AGAIN_MAX_MS ? 2 * l->again_ms : AGAIN_MAX_MS;
+    fail_waiting(l, true, &job->err);
+}
+
+static void find_spawner(void *arg) {
+    struct connecting *job = arg;
+    job->fd = spawn_connect(&job->place, NULL, &job->err);
+}
+
+static void connect_now(void *arg) {
+    struct spawner_link *l = arg;
+    if (l->job || l->fd >= 0)
+        return;
+    loop_timer_stop(l->again);
+    l->job = xnew(struct connecting);
+    *l->job = (struct connecting){.link = l, .place = l->place, .fd = -1};
+    loop_work(l->loop, find_spawner, on_connected, l->job);
+}
+
+/* What was under way goes back to the head of its line, in order. */
+static void ask_again(struct lane *lane) {
+    struct line all = lane->asked;
+    if (!all.first)
+        return;
+    *all.end = lane->waiting.first;
+    if (!lane->waiting.first)
+        lane->waiting.end = all.end;
+    lane->waiting.first = all.first;
+    lane->waiting.count += all.count;
+    line_init(&lane->asked);
+}
+
+static void lost(struct spawner_link *l) {
+    struct err why;
+    drop_connection(l);
+    l->losses++;
+    err_set(&why, ERR_UNKNOWN, "the spawner ended before it answered");
+    for (int i = 0; i < LANES; i++) {
+        for (struct request *r = l->lanes[i].asked.first; r; r = r->next)
+            if (r->once)
+                r->tries = TRIES_MAX;
+        ask_again(&l->lanes[i]);
+    }
+    fail_waiting(l, false, &why);
+    connect_now(l);
+}
+
+/* Receiving. */
+
+static struct request *take_asked(struct spawner_link *l, uint64_t tag) {
+    for (int i = 0; i < LANES; i++)
+        for (struct request **at = &l->lanes[i].asked.first; *at; at = &(*at)->next)
+            if ((*at)->tag == tag)
+                return line_cut(&l->lanes[i].asked, at);
+    return NULL;
+}
+
+static void take_packet(struct spawner_link *l, struct fd_message *in) {
+    struct err err;
+    struct plan_message *m = &l->message;
+    if (plan_decode(l->packet, in->len, m, &err) < 0) {
+        log_line(LOG_ERROR, "machine", "answer of the spawner: %s", err.text);
+        return;
+    }
+    struct request *r = take_asked(l, m->tag);
+    if (!r)
+        return;
+    bool failed = m->type == PLAN_ERROR;
+    if (failed && r->type == PLAN_CREATE && m->error.code == ERR_EXISTS && r->tries > 1)
+        err_set(&m->error, ERR_UNKNOWN, "the spawner ended before it answered");
+    tell(l, r, failed ? NULL : m, in, failed ? &m->error : NULL);
+}
+
+/* 1: a packet, 0: none now, -1: it has gone. */
+static int take_one(struct spawner_link *l) {
+    struct fd_message in DEFER(fd_message_close) = {0};
+    int r = recv_fds(l->fd, l->packet, sizeof(l->packet), &in);
+    /* Told once, before what the dead spawner has still said. */
+    if (r == -ECONNRESET)
+        r = recv_fds(l->fd, l->packet, sizeof(l->packet), &in);
+    if (r == -EAGAIN)
+        return 0;
+    if (r < 0 || in.len == 0)
+        return -1;
+    take_packet(l, &in);
+    return 1;
+}
+
+static void on_event(void *arg, unsigned events) {
+    struct spawner_link *l = arg;
+    int r = 1;
+    if (events & LOOP_ERROR)
+        l->armed = 0; /* the watch is off, and what was said before the end is still to be read */
+    enter(l);
+    if (events & ~(unsigned)LOOP_WRITE)
+        for (int i = 0; i < PACKETS_MAX && r > 0 && !l->is_freed; i++)
+            r = take_one(l);
+    if (!l->is_freed && r < 0)
+        lost(l);
+    else if (!l->is_freed)
+        send_waiting(l);
+    leave(l);
+}

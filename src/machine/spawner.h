@@ -1,0 +1,36 @@
+/*
+ * The daemon's conversation with the spawner, on the loop.
+ *
+ * The spawner is started when it is not there, by a job, and again whenever it has died; boxes do
+ * not notice. A request that was under way then is sent again, because every one of them may be:
+ * what a dead spawner did not answer to CREATE it did not make, and the others ask for a state.
+ * Answers come later, exactly once. Only so many requests are under way at a time; the others wait
+ * here.
+ */
+#pragma once
+
+#include "base/fdio.h"
+#include "base/plan.h"
+#include "io/loop.h"
+#include "io/place.h"
+
+struct spawner_link;
+
+/* m NULL: err says why. Message and descriptors live only during the call; take what you keep. */
+typedef void spawner_answer_fn(void *arg, const struct plan_message *m, struct fd_message *fds,
+                               const struct err *err);
+
+/* Starts or finds the spawner in the background. */
+struct spawner_link *spawner_link_new(struct loop *loop, const struct place *place);
+/* What was asked is never answered. May be called from an answer. */
+void spawner_link_free(struct spawner_link *l);
+
+/*
+ * Descriptors stay the caller's. m->tag is chosen here. A page of a LIST but the first is not asked
+ * again of another spawner: that is `unknown`, begin anew.
+ */
+void spawner_ask(struct spawner_link *l, struct plan_message *m, const int *fds, size_t nfds,
+                 spawner_answer_fn *done, void *arg);
+
+/* How often a spawner that was there was lost, for metrics. */
+uint64_t spawner_link_losses(const struct spawner_link *l);

@@ -1,0 +1,71 @@
+#include <pwd.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "service/state.h"
+
+static const char *const scope_names[] = {
+    [SCOPE_READ] = "read", [SCOPE_RUN] = "run", [SCOPE_ADMIN] = "admin"};
+
+int allow(const struct caller *who, enum token_scope scope, struct err *err) {
+    if (who->scopes & scope)
+        return 0;
+    err_set(err, ERR_DENIED, "this token lacks the scope '%s'", scope_names[scope]);
+    return err_remedy(err, "ask the owner for one that has it: carrel token new --scope %s",
+                      scope_names[scope]);
+}
+
+bool may_see(const struct caller *who, const char *owner) {
+    return who->scopes & SCOPE_ADMIN || strcmp(who->owner, owner) == 0;
+}
+
+/* A uid's owner is called as its user, or by its number. */
+static void owner_name(uid_t uid, char *ret, size_t size) {
+    char text[1024];
+    struct passwd pw, *found = NULL;
+    if (getpwuid_r(uid, &pw, text, sizeof(text), &found) == 0 && found && strlen(pw.pw_name) < size)
+        snprintf(ret, size, "%s", pw.pw_name);
+    else
+        snprintf(ret, size, "uid-%u", (unsigned)uid);
+}
+
+static int owner_of_uid(struct service *s, uid_t uid, struct owner_row *ret, struct err *err) {
+    if (store_owner_by_uid(s->store, uid, ret, err) == 0)
+        return 0;
+    if (err->code != ERR_NOT_FOUND)
+        return -1;
+    *ret = (struct owner_row){.uid = uid, .created_ms = now_ms()};
+    owner_name(uid, ret->name, sizeof(ret->name));
+    struct owner_row taken;
+    /* The name may belong to tokens, or to a uid that had it before: never share by name. */
+    if (store_owner_get(s->store, ret->name, &taken, NULL) == 0)
+        snprintf(ret->name, sizeof(ret->name), "uid-%u", (unsigned)uid);
+    return store_owner_put(s->store, ret, err);
+}
+
+int service_caller_by_uid(struct service *s, uid_t uid, pid_t pid, struct caller *ret,
+                          struct err *err) {
+    struct owner_row row;
+    if (owner_of_uid(s, uid, &row, err) < 0)
+        return -1;
+    *ret = (struct caller){.scopes = SCOPE_READ | SCOPE_RUN, .local = true, .uid = uid};
+    /* The daemon's own user may do everything anyway, by way of its files. */
+    if (uid == geteuid())
+        ret->scopes |= SCOPE_ADMIN;
+    snprintf(ret->owner, sizeof(ret->owner), "%s", row.name);
+    snprintf(ret->client, sizeof(ret->client), "uid %u pid %d", (unsigned)uid, (int)pid);
+    return 0;
+}
+
+int service_caller_by_token(struct service *s, const char *secret, size_t len, const char *client,
+                            struct caller *ret, struct err *err) {
+    struct token_row row;
+    if (store_token_check(s->store, secret, len, now_ms(), &row, err) < 0)
+        return -1;
+    *ret = (struct caller){.scopes = row.scopes, .quota = row.quota};
+    snprintf(ret->owner, sizeof(ret->owner), "%s", row.owner);
+    snprintf(ret->token, sizeof(ret->token), "%s", row.id);
+    snprintf(ret->client, sizeof(ret->client), "%s", client);
+    return 0;
+}

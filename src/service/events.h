@@ -1,0 +1,30 @@
+/*
+ * Events: what happened to machines and commands, in order and resumable by id.
+ *
+ * A watcher is only told that there is more and reads at its own pace from the store, so a slow one
+ * costs nothing.
+ */
+#pragma once
+
+#include "service/service.h"
+
+struct event_watch {
+    void (*changed)(void *arg);
+    void *arg;
+    struct service *of; /* the service's, as the next two */
+    struct event_watch *next, **at;
+};
+
+void service_events_watch(struct service *s, struct event_watch *w);
+void service_events_unwatch(struct event_watch *w);
+
+struct events_request {
+    int64_t after;       /* id of the last one that was seen */
+    const char *machine; /* id; NULL: all of the caller's */
+    const char *type;
+    size_t limit;
+};
+int service_events(struct service *s, const struct caller *who, const struct events_request *r,
+                   struct event_list *ret, struct err *err);
+/* The id of the newest event there is. */
+int64_t service_events_last(struct service *s);

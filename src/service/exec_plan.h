@@ -1,0 +1,27 @@
+/*
+ * What a request to run something means: the guest's EXEC message, made from an exec_request.
+ *
+ * Pure. Defaults are DECISIONS' (user, a clean environment, its home), and every number and name
+ * from outside is checked here.
+ */
+#pragma once
+
+#include "base/err.h"
+#include "base/msg.h"
+#include "service/request.h"
+
+enum { EXEC_ENV_MAX = 256, EXEC_ARGV_MAX = 4096, EXEC_TEXT_MAX = 1 << 19 };
+
+/* The message and the memory its texts live in. */
+struct exec_plan {
+    struct msg_exec exec;
+    const char **argv; /* NULL-terminated */
+    const char **env;
+    char *text; /* what env is made of */
+    const char *user;
+};
+
+/* machine_env: names and values in turn; cwd: of the machine, may be NULL. */
+int exec_plan_make(struct exec_plan *ret, const struct exec_request *r,
+                   const struct texts *machine_env, const char *cwd, struct err *err);
+void exec_plan_done(struct exec_plan *p);

@@ -1,0 +1,125 @@
+#include "service/files.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/defer.h"
+#include "base/parse.h"
+#include "service/state.h"
+
+static const struct {
+    uint16_t type;
+    enum token_scope scope;
+    const char *verb;
+} verbs[] = {
+    {MSG_STAT, SCOPE_READ, "file.stat"},    {MSG_LIST, SCOPE_READ, "file.list"},
+    {MSG_READ, SCOPE_READ, "file.read"},    {MSG_WRITE, SCOPE_RUN, "file.write"},
+    {MSG_MKDIR, SCOPE_RUN, "file.mkdir"},   {MSG_MOVE, SCOPE_RUN, "file.move"},
+    {MSG_REMOVE, SCOPE_RUN, "file.remove"}, {MSG_CHMOD, SCOPE_RUN, "file.chmod"},
+    {MSG_CHOWN, SCOPE_RUN, "file.chown"},   {MSG_SYMLINK, SCOPE_RUN, "file.symlink"},
+    {MSG_WATCH, SCOPE_READ, "file.watch"},
+};
+
+int file_user(const char *text, uint32_t *ret_uid, struct err *err) {
+    uint64_t uid = 1000;
+    if (text && strcmp(text, "root") == 0)
+        uid = 0;
+    else if (text && strcmp(text, "user") != 0 && parse_u64(text, 0, 65534, &uid, NULL) < 0) {
+        err_set(err, ERR_INVALID, "there is no user '%.40s' in the machine", text);
+        return err_remedy(err, "use user, root or a number up to 65534");
+    }
+    *ret_uid = (uint32_t)uid;
+    return 0;
+}
+
+/* The machine and the table's row; files of a paused or stopped machine are there too. */
+static struct live *prepare(struct service *s, const struct caller *who, const char *machine,
+                            uint16_t type, const char *path, uint64_t *ret_intent,
+                            const char **ret_verb, struct err *err) {
+    size_t at = 0;
+    while (verbs[at].type != type)
+        at++;
+    struct live *l =
+        allow(who, verbs[at].scope, err) < 0 ? NULL : live_find(s, who, machine, LIVE_ANY, err);
+    if (l && !l->machine) {
+        err_set(err, ERR_BUSY, "machine '%s' is %s", l->row.id, machine_state_name(l->row.state));
+        return NULL;
+    }
+    struct buf detail DEFER(buf_done) = BUF(JOURNAL_DETAIL_MAX);
+    struct jot j = JOT(&detail);
+    jot_object(&j, NULL);
+    jot_string(&j, "path", path ? path : "");
+    jot_end(&j, '}');
+    struct journal_record what = {.verb = verbs[at].verb,
+                                  .machine = l ? l->row.id : NULL,
+                                  .detail = j.failed ? NULL : detail.data};
+    *ret_verb = verbs[at].verb;
+    if (l && path && note_intent(s, who, &what, ret_intent, err) < 0)
+        return NULL;
+    return l;
+}
+
+struct file_call {
+    struct live *live;
+    struct caller who;
+    const char *verb; /* NULL: not written down */
+    uint64_t intent;
+    guest_reply_fn *done;
+    void *arg;
+};
+
+static void answered(void *arg, const struct frame *frame, const struct err *err) {
+    struct file_call *c = arg;
+    if (c->verb) {
+        struct journal_record what = {.verb = c->verb, .machine = c->live->row.id};
+        note_result(c->live->service, &c->who, &what, c->intent, err);
+    }
+    c->done(c->arg, frame, err);
+    live_unref(c->live);
+    free(c);
+}
+
+void service_file(struct service *s, const struct caller *who, const char *machine, uint16_t type,
+                  const void *msg, const char *path, guest_reply_fn *done, void *arg) {
+    const char *verb;
+    uint64_t intent = 0;
+    struct err err;
+    struct live *l = prepare(s, who, machine, type, path, &intent, &verb, &err);
+    if (!l) {
+        done(arg, NULL, &err);
+        return;
+    }
+    struct file_call *c = calloc(1, sizeof(*c));
+    if (!c)
+        abort();
+    *c = (struct file_call){l, *who, path ? verb : NULL, intent, done, arg};
+    live_ref(l);
+    idle_touch(&l->idle, loop_now_ms(s->loop));
+    guest_request(l->machine->guest, (struct frame_head){.type = type}, msg, NULL, 0, answered, c);
+}
+
+int service_file_watch(struct service *s, const struct caller *who, const char *machine,
+                       const struct msg_path *path, struct file_watch *w, struct err *err) {
+    const char *verb;
+    uint64_t intent;
+    struct live *l = prepare(s, who, machine, MSG_WATCH, path->path.s, &intent, &verb, err);
+    if (!l)
+        return -1;
+    w->inner.id = ++s->watch_ids ? s->watch_ids : ++s->watch_ids;
+    w->live = l;
+    live_ref(l);
+    l->open++;
+    guest_watch(l->machine->guest, &w->inner, path);
+    return 0;
+}
+
+void service_file_unwatch(struct file_watch *w) {
+    struct live *l = w->live;
+    if (!l)
+        return;
+    if (l->machine)
+        guest_unwatch(l->machine->guest, &w->inner);
+    l->open--;
+    w->live = NULL;
+    live_unref(l);
+}

@@ -1,0 +1,29 @@
+/*
+ * Files of a machine: requests to its guest, which resolves every path inside.
+ *
+ * One function for all of them: the guest's messages are the vocabulary (base/msg.h), and a table
+ * here says which scope each needs and under which name it is written down.
+ */
+#pragma once
+
+#include "machine/guest.h"
+#include "service/service.h"
+
+/* Whom a file verb acts as: "user" (NULL), "root", or a number. */
+int file_user(const char *text, uint32_t *ret_uid, struct err *err);
+
+/*
+ * Sends one file message. path: for the journal; NULL: this one belongs to a transfer that was
+ * written down already. `done` comes later, as from guest_request().
+ */
+void service_file(struct service *s, const struct caller *who, const char *machine, uint16_t type,
+                  const void *msg, const char *path, guest_reply_fn *done, void *arg);
+
+/* Events of a path, until unwatched. The guest's watch is made under an id chosen here. */
+struct file_watch {
+    struct guest_watch inner; /* event, refused and gone filled by the caller */
+    void *live;               /* the service's */
+};
+int service_file_watch(struct service *s, const struct caller *who, const char *machine,
+                       const struct msg_path *path, struct file_watch *w, struct err *err);
+void service_file_unwatch(struct file_watch *w);

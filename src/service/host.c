@@ -1,0 +1,32 @@
+#include "service/host.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "service/state.h"
+
+void service_host_status(struct service *s, service_text_fn *done, void *arg) {
+    s->driver->status(s->host, done, arg);
+}
+
+void service_count(struct service *s, struct service_counts *ret) {
+    struct live *l;
+    struct err err;
+    memset(ret, 0, sizeof(*ret));
+    if (store_machine_counts(s->store, ret->machines, &err) < 0)
+        log_line(LOG_WARN, "service", "%s", err.text);
+    for (size_t at = 0; (l = map_next(&s->machines, &at));)
+        ret->commands += l->running;
+    store_stats(s->store, &ret->store);
+}
+
+int service_audit(struct service *s, const struct caller *who, struct journal_filter *filter,
+                  char *ret_dir, size_t size, struct err *err) {
+    if (allow(who, SCOPE_READ, err) < 0)
+        return -1;
+    if (!(who->scopes & SCOPE_ADMIN))
+        filter->owner = who->owner;
+    snprintf(ret_dir, size, "%s/journal", s->place->home);
+    return 0;
+}

@@ -1,0 +1,21 @@
+/* What the daemon itself has to tell: its state, its counters, its journal. */
+#pragma once
+
+#include "service/service.h"
+#include "store/journal.h"
+#include "store/machines.h"
+
+/* Of the spawner: pools, fallbacks, what is enforced; one JSON object. */
+typedef void service_text_fn(void *arg, const char *json, const struct err *err);
+void service_host_status(struct service *s, service_text_fn *done, void *arg);
+
+struct service_counts {
+    uint64_t machines[MACHINE_ENDED + 1]; /* by state */
+    uint64_t commands;                    /* running */
+    struct store_stats store;
+};
+void service_count(struct service *s, struct service_counts *ret);
+
+/* The journal's folder; whoever is no administrator reads only their own records. */
+int service_audit(struct service *s, const struct caller *who, struct journal_filter *filter,
+                  char *ret_dir, size_t size, struct err *err);

@@ -1,0 +1,97 @@
+#include "service/logs.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/defer.h"
+#include "base/id.h"
+#include "base/log.h"
+
+enum { LOG_PATH = 1200 };
+
+struct job {
+    char dir[LOG_PATH], machine[ID_SIZE], exec[ID_SIZE];
+    const struct outlog_fd *log;
+    void (*done)(void *arg, bool kept);
+    void *arg;
+    bool kept;
+    struct err err;
+};
+
+static int open_dir(const char *home, const char *machine, bool make) {
+    char path[LOG_PATH];
+    snprintf(path, sizeof(path), "%s/log", home);
+    if (make)
+        mkdir(path, 0700);
+    snprintf(path, sizeof(path), "%s/log/%s", home, machine);
+    if (make)
+        mkdir(path, 0700);
+    return open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+}
+
+/* A name of its own until it is whole, so that nobody takes half a log for all of it. */
+static int keep(struct job *j) {
+    struct outlog_kept done = {0};
+    char partial[ID_SIZE + 8];
+    int dir DEFER_CLOSE = open_dir(j->dir, j->machine, true);
+    snprintf(partial, sizeof(partial), "%s.part", j->exec);
+    int file DEFER_CLOSE =
+        dir < 0 ? -1 : openat(dir, partial, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    if (file < 0)
+        return err_sys(&j->err, "make the log's file");
+    if (outlog_keep(&j->log->log, file, &done, &j->err) < 0)
+        return -1;
+    if (renameat(dir, partial, dir, j->exec) < 0)
+        return err_sys(&j->err, "name the log's file");
+    return 0;
+}
+
+static void run(void *arg) {
+    struct job *j = arg;
+    j->kept = keep(j) == 0;
+}
+
+static void finished(void *arg) {
+    struct job *j = arg;
+    if (!j->kept)
+        log_line(LOG_ERROR, "service", "keep output: %s exec=%s", j->err.text, j->exec);
+    j->done(j->arg, j->kept);
+    free(j);
+}
+
+void logs_keep(struct loop *loop, const char *home, const char *machine, const char *exec,
+               const struct outlog_fd *log, void (*done)(void *arg, bool kept), void *arg) {
+    struct job *j = calloc(1, sizeof(*j));
+    if (!j)
+        abort();
+    *j = (struct job){.log = log, .done = done, .arg = arg};
+    snprintf(j->dir, sizeof(j->dir), "%s", home);
+    snprintf(j->machine, sizeof(j->machine), "%s", machine);
+    snprintf(j->exec, sizeof(j->exec), "%s", exec);
+    loop_work(loop, run, finished, j);
+}
+
+int logs_open(const char *home, const char *machine, const char *exec) {
+    int dir DEFER_CLOSE = open_dir(home, machine, false);
+    return dir < 0 ? -1 : openat(dir, exec, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+}
+
+void logs_drop(const char *home, const char *machine) {
+    int fd = open_dir(home, machine, false);
+    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+    char path[LOG_PATH];
+    if (!dir) {
+        close_fd(&fd);
+        return;
+    }
+    for (struct dirent *e; (e = readdir(dir));)
+        if (e->d_name[0] != '.')
+            unlinkat(dirfd(dir), e->d_name, 0);
+    closedir(dir);
+    snprintf(path, sizeof(path), "%s/log/%s", home, machine);
+    rmdir(path);
+}

@@ -1,0 +1,72 @@
+/*
+ * What callers ask for, as plain structs: the service's side of every face.
+ *
+ * Texts belong to the face and live as long as its call. Zero means "not given".
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* A number that may be absent. */
+struct given {
+    uint64_t value;
+    bool is;
+};
+
+struct texts {
+    const char **v;
+    size_t count;
+};
+
+/* An array of structs. */
+struct rows {
+    void *v;
+    size_t count;
+};
+
+struct limits_request {
+    struct given mem, cpus, pids, disk;
+};
+
+struct dir_request {
+    const char *path; /* of the host: opened by the caller, or under a root of carrel.conf */
+    const char *at;   /* inside; NULL: the same path */
+    const char *mode; /* ro, cow, rw */
+};
+
+struct machine_request {
+    const char *kind, *image, *name, *hostname, *key;
+    struct limits_request limits;
+    struct given ttl, idle; /* ms */
+    const char *idle_action;
+    struct texts metadata, env;
+    struct rows dirs; /* struct dir_request */
+    bool unreviewed;
+    bool ephemeral; /* set by a face: it ends with the daemon at the latest */
+};
+
+struct update_request {
+    const char *name;
+    struct limits_request limits;
+    struct given ttl, idle;
+    const char *idle_action;
+    struct texts metadata;
+};
+
+struct pty_request {
+    struct given rows, cols;
+};
+
+struct exec_request {
+    struct texts argv;
+    const char *command; /* a shell string, instead of argv */
+    struct texts env;
+    const char *cwd, *user, *stdin_text, *stdin_base64, *key;
+    struct given timeout; /* ms */
+    struct pty_request pty;
+    struct texts stdio; /* over the unix socket: null or fd, for each of the three streams */
+    bool terminal, stdin_open, background, kill_left;
+    struct given output_max;
+};

@@ -1,0 +1,141 @@
+#include "service/service.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "service/logs.h"
+#include "service/state.h"
+
+enum {
+    TICK_MS = 200,
+    LIFETIME_GRACE_MS = 2000, /* the machine itself ends first, if it is well */
+    EVENTS_KEEP = 100000,
+    ENDED_KEEP_MS = 7 * 24 * 3600 * 1000,
+    TRIM_EVERY = 5 * 60 * 10, /* ticks */
+};
+
+/* ---- lifetime and idleness ---- */
+
+static void idle_act(struct live *l) {
+    struct service *s = l->service;
+    struct caller who = {.scopes = SCOPE_READ | SCOPE_RUN | SCOPE_ADMIN};
+    snprintf(who.owner, sizeof(who.owner), "%s", l->row.owner);
+    snprintf(who.client, sizeof(who.client), "idle timeout");
+    event_tell(s, l->row.owner, l->row.id, "machine.idle", NULL);
+    switch (l->row.idle_action) {
+    case IDLE_PAUSE:
+        service_pause(s, &who, l->row.id, ignore_machine, NULL);
+        break;
+    case IDLE_STOP:
+        service_stop(s, &who, l->row.id, ignore_machine, NULL);
+        break;
+    case IDLE_DESTROY:
+        live_end(l, "idle", NULL, NULL);
+        break;
+    }
+}
+
+static void idle_known(void *arg, const struct machine_stats *stats, const struct err *err) {
+    struct live *l = arg;
+    (void)err;
+    if (stats && l->row.state == MACHINE_RUNNING && !l->changing) {
+        struct idle_sample sample = {
+            .now_ms = loop_now_ms(l->service->loop),
+            .cpu_us = stats->cpu_us,
+            .io_bytes = stats->io_bytes,
+            .commands = l->running,
+            .open = l->open,
+        };
+        if (idle_feed(&l->idle, &sample) >= l->row.idle_ms)
+            idle_act(l);
+    }
+    live_unref(l);
+}
+
+static void look_after(struct live *l, uint64_t now, int64_t wall) {
+    struct service *s = l->service;
+    if (l->changing || !l->machine || l->row.state == MACHINE_ENDING)
+        return;
+    if (l->row.ttl_ms && wall > l->row.created_ms + (int64_t)l->row.ttl_ms + LIFETIME_GRACE_MS) {
+        live_end(l, "its lifetime is over", NULL, NULL);
+        return;
+    }
+    if (!l->row.idle_ms || l->row.state != MACHINE_RUNNING || now < l->idle_check_ms)
+        return;
+    l->idle_check_ms = now + idle_next_ms(l->row.idle_ms);
+    live_ref(l);
+    s->driver->stats(l->machine, idle_known, l);
+}
+
+static void trim(struct service *s) {
+    struct err err;
+    size_t count;
+    if (store_event_trim(s->store, now_ms() - ENDED_KEEP_MS, EVENTS_KEEP, &err) < 0 ||
+        store_machine_trim(s->store, now_ms() - ENDED_KEEP_MS, 100, &count, &err) < 0)
+        log_line(LOG_WARN, "service", "forget what is old: %s", err.text);
+}
+
+static void tick(void *arg) {
+    struct service *s = arg;
+    struct live *l;
+    struct err err;
+    uint64_t now = loop_now_ms(s->loop);
+    int64_t wall = now_ms();
+    for (size_t at = 0; (l = map_next(&s->machines, &at));)
+        look_after(l, now, wall);
+    if (store_sign(s->store, &err) < 0)
+        log_line(LOG_ERROR, "service", "sign the journal: %s", err.text);
+    if (++s->ticks % TRIM_EVERY == 0)
+        trim(s);
+}
+
+void ignore_machine(void *arg, const struct machine_view *view, const struct err *err) {
+    (void)arg;
+    (void)view;
+    if (err)
+        log_line(LOG_WARN, "service", "%s", err->text);
+}
+
+/* ---- life ---- */
+
+struct service *service_new(const struct service_options *o, loop_fn *ready, void *arg,
+                            struct err *err) {
+    struct service *s = calloc(1, sizeof(*s));
+    int64_t oldest;
+    if (!s)
+        abort();
+    *s = (struct service){.loop = o->loop,
+                          .store = o->store,
+                          .conf = o->conf,
+                          .place = o->place,
+                          .driver = &box_driver,
+                          .ready = ready,
+                          .ready_arg = arg};
+    s->host = s->driver->open(o->loop, err);
+    if (!s->host || store_event_range(s->store, &oldest, &s->last_event, err) < 0) {
+        service_free(s);
+        return NULL;
+    }
+    s->tick = loop_timer_new(s->loop, tick, s);
+    loop_timer_start(s->tick, TICK_MS, TICK_MS);
+    adopt_all(s);
+    return s;
+}
+
+void service_free(struct service *s) {
+    struct live *l;
+    if (!s)
+        return;
+    loop_timer_free(s->tick);
+    for (size_t at = 0; (l = map_next(&s->machines, &at));)
+        execs_release(l);
+    for (size_t at = 0; (l = map_next(&s->machines, &at));)
+        live_unref(l);
+    map_done(&s->machines);
+    map_done(&s->execs);
+    if (s->host)
+        s->driver->close(s->host);
+    free(s);
+}

@@ -1,0 +1,108 @@
+/*
+ * The service: one function a verb. Every face (REST, later MCP and E2B) calls these, and nothing
+ * else calls the machines.
+ *
+ * A verb authorises, checks quotas and idempotency, writes the intent into the journal, does it,
+ * and writes the result. It runs on the loop's thread; `done` is called exactly once, perhaps from
+ * within the call. What is acknowledged through `done` is in the store already. Views and errors
+ * live only during the call of `done`.
+ *
+ * References to machines are ids, names, or prefixes of ids that fit one. An owner sees only what
+ * is its own; with the scope admin a caller sees everything.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/err.h"
+#include "io/loop.h"
+#include "io/place.h"
+#include "service/request.h"
+#include "service/view.h"
+#include "store/conf.h"
+#include "store/db.h"
+#include "store/events.h"
+#include "store/owners.h"
+
+struct service;
+
+struct service_options {
+    struct loop *loop;
+    struct store *store; /* stay the caller's */
+    const struct conf *conf;
+    const struct place *place;
+};
+
+/* Adopts what lives, ends what nobody wants; `ready` is called when that is done. */
+struct service *service_new(const struct service_options *options, loop_fn *ready, void *arg,
+                            struct err *err);
+/* Lets go of the machines; they go on. */
+void service_free(struct service *s);
+
+/* Living machines and running requests: a daemon without any may leave. */
+size_t service_machine_count(const struct service *s);
+
+/* Who asks. Filled by the face that authenticated them. */
+struct caller {
+    char owner[STORE_NAME_SIZE];
+    char token[ID_SIZE]; /* empty: by uid */
+    uint32_t scopes;     /* enum token_scope */
+    struct quota quota;  /* of the token; the owner's own holds too */
+    char client[64];     /* "uid 1000 pid 4711", "127.0.0.1:4711" */
+    bool local;          /* over the unix socket: may pass descriptors */
+    uid_t uid;           /* of a local caller */
+};
+
+/* By peer credentials: makes the owner row on first use. */
+int service_caller_by_uid(struct service *s, uid_t uid, pid_t pid, struct caller *ret,
+                          struct err *err);
+int service_caller_by_token(struct service *s, const char *secret, size_t len, const char *client,
+                            struct caller *ret, struct err *err);
+
+typedef void service_done_fn(void *arg, const struct err *err);
+typedef void service_machine_fn(void *arg, const struct machine_view *view, const struct err *err);
+typedef void service_stats_fn(void *arg, const struct stats_view *view, const struct err *err);
+
+/* ---- machines (machines.c) ---- */
+
+/* fds: one open directory for each of r->dirs, or none at all. They stay the caller's. */
+void service_create(struct service *s, const struct caller *who, const struct machine_request *r,
+                    const uint8_t request_hash[SHA256_BYTES], const int *fds, size_t nfds,
+                    service_machine_fn *done, void *arg);
+void service_show(struct service *s, const struct caller *who, const char *ref,
+                  service_machine_fn *done, void *arg);
+void service_update(struct service *s, const struct caller *who, const char *ref,
+                    const struct update_request *r, service_machine_fn *done, void *arg);
+void service_pause(struct service *s, const struct caller *who, const char *ref,
+                   service_machine_fn *done, void *arg);
+void service_resume(struct service *s, const struct caller *who, const char *ref,
+                    service_machine_fn *done, void *arg);
+/* Every process but the guest ends; files stay, and `resume` brings it back. */
+void service_stop(struct service *s, const struct caller *who, const char *ref,
+                  service_machine_fn *done, void *arg);
+void service_destroy(struct service *s, const struct caller *who, const char *ref,
+                     service_machine_fn *done, void *arg);
+void service_stats(struct service *s, const struct caller *who, const char *ref,
+                   service_stats_fn *done, void *arg);
+
+struct list_request {
+    const char *states; /* comma-separated; NULL: all that live */
+    const char *kind, *name, *meta_key, *meta_value;
+    const char *cursor; /* `next` of the page before */
+    uint64_t limit;
+    bool all_owners;
+};
+
+enum { CURSOR_SIZE = 48 };
+
+/* row is called for each; ret_next is empty at the end. */
+typedef void service_row_fn(void *arg, const void *view);
+int service_list(struct service *s, const struct caller *who, const struct list_request *r,
+                 service_row_fn *row, void *arg, char ret_next[CURSOR_SIZE], struct err *err);
+
+/* Descriptors of what cow grants changed, in their order; they stay the service's. */
+int service_changes(struct service *s, const struct caller *who, const char *ref, int *ret_fds,
+                    size_t max, size_t *ret_count, struct err *err);

@@ -1,0 +1,125 @@
+/*
+ * The inside of the service: what it holds of each living machine and command. Only for
+ * src/service.
+ */
+#pragma once
+
+#include "base/jot.h"
+#include "base/map.h"
+#include "base/outlog.h"
+#include "machine/machine.h"
+#include "service/idle.h"
+#include "service/service.h"
+#include "store/execs.h"
+#include "store/journal.h"
+#include "store/machines.h"
+
+struct exec;
+struct event_watch;
+
+/* A machine that has not ended. In the table from the moment its row is written. */
+struct live {
+    struct service *service;
+    struct machine_row row;
+    struct machine *machine; /* NULL while it is made or adopted */
+    struct exec *execs;      /* those that somebody must still hear of */
+    uint32_t running;        /* commands */
+    uint32_t open;           /* terminals and streams that are followed */
+    bool changing;           /* a verb on the whole machine is under way */
+    bool drifted;
+    bool ended; /* out of the table; freed when nothing refers to it */
+    uint32_t refs;
+    uint64_t oom_kills; /* that were told of */
+    struct idle_state idle;
+    uint64_t idle_check_ms; /* when to look again */
+    char *cwd;              /* of commands: a granted directory, or NULL */
+    char *warnings;
+    struct texts env; /* of the row, as pairs; points into env_json */
+    void *env_json;
+};
+
+struct service {
+    struct loop *loop;
+    struct store *store;
+    const struct conf *conf;
+    const struct place *place;
+    const struct machine_driver *driver; /* of boxes; further kinds add a table here */
+    struct machine_host *host;
+    struct map machines; /* id -> struct live */
+    struct map execs;    /* id -> struct exec, of living machines */
+    struct loop_timer *tick;
+    uint64_t ticks;
+    struct event_watch *watches, *walk;
+    uint32_t watch_ids, tool_ids;
+    int64_t last_event;
+    loop_fn *ready;
+    void *ready_arg;
+    size_t adopting; /* machines that did not answer yet */
+};
+
+/* ---- write.c: what is written down about a verb ---- */
+
+int64_t now_ms(void); /* since 1970 */
+
+/*
+ * Before the effect: who (NULL: the daemon itself) wants which verb on what. A verb whose intent
+ * cannot be written is not done.
+ */
+int note_intent(struct service *s, const struct caller *who, const struct journal_record *what,
+                uint64_t *ret_seq, struct err *err);
+/* After it. A result that cannot be written is logged: the effect is there already. */
+void note_result(struct service *s, const struct caller *who, const struct journal_record *what,
+                 uint64_t intent, const struct err *failed);
+
+/* Tells the watchers and keeps it for those who come later. json: an object or NULL. */
+void event_tell(struct service *s, const char *owner, const char *machine, const char *type,
+                const char *json);
+
+/* ---- who may (auth.c) ---- */
+
+int allow(const struct caller *who, enum token_scope scope, struct err *err);
+bool may_see(const struct caller *who, const char *owner);
+
+/* ---- machines.c ---- */
+
+struct live *live_new(struct service *s, struct machine_row *row); /* takes the row's texts */
+void live_ref(struct live *l);
+void live_unref(struct live *l);
+void live_view(const struct live *l, struct machine_view *ret);
+
+/* A machine that this caller may see; ready: it must be running (or paused, with `paused`). */
+enum live_need { LIVE_ANY, LIVE_RUNNING };
+struct live *live_find(struct service *s, const struct caller *who, const char *ref,
+                       enum live_need need, struct err *err);
+
+/* "created:id" of the last row of a page. */
+int list_cursor(const char *text, int64_t *ret_ms, const char **ret_id, struct err *err);
+
+/* Takes the driver's machine over and listens for its end. */
+void live_attach(struct live *l, struct machine *m);
+
+/* The machine goes, for a reason; `done` (may be NULL) when nothing is left of it. */
+void live_end(struct live *l, const char *reason, service_done_fn *done, void *arg);
+
+/* ---- execs.c ---- */
+
+/* Every command without an outcome becomes unknown: its machine has ended. */
+void execs_lose(struct live *l, const char *reason);
+/* One that the guest still has in its table. Takes the row's texts and the log's descriptor (-1:
+ * none). */
+bool exec_is_listed(const struct live *l, uint32_t number);
+void exec_adopt(struct live *l, struct exec_row *row, const struct msg_row *state, int log_fd);
+
+/* The guest is reached through a new connection. */
+void execs_reattach(struct live *l);
+
+/* The daemon leaves: lets go of every command, which goes on. */
+void execs_release(struct live *l);
+
+/* ---- service.c ---- */
+
+/* For verbs the daemon itself asks for: logs what failed. */
+void ignore_machine(void *arg, const struct machine_view *view, const struct err *err);
+
+/* ---- adopt.c ---- */
+void adopt_all(struct service *s);

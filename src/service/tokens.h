@@ -1,0 +1,29 @@
+/*
+ * Tokens: who may speak over TCP, for whom, and how much they may have.
+ *
+ * Only the kernel's word (the unix socket) or the scope admin makes and revokes them; nobody gives
+ * more than they have. Changes are on the disk before they are acknowledged.
+ */
+#pragma once
+
+#include "service/service.h"
+
+struct token_request {
+    const char *owner; /* NULL: the caller; another one needs admin */
+    const char *note;
+    struct texts scopes; /* read, run, admin; none given: read and run */
+    struct given machines, cpus, mem, disk, lifetime;
+};
+
+/* secret: shown this once. */
+typedef void service_token_fn(void *arg, const struct token_row *row, const char *secret,
+                              const struct err *err);
+void service_token_new(struct service *s, const struct caller *who, const struct token_request *r,
+                       service_token_fn *done, void *arg);
+void service_token_revoke(struct service *s, const struct caller *who, const char *id,
+                          service_done_fn *done, void *arg);
+int service_token_list(struct service *s, const struct caller *who, struct token_list *ret,
+                       struct err *err);
+
+/* "read,run" */
+void scopes_text(uint32_t scopes, char ret[32]);

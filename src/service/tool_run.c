@@ -1,0 +1,208 @@
+#include "service/tool_run.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/defer.h"
+#include "service/exec_plan.h"
+#include "service/files.h"
+#include "service/state.h"
+
+enum { SAID_MAX = 4096, ANSWER_MAX = 4096 };
+
+/* Ids of tools are apart from those of commands, which the store hands out from below. */
+#define TOOL_IDS 0x80000000u
+
+struct tool_run {
+    struct live *live;
+    struct caller who;
+    const char *verb;
+    uint64_t intent;
+    struct tool_events events;
+    struct guest_command command;
+    struct buf said, answer;
+    uint64_t sent, credit;  /* of its input */
+    uint64_t got, consumed; /* of its output */
+    bool input_ended, exited, open[2];
+    struct msg_exit exit;
+};
+
+static void tool_free(struct tool_run *t) {
+    if (t->live->machine)
+        guest_forget(t->live->machine->guest, &t->command, true);
+    t->live->running--;
+    live_unref(t->live);
+    buf_done(&t->said);
+    buf_done(&t->answer);
+    free(t);
+}
+
+static void end(struct tool_run *t, const struct err *err) {
+    struct tool_events events = t->events;
+    struct journal_record what = {.verb = t->verb, .machine = t->live->row.id};
+    int status = !err && !(t->exit.flags & MSG_EXIT_SIGNALED) ? (int)t->exit.status : -1;
+    struct err killed;
+    if (!err && status < 0) {
+        err_set(&killed, ERR_INTERNAL, "it was ended by signal %u", t->exit.status);
+        err = &killed;
+    }
+    note_result(t->live->service, &t->who, &what, t->intent, err);
+    events.ended(events.arg, status, t->answer.data ? t->answer.data : "",
+                 t->said.data ? t->said.data : "", err);
+    tool_free(t);
+}
+
+static void maybe_end(struct tool_run *t) {
+    if (t->exited && !t->open[0] && !t->open[1])
+        end(t, NULL);
+}
+
+static void on_failed(void *arg, const struct msg_exec_failed *m) {
+    struct tool_run *t = arg;
+    struct err err;
+    err_num(&err, -(int)m->number, "start it");
+    end(t, &err);
+}
+
+static void on_refused(void *arg, const struct err *why) {
+    end(arg, why);
+}
+
+static void acknowledge(struct tool_run *t, uint8_t stream, uint64_t consumed) {
+    struct frame_head head = {.type = MSG_CREDIT, .id = t->command.id};
+    struct msg_credit m = {.stream = stream, .consumed = consumed};
+    guest_tell(t->live->machine->guest, head, &m, NULL);
+}
+
+static void on_data(void *arg, unsigned stream, uint64_t offset, const uint8_t *p, uint32_t n,
+                    bool eof) {
+    struct tool_run *t = arg;
+    struct buf *keep = stream == 2 ? &t->said : &t->answer;
+    if (stream == 1 && t->events.data) {
+        if (n)
+            t->events.data(t->events.arg, p, n);
+    } else {
+        size_t room = keep->max - keep->len;
+        (void)!buf_add(keep, p, n < room ? n : room);
+        if (n)
+            acknowledge(t, (uint8_t)stream, offset + n);
+    }
+    if (eof) {
+        t->open[stream - 1] = false;
+        maybe_end(t);
+    }
+}
+
+static void on_credit(void *arg, uint64_t consumed) {
+    struct tool_run *t = arg;
+    if (consumed > t->sent)
+        return;
+    t->credit = consumed + MSG_WINDOW_DEFAULT;
+    if (t->events.room)
+        t->events.room(t->events.arg);
+}
+
+static void on_exited(void *arg, const struct msg_exit *m) {
+    struct tool_run *t = arg;
+    t->exit = *m;
+    t->exited = true;
+    maybe_end(t);
+}
+
+static int note_start(struct tool_run *t, const char *const *argv, struct err *err) {
+    struct journal_record what = {.verb = t->verb, .machine = t->live->row.id, .argv = argv};
+    while (argv[what.argc])
+        what.argc++;
+    return note_intent(t->live->service, &t->who, &what, &t->intent, err);
+}
+
+struct tool_run *service_tool(struct service *s, const struct caller *who, const char *machine,
+                              const char *verb, const char *const *argv, const char *user,
+                              const struct tool_events *events, struct err *err) {
+    uint32_t uid;
+    struct live *l = allow(who, SCOPE_RUN, err) < 0 || file_user(user, &uid, err) < 0
+                         ? NULL
+                         : live_find(s, who, machine, LIVE_RUNNING, err);
+    if (!l)
+        return NULL;
+    struct tool_run *t = calloc(1, sizeof(*t));
+    if (!t)
+        abort();
+    *t = (struct tool_run){.live = l,
+                           .who = *who,
+                           .verb = verb,
+                           .events = *events,
+                           .said = BUF(SAID_MAX),
+                           .answer = BUF(ANSWER_MAX),
+                           .credit = MSG_WINDOW_DEFAULT,
+                           .open = {true, true}};
+    live_ref(l);
+    l->running++;
+    if (note_start(t, argv, err) < 0) {
+        tool_free(t);
+        return NULL;
+    }
+    s->tool_ids = (s->tool_ids + 1) & ~TOOL_IDS;
+    t->command = (struct guest_command){.id = TOOL_IDS | s->tool_ids,
+                                        .arg = t,
+                                        .failed = on_failed,
+                                        .refused = on_refused,
+                                        .data = on_data,
+                                        .credit = on_credit,
+                                        .exited = on_exited,
+                                        .lost = on_refused};
+    static const char *const no_env[] = {NULL};
+    const struct msg_exec exec = {
+        .flags = MSG_EXEC_QUIET | MSG_EXEC_TOOL,
+        .stdio = {MSG_STDIO_PIPE, MSG_STDIO_PIPE, MSG_STDIO_PIPE},
+        .uid = uid,
+        .gid = uid,
+        .groups = {.count = 1, .v = {uid}},
+        .cwd = {.s = "/", .n = 1},
+        .argv = {.v = argv},
+        .env = {.v = no_env},
+    };
+    guest_exec(l->machine->guest, &t->command, &exec, NULL, 0);
+    return t;
+}
+
+size_t tool_feed(struct tool_run *t, const void *bytes, size_t n, bool eof) {
+    size_t done = 0;
+    if (!t->live->machine || t->input_ended)
+        return n;
+    while (done < n || (eof && !t->input_ended)) {
+        size_t part = n - done, room = (size_t)(t->credit - t->sent);
+        part = part < MSG_CHUNK_MAX ? part : MSG_CHUNK_MAX;
+        part = part < room ? part : room;
+        if (!part && done < n)
+            break;
+        bool last = eof && done + part == n;
+        struct frame_head head = {
+            .type = MSG_STDIN, .id = t->command.id, .flags = last ? FRAME_EOF : 0};
+        struct msg_data m = {.offset = t->sent,
+                             .data = {(const uint8_t *)bytes + done, (uint32_t)part}};
+        if (guest_tell(t->live->machine->guest, head, &m, NULL) < 0)
+            break;
+        t->sent += part;
+        done += part;
+        t->input_ended = last;
+    }
+    return done;
+}
+
+void tool_consumed(struct tool_run *t, uint64_t bytes) {
+    t->consumed += bytes;
+    if (t->live->machine)
+        acknowledge(t, 1, t->consumed);
+}
+
+void tool_cancel(struct tool_run *t) {
+    struct frame_head head = {.type = MSG_KILL, .id = t->command.id};
+    struct journal_record what = {
+        .verb = t->verb, .machine = t->live->row.id, .reason = "its client went away"};
+    if (t->live->machine)
+        guest_tell(t->live->machine->guest, head, NULL, NULL);
+    note_result(t->live->service, &t->who, &what, t->intent, NULL);
+    tool_free(t);
+}

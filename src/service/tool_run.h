@@ -1,0 +1,37 @@
+/*
+ * The guest's own tools (src/guest/tool.h) with their streams: packing, unpacking, atomic writes.
+ *
+ * A tool runs as a command of the machine that is in no table of ours: it ends with whoever asked.
+ * Both directions have credit, so that a slow side makes the other wait and nothing grows.
+ */
+#pragma once
+
+#include "service/service.h"
+
+struct tool_run;
+
+struct tool_events {
+    void *arg;
+    /* Output; say tool_consumed() once it is out of the way. */
+    void (*data)(void *arg, const uint8_t *p, uint32_t n);
+    /* The tool has read: tool_feed() takes more. */
+    void (*room)(void *arg);
+    /*
+     * The last word; the run is gone after it. status: enum msg_tool_status, or -1 with err. said:
+     * what it wrote to stderr; answer: its stdout when `data` is NULL.
+     */
+    void (*ended)(void *arg, int status, const char *answer, const char *said,
+                  const struct err *err);
+};
+
+/* verb: for the journal. argv: NULL-terminated. NULL with *err: it was not started. */
+struct tool_run *service_tool(struct service *s, const struct caller *who, const char *machine,
+                              const char *verb, const char *const *argv, const char *user,
+                              const struct tool_events *events, struct err *err);
+
+/* Standard input; returns how much was taken. With eof and all taken the input is closed. */
+size_t tool_feed(struct tool_run *t, const void *bytes, size_t n, bool eof);
+void tool_consumed(struct tool_run *t, uint64_t bytes);
+
+/* Kills it; no more events come. */
+void tool_cancel(struct tool_run *t);

@@ -1,0 +1,69 @@
+/*
+ * What the service tells about things, as plain structs: every face prints these.
+ *
+ * Texts live as long as the call that was given the view.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/id.h"
+
+struct limits_view {
+    uint64_t mem, cpus, pids, disk; /* bytes, thousandths, count, bytes */
+};
+
+struct machine_view {
+    const char *id, *name, *owner, *kind, *image;
+    const char *state;  /* creating running paused stopped ended */
+    const char *reason; /* of its end, NULL while it lives */
+    uint64_t created_ms, ended_ms, expires_ms;
+    struct limits_view limits;
+    uint64_t idle_ms;
+    const char *idle_action;
+    const char *metadata; /* JSON object */
+    const char *warnings;
+    uint64_t commands; /* running */
+    bool drifted;
+};
+
+struct stats_view {
+    uint64_t cpu_us, mem_bytes, mem_peak_bytes, mem_limit_bytes, pids, io_bytes, disk_bytes;
+    uint64_t oom_kills, pids_refused;
+    bool frozen;
+};
+
+struct usage_view {
+    uint64_t user_us, system_us, max_rss_kb, wall_us;
+};
+
+struct exec_view {
+    const char *id, *machine;
+    const char *argv; /* JSON array */
+    const char *cwd, *user;
+    const char *state;  /* starting running exited failed unknown */
+    const char *reason; /* exit, signal, timeout, memory, killed, ...; NULL while it runs */
+    int64_t status;     /* as a shell shows it; meaningful in `exited` and `failed` */
+    uint64_t signal;
+    uint64_t started_ms, ended_ms;
+    uint64_t stdout_bytes, stderr_bytes;
+    struct usage_view usage;
+    const char *error; /* why it never began */
+    bool terminal;
+};
+
+struct entry_view {
+    const char *name, *type; /* file directory symlink other */
+    char mode[8];            /* octal */
+    uint64_t size, uid, gid, mtime_ms;
+    const char *target;
+};
+
+struct token_view {
+    const char *id, *owner, *note;
+    const char *secret; /* only in the answer that made it */
+    char scopes[32];
+    uint64_t created_ms, used_ms, revoked_ms;
+    uint64_t machines, cpus, mem, disk, lifetime_ms; /* 0: no limit */
+};

@@ -1,0 +1,62 @@
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/log.h"
+#include "service/events.h"
+#include "service/state.h"
+
+int64_t now_ms(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+static struct journal_record record_of(const struct caller *who,
+                                       const struct journal_record *what) {
+    struct journal_record r = *what;
+    r.owner = who ? who->owner : "carrel";
+    r.token = who ? who->token : NULL;
+    r.client = who ? who->client : NULL;
+    return r;
+}
+
+int note_intent(struct service *s, const struct caller *who, const struct journal_record *what,
+                uint64_t *ret_seq, struct err *err) {
+    struct journal_record r = record_of(who, what);
+    r.kind = JOURNAL_INTENT;
+    if (store_log(s->store, &r, ret_seq, err) < 0)
+        return err_wrap(err, "write the journal");
+    return 0;
+}
+
+void note_result(struct service *s, const struct caller *who, const struct journal_record *what,
+                 uint64_t intent, const struct err *failed) {
+    struct journal_record r = record_of(who, what);
+    struct err err;
+    r.kind = JOURNAL_RESULT;
+    r.intent = intent;
+    if (failed)
+        r.reason = failed->text;
+    if (store_log(s->store, &r, NULL, &err) < 0)
+        log_line(LOG_ERROR, "service", "write the journal: %s", err.text);
+}
+
+void event_tell(struct service *s, const char *owner, const char *machine, const char *type,
+                const char *json) {
+    struct event_row row = {.time_ms = now_ms(), .json = (char *)json};
+    struct err err;
+    snprintf(row.owner, sizeof(row.owner), "%s", owner);
+    snprintf(row.machine, sizeof(row.machine), "%s", machine ? machine : "");
+    snprintf(row.type, sizeof(row.type), "%s", type);
+    if (store_event_add(s->store, &row, &row.id, &err) < 0) {
+        log_line(LOG_ERROR, "service", "keep an event: %s", err.text);
+        return;
+    }
+    s->last_event = row.id;
+    for (s->walk = s->watches; s->walk;) {
+        struct event_watch *w = s->walk;
+        s->walk = w->next;
+        w->changed(w->arg);
+    }
+}

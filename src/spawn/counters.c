@@ -1,0 +1,111 @@
+/* What the kernel has counted for a box. Files of cgroups and of /proc; nothing is changed. */
+#include <inttypes.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/fdio.h"
+#include "spawn/cgroup.h"
+
+/* The number after `key` in a small file of "key number" lines, or of the only number. */
+static uint64_t read_counter(int base, const char *group, const char *file, const char *key) {
+    char path[96], text[1024] = "";
+    if (base < 0)
+        return 0;
+    snprintf(path, sizeof(path), "%s/%s", group, file);
+    if (read_file_at(base, path, text, sizeof(text)) <= 0)
+        return 0;
+    const char *at = key ? strstr(text, key) : text;
+    return at ? strtoull(at + (key ? strlen(key) : 0), NULL, 10) : 0;
+}
+
+void cgroup_facts(struct cgroups *cg, uint64_t number, struct plan_facts *ret) {
+    char name[48];
+    bool v1 = cg->mode == CGROUP_V1;
+    snprintf(name, sizeof(name), v1 ? "b%" PRIu64 : "b%" PRIu64 "/work", number);
+    ret->oom_kills =
+        read_counter(cg->memory, name, v1 ? "memory.oom_control" : "memory.events", "oom_kill ");
+    ret->mem_peak_bytes =
+        read_counter(cg->memory, name, v1 ? "memory.max_usage_in_bytes" : "memory.peak", NULL);
+    ret->mem_limit_bytes =
+        read_counter(cg->memory, name, v1 ? "memory.limit_in_bytes" : "memory.max", NULL);
+    ret->pids_refused = read_counter(cg->pids, name, "pids.events", "max ");
+    /* v1: cpuacct is mostly mounted together with cpu, and counts nanoseconds. */
+    ret->cpu_us = v1 ? read_counter(cg->cpu, name, "cpuacct.usage", NULL) / 1000
+                     : read_counter(cg->cpu, name, "cpu.stat", "usage_usec ");
+}
+
+struct sum {
+    int proc;
+    uint64_t ticks, io_bytes;
+    unsigned left; /* processes that may still be looked at */
+};
+
+/* Fields 14 to 17 of /proc/PID/stat: user and system time, own and of reaped children. */
+static uint64_t ticks_of(int proc, int pid) {
+    char path[32], text[1024];
+    unsigned long long t[4];
+    snprintf(path, sizeof(path), "%d/stat", pid);
+    if (read_file_at(proc, path, text, sizeof(text)) <= 0)
+        return 0;
+    /* The name in parentheses is the process's own choice: what counts begins after the last one.
+     */
+    const char *after = strrchr(text, ')');
+    int n = after ? sscanf(after + 1,
+                           " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %llu %llu %llu %llu",
+                           &t[0], &t[1], &t[2], &t[3])
+                  : 0;
+    return n == 4 ? t[0] + t[1] + t[2] + t[3] : 0;
+}
+
+static void add_process(int pid, void *arg) {
+    struct sum *sum = arg;
+    char group[32];
+    if (!sum->left)
+        return;
+    sum->left--;
+    sum->ticks += ticks_of(sum->proc, pid);
+    snprintf(group, sizeof(group), "%d", pid);
+    sum->io_bytes += read_counter(sum->proc, group, "io", "rchar: ") +
+                     read_counter(sum->proc, group, "io", "wchar: ");
+}
+
+/*
+ * A parent's numbers include those of children it has reaped, and pid 1 reaps everything, so the
+ * sum over what lives is the sum over what ever lived. Hosts with cpu and cpuacct apart have no
+ * other count of cpu time.
+ */
+static void add_processes(struct cgroups *cg, int proc, uint64_t number, struct plan_stats *ret) {
+    struct sum sum = {.proc = proc, .left = 256};
+    cgroup_each_pid(cg, number, add_process, &sum);
+    ret->io_bytes = sum.io_bytes;
+    if (!ret->cpu_us)
+        ret->cpu_us = sum.ticks * 1000000 / (uint64_t)sysconf(_SC_CLK_TCK);
+}
+
+static bool is_frozen(struct cgroups *cg, uint64_t number) {
+    char group[48];
+    snprintf(group, sizeof(group), "b%" PRIu64 "/work", number);
+    bool v1 = cg->mode == CGROUP_V1;
+    return read_counter(cg->freezer, group, v1 ? "freezer.self_freezing" : "cgroup.freeze", NULL);
+}
+
+void cgroup_stats(struct cgroups *cg, int proc, uint64_t number, struct plan_stats *ret) {
+    struct plan_facts facts = {0};
+    char name[48];
+    bool v1 = cg->mode == CGROUP_V1;
+    if (cg->mode == CGROUP_NONE)
+        return;
+    cgroup_facts(cg, number, &facts);
+    snprintf(name, sizeof(name), v1 ? "b%" PRIu64 : "b%" PRIu64 "/work", number);
+    ret->cpu_us = facts.cpu_us;
+    ret->mem_bytes =
+        read_counter(cg->memory, name, v1 ? "memory.usage_in_bytes" : "memory.current", NULL);
+    ret->mem_peak_bytes = facts.mem_peak_bytes;
+    ret->mem_limit_bytes = facts.mem_limit_bytes;
+    ret->oom_kills = facts.oom_kills;
+    ret->pids_refused = facts.pids_refused;
+    uint64_t pids = read_counter(cg->pids, name, "pids.current", NULL);
+    ret->pids = v1 && pids ? pids - 1 : pids; /* v1: without the guest's working thread */
+    ret->frozen = is_frozen(cg, number);
+    add_processes(cg, proc, number, ret);
+}

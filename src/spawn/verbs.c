@@ -1,0 +1,158 @@
+/* Requests about boxes that live: list, usage, freezing, new limits, a new deadline. */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/statfs.h>
+
+#include "base/defer.h"
+#include "base/fdio.h"
+#include "base/limits.h"
+#include "base/msg.h"
+#include "spawn/making.h"
+#include "spawn/quota.h"
+#include "spawn/spawner.h"
+
+static int done(struct plan_message *m) {
+    m->type = PLAN_DONE;
+    return 0;
+}
+
+static struct box *live_box(struct spawner *s, const char *id, struct err *err) {
+    struct box *box = box_find(s, id);
+    if (box && !box->dead && !box->ending)
+        return box;
+    err_set(err, box ? ERR_GONE : ERR_NOT_FOUND,
+            box ? "machine '%s' is ending" : "there is no machine '%s'", id);
+    return NULL;
+}
+
+static int list(struct spawner *s, struct plan_message *m, struct err *err) {
+    (void)err;
+    size_t n = 0;
+    uint64_t from = m->cursor ? m->cursor : UINT64_MAX;
+    m->type = PLAN_IDS;
+    m->cursor = 0;
+    for (const struct box *b = s->list; b; b = b->next) {
+        if (b->serial >= from || b->dead || ready_is_name(b->id))
+            continue;
+        if (n + ID_SIZE + 1 > sizeof(m->text))
+            break;
+        n += (size_t)snprintf(m->text + n, sizeof(m->text) - n, "%s\n", b->id);
+        m->cursor = b->serial;
+    }
+    if (n + ID_SIZE + 1 <= sizeof(m->text))
+        m->cursor = 0;
+    return 0;
+}
+
+/* The filesystem of a box's changes is what its root overlay tells; nothing inside is looked up. */
+static uint64_t disk_used(const struct spawner *s, const struct box *box) {
+    char path[32];
+    struct statfs fs;
+    snprintf(path, sizeof(path), "%d/root", (int)box->pid);
+    int root DEFER_CLOSE = openat(s->proc, path, O_PATH | O_CLOEXEC);
+    if (root < 0 || fstatfs(root, &fs) < 0 || fs.f_bfree > fs.f_blocks)
+        return 0;
+    return (uint64_t)(fs.f_blocks - fs.f_bfree) * (uint64_t)fs.f_frsize;
+}
+
+static int stats(struct spawner *s, struct plan_message *m, struct err *err) {
+    (void)err;
+    m->type = PLAN_STATS_ARE;
+    for (size_t i = 0; i < m->row_count; i++) {
+        struct plan_stats *st = &m->rows[i].stats;
+        struct box *box = live_box(s, m->rows[i].id, NULL);
+        *st = (struct plan_stats){.exists = box != NULL};
+        if (!box)
+            continue;
+        st->drifted = box->drifted;
+        st->disk_bytes = disk_used(s, box);
+        st->lookups_refused = box_lookups_refused(s, box);
+        cgroup_stats(&s->cgroups, s->proc, box->cgroup, st);
+    }
+    return 0;
+}
+
+static int freeze(struct spawner *s, struct plan_message *m, struct err *err) {
+    struct box *box = live_box(s, m->plan.id, err);
+    if (!box)
+        return -1;
+    int r = cgroup_freeze(&s->cgroups, box->cgroup, m->frozen != 0);
+    if (r == -EOPNOTSUPP) {
+        err_set(err, ERR_UNSUPPORTED, "this host has no cgroup to freeze a machine in");
+        return err_remedy(err, "see: carrel doctor");
+    }
+    if (r < 0)
+        return err_num(err, r, "freeze machine '%s'", box->id);
+    return r ? done(m) : err_set(err, ERR_BUSY, "machine '%s' has not come to rest", box->id);
+}
+
+/* Below what is in use a limit would kill: that is not what was asked for. */
+static int check_memory(struct spawner *s, const struct box *box, uint64_t wanted,
+                        struct err *err) {
+    struct plan_stats now = {0};
+    char path[64], text[32];
+    cgroup_stats(&s->cgroups, s->proc, box->cgroup, &now);
+    if (now.mem_bytes <= wanted)
+        return 0;
+    if (s->cgroups.mode == CGROUP_V2) {
+        snprintf(path, sizeof(path), "b%" PRIu64 "/work/memory.reclaim", box->cgroup);
+        snprintf(text, sizeof(text), "%" PRIu64, now.mem_bytes - wanted);
+        write_file_at(s->cgroups.memory, path, text);
+        cgroup_stats(&s->cgroups, s->proc, box->cgroup, &now);
+    }
+    if (s->cgroups.mode == CGROUP_V1 || now.mem_bytes <= wanted)
+        return 0; /* v1 drops caches by itself, and refuses if that is not enough */
+    return err_set(err, ERR_BUSY, "machine '%s' uses %" PRIu64 " MiB", box->id,
+                   now.mem_bytes >> 20);
+}
+
+static int limit_disk(struct spawner *s, const struct box *box, uint64_t bytes, struct err *err) {
+    if (!box->upper) {
+        err_set(err, ERR_UNSUPPORTED, "the disk limit of machine '%s' was fixed when it was made",
+                box->id);
+        return err_remedy(err, "needs a store with project quota, see: carrel doctor");
+    }
+    int r = quota_limit(s->maker.uppers.dir, box->upper, bytes, LIMIT_INODES(bytes));
+    return r < 0 ? err_num(err, r, "set disk limit") : 0;
+}
+
+static int change_limits(struct spawner *s, struct plan_message *m, struct err *err) {
+    struct plan checked = m->plan;
+    if (checked.cpu_milli == PLAN_UNLIMITED)
+        checked.cpu_milli = 1;
+    struct box *box = live_box(s, m->plan.id, err);
+    if (!box || limits_check(s, &checked, err) < 0 ||
+        (m->plan.mem_bytes && check_memory(s, box, m->plan.mem_bytes, err) < 0) ||
+        (m->plan.disk_bytes && limit_disk(s, box, m->plan.disk_bytes, err) < 0) ||
+        cgroup_limit(&s->cgroups, box->cgroup, &m->plan, err) < 0)
+        return -1;
+    return done(m);
+}
+
+/* Written down first: a guest that does not listen is ended by us, and by the next of us. */
+static int deadline(struct spawner *s, struct plan_message *m, struct err *err) {
+    uint8_t frame[64];
+    struct msg_deadline in = {.in_ms = m->plan.deadline_ms};
+    struct box *box = live_box(s, m->plan.id, err);
+    if (!box || limits_check(s, &m->plan, err) < 0)
+        return -1;
+    box->due_ms = box_due(&m->plan);
+    if (making_amend(s, box, box->id, err) < 0)
+        return -1;
+    size_t n = msg_encode(frame, sizeof(frame), &(struct frame_head){.type = MSG_DEADLINE}, &in);
+    if (box->link < 0 || send(box->link, frame, n, MSG_NOSIGNAL | MSG_DONTWAIT) != (ssize_t)n)
+        return err_set(err, ERR_BUSY, "the guest of machine '%s' does not listen", box->id);
+    return done(m);
+}
+
+verb_fn *verb_of(enum plan_type type) {
+    static verb_fn *const verbs[] = {
+        [PLAN_LIST] = list,         [PLAN_STATS] = stats,
+        [PLAN_FREEZE] = freeze,     [PLAN_LIMITS] = change_limits,
+        [PLAN_DEADLINE] = deadline,
+    };
+    return type < sizeof(verbs) / sizeof(*verbs) ? verbs[type] : NULL;
+}

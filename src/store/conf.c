@@ -1,0 +1,374 @@
+#include "store/conf.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <ini.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/defer.h"
+#include "base/fdio.h"
+#include "base/parse.h"
+#include "store/machines.h"
+
+enum conf_type {
+    CONF_ADDRESS,
+    CONF_PATH,
+    CONF_PATHS,
+    CONF_COUNT,
+    CONF_SIZE,
+    CONF_CPUS,
+    CONF_TIME,
+    CONF_ACTION
+};
+
+struct key {
+    const char *section;
+    const char *name;
+    enum conf_type type;
+    size_t offset;
+    const char *normal; /* the default, as it would be written */
+    uint64_t min;       /* in the unit of the member */
+    uint64_t max;
+    const char *about;
+};
+
+#define AT(member) offsetof(struct conf, member)
+#define KIB (1ull << 10)
+#define MIB (1ull << 20)
+#define GIB (1ull << 30)
+#define TIB (1ull << 40)
+#define DAY_MS 86400000ull
+
+static const struct key keys[] = {
+    {"daemon", "listen", CONF_ADDRESS, AT(listen), "", 0, 0,
+     "address and port for TCP clients; without it there is only the unix socket"},
+    {"daemon", "home", CONF_PATH, AT(home), "", 0, 0,
+     "folder of database, journal and images; without it `CARREL_HOME` or its default"},
+    {"daemon", "run", CONF_PATH, AT(run), "", 0, 0,
+     "folder of sockets; without it `CARREL_RUN` or its default"},
+    {"daemon", "roots", CONF_PATHS, AT(roots), "", 0, 0,
+     "folders below which TCP clients may name paths of this host; one a line, up to 32"},
+    {"daemon", "max_machines", CONF_COUNT, AT(max_machines), "1000", 1, 100000,
+     "machines of all owners together"},
+    {"defaults", "mem", CONF_SIZE, AT(mem_bytes), "0", 4 * MIB, 16 * TIB,
+     "memory of a new machine; 0: what its kind has"},
+    {"defaults", "cpus", CONF_CPUS, AT(cpu_milli), "0", 10, 4096000,
+     "processors of a new machine; 0: no limit"},
+    {"defaults", "pids", CONF_COUNT, AT(pids), "0", 4, 1 << 22,
+     "processes of a new machine; 0: what its kind has"},
+    {"defaults", "disk", CONF_SIZE, AT(disk_bytes), "0", MIB, 64 * TIB,
+     "disk of a new machine; 0: what its kind has"},
+    {"defaults", "ttl", CONF_TIME, AT(ttl_ms), "0", 1000, 3650 * DAY_MS,
+     "total lifetime of a new machine; 0: none"},
+    {"defaults", "idle", CONF_TIME, AT(idle_ms), "0", 1000, 3650 * DAY_MS,
+     "time without work after which a machine is idle; 0: never"},
+    {"defaults", "idle_action", CONF_ACTION, AT(idle_action), "pause", 0, 0,
+     "what happens to an idle machine: pause, stop or destroy"},
+    {"output", "log_bytes", CONF_SIZE, AT(log_bytes), "64M", 64 * KIB, 16 * GIB,
+     "output kept of one command; beyond it head and tail are kept"},
+    {"journal", "segment_bytes", CONF_SIZE, AT(journal_segment_bytes), "4M", 64 * KIB, GIB,
+     "size of one file of the journal; the last one is read whole at each start"},
+    {"boxes", "uid_base", CONF_COUNT, AT(uid_base), "0", 65536, 0xf0000000,
+     "first of the user ids that boxes get; 0: chosen by the spawner"},
+};
+enum { KEY_COUNT = sizeof(keys) / sizeof(*keys) };
+
+/* ---- Values ---- */
+
+static int set_text(char *to, const char *value, struct err *err) {
+    if (strlen(value) >= CONF_TEXT_SIZE)
+        return err_set(err, ERR_LIMIT, "it is longer than %d bytes", CONF_TEXT_SIZE - 1);
+    memcpy(to, value, strlen(value) + 1);
+    return 0;
+}
+
+/* HOST:PORT or [HOST]:PORT; whether the host exists is asked when it is listened on. */
+static int set_address(char *to, const char *value, struct err *err) {
+    uint64_t port;
+    const char *colon = strrchr(value, ':');
+    bool bracketed = value[0] == '[' && colon && colon > value + 1 && colon[-1] == ']';
+    if (!colon || colon == value || parse_u64(colon + 1, 1, 65535, &port, NULL) < 0 ||
+        (!bracketed && strchr(value, ':') != colon)) {
+        err_set(err, ERR_INVALID, "'%s' is not an address and a port", value);
+        return err_remedy(err, "write it as 127.0.0.1:7070 or [::1]:7070");
+    }
+    return set_text(to, value, err);
+}
+
+static int set_path(char *to, const char *value, struct err *err) {
+    if (value[0] != '/')
+        return err_set(err, ERR_INVALID, "'%s' is not an absolute path", value);
+    return set_text(to, value, err);
+}
+
+static int add_root(struct conf *c, const char *value, struct err *err) {
+    if (c->root_count == CONF_ROOTS_MAX)
+        return err_set(err, ERR_LIMIT, "there are more than %d roots", CONF_ROOTS_MAX);
+    if (set_path(c->roots[c->root_count], value, err) < 0)
+        return -1;
+    c->root_count++;
+    return 0;
+}
+
+static int parse_number(const struct key *k, const char *value, uint64_t *ret, struct err *err) {
+    switch (k->type) {
+    case CONF_SIZE:
+        return parse_size(value, ret, err);
+    case CONF_CPUS:
+        return parse_milli(value, ret, err);
+    case CONF_TIME:
+        return parse_duration(value, ret, err);
+    default:
+        return parse_u64(value, 0, UINT64_MAX >> 3, ret, err);
+    }
+}
+
+/* 0 means "no such limit" where that is the default. */
+static int set_number(const struct key *k, struct conf *c, const char *value, struct err *err) {
+    uint64_t n;
+    if (parse_number(k, value, &n, err) < 0)
+        return -1;
+    bool unset = n == 0 && strcmp(k->normal, "0") == 0;
+    if (!unset && (n < k->min || n > k->max))
+        return err_set(err, ERR_INVALID, "'%s' is out of range", value);
+    memcpy((char *)c + k->offset, &n, sizeof(n));
+    return 0;
+}
+
+static int set_value(const struct key *k, struct conf *c, const char *value, struct err *err) {
+    enum idle_action action;
+    char *text = (char *)c + k->offset;
+    switch (k->type) {
+    case CONF_ADDRESS:
+        return set_address(text, value, err);
+    case CONF_PATH:
+        return set_path(text, value, err);
+    case CONF_PATHS:
+        return add_root(c, value, err);
+    case CONF_ACTION:
+        if (idle_action_parse(value, &action, err) < 0)
+            return -1;
+        c->idle_action = (uint32_t)action;
+        return 0;
+    case CONF_COUNT:
+    case CONF_SIZE:
+    case CONF_CPUS:
+    case CONF_TIME:
+        break;
+    }
+    return set_number(k, c, value, err);
+}
+
+void conf_defaults(struct conf *ret) {
+    *ret = (struct conf){0};
+    for (size_t i = 0; i < KEY_COUNT; i++)
+        if (keys[i].normal[0])
+            (void)set_value(&keys[i], ret, keys[i].normal, NULL);
+}
+
+/* ---- Keys ---- */
+
+static size_t smallest(size_t a, size_t b, size_t c) {
+    size_t m = a < b ? a : b;
+    return m < c ? m : c;
+}
+
+/* Edit distance, of short words only. */
+static size_t distance(const char *a, const char *b) {
+    enum { MOST = 48 };
+    size_t row[MOST + 1], n = strlen(b);
+    if (n > MOST || strlen(a) > MOST)
+        return MOST;
+    for (size_t j = 0; j <= n; j++)
+        row[j] = j;
+    for (size_t i = 1; a[i - 1]; i++) {
+        size_t diagonal = row[0];
+        row[0] = i;
+        for (size_t j = 1; j <= n; j++) {
+            size_t above = row[j];
+            row[j] = smallest(above + 1, row[j - 1] + 1, diagonal + (a[i - 1] != b[j - 1]));
+            diagonal = above;
+        }
+    }
+    return row[n];
+}
+
+static const struct key *nearest(const char *section, const char *name) {
+    const struct key *best = &keys[0];
+    size_t least = SIZE_MAX;
+    for (size_t i = 0; i < KEY_COUNT; i++) {
+        size_t d = 2 * distance(name, keys[i].name) + (strcmp(section, keys[i].section) != 0);
+        if (d < least) {
+            least = d;
+            best = &keys[i];
+        }
+    }
+    return best;
+}
+
+static const struct key *find_key(const char *section, const char *name, struct err *err) {
+    for (size_t i = 0; i < KEY_COUNT; i++)
+        if (strcmp(section, keys[i].section) == 0 && strcmp(name, keys[i].name) == 0)
+            return &keys[i];
+    const struct key *k = nearest(section, name);
+    err_set(err, ERR_INVALID, "there is no key '%.40s' in section [%.40s]", name, section);
+    err_remedy(err, "the nearest is '%s' in [%s]; docs/conf.md lists all", k->name, k->section);
+    return NULL;
+}
+
+/* ---- The file ---- */
+
+struct parse {
+    const char *at;
+    const char *end;
+    size_t line;
+    uint32_t seen; /* bit per key: only a list may be given twice */
+    struct conf conf;
+    struct err *err;
+    bool failed;
+};
+
+/* inih reads lines through this, so the line that it handles is the last one given. */
+static char *next_line(char *to, int size, void *arg) {
+    struct parse *p = arg;
+    if (p->at == p->end || p->failed)
+        return NULL;
+    const char *newline = memchr(p->at, '\n', (size_t)(p->end - p->at));
+    size_t n = (size_t)((newline ? newline + 1 : p->end) - p->at);
+    if (n >= (size_t)size) /* cannot be: conf_parse() has looked */
+        n = (size_t)size - 1;
+    memcpy(to, p->at, n);
+    to[n] = '\0';
+    p->at += n;
+    p->line++;
+    return to;
+}
+
+static int at_line(struct parse *p) {
+    p->failed = true;
+    err_wrap(p->err, "line %zu", p->line);
+    p->err->code = ERR_INVALID;
+    return 0;
+}
+
+/* inih's convention: 0 is failure. */
+static int handle(void *arg, const char *section, const char *name, const char *value) {
+    struct parse *p = arg;
+    const struct key *k = find_key(section, name, p->err);
+    if (!k)
+        return at_line(p);
+    uint32_t bit = 1u << (k - keys);
+    if (p->seen & bit && k->type != CONF_PATHS) {
+        err_set(p->err, ERR_INVALID, "'%s' is given twice", k->name);
+        return at_line(p);
+    }
+    p->seen |= bit;
+    if (set_value(k, &p->conf, value, p->err) == 0)
+        return 1;
+    err_wrap(p->err, "%s", k->name);
+    return at_line(p);
+}
+
+static int check_bytes(const char *text, size_t len, struct err *err) {
+    size_t line = 1, start = 0;
+    if (len > CONF_FILE_MAX)
+        return err_set(err, ERR_LIMIT, "it has more than %d bytes", CONF_FILE_MAX);
+    for (size_t i = 0; i < len; i++) {
+        if (text[i] == '\0')
+            return err_set(err, ERR_INVALID, "line %zu: it holds a zero byte", line);
+        if (text[i] == '\n') {
+            line++;
+            start = i + 1;
+        } else if (i - start >= CONF_LINE_MAX) {
+            return err_set(err, ERR_LIMIT, "line %zu: it has more than %d bytes", line,
+                           CONF_LINE_MAX);
+        }
+    }
+    return 0;
+}
+
+int conf_parse(const char *text, size_t len, struct conf *ret, struct err *err) {
+    struct err own;
+    struct parse p = {.at = text, .end = text + len, .err = err ? err : &own};
+    if (check_bytes(text, len, err) < 0)
+        return -1;
+    conf_defaults(&p.conf);
+    int line = ini_parse_stream(next_line, &p, handle, &p);
+    if (p.failed)
+        return -1;
+    if (line != 0) {
+        err_set(err, ERR_INVALID, "line %d: it is neither [section] nor key = value", line);
+        return err_remedy(err, "comments start with # or ;");
+    }
+    *ret = p.conf;
+    return 0;
+}
+
+int conf_read(const char *path, struct conf *ret, struct err *err) {
+    static const char *const remedy = "correct the file; docs/conf.md lists all keys";
+    char *text DEFER_FREE = malloc(CONF_FILE_MAX + 2);
+    if (!text)
+        return err_set(err, ERR_LIMIT, "out of memory");
+    ssize_t n = read_file_at(AT_FDCWD, path, text, CONF_FILE_MAX + 2);
+    if (n == -ENOENT) {
+        conf_defaults(ret);
+        return 0;
+    }
+    if (n < 0)
+        return err_num(err, (int)n, "read '%s'", path);
+    if (conf_parse(text, (size_t)n, ret, err) == 0)
+        return 0;
+    err_wrap(err, "%s", path);
+    return err && !err->remedy[0] ? err_remedy(err, "%s", remedy) : -1;
+}
+
+/* ---- docs/conf.md ---- */
+
+static const char *const type_names[] = {
+    [CONF_ADDRESS] = "address:port",
+    [CONF_PATH] = "path",
+    [CONF_PATHS] = "paths",
+    [CONF_COUNT] = "number",
+    [CONF_SIZE] = "size",
+    [CONF_CPUS] = "number",
+    [CONF_TIME] = "time",
+    [CONF_ACTION] = "word",
+};
+
+static bool put_amount(enum conf_type type, uint64_t n, struct buf *ret) {
+    static const struct {
+        uint64_t unit;
+        const char *name;
+    } sizes[] = {{TIB, "T"}, {GIB, "G"}, {MIB, "M"}, {KIB, "K"}},
+      times[] = {{DAY_MS, "d"}, {1000, "s"}};
+    unsigned long long number = n;
+    if (type == CONF_CPUS)
+        return buf_addf(ret, "%g", (double)n / 1000);
+    for (size_t i = 0; type == CONF_SIZE && i < sizeof(sizes) / sizeof(*sizes); i++)
+        if (n % sizes[i].unit == 0)
+            return buf_addf(ret, "%llu%s", number / sizes[i].unit, sizes[i].name);
+    for (size_t i = 0; type == CONF_TIME && i < sizeof(times) / sizeof(*times); i++)
+        if (n % times[i].unit == 0)
+            return buf_addf(ret, "%llu%s", number / times[i].unit, times[i].name);
+    return buf_addf(ret, "%llu", number);
+}
+
+static bool put_range(const struct key *k, struct buf *ret) {
+    if (k->max == 0)
+        return true;
+    return put_amount(k->type, k->min, ret) && buf_addf(ret, " to ") &&
+           put_amount(k->type, k->max, ret);
+}
+
+bool conf_describe(struct buf *ret) {
+    bool ok = buf_addf(ret, "| section | key | type | default | range | meaning |\n"
+                            "|---|---|---|---|---|---|\n");
+    for (size_t i = 0; ok && i < KEY_COUNT; i++) {
+        const struct key *k = &keys[i];
+        ok = buf_addf(ret, "| `[%s]` | `%s` | %s | %s | ", k->section, k->name, type_names[k->type],
+                      k->normal) &&
+             put_range(k, ret) && buf_addf(ret, " | %s |\n", k->about);
+    }
+    return ok;
+}

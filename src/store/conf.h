@@ -1,0 +1,48 @@
+/*
+ * carrel.conf: the one optional configuration file (INI). Every key is one row of one table, with
+ * its type, default, range and meaning; docs/conf.md is that table.
+ *
+ * The file belongs to the operator, but is read as if it did not: sizes are capped, an unknown key
+ * or a value out of range is an error that names the line.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+
+enum { CONF_TEXT_SIZE = 256, CONF_ROOTS_MAX = 32, CONF_FILE_MAX = 64 << 10, CONF_LINE_MAX = 190 };
+
+struct conf {
+    char listen[CONF_TEXT_SIZE]; /* "ADDRESS:PORT"; empty: only the unix socket */
+    char home[CONF_TEXT_SIZE];   /* empty: CARREL_HOME or its default */
+    char run[CONF_TEXT_SIZE];
+    char roots[CONF_ROOTS_MAX][CONF_TEXT_SIZE]; /* what TCP clients may name paths under */
+    size_t root_count;
+    uint64_t max_machines;
+    uint64_t mem_bytes; /* defaults of a new machine; 0: the kind's own */
+    uint64_t cpu_milli;
+    uint64_t pids;
+    uint64_t disk_bytes;
+    uint64_t ttl_ms;      /* 0: none */
+    uint64_t idle_ms;     /* 0: never */
+    uint32_t idle_action; /* enum idle_action */
+    uint64_t log_bytes;
+    uint64_t journal_segment_bytes;
+    uint64_t uid_base;
+};
+
+/* What a file without a line says. */
+void conf_defaults(struct conf *ret);
+
+/* Of a whole file's bytes; `invalid` says "line 3: ...". On failure *ret is untouched. */
+int conf_parse(const char *text, size_t len, struct conf *ret, struct err *err);
+
+/* A file that does not exist is an empty one. */
+int conf_read(const char *path, struct conf *ret, struct err *err);
+
+/* The table as Markdown, for docs/conf.md. False: it does not fit. */
+bool conf_describe(struct buf *ret);

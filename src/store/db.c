@@ -1,0 +1,232 @@
+#include "store/db.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/fdio.h"
+#include "store/connection.h"
+#include "store/schema.h"
+#include "store/store.h"
+
+enum { PATH_SIZE = 4000, QUICK_CHECK_BYTES = 64 << 20 };
+
+/* ---- The folder ---- */
+
+static int path_of(const char *home, const char *name, char ret[PATH_SIZE], struct err *err) {
+    int n = snprintf(ret, PATH_SIZE, "%s/%s", home, name);
+    return n < PATH_SIZE ? 0 : err_set(err, ERR_INVALID, "the path '%.60s...' is too long", home);
+}
+
+/* Held as long as the store is open; the kernel drops it with the process. */
+static int take_lock(struct store *s, const char *home, struct err *err) {
+    char path[PATH_SIZE], pid[24] = "";
+    if (path_of(home, "carrel.lock", path, err) < 0)
+        return -1;
+    s->lock_fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (s->lock_fd < 0)
+        return err_sys(err, "open '%s'", path);
+    if (flock(s->lock_fd, LOCK_EX | LOCK_NB) < 0) {
+        if (pread(s->lock_fd, pid, sizeof(pid) - 1, 0) < 0 || !pid[0])
+            snprintf(pid, sizeof(pid), "unknown");
+        pid[strcspn(pid, "\n")] = '\0';
+        err_set(err, ERR_BUSY, "another daemon (pid %s) uses '%s'", pid, home);
+        return err_remedy(err, "stop it, or set another CARREL_HOME");
+    }
+    int n = snprintf(pid, sizeof(pid), "%d\n", (int)getpid());
+    if (ftruncate(s->lock_fd, 0) < 0 || pwrite(s->lock_fd, pid, (size_t)n, 0) != n)
+        return err_sys(err, "write '%s'", path);
+    return 0;
+}
+
+/* SQLite would make it with the mode of the umask; its log gets the mode of the database. */
+static int make_file(const char *path, struct err *err) {
+    int fd DEFER_CLOSE = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+    struct stat st;
+    if (fd < 0 || fstat(fd, &st) < 0)
+        return err_sys(err, "open '%s'", path);
+    return S_ISREG(st.st_mode) ? 0 : err_set(err, ERR_INVALID, "'%s' is not a plain file", path);
+}
+
+static int sync_folder(const char *home, struct err *err) {
+    int fd DEFER_CLOSE = open(home, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    return fd < 0 || fsync(fd) < 0 ? err_sys(err, "sync '%s'", home) : 0;
+}
+
+/* ---- The database ---- */
+
+static int check_pages(sqlite3 *db, struct err *err) {
+    sqlite3_stmt *stmt = NULL;
+    int rc = sqlite3_prepare_v2(db, "PRAGMA quick_check(1)", -1, &stmt, NULL);
+    if (rc == SQLITE_OK)
+        rc = sqlite3_step(stmt);
+    const char *text = rc == SQLITE_ROW ? (const char *)sqlite3_column_text(stmt, 0) : NULL;
+    bool good = text && strcmp(text, "ok") == 0;
+    if (rc == SQLITE_ROW && !good)
+        rc = SQLITE_CORRUPT;
+    sqlite3_finalize(stmt);
+    return good ? 0 : err_sqlite(err, NULL, rc, "check the database");
+}
+
+/* A large one is not read whole at every start: then damage shows where it is met. */
+static int check_database(sqlite3 *db, const char *path, struct err *err) {
+    struct stat st;
+    if (stat(path, &st) < 0)
+        return err_sys(err, "look at '%s'", path);
+    if (st.st_size <= QUICK_CHECK_BYTES && check_pages(db, err) < 0)
+        return -1;
+    return schema_check(db, schema_steps, schema_version, err);
+}
+
+static int on_commit(void *arg, sqlite3 *db, const char *name, int pages) {
+    struct store *s = arg;
+    (void)db, (void)name;
+    s->commits++;
+    if (s->flusher)
+        flusher_touch(s->flusher, (uint32_t)pages);
+    return SQLITE_OK;
+}
+
+/* The head that was durable when it was last noted; 1 found, 0 none. */
+static int read_mark(sqlite3 *db, struct journal_head *ret, struct err *err) {
+    sqlite3_stmt *stmt = NULL;
+    int rc =
+        sqlite3_prepare_v2(db, "SELECT value FROM meta WHERE name = 'journal'", -1, &stmt, NULL);
+    if (rc == SQLITE_OK)
+        rc = sqlite3_step(stmt);
+    int status = rc == SQLITE_ROW ? 1 : 0;
+    if (rc == SQLITE_ROW &&
+        journal_head_parse((const char *)sqlite3_column_text(stmt, 0), ret, err) < 0)
+        status = -1;
+    else if (rc != SQLITE_ROW && rc != SQLITE_DONE)
+        status = err_sqlite(err, db, rc, "read the journal's mark");
+    sqlite3_finalize(stmt);
+    return status;
+}
+
+static int open_journal(struct store *s, const struct store_options *o, struct err *err) {
+    struct journal_options options = o->journal;
+    struct journal_head mark;
+    char path[PATH_SIZE];
+    int known = read_mark(s->db, &mark, err);
+    if (known < 0 || path_of(o->home, "journal", path, err) < 0)
+        return -1;
+    options.expected = known ? &mark : NULL;
+    return journal_open(path, &options, &s->journal, err);
+}
+
+static int open_database(struct store *s, const char *path, struct err *err) {
+    if (make_file(path, err) < 0 || connection_open(path, &s->db, err) < 0 ||
+        schema_migrate(s->db, schema_steps, schema_version, err) < 0 ||
+        check_database(s->db, path, err) < 0)
+        return -1;
+    sqlite3_wal_hook(s->db, on_commit, s);
+    return 0;
+}
+
+int store_open(const struct store_options *o, struct store **ret, struct err *err) {
+    struct store *s DEFER(store_closep) = calloc(1, sizeof(*s));
+    char path[PATH_SIZE];
+    if (!s)
+        return err_set(err, ERR_LIMIT, "store: out of memory");
+    s->lock_fd = -1;
+    if (mkdir(o->home, 0700) < 0 && errno != EEXIST)
+        return err_sys(err, "make '%s'", o->home);
+    if (path_of(o->home, "carrel.db", path, err) < 0 || take_lock(s, o->home, err) < 0)
+        return -1;
+    if (open_database(s, path, err) < 0 || open_journal(s, o, err) < 0 ||
+        flusher_start(path, s->journal, &s->flusher, err) < 0 || sync_folder(o->home, err) < 0)
+        return err_wrap(err, "open the store in '%s'", o->home);
+    *ret = TAKE(s);
+    return 0;
+}
+
+void store_close(struct store *s) {
+    if (!s)
+        return;
+    store_rollback(s);
+    for (size_t i = 0; i < STMT_COUNT; i++)
+        sqlite3_finalize(s->statements[i]);
+    if (s->journal)
+        (void)journal_sign(s->journal, NULL);
+    flusher_stop(s->flusher);
+    journal_close(s->journal);
+    /* The last connection copies the log into the database and removes it. */
+    sqlite3_close(s->db);
+    close_fd(&s->lock_fd);
+    free(s);
+}
+
+void store_closep(struct store **s) {
+    store_close(*s);
+}
+
+/* ---- Transactions, journal, flush ---- */
+
+static int run(struct store *s, enum statement id, struct err *err) {
+    QUERY;
+    return query_start(&q, s, id, err) < 0 ? -1 : query_run(&q, NULL, err);
+}
+
+int store_begin(struct store *s, struct err *err) {
+    return run(s, STMT_BEGIN, err);
+}
+
+int store_commit(struct store *s, struct err *err) {
+    return run(s, STMT_COMMIT, err);
+}
+
+void store_rollback(struct store *s) {
+    if (s->db && !sqlite3_get_autocommit(s->db))
+        (void)run(s, STMT_ROLLBACK, NULL);
+}
+
+int store_log(struct store *s, const struct journal_record *record, uint64_t *ret_seq,
+              struct err *err) {
+    if (flusher_check(s->flusher, err) < 0 ||
+        journal_append(s->journal, record, 1, ret_seq, err) < 0)
+        return -1;
+    flusher_touch(s->flusher, 0);
+    return 0;
+}
+
+int store_sign(struct store *s, struct err *err) {
+    if (flusher_check(s->flusher, err) < 0 || journal_sign(s->journal, err) < 0)
+        return -1;
+    flusher_touch(s->flusher, 0);
+    return 0;
+}
+
+int store_flush(struct store *s, struct err *err) {
+    return flusher_flush(s->flusher, err);
+}
+
+static uint64_t pragma_number(sqlite3 *db, const char *sql) {
+    sqlite3_stmt *stmt = NULL;
+    uint64_t n = 0;
+    if (sqlite3_prepare_v2(db, sql, -1, &stmt, NULL) == SQLITE_OK &&
+        sqlite3_step(stmt) == SQLITE_ROW)
+        n = (uint64_t)sqlite3_column_int64(stmt, 0);
+    sqlite3_finalize(stmt);
+    return n;
+}
+
+void store_stats(struct store *s, struct store_stats *ret) {
+    struct flusher_stats f;
+    struct journal_head head;
+    uint64_t page = pragma_number(s->db, "PRAGMA page_size");
+    flusher_stats(s->flusher, &f);
+    journal_at(s->journal, &head);
+    *ret = (struct store_stats){
+        .commits = s->commits,
+        .flushes = f.flushes,
+        .checkpoints = f.checkpoints,
+        .wal_bytes = f.wal_pages * (page + 24),
+        .db_bytes = page * pragma_number(s->db, "PRAGMA page_count"),
+        .journal_seq = head.seq,
+    };
+}

@@ -1,0 +1,79 @@
+/*
+ * The daemon's state: one SQLite database and one journal below $CARREL_HOME.
+ *
+ * A struct store belongs to one thread, the loop's; only store_flush() may be called from others.
+ * A write that returned 0 survives kill -9 of everything: it is with the kernel. A thread of the
+ * store's own makes it durable within 200 ms (group commit), so that no call here ever waits for
+ * the disk. What must not be lost in a power cut is acknowledged only after store_flush().
+ *
+ * Rows are plain structs: store/machines.h, store/execs.h, store/owners.h, store/events.h. Nobody
+ * outside src/store writes SQL.
+ */
+#pragma once
+
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/id.h"
+#include "store/journal.h"
+
+enum {
+    STORE_NAME_SIZE = 64,    /* names of owners, machines, images; with the NUL, as below */
+    STORE_KEY_SIZE = 128,    /* an idempotency key */
+    STORE_REASON_SIZE = 160, /* why a machine or a command ended */
+    STORE_JSON_MAX = 1 << 20,
+    STORE_PAGE_MAX = 1000, /* rows in one answer of a list */
+};
+
+/* The largest number that a row takes: thousands of them still add up without overflow. */
+#define STORE_NUMBER_MAX (1ull << 50)
+
+struct store;
+
+struct store_options {
+    const char *home; /* made, for the owner alone, when it is missing */
+    struct journal_options journal;
+};
+
+/*
+ * `busy`: another daemon has it open. `unsupported`: a newer Carrel wrote it. A damaged database or
+ * journal is refused with the remedy; nothing is repaired by guessing.
+ */
+int store_open(const struct store_options *options, struct store **ret, struct err *err);
+
+/* Makes everything durable, then lets go. */
+void store_close(struct store *s);
+void store_closep(struct store **s);
+
+/*
+ * Several writes as one. Every write outside of a begin and a commit is a commit of its own. After
+ * any error inside, roll back; store_rollback() without a transaction does nothing.
+ */
+int store_begin(struct store *s, struct err *err);
+int store_commit(struct store *s, struct err *err);
+void store_rollback(struct store *s);
+
+/* One record for the journal, before the effect (intent) and after it (result). */
+int store_log(struct store *s, const struct journal_record *record, uint64_t *ret_seq,
+              struct err *err);
+
+/* For a timer: signs a head of the journal when there is something new to sign. */
+int store_sign(struct store *s, struct err *err);
+
+/*
+ * Everything written before the call is on the disk when this returns 0. From any thread; it
+ * blocks. After a failed flush nobody knows what the disk holds, so every later write and flush
+ * fails too: the daemon must leave, and the next one starts from what is really there.
+ */
+int store_flush(struct store *s, struct err *err);
+
+/* For metrics. */
+struct store_stats {
+    uint64_t commits;
+    uint64_t flushes;     /* group commits and calls of store_flush() */
+    uint64_t checkpoints; /* finished ones */
+    uint64_t wal_bytes;
+    uint64_t db_bytes;
+    uint64_t journal_seq;
+};
+void store_stats(struct store *s, struct store_stats *ret);

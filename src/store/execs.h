@@ -1,0 +1,92 @@
+/*
+ * Rows of commands. An outcome that nobody saw is EXEC_UNKNOWN, never success.
+ *
+ * Ownership of texts as in store/machines.h.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/sha256.h"
+#include "store/db.h"
+
+enum exec_state {
+    EXEC_STARTING = 1, /* intent: the guest may or may not have heard of it */
+    EXEC_RUNNING,
+    EXEC_EXITED,
+    EXEC_UNKNOWN, /* its machine went away before anybody saw how it ended */
+    EXEC_FAILED,  /* it never ran */
+};
+
+const char *exec_state_name(enum exec_state state);
+int exec_state_parse(const char *name, enum exec_state *ret, struct err *err);
+
+enum exec_flag {
+    EXEC_PTY = 1,
+    EXEC_BACKGROUND = 2,
+    EXEC_SHELL = 4, /* argv came as one shell string */
+    EXEC_STDIN = 8, /* its stdin is kept open for the API */
+};
+
+struct exec_row {
+    char id[ID_SIZE]; /* "x-..." */
+    char machine[ID_SIZE];
+    char owner[STORE_NAME_SIZE];
+    uint32_t number; /* its id in the guest; 0 when adding: the next one of this machine */
+    uint32_t flags;  /* enum exec_flag */
+    enum exec_state state;
+    uint32_t exit_code; /* of EXEC_EXITED when signal is 0 */
+    uint32_t signal;
+    char reason[STORE_REASON_SIZE]; /* "timeout", "memory", ... or empty */
+    int64_t created_ms;
+    int64_t started_ms;
+    int64_t ended_ms;
+    uint64_t timeout_ms;
+    uint64_t user_us;
+    uint64_t system_us;
+    uint64_t wall_us;
+    uint64_t max_rss_kb;
+    uint64_t out_bytes; /* produced, whatever was kept of it */
+    uint64_t err_bytes;
+    char user[STORE_NAME_SIZE];
+    char out_log[32];
+    char err_log[32];
+    char key[STORE_KEY_SIZE];
+    uint8_t request_hash[SHA256_BYTES];
+    char *argv; /* one JSON array */
+    char *cwd;  /* NULL: the default */
+};
+
+struct exec_list {
+    struct exec_row *rows;
+    size_t count;
+};
+
+struct exec_filter {
+    const char *owner;
+    const char *machine;
+    unsigned states;   /* bit 1 << state; 0: all */
+    int64_t before_ms; /* as in struct machine_filter */
+    const char *before_id;
+    size_t limit;
+};
+
+void exec_row_done(struct exec_row *row);
+void exec_list_done(struct exec_list *list);
+
+/* Fills row->number. Keys as in store_machine_add(), but per owner and machine. */
+int store_exec_add(struct store *s, struct exec_row *row, char ret_existing[ID_SIZE],
+                   struct err *err);
+int store_exec_get(struct store *s, const char *id, struct exec_row *ret, struct err *err);
+int store_exec_by_number(struct store *s, const char *machine, uint32_t number,
+                         struct exec_row *ret, struct err *err);
+int store_exec_list(struct store *s, const struct exec_filter *filter, struct exec_list *ret,
+                    struct err *err);
+int store_exec_started(struct store *s, const char *id, int64_t started_ms, struct err *err);
+/* Writes state, exit, signal, reason, ended, usage and bytes of the row with that id. */
+int store_exec_finish(struct store *s, const struct exec_row *row, struct err *err);
+/* All commands of a machine that have no outcome become EXEC_UNKNOWN. */
+int store_exec_lose(struct store *s, const char *machine, int64_t now_ms, const char *reason,
+                    size_t *ret_count, struct err *err);

@@ -1,0 +1,249 @@
+#include "store/flusher.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/defer.h"
+#include "store/connection.h"
+#include "store/store.h"
+
+/*
+ * Three facts about SQLite's log that this file is built on. A commit with synchronous=NORMAL only
+ * writes; it is durable once the log file is synced, by anybody. A checkpoint copies the log into
+ * the database beside a running writer. Once all is copied, the next writer starts the log from its
+ * beginning again, and that one commit waits for the disk: so the next writer has to be this
+ * thread.
+ */
+enum {
+    GATHER_MS = 100,   /* commits of so long share a sync; a power cut loses twice that at most */
+    QUIET_PAGES = 512, /* 1 MiB: worth copying when nobody writes */
+    BUSY_PAGES = 4096, /* 8 MiB: worth copying while somebody does */
+    RESTART_PAGES = 32768, /* 64 MiB, the log's bound: writers wait while it is copied whole */
+};
+
+struct flusher {
+    pthread_t thread;
+    sqlite3 *db; /* the thread's own connection */
+    sqlite3_stmt *mark;
+    struct journal *journal;
+    int wal_fd;
+    uint32_t copied_pages; /* length of the log at the last checkpoint */
+
+    atomic_bool dirty;
+    atomic_bool failed;
+    atomic_uint wal_pages;
+    atomic_ullong flushes;
+    atomic_ullong checkpoints;
+
+    pthread_mutex_t lock;
+    pthread_cond_t wake;
+    bool stop;
+    struct err error; /* of the flush that failed */
+};
+
+/* ---- Syncing ---- */
+
+static int fail(struct flusher *f, const struct err *why) {
+    pthread_mutex_lock(&f->lock);
+    if (!atomic_load(&f->failed)) {
+        f->error = *why;
+        atomic_store(&f->failed, true);
+    }
+    pthread_mutex_unlock(&f->lock);
+    return -1;
+}
+
+int flusher_check(struct flusher *f, struct err *err) {
+    if (!atomic_load_explicit(&f->failed, memory_order_relaxed))
+        return 0;
+    struct err why;
+    pthread_mutex_lock(&f->lock);
+    why = f->error;
+    pthread_mutex_unlock(&f->lock);
+    if (err)
+        *err = why;
+    err_wrap(err, "writes are refused since the disk failed");
+    return err_remedy(err, "see to the disk that holds CARREL_HOME, then restart the daemon");
+}
+
+int flusher_flush(struct flusher *f, struct err *err) {
+    struct err why;
+    if (flusher_check(f, err) < 0)
+        return -1;
+    if (journal_sync(f->journal, &why) < 0 ||
+        (fdatasync(f->wal_fd) < 0 && err_sys(&why, "sync the database") < 0)) {
+        fail(f, &why);
+        return flusher_check(f, err);
+    }
+    atomic_fetch_add(&f->flushes, 1);
+    return 0;
+}
+
+/* ---- The log of the database ---- */
+
+/*
+ * The first write after a full copy, and what it is good for: the head of the journal that is
+ * durable now, so that a journal which was put back to an earlier state is noticed.
+ */
+static void write_mark(struct flusher *f) {
+    struct journal_head head;
+    char text[JOURNAL_HEAD_TEXT];
+    journal_synced(f->journal, &head);
+    journal_head_text(&head, text);
+    sqlite3_bind_text(f->mark, 1, text, -1, SQLITE_STATIC);
+    (void)sqlite3_step(f->mark);
+    sqlite3_reset(f->mark);
+}
+
+/* Failing is no harm: the log stays longer, and the next round tries again. */
+static void checkpoint(struct flusher *f) {
+    uint32_t pages = atomic_load(&f->wal_pages);
+    uint32_t enough = atomic_load(&f->dirty) ? BUSY_PAGES : QUIET_PAGES;
+    int in_log = 0, copied = 0;
+    if (pages < f->copied_pages)
+        f->copied_pages = 0;
+    if (pages < f->copied_pages + enough)
+        return;
+    int mode = pages < RESTART_PAGES ? SQLITE_CHECKPOINT_PASSIVE : SQLITE_CHECKPOINT_RESTART;
+    if (sqlite3_wal_checkpoint_v2(f->db, NULL, mode, &in_log, &copied) != SQLITE_OK)
+        return;
+    f->copied_pages = pages;
+    if (in_log != copied)
+        return;
+    atomic_fetch_add(&f->checkpoints, 1);
+    write_mark(f);
+}
+
+static int on_commit(void *arg, sqlite3 *db, const char *name, int pages) {
+    struct flusher *f = arg;
+    (void)db, (void)name;
+    atomic_store(&f->wal_pages, (uint32_t)pages);
+    atomic_store(&f->dirty, true);
+    return SQLITE_OK;
+}
+
+/* ---- The thread ---- */
+
+/* Waits until something was written, then until enough may have gathered. False: leave. */
+static bool wait_for_work(struct flusher *f) {
+    struct timespec until;
+    pthread_mutex_lock(&f->lock);
+    while (!f->stop && !atomic_load(&f->dirty))
+        pthread_cond_wait(&f->wake, &f->lock);
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_nsec += GATHER_MS * 1000000l;
+    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    while (!f->stop && pthread_cond_timedwait(&f->wake, &f->lock, &until) != ETIMEDOUT)
+        ;
+    bool stop = f->stop;
+    pthread_mutex_unlock(&f->lock);
+    return !stop;
+}
+
+static void *run(void *arg) {
+    struct flusher *f = arg;
+    while (wait_for_work(f)) {
+        atomic_store(&f->dirty, false);
+        if (flusher_flush(f, NULL) == 0)
+            checkpoint(f);
+    }
+    return NULL;
+}
+
+void flusher_touch(struct flusher *f, uint32_t wal_pages) {
+    if (wal_pages)
+        atomic_store_explicit(&f->wal_pages, wal_pages, memory_order_relaxed);
+    if (atomic_load_explicit(&f->dirty, memory_order_relaxed) || atomic_exchange(&f->dirty, true))
+        return;
+    pthread_mutex_lock(&f->lock);
+    pthread_cond_signal(&f->wake);
+    pthread_mutex_unlock(&f->lock);
+}
+
+void flusher_stats(struct flusher *f, struct flusher_stats *ret) {
+    *ret = (struct flusher_stats){
+        .flushes = atomic_load(&f->flushes),
+        .checkpoints = atomic_load(&f->checkpoints),
+        .wal_pages = atomic_load(&f->wal_pages),
+    };
+}
+
+static void flusher_free(struct flusher *f) {
+    sqlite3_finalize(f->mark);
+    sqlite3_close(f->db);
+    close_fd(&f->wal_fd);
+    pthread_cond_destroy(&f->wake);
+    pthread_mutex_destroy(&f->lock);
+    free(f);
+}
+
+void flusher_stop(struct flusher *f) {
+    if (!f)
+        return;
+    pthread_mutex_lock(&f->lock);
+    f->stop = true;
+    pthread_cond_signal(&f->wake);
+    pthread_mutex_unlock(&f->lock);
+    pthread_join(f->thread, NULL);
+    if (flusher_flush(f, NULL) == 0)
+        write_mark(f);
+    flusher_free(f);
+}
+
+static int open_log(struct flusher *f, const char *path, struct err *err) {
+    char wal[4096];
+    snprintf(wal, sizeof(wal), "%s-wal", path);
+    f->wal_fd = open(wal, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
+    if (f->wal_fd < 0)
+        return err_sys(err, "open '%s'", wal);
+    int rc = sqlite3_prepare_v3(f->db,
+                                "INSERT INTO meta(name, value) VALUES('journal', ?1)"
+                                " ON CONFLICT(name) DO UPDATE SET value = excluded.value",
+                                -1, SQLITE_PREPARE_PERSISTENT, &f->mark, NULL);
+    return rc == SQLITE_OK ? 0 : err_sqlite(err, f->db, rc, "prepare a statement");
+}
+
+static int start_thread(struct flusher *f, struct err *err) {
+    sigset_t all, before;
+    sigfillset(&all);
+    /* Signals are the loop's. */
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int rc = pthread_create(&f->thread, NULL, run, f);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return rc == 0 ? 0 : err_num(err, -rc, "start a thread");
+}
+
+int flusher_start(const char *path, struct journal *journal, struct flusher **ret,
+                  struct err *err) {
+    struct flusher *f = calloc(1, sizeof(*f));
+    pthread_condattr_t attr;
+    if (!f)
+        return err_set(err, ERR_LIMIT, "store: out of memory");
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_mutex_init(&f->lock, NULL);
+    pthread_cond_init(&f->wake, &attr);
+    pthread_condattr_destroy(&attr);
+    f->journal = journal;
+    f->wal_fd = -1;
+    if (connection_open(path, &f->db, err) < 0 || open_log(f, path, err) < 0)
+        goto failed;
+    sqlite3_wal_hook(f->db, on_commit, f);
+    /* Written and synced here, so that not even the loop's first commit waits for the disk. */
+    write_mark(f);
+    if (flusher_flush(f, err) < 0 || start_thread(f, err) < 0)
+        goto failed;
+    *ret = f;
+    return 0;
+failed:
+    flusher_free(f);
+    return -1;
+}

@@ -1,0 +1,36 @@
+/*
+ * Group commit: a thread that brings to the disk what the loop has written to the kernel, and that
+ * keeps the write-ahead log short, so that the loop never waits for the disk.
+ *
+ * Journal first, then database: after a power cut the journal knows at least what the database
+ * does.
+ */
+#pragma once
+
+#include <stdint.h>
+
+#include "base/err.h"
+#include "store/journal.h"
+
+struct flusher;
+
+/* Starts the thread, with its own connection to the database at `path`. */
+int flusher_start(const char *path, struct journal *journal, struct flusher **ret, struct err *err);
+/* Flushes a last time and joins. */
+void flusher_stop(struct flusher *f);
+
+/* The loop wrote something; the log has so many pages now (0: unchanged). Cheap. */
+void flusher_touch(struct flusher *f, uint32_t wal_pages);
+
+/* 0 unless a flush has failed; then every write must be refused. Cheap. */
+int flusher_check(struct flusher *f, struct err *err);
+
+/* Durable now. Any thread; blocks. */
+int flusher_flush(struct flusher *f, struct err *err);
+
+struct flusher_stats {
+    uint64_t flushes;
+    uint64_t checkpoints;
+    uint32_t wal_pages;
+};
+void flusher_stats(struct flusher *f, struct flusher_stats *ret);

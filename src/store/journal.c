@@ -1,0 +1,637 @@
+#include "store/journal.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/defer.h"
+#include "base/fdio.h"
+#include "base/parse.h"
+#include "store/journal_chain.h"
+#include "store/journal_key.h"
+#include "store/json_check.h"
+
+enum { SEGMENT_BYTES = 4 << 20, HEAD_EVERY = 1024, RETIRED_MAX = 16, GROUP_MAX = 1 << 20 };
+
+struct journal {
+    struct journal_options options;
+    struct journal_key *key;
+    int dir;
+    char id[ID_SIZE];
+    uint64_t segment;
+    uint64_t size; /* of the segment, whole records only */
+    enum journal_kind last;
+    uint64_t unsigned_records;
+    bool broken; /* a failed write could not be taken back */
+    struct buf out;
+
+    /* Shared with journal_sync(), under the lock: what it has to bring to the disk. */
+    pthread_mutex_t lock;
+    struct journal_head at;
+    struct journal_head synced;
+    int fd;
+    int retired[RETIRED_MAX]; /* ended segments, not known to be durable */
+    size_t retired_count;
+    bool dir_changed;
+};
+
+void journal_head_text(const struct journal_head *head, char ret[JOURNAL_HEAD_TEXT]) {
+    char hex[JOURNAL_HEX_SIZE];
+    journal_hex(head->hash, sizeof(head->hash), hex);
+    snprintf(ret, JOURNAL_HEAD_TEXT, "%llu:%s", (unsigned long long)head->seq, hex);
+}
+
+int journal_head_parse(const char *text, struct journal_head *ret, struct err *err) {
+    struct journal_head head = {0};
+    char digits[24];
+    const char *colon = strchr(text, ':');
+    size_t n = colon ? (size_t)(colon - text) : 0;
+    if (n > 0 && n < sizeof(digits) && strlen(colon + 1) == 2 * SHA256_BYTES &&
+        journal_unhex(colon + 1, SHA256_BYTES, head.hash)) {
+        memcpy(digits, text, n);
+        digits[n] = '\0';
+        if (parse_u64(digits, 1, 1ull << 60, &head.seq, NULL) == 0) {
+            *ret = head;
+            return 0;
+        }
+    }
+    err_set(err, ERR_INVALID, "'%.80s' is not a head of a journal", text);
+    return err_remedy(err, "copy it from the system log: NUMBER:64 hex digits");
+}
+
+static int64_t now_ms(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+/* ---- What is written of a record ---- */
+
+/* Texts of one record after scrubbing and cutting; freed with it. */
+struct prepared {
+    struct journal_record record;
+    const char *argv[JOURNAL_ARGV_COUNT];
+    struct buf texts[4];
+    char cut[JOURNAL_ARGV_BYTES + 1];
+    char argv_hash[JOURNAL_HEX_SIZE];
+};
+
+static void prepared_free(struct prepared *p) {
+    for (size_t i = 0; i < sizeof(p->texts) / sizeof(*p->texts); i++)
+        buf_done(&p->texts[i]);
+    free(p);
+}
+
+static void prepared_freep(struct prepared **p) {
+    if (*p)
+        prepared_free(*p);
+}
+
+/* Space for a text in which every byte was a secret. */
+enum { SCRUB_MAX = 16 << 20 };
+
+/* *text is replaced by its scrubbed copy in `to`; one that grows out of bounds says only that. */
+static void scrub_text(const struct journal_record *r, const char **text, struct buf *to) {
+    if (!*text || !**text)
+        return;
+    *to = BUF(SCRUB_MAX);
+    *text = journal_scrub(*text, strlen(*text), r->secrets, r->secret_count, to)
+                ? to->data
+                : "[removed: too long without its secrets]";
+}
+
+/* All of argv in one buffer, NUL-terminated elements end to end. */
+static bool join_argv(const struct journal_record *r, struct buf *to) {
+    *to = BUF(SCRUB_MAX);
+    for (size_t i = 0; i < r->argc; i++) {
+        const char *s = r->argv[i];
+        bool ok = r->secret_count ? journal_scrub(s, strlen(s), r->secrets, r->secret_count, to)
+                                  : buf_add(to, s, strlen(s));
+        if (!ok || !buf_add(to, "", 1))
+            return false;
+    }
+    return true;
+}
+
+/* The first bytes of it, and how long the whole was with its hash: enough to recognise it. */
+static void cut_argv(struct prepared *p, const struct buf *whole) {
+    struct journal_record *r = &p->record;
+    struct sha256 s;
+    uint8_t hash[SHA256_BYTES];
+    sha256_init(&s);
+    sha256_add(&s, whole->data, whole->len);
+    sha256_end(&s, hash);
+    journal_hex(hash, sizeof(hash), p->argv_hash);
+    r->argv_hash = p->argv_hash;
+    r->argv_bytes = whole->len;
+
+    size_t n = whole->len < JOURNAL_ARGV_BYTES ? whole->len : JOURNAL_ARGV_BYTES;
+    memcpy(p->cut, whole->data, n);
+    p->cut[n - 1] = '\0';
+    r->argc = 0;
+    for (size_t at = 0; at < n && r->argc < JOURNAL_ARGV_COUNT; at += strlen(p->cut + at) + 1)
+        p->argv[r->argc++] = p->cut + at;
+    r->argv = p->argv;
+}
+
+static bool argv_fits(const struct journal_record *r) {
+    size_t bytes = 0;
+    for (size_t i = 0; i < r->argc && i < JOURNAL_ARGV_COUNT; i++)
+        bytes += strlen(r->argv[i]) + 1;
+    return r->argc <= JOURNAL_ARGV_COUNT && bytes <= JOURNAL_ARGV_BYTES;
+}
+
+static void prepare_argv(struct prepared *p) {
+    struct journal_record *r = &p->record;
+    struct buf *whole = &p->texts[0];
+    if (r->argc == 0 || (r->secret_count == 0 && argv_fits(r)))
+        return;
+    if (!join_argv(r, whole)) {
+        p->argv[0] = "[removed: too long]";
+        r->argv = p->argv;
+        r->argc = 1;
+        return;
+    }
+    if (whole->len > JOURNAL_ARGV_BYTES || r->argc > JOURNAL_ARGV_COUNT) {
+        cut_argv(p, whole);
+        return;
+    }
+    r->argc = 0;
+    for (size_t at = 0; at < whole->len; at += strlen(whole->data + at) + 1)
+        p->argv[r->argc++] = whole->data + at;
+    r->argv = p->argv;
+}
+
+/* A text that is too long keeps its beginning. */
+static void cut_text(const char **text, struct buf *to) {
+    size_t n = *text ? strlen(*text) : 0;
+    if (n <= JOURNAL_TEXT_MAX)
+        return;
+    struct buf cut = BUF(JOURNAL_TEXT_MAX + 8);
+    *text = buf_add(&cut, *text, JOURNAL_TEXT_MAX) ? cut.data : "[removed]";
+    buf_done(to);
+    *to = cut;
+}
+
+/* A secret may have held what holds the JSON together; then nothing of it is kept. */
+static void repair_detail(const char *before, const char **detail) {
+    if (before && json_check(before, strlen(before)) && !json_check(*detail, strlen(*detail)))
+        *detail = "\"[removed: it held a secret]\"";
+}
+
+static struct prepared *prepare(const struct journal_record *r) {
+    struct prepared *p = calloc(1, sizeof(*p));
+    if (!p)
+        return NULL;
+    p->record = *r;
+    prepare_argv(p);
+    if (r->secret_count) {
+        scrub_text(r, &p->record.reason, &p->texts[1]);
+        scrub_text(r, &p->record.detail, &p->texts[2]);
+        repair_detail(r->detail, &p->record.detail);
+    }
+    cut_text(&p->record.reason, &p->texts[1]);
+    cut_text(&p->record.client, &p->texts[3]);
+    return p;
+}
+
+/* ---- Writing ---- */
+
+/* All of j->out or nothing; the chain moves to `to` only when it is written. */
+static int write_out(struct journal *j, const struct journal_head *to, struct err *err) {
+    int status = write_all(j->fd, j->out.data, j->out.len);
+    if (status == 0) {
+        j->size += j->out.len;
+        pthread_mutex_lock(&j->lock);
+        j->at = *to;
+        pthread_mutex_unlock(&j->lock);
+        return 0;
+    }
+    if (ftruncate(j->fd, (off_t)j->size) < 0)
+        j->broken = true;
+    return err_num(err, status, "write the journal");
+}
+
+static int encode(struct journal *j, const struct journal_record *r, struct journal_head *at,
+                  struct err *err) {
+    struct journal_record record = *r;
+    record.seq = at->seq + 1;
+    if (record.time_ms == 0)
+        record.time_ms = now_ms();
+    if (journal_record_encode(&record, at->hash, &j->out, err) < 0)
+        return -1;
+    at->seq++;
+    return 0;
+}
+
+static void start_group(struct journal *j) {
+    if (j->out.data)
+        j->out.data[0] = '\0';
+    j->out.len = 0;
+}
+
+static int usable(const struct journal *j, struct err *err) {
+    if (!j->broken)
+        return 0;
+    err_set(err, ERR_INTERNAL, "the journal cannot be written since an earlier failure");
+    return err_remedy(err, "make room on its disk and restart the daemon");
+}
+
+/* One record of the journal's own. */
+static int write_own(struct journal *j, const struct journal_record *r, struct err *err) {
+    struct journal_head at = j->at;
+    start_group(j);
+    if (usable(j, err) < 0 || encode(j, r, &at, err) < 0 || write_out(j, &at, err) < 0)
+        return -1;
+    j->last = r->kind;
+    return 0;
+}
+
+int journal_sign(struct journal *j, struct err *err) {
+    struct journal_head head = j->at;
+    char prev[JOURNAL_HEX_SIZE], sig[2 * JOURNAL_SIG_BYTES + 1];
+    if (j->last == JOURNAL_HEAD)
+        return 0;
+    if (journal_head_sign(j->key, &head, err) < 0)
+        return -1;
+    journal_hex(head.hash, sizeof(head.hash), prev);
+    journal_hex(head.sig, sizeof(head.sig), sig);
+    if (write_own(j, &(struct journal_record){.kind = JOURNAL_HEAD, .prev = prev, .sig = sig},
+                  err) < 0)
+        return -1;
+    j->unsigned_records = 0;
+    if (j->options.on_head)
+        j->options.on_head(j->options.on_head_arg, &head);
+    return 0;
+}
+
+static int write_header(struct journal *j, struct err *err) {
+    char prev[JOURNAL_HEX_SIZE];
+    journal_hex(j->at.hash, sizeof(j->at.hash), prev);
+    return write_own(
+        j,
+        &(struct journal_record){
+            .kind = JOURNAL_SEGMENT, .segment = j->segment, .journal = j->id, .prev = prev},
+        err);
+}
+
+/* The ended segment waits for the next sync; when too many wait, this one is synced here. */
+static void retire(struct journal *j, int fd) {
+    pthread_mutex_lock(&j->lock);
+    bool kept = j->retired_count < RETIRED_MAX;
+    if (kept)
+        j->retired[j->retired_count++] = fd;
+    pthread_mutex_unlock(&j->lock);
+    if (kept)
+        return;
+    (void)fdatasync(fd);
+    close(fd);
+}
+
+static void use_segment(struct journal *j, int fd) {
+    pthread_mutex_lock(&j->lock);
+    j->fd = fd;
+    j->dir_changed = true;
+    pthread_mutex_unlock(&j->lock);
+}
+
+/* Goes on in a new file. When that fails the journal stays in the old one, and tries again later.
+ */
+static int rotate(struct journal *j, struct err *err) {
+    if (j->segment >= SEGMENT_MAX)
+        return err_set(err, ERR_LIMIT, "the journal has %d segments", SEGMENT_MAX);
+    if (journal_sign(j, err) < 0)
+        return -1;
+    int old = j->fd,
+        fd = segment_open(j->dir, j->segment + 1, O_WRONLY | O_APPEND | O_CREAT | O_EXCL, err);
+    if (fd < 0)
+        return -1;
+    uint64_t old_size = j->size;
+    j->segment++;
+    j->size = 0;
+    use_segment(j, fd);
+    if (write_header(j, err) == 0) {
+        retire(j, old);
+        return 0;
+    }
+    char name[SEGMENT_NAME_SIZE];
+    segment_name(j->segment, name);
+    unlinkat(j->dir, name, 0);
+    use_segment(j, old);
+    close(fd);
+    j->segment--;
+    j->size = old_size;
+    j->broken = false; /* what could not be taken back was in the file that is gone */
+    return -1;
+}
+
+static int encode_all(struct journal *j, const struct journal_record *records, size_t count,
+                      struct journal_head *at, struct err *err) {
+    for (size_t i = 0; i < count; i++) {
+        struct prepared *p DEFER(prepared_freep) = prepare(&records[i]);
+        if (!p)
+            return err_set(err, ERR_LIMIT, "journal: out of memory");
+        if (encode(j, &p->record, at, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+int journal_append(struct journal *j, const struct journal_record *records, size_t count,
+                   uint64_t *ret_seq, struct err *err) {
+    struct journal_head at = j->at;
+    uint64_t first = at.seq + 1;
+    if (count == 0 || usable(j, err) < 0)
+        return count == 0 ? 0 : -1;
+    start_group(j);
+    if (encode_all(j, records, count, &at, err) < 0 || write_out(j, &at, err) < 0)
+        return -1;
+    j->last = records[count - 1].kind;
+    j->unsigned_records += count;
+    /* The records are in. What follows is tried again with the next ones when it fails. */
+    if (j->unsigned_records >= j->options.head_every)
+        (void)journal_sign(j, NULL);
+    if (j->size >= j->options.segment_bytes)
+        (void)rotate(j, NULL);
+    if (ret_seq)
+        *ret_seq = first;
+    return 0;
+}
+
+void journal_at(const struct journal *j, struct journal_head *ret) {
+    *ret = j->at;
+    memset(ret->sig, 0, sizeof(ret->sig));
+}
+
+/* ---- To the disk ---- */
+
+struct sync_job {
+    int fds[RETIRED_MAX + 1];
+    size_t count;
+    bool dir;
+    struct journal_head at;
+};
+
+static int take_job(struct journal *j, struct sync_job *job) {
+    pthread_mutex_lock(&j->lock);
+    int current = fcntl(j->fd, F_DUPFD_CLOEXEC, 0);
+    int saved = errno;
+    if (current >= 0) {
+        job->fds[job->count++] = current;
+        for (size_t i = 0; i < j->retired_count; i++)
+            job->fds[job->count++] = j->retired[i];
+        j->retired_count = 0;
+        job->dir = j->dir_changed;
+        job->at = j->at;
+        j->dir_changed = false;
+    }
+    pthread_mutex_unlock(&j->lock);
+    errno = saved;
+    return current < 0 ? -1 : 0;
+}
+
+int journal_sync(struct journal *j, struct err *err) {
+    struct sync_job job = {0};
+    if (take_job(j, &job) < 0)
+        return err_sys(err, "sync the journal");
+    int failed = 0;
+    for (size_t i = 0; i < job.count; i++) {
+        if (fdatasync(job.fds[i]) < 0)
+            failed = errno;
+        close(job.fds[i]);
+    }
+    if (job.dir && fsync(j->dir) < 0)
+        failed = errno;
+    if (failed)
+        return err_num(err, -failed, "sync the journal");
+    pthread_mutex_lock(&j->lock);
+    if (job.at.seq > j->synced.seq)
+        j->synced = job.at;
+    pthread_mutex_unlock(&j->lock);
+    return 0;
+}
+
+void journal_synced(struct journal *j, struct journal_head *ret) {
+    pthread_mutex_lock(&j->lock);
+    *ret = j->synced;
+    pthread_mutex_unlock(&j->lock);
+}
+
+/* ---- Opening ---- */
+
+void journal_close(struct journal *j) {
+    if (!j)
+        return;
+    if (j->fd >= 0) {
+        (void)journal_sync(j, NULL);
+        close(j->fd);
+    }
+    if (j->dir >= 0)
+        close(j->dir);
+    journal_key_free(j->key);
+    buf_done(&j->out);
+    pthread_mutex_destroy(&j->lock);
+    free(j);
+}
+
+static void journal_closep(struct journal **j) {
+    journal_close(*j);
+}
+
+static int open_dir(const char *dir, struct err *err) {
+    if (mkdir(dir, 0700) < 0 && errno != EEXIST)
+        return err_sys(err, "make '%s'", dir);
+    int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    return fd < 0 ? err_sys(err, "open '%s'", dir) : fd;
+}
+
+static int refuse(const struct lines *l, uint64_t segment, struct err *err) {
+    char name[SEGMENT_NAME_SIZE];
+    segment_name(segment, name);
+    err_wrap(err, "journal %s line %llu is broken", name, (unsigned long long)l->number);
+    err->code = ERR_INVALID;
+    return err_remedy(err,
+                      "run 'carrel audit verify'; to start a new journal, move the folder away");
+}
+
+/* Does this record contradict the head that was known before? */
+static int check_expected(const struct journal *j, const struct chain *c, struct err *err) {
+    const struct journal_head *e = j->options.expected;
+    if (!e || e->seq != c->at.seq || memcmp(e->hash, c->at.hash, sizeof(e->hash)) == 0)
+        return 0;
+    return err_set(err, ERR_GONE,
+                   "record %llu is not the one that was written: the journal was "
+                   "rolled back",
+                   (unsigned long long)e->seq);
+}
+
+/* Walks over the last segment. 0 good, 1 its last line is torn, -1 broken. */
+static int walk(struct journal *j, struct chain *c, struct lines *l, struct journal_slot *slot,
+                struct err *err) {
+    const char *line;
+    size_t len;
+    for (;;) {
+        switch (lines_next(l, &line, &len)) {
+        case LINES_END:
+            return 0;
+        case LINES_PARTIAL:
+            return 1;
+        case LINES_LONG:
+            l->number++;
+            err_set(err, ERR_INVALID, "it is longer than any record");
+            return refuse(l, c->segment, err);
+        case LINES_FAILED:
+            return err_sys(err, "read the journal");
+        case LINES_LINE:
+            break;
+        }
+        if (chain_step(c, line, len, l->number == 1, slot, err) < 0)
+            return refuse(l, c->segment, err);
+        if (check_expected(j, c, err) < 0)
+            return -1;
+    }
+}
+
+static void slot_freep(struct journal_slot **slot) {
+    free(*slot);
+}
+
+/* Follows one segment from its header; cut_bytes is what follows the last whole line. */
+static int follow(struct journal *j, uint64_t segment, struct chain *c, uint64_t *ret_size,
+                  uint64_t *ret_torn, struct err *err) {
+    int fd = segment_open(j->dir, segment, O_RDONLY, err);
+    struct journal_slot *slot DEFER(slot_freep) = malloc(sizeof(*slot));
+    struct lines l DEFER(lines_done) = {.fd = fd};
+    struct stat st;
+    if (fd < 0)
+        return -1;
+    if (!slot || !lines_init(&l, fd, 0))
+        return err_set(err, ERR_LIMIT, "journal: out of memory");
+    c->segment = segment;
+    int status = walk(j, c, &l, slot, err);
+    if (status < 0)
+        return -1;
+    if (fstat(fd, &st) < 0)
+        return err_sys(err, "read the journal");
+    *ret_size = l.next;
+    *ret_torn = (uint64_t)st.st_size - l.next;
+    return 0;
+}
+
+static int check_not_cut(const struct journal *j, struct err *err) {
+    const struct journal_head *e = j->options.expected;
+    if (!e || e->seq <= j->at.seq)
+        return 0;
+    err_set(err, ERR_GONE, "the journal ends at record %llu, but record %llu was written",
+            (unsigned long long)j->at.seq, (unsigned long long)e->seq);
+    return err_remedy(err, "put the journal back; to start a new one, move the folder away");
+}
+
+static int note(struct journal *j, const char *verb, const char *reason, uint64_t bytes,
+                struct err *err) {
+    struct journal_record r = {
+        .kind = JOURNAL_NOTE, .verb = verb, .reason = reason, .bytes = bytes};
+    return journal_append(j, &r, 1, NULL, err);
+}
+
+static int begin_new(struct journal *j, struct err *err) {
+    struct id id = id_new('j');
+    memcpy(j->id, id.text, sizeof(j->id));
+    j->segment = 1;
+    int fd = segment_open(j->dir, 1, O_WRONLY | O_APPEND | O_CREAT | O_TRUNC, err);
+    if (fd < 0)
+        return -1;
+    use_segment(j, fd);
+    if (write_header(j, err) < 0)
+        return -1;
+    if (!j->options.expected)
+        return 0;
+    char text[JOURNAL_HEAD_TEXT + 32], head[JOURNAL_HEAD_TEXT];
+    journal_head_text(j->options.expected, head);
+    snprintf(text, sizeof(text), "absent up to %s", head);
+    return note(j, "journal.lost", text, 0, err);
+}
+
+/* The header of segment n never got there: the chain stands at the end of the one before. */
+static int reopen_empty(struct journal *j, struct chain *c, uint64_t torn, struct err *err) {
+    uint64_t size, torn_before;
+    *c = (struct chain){0};
+    journal_key_public(j->key, c->pubkey);
+    if (follow(j, j->segment - 1, c, &size, &torn_before, err) < 0)
+        return -1;
+    if (torn_before || c->last != JOURNAL_HEAD)
+        return err_set(err, ERR_INVALID, "journal segment %llu does not end with a signed head",
+                       (unsigned long long)j->segment - 1);
+    memcpy(j->id, c->journal, sizeof(j->id));
+    j->at = c->at;
+    j->last = c->last;
+    if (check_not_cut(j, err) < 0 || write_header(j, err) < 0)
+        return -1;
+    return torn ? note(j, "journal.torn", "a line was cut off by a crash", torn, err) : 0;
+}
+
+/* The segment before must end where this one says that it starts. */
+static int check_link(const struct journal *j, const struct chain *c, struct err *err) {
+    uint8_t hash[SHA256_BYTES];
+    if (j->segment == 1)
+        return 0;
+    if (segment_last_hash(j->dir, j->segment - 1, hash, err) < 0)
+        return -1;
+    if (memcmp(hash, c->start, sizeof(hash)) == 0)
+        return 0;
+    return err_set(err, ERR_INVALID, "journal segments %llu and %llu do not belong together",
+                   (unsigned long long)j->segment - 1, (unsigned long long)j->segment);
+}
+
+static int reopen(struct journal *j, struct err *err) {
+    struct chain c = {0};
+    uint64_t torn;
+    journal_key_public(j->key, c.pubkey);
+    if (follow(j, j->segment, &c, &j->size, &torn, err) < 0)
+        return -1;
+    if (j->size == 0 && j->segment == 1)
+        return begin_new(j, err);
+    int fd = segment_open(j->dir, j->segment, O_WRONLY | O_APPEND, err);
+    if (fd < 0)
+        return -1;
+    use_segment(j, fd);
+    if (torn && ftruncate(fd, (off_t)j->size) < 0)
+        return err_sys(err, "cut the torn line off the journal");
+    if (j->size == 0)
+        return reopen_empty(j, &c, torn, err);
+    memcpy(j->id, c.journal, sizeof(j->id));
+    j->at = c.at;
+    j->last = c.last;
+    if (check_link(j, &c, err) < 0 || check_not_cut(j, err) < 0)
+        return -1;
+    return torn ? note(j, "journal.torn", "a line was cut off by a crash", torn, err) : 0;
+}
+
+int journal_open(const char *dir, const struct journal_options *options, struct journal **ret,
+                 struct err *err) {
+    struct journal *j DEFER(journal_closep) = calloc(1, sizeof(*j));
+    if (!j)
+        return err_set(err, ERR_LIMIT, "journal: out of memory");
+    pthread_mutex_init(&j->lock, NULL);
+    j->fd = j->dir = -1;
+    j->out = BUF(GROUP_MAX);
+    j->options = *options;
+    if (j->options.segment_bytes == 0)
+        j->options.segment_bytes = SEGMENT_BYTES;
+    if (j->options.head_every == 0)
+        j->options.head_every = HEAD_EVERY;
+    j->dir = open_dir(dir, err);
+    if (j->dir < 0 || journal_key_open(j->dir, &j->key, err) < 0 ||
+        segment_count(j->dir, &j->segment, err) < 0)
+        return -1;
+    if ((j->segment ? reopen(j, err) : begin_new(j, err)) < 0 || journal_sync(j, err) < 0)
+        return -1;
+    j->options.expected = NULL;
+    *ret = TAKE(j);
+    return 0;
+}

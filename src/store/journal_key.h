@@ -1,0 +1,17 @@
+/* The journal's Ed25519 key: `key` and `key.pub` (PEM) in its folder. */
+#pragma once
+
+#include "store/journal.h"
+
+struct journal_key;
+
+/* Reads the key, or makes one when there is none. */
+int journal_key_open(int dir, struct journal_key **ret, struct err *err);
+void journal_key_free(struct journal_key *key);
+
+void journal_key_public(const struct journal_key *key, uint8_t ret[JOURNAL_PUBKEY_BYTES]);
+
+/* Fills head->sig over its seq and hash. */
+int journal_head_sign(const struct journal_key *key, struct journal_head *head, struct err *err);
+bool journal_head_verify(const uint8_t pubkey[JOURNAL_PUBKEY_BYTES],
+                         const struct journal_head *head);

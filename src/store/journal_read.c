@@ -1,0 +1,168 @@
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/defer.h"
+#include "store/journal_chain.h"
+
+enum { TAIL_MAX = 100000 };
+
+struct place_in {
+    uint64_t segment;
+    uint64_t offset;
+};
+
+struct journal_reader {
+    int dir;
+    struct journal_filter filter;
+    uint64_t segment; /* being read; 0: none yet */
+    struct lines lines;
+    struct journal_slot slot;
+};
+
+static bool text_matches(const char *wanted, const char *text) {
+    return !wanted || strcmp(wanted, text) == 0;
+}
+
+static bool verb_matches(const char *wanted, const char *verb) {
+    size_t n = wanted ? strlen(wanted) : 0;
+    return n == 0 || (strncmp(wanted, verb, n) == 0 && (verb[n] == '\0' || verb[n] == '.'));
+}
+
+static bool matches(const struct journal_filter *f, const struct journal_record *r) {
+    bool structural = r->kind == JOURNAL_SEGMENT || r->kind == JOURNAL_HEAD;
+    return (f->structural || !structural) && r->seq > f->after_seq &&
+           (f->since_ms == 0 || r->time_ms >= f->since_ms) &&
+           (f->until_ms == 0 || r->time_ms <= f->until_ms) && text_matches(f->owner, r->owner) &&
+           text_matches(f->machine, r->machine) && verb_matches(f->verb, r->verb);
+}
+
+static int seek(struct journal_reader *r, uint64_t segment, uint64_t offset, struct err *err) {
+    lines_done(&r->lines);
+    int fd = segment_open(r->dir, segment, O_RDONLY, err);
+    if (fd < 0)
+        return -1;
+    r->segment = segment;
+    if (!lines_init(&r->lines, fd, offset))
+        return err_sys(err, "read the journal");
+    return 0;
+}
+
+static int decode(struct journal_reader *r, const char *line, size_t len, struct err *err) {
+    if (journal_record_decode(line, len, NULL, &r->slot, err) == 0)
+        return 0;
+    char name[SEGMENT_NAME_SIZE];
+    segment_name(r->segment, name);
+    err_wrap(err, "journal %s at byte %llu", name, (unsigned long long)r->lines.offset);
+    return err_remedy(err, "run 'carrel audit verify'");
+}
+
+/* The next record that matches in this segment: 1, 0 or -1. */
+static int next_here(struct journal_reader *r, const char **ret_line, size_t *ret_len,
+                     struct err *err) {
+    for (;;) {
+        enum lines_result got = lines_next(&r->lines, ret_line, ret_len);
+        if (got == LINES_FAILED)
+            return err_sys(err, "read the journal");
+        if (got == LINES_LONG)
+            return err_set(err, ERR_INVALID, "the journal has a line longer than any record");
+        if (got != LINES_LINE)
+            return 0;
+        if (decode(r, *ret_line, *ret_len, err) < 0)
+            return -1;
+        if (matches(&r->filter, &r->slot.record))
+            return 1;
+    }
+}
+
+/* Places of the last `want` matches of one segment, oldest first, into ring. */
+static int scan_segment(struct journal_reader *r, uint64_t segment, struct place_in *ring,
+                        size_t want, size_t *ret_count, struct err *err) {
+    const char *line;
+    size_t len, seen = 0;
+    int status;
+    if (seek(r, segment, 0, err) < 0)
+        return -1;
+    while ((status = next_here(r, &line, &len, err)) == 1)
+        ring[seen++ % want] = (struct place_in){segment, r->lines.offset};
+    if (status < 0)
+        return -1;
+    *ret_count = seen < want ? seen : want;
+    /* Only the oldest is needed: put it first. */
+    if (seen > want)
+        ring[0] = ring[seen % want];
+    return 0;
+}
+
+/* From the last segment backwards until enough match; then stands before the first of them. */
+static int seek_tail(struct journal_reader *r, uint64_t segments, struct err *err) {
+    size_t want = r->filter.tail < TAIL_MAX ? r->filter.tail : TAIL_MAX;
+    struct place_in *ring DEFER_FREE = calloc(want, sizeof(*ring));
+    struct place_in start = {segments, 0};
+    if (!ring)
+        return err_set(err, ERR_LIMIT, "journal: out of memory");
+    for (uint64_t segment = segments; segment > 0 && want > 0; segment--) {
+        size_t count;
+        if (scan_segment(r, segment, ring, want, &count, err) < 0)
+            return -1;
+        if (count > 0)
+            start = ring[0];
+        want -= count;
+    }
+    return seek(r, start.segment, start.offset, err);
+}
+
+int journal_reader_open(const char *dir, const struct journal_filter *filter,
+                        struct journal_reader **ret, struct err *err) {
+    struct journal_reader *r = calloc(1, sizeof(*r));
+    uint64_t segments = 0;
+    if (!r)
+        return err_set(err, ERR_LIMIT, "journal: out of memory");
+    r->lines.fd = -1;
+    r->filter = *filter;
+    r->dir = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int status =
+        r->dir < 0 ? err_sys(err, "open journal '%s'", dir) : segment_count(r->dir, &segments, err);
+    if (status == 0 && segments == 0)
+        status = err_set(err, ERR_NOT_FOUND, "there is no journal in '%s'", dir);
+    if (status == 0)
+        status = filter->tail ? seek_tail(r, segments, err) : seek(r, 1, 0, err);
+    if (status < 0) {
+        journal_reader_close(r);
+        return -1;
+    }
+    *ret = r;
+    return 0;
+}
+
+void journal_reader_close(struct journal_reader *r) {
+    if (!r)
+        return;
+    lines_done(&r->lines);
+    if (r->dir >= 0)
+        close(r->dir);
+    free(r);
+}
+
+static bool has_segment(const struct journal_reader *r, uint64_t number) {
+    char name[SEGMENT_NAME_SIZE];
+    segment_name(number, name);
+    return faccessat(r->dir, name, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
+int journal_reader_next(struct journal_reader *r, const struct journal_record **ret,
+                        const char **ret_line, size_t *ret_len, struct err *err) {
+    for (;;) {
+        /* Asked before reading: a segment that has a successor grows no more. */
+        bool more = has_segment(r, r->segment + 1);
+        int status = next_here(r, ret_line, ret_len, err);
+        if (status == 1)
+            *ret = &r->slot.record;
+        if (status != 0 || !more)
+            return status;
+        if (seek(r, r->segment + 1, 0, err) < 0)
+            return -1;
+    }
+}

@@ -1,0 +1,536 @@
+#include "store/journal_record.h"
+
+#include <string.h>
+
+#include "base/defer.h"
+#include "base/jot.h"
+#include "store/json_check.h"
+
+enum field_type { FIELD_U64, FIELD_I64, FIELD_TEXT, FIELD_KIND, FIELD_ARGV, FIELD_EXIT };
+
+struct field {
+    const char *name;
+    enum field_type type;
+    size_t offset;
+    bool always;
+};
+
+#define AT(member) offsetof(struct journal_record, member)
+
+/* The order of the line. `detail` and `hash` follow. */
+static const struct field fields[] = {
+    {"seq", FIELD_U64, AT(seq), true},
+    {"time", FIELD_I64, AT(time_ms), true},
+    {"kind", FIELD_KIND, AT(kind), true},
+    {"owner", FIELD_TEXT, AT(owner), false},
+    {"token", FIELD_TEXT, AT(token), false},
+    {"client", FIELD_TEXT, AT(client), false},
+    {"verb", FIELD_TEXT, AT(verb), false},
+    {"machine", FIELD_TEXT, AT(machine), false},
+    {"exec", FIELD_TEXT, AT(exec), false},
+    {"argv", FIELD_ARGV, AT(argv), false},
+    {"argv_bytes", FIELD_U64, AT(argv_bytes), false},
+    {"argv_hash", FIELD_TEXT, AT(argv_hash), false},
+    {"exit", FIELD_EXIT, AT(exit), false},
+    {"bytes", FIELD_U64, AT(bytes), false},
+    {"intent", FIELD_U64, AT(intent), false},
+    {"reason", FIELD_TEXT, AT(reason), false},
+    {"segment", FIELD_U64, AT(segment), false},
+    {"journal", FIELD_TEXT, AT(journal), false},
+    {"prev", FIELD_TEXT, AT(prev), false},
+    {"sig", FIELD_TEXT, AT(sig), false},
+};
+enum { FIELD_COUNT = sizeof(fields) / sizeof(*fields) };
+
+static const char *const kind_names[] = {
+    [JOURNAL_INTENT] = "intent",   [JOURNAL_RESULT] = "result", [JOURNAL_NOTE] = "note",
+    [JOURNAL_SEGMENT] = "segment", [JOURNAL_HEAD] = "head",
+};
+enum { KIND_COUNT = sizeof(kind_names) / sizeof(*kind_names) };
+
+static const char hash_lead[] = ",\"hash\":\"";
+static const char detail_lead[] = ",\"detail\":";
+enum { HASH_TAIL = sizeof(hash_lead) - 1 + 2 * SHA256_BYTES + 2 }; /* ,"hash":"..."} */
+
+const char *journal_kind_name(enum journal_kind kind) {
+    return (size_t)kind < KIND_COUNT && kind_names[kind] ? kind_names[kind] : "?";
+}
+
+void journal_hex(const uint8_t *bytes, size_t len, char *ret) {
+    static const char digits[] = "0123456789abcdef";
+    for (size_t i = 0; i < len; i++) {
+        ret[2 * i] = digits[bytes[i] >> 4];
+        ret[2 * i + 1] = digits[bytes[i] & 15];
+    }
+    ret[2 * len] = '\0';
+}
+
+static int hex_digit(char c) {
+    if (c >= '0' && c <= '9')
+        return c - '0';
+    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+bool journal_unhex(const char *hex, size_t len, uint8_t *ret) {
+    for (size_t i = 0; i < len; i++) {
+        int high = hex_digit(hex[2 * i]);
+        int low = high < 0 ? -1 : hex_digit(hex[2 * i + 1]);
+        if (low < 0)
+            return false;
+        ret[i] = (uint8_t)(high << 4 | low);
+    }
+    return true;
+}
+
+/* What is still to be read of a line. */
+struct cursor {
+    const char *at;
+    const char *end;
+};
+
+static bool take(struct cursor *c, const char *text, size_t n) {
+    if ((size_t)(c->end - c->at) < n || memcmp(c->at, text, n) != 0)
+        return false;
+    c->at += n;
+    return true;
+}
+
+static bool take_char(struct cursor *c, char wanted) {
+    return take(c, &wanted, 1);
+}
+
+/* ---- Out ---- */
+
+static const void *member(const struct journal_record *r, const struct field *f) {
+    return (const char *)r + f->offset;
+}
+
+static const char *text_of(const struct journal_record *r, const struct field *f) {
+    const char *text;
+    memcpy(&text, member(r, f), sizeof(text));
+    return text ? text : "";
+}
+
+static uint64_t number_of(const struct journal_record *r, const struct field *f) {
+    uint64_t n;
+    memcpy(&n, member(r, f), sizeof(n));
+    return n;
+}
+
+static bool present(const struct journal_record *r, const struct field *f) {
+    switch (f->type) {
+    case FIELD_TEXT:
+        return *text_of(r, f) != '\0';
+    case FIELD_ARGV:
+        return r->argc > 0;
+    case FIELD_EXIT:
+        return r->has_exit;
+    case FIELD_U64:
+    case FIELD_I64:
+    case FIELD_KIND:
+        break;
+    }
+    return f->always || number_of(r, f) != 0;
+}
+
+static void put_argv(struct jot *j, const struct journal_record *r) {
+    jot_array(j, "argv");
+    for (size_t i = 0; i < r->argc; i++)
+        jot_string(j, NULL, r->argv[i]);
+    jot_end(j, ']');
+}
+
+static void put_field(struct jot *j, const struct journal_record *r, const struct field *f) {
+    switch (f->type) {
+    case FIELD_U64:
+        return jot_u64(j, f->name, number_of(r, f));
+    case FIELD_I64:
+    case FIELD_EXIT:
+        return jot_i64(j, f->name, (int64_t)number_of(r, f));
+    case FIELD_TEXT:
+        return jot_string(j, f->name, text_of(r, f));
+    case FIELD_KIND:
+        return jot_string(j, f->name, journal_kind_name(r->kind));
+    case FIELD_ARGV:
+        return put_argv(j, r);
+    }
+}
+
+static int check_argv(const struct journal_record *r, struct err *err) {
+    size_t bytes = 0;
+    if (r->argc > JOURNAL_ARGV_COUNT)
+        return err_set(err, ERR_LIMIT, "journal: argv has more than %d elements",
+                       JOURNAL_ARGV_COUNT);
+    for (size_t i = 0; i < r->argc; i++)
+        bytes += strlen(r->argv[i]) + 1;
+    if (bytes > JOURNAL_ARGV_BYTES)
+        return err_set(err, ERR_LIMIT, "journal: argv has more than %d bytes", JOURNAL_ARGV_BYTES);
+    return 0;
+}
+
+static int check(const struct journal_record *r, struct err *err) {
+    if ((size_t)r->kind >= KIND_COUNT || !kind_names[r->kind])
+        return err_set(err, ERR_INVALID, "journal: there is no kind %d", (int)r->kind);
+    for (size_t i = 0; i < FIELD_COUNT; i++)
+        if (fields[i].type == FIELD_TEXT && strlen(text_of(r, &fields[i])) > JOURNAL_TEXT_MAX)
+            return err_set(err, ERR_LIMIT, "journal: '%s' has more than %d bytes", fields[i].name,
+                           JOURNAL_TEXT_MAX);
+    size_t detail = r->detail ? strlen(r->detail) : 0;
+    if (detail > JOURNAL_DETAIL_MAX)
+        return err_set(err, ERR_LIMIT, "journal: 'detail' has more than %d bytes",
+                       JOURNAL_DETAIL_MAX);
+    /* A newline may stand between JSON values, but it ends a line. */
+    if (detail && (!json_check(r->detail, detail) || strpbrk(r->detail, "\r\n")))
+        return err_set(err, ERR_INVALID, "journal: 'detail' is not one JSON value");
+    return check_argv(r, err);
+}
+
+/* The line without its hash member and newline: what is hashed. */
+static bool put_body(const struct journal_record *r, struct buf *out) {
+    struct jot j = JOT(out);
+    jot_object(&j, NULL);
+    for (size_t i = 0; i < FIELD_COUNT; i++)
+        if (present(r, &fields[i]))
+            put_field(&j, r, &fields[i]);
+    if (j.failed)
+        return false;
+    if (r->detail && *r->detail &&
+        (!buf_add(out, detail_lead, sizeof(detail_lead) - 1) ||
+         !buf_add(out, r->detail, strlen(r->detail))))
+        return false;
+    return buf_add(out, "}", 1);
+}
+
+static void chain(uint8_t hash[SHA256_BYTES], const char *body, size_t len) {
+    struct sha256 s;
+    sha256_init(&s);
+    sha256_add(&s, hash, SHA256_BYTES);
+    sha256_add(&s, body, len);
+    sha256_end(&s, hash);
+}
+
+int journal_record_encode(const struct journal_record *record, uint8_t hash[SHA256_BYTES],
+                          struct buf *out, struct err *err) {
+    if (check(record, err) < 0)
+        return -1;
+
+    size_t start = out->len;
+    uint8_t next[SHA256_BYTES];
+    char hex[JOURNAL_HEX_SIZE];
+    if (!put_body(record, out))
+        goto full;
+    memcpy(next, hash, sizeof(next));
+    chain(next, out->data + start, out->len - start);
+    journal_hex(next, sizeof(next), hex);
+    out->len--; /* the bracket: the hash goes before it */
+    if (!buf_addf(out, "%s%s\"}\n", hash_lead, hex) || out->len - start > JOURNAL_LINE_MAX)
+        goto full;
+    memcpy(hash, next, sizeof(next));
+    return 0;
+full:
+    if (out->data) {
+        out->len = start;
+        out->data[start] = '\0';
+    }
+    return err_set(err, ERR_LIMIT, "journal: a record has more than %d bytes", JOURNAL_LINE_MAX);
+}
+
+/* ---- In ---- */
+
+struct reader {
+    struct cursor in;
+    char *text; /* free space of the slot */
+    struct journal_slot *slot;
+};
+
+/* What base/json writes: \n \t \r \" \\ and \u00xx of one byte; \ufffd stands for a byte that was
+ * no UTF-8, and becomes one again, so that it is written the same way. */
+static bool read_escape(struct cursor *c, char *ret) {
+    static const char pairs[][2] = {
+        {'n', '\n'}, {'t', '\t'}, {'r', '\r'}, {'"', '"'}, {'\\', '\\'}};
+    if (c->at == c->end)
+        return false;
+    if (take(c, "ufffd", 5)) {
+        *ret = (char)0xff;
+        return true;
+    }
+    if (take(c, "u00", 3)) {
+        uint8_t byte;
+        if (c->end - c->at < 2 || !journal_unhex(c->at, 1, &byte) || byte == 0)
+            return false;
+        c->at += 2;
+        *ret = (char)byte;
+        return true;
+    }
+    for (size_t i = 0; i < sizeof(pairs) / sizeof(*pairs); i++)
+        if (*c->at == pairs[i][0]) {
+            *ret = pairs[i][1];
+            c->at++;
+            return true;
+        }
+    return false;
+}
+
+/* Unescaped text is never longer than the line, so the slot has room. */
+static const char *read_text(struct reader *r) {
+    char *text = r->text;
+    if (!take_char(&r->in, '"'))
+        return NULL;
+    while (r->in.at < r->in.end) {
+        char c = *r->in.at++;
+        if (c == '"') {
+            *r->text++ = '\0';
+            return text;
+        }
+        if (c == '\0' || (c == '\\' && !read_escape(&r->in, &c)))
+            return NULL;
+        *r->text++ = c;
+    }
+    return NULL;
+}
+
+static bool read_u64(struct cursor *c, uint64_t *ret) {
+    uint64_t n = 0;
+    const char *from = c->at;
+    for (; c->at < c->end && *c->at >= '0' && *c->at <= '9'; c->at++)
+        if (__builtin_mul_overflow(n, 10, &n) ||
+            __builtin_add_overflow(n, (uint64_t)(*c->at - '0'), &n))
+            return false;
+    *ret = n;
+    return c->at > from;
+}
+
+static bool read_i64(struct cursor *c, uint64_t *ret) {
+    bool negative = take_char(c, '-');
+    if (!read_u64(c, ret) || *ret > (uint64_t)INT64_MAX + negative)
+        return false;
+    if (negative)
+        *ret = 0 - *ret;
+    return true;
+}
+
+static bool read_kind(struct reader *r) {
+    const char *name = read_text(r);
+    for (size_t i = 1; name && i < KIND_COUNT; i++)
+        if (strcmp(name, kind_names[i]) == 0) {
+            r->slot->record.kind = (enum journal_kind)i;
+            return true;
+        }
+    return false;
+}
+
+static bool read_argv(struct reader *r) {
+    struct journal_record *record = &r->slot->record;
+    record->argv = r->slot->argv;
+    if (!take_char(&r->in, '['))
+        return false;
+    do {
+        const char *text = record->argc < JOURNAL_ARGV_COUNT ? read_text(r) : NULL;
+        if (!text)
+            return false;
+        r->slot->argv[record->argc++] = text;
+    } while (take_char(&r->in, ','));
+    return take_char(&r->in, ']');
+}
+
+static bool read_number(struct reader *r, const struct field *f) {
+    uint64_t n;
+    if (!(f->type == FIELD_U64 ? read_u64(&r->in, &n) : read_i64(&r->in, &n)))
+        return false;
+    memcpy((char *)&r->slot->record + f->offset, &n, sizeof(n));
+    return true;
+}
+
+static bool read_field(struct reader *r, const struct field *f) {
+    switch (f->type) {
+    case FIELD_EXIT:
+        r->slot->record.has_exit = true;
+        return read_number(r, f);
+    case FIELD_U64:
+    case FIELD_I64:
+        return read_number(r, f);
+    case FIELD_KIND:
+        return read_kind(r);
+    case FIELD_ARGV:
+        return read_argv(r);
+    case FIELD_TEXT:
+        break;
+    }
+    const char *text = read_text(r);
+    if (text)
+        memcpy((char *)&r->slot->record + f->offset, &text, sizeof(text));
+    return text != NULL;
+}
+
+static bool take_name(struct cursor *c, const char *name, bool first) {
+    struct cursor saved = *c;
+    if (take_char(c, first ? '{' : ',') && take_char(c, '"') && take(c, name, strlen(name)) &&
+        take(c, "\":", 2))
+        return true;
+    *c = saved;
+    return false;
+}
+
+static bool read_detail(struct reader *r) {
+    if (!take_name(&r->in, "detail", false))
+        return true;
+    size_t n = (size_t)(r->in.end - r->in.at);
+    memcpy(r->text, r->in.at, n);
+    r->text[n] = '\0';
+    r->slot->record.detail = r->text;
+    r->text += n + 1;
+    r->in.at = r->in.end;
+    return n > 0 && memchr(r->slot->record.detail, 0, n) == NULL;
+}
+
+static void clear_record(struct journal_record *r) {
+    const char *empty = "";
+    *r = (struct journal_record){.detail = empty};
+    for (size_t i = 0; i < FIELD_COUNT; i++)
+        if (fields[i].type == FIELD_TEXT)
+            memcpy((char *)r + fields[i].offset, &empty, sizeof(empty));
+}
+
+/* body: from '{' to before the comma of the hash member. */
+static int read_body(const char *body, size_t len, struct journal_slot *slot, struct err *err) {
+    struct reader r = {.in = {body, body + len}, .text = slot->text, .slot = slot};
+    clear_record(&slot->record);
+    for (size_t i = 0; i < FIELD_COUNT; i++) {
+        bool found = take_name(&r.in, fields[i].name, i == 0);
+        if ((!found && fields[i].always) || (found && !read_field(&r, &fields[i])))
+            return err_set(err, ERR_INVALID, "member '%s' is missing or malformed", fields[i].name);
+    }
+    if (!read_detail(&r))
+        return err_set(err, ERR_INVALID, "member 'detail' is malformed");
+    if (r.in.at != r.in.end)
+        return err_set(err, ERR_INVALID, "a member is unknown or out of order");
+    return 0;
+}
+
+/* There is one way to write a record, so writing it again proves that this was it. */
+static int check_canonical(const struct journal_slot *slot, const char *body, size_t len,
+                           struct err *err) {
+    if (check(&slot->record, err) < 0)
+        return -1;
+    struct buf again DEFER(buf_done) = BUF(JOURNAL_LINE_MAX);
+    if (!put_body(&slot->record, &again) || again.len != len + 1 ||
+        memcmp(again.data, body, len) != 0)
+        return err_set(err, ERR_INVALID, "it is not written as the journal writes");
+    return 0;
+}
+
+static int check_chain(const uint8_t prev[SHA256_BYTES], const struct journal_slot *slot,
+                       const char *body, size_t len, struct err *err) {
+    struct sha256 s;
+    uint8_t hash[SHA256_BYTES];
+    sha256_init(&s);
+    sha256_add(&s, prev, SHA256_BYTES);
+    sha256_add(&s, body, len);
+    sha256_add(&s, "}", 1);
+    sha256_end(&s, hash);
+    if (memcmp(hash, slot->hash, sizeof(hash)) != 0)
+        return err_set(err, ERR_INVALID, "its hash does not follow from the record before it");
+    return 0;
+}
+
+int journal_record_decode(const char *line, size_t len, const uint8_t prev[SHA256_BYTES],
+                          struct journal_slot *ret, struct err *err) {
+    if (len > 0 && line[len - 1] == '\n')
+        len--;
+    if (len >= JOURNAL_LINE_MAX)
+        return err_set(err, ERR_LIMIT, "it has more than %d bytes", JOURNAL_LINE_MAX);
+    if (len < HASH_TAIL || memcmp(line + len - 2, "\"}", 2) != 0)
+        return err_set(err, ERR_INVALID, "it has no hash");
+    size_t body = len - HASH_TAIL;
+    if (memcmp(line + body, hash_lead, sizeof(hash_lead) - 1) != 0 ||
+        !journal_unhex(line + body + sizeof(hash_lead) - 1, SHA256_BYTES, ret->hash))
+        return err_set(err, ERR_INVALID, "it has no hash");
+    if (prev && check_chain(prev, ret, line, body, err) < 0)
+        return -1;
+    if (read_body(line, body, ret, err) < 0)
+        return -1;
+    return check_canonical(ret, line, body, err);
+}
+
+/* ---- Secrets ---- */
+
+/* One way in which a secret may stand in a text. */
+struct needle {
+    const char *bytes;
+    size_t len;
+    const struct journal_secret *secret;
+};
+
+struct needles {
+    struct needle *v;
+    size_t count;
+    struct buf escaped; /* where the needles' bytes are */
+};
+
+static void needles_done(struct needles *n) {
+    free(n->v);
+    buf_done(&n->escaped);
+}
+
+/* Each value as it is, then as it looks between the quotes of a JSON text. */
+static bool needles_make(struct needles *n, const struct journal_secret *secrets, size_t count) {
+    size_t room = 0;
+    for (size_t i = 0; i < count; i++)
+        room += 7 * secrets[i].len + 2;
+    n->escaped = BUF(room);
+    n->v = calloc(2 * count + 1, sizeof(*n->v));
+    if (!n->v || !buf_add(&n->escaped, "", 0))
+        return false;
+    size_t *ends DEFER_FREE = calloc(2 * count + 1, sizeof(*ends));
+    for (size_t i = 0; ends && i < count; i++) {
+        struct jot j = JOT(&n->escaped);
+        if (!buf_add(&n->escaped, secrets[i].value, secrets[i].len))
+            return false;
+        ends[2 * i] = n->escaped.len;
+        jot_bytes(&j, NULL, secrets[i].value, secrets[i].len);
+        ends[2 * i + 1] = n->escaped.len;
+        if (j.failed)
+            return false;
+    }
+    for (size_t i = 0; ends && i < 2 * count; i++) {
+        size_t start = (i ? ends[i - 1] : 0) + i % 2, end = ends[i] - i % 2;
+        n->v[n->count++] = (struct needle){n->escaped.data + start, end - start, &secrets[i / 2]};
+    }
+    return ends != NULL;
+}
+
+/* A longer secret may begin with a shorter one: the longest match wins. */
+static const struct needle *needle_at(const struct needles *n, const char *text, size_t len) {
+    const struct needle *found = NULL;
+    for (size_t i = 0; i < n->count; i++) {
+        const struct needle *v = &n->v[i];
+        if (v->len > 0 && v->len <= len && v->bytes[0] == text[0] &&
+            memcmp(v->bytes, text, v->len) == 0 && (!found || v->len > found->len))
+            found = v;
+    }
+    return found;
+}
+
+/* A name is harmless inside a JSON text too. */
+static bool put_secret_name(const char *name, struct buf *out) {
+    bool ok = buf_add(out, "[secret ", 8);
+    for (; ok && *name; name++) {
+        unsigned char c = (unsigned char)*name;
+        ok = buf_add(out, c < ' ' || c > '~' || c == '"' || c == '\\' ? "?" : name, 1);
+    }
+    return ok && buf_add(out, "]", 1);
+}
+
+bool journal_scrub(const char *text, size_t len, const struct journal_secret *secrets, size_t count,
+                   struct buf *out) {
+    struct needles needles DEFER(needles_done) = {0};
+    if (!needles_make(&needles, secrets, count))
+        return false;
+    for (size_t i = 0; i < len;) {
+        const struct needle *n = needle_at(&needles, text + i, len - i);
+        if (n ? !put_secret_name(n->secret->name, out) : !buf_add(out, text + i, 1))
+            return false;
+        i += n ? n->len : 1;
+    }
+    return true;
+}

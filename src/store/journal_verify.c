@@ -1,0 +1,125 @@
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/defer.h"
+#include "store/journal_chain.h"
+
+struct proof {
+    int dir;
+    uint64_t segments;
+    const struct journal_head *expected;
+    struct chain chain;
+    struct journal_report *report;
+    struct journal_slot *slot;
+};
+
+static void slot_freep(struct journal_slot **slot) {
+    free(*slot);
+}
+
+/* Fills in where the first broken record is; err says why. */
+static int broken(struct proof *p, uint64_t line, struct err *err) {
+    struct journal_report *r = p->report;
+    segment_name(p->chain.segment, r->segment);
+    r->line = line;
+    r->seq = p->chain.at.seq + 1;
+    snprintf(r->why, sizeof(r->why), "%s", err->text);
+    return err_set(err, ERR_INVALID, "segment %s, line %llu, record %llu: %s", r->segment,
+                   (unsigned long long)r->line, (unsigned long long)r->seq, r->why);
+}
+
+static int check_expected(const struct proof *p, struct err *err) {
+    const struct journal_head *e = p->expected, *at = &p->chain.at;
+    if (!e || e->seq != at->seq || memcmp(e->hash, at->hash, sizeof(e->hash)) == 0)
+        return 0;
+    return err_set(err, ERR_GONE,
+                   "record %llu has another hash than the head that was given: the journal was "
+                   "rolled back and written again",
+                   (unsigned long long)e->seq);
+}
+
+static int take_line(struct proof *p, const struct lines *l, const char *line, size_t len,
+                     struct err *err) {
+    if (chain_step(&p->chain, line, len, l->number == 1, p->slot, err) < 0)
+        return broken(p, l->number, err);
+    p->report->records++;
+    p->report->head = p->chain.at;
+    p->report->signed_seq = p->chain.signed_seq;
+    return check_expected(p, err);
+}
+
+static int verify_lines(struct proof *p, struct lines *l, struct err *err) {
+    const char *line;
+    size_t len;
+    for (;;) {
+        switch (lines_next(l, &line, &len)) {
+        case LINES_LINE:
+            if (take_line(p, l, line, len, err) < 0)
+                return -1;
+            continue;
+        case LINES_END:
+            if (l->number > 0)
+                return 0;
+            err_set(err, ERR_INVALID, "the segment is empty");
+            break;
+        case LINES_PARTIAL:
+            err_set(err, ERR_INVALID, "the line is torn: it does not end");
+            break;
+        case LINES_LONG:
+            err_set(err, ERR_INVALID, "the line is longer than any record");
+            break;
+        case LINES_FAILED:
+            return err_sys(err, "read the journal");
+        }
+        return broken(p, l->number + 1, err);
+    }
+}
+
+static int verify_segment(struct proof *p, struct err *err) {
+    struct lines l DEFER(lines_done) = {.fd = -1};
+    int fd = segment_open(p->dir, p->chain.segment, O_RDONLY, err);
+    if (fd < 0)
+        return -1;
+    if (!lines_init(&l, fd, 0))
+        return err_sys(err, "read the journal");
+    if (verify_lines(p, &l, err) < 0)
+        return -1;
+    p->report->segments++;
+    return 0;
+}
+
+static int verify_end(const struct proof *p, struct err *err) {
+    if (!p->expected || p->expected->seq <= p->chain.at.seq)
+        return 0;
+    return err_set(err, ERR_GONE,
+                   "the journal ends at record %llu, before record %llu of the head "
+                   "that was given: its tail was cut off",
+                   (unsigned long long)p->chain.at.seq, (unsigned long long)p->expected->seq);
+}
+
+int journal_verify(const char *dir, const uint8_t pubkey[JOURNAL_PUBKEY_BYTES],
+                   const struct journal_head *expected, struct journal_report *ret,
+                   struct err *err) {
+    struct err unused;
+    struct journal_slot *slot DEFER(slot_freep) = malloc(sizeof(*slot));
+    int fd DEFER_CLOSE = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    struct proof p = {.dir = fd, .expected = expected, .report = ret, .slot = slot};
+    err = err ? err : &unused;
+    *ret = (struct journal_report){0};
+    memcpy(p.chain.pubkey, pubkey, sizeof(p.chain.pubkey));
+    if (fd < 0)
+        return err_sys(err, "open journal '%s'", dir);
+    if (!slot)
+        return err_set(err, ERR_LIMIT, "journal: out of memory");
+    if (segment_count(fd, &p.segments, err) < 0)
+        return -1;
+    if (p.segments == 0)
+        return err_set(err, ERR_NOT_FOUND, "there is no journal in '%s'", dir);
+    for (p.chain.segment = 1; p.chain.segment <= p.segments; p.chain.segment++)
+        if (verify_segment(&p, err) < 0)
+            return -1;
+    return verify_end(&p, err);
+}

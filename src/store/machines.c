@@ -1,0 +1,300 @@
+#include "store/machines.h"
+
+#include <string.h>
+
+#include "store/store.h"
+
+static const char *const state_names[] = {"",        "creating", "running", "paused",
+                                          "stopped", "ending",   "ended"};
+static const char *const action_names[] = {"", "pause", "stop", "destroy"};
+static const char *const policy_names[] = {"", "manual", "every"};
+static const struct names states = {"state", state_names, MACHINE_ENDED + 1};
+static const struct names actions = {"idle action", action_names, IDLE_DESTROY + 1};
+static const struct names policies = {"step policy", policy_names, STEPS_EVERY + 1};
+
+const char *machine_state_name(enum machine_state state) {
+    return names_get(&states, (int)state);
+}
+
+const char *idle_action_name(enum idle_action action) {
+    return names_get(&actions, (int)action);
+}
+
+const char *step_policy_name(enum step_policy policy) {
+    return names_get(&policies, (int)policy);
+}
+
+int machine_state_parse(const char *name, enum machine_state *ret, struct err *err) {
+    int value = 0;
+    if (names_parse(&states, name, &value, err) < 0)
+        return -1;
+    *ret = (enum machine_state)value;
+    return 0;
+}
+
+int idle_action_parse(const char *name, enum idle_action *ret, struct err *err) {
+    int value = 0;
+    if (names_parse(&actions, name, &value, err) < 0)
+        return -1;
+    *ret = (enum idle_action)value;
+    return 0;
+}
+
+int step_policy_parse(const char *name, enum step_policy *ret, struct err *err) {
+    int value = 0;
+    if (names_parse(&policies, name, &value, err) < 0)
+        return -1;
+    *ret = (enum step_policy)value;
+    return 0;
+}
+
+void machine_row_done(struct machine_row *row) {
+    row_done(&machine_table, row);
+}
+
+void machine_list_done(struct machine_list *list) {
+    rows_free(&machine_table, list->rows, list->count);
+    *list = (struct machine_list){0};
+}
+
+/* 1: this owner's key has made a machine already. */
+static int made_before(struct store *s, const struct machine_row *row, char ret_existing[ID_SIZE],
+                       struct err *err) {
+    QUERY;
+    ret_existing[0] = '\0';
+    if (row->key[0] == '\0')
+        return 0;
+    if (query_start(&q, s, STMT_MACHINE_BY_KEY, err) < 0)
+        return -1;
+    query_text(&q, 1, row->owner);
+    query_text(&q, 2, row->key);
+    return idempotency_check(&q, row->request_hash, row->key, ret_existing, err);
+}
+
+static int explain_add(const struct machine_row *row, struct err *err) {
+    if (!err)
+        return -1;
+    if (err->code == ERR_EXISTS && row->name[0]) {
+        err_set(err, ERR_EXISTS, "there is a machine '%s' already", row->name);
+        err_remedy(err, "choose another name, or remove it: carrel rm %s", row->name);
+    } else if (err->code == ERR_NOT_FOUND) {
+        err_set(err, ERR_NOT_FOUND, "there is no owner '%s'", row->owner);
+    }
+    return -1;
+}
+
+int store_machine_add(struct store *s, const struct machine_row *row, char ret_existing[ID_SIZE],
+                      struct err *err) {
+    QUERY;
+    int before = made_before(s, row, ret_existing, err);
+    if (before != 0)
+        return before < 0 ? -1 : 0;
+    if (query_start(&q, s, STMT_MACHINE_ADD, err) < 0 ||
+        query_bind(&q, &machine_table, row, err) < 0)
+        return -1;
+    return query_run(&q, NULL, err) < 0 ? explain_add(row, err) : 0;
+}
+
+int store_machine_get(struct store *s, const char *id, struct machine_row *ret, struct err *err) {
+    QUERY;
+    if (query_start(&q, s, STMT_MACHINE_GET, err) < 0)
+        return -1;
+    query_text(&q, 1, id);
+    return query_one(&q, &machine_table, ret, "machine", id, err);
+}
+
+/* 1: exactly one row, in *ret. 0: none. Rows come live ones first; what has ended yields to them.
+ */
+static int only_one(struct query *q, const char *text, struct machine_row *ret, struct err *err) {
+    struct machine_row other;
+    int got = query_step(q, err);
+    if (got <= 0)
+        return got;
+    if (query_read(q, &machine_table, ret, err) < 0)
+        return -1;
+    got = query_step(q, err);
+    if (got == 1 && query_read(q, &machine_table, &other, err) < 0)
+        got = -1;
+    if (got == 1) {
+        machine_row_done(&other);
+        if (ret->state != MACHINE_ENDED && other.state == MACHINE_ENDED)
+            return 1;
+    }
+    if (got == 0)
+        return 1;
+    machine_row_done(ret);
+    if (got < 0)
+        return -1;
+    err_set(err, ERR_INVALID, "'%.80s' fits several machines", text);
+    return err_remedy(err, "give the whole id; carrel ls shows them");
+}
+
+static int find_by_name(struct store *s, const char *owner, const char *name,
+                        struct machine_row *ret, struct err *err) {
+    QUERY;
+    if (query_start(&q, s, STMT_MACHINE_BY_NAME, err) < 0)
+        return -1;
+    query_text(&q, 1, owner);
+    query_text(&q, 2, name);
+    return only_one(&q, name, ret, err);
+}
+
+static int find_by_prefix(struct store *s, const char *owner, const char *prefix,
+                          struct machine_row *ret, struct err *err) {
+    QUERY;
+    char end[ID_SIZE];
+    size_t n = strlen(prefix);
+    if (n < 3 || n >= ID_SIZE)
+        return 0;
+    if (query_start(&q, s, STMT_MACHINE_BY_PREFIX, err) < 0)
+        return -1;
+    /* Ids hold no byte beyond 'z': what follows the prefix ends before this. */
+    memcpy(end, prefix, n + 1);
+    end[n - 1]++;
+    query_text(&q, 1, owner);
+    query_text(&q, 2, prefix);
+    query_text(&q, 3, end);
+    return only_one(&q, prefix, ret, err);
+}
+
+/* A whole id means that machine, even where somebody gave it as a name to another. */
+static int find_by_id(struct store *s, const char *owner, const char *id, struct machine_row *ret,
+                      struct err *err) {
+    if (store_machine_get(s, id, ret, err) < 0)
+        return -1;
+    if (!owner || strcmp(owner, ret->owner) == 0)
+        return 0;
+    machine_row_done(ret);
+    return err_set(err, ERR_NOT_FOUND, "there is no machine '%.80s'", id);
+}
+
+int store_machine_find(struct store *s, const char *owner, const char *text,
+                       struct machine_row *ret, struct err *err) {
+    if (id_valid(text, strlen(text), 'm'))
+        return find_by_id(s, owner, text, ret, err);
+    int found = find_by_name(s, owner, text, ret, err);
+    if (found == 0)
+        found = find_by_prefix(s, owner, text, ret, err);
+    if (found == 0)
+        return err_set(err, ERR_NOT_FOUND, "there is no machine '%.80s'", text);
+    return found < 0 ? -1 : 0;
+}
+
+int store_machine_list(struct store *s, const struct machine_filter *f, struct machine_list *ret,
+                       struct err *err) {
+    QUERY;
+    void *rows;
+    size_t count;
+    unsigned wanted = f->states ? f->states : MACHINE_STATES_ALL & ~(1u << MACHINE_ENDED);
+    enum statement list = STMT_MACHINE_LIST;
+    if (!(wanted & 1u << MACHINE_ENDED))
+        list = f->owner ? STMT_MACHINE_LIST_OWNER : STMT_MACHINE_LIST_LIVE;
+    if (query_start(&q, s, list, err) < 0)
+        return -1;
+    query_text(&q, 1, f->owner);
+    query_text(&q, 2, f->name);
+    query_text(&q, 3, f->kind);
+    query_text(&q, 4, f->meta_key);
+    query_text(&q, 5, f->meta_value ? f->meta_value : "");
+    query_i64(&q, 6, wanted);
+    query_i64(&q, 7, f->before_id ? f->before_ms : INT64_MAX);
+    query_text(&q, 8, f->before_id ? f->before_id : "");
+    query_u64(&q, 9, page_limit(f->limit));
+    if (query_all(&q, &machine_table, &rows, &count, err) < 0)
+        return -1;
+    *ret = (struct machine_list){rows, count};
+    return 0;
+}
+
+static int run_on(struct query *q, const char *id, struct err *err) {
+    size_t changed;
+    if (query_run(q, &changed, err) < 0)
+        return -1;
+    return changed ? 0 : err_set(err, ERR_NOT_FOUND, "there is no machine '%.80s'", id);
+}
+
+int store_machine_update(struct store *s, const struct machine_row *row, struct err *err) {
+    QUERY;
+    if (query_start(&q, s, STMT_MACHINE_UPDATE, err) < 0 ||
+        query_bind(&q, &machine_table, row, err) < 0)
+        return -1;
+    return run_on(&q, row->id, err) < 0 ? explain_add(row, err) : 0;
+}
+
+int store_machine_set_state(struct store *s, const char *id, enum machine_state state,
+                            struct err *err) {
+    QUERY;
+    if (!machine_state_name(state))
+        return err_set(err, ERR_INVALID, "there is no state %d", (int)state);
+    if (query_start(&q, s, STMT_MACHINE_STATE, err) < 0)
+        return -1;
+    query_text(&q, 1, id);
+    query_i64(&q, 2, state);
+    return run_on(&q, id, err);
+}
+
+int store_machine_set_guest(struct store *s, const char *id, uint64_t incarnation,
+                            struct err *err) {
+    QUERY;
+    if (query_start(&q, s, STMT_MACHINE_GUEST, err) < 0)
+        return -1;
+    query_text(&q, 1, id);
+    query_i64(&q, 2, (int64_t)incarnation);
+    return run_on(&q, id, err);
+}
+
+int store_machine_end(struct store *s, const char *id, int64_t ended_ms, const char *reason,
+                      struct err *err) {
+    QUERY;
+    char text[STORE_REASON_SIZE];
+    snprintf(text, sizeof(text), "%s", reason);
+    if (query_start(&q, s, STMT_MACHINE_END, err) < 0)
+        return -1;
+    query_text(&q, 1, id);
+    query_i64(&q, 2, ended_ms);
+    query_text(&q, 3, text);
+    return run_on(&q, id, err);
+}
+
+int store_machine_trim(struct store *s, int64_t ended_before_ms, size_t most, size_t *ret_count,
+                       struct err *err) {
+    QUERY;
+    if (query_start(&q, s, STMT_MACHINE_TRIM, err) < 0)
+        return -1;
+    query_i64(&q, 1, ended_before_ms);
+    query_u64(&q, 2, most);
+    return query_run(&q, ret_count, err);
+}
+
+int store_quota_used(struct store *s, const char *owner, const char *token, struct quota *ret,
+                     struct err *err) {
+    QUERY;
+    if (query_start(&q, s, token ? STMT_MACHINE_QUOTA_TOKEN : STMT_MACHINE_QUOTA, err) < 0)
+        return -1;
+    query_text(&q, 1, owner);
+    if (token)
+        query_text(&q, 2, token);
+    if (query_step(&q, err) != 1)
+        return -1;
+    *ret = (struct quota){
+        .machines = (uint64_t)sqlite3_column_int64(q.stmt, 0),
+        .cpu_milli = (uint64_t)sqlite3_column_int64(q.stmt, 1),
+        .mem_bytes = (uint64_t)sqlite3_column_int64(q.stmt, 2),
+        .disk_bytes = (uint64_t)sqlite3_column_int64(q.stmt, 3),
+    };
+    return 0;
+}
+
+int store_machine_counts(struct store *s, uint64_t counts[MACHINE_ENDED + 1], struct err *err) {
+    QUERY;
+    int got;
+    if (query_start(&q, s, STMT_MACHINE_COUNTS, err) < 0)
+        return -1;
+    memset(counts, 0, (MACHINE_ENDED + 1) * sizeof(*counts));
+    while ((got = query_step(&q, err)) == 1) {
+        int64_t state = sqlite3_column_int64(q.stmt, 0);
+        if (state > 0 && state <= MACHINE_ENDED)
+            counts[state] = (uint64_t)sqlite3_column_int64(q.stmt, 1);
+    }
+    return got;
+}

@@ -1,0 +1,131 @@
+/*
+ * Rows of machines: what is wanted. What exists is the spawner's to say.
+ *
+ * Texts behind pointers belong to the row once it was read (free with machine_row_done()); rows
+ * that are handed in are only read.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/sha256.h"
+#include "store/db.h"
+#include "store/owners.h"
+
+/* The numbers are in the database. */
+enum machine_state {
+    MACHINE_CREATING = 1, /* not acknowledged yet: after a crash it is taken away */
+    MACHINE_RUNNING,
+    MACHINE_PAUSED,
+    MACHINE_STOPPED, /* no process; its files are kept */
+    MACHINE_ENDING,  /* its end is decided, something of it may still exist */
+    MACHINE_ENDED,
+};
+
+enum idle_action { IDLE_PAUSE = 1, IDLE_STOP, IDLE_DESTROY };
+enum step_policy { STEPS_MANUAL = 1, STEPS_EVERY };
+
+/* "running"; NULL for a number that means nothing. */
+const char *machine_state_name(enum machine_state state);
+const char *idle_action_name(enum idle_action action);
+const char *step_policy_name(enum step_policy policy);
+/* `invalid` names the text and what is allowed. */
+int machine_state_parse(const char *name, enum machine_state *ret, struct err *err);
+int idle_action_parse(const char *name, enum idle_action *ret, struct err *err);
+int step_policy_parse(const char *name, enum step_policy *ret, struct err *err);
+
+struct machine_row {
+    char id[ID_SIZE];
+    char owner[STORE_NAME_SIZE]; /* must be in the table of owners */
+    char token[ID_SIZE];         /* that asked for it; empty: none */
+    char
+        name[STORE_NAME_SIZE]; /* unique among the owner's machines that have not ended; or empty */
+    char kind[16];             /* "box" */
+    char image[STORE_NAME_SIZE];
+    enum machine_state state;
+    int64_t created_ms; /* times are milliseconds since 1970; 0: not yet */
+    int64_t ended_ms;
+    char end_reason[STORE_REASON_SIZE];
+    uint64_t mem_bytes;
+    uint64_t cpu_milli;
+    uint64_t pids;
+    uint64_t disk_bytes;
+    uint64_t ttl_ms;  /* total lifetime from created_ms; 0: none */
+    uint64_t idle_ms; /* 0: never idle */
+    enum idle_action idle_action;
+    enum step_policy steps;
+    uint64_t incarnation;               /* of its guest, 0: not known yet */
+    char key[STORE_KEY_SIZE];           /* idempotency key of the request, or empty */
+    uint8_t request_hash[SHA256_BYTES]; /* of that request's body */
+    char *metadata;                     /* one JSON object; NULL: {} */
+    char *env;                          /* one JSON object; NULL: {} */
+};
+
+struct machine_list {
+    struct machine_row *rows;
+    size_t count;
+};
+
+/* Everything NULL, 0 or empty matches all. */
+struct machine_filter {
+    const char *owner;
+    const char *name;
+    const char *kind;
+    const char *meta_key; /* with meta_value: that key of the metadata is that text */
+    const char *meta_value;
+    unsigned states;       /* bit 1 << state; 0: all that have not ended */
+    int64_t before_ms;     /* the page that follows this row: created_ms and id of the last one */
+    const char *before_id; /* newest first */
+    size_t limit;          /* 1 to STORE_PAGE_MAX; 0: 100 */
+};
+#define MACHINE_STATES_ALL 0x7eu
+
+void machine_row_done(struct machine_row *row);
+void machine_list_done(struct machine_list *list);
+
+/*
+ * With a key that this owner used before nothing is added: the same request hash puts the id of
+ * that machine into ret_existing, another one is `invalid`. Otherwise ret_existing is empty
+ * afterwards. `exists`: the name is taken. `not_found`: no such owner.
+ */
+int store_machine_add(struct store *s, const struct machine_row *row, char ret_existing[ID_SIZE],
+                      struct err *err);
+
+int store_machine_get(struct store *s, const char *id, struct machine_row *ret, struct err *err);
+
+/*
+ * By id, by name among the owner's live machines, or by a prefix of at least 3 characters of an id
+ * that fits only one. owner NULL: of any owner. `not_found`, or `invalid` when several fit.
+ */
+int store_machine_find(struct store *s, const char *owner, const char *text,
+                       struct machine_row *ret, struct err *err);
+
+int store_machine_list(struct store *s, const struct machine_filter *filter,
+                       struct machine_list *ret, struct err *err);
+
+/* Writes everything but id, owner, token, kind, image, created_ms, key and hash. */
+int store_machine_update(struct store *s, const struct machine_row *row, struct err *err);
+
+/* The cheap one, for the hot path. */
+int store_machine_set_state(struct store *s, const char *id, enum machine_state state,
+                            struct err *err);
+int store_machine_set_guest(struct store *s, const char *id, uint64_t incarnation, struct err *err);
+/* Sets MACHINE_ENDED with the time and reason. */
+int store_machine_end(struct store *s, const char *id, int64_t ended_ms, const char *reason,
+                      struct err *err);
+
+/* Forgets up to `most` machines that ended before, with their execs; call it again until 0. */
+int store_machine_trim(struct store *s, int64_t ended_before_ms, size_t most, size_t *ret_count,
+                       struct err *err);
+
+/*
+ * What an owner's (token NULL) or a token's machines take: all that have not ended, but a stopped
+ * one takes no cpu and memory. lifetime_ms stays 0.
+ */
+int store_quota_used(struct store *s, const char *owner, const char *token, struct quota *ret,
+                     struct err *err);
+
+/* Machines by state, for metrics: counts[enum machine_state]. */
+int store_machine_counts(struct store *s, uint64_t counts[MACHINE_ENDED + 1], struct err *err);

@@ -1,0 +1,156 @@
+#include "store/schema.h"
+
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/defer.h"
+#include "store/store.h"
+
+/* States are the numbers of enum machine_state and exec_state: 6 is ended. */
+const char *const schema_steps[] = {
+    "CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID;"
+
+    "CREATE TABLE owners (name TEXT PRIMARY KEY, uid INTEGER UNIQUE, created_ms INTEGER NOT NULL,"
+    " machines INTEGER NOT NULL, cpu_milli INTEGER NOT NULL, mem_bytes INTEGER NOT NULL,"
+    " disk_bytes INTEGER NOT NULL, lifetime_ms INTEGER NOT NULL) STRICT, WITHOUT ROWID;"
+
+    "CREATE TABLE tokens (id TEXT PRIMARY KEY, owner TEXT NOT NULL REFERENCES owners(name),"
+    " note TEXT NOT NULL, scopes INTEGER NOT NULL, machines INTEGER NOT NULL,"
+    " cpu_milli INTEGER NOT NULL, mem_bytes INTEGER NOT NULL, disk_bytes INTEGER NOT NULL,"
+    " lifetime_ms INTEGER NOT NULL, created_ms INTEGER NOT NULL, used_ms INTEGER NOT NULL,"
+    " revoked_ms INTEGER NOT NULL, hash BLOB NOT NULL UNIQUE) STRICT, WITHOUT ROWID;"
+
+    "CREATE TABLE machines (id TEXT PRIMARY KEY, owner TEXT NOT NULL REFERENCES owners(name),"
+    " token TEXT, name TEXT, kind TEXT NOT NULL, image TEXT NOT NULL, state INTEGER NOT NULL,"
+    " created_ms INTEGER NOT NULL, ended_ms INTEGER NOT NULL, end_reason TEXT NOT NULL,"
+    " mem_bytes INTEGER NOT NULL, cpu_milli INTEGER NOT NULL, pids INTEGER NOT NULL,"
+    " disk_bytes INTEGER NOT NULL, ttl_ms INTEGER NOT NULL, idle_ms INTEGER NOT NULL,"
+    " idle_action INTEGER NOT NULL, steps INTEGER NOT NULL, incarnation INTEGER NOT NULL,"
+    " idem TEXT, request_hash BLOB, metadata TEXT NOT NULL,"
+    " env TEXT NOT NULL) STRICT, WITHOUT ROWID;"
+    /* A name is free again once its machine has ended. */
+    "CREATE UNIQUE INDEX machines_name ON machines(owner, name)"
+    " WHERE name IS NOT NULL AND state < 6;"
+    "CREATE UNIQUE INDEX machines_idem ON machines(owner, idem) WHERE idem IS NOT NULL;"
+    "CREATE INDEX machines_created ON machines(created_ms, id);"
+    /* Lists of live machines, and quotas, without a look at the rows. */
+    "CREATE INDEX machines_live ON machines(owner, created_ms, id, token, state, cpu_milli,"
+    " mem_bytes, disk_bytes) WHERE state < 6;"
+    "CREATE INDEX machines_ended ON machines(ended_ms) WHERE state = 6;"
+
+    /* A machine's commands lie together, in the order in which they were started. */
+    "CREATE TABLE execs (id TEXT NOT NULL UNIQUE,"
+    " machine TEXT NOT NULL REFERENCES machines(id) ON DELETE CASCADE, owner TEXT NOT NULL,"
+    " number INTEGER NOT NULL, flags INTEGER NOT NULL, state INTEGER NOT NULL,"
+    " exit_code INTEGER NOT NULL, signal INTEGER NOT NULL, reason TEXT NOT NULL,"
+    " created_ms INTEGER NOT NULL, started_ms INTEGER NOT NULL, ended_ms INTEGER NOT NULL,"
+    " timeout_ms INTEGER NOT NULL, user_us INTEGER NOT NULL, system_us INTEGER NOT NULL,"
+    " wall_us INTEGER NOT NULL, max_rss_kb INTEGER NOT NULL, out_bytes INTEGER NOT NULL,"
+    " err_bytes INTEGER NOT NULL, user TEXT NOT NULL, out_log TEXT NOT NULL,"
+    " err_log TEXT NOT NULL, idem TEXT, request_hash BLOB,"
+    " argv TEXT NOT NULL, cwd TEXT NOT NULL,"
+    " PRIMARY KEY (machine, number)) STRICT, WITHOUT ROWID;"
+    "CREATE UNIQUE INDEX execs_idem ON execs(owner, machine, idem) WHERE idem IS NOT NULL;"
+
+    /* The newest row is never deleted, so the next rowid is always a new one. */
+    "CREATE TABLE events (id INTEGER PRIMARY KEY, time_ms INTEGER NOT NULL, machine TEXT NOT NULL,"
+    " owner TEXT NOT NULL, type TEXT NOT NULL, json TEXT NOT NULL) STRICT;",
+};
+const size_t schema_version = sizeof(schema_steps) / sizeof(*schema_steps);
+
+static int version_get(sqlite3 *db, size_t *ret, struct err *err) {
+    sqlite3_stmt *stmt;
+    int rc = sqlite3_prepare_v2(db, "PRAGMA user_version", -1, &stmt, NULL);
+    if (rc == SQLITE_OK)
+        rc = sqlite3_step(stmt);
+    int64_t version = rc == SQLITE_ROW ? sqlite3_column_int64(stmt, 0) : -1;
+    sqlite3_finalize(stmt);
+    if (rc != SQLITE_ROW)
+        return err_sqlite(err, db, rc, "read the version of the database");
+    if (version < 0)
+        return err_set(err, ERR_UNSUPPORTED, "the database has version %lld", (long long)version);
+    *ret = (size_t)version;
+    return 0;
+}
+
+static int version_set(sqlite3 *db, size_t version, struct err *err) {
+    char sql[48];
+    snprintf(sql, sizeof(sql), "PRAGMA user_version = %zu", version);
+    int rc = sqlite3_exec(db, sql, NULL, NULL, NULL);
+    return rc == SQLITE_OK ? 0 : err_sqlite(err, db, rc, "set the version of the database");
+}
+
+static int make_steps(sqlite3 *db, const char *const *steps, size_t from, size_t count,
+                      struct err *err) {
+    for (size_t i = from; i < count; i++) {
+        int rc = sqlite3_exec(db, steps[i], NULL, NULL, NULL);
+        if (rc != SQLITE_OK) {
+            err_sqlite(err, db, rc, "change the tables");
+            return err_wrap(err, "bring the database from version %zu to %zu", i, i + 1);
+        }
+    }
+    return version_set(db, count, err);
+}
+
+int schema_migrate(sqlite3 *db, const char *const *steps, size_t count, struct err *err) {
+    size_t version = 0;
+    int rc = sqlite3_exec(db, "BEGIN IMMEDIATE", NULL, NULL, NULL);
+    if (rc != SQLITE_OK)
+        return err_sqlite(err, db, rc, "begin");
+    if (version_get(db, &version, err) < 0)
+        goto undo;
+    if (version > count) {
+        err_set(err, ERR_UNSUPPORTED, "the database has version %zu, this Carrel knows %zu",
+                version, count);
+        err_remedy(err, "run the newer Carrel that wrote it, or use another CARREL_HOME");
+        goto undo;
+    }
+    if (version < count && make_steps(db, steps, version, count, err) < 0)
+        goto undo;
+    rc = sqlite3_exec(db, "COMMIT", NULL, NULL, NULL);
+    if (rc == SQLITE_OK)
+        return 0;
+    err_sqlite(err, db, rc, "commit");
+undo:
+    if (!sqlite3_get_autocommit(db))
+        sqlite3_exec(db, "ROLLBACK", NULL, NULL, NULL);
+    return -1;
+}
+
+/* Everything that is in the schema, as one text. */
+static int describe(sqlite3 *db, struct buf *ret, struct err *err) {
+    sqlite3_stmt *stmt;
+    int rc = sqlite3_prepare_v2(
+        db, "SELECT type, name, tbl_name, coalesce(sql, '') FROM sqlite_schema ORDER BY type, name",
+        -1, &stmt, NULL);
+    bool fits = true;
+    while (rc == SQLITE_OK && fits && (rc = sqlite3_step(stmt)) == SQLITE_ROW) {
+        for (int i = 0; i < 4 && fits; i++)
+            fits = buf_addf(ret, "%s\n", (const char *)sqlite3_column_text(stmt, i));
+        rc = SQLITE_OK;
+    }
+    sqlite3_finalize(stmt);
+    if (!fits)
+        return err_set(err, ERR_INVALID, "the database has tables that are not Carrel's");
+    return rc == SQLITE_DONE ? 0 : err_sqlite(err, db, rc, "read the tables of the database");
+}
+
+static void db_closep(sqlite3 **db) {
+    sqlite3_close(*db);
+}
+
+int schema_check(sqlite3 *db, const char *const *steps, size_t count, struct err *err) {
+    enum { MOST = 256 << 10 };
+    sqlite3 *model DEFER(db_closep) = NULL;
+    struct buf found DEFER(buf_done) = BUF(MOST), wanted DEFER(buf_done) = BUF(MOST);
+    int rc = sqlite3_open(":memory:", &model);
+    if (rc != SQLITE_OK)
+        return err_sqlite(err, model, rc, "open a database in memory");
+    if (schema_migrate(model, steps, count, err) < 0 || describe(model, &wanted, err) < 0 ||
+        describe(db, &found, err) < 0)
+        return -1;
+    if (found.len == wanted.len && memcmp(found.data, wanted.data, found.len) == 0)
+        return 0;
+    err_set(err, ERR_INVALID, "the tables of the database are not those of version %zu", count);
+    return err_remedy(err, "somebody changed them: restore the database from a backup");
+}

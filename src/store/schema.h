@@ -1,0 +1,23 @@
+/*
+ * The tables of the database, as numbered steps. PRAGMA user_version is the number of the last step
+ * that was made. A step that was released never changes; a change is a new step at the end.
+ */
+#pragma once
+
+#include <sqlite3.h>
+#include <stddef.h>
+
+#include "base/err.h"
+
+/* Step i brings version i to i + 1. */
+extern const char *const schema_steps[];
+extern const size_t schema_version;
+
+/*
+ * Makes the steps that are missing, all in one transaction: on any failure the database stays as it
+ * was. `unsupported`: it is of a later version. The steps are an argument for the tests' sake.
+ */
+int schema_migrate(sqlite3 *db, const char *const *steps, size_t count, struct err *err);
+
+/* Tables, indexes, views and triggers are exactly those that the steps make. */
+int schema_check(sqlite3 *db, const char *const *steps, size_t count, struct err *err);

@@ -1,0 +1,253 @@
+/*
+ * Every statement of the store, and which member of a row is which column.
+ *
+ * In a statement $cols is the list of the table's columns, $marks the same number of ?1, ?2, ...
+ */
+#include <string.h>
+
+#include "store/events.h"
+#include "store/execs.h"
+#include "store/machines.h"
+#include "store/owners.h"
+#include "store/store.h"
+
+#define TEXT(t, m) #m, COL_TEXT, offsetof(struct t, m), sizeof(((struct t *)0)->m)
+#define NAME(t, m) #m, COL_NAME, offsetof(struct t, m), sizeof(((struct t *)0)->m)
+#define U64(t, m) #m, COL_U64, offsetof(struct t, m), 0
+#define U32(t, m) #m, COL_U32, offsetof(struct t, m), 0
+#define I64(t, m) #m, COL_I64, offsetof(struct t, m), 0
+#define ENUM(t, m, last) #m, COL_ENUM, offsetof(struct t, m), (last)
+#define HEAP(t, m) #m, COL_HEAP, offsetof(struct t, m), 0
+#define OBJECT(t, m) #m, COL_JSON, offsetof(struct t, m), 0
+#define QUOTA(t, m) #m, COL_U64, offsetof(struct t, quota.m), 0
+
+static const struct column machine_columns[] = {
+    {TEXT(machine_row, id)},
+    {TEXT(machine_row, owner)},
+    {NAME(machine_row, token)},
+    {NAME(machine_row, name)},
+    {TEXT(machine_row, kind)},
+    {TEXT(machine_row, image)},
+    {ENUM(machine_row, state, MACHINE_ENDED)},
+    {I64(machine_row, created_ms)},
+    {I64(machine_row, ended_ms)},
+    {TEXT(machine_row, end_reason)},
+    {U64(machine_row, mem_bytes)},
+    {U64(machine_row, cpu_milli)},
+    {U64(machine_row, pids)},
+    {U64(machine_row, disk_bytes)},
+    {U64(machine_row, ttl_ms)},
+    {U64(machine_row, idle_ms)},
+    {ENUM(machine_row, idle_action, IDLE_DESTROY)},
+    {ENUM(machine_row, steps, STEPS_EVERY)},
+    {"incarnation", COL_BITS, offsetof(struct machine_row, incarnation), 0},
+    {"idem", COL_NAME, offsetof(struct machine_row, key), STORE_KEY_SIZE},
+    {"request_hash", COL_HASH, offsetof(struct machine_row, request_hash), SHA256_BYTES},
+    {OBJECT(machine_row, metadata)},
+    {OBJECT(machine_row, env)},
+};
+
+static const struct column exec_columns[] = {
+    {TEXT(exec_row, id)},
+    {TEXT(exec_row, machine)},
+    {TEXT(exec_row, owner)},
+    {U32(exec_row, number)},
+    {U32(exec_row, flags)},
+    {ENUM(exec_row, state, EXEC_FAILED)},
+    {U32(exec_row, exit_code)},
+    {U32(exec_row, signal)},
+    {TEXT(exec_row, reason)},
+    {I64(exec_row, created_ms)},
+    {I64(exec_row, started_ms)},
+    {I64(exec_row, ended_ms)},
+    {U64(exec_row, timeout_ms)},
+    {U64(exec_row, user_us)},
+    {U64(exec_row, system_us)},
+    {U64(exec_row, wall_us)},
+    {U64(exec_row, max_rss_kb)},
+    {U64(exec_row, out_bytes)},
+    {U64(exec_row, err_bytes)},
+    {TEXT(exec_row, user)},
+    {TEXT(exec_row, out_log)},
+    {TEXT(exec_row, err_log)},
+    {"idem", COL_NAME, offsetof(struct exec_row, key), STORE_KEY_SIZE},
+    {"request_hash", COL_HASH, offsetof(struct exec_row, request_hash), SHA256_BYTES},
+    {OBJECT(exec_row, argv)},
+    {HEAP(exec_row, cwd)},
+};
+
+static const struct column owner_columns[] = {
+    {TEXT(owner_row, name)},        {"uid", COL_UID, offsetof(struct owner_row, uid), 0},
+    {I64(owner_row, created_ms)},   {QUOTA(owner_row, machines)},
+    {QUOTA(owner_row, cpu_milli)},  {QUOTA(owner_row, mem_bytes)},
+    {QUOTA(owner_row, disk_bytes)}, {QUOTA(owner_row, lifetime_ms)},
+};
+
+static const struct column token_columns[] = {
+    {TEXT(token_row, id)},         {TEXT(token_row, owner)},       {TEXT(token_row, note)},
+    {U32(token_row, scopes)},      {QUOTA(token_row, machines)},   {QUOTA(token_row, cpu_milli)},
+    {QUOTA(token_row, mem_bytes)}, {QUOTA(token_row, disk_bytes)}, {QUOTA(token_row, lifetime_ms)},
+    {I64(token_row, created_ms)},  {I64(token_row, used_ms)},      {I64(token_row, revoked_ms)},
+};
+
+static const struct column event_columns[] = {
+    {I64(event_row, id)},     {I64(event_row, time_ms)}, {TEXT(event_row, machine)},
+    {TEXT(event_row, owner)}, {TEXT(event_row, type)},   {OBJECT(event_row, json)},
+};
+
+#define TABLE(name, t, columns) \
+    { name, sizeof(struct t), columns, sizeof(columns) / sizeof(*(columns)) }
+const struct table machine_table = TABLE("machines", machine_row, machine_columns);
+const struct table exec_table = TABLE("execs", exec_row, exec_columns);
+const struct table owner_table = TABLE("owners", owner_row, owner_columns);
+const struct table token_table = TABLE("tokens", token_row, token_columns);
+const struct table event_table = TABLE("events", event_row, event_columns);
+
+/* ?1 owner ?2 name ?3 kind ?4 metadata key ?5 its value ?6 states ?7 created ?8 id ?9 limit */
+#define MACHINE_FILTER                                                                   \
+    " AND (?2 IS NULL OR name = ?2) AND (?3 IS NULL OR kind = ?3) AND (?6 >> state & 1)" \
+    " AND (?4 IS NULL OR EXISTS (SELECT 1 FROM json_each(metadata) AS e"                 \
+    " WHERE e.key = ?4 AND e.value = ?5))"                                               \
+    " AND (created_ms, id) < (?7, ?8) ORDER BY created_ms DESC, id DESC LIMIT ?9"
+
+/* A stopped machine (4) takes no cpu and memory. */
+#define QUOTA_SUMS                                                                  \
+    "SELECT count(*), coalesce(sum(iif(state = 4, 0, cpu_milli)), 0),"              \
+    " coalesce(sum(iif(state = 4, 0, mem_bytes)), 0), coalesce(sum(disk_bytes), 0)" \
+    " FROM machines WHERE owner = ?1 AND state < 6"
+
+static const struct {
+    const char *sql;
+    const struct table *table;
+} statements[STMT_COUNT] = {
+    [STMT_BEGIN] = {"BEGIN IMMEDIATE", NULL},
+    [STMT_COMMIT] = {"COMMIT", NULL},
+    [STMT_ROLLBACK] = {"ROLLBACK", NULL},
+
+    [STMT_MACHINE_ADD] = {"INSERT INTO machines($cols) VALUES($marks)", &machine_table},
+    [STMT_MACHINE_BY_KEY] = {"SELECT id, request_hash FROM machines WHERE owner = ?1 AND idem = ?2",
+                             NULL},
+    [STMT_MACHINE_GET] = {"SELECT $cols FROM machines WHERE id = ?1", &machine_table},
+    [STMT_MACHINE_BY_NAME] = {"SELECT $cols FROM machines WHERE name = ?2 AND state < 6"
+                              " AND (?1 IS NULL OR owner = ?1) LIMIT 2",
+                              &machine_table},
+    [STMT_MACHINE_BY_PREFIX] = {"SELECT $cols FROM machines WHERE id >= ?2 AND id < ?3"
+                                " AND (?1 IS NULL OR owner = ?1) ORDER BY state = 6 LIMIT 2",
+                                &machine_table},
+    [STMT_MACHINE_LIST] =
+        {"SELECT $cols FROM machines WHERE (?1 IS NULL OR owner = ?1)" MACHINE_FILTER,
+         &machine_table},
+    [STMT_MACHINE_LIST_LIVE] =
+        {"SELECT $cols FROM machines WHERE state < 6 AND (?1 IS NULL OR owner = ?1)" MACHINE_FILTER,
+         &machine_table},
+    [STMT_MACHINE_LIST_OWNER] =
+        {"SELECT $cols FROM machines WHERE owner = ?1 AND state < 6" MACHINE_FILTER,
+         &machine_table},
+    [STMT_MACHINE_UPDATE] = {"UPDATE machines SET name = ?4, state = ?7, ended_ms = ?9,"
+                             " end_reason = ?10, mem_bytes = ?11, cpu_milli = ?12, pids = ?13,"
+                             " disk_bytes = ?14, ttl_ms = ?15, idle_ms = ?16, idle_action = ?17,"
+                             " steps = ?18, incarnation = ?19, metadata = ?22, env = ?23"
+                             " WHERE id = ?1",
+                             &machine_table},
+    [STMT_MACHINE_STATE] = {"UPDATE machines SET state = ?2 WHERE id = ?1", NULL},
+    [STMT_MACHINE_GUEST] = {"UPDATE machines SET incarnation = ?2 WHERE id = ?1", NULL},
+    [STMT_MACHINE_END] = {"UPDATE machines SET state = 6, ended_ms = ?2, end_reason = ?3"
+                          " WHERE id = ?1",
+                          NULL},
+    [STMT_MACHINE_TRIM] = {"DELETE FROM machines WHERE id IN (SELECT id FROM machines"
+                           " WHERE state = 6 AND ended_ms < ?1 ORDER BY ended_ms LIMIT ?2)",
+                           NULL},
+    [STMT_MACHINE_QUOTA] = {QUOTA_SUMS, NULL},
+    [STMT_MACHINE_QUOTA_TOKEN] = {QUOTA_SUMS " AND token = ?2", NULL},
+    [STMT_MACHINE_COUNTS] = {"SELECT state, count(*) FROM machines WHERE state < 6 GROUP BY state"
+                             " UNION ALL SELECT 6, count(*) FROM machines WHERE state = 6",
+                             NULL},
+
+    [STMT_EXEC_ADD] = {"INSERT INTO execs($cols) VALUES($marks)", &exec_table},
+    [STMT_EXEC_NUMBER] = {"SELECT coalesce(max(number), 0) FROM execs WHERE machine = ?1", NULL},
+    [STMT_EXEC_BY_KEY] = {"SELECT id, request_hash FROM execs"
+                          " WHERE owner = ?1 AND machine = ?2 AND idem = ?3",
+                          NULL},
+    [STMT_EXEC_GET] = {"SELECT $cols FROM execs WHERE id = ?1", &exec_table},
+    [STMT_EXEC_BY_NUMBER] = {"SELECT $cols FROM execs WHERE machine = ?1 AND number = ?2",
+                             &exec_table},
+    [STMT_EXEC_LIST] = {"SELECT $cols FROM execs WHERE machine = ?1 AND (?2 IS NULL OR owner = ?2)"
+                        " AND (?3 >> state & 1) AND (?4 IS NULL OR number <"
+                        " (SELECT number FROM execs WHERE id = ?4 AND machine = ?1))"
+                        " ORDER BY number DESC LIMIT ?5",
+                        &exec_table},
+    [STMT_EXEC_STARTED] =
+        {"UPDATE execs SET state = 2, started_ms = ?2 WHERE id = ?1 AND state = 1", NULL},
+    [STMT_EXEC_FINISH] = {"UPDATE execs SET state = ?6, exit_code = ?7, signal = ?8, reason = ?9,"
+                          " ended_ms = ?12, user_us = ?14, system_us = ?15, wall_us = ?16,"
+                          " max_rss_kb = ?17, out_bytes = ?18, err_bytes = ?19 WHERE id = ?1",
+                          &exec_table},
+    [STMT_EXEC_LOSE] = {"UPDATE execs SET state = 4, ended_ms = ?2, reason = ?3"
+                        " WHERE machine = ?1 AND state < 3",
+                        NULL},
+
+    [STMT_OWNER_PUT] = {"INSERT INTO owners($cols) VALUES($marks) ON CONFLICT(name) DO UPDATE SET"
+                        " uid = excluded.uid, machines = excluded.machines,"
+                        " cpu_milli = excluded.cpu_milli, mem_bytes = excluded.mem_bytes,"
+                        " disk_bytes = excluded.disk_bytes, lifetime_ms = excluded.lifetime_ms",
+                        &owner_table},
+    [STMT_OWNER_GET] = {"SELECT $cols FROM owners WHERE name = ?1", &owner_table},
+    [STMT_OWNER_BY_UID] = {"SELECT $cols FROM owners WHERE uid = ?1", &owner_table},
+    [STMT_OWNER_LIST] = {"SELECT $cols FROM owners ORDER BY name LIMIT ?1", &owner_table},
+
+    [STMT_TOKEN_ADD] = {"INSERT INTO tokens($cols, hash) VALUES($marks, ?13)", &token_table},
+    [STMT_TOKEN_CHECK] = {"SELECT $cols FROM tokens WHERE hash = ?1 AND revoked_ms = 0",
+                          &token_table},
+    [STMT_TOKEN_USED] = {"UPDATE tokens SET used_ms = ?2 WHERE id = ?1", NULL},
+    [STMT_TOKEN_GET] = {"SELECT $cols FROM tokens WHERE id = ?1", &token_table},
+    [STMT_TOKEN_LIST] = {"SELECT $cols FROM tokens WHERE (?1 IS NULL OR owner = ?1)"
+                         " ORDER BY created_ms DESC, id DESC LIMIT ?2",
+                         &token_table},
+    [STMT_TOKEN_REVOKE] = {"UPDATE tokens SET revoked_ms = ?2 WHERE id = ?1 AND revoked_ms = 0",
+                           NULL},
+
+    [STMT_EVENT_ADD] = {"INSERT INTO events(time_ms, machine, owner, type, json)"
+                        " VALUES(?2, ?3, ?4, ?5, ?6)",
+                        &event_table},
+    [STMT_EVENT_LIST] = {"SELECT $cols FROM events WHERE id > ?1 AND (?2 IS NULL OR owner = ?2)"
+                         " AND (?3 IS NULL OR machine = ?3) AND (?4 IS NULL OR type = ?4)"
+                         " ORDER BY id LIMIT ?5",
+                         &event_table},
+    [STMT_EVENT_RANGE] = {"SELECT coalesce((SELECT min(id) FROM events), 0),"
+                          " coalesce((SELECT max(id) FROM events), 0)",
+                          NULL},
+    /* A range of ids, at most 10,000 of them: times grow with the ids. */
+    [STMT_EVENT_TRIM] =
+        {"DELETE FROM events WHERE id < (SELECT max(id) FROM events)"
+         " AND id < (SELECT min(id) FROM events) + 10000"
+         " AND id < max((SELECT max(id) FROM events) - ?2 + 1, coalesce((SELECT id"
+         " FROM events WHERE time_ms >= ?1 ORDER BY id LIMIT 1), 0x7fffffffffffffff))",
+         NULL},
+};
+
+static bool put_list(const struct table *t, bool marks, struct buf *ret) {
+    for (size_t i = 0; i < t->count; i++) {
+        const char *comma = i ? ", " : "";
+        if (marks ? !buf_addf(ret, "%s?%zu", comma, i + 1)
+                  : !buf_addf(ret, "%s%s", comma, t->columns[i].name))
+            return false;
+    }
+    return true;
+}
+
+bool statement_text(enum statement id, struct buf *ret) {
+    const char *sql = statements[id].sql;
+    while (*sql) {
+        size_t plain = strcspn(sql, "$");
+        if (!buf_add(ret, sql, plain))
+            return false;
+        sql += plain;
+        if (*sql == '\0')
+            break;
+        bool marks = strncmp(sql, "$marks", 6) == 0;
+        if (!put_list(statements[id].table, marks, ret))
+            return false;
+        sql += marks ? 6 : 5;
+    }
+    return true;
+}

@@ -1,0 +1,163 @@
+/* What the files of src/store share: the store itself and its prepared statements. */
+#pragma once
+
+#include <sqlite3.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/buf.h"
+#include "base/defer.h"
+#include "store/db.h"
+#include "store/flusher.h"
+
+/* ---- Columns: how a member of a row struct and a column of a table correspond ---- */
+
+enum column_type {
+    COL_TEXT, /* char[size] */
+    COL_NAME, /* char[size]; empty is NULL, which no unique index minds */
+    COL_HEAP, /* char *, at most STORE_JSON_MAX; NULL is an empty text */
+    COL_JSON, /* the same; NULL is {} */
+    COL_U64,  /* at most STORE_NUMBER_MAX */
+    COL_U32,
+    COL_I64,
+    COL_ENUM, /* 1 to size */
+    COL_BITS, /* uint64_t, all 64 bits of it */
+    COL_HASH, /* uint8_t[SHA256_BYTES]; all zero is NULL */
+    COL_UID,  /* int64_t; -1 is NULL */
+};
+
+struct column {
+    const char *name;
+    enum column_type type;
+    size_t offset;
+    size_t size;
+};
+
+struct table {
+    const char *name;
+    size_t row_size;
+    const struct column *columns;
+    size_t count;
+};
+
+extern const struct table machine_table, exec_table, owner_table, token_table, event_table;
+
+/* ---- Statements ---- */
+
+/* One row each in statements.c. */
+enum statement {
+    STMT_BEGIN,
+    STMT_COMMIT,
+    STMT_ROLLBACK,
+    STMT_MACHINE_ADD,
+    STMT_MACHINE_BY_KEY,
+    STMT_MACHINE_GET,
+    STMT_MACHINE_BY_NAME,
+    STMT_MACHINE_BY_PREFIX,
+    STMT_MACHINE_LIST,
+    STMT_MACHINE_LIST_LIVE,
+    STMT_MACHINE_LIST_OWNER,
+    STMT_MACHINE_UPDATE,
+    STMT_MACHINE_STATE,
+    STMT_MACHINE_GUEST,
+    STMT_MACHINE_END,
+    STMT_MACHINE_TRIM,
+    STMT_MACHINE_QUOTA,
+    STMT_MACHINE_QUOTA_TOKEN,
+    STMT_MACHINE_COUNTS,
+    STMT_EXEC_ADD,
+    STMT_EXEC_NUMBER,
+    STMT_EXEC_BY_KEY,
+    STMT_EXEC_GET,
+    STMT_EXEC_BY_NUMBER,
+    STMT_EXEC_LIST,
+    STMT_EXEC_STARTED,
+    STMT_EXEC_FINISH,
+    STMT_EXEC_LOSE,
+    STMT_OWNER_PUT,
+    STMT_OWNER_GET,
+    STMT_OWNER_BY_UID,
+    STMT_OWNER_LIST,
+    STMT_TOKEN_ADD,
+    STMT_TOKEN_CHECK,
+    STMT_TOKEN_USED,
+    STMT_TOKEN_GET,
+    STMT_TOKEN_LIST,
+    STMT_TOKEN_REVOKE,
+    STMT_EVENT_ADD,
+    STMT_EVENT_LIST,
+    STMT_EVENT_RANGE,
+    STMT_EVENT_TRIM,
+    STMT_COUNT,
+};
+
+struct store {
+    sqlite3 *db;
+    sqlite3_stmt *statements[STMT_COUNT];
+    struct journal *journal;
+    struct flusher *flusher;
+    int lock_fd;
+    uint64_t commits;
+};
+
+/* The text of a statement with its column lists written out; false when memory is gone. */
+bool statement_text(enum statement id, struct buf *ret);
+
+/* A query that is ready to be bound; it is reset when `ret` leaves its scope. */
+struct query {
+    struct store *store;
+    sqlite3_stmt *stmt;
+};
+#define QUERY struct query q DEFER(query_done) = {0}
+
+int query_start(struct query *q, struct store *s, enum statement id, struct err *err);
+void query_done(struct query *q);
+
+/* Positions are ?1 and on. NULL texts are NULL; they must outlive the query. */
+void query_text(struct query *q, int at, const char *text);
+void query_i64(struct query *q, int at, int64_t value);
+void query_u64(struct query *q, int at, uint64_t value); /* INT64_MAX when larger */
+void query_blob(struct query *q, int at, const void *bytes, size_t len);
+/* Every column of the table, from ?1 on; `invalid` or `limit` names a value that does not fit. */
+int query_bind(struct query *q, const struct table *table, const void *row, struct err *err);
+
+/* Runs a statement that returns nothing; *ret_changed (may be NULL): rows it changed. */
+int query_run(struct query *q, size_t *ret_changed, struct err *err);
+/* 1: a row is there for query_column_*() or query_read(). 0: no more. */
+int query_step(struct query *q, struct err *err);
+/* The whole row, from column 0 on; its texts are owned by it. Members keep nothing on failure. */
+int query_read(struct query *q, const struct table *table, void *ret, struct err *err);
+/* The one row there is, or `not_found` with what: query_one(&q, table, ret, err, "machine", id). */
+int query_one(struct query *q, const struct table *table, void *ret, const char *what,
+              const char *which, struct err *err);
+/* All rows there are (the statement limits them) as one array. */
+int query_all(struct query *q, const struct table *table, void **ret, size_t *ret_count,
+              struct err *err);
+
+void row_done(const struct table *table, void *row);
+void rows_free(const struct table *table, void *rows, size_t count);
+
+/* ---- Errors and names ---- */
+
+/* What SQLite said, in our words: err_sqlite(err, db, rc, "write machine"). */
+int err_sqlite(struct err *err, sqlite3 *db, int code, const char *what);
+
+/* Enumerations and their names: names[0] is unused. */
+struct names {
+    const char *what;
+    const char *const *names;
+    int count;
+};
+const char *names_get(const struct names *n, int value);
+int names_parse(const struct names *n, const char *text, int *ret, struct err *err);
+
+/* An earlier request with this key: 1 and its id, 0 none, -1 `invalid` when its body was another.
+ */
+int idempotency_check(struct query *q, const uint8_t hash[SHA256_BYTES], const char *key,
+                      char ret_id[ID_SIZE], struct err *err);
+
+static inline size_t page_limit(size_t wanted) {
+    if (wanted == 0)
+        return 100;
+    return wanted < STORE_PAGE_MAX ? wanted : STORE_PAGE_MAX;
+}

@@ -1,0 +1,55 @@
+"""One daemon for the suite; after every test no machine and nothing of one is left."""
+import pathlib
+import signal
+import sys
+
+import pytest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+
+from daemon import Daemon  # noqa: E402
+
+
+@pytest.fixture(autouse=True)
+def time_limit():
+    def too_long(*_):
+        raise TimeoutError("this test takes too long")
+
+    signal.signal(signal.SIGALRM, too_long)
+    signal.alarm(120)
+    yield
+    signal.alarm(0)
+
+
+@pytest.fixture(scope="session")
+def daemon_session():
+    d = Daemon()
+    yield d
+    d.stop()
+
+
+@pytest.fixture
+def daemon(daemon_session):
+    yield daemon_session
+    for m in daemon_session.machines():
+        daemon_session.delete(f"/v1/machines/{m['id']}")
+    assert daemon_session.host.left_of_boxes() == []
+
+
+@pytest.fixture
+def fresh():
+    """A daemon of the test's own, to be killed and started again."""
+    made = []
+
+    def make(*options, **kw):
+        made.append(Daemon(*options, **kw))
+        return made[-1]
+
+    yield make
+    for d in made:
+        d.stop()
+
+
+@pytest.fixture
+def box(daemon):
+    return daemon.machine()

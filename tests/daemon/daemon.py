@@ -1,0 +1,188 @@
+"""A real daemon with a run directory and store of its own, and a plain HTTP client of it."""
+import http.client
+import json
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.parse
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+
+from carrel import BUILD, ROOTLESS, remove, stop_spawner  # noqa: E402
+from host_state import HostState  # noqa: E402
+
+DAEMON = str(BUILD / "libexec/carrel-daemon")
+START_S = 60
+
+
+class UnixConnection(http.client.HTTPConnection):
+    def __init__(self, path, timeout=60):
+        super().__init__("carrel", timeout=timeout)
+        self.path = path
+
+    def connect(self):
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self.path)
+
+
+class Refused(Exception):
+    """An answer that is an error: .status and the members of its body."""
+
+    def __init__(self, status, body):
+        super().__init__(status, body)
+        self.status = status
+        self.error = body["error"] if isinstance(body, dict) and "error" in body else {}
+        self.code = self.error.get("code")
+
+
+class Daemon:
+    def __init__(self, *options, conf=None):
+        self.dir = pathlib.Path(tempfile.mkdtemp(prefix="cd-", dir="/tmp"))
+        self.run_dir, self.home = self.dir / "run", self.dir / "home"
+        for path in (self.run_dir, self.home):
+            path.mkdir(mode=0o700)
+        self.conf = self.dir / "carrel.conf"
+        self.conf.write_text(conf or "")
+        self.options = list(options)
+        self.env = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": str(self.dir), "LANG": "C.UTF-8",
+                    "CARREL_RUN": str(self.run_dir), "CARREL_HOME": str(self.home)}
+        if "ASAN_OPTIONS" in os.environ:
+            self.env["ASAN_OPTIONS"] = os.environ["ASAN_OPTIONS"]
+        self.host = HostState(self.run_dir, self.home)
+        self.process = None
+        self.start()
+
+    @property
+    def socket(self):
+        return str(self.run_dir / "carrel.sock")
+
+    def start(self, env=()):
+        ready, told = os.pipe()
+        log = open(self.dir / "log", "ab")
+        self.process = subprocess.Popen(
+            [DAEMON, "--conf", str(self.conf), "--ready-fd", str(told), *self.options], pass_fds=[told],
+            stdin=subprocess.DEVNULL, stdout=log, stderr=log, env={**self.env, **dict(env)})
+        os.close(told)
+        log.close()
+        with os.fdopen(ready, "rb") as end:
+            word = end.read()
+        assert word == b"r", (word, self.log())
+
+    def kill(self):
+        """As a power failure would: without a word."""
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+
+    def end(self):
+        """As an administrator would."""
+        self.process.send_signal(signal.SIGTERM)
+        assert self.process.wait(30) == 0, self.log()
+
+    def restart(self, hard=True):
+        (self.kill if hard else self.end)()
+        self.start()
+
+    def log(self):
+        return (self.dir / "log").read_text(errors="replace")
+
+    def stop(self):
+        for m in self.machines(all=1 if not ROOTLESS else 0):
+            self.delete(f"/v1/machines/{m['id']}")
+        self.end()
+        stop_spawner(self.run_dir)
+        left = self.host.left()
+        remove(self.dir)
+        assert not left, left
+
+    # ---- requests ----
+
+    def connect(self, timeout=60):
+        return UnixConnection(self.socket, timeout)
+
+    def request(self, method, target, body=None, headers=(), raw=False, connection=None, **query):
+        """The status and the answer: JSON, or bytes with raw. Refusals are raised."""
+        if query:
+            target += "?" + urllib.parse.urlencode(query)
+        data = json.dumps(body).encode() if isinstance(body, (dict, list)) else body
+        c = connection or self.connect()
+        c.request(method, target, body=data, headers=dict(headers))
+        answer = c.getresponse()
+        content = answer.read()
+        if not connection:
+            c.close()
+        is_json = answer.headers.get("Content-Type", "").startswith("application/json")
+        parsed = json.loads(content) if is_json and content else content
+        if answer.status >= 300:
+            raise Refused(answer.status, parsed)
+        return content if raw else parsed
+
+    def get(self, target, **query):
+        return self.request("GET", target, **query)
+
+    def post(self, target, body=None, **query):
+        return self.request("POST", target, body if body is not None else {}, **query)
+
+    def patch(self, target, body):
+        return self.request("PATCH", target, body)
+
+    def put(self, target, body, **query):
+        return self.request("PUT", target, body, **query)
+
+    def delete(self, target, **query):
+        return self.request("DELETE", target, **query)
+
+    def stream(self, method, path, body=None, headers=()):
+        """Events of an NDJSON answer as they come."""
+        c = self.connect(timeout=120)
+        data = json.dumps(body).encode() if body is not None else None
+        c.request(method, path, body=data, headers={"Accept": "application/x-ndjson", **dict(headers)})
+        answer = c.getresponse()
+        if answer.status >= 300:
+            raise Refused(answer.status, json.loads(answer.read()))
+        try:
+            for line in answer:
+                yield json.loads(line)
+        finally:
+            c.close()
+
+    # ---- what tests do all the time ----
+
+    def machine(self, **fields):
+        return self.post("/v1/machines", fields)["id"]
+
+    def machines(self, **query):
+        return self.get("/v1/machines", **query)["machines"]
+
+    def exec(self, machine, command, **fields):
+        """The whole result of a shell line, or of a list of words."""
+        words = {"command": command} if isinstance(command, str) else {"argv": command}
+        return self.post(f"/v1/machines/{machine}/execs", {**words, **fields})
+
+    def background(self, machine, command, **fields):
+        words = {"command": command} if isinstance(command, str) else {"argv": command}
+        return self.post(f"/v1/machines/{machine}/execs", {**words, "background": True, **fields})["id"]
+
+    def wait(self, machine, exec_id, seconds=30):
+        """The exec once it has an outcome."""
+        end = time.monotonic() + seconds
+        while True:
+            x = self.get(f"/v1/machines/{machine}/execs/{exec_id}")
+            if x["state"] not in ("starting", "running"):
+                return x
+            assert time.monotonic() < end, x
+            time.sleep(0.02)
+
+    def until(self, condition, seconds=30):
+        end = time.monotonic() + seconds
+        while True:
+            value = condition()
+            if value:
+                return value
+            assert time.monotonic() < end, "it did not come true"
+            time.sleep(0.02)

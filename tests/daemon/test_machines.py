@@ -1,0 +1,144 @@
+"""Machines through the API: made, listed, changed, paused, stopped, destroyed; each end has a reason."""
+import time
+
+import pytest
+
+from daemon import Refused
+
+
+def test_a_machine_is_made_and_shown(daemon):
+    m = daemon.post("/v1/machines", {"name": "one", "limits": {"mem": "256M", "cpus": 0.5, "pids": 64},
+                                     "metadata": {"task": "42"}, "ttl": "1h"})
+    assert m["state"] == "running" and m["name"] == "one" and m["kind"] == "box"
+    assert m["limits"] == {"mem": 256 << 20, "cpus": 0.5, "pids": 64, "disk": 1 << 30}
+    assert m["metadata"] == {"task": "42"} and "expires" in m
+    for ref in (m["id"], "one", m["id"][:8]):
+        assert daemon.get(f"/v1/machines/{ref}")["id"] == m["id"]
+
+
+def test_the_limits_hold_inside(daemon):
+    m = daemon.machine(limits={"pids": 20, "mem": "64M"})
+    r = daemon.exec(m, "head -c 200M /dev/zero | tail >/dev/null; echo $?")
+    assert "137" in r["stdout"], r
+    r = daemon.exec(m, "python3 -c 'bytearray(200<<20)'")
+    assert (r["exec"]["status"], r["exec"]["reason"]) == (137, "memory"), r
+
+
+def test_lists_are_filtered_and_paged(daemon):
+    ids = [daemon.machine(name=f"n{i}", metadata={"even": str(i % 2 == 0)}) for i in range(5)]
+    assert [m["id"] for m in daemon.machines()] == ids[::-1]
+    assert [m["name"] for m in daemon.machines(meta="even=True")] == ["n4", "n2", "n0"]
+    assert [m["name"] for m in daemon.machines(name="n3")] == ["n3"]
+    seen, cursor = [], None
+    while True:
+        page = daemon.get("/v1/machines", limit=2, **({"cursor": cursor} if cursor else {}))
+        seen += [m["id"] for m in page["machines"]]
+        cursor = page.get("next")
+        if not cursor:
+            break
+    assert seen == ids[::-1]
+
+
+def test_a_name_belongs_to_one_living_machine(daemon):
+    first = daemon.machine(name="mine")
+    with pytest.raises(Refused) as e:
+        daemon.machine(name="mine")
+    assert (e.value.status, e.value.code) == (409, "exists")
+    daemon.delete(f"/v1/machines/{first}")
+    daemon.machine(name="mine")
+
+
+def test_destroyed_means_nothing_is_left_and_it_says_so(daemon, box):
+    daemon.background(box, "sleep 1000")
+    ended = daemon.delete(f"/v1/machines/{box}")
+    assert (ended["state"], ended["reason"]) == ("ended", "destroyed")
+    assert daemon.host.left_of_boxes() == []
+    with pytest.raises(Refused) as e:
+        daemon.exec(box, "true")
+    assert (e.value.status, e.value.code) == (410, "gone")
+    assert daemon.get(f"/v1/machines/{box}")["state"] == "ended"
+
+
+def test_pause_keeps_memory_and_resume_goes_on(daemon, box):
+    x = daemon.background(box, "i=0; while :; do i=$((i+1)); echo $i; sleep 0.05; done")
+    daemon.until(lambda: daemon.get(f"/v1/machines/{box}/execs/{x}")["stdout_bytes"] > 10)
+    assert daemon.post(f"/v1/machines/{box}/pause")["state"] == "paused"
+    time.sleep(0.2)
+    before = daemon.get(f"/v1/machines/{box}/execs/{x}")["stdout_bytes"]
+    time.sleep(0.5)
+    assert daemon.get(f"/v1/machines/{box}/execs/{x}")["stdout_bytes"] == before
+    with pytest.raises(Refused) as e:
+        daemon.exec(box, "true")
+    assert (e.value.status, e.value.code) == (409, "busy") and "resume" in e.value.error["remedy"]
+    assert daemon.post(f"/v1/machines/{box}/resume")["state"] == "running"
+    daemon.until(lambda: daemon.get(f"/v1/machines/{box}/execs/{x}")["stdout_bytes"] > before)
+
+
+def test_stop_ends_every_process_and_keeps_files(daemon, box):
+    daemon.exec(box, "echo kept >/home/user/file; (setsid sleep 1000 >/dev/null 2>&1 &)")
+    x = daemon.background(box, "sleep 1000")
+    assert daemon.post(f"/v1/machines/{box}/stop")["state"] == "stopped"
+    assert daemon.wait(box, x)["signal"] == 9
+    assert daemon.get(f"/v1/machines/{box}/stats")["pids"] == 0
+    assert daemon.get(f"/v1/machines/{box}/files", path="/home/user/file") == b"kept\n"
+    daemon.post(f"/v1/machines/{box}/resume")
+    assert daemon.exec(box, "cat file")["stdout"] == "kept\n"
+
+
+def test_a_lifetime_ends_a_machine(daemon):
+    m = daemon.machine(ttl=0.5)
+    x = daemon.background(m, "sleep 1000")
+    ended = daemon.until(lambda: (s := daemon.get(f"/v1/machines/{m}"))["state"] == "ended" and s)
+    assert "lifetime" in ended["reason"]
+    assert daemon.get(f"/v1/machines/{m}/execs/{x}")["state"] == "unknown"
+
+
+def test_a_lifetime_can_be_changed(daemon):
+    m = daemon.machine(ttl=3600)
+    daemon.patch(f"/v1/machines/{m}", {"ttl": 0.5, "metadata": {"a": "b"}})
+    assert daemon.get(f"/v1/machines/{m}")["metadata"] == {"a": "b"}
+    daemon.until(lambda: daemon.get(f"/v1/machines/{m}")["state"] == "ended")
+
+
+@pytest.mark.parametrize("action,state", [("pause", "paused"), ("stop", "stopped"), ("destroy", "ended")])
+def test_an_idle_machine_is(daemon, action, state):
+    m = daemon.machine(idle=0.5, idle_action=action)
+    daemon.until(lambda: daemon.get(f"/v1/machines/{m}")["state"] == state)
+
+
+def test_idle_is_not_silence(daemon):
+    """A process nobody follows that uses the cpu keeps its machine; so does a command that sleeps."""
+    busy, sleeping = (daemon.machine(idle=0.5, idle_action="destroy") for _ in range(2))
+    daemon.exec(busy, "(setsid sh -c 'while :; do :; done' >/dev/null 2>&1 &)")
+    daemon.background(sleeping, "sleep 1000")
+    time.sleep(2.5)
+    assert [daemon.get(f"/v1/machines/{m}")["state"] for m in (busy, sleeping)] == ["running"] * 2
+
+
+def test_limits_change_while_it_runs(daemon, box):
+    daemon.patch(f"/v1/machines/{box}", {"limits": {"mem": "64M", "pids": 30}})
+    assert daemon.get(f"/v1/machines/{box}")["limits"]["mem"] == 64 << 20
+    r = daemon.exec(box, "python3 -c 'bytearray(200<<20)'")
+    assert r["exec"]["reason"] == "memory", r
+
+
+def test_a_key_makes_one_machine(daemon):
+    body = {"key": "k1", "name": "keyed"}
+    first = daemon.post("/v1/machines", body)
+    assert daemon.post("/v1/machines", body)["id"] == first["id"]
+    with pytest.raises(Refused) as e:
+        daemon.post("/v1/machines", {"key": "k1", "name": "other"})
+    assert (e.value.status, e.value.code) == (400, "invalid")
+    assert len(daemon.machines()) == 1
+
+
+def test_a_held_machine_ends_with_its_connection(daemon):
+    c = daemon.connect()
+    c.request("POST", "/v1/machines?hold=1", body=b"{}")
+    answer = c.getresponse()
+    import json
+    m = json.loads(answer.readline())["id"]
+    assert daemon.exec(m, "echo here")["stdout"] == "here\n"
+    c.close()
+    answer.close()
+    daemon.until(lambda: daemon.get(f"/v1/machines/{m}")["state"] == "ended")

@@ -1,0 +1,62 @@
+"""One spawner for the suite; after every test no box is left."""
+import pathlib
+import signal
+import sys
+
+import pytest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+
+from carrel import Carrel  # noqa: E402
+from drive import Drive, fresh_id  # noqa: E402
+
+
+@pytest.fixture(autouse=True)
+def time_limit():
+    def too_long(*_):
+        raise TimeoutError("this test takes too long")
+
+    signal.signal(signal.SIGALRM, too_long)
+    signal.alarm(120)
+    yield
+    signal.alarm(0)
+
+
+@pytest.fixture(scope="session")
+def carrel_session():
+    c = Carrel()
+    c.run("--", "true")
+    yield c
+    c.stop()
+
+
+@pytest.fixture
+def carrel(carrel_session):
+    yield carrel_session
+    carrel_session.clear()
+    assert carrel_session.host.left_of_boxes() == []
+
+
+@pytest.fixture
+def drive(carrel):
+    d = Drive(carrel)
+    yield d
+    d.quit()
+
+
+@pytest.fixture
+def machine(drive):
+    """A machine that lingers."""
+    m = fresh_id()
+    drive("create", m, "linger=1")
+    yield m
+    drive("destroy", m)
+
+
+@pytest.fixture
+def fresh_carrel():
+    """A run directory and store of the test's own, where nothing runs yet."""
+    c = Carrel()
+    yield c
+    c.stop()

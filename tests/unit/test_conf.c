@@ -1,0 +1,147 @@
+#include "tests/unit/unit.h"
+
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/defer.h"
+#include "store/conf.h"
+#include "store/machines.h"
+#include "tests/unit/scratch.h"
+
+static struct err err;
+
+static void parse(const char *text, struct conf *ret) {
+    err = (struct err){0};
+    if (conf_parse(text, strlen(text), ret, &err) < 0)
+        fail_msg("%s", err.text);
+}
+
+static void an_empty_file_is_the_defaults(void **state) {
+    (void)state;
+    struct conf a, b;
+    parse("", &a);
+    conf_defaults(&b);
+    assert_memory_equal(&a, &b, sizeof(a));
+    assert_int_equal(a.log_bytes, 64 << 20);
+    assert_int_equal(a.max_machines, 1000);
+    assert_int_equal(a.idle_action, IDLE_PAUSE);
+    assert_string_equal(a.listen, "");
+    assert_int_equal(conf_read("/nonexistent/carrel.conf", &a, &err), 0);
+    assert_memory_equal(&a, &b, sizeof(a));
+}
+
+static void every_key_is_read(void **state) {
+    (void)state;
+    struct conf c;
+    parse("# comment\n"
+          "[daemon]\nlisten = [::1]:7070\nhome=/h\nrun : /r ; where sockets are\n"
+          "roots = /one\n  /two\nroots = /three\nmax_machines = 5\n"
+          "[defaults]\nmem = 512M\ncpus = 1.5\npids = 64\ndisk = 2G\nttl = 1d\nidle = 90s\n"
+          "idle_action = destroy\n"
+          "[output]\nlog_bytes = 1M\n[journal]\nsegment_bytes = 128K\n[boxes]\nuid_base = 700000",
+          &c);
+    assert_string_equal(c.listen, "[::1]:7070");
+    assert_string_equal(c.home, "/h");
+    assert_string_equal(c.run, "/r");
+    assert_int_equal(c.root_count, 3);
+    assert_string_equal(c.roots[1], "/two");
+    assert_int_equal(c.max_machines, 5);
+    assert_int_equal(c.mem_bytes, 512 << 20);
+    assert_int_equal(c.cpu_milli, 1500);
+    assert_int_equal(c.pids, 64);
+    assert_int_equal(c.disk_bytes, 2ll << 30);
+    assert_int_equal(c.ttl_ms, 86400000);
+    assert_int_equal(c.idle_ms, 90000);
+    assert_int_equal(c.idle_action, IDLE_DESTROY);
+    assert_int_equal(c.log_bytes, 1 << 20);
+    assert_int_equal(c.journal_segment_bytes, 128 << 10);
+    assert_int_equal(c.uid_base, 700000);
+}
+
+static void mistakes_name_their_line(void **state) {
+    (void)state;
+    char longest[CONF_LINE_MAX + 40], roots[1024] = "[daemon]\n";
+    snprintf(longest, sizeof(longest), "\n# %0*d", CONF_LINE_MAX, 1);
+    for (int i = 0; i <= CONF_ROOTS_MAX; i++)
+        snprintf(roots + strlen(roots), sizeof(roots) - strlen(roots), "roots=/%d\n", i);
+    const struct {
+        const char *text;
+        const char *line;
+        const char *about;
+        const char *remedy;
+    } cases[] = {
+        {"[daemon]\n\nlissten = 1.2.3.4:5\n", "line 3", "no key 'lissten' in section [daemon]",
+         "'listen' in [daemon]"},
+        {"memory = 5M\n", "line 1", "no key 'memory' in section []", "'mem' in [defaults]"},
+        {"[default]\nmem = 5M\n", "line 2", "section [default]", "'mem' in [defaults]"},
+        {"[defaults]\nmem = lots\n", "line 2", "mem: 'lots' is not a size", "512M"},
+        {"[defaults]\nmem = 1K\n", "line 2", "mem: '1K' is out of range", ""},
+        {"[defaults]\nmem = -1\n", "line 2", "mem", ""},
+        {"[defaults]\nmem = 1M\n", "line 2", "mem", ""},
+        {"[defaults]\nidle_action = sleep\n", "line 2", "no idle action 'sleep'",
+         "pause stop destroy"},
+        {"[daemon]\nmax_machines = 0\n", "line 2", "max_machines", ""},
+        {"[daemon]\nmax_machines = 1\nmax_machines = 2\n", "line 3", "given twice", ""},
+        {"[daemon]\nhome = relative\n", "line 2", "not an absolute path", ""},
+        {"[daemon]\nlisten = 7070\n", "line 2", "not an address", "127.0.0.1:7070"},
+        {"[daemon]\nlisten = ::1:7070\n", "line 2", "not an address", "[::1]:7070"},
+        {"[daemon]\nlisten = a:70700\n", "line 2", "not an address", ""},
+        {"[daemon]\nwhat is this\n", "line 2", "neither", "comments"},
+        {"[daemon\n", "line 1", "neither", ""},
+        {longest, "line 2", "more than", ""},
+        {roots, "line 34", "more than 32 roots", ""},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        struct conf c = {.pids = 77};
+        err = (struct err){0};
+        if (conf_parse(cases[i].text, strlen(cases[i].text), &c, &err) == 0)
+            fail_msg("accepted: %s", cases[i].text);
+        if (strncmp(err.text, cases[i].line, strlen(cases[i].line)) != 0 ||
+            !strstr(err.text, cases[i].about) || !strstr(err.remedy, cases[i].remedy))
+            fail_msg("%s [%s] for: %s", err.text, err.remedy, cases[i].text);
+        assert_int_equal(c.pids, 77);
+    }
+    struct conf c;
+    assert_int_equal(conf_parse("a\0b", 3, &c, &err), -1);
+    char *huge DEFER_FREE = calloc(1, CONF_FILE_MAX + 1);
+    memset(huge, '\n', CONF_FILE_MAX + 1);
+    assert_int_equal(conf_parse(huge, CONF_FILE_MAX + 1, &c, &err), -1);
+}
+
+static void a_file_is_named_in_its_errors(void **state) {
+    (void)state;
+    struct scratch dir DEFER(scratch_done) = scratch_new();
+    char path[128];
+    int fd = open(scratch_file(&dir, "carrel.conf", path), O_WRONLY | O_CREAT, 0600);
+    assert_int_equal(write(fd, "[x]\ny=1\n", 8), 8);
+    close(fd);
+    struct conf c;
+    assert_int_equal(conf_read(path, &c, &err), -1);
+    assert_non_null(strstr(err.text, "carrel.conf: line 2"));
+    assert_true(err.remedy[0] != '\0');
+}
+
+static void the_manual_is_the_table(void **state) {
+    (void)state;
+    struct buf wanted DEFER(buf_done) = BUF(1 << 16);
+    static char page[1 << 16];
+    assert_true(conf_describe(&wanted));
+    const char *root = getenv("CARREL_SOURCE");
+    char path[1024];
+    snprintf(path, sizeof(path), "%s/docs/conf.md", root ? root : ".");
+    int fd = open(path, O_RDONLY);
+    assert_true(fd >= 0);
+    ssize_t n = read(fd, page, sizeof(page) - 1);
+    close(fd);
+    assert_true(n > 0);
+    if (!strstr(page, wanted.data)) {
+        fputs(wanted.data, stderr);
+        fail_msg("docs/conf.md must hold the table above");
+    }
+}
+
+UNIT_MAIN(cmocka_unit_test(an_empty_file_is_the_defaults), cmocka_unit_test(every_key_is_read),
+          cmocka_unit_test(mistakes_name_their_line),
+          cmocka_unit_test(a_file_is_named_in_its_errors),
+          cmocka_unit_test(the_manual_is_the_table))
