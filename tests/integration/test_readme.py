@@ -17,8 +17,8 @@ FILES = {
 
 
 def examples():
-    block = README.read_text().split("## What it looks like")[1].split("```")[1]
-    return [re.split(r"\s{3,}", line)[0] for line in block.splitlines() if line.startswith("carrel ")]
+    text = README.read_text().split("## What it looks like")[1].split("## Threat model")[0]
+    return [re.split(r"\s{2,}", line)[0] for line in text.splitlines() if line.startswith("carrel ")]
 
 
 def test_every_example_works(carrel, limits, tmp_path):
@@ -27,7 +27,7 @@ def test_every_example_works(carrel, limits, tmp_path):
         (tmp_path / name).write_text(text)
         (tmp_path / name).chmod(0o755)
     lines = examples()
-    assert len(lines) >= 6
+    assert len(lines) >= 16
     for line in lines:
         done = subprocess.run(["sh", "-c", line.replace("carrel ", f"{PROGRAM} ", 1)], cwd=tmp_path,
                               env=carrel.env, stdin=subprocess.DEVNULL, capture_output=True, timeout=60 * PATIENCE)
