@@ -31,7 +31,7 @@ struct route {
     int status;                    /* of success */
     const char *type;              /* of the response; NULL: application/json */
     const char *summary;
-    const char *example; /* what follows `curl` in docs/api.md; $M and $X stand for ids */
+    const char *example; /* what follows `curl` in docs/api.md, which says what $M and the like are */
     void (*handle)(struct call *c);
     const struct query *queries; /* up to one without a name */
 };
@@ -42,6 +42,10 @@ extern const size_t route_count;
 /* The row for a method and path; *allow is set when the path exists with other methods. */
 const struct route *route_find(struct http_text method, struct http_text path,
                                char params[CALL_PARAMS][CALL_PARAM_SIZE], bool *ret_other_method);
+
+/* The path with its parameters named: "/v1/machines/{machine}/execs/{exec}". */
+enum { ROUTE_PATH_SIZE = 160 };
+void route_path_named(const struct route *r, char ret[ROUTE_PATH_SIZE]);
 
 /* machines.c */
 void api_machine_create(struct call *c);

@@ -13,7 +13,7 @@ import urllib.parse
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
-from carrel import BUILD, ROOTLESS, remove, stop_spawner  # noqa: E402
+from carrel import BUILD, remove, stop_spawner  # noqa: E402
 from host_state import HostState  # noqa: E402
 
 DAEMON = str(BUILD / "libexec/carrel-daemon")
@@ -91,9 +91,21 @@ class Daemon:
     def log(self):
         return (self.dir / "log").read_text(errors="replace")
 
+    def clear(self):
+        """Destroys every machine; what is ending already is waited for."""
+        def left():
+            found = self.machines(all=1)
+            for m in found:
+                try:
+                    self.delete(f"/v1/machines/{m['id']}")
+                except Refused as e:
+                    assert e.code in ("busy", "gone"), e
+            return not found
+
+        self.until(left)
+
     def stop(self):
-        for m in self.machines(all=1 if not ROOTLESS else 0):
-            self.delete(f"/v1/machines/{m['id']}")
+        self.clear()
         self.end()
         stop_spawner(self.run_dir)
         left = self.host.left()
