@@ -159,7 +159,8 @@ def test_what_a_ready_box_cannot_have_is_made_to_measure(ready, tmp_path):
     (tmp_path / "f").write_text("lent")
     done = ready.run("-q", "--dir", f"{tmp_path}:/w", "--", "cat", "/w/f")
     assert (done.returncode, done.stdout) == (0, b"lent"), done
-    assert ready.sh("df -k --output=size / | tail -1", "--disk", "64M").strip() == "65536"
+    # An image has its own tables in it.
+    assert 60000 < int(ready.sh("df -k --output=size / | tail -1", "--disk", "64M")) <= 65536
     assert ready.host.ready() == waiting
 
 
