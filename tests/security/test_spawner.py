@@ -78,7 +78,7 @@ def test_the_guest_can_write_to_no_file_of_the_hosts(lab):
             locks += 1
             assert flags & os.O_ACCMODE == os.O_RDONLY
         elif target.startswith("/") and flags & os.O_ACCMODE != os.O_RDONLY:
-            assert target == "/dev/null" or lab.state.group in target or target.startswith("/memfd:"), target
+            assert target.endswith("/dev/null") or lab.state.group in target or target.startswith("/memfd:"), target
     assert locks == 1
 
 
@@ -148,6 +148,8 @@ def test_a_record_that_lies_ends_nobody_else(make_lab, lie):
     for word in lie.split():
         key, _, value = word.partition("=")
         mine[key] = value or other[key]
+    if mine["born"] == other["born"]:  # both from one moment of filling the pool
+        mine["born"] = str(int(mine["born"]) + 1)
     (machine.socket.parent / "box").write_text("".join(f"{k}={v}\n" for k, v in mine.items()))
     assert lab.run("--", "true").returncode == 0
     alive = [m["id"] for m in lab.status()["machines"]]
