@@ -435,7 +435,7 @@ static void fill_plan(struct plan *p, const struct machine_spec *spec) {
     p->pids = spec->limits.pids;
     p->disk_bytes = spec->limits.disk_bytes;
     p->deadline_ms = spec->deadline_ms;
-    p->linger = spec->linger;
+    p->linger = spec->linger ? PLAN_DAEMONS : PLAN_NOBODYS;
     p->grant_count = spec->grant_count;
     for (size_t i = 0; i < spec->grant_count; i++)
         p->grants[i] = spec->grants[i];
