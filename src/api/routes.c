@@ -276,15 +276,18 @@ static bool match(const char *pattern, struct http_text path,
 }
 
 const struct route *route_find(struct http_text method, struct http_text path,
-                               char params[CALL_PARAMS][CALL_PARAM_SIZE], bool *ret_other_method) {
-    *ret_other_method = false;
+                               char params[CALL_PARAMS][CALL_PARAM_SIZE],
+                               char ret_allow[ROUTE_ALLOW_SIZE]) {
+    size_t n = 0;
+    ret_allow[0] = '\0';
     for (size_t i = 0; i < route_count; i++) {
         if (!match(routes[i].path, path, params))
             continue;
         bool head = http_text_is(method, "HEAD") && strcmp(routes[i].method, "GET") == 0;
         if (head || http_text_is(method, routes[i].method))
             return &routes[i];
-        *ret_other_method = true;
+        n += (size_t)snprintf(ret_allow + n, ROUTE_ALLOW_SIZE - n, "%s%s", n ? ", " : "",
+                              routes[i].method);
     }
     return NULL;
 }
