@@ -3,7 +3,7 @@ import pathlib
 import re
 import subprocess
 
-from carrel import PROGRAM
+from carrel import PROGRAM, stop_daemon
 from patience import PATIENCE
 
 README = pathlib.Path(__file__).parents[2] / "README.md"
@@ -36,3 +36,4 @@ def test_every_example_works(carrel, limits, tmp_path):
         if kept:
             assert carrel("rm", kept[1].decode()).returncode == 0
     assert not (tmp_path / "result").exists(), "a copy was lent, and nobody approved copying back"
+    stop_daemon(carrel.run_dir)  # it would start a spawner again that a later test kills
