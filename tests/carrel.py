@@ -97,6 +97,7 @@ class Carrel:
     def stop(self):
         """Ends the spawner as its idle time does, and removes what it was given."""
         self.clear()
+        stop_daemon(self.run_dir)
         stop_spawner(self.run_dir)
         left = self.host.left()
         remove(self.dir)
@@ -109,6 +110,19 @@ def remove(path):
         subprocess.run(["unshare", "--map-auto", "--map-root-user", "rm", "-rf", str(path)], check=True)
     else:
         shutil.rmtree(path)
+
+
+def stop_daemon(run_dir):
+    """Ends the daemon that commands have started, if there is one."""
+    try:
+        pid = int(pathlib.Path(run_dir, "carrel.pid").read_text())
+        os.kill(pid, signal.SIGTERM)
+    except (OSError, ValueError):
+        return
+    end = time.monotonic() + 20
+    while os.path.exists(f"/proc/{pid}"):
+        assert time.monotonic() < end, "the daemon does not leave"
+        time.sleep(0.01)
 
 
 def spawner_pids(run_dir):

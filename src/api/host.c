@@ -160,7 +160,7 @@ void api_status(struct call *c) {
 static void box_metrics(struct buf *out, const char *json) {
     json_t *root = json_loads(json ? json : "{}", 0, NULL);
     const json_t *pool = json_object_get(root, "pool");
-    metrics_head(out, "carrel_pool_ready", "gauge", "Parts of boxes that wait");
+    metrics_head(out, "carrel_pool_ready", "gauge", "Boxes that wait ready");
     metrics_line(out, "carrel_pool_ready", NULL, NULL,
                  (uint64_t)json_integer_value(json_object_get(pool, "ready")));
     metrics_head(out, "carrel_unenforced", "gauge", "Limits that this host cannot enforce");

@@ -70,7 +70,7 @@ static int check(const struct spawner *s, const struct plan *plan, size_t fds, s
     return 0;
 }
 
-struct box *box_new(struct spawner *s, const char *id, bool linger) {
+struct box *box_new(struct spawner *s, const char *id, uint64_t linger) {
     struct box *box = calloc(1, sizeof(*box));
     if (!box)
         return NULL;
@@ -115,7 +115,7 @@ uint64_t box_due(const struct plan *plan) {
 static struct making *begin_from_berth(struct spawner *s, const struct plan *plan, const int *fds,
                                        struct box **ret, struct err *err) {
     struct making *m = making_new();
-    struct box *box DEFER_FREE = box_new(s, plan->id, plan->linger != 0);
+    struct box *box DEFER_FREE = box_new(s, plan->id, plan->linger);
     if (!m || !box) {
         free(m);
         err_set(err, ERR_LIMIT, "out of memory");
@@ -328,7 +328,7 @@ static void adopt(struct spawner *s, const char *id) {
         tree_remove(s->boxes, id); /* it stopped before it had anything */
         return;
     }
-    struct box *box = box_new(s, id, number_after(text, "linger=") != 0);
+    struct box *box = box_new(s, id, number_after(text, "linger="));
     if (!box)
         return;
     box->slot = (uint32_t)number_after(text, "slot=");

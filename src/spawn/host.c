@@ -71,15 +71,19 @@ static int enter_workshop(const char *run, struct err *err) {
     return fd;
 }
 
-/* In the clone: a mount namespace that shows one empty, read-only directory and nothing else. */
-static int become_anchor(int workshop) {
+/*
+ * In the clone: a mount namespace that shows one empty, read-only directory and nothing else. The
+ * covers in it belong to somebody whom no box knows, and nobody else may open them.
+ */
+static int become_anchor(int workshop, uid_t owner) {
     if (fchdir(workshop) < 0 || unshare(CLONE_NEWNS) < 0 ||
         mount("none", "empty", "tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, "size=16k,mode=0555") <
             0 ||
         chdir("empty") < 0)
         return -errno;
-    int file = open("file", O_CREAT | O_WRONLY | O_CLOEXEC, 0444);
-    if (file < 0 || mkdir("a", 0555) < 0 || mkdir("b", 0555) < 0 || mkdir("dir", 0555) < 0)
+    int file = open("file", O_CREAT | O_WRONLY | O_CLOEXEC, 0400);
+    if (file < 0 || mkdir("a", 0555) < 0 || mkdir("b", 0555) < 0 || mkdir("dir", 0500) < 0 ||
+        chown("file", owner, owner) < 0 || chown("dir", owner, owner) < 0)
         return -errno;
     close(file);
     if (mount(NULL, ".", NULL, MS_REMOUNT | MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC,
@@ -89,13 +93,13 @@ static int become_anchor(int workshop) {
     return 0;
 }
 
-static int open_anchor(int proc, int workshop, struct err *err) {
+static int open_anchor(int proc, int workshop, uid_t owner, struct err *err) {
     int pipes[2];
     if (pipe2(pipes, O_CLOEXEC) < 0)
         return err_sys(err, "make anchor");
     pid_t pid = fork();
     if (pid == 0) {
-        int r = become_anchor(workshop);
+        int r = become_anchor(workshop, owner);
         (void)!write(pipes[1], &r, sizeof(r));
         for (;;)
             pause();
@@ -168,7 +172,7 @@ static int open_guest(int workshop, const char *path, uid_t owner, struct err *e
         return err_sys(err, "open '%s'", path);
     if (tree_copy(AT_FDCWD, path, workshop, "guest", &how, err) < 0)
         return -1;
-    /* Nor may the box know its owner: see id_map_shared(). As root that is the host's root. */
+    /* Nor may the box know its owner, or its root would count as him. */
     if ((owner && fchownat(workshop, "guest", owner, owner, AT_SYMLINK_NOFOLLOW) < 0) ||
         fchmodat(workshop, "guest", 0111, 0) < 0)
         return err_sys(err, "prepare guest");
@@ -276,10 +280,11 @@ int spawner_open(struct spawner *s, const struct spawner_paths *paths, struct er
         return err_sys(err, "open own network namespace");
     if ((s->own_uts = openat(s->proc, "self/ns/uts", O_RDONLY | O_CLOEXEC)) < 0)
         return err_sys(err, "open own host name");
-    if ((s->anchor_ns = open_anchor(s->proc, s->maker.workshop, err)) < 0 ||
+    /* As root nobody in a box is the host's root; rootless, see id_map_shared(). */
+    uid_t unknown = s->rootless ? s->maker.slots.base + 1000 : 0;
+    if ((s->anchor_ns = open_anchor(s->proc, s->maker.workshop, unknown, err)) < 0 ||
         (s->dev = open_dev(s->maker.workshop, s->host, err)) < 0 ||
-        (s->guest = open_guest(s->maker.workshop, paths->guest,
-                               s->rootless ? s->maker.slots.base + 1000 : 0, err)) < 0 ||
+        (s->guest = open_guest(s->maker.workshop, paths->guest, unknown, err)) < 0 ||
         filter_build(&s->filter, err) < 0)
         return -1;
     s->maker.image = &s->image;

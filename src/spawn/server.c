@@ -29,6 +29,7 @@ enum {
     FINISH_MS = 2000,
     QUIET_MS = 3,
     PRESS_MS = 20,
+    PRESS_LATE_MS = 250,
     IMAGE_MS = 200,
     DEAD_MANY = 64,
     EVENTS = 64,
@@ -78,6 +79,7 @@ struct server {
     bool undertaker_busy; /* it takes no more before it has said that somebody is buried */
     size_t ending_count;  /* told to end and not dead yet */
     uint64_t ended_ms;    /* when one was last told, or died */
+    uint64_t pressed_ms;  /* when they were last told again */
     struct box *box_of[BOX_FD_MAX]; /* by the descriptors of its pid 1 and its guest */
     char packet[PLAN_MAX_BYTES];
     struct plan_message message;
@@ -130,18 +132,23 @@ static void unwatch(struct server *v, int fd) {
 static void end_box(struct server *v, struct box *box) {
     if (box->ending || box->dead)
         return;
-    v->ending_count++;
     v->ended_ms = spawner_now_ms();
+    if (v->ending_count++ == 0)
+        v->pressed_ms = v->ended_ms;
     unwatch(v, box->link);
     box_kill(v->s, box);
 }
 
-/* Who is not gone after a while is told again, and thawed: its guest may have been freezing it. */
+/*
+ * Who is not gone when no more die, or after a while, is told again, and thawed: its guest may have
+ * been freezing it.
+ */
 static void press_ending(struct server *v) {
     uint64_t now = spawner_now_ms();
-    if (!v->ending_count || now - v->ended_ms < PRESS_MS)
+    bool due = now - v->ended_ms >= PRESS_MS || now - v->pressed_ms >= PRESS_LATE_MS;
+    if (!v->ending_count || !due)
         return;
-    v->ended_ms = now;
+    v->ended_ms = v->pressed_ms = now;
     for (struct box *b = v->s->list; b; b = b->next)
         if (b->ending && !b->dead) {
             box_kill(v->s, b);
@@ -248,7 +255,8 @@ static void do_create(struct server *v, struct client *c, const struct fd_messag
     v->warned = true;
     answer(v, c, &v->message, fds, box_descriptors(m, fds));
     watch_box(v, box);
-    if (box_settle(v->s, box, &v->message.plan, m) < 0)
+    /* Nobody knows of it whose creator died meanwhile, though it may be one to linger. */
+    if (box_settle(v->s, box, &v->message.plan, m) < 0 || c->gone)
         end_box(v, box);
 }
 
@@ -591,7 +599,10 @@ static void handle(struct server *v, const struct epoll_event *e) {
         v->stopping = true;
         break;
     case SOURCE_CLIENT:
-        if ((c = client_by_fd(v, fd)))
+        /* What the dead have asked for is not carried out behind the back of who comes next. */
+        if ((c = client_by_fd(v, fd)) && e->events & (EPOLLHUP | EPOLLERR))
+            c->gone = true;
+        else if (c)
             serve_client(v, c);
         break;
     case SOURCE_PID:

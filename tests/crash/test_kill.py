@@ -1,4 +1,5 @@
 """kill -9 at any system call, or a system call that fails: never half a box, and nothing left."""
+import contextlib
 import json
 import os
 import signal
@@ -7,8 +8,9 @@ import threading
 import time
 
 import pytest
-from carrel import GUEST, SOAK, SPAWNER, spawner_pids, stop_spawner
+from carrel import GUEST, ROOTLESS, SOAK, SPAWNER, spawner_pids, stop_spawner
 from conftest import Faults, sample
+from host_state import read
 from patience import PATIENCE, clock
 
 
@@ -288,3 +290,27 @@ def test_rubbish_in_the_books_is_cleared_away(own):
             (d / file).write_text(text)
     recovers(own)
     assert own.machines() == [] and os.path.exists("/proc/1")
+
+
+def undertakers(run_dir):
+    return [p for p in spawner_pids(run_dir) if read(f"/proc/{p}/comm") == "carrel-bury\n"]
+
+
+@pytest.mark.skipif(ROOTLESS, reason="rootless nobody may look at a guest's namespaces, so there is nothing to bury")
+def test_the_undertaker_killed_while_it_works(own):
+    seen = set()
+    for _ in range(3):
+        ids = [own.keep() for _ in range(12)]
+        ending = own.popen("rm", *ids)
+        end = time.monotonic() + 30
+        while ending.poll() is None:
+            assert time.monotonic() < end
+            for pid in undertakers(own.run_dir):
+                seen.add(pid)
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+                time.sleep(0.005)
+        assert ending.returncode == 0
+        own.quiet()
+    assert seen, "no undertaker was met at work"
+    recovers(own)

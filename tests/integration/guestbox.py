@@ -124,6 +124,15 @@ class Guest:
         children = f"/proc/{self.process.pid}/task/{self.process.pid}/children"
         return int(pathlib.Path(children).read_text().split()[0])
 
+    def kill(self):
+        """The guest first: acting as another user has cleared its wish to die with its parent."""
+        try:
+            os.kill(self.pid(), signal.SIGKILL)
+        except (IndexError, FileNotFoundError, ProcessLookupError, PermissionError):
+            pass
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+
     def close(self):
         for link in self.link, self.spawner:
             if link:
@@ -131,6 +140,5 @@ class Guest:
         try:
             self.process.wait(0 if self.lingers else 3 * PATIENCE)
         except subprocess.TimeoutExpired:
-            self.process.send_signal(signal.SIGKILL)
-            self.process.wait()
+            self.kill()
         shutil.rmtree(self.dir, ignore_errors=True)

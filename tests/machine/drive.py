@@ -18,7 +18,7 @@ class Failed(Exception):
 
 
 class Drive:
-    def __init__(self, carrel):
+    def __init__(self, carrel, **popen):
         # Programs are found beside the running one.
         self.dir = pathlib.Path(carrel.dir, "drive")
         self.dir.mkdir(exist_ok=True)
@@ -27,7 +27,7 @@ class Drive:
             shutil.copy(BUILD / "tests/machine/machine-drive", program)
             (self.dir / "libexec").symlink_to(BUILD / "libexec")
         self.process = subprocess.Popen([str(program)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=carrel.env,
-                                        cwd=self.dir, text=True, bufsize=1)
+                                        cwd=self.dir, text=True, bufsize=1, **popen)
         self.answers, self.events, self.next = {}, queue.Queue(), 0
         self.seen = threading.Condition()
         threading.Thread(target=self._read, daemon=True).start()

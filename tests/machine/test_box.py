@@ -1,5 +1,6 @@
 """The box driver with real boxes: every verb, and what happens when one of the three processes dies."""
 import os
+import resource
 import signal
 import socket
 import time
@@ -148,6 +149,9 @@ def test_a_frozen_machine_can_be_destroyed(drive):
 def test_limits_change_while_it_runs(drive, machine):
     drive("limit", machine, f"mem={300 << 20}", "pids=6", "cpu=500")
     assert drive.stats(machine)["limit"] == 300 << 20
+    for mib in 500, 200, 4096, 300:
+        drive("limit", machine, f"mem={mib << 20}")
+        assert drive.stats(machine)["limit"] == mib << 20
     spawn = "for i in 1 2 3 4 5 6 7 8;do sleep 5 & done"
     assert drive.run(machine, 1, "bash", "-c", spawn)[0] != 0
     assert drive.stats(machine)["refused"] > 0
@@ -228,6 +232,25 @@ def test_machines_outlive_their_host_process(carrel):
         second.quit()
 
 
+@pytest.mark.parametrize("round", range(4))
+def test_a_dead_host_process_makes_no_more_machines(carrel, round):
+    """Whoever comes next sees all there is: requests of the dead one are not carried out behind its back."""
+    first, second = Drive(carrel), Drive(carrel)
+    first("list"), second("list")
+    for _ in range(30):
+        first.ask("create", fresh_id(), "linger=1")
+    time.sleep(0.01 * round)
+    first.kill()
+    try:
+        seen = set(second.list())
+        time.sleep(0.4)
+        assert set(second.list()) <= seen
+        for i in second.list():
+            second("destroy", i)
+    finally:
+        second.quit()
+
+
 def test_machines_outlive_the_spawner(carrel, drive, machine):
     long = drive.ask("exec", machine, 1, "pipe", "sh", "-c", "sleep 1;echo still")
     before = spawner_pids(carrel.run_dir)
@@ -295,6 +318,28 @@ def test_adoption_waits_for_a_free_connection(carrel, drive, machine):
         s.close()
     drive.wait(adopting)
     assert drive.run(machine, 1, "true")[0] == 0
+
+
+def test_without_descriptors_machines_are_refused_and_the_others_work(carrel):
+    few = Drive(carrel, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40)))
+    try:
+        made, codes = [], set()
+        for i in [fresh_id() for _ in range(40)]:
+            try:
+                few("create", i, "linger=1")
+                made.append(i)
+            except Failed as e:
+                codes.add(e.code)
+        assert 10 < len(made) < 40 and codes == {"limit"}, codes
+        until(lambda: sorted(few.list()), sorted(made))  # what was refused is not there
+        few("free", made[0])
+        few("destroy", made[0])
+        assert few.run(made[1], 1, "echo", "fine") == (0, b"fine\n")
+        few("create", fresh_id(), "linger=1")
+        for i in few.list():
+            few("destroy", i)
+    finally:
+        few.quit()
 
 
 @pytest.mark.skipif(ROOTLESS, reason="starts a spawner of its own")
