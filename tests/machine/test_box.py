@@ -87,12 +87,13 @@ def test_limits_out_of_range_are_refused(drive):
     assert "out of range" in refused("invalid", drive, "create", fresh_id(), "pids=99999999999")
 
 
-def test_list_has_every_machine(drive, machine):
+def test_list_has_every_machine_that_stays(drive, machine):
     ids = {fresh_id() for _ in range(9)}
-    for number in [drive.ask("create", i) for i in ids]:
+    passing = fresh_id()
+    for number in [drive.ask("create", i, "linger=1") for i in ids] + [drive.ask("create", passing)]:
         drive.wait(number)
     assert set(drive.list()) == ids | {machine}
-    for number in [drive.ask("destroy", i) for i in ids]:
+    for number in [drive.ask("destroy", i) for i in ids | {passing}]:
         drive.wait(number)
     assert drive.list() == [machine]
 
