@@ -321,13 +321,22 @@ static void raise_memsw(struct cgroups *cg, const char *name, uint64_t bytes) {
     write_file_at(cg->memory, path, text);
 }
 
+/* Raised only when it is in the way: most machines get no more than they have. */
+static int turn_memory(struct cgroups *cg, const char *name, const struct knob *k,
+                       struct err *err) {
+    if (turn(cg, name, k, err) == 0)
+        return 0;
+    if (!cg->has_memsw)
+        return -1;
+    raise_memsw(cg, name, k->value);
+    return turn(cg, name, k, err);
+}
+
 int cgroup_limit(struct cgroups *cg, uint64_t number, const struct plan *plan, struct err *err) {
     char name[32];
     group_name(name, number);
     uint64_t quota_us = plan->cpu_milli == PLAN_UNLIMITED ? NO_LIMIT : plan->cpu_milli * 100;
     int memsw = cg->has_memsw ? cg->memory : -1, tcp = cg->has_tcp ? cg->memory : -1;
-    if (memsw >= 0 && plan->mem_bytes > LIMIT_MEM)
-        raise_memsw(cg, name, plan->mem_bytes);
     /* One pid for the guest's worker thread on v1: it counts, and is not the box's. */
     const struct knob knobs[] = {
         {cg->memory, "memory.limit_in_bytes", "memory.max", plan->mem_bytes, "memory limit"},
@@ -338,7 +347,7 @@ int cgroup_limit(struct cgroups *cg, uint64_t number, const struct plan *plan, s
     };
     for (size_t i = 0; i < sizeof(knobs) / sizeof(*knobs); i++)
         if (knobs[i].base >= 0 && knobs[i].value && !weakened(knobs[i].what) &&
-            turn(cg, name, &knobs[i], err) < 0)
+            (i == 0 ? turn_memory : turn)(cg, name, &knobs[i], err) < 0)
             return -1;
     return 0;
 }
