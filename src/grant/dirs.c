@@ -128,6 +128,9 @@ static int open_beneath(const char *root, const char *rest, struct err *err) {
     if (top < 0)
         return err_sys(err, "open the root '%s' of carrel.conf", root);
     int fd = (int)syscall(SYS_openat2, top, *rest ? rest : ".", &how, sizeof(how));
+    if (fd < 0 && (errno == EXDEV || errno == ELOOP))
+        return err_set(err, ERR_DENIED, "directory '%.100s' leads out of the root '%s'", rest,
+                       root);
     return fd < 0 ? err_sys(err, "open directory '%s' in '%s'", rest, root) : fd;
 }
 

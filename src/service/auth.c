@@ -39,8 +39,8 @@ static int owner_of_uid(struct service *s, uid_t uid, struct owner_row *ret, str
     owner_name(uid, ret->name, sizeof(ret->name));
     struct owner_row taken;
     /* The name may belong to tokens, or to a uid that had it before: never share by name. */
-    if (store_owner_get(s->store, ret->name, &taken, NULL) == 0)
-        snprintf(ret->name, sizeof(ret->name), "uid-%u", (unsigned)uid);
+    for (unsigned n = 0; store_owner_get(s->store, ret->name, &taken, NULL) == 0; n++)
+        snprintf(ret->name, sizeof(ret->name), n ? "uid-%u.%u" : "uid-%u", (unsigned)uid, n);
     return store_owner_put(s->store, ret, err);
 }
 
