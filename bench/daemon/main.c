@@ -28,7 +28,7 @@ static void fail(const struct err *err) {
 
 /* One request; the whole answer in *ret, which is emptied first. */
 static void ask(const char *method, const char *target, const char *body, struct buf *ret) {
-    const struct http_head *head;
+    const struct http_head *head = NULL;
     struct err err;
     const struct http_request r = {
         .method = method, .target = target, .body = body, .n = body ? strlen(body) : 0};
