@@ -7,7 +7,8 @@ FUZZ_SECONDS ?= 60
 SOAK_SECONDS ?= 1800
 # Passed on to meson test, for example TEST_ARGS='--suite unit'.
 TEST_ARGS ?=
-# What make test-vm runs inside the machine; empty means the integration and security suites.
+# What make test-vm runs inside the machine; empty means the integration and security suites, and
+# VM_COMMAND='scripts/vm/suites user tests/security -k ends' a part of them.
 export VM_COMMAND ?=
 
 # Sanitizers stop at the first finding. Leaks are left to make valgrind: LeakSanitizer is slow.
@@ -47,16 +48,17 @@ bench: setup-bench setup-wasm all
 	@meson test -C $(BUILD) --no-rebuild --benchmark --verbose
 
 asan:
-	@$(MAKE) --no-print-directory test BUILD=build-asan
+	@CARREL_PATIENCE=4 $(MAKE) --no-print-directory test BUILD=build-asan TEST_ARGS='-t 4 $(TEST_ARGS)'
 
 valgrind:
 	@$(MAKE) --no-print-directory test TEST_ARGS="--suite unit --suite fuzz -t 10 \
-		--wrap 'valgrind -q --leak-check=full --error-exitcode=9'"
+		--wrap 'valgrind -q --leak-check=full --error-exitcode=9' $(TEST_ARGS)"
 
-# The other processor, under qemu-user, which has no namespaces: what needs a box is left out.
+# The other processor, under qemu-user, which has no namespaces: what needs none. The whole of it
+# runs in make test-vm-cross.
 cross:
 	@$(MAKE) --no-print-directory test BUILD=build-cross \
-		TEST_ARGS='--no-suite harness --no-suite integration --no-suite security --no-suite bench-smoke'
+		TEST_ARGS='--suite unit --suite fuzz --suite spec -t 5 $(TEST_ARGS)'
 
 cross-root: setup-cross
 	@scripts/cross-setup build-cross-root

@@ -38,7 +38,7 @@ struct daemon {
     struct service *service;
     struct api *api;
     struct loop_timer *idle;
-    uint64_t quiet_since_ms;
+    uint64_t quiet_since_ms; /* 0: it does not listen yet */
     struct err failed;
     bool has_failed;
 };
@@ -208,6 +208,8 @@ static void on_ready(void *arg) {
 static void look_idle(void *arg) {
     struct daemon *d = arg;
     uint64_t now = loop_now_ms(d->loop);
+    if (!d->quiet_since_ms)
+        return;
     if (service_machine_count(d->service) || api_busy(d->api))
         d->quiet_since_ms = now;
     else if (now - d->quiet_since_ms >= d->idle_ms)

@@ -14,6 +14,7 @@ import termios
 import time
 
 from host_state import HostState
+from patience import PATIENCE, clock
 
 TOP = pathlib.Path(__file__).resolve().parents[1]
 BUILD = pathlib.Path(os.environ.get("CARREL_BUILD") or TOP / "build")
@@ -49,7 +50,7 @@ class Carrel:
         source = {"stdin": subprocess.DEVNULL} if stdin is None else {"input": stdin}
         if hasattr(stdin, "fileno"):
             source = {"stdin": stdin}
-        done = subprocess.run([PROGRAM, *map(str, args)], env={**self.env, **dict(env)}, timeout=timeout,
+        done = subprocess.run([PROGRAM, *map(str, args)], env={**self.env, **dict(env)}, timeout=timeout * PATIENCE,
                               **source, **kw)
         return done
 
@@ -73,9 +74,9 @@ class Carrel:
 
     def quiet(self, seconds=10):
         """Waits until no box is left."""
-        end = time.monotonic() + seconds
+        end = clock() + seconds
         while self.status().get("boxes"):
-            assert time.monotonic() < end, self.status()
+            assert clock() < end, self.status()
             time.sleep(0.01)
 
     def keep(self, *options):
@@ -96,6 +97,7 @@ class Carrel:
     def stop(self):
         """Ends the spawner as its idle time does, and removes what it was given."""
         self.clear()
+        stop_daemon(self.run_dir)
         stop_spawner(self.run_dir)
         left = self.host.left()
         remove(self.dir)
@@ -108,6 +110,19 @@ def remove(path):
         subprocess.run(["unshare", "--map-auto", "--map-root-user", "rm", "-rf", str(path)], check=True)
     else:
         shutil.rmtree(path)
+
+
+def stop_daemon(run_dir):
+    """Ends the daemon that commands have started, if there is one."""
+    try:
+        pid = int(pathlib.Path(run_dir, "carrel.pid").read_text())
+        os.kill(pid, signal.SIGTERM)
+    except (OSError, ValueError):
+        return
+    end = time.monotonic() + 20
+    while os.path.exists(f"/proc/{pid}"):
+        assert time.monotonic() < end, "the daemon does not leave"
+        time.sleep(0.01)
 
 
 def spawner_pids(run_dir):
@@ -129,9 +144,9 @@ def stop_spawner(run_dir, how=signal.SIGTERM, seconds=10):
             os.kill(pid, how)
         except ProcessLookupError:
             pass
-    end = time.monotonic() + seconds
+    end = clock() + seconds
     while spawner_pids(run_dir):
-        assert time.monotonic() < end, "the spawner does not end"
+        assert clock() < end, "the spawner does not end"
         time.sleep(0.01)
 
 
@@ -168,9 +183,9 @@ class Terminal:
 
     def expect(self, wanted, seconds=20):
         """Reads until the text is there; what came after it stays for the next call."""
-        end = time.monotonic() + seconds
+        end = clock() + seconds
         while wanted not in self.text:
-            assert time.monotonic() < end, (wanted, self.text)
+            assert clock() < end, (wanted, self.text)
             self.text += self._read(0.1)
             if self.process.poll() is not None and not select.select([self.fd], [], [], 0)[0]:
                 break
@@ -180,9 +195,9 @@ class Terminal:
 
     def close(self, seconds=20):
         """Waits for the end; the exit status and the rest of what was shown."""
-        end = time.monotonic() + seconds
+        end = clock() + seconds
         while self.process.poll() is None:
-            assert time.monotonic() < end, self.text
+            assert clock() < end, self.text
             self.text += self._read(0.05)
         while data := self._read(0):
             self.text += data

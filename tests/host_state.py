@@ -1,8 +1,8 @@
-"""What of Carrel is on this host: processes, mounts, cgroups, namespaces, loop devices, directories.
+"""What of Carrel is on this host: processes, mounts, cgroups, loop devices, directories.
 
 A test takes HostState(run, home).left() afterwards and expects []. Only what belongs to that run
 directory is looked at, because other people and other tests use the same host; where the host is
-ours alone (CARREL_HOST_IS_MINE=1, as in make test-vm) everything is compared with `before` too.
+ours alone, make test-vm compares all of it.
 """
 import os
 import pathlib
@@ -10,7 +10,8 @@ import re
 import time
 import weakref
 
-ALONE = os.environ.get("CARREL_HOST_IS_MINE") == "1"
+from patience import clock
+
 CGROUP = pathlib.Path("/sys/fs/cgroup")
 
 
@@ -33,18 +34,6 @@ def name_hash(text):
     return f"{h:08x}"
 
 
-def namespaces():
-    """Every namespace that some process lives in: what lsns lists."""
-    found = set()
-    for pid in pids():
-        try:
-            for kind in os.listdir(f"/proc/{pid}/ns"):
-                found.add(os.readlink(f"/proc/{pid}/ns/{kind}"))
-        except OSError:
-            continue
-    return found
-
-
 def loops():
     return {p.parts[3]: read(p).strip() for p in pathlib.Path("/sys/block").glob("loop*/loop/backing_file")}
 
@@ -62,13 +51,7 @@ class HostState:
         self.run, self.home, self.uids = str(run), str(home), list(uids)
         self.group = "carrel." + name_hash(self.run)
         self.mine = os.getpid()
-        self.before = self.everything() if ALONE else None
         self.known.add(self)
-
-    @staticmethod
-    def everything():
-        return {"mount": sorted(mounts()), "loop": sorted(loops().items()), "namespace": namespaces(),
-                "process": set(pids())}
 
     def is_ours(self, pid):
         if pid == self.mine:
@@ -118,19 +101,7 @@ class HostState:
                 left += [f"{place}/{n}" for n in sorted(set(os.listdir(place)) - known)]
         workshop = pathlib.Path(self.run, "workshop")
         left += [f"in workshop: {p}" for p in (workshop.iterdir() if workshop.exists() else ())]
-        return left + (self._changed() if ALONE else [])
-
-    def _changed(self):
-        now, left = self.everything(), []
-        for kind, items in now.items():
-            before = self.before[kind]
-            left += [f"{kind} {x}" for x in items if x not in before and not self._idle(kind, x)]
         return left
-
-    @staticmethod
-    def _idle(kind, x):
-        """Kernel threads come and go, and a process that ends between two looks is none."""
-        return kind == "process" and not read(f"/proc/{x}/cmdline")
 
     def left(self, seconds=10):
         """Everything still there, once it has had time to go: removal is in the background."""
@@ -141,7 +112,7 @@ class HostState:
 
     @staticmethod
     def _settle(look, seconds):
-        end = time.monotonic() + seconds
-        while (left := look()) and time.monotonic() < end:
+        end = clock() + seconds
+        while (left := look()) and clock() < end:
             time.sleep(0.02)
         return left

@@ -11,6 +11,7 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <sys/utsname.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -264,10 +265,32 @@ static void fill(struct report *r, const bool up[]) {
                          i ? &contenders[0].pours : NULL);
 }
 
+static void add_facts(struct report *r) {
+    struct utsname u;
+    char load[64] = "unknown";
+    uname(&u);
+    if (read_file_at(AT_FDCWD, "/proc/loadavg", load, sizeof(load)) > 0)
+        load[strcspn(load, "\n")] = '\0';
+    report_fact(r, "kernel", "%s %s", u.release, u.machine);
+    report_fact(r, "cores", "%ld", sysconf(_SC_NPROCESSORS_ONLN));
+    report_fact(r, "load at the end", "%s", load);
+}
+
+static void print(const struct report *r, const char *table) {
+    report_print(r, stdout);
+    FILE *f = table ? fopen(table, "we") : NULL;
+    if (!f)
+        return;
+    report_print(r, f);
+    if (fclose(f) != 0)
+        perror(table);
+}
+
 int main(int argc, char **argv) {
     bool quick = false, up[CONTENDERS], node = system("node --version >/dev/null 2>&1") == 0;
-    const char *json = NULL;
+    const char *json = NULL, *table = NULL;
     static const struct option options[] = {{"quick", no_argument, NULL, 'q'},
+                                            {"table", required_argument, NULL, 't'},
                                             {"json", required_argument, NULL, 'j'},
                                             {"script", required_argument, NULL, 's'},
                                             {NULL, 0, NULL, 0}};
@@ -276,6 +299,7 @@ int main(int argc, char **argv) {
             return 2;
         quick = quick || c == 'q';
         json = c == 'j' ? optarg : json;
+        table = c == 't' ? optarg : table;
         script = c == 's' ? optarg : script;
     }
     char dir[] = "/tmp/http-bench-XXXXXX";
@@ -289,8 +313,9 @@ int main(int argc, char **argv) {
     run_rounds(up, quick ? 3 : 200, quick ? 50 : 500, quick ? 4 : 128);
     struct report *r = report_new("http");
     struct err err;
+    add_facts(r);
     fill(r, up);
-    report_print(r, stdout);
+    print(r, table);
     for (size_t i = 0; i < CONTENDERS; i++)
         if (up[i])
             stop(&contenders[i]);

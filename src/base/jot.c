@@ -48,10 +48,24 @@ static void put_control(struct jot *j, unsigned char c) {
     put(j, escape, 6);
 }
 
+/* Bytes that stand for themselves, and are most of all texts: they are copied together. */
+static size_t plain_len(const unsigned char *s, size_t len) {
+    size_t n = 0;
+    while (n < len && s[n] >= ' ' && s[n] < 127 && s[n] != '"' && s[n] != '\\')
+        n++;
+    return n;
+}
+
 static void quoted(struct jot *j, const char *text, size_t len) {
     const unsigned char *s = (const unsigned char *)text;
     put(j, "\"", 1);
     for (size_t i = 0; i < len;) {
+        size_t plain = plain_len(s + i, len - i);
+        if (plain > 0) {
+            put(j, text + i, plain);
+            i += plain;
+            continue;
+        }
         size_t n = utf8_len(s + i, len - i);
         if (n == 0) {
             put(j, "\\ufffd", 6);

@@ -47,6 +47,13 @@ enum plan_type {
     PLAN_STATS_ARE,
 };
 
+/* Whose a box is once its creator's connection is closed. */
+enum plan_linger {
+    PLAN_NOBODYS, /* it ends */
+    PLAN_KEPT,    /* it stays until somebody removes it */
+    PLAN_DAEMONS, /* the same, and LIST tells of it: what no daemon wants any more is removed */
+};
+
 enum plan_grant_mode { PLAN_GRANT_RO = 1, PLAN_GRANT_COW, PLAN_GRANT_RW };
 
 struct plan_grant {
@@ -64,7 +71,7 @@ struct plan {
     uint64_t pids;       /* 0: the default */
     uint64_t disk_bytes; /* 0: the default */
     uint64_t deadline_ms;
-    uint64_t linger; /* 0: the box ends with its creator's connection */
+    uint64_t linger; /* enum plan_linger */
     size_t grant_count;
     struct plan_grant grants[PLAN_MAX_GRANTS]; /* last, so that unused ones need not be copied */
 };

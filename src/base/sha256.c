@@ -66,8 +66,8 @@ void sha256_init(struct sha256 *s) {
 void sha256_add(struct sha256 *s, const void *bytes, size_t n) {
     const uint8_t *p = bytes;
     size_t held = s->n % 64;
-    if (!n)
-        return;
+    if (n == 0)
+        return; /* bytes may be NULL then, which memcpy does not allow */
     s->n += n;
     if (held) {
         size_t take = n < 64 - held ? n : 64 - held;

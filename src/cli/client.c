@@ -170,6 +170,20 @@ int client_target(char to[CLIENT_TARGET_SIZE], struct err *err, const char *form
     return 0;
 }
 
+int client_query(char target[CLIENT_TARGET_SIZE], const char *name, const char *value,
+                 struct err *err) {
+    char more[CLIENT_TARGET_SIZE];
+    size_t n = strlen(target);
+    if (!value)
+        return 0;
+    if (client_target(more, err, strchr(target, '?') ? "&%s=%s" : "?%s=%s", name, value) < 0)
+        return -1;
+    if (n + strlen(more) >= CLIENT_TARGET_SIZE)
+        return err_set(err, ERR_LIMIT, "a name is too long");
+    memcpy(target + n, more, strlen(more) + 1);
+    return 0;
+}
+
 const char *client_text(const json_t *object, const char *name) {
     const char *text = json_string_value(json_object_get(object, name));
     return text ? text : "";

@@ -57,9 +57,13 @@ int client_answer(struct http_client *http, const struct http_head **ret, struct
 int client_call(struct client *c, const struct client_request *r, json_t **ret, struct err *err);
 
 /*
- * "/v1/machines/%s/files?path=%s" with every word encoded. The words are NULL-terminated.
+ * "/v1/machines/%s/files?path=%s" with every word encoded.
  */
 int client_target(char to[CLIENT_TARGET_SIZE], struct err *err, const char *format, ...);
+
+/* Adds "?name=value" or "&name=value"; nothing when value is NULL. */
+int client_query(char target[CLIENT_TARGET_SIZE], const char *name, const char *value,
+                 struct err *err);
 
 /* Members of an answer, with something to fall back on. */
 const char *client_text(const json_t *object, const char *name);

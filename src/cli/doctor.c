@@ -17,11 +17,13 @@
 #include "io/place.h"
 #include "io/spawn_link.h"
 
+enum { PROBE_MS = 30000 };
+
 enum verdict { GOOD, LESS, BAD }; /* there; missing but done without; missing and needed */
 
 struct finding {
     enum verdict verdict;
-    char found[120];
+    char found[200];
     char used[120]; /* what Carrel does with it, or without */
     char mend[120];
 };
@@ -107,7 +109,7 @@ static void look_cgroups(const struct host *h, struct finding *f) {
     bool v1 =
         access("/sys/fs/cgroup/memory", F_OK) == 0 || access("/sys/fs/cgroup/freezer", F_OK) == 0;
     const char *found = v2 ? "cgroup v2" : v1 ? "cgroup v1 or hybrid" : "none";
-    if (spawner_says(h, "\"unenforced\":[]"))
+    if (spawner_says(h, "\"unenforced\":[]") || spawner_says(h, "\"unenforced\":[\"disk\"]"))
         say(f, GOOD, found, "memory, cpu and process limits are enforced", "");
     else
         say(f, LESS, found, "some limits are not enforced; asking for one is refused",
@@ -172,6 +174,11 @@ static void look_disk(const struct host *h, struct finding *f) {
                 ? "--disk: tmpfs up to half of --mem, project quota beyond"
                 : "--disk: project quota",
             "");
+        return;
+    }
+    if (spawner_says(h, "\"disk\":\"none\"")) {
+        say(f, LESS, "tmpfs without user attributes (kernel before 6.6)",
+            "no disk limit: changes go to a directory of the store", "run as root");
         return;
     }
     bool loop = geteuid() == 0 && access("/dev/loop-control", W_OK) == 0, mkfs = in_path("mke2fs");
@@ -261,17 +268,31 @@ static void print_json(const struct finding *f) {
     puts(text.data);
 }
 
-/* What the kernel can do is known once the spawner has made its first root. */
+/* A string of the spawner's status, up to the first character that is written in another way. */
+static const char *status_text(const struct host *h, const char *name, char ret[160]) {
+    char start[32];
+    snprintf(start, sizeof(start), "\"%s\":\"", name);
+    const char *at = strstr(h->status, start);
+    at = at ? at + strlen(start) : "";
+    snprintf(ret, 160, "%.*s", (int)strcspn(at, "\"\\"), at);
+    return ret;
+}
+
+/* What the kernel can do is known once the spawner has made its first root, or could not. */
 static bool ask_spawner(int link, struct host *h) {
-    for (int i = 0; i < 200; i++) {
+    char why[160] = "", remedy[160];
+    for (int i = 0; i < PROBE_MS / 10; i++) {
         if (spawn_status(link, h->status, sizeof(h->status), &h->refusal) < 0)
             return false;
         if (!spawner_says(h, "\"probed\":false"))
             return true;
+        if (*status_text(h, "refusal", why))
+            break;
         usleep(10000);
     }
-    err_set(&h->refusal, ERR_UNSUPPORTED, "no root filesystem can be made; see spawn.log in %s",
-            h->place.run);
+    err_set(&h->refusal, ERR_UNSUPPORTED, "%s",
+            *why ? why : "the first root filesystem is still being made");
+    err_remedy(&h->refusal, "%s", *status_text(h, "remedy", remedy) ? remedy : "see spawn.log");
     return false;
 }
 

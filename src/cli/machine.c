@@ -125,7 +125,9 @@ static void reason(const struct command_setup *c, const struct command_options *
     const struct guest_result *r = &c->session.result;
     const char *const *argv = c->session.exec.argv.v;
     text[0] = '\0';
-    if (r->never_began && r->why.step == MSG_STEP_CWD)
+    if (c->session.reason[0])
+        snprintf(text, size, "%s", c->session.reason);
+    else if (r->never_began && r->why.step == MSG_STEP_CWD)
         snprintf(text, size, "enter '%s': %s", c->session.exec.cwd.s, strerror((int)r->why.number));
     else if (r->never_began)
         snprintf(text, size, "%s '%s': %s", step_name(r->why.step), argv[0],

@@ -214,6 +214,7 @@ int cmd_run(int argc, char **argv) {
         return cli_fail(&err);
     warn_of_doors(r);
     const char *cwd = r->grants.working >= 0 ? r->plan.grants[r->grants.working].path : NULL;
+    r->setup.session.far = &far_guest;
     r->setup.session.ends_machine = !r->o.keep;
     if (command_prepare(&r->setup, &r->o.command, command, cwd, &err) < 0 || create(r, &err) < 0)
         return cli_fail(&err);

@@ -8,7 +8,6 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <sys/random.h>
 #include <sys/signalfd.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
@@ -35,17 +34,12 @@ struct pump {
 
 struct loop {
     struct session *s;
-    uint32_t id; /* of our command; drawn, because a kept machine has others too */
     struct pump pumps[3];
     int signals;
     bool raw;
     struct termios saved;
-    bool exited;
     uint64_t started_ms;
-    /* a terminal's two streams travel in frames */
-    uint64_t sent, credit, received;
-    bool input_open;
-    bool output_open;
+    bool input_open; /* of a terminal */
 };
 
 bool session_wants_terminal(void) {
@@ -129,8 +123,7 @@ static int start_plain(struct loop *l, struct err *err) {
             fds[count++] = fd;
         }
     }
-    struct frame_head head = {.type = MSG_EXEC, .id = l->id, .tag = 1, .flags = (uint16_t)count};
-    int r = guest_link_send(l->s->link, &head, &l->s->exec, fds, count, err);
+    int r = l->s->far->start(l->s, fds, count, err);
     for (uint32_t i = 0; i < count; i++)
         if (ours[i])
             close(fds[i]);
@@ -148,17 +141,14 @@ static void window_size(struct msg_exec *exec) {
 static int start_terminal(struct loop *l, struct err *err) {
     struct msg_exec *exec = &l->s->exec;
     exec->stdio[0] = exec->stdio[1] = exec->stdio[2] = MSG_STDIO_PTY;
-    exec->window = MSG_WINDOW_DEFAULT;
     window_size(exec);
-    l->input_open = l->output_open = true;
-    l->credit = MSG_WINDOW_DEFAULT;
+    l->input_open = l->s->output_open = true;
     if (tcgetattr(STDIN_FILENO, &l->saved) == 0) {
         struct termios raw = l->saved;
         cfmakeraw(&raw);
         l->raw = tcsetattr(STDIN_FILENO, TCSANOW, &raw) == 0;
     }
-    struct frame_head head = {.type = MSG_EXEC, .id = l->id, .tag = 1};
-    return guest_link_send(l->s->link, &head, exec, NULL, 0, err);
+    return l->s->far->start(l->s, NULL, 0, err);
 }
 
 static void restore_terminal(struct loop *l) {
@@ -185,79 +175,18 @@ static void forward_signal(struct loop *l) {
     if (info.ssi_signo == SIGWINCH) {
         struct msg_exec size = {0};
         window_size(&size);
-        struct msg_resize m = {.rows = size.rows, .cols = size.cols};
         if (l->s->terminal)
-            guest_link_send(l->s->link, &(struct frame_head){.type = MSG_RESIZE, .id = l->id}, &m,
-                            NULL, 0, NULL);
+            l->s->far->resize(l->s, size.rows, size.cols);
         return;
     }
-    struct msg_signal m = {.number = info.ssi_signo};
-    guest_link_send(l->s->link, &(struct frame_head){.type = MSG_SIGNAL, .id = l->id}, &m, NULL, 0,
-                    NULL);
-}
-
-/* Output of a terminal: written out before it is acknowledged, so a slow reader slows only itself.
- */
-static int take_output(struct loop *l, const struct frame *frame, struct err *err) {
-    struct msg_data m;
-    if (msg_decode(frame, &m, sizeof(m)) < 0)
-        return err_set(err, ERR_INTERNAL, "malformed output frame");
-    int r = write_all(STDOUT_FILENO, m.data.p, m.data.n);
-    if (r < 0) {
-        return err_num(err, r, "write output");
-    }
-    l->received = m.offset + m.data.n;
-    if (frame->head.flags & FRAME_EOF)
-        l->output_open = false;
-    return guest_link_credit(l->s->link, l->id, 1, l->received, err);
-}
-
-static int take_frame(struct loop *l, const struct frame *frame, struct err *err) {
-    struct msg_credit credit;
-    switch (frame->head.type) {
-    case MSG_EXIT:
-        if (msg_decode(frame, &l->s->result.exit, sizeof(l->s->result.exit)) < 0)
-            return err_set(err, ERR_INTERNAL, "malformed exit frame");
-        l->exited = true;
-        return guest_link_ack(l->s->link, l->id, err);
-    case MSG_EXEC_FAILED:
-        if (msg_decode(frame, &l->s->result.why, sizeof(l->s->result.why)) < 0)
-            return err_set(err, ERR_INTERNAL, "malformed answer");
-        l->s->result.never_began = l->exited = true;
-        l->output_open = false;
-        return 0;
-    case MSG_ERROR:
-        return guest_link_error(frame, err);
-    case MSG_STDOUT:
-        return take_output(l, frame, err);
-    case MSG_CREDIT:
-        if (msg_decode(frame, &credit, sizeof(credit)) == 0 && credit.stream == 0)
-            l->credit = credit.consumed + MSG_WINDOW_DEFAULT;
-        return 0;
-    default:
-        return 0;
-    }
-}
-
-static int take_frames(struct loop *l, struct err *err) {
-    struct frame frame;
-    int r;
-    while ((r = guest_link_next(l->s->link, &frame, err)) > 0)
-        if (take_frame(l, &frame, err) < 0)
-            return -1;
-    return r;
+    l->s->far->signal(l->s, info.ssi_signo);
 }
 
 static int type_input(struct loop *l, struct err *err) {
     char bytes[4096];
     ssize_t n = read(STDIN_FILENO, bytes, sizeof(bytes));
-    if (n <= 0) {
-        l->input_open = false;
-        return guest_link_stdin(l->s->link, l->id, l->sent, NULL, 0, true, err);
-    }
-    int r = guest_link_stdin(l->s->link, l->id, l->sent, bytes, (uint32_t)n, false, err);
-    l->sent += (uint64_t)n;
-    return r;
+    l->input_open = n > 0;
+    return l->s->far->type(l->s, bytes, n > 0 ? (size_t)n : 0, err);
 }
 
 static void capture(struct pump *p) {
@@ -308,17 +237,17 @@ static short pump_events(const struct pump *p, int *ret_fd) {
 static bool draining(const struct loop *l) {
     if (!l->s->ends_machine)
         return false;
-    return l->pumps[1].active || l->pumps[2].active || (l->s->terminal && l->output_open);
+    return l->pumps[1].active || l->pumps[2].active || (l->s->terminal && l->s->output_open);
 }
 
 static int turn(struct loop *l, int timeout_ms, struct err *err) {
     struct pollfd p[6] = {
-        {.fd = guest_link_fd(l->s->link), .events = guest_link_events(l->s->link)},
+        {.fd = l->s->far->fd(l->s), .events = l->s->far->events(l->s)},
         {.fd = l->signals, .events = POLLIN},
         {.fd = -1},
         {.fd = -1},
         {.fd = -1},
-        {.fd = l->input_open && l->sent < l->credit ? STDIN_FILENO : -1, .events = POLLIN},
+        {.fd = l->input_open && l->s->far->may_type(l->s) ? STDIN_FILENO : -1, .events = POLLIN},
     };
     for (int n = 0; n < 3; n++)
         if (l->pumps[n].active)
@@ -333,9 +262,7 @@ static int turn(struct loop *l, int timeout_ms, struct err *err) {
             pump_turn(&l->pumps[n], n == 0);
     if (p[5].revents && type_input(l, err) < 0)
         return -1;
-    if (p[0].revents & POLLOUT && guest_link_flush(l->s->link, err) < 0)
-        return -1;
-    if (p[0].revents & (POLLIN | POLLHUP | POLLERR) && take_frames(l, err) < 0)
+    if (p[0].revents && l->s->far->take(l->s, err) < 0)
         return -1;
     return ready;
 }
@@ -349,7 +276,7 @@ static uint64_t now_ms(void) {
 /* How long to wait for the guest, -1: without end. */
 static int patience(const struct loop *l) {
     uint64_t limit = l->s->exec.timeout_ms, spent = now_ms() - l->started_ms;
-    if (!limit || l->exited)
+    if (!limit || l->s->exited)
         return -1;
     if (spent >= limit && spent - limit >= ANSWER_MS)
         return 0;
@@ -358,11 +285,11 @@ static int patience(const struct loop *l) {
 }
 
 static int drive(struct loop *l, struct err *err) {
-    while (!l->exited || draining(l)) {
+    while (!l->s->exited || draining(l)) {
         int wait = patience(l);
         if (turn(l, wait, err) < 0)
             return -1;
-        if (wait == 0 && !l->exited) {
+        if (wait == 0 && !l->s->exited) {
             l->s->unanswered = true;
             l->s->result.exit = (struct msg_exit){.flags = MSG_EXIT_TIMED_OUT,
                                                   .wall_us = (now_ms() - l->started_ms) * 1000};
@@ -380,15 +307,8 @@ static int drive(struct loop *l, struct err *err) {
     return 0;
 }
 
-static uint32_t draw_id(void) {
-    uint32_t id = 0;
-    while (getrandom(&id, sizeof(id), 0) != sizeof(id) || id == 0)
-        ;
-    return id;
-}
-
 int session_run(struct session *s, struct err *err) {
-    struct loop l = {.s = s, .id = draw_id(), .started_ms = now_ms()};
+    struct loop l = {.s = s, .started_ms = now_ms()};
     sigset_t old;
     for (int n = 0; n < 3; n++)
         l.pumps[n] = (struct pump){.from = -1, .to = -1};

@@ -6,17 +6,16 @@
 
 #include "guest/sys.h"
 
-#define F_GET_SEALS_ 1034 /* from linux/fcntl.h, as the bits */
-#define SEALS_SIZE (2 | 4)
+#define SEALS (F_SEAL_GROW | F_SEAL_SHRINK)
 
 /* Where output goes when there is no memory for its page; so this one's is taken beforehand. */
 static volatile uint8_t nowhere[4096];
 
 static int map_log(struct log *l) {
     struct stat st;
-    int seals = fcntl(l->fd, F_GET_SEALS_);
+    int seals = fcntl(l->fd, F_GET_SEALS);
     errno = EINVAL;
-    if (seals < 0 || (seals & SEALS_SIZE) != SEALS_SIZE || fstat(l->fd, &st) < 0)
+    if (seals < 0 || (seals & SEALS) != SEALS || fstat(l->fd, &st) < 0)
         return -1;
     l->bytes = (uint64_t)st.st_size;
     void *map = mmap(NULL, l->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, l->fd, 0);

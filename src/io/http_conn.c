@@ -75,8 +75,14 @@ static void exchange_start(struct conn *c) {
     }
 }
 
+/* A peer that asks and does not read gets no further answers before it does. */
+static bool is_backed_up(const struct conn *c) {
+    return http_out_pending(&c->out) > c->server->config.out_high;
+}
+
 static bool step_head(struct conn *c) {
-    if (c->in_end == 0)
+    c->held_back = is_backed_up(c);
+    if (c->in_end == 0 || c->held_back)
         return false;
     int r = http_parse(&c->parser, c->in, c->in_end);
     if (r < 0)
@@ -108,17 +114,16 @@ static void body_failed(struct conn *c, int status, const char *why) {
     c->due = (struct http_refusal){status, why};
     c->keep = c->head.keep_alive = false;
     c->take = TAKE_NOTHING;
-    if (c->open && c->yours && !c->told_gone) {
-        c->told_gone = true;
-        if (c->x.on_gone)
-            c->x.on_gone(&c->x);
-    } else if (c->open && !c->yours) {
-        if (c->x.on_gone)
-            c->x.on_gone(&c->x);
-        exchange_refuse(c, c->due);
-    } else if (!c->open) {
+    if (!c->open) {
         c->state = CONN_CLOSING;
+        return;
     }
+    if (!c->told_gone && c->x.on_gone) {
+        c->told_gone = true;
+        c->x.on_gone(&c->x);
+    }
+    if (c->open && !c->yours)
+        exchange_refuse(c, c->due);
 }
 
 static bool collect(struct conn *c, const char *bytes, size_t n) {
@@ -352,11 +357,13 @@ static void on_eof(struct conn *c) {
             c->on_bytes(&c->x, "", 0);
         c->busy = false;
         return;
-    case CONN_HEAD:
-    case CONN_CLOSING:
     case CONN_LINGER:
-    case CONN_DEAD:
         c->broken = true;
+        return;
+    case CONN_HEAD: /* answers may still be on their way: conn_settle() sees to it */
+    case CONN_CLOSING:
+    case CONN_DEAD:
+        return;
     }
 }
 
@@ -441,7 +448,9 @@ static unsigned events_wanted(const struct conn *c) {
     bool reads = true;
     if (c->state == CONN_CLOSING || c->eof)
         return events;
-    if (c->state == CONN_EXCHANGE || c->state == CONN_RAW)
+    if (c->state == CONN_HEAD)
+        reads = !is_backed_up(c);
+    else if (c->state == CONN_EXCHANGE || c->state == CONN_RAW)
         reads = !c->paused && room(c) > 0;
     return events | (reads ? LOOP_READ : c->half ? 0 : LOOP_HANGUP);
 }
@@ -506,7 +515,7 @@ void conn_settle(struct conn *c) {
     if (c->state != CONN_DEAD && !c->broken && http_out_pending(&c->out) &&
         !(c->watched & LOOP_WRITE))
         flush(c);
-    if (c->state == CONN_HEAD && c->eof)
+    if (c->state == CONN_HEAD && c->eof && !c->held_back)
         c->state = CONN_CLOSING; /* the peer had no further request */
     if (c->state == CONN_CLOSING && !http_out_pending(&c->out) && !c->broken)
         close_politely(c);
@@ -522,7 +531,7 @@ void conn_settle(struct conn *c) {
         c->in = NULL;
         http_out_rest(&c->out);
     }
-    if (is_drained(c))
+    if (is_drained(c) || (c->state == CONN_HEAD && c->held_back && !is_backed_up(c)))
         conn_kick(c);
     set_deadline(c);
     c->watched = events_wanted(c);
@@ -543,7 +552,7 @@ void conn_on_event(void *conn, unsigned events) {
         on_readable(c);
     else if ((events & LOOP_HANGUP) && !c->broken) {
         c->half = true;
-        c->broken = hung_up(c) || (!c->peer.local && c->body_done);
+        c->broken = hung_up(c) || (!c->peer.local && c->open && c->body_done);
     }
     advance(c);
     conn_settle(c);

@@ -64,11 +64,12 @@ struct conn {
     bool body_told; /* ... and the handler knows */
     bool too_long;  /* its length says so */
     bool paused;
-    bool begun;   /* a head of an answer was queued */
-    bool chunked; /* the answer is */
-    bool sized;   /* the answer is */
-    bool mute;    /* the answer has no body, whatever is written */
-    bool keep;    /* the connection goes on after this answer */
+    bool begun;     /* a head of an answer was queued */
+    bool chunked;   /* the answer is */
+    bool sized;     /* the answer is */
+    bool mute;      /* the answer has no body, whatever is written */
+    bool keep;      /* the connection goes on after this answer */
+    bool held_back; /* a request waits until more of the answers before it has gone */
     bool told_full;
     bool told_gone;
     bool continued; /* "100 Continue" was sent */

@@ -14,7 +14,8 @@
  * end it, once, with http_reply(), http_end() or http_drop() - even if the peer has gone
  * meanwhile; then what you say is dropped, and on_gone (if set) has told you so. Ending it is the
  * last thing you do with it. While a body is collected the exchange is the server's: if it is too
- * long, malformed, too slow or cut off, the server answers for itself and fn is never called.
+ * long, malformed, too slow or cut off, the server answers for itself and fn is never called;
+ * on_gone is then the place to free what x->user holds, and may call http_drop() but need not.
  *
  * Everything happens on the loop's thread. on_gone and on_drain are never called from inside one
  * of the functions below.
@@ -40,7 +41,7 @@ struct http_peer {
     pid_t pid;  /* local only */
     uid_t uid;
     gid_t gid;
-    char text[64]; /* "uid 1000", "127.0.0.1:54321": for logs */
+    char text[64]; /* "uid 1000 pid 77", "127.0.0.1:54321": for logs */
 };
 
 enum { HTTP_FDS_MAX = 24 };
@@ -81,7 +82,10 @@ struct http_server *http_server_new(struct loop *loop, const struct http_server_
 /* No more connections; those there are end with their current exchange. */
 void http_server_stop(struct http_server *server);
 
-/* Cuts off everybody. Exchanges that are yours stay valid until you end them. */
+/*
+ * Cuts off everybody. Exchanges that are yours stay valid until you end them. Not from inside a
+ * callback of this server.
+ */
 void http_server_free(struct http_server *server);
 
 /*

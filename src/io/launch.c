@@ -5,7 +5,6 @@
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -44,26 +43,6 @@ static void become(const struct launching *l) {
     _exit(127);
 }
 
-static int make_dirs(const char *path, struct err *err) {
-    char part[PLACE_SIZE];
-    snprintf(part, sizeof(part), "%s", path);
-    for (char *slash = part + 1; (slash = strchr(slash, '/')); slash++) {
-        *slash = '\0';
-        if (mkdir(part, 0755) < 0 && errno != EEXIST && errno != EROFS)
-            return err_sys(err, "make '%s'", part);
-        *slash = '/';
-    }
-    struct stat st;
-    if ((mkdir(path, 0700) < 0 && errno != EEXIST) || lstat(path, &st) < 0)
-        return err_sys(err, "make '%s'", path);
-    /* In /tmp somebody else may have been there first. */
-    if (!S_ISDIR(st.st_mode) || st.st_uid != geteuid() || (st.st_mode & 022)) {
-        err_set(err, ERR_DENIED, "'%s' is not a private directory of this user", path);
-        return err_remedy(err, "set CARREL_RUN and CARREL_HOME to directories of your own");
-    }
-    return 0;
-}
-
 /* One byte 'r', or 'E' and the reason; nothing at all if it died without a word. */
 static int await(int ready, const char *program, void (*waiting)(void), struct err *err) {
     char text[600] = "";
@@ -99,7 +78,7 @@ static int await(int ready, const char *program, void (*waiting)(void), struct e
 int launch(const struct place *place, const char *program, const char *log, const char *const *args,
            void (*waiting)(void), struct err *err) {
     int ready[2];
-    if (make_dirs(place->run, err) < 0 || make_dirs(place->home, err) < 0)
+    if (place_make(place, err) < 0)
         return -1;
     if (pipe2(ready, O_CLOEXEC) < 0)
         return err_sys(err, "pipe");

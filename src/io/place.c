@@ -59,3 +59,27 @@ int place_find(struct place *ret, struct err *err) {
     *ret = p;
     return 0;
 }
+
+static int make_dirs(const char *path, struct err *err) {
+    char part[PLACE_SIZE];
+    snprintf(part, sizeof(part), "%s", path);
+    for (char *slash = part + 1; (slash = strchr(slash, '/')); slash++) {
+        *slash = '\0';
+        if (mkdir(part, 0755) < 0 && errno != EEXIST && errno != EROFS)
+            return err_sys(err, "make '%s'", part);
+        *slash = '/';
+    }
+    struct stat st;
+    if ((mkdir(path, 0700) < 0 && errno != EEXIST) || lstat(path, &st) < 0)
+        return err_sys(err, "make '%s'", path);
+    /* In /tmp somebody else may have been there first. */
+    if (!S_ISDIR(st.st_mode) || st.st_uid != geteuid() || (st.st_mode & 022)) {
+        err_set(err, ERR_DENIED, "'%s' is not a private directory of this user", path);
+        return err_remedy(err, "set CARREL_RUN and CARREL_HOME to directories of your own");
+    }
+    return 0;
+}
+
+int place_make(const struct place *place, struct err *err) {
+    return make_dirs(place->run, err) < 0 ? -1 : make_dirs(place->home, err);
+}

@@ -18,3 +18,6 @@ struct place {
 };
 
 int place_find(struct place *ret, struct err *err);
+
+/* Makes the run and data directories, for this user alone; one of somebody else's is refused. */
+int place_make(const struct place *place, struct err *err);

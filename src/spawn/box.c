@@ -40,7 +40,8 @@ static const struct limit {
 
 /* What was asked for and cannot be kept is refused, never pretended. */
 int limits_check(const struct spawner *s, const struct plan *plan, struct err *err) {
-    const int enforced[] = {s->cgroups.memory, s->cgroups.cpu, s->cgroups.pids, 0, 0};
+    const int enforced[] = {s->cgroups.memory, s->cgroups.cpu, s->cgroups.pids,
+                            s->maker.tmpfs_bare ? -1 : 0, 0};
     for (size_t i = 0; i < sizeof(limits) / sizeof(*limits); i++) {
         uint64_t value = *(const uint64_t *)((const char *)plan + limits[i].offset);
         if (value == 0)
@@ -69,7 +70,7 @@ static int check(const struct spawner *s, const struct plan *plan, size_t fds, s
     return 0;
 }
 
-struct box *box_new(struct spawner *s, const char *id, bool linger) {
+struct box *box_new(struct spawner *s, const char *id, uint64_t linger) {
     struct box *box = calloc(1, sizeof(*box));
     if (!box)
         return NULL;
@@ -114,7 +115,7 @@ uint64_t box_due(const struct plan *plan) {
 static struct making *begin_from_berth(struct spawner *s, const struct plan *plan, const int *fds,
                                        struct box **ret, struct err *err) {
     struct making *m = making_new();
-    struct box *box DEFER_FREE = box_new(s, plan->id, plan->linger != 0);
+    struct box *box DEFER_FREE = box_new(s, plan->id, plan->linger);
     if (!m || !box) {
         free(m);
         err_set(err, ERR_LIMIT, "out of memory");
@@ -327,7 +328,7 @@ static void adopt(struct spawner *s, const char *id) {
         tree_remove(s->boxes, id); /* it stopped before it had anything */
         return;
     }
-    struct box *box = box_new(s, id, number_after(text, "linger=") != 0);
+    struct box *box = box_new(s, id, number_after(text, "linger="));
     if (!box)
         return;
     box->slot = (uint32_t)number_after(text, "slot=");

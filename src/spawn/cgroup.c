@@ -331,13 +331,14 @@ int cgroup_limit(struct cgroups *cg, uint64_t number, const struct plan *plan, s
     int memsw = cg->has_memsw ? cg->memory : -1, tcp = cg->has_tcp ? cg->memory : -1;
     if (memsw >= 0 && plan->mem_bytes && !weakened("memory limit"))
         raise_memsw(cg, name, plan->mem_bytes);
-    /* One pid for the guest's worker thread on v1: it counts, and is not the box's. */
+    /* On v1 the guest's worker thread counts, and is not the box's. */
+    uint64_t workers = cg->mode == CGROUP_V1;
     const struct knob knobs[] = {
         {cg->memory, "memory.limit_in_bytes", "memory.max", plan->mem_bytes, "memory limit"},
         {memsw, MEMSW, NULL, plan->mem_bytes, "memory limit"},
         {tcp, TCP, NULL, plan->mem_bytes / 8, "memory limit"},
         {cg->cpu, "cpu.cfs_quota_us", "cpu.max", quota_us, "cpu limit"},
-        {cg->pids, "pids.max", "pids.max", plan->pids ? plan->pids + 1 : 0, "process limit"},
+        {cg->pids, "pids.max", "pids.max", plan->pids ? plan->pids + workers : 0, "process limit"},
     };
     for (size_t i = 0; i < sizeof(knobs) / sizeof(*knobs); i++)
         if (knobs[i].base >= 0 && knobs[i].value && !weakened(knobs[i].what) &&
@@ -371,6 +372,8 @@ static DIR *open_list(int dir) {
     return d;
 }
 
+enum { PIDS_TEXT = 16384 };
+
 /* Only whole lines: a pid that is cut short at the end of the text would be somebody else's. */
 static void visit_listed(const char *text, void (*visit)(int pid, void *arg), void *arg) {
     for (const char *end; (end = strchr(text, '\n')); text = end + 1) {
@@ -400,7 +403,7 @@ static void each_pid(int base, const char *name, void (*visit)(int pid, void *ar
     int dir DEFER_CLOSE = openat(base, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (dir < 0)
         return;
-    char text[16384];
+    char text[PIDS_TEXT];
     if (read_file_at(dir, "cgroup.procs", text, sizeof(text)) > 0)
         visit_listed(text, visit, arg);
     DIR *d DEFER(close_dir) = open_list(TAKE_FD(dir));
@@ -409,12 +412,22 @@ static void each_pid(int base, const char *name, void (*visit)(int pid, void *ar
             each_pid(dirfd(d), e->d_name, visit, arg);
 }
 
+/*
+ * v1: every task of a box is in one flat group of each controller, which is quicker to read than
+ * the tree of the freezer.
+ */
 void cgroup_each_pid(struct cgroups *cg, uint64_t number, void (*visit)(int pid, void *arg),
                      void *arg) {
-    char name[32];
-    group_name(name, number);
+    char path[64], text[PIDS_TEXT];
+    int flat = cg->pids >= 0 ? cg->pids : cg->memory;
+    snprintf(path, sizeof(path), "b%" PRIu64 "/cgroup.procs", number);
+    if (cg->mode == CGROUP_V1 && flat >= 0 && read_file_at(flat, path, text, sizeof(text)) >= 0) {
+        visit_listed(text, visit, arg);
+        return;
+    }
+    group_name(path, number);
     if (cg->mode != CGROUP_NONE)
-        each_pid(cg->freezer, name, visit, arg);
+        each_pid(cg->freezer, path, visit, arg);
 }
 
 int cgroup_freeze(struct cgroups *cg, uint64_t number, bool frozen) {

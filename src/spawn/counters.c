@@ -57,16 +57,22 @@ static uint64_t ticks_of(int proc, int pid) {
     return n == 4 ? t[0] + t[1] + t[2] + t[3] : 0;
 }
 
+static uint64_t io_of(int proc, int pid) {
+    char path[32], text[512];
+    unsigned long long in, out;
+    snprintf(path, sizeof(path), "%d/io", pid);
+    if (read_file_at(proc, path, text, sizeof(text)) <= 0)
+        return 0;
+    return sscanf(text, "rchar: %llu wchar: %llu", &in, &out) == 2 ? in + out : 0;
+}
+
 static void add_process(int pid, void *arg) {
     struct sum *sum = arg;
-    char group[32];
     if (!sum->left)
         return;
     sum->left--;
     sum->ticks += ticks_of(sum->proc, pid);
-    snprintf(group, sizeof(group), "%d", pid);
-    sum->io_bytes += read_counter(sum->proc, group, "io", "rchar: ") +
-                     read_counter(sum->proc, group, "io", "wchar: ");
+    sum->io_bytes += io_of(sum->proc, pid);
 }
 
 /*

@@ -12,6 +12,7 @@
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
 #include <sys/wait.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #include "base/defer.h"
@@ -250,12 +251,25 @@ static uint32_t name_hash(const char *text) {
     return h;
 }
 
+/* Rootless an overlay keeps its marks in these, for example that a directory was replaced. */
+static bool tmpfs_has_user_attributes(void) {
+    int fs DEFER_CLOSE = mount_new("tmpfs", NULL, 0, 0);
+    char path[32];
+    snprintf(path, sizeof(path), "/proc/self/fd/%d", fs);
+    return fs >= 0 && setxattr(path, "user.carrel", "", 0, 0) == 0;
+}
+
 /* What a run directory has outside of itself is named after it. */
 static void open_uppers(struct spawner *s, const char *run) {
     char name[16];
     snprintf(name, sizeof(name), "%08x", name_hash(run));
-    if (!s->rootless)
+    if (!s->rootless) {
         uppers_open(&s->maker.uppers, s->maker.store, name);
+        return;
+    }
+    s->maker.tmpfs_bare = !tmpfs_has_user_attributes();
+    if (s->maker.tmpfs_bare)
+        uppers_open_bare(&s->maker.uppers, s->maker.store, name);
 }
 
 static void open_cgroups(struct spawner *s, const char *run) {

@@ -68,7 +68,8 @@ static int describe(const struct spawner *s, const struct plan *plan, struct buf
         jot_string(&j, NULL, "cpu");
     if (s->cgroups.pids >= 0)
         jot_string(&j, NULL, "processes");
-    jot_string(&j, NULL, "disk");
+    if (!s->maker.tmpfs_bare)
+        jot_string(&j, NULL, "disk");
     jot_end(&j, ']');
     jot_object(&j, "network");
     jot_string(&j, "policy", "none");
@@ -91,8 +92,8 @@ static int write_record(const struct spawner *s, const struct box *box, int dir,
     int n = snprintf(text, sizeof(text),
                      "slot=%" PRIu32 "\nupper=%" PRIu32 "\ncgroup=%" PRIu64 "\nlinger=%" PRIu64
                      "\ndue=%" PRIu64 "\nborn=%" PRIu64 "\nimage=%s\npid=%d\n",
-                     box->slot, box->upper, box->cgroup, (uint64_t)box->linger, box->due_ms,
-                     box->born, s->image.key, (int)box->pid);
+                     box->slot, box->upper, box->cgroup, box->linger, box->due_ms, box->born,
+                     s->image.key, (int)box->pid);
     int file DEFER_CLOSE = openat(dir, name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     return file < 0 || write(file, text, (size_t)n) != n ? -1 : 0;
 }

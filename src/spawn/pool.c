@@ -16,6 +16,7 @@ bool pool_refill(struct spawner *s) {
         log_line(LOG_ERROR, "spawn", "refill pool: %s", err.text);
         berth_drop(s, &s->growing);
         s->pool_broken = true;
+        s->pool_err = err;
         return false;
     }
     if (s->growing.stage == BERTH_READY) {

@@ -139,7 +139,7 @@ static int hand_out(struct spawner *s, struct ready *r, const struct plan *plan,
     struct box *box = r->box;
     char name[32];
     name_of(box, name);
-    box->linger = plan->linger != 0;
+    box->linger = plan->linger;
     box->due_ms = box_due(plan);
     if (cgroup_limit(&s->cgroups, r->making->berth.cgroup.number, plan, err) < 0 ||
         set_hostname(s, box, plan->hostname, err) < 0 ||

@@ -18,6 +18,9 @@
 #include "spawn/tree.h"
 #include "spawn/weaken.h"
 
+/* For a filesystem that cannot map ids: a number that no system call of ours gives. */
+enum { NO_IDMAP = EMEDIUMTYPE };
+
 static void detach(int workshop, const char *name) {
     char path[64];
     snprintf(path, sizeof(path), "/proc/self/fd/%d/%s", workshop, name);
@@ -75,8 +78,6 @@ static uid_t disk_id(const struct rootfs_maker *maker, uid_t id) {
 
 static int new_tmpfs(uint64_t bytes) {
     char size[24], inodes[24];
-    if (weakened("disk limit"))
-        bytes = 1ull << 40;
     snprintf(size, sizeof(size), "%" PRIu64, bytes);
     snprintf(inodes, sizeof(inodes), "%" PRIu64, LIMIT_INODES(bytes));
     const struct mount_option options[] = {{"size", size}, {"nr_inodes", inodes}, {"mode", "0755"}};
@@ -100,7 +101,12 @@ bool rootfs_fits_tmpfs(const struct rootfs_maker *maker, uint64_t disk, uint64_t
 
 static int new_fs(struct rootfs_maker *maker, struct rootfs *r, uint64_t disk, uint64_t mem,
                   struct err *err) {
-    if (rootfs_fits_tmpfs(maker, disk, mem) && !maker->tmpfs_plain) {
+    bool in_memory = rootfs_fits_tmpfs(maker, disk, mem) && !maker->tmpfs_plain;
+    if (weakened("disk limit"))
+        disk = LIMIT_DISK;
+    if (maker->tmpfs_bare)
+        return new_upper(maker, r, disk, err);
+    if (in_memory) {
         int fs = new_tmpfs(disk);
         return fs < 0 ? err_num(err, fs, "mount tmpfs") : fs;
     }
@@ -133,7 +139,16 @@ static int lower_new(const struct rootfs_maker *maker, int dir, int userns) {
     if (mount < 0 || maker->rootless)
         return mount < 0 ? mount : TAKE_FD(mount);
     int r = mount_idmap(mount, userns);
-    return r < 0 ? r : TAKE_FD(mount);
+    /* "Invalid" is what the kernel says of a filesystem that cannot do it. */
+    return r == -EINVAL ? -NO_IDMAP : r < 0 ? r : TAKE_FD(mount);
+}
+
+/* Why a layer of the image or a lent directory cannot be used. */
+static int lower_failed(struct err *err, int made, const char *what, const char *remedy) {
+    if (made != -NO_IDMAP)
+        return err_num(err, made, "%s", what);
+    err_set(err, ERR_UNSUPPORTED, "%s: its filesystem cannot map ids with this kernel", what);
+    return err_remedy(err, "%s", remedy);
 }
 
 /* For kernels that want layers attached: somewhere only the spawner sees, until the overlay is
@@ -213,9 +228,10 @@ static int assemble(struct rootfs_maker *maker, struct rootfs *r, struct err *er
     if (r->meta >= 0 && (made = make_shm(r)) < 0)
         return err_num(err, made, "mount /dev/shm");
     if (r->root < 0)
-        return err_num(err, r->root, "mount root overlay");
+        return lower_failed(err, r->root, "mount root overlay",
+                            "set CARREL_HOME to a directory on ext4, xfs or btrfs");
     if (r->usr < 0)
-        return err_num(err, r->usr, "mount /usr overlay");
+        return lower_failed(err, r->usr, "mount /usr overlay", "have /usr on ext4, xfs or btrfs");
     return r->meta < 0 ? err_num(err, r->meta, "mount /run/carrel") : 0;
 }
 
@@ -365,7 +381,9 @@ int rootfs_grant(struct rootfs_maker *maker, struct rootfs *r, const struct plan
         }
     }
     if (made < 0) {
-        return err_num(err, made, "grant directory '%s'", grant->path);
+        char what[PATH_MAX];
+        snprintf(what, sizeof(what), "grant directory '%s'", grant->path);
+        return lower_failed(err, made, what, "copy it to a disk: ext4, xfs or btrfs");
     }
     *ret_mount = made;
     return 0;

@@ -52,12 +52,15 @@ struct rootfs_maker {
     struct uppers uppers;
     bool by_name;     /* overlays need their layers attached (kernels before 6.15) */
     bool tmpfs_plain; /* tmpfs cannot be idmapped (kernels before 6.3) */
+    bool
+        tmpfs_bare; /* rootless: tmpfs keeps no user attributes, which overlays need (before 6.6) */
 };
 
 /*
  * Changes go to tmpfs when the disk limit is at most half the memory limit, since they are charged
  * to it; otherwise to a directory of the store with a project quota; where there is none, to an
- * ext4 image.
+ * ext4 image. A rootless spawner has tmpfs alone; where that is bare, a directory of the store
+ * without a limit.
  */
 int rootfs_new(struct rootfs_maker *maker, uint64_t disk_bytes, uint64_t mem_bytes,
                struct rootfs *ret, struct err *err);

@@ -210,18 +210,30 @@ static const struct {
     {"processes", offsetof(struct cgroups, pids)},
 };
 
+enum { ENFORCEABLE = sizeof(enforceable) / sizeof(*enforceable) };
+
 static bool enforced(const struct spawner *s, size_t i) {
     return *(const int *)((const char *)&s->cgroups + enforceable[i].offset) >= 0;
 }
 
-static void warn_unenforced(const struct spawner *s, char *text, size_t size) {
+/* The names of limits that this host cannot keep; how many. */
+static size_t unenforced(const struct spawner *s, const char *names[ENFORCEABLE + 1]) {
     size_t n = 0;
-    text[0] = '\0';
-    for (size_t i = 0; i < sizeof(enforceable) / sizeof(*enforceable); i++)
+    for (size_t i = 0; i < ENFORCEABLE; i++)
         if (!enforced(s, i))
-            n += (size_t)snprintf(
-                text + n, size - n, "%s%s",
-                n ? ", " : "limits not enforced on this host: ", enforceable[i].name);
+            names[n++] = enforceable[i].name;
+    if (s->maker.tmpfs_bare)
+        names[n++] = "disk";
+    return n;
+}
+
+static void warn_unenforced(const struct spawner *s, char *text, size_t size) {
+    const char *names[ENFORCEABLE + 1];
+    size_t n = 0, count = unenforced(s, names);
+    text[0] = '\0';
+    for (size_t i = 0; i < count; i++)
+        n += (size_t)snprintf(text + n, size - n, "%s%s",
+                              n ? ", " : "limits not enforced on this host: ", names[i]);
 }
 
 static void do_create(struct server *v, struct client *c, const struct fd_message *in) {
@@ -244,7 +256,8 @@ static void do_create(struct server *v, struct client *c, const struct fd_messag
     v->warned = true;
     answer(v, c, &v->message, fds, box_descriptors(m, fds));
     watch_box(v, box);
-    if (box_settle(v->s, box, &v->message.plan, m) < 0)
+    /* Nobody knows of it whose creator died meanwhile, though it may be one to linger. */
+    if (box_settle(v->s, box, &v->message.plan, m) < 0 || c->gone)
         end_box(v, box);
 }
 
@@ -334,17 +347,24 @@ static void do_status(struct server *v, struct client *c, const struct fd_messag
     jot_bool(&j, "probed", s->probed);
     jot_string(&j, "layers", s->maker.by_name ? "by name" : "by descriptor");
     jot_bool(&j, "tmpfs_idmap", !s->maker.tmpfs_plain);
-    jot_string(&j, "disk", s->rootless ? "tmpfs" : s->maker.uppers.limited ? "quota" : "image");
+    jot_string(&j, "disk",
+               s->maker.tmpfs_bare       ? "none"
+               : s->rootless             ? "tmpfs"
+               : s->maker.uppers.limited ? "quota"
+                                         : "image");
+    const char *names[ENFORCEABLE + 1];
+    size_t count = unenforced(s, names);
     jot_array(&j, "unenforced");
-    for (size_t i = 0; i < sizeof(enforceable) / sizeof(*enforceable); i++)
-        if (!enforced(s, i))
-            jot_string(&j, NULL, enforceable[i].name);
+    for (size_t i = 0; i < count; i++)
+        jot_string(&j, NULL, names[i]);
     jot_end(&j, ']');
     jot_object(&j, "pool");
     jot_u64(&j, "berths", s->berth_count);
     jot_u64(&j, "berths_wanted", POOL_SIZE);
     jot_u64(&j, "ready", s->ready.count);
     jot_u64(&j, "ready_wanted", s->ready.wanted);
+    jot_string(&j, "refusal", s->pool_broken ? s->pool_err.text : "");
+    jot_string(&j, "remedy", s->pool_broken ? s->pool_err.remedy : "");
     jot_end(&j, '}');
     list_machines(s, &j);
     jot_end(&j, '}');
@@ -582,7 +602,10 @@ static void handle(struct server *v, const struct epoll_event *e) {
         v->stopping = true;
         break;
     case SOURCE_CLIENT:
-        if ((c = client_by_fd(v, fd)))
+        /* What the dead have asked for is not carried out behind the back of who comes next. */
+        if ((c = client_by_fd(v, fd)) && e->events & (EPOLLHUP | EPOLLERR))
+            c->gone = true;
+        else if (c)
             serve_client(v, c);
         break;
     case SOURCE_PID:

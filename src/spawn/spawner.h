@@ -38,7 +38,7 @@ struct box {
     struct box *next;
     char id[ID_SIZE];
     uint64_t serial; /* the list is sorted by it, newest first */
-    bool linger;
+    uint64_t linger; /* enum plan_linger */
     uint32_t slot;
     uint32_t upper; /* of its root */
     uint64_t cgroup;
@@ -91,8 +91,9 @@ struct spawner {
     size_t berth_count;
     struct berth growing; /* being made */
     struct ready_pool ready;
-    bool probed;      /* a root was made: what the kernel can do is known */
-    bool pool_broken; /* refilling failed: make things on demand and report why */
+    bool probed;         /* a root was made: what the kernel can do is known */
+    bool pool_broken;    /* refilling failed: make things on demand and report why */
+    struct err pool_err; /* why, for carrel doctor */
     uint64_t created;
 };
 
@@ -119,7 +120,7 @@ struct making *box_begin(struct spawner *s, const struct plan *plan, const int *
 size_t box_descriptors(const struct making *m, int fds[1 + PLAN_MAX_GRANTS]);
 /* A failure here reaches the creator on its connection, and the caller ends the box. Frees m. */
 int box_settle(struct spawner *s, struct box *box, const struct plan *plan, struct making *m);
-struct box *box_new(struct spawner *s, const char *id, bool linger);
+struct box *box_new(struct spawner *s, const char *id, uint64_t linger);
 void box_free(struct box *box);
 /* What its berth and its channels are, from now on the box's. */
 void box_enter(struct box *box, struct making *m);

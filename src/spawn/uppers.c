@@ -11,7 +11,7 @@
 #include "base/defer.h"
 #include "spawn/quota.h"
 
-enum { TRIES = 1024, STEP_ENTRIES = 64, CLOSE_MS = 1000 };
+enum { TRIES = 1024, STEP_ENTRIES = 64, CLOSE_MS = 5000 };
 
 #define STEP_BYTES (64ll << 20) /* of a large file, removed at once */
 #define PROBE_FIRST 0x6fff0000u /* projects to try things with: just below the ids of boxes */
@@ -84,10 +84,21 @@ static bool holds(struct uppers *u, uint32_t first) {
     return held;
 }
 
-void uppers_open(struct uppers *u, int store, const char *run) {
+static void begin(struct uppers *u, int store, const char *run) {
     *u = UPPERS_NONE;
     u->store = store;
     snprintf(u->run, sizeof(u->run), "%s", run);
+}
+
+void uppers_open_bare(struct uppers *u, int store, const char *run) {
+    begin(u, store, run);
+    u->bare = true;
+    if (!open_places(u, true))
+        close_fd(&u->dir);
+}
+
+void uppers_open(struct uppers *u, int store, const char *run) {
+    begin(u, store, run);
     uint32_t first = PROBE_FIRST + (uint32_t)(strtoul(run, NULL, 16) & 0x7fff);
     bool counted = quota_unused(store, first) >= 0;
     /* Without quota there may still be something left from when there was. */
@@ -103,6 +114,8 @@ static int fill_project(struct uppers *u, const char *name, uint32_t project, ui
     int dir DEFER_CLOSE = open_dir(u->dir, name);
     if (dir < 0 || fchmod(dir, 0755) < 0)
         return -errno;
+    if (u->bare)
+        return TAKE_FD(dir);
     /* Limit first: there is no moment without one. */
     int r = quota_limit(dir, project, bytes, inodes);
     if (r == 0)
@@ -115,7 +128,7 @@ int uppers_new(struct uppers *u, uint32_t first, uint64_t bytes, uint64_t inodes
     for (uint32_t project = first; project - first < TRIES; project++) {
         char name[16];
         snprintf(name, sizeof(name), "%" PRIu32, project);
-        if (quota_unused(u->dir, project) != 1)
+        if (!u->bare && quota_unused(u->dir, project) != 1)
             continue; /* somebody else's, or still being removed */
         if (mkdirat(u->dir, name, 0700) < 0) {
             if (errno == EEXIST)
@@ -152,7 +165,8 @@ void uppers_bury(struct uppers *u, uint32_t project) {
     if (!project || u->trash < 0)
         return;
     /* The project itself is free again when its last file is gone. */
-    quota_limit(u->dir, project, 0, 0);
+    if (!u->bare)
+        quota_limit(u->dir, project, 0, 0);
     snprintf(name, sizeof(name), "%" PRIu32, project);
     throw_away(u, u->dir, name);
 }

@@ -1,5 +1,6 @@
 /*
- * Directories in the store that hold the changes of boxes, each limited by a project quota.
+ * Directories in the store that hold the changes of boxes, each limited by a project quota; or by
+ * nothing, for a rootless spawner whose kernel leaves no other place (and which says so).
  *
  * An upper is uppers/RUN/PROJECT: its name says what to clear when it goes, and every name there is
  * one box's, a pooled root's or rubbish. The files in it have the ids that the box gave them,
@@ -18,6 +19,7 @@
 struct uppers {
     int dir;      /* uppers/RUN; -1: there is none */
     bool limited; /* a limit was set here and held */
+    bool bare;    /* plain directories: names are numbers and no projects */
     int store;
     char run[16];
     int trash;     /* uppers/RUN/trash: directories that are being emptied */
@@ -38,6 +40,9 @@ struct uppers {
  */
 void uppers_open(struct uppers *u, int store, const char *run);
 
+/* The same without limits. */
+void uppers_open_bare(struct uppers *u, int store, const char *run);
+
 /*
  * A new limited directory; descriptor or -1. Its project is one of the 65,536 from `first` on,
  * which only the caller may use on this host.
@@ -54,5 +59,5 @@ void uppers_sweep(struct uppers *u, bool (*in_use)(uint32_t project, void *arg),
 /* One step of removing what was buried, a millisecond or so; false when there is nothing to do. */
 bool uppers_step(struct uppers *u);
 
-/* Removes what can be removed in a second; the next spawner does the rest. */
+/* Removes what can be removed in five seconds; the next spawner does the rest. */
 void uppers_close(struct uppers *u);

@@ -35,7 +35,7 @@ static int list(struct spawner *s, struct plan_message *m, struct err *err) {
     m->type = PLAN_IDS;
     m->cursor = 0;
     for (const struct box *b = s->list; b; b = b->next) {
-        if (b->serial >= from || b->dead || ready_is_name(b->id))
+        if (b->serial >= from || b->dead || b->linger != PLAN_DAEMONS || ready_is_name(b->id))
             continue;
         if (n + ID_SIZE + 1 > sizeof(m->text))
             break;

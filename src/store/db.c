@@ -13,7 +13,7 @@
 #include "store/schema.h"
 #include "store/store.h"
 
-enum { PATH_SIZE = 4000, QUICK_CHECK_BYTES = 64 << 20 };
+enum { PATH_SIZE = 4000, QUICK_CHECK_BYTES = 16 << 20 };
 
 /* ---- The folder ---- */
 

@@ -3,8 +3,9 @@
  *
  * A struct store belongs to one thread, the loop's; only store_flush() may be called from others.
  * A write that returned 0 survives kill -9 of everything: it is with the kernel. A thread of the
- * store's own makes it durable within 200 ms (group commit), so that no call here ever waits for
- * the disk. What must not be lost in a power cut is acknowledged only after store_flush().
+ * store's own makes it durable within 200 ms (group commit), so that calls here do not wait for
+ * the disk (docs/state.md names the rare exceptions). What must not be lost in a power cut is
+ * acknowledged only after store_flush().
  *
  * Rows are plain structs: store/machines.h, store/execs.h, store/owners.h, store/events.h. Nobody
  * outside src/store writes SQL.
@@ -41,7 +42,7 @@ struct store_options {
  */
 int store_open(const struct store_options *options, struct store **ret, struct err *err);
 
-/* Makes everything durable, then lets go. */
+/* Makes everything durable, then lets go. No thread may be inside store_flush() any more. */
 void store_close(struct store *s);
 void store_closep(struct store **s);
 

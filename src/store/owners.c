@@ -107,16 +107,17 @@ int store_token_add(struct store *s, struct token_row *row, char ret_secret[TOKE
     return 0;
 }
 
-static int note_use(struct store *s, struct token_row *row, int64_t now_ms, struct err *err) {
+/* A full disk must not lock out those who would make room: failing here is no refusal. */
+static void note_use(struct store *s, struct token_row *row, int64_t now_ms) {
     QUERY;
     if (now_ms - row->used_ms < MINUTE_MS && now_ms >= row->used_ms)
-        return 0;
-    if (query_start(&q, s, STMT_TOKEN_USED, err) < 0)
-        return -1;
+        return;
+    if (query_start(&q, s, STMT_TOKEN_USED, NULL) < 0)
+        return;
     query_text(&q, 1, row->id);
     query_i64(&q, 2, now_ms);
     row->used_ms = now_ms;
-    return query_run(&q, NULL, err);
+    (void)query_run(&q, NULL, NULL);
 }
 
 /* 1: the token is valid. */
@@ -143,7 +144,10 @@ int store_token_check(struct store *s, const char *secret, size_t len, int64_t n
         err_set(err, ERR_DENIED, "this token is not valid");
         return err_remedy(err, "make one with 'carrel token new'");
     }
-    return found < 0 ? -1 : note_use(s, ret, now_ms, err);
+    if (found < 0)
+        return -1;
+    note_use(s, ret, now_ms);
+    return 0;
 }
 
 int store_token_get(struct store *s, const char *id, struct token_row *ret, struct err *err) {

@@ -10,6 +10,7 @@ import pytest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 from carrel import GUEST, PROGRAM, SOAK, SPAWNER, Carrel, stop_spawner  # noqa: E402
+from patience import PATIENCE  # noqa: E402
 
 WRAPPER = """#!/bin/sh
 # Stands where carrel-spawn is looked for. FAULT is what strace injects; without it, the real one.
@@ -25,7 +26,7 @@ def time_limit():
         raise TimeoutError("this test takes too long")
 
     signal.signal(signal.SIGALRM, too_long)
-    signal.alarm(300)
+    signal.alarm(int(300 * PATIENCE))
     yield
     signal.alarm(0)
 
@@ -58,12 +59,12 @@ class Faults(Carrel):
         """`carrel WORDS` with a spawner that meets the fault; what came of it."""
         env = {**self.env, "FAULT": fault, "TRACE": str(self.dir / "trace")}
         return subprocess.run([str(self.tree / "carrel"), *words], env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                              stderr=subprocess.PIPE, timeout=timeout)
+                              stderr=subprocess.PIPE, timeout=timeout * PATIENCE)
 
     def client_with_fault(self, fault, *words, timeout=60):
         """The same for the client; its spawner is whole."""
         return subprocess.run(["strace", "-o", str(self.dir / "trace"), "-e", "trace=all", "-e", "inject=" + fault, PROGRAM, *words],
-                              env=self.env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=timeout)
+                              env=self.env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=timeout * PATIENCE)
 
     def trace_length(self):
         return sum(1 for line in open(self.dir / "trace", errors="replace") if "(" in line)

@@ -8,6 +8,7 @@ import pytest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
 from daemon import Daemon  # noqa: E402
+from patience import PATIENCE  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
@@ -16,7 +17,7 @@ def time_limit():
         raise TimeoutError("this test takes too long")
 
     signal.signal(signal.SIGALRM, too_long)
-    signal.alarm(120)
+    signal.alarm(int(120 * PATIENCE))
     yield
     signal.alarm(0)
 

@@ -73,8 +73,13 @@ static void echo_whole(struct http_exchange *x, const char *bytes, size_t n) {
     http_reply(x, 200, NULL, bytes, n);
 }
 
+static void count_and_drop(struct http_exchange *x) {
+    gone_count++;
+    http_drop(x);
+}
+
 static void echo(struct http_exchange *x) {
-    x->on_gone = count_gone;
+    x->on_gone = number(x, "drop", 0) ? count_and_drop : count_gone;
     http_collect(x, number(x, "max", 1 << 20), echo_whole);
 }
 
@@ -139,14 +144,9 @@ static void pipe_piece(struct http_exchange *x, const char *bytes, size_t n) {
         http_pause(x);
 }
 
-static void pipe_gone(struct http_exchange *x) {
-    gone_count++;
-    http_drop(x);
-}
-
 static void pipe_through(struct http_exchange *x) {
     x->on_drain = pipe_drained;
-    x->on_gone = pipe_gone;
+    x->on_gone = count_and_drop;
     http_receive(x, UINT64_MAX, pipe_piece);
     http_begin(x, 200, NULL, -1);
 }
@@ -188,6 +188,12 @@ static void pour_out(struct http_exchange *x) {
     x->on_gone = pour_gone;
     http_begin(x, 200, NULL, number(x, "sized", 0) ? (int64_t)p->left : -1);
     pour(x);
+}
+
+static void whole(struct http_exchange *x) {
+    static char bytes[4 << 20];
+    uint64_t n = number(x, "n", 1);
+    http_reply(x, 200, NULL, bytes, n < sizeof(bytes) ? n : sizeof(bytes));
 }
 
 static void cut_short(struct http_exchange *x) {
@@ -390,14 +396,14 @@ static const struct {
     const char *path;
     http_exchange_fn *fn;
 } routes[] = {
-    {"/hello", hello},         {"/peer", peer},           {"/stats", stats},
-    {"/echo", echo},           {"/count", count},         {"/pipe", pipe_through},
-    {"/pour", pour_out},       {"/short", cut_short},     {"/dropped", dropped},
-    {"/pieces", small_pieces}, {"/later", later},         {"/job", job},
-    {"/hold", hold},           {"/keep", keep},           {"/release", release},
-    {"/forgets", forgets},     {"/bad-field", bad_field}, {"/empty", empty},
-    {"/fds", read_fds},        {"/fds-body", take_fds},   {"/give", give_fds},
-    {"/events", events},       {"/ws", websocket},
+    {"/hello", hello},     {"/peer", peer},           {"/stats", stats},
+    {"/echo", echo},       {"/count", count},         {"/pipe", pipe_through},
+    {"/pour", pour_out},   {"/short", cut_short},     {"/whole", whole},
+    {"/dropped", dropped}, {"/pieces", small_pieces}, {"/later", later},
+    {"/job", job},         {"/hold", hold},           {"/keep", keep},
+    {"/release", release}, {"/forgets", forgets},     {"/bad-field", bad_field},
+    {"/empty", empty},     {"/fds", read_fds},        {"/fds-body", take_fds},
+    {"/give", give_fds},   {"/events", events},       {"/ws", websocket},
 };
 
 static void on_request(struct http_exchange *x, void *arg) {

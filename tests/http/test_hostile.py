@@ -68,6 +68,24 @@ def test_a_body_that_is_too_long(server):
     assert server.stats()["gone"] == 4
 
 
+def test_a_handler_may_drop_what_could_not_be_collected(server):
+    post = b"POST /echo?drop=1&max=10 HTTP/1.1\r\nHost: a\r\n"
+    t = server.tcp()
+    t.say(post + b"Content-Length: 11\r\n\r\n")
+    refused(t, 413)
+    t = server.tcp()
+    t.say(post + b"Transfer-Encoding: chunked\r\n\r\nff\r\nabcdefghijk")
+    refused(t, 413)
+    t = server.tcp()
+    t.say(post + b"Transfer-Encoding: chunked\r\n\r\nX")
+    refused(t, 400)
+    t = server.tcp()
+    t.say(post + b"Content-Length: 10\r\n\r\nabc")
+    server.wait(requests=2)
+    t.sock.close()
+    server.wait(gone=4, requests=1, connections=1)
+
+
 def test_a_body_that_is_malformed(server):
     for route in b"/echo", b"/count":
         t = server.tcp()
@@ -218,18 +236,25 @@ def test_a_peer_that_resets_in_a_long_answer(server):
     server.wait(gone=1, requests=1, connections=1)
 
 
-def test_a_flood_of_pipelined_requests_does_not_grow_memory(server):
+@pytest.mark.parametrize("route", [b"/pour?n=100000", b"/whole?n=1000000"])
+def test_a_flood_of_pipelined_requests_does_not_grow_memory(server, route):
     """A peer that asks and never reads: its requests wait in its own socket."""
+    server.ask("GET", route.decode())
     before = server.memory_kib()
     t = server.tcp()
     t.sock.setblocking(False)
     end = time.monotonic() + 1
     while time.monotonic() < end:
         try:
-            t.sock.send((GET % b"/pour?n=100000") * 100)
+            t.sock.send((GET % route) * 100)
         except BlockingIOError:
             time.sleep(0.01)
     assert server.memory_kib() - before < 2 * GROWTH_KIB
+    # It is slow then, not stuck.
+    t.sock.setblocking(True)
+    t.sock.settimeout(20)
+    for _ in range(20):
+        assert len(t.answer()[2]) == int(route.partition(b"=")[2])
 
 
 def test_a_forgetful_handler_and_a_wrong_field(server):

@@ -52,6 +52,12 @@ def test_pipelined_requests_are_answered_in_order(server):
     assert [t.answer()[2] for _ in range(5)] == [b"later\n", b"hello\n", b"abc", b"job\n", b"abcabcabc"]
 
 
+def test_pipelined_requests_with_long_answers(server):
+    for t in server.tcp(), server.local():
+        t.say(GET % b"/whole?n=300000" + (GET % b"/whole?n=300001") * 3 + GET % b"/hello")
+        assert [len(t.answer()[2]) for _ in range(5)] == [300000, 300001, 300001, 300001, 6]
+
+
 def test_thousands_of_pipelined_requests(server):
     t = server.local()
     t.sock.setblocking(False)
@@ -120,6 +126,16 @@ def test_a_half_closed_client_still_gets_its_answer(server):
     t.say(GET % b"/later")
     t.sock.shutdown(socket.SHUT_WR)
     assert t.ended().endswith(b"later\n")
+
+
+@pytest.mark.parametrize("kind", ["tcp", "local"])
+def test_a_half_closed_client_gets_long_answers_whole(server, kind):
+    t = getattr(server, kind)()
+    t.say((GET % b"/whole?n=4000000") * 3)
+    t.sock.shutdown(socket.SHUT_WR)
+    time.sleep(0.2)
+    assert [len(t.answer()[2]) for _ in range(3)] == [4000000] * 3
+    assert t.ended() == b""
 
 
 def test_expect_continue_is_answered_when_the_body_is_wanted(server):
@@ -250,7 +266,7 @@ def test_the_peer_is_known(server):
 def test_stopping_lets_the_current_requests_finish(start):
     s = start()
     busy, idle = s.tcp(), s.tcp()
-    busy.say(GET % b"/later?ms=100")
+    busy.say(GET % b"/later?ms=1000")
     idle.say(GET % b"/hello")
     idle.answer()
     s.process.stdin.write(b"x")

@@ -8,6 +8,7 @@ import pytest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 from carrel import Carrel, ROOTLESS  # noqa: E402
+from patience import PATIENCE  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
@@ -17,7 +18,7 @@ def time_limit():
         raise TimeoutError("this test takes too long")
 
     signal.signal(signal.SIGALRM, too_long)
-    signal.alarm(120)
+    signal.alarm(int(120 * PATIENCE))
     yield
     signal.alarm(0)
 
@@ -46,11 +47,14 @@ def fresh():
     c.stop()
 
 
+WHY = {"disk": "tmpfs has no user attributes before kernel 6.6"}
+
+
 @pytest.fixture
 def limits(carrel):
-    """limits("memory") skips where an ordinary user was given no controller to enforce it with."""
+    """limits("memory") skips where an ordinary user has nothing to enforce it with."""
     def need(name):
         if name in carrel.status()["unenforced"]:
             assert ROOTLESS, "root can enforce every limit"
-            pytest.skip(f"rootless without a delegated cgroup: the {name} limit is not enforced, and said so")
+            pytest.skip(f"rootless: {WHY.get(name, 'no delegated cgroup')}: the {name} limit is not enforced, and said so")
     return need

@@ -8,6 +8,7 @@ import subprocess
 import tempfile
 
 from guestlink import Link
+from patience import PATIENCE
 
 BUILD = os.environ.get("CARREL_BUILD") or str(pathlib.Path(__file__).parents[2] / "build")
 GUEST = BUILD + "/libexec/carrel-guest"
@@ -123,13 +124,21 @@ class Guest:
         children = f"/proc/{self.process.pid}/task/{self.process.pid}/children"
         return int(pathlib.Path(children).read_text().split()[0])
 
+    def kill(self):
+        """The guest first: acting as another user has cleared its wish to die with its parent."""
+        try:
+            os.kill(self.pid(), signal.SIGKILL)
+        except (IndexError, FileNotFoundError, ProcessLookupError, PermissionError):
+            pass
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+
     def close(self):
         for link in self.link, self.spawner:
             if link:
                 link.sock.close()
         try:
-            self.process.wait(0 if self.lingers else 3)
+            self.process.wait(0 if self.lingers else 3 * PATIENCE)
         except subprocess.TimeoutExpired:
-            self.process.send_signal(signal.SIGKILL)
-            self.process.wait()
+            self.kill()
         shutil.rmtree(self.dir, ignore_errors=True)

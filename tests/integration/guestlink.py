@@ -6,6 +6,8 @@ import struct
 import subprocess
 import time
 
+from patience import PATIENCE
+
 HEAD = struct.Struct("<IHHII")
 EOF = 0x100
 NONE = 0xFFFFFFFF
@@ -79,7 +81,7 @@ class Exit:
 class Link:
     def __init__(self, sock, hello=True):
         self.sock, self.buf, self.tag, self.kept, self.fds = sock, b"", 0, [], []
-        sock.settimeout(20)
+        sock.settimeout(20 * PATIENCE)
         if hello:
             self.send("HELLO", struct.pack("<IIQ", VERSION, 0, 0))
             f = self.next()
@@ -136,7 +138,7 @@ class Link:
         except (TimeoutError, socket.timeout):
             pass
         finally:
-            self.sock.settimeout(20)
+            self.sock.settimeout(20 * PATIENCE)
         return True
 
     def call(self, type_, payload=b"", id=0, fds=()):

@@ -14,6 +14,7 @@ import time
 import pytest
 from carrel import Carrel
 from host_state import HostState
+from patience import clock
 
 MAKE = {
     "ext4": ["mke2fs", "-q", "-F", "-t", "ext4", "-N", "65536", "-O", "quota,project", "-E", "quotatype=prjquota"],
@@ -88,6 +89,7 @@ def on_disk(disk):
 
 def stop(c, disk):
     """Ends it; nothing may be left of it on the disk, neither files nor limits."""
+    c("doctor")  # machines and rubbish are known to a spawner that runs; this one may have left
     c.clear()
     assert settled(lambda: list((c.home / "uppers").glob("*/trash/*")), [], 60) == []
     c.stop()
@@ -96,8 +98,8 @@ def stop(c, disk):
 
 
 def settled(look, wanted, seconds=10):
-    end = time.monotonic() + seconds
-    while (seen := look()) != wanted and time.monotonic() < end:
+    end = clock() + seconds
+    while (seen := look()) != wanted and clock() < end:
         time.sleep(0.02)
     return seen
 

@@ -6,6 +6,7 @@ import subprocess
 
 import pytest
 from carrel import PROGRAM, ROOTLESS, Carrel
+from patience import PATIENCE
 
 CHECKS = ["kernel", "boxes", "privilege", "cgroups", "favordynmods", "userns", "overlay", "idmapped", "seccomp", "disk limit",
           "kvm", "criu", "btrfs"]
@@ -101,7 +102,7 @@ def test_bad_input_is_one_line_and_125(carrel, words, says):
 
 
 def test_a_command_line_that_is_too_long_for_a_message(carrel):
-    done = carrel.run("--", "true", *(["x" * 120000] * 16))
+    done = carrel.run("-q", "--", "true", *(["x" * 120000] * 16))
     assert done.returncode == 125 and done.stderr.count(b"\n") == 1
 
 
@@ -111,7 +112,7 @@ def test_long_arguments_that_fit(carrel):
 
 def outside(env, *words):
     return subprocess.run([PROGRAM, *words], env={"PATH": "/usr/bin:/bin", "ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", ""), **env}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                          stderr=subprocess.PIPE, timeout=60)
+                          stderr=subprocess.PIPE, timeout=60 * PATIENCE)
 
 
 def refused(done, *says):
@@ -152,7 +153,7 @@ def test_too_little_privilege(fresh):
     """Root of a user namespace that holds one id only: no box can be made, and nothing is left."""
     done = subprocess.run(["unshare", "--user", "--map-root-user", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child",
                            PROGRAM, "run", "-q", "--", "true"], env=fresh.env, stdin=subprocess.DEVNULL,
-                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=60)
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=60 * PATIENCE)
     refused(done, "carrel: ")
 
 

@@ -222,7 +222,8 @@ def test_keep_leaves_the_changes_inside(carrel, lent):
     assert first == f"carrel: 1 file changed in {m}" and (lent / "file").read_text() == "one\n"
 
 
-def test_the_disk_limit_holds_in_a_lent_directory(carrel, lent):
+def test_the_disk_limit_holds_in_a_lent_directory(carrel, lent, limits):
+    limits("disk")
     done = carrel.run("-q", "--disk", "10M", "--dir", lent, "--cwd", lent, "--", "dd", "if=/dev/zero", "of=big", "bs=1M", "count=40")
     assert done.returncode == 1 and b"No space left on device" in done.stderr
 
@@ -422,6 +423,12 @@ def test_a_group_with_another_number(carrel, lent):
     assert carrel.sh("stat -c %u:%g file; touch new", "--unreviewed", "--dir", f"{lent}:rw", "--cwd", lent) == "1000:1000\n"
     st = (lent / "new").stat()
     assert (st.st_uid, st.st_gid) == (1234, 100)
+
+
+@pytest.mark.skipif(ROOTLESS, reason="rootless the host's ids are not mapped")
+def test_a_filesystem_that_cannot_map_ids_is_refused(carrel):
+    done = carrel.run("--dir", "/sys/class:/mnt/x:ro", "--", "true")
+    assert done.returncode == 125 and b"cannot map ids" in done.stderr and done.stderr.count(b"\n") == 1, done
 
 
 def test_a_large_file_comes_back_whole(carrel, lent):

@@ -5,6 +5,7 @@ import subprocess
 import time
 
 import pytest
+from patience import PATIENCE, clock
 
 
 def test_every_exit_status(carrel):
@@ -49,15 +50,15 @@ def test_a_directory_that_is_not_there_is_125(carrel):
 def test_the_time_limit_is_124(carrel):
     started = time.monotonic()
     done = carrel.run("--timeout", "300ms", "--", "sleep", "60")
-    assert done.returncode == 124 and 0.25 < time.monotonic() - started < 5
+    assert done.returncode == 124 and 0.25 < time.monotonic() - started < 5 * PATIENCE
     assert done.stderr == b"carrel: ended after 0.300 s: the time limit (--timeout)\n"
 
 
 def test_the_time_limit_ends_what_ignores_signals(carrel):
     script = "trap '' TERM INT HUP; (setsid sleep 60 &) ; while :; do :; done"
-    started = time.monotonic()
+    started = clock()
     assert carrel.run("--timeout", "0.3", "--", "sh", "-c", script).returncode == 124
-    assert time.monotonic() - started < 8
+    assert clock() - started < 8
 
 
 def test_a_command_within_its_time_is_left_alone(carrel):
@@ -65,9 +66,9 @@ def test_a_command_within_its_time_is_left_alone(carrel):
 
 
 def test_the_lifetime_ends_the_machine(carrel):
-    started = time.monotonic()
+    started = clock()
     done = carrel.run("--lifetime", "300ms", "--", "sleep", "60")
-    assert done.returncode == 124 and time.monotonic() - started < 5
+    assert done.returncode == 124 and clock() - started < 5
     assert done.stderr == b"carrel: ended after 0.300 s: the machine's lifetime (--lifetime)\n"
 
 
@@ -77,7 +78,7 @@ def test_signals_reach_the_command(carrel, name):
     process = carrel.popen("run", "--", "sh", "-c", script, stdout=subprocess.PIPE)
     assert process.stdout.readline() == b"ready\n"
     process.send_signal(getattr(signal, "SIG" + name))
-    assert process.stdout.read() == b"got\n" and process.wait(20) == 5
+    assert process.stdout.read() == b"got\n" and process.wait(20 * PATIENCE) == 5
     process.stdout.close()
 
 
@@ -133,7 +134,7 @@ def test_the_process_limit(carrel, limits):
 def test_the_cpu_limit(carrel, limits):
     """However busy the host is: a twentieth of a processor needs four seconds for 0.2 of its time."""
     limits("cpu")
-    script = "import time\nstart = time.monotonic()\nwhile time.process_time() < 0.2: pass\nprint(time.monotonic() - start)"
+    script = "import time\nstart, used = time.monotonic(), time.process_time()\nwhile time.process_time() < used + 0.2: pass\nprint(time.monotonic() - start)"
     slow = float(carrel.run("--cpus", "0.05", "--", "python3", "-c", script).stdout)
     free = min(float(carrel.run("--", "python3", "-c", script).stdout) for _ in range(3))
     assert slow > 2 and free < slow

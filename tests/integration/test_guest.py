@@ -15,15 +15,16 @@ import guestbox
 import guestlink
 from guestbox import Cgroups, Guest
 from guestlink import *
+from patience import PATIENCE, clock
 
 ENOENT, EACCES, ENXIO, EINVAL, ELOOP, ENOTEMPTY, EISDIR, EEXIST = 2, 13, 6, 22, 40, 39, 21, 17
 CHILD = 0  # index of errno in EXEC_FAILED
 
 
 def wait_until(check, seconds=5):
-    end = time.monotonic() + seconds
+    end = clock() + seconds
     while not check():
-        if time.monotonic() > end:
+        if clock() > end:
             return False
         time.sleep(0.01)
     return True
@@ -168,9 +169,9 @@ class Commands(GuestCase):
         self.assertEqual(self.link.run(1, ["true"])[0].status, 0)
 
     def test_timeout_kills_and_says_so(self):
-        start = time.monotonic()
+        start = clock()
         e, _ = self.sh(1, "sleep 30 & sleep 30", timeout_ms=300)
-        self.assertLess(time.monotonic() - start, 3)
+        self.assertLess(clock() - start, 3)
         self.assertTrue(e.flags & TIMED_OUT and e.flags & SIGNALED)
         self.assertEqual(e.status, signal.SIGKILL)
 
@@ -181,16 +182,16 @@ class Commands(GuestCase):
         self.refused("gone", self.link.call, "SIGNAL", struct.pack("<IB", 15, 0), 1)
         self.refused("not_found", self.link.call, "SIGNAL", struct.pack("<IB", 15, 0), 77)
         self.link.exec(2, ["sh", "-c", "trap 'exit 9' INT; sleep 30 & wait"])
-        time.sleep(0.2)
+        time.sleep(0.2 * PATIENCE)
         self.link.call("SIGNAL", struct.pack("<IB", signal.SIGINT, 1), 2)
         self.assertEqual(self.link.exit(2).status, 9)
         self.refused(EINVAL, self.link.call, "SIGNAL", struct.pack("<IB", 99, 0),
                      self.link.exec(3, ["sleep", "1"]).id)
 
     def test_exit_is_told_although_a_background_child_holds_the_pipe(self):
-        self.link.exec(1, ["sh", "-c", "(sleep 0.4; echo late) & echo early"])
+        self.link.exec(1, ["sh", "-c", f"(sleep {0.4 * PATIENCE}; echo late) & echo early"])
         e = self.link.exit(1)
-        self.assertLess(e.wall_us, 300000)
+        self.assertLess(e.wall_us, 300000 * PATIENCE)
         self.assertEqual(self.link.table()[1]["state"], 3)
         self.assertEqual(self.link.output(1), b"early\nlate\n")
         self.link.output(1, "STDERR")
@@ -264,7 +265,7 @@ class Terminals(GuestCase):
         self.link.exec(1, ["sh", "-c", "set -m; echo ready; sleep 30; echo woken $?"],
                        stdio=(PTY,) * 3)
         self.read_until(1, b"ready")
-        time.sleep(0.2)
+        time.sleep(0.2 * PATIENCE)
         self.link.call("SIGNAL", struct.pack("<IB", signal.SIGTERM, 1), 1)
         self.read_until(1, b"woken 143")
         self.assertEqual(self.link.exit(1).status, 0)
@@ -316,7 +317,7 @@ class Streams(GuestCase):
 
     def test_a_slow_reader_blocks_only_itself(self):
         self.link.exec(1, ["cat", "/dev/zero"], stdio=(NULL, PIPE, NULL))
-        time.sleep(0.2)
+        time.sleep(0.2 * PATIENCE)
         for id in range(2, 12):
             e, out = self.sh(id, "echo fine")
             self.assertEqual((e.status, out), (0, b"fine\n"))
@@ -334,10 +335,10 @@ class Streams(GuestCase):
                 deaf.sock.send(HEAD.pack(len(request), TYPES["READ"], 0, 0, 1) + request)
         except BlockingIOError:
             pass
-        start = time.monotonic()
+        start = clock()
         for id in range(1, 20):
             self.assertEqual(other.run(id, ["true"])[0].status, 0)
-        self.assertLess(time.monotonic() - start, 5)
+        self.assertLess(clock() - start, 5)
 
     def test_stdin_is_back_pressured_and_whole(self):
         data = random.Random(1).randbytes(3 << 20)
@@ -409,7 +410,7 @@ class Reconnects(GuestCase):
         for id in (1, 2, 3):
             a.exec(id, ["sh", "-c", f"sleep 0.1; exit {id}"], stdio=(NULL,) * 3)
         a.sock.close()
-        time.sleep(0.4)
+        time.sleep(0.4 * PATIENCE)
         b_ = self.guest.connect()
         self.assertEqual(b_.incarnation, a.incarnation)
         table = b_.table()
@@ -486,7 +487,7 @@ class Reconnects(GuestCase):
         for data in cases:
             sock = socket.socket(socket.AF_UNIX)
             sock.connect(self.guest.path)
-            sock.settimeout(5)
+            sock.settimeout(5 * PATIENCE)
             sock.sendall(data)
             try:
                 while sock.recv(65536):
@@ -522,7 +523,7 @@ class Reconnects(GuestCase):
                 sock.sendall(hello + HEAD.pack(len(payload), type_, rng.choice((0, 0, EOF)),
                                                rng.randrange(3), 1) + payload)
                 sock.shutdown(socket.SHUT_WR)
-                sock.settimeout(5)
+                sock.settimeout(5 * PATIENCE)
                 try:
                     while sock.recv(65536):
                         pass
@@ -586,17 +587,17 @@ class Endings(GuestCase):
         guest = self.start(listen=True)
         guest.link.exec(1, ["sleep", "60"])
         guest.link.sock.close()
-        self.assertEqual(guest.process.wait(5), 0)
+        self.assertEqual(guest.process.wait(5 * PATIENCE), 0)
 
     def test_a_lingering_box_does_not(self):
         guest = self.start(listen=True, linger=1)
         guest.link.exec(1, ["sleep", "60"])
         guest.link.sock.close()
-        time.sleep(0.2)
+        time.sleep(0.2 * PATIENCE)
         link = guest.connect()
         self.assertEqual(link.table()[1]["state"], 1)
         link.send("SHUTDOWN")
-        self.assertEqual(guest.process.wait(5), 0)
+        self.assertEqual(guest.process.wait(5 * PATIENCE), 0)
 
     def test_the_spawner_may_say_later_that_it_lingers(self):
         for _ in range(20):  # its word came first, whatever the guest looks at first
@@ -617,17 +618,17 @@ class Endings(GuestCase):
         guest = self.start(listen=True, linger=1, deadline_ms=600)
         guest.link.exec(1, ["sh", "-c", "trap '' TERM; sleep 60"])
         guest.link.sock.close()
-        self.assertEqual(guest.process.wait(5), 0)
+        self.assertEqual(guest.process.wait(5 * PATIENCE), 0)
         self.assertGreater(time.monotonic() - start, 0.55)
 
     def test_the_deadline_can_be_moved_by_the_spawner_only(self):
-        guest = self.start(spawn=True, linger=1, deadline_ms=500)
+        guest = self.start(spawn=True, linger=1, deadline_ms=int(500 * PATIENCE))
         self.refused("denied", guest.link.call, "DEADLINE", struct.pack("<Q", 99999))
         guest.spawner.call("DEADLINE", struct.pack("<Q", 0))
-        time.sleep(0.8)
+        time.sleep(0.8 * PATIENCE)
         self.assertEqual(guest.link.call("PING").type, "OK")
         guest.spawner.call("DEADLINE", struct.pack("<Q", 100))
-        self.assertEqual(guest.process.wait(5), 0)
+        self.assertEqual(guest.process.wait(5 * PATIENCE), 0)
 
     def test_a_later_spawner_comes_in_by_its_own_door(self):
         guest = self.start(spawn=True, listen=True, admin=True, linger=1, deadline_ms=60000)
@@ -636,7 +637,7 @@ class Endings(GuestCase):
         admin = guest.connect(path=guest.path + ".admin")
         self.assertTrue(admin.features & 4)
         admin.call("DEADLINE", struct.pack("<Q", 100))
-        self.assertEqual(guest.process.wait(5), 0)
+        self.assertEqual(guest.process.wait(5 * PATIENCE), 0)
 
     @unittest.skipUnless(os.geteuid() == 0, "needs chroot")
     def test_the_root_is_switched_only_when_nothing_else_lives(self):
@@ -748,8 +749,7 @@ class Trees:
         uid = 61234 if os.geteuid() == 0 else NONE
         self.link.exec(1, ["perl", "-e", script], stdio=(NULL,) * 3, uid=uid,
                        rlimits=[(nproc, 60, 60)])
-        time.sleep(0.5)
-        self.assertGreater(len(self.cgroups.procs(0)), 10)
+        self.assertTrue(wait_until(lambda: len(self.cgroups.procs(0)) > 10))
         self.link.call("KILL", id=1)
         self.link.exit(1)
         self.assertTrue(wait_until(lambda: self.cgroups.procs(0) == [], 20))
@@ -785,9 +785,9 @@ class Trees:
     def test_without_an_answer_the_limit_is_told(self):
         for id in (1, 2, 3):
             self.link.exec(id, ["sleep", "60"], stdio=(NULL,) * 3)
-        start = time.monotonic()
+        start = clock()
         self.refused("limit", self.link.exec, 4, ["true"])
-        self.assertLess(time.monotonic() - start, 5)
+        self.assertLess(clock() - start, 15)  # it waits ten seconds for a spawner that comes back
         self.alive()
         self.link.call("KILL", id=1)
         self.link.exit(1)
@@ -975,7 +975,7 @@ class Files(GuestCase):
         os.symlink("loop", d + "/loop")
         sock = socket.socket(socket.AF_UNIX)
         sock.bind(d + "/sock")
-        start = time.monotonic()
+        start = clock()
         self.refused(EINVAL, self.link.read, d + "/fifo")
         self.refused(ENXIO, self.link.write, d + "/fifo", b"x")
         self.refused(ENXIO, self.link.read, d + "/sock")
@@ -991,7 +991,7 @@ class Files(GuestCase):
         self.refused(EINVAL, self.link.path, "REMOVE", d + "/..")
         self.refused(36, self.link.read, "/" + "x" * 300)
         self.refused(36, self.link.read, "/x" * 3000)
-        self.assertLess(time.monotonic() - start, 5)
+        self.assertLess(clock() - start, 5)
         self.alive()
 
     def test_the_guests_own_descriptors_and_memory_cannot_be_named(self):

@@ -8,6 +8,7 @@ import time
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 from guestbox import Guest
 from guestlink import *
+from patience import PATIENCE, clock
 from outlog import DATA, GROW, SEAL, SHRINK, Log
 from test_guest import GuestCase, wait_until
 
@@ -80,10 +81,10 @@ class Logs(LogCase):
         log = self.log()
         self.start(1, "exec cat /dev/zero", log)
         self.assertTrue(wait_until(lambda: log.produced() > 50 << 20))
-        began = time.monotonic()
+        began = clock()
         for id in range(2, 12):
             self.assertEqual(self.sh(id, "echo hi")[1], b"hi\n")
-        self.assertLess(time.monotonic() - began, 2)
+        self.assertLess(clock() - began, 2)
         self.link.call("KILL", id=1)
         e = self.link.exit(1)
         self.assertEqual(e.status, 9)
@@ -142,7 +143,7 @@ class Starving(LogCase):
             (self.GROUP / "memory.oom_control").write_text("1")
         except OSError as e:
             self.skipTest(f"no memory cgroup that only refuses: {e}")
-        self.addCleanup(lambda: self.guest.process.wait(5))
+        self.addCleanup(lambda: self.guest.process.wait(5 * PATIENCE))
         self.addCleanup(self.guest.close)
         self.addCleanup((self.GROUP / "memory.limit_in_bytes").write_text, "-1")
 
@@ -274,7 +275,7 @@ class Reconnects(LogCase):
         log = self.log()
         self.start(3, "sleep 0.3; seq 1000; exit 5", log)
         self.link.sock.close()
-        time.sleep(0.6)
+        time.sleep(0.6 * PATIENCE)
         later = self.guest.connect()
         self.assertEqual(later.table()[3]["state"], 2)
         found = Log(fd=later.log_open(3))

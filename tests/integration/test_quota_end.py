@@ -25,7 +25,6 @@ def own(disk):
     """A run directory with its store on the disk; afterwards nothing is left there."""
     c = on_disk(disk)
     yield c
-    c("doctor")  # machines are known to a spawner that runs
     stop(c, disk)
 
 

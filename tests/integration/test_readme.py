@@ -4,6 +4,7 @@ import re
 import subprocess
 
 from carrel import PROGRAM
+from patience import PATIENCE
 
 README = pathlib.Path(__file__).parents[2] / "README.md"
 SCRIPT = "#!/bin/sh\necho done > result\n"
@@ -29,7 +30,7 @@ def test_every_example_works(carrel, limits, tmp_path):
     assert len(lines) >= 6
     for line in lines:
         done = subprocess.run(["sh", "-c", line.replace("carrel ", f"{PROGRAM} ", 1)], cwd=tmp_path,
-                              env=carrel.env, stdin=subprocess.DEVNULL, capture_output=True, timeout=60)
+                              env=carrel.env, stdin=subprocess.DEVNULL, capture_output=True, timeout=60 * PATIENCE)
         assert done.returncode == 0, (line, done.stderr)
         kept = re.search(rb"kept as (m-\w+)", done.stderr)
         if kept:

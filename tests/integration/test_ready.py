@@ -12,6 +12,7 @@ import time
 import pytest
 from carrel import GUEST, ROOTLESS, SPAWNER, stop_spawner
 from guestlink import FD, NULL, Link, exec_payload
+from patience import PATIENCE, clock
 
 CREATE, DESTROY, CREATED, DONE = 1, 3, 64, 66
 TEXTS, NUMBERS = {"id": 1, "image": 2, "hostname": 3}, {"mem": 4, "cpu": 5, "pids": 6, "disk": 7, "deadline": 8, "linger": 9}
@@ -23,7 +24,7 @@ class Spawner:
     def __init__(self, run_dir):
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.sock.connect(str(run_dir / "spawn.sock"))
-        self.sock.settimeout(20)
+        self.sock.settimeout(20 * PATIENCE)
 
     def ask(self, type_, **fields):
         data = struct.pack("<HH", 1, type_)
@@ -49,9 +50,9 @@ class Spawner:
 def ready(carrel):
     """A carrel with ready boxes; ready() waits for them and tells which they are."""
     def wait():
-        end = time.monotonic() + 20
+        end = clock() + 20
         while (pool := carrel.status()["pool"])["ready"] < pool["ready_wanted"]:
-            assert time.monotonic() < end, pool
+            assert clock() < end, pool
             time.sleep(0.01)
         carrel.quiet()
         return carrel.host.ready()
@@ -117,7 +118,7 @@ def test_everything_of_the_plan_is_applied(ready):
 def guest_again(carrel):
     s = socket.socket(socket.AF_UNIX)
     s.connect(str(carrel.run_dir / "boxes" / ("m-" + "a" * 12) / "guest.sock"))
-    s.settimeout(20)
+    s.settimeout(20 * PATIENCE)
     return s
 
 
@@ -125,7 +126,7 @@ def test_the_deadline_ends_it(ready):
     ready.ready()
     spawner, start = Spawner(ready.run_dir), time.monotonic()
     guest = spawner.create(deadline=300, linger=1)
-    guest.settimeout(10)
+    guest.settimeout(10 * PATIENCE)
     assert guest.recv(1) == b"" and time.monotonic() - start > 0.29
 
 
@@ -146,9 +147,9 @@ def test_one_that_does_not_ends_with_its_creator(ready):
     guest = spawner.create()
     pid = guest_of(ready, "m-" + "a" * 12)
     guest.close()
-    end = time.monotonic() + 10
+    end = clock() + 10
     while os.path.exists(f"/proc/{pid}"):
-        assert time.monotonic() < end
+        assert clock() < end
         time.sleep(0.01)
 
 
@@ -158,7 +159,8 @@ def test_what_a_ready_box_cannot_have_is_made_to_measure(ready, tmp_path):
     (tmp_path / "f").write_text("lent")
     done = ready.run("-q", "--dir", f"{tmp_path}:/w", "--", "cat", "/w/f")
     assert (done.returncode, done.stdout) == (0, b"lent"), done
-    assert ready.sh("df -k --output=size / | tail -1", "--disk", "64M").strip() == "65536"
+    # An image has its own tables in it.
+    assert 60000 < int(ready.sh("df -k --output=size / | tail -1", "--disk", "64M")) <= 65536
     assert ready.host.ready() == waiting
 
 
@@ -174,9 +176,9 @@ def test_killed_with_ready_boxes_nothing_is_left(ready):
     waiting = ready.ready()
     pid = ready.spawner_pid()
     stop_spawner(ready.run_dir, signal.SIGKILL)
-    end = time.monotonic() + 10
+    end = clock() + 10
     while any(os.path.exists(f"/proc/{p}") for p in waiting.values()):  # they end without the next one
-        assert time.monotonic() < end
+        assert clock() < end
         time.sleep(0.01)
     assert ready.run("-q", "--", "echo", "ok").stdout == b"ok\n"
     assert ready.spawner_pid() != pid
@@ -193,9 +195,9 @@ def test_a_stopped_ready_box_does_not_survive_the_next_spawner(ready):
     assert ready.run("-q", "--", "echo", "ok").stdout == b"ok\n"
     for pid in waiting.values() if ROOTLESS else ():  # where the next one has no power over them
         os.kill(pid, signal.SIGCONT)
-    end = time.monotonic() + 10
+    end = clock() + 10
     while any(os.path.exists(f"/proc/{p}") for p in waiting.values()):
-        assert time.monotonic() < end
+        assert clock() < end
         time.sleep(0.01)
 
 
@@ -204,13 +206,13 @@ def test_none_when_none_are_wanted(fresh):
     stop_spawner(fresh.run_dir)
     process = subprocess.Popen(["carrel-spawn", "--run", fresh.run_dir, "--home", fresh.home, "--guest", GUEST, "--ready-boxes", "0"],
                                executable=SPAWNER, stderr=subprocess.DEVNULL)
-    end = time.monotonic() + 10
+    end = clock() + 10
     while fresh.run("-q", "--", "true").returncode:
-        assert time.monotonic() < end
+        assert clock() < end
     while fresh.status()["pool"]["berths"] < fresh.status()["pool"]["berths_wanted"]:
-        assert time.monotonic() < end
+        assert clock() < end
         time.sleep(0.01)
     time.sleep(0.1)
     assert fresh.status()["pool"]["ready"] == 0 and not fresh.host.ready()
     process.terminate()
-    assert process.wait(20) == 0
+    assert process.wait(20 * PATIENCE) == 0

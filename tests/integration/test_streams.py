@@ -8,6 +8,7 @@ import threading
 import time
 
 import pytest
+from patience import PATIENCE, clock
 
 EVERY_BYTE = bytes(range(256)) * 37
 MIB = 1 << 20
@@ -85,14 +86,14 @@ def test_a_slow_reader_holds_the_command_back(carrel, tmp_path):
     def lines():
         return (tmp_path / "counts").read_bytes().count(b"\n")
 
-    last, deadline = -1, time.monotonic() + 20
+    last, deadline = -1, clock() + 20
     while lines() != last:
-        assert time.monotonic() < deadline
+        assert clock() < deadline
         last = lines()
-        time.sleep(0.4)
+        time.sleep(0.4 * PATIENCE)
     assert 1 <= last <= 64  # one pipe of 64 KiB holds 16
     process.stdout.close()
-    assert process.wait(20) == 128 + signal.SIGPIPE
+    assert process.wait(20 * PATIENCE) == 128 + signal.SIGPIPE
     counts.close()
 
 
@@ -117,7 +118,7 @@ def test_a_writer_waits_for_a_slow_command(carrel):
 
 def test_a_command_that_does_not_read_its_stdin(carrel):
     process = carrel.popen("run", "--", "true", stdin=subprocess.PIPE)
-    assert process.wait(20) == 0
+    assert process.wait(20 * PATIENCE) == 0
     with pytest.raises(BrokenPipeError):
         for _ in range(100):
             process.stdin.write(b"x" * 65536)
@@ -130,13 +131,13 @@ def test_a_command_that_does_not_read_its_stdin(carrel):
 
 def test_stdin_closed_early_ends_the_writer(carrel):
     shell = f"yes | '{carrel_program()}' run -- head -c 2; echo ${{PIPESTATUS[*]}}"
-    done = subprocess.run(["bash", "-c", shell], env=carrel.env, stdout=subprocess.PIPE, timeout=30)
+    done = subprocess.run(["bash", "-c", shell], env=carrel.env, stdout=subprocess.PIPE, timeout=30 * PATIENCE)
     assert done.stdout == b"y\n141 0\n"
 
 
 def test_stdout_closed_early_is_sigpipe(carrel):
     shell = f"'{carrel_program()}' run -- yes | head -c 2; echo ${{PIPESTATUS[*]}}"
-    done = subprocess.run(["bash", "-c", shell], env=carrel.env, stdout=subprocess.PIPE, timeout=30)
+    done = subprocess.run(["bash", "-c", shell], env=carrel.env, stdout=subprocess.PIPE, timeout=30 * PATIENCE)
     assert done.stdout == b"y\n141 0\n"
 
 
@@ -156,7 +157,7 @@ def test_closed_streams_stay_closed_to_everything_else(carrel, closed):
     """A stream that is closed must not become whatever carrel opens first."""
     shell = f"'{carrel_program()}' run -- sh -c 'cat; echo o; echo e >&2; exit 9' {closed}"
     done = subprocess.run(["bash", "-c", shell], env=carrel.env, stdin=subprocess.DEVNULL,
-                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=20)
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=20 * PATIENCE)
     assert done.returncode == 9, done
     assert done.stdout == (b"" if " >&-" in " " + closed else b"o\n")
     assert done.stderr == (b"" if "2>&-" in closed else b"e\n")
@@ -172,7 +173,7 @@ def test_sockets_as_streams(carrel):
     while data := ours.recv(65536):
         got += data
     ours.close()
-    assert process.wait(20) == 0 and got == b"SHOUT " * 50000
+    assert process.wait(20 * PATIENCE) == 0 and got == b"SHOUT " * 50000
 
 
 def test_output_that_cannot_be_written_is_an_error(carrel):
@@ -183,9 +184,9 @@ def test_output_that_cannot_be_written_is_an_error(carrel):
 
 
 def test_background_children_do_not_outlive_the_run(carrel):
-    started = time.monotonic()
+    started = clock()
     done = carrel.run("--", "sh", "-c", "sleep 300 & echo started")
-    assert done.stdout == b"started\n" and time.monotonic() - started < 10
+    assert done.stdout == b"started\n" and clock() - started < 10
 
 
 def test_eof_reaches_the_command_when_the_writer_ends(carrel):
@@ -193,7 +194,7 @@ def test_eof_reaches_the_command_when_the_writer_ends(carrel):
                            stdout=subprocess.PIPE)
     process.stdin.write(b"some")
     process.stdin.close()
-    assert process.stdout.read() == b"end\n" and process.wait(20) == 0
+    assert process.stdout.read() == b"end\n" and process.wait(20 * PATIENCE) == 0
     process.stdout.close()
 
 

@@ -7,6 +7,7 @@ import time
 
 import pytest
 from carrel import Terminal
+from patience import PATIENCE
 
 
 def test_a_terminal_when_the_caller_has_one(carrel):
@@ -131,7 +132,7 @@ def test_the_term_variable_goes_along(carrel):
 def test_job_control_of_a_shell_inside(carrel):
     t = Terminal(carrel, "run", "--", "bash", "--norc", "-i", env={"TERM": "dumb"})
     t.type(b"sleep 60\n")
-    time.sleep(0.3)
+    time.sleep(0.3 * PATIENCE)
     t.type(b"\x1a")
     t.expect(b"Stopped")
     t.type(b"kill %1; exit 7\n")

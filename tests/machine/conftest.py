@@ -10,6 +10,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
 from carrel import Carrel  # noqa: E402
 from drive import Drive, fresh_id  # noqa: E402
+from patience import PATIENCE  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
@@ -18,7 +19,7 @@ def time_limit():
         raise TimeoutError("this test takes too long")
 
     signal.signal(signal.SIGALRM, too_long)
-    signal.alarm(120)
+    signal.alarm(int(120 * PATIENCE))
     yield
     signal.alarm(0)
 

@@ -8,6 +8,7 @@ import threading
 import time
 
 from carrel import BUILD
+from patience import PATIENCE
 
 
 class Failed(Exception):
@@ -17,7 +18,7 @@ class Failed(Exception):
 
 
 class Drive:
-    def __init__(self, carrel):
+    def __init__(self, carrel, **popen):
         # Programs are found beside the running one.
         self.dir = pathlib.Path(carrel.dir, "drive")
         self.dir.mkdir(exist_ok=True)
@@ -26,7 +27,7 @@ class Drive:
             shutil.copy(BUILD / "tests/machine/machine-drive", program)
             (self.dir / "libexec").symlink_to(BUILD / "libexec")
         self.process = subprocess.Popen([str(program)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=carrel.env,
-                                        cwd=self.dir, text=True, bufsize=1)
+                                        cwd=self.dir, text=True, bufsize=1, **popen)
         self.answers, self.events, self.next = {}, queue.Queue(), 0
         self.seen = threading.Condition()
         threading.Thread(target=self._read, daemon=True).start()
@@ -60,7 +61,7 @@ class Drive:
         return self.wait(self.ask(verb, *(words or ["-"])))
 
     def event(self, seconds=10):
-        return self.events.get(timeout=seconds)
+        return self.events.get(timeout=seconds * PATIENCE)
 
     def fields(self, verb, *words):
         return dict(word.split("=", 1) for word in self(verb, *words).split() if "=" in word)
@@ -84,7 +85,7 @@ class Drive:
     def quit(self):
         if self.process.poll() is None:
             self.process.stdin.close()
-            assert self.process.wait(20) == 0
+            assert self.process.wait(20 * PATIENCE) == 0
         self._close()
 
     def _close(self):

@@ -1,5 +1,6 @@
 """The box driver with real boxes: every verb, and what happens when one of the three processes dies."""
 import os
+import resource
 import signal
 import socket
 import time
@@ -7,6 +8,7 @@ import time
 import pytest
 from carrel import ROOTLESS, spawner_pids
 from drive import Drive, Failed, fresh_id
+from patience import PATIENCE, clock
 
 RUNNING, EXITED = 1, 2
 
@@ -24,9 +26,9 @@ def rows(drive, machine):
 
 
 def until(look, wanted=True, seconds=10):
-    end = time.monotonic() + seconds
+    end = clock() + seconds
     while look() != wanted:
-        assert time.monotonic() < end, look()
+        assert clock() < end, look()
         time.sleep(0.01)
 
 
@@ -147,6 +149,9 @@ def test_a_frozen_machine_can_be_destroyed(drive):
 def test_limits_change_while_it_runs(drive, machine):
     drive("limit", machine, f"mem={300 << 20}", "pids=6", "cpu=500")
     assert drive.stats(machine)["limit"] == 300 << 20
+    for mib in 500, 200, 4096, 300:
+        drive("limit", machine, f"mem={mib << 20}")
+        assert drive.stats(machine)["limit"] == mib << 20
     spawn = "for i in 1 2 3 4 5 6 7 8;do sleep 5 & done"
     assert drive.run(machine, 1, "bash", "-c", spawn)[0] != 0
     assert drive.stats(machine)["refused"] > 0
@@ -170,7 +175,7 @@ def test_a_deadline_ends_it_and_the_end_is_told(drive):
     drive("deadline", m, "in=200")
     began = time.monotonic()
     assert drive.event().startswith(f"end {m} gone")
-    assert 0.1 < time.monotonic() - began < 3
+    assert 0.1 < time.monotonic() - began < 3 * PATIENCE
     until(drive.list, [])
 
 
@@ -179,11 +184,11 @@ def test_a_guest_that_ends_is_noticed_soon(drive):
     drive("create", m, "linger=1")
     lost = drive.ask("exec", m, 1, "null", "sleep", "60")
     until(lambda: 1 in rows(drive, m))
-    began = time.monotonic()
+    began = clock()
     drive("shutdown", m)
     refused("unknown", drive.wait, lost)
     assert drive.event().startswith(f"end {m} gone")
-    assert time.monotonic() - began < 2
+    assert clock() - began < 2
     until(drive.list, [])
 
 
@@ -223,6 +228,25 @@ def test_machines_outlive_their_host_process(carrel):
         assert told["status"] == "5" and bytes.fromhex(told["out"]).endswith(b"two\n")
         until(lambda: rows(second, m), {})
         second("destroy", m)
+    finally:
+        second.quit()
+
+
+@pytest.mark.parametrize("round", range(4))
+def test_a_dead_host_process_makes_no_more_machines(carrel, round):
+    """Whoever comes next sees all there is: requests of the dead one are not carried out behind its back."""
+    first, second = Drive(carrel), Drive(carrel)
+    first("list"), second("list")
+    for _ in range(30):
+        first.ask("create", fresh_id(), "linger=1")
+    time.sleep(0.01 * round)
+    first.kill()
+    try:
+        seen = set(second.list())
+        time.sleep(0.4)
+        assert set(second.list()) <= seen
+        for i in second.list():
+            second("destroy", i)
     finally:
         second.quit()
 
@@ -294,6 +318,28 @@ def test_adoption_waits_for_a_free_connection(carrel, drive, machine):
         s.close()
     drive.wait(adopting)
     assert drive.run(machine, 1, "true")[0] == 0
+
+
+def test_without_descriptors_machines_are_refused_and_the_others_work(carrel):
+    few = Drive(carrel, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40)))
+    try:
+        made, codes = [], set()
+        for i in [fresh_id() for _ in range(40)]:
+            try:
+                few("create", i, "linger=1")
+                made.append(i)
+            except Failed as e:
+                codes.add(e.code)
+        assert 10 < len(made) < 40 and codes == {"limit"}, codes
+        until(lambda: sorted(few.list()), sorted(made))  # what was refused is not there
+        few("free", made[0])
+        few("destroy", made[0])
+        assert few.run(made[1], 1, "echo", "fine") == (0, b"fine\n")
+        few("create", fresh_id(), "linger=1")
+        for i in few.list():
+            few("destroy", i)
+    finally:
+        few.quit()
 
 
 @pytest.mark.skipif(ROOTLESS, reason="starts a spawner of its own")

@@ -17,6 +17,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "integratio
 
 from guestlink import Link  # noqa: E402
 from host_state import HostState, read  # noqa: E402, F401
+from patience import PATIENCE  # noqa: E402
 
 TOP = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("CARREL_BUILD") or TOP / "build").resolve()
@@ -69,7 +70,7 @@ class Lab:
         kw.setdefault("stderr", subprocess.PIPE)
         if input is None:
             kw.setdefault("stdin", subprocess.DEVNULL)
-        return subprocess.run([self.program, *map(str, args)], env=self.env, input=input, timeout=timeout, **kw)
+        return subprocess.run([self.program, *map(str, args)], env=self.env, input=input, timeout=timeout * PATIENCE, **kw)
 
     def run(self, *args, **kw):
         return self("run", *args, **kw)
@@ -143,7 +144,7 @@ class Machine:
             s.connect(f"/proc/self/fd/{fd}/guest.sock")
         finally:
             os.close(fd)
-        s.settimeout(20)
+        s.settimeout(20 * PATIENCE)
         return s
 
     def link(self):

@@ -15,6 +15,7 @@ import time
 import pytest
 
 from lab import ATTACK, BUILD, PATH, ROOTLESS, Lab, counts, read
+from patience import PATIENCE, clock
 
 
 # A guest that was taken over.
@@ -23,12 +24,12 @@ def test_a_hostile_guest_does_not_hold_up_the_spawner(make_lab):
     lab = make_lab(guest=ATTACK)
     counts["attacks tried"] += 1
     client = lab.popen("run", "--keep", "--", "true", stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    end = time.monotonic() + 60
-    while not (boxes := list(lab.run_dir.glob("boxes/m-*/box"))) and time.monotonic() < end:
+    end = clock() + 60
+    while not (boxes := list(lab.run_dir.glob("boxes/m-*/box"))) and clock() < end:
         time.sleep(0.02)
     assert boxes
     pid = re.search(r"^pid=(\d+)$", read(boxes[0]), re.M)[1]
-    while read(f"/proc/{pid}/comm") != "heard\n" and time.monotonic() < end:
+    while read(f"/proc/{pid}/comm") != "heard\n" and clock() < end:
         time.sleep(0.02)
     assert read(f"/proc/{pid}/comm") == "heard\n"  # it asked for groups one byte at a time
     kb = lab.spawner_kb()
@@ -183,7 +184,7 @@ def test_a_frozen_box_can_be_removed(make_lab):
         with contextlib.suppress(OSError):
             f.write_text("FROZEN" if f.name == "freezer.state" else "1")
     assert lab("rm", machine.id, timeout=10).returncode == 0
-    sleeper.wait(timeout=10)
+    sleeper.wait(timeout=10 * PATIENCE)
 
 
 # A client that lies. Only our own user can connect at all; it may still be wrong.
@@ -193,14 +194,14 @@ def packet_socket(lab):
     fd = os.open(lab.run_dir, os.O_PATH)
     s.connect(f"/proc/self/fd/{fd}/spawn.sock")
     os.close(fd)
-    s.settimeout(5)
+    s.settimeout(5 * PATIENCE)
     return s
 
 
 def test_malformed_requests(lab):
     lab.run("--", "true")
     pid = lab.status()["pid"]
-    time.sleep(1)  # the pools are full
+    time.sleep(PATIENCE)  # the pools are full
     before, rng = descriptors(pid), random.Random(815)
     null = os.open("/dev/null", os.O_RDONLY)
     for n in range(300):
@@ -216,7 +217,7 @@ def test_malformed_requests(lab):
     os.close(null)
     assert lab.run("--", "true").returncode == 0
     assert lab.status()["pid"] == pid
-    time.sleep(1)
+    time.sleep(PATIENCE)
     assert descriptors(pid) <= before + 4
 
 
@@ -333,8 +334,8 @@ def test_kill_9_leaves_nothing_once_the_next_one_starts(make_lab, victim):
     counts["attacks tried"] += 1
     runners = [lab.popen("run", "--", "sh", "-c", "sleep 1000 & setsid sleep 1000", stdin=subprocess.DEVNULL,
                          stderr=subprocess.DEVNULL) for _ in range(4)]
-    end = time.monotonic() + 10
-    while lab.status()["boxes"] < 4 and time.monotonic() < end:
+    end = clock() + 10
+    while lab.status()["boxes"] < 4 and clock() < end:
         time.sleep(0.02)
     if victim != "runner":
         kill_spawner(lab)

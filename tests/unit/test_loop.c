@@ -223,6 +223,22 @@ static void freeing_the_loop_closes_what_is_left(void **state) {
     assert_string_equal(w->text, "");
 }
 
+static volatile uintptr_t handler_frame;
+
+static void __attribute__((noinline)) note_frame(int signum) {
+    (void)signum;
+    handler_frame = (uintptr_t)__builtin_frame_address(0);
+}
+
+/* QEMU 7.2 calls x86-64 handlers on a stack that is not aligned, which libuv's does not survive. */
+static bool handlers_work(void) {
+    struct sigaction probe = {.sa_handler = note_frame}, before;
+    sigaction(SIGUSR1, &probe, &before);
+    raise(SIGUSR1);
+    sigaction(SIGUSR1, &before, NULL);
+    return handler_frame % 16 == 0;
+}
+
 static void stop_on_signal(void *arg, int signum) {
     struct world *w = arg;
     note(w, signum == SIGUSR1 ? 's' : '?');
@@ -232,6 +248,8 @@ static void stop_on_signal(void *arg, int signum) {
 static void a_signal_is_a_callback(void **state) {
     struct world *w = *state;
     struct err err;
+    if (!handlers_work())
+        skip();
     assert_int_equal(loop_on_signal(w->loop, SIGUSR1, stop_on_signal, w, &err), 0);
     assert_int_equal(loop_on_signal(w->loop, SIGKILL, stop_on_signal, w, &err), -1);
     w->timer = loop_timer_new(w->loop, tick, w);

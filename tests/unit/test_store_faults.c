@@ -319,6 +319,45 @@ static void the_loop_does_not_sync(void **state) {
     store_close(s);
 }
 
+/* Nobody asks for it: it happens by itself, also for the journal alone. */
+static void what_is_written_is_synced_soon(void **state) {
+    (void)state;
+    struct scratch dir DEFER(scratch_done) = scratch_new();
+    struct store *s = reopen(dir.path);
+    struct journal_record record = {.kind = JOURNAL_NOTE, .verb = "v"};
+    for (int i = 0; i < 4; i++) {
+        usleep(300000); /* what came before is done */
+        unsigned long long before = atomic_load(&faults.other_syncs);
+        assert_int_equal(i % 2 ? add_owner(s) : store_log(s, &record, NULL, NULL), 0);
+        /* It takes 100 ms; a host that is busy with other things may need more. */
+        for (int wait = 0; wait < 500 && atomic_load(&faults.other_syncs) == before; wait++)
+            usleep(10000);
+        assert_true(atomic_load(&faults.other_syncs) > before);
+    }
+    store_close(s);
+}
+
+/* A full disk keeps nobody out who would make room. */
+static void a_full_disk_still_knows_its_tokens(void **state) {
+    (void)state;
+    struct scratch dir DEFER(scratch_done) = scratch_new();
+    struct store *s = reopen(dir.path);
+    struct token_row row = {.owner = "ann", .scopes = SCOPE_ADMIN}, out;
+    char secret[TOKEN_SIZE];
+    assert_int_equal(add_owner(s), 0);
+    assert_int_equal(store_token_add(s, &row, secret, NULL), 0);
+    faults_set(1, ENOSPC, true, false, false);
+    assert_int_equal(store_token_check(s, secret, strlen(secret), 1000000, &out, NULL), 0);
+    struct err err = {0};
+    struct owner_row owner = {.name = "bob", .uid = -1};
+    assert_int_equal(store_owner_put(s, &owner, &err), -1);
+    assert_int_equal(err.code, ERR_LIMIT);
+    assert_non_null(strstr(err.remedy, "make room"));
+    faults_set(0, 0, false, false, false);
+    assert_int_equal(store_owner_put(s, &owner, &err), 0);
+    store_close(s);
+}
+
 /* ---- Damaged files ---- */
 
 static size_t file_size(const char *path) {
@@ -454,6 +493,8 @@ static void a_rolled_back_journal_is_noticed(void **state) {
 UNIT_MAIN(cmocka_unit_test(each_write_may_fail), cmocka_unit_test(each_sync_may_fail),
           cmocka_unit_test(after_a_failed_flush_nothing_is_acknowledged),
           cmocka_unit_test(killed_writers_lose_nothing), cmocka_unit_test(the_loop_does_not_sync),
+          cmocka_unit_test(what_is_written_is_synced_soon),
+          cmocka_unit_test(a_full_disk_still_knows_its_tokens),
           cmocka_unit_test(a_damaged_database_is_refused_and_never_crashes),
           cmocka_unit_test(a_file_that_is_no_database_is_refused_with_a_remedy),
           cmocka_unit_test(a_rolled_back_journal_is_noticed))

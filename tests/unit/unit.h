@@ -3,13 +3,31 @@
 
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <string.h>
 
 #include <cmocka.h>
+
+/* cmocka says "not ok" of a test that was skipped, which whoever reads TAP takes for a failure. */
+static inline ssize_t unit_write(void *out, const char *text, size_t n) {
+    bool skipped = n > 6 && memcmp(text, "not ok", 6) == 0 && memmem(text, n, "# SKIP", 6);
+    const size_t lie = skipped ? strlen("not ") : 0;
+    fwrite(text + lie, 1, n - lie, out);
+    fflush(out);
+    return (ssize_t)n;
+}
+
+static inline void unit_honest_tap(void) {
+    stdout = fopencookie(stdout, "w", (cookie_io_functions_t){.write = unit_write});
+    setvbuf(stdout, NULL, _IOLBF, BUFSIZ);
+}
 
 #define UNIT_MAIN(...)                                    \
     int main(void) {                                      \
         const struct CMUnitTest tests[] = {__VA_ARGS__};  \
+        unit_honest_tap();                                \
         return cmocka_run_group_tests(tests, NULL, NULL); \
     }

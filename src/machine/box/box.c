@@ -400,8 +400,10 @@ static void take_uppers(struct box *b, const struct creation *c, struct fd_messa
 static int take_created(struct creation *c, const struct plan_message *m, struct fd_message *fds,
                         struct err *err) {
     struct box *b = c->box;
-    if (m->type != PLAN_CREATED || fds->nfds < 1)
-        return err_set(err, ERR_INTERNAL, "the spawner sent no connection");
+    if (fds->nfds < 1) {
+        err_set(err, ERR_LIMIT, "no descriptor is left for machine '%s'", b->m.id);
+        return err_remedy(err, "raise the limit of open files, or destroy some machines");
+    }
     take_uppers(b, c, fds);
     b->warnings = strdup(m->text);
     b->m.guest = guest_open(b->m.host->loop, TAKE_FD(fds->fds[0]), on_gone, b, err);
@@ -435,7 +437,7 @@ static void fill_plan(struct plan *p, const struct machine_spec *spec) {
     p->pids = spec->limits.pids;
     p->disk_bytes = spec->limits.disk_bytes;
     p->deadline_ms = spec->deadline_ms;
-    p->linger = spec->linger;
+    p->linger = spec->linger ? PLAN_DAEMONS : PLAN_NOBODYS;
     p->grant_count = spec->grant_count;
     for (size_t i = 0; i < spec->grant_count; i++)
         p->grants[i] = spec->grants[i];

@@ -1,0 +1,299 @@
+/* carrel serve, token, audit: the daemon itself. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/defer.h"
+#include "base/fdio.h"
+#include "cli/cli.h"
+#include "cli/client.h"
+#include "cli/options.h"
+#include "cli/table.h"
+
+/* ---- serve ---- */
+
+struct serve_options {
+    const char *listen, *conf;
+    bool help;
+};
+
+static const struct option_row serve_rows[] = {
+    {0, "listen", "ADDRESS:PORT", OPTION_TEXT, offsetof(struct serve_options, listen),
+     "also on TCP, for bearer tokens"},
+    {0, "conf", "FILE", OPTION_TEXT, offsetof(struct serve_options, conf),
+     "instead of carrel.conf in its usual place"},
+    {'h', "help", NULL, OPTION_FLAG, offsetof(struct serve_options, help), "show this"},
+    {0, NULL, NULL, OPTION_FLAG, 0, NULL},
+};
+
+int cmd_serve(int argc, char **argv) {
+    struct serve_options o = {0};
+    struct place place;
+    struct err err;
+    char program[PLACE_SIZE + 16];
+    int next;
+    if (options_parse(serve_rows, argc - 1, argv + 1, &o, &next, &err) < 0)
+        return cli_fail(&err);
+    if (o.help) {
+        cli_usage("serve");
+        options_print(serve_rows);
+        return 0;
+    }
+    if (place_find(&place, &err) < 0 || place_make(&place, &err) < 0)
+        return cli_fail(&err);
+    const char *words[12] = {"carrel-daemon", "--run", place.run, "--home", place.home};
+    size_t n = 5;
+    if (o.listen) {
+        words[n++] = "--listen";
+        words[n++] = o.listen;
+    }
+    if (o.conf) {
+        words[n++] = "--conf";
+        words[n++] = o.conf;
+    }
+    snprintf(program, sizeof(program), "%s/carrel-daemon", place.libexec);
+    execv(program, (char *const *)words);
+    err_sys(&err, "run '%s'", program);
+    return cli_fail(&err);
+}
+
+/* ---- token ---- */
+
+struct token_options {
+    const char *owner, *note;
+    struct option_list scopes;
+    uint64_t machines, cpu_milli, mem, disk, lifetime_ms;
+    bool json, help;
+};
+
+#define AT(member) offsetof(struct token_options, member)
+
+static const struct option_row token_rows[] = {
+    {0, "scope", "read|run|admin", OPTION_LIST, AT(scopes), "what it may do (default: read, run)"},
+    {0, "note", "TEXT", OPTION_TEXT, AT(note), "what it is for"},
+    {0, "owner", "NAME", OPTION_TEXT, AT(owner), "whose machines it makes (administrators)"},
+    {0, "machines", "N", OPTION_NUMBER, AT(machines), "quota of machines"},
+    {0, "cpus", "N", OPTION_MILLI, AT(cpu_milli), "quota of cpus in all"},
+    {0, "mem", "SIZE", OPTION_SIZE, AT(mem), "quota of memory in all"},
+    {0, "disk", "SIZE", OPTION_SIZE, AT(disk), "quota of disk in all"},
+    {0, "lifetime", "TIME", OPTION_DURATION, AT(lifetime_ms), "longest ttl of a machine"},
+    {0, "json", NULL, OPTION_FLAG, AT(json), "print the whole answer"},
+    {'h', "help", NULL, OPTION_FLAG, AT(help), "show this"},
+    {0, NULL, NULL, OPTION_FLAG, 0, NULL},
+};
+
+static void put_token(struct jot *j, const struct token_options *o) {
+    const struct {
+        const char *name;
+        uint64_t value;
+        double unit;
+    } quotas[] = {{"machines", o->machines, 1},
+                  {"cpus", o->cpu_milli, 1000},
+                  {"mem", o->mem, 1},
+                  {"disk", o->disk, 1},
+                  {"lifetime", o->lifetime_ms, 1000}};
+    jot_object(j, NULL);
+    if (o->owner)
+        jot_string(j, "owner", o->owner);
+    if (o->note)
+        jot_string(j, "note", o->note);
+    if (o->scopes.count) {
+        jot_array(j, "scopes");
+        for (size_t i = 0; i < o->scopes.count; i++)
+            jot_string(j, NULL, o->scopes.items[i]);
+        jot_end(j, ']');
+    }
+    for (size_t i = 0; i < sizeof(quotas) / sizeof(*quotas); i++) {
+        char number[40];
+        snprintf(number, sizeof(number), quotas[i].unit == 1 ? "%.0f" : "%.3f",
+                 (double)quotas[i].value / quotas[i].unit);
+        if (quotas[i].value)
+            jot_raw(j, quotas[i].name, number);
+    }
+    jot_end(j, '}');
+}
+
+static int token_new(struct client *c, const struct token_options *o, struct err *err) {
+    struct buf body DEFER(buf_done) = BUF(65536);
+    struct jot j = JOT(&body);
+    json_t *token DEFER(json_free) = NULL;
+    put_token(&j, o);
+    const struct client_request r = {.method = "POST", .target = "/v1/tokens", .body = &body};
+    if (client_call(c, &r, &token, err) < 0)
+        return -1;
+    if (o->json)
+        print_json(token);
+    else
+        puts(client_text(token, "secret"));
+    return 0;
+}
+
+static int token_list(struct client *c, bool json, struct err *err) {
+    json_t *list DEFER(json_free) = NULL;
+    size_t i;
+    json_t *t;
+    const struct client_request r = {.method = "GET", .target = "/v1/tokens"};
+    if (client_call(c, &r, &list, err) < 0)
+        return -1;
+    if (json) {
+        print_json(list);
+        return 0;
+    }
+    puts("TOKEN           OWNER         SCOPES          STATE     NOTE");
+    json_array_foreach(json_object_get(list, "tokens"), i, t) {
+        table_cell(client_text(t, "id"), 14);
+        table_cell(client_text(t, "owner"), 12);
+        table_cell(client_text(t, "scopes"), 14);
+        table_cell(*client_text(t, "revoked") ? "revoked" : "valid", 8);
+        table_cell(client_text(t, "note"), 0);
+        putchar('\n');
+    }
+    return 0;
+}
+
+static int token_remove(struct client *c, char **ids, struct err *err) {
+    for (; *ids; ids++) {
+        char target[CLIENT_TARGET_SIZE];
+        const struct client_request r = {.method = "DELETE", .target = target};
+        if (client_target(target, err, "/v1/tokens/%s", *ids) < 0 ||
+            client_call(c, &r, NULL, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+int cmd_token(int argc, char **argv) {
+    struct token_options o = {0};
+    struct client c DEFER(client_close) = {0};
+    struct err err;
+    int next = 0;
+    const char *verb = argc > 1 ? argv[1] : "";
+    if (argc > 2 && options_parse(token_rows, argc - 2, argv + 2, &o, &next, &err) < 0)
+        return cli_fail(&err);
+    if (o.help || strcmp(verb, "--help") == 0 || strcmp(verb, "-h") == 0) {
+        cli_usage("token");
+        options_print(token_rows);
+        return 0;
+    }
+    bool known = strcmp(verb, "new") == 0 || strcmp(verb, "ls") == 0 || strcmp(verb, "rm") == 0;
+    if (!known) {
+        err_set(&err, ERR_INVALID, "'%s' is not new, ls or rm", verb);
+        err_remedy(&err, "see `carrel token --help`");
+        return cli_fail(&err);
+    }
+    if (client_open(&c, CLIENT_START, NULL, &err) < 0)
+        return cli_fail(&err);
+    int r = verb[0] == 'n'   ? token_new(&c, &o, &err)
+            : verb[0] == 'l' ? token_list(&c, o.json, &err)
+                             : token_remove(&c, argv + 2 + next, &err);
+    return r < 0 ? cli_fail(&err) : 0;
+}
+
+/* ---- audit ---- */
+
+struct audit_options {
+    const char *machine, *verb, *owner, *head;
+    uint64_t tail;
+    bool json, help;
+};
+
+static const struct option_row audit_rows[] = {
+    {0, "machine", "ID", OPTION_TEXT, offsetof(struct audit_options, machine), "only about it"},
+    {0, "verb", "VERB", OPTION_TEXT, offsetof(struct audit_options, verb),
+     "only this; `machine` means machine.create and so on"},
+    {0, "owner", "NAME", OPTION_TEXT, offsetof(struct audit_options, owner), "only theirs"},
+    {'n', "tail", "N", OPTION_NUMBER, offsetof(struct audit_options, tail), "only the last N"},
+    {0, "head", "SEQ:HASH", OPTION_TEXT, offsetof(struct audit_options, head),
+     "verify: the journal must still contain this"},
+    {0, "json", NULL, OPTION_FLAG, offsetof(struct audit_options, json), "records as they are"},
+    {'h', "help", NULL, OPTION_FLAG, offsetof(struct audit_options, help), "show this"},
+    {0, NULL, NULL, OPTION_FLAG, 0, NULL},
+};
+
+static int verify(struct client *c, const struct audit_options *o, struct err *err) {
+    char target[CLIENT_TARGET_SIZE] = "/v1/audit/verify";
+    json_t *report DEFER(json_free) = NULL;
+    const struct client_request r = {.method = "GET", .target = target};
+    if (client_query(target, "head", o->head, err) < 0 || client_call(c, &r, &report, err) < 0)
+        return -1;
+    bool whole = json_is_true(json_object_get(report, "whole"));
+    if (o->json) {
+        print_json(report);
+    } else {
+        printf("%lld records in %lld segments\nhead %s\n", client_number(report, "records"),
+               client_number(report, "segments"), client_text(report, "head"));
+        puts(whole ? "whole: every hash and signature holds" : client_text(report, "problem"));
+    }
+    return whole ? 0 : 1;
+}
+
+/* One line a record: time, kind, who, verb, what. */
+static void print_record(const char *line, size_t n) {
+    json_t *r DEFER(json_free) = json_loadb(line, n, 0, NULL);
+    long long ms = client_number(r, "time");
+    char when[32];
+    time_t seconds = (time_t)(ms / 1000);
+    struct tm tm;
+    if (!r || !gmtime_r(&seconds, &tm) || !strftime(when, sizeof(when), "%F %T", &tm))
+        return;
+    printf("%s  ", when);
+    table_cell(client_text(r, "kind"), 6);
+    table_cell(client_text(r, "owner"), 8);
+    table_cell(client_text(r, "verb"), 14);
+    table_cell(client_text(r, "machine"), 14);
+    size_t i;
+    json_t *word;
+    json_array_foreach(json_object_get(r, "argv"), i, word) {
+        table_cell(json_string_value(word), 0);
+    }
+    if (json_object_get(r, "exit"))
+        printf("exit %lld  ", client_number(r, "exit"));
+    table_cell(client_text(r, "reason"), 0);
+    putchar('\n');
+}
+
+static int copy_records(struct client *c, bool json, struct err *err) {
+    struct buf text DEFER(buf_done) = BUF(CLIENT_BODY_MAX);
+    if (http_client_collect(c->http, &text, err) < 0)
+        return -1;
+    for (const char *at = text.data, *end; at && (end = strchr(at, '\n')); at = end + 1)
+        if (json)
+            fwrite(at, 1, (size_t)(end - at) + 1, stdout);
+        else
+            print_record(at, (size_t)(end - at));
+    return 0;
+}
+
+static int show_records(struct client *c, const struct audit_options *o, struct err *err) {
+    char target[CLIENT_TARGET_SIZE] = "/v1/audit", tail[24];
+    const struct http_head *head;
+    snprintf(tail, sizeof(tail), "%llu", (unsigned long long)o->tail);
+    const struct client_request r = {.method = "GET", .target = target, .accept = "*/*"};
+    if (client_query(target, "machine", o->machine, err) < 0 ||
+        client_query(target, "verb", o->verb, err) < 0 ||
+        client_query(target, "owner", o->owner, err) < 0 ||
+        client_query(target, "tail", o->tail ? tail : NULL, err) < 0 ||
+        client_send(c, c->http, &r, err) < 0 || client_answer(c->http, &head, err) < 0)
+        return -1;
+    return copy_records(c, o->json, err);
+}
+
+int cmd_audit(int argc, char **argv) {
+    struct audit_options o = {0};
+    struct client c DEFER(client_close) = {0};
+    struct err err;
+    bool verifying = argc > 1 && strcmp(argv[1], "verify") == 0;
+    int skip = verifying ? 2 : 1, next;
+    if (options_parse(audit_rows, argc - skip, argv + skip, &o, &next, &err) < 0)
+        return cli_fail(&err);
+    if (o.help) {
+        cli_usage("audit");
+        options_print(audit_rows);
+        return 0;
+    }
+    if (client_open(&c, CLIENT_START, NULL, &err) < 0)
+        return cli_fail(&err);
+    int r = verifying ? verify(&c, &o, &err) : show_records(&c, &o, &err);
+    return r < 0 ? cli_fail(&err) : r;
+}

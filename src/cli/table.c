@@ -1,0 +1,50 @@
+#include "cli/table.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "cli/safe.h"
+
+void json_free(json_t **json) {
+    json_decref(*json);
+}
+
+void print_json(const json_t *value) {
+    json_dumpf(value, stdout, JSON_COMPACT);
+    putchar('\n');
+}
+
+void table_cell(const char *text, int width) {
+    int n = (int)strlen(text);
+    safe_name(stdout, text);
+    printf("%*s", n < width ? width - n + 2 : 2, "");
+}
+
+void table_age(const char *since, char ret[16]) {
+    static const struct {
+        long seconds;
+        char unit;
+    } units[] = {{86400, 'd'}, {3600, 'h'}, {60, 'm'}, {1, 's'}};
+    struct tm tm = {0};
+    if (!strptime(since, "%Y-%m-%dT%H:%M:%S", &tm)) {
+        snprintf(ret, 16, "-");
+        return;
+    }
+    long n = (long)(time(NULL) - timegm(&tm));
+    size_t at = 0;
+    n = n < 0 ? 0 : n;
+    while (at < 3 && n < units[at].seconds)
+        at++;
+    snprintf(ret, 16, "%ld%c", n / units[at].seconds, units[at].unit);
+}
+
+void table_bytes(long long n, char ret[16]) {
+    static const char units[] = "BKMGT";
+    size_t at = 0;
+    double v = (double)n;
+    for (; v >= 1024 && at < 4; at++)
+        v /= 1024;
+    snprintf(ret, 16, v < 10 && at && v != (double)(long long)v ? "%.1f%c" : "%.0f%c", v,
+             units[at]);
+}

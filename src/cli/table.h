@@ -1,0 +1,14 @@
+/* Tables for people, and JSON for machines. */
+#pragma once
+
+#include <jansson.h>
+
+void json_free(json_t **json); /* for DEFER */
+void print_json(const json_t *value);
+
+/* One cell, made safe to show, then blanks up to `width` and two more. */
+void table_cell(const char *text, int width);
+
+/* "12s", "5m", "3h", "2d" since an RFC 3339 time. */
+void table_age(const char *since, char ret[16]);
+void table_bytes(long long n, char ret[16]); /* "1.5G" */

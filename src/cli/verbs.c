@@ -1,0 +1,397 @@
+/* carrel new, show, pause, resume, stop, stats, logs: the daemon's machines. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/defer.h"
+#include "base/fdio.h"
+#include "cli/cli.h"
+#include "cli/client.h"
+#include "cli/grants.h"
+#include "cli/options.h"
+#include "cli/table.h"
+
+static void announce(void) {
+    fputs("carrel: preparing this host for its first machine...\n", stderr);
+}
+
+/* ---- new ---- */
+
+struct new_options {
+    const char *kind, *image, *name, *from, *idle_action;
+    uint64_t mem, cpu_milli, pids, disk, ttl_ms, idle_ms;
+    struct option_list dirs, env, meta;
+    bool unreviewed, json, help;
+};
+
+#define AT(member) offsetof(struct new_options, member)
+
+static const struct option_row new_rows[] = {
+    {'n', "name", "NAME", OPTION_TEXT, AT(name), "call it so"},
+    {0, "kind", "box", OPTION_TEXT, AT(kind), "kind of machine (default: box)"},
+    {0, "image", "IMAGE", OPTION_TEXT, AT(image), "what it starts from (default: host)"},
+    {'m', "mem", "SIZE", OPTION_SIZE, AT(mem), "memory limit (default 2G)"},
+    {'c', "cpus", "N", OPTION_MILLI, AT(cpu_milli), "cpu limit, such as 0.5 (default: none)"},
+    {0, "pids", "N", OPTION_NUMBER, AT(pids), "limit of processes and threads (default 1024)"},
+    {0, "disk", "SIZE", OPTION_SIZE, AT(disk), "limit of what it can write (default 1G)"},
+    {0, "ttl", "TIME", OPTION_DURATION, AT(ttl_ms), "total lifetime"},
+    {0, "idle", "TIME", OPTION_DURATION, AT(idle_ms), "patience with a machine nobody uses"},
+    {0, "idle-action", "ACTION", OPTION_TEXT, AT(idle_action),
+     "then: pause, stop or destroy (default: destroy)"},
+    {'d', "dir", "HOST[:GUEST][:ro|cow|rw]", OPTION_LIST, AT(dirs),
+     "lend a directory (default cow: it works on a copy)"},
+    {0, "unreviewed", NULL, OPTION_FLAG, AT(unreviewed), "allow --dir ...:rw"},
+    {'e', "env", "NAME=VALUE", OPTION_LIST, AT(env), "a variable of every command in it"},
+    {0, "meta", "NAME=VALUE", OPTION_LIST, AT(meta), "metadata to find it by"},
+    {0, "from", "SNAPSHOT", OPTION_TEXT, AT(from), "start from a snapshot (not yet)"},
+    {0, "json", NULL, OPTION_FLAG, AT(json), "print the whole machine"},
+    {'h', "help", NULL, OPTION_FLAG, AT(help), "show this"},
+    {0, NULL, NULL, OPTION_FLAG, 0, NULL},
+};
+
+static int put_pairs(struct jot *j, const char *name, const struct option_list *pairs,
+                     struct err *err) {
+    if (!pairs->count)
+        return 0;
+    jot_object(j, name);
+    for (size_t i = 0; i < pairs->count; i++) {
+        char key[256];
+        const char *eq = strchr(pairs->items[i], '=');
+        if (!eq || eq == pairs->items[i] || (size_t)(eq - pairs->items[i]) >= sizeof(key))
+            return err_set(err, ERR_INVALID, "'%s' is not NAME=VALUE", pairs->items[i]);
+        snprintf(key, sizeof(key), "%.*s", (int)(eq - pairs->items[i]), pairs->items[i]);
+        jot_string(j, key, eq + 1);
+    }
+    jot_end(j, '}');
+    return 0;
+}
+
+static void put_limits(struct jot *j, const struct new_options *o) {
+    jot_object(j, "limits");
+    if (o->mem)
+        jot_u64(j, "mem", o->mem);
+    if (o->cpu_milli) {
+        char cpus[32];
+        snprintf(cpus, sizeof(cpus), "%.3f", (double)o->cpu_milli / 1000);
+        jot_raw(j, "cpus", cpus);
+    }
+    if (o->pids)
+        jot_u64(j, "pids", o->pids);
+    if (o->disk)
+        jot_u64(j, "disk", o->disk);
+    jot_end(j, '}');
+}
+
+static void put_duration(struct jot *j, const char *name, uint64_t ms) {
+    char seconds[40];
+    if (!ms)
+        return;
+    snprintf(seconds, sizeof(seconds), "%.3f", (double)ms / 1000);
+    jot_raw(j, name, seconds);
+}
+
+static void put_dirs(struct jot *j, const struct grants *g, const struct plan *plan) {
+    static const char *const modes[] = {
+        [PLAN_GRANT_RO] = "ro", [PLAN_GRANT_COW] = "cow", [PLAN_GRANT_RW] = "rw"};
+    if (!g->count)
+        return;
+    jot_array(j, "dirs");
+    for (size_t i = 0; i < g->count; i++) {
+        jot_object(j, NULL);
+        jot_string(j, "path", g->host[i]);
+        jot_string(j, "at", plan->grants[i].path);
+        jot_string(j, "mode", modes[plan->grants[i].mode]);
+        jot_end(j, '}');
+    }
+    jot_end(j, ']');
+}
+
+static int describe(const struct new_options *o, const struct grants *g, const struct plan *plan,
+                    struct buf *text, struct err *err) {
+    struct jot j = JOT(text);
+    const struct {
+        const char *name, *value;
+    } texts[] = {
+        {"kind", o->kind}, {"image", o->image}, {"name", o->name}, {"idle_action", o->idle_action}};
+    jot_object(&j, NULL);
+    for (size_t i = 0; i < sizeof(texts) / sizeof(*texts); i++)
+        if (texts[i].value)
+            jot_string(&j, texts[i].name, texts[i].value);
+    put_limits(&j, o);
+    put_duration(&j, "ttl", o->ttl_ms);
+    put_duration(&j, "idle", o->idle_ms);
+    put_dirs(&j, g, plan);
+    if (o->unreviewed)
+        jot_bool(&j, "unreviewed", true);
+    if (put_pairs(&j, "env", &o->env, err) < 0 || put_pairs(&j, "metadata", &o->meta, err) < 0)
+        return -1;
+    jot_end(&j, '}');
+    return j.failed ? err_set(err, ERR_LIMIT, "the request is too large") : 0;
+}
+
+static int make(const struct new_options *o, struct client *c, struct err *err) {
+    struct plan *plan DEFER_FREE = calloc(1, sizeof(*plan));
+    struct grants *g DEFER_FREE = calloc(1, sizeof(*g));
+    struct buf body DEFER(buf_done) = BUF(1 << 20);
+    json_t *machine DEFER(json_free) = NULL;
+    if (!plan || !g)
+        return err_set(err, ERR_LIMIT, "out of memory");
+    const char *const own[] = {c->place.home, c->place.run, NULL};
+    int r = grants_open(&o->dirs, o->unreviewed, own, plan, g, err);
+    if (r == 0)
+        r = describe(o, g, plan, &body, err);
+    const struct client_request request = {.method = "POST",
+                                           .target = "/v1/machines",
+                                           .body = &body,
+                                           .fds = g->dirs,
+                                           .nfds = c->local ? g->count : 0};
+    if (r == 0)
+        r = client_call(c, &request, &machine, err);
+    grants_close(g);
+    if (r < 0)
+        return -1;
+    if (*client_text(machine, "warnings"))
+        fprintf(stderr, "carrel: warning: %s\n", client_text(machine, "warnings"));
+    if (o->json)
+        print_json(machine);
+    else
+        puts(client_text(machine, "id"));
+    return 0;
+}
+
+int cmd_new(int argc, char **argv) {
+    struct new_options o = {0};
+    struct client c DEFER(client_close) = {0};
+    struct err err = {0};
+    int next;
+    if (options_parse(new_rows, argc - 1, argv + 1, &o, &next, &err) < 0)
+        return cli_fail(&err);
+    if (o.help) {
+        cli_usage("new");
+        options_print(new_rows);
+        return 0;
+    }
+    if (argv[1 + next])
+        err_set(&err, ERR_INVALID, "one word too many: '%s'", argv[1 + next]);
+    else if (o.from)
+        err_set(&err, ERR_UNSUPPORTED, "--from: there are no snapshots yet");
+    else if (client_open(&c, CLIENT_START, announce, &err) == 0 && make(&o, &c, &err) == 0)
+        return 0;
+    return cli_fail(&err);
+}
+
+/* ---- verbs of one machine ---- */
+
+/* Opens the daemon and makes one request about the machine argv names; answer in *ret. */
+static int about(struct client *c, const char *machine, const char *method, const char *format,
+                 json_t **ret, struct err *err) {
+    char target[CLIENT_TARGET_SIZE];
+    const struct client_request r = {.method = method, .target = target};
+    if (!c->http && client_open(c, CLIENT_ONLY_RUNNING, NULL, err) < 0)
+        return -1;
+    return client_target(target, err, format, machine) < 0 ? -1 : client_call(c, &r, ret, err);
+}
+
+/* What has the form `carrel VERB [--json] MACHINE`. */
+static int one_machine(int argc, char **argv, const char **ret_machine, bool *json, int *status) {
+    struct err err;
+    if (cli_words(argc, argv, 1, json, status) < 0)
+        return -1;
+    *ret_machine = NULL;
+    for (int i = 1; i < argc; i++)
+        if (argv[i][0] != '-')
+            *ret_machine = argv[i];
+    if (*ret_machine)
+        return 0;
+    err_set(&err, ERR_INVALID, "no machine named");
+    err_remedy(&err, "see `carrel ls`");
+    *status = cli_fail(&err);
+    return -1;
+}
+
+static int change_state(int argc, char **argv, const char *format) {
+    struct client c DEFER(client_close) = {0};
+    struct err err;
+    json_t *machine DEFER(json_free) = NULL;
+    const char *name;
+    bool json = false;
+    int status;
+    if (one_machine(argc, argv, &name, &json, &status) < 0)
+        return status;
+    if (about(&c, name, "POST", format, &machine, &err) < 0)
+        return cli_fail(&err);
+    if (json)
+        print_json(machine);
+    else
+        printf("%s %s\n", client_text(machine, "id"), client_text(machine, "state"));
+    return 0;
+}
+
+int cmd_pause(int argc, char **argv) {
+    return change_state(argc, argv, "/v1/machines/%s/pause");
+}
+
+int cmd_resume(int argc, char **argv) {
+    return change_state(argc, argv, "/v1/machines/%s/resume");
+}
+
+int cmd_stop(int argc, char **argv) {
+    return change_state(argc, argv, "/v1/machines/%s/stop");
+}
+
+/* "name  value" lines of an object, nested ones indented. */
+static void print_members(const json_t *object, int indent) {
+    const char *name;
+    json_t *value;
+    json_object_foreach((json_t *)object, name, value) {
+        printf("%*s", indent, "");
+        table_cell(name, 16 - indent);
+        if (json_is_object(value)) {
+            putchar('\n');
+            print_members(value, indent + 2);
+        } else if (json_is_string(value)) {
+            table_cell(json_string_value(value), 0);
+            putchar('\n');
+        } else {
+            json_dumpf(value, stdout, JSON_ENCODE_ANY | JSON_COMPACT);
+            putchar('\n');
+        }
+    }
+}
+
+static int show(int argc, char **argv, const char *format) {
+    struct client c DEFER(client_close) = {0};
+    struct err err;
+    json_t *answer DEFER(json_free) = NULL;
+    const char *name;
+    bool json = false;
+    int status;
+    if (one_machine(argc, argv, &name, &json, &status) < 0)
+        return status;
+    if (about(&c, name, "GET", format, &answer, &err) < 0)
+        return cli_fail(&err);
+    if (json)
+        print_json(answer);
+    else
+        print_members(answer, 0);
+    return 0;
+}
+
+int cmd_show(int argc, char **argv) {
+    return show(argc, argv, "/v1/machines/%s");
+}
+
+/* Of one machine, or of the daemon. */
+int cmd_stats(int argc, char **argv) {
+    struct client c DEFER(client_close) = {0};
+    struct err err;
+    json_t *answer DEFER(json_free) = NULL;
+    bool json = false, named = false;
+    int status;
+    for (int i = 1; i < argc; i++)
+        named |= argv[i][0] != '-' || strcmp(argv[i], "-h") == 0 || strcmp(argv[i], "--help") == 0;
+    if (named)
+        return show(argc, argv, "/v1/machines/%s/stats");
+    if (cli_words(argc, argv, 0, &json, &status) < 0)
+        return status;
+    if (about(&c, "", "GET", "/v1/status", &answer, &err) < 0)
+        return cli_fail(&err);
+    if (json)
+        print_json(answer);
+    else
+        print_members(answer, 0);
+    return 0;
+}
+
+/* ---- logs ---- */
+
+struct logs_options {
+    bool follow, errors, json, help;
+};
+
+static const struct option_row logs_rows[] = {
+    {'f', "follow", NULL, OPTION_FLAG, offsetof(struct logs_options, follow),
+     "stay until the command ends"},
+    {0, "stderr", NULL, OPTION_FLAG, offsetof(struct logs_options, errors),
+     "its standard error instead"},
+    {0, "json", NULL, OPTION_FLAG, offsetof(struct logs_options, json),
+     "the list of commands as JSON"},
+    {'h', "help", NULL, OPTION_FLAG, offsetof(struct logs_options, help), "show this"},
+    {0, NULL, NULL, OPTION_FLAG, 0, NULL},
+};
+
+static void print_execs(const json_t *list) {
+    size_t i;
+    json_t *x;
+    puts("EXEC            STATE     STATUS  AGE   COMMAND");
+    json_array_foreach(list, i, x) {
+        char status[24], age[16];
+        snprintf(status, sizeof(status), "%lld", client_number(x, "status"));
+        table_age(client_text(x, *client_text(x, "ended") ? "ended" : "started"), age);
+        table_cell(client_text(x, "id"), 14);
+        table_cell(client_text(x, "state"), 8);
+        table_cell(status, 6);
+        table_cell(age, 4);
+        size_t k;
+        json_t *word;
+        json_array_foreach(json_object_get(x, "argv"), k, word) {
+            table_cell(json_string_value(word), 0);
+        }
+        putchar('\n');
+    }
+}
+
+static int copy_output(struct client *c, const char *machine, const char *exec,
+                       const struct logs_options *o, struct err *err) {
+    char target[CLIENT_TARGET_SIZE];
+    const struct http_head *head;
+    const char *bytes;
+    size_t n;
+    int more;
+    const struct client_request r = {.method = "GET", .target = target, .accept = "*/*"};
+    if (client_target(target, err, "/v1/machines/%s/execs/%s/output?stream=%s&follow=%s", machine,
+                      exec, o->errors ? "stderr" : "stdout", o->follow ? "1" : "0") < 0 ||
+        client_send(c, c->http, &r, err) < 0 || client_answer(c->http, &head, err) < 0)
+        return -1;
+    struct http_text gap = http_field_only(head, "Carrel-Left-Out");
+    if (gap.s && !http_text_is(gap, "0"))
+        fprintf(stderr, "carrel: %.*s bytes before this were not kept\n", (int)gap.n, gap.s);
+    while ((more = http_client_read(c->http, &bytes, &n, err)) > 0) {
+        int w = write_all(1, bytes, n);
+        if (w < 0)
+            return err_num(err, w, "write output");
+    }
+    return more;
+}
+
+int cmd_logs(int argc, char **argv) {
+    struct logs_options o = {0};
+    struct client c DEFER(client_close) = {0};
+    struct err err;
+    json_t *list DEFER(json_free) = NULL;
+    int next;
+    if (options_parse(logs_rows, argc - 1, argv + 1, &o, &next, &err) < 0)
+        return cli_fail(&err);
+    if (o.help) {
+        cli_usage("logs");
+        options_print(logs_rows);
+        return 0;
+    }
+    const char *machine = argv[1 + next], *exec = machine ? argv[2 + next] : NULL;
+    if (!machine) {
+        err_set(&err, ERR_INVALID, "no machine named");
+        err_remedy(&err, "see `carrel ls`");
+        return cli_fail(&err);
+    }
+    if (client_open(&c, CLIENT_ONLY_RUNNING, NULL, &err) < 0)
+        return cli_fail(&err);
+    if (exec)
+        return copy_output(&c, machine, exec, &o, &err) < 0 ? cli_fail(&err) : 0;
+    if (about(&c, machine, "GET", "/v1/machines/%s/execs", &list, &err) < 0)
+        return cli_fail(&err);
+    if (o.json)
+        print_json(list);
+    else
+        print_execs(json_object_get(list, "execs"));
+    return 0;
+}

@@ -1,0 +1,121 @@
+"""The command line over the daemon: starts it on first use, and speaks for its machines."""
+import json
+import os
+import signal
+import subprocess
+import time
+
+import pytest
+
+from carrel import Carrel
+
+
+@pytest.fixture(scope="module")
+def carrel():
+    c = Carrel()
+    yield c
+    c.stop()
+
+
+@pytest.fixture
+def machine(carrel):
+    done = carrel("new", "--name", "tour", "--mem", "256M", "--meta", "a=b")
+    assert done.returncode == 0, done
+    yield done.stdout.decode().strip()
+    carrel("rm", "tour")
+
+
+def test_new_ls_show_rm(carrel, machine):
+    assert machine.startswith("m-")
+    rows = json.loads(carrel("ls", "--json").stdout)["machines"]
+    assert [(m["id"], m["name"], m["state"]) for m in rows] == [(machine, "tour", "running")]
+    assert b"tour" in carrel("ls").stdout
+    assert json.loads(carrel("show", "--json", machine[:8]).stdout)["metadata"] == {"a": "b"}
+    assert carrel("rm", "tour").returncode == 0
+    assert carrel("show", "tour").returncode == 125
+
+
+def test_exec_hands_its_streams_through(carrel, machine):
+    done = carrel("exec", "tour", "--", "sh", "-c", "cat; echo err >&2; exit 4", stdin=b"in\0\xff\n")
+    assert (done.stdout, done.stderr, done.returncode) == (b"in\0\xff\n", b"err\n", 4)
+
+
+@pytest.mark.parametrize("args,status,word", [
+    (["--timeout", "0.3", "tour", "--", "sleep", "100"], 124, b"time limit"),
+    (["tour", "--", "/nope"], 127, b"No such file"),
+    (["tour", "--", "sh", "-c", "kill -9 $$"], 137, b""),
+    (["nobody", "--", "true"], 125, b"nobody"),
+])
+def test_how_exec_ends(carrel, machine, args, status, word):
+    done = carrel("exec", *args)
+    assert done.returncode == status and word in done.stderr, done
+
+
+def test_signals_reach_the_command(carrel, machine):
+    p = carrel.popen("exec", "tour", "--", "sh", "-c", "trap 'exit 9' INT; echo up; while :; do sleep 0.05; done",
+                     stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+    assert p.stdout.readline() == b"up\n"
+    p.send_signal(signal.SIGINT)
+    assert p.wait(20) == 9
+    p.stdout.close()
+
+
+def test_logs_pause_resume_stop_stats(carrel, machine):
+    daemon_side = json.loads(carrel("stats", "--json").stdout)
+    assert daemon_side["machines"]["running"] == 1 and daemon_side["box"]["boxes"] == 1
+    assert carrel("pause", "tour").stdout.split() == [machine.encode(), b"paused"]
+    refused = carrel("exec", "tour", "--", "true")
+    assert refused.returncode == 125 and b"resume" in refused.stderr
+    assert carrel("resume", "tour").returncode == 0
+    assert carrel("stop", "tour").returncode == 0
+    assert carrel("resume", "tour").returncode == 0
+    assert json.loads(carrel("stats", "--json", "tour").stdout)["mem_limit_bytes"] == 256 << 20
+    carrel("exec", "tour", "--", "echo", "kept")
+    rows = json.loads(carrel("logs", "--json", "tour").stdout)["execs"]
+    assert rows[0]["argv"] == ["echo", "kept"] and rows[0]["status"] == 0
+
+
+def test_audit_and_tokens(carrel, machine):
+    carrel("exec", "tour", "--", "echo", "for the journal")
+    lines = [json.loads(line) for line in carrel("audit", "--json", "--machine", machine).stdout.splitlines()]
+    assert [r["argv"] for r in lines if r["verb"] == "exec" and r["kind"] == "intent"] == [["echo", "for the journal"]]
+    assert b"whole" in carrel("audit", "verify").stdout
+    head = carrel("audit", "verify").stdout.split(b"head ")[1].split()[0].decode()
+    assert carrel("audit", "verify", "--head", head).returncode == 0
+    wrong = carrel("audit", "verify", "--head", head[:-4] + ("0000" if head[-4:] != "0000" else "1111"))
+    assert wrong.returncode == 1, wrong
+    secret = carrel("token", "new", "--note", "ci", "--scope", "read").stdout.strip()
+    assert secret.startswith(b"crl_")
+    listed = carrel("token", "ls").stdout
+    assert b"ci" in listed and secret not in listed
+
+
+def test_a_lent_directory(carrel, tmp_path):
+    (tmp_path / "file").write_text("host\n")
+    done = carrel("new", "--name", "lent", "--dir", f"{tmp_path}:/home/user/work")
+    assert done.returncode == 0, done
+    out = carrel("exec", "--cwd", "/home/user/work", "lent", "--", "sh", "-c", "cat file; echo changed >file; cat file")
+    assert out.stdout == b"host\nchanged\n", out
+    assert (tmp_path / "file").read_text() == "host\n"
+    assert carrel("rm", "lent").returncode == 0
+
+
+def test_bad_words_name_the_thing(carrel):
+    for words, word in ((["new", "--mem", "x"], b"x"), (["new", "--name", "-bad"], b"-bad"), (["pause"], b"machine"),
+                        (["pause", "nobody"], b"nobody"), (["logs", "nobody"], b"nobody"),
+                        (["token", "make"], b"make"), (["new", "--from", "s"], b"snapshot")):
+        done = carrel(*words)
+        assert done.returncode == 125 and word in done.stderr, done
+
+
+def test_the_daemon_leaves_when_it_has_nothing_to_do():
+    c = Carrel()
+    try:
+        assert c("token", "ls").returncode == 0
+        pid = int((c.run_dir / "carrel.pid").read_text())
+        os.kill(pid, 0)
+    finally:
+        c.stop()
+    time.sleep(0.1)
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
