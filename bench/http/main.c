@@ -257,7 +257,7 @@ static void fill(struct report *r, const bool up[]) {
     for (size_t i = 0; i < CONTENDERS; i++)
         if (up[i])
             report_figure(r, contenders[i].name, cpu_each(&contenders[i]), "us");
-    report_bar(r, "carrel / floor", cpu_each(&contenders[1]) / cpu_each(&contenders[0]), 1.5, "x");
+    report_bar(r, "carrel / floor", cpu_each(&contenders[1]) / cpu_each(&contenders[0]), 2, "x");
     report_section(r, "A long answer, time for each MiB (the floor: plain write, no chunks)");
     for (size_t i = 0; i < CONTENDERS; i++)
         if (up[i])

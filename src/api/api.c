@@ -120,9 +120,9 @@ static void body_came(struct http_exchange *x, const char *bytes, size_t n) {
         c->route->handle(c);
 }
 
-/* While a body is collected the server may answer for itself: then the call ends unheard. */
+/* While a body is collected the exchange is the server's, which answers for itself. */
 static void collect_failed(struct http_exchange *x) {
-    call_abandon(x->user);
+    call_forget(x->user);
 }
 
 static void take(struct api *api, struct http_exchange *x, const struct route *route,
@@ -157,24 +157,29 @@ static void take(struct api *api, struct http_exchange *x, const struct route *r
     }
 }
 
+static void refuse_route(struct http_exchange *x, const char *allow) {
+    struct http_pair field = {"Allow", allow};
+    struct err err;
+    err_set(&err, *allow ? ERR_INVALID : ERR_NOT_FOUND,
+            *allow ? "this path does not know the method '%.*s'"
+                   : "there is no such path (method %.*s)",
+            (int)x->head->method.n, x->head->method.s);
+    err_remedy(&err, "all of them are in /v1/openapi.json");
+    refuse(x, *allow ? 405 : 404, &err, *allow ? &field : NULL);
+}
+
 static void on_request(struct http_exchange *x, void *arg) {
     struct api *api = arg;
-    char params[CALL_PARAMS][CALL_PARAM_SIZE];
+    char params[CALL_PARAMS][CALL_PARAM_SIZE], allow[ROUTE_ALLOW_SIZE];
     struct caller who = {0};
     struct err err;
-    bool other_method;
     if (check_host(x, &err) < 0) {
         refuse(x, 403, &err, NULL);
         return;
     }
-    const struct route *route = route_find(x->head->method, x->head->path, params, &other_method);
+    const struct route *route = route_find(x->head->method, x->head->path, params, allow);
     if (!route) {
-        err_set(&err, other_method ? ERR_INVALID : ERR_NOT_FOUND,
-                other_method ? "this path does not know the method '%.*s'"
-                             : "there is no such path (method %.*s)",
-                (int)x->head->method.n, x->head->method.s);
-        err_remedy(&err, "all of them are in /v1/openapi.json");
-        refuse(x, other_method ? 405 : 404, &err, NULL);
+        refuse_route(x, allow);
         return;
     }
     if (route->scope && authenticate(api, x, &who, &err) < 0) {

@@ -5,10 +5,10 @@
 
 enum {
     KIND_MAX = 16,
-    NAME_MAX_BYTES = 63,
+    NAME_MAX_BYTES = STORE_NAME_SIZE - 1,
     PATH_MAX_BYTES = 4095,
     TEXT_MAX_BYTES = 1 << 20,
-    KEY_MAX_BYTES = 128,
+    KEY_MAX_BYTES = STORE_KEY_SIZE - 1,
 };
 
 #define DAYS(n) ((uint64_t)(n)*24 * 3600 * 1000)

@@ -173,6 +173,10 @@ void call_done_fds(struct call *c, const int *fds, size_t nfds) {
     answer(c, c->route->status, "application/json", "{}", 2, fds, nfds);
 }
 
+void call_forget(struct call *c) {
+    call_free(c);
+}
+
 void call_abandon(struct call *c) {
     http_drop(c->http);
     call_free(c);

@@ -80,8 +80,10 @@ void call_error_status(struct call *c, int status, const struct err *err);
 void call_text(struct call *c, int status, const char *type, const void *body, size_t n);
 void call_done(struct call *c); /* "{}" */
 void call_done_fds(struct call *c, const int *fds, size_t nfds);
-/* Without an answer: its client is gone, or the server has refused the body itself. */
+/* Without an answer: its client is gone, or the server refuses the body that we were taking. */
 void call_abandon(struct call *c);
+/* The same before the exchange is ours: nothing is said to the server. */
+void call_forget(struct call *c);
 
 /* The connection becomes a WebSocket and the call ends. NULL: it was refused, and told so. */
 struct ws *call_upgrade(struct call *c, const struct ws_handler *handler, void *user);

@@ -36,6 +36,15 @@ static int path_and_user(struct call *c, struct msg_path *ret) {
     return -1;
 }
 
+static int read_mode(const char *text, const char *what, uint32_t *ret, struct err *err) {
+    size_t n = strlen(text);
+    if (n < 1 || n > 5 || strspn(text, "01234567") != n || strtoul(text, NULL, 8) > 07777)
+        return err_set(err, ERR_INVALID, "%s 'mode' is octal, such as 644, not '%.20s'", what,
+                       text);
+    *ret = (uint32_t)strtoul(text, NULL, 8);
+    return 0;
+}
+
 /* ---- one question, one answer ---- */
 
 static void answer_done(void *arg, const struct frame *frame, const struct err *err) {
@@ -195,12 +204,9 @@ void api_file_move(struct call *c) {
 
 void api_file_chmod(struct call *c) {
     const struct chmod_request *r = c->request;
-    char *end;
-    unsigned long mode = strtoul(r->mode, &end, 8);
-    struct msg_path m = {.mode = (uint32_t)mode, .path = text_of(r->path)};
+    struct msg_path m = {.path = text_of(r->path)};
     struct err err;
-    if (*end || end == r->mode || mode > 07777) {
-        err_set(&err, ERR_INVALID, "field 'mode' is octal, such as 644, not '%s'", r->mode);
+    if (read_mode(r->mode, "field", &m.mode, &err) < 0) {
         call_error(c, &err);
         return;
     }
@@ -244,35 +250,39 @@ struct download {
     uint64_t ino, mtime_ns;
     unsigned flying;
     bool begun, full, failed;
+    bool asking; /* a refusal may come before the request returns */
+    struct err refusal;
 };
 
 static void read_came(void *arg, const struct frame *frame, const struct err *err);
 
-static void download_end(struct download *d) {
-    struct call *c = d->call;
-    d->failed = true;
-    if (d->flying)
-        return; /* the last answer ends it */
-    free(d);
-    call_end(c);
+static void ask(struct download *d) {
+    uint64_t left = d->end - d->next.offset;
+    struct msg_read m = d->next;
+    m.bytes = left < MSG_CHUNK_MAX ? (uint32_t)left : MSG_CHUNK_MAX;
+    d->next.offset += m.bytes;
+    d->flying++;
+    service_file(d->call->service, &d->call->who, d->call->params[0], MSG_READ, &m,
+                 d->begun || d->flying > 1 ? NULL : m.path.s, read_came, d);
 }
 
+/* Asks for what comes next; after the last answer it ends the download, which is then gone. */
 static void ask_more(struct download *d) {
-    unsigned ahead = d->begun ? READS_AHEAD : 1;
-    while (!d->failed && !d->full && d->flying < ahead && d->next.offset < d->end) {
-        uint64_t left = d->end - d->next.offset;
-        struct msg_read m = d->next;
-        m.bytes = left < MSG_CHUNK_MAX ? (uint32_t)left : MSG_CHUNK_MAX;
-        d->next.offset += m.bytes;
-        d->flying++;
-        service_file(d->call->service, &d->call->who, d->call->params[0], MSG_READ, &m,
-                     d->begun || d->flying > 1 ? NULL : m.path.s, read_came, d);
-    }
-    if (d->begun && !d->flying && (d->failed || d->next.offset >= d->end)) {
-        struct call *c = d->call;
-        free(d);
+    struct call *c = d->call;
+    if (d->asking)
+        return;
+    d->asking = true;
+    while (!d->failed && !d->full && d->flying < (d->begun ? READS_AHEAD : 1) &&
+           d->next.offset < d->end)
+        ask(d);
+    d->asking = false;
+    if (d->flying || !(d->failed || (d->begun && d->next.offset >= d->end)))
+        return;
+    if (d->begun)
         call_end(c);
-    }
+    else
+        call_error(c, &d->refusal);
+    free(d);
 }
 
 static void begin_download(struct download *d, const struct msg_read_data *m, uint64_t offset) {
@@ -305,21 +315,16 @@ static void read_came(void *arg, const struct frame *frame, const struct err *er
         err_set(&bad, ERR_INTERNAL, "the machine answered nonsense");
         err = &bad;
     }
-    if (!d->begun && err) {
-        free(d);
-        call_error(c, err);
-        return;
-    }
-    if (!d->begun)
+    if (err && !d->begun)
+        d->refusal = *err;
+    else if (!d->begun)
         begin_download(d, &m, d->first);
     /* A file that was replaced meanwhile is not passed off as one: the answer stops short. */
-    if (err || d->failed || m.ino != d->ino) {
-        download_end(d);
-        return;
-    }
-    if (m.data.n)
+    if (err || m.ino != d->ino)
+        d->failed = true;
+    else if (m.data.n && !d->failed)
         d->full = !call_write(c, m.data.p, m.data.n);
-    else if (d->next.offset < d->end)
+    else
         d->next.offset = d->end;
     ask_more(d);
 }
@@ -331,7 +336,9 @@ static void download_drained(struct call *c) {
 }
 
 static void download_gone(struct call *c) {
-    download_end(c->user);
+    struct download *d = c->user;
+    d->failed = true;
+    ask_more(d);
 }
 
 /* "bytes=A-B", one range; anything else is ignored, as RFC 9110 allows. */
@@ -515,6 +522,10 @@ void api_file_write(struct call *c) {
         call_error(c, &err);
         return;
     }
+    if (mode && read_mode(mode, "parameter", &m.mode, &err) < 0) {
+        call_error(c, &err);
+        return;
+    }
     const char *const argv[] = {"put",
                                 m.path.s,
                                 condition ? condition : "any",
@@ -651,12 +662,15 @@ static void watch_event(void *arg, const struct msg_event *m) {
 static void watch_ended(void *arg, const struct err *err) {
     struct watcher *w = arg;
     struct call *c = w->call;
+    struct err named = *err;
     watcher_free(w);
     c->on_gone = NULL;
-    if (c->streaming)
+    if (c->streaming) {
         call_end(c);
-    else
-        call_error(c, err);
+        return;
+    }
+    err_wrap(&named, "'%.200s'", call_query(c, "path"));
+    call_error(c, &named);
 }
 
 static void watch_gone(struct call *c) {

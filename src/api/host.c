@@ -9,6 +9,7 @@
 #include "api/metrics.h"
 #include "api/route.h"
 #include "base/defer.h"
+#include "base/parse.h"
 #include "io/sse.h"
 #include "service/events.h"
 #include "service/host.h"
@@ -91,34 +92,41 @@ static void events_gone(struct call *c) {
     call_end(c);
 }
 
-static int64_t last_seen(struct call *c) {
+/* The last event that the client has seen; without one it wants only what happens from now on. */
+static int last_seen(struct call *c, bool follow, int64_t *ret, struct err *err) {
     struct http_text last = http_field_only(c->http->head, "Last-Event-ID");
-    uint64_t after = 0;
+    uint64_t after = follow ? (uint64_t)service_events_last(c->service) : 0;
     char text[24];
-    struct err err;
-    if (call_query(c, "after"))
-        call_number(c, "after", 0, INT64_MAX, &after, &err);
-    else if (last.s && last.n < sizeof(text)) {
+    if (last.s && last.n < sizeof(text)) {
         snprintf(text, sizeof(text), "%.*s", (int)last.n, last.s);
-        after = (uint64_t)strtoull(text, NULL, 10);
-    } else if (!call_query(c, "follow") || call_flag(c, "follow")) {
-        return service_events_last(c->service);
+        if (parse_u64(text, 0, INT64_MAX, &after, err) < 0)
+            return err_wrap(err, "Last-Event-ID");
     }
-    return (int64_t)after;
+    if (call_number(c, "after", 0, INT64_MAX, &after, err) < 0)
+        return -1;
+    *ret = (int64_t)after;
+    return 0;
 }
 
 void api_events(struct call *c) {
+    bool follow = !call_query(c, "follow") || call_flag(c, "follow");
+    int64_t after = 0;
+    struct err err;
+    if (last_seen(c, follow, &after, &err) < 0) {
+        call_error(c, &err);
+        return;
+    }
     struct watching *w = calloc(1, sizeof(*w));
     if (!w)
         abort();
     *w = (struct watching){
         .call = c,
         .watch = {.changed = events_changed, .arg = w},
-        .request = {.after = last_seen(c),
+        .request = {.after = after,
                     .machine = call_query(c, "machine"),
                     .type = call_query(c, "type"),
                     .limit = EVENTS_PAGE},
-        .follow = !call_query(c, "follow") || call_flag(c, "follow"),
+        .follow = follow,
     };
     c->user = w;
     c->on_gone = events_gone;

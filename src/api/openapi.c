@@ -7,26 +7,6 @@
 
 enum { DOCUMENT_MAX = 1 << 20 };
 
-static const char *const param_names[] = {"machine", "exec", "third"};
-
-/* "/v1/machines/{}/execs/{}" with its parameters named. */
-static void named_path(const struct route *r, char *to, size_t size) {
-    static const char *const token_names[] = {"token"};
-    bool tokens = strncmp(r->path, "/v1/tokens/", 11) == 0;
-    size_t n = 0, param = 0;
-    for (const char *p = r->path; *p && n + 16 < size; p++) {
-        if (strncmp(p, "{}", 2) == 0) {
-            n += (size_t)snprintf(to + n, size - n, "{%s}",
-                                  tokens ? token_names[0] : param_names[param]);
-            param++;
-            p++;
-        } else {
-            to[n++] = *p;
-        }
-    }
-    to[n] = '\0';
-}
-
 static void parameter(struct jot *j, const char *name, const char *in, const char *type,
                       const char *doc) {
     jot_object(j, NULL);
@@ -42,8 +22,8 @@ static void parameter(struct jot *j, const char *name, const char *in, const cha
 }
 
 static void parameters(struct jot *j, const struct route *r) {
-    char path[160];
-    named_path(r, path, sizeof(path));
+    char path[ROUTE_PATH_SIZE];
+    route_path_named(r, path);
     jot_array(j, "parameters");
     for (const char *p = strchr(path, '{'); p; p = strchr(p + 1, '{')) {
         char name[32];
@@ -111,10 +91,10 @@ static bool seen_before(size_t at) {
 static void paths(struct jot *j) {
     jot_object(j, "paths");
     for (size_t i = 0; i < route_count; i++) {
-        char path[160];
+        char path[ROUTE_PATH_SIZE];
         if (seen_before(i))
             continue;
-        named_path(&routes[i], path, sizeof(path));
+        route_path_named(&routes[i], path);
         jot_object(j, path);
         for (size_t k = i; k < route_count; k++)
             if (strcmp(routes[k].path, routes[i].path) == 0)

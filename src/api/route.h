@@ -31,7 +31,8 @@ struct route {
     int status;                    /* of success */
     const char *type;              /* of the response; NULL: application/json */
     const char *summary;
-    const char *example; /* what follows `curl` in docs/api.md; $M and $X stand for ids */
+    const char
+        *example; /* what follows `curl` in docs/api.md, which says what $M and the like are */
     void (*handle)(struct call *c);
     const struct query *queries; /* up to one without a name */
 };
@@ -39,9 +40,15 @@ struct route {
 extern const struct route routes[];
 extern const size_t route_count;
 
-/* The row for a method and path; *allow is set when the path exists with other methods. */
+/* The row for a method and path. NULL: ret_allow holds the path's other methods, "GET, POST". */
+enum { ROUTE_ALLOW_SIZE = 64 };
 const struct route *route_find(struct http_text method, struct http_text path,
-                               char params[CALL_PARAMS][CALL_PARAM_SIZE], bool *ret_other_method);
+                               char params[CALL_PARAMS][CALL_PARAM_SIZE],
+                               char ret_allow[ROUTE_ALLOW_SIZE]);
+
+/* The path with its parameters named: "/v1/machines/{machine}/execs/{exec}". */
+enum { ROUTE_PATH_SIZE = 160 };
+void route_path_named(const struct route *r, char ret[ROUTE_PATH_SIZE]);
 
 /* machines.c */
 void api_machine_create(struct call *c);

@@ -1,3 +1,4 @@
+#include <stdio.h>
 #include <string.h>
 
 #include "api/bodies.h"
@@ -106,7 +107,7 @@ const struct route routes[] = {
      "-X POST $URL/v1/machines -d '{\"name\":\"tour\",\"limits\":{\"mem\":\"256M\"}}'",
      api_machine_create, create_queries},
     {"GET", "/v1/machines", "machine_list", SCOPE_READ, BODY_NONE, NULL, &machines_schema, 200,
-     NULL, "List machines, newest first", "$URL/v1/machines?state=running", api_machine_list,
+     NULL, "List machines, newest first", "\"$URL/v1/machines?state=running\"", api_machine_list,
      list_queries},
     {"GET", M, "machine_show", SCOPE_READ, BODY_NONE, NULL, &machine_schema, 200, NULL,
      "Show one machine, by id, name or unique prefix", "$URL/v1/machines/$M", api_machine_show,
@@ -128,8 +129,8 @@ const struct route routes[] = {
     {"GET", M "/stats", "machine_stats", SCOPE_READ, BODY_NONE, NULL, &stats_schema, 200, NULL,
      "What it uses, as the kernel counts", "$URL/v1/machines/$M/stats", api_machine_stats, NULL},
     {"GET", M "/changes", "machine_changes", SCOPE_RUN, BODY_NONE, NULL, &done_schema, 200, NULL,
-     "Over the unix socket: descriptors of what cow directories changed", NULL, api_machine_changes,
-     NULL},
+     "Over the unix socket: descriptors of what cow directories changed",
+     "$URL/v1/machines/$M/changes", api_machine_changes, NULL},
 
     {"POST", "/v1/run", "run", SCOPE_RUN, BODY_JSON, &run_request_schema, &result_schema, 200, NULL,
      "A fresh machine, one command, thrown away",
@@ -147,12 +148,12 @@ const struct route routes[] = {
      "application/octet-stream",
      "Output as bytes, from any offset, live or long after; a trailer-less gap is told in "
      "Carrel-Left-Out",
-     "$URL/v1/machines/$M/execs/$X/output?offset=0", api_exec_output, output_queries},
+     "\"$URL/v1/machines/$M/execs/$X/output?offset=0\"", api_exec_output, output_queries},
     {"GET", X "/events", "exec_events", SCOPE_READ, BODY_NONE, NULL, NULL, 200,
      "application/x-ndjson", "The stream of a command again, from any offset",
      "$URL/v1/machines/$M/execs/$X/events", api_exec_events, follow_queries},
     {"POST", X "/stdin", "exec_stdin", SCOPE_RUN, BODY_STREAM, NULL, &done_schema, 200, NULL,
-     "Write to its standard input", "-X POST $URL/v1/machines/$M/execs/$X/stdin?eof=1 -d hello",
+     "Write to its standard input", "-X POST \"$URL/v1/machines/$M/execs/$X/stdin?eof=1\" -d hello",
      api_exec_stdin, stdin_queries},
     {"POST", X "/signal", "exec_signal", SCOPE_RUN, BODY_JSON, &signal_request_schema, &done_schema,
      200, NULL, "Send a signal",
@@ -167,25 +168,27 @@ const struct route routes[] = {
      NULL},
 
     {"GET", M "/pty", "terminal", SCOPE_RUN, BODY_NONE, NULL, NULL, 101, "application/octet-stream",
-     "A terminal, as a WebSocket: binary is typed and shown, text is control", NULL, api_terminal,
-     terminal_queries},
+     "A terminal, as a WebSocket: binary is typed and shown, text is control",
+     "-N --max-time 2 -H 'Connection: Upgrade' -H 'Upgrade: websocket' -H 'Sec-WebSocket-Version: "
+     "13' -H 'Sec-WebSocket-Key: AAECAwQFBgcICQoLDA0ODw==' \"$URL/v1/machines/$M/pty?command=id\"",
+     api_terminal, terminal_queries},
 
     {"GET", F, "file_read", SCOPE_READ, BODY_NONE, NULL, NULL, 200, "application/octet-stream",
-     "Read a file, whole or by Range", "'$URL/v1/machines/$M/files?path=/etc/hostname'",
+     "Read a file, whole or by Range", "\"$URL/v1/machines/$M/files?path=/etc/hostname\"",
      api_file_read, file_queries},
     {"PUT", F, "file_write", SCOPE_RUN, BODY_STREAM, NULL, &written_schema, 200, NULL,
      "Write a file in one step, whatever its size",
-     "-X PUT '$URL/v1/machines/$M/files?path=/home/user/note' -d hello", api_file_write,
+     "-X PUT \"$URL/v1/machines/$M/files?path=/home/user/note\" -d hello", api_file_write,
      write_queries},
     {"DELETE", F, "file_remove", SCOPE_RUN, BODY_NONE, NULL, &done_schema, 200, NULL,
      "Remove a file or directory",
-     "-X DELETE '$URL/v1/machines/$M/files?path=/home/user/old&recursive=1'", api_file_remove,
+     "-X DELETE \"$URL/v1/machines/$M/files?path=/home/user/old&recursive=1\"", api_file_remove,
      remove_queries},
     {"GET", F "/stat", "file_stat", SCOPE_READ, BODY_NONE, NULL, &entry_schema, 200, NULL,
-     "What a path is", "'$URL/v1/machines/$M/files/stat?path=/home/user/note'", api_file_stat,
+     "What a path is", "\"$URL/v1/machines/$M/files/stat?path=/home/user/note\"", api_file_stat,
      stat_queries},
     {"GET", F "/list", "file_list", SCOPE_READ, BODY_NONE, NULL, &entries_schema, 200, NULL,
-     "List a directory", "'$URL/v1/machines/$M/files/list?path=/home/user'", api_file_list,
+     "List a directory", "\"$URL/v1/machines/$M/files/list?path=/home/user\"", api_file_list,
      file_list_queries},
     {"POST", F "/mkdir", "file_mkdir", SCOPE_RUN, BODY_JSON, &mkdir_request_schema, &done_schema,
      200, NULL, "Make a directory and what is missing above it",
@@ -212,20 +215,22 @@ const struct route routes[] = {
      "'{\"target\":\"a/note\",\"path\":\"/home/user/link\"}'",
      api_file_symlink, NULL},
     {"GET", F "/tar", "tar_read", SCOPE_RUN, BODY_NONE, NULL, NULL, 200, "application/x-tar",
-     "A directory as a tar archive", "-o /dev/null '$URL/v1/machines/$M/files/tar?path=/home/user'",
-     api_tar_read, file_queries},
+     "A directory as a tar archive",
+     "-o /dev/null \"$URL/v1/machines/$M/files/tar?path=/home/user\"", api_tar_read, file_queries},
     {"PUT", F "/tar", "tar_write", SCOPE_RUN, BODY_STREAM, NULL, &written_schema, 200, NULL,
      "Unpack a tar archive into a directory",
-     "-X PUT '$URL/v1/machines/$M/files/tar?path=/home/user/a' --data-binary @$TAR", api_tar_write,
-     file_queries},
+     "-X PUT \"$URL/v1/machines/$M/files/tar?path=/home/user/a\" --data-binary @$TAR",
+     api_tar_write, file_queries},
     {"GET", F "/watch", "file_watch", SCOPE_READ, BODY_NONE, NULL, NULL, 200, "text/event-stream",
-     "Changes of a file or directory, as they happen", NULL, api_file_watch, file_queries},
+     "Changes of a file or directory, as they happen",
+     "-N --max-time 2 \"$URL/v1/machines/$M/files/watch?path=/home/user\"", api_file_watch,
+     file_queries},
 
     {"GET", "/v1/events", "events", SCOPE_READ, BODY_NONE, NULL, NULL, 200, "text/event-stream",
-     "What happens, as server-sent events, resumable by id", "-N $URL/v1/events?follow=0",
+     "What happens, as server-sent events, resumable by id", "-N \"$URL/v1/events?follow=0\"",
      api_events, events_queries},
     {"GET", "/v1/audit", "audit", SCOPE_READ, BODY_NONE, NULL, NULL, 200, "application/x-ndjson",
-     "Records of the journal, oldest first", "'$URL/v1/audit?tail=5'", api_audit, audit_queries},
+     "Records of the journal, oldest first", "\"$URL/v1/audit?tail=5\"", api_audit, audit_queries},
     {"GET", "/v1/audit/verify", "audit_verify", SCOPE_READ, BODY_NONE, NULL, &verify_schema, 200,
      NULL, "Prove the journal's chain and signatures", "$URL/v1/audit/verify", api_audit_verify,
      verify_queries},
@@ -271,15 +276,34 @@ static bool match(const char *pattern, struct http_text path,
 }
 
 const struct route *route_find(struct http_text method, struct http_text path,
-                               char params[CALL_PARAMS][CALL_PARAM_SIZE], bool *ret_other_method) {
-    *ret_other_method = false;
+                               char params[CALL_PARAMS][CALL_PARAM_SIZE],
+                               char ret_allow[ROUTE_ALLOW_SIZE]) {
+    size_t n = 0;
+    ret_allow[0] = '\0';
     for (size_t i = 0; i < route_count; i++) {
         if (!match(routes[i].path, path, params))
             continue;
         bool head = http_text_is(method, "HEAD") && strcmp(routes[i].method, "GET") == 0;
         if (head || http_text_is(method, routes[i].method))
             return &routes[i];
-        *ret_other_method = true;
+        n += (size_t)snprintf(ret_allow + n, ROUTE_ALLOW_SIZE - n, "%s%s", n ? ", " : "",
+                              routes[i].method);
     }
     return NULL;
+}
+
+void route_path_named(const struct route *r, char ret[ROUTE_PATH_SIZE]) {
+    static const char *const names[] = {"machine", "exec"};
+    bool token = strncmp(r->path, "/v1/tokens/", 11) == 0;
+    size_t n = 0, param = 0;
+    for (const char *p = r->path; *p && n + 16 < ROUTE_PATH_SIZE; p++) {
+        if (strncmp(p, "{}", 2) == 0) {
+            n += (size_t)snprintf(ret + n, ROUTE_PATH_SIZE - n, "{%s}",
+                                  token ? "token" : names[param++]);
+            p++;
+        } else {
+            ret[n++] = *p;
+        }
+    }
+    ret[n] = '\0';
 }

@@ -155,6 +155,7 @@ size_t plan_encode(const struct plan_message *m, char *buf) {
     static_assert(sizeof(struct plan) < PLAN_MAX_BYTES && PLAN_TEXT_SIZE < PLAN_MAX_BYTES &&
                       PLAN_ROWS_MAX * sizeof(struct plan_row) < PLAN_MAX_BYTES / 2,
                   "fits");
+    static_assert(COUNT(fields) <= 64, "one bit each");
     unsigned carries = 0;
     bool known = carried(m->type, &carries);
     assert(known);
@@ -237,6 +238,7 @@ static int get_field(const struct field *f, const char *bytes, size_t len, struc
 
 static int get_fields(const char *bytes, size_t len, unsigned carries, struct plan_message *m,
                       struct err *err) {
+    uint64_t seen = 0;
     for (size_t at = 4; at < len;) {
         if (len - at < 4)
             return err_set(err, ERR_INVALID, "truncated plan");
@@ -247,6 +249,10 @@ static int get_fields(const char *bytes, size_t len, unsigned carries, struct pl
             return err_set(err, ERR_INVALID, "unknown field in plan");
         if (n > len - at)
             return err_set(err, ERR_INVALID, "truncated plan");
+        uint64_t bit = 1ull << (f - fields);
+        if (seen & bit && f->kind != KIND_GRANT && f->kind != KIND_ROW)
+            return err_set(err, ERR_INVALID, "field %u twice in plan", f->tag);
+        seen |= bit;
         if (get_field(f, bytes + at, n, m, err) < 0)
             return -1;
         at += n;

@@ -133,6 +133,7 @@ struct removal {
 struct guest {
     int epoll;
     int null;
+    int clocks[2];  /* of the machine's deadline, and of a command that has not begun */
     int reserve[2]; /* given up for a moment where something must be opened whatever happens */
     struct source signals, listen, admin;
     bool lingers;

@@ -1,20 +1,17 @@
 #include "guest/identity.h"
 
-#include <signal.h>
 #include <stdio.h>
 #include <sys/stat.h>
-#include <sys/time.h>
+#include <sys/timerfd.h>
 
 #include "guest/conn.h"
 #include "guest/sys.h"
 
-static volatile int64_t deadline_ns;
+static int deadline_clock = -1;
 
-/* Anyone inside may send SIGALRM to pid 1; only the clock decides. */
-static void on_alarm(int number) {
-    (void)number;
-    if (deadline_ns && now_ns() >= deadline_ns)
-        _exit(0);
+int identity_clock(void) {
+    deadline_clock = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+    return deadline_clock;
 }
 
 int identity_set_deadline(uint64_t in_ms) {
@@ -22,14 +19,8 @@ int identity_set_deadline(uint64_t in_ms) {
         errno = EINVAL;
         return -1;
     }
-    struct sigaction act = {.sa_handler = on_alarm, .sa_flags = SA_RESTART};
-    sigaction(SIGALRM, &act, NULL);
-    deadline_ns = in_ms ? now_ns() + (int64_t)in_ms * 1000000 : 0;
-    /* The interval repeats, in case a timer fires a tick before the clock says so. */
-    struct itimerval timer = {
-        .it_value = {(time_t)(in_ms / 1000), (suseconds_t)(in_ms % 1000) * 1000},
-        .it_interval = {0, in_ms ? 10000 : 0}};
-    return setitimer(ITIMER_REAL, &timer, NULL);
+    struct itimerspec in = {.it_value = {(time_t)(in_ms / 1000), (long)(in_ms % 1000) * 1000000}};
+    return timerfd_settime(deadline_clock, 0, &in, NULL);
 }
 
 /* A link in place of the file would make us write elsewhere, so a fresh file replaces it. */

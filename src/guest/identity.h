@@ -4,8 +4,9 @@
 #include "guest/guest.h"
 #include "guest/serve.h"
 
-/* Ends this process, and with it the machine, in so many ms whatever the loop is doing; 0: never.
- */
+/* Once, before any thread: when that clock strikes, the machine ends, whatever the loop does. */
+int identity_clock(void);
+/* In so many ms; 0: never. */
 int identity_set_deadline(uint64_t in_ms);
 
 /* CLONE_ID. Best effort per item; the OK value has bit 0 hostname, 1 machine id, 2 seed. */

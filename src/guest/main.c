@@ -11,6 +11,7 @@
  * It starts inside all namespaces with its final root, filter and capabilities.
  */
 #include <limits.h>
+#include <poll.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -33,7 +34,6 @@
 #define TASKS_MAX 8
 #define EVENTS_MAX 16
 #define EXIT_BAD_START 125
-#define FUTEX_WAIT_PRIVATE 128 /* from linux/futex.h */
 #define FILES_MAX 4096
 
 struct args {
@@ -179,8 +179,6 @@ static void reset_signals(void) {
 static void block_signals(void) {
     sigset_t all;
     sigfillset(&all);
-    sigdelset(&all, SIGALRM);
-    sigdelset(&all, START_SIGNAL);
     sigprocmask(SIG_SETMASK, &all, NULL);
 }
 
@@ -268,7 +266,9 @@ static int guest_init(struct guest *g, const struct args *a) {
     g->lingers = a->lingers;
     g->is_childless = true;
     raise_files(g);
-    if (start_init() < 0)
+    g->clocks[0] = identity_clock();
+    g->clocks[1] = start_clock();
+    if (g->clocks[0] < 0 || g->clocks[1] < 0)
         return -1;
     g->null = open_null();
     reserve_restore(g);
@@ -316,7 +316,7 @@ static void guest_loop(struct guest *g) {
 }
 
 /*
- * The loop has a thread of its own, so that the leader can take the timers' signals
+ * The loop has a thread of its own, so that the leader can see to the clocks
  * while the loop waits for a child that somebody has stopped. On cgroup v1, besides,
  * only this thread enters the limits, and commands inherit them from it: a memory
  * kill looks at leaders, and killing ours would end the machine.
@@ -332,19 +332,28 @@ static int work(void *arg) {
     return 0;
 }
 
+/*
+ * All that the leader does. Nobody inside can wake it: it would run outside of the limits. The
+ * worker uses this thread's errno and all else, so nothing here may fail or be touched.
+ */
+static void __attribute__((noreturn)) keep_time(const struct guest *g) {
+    struct pollfd clocks[] = {{g->clocks[0], POLLIN, 0}, {g->clocks[1], POLLIN, 0}};
+    for (;;) {
+        poll(clocks, 2, -1);
+        if (clocks[0].revents)
+            _exit(0);
+        if (clocks[1].revents)
+            start_prod();
+    }
+}
+
 static uint8_t worker_stack[128 << 10] __attribute__((aligned(16)));
 
 static void __attribute__((noreturn)) work_in_thread(struct args *a) {
     int flags = CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM;
     if (clone(work, worker_stack + sizeof(worker_stack), flags, a) < 0)
         _exit(EXIT_BAD_START);
-    /*
-     * The worker uses this thread's errno and all else, so nothing may be touched
-     * from here on. A futex wait starts again by itself after a signal.
-     */
-    static const int never;
-    for (;;)
-        syscall(SYS_futex, &never, FUTEX_WAIT_PRIVATE, 0, NULL);
+    keep_time(&the_guest);
 }
 
 int main(int argc, char **argv) {

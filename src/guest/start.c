@@ -9,6 +9,7 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/timerfd.h>
 #include <sys/wait.h>
 
 #include "guest/sys.h"
@@ -20,33 +21,30 @@ static uint8_t child_stack[32 << 10] __attribute__((aligned(16)));
 
 #define PROD_NS 20000000 /* how often a child that has not begun yet is made to go on */
 
-static int prod;
+static int prod_clock = -1;
 static volatile pid_t unborn; /* the child that has not become its program yet */
 static volatile int64_t give_up_ns;
 
+int start_clock(void) {
+    prod_clock = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+    return prod_clock;
+}
+
+/* 0: not at all. Setting a clock also takes back that it has struck. */
+static void prod_in(long ns) {
+    struct itimerspec in = {.it_value.tv_nsec = ns};
+    timerfd_settime(prod_clock, 0, &in, NULL);
+}
+
 /*
- * Anyone inside may send us this, so only the clock decides. The child is there, at least as a
- * zombie, until the other thread goes on: these calls do not fail, and errno, which that thread
- * shares with us, stays as it is.
+ * The child is there, at least as a zombie, until the thread that waits for it goes on: these calls
+ * do not fail, and errno, which the two threads share, stays as it is.
  */
-static void on_prod(int number) {
-    (void)number;
+void start_prod(void) {
     pid_t pid = unborn;
     if (pid > 0)
         kill(pid, now_ns() >= give_up_ns ? SIGKILL : SIGCONT);
-}
-
-/* The kernel's calls: the C library's bring threads of its own. */
-int start_init(void) {
-    struct sigaction act = {.sa_handler = on_prod, .sa_flags = SA_RESTART};
-    struct sigevent event = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = START_SIGNAL};
-    sigaction(START_SIGNAL, &act, NULL);
-    return syscall(SYS_timer_create, CLOCK_MONOTONIC, &event, &prod) < 0 ? -1 : 0;
-}
-
-static void prod_every(long ns) {
-    struct itimerspec every = {.it_value.tv_nsec = ns, .it_interval.tv_nsec = ns};
-    syscall(SYS_timer_settime, prod, 0, &every, NULL);
+    prod_in(pid > 0 ? PROD_NS : 0);
 }
 
 /* A long list has come and gone: its pages go back to the kernel. */
@@ -209,10 +207,10 @@ void start_process(struct start *s) {
     /* A tool goes on running here, so it gets a copy of this memory; its failures are exits. */
     int flags = CLONE_PARENT_SETTID | SIGCHLD | (s->tool ? 0 : CLONE_VM | CLONE_VFORK);
     give_up_ns = s->deadline_ns ? s->deadline_ns : now_ns() + START_MAX_NS;
-    prod_every(PROD_NS);
+    prod_in(PROD_NS);
     s->pid = clone(child_main, child_stack + sizeof(child_stack), flags, s, &unborn);
     unborn = 0;
-    prod_every(0);
+    prod_in(0);
     if (s->pid < 0) {
         s->failed_errno = errno;
         s->failed_step = MSG_STEP_FORK;

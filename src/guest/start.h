@@ -6,11 +6,9 @@
  * keeps state of the process (no malloc, no setuid of the C library).
  *
  * Somebody inside may stop the child, and so the parent. The other thread of
- * the guest, which a timer wakes, makes it go on and in the end kills it.
+ * the guest, which a clock wakes, makes it go on and in the end kills it.
  */
 #pragma once
-
-#include <signal.h>
 
 #include "guest/guest.h"
 
@@ -29,10 +27,11 @@ struct start {
 };
 
 #define START_MAX_NS 10000000000
-#define START_SIGNAL SIGVTALRM /* must not be blocked */
 
-/* Once, before any thread. */
-int start_init(void);
+/* Once, before any thread: the clock the other thread waits for, or -1. */
+int start_clock(void);
+/* In the other thread, whenever that clock says so. */
+void start_prod(void);
 
 /* Returns only after the exec has happened or failed; a failed child is reaped already. */
 void start_process(struct start *s);

@@ -48,6 +48,10 @@ static void exchange_over(struct conn *c) {
     exchange_close(c);
     if (c->state == CONN_RAW)
         c->body_done = false; /* the peer may still be sending */
+    if (c->state == CONN_DEAD && !c->busy) {
+        server_conn_gone(c->server, c); /* the loop may be ending: nothing can be left for later */
+        return;
+    }
     if (c->state != CONN_DEAD && !c->keep)
         c->state = CONN_CLOSING;
     c->take = TAKE_AWAY;

@@ -129,7 +129,6 @@ static void server_destroy(struct http_server *s) {
         free(server_take_in(s));
     free(s->scratch);
     buf_done(&s->line);
-    loop_timer_free(s->clock);
     free(s);
 }
 
@@ -170,6 +169,7 @@ void http_server_free(struct http_server *s) {
         return;
     http_server_stop(s);
     each_conn(s, cut_off);
+    loop_timer_free(TAKE(s->clock));
     if (s->conns.next == &s->conns)
         server_destroy(s);
     else
@@ -245,9 +245,10 @@ void server_conn_gone(struct http_server *s, struct conn *c) {
     conn_discard(s, c);
     if (--s->stats.connections_now)
         return;
-    loop_timer_stop(s->clock);
     if (s->freed)
         server_destroy(s);
+    else
+        loop_timer_stop(s->clock);
 }
 
 /* Listening */

@@ -63,6 +63,7 @@ struct file_call {
     struct live *live;
     struct caller who;
     const char *verb; /* NULL: not written down */
+    const char *path; /* NULL likewise; the caller's, who keeps it until it is answered */
     uint64_t intent;
     guest_reply_fn *done;
     void *arg;
@@ -70,6 +71,12 @@ struct file_call {
 
 static void answered(void *arg, const struct frame *frame, const struct err *err) {
     struct file_call *c = arg;
+    struct err named;
+    if (err && c->path) {
+        named = *err;
+        err_wrap(&named, "'%.200s'", c->path);
+        err = &named;
+    }
     if (c->verb) {
         struct journal_record what = {.verb = c->verb, .machine = c->live->row.id};
         note_result(c->live->service, &c->who, &what, c->intent, err);
@@ -92,7 +99,7 @@ void service_file(struct service *s, const struct caller *who, const char *machi
     struct file_call *c = calloc(1, sizeof(*c));
     if (!c)
         abort();
-    *c = (struct file_call){l, *who, path ? verb : NULL, intent, done, arg};
+    *c = (struct file_call){l, *who, path ? verb : NULL, path, intent, done, arg};
     live_ref(l);
     idle_touch(&l->idle, loop_now_ms(s->loop));
     guest_request(l->machine->guest, (struct frame_head){.type = type}, msg, NULL, 0, answered, c);

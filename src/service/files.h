@@ -13,7 +13,8 @@
 int file_user(const char *text, uint32_t *ret_uid, struct err *err);
 
 /*
- * Sends one file message. path: for the journal; NULL: this one belongs to a transfer that was
+ * Sends one file message. path: for the journal and for messages, kept by the caller
+ * until it is answered; NULL: this one belongs to a transfer that was
  * written down already. `done` comes later, as from guest_request().
  */
 void service_file(struct service *s, const struct caller *who, const char *machine, uint16_t type,

@@ -305,16 +305,20 @@ static bool name_ok(const char *name) {
     return n > 0 && !name[n] && name[0] != '-' && name[0] != '.' && strncmp(name, "m-", 2) != 0;
 }
 
-static char *pairs_json(const struct texts *pairs) {
+static int pairs_json(const struct texts *pairs, const char *what, char **ret, struct err *err) {
+    *ret = NULL;
     if (!pairs->count)
-        return NULL;
+        return 0;
     struct buf text DEFER(buf_done) = BUF(STORE_JSON_MAX);
     struct jot j = JOT(&text);
     jot_object(&j, NULL);
     for (size_t i = 0; i + 1 < pairs->count; i += 2)
         jot_string(&j, pairs->v[i], pairs->v[i + 1]);
     jot_end(&j, '}');
-    return j.failed ? NULL : buf_take(&text);
+    if (j.failed)
+        return err_set(err, ERR_LIMIT, "field '%s' is larger than %d bytes", what, STORE_JSON_MAX);
+    *ret = buf_take(&text);
+    return 0;
 }
 
 static uint64_t or_default(struct given g, uint64_t otherwise) {
@@ -354,23 +358,28 @@ static int fill_row(struct service *s, const struct caller *who, const struct ma
     snprintf(row->kind, sizeof(row->kind), "%s", r->kind ? r->kind : "box");
     snprintf(row->image, sizeof(row->image), "%s", r->image ? r->image : "host");
     snprintf(row->key, sizeof(row->key), "%s", r->key ? r->key : "");
-    row->metadata = pairs_json(&r->metadata);
-    row->env = pairs_json(&r->env);
-    return 0;
+    if (pairs_json(&r->metadata, "metadata", &row->metadata, err) < 0)
+        return -1;
+    return pairs_json(&r->env, "env", &row->env, err);
 }
 
 static int within(const char *whose, const struct quota *quota, const struct quota *used,
                   const struct machine_row *row, struct err *err) {
     const struct {
         const char *what;
-        uint64_t limit, have, want;
+        uint64_t limit, have, want; /* want 0: as much as there is */
     } rules[] = {
         {"machines", quota->machines, used->machines, 1},
         {"thousandths of a cpu", quota->cpu_milli, used->cpu_milli, row->cpu_milli},
         {"bytes of memory", quota->mem_bytes, used->mem_bytes, row->mem_bytes},
         {"bytes of disk", quota->disk_bytes, used->disk_bytes, row->disk_bytes},
     };
-    for (size_t i = 0; i < sizeof(rules) / sizeof(*rules); i++)
+    for (size_t i = 0; i < sizeof(rules) / sizeof(*rules); i++) {
+        if (rules[i].limit && !rules[i].want) {
+            err_set(err, ERR_LIMIT, "quota of %s: %" PRIu64 " %s, and no limit was asked for",
+                    whose, rules[i].limit, rules[i].what);
+            return err_remedy(err, "give the machine a limit within it");
+        }
         if (rules[i].limit && rules[i].have + rules[i].want > rules[i].limit) {
             err_set(err, ERR_LIMIT,
                     "quota of %s: %" PRIu64 " %s, %" PRIu64 " are in use, %" PRIu64
@@ -378,6 +387,7 @@ static int within(const char *whose, const struct quota *quota, const struct quo
                     whose, rules[i].limit, rules[i].what, rules[i].have, rules[i].want);
             return err_remedy(err, "destroy machines, or ask for less");
         }
+    }
     if (quota->lifetime_ms && (!row->ttl_ms || row->ttl_ms > quota->lifetime_ms)) {
         err_set(err, ERR_LIMIT, "quota of %s: a lifetime of at most %" PRIu64 " s", whose,
                 quota->lifetime_ms / 1000);
@@ -386,23 +396,39 @@ static int within(const char *whose, const struct quota *quota, const struct quo
     return 0;
 }
 
-/* A quota that is set needs every machine under it to have that limit. */
-static int check_quota(struct service *s, const struct caller *who, const struct machine_row *row,
+/* What is in use under an owner or its token, but for the machine that is about to change. */
+static int used_by_others(struct service *s, const struct caller *who, const char *token,
+                          const struct machine_row *before, struct quota *ret, struct err *err) {
+    if (store_quota_used(s->store, who->owner, token, ret, err) < 0)
+        return -1;
+    if (before && strcmp(before->owner, who->owner) == 0 &&
+        (!token || strcmp(before->token, token) == 0)) {
+        ret->machines--;
+        ret->cpu_milli -= before->cpu_milli;
+        ret->mem_bytes -= before->mem_bytes;
+        ret->disk_bytes -= before->disk_bytes;
+    }
+    return 0;
+}
+
+/* before: NULL for a new machine. A quota that is set needs every machine to have that limit. */
+static int check_quota(struct service *s, const struct caller *who,
+                       const struct machine_row *before, const struct machine_row *row,
                        struct err *err) {
     struct owner_row owner;
     struct quota used;
-    if (s->conf->max_machines && s->machines.count >= s->conf->max_machines)
+    if (!before && s->conf->max_machines && s->machines.count >= s->conf->max_machines)
         return err_set(err, ERR_LIMIT, "this daemon has its %" PRIu64 " machines",
                        s->conf->max_machines);
     if (store_owner_get(s->store, who->owner, &owner, err) < 0)
         return -1;
     static const struct quota none;
     if (memcmp(&owner.quota, &none, sizeof(none)) != 0 &&
-        (store_quota_used(s->store, who->owner, NULL, &used, err) < 0 ||
+        (used_by_others(s, who, NULL, before, &used, err) < 0 ||
          within("the owner", &owner.quota, &used, row, err) < 0))
         return -1;
     if (who->token[0] && memcmp(&who->quota, &none, sizeof(none)) != 0 &&
-        (store_quota_used(s->store, who->owner, who->token, &used, err) < 0 ||
+        (used_by_others(s, who, who->token, before, &used, err) < 0 ||
          within("this token", &who->quota, &used, row, err) < 0))
         return -1;
     return 0;
@@ -470,6 +496,16 @@ static void show_existing(struct service *s, const char *id, service_machine_fn 
     }
 }
 
+/* A request that comes again is answered as the first time, though the quota is full by now. */
+static void made_before(struct service *s, const struct machine_row *row, char existing[ID_SIZE]) {
+    struct err err;
+    if (!row->key[0] || store_begin(s->store, &err) < 0)
+        return;
+    if (store_machine_add(s->store, row, existing, &err) < 0)
+        existing[0] = '\0';
+    store_rollback(s->store);
+}
+
 /* Row, intent and table entry; NULL with *err, or with *existing set. */
 static struct live *begin(struct service *s, const struct caller *who,
                           const struct machine_request *r, struct machine_row *row,
@@ -491,12 +527,16 @@ void service_create(struct service *s, const struct caller *who, const struct ma
     uint64_t intent = 0;
     struct err err;
     if (allow(who, SCOPE_RUN, &err) < 0 || fill_row(s, who, r, &row, &err) < 0 ||
-        hand_over(s, who, r, fds, nfds, &handed, &err) < 0 || check_quota(s, who, &row, &err) < 0) {
+        hand_over(s, who, r, fds, nfds, &handed, &err) < 0) {
         done(arg, NULL, &err);
         return;
     }
     memcpy(row.request_hash, request_hash, SHA256_BYTES);
-    struct live *l = begin(s, who, r, &row, existing, &intent, &err);
+    struct live *l = NULL;
+    if (check_quota(s, who, NULL, &row, &err) == 0)
+        l = begin(s, who, r, &row, existing, &intent, &err);
+    else
+        made_before(s, &row, existing);
     if (existing[0]) {
         show_existing(s, existing, done, arg);
         return;
@@ -781,8 +821,8 @@ void service_destroy(struct service *s, const struct caller *who, const char *re
 
 /* ---- update ---- */
 
-static int apply_update(struct live *l, const struct update_request *r, struct machine_row *row,
-                        struct err *err) {
+static int apply_update(struct live *l, const struct caller *who, const struct update_request *r,
+                        struct machine_row *row, struct err *err) {
     *row = l->row;
     if (r->name && !name_ok(r->name))
         return err_set(err, ERR_INVALID, "'%s' cannot be a machine's name", r->name);
@@ -797,7 +837,9 @@ static int apply_update(struct live *l, const struct update_request *r, struct m
     row->idle_ms = or_default(r->idle, row->idle_ms);
     if (r->ttl.is) /* given from now, kept from the start */
         row->ttl_ms = r->ttl.value ? (uint64_t)(now_ms() - row->created_ms) + r->ttl.value : 0;
-    return 0;
+    bool more = row->mem_bytes > l->row.mem_bytes || row->cpu_milli > l->row.cpu_milli ||
+                row->disk_bytes > l->row.disk_bytes || r->ttl.is;
+    return more ? check_quota(l->service, who, &l->row, row, err) : 0;
 }
 
 struct update {
@@ -858,10 +900,10 @@ void service_update(struct service *s, const struct caller *who, const char *ref
         abort();
     u->change = c;
     u->ttl = r->ttl;
-    u->metadata = pairs_json(&r->metadata);
     if (!l->machine)
         state_error(l, &err);
-    if (!l->machine || apply_update(l, r, &u->row, &err) < 0) {
+    if (!l->machine || pairs_json(&r->metadata, "metadata", &u->metadata, &err) < 0 ||
+        apply_update(l, who, r, &u->row, &err) < 0) {
         update_finish(u, &err);
         return;
     }

@@ -24,7 +24,7 @@
 #include "spawn/spawner.h"
 #include "spawn/tree.h"
 
-enum { CLEAN_TRIES = 50 };
+enum { CLEAN_TRIES = 50, SPARES_MAX = 1024 }; /* the latter is more than a guest has room for */
 
 static const struct limit {
     const char *name;
@@ -245,7 +245,7 @@ int box_add_spares(struct spawner *s, struct box *box, unsigned count) {
     int fds[FDIO_MAX_FDS];
     size_t n = 0;
     uint8_t frame[64], each = s->cgroups.mode == CGROUP_V2 ? 3 : 2, made = 0;
-    for (; made < count && made < CGROUP_SPARES && box->spares < 4096; made++) {
+    for (; made < count && made < CGROUP_SPARES && box->spares < SPARES_MAX; made++) {
         struct cgroup_spare spare;
         if (cgroup_add_spare(&s->cgroups, box->cgroup, box->spares, &spare) < 0)
             break;
@@ -335,7 +335,7 @@ static void adopt(struct spawner *s, const char *id) {
     box->upper = (uint32_t)number_after(text, "upper=");
     box->cgroup = number_after(text, "cgroup=");
     box->due_ms = number_after(text, "due=");
-    box->spares = 2048; /* numbers below may be in use */
+    box->spares = cgroup_next_spare(&s->cgroups, box->cgroup);
     box->pid = (pid_t)number_after(text, "pid=");
     box->born = number_after(text, "born=");
     box->pidfd = find_init(s, box);

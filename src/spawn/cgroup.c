@@ -314,8 +314,8 @@ static int turn(struct cgroups *cg, const char *name, const struct knob *k, stru
 }
 
 /*
- * It may never be less than the limit of memory alone, which is raised after it. Where that is to
- * be lowered the kernel refuses this, and nothing is lost.
+ * It may never be less than the limit of memory alone, so on the way up it goes first. On the way
+ * down that is refused, and comes after.
  */
 static void raise_memsw(struct cgroups *cg, const char *name, uint64_t bytes) {
     char path[96], text[24];
@@ -329,7 +329,7 @@ int cgroup_limit(struct cgroups *cg, uint64_t number, const struct plan *plan, s
     group_name(name, number);
     uint64_t quota_us = plan->cpu_milli == PLAN_UNLIMITED ? NO_LIMIT : plan->cpu_milli * 100;
     int memsw = cg->has_memsw ? cg->memory : -1, tcp = cg->has_tcp ? cg->memory : -1;
-    if (memsw >= 0 && plan->mem_bytes)
+    if (memsw >= 0 && plan->mem_bytes && !weakened("memory limit"))
         raise_memsw(cg, name, plan->mem_bytes);
     /* On v1 the guest's worker thread counts, and is not the box's. */
     uint64_t workers = cg->mode == CGROUP_V1;
@@ -381,6 +381,20 @@ static void visit_listed(const char *text, void (*visit)(int pid, void *arg), vo
         if (pid > 1)
             visit((int)pid, arg);
     }
+}
+
+unsigned cgroup_next_spare(struct cgroups *cg, uint64_t box) {
+    char path[64];
+    unsigned next = 0;
+    snprintf(path, sizeof(path), "b%" PRIu64 "/work", box);
+    DIR *d DEFER(close_dir) =
+        open_list(openat(cg->freezer, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    for (struct dirent *e; d && (e = readdir(d));) {
+        unsigned long number = e->d_name[0] == 'c' ? strtoul(e->d_name + 1, NULL, 10) : 0;
+        if (e->d_type == DT_DIR && number >= next && number < UINT32_MAX)
+            next = (unsigned)number + 1;
+    }
+    return next;
 }
 
 /* Every process in base/name and the groups below it, or as many as fit: one comes back for more.

@@ -52,6 +52,8 @@ void cgroups_close(struct cgroups *cg);
 
 int cgroup_new(struct cgroups *cg, struct cgroup_set *ret, struct err *err);
 int cgroup_add_spare(struct cgroups *cg, uint64_t box, unsigned number, struct cgroup_spare *ret);
+/* The lowest number above all that exist, for a box that was found: each is handed out once. */
+unsigned cgroup_next_spare(struct cgroups *cg, uint64_t box);
 
 /* Applies the limits that differ from the defaults a new group carries. */
 int cgroup_limit(struct cgroups *cg, uint64_t number, const struct plan *plan, struct err *err);

@@ -58,7 +58,8 @@ void dynmods_favor(struct dynmods *d, int run, int lock_dir) {
     *d = (struct dynmods){.lock = -1};
     if (!find(d, &on))
         return;
-    d->lock = openat(lock_dir, "carrel-uids.lock", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    d->lock =
+        openat(lock_dir, "carrel-dynmods.lock", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     struct flock share = all_of_it(F_RDLCK);
     if (d->lock < 0 || fcntl(d->lock, F_OFD_SETLK, &share) < 0)
         return;

@@ -51,6 +51,16 @@ static int open_place(const char *path, bool make, struct err *err) {
     return fd < 0 ? err_sys(err, "open '%s'", path) : fd;
 }
 
+/* What lies there is believed: nobody else may have put it there. */
+static int check_private(int dir, const char *path, struct err *err) {
+    struct stat st;
+    if (fstat(dir, &st) < 0)
+        return err_sys(err, "look at '%s'", path);
+    if (st.st_uid == geteuid() && !(st.st_mode & (S_IWGRP | S_IWOTH)))
+        return 0;
+    return err_set(err, ERR_DENIED, "'%s' is not a private directory of this user", path);
+}
+
 /* An own view of the host's mounts, in which scratch mounts can be made that nobody else sees. */
 static int enter_workshop(const char *run, struct err *err) {
     char path[4096];
@@ -216,8 +226,10 @@ static int open_places(struct spawner *s, const struct spawner_paths *paths, str
     snprintf(images, sizeof(images), "%s/images", paths->home);
     /* Opened only now: a descriptor belongs to the mount namespace it was opened in. */
     if ((s->run = open_place(paths->run, false, err)) < 0 ||
+        check_private(s->run, paths->run, err) < 0 ||
         (s->boxes = open_place(boxes, true, err)) < 0 ||
         (s->maker.store = open_place(paths->home, true, err)) < 0 ||
+        check_private(s->maker.store, paths->home, err) < 0 ||
         (s->store = open_place(images, true, err)) < 0 ||
         (s->host = open_place("/", false, err)) < 0 ||
         (s->proc = open_place("/proc", false, err)) < 0)

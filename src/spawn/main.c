@@ -109,6 +109,7 @@ static void leave(struct spawner *s) {
     uppers_close(&s->maker.uppers);
     unlinkat(s->run, "spawn.sock", 0);
     cgroups_close(&s->cgroups);
+    slots_close(&s->maker.slots);
     dynmods_restore(&s->dynmods, s->run);
     snprintf(workshop, sizeof(workshop), "/proc/self/fd/%d/workshop", s->run);
     umount2(workshop, MNT_DETACH);
@@ -116,10 +117,19 @@ static void leave(struct spawner *s) {
     unlinkat(s->run, "boxes", AT_REMOVEDIR);
 }
 
+static void avoid_ranges(struct spawner *s) {
+    static const char *const files[] = {"etc/subuid", "etc/subgid"};
+    static char text[1 << 20];
+    for (size_t i = 0; i < 2 && !s->rootless; i++)
+        if (read_file_at(s->host, files[i], text, sizeof(text)) > 0)
+            slots_avoid(&s->maker.slots, text);
+}
+
 static int serve(struct spawner *s, struct options *o, struct err *err) {
     if (spawner_open(s, &o->paths, err) < 0)
         return -1;
     s->maker.slots.lock_dir = openat(s->host, "run", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    avoid_ranges(s);
     dynmods_favor(&s->dynmods, s->run, s->maker.slots.lock_dir);
     boxes_adopt(s);
     if (!s->list)
@@ -144,7 +154,8 @@ static int run(struct options *o, struct err *err) {
     s->run = s->dynmods.lock = -1;
     s->cgroups = (struct cgroups){.back = -1, .memory = -1, .cpu = -1, .pids = -1, .freezer = -1};
     s->maker.uppers = UPPERS_NONE;
-    s->maker.slots = (struct slots){.base = (uint32_t)o->uid_base, .count = SLOT_MAX};
+    s->maker.slots =
+        (struct slots){.base = (uint32_t)o->uid_base, .count = SLOT_MAX, .lock_dir = -1};
     s->ready.wanted = o->ready_boxes;
     if (rootless_enter(s, err) < 0)
         return -1;

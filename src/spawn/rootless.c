@@ -129,7 +129,8 @@ int rootless_enter(struct spawner *s, struct err *err) {
             return err_num(err, r, "become root of a user namespace");
         }
         s->rootless = true;
-        s->maker.slots = (struct slots){.base = 1, .count = SLOT_MAX, .shared = true};
+        s->maker.slots =
+            (struct slots){.base = 1, .count = SLOT_MAX, .lock_dir = -1, .shared = true};
         return 0;
     }
     char c = 0;

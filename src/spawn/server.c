@@ -33,6 +33,7 @@ enum {
     IMAGE_MS = 200,
     DEAD_MANY = 64,
     EVENTS = 64,
+    WORDS_MAX = 4096,
     BOX_FD_MAX = 1 << 16,
 };
 
@@ -407,6 +408,7 @@ static void serve_client(struct server *v, struct client *c) {
     int r = recv_fds(c->fd, v->packet, sizeof(v->packet), &in);
     if (r < 0 || in.len == 0) {
         c->gone = r != -EAGAIN;
+        fd_message_close(&in); /* an empty packet may carry some */
         return;
     }
     if (plan_decode(v->packet, in.len, &v->message, &err) < 0)
@@ -509,8 +511,9 @@ static void serve_guest(struct server *v, struct box *box) {
             r = -1; /* it does not read what it asks for */
             break;
         }
+        box->words++;
     }
-    if (r < 0)
+    if (r < 0 || box->words > WORDS_MAX)
         unwatch(v, box->link);
 }
 

@@ -47,6 +47,7 @@ struct box {
     int pidfd;
     int link;                   /* our own connection to the guest; -1 after we were restarted */
     struct frame_decoder heard; /* what came over it */
+    unsigned words;             /* frames so far; a guest needs few, and no more are heard */
     uint8_t heard_bytes[128];
     int owner;             /* the connection of its creator; -1 when that is gone */
     unsigned spares;       /* command cgroups made so far */

@@ -2,13 +2,16 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <linux/sched.h>
 #include <linux/securebits.h>
 #include <sched.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -26,21 +29,65 @@ void slots_mark(struct slots *s, uint32_t slot) {
         s->taken[slot / 64] |= 1ull << (slot % 64);
 }
 
-void slots_give(struct slots *s, uint32_t slot) {
-    if (slot < SLOT_MAX)
-        s->taken[slot / 64] &= ~(1ull << (slot % 64));
+void slots_avoid(struct slots *s, const char *ranges) {
+    unsigned long long first, count;
+    for (const char *line = ranges; *line; line += strcspn(line, "\n"), line += *line == '\n') {
+        const char *colon = strpbrk(line, ":\n");
+        if (!colon || *colon != ':' || sscanf(colon, ":%llu:%llu", &first, &count) != 2)
+            continue;
+        for (uint32_t slot = 0; slot < s->count; slot++) {
+            uint64_t at = slots_first(s, slot);
+            if (first <= at ? at - first < count : first - at < SLOT_IDS && count)
+                slots_mark(s, slot);
+        }
+    }
 }
 
-/* Byte `slot` of the lock file, as a lock of the open file: it goes where the descriptor goes. */
-static int lock_slot(const struct slots *s, uint32_t slot) {
-    int fd DEFER_CLOSE =
-        openat(s->lock_dir, "carrel-uids.lock", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (fd < 0)
-        return -errno;
-    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = slot, .l_len = 1};
-    if (fcntl(fd, F_OFD_SETLK, &lock) < 0)
+/*
+ * One file a slot, locked as an open file: the lock goes where the descriptor goes. The guest holds
+ * it and may be taken over: it cannot write to it, and has no way to the locks of others.
+ */
+#define LOCKS "carrel-uids"
+
+static int open_lock(const struct slots *s, uint32_t slot, int flags, char name[32]) {
+    snprintf(name, 32, LOCKS "/%" PRIu32, slot);
+    int fd DEFER_CLOSE = openat(s->lock_dir, name, flags | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) < 0)
         return -errno;
     return TAKE_FD(fd);
+}
+
+static int lock_slot(const struct slots *s, uint32_t slot) {
+    char name[32];
+    struct stat st;
+    mkdirat(s->lock_dir, LOCKS, 0700);
+    for (;;) {
+        int fd DEFER_CLOSE = open_lock(s, slot, O_RDONLY | O_CREAT, name);
+        if (fd < 0 || fstat(fd, &st) < 0)
+            return fd < 0 ? fd : -errno;
+        if (st.st_nlink) /* else somebody has removed it since it was opened */
+            return TAKE_FD(fd);
+    }
+}
+
+/* Only who has the lock may remove its file. */
+static void unlock_slot(const struct slots *s, uint32_t slot) {
+    char name[32];
+    int fd DEFER_CLOSE = open_lock(s, slot, O_RDONLY, name);
+    if (fd >= 0)
+        unlinkat(s->lock_dir, name, 0);
+}
+
+void slots_give(struct slots *s, uint32_t slot) {
+    if (slot >= SLOT_MAX)
+        return;
+    s->taken[slot / 64] &= ~(1ull << (slot % 64));
+    if (!s->shared)
+        unlock_slot(s, slot);
+}
+
+void slots_close(struct slots *s) {
+    unlinkat(s->lock_dir, LOCKS, AT_REMOVEDIR); /* if it is the last one */
 }
 
 int slots_take(struct slots *s, uint32_t *ret_slot, int *ret_lock, struct err *err) {

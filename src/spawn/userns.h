@@ -62,7 +62,7 @@ struct slots {
     uint32_t base; /* host id of the first slot */
     uint32_t count;
     uint32_t next; /* where the next search starts */
-    int lock_dir;  /* holds the host-wide lock file */
+    int lock_dir;  /* holds the host-wide locks */
     bool shared;   /* rootless: one range, no locks */
     uint64_t taken[SLOT_MAX / 64];
 };
@@ -71,6 +71,9 @@ struct slots {
 int slots_take(struct slots *s, uint32_t *ret_slot, int *ret_lock, struct err *err);
 void slots_mark(struct slots *s, uint32_t slot); /* an adopted box lives there */
 void slots_give(struct slots *s, uint32_t slot); /* the box is gone */
+/* Text of /etc/subuid or /etc/subgid: what is somebody's is not used (DECISIONS 6). */
+void slots_avoid(struct slots *s, const char *ranges);
+void slots_close(struct slots *s);
 uint32_t slots_first(const struct slots *s, uint32_t slot);
 
 /*

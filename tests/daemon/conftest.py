@@ -32,8 +32,7 @@ def daemon_session():
 @pytest.fixture
 def daemon(daemon_session):
     yield daemon_session
-    for m in daemon_session.machines():
-        daemon_session.delete(f"/v1/machines/{m['id']}")
+    daemon_session.clear()
     assert daemon_session.host.left_of_boxes() == []
 
 

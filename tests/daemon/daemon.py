@@ -3,6 +3,7 @@ import http.client
 import json
 import os
 import pathlib
+import re
 import signal
 import socket
 import subprocess
@@ -13,7 +14,7 @@ import urllib.parse
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
-from carrel import BUILD, ROOTLESS, remove, stop_spawner  # noqa: E402
+from carrel import BUILD, remove, stop_spawner  # noqa: E402
 from host_state import HostState  # noqa: E402
 
 DAEMON = str(BUILD / "libexec/carrel-daemon")
@@ -41,69 +42,9 @@ class Refused(Exception):
         self.code = self.error.get("code")
 
 
-class Daemon:
-    def __init__(self, *options, conf=None):
-        self.dir = pathlib.Path(tempfile.mkdtemp(prefix="cd-", dir="/tmp"))
-        self.run_dir, self.home = self.dir / "run", self.dir / "home"
-        for path in (self.run_dir, self.home):
-            path.mkdir(mode=0o700)
-        self.conf = self.dir / "carrel.conf"
-        self.conf.write_text(conf or "")
-        self.options = list(options)
-        self.env = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": str(self.dir), "LANG": "C.UTF-8",
-                    "CARREL_RUN": str(self.run_dir), "CARREL_HOME": str(self.home)}
-        if "ASAN_OPTIONS" in os.environ:
-            self.env["ASAN_OPTIONS"] = os.environ["ASAN_OPTIONS"]
-        self.host = HostState(self.run_dir, self.home)
-        self.process = None
-        self.start()
-
-    @property
-    def socket(self):
-        return str(self.run_dir / "carrel.sock")
-
-    def start(self, env=()):
-        ready, told = os.pipe()
-        log = open(self.dir / "log", "ab")
-        self.process = subprocess.Popen(
-            [DAEMON, "--conf", str(self.conf), "--ready-fd", str(told), *self.options], pass_fds=[told],
-            stdin=subprocess.DEVNULL, stdout=log, stderr=log, env={**self.env, **dict(env)})
-        os.close(told)
-        log.close()
-        with os.fdopen(ready, "rb") as end:
-            word = end.read()
-        assert word == b"r", (word, self.log())
-
-    def kill(self):
-        """As a power failure would: without a word."""
-        self.process.send_signal(signal.SIGKILL)
-        self.process.wait()
-
-    def end(self):
-        """As an administrator would."""
-        self.process.send_signal(signal.SIGTERM)
-        assert self.process.wait(30) == 0, self.log()
-
-    def restart(self, hard=True):
-        (self.kill if hard else self.end)()
-        self.start()
-
-    def log(self):
-        return (self.dir / "log").read_text(errors="replace")
-
-    def stop(self):
-        for m in self.machines(all=1 if not ROOTLESS else 0):
-            self.delete(f"/v1/machines/{m['id']}")
-        self.end()
-        stop_spawner(self.run_dir)
-        left = self.host.left()
-        remove(self.dir)
-        assert not left, left
-
-    # ---- requests ----
-
-    def connect(self, timeout=60):
-        return UnixConnection(self.socket, timeout)
+class Client:
+    """Requests over what connect() gives."""
+    headers = {}
 
     def request(self, method, target, body=None, headers=(), raw=False, connection=None, **query):
         """The status and the answer: JSON, or bytes with raw. Refusals are raised."""
@@ -111,7 +52,7 @@ class Daemon:
             target += "?" + urllib.parse.urlencode(query)
         data = json.dumps(body).encode() if isinstance(body, (dict, list)) else body
         c = connection or self.connect()
-        c.request(method, target, body=data, headers=dict(headers))
+        c.request(method, target, body=data, headers={**self.headers, **dict(headers)})
         answer = c.getresponse()
         content = answer.read()
         if not connection:
@@ -186,3 +127,96 @@ class Daemon:
                 return value
             assert time.monotonic() < end, "it did not come true"
             time.sleep(0.02)
+
+
+class TcpClient(Client):
+    def __init__(self, port, token=None):
+        self.port = port
+        self.headers = {"Authorization": "Bearer " + token} if token else {}
+
+    def connect(self, timeout=60):
+        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
+
+
+class Daemon(Client):
+    def __init__(self, *options, conf=None):
+        self.dir = pathlib.Path(tempfile.mkdtemp(prefix="cd-", dir="/tmp"))
+        self.run_dir, self.home = self.dir / "run", self.dir / "home"
+        for path in (self.run_dir, self.home):
+            path.mkdir(mode=0o700)
+        self.conf = self.dir / "carrel.conf"
+        self.conf.write_text(conf or "")
+        self.options = list(options)
+        self.env = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": str(self.dir), "LANG": "C.UTF-8",
+                    "CARREL_RUN": str(self.run_dir), "CARREL_HOME": str(self.home)}
+        if "ASAN_OPTIONS" in os.environ:
+            self.env["ASAN_OPTIONS"] = os.environ["ASAN_OPTIONS"]
+        self.host = HostState(self.run_dir, self.home)
+        self.process = None
+        self.start()
+
+    @property
+    def socket(self):
+        return str(self.run_dir / "carrel.sock")
+
+    def start(self, env=()):
+        ready, told = os.pipe()
+        log = open(self.dir / "log", "ab")
+        self.process = subprocess.Popen(
+            [DAEMON, "--conf", str(self.conf), "--ready-fd", str(told), *self.options], pass_fds=[told],
+            stdin=subprocess.DEVNULL, stdout=log, stderr=log, env={**self.env, **dict(env)})
+        os.close(told)
+        log.close()
+        with os.fdopen(ready, "rb") as end:
+            word = end.read()
+        assert word == b"r", (word, self.log())
+
+    def kill(self):
+        """As a power failure would: without a word."""
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+
+    def end(self):
+        """As an administrator would."""
+        self.process.send_signal(signal.SIGTERM)
+        assert self.process.wait(30) == 0, self.log()
+
+    def restart(self, hard=True):
+        (self.kill if hard else self.end)()
+        self.start()
+
+    def log(self):
+        return (self.dir / "log").read_text(errors="replace")
+
+    def clear(self):
+        """Destroys every machine; what is ending already is waited for."""
+        def left():
+            found = self.machines(all=1)
+            for m in found:
+                try:
+                    self.delete(f"/v1/machines/{m['id']}")
+                except Refused as e:
+                    assert e.code in ("busy", "gone"), e
+            return not found
+
+        self.until(left)
+
+    def stop(self):
+        self.clear()
+        self.end()
+        stop_spawner(self.run_dir)
+        left = self.host.left()
+        remove(self.dir)
+        assert not left, left
+
+    def connect(self, timeout=60):
+        return UnixConnection(self.socket, timeout)
+
+    @property
+    def port(self):
+        """Of TCP, when it was started with --listen."""
+        return int(re.findall(r"listening address=\S+ port=(\d+)", self.log())[-1])
+
+    def tcp(self, **token):
+        """A client with a token of its own, made with these fields."""
+        return TcpClient(self.port, self.post("/v1/tokens", token)["secret"])

@@ -144,6 +144,8 @@ class Server:
         return n
 
     def stop(self):
+        if self.process.returncode is not None:
+            return
         self.process.stdin.close()
         assert self.process.wait(20) == 0
         self.process.stdout.close()

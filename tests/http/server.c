@@ -243,7 +243,7 @@ static void later(struct http_exchange *x) {
 
 static void job_run(void *arg) {
     (void)arg;
-    usleep(1000);
+    usleep(5000);
 }
 
 static void job_done(void *arg) {

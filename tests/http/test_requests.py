@@ -278,3 +278,15 @@ def test_stopping_lets_the_current_requests_finish(start):
     with pytest.raises(ConnectionRefusedError):
         s.tcp()
     assert not os.path.exists(s.path)
+
+
+def test_ending_waits_for_jobs_whose_peers_are_cut_off(start):
+    s = start()
+    talks = [s.tcp() for _ in range(40)]
+    for t in talks:
+        t.say(GET % b"/job")
+    time.sleep(0.01)
+    s.stop()
+    answers = [t.ended() for t in talks]
+    assert all(a == b"" or a.endswith(b"job\n") for a in answers)
+    assert b"" in answers, "all were done: this shows nothing"

@@ -159,6 +159,6 @@ def test_too_little_privilege(fresh):
 
 def test_ls_and_rm_without_a_spawner_start_none(fresh):
     assert json.loads(fresh("ls", "--json").stdout) == {"boxes": 0, "machines": []}
-    assert fresh("ls").stdout == b"MACHINE         STATE\n"
+    assert fresh("ls").stdout == b"MACHINE         NAME          STATE     MEM    AGE\n"
     assert fresh("rm", "m-aaaaaaaaaaaa").returncode == 125
     assert not fresh.run_dir.exists()

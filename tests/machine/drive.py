@@ -5,7 +5,6 @@ import queue
 import shutil
 import subprocess
 import threading
-import time
 
 from carrel import BUILD
 from patience import PATIENCE
@@ -51,7 +50,7 @@ class Drive:
 
     def wait(self, number, seconds=30):
         with self.seen:
-            assert self.seen.wait_for(lambda: number in self.answers, seconds), f"no answer to request {number}"
+            assert self.seen.wait_for(lambda: number in self.answers, seconds * PATIENCE), f"no answer to request {number}"
             state, _, rest = self.answers.pop(number).partition(" ")
         if state == "error":
             raise Failed(*rest.split(" ", 1))
@@ -89,7 +88,6 @@ class Drive:
         self._close()
 
     def _close(self):
-        time.sleep(0)
         for pipe in (self.process.stdin, self.process.stdout):
             try:
                 pipe.close()

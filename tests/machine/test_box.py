@@ -8,7 +8,7 @@ import time
 import pytest
 from carrel import ROOTLESS, spawner_pids
 from drive import Drive, Failed, fresh_id
-from patience import PATIENCE, clock
+from patience import clock
 
 RUNNING, EXITED = 1, 2
 
@@ -87,12 +87,13 @@ def test_limits_out_of_range_are_refused(drive):
     assert "out of range" in refused("invalid", drive, "create", fresh_id(), "pids=99999999999")
 
 
-def test_list_has_every_machine(drive, machine):
+def test_list_has_every_machine_that_stays(drive, machine):
     ids = {fresh_id() for _ in range(9)}
-    for number in [drive.ask("create", i) for i in ids]:
+    passing = fresh_id()
+    for number in [drive.ask("create", i, "linger=1") for i in ids] + [drive.ask("create", passing)]:
         drive.wait(number)
     assert set(drive.list()) == ids | {machine}
-    for number in [drive.ask("destroy", i) for i in ids]:
+    for number in [drive.ask("destroy", i) for i in ids | {passing}]:
         drive.wait(number)
     assert drive.list() == [machine]
 
@@ -173,9 +174,9 @@ def test_a_deadline_ends_it_and_the_end_is_told(drive):
     m = fresh_id()
     drive("create", m, "linger=1", "deadline=60000")
     drive("deadline", m, "in=200")
-    began = time.monotonic()
+    began = clock()
     assert drive.event().startswith(f"end {m} gone")
-    assert 0.1 < time.monotonic() - began < 3 * PATIENCE
+    assert 0.1 < clock() - began < 3
     until(drive.list, [])
 
 
@@ -307,7 +308,9 @@ def test_adoption_waits_for_a_free_connection(carrel, drive, machine):
     """Sixteen are all a guest has: whoever comes then is turned away."""
     held = []
     drive("free", machine)
-    for _ in range(20):
+    for i in range(40):
+        if i == 20:
+            time.sleep(0.3)  # our own has gone by now, and its place is taken too
         s = socket.socket(socket.AF_UNIX)
         s.connect(str(carrel.run_dir / "boxes" / machine / "guest.sock"))
         held.append(s)

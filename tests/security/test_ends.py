@@ -1,10 +1,11 @@
 """A command ends when it is told to, with all it started; pid 1 does not: groups 24, 25, 26."""
+import re
 import subprocess
 import time
 
 import pytest
 
-from lab import ROOTLESS, counts
+from lab import ROOTLESS, counts, read
 from patience import PATIENCE, clock
 
 
@@ -25,6 +26,31 @@ def test_no_signal_from_inside_ends_or_stops_the_guest(box, user):
     box.exec("sh", "-c", "for n in $(seq 1 64); do kill -$n 1; done; true", user=user)
     assert box.exec("true").returncode == 0
     assert box.link().call("PING").type == "OK"
+
+
+FLOOD = """
+import os, signal, time
+end, n = time.monotonic() + 1.5, 0
+while time.monotonic() < end:
+    for _ in range(1000):
+        os.kill(1, signal.SIGALRM); os.kill(1, signal.SIGVTALRM); os.kill(1, signal.SIGCONT)
+    n += 3000
+print(n)
+"""
+
+
+def test_signals_to_the_guest_cost_nothing_outside_the_limits(box):
+    """Its leader stands outside of them: what wakes it would be free for the box and not for the host."""
+    counts["attacks tried"] += 1
+    pid = re.search(r"^pid=(\d+)$", read(box.socket.parent / "box"), re.M)[1]
+    before = leader_ticks(pid)
+    sent = int(box.sh(f"python3 -c '{FLOOD}'"))
+    assert sent > 30000
+    assert leader_ticks(pid) - before <= 5
+
+
+def leader_ticks(pid):
+    return sum(map(int, read(f"/proc/{pid}/task/{pid}/stat").rsplit(")", 1)[1].split()[11:13]))
 
 
 @pytest.mark.parametrize("signal", ["KILL", "STOP", "TERM", "ALRM", "HUP"])

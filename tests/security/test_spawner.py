@@ -66,6 +66,58 @@ def test_the_guest_holds_nothing_of_the_hosts(make_lab, weak, leaks):
     assert len(directories) == leaks, links
 
 
+@pytest.mark.skipif(ROOTLESS, reason="another user's descriptors cannot be looked at")
+def test_the_guest_can_write_to_no_file_of_the_hosts(lab):
+    """Control files of its own cgroups are what it has; the lock on its ids is open for reading only."""
+    machine = lab.keep()
+    counts["attacks tried"] += 1
+    pid, locks = guest_pid(machine), 0
+    for n in os.listdir(f"/proc/{pid}/fd"):
+        target = os.readlink(f"/proc/{pid}/fd/{n}")
+        flags = int(re.search(r"^flags:\s+(\d+)", read(f"/proc/{pid}/fdinfo/{n}"), re.M)[1], 8)
+        if "/carrel-uids/" in target:
+            locks += 1
+            assert flags & os.O_ACCMODE == os.O_RDONLY
+        elif target.startswith("/") and flags & os.O_ACCMODE != os.O_RDONLY:
+            assert target.endswith("/dev/null") or lab.state.group in target or target.startswith("/memfd:"), target
+    assert locks == 1
+
+
+@pytest.mark.skipif(ROOTLESS, reason="the spawner's descriptors cannot be counted by its own user")
+def test_empty_packets_leave_no_descriptors(lab):
+    lab.run("--", "true")
+    pid = lab.status()["pid"]
+    time.sleep(1)  # the pools are full
+    before, null = descriptors(pid), os.open("/dev/null", os.O_RDONLY)
+    counts["attacks tried"] += 1
+    for _ in range(50):
+        s = packet_socket(lab)
+        s.sendmsg([b""], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [null] * 16))])
+        s.close()
+    os.close(null)
+    assert lab.status()["pid"] == pid
+    time.sleep(0.5)
+    assert descriptors(pid) <= before + 4
+
+
+@pytest.mark.parametrize("place", ["run", "home"])
+def test_a_place_that_others_may_write_to_is_refused(make_lab, place):
+    """Both by the command line and by the spawner itself."""
+    lab = make_lab()
+    where = {"run": lab.run_dir, "home": lab.home}
+    for name in where:
+        where[name].mkdir(mode=0o700)
+    where[place].chmod(0o777)
+    counts["attacks tried"] += 2
+    done = lab.run("--", "true")
+    assert done.returncode == 125 and b"not a private directory" in done.stderr, done
+    spawn = [BUILD / "libexec/carrel-spawn", "--run", lab.run_dir, "--home", lab.home, "--guest", BUILD / "libexec/carrel-guest"]
+    done = subprocess.run(spawn, env=lab.env, stderr=subprocess.PIPE, timeout=20)
+    assert done.returncode == 1 and b"not a private directory" in done.stderr, done
+    where[place].chmod(0o700)
+    assert lab.run("--", "true").returncode == 0  # the control
+
+
 @pytest.mark.parametrize("spawner", ["the same", "the next"])
 def test_a_stopped_guest_can_be_removed(make_lab, spawner):
     """Asking it would be no use, and rootless the next spawner has no power over it itself."""
@@ -97,6 +149,8 @@ def test_a_record_that_lies_ends_nobody_else(make_lab, lie):
     for word in lie.split():
         key, _, value = word.partition("=")
         mine[key] = value or other[key]
+    if mine["born"] == other["born"]:  # both from one moment of filling the pool
+        mine["born"] = str(int(mine["born"]) + 1)
     (machine.socket.parent / "box").write_text("".join(f"{k}={v}\n" for k, v in mine.items()))
     assert lab.run("--", "true").returncode == 0
     alive = [m["id"] for m in lab.status()["machines"]]

@@ -166,13 +166,14 @@ static size_t with_field(unsigned tag, const char *value, size_t len) {
 
 static void hostile_fields_are_refused(void **state) {
     (void)state;
-    refused(with_field(99, "x", 1));      /* unknown */
-    refused(with_field(40, "x", 1));      /* another message's */
-    refused(with_field(4, "1234567", 7)); /* a short number */
-    refused(with_field(2, "ho\0st", 5));  /* NUL in a text */
-    refused(with_field(11, "\1x", 2));    /* a relative path */
-    refused(with_field(11, "\0/x", 3));   /* no mode */
-    refused(with_field(11, "\4/x", 3));   /* no such mode */
+    refused(with_field(99, "x", 1));        /* unknown */
+    refused(with_field(40, "x", 1));        /* another message's */
+    refused(with_field(4, "1234567", 7));   /* a short number */
+    refused(with_field(2, "ho\0st", 5));    /* NUL in a text */
+    refused(with_field(12, "12345678", 8)); /* a second tag */
+    refused(with_field(11, "\1x", 2));      /* a relative path */
+    refused(with_field(11, "\0/x", 3));     /* no mode */
+    refused(with_field(11, "\4/x", 3));     /* no such mode */
     refused(with_field(11, "\1/\0x", 4));
     refused(with_field(11, "\1", 1));
     char longest[PLAN_PATH_SIZE + 8];

@@ -76,6 +76,20 @@ static void slots_are_taken_once_and_given_back(void **state) {
     slots_give(&s, UINT32_MAX);
 }
 
-UNIT_MAIN(cmocka_unit_test(the_owner_becomes_user_whatever_its_number),
+static void ranges_of_others_are_avoided(void **state) {
+    (void)state;
+    static struct slots s = {.base = 100000, .count = 4, .shared = false, .lock_dir = -1};
+    slots_avoid(&s, "alice:1:99999\n\nbob\nmallory:x:y\ncarol:165536:65536\ndave:300000:1");
+    assert_int_equal(s.taken[0], 0xa);
+    slots_avoid(&s, "eve:100000:0\neve:99999:1\n");
+    assert_int_equal(s.taken[0], 0xa);
+    slots_avoid(&s, "eve:99999:2\n");
+    assert_int_equal(s.taken[0], 0xb);
+    slots_avoid(&s, "mallory:5:18446744073709551615\n");
+    assert_int_equal(s.taken[0], 15);
+}
+
+UNIT_MAIN(cmocka_unit_test(ranges_of_others_are_avoided),
+          cmocka_unit_test(the_owner_becomes_user_whatever_its_number),
           cmocka_unit_test(shared_ids_make_user_the_caller),
           cmocka_unit_test(slots_are_taken_once_and_given_back))

@@ -1,0 +1,208 @@
+/*
+ * Prints docs/api.md from the table of routes: build/tests/daemon/api-doc >docs/api.md
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "api/bodies.h"
+#include "api/route.h"
+
+static const char head[] =
+    "# The API\n"
+    "\n"
+    "Printed by `build/tests/daemon/api-doc` from the table of routes (`src/api/routes.c`) and of\n"
+    "bodies (`src/api/bodies.c`), from which the daemon also dispatches, checks every request and\n"
+    "makes `/v1/openapi.json`. A test compares this page with the table and runs every `curl` "
+    "line\n"
+    "of it.\n"
+    "\n"
+    "The daemon listens on the unix socket `carrel.sock` in its run directory, where the kernel "
+    "says\n"
+    "who asks, and with `--listen` or `listen` in carrel.conf on TCP, where a bearer token does. "
+    "In\n"
+    "the examples:\n"
+    "\n"
+    "```sh\n"
+    "alias curl='curl -sS --fail-with-body --unix-socket ${XDG_RUNTIME_DIR}/carrel/carrel.sock'\n"
+    "URL=http://carrel   # over TCP: http://127.0.0.1:PORT, and -H \"Authorization: Bearer "
+    "$TOKEN\"\n"
+    "M=m-...             # a machine: its id, its name, or the beginning of its id\n"
+    "X=x-...             # a command in it (POST .../execs with \"background\": true gives one)\n"
+    "T=t-...             # a token's id\n"
+    "TAR=some.tar        # an archive\n"
+    "```\n"
+    "\n"
+    "Sizes are bytes or a text such as `\"512M\"`, durations are seconds or a text such as "
+    "`\"5m\"`,\n"
+    "and `null` is the same as leaving a field out. Unknown fields and parameters are refused.\n"
+    "\n"
+    "Every refusal has one shape; `message` is a sentence, and `remedy`, where there is one, says\n"
+    "what to do:\n"
+    "\n"
+    "```json\n"
+    "{\"error\": {\"code\": \"not_found\", \"message\": \"...\", \"remedy\": \"...\"}}\n"
+    "```\n"
+    "\n";
+
+static const struct {
+    const char *status, *code, *when;
+} refusals[] = {
+    {"400", "invalid", "malformed, unknown, of the wrong type or out of range"},
+    {"401", "denied", "no token, a wrong one, or one that was revoked"},
+    {"403", "denied", "the token lacks the scope; a foreign Host or Origin"},
+    {"404", "not_found", "no such path, or nothing of that id among the caller's own"},
+    {"405", "invalid", "the path does not know the method"},
+    {"409", "busy, exists", "it is in the wrong state; the name is taken"},
+    {"410", "gone", "the machine has ended"},
+    {"413", "limit", "the body is too long"},
+    {"429", "limit", "a quota or limit; the message says which and how much"},
+    {"500", "internal, unknown", "our fault; the log says more"},
+    {"501", "unsupported", "this host or kind of machine cannot do it"},
+    {"504", "timeout", "it took too long"},
+};
+
+static const char *const kind_names[] = {
+    [FIELD_TEXT] = "text",
+    [FIELD_FLAG] = "true or false",
+    [FIELD_NUMBER] = "whole number",
+    [FIELD_SIZE] = "size",
+    [FIELD_CPUS] = "number",
+    [FIELD_DURATION] = "duration",
+    [FIELD_TEXTS] = "list of texts",
+    [FIELD_MAP] = "object of texts",
+    [FIELD_OBJECT] = "",
+    [FIELD_OBJECTS] = "list of ",
+    [SHOW_TEXT] = "text",
+    [SHOW_CHARS] = "text",
+    [SHOW_NUMBER] = "whole number",
+    [SHOW_SIGNED] = "whole number",
+    [SHOW_FLAG] = "true or false",
+    [SHOW_TIME] = "RFC 3339 time",
+    [SHOW_CPUS] = "number",
+    [SHOW_JSON] = "",
+    [SHOW_OBJECT] = "",
+};
+
+static void print_link(const struct schema *s) {
+    printf("[%s](#", s->name);
+    for (const char *p = s->name; *p; p++)
+        putchar(*p | 32);
+    printf(")");
+}
+
+static void print_type(const struct field *f) {
+    if (f->choices) {
+        for (size_t i = 0; f->choices[i]; i++)
+            printf("%s`%s`", i ? ", " : "", f->choices[i]);
+        return;
+    }
+    printf("%s", kind_names[f->kind]);
+    if (f->kind == SHOW_JSON)
+        printf(f->sub ? "list of " : "JSON");
+    if (f->sub)
+        print_link(f->sub);
+}
+
+static double shown(const struct field *f, uint64_t n) {
+    bool milli = f->kind == FIELD_CPUS || f->kind == FIELD_DURATION;
+    return milli ? (double)n / 1000 : (double)n;
+}
+
+static void print_range(const struct field *f) {
+    switch (f->kind) {
+    case FIELD_NUMBER:
+    case FIELD_SIZE:
+    case FIELD_CPUS:
+    case FIELD_DURATION:
+        printf(" %.15g to %.15g", shown(f, f->min), shown(f, f->max));
+        break;
+    case FIELD_TEXT:
+        if (f->max)
+            printf(" of up to %" PRIu64 " bytes", f->max);
+        break;
+    case FIELD_TEXTS:
+    case FIELD_MAP:
+    case FIELD_OBJECTS:
+        printf(", up to %" PRIu64, f->max);
+        break;
+    default:
+        break;
+    }
+}
+
+static void print_fields(const struct schema *s) {
+    printf("| field | type | |\n|---|---|---|\n");
+    for (size_t i = 0; i < s->count; i++) {
+        const struct field *f = &s->fields[i];
+        bool needed = f->required && f->kind < SHOW_TEXT;
+        printf("| `%s` | ", f->name);
+        print_type(f);
+        print_range(f);
+        printf(" | %s%s%s |\n", needed ? "required" : "", needed && f->doc ? "; " : "",
+               f->doc ? f->doc : "");
+    }
+    printf("\n");
+}
+
+static void print_queries(const struct route *r) {
+    if (!r->queries)
+        return;
+    printf("| parameter | type | |\n|---|---|---|\n");
+    for (const struct query *q = r->queries; q->name; q++)
+        printf("| `%s` | %s | %s |\n", q->name, q->type, q->doc ? q->doc : "");
+    printf("\n");
+}
+
+static void print_body(const struct route *r) {
+    if (r->body == BODY_NONE)
+        return;
+    printf("Body: ");
+    if (r->body == BODY_JSON)
+        print_link(r->request);
+    else
+        printf("bytes");
+    printf(".\n\n");
+}
+
+static void print_answer(const struct route *r) {
+    printf("Answer: %d, ", r->status);
+    if (r->response)
+        print_link(r->response);
+    else
+        printf("`%s`", r->type ? r->type : "application/json");
+    printf(".");
+    if (r->scope)
+        printf(" Scope: %s.", r->scope == SCOPE_RUN ? "run" : "read");
+    printf("\n\n");
+}
+
+static void print_route(const struct route *r) {
+    char path[ROUTE_PATH_SIZE];
+    route_path_named(r, path);
+    printf("## %s %s\n\n%s.\n\n", r->method, path, r->summary);
+    print_queries(r);
+    print_body(r);
+    print_answer(r);
+    printf("```sh\ncurl %s\n```\n\n", r->example);
+}
+
+static void print_refusals(void) {
+    printf("| status | code | when |\n|---|---|---|\n");
+    for (size_t i = 0; i < sizeof(refusals) / sizeof(*refusals); i++)
+        printf("| %s | %s | %s |\n", refusals[i].status, refusals[i].code, refusals[i].when);
+    printf("\n");
+}
+
+int main(void) {
+    printf("%s", head);
+    print_refusals();
+    for (size_t i = 0; i < route_count; i++)
+        print_route(&routes[i]);
+    printf("# Bodies\n\n");
+    for (const struct schema *const *s = all_schemas; *s; s++) {
+        printf("## %s\n\n", (*s)->name);
+        print_fields(*s);
+    }
+    return fflush(stdout) == 0 ? 0 : 1;
+}

@@ -1,0 +1,69 @@
+"""docs/api.md is what the table of routes says, and every curl line in it works."""
+import io
+import pathlib
+import re
+import subprocess
+import tarfile
+
+import pytest
+
+from carrel import BUILD, TOP
+
+PAGE = (TOP / "docs/api.md").read_text()
+EXAMPLES = re.findall(r"^## ([A-Z]+ /\S+)\n.*?^Answer: (\d+),.*?^```sh\n(curl .*?)\n```", PAGE, re.M | re.S)
+
+
+def test_the_page_is_printed_from_the_table():
+    now = subprocess.run([BUILD / "tests/daemon/api-doc"], stdout=subprocess.PIPE, check=True).stdout.decode()
+    assert PAGE == now, "run: build/tests/daemon/api-doc >docs/api.md"
+
+
+def test_every_route_has_an_example(daemon):
+    document = daemon.get("/v1/openapi.json")
+    routes = {f"{method.upper()} {path}" for path, item in document["paths"].items() for method in item}
+    assert routes == {route for route, _, _ in EXAMPLES}
+
+
+def command_for(daemon, machine, route):
+    """A command that the example can be about."""
+    if route.endswith("/stdin"):
+        return daemon.background(machine, "cat", stdin_open=True)
+    if route.endswith("/resize"):
+        return daemon.background(machine, "sleep 100", terminal=True)
+    if route.endswith("/signal") or route.startswith("DELETE"):
+        return daemon.background(machine, "sleep 100")
+    x = daemon.background(machine, "echo hello")
+    daemon.wait(machine, x)
+    return x
+
+
+def make_tar(path):
+    with tarfile.open(path, "w") as tar:
+        entry = tarfile.TarInfo("packed")
+        entry.size = 5
+        tar.addfile(entry, io.BytesIO(b"hello"))
+
+
+def prepare(daemon, route, line, where):
+    names = {"URL": "http://carrel", "S": daemon.socket, "PATH": "/usr/bin:/bin"}
+    if "$M" in line:
+        names["M"] = daemon.machine()
+        daemon.exec(names["M"], "mkdir -p a old && echo hello >note && echo hello >a/note")
+    if "$X" in line:
+        names["X"] = command_for(daemon, names["M"], route)
+    if "$T" in line:
+        names["T"] = daemon.post("/v1/tokens", {"note": "example"})["id"]
+    if "$TAR" in line:
+        names["TAR"] = str(where / "some.tar")
+        make_tar(names["TAR"])
+    return names
+
+
+@pytest.mark.parametrize("route,status,line", EXAMPLES, ids=[e[0] for e in EXAMPLES])
+def test_the_example_works(daemon, tmp_path: pathlib.Path, route, status, line):
+    names = prepare(daemon, route, line, tmp_path)
+    script = 'curl() { command curl -sS --fail-with-body --unix-socket "$S" -w "%{stderr}<%{http_code}>" "$@"; }\n'
+    done = subprocess.run(["bash", "-c", script + line], env=names, capture_output=True, timeout=30)
+    expected = [0, 28] if "--max-time" in line else [0]  # 28: it would go on for ever
+    assert done.returncode in expected, (line, done)
+    assert f"<{status}>" in done.stderr.decode(), (line, done)
