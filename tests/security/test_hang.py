@@ -60,7 +60,7 @@ def test_a_timeout_is_kept_without_the_guest(stopped, tmp_path):
 
 def test_a_run_ends_by_its_timeout_without_the_guest(lab):
     counts["attacks tried"] += 1
-    client = lab.popen("run", "--timeout", "2s", "--", "sleep", "1000", stdin=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    client = lab.popen("run", "--timeout", f"{2 * PATIENCE}s", "--", "sleep", "1000", stdin=subprocess.DEVNULL, stderr=subprocess.PIPE)
     assert wait_until(lambda: list(lab.run_dir.glob("boxes/m-*/box")), 10)
     pid = int(next(l for l in read(next(lab.run_dir.glob("boxes/m-*/box"))).splitlines() if l.startswith("pid="))[4:])
     os.kill(pid, signal.SIGSTOP)
@@ -72,7 +72,7 @@ def test_a_run_ends_by_its_timeout_without_the_guest(lab):
 @pytest.mark.parametrize("spawner", ["the same", "the next"])
 def test_a_lifetime_is_kept_without_the_guest(make_lab, spawner):
     lab = make_lab()
-    machine = lab.keep("--lifetime", "2s")
+    machine = lab.keep("--lifetime", f"{2 * PATIENCE}s")
     counts["attacks tried"] += 1
     os.kill(guest_pid(machine), signal.SIGSTOP)
     if spawner == "the next":
