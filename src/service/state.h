@@ -71,6 +71,9 @@ int note_intent(struct service *s, const struct caller *who, const struct journa
 void note_result(struct service *s, const struct caller *who, const struct journal_record *what,
                  uint64_t intent, const struct err *failed);
 
+/* What most verbs on a whole machine say. */
+struct journal_record verb_record(const char *verb, const struct live *l);
+
 /* Tells the watchers and keeps it for those who come later. json: an object or NULL. */
 void event_tell(struct service *s, const char *owner, const char *machine, const char *type,
                 const char *json);
@@ -80,20 +83,38 @@ void event_tell(struct service *s, const char *owner, const char *machine, const
 int allow(const struct caller *who, enum token_scope scope, struct err *err);
 bool may_see(const struct caller *who, const char *owner);
 
-/* ---- machines.c ---- */
+/* ---- live.c: what a living machine is ---- */
 
 struct live *live_new(struct service *s, struct machine_row *row); /* takes the row's texts */
 void live_ref(struct live *l);
 void live_unref(struct live *l);
 void live_view(const struct live *l, struct machine_view *ret);
+void machine_row_view(const struct machine_row *row, struct machine_view *ret); /* one that ended */
 
 /* A machine that this caller may see; ready: it must be running (or paused, with `paused`). */
 enum live_need { LIVE_ANY, LIVE_RUNNING };
 struct live *live_find(struct service *s, const struct caller *who, const char *ref,
                        enum live_need need, struct err *err);
 
+struct live *live_by_id(struct service *s, const struct caller *who, const char *id);
+/* Also one that has ended: `gone` says more than `not_found`. */
+int live_row_find(struct service *s, const struct caller *who, const char *ref,
+                  struct machine_row *ret, struct err *err);
+/* `busy`, and in which state it is. */
+int live_state_error(const struct live *l, struct err *err);
+
+/* ---- machines.c ---- */
+
 /* "created:id" of the last row of a page. */
 int list_cursor(const char *text, int64_t *ret_ms, const char **ret_id, struct err *err);
+
+/* ---- quota.c ---- */
+
+/* before: NULL for a new machine. A quota that is set needs every machine to have that limit. */
+int quota_check(struct service *s, const struct caller *who, const struct machine_row *before,
+                const struct machine_row *row, struct err *err);
+
+/* ---- ending.c ---- */
 
 /* Takes the driver's machine over and listens for its end. */
 void live_attach(struct live *l, struct machine *m);
@@ -101,7 +122,7 @@ void live_attach(struct live *l, struct machine *m);
 /* The machine goes, for a reason; `done` (may be NULL) when nothing is left of it. */
 void live_end(struct live *l, const char *reason, service_done_fn *done, void *arg);
 
-/* ---- execs.c ---- */
+/* ---- exec_outcome.c, exec_guest.c ---- */
 
 /* Every command without an outcome becomes unknown: its machine has ended. */
 void execs_lose(struct live *l, const char *reason);

@@ -42,6 +42,10 @@ void note_result(struct service *s, const struct caller *who, const struct journ
         log_line(LOG_ERROR, "service", "write the journal: %s", err.text);
 }
 
+struct journal_record verb_record(const char *verb, const struct live *l) {
+    return (struct journal_record){.verb = verb, .machine = l->row.id};
+}
+
 void event_tell(struct service *s, const char *owner, const char *machine, const char *type,
                 const char *json) {
     struct event_row row = {.time_ms = now_ms(), .json = (char *)json};

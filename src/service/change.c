@@ -1,0 +1,140 @@
+#include "service/change.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+void change_finish(struct change *c, const struct err *err) {
+    struct live *l = c->live;
+    struct machine_view view;
+    struct journal_record what = verb_record(c->verb, l);
+    note_result(l->service, &c->who, &what, c->intent, err);
+    if (l->row.state != MACHINE_ENDED && l->row.state != MACHINE_ENDING)
+        l->changing = false;
+    live_view(l, &view);
+    c->done(c->arg, err ? NULL : &view, err);
+    live_unref(l);
+    free(c);
+}
+
+struct change *change_begin(struct service *s, const struct caller *who, const char *ref,
+                            const char *verb, service_machine_fn *done, void *arg) {
+    struct err err;
+    uint64_t intent;
+    struct live *l = NULL;
+    if (allow(who, SCOPE_RUN, &err) == 0)
+        l = live_find(s, who, ref, LIVE_ANY, &err);
+    if (l && l->changing) {
+        live_state_error(l, &err);
+        err_remedy(&err, "another verb on it is under way: try again");
+        l = NULL;
+    }
+    struct journal_record what = l ? verb_record(verb, l) : (struct journal_record){0};
+    if (!l || note_intent(s, who, &what, &intent, &err) < 0) {
+        done(arg, NULL, &err);
+        return NULL;
+    }
+    struct change *c = calloc(1, sizeof(*c));
+    if (!c)
+        abort();
+    *c = (struct change){l, *who, verb, intent, l->row.state, done, arg};
+    live_ref(l);
+    l->changing = true;
+    return c;
+}
+
+static void change_state(void *arg, const struct err *failed) {
+    struct change *c = arg;
+    struct live *l = c->live;
+    struct service *s = l->service;
+    struct err err;
+    char type[32];
+    if (failed) {
+        change_finish(c, failed);
+        return;
+    }
+    if (store_machine_set_state(s->store, l->row.id, c->after, &err) < 0) {
+        change_finish(c, &err);
+        return;
+    }
+    l->row.state = c->after;
+    idle_touch(&l->idle, loop_now_ms(s->loop));
+    snprintf(type, sizeof(type), "machine.%s", machine_state_name(c->after));
+    event_tell(s, l->row.owner, l->row.id, type, NULL);
+    change_finish(c, NULL);
+}
+
+static void change_refuse(struct change *c) {
+    struct err err;
+    live_state_error(c->live, &err);
+    change_finish(c, &err);
+}
+
+void service_pause(struct service *s, const struct caller *who, const char *ref,
+                   service_machine_fn *done, void *arg) {
+    struct change *c = change_begin(s, who, ref, "machine.pause", done, arg);
+    if (!c)
+        return;
+    c->after = MACHINE_PAUSED;
+    if (c->live->row.state == MACHINE_PAUSED)
+        change_finish(c, NULL);
+    else if (c->live->row.state != MACHINE_RUNNING)
+        change_refuse(c);
+    else
+        s->driver->freeze(c->live->machine, true, change_state, c);
+}
+
+void service_resume(struct service *s, const struct caller *who, const char *ref,
+                    service_machine_fn *done, void *arg) {
+    struct change *c = change_begin(s, who, ref, "machine.resume", done, arg);
+    if (!c)
+        return;
+    c->after = MACHINE_RUNNING;
+    switch (c->live->row.state) {
+    case MACHINE_RUNNING:
+        change_finish(c, NULL);
+        break;
+    case MACHINE_PAUSED:
+        s->driver->freeze(c->live->machine, false, change_state, c);
+        break;
+    case MACHINE_STOPPED:
+        change_state(c, NULL);
+        break;
+    default:
+        change_refuse(c);
+    }
+}
+
+static void halt(void *arg, const struct err *failed) {
+    struct change *c = arg;
+    if (failed)
+        change_finish(c, failed);
+    else
+        machine_halt(c->live->machine, c->live->service->loop, change_state, c);
+}
+
+void service_stop(struct service *s, const struct caller *who, const char *ref,
+                  service_machine_fn *done, void *arg) {
+    struct change *c = change_begin(s, who, ref, "machine.stop", done, arg);
+    if (!c)
+        return;
+    c->after = MACHINE_STOPPED;
+    if (c->live->row.state == MACHINE_STOPPED)
+        change_finish(c, NULL);
+    else if (c->live->row.state != MACHINE_RUNNING && c->live->row.state != MACHINE_PAUSED)
+        change_refuse(c);
+    else if (c->live->row.state == MACHINE_PAUSED)
+        s->driver->freeze(c->live->machine, false, halt, c);
+    else
+        halt(c, NULL);
+}
+
+static void destroyed(void *arg, const struct err *err) {
+    change_finish(arg, err);
+}
+
+void service_destroy(struct service *s, const struct caller *who, const char *ref,
+                     service_machine_fn *done, void *arg) {
+    struct change *c = change_begin(s, who, ref, "machine.destroy", done, arg);
+    if (c)
+        live_end(c->live, "destroyed", destroyed, c);
+}

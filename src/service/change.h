@@ -1,0 +1,20 @@
+/* A verb on a whole machine under way: one at a time. Only for src/service. */
+#pragma once
+
+#include "service/state.h"
+
+struct change {
+    struct live *live;
+    struct caller who;
+    const char *verb;
+    uint64_t intent;
+    enum machine_state after;
+    service_machine_fn *done;
+    void *arg;
+};
+
+/* Authorises, finds, writes the intent. NULL: `done` has been told why not. */
+struct change *change_begin(struct service *s, const struct caller *who, const char *ref,
+                            const char *verb, service_machine_fn *done, void *arg);
+/* Writes the result and answers. */
+void change_finish(struct change *c, const struct err *err);

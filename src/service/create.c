@@ -1,0 +1,253 @@
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/defer.h"
+#include "base/limits.h"
+#include "grant/dirs.h"
+#include "service/fields.h"
+#include "service/state.h"
+
+struct creation {
+    struct live *live;
+    struct caller who;
+    uint64_t intent;
+    service_machine_fn *done;
+    void *arg;
+};
+
+static void creation_finish(struct creation *c, const struct err *err) {
+    struct live *l = c->live;
+    struct machine_view view;
+    struct journal_record what = verb_record("machine.create", l);
+    note_result(l->service, &c->who, &what, c->intent, err);
+    l->changing = false;
+    live_view(l, &view);
+    c->done(c->arg, err ? NULL : &view, err);
+    live_unref(l);
+    free(c);
+}
+
+struct failed_creation {
+    struct creation *creation;
+    struct err err;
+};
+
+static void creation_undone(void *arg, const struct err *err) {
+    struct failed_creation *f = arg;
+    (void)err; /* logged; the next start tries again */
+    creation_finish(f->creation, &f->err);
+    free(f);
+}
+
+static void creation_fail(struct creation *c, const struct err *err) {
+    struct failed_creation *f = calloc(1, sizeof(*f));
+    if (!f)
+        abort();
+    *f = (struct failed_creation){c, *err};
+    live_end(c->live, "it could not be made", creation_undone, f);
+}
+
+static void creation_made(void *arg, struct machine *m, const char *warnings,
+                          const struct err *failed) {
+    struct creation *c = arg;
+    struct live *l = c->live;
+    struct service *s = l->service;
+    struct err err;
+    if (failed) {
+        creation_fail(c, failed);
+        return;
+    }
+    live_attach(l, m);
+    if (warnings && *warnings)
+        l->warnings = strdup(warnings);
+    l->row.state = MACHINE_RUNNING;
+    l->row.incarnation = guest_incarnation(m->guest);
+    if (store_begin(s->store, &err) < 0 ||
+        store_machine_set_guest(s->store, l->row.id, l->row.incarnation, &err) < 0 ||
+        store_machine_set_state(s->store, l->row.id, MACHINE_RUNNING, &err) < 0) {
+        store_rollback(s->store);
+        creation_fail(c, &err);
+        return;
+    }
+    event_tell(s, l->row.owner, l->row.id, "machine.created", NULL);
+    if (store_commit(s->store, &err) < 0) {
+        store_rollback(s->store);
+        creation_fail(c, &err);
+        return;
+    }
+    creation_finish(c, NULL);
+}
+
+/* Asked for, else configured, else the kind's own; so that what is enforced is what is shown. */
+static uint64_t limit_of(struct given g, uint64_t configured, uint64_t otherwise) {
+    return g.is ? g.value : configured ? configured : otherwise;
+}
+
+static int fill_row(struct service *s, const struct caller *who, const struct machine_request *r,
+                    struct machine_row *row, struct err *err) {
+    const struct conf *conf = s->conf;
+    *row = (struct machine_row){
+        .state = MACHINE_CREATING,
+        .created_ms = now_ms(),
+        .mem_bytes = limit_of(r->limits.mem, conf->mem_bytes, LIMIT_MEM),
+        .cpu_milli = given_or(r->limits.cpus, conf->cpu_milli),
+        .pids = limit_of(r->limits.pids, conf->pids, LIMIT_PIDS),
+        .disk_bytes = limit_of(r->limits.disk, conf->disk_bytes, LIMIT_DISK),
+        .ttl_ms = given_or(r->ttl, conf->ttl_ms),
+        .idle_ms = given_or(r->idle, conf->idle_ms),
+        .idle_action = (enum idle_action)conf->idle_action,
+        .steps = STEPS_MANUAL,
+    };
+    if (r->name && !machine_name_ok(r->name)) {
+        err_set(err, ERR_INVALID, "'%s' cannot be a machine's name", r->name);
+        return err_remedy(err, "use letters, digits, '.', '_' and '-'; it cannot start with m-");
+    }
+    if (r->idle_action && idle_action_parse(r->idle_action, &row->idle_action, err) < 0)
+        return -1;
+    snprintf(row->id, sizeof(row->id), "%s", id_new('m').text);
+    snprintf(row->owner, sizeof(row->owner), "%s", who->owner);
+    snprintf(row->token, sizeof(row->token), "%s", who->token);
+    snprintf(row->name, sizeof(row->name), "%s", r->name ? r->name : "");
+    snprintf(row->kind, sizeof(row->kind), "%s", r->kind ? r->kind : "box");
+    snprintf(row->image, sizeof(row->image), "%s", r->image ? r->image : "host");
+    snprintf(row->key, sizeof(row->key), "%s", r->key ? r->key : "");
+    if (pairs_json(&r->metadata, "metadata", &row->metadata, err) < 0)
+        return -1;
+    return pairs_json(&r->env, "env", &row->env, err);
+}
+
+/* The directories of a request, open and checked. */
+struct handed {
+    struct plan_grant grants[PLAN_MAX_GRANTS];
+    int fds[PLAN_MAX_GRANTS];
+    bool ours[PLAN_MAX_GRANTS];
+    size_t count;
+};
+
+static void handed_done(struct handed *h) {
+    for (size_t i = 0; i < h->count; i++)
+        if (h->ours[i])
+            close_fd(&h->fds[i]);
+}
+
+static int hand_over(struct service *s, const struct caller *who, const struct machine_request *r,
+                     const int *fds, size_t nfds, struct handed *h, struct err *err) {
+    const struct dir_request *dirs = r->dirs.v;
+    struct dir_grant asked[PLAN_MAX_GRANTS];
+    const char *const own[] = {s->place->home, s->place->run, NULL};
+    struct dir_rules rules = {own, r->unreviewed, who->local ? who->uid : 0};
+    const char *roots[CONF_ROOTS_MAX];
+    for (size_t i = 0; i < s->conf->root_count; i++)
+        roots[i] = s->conf->roots[i];
+    if (r->dirs.count > PLAN_MAX_GRANTS)
+        return err_set(err, ERR_LIMIT, "more than %d directories", PLAN_MAX_GRANTS);
+    if (who->local && nfds != r->dirs.count)
+        return err_set(err, ERR_INVALID, "%zu descriptors for %zu directories", nfds,
+                       r->dirs.count);
+    for (size_t i = 0; i < r->dirs.count; i++) {
+        h->ours[i] = !who->local;
+        h->fds[i] =
+            who->local ? fds[i] : dirs_open_under(dirs[i].path, roots, s->conf->root_count, err);
+        if (h->fds[i] < 0)
+            return -1;
+        h->count++;
+        asked[i] = (struct dir_grant){dirs[i].path, dirs[i].at, dirs[i].mode};
+    }
+    return dirs_check(asked, h->count, h->fds, &rules, h->grants, err);
+}
+
+/* Two requests with one key: the second gets the first one's machine. */
+static void show_existing(struct service *s, const char *id, service_machine_fn *done, void *arg) {
+    struct live *l = map_get(&s->machines, id);
+    struct machine_row row DEFER(machine_row_done) = {0};
+    struct machine_view view;
+    struct err err;
+    if (l && l->row.state == MACHINE_CREATING) {
+        err_set(&err, ERR_BUSY, "machine '%s' is being made for an earlier request with this key",
+                id);
+        err_remedy(&err, "ask again in a moment");
+        done(arg, NULL, &err);
+    } else if (l) {
+        live_view(l, &view);
+        done(arg, &view, NULL);
+    } else if (store_machine_get(s->store, id, &row, &err) < 0) {
+        done(arg, NULL, &err);
+    } else {
+        machine_row_view(&row, &view);
+        done(arg, &view, NULL);
+    }
+}
+
+/* A request that comes again is answered as the first time, though the quota is full by now. */
+static void made_before(struct service *s, const struct machine_row *row, char existing[ID_SIZE]) {
+    struct err err;
+    if (!row->key[0] || store_begin(s->store, &err) < 0)
+        return;
+    if (store_machine_add(s->store, row, existing, &err) < 0)
+        existing[0] = '\0';
+    store_rollback(s->store);
+}
+
+/* Row, intent and table entry; NULL with *err, or with *existing set. */
+static struct live *begin(struct service *s, const struct caller *who,
+                          const struct machine_request *r, struct machine_row *row,
+                          char existing[ID_SIZE], uint64_t *intent, struct err *err) {
+    struct journal_record what = {.verb = "machine.create", .machine = row->id};
+    (void)r;
+    if (note_intent(s, who, &what, intent, err) < 0 ||
+        store_machine_add(s->store, row, existing, err) < 0)
+        return NULL;
+    return existing[0] ? NULL : live_new(s, row);
+}
+
+void service_create(struct service *s, const struct caller *who, const struct machine_request *r,
+                    const uint8_t request_hash[SHA256_BYTES], const int *fds, size_t nfds,
+                    service_machine_fn *done, void *arg) {
+    struct machine_row row DEFER(machine_row_done) = {0};
+    struct handed handed DEFER(handed_done) = {.count = 0};
+    char existing[ID_SIZE] = "";
+    uint64_t intent = 0;
+    struct err err;
+    if (allow(who, SCOPE_RUN, &err) < 0 || fill_row(s, who, r, &row, &err) < 0 ||
+        hand_over(s, who, r, fds, nfds, &handed, &err) < 0) {
+        done(arg, NULL, &err);
+        return;
+    }
+    memcpy(row.request_hash, request_hash, SHA256_BYTES);
+    struct live *l = NULL;
+    if (quota_check(s, who, NULL, &row, &err) == 0)
+        l = begin(s, who, r, &row, existing, &intent, &err);
+    else
+        made_before(s, &row, existing);
+    if (existing[0]) {
+        show_existing(s, existing, done, arg);
+        return;
+    }
+    if (!l) {
+        done(arg, NULL, &err);
+        return;
+    }
+    struct creation *c = calloc(1, sizeof(*c));
+    if (!c)
+        abort();
+    *c = (struct creation){l, *who, intent, done, arg};
+    live_ref(l);
+    l->changing = true;
+    if (handed.count)
+        l->cwd = strdup(handed.grants[0].path);
+    const struct machine_spec spec = {
+        .id = l->row.id,
+        .image = l->row.image,
+        .hostname = r->hostname      ? r->hostname
+                    : l->row.name[0] ? l->row.name
+                                     : l->row.id,
+        .limits = {l->row.mem_bytes, l->row.cpu_milli, l->row.pids, l->row.disk_bytes},
+        .deadline_ms = l->row.ttl_ms,
+        .linger = !r->ephemeral,
+        .grants = handed.grants,
+        .grant_fds = handed.fds,
+        .grant_count = handed.count,
+    };
+    s->driver->create(s->host, &spec, creation_made, c);
+}

@@ -1,0 +1,133 @@
+/*
+ * The end of a command: its outcome is written down, told, and its output kept on disk.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/defer.h"
+#include "base/log.h"
+#include "service/exec_state.h"
+#include "service/logs.h"
+
+static void count_output(struct exec *x) {
+    const struct outlog *log = exec_log(x);
+    if (log) {
+        x->row.out_bytes = outlog_extent(log, 0).produced;
+        x->row.err_bytes = outlog_extent(log, 1).produced;
+    }
+}
+
+static void tell_end(struct exec *x) {
+    struct buf text DEFER(buf_done) = BUF(1024);
+    struct jot j = JOT(&text);
+    jot_object(&j, NULL);
+    jot_string(&j, "exec", x->row.id);
+    jot_string(&j, "state", exec_state_name(x->row.state));
+    jot_i64(&j, "status", exec_shell_status(&x->row));
+    if (x->row.reason[0])
+        jot_string(&j, "reason", x->row.reason);
+    jot_end(&j, '}');
+    event_tell(x->service, x->row.owner, x->row.machine, "exec.ended", text.data);
+}
+
+void exec_conclude(struct exec *x) {
+    struct service *s = x->service;
+    struct err err;
+    struct journal_record what = {
+        .verb = "exec",
+        .machine = x->row.machine,
+        .exec = x->row.id,
+        .has_exit = x->row.state != EXEC_UNKNOWN,
+        .exit = exec_shell_status(&x->row),
+        .reason = x->row.reason,
+    };
+    count_output(x);
+    what.bytes = x->row.out_bytes + x->row.err_bytes;
+    x->over = true;
+    x->row.ended_ms = now_ms();
+    if (x->live) {
+        x->live->running--;
+        idle_touch(&x->live->idle, loop_now_ms(s->loop));
+    }
+    bool whole =
+        store_begin(s->store, &err) == 0 && store_exec_finish(s->store, &x->row, &err) == 0;
+    if (whole)
+        tell_end(x);
+    if (!whole || store_commit(s->store, &err) < 0) {
+        store_rollback(s->store);
+        log_line(LOG_ERROR, "service", "write an outcome: %s exec=%s", err.text, x->row.id);
+    }
+    note_result(s, &x->who, &what, x->intent, NULL);
+    exec_tell(x);
+}
+
+/* The guest may forget it, and so may we: the log is in its file. */
+static void log_kept(void *arg, bool kept) {
+    struct exec *x = arg;
+    x->keeping = false;
+    if (x->live && x->live->machine && x->sent && kept) {
+        guest_forget(x->live->machine->guest, &x->command, true);
+        x->sent = false;
+    }
+    if (kept)
+        exec_unlink(x);
+    exec_unref(x);
+}
+
+bool exec_output_over(const struct exec *x) {
+    const struct outlog *log = x->log.fd >= 0 ? &x->log.log : NULL;
+    return !log || (outlog_extent(log, 0).ended && outlog_extent(log, 1).ended);
+}
+
+void exec_settle(struct exec *x) {
+    if (!x->over || x->keeping || !x->listed || !exec_output_over(x))
+        return;
+    exec_ref(x);
+    x->keeping = true;
+    if (x->direct || x->row.state == EXEC_FAILED) {
+        log_kept(x, true);
+        return;
+    }
+    count_output(x);
+    logs_keep(x->service->loop, x->service->place->home, x->row.machine, x->row.id, &x->log,
+              log_kept, x);
+}
+
+void exec_start_done(struct exec *x, const struct err *err) {
+    service_exec_fn *done = TAKE(x->done);
+    if (!done)
+        return;
+    if (!err)
+        exec_ref(x);
+    done(x->done_arg, err ? NULL : x, err);
+}
+
+static void lose(struct exec *x, const char *reason) {
+    exec_ref(x);
+    if (!x->over) {
+        x->row.state = EXEC_UNKNOWN;
+        snprintf(x->row.reason, sizeof(x->row.reason), "%s", reason);
+        exec_conclude(x);
+        exec_start_done(x, NULL);
+    }
+    if (x->live && x->live->machine && x->sent)
+        guest_forget(x->live->machine->guest, &x->command, false);
+    x->sent = false;
+    /* What was printed is still in memory; the machine that wrote it is gone. */
+    if (x->log.fd >= 0 && !x->keeping) {
+        exec_ref(x);
+        x->keeping = true;
+        logs_keep(x->service->loop, x->service->place->home, x->row.machine, x->row.id, &x->log,
+                  log_kept, x);
+    } else if (!x->keeping) {
+        exec_unlink(x);
+    }
+    exec_unref(x);
+}
+
+void execs_lose(struct live *l, const char *reason) {
+    for (struct exec *x = l->execs, *next; x; x = next) {
+        next = x->next;
+        lose(x, reason);
+    }
+}

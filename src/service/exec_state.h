@@ -1,0 +1,70 @@
+/*
+ * The inside of commands: what the files exec*.c share. Only for src/service.
+ */
+#pragma once
+
+#include "io/outlog_fd.h"
+#include "service/exec.h"
+#include "service/state.h"
+
+struct exec {
+    struct service *service;
+    struct live *live; /* NULL: its machine has ended */
+    struct exec_row row;
+    struct caller who;
+    uint64_t intent;
+    uint32_t refs;
+    bool over;    /* there is an outcome */
+    bool listed;  /* among its machine's */
+    bool sent;    /* the guest knows it: forget it there too */
+    bool keeping; /* a worker copies its log */
+    bool waiting; /* for its log to grow */
+    bool direct;  /* output goes to descriptors of the caller: there is no log */
+    struct guest_command command;
+    struct outlog_fd log;
+    struct outlog kept; /* after its machine's end */
+    int kept_file;
+    struct exec *next, **at; /* of its machine */
+    struct exec_follower *followers, *walk;
+    /* standard input */
+    uint64_t stdin_sent, stdin_consumed;
+    bool stdin_ended;
+    char *input; /* inline, not yet sent */
+    size_t input_len, input_at;
+    /* who waits for its start */
+    service_exec_fn *done;
+    void *done_arg;
+    char *failure;
+};
+
+/* ---- exec.c ---- */
+
+struct exec *exec_new(struct service *s);
+/* In its machine's list and in the table by id; holds both. */
+void exec_link(struct exec *x, struct live *l);
+void exec_unlink(struct exec *x);
+void exec_tell(struct exec *x); /* its followers */
+int64_t exec_shell_status(const struct exec_row *row);
+void exec_row_view(const struct exec_row *row, struct exec_view *ret);
+
+/* ---- exec_outcome.c ---- */
+
+/* Writes the outcome down, then tells everybody. */
+void exec_conclude(struct exec *x);
+/* Once it has ended and its streams too, nothing is left to hear. */
+void exec_settle(struct exec *x);
+bool exec_output_over(const struct exec *x);
+/* Whoever waits for its start hears of it. */
+void exec_start_done(struct exec *x, const struct err *err);
+
+/* ---- exec_guest.c ---- */
+
+/* Fills x->command. */
+void exec_prepare(struct exec *x);
+/* Asks to be told of more output, if anybody wants it: a follower, or we at the very end. */
+void exec_listen(struct exec *x);
+
+/* ---- exec_verbs.c ---- */
+
+/* Sends of the inline input what fits. */
+void exec_feed(struct exec *x);

@@ -1,0 +1,12 @@
+/* Fields of requests that making and updating a machine have in common. */
+#pragma once
+
+#include "base/err.h"
+#include "service/request.h"
+
+bool machine_name_ok(const char *name);
+
+/* Pairs as a JSON object; *ret NULL: there are none. what: the field's name. */
+int pairs_json(const struct texts *pairs, const char *what, char **ret, struct err *err);
+
+uint64_t given_or(struct given g, uint64_t otherwise);

@@ -1,0 +1,126 @@
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/defer.h"
+#include "service/state.h"
+
+/* The environment that the row keeps as JSON, as pairs. */
+static void load_env(struct live *l) {
+    json_t *env = l->row.env ? json_loads(l->row.env, 0, NULL) : NULL;
+    const char *name;
+    json_t *value;
+    size_t n = json_object_size(env);
+    if (!n || !(l->env.v = calloc(2 * n + 1, sizeof(*l->env.v)))) {
+        json_decref(env);
+        return;
+    }
+    json_object_foreach(env, name, value) {
+        if (!json_is_string(value))
+            continue;
+        l->env.v[l->env.count++] = name;
+        l->env.v[l->env.count++] = json_string_value(value);
+    }
+    l->env_json = env;
+}
+
+struct live *live_new(struct service *s, struct machine_row *row) {
+    struct live *l = calloc(1, sizeof(*l));
+    if (!l)
+        abort();
+    l->service = s;
+    l->refs = 1;
+    l->row = *row;
+    row->metadata = row->env = NULL;
+    load_env(l);
+    map_put(&s->machines, l->row.id, l);
+    return l;
+}
+
+void live_ref(struct live *l) {
+    l->refs++;
+}
+
+void live_unref(struct live *l) {
+    if (--l->refs)
+        return;
+    if (l->machine)
+        machine_free(l->machine);
+    machine_row_done(&l->row);
+    json_decref(l->env_json);
+    free(l->env.v);
+    free(l->cwd);
+    free(l->warnings);
+    free(l);
+}
+
+void machine_row_view(const struct machine_row *row, struct machine_view *ret) {
+    *ret = (struct machine_view){
+        .id = row->id,
+        .name = row->name[0] ? row->name : NULL,
+        .owner = row->owner,
+        .kind = row->kind,
+        .image = row->image,
+        .state = machine_state_name(row->state),
+        .reason = row->end_reason[0] ? row->end_reason : NULL,
+        .created_ms = (uint64_t)row->created_ms,
+        .ended_ms = (uint64_t)row->ended_ms,
+        .expires_ms = row->ttl_ms ? (uint64_t)row->created_ms + row->ttl_ms : 0,
+        .limits = {row->mem_bytes, row->cpu_milli, row->pids, row->disk_bytes},
+        .idle_ms = row->idle_ms,
+        .idle_action = row->idle_ms ? idle_action_name(row->idle_action) : NULL,
+        .metadata = row->metadata,
+    };
+}
+
+void live_view(const struct live *l, struct machine_view *ret) {
+    machine_row_view(&l->row, ret);
+    ret->commands = l->running;
+    ret->drifted = l->drifted;
+    ret->warnings = l->warnings;
+}
+
+/* A machine that ended stays known: `gone` says more than `not_found`. */
+int live_row_find(struct service *s, const struct caller *who, const char *ref,
+                  struct machine_row *ret, struct err *err) {
+    const char *owner = who->scopes & SCOPE_ADMIN ? NULL : who->owner;
+    if (store_machine_find(s->store, owner, ref, ret, err) == 0)
+        return 0;
+    if (err->code == ERR_NOT_FOUND)
+        err_remedy(err, "list yours with: carrel ls");
+    return -1;
+}
+
+struct live *live_by_id(struct service *s, const struct caller *who, const char *id) {
+    struct live *l = id_valid(id, strlen(id), 'm') ? map_get(&s->machines, id) : NULL;
+    return l && may_see(who, l->row.owner) ? l : NULL;
+}
+
+int live_state_error(const struct live *l, struct err *err) {
+    err_set(err, ERR_BUSY, "machine '%s' is %s", l->row.id, machine_state_name(l->row.state));
+    if (l->row.state == MACHINE_PAUSED || l->row.state == MACHINE_STOPPED)
+        err_remedy(err, "resume it first: carrel resume %s", l->row.id);
+    return -1;
+}
+
+struct live *live_find(struct service *s, const struct caller *who, const char *ref,
+                       enum live_need need, struct err *err) {
+    struct live *l = live_by_id(s, who, ref);
+    if (!l) {
+        struct machine_row row DEFER(machine_row_done) = {0};
+        if (live_row_find(s, who, ref, &row, err) < 0)
+            return NULL;
+        l = map_get(&s->machines, row.id);
+        if (!l) {
+            err_set(err, ERR_GONE, "machine '%s' has ended: %s", row.id,
+                    row.end_reason[0] ? row.end_reason : "no reason was kept");
+            return NULL;
+        }
+    }
+    if (need == LIVE_RUNNING && (l->row.state != MACHINE_RUNNING || !l->machine)) {
+        live_state_error(l, err);
+        return NULL;
+    }
+    return l;
+}

@@ -1,0 +1,73 @@
+#include <inttypes.h>
+#include <string.h>
+
+#include "service/state.h"
+
+static int within(const char *whose, const struct quota *quota, const struct quota *used,
+                  const struct machine_row *row, struct err *err) {
+    const struct {
+        const char *what;
+        uint64_t limit, have, want; /* want 0: as much as there is */
+    } rules[] = {
+        {"machines", quota->machines, used->machines, 1},
+        {"thousandths of a cpu", quota->cpu_milli, used->cpu_milli, row->cpu_milli},
+        {"bytes of memory", quota->mem_bytes, used->mem_bytes, row->mem_bytes},
+        {"bytes of disk", quota->disk_bytes, used->disk_bytes, row->disk_bytes},
+    };
+    for (size_t i = 0; i < sizeof(rules) / sizeof(*rules); i++) {
+        if (rules[i].limit && !rules[i].want) {
+            err_set(err, ERR_LIMIT, "quota of %s: %" PRIu64 " %s, and no limit was asked for",
+                    whose, rules[i].limit, rules[i].what);
+            return err_remedy(err, "give the machine a limit within it");
+        }
+        if (rules[i].limit && rules[i].have + rules[i].want > rules[i].limit) {
+            err_set(err, ERR_LIMIT,
+                    "quota of %s: %" PRIu64 " %s, %" PRIu64 " are in use, %" PRIu64
+                    " more were asked for",
+                    whose, rules[i].limit, rules[i].what, rules[i].have, rules[i].want);
+            return err_remedy(err, "destroy machines, or ask for less");
+        }
+    }
+    if (quota->lifetime_ms && (!row->ttl_ms || row->ttl_ms > quota->lifetime_ms)) {
+        err_set(err, ERR_LIMIT, "quota of %s: a lifetime of at most %" PRIu64 " s", whose,
+                quota->lifetime_ms / 1000);
+        return err_remedy(err, "give a ttl within it");
+    }
+    return 0;
+}
+
+/* What is in use under an owner or its token, but for the machine that is about to change. */
+static int used_by_others(struct service *s, const struct caller *who, const char *token,
+                          const struct machine_row *before, struct quota *ret, struct err *err) {
+    if (store_quota_used(s->store, who->owner, token, ret, err) < 0)
+        return -1;
+    if (before && strcmp(before->owner, who->owner) == 0 &&
+        (!token || strcmp(before->token, token) == 0)) {
+        ret->machines--;
+        ret->cpu_milli -= before->cpu_milli;
+        ret->mem_bytes -= before->mem_bytes;
+        ret->disk_bytes -= before->disk_bytes;
+    }
+    return 0;
+}
+
+int quota_check(struct service *s, const struct caller *who, const struct machine_row *before,
+                const struct machine_row *row, struct err *err) {
+    struct owner_row owner;
+    struct quota used;
+    if (!before && s->conf->max_machines && s->machines.count >= s->conf->max_machines)
+        return err_set(err, ERR_LIMIT, "this daemon has its %" PRIu64 " machines",
+                       s->conf->max_machines);
+    if (store_owner_get(s->store, who->owner, &owner, err) < 0)
+        return -1;
+    static const struct quota none;
+    if (memcmp(&owner.quota, &none, sizeof(none)) != 0 &&
+        (used_by_others(s, who, NULL, before, &used, err) < 0 ||
+         within("the owner", &owner.quota, &used, row, err) < 0))
+        return -1;
+    if (who->token[0] && memcmp(&who->quota, &none, sizeof(none)) != 0 &&
+        (used_by_others(s, who, who->token, before, &used, err) < 0 ||
+         within("this token", &who->quota, &used, row, err) < 0))
+        return -1;
+    return 0;
+}

@@ -1,0 +1,103 @@
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "service/change.h"
+#include "service/fields.h"
+
+static int apply_update(struct live *l, const struct caller *who, const struct update_request *r,
+                        struct machine_row *row, struct err *err) {
+    *row = l->row;
+    if (r->name && !machine_name_ok(r->name))
+        return err_set(err, ERR_INVALID, "'%s' cannot be a machine's name", r->name);
+    if (r->idle_action && idle_action_parse(r->idle_action, &row->idle_action, err) < 0)
+        return -1;
+    if (r->name)
+        snprintf(row->name, sizeof(row->name), "%s", r->name);
+    row->mem_bytes = given_or(r->limits.mem, row->mem_bytes);
+    row->cpu_milli = given_or(r->limits.cpus, row->cpu_milli);
+    row->pids = given_or(r->limits.pids, row->pids);
+    row->disk_bytes = given_or(r->limits.disk, row->disk_bytes);
+    row->idle_ms = given_or(r->idle, row->idle_ms);
+    if (r->ttl.is) /* given from now, kept from the start */
+        row->ttl_ms = r->ttl.value ? (uint64_t)(now_ms() - row->created_ms) + r->ttl.value : 0;
+    bool more = row->mem_bytes > l->row.mem_bytes || row->cpu_milli > l->row.cpu_milli ||
+                row->disk_bytes > l->row.disk_bytes || r->ttl.is;
+    return more ? quota_check(l->service, who, &l->row, row, err) : 0;
+}
+
+struct update {
+    struct change *change;
+    struct machine_row row; /* texts belong to the live row, but for metadata */
+    char *metadata;
+    struct given ttl;
+};
+
+static void update_finish(struct update *u, const struct err *err) {
+    struct change *c = u->change;
+    free(u->metadata);
+    free(u);
+    change_finish(c, err);
+}
+
+static void update_write(void *arg, const struct err *failed) {
+    struct update *u = arg;
+    struct live *l = u->change->live;
+    struct err err;
+    if (failed) {
+        update_finish(u, failed);
+        return;
+    }
+    if (u->metadata)
+        u->row.metadata = u->metadata;
+    if (store_machine_update(l->service->store, &u->row, &err) < 0) {
+        update_finish(u, &err);
+        return;
+    }
+    if (u->metadata) {
+        free(l->row.metadata);
+        u->metadata = NULL;
+    }
+    l->row = u->row;
+    event_tell(l->service, l->row.owner, l->row.id, "machine.updated", NULL);
+    update_finish(u, NULL);
+}
+
+static void update_deadline(void *arg, const struct err *failed) {
+    struct update *u = arg;
+    struct live *l = u->change->live;
+    if (failed || !u->ttl.is)
+        update_write(u, failed);
+    else
+        l->service->driver->set_deadline(l->machine, u->ttl.value, update_write, u);
+}
+
+void service_update(struct service *s, const struct caller *who, const char *ref,
+                    const struct update_request *r, service_machine_fn *done, void *arg) {
+    struct change *c = change_begin(s, who, ref, "machine.update", done, arg);
+    struct err err;
+    if (!c)
+        return;
+    struct live *l = c->live;
+    struct update *u = calloc(1, sizeof(*u));
+    if (!u)
+        abort();
+    u->change = c;
+    u->ttl = r->ttl;
+    if (!l->machine)
+        live_state_error(l, &err);
+    if (!l->machine || pairs_json(&r->metadata, "metadata", &u->metadata, &err) < 0 ||
+        apply_update(l, who, r, &u->row, &err) < 0) {
+        update_finish(u, &err);
+        return;
+    }
+    const struct machine_limits limits = {
+        .mem_bytes = r->limits.mem.value,
+        .cpu_milli = r->limits.cpus.value,
+        .pids = r->limits.pids.value,
+        .disk_bytes = r->limits.disk.value,
+    };
+    if (limits.mem_bytes || limits.cpu_milli || limits.pids || limits.disk_bytes)
+        s->driver->limit(l->machine, &limits, update_deadline, u);
+    else
+        update_deadline(u, NULL);
+}
