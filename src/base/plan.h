@@ -22,22 +22,25 @@ enum {
     PLAN_PATH_SIZE = 1024,
     PLAN_NAME_SIZE = 64,
     PLAN_TEXT_SIZE = 16384,
-    PLAN_ROWS_MAX = 32, /* machines in one STATS */
+    PLAN_ROWS_MAX = 32,    /* machines in one STATS */
+    PLAN_GATE_SOCKETS = 4, /* steered TCP, explicit proxy, DNS by UDP and by TCP, in this order */
 };
 
 #define PLAN_UNLIMITED UINT64_MAX /* cpu_milli in LIMITS: take the limit away */
 
 enum plan_type {
-    PLAN_CREATE = 1, /* plan, a descriptor a grant  -> PLAN_CREATED + guest connection + uppers */
-    PLAN_FACTS,      /* id                          -> PLAN_FACTS_ARE */
-    PLAN_DESTROY,    /* id                          -> PLAN_DONE, when nothing is left of it */
-    PLAN_STATUS,     /*                             -> PLAN_TEXT, JSON */
-    PLAN_STOP,       /* leave, if there is no box   -> PLAN_DONE */
-    PLAN_LIST,       /* cursor (0: from the newest) -> PLAN_IDS */
-    PLAN_STATS,      /* rows with ids               -> PLAN_STATS_ARE, the same rows filled in */
-    PLAN_FREEZE,     /* id, frozen or not           -> PLAN_DONE; `busy`: not yet, ask again */
-    PLAN_LIMITS,     /* id, limits (0: as it was)   -> PLAN_DONE */
-    PLAN_DEADLINE,   /* id, from now (0: none)      -> PLAN_DONE, passed on to the guest */
+    PLAN_CREATE =
+        1,      /* plan, a descriptor a grant  -> PLAN_CREATED + guest connection + gate + uppers */
+    PLAN_FACTS, /* id                          -> PLAN_FACTS_ARE */
+    PLAN_DESTROY,  /* id                          -> PLAN_DONE, when nothing is left of it */
+    PLAN_STATUS,   /*                             -> PLAN_TEXT, JSON */
+    PLAN_STOP,     /* leave, if there is no box   -> PLAN_DONE */
+    PLAN_LIST,     /* cursor (0: from the newest) -> PLAN_IDS */
+    PLAN_STATS,    /* rows with ids               -> PLAN_STATS_ARE, the same rows filled in */
+    PLAN_FREEZE,   /* id, frozen or not           -> PLAN_DONE; `busy`: not yet, ask again */
+    PLAN_LIMITS,   /* id, limits (0: as it was)   -> PLAN_DONE */
+    PLAN_DEADLINE, /* id, from now (0: none)      -> PLAN_DONE, passed on to the guest */
+    PLAN_LISTEN,   /* id                          -> PLAN_DONE + the gate's sockets */
     PLAN_CREATED = 64,
     PLAN_FACTS_ARE,
     PLAN_DONE,
@@ -72,6 +75,7 @@ struct plan {
     uint64_t disk_bytes; /* 0: the default */
     uint64_t deadline_ms;
     uint64_t linger; /* enum plan_linger */
+    uint64_t gate;   /* CREATED brings PLAN_GATE_SOCKETS, before the uppers */
     size_t grant_count;
     struct plan_grant grants[PLAN_MAX_GRANTS]; /* last, so that unused ones need not be copied */
 };

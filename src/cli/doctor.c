@@ -59,6 +59,16 @@ static bool spawner_says(const struct host *h, const char *fact) {
     return strstr(h->status, fact) != NULL;
 }
 
+/* A string of the spawner's status, up to the first character that is written in another way. */
+static const char *status_text(const struct host *h, const char *name, char ret[160]) {
+    char start[32];
+    snprintf(start, sizeof(start), "\"%s\":\"", name);
+    const char *at = strstr(h->status, start);
+    at = at ? at + strlen(start) : "";
+    snprintf(ret, 160, "%.*s", (int)strcspn(at, "\"\\"), at);
+    return ret;
+}
+
 static bool in_path(const char *program) {
     static const char *const dirs[] = {"/usr/local/bin", "/usr/bin", "/usr/sbin", "/bin", "/sbin"};
     for (size_t i = 0; i < sizeof(dirs) / sizeof(*dirs); i++) {
@@ -192,6 +202,20 @@ static void look_disk(const struct host *h, struct finding *f) {
                              : "run as root");
 }
 
+static void look_network(const struct host *h, struct finding *f) {
+    char note[160], found[200];
+    if (spawner_says(h, "\"network\":\"steered\"")) {
+        say(f, GOOD, "nf_tables with tproxy", "every connection of a box meets its gate", "");
+    } else if (spawner_says(h, "\"network\":\"proxy\"")) {
+        snprintf(found, sizeof(found), "no nf_tables tproxy: %s",
+                 status_text(h, "network_note", note));
+        say(f, LESS, found, "only programs that use the proxy at 127.0.0.1:3128 meet the gate",
+            "modprobe nft_tproxy");
+    } else {
+        say(f, BAD, "not known", "the spawner did not say", "");
+    }
+}
+
 static void look_kvm(const struct host *h, struct finding *f) {
     (void)h;
     bool there = access("/dev/kvm", R_OK | W_OK) == 0;
@@ -222,19 +246,11 @@ static const struct {
     const char *name;
     void (*look)(const struct host *, struct finding *);
 } checks[] = {
-    {"kernel", look_kernel},
-    {"boxes", look_boxes},
-    {"privilege", look_privilege},
-    {"cgroups", look_cgroups},
-    {"favordynmods", look_dynmods},
-    {"userns", look_userns},
-    {"overlay", look_overlay},
-    {"idmapped", look_idmap},
-    {"seccomp", look_seccomp},
-    {"disk limit", look_disk},
-    {"kvm", look_kvm},
-    {"criu", look_criu},
-    {"btrfs", look_btrfs},
+    {"kernel", look_kernel},   {"boxes", look_boxes},          {"privilege", look_privilege},
+    {"cgroups", look_cgroups}, {"favordynmods", look_dynmods}, {"userns", look_userns},
+    {"overlay", look_overlay}, {"idmapped", look_idmap},       {"seccomp", look_seccomp},
+    {"disk limit", look_disk}, {"network", look_network},      {"kvm", look_kvm},
+    {"criu", look_criu},       {"btrfs", look_btrfs},
 };
 enum { CHECKS = sizeof(checks) / sizeof(*checks) };
 
@@ -266,16 +282,6 @@ static void print_json(const struct finding *f) {
     jot_end(&j, ']');
     jot_end(&j, '}');
     puts(text.data);
-}
-
-/* A string of the spawner's status, up to the first character that is written in another way. */
-static const char *status_text(const struct host *h, const char *name, char ret[160]) {
-    char start[32];
-    snprintf(start, sizeof(start), "\"%s\":\"", name);
-    const char *at = strstr(h->status, start);
-    at = at ? at + strlen(start) : "";
-    snprintf(ret, 160, "%.*s", (int)strcspn(at, "\"\\"), at);
-    return ret;
 }
 
 /* What the kernel can do is known once the spawner has made its first root, or could not. */

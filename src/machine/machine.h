@@ -42,6 +42,7 @@ struct machine_spec {
      * answer to one is what shows that the machine exists. Otherwise it exists when `made` comes.
      */
     bool early;
+    bool gate; /* the machine's `doors` come with it */
     const struct plan_grant *grants;
     const int *grant_fds; /* one open directory a grant; stay the caller's */
     size_t grant_count;
@@ -64,6 +65,8 @@ struct machine_stats {
 };
 
 typedef void machine_done_fn(void *arg, const struct err *err); /* err NULL: it is done */
+/* The gate's sockets in its network, PLAN_GATE_SOCKETS of them: the callee's to close. */
+typedef void machine_doors_fn(void *arg, const int *doors, const struct err *err);
 typedef void machine_made_fn(void *arg, struct machine *m, const char *warnings,
                              const struct err *err);
 typedef void machine_stats_fn(void *arg, const struct machine_stats *stats, const struct err *err);
@@ -100,6 +103,11 @@ struct machine_driver {
     /* Pools and fallbacks of this kind, one JSON object, for metrics and doctor. */
     void (*status)(struct machine_host *host,
                    void (*done)(void *arg, const char *json, const struct err *err), void *arg);
+    /*
+     * Opens the gate's sockets anew, once those of an earlier daemon are closed. `busy`: a program
+     * in the machine has taken a port of them.
+     */
+    void (*listen)(struct machine *m, machine_doors_fn *done, void *arg);
     void (*let_go)(struct machine *m); /* machine_free() */
 };
 
@@ -112,6 +120,7 @@ struct machine {
     char id[ID_SIZE];
     struct guest *guest;         /* commands, files, terminals; NULL for a kind without a guest */
     int uppers[PLAN_MAX_GRANTS]; /* changes of cow grants, in their order; -1 where there is none */
+    int doors[PLAN_GATE_SOCKETS]; /* as made, until somebody takes them; -1: none */
     /*
      * Called once when it has ended (deadline, killed, destroyed by anybody, host trouble), with
      * the reason; may be NULL. A guest that breaks the protocol is ended.

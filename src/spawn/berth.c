@@ -15,7 +15,7 @@
 #include "spawn/spawner.h"
 
 static int make_netns(struct spawner *s, struct berth *b, struct err *err) {
-    b->netns = netns_new(s->own_net);
+    b->netns = netns_new(&s->net);
     return b->netns < 0 ? err_num(err, b->netns, "make network namespace") : 0;
 }
 

@@ -77,7 +77,7 @@ struct box *box_new(struct spawner *s, const char *id, uint64_t linger) {
     snprintf(box->id, sizeof(box->id), "%s", id);
     box->linger = linger;
     box->heard = FRAME_DECODER(box->heard_bytes, sizeof(box->heard_bytes));
-    box->pidfd = box->link = box->owner = -1;
+    box->pidfd = box->link = box->owner = box->netns = -1;
     memset(box->held, -1, sizeof(box->held));
     snprintf(box->image_key, sizeof(box->image_key), "%s", s->image.key);
     return box;
@@ -86,6 +86,7 @@ struct box *box_new(struct spawner *s, const char *id, uint64_t linger) {
 void box_free(struct box *box) {
     close_fd(&box->pidfd);
     close_fd(&box->link);
+    close_fd(&box->netns);
     spaces_close(box->held);
     free(box);
 }
@@ -110,6 +111,12 @@ void box_enter(struct box *box, struct making *m) {
 
 uint64_t box_due(const struct plan *plan) {
     return plan->deadline_ms ? spawner_now_ms() + plan->deadline_ms + OVERDUE_MS : 0;
+}
+
+/* Rootless nobody may look at a guest's namespaces, so the way in is kept. */
+static void keep_netns(const struct spawner *s, struct box *box, const struct making *m) {
+    if (s->rootless)
+        box->netns = fcntl(m->berth.netns, F_DUPFD_CLOEXEC, 3);
 }
 
 static struct making *begin_from_berth(struct spawner *s, const struct plan *plan, const int *fds,
@@ -144,14 +151,17 @@ struct making *box_begin(struct spawner *s, const struct plan *plan, const int *
         m = begin_from_berth(s, plan, fds, ret, err);
     if (!m)
         return NULL;
+    keep_netns(s, *ret, m);
     s->created++;
     box_enlist(s, *ret);
     return m;
 }
 
-size_t box_descriptors(const struct making *m, int fds[1 + PLAN_MAX_GRANTS]) {
+size_t box_descriptors(const struct making *m, int fds[1 + PLAN_MAX_GRANTS + NETNS_SOCKETS]) {
     size_t n = 0;
     fds[n++] = m->control[0];
+    for (size_t i = 0; i < NETNS_SOCKETS && m->doors[i] >= 0; i++)
+        fds[n++] = m->doors[i];
     for (size_t i = 0; i < PLAN_MAX_GRANTS; i++)
         if (m->uppers[i] >= 0)
             fds[n++] = m->uppers[i];
@@ -202,6 +212,7 @@ void box_kill(struct spawner *s, struct box *box) {
     box->ending = true;
     if (box->pidfd < 0)
         return;
+    close_fd(&box->netns);
     if (first)
         spaces_hold(s->proc, box->pid, box->held);
     if (pidfd_send_signal(box->pidfd, SIGKILL, NULL, 0) == 0)
@@ -262,6 +273,18 @@ int box_add_spares(struct spawner *s, struct box *box, unsigned count) {
     while (n)
         close(fds[--n]);
     return r;
+}
+
+int box_listen(struct spawner *s, const struct box *box, int ret[NETNS_SOCKETS], struct err *err) {
+    char path[32];
+    snprintf(path, sizeof(path), "%d/ns/net", (int)box->pid);
+    int ns DEFER_CLOSE = box->netns >= 0 ? fcntl(box->netns, F_DUPFD_CLOEXEC, 3)
+                                         : openat(s->proc, path, O_RDONLY | O_CLOEXEC);
+    int r = ns < 0 ? -errno : netns_listen(&s->net, ns, ret);
+    if (r == -EADDRINUSE)
+        return err_set(err, ERR_BUSY, "a program in machine '%s' listens where its gate should",
+                       box->id);
+    return r < 0 ? err_num(err, r, "listen in the network of machine '%s'", box->id) : 0;
 }
 
 /* Refused name lookups show as datagrams to a port nobody listens on. */

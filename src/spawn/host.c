@@ -288,7 +288,8 @@ int spawner_open(struct spawner *s, const struct spawner_paths *paths, struct er
     find_masks(s);
     open_cgroups(s, paths->run);
     open_uppers(s, paths->run);
-    if ((s->own_net = openat(s->proc, "self/ns/net", O_RDONLY | O_CLOEXEC)) < 0)
+    s->net = (struct netns_maker){.proc = s->proc};
+    if ((s->net.home = openat(s->proc, "self/ns/net", O_RDONLY | O_CLOEXEC)) < 0)
         return err_sys(err, "open own network namespace");
     if ((s->own_uts = openat(s->proc, "self/ns/uts", O_RDONLY | O_CLOEXEC)) < 0)
         return err_sys(err, "open own host name");

@@ -25,6 +25,8 @@ struct making *making_new(void) {
         .berth = BERTH_NONE, .listener = -1, .admin = -1, .control = {-1, -1}, .link = {-1, -1}};
     for (size_t i = 0; i < PLAN_MAX_GRANTS; i++)
         m->grants[i] = m->uppers[i] = -1;
+    for (size_t i = 0; i < NETNS_SOCKETS; i++)
+        m->doors[i] = -1;
     return m;
 }
 
@@ -37,6 +39,8 @@ void making_free(struct making *m) {
         close_fd(&m->grants[i]);
         close_fd(&m->uppers[i]);
     }
+    for (size_t i = 0; i < NETNS_SOCKETS; i++)
+        close_fd(&m->doors[i]);
     berth_close(&m->berth);
     free(m);
 }
@@ -144,13 +148,18 @@ static int open_channels(struct making *m, struct err *err) {
     return 0;
 }
 
+int making_listen(struct spawner *s, struct making *m, const struct plan *plan, struct err *err) {
+    int r = plan->gate ? netns_listen(&s->net, m->berth.netns, m->doors) : 0;
+    return r < 0 ? err_num(err, r, "listen in the network of machine '%s'", plan->id) : 0;
+}
+
 int making_gather(struct spawner *s, const struct plan *plan, const int *fds, struct making *m,
                   struct err *err) {
     if (pool_take(s, plan, &m->berth, err) < 0)
         return -1;
     m->has_berth = true;
     if (cgroup_limit(&s->cgroups, m->berth.cgroup.number, plan, err) < 0 ||
-        open_channels(m, err) < 0)
+        open_channels(m, err) < 0 || making_listen(s, m, plan, err) < 0)
         return -1;
     for (unsigned i = 0; i < plan->grant_count; i++)
         if (rootfs_grant(&s->maker, &m->berth.root, &plan->grants[i], i, fds[i], &m->grants[i],

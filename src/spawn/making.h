@@ -12,6 +12,7 @@
 #include "base/err.h"
 #include "base/plan.h"
 #include "spawn/berth.h"
+#include "spawn/netns.h"
 
 struct spawner;
 struct box;
@@ -23,6 +24,7 @@ struct making {
     int admin;    /* where the next spawner does */
     int control[2], link[2];
     int grants[PLAN_MAX_GRANTS], uppers[PLAN_MAX_GRANTS];
+    int doors[NETNS_SOCKETS]; /* for the gate; -1 when nobody wants them */
     bool has_berth;
     bool is_ready; /* its guest was let go before there was a creator */
 };
@@ -31,6 +33,8 @@ struct making *making_new(void);    /* NULL: out of memory */
 void making_free(struct making *m); /* the descriptors, not what they stand for */
 void making_undo(struct spawner *s, struct making *m); /* gives everything back, and frees it */
 
+/* The gate's sockets, for a plan that wants them. */
+int making_listen(struct spawner *s, struct making *m, const struct plan *plan, struct err *err);
 /* A berth with the limits of the plan, the channels, the grants. */
 int making_gather(struct spawner *s, const struct plan *plan, const int *fds, struct making *m,
                   struct err *err);

@@ -1,9 +1,32 @@
 /*
- * A network namespace with nothing but loopback, up.
+ * A box's network namespace, and the one way out of it.
  *
- * It is owned by the spawner's user namespace, never by a box's: nobody inside can change it.
+ * Every address that is not 127.0.0.0/8 is local to it, and TCP connections to one are steered by
+ * the kernel (TPROXY) to a listener at 127.0.0.1:3129, whatever their port. The gate holds that
+ * listener and learns from getsockname() where the connection was meant to go. Everything else
+ * (UDP, ICMP, IPv6) is refused where it is sent. Nobody in a box can change any of this: the
+ * namespace is owned by the spawner's user namespace, never by a box's. Without a listener a
+ * connection is refused at once.
  */
 #pragma once
 
-/* home is the caller's own namespace, where it stays. Descriptor or -errno. */
-int netns_new(int home);
+#include <stdbool.h>
+
+enum { NETNS_STEERED_PORT = 3129, NETNS_PROXY_PORT = 3128, NETNS_DNS_PORT = 53 };
+
+struct netns_maker {
+    int home;      /* our own network namespace, where we stay */
+    int proc;      /* an open /proc */
+    bool steers;   /* it has worked: a failure has another reason than this kernel */
+    bool plain;    /* this kernel cannot steer: only the explicit proxy leads out */
+    int why_plain; /* the -errno that said so */
+};
+
+/* With loopback up. Descriptor or -errno. The first one finds out what the kernel can. */
+int netns_new(struct netns_maker *maker);
+
+/* Of the gate, in this order: steered connections, the explicit proxy, DNS by UDP and by TCP. */
+enum netns_socket { NETNS_STEERED, NETNS_PROXY, NETNS_DNS_UDP, NETNS_DNS_TCP, NETNS_SOCKETS };
+
+/* Opens them in a namespace; they are the caller's. 0 or -errno. */
+int netns_listen(const struct netns_maker *maker, int ns, int ret[NETNS_SOCKETS]);

@@ -143,6 +143,7 @@ static int hand_out(struct spawner *s, struct ready *r, const struct plan *plan,
     box->due_ms = box_due(plan);
     if (cgroup_limit(&s->cgroups, r->making->berth.cgroup.number, plan, err) < 0 ||
         set_hostname(s, box, plan->hostname, err) < 0 ||
+        making_listen(s, r->making, plan, err) < 0 ||
         making_describe(s, r->making, plan, err) < 0 || tell_guest(box, plan, err) < 0 ||
         ((box->linger || box->due_ms) && making_amend(s, box, name, err) < 0))
         return -1;

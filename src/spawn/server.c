@@ -239,7 +239,7 @@ static void warn_unenforced(const struct spawner *s, char *text, size_t size) {
 static void do_create(struct server *v, struct client *c, const struct fd_message *in) {
     struct err err;
     struct box *box;
-    int fds[1 + PLAN_MAX_GRANTS];
+    int fds[1 + PLAN_MAX_GRANTS + NETNS_SOCKETS];
     renew_image(v);
     struct making *m = box_begin(v->s, &v->message.plan, in->fds, in->nfds, &box, &err);
     if (!m) {
@@ -352,6 +352,9 @@ static void do_status(struct server *v, struct client *c, const struct fd_messag
                : s->rootless             ? "tmpfs"
                : s->maker.uppers.limited ? "quota"
                                          : "image");
+    jot_string(&j, "network", s->net.plain ? "proxy" : "steered");
+    if (s->net.plain)
+        jot_string(&j, "network_note", strerror(-s->net.why_plain));
     const char *names[ENFORCEABLE + 1];
     size_t count = unenforced(s, names);
     jot_array(&j, "unenforced");
@@ -392,14 +395,17 @@ static void (*const requests[])(struct server *, struct client *, const struct f
 
 static void do_verb(struct server *v, struct client *c, verb_fn *verb) {
     struct err err;
-    int r = verb(v->s, &v->message, &err);
+    struct verb_fds fds = {.count = 0};
+    int r = verb(v->s, &v->message, &fds, &err);
     struct box *box = box_find(v->s, v->message.plan.id);
     if (box)
         note_due(v, box); /* that may have been changed */
     if (r < 0)
         answer_error(v, c, &err);
     else
-        answer(v, c, &v->message, NULL, 0);
+        answer(v, c, &v->message, fds.v, fds.count);
+    while (fds.count)
+        close(fds.v[--fds.count]);
 }
 
 static void serve_client(struct server *v, struct client *c) {

@@ -21,6 +21,7 @@
 #include "spawn/child.h"
 #include "spawn/dynmods.h"
 #include "spawn/image.h"
+#include "spawn/netns.h"
 #include "spawn/nursery.h"
 #include "spawn/ready.h"
 #include "spawn/rootfs.h"
@@ -53,6 +54,7 @@ struct box {
     unsigned spares;       /* command cgroups made so far */
     bool ending;           /* pid 1 was told to die, or has let go of us */
     bool dead;             /* pid 1 is gone; resources are being removed */
+    int netns;             /* rootless, where it cannot be found by its pid; else -1 */
     int held[HELD_SPACES]; /* its namespaces, from when it was told to end until it is buried */
     bool burying;          /* the undertaker has them */
     unsigned clean_tries;
@@ -66,11 +68,11 @@ struct spawner {
     int outsider; /* rootless: ends boxes that are not below our user namespace; or -1 */
     int host;     /* "/" of the host, seen from the workshop */
     int proc;
-    int run;     /* $CARREL_RUN */
-    int boxes;   /* $CARREL_RUN/boxes */
-    int store;   /* $CARREL_HOME */
-    int own_net; /* our network namespace */
+    int run;   /* $CARREL_RUN */
+    int boxes; /* $CARREL_RUN/boxes */
+    int store; /* $CARREL_HOME */
     int own_uts;
+    struct netns_maker net;
     int anchor_ns;
     int dev; /* the /dev template, attached in the workshop */
     int guest;
@@ -116,8 +118,11 @@ void pool_drop(struct spawner *s); /* after the image changed, and at the end */
  */
 struct making *box_begin(struct spawner *s, const struct plan *plan, const int *fds,
                          size_t fd_count, struct box **ret, struct err *err);
-/* What the creator gets: its connection, and the changes of its cow grants. Still owned by m. */
-size_t box_descriptors(const struct making *m, int fds[1 + PLAN_MAX_GRANTS]);
+/*
+ * What the creator gets: its connection, the gate's sockets if the plan wants them, and the changes
+ * of its cow grants. Still owned by m.
+ */
+size_t box_descriptors(const struct making *m, int fds[1 + PLAN_MAX_GRANTS + NETNS_SOCKETS]);
 /* A failure here reaches the creator on its connection, and the caller ends the box. Frees m. */
 int box_settle(struct spawner *s, struct box *box, const struct plan *plan, struct making *m);
 struct box *box_new(struct spawner *s, const char *id, uint64_t linger);
@@ -141,6 +146,11 @@ int box_add_spares(struct spawner *s, struct box *box, unsigned count);
 void box_facts(struct spawner *s, struct box *box, struct plan_facts *ret);
 /* Name lookups show as datagrams to a port nobody listens on. */
 uint64_t box_lookups_refused(struct spawner *s, const struct box *box);
+/*
+ * The gate's sockets in its network namespace, in the order of enum netns_socket: the caller's.
+ * Nobody else holds one, so they end with whoever gets them.
+ */
+int box_listen(struct spawner *s, const struct box *box, int ret[NETNS_SOCKETS], struct err *err);
 /* Are these limits in range, and can this host enforce them? 0 is always fine. */
 int limits_check(const struct spawner *s, const struct plan *plan, struct err *err);
 
@@ -148,7 +158,12 @@ int limits_check(const struct spawner *s, const struct plan *plan, struct err *e
  * verbs.c: requests that are answered at once and make or end nothing. They turn the request in *m
  * into its answer. NULL for a type that is none of these.
  */
-typedef int verb_fn(struct spawner *s, struct plan_message *m, struct err *err);
+struct verb_fds {
+    int v[NETNS_SOCKETS]; /* closed once they are sent */
+    size_t count;
+};
+typedef int verb_fn(struct spawner *s, struct plan_message *m, struct verb_fds *fds,
+                    struct err *err);
 verb_fn *verb_of(enum plan_type type);
 
 /* server.c: serves until told to stop or idle for long enough. */

@@ -28,7 +28,8 @@ static struct box *live_box(struct spawner *s, const char *id, struct err *err) 
     return NULL;
 }
 
-static int list(struct spawner *s, struct plan_message *m, struct err *err) {
+static int list(struct spawner *s, struct plan_message *m, struct verb_fds *fds, struct err *err) {
+    (void)fds;
     (void)err;
     size_t n = 0;
     uint64_t from = m->cursor ? m->cursor : UINT64_MAX;
@@ -58,7 +59,8 @@ static uint64_t disk_used(const struct spawner *s, const struct box *box) {
     return (uint64_t)(fs.f_blocks - fs.f_bfree) * (uint64_t)fs.f_frsize;
 }
 
-static int stats(struct spawner *s, struct plan_message *m, struct err *err) {
+static int stats(struct spawner *s, struct plan_message *m, struct verb_fds *fds, struct err *err) {
+    (void)fds;
     (void)err;
     m->type = PLAN_STATS_ARE;
     for (size_t i = 0; i < m->row_count; i++) {
@@ -75,7 +77,9 @@ static int stats(struct spawner *s, struct plan_message *m, struct err *err) {
     return 0;
 }
 
-static int freeze(struct spawner *s, struct plan_message *m, struct err *err) {
+static int freeze(struct spawner *s, struct plan_message *m, struct verb_fds *fds,
+                  struct err *err) {
+    (void)fds;
     struct box *box = live_box(s, m->plan.id, err);
     if (!box)
         return -1;
@@ -119,7 +123,9 @@ static int limit_disk(struct spawner *s, const struct box *box, uint64_t bytes, 
     return r < 0 ? err_num(err, r, "set disk limit") : 0;
 }
 
-static int change_limits(struct spawner *s, struct plan_message *m, struct err *err) {
+static int change_limits(struct spawner *s, struct plan_message *m, struct verb_fds *fds,
+                         struct err *err) {
+    (void)fds;
     struct plan checked = m->plan;
     if (checked.cpu_milli == PLAN_UNLIMITED)
         checked.cpu_milli = 1;
@@ -133,7 +139,9 @@ static int change_limits(struct spawner *s, struct plan_message *m, struct err *
 }
 
 /* Written down first: a guest that does not listen is ended by us, and by the next of us. */
-static int deadline(struct spawner *s, struct plan_message *m, struct err *err) {
+static int deadline(struct spawner *s, struct plan_message *m, struct verb_fds *fds,
+                    struct err *err) {
+    (void)fds;
     uint8_t frame[64];
     struct msg_deadline in = {.in_ms = m->plan.deadline_ms};
     struct box *box = live_box(s, m->plan.id, err);
@@ -148,11 +156,20 @@ static int deadline(struct spawner *s, struct plan_message *m, struct err *err) 
     return done(m);
 }
 
+static int open_doors(struct spawner *s, struct plan_message *m, struct verb_fds *fds,
+                      struct err *err) {
+    struct box *box = live_box(s, m->plan.id, err);
+    if (!box || box_listen(s, box, fds->v, err) < 0)
+        return -1;
+    fds->count = NETNS_SOCKETS;
+    return done(m);
+}
+
 verb_fn *verb_of(enum plan_type type) {
     static verb_fn *const verbs[] = {
         [PLAN_LIST] = list,         [PLAN_STATS] = stats,
         [PLAN_FREEZE] = freeze,     [PLAN_LIMITS] = change_limits,
-        [PLAN_DEADLINE] = deadline,
+        [PLAN_DEADLINE] = deadline, [PLAN_LISTEN] = open_doors,
     };
     return type < sizeof(verbs) / sizeof(*verbs) ? verbs[type] : NULL;
 }

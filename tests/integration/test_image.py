@@ -198,9 +198,9 @@ def test_no_hint_without_a_lookup(carrel):
     assert done.stderr == b""
 
 
-def test_addresses_are_unreachable_at_once(carrel):
+def test_connections_are_refused_at_once(carrel):
     script = "import socket\ns = socket.socket()\ns.settimeout(10)\ntry: s.connect(('192.0.2.1', 80))\nexcept OSError as e: print(e.errno)"
-    assert carrel.run("--", "python3", "-c", script).stdout == b"101\n"
+    assert carrel.run("--", "python3", "-c", script).stdout in (b"111\n", b"101\n")  # refused, or no route
 
 
 def test_net_none_is_the_only_network_yet(carrel):

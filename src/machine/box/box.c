@@ -38,6 +38,7 @@ struct call {
     struct box *box;
     machine_done_fn *done;
     machine_stats_fn *stats;
+    machine_doors_fn *doors;
     void *arg;
     struct loop_timer *timer;
     uint64_t until_ms;
@@ -164,6 +165,8 @@ static void box_let_go(struct machine *m) {
     loop_call_cancel(m->host->loop, &b->retire);
     for (size_t i = 0; i < PLAN_MAX_GRANTS; i++)
         close_fd(&m->uppers[i]);
+    for (size_t i = 0; i < PLAN_GATE_SOCKETS; i++)
+        close_fd(&m->doors[i]);
     free(b->warnings);
     free(b);
 }
@@ -213,6 +216,8 @@ static struct box *box_new(struct machine_host *h, const char *id, machine_made_
     snprintf(b->m.id, sizeof(b->m.id), "%s", id);
     for (size_t i = 0; i < PLAN_MAX_GRANTS; i++)
         b->m.uppers[i] = -1;
+    for (size_t i = 0; i < PLAN_GATE_SOCKETS; i++)
+        b->m.doors[i] = -1;
     b->retire = (struct loop_call){.fn = retire_old, .arg = b};
     b->missing = ERR_NOT_FOUND;
     b->made = made;
@@ -385,13 +390,15 @@ static void confirm(struct box *b) {
 
 struct creation {
     struct box *box;
-    bool early, linger;
+    bool early, linger, gate;
     size_t grant_count;
     bool is_cow[PLAN_MAX_GRANTS];
 };
 
-static void take_uppers(struct box *b, const struct creation *c, struct fd_message *fds) {
+static void take_parts(struct box *b, const struct creation *c, struct fd_message *fds) {
     size_t next = 1;
+    for (size_t i = 0; c->gate && i < PLAN_GATE_SOCKETS && next < fds->nfds; i++)
+        b->m.doors[i] = TAKE_FD(fds->fds[next++]);
     for (size_t i = 0; i < c->grant_count; i++)
         if (c->is_cow[i] && next < fds->nfds)
             b->m.uppers[i] = TAKE_FD(fds->fds[next++]);
@@ -404,7 +411,7 @@ static int take_created(struct creation *c, const struct plan_message *m, struct
         err_set(err, ERR_LIMIT, "no descriptor is left for machine '%s'", b->m.id);
         return err_remedy(err, "raise the limit of open files, or destroy some machines");
     }
-    take_uppers(b, c, fds);
+    take_parts(b, c, fds);
     b->warnings = strdup(m->text);
     b->m.guest = guest_open(b->m.host->loop, TAKE_FD(fds->fds[0]), on_gone, b, err);
     return b->m.guest ? 0 : -1;
@@ -438,6 +445,7 @@ static void fill_plan(struct plan *p, const struct machine_spec *spec) {
     p->disk_bytes = spec->limits.disk_bytes;
     p->deadline_ms = spec->deadline_ms;
     p->linger = spec->linger ? PLAN_DAEMONS : PLAN_NOBODYS;
+    p->gate = spec->gate;
     p->grant_count = spec->grant_count;
     for (size_t i = 0; i < spec->grant_count; i++)
         p->grants[i] = spec->grants[i];
@@ -458,8 +466,11 @@ static void box_create(struct machine_host *h, const struct machine_spec *spec,
         return;
     }
     struct creation *c = xnew(struct creation);
-    *c = (struct creation){
-        .box = b, .early = spec->early, .linger = spec->linger, .grant_count = spec->grant_count};
+    *c = (struct creation){.box = b,
+                           .early = spec->early,
+                           .linger = spec->linger,
+                           .gate = spec->gate,
+                           .grant_count = spec->grant_count};
     for (size_t i = 0; i < spec->grant_count; i++)
         c->is_cow[i] = spec->grants[i].mode == PLAN_GRANT_COW;
     struct plan_message *m = message(h, PLAN_CREATE, spec->id);
@@ -644,6 +655,36 @@ static void box_stats(struct machine *m, machine_stats_fn *done, void *arg) {
         send_batch(h);
 }
 
+/* The gate's sockets. */
+
+static void on_doors(void *arg, const struct plan_message *m, struct fd_message *fds,
+                     const struct err *failed) {
+    (void)m;
+    struct call *c = arg;
+    machine_doors_fn *done = c->box ? c->doors : NULL;
+    void *done_arg = c->arg;
+    struct err err;
+    call_free(c);
+    if (!done)
+        return;
+    if (!failed && fds->nfds != PLAN_GATE_SOCKETS) {
+        err_set(&err, ERR_LIMIT, "no descriptor is left for the gate of a machine");
+        failed = &err;
+    }
+    if (failed) {
+        done(done_arg, NULL, failed);
+        return;
+    }
+    fds->nfds = 0; /* they are the callee's */
+    done(done_arg, fds->fds, NULL);
+}
+
+static void box_listen(struct machine *m, machine_doors_fn *done, void *arg) {
+    struct call *c = call_new(m, arg);
+    c->doors = done;
+    spawner_ask(m->host->spawner, message(m->host, PLAN_LISTEN, m->id), NULL, 0, on_doors, c);
+}
+
 /* List and status. */
 
 struct listing {
@@ -731,5 +772,6 @@ const struct machine_driver box_driver = {
     .set_deadline = box_set_deadline,
     .stats = box_stats,
     .status = box_status,
+    .listen = box_listen,
     .let_go = box_let_go,
 };

@@ -23,7 +23,7 @@ struct attack {
     int (*run)(const struct attack *a);
     const char *path; /* what `run` works on */
     long n[6];
-    int refusals[4]; /* right answers inside; 0 ends the list */
+    int refusals[6]; /* right answers inside; 0 ends the list */
     int reached[4];  /* besides 0, outcomes of the control that show it got through */
     const char
         *control; /* NULL: outside; "outside CAPABILITY"; "weak DEFENCE,..."; "none: why not" */

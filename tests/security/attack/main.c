@@ -96,9 +96,9 @@ static int try_apart(const struct attack *a) {
     return number == SIGALRM ? ATTACK_TIMEOUT : ATTACK_KILLED + number;
 }
 
-static void print_numbers(const char *key, const int *numbers) {
+static void print_numbers(const char *key, const int *numbers, int most) {
     printf(",\"%s\":[", key);
-    for (int i = 0; i < 4 && numbers[i]; i++)
+    for (int i = 0; i < most && numbers[i]; i++)
         printf("%s%d", i ? "," : "", numbers[i]);
     printf("]");
 }
@@ -106,8 +106,8 @@ static void print_numbers(const char *key, const int *numbers) {
 static void print_row(const struct attack *a, size_t n) {
     printf("{\"n\":%zu,\"group\":%d,\"name\":\"%s\",\"who\":\"%c\",\"control\":\"%s\"", n, a->group,
            a->name, a->who ? a->who : 'b', a->control ? a->control : "outside");
-    print_numbers("refusals", a->refusals);
-    print_numbers("reached", a->reached);
+    print_numbers("refusals", a->refusals, 6);
+    print_numbers("reached", a->reached, 4);
     puts("}");
 }
 

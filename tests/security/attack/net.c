@@ -82,6 +82,15 @@ static socklen_t address_of(const char *text, uint16_t port, struct sockaddr_sto
     return sizeof(*six);
 }
 
+/* A gate takes every connection and resets those that no rule allows. */
+static int speak(int fd) {
+    char c;
+    struct pollfd p = {.fd = fd, .events = POLLIN};
+    if (send(fd, "carrel?!", 8, MSG_NOSIGNAL) < 0)
+        return errno;
+    return poll(&p, 1, 1000) == 1 && recv(fd, &c, 1, 0) < 0 ? errno : 0;
+}
+
 /* Anything that leaves is an attack that got through, answered or not; a refusal must be at once.
  */
 static int reach(const struct attack *a) {
@@ -104,7 +113,7 @@ static int reach(const struct attack *a) {
     if (e == EINPROGRESS &&
         (poll(&p, 1, 300) <= 0 || getsockopt(fd, SOL_SOCKET, SO_ERROR, &e, &len) < 0))
         return 0;
-    return e;
+    return e == 0 && a->n[0] == SOCK_STREAM ? speak(fd) : e;
 }
 
 #define FAMILY(group, name, family, type)                                   \
@@ -125,17 +134,17 @@ static int reach(const struct attack *a) {
         11, name, new_socket, NULL, {family, type, protocol}, {EPROTONOSUPPORT, ESOCKTNOSUPPORT},  \
             {0}, "none: most kernels have no such protocol; what counts is that none is asked for" \
     }
-#define TCP(address, port)                                        \
-    {                                                             \
-        32, "tcp " address, reach, address, {SOCK_STREAM, port},  \
-            {ENETUNREACH, EHOSTUNREACH, EADDRNOTAVAIL, EINVAL}, { \
-            ECONNREFUSED, ECONNRESET                              \
-        }                                                         \
+#define TCP(address, port)                                                                  \
+    {                                                                                       \
+        32, "tcp " address, reach, address, {SOCK_STREAM, port},                            \
+            {ENETUNREACH, EHOSTUNREACH, EADDRNOTAVAIL, EINVAL, ECONNREFUSED, ECONNRESET}, { \
+            ECONNREFUSED, ECONNRESET                                                        \
+        }                                                                                   \
     }
 #define UDP(address, port)                                        \
     {                                                             \
         32, "udp " address, reach, address, {SOCK_DGRAM, port}, { \
-            ENETUNREACH, EHOSTUNREACH, EADDRNOTAVAIL              \
+            ENETUNREACH, EHOSTUNREACH, EADDRNOTAVAIL, EPERM       \
         }                                                         \
     }
 
@@ -287,7 +296,7 @@ static const struct attack rows[] = {
     UDP("239.255.255.250", 1900),
     UDP("224.0.0.251", 5353),
     UDP("ff02::fb", 5353),
-    {32, "udp broadcast", reach, "255.255.255.255", {SOCK_DGRAM, 67}, {EACCES, ENETUNREACH}},
+    {32, "udp broadcast", reach, "255.255.255.255", {SOCK_DGRAM, 67}, {EPERM, EACCES, ENETUNREACH}},
     {32,
      "icmp echo",
      reach,

@@ -1,0 +1,34 @@
+/*
+ * A few netlink messages, written and sent in one go: what a network namespace needs, no library.
+ *
+ * Messages are built one after the other in a buffer of fixed size; what does not fit is noticed
+ * when they are sent. Every message but those marked otherwise is acknowledged by the kernel.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { NETLINK_MAX_BYTES = 2048 };
+
+struct netlink {
+    _Alignas(8) uint8_t bytes[NETLINK_MAX_BYTES];
+    size_t used;
+    size_t message; /* where the message that is being written starts */
+    uint32_t count;
+    unsigned answers; /* acknowledgements to wait for */
+    bool full;
+};
+
+/* Starts a message; flags beside NLM_F_REQUEST. With NLM_F_ACK it is waited for. */
+void netlink_begin(struct netlink *n, uint16_t type, uint16_t flags, const void *body, size_t len);
+void netlink_attr(struct netlink *n, uint16_t type, const void *bytes, size_t len);
+void netlink_text(struct netlink *n, uint16_t type, const char *text);
+void netlink_be32(struct netlink *n, uint16_t type, uint32_t value);
+/* An attribute that holds others: whatever is written until netlink_close(). */
+size_t netlink_open(struct netlink *n, uint16_t type);
+void netlink_close(struct netlink *n, size_t at);
+
+/* Sends all of it over a socket of its own. 0, or the first -errno. */
+int netlink_send(const struct netlink *n, int protocol);
