@@ -217,8 +217,8 @@ static const struct field machine_view[] = {
     {"owner", SHOW_TEXT, AT(struct machine_view, owner), NULL, .required = true},
     {"kind", SHOW_TEXT, AT(struct machine_view, kind), NULL, .required = true},
     {"image", SHOW_TEXT, AT(struct machine_view, image), NULL, .required = true},
-    {"state", SHOW_TEXT, AT(struct machine_view, state), "creating, running, paused or ended",
-     .required = true},
+    {"state", SHOW_TEXT, AT(struct machine_view, state),
+     "creating, running, paused, stopped, ending or ended", .required = true},
     {"reason", SHOW_TEXT, AT(struct machine_view, reason), "why it ended"},
     {"created", SHOW_TIME, AT(struct machine_view, created_ms), NULL, .required = true},
     {"ended", SHOW_TIME, AT(struct machine_view, ended_ms), NULL},
@@ -232,6 +232,8 @@ static const struct field machine_view[] = {
     {"drifted", SHOW_FLAG, AT(struct machine_view, drifted),
      "the host's packages changed since it was made", .required = true},
     {"warnings", SHOW_TEXT, AT(struct machine_view, warnings), NULL},
+    {"unreached", SHOW_TEXT, AT(struct machine_view, unreached),
+     "why it cannot be spoken to at the moment; it is tried again"},
 };
 const struct schema machine_schema = SCHEMA("Machine", struct machine_view, machine_view);
 

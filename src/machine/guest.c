@@ -289,6 +289,10 @@ static struct guest_command *command_find(struct guest *g, uint32_t id) {
     return c;
 }
 
+bool guest_follows(struct guest *g, uint32_t id) {
+    return command_find(g, id);
+}
+
 static void command_remove(struct guest *g, struct guest_command *c) {
     for (struct guest_command **at = bucket(g, c->id); *at; at = &(*at)->next)
         if (*at == c) {

@@ -76,6 +76,7 @@ void guest_exec(struct guest *g, struct guest_command *c, const struct msg_exec 
                 const int *fds, uint32_t nfds);
 /* ATTACH to one that another connection started. */
 void guest_attach(struct guest *g, struct guest_command *c, const struct msg_attach *attach);
+bool guest_follows(struct guest *g, uint32_t id); /* a command that somebody here listens to */
 /* For one with MSG_EXEC_LOG: `grew` comes, once, when its log has more than this. */
 void guest_log_wait(struct guest *g, struct guest_command *c, const struct msg_log *seen);
 /*

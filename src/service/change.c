@@ -16,18 +16,25 @@ void change_finish(struct change *c, const struct err *err) {
     free(c);
 }
 
+/* One verb at a time, but for the wish that it ends: that joins an end which is under way. */
+static int may_begin(const struct live *l, bool ends, struct err *err) {
+    if (ends && (l->ending || !l->changing))
+        return 0;
+    if (!l->changing && l->machine)
+        return 0;
+    live_state_error(l, err);
+    return l->changing ? err_remedy(err, "another verb on it is under way: try again") : -1;
+}
+
 struct change *change_begin(struct service *s, const struct caller *who, const char *ref,
-                            const char *verb, service_machine_fn *done, void *arg) {
+                            const char *verb, bool ends, service_machine_fn *done, void *arg) {
     struct err err;
     uint64_t intent;
     struct live *l = NULL;
     if (allow(who, SCOPE_RUN, &err) == 0)
         l = live_find(s, who, ref, LIVE_ANY, &err);
-    if (l && l->changing) {
-        live_state_error(l, &err);
-        err_remedy(&err, "another verb on it is under way: try again");
+    if (l && may_begin(l, ends, &err) < 0)
         l = NULL;
-    }
     struct journal_record what = l ? verb_record(verb, l) : (struct journal_record){0};
     if (!l || note_intent(s, who, &what, &intent, &err) < 0) {
         done(arg, NULL, &err);
@@ -71,7 +78,7 @@ static void change_refuse(struct change *c) {
 
 void service_pause(struct service *s, const struct caller *who, const char *ref,
                    service_machine_fn *done, void *arg) {
-    struct change *c = change_begin(s, who, ref, "machine.pause", done, arg);
+    struct change *c = change_begin(s, who, ref, "machine.pause", false, done, arg);
     if (!c)
         return;
     c->after = MACHINE_PAUSED;
@@ -85,7 +92,7 @@ void service_pause(struct service *s, const struct caller *who, const char *ref,
 
 void service_resume(struct service *s, const struct caller *who, const char *ref,
                     service_machine_fn *done, void *arg) {
-    struct change *c = change_begin(s, who, ref, "machine.resume", done, arg);
+    struct change *c = change_begin(s, who, ref, "machine.resume", false, done, arg);
     if (!c)
         return;
     c->after = MACHINE_RUNNING;
@@ -114,7 +121,7 @@ static void halt(void *arg, const struct err *failed) {
 
 void service_stop(struct service *s, const struct caller *who, const char *ref,
                   service_machine_fn *done, void *arg) {
-    struct change *c = change_begin(s, who, ref, "machine.stop", done, arg);
+    struct change *c = change_begin(s, who, ref, "machine.stop", false, done, arg);
     if (!c)
         return;
     c->after = MACHINE_STOPPED;
@@ -134,7 +141,7 @@ static void destroyed(void *arg, const struct err *err) {
 
 void service_destroy(struct service *s, const struct caller *who, const char *ref,
                      service_machine_fn *done, void *arg) {
-    struct change *c = change_begin(s, who, ref, "machine.destroy", done, arg);
+    struct change *c = change_begin(s, who, ref, "machine.destroy", true, done, arg);
     if (c)
         live_end(c->live, "destroyed", destroyed, c);
 }

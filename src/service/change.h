@@ -13,8 +13,11 @@ struct change {
     void *arg;
 };
 
-/* Authorises, finds, writes the intent. NULL: `done` has been told why not. */
+/*
+ * Authorises, finds, writes the intent. ends: the verb is the machine's end, which needs no guest
+ * and may be wished for twice. NULL: `done` has been told why not.
+ */
 struct change *change_begin(struct service *s, const struct caller *who, const char *ref,
-                            const char *verb, service_machine_fn *done, void *arg);
+                            const char *verb, bool ends, service_machine_fn *done, void *arg);
 /* Writes the result and answers. */
 void change_finish(struct change *c, const struct err *err);

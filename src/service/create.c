@@ -59,6 +59,7 @@ static void creation_made(void *arg, struct machine *m, const char *warnings,
         return;
     }
     live_attach(l, m);
+    l->reach.heard = true;
     if (warnings && *warnings)
         l->warnings = strdup(warnings);
     l->row.state = MACHINE_RUNNING;

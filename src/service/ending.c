@@ -9,69 +9,126 @@
 #include "base/log.h"
 #include "service/state.h"
 
-struct ending {
-    struct live *live;
-    char reason[STORE_REASON_SIZE];
+struct waiter {
+    struct waiter *next;
     service_done_fn *done;
     void *arg;
 };
 
-static void ending_free(struct ending *e) {
-    live_unref(e->live);
+struct ending {
+    char reason[STORE_REASON_SIZE];
+    struct waiter *waiters, **last;
+    bool asked; /* of the driver, which has not answered yet */
+    unsigned tries;
+    uint64_t again_ms;
+};
+
+static void tell_waiters(struct ending *e, const struct err *err) {
+    struct waiter *w = TAKE(e->waiters);
+    e->last = &e->waiters;
+    while (w) {
+        struct waiter *told DEFER_FREE = w;
+        w = w->next;
+        told->done(told->arg, err);
+    }
+}
+
+static void wait_for_end(struct ending *e, service_done_fn *done, void *arg) {
+    struct waiter *w = calloc(1, sizeof(*w));
+    if (!w)
+        abort();
+    *w = (struct waiter){NULL, done, arg};
+    *e->last = w;
+    e->last = &w->next;
+}
+
+void ending_free(struct ending *e) {
+    if (!e)
+        return;
+    for (struct waiter *w = e->waiters, *next; w; w = next) {
+        next = w->next;
+        free(w);
+    }
     free(e);
 }
 
-static void ending_done(void *arg, const struct err *err) {
-    struct ending *e = arg;
-    struct live *l = e->live;
+/* It is gone: written down, and whatever ran in it has no outcome. */
+static int write_end(struct live *l, const char *reason, struct err *err) {
     struct service *s = l->service;
     struct err why;
-    char detail[STORE_REASON_SIZE + 32];
-    bool gone = !err || err->code == ERR_NOT_FOUND;
-    if (gone && store_machine_end(s->store, l->row.id, now_ms(), e->reason, &why) < 0) {
-        gone = false;
-        err = &why;
-    }
-    if (gone) {
-        struct buf text DEFER(buf_done) = BUF(sizeof(detail));
-        struct jot j = JOT(&text);
-        jot_object(&j, NULL);
-        jot_string(&j, "reason", e->reason);
-        jot_end(&j, '}');
-        l->row.state = MACHINE_ENDED;
-        l->row.ended_ms = now_ms();
-        snprintf(l->row.end_reason, sizeof(l->row.end_reason), "%s", e->reason);
-        execs_lose(l, "its machine ended");
-        if (store_exec_lose(s->store, l->row.id, now_ms(), "its machine ended", NULL, &why) < 0)
-            log_line(LOG_ERROR, "service", "%s id=%s", why.text, l->row.id);
-        event_tell(s, l->row.owner, l->row.id, "machine.ended", text.data);
-        if (map_take(&s->machines, l->row.id))
-            live_unref(l);
-    } else {
-        log_line(LOG_ERROR, "service", "end machine: %s id=%s", err->text, l->row.id);
-        l->changing = false;
-    }
-    if (e->done)
-        e->done(e->arg, gone ? NULL : err);
-    ending_free(e);
+    if (store_machine_end(s->store, l->row.id, now_ms(), reason, err) < 0)
+        return -1;
+    struct buf text DEFER(buf_done) = BUF(STORE_REASON_SIZE * 6 + 32);
+    struct jot j = JOT(&text);
+    jot_object(&j, NULL);
+    jot_string(&j, "reason", reason);
+    jot_end(&j, '}');
+    l->row.state = MACHINE_ENDED;
+    l->row.ended_ms = now_ms();
+    snprintf(l->row.end_reason, sizeof(l->row.end_reason), "%s", reason);
+    execs_lose(l, "its machine ended");
+    if (store_exec_lose(s->store, l->row.id, now_ms(), "its machine ended", NULL, &why) < 0)
+        log_line(LOG_ERROR, "service", "%s id=%s", why.text, l->row.id);
+    event_tell(s, l->row.owner, l->row.id, "machine.ended", text.data);
+    return 0;
 }
 
-void live_end(struct live *l, const char *reason, service_done_fn *done, void *arg) {
+static void destroyed(void *arg, const struct err *err) {
+    struct live *l = arg;
     struct service *s = l->service;
+    struct ending *e = l->ending;
+    struct err why;
+    e->asked = false;
+    if (err && err->code == ERR_NOT_FOUND)
+        err = NULL;
+    if (!err && write_end(l, e->reason, &why) < 0)
+        err = &why;
+    if (err) {
+        log_line(LOG_ERROR, "service", "end machine: %s id=%s", err->text, l->row.id);
+        e->again_ms = loop_now_ms(s->loop) + back_off_ms(e->tries++);
+    } else if (map_take(&s->machines, l->row.id)) {
+        live_unref(l);
+    }
+    tell_waiters(e, err);
+    live_unref(l);
+}
+
+static void ask_end(struct live *l) {
+    struct service *s = l->service;
+    l->ending->asked = true;
+    live_ref(l);
+    s->driver->destroy(s->host, l->row.id, destroyed, l);
+}
+
+static struct ending *ending_begin(struct live *l, const char *reason) {
     struct ending *e = calloc(1, sizeof(*e));
     struct err err;
     if (!e)
         abort();
-    *e = (struct ending){.live = l, .done = done, .arg = arg};
+    e->last = &e->waiters;
     snprintf(e->reason, sizeof(e->reason), "%s", reason);
-    live_ref(l);
     l->changing = true;
     l->row.state = MACHINE_ENDING;
-    if (store_machine_set_state(s->store, l->row.id, MACHINE_ENDING, &err) < 0)
+    if (store_machine_set_state(l->service->store, l->row.id, MACHINE_ENDING, &err) < 0)
         log_line(LOG_ERROR, "service", "end machine: %s id=%s", err.text, l->row.id);
     if (l->machine)
         l->machine->on_end = NULL;
-    s->driver->destroy(s->host, l->row.id, ending_done, e);
+    return e;
+}
+
+void live_end(struct live *l, const char *reason, service_done_fn *done, void *arg) {
+    if (!l->ending)
+        l->ending = ending_begin(l, reason);
+    if (done)
+        wait_for_end(l->ending, done, arg);
+    if (!l->ending->asked)
+        ask_end(l);
+}
+
+void live_end_again(struct live *l, uint64_t now_ms) {
+    struct ending *e = l->ending;
+    if (e && !e->asked && now_ms >= e->again_ms)
+        ask_end(l);
 }
 
 /* It ended by itself: take away what is left of it, and say why. */
@@ -89,6 +146,7 @@ static void on_end(void *arg, struct machine *m, const struct err *why) {
 static void on_back(void *arg, struct machine *m) {
     (void)m;
     execs_reattach(arg);
+    adopt_back(arg);
 }
 
 void live_attach(struct live *l, struct machine *m) {

@@ -50,6 +50,7 @@ void live_unref(struct live *l) {
     machine_row_done(&l->row);
     json_decref(l->env_json);
     free(l->env.v);
+    ending_free(l->ending);
     free(l->cwd);
     free(l->warnings);
     free(l);
@@ -79,6 +80,8 @@ void live_view(const struct live *l, struct machine_view *ret) {
     ret->commands = l->running;
     ret->drifted = l->drifted;
     ret->warnings = l->warnings;
+    const struct err *lost = l->machine ? guest_why_gone(l->machine->guest) : NULL;
+    ret->unreached = !l->reach.heard && l->reach.why[0] ? l->reach.why : lost ? lost->text : NULL;
 }
 
 /* A machine that ended stays known: `gone` says more than `not_found`. */
@@ -98,6 +101,10 @@ struct live *live_by_id(struct service *s, const struct caller *who, const char 
 }
 
 int live_state_error(const struct live *l, struct err *err) {
+    if (l->reach.why[0] && !l->machine) {
+        err_set(err, ERR_BUSY, "machine '%s' is not reached yet: %s", l->row.id, l->reach.why);
+        return err_remedy(err, "it is tried again; destroy it if you can do without it");
+    }
     err_set(err, ERR_BUSY, "machine '%s' is %s", l->row.id, machine_state_name(l->row.state));
     if (l->row.state == MACHINE_PAUSED || l->row.state == MACHINE_STOPPED)
         err_remedy(err, "resume it first: carrel resume %s", l->row.id);

@@ -56,13 +56,17 @@ static void idle_known(void *arg, const struct machine_stats *stats, const struc
 
 static void look_after(struct live *l, uint64_t now, int64_t wall) {
     struct service *s = l->service;
-    if (l->changing || !l->machine || l->row.state == MACHINE_ENDING)
+    adopt_look(l, now);
+    live_end_again(l, now);
+    if (l->changing || l->row.state == MACHINE_ENDING)
         return;
     if (l->row.ttl_ms && wall > l->row.created_ms + (int64_t)l->row.ttl_ms + LIFETIME_GRACE_MS) {
         live_end(l, "its lifetime is over", NULL, NULL);
         return;
     }
     if (!l->row.idle_ms || l->row.state != MACHINE_RUNNING || now < l->idle_check_ms)
+        return;
+    if (!l->machine || !l->reach.heard) /* it may be busy with what we do not know of */
         return;
     l->idle_check_ms = now + idle_next_ms(l->row.idle_ms);
     live_ref(l);
@@ -85,10 +89,15 @@ static void tick(void *arg) {
     int64_t wall = now_ms();
     for (size_t at = 0; (l = map_next(&s->machines, &at));)
         look_after(l, now, wall);
+    adopt_again(s, now);
     if (store_sign(s->store, &err) < 0)
         log_line(LOG_ERROR, "service", "sign the journal: %s", err.text);
     if (++s->ticks % TRIM_EVERY == 0)
         trim(s);
+}
+
+uint64_t back_off_ms(unsigned tries) {
+    return tries < 8 ? (uint64_t)TICK_MS << tries : 30000;
 }
 
 void ignore_machine(void *arg, const struct machine_view *view, const struct err *err) {

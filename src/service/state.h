@@ -15,7 +15,19 @@
 #include "store/machines.h"
 
 struct exec;
+struct ending;
 struct event_watch;
+
+/* How far a machine that another daemon made is known. One of our own making is heard at once. */
+struct reach {
+    bool heard;   /* its commands are known */
+    bool calling; /* it is being adopted, or asked for its commands */
+    bool awaited; /* the daemon is not ready before it was heard, or a while has passed */
+    unsigned tries;
+    uint64_t again_ms; /* when to try again; 0: not before something happens */
+    uint64_t since_ms;
+    char why[200]; /* it is not */
+};
 
 /* A machine that has not ended. In the table from the moment its row is written. */
 struct live {
@@ -27,9 +39,10 @@ struct live {
     uint32_t open;           /* terminals and streams that are followed */
     bool changing;           /* a verb on the whole machine is under way */
     bool drifted;
-    bool ended; /* out of the table; freed when nothing refers to it */
     uint32_t refs;
-    uint64_t oom_kills; /* that were told of */
+    struct reach reach;
+    struct ending *ending; /* how it ends, once it does */
+    uint64_t oom_kills;    /* that were told of */
     struct idle_state idle;
     uint64_t idle_check_ms; /* when to look again */
     char *cwd;              /* of commands: a granted directory, or NULL */
@@ -55,6 +68,10 @@ struct service {
     loop_fn *ready;
     void *ready_arg;
     size_t adopting; /* machines that did not answer yet */
+    bool listed;     /* what the host has is known, and what nobody wants removed */
+    bool listing;    /* that is being asked */
+    unsigned list_tries;
+    uint64_t list_again_ms;
 };
 
 /* ---- write.c: what is written down about a verb ---- */
@@ -119,8 +136,14 @@ int quota_check(struct service *s, const struct caller *who, const struct machin
 /* Takes the driver's machine over and listens for its end. */
 void live_attach(struct live *l, struct machine *m);
 
-/* The machine goes, for a reason; `done` (may be NULL) when nothing is left of it. */
+/*
+ * The machine goes, for a reason; `done` (may be NULL) when nothing is left of it. One that is
+ * ending already keeps its first reason, and everybody is told when it is over.
+ */
 void live_end(struct live *l, const char *reason, service_done_fn *done, void *arg);
+void ending_free(struct ending *e);
+/* From the tick: an end that failed is tried again. */
+void live_end_again(struct live *l, uint64_t now_ms);
 
 /* ---- exec_outcome.c, exec_guest.c ---- */
 
@@ -142,5 +165,13 @@ void execs_release(struct live *l);
 /* For verbs the daemon itself asks for: logs what failed. */
 void ignore_machine(void *arg, const struct machine_view *view, const struct err *err);
 
+/* When to try again after so many failures: sooner at first, at most every half minute. */
+uint64_t back_off_ms(unsigned tries);
+
 /* ---- adopt.c ---- */
 void adopt_all(struct service *s);
+/* From the tick: what was not reached or not heard is tried again when its time has come. */
+void adopt_again(struct service *s, uint64_t now_ms);
+void adopt_look(struct live *l, uint64_t now_ms);
+/* The connection is there again: what was not heard before it broke is asked again. */
+void adopt_back(struct live *l);

@@ -73,7 +73,7 @@ static void update_deadline(void *arg, const struct err *failed) {
 
 void service_update(struct service *s, const struct caller *who, const char *ref,
                     const struct update_request *r, service_machine_fn *done, void *arg) {
-    struct change *c = change_begin(s, who, ref, "machine.update", done, arg);
+    struct change *c = change_begin(s, who, ref, "machine.update", false, done, arg);
     struct err err;
     if (!c)
         return;
@@ -83,9 +83,7 @@ void service_update(struct service *s, const struct caller *who, const char *ref
         abort();
     u->change = c;
     u->ttl = r->ttl;
-    if (!l->machine)
-        live_state_error(l, &err);
-    if (!l->machine || pairs_json(&r->metadata, "metadata", &u->metadata, &err) < 0 ||
+    if (pairs_json(&r->metadata, "metadata", &u->metadata, &err) < 0 ||
         apply_update(l, who, r, &u->row, &err) < 0) {
         update_finish(u, &err);
         return;

@@ -24,7 +24,8 @@ struct machine_view {
     const char *idle_action;
     const char *metadata; /* JSON object */
     const char *warnings;
-    uint64_t commands; /* running */
+    const char *unreached; /* why its guest cannot be spoken to at the moment; NULL: it can */
+    uint64_t commands;     /* running */
     bool drifted;
 };
 

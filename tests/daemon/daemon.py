@@ -1,4 +1,5 @@
 """A real daemon with a run directory and store of its own, and a plain HTTP client of it."""
+import contextlib
 import http.client
 import json
 import os
@@ -19,6 +20,21 @@ from host_state import HostState  # noqa: E402
 
 DAEMON = str(BUILD / "libexec/carrel-daemon")
 START_S = 60
+
+
+def signal_all(pids, number):
+    for pid in pids:
+        os.kill(pid, number)
+
+
+@contextlib.contextmanager
+def stopped(pids):
+    """These processes stand still meanwhile."""
+    signal_all(pids, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        signal_all(pids, signal.SIGCONT)
 
 
 class UnixConnection(http.client.HTTPConnection):

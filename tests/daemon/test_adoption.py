@@ -1,11 +1,14 @@
 """The daemon may die at any instant: machines and commands go on, and the next daemon finds them."""
 import os
 import signal
+import socket
 import time
 
 import pytest
 
-from daemon import Refused
+from daemon import Refused, stopped
+from patience import PATIENCE
+from relay import ATTACH, LOG_OPEN, TABLE, Relay, short
 
 
 def kill_spawner(d):
@@ -121,3 +124,98 @@ def test_two_daemons_never_share_a_store(fresh):
     second = subprocess.run([DAEMON, "--conf", str(d.conf)], env=d.env, capture_output=True, timeout=30)
     assert second.returncode == 1 and b"another daemon" in second.stderr, second
     assert d.get("/healthz") == b"ok\n"
+
+
+# ---- a guest that is there and cannot be spoken to: only its absence is an end ----
+
+def lives_unreached(d, m):
+    shown = d.get(f"/v1/machines/{m}")
+    return shown["state"] == "running" and shown.get("unreached")
+
+
+def check_reached(d, m, x):
+    """It was there all the time: nothing of its command is lost."""
+    d.until(lambda: "unreached" not in d.get(f"/v1/machines/{m}"))
+    assert d.wait(m, x)["status"] == 7
+    assert d.get(f"/v1/machines/{m}/execs/{x}/output") == b"said\n"
+    assert d.exec(m, "echo on")["stdout"] == "on\n"
+
+
+@pytest.fixture
+def orphan(fresh):
+    """A machine with a command, and no daemon."""
+    d = fresh()
+    m = d.machine()
+    x = d.background(m, "echo said; sleep 0.2; exit 7")
+    d.kill()
+    return d, m, x
+
+
+def test_a_guest_that_says_nothing_holds_nobody_up(orphan):
+    d, m, x = orphan
+    with stopped(d.host.guests()):
+        began = time.monotonic()
+        d.start()
+        assert time.monotonic() - began < 20 * PATIENCE
+        assert "answer" in lives_unreached(d, m)
+        assert d.get(f"/v1/machines/{m}/execs/{x}")["state"] in ("running", "starting")
+    check_reached(d, m, x)
+
+
+def test_a_guest_that_takes_no_connection_is_tried_again(orphan):
+    d, m, x = orphan
+    relay = Relay(d.run_dir, m)
+    waiting = []
+    with short(relay.path) as name:
+        while True:
+            s = socket.socket(socket.AF_UNIX)
+            s.setblocking(False)
+            waiting.append(s)
+            try:
+                s.connect(name)
+            except BlockingIOError:
+                break
+    d.start()
+    d.until(lambda: "no connection" in lives_unreached(d, m))
+    with pytest.raises(Refused) as e:
+        d.exec(m, "true")
+    assert e.value.code == "busy" and "not reached" in e.value.error["message"]
+    with pytest.raises(Refused) as e:
+        d.post(f"/v1/machines/{m}/pause")
+    assert e.value.code == "busy"
+    relay.back()
+    for s in waiting:
+        s.close()
+    check_reached(d, m, x)
+
+
+def test_a_guest_of_another_version_is_kept(orphan):
+    d, m, x = orphan
+    relay = Relay(d.run_dir, m)
+    relay.speak_version(99)
+    d.start()
+    assert "version" in lives_unreached(d, m)
+    d.until(lambda: relay.accepted > 1)
+    assert lives_unreached(d, m)
+    relay.back()
+    check_reached(d, m, x)
+
+
+def test_a_machine_that_is_not_reached_can_be_destroyed(orphan):
+    d, m, x = orphan
+    relay = Relay(d.run_dir, m)
+    relay.speak_version(99)
+    d.start()
+    relay.back()
+    d.delete(f"/v1/machines/{m}")
+    assert d.get(f"/v1/machines/{m}/execs/{x}")["state"] == "unknown"
+
+
+@pytest.mark.parametrize("kind", [TABLE, LOG_OPEN, ATTACH], ids=["table", "log", "attach"])
+def test_a_connection_lost_while_adopting_loses_no_command(orphan, kind):
+    d, m, x = orphan
+    relay = Relay(d.run_dir, m)
+    relay.cut_at(kind)
+    d.start()
+    assert relay.done.wait(30), "the daemon never asked"
+    check_reached(d, m, x)

@@ -1,9 +1,11 @@
 """Machines through the API: made, listed, changed, paused, stopped, destroyed; each end has a reason."""
+import signal
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from daemon import Refused
+from daemon import Refused, signal_all, stopped
 
 
 def test_a_machine_is_made_and_shown(daemon):
@@ -142,3 +144,23 @@ def test_a_held_machine_ends_with_its_connection(daemon):
     c.close()
     answer.close()
     daemon.until(lambda: daemon.get(f"/v1/machines/{m}")["state"] == "ended")
+
+
+def test_an_end_that_is_under_way_is_waited_for(daemon):
+    m = daemon.machine()
+    with stopped(daemon.host.spawners()), ThreadPoolExecutor() as pool:
+        first = pool.submit(daemon.delete, f"/v1/machines/{m}")
+        daemon.until(lambda: daemon.get(f"/v1/machines/{m}")["state"] == "ending")
+        second = pool.submit(daemon.delete, f"/v1/machines/{m}")
+        with pytest.raises(Refused) as e:
+            daemon.post(f"/v1/machines/{m}/pause")
+        assert e.value.code == "busy"
+        with pytest.raises(TimeoutError):
+            second.result(0.5)
+        assert not first.done()
+        signal_all(daemon.host.spawners(), signal.SIGCONT)
+        assert first.result(30) == second.result(30)
+    assert daemon.get(f"/v1/machines/{m}")["reason"] == "destroyed"
+    with pytest.raises(Refused) as e:
+        daemon.delete(f"/v1/machines/{m}")
+    assert e.value.code == "gone"

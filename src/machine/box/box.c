@@ -277,12 +277,13 @@ static void use_fresh(struct box *b) {
 }
 
 static void on_first_word(void *arg, const struct frame *frame, const struct err *err) {
+    struct box *b = arg;
     (void)err; /* on_gone follows */
-    if (frame) {
-        struct box *b = arg;
-        b->tries = 0;
+    if (!frame)
+        return;
+    b->tries = 0;
+    if (b->fresh) /* else it was too slow, and is in use already */
         use_fresh(b);
-    }
 }
 
 /* A guest may be held up by what it is doing; whoever adopts its machine can still freeze or end
