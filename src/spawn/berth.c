@@ -4,6 +4,8 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -13,6 +15,8 @@
 #include "spawn/netns.h"
 #include "spawn/nursery.h"
 #include "spawn/spawner.h"
+
+#define PIDFS_MAGIC 0x50494446 /* from linux/magic.h */
 
 static int make_netns(struct spawner *s, struct berth *b, struct err *err) {
     b->netns = netns_new(&s->net);
@@ -43,8 +47,8 @@ static int make_root(struct spawner *s, struct berth *b, uint64_t disk, uint64_t
     }
 }
 
-/* Field 22 of stat; the name in field 2 may hold anything, so from its end. 0: not known. */
-uint64_t process_born(int proc, pid_t pid) {
+/* Field 22 of stat; the name in field 2 may hold anything, so from its end. */
+static uint64_t began(int proc, pid_t pid) {
     char path[32], text[1024];
     snprintf(path, sizeof(path), "%d/stat", (int)pid);
     if (read_file_at(proc, path, text, sizeof(text)) <= 0)
@@ -53,6 +57,14 @@ uint64_t process_born(int proc, pid_t pid) {
     for (int field = 2; at && field < 22; field++)
         at = strchr(at + 1, ' ');
     return at ? strtoull(at + 1, NULL, 10) : 0;
+}
+
+uint64_t process_born(int proc, pid_t pid, int pidfd) {
+    struct statfs fs;
+    struct stat st;
+    if (fstatfs(pidfd, &fs) == 0 && fs.f_type == PIDFS_MAGIC && fstat(pidfd, &st) == 0)
+        return st.st_ino;
+    return began(proc, pid);
 }
 
 static int start_waiting(struct spawner *s, struct berth *b, struct err *err) {
@@ -65,7 +77,7 @@ static int start_waiting(struct spawner *s, struct berth *b, struct err *err) {
         return err_sys(err, "socketpair");
     }
     int r = nursery_bear(s, b, dev, ends[1], err);
-    b->born = r == 0 ? process_born(s->proc, b->pid) : 0;
+    b->born = r == 0 ? process_born(s->proc, b->pid, b->pidfd) : 0;
     close(dev);
     close(ends[1]);
     b->socket = ends[0];

@@ -25,7 +25,7 @@ struct berth {
     int socket; /* to the waiting process */
     int pidfd;
     pid_t pid;
-    uint64_t born;  /* when the kernel says that process began: with the pid, its name for good */
+    uint64_t born;  /* of process_born(): with the pid, its name for good */
     unsigned stage; /* how far it is made; BERTH_READY at the end */
 };
 
@@ -38,8 +38,12 @@ enum { BERTH_READY = 4 };
                     .pidfd = -1,         \
                     .cgroup = {.guest_procs = -1, .tasks = {-1, -1, -1}}})
 
-/* When a process began, in the kernel's ticks; 0: not known. proc is an open /proc. */
-uint64_t process_born(int proc, pid_t pid);
+/*
+ * What tells a process from all others that had or will have its pid: the number of its pidfd's
+ * inode where that is its own (kernel 6.9), else when it began, in the kernel's ticks. 0: not
+ * known. proc is an open /proc.
+ */
+uint64_t process_born(int proc, pid_t pid, int pidfd);
 
 /* One step of making it, so that a request waits for at most one. */
 int berth_advance(struct spawner *s, struct berth *b, uint64_t disk, uint64_t mem, struct err *err);

@@ -214,7 +214,7 @@ void box_kill(struct spawner *s, struct box *box) {
         return;
     close_fd(&box->netns);
     if (first)
-        spaces_hold(s->proc, box->pid, box->held);
+        spaces_hold(box->pidfd, s->proc, box->pid, box->held);
     if (pidfd_send_signal(box->pidfd, SIGKILL, NULL, 0) == 0)
         return;
     if (errno == EPERM && rootless_end(s, box->pidfd) < 0)
@@ -314,7 +314,7 @@ static uint64_t number_after(const char *text, const char *key) {
  * Is that process pid 1 of the box that we find written down? Pids are reused, and rootless so are
  * id ranges; a pid and the moment it began are not.
  */
-static bool is_box(struct spawner *s, const struct box *box) {
+static bool is_box(struct spawner *s, const struct box *box, int pidfd) {
     char path[32], text[4096];
     snprintf(path, sizeof(path), "%d/status", (int)box->pid);
     if (read_file_at(s->proc, path, text, sizeof(text)) <= 0)
@@ -323,13 +323,13 @@ static bool is_box(struct spawner *s, const struct box *box) {
     const char *end = ns ? strchr(ns + 1, '\n') : NULL;
     bool first = end && end[-1] == '1' && end[-2] == '\t';
     return first && number_after(text, "\nUid:\t") == slots_first(&s->maker.slots, box->slot) &&
-           process_born(s->proc, box->pid) == box->born;
+           process_born(s->proc, box->pid, pidfd) == box->born;
 }
 
 /* Looked at through its pid, but only while the descriptor says that it is still the same one. */
 static int find_init(struct spawner *s, const struct box *box) {
     int pidfd DEFER_CLOSE = box->pid > 0 ? pidfd_open(box->pid, 0) : -1;
-    if (pidfd < 0 || !is_box(s, box))
+    if (pidfd < 0 || !is_box(s, box, pidfd))
         return -1;
     bool gone = poll(&(struct pollfd){.fd = pidfd, .events = POLLIN}, 1, 0) != 0;
     return gone ? -1 : TAKE_FD(pidfd);

@@ -252,7 +252,8 @@ static int fill(struct cgroups *cg, struct cgroup_set *set, const char *name) {
     int r = cg->mode == CGROUP_V1 ? new_v1(cg, name, set) : new_v2(cg, name);
     if (r < 0)
         return r;
-    snprintf(path, sizeof(path), "%s/guest", name);
+    /* v2 has processes in leaves only. */
+    snprintf(path, sizeof(path), cg->mode == CGROUP_V2 ? "%s/guest" : "%s", name);
     if ((r = make_group(cg->freezer, path)) < 0)
         return r;
     if ((set->guest_procs = open_in(cg->freezer, path, "cgroup.procs", O_WRONLY)) < 0)
@@ -521,6 +522,8 @@ static bool remove_empty(struct cgroups *cg, const char *name) {
     }
     const char *const last[] = {"/work", "/guest", ""};
     for (size_t i = 0; i < 3; i++) {
+        if (i == 1 && cg->mode != CGROUP_V2)
+            continue;
         snprintf(path, sizeof(path), "%s%s", name, last[i]);
         if (unlinkat(cg->freezer, path, AT_REMOVEDIR) < 0)
             return false;

@@ -578,7 +578,7 @@ static bool is_buried(struct server *v, struct box *box) {
 /* One dead box an iteration; true while some are left that could not yet be cleaned. */
 static bool clean_one(struct server *v, bool *ret_did) {
     bool left = false;
-    for (struct box *b = v->s->list, *next; b; b = next) {
+    for (struct box *b = v->dead_count ? v->s->list : NULL, *next; b; b = next) {
         next = b->next;
         if (!b->dead)
             continue;
@@ -644,7 +644,7 @@ static int open_signals(void) {
  */
 static bool may_tidy(const struct server *v) {
     uint64_t now = spawner_now_ms();
-    if (v->s->berth_count < POOL_SIZE / 2)
+    if (v->s->berth_count < POOL_SIZE / 2 && v->ending_count <= DEAD_MANY)
         return true;
     if (v->ending_count && now - v->ended_ms < RETRY_MS)
         return false;

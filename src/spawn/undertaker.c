@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -16,12 +17,18 @@
 
 /* The network's is taken down by the kernel in the background, but at once, if we do not hold it.
  */
-static const char *const kinds[HELD_SPACES] = {"mnt", "net"};
+static const struct {
+    const char *name;
+    unsigned long by_pidfd;
+} kinds[HELD_SPACES] = {{"mnt", _IO(0xff, 3)}, {"net", _IO(0xff, 4)}}; /* from linux/pidfd.h */
 
-void spaces_hold(int proc, pid_t pid, int held[HELD_SPACES]) {
+void spaces_hold(int pidfd, int proc, pid_t pid, int held[HELD_SPACES]) {
     char path[32];
     for (int i = 0; i < HELD_SPACES; i++) {
-        snprintf(path, sizeof(path), "%d/ns/%s", (int)pid, kinds[i]);
+        held[i] = ioctl(pidfd, kinds[i].by_pidfd, 0);
+        if (held[i] >= 0 || errno == ESRCH)
+            continue;
+        snprintf(path, sizeof(path), "%d/ns/%s", (int)pid, kinds[i].name);
         held[i] = openat(proc, path, O_RDONLY | O_CLOEXEC);
     }
 }

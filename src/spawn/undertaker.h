@@ -24,8 +24,12 @@ struct undertaker {
 
 #define UNDERTAKER_NONE ((struct undertaker){.socket = -1})
 
-/* Opens the namespaces of a process that is about to be killed; -1 where that cannot be. */
-void spaces_hold(int proc, pid_t pid, int held[HELD_SPACES]);
+/*
+ * Opens the namespaces of a process that is about to be killed; -1 where that cannot be. By the
+ * pidfd where the kernel can (6.11): a look into /proc leaves entries there, which the process's
+ * death then has to take away, and costs more than the death itself.
+ */
+void spaces_hold(int pidfd, int proc, pid_t pid, int held[HELD_SPACES]);
 bool spaces_held(const int held[HELD_SPACES]);
 void spaces_close(int held[HELD_SPACES]);
 
