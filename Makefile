@@ -7,7 +7,7 @@ FUZZ_SECONDS ?= 60
 SOAK_SECONDS ?= 1800
 # Passed on to meson test, for example TEST_ARGS='--suite unit'.
 TEST_ARGS ?=
-# What make test-vm runs inside the machine; empty means the integration and security suites, and
+# What make test-vm runs inside the machine; empty means all suites that need a kernel, and
 # VM_COMMAND='scripts/vm/suites user tests/security -k ends' a part of them.
 export VM_COMMAND ?=
 
