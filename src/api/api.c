@@ -178,6 +178,10 @@ static void on_request(struct http_exchange *x, void *arg) {
         return;
     }
     const struct route *route = route_find(x->head->method, x->head->path, params, allow);
+    if (!route && *allow && http_text_is(x->head->method, "OPTIONS")) {
+        http_reply(x, 204, HTTP_FIELDS({"Allow", allow}), NULL, 0);
+        return;
+    }
     if (!route) {
         refuse_route(x, allow);
         return;

@@ -349,6 +349,8 @@ const struct schema entries_schema = SCHEMA("Entries", char *, entries_view);
 static const struct field written_view[] = {
     {"sha256", SHOW_TEXT, 0, "of the file as it is now"},
     {"size", SHOW_NUMBER, 0, NULL},
+    {"left_out", SHOW_TEXT, 0,
+     "what an archive had and was not unpacked, a line each with its reason"},
 };
 const struct schema written_schema = SCHEMA("Written", char *, written_view);
 

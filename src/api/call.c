@@ -102,6 +102,18 @@ static void call_free(struct call *c) {
     free(c);
 }
 
+static void answer_more(struct call *c, int status, const char *type, const void *body, size_t n,
+                        const struct http_pair *more) {
+    const struct http_pair fields[] = {{"Content-Type", type},
+                                       {"Cache-Control", "no-store"},
+                                       {"X-Content-Type-Options", "nosniff"},
+                                       more ? *more : (struct http_pair){NULL, NULL},
+                                       {NULL, NULL}};
+    c->status = status;
+    http_reply(c->http, status, fields, body, n);
+    call_free(c);
+}
+
 static void answer(struct call *c, int status, const char *type, const void *body, size_t n,
                    const int *fds, size_t nfds) {
     const struct http_pair fields[] = {{"Content-Type", type},
@@ -149,6 +161,11 @@ void error_json(struct jot *j, const struct err *err) {
 }
 
 void call_error_status(struct call *c, int status, const struct err *err) {
+    call_error_more(c, status, err, NULL);
+}
+
+void call_error_more(struct call *c, int status, const struct err *err,
+                     const struct http_pair *more) {
     struct buf text DEFER(buf_done) = BUF(8192);
     struct jot j = JOT(&text);
     error_json(&j, err);
@@ -158,7 +175,7 @@ void call_error_status(struct call *c, int status, const struct err *err) {
         call_end(c);
         return;
     }
-    answer(c, status, "application/json", text.data, text.len, NULL, 0);
+    answer_more(c, status, "application/json", text.data, text.len, more);
 }
 
 void call_error(struct call *c, const struct err *err) {

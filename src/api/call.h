@@ -77,6 +77,9 @@ void call_view(struct call *c, int status, const struct schema *schema, const vo
 void call_json(struct call *c, int status, const struct jot *j, const struct buf *text);
 void call_error(struct call *c, const struct err *err);
 void call_error_status(struct call *c, int status, const struct err *err);
+/* With one more field, as HTTP_FIELDS() makes it, or NULL. */
+void call_error_more(struct call *c, int status, const struct err *err,
+                     const struct http_pair *more);
 void call_text(struct call *c, int status, const char *type, const void *body, size_t n);
 void call_done(struct call *c); /* "{}" */
 void call_done_fds(struct call *c, const int *fds, size_t nfds);

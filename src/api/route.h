@@ -40,7 +40,10 @@ struct route {
 extern const struct route routes[];
 extern const size_t route_count;
 
-/* The row for a method and path. NULL: ret_allow holds the path's other methods, "GET, POST". */
+/*
+ * The row for a method and path. NULL: ret_allow holds what the path knows, "GET, HEAD, OPTIONS",
+ * or nothing.
+ */
 enum { ROUTE_ALLOW_SIZE = 64 };
 const struct route *route_find(struct http_text method, struct http_text path,
                                char params[CALL_PARAMS][CALL_PARAM_SIZE],

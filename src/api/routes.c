@@ -78,6 +78,7 @@ static const struct query write_queries[] = {
     {"mode", "string", "of a new file, octal (default 644)"},
     {"if_hash", "string", "only if the present file has this SHA-256, or is `absent`"},
     {"sync", "boolean", "on the disk before the answer"},
+    {"offset", "integer", "write into the file from here on, in place"},
     {0},
 };
 static const struct query audit_queries[] = {
@@ -275,20 +276,30 @@ static bool match(const char *pattern, struct http_text path,
     }
 }
 
+static void add_method(char allow[ROUTE_ALLOW_SIZE], const char *method) {
+    size_t n = strlen(allow);
+    snprintf(allow + n, ROUTE_ALLOW_SIZE - n, "%s%s", n ? ", " : "", method);
+}
+
 const struct route *route_find(struct http_text method, struct http_text path,
                                char params[CALL_PARAMS][CALL_PARAM_SIZE],
                                char ret_allow[ROUTE_ALLOW_SIZE]) {
-    size_t n = 0;
+    bool every = http_text_is(method, "OPTIONS") && http_text_is(path, "*");
     ret_allow[0] = '\0';
     for (size_t i = 0; i < route_count; i++) {
         if (!match(routes[i].path, path, params))
             continue;
-        bool head = http_text_is(method, "HEAD") && strcmp(routes[i].method, "GET") == 0;
-        if (head || http_text_is(method, routes[i].method))
+        bool get = strcmp(routes[i].method, "GET") == 0;
+        if ((get && http_text_is(method, "HEAD")) || http_text_is(method, routes[i].method))
             return &routes[i];
-        n += (size_t)snprintf(ret_allow + n, ROUTE_ALLOW_SIZE - n, "%s%s", n ? ", " : "",
-                              routes[i].method);
+        add_method(ret_allow, routes[i].method);
+        if (get)
+            add_method(ret_allow, "HEAD");
     }
+    if (every)
+        snprintf(ret_allow, ROUTE_ALLOW_SIZE, "GET, HEAD, POST, PUT, PATCH, DELETE");
+    if (*ret_allow)
+        add_method(ret_allow, "OPTIONS");
     return NULL;
 }
 

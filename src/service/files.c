@@ -114,16 +114,20 @@ int service_file_watch(struct service *s, const struct caller *who, const char *
         return -1;
     w->inner.id = ++s->watch_ids ? s->watch_ids : ++s->watch_ids;
     w->live = l;
+    w->who = *who;
+    w->intent = intent;
     live_ref(l);
     l->open++;
     guest_watch(l->machine->guest, &w->inner, path);
     return 0;
 }
 
-void service_file_unwatch(struct file_watch *w) {
+void service_file_unwatch(struct file_watch *w, const struct err *why) {
     struct live *l = w->live;
     if (!l)
         return;
+    struct journal_record what = verb_record("file.watch", l);
+    note_result(l->service, &w->who, &what, w->intent, why);
     if (l->machine)
         guest_unwatch(l->machine->guest, &w->inner);
     l->open--;

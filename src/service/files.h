@@ -23,8 +23,11 @@ void service_file(struct service *s, const struct caller *who, const char *machi
 /* Events of a path, until unwatched. The guest's watch is made under an id chosen here. */
 struct file_watch {
     struct guest_watch inner; /* event, refused and gone filled by the caller */
-    void *live;               /* the service's */
+    void *live;               /* the service's, as what follows */
+    struct caller who;
+    uint64_t intent;
 };
 int service_file_watch(struct service *s, const struct caller *who, const char *machine,
                        const struct msg_path *path, struct file_watch *w, struct err *err);
-void service_file_unwatch(struct file_watch *w);
+/* why: NULL when it was not wanted any more. */
+void service_file_unwatch(struct file_watch *w, const struct err *why);

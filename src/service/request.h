@@ -16,7 +16,7 @@ struct given {
 };
 
 struct texts {
-    const char **v;
+    const char **v; /* NULL: not given */
     size_t count;
 };
 

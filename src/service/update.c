@@ -1,5 +1,6 @@
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "service/change.h"
 #include "service/fields.h"
@@ -71,6 +72,15 @@ static void update_deadline(void *arg, const struct err *failed) {
         l->service->driver->set_deadline(l->machine, u->ttl.value, update_write, u);
 }
 
+/* An empty object is given too: it takes away what there was. */
+static int new_metadata(const struct update_request *r, char **ret, struct err *err) {
+    if (pairs_json(&r->metadata, "metadata", ret, err) < 0)
+        return -1;
+    if (r->metadata.v && !*ret && !(*ret = strdup("{}")))
+        return err_set(err, ERR_LIMIT, "out of memory");
+    return 0;
+}
+
 void service_update(struct service *s, const struct caller *who, const char *ref,
                     const struct update_request *r, service_machine_fn *done, void *arg) {
     struct change *c = change_begin(s, who, ref, "machine.update", false, done, arg);
@@ -83,8 +93,7 @@ void service_update(struct service *s, const struct caller *who, const char *ref
         abort();
     u->change = c;
     u->ttl = r->ttl;
-    if (pairs_json(&r->metadata, "metadata", &u->metadata, &err) < 0 ||
-        apply_update(l, who, r, &u->row, &err) < 0) {
+    if (new_metadata(r, &u->metadata, &err) < 0 || apply_update(l, who, r, &u->row, &err) < 0) {
         update_finish(u, &err);
         return;
     }

@@ -264,3 +264,37 @@ def test_garbage_is_answered_and_the_connection_closed(daemon):
     assert answer.status == 400 and json.loads(answer.read())["error"]["code"] == "invalid"
     assert answer.headers["Connection"] == "close"
     c.close()
+
+
+# ---- methods ----
+
+def raw(daemon, method, target, **headers):
+    c = daemon.connect()
+    c.request(method, target, headers=headers)
+    answer = c.getresponse()
+    content = answer.read()
+    c.close()
+    return answer.status, answer.headers, content
+
+
+def test_every_route_says_what_it_takes(daemon):
+    paths = daemon.get("/v1/openapi.json")["paths"]
+    for path, methods in paths.items():
+        known = {m.upper() for m in methods if m in ("get", "put", "post", "patch", "delete")}
+        want = known | {"OPTIONS"} | ({"HEAD"} if "GET" in known else set())
+        target = path.replace("{machine}", "m-none").replace("{exec}", "x-none").replace("{token}", "t-none")
+        status, fields, content = raw(daemon, "OPTIONS", target)
+        assert (status, content) == (204, b""), path
+        assert set(fields["Allow"].split(", ")) == want, path
+        assert not [f for f in fields if f.lower().startswith("access-control")], path
+    assert raw(daemon, "OPTIONS", "*")[0] == 204
+    assert raw(daemon, "OPTIONS", "/v1/none")[0] == 404
+    status, fields, _ = raw(daemon, "PATCH", "/v1/machines")
+    assert status == 405 and set(fields["Allow"].split(", ")) == {"GET", "HEAD", "POST", "OPTIONS"}
+
+
+def test_options_do_not_open_the_door_to_pages(daemon):
+    """A preflight of another origin is refused as its request would be."""
+    status, fields, _ = raw(daemon, "OPTIONS", "/v1/machines", Origin="http://evil.example",
+                            **{"Access-Control-Request-Method": "POST"})
+    assert status == 403 and not [f for f in fields if f.lower().startswith("access-control")]

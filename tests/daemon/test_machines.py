@@ -164,3 +164,12 @@ def test_an_end_that_is_under_way_is_waited_for(daemon):
     with pytest.raises(Refused) as e:
         daemon.delete(f"/v1/machines/{m}")
     assert e.value.code == "gone"
+
+
+def test_metadata_is_replaced_and_cleared(daemon):
+    m = daemon.machine(metadata={"a": "1"})
+    url = f"/v1/machines/{m}"
+    assert daemon.patch(url, {"ttl": "1h"})["metadata"] == {"a": "1"}
+    assert daemon.patch(url, {"metadata": {"b": "2"}})["metadata"] == {"b": "2"}
+    assert daemon.patch(url, {"metadata": {}})["metadata"] == {}
+    assert daemon.get(url)["metadata"] == {}

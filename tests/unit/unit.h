@@ -11,9 +11,17 @@
 
 #include <cmocka.h>
 
+static inline bool unit_has(const char *text, size_t n, const char *word) {
+    size_t len = strlen(word);
+    for (size_t i = 0; i + len <= n; i++)
+        if (memcmp(text + i, word, len) == 0)
+            return true;
+    return false;
+}
+
 /* cmocka says "not ok" of a test that was skipped, which whoever reads TAP takes for a failure. */
 static inline ssize_t unit_write(void *out, const char *text, size_t n) {
-    bool skipped = n > 6 && memcmp(text, "not ok", 6) == 0 && memmem(text, n, "# SKIP", 6);
+    bool skipped = n > 6 && memcmp(text, "not ok", 6) == 0 && unit_has(text, n, "# SKIP");
     const size_t lie = skipped ? strlen("not ") : 0;
     fwrite(text + lie, 1, n - lie, out);
     fflush(out);

@@ -1,0 +1,126 @@
+/*
+ * Writing into a file at an offset, in place: pieces of the body become requests to the guest, one
+ * at a time, while the client waits. What was written before a failure stays.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "api/file_patch.h"
+#include "base/buf.h"
+#include "base/defer.h"
+#include "service/files.h"
+
+enum { REST_MAX = 1 << 20 };
+
+struct patch {
+    struct call *call;
+    struct msg_write next; /* its path is the call's */
+    struct buf rest;       /* of the body: came and was not taken yet */
+    uint32_t flying;       /* bytes of the request under way */
+    uint64_t size;         /* of the file, as the guest said last */
+    bool asked, busy, ended, gone;
+};
+
+static void patch_free(struct patch *p) {
+    buf_done(&p->rest);
+    free(p);
+}
+
+static void finish(struct patch *p, const struct err *err) {
+    struct call *c = p->call;
+    struct buf text DEFER(buf_done) = BUF(128);
+    struct jot j = JOT(&text);
+    jot_object(&j, NULL);
+    jot_u64(&j, "size", p->size);
+    jot_end(&j, '}');
+    bool gone = p->gone;
+    patch_free(p);
+    c->on_gone = NULL;
+    if (gone)
+        call_abandon(c);
+    else if (err)
+        call_error(c, err);
+    else
+        call_json(c, 200, &j, &text);
+}
+
+static void push(struct patch *p);
+
+static void written(void *arg, const struct frame *frame, const struct err *err) {
+    struct patch *p = arg;
+    struct msg_ok ok;
+    struct err bad;
+    p->busy = false;
+    if (!err && msg_decode(frame, &ok, sizeof(ok)) < 0) {
+        err_set(&bad, ERR_INTERNAL, "the machine answered nonsense");
+        err = &bad;
+    }
+    if (err || p->gone) {
+        finish(p, err);
+        return;
+    }
+    p->size = ok.value;
+    p->next.offset += p->flying;
+    p->rest.len -= p->flying;
+    memmove(p->rest.data, p->rest.data + p->flying, p->rest.len);
+    push(p);
+}
+
+/* The first request is sent even without a byte: it shows that the file can be written. */
+static void push(struct patch *p) {
+    struct call *c = p->call;
+    if (p->busy)
+        return;
+    if (!p->rest.len && p->asked) {
+        if (p->ended)
+            finish(p, NULL);
+        else
+            call_body_resume(c);
+        return;
+    }
+    p->flying = p->rest.len < MSG_CHUNK_MAX ? (uint32_t)p->rest.len : MSG_CHUNK_MAX;
+    p->next.data =
+        (struct msg_bytes){(const uint8_t *)(p->rest.data ? p->rest.data : ""), p->flying};
+    const char *path = p->asked ? NULL : p->next.path.s;
+    p->asked = p->busy = true;
+    if (!p->ended)
+        call_body_pause(c);
+    service_file(c->service, &c->who, c->params[0], MSG_WRITE, &p->next, path, written, p);
+}
+
+static void piece(struct call *c, const char *bytes, size_t n) {
+    struct patch *p = c->user;
+    struct err err;
+    p->ended = n == 0;
+    if (n && !buf_add(&p->rest, bytes, n)) {
+        err_set(&err, ERR_LIMIT, "the machine does not take the body");
+        p->gone = p->busy; /* then its answer ends it */
+        if (!p->busy)
+            finish(p, &err);
+        return;
+    }
+    push(p);
+}
+
+static void vanished(struct call *c) {
+    struct patch *p = c->user;
+    p->gone = true;
+    if (!p->busy)
+        finish(p, NULL);
+}
+
+void file_patch(struct call *c, const struct msg_path *path, uint64_t offset) {
+    struct patch *p = calloc(1, sizeof(*p));
+    if (!p)
+        abort();
+    *p = (struct patch){.call = c, .rest = BUF(REST_MAX)};
+    p->next = (struct msg_write){.uid = path->uid,
+                                 .gid = path->gid,
+                                 .flags = MSG_CREATE,
+                                 .mode = path->mode,
+                                 .offset = offset,
+                                 .path = path->path};
+    c->user = p;
+    c->on_gone = vanished;
+    call_body(c, INT64_MAX, piece);
+}

@@ -1,0 +1,149 @@
+/* Reading a file, whole and by range: a few requests to the guest under way, in order. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "api/file_words.h"
+#include "api/route.h"
+#include "io/http_range.h"
+#include "service/files.h"
+
+/* A download: a few requests under way, written out in their order. */
+enum { READS_AHEAD = 4 };
+
+struct download {
+    struct call *call;
+    struct msg_read next; /* the next request */
+    struct http_range range;
+    uint64_t first, end; /* of what is asked for; cut to the file by the first answer */
+    uint64_t ino;
+    unsigned flying;
+    bool begun, full, failed;
+    bool refused; /* with an answer of its own */
+    bool asking;  /* a refusal may come before the request returns */
+    struct err refusal;
+};
+
+static void read_came(void *arg, const struct frame *frame, const struct err *err);
+
+static void ask(struct download *d) {
+    uint64_t left = d->end - d->next.offset;
+    struct msg_read m = d->next;
+    m.bytes = left < MSG_CHUNK_MAX ? (uint32_t)left : MSG_CHUNK_MAX;
+    d->next.offset += m.bytes;
+    d->flying++;
+    service_file(d->call->service, &d->call->who, d->call->params[0], MSG_READ, &m,
+                 d->begun || d->flying > 1 ? NULL : m.path.s, read_came, d);
+}
+
+/* Asks for what comes next; after the last answer it ends the download, which is then gone. */
+static void ask_more(struct download *d) {
+    struct call *c = d->call;
+    if (d->asking)
+        return;
+    d->asking = true;
+    while (!d->failed && !d->full && d->flying < (d->begun ? READS_AHEAD : 1) &&
+           d->next.offset < d->end)
+        ask(d);
+    d->asking = false;
+    if (d->flying || !(d->failed || (d->begun && d->next.offset >= d->end)))
+        return;
+    if (d->begun)
+        call_end(c);
+    else if (!d->refused)
+        call_error(c, &d->refusal);
+    free(d);
+}
+
+/* None of the file's bytes are wanted; who asks is told how many there are. */
+static void refuse_range(struct download *d, uint64_t size) {
+    char range[40];
+    err_set(&d->refusal, ERR_INVALID, "the range lies beyond the file's %" PRIu64 " bytes", size);
+    snprintf(range, sizeof(range), "bytes */%" PRIu64, size);
+    d->failed = true;
+    d->refused = true;
+    call_error_more(d->call, 416, &d->refusal, HTTP_FIELDS({"Content-Range", range}));
+}
+
+/* True: these bytes are the first of the answer. */
+static bool begin_download(struct download *d, const struct msg_read_data *m) {
+    struct call *c = d->call;
+    char range[80];
+    uint64_t first, asked = d->first;
+    if (!http_range_of(&d->range, m->size, &first, &d->end)) {
+        refuse_range(d, m->size);
+        return false;
+    }
+    d->begun = true;
+    d->ino = m->ino;
+    c->length = (int64_t)(d->end - first);
+    snprintf(range, sizeof(range), "bytes %" PRIu64 "-%" PRIu64 "/%" PRIu64, first, d->end - 1,
+             m->size);
+    call_begin(c, d->range.given ? 206 : 200, "application/octet-stream",
+               d->range.given ? HTTP_FIELDS({"Content-Range", range}) : NULL);
+    if (d->range.given && d->range.suffix)
+        d->next.offset = first;
+    else if (d->next.offset > d->end)
+        d->next.offset = d->end;
+    return first == asked && !d->range.suffix;
+}
+
+static void read_came(void *arg, const struct frame *frame, const struct err *err) {
+    struct download *d = arg;
+    struct call *c = d->call;
+    struct msg_read_data m;
+    struct err bad;
+    bool ours = true;
+    d->flying--;
+    if (!err && msg_decode(frame, &m, sizeof(m)) < 0) {
+        err_set(&bad, ERR_INTERNAL, "the machine answered nonsense");
+        err = &bad;
+    }
+    if (err && !d->begun)
+        d->refusal = *err;
+    else if (!d->begun && !d->failed)
+        ours = begin_download(d, &m);
+    /* A file that was replaced meanwhile is not passed off as one: the answer stops short. */
+    if (err || (d->begun && m.ino != d->ino))
+        d->failed = true;
+    else if (m.data.n && ours && !d->failed)
+        d->full = !call_write(c, m.data.p, m.data.n);
+    else if (ours)
+        d->next.offset = d->end;
+    ask_more(d);
+}
+
+static void download_drained(struct call *c) {
+    struct download *d = c->user;
+    d->full = false;
+    ask_more(d);
+}
+
+static void download_gone(struct call *c) {
+    struct download *d = c->user;
+    d->failed = true;
+    ask_more(d);
+}
+
+void api_file_read(struct call *c) {
+    struct msg_path m;
+    if (file_words(c, &m) < 0)
+        return;
+    struct download *d = calloc(1, sizeof(*d));
+    if (!d)
+        abort();
+    *d = (struct download){.call = c, .end = INT64_MAX};
+    /* There is no validator to compare If-Range with, so it never holds. */
+    if (!http_field_find(c->http->head, "If-Range"))
+        d->range = http_range_parse(http_field_only(c->http->head, "Range"));
+    if (d->range.given && !d->range.suffix)
+        d->first = d->range.first;
+    if (d->range.given && !d->range.suffix && d->range.last < INT64_MAX)
+        d->end = d->range.last + 1;
+    d->next = (struct msg_read){.uid = m.uid, .gid = m.gid, .offset = d->first, .path = m.path};
+    c->user = d;
+    c->on_gone = download_gone;
+    c->on_drain = download_drained;
+    ask_more(d);
+}
