@@ -100,7 +100,7 @@ enum msg_type {
     MSG_UNWATCH,   /* that id */
     MSG_EVENT,     /* struct msg_event, under that id; id 0 when events were lost */
 
-    /* From the spawner's connection only. */
+    /* From the spawner's connection only, but for SWITCH_ROOT. */
     MSG_CLONE_ID = 80, /* struct msg_clone_id */
     MSG_DEADLINE,      /* struct msg_deadline */
     MSG_SPARES_WANT,   /* struct msg_spares, guest to spawner: please send so many */

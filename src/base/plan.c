@@ -15,14 +15,17 @@ enum {
     FROZEN = 128,
     CURSOR = 256,
     ROWS = 512,
-    ALL = 1024,
+    STACK = 1024,
+    LAYER = 2048,
+    CHANGED = 4096,
+    ALL = 8192,
 };
 
 static const struct {
     enum plan_type type;
     unsigned carries;
 } types[] = {
-    {PLAN_CREATE, CREATE | BY_ID},
+    {PLAN_CREATE, CREATE | BY_ID | STACK},
     {PLAN_FACTS, BY_ID},
     {PLAN_DESTROY, BY_ID},
     {PLAN_STATUS, 0},
@@ -33,6 +36,10 @@ static const struct {
     {PLAN_LIMITS, BY_ID | LIMITS},
     {PLAN_DEADLINE, BY_ID | DEADLINE},
     {PLAN_LISTEN, BY_ID},
+    {PLAN_ROOT, BY_ID | STACK | LAYER | CHANGED},
+    {PLAN_VIEW, BY_ID | STACK},
+    {PLAN_LAYER, BY_ID | LAYER},
+    {PLAN_KEEP, BY_ID | TEXT},
     {PLAN_CREATED, TEXT},
     {PLAN_FACTS_ARE, FACTS},
     {PLAN_DONE, 0},
@@ -40,6 +47,8 @@ static const struct {
     {PLAN_ERROR, ERROR},
     {PLAN_IDS, CURSOR | TEXT},
     {PLAN_STATS_ARE, ROWS},
+    {PLAN_ROOT_IS, CHANGED},
+    {PLAN_VIEW_IS, 0},
 };
 
 enum kind { KIND_U64 = 1, KIND_TEXT, KIND_GRANT, KIND_ROW };
@@ -64,9 +73,12 @@ static const struct field {
     {8, KIND_U64, CREATE | DEADLINE, AT(plan.deadline_ms)},
     {9, KIND_U64, CREATE, AT(plan.linger)},
     {10, KIND_U64, CREATE, AT(plan.gate)},
+    {17, KIND_TEXT, STACK, AT(plan.stack)},
     {11, KIND_GRANT, CREATE, AT(plan.grants)},
     {13, KIND_U64, FROZEN, AT(frozen)},
     {14, KIND_U64, CURSOR, AT(cursor)},
+    {15, KIND_U64, LAYER, AT(layer)},
+    {16, KIND_U64, CHANGED, AT(changed)},
     {20, KIND_U64, FACTS, AT(facts.oom_kills)},
     {21, KIND_U64, FACTS, AT(facts.pids_refused)},
     {22, KIND_U64, FACTS, AT(facts.mem_peak_bytes)},
@@ -277,6 +289,11 @@ int plan_decode(const char *bytes, size_t len, struct plan_message *ret, struct 
         return -1;
     if ((carries & BY_ID) && !id_valid(ret->plan.id, strlen(ret->plan.id), 'm'))
         return err_set(err, ERR_INVALID, "malformed machine id in plan");
+    struct layers stack;
+    if ((carries & STACK) && layers_parse(ret->plan.stack, &stack, err) < 0)
+        return err_wrap(err, "stack in plan");
+    if (ret->layer > LAYER_NUMBER_MAX)
+        return err_set(err, ERR_INVALID, "layer number out of range in plan");
     ret->error.code = (enum err_code)(ret->error_code <= ERR_TIMEOUT ? ret->error_code : 0);
     return 0;
 }

@@ -14,6 +14,7 @@
 
 #include "base/err.h"
 #include "base/id.h"
+#include "base/layers.h"
 
 enum {
     PLAN_VERSION = 1,
@@ -41,6 +42,14 @@ enum plan_type {
     PLAN_LIMITS,   /* id, limits (0: as it was)   -> PLAN_DONE */
     PLAN_DEADLINE, /* id, from now (0: none)      -> PLAN_DONE, passed on to the guest */
     PLAN_LISTEN,   /* id                          -> PLAN_DONE + the gate's sockets */
+    /*
+     * The root becomes these layers and, above them, a new empty upper of that number. The answer
+     * is the same when it is so already. `busy`: something is open for writing.
+     */
+    PLAN_ROOT,  /* id, layer, stack, if_changed -> PLAN_ROOT_IS + the root's directory */
+    PLAN_VIEW,  /* id, stack                    -> PLAN_VIEW_IS + root and /usr of it, read-only */
+    PLAN_LAYER, /* id, layer                    -> PLAN_VIEW_IS + what was changed in root and /usr */
+    PLAN_KEEP,  /* id, text: "3 7-9 12"         -> PLAN_DONE; its other layers are removed */
     PLAN_CREATED = 64,
     PLAN_FACTS_ARE,
     PLAN_DONE,
@@ -48,6 +57,8 @@ enum plan_type {
     PLAN_ERROR,
     PLAN_IDS,
     PLAN_STATS_ARE,
+    PLAN_ROOT_IS, /* a descriptor, unless nothing was to be done because nothing was written */
+    PLAN_VIEW_IS,
 };
 
 /* Whose a box is once its creator's connection is closed. */
@@ -76,6 +87,7 @@ struct plan {
     uint64_t deadline_ms;
     uint64_t linger; /* enum plan_linger */
     uint64_t gate;   /* CREATED brings PLAN_GATE_SOCKETS, before the uppers */
+    char stack[LAYERS_TEXT_SIZE]; /* base/layers.h; empty: the image alone */
     size_t grant_count;
     struct plan_grant grants[PLAN_MAX_GRANTS]; /* last, so that unused ones need not be copied */
 };
@@ -119,6 +131,8 @@ struct plan_message {
     uint64_t tag;     /* the answer repeats it: DESTROY is answered late, the others in order */
     struct plan plan; /* CREATE; for requests about one machine plan.id and what they change */
     uint64_t frozen;  /* FREEZE */
+    uint64_t layer;   /* ROOT, LAYER */
+    uint64_t changed; /* ROOT: only if something was written; ROOT_IS: it was, or that is not known */
     uint64_t cursor;  /* LIST; IDS: for the next page, 0 after the last */
     struct plan_facts facts; /* FACTS_ARE */
     struct err error;        /* ERROR, with error_code beside it */

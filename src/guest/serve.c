@@ -123,7 +123,7 @@ static const struct {
     [MSG_CLONE_ID] = {identity_become, .is_privileged = true},
     [MSG_DEADLINE] = {deadline, .is_privileged = true},
     [MSG_SPARES] = {spares, .is_privileged = true, .owns_fds = true},
-    [MSG_SWITCH_ROOT] = {switch_root, .is_privileged = true, .is_bare = true, .owns_fds = true},
+    [MSG_SWITCH_ROOT] = {switch_root, .is_bare = true, .owns_fds = true},
     [MSG_LINGER] = {linger, .is_privileged = true, .is_bare = true},
 };
 

@@ -43,6 +43,7 @@ struct machine_spec {
      */
     bool early;
     bool gate; /* the machine's `doors` come with it */
+    const char *stack; /* layers it starts from (base/layers.h); NULL: the image alone */
     const struct plan_grant *grants;
     const int *grant_fds; /* one open directory a grant; stay the caller's */
     size_t grant_count;
@@ -69,6 +70,10 @@ typedef void machine_done_fn(void *arg, const struct err *err); /* err NULL: it 
 typedef void machine_doors_fn(void *arg, const int *doors, const struct err *err);
 typedef void machine_made_fn(void *arg, struct machine *m, const char *warnings,
                              const struct err *err);
+/* changed: something was written since the last time; with if_changed, the root is another now. */
+typedef void machine_root_fn(void *arg, bool changed, const struct err *err);
+/* Directories of the root and of /usr, the receiver's now. */
+typedef void machine_view_fn(void *arg, int root, int usr, const struct err *err);
 typedef void machine_stats_fn(void *arg, const struct machine_stats *stats, const struct err *err);
 /* Every id that exists on this host, whoever wants it. */
 typedef void machine_list_fn(void *arg, const char *const *ids, size_t count,
@@ -100,6 +105,19 @@ struct machine_driver {
     void (*set_deadline)(struct machine *m, uint64_t in_ms, machine_done_fn *done, void *arg);
     /* Those of one turn travel together: asking for hundreds is fine. */
     void (*stats)(struct machine *m, machine_stats_fn *done, void *arg);
+    /*
+     * The root becomes these layers with a new empty upper of that number above, which the machine
+     * has not had before; what was written so far is the layer of the old number. With if_changed
+     * nothing is done when that would be empty. `busy`: something lives in it besides the guest, or
+     * writes. Asking again for what has been done is fine.
+     */
+    void (*root)(struct machine *m, const char *stack, uint32_t layer, bool if_changed,
+                 machine_root_fn *done, void *arg);
+    /* What a stack shows, or a layer of this machine holds: read-only, with ids as on disk. */
+    void (*view)(struct machine *m, const char *stack, machine_view_fn *done, void *arg);
+    void (*view_layer)(struct machine *m, uint32_t layer, machine_view_fn *done, void *arg);
+    /* "3 7-9 12": all other layers of this machine, but its upper, are removed. */
+    void (*keep)(struct machine *m, const char *ranges, machine_done_fn *done, void *arg);
     /* Pools and fallbacks of this kind, one JSON object, for metrics and doctor. */
     void (*status)(struct machine_host *host,
                    void (*done)(void *arg, const char *json, const struct err *err), void *arg);

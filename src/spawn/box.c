@@ -19,6 +19,7 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/msg.h"
+#include "spawn/layers.h"
 #include "spawn/making.h"
 #include "spawn/rootless.h"
 #include "spawn/spawner.h"
@@ -77,7 +78,8 @@ struct box *box_new(struct spawner *s, const char *id, uint64_t linger) {
     snprintf(box->id, sizeof(box->id), "%s", id);
     box->linger = linger;
     box->heard = FRAME_DECODER(box->heard_bytes, sizeof(box->heard_bytes));
-    box->pidfd = box->link = box->owner = box->netns = -1;
+    box->pidfd = box->link = box->owner = box->netns = box->old_root = -1;
+    box->side = 'a';
     memset(box->held, -1, sizeof(box->held));
     snprintf(box->image_key, sizeof(box->image_key), "%s", s->image.key);
     return box;
@@ -87,6 +89,7 @@ void box_free(struct box *box) {
     close_fd(&box->pidfd);
     close_fd(&box->link);
     close_fd(&box->netns);
+    close_fd(&box->old_root);
     spaces_close(box->held);
     free(box);
 }
@@ -104,6 +107,7 @@ void box_enter(struct box *box, struct making *m) {
     box->pidfd = TAKE_FD(m->berth.pidfd);
     box->slot = m->berth.root.slot;
     box->upper = m->berth.root.upper;
+    box->layer = m->berth.root.layer;
     box->cgroup = m->berth.cgroup.number;
     box->spares = m->berth.cgroup.spare_count;
     box->link = TAKE_FD(m->link[0]);
@@ -133,6 +137,7 @@ static struct making *begin_from_berth(struct spawner *s, const struct plan *pla
         return NULL;
     }
     box_enter(box, m);
+    layers_enter(s, box, plan);
     box->due_ms = box_due(plan);
     *ret = TAKE(box);
     return m;
@@ -233,11 +238,34 @@ static int remove_place(struct spawner *s, const char *id) {
     return unlinkat(s->boxes, id, AT_REMOVEDIR) == 0 ? 0 : tree_remove(s->boxes, id);
 }
 
+/* Not its own alone is its directory in the store, if somebody was forked from it. */
+static bool is_used(const struct spawner *s, uint32_t upper, const struct box *but) {
+    for (const struct box *b = s->list; b; b = b->next) {
+        if (b == but)
+            continue;
+        if (b->upper == upper)
+            return true;
+        for (size_t i = 0; i < b->disk_count; i++)
+            if (b->disks[i].upper == upper)
+                return true;
+    }
+    return false;
+}
+
+static void bury_uppers(struct spawner *s, struct box *box) {
+    if (!is_used(s, box->upper, box))
+        uppers_bury(&s->maker.uppers, box->upper);
+    for (size_t i = 0; i < box->disk_count; i++)
+        if (box->disks[i].upper && !is_used(s, box->disks[i].upper, box))
+            uppers_bury(&s->maker.uppers, box->disks[i].upper);
+    box->upper = 0;
+    box->disk_count = 0;
+}
+
 bool box_clean(struct spawner *s, struct box *box) {
     if (!cgroup_remove(&s->cgroups, box->cgroup))
         return false;
-    uppers_bury(&s->maker.uppers, box->upper);
-    box->upper = 0;
+    bury_uppers(s, box);
     /* Tried again, but not for ever: what cannot be removed now is the next spawner's. */
     if (remove_place(s, box->id) < 0 && box->clean_tries++ < CLEAN_TRIES)
         return false;
@@ -344,8 +372,19 @@ static int reconnect(struct spawner *s, const char *id) {
     return TAKE_FD(fd);
 }
 
+/* "disk=m-4kq2x7w3n5ab:0", a line each, in their order. */
+static void adopt_disks(struct box *box, const char *text) {
+    for (const char *at = text; (at = strstr(at, "disk=")) && box->disk_count < LAYERS_DISKS_MAX;) {
+        at += strlen("disk=");
+        if (!id_valid(at, ID_SIZE - 1, 'm'))
+            return;
+        memcpy(box->disks[box->disk_count].id, at, ID_SIZE - 1);
+        box->disks[box->disk_count++].upper = (uint32_t)number_after(at, ":");
+    }
+}
+
 static void adopt(struct spawner *s, const char *id) {
-    char path[64], text[1024] = "";
+    char path[64], text[2048] = "";
     snprintf(path, sizeof(path), "%s/box", id);
     if (read_file_at(s->boxes, path, text, sizeof(text)) <= 0) {
         tree_remove(s->boxes, id); /* it stopped before it had anything */
@@ -365,12 +404,17 @@ static void adopt(struct spawner *s, const char *id) {
     box->dead = box->pidfd < 0;
     if (!box->dead)
         box->link = reconnect(s, id);
+    box->layer = (uint32_t)number_after(text, "layer=");
+    box->next_layer = (uint32_t)number_after(text, "next=");
+    box->side = strstr(text, "side=b") ? 'b' : 'a';
+    adopt_disks(box, text);
     const char *key = strstr(text, "image=");
     if (key)
         snprintf(box->image_key, sizeof(box->image_key), "%.16s", key + 6);
     box->drifted = strcmp(box->image_key, s->image.key) != 0;
     slots_mark(&s->maker.slots, box->slot);
     box_enlist(s, box);
+    layers_recover(s, box);
     if (!box->dead && ready_is_name(id))
         box_kill(s, box); /* it was nobody's, and should have seen us go */
 }
@@ -404,11 +448,7 @@ void boxes_sweep(struct spawner *s) {
 }
 
 static bool has_box(uint32_t upper, void *arg) {
-    struct spawner *s = arg;
-    for (struct box *b = s->list; b; b = b->next)
-        if (b->upper == upper)
-            return true;
-    return false;
+    return is_used(arg, upper, NULL);
 }
 
 void boxes_adopt(struct spawner *s) {

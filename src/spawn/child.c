@@ -48,6 +48,7 @@ static const struct {
 /* What the set-up works with: the berth's parts, and the orders once they have come. */
 struct setup {
     const struct child *c;
+    struct rootfs *root; /* our own copy */
     struct plan plan;
     struct fd_message fds;
     int proc;
@@ -111,12 +112,28 @@ static void settle(struct setup *s) {
     TRY("mount proc", s->proc);
 }
 
+/* Overlays other than those the berth came with, and the disks below its own. */
+static void take_stack(struct setup *s) {
+    struct rootfs *root = s->root;
+    const int *fds = s->fds.fds + ORDER_GRANTS + s->plan.grant_count;
+    size_t n = s->fds.nfds - ORDER_GRANTS - s->plan.grant_count;
+    if (n == 0)
+        return;
+    if (n < 2 || n > 2 + LAYERS_DISKS_MAX)
+        _exit(1);
+    root->root = fds[0];
+    root->usr = fds[1];
+    for (size_t i = 2; i < n; i++)
+        root->held[i - 1] = fds[i];
+}
+
 /* The plan, with the box's channels and grants. The socket closes when the spawner is gone. */
 static void take_orders(struct setup *s) {
     int r = recv_fds(s->c->orders, &s->plan, sizeof(s->plan), &s->fds);
     if (r < 0 || s->fds.len < offsetof(struct plan, grants) ||
-        s->fds.nfds != ORDER_GRANTS + s->plan.grant_count)
+        s->fds.nfds < ORDER_GRANTS + s->plan.grant_count)
         _exit(1);
+    take_stack(s);
     const char *name = s->plan.hostname[0] ? s->plan.hostname : "carrel";
     STEP("set host name", sethostname(name, strlen(name)));
 }
@@ -190,6 +207,17 @@ static void mount_grant(const struct setup *s, int root, unsigned i) {
     TRY("attach granted directory", mount_attach(s->fds.fds[ORDER_GRANTS + i], root, path + 1));
 }
 
+/* For the spawner, and beyond the box's root: see hold_disk() in rootfs.c. */
+static void hold_disks(const struct setup *s) {
+    for (int i = 0; i < DISKS; i++) {
+        char path[16];
+        snprintf(path, sizeof(path), "/held/%d", i);
+        if (s->c->root->held[i] >= 0)
+            STEP("hold disk", move_mount(s->c->root->held[i], "", AT_FDCWD, path,
+                                         MOVE_MOUNT_F_EMPTY_PATH));
+    }
+}
+
 static void build_root(const struct setup *s) {
     const struct rootfs *r = s->c->root;
     STEP("attach root", move_mount(r->root, "", AT_FDCWD, "/a", MOVE_MOUNT_F_EMPTY_PATH));
@@ -199,6 +227,7 @@ static void build_root(const struct setup *s) {
         hide(s);
     mount_dev(s, r->root);
     TRY("attach /run/carrel", mount_attach(r->meta, r->root, "run/carrel"));
+    hold_disks(s);
     umask(022);
     for (unsigned i = 0; i < s->plan.grant_count; i++)
         mount_grant(s, r->root, i);
@@ -298,8 +327,8 @@ static void keep_own(struct setup *s, struct child *c, struct rootfs *root,
                      struct cgroup_set *set) {
     int *own[FD_MAX] = {&c->anchor_ns, &c->guest,     &c->dev,     &c->orders,
                         &root->lock,   &root->userns, &root->root, &root->usr,
-                        &root->meta,   &root->shm,    &s->proc};
-    unsigned n = 11;
+                        &root->meta,   &root->shm,    &root->held[0], &s->proc};
+    unsigned n = 12;
     int last = HIGH_FD;
     for (int i = 0; i < CGROUP_TASKS; i++)
         own[n++] = &set->tasks[i];
@@ -354,6 +383,7 @@ void child_main(const struct child *spawners) {
     static struct handover h;
     struct setup *s = &setup;
     s->c = &c;
+    s->root = &root;
 
     settle(s);
     keep_own(s, &c, &root, &set);

@@ -34,7 +34,10 @@ struct child {
     int orders; /* where the plan and its descriptors come, then the word to go */
 };
 
-/* Descriptors that come with the plan, in this order; the plan's grants follow. */
+/*
+ * Descriptors that come with the plan, in this order; the plan's grants follow, and after them,
+ * where the berth's own do not fit, overlays of root and /usr and the disks they lie on.
+ */
 enum { ORDER_CONTROL, ORDER_LISTENER, ORDER_ADMIN, ORDER_SPAWNER, ORDER_GRANTS };
 
 /* Only as much of a plan as it uses travels. */

@@ -81,6 +81,19 @@ static int enter_workshop(const char *run, struct err *err) {
     return fd;
 }
 
+/* Where a box's disks are kept for us. Their own tops are closed to every box. */
+static int make_held(void) {
+    if (mkdir("held", 0111) < 0 || chmod("held", 0111) < 0)
+        return -1;
+    for (int i = 0; i < DISKS; i++) {
+        char name[16];
+        snprintf(name, sizeof(name), "held/%d", i);
+        if (mkdir(name, 0111) < 0)
+            return -1;
+    }
+    return 0;
+}
+
 /*
  * In the clone: a mount namespace that shows one empty, read-only directory and nothing else. The
  * covers in it belong to somebody whom no box knows, and nobody else may open them.
@@ -93,7 +106,7 @@ static int become_anchor(int workshop, uid_t owner) {
         return -errno;
     int file = open("file", O_CREAT | O_WRONLY | O_CLOEXEC, 0400);
     if (file < 0 || mkdir("a", 0555) < 0 || mkdir("b", 0555) < 0 || mkdir("dir", 0500) < 0 ||
-        chown("file", owner, owner) < 0 || chown("dir", owner, owner) < 0)
+        chown("file", owner, owner) < 0 || chown("dir", owner, owner) < 0 || make_held() < 0)
         return -errno;
     close(file);
     if (mount(NULL, ".", NULL, MS_REMOUNT | MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC,
@@ -293,6 +306,8 @@ int spawner_open(struct spawner *s, const struct spawner_paths *paths, struct er
         return err_sys(err, "open own network namespace");
     if ((s->own_uts = openat(s->proc, "self/ns/uts", O_RDONLY | O_CLOEXEC)) < 0)
         return err_sys(err, "open own host name");
+    if ((s->own_mnt = openat(s->proc, "self/ns/mnt", O_RDONLY | O_CLOEXEC)) < 0)
+        return err_sys(err, "open own mount namespace");
     /* As root nobody in a box is the host's root; rootless, see id_map_shared(). */
     uid_t unknown = s->rootless ? s->maker.slots.base + 1000 : 0;
     if ((s->anchor_ns = open_anchor(s->proc, s->maker.workshop, unknown, err)) < 0 ||

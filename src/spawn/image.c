@@ -368,21 +368,16 @@ static int build_in(int store, const char *name, int host, uid_t base,
     return r;
 }
 
-int image_open(int store, int host, uid_t base, struct image *ret, struct err *err) {
-    struct image image = {.base = base, .skeleton = -1, .usr = -1, .usr_dirs = -1};
+int image_open_key(int store, int host, const char *key, uid_t base, struct image *ret,
+                   struct err *err) {
+    struct image image = IMAGE_NONE;
     char name[48], dirs_name[56];
-    current_key(host, image.key);
-    snprintf(name, sizeof(name), "host-%s", image.key);
-    snprintf(dirs_name, sizeof(dirs_name), "usr-%s", image.key);
-    if (base && faccessat(store, dirs_name, F_OK, 0) < 0 &&
-        build_in(store, dirs_name, host, base, build_usr_dirs, err) < 0)
-        return err_wrap(err, "build host image");
-    if (faccessat(store, name, F_OK, 0) < 0 && build_in(store, name, host, base, build, err) < 0)
-        return err_wrap(err, "build host image");
-    snprintf(dirs_name, sizeof(dirs_name), "usr-%s/usr", image.key);
+    image.base = base;
+    snprintf(image.key, sizeof(image.key), "%s", key);
+    snprintf(name, sizeof(name), "host-%s", key);
+    snprintf(dirs_name, sizeof(dirs_name), "usr-%s/usr", key);
     if (base)
         image.usr_dirs = openat(store, dirs_name, O_PATH | O_DIRECTORY | O_CLOEXEC);
-
     image.skeleton = openat(store, name, O_PATH | O_DIRECTORY | O_CLOEXEC);
     image.usr = openat(host, "usr", O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (image.skeleton < 0 || image.usr < 0 || (base && image.usr_dirs < 0)) {
@@ -392,6 +387,20 @@ int image_open(int store, int host, uid_t base, struct image *ret, struct err *e
     }
     *ret = image;
     return 0;
+}
+
+int image_open(int store, int host, uid_t base, struct image *ret, struct err *err) {
+    struct image image = IMAGE_NONE;
+    char name[48], dirs_name[56];
+    current_key(host, image.key);
+    snprintf(name, sizeof(name), "host-%s", image.key);
+    snprintf(dirs_name, sizeof(dirs_name), "usr-%s", image.key);
+    if (base && faccessat(store, dirs_name, F_OK, 0) < 0 &&
+        build_in(store, dirs_name, host, base, build_usr_dirs, err) < 0)
+        return err_wrap(err, "build host image");
+    if (faccessat(store, name, F_OK, 0) < 0 && build_in(store, name, host, base, build, err) < 0)
+        return err_wrap(err, "build host image");
+    return image_open_key(store, host, image.key, base, ret, err);
 }
 
 void image_close(struct image *image) {

@@ -24,6 +24,12 @@ struct image {
 /* Opens the image in store (an open directory), building it if needed. host is an open "/". */
 int image_open(int store, int host, uid_t base, struct image *ret, struct err *err);
 
+#define IMAGE_NONE ((struct image){.skeleton = -1, .usr = -1, .usr_dirs = -1})
+
+/* One that was built before, by its key. */
+int image_open_key(int store, int host, const char *key, uid_t base, struct image *ret,
+                   struct err *err);
+
 /* True when the host's packages are no longer those the image was built from. */
 bool image_stale(const struct image *image, int host);
 

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -15,6 +16,7 @@
 #include "base/limits.h"
 #include "base/msg.h"
 #include "spawn/child.h"
+#include "spawn/layers.h"
 #include "spawn/spawner.h"
 
 struct making *making_new(void) {
@@ -91,13 +93,17 @@ static int describe(const struct spawner *s, const struct plan *plan, struct buf
     return j.failed || !buf_add(out, "\n", 1) ? -1 : 0;
 }
 
-static int write_record(const struct spawner *s, const struct box *box, int dir, const char *name) {
-    char text[512];
+static int write_record(const struct box *box, int dir, const char *name) {
+    char text[1024];
     int n = snprintf(text, sizeof(text),
                      "slot=%" PRIu32 "\nupper=%" PRIu32 "\ncgroup=%" PRIu64 "\nlinger=%" PRIu64
-                     "\ndue=%" PRIu64 "\nborn=%" PRIu64 "\nimage=%s\npid=%d\n",
+                     "\ndue=%" PRIu64 "\nborn=%" PRIu64 "\nimage=%s\npid=%d\nlayer=%" PRIu32
+                     "\nnext=%" PRIu32 "\nside=%c\n",
                      box->slot, box->upper, box->cgroup, box->linger, box->due_ms, box->born,
-                     s->image.key, (int)box->pid);
+                     box->image_key, (int)box->pid, box->layer, box->next_layer, box->side);
+    for (size_t i = 0; i < box->disk_count; i++)
+        n += snprintf(text + n, sizeof(text) - (size_t)n, "disk=%s:%" PRIu32 "\n",
+                      box->disks[i].id, box->disks[i].upper);
     int file DEFER_CLOSE = openat(dir, name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     return file < 0 || write(file, text, (size_t)n) != n ? -1 : 0;
 }
@@ -105,7 +111,7 @@ static int write_record(const struct spawner *s, const struct box *box, int dir,
 int making_amend(struct spawner *s, const struct box *box, const char *name, struct err *err) {
     int dir DEFER_CLOSE = openat(s->boxes, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     /* There is no moment without a record: the box may linger already. */
-    if (dir < 0 || write_record(s, box, dir, "box.new") < 0 ||
+    if (dir < 0 || write_record(box, dir, "box.new") < 0 ||
         renameat(dir, "box.new", dir, "box") < 0)
         return err_sys(err, "write down machine '%s'", box->id);
     return 0;
@@ -153,13 +159,33 @@ int making_listen(struct spawner *s, struct making *m, const struct plan *plan, 
     return r < 0 ? err_num(err, r, "listen in the network of machine '%s'", plan->id) : 0;
 }
 
+/* Who it is in what it was forked from, it is no longer. Said before the guest can hear it. */
+static int renew_identity(const struct making *m, const struct plan *plan, struct err *err) {
+    uint8_t frame[256], random[16], seed[32];
+    char id[33];
+    if (getrandom(random, sizeof(random), 0) < 0 || getrandom(seed, sizeof(seed), 0) < 0)
+        return err_sys(err, "make an identity");
+    for (size_t i = 0; i < sizeof(random); i++)
+        snprintf(id + 2 * i, 3, "%02x", random[i]);
+    struct msg_clone_id clone = {.hostname = {plan->hostname, (uint32_t)strlen(plan->hostname)},
+                                 .machine_id = {id, 32},
+                                 .seed = {seed, sizeof(seed)}};
+    size_t n = msg_encode(frame, sizeof(frame), &(struct frame_head){.type = MSG_CLONE_ID}, &clone);
+    return n && send(m->link[0], frame, n, MSG_NOSIGNAL) == (ssize_t)n
+               ? 0
+               : err_sys(err, "give a machine its identity");
+}
+
 int making_gather(struct spawner *s, const struct plan *plan, const int *fds, struct making *m,
                   struct err *err) {
     if (pool_take(s, plan, &m->berth, err) < 0)
         return -1;
     m->has_berth = true;
+    if (plan->stack[0] && layers_restack(s, plan, &m->berth.root, err) < 0)
+        return -1;
     if (cgroup_limit(&s->cgroups, m->berth.cgroup.number, plan, err) < 0 ||
-        open_channels(m, err) < 0 || making_listen(s, m, plan, err) < 0)
+        open_channels(m, err) < 0 || making_listen(s, m, plan, err) < 0 ||
+        (plan->stack[0] && renew_identity(m, plan, err) < 0))
         return -1;
     for (unsigned i = 0; i < plan->grant_count; i++)
         if (rootfs_grant(&s->maker, &m->berth.root, &plan->grants[i], i, fds[i], &m->grants[i],
@@ -169,7 +195,7 @@ int making_gather(struct spawner *s, const struct plan *plan, const int *fds, st
 }
 
 int making_order(const struct making *m, const struct plan *plan, struct err *err) {
-    int fds[ORDER_GRANTS + PLAN_MAX_GRANTS] = {[ORDER_CONTROL] = m->control[1],
+    int fds[ORDER_GRANTS + PLAN_MAX_GRANTS + 2 + LAYERS_DISKS_MAX] = {[ORDER_CONTROL] = m->control[1],
                                                [ORDER_LISTENER] = m->listener,
                                                [ORDER_ADMIN] = m->admin,
                                                [ORDER_SPAWNER] = m->link[1]};
@@ -177,8 +203,14 @@ int making_order(const struct making *m, const struct plan *plan, struct err *er
     if (!filled.mem_bytes)
         filled.mem_bytes = LIMIT_MEM;
     memcpy(fds + ORDER_GRANTS, m->grants, plan->grant_count * sizeof(int));
-    int r = send_fds(m->berth.socket, &filled, child_order_size(plan), fds,
-                     ORDER_GRANTS + plan->grant_count);
+    size_t n = ORDER_GRANTS + plan->grant_count;
+    if (plan->stack[0]) {
+        fds[n++] = m->berth.root.root;
+        fds[n++] = m->berth.root.usr;
+        for (size_t i = 1; i < DISKS && m->berth.root.held[i] >= 0; i++)
+            fds[n++] = m->berth.root.held[i];
+    }
+    int r = send_fds(m->berth.socket, &filled, child_order_size(plan), fds, n);
     if (r == 0)
         return 0;
     return err_num(err, r, "give orders for machine '%s'", plan->id);

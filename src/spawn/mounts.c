@@ -17,6 +17,8 @@
 #include "base/err.h"
 #include "spawn/weaken.h"
 
+enum { OPTION_SIZE = 256 };
+
 static int option_set(int fs, const char *key, const char *value) {
     int r = value ? fsconfig(fs, FSCONFIG_SET_STRING, key, value, 0)
                   : fsconfig(fs, FSCONFIG_SET_FLAG, key, NULL, 0);
@@ -64,6 +66,16 @@ int mount_idmap(int mount, int userns) {
 
 int mount_read_only(int mount) {
     return set_attr(mount, (struct mount_attr){.attr_set = MOUNT_ATTR_RDONLY});
+}
+
+int mount_shelve(int mount) {
+    return set_attr(mount, (struct mount_attr){.attr_set = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID |
+                                                           MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC});
+}
+
+int mount_writable(int mount) {
+    return set_attr(mount,
+                    (struct mount_attr){.attr_clr = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOEXEC});
 }
 
 int mount_harden(int mount) {
@@ -121,21 +133,29 @@ static int layers_by_fd(int fs, const struct overlay_plan *plan) {
 }
 
 static int layers_by_name(int fs, const struct overlay_plan *plan) {
-    char lowers[256], name[32];
+    char lowers[OPTION_SIZE], name[16];
     size_t n = 0;
     for (size_t i = 0; i < plan->lower_count && n < sizeof(lowers); i++)
-        n += (size_t)snprintf(lowers + n, sizeof(lowers) - n, "%s/proc/self/fd/%d", i ? ":" : "",
+        n += (size_t)snprintf(lowers + n, sizeof(lowers) - n, "%s%d", i ? ":" : "",
                               plan->lowers[i]);
     if (n >= sizeof(lowers))
         return -E2BIG;
     int r = option_set(fs, "lowerdir", lowers);
     if (r < 0 || plan->upper < 0)
         return r;
-    snprintf(name, sizeof(name), "/proc/self/fd/%d", plan->upper);
+    snprintf(name, sizeof(name), "%d", plan->upper);
     if ((r = option_set(fs, "upperdir", name)) < 0)
         return r;
-    snprintf(name, sizeof(name), "/proc/self/fd/%d", plan->work);
+    snprintf(name, sizeof(name), "%d", plan->work);
     return option_set(fs, "workdir", name);
+}
+
+/*
+ * The kernel takes no option of more than 255 bytes, so the names are short: those of descriptors,
+ * from where they are listed. Somewhere else than here nothing is opened by a relative name.
+ */
+static bool stand_among_descriptors(bool there) {
+    return chdir(there ? "/proc/self/fd" : "/") == 0;
 }
 
 static int overlay_make(const struct overlay_plan *plan, bool by_name) {
@@ -150,9 +170,13 @@ static int overlay_make(const struct overlay_plan *plan, bool by_name) {
 
 /* Overlay keeps the credentials of its creator and makes whiteouts and copies with them. */
 int overlay_new(const struct overlay_plan *plan, bool by_name) {
+    if (by_name && !stand_among_descriptors(true))
+        return -errno;
     act_as(plan->owner);
     int mount = overlay_make(plan, by_name);
     act_as(0);
+    if (by_name)
+        stand_among_descriptors(false);
     if (mount < 0 || plan->upper < 0)
         return mount;
 

@@ -28,6 +28,8 @@ int mount_clone_all(int mount);
 int mount_idmap(int mount, int userns);
 
 int mount_read_only(int mount);
+int mount_writable(int mount); /* and executable */
+int mount_shelve(int mount);   /* nothing can be written, run or opened as a device */
 int mount_harden(int mount); /* no devices, no setuid */
 
 /* Attach a detached mount on dir/path; no symlink is followed inside dir. */

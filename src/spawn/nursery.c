@@ -32,7 +32,8 @@ enum { FIELD_MAX = 32 };
 static unsigned fields(struct birth *b, int *fds[FIELD_MAX]) {
     int *fixed[] = {
         &b->netns,     &b->dev,      &b->orders,    &b->root.lock, &b->root.userns,
-        &b->root.root, &b->root.usr, &b->root.meta, &b->root.shm,  &b->cgroup.guest_procs};
+        &b->root.root, &b->root.usr, &b->root.meta, &b->root.shm,  &b->root.held[0],
+        &b->cgroup.guest_procs};
     unsigned n = sizeof(fixed) / sizeof(*fixed);
     memcpy(fds, fixed, sizeof(fixed));
     for (int i = 0; i < CGROUP_TASKS; i++)

@@ -18,15 +18,6 @@
 #include "spawn/tree.h"
 #include "spawn/weaken.h"
 
-/* For a filesystem that cannot map ids: a number that no system call of ours gives. */
-enum { NO_IDMAP = EMEDIUMTYPE };
-
-static void detach(int workshop, const char *name) {
-    char path[64];
-    snprintf(path, sizeof(path), "/proc/self/fd/%d/%s", workshop, name);
-    umount2(path, MNT_DETACH);
-}
-
 /*
  * Old kernels take layers only where they are attached, and a mount that was detached once cannot
  * be attached again: the filesystem of a root stays on the bench until the root is closed.
@@ -38,12 +29,8 @@ static void bench_name(const struct rootfs *r, char name[24]) {
 static int bench_fs(const struct rootfs_maker *maker, struct rootfs *r) {
     char name[24];
     bench_name(r, name);
-    if (!maker->by_name)
-        return 0;
-    if (mkdirat(maker->workshop, name, 0700) < 0 && errno != EEXIST)
-        return -errno;
-    int made = mount_attach(r->fs, maker->workshop, name);
-    if (made == 0)
+    int made = bench_put(maker, r->fs, name);
+    if (made == 0 && maker->by_name)
         r->bench = maker->workshop;
     return made;
 }
@@ -53,14 +40,15 @@ static void unbench_fs(struct rootfs *r) {
     bench_name(r, name);
     if (r->bench < 0)
         return;
-    detach(r->bench, name);
-    unlinkat(r->bench, name, AT_REMOVEDIR);
+    bench_clear(&(struct rootfs_maker){.by_name = true, .workshop = r->bench}, name);
     r->bench = -1;
 }
 
 void rootfs_close(struct rootfs *r) {
     int *fds[] = {&r->lock, &r->userns, &r->fs, &r->root, &r->usr, &r->meta, &r->shm};
     unbench_fs(r);
+    for (size_t i = 0; i < DISKS; i++)
+        close_fd(&r->held[i]);
     for (size_t i = 0; i < sizeof(fds) / sizeof(*fds); i++)
         close_fd(fds[i]);
 }
@@ -115,86 +103,23 @@ static int new_fs(struct rootfs_maker *maker, struct rootfs *r, uint64_t disk, u
     return disk_new(maker->store, disk, LIMIT_INODES(disk), err);
 }
 
-/* u, w: upper and work of the root; U, W: of /usr; m: machine.json; s: shared memory. */
+/*
+ * m: machine.json; s: shared memory; 1: the first upper. The top belongs to nobody whom a box knows:
+ * what a box may ever see of it begins below.
+ */
 static int lay_out(const struct rootfs_maker *maker, int fs) {
-    static const char *const names[] = {"u", "w", "U", "W", "m", "s"};
-    uid_t root = disk_id(maker, 0);
-    for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
-        int r = tree_dir(fs, names[i], *names[i] == 's' ? 01777 : 0755, root, root);
-        if (r < 0)
-            return r;
-    }
-    return 0;
+    uid_t root = disk_id(maker, 0), nobody = maker->rootless ? maker->slots.base + 1000 : 0;
+    int r = tree_dir(fs, "m", 0755, root, root);
+    if (r == 0)
+        r = tree_dir(fs, "s", 01777, root, root);
+    if (r == 0)
+        r = layer_make(fs, LAYER_FIRST, root);
+    return r < 0 ? r : tree_dir(fs, ".", 0700, nobody, nobody);
 }
 
 static int open_dir(int dir, const char *name) {
     int fd = openat(dir, name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     return fd < 0 ? -errno : fd;
-}
-
-/* A lower layer as the box will see its ids. Rootless there is no map to put on the host's files.
- */
-static int lower_new(const struct rootfs_maker *maker, int dir, int userns) {
-    int mount DEFER_CLOSE = mount_clone(dir, "");
-    if (mount < 0 || maker->rootless)
-        return mount < 0 ? mount : TAKE_FD(mount);
-    int r = mount_idmap(mount, userns);
-    /* "Invalid" is what the kernel says of a filesystem that cannot do it. */
-    return r == -EINVAL ? -NO_IDMAP : r < 0 ? r : TAKE_FD(mount);
-}
-
-/* Why a layer of the image or a lent directory cannot be used. */
-static int lower_failed(struct err *err, int made, const char *what, const char *remedy) {
-    if (made != -NO_IDMAP)
-        return err_num(err, made, "%s", what);
-    err_set(err, ERR_UNSUPPORTED, "%s: its filesystem cannot map ids with this kernel", what);
-    return err_remedy(err, "%s", remedy);
-}
-
-/* For kernels that want layers attached: somewhere only the spawner sees, until the overlay is
- * made. */
-static int bench(const struct rootfs_maker *maker, int mount, const char *name) {
-    return maker->by_name ? mount_attach(mount, maker->workshop, name) : 0;
-}
-
-static void unbench(const struct rootfs_maker *maker, const char *name) {
-    if (maker->by_name)
-        detach(maker->workshop, name);
-}
-
-/* lowers from the top; the last is a detached mount, the others lie in the store. */
-static int overlay_on(struct rootfs_maker *maker, const struct rootfs *r, const int *lowers,
-                      size_t count, const char *upper_name, const char *work_name, bool whole) {
-    int upper DEFER_CLOSE = open_dir(r->fs, upper_name);
-    int work DEFER_CLOSE = open_dir(r->fs, work_name);
-    if (upper < 0 || work < 0)
-        return upper < 0 ? upper : work;
-    const struct overlay_plan plan = {
-        .lowers = lowers,
-        .lower_count = count,
-        .upper = upper,
-        .work = work,
-        .owner = slots_first(&maker->slots, r->slot),
-        .userxattr = maker->rootless,
-        .whole = whole,
-    };
-    int made = bench(maker, lowers[count - 1], "lower");
-    if (made == 0)
-        made = overlay_new(&plan, maker->by_name);
-    unbench(maker, "lower");
-    return made;
-}
-
-/* over: a layer of the image that covers dir; -1: none. */
-static int image_overlay(struct rootfs_maker *maker, struct rootfs *r, int over, int dir,
-                         const char *upper, const char *work) {
-    int lower DEFER_CLOSE = lower_new(maker, dir, r->userns);
-    /* The box sees in its mount table where a layer lies; of a copy of its own it sees "/". */
-    int copy DEFER_CLOSE = over < 0 || maker->by_name ? -1 : mount_clone(over, "");
-    const int lowers[] = {copy < 0 ? over : copy, lower};
-    bool covered = over >= 0;
-    return lower < 0 ? lower
-                     : overlay_on(maker, r, lowers + !covered, covered ? 2 : 1, upper, work, false);
 }
 
 static int make_meta(const struct rootfs *r) {
@@ -216,22 +141,46 @@ static int make_shm(struct rootfs *r) {
     return r->shm < 0 ? r->shm : 0;
 }
 
+struct stack rootfs_stack(const struct rootfs_maker *maker, const struct rootfs *r) {
+    struct stack stack = STACK_NONE;
+    stack.image = maker->image;
+    stack.owner = slots_first(&maker->slots, r->slot);
+    stack.userns = r->userns;
+    stack.disks[0] = r->fs;
+    return stack;
+}
+
+/*
+ * A view of the disk as it is, read-only: it goes with the box, for whoever makes mounts for it
+ * later. Old kernels copy only what is attached, and put a map only on what is not.
+ */
+static int hold_disk(const struct rootfs_maker *maker, struct rootfs *r) {
+    int made = bench_put(maker, r->fs, "raw");
+    if (made < 0)
+        return made;
+    r->held[0] = mount_clone(r->fs, "");
+    int loose DEFER_CLOSE = maker->by_name ? mount_clone(r->fs, "") : -1;
+    bench_clear(maker, "raw");
+    if (r->held[0] < 0 || (maker->by_name && loose < 0))
+        return r->held[0] < 0 ? r->held[0] : loose;
+    if (maker->by_name) {
+        close(r->fs);
+        r->fs = TAKE_FD(loose);
+    }
+    return mount_shelve(r->held[0]);
+}
+
 static int assemble(struct rootfs_maker *maker, struct rootfs *r, struct err *err) {
     int made = bench_fs(maker, r);
     if (made < 0)
         return err_num(err, made, "attach filesystem");
-    r->root = image_overlay(maker, r, -1, maker->image->skeleton, "u", "w");
-    if (r->root >= 0)
-        r->usr = image_overlay(maker, r, maker->image->usr_dirs, maker->image->usr, "U", "W");
-    if (r->usr >= 0)
-        r->meta = make_meta(r);
+    struct stack stack = rootfs_stack(maker, r);
+    stack.upper = r->layer = LAYER_FIRST;
+    if (stack_mount(maker, &stack, &r->root, &r->usr, err) < 0)
+        return -1;
+    r->meta = make_meta(r);
     if (r->meta >= 0 && (made = make_shm(r)) < 0)
         return err_num(err, made, "mount /dev/shm");
-    if (r->root < 0)
-        return lower_failed(err, r->root, "mount root overlay",
-                            "set CARREL_HOME to a directory on ext4, xfs or btrfs");
-    if (r->usr < 0)
-        return lower_failed(err, r->usr, "mount /usr overlay", "have /usr on ext4, xfs or btrfs");
     return r->meta < 0 ? err_num(err, r->meta, "mount /run/carrel") : 0;
 }
 
@@ -249,6 +198,8 @@ static int fill(struct rootfs_maker *maker, struct rootfs *r, uint64_t disk, uin
     int made = lay_out(maker, r->fs);
     if (made < 0)
         return err_num(err, made, "lay out filesystem");
+    if ((made = hold_disk(maker, r)) < 0)
+        return err_num(err, made, "keep a view of the filesystem");
     if (!maker->rootless && (made = mount_idmap(r->fs, r->userns)) < 0)
         return err_num(err, made, "idmap filesystem");
     return assemble(maker, r, err);
@@ -332,7 +283,7 @@ static int make_cow(struct rootfs_maker *maker, struct rootfs *r, int lower, mod
     act_as(0);
     if (made < 0)
         return made;
-    made = overlay_on(maker, r, &lower, 1, upper, work, true);
+    made = overlay_on(maker, first, &lower, 1, 0, &(struct upper_place){r->fs, upper, work}, true);
     if (made < 0)
         return made;
     *ret_upper = openat(r->fs, upper, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -345,16 +296,8 @@ static int make_ro(struct rootfs_maker *maker, struct rootfs *r, int lower) {
     if (empty < 0)
         return empty;
     const int lowers[] = {lower, empty};
-    const struct overlay_plan plan = {.lowers = lowers,
-                                      .lower_count = 2,
-                                      .upper = -1,
-                                      .work = -1,
-                                      .owner = slots_first(&maker->slots, r->slot),
-                                      .userxattr = maker->rootless};
-    int made = bench(maker, lower, "lower");
-    if (made == 0)
-        made = overlay_new(&plan, maker->by_name);
-    unbench(maker, "lower");
+    int made = overlay_on(maker, slots_first(&maker->slots, r->slot), lowers, 2, 0,
+                          &(struct upper_place){.fs = -1}, false);
     if (made >= 0)
         mount_read_only(made);
     return made;

@@ -12,6 +12,7 @@
 #include "base/err.h"
 #include "base/plan.h"
 #include "spawn/image.h"
+#include "spawn/overlays.h"
 #include "spawn/uppers.h"
 #include "spawn/userns.h"
 
@@ -28,6 +29,8 @@ struct rootfs {
     int usr;    /* overlay of /usr */
     int meta;   /* read-only view of fs/m, for /run/carrel */
     int shm;    /* fs/s, for /dev/shm, where fs is a tmpfs; else -1 */
+    int held[DISKS]; /* read-only views of its disk and of those below it; -1 where there is none */
+    uint32_t layer;  /* the number of its upper */
     int bench;  /* the workshop, where fs is attached for kernels that want it so; -1. Not owned. */
 };
 
@@ -39,6 +42,7 @@ struct rootfs {
                      .usr = -1,    \
                      .meta = -1,   \
                      .shm = -1,    \
+                     .held = {-1, -1, -1, -1, -1, -1, -1, -1, -1}, \
                      .bench = -1})
 
 struct rootfs_maker {
@@ -75,6 +79,9 @@ void rootfs_drop(struct rootfs_maker *maker, struct rootfs *r);
 /* Writes machine.json where only the host can. */
 int rootfs_meta(const struct rootfs_maker *maker, struct rootfs *r, const char *json,
                 struct err *err);
+
+/* What its overlays are made of, without layers and upper. */
+struct stack rootfs_stack(const struct rootfs_maker *maker, const struct rootfs *r);
 
 /* A granted directory as it will appear in the box; `upper` of a cow one goes to the creator. */
 int rootfs_grant(struct rootfs_maker *maker, struct rootfs *r, const struct plan_grant *grant,

@@ -20,6 +20,7 @@
 #include "base/jot.h"
 #include "base/log.h"
 #include "base/msg.h"
+#include "spawn/layers.h"
 #include "spawn/spawner.h"
 
 enum {
@@ -31,6 +32,7 @@ enum {
     PRESS_MS = 20,
     PRESS_LATE_MS = 250,
     IMAGE_MS = 200,
+    LEFT_LOOK_MS = 60,
     DEAD_MANY = 64,
     EVENTS = 64,
     WORDS_MAX = 4096,
@@ -376,6 +378,42 @@ static void do_status(struct server *v, struct client *c, const struct fd_messag
     answer(v, c, &v->message, NULL, 0);
 }
 
+static void do_root(struct server *v, struct client *c, const struct fd_message *in) {
+    (void)in;
+    struct err err;
+    int root DEFER_CLOSE = -1;
+    if (layers_root(v->s, &v->message, &root, &err) < 0)
+        answer_error(v, c, &err);
+    else
+        answer(v, c, &v->message, &root, root >= 0);
+}
+
+static void do_view(struct server *v, struct client *c, const struct fd_message *in) {
+    (void)in;
+    struct err err;
+    int dirs[2], n = layers_view(v->s, &v->message, dirs, &err);
+    if (n < 0) {
+        answer_error(v, c, &err);
+        return;
+    }
+    answer(v, c, &v->message, dirs, (size_t)n);
+    while (n)
+        close(dirs[--n]);
+}
+
+static int start_undertaker(struct server *v);
+
+static void do_keep(struct server *v, struct client *c, const struct fd_message *in) {
+    (void)in;
+    struct err err;
+    if (!v->undertaker.pid)
+        start_undertaker(v);
+    if (layers_keep(v->s, &v->message, &v->undertaker, &err) < 0)
+        answer_error(v, c, &err);
+    else
+        answer(v, c, &v->message, NULL, 0);
+}
+
 static void do_stop(struct server *v, struct client *c, const struct fd_message *in) {
     (void)in;
     struct err err;
@@ -390,7 +428,8 @@ static void do_stop(struct server *v, struct client *c, const struct fd_message 
 
 static void (*const requests[])(struct server *, struct client *, const struct fd_message *) = {
     [PLAN_CREATE] = do_create, [PLAN_FACTS] = do_facts, [PLAN_DESTROY] = do_destroy,
-    [PLAN_STATUS] = do_status, [PLAN_STOP] = do_stop,
+    [PLAN_STATUS] = do_status, [PLAN_STOP] = do_stop,   [PLAN_ROOT] = do_root,
+    [PLAN_VIEW] = do_view,     [PLAN_LAYER] = do_view,  [PLAN_KEEP] = do_keep,
 };
 
 static void do_verb(struct server *v, struct client *c, verb_fn *verb) {
@@ -655,6 +694,8 @@ static bool may_tidy(const struct server *v) {
 static bool tidy(struct server *v, bool *ret_dying) {
     bool did = false;
     *ret_dying = clean_one(v, &did);
+    if (layers_untidy(v->s) && (v->undertaker.pid || start_undertaker(v) == 0))
+        layers_tidy(v->s, &v->undertaker);
     bool removing = uppers_step(&v->s->maker.uppers);
     return did || pool_refill(v->s) || ready_refill(v->s) || removing;
 }
@@ -665,6 +706,8 @@ static int patience(struct server *v, uint64_t idle_ms, bool work, bool dying) {
         return may_tidy(v) ? 0 : RETRY_MS;
     if (dying)
         return RETRY_MS;
+    if (layers_untidy(v->s))
+        return LEFT_LOOK_MS;
     if (v->s->box_count || v->client_count) {
         v->quiet_since_ms = spawner_now_ms();
         return v->ending_count ? PRESS_MS : -1;

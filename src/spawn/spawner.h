@@ -61,6 +61,16 @@ struct box {
     uint64_t due_ms; /* when we end it ourselves, on the monotonic clock; 0: never */
     bool drifted;
     char image_key[24];
+    uint32_t layer;      /* number of its upper: spawn/layers.h */
+    uint32_t next_layer; /* of the upper it is about to get; 0: none */
+    char side;           /* where in the anchor its root is: a or b */
+    struct {
+        char id[ID_SIZE]; /* whose it was */
+        uint32_t upper;   /* of the store, as above */
+    } disks[LAYERS_DISKS_MAX]; /* of others, on which it lies */
+    size_t disk_count;
+    int old_root;     /* that it has left; -1 */
+    uint64_t left_ms; /* when */
 };
 
 struct spawner {
@@ -73,6 +83,7 @@ struct spawner {
     int store; /* $CARREL_HOME */
     int own_uts;
     struct netns_maker net;
+    int own_mnt;
     int anchor_ns;
     int dev; /* the /dev template, attached in the workshop */
     int guest;

@@ -14,6 +14,7 @@
 
 #include "base/defer.h"
 #include "base/fdio.h"
+#include "spawn/wipe.h"
 
 /* The network's is taken down by the kernel in the background, but at once, if we do not hold it.
  */
@@ -47,12 +48,17 @@ void spaces_close(int held[HELD_SPACES]) {
 
 enum { SOCKET = 3, HANDS = 8 };
 
+/* Names that are nobody's id: what else it may be asked for. */
+static const char close_word[ID_SIZE] = "close", wipe_word[ID_SIZE] = "wipe";
+
 static void *bury(void *arg) {
     for (;;) {
         char id[ID_SIZE];
         struct fd_message in = {0};
         if (recv_fds(SOCKET, id, sizeof(id), &in) < 0 || in.len != sizeof(id))
             _exit(0);
+        if (memcmp(id, wipe_word, ID_SIZE) == 0 && in.nfds == 1)
+            wipe_trash(in.fds[0]);
         fd_message_close(&in);
         if (send(SOCKET, id, sizeof(id), MSG_NOSIGNAL) < 0)
             _exit(0);
@@ -115,6 +121,14 @@ bool undertaker_take(struct undertaker *u, const char *id, int held[HELD_SPACES]
         return false;
     spaces_close(held);
     return true;
+}
+
+bool undertaker_close_for(struct undertaker *u, int fd) {
+    return u->pid && send_fds(u->socket, close_word, ID_SIZE, &fd, 1) == 0;
+}
+
+bool undertaker_wipe(struct undertaker *u, int disk) {
+    return u->pid && send_fds(u->socket, wipe_word, ID_SIZE, &disk, 1) == 0;
 }
 
 int undertaker_next(struct undertaker *u, char id[ID_SIZE]) {

@@ -4,7 +4,8 @@
  * The last one out of a mount namespace pays for it: a dozen mounts, six filesystems, three waits
  * for all cpus. Left to the dying guest, that is most of what its death takes. So the namespaces of
  * a box that is told to end are held until it is dead, and given to the undertaker, which closes
- * them and says so. It ends with the spawner; what it held goes with it.
+ * them and says so. Roots that a box has left, and layers nobody wants any more, are its business
+ * too. It ends with the spawner; what it held goes with it.
  */
 #pragma once
 
@@ -35,6 +36,11 @@ void spaces_close(int held[HELD_SPACES]);
 
 int undertaker_open(struct undertaker *u);
 void undertaker_close(struct undertaker *u);
+
+/* Closes its copy of a descriptor: the last one may take long. False: it is too busy. */
+bool undertaker_close_for(struct undertaker *u, int fd);
+/* Removes what is in the directory `trash` there, whatever it is. */
+bool undertaker_wipe(struct undertaker *u, int disk);
 
 /* Takes over the descriptors; false if it is too busy to: they stay, ask again later. */
 bool undertaker_take(struct undertaker *u, const char *id, int held[HELD_SPACES]);

@@ -25,7 +25,7 @@ enum machine_state {
 };
 
 enum idle_action { IDLE_PAUSE = 1, IDLE_STOP, IDLE_DESTROY };
-enum step_policy { STEPS_MANUAL = 1, STEPS_EVERY };
+enum step_policy { STEPS_MANUAL = 1, STEPS_EVERY, STEPS_RISKY };
 
 /* "running"; NULL for a number that means nothing. */
 const char *machine_state_name(enum machine_state state);

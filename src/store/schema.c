@@ -55,6 +55,20 @@ const char *const schema_steps[] = {
     /* The newest row is never deleted, so the next rowid is always a new one. */
     "CREATE TABLE events (id INTEGER PRIMARY KEY, time_ms INTEGER NOT NULL, machine TEXT NOT NULL,"
     " owner TEXT NOT NULL, type TEXT NOT NULL, json TEXT NOT NULL) STRICT;",
+
+    /* 2: what machines are made of, and what they were. */
+    "CREATE TABLE steps (id TEXT NOT NULL UNIQUE,"
+    " machine TEXT NOT NULL REFERENCES machines(id) ON DELETE CASCADE, number INTEGER NOT NULL,"
+    " kind INTEGER NOT NULL, state INTEGER NOT NULL, created_ms INTEGER NOT NULL, exec TEXT,"
+    " what TEXT NOT NULL, status INTEGER NOT NULL, files INTEGER NOT NULL, bytes INTEGER NOT NULL,"
+    " counted INTEGER NOT NULL, durable INTEGER NOT NULL, layer INTEGER NOT NULL,"
+    " has_point INTEGER NOT NULL, stack TEXT NOT NULL, reason TEXT NOT NULL, name TEXT,"
+    " PRIMARY KEY (machine, number)) STRICT, WITHOUT ROWID;"
+    "CREATE UNIQUE INDEX steps_name ON steps(machine, name) WHERE name IS NOT NULL;"
+    "CREATE INDEX steps_taking ON steps(machine) WHERE state = 1;"
+    "CREATE TABLE roots (machine TEXT PRIMARY KEY REFERENCES machines(id) ON DELETE CASCADE,"
+    " layer INTEGER NOT NULL, stack TEXT NOT NULL, from_machine TEXT, from_step TEXT)"
+    " STRICT, WITHOUT ROWID;",
 };
 const size_t schema_version = sizeof(schema_steps) / sizeof(*schema_steps);
 

@@ -9,6 +9,7 @@
 #include "store/execs.h"
 #include "store/machines.h"
 #include "store/owners.h"
+#include "store/steps.h"
 #include "store/store.h"
 
 #define TEXT(t, m) #m, COL_TEXT, offsetof(struct t, m), sizeof(((struct t *)0)->m)
@@ -39,7 +40,7 @@ static const struct column machine_columns[] = {
     {U64(machine_row, ttl_ms)},
     {U64(machine_row, idle_ms)},
     {ENUM(machine_row, idle_action, IDLE_DESTROY)},
-    {ENUM(machine_row, steps, STEPS_EVERY)},
+    {ENUM(machine_row, steps, STEPS_RISKY)},
     {"incarnation", COL_BITS, offsetof(struct machine_row, incarnation), 0},
     {"idem", COL_NAME, offsetof(struct machine_row, key), STORE_KEY_SIZE},
     {"request_hash", COL_HASH, offsetof(struct machine_row, request_hash), SHA256_BYTES},
@@ -95,6 +96,32 @@ static const struct column event_columns[] = {
     {TEXT(event_row, owner)}, {TEXT(event_row, type)},   {OBJECT(event_row, json)},
 };
 
+static const struct column step_columns[] = {
+    {TEXT(step_row, id)},
+    {TEXT(step_row, machine)},
+    {U32(step_row, number)},
+    {ENUM(step_row, kind, STEP_FORK)},
+    {ENUM(step_row, state, STEP_DONE)},
+    {I64(step_row, created_ms)},
+    {NAME(step_row, exec)},
+    {HEAP(step_row, what)},
+    {I64(step_row, status)},
+    {U64(step_row, files)},
+    {U64(step_row, bytes)},
+    {U32(step_row, counted)},
+    {U32(step_row, durable)},
+    {U32(step_row, layer)},
+    {U32(step_row, has_point)},
+    {HEAP(step_row, stack)},
+    {TEXT(step_row, reason)},
+    {NAME(step_row, name)},
+};
+
+static const struct column root_columns[] = {
+    {TEXT(root_row, machine)},      {U32(root_row, layer)},      {HEAP(root_row, stack)},
+    {NAME(root_row, from_machine)}, {NAME(root_row, from_step)},
+};
+
 #define TABLE(name, t, columns) \
     { name, sizeof(struct t), columns, sizeof(columns) / sizeof(*(columns)) }
 const struct table machine_table = TABLE("machines", machine_row, machine_columns);
@@ -102,6 +129,8 @@ const struct table exec_table = TABLE("execs", exec_row, exec_columns);
 const struct table owner_table = TABLE("owners", owner_row, owner_columns);
 const struct table token_table = TABLE("tokens", token_row, token_columns);
 const struct table event_table = TABLE("events", event_row, event_columns);
+const struct table step_table = TABLE("steps", step_row, step_columns);
+const struct table root_table = TABLE("roots", root_row, root_columns);
 
 /* ?1 owner ?2 name ?3 kind ?4 metadata key ?5 its value ?6 states ?7 created ?8 id ?9 limit */
 #define MACHINE_FILTER                                                                   \
@@ -223,6 +252,40 @@ static const struct {
          " AND id < max((SELECT max(id) FROM events) - ?2 + 1, coalesce((SELECT id"
          " FROM events WHERE time_ms >= ?1 ORDER BY id LIMIT 1), 0x7fffffffffffffff))",
          NULL},
+
+    [STMT_STEP_ADD] = {"INSERT INTO steps($cols) VALUES($marks)", &step_table},
+    [STMT_STEP_NUMBER] = {"SELECT coalesce(max(number), 0) FROM steps WHERE machine = ?1", NULL},
+    [STMT_STEP_UPDATE] = {"UPDATE steps SET kind = ?4, state = ?5, exec = ?7, what = ?8,"
+                          " status = ?9, files = ?10, bytes = ?11, counted = ?12, durable = ?13,"
+                          " layer = ?14, has_point = ?15, stack = ?16, reason = ?17, name = ?18"
+                          " WHERE id = ?1",
+                          &step_table},
+    [STMT_STEP_FIND] = {"SELECT $cols FROM steps WHERE machine = ?1 AND state = 2 AND"
+                        " (?3 OR id = ?2 OR name = ?2 OR CAST(number AS TEXT) = ?2)"
+                        " ORDER BY number DESC LIMIT 1",
+                        &step_table},
+    [STMT_STEP_LIST] = {"SELECT $cols FROM steps WHERE machine = ?1 AND number < ?2"
+                        " AND (NOT ?3 OR state = 1) ORDER BY number DESC LIMIT ?4",
+                        &step_table},
+    [STMT_STEP_OLDEST] = {"SELECT $cols FROM steps WHERE machine = ?1 AND name IS NULL"
+                          " AND state = 2 ORDER BY number LIMIT ?2",
+                          &step_table},
+    [STMT_STEP_COUNT] = {"SELECT count(*), coalesce(sum(bytes), 0) FROM steps WHERE machine = ?1",
+                         NULL},
+    [STMT_STEP_DELETE] = {"DELETE FROM steps WHERE id = ?1", NULL},
+    [STMT_ROOT_PUT] = {"INSERT INTO roots($cols) VALUES($marks) ON CONFLICT(machine) DO UPDATE SET"
+                       " layer = excluded.layer, stack = excluded.stack",
+                       &root_table},
+    [STMT_ROOT_GET] = {"SELECT $cols FROM roots WHERE machine = ?1", &root_table},
+    [STMT_STACKS_WITH] =
+        {"SELECT r.stack FROM roots r JOIN machines m ON m.id = r.machine WHERE m.state < 6"
+         " AND instr(r.stack, ?1) UNION SELECT s.stack FROM steps s JOIN machines m"
+         " ON m.id = s.machine WHERE m.state < 6 AND instr(s.stack, ?1)",
+         NULL},
+    [STMT_STACKS_ALL] = {"SELECT r.machine, r.stack FROM roots r JOIN machines m"
+                         " ON m.id = r.machine WHERE m.state < 6 UNION SELECT s.machine, s.stack"
+                         " FROM steps s JOIN machines m ON m.id = s.machine WHERE m.state < 6",
+                         NULL},
 };
 
 static bool put_list(const struct table *t, bool marks, struct buf *ret) {

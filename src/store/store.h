@@ -40,7 +40,8 @@ struct table {
     size_t count;
 };
 
-extern const struct table machine_table, exec_table, owner_table, token_table, event_table;
+extern const struct table machine_table, exec_table, owner_table, token_table, event_table,
+    step_table, root_table;
 
 /* ---- Statements ---- */
 
@@ -88,6 +89,18 @@ enum statement {
     STMT_EVENT_LIST,
     STMT_EVENT_RANGE,
     STMT_EVENT_TRIM,
+    STMT_STEP_ADD,
+    STMT_STEP_NUMBER,
+    STMT_STEP_UPDATE,
+    STMT_STEP_FIND,
+    STMT_STEP_LIST,
+    STMT_STEP_OLDEST,
+    STMT_STEP_COUNT,
+    STMT_STEP_DELETE,
+    STMT_ROOT_PUT,
+    STMT_ROOT_GET,
+    STMT_STACKS_WITH,
+    STMT_STACKS_ALL,
     STMT_COUNT,
 };
 

@@ -28,7 +28,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     assert(memcmp(&first.facts, &second.facts, sizeof(first.facts)) == 0 &&
            strcmp(first.text, second.text) == 0);
     assert(first.tag == second.tag && first.cursor == second.cursor &&
-           first.frozen == second.frozen && first.row_count == second.row_count &&
+           first.frozen == second.frozen && first.layer == second.layer &&
+           first.changed == second.changed && first.row_count == second.row_count &&
            memcmp(first.rows, second.rows, sizeof(first.rows)) == 0);
     return 0;
 }

@@ -645,11 +645,11 @@ class Endings(GuestCase):
         root = os.open("/usr", os.O_PATH | os.O_DIRECTORY)
         self.addCleanup(os.close, root)
         guest.link.exec(1, ["sleep", "60"], stdio=(NULL,) * 3)
-        self.refused("denied", guest.link.call, "SWITCH_ROOT", fds=[root])
+        self.refused("busy", guest.link.call, "SWITCH_ROOT", fds=[root])
         self.refused("busy", guest.spawner.call, "SWITCH_ROOT", fds=[root])
         guest.link.call("KILL", id=1)
         guest.link.exit(1)
-        guest.spawner.call("SWITCH_ROOT", fds=[root])
+        guest.link.call("SWITCH_ROOT", fds=[root])
         names = {e["name"] for e in guest.link.list("/")[1]}
         self.assertIn("bin", names)
         self.refused(ENOENT, guest.link.stat, "/usr/bin")

@@ -5,11 +5,14 @@
  * EVENT ID ... Everything is asked at once as it is read and answered when it is done, so a test
  * may have many requests under way. See verbs[] at the end.
  */
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/buf.h"
 #include "base/defer.h"
@@ -112,6 +115,14 @@ static uint64_t number(char **words, const char *key) {
     return 0;
 }
 
+static const char *word(char **words, const char *key) {
+    size_t n = strlen(key);
+    for (; *words; words++)
+        if (strncmp(*words, key, n) == 0 && (*words)[n] == '=')
+            return *words + n + 1;
+    return NULL;
+}
+
 static struct machine_limits limits_of(char **words) {
     return (struct machine_limits){.mem_bytes = number(words, "mem"),
                                    .cpu_milli = number(words, "cpu"),
@@ -126,7 +137,8 @@ static void do_create(struct ask *a, struct machine *m, char **words) {
                                 .limits = limits_of(words),
                                 .deadline_ms = number(words, "deadline"),
                                 .linger = number(words, "linger"),
-                                .early = number(words, "early")};
+                                .early = number(words, "early"),
+                                .stack = word(words, "stack")};
     box_driver.create(a->d->host, &spec, made, a);
 }
 
@@ -184,6 +196,64 @@ static void told_stats(void *arg, const struct machine_stats *s, const struct er
 static void do_stats(struct ask *a, struct machine *m, char **words) {
     (void)words;
     m->driver->stats(m, told_stats, a);
+}
+
+static void told_root(void *arg, bool changed, const struct err *err) {
+    struct ask *a = arg;
+    if (err)
+        say_error(a->seq, err);
+    else
+        printf("%" PRIu64 " ok changed=%d\n", a->seq, changed);
+    ask_free(a);
+}
+
+/* root ID layer=N stack=... if_changed=1 */
+static void do_root(struct ask *a, struct machine *m, char **words) {
+    const char *stack = word(words, "stack");
+    m->driver->root(m, stack ? stack : "", (uint32_t)number(words, "layer"),
+                    number(words, "if_changed"), told_root, a);
+}
+
+/* The names of /home/user and of /usr/local in it, with their owners. */
+static void print_dir(int dir, const char *path) {
+    int fd = openat(dir, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *d = fd < 0 ? NULL : fdopendir(fd);
+    for (struct dirent *e; d && (e = readdir(d));) {
+        struct stat st;
+        if (e->d_name[0] != '.' && fstatat(fd, e->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0)
+            printf(" %s:%u", e->d_name, st.st_uid);
+    }
+    if (d)
+        closedir(d);
+}
+
+static void told_view(void *arg, int root, int usr, const struct err *err) {
+    struct ask *a = arg;
+    if (err) {
+        say_error(a->seq, err);
+    } else {
+        printf("%" PRIu64 " ok", a->seq);
+        print_dir(root, "home/user");
+        print_dir(usr, "local/share");
+        printf("\n");
+        close(root);
+        close(usr);
+    }
+    ask_free(a);
+}
+
+static void do_view(struct ask *a, struct machine *m, char **words) {
+    const char *stack = word(words, "stack");
+    m->driver->view(m, stack ? stack : "", told_view, a);
+}
+
+static void do_layer(struct ask *a, struct machine *m, char **words) {
+    m->driver->view_layer(m, (uint32_t)number(words, "layer"), told_view, a);
+}
+
+static void do_keep(struct ask *a, struct machine *m, char **words) {
+    const char *ranges = word(words, "ranges");
+    m->driver->keep(m, ranges ? ranges : "", done, a);
 }
 
 static void told_list(void *arg, const char *const *ids, size_t count, const struct err *err) {
@@ -416,6 +486,8 @@ static const struct verb {
     {"list", do_list, false, 0},        {"status", do_status, false, 0},
     {"exec", do_exec, true, 3},         {"attach", do_attach, true, 1},
     {"write", do_write, true, 2},       {"read", do_read, true, 1},
+    {"root", do_root, true, 0},         {"view", do_view, true, 0},
+    {"layer", do_layer, true, 0},       {"keep", do_keep, true, 0},
     {"table", do_table, true, 0},       {"kill", do_kill, true, 1},
     {"watch", do_watch, true, 1},       {"shutdown", do_shutdown, true, 0},
     {"quit", do_quit, false, 0},        {"rubbish", do_rubbish, true, 0},

@@ -39,10 +39,13 @@ struct call {
     machine_done_fn *done;
     machine_stats_fn *stats;
     machine_doors_fn *doors;
+    machine_root_fn *root;
+    machine_view_fn *view;
     void *arg;
     struct loop_timer *timer;
     uint64_t until_ms;
     bool frozen;
+    bool changed;
 };
 
 struct box {
@@ -440,6 +443,7 @@ static void on_created(void *arg, const struct plan_message *m, struct fd_messag
 static void fill_plan(struct plan *p, const struct machine_spec *spec) {
     snprintf(p->image, sizeof(p->image), "%s", spec->image);
     snprintf(p->hostname, sizeof(p->hostname), "%s", spec->hostname ? spec->hostname : spec->id);
+    snprintf(p->stack, sizeof(p->stack), "%s", spec->stack ? spec->stack : "");
     p->mem_bytes = spec->limits.mem_bytes;
     p->cpu_milli = spec->limits.cpu_milli;
     p->pids = spec->limits.pids;
@@ -561,6 +565,127 @@ static void box_set_deadline(struct machine *m, uint64_t in_ms, machine_done_fn 
     c->done = done;
     struct plan_message *msg = message(m->host, PLAN_DEADLINE, m->id);
     msg->plan.deadline_ms = in_ms;
+    spawner_ask(m->host->spawner, msg, NULL, 0, on_done, c);
+}
+
+/* Layers. */
+
+static void root_end(struct call *c, bool changed, const struct err *err) {
+    machine_root_fn *done = c->box ? c->root : NULL;
+    void *arg = c->arg;
+    call_free(c);
+    if (done)
+        done(arg, changed, err);
+}
+
+static void on_switched(void *arg, const struct frame *frame, const struct err *err) {
+    struct call *c = arg;
+    (void)frame;
+    root_end(c, c->changed, err);
+}
+
+/* The mounts are made; the guest steps over. */
+static void on_root(void *arg, const struct plan_message *m, struct fd_message *fds,
+                    const struct err *err) {
+    struct call *c = arg;
+    struct err lost;
+    if (!err && m->changed && fds->nfds != 1) {
+        err_set(&lost, ERR_INTERNAL, "the spawner gave no root");
+        err = &lost;
+    }
+    c->changed = m && m->changed;
+    if (!c->box || err || fds->nfds == 0)
+        root_end(c, false, err);
+    else
+        guest_request(c->box->m.guest, (struct frame_head){.type = MSG_SWITCH_ROOT, .flags = 1},
+                      NULL, fds->fds, 1, on_switched, c);
+}
+
+struct root_call {
+    struct call *call;
+    uint32_t layer;
+    bool if_changed;
+    char stack[];
+};
+
+static void on_busy_known(void *arg, const struct frame *frame, const struct err *err) {
+    struct root_call *r DEFER_FREE = arg;
+    struct call *c = r->call;
+    struct msg_busy_state state;
+    struct err busy;
+    if (!c->box) {
+        call_free(c);
+        return;
+    }
+    if (!err && msg_decode(frame, &state, sizeof(state)) < 0) {
+        err_set(&busy, ERR_INTERNAL, "the machine answered nonsense");
+        err = &busy;
+    } else if (!err && state.busy) {
+        err_set(&busy, ERR_BUSY, "processes run in machine '%s'", c->box->m.id);
+        err = &busy;
+    }
+    if (err) {
+        root_end(c, false, err);
+        return;
+    }
+    struct machine_host *h = c->box->m.host;
+    struct plan_message *m = message(h, PLAN_ROOT, c->box->m.id);
+    m->layer = r->layer;
+    m->changed = r->if_changed;
+    snprintf(m->plan.stack, sizeof(m->plan.stack), "%s", r->stack);
+    spawner_ask(h->spawner, m, NULL, 0, on_root, c);
+}
+
+/* Asked first: what lives there would find itself in a root that nobody can write. */
+static void box_root(struct machine *m, const char *stack, uint32_t layer, bool if_changed,
+                     machine_root_fn *done, void *arg) {
+    struct call *c = call_new(m, arg);
+    struct root_call *r = xcalloc(sizeof(*r) + strlen(stack) + 1);
+    *r = (struct root_call){.call = c, .layer = layer, .if_changed = if_changed};
+    memcpy(r->stack, stack, strlen(stack) + 1);
+    c->root = done;
+    guest_request(m->guest, (struct frame_head){.type = MSG_BUSY}, NULL, NULL, 0, on_busy_known, r);
+}
+
+static void on_view(void *arg, const struct plan_message *m, struct fd_message *fds,
+                    const struct err *err) {
+    struct call *c = arg;
+    struct err lost;
+    (void)m;
+    machine_view_fn *done = c->box ? c->view : NULL;
+    void *done_arg = c->arg;
+    if (!err && fds->nfds != 2) {
+        err_set(&lost, ERR_INTERNAL, "the spawner gave no view");
+        err = &lost;
+    }
+    call_free(c);
+    if (done && err)
+        done(done_arg, -1, -1, err);
+    else if (done)
+        done(done_arg, TAKE_FD(fds->fds[0]), TAKE_FD(fds->fds[1]), NULL);
+}
+
+static void box_view(struct machine *m, const char *stack, machine_view_fn *done, void *arg) {
+    struct call *c = call_new(m, arg);
+    c->view = done;
+    struct plan_message *msg = message(m->host, PLAN_VIEW, m->id);
+    snprintf(msg->plan.stack, sizeof(msg->plan.stack), "%s", stack);
+    spawner_ask(m->host->spawner, msg, NULL, 0, on_view, c);
+}
+
+static void box_view_layer(struct machine *m, uint32_t layer, machine_view_fn *done, void *arg) {
+    struct call *c = call_new(m, arg);
+    c->view = done;
+    struct plan_message *msg = message(m->host, PLAN_LAYER, m->id);
+    msg->layer = layer;
+    spawner_ask(m->host->spawner, msg, NULL, 0, on_view, c);
+}
+
+static void box_keep(struct machine *m, const char *ranges, machine_done_fn *done, void *arg) {
+    struct call *c = call_new(m, arg);
+    c->done = done;
+    struct plan_message *msg = message(m->host, PLAN_KEEP, m->id);
+    snprintf(msg->text, sizeof(msg->text), "%s", ranges);
     spawner_ask(m->host->spawner, msg, NULL, 0, on_done, c);
 }
 
@@ -771,6 +896,10 @@ const struct machine_driver box_driver = {
     .freeze = box_freeze,
     .limit = box_limit,
     .set_deadline = box_set_deadline,
+    .root = box_root,
+    .view = box_view,
+    .view_layer = box_view_layer,
+    .keep = box_keep,
     .stats = box_stats,
     .status = box_status,
     .listen = box_listen,

@@ -1,0 +1,690 @@
+#include "spawn/layers.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/defer.h"
+#include "base/fdio.h"
+#include "base/log.h"
+#include "spawn/making.h"
+#include "spawn/mountinfo.h"
+#include "spawn/mounts.h"
+#include "spawn/spawner.h"
+#include "spawn/tree.h"
+
+enum { TABLE_SIZE = 1 << 18, CARRIED_MAX = 64, LEFT_MS = 50, KEEP_MAX = 4096 };
+
+/* ---- inside a box's mount namespace ---- */
+
+/* Between these two every path begins at the anchor, and nothing of the host has a name. */
+static int go_in(struct spawner *s, const struct box *box) {
+    char path[32];
+    snprintf(path, sizeof(path), "%d/ns/mnt", (int)box->pid);
+    int ns DEFER_CLOSE = openat(s->proc, path, O_RDONLY | O_CLOEXEC);
+    /* Only while it lives is that number its own. */
+    if (ns < 0 || poll(&(struct pollfd){.fd = box->pidfd, .events = POLLIN}, 1, 0) != 0)
+        return -ESRCH;
+    return setns(ns, CLONE_NEWNS) < 0 ? -errno : 0;
+}
+
+static void go_out(struct spawner *s) {
+    if (setns(s->own_mnt, CLONE_NEWNS) < 0)
+        abort(); /* whatever we did next would be done in a box */
+}
+
+static int open_here(const char *path) {
+    int fd = open(path, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    return fd < 0 ? -errno : fd;
+}
+
+static const char *side_path(char side) {
+    return side == 'b' ? "/b" : "/a";
+}
+
+static char other_side(char side) {
+    return side == 'b' ? 'a' : 'b';
+}
+
+static bool is_mounted(const char *path) {
+    struct stat here, top;
+    return stat(path, &here) == 0 && stat("/", &top) == 0 && here.st_dev != top.st_dev;
+}
+
+/* ---- disks ---- */
+
+static struct box *live_box(struct spawner *s, const char *id, struct err *err) {
+    struct box *box = box_find(s, id);
+    if (box && !box->dead && !box->ending)
+        return box;
+    err_set(err, box ? ERR_GONE : ERR_NOT_FOUND,
+            box ? "machine '%s' is ending" : "there is no machine '%s'", id);
+    return NULL;
+}
+
+/* Which of a box's disks belongs to that machine; -1: none. */
+static int disk_of(const struct box *box, const char *machine) {
+    if (strcmp(box->id, machine) == 0)
+        return 0;
+    for (size_t i = 0; i < box->disk_count; i++)
+        if (strcmp(box->disks[i].id, machine) == 0)
+            return (int)i + 1;
+    return -1;
+}
+
+static int no_such_disk(struct err *err, const char *machine) {
+    return err_set(err, ERR_NOT_FOUND, "nothing is left of the disk of machine '%s'", machine);
+}
+
+/* A box that holds that machine's disk. */
+static struct box *holder_of(struct spawner *s, const char *machine, int *ret_disk) {
+    for (struct box *b = s->list; b; b = b->next)
+        if (!b->dead && !b->ending && (*ret_disk = disk_of(b, machine)) >= 0)
+            return b;
+    return NULL;
+}
+
+static int clone_held(int disk) {
+    char path[16];
+    snprintf(path, sizeof(path), "/held/%d", disk);
+    return mount_clone(AT_FDCWD, path);
+}
+
+/* `copies` detached, plain, read-only mounts of a disk that a box holds. */
+static int clone_disk(struct spawner *s, const struct box *box, int disk, int *ret, int copies) {
+    int r = go_in(s, box);
+    if (r < 0)
+        return r;
+    int made = 0;
+    for (; made < copies && (ret[made] = clone_held(disk)) >= 0; made++)
+        ;
+    if (made < copies)
+        r = ret[made];
+    go_out(s);
+    while (r < 0 && made > 0)
+        close(ret[--made]);
+    return r;
+}
+
+static int open_userns(const struct spawner *s, const struct box *box) {
+    char path[32];
+    snprintf(path, sizeof(path), "%d/ns/user", (int)box->pid);
+    int fd = openat(s->proc, path, O_RDONLY | O_CLOEXEC);
+    return fd < 0 ? -errno : fd;
+}
+
+/* What a stack opens is closed with it. */
+static void stack_clear(struct spawner *s, struct stack *stack) {
+    for (int i = 0; i < DISKS; i++) {
+        char name[16];
+        snprintf(name, sizeof(name), "disk%d", i);
+        if (stack->disks[i] >= 0)
+            bench_clear(&s->maker, name);
+        close_fd(&stack->disks[i]);
+    }
+    close_fd(&stack->userns);
+}
+
+/* Makes a fresh copy of a disk usable as part of overlays: mapped, and writable if it is ours. */
+static int prepare_disk(struct spawner *s, const struct stack *stack, int i, bool writable) {
+    char name[16];
+    int r = 0;
+    snprintf(name, sizeof(name), "disk%d", i);
+    if (writable)
+        r = mount_writable(stack->disks[i]);
+    if (r == 0 && stack->userns >= 0 && !s->rootless)
+        r = mount_idmap(stack->disks[i], stack->userns);
+    return r < 0 ? r : bench_put(&s->maker, stack->disks[i], name);
+}
+
+/* ---- stacks ---- */
+
+static int resolve(const struct box *box, const struct layers *layers, struct stack *ret,
+                   struct err *err) {
+    for (size_t i = 0; i < layers->count; i++) {
+        int disk = disk_of(box, layers->v[i].machine);
+        if (disk < 0)
+            return no_such_disk(err, layers->v[i].machine);
+        ret->layers[i].disk = (unsigned)disk;
+        ret->layers[i].number = layers->v[i].number;
+    }
+    ret->count = layers->count;
+    return 0;
+}
+
+/* The image a box was made from, which may not be the present one. */
+static int open_image(struct spawner *s, const struct box *box, struct image *old,
+                      const struct image **ret, struct err *err) {
+    *ret = &s->image;
+    if (strcmp(box->image_key, s->image.key) == 0)
+        return 0;
+    if (image_open_key(s->store, s->host, box->image_key, s->image.base, old, err) < 0)
+        return -1;
+    *ret = old;
+    return 0;
+}
+
+static int open_stack(struct spawner *s, const struct box *box, struct stack *stack,
+                      struct err *err) {
+    bool used[DISKS] = {true};
+    for (size_t i = 0; i < stack->count; i++)
+        used[stack->layers[i].disk] = true;
+    stack->owner = slots_first(&s->maker.slots, box->slot);
+    stack->userns = open_userns(s, box);
+    int r = stack->userns < 0 ? stack->userns : go_in(s, box);
+    if (r < 0)
+        return err_num(err, r, "enter machine '%s'", box->id);
+    for (int i = 0; i < DISKS; i++)
+        if (used[i] && r == 0 && (stack->disks[i] = clone_held(i)) < 0)
+            r = stack->disks[i];
+    go_out(s);
+    for (int i = 0; i < DISKS && r == 0; i++)
+        if (used[i])
+            r = prepare_disk(s, stack, i, i == 0);
+    return r < 0 ? err_num(err, r, "open the disks of machine '%s'", box->id) : 0;
+}
+
+/* ---- the switch ---- */
+
+/* What is mounted in the old root and belongs into the new one, by path. */
+struct carried {
+    size_t count;
+    char *paths[CARRIED_MAX];
+};
+
+static void carried_free(struct carried *c) {
+    while (c->count)
+        free(c->paths[--c->count]);
+}
+
+static int carried_add(struct carried *c, const char *path) {
+    if (c->count == CARRIED_MAX || !(c->paths[c->count] = strdup(path)))
+        return -ENOBUFS;
+    c->count++;
+    return 0;
+}
+
+/* From the guest's own table: all that hangs on its root or /usr but /usr itself. */
+static int list_carried(const struct spawner *s, const struct box *box, struct carried *ret) {
+    char path[32], *text DEFER_FREE = malloc(TABLE_SIZE);
+    static struct mount_line line;
+    unsigned root = 0, usr = 0;
+    snprintf(path, sizeof(path), "%d/mountinfo", (int)box->pid);
+    ssize_t n = text ? read_file_at(s->proc, path, text, TABLE_SIZE) : -ENOMEM;
+    if (n < 0 || n >= TABLE_SIZE - 1)
+        return n < 0 ? (int)n : -EFBIG;
+    for (const char *at = text; mountinfo_next(&at, &line);)
+        if (strcmp(line.path, "/") == 0)
+            root = line.id;
+        else if (strcmp(line.path, "/usr") == 0 && line.parent == root)
+            usr = line.id;
+    int r = 0;
+    for (const char *at = text; r == 0 && mountinfo_next(&at, &line);)
+        if ((line.parent == root || line.parent == usr) && line.id != usr && line.id != root)
+            r = carried_add(ret, line.path + 1);
+    return r;
+}
+
+/* Every place must be there before anything is moved. */
+static int check_places(int root, const struct carried *c, struct err *err) {
+    for (size_t i = 0; i < c->count; i++) {
+        int at DEFER_CLOSE = mount_point(root, c->paths[i]);
+        if (at < 0)
+            return err_num(err, at, "nothing can be mounted on '/%s' there", c->paths[i]);
+    }
+    return 0;
+}
+
+static int carry(int from, int to, const struct carried *c) {
+    for (size_t i = 0; i < c->count; i++) {
+        int mount DEFER_CLOSE = mount_point(from, c->paths[i]);
+        int r = mount < 0 ? mount : mount_attach(mount, to, c->paths[i]);
+        if (r < 0)
+            return r;
+    }
+    return 0;
+}
+
+/* The proof that nobody writes. -EBUSY: somebody may. */
+static int seal(int root, int usr) {
+    int r = mount_read_only(root);
+    if (r == 0 && (r = mount_read_only(usr)) < 0)
+        mount_writable(root);
+    return r;
+}
+
+static int seal_failed(struct err *err, int r, const struct box *box) {
+    if (r != -EBUSY)
+        return err_num(err, r, "seal the root of machine '%s'", box->id);
+    return err_set(err, ERR_BUSY, "something in machine '%s' has a file open for writing", box->id);
+}
+
+/* In the box's namespace, with the new root in place: the old one is sealed and left. */
+static int leave_root(struct box *box, int fresh, const struct carried *c, struct err *err) {
+    const char *path = side_path(box->side);
+    int old DEFER_CLOSE = open_here(path);
+    int usr DEFER_CLOSE = old < 0 ? old : mount_point(old, "usr");
+    int r = usr < 0 ? usr : seal(old, usr);
+    if (r < 0)
+        return seal_failed(err, r, box);
+    if ((r = carry(old, fresh, c)) < 0)
+        return err_num(err, r, "carry mounts of machine '%s' over", box->id);
+    if (umount2(path, MNT_DETACH) < 0)
+        return err_sys(err, "leave the old root of machine '%s'", box->id);
+    close_fd(&box->old_root);
+    box->old_root = TAKE_FD(old);
+    box->left_ms = spawner_now_ms();
+    return 0;
+}
+
+static int enter_root(const struct box *box, int root, int usr) {
+    int r = move_mount(root, "", AT_FDCWD, side_path(other_side(box->side)),
+                       MOVE_MOUNT_F_EMPTY_PATH) < 0
+                ? -errno
+                : 0;
+    return r < 0 ? r : mount_attach(usr, root, "usr");
+}
+
+static int swap_roots(struct spawner *s, struct box *box, int root, int usr,
+                      const struct carried *c, struct err *err) {
+    int r = go_in(s, box);
+    if (r < 0)
+        return err_num(err, r, "enter machine '%s'", box->id);
+    if ((r = enter_root(box, root, usr)) < 0)
+        err_num(err, r, "attach the new root of machine '%s'", box->id);
+    else
+        r = check_places(root, c, err) < 0 ? -1 : leave_root(box, root, c, err);
+    if (r < 0)
+        umount2(side_path(other_side(box->side)), MNT_DETACH);
+    go_out(s);
+    return r < 0 ? -1 : 0;
+}
+
+static void switched(struct box *box) {
+    box->layer = box->next_layer;
+    box->next_layer = 0;
+    box->side = other_side(box->side);
+}
+
+/* The intent is written down first, then what has become of it. */
+static int do_switch(struct spawner *s, struct box *box, uint32_t layer, int root, int usr,
+                     struct err *err) {
+    struct carried carried DEFER(carried_free) = {.count = 0};
+    int r = list_carried(s, box, &carried);
+    if (r < 0)
+        return err_num(err, r, "read the mounts of machine '%s'", box->id);
+    box->next_layer = layer;
+    if (making_amend(s, box, box->id, err) < 0) {
+        box->next_layer = 0;
+        return -1;
+    }
+    r = swap_roots(s, box, root, usr, &carried, err);
+    if (r == 0)
+        switched(box);
+    box->next_layer = 0;
+    struct err late;
+    if (making_amend(s, box, box->id, &late) < 0)
+        log_line(LOG_ERROR, "spawn", "%s", late.text);
+    return r;
+}
+
+static int open_root(struct spawner *s, const struct box *box) {
+    int r = go_in(s, box);
+    if (r < 0)
+        return r;
+    int fd = open_here(side_path(box->side));
+    go_out(s);
+    return fd;
+}
+
+static void image_closep(struct image *image) {
+    image_close(image);
+}
+
+static int freeze(struct spawner *s, struct box *box, struct plan_message *m, struct stack *stack,
+                  int *ret_root, struct err *err) {
+    struct image old DEFER(image_closep) = IMAGE_NONE;
+    struct layers layers;
+    if (layers_parse(m->plan.stack, &layers, err) < 0 ||
+        resolve(box, &layers, stack, err) < 0 ||
+        open_image(s, box, &old, &stack->image, err) < 0 || open_stack(s, box, stack, err) < 0)
+        return -1;
+    bool only_if_changed = m->changed;
+    m->changed = layer_is_empty(stack->disks[0], box->layer) != 1;
+    if (only_if_changed && !m->changed)
+        return 0;
+    int root DEFER_CLOSE = -1, usr DEFER_CLOSE = -1;
+    stack->upper = (uint32_t)m->layer;
+    if (stack_new_upper(stack, err) < 0 ||
+        stack_mount(&s->maker, stack, &root, &usr, err) < 0 ||
+        do_switch(s, box, stack->upper, root, usr, err) < 0)
+        return -1;
+    *ret_root = TAKE_FD(root);
+    return 0;
+}
+
+int layers_root(struct spawner *s, struct plan_message *m, int *ret_root, struct err *err) {
+    struct stack stack = STACK_NONE;
+    struct box *box = live_box(s, m->plan.id, err);
+    *ret_root = -1;
+    if (!box)
+        return -1;
+    if (m->layer < box->layer)
+        return err_set(err, ERR_INVALID, "layer %" PRIu64 " of machine '%s' has been used", m->layer,
+                       box->id);
+    int r = 0;
+    if (m->layer == box->layer) {
+        m->changed = 1;
+        if ((*ret_root = open_root(s, box)) < 0)
+            r = err_num(err, *ret_root, "open the root of machine '%s'", box->id);
+    } else {
+        r = freeze(s, box, m, &stack, ret_root, err);
+        stack_clear(s, &stack);
+    }
+    m->type = PLAN_ROOT_IS;
+    return r;
+}
+
+/* ---- a new box from layers ---- */
+
+static int add_disk(struct spawner *s, const char *machine, int i, struct stack *stack,
+                    struct rootfs *r, struct err *err) {
+    int disk, copies[2];
+    struct box *holder = holder_of(s, machine, &disk);
+    if (!holder)
+        return no_such_disk(err, machine);
+    int made = clone_disk(s, holder, disk, copies, 2);
+    if (made < 0)
+        return err_num(err, made, "open the disk of machine '%s'", machine);
+    r->held[i] = copies[0];
+    stack->disks[i] = copies[1];
+    made = prepare_disk(s, stack, i, false);
+    return made < 0 ? err_num(err, made, "map the disk of machine '%s'", machine) : 0;
+}
+
+/* Which machines' disks a stack needs, in order of appearance. */
+static int list_disks(const struct layers *layers, const char *ret[LAYERS_DISKS_MAX], size_t *count,
+                      struct err *err) {
+    for (size_t i = 0; i < layers->count; i++) {
+        size_t k = 0;
+        while (k < *count && strcmp(ret[k], layers->v[i].machine) != 0)
+            k++;
+        if (k == LAYERS_DISKS_MAX)
+            return err_set(err, ERR_LIMIT, "a stack over more than %d disks", LAYERS_DISKS_MAX);
+        if (k == *count)
+            ret[(*count)++] = layers->v[i].machine;
+    }
+    return 0;
+}
+
+static int restack(struct spawner *s, const struct plan *plan, struct rootfs *r,
+                   struct stack *stack, struct err *err) {
+    struct layers layers;
+    const char *names[LAYERS_DISKS_MAX];
+    size_t count = 0;
+    if (layers_parse(plan->stack, &layers, err) < 0 || list_disks(&layers, names, &count, err) < 0)
+        return -1;
+    for (size_t i = 0; i < count; i++)
+        if (add_disk(s, names[i], (int)i + 1, stack, r, err) < 0)
+            return -1;
+    for (size_t i = 0; i < layers.count; i++) {
+        unsigned disk = 1;
+        while (strcmp(names[disk - 1], layers.v[i].machine) != 0)
+            disk++;
+        stack->layers[i].disk = disk;
+        stack->layers[i].number = layers.v[i].number;
+    }
+    stack->count = layers.count;
+    stack->upper = LAYER_FIRST + 1; /* the berth's overlays lie on the first */
+    int root, usr;
+    if (stack_new_upper(stack, err) < 0 || stack_mount(&s->maker, stack, &root, &usr, err) < 0)
+        return -1;
+    close(r->root);
+    close(r->usr);
+    r->root = root;
+    r->usr = usr;
+    r->layer = stack->upper;
+    return 0;
+}
+
+int layers_restack(struct spawner *s, const struct plan *plan, struct rootfs *r, struct err *err) {
+    struct stack stack = rootfs_stack(&s->maker, r);
+    int made = restack(s, plan, r, &stack, err);
+    stack.disks[0] = stack.userns = -1; /* the root's */
+    stack_clear(s, &stack);
+    return made < 0 ? err_wrap(err, "make machine '%s' from layers", plan->id) : 0;
+}
+
+void layers_enter(struct spawner *s, struct box *box, const struct plan *plan) {
+    struct layers layers;
+    const char *names[LAYERS_DISKS_MAX];
+    size_t count = 0;
+    struct err err;
+    if (layers_parse(plan->stack, &layers, &err) < 0 ||
+        list_disks(&layers, names, &count, &err) < 0)
+        return;
+    for (size_t i = 0; i < count; i++) {
+        int disk = 0;
+        const struct box *holder = holder_of(s, names[i], &disk);
+        snprintf(box->disks[i].id, sizeof(box->disks[i].id), "%s", names[i]);
+        box->disks[i].upper = !holder ? 0 : disk == 0 ? holder->upper : holder->disks[disk - 1].upper;
+    }
+    box->disk_count = count;
+}
+
+/* ---- looking ---- */
+
+/* Seen as on disk: no map, nothing to write, nothing to run. */
+static int open_view(struct spawner *s, const struct layers *layers, struct stack *stack,
+                     struct err *err) {
+    const char *names[LAYERS_DISKS_MAX];
+    size_t count = 0;
+    if (list_disks(layers, names, &count, err) < 0)
+        return -1;
+    for (size_t i = 0; i < count; i++) {
+        int disk;
+        struct box *holder = holder_of(s, names[i], &disk);
+        if (!holder)
+            return no_such_disk(err, names[i]);
+        int r = clone_disk(s, holder, disk, &stack->disks[i + 1], 1);
+        if (r == 0)
+            r = prepare_disk(s, stack, (int)i + 1, false);
+        if (r < 0)
+            return err_num(err, r, "open the disk of machine '%s'", names[i]);
+    }
+    for (size_t i = 0; i < layers->count; i++) {
+        unsigned disk = 1;
+        while (strcmp(names[disk - 1], layers->v[i].machine) != 0)
+            disk++;
+        stack->layers[i].disk = disk;
+        stack->layers[i].number = layers->v[i].number;
+    }
+    stack->count = layers->count;
+    return 0;
+}
+
+static int view_stack(struct spawner *s, const struct box *box, const char *text, int ret_dirs[2],
+                      struct err *err) {
+    struct image old DEFER(image_closep) = IMAGE_NONE;
+    struct stack stack = STACK_NONE;
+    struct layers layers;
+    int r = layers_parse(text, &layers, err);
+    if (r == 0)
+        r = open_image(s, box, &old, &stack.image, err);
+    if (r == 0)
+        r = open_view(s, &layers, &stack, err);
+    if (r == 0)
+        r = stack_mount(&s->maker, &stack, &ret_dirs[0], &ret_dirs[1], err);
+    stack_clear(s, &stack);
+    if (r < 0)
+        return -1;
+    mount_shelve(ret_dirs[0]);
+    mount_shelve(ret_dirs[1]);
+    return 0;
+}
+
+static int view_layer(struct spawner *s, const struct box *box, uint32_t number, int ret_dirs[2],
+                      struct err *err) {
+    static const char *const parts[] = {"u", "U"};
+    int made = 0, r = go_in(s, box);
+    if (r < 0)
+        return err_num(err, r, "enter machine '%s'", box->id);
+    for (; made < 2; made++) {
+        char path[40];
+        snprintf(path, sizeof(path), "/held/0/%" PRIu32 "/%s", number, parts[made]);
+        if ((r = ret_dirs[made] = mount_clone(AT_FDCWD, path)) < 0)
+            break;
+    }
+    go_out(s);
+    while (r < 0 && made > 0)
+        close(ret_dirs[--made]);
+    return r < 0 ? err_num(err, r, "open layer %" PRIu32 " of machine '%s'", number, box->id) : 0;
+}
+
+int layers_view(struct spawner *s, struct plan_message *m, int ret_dirs[2], struct err *err) {
+    struct box *box = live_box(s, m->plan.id, err);
+    if (!box)
+        return -1;
+    int r = m->type == PLAN_LAYER ? view_layer(s, box, (uint32_t)m->layer, ret_dirs, err)
+                                  : view_stack(s, box, m->plan.stack, ret_dirs, err);
+    m->type = PLAN_VIEW_IS;
+    return r < 0 ? -1 : 2;
+}
+
+/* ---- letting go of layers ---- */
+
+struct range {
+    uint32_t first, last;
+};
+
+/* "3 7-9 12" */
+static int parse_ranges(const char *text, struct range *ret, size_t *count, struct err *err) {
+    while (*text) {
+        char *end;
+        unsigned long first = strtoul(text, &end, 10), last = first;
+        if (end == text || *count == KEEP_MAX)
+            return err_set(err, ERR_INVALID, "malformed list of layers");
+        if (*end == '-') {
+            text = end + 1;
+            last = strtoul(text, &end, 10);
+        }
+        if (end == text || (*end && *end != ' ') || last < first || last > LAYER_NUMBER_MAX)
+            return err_set(err, ERR_INVALID, "malformed list of layers");
+        ret[(*count)++] = (struct range){(uint32_t)first, (uint32_t)last};
+        text = end + (*end == ' ');
+    }
+    return 0;
+}
+
+static bool in_ranges(const struct range *ranges, size_t count, uint32_t number) {
+    for (size_t i = 0; i < count; i++)
+        if (number >= ranges[i].first && number <= ranges[i].last)
+            return true;
+    return false;
+}
+
+/* Its number, if that is the name of a layer. */
+static uint32_t layer_number(const char *name) {
+    size_t n = strspn(name, "0123456789");
+    return n > 0 && n < 10 && !name[n] && name[0] != '0' ? (uint32_t)strtoul(name, NULL, 10) : 0;
+}
+
+static void close_dir(DIR **d) {
+    if (*d)
+        closedir(*d);
+}
+
+/* Out of the way under a name that is no layer's; removed by and by. */
+static int throw_out(int disk, const struct box *box, const struct range *keep, size_t count) {
+    int fd = openat(disk, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *d DEFER(close_dir) = fd < 0 ? NULL : fdopendir(fd);
+    int thrown = 0;
+    if (!d || (mkdirat(disk, "trash", 0700) < 0 && errno != EEXIST))
+        return -errno;
+    for (struct dirent *e; (e = readdir(d));) {
+        uint32_t number = layer_number(e->d_name);
+        char name[32];
+        if (!number || number == box->layer || number == box->next_layer ||
+            in_ranges(keep, count, number))
+            continue;
+        snprintf(name, sizeof(name), "trash/%s", e->d_name);
+        thrown += renameat(disk, e->d_name, disk, name) == 0;
+    }
+    return thrown;
+}
+
+int layers_keep(struct spawner *s, struct plan_message *m, struct undertaker *u, struct err *err) {
+    static struct range keep[KEEP_MAX];
+    size_t count = 0;
+    int disk DEFER_CLOSE = -1;
+    struct box *box = live_box(s, m->plan.id, err);
+    if (!box || parse_ranges(m->text, keep, &count, err) < 0)
+        return -1;
+    int r = clone_disk(s, box, 0, &disk, 1);
+    if (r == 0)
+        r = mount_writable(disk);
+    if (r == 0)
+        r = throw_out(disk, box, keep, count);
+    if (r < 0)
+        return err_num(err, r, "remove layers of machine '%s'", box->id);
+    m->type = PLAN_DONE;
+    /* If it is too busy, or dies, the next request finds what is left. */
+    if (r > 0)
+        undertaker_wipe(u, disk);
+    return 0;
+}
+
+/* ---- afterwards ---- */
+
+void layers_recover(struct spawner *s, struct box *box) {
+    struct err err = {.text = ""};
+    struct carried carried DEFER(carried_free) = {.count = 0};
+    if (!box->next_layer || box->dead)
+        return;
+    int r = list_carried(s, box, &carried);
+    if (r == 0)
+        r = go_in(s, box);
+    if (r < 0) {
+        log_line(LOG_ERROR, "spawn", "a switch of root was begun, and cannot be seen id=%s", box->id);
+        return;
+    }
+    const char *path = side_path(other_side(box->side));
+    int fresh DEFER_CLOSE = is_mounted(path) ? open_here(path) : -1;
+    if (fresh >= 0 && leave_root(box, fresh, &carried, &err) == 0) {
+        switched(box);
+    } else {
+        int old DEFER_CLOSE = open_here(side_path(box->side));
+        int usr DEFER_CLOSE = old < 0 ? -1 : mount_point(old, "usr");
+        mount_writable(old);
+        mount_writable(usr);
+        umount2(path, MNT_DETACH);
+        box->next_layer = 0;
+    }
+    go_out(s);
+    if (making_amend(s, box, box->id, &err) < 0 || err.text[0])
+        log_line(LOG_WARN, "spawn", "%s", err.text);
+}
+
+bool layers_untidy(const struct spawner *s) {
+    for (const struct box *b = s->list; b; b = b->next)
+        if (b->old_root >= 0)
+            return true;
+    return false;
+}
+
+/* By then the guest has gone over, or it will pay for the old root itself. */
+void layers_tidy(struct spawner *s, struct undertaker *u) {
+    uint64_t now = spawner_now_ms();
+    for (struct box *b = s->list; b; b = b->next)
+        if (b->old_root >= 0 && now - b->left_ms >= LEFT_MS &&
+            undertaker_close_for(u, b->old_root))
+            close_fd(&b->old_root);
+}

@@ -1,0 +1,40 @@
+/*
+ * Freezing, rewinding and forking: a box's root becomes other layers and a new upper, while its
+ * guest lives.
+ *
+ * Every mount is made here, in the box's mount namespace; the guest only gets a descriptor of the
+ * new root and steps into it. That the old root could be made read-only is the proof that nobody
+ * writes to what is now a layer. What is about to be done is in the box's record before it is done,
+ * so that the next spawner finishes it or takes it back.
+ */
+#pragma once
+
+#include "base/err.h"
+#include "base/plan.h"
+#include "spawn/overlays.h"
+
+struct spawner;
+struct box;
+struct rootfs;
+struct undertaker;
+
+/* ROOT. m becomes the answer; *ret_root is a descriptor of it, or -1 if nothing was changed. */
+int layers_root(struct spawner *s, struct plan_message *m, int *ret_root, struct err *err);
+
+/* VIEW and LAYER: read-only, with ids as they are on disk; how many descriptors, or -1. */
+int layers_view(struct spawner *s, struct plan_message *m, int ret_dirs[2], struct err *err);
+
+/* KEEP: the others go; their removal is the undertaker's. */
+int layers_keep(struct spawner *s, struct plan_message *m, struct undertaker *u, struct err *err);
+
+/* For a new box: other overlays and further disks in place of those its root was made with. */
+int layers_restack(struct spawner *s, const struct plan *plan, struct rootfs *r, struct err *err);
+/* What of that the box has to remember. */
+void layers_enter(struct spawner *s, struct box *box, const struct plan *plan);
+
+/* After a crash: a switch that was begun is finished or taken back. */
+void layers_recover(struct spawner *s, struct box *box);
+
+/* A root that was left is closed by the undertaker once its guest is gone from it. */
+void layers_tidy(struct spawner *s, struct undertaker *u);
+bool layers_untidy(const struct spawner *s);

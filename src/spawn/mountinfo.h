@@ -1,0 +1,13 @@
+/* Lines of /proc/PID/mountinfo: what is mounted where in a box. The paths are hostile bytes. */
+#pragma once
+
+#include <limits.h>
+#include <stdbool.h>
+
+struct mount_line {
+    unsigned id, parent;
+    char path[PATH_MAX];
+};
+
+/* The next line that makes sense; *at moves behind it. False: there is none. */
+bool mountinfo_next(const char **at, struct mount_line *ret);

@@ -1,0 +1,94 @@
+/*
+ * Steps: what a machine was after each thing that was done to it, and what its root is made of now.
+ *
+ * A step with a restore point names the stack of layers (base/layers.h) that shows it. It is written
+ * in the state STEP_TAKING before the layers are touched and finished afterwards, so that whoever
+ * finds one that is not finished asks for the same again. Layers are counted by who names them: what
+ * no row of a living machine names may go.
+ */
+#pragma once
+
+#include <stdbool.h>
+
+#include "base/layers.h"
+#include "store/machines.h"
+
+/* The numbers are in the database. */
+enum step_kind {
+    STEP_EXEC = 1, /* a command ended */
+    STEP_FILE,     /* a file was changed through the API */
+    STEP_SNAP,     /* somebody asked for it */
+    STEP_KEPT,     /* what was there before a rewind, and before a risky command */
+    STEP_REWIND,   /* an earlier step's files came back */
+    STEP_FORK,     /* where a forked machine began */
+};
+enum step_state { STEP_TAKING = 1, STEP_DONE };
+
+const char *step_kind_name(enum step_kind kind);
+
+struct step_row {
+    char id[ID_SIZE];
+    char machine[ID_SIZE];
+    uint32_t number; /* 1, 2, ... in its machine */
+    enum step_kind kind;
+    enum step_state state;
+    int64_t created_ms;
+    char exec[ID_SIZE]; /* or empty */
+    char *what;         /* the command, the path, the reason somebody gave; NULL: empty */
+    int64_t status;     /* of the command as a shell has it; -1: none */
+    uint64_t files;     /* changed since the step before */
+    uint64_t bytes;     /* they take on disk */
+    uint32_t counted;   /* 1: the two above are known */
+    uint32_t durable;   /* 1: would survive a power cut */
+    uint32_t layer;     /* the one that this step froze; 0: nothing had changed */
+    uint32_t has_point; /* 0: it cannot be returned to; `reason` says why */
+    char *stack;
+    char reason[STORE_REASON_SIZE];
+    char name[STORE_NAME_SIZE]; /* unique in its machine, or empty; what has one is never dropped */
+};
+
+struct step_list {
+    struct step_row *rows;
+    size_t count;
+};
+
+void step_row_done(struct step_row *row);
+void step_list_done(struct step_list *list);
+
+/* Chooses row->number. `exists`: the name is taken. */
+int store_step_add(struct store *s, struct step_row *row, struct err *err);
+/* Writes everything but id, machine, number and created_ms. */
+int store_step_update(struct store *s, const struct step_row *row, struct err *err);
+/* By id, number or name; "last" is the newest. */
+int store_step_find(struct store *s, const char *machine, const char *text, struct step_row *ret,
+                    struct err *err);
+/* Newest first, below a number (0: all); only unfinished ones with `taking`. */
+int store_step_list(struct store *s, const char *machine, uint32_t before, bool taking, size_t limit,
+                    struct step_list *ret, struct err *err);
+/* Oldest first, those without a name. */
+int store_step_oldest(struct store *s, const char *machine, size_t limit, struct step_list *ret,
+                      struct err *err);
+int store_step_count(struct store *s, const char *machine, uint64_t *ret, uint64_t *ret_bytes,
+                     struct err *err);
+int store_step_delete(struct store *s, const char *id, struct err *err);
+
+/* What a machine's root is made of. */
+struct root_row {
+    char machine[ID_SIZE];
+    uint32_t layer; /* number of its upper */
+    char *stack;    /* below it */
+    char from_machine[ID_SIZE];
+    char from_step[ID_SIZE];
+};
+
+void root_row_done(struct root_row *row);
+int store_root_put(struct store *s, const struct root_row *row, struct err *err);
+int store_root_get(struct store *s, const char *machine, struct root_row *ret, struct err *err);
+
+/* Every stack of a machine that has not ended in which a layer of this one is named. */
+typedef void stack_fn(void *arg, const char *stack);
+int store_stacks_with(struct store *s, const char *machine, stack_fn *each, void *arg,
+                      struct err *err);
+/* All of them, with the machine that names each. */
+typedef void stack_of_fn(void *arg, const char *machine, const char *stack);
+int store_stacks_all(struct store *s, stack_of_fn *each, void *arg, struct err *err);

@@ -1,0 +1,256 @@
+"""A machine's root as layers: frozen, rewound, forked, looked at and let go of, with real boxes."""
+import os
+import signal
+import time
+
+import pytest
+from carrel import ROOTLESS, spawner_pids
+from drive import Drive, Failed, fresh_id
+from patience import clock
+
+KILOBYTE = 1024
+
+
+class Box:
+    """A machine and the layers it has: what the store keeps of it in the daemon."""
+
+    def __init__(self, drive, stack="", **options):
+        self.drive, self.id, self.xid = drive, fresh_id(), 0
+        words = [f"{key}={value}" for key, value in {"linger": 1, **options}.items()]
+        drive("create", self.id, *words, *([f"stack={stack}"] if stack else []))
+        self.stack, self.layer = stack, 2 if stack else 1
+
+    def sh(self, script):
+        self.xid += 1
+        status, out = self.drive.run(self.id, self.xid, "sh", "-c", "cd /home/user; " + script)
+        return out.decode() if status == 0 else status
+
+    def root(self, stack, **options):
+        words = [f"{key}={value}" for key, value in options.items()]
+        changed = self.drive.fields("root", self.id, f"layer={self.layer + 1}", f"stack={stack}", *words)["changed"]
+        if changed == "1":
+            self.stack, self.layer = stack, self.layer + 1
+        return changed == "1"
+
+    def freeze(self, **options):
+        """The stack that shows what the machine shows now."""
+        self.root(f"{self.id}/{self.layer} {self.stack}".strip(), **options)
+        return self.stack
+
+
+@pytest.fixture
+def box(drive):
+    made = []
+
+    def make(*stack, **options):
+        made.append(Box(drive, *stack, **options))
+        return made[-1]
+
+    yield make
+    for b in made:
+        drive("destroy", b.id)
+
+
+def refused(code, ask, *words):
+    with pytest.raises(Failed) as e:
+        ask(*words)
+    assert e.value.code == code, e.value
+    return e.value.text
+
+
+def test_a_frozen_root_goes_on_where_it_was(box):
+    b = box()
+    b.sh("echo one > one; mkdir d; echo x > d/x; ln -s one link; chmod 600 one")
+    b.freeze()
+    assert b.sh("cat one d/x link; stat -c %a%U one; ls -d /proc/self /dev/null /dev/pts /run/carrel/machine.json")\
+        .split() == ["one", "x", "one", "600user", "/dev/null", "/dev/pts", "/proc/self", "/run/carrel/machine.json"]
+    b.sh("rm one; echo two > two; rm -r d; mkdir d; echo y > d/y")
+    b.freeze()
+    assert b.sh("ls; ls d").split() == ["d", "link", "two", "y"]
+
+
+def test_a_rewind_brings_the_files_of_then_back(box):
+    b = box()
+    states = {}
+    for i in range(12):
+        b.sh(f"echo {i} > f{i % 4}; rm -f g; [ {i} = 7 ] || echo {i} > g; mkdir -p d{i}/e; rm -rf d{i - 2}")
+        states[b.freeze()] = b.sh("tail -n+1 f* g 2>/dev/null; ls -R")
+    for stack in [*states][::-1] + [*states][::3]:
+        b.root(stack)
+        assert b.sh("tail -n+1 f* g 2>/dev/null; ls -R") == states[stack]
+
+
+def test_renamed_directories_survive_layers(box):
+    b = box()
+    b.sh("mkdir -p a/b/c; echo deep > a/b/c/f; echo top > a/t")
+    first = b.freeze()
+    if ROOTLESS:
+        assert b.sh("mv a moved 2>&1 || cp -a a moved && rm -r a && ls") == "moved\n"
+    else:
+        assert b.sh("mv a moved && ls") == "moved\n"
+    second = b.freeze()
+    assert b.sh("cat moved/b/c/f moved/t") == "deep\ntop\n"
+    b.root(first)
+    assert b.sh("ls; cat a/b/c/f") == "a\ndeep\n"
+    b.root(second)
+    assert b.sh("cat moved/b/c/f; ls") == "deep\nmoved\n"
+
+
+def test_usr_and_the_root_directory_itself_are_part_of_it(box):
+    b = box()
+    b.sh("true")
+    as_root = b.drive.fields("exec", b.id, 900, "pipe", "sh", "-c", "true")
+    assert as_root["status"] == "0"
+    before = b.sh("stat -c '%a %u %g' /")
+    first = b.freeze()
+    assert b.sh("stat -c '%a %u %g' /") == before
+    assert b.sh("touch /tmp/t && stat -c %a /tmp") == "1777\n"
+    b.root(first)
+    assert b.sh("ls /tmp/t 2>&1 || echo none") .endswith("none\n")
+
+
+def test_nothing_written_is_no_layer(box):
+    b = box()
+    b.sh("echo x > x")
+    assert b.freeze(if_changed=1)
+    layer = b.layer
+    b.sh("ls / > /dev/null")
+    b.freeze(if_changed=1)
+    assert b.layer == layer
+    b.sh("echo y > y")
+    b.freeze(if_changed=1)
+    assert b.layer == layer + 1
+
+
+def test_while_something_runs_nothing_is_frozen(box, drive):
+    b = box()
+    b.sh("echo x > x")
+    drive("exec", b.id, 500, "null", "sh", "-c", "cd /home/user; (while sleep 0.05; do echo beat >> beats; done) & sleep 0.2")
+    refused("busy", drive, "root", b.id, "layer=2", f"stack={b.id}/1")
+    drive("exec", b.id, 501, "null", "sh", "-c", "cd /home/user; sleep 0.3; cp beats later; sleep 0.2; cmp beats later && exit 1; exit 0")
+    drive("kill", b.id, 500)
+    end = clock() + 10
+    while True:
+        try:
+            b.freeze()
+            break
+        except Failed as e:
+            assert e.code == "busy" and clock() < end
+            time.sleep(0.01)
+    assert b.sh("test -s later && cat x") == "x\n"
+
+
+def test_a_layer_that_was_used_is_not_given_again(box, drive):
+    b = box()
+    b.sh("echo x > x")
+    b.freeze()
+    b.sh("echo y > y")
+    b.freeze()
+    refused("invalid", drive, "root", b.id, "layer=2", "stack=")
+    refused("not_found", drive, "root", b.id, "layer=9", f"stack={fresh_id()}/1")
+    refused("not_found", drive, "root", b.id, "layer=9", f"stack={b.id}/77")
+    assert b.sh("cat x y && echo z > z && cat z") == "x\ny\nz\n", "a refusal changes nothing"
+    assert drive("root", b.id, f"layer={b.layer}", "stack=").endswith("changed=1"), "what is so may be asked for again"
+    assert b.sh("cat x y z") == "x\ny\nz\n"
+
+
+def test_forks_share_layers_and_nothing_else(box, drive):
+    b = box()
+    b.sh("echo common > f; echo b > own")
+    stack = b.freeze()
+    forks = [box(stack) for _ in range(3)]
+    for i, f in enumerate(forks):
+        assert f.sh("cat f own; stat -c %U f") == "common\nb\nuser\n"
+        f.sh(f"echo {i} > own; echo {i} >> f")
+    for i, f in enumerate(forks):
+        assert f.sh("cat own f") == f"{i}\ncommon\n{i}\n"
+    assert b.sh("cat own f") == "b\ncommon\n"
+    ids = {f.sh("cat /etc/machine-id /etc/hostname") for f in forks}
+    assert len(ids) == 3
+    if not ROOTLESS:
+        assert len({f.sh("cat /proc/self/uid_map") for f in forks}) == 3
+
+
+def test_a_fork_outlives_what_it_came_from(box, drive):
+    b = box()
+    b.sh("echo old > f")
+    stack = b.freeze()
+    child = box(stack)
+    child.sh("echo child > c")
+    below = child.freeze()
+    drive("destroy", b.id)
+    grandchild = box(below)
+    assert grandchild.sh("cat f c") == "old\nchild\n"
+    drive("destroy", child.id)
+    grandchild.sh("echo g > g")
+    grandchild.freeze()
+    assert grandchild.sh("cat f c g") == "old\nchild\ng\n"
+    refused("not_found", drive, "create", fresh_id(), f"stack={fresh_id()}/3")
+
+
+def test_views_show_steps_with_ids_as_on_disk(box, drive):
+    b = box()
+    b.sh("echo 1 > one")
+    first = b.freeze()
+    b.sh("rm one; echo 2 > two")
+    second = b.freeze()
+    user = 1000 if not ROOTLESS else os.getuid()
+    names = [drive("view", b.id, *stack).split() for stack in ([f"stack={first}"], [f"stack={second}"], [])]
+    assert [[f"one:{user}" in n, f"two:{user}" in n] for n in names] == [[True, False], [False, True], [False, False]]
+    assert all("xml:0" in n or ROOTLESS or not os.path.exists("/usr/local/share/xml") for n in names), "with /usr"
+
+
+def test_layers_nobody_wants_are_removed(box, drive):
+    b = box(disk=64 << 20)
+    used = drive.stats(b.id)["disk"]
+    b.sh("head -c 20000000 /dev/zero > big")
+    b.freeze()
+    b.sh("rm big; mkdir -p " + "/".join(["deep"] * 200))
+    b.freeze()
+    assert drive.stats(b.id)["disk"] > used + 15_000_000, "history counts"
+    drive("keep", b.id, "ranges=2")
+    refused("not_found", drive, "root", b.id, "layer=9", f"stack={b.id}/1")
+    end = clock() + 20
+    while drive.stats(b.id)["disk"] > used + 5_000_000:
+        assert clock() < end
+        time.sleep(0.02)
+    assert b.sh("ls") == "deep\n"
+    refused("invalid", drive, "keep", b.id, "ranges=3-1")
+
+
+def test_a_killed_spawner_leaves_roots_that_can_be_switched_again(carrel, drive, box):
+    if ROOTLESS:
+        pytest.skip("rootless: boxes of an earlier spawner live below another user namespace")
+    b = box()
+    b.sh("echo 1 > f")
+    first = b.freeze()
+    for pid in spawner_pids(carrel.run_dir):
+        os.kill(pid, signal.SIGKILL)
+    b.sh("echo 2 > f")
+    second = b.freeze()
+    child = box(second)
+    assert child.sh("cat f") == "2\n"
+    b.root(first)
+    assert b.sh("cat f") == "1\n"
+
+
+def test_another_daemon_goes_on(carrel, drive, box):
+    b = box()
+    b.sh("echo 1 > f")
+    b.freeze()
+    other = Drive(carrel)
+    other("adopt", b.id)
+    assert other("root", b.id, "layer=2", f"stack={b.id}/1") == "changed=1"
+    assert other.run(b.id, 700, "cat", "/home/user/f") == (0, b"1\n")
+    other.quit()
+
+
+def test_old_roots_leave_nothing_mounted(box):
+    b = box()
+    for i in range(20):
+        b.sh(f"echo {i} > f{i}")
+        b.freeze()
+    mounts = b.sh("cat /proc/self/mountinfo").splitlines()
+    assert len([line for line in mounts if " - overlay " in line]) == 2
+    assert not [line for line in mounts if "held" in line.split(" - ")[0]]
+    assert b.sh("ls | wc -l") == "20\n"
