@@ -48,7 +48,8 @@ enum plan_type {
      */
     PLAN_ROOT,  /* id, layer, stack, if_changed -> PLAN_ROOT_IS + the root's directory */
     PLAN_VIEW,  /* id, stack                    -> PLAN_VIEW_IS + root and /usr of it, read-only */
-    PLAN_LAYER, /* id, layer                    -> PLAN_VIEW_IS + what was changed in root and /usr */
+    PLAN_LAYER, /* id, layer                    -> PLAN_VIEW_IS + what was changed in root and /usr
+                 */
     PLAN_KEEP,  /* id, text: "3 7-9 12"         -> PLAN_DONE; its other layers are removed */
     PLAN_CREATED = 64,
     PLAN_FACTS_ARE,
@@ -85,8 +86,8 @@ struct plan {
     uint64_t pids;       /* 0: the default */
     uint64_t disk_bytes; /* 0: the default */
     uint64_t deadline_ms;
-    uint64_t linger; /* enum plan_linger */
-    uint64_t gate;   /* CREATED brings PLAN_GATE_SOCKETS, before the uppers */
+    uint64_t linger;              /* enum plan_linger */
+    uint64_t gate;                /* CREATED brings PLAN_GATE_SOCKETS, before the uppers */
     char stack[LAYERS_TEXT_SIZE]; /* base/layers.h; empty: the image alone */
     size_t grant_count;
     struct plan_grant grants[PLAN_MAX_GRANTS]; /* last, so that unused ones need not be copied */
@@ -132,8 +133,9 @@ struct plan_message {
     struct plan plan; /* CREATE; for requests about one machine plan.id and what they change */
     uint64_t frozen;  /* FREEZE */
     uint64_t layer;   /* ROOT, LAYER */
-    uint64_t changed; /* ROOT: only if something was written; ROOT_IS: it was, or that is not known */
-    uint64_t cursor;  /* LIST; IDS: for the next page, 0 after the last */
+    uint64_t
+        changed; /* ROOT: only if something was written; ROOT_IS: it was, or that is not known */
+    uint64_t cursor;         /* LIST; IDS: for the next page, 0 after the last */
     struct plan_facts facts; /* FACTS_ARE */
     struct err error;        /* ERROR, with error_code beside it */
     uint64_t error_code;

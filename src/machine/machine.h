@@ -42,7 +42,7 @@ struct machine_spec {
      * answer to one is what shows that the machine exists. Otherwise it exists when `made` comes.
      */
     bool early;
-    bool gate; /* the machine's `doors` come with it */
+    bool gate;         /* the machine's `doors` come with it */
     const char *stack; /* layers it starts from (base/layers.h); NULL: the image alone */
     const struct plan_grant *grants;
     const int *grant_fds; /* one open directory a grant; stay the caller's */

@@ -213,8 +213,8 @@ static void hold_disks(const struct setup *s) {
         char path[16];
         snprintf(path, sizeof(path), "/held/%d", i);
         if (s->c->root->held[i] >= 0)
-            STEP("hold disk", move_mount(s->c->root->held[i], "", AT_FDCWD, path,
-                                         MOVE_MOUNT_F_EMPTY_PATH));
+            STEP("hold disk",
+                 move_mount(s->c->root->held[i], "", AT_FDCWD, path, MOVE_MOUNT_F_EMPTY_PATH));
     }
 }
 
@@ -325,8 +325,8 @@ static void list_arguments(const struct setup *s, struct handover *h) {
 /* Those it needs move above HIGH_FD; everything else that the clone came with is closed. */
 static void keep_own(struct setup *s, struct child *c, struct rootfs *root,
                      struct cgroup_set *set) {
-    int *own[FD_MAX] = {&c->anchor_ns, &c->guest,     &c->dev,     &c->orders,
-                        &root->lock,   &root->userns, &root->root, &root->usr,
+    int *own[FD_MAX] = {&c->anchor_ns, &c->guest,     &c->dev,        &c->orders,
+                        &root->lock,   &root->userns, &root->root,    &root->usr,
                         &root->meta,   &root->shm,    &root->held[0], &s->proc};
     unsigned n = 12;
     int last = HIGH_FD;

@@ -353,8 +353,7 @@ static int freeze(struct spawner *s, struct box *box, struct plan_message *m, st
                   int *ret_root, struct err *err) {
     struct image old DEFER(image_closep) = IMAGE_NONE;
     struct layers layers;
-    if (layers_parse(m->plan.stack, &layers, err) < 0 ||
-        resolve(box, &layers, stack, err) < 0 ||
+    if (layers_parse(m->plan.stack, &layers, err) < 0 || resolve(box, &layers, stack, err) < 0 ||
         open_image(s, box, &old, &stack->image, err) < 0 || open_stack(s, box, stack, err) < 0)
         return -1;
     bool only_if_changed = m->changed;
@@ -363,8 +362,7 @@ static int freeze(struct spawner *s, struct box *box, struct plan_message *m, st
         return 0;
     int root DEFER_CLOSE = -1, usr DEFER_CLOSE = -1;
     stack->upper = (uint32_t)m->layer;
-    if (stack_new_upper(stack, err) < 0 ||
-        stack_mount(&s->maker, stack, &root, &usr, err) < 0 ||
+    if (stack_new_upper(stack, err) < 0 || stack_mount(&s->maker, stack, &root, &usr, err) < 0 ||
         do_switch(s, box, stack->upper, root, usr, err) < 0)
         return -1;
     *ret_root = TAKE_FD(root);
@@ -378,8 +376,8 @@ int layers_root(struct spawner *s, struct plan_message *m, int *ret_root, struct
     if (!box)
         return -1;
     if (m->layer < box->layer)
-        return err_set(err, ERR_INVALID, "layer %" PRIu64 " of machine '%s' has been used", m->layer,
-                       box->id);
+        return err_set(err, ERR_INVALID, "layer %" PRIu64 " of machine '%s' has been used",
+                       m->layer, box->id);
     int r = 0;
     if (m->layer == box->layer) {
         m->changed = 1;
@@ -475,7 +473,9 @@ void layers_enter(struct spawner *s, struct box *box, const struct plan *plan) {
         int disk = 0;
         const struct box *holder = holder_of(s, names[i], &disk);
         snprintf(box->disks[i].id, sizeof(box->disks[i].id), "%s", names[i]);
-        box->disks[i].upper = !holder ? 0 : disk == 0 ? holder->upper : holder->disks[disk - 1].upper;
+        box->disks[i].upper = !holder     ? 0
+                              : disk == 0 ? holder->upper
+                                          : holder->disks[disk - 1].upper;
     }
     box->disk_count = count;
 }
@@ -653,7 +653,8 @@ void layers_recover(struct spawner *s, struct box *box) {
     if (r == 0)
         r = go_in(s, box);
     if (r < 0) {
-        log_line(LOG_ERROR, "spawn", "a switch of root was begun, and cannot be seen id=%s", box->id);
+        log_line(LOG_ERROR, "spawn", "a switch of root was begun, and cannot be seen id=%s",
+                 box->id);
         return;
     }
     const char *path = side_path(other_side(box->side));
@@ -684,7 +685,6 @@ bool layers_untidy(const struct spawner *s) {
 void layers_tidy(struct spawner *s, struct undertaker *u) {
     uint64_t now = spawner_now_ms();
     for (struct box *b = s->list; b; b = b->next)
-        if (b->old_root >= 0 && now - b->left_ms >= LEFT_MS &&
-            undertaker_close_for(u, b->old_root))
+        if (b->old_root >= 0 && now - b->left_ms >= LEFT_MS && undertaker_close_for(u, b->old_root))
             close_fd(&b->old_root);
 }

@@ -102,8 +102,8 @@ static int write_record(const struct box *box, int dir, const char *name) {
                      box->slot, box->upper, box->cgroup, box->linger, box->due_ms, box->born,
                      box->image_key, (int)box->pid, box->layer, box->next_layer, box->side);
     for (size_t i = 0; i < box->disk_count; i++)
-        n += snprintf(text + n, sizeof(text) - (size_t)n, "disk=%s:%" PRIu32 "\n",
-                      box->disks[i].id, box->disks[i].upper);
+        n += snprintf(text + n, sizeof(text) - (size_t)n, "disk=%s:%" PRIu32 "\n", box->disks[i].id,
+                      box->disks[i].upper);
     int file DEFER_CLOSE = openat(dir, name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     return file < 0 || write(file, text, (size_t)n) != n ? -1 : 0;
 }
@@ -195,10 +195,11 @@ int making_gather(struct spawner *s, const struct plan *plan, const int *fds, st
 }
 
 int making_order(const struct making *m, const struct plan *plan, struct err *err) {
-    int fds[ORDER_GRANTS + PLAN_MAX_GRANTS + 2 + LAYERS_DISKS_MAX] = {[ORDER_CONTROL] = m->control[1],
-                                               [ORDER_LISTENER] = m->listener,
-                                               [ORDER_ADMIN] = m->admin,
-                                               [ORDER_SPAWNER] = m->link[1]};
+    int fds[ORDER_GRANTS + PLAN_MAX_GRANTS + 2 + LAYERS_DISKS_MAX] = {
+        [ORDER_CONTROL] = m->control[1],
+        [ORDER_LISTENER] = m->listener,
+        [ORDER_ADMIN] = m->admin,
+        [ORDER_SPAWNER] = m->link[1]};
     struct plan filled = *plan;
     if (!filled.mem_bytes)
         filled.mem_bytes = LIMIT_MEM;

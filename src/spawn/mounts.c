@@ -74,8 +74,7 @@ int mount_shelve(int mount) {
 }
 
 int mount_writable(int mount) {
-    return set_attr(mount,
-                    (struct mount_attr){.attr_clr = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOEXEC});
+    return set_attr(mount, (struct mount_attr){.attr_clr = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOEXEC});
 }
 
 int mount_harden(int mount) {
@@ -136,8 +135,8 @@ static int layers_by_name(int fs, const struct overlay_plan *plan) {
     char lowers[OPTION_SIZE], name[16];
     size_t n = 0;
     for (size_t i = 0; i < plan->lower_count && n < sizeof(lowers); i++)
-        n += (size_t)snprintf(lowers + n, sizeof(lowers) - n, "%s%d", i ? ":" : "",
-                              plan->lowers[i]);
+        n +=
+            (size_t)snprintf(lowers + n, sizeof(lowers) - n, "%s%d", i ? ":" : "", plan->lowers[i]);
     if (n >= sizeof(lowers))
         return -E2BIG;
     int r = option_set(fs, "lowerdir", lowers);

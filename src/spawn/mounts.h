@@ -30,7 +30,7 @@ int mount_idmap(int mount, int userns);
 int mount_read_only(int mount);
 int mount_writable(int mount); /* and executable */
 int mount_shelve(int mount);   /* nothing can be written, run or opened as a device */
-int mount_harden(int mount); /* no devices, no setuid */
+int mount_harden(int mount);   /* no devices, no setuid */
 
 /* Attach a detached mount on dir/path; no symlink is followed inside dir. */
 int mount_attach(int mount, int dir, const char *path);

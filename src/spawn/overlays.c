@@ -18,7 +18,12 @@
 #include "spawn/tree.h"
 
 /* For a filesystem that cannot map ids: a number that no system call of ours gives. */
-enum { NO_IDMAP = EMEDIUMTYPE, LOWERS_MAX = LAYERS_MAX + 2, NAME_SIZE = 24, ATTRIBUTES_MAX = 65536 };
+enum {
+    NO_IDMAP = EMEDIUMTYPE,
+    LOWERS_MAX = LAYERS_MAX + 2,
+    NAME_SIZE = 24,
+    ATTRIBUTES_MAX = 65536
+};
 
 /* ---- the workshop ---- */
 
@@ -120,8 +125,8 @@ static int gather(struct rootfs_maker *maker, const struct stack *s, char part, 
     }
     /* The box sees in its mount table where a layer lies; of a copy of its own it sees "/". */
     if (r == 0 && over >= 0)
-        r = lowers_add(ret, maker->by_name ? fcntl(over, F_DUPFD_CLOEXEC, 3)
-                                           : mount_clone(over, ""));
+        r = lowers_add(ret,
+                       maker->by_name ? fcntl(over, F_DUPFD_CLOEXEC, 3) : mount_clone(over, ""));
     *ret_loose = ret->count;
     if (r == 0)
         r = lowers_add(ret, lower_new(maker, dir, s->userns));

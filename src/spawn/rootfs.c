@@ -104,8 +104,8 @@ static int new_fs(struct rootfs_maker *maker, struct rootfs *r, uint64_t disk, u
 }
 
 /*
- * m: machine.json; s: shared memory; 1: the first upper. The top belongs to nobody whom a box knows:
- * what a box may ever see of it begins below.
+ * m: machine.json; s: shared memory; 1: the first upper. The top belongs to nobody whom a box
+ * knows: what a box may ever see of it begins below.
  */
 static int lay_out(const struct rootfs_maker *maker, int fs) {
     uid_t root = disk_id(maker, 0), nobody = maker->rootless ? maker->slots.base + 1000 : 0;

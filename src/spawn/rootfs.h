@@ -23,25 +23,25 @@ struct rootfs {
     uint32_t
         upper; /* its changes are in that directory of the store; 0: in a filesystem of their own */
     int lock;  /* holds the slot on the whole host */
-    int userns; /* the id map; the box itself moves in */
-    int fs;     /* the filesystem of its changes, seen through the map */
-    int root;   /* overlay of the image's skeleton */
-    int usr;    /* overlay of /usr */
-    int meta;   /* read-only view of fs/m, for /run/carrel */
-    int shm;    /* fs/s, for /dev/shm, where fs is a tmpfs; else -1 */
+    int userns;      /* the id map; the box itself moves in */
+    int fs;          /* the filesystem of its changes, seen through the map */
+    int root;        /* overlay of the image's skeleton */
+    int usr;         /* overlay of /usr */
+    int meta;        /* read-only view of fs/m, for /run/carrel */
+    int shm;         /* fs/s, for /dev/shm, where fs is a tmpfs; else -1 */
     int held[DISKS]; /* read-only views of its disk and of those below it; -1 where there is none */
     uint32_t layer;  /* the number of its upper */
-    int bench;  /* the workshop, where fs is attached for kernels that want it so; -1. Not owned. */
+    int bench; /* the workshop, where fs is attached for kernels that want it so; -1. Not owned. */
 };
 
-#define ROOTFS_NONE                \
-    ((struct rootfs){.lock = -1,   \
-                     .userns = -1, \
-                     .fs = -1,     \
-                     .root = -1,   \
-                     .usr = -1,    \
-                     .meta = -1,   \
-                     .shm = -1,    \
+#define ROOTFS_NONE                                                \
+    ((struct rootfs){.lock = -1,                                   \
+                     .userns = -1,                                 \
+                     .fs = -1,                                     \
+                     .root = -1,                                   \
+                     .usr = -1,                                    \
+                     .meta = -1,                                   \
+                     .shm = -1,                                    \
                      .held = {-1, -1, -1, -1, -1, -1, -1, -1, -1}, \
                      .bench = -1})
 

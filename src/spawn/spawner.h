@@ -65,8 +65,8 @@ struct box {
     uint32_t next_layer; /* of the upper it is about to get; 0: none */
     char side;           /* where in the anchor its root is: a or b */
     struct {
-        char id[ID_SIZE]; /* whose it was */
-        uint32_t upper;   /* of the store, as above */
+        char id[ID_SIZE];      /* whose it was */
+        uint32_t upper;        /* of the store, as above */
     } disks[LAYERS_DISKS_MAX]; /* of others, on which it lies */
     size_t disk_count;
     int old_root;     /* that it has left; -1 */

@@ -58,8 +58,7 @@ int store_step_add(struct store *s, struct step_row *row, struct err *err) {
 int store_step_update(struct store *s, const struct step_row *row, struct err *err) {
     QUERY;
     size_t changed;
-    if (query_start(&q, s, STMT_STEP_UPDATE, err) < 0 ||
-        query_bind(&q, &step_table, row, err) < 0)
+    if (query_start(&q, s, STMT_STEP_UPDATE, err) < 0 || query_bind(&q, &step_table, row, err) < 0)
         return -1;
     if (query_run(&q, &changed, err) < 0)
         return explain(row, err);
@@ -93,8 +92,8 @@ static int read_all(struct query *q, struct step_list *ret, struct err *err) {
     return 0;
 }
 
-int store_step_list(struct store *s, const char *machine, uint32_t before, bool taking, size_t limit,
-                    struct step_list *ret, struct err *err) {
+int store_step_list(struct store *s, const char *machine, uint32_t before, bool taking,
+                    size_t limit, struct step_list *ret, struct err *err) {
     QUERY;
     if (query_start(&q, s, STMT_STEP_LIST, err) < 0)
         return -1;

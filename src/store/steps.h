@@ -1,10 +1,10 @@
 /*
  * Steps: what a machine was after each thing that was done to it, and what its root is made of now.
  *
- * A step with a restore point names the stack of layers (base/layers.h) that shows it. It is written
- * in the state STEP_TAKING before the layers are touched and finished afterwards, so that whoever
- * finds one that is not finished asks for the same again. Layers are counted by who names them: what
- * no row of a living machine names may go.
+ * A step with a restore point names the stack of layers (base/layers.h) that shows it. It is
+ * written in the state STEP_TAKING before the layers are touched and finished afterwards, so that
+ * whoever finds one that is not finished asks for the same again. Layers are counted by who names
+ * them: what no row of a living machine names may go.
  */
 #pragma once
 
@@ -63,8 +63,8 @@ int store_step_update(struct store *s, const struct step_row *row, struct err *e
 int store_step_find(struct store *s, const char *machine, const char *text, struct step_row *ret,
                     struct err *err);
 /* Newest first, below a number (0: all); only unfinished ones with `taking`. */
-int store_step_list(struct store *s, const char *machine, uint32_t before, bool taking, size_t limit,
-                    struct step_list *ret, struct err *err);
+int store_step_list(struct store *s, const char *machine, uint32_t before, bool taking,
+                    size_t limit, struct step_list *ret, struct err *err);
 /* Oldest first, those without a name. */
 int store_step_oldest(struct store *s, const char *machine, size_t limit, struct step_list *ret,
                       struct err *err);

@@ -28,7 +28,7 @@ class Box:
     def root(self, stack, **options):
         words = [f"{key}={value}" for key, value in options.items()]
         changed = self.drive.fields("root", self.id, f"layer={self.layer + 1}", f"stack={stack}", *words)["changed"]
-        if changed == "1":
+        if changed == "1" or not options.get("if_changed"):
             self.stack, self.layer = stack, self.layer + 1
         return changed == "1"
 
