@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 
 #include "base/log.h"
 #include "service/logs.h"
@@ -113,13 +114,16 @@ struct service *service_new(const struct service_options *o, loop_fn *ready, voi
                             struct err *err) {
     struct service *s = calloc(1, sizeof(*s));
     int64_t oldest;
-    if (!s)
+    uint32_t tool_ids;
+    /* Tools of a daemon that was killed are still in the guests: ours start somewhere else. */
+    if (!s || getrandom(&tool_ids, sizeof(tool_ids), 0) != sizeof(tool_ids))
         abort();
     *s = (struct service){.loop = o->loop,
                           .store = o->store,
                           .conf = o->conf,
                           .place = o->place,
                           .driver = &box_driver,
+                          .tool_ids = tool_ids,
                           .ready = ready,
                           .ready_arg = arg};
     s->host = s->driver->open(o->loop, err);

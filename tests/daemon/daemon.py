@@ -175,7 +175,8 @@ class Daemon(Client):
     def socket(self):
         return str(self.run_dir / "carrel.sock")
 
-    def start(self, env=()):
+    def launch(self, env=()):
+        """Starts it; what is returned yields b"r" when it is ready, and nothing when it dies before."""
         ready, told = os.pipe()
         log = open(self.dir / "log", "ab")
         self.process = subprocess.Popen(
@@ -183,7 +184,10 @@ class Daemon(Client):
             stdin=subprocess.DEVNULL, stdout=log, stderr=log, env={**self.env, **dict(env)})
         os.close(told)
         log.close()
-        with os.fdopen(ready, "rb") as end:
+        return os.fdopen(ready, "rb")
+
+    def start(self, env=()):
+        with self.launch(env) as end:
             word = end.read()
         assert word == b"r", (word, self.log())
 
