@@ -5,6 +5,7 @@ PREFIX ?= /usr/local
 SETUP ?= scripts/setup
 FUZZ_SECONDS ?= 60
 SOAK_SECONDS ?= 1800
+KILLS ?= 1000
 # Passed on to meson test, for example TEST_ARGS='--suite unit'.
 TEST_ARGS ?=
 # What make test-vm runs inside the machine; empty means all suites that need a kernel, and
@@ -70,6 +71,10 @@ fuzz: setup-fuzz build-fuzz/build.ninja
 soak: setup-test all
 	@scripts/soak $(BUILD) $(SOAK_SECONDS)
 
+# kill -9 of daemon and spawner at random instants, under load: make storm KILLS=100 SEED=7
+storm: setup-test all
+	@CARREL_BUILD=$(BUILD) tests/crash/storm.py --kills $(KILLS) $(if $(SEED),--seed $(SEED))
+
 test-vm: all
 	@scripts/test-vm $(BUILD) "$$VM_COMMAND"
 
@@ -96,4 +101,4 @@ uninstall: setup-build $(BUILD)/build.ninja
 clean:
 	@rm -rf build build-*
 
-.PHONY: all test demo bench asan valgrind cross cross-root fuzz soak test-vm test-vm-cross lint format install uninstall clean
+.PHONY: all test demo bench asan valgrind cross cross-root fuzz soak storm test-vm test-vm-cross lint format install uninstall clean

@@ -300,6 +300,8 @@ static void bytes_go_on(struct reader *r) {
         if (log)
             piece = outlog_read(log, range->stream, range->offset, r->piece, want);
         bool ended = !log || outlog_extent(log, range->stream).ended;
+        if (r->begun && piece.left_out)
+            break; /* an answer has no hole: who asks again from here is told of it */
         if (!r->begun)
             begin_bytes(r, &piece);
         range->offset = piece.offset + piece.n;

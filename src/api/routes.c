@@ -147,8 +147,9 @@ const struct route routes[] = {
      "Show one command", "$URL/v1/machines/$M/execs/$X", api_exec_show, NULL},
     {"GET", X "/output", "exec_output", SCOPE_READ, BODY_NONE, NULL, NULL, 200,
      "application/octet-stream",
-     "Output as bytes, from any offset, live or long after; a trailer-less gap is told in "
-     "Carrel-Left-Out",
+     "Output as bytes, from any offset, live or long after. It ends before bytes that were not "
+     "kept; asked again from there, Carrel-Left-Out says how many and Carrel-Offset where it goes "
+     "on",
      "\"$URL/v1/machines/$M/execs/$X/output?offset=0\"", api_exec_output, output_queries},
     {"GET", X "/events", "exec_events", SCOPE_READ, BODY_NONE, NULL, NULL, 200,
      "application/x-ndjson", "The stream of a command again, from any offset",

@@ -1,4 +1,5 @@
 /* carrel new, show, pause, resume, stop, stats, logs: the daemon's machines. */
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -341,27 +342,45 @@ static void print_execs(const json_t *list) {
     }
 }
 
-static int copy_output(struct client *c, const char *machine, const char *exec,
-                       const struct logs_options *o, struct err *err) {
-    char target[CLIENT_TARGET_SIZE];
+/* One answer, from *offset on. 1: it had something, and what was not kept may follow. */
+static int copy_answer(struct client *c, const char *machine, const char *exec,
+                       const struct logs_options *o, uint64_t *offset, struct err *err) {
+    char target[CLIENT_TARGET_SIZE], from[24];
     const struct http_head *head;
     const char *bytes;
     size_t n;
     int more;
     const struct client_request r = {.method = "GET", .target = target, .accept = "*/*"};
-    if (client_target(target, err, "/v1/machines/%s/execs/%s/output?stream=%s&follow=%s", machine,
-                      exec, o->errors ? "stderr" : "stdout", o->follow ? "1" : "0") < 0 ||
+    snprintf(from, sizeof(from), "%" PRIu64, *offset);
+    if (client_target(target, err, "/v1/machines/%s/execs/%s/output?stream=%s&follow=%s&offset=%s",
+                      machine, exec, o->errors ? "stderr" : "stdout", o->follow ? "1" : "0",
+                      from) < 0 ||
         client_send(c, c->http, &r, err) < 0 || client_answer(c->http, &head, err) < 0)
         return -1;
     struct http_text gap = http_field_only(head, "Carrel-Left-Out");
-    if (gap.s && !http_text_is(gap, "0"))
-        fprintf(stderr, "carrel: %.*s bytes before this were not kept\n", (int)gap.n, gap.s);
+    uint64_t left_out = gap.s ? strtoull(gap.s, NULL, 10) : 0;
+    if (left_out)
+        fprintf(stderr, "carrel: %" PRIu64 " bytes here were not kept\n", left_out);
+    else if (*offset)
+        return 0;
+    *offset += left_out;
     while ((more = http_client_read(c->http, &bytes, &n, err)) > 0) {
         int w = write_all(1, bytes, n);
         if (w < 0)
             return err_num(err, w, "write output");
+        *offset += n;
     }
-    return more;
+    return more < 0 ? -1 : *offset > 0;
+}
+
+/* An answer ends before a gap; what follows it is the next one. */
+static int copy_output(struct client *c, const char *machine, const char *exec,
+                       const struct logs_options *o, struct err *err) {
+    uint64_t offset = 0;
+    int r;
+    while ((r = copy_answer(c, machine, exec, o, &offset, err)) > 0)
+        ;
+    return r;
 }
 
 int cmd_logs(int argc, char **argv) {

@@ -39,6 +39,11 @@ def parent(pid):
     return int((re.search(r"^PPid:\s+(\d+)", read(f"/proc/{pid}/status"), re.M) or [0, 0])[1])
 
 
+def record(run_dir, name):
+    """What the spawner has written down of a box."""
+    return dict(re.findall(r"^(\w+)=(.*)$", read(pathlib.Path(run_dir, "boxes", name, "box")), re.M))
+
+
 class Storm:
     def __init__(self, seed, kills, say=print):
         self.seed, self.kills, self.say = seed, kills, say
@@ -49,6 +54,7 @@ class Storm:
         self.fell = {}       # target -> kills
         self.starts = 0      # kills of a daemon that was not ready yet
         self.faults = []
+        self.settle_s = 20   # what was never acknowledged may take so long to end
 
     # ---- killing ----
 
@@ -108,8 +114,9 @@ class Storm:
         return {m.id for c in self.clients for m in c.living()}
 
     def check_api(self):
-        shown = {m["id"] for m in self.daemon.machines(limit=1000, all=1)}
-        wanted = self.living()
+        wanted, end = self.living(), clock() + self.settle_s
+        while (shown := {m["id"] for m in self.daemon.machines(limit=1000, all=1)}) != wanted and clock() < end:
+            time.sleep(0.05)
         if shown != wanted:
             self.fault(f"machines lost: {sorted(wanted - shown)}, nobody's: {sorted(shown - wanted)}")
         for c in self.clients:
@@ -126,17 +133,17 @@ class Storm:
         found = {d.name for d in boxes.iterdir()}
         made = {d for d in found if not d.startswith("r-")}
         left = [f"directory {d}" for d in made - wanted] + [f"no directory of {d}" for d in wanted - made]
-        record = {d: read(boxes / d / "box") for d in found}
-        spaces = {self.space(re.search(r"^pid=(\d+)", r, re.M)[1]) for r in record.values() if "pid=" in r}
+        records = [record(self.daemon.run_dir, d) for d in found]
+        spaces = {self.space(r["pid"]) for r in records if "pid" in r}
         spawners = set(host.spawners())
         for p in pids():
             if p not in spawners and p != self.daemon.process.pid and host.is_ours(p) and self.space(p) not in spaces:
                 left.append(f"process {p}: {read(f'/proc/{p}/cmdline')!r}")
         left += [f"mount {m}" for m in host._left() if m.startswith(("mount ", "loop device"))]
         groups = {d.name for top in host.cgroups() for d in pathlib.Path(top.split(" ", 1)[1]).iterdir() if d.name.isdigit()}
-        ours = {re.search(r"^cgroup=(\d+)", r, re.M)[1] for r in record.values() if "cgroup=" in r}
-        if len(groups - ours) > POOL_MAX:
-            left.append(f"{len(groups - ours)} cgroups of no box")
+        spare = groups - {r.get("cgroup") for r in records}
+        if len(spare) > POOL_MAX:
+            left.append(f"{len(spare)} cgroups of no box")
         return left
 
     @staticmethod
@@ -147,7 +154,7 @@ class Storm:
             return None
 
     def check_kernel(self):
-        end = clock() + 20
+        end = clock() + self.settle_s
         while (left := self.strangers()) and clock() < end:
             time.sleep(0.1)
         for line in left:

@@ -1,11 +1,13 @@
 """An honest exec: streams by offset, exit status from the kernel, at most once, nothing lost."""
 import hashlib
 import json
+import subprocess
 import threading
 import time
 
 import pytest
 
+from carrel import PROGRAM
 from daemon import Refused
 
 
@@ -119,6 +121,24 @@ def test_output_beyond_its_cap_has_head_and_tail_and_says_the_gap(daemon):
     c.close()
     assert gap > 0 and gap + kept == 150000000
     assert kept <= 64 << 20
+    # As bytes: an answer has no hole, the next one says what is missing before it.
+    whole = subprocess.run("seq 1 20000000 | head -c 150000000", shell=True, capture_output=True).stdout
+    at = told = 0
+    while True:
+        c = daemon.connect(timeout=120)
+        c.request("GET", f"/v1/machines/{m}/execs/{x['id']}/output?offset={at}")
+        answer = c.getresponse()
+        left_out, start = (int(answer.headers[name]) for name in ("Carrel-Left-Out", "Carrel-Offset"))
+        data = answer.read()
+        c.close()
+        assert start == at + left_out and data == whole[start:start + len(data)]
+        told += left_out
+        at = start + len(data)
+        if not data:
+            break
+    assert at == 150000000 and told == gap
+    logs = subprocess.run([PROGRAM, "logs", m, x["id"]], env=daemon.env, capture_output=True, timeout=60)
+    assert logs.stdout == whole[:24 << 20] + whole[-(24 << 20):] and str(gap).encode() in logs.stderr, logs.stderr
 
 
 def test_stdin_is_streamed(daemon, box):

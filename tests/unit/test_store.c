@@ -5,6 +5,8 @@
 #include <sqlite3.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "base/defer.h"
 #include "store/events.h"
@@ -533,6 +535,23 @@ static void two_daemons_never_share_a_store(void **state) {
     store_close(open_store(&dir));
 }
 
+/* A daemon that is killed while it starts a program leaves a child with its descriptors behind. */
+static void a_dead_daemon_gives_the_store_up_with_its_last_child(void **state) {
+    (void)state;
+    struct scratch dir DEFER(scratch_done) = scratch_new();
+    pid_t daemon = fork();
+    if (daemon == 0) {
+        open_store(&dir);
+        if (fork() == 0)
+            usleep(300000);
+        _exit(0);
+    }
+    int status;
+    assert_int_equal(waitpid(daemon, &status, 0), daemon);
+    assert_int_equal(status, 0);
+    store_close(open_store(&dir));
+}
+
 /* ---- What is refused ---- */
 
 static void run_sql(const struct scratch *dir, const char *sql) {
@@ -670,6 +689,7 @@ UNIT_MAIN(cmocka_unit_test(a_machine_comes_back_whole_after_a_restart),
           cmocka_unit_test(events_go_on_after_an_id),
           cmocka_unit_test(a_transaction_is_all_or_nothing),
           cmocka_unit_test(two_daemons_never_share_a_store),
+          cmocka_unit_test(a_dead_daemon_gives_the_store_up_with_its_last_child),
           cmocka_unit_test(a_newer_or_changed_schema_is_refused),
           cmocka_unit_test(a_row_that_makes_no_sense_is_refused_not_believed),
           cmocka_unit_test(migrations_are_made_once_and_whole),

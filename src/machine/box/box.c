@@ -354,6 +354,10 @@ static void on_gone(void *arg) {
     struct guest *g = b->fresh ? b->fresh : b->m.guest;
     struct err why = *guest_why_gone(g);
     guest_free(TAKE(b->fresh));
+    if (b->confirming && why.code == ERR_GONE) {
+        err_set(&why, ERR_INTERNAL, "machine '%s' died while it was made", b->m.id);
+        err_remedy(&why, "ask again");
+    }
     if (why.code == ERR_INTERNAL || b->confirming) {
         box_end(b, &why);
     } else if (why.code == ERR_UNSUPPORTED && b->made) {

@@ -1,0 +1,57 @@
+/*
+ * What the measures of the daemon share: a daemon with a store of its own, and requests to it.
+ *
+ * A request that fails ends the benchmark, but for the load, which counts failures. One connection
+ * belongs to one thread.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+#include "base/buf.h"
+#include "base/defer.h"
+#include "bench/report.h"
+#include "io/http_client.h"
+#include "io/place.h"
+
+enum { BENCH_TARGET = 128, BENCH_ID = 16 };
+
+struct bench {
+    const char *build;
+    bool quick; /* a smoke run: few samples, no figure to be believed */
+    struct report *report;
+    char dir[64];
+    struct place place;
+    pid_t daemon;
+    struct http_client *http;
+};
+
+_Noreturn void bench_fail(const struct err *err);
+
+/* preload: a library for the daemon, or NULL. */
+void bench_start(struct bench *b, const char *preload);
+/* Ends daemon and spawner and removes what they wrote. */
+void bench_stop(struct bench *b);
+struct http_client *bench_connect(const struct bench *b);
+
+/* One request; the whole answer in *ret, which is emptied first. -1 with *err, also for a refusal.
+ */
+int bench_try(struct http_client *http, const char *method, const char *target, const char *body,
+              struct buf *ret, struct err *err);
+void bench_ask(struct bench *b, const char *method, const char *target, const char *body,
+               struct buf *ret);
+
+void bench_create(struct bench *b, char ret_id[BENCH_ID]);
+void bench_destroy(struct bench *b, const char *id);
+void bench_exec_target(const char *id, char ret[BENCH_TARGET]);
+
+/* Runs a program of the host to its end, which must be a good one; how long it took. */
+uint64_t bench_outside(const char *const *argv);
+
+/* Bars are kept until all measures are done, so that they make one table. */
+void bench_bar(const char *name, double value, double limit, const char *unit);
+
+void measure_latency(struct bench *b, bool slow);
+void measure_output(struct bench *b);
+void measure_load(struct bench *b);
