@@ -1,0 +1,131 @@
+/* What the codecs share: the table's shape, and makers of answers and of requests that are read. */
+#pragma once
+
+#include <jansson.h>
+
+#include "base/buf.h"
+#include "base/jot.h"
+#include "io/sse_read.h"
+#include "model/codec.h"
+#include "model/json.h"
+
+/* ---- An answer in the making ---- */
+
+struct maker {
+    struct model_answer *answer;
+    struct model_part *parts;
+    size_t count, calls, bytes;
+    bool refused;
+    bool failed; /* more parts, calls or bytes than an answer may have */
+};
+
+void make_text(struct maker *m, const char *text, size_t n);
+/* Arguments of no bytes are {}; `bad` may be NULL. Ids are made unique, and made up if missing. */
+void make_call(struct maker *m, const char *id, const char *name, const char *arguments, size_t n,
+               const char *bad);
+void make_opaque(struct maker *m, const struct model_codec *codec, const json_t *value);
+/* A string of JSON, as text. */
+void make_json_text(struct maker *m, const json_t *string);
+/* Settles what depends on the whole: calls win over "done", and a cut answer's last call is bad. */
+int make_end(struct maker *m, enum model_stop stop, struct err *err);
+
+/* ---- A stream ---- */
+
+/* One block, call or item of the answer, by the number that the stream gives it. */
+struct block {
+    uint64_t index;
+    json_t *start; /* what opened it; of Responses the finished item */
+    struct buf text, input, signature;
+    char *id, *name;
+    bool closed;
+};
+
+struct model_stream {
+    const struct model_codec *codec;
+    struct sse_reader sse;
+    model_seen_fn *fn;
+    void *arg;
+    struct model_answer answer;
+    struct maker maker;
+    struct block *blocks;
+    size_t count;
+    struct buf text; /* Chat: all of the content */
+    enum model_stop stop;
+    size_t bytes;
+    bool ended;
+    bool failed;
+    enum model_failure failure;
+};
+
+void stream_saw(struct model_stream *s, enum model_seen_kind kind, const json_t *string);
+void stream_name(struct model_stream *s, const json_t *object); /* takes id and model */
+/* NULL: there are too many. */
+struct block *stream_block(struct model_stream *s, uint64_t index);
+struct block *stream_find(struct model_stream *s, uint64_t index);
+/* Counts against the cap of an answer. */
+bool stream_append(struct model_stream *s, struct buf *to, const json_t *string);
+int stream_fail(struct model_stream *s, enum model_failure failure, const char *detail,
+                struct err *err);
+
+/* ---- A request in the making ---- */
+
+struct hearing {
+    struct model_heard *heard;
+    struct model_message *messages;
+    size_t count;
+    struct model_part *parts; /* of the last message */
+    size_t part_count;
+    struct model_tool *tools;
+    size_t tool_count;
+    const char *system;
+};
+
+/* Messages of one role in a row are one. NULL: there is too much of it. */
+struct model_part *hear(struct hearing *h, enum model_role role, enum model_part_kind kind);
+int hear_text(struct hearing *h, enum model_role role, const json_t *string, struct err *err);
+int hear_opaque(struct hearing *h, enum model_role role, const struct model_codec *codec,
+                const json_t *value, struct err *err);
+int hear_image(struct hearing *h, struct model_part *p, const char *media, const char *data);
+int hear_call(struct hearing *h, const char *id, const char *name, const char *arguments, size_t n,
+              struct err *err);
+void hear_system(struct hearing *h, const char *text); /* adds to what there is */
+int hear_tool(struct hearing *h, const json_t *tool, const char *schema_name, struct err *err);
+int hear_end(struct hearing *h, struct err *err);
+
+/* "data:image/png;base64,AAAA": false when it is another kind of URL. */
+bool data_url(struct arena *a, const char *url, const char **ret_media, const char **ret_data);
+
+/* ---- Writing ---- */
+
+void jot_text(struct jot *j, const char *name, const struct model_part *p);
+/* What is said of a call's arguments when they are sent back: always a JSON object. */
+void jot_arguments(struct jot *j, const char *name, const struct model_part *call, bool as_text);
+/* The text of a result where the format has no mark for failure. */
+void jot_outcome(struct jot *j, const char *name, const struct model_part *result);
+/* The nearest place at or before `at` that is not in the middle of a character. */
+size_t piece_end(const char *text, size_t n, size_t at);
+/* One record of a stream: fill the object between these two. */
+struct record {
+    struct buf body;
+    struct jot jot;
+};
+void record_begin(struct record *r, const char *type);
+bool record_end(struct record *r, const char *name, struct buf *to);
+
+/* ---- The table ---- */
+
+struct model_codec {
+    const char *name, *path;
+    void (*put_request)(const struct model_request *r, const struct model_wire *wire,
+                        struct jot *j);
+    int (*get_request)(const json_t *root, struct hearing *h, struct err *err);
+    void (*put_answer)(const struct model_answer *a, struct jot *j);
+    int (*get_answer)(const json_t *root, struct maker *m, struct err *err);
+    bool (*put_stream)(const struct model_answer *a, struct buf *to);
+    void (*put_failure)(enum model_failure failure, const char *message, bool in_band,
+                        struct jot *j);
+    const char *failure_event; /* name of the record; NULL: none */
+    int (*on_record)(struct model_stream *s, const char *name, const json_t *root, struct err *err);
+    int (*on_end)(struct model_stream *s, struct err *err); /* makes the parts */
+    const char *last_word; /* data that is no JSON and ends the stream; NULL: none */
+};

@@ -1,0 +1,20 @@
+/* What the two formats of OpenAI share. */
+#pragma once
+
+#include "model/inner.h"
+
+/* input counts include what was cached; ours exclude each other. `names` of the members differ. */
+struct openai_usage_names {
+    const char *in, *out, *in_details, *out_details;
+};
+void openai_get_usage(struct model_answer *a, const json_t *usage,
+                      const struct openai_usage_names *names);
+void openai_put_usage(struct jot *j, const struct model_usage *u,
+                      const struct openai_usage_names *names);
+void openai_put_failure(enum model_failure failure, const char *message, bool in_band,
+                        struct jot *j);
+/* The "tool_choice" of both, where `named` writes and finds the name of the one tool. */
+void openai_put_choice(struct jot *j, const struct model_request *r, bool nested);
+void openai_get_choice(struct hearing *h, const json_t *choice);
+void openai_put_image_url(struct jot *j, const char *name, const struct model_part *p);
+void openai_name_answer(struct model_answer *a, const json_t *root);

@@ -1,0 +1,127 @@
+/*
+ * One form of a conversation with a model, whoever serves it: messages made of parts, the tools on
+ * offer, and the answer with its usage and the reason why it stopped.
+ *
+ * Plain values whose texts are borrowed: a request points to its maker's memory, an answer and a
+ * request that was read own theirs in an arena. Codecs (model/codec.h) turn these into what goes
+ * over the wire and back.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/arena.h"
+#include "base/err.h"
+
+struct model_codec;
+
+enum {
+    MODEL_NAME_MAX = 64,          /* of a tool: what all three formats allow */
+    MODEL_CALLS_MAX = 256,        /* in one answer */
+    MODEL_PARTS_MAX = 4096,       /* in one answer or message */
+    MODEL_MESSAGES_MAX = 20000,   /* in one request */
+    MODEL_TOOLS_MAX = 512,        /* in one request */
+    MODEL_ANSWER_MAX = 8 << 20,   /* bytes of texts and arguments in one answer */
+    MODEL_REQUEST_MAX = 64 << 20, /* bytes of a request on the wire */
+};
+
+enum model_part_kind {
+    MODEL_TEXT,
+    MODEL_IMAGE,  /* text is base64 */
+    MODEL_CALL,   /* text is a JSON object, the arguments */
+    MODEL_RESULT, /* text, and perhaps images */
+    MODEL_OPAQUE, /* text is JSON that only its own codec understands: sent back as it came */
+};
+
+struct model_part {
+    enum model_part_kind kind;
+    const char *text; /* may hold zero bytes; a NUL follows */
+    size_t n;
+    const char *id;                  /* of a call, and of the call a result answers */
+    const char *name;                /* of the called tool */
+    const char *media;               /* of an image: "image/png" */
+    const char *bad;                 /* of a call: why it must not be carried out; else NULL */
+    bool failed;                     /* of a result */
+    const struct model_codec *codec; /* of an opaque part */
+    const struct model_part *images; /* of a result */
+    size_t image_count;
+};
+
+enum model_role { MODEL_USER, MODEL_ASSISTANT, MODEL_SYSTEM };
+
+struct model_message {
+    enum model_role role;
+    const struct model_part *parts;
+    size_t count;
+};
+
+struct model_tool {
+    const char *name;
+    const char *description;
+    const char *schema; /* JSON: an object that describes the arguments */
+};
+
+enum model_choice { MODEL_CHOICE_AUTO, MODEL_CHOICE_ANY, MODEL_CHOICE_NONE, MODEL_CHOICE_NAMED };
+
+struct model_request {
+    const char *model;
+    const char *system; /* NULL: none */
+    const struct model_tool *tools;
+    size_t tool_count;
+    enum model_choice choice;
+    const char *choice_name; /* of MODEL_CHOICE_NAMED */
+    const struct model_message *messages;
+    size_t message_count;
+    uint64_t max_tokens;   /* of the answer; 0 only in requests that were read */
+    const char *cache_key; /* the same for all requests that share a beginning; NULL: none */
+    const char *effort;    /* of reasoning, in the provider's own words; NULL: not said */
+    bool stream;
+};
+
+/* A request that was read, with the memory it lives in. */
+struct model_heard {
+    struct model_request request;
+    struct arena arena;
+};
+void model_heard_done(struct model_heard *h);
+
+enum model_stop {
+    MODEL_STOP_DONE = 1,
+    MODEL_STOP_CALLS,        /* tools are to be called */
+    MODEL_STOP_LENGTH,       /* max_tokens was reached: the last part may be cut */
+    MODEL_STOP_REFUSED,      /* the model, or its provider, will not */
+    MODEL_STOP_CONTEXT_FULL, /* the conversation is longer than the model's window */
+    MODEL_STOP_PAUSED,       /* send the same conversation again to go on */
+};
+const char *model_stop_name(enum model_stop stop);
+
+/* Tokens; the kinds of input exclude each other, whatever the provider counts together. */
+struct model_usage {
+    uint64_t in; /* neither read from nor written to a cache */
+    uint64_t cache_read;
+    uint64_t cache_write;      /* kept for minutes */
+    uint64_t cache_write_long; /* kept for an hour */
+    uint64_t out;
+    uint64_t reasoning; /* a part of out */
+};
+uint64_t model_usage_total(const struct model_usage *u);
+
+struct model_answer {
+    const char *id, *model; /* as the provider calls them; "" when it did not say */
+    enum model_stop stop;
+    const struct model_part *parts;
+    size_t count;
+    size_t calls; /* of the parts, bad ones too */
+    struct model_usage usage;
+    bool has_usage;
+    struct arena arena;
+};
+void model_answer_done(struct model_answer *a);
+
+/*
+ * Why text cannot be the arguments of a call, or NULL: it is one JSON object. The sentence is made
+ * in the arena, and meant for the model that wrote the text.
+ */
+const char *model_arguments_fault(struct arena *a, const char *text, size_t n);
