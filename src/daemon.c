@@ -204,6 +204,12 @@ static void on_ready(void *arg) {
     d->quiet_since_ms = loop_now_ms(d->loop);
 }
 
+/* Crash-only: nothing is tidied up, for that would write. */
+static void on_broken(const struct err *why) {
+    log_line(LOG_ERROR, "daemon", "leaving: %s: %s", why->text, why->remedy);
+    _exit(1);
+}
+
 /* One that was started by a command leaves after a quiet minute with no machines. */
 static void look_idle(void *arg) {
     struct daemon *d = arg;
@@ -235,7 +241,7 @@ static int start(struct daemon *d, struct err *err) {
         loop_on_signal(d->loop, SIGINT, on_signal, d, err) < 0 ||
         store_open(&store, &d->store, err) < 0)
         return -1;
-    const struct service_options service = {d->loop, d->store, &d->conf, &d->place};
+    const struct service_options service = {d->loop, d->store, &d->conf, &d->place, on_broken};
     d->service = service_new(&service, on_ready, d, err);
     if (!d->service)
         return -1;

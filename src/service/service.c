@@ -88,6 +88,10 @@ static void tick(void *arg) {
     struct err err;
     uint64_t now = loop_now_ms(s->loop);
     int64_t wall = now_ms();
+    if (store_check(s->store, &err) < 0) {
+        s->broken(&err);
+        return;
+    }
     for (size_t at = 0; (l = map_next(&s->machines, &at));)
         look_after(l, now, wall);
     adopt_again(s, now);
@@ -124,6 +128,7 @@ struct service *service_new(const struct service_options *o, loop_fn *ready, voi
                           .place = o->place,
                           .driver = &box_driver,
                           .tool_ids = tool_ids,
+                          .broken = o->broken,
                           .ready = ready,
                           .ready_arg = arg};
     s->host = s->driver->open(o->loop, err);

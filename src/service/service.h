@@ -34,6 +34,11 @@ struct service_options {
     struct store *store; /* stay the caller's */
     const struct conf *conf;
     const struct place *place;
+    /*
+     * The store takes no more writes: leave, at once and without another word to the disk. The next
+     * daemon starts from what is really there.
+     */
+    void (*broken)(const struct err *why);
 };
 
 /* Adopts what lives, ends what nobody wants; `ready` is called when that is done. */

@@ -66,6 +66,7 @@ struct service {
     uint32_t watch_ids, tool_ids;
     int64_t last_event;
     loop_fn *ready;
+    void (*broken)(const struct err *why);
     void *ready_arg;
     size_t adopting; /* machines that did not answer yet */
     bool listed;     /* what the host has is known, and what nobody wants removed */

@@ -223,6 +223,10 @@ int store_sign(struct store *s, struct err *err) {
     return 0;
 }
 
+int store_check(struct store *s, struct err *err) {
+    return flusher_check(s->flusher, err);
+}
+
 int store_flush(struct store *s, struct err *err) {
     return flusher_flush(s->flusher, err);
 }

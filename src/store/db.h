@@ -68,6 +68,9 @@ int store_sign(struct store *s, struct err *err);
  */
 int store_flush(struct store *s, struct err *err);
 
+/* 0 while all is well; else why every write is refused now. Cheap. */
+int store_check(struct store *s, struct err *err);
+
 /* For metrics. */
 struct store_stats {
     uint64_t commits;
