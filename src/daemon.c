@@ -258,6 +258,8 @@ static void finish(struct daemon *d) {
     char path[PLACE_SIZE + 16];
     loop_timer_free(d->idle);
     api_free(d->api);
+    if (d->loop)
+        loop_join(d->loop); /* jobs may be using the store */
     service_free(d->service);
     store_closep(&d->store);
     loop_freep(&d->loop);

@@ -396,6 +396,8 @@ static const struct field verify_view[] = {
     {"whole", SHOW_FLAG, 0, NULL, .required = true},
     {"records", SHOW_NUMBER, 0, NULL, .required = true},
     {"segments", SHOW_NUMBER, 0, NULL, .required = true},
+    {"first", SHOW_NUMBER, 0, "number of its first record; 1 unless older ones were forgotten",
+     .required = true},
     {"head", SHOW_TEXT, 0, "SEQ:HASH of the chain's end", .required = true},
     {"signed", SHOW_NUMBER, 0, "the last signature covers up to here", .required = true},
     {"problem", SHOW_TEXT, 0, NULL},

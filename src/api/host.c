@@ -382,6 +382,7 @@ static void proved(void *arg) {
     jot_bool(&j, "whole", p->whole);
     jot_u64(&j, "records", p->report.records);
     jot_u64(&j, "segments", p->report.segments);
+    jot_u64(&j, "first", p->report.first_seq);
     jot_string(&j, "head", head);
     jot_u64(&j, "signed", p->report.signed_seq);
     if (!p->whole) {

@@ -223,6 +223,9 @@ static int verify(struct client *c, const struct audit_options *o, struct err *e
     } else {
         printf("%lld records in %lld segments\nhead %s\n", client_number(report, "records"),
                client_number(report, "segments"), client_text(report, "head"));
+        if (client_number(report, "first") > 1)
+            printf("it begins with record %lld: what was before it was forgotten\n",
+                   client_number(report, "first"));
         puts(whole ? "whole: every hash and signature holds" : client_text(report, "problem"));
     }
     return whole ? 0 : 1;

@@ -81,6 +81,9 @@ void loop_call_cancel(struct loop *loop, struct loop_call *call);
  */
 void loop_work(struct loop *loop, loop_fn *run, loop_fn *done, void *arg);
 
+/* Turns the loop until every job that was given before this call is done. Not from a callback. */
+void loop_join(struct loop *loop);
+
 /* How many workers the process has: call it before the first job. Four by default. */
 void loop_set_workers(unsigned count);
 

@@ -12,9 +12,6 @@
 enum {
     TICK_MS = 200,
     LIFETIME_GRACE_MS = 2000, /* the machine itself ends first, if it is well */
-    EVENTS_KEEP = 100000,
-    ENDED_KEEP_MS = 7 * 24 * 3600 * 1000,
-    TRIM_EVERY = 5 * 60 * 10, /* ticks */
 };
 
 /* ---- lifetime and idleness ---- */
@@ -74,14 +71,6 @@ static void look_after(struct live *l, uint64_t now, int64_t wall) {
     s->driver->stats(l->machine, idle_known, l);
 }
 
-static void trim(struct service *s) {
-    struct err err;
-    size_t count;
-    if (store_event_trim(s->store, now_ms() - ENDED_KEEP_MS, EVENTS_KEEP, &err) < 0 ||
-        store_machine_trim(s->store, now_ms() - ENDED_KEEP_MS, 100, &count, &err) < 0)
-        log_line(LOG_WARN, "service", "forget what is old: %s", err.text);
-}
-
 static void tick(void *arg) {
     struct service *s = arg;
     struct live *l;
@@ -97,8 +86,7 @@ static void tick(void *arg) {
     adopt_again(s, now);
     if (store_sign(s->store, &err) < 0)
         log_line(LOG_ERROR, "service", "sign the journal: %s", err.text);
-    if (++s->ticks % TRIM_EVERY == 0)
-        trim(s);
+    trim_look(s, now);
 }
 
 uint64_t back_off_ms(unsigned tries) {

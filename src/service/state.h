@@ -16,6 +16,7 @@
 
 struct exec;
 struct ending;
+struct trimming;
 struct event_watch;
 
 /* How far a machine that another daemon made is known. One of our own making is heard at once. */
@@ -61,7 +62,8 @@ struct service {
     struct map machines; /* id -> struct live */
     struct map execs;    /* id -> struct exec, of living machines */
     struct loop_timer *tick;
-    uint64_t ticks;
+    struct trimming *trimming; /* what is old is being forgotten */
+    uint64_t trim_again_ms;
     struct event_watch *watches, *walk;
     uint32_t watch_ids, tool_ids;
     int64_t last_event;
@@ -168,6 +170,11 @@ void ignore_machine(void *arg, const struct machine_view *view, const struct err
 
 /* When to try again after so many failures: sooner at first, at most every half minute. */
 uint64_t back_off_ms(unsigned tries);
+
+/* ---- trim.c ---- */
+
+/* From the tick: forgets what is old, a piece at a time. */
+void trim_look(struct service *s, uint64_t now_ms);
 
 /* ---- adopt.c ---- */
 void adopt_all(struct service *s);

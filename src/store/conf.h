@@ -32,6 +32,9 @@ struct conf {
     uint32_t idle_action; /* enum idle_action */
     uint64_t log_bytes;
     uint64_t journal_segment_bytes;
+    uint64_t journal_keep_ms; /* 0: everything, as below */
+    uint64_t journal_keep_bytes;
+    uint64_t ended_keep_ms;
     uint64_t uid_base;
 };
 

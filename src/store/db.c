@@ -223,6 +223,20 @@ int store_sign(struct store *s, struct err *err) {
     return 0;
 }
 
+int store_announce(struct store *s, const struct journal_keep *keep, uint64_t *ret_first,
+                   struct err *err) {
+    *ret_first = 0;
+    if (flusher_check(s->flusher, err) < 0 ||
+        journal_announce(s->journal, keep, ret_first, err) < 0)
+        return -1;
+    flusher_touch(s->flusher, 0);
+    return 0;
+}
+
+int store_forget(struct store *s, uint64_t first, struct err *err) {
+    return flusher_flush(s->flusher, err) < 0 ? -1 : journal_forget(s->journal, first, err);
+}
+
 int store_check(struct store *s, struct err *err) {
     return flusher_check(s->flusher, err);
 }

@@ -68,6 +68,14 @@ int store_sign(struct store *s, struct err *err);
  */
 int store_flush(struct store *s, struct err *err);
 
+/*
+ * For a timer: what of the journal is to be forgotten is announced (*ret_first 0: nothing), then
+ * removed. store_forget() flushes first; it blocks, and may be called from any thread.
+ */
+int store_announce(struct store *s, const struct journal_keep *keep, uint64_t *ret_first,
+                   struct err *err);
+int store_forget(struct store *s, uint64_t first, struct err *err);
+
 /* 0 while all is well; else why every write is refused now. Cheap. */
 int store_check(struct store *s, struct err *err);
 

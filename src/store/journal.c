@@ -23,6 +23,7 @@ struct journal {
     struct journal_key *key;
     int dir;
     char id[ID_SIZE];
+    uint64_t first; /* segment; at the time it was opened */
     uint64_t segment;
     uint64_t size; /* of the segment, whole records only */
     enum journal_kind last;
@@ -368,6 +369,15 @@ void journal_at(const struct journal *j, struct journal_head *ret) {
     memset(ret->sig, 0, sizeof(ret->sig));
 }
 
+int journal_announce(struct journal *j, const struct journal_keep *keep, uint64_t *ret_first,
+                     struct err *err) {
+    return journal_prune(j, j->dir, j->segment, keep, ret_first, err);
+}
+
+int journal_forget(struct journal *j, uint64_t first, struct err *err) {
+    return journal_drop(j->dir, first, err);
+}
+
 /* ---- To the disk ---- */
 
 struct sync_job {
@@ -560,6 +570,9 @@ static int begin_new(struct journal *j, struct err *err) {
 /* The header of segment n never got there: the chain stands at the end of the one before. */
 static int reopen_empty(struct journal *j, struct chain *c, uint64_t torn, struct err *err) {
     uint64_t size, torn_before;
+    if (j->segment == j->first)
+        return err_set(err, ERR_INVALID, "journal segment %llu is empty, and so is what was before",
+                       (unsigned long long)j->segment);
     *c = (struct chain){0};
     journal_key_public(j->key, c->pubkey);
     if (follow(j, j->segment - 1, c, &size, &torn_before, err) < 0)
@@ -578,7 +591,7 @@ static int reopen_empty(struct journal *j, struct chain *c, uint64_t torn, struc
 /* The segment before must end where this one says that it starts. */
 static int check_link(const struct journal *j, const struct chain *c, struct err *err) {
     uint8_t hash[SHA256_BYTES];
-    if (j->segment == 1)
+    if (j->segment == j->first)
         return 0;
     if (segment_last_hash(j->dir, j->segment - 1, hash, err) < 0)
         return -1;
@@ -627,7 +640,7 @@ int journal_open(const char *dir, const struct journal_options *options, struct 
         j->options.head_every = HEAD_EVERY;
     j->dir = open_dir(dir, err);
     if (j->dir < 0 || journal_key_open(j->dir, &j->key, err) < 0 ||
-        segment_count(j->dir, &j->segment, err) < 0)
+        segment_range(j->dir, &j->first, &j->segment, err) < 0)
         return -1;
     if ((j->segment ? reopen(j, err) : begin_new(j, err)) < 0 || journal_sync(j, err) < 0)
         return -1;

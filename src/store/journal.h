@@ -61,6 +61,22 @@ int journal_append(struct journal *j, const struct journal_record *records, size
 /* Appends a head unless the last record is one. */
 int journal_sign(struct journal *j, struct err *err);
 
+/* How much of it is kept; 0 each: everything. Whole segments go, from the front; two always stay.
+ */
+struct journal_keep {
+    int64_t since_ms;
+    uint64_t bytes;
+};
+
+/*
+ * Announces, in a signed record, that the journal begins later from now on; *ret_first 0: there is
+ * nothing to forget. journal_forget() then removes what is before that segment; from any thread,
+ * and only once the announcement is on the disk.
+ */
+int journal_announce(struct journal *j, const struct journal_keep *keep, uint64_t *ret_first,
+                     struct err *err);
+int journal_forget(struct journal *j, uint64_t first, struct err *err);
+
 /* Everything appended before the call is on the disk when this returns 0. Any thread; blocks. */
 int journal_sync(struct journal *j, struct err *err);
 
@@ -81,6 +97,8 @@ int journal_pubkey_read(const char *path, uint8_t ret[JOURNAL_PUBKEY_BYTES], str
 
 struct journal_report {
     uint64_t segments;
+    uint64_t first_segment;   /* 1 unless what was before it was forgotten */
+    uint64_t first_seq;       /* of its first record */
     uint64_t records;         /* good ones, up to the end or the first broken one */
     struct journal_head head; /* after them */
     uint64_t

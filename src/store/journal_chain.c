@@ -32,7 +32,7 @@ static void dir_closep(DIR **d) {
         closedir(*d);
 }
 
-int segment_count(int dir, uint64_t *ret, struct err *err) {
+int segment_range(int dir, uint64_t *ret_first, uint64_t *ret_last, struct err *err) {
     int fd = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *d DEFER(dir_closep) = fd < 0 ? NULL : fdopendir(fd);
     if (!d) {
@@ -40,19 +40,21 @@ int segment_count(int dir, uint64_t *ret, struct err *err) {
             close(fd);
         return err_sys(err, "list the journal");
     }
-    uint64_t count = 0, last = 0;
+    uint64_t count = 0, first = 0, last = 0;
     for (struct dirent *e; (e = readdir(d));) {
         uint64_t n = segment_number(e->d_name);
         count += n > 0;
         last = n > last ? n : last;
+        first = n && (!first || n < first) ? n : first;
     }
     char name[SEGMENT_NAME_SIZE];
-    for (uint64_t n = 1; n < last && count != last; n++) {
+    for (uint64_t n = first; n < last && count != last - first + 1; n++) {
         segment_name(n, name);
         if (faccessat(dir, name, F_OK, AT_SYMLINK_NOFOLLOW) < 0)
             return err_set(err, ERR_INVALID, "journal segment %s is missing", name);
     }
-    *ret = last;
+    *ret_first = first;
+    *ret_last = last;
     return 0;
 }
 

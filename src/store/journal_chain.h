@@ -10,11 +10,18 @@
 enum { SEGMENT_NAME_SIZE = 16, SEGMENT_MAX = 99999999 };
 void segment_name(uint64_t number, char ret[SEGMENT_NAME_SIZE]);
 
-/* How many segments there are; `invalid` names one that is missing between others. */
-int segment_count(int dir, uint64_t *ret, struct err *err);
+/* The first and the last segment, 0 when there is none; `invalid` names one that is missing between
+ * them. */
+int segment_range(int dir, uint64_t *ret_first, uint64_t *ret_last, struct err *err);
 /* What the hash member of its last whole line says; unproved. */
 int segment_last_hash(int dir, uint64_t number, uint8_t ret[SHA256_BYTES], struct err *err);
 int segment_open(int dir, uint64_t number, int flags, struct err *err); /* a descriptor or -1 */
+
+/* A record that announces that the journal begins with that segment from now on. */
+bool journal_is_prune(const struct journal_record *r, uint64_t *ret_first);
+int journal_prune(struct journal *j, int dir, uint64_t last, const struct journal_keep *keep,
+                  uint64_t *ret_first, struct err *err);
+int journal_drop(int dir, uint64_t first, struct err *err);
 
 /* Lines of one file, with constant memory. */
 struct lines {

@@ -97,13 +97,13 @@ static int scan_segment(struct journal_reader *r, uint64_t segment, struct place
 }
 
 /* From the last segment backwards until enough match; then stands before the first of them. */
-static int seek_tail(struct journal_reader *r, uint64_t segments, struct err *err) {
+static int seek_tail(struct journal_reader *r, uint64_t first, uint64_t last, struct err *err) {
     size_t want = r->filter.tail < TAIL_MAX ? r->filter.tail : TAIL_MAX;
     struct place_in *ring DEFER_FREE = calloc(want, sizeof(*ring));
-    struct place_in start = {segments, 0};
+    struct place_in start = {last, 0};
     if (!ring)
         return err_set(err, ERR_LIMIT, "journal: out of memory");
-    for (uint64_t segment = segments; segment > 0 && want > 0; segment--) {
+    for (uint64_t segment = last; segment >= first && want > 0; segment--) {
         size_t count;
         if (scan_segment(r, segment, ring, want, &count, err) < 0)
             return -1;
@@ -117,18 +117,18 @@ static int seek_tail(struct journal_reader *r, uint64_t segments, struct err *er
 int journal_reader_open(const char *dir, const struct journal_filter *filter,
                         struct journal_reader **ret, struct err *err) {
     struct journal_reader *r = calloc(1, sizeof(*r));
-    uint64_t segments = 0;
+    uint64_t first = 0, last = 0;
     if (!r)
         return err_set(err, ERR_LIMIT, "journal: out of memory");
     r->lines.fd = -1;
     r->filter = *filter;
     r->dir = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    int status =
-        r->dir < 0 ? err_sys(err, "open journal '%s'", dir) : segment_count(r->dir, &segments, err);
-    if (status == 0 && segments == 0)
+    int status = r->dir < 0 ? err_sys(err, "open journal '%s'", dir)
+                            : segment_range(r->dir, &first, &last, err);
+    if (status == 0 && last == 0)
         status = err_set(err, ERR_NOT_FOUND, "there is no journal in '%s'", dir);
     if (status == 0)
-        status = filter->tail ? seek_tail(r, segments, err) : seek(r, 1, 0, err);
+        status = filter->tail ? seek_tail(r, first, last, err) : seek(r, first, 0, err);
     if (status < 0) {
         journal_reader_close(r);
         return -1;

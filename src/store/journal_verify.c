@@ -9,9 +9,11 @@
 
 struct proof {
     int dir;
-    uint64_t segments;
+    uint64_t first, last; /* segments */
+    uint64_t begins;      /* with this segment, as records say that announce it; 0: none does */
     const struct journal_head *expected;
     struct chain chain;
+    uint8_t start[SHA256_BYTES]; /* the hash before the first record */
     struct journal_report *report;
     struct journal_slot *slot;
 };
@@ -45,7 +47,13 @@ static int take_line(struct proof *p, const struct lines *l, const char *line, s
                      struct err *err) {
     if (chain_step(&p->chain, line, len, l->number == 1, p->slot, err) < 0)
         return broken(p, l->number, err);
-    p->report->records++;
+    uint64_t begins;
+    if (!p->report->records++) {
+        p->report->first_seq = p->chain.at.seq;
+        memcpy(p->start, p->chain.start, sizeof(p->start));
+    }
+    if (journal_is_prune(&p->slot->record, &begins) && begins > p->begins)
+        p->begins = begins;
     p->report->head = p->chain.at;
     p->report->signed_seq = p->chain.signed_seq;
     return check_expected(p, err);
@@ -91,6 +99,25 @@ static int verify_segment(struct proof *p, struct err *err) {
     return 0;
 }
 
+/* What is missing before the first segment must have been announced; a head from there is gone. */
+static int verify_beginning(const struct proof *p, struct err *err) {
+    const struct journal_head *e = p->expected;
+    const uint64_t before = p->report->first_seq - 1;
+    if (p->first > 1 && p->begins < p->first)
+        return err_set(err, ERR_GONE,
+                       "the segments before %08llu.log are missing, and no record says that they "
+                       "were to be forgotten",
+                       (unsigned long long)p->first);
+    if (e && e->seq < before)
+        return err_set(err, ERR_GONE,
+                       "the head that was given is of record %llu, and the journal begins with "
+                       "record %llu: what was before it was forgotten",
+                       (unsigned long long)e->seq, (unsigned long long)before + 1);
+    if (e && before && e->seq == before && memcmp(e->hash, p->start, sizeof(e->hash)) != 0)
+        return err_set(err, ERR_GONE, "the journal does not follow from the head that was given");
+    return 0;
+}
+
 static int verify_end(const struct proof *p, struct err *err) {
     if (!p->expected || p->expected->seq <= p->chain.at.seq)
         return 0;
@@ -114,12 +141,13 @@ int journal_verify(const char *dir, const uint8_t pubkey[JOURNAL_PUBKEY_BYTES],
         return err_sys(err, "open journal '%s'", dir);
     if (!slot)
         return err_set(err, ERR_LIMIT, "journal: out of memory");
-    if (segment_count(fd, &p.segments, err) < 0)
+    if (segment_range(fd, &p.first, &p.last, err) < 0)
         return -1;
-    if (p.segments == 0)
+    if (p.last == 0)
         return err_set(err, ERR_NOT_FOUND, "there is no journal in '%s'", dir);
-    for (p.chain.segment = 1; p.chain.segment <= p.segments; p.chain.segment++)
+    ret->first_segment = p.first;
+    for (p.chain.segment = p.first; p.chain.segment <= p.last; p.chain.segment++)
         if (verify_segment(&p, err) < 0)
             return -1;
-    return verify_end(&p, err);
+    return verify_beginning(&p, err) < 0 ? -1 : verify_end(&p, err);
 }

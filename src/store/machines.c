@@ -256,6 +256,32 @@ int store_machine_end(struct store *s, const char *id, int64_t ended_ms, const c
     return run_on(&q, id, err);
 }
 
+int store_machine_old(struct store *s, int64_t ended_before_ms, size_t most, struct id_list *ret,
+                      struct err *err) {
+    QUERY;
+    struct id_list list DEFER(id_list_done) = {.ids = calloc(page_limit(most), ID_SIZE)};
+    int status;
+    if (!list.ids)
+        return err_set(err, ERR_LIMIT, "store: out of memory");
+    if (query_start(&q, s, STMT_MACHINE_OLD, err) < 0)
+        return -1;
+    query_i64(&q, 1, ended_before_ms);
+    query_u64(&q, 2, page_limit(most));
+    while ((status = query_step(&q, err)) == 1)
+        snprintf(list.ids[list.count++], ID_SIZE, "%s",
+                 (const char *)sqlite3_column_text(q.stmt, 0));
+    if (status < 0)
+        return -1;
+    *ret = list;
+    list.ids = NULL;
+    return 0;
+}
+
+void id_list_done(struct id_list *list) {
+    free(list->ids);
+    *list = (struct id_list){0};
+}
+
 int store_machine_trim(struct store *s, int64_t ended_before_ms, size_t most, size_t *ret_count,
                        struct err *err) {
     QUERY;

@@ -116,7 +116,17 @@ int store_machine_set_guest(struct store *s, const char *id, uint64_t incarnatio
 int store_machine_end(struct store *s, const char *id, int64_t ended_ms, const char *reason,
                       struct err *err);
 
-/* Forgets up to `most` machines that ended before, with their execs; call it again until 0. */
+/*
+ * Up to STORE_PAGE_MAX machines that ended before, oldest first: the ids of those that
+ * store_machine_trim() with the same words would forget, with their execs. Call both until 0.
+ */
+struct id_list {
+    char (*ids)[ID_SIZE];
+    size_t count;
+};
+int store_machine_old(struct store *s, int64_t ended_before_ms, size_t most, struct id_list *ret,
+                      struct err *err);
+void id_list_done(struct id_list *list);
 int store_machine_trim(struct store *s, int64_t ended_before_ms, size_t most, size_t *ret_count,
                        struct err *err);
 

@@ -703,7 +703,96 @@ static void readers_filter_and_follow(void **state) {
     journal_close(j);
 }
 
+static uint64_t forget(struct journal *j, const struct journal_keep *keep) {
+    uint64_t first;
+    ok(journal_announce(j, keep, &first, &err));
+    ok(journal_sync(j, &err));
+    if (first)
+        ok(journal_forget(j, first, &err));
+    return first;
+}
+
+static void drop_segment(const char *dir, uint64_t number) {
+    char path[160];
+    snprintf(path, sizeof(path), "%s/%08u.log", dir, (unsigned)number);
+    assert_int_equal(unlink(path), 0);
+}
+
+static void what_is_forgotten_was_announced(void **state) {
+    (void)state;
+    struct scratch dir DEFER(scratch_done) = scratch_new();
+    struct journal_options small = {.segment_bytes = 500};
+    struct journal *j = open_journal(dir.path, &small);
+    struct journal_head early, late;
+    struct journal_report r;
+    append(j, "m-aaaaaaaaaaaa", 0);
+    journal_at(j, &early);
+    for (int i = 1; i < 10; i++)
+        append(j, "m-aaaaaaaaaaaa", i);
+    assert_int_equal(forget(j, &(struct journal_keep){0}), 0);
+    assert_int_equal(forget(j, &(struct journal_keep){.bytes = 1 << 20}), 0);
+    assert_int_equal(forget(j, &(struct journal_keep){.since_ms = 1}), 0);
+    uint64_t first = forget(j, &(struct journal_keep){.bytes = 3000});
+    assert_true(first > 1);
+    append(j, "m-bbbbbbbbbbbb", 11);
+    journal_at(j, &late);
+    journal_close(j);
+
+    if (verify(dir.path, &late, &r) < 0)
+        fail_msg("%s", err.text);
+    assert_int_equal(r.first_segment, first);
+    assert_true(r.first_seq > early.seq && r.records == r.head.seq - r.first_seq + 1);
+    refused(ERR_GONE, verify(dir.path, &early, &r));
+
+    /* It goes on, is read from where it begins, and forgets again; two segments always stay. */
+    j = open_journal(dir.path, &small);
+    struct journal_reader *reader;
+    const struct journal_record *record;
+    const char *line;
+    size_t len;
+    ok(journal_reader_open(dir.path, &(struct journal_filter){.structural = true}, &reader, &err));
+    assert_int_equal(journal_reader_next(reader, &record, &line, &len, &err), 1);
+    assert_int_equal(record->seq, r.first_seq);
+    journal_reader_close(reader);
+    for (int i = 20; i < 30; i++)
+        append(j, "m-bbbbbbbbbbbb", i);
+    assert_true(forget(j, &(struct journal_keep){.since_ms = INT64_MAX}) > first);
+    journal_close(j);
+    assert_whole(dir.path);
+    if (verify(dir.path, NULL, &r) < 0)
+        fail_msg("%s", err.text);
+    assert_true(r.segments >= 2 && r.segments <= 3);
+    j = open_journal(dir.path, &small);
+    journal_close(j);
+}
+
+static void a_beginning_that_nobody_announced_shows(void **state) {
+    (void)state;
+    struct scratch dir DEFER(scratch_done) = scratch_new();
+    struct journal_options small = {.segment_bytes = 500};
+    struct journal *j = open_journal(dir.path, &small);
+    struct journal_report r;
+    for (int i = 0; i < 10; i++)
+        append(j, "m-aaaaaaaaaaaa", i);
+    uint64_t first;
+    /* Announced and, for a crash, not removed: still whole. */
+    ok(journal_announce(j, &(struct journal_keep){.bytes = 3000}, &first, &err));
+    journal_close(j);
+    assert_true(first > 2);
+    assert_whole(dir.path);
+    for (uint64_t n = 1; n < first; n++) {
+        drop_segment(dir.path, n);
+        if (verify(dir.path, NULL, &r) < 0)
+            fail_msg("segment %d: %s", (int)n, err.text);
+        assert_int_equal(r.first_segment, n + 1);
+    }
+    drop_segment(dir.path, first);
+    refused(ERR_GONE, verify(dir.path, NULL, &r));
+}
+
 UNIT_MAIN(cmocka_unit_test(a_journal_goes_on_after_a_restart),
+          cmocka_unit_test(what_is_forgotten_was_announced),
+          cmocka_unit_test(a_beginning_that_nobody_announced_shows),
           cmocka_unit_test(every_flipped_byte_shows),
           cmocka_unit_test(every_removed_doubled_or_moved_record_shows),
           cmocka_unit_test(a_cut_tail_shows_against_a_head),

@@ -371,6 +371,13 @@ static void machines_change_and_are_forgotten(void **state) {
     ok(store_machine_end(s, row.id, 500, "ttl", &err));
     ok(store_machine_trim(s, 500, 10, &gone, &err));
     assert_int_equal(gone, 0);
+    struct id_list old DEFER(id_list_done) = {0};
+    ok(store_machine_old(s, 500, 10, &old, &err));
+    assert_int_equal(old.count, 0);
+    id_list_done(&old);
+    ok(store_machine_old(s, 501, 10, &old, &err));
+    assert_int_equal(old.count, 1);
+    assert_string_equal(old.ids[0], row.id);
     ok(store_machine_trim(s, 501, 10, &gone, &err));
     assert_int_equal(gone, 1);
     refused(ERR_NOT_FOUND, store_machine_get(s, row.id, &out, &err));

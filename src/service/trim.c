@@ -1,0 +1,85 @@
+/*
+ * Forgetting what is old: machines that ended long ago with their commands and output, events, and
+ * what of the journal is not to be kept. A piece at a time, so that nobody waits: files go on a
+ * worker, and the rows that name them only after them, so that a crash leaves no file unnamed.
+ */
+#include <stdlib.h>
+
+#include "base/defer.h"
+#include "base/log.h"
+#include "service/logs.h"
+#include "service/state.h"
+
+enum {
+    EVENTS_KEEP = 100000,
+    EVENTS_KEEP_MS = 7 * 24 * 3600 * 1000,
+    TRIM_EVERY_MS = 10000,
+    TRIM_PIECE = 100,
+};
+
+struct trimming {
+    struct service *service;
+    struct id_list machines;
+    int64_t ended_before_ms;
+    uint64_t journal_first; /* segment; 0: all of it stays */
+    bool forgotten;
+    struct err err;
+};
+
+static void trim_files(void *arg) {
+    struct trimming *t = arg;
+    struct service *s = t->service;
+    for (size_t i = 0; i < t->machines.count; i++)
+        logs_drop(s->place->home, t->machines.ids[i]);
+    t->forgotten = !t->journal_first || store_forget(s->store, t->journal_first, &t->err) == 0;
+}
+
+static void trim_rows(void *arg) {
+    struct trimming *t = arg;
+    struct service *s = t->service;
+    size_t count = 0;
+    if (!t->forgotten)
+        log_line(LOG_WARN, "service", "forget old records: %s", t->err.text);
+    if (t->machines.count &&
+        store_machine_trim(s->store, t->ended_before_ms, t->machines.count, &count, &t->err) < 0)
+        log_line(LOG_WARN, "service", "forget old machines: %s", t->err.text);
+    s->trim_again_ms = count ? 0 : loop_now_ms(s->loop) + TRIM_EVERY_MS;
+    s->trimming = NULL;
+    id_list_done(&t->machines);
+    free(t);
+}
+
+static int find_old(struct trimming *t, struct err *err) {
+    struct service *s = t->service;
+    int64_t now = now_ms();
+    const struct conf *conf = s->conf;
+    const struct journal_keep keep = {
+        .since_ms = conf->journal_keep_ms ? now - (int64_t)conf->journal_keep_ms : 0,
+        .bytes = conf->journal_keep_bytes,
+    };
+    t->ended_before_ms = now - (int64_t)conf->ended_keep_ms;
+    if (store_event_trim(s->store, now - EVENTS_KEEP_MS, EVENTS_KEEP, err) < 0 ||
+        store_machine_old(s->store, t->ended_before_ms, TRIM_PIECE, &t->machines, err) < 0)
+        return -1;
+    return store_announce(s->store, &keep, &t->journal_first, err);
+}
+
+void trim_look(struct service *s, uint64_t now_ms) {
+    struct err err;
+    if (s->trimming || now_ms < s->trim_again_ms)
+        return;
+    s->trim_again_ms = now_ms + TRIM_EVERY_MS;
+    struct trimming *t = calloc(1, sizeof(*t));
+    if (!t)
+        abort();
+    t->service = s;
+    if (find_old(t, &err) < 0)
+        log_line(LOG_WARN, "service", "forget what is old: %s", err.text);
+    if (!t->machines.count && !t->journal_first) {
+        id_list_done(&t->machines);
+        free(t);
+        return;
+    }
+    s->trimming = t;
+    loop_work(s->loop, trim_files, trim_rows, t);
+}
