@@ -1,3 +1,4 @@
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,6 +28,7 @@ void exec_unlink(struct exec *x) {
     if (x->next)
         x->next->at = x->at;
     x->listed = false;
+    exec_uncount(x);
     map_take(&x->service->execs, x->row.id);
     live_unref(TAKE(x->live));
     exec_unref(x);
@@ -97,6 +99,56 @@ void exec_tell(struct exec *x) {
         f->changed(f->arg);
     }
     exec_unref(x);
+}
+
+/* ---- how many at once ---- */
+
+struct owner_load {
+    char name[STORE_NAME_SIZE];
+    uint64_t execs;
+};
+
+static int too_many(const char *what, const char *who, uint64_t limit, struct err *err) {
+    err_set(err, ERR_LIMIT, "%s '%s' has its %" PRIu64 " commands at once", what, who, limit);
+    return err_remedy(err, "wait until one ends, or kill one; carrel.conf says how many");
+}
+
+int exec_may_count(const struct live *l, struct err *err) {
+    const struct service *s = l->service;
+    const struct owner_load *load = map_get(&s->loads, l->row.owner);
+    if (l->counted >= s->conf->execs_per_machine)
+        return too_many("machine", l->row.id, s->conf->execs_per_machine, err);
+    if (load && load->execs >= s->conf->execs_per_owner)
+        return too_many("owner", l->row.owner, s->conf->execs_per_owner, err);
+    return 0;
+}
+
+void exec_count(struct exec *x) {
+    struct service *s = x->service;
+    struct owner_load *load = map_get(&s->loads, x->row.owner);
+    if (!load) {
+        load = calloc(1, sizeof(*load));
+        if (!load)
+            abort();
+        snprintf(load->name, sizeof(load->name), "%s", x->row.owner);
+        map_put(&s->loads, load->name, load);
+    }
+    load->execs++;
+    x->live->counted++;
+    x->counted = true;
+}
+
+void exec_uncount(struct exec *x) {
+    struct owner_load *load = x->counted ? map_get(&x->service->loads, x->row.owner) : NULL;
+    if (!load)
+        return;
+    x->counted = false;
+    if (x->live)
+        x->live->counted--;
+    if (--load->execs)
+        return;
+    map_take(&x->service->loads, load->name);
+    free(load);
 }
 
 /* ---- what is told of it ---- */

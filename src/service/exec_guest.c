@@ -211,6 +211,7 @@ void exec_adopt(struct live *l, struct exec_row *row, const struct msg_row *stat
     row->argv = row->cwd = NULL;
     snprintf(x->who.owner, sizeof(x->who.owner), "%s", x->row.owner);
     exec_link(x, l);
+    exec_count(x);
     /* Its outcome is written down, but its output was not yet kept. */
     x->over = x->row.state != EXEC_STARTING && x->row.state != EXEC_RUNNING;
     l->running += !x->over;

@@ -62,9 +62,12 @@ void exec_conclude(struct exec *x) {
 }
 
 /* The guest may forget it, and so may we: the log is in its file. */
-static void log_kept(void *arg, bool kept) {
+static void log_kept(void *arg, bool kept, const struct outlog_kept *now) {
     struct exec *x = arg;
+    (void)now;
     x->keeping = false;
+    if (!kept) /* execs_keep_look() tries again */
+        x->keep_again_ms = loop_now_ms(x->service->loop) + back_off_ms(x->keep_tries++);
     if (x->live && x->live->machine && x->sent && kept) {
         guest_forget(x->live->machine->guest, &x->command, true);
         x->sent = false;
@@ -74,23 +77,31 @@ static void log_kept(void *arg, bool kept) {
     exec_unref(x);
 }
 
+static void keep_all(struct exec *x) {
+    exec_ref(x);
+    x->keeping = true;
+    logs_keep(x->service->loop, x->service->place->home, x->row.machine, x->row.id, &x->log,
+              &x->kept_so_far, log_kept, x);
+}
+
 bool exec_output_over(const struct exec *x) {
     const struct outlog *log = x->log.fd >= 0 ? &x->log.log : NULL;
     return !log || (outlog_extent(log, 0).ended && outlog_extent(log, 1).ended);
 }
 
 void exec_settle(struct exec *x) {
-    if (!x->over || x->keeping || !x->listed || !exec_output_over(x))
+    if (!x->over || !x->listed || !(x->lost || exec_output_over(x)))
         return;
-    exec_ref(x);
-    x->keeping = true;
-    if (x->direct || x->row.state == EXEC_FAILED) {
-        log_kept(x, true);
+    exec_uncount(x);
+    if (x->keeping || x->copying)
+        return;
+    if (x->log.fd >= 0 && x->row.state != EXEC_FAILED) {
+        count_output(x);
+        keep_all(x);
         return;
     }
-    count_output(x);
-    logs_keep(x->service->loop, x->service->place->home, x->row.machine, x->row.id, &x->log,
-              log_kept, x);
+    exec_ref(x);
+    log_kept(x, true, NULL);
 }
 
 void exec_start_done(struct exec *x, const struct err *err) {
@@ -113,15 +124,8 @@ static void lose(struct exec *x, const char *reason) {
     if (x->live && x->live->machine && x->sent)
         guest_forget(x->live->machine->guest, &x->command, false);
     x->sent = false;
-    /* What was printed is still in memory; the machine that wrote it is gone. */
-    if (x->log.fd >= 0 && !x->keeping) {
-        exec_ref(x);
-        x->keeping = true;
-        logs_keep(x->service->loop, x->service->place->home, x->row.machine, x->row.id, &x->log,
-                  log_kept, x);
-    } else if (!x->keeping) {
-        exec_unlink(x);
-    }
+    x->lost = true; /* what was printed is still in memory; who wrote it is gone */
+    exec_settle(x);
     exec_unref(x);
 }
 

@@ -94,16 +94,24 @@ static int direct_streams(struct exec *x, const struct caller *who, const struct
     return check_pipes(fds, nfds, err);
 }
 
+/* Of what is kept of a command, stdout has three quarters and stderr one: half head, half tail. */
+static struct outlog_caps log_caps(uint64_t bytes, bool terminal) {
+    const uint64_t part = bytes / 8 & ~(uint64_t)(OUTLOG_PAGE - 1);
+    if (terminal)
+        return (struct outlog_caps){{4 * part, 0}, {4 * part, OUTLOG_TAIL_MIN}};
+    return (struct outlog_caps){{3 * part, part}, {3 * part, part}};
+}
+
 static int logged_streams(struct exec *x, const struct exec_request *r, struct msg_exec *exec,
                           struct err *err) {
-    const struct outlog_caps two = OUTLOG_CAPS_TWO, one = OUTLOG_CAPS_ONE;
+    const struct outlog_caps caps = log_caps(x->service->conf->log_bytes, r->terminal);
     uint8_t out = r->terminal ? MSG_STDIO_PTY : MSG_STDIO_PIPE;
     exec->stdio[0] = r->terminal                 ? MSG_STDIO_PTY
                      : x->input || r->stdin_open ? MSG_STDIO_PIPE
                                                  : MSG_STDIO_NULL;
     exec->stdio[1] = exec->stdio[2] = out;
     exec->flags |= MSG_EXEC_LOG;
-    return outlog_fd_make(&x->log, r->terminal ? &one : &two, err);
+    return outlog_fd_make(&x->log, &caps, err);
 }
 
 static void start_refused(struct exec *x, service_exec_fn *done, void *arg, const struct err *err) {
@@ -118,8 +126,21 @@ static void give_existing(struct service *s, const struct caller *who, const str
     done(arg, x, x ? NULL : &err);
 }
 
-static int begin_exec(struct exec *x, const struct exec_plan *plan, char existing[ID_SIZE],
-                      struct err *err) {
+/* A request that comes again is answered as the first time, though nothing more may run by now. */
+static bool ran_before(struct exec *x, char existing[ID_SIZE]) {
+    struct err err;
+    if (!x->row.key[0] || store_begin(x->service->store, &err) < 0)
+        return false;
+    if (store_exec_add(x->service->store, &x->row, existing, &err) < 0)
+        existing[0] = '\0';
+    store_rollback(x->service->store);
+    return existing[0];
+}
+
+static int begin_exec(struct exec *x, const struct live *l, const struct exec_plan *plan,
+                      char existing[ID_SIZE], struct err *err) {
+    if (exec_may_count(l, err) < 0)
+        return ran_before(x, existing) ? 0 : -1;
     struct journal_record what = {
         .verb = "exec", .machine = x->row.machine, .exec = x->row.id, .argv = plan->argv};
     while (what.argc < JOURNAL_ARGV_COUNT && plan->argv[what.argc])
@@ -142,7 +163,7 @@ void service_exec(struct service *s, const struct caller *who, const char *machi
         fill_exec(x, who, l, r, &plan, request_hash, &err) < 0 || take_input(x, r, &err) < 0 ||
         (r->stdio.count ? direct_streams(x, who, r, fds, nfds, &plan.exec, &err)
                         : logged_streams(x, r, &plan.exec, &err)) < 0 ||
-        begin_exec(x, &plan, existing, &err) < 0) {
+        begin_exec(x, l, &plan, existing, &err) < 0) {
         start_refused(x, done, arg, &err);
         return;
     }
@@ -156,6 +177,7 @@ void service_exec(struct service *s, const struct caller *who, const char *machi
     if (r->kill_left)
         plan.exec.flags |= MSG_EXEC_KILL_LEFT;
     exec_link(x, l);
+    exec_count(x);
     l->running++;
     idle_touch(&l->idle, loop_now_ms(s->loop));
     exec_prepare(x);

@@ -17,7 +17,13 @@ struct exec {
     bool over;    /* there is an outcome */
     bool listed;  /* among its machine's */
     bool sent;    /* the guest knows it: forget it there too */
-    bool keeping; /* a worker copies its log */
+    bool keeping; /* a worker copies its log, for the last time */
+    bool copying; /* or in between */
+    bool lost;    /* its machine has ended */
+    bool counted; /* among those that its machine and owner may have at once */
+    unsigned keep_tries;
+    uint64_t keep_again_ms;
+    struct outlog_kept kept_so_far;
     bool waiting; /* for its log to grow */
     bool direct;  /* output goes to descriptors of the caller: there is no log */
     struct guest_command command;
@@ -44,6 +50,13 @@ struct exec *exec_new(struct service *s);
 void exec_link(struct exec *x, struct live *l);
 void exec_unlink(struct exec *x);
 void exec_tell(struct exec *x); /* its followers */
+/*
+ * A command counts from its start until it and its streams have ended: so long its output is in
+ * memory that is not its machine's. `limit` when its machine or owner has as many as may be.
+ */
+int exec_may_count(const struct live *l, struct err *err);
+void exec_count(struct exec *x);
+void exec_uncount(struct exec *x);
 int64_t exec_shell_status(const struct exec_row *row);
 void exec_row_view(const struct exec_row *row, struct exec_view *ret);
 

@@ -16,7 +16,8 @@ enum { LOG_PATH = 1200 };
 struct job {
     char dir[LOG_PATH], machine[ID_SIZE], exec[ID_SIZE];
     const struct outlog_fd *log;
-    void (*done)(void *arg, bool kept);
+    struct outlog_kept done;
+    logs_kept_fn *finished;
     void *arg;
     bool kept;
     struct err err;
@@ -33,21 +34,22 @@ static int open_dir(const char *home, const char *machine, bool make) {
     return open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 }
 
-/* A name of its own until it is whole, so that nobody takes half a log for all of it. */
+/* What the file has already, if this is not the first time: also after a daemon's restart. */
+static void look_back(struct job *j, int file) {
+    struct outlog before;
+    if (!j->done.produced[0] && !j->done.produced[1] && outlog_open_kept(&before, file, NULL) == 0)
+        j->done = outlog_kept_of(&before);
+}
+
+/* The numbers in the file are written last: at any time it reads as the log did a while ago. */
 static int keep(struct job *j) {
-    struct outlog_kept done = {0};
-    char partial[ID_SIZE + 8];
     int dir DEFER_CLOSE = open_dir(j->dir, j->machine, true);
-    snprintf(partial, sizeof(partial), "%s.part", j->exec);
     int file DEFER_CLOSE =
-        dir < 0 ? -1 : openat(dir, partial, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+        dir < 0 ? -1 : openat(dir, j->exec, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (file < 0)
         return err_sys(&j->err, "make the log's file");
-    if (outlog_keep(&j->log->log, file, &done, &j->err) < 0)
-        return -1;
-    if (renameat(dir, partial, dir, j->exec) < 0)
-        return err_sys(&j->err, "name the log's file");
-    return 0;
+    look_back(j, file);
+    return outlog_keep(&j->log->log, file, &j->done, &j->err);
 }
 
 static void run(void *arg) {
@@ -59,16 +61,17 @@ static void finished(void *arg) {
     struct job *j = arg;
     if (!j->kept)
         log_line(LOG_ERROR, "service", "keep output: %s exec=%s", j->err.text, j->exec);
-    j->done(j->arg, j->kept);
+    j->finished(j->arg, j->kept, &j->done);
     free(j);
 }
 
 void logs_keep(struct loop *loop, const char *home, const char *machine, const char *exec,
-               const struct outlog_fd *log, void (*done)(void *arg, bool kept), void *arg) {
+               const struct outlog_fd *log, const struct outlog_kept *so_far, logs_kept_fn *done,
+               void *arg) {
     struct job *j = calloc(1, sizeof(*j));
     if (!j)
         abort();
-    *j = (struct job){.log = log, .done = done, .arg = arg};
+    *j = (struct job){.log = log, .done = *so_far, .finished = done, .arg = arg};
     snprintf(j->dir, sizeof(j->dir), "%s", home);
     snprintf(j->machine, sizeof(j->machine), "%s", machine);
     snprintf(j->exec, sizeof(j->exec), "%s", exec);

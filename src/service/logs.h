@@ -1,6 +1,7 @@
 /*
- * Where the output of commands is kept once it is complete: one file each under
- * $CARREL_HOME/log/MACHINE/, which only the daemon opens. Writing happens on a worker.
+ * Where the output of commands is kept, now and then while they run and once it is complete: one
+ * file each under $CARREL_HOME/log/MACHINE/, which only the daemon opens. Writing happens on a
+ * worker.
  */
 #pragma once
 
@@ -9,9 +10,15 @@
 #include "io/loop.h"
 #include "io/outlog_fd.h"
 
-/* Copies a log into its file; `done` on the loop. The log must live until then. */
+typedef void logs_kept_fn(void *arg, bool kept, const struct outlog_kept *now);
+
+/*
+ * Copies into a log's file what came since so_far; `done` on the loop. The log must live until
+ * then, and calls for one log follow each other.
+ */
 void logs_keep(struct loop *loop, const char *home, const char *machine, const char *exec,
-               const struct outlog_fd *log, void (*done)(void *arg, bool kept), void *arg);
+               const struct outlog_fd *log, const struct outlog_kept *so_far, logs_kept_fn *done,
+               void *arg);
 
 /* The file of a command's output, or -1. */
 int logs_open(const char *home, const char *machine, const char *exec);

@@ -87,6 +87,7 @@ static void tick(void *arg) {
     if (store_sign(s->store, &err) < 0)
         log_line(LOG_ERROR, "service", "sign the journal: %s", err.text);
     trim_look(s, now);
+    execs_keep_look(s, now, wall);
 }
 
 uint64_t back_off_ms(unsigned tries) {
@@ -141,6 +142,7 @@ void service_free(struct service *s) {
         live_unref(l);
     map_done(&s->machines);
     map_done(&s->execs);
+    map_done(&s->loads);
     if (s->host)
         s->driver->close(s->host);
     free(s);

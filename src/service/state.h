@@ -37,6 +37,7 @@ struct live {
     struct machine *machine; /* NULL while it is made or adopted */
     struct exec *execs;      /* those that somebody must still hear of */
     uint32_t running;        /* commands */
+    uint32_t counted;        /* of them and those whose streams are open; see exec_count() */
     uint32_t open;           /* terminals and streams that are followed */
     bool changing;           /* a verb on the whole machine is under way */
     bool drifted;
@@ -61,6 +62,8 @@ struct service {
     struct machine_host *host;
     struct map machines; /* id -> struct live */
     struct map execs;    /* id -> struct exec, of living machines */
+    struct map loads;    /* owner -> how many of them */
+    unsigned keep_jobs;  /* copies of output that are being made */
     struct loop_timer *tick;
     struct trimming *trimming; /* what is old is being forgotten */
     uint64_t trim_again_ms;
@@ -159,6 +162,9 @@ void exec_adopt(struct live *l, struct exec_row *row, const struct msg_row *stat
 
 /* The guest is reached through a new connection. */
 void execs_reattach(struct live *l);
+
+/* From the tick: output of what runs for long is kept. */
+void execs_keep_look(struct service *s, uint64_t now_ms, int64_t wall_ms);
 
 /* The daemon leaves: lets go of every command, which goes on. */
 void execs_release(struct live *l);

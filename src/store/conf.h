@@ -35,6 +35,8 @@ struct conf {
     uint64_t journal_keep_ms; /* 0: everything, as below */
     uint64_t journal_keep_bytes;
     uint64_t ended_keep_ms;
+    uint64_t execs_per_machine;
+    uint64_t execs_per_owner;
     uint64_t uid_base;
 };
 

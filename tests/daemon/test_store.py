@@ -1,8 +1,11 @@
 """The disk may fail and fill: the daemon says so, leaves, and the next one starts from what is really there."""
 import os
+import signal
+
+import pytest
 
 from carrel import BUILD
-from daemon import Refused
+from daemon import Refused, signal_all
 
 
 def failing_sync(d, flag):
@@ -72,3 +75,70 @@ def test_the_journal_is_pruned_from_its_front_and_still_proves(fresh):
     (journal / segments()[0]).unlink()
     report = d.get("/v1/audit/verify")
     assert not report["whole"] and "missing" in report["problem"], report
+
+
+def test_output_of_what_never_ends_is_on_the_disk(fresh):
+    """As after a restart of the host: daemon, spawner and machine are gone at once."""
+    d = fresh()
+    m = d.machine()
+    x = d.background(m, "echo before; echo problem >&2; exec sleep 1000")
+    log = d.home / "log" / m / x
+    d.until(lambda: log.exists() and b"problem" in log.read_bytes())
+    d.kill()
+    signal_all(d.host.spawners() + d.host.guests(), signal.SIGKILL)
+    d.start()
+    d.until(lambda: d.get(f"/v1/machines/{m}")["state"] == "ended")
+    assert d.get(f"/v1/machines/{m}/execs/{x}")["state"] == "unknown"
+    assert d.get(f"/v1/machines/{m}/execs/{x}/output") == b"before\n"
+    assert d.get(f"/v1/machines/{m}/execs/{x}/output", stream="stderr") == b"problem\n"
+
+
+def test_output_goes_on_being_kept_after_a_restart(fresh):
+    d = fresh()
+    m = d.machine()
+    x = d.background(m, "for i in 1 2 3 4 5 6 7 8; do echo $i; sleep 1; done; exit 4")
+    d.until(lambda: (d.home / "log" / m / x).exists())
+    d.restart()
+    assert d.wait(m, x)["status"] == 4
+    d.delete(f"/v1/machines/{m}")
+    assert d.get(f"/v1/machines/{m}/execs/{x}/output") == b"".join(b"%d\n" % i for i in range(1, 9))
+
+
+def test_only_so_many_commands_at_once(fresh):
+    d = fresh(conf="[daemon]\nexecs_per_machine = 2\nexecs_per_owner = 3\n")
+    a, b = d.machine(), d.machine()
+    running = [d.background(a, "sleep 1000") for _ in range(2)]
+    with pytest.raises(Refused) as e:
+        d.exec(a, "true")
+    assert (e.value.status, e.value.code) == (429, "limit")
+    assert a in e.value.error["message"] and "2 commands" in e.value.error["message"]
+    keyed = d.background(b, "sleep 1000", key="again")
+    with pytest.raises(Refused) as e:
+        d.exec(b, "true")
+    assert "owner" in e.value.error["message"] and "3 commands" in e.value.error["message"]
+    assert d.background(b, "sleep 1000", key="again") == keyed
+    d.restart()
+    with pytest.raises(Refused):
+        d.exec(a, "true")
+    d.delete(f"/v1/machines/{a}/execs/{running[0]}")
+    d.wait(a, running[0])
+    assert d.until(lambda: try_exec(d, a, "echo fits"))["stdout"] == "fits\n"
+    for _ in range(3):
+        assert d.until(lambda: try_exec(d, a, "true"))["exec"]["status"] == 0
+
+
+def try_exec(d, m, command):
+    try:
+        return d.exec(m, command)
+    except Refused as e:
+        assert e.code == "limit"
+        return None
+
+
+def test_the_cap_of_output_is_configured(fresh):
+    d = fresh(conf="[output]\nlog_bytes = 64K\n")
+    m = d.machine()
+    x = d.background(m, "head -c 1000000 /dev/zero")
+    d.wait(m, x)
+    assert len(d.request("GET", f"/v1/machines/{m}/execs/{x}/output", raw=True)) <= 64 << 10
+    assert d.get(f"/v1/machines/{m}/execs/{x}")["stdout_bytes"] == 1000000
