@@ -5,61 +5,24 @@
 #include <string.h>
 
 #include "api/inner.h"
+#include "api/mcp.h"
 #include "api/metrics.h"
 #include "api/route.h"
 #include "base/defer.h"
 #include "base/log.h"
+#include "io/http_origin.h"
 
 struct api {
     struct loop *loop;
     struct service *service;
     struct http_server *http;
     struct metrics *metrics;
+    struct mcp_face *mcp;
     uint16_t port; /* of TCP, 0: none */
     size_t busy;
 };
 
 /* ---- who asks ---- */
-
-/* The names under which we may be called: a page that rebinds its own name to us is refused. */
-static bool host_is_ours(struct http_text host) {
-    static const char *const names[] = {"localhost", "127.0.0.1", "[::1]", "carrel"};
-    size_t n = host.n;
-    while (n && host.s[n - 1] >= '0' && host.s[n - 1] <= '9')
-        n--;
-    if (n && host.s[n - 1] == ':')
-        host.n = n - 1;
-    for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
-        if (http_text_is_like(host, names[i]))
-            return true;
-    return false;
-}
-
-static bool is_address(struct http_text host) {
-    for (size_t i = 0; i < host.n; i++)
-        if (!strchr("0123456789.:[]abcdefABCDEF", host.s[i]))
-            return false;
-    return host.n > 0;
-}
-
-/* A host that is a plain address cannot be rebound; with a bearer token it is fine. */
-static int check_host(const struct http_exchange *x, struct err *err) {
-    const struct http_field *origin = http_field_find(x->head, "Origin");
-    if (!x->peer->local && !host_is_ours(x->head->authority) && !is_address(x->head->authority)) {
-        err_set(err, ERR_DENIED, "this server is not called '%.*s'",
-                (int)(x->head->authority.n < 100 ? x->head->authority.n : 100),
-                x->head->authority.s);
-        return err_remedy(err, "use its address, or localhost");
-    }
-    if (!origin)
-        return 0;
-    struct http_text o = origin->value;
-    static const char scheme[] = "http://";
-    if (o.n > 7 && strncmp(o.s, scheme, 7) == 0 &&
-        http_text_same((struct http_text){o.s + 7, o.n - 7}, x->head->authority))
-        return 0;
-    return err_set(err, ERR_DENIED, "requests of pages from other origins are refused");
-}
 
 static int authenticate(struct api *api, const struct http_exchange *x, struct caller *ret,
                         struct err *err) {
@@ -168,13 +131,33 @@ static void refuse_route(struct http_exchange *x, const char *allow) {
     refuse(x, *allow ? 405 : 404, &err, *allow ? &field : NULL);
 }
 
+static void refuse_caller(struct http_exchange *x, const struct err *err) {
+    refuse(x, 401, err, &(struct http_pair){"WWW-Authenticate", "Bearer"});
+}
+
+/* Another protocol than ours, with answers of its own. */
+static void take_mcp(struct api *api, struct http_exchange *x) {
+    struct caller who;
+    struct err err;
+    if (authenticate(api, x, &who, &err) < 0)
+        refuse_caller(x, &err);
+    else if (!(who.scopes & SCOPE_RUN))
+        refuse(x, 403, (err_set(&err, ERR_DENIED, "this token lacks the scope 'run'"), &err), NULL);
+    else
+        mcp_face_take(api->mcp, x, &who);
+}
+
 static void on_request(struct http_exchange *x, void *arg) {
     struct api *api = arg;
     char params[CALL_PARAMS][CALL_PARAM_SIZE], allow[ROUTE_ALLOW_SIZE];
     struct caller who = {0};
     struct err err;
-    if (check_host(x, &err) < 0) {
+    if (http_check_origin(x, &err) < 0) {
         refuse(x, 403, &err, NULL);
+        return;
+    }
+    if (http_text_is(x->head->path, "/mcp")) {
+        take_mcp(api, x);
         return;
     }
     const struct route *route = route_find(x->head->method, x->head->path, params, allow);
@@ -187,7 +170,7 @@ static void on_request(struct http_exchange *x, void *arg) {
         return;
     }
     if (route->scope && authenticate(api, x, &who, &err) < 0) {
-        refuse(x, 401, &err, &(struct http_pair){"WWW-Authenticate", "Bearer"});
+        refuse_caller(x, &err);
         return;
     }
     take(api, x, route, &who, params);
@@ -202,6 +185,7 @@ struct api *api_new(struct loop *loop, struct service *service) {
     api->loop = loop;
     api->service = service;
     api->metrics = metrics_new();
+    api->mcp = mcp_face_new(loop, service);
     const struct http_server_config config = {.on_request = on_request, .arg = api};
     api->http = http_server_new(loop, &config);
     return api;
@@ -210,6 +194,7 @@ struct api *api_new(struct loop *loop, struct service *service) {
 void api_free(struct api *api) {
     if (!api)
         return;
+    mcp_face_free(api->mcp);
     http_server_free(api->http);
     metrics_free(api->metrics);
     free(api);
@@ -225,7 +210,7 @@ int api_listen_tcp(struct api *api, const char *host, uint16_t port, uint16_t *r
 }
 
 size_t api_busy(const struct api *api) {
-    return api->busy;
+    return api->busy + mcp_face_busy(api->mcp);
 }
 
 struct metrics *api_metrics_of(struct api *api) {

@@ -1,7 +1,7 @@
 /* The bodies of the API: one schema each. */
 #pragma once
 
-#include "api/schema.h"
+#include "service/schema.h"
 
 extern const struct schema machine_request_schema, update_request_schema, exec_request_schema,
     run_request_schema, signal_request_schema, resize_request_schema, mkdir_request_schema,

@@ -10,11 +10,11 @@
 #include <jansson.h>
 #include <stdbool.h>
 
-#include "api/schema.h"
 #include "base/buf.h"
 #include "base/sha256.h"
 #include "io/http_server.h"
 #include "io/ws_server.h"
+#include "service/schema.h"
 #include "service/service.h"
 
 enum {

@@ -75,21 +75,6 @@ static void upload_piece(struct call *c, const char *bytes, size_t n) {
     push(t);
 }
 
-/* "ERRNO WHAT PATH" of a tool, as an error. */
-static void tool_error(const char *said, struct err *err) {
-    char *rest;
-    long number = strtol(said, &rest, 10);
-    size_t n = strcspn(rest, "\n");
-    while (*rest == ' ') {
-        rest++;
-        n--;
-    }
-    if (number > 0)
-        err_num(err, (int)-number, "%.*s", (int)(n < 200 ? n : 200), rest);
-    else
-        err_set(err, ERR_INVALID, "%.*s", (int)(n < 200 ? n : 200), n ? rest : "it failed");
-}
-
 /* answer: "HASH SIZE", or nothing; said: what an archive had and the machine did not take. */
 static void answer_written(struct call *c, const char *answer, const char *said) {
     struct buf text DEFER(buf_done) = BUF(32768);
@@ -122,7 +107,7 @@ static void upload_ended(void *arg, int status, const char *answer, const char *
         err_remedy(&err, "read it again, then write with its hash in if_hash");
         call_error_status(c, 412, &err);
     } else if (status == MSG_TOOL_FAILED) {
-        tool_error(said, &err);
+        tool_said(said, &err);
         call_error(c, &err);
     } else {
         answer_written(c, answer, status == MSG_TOOL_PARTLY ? said : "");
@@ -232,7 +217,7 @@ static void pack_ended(void *arg, int status, const char *answer, const char *sa
         return;
     }
     if (!failed) {
-        tool_error(said, &err);
+        tool_said(said, &err);
         failed = &err;
     }
     if (c->streaming)

@@ -30,6 +30,7 @@ static const struct command commands[] = {
     {"serve", "[OPTIONS]", "run the daemon in the foreground", cmd_serve},
     {"token", "new|ls|rm [OPTIONS]", "tokens for clients over TCP", cmd_token},
     {"audit", "[verify] [OPTIONS]", "show the journal, or prove that it is whole", cmd_audit},
+    {"mcp", "[OPTIONS]", "serve a machine to an agent: MCP on standard input and output", cmd_mcp},
     {"cell", "run|check|fuel|replay FILE ...", "WebAssembly programs with exact fuel", cmd_cell},
     {"wast", "[OPTIONS] FILE...", "run WebAssembly specification scripts", cmd_wast},
     {"doctor", "[--json]", "what this host offers, and how to mend what is missing", cmd_doctor},

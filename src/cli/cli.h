@@ -47,6 +47,7 @@ int cmd_logs(int argc, char **argv);
 int cmd_serve(int argc, char **argv);
 int cmd_token(int argc, char **argv);
 int cmd_audit(int argc, char **argv);
+int cmd_mcp(int argc, char **argv);
 int cmd_doctor(int argc, char **argv);
 int cmd_cell(int argc, char **argv);
 int cmd_wast(int argc, char **argv);

@@ -206,3 +206,17 @@ void tool_cancel(struct tool_run *t) {
     note_result(t->live->service, &t->who, &what, t->intent, NULL);
     tool_free(t);
 }
+
+void tool_said(const char *said, struct err *err) {
+    char *rest;
+    long number = strtol(said, &rest, 10);
+    size_t n = strcspn(rest, "\n");
+    while (*rest == ' ') {
+        rest++;
+        n--;
+    }
+    if (number > 0)
+        err_num(err, (int)-number, "%.*s", (int)(n < 200 ? n : 200), rest);
+    else
+        err_set(err, ERR_INVALID, "%.*s", (int)(n < 200 ? n : 200), n ? rest : "it failed");
+}

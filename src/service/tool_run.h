@@ -35,3 +35,6 @@ void tool_consumed(struct tool_run *t, uint64_t bytes);
 
 /* Kills it; no more events come. */
 void tool_cancel(struct tool_run *t);
+
+/* "ERRNO WHAT PATH", what a tool that failed said on stderr, as an error. */
+void tool_said(const char *said, struct err *err);

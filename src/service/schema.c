@@ -1,4 +1,4 @@
-#include "api/schema.h"
+#include "service/schema.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -306,8 +306,15 @@ void schema_write(const struct schema *schema, struct jot *j, const char *name, 
     jot_end(j, '}');
 }
 
-static void describe_ref(const struct schema *sub, struct jot *j, const char *name) {
+static void describe_object(const struct schema *schema, struct jot *j, const char *name,
+                            bool whole);
+
+static void describe_ref(const struct schema *sub, struct jot *j, const char *name, bool whole) {
     char ref[120];
+    if (whole) {
+        describe_object(sub, j, name, true);
+        return;
+    }
     snprintf(ref, sizeof(ref), "#/components/schemas/%s", sub->name);
     jot_object(j, name);
     jot_string(j, "$ref", ref);
@@ -332,7 +339,7 @@ static void describe_range(const struct field *f, struct jot *j) {
         jot_u64(j, "maximum", milli ? f->max / 1000 : f->max);
 }
 
-static void describe_kind(const struct field *f, struct jot *j) {
+static void describe_kind(const struct field *f, struct jot *j, bool whole) {
     switch (f->kind) {
     case FIELD_TEXT:
     case SHOW_TEXT:
@@ -372,7 +379,7 @@ static void describe_kind(const struct field *f, struct jot *j) {
     case FIELD_OBJECTS:
         jot_string(j, "type", "array");
         jot_u64(j, "maxItems", f->max);
-        describe_ref(f->sub, j, "items");
+        describe_ref(f->sub, j, "items", whole);
         break;
     case SHOW_NUMBER:
     case SHOW_SIGNED:
@@ -392,16 +399,16 @@ static void describe_kind(const struct field *f, struct jot *j) {
     }
 }
 
-static void describe_field(const struct field *f, struct jot *j) {
+static void describe_field(const struct field *f, struct jot *j, bool whole) {
     if (f->sub && f->kind != FIELD_OBJECTS && f->kind != SHOW_JSON) {
-        describe_ref(f->sub, j, f->name);
+        describe_ref(f->sub, j, f->name, whole);
         return;
     }
     jot_object(j, f->name);
-    describe_kind(f, j);
+    describe_kind(f, j, whole);
     if (f->kind == SHOW_JSON && f->sub) { /* a list of them */
         jot_string(j, "type", "array");
-        describe_ref(f->sub, j, "items");
+        describe_ref(f->sub, j, "items", whole);
     }
     if (f->choices) {
         jot_array(j, "enum");
@@ -414,12 +421,13 @@ static void describe_field(const struct field *f, struct jot *j) {
     jot_end(j, '}');
 }
 
-void schema_describe(const struct schema *schema, struct jot *j, const char *name) {
+static void describe_object(const struct schema *schema, struct jot *j, const char *name,
+                            bool whole) {
     jot_object(j, name);
     jot_string(j, "type", "object");
     jot_object(j, "properties");
     for (size_t i = 0; i < schema->count; i++)
-        describe_field(&schema->fields[i], j);
+        describe_field(&schema->fields[i], j, whole);
     jot_end(j, '}');
     jot_array(j, "required");
     for (size_t i = 0; i < schema->count; i++)
@@ -428,4 +436,12 @@ void schema_describe(const struct schema *schema, struct jot *j, const char *nam
     jot_end(j, ']');
     jot_bool(j, "additionalProperties", false);
     jot_end(j, '}');
+}
+
+void schema_describe(const struct schema *schema, struct jot *j, const char *name) {
+    describe_object(schema, j, name, false);
+}
+
+void schema_describe_whole(const struct schema *schema, struct jot *j, const char *name) {
+    describe_object(schema, j, name, true);
 }

@@ -77,3 +77,5 @@ void schema_write(const struct schema *schema, struct jot *j, const char *name, 
 
 /* Its JSON Schema (2020-12), with `$ref`s to the schemas it uses. */
 void schema_describe(const struct schema *schema, struct jot *j, const char *name);
+/* The same with those schemas in place. */
+void schema_describe_whole(const struct schema *schema, struct jot *j, const char *name);

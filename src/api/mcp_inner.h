@@ -1,0 +1,62 @@
+/* What the files of the MCP face know of each other. */
+#pragma once
+
+#include "api/mcp.h"
+#include "mcp/http.h"
+#include "tools/tool.h"
+
+enum { TRANSCRIPT_MAX = 1 << 20, RESOURCE_MAX = 4 << 20, WATCHED_URI_SIZE = 1024 };
+
+/* A subscribed resource, and how it was when somebody last looked. */
+struct watched {
+    struct watched *next;
+    uint64_t seen[3];
+    char uri[];
+};
+
+/* One session. */
+struct mcp_user {
+    struct mcp_face *face;
+    uint32_t refs;
+    struct mcp_session *session; /* NULL: it has ended */
+    struct toolbox *box;
+    struct caller who;
+    struct buf transcript; /* one JSON line a call */
+    struct watched *watched;
+    struct mcp_user *next, **at;
+};
+
+struct mcp_face {
+    struct loop *loop;
+    struct service *service;
+    struct mcp_http *http;
+    struct mcp_user *users;
+    bool leaving;
+};
+
+void user_ref(struct mcp_user *u);
+void user_unref(struct mcp_user *u);
+
+/* carrel://MACHINE/KIND[/NAME], with the machine one of the user's own. */
+enum resource_kind { RESOURCE_FILE, RESOURCE_LOG, RESOURCE_TRANSCRIPT };
+struct resource {
+    enum resource_kind kind;
+    char machine[ID_SIZE];
+    char path[4096]; /* of a file: absolute; of a log: its id */
+};
+int resource_parse(struct mcp_user *u, const char *uri, struct resource *ret, struct err *err);
+
+bool resources_list(struct mcp_user *u, size_t from, size_t max, struct jot *j);
+bool templates_list(size_t from, size_t max, struct jot *j);
+void resource_read(struct mcp_user *u, struct mcp_request *r);
+int resource_watch(struct mcp_user *u, const char *uri, bool on, struct err *err);
+void resources_unwatch_all(struct mcp_user *u);
+/* Something was done in that machine ("": nowhere): tells of subscribed things that changed. */
+void resources_step(struct mcp_user *u, const char *machine);
+
+bool prompts_list(size_t from, size_t max, struct jot *j);
+void prompt_get(struct mcp_request *r);
+void complete(struct mcp_user *u, struct mcp_request *r);
+
+/* One answer of text. */
+void answer_jot(struct mcp_request *r, const struct jot *j);

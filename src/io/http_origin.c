@@ -1,0 +1,43 @@
+#include "io/http_origin.h"
+
+#include <string.h>
+
+/* The names under which we may be called: a page that rebinds its own name to us is refused. */
+static bool host_is_ours(struct http_text host) {
+    static const char *const names[] = {"localhost", "127.0.0.1", "[::1]", "carrel"};
+    size_t n = host.n;
+    while (n && host.s[n - 1] >= '0' && host.s[n - 1] <= '9')
+        n--;
+    if (n && host.s[n - 1] == ':')
+        host.n = n - 1;
+    for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
+        if (http_text_is_like(host, names[i]))
+            return true;
+    return false;
+}
+
+static bool is_address(struct http_text host) {
+    for (size_t i = 0; i < host.n; i++)
+        if (!strchr("0123456789.:[]abcdefABCDEF", host.s[i]))
+            return false;
+    return host.n > 0;
+}
+
+/* A host that is a plain address cannot be rebound; with a bearer token it is fine. */
+int http_check_origin(const struct http_exchange *x, struct err *err) {
+    const struct http_field *origin = http_field_find(x->head, "Origin");
+    if (!x->peer->local && !host_is_ours(x->head->authority) && !is_address(x->head->authority)) {
+        err_set(err, ERR_DENIED, "this server is not called '%.*s'",
+                (int)(x->head->authority.n < 100 ? x->head->authority.n : 100),
+                x->head->authority.s);
+        return err_remedy(err, "use its address, or localhost");
+    }
+    if (!origin)
+        return 0;
+    struct http_text o = origin->value;
+    static const char scheme[] = "http://";
+    if (o.n > 7 && strncmp(o.s, scheme, 7) == 0 &&
+        http_text_same((struct http_text){o.s + 7, o.n - 7}, x->head->authority))
+        return 0;
+    return err_set(err, ERR_DENIED, "requests of pages from other origins are refused");
+}

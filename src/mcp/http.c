@@ -1,0 +1,730 @@
+#include "mcp/http.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/defer.h"
+#include "base/id.h"
+#include "base/parse.h"
+#include "io/sse.h"
+
+enum {
+    BODY_MAX = 8 << 20,
+    EVENTS_MAX = 1024,
+    TICK_MS = 15000,
+    RETRY_MS = 500,
+    STREAM_MS = 400,
+    KEPT_MS = 5 * 60 * 1000,
+    IDLE_MS = 60 * 60 * 1000,
+    SESSION_ID_SIZE = 2 * ID_SIZE,
+};
+
+/* An event that was sent or waits for somebody to come back for it. */
+struct kept {
+    struct kept *next;
+    uint32_t number;
+    size_t n;
+    char text[];
+};
+
+/* What one POST or the standalone GET is answered with. */
+struct stream {
+    struct session *session;
+    struct stream *next, **at;
+    uint32_t number;
+    struct http_exchange *x; /* NULL: nobody listens */
+    struct kept *kept, **kept_end;
+    size_t kept_bytes, kept_count;
+    uint32_t events; /* numbers given out */
+    bool begun;      /* it is a stream of events, else still undecided */
+    bool over;
+    bool wrong; /* the message makes no sense: status 400 */
+    bool lost;  /* its client left before it became a stream: nobody can come back */
+    bool initialize;
+    uint64_t over_ms;
+    struct loop_timer *patience;
+};
+
+struct session {
+    struct mcp_http *http;
+    struct session *next, **at;
+    char id[SESSION_ID_SIZE]; /* "": of lines */
+    char owner[MCP_OWNER_SIZE];
+    struct mcp_session *core;
+    void *backend_arg;
+    struct stream *streams;
+    struct stream *standalone; /* number 0, there from the start */
+    size_t stream_count;
+    uint32_t stream_numbers;
+    uint64_t used_ms;
+    /* Of lines: */
+    struct http_exchange *line;
+    struct buf rest;
+    bool closing; /* from inside its own callbacks */
+};
+
+struct mcp_http {
+    struct mcp_http_config config;
+    struct session *sessions;
+    size_t session_count, busy;
+    struct loop_timer *tick;
+};
+
+/* A body on its way. */
+struct posting {
+    struct mcp_http *http;
+    char owner[MCP_OWNER_SIZE];
+    char who[];
+};
+
+static uint64_t now(const struct mcp_http *h) {
+    return loop_now_ms(h->config.loop);
+}
+
+/* ---- streams ---- */
+
+static void listener_gone(struct http_exchange *x);
+
+static void listen_with(struct stream *t, struct http_exchange *x) {
+    t->x = x;
+    x->user = t;
+    x->on_gone = listener_gone;
+    x->on_drain = NULL;
+    t->session->http->busy++;
+}
+
+/* Lets go of the exchange, which the caller ends. */
+static struct http_exchange *unlisten(struct stream *t) {
+    struct http_exchange *x = TAKE(t->x);
+    if (x) {
+        x->user = NULL;
+        x->on_gone = NULL;
+        t->session->http->busy--;
+    }
+    return x;
+}
+
+static void kept_drop(struct stream *t) {
+    struct kept *k = t->kept;
+    t->kept = k->next;
+    if (!t->kept)
+        t->kept_end = &t->kept;
+    t->kept_bytes -= k->n;
+    t->kept_count--;
+    free(k);
+}
+
+static struct stream *stream_new(struct session *s) {
+    struct stream *t = calloc(1, sizeof(*t));
+    if (!t)
+        abort();
+    t->session = s;
+    t->number = s->stream_numbers++;
+    t->kept_end = &t->kept;
+    t->next = s->streams;
+    t->at = &s->streams;
+    if (t->next)
+        t->next->at = &t->next;
+    s->streams = t;
+    s->stream_count++;
+    return t;
+}
+
+static void stream_free(struct stream *t) {
+    struct http_exchange *x = unlisten(t);
+    if (x)
+        http_end(x);
+    while (t->kept)
+        kept_drop(t);
+    loop_timer_free(t->patience);
+    *t->at = t->next;
+    if (t->next)
+        t->next->at = t->at;
+    t->session->stream_count--;
+    free(t);
+}
+
+static bool put_event(struct buf *out, const struct stream *t, const struct kept *k) {
+    char id[32];
+    snprintf(id, sizeof(id), "%" PRIu32 "-%" PRIu32, t->number, k->number);
+    const struct sse_event event = {.id = id,
+                                    .name = k->n ? "message" : NULL,
+                                    .data = k->text,
+                                    .n = k->n,
+                                    .retry_ms = k->n ? 0 : RETRY_MS};
+    return sse_put(out, &event);
+}
+
+static void write_event(struct stream *t, const struct kept *k) {
+    struct buf out DEFER(buf_done) = BUF(2 * MCP_MESSAGE_MAX);
+    if (t->x && put_event(&out, t, k))
+        http_write(t->x, out.data, out.len);
+}
+
+/* One more event: to whoever listens, and kept. n = 0: the empty one that starts a stream. */
+static void add_event(struct stream *t, const char *json, size_t n) {
+    struct kept *k = malloc(sizeof(*k) + n + 1);
+    if (!k)
+        abort();
+    *k = (struct kept){.number = t->events++, .n = n};
+    memcpy(k->text, json ? json : "", n);
+    k->text[n] = '\0';
+    write_event(t, k);
+    *t->kept_end = k;
+    t->kept_end = &k->next;
+    t->kept_bytes += n;
+    t->kept_count++;
+    while (t->kept != k && (t->kept_bytes > MCP_KEPT_MAX || t->kept_count > EVENTS_MAX))
+        kept_drop(t);
+}
+
+static void begin_events(struct stream *t) {
+    loop_timer_free(TAKE(t->patience));
+    t->begun = true;
+    const struct http_pair fields[] = {{"Content-Type", "text/event-stream"},
+                                       {"Cache-Control", "no-store"},
+                                       {"X-Content-Type-Options", "nosniff"},
+                                       {t->initialize ? "Mcp-Session-Id" : NULL, t->session->id},
+                                       {NULL, NULL}};
+    if (t->x)
+        http_begin(t->x, 200, fields, -1);
+    add_event(t, NULL, 0);
+}
+
+static void patience_over(void *arg) {
+    begin_events(arg);
+}
+
+static void end_stream(struct stream *t) {
+    struct http_exchange *x = unlisten(t);
+    if (x)
+        http_end(x);
+    t->over = true;
+    t->over_ms = now(t->session->http);
+    if (t->lost)
+        stream_free(t);
+}
+
+static void reply_json(struct http_exchange *x, int status, const char *session, const char *json,
+                       size_t n) {
+    const struct http_pair fields[] = {{"Content-Type", "application/json"},
+                                       {"Cache-Control", "no-store"},
+                                       {"X-Content-Type-Options", "nosniff"},
+                                       {session ? "Mcp-Session-Id" : NULL, session},
+                                       {NULL, NULL}};
+    http_reply(x, status, fields, json, n);
+}
+
+/* Before it became a stream: the answer is all there is. */
+static void answer_whole(struct stream *t, const char *json, size_t n) {
+    struct http_exchange *x = unlisten(t);
+    if (x && n)
+        reply_json(x, t->wrong ? 400 : 200, t->initialize ? t->session->id : NULL, json, n);
+    else if (x)
+        http_reply(x, 202, NULL, NULL, 0); /* it was cancelled */
+    stream_free(t);
+}
+
+static void stream_send(struct stream *t, const char *json, size_t n, bool last) {
+    if (t->over)
+        return;
+    if (last && !t->begun) {
+        answer_whole(t, json, n);
+        return;
+    }
+    if (!t->begun)
+        begin_events(t);
+    if (n)
+        add_event(t, json, n);
+    if (last)
+        end_stream(t);
+}
+
+/* The client went away: what was asked goes on, and can be fetched if it knows of the stream. */
+static void listener_gone(struct http_exchange *x) {
+    struct stream *t = x->user;
+    unlisten(t);
+    http_drop(x);
+    if (t->begun || t == t->session->standalone)
+        return;
+    t->lost = true;
+    begin_events(t);
+}
+
+void mcp_http_hang_up(struct mcp_request *r) {
+    struct stream *t = r->stream;
+    if (!r->session || !t)
+        return;
+    if (!t->begun)
+        begin_events(t);
+    struct http_exchange *x = unlisten(t);
+    if (x)
+        http_end(x);
+}
+
+/* ---- sessions ---- */
+
+static void line_send(struct session *s, const char *json, size_t n) {
+    if (!n || !s->line)
+        return;
+    http_write(s->line, json, n);
+    http_write(s->line, "\n", 1);
+}
+
+static void session_send(void *arg, void *stream, const char *json, size_t n, bool last) {
+    struct session *s = arg;
+    if (s->line)
+        line_send(s, json, n);
+    else if (stream)
+        stream_send(stream, json, n, last);
+    else if (s->standalone && n)
+        add_event(s->standalone, json, n);
+}
+
+static void session_wrong(void *arg, void *stream) {
+    struct stream *t = stream;
+    (void)arg;
+    if (t)
+        t->wrong = true;
+}
+
+static size_t sessions_of(const struct mcp_http *h, const char *owner) {
+    size_t n = 0;
+    for (const struct session *s = h->sessions; s; s = s->next)
+        n += strcmp(s->owner, owner) == 0;
+    return n;
+}
+
+static void session_link(struct mcp_http *h, struct session *s) {
+    s->next = h->sessions;
+    s->at = &h->sessions;
+    if (s->next)
+        s->next->at = &s->next;
+    h->sessions = s;
+    h->session_count++;
+}
+
+static struct session *session_new(struct mcp_http *h, const char *owner, void *backend_arg,
+                                   const char *id) {
+    struct session *s = calloc(1, sizeof(*s));
+    if (!s)
+        abort();
+    s->http = h;
+    s->backend_arg = backend_arg;
+    s->used_ms = now(h);
+    s->rest = BUF(MCP_MESSAGE_MAX);
+    snprintf(s->owner, sizeof(s->owner), "%s", owner);
+    snprintf(s->id, sizeof(s->id), "%s", id);
+    const struct mcp_wire wire = {s, session_send, session_wrong};
+    s->core = mcp_session_new(h->config.backend, backend_arg, &wire);
+    session_link(h, s);
+    if (*id) {
+        s->standalone = stream_new(s);
+        s->standalone->begun = true;
+    }
+    h->config.opened(backend_arg, s->core);
+    return s;
+}
+
+static struct session *session_open(struct mcp_http *h, const char *owner, const void *who,
+                                    const char *id, struct err *err) {
+    if (h->session_count == MCP_SESSIONS_MAX || sessions_of(h, owner) == MCP_SESSIONS_EACH) {
+        err_set(err, ERR_LIMIT, "too many MCP sessions are open");
+        err_remedy(err, "end one with DELETE, or wait until an idle one has ended");
+        return NULL;
+    }
+    void *backend_arg = h->config.open(h->config.arg, who, id, err);
+    return backend_arg ? session_new(h, owner, backend_arg, id) : NULL;
+}
+
+static void session_free(struct session *s) {
+    struct mcp_http *h = s->http;
+    struct http_exchange *line = TAKE(s->line);
+    s->closing = true;
+    mcp_session_free(s->core);
+    while (s->streams)
+        stream_free(s->streams);
+    if (line) {
+        line->user = NULL;
+        line->on_gone = NULL;
+        http_end(line);
+        h->busy--;
+    }
+    h->config.close(s->backend_arg);
+    buf_done(&s->rest);
+    *s->at = s->next;
+    if (s->next)
+        s->next->at = s->at;
+    h->session_count--;
+    free(s);
+}
+
+static struct session *session_find(struct mcp_http *h, const char *owner, struct http_text id) {
+    for (struct session *s = h->sessions; s; s = s->next)
+        if (s->id[0] && http_text_is(id, s->id) && strcmp(s->owner, owner) == 0) {
+            s->used_ms = now(h);
+            return s;
+        }
+    return NULL;
+}
+
+/* ---- refusals ---- */
+
+static void refuse(struct http_exchange *x, int status, const json_t *message, int code,
+                   const char *text, const char *data) {
+    char *json DEFER_FREE = mcp_error_text(message, code, text, data);
+    reply_json(x, status, NULL, json ? json : "{}", json ? strlen(json) : 2);
+}
+
+/* The session a request names; NULL: it was refused. */
+static struct session *named(struct mcp_http *h, struct http_exchange *x, const char *owner,
+                             const void *who, const json_t *message) {
+    struct http_text id = http_field_only(x->head, "Mcp-Session-Id");
+    char text[SESSION_ID_SIZE];
+    if (!id.s) {
+        refuse(x, 400, message, MCP_INVALID, "the header Mcp-Session-Id is missing", NULL);
+        return NULL;
+    }
+    struct session *s = session_find(h, owner, id);
+    if (!s && who && h->config.revive && id.n < sizeof(text)) {
+        snprintf(text, sizeof(text), "%.*s", (int)id.n, id.s);
+        void *backend_arg = h->config.revive(h->config.arg, who, text);
+        if (backend_arg) {
+            s = session_new(h, owner, backend_arg, text);
+            mcp_session_revive(s->core);
+        }
+    }
+    if (!s)
+        refuse(x, 404, message, MCP_NO_SESSION, "there is no such session: initialize a new one",
+               NULL);
+    return s;
+}
+
+static bool version_served(struct http_exchange *x, const json_t *message) {
+    struct http_text version = http_field_only(x->head, "MCP-Protocol-Version");
+    if (!version.s || mcp_version_known(version.s, version.n))
+        return true;
+    refuse(x, 400, message, MCP_INVALID, "this protocol version is not served",
+           mcp_versions_json());
+    return false;
+}
+
+/* ---- POST ---- */
+
+static void new_session_id(char ret[SESSION_ID_SIZE]) {
+    snprintf(ret, SESSION_ID_SIZE, "%s%s", id_new('s').text, id_new('s').text + 1);
+}
+
+static struct session *session_for(struct posting *p, struct http_exchange *x,
+                                   const json_t *message) {
+    char id[SESSION_ID_SIZE];
+    struct err err;
+    if (!mcp_is_initialize(message))
+        return named(p->http, x, p->owner, p->who, message);
+    new_session_id(id);
+    struct session *s = session_open(p->http, p->owner, p->who, id, &err);
+    if (!s)
+        refuse(x, err.code == ERR_LIMIT ? 503 : 403, message, MCP_BUSY, err.text, NULL);
+    return s;
+}
+
+/* The oldest stream that is only kept makes room. */
+static bool room_for_stream(struct session *s) {
+    struct stream *oldest = NULL;
+    if (s->stream_count < MCP_STREAMS_MAX)
+        return true;
+    for (struct stream *t = s->streams; t; t = t->next)
+        if (t->over)
+            oldest = t;
+    if (oldest)
+        stream_free(oldest);
+    return oldest;
+}
+
+static bool is_request(const json_t *message) {
+    return json_object_get(message, "method") && json_object_get(message, "id");
+}
+
+static void take_message(struct session *s, struct http_exchange *x, json_t *message) {
+    struct mcp_http *h = s->http;
+    bool initialize = mcp_is_initialize(message), request = is_request(message);
+    if (!room_for_stream(s)) {
+        refuse(x, 503, message, MCP_BUSY, "too many streams of this session are open", NULL);
+        json_decref(message);
+        return;
+    }
+    http_hold(x);
+    struct stream *t = stream_new(s);
+    t->initialize = initialize;
+    listen_with(t, x);
+    if (request)
+        t->patience = loop_timer_new(h->config.loop, patience_over, t);
+    uint32_t number = t->number;
+    enum mcp_receipt receipt = mcp_take(s->core, message, t);
+    bool answered = s->streams == NULL || s->streams->number != number;
+    if (answered)
+        return;
+    if (receipt == MCP_ASKED && t->patience)
+        loop_timer_start(t->patience, h->config.stream_ms ? h->config.stream_ms : STREAM_MS, 0);
+    else if (receipt == MCP_TAKEN) {
+        http_reply(unlisten(t), 202, NULL, NULL, 0);
+        stream_free(t);
+    }
+}
+
+static void body_came(struct http_exchange *x, const char *bytes, size_t n) {
+    struct posting *p DEFER_FREE = x->user;
+    char *error DEFER_FREE = NULL;
+    json_t *message = mcp_parse(bytes, n, &error);
+    x->user = NULL;
+    x->on_gone = NULL;
+    if (!message) {
+        reply_json(x, 400, NULL, error, strlen(error));
+        return;
+    }
+    struct session *s = version_served(x, message) ? session_for(p, x, message) : NULL;
+    if (s)
+        take_message(s, x, message);
+    else
+        json_decref(message);
+}
+
+static void collect_failed(struct http_exchange *x) {
+    free(TAKE(x->user));
+}
+
+static bool is_type(struct http_text value, const char *type) {
+    size_t n = strlen(type);
+    return value.s && value.n >= n && http_text_is_like((struct http_text){value.s, n}, type) &&
+           (value.n == n || value.s[n] == ';' || value.s[n] == ' ');
+}
+
+static void post(struct mcp_http *h, struct http_exchange *x, const char *owner, const void *who) {
+    if (!http_list_has(x->head, "Accept", "application/json") ||
+        !http_list_has(x->head, "Accept", "text/event-stream")) {
+        refuse(x, 406, NULL, MCP_INVALID, "Accept must name application/json and text/event-stream",
+               NULL);
+        return;
+    }
+    if (!is_type(http_field_only(x->head, "Content-Type"), "application/json")) {
+        refuse(x, 415, NULL, MCP_INVALID, "Content-Type must be application/json", NULL);
+        return;
+    }
+    struct posting *p = malloc(sizeof(*p) + h->config.who_size);
+    if (!p)
+        abort();
+    p->http = h;
+    snprintf(p->owner, sizeof(p->owner), "%s", owner);
+    memcpy(p->who, who, h->config.who_size);
+    x->user = p;
+    x->on_gone = collect_failed;
+    http_collect(x, BODY_MAX, body_came);
+}
+
+/* ---- GET ---- */
+
+/* "STREAM-EVENT" */
+static int read_event_id(struct http_text text, uint32_t *ret_stream, uint32_t *ret_event) {
+    char copy[32], *dash;
+    uint64_t stream, event;
+    if (text.n >= sizeof(copy))
+        return -1;
+    snprintf(copy, sizeof(copy), "%.*s", (int)text.n, text.s);
+    dash = strchr(copy, '-');
+    if (!dash)
+        return -1;
+    *dash = '\0';
+    if (parse_u64(copy, 0, UINT32_MAX, &stream, NULL) < 0 ||
+        parse_u64(dash + 1, 0, UINT32_MAX, &event, NULL) < 0)
+        return -1;
+    *ret_stream = (uint32_t)stream;
+    *ret_event = (uint32_t)event;
+    return 0;
+}
+
+static struct stream *stream_find(struct session *s, uint32_t number) {
+    struct stream *t = s->streams;
+    while (t && t->number != number)
+        t = t->next;
+    return t;
+}
+
+static void attach(struct stream *t, struct http_exchange *x, bool again, uint32_t after) {
+    struct http_exchange *old = unlisten(t);
+    if (old)
+        http_end(old); /* it came back before we noticed that it had gone */
+    http_hold(x);
+    listen_with(t, x);
+    const struct http_pair fields[] = {{"Content-Type", "text/event-stream"},
+                                       {"Cache-Control", "no-store"},
+                                       {"X-Content-Type-Options", "nosniff"},
+                                       {NULL, NULL}};
+    http_begin(x, 200, fields, -1);
+    for (struct kept *k = t->kept; k; k = k->next)
+        if (!again || k->number > after)
+            write_event(t, k);
+    if (!again)
+        add_event(t, NULL, 0);
+    if (t->over) {
+        unlisten(t);
+        http_end(x);
+    }
+}
+
+static void get(struct mcp_http *h, struct http_exchange *x, const char *owner, const void *who) {
+    struct http_text last = http_field_only(x->head, "Last-Event-ID");
+    uint32_t number = 0, event = 0;
+    if (!http_list_has(x->head, "Accept", "text/event-stream")) {
+        refuse(x, 406, NULL, MCP_INVALID, "Accept must name text/event-stream", NULL);
+        return;
+    }
+    struct session *s = version_served(x, NULL) ? named(h, x, owner, who, NULL) : NULL;
+    if (!s)
+        return;
+    if (last.s && read_event_id(last, &number, &event) < 0) {
+        refuse(x, 400, NULL, MCP_INVALID, "Last-Event-ID is not one that this server gave", NULL);
+        return;
+    }
+    struct stream *t = stream_find(s, number);
+    if (!t)
+        refuse(x, 404, NULL, MCP_INVALID, "that stream is not kept any more", NULL);
+    else if (!last.s && t->x)
+        refuse(x, 409, NULL, MCP_INVALID, "this session has its stream already", NULL);
+    else
+        attach(t, x, last.s != NULL, event);
+}
+
+/* ---- DELETE, and the rest ---- */
+
+static void end_session(struct mcp_http *h, struct http_exchange *x, const char *owner) {
+    struct session *s = version_served(x, NULL) ? named(h, x, owner, NULL, NULL) : NULL;
+    if (!s)
+        return;
+    session_free(s);
+    http_reply(x, 204, NULL, NULL, 0);
+}
+
+void mcp_http_take(struct mcp_http *h, struct http_exchange *x, const char *owner,
+                   const void *who) {
+    if (http_text_is(x->head->method, "POST"))
+        post(h, x, owner, who);
+    else if (http_text_is(x->head->method, "GET"))
+        get(h, x, owner, who);
+    else if (http_text_is(x->head->method, "DELETE"))
+        end_session(h, x, owner);
+    else
+        http_reply(x, 405, HTTP_FIELDS({"Allow", "GET, POST, DELETE"}), NULL, 0);
+}
+
+/* ---- lines ---- */
+
+static void line_take(struct session *s, const char *bytes, size_t n) {
+    char *error DEFER_FREE = NULL;
+    while (n && (bytes[n - 1] == '\r' || bytes[n - 1] == ' '))
+        n--;
+    if (!n)
+        return;
+    json_t *message = mcp_parse(bytes, n, &error);
+    if (message)
+        mcp_take(s->core, message, NULL);
+    else
+        line_send(s, error, strlen(error));
+}
+
+static void line_gone(struct http_exchange *x) {
+    session_free(x->user);
+}
+
+static void lines_came(struct http_exchange *x, const char *bytes, size_t n) {
+    struct session *s = x->user;
+    if (!s)
+        return;
+    if (!n) {
+        session_free(s);
+        return;
+    }
+    s->used_ms = now(s->http);
+    if (!buf_add(&s->rest, bytes, n)) {
+        char *error DEFER_FREE = mcp_error_text(NULL, MCP_PARSE, "the line is too long", NULL);
+        line_send(s, error, strlen(error));
+        session_free(s);
+        return;
+    }
+    char *at = s->rest.data, *end;
+    size_t left = s->rest.len;
+    for (; (end = memchr(at, '\n', left)); left -= (size_t)(end + 1 - at), at = end + 1)
+        line_take(s, at, (size_t)(end - at));
+    memmove(s->rest.data, at, left);
+    s->rest.len = left;
+}
+
+void mcp_http_lines(struct mcp_http *h, struct http_exchange *x, const char *owner,
+                    const void *who) {
+    struct err err;
+    struct session *s = session_open(h, owner, who, "", &err);
+    if (!s) {
+        refuse(x, err.code == ERR_LIMIT ? 503 : 403, NULL, MCP_BUSY, err.text, NULL);
+        return;
+    }
+    s->line = x;
+    h->busy++;
+    x->user = s;
+    x->on_gone = line_gone;
+    http_upgrade(x, 101, HTTP_FIELDS({"Upgrade", "mcp-lines"}, {"Connection", "Upgrade"}),
+                 lines_came);
+}
+
+/* ---- life ---- */
+
+/* Comments keep streams from looking dead, and find those that are. */
+static void tick_session(struct session *s) {
+    struct mcp_http *h = s->http;
+    uint64_t kept_ms = h->config.kept_ms ? h->config.kept_ms : KEPT_MS;
+    bool used = s->line != NULL;
+    for (struct stream *t = s->streams, *next; t; t = next) {
+        next = t->next;
+        if (t->x && t->begun)
+            http_write(t->x, ":\n\n", 3);
+        used |= t->x || (!t->over && t != s->standalone);
+        if (t->over && now(h) - t->over_ms > kept_ms)
+            stream_free(t);
+    }
+    if (used)
+        s->used_ms = now(h);
+}
+
+static void tick(void *arg) {
+    struct mcp_http *h = arg;
+    uint64_t idle_ms = h->config.idle_ms ? h->config.idle_ms : IDLE_MS;
+    for (struct session *s = h->sessions, *next; s; s = next) {
+        next = s->next;
+        tick_session(s);
+        if (now(h) - s->used_ms > idle_ms)
+            session_free(s);
+    }
+}
+
+struct mcp_http *mcp_http_new(const struct mcp_http_config *config) {
+    struct mcp_http *h = calloc(1, sizeof(*h));
+    if (!h)
+        abort();
+    h->config = *config;
+    h->tick = loop_timer_new(config->loop, tick, h);
+    loop_timer_start(h->tick, TICK_MS, TICK_MS);
+    return h;
+}
+
+void mcp_http_free(struct mcp_http *h) {
+    if (!h)
+        return;
+    while (h->sessions)
+        session_free(h->sessions);
+    loop_timer_free(h->tick);
+    free(h);
+}
+
+size_t mcp_http_busy(const struct mcp_http *h) {
+    return h->busy;
+}

@@ -1,0 +1,144 @@
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/base64.h"
+#include "base/defer.h"
+#include "tools/toolbox.h"
+
+enum { RESULT_MAX = 8 << 20 };
+
+struct service *act_service(const struct act *a) {
+    return a->box->service;
+}
+
+const struct caller *act_who(const struct act *a) {
+    return &a->box->who;
+}
+
+struct loop *act_loop(const struct act *a) {
+    return a->box->loop;
+}
+
+void act_free(struct act *a) {
+    if (a->request) {
+        schema_done(a->tool->input, a->request);
+        free(a->request);
+    }
+    json_decref(a->arguments);
+    toolbox_unref(a->box);
+    free(a);
+}
+
+static void end(struct act *a, const struct act_result *result) {
+    if (!a->cancelled)
+        a->events.done(a->events.arg, result);
+    if (a->inside)
+        a->over = true;
+    else
+        act_free(a);
+}
+
+void act_fail_with(struct act *a, const struct err *err, const char *detail) {
+    end(a, &(struct act_result){.err = err, .detail = detail, .machine = a->machine});
+}
+
+void act_fail(struct act *a, const struct err *err) {
+    act_fail_with(a, err, NULL);
+}
+
+static void done_with(struct act *a, const void *view, const char *image, const char *media) {
+    struct buf text DEFER(buf_done) = BUF(RESULT_MAX);
+    struct jot j = JOT(&text);
+    struct err err;
+    schema_write(a->tool->output, &j, NULL, view);
+    if (j.failed) {
+        err_set(&err, ERR_LIMIT, "the result is larger than %d MiB", RESULT_MAX >> 20);
+        act_fail(a, &err);
+        return;
+    }
+    end(a, &(struct act_result){
+               .json = text.data, .image = image, .media = media, .machine = a->machine});
+}
+
+void act_done(struct act *a, const void *view) {
+    done_with(a, view, NULL, NULL);
+}
+
+void act_done_image(struct act *a, const void *view, const void *bytes, size_t n,
+                    const char *media) {
+    char *text DEFER_FREE = malloc(BASE64_SIZE(n));
+    if (!text)
+        abort();
+    base64_encode(bytes, n, text);
+    done_with(a, view, text, media);
+}
+
+void act_go(struct act *a) {
+    struct err err;
+    if (a->cancelled) {
+        err_set(&err, ERR_GONE, "it was cancelled");
+        act_fail(a, &err);
+        return;
+    }
+    a->started = true;
+    a->tool->start(a);
+}
+
+static int read_request(struct act *a, struct err *err) {
+    a->request = calloc(1, a->tool->input->size);
+    if (!a->request)
+        abort();
+    if (schema_read(a->tool->input, a->arguments, a->request, err) == 0)
+        return 0;
+    return err_wrap(err, "arguments of '%s'", a->tool->name);
+}
+
+struct act *act_start(struct toolbox *b, const struct tool *t, json_t *arguments,
+                      const struct act_events *events) {
+    struct act *a = calloc(1, sizeof(*a));
+    struct err err;
+    if (!a)
+        abort();
+    *a = (struct act){.box = b,
+                      .tool = t,
+                      .events = *events,
+                      .arguments = arguments ? json_incref(arguments) : json_object(),
+                      .inside = true};
+    toolbox_ref(b);
+    if (read_request(a, &err) < 0)
+        act_fail(a, &err);
+    else if (t->hints & TOOL_MACHINE)
+        toolbox_bring(b, a, *(const char **)a->request);
+    else
+        act_go(a);
+    a->inside = false;
+    if (!a->over)
+        return a;
+    act_free(a);
+    return NULL;
+}
+
+void act_abandon(struct act *a) {
+    a->cancelled = true;
+    a->events = (struct act_events){0};
+}
+
+void act_cancel(struct act *a) {
+    act_abandon(a);
+    if (a->started && a->cancel)
+        a->cancel(a);
+}
+
+/* ---- the rows a client has ---- */
+
+bool tool_is_there(const struct toolbox *b, const struct tool *t) {
+    return !(b->bound && t->hints & TOOL_ALONE) && (!t->is_there || t->is_there(b));
+}
+
+const struct tool *tool_find(const struct toolbox *b, const char *name) {
+    for (size_t i = 0; i < tool_count; i++)
+        if (strcmp(tools[i].name, name) == 0)
+            return tool_is_there(b, &tools[i]) ? &tools[i] : NULL;
+    return NULL;
+}

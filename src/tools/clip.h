@@ -1,0 +1,26 @@
+/*
+ * Output as a model reads it: the beginning and the end of what is new, and how much is missing.
+ *
+ * Pure but for reading the log. Cuts fall between characters.
+ */
+#pragma once
+
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "base/outlog.h"
+
+/*
+ * Appends the bytes [*from, what there is) of a stream, at most about max: half from the front,
+ * half from the back, a line in between says what was left out. Moves *from to the end. Returns how
+ * many bytes were left out.
+ */
+uint64_t clip_stream(const struct outlog *log, int stream, uint64_t *from, uint64_t max,
+                     struct buf *out);
+
+/* The last line with something in it, at most size - 1 bytes of it. */
+void clip_last_line(const struct outlog *log, char *ret, size_t size);
+
+/* How many of n bytes may stay so that no character is cut at the end, or at the beginning. */
+size_t clip_end(const char *s, size_t n);
+size_t clip_begin(const char *s, size_t n); /* bytes to skip */

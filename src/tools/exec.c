@@ -1,0 +1,315 @@
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/defer.h"
+#include "base/sha256.h"
+#include "service/exec.h"
+#include "tools/clip.h"
+#include "tools/requests.h"
+#include "tools/toolbox.h"
+
+enum { TICK_MS = 1000, QUIET_MS = 250 };
+
+/* A command that somebody waits for, up to a point. */
+struct waiting {
+    struct act *act;
+    struct exec *exec;
+    struct exec_follower follower;
+    struct loop_timer *yield, *tick, *quiet;
+    uint64_t began_ms, max;
+    bool until_quiet; /* what it says next is enough */
+};
+
+static void waiting_free(struct waiting *w) {
+    exec_unfollow(&w->follower);
+    exec_unref(w->exec);
+    loop_timer_free(w->yield);
+    loop_timer_free(w->tick);
+    loop_timer_free(w->quiet);
+    free(w);
+}
+
+static const char *status_of(const struct exec *x, const struct exec_view *view) {
+    static const char *const by_reason[] = {"timeout", "killed", "memory", "signal"};
+    if (!exec_is_over(x))
+        return "running";
+    if (strcmp(view->state, "exited") != 0)
+        return view->state; /* failed, unknown */
+    for (size_t i = 0; i < sizeof(by_reason) / sizeof(*by_reason); i++)
+        if (view->reason && strcmp(view->reason, by_reason[i]) == 0)
+            return by_reason[i];
+    return "exited";
+}
+
+static void describe(const struct exec *x, const struct exec_view *view, struct exec_output *ret,
+                     char exit_json[24], char log[80]) {
+    bool ended = exec_is_over(x) && strcmp(view->state, "unknown") != 0;
+    snprintf(exit_json, 24, "%" PRId64, view->status);
+    snprintf(log, 80, "carrel://%s/logs/%s", view->machine, view->id);
+    *ret = (struct exec_output){
+        .machine = view->machine,
+        .session = view->id,
+        .status = status_of(x, view),
+        .reason = view->error ? view->error : view->reason,
+        .exit_json = ended ? exit_json : NULL,
+        .log = log,
+        .stdout_bytes = view->stdout_bytes,
+        .stderr_bytes = view->stderr_bytes,
+        .wall_ms = view->usage.wall_us / 1000,
+        .cpu_ms = (view->usage.user_us + view->usage.system_us) / 1000,
+        .max_rss_kb = view->usage.max_rss_kb,
+    };
+}
+
+/* The command's state and what was not shown yet. */
+static void tell(struct act *a, struct exec *x, uint64_t at[2], unsigned streams, uint64_t max) {
+    struct buf text DEFER(buf_done) = BUF(max + 256), errors DEFER(buf_done) = BUF(max + 256);
+    struct buf *texts[] = {&text, &errors};
+    const struct outlog *log = exec_log(x);
+    struct exec_output out;
+    struct exec_view view;
+    char exit_json[24], uri[80];
+    exec_view(x, &view);
+    describe(x, &view, &out, exit_json, uri);
+    for (int i = 0; log && i < 2; i++)
+        if (streams & 1u << i)
+            out.left_out += clip_stream(log, i, &at[i], max, texts[i]);
+    out.stdout_text = text.data ? text.data : "";
+    out.stderr_text = errors.data ? errors.data : "";
+    act_done(a, &out);
+}
+
+static void finish(struct waiting *w) {
+    struct act *a = w->act;
+    struct exec *x = w->exec;
+    struct exec_view view;
+    uint64_t max = w->max;
+    exec_ref(x);
+    exec_view(x, &view);
+    struct shown *shown = toolbox_shown(a->box, view.id);
+    waiting_free(w);
+    tell(a, x, shown->at, 3, max);
+    exec_unref(x);
+}
+
+static void changed(void *arg) {
+    struct waiting *w = arg;
+    if (exec_is_over(w->exec))
+        finish(w);
+    else if (w->until_quiet)
+        loop_timer_start(w->quiet, QUIET_MS, 0);
+}
+
+static void enough(void *arg) {
+    finish(arg);
+}
+
+static void report(void *arg) {
+    struct waiting *w = arg;
+    const struct outlog *log = exec_log(w->exec);
+    char line[200] = "";
+    if (!w->act->events.progress)
+        return; /* it was cancelled */
+    if (log)
+        clip_last_line(log, line, sizeof(line));
+    w->act->events.progress(w->act->events.arg,
+                            (double)(loop_now_ms(act_loop(w->act)) - w->began_ms) / 1000, line);
+}
+
+static void ignore(void *arg, const struct err *err) {
+    (void)arg;
+    (void)err; /* it has ended meanwhile: that is what was wanted */
+}
+
+/* A cancelled call leaves nothing running. */
+static void kill_it(struct act *a) {
+    struct waiting *w = a->user;
+    exec_kill(w->exec, act_who(a), ignore, NULL);
+}
+
+/* Takes over the reference. */
+static struct waiting *wait_for(struct act *a, struct exec *x, uint64_t wait_ms, uint64_t max,
+                                bool until_quiet) {
+    struct loop *loop = act_loop(a);
+    struct waiting *w = calloc(1, sizeof(*w));
+    if (!w)
+        abort();
+    *w = (struct waiting){.act = a,
+                          .exec = x,
+                          .follower = {.changed = changed, .arg = w, .wants_output = until_quiet},
+                          .began_ms = loop_now_ms(loop),
+                          .max = max,
+                          .until_quiet = until_quiet};
+    a->user = w;
+    w->yield = loop_timer_new(loop, enough, w);
+    loop_timer_start(w->yield, wait_ms, 0);
+    if (until_quiet)
+        w->quiet = loop_timer_new(loop, enough, w);
+    if (a->events.progress) {
+        w->tick = loop_timer_new(loop, report, w);
+        loop_timer_start(w->tick, TICK_MS, TICK_MS);
+    }
+    exec_follow(x, &w->follower);
+    return w;
+}
+
+/* ---- exec ---- */
+
+static uint64_t given_or(struct given g, uint64_t otherwise) {
+    return g.is ? g.value : otherwise;
+}
+
+static void sent(void *arg, struct exec *x, const struct err *err) {
+    struct act *a = arg;
+    const struct exec_input *in = a->request;
+    if (err) {
+        act_fail(a, err);
+        return;
+    }
+    struct waiting *w = wait_for(a, x, given_or(in->yield_ms, YIELD_DEFAULT_MS),
+                                 given_or(in->max_output, OUTPUT_DEFAULT), false);
+    a->cancel = kill_it;
+    if (exec_is_over(x))
+        finish(w);
+}
+
+/* Variables that keep programs from waiting for somebody, before those of the call. */
+static struct texts quiet_env(const struct exec_input *in) {
+    static const char *const pairs[] = {"CI",        "1",   "NO_COLOR",         "1",
+                                        "GIT_PAGER", "cat", "PIP_PROGRESS_BAR", "off"};
+    enum { PAIRS = sizeof(pairs) / sizeof(*pairs) };
+    struct texts all = {.v = calloc(PAIRS + in->env.count + 1, sizeof(*all.v))};
+    if (!all.v)
+        abort();
+    if (!in->tty) {
+        memcpy(all.v, pairs, sizeof(pairs));
+        all.count = PAIRS;
+    }
+    if (in->env.count)
+        memcpy(all.v + all.count, in->env.v, in->env.count * sizeof(*all.v));
+    all.count += in->env.count;
+    return all;
+}
+
+static int check(const struct exec_input *in, struct err *err) {
+    if ((in->cmd != NULL) == (in->argv.count > 0)) {
+        err_set(err, ERR_INVALID, "give 'cmd' or 'argv', and not both");
+        return err_remedy(err, "cmd is a line for the shell, argv a list of words");
+    }
+    if (in->stdin_text && (in->tty || in->interactive))
+        return err_set(err, ERR_INVALID,
+                       "'stdin' is the whole input: it excludes 'tty' and "
+                       "'interactive'");
+    return 0;
+}
+
+void tool_exec(struct act *a) {
+    const struct exec_input *in = a->request;
+    static const uint8_t no_hash[SHA256_BYTES];
+    struct err err;
+    if (check(in, &err) < 0) {
+        act_fail(a, &err);
+        return;
+    }
+    struct texts env = quiet_env(in);
+    const struct exec_request r = {
+        .argv = in->argv,
+        .command = in->cmd,
+        .env = env,
+        .cwd = in->cwd,
+        .user = in->user,
+        .stdin_text = in->stdin_text,
+        .timeout = {given_or(in->timeout_ms, TIMEOUT_DEFAULT_MS), true},
+        .terminal = in->tty,
+        .stdin_open = in->interactive && !in->tty,
+    };
+    service_exec(act_service(a), act_who(a), a->machine, &r, no_hash, NULL, 0, sent, a);
+    free(env.v);
+}
+
+/* ---- session ---- */
+
+static struct exec *find(struct act *a, struct err *err) {
+    const struct session_input *in = a->request;
+    struct exec *x = service_exec_find(act_service(a), act_who(a), a->machine, in->session, err);
+    if (!x)
+        err_remedy(err, "exec answers with the id of its session");
+    return x;
+}
+
+static int type_text(struct act *a, struct exec *x, struct err *err) {
+    const struct session_input *in = a->request;
+    size_t n = in->type ? strlen(in->type) : 0;
+    if (!n && !in->eof)
+        return 0;
+    ssize_t taken =
+        exec_write(x, act_who(a), exec_stdin_offset(x), in->type ? in->type : "", n, in->eof, err);
+    if (taken < 0) {
+        if (err->code == ERR_INVALID)
+            err_remedy(err, "start it with \"interactive\":true or \"tty\":true to type into it");
+        return -1;
+    }
+    if ((size_t)taken == n)
+        return 0;
+    err_set(err, ERR_BUSY, "the command does not read: only %zd of %zu bytes were typed", taken, n);
+    return err_remedy(err, "type the rest later, from that byte on");
+}
+
+const char *const session_signals[] = {"INT",  "TERM", "KILL", "HUP",  "QUIT",
+                                       "USR1", "USR2", "STOP", "CONT", NULL};
+
+static int send_signal(struct act *a, struct exec *x, struct err *err) {
+    static const int numbers[] = {SIGINT,  SIGTERM, SIGKILL, SIGHUP, SIGQUIT,
+                                  SIGUSR1, SIGUSR2, SIGSTOP, SIGCONT};
+    const struct session_input *in = a->request;
+    size_t i = 0;
+    if (!in->signal)
+        return 0;
+    while (strcmp(session_signals[i], in->signal) != 0)
+        i++; /* the schema has let no other pass */
+    if (numbers[i] != SIGKILL)
+        return exec_signal(x, act_who(a), numbers[i], false, err);
+    exec_kill(x, act_who(a), ignore, NULL); /* everything it started, too */
+    return 0;
+}
+
+/* Output from a place of the caller's choice: nothing is waited for. */
+static void tell_from(struct act *a, struct exec *x) {
+    const struct session_input *in = a->request;
+    int stream = in->stream && strcmp(in->stream, "stderr") == 0;
+    uint64_t at[2] = {in->offset.value, in->offset.value};
+    tell(a, x, at, 1u << stream, given_or(in->max_output, OUTPUT_DEFAULT));
+    exec_unref(x);
+}
+
+static void stop_waiting(struct act *a) {
+    finish(a->user);
+}
+
+void tool_session(struct act *a) {
+    const struct session_input *in = a->request;
+    struct err err;
+    struct exec *x = find(a, &err);
+    if (!x) {
+        act_fail(a, &err);
+        return;
+    }
+    if (type_text(a, x, &err) < 0 || send_signal(a, x, &err) < 0) {
+        exec_unref(x);
+        act_fail(a, &err);
+        return;
+    }
+    if (in->offset.is) {
+        tell_from(a, x);
+        return;
+    }
+    bool typed = in->type || in->eof || in->signal;
+    struct waiting *w = wait_for(a, x, given_or(in->wait_ms, typed ? 5000 : YIELD_DEFAULT_MS),
+                                 given_or(in->max_output, OUTPUT_DEFAULT), typed);
+    a->cancel = stop_waiting;
+    if (exec_is_over(x))
+        finish(w);
+}

@@ -1,0 +1,427 @@
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/base64.h"
+#include "base/defer.h"
+#include "base/msg.h"
+#include "base/sha256.h"
+#include "service/files.h"
+#include "service/tool_run.h"
+#include "tools/edit.h"
+#include "tools/pull.h"
+#include "tools/requests.h"
+#include "tools/toolbox.h"
+
+enum { HEX_SIZE = 2 * SHA256_BYTES + 1, LINE_SHOWN = 2000 };
+
+static int check_path(const char *path, struct err *err) {
+    if (path[0] == '/')
+        return 0;
+    err_set(err, ERR_INVALID, "path '%.100s' is not absolute", path);
+    return err_remedy(err, "start it with /, such as /home/user/%.60s", path);
+}
+
+static void hex_of(struct sha256 *hash, char ret[HEX_SIZE]) {
+    uint8_t bytes[SHA256_BYTES];
+    sha256_end(hash, bytes);
+    for (size_t i = 0; i < sizeof(bytes); i++)
+        snprintf(ret + 2 * i, 3, "%02x", bytes[i]);
+}
+
+static void hash_of(const void *bytes, size_t n, char ret[HEX_SIZE]) {
+    struct sha256 hash;
+    sha256_init(&hash);
+    sha256_add(&hash, bytes, n);
+    hex_of(&hash, ret);
+}
+
+/* ---- read ---- */
+
+static const struct {
+    const char *magic;
+    size_t n, at;
+    const char *media;
+} images[] = {
+    {"\x89PNG\r\n\x1a\n", 8, 0, "image/png"},
+    {"\xff\xd8\xff", 3, 0, "image/jpeg"},
+    {"GIF8", 4, 0, "image/gif"},
+    {"WEBP", 4, 8, "image/webp"},
+};
+
+struct reading {
+    struct act *act;
+    struct buf text; /* numbered lines, or an image's bytes */
+    struct sha256 hash;
+    uint64_t line, from, last; /* the present one, and those that are wanted */
+    uint64_t size, shown;
+    const char *media;
+    bool binary, full;
+    size_t in_line; /* bytes of the present line that were taken */
+};
+
+static const char *media_of(const uint8_t *p, size_t n) {
+    for (size_t i = 0; i < sizeof(images) / sizeof(*images); i++)
+        if (n >= images[i].at + images[i].n &&
+            memcmp(p + images[i].at, images[i].magic, images[i].n) == 0)
+            return images[i].media;
+    return NULL;
+}
+
+/* A part of a line: long ones are cut. */
+static bool take_part(struct reading *r, const char *s, size_t n) {
+    if (!r->in_line && !buf_addf(&r->text, "%6" PRIu64 "\t", r->line))
+        return false;
+    size_t room = r->in_line < LINE_SHOWN ? LINE_SHOWN - r->in_line : 0;
+    bool fits = buf_add(&r->text, s, n < room ? n : room);
+    if (fits && n > room && r->in_line <= LINE_SHOWN)
+        fits = buf_addf(&r->text, " [line cut]");
+    r->in_line += n + 1;
+    return fits;
+}
+
+static bool take_lines(struct reading *r, const char *s, size_t n) {
+    while (n && r->line <= r->last) {
+        const char *end = memchr(s, '\n', n);
+        size_t part = end ? (size_t)(end - s) : n;
+        if (r->line >= r->from && !take_part(r, s, part))
+            return false;
+        if (end && r->line >= r->from && !buf_add(&r->text, "\n", 1))
+            return false;
+        if (end) {
+            r->shown += r->line >= r->from;
+            r->line++;
+            r->in_line = 0;
+        }
+        s += part + (end != NULL);
+        n -= part + (end != NULL);
+    }
+    return n == 0;
+}
+
+/* Who reads what, as the call says; -1: it cannot be. */
+static int pull_file(struct act *a, const char *path, const char *user, void *arg,
+                     pull_piece_fn *piece, pull_ended_fn *ended, struct err *err) {
+    struct pull_from from = {.service = act_service(a),
+                             .who = act_who(a),
+                             .machine = a->machine,
+                             .path = path,
+                             .stop = &a->cancelled};
+    if (check_path(path, err) < 0 || file_user(user, &from.uid, err) < 0)
+        return -1;
+    pull(&from, piece, ended, arg);
+    return 0;
+}
+
+static bool read_piece(void *arg, const uint8_t *bytes, size_t n) {
+    struct reading *r = arg;
+    if (!r->size) {
+        r->media = media_of(bytes, n);
+        r->text = BUF(r->media ? IMAGE_MAX : READ_BYTES);
+    }
+    r->size += n;
+    sha256_add(&r->hash, bytes, n);
+    if (r->media) {
+        r->full = !buf_add(&r->text, bytes, n);
+        return !r->full;
+    }
+    r->binary = memchr(bytes, 0, n) != NULL;
+    if (r->binary)
+        return false;
+    r->full = !take_lines(r, (const char *)bytes, n);
+    return !r->full;
+}
+
+static int judge(struct reading *r, struct err *err) {
+    const struct read_input *in = r->act->request;
+    if (r->binary) {
+        err_set(err, ERR_INVALID, "'%.200s' is binary", in->path);
+        return err_remedy(err, "look at it with exec: file, xxd, strings");
+    }
+    if (r->media && r->full)
+        return err_set(err, ERR_LIMIT, "'%.200s' is an image of more than %d MiB", in->path,
+                       IMAGE_MAX >> 20);
+    if (in->from_line.is && !r->shown && !r->in_line && r->from > 1) {
+        err_set(err, ERR_INVALID, "'%.200s' has only %" PRIu64 " lines", in->path, r->line - 1);
+        return err_remedy(err, "choose a smaller 'from_line'");
+    }
+    return 0;
+}
+
+static void read_told(struct reading *r, bool whole) {
+    const struct read_input *in = r->act->request;
+    char hash[HEX_SIZE];
+    struct read_output out = {.machine = r->act->machine,
+                              .path = in->path,
+                              .content = r->media || !r->text.data ? "" : r->text.data,
+                              .from_line = r->from,
+                              .lines = r->shown + (r->in_line ? 1 : 0),
+                              .size = r->size,
+                              .media = r->media,
+                              .more = !whole};
+    hex_of(&r->hash, hash);
+    if (whole)
+        out.sha256 = hash;
+    if (r->media)
+        act_done_image(r->act, &out, r->text.data, r->text.len, r->media);
+    else
+        act_done(r->act, &out);
+}
+
+static void read_ended(void *arg, const struct err *err, bool whole) {
+    struct reading *r = arg;
+    struct err why;
+    if (err || judge(r, &why) < 0)
+        act_fail(r->act, err ? err : &why);
+    else
+        read_told(r, whole);
+    buf_done(&r->text);
+    free(r);
+}
+
+void tool_read(struct act *a) {
+    const struct read_input *in = a->request;
+    struct err err;
+    struct reading *r = calloc(1, sizeof(*r));
+    if (!r)
+        abort();
+    *r = (struct reading){.act = a, .line = 1, .from = in->from_line.is ? in->from_line.value : 1};
+    r->last = r->from + (in->lines.is ? in->lines.value : READ_LINES) - 1;
+    r->text = BUF(READ_BYTES);
+    sha256_init(&r->hash);
+    if (pull_file(a, in->path, in->user, r, read_piece, read_ended, &err) < 0) {
+        free(r);
+        act_fail(a, &err);
+    }
+}
+
+/* ---- write ---- */
+
+/* Bytes on their way into a file. */
+struct putting {
+    struct act *act;
+    struct tool_run *tool;
+    const char *path, *user;
+    char condition[HEX_SIZE], mode[8];
+    char *dir; /* above it */
+    struct buf bytes, diff;
+    size_t at;
+    uint64_t replaced;
+};
+
+static void putting_free(struct putting *p) {
+    buf_done(&p->bytes);
+    buf_done(&p->diff);
+    free(p->dir);
+    free(p);
+}
+
+static void put_failed(struct putting *p, const struct err *err) {
+    struct act *a = p->act;
+    putting_free(p);
+    act_fail(a, err);
+}
+
+static void put_told(struct putting *p, const char *hash) {
+    struct act *a = p->act;
+    if (a->tool->start == tool_edit)
+        act_done(a, &(struct edit_output){.machine = a->machine,
+                                          .path = p->path,
+                                          .sha256 = hash,
+                                          .diff = p->diff.data ? p->diff.data : "",
+                                          .replaced = p->replaced});
+    else
+        act_done(a,
+                 &(struct write_output){
+                     .machine = a->machine, .path = p->path, .sha256 = hash, .size = p->bytes.len});
+    putting_free(p);
+}
+
+static void put_ended(void *arg, int status, const char *answer, const char *said,
+                      const struct err *failed) {
+    struct putting *p = arg;
+    char hash[HEX_SIZE];
+    struct err err;
+    p->tool = NULL;
+    if (failed) {
+        put_failed(p, failed);
+    } else if (status == MSG_TOOL_UNMET) {
+        err_set(&err, ERR_EXISTS, "'%.150s' is not as you expect: it is %.64s", p->path,
+                strncmp(answer, "absent", 6) == 0 ? "absent" : answer);
+        err_remedy(&err, "read it again, then use the sha256 it has now");
+        put_failed(p, &err);
+    } else if (status == MSG_TOOL_FAILED) {
+        tool_said(said, &err);
+        put_failed(p, &err);
+    } else {
+        hash_of(p->bytes.data ? p->bytes.data : "", p->bytes.len, hash);
+        put_told(p, hash);
+    }
+}
+
+static void put_room(void *arg) {
+    struct putting *p = arg;
+    p->at +=
+        tool_feed(p->tool, p->bytes.data ? p->bytes.data + p->at : "", p->bytes.len - p->at, true);
+}
+
+static void put_start(struct putting *p) {
+    const char *const argv[] = {"put", p->path, p->condition[0] ? p->condition : "any",
+                                p->mode[0] ? p->mode : "644", NULL};
+    const struct tool_events events = {.arg = p, .room = put_room, .ended = put_ended};
+    struct err err;
+    p->tool = service_tool(act_service(p->act), act_who(p->act), p->act->machine, "file.write",
+                           argv, p->user, &events, &err);
+    if (p->tool)
+        put_room(p);
+    else
+        put_failed(p, &err);
+}
+
+static void parents_made(void *arg, const struct frame *frame, const struct err *err) {
+    (void)frame;
+    if (err)
+        put_failed(arg, err);
+    else
+        put_start(arg);
+}
+
+/* What is missing above the file is made first. */
+static void make_parents(struct putting *p, uint32_t uid) {
+    const char *slash = strrchr(p->path, '/');
+    size_t n = slash == p->path ? 1 : (size_t)(slash - p->path);
+    p->dir = strndup(p->path, n);
+    if (!p->dir)
+        abort();
+    struct msg_path m = {.uid = uid,
+                         .gid = uid,
+                         .mode = 0755,
+                         .flags = MSG_PARENTS,
+                         .path = {.s = p->dir, .n = (uint32_t)n}};
+    service_file(act_service(p->act), act_who(p->act), p->act->machine, MSG_MKDIR, &m, p->dir,
+                 parents_made, p);
+}
+
+static int check_condition(const char *text, struct err *err) {
+    if (!text || strcmp(text, "absent") == 0 ||
+        (strlen(text) == 64 && strspn(text, "0123456789abcdef") == 64))
+        return 0;
+    err_set(err, ERR_INVALID, "'if_hash' is neither a SHA-256 in lower-case hex nor absent");
+    return err_remedy(err, "read tells the sha256 of a file that it shows whole");
+}
+
+static int check_mode(const char *mode, struct err *err) {
+    size_t n = mode ? strlen(mode) : 0;
+    if (!mode || (n >= 3 && n <= 4 && strspn(mode, "01234567") == n))
+        return 0;
+    return err_set(err, ERR_INVALID, "'mode' is octal, such as 644 or 755, not '%.20s'", mode);
+}
+
+static int fill(struct putting *p, const struct write_input *in, struct err *err) {
+    size_t n;
+    if (!in->content == !in->content_base64) {
+        err_set(err, ERR_INVALID, "give 'content' or 'content_base64', and not both");
+        return -1;
+    }
+    if (in->content)
+        return buf_add(&p->bytes, in->content, strlen(in->content))
+                   ? 0
+                   : err_set(err, ERR_LIMIT, "the content is too long");
+    n = strlen(in->content_base64);
+    p->bytes.data = malloc(n + 1);
+    if (!p->bytes.data)
+        abort();
+    p->bytes.cap = n + 1;
+    return base64_decode(in->content_base64, n, p->bytes.data, &p->bytes.len)
+               ? 0
+               : err_set(err, ERR_INVALID, "'content_base64' is not base64");
+}
+
+static struct putting *putting_new(struct act *a, const char *path, const char *user) {
+    struct putting *p = calloc(1, sizeof(*p));
+    if (!p)
+        abort();
+    *p = (struct putting){
+        .act = a, .path = path, .user = user, .bytes = BUF(16 << 20), .diff = BUF(READ_BYTES)};
+    return p;
+}
+
+void tool_write(struct act *a) {
+    const struct write_input *in = a->request;
+    struct putting *p = putting_new(a, in->path, in->user);
+    struct err err;
+    uint32_t uid;
+    snprintf(p->condition, sizeof(p->condition), "%s", in->if_hash ? in->if_hash : "");
+    snprintf(p->mode, sizeof(p->mode), "%s", in->mode ? in->mode : "");
+    if (check_path(in->path, &err) < 0 || file_user(in->user, &uid, &err) < 0 ||
+        check_condition(in->if_hash, &err) < 0 || check_mode(in->mode, &err) < 0 ||
+        fill(p, in, &err) < 0)
+        put_failed(p, &err);
+    else
+        make_parents(p, uid);
+}
+
+/* ---- edit ---- */
+
+static bool edit_piece(void *arg, const uint8_t *bytes, size_t n) {
+    struct putting *p = arg;
+    return buf_add(&p->bytes, bytes, n);
+}
+
+/* The error, and the places in the file that it is about. */
+static void edit_missed(struct putting *p, const struct err *err, const struct buf *hint) {
+    struct act *a = p->act;
+    putting_free(p);
+    act_fail_with(a, err, hint->data);
+}
+
+static int edit_text(struct putting *p, struct buf *hint, struct err *err) {
+    const struct edit_input *in = p->act->request;
+    const struct edit_row *rows = in->edits.v;
+    struct edit_step steps[EDITS_MAX];
+    for (size_t i = 0; i < in->edits.count; i++) {
+        steps[i] = (struct edit_step){rows[i].old_text, rows[i].new_text,
+                                      rows[i].count.is ? rows[i].count.value : 1};
+        p->replaced += steps[i].count;
+    }
+    hash_of(p->bytes.data, p->bytes.len, p->condition);
+    if (in->if_hash && strcmp(in->if_hash, p->condition) != 0) {
+        err_set(err, ERR_EXISTS, "'%.150s' is not as you expect: it has sha256 %.64s", p->path,
+                p->condition);
+        return err_remedy(err, "read it again");
+    }
+    if (memchr(p->bytes.data, 0, p->bytes.len))
+        return err_set(err, ERR_INVALID, "'%.200s' is binary", p->path);
+    return edit_apply(&p->bytes, steps, in->edits.count, &p->diff, hint, err);
+}
+
+static void edit_read(void *arg, const struct err *err, bool whole) {
+    struct putting *p = arg;
+    struct buf hint DEFER(buf_done) = BUF(READ_BYTES);
+    struct err why;
+    if (!err && !whole)
+        err = (err_set(&why, ERR_LIMIT, "'%.200s' is larger than %d MiB, too large for edit",
+                       p->path, EDIT_FILE_MAX >> 20),
+               err_remedy(&why, "use exec with sed or a script"), &why);
+    if (err) {
+        put_failed(p, err);
+        return;
+    }
+    if (!p->bytes.data && !buf_add(&p->bytes, "", 0))
+        abort();
+    if (edit_text(p, &hint, &why) < 0)
+        edit_missed(p, &why, &hint);
+    else
+        put_start(p); /* only if it is still the file that was read */
+}
+
+void tool_edit(struct act *a) {
+    const struct edit_input *in = a->request;
+    struct putting *p = putting_new(a, in->path, in->user);
+    struct err err;
+    p->bytes = BUF(EDIT_FILE_MAX);
+    if (check_condition(in->if_hash, &err) < 0 ||
+        pull_file(a, in->path, in->user, p, edit_piece, edit_read, &err) < 0)
+        put_failed(p, &err);
+}

@@ -1,0 +1,69 @@
+#include "tools/pull.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/msg.h"
+#include "service/files.h"
+
+struct pulling {
+    struct pull_from from;
+    pull_piece_fn *piece;
+    pull_ended_fn *ended;
+    void *arg;
+    uint64_t offset, ino;
+    bool begun;
+};
+
+static void came(void *arg, const struct frame *frame, const struct err *err);
+
+static void ask(struct pulling *p) {
+    const char *path = p->from.path;
+    const struct msg_read m = {.uid = p->from.uid,
+                               .gid = p->from.uid,
+                               .offset = p->offset,
+                               .bytes = MSG_CHUNK_MAX,
+                               .path = {.s = path, .n = (uint32_t)strlen(path)}};
+    service_file(p->from.service, p->from.who, p->from.machine, MSG_READ, &m,
+                 p->begun ? NULL : path, came, p);
+}
+
+static void end(struct pulling *p, const struct err *err, bool whole) {
+    struct pulling over = *p;
+    free(p);
+    over.ended(over.arg, err, whole);
+}
+
+static void came(void *arg, const struct frame *frame, const struct err *err) {
+    struct pulling *p = arg;
+    struct msg_read_data m = {0};
+    struct err why;
+    if (!err && msg_decode(frame, &m, sizeof(m)) < 0)
+        err = (err_set(&why, ERR_INTERNAL, "the machine answered nonsense"), &why);
+    else if (!err && p->begun && m.ino != p->ino)
+        err = (err_set(&why, ERR_BUSY, "'%.200s' was replaced while it was read", p->from.path),
+               &why);
+    if (err) {
+        end(p, err, false);
+        return;
+    }
+    p->begun = true;
+    p->ino = m.ino;
+    p->offset += m.data.n;
+    if (!m.data.n)
+        end(p, NULL, true);
+    else if ((p->from.stop && *p->from.stop) || !p->piece(p->arg, m.data.p, m.data.n))
+        end(p, NULL, false);
+    else if (p->offset >= m.size && m.size)
+        end(p, NULL, true);
+    else
+        ask(p);
+}
+
+void pull(const struct pull_from *from, pull_piece_fn *piece, pull_ended_fn *ended, void *arg) {
+    struct pulling *p = calloc(1, sizeof(*p));
+    if (!p)
+        abort();
+    *p = (struct pulling){.from = *from, .piece = piece, .ended = ended, .arg = arg};
+    ask(p);
+}

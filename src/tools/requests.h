@@ -1,0 +1,150 @@
+/* What the tools are asked for and what they tell, as plain structs: see tables.c. */
+#pragma once
+
+#include "service/request.h"
+#include "service/view.h"
+
+enum {
+    YIELD_DEFAULT_MS = 10000,
+    YIELD_MAX_MS = 50000, /* below the minute after which common clients give up */
+    TIMEOUT_DEFAULT_MS = 120000,
+    TIMEOUT_MAX_MS = 24 * 3600 * 1000,
+    OUTPUT_DEFAULT = 10000,
+    OUTPUT_MAX = 1000000,
+    TYPE_MAX = 64 << 10,
+    READ_LINES = 2000,
+    READ_BYTES = 50000,
+    IMAGE_MAX = 4 << 20,
+    EDIT_FILE_MAX = 2 << 20,
+    EDITS_MAX = 50,
+    SEARCH_DEFAULT = 200,
+    SEARCH_MAX = 1000,
+};
+
+struct exec_input {
+    const char *machine;
+    const char *cmd;
+    struct texts argv, env;
+    const char *cwd, *user, *stdin_text;
+    struct given timeout_ms, yield_ms, max_output;
+    bool tty, interactive;
+};
+
+struct session_input {
+    const char *machine;
+    const char *session, *type, *signal, *stream;
+    struct given wait_ms, max_output, offset;
+    bool eof;
+};
+
+extern const char *const session_signals[]; /* NULL-terminated */
+
+struct exec_output {
+    const char *machine, *session, *status, *reason;
+    const char *exit_json; /* a number, or NULL while it runs */
+    const char *stdout_text, *stderr_text, *log;
+    uint64_t stdout_bytes, stderr_bytes, left_out;
+    uint64_t wall_ms, cpu_ms, max_rss_kb;
+};
+
+struct read_input {
+    const char *machine;
+    const char *path, *user;
+    struct given from_line, lines;
+};
+
+struct read_output {
+    const char *machine, *path, *content;
+    uint64_t from_line, lines, size;
+    const char *sha256, *media;
+    bool more;
+};
+
+struct write_input {
+    const char *machine;
+    const char *path, *content, *content_base64, *mode, *if_hash, *user;
+};
+
+struct write_output {
+    const char *machine, *path, *sha256;
+    uint64_t size;
+};
+
+struct edit_row {
+    const char *old_text, *new_text;
+    struct given count;
+};
+
+struct edit_input {
+    const char *machine;
+    const char *path, *if_hash, *user;
+    struct rows edits; /* struct edit_row */
+};
+
+struct edit_output {
+    const char *machine, *path, *sha256, *diff;
+    uint64_t replaced;
+};
+
+struct search_input {
+    const char *machine;
+    const char *pattern, *path, *glob, *kind;
+    struct given max;
+    bool ignore_case;
+};
+
+struct search_output {
+    const char *machine;
+    const char *matches; /* JSON array */
+    uint64_t count;
+    bool more;
+};
+
+struct plan_row {
+    const char *text, *status;
+};
+
+struct plan_input {
+    struct rows items; /* struct plan_row */
+};
+
+struct plan_output {
+    const char *items; /* JSON array */
+    uint64_t left;
+};
+
+struct ask_input {
+    const char *question;
+    struct texts options;
+};
+
+struct ask_output {
+    const char *action, *answer;
+};
+
+struct finish_input {
+    const char *status, *summary;
+    struct texts evidence, outputs, open_issues;
+};
+
+struct finish_output {
+    const char *status, *machine;
+};
+
+struct machine_create_input {
+    const char *image, *name;
+    struct given mem_mb, disk_mb, cpu_percent, pids;
+};
+
+struct machine_list_output {
+    const char *machines; /* JSON array */
+};
+
+struct machine_destroy_input {
+    const char *machine;
+};
+
+struct machine_output {
+    const char *machine, *name, *state, *image;
+    uint64_t mem_mb, disk_mb, pids;
+};

@@ -1,0 +1,226 @@
+#include "tools/toolbox.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/defer.h"
+#include "base/sha256.h"
+
+/* Metadata of machines that a client made, and of the one it gets when it names none. */
+#define META_KEY "mcp"
+#define META_HOME "mcp_home"
+
+/* A machine nobody uses is stopped; its files stay for a week from its making on. */
+enum { OWN_TTL_MS = 7 * 24 * 3600 * 1000 };
+
+struct toolbox *toolbox_new(const struct toolbox_options *o) {
+    struct toolbox *b = calloc(1, sizeof(*b));
+    if (!b)
+        abort();
+    *b = (struct toolbox){.refs = 1,
+                          .loop = o->loop,
+                          .service = o->service,
+                          .who = o->who,
+                          .bound = o->machine != NULL,
+                          .made = o->made,
+                          .arg = o->arg};
+    /* Whoever speaks for an agent never does more than use machines. */
+    b->who.scopes &= SCOPE_READ | SCOPE_RUN;
+    b->who.local = false;
+    snprintf(b->key, sizeof(b->key), "%s", o->key ? o->key : "");
+    snprintf(b->machine, sizeof(b->machine), "%s", o->machine ? o->machine : "");
+    return b;
+}
+
+void toolbox_ref(struct toolbox *b) {
+    b->refs++;
+}
+
+void toolbox_unref(struct toolbox *b) {
+    if (--b->refs)
+        return;
+    free(b->plan);
+    free(b);
+}
+
+void toolbox_leave(struct toolbox *b) {
+    b->made = NULL;
+}
+
+const char *toolbox_machine(const struct toolbox *b) {
+    return b->machine;
+}
+
+const char *toolbox_key(const struct toolbox *b) {
+    return b->key;
+}
+
+bool toolbox_owns(const struct toolbox *b, const struct machine_view *view) {
+    if (strcmp(view->id, b->machine) == 0)
+        return true;
+    if (b->bound)
+        return false;
+    json_t *meta = view->metadata ? json_loads(view->metadata, 0, NULL) : NULL;
+    const char *key = json_string_value(json_object_get(meta, META_KEY));
+    bool own = key && strcmp(key, b->key) == 0;
+    json_decref(meta);
+    return own;
+}
+
+struct shown *toolbox_shown(struct toolbox *b, const char *exec) {
+    for (size_t i = 0; i < TOOLBOX_SESSIONS; i++)
+        if (strcmp(b->shown[i].exec, exec) == 0)
+            return &b->shown[i];
+    struct shown *s = &b->shown[b->shown_next++ % TOOLBOX_SESSIONS];
+    *s = (struct shown){0};
+    snprintf(s->exec, sizeof(s->exec), "%s", exec);
+    return s;
+}
+
+/* ---- the machine of a call ---- */
+
+static void bring_own(struct toolbox *b, struct act *a);
+
+static void settled(struct toolbox *b) {
+    struct act *waiting = TAKE(b->waiting);
+    b->making = false;
+    for (struct act *a = waiting, *next; a; a = next) {
+        next = a->next;
+        bring_own(b, a);
+    }
+}
+
+static void go_with(struct act *a, const struct machine_view *view) {
+    snprintf(a->machine, sizeof(a->machine), "%s", view->id);
+    act_go(a);
+}
+
+static void resumed(void *arg, const struct machine_view *view, const struct err *err) {
+    if (err)
+        act_fail(arg, err);
+    else
+        go_with(arg, view);
+}
+
+static bool is_running(const struct machine_view *view) {
+    return strcmp(view->state, "running") == 0;
+}
+
+static void use(struct act *a, const struct machine_view *view) {
+    struct toolbox *b = a->box;
+    char id[ID_SIZE];
+    snprintf(id, sizeof(id), "%s", view->id);
+    if (is_running(view))
+        go_with(a, view);
+    else
+        service_resume(b->service, &b->who, id, resumed, a);
+}
+
+static void own_made(void *arg, const struct machine_view *view, const struct err *err) {
+    struct act *a = arg;
+    struct toolbox *b = a->box;
+    toolbox_ref(b);
+    if (err) {
+        struct err named = *err;
+        err_wrap(&named, "make a machine for you");
+        act_fail(a, &named);
+    } else {
+        snprintf(b->machine, sizeof(b->machine), "%s", view->id);
+        if (b->made)
+            b->made(b->arg, b->machine);
+        go_with(a, view);
+    }
+    settled(b);
+    toolbox_unref(b);
+}
+
+struct given toolbox_ttl(const struct toolbox *b) {
+    uint64_t most = b->who.quota.lifetime_ms;
+    return (struct given){most && most < OWN_TTL_MS ? most : OWN_TTL_MS, true};
+}
+
+static void make_own(struct toolbox *b, struct act *a) {
+    const char *meta[] = {META_KEY, b->key, META_HOME, b->key};
+    static const uint8_t no_hash[SHA256_BYTES];
+    const struct machine_request r = {
+        .metadata = {meta, 4},
+        .idle = {TOOLBOX_IDLE_MS, true},
+        .idle_action = "stop",
+        .ttl = toolbox_ttl(b),
+    };
+    b->making = true;
+    service_create(b->service, &b->who, &r, no_hash, NULL, 0, own_made, a);
+}
+
+static void note_first(void *arg, const void *view) {
+    struct toolbox *b = arg;
+    if (!b->machine[0])
+        snprintf(b->machine, sizeof(b->machine), "%s", ((const struct machine_view *)view)->id);
+}
+
+/* One of before: the client came back, or we did. */
+static void look_for_own(struct toolbox *b) {
+    const struct list_request r = {.meta_key = META_HOME, .meta_value = b->key, .limit = 1};
+    char next[CURSOR_SIZE];
+    struct err err;
+    if (b->key[0])
+        (void)service_list(b->service, &b->who, &r, note_first, b, next, &err);
+}
+
+static void own_shown(void *arg, const struct machine_view *view, const struct err *err) {
+    struct act *a = arg;
+    struct toolbox *b = a->box;
+    bool gone = err ? err->code == ERR_NOT_FOUND || err->code == ERR_GONE
+                    : strcmp(view->state, "ended") == 0;
+    if (!gone && !err) {
+        use(a, view);
+    } else if (!gone || b->bound) {
+        struct err why;
+        if (!err)
+            err_set(&why, ERR_GONE, "machine '%s' has ended", b->machine);
+        act_fail(a, err ? err : &why);
+    } else if (b->making) {
+        a->next = b->waiting;
+        b->waiting = a;
+    } else {
+        b->machine[0] = '\0';
+        make_own(b, a);
+    }
+}
+
+static void bring_own(struct toolbox *b, struct act *a) {
+    if (b->making) {
+        a->next = b->waiting;
+        b->waiting = a;
+        return;
+    }
+    if (!b->machine[0])
+        look_for_own(b);
+    if (b->machine[0])
+        service_show(b->service, &b->who, b->machine, own_shown, a);
+    else
+        make_own(b, a);
+}
+
+static void named_shown(void *arg, const struct machine_view *view, const struct err *err) {
+    struct act *a = arg;
+    struct err why;
+    if (err) {
+        act_fail(a, err);
+    } else if (!toolbox_owns(a->box, view)) {
+        err_set(&why, ERR_NOT_FOUND, "there is no machine '%s' of yours", view->id);
+        err_remedy(&why, a->box->bound ? "leave out 'machine': there is one for you only"
+                                       : "machine_list shows those you have");
+        act_fail(a, &why);
+    } else {
+        use(a, view);
+    }
+}
+
+void toolbox_bring(struct toolbox *b, struct act *a, const char *ref) {
+    if (ref)
+        service_show(b->service, &b->who, ref, named_shown, a);
+    else
+        bring_own(b, a);
+}

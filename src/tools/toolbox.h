@@ -1,0 +1,53 @@
+/* The inside of a toolbox. Only for src/tools. */
+#pragma once
+
+#include "tools/tool.h"
+
+/* How far a command's output was shown. */
+struct shown {
+    char exec[ID_SIZE];
+    uint64_t at[2];
+};
+
+struct toolbox {
+    uint32_t refs;
+    struct loop *loop;
+    struct service *service;
+    struct caller who;
+    char key[TOOLBOX_KEY_SIZE];
+    char machine[ID_SIZE];
+    bool bound;
+    bool making;         /* its machine is being made or woken */
+    struct act *waiting; /* for that */
+    void (*made)(void *arg, const char *machine);
+    void *arg;
+    struct shown shown[TOOLBOX_SESSIONS];
+    size_t shown_next;
+    char *plan; /* JSON array, or NULL */
+};
+
+enum { TOOLBOX_IDLE_MS = 30 * 60 * 1000 };
+struct given toolbox_ttl(const struct toolbox *b);
+
+/* What was shown of a command; made if it is new. */
+struct shown *toolbox_shown(struct toolbox *b, const char *exec);
+
+/* Calls a->tool->start(a) once a->machine is there and runs, or fails. */
+void toolbox_bring(struct toolbox *b, struct act *a, const char *ref);
+
+void act_free(struct act *a);
+void act_go(struct act *a);
+
+/* The handlers, by file. */
+void tool_exec(struct act *a);
+void tool_session(struct act *a);
+void tool_read(struct act *a);
+void tool_write(struct act *a);
+void tool_edit(struct act *a);
+void tool_search(struct act *a);
+void tool_plan(struct act *a);
+void tool_ask(struct act *a);
+void tool_finish(struct act *a);
+void tool_machine_create(struct act *a);
+void tool_machine_list(struct act *a);
+void tool_machine_destroy(struct act *a);

@@ -1,0 +1,359 @@
+"""The tools as an agent meets them, over both faces."""
+import base64
+import hashlib
+import json
+import time
+
+import pytest
+
+from mcp_client import RpcError, ToolFailed
+
+PNG = base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg==")
+
+
+def test_every_tool_is_described(client):
+    tools = client.tools()
+    assert {"exec", "session", "read", "write", "edit", "search", "plan", "ask", "finish", "machine_create",
+            "machine_list", "machine_destroy"} <= set(tools)
+    for t in tools.values():
+        assert 0 < len(t["description"]) <= 600 and t["title"]
+        assert t["inputSchema"]["type"] == t["outputSchema"]["type"] == "object"
+        assert t["inputSchema"]["additionalProperties"] is False
+        assert set(t["annotations"]) == {"title", "readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint"}
+    assert tools["read"]["annotations"]["readOnlyHint"] and not tools["exec"]["annotations"]["readOnlyHint"]
+
+
+def test_a_command_and_its_result(client):
+    r = client.call("exec", cmd="echo out; echo err >&2; exit 3")
+    assert (r["status"], r["exit_code"], r["stdout"], r["stderr"]) == ("exited", 3, "out\n", "err\n")
+
+
+@pytest.mark.parametrize("arguments,out", [
+    ({"argv": ["printf", "%s|", "a b", "$HOME"]}, "a b|$HOME|"),
+    ({"cmd": "cat", "stdin": "in"}, "in"),
+    ({"cmd": "pwd", "cwd": "/tmp"}, "/tmp\n"),
+    ({"cmd": "echo $A $CI $PAGER", "env": {"A": "b"}}, "b 1 cat\n"),
+    ({"cmd": "id -un", "user": "root"}, "root\n"),
+    ({"cmd": "cat; echo end"}, "end\n"),
+])
+def test_what_a_command_gets(client, arguments, out):
+    assert client.call("exec", **arguments)["stdout"] == out
+
+
+@pytest.mark.parametrize("arguments,status", [
+    ({"cmd": "sleep 100", "timeout_ms": 200}, "timeout"),
+    ({"cmd": "kill -9 $$"}, "signal"),
+    ({"argv": ["/nowhere"]}, "failed"),
+])
+def test_how_it_ended(client, arguments, status):
+    assert client.call("exec", **arguments)["status"] == status
+
+
+def test_a_connection_has_one_machine_of_its_own(client, daemon):
+    first, second = client.call("exec", cmd="echo x > kept"), client.call("exec", cmd="cat kept")
+    assert first["machine"] == second["machine"] and second["stdout"] == "x\n"
+    assert [m["id"] for m in daemon.machines()] == [first["machine"]]
+
+
+def test_calls_at_once_share_the_machine_that_the_first_makes(client, daemon):
+    numbers = [client.begin("tools/call", {"name": "exec", "arguments": {"cmd": f"echo {i}"}}) for i in range(8)]
+    results = [client.wait(n)["structuredContent"] for n in numbers]
+    assert [r["stdout"] for r in results] == [f"{i}\n" for i in range(8)]
+    assert len({r["machine"] for r in results}) == len(daemon.machines()) == 1
+
+
+def test_a_long_command_yields_and_goes_on(client):
+    began = time.monotonic()
+    r = client.call("exec", cmd="echo one; sleep 1; echo two; exit 4", yield_ms=300)
+    assert time.monotonic() - began < 0.9 and r["status"] == "running" and r["stdout"] == "one\n"
+    assert "exit_code" not in r
+    r = client.call("session", session=r["session"])
+    assert (r["status"], r["exit_code"], r["stdout"]) == ("exited", 4, "two\n")
+
+
+def test_typing_into_a_command(client):
+    s = client.call("exec", cmd="while read x; do echo got $x; done; echo bye", interactive=True, yield_ms=50)["session"]
+    assert client.call("session", session=s, type="a\n")["stdout"] == "got a\n"
+    assert client.call("session", session=s, type="b\n")["stdout"] == "got b\n"
+    r = client.call("session", session=s, eof=True)
+    assert (r["status"], r["stdout"]) == ("exited", "bye\n")
+
+
+def test_a_terminal(client):
+    s = client.call("exec", argv=["sh"], tty=True, yield_ms=300)["session"]
+    assert "/dev/pts/" in client.call("session", session=s, type="tty\n")["stdout"]
+    assert client.call("session", session=s, type="exit 7\n")["exit_code"] == 7
+
+
+def test_signals(client):
+    s = client.call("exec", cmd="trap 'echo caught; exit 9' INT; echo ready; while :; do sleep 0.05; done",
+                    yield_ms=300)["session"]
+    r = client.call("session", session=s, signal="INT")
+    if r["status"] == "running":
+        r = client.call("session", session=s)
+    assert r["exit_code"] == 9
+    s = client.call("exec", cmd="trap '' TERM INT; sleep 1000 & wait", yield_ms=100)["session"]
+    r = client.call("session", session=s, signal="KILL")
+    if r["status"] == "running":
+        r = client.call("session", session=s)
+    assert r["status"] == "killed"
+
+
+def test_long_output_keeps_its_ends_and_stays_readable(client):
+    r = client.call("exec", cmd="seq 1 200000", max_output=1000)
+    assert r["stdout"].startswith("1\n2\n") and r["stdout"].endswith("199999\n200000\n")
+    assert len(r["stdout"]) < 1100 and r["left_out"] == r["stdout_bytes"] - 1000
+    part = client.call("session", session=r["session"], offset=r["stdout_bytes"] // 2, max_output=200000)["stdout"]
+    assert "100000\n" in part or "110000\n" in part
+    whole = client.ask("resources/read", {"uri": r["log"]})["contents"][0]["text"]
+    assert whole == "".join(f"{i}\n" for i in range(1, 200001))
+
+
+def test_fifty_megabytes_are_no_burden(client):
+    r = client.call("exec", cmd="head -c 50000000 /dev/zero | tr '\\0' x", timeout_ms=60000, yield_ms=50000)
+    assert r["stdout_bytes"] == 50000000 and r["left_out"] == 50000000 - 10000
+    with pytest.raises(ToolFailed, match="binary"):
+        client.call("exec", cmd="head -c 50000000 /dev/zero > big")
+        client.call("read", path="/home/user/big")
+    with pytest.raises(RpcError, match="larger than 4 MiB"):
+        client.ask("resources/read", {"uri": f"carrel://{r['machine']}/files/home/user/big"})
+
+
+def test_progress_of_a_long_command(client):
+    number = client.begin("tools/call", {"name": "exec", "_meta": {"progressToken": "p1"},
+                                         "arguments": {"cmd": "for i in 1 2 3; do echo step $i; sleep 1; done"}})
+    assert client.wait(number)["structuredContent"]["exit_code"] == 0
+    told = client.noted("notifications/progress")
+    assert len(told) >= 2 and {p["progressToken"] for p in told} == {"p1"}
+    assert [p["progress"] for p in told] == sorted({p["progress"] for p in told})
+    assert any(p["message"].startswith("step ") for p in told)
+
+
+def running(daemon, machine, word):
+    return daemon.exec(machine, f"pgrep -f '[{word[0]}]{word[1:]}' || true")["stdout"].split()
+
+
+def test_cancelling_really_kills(client, daemon):
+    machine = client.call("exec", cmd="true")["machine"]
+    number = client.begin("tools/call", {"name": "exec", "arguments": {"cmd": "sleep 4711", "yield_ms": 50000}})
+    daemon.until(lambda: running(daemon, machine, "sleep 4711"))
+    client.tell("notifications/cancelled", {"requestId": number, "reason": "enough"})
+    daemon.until(lambda: not running(daemon, machine, "sleep 4711"))
+    client.tell("notifications/cancelled", {"requestId": number})
+    assert client.call("exec", cmd="echo on")["stdout"] == "on\n"
+
+
+def test_read_shows_numbered_lines(client):
+    text = "".join(f"line {i}\n" for i in range(1, 3001))
+    sha = client.call("write", path="/home/user/deep/er/f.txt", content=text)["sha256"]
+    assert sha == hashlib.sha256(text.encode()).hexdigest()
+    r = client.call("read", path="/home/user/deep/er/f.txt")
+    assert r["content"].startswith("     1\tline 1\n") and r["lines"] == 2000 and r["more"] and "sha256" not in r
+    r = client.call("read", path="/home/user/deep/er/f.txt", from_line=2999)
+    assert r["content"] == "  2999\tline 2999\n  3000\tline 3000\n" and not r["more"] and r["sha256"] == sha
+    with pytest.raises(ToolFailed, match="has only 3000 lines"):
+        client.call("read", path="/home/user/deep/er/f.txt", from_line=4000)
+
+
+def test_read_of_an_image(client):
+    client.call("write", path="/home/user/p.png", content_base64=base64.b64encode(PNG).decode())
+    result = client.result("read", path="/home/user/p.png")
+    image = [c for c in result["content"] if c["type"] == "image"][0]
+    assert base64.b64decode(image["data"]) == PNG and image["mimeType"] == "image/png"
+    assert result["structuredContent"]["media"] == "image/png"
+
+
+def test_write_only_over_what_was_seen(client):
+    path = "/home/user/w"
+    first = client.call("write", path=path, content="one", if_hash="absent")
+    with pytest.raises(ToolFailed, match="not as you expect"):
+        client.call("write", path=path, content="two", if_hash="absent")
+    client.call("write", path=path, content="two", if_hash=first["sha256"], mode="755")
+    with pytest.raises(ToolFailed, match="read it again"):
+        client.call("write", path=path, content="three", if_hash=first["sha256"])
+    assert client.call("exec", cmd="cat w")["stdout"] == "two"
+
+
+def test_edit(client):
+    path = "/home/user/e.c"
+    client.call("write", path=path, content="int a;\nint b;\nint c;\n")
+    r = client.call("edit", path=path, edits=[{"old": "int b;", "new": "long b;"}, {"old": "int", "new": "char", "count": 2}])
+    assert r["replaced"] == 3 and "-int b;\n+long b;\n" in r["diff"]
+    assert client.call("exec", cmd="cat e.c")["stdout"] == "char a;\nlong b;\nchar c;\n"
+    with pytest.raises(ToolFailed, match="(?s)does not occur.*nearest, line 2:.*long b;"):
+        client.call("edit", path=path, edits=[{"old": "long bb;", "new": "x"}])
+    with pytest.raises(ToolFailed, match="occurs 2 times"):
+        client.call("edit", path=path, edits=[{"old": "char", "new": "x"}])
+    assert client.call("exec", cmd="cat e.c")["stdout"] == "char a;\nlong b;\nchar c;\n"
+
+
+def test_search(client):
+    client.call("exec", cmd="mkdir -p s/.git 'a b'; echo needle > s/x.py; echo needle > s/.git/y; "
+                            "printf 'one\\nthe needle: here\\n' > 'a b/z.txt'")
+    r = client.call("search", pattern="need.e")
+    assert sorted((m["path"], m["line"], m["text"]) for m in r["matches"]) == [
+        ("./a b/z.txt", 2, "the needle: here"), ("./s/x.py", 1, "needle")]
+    assert client.call("search", pattern="needle", glob="*.py", path="/home/user/s")["count"] == 1
+    assert client.call("search", pattern="NEEDLE")["count"] == 0
+    assert client.call("search", pattern="NEEDLE", ignore_case=True)["count"] == 2
+    assert client.call("search", pattern="*.txt", kind="name")["matches"] == [{"path": "./a b/z.txt"}]
+    client.call("exec", cmd="seq 1 5000 > many")
+    r = client.call("search", pattern="1", path="/home/user/many", max=10)
+    assert r["count"] == 10 and r["more"]
+    with pytest.raises(ToolFailed, match="the search failed"):
+        client.call("search", pattern="(")
+
+
+def test_plan_and_finish(client, daemon):
+    assert client.call("plan", items=[{"text": "a", "status": "done"}, {"text": "b", "status": "doing"}])["left"] == 1
+    with pytest.raises(ToolFailed, match="evidence"):
+        client.call("finish", status="done", summary="s")
+    with pytest.raises(ToolFailed, match="open_issues"):
+        client.call("finish", status="blocked", summary="s")
+    machine = client.call("exec", cmd="true")["machine"]
+    assert client.call("finish", status="done", summary="s", evidence=["make test: 3 passed"])["machine"] == machine
+    stream = daemon.request("GET", "/v1/events?follow=0&type=agent.report", raw=True).decode()
+    told = [json.loads(line[5:]) for line in stream.splitlines() if line.startswith("data:")]
+    assert told[-1]["machine"] == machine and told[-1]["detail"]["evidence"] == ["make test: 3 passed"], told
+
+
+@pytest.mark.parametrize("kind", ["lines", "http"])
+def test_ask_is_an_elicitation(open_client, kind):
+    c = open_client(kind, capabilities={"elicitation": {}})
+    asked = []
+
+    def answer(params):
+        asked.append(params)
+        return {"action": "accept", "content": {"answer": "blue"}} if len(asked) == 1 else {"action": "decline"}
+
+    c.on_request["elicitation/create"] = answer
+    assert c.call("ask", question="Which?", options=["red", "blue"]) == {"action": "accept", "answer": "blue"}
+    assert c.call("ask", question="Sure?") == {"action": "decline"}
+    assert asked[0]["message"] == "Which?" and asked[0]["requestedSchema"]["properties"]["answer"]["enum"] == ["red", "blue"]
+
+
+def test_without_elicitation_nobody_can_be_asked(client):
+    with pytest.raises(ToolFailed, match="finish with the status blocked"):
+        client.call("ask", question="Which?")
+
+
+def test_several_machines(client, daemon):
+    first = client.call("exec", cmd="echo 1 > f")["machine"]
+    made = client.call("machine_create", mem_mb=64, name="second")
+    assert made["mem_mb"] == 64
+    assert client.call("exec", machine="second", cmd="cat f")["exit_code"] == 1
+    assert {m["machine"] for m in client.call("machine_list")["machines"]} == {first, made["machine"]}
+    client.call("machine_destroy", machine=made["machine"])
+    assert [m["id"] for m in daemon.machines()] == [first]
+    client.call("machine_destroy", machine=first)
+    assert client.call("exec", cmd="cat f")["machine"] != first, "a new one takes its place"
+
+
+def test_others_machines_are_not_there(client, daemon):
+    other = daemon.machine(name="owners")
+    for name, arguments in [("exec", {"cmd": "true"}), ("read", {"path": "/etc/hostname"}),
+                            ("write", {"path": "/tmp/x", "content": ""}), ("search", {"pattern": "x"}),
+                            ("machine_destroy", {})]:
+        with pytest.raises(ToolFailed, match="there is no machine"):
+            client.call(name, machine=other, **arguments)
+    with pytest.raises(RpcError) as e:
+        client.ask("resources/read", {"uri": f"carrel://{other}/files/etc/hostname"})
+    assert e.value.code == -32002
+    assert client.call("machine_list")["machines"] == []
+
+
+def test_resources(client):
+    assert client.ask("resources/list")["resources"] == []
+    r = client.call("exec", cmd="printf 'caf\\303\\251' > 'a b'; printf '\\377\\000' > bin")
+    listed = {x["uri"] for x in client.ask("resources/list")["resources"]}
+    assert listed == {f"carrel://{r['machine']}/transcript", r["log"]}
+    templates = client.ask("resources/templates/list")["resourceTemplates"]
+    assert {t["uriTemplate"] for t in templates} == {"carrel://{machine}/files/{+path}", "carrel://{machine}/logs/{exec}"}
+    home = f"carrel://{r['machine']}/files/home/user"
+    assert client.ask("resources/read", {"uri": home + "/a%20b"})["contents"][0]["text"] == "café"
+    assert client.ask("resources/read", {"uri": home + "/bin"})["contents"][0]["blob"] == "/wA="
+    transcript = client.ask("resources/read", {"uri": f"carrel://{r['machine']}/transcript"})["contents"][0]["text"]
+    assert json.loads(transcript.splitlines()[0])["tool"] == "exec"
+    for uri in [home + "/none", f"carrel://{r['machine']}/logs/x-none", "carrel://m-none/transcript", "file:///etc/passwd",
+                f"carrel://{r['machine']}/", home + "/%00"]:
+        with pytest.raises(RpcError) as e:
+            client.ask("resources/read", {"uri": uri})
+        assert e.value.code == -32002, uri
+
+
+@pytest.mark.parametrize("kind", ["lines", "http"])
+def test_subscriptions_fire_per_step(open_client, kind):
+    c = open_client(kind)
+    if kind == "http":
+        c.listen()
+    uri = f"carrel://{c.call('exec', cmd='echo 1 > f')['machine']}/files/home/user/f"
+    c.ask("resources/subscribe", {"uri": uri})
+    c.call("exec", cmd="true")
+    assert c.noted("notifications/resources/updated") == []
+    c.call("exec", cmd="echo 2 >> f; echo 3 >> f")
+    assert c.until_noted("notifications/resources/updated") == [{"uri": uri}]
+    c.ask("resources/unsubscribe", {"uri": uri})
+    c.call("exec", cmd="echo 4 >> f")
+    c.call("exec", cmd="true")
+    assert len(c.noted("notifications/resources/updated")) == 1
+
+
+def test_prompts_and_completion(client):
+    prompts = {p["name"]: p for p in client.ask("prompts/list")["prompts"]}
+    assert set(prompts) == {"task", "investigate"} and all(p["description"] for p in prompts.values())
+    text = client.ask("prompts/get", {"name": "task", "arguments": {"task": "count to 3"}})["messages"][0]["content"]["text"]
+    assert "count to 3" in text
+    for params in [{"name": "none"}, {"name": "task"}, {"name": "task", "arguments": {"task": 3}}]:
+        with pytest.raises(RpcError) as e:
+            client.ask("prompts/get", params)
+        assert e.value.code == -32602
+    r = client.call("exec", cmd="true")
+
+    def complete(name, value):
+        return client.ask("completion/complete", {"ref": {"type": "ref/resource", "uri": "carrel://{machine}/logs/{exec}"},
+                                                  "argument": {"name": name, "value": value}})["completion"]["values"]
+
+    assert complete("machine", "m-") == [r["machine"]] and complete("machine", "z") == []
+    assert complete("exec", "x-") == [r["session"]]
+
+
+@pytest.mark.parametrize("name,arguments,words", [
+    ("exec", {}, "give 'cmd' or 'argv'"),
+    ("exec", {"cmd": "x", "argv": ["y"]}, "and not both"),
+    ("exec", {"cmd": 7}, "field 'cmd' must be a text"),
+    ("exec", {"cmd": "x", "foo": 1}, "field 'foo' is not known here\nknown are: machine cmd argv"),
+    ("exec", {"cmd": "x", "yield_ms": 1e9}, "field 'yield_ms' must be between 0 and 50000"),
+    ("exec", {"cmd": "x", "user": "nobody"}, "must be one of user root"),
+    ("exec", {"cmd": "x", "cwd": "tmp"}, "not an absolute path"),
+    ("session", {}, "field 'session' is missing"),
+    ("session", {"session": "x-000000000000"}, "there is no command"),
+    ("session", {"session": "../../x"}, "there is no command"),
+    ("read", {"path": "x"}, "start it with /"),
+    ("read", {"path": "/nowhere"}, "/nowhere"),
+    ("read", {"path": "/etc"}, "/etc"),
+    ("write", {"path": "/tmp/x"}, "give 'content' or 'content_base64'"),
+    ("write", {"path": "/tmp/x", "content_base64": "!"}, "not base64"),
+    ("write", {"path": "/tmp/x", "content": "", "mode": "rwx"}, "octal"),
+    ("write", {"path": "/tmp/x", "content": "", "if_hash": "abc"}, "SHA-256"),
+    ("edit", {"path": "/tmp/x", "edits": [{"old": "a"}]}, "field 'edits.new' is missing"),
+    ("search", {"pattern": "x", "path": "-delete"}, "starts with a dash"),
+    ("plan", {"items": [{"text": "a", "status": "maybe"}]}, "must be one of todo doing done"),
+    ("machine_create", {"dirs": [{"path": "/"}]}, "field 'dirs' is not known here"),
+    ("machine_create", {"mem_mb": 1}, "must be between"),
+])
+def test_wrong_arguments_are_told_in_words(client, name, arguments, words):
+    with pytest.raises(ToolFailed) as e:
+        client.call(name, **arguments)
+    assert words in str(e.value), str(e.value)
+
+
+def test_an_unknown_tool_is_told_which_there_are(client):
+    with pytest.raises(RpcError) as e:
+        client.ask("tools/call", {"name": "shell"})
+    assert e.value.code == -32602 and "exec session read" in e.value.message
+
+
+def test_what_a_call_did_is_in_the_journal(client, daemon):
+    machine = client.call("exec", cmd="echo journalled")["machine"]
+    records = [r for r in daemon.stream("GET", f"/v1/audit?machine={machine}&verb=exec")]
+    assert any("echo journalled" in r.get("argv", []) for r in records), records
