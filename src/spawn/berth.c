@@ -69,7 +69,8 @@ uint64_t process_born(int proc, pid_t pid, int pidfd) {
 
 static int start_waiting(struct spawner *s, struct berth *b, struct err *err) {
     int ends[2];
-    int dev = mount_clone_all(s->dev); /* rootless its nodes are mounts themselves */
+    /* The nodes of a shared one are mounts themselves. */
+    int dev = s->maker.has_nodes ? TAKE_FD(b->root.dev) : mount_clone_all(s->dev);
     if (dev < 0)
         return err_num(err, dev, "clone /dev");
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) < 0) {

@@ -70,7 +70,7 @@ void dynmods_favor(struct dynmods *d, int run, int lock_dir) {
     if (note >= 0)
         close(note);
     snprintf(options, sizeof(options), "%s%sfavordynmods", d->options, d->options[0] ? "," : "");
-    if (mount(NULL, d->where, NULL, MS_REMOUNT, options) < 0)
+    if (mount("none", d->where, "none", MS_REMOUNT, options) < 0)
         log_line(LOG_NOTE, "spawn", "favordynmods refused: %s; starting commands will be slow",
                  strerror(errno));
 }
@@ -80,7 +80,7 @@ void dynmods_restore(struct dynmods *d, int run) {
     if (d->lock < 0)
         return;
     if (d->ours && fcntl(d->lock, F_OFD_SETLK, &alone) == 0)
-        mount(NULL, d->where, NULL, MS_REMOUNT, d->options);
+        mount("none", d->where, "none", MS_REMOUNT, d->options);
     unlinkat(run, NOTE, 0);
     close(d->lock);
     d->lock = -1;

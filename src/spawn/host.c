@@ -10,13 +10,13 @@
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/sysmacros.h>
 #include <sys/wait.h>
 #include <sys/xattr.h>
 #include <unistd.h>
 
 #include "base/defer.h"
 #include "base/fdio.h"
+#include "spawn/dev.h"
 #include "spawn/filter.h"
 #include "spawn/mounts.h"
 #include "spawn/spawner.h"
@@ -31,17 +31,6 @@ static const char *const hidden[] = {
     "interrupts",    "kallsyms",   "kcore",       "key-users",  "keys",        "kmsg",
     "latency_stats", "locks",      "modules",     "partitions", "sched_debug", "scsi",
     "sysrq-trigger", "timer_list", "timer_stats",
-};
-
-static const struct {
-    const char *name;
-    unsigned major, minor;
-} nodes[] = {{"null", 1, 3},   {"zero", 1, 5},    {"full", 1, 7},
-             {"random", 1, 8}, {"urandom", 1, 9}, {"tty", 5, 0}};
-
-static const char *const dev_links[][2] = {
-    {"fd", "/proc/self/fd"},       {"stdin", "/proc/self/fd/0"}, {"stdout", "/proc/self/fd/1"},
-    {"stderr", "/proc/self/fd/2"}, {"ptmx", "pts/ptmx"},         {"core", "/proc/kcore"},
 };
 
 static int open_place(const char *path, bool make, struct err *err) {
@@ -64,7 +53,7 @@ static int check_private(int dir, const char *path, struct err *err) {
 /* An own view of the host's mounts, in which scratch mounts can be made that nobody else sees. */
 static int enter_workshop(const char *run, struct err *err) {
     char path[4096];
-    if (unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_SLAVE, NULL) < 0)
+    if (unshare(CLONE_NEWNS) < 0 || mount("none", "/", "none", MS_REC | MS_SLAVE, NULL) < 0)
         return err_sys(err, "make a mount namespace");
     snprintf(path, sizeof(path), "%s/workshop", run);
     if (mkdir(path, 0700) < 0 && errno != EEXIST)
@@ -109,7 +98,7 @@ static int become_anchor(int workshop, uid_t owner) {
         chown("file", owner, owner) < 0 || chown("dir", owner, owner) < 0 || make_held() < 0)
         return -errno;
     close(file);
-    if (mount(NULL, ".", NULL, MS_REMOUNT | MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC,
+    if (mount("none", ".", "none", MS_REMOUNT | MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC,
               "size=16k") < 0 ||
         syscall(SYS_pivot_root, ".", ".") < 0 || umount2(".", MNT_DETACH) < 0)
         return -errno;
@@ -143,45 +132,15 @@ static int open_anchor(int proc, int workshop, uid_t owner, struct err *err) {
     return ns < 0 ? err_sys(err, "make anchor") : ns;
 }
 
-/* Rootless there is no mknod: the host's own nodes are bound instead, when a box is made. */
-static int make_nodes(int dev, int host) {
-    for (size_t i = 0; i < sizeof(nodes) / sizeof(*nodes); i++) {
-        if (mknodat(dev, nodes[i].name, S_IFCHR | 0666, makedev(nodes[i].major, nodes[i].minor)) ==
-            0) {
-            fchmodat(dev, nodes[i].name, 0666, 0);
-            continue;
-        }
-        char path[32];
-        snprintf(path, sizeof(path), "dev/%s", nodes[i].name);
-        int fd DEFER_CLOSE = openat(dev, nodes[i].name, O_CREAT | O_WRONLY | O_CLOEXEC, 0444);
-        int node DEFER_CLOSE = mount_clone(host, path);
-        if (fd < 0 || node < 0)
-            return fd < 0 ? -errno : node;
-        int r = mount_attach(node, dev, nodes[i].name);
-        if (r < 0)
-            return r;
-    }
-    return 0;
-}
-
-static int fill_dev(int dev, int host) {
-    int r = make_nodes(dev, host);
-    if (r < 0)
-        return r;
-    for (size_t i = 0; i < sizeof(dev_links) / sizeof(*dev_links); i++)
-        if (symlinkat(dev_links[i][1], dev, dev_links[i][0]) < 0)
-            return -errno;
-    if ((r = tree_dir(dev, "pts", 0755, 0, 0)) < 0 || (r = tree_dir(dev, "shm", 01777, 0, 0)) < 0)
-        return r;
-    return mount_read_only(dev);
-}
-
+/* Who may not make nodes has those of the host for all boxes: one /dev is enough then. */
 static int open_dev(int workshop, int host, struct err *err) {
     const struct mount_option options[] = {{"size", "64k"}, {"mode", "0755"}};
     int dev DEFER_CLOSE = mount_new("tmpfs", options, 2, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC);
     int r = dev < 0 ? dev : mount_attach(dev, workshop, "dev");
     if (r == 0)
-        r = fill_dev(dev, host);
+        r = dev_fill(dev, host);
+    if (r == 0)
+        r = mount_read_only(dev);
     if (r < 0) {
         return err_num(err, r, "make /dev template");
     }
@@ -308,10 +267,11 @@ int spawner_open(struct spawner *s, const struct spawner_paths *paths, struct er
         return err_sys(err, "open own host name");
     if ((s->own_mnt = openat(s->proc, "self/ns/mnt", O_RDONLY | O_CLOEXEC)) < 0)
         return err_sys(err, "open own mount namespace");
+    s->maker.has_nodes = dev_can_make(s->maker.workshop);
     /* As root nobody in a box is the host's root; rootless, see id_map_shared(). */
     uid_t unknown = s->rootless ? s->maker.slots.base + 1000 : 0;
     if ((s->anchor_ns = open_anchor(s->proc, s->maker.workshop, unknown, err)) < 0 ||
-        (s->dev = open_dev(s->maker.workshop, s->host, err)) < 0 ||
+        (!s->maker.has_nodes && (s->dev = open_dev(s->maker.workshop, s->host, err)) < 0) ||
         (s->guest = open_guest(s->maker.workshop, paths->guest, unknown, err)) < 0 ||
         filter_build(&s->filter, err) < 0)
         return -1;

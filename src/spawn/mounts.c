@@ -81,6 +81,12 @@ int mount_harden(int mount) {
     return set_attr(mount, (struct mount_attr){.attr_set = MOUNT_ATTR_NODEV | MOUNT_ATTR_NOSUID});
 }
 
+int mount_devices(int mount) {
+    return set_attr(mount, (struct mount_attr){.attr_set = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID |
+                                                           MOUNT_ATTR_NOEXEC,
+                                               .attr_clr = MOUNT_ATTR_NODEV});
+}
+
 int mount_point(int dir, const char *path) {
     struct open_how how = {.flags = O_PATH | O_CLOEXEC,
                            .resolve = RESOLVE_IN_ROOT | RESOLVE_NO_SYMLINKS};

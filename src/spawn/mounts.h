@@ -31,6 +31,7 @@ int mount_read_only(int mount);
 int mount_writable(int mount); /* and executable */
 int mount_shelve(int mount);   /* nothing can be written, run or opened as a device */
 int mount_harden(int mount);   /* no devices, no setuid */
+int mount_devices(int mount);  /* read-only, nothing to execute, and devices work */
 
 /* Attach a detached mount on dir/path; no symlink is followed inside dir. */
 int mount_attach(int mount, int dir, const char *path);

@@ -13,6 +13,7 @@
 
 #include "base/defer.h"
 #include "base/limits.h"
+#include "spawn/dev.h"
 #include "spawn/disk.h"
 #include "spawn/mounts.h"
 #include "spawn/tree.h"
@@ -45,7 +46,7 @@ static void unbench_fs(struct rootfs *r) {
 }
 
 void rootfs_close(struct rootfs *r) {
-    int *fds[] = {&r->lock, &r->userns, &r->fs, &r->root, &r->usr, &r->meta, &r->shm};
+    int *fds[] = {&r->lock, &r->userns, &r->fs, &r->root, &r->usr, &r->meta, &r->dev, &r->shm};
     unbench_fs(r);
     for (size_t i = 0; i < DISKS; i++)
         close_fd(&r->held[i]);
@@ -103,15 +104,23 @@ static int new_fs(struct rootfs_maker *maker, struct rootfs *r, uint64_t disk, u
     return disk_new(maker->store, disk, LIMIT_INODES(disk), err);
 }
 
+static int lay_out_dev(int fs, uid_t root) {
+    int r = tree_dir(fs, "d", 0755, root, root);
+    int dir DEFER_CLOSE = r < 0 ? -1 : openat(fs, "d", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    return r < 0 ? r : dir < 0 ? -errno : dev_fill(dir, -1);
+}
+
 /*
- * m: machine.json; s: shared memory; 1: the first upper. The top belongs to nobody whom a box
- * knows: what a box may ever see of it begins below.
+ * m: machine.json; s: shared memory; d: /dev; 1: the first upper. The top belongs to nobody whom a
+ * box knows: what a box may ever see of it begins below.
  */
 static int lay_out(const struct rootfs_maker *maker, int fs) {
     uid_t root = disk_id(maker, 0), nobody = maker->rootless ? maker->slots.base + 1000 : 0;
     int r = tree_dir(fs, "m", 0755, root, root);
     if (r == 0)
         r = tree_dir(fs, "s", 01777, root, root);
+    if (r == 0 && maker->has_nodes)
+        r = lay_out_dev(fs, root);
     if (r == 0)
         r = layer_make(fs, LAYER_FIRST, root);
     return r < 0 ? r : tree_dir(fs, ".", 0700, nobody, nobody);
@@ -128,6 +137,18 @@ static int make_meta(const struct rootfs *r) {
         return mount;
     int made = mount_read_only(mount);
     return made < 0 ? made : TAKE_FD(mount);
+}
+
+/* The filesystem itself shows no devices: a box could make none there, but it may be handed some.
+ */
+static int make_dev(struct rootfs *r) {
+    int mount DEFER_CLOSE = mount_clone(r->fs, "d");
+    if (mount < 0)
+        return mount;
+    int made = mount_devices(mount);
+    if (made == 0)
+        r->dev = TAKE_FD(mount);
+    return made;
 }
 
 /* A tmpfs has room for /dev/shm too: a filesystem less for each box. */
@@ -179,6 +200,8 @@ static int assemble(struct rootfs_maker *maker, struct rootfs *r, struct err *er
     if (stack_mount(maker, &stack, &r->root, &r->usr, err) < 0)
         return -1;
     r->meta = make_meta(r);
+    if (r->meta >= 0 && maker->has_nodes && (made = make_dev(r)) < 0)
+        return err_num(err, made, "mount /dev");
     if (r->meta >= 0 && (made = make_shm(r)) < 0)
         return err_num(err, made, "mount /dev/shm");
     return r->meta < 0 ? err_num(err, r->meta, "mount /run/carrel") : 0;

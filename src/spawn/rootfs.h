@@ -28,6 +28,7 @@ struct rootfs {
     int root;        /* overlay of the image's skeleton */
     int usr;         /* overlay of /usr */
     int meta;        /* read-only view of fs/m, for /run/carrel */
+    int dev;         /* fs/d, for /dev; -1 where all boxes share one */
     int shm;         /* fs/s, for /dev/shm, where fs is a tmpfs; else -1 */
     int held[DISKS]; /* read-only views of its disk and of those below it; -1 where there is none */
     uint32_t layer;  /* the number of its upper */
@@ -41,6 +42,7 @@ struct rootfs {
                      .root = -1,                                   \
                      .usr = -1,                                    \
                      .meta = -1,                                   \
+                     .dev = -1,                                    \
                      .shm = -1,                                    \
                      .held = {-1, -1, -1, -1, -1, -1, -1, -1, -1}, \
                      .bench = -1})
@@ -50,9 +52,10 @@ struct rootfs_maker {
     struct image *image;
     int proc;
     bool rootless;
-    int nest;     /* rootless: the user namespace above the boxes' */
-    int workshop; /* the spawner's private scratch directory: where mounts are attached */
-    int store;    /* where disk images are made */
+    int nest;       /* rootless: the user namespace above the boxes' */
+    int workshop;   /* the spawner's private scratch directory: where mounts are attached */
+    int store;      /* where disk images are made */
+    bool has_nodes; /* every box has a /dev of its own */
     struct uppers uppers;
     bool by_name;     /* overlays need their layers attached (kernels before 6.15) */
     bool tmpfs_plain; /* tmpfs cannot be idmapped (kernels before 6.3) */

@@ -85,7 +85,7 @@ struct spawner {
     struct netns_maker net;
     int own_mnt;
     int anchor_ns;
-    int dev; /* the /dev template, attached in the workshop */
+    int dev; /* where boxes have no nodes of their own: /dev of all, attached in the workshop */
     int guest;
     struct sock_fprog filter;
     struct mask masks[MASK_MAX + 1];

@@ -56,6 +56,40 @@ def test_shared_memory_and_queues_of_another_box(pair):
     assert b.exec("sh", "-c", "ipcs | grep -c ^0x").stdout == b"0\n"
 
 
+WATCH = """
+import ctypes, fcntl, os, sys
+libc = ctypes.CDLL(None)
+watch = libc.inotify_init1(os.O_NONBLOCK)
+for path in sys.argv[1:]: assert libc.inotify_add_watch(watch, path.encode(), 0xfff) > 0, path
+fcntl.flock(os.open("/dev/null", os.O_RDONLY), fcntl.LOCK_EX)
+try: os.read(watch, 65536)
+except BlockingIOError: pass
+print("ready", flush=True); sys.stdin.read()
+try: print("events", len(os.read(watch, 65536)) > 0)
+except BlockingIOError: print("nothing")
+"""
+OPEN = """
+import fcntl, os
+for name in "null", "zero", "full", "random", "urandom": os.open("/dev/" + name, os.O_RDONLY)
+try: fcntl.flock(os.open("/dev/null", os.O_RDONLY), fcntl.LOCK_EX | fcntl.LOCK_NB); print("locked")
+except BlockingIOError: print("busy")
+"""
+
+
+@pytest.mark.skipif(ROOTLESS, reason="without root a box has the host's own nodes")
+@pytest.mark.parametrize("who", ["another", "itself"])
+def test_a_box_sees_only_its_own_use_of_devices(pair, who):
+    a, b = pair
+    nodes = ["/dev"] + [f"/dev/{n}" for n in ("null", "zero", "full", "random", "urandom")]
+    watcher = a.popen("python3", "-c", WATCH, *nodes, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert watcher.stdout.readline() == b"ready\n"
+    counts["attacks tried"] += len(nodes) + 1
+    lock = (b if who == "another" else a).sh(f"python3 -c '{OPEN}'")
+    seen, _ = watcher.communicate()
+    # To watch and lock what it uses itself is the control.
+    assert (lock, seen) == (("locked\n", b"nothing\n") if who == "another" else ("busy\n", b"events True\n"))
+
+
 def test_changing_the_image_changes_only_ones_own(pair):
     a, b = pair
     before = b.sh("sha256sum /usr/bin/env /bin/sh /etc/passwd")
