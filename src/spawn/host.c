@@ -27,10 +27,10 @@
  * need no cover: their owner is the host's root, which nobody in a box is.
  */
 static const char *const hidden[] = {
-    "acpi",          "asound",     "cmdline",     "config.gz",  "diskstats",   "fs",
-    "interrupts",    "kallsyms",   "kcore",       "key-users",  "keys",        "kmsg",
-    "latency_stats", "locks",      "modules",     "partitions", "sched_debug", "scsi",
-    "sysrq-trigger", "timer_list", "timer_stats",
+    "acpi",          "asound",        "cmdline",    "config.gz",   "diskstats",  "fs",
+    "interrupts",    "kallsyms",      "kcore",      "key-users",   "keys",       "kmsg",
+    "latency_stats", "locks",         "modules",    "mtrr",        "partitions", "sched_debug",
+    "scsi",          "sysrq-trigger", "timer_list", "timer_stats",
 };
 
 static int open_place(const char *path, bool make, struct err *err) {

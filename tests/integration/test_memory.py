@@ -57,6 +57,9 @@ def test_the_spawner(fresh):
             time.sleep(0.05)
         for i in range(3):
             done = fresh.run("-q", "--", "echo", str(i))
+            if "Valgrind has to exit now" in log.read_text():
+                pytest.skip("this valgrind does not know the system calls of a spawner: " +
+                            next(line for line in log.read_text().splitlines() if "does not support" in line or "Unsupported" in line))
             assert done.stdout == b"%d\n" % i, (done, log.read_text())
         machine = fresh.keep(*([] if "disk" in fresh.status()["unenforced"] else ["--disk", "20M"]))
         assert fresh("exec", machine, "--", "true").returncode == 0
