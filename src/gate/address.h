@@ -1,0 +1,37 @@
+/*
+ * Addresses: what kind of place one leads to, and their text.
+ *
+ * Only `public` is reached without a rule that says otherwise. An IPv6 address that carries an
+ * IPv4 address is of the kind of that one, and never public: no server needs to be reached so.
+ */
+#pragma once
+
+#include <netinet/in.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/socket.h>
+
+enum address_kind {
+    ADDRESS_PUBLIC,
+    ADDRESS_LOOPBACK,
+    ADDRESS_PRIVATE,    /* 10/8, 172.16/12, 192.168/16, fc00::/7, and the host's own others */
+    ADDRESS_LINK_LOCAL, /* 169.254/16 and fe80::/10 */
+    ADDRESS_METADATA,   /* where clouds keep the credentials of a host */
+    ADDRESS_SHARED,     /* carriers' NAT: 100.64/10 */
+    ADDRESS_MAPPED,     /* IPv4 in IPv6: mapped, 6to4, NAT64, Teredo */
+    ADDRESS_RESERVED,   /* everything that is no host: multicast, broadcast, documentation, tests */
+};
+
+const char *address_kind_name(enum address_kind kind);
+
+enum address_kind address_kind4(uint32_t host_order);
+enum address_kind address_kind6(const uint8_t bytes[16]);
+enum address_kind address_kind_of(const struct sockaddr *a);
+
+enum { ADDRESS_TEXT_SIZE = 46 };
+
+/* Without the port. */
+void address_text(const struct sockaddr *a, char ret[ADDRESS_TEXT_SIZE]);
+/* The dotted form with four decimal parts and nothing else; IPv6 as inet_pton() takes it. */
+bool address_read(const char *text, size_t n, char ret[ADDRESS_TEXT_SIZE]);

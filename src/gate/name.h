@@ -1,0 +1,17 @@
+/*
+ * Names of hosts, in the one form that everything behind compares: lower case, no final dot.
+ *
+ * A name that a resolver might read as an address ("127.1", "0x7f.1", "1") is none.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+
+enum { NAME_SIZE = 254, LABEL_MAX = 63 }; /* with the NUL */
+
+/* False, and ret empty: that is no host name. */
+bool name_read(const char *text, size_t n, char ret[NAME_SIZE]);
+
+/* "a.example" below "example", at any depth; not "example" itself. */
+bool name_is_below(const char *name, const char *suffix);

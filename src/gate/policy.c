@@ -1,0 +1,314 @@
+#include "gate/policy.h"
+
+#include <ctype.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/parse.h"
+#include "gate/address.h"
+
+#define COUNT(array) (sizeof(array) / sizeof(*(array)))
+
+enum { PORT_HTTP = 80, PORT_TLS = 443 };
+
+/* ---- names ---- */
+
+static const char *const actions[] = {"deny", "allow", "ask"};
+static const char *const protocols[] = {"web", "http", "tls", "tcp"};
+
+const char *policy_action_name(enum policy_action action) {
+    return actions[action];
+}
+
+int policy_action_parse(const char *text, enum policy_action *ret, struct err *err) {
+    for (size_t i = 0; i < COUNT(actions); i++)
+        if (strcmp(text, actions[i]) == 0) {
+            *ret = (enum policy_action)i;
+            return 0;
+        }
+    return err_set(err, ERR_INVALID, "'%.40s' is none of allow, deny and ask", text);
+}
+
+const char *policy_protocol_name(enum policy_protocol protocol) {
+    return protocols[protocol];
+}
+
+/* ---- targets ---- */
+
+static const struct scheme {
+    const char *text;
+    enum policy_protocol protocol;
+} schemes[] = {
+    {"http://", PROTOCOL_HTTP},
+    {"https://", PROTOCOL_TLS},
+    {"tcp://", PROTOCOL_TCP},
+    {"", PROTOCOL_WEB},
+};
+
+static int read_host(const char *host, size_t n, struct policy_rule *r) {
+    char address[ADDRESS_TEXT_SIZE];
+    if (n == 1 && host[0] == '*') {
+        r->host_kind = HOST_ANY;
+        snprintf(r->host, sizeof(r->host), "*");
+        return 0;
+    }
+    r->host_kind = n > 2 && host[0] == '*' && host[1] == '.' ? HOST_BELOW : HOST_EXACT;
+    if (r->host_kind == HOST_BELOW)
+        return name_read(host + 2, n - 2, r->host) ? 0 : -1;
+    if (n > 2 && host[0] == '[' && host[n - 1] == ']') {
+        host++;
+        n -= 2;
+    }
+    if (address_read(host, n, address)) {
+        snprintf(r->host, sizeof(r->host), "%s", address);
+        return 0;
+    }
+    return name_read(host, n, r->host) ? 0 : -1;
+}
+
+/* Where the host ends: at the port, the path, or the end. */
+static size_t host_length(const char *text) {
+    if (text[0] == '[') {
+        const char *end = strchr(text, ']');
+        return end ? (size_t)(end - text) + 1 : 0;
+    }
+    return strcspn(text, ":/");
+}
+
+static int bad_target(const char *text, const char *why, struct err *err) {
+    err_set(err, ERR_INVALID, "'%.120s' is no target: %s", text, why);
+    return err_remedy(err, "[http://|https://|tcp://]HOST[:PORT][/PATH], HOST a name, *.suffix or "
+                           "an address");
+}
+
+static int read_path(const char *text, const char *path, struct policy_rule *r, struct err *err) {
+    if (!*path)
+        return 0;
+    if (r->protocol == PROTOCOL_WEB || r->protocol == PROTOCOL_TCP)
+        return bad_target(text, "a path needs http:// or https://", err);
+    if (strlen(path) >= sizeof(r->path) || !policy_path_is_plain(path) || strpbrk(path, "?#"))
+        return bad_target(text, "that path cannot be a prefix", err);
+    if (strcmp(path, "/") != 0)
+        snprintf(r->path, sizeof(r->path), "%s", path);
+    return 0;
+}
+
+int policy_target_read(const char *text, struct policy_rule *ret, struct err *err) {
+    struct policy_rule r = *ret;
+    const struct scheme *s = schemes;
+    uint64_t port = 0;
+    while (strncasecmp(text, s->text, strlen(s->text)) != 0)
+        s++;
+    const char *host = text + strlen(s->text);
+    size_t n = host_length(host);
+    r.protocol = s->protocol;
+    r.path[0] = '\0';
+    if (read_host(host, n, &r) < 0)
+        return bad_target(text, "that is no host", err);
+    const char *rest = host + n;
+    if (*rest == ':') {
+        char number[8];
+        size_t digits = strcspn(++rest, "/");
+        snprintf(number, sizeof(number), "%.*s", (int)(digits < 7 ? digits : 7), rest);
+        if (parse_u64(number, 1, 65535, &port, NULL) < 0)
+            return bad_target(text, "a port is 1 to 65535", err);
+        rest += digits;
+    }
+    if (r.protocol == PROTOCOL_TCP && !port)
+        return bad_target(text, "tcp needs a port", err);
+    if (read_path(text, rest, &r, err) < 0)
+        return -1;
+    r.port = (uint16_t)port;
+    *ret = r;
+    return 0;
+}
+
+void policy_target_write(const struct policy_rule *r, char ret[POLICY_TARGET_SIZE]) {
+    const struct scheme *s = schemes;
+    while (s->protocol != r->protocol)
+        s++;
+    bool six = strchr(r->host, ':') != NULL;
+    int n =
+        snprintf(ret, POLICY_TARGET_SIZE, "%s%s%s%s%s", s->text,
+                 r->host_kind == HOST_BELOW ? "*." : "", six ? "[" : "", r->host, six ? "]" : "");
+    if (r->port)
+        n += snprintf(ret + n, POLICY_TARGET_SIZE - (size_t)n, ":%u", r->port);
+    snprintf(ret + n, POLICY_TARGET_SIZE - (size_t)n, "%s", r->path);
+}
+
+int policy_methods_read(const char *text, char ret[POLICY_METHODS_SIZE], struct err *err) {
+    size_t n = strlen(text), run = 0;
+    if (n >= POLICY_METHODS_SIZE)
+        return err_set(err, ERR_LIMIT, "a rule's methods have at most %d characters",
+                       POLICY_METHODS_SIZE - 1);
+    for (size_t i = 0; i <= n; i++) {
+        char c = text[i];
+        if ((c == ',' || c == '\0') && n) {
+            if (!run)
+                return err_set(err, ERR_INVALID, "'%s' is no list of methods", text);
+            run = 0;
+        } else if (c && !isalpha((unsigned char)c)) {
+            return err_set(err, ERR_INVALID, "'%s' is no list of methods", text);
+        } else {
+            run++;
+        }
+        ret[i] = (char)toupper((unsigned char)c);
+    }
+    return 0;
+}
+
+/* ---- rules ---- */
+
+void policy_done(struct policy *p) {
+    free(p->rules);
+    *p = (struct policy){.rules = NULL};
+}
+
+static void remove_at(struct policy *p, size_t i) {
+    p->count--;
+    memmove(p->rules + i, p->rules + i + 1, (p->count - i) * sizeof(*p->rules));
+}
+
+static bool same_target(const struct policy_rule *a, const struct policy_rule *b) {
+    return a->protocol == b->protocol && a->host_kind == b->host_kind && a->port == b->port &&
+           strcmp(a->host, b->host) == 0 && strcmp(a->path, b->path) == 0 &&
+           strcmp(a->methods, b->methods) == 0;
+}
+
+static int check_rule(const struct policy_rule *r, struct err *err) {
+    if (r->methods[0] && (r->protocol == PROTOCOL_WEB || r->protocol == PROTOCOL_TCP)) {
+        err_set(err, ERR_INVALID, "methods need a target with http:// or https://");
+        return -1;
+    }
+    if (r->hold_ms > POLICY_HOLD_MAX_MS)
+        return err_set(err, ERR_INVALID, "a request is held for at most %d s",
+                       POLICY_HOLD_MAX_MS / 1000);
+    return 0;
+}
+
+int policy_add(struct policy *p, struct policy_rule *rule, struct err *err) {
+    if (check_rule(rule, err) < 0)
+        return -1;
+    for (size_t i = p->count; i-- > 0;)
+        if (same_target(&p->rules[i], rule))
+            remove_at(p, i);
+    if (p->count == POLICY_RULES_MAX)
+        return err_set(err, ERR_LIMIT, "more than %d rules", POLICY_RULES_MAX);
+    struct policy_rule *grown = realloc(p->rules, (p->count + 1) * sizeof(*grown));
+    if (!grown)
+        abort();
+    p->rules = grown;
+    rule->id = ++p->last_id;
+    p->rules[p->count++] = *rule;
+    return 0;
+}
+
+int policy_remove(struct policy *p, uint64_t id, struct err *err) {
+    for (size_t i = 0; i < p->count; i++)
+        if (p->rules[i].id == id) {
+            remove_at(p, i);
+            return 0;
+        }
+    return err_set(err, ERR_NOT_FOUND, "there is no rule %" PRIu64, id);
+}
+
+/* ---- deciding ---- */
+
+static int hex(char c) {
+    return c >= '0' && c <= '9' ? c - '0' : isxdigit((unsigned char)c) ? (c | 32) - 'a' + 10 : -1;
+}
+
+/* What stands for itself need not be encoded; whoever does it hides something. */
+static bool hides(const char *percent) {
+    int high = hex(percent[1]), low = high < 0 ? -1 : hex(percent[2]);
+    int c = high << 4 | low;
+    return low < 0 || c < 32 || c == 127 || c == '.' || c == '/' || c == '\\' || c == '%';
+}
+
+bool policy_path_is_plain(const char *path) {
+    if (path[0] != '/')
+        return false;
+    for (const char *p = path; *p; p++) {
+        if (*p == '\\' || (*p == '%' && hides(p)) || (unsigned char)*p <= ' ')
+            return false;
+        if (*p != '/')
+            continue;
+        size_t n = strcspn(p + 1, "/");
+        if ((n == 0 && p[1]) || (n == 1 && p[1] == '.') || (n == 2 && p[1] == '.' && p[2] == '.'))
+            return false;
+    }
+    return true;
+}
+
+static bool fits_host(const struct policy_rule *r, const char *host) {
+    return r->host_kind == HOST_ANY     ? true
+           : r->host_kind == HOST_BELOW ? name_is_below(host, r->host)
+                                        : strcmp(host, r->host) == 0;
+}
+
+/* Before the protocol is known, the port of either will do. */
+static bool fits_port(const struct policy_rule *r, const struct policy_query *q) {
+    if (r->port)
+        return r->port == q->port;
+    bool http = r->protocol != PROTOCOL_TLS && (!q->knows_protocol || q->protocol == PROTOCOL_HTTP);
+    bool tls = r->protocol != PROTOCOL_HTTP && (!q->knows_protocol || q->protocol == PROTOCOL_TLS);
+    return (http && q->port == PORT_HTTP) || (tls && q->port == PORT_TLS);
+}
+
+static bool fits_protocol(const struct policy_rule *r, const struct policy_query *q) {
+    if (r->protocol == PROTOCOL_TCP || !q->knows_protocol)
+        return true;
+    return r->protocol == q->protocol ||
+           (r->protocol == PROTOCOL_WEB && q->protocol < PROTOCOL_TCP);
+}
+
+static bool fits_method(const struct policy_rule *r, const char *method) {
+    size_t n = strlen(method);
+    for (const char *at = r->methods; *at; at += strcspn(at, ","), at += *at == ',')
+        if (strcspn(at, ",") == n && strncmp(at, method, n) == 0)
+            return true;
+    return !r->methods[0];
+}
+
+static bool fits_path(const struct policy_rule *r, const char *path) {
+    size_t n = strlen(r->path);
+    if (!n)
+        return true;
+    if (strncmp(path, r->path, n) != 0)
+        return false;
+    return r->path[n - 1] == '/' || path[n] == '/' || path[n] == '\0';
+}
+
+static bool asks_for_request(const struct policy_rule *r) {
+    return r->methods[0] || r->path[0];
+}
+
+static struct policy_answer want(enum policy_want what, struct policy_rule *r) {
+    return (struct policy_answer){.want = what, .rule = r};
+}
+
+struct policy_answer policy_decide(const struct policy *p, const struct policy_query *q) {
+    for (size_t i = p->count; i-- > 0;) {
+        struct policy_rule *r = &p->rules[i];
+        if (!fits_host(r, q->host) || !fits_port(r, q) || !fits_protocol(r, q) ||
+            (r->expires_ms && r->expires_ms <= q->now_ms))
+            continue;
+        if (r->protocol != PROTOCOL_TCP && !q->knows_protocol)
+            return want(POLICY_WANTS_PROTOCOL, r);
+        if (asks_for_request(r)) {
+            if (!q->method)
+                return want(POLICY_WANTS_REQUEST, r);
+            if (r->path[0] && !policy_path_is_plain(q->path))
+                return (struct policy_answer){
+                    .action = POLICY_DENY, .rule = r, .why = "its path could be read in two ways"};
+            if (!fits_method(r, q->method) || !fits_path(r, q->path))
+                continue;
+        }
+        return (struct policy_answer){.action = r->action,
+                                      .rule = r,
+                                      .why = r->action == POLICY_DENY ? "a rule says so" : NULL};
+    }
+    return (struct policy_answer){.action = POLICY_DENY, .why = "no rule allows it"};
+}

@@ -1,0 +1,102 @@
+/*
+ * What a machine may reach: rules, and the one function that decides.
+ *
+ * The newest rule that fits decides; where none fits the answer is no. What a connection wants
+ * becomes known step by step (where to, what it speaks, what it requests), so the answer may also
+ * be that more must be known. Pure, but for the JSON that rules are kept as.
+ *
+ * A target is written [SCHEME://]HOST[:PORT][/PATH]:
+ *   HOST is a name, *.suffix (all names below it), an address, or * (anything);
+ *   SCHEME http, https or tcp; without one HTTP and TLS, told apart by the first bytes;
+ *   PORT defaults to 80 for HTTP and 443 for TLS; tcp needs one;
+ *   PATH, with http and https only, is a prefix of whole segments.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/jot.h"
+#include "gate/name.h"
+
+enum { POLICY_RULES_MAX = 256, POLICY_PATH_SIZE = 256, POLICY_METHODS_SIZE = 64 };
+enum { POLICY_TARGET_SIZE = NAME_SIZE + POLICY_PATH_SIZE + 24, POLICY_PRESET_SIZE = 16 };
+enum { POLICY_HOLD_MS = 120000, POLICY_HOLD_MAX_MS = 290000 };
+
+enum policy_action { POLICY_DENY, POLICY_ALLOW, POLICY_ASK };
+const char *policy_action_name(enum policy_action action);
+int policy_action_parse(const char *text, enum policy_action *ret, struct err *err);
+
+/* What a connection speaks; in a rule WEB is both of the next two. */
+enum policy_protocol { PROTOCOL_WEB, PROTOCOL_HTTP, PROTOCOL_TLS, PROTOCOL_TCP };
+const char *policy_protocol_name(enum policy_protocol protocol);
+
+enum policy_host { HOST_EXACT, HOST_BELOW, HOST_ANY };
+
+struct policy_rule {
+    uint64_t id; /* of this machine's, never used again */
+    enum policy_action action;
+    enum policy_protocol protocol;
+    enum policy_host host_kind;
+    char host[NAME_SIZE];
+    uint16_t port; /* 0: what the protocol uses */
+    char path[POLICY_PATH_SIZE];
+    char methods[POLICY_METHODS_SIZE]; /* "GET,POST"; empty: all */
+    bool local;                        /* also where the address is not public */
+    uint64_t bytes_max;                /* both ways together; 0: no limit */
+    uint64_t rate;                     /* bytes a second; 0: no limit */
+    uint64_t hold_ms;                  /* ASK: how long a request waits; 0: POLICY_HOLD_MS */
+    int64_t expires_ms;                /* since 1970; 0: never */
+    char preset[POLICY_PRESET_SIZE];   /* that it came from */
+    uint64_t bytes_used;               /* while the daemon runs */
+};
+
+struct policy {
+    struct policy_rule *rules; /* oldest first */
+    size_t count;
+    uint64_t last_id;
+};
+
+void policy_done(struct policy *p);
+
+/* Fills host, protocol, port and path; the rest stays. */
+int policy_target_read(const char *text, struct policy_rule *ret, struct err *err);
+void policy_target_write(const struct policy_rule *rule, char ret[POLICY_TARGET_SIZE]);
+/* A list of methods, checked and made upper case. */
+int policy_methods_read(const char *text, char ret[POLICY_METHODS_SIZE], struct err *err);
+
+/* As the newest; an older one with the same target and methods goes. Returns its id in *rule. */
+int policy_add(struct policy *p, struct policy_rule *rule, struct err *err);
+/* By id; `not_found`. */
+int policy_remove(struct policy *p, uint64_t id, struct err *err);
+
+/* One JSON object, {"rules":[...]}; and back. Unknown members and bad values are refused. */
+void policy_write(const struct policy *p, struct jot *j, const char *name);
+void policy_rule_write(const struct policy_rule *rule, struct jot *j, const char *name);
+int policy_read(const char *json, struct policy *ret, struct err *err);
+
+struct policy_query {
+    const char *host; /* a name, or an address when the machine used one */
+    uint16_t port;
+    bool knows_protocol;
+    enum policy_protocol protocol; /* HTTP, TLS or TCP */
+    const char *method;            /* NULL: no request is known yet */
+    const char *path;              /* raw, without query */
+    int64_t now_ms;
+};
+
+enum policy_want { POLICY_KNOWN, POLICY_WANTS_PROTOCOL, POLICY_WANTS_REQUEST };
+
+struct policy_answer {
+    enum policy_want want;
+    enum policy_action action; /* when it is KNOWN */
+    struct policy_rule *rule;  /* NULL: none fits */
+    const char *why;           /* of a denial */
+};
+
+struct policy_answer policy_decide(const struct policy *p, const struct policy_query *q);
+
+/* A path that two readers might take apart differently: dot segments, encoded ones, backslashes. */
+bool policy_path_is_plain(const char *path);

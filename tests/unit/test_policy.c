@@ -1,0 +1,261 @@
+#include "tests/unit/unit.h"
+
+#include "base/defer.h"
+#include "gate/policy.h"
+
+static struct err err;
+
+static struct policy_rule rule(enum policy_action action, const char *target) {
+    struct policy_rule r = {.action = action};
+    if (policy_target_read(target, &r, &err) < 0)
+        fail_msg("%s", err.text);
+    return r;
+}
+
+static void add(struct policy *p, enum policy_action action, const char *target) {
+    struct policy_rule r = rule(action, target);
+    assert_int_equal(policy_add(p, &r, &err), 0);
+}
+
+static void a_target_is_written_as_it_was_read(void **state) {
+    (void)state;
+    static const char *const texts[] = {"example.com",
+                                        "*.example.com",
+                                        "*",
+                                        "https://a.b",
+                                        "http://a.b:8080/v1/x",
+                                        "tcp://db.example:5432",
+                                        "https://a.b:8443/v1",
+                                        "a.b:8080",
+                                        "tcp://10.1.2.3:22",
+                                        "https://[2001:db8::1]:444",
+                                        "tcp://*:22",
+                                        "https://*.a.b/x/"};
+    for (size_t i = 0; i < sizeof(texts) / sizeof(*texts); i++) {
+        char text[POLICY_TARGET_SIZE];
+        struct policy_rule r = rule(POLICY_ALLOW, texts[i]);
+        policy_target_write(&r, text);
+        assert_string_equal(text, texts[i]);
+    }
+}
+
+static void a_bad_target_is_refused(void **state) {
+    (void)state;
+    static const char *const texts[] = {"",
+                                        "a b",
+                                        "tcp://db",
+                                        "a.b/path",
+                                        "tcp://a.b:1/x",
+                                        "a.b:0",
+                                        "a.b:65536",
+                                        "a.b:x",
+                                        "a.b:",
+                                        "*a.b",
+                                        "a.*.b",
+                                        "https://",
+                                        "ftp://a.b",
+                                        "https://a/../x",
+                                        "https://a/%2e",
+                                        "https://a/x?y",
+                                        "127.1",
+                                        "https://[::1",
+                                        "a\nb",
+                                        "https://a//b",
+                                        "a.b:80:80"};
+    for (size_t i = 0; i < sizeof(texts) / sizeof(*texts); i++) {
+        struct policy_rule r = {.id = 7};
+        if (policy_target_read(texts[i], &r, &err) == 0)
+            fail_msg("'%s' was taken", texts[i]);
+        assert_int_equal(err.code, ERR_INVALID);
+        assert_int_equal(r.id, 7);
+    }
+}
+
+static struct policy_answer ask(const struct policy *p, const char *host, uint16_t port,
+                                int protocol, const char *method, const char *path) {
+    struct policy_query q = {.host = host,
+                             .port = port,
+                             .knows_protocol = protocol >= 0,
+                             .protocol =
+                                 protocol < 0 ? PROTOCOL_WEB : (enum policy_protocol)protocol,
+                             .method = method,
+                             .path = path,
+                             .now_ms = 1000};
+    return policy_decide(p, &q);
+}
+
+#define IS(answer, verdict) \
+    assert_true((answer).want == POLICY_KNOWN && (answer).action == (verdict))
+
+static void nothing_is_allowed_by_itself(void **state) {
+    (void)state;
+    struct policy p = {.count = 0};
+    struct policy_answer a = ask(&p, "example.com", 443, -1, NULL, NULL);
+    IS(a, POLICY_DENY);
+    assert_null(a.rule);
+    assert_string_equal(a.why, "no rule allows it");
+}
+
+static void a_name_alone_is_the_web_there(void **state) {
+    (void)state;
+    struct policy p DEFER(policy_done) = {.count = 0};
+    add(&p, POLICY_ALLOW, "example.com");
+    assert_int_equal(ask(&p, "example.com", 443, -1, NULL, NULL).want, POLICY_WANTS_PROTOCOL);
+    IS(ask(&p, "example.com", 443, PROTOCOL_TLS, NULL, NULL), POLICY_ALLOW);
+    IS(ask(&p, "example.com", 80, PROTOCOL_HTTP, NULL, NULL), POLICY_ALLOW);
+    IS(ask(&p, "example.com", 443, PROTOCOL_HTTP, NULL, NULL), POLICY_DENY);
+    IS(ask(&p, "example.com", 80, PROTOCOL_TLS, NULL, NULL), POLICY_DENY);
+    IS(ask(&p, "example.com", 443, PROTOCOL_TCP, NULL, NULL), POLICY_DENY);
+    IS(ask(&p, "example.com", 22, -1, NULL, NULL), POLICY_DENY);
+    IS(ask(&p, "a.example.com", 443, -1, NULL, NULL), POLICY_DENY);
+    IS(ask(&p, "example.com.evil", 443, -1, NULL, NULL), POLICY_DENY);
+}
+
+static void tcp_needs_no_first_byte(void **state) {
+    (void)state;
+    struct policy p DEFER(policy_done) = {.count = 0};
+    add(&p, POLICY_ALLOW, "tcp://git.example:22");
+    IS(ask(&p, "git.example", 22, -1, NULL, NULL), POLICY_ALLOW);
+    IS(ask(&p, "git.example", 22, PROTOCOL_TLS, NULL, NULL), POLICY_ALLOW);
+    IS(ask(&p, "git.example", 23, -1, NULL, NULL), POLICY_DENY);
+}
+
+static void the_newest_rule_decides(void **state) {
+    (void)state;
+    struct policy p DEFER(policy_done) = {.count = 0};
+    add(&p, POLICY_ALLOW, "*.example.com");
+    add(&p, POLICY_DENY, "bad.example.com");
+    add(&p, POLICY_ASK, "maybe.example.com");
+    IS(ask(&p, "bad.example.com", 443, PROTOCOL_TLS, NULL, NULL), POLICY_DENY);
+    IS(ask(&p, "maybe.example.com", 443, PROTOCOL_TLS, NULL, NULL), POLICY_ASK);
+    IS(ask(&p, "ok.example.com", 443, PROTOCOL_TLS, NULL, NULL), POLICY_ALLOW);
+    add(&p, POLICY_ALLOW, "bad.example.com");
+    IS(ask(&p, "bad.example.com", 443, PROTOCOL_TLS, NULL, NULL), POLICY_ALLOW);
+    assert_int_equal(p.count, 3); /* it took the place of the older one */
+    assert_int_equal(p.rules[2].id, 4);
+    assert_int_equal(policy_remove(&p, 4, &err), 0);
+    assert_int_equal(policy_remove(&p, 4, &err), -1);
+    IS(ask(&p, "bad.example.com", 443, PROTOCOL_TLS, NULL, NULL), POLICY_ALLOW);
+}
+
+static void methods_and_paths_wait_for_the_request(void **state) {
+    (void)state;
+    struct policy p DEFER(policy_done) = {.count = 0};
+    struct policy_rule r = rule(POLICY_ALLOW, "https://api.example/v1");
+    assert_int_equal(policy_methods_read("get,POST", r.methods, &err), 0);
+    assert_int_equal(policy_add(&p, &r, &err), 0);
+    assert_int_equal(ask(&p, "api.example", 443, PROTOCOL_TLS, NULL, NULL).want,
+                     POLICY_WANTS_REQUEST);
+    static const struct {
+        const char *method, *path;
+        enum policy_action action;
+    } rows[] = {
+        {"GET", "/v1", POLICY_ALLOW},
+        {"POST", "/v1/x", POLICY_ALLOW},
+        {"DELETE", "/v1/x", POLICY_DENY},
+        {"get", "/v1", POLICY_DENY},
+        {"GETS", "/v1", POLICY_DENY},
+        {"GET", "/v10", POLICY_DENY},
+        {"GET", "/", POLICY_DENY},
+        {"GET", "/v1/../v2", POLICY_DENY},
+        {"GET", "/v1/%2e%2e/v2", POLICY_DENY},
+        {"GET", "/v1//x", POLICY_DENY},
+        {"GET", "/v1/%2fx", POLICY_DENY},
+        {"GET", "/v1/a%20b", POLICY_ALLOW},
+        {"GET", "/v1\\..\\v2", POLICY_DENY},
+        {"GET", "/v1/%", POLICY_DENY},
+        {"GET", "/v1/.", POLICY_DENY},
+        {"GET", "/v1/x/", POLICY_ALLOW},
+        {"GET", "/v1/...", POLICY_ALLOW},
+        {"GET", "/V1", POLICY_DENY},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        struct policy_answer a =
+            ask(&p, "api.example", 443, PROTOCOL_TLS, rows[i].method, rows[i].path);
+        if (a.action != rows[i].action)
+            fail_msg("%s %s: %s", rows[i].method, rows[i].path, policy_action_name(a.action));
+    }
+}
+
+static void a_rule_ends_when_it_says(void **state) {
+    (void)state;
+    struct policy p DEFER(policy_done) = {.count = 0};
+    struct policy_rule r = rule(POLICY_ALLOW, "example.com");
+    r.expires_ms = 1000; /* what ask() calls now */
+    policy_add(&p, &r, &err);
+    IS(ask(&p, "example.com", 443, PROTOCOL_TLS, NULL, NULL), POLICY_DENY);
+    p.rules[0].expires_ms = 1001;
+    IS(ask(&p, "example.com", 443, PROTOCOL_TLS, NULL, NULL), POLICY_ALLOW);
+}
+
+static void rules_are_kept_as_json(void **state) {
+    (void)state;
+    struct policy p DEFER(policy_done) = {.count = 0}, back DEFER(policy_done) = {.count = 0};
+    struct policy_rule r = rule(POLICY_ASK, "https://api.example/v1");
+    snprintf(r.methods, sizeof(r.methods), "GET");
+    r.local = true;
+    r.bytes_max = 1 << 20;
+    r.rate = 1000;
+    r.hold_ms = 5000;
+    add(&p, POLICY_ALLOW, "old.example");
+    policy_remove(&p, 1, &err);
+    assert_int_equal(policy_add(&p, &r, &err), 0);
+    struct buf text DEFER(buf_done) = BUF(4096), again DEFER(buf_done) = BUF(4096);
+    struct jot j = JOT(&text), k = JOT(&again);
+    policy_write(&p, &j, NULL);
+    assert_int_equal(policy_read(text.data, &back, &err), 0);
+    policy_write(&back, &k, NULL);
+    assert_string_equal(text.data, again.data);
+    assert_int_equal(back.rules[0].id, 2);
+    assert_int_equal(back.last_id, 2);
+    assert_int_equal(back.rules[0].hold_ms, 5000);
+}
+
+static void bad_json_leaves_the_policy_as_it_was(void **state) {
+    (void)state;
+    static const char *const texts[] = {
+        "",
+        "{}",
+        "[]",
+        "{\"rules\":{}}",
+        "{\"rules\":[{}]}",
+        "{\"rules\":[{\"action\":\"allow\"}]}",
+        "{\"rules\":[{\"action\":\"let\",\"target\":\"a.b\"}]}",
+        "{\"rules\":[{\"action\":\"allow\",\"target\":\"a b\"}]}",
+        "{\"rules\":[{\"action\":\"allow\",\"target\":\"a.b\",\"extra\":1}]}",
+        "{\"rules\":[{\"action\":\"allow\",\"target\":\"a.b\",\"rate\":-1}]}",
+        "{\"rules\":[{\"action\":\"allow\",\"target\":\"a.b\",\"rate\":\"1\"}]}",
+        "{\"rules\":[{\"action\":\"allow\",\"target\":\"a.b\",\"local\":1}]}",
+        "{\"rules\":[{\"action\":\"allow\",\"target\":\"a.b\",\"methods\":\"GET\"}]}",
+        "{\"rules\":[{\"action\":\"ask\",\"target\":\"a.b\",\"hold_ms\":290001}]}",
+    };
+    struct policy p DEFER(policy_done) = {.count = 0};
+    add(&p, POLICY_ALLOW, "kept.example");
+    for (size_t i = 0; i < sizeof(texts) / sizeof(*texts); i++) {
+        if (policy_read(texts[i], &p, &err) == 0)
+            fail_msg("%s was taken", texts[i]);
+        assert_int_equal(p.count, 1);
+    }
+}
+
+static void there_are_only_so_many_rules(void **state) {
+    (void)state;
+    struct policy p DEFER(policy_done) = {.count = 0};
+    char target[32];
+    for (int i = 0; i < POLICY_RULES_MAX; i++) {
+        snprintf(target, sizeof(target), "n%d.example", i);
+        add(&p, POLICY_ALLOW, target);
+    }
+    struct policy_rule r = rule(POLICY_ALLOW, "one.more");
+    assert_int_equal(policy_add(&p, &r, &err), -1);
+    assert_int_equal(err.code, ERR_LIMIT);
+}
+
+UNIT_MAIN(cmocka_unit_test(a_target_is_written_as_it_was_read),
+          cmocka_unit_test(a_bad_target_is_refused), cmocka_unit_test(nothing_is_allowed_by_itself),
+          cmocka_unit_test(a_name_alone_is_the_web_there),
+          cmocka_unit_test(tcp_needs_no_first_byte), cmocka_unit_test(the_newest_rule_decides),
+          cmocka_unit_test(methods_and_paths_wait_for_the_request),
+          cmocka_unit_test(a_rule_ends_when_it_says), cmocka_unit_test(rules_are_kept_as_json),
+          cmocka_unit_test(bad_json_leaves_the_policy_as_it_was),
+          cmocka_unit_test(there_are_only_so_many_rules))
