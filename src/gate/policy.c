@@ -205,6 +205,13 @@ int policy_add(struct policy *p, struct policy_rule *rule, struct err *err) {
     return 0;
 }
 
+struct policy_rule *policy_find(const struct policy *p, uint64_t id) {
+    for (size_t i = 0; i < p->count; i++)
+        if (p->rules[i].id == id)
+            return &p->rules[i];
+    return NULL;
+}
+
 int policy_remove(struct policy *p, uint64_t id, struct err *err) {
     for (size_t i = 0; i < p->count; i++)
         if (p->rules[i].id == id) {

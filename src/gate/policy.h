@@ -51,6 +51,7 @@ struct policy_rule {
     int64_t expires_ms;                /* since 1970; 0: never */
     char preset[POLICY_PRESET_SIZE];   /* that it came from */
     uint64_t bytes_used;               /* while the daemon runs */
+    uint64_t busy_ms;                  /* `rate`: until then its bytes have been used already */
 };
 
 struct policy {
@@ -69,6 +70,7 @@ int policy_methods_read(const char *text, char ret[POLICY_METHODS_SIZE], struct 
 
 /* As the newest; an older one with the same target and methods goes. Returns its id in *rule. */
 int policy_add(struct policy *p, struct policy_rule *rule, struct err *err);
+struct policy_rule *policy_find(const struct policy *p, uint64_t id); /* NULL: gone */
 /* By id; `not_found`. */
 int policy_remove(struct policy *p, uint64_t id, struct err *err);
 

@@ -1,0 +1,535 @@
+/* One connection: from its first bytes to a decision, and from there to the other side. */
+#include <errno.h>
+#include <netinet/tcp.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/defer.h"
+#include "gate/address.h"
+#include "gate/inner.h"
+
+enum { METHOD_MAX = 16, PAUSE_LEAST_MS = 20 };
+
+static void on_client(void *arg);
+static void look(struct conn *c);
+
+/* ---- life ---- */
+
+static int64_t wall_ms(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+static void expire(struct conn *c) {
+    switch (c->state) {
+    case CONN_FIRST:
+        c->knows_protocol = true;
+        c->protocol = PROTOCOL_TCP; /* it says nothing before the server does */
+        look(c);
+        break;
+    case CONN_REFUSE:
+        conn_end(c, true, NULL);
+        break;
+    case CONN_LINGER:
+        conn_end(c, false, NULL);
+        break;
+    case CONN_RELAY:
+        c->pause_ms = 0;
+        relay_resume(c);
+        break;
+    case CONN_WEB:
+        web_expire(c);
+        break;
+    default:
+        break;
+    }
+}
+
+static void dial_next(struct conn *c, const char *why);
+
+static void on_timer(void *arg) {
+    struct conn *c = arg;
+    if (c->ended)
+        return;
+    if (c->dialled && c->server.fd >= 0)
+        dial_next(c, "it does not answer");
+    else
+        expire(c);
+}
+
+void conn_timer(struct conn *c, uint64_t ms) {
+    if (!ms) {
+        loop_timer_stop(c->timer);
+        return;
+    }
+    loop_timer_start(c->timer, ms, 0);
+}
+
+static void go_on(void *arg) {
+    struct conn *c = arg;
+    if (!c->ended && c->state == CONN_WEB)
+        web_event(c);
+}
+
+static void free_later(void *arg) {
+    conn_free(arg);
+}
+
+void conn_free(struct conn *c) {
+    struct loop *loop = c->machine->gate->loop;
+    *c->at = c->next;
+    if (c->next)
+        c->next->at = c->at;
+    c->machine->conn_count--;
+    c->machine->gate->stats.open--;
+    loop_call_cancel(loop, &c->later);
+    loop_call_cancel(loop, &c->more);
+    resolver_cancel(c->resolving);
+    loop_timer_free(c->timer);
+    web_free(c->web);
+    relay_free(c->relay);
+    channel_close(&c->client);
+    channel_close(&c->server);
+    buf_done(&c->first);
+    free(c);
+}
+
+static void set_linger(int fd) {
+    struct linger now = {.l_onoff = 1};
+    if (fd >= 0)
+        setsockopt(fd, SOL_SOCKET, SO_LINGER, &now, sizeof(now));
+}
+
+void conn_end(struct conn *c, bool reset, const char *why) {
+    if (c->ended)
+        return;
+    c->ended = true;
+    conn_timer(c, 0);
+    if (c->is_open)
+        conn_tell(c, GATE_CLOSED, NULL, NULL, why);
+    if (reset) {
+        if (c->relay)
+            relay_reset(c->relay);
+        set_linger(c->client.fd);
+    }
+    loop_defer(c->machine->gate->loop, &c->later);
+}
+
+void conn_new(struct gate_machine *m, int fd, bool is_proxy) {
+    struct conn *c = calloc(1, sizeof(*c));
+    struct err err;
+    if (!c)
+        abort();
+    *c = (struct conn){.machine = m, .is_proxy = is_proxy, .first = BUF(HELLO_MAX)};
+    c->client.fd = c->server.fd = -1;
+    c->later = (struct loop_call){.fn = free_later, .arg = c};
+    c->more = (struct loop_call){.fn = go_on, .arg = c};
+    c->next = m->conns;
+    c->at = &m->conns;
+    if (c->next)
+        c->next->at = &c->next;
+    m->conns = c;
+    m->conn_count++;
+    m->gate->stats.open++;
+    c->timer = loop_timer_new(m->gate->loop, on_timer, c);
+    if (channel_open(&c->client, m->gate->loop, fd, on_client, c, &err) < 0) {
+        conn_end(c, true, err.text);
+        return;
+    }
+    conn_begin(c);
+}
+
+void conn_linger(struct conn *c) {
+    c->state = CONN_LINGER;
+    channel_finish(&c->client);
+    channel_listen(&c->client, true);
+    conn_timer(c, GATE_LINGER_MS);
+}
+
+/* ---- deciding ---- */
+
+struct policy_answer conn_decide(struct conn *c, const char *method, const char *path) {
+    const struct policy_query q = {.host = c->host,
+                                   .port = c->port,
+                                   .knows_protocol = c->knows_protocol,
+                                   .protocol = c->protocol,
+                                   .method = method,
+                                   .path = path,
+                                   .now_ms = wall_ms()};
+    struct policy_answer a = policy_decide(&c->machine->policy, &q);
+    c->rule = a.rule ? a.rule->id : 0;
+    return a;
+}
+
+void conn_tell(struct conn *c, enum gate_outcome outcome, const char *method, const char *path,
+               const char *why) {
+    struct gate *g = c->machine->gate;
+    const struct gate_crossing crossing = {
+        .outcome = outcome,
+        .host = c->host,
+        .port = c->port,
+        .protocol = c->knows_protocol ? policy_protocol_name(c->protocol) : NULL,
+        .method = method,
+        .path = path,
+        .address = c->address_text[0] ? c->address_text : NULL,
+        .rule = c->rule,
+        .why = why,
+        .sent = c->sent,
+        .received = c->received,
+    };
+    g->stats.allowed += outcome == GATE_ALLOWED;
+    g->stats.denied += outcome == GATE_DENIED;
+    if (outcome == GATE_ALLOWED)
+        c->is_open = true;
+    g->hooks->crossed(g->arg, c->machine->id, &crossing);
+}
+
+bool conn_count(struct conn *c, size_t sent, size_t received) {
+    struct gate *g = c->machine->gate;
+    struct policy_rule *r = policy_find(&c->machine->policy, c->rule);
+    c->sent += sent;
+    c->received += received;
+    g->stats.sent += sent;
+    g->stats.received += received;
+    if (!r)
+        return true;
+    r->bytes_used += sent + received;
+    if (r->bytes_max && r->bytes_used > r->bytes_max) {
+        conn_end(c, true, "the rule's bytes are used up");
+        return false;
+    }
+    if (r->rate) {
+        uint64_t now = loop_now_ms(g->loop), from = r->busy_ms > now ? r->busy_ms : now;
+        r->busy_ms = from + (sent + received) * 1000 / r->rate;
+        if (r->busy_ms > now + PAUSE_LEAST_MS) {
+            c->pause_ms = r->busy_ms - now;
+            conn_timer(c, c->pause_ms);
+        }
+    }
+    return true;
+}
+
+/* ---- refusing ---- */
+
+/* In the language it speaks: HTTP gets an answer, everything else a reset. */
+static void refuse(struct conn *c, const char *why) {
+    struct buf out DEFER(buf_done) = BUF(16384);
+    conn_tell(c, GATE_DENIED, NULL, NULL, why);
+    if (c->knows_protocol && c->protocol == PROTOCOL_HTTP && refusal_response(c, "", why, &out) &&
+        channel_write(&c->client, out.data, out.len))
+        conn_linger(c);
+    else
+        conn_end(c, true, NULL);
+}
+
+/* Nothing it could say changes the answer; but what it speaks tells how to say no. */
+static void await_to_refuse(struct conn *c, const char *why) {
+    c->state = CONN_REFUSE;
+    c->refusal = why;
+    channel_listen(&c->client, true);
+    conn_timer(c, GATE_DENIED_MS);
+}
+
+/* ---- the other side ---- */
+
+static void dial_done(struct conn *c, const struct err *err) {
+    void (*fn)(struct conn *, const struct err *) = c->dialled;
+    c->dialled = NULL;
+    conn_timer(c, 0);
+    if (err)
+        channel_close(&c->server);
+    fn(c, err);
+}
+
+static void on_server(void *arg);
+
+static int dial_one(struct conn *c, const struct sockaddr_storage *to, struct err *err) {
+    struct sockaddr_storage a = *to;
+    if (a.ss_family == AF_INET)
+        ((struct sockaddr_in *)(void *)&a)->sin_port = htons(c->port);
+    else
+        ((struct sockaddr_in6 *)(void *)&a)->sin6_port = htons(c->port);
+    socklen_t size =
+        a.ss_family == AF_INET ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6);
+    address_text((struct sockaddr *)&a, c->address_text);
+    int fd DEFER_CLOSE = socket(a.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0 || (connect(fd, (struct sockaddr *)&a, size) < 0 && errno != EINPROGRESS))
+        return err_sys(err, "connect to '%s'", c->host);
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &(int){1}, sizeof(int));
+    if (channel_open(&c->server, c->machine->gate->loop, TAKE_FD(fd), on_server, c, err) < 0)
+        return -1;
+    loop_watch_set(c->server.watch, LOOP_WRITE); /* connected, or not */
+    c->server.armed = LOOP_WRITE;
+    conn_timer(c, GATE_DIAL_MS);
+    return 0;
+}
+
+/* Only what this rule may reach; the first that answers. */
+static void dial_next(struct conn *c, const char *why) {
+    struct err err;
+    err_set(&err, ERR_UNKNOWN, "connect to '%s': %s", c->host, why);
+    enum address_kind kind = ADDRESS_PUBLIC;
+    channel_close(&c->server);
+    while (c->address < c->addresses.count) {
+        const struct sockaddr_storage *a = &c->addresses.list[c->address++];
+        kind = address_kind_of((const struct sockaddr *)a);
+        if (kind != ADDRESS_PUBLIC && !c->local)
+            continue;
+        c->tried = true;
+        if (dial_one(c, a, &err) == 0)
+            return;
+    }
+    if (!c->tried && kind != ADDRESS_PUBLIC) {
+        err_set(&err, ERR_DENIED, "'%s' leads to a %s address", c->host, address_kind_name(kind));
+        err_remedy(&err, "the owner can allow it with --local");
+    }
+    dial_done(c, &err);
+}
+
+static void connected(struct conn *c) {
+    int e = 0;
+    socklen_t size = sizeof(e);
+    getsockopt(c->server.fd, SOL_SOCKET, SO_ERROR, &e, &size);
+    if (e) {
+        dial_next(c, strerror(e));
+        return;
+    }
+    loop_watch_set(c->server.watch, 0);
+    c->server.armed = 0;
+    dial_done(c, NULL);
+}
+
+static void on_resolved(void *arg, const struct resolved *found, const struct err *err) {
+    struct conn *c = arg;
+    c->resolving = NULL;
+    if (c->ended)
+        return;
+    if (err) {
+        dial_done(c, err);
+        return;
+    }
+    c->addresses = *found;
+    c->address = 0;
+    c->tried = false;
+    dial_next(c, "it has no address");
+}
+
+void conn_dial(struct conn *c, const struct policy_rule *rule,
+               void (*fn)(struct conn *c, const struct err *err)) {
+    c->rule = rule->id;
+    c->local = rule->local;
+    c->dialled = fn;
+    channel_listen(&c->client, false);
+    conn_timer(c, 0);
+    struct resolver_call *call = resolver_ask(c->machine->gate->resolver, c->host, on_resolved, c);
+    if (call)
+        c->resolving = call;
+}
+
+static void on_server(void *arg) {
+    struct conn *c = arg;
+    if (c->ended)
+        return;
+    if (c->dialled)
+        connected(c);
+    else if (c->state == CONN_WEB)
+        web_event(c);
+}
+
+/* ---- a tunnel ---- */
+
+static void tunnel_open(struct conn *c, const struct err *err) {
+    if (!err) {
+        conn_tell(c, GATE_ALLOWED, NULL, NULL, NULL);
+        relay_start(c);
+    } else if (err->code == ERR_DENIED) {
+        refuse(c, err->text);
+    } else {
+        conn_tell(c, GATE_DENIED, NULL, NULL, err->text);
+        conn_end(c, true, NULL);
+    }
+}
+
+static void open_tunnel(struct conn *c, const struct policy_rule *rule) {
+    c->state = CONN_DIAL;
+    conn_dial(c, rule, tunnel_open);
+}
+
+/* ---- the first bytes ---- */
+
+/* 1: it is a method and a blank. 0: more are needed. -1: it is not. */
+static int looks_like_http(const char *p, size_t n) {
+    for (size_t i = 0; i < n && i <= METHOD_MAX; i++) {
+        if (p[i] == ' ')
+            return i > 0 ? 1 : -1;
+        if (p[i] < 'A' || p[i] > 'Z')
+            return -1;
+    }
+    return n > METHOD_MAX ? -1 : 0;
+}
+
+static void speaks(struct conn *c, enum policy_protocol protocol) {
+    c->knows_protocol = true;
+    c->protocol = protocol;
+}
+
+/* The name of a connection is the one its address was given out for; TLS must say the same. */
+static const char *check_hello(const struct conn *c, enum hello_verdict v, const struct hello *h) {
+    if (v == HELLO_BAD)
+        return "its TLS hello makes no sense";
+    if (v == HELLO_UNNAMED)
+        return c->is_address ? NULL : "its TLS hello names no server";
+    if (strcmp(h->name, c->host) != 0)
+        return "its TLS hello names another server than the one it connected to";
+    return NULL;
+}
+
+/* False: wait for more. */
+static bool find_protocol(struct conn *c, const char **ret_wrong) {
+    struct hello hello;
+    const uint8_t *p = (const uint8_t *)c->first.data;
+    size_t n = c->first.len;
+    enum hello_verdict v = hello_read(p, n, &hello);
+    if (v == HELLO_MORE)
+        return false;
+    if (v != HELLO_NOT_TLS) {
+        speaks(c, PROTOCOL_TLS);
+        *ret_wrong = check_hello(c, v, &hello);
+        return true;
+    }
+    int http = looks_like_http(c->first.data, n);
+    if (http == 0)
+        return false;
+    speaks(c, http > 0 ? PROTOCOL_HTTP : PROTOCOL_TCP);
+    return true;
+}
+
+/* Everything is known that can be before a request. */
+static void act(struct conn *c, const struct policy_answer *a) {
+    if (a->want != POLICY_KNOWN)
+        refuse(c, "requests inside TLS are not looked at yet");
+    else if (a->action == POLICY_ALLOW)
+        open_tunnel(c, a->rule);
+    else
+        refuse(c, a->why ? a->why : "nobody can be asked yet");
+}
+
+static void look(struct conn *c) {
+    const char *wrong = NULL;
+    if (!c->knows_protocol && c->first.len && !find_protocol(c, &wrong))
+        return;
+    struct policy_answer a = conn_decide(c, NULL, NULL);
+    if (wrong) {
+        refuse(c, wrong);
+    } else if (c->knows_protocol && c->protocol == PROTOCOL_HTTP) {
+        web_start(c); /* which decides about each request */
+    } else if (c->state == CONN_REFUSE && c->knows_protocol) {
+        refuse(c, c->refusal);
+    } else if (c->knows_protocol || (a.want == POLICY_KNOWN && a.action != POLICY_DENY)) {
+        act(c, &a);
+    } else if (a.want == POLICY_KNOWN) {
+        await_to_refuse(c, a.why);
+    } else {
+        c->state = CONN_FIRST;
+        channel_listen(&c->client, true);
+        conn_timer(c, GATE_FIRST_MS);
+    }
+}
+
+static void read_first(struct conn *c) {
+    char bytes[4096];
+    ssize_t n;
+    size_t before = c->first.len;
+    while ((n = channel_read(&c->client, bytes, sizeof(bytes))) > 0)
+        if (!buf_add(&c->first, bytes, (size_t)n)) {
+            conn_end(c, true, "too much before anything could be decided");
+            return;
+        }
+    if (n != -EAGAIN)
+        conn_end(c, true, NULL);
+    else if (c->first.len > before && c->is_proxy && !c->host[0])
+        web_start(c);
+    else if (c->first.len > before)
+        look(c);
+}
+
+/* What is thrown away here was sent after everything was said. */
+static void read_rest(struct conn *c) {
+    char bytes[4096];
+    ssize_t n;
+    size_t most = 1 << 20;
+    while ((n = channel_read(&c->client, bytes, sizeof(bytes))) > 0 && most > (size_t)n)
+        most -= (size_t)n;
+    if (n != -EAGAIN)
+        conn_end(c, n > 0, NULL);
+}
+
+static void on_client(void *arg) {
+    struct conn *c = arg;
+    if (c->ended)
+        return;
+    switch (c->state) {
+    case CONN_FIRST:
+    case CONN_REFUSE:
+        read_first(c);
+        break;
+    case CONN_WEB:
+        web_event(c);
+        break;
+    case CONN_LINGER:
+        read_rest(c);
+        break;
+    default:
+        break; /* nobody listens: only an error comes here, and the next write will see it */
+    }
+}
+
+/* Where it wants to go: the address that it dialled, and the name that this was given out for. */
+static bool find_target(struct conn *c) {
+    struct sockaddr_in to;
+    socklen_t size = sizeof(to);
+    if (getsockname(c->client.fd, (struct sockaddr *)&to, &size) < 0 || to.sin_family != AF_INET)
+        return false;
+    uint32_t address = ntohl(to.sin_addr.s_addr);
+    const char *name = names_find(&c->machine->names, address);
+    c->port = ntohs(to.sin_port);
+    c->is_address = !name;
+    if (name)
+        snprintf(c->host, sizeof(c->host), "%s", name);
+    else
+        address_text((struct sockaddr *)&to, c->host);
+    return address >> 24 != 127; /* it dialled the gate's own port */
+}
+
+void conn_begin(struct conn *c) {
+    setsockopt(c->client.fd, IPPROTO_TCP, TCP_NODELAY, &(int){1}, sizeof(int));
+    if (c->is_proxy) {
+        c->state = CONN_FIRST;
+        channel_listen(&c->client, true);
+        conn_timer(c, GATE_FIRST_MS);
+    } else if (!find_target(c)) {
+        refuse(c, "that is the gate itself");
+    } else {
+        look(c);
+    }
+}
+
+/* CONNECT: what follows is a connection like every other. */
+void conn_restart(struct conn *c) {
+    c->is_proxy = false;
+    c->knows_protocol = false;
+    c->state = CONN_FIRST;
+    look(c);
+}
+
+/* After the policy has changed: what it would not allow now ends. */
+void conn_review(struct conn *c) {
+    if (c->ended || c->state != CONN_RELAY)
+        return;
+    struct policy_answer a = conn_decide(c, NULL, NULL);
+    if (a.want == POLICY_KNOWN && a.action != POLICY_ALLOW)
+        conn_end(c, true, "the policy has changed");
+}

@@ -1,0 +1,222 @@
+/* Machines and their doors: accepting connections, answering name lookups. */
+#include "gate/gate.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/defer.h"
+#include "gate/dns.h"
+#include "gate/inner.h"
+
+enum { DOOR_STEERED, DOOR_PROXY, DOOR_DNS_UDP, DOOR_DNS_TCP }; /* as the spawner sends them */
+enum { ACCEPTS = 64, LOOKUPS = 64, AGAIN_MS = 100 };
+
+struct gate *gate_new(const struct gate_options *o) {
+    struct gate *g = calloc(1, sizeof(*g));
+    if (!g)
+        abort();
+    *g = (struct gate){.loop = o->loop, .hooks = o->hooks, .arg = o->arg};
+    g->resolver = resolver_new(o->loop);
+    g->pipes = relay_pool_new();
+    return g;
+}
+
+void gate_free(struct gate *g) {
+    if (!g)
+        return;
+    while (g->machines)
+        gate_remove(g->machines);
+    resolver_free(g->resolver);
+    relay_pool_free(g->pipes);
+    free(g);
+}
+
+int gate_set_name(struct gate *g, const char *name, const char *address, struct err *err) {
+    return resolver_set(g->resolver, name, address, err);
+}
+
+void gate_stats(const struct gate *g, struct gate_stats *ret) {
+    *ret = g->stats;
+}
+
+/* ---- machines ---- */
+
+static void keep_name(void *arg, uint32_t number, const char *name) {
+    struct gate_machine *m = arg;
+    m->gate->hooks->named(m->gate->arg, m->id, number, name);
+}
+
+static void accept_again(void *arg) {
+    struct gate_machine *m = arg;
+    for (int i = 0; i < PLAN_GATE_SOCKETS && m->listening; i++)
+        loop_watch_set(m->doors[i].watch, LOOP_READ);
+}
+
+struct gate_machine *gate_add(struct gate *g, const char *id) {
+    struct gate_machine *m = calloc(1, sizeof(*m));
+    if (!m)
+        abort();
+    m->gate = g;
+    snprintf(m->id, sizeof(m->id), "%s", id);
+    m->names = (struct names){.added = keep_name, .arg = m};
+    for (int i = 0; i < PLAN_GATE_SOCKETS; i++)
+        m->doors[i] = (struct door){.machine = m, .fd = -1};
+    m->again = loop_timer_new(g->loop, accept_again, m);
+    m->next = g->machines;
+    m->at = &g->machines;
+    if (m->next)
+        m->next->at = &m->next;
+    g->machines = m;
+    return m;
+}
+
+static void close_doors(struct gate_machine *m) {
+    m->listening = false;
+    loop_timer_stop(m->again);
+    for (int i = 0; i < PLAN_GATE_SOCKETS; i++) {
+        loop_watch_free(TAKE(m->doors[i].watch));
+        close_fd(&m->doors[i].fd);
+    }
+}
+
+void gate_remove(struct gate_machine *m) {
+    if (!m)
+        return;
+    close_doors(m);
+    while (m->conns) {
+        conn_end(m->conns, true, "the machine has ended");
+        conn_free(m->conns);
+    }
+    *m->at = m->next;
+    if (m->next)
+        m->next->at = m->at;
+    loop_timer_free(m->again);
+    names_done(&m->names);
+    policy_done(&m->policy);
+    free(m);
+}
+
+void gate_restore_name(struct gate_machine *m, uint32_t number, const char *name) {
+    names_restore(&m->names, number, name);
+}
+
+void gate_restored_names(struct gate_machine *m, uint32_t newest) {
+    names_go_on(&m->names, newest);
+}
+
+struct policy *gate_policy(struct gate_machine *m) {
+    return &m->policy;
+}
+
+void gate_changed(struct gate_machine *m) {
+    for (struct conn *c = m->conns; c; c = c->next)
+        conn_review(c);
+}
+
+/* ---- connections ---- */
+
+/* Never left in the queue: there it would hang until it times out. */
+static void turn_away(struct gate_machine *m, int fd) {
+    struct linger now = {.l_onoff = 1};
+    setsockopt(fd, SOL_SOCKET, SO_LINGER, &now, sizeof(now));
+    close(fd);
+    m->gate->stats.overflows++;
+}
+
+static void accept_some(struct door *d, bool is_proxy) {
+    struct gate_machine *m = d->machine;
+    for (int i = 0; i < ACCEPTS; i++) {
+        int fd = accept4(d->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)) {
+            loop_watch_set(d->watch, 0); /* it would be told again at once */
+            loop_timer_start(m->again, AGAIN_MS, 0);
+            return;
+        }
+        if (fd < 0 && errno == EAGAIN)
+            return;
+        if (fd < 0)
+            continue; /* it has gone already */
+        if (m->conn_count >= GATE_CONNECTIONS)
+            turn_away(m, fd);
+        else
+            conn_new(m, fd, is_proxy);
+    }
+}
+
+/* ---- name lookups ---- */
+
+static uint32_t look_up(void *arg, const char *name) {
+    struct gate_machine *m = arg;
+    m->gate->stats.lookups++;
+    return names_address(&m->names, name);
+}
+
+static void answer_lookups(struct door *d) {
+    uint8_t query[DNS_QUERY_MAX], reply[DNS_MESSAGE_MAX];
+    for (int i = 0; i < LOOKUPS; i++) {
+        struct sockaddr_storage from;
+        socklen_t size = sizeof(from);
+        ssize_t n = recvfrom(d->fd, query, sizeof(query), 0, (struct sockaddr *)&from, &size);
+        if (n < 0)
+            return;
+        size_t len = dns_answer(query, (size_t)n, look_up, d->machine, reply);
+        if (len)
+            (void)!sendto(d->fd, reply, len, MSG_NOSIGNAL, (struct sockaddr *)&from, size);
+    }
+}
+
+/* By TCP, where somebody wants to. The kernel accepts none before its query is there. */
+static void answer_stream(struct door *d) {
+    uint8_t in[2 + DNS_MESSAGE_MAX], out[2 + DNS_MESSAGE_MAX];
+    int fd DEFER_CLOSE = accept4(d->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    ssize_t n = fd < 0 ? -1 : recv(fd, in, sizeof(in), 0);
+    if (n < 2 || (size_t)n < 2 + ((size_t)in[0] << 8 | in[1]))
+        return;
+    size_t len = dns_answer(in + 2, (size_t)in[0] << 8 | in[1], look_up, d->machine, out + 2);
+    out[0] = (uint8_t)(len >> 8);
+    out[1] = (uint8_t)len;
+    if (len)
+        (void)!send(fd, out, len + 2, MSG_NOSIGNAL);
+}
+
+static void on_door(void *arg, unsigned events) {
+    struct door *d = arg;
+    struct gate_machine *m = d->machine;
+    (void)events;
+    switch (d - m->doors) {
+    case DOOR_STEERED:
+    case DOOR_PROXY:
+        accept_some(d, d - m->doors == DOOR_PROXY);
+        break;
+    case DOOR_DNS_UDP:
+        answer_lookups(d);
+        break;
+    case DOOR_DNS_TCP:
+        answer_stream(d);
+        break;
+    }
+}
+
+int gate_listen(struct gate_machine *m, const int *doors, struct err *err) {
+    close_doors(m);
+    for (int i = 0; i < PLAN_GATE_SOCKETS; i++)
+        m->doors[i].fd = doors[i];
+    for (int i = 0; i < PLAN_GATE_SOCKETS; i++)
+        if (loop_watch_new(m->gate->loop, m->doors[i].fd, LOOP_READ, on_door, &m->doors[i],
+                           &m->doors[i].watch, err) < 0) {
+            close_doors(m);
+            return -1;
+        }
+    setsockopt(m->doors[DOOR_DNS_TCP].fd, IPPROTO_TCP, TCP_DEFER_ACCEPT, &(int){5}, sizeof(int));
+    m->listening = true;
+    return 0;
+}
+
+bool gate_listens(const struct gate_machine *m) {
+    return m->listening;
+}

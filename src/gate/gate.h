@@ -1,0 +1,83 @@
+/*
+ * The gate: the only door of a machine's network. It holds the listeners in the machine's network
+ * namespace, learns where each connection was meant to go, decides by the machine's policy, and
+ * connects, refuses, or holds it until somebody has approved.
+ *
+ * All of it runs on the loop's thread and nothing in it waits for a machine: every socket is
+ * nonblocking, every buffer has a cap, every wait a time.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/id.h"
+#include "base/plan.h"
+#include "gate/policy.h"
+#include "io/loop.h"
+
+struct gate;
+struct gate_machine;
+
+/* What became of something that wanted to cross. Texts live during the call. */
+enum gate_outcome {
+    GATE_ALLOWED, /* it goes on its way */
+    GATE_DENIED,
+    GATE_CLOSED, /* the end of what was allowed, with the bytes it moved */
+    GATE_HELD,   /* it waits for an approval */
+};
+
+struct gate_crossing {
+    enum gate_outcome outcome;
+    const char *host; /* a name, or the address that was dialled */
+    uint16_t port;
+    const char *protocol;      /* http, tls, tcp; NULL: not known */
+    const char *method, *path; /* of a request; else NULL */
+    const char *address;       /* that it was connected to; NULL: to none */
+    uint64_t rule;             /* 0: none */
+    const char *why;           /* of a denial, or of an end that was not its own */
+    uint64_t sent, received;   /* bytes, as the machine sees it */
+};
+
+/* How the gate tells and keeps things; arg is that of gate_options. */
+struct gate_hooks {
+    void (*crossed)(void *arg, const char *machine, const struct gate_crossing *c);
+    void (*named)(void *arg, const char *machine, uint32_t number, const char *name);
+};
+
+struct gate_options {
+    struct loop *loop;
+    const struct gate_hooks *hooks;
+    void *arg;
+};
+
+struct gate *gate_new(const struct gate_options *options);
+void gate_free(struct gate *g);
+
+/* A name that is always this address, before the host's resolver is asked. */
+int gate_set_name(struct gate *g, const char *name, const char *address, struct err *err);
+
+/* A machine without doors: it has a policy, and its connections are refused by the kernel. */
+struct gate_machine *gate_add(struct gate *g, const char *id);
+/* Its tunnels are reset. */
+void gate_remove(struct gate_machine *m);
+
+/* Takes the sockets, PLAN_GATE_SOCKETS of them; those from before are closed. */
+int gate_listen(struct gate_machine *m, const int *doors, struct err *err);
+bool gate_listens(const struct gate_machine *m);
+
+/* A name that was kept by `named`, and the newest number of them. */
+void gate_restore_name(struct gate_machine *m, uint32_t number, const char *name);
+void gate_restored_names(struct gate_machine *m, uint32_t newest);
+
+/* To be looked at; changes are told by gate_changed(), which ends what is no longer allowed. */
+struct policy *gate_policy(struct gate_machine *m);
+void gate_changed(struct gate_machine *m);
+
+struct gate_stats {
+    uint64_t open; /* connections now */
+    uint64_t allowed, denied, lookups, sent, received, overflows;
+};
+void gate_stats(const struct gate *g, struct gate_stats *ret);

@@ -1,0 +1,149 @@
+/* What the files of the gate share. Only for src/gate. */
+#pragma once
+
+#include "base/map.h"
+#include "gate/channel.h"
+#include "gate/gate.h"
+#include "gate/hello.h"
+#include "gate/names.h"
+#include "gate/resolver.h"
+#include "io/http.h"
+
+enum {
+    GATE_CONNECTIONS = 1024,  /* a machine's; those above are reset */
+    GATE_FIRST_MS = 10000,    /* for the first bytes, or a request's head */
+    GATE_DENIED_MS = 2000,    /* for them, when they only say how to refuse */
+    GATE_IDLE_MS = 75000,     /* between two requests */
+    GATE_DIAL_MS = 10000,     /* an address */
+    GATE_LINGER_MS = 2000,    /* for the peer to read a refusal */
+    GATE_BACKLOG = 256 << 10, /* queued for one side: the other is not read meanwhile */
+};
+
+struct gate {
+    struct loop *loop;
+    const struct gate_hooks *hooks;
+    void *arg;
+    struct resolver *resolver;
+    struct gate_machine *machines;
+    struct gate_stats stats;
+    struct relay_pool *pipes;
+};
+
+struct door {
+    struct gate_machine *machine;
+    int fd;
+    struct loop_watch *watch;
+};
+
+struct gate_machine {
+    struct gate *gate;
+    struct gate_machine *next, **at;
+    char id[ID_SIZE];
+    struct policy policy;
+    struct names names;
+    struct door doors[PLAN_GATE_SOCKETS];
+    bool listening;
+    struct loop_timer *again; /* accepts again, when descriptors had run out */
+    struct conn *conns;
+    size_t conn_count;
+};
+
+enum conn_state {
+    CONN_FIRST,   /* waits for the first bytes */
+    CONN_REFUSE,  /* the same, only to refuse in the language it speaks */
+    CONN_RESOLVE, /* waits for the addresses of its host */
+    CONN_DIAL,    /* waits for the other side */
+    CONN_RELAY,   /* bytes go through, unlooked at */
+    CONN_WEB,     /* requests and answers go through, one by one */
+    CONN_LINGER,  /* everything is said: waits for the peer to have read it */
+};
+
+struct relay;
+struct web;
+
+struct conn {
+    struct gate_machine *machine;
+    struct conn *next, **at;
+    enum conn_state state;
+    bool is_proxy; /* came to the explicit proxy */
+    bool ended;    /* to be freed when the stack has unwound */
+    struct loop_call later;
+    struct loop_call more; /* web: there is more to do, but others come first */
+    bool timed_out;        /* nobody approved it in time */
+    struct channel client, server;
+    struct loop_timer *timer;
+
+    char host[NAME_SIZE]; /* what it wants; empty: not known yet (proxy) */
+    bool is_address;      /* host is an address that the machine used itself */
+    uint16_t port;
+    bool knows_protocol;
+    enum policy_protocol protocol;
+    uint64_t rule; /* that allowed it */
+    bool local;    /* that rule's */
+    const char *refusal;
+
+    struct buf first; /* bytes that came and went nowhere yet */
+    struct resolver_call *resolving;
+    struct resolved addresses;
+    size_t address; /* the next one to dial */
+    bool tried;     /* one of them was */
+    char address_text[48];
+    void (*dialled)(struct conn *c, const struct err *err);
+    uint64_t sent, received;
+    uint64_t pause_ms; /* a rate: not read again before that */
+    bool is_open;      /* counted as allowed: its end is told */
+
+    struct relay *relay;
+    struct web *web;
+};
+
+/* ---- conn.c ---- */
+
+/* A connection that was accepted; takes the descriptor. */
+void conn_new(struct gate_machine *m, int fd, bool is_proxy);
+/* Frees it when the stack has unwound; with why (may be NULL) as the reason. reset: the peer is
+ * told by a reset. */
+void conn_end(struct conn *c, bool reset, const char *why);
+void conn_free(struct conn *c);
+void conn_begin(struct conn *c);
+/* After CONNECT: host and port are known, c->first is what came behind it. */
+void conn_restart(struct conn *c);
+void conn_review(struct conn *c); /* the policy has changed */
+/* Once nothing is left to say: waits a moment for the peer to read. */
+void conn_linger(struct conn *c);
+
+void conn_timer(struct conn *c, uint64_t ms); /* 0: none */
+
+/* About what it wants, as far as that is known; c->rule is the one that decided. */
+struct policy_answer conn_decide(struct conn *c, const char *method, const char *path);
+void conn_tell(struct conn *c, enum gate_outcome outcome, const char *method, const char *path,
+               const char *why);
+
+/* Connects `server` to the host, under the rule that allowed it. Answered by fn, perhaps at once.
+ */
+void conn_dial(struct conn *c, const struct policy_rule *rule,
+               void (*fn)(struct conn *c, const struct err *err));
+
+/* Bytes that went one way. False: a budget is used up, and the connection has been ended. */
+bool conn_count(struct conn *c, size_t sent, size_t received);
+
+/* The answer that the machine reads: the error's JSON, as a whole HTTP response. */
+bool refusal_response(const struct conn *c, const char *method, const char *why, struct buf *out);
+
+/* ---- relay.c ---- */
+
+struct relay_pool *relay_pool_new(void);
+void relay_pool_free(struct relay_pool *p);
+/* Takes over both channels' sockets. */
+void relay_start(struct conn *c);
+void relay_resume(struct conn *c); /* after a pause */
+void relay_reset(struct relay *r); /* its ends will see a reset */
+void relay_free(struct relay *r);
+
+/* ---- web.c ---- */
+
+/* Takes what is in c->first as the beginning of the first request. */
+void web_start(struct conn *c);
+void web_event(struct conn *c);  /* either channel has something to say */
+void web_expire(struct conn *c); /* its time is up */
+void web_free(struct web *w);

@@ -1,0 +1,302 @@
+/*
+ * Bytes through, both ways, unlooked at.
+ *
+ * Small amounts are copied through one buffer that all connections share; after that they are
+ * spliced through a pipe from a pool, which a connection holds only while something is in it. So an
+ * idle tunnel costs its two sockets and nothing else.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/defer.h"
+#include "gate/inner.h"
+
+enum { PIECE = 256 << 10, SPLICE_AFTER = 256 << 10, PIPES_KEPT = 32, TURNS = 4 };
+
+struct pipe_pair {
+    int in, out;
+};
+
+struct relay_pool {
+    struct pipe_pair kept[PIPES_KEPT];
+    size_t count;
+    char buffer[PIECE];
+};
+
+/* One way. */
+struct way {
+    struct relay *relay;
+    unsigned from, to;      /* ends */
+    char *left;             /* read and not yet written */
+    size_t left_n, left_at; /* of it */
+    struct pipe_pair pipe;  /* -1: none */
+    size_t piped;           /* bytes in it */
+    uint64_t moved;
+    bool ended; /* `from` will send no more, and `to` has been told */
+};
+
+struct end {
+    struct relay *relay;
+    int fd;
+    struct loop_watch *watch;
+    unsigned armed;
+};
+
+struct relay {
+    struct conn *conn;
+    struct end ends[2]; /* the machine, the server */
+    struct way ways[2]; /* from the machine, from the server */
+};
+
+enum { CLIENT, SERVER };
+
+struct relay_pool *relay_pool_new(void) {
+    struct relay_pool *p = calloc(1, sizeof(*p));
+    if (!p)
+        abort();
+    return p;
+}
+
+void relay_pool_free(struct relay_pool *p) {
+    while (p && p->count) {
+        struct pipe_pair *pair = &p->kept[--p->count];
+        close(pair->in);
+        close(pair->out);
+    }
+    free(p);
+}
+
+static struct relay_pool *pool_of(const struct relay *r) {
+    return r->conn->machine->gate->pipes;
+}
+
+static bool take_pipe(struct way *w) {
+    struct relay_pool *p = pool_of(w->relay);
+    int fds[2];
+    if (p->count) {
+        w->pipe = p->kept[--p->count];
+        return true;
+    }
+    if (pipe2(fds, O_CLOEXEC | O_NONBLOCK) < 0)
+        return false;
+    fcntl(fds[1], F_SETPIPE_SZ, PIECE); /* smaller is slower, no more */
+    w->pipe = (struct pipe_pair){.in = fds[1], .out = fds[0]};
+    return true;
+}
+
+/* One with something in it must not be given to another. */
+static void give_pipe(struct way *w) {
+    struct relay_pool *p = pool_of(w->relay);
+    if (w->pipe.in < 0)
+        return;
+    if (w->piped == 0 && p->count < PIPES_KEPT) {
+        p->kept[p->count++] = w->pipe;
+    } else {
+        close(w->pipe.in);
+        close(w->pipe.out);
+    }
+    w->pipe = (struct pipe_pair){-1, -1};
+}
+
+void relay_free(struct relay *r) {
+    if (!r)
+        return;
+    for (int i = 0; i < 2; i++) {
+        give_pipe(&r->ways[i]);
+        free(r->ways[i].left);
+        loop_watch_free(r->ends[i].watch);
+        close_fd(&r->ends[i].fd);
+    }
+    free(r);
+}
+
+void relay_reset(struct relay *r) {
+    struct linger now = {.l_onoff = 1};
+    for (int i = 0; i < 2; i++)
+        if (r->ends[i].fd >= 0)
+            setsockopt(r->ends[i].fd, SOL_SOCKET, SO_LINGER, &now, sizeof(now));
+}
+
+/* 1: some moved, 0: not now, -1: broken. */
+enum moved { BROKEN = -1, NOT_NOW, SOME, ENDED };
+
+static enum moved outcome(ssize_t n) {
+    if (n > 0)
+        return SOME;
+    return n == 0 ? ENDED : errno == EAGAIN || errno == EINTR ? NOT_NOW : BROKEN;
+}
+
+static bool holds(const struct way *w) {
+    return w->piped || w->left_n > w->left_at;
+}
+
+static enum moved write_left(struct way *w) {
+    ssize_t n =
+        send(w->relay->ends[w->to].fd, w->left + w->left_at, w->left_n - w->left_at, MSG_NOSIGNAL);
+    if (n > 0)
+        w->left_at += (size_t)n;
+    if (w->left_at == w->left_n) {
+        free(TAKE(w->left));
+        w->left_n = w->left_at = 0;
+    }
+    return outcome(n);
+}
+
+static enum moved write_pipe(struct way *w) {
+    ssize_t n = splice(w->pipe.out, NULL, w->relay->ends[w->to].fd, NULL, w->piped,
+                       SPLICE_F_MOVE | SPLICE_F_NONBLOCK);
+    if (n > 0)
+        w->piped -= (size_t)n;
+    if (w->piped == 0)
+        give_pipe(w);
+    return outcome(n);
+}
+
+static enum moved read_pipe(struct way *w) {
+    ssize_t n = splice(w->relay->ends[w->from].fd, NULL, w->pipe.in, NULL, PIECE,
+                       SPLICE_F_MOVE | SPLICE_F_NONBLOCK);
+    if (n > 0)
+        w->piped += (size_t)n;
+    else
+        give_pipe(w);
+    return outcome(n);
+}
+
+/* What the other side does not take at once is kept, and no more is read meanwhile. */
+static enum moved copy(struct way *w) {
+    char *buffer = pool_of(w->relay)->buffer;
+    ssize_t n = recv(w->relay->ends[w->from].fd, buffer, PIECE, 0);
+    if (n <= 0)
+        return outcome(n);
+    ssize_t sent = send(w->relay->ends[w->to].fd, buffer, (size_t)n, MSG_NOSIGNAL);
+    if (sent < 0 && errno != EAGAIN && errno != EINTR)
+        return BROKEN;
+    size_t done = sent > 0 ? (size_t)sent : 0;
+    w->moved += (uint64_t)n;
+    if (done < (size_t)n) {
+        w->left_n = (size_t)n - done;
+        w->left_at = 0;
+        w->left = malloc(w->left_n);
+        if (!w->left)
+            abort();
+        memcpy(w->left, buffer + done, w->left_n);
+    }
+    return SOME;
+}
+
+static bool count(struct way *w, uint64_t before) {
+    size_t n = (size_t)(w->moved - before);
+    struct conn *c = w->relay->conn;
+    return n == 0 || conn_count(c, w->from == CLIENT ? n : 0, w->from == CLIENT ? 0 : n);
+}
+
+static enum moved read_some(struct way *w) {
+    if (w->moved < SPLICE_AFTER || !take_pipe(w))
+        return copy(w);
+    enum moved m = read_pipe(w);
+    w->moved += m == SOME ? w->piped : 0;
+    return m;
+}
+
+/* As far as it goes, but for a few turns only: others wait too. False: the connection is over. */
+static bool push(struct way *w) {
+    enum moved m = SOME;
+    for (int turn = 0; turn < TURNS && m == SOME && !w->ended; turn++) {
+        if (!holds(w) && w->relay->conn->pause_ms)
+            break;
+        uint64_t before = w->moved;
+        if (holds(w)) {
+            m = w->piped ? write_pipe(w) : write_left(w);
+        } else if ((m = read_some(w)) == ENDED) {
+            w->ended = true;
+            shutdown(w->relay->ends[w->to].fd, SHUT_WR);
+        }
+        if (!count(w, before))
+            return false;
+    }
+    return m != BROKEN;
+}
+
+static void arm(struct relay *r) {
+    unsigned events[2] = {0, 0};
+    for (int i = 0; i < 2; i++) {
+        struct way *w = &r->ways[i];
+        if (holds(w))
+            events[w->to] |= LOOP_WRITE;
+        else if (!w->ended && !r->conn->pause_ms)
+            events[w->from] |= LOOP_READ;
+    }
+    for (int i = 0; i < 2; i++)
+        if (events[i] != r->ends[i].armed) {
+            r->ends[i].armed = events[i];
+            loop_watch_set(r->ends[i].watch, events[i]);
+        }
+}
+
+void relay_resume(struct conn *c) {
+    arm(c->relay);
+}
+
+static void on_end(void *arg, unsigned events) {
+    struct end *e = arg;
+    struct relay *r = e->relay;
+    struct conn *c = r->conn;
+    if (events & LOOP_ERROR)
+        e->armed = 0;
+    if (c->ended)
+        return;
+    for (int i = 0; i < 2; i++)
+        if (!push(&r->ways[i])) {
+            if (!c->ended)
+                conn_end(c, true, "the connection broke");
+            return;
+        }
+    if (events & LOOP_ERROR && !(events & ~(unsigned)LOOP_ERROR) && !holds(&r->ways[0]) &&
+        !holds(&r->ways[1])) {
+        conn_end(c, true, "the connection broke");
+        return;
+    }
+    if (r->ways[0].ended && r->ways[1].ended)
+        conn_end(c, false, NULL);
+    else
+        arm(r);
+}
+
+static int watch_end(struct conn *c, struct end *e, struct err *err) {
+    return loop_watch_new(c->machine->gate->loop, e->fd, 0, on_end, e, &e->watch, err);
+}
+
+void relay_start(struct conn *c) {
+    struct relay *r = calloc(1, sizeof(*r));
+    struct err err;
+    if (!r)
+        abort();
+    c->relay = r;
+    c->state = CONN_RELAY;
+    conn_timer(c, 0);
+    r->conn = c;
+    r->ends[CLIENT] = (struct end){.relay = r, .fd = channel_take(&c->client)};
+    r->ends[SERVER] = (struct end){.relay = r, .fd = channel_take(&c->server)};
+    for (unsigned i = 0; i < 2; i++)
+        r->ways[i] = (struct way){.relay = r, .from = i, .to = 1 - i, .pipe = {-1, -1}};
+    /* The first bytes were read to decide; they are the server's. */
+    struct way *w = &r->ways[CLIENT];
+    w->left_n = c->first.len;
+    w->moved = w->left_n;
+    w->left = w->left_n ? buf_take(&c->first) : NULL;
+    buf_done(&c->first);
+    if (!conn_count(c, w->left_n, 0))
+        return;
+    if (watch_end(c, &r->ends[CLIENT], &err) < 0 || watch_end(c, &r->ends[SERVER], &err) < 0) {
+        conn_end(c, true, err.text);
+        return;
+    }
+    if (holds(w) && write_left(w) == BROKEN)
+        conn_end(c, true, "the connection broke");
+    else
+        arm(r);
+}
