@@ -45,6 +45,26 @@ static const struct field dir_request[] = {
 static const struct schema dir_request_schema =
     SCHEMA("DirRequest", struct dir_request, dir_request);
 
+static const char *const net_actions[] = {"allow", "deny", "ask", NULL};
+static const struct field net_request[] = {
+    {"action", FIELD_TEXT, AT(struct net_request, action), "default: allow",
+     .choices = net_actions},
+    {"target", FIELD_TEXT, AT(struct net_request, target),
+     "[http://|https://|tcp://]HOST[:PORT][/PATH]; HOST is a name, *.suffix, an address, or *",
+     .required = true, .max = 1023},
+    {"methods", FIELD_TEXT, AT(struct net_request, methods), "such as GET,HEAD; needs a scheme",
+     .max = 63},
+    {"local", FIELD_FLAG, AT(struct net_request, local),
+     "also where its address is private, loopback or otherwise not public"},
+    {"bytes", FIELD_SIZE, AT(struct net_request, bytes), "both ways together, then it is cut",
+     .max = 1ull << 50},
+    {"rate", FIELD_SIZE, AT(struct net_request, rate), "bytes a second", .max = 1ull << 40},
+    {"hold", FIELD_DURATION, AT(struct net_request, hold),
+     "ask: how long a request waits (default 2m, at most 290 s)", .max = 290000},
+    {"ttl", FIELD_DURATION, AT(struct net_request, ttl), "then the rule ends", .max = DAYS(3650)},
+};
+const struct schema net_request_schema = SCHEMA("NetRule", struct net_request, net_request);
+
 #define COMMON_FIELDS(type, base)                                                         \
     {"name", FIELD_TEXT, AT(type, base name), "unique among the owner's living machines", \
      .max = NAME_MAX_BYTES},                                                              \
@@ -73,6 +93,12 @@ static const struct schema dir_request_schema =
          "directories handed over",                                                          \
          .max = 16,                                                                          \
          .sub = &dir_request_schema},                                                        \
+        {"net",                                                                              \
+         FIELD_OBJECTS,                                                                      \
+         AT(type, base net),                                                                 \
+         "what it may reach; nothing by default",                                            \
+         .max = 64,                                                                          \
+         .sub = &net_request_schema},                                                        \
         {"unreviewed", FIELD_FLAG, AT(type, base unreviewed),                                \
          "needed for mode rw: what it writes there is not reviewed"},                        \
     {                                                                                        \
@@ -322,6 +348,14 @@ static const struct field error_outer[] = {
 };
 const struct schema error_schema = SCHEMA("Error", char *, error_outer);
 
+static const struct field network_view[] = {
+    {"machine", SHOW_TEXT, 0, NULL, .required = true},
+    {"listening", SHOW_FLAG, 0, "whether its gate is open for connections", .required = true},
+    {"default", SHOW_TEXT, 0, "deny", .required = true},
+    {"rules", SHOW_JSON, 0, "oldest first", .required = true},
+};
+const struct schema network_schema = SCHEMA("Network", char *, network_view);
+
 static const struct field done_view[] = {
     {"warnings", SHOW_TEXT, 0, NULL},
 };
@@ -434,6 +468,8 @@ const struct schema *const all_schemas[] = {
     &machine_request_schema,
     &update_request_schema,
     &limits_request_schema,
+    &net_request_schema,
+    &network_schema,
     &dir_request_schema,
     &exec_request_schema,
     &run_request_schema,

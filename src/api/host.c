@@ -13,6 +13,7 @@
 #include "io/sse.h"
 #include "service/events.h"
 #include "service/host.h"
+#include "service/net.h"
 #include "service/tokens.h"
 
 void api_health(struct call *c) {
@@ -181,6 +182,22 @@ static void box_metrics(struct buf *out, const char *json) {
     json_decref(root);
 }
 
+static void write_gate(struct call *c, struct buf *out) {
+    struct gate_stats g;
+    service_net_stats(c->service, &g);
+    metrics_head(out, "carrel_gate_connections", "gauge", "Connections of machines that are open");
+    metrics_line(out, "carrel_gate_connections", NULL, NULL, g.open);
+    metrics_head(out, "carrel_gate_crossings_total", "counter", "Connections and requests");
+    metrics_line(out, "carrel_gate_crossings_total", "outcome", "allowed", g.allowed);
+    metrics_line(out, "carrel_gate_crossings_total", "outcome", "denied", g.denied);
+    metrics_line(out, "carrel_gate_crossings_total", "outcome", "too_many", g.overflows);
+    metrics_head(out, "carrel_gate_bytes_total", "counter", "Bytes, as the machines see it");
+    metrics_line(out, "carrel_gate_bytes_total", "way", "sent", g.sent);
+    metrics_line(out, "carrel_gate_bytes_total", "way", "received", g.received);
+    metrics_head(out, "carrel_gate_lookups_total", "counter", "Names that machines asked for");
+    metrics_line(out, "carrel_gate_lookups_total", NULL, NULL, g.lookups);
+}
+
 static void metrics_came(void *arg, const char *json, const struct err *err) {
     struct call *c = arg;
     struct buf out DEFER(buf_done) = BUF(CALL_BODY_MAX);
@@ -193,6 +210,7 @@ static void metrics_came(void *arg, const char *json, const struct err *err) {
                      n.machines[i]);
     metrics_head(&out, "carrel_commands", "gauge", "Running commands");
     metrics_line(&out, "carrel_commands", NULL, NULL, n.commands);
+    write_gate(c, &out);
     metrics_head(&out, "carrel_store_commits_total", "counter", "Transactions");
     metrics_line(&out, "carrel_store_commits_total", NULL, NULL, n.store.commits);
     metrics_head(&out, "carrel_store_flushes_total", "counter", "Group commits");

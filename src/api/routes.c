@@ -133,6 +133,17 @@ const struct route routes[] = {
      "Over the unix socket: descriptors of what cow directories changed",
      "$URL/v1/machines/$M/changes", api_machine_changes, NULL},
 
+    {"GET", M "/net", "net_show", SCOPE_READ, BODY_NONE, NULL, &network_schema, 200, NULL,
+     "What it may reach: rules, of which the newest that fits decides", "$URL/v1/machines/$M/net",
+     api_net_show, NULL},
+    {"POST", M "/net/rules", "net_add", SCOPE_RUN, BODY_JSON, &net_request_schema, &network_schema,
+     200, NULL, "Add a rule, at once; tokens need the scope admin",
+     "-X POST $URL/v1/machines/$M/net/rules -d '{\"target\":\"*.example.com\"}'", api_net_add,
+     NULL},
+    {"DELETE", M "/net/rules/{}", "net_remove", SCOPE_RUN, BODY_NONE, NULL, &network_schema, 200,
+     NULL, "Remove a rule, at once: what it allowed ends",
+     "-X DELETE $URL/v1/machines/$M/net/rules/1", api_net_remove, NULL},
+
     {"POST", "/v1/run", "run", SCOPE_RUN, BODY_JSON, &run_request_schema, &result_schema, 200, NULL,
      "A fresh machine, one command, thrown away",
      "-X POST $URL/v1/run -d '{\"exec\":{\"command\":\"echo hello\"}}'", api_run, NULL},
@@ -306,12 +317,15 @@ const struct route *route_find(struct http_text method, struct http_text path,
 
 void route_path_named(const struct route *r, char ret[ROUTE_PATH_SIZE]) {
     static const char *const names[] = {"machine", "exec"};
-    bool token = strncmp(r->path, "/v1/tokens/", 11) == 0;
+    bool token = strncmp(r->path, "/v1/tokens/", 11) == 0, rule = strstr(r->path, "/rules/");
     size_t n = 0, param = 0;
     for (const char *p = r->path; *p && n + 16 < ROUTE_PATH_SIZE; p++) {
         if (strncmp(p, "{}", 2) == 0) {
             n += (size_t)snprintf(ret + n, ROUTE_PATH_SIZE - n, "{%s}",
-                                  token ? "token" : names[param++]);
+                                  token           ? "token"
+                                  : param && rule ? "rule"
+                                                  : names[param]);
+            param++;
             p++;
         } else {
             ret[n++] = *p;

@@ -27,6 +27,8 @@ static const struct command commands[] = {
     {"stats", "[--json] [MACHINE]", "what a machine uses, or what the daemon does", cmd_stats},
     {"logs", "[OPTIONS] MACHINE [EXEC]", "list a machine's commands, or print one's output",
      cmd_logs},
+    {"net", "MACHINE [allow|deny|ask|rm|show] [OPTIONS] [TARGET...]",
+     "what a machine may reach, changed while it runs", cmd_net},
     {"serve", "[OPTIONS]", "run the daemon in the foreground", cmd_serve},
     {"token", "new|ls|rm [OPTIONS]", "tokens for clients over TCP", cmd_token},
     {"audit", "[verify] [OPTIONS]", "show the journal, or prove that it is whole", cmd_audit},

@@ -45,6 +45,7 @@ int cmd_stop(int argc, char **argv);
 int cmd_stats(int argc, char **argv);
 int cmd_logs(int argc, char **argv);
 int cmd_serve(int argc, char **argv);
+int cmd_net(int argc, char **argv);
 int cmd_token(int argc, char **argv);
 int cmd_audit(int argc, char **argv);
 int cmd_mcp(int argc, char **argv);

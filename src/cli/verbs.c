@@ -9,6 +9,7 @@
 #include "cli/cli.h"
 #include "cli/client.h"
 #include "cli/grants.h"
+#include "cli/net.h"
 #include "cli/options.h"
 #include "cli/table.h"
 
@@ -21,7 +22,7 @@ static void announce(void) {
 struct new_options {
     const char *kind, *image, *name, *from, *idle_action;
     uint64_t mem, cpu_milli, pids, disk, ttl_ms, idle_ms;
-    struct option_list dirs, env, meta;
+    struct option_list dirs, env, meta, net;
     bool unreviewed, json, help;
 };
 
@@ -42,6 +43,7 @@ static const struct option_row new_rows[] = {
     {'d', "dir", "HOST[:GUEST][:ro|cow|rw]", OPTION_LIST, AT(dirs),
      "lend a directory (default cow: it works on a copy)"},
     {0, "unreviewed", NULL, OPTION_FLAG, AT(unreviewed), "allow --dir ...:rw"},
+    {0, "net", "[allow:|deny:|ask:]TARGET[,local]", OPTION_LIST, AT(net), NET_OPTION_HELP},
     {'e', "env", "NAME=VALUE", OPTION_LIST, AT(env), "a variable of every command in it"},
     {0, "meta", "NAME=VALUE", OPTION_LIST, AT(meta), "metadata to find it by"},
     {0, "from", "SNAPSHOT", OPTION_TEXT, AT(from), "start from a snapshot (not yet)"},
@@ -124,7 +126,8 @@ static int describe(const struct new_options *o, const struct grants *g, const s
     put_dirs(&j, g, plan);
     if (o->unreviewed)
         jot_bool(&j, "unreviewed", true);
-    if (put_pairs(&j, "env", &o->env, err) < 0 || put_pairs(&j, "metadata", &o->meta, err) < 0)
+    if (net_put(&j, &o->net, err) < 0 || put_pairs(&j, "env", &o->env, err) < 0 ||
+        put_pairs(&j, "metadata", &o->meta, err) < 0)
         return -1;
     jot_end(&j, '}');
     return j.failed ? err_set(err, ERR_LIMIT, "the request is too large") : 0;

@@ -441,18 +441,16 @@ static void look(struct conn *c) {
 
 static void read_first(struct conn *c) {
     char bytes[4096];
-    ssize_t n;
-    size_t before = c->first.len;
-    while ((n = channel_read(&c->client, bytes, sizeof(bytes))) > 0)
-        if (!buf_add(&c->first, bytes, (size_t)n)) {
-            conn_end(c, true, "too much before anything could be decided");
-            return;
-        }
-    if (n != -EAGAIN)
+    ssize_t n = channel_read(&c->client, bytes, sizeof(bytes));
+    if (n == -EAGAIN)
+        return;
+    if (n <= 0)
         conn_end(c, true, NULL);
-    else if (c->first.len > before && c->is_proxy && !c->host[0])
+    else if (!buf_add(&c->first, bytes, (size_t)n))
+        refuse(c, "too much came before anything could be decided");
+    else if (c->is_proxy && !c->host[0])
         web_start(c);
-    else if (c->first.len > before)
+    else
         look(c);
 }
 

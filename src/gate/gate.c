@@ -84,14 +84,18 @@ static void close_doors(struct gate_machine *m) {
     }
 }
 
+void gate_silence(struct gate_machine *m) {
+    close_doors(m);
+    for (struct conn *c = m->conns; c; c = c->next)
+        conn_end(c, true, "the machine has ended");
+}
+
 void gate_remove(struct gate_machine *m) {
     if (!m)
         return;
-    close_doors(m);
-    while (m->conns) {
-        conn_end(m->conns, true, "the machine has ended");
+    gate_silence(m);
+    while (m->conns)
         conn_free(m->conns);
-    }
     *m->at = m->next;
     if (m->next)
         m->next->at = m->at;
@@ -150,9 +154,21 @@ static void accept_some(struct door *d, bool is_proxy) {
 
 /* ---- name lookups ---- */
 
+/* A machine may ask for anything, but not make us write without end. */
+static bool may_name(struct gate_machine *m) {
+    uint64_t now = loop_now_ms(m->gate->loop);
+    if (now - m->named_ms >= 1000) {
+        m->named_ms = now;
+        m->named = 0;
+    }
+    return m->named++ < GATE_NEW_NAMES;
+}
+
 static uint32_t look_up(void *arg, const char *name) {
     struct gate_machine *m = arg;
     m->gate->stats.lookups++;
+    if (!names_has(&m->names, name) && !may_name(m))
+        return 0;
     return names_address(&m->names, name);
 }
 

@@ -67,6 +67,8 @@ void gate_remove(struct gate_machine *m);
 /* Takes the sockets, PLAN_GATE_SOCKETS of them; those from before are closed. */
 int gate_listen(struct gate_machine *m, const int *doors, struct err *err);
 bool gate_listens(const struct gate_machine *m);
+/* Closes its doors and resets its tunnels. */
+void gate_silence(struct gate_machine *m);
 
 /* A name that was kept by `named`, and the newest number of them. */
 void gate_restore_name(struct gate_machine *m, uint32_t number, const char *name);

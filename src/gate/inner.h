@@ -16,6 +16,7 @@ enum {
     GATE_IDLE_MS = 75000,     /* between two requests */
     GATE_DIAL_MS = 10000,     /* an address */
     GATE_LINGER_MS = 2000,    /* for the peer to read a refusal */
+    GATE_NEW_NAMES = 200,     /* a second: each is written down */
     GATE_BACKLOG = 256 << 10, /* queued for one side: the other is not read meanwhile */
 };
 
@@ -46,6 +47,8 @@ struct gate_machine {
     struct loop_timer *again; /* accepts again, when descriptors had run out */
     struct conn *conns;
     size_t conn_count;
+    uint64_t named_ms; /* since when so many names were new */
+    unsigned named;
 };
 
 enum conn_state {

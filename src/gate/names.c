@@ -32,6 +32,10 @@ static void put(struct names *n, size_t number, const char *name) {
     map_put(&n->numbers, n->names[number], (void *)(uintptr_t)(number + 1));
 }
 
+bool names_has(const struct names *n, const char *name) {
+    return map_get(&n->numbers, name) != NULL;
+}
+
 uint32_t names_address(struct names *n, const char *name) {
     uintptr_t known = (uintptr_t)map_get(&n->numbers, name);
     if (known)

@@ -7,6 +7,7 @@
  */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -25,6 +26,7 @@ struct names {
 
 void names_done(struct names *n);
 
+bool names_has(const struct names *n, const char *name);
 /* The name's address, in host order; the name is added if it is new. */
 uint32_t names_address(struct names *n, const char *name);
 /* NULL: nobody asked for a name and got this. */

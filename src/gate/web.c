@@ -93,6 +93,12 @@ static void say_status(struct conn *c, int status, const char *why) {
     conn_linger(c);
 }
 
+/* A request that was never one. */
+static void refuse_unread(struct conn *c, int status, const char *why) {
+    conn_tell(c, GATE_DENIED, NULL, NULL, why);
+    say_status(c, status, why);
+}
+
 /* ---- bytes ---- */
 
 /* 1: some came or are there. 0: none now. -1: none will. */
@@ -387,7 +393,7 @@ static void take_request(struct conn *c) {
     struct web *w = c->web;
     const struct http_head *h = &w->client.head;
     if (!keep_request(w, h)) {
-        say_status(c, 501, "that method is too long");
+        refuse_unread(c, 501, "that method is too long");
         return;
     }
     c->knows_protocol = true;
@@ -420,7 +426,7 @@ static bool step_request_head(struct conn *c) {
         return true;
     }
     if (r < 0)
-        say_status(c, s->parser.refusal.status, s->parser.refusal.why);
+        refuse_unread(c, s->parser.refusal.status, s->parser.refusal.why);
     else if (s->ended)
         conn_end(c, false, NULL);
     else if (s->n && !c->web->is_timed) {
@@ -655,7 +661,7 @@ void web_expire(struct conn *c) {
         c->pause_ms = 0;
         web_event(c);
     } else if (w->request == REQUEST_HEAD && w->client.n) {
-        say_status(c, 408, "the request did not come in time");
+        refuse_unread(c, 408, "the request did not come in time");
     } else if (w->request == REQUEST_HEAD) {
         conn_end(c, false, NULL);
     }

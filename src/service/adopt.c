@@ -223,6 +223,7 @@ static void machine_came(void *arg, struct machine *m, const char *warnings,
         not_reached(l, err->text);
     } else {
         live_attach(l, m);
+        net_attach_adopted(l);
         hear(l);
     }
     live_unref(l);
@@ -251,6 +252,7 @@ static void adopt_one(struct service *s, struct machine_row *row, bool exists) {
     bool wanted = row->state != MACHINE_CREATING && row->state != MACHINE_ENDING;
     bool creating = row->state == MACHINE_CREATING;
     struct live *l = live_new(s, row);
+    net_restore(l);
     if (!wanted || !exists) {
         live_end(l,
                  creating  ? "it was being made when the daemon ended"

@@ -59,12 +59,13 @@ static void creation_made(void *arg, struct machine *m, const char *warnings,
         return;
     }
     live_attach(l, m);
+    net_attach_made(l);
     l->reach.heard = true;
     if (warnings && *warnings)
         l->warnings = strdup(warnings);
     l->row.state = MACHINE_RUNNING;
     l->row.incarnation = guest_incarnation(m->guest);
-    if (store_begin(s->store, &err) < 0 ||
+    if (store_begin(s->store, &err) < 0 || net_keep(l, &err) < 0 ||
         store_machine_set_guest(s->store, l->row.id, l->row.incarnation, &err) < 0 ||
         store_machine_set_state(s->store, l->row.id, MACHINE_RUNNING, &err) < 0) {
         store_rollback(s->store);
@@ -207,11 +208,14 @@ void service_create(struct service *s, const struct caller *who, const struct ma
                     service_machine_fn *done, void *arg) {
     struct machine_row row DEFER(machine_row_done) = {0};
     struct handed handed DEFER(handed_done) = {.count = 0};
+    struct policy policy DEFER(policy_done) = {.rules = NULL};
     char existing[ID_SIZE] = "";
     uint64_t intent = 0;
     struct err err;
     if (allow(who, SCOPE_RUN, &err) < 0 || fill_row(s, who, r, &row, &err) < 0 ||
-        hand_over(s, who, r, fds, nfds, &handed, &err) < 0) {
+        hand_over(s, who, r, fds, nfds, &handed, &err) < 0 ||
+        (r->net.count && net_may_open(who, &err) < 0) ||
+        net_add_rules(s, row.image, &r->net, &policy, &err) < 0) {
         done(arg, NULL, &err);
         return;
     }
@@ -229,6 +233,8 @@ void service_create(struct service *s, const struct caller *who, const struct ma
         done(arg, NULL, &err);
         return;
     }
+    *gate_policy(l->gate) = policy;
+    policy = (struct policy){.rules = NULL};
     struct creation *c = calloc(1, sizeof(*c));
     if (!c)
         abort();
@@ -246,6 +252,7 @@ void service_create(struct service *s, const struct caller *who, const struct ma
         .limits = {l->row.mem_bytes, l->row.cpu_milli, l->row.pids, l->row.disk_bytes},
         .deadline_ms = l->row.ttl_ms,
         .linger = !r->ephemeral,
+        .gate = true,
         .grants = handed.grants,
         .grant_fds = handed.fds,
         .grant_count = handed.count,

@@ -108,6 +108,7 @@ static struct ending *ending_begin(struct live *l, const char *reason) {
     e->last = &e->waiters;
     snprintf(e->reason, sizeof(e->reason), "%s", reason);
     l->changing = true;
+    net_detach(l);
     l->row.state = MACHINE_ENDING;
     if (store_machine_set_state(l->service->store, l->row.id, MACHINE_ENDING, &err) < 0)
         log_line(LOG_ERROR, "service", "end machine: %s id=%s", err.text, l->row.id);

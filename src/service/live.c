@@ -35,6 +35,7 @@ struct live *live_new(struct service *s, struct machine_row *row) {
     row->metadata = row->env = NULL;
     load_env(l);
     map_put(&s->machines, l->row.id, l);
+    l->gate = gate_add(s->gate, l->row.id);
     return l;
 }
 
@@ -45,6 +46,7 @@ void live_ref(struct live *l) {
 void live_unref(struct live *l) {
     if (--l->refs)
         return;
+    gate_remove(l->gate);
     if (l->machine)
         machine_free(l->machine);
     machine_row_done(&l->row);

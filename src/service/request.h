@@ -36,6 +36,15 @@ struct dir_request {
     const char *mode; /* ro, cow, rw */
 };
 
+/* One rule of a machine's network, or a preset of them. */
+struct net_request {
+    const char *action;  /* default: allow */
+    const char *target;  /* as in gate/policy.h, or a preset's name */
+    const char *methods; /* "GET,POST" */
+    bool local;
+    struct given bytes, rate, hold, ttl; /* ms */
+};
+
 struct machine_request {
     const char *kind, *image, *name, *hostname, *key;
     struct limits_request limits;
@@ -43,6 +52,7 @@ struct machine_request {
     const char *idle_action;
     struct texts metadata, env;
     struct rows dirs; /* struct dir_request */
+    struct rows net;  /* struct net_request */
     bool unreviewed;
     bool ephemeral; /* set by a face: it ends with the daemon at the latest */
 };

@@ -56,6 +56,7 @@ static void look_after(struct live *l, uint64_t now, int64_t wall) {
     struct service *s = l->service;
     adopt_look(l, now);
     live_end_again(l, now);
+    net_look(l, now);
     if (l->changing || l->row.state == MACHINE_ENDING)
         return;
     if (l->row.ttl_ms && wall > l->row.created_ms + (int64_t)l->row.ttl_ms + LIFETIME_GRACE_MS) {
@@ -121,7 +122,8 @@ struct service *service_new(const struct service_options *o, loop_fn *ready, voi
                           .ready = ready,
                           .ready_arg = arg};
     s->host = s->driver->open(o->loop, err);
-    if (!s->host || store_event_range(s->store, &oldest, &s->last_event, err) < 0) {
+    if (!s->host || !(s->gate = net_gate_new(s, err)) ||
+        store_event_range(s->store, &oldest, &s->last_event, err) < 0) {
         service_free(s);
         return NULL;
     }
@@ -143,6 +145,7 @@ void service_free(struct service *s) {
     map_done(&s->machines);
     map_done(&s->execs);
     map_done(&s->loads);
+    gate_free(s->gate);
     if (s->host)
         s->driver->close(s->host);
     free(s);

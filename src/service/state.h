@@ -7,6 +7,7 @@
 #include "base/jot.h"
 #include "base/map.h"
 #include "base/outlog.h"
+#include "gate/gate.h"
 #include "machine/machine.h"
 #include "service/idle.h"
 #include "service/service.h"
@@ -30,6 +31,12 @@ struct reach {
     char why[200]; /* it is not */
 };
 
+/* Denials that come faster than they are worth writing down one by one. */
+struct net_flood {
+    uint64_t since_ms;
+    unsigned written, left_out;
+};
+
 /* A machine that has not ended. In the table from the moment its row is written. */
 struct live {
     struct service *service;
@@ -49,6 +56,10 @@ struct live {
     uint64_t idle_check_ms; /* when to look again */
     char *cwd;              /* of commands: a granted directory, or NULL */
     char *warnings;
+    struct gate_machine *gate;
+    bool opening;      /* its doors were asked for */
+    uint64_t doors_ms; /* when to ask again; 0: not */
+    struct net_flood flood;
     struct texts env; /* of the row, as pairs; points into env_json */
     void *env_json;
 };
@@ -60,6 +71,7 @@ struct service {
     const struct place *place;
     const struct machine_driver *driver; /* of boxes; further kinds add a table here */
     struct machine_host *host;
+    struct gate *gate;
     struct map machines; /* id -> struct live */
     struct map execs;    /* id -> struct exec, of living machines */
     struct map loads;    /* owner -> how many of them */
@@ -168,6 +180,22 @@ void execs_keep_look(struct service *s, uint64_t now_ms, int64_t wall_ms);
 
 /* The daemon leaves: lets go of every command, which goes on. */
 void execs_release(struct live *l);
+
+/* ---- net.c ---- */
+
+/* NULL: it cannot be, for the reason in *err. */
+struct gate *net_gate_new(struct service *s, struct err *err);
+int net_may_open(const struct caller *who, struct err *err);
+/* Rules of a request, added to what the machine has. */
+int net_add_rules(struct service *s, const char *image, const struct rows *rules,
+                  struct policy *policy, struct err *err);
+int net_keep(struct live *l, struct err *err); /* writes the policy down */
+void net_restore(struct live *l);              /* what an earlier daemon wrote down */
+/* A machine of our making, with its doors; one that was adopted, which has none yet. */
+void net_attach_made(struct live *l);
+void net_attach_adopted(struct live *l);
+void net_look(struct live *l, uint64_t now_ms); /* from time to time */
+void net_detach(struct live *l);
 
 /* ---- service.c ---- */
 

@@ -81,6 +81,10 @@ static const struct key keys[] = {
      "size of the whole journal, beyond which its oldest files are removed; 0: none"},
     {"boxes", "uid_base", CONF_COUNT, AT(uid_base), "0", 65536, 0xf0000000,
      "first of the user ids that boxes get; 0: chosen by the spawner"},
+    {"gate", "hosts", CONF_PATH, AT(gate_hosts), "", 0, 0,
+     "file in the form of /etc/hosts with names that machines reach at those addresses, whatever "
+     "the "
+     "host's resolver says; read when the daemon starts"},
 };
 enum { KEY_COUNT = sizeof(keys) / sizeof(*keys) };
 

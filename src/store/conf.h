@@ -38,6 +38,7 @@ struct conf {
     uint64_t execs_per_machine;
     uint64_t execs_per_owner;
     uint64_t uid_base;
+    char gate_hosts[CONF_TEXT_SIZE]; /* empty: none */
 };
 
 /* What a file without a line says. */

@@ -69,6 +69,13 @@ const char *const schema_steps[] = {
     "CREATE TABLE roots (machine TEXT PRIMARY KEY REFERENCES machines(id) ON DELETE CASCADE,"
     " layer INTEGER NOT NULL, stack TEXT NOT NULL, from_machine TEXT, from_step TEXT)"
     " STRICT, WITHOUT ROWID;",
+
+    /* 3: what machines may reach, and the names they asked for. */
+    "CREATE TABLE networks (machine TEXT PRIMARY KEY REFERENCES machines(id) ON DELETE CASCADE,"
+    " policy TEXT NOT NULL) STRICT, WITHOUT ROWID;"
+    /* With a rowid: it grows, so that the newest name is known. */
+    "CREATE TABLE network_names (machine TEXT NOT NULL REFERENCES machines(id) ON DELETE CASCADE,"
+    " number INTEGER NOT NULL, name TEXT NOT NULL, UNIQUE (machine, number)) STRICT;",
 };
 const size_t schema_version = sizeof(schema_steps) / sizeof(*schema_steps);
 

@@ -289,6 +289,16 @@ static const struct {
                          " ON m.id = r.machine WHERE m.state < 6 UNION SELECT s.machine, s.stack"
                          " FROM steps s JOIN machines m ON m.id = s.machine WHERE m.state < 6",
                          NULL},
+    [STMT_NETWORK_GET] = {"SELECT policy FROM networks WHERE machine = ?1", NULL},
+    [STMT_NETWORK_SET] = {"INSERT INTO networks(machine, policy) VALUES(?1, ?2)"
+                          " ON CONFLICT(machine) DO UPDATE SET policy = excluded.policy",
+                          NULL},
+    [STMT_NETWORK_NAME_PUT] = {"INSERT OR REPLACE INTO network_names(machine, number, name)"
+                               " VALUES(?1, ?2, ?3)",
+                               NULL},
+    [STMT_NETWORK_NAMES] = {"SELECT number, name FROM network_names WHERE machine = ?1"
+                            " ORDER BY rowid LIMIT 65536",
+                            NULL},
 };
 
 static bool put_list(const struct table *t, bool marks, struct buf *ret) {

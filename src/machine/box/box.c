@@ -403,13 +403,19 @@ struct creation {
     bool is_cow[PLAN_MAX_GRANTS];
 };
 
+/* The next descriptor of an answer. */
+static int take_next(struct fd_message *fds, size_t *next) {
+    size_t at = (*next)++;
+    return at < fds->nfds ? TAKE_FD(fds->fds[at]) : -1;
+}
+
 static void take_parts(struct box *b, const struct creation *c, struct fd_message *fds) {
     size_t next = 1;
-    for (size_t i = 0; c->gate && i < PLAN_GATE_SOCKETS && next < fds->nfds; i++)
-        b->m.doors[i] = TAKE_FD(fds->fds[next++]);
+    for (size_t i = 0; c->gate && i < PLAN_GATE_SOCKETS; i++)
+        b->m.doors[i] = take_next(fds, &next);
     for (size_t i = 0; i < c->grant_count; i++)
-        if (c->is_cow[i] && next < fds->nfds)
-            b->m.uppers[i] = TAKE_FD(fds->fds[next++]);
+        if (c->is_cow[i])
+            b->m.uppers[i] = take_next(fds, &next);
 }
 
 static int take_created(struct creation *c, const struct plan_message *m, struct fd_message *fds,

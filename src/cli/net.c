@@ -1,0 +1,219 @@
+/* carrel net: what a machine may reach. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/defer.h"
+#include "cli/cli.h"
+#include "cli/client.h"
+#include "cli/net.h"
+#include "cli/options.h"
+#include "cli/table.h"
+
+struct net_options {
+    const char *methods;
+    uint64_t bytes, rate, hold_ms, for_ms;
+    bool local, json, help;
+};
+
+#define AT(member) offsetof(struct net_options, member)
+
+static const struct option_row net_rows[] = {
+    {0, "method", "METHOD[,...]", OPTION_TEXT, AT(methods),
+     "only these; needs http:// or https://"},
+    {0, "local", NULL, OPTION_FLAG, AT(local), "also if its address is private or this host's"},
+    {0, "bytes", "SIZE", OPTION_SIZE, AT(bytes), "cut it after so much, both ways together"},
+    {0, "rate", "SIZE", OPTION_SIZE, AT(rate), "at most so much a second"},
+    {0, "for", "TIME", OPTION_DURATION, AT(for_ms), "the rule ends after this time"},
+    {0, "hold", "TIME", OPTION_DURATION, AT(hold_ms), "ask: how long a request waits (default 2m)"},
+    {0, "json", NULL, OPTION_FLAG, AT(json), "print the whole answer"},
+    {'h', "help", NULL, OPTION_FLAG, AT(help), "show this"},
+    {0, NULL, NULL, OPTION_FLAG, 0, NULL},
+};
+
+static void put_seconds(struct jot *j, const char *name, uint64_t ms) {
+    char text[32];
+    if (!ms)
+        return;
+    snprintf(text, sizeof(text), "%.3f", (double)ms / 1000);
+    jot_raw(j, name, text);
+}
+
+static void put_rule(struct jot *j, const char *action, const char *target,
+                     const struct net_options *o) {
+    jot_object(j, NULL);
+    jot_string(j, "action", action);
+    jot_string(j, "target", target);
+    if (o->methods)
+        jot_string(j, "methods", o->methods);
+    if (o->local)
+        jot_bool(j, "local", true);
+    if (o->bytes)
+        jot_u64(j, "bytes", o->bytes);
+    if (o->rate)
+        jot_u64(j, "rate", o->rate);
+    put_seconds(j, "hold", o->hold_ms);
+    put_seconds(j, "ttl", o->for_ms);
+    jot_end(j, '}');
+}
+
+/* [allow:|deny:|ask:]TARGET[,local] */
+int net_put(struct jot *j, const struct option_list *list, struct err *err) {
+    static const char *const actions[] = {"allow", "deny", "ask"};
+    if (!list->count || (list->count == 1 && strcmp(list->items[0], "none") == 0))
+        return 0;
+    jot_array(j, "net");
+    for (size_t i = 0; i < list->count; i++) {
+        const char *text = list->items[i], *action = actions[0];
+        struct net_options o = {.local = false};
+        char target[1024];
+        for (size_t k = 0; k < 3; k++) {
+            size_t n = strlen(actions[k]);
+            if (strncmp(text, actions[k], n) == 0 && text[n] == ':' && text[n + 1] != '/') {
+                action = actions[k];
+                text += n + 1;
+                break;
+            }
+        }
+        if ((size_t)snprintf(target, sizeof(target), "%s", text) >= sizeof(target))
+            return err_set(err, ERR_INVALID, "--net: that target is too long");
+        char *comma = strstr(target, ",local");
+        if (comma && !comma[6]) {
+            *comma = '\0';
+            o.local = true;
+        }
+        put_rule(j, action, target, &o);
+    }
+    jot_end(j, ']');
+    return 0;
+}
+
+static void print_rule(const json_t *r) {
+    char id[24], bytes[16] = "-";
+    snprintf(id, sizeof(id), "%lld", client_number(r, "id"));
+    if (client_number(r, "bytes"))
+        table_bytes(client_number(r, "bytes"), bytes);
+    table_cell(id, 4);
+    table_cell(client_text(r, "action"), 6);
+    table_cell(client_text(r, "target"), 40);
+    table_cell(*client_text(r, "methods") ? client_text(r, "methods") : "-", 10);
+    table_cell(bytes, 6);
+    table_cell(json_is_true(json_object_get(r, "local")) ? "local" : "", 0);
+    table_cell(client_text(r, "preset"), 0);
+    putchar('\n');
+}
+
+static void print_network(const json_t *n, bool as_json) {
+    size_t i;
+    json_t *r;
+    if (as_json) {
+        print_json(n);
+        return;
+    }
+    puts("RULE  ACTION  TARGET                                    METHODS     BYTES");
+    json_array_foreach(json_object_get(n, "rules"), i, r) {
+        print_rule(r);
+    }
+    puts("      deny    everything else");
+    if (!json_is_true(json_object_get(n, "listening")))
+        puts("its gate is not open: nothing can be reached at this moment");
+}
+
+static int show(struct client *c, const char *machine, json_t **ret, struct err *err) {
+    char target[CLIENT_TARGET_SIZE];
+    const struct client_request r = {.method = "GET", .target = target};
+    if (client_target(target, err, "/v1/machines/%s/net", machine) < 0)
+        return -1;
+    return client_call(c, &r, ret, err);
+}
+
+static int add(struct client *c, const char *machine, const char *action, const char *rule,
+               const struct net_options *o, json_t **ret, struct err *err) {
+    char target[CLIENT_TARGET_SIZE];
+    struct buf body DEFER(buf_done) = BUF(8192);
+    struct jot j = JOT(&body);
+    const struct client_request r = {.method = "POST", .target = target, .body = &body};
+    put_rule(&j, action, rule, o);
+    json_decref(*ret);
+    *ret = NULL;
+    if (client_target(target, err, "/v1/machines/%s/net/rules", machine) < 0)
+        return -1;
+    return client_call(c, &r, ret, err);
+}
+
+static int take_away(struct client *c, const char *machine, const char *rule, json_t **ret,
+                     struct err *err) {
+    char target[CLIENT_TARGET_SIZE];
+    const struct client_request r = {.method = "DELETE", .target = target};
+    json_decref(*ret);
+    *ret = NULL;
+    if (client_target(target, err, "/v1/machines/%s/net/rules/%s", machine, rule) < 0)
+        return -1;
+    return client_call(c, &r, ret, err);
+}
+
+static bool is_action(const char *verb) {
+    return strcmp(verb, "allow") == 0 || strcmp(verb, "deny") == 0 || strcmp(verb, "ask") == 0;
+}
+
+static int act(struct client *c, const char *machine, const char *verb, char **words,
+               const struct net_options *o, json_t **ret, struct err *err) {
+    bool removing = strcmp(verb, "rm") == 0;
+    if (strcmp(verb, "show") == 0)
+        return show(c, machine, ret, err);
+    if (!is_action(verb) && !removing) {
+        err_set(err, ERR_INVALID, "'%s' is not allow, deny, ask, rm or show", verb);
+        return err_remedy(err, "see `carrel net --help`");
+    }
+    if (!words[0])
+        return err_set(err, ERR_INVALID, removing ? "no rule named" : "no target named");
+    for (; *words; words++)
+        if ((removing ? take_away(c, machine, *words, ret, err)
+                      : add(c, machine, verb, *words, o, ret, err)) < 0)
+            return -1;
+    return 0;
+}
+
+static void print_help(void) {
+    cli_usage("net");
+    fputs("\nTARGET is [http://|https://|tcp://]HOST[:PORT][/PATH]. HOST is a name, *.suffix (all "
+          "names\n"
+          "below it), an address, or *. The newest rule that fits decides; without one nothing is\n"
+          "reached. `rm` takes numbers of rules, as `show` prints them.\n\n",
+          stdout);
+    options_print(net_rows);
+}
+
+int cmd_net(int argc, char **argv) {
+    struct net_options o = {0};
+    struct client c DEFER(client_close) = {0};
+    json_t *network DEFER(json_free) = NULL;
+    struct err err;
+    int next = 0;
+    const char *machine = argc > 1 ? argv[1] : "--help";
+    const char *verb = argc > 2 && argv[2][0] != '-' ? argv[2] : "show";
+    int skip = argc > 2 && argv[2][0] != '-' ? 3 : 2;
+    if (machine[0] == '-') {
+        print_help();
+        return argc > 1 ? 0 : CLI_FAILED;
+    }
+    if (argc > skip && options_parse(net_rows, argc - skip, argv + skip, &o, &next, &err) < 0)
+        return cli_fail(&err);
+    if (o.help) {
+        print_help();
+        return 0;
+    }
+    char **words = argv + (argc > skip ? skip + next : argc);
+    if (words[0] && words[1] && words[1][0] == '-') { /* TARGET --local */
+        int more;
+        if (options_parse(net_rows, argc - (int)(words + 1 - argv), words + 1, &o, &more, &err) < 0)
+            return cli_fail(&err);
+        words[more] = words[0];
+        words += more;
+    }
+    if (client_open(&c, CLIENT_START, NULL, &err) < 0 ||
+        act(&c, machine, verb, words, &o, &network, &err) < 0)
+        return cli_fail(&err);
+    print_network(network, o.json);
+    return 0;
+}

@@ -1,0 +1,11 @@
+/* `--net` of commands that make machines. */
+#pragma once
+
+#include "base/err.h"
+#include "base/jot.h"
+#include "cli/options.h"
+
+#define NET_OPTION_HELP "let it reach this: HOST, tcp://HOST:PORT ... (see `carrel net --help`)"
+
+/* The member "net" of a machine's request; nothing for an empty list or `none`. */
+int net_put(struct jot *j, const struct option_list *list, struct err *err);

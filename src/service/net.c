@@ -1,0 +1,389 @@
+#include "service/net.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/defer.h"
+#include "base/log.h"
+#include "service/state.h"
+#include "store/networks.h"
+
+enum { HOSTS_MAX = 1 << 20, DENIALS_MAX = 50, POLICY_MAX = 512 << 10, DOORS_MS = 1000 };
+
+/* ---- what is written down ---- */
+
+static const struct {
+    const char *verb, *event;
+} outcomes[] = {
+    [GATE_ALLOWED] = {"net.allow", NULL},
+    [GATE_DENIED] = {"net.deny", "net.denied"},
+    [GATE_CLOSED] = {"net.close", NULL},
+    [GATE_HELD] = {"net.hold", "net.held"},
+};
+
+static void put_crossing(struct jot *j, const struct gate_crossing *c) {
+    jot_object(j, NULL);
+    jot_string(j, "host", c->host);
+    jot_u64(j, "port", c->port);
+    if (c->protocol)
+        jot_string(j, "protocol", c->protocol);
+    if (c->method)
+        jot_string(j, "method", c->method);
+    if (c->path)
+        jot_bytes(j, "path", c->path, strnlen(c->path, 1024));
+    if (c->address)
+        jot_string(j, "address", c->address);
+    if (c->rule)
+        jot_u64(j, "rule", c->rule);
+    if (c->outcome == GATE_CLOSED) {
+        jot_u64(j, "sent", c->sent);
+        jot_u64(j, "received", c->received);
+    }
+    if (c->why)
+        jot_string(j, "why", c->why);
+    jot_end(j, '}');
+}
+
+static void write_note(struct live *l, const char *verb, const char *why, const char *detail,
+                       uint64_t bytes) {
+    struct err err;
+    const struct journal_record r = {.kind = JOURNAL_NOTE,
+                                     .owner = l->row.owner,
+                                     .verb = verb,
+                                     .machine = l->row.id,
+                                     .reason = why,
+                                     .bytes = bytes,
+                                     .detail = detail};
+    if (store_log(l->service->store, &r, NULL, &err) < 0)
+        log_line(LOG_ERROR, "service", "write the journal: %s", err.text);
+}
+
+static void tell_flood(struct live *l) {
+    char why[80];
+    if (!l->flood.left_out)
+        return;
+    snprintf(why, sizeof(why), "%u more in a second were not written one by one",
+             l->flood.left_out);
+    l->flood.left_out = 0;
+    write_note(l, "net.deny", why, NULL, 0);
+}
+
+/* A machine cannot fill the journal by being refused. */
+static bool is_flood(struct live *l) {
+    uint64_t now = loop_now_ms(l->service->loop);
+    if (now - l->flood.since_ms >= 1000) {
+        tell_flood(l);
+        l->flood = (struct net_flood){.since_ms = now};
+    }
+    if (l->flood.written >= DENIALS_MAX) {
+        l->flood.left_out++;
+        return true;
+    }
+    l->flood.written++;
+    return false;
+}
+
+static void crossed(void *arg, const char *machine, const struct gate_crossing *c) {
+    struct service *s = arg;
+    struct live *l = map_get(&s->machines, machine);
+    if (!l || (c->outcome == GATE_DENIED && is_flood(l)))
+        return;
+    struct buf text DEFER(buf_done) = BUF(JOURNAL_DETAIL_MAX);
+    struct jot j = JOT(&text);
+    put_crossing(&j, c);
+    const char *detail = j.failed ? NULL : text.data;
+    write_note(l, outcomes[c->outcome].verb, c->why, detail, c->sent + c->received);
+    if (outcomes[c->outcome].event)
+        event_tell(s, l->row.owner, l->row.id, outcomes[c->outcome].event, detail);
+    idle_touch(&l->idle, loop_now_ms(s->loop));
+}
+
+static void named(void *arg, const char *machine, uint32_t number, const char *name) {
+    struct service *s = arg;
+    struct err err;
+    if (store_network_name_put(s->store, machine, number, name, &err) < 0)
+        log_line(LOG_WARN, "service", "keep a name: %s id=%s", err.text, machine);
+}
+
+static const struct gate_hooks hooks = {crossed, named};
+
+/* ---- the gate ---- */
+
+static int read_hosts_line(struct gate *g, char *line, struct err *err) {
+    char *rest = line + strcspn(line, "#");
+    *rest = '\0';
+    rest = line;
+    const char *address = NULL;
+    for (char *word; (word = strsep(&rest, " \t\r"));) {
+        if (!*word)
+            continue;
+        if (!address)
+            address = word;
+        else if (gate_set_name(g, word, address, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int read_hosts(struct gate *g, const char *path, struct err *err) {
+    char *text DEFER_FREE = calloc(1, HOSTS_MAX);
+    FILE *f = text ? fopen(path, "re") : NULL;
+    if (!f)
+        return err_sys(err, "open '%s'", path);
+    size_t n = fread(text, 1, HOSTS_MAX - 1, f);
+    fclose(f);
+    text[n] = '\0';
+    char *rest = text;
+    for (char *line; (line = strsep(&rest, "\n"));)
+        if (read_hosts_line(g, line, err) < 0)
+            return err_wrap(err, "read '%s'", path);
+    return 0;
+}
+
+struct gate *net_gate_new(struct service *s, struct err *err) {
+    const struct gate_options o = {.loop = s->loop, .hooks = &hooks, .arg = s};
+    struct gate *g = gate_new(&o);
+    if (s->conf->gate_hosts[0] && read_hosts(g, s->conf->gate_hosts, err) < 0) {
+        gate_free(g);
+        return NULL;
+    }
+    return g;
+}
+
+void service_net_stats(struct service *s, struct gate_stats *ret) {
+    gate_stats(s->gate, ret);
+}
+
+/* ---- machines ---- */
+
+struct restoring {
+    struct live *live;
+    uint32_t newest;
+    bool any;
+};
+
+static void restore_name(void *arg, uint32_t number, const char *name) {
+    struct restoring *r = arg;
+    gate_restore_name(r->live->gate, number, name);
+    r->newest = number;
+    r->any = true;
+}
+
+void net_restore(struct live *l) {
+    struct restoring r = {.live = l};
+    struct store *store = l->service->store;
+    struct err err;
+    char *json DEFER_FREE = NULL;
+    if (store_network_get(store, l->row.id, &json, &err) < 0 ||
+        (json && policy_read(json, gate_policy(l->gate), &err) < 0) ||
+        store_network_names(store, l->row.id, restore_name, &r, &err) < 0)
+        log_line(LOG_ERROR, "service", "network of a machine: %s id=%s", err.text, l->row.id);
+    if (r.any)
+        gate_restored_names(l->gate, r.newest);
+}
+
+int net_keep(struct live *l, struct err *err) {
+    struct policy *p = gate_policy(l->gate);
+    struct buf text DEFER(buf_done) = BUF(POLICY_MAX);
+    struct jot j = JOT(&text);
+    if (!p->count && !p->last_id)
+        return 0;
+    policy_write(p, &j, NULL);
+    if (j.failed)
+        return err_set(err, ERR_LIMIT, "the policy of machine '%s' is too large", l->row.id);
+    return store_network_set(l->service->store, l->row.id, text.data, err);
+}
+
+static void no_doors(struct live *l, const char *why) {
+    log_line(LOG_WARN, "service", "a machine has no gate: %s id=%s", why, l->row.id);
+    l->doors_ms = loop_now_ms(l->service->loop) + DOORS_MS;
+}
+
+void net_attach_made(struct live *l) {
+    struct machine *m = l->machine;
+    struct err err;
+    int doors[PLAN_GATE_SOCKETS];
+    for (int i = 0; i < PLAN_GATE_SOCKETS; i++)
+        doors[i] = TAKE_FD(m->doors[i]);
+    if (doors[0] < 0)
+        net_attach_adopted(l); /* it was made, but nobody heard the answer */
+    else if (gate_listen(l->gate, doors, &err) < 0)
+        no_doors(l, err.text);
+}
+
+static void doors_came(void *arg, const int *doors, const struct err *failed) {
+    struct live *l = arg;
+    struct err err;
+    l->opening = false;
+    if (failed)
+        no_doors(l, failed->text);
+    else if (gate_listen(l->gate, doors, &err) < 0)
+        no_doors(l, err.text);
+    if (l->row.state == MACHINE_ENDING)
+        gate_silence(l->gate);
+    live_unref(l);
+}
+
+void net_attach_adopted(struct live *l) {
+    l->opening = true;
+    l->doors_ms = 0;
+    live_ref(l);
+    l->service->driver->listen(l->machine, doors_came, l);
+}
+
+void net_look(struct live *l, uint64_t now_ms) {
+    if (l->flood.left_out && now_ms - l->flood.since_ms >= 1000)
+        tell_flood(l);
+    if (l->doors_ms && now_ms >= l->doors_ms && l->machine && !l->opening &&
+        l->row.state != MACHINE_ENDING)
+        net_attach_adopted(l);
+}
+
+void net_detach(struct live *l) {
+    gate_silence(l->gate);
+    l->doors_ms = 0;
+}
+
+/* ---- rules ---- */
+
+/* A token is what agents are given: it does not widen what they may reach. */
+int net_may_open(const struct caller *who, struct err *err) {
+    return who->token[0] ? allow(who, SCOPE_ADMIN, err) : allow(who, SCOPE_RUN, err);
+}
+
+static int fill_rule(const struct net_request *r, struct policy_rule *rule, struct err *err) {
+    *rule = (struct policy_rule){.action = POLICY_ALLOW};
+    if (r->action && policy_action_parse(r->action, &rule->action, err) < 0)
+        return -1;
+    if (r->methods && policy_methods_read(r->methods, rule->methods, err) < 0)
+        return -1;
+    rule->local = r->local;
+    rule->bytes_max = r->bytes.value;
+    rule->rate = r->rate.value;
+    rule->hold_ms = r->hold.value;
+    rule->expires_ms = r->ttl.is ? now_ms() + (int64_t)r->ttl.value : 0;
+    return policy_target_read(r->target, rule, err);
+}
+
+int net_add_rules(struct service *s, const char *image, const struct rows *rules,
+                  struct policy *policy, struct err *err) {
+    const struct net_request *r = rules->v;
+    (void)s;
+    (void)image;
+    for (size_t i = 0; i < rules->count; i++) {
+        struct policy_rule rule;
+        if (fill_rule(&r[i], &rule, err) < 0 || policy_add(policy, &rule, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static void answer(struct live *l, service_net_fn *done, void *arg) {
+    struct buf text DEFER(buf_done) = BUF(POLICY_MAX + 256);
+    struct jot j = JOT(&text);
+    const struct policy *p = gate_policy(l->gate);
+    jot_object(&j, NULL);
+    jot_string(&j, "machine", l->row.id);
+    jot_bool(&j, "listening", gate_listens(l->gate));
+    jot_string(&j, "default", "deny");
+    jot_array(&j, "rules");
+    for (size_t i = 0; i < p->count; i++)
+        policy_rule_write(&p->rules[i], &j, NULL);
+    jot_end(&j, ']');
+    jot_end(&j, '}');
+    done(arg, text.data, NULL);
+}
+
+void service_net_show(struct service *s, const struct caller *who, const char *ref,
+                      service_net_fn *done, void *arg) {
+    struct err err;
+    struct live *l =
+        allow(who, SCOPE_READ, &err) < 0 ? NULL : live_find(s, who, ref, LIVE_ANY, &err);
+    if (l)
+        answer(l, done, arg);
+    else
+        done(arg, NULL, &err);
+}
+
+/* The rules as they are, to go back to. */
+static struct policy copy_of(const struct policy *p) {
+    struct policy copy = *p;
+    size_t n = p->count * sizeof(*p->rules);
+    copy.rules = n ? malloc(n) : NULL;
+    if (n && !copy.rules)
+        abort();
+    if (n)
+        memcpy(copy.rules, p->rules, n);
+    return copy;
+}
+
+typedef int net_change_fn(struct live *l, const void *what, struct err *err);
+
+static int add(struct live *l, const void *what, struct err *err) {
+    struct rows one = {.v = (void *)what, .count = 1};
+    return net_add_rules(l->service, l->row.image, &one, gate_policy(l->gate), err);
+}
+
+static int take_away(struct live *l, const void *what, struct err *err) {
+    return policy_remove(gate_policy(l->gate), *(const uint64_t *)what, err);
+}
+
+/* Written down before it is done, and taken back if that cannot be. */
+static int change(struct service *s, const struct caller *who, const char *ref, const char *verb,
+                  const char *detail, net_change_fn *fn, const void *what, struct live **ret,
+                  struct err *err) {
+    uint64_t intent;
+    struct live *l = net_may_open(who, err) < 0 ? NULL : live_find(s, who, ref, LIVE_ANY, err);
+    if (!l)
+        return -1;
+    const struct journal_record record = {.verb = verb, .machine = l->row.id, .detail = detail};
+    if (note_intent(s, who, &record, &intent, err) < 0)
+        return -1;
+    struct policy before DEFER(policy_done) = copy_of(gate_policy(l->gate));
+    int r = fn(l, what, err);
+    if (r == 0)
+        r = net_keep(l, err);
+    if (r < 0) {
+        policy_done(gate_policy(l->gate));
+        *gate_policy(l->gate) = before;
+        before = (struct policy){.rules = NULL};
+    }
+    note_result(s, who, &(struct journal_record){.verb = verb, .machine = l->row.id}, intent,
+                r < 0 ? err : NULL);
+    if (r < 0)
+        return -1;
+    gate_changed(l->gate);
+    event_tell(s, l->row.owner, l->row.id, "net.changed", NULL);
+    *ret = l;
+    return 0;
+}
+
+void service_net_add(struct service *s, const struct caller *who, const char *ref,
+                     const struct net_request *r, service_net_fn *done, void *arg) {
+    struct buf text DEFER(buf_done) = BUF(JOURNAL_DETAIL_MAX);
+    struct jot j = JOT(&text);
+    struct live *l;
+    struct err err;
+    jot_object(&j, NULL);
+    jot_string(&j, "action", r->action ? r->action : "allow");
+    jot_string(&j, "target", r->target);
+    jot_end(&j, '}');
+    if (change(s, who, ref, "net.rule", j.failed ? NULL : text.data, add, r, &l, &err) < 0)
+        done(arg, NULL, &err);
+    else
+        answer(l, done, arg);
+}
+
+void service_net_remove(struct service *s, const struct caller *who, const char *ref, uint64_t rule,
+                        service_net_fn *done, void *arg) {
+    char detail[48];
+    struct live *l;
+    struct err err;
+    snprintf(detail, sizeof(detail), "{\"rule\":%" PRIu64 "}", rule);
+    if (change(s, who, ref, "net.unrule", detail, take_away, &rule, &l, &err) < 0)
+        done(arg, NULL, &err);
+    else
+        answer(l, done, arg);
+}

@@ -1,0 +1,55 @@
+#include "store/networks.h"
+
+#include <string.h>
+
+#include "store/store.h"
+
+int store_network_get(struct store *s, const char *machine, char **ret, struct err *err) {
+    QUERY;
+    *ret = NULL;
+    if (query_start(&q, s, STMT_NETWORK_GET, err) < 0)
+        return -1;
+    query_text(&q, 1, machine);
+    int r = query_step(&q, err);
+    if (r <= 0)
+        return r;
+    *ret = strdup((const char *)sqlite3_column_text(q.stmt, 0));
+    return *ret ? 0 : err_set(err, ERR_LIMIT, "out of memory");
+}
+
+int store_network_set(struct store *s, const char *machine, const char *json, struct err *err) {
+    QUERY;
+    if (strlen(json) > STORE_JSON_MAX)
+        return err_set(err, ERR_LIMIT, "a policy has at most %d bytes", STORE_JSON_MAX);
+    if (query_start(&q, s, STMT_NETWORK_SET, err) < 0)
+        return -1;
+    query_text(&q, 1, machine);
+    query_text(&q, 2, json);
+    return query_run(&q, NULL, err);
+}
+
+int store_network_name_put(struct store *s, const char *machine, uint32_t number, const char *name,
+                           struct err *err) {
+    QUERY;
+    if (query_start(&q, s, STMT_NETWORK_NAME_PUT, err) < 0)
+        return -1;
+    query_text(&q, 1, machine);
+    query_u64(&q, 2, number);
+    query_text(&q, 3, name);
+    return query_run(&q, NULL, err);
+}
+
+int store_network_names(struct store *s, const char *machine, store_name_fn *fn, void *arg,
+                        struct err *err) {
+    QUERY;
+    int r;
+    if (query_start(&q, s, STMT_NETWORK_NAMES, err) < 0)
+        return -1;
+    query_text(&q, 1, machine);
+    while ((r = query_step(&q, err)) == 1) {
+        int64_t number = sqlite3_column_int64(q.stmt, 0);
+        if (number >= 0 && number <= UINT32_MAX)
+            fn(arg, (uint32_t)number, (const char *)sqlite3_column_text(q.stmt, 1));
+    }
+    return r;
+}

@@ -1,0 +1,74 @@
+"""A daemon whose machines reach servers of the test on loopback, by names of the test."""
+import json
+import pathlib
+import signal
+import sys
+import tempfile
+
+import pytest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "daemon"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+
+from daemon import Daemon  # noqa: E402
+from patience import PATIENCE  # noqa: E402
+from servers import Servers  # noqa: E402
+
+
+@pytest.fixture(autouse=True)
+def time_limit():
+    def too_long(*_):
+        raise TimeoutError("this test takes too long")
+
+    signal.signal(signal.SIGALRM, too_long)
+    signal.alarm(int(120 * PATIENCE))
+    yield
+    signal.alarm(0)
+
+
+@pytest.fixture(scope="session")
+def servers():
+    s = Servers()
+    yield s
+    s.stop()
+
+
+NAMES = ["ok.test", "other.test", "sub.ok.test", "inner.test", "api.test", "deep.sub.ok.test"]
+
+
+class Gated(Daemon):
+    """A daemon that knows the names of the test."""
+
+    def __init__(self):
+        self.names = pathlib.Path(tempfile.mkdtemp(prefix="cg-", dir="/tmp"))
+        (self.names / "hosts").write_text("127.0.0.1 " + " ".join(NAMES) + "\n10.99.0.1 private.test # of nobody\n")
+        super().__init__(conf=f"[gate]\nhosts = {self.names}/hosts\n")
+
+    def notes(self, machine, verb="net", seconds=10, count=1):
+        """Journal entries about this machine's crossings, once there are so many."""
+        def enough():
+            text = self.request("GET", "/v1/audit", raw=True, machine=machine, verb=verb).decode()
+            found = [json.loads(line) for line in text.splitlines()]
+            found = [n for n in found if n["kind"] == "note"]
+            return (found,) if len(found) >= count else None
+        return self.until(enough, seconds)[0]
+
+    def allow(self, machine, target, **fields):
+        return self.post(f"/v1/machines/{machine}/net/rules", {"target": target, "local": True, **fields})
+
+    def python(self, machine, script, **fields):
+        return self.exec(machine, ["python3", "-c", script], **fields)
+
+
+@pytest.fixture(scope="session")
+def gated_session(servers):
+    d = Gated()
+    yield d
+    d.stop()
+
+
+@pytest.fixture
+def gated(gated_session):
+    yield gated_session
+    gated_session.clear()
+    assert gated_session.host.left_of_boxes() == []

