@@ -55,3 +55,4 @@ void bench_bar(const char *name, double value, double limit, const char *unit);
 void measure_latency(struct bench *b, bool slow);
 void measure_output(struct bench *b);
 void measure_load(struct bench *b);
+void measure_mcp(struct bench *b);

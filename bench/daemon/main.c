@@ -43,6 +43,8 @@ static void run(struct options *o) {
     bench_start(b, NULL);
     if (wanted(o, "latency"))
         measure_latency(b, false);
+    if (wanted(o, "mcp"))
+        measure_mcp(b);
     if (wanted(o, "output"))
         measure_output(b);
     if (wanted(o, "load"))
@@ -125,9 +127,10 @@ int main(int argc, char **argv) {
     struct options o = {.bench = {.build = "build"}};
     struct err err;
     if (read_options(argc, argv, &o) < 0) {
-        fputs("usage: daemon_bench [--build DIR] [--only latency|output|load] [--slow-sync LIB] "
-              "[--quick] [--table FILE] [--json FILE]\n",
-              stderr);
+        fputs(
+            "usage: daemon_bench [--build DIR] [--only latency|mcp|output|load] [--slow-sync LIB] "
+            "[--quick] [--table FILE] [--json FILE]\n",
+            stderr);
         return 2;
     }
     o.bench.report = report_new("daemon");

@@ -85,6 +85,7 @@ struct service {
     loop_fn *ready;
     void (*broken)(const struct err *why);
     void *ready_arg;
+    size_t programs; /* running */
     size_t adopting; /* machines that did not answer yet */
     bool listed;     /* what the host has is known, and what nobody wants removed */
     bool listing;    /* that is being asked */

@@ -131,6 +131,18 @@ struct finish_output {
     const char *status, *machine;
 };
 
+struct program_input {
+    const char *text, *invoke, *input;
+    struct texts args;
+    struct given fuel, memory_pages;
+};
+
+struct program_output {
+    const char *outcome, *output, *trap, *log;
+    const char *results, *frames; /* JSON arrays */
+    uint64_t fuel;
+};
+
 struct machine_create_input {
     const char *image, *name;
     struct given mem_mb, disk_mb, cpu_percent, pids;

@@ -1,5 +1,6 @@
 #include "tools/tables.h"
 
+#include "service/programs.h"
 #include "tools/requests.h"
 #include "tools/toolbox.h"
 
@@ -263,6 +264,57 @@ static const struct field finish_output[] = {
 const struct schema finish_output_schema =
     SCHEMA("finish_output", struct finish_output, finish_output);
 
+/* ---- program ---- */
+
+static const struct field program_input[] = {
+    {"text", FIELD_TEXT, AT(program_input, text), "one module in the WebAssembly text format",
+     .required = true, .max = PROGRAM_TEXT_MAX},
+    {"invoke", FIELD_TEXT, AT(program_input, invoke),
+     "exported function to call (default: _start or main)", .max = 200},
+    {"args", FIELD_TEXTS, AT(program_input, args), "its arguments, written as numbers",
+     .max = PROGRAM_WORDS_MAX},
+    {"input", FIELD_TEXT, AT(program_input, input), "bytes that carrel.args_read gives it",
+     .max = 100000},
+    {"fuel", FIELD_NUMBER, AT(program_input, fuel),
+     "how much it may spend, about one an instruction (default 100000000)", .min = 1,
+     .max = PROGRAM_FUEL_MAX},
+    {"memory_pages", FIELD_NUMBER, AT(program_input, memory_pages),
+     "of 64 KiB, that its memory may grow to (default 256)", .min = 1, .max = PROGRAM_PAGES_MAX},
+};
+const struct schema program_input_schema =
+    SCHEMA("program_input", struct program_input, program_input);
+
+struct value_row {
+    const char *type, *value;
+};
+static const struct field value_row[] = {
+    {"type", SHOW_TEXT, AT(value_row, type), NULL, .required = true},
+    {"value", SHOW_TEXT, AT(value_row, value), NULL, .required = true},
+};
+static const struct schema value_row_schema = SCHEMA("value_row", struct value_row, value_row);
+
+struct frame_row {
+    const char *function, *place;
+};
+static const struct field frame_row[] = {
+    {"function", SHOW_TEXT, AT(frame_row, function), NULL},
+    {"place", SHOW_TEXT, AT(frame_row, place), "file, line and column"},
+};
+static const struct schema frame_row_schema = SCHEMA("frame_row", struct frame_row, frame_row);
+
+static const struct field program_output[] = {
+    {"outcome", SHOW_TEXT, AT(program_output, outcome), "done trap out_of_fuel", .required = true},
+    {"results", SHOW_JSON, AT(program_output, results), NULL, .required = true,
+     .sub = &value_row_schema},
+    {"fuel", SHOW_NUMBER, AT(program_output, fuel), "spent", .required = true},
+    {"output", SHOW_TEXT, AT(program_output, output), "what it gave to carrel.result"},
+    {"log", SHOW_TEXT, AT(program_output, log), "what it gave to carrel.log"},
+    {"trap", SHOW_TEXT, AT(program_output, trap), "why it stopped"},
+    {"frames", SHOW_JSON, AT(program_output, frames), "where", .sub = &frame_row_schema},
+};
+const struct schema program_output_schema =
+    SCHEMA("program_output", struct program_output, program_output);
+
 /* ---- machines ---- */
 
 static const struct field machine_create_input[] = {
@@ -367,6 +419,13 @@ const struct tool tools[] = {
      "or partial or blocked with the open issues. The report goes to the owner, who reviews what "
      "was made before anything leaves the machine.",
      &finish_input_schema, &finish_output_schema, TOOL_IDEMPOTENT, TOOL_KEPT, tool_finish, NULL},
+    {"program", "Run a small program",
+     "Run a module in the WebAssembly text format once, in a cell apart from every machine: it "
+     "computes and nothing else, with exact fuel and the same result every time. For arithmetic "
+     "and checks that must be exact. It may import carrel.args_size, args_read, result and log. An "
+     "invalid text is answered with line, column and what is wrong.",
+     &program_input_schema, &program_output_schema, TOOL_READ_ONLY | TOOL_IDEMPOTENT, TOOL_REPEAT,
+     tool_program, has_program},
     {"machine_create", "Make a further machine",
      "Make another machine of yours, for work that must not touch the first. It gets nothing of "
      "the host and is stopped when nobody uses it. Name it in the other tools' machine argument. "

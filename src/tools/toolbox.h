@@ -48,6 +48,8 @@ void tool_search(struct act *a);
 void tool_plan(struct act *a);
 void tool_ask(struct act *a);
 void tool_finish(struct act *a);
+void tool_program(struct act *a);
+bool has_program(const struct toolbox *box);
 void tool_machine_create(struct act *a);
 void tool_machine_list(struct act *a);
 void tool_machine_destroy(struct act *a);

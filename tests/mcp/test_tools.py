@@ -13,7 +13,7 @@ PNG = base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR4
 
 def test_every_tool_is_described(client):
     tools = client.tools()
-    assert {"exec", "session", "read", "write", "edit", "search", "plan", "ask", "finish", "machine_create",
+    assert {"exec", "session", "read", "write", "edit", "search", "plan", "ask", "finish", "program", "machine_create",
             "machine_list", "machine_destroy"} <= set(tools)
     for t in tools.values():
         assert 0 < len(t["description"]) <= 600 and t["title"]
@@ -247,6 +247,52 @@ def test_several_machines(client, daemon):
     assert [m["id"] for m in daemon.machines()] == [first]
     client.call("machine_destroy", machine=first)
     assert client.call("exec", cmd="cat f")["machine"] != first, "a new one takes its place"
+
+
+ADD = '(module (func (export "add") (param i32 i32) (result i32) local.get 0 local.get 1 i32.add))'
+TALK = """(module (import "carrel" "log" (func $log (param i32 i32))) (memory (export "memory") 1)
+  (data (i32.const 0) "hey") (func (export "main") (call $log (i32.const 0) (i32.const 3))))"""
+
+
+def test_a_program_in_a_cell(client, daemon):
+    r = client.call("program", text=ADD, invoke="add", args=["2", "-3"])
+    assert (r["outcome"], r["results"], r["fuel"]) == ("done", [{"type": "i32", "value": "-1"}], 3)
+    assert client.call("program", text=TALK)["log"].strip() == "hey"
+    r = client.call("program", text='(module (func (export "f") unreachable))', invoke="f")
+    assert (r["outcome"], r["trap"]) == ("trap", "unreachable") and r["frames"]
+    r = client.call("program", text='(module (func (export "f") (loop br 0)))', invoke="f", fuel=1000)
+    assert (r["outcome"], r["fuel"]) == ("out_of_fuel", 1000)
+    assert daemon.machines() == [], "no machine is needed"
+
+
+@pytest.mark.parametrize("arguments,words", [
+    ({"text": '(module (func i32.ad))'}, "line 1 column 15: unknown operator `i32.ad`: did you mean `i32.add`?"),
+    ({"text": "", "invoke": "f"}, "f"),
+    ({"text": ADD, "invoke": "none"}, "none"),
+    ({"text": ADD, "invoke": "add", "args": ["1"]}, "invalid"),
+    ({"text": ADD, "args": ["1"]}, "arguments need the function"),
+    ({"text": '(module (import "carrel" "clock" (func (result i64))))'}, "carrel.clock, which was not granted"),
+    ({"text": ADD, "fuel": 0}, "field 'fuel' must be between"),
+])
+def test_a_program_that_cannot_be(client, arguments, words):
+    with pytest.raises(ToolFailed) as e:
+        client.call("program", **arguments)
+    assert words in str(e.value), str(e.value)
+
+
+def test_a_program_is_cancelled_and_counted(client):
+    endless = {"name": "program", "arguments": {"text": '(module (func (export "f") (loop br 0)))', "invoke": "f",
+                                                "fuel": 10000000000}}
+    numbers = [client.begin("tools/call", endless) for _ in range(4)]
+    time.sleep(0.5)
+    with pytest.raises(ToolFailed, match="4 programs run already"):
+        client.call("program", text=ADD, invoke="add", args=["1", "1"])
+    for n in numbers:
+        client.tell("notifications/cancelled", {"requestId": n})
+    end = time.monotonic() + 20
+    while client.result("program", text=ADD, invoke="add", args=["1", "1"]).get("isError"):
+        assert time.monotonic() < end
+        time.sleep(0.05)
 
 
 def test_others_machines_are_not_there(client, daemon):

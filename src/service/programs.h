@@ -1,0 +1,48 @@
+/*
+ * Programs: WebAssembly text run once in a cell, which can compute and nothing else.
+ *
+ * The engine is a program of its own (libexec/carrel-cell) that runs what it is given in a jail. It
+ * gets a text on its input and may read its argument bytes, give a result and write a log; no
+ * clock, no chance, no file. Fuel and memory are bounded by the engine, time by us.
+ */
+#pragma once
+
+#include "service/service.h"
+
+enum {
+    PROGRAM_TEXT_MAX = 1 << 20,
+    PROGRAM_WORDS_MAX = 32, /* arguments of the function */
+    PROGRAM_AT_ONCE = 4,    /* further ones are refused: each is a processor */
+    PROGRAM_MS = 60000,
+    PROGRAM_PAGES_MAX = 4096,
+};
+#define PROGRAM_FUEL_DEFAULT UINT64_C(100000000)
+#define PROGRAM_FUEL_MAX UINT64_C(10000000000)
+
+struct program_request {
+    const char *text;
+    const char *invoke; /* an export; NULL: _start or main */
+    struct texts args;
+    const char *input;         /* bytes it can read, or NULL */
+    struct given fuel, memory; /* memory in pages of 64 KiB */
+};
+
+/* status: enum cell_exit of carrel-cell. json: what it printed; log: what the program said. */
+struct program_result {
+    int status;
+    const char *json, *log;
+};
+typedef void service_program_fn(void *arg, const struct program_result *result,
+                                const struct err *err);
+
+struct program;
+
+/* This installation has the engine. */
+bool service_has_programs(const struct service *s);
+
+/* NULL with *err: it was not started, and `done` does not come. */
+struct program *service_program(struct service *s, const struct caller *who,
+                                const struct program_request *r, service_program_fn *done,
+                                void *arg, struct err *err);
+/* Kills it; `done` comes soon, with what there was. */
+void program_kill(struct program *p);

@@ -1,0 +1,88 @@
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/defer.h"
+#include "service/programs.h"
+#include "tools/requests.h"
+#include "tools/toolbox.h"
+
+/* What an invalid program is told: one line for each place. */
+static void put_diagnostics(const json_t *answer, struct buf *out) {
+    size_t i;
+    json_t *d;
+    json_array_foreach(json_object_get(answer, "diagnostics"), i, d) {
+        const char *hint = json_string_value(json_object_get(d, "hint"));
+        (void)!buf_addf(
+            out, "%sline %" JSON_INTEGER_FORMAT " column %" JSON_INTEGER_FORMAT ": %s%s%s",
+            i ? "\n" : "", json_integer_value(json_object_get(d, "line")),
+            json_integer_value(json_object_get(d, "column")),
+            json_string_value(json_object_get(d, "message")), hint ? ": " : "", hint ? hint : "");
+    }
+}
+
+static void refused(struct act *a, const json_t *answer) {
+    const json_t *e = json_object_get(answer, "error");
+    const char *message = json_string_value(json_object_get(e, "message"));
+    struct buf detail DEFER(buf_done) = BUF(16 << 10);
+    struct err err;
+    err_set(&err, ERR_INVALID, "%s", message ? message : "the engine refused the program");
+    put_diagnostics(answer, &detail);
+    act_fail_with(a, &err, detail.data);
+}
+
+static char *dumped(const json_t *answer, const char *name) {
+    const json_t *value = json_object_get(answer, name);
+    return value ? json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY) : NULL;
+}
+
+static void ran(void *arg, const struct program_result *result, const struct err *err) {
+    struct act *a = arg;
+    struct err why;
+    json_t *answer = result ? json_loads(result->json, 0, NULL) : NULL;
+    const char *outcome = json_string_value(json_object_get(answer, "outcome"));
+    if (result && !answer)
+        err = (err_set(&why, ERR_INTERNAL, "the engine answered nonsense"), &why);
+    if (err) {
+        act_fail(a, err);
+    } else if (!outcome) {
+        refused(a, answer);
+    } else {
+        char *results DEFER_FREE = dumped(answer, "results");
+        char *frames DEFER_FREE = dumped(answer, "frames");
+        act_done(a, &(struct program_output){
+                        .outcome = outcome,
+                        .results = results,
+                        .fuel = (uint64_t)json_integer_value(json_object_get(answer, "fuel")),
+                        .output = json_string_value(json_object_get(answer, "output")),
+                        .trap = json_string_value(json_object_get(answer, "trap")),
+                        .frames = frames,
+                        .log = result->log,
+                    });
+    }
+    json_decref(answer);
+}
+
+static void stop(struct act *a) {
+    program_kill(a->user);
+}
+
+bool has_program(const struct toolbox *box) {
+    return service_has_programs(box->service);
+}
+
+void tool_program(struct act *a) {
+    const struct program_input *in = a->request;
+    const struct program_request r = {.text = in->text,
+                                      .invoke = in->invoke,
+                                      .args = in->args,
+                                      .input = in->input,
+                                      .fuel = in->fuel,
+                                      .memory = in->memory_pages};
+    struct err err;
+    a->user = service_program(act_service(a), act_who(a), &r, ran, a, &err);
+    if (a->user)
+        a->cancel = stop;
+    else
+        act_fail(a, &err);
+}
