@@ -21,13 +21,14 @@ BUILD = pathlib.Path(os.environ.get("CARREL_BUILD") or TOP / "build")
 PROGRAM = str(BUILD / "carrel")
 SPAWNER = str(BUILD / "libexec/carrel-spawn")
 GUEST = str(BUILD / "libexec/carrel-guest")
+DAEMON = str(BUILD / "libexec/carrel-daemon")
 ROOTLESS = os.geteuid() != 0
 SOAK = bool(os.environ.get("CARREL_SOAK"))
 LIMIT_S = 60
 
 
 class Carrel:
-    """One run directory with its spawner, started by the first command and ended by stop()."""
+    """One run directory with its daemon and spawner, started by the first command and ended by stop()."""
 
     def __init__(self, home=None):
         """home: a store to share, which then stays."""
@@ -64,10 +65,13 @@ class Carrel:
         return done.stdout.decode()
 
     def status(self):
-        return json.loads(self("ls", "--json").stdout)
+        """What the spawner tells of itself, through the daemon; and the machines."""
+        done = self("stats", "--json")
+        box = json.loads(done.stdout)["box"] if done.returncode == 0 else {"boxes": 0}
+        return {**box, "machines": json.loads(self("ls", "--json").stdout)["machines"]}
 
     def machines(self):
-        return [m["id"] for m in self.status()["machines"]]
+        return [m["id"] for m in json.loads(self("ls", "--json").stdout)["machines"]]
 
     def spawner_pid(self):
         return self.status().get("pid")
@@ -95,7 +99,7 @@ class Carrel:
         return path.read_text() if path.exists() else ""
 
     def stop(self):
-        """Ends the spawner as its idle time does, and removes what it was given."""
+        """Ends daemon and spawner as their idle time does, and removes what they were given."""
         self.clear()
         stop_daemon(self.run_dir)
         stop_spawner(self.run_dir)
@@ -116,9 +120,12 @@ def stop_daemon(run_dir):
     """Ends the daemon that commands have started, if there is one."""
     try:
         pid = int(pathlib.Path(run_dir, "carrel.pid").read_text())
-        os.kill(pid, signal.SIGTERM)
+        words = pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
     except (OSError, ValueError):
         return
+    if str(run_dir).encode() not in words:  # its number was another namespace's, or it is gone
+        return
+    os.kill(pid, signal.SIGTERM)
     end = time.monotonic() + 20
     while os.path.exists(f"/proc/{pid}"):
         assert time.monotonic() < end, "the daemon does not leave"

@@ -274,6 +274,8 @@ static const struct field stats_view[] = {
     {"disk_bytes", SHOW_NUMBER, AT(struct stats_view, disk_bytes), NULL, .required = true},
     {"oom_kills", SHOW_NUMBER, AT(struct stats_view, oom_kills), NULL, .required = true},
     {"pids_refused", SHOW_NUMBER, AT(struct stats_view, pids_refused), NULL, .required = true},
+    {"lookups_refused", SHOW_NUMBER, AT(struct stats_view, lookups_refused),
+     "name lookups that had nowhere to go", .required = true},
     {"frozen", SHOW_FLAG, AT(struct stats_view, frozen), NULL, .required = true},
 };
 const struct schema stats_schema = SCHEMA("Stats", struct stats_view, stats_view);

@@ -96,6 +96,7 @@ static void call_free(struct call *c) {
         free(c->request);
     }
     json_decref(c->json);
+    free(c->warnings);
     for (size_t i = 0; i < c->query_count; i++)
         free(c->queries[i].value);
     api_call_ended(c);
@@ -208,6 +209,11 @@ struct ws *call_upgrade(struct call *c, const struct ws_handler *handler, void *
 
 bool call_is_gone(const struct call *c) {
     return http_is_gone(c->http);
+}
+
+void call_close_fds(struct call *c) {
+    http_close_fds(c->http);
+    c->nfds = 0;
 }
 
 /* ---- streams ---- */

@@ -56,6 +56,7 @@ struct call {
     void (*on_body)(struct call *c, const char *bytes, size_t n);
     void (*on_end)(struct call *c); /* it was answered: last words */
     char machine[ID_SIZE];          /* for on_end */
+    char *warnings;                 /* of a machine made for this call, told with `start` */
     /* For the dispatcher. */
     uint64_t started_us;
     int status;
@@ -92,6 +93,9 @@ void call_forget(struct call *c);
 struct ws *call_upgrade(struct call *c, const struct ws_handler *handler, void *user);
 
 bool call_is_gone(const struct call *c);
+
+/* What came with the request was passed on: a pipe must not stay open through us. */
+void call_close_fds(struct call *c);
 
 /* A route with BODY_STREAM takes the body: pieces, then one of length 0. */
 void call_body(struct call *c, uint64_t max,

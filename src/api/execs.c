@@ -19,12 +19,18 @@ static bool wants_stream(struct call *c) {
 
 static void answer_exec(struct call *c, struct exec *x, const struct exec_request *r) {
     struct exec_view view;
+    bool hold = call_flag(c, "hold");
+    call_close_fds(c);
     if (r->background) {
         exec_view(x, &view);
         call_view(c, 201, &exec_schema, &view);
         exec_unref(x);
-    } else if (wants_stream(c)) {
-        output_events(c, x, &(struct output_from){.follow = true});
+    } else if (hold || wants_stream(c)) {
+        const char *output = call_query(c, "output");
+        output_events(c, x,
+                      &(struct output_from){.follow = true,
+                                            .hold = hold,
+                                            .silent = output && !call_flag(c, "output")});
     } else {
         output_result(c, x, r->output_max.is ? r->output_max.value : OUTPUT_DEFAULT);
     }
@@ -74,7 +80,10 @@ static void run_made(void *arg, const struct machine_view *view, const struct er
         return;
     }
     snprintf(c->machine, sizeof(c->machine), "%s", view->id);
-    c->on_end = run_end;
+    if (view->warnings)
+        c->warnings = strdup(view->warnings);
+    if (r->machine.ephemeral)
+        c->on_end = run_end;
     if (call_is_gone(c)) {
         err_set(&gone, ERR_GONE, "the client went away");
         call_error(c, &gone);
@@ -95,8 +104,10 @@ void api_run(struct call *c) {
         call_error(c, &err);
         return;
     }
-    r->exec.kill_left = true;
-    r->machine.ephemeral = true;
+    bool keep = call_flag(c, "keep");
+    r->exec.kill_left |= !keep;
+    r->machine.ephemeral = !keep;
+    r->machine.early = true;
     service_create(c->service, &c->who, &r->machine, c->hash, c->fds, dirs, run_made, c);
 }
 

@@ -1,3 +1,4 @@
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -164,9 +165,13 @@ void api_machine_destroy(struct call *c) {
 void api_machine_changes(struct call *c) {
     struct err err;
     int fds[CALL_FDS];
-    size_t count;
-    if (service_changes(c->service, &c->who, c->params[0], fds, CALL_FDS, &count, &err) < 0)
+    size_t count, sent = 0;
+    if (service_changes(c->service, &c->who, c->params[0], fds, CALL_FDS, &count, &err) < 0) {
         call_error(c, &err);
-    else
-        call_done_fds(c, fds, count);
+        return;
+    }
+    /* What is sent is closed behind it, and these stay the machine's. */
+    while (sent < count && (fds[sent] = fcntl(fds[sent], F_DUPFD_CLOEXEC, 3)) >= 0)
+        sent++;
+    call_done_fds(c, fds, sent);
 }

@@ -22,7 +22,8 @@ struct reader {
     struct exec_follower follower;
     struct outlog_cursor cursor;
     void (*go_on)(struct reader *r);
-    bool sse, begun, follow, pumping;
+    bool sse, begun, follow, hold, silent;
+    bool over;    /* all was said */
     uint64_t max; /* of a result */
     struct output_range range;
     unsigned char piece[PIECE];
@@ -113,6 +114,8 @@ static bool send_start(struct reader *r) {
     jot_string(&j, "type", "start");
     jot_string(&j, "machine", view.machine);
     jot_string(&j, "exec", view.id);
+    if (r->call->warnings)
+        jot_string(&j, "warnings", r->call->warnings);
     jot_end(&j, '}');
     return send_event(r, "start", &text);
 }
@@ -166,8 +169,10 @@ static struct outlog_piece next_piece(struct reader *r, const struct outlog *log
 }
 
 static void events_go_on(struct reader *r) {
-    const struct outlog *log = exec_log(r->exec);
+    const struct outlog *log = r->silent ? NULL : exec_log(r->exec);
     struct call *c = r->call;
+    if (r->over)
+        return;
     if (!r->begun) {
         r->begun = true;
         call_begin(c, 200, r->sse ? "text/event-stream" : "application/x-ndjson", NULL);
@@ -185,7 +190,10 @@ static void events_go_on(struct reader *r) {
         }
         if (!over && r->follow)
             return;
+        r->over = true;
         send_exit(r);
+        if (r->hold)
+            return;
         reader_free(r);
         call_end(c);
         return;
@@ -204,9 +212,11 @@ static bool unheard(struct call *c, struct exec *x) {
 void output_events(struct call *c, struct exec *x, const struct output_from *from) {
     if (unheard(c, x))
         return;
-    struct reader *r = reader_new(c, x, true, events_go_on);
+    struct reader *r = reader_new(c, x, !from->silent, events_go_on);
     r->sse = call_accepts(c, "text/event-stream");
     r->follow = from->follow;
+    r->hold = from->hold;
+    r->silent = from->silent;
     memcpy(r->cursor.at, from->offset, sizeof(r->cursor.at));
     events_go_on(r);
 }

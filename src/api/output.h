@@ -12,10 +12,14 @@
 /* Waits for the end, then one JSON result; max: bytes of each stream. */
 void output_result(struct call *c, struct exec *x, uint64_t max);
 
-/* start, stdout, stderr, gap, exit; from those offsets on. Without follow: what is there now. */
+/*
+ * start, stdout, stderr, gap, exit; from those offsets on. Without follow: what is there now. Held,
+ * the stream stays open behind the exit until its client closes it.
+ */
 struct output_from {
     uint64_t offset[2];
-    bool follow;
+    bool follow, hold;
+    bool silent; /* start and exit only */
 };
 void output_events(struct call *c, struct exec *x, const struct output_from *from);
 

@@ -29,6 +29,17 @@ static const struct query create_queries[] = {
      "the answer stays open after its first line, and the machine ends when it is closed"},
     {0},
 };
+static const struct query run_queries[] = {
+    {"hold", "boolean",
+     "a stream that stays open after `exit`: the machine ends when it is closed"},
+    {"keep", "boolean", "the machine stays"},
+    {"output", "boolean", "0: a stream of `start` and `exit` alone"},
+    {0},
+};
+static const struct query exec_queries[] = {
+    {"output", "boolean", "0: a stream of `start` and `exit` alone"},
+    {0},
+};
 static const struct query output_queries[] = {
     {"stream", "string", "stdout (default) or stderr"},
     {"offset", "integer", "of the first byte wanted (default 0)"},
@@ -146,12 +157,13 @@ const struct route routes[] = {
 
     {"POST", "/v1/run", "run", SCOPE_RUN, BODY_JSON, &run_request_schema, &result_schema, 200, NULL,
      "A fresh machine, one command, thrown away",
-     "-X POST $URL/v1/run -d '{\"exec\":{\"command\":\"echo hello\"}}'", api_run, NULL},
+     "-X POST $URL/v1/run -d '{\"exec\":{\"command\":\"echo hello\"}}'", api_run, run_queries},
     {"POST", M "/execs", "exec", SCOPE_RUN, BODY_JSON, &exec_request_schema, &result_schema, 200,
      NULL,
      "Run a command. One JSON result; with Accept: application/x-ndjson or text/event-stream a "
      "stream of start, stdout, stderr, gap and exit",
-     "-X POST $URL/v1/machines/$M/execs -d '{\"argv\":[\"echo\",\"hello\"]}'", api_exec, NULL},
+     "-X POST $URL/v1/machines/$M/execs -d '{\"argv\":[\"echo\",\"hello\"]}'", api_exec,
+     exec_queries},
     {"GET", M "/execs", "exec_list", SCOPE_READ, BODY_NONE, NULL, &execs_schema, 200, NULL,
      "List commands, newest first", "$URL/v1/machines/$M/execs", api_exec_list, page_queries},
     {"GET", X, "exec_show", SCOPE_READ, BODY_NONE, NULL, &exec_schema, 200, NULL,

@@ -26,6 +26,17 @@ struct terminal {
     bool told;        /* of its end */
 };
 
+/* The log has dropped what was not shown in time: said, because it cannot be shown. */
+static void tell_gap(struct terminal *t, uint64_t bytes) {
+    struct buf text DEFER(buf_done) = BUF(128);
+    struct jot j = JOT(&text);
+    jot_object(&j, NULL);
+    jot_string(&j, "type", "gap");
+    jot_u64(&j, "bytes", bytes);
+    jot_end(&j, '}');
+    ws_send(t->ws, WS_TEXT, text.data, text.len);
+}
+
 static void show(struct terminal *t) {
     unsigned char piece[PIECE];
     const struct outlog *log = exec_log(t->exec);
@@ -34,7 +45,9 @@ static void show(struct terminal *t) {
         struct outlog_piece p = {.n = 0};
         if (log)
             p = outlog_read(log, 0, t->offset, piece, sizeof(piece));
-        t->offset = p.n ? p.offset + p.n : t->offset;
+        if (p.left_out)
+            tell_gap(t, p.left_out);
+        t->offset = p.n || p.left_out ? p.offset + p.n : t->offset;
         if (p.n && !ws_send(t->ws, WS_BINARY, piece, p.n))
             return;
         if (p.n)

@@ -17,6 +17,7 @@
 #include "base/defer.h"
 #include "base/fdio.h"
 #include "cli/safe.h"
+#include "cli/table.h"
 
 enum { DEPTH_MAX = 64, FILE_MAX = 64 << 20, SHOWN_MAX = 1 << 20 };
 
@@ -185,45 +186,42 @@ static int guest_path(const struct apply *a, size_t grant, const char *path, cha
     return snprintf(to, size, "%s/%s", a->plan->grants[grant].path, path) < (int)size ? 0 : -1;
 }
 
-static int stat_inside(const struct apply *a, const char *path, struct frame *frame,
-                       struct msg_entry *ret, struct err *err) {
-    struct msg_path m = {.uid = MSG_ID_NONE,
-                         .gid = MSG_ID_NONE,
-                         .flags = MSG_NOFOLLOW,
-                         .path = {path, (uint32_t)strlen(path)}};
-    if (guest_link_call(a->link, (struct frame_head){.type = MSG_STAT}, &m, frame, err) < 0)
-        return -1;
-    return msg_decode(frame, ret, sizeof(*ret)) < 0 ? err_set(err, ERR_INTERNAL, "malformed answer")
-                                                    : 0;
+/* A file of the machine as its root sees it. */
+static int file_target(const struct apply *a, const char *format, const char *path,
+                       char target[CLIENT_TARGET_SIZE], struct err *err) {
+    return client_target(target, err, format, a->remote->id, path);
+}
+
+static int stat_inside(const struct apply *a, const char *path, json_t **ret, struct err *err) {
+    char target[CLIENT_TARGET_SIZE];
+    const struct client_request r = {.method = "GET", .target = target};
+    return file_target(a, "/v1/machines/%s/files/stat?path=%s&user=root", path, target, err) < 0
+               ? -1
+               : remote_call(a->remote, &r, ret, err);
 }
 
 /* The file as the command left it, in a file of ours without a name. */
 static int fetch(const struct apply *a, const char *path, struct err *err) {
+    char target[CLIENT_TARGET_SIZE];
+    const struct client_request r = {.method = "GET", .target = target, .accept = "*/*"};
+    const struct http_head *head;
+    const char *bytes;
+    size_t n, all = 0;
+    int more;
     int fd DEFER_CLOSE = memfd_create("change", MFD_CLOEXEC);
     if (fd < 0)
         return err_sys(err, "memfd");
-    for (uint64_t at = 0;;) {
-        struct frame frame;
-        struct msg_read_data got;
-        struct msg_read m = {.uid = MSG_ID_NONE,
-                             .gid = MSG_ID_NONE,
-                             .offset = at,
-                             .bytes = MSG_CHUNK_MAX,
-                             .path = {path, (uint32_t)strlen(path)}};
-        if (guest_link_call(a->link, (struct frame_head){.type = MSG_READ}, &m, &frame, err) < 0)
-            return -1;
-        if (msg_decode(&frame, &got, sizeof(got)) < 0)
-            return err_set(err, ERR_INTERNAL, "malformed answer");
-        if (got.data.n == 0)
-            return TAKE_FD(fd);
-        at += got.data.n;
-        if (at > FILE_MAX)
+    if (file_target(a, "/v1/machines/%s/files?path=%s&user=root", path, target, err) < 0 ||
+        remote_ask(a->remote, &r, &head, err) < 0)
+        return -1;
+    while ((more = http_client_read(a->remote->second, &bytes, &n, err)) > 0) {
+        if ((all += n) > FILE_MAX)
             return err_set(err, ERR_LIMIT, "'%s' is larger than %d MiB", path, FILE_MAX >> 20);
-        int r = write_all(fd, got.data.p, got.data.n);
-        if (r < 0) {
-            return err_num(err, r, "copy '%s'", path);
-        }
+        int w = write_all(fd, bytes, n);
+        if (w < 0)
+            return err_num(err, w, "copy '%s'", path);
     }
+    return more < 0 ? -1 : TAKE_FD(fd);
 }
 
 /* In the child: diff(1) between two open files, into the pipe. */
@@ -370,11 +368,14 @@ static int write_file(int dir, const char *name, int from, mode_t mode, struct e
     return -1;
 }
 
-static int make_link(int dir, const char *name, const struct msg_entry *e, struct err *err) {
+static int make_link(int dir, const char *name, const char *target, struct err *err) {
     struct stat owner;
+    /* What is no UTF-8 has come as this character: the link would lead elsewhere. */
+    if (!*target || strstr(target, "\xef\xbf\xbd"))
+        return err_set(err, ERR_UNSUPPORTED, "what link '%s' says is not UTF-8", name);
     owner_of(dir, name, &owner);
     unlinkat(dir, name, 0);
-    if (symlinkat(e->target.s, dir, name) < 0 || give(dir, name, &owner) < 0)
+    if (symlinkat(target, dir, name) < 0 || give(dir, name, &owner) < 0)
         return err_sys(err, "make link '%s'", name);
     return 0;
 }
@@ -390,17 +391,16 @@ static int make_dir(int dir, const char *name, mode_t mode, struct err *err) {
 static int copy_one(const struct apply *a, size_t grant, const struct change *c, int dir,
                     const char *name, struct err *err) {
     char path[PLAN_PATH_SIZE * 3];
-    struct frame frame;
-    struct msg_entry entry;
+    json_t *entry DEFER(json_free) = NULL;
     if (guest_path(a, grant, c->path, path, sizeof(path)) < 0)
         return err_set(err, ERR_LIMIT, "'%s' is too long", c->path);
-    if (stat_inside(a, path, &frame, &entry, err) < 0)
+    if (stat_inside(a, path, &entry, err) < 0)
         return -1;
+    mode_t mode = (mode_t)strtoul(client_text(entry, "mode"), NULL, 8);
     if (c->is_dir)
-        return make_dir(dir, name, entry.mode, err);
+        return make_dir(dir, name, mode, err);
     if (c->is_link)
-        return make_link(dir, name, &entry, err);
-    mode_t mode = entry.mode;
+        return make_link(dir, name, client_text(entry, "target"), err);
     int fetched DEFER_CLOSE = fetch(a, path, err);
     return fetched < 0 ? -1 : write_file(dir, name, fetched, mode, err);
 }

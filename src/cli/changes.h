@@ -2,7 +2,7 @@
  * What a command changed in a directory it was lent as a copy (`cow`), and letting it out.
  *
  * The overlay's upper directory tells quickly which names to look at; what is shown and copied
- * back is read through the guest, from the merged view, because that is what the command saw.
+ * back is read through the machine, from the merged view, because that is what the command saw.
  */
 #pragma once
 
@@ -12,7 +12,7 @@
 
 #include "base/err.h"
 #include "cli/grants.h"
-#include "io/guest_link.h"
+#include "cli/remote.h"
 
 enum { CHANGES_MAX = 10000 };
 
@@ -33,7 +33,7 @@ int changes_find(int upper, int host_dir, struct changes *ret, struct err *err);
 void changes_done(struct changes *c);
 
 struct apply {
-    struct guest_link *link;
+    struct remote *remote;
     const struct grants *grants;
     const struct plan *plan;
     struct timespec since; /* a host file touched after this is not overwritten */

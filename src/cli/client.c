@@ -1,5 +1,6 @@
 #include "cli/client.h"
 
+#include <dirent.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -63,6 +64,19 @@ static int start_and_connect(struct client *c, void (*waiting)(void), struct err
     return -1;
 }
 
+/* Boxes that outlived their daemon. */
+static bool machines_live(const struct place *place) {
+    char path[PLACE_SIZE + 16];
+    bool found = false;
+    snprintf(path, sizeof(path), "%s/boxes", place->run);
+    DIR *dir = opendir(path);
+    for (const struct dirent *e; dir && !found && (e = readdir(dir));)
+        found = strncmp(e->d_name, "m-", 2) == 0;
+    if (dir)
+        closedir(dir);
+    return found;
+}
+
 int client_open(struct client *c, enum client_start start, void (*waiting)(void), struct err *err) {
     const char *url = getenv("CARREL_URL");
     *c = (struct client){0};
@@ -73,11 +87,13 @@ int client_open(struct client *c, enum client_start start, void (*waiting)(void)
     c->local = true;
     if (try_socket(c, c->place.run, err))
         return 0;
+    if (err->code == ERR_INVALID)
+        return err_remedy(err, "set CARREL_RUN to a shorter path");
     if (err->code != ERR_NOT_FOUND)
         return -1;
     if (!getenv("CARREL_RUN") && try_socket(c, "/run/carrel", err))
         return 0;
-    if (start == CLIENT_START)
+    if (start == CLIENT_START || machines_live(&c->place))
         return start_and_connect(c, waiting, err);
     err_set(err, ERR_NOT_FOUND, "no daemon is running");
     return err_remedy(err, "start one with `carrel serve`, or just make a machine");

@@ -28,7 +28,8 @@ struct client {
     uint16_t port;
 };
 
-enum client_start { CLIENT_START, CLIENT_ONLY_RUNNING };
+/* Whether a daemon is started where none runs: always, or only where machines live without one. */
+enum client_start { CLIENT_START, CLIENT_IF_MACHINES };
 
 /* `waiting` (may be NULL) is called once when starting the daemon takes a while. */
 int client_open(struct client *c, enum client_start start, void (*waiting)(void), struct err *err);

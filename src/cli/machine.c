@@ -106,32 +106,15 @@ void command_done(struct command_setup *c) {
     buf_done(&c->err);
 }
 
-static const char *step_name(uint32_t step) {
-    static const char *const names[] = {
-        [MSG_STEP_FORK] = "start",
-        [MSG_STEP_CGROUP] = "join its cgroup",
-        [MSG_STEP_STDIO] = "open its streams",
-        [MSG_STEP_RLIMIT] = "set limits",
-        [MSG_STEP_USER] = "become its user",
-        [MSG_STEP_CWD] = "enter its directory",
-        [MSG_STEP_EXEC] = "run",
-    };
-    return step < sizeof(names) / sizeof(*names) && names[step] ? names[step] : "start";
-}
-
 /* One sentence about why it ended, or nothing when it simply did. */
 static void reason(const struct command_setup *c, const struct command_options *o,
                    const struct command_end *end, char *text, size_t size) {
     const struct guest_result *r = &c->session.result;
-    const char *const *argv = c->session.exec.argv.v;
+    uint64_t limit = end->facts ? end->facts->mem_limit_bytes >> 20 : 0;
+    bool oom = c->session.out_of_memory || (end->facts && end->facts->oom_kills);
     text[0] = '\0';
     if (c->session.reason[0])
         snprintf(text, size, "%s", c->session.reason);
-    else if (r->never_began && r->why.step == MSG_STEP_CWD)
-        snprintf(text, size, "enter '%s': %s", c->session.exec.cwd.s, strerror((int)r->why.number));
-    else if (r->never_began)
-        snprintf(text, size, "%s '%s': %s", step_name(r->why.step), argv[0],
-                 strerror((int)r->why.number));
     else if (c->session.lost)
         snprintf(text, size, "output was lost: %s", strerror(c->session.lost));
     else if (r->exit.flags & MSG_EXIT_TIMED_OUT)
@@ -139,9 +122,11 @@ static void reason(const struct command_setup *c, const struct command_options *
                  "ended after %" PRIu64 ".%03" PRIu64 " s: the time limit (--timeout)%s",
                  o->timeout_ms / 1000, o->timeout_ms % 1000,
                  c->session.unanswered ? "; the machine did not answer" : "");
-    else if (end->facts && end->facts->oom_kills)
+    else if (oom && limit)
         snprintf(text, size, "killed: the memory limit of %" PRIu64 " MiB was reached (--mem)",
-                 end->facts->mem_limit_bytes >> 20);
+                 limit);
+    else if (oom)
+        snprintf(text, size, "killed: the memory limit was reached");
     else if (end->facts && end->facts->pids_refused)
         snprintf(text, size, "the limit of processes was reached (--pids)");
     else if (end->facts && end->facts->lookups_refused)
@@ -159,7 +144,8 @@ static void print_json(const struct command_setup *c, const struct command_end *
     if (x->flags & MSG_EXIT_SIGNALED)
         jot_u64(&j, "signal", x->status);
     jot_bool(&j, "timed_out", x->flags & MSG_EXIT_TIMED_OUT);
-    jot_bool(&j, "out_of_memory", end->facts && end->facts->oom_kills);
+    jot_bool(&j, "out_of_memory",
+             c->session.out_of_memory || (end->facts && end->facts->oom_kills));
     if (*why)
         jot_string(&j, "reason", why);
     jot_object(&j, "usage");

@@ -1,16 +1,49 @@
-/* What a session needs of the daemon: which one, and which machine there. */
+/*
+ * A command in a machine of the daemon, as a session sees it: our pipes are handed in with the
+ * request, the answer is a stream of events; a terminal is a WebSocket.
+ *
+ * The machine is one that is there, or one made for this command: that one ends when our
+ * connection closes, unless it is to be kept.
+ */
 #pragma once
 
+#include "base/id.h"
 #include "cli/client.h"
 #include "io/ws_client.h"
 
+struct session;
+
 struct remote {
     struct client *client;
-    const char *machine;        /* as the caller names it */
-    char exec[32];              /* of our command, once it was sent */
-    struct http_client *second; /* for signals while the first waits */
+    const char *machine;    /* as the caller names it; NULL: one is made */
+    const struct buf *spec; /* of that one, as JSON */
+    const int *dirs;        /* lent to it: one descriptor each */
+    size_t dir_count;
+    bool keep, quiet;           /* quiet: no word of what the host cannot do for it */
+    char id[ID_SIZE];           /* of the machine, once we were told; else empty */
+    char exec[ID_SIZE];         /* of our command, likewise */
+    struct http_client *second; /* for all else while the first waits */
+    struct http_client *screen; /* of a terminal in a machine of our own */
     struct ws_client *ws;       /* of a terminal */
     struct buf line;            /* of the stream of events, not whole yet */
+    bool over;                  /* nothing comes any more */
 };
 
 void remote_done(struct remote *r);
+
+/* fds: for those of exec.stdio that are MSG_STDIO_FD, in order. */
+int remote_start(struct session *s, const int *fds, uint32_t count, struct err *err);
+int remote_fd(const struct session *s); /* readable: remote_take(); -1: nothing comes any more */
+/* Something came: sets exited, result and output_open, writes a terminal's output. */
+int remote_take(struct session *s, struct err *err);
+void remote_signal(struct session *s, uint32_t number);
+void remote_resize(struct session *s, uint16_t rows, uint16_t cols);
+/* Typed into a terminal; n = 0: the end of it. */
+int remote_type(struct session *s, const char *bytes, size_t n, struct err *err);
+
+/* A request beside the session's: see client_call(). The connection stays in r->second. */
+int remote_call(struct remote *r, const struct client_request *request, json_t **ret,
+                struct err *err);
+/* The same, up to the head of the answer: its body is read from r->second. */
+int remote_ask(struct remote *r, const struct client_request *request, const struct http_head **ret,
+               struct err *err);

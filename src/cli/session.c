@@ -17,6 +17,7 @@
 
 #include "base/defer.h"
 #include "base/fdio.h"
+#include "cli/remote.h"
 
 /* The guest ends a command in time; if it says nothing for so long after that, it cannot. */
 enum { BLOCK = 65536, ANSWER_MS = 2000 };
@@ -123,7 +124,7 @@ static int start_plain(struct loop *l, struct err *err) {
             fds[count++] = fd;
         }
     }
-    int r = l->s->far->start(l->s, fds, count, err);
+    int r = remote_start(l->s, fds, count, err);
     for (uint32_t i = 0; i < count; i++)
         if (ours[i])
             close(fds[i]);
@@ -148,7 +149,7 @@ static int start_terminal(struct loop *l, struct err *err) {
         cfmakeraw(&raw);
         l->raw = tcsetattr(STDIN_FILENO, TCSANOW, &raw) == 0;
     }
-    return l->s->far->start(l->s, NULL, 0, err);
+    return remote_start(l->s, NULL, 0, err);
 }
 
 static void restore_terminal(struct loop *l) {
@@ -176,17 +177,17 @@ static void forward_signal(struct loop *l) {
         struct msg_exec size = {0};
         window_size(&size);
         if (l->s->terminal)
-            l->s->far->resize(l->s, size.rows, size.cols);
+            remote_resize(l->s, size.rows, size.cols);
         return;
     }
-    l->s->far->signal(l->s, info.ssi_signo);
+    remote_signal(l->s, info.ssi_signo);
 }
 
 static int type_input(struct loop *l, struct err *err) {
     char bytes[4096];
     ssize_t n = read(STDIN_FILENO, bytes, sizeof(bytes));
     l->input_open = n > 0;
-    return l->s->far->type(l->s, bytes, n > 0 ? (size_t)n : 0, err);
+    return remote_type(l->s, bytes, n > 0 ? (size_t)n : 0, err);
 }
 
 static void capture(struct pump *p) {
@@ -242,12 +243,12 @@ static bool draining(const struct loop *l) {
 
 static int turn(struct loop *l, int timeout_ms, struct err *err) {
     struct pollfd p[6] = {
-        {.fd = l->s->far->fd(l->s), .events = l->s->far->events(l->s)},
+        {.fd = remote_fd(l->s), .events = POLLIN},
         {.fd = l->signals, .events = POLLIN},
         {.fd = -1},
         {.fd = -1},
         {.fd = -1},
-        {.fd = l->input_open && l->s->far->may_type(l->s) ? STDIN_FILENO : -1, .events = POLLIN},
+        {.fd = l->input_open && !l->s->exited ? STDIN_FILENO : -1, .events = POLLIN},
     };
     for (int n = 0; n < 3; n++)
         if (l->pumps[n].active)
@@ -262,7 +263,7 @@ static int turn(struct loop *l, int timeout_ms, struct err *err) {
             pump_turn(&l->pumps[n], n == 0);
     if (p[5].revents && type_input(l, err) < 0)
         return -1;
-    if (p[0].revents && l->s->far->take(l->s, err) < 0)
+    if (p[0].revents && remote_take(l->s, err) < 0)
         return -1;
     return ready;
 }
@@ -315,7 +316,6 @@ int session_run(struct session *s, struct err *err) {
     l.signals = open_signals(&old);
     if (l.signals < 0)
         return err_sys(err, "watch signals");
-    s->exec.flags |= MSG_EXEC_QUIET | (s->ends_machine ? MSG_EXEC_KILL_LEFT : 0u);
     int r = s->terminal ? start_terminal(&l, err) : start_plain(&l, err);
     if (r == 0)
         r = drive(&l, err);

@@ -13,30 +13,10 @@
 #include "base/msg.h"
 #include "io/guest_link.h"
 
-struct session;
-
-/* The far end of a session: a guest that we reach ourselves, or the daemon. */
-struct far_driver {
-    /* fds: for those of exec.stdio that are MSG_STDIO_FD, in order. */
-    int (*start)(struct session *s, const int *fds, uint32_t count, struct err *err);
-    int (*fd)(const struct session *s);
-    short (*events)(const struct session *s);
-    /* Something came: sets exited, result and output_open, writes a terminal's output. */
-    int (*take)(struct session *s, struct err *err);
-    void (*signal)(struct session *s, uint32_t number);
-    void (*resize)(struct session *s, uint16_t rows, uint16_t cols);
-    /* Typed into a terminal; n = 0: the end of it. False from may_type: not now. */
-    bool (*may_type)(const struct session *s);
-    int (*type)(struct session *s, const char *bytes, size_t n, struct err *err);
-};
-extern const struct far_driver far_guest, far_daemon;
+struct remote;
 
 struct session {
-    const struct far_driver *far;
-    struct guest_link *link; /* of far_guest */
-    uint32_t id;             /* of our command there */
-    uint64_t sent, credit;   /* of a terminal's input */
-    struct remote *remote;   /* of far_daemon: cli/remote.h */
+    struct remote *remote;   /* the far end */
     bool exited;             /* result is there */
     bool output_open;        /* a terminal's output goes on */
     struct msg_exec exec;    /* argv, env, cwd, user and timeout filled by the caller */
@@ -46,6 +26,7 @@ struct session {
     bool cut[2];             /* what was captured is not all of it */
     int lost;                /* why output could not be passed on; 0: all of it was */
     bool unanswered;         /* its time was up and the guest did not say so */
+    bool out_of_memory;      /* it was killed for that */
     struct guest_result result;
     char reason[200]; /* in the far end's words; empty: see result */
 };

@@ -11,6 +11,7 @@
 #include "cli/grants.h"
 #include "cli/net.h"
 #include "cli/options.h"
+#include "cli/spec.h"
 #include "cli/table.h"
 
 static void announce(void) {
@@ -21,9 +22,10 @@ static void announce(void) {
 
 struct new_options {
     const char *kind, *image, *name, *from, *idle_action;
-    uint64_t mem, cpu_milli, pids, disk, ttl_ms, idle_ms;
-    struct option_list dirs, env, meta, net;
-    bool unreviewed, json, help;
+    struct spec spec;
+    uint64_t idle_ms;
+    struct option_list env, meta, net;
+    bool json, help;
 };
 
 #define AT(member) offsetof(struct new_options, member)
@@ -32,17 +34,11 @@ static const struct option_row new_rows[] = {
     {'n', "name", "NAME", OPTION_TEXT, AT(name), "call it so"},
     {0, "kind", "box", OPTION_TEXT, AT(kind), "kind of machine (default: box)"},
     {0, "image", "IMAGE", OPTION_TEXT, AT(image), "what it starts from (default: host)"},
-    {'m', "mem", "SIZE", OPTION_SIZE, AT(mem), "memory limit (default 2G)"},
-    {'c', "cpus", "N", OPTION_MILLI, AT(cpu_milli), "cpu limit, such as 0.5 (default: none)"},
-    {0, "pids", "N", OPTION_NUMBER, AT(pids), "limit of processes and threads (default 1024)"},
-    {0, "disk", "SIZE", OPTION_SIZE, AT(disk), "limit of what it can write (default 1G)"},
-    {0, "ttl", "TIME", OPTION_DURATION, AT(ttl_ms), "total lifetime"},
+    SPEC_OPTIONS(struct new_options, spec),
+    {0, "ttl", "TIME", OPTION_DURATION, AT(spec.ttl_ms), "total lifetime"},
     {0, "idle", "TIME", OPTION_DURATION, AT(idle_ms), "patience with a machine nobody uses"},
     {0, "idle-action", "ACTION", OPTION_TEXT, AT(idle_action),
      "then: pause, stop or destroy (default: destroy)"},
-    {'d', "dir", "HOST[:GUEST][:ro|cow|rw]", OPTION_LIST, AT(dirs),
-     "lend a directory (default cow: it works on a copy)"},
-    {0, "unreviewed", NULL, OPTION_FLAG, AT(unreviewed), "allow --dir ...:rw"},
     {0, "net", "[allow:|deny:|ask:]TARGET[,local]", OPTION_LIST, AT(net), NET_OPTION_HELP},
     {'e', "env", "NAME=VALUE", OPTION_LIST, AT(env), "a variable of every command in it"},
     {0, "meta", "NAME=VALUE", OPTION_LIST, AT(meta), "metadata to find it by"},
@@ -69,46 +65,6 @@ static int put_pairs(struct jot *j, const char *name, const struct option_list *
     return 0;
 }
 
-static void put_limits(struct jot *j, const struct new_options *o) {
-    jot_object(j, "limits");
-    if (o->mem)
-        jot_u64(j, "mem", o->mem);
-    if (o->cpu_milli) {
-        char cpus[32];
-        snprintf(cpus, sizeof(cpus), "%.3f", (double)o->cpu_milli / 1000);
-        jot_raw(j, "cpus", cpus);
-    }
-    if (o->pids)
-        jot_u64(j, "pids", o->pids);
-    if (o->disk)
-        jot_u64(j, "disk", o->disk);
-    jot_end(j, '}');
-}
-
-static void put_duration(struct jot *j, const char *name, uint64_t ms) {
-    char seconds[40];
-    if (!ms)
-        return;
-    snprintf(seconds, sizeof(seconds), "%.3f", (double)ms / 1000);
-    jot_raw(j, name, seconds);
-}
-
-static void put_dirs(struct jot *j, const struct grants *g, const struct plan *plan) {
-    static const char *const modes[] = {
-        [PLAN_GRANT_RO] = "ro", [PLAN_GRANT_COW] = "cow", [PLAN_GRANT_RW] = "rw"};
-    if (!g->count)
-        return;
-    jot_array(j, "dirs");
-    for (size_t i = 0; i < g->count; i++) {
-        jot_object(j, NULL);
-        jot_string(j, "path", g->host[i]);
-        jot_string(j, "at", plan->grants[i].path);
-        jot_string(j, "mode", modes[plan->grants[i].mode]);
-        jot_end(j, '}');
-    }
-    jot_end(j, ']');
-}
-
 static int describe(const struct new_options *o, const struct grants *g, const struct plan *plan,
                     struct buf *text, struct err *err) {
     struct jot j = JOT(text);
@@ -120,12 +76,8 @@ static int describe(const struct new_options *o, const struct grants *g, const s
     for (size_t i = 0; i < sizeof(texts) / sizeof(*texts); i++)
         if (texts[i].value)
             jot_string(&j, texts[i].name, texts[i].value);
-    put_limits(&j, o);
-    put_duration(&j, "ttl", o->ttl_ms);
-    put_duration(&j, "idle", o->idle_ms);
-    put_dirs(&j, g, plan);
-    if (o->unreviewed)
-        jot_bool(&j, "unreviewed", true);
+    spec_put(&j, &o->spec, g, plan);
+    spec_put_duration(&j, "idle", o->idle_ms);
     if (net_put(&j, &o->net, err) < 0 || put_pairs(&j, "env", &o->env, err) < 0 ||
         put_pairs(&j, "metadata", &o->meta, err) < 0)
         return -1;
@@ -141,7 +93,7 @@ static int make(const struct new_options *o, struct client *c, struct err *err) 
     if (!plan || !g)
         return err_set(err, ERR_LIMIT, "out of memory");
     const char *const own[] = {c->place.home, c->place.run, NULL};
-    int r = grants_open(&o->dirs, o->unreviewed, own, plan, g, err);
+    int r = grants_open(&o->spec.dirs, o->spec.unreviewed, own, plan, g, err);
     if (r == 0)
         r = describe(o, g, plan, &body, err);
     const struct client_request request = {.method = "POST",
@@ -191,7 +143,7 @@ static int about(struct client *c, const char *machine, const char *method, cons
                  json_t **ret, struct err *err) {
     char target[CLIENT_TARGET_SIZE];
     const struct client_request r = {.method = method, .target = target};
-    if (!c->http && client_open(c, CLIENT_ONLY_RUNNING, NULL, err) < 0)
+    if (!c->http && client_open(c, CLIENT_IF_MACHINES, NULL, err) < 0)
         return -1;
     return client_target(target, err, format, machine) < 0 ? -1 : client_call(c, &r, ret, err);
 }
@@ -405,7 +357,7 @@ int cmd_logs(int argc, char **argv) {
         err_remedy(&err, "see `carrel ls`");
         return cli_fail(&err);
     }
-    if (client_open(&c, CLIENT_ONLY_RUNNING, NULL, &err) < 0)
+    if (client_open(&c, CLIENT_IF_MACHINES, NULL, &err) < 0)
         return cli_fail(&err);
     if (exec)
         return copy_output(&c, machine, exec, &o, &err) < 0 ? cli_fail(&err) : 0;

@@ -21,9 +21,15 @@ static bool claim_fds(struct conn *c) {
     size_t count = http_field_count(&c->head, "carrel-fds"), want = 0;
     struct http_text v = http_field_only(&c->head, "carrel-fds");
     if (count) {
-        if (count > 1 || v.n != 1 || v.s[0] < '0' || v.s[0] > '0' + HTTP_FDS_MAX)
+        if (count > 1 || v.n < 1 || v.n > 2)
             return false;
-        want = (size_t)(v.s[0] - '0');
+        for (size_t i = 0; i < v.n; i++) {
+            if (v.s[i] < '0' || v.s[i] > '9')
+                return false;
+            want = 10 * want + (size_t)(v.s[i] - '0');
+        }
+        if (want > HTTP_FDS_MAX)
+            return false;
     }
     bool more_follows = c->in_at < c->in_end;
     if (c->nfds < want || (c->nfds > want && !more_follows))

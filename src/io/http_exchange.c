@@ -28,14 +28,18 @@ bool conn_send(struct conn *c, const struct iovec *parts, int count, bool now) {
 
 /* The end of an exchange */
 
+void http_close_fds(struct http_exchange *x) {
+    for (size_t i = 0; i < x->nfds; i++)
+        if (x->fds[i] >= 0)
+            close(x->fds[i]);
+    x->nfds = 0;
+}
+
 void exchange_close(struct conn *c) {
     enum { KEEP_BYTES = 64 << 10 };
     c->open = c->yours = false;
     c->server->stats.requests_now--;
-    for (size_t i = 0; i < c->x.nfds; i++)
-        if (c->x.fds[i] >= 0)
-            close(c->x.fds[i]);
-    c->x.nfds = 0;
+    http_close_fds(&c->x);
     if (c->collected_cap > KEEP_BYTES) {
         free(c->collected);
         c->collected = NULL;

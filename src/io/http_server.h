@@ -133,6 +133,9 @@ void http_hold(struct http_exchange *x);
 void http_reply(struct http_exchange *x, int status, const struct http_pair *fields,
                 const void *body, size_t n);
 
+/* Those that came with the request, once nobody needs them any more; else they go with its end. */
+void http_close_fds(struct http_exchange *x);
+
 /* The same with up to HTTP_FDS_MAX descriptors (unix only), which are closed once sent or lost. */
 void http_reply_fds(struct http_exchange *x, int status, const struct http_pair *fields,
                     const void *body, size_t n, const int *fds, size_t nfds);

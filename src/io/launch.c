@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/close_range.h>
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
@@ -38,6 +39,8 @@ static void become(const struct launching *l) {
     dup2(null, STDIN_FILENO);
     dup2(null, STDOUT_FILENO);
     dup2(out < 0 ? null : out, STDERR_FILENO);
+    /* What else our caller left open would stay open as long as the program lives. */
+    close_range(3, ~0u, CLOSE_RANGE_CLOEXEC);
     fcntl(l->ready, F_SETFD, 0);
     execv(path, (char *const *)words);
     _exit(127);

@@ -4,6 +4,7 @@
 
 #include "base/defer.h"
 #include "base/limits.h"
+#include "base/log.h"
 #include "grant/dirs.h"
 #include "service/fields.h"
 #include "service/state.h"
@@ -14,6 +15,7 @@ struct creation {
     uint64_t intent;
     service_machine_fn *done;
     void *arg;
+    bool early;
 };
 
 static void creation_finish(struct creation *c, const struct err *err) {
@@ -48,11 +50,37 @@ static void creation_fail(struct creation *c, const struct err *err) {
     live_end(c->live, "it could not be made", creation_undone, f);
 }
 
+static int write_running(struct live *l, struct err *err) {
+    struct store *store = l->service->store;
+    bool whole = store_begin(store, err) == 0 && net_keep(l, err) == 0 &&
+                 store_machine_set_guest(store, l->row.id, l->row.incarnation, err) == 0 &&
+                 store_machine_set_state(store, l->row.id, MACHINE_RUNNING, err) == 0;
+    if (whole)
+        event_tell(l->service, l->row.owner, l->row.id, "machine.created", NULL);
+    if (whole && store_commit(store, err) == 0)
+        return 0;
+    store_rollback(store);
+    return -1;
+}
+
+/*
+ * One that ends with its caller anyway: a daemon that dies now removes it whatever was written. Its
+ * command is sent before that is, and begins meanwhile.
+ */
+static void creation_finish_first(struct creation *c) {
+    struct live *l = c->live;
+    struct err err;
+    live_ref(l);
+    creation_finish(c, NULL);
+    if (l->row.state == MACHINE_RUNNING && write_running(l, &err) < 0)
+        log_line(LOG_ERROR, "service", "write a machine's state: %s id=%s", err.text, l->row.id);
+    live_unref(l);
+}
+
 static void creation_made(void *arg, struct machine *m, const char *warnings,
                           const struct err *failed) {
     struct creation *c = arg;
     struct live *l = c->live;
-    struct service *s = l->service;
     struct err err;
     if (failed) {
         creation_fail(c, failed);
@@ -65,20 +93,12 @@ static void creation_made(void *arg, struct machine *m, const char *warnings,
         l->warnings = strdup(warnings);
     l->row.state = MACHINE_RUNNING;
     l->row.incarnation = guest_incarnation(m->guest);
-    if (store_begin(s->store, &err) < 0 || net_keep(l, &err) < 0 ||
-        store_machine_set_guest(s->store, l->row.id, l->row.incarnation, &err) < 0 ||
-        store_machine_set_state(s->store, l->row.id, MACHINE_RUNNING, &err) < 0) {
-        store_rollback(s->store);
+    if (c->early)
+        creation_finish_first(c);
+    else if (write_running(l, &err) < 0)
         creation_fail(c, &err);
-        return;
-    }
-    event_tell(s, l->row.owner, l->row.id, "machine.created", NULL);
-    if (store_commit(s->store, &err) < 0) {
-        store_rollback(s->store);
-        creation_fail(c, &err);
-        return;
-    }
-    creation_finish(c, NULL);
+    else
+        creation_finish(c, NULL);
 }
 
 /* Asked for, else configured, else the kind's own; so that what is enforced is what is shown. */
@@ -203,6 +223,20 @@ static struct live *begin(struct service *s, const struct caller *who,
     return existing[0] ? NULL : live_new(s, row);
 }
 
+/*
+ * Limits that somebody asked for are kept or refused. The kind's own stay its own affair: it says
+ * what a host cannot enforce, and goes on.
+ */
+static struct machine_limits wanted_limits(const struct conf *conf, const struct machine_request *r,
+                                           const struct machine_row *row) {
+    return (struct machine_limits){
+        .mem_bytes = r->limits.mem.is || conf->mem_bytes ? row->mem_bytes : 0,
+        .cpu_milli = row->cpu_milli,
+        .pids = r->limits.pids.is || conf->pids ? row->pids : 0,
+        .disk_bytes = r->limits.disk.is || conf->disk_bytes ? row->disk_bytes : 0,
+    };
+}
+
 void service_create(struct service *s, const struct caller *who, const struct machine_request *r,
                     const uint8_t request_hash[SHA256_BYTES], const int *fds, size_t nfds,
                     service_machine_fn *done, void *arg) {
@@ -238,7 +272,7 @@ void service_create(struct service *s, const struct caller *who, const struct ma
     struct creation *c = calloc(1, sizeof(*c));
     if (!c)
         abort();
-    *c = (struct creation){l, *who, intent, done, arg};
+    *c = (struct creation){l, *who, intent, done, arg, r->early && r->ephemeral};
     live_ref(l);
     l->changing = true;
     if (handed.count)
@@ -248,11 +282,13 @@ void service_create(struct service *s, const struct caller *who, const struct ma
         .image = l->row.image,
         .hostname = r->hostname      ? r->hostname
                     : l->row.name[0] ? l->row.name
+                    : r->early       ? "" /* the image's own: nothing to set */
                                      : l->row.id,
-        .limits = {l->row.mem_bytes, l->row.cpu_milli, l->row.pids, l->row.disk_bytes},
+        .limits = wanted_limits(s->conf, r, &l->row),
         .deadline_ms = l->row.ttl_ms,
         .linger = !r->ephemeral,
         .gate = true,
+        .early = r->early,
         .grants = handed.grants,
         .grant_fds = handed.fds,
         .grant_count = handed.count,

@@ -25,12 +25,12 @@ static void on_started(void *arg, const struct msg_started *m) {
 static const char *step_name(uint32_t step) {
     static const char *const names[] = {
         [MSG_STEP_FORK] = "start",
-        [MSG_STEP_CGROUP] = "join its cgroup",
-        [MSG_STEP_STDIO] = "open its streams",
-        [MSG_STEP_RLIMIT] = "set limits",
-        [MSG_STEP_USER] = "become its user",
-        [MSG_STEP_CWD] = "enter its directory",
-        [MSG_STEP_EXEC] = "run it",
+        [MSG_STEP_CGROUP] = "join the cgroup of",
+        [MSG_STEP_STDIO] = "open the streams of",
+        [MSG_STEP_RLIMIT] = "set limits of",
+        [MSG_STEP_USER] = "become the user of",
+        [MSG_STEP_CWD] = "enter",
+        [MSG_STEP_EXEC] = "run",
     };
     return step < sizeof(names) / sizeof(*names) && names[step] ? names[step] : "start";
 }
@@ -41,8 +41,8 @@ static void on_failed(void *arg, const struct msg_exec_failed *m) {
     x->sent = false; /* its id is free again */
     x->row.state = EXEC_FAILED;
     x->row.exit_code = m->step != MSG_STEP_EXEC ? 125 : m->number == ENOENT ? 127 : 126;
-    snprintf(x->row.reason, sizeof(x->row.reason), "%s: %s", step_name(m->step),
-             strerror((int)m->number));
+    snprintf(x->row.reason, sizeof(x->row.reason), "%s '%.60s': %s", step_name(m->step),
+             m->step == MSG_STEP_CWD ? x->row.cwd : x->program, strerror((int)m->number));
     guest_forget(x->live->machine->guest, &x->command, false);
     exec_conclude(x);
     exec_start_done(x, NULL);

@@ -36,6 +36,7 @@ static int fill_exec(struct exec *x, const struct caller *who, const struct live
     snprintf(row->user, sizeof(row->user), "%s", plan->user);
     snprintf(row->key, sizeof(row->key), "%s", r->key ? r->key : "");
     memcpy(row->request_hash, hash, SHA256_BYTES);
+    snprintf(x->program, sizeof(x->program), "%s", plan->argv[0]);
     row->argv = argv_json(plan);
     row->cwd = strdup(plan->exec.cwd.s);
     if (!row->argv || !row->cwd)

@@ -41,6 +41,7 @@ struct exec {
     service_exec_fn *done;
     void *done_arg;
     char *failure;
+    char program[64]; /* the first word, or its beginning */
 };
 
 /* ---- exec.c ---- */

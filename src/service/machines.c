@@ -122,7 +122,7 @@ static void stats_are(void *arg, const struct machine_stats *stats, const struct
         view = (struct stats_view){stats->cpu_us,          stats->mem_bytes, stats->mem_peak_bytes,
                                    stats->mem_limit_bytes, stats->pids,      stats->io_bytes,
                                    stats->disk_bytes,      stats->oom_kills, stats->pids_refused,
-                                   stats->frozen};
+                                   stats->lookups_refused, stats->frozen};
     c->done(c->arg, stats ? &view : NULL, err);
     live_unref(c->live);
     free(c);

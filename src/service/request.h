@@ -54,7 +54,9 @@ struct machine_request {
     struct rows dirs; /* struct dir_request */
     struct rows net;  /* struct net_request */
     bool unreviewed;
-    bool ephemeral; /* set by a face: it ends with the daemon at the latest */
+    /* Set by a face. */
+    bool ephemeral; /* it ends with the daemon at the latest */
+    bool early;     /* told of before its guest was heard: a command follows at once */
 };
 
 struct update_request {

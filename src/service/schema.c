@@ -85,8 +85,8 @@ static int read_number(const struct field *f, const struct path *p, const json_t
     }
     if (value < f->min || (f->max && value > f->max)) {
         char why[160];
-        snprintf(why, sizeof(why), "must be between %g and %g", (double)f->min / kinds[k].unit,
-                 f->max ? (double)f->max / kinds[k].unit : 9e15);
+        snprintf(why, sizeof(why), "is out of range: %.15g to %.15g",
+                 (double)f->min / kinds[k].unit, f->max ? (double)f->max / kinds[k].unit : 9e15);
         return refuse(p, err, why);
     }
     *ret = (struct given){value, true};

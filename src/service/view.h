@@ -31,7 +31,7 @@ struct machine_view {
 
 struct stats_view {
     uint64_t cpu_us, mem_bytes, mem_peak_bytes, mem_limit_bytes, pids, io_bytes, disk_bytes;
-    uint64_t oom_kills, pids_refused;
+    uint64_t oom_kills, pids_refused, lookups_refused;
     bool frozen;
 };
 

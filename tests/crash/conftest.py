@@ -9,7 +9,7 @@ import pytest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
-from carrel import GUEST, PROGRAM, SOAK, SPAWNER, Carrel, stop_spawner  # noqa: E402
+from carrel import DAEMON, GUEST, PROGRAM, SOAK, SPAWNER, Carrel, stop_daemon, stop_spawner  # noqa: E402
 from patience import PATIENCE  # noqa: E402
 
 WRAPPER = """#!/bin/sh
@@ -50,6 +50,7 @@ class Faults(Carrel):
         (self.tree / "libexec/real").mkdir(parents=True)
         shutil.copy(PROGRAM, self.tree / "carrel")
         shutil.copy(GUEST, self.tree / "libexec/carrel-guest")
+        shutil.copy(DAEMON, self.tree / "libexec/carrel-daemon")
         (self.tree / "libexec/real/carrel-spawn").symlink_to(SPAWNER)
         wrapper = self.tree / "libexec/carrel-spawn"
         wrapper.write_text(WRAPPER.format(real=self.tree / "libexec/real", spawner=SPAWNER))
@@ -57,9 +58,12 @@ class Faults(Carrel):
 
     def with_fault(self, fault, *words, timeout=60):
         """`carrel WORDS` with a spawner that meets the fault; what came of it."""
+        stop_daemon(self.run_dir)  # the next one hands the fault on to the spawner it starts
         env = {**self.env, "FAULT": fault, "TRACE": str(self.dir / "trace")}
-        return subprocess.run([str(self.tree / "carrel"), *words], env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        done = subprocess.run([str(self.tree / "carrel"), *words], env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                               stderr=subprocess.PIPE, timeout=timeout * PATIENCE)
+        stop_daemon(self.run_dir)
+        return done
 
     def client_with_fault(self, fault, *words, timeout=60):
         """The same for the client; its spawner is whole."""
@@ -75,6 +79,7 @@ class Faults(Carrel):
 
     def fresh_run(self):
         """The next fault starts from nothing but the image."""
+        stop_daemon(self.run_dir)
         stop_spawner(self.run_dir)
         left = self.host.left()
         shutil.rmtree(self.run_dir, ignore_errors=True)
@@ -86,6 +91,7 @@ def home():
     """One store for all: its image is built once."""
     c = Carrel()
     c.run("-q", "--", "true")
+    stop_daemon(c.run_dir)  # one store, one daemon
     yield c.home
     c.stop()
 

@@ -35,9 +35,9 @@ def test_what_a_command_gets(daemon, box, fields, out):
     ({"command": "kill -9 $$"}, 137, "signal"),
     ({"command": "kill -TERM $$"}, 143, "signal"),
     ({"command": "sleep 100", "timeout": 0.2}, 124, "timeout"),
-    ({"argv": ["/nonexistent"]}, 127, "run it"),
-    ({"argv": ["/etc/passwd"]}, 126, "run it"),
-    ({"command": "true", "cwd": "/nowhere"}, 125, "enter its directory"),
+    ({"argv": ["/nonexistent"]}, 127, "run '/nonexistent': No such file"),
+    ({"argv": ["/etc/passwd"]}, 126, "run '/etc/passwd': Permission denied"),
+    ({"command": "true", "cwd": "/nowhere"}, 125, "enter '/nowhere': No such file"),
 ])
 def test_how_it_ended(daemon, box, fields, status, reason):
     x = daemon.post(f"/v1/machines/{box}/execs", fields)["exec"]

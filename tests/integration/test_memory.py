@@ -4,7 +4,7 @@ import subprocess
 import time
 
 import pytest
-from carrel import BUILD, GUEST, ROOTLESS
+from carrel import BUILD, GUEST, ROOTLESS, stop_daemon
 from patience import PATIENCE, clock
 
 VALGRIND = ["valgrind", "--quiet", "--error-exitcode=99", "--leak-check=full", "--errors-for-leak-kinds=definite", "--track-fds=no",
@@ -64,6 +64,7 @@ def test_the_spawner(fresh):
         machine = fresh.keep(*([] if "disk" in fresh.status()["unenforced"] else ["--disk", "20M"]))
         assert fresh("exec", machine, "--", "true").returncode == 0
         assert fresh("rm", machine).returncode == 0
+        stop_daemon(fresh.run_dir)  # it would start another one
         process.terminate()
         assert process.wait(30 * PATIENCE) == 0, log.read_text()
         assert log.read_text() == ""

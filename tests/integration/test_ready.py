@@ -10,7 +10,7 @@ import subprocess
 import time
 
 import pytest
-from carrel import GUEST, ROOTLESS, SPAWNER, stop_spawner
+from carrel import GUEST, ROOTLESS, SPAWNER, stop_daemon, stop_spawner
 from guestlink import FD, NULL, Link, exec_payload
 from patience import PATIENCE, clock
 
@@ -203,16 +203,20 @@ def test_a_stopped_ready_box_does_not_survive_the_next_spawner(ready):
 
 def test_none_when_none_are_wanted(fresh):
     fresh.run("-q", "--", "true")
+    stop_daemon(fresh.run_dir)
     stop_spawner(fresh.run_dir)
     process = subprocess.Popen(["carrel-spawn", "--run", fresh.run_dir, "--home", fresh.home, "--guest", GUEST, "--ready-boxes", "0"],
                                executable=SPAWNER, stderr=subprocess.DEVNULL)
     end = clock() + 10
-    while fresh.run("-q", "--", "true").returncode:
+    while not (fresh.run_dir / "spawn.sock").exists():
         assert clock() < end
+        time.sleep(0.01)
+    assert fresh.run("-q", "--", "true").returncode == 0
     while fresh.status()["pool"]["berths"] < fresh.status()["pool"]["berths_wanted"]:
         assert clock() < end
         time.sleep(0.01)
     time.sleep(0.1)
     assert fresh.status()["pool"]["ready"] == 0 and not fresh.host.ready()
+    stop_daemon(fresh.run_dir)
     process.terminate()
     assert process.wait(20 * PATIENCE) == 0

@@ -15,6 +15,7 @@ import time
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "integration"))
 
+from carrel import stop_daemon  # noqa: E402
 from guestlink import Link  # noqa: E402
 from host_state import HostState, read  # noqa: E402, F401
 from patience import PATIENCE  # noqa: E402
@@ -38,7 +39,7 @@ def sub_ids():
 
 
 class Lab:
-    """One run directory with its spawner. weak: defences to leave out; guest: another pid 1."""
+    """One run directory with its daemon and spawner. weak: defences to leave out; guest: another pid 1."""
 
     def __init__(self, weak=None, guest=None):
         self.dir = pathlib.Path(tempfile.mkdtemp(prefix="cs-", dir=PLACE))  # short: it holds sockets
@@ -57,6 +58,7 @@ class Lab:
         libexec.mkdir(parents=True)
         self.program = self.dir / "bin/carrel"
         shutil.copy(BUILD / "carrel", self.program)
+        shutil.copy(BUILD / "libexec/carrel-daemon", libexec / "carrel-daemon")
         shutil.copy(BUILD / "libexec" / ("carrel-spawn" if weak is None else "carrel-spawn-weak"), libexec / "carrel-spawn")
         shutil.copy(guest or BUILD / "libexec/carrel-guest", libexec / "carrel-guest")
         if weak is not None:
@@ -81,9 +83,10 @@ class Lab:
         return Machine(self, json.loads(done.stdout)["machine"])
 
     def status(self):
-        done = self("ls", "--json")
-        assert done.returncode == 0, done
-        return json.loads(done.stdout)
+        """What the spawner tells of itself, through the daemon; and the machines."""
+        told = [self("stats", "--json"), self("ls", "--json")]
+        assert not any(done.returncode for done in told), told
+        return {**json.loads(told[0].stdout)["box"], "machines": json.loads(told[1].stdout)["machines"]}
 
     def unenforced(self):
         return self.status()["unenforced"]
@@ -94,9 +97,10 @@ class Lab:
         return int(text.split("VmRSS:")[1].split()[0])
 
     def stop(self):
-        """Ends all machines and the spawner; then nothing may be left, and the places go."""
-        for machine in self.status()["machines"] if self.run_dir.exists() else ():
+        """Ends all machines, daemon and spawner; then nothing may be left, and the places go."""
+        for machine in json.loads(self("ls", "--json").stdout)["machines"]:
             self("rm", machine["id"])
+        stop_daemon(self.run_dir)
         for pid in self.state.spawners():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, 15)

@@ -1,0 +1,325 @@
+#include "cli/remote.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/defer.h"
+#include "base/fdio.h"
+#include "cli/session.h"
+#include "cli/table.h"
+#include "io/utf8.h"
+
+enum { LINE_MAX_BYTES = 4 << 20, MESSAGE_MAX = 1 << 20 };
+
+void remote_done(struct remote *r) {
+    ws_client_freep(&r->ws);
+    http_client_freep(&r->screen);
+    http_client_freep(&r->second);
+    buf_done(&r->line);
+}
+
+static int take_stream(struct session *s, struct err *err);
+static int take_lines(struct session *s, const char *bytes, size_t n, struct err *err);
+static int take_messages(struct session *s, struct err *err);
+
+/* ---- the request ---- */
+
+static void put_env(struct jot *j, const char *const *env) {
+    jot_object(j, "env");
+    for (; *env; env++) {
+        char name[256];
+        const char *eq = strchr(*env, '=');
+        if (!eq || (size_t)(eq - *env) >= sizeof(name))
+            continue;
+        snprintf(name, sizeof(name), "%.*s", (int)(eq - *env), *env);
+        jot_string(j, name, eq + 1);
+    }
+    jot_end(j, '}');
+}
+
+static void put_exec(struct jot *j, const char *name, const struct session *s) {
+    char user[16], seconds[40];
+    snprintf(user, sizeof(user), "%u", s->exec.uid);
+    jot_object(j, name);
+    jot_array(j, "argv");
+    for (const char *const *word = s->exec.argv.v; *word; word++)
+        jot_string(j, NULL, *word);
+    jot_end(j, ']');
+    put_env(j, s->exec.env.v);
+    jot_string(j, "cwd", s->exec.cwd.s);
+    jot_string(j, "user", user);
+    if (s->exec.timeout_ms) {
+        snprintf(seconds, sizeof(seconds), "%.3f", (double)s->exec.timeout_ms / 1000);
+        jot_raw(j, "timeout", seconds);
+    }
+    if (s->terminal) {
+        jot_bool(j, "terminal", true);
+        jot_object(j, "size");
+        jot_u64(j, "rows", s->exec.rows ? s->exec.rows : 24);
+        jot_u64(j, "cols", s->exec.cols ? s->exec.cols : 80);
+        jot_end(j, '}');
+    } else {
+        jot_array(j, "stdio");
+        for (int n = 0; n < 3; n++)
+            jot_string(j, NULL, s->exec.stdio[n] == MSG_STDIO_FD ? "fd" : "null");
+        jot_end(j, ']');
+    }
+    jot_end(j, '}');
+}
+
+/* A JSON text holds characters; a word of other bytes would arrive as another one. */
+static int check_text(const char *what, const char *text, struct err *err) {
+    if (utf8_valid(text, strlen(text)))
+        return 0;
+    err_set(err, ERR_UNSUPPORTED, "%s '%.60s' is not UTF-8", what, text);
+    return err_remedy(err, "pass such bytes by standard input");
+}
+
+static int check_texts(const struct session *s, struct err *err) {
+    for (const char *const *word = s->exec.argv.v; *word; word++)
+        if (check_text("the word", *word, err) < 0)
+            return -1;
+    for (const char *const *env = s->exec.env.v; *env; env++)
+        if (check_text("the variable", *env, err) < 0)
+            return -1;
+    return check_text("the directory", s->exec.cwd.s, err);
+}
+
+static int compose(const struct session *s, struct buf *body, struct err *err) {
+    const struct remote *r = s->remote;
+    struct jot j = JOT(body);
+    if (check_texts(s, err) < 0)
+        return -1;
+    if (r->machine) {
+        put_exec(&j, NULL, s);
+    } else {
+        jot_object(&j, NULL);
+        jot_raw(&j, "machine", r->spec->data);
+        put_exec(&j, "exec", s);
+        jot_end(&j, '}');
+    }
+    return j.failed ? err_set(err, ERR_LIMIT, "the command is too long") : 0;
+}
+
+/* The request; the events of our command begin. */
+static int open_stream(struct session *s, const int *fds, size_t count, struct err *err) {
+    struct remote *r = s->remote;
+    struct buf body DEFER(buf_done) = BUF(2 << 20);
+    const struct http_head *head;
+    char target[CLIENT_TARGET_SIZE];
+    if (compose(s, &body, err) < 0 ||
+        (r->machine ? client_target(target, err, "/v1/machines/%s/execs", r->machine)
+                    : client_target(target, err, "/v1/run?%s=1", r->keep ? "keep" : "hold")) < 0 ||
+        client_query(target, "output", s->terminal ? "0" : NULL, err) < 0)
+        return -1;
+    const struct client_request request = {.method = "POST",
+                                           .target = target,
+                                           .body = &body,
+                                           .accept = "application/x-ndjson",
+                                           .fds = fds,
+                                           .nfds = count};
+    if (client_send(r->client, r->client->http, &request, err) < 0)
+        return -1;
+    return client_answer(r->client->http, &head, err);
+}
+
+/* The screen of our command, on a connection of its own. */
+static int open_screen(struct session *s, struct err *err) {
+    struct remote *r = s->remote;
+    char attach[CLIENT_TARGET_SIZE];
+    const struct http_pair fields[] = {
+        {r->client->bearer[0] ? "Authorization" : NULL, r->client->bearer}, {NULL, NULL}};
+    if (client_target(attach, err, "/v1/machines/%s/pty?exec=%s", r->id, r->exec) < 0)
+        return -1;
+    r->screen = client_again(r->client, err);
+    if (r->screen)
+        r->ws = ws_client_open(r->screen, attach, fields, MESSAGE_MAX, err);
+    return r->ws ? take_messages(s, err) : -1;
+}
+
+/* Waits until we know what our command is called. */
+static int await_start(struct session *s, struct err *err) {
+    struct http_client *http = s->remote->client->http;
+    const char *bytes;
+    size_t n;
+    while (!s->remote->exec[0]) {
+        int more = http_client_read(http, &bytes, &n, err);
+        if (more == 0)
+            return err_set(err, ERR_UNKNOWN, "the daemon ended before the command");
+        if (more < 0 || take_lines(s, bytes, n, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+int remote_start(struct session *s, const int *fds, uint32_t count, struct err *err) {
+    struct remote *r = s->remote;
+    int all[HTTP_CLIENT_FDS_MAX];
+    if (r->dir_count + count > HTTP_CLIENT_FDS_MAX)
+        return err_set(err, ERR_LIMIT, "too many directories");
+    for (size_t i = 0; i < r->dir_count; i++)
+        all[i] = r->dirs[i];
+    for (size_t i = 0; i < count; i++)
+        all[r->dir_count + i] = fds[i];
+    r->line = BUF(LINE_MAX_BYTES);
+    if (open_stream(s, all, r->dir_count + count, err) < 0)
+        return -1;
+    if (s->terminal)
+        return await_start(s, err) < 0 ? -1 : open_screen(s, err);
+    /* What came with the head is here already, and poll() would not tell. */
+    return take_stream(s, err);
+}
+
+/* ---- what comes back ---- */
+
+static void take_exec(struct session *s, const json_t *x) {
+    const json_t *usage = json_object_get(x, "usage");
+    struct msg_exit *e = &s->result.exit;
+    const char *reason = client_text(x, "reason");
+    long long sig = client_number(x, "signal"), status = client_number(x, "status");
+    *e = (struct msg_exit){.status = (uint32_t)(sig ? sig : status),
+                           .flags = sig ? MSG_EXIT_SIGNALED : 0,
+                           .user_us = (uint64_t)client_number(usage, "user_us"),
+                           .system_us = (uint64_t)client_number(usage, "system_us"),
+                           .max_rss_kb = (uint64_t)client_number(usage, "max_rss_kb"),
+                           .wall_us = (uint64_t)client_number(usage, "wall_us")};
+    if (strcmp(reason, "timeout") == 0)
+        e->flags |= MSG_EXIT_TIMED_OUT;
+    s->out_of_memory = strcmp(reason, "memory") == 0;
+    if (strcmp(client_text(x, "state"), "failed") == 0)
+        snprintf(s->reason, sizeof(s->reason), "%s", reason);
+    s->exited = true;
+    s->output_open = false;
+}
+
+static void take_start(const struct session *s, const json_t *event) {
+    struct remote *r = s->remote;
+    const char *warnings = client_text(event, "warnings");
+    snprintf(r->exec, sizeof(r->exec), "%s", client_text(event, "exec"));
+    snprintf(r->id, sizeof(r->id), "%s", client_text(event, "machine"));
+    if (*warnings && !r->quiet)
+        fprintf(stderr, "carrel: warning: %s%s\n", warnings, s->terminal ? "\r" : "");
+}
+
+static int take_event(struct session *s, const char *line, size_t n, struct err *err) {
+    json_t *event DEFER(json_free) = json_loadb(line, n, 0, NULL);
+    const char *type = client_text(event, "type");
+    const json_t *x = json_object_get(event, "exec");
+    if (strcmp(type, "start") == 0)
+        take_start(s, event);
+    else if (strcmp(type, "exit") == 0 && strcmp(client_text(x, "state"), "unknown") == 0)
+        return err_set(err, ERR_UNKNOWN, "how it ended is not known: %s", client_text(x, "reason"));
+    else if (strcmp(type, "exit") == 0)
+        take_exec(s, x);
+    else if (strcmp(type, "gap") == 0)
+        fprintf(stderr, "\r\ncarrel: %lld bytes that came too fast were not kept\r\n",
+                client_number(event, "bytes"));
+    else if (json_object_get(event, "error"))
+        return err_set(err, ERR_INTERNAL, "%s",
+                       client_text(json_object_get(event, "error"), "message"));
+    return 0;
+}
+
+static int take_lines(struct session *s, const char *bytes, size_t n, struct err *err) {
+    struct buf *line = &s->remote->line;
+    if (!buf_add(line, bytes, n))
+        return err_set(err, ERR_LIMIT, "an event is too long");
+    char *at = line->data, *end;
+    for (; (end = memchr(at, '\n', line->len - (size_t)(at - line->data))); at = end + 1)
+        if (take_event(s, at, (size_t)(end - at), err) < 0)
+            return -1;
+    line->len -= (size_t)(at - line->data);
+    memmove(line->data, at, line->len);
+    return 0;
+}
+
+static int take_stream(struct session *s, struct err *err) {
+    struct http_client *http = s->remote->client->http;
+    const char *bytes;
+    size_t n;
+    int more = 1;
+    http_client_set_timeout(http, 0); /* what is here, and no more */
+    while ((more = http_client_read(http, &bytes, &n, err)) > 0)
+        if (take_lines(s, bytes, n, err) < 0)
+            return -1;
+    http_client_set_timeout(http, -1);
+    if (more < 0 && err->code == ERR_TIMEOUT)
+        return 0;
+    s->remote->over = true;
+    return s->exited ? 0 : err_set(err, ERR_UNKNOWN, "the daemon ended before the command");
+}
+
+static int take_messages(struct session *s, struct err *err) {
+    struct ws_event e;
+    int more;
+    while ((more = ws_client_next(s->remote->ws, 0, &e, err)) > 0) {
+        if (e.opcode == WS_BINARY) {
+            int w = write_all(STDOUT_FILENO, e.data, e.n);
+            if (w < 0)
+                return err_num(err, w, "write output");
+        } else if (e.opcode == WS_TEXT) {
+            if (take_event(s, e.data, e.n, err) < 0)
+                return -1;
+        } else if (e.opcode == WS_CLOSE) {
+            s->output_open = false;
+            s->remote->over = true;
+            return s->exited ? 0 : err_set(err, ERR_UNKNOWN, "the terminal was closed");
+        }
+    }
+    return more;
+}
+
+int remote_take(struct session *s, struct err *err) {
+    return s->terminal ? take_messages(s, err) : take_stream(s, err);
+}
+
+int remote_fd(const struct session *s) {
+    if (s->remote->over)
+        return -1;
+    return http_client_fd(s->terminal ? s->remote->screen : s->remote->client->http);
+}
+
+/* ---- what we say meanwhile ---- */
+
+int remote_ask(struct remote *r, const struct client_request *request, const struct http_head **ret,
+               struct err *err) {
+    if (!r->second)
+        r->second = client_again(r->client, err);
+    return !r->second || client_send(r->client, r->second, request, err) < 0
+               ? -1
+               : client_answer(r->second, ret, err);
+}
+
+int remote_call(struct remote *r, const struct client_request *request, json_t **ret,
+                struct err *err) {
+    struct client again = *r->client;
+    if (!r->second)
+        r->second = client_again(r->client, err);
+    again.http = r->second;
+    return r->second ? client_call(&again, request, ret, err) : -1;
+}
+
+void remote_signal(struct session *s, uint32_t number) {
+    struct remote *r = s->remote;
+    struct buf body DEFER(buf_done) = BUF(128);
+    char target[CLIENT_TARGET_SIZE];
+    struct err err;
+    const struct client_request request = {.method = "POST", .target = target, .body = &body};
+    if (r->exec[0] && buf_addf(&body, "{\"signal\":\"%u\",\"main_only\":true}", number) &&
+        client_target(target, &err, "/v1/machines/%s/execs/%s/signal", r->id, r->exec) == 0)
+        remote_call(r, &request, NULL, &err); /* too late is no error */
+}
+
+void remote_resize(struct session *s, uint16_t rows, uint16_t cols) {
+    struct buf text DEFER(buf_done) = BUF(128);
+    struct err err; /* a terminal that is going away needs no size */
+    if (s->remote->ws && rows && cols &&
+        buf_addf(&text, "{\"resize\":{\"rows\":%u,\"cols\":%u}}", rows, cols))
+        ws_client_send(s->remote->ws, WS_TEXT, text.data, text.len, &err);
+}
+
+int remote_type(struct session *s, const char *bytes, size_t n, struct err *err) {
+    return n ? ws_client_send(s->remote->ws, WS_BINARY, bytes, n, err)
+             : ws_client_send(s->remote->ws, WS_BINARY, "\4", 1, err); /* end of input: ^D */
+}

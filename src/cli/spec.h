@@ -1,0 +1,47 @@
+/* What a machine shall be, as the API wants to hear it: for `new` and `run`. */
+#pragma once
+
+#include "base/jot.h"
+#include "cli/grants.h"
+
+struct spec {
+    uint64_t mem, cpu_milli, pids, disk, ttl_ms; /* 0: not given */
+    struct option_list dirs;
+    bool unreviewed;
+};
+
+/* Rows of an option table; `member` is the struct spec in `type`. */
+#define SPEC_OPTIONS(type, member)                                                              \
+    {'m', "mem", "SIZE", OPTION_SIZE, offsetof(type, member.mem), "memory limit (default 2G)"}, \
+        {'c',                                                                                   \
+         "cpus",                                                                                \
+         "N",                                                                                   \
+         OPTION_MILLI,                                                                          \
+         offsetof(type, member.cpu_milli),                                                      \
+         "cpu limit, such as 0.5 (default: none)"},                                             \
+        {0,                                                                                     \
+         "pids",                                                                                \
+         "N",                                                                                   \
+         OPTION_NUMBER,                                                                         \
+         offsetof(type, member.pids),                                                           \
+         "limit of processes and threads (default 1024)"},                                      \
+        {0,                                                                                     \
+         "disk",                                                                                \
+         "SIZE",                                                                                \
+         OPTION_SIZE,                                                                           \
+         offsetof(type, member.disk),                                                           \
+         "limit of what it can write (default 1G)"},                                            \
+        {'d',                                                                                   \
+         "dir",                                                                                 \
+         "HOST[:GUEST][:ro|cow|rw]",                                                            \
+         OPTION_LIST,                                                                           \
+         offsetof(type, member.dirs),                                                           \
+         "lend a directory (default cow: it works on a copy)"},                                 \
+    {                                                                                           \
+        0, "unreviewed", NULL, OPTION_FLAG, offsetof(type, member.unreviewed),                  \
+            "allow --dir ...:rw"                                                                \
+    }
+
+/* Members of an object that is open already. */
+void spec_put(struct jot *j, const struct spec *s, const struct grants *g, const struct plan *plan);
+void spec_put_duration(struct jot *j, const char *name, uint64_t ms); /* 0: nothing */
