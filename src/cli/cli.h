@@ -35,6 +35,8 @@ int cli_words(int argc, char **argv, int words, bool *json, int *ret_status);
 
 int cmd_run(int argc, char **argv);
 int cmd_exec(int argc, char **argv);
+int cmd_sh(int argc, char **argv);
+int cmd_cp(int argc, char **argv);
 int cmd_ls(int argc, char **argv);
 int cmd_rm(int argc, char **argv);
 int cmd_new(int argc, char **argv);

@@ -8,6 +8,7 @@
 
 #include "base/buf.h"
 #include "base/plan.h"
+#include "cli/client.h"
 #include "cli/options.h"
 #include "cli/session.h"
 
@@ -58,6 +59,9 @@ struct command_options {
         {'v', "verbose", NULL, OPTION_FLAG, offsetof(type, member.verbose), "say more"}, {         \
         'h', "help", NULL, OPTION_FLAG, offsetof(type, member.help), "show this"                   \
     }
+
+/* The daemon that has the machine; where none runs there is no machine either. */
+int cli_machine_open(struct client *c, const char *machine, struct err *err);
 
 enum { ENV_MAX = 96, CAPTURE_MAX = 8 << 20 };
 

@@ -44,8 +44,9 @@ static int check_named(const char *machine, struct err *err) {
     return err_remedy(err, "see `carrel ls`");
 }
 
-/* The daemon that has the machine; where none runs there is no machine either. */
-static int open_for(struct client *c, const char *machine, struct err *err) {
+int cli_machine_open(struct client *c, const char *machine, struct err *err) {
+    if (check_named(machine, err) < 0)
+        return -1;
     if (client_open(c, CLIENT_IF_MACHINES, NULL, err) == 0)
         return 0;
     if (err->code != ERR_NOT_FOUND)
@@ -80,7 +81,7 @@ int cmd_exec(int argc, char **argv) {
     }
     x->remote = (struct remote){.client = &x->client, .machine = id};
     x->setup.session.remote = &x->remote;
-    if (open_for(&x->client, id, &err) < 0 ||
+    if (cli_machine_open(&x->client, id, &err) < 0 ||
         command_prepare(&x->setup, &x->o.command, command, NULL, &err) < 0)
         return cli_fail(&err);
     if (session_run(&x->setup.session, &err) < 0) {
@@ -162,7 +163,7 @@ int cmd_ls(int argc, char **argv) {
 static int remove_one(struct client *c, const char *machine, struct err *err) {
     char target[CLIENT_TARGET_SIZE];
     const struct client_request r = {.method = "DELETE", .target = target};
-    return check_named(machine, err) < 0 || (!c->http && open_for(c, machine, err) < 0) ||
+    return check_named(machine, err) < 0 || (!c->http && cli_machine_open(c, machine, err) < 0) ||
                    client_target(target, err, "/v1/machines/%s", machine) < 0
                ? -1
                : client_call(c, &r, NULL, err);

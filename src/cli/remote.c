@@ -1,8 +1,10 @@
 #include "cli/remote.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/defer.h"
 #include "base/fdio.h"
@@ -10,7 +12,13 @@
 #include "cli/table.h"
 #include "io/utf8.h"
 
-enum { LINE_MAX_BYTES = 4 << 20, MESSAGE_MAX = 1 << 20 };
+enum {
+    LINE_MAX_BYTES = 4 << 20,
+    MESSAGE_MAX = 1 << 20,
+    SCREEN_BYTES = 64 << 10, /* shown again by who comes back */
+    AGAIN_TRIES = 100,
+    AGAIN_US = 100000,
+};
 
 void remote_done(struct remote *r) {
     ws_client_freep(&r->ws);
@@ -127,15 +135,49 @@ static int open_stream(struct session *s, const int *fds, size_t count, struct e
 /* The screen of our command, on a connection of its own. */
 static int open_screen(struct session *s, struct err *err) {
     struct remote *r = s->remote;
-    char attach[CLIENT_TARGET_SIZE];
+    char attach[CLIENT_TARGET_SIZE], offset[24];
     const struct http_pair fields[] = {
         {r->client->bearer[0] ? "Authorization" : NULL, r->client->bearer}, {NULL, NULL}};
-    if (client_target(attach, err, "/v1/machines/%s/pty?exec=%s", r->id, r->exec) < 0)
+    snprintf(offset, sizeof(offset), "%" PRIu64, r->shown);
+    if (client_target(attach, err, "/v1/machines/%s/pty?exec=%s&offset=%s", r->id, r->exec,
+                      offset) < 0)
         return -1;
+    ws_client_freep(&r->ws);
+    http_client_freep(&r->screen);
     r->screen = client_again(r->client, err);
     if (r->screen)
         r->ws = ws_client_open(r->screen, attach, fields, MESSAGE_MAX, err);
     return r->ws ? take_messages(s, err) : -1;
+}
+
+/* One that is there: from what its screen showed last. */
+static int come_back(struct session *s, struct err *err) {
+    struct remote *r = s->remote;
+    char target[CLIENT_TARGET_SIZE];
+    json_t *x DEFER(json_free) = NULL;
+    const struct client_request q = {.method = "GET", .target = target};
+    if (client_target(target, err, "/v1/machines/%s/execs/%s", r->machine, r->exec) < 0 ||
+        client_call(r->client, &q, &x, err) < 0)
+        return -1;
+    if (!json_is_true(json_object_get(x, "terminal")))
+        return err_set(err, ERR_INVALID, "command '%s' has no terminal", r->exec);
+    uint64_t all = (uint64_t)client_number(x, "stdout_bytes");
+    r->shown = all > SCREEN_BYTES ? all - SCREEN_BYTES : 0;
+    snprintf(r->id, sizeof(r->id), "%s", client_text(x, "machine"));
+    return open_screen(s, err);
+}
+
+/* The daemon went, or its connection: the shell did not. */
+static int open_again(struct session *s, struct err *err) {
+    for (int i = 0; i < AGAIN_TRIES; i++) {
+        struct client started DEFER(client_close) = {0};
+        usleep(AGAIN_US);
+        if (client_open(&started, CLIENT_IF_MACHINES, NULL, err) == 0 && open_screen(s, err) == 0)
+            return 0;
+        if (err->code == ERR_GONE || err->code == ERR_DENIED)
+            break;
+    }
+    return err_wrap(err, "come back to '%s'", s->remote->exec);
 }
 
 /* Waits until we know what our command is called. */
@@ -163,6 +205,8 @@ int remote_start(struct session *s, const int *fds, uint32_t count, struct err *
     for (size_t i = 0; i < count; i++)
         all[r->dir_count + i] = fds[i];
     r->line = BUF(LINE_MAX_BYTES);
+    if (r->exec[0])
+        return come_back(s, err);
     if (open_stream(s, all, r->dir_count + count, err) < 0)
         return -1;
     if (s->terminal)
@@ -212,7 +256,8 @@ static int take_event(struct session *s, const char *line, size_t n, struct err 
         return err_set(err, ERR_UNKNOWN, "how it ended is not known: %s", client_text(x, "reason"));
     else if (strcmp(type, "exit") == 0)
         take_exec(s, x);
-    else if (strcmp(type, "gap") == 0)
+    else if (strcmp(type, "gap") == 0 &&
+             (s->remote->shown += (uint64_t)client_number(event, "bytes")))
         fprintf(stderr, "\r\ncarrel: %lld bytes that came too fast were not kept\r\n",
                 client_number(event, "bytes"));
     else if (json_object_get(event, "error"))
@@ -258,16 +303,19 @@ static int take_messages(struct session *s, struct err *err) {
             int w = write_all(STDOUT_FILENO, e.data, e.n);
             if (w < 0)
                 return err_num(err, w, "write output");
+            s->remote->shown += e.n;
         } else if (e.opcode == WS_TEXT) {
             if (take_event(s, e.data, e.n, err) < 0)
                 return -1;
         } else if (e.opcode == WS_CLOSE) {
+            if (!s->exited && s->detaches)
+                return open_again(s, err);
             s->output_open = false;
             s->remote->over = true;
             return s->exited ? 0 : err_set(err, ERR_UNKNOWN, "the terminal was closed");
         }
     }
-    return more;
+    return more < 0 && s->detaches ? open_again(s, err) : more;
 }
 
 int remote_take(struct session *s, struct err *err) {
@@ -319,7 +367,13 @@ void remote_resize(struct session *s, uint16_t rows, uint16_t cols) {
         ws_client_send(s->remote->ws, WS_TEXT, text.data, text.len, &err);
 }
 
-int remote_type(struct session *s, const char *bytes, size_t n, struct err *err) {
+static int type_now(struct session *s, const char *bytes, size_t n, struct err *err) {
     return n ? ws_client_send(s->remote->ws, WS_BINARY, bytes, n, err)
              : ws_client_send(s->remote->ws, WS_BINARY, "\4", 1, err); /* end of input: ^D */
+}
+
+int remote_type(struct session *s, const char *bytes, size_t n, struct err *err) {
+    if (type_now(s, bytes, n, err) == 0)
+        return 0;
+    return s->detaches && open_again(s, err) == 0 ? type_now(s, bytes, n, err) : -1;
 }

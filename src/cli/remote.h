@@ -21,7 +21,8 @@ struct remote {
     size_t dir_count;
     bool keep, quiet;           /* quiet: no word of what the host cannot do for it */
     char id[ID_SIZE];           /* of the machine, once we were told; else empty */
-    char exec[ID_SIZE];         /* of our command, likewise */
+    char exec[ID_SIZE];         /* of our command, likewise; given: come back to it */
+    uint64_t shown;             /* of a terminal's output */
     struct http_client *second; /* for all else while the first waits */
     struct http_client *screen; /* of a terminal in a machine of our own */
     struct ws_client *ws;       /* of a terminal */

@@ -180,6 +180,10 @@ static void forward_signal(struct loop *l) {
             remote_resize(l->s, size.rows, size.cols);
         return;
     }
+    if (l->s->detaches && (info.ssi_signo == SIGHUP || info.ssi_signo == SIGTERM)) {
+        l->s->detached = true;
+        return;
+    }
     remote_signal(l->s, info.ssi_signo);
 }
 
@@ -261,9 +265,9 @@ static int turn(struct loop *l, int timeout_ms, struct err *err) {
     for (int n = 0; n < 3; n++)
         if (l->pumps[n].active && p[2 + n].revents)
             pump_turn(&l->pumps[n], n == 0);
-    if (p[5].revents && type_input(l, err) < 0)
-        return -1;
     if (p[0].revents && remote_take(l->s, err) < 0)
+        return -1;
+    if (p[5].revents && !l->s->exited && type_input(l, err) < 0)
         return -1;
     return ready;
 }
@@ -286,7 +290,7 @@ static int patience(const struct loop *l) {
 }
 
 static int drive(struct loop *l, struct err *err) {
-    while (!l->s->exited || draining(l)) {
+    while (!l->s->detached && (!l->s->exited || draining(l))) {
         int wait = patience(l);
         if (turn(l, wait, err) < 0)
             return -1;

@@ -29,6 +29,7 @@
 #include "guest/identity.h"
 #include "guest/start.h"
 #include "guest/sys.h"
+#include "guest/tool.h"
 #include "guest/tree.h"
 
 #define TASKS_MAX 8
@@ -356,8 +357,15 @@ static void __attribute__((noreturn)) work_in_thread(struct args *a) {
     keep_time(&the_guest);
 }
 
+/* `carrel-guest tool NAME ARG...`: one of the guest's tools, outside of any machine. */
+static int run_tool(char **argv) {
+    tool_fn *run = tool_find(argv[0]);
+    return run ? run(argv) : EXIT_BAD_START;
+}
+
 int main(int argc, char **argv) {
-    (void)argc;
+    if (argc > 2 && strcmp(argv[1], "tool") == 0)
+        return run_tool(argv + 2);
     prctl(PR_SET_DUMPABLE, 0);
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     block_signals();

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <linux/close_range.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -31,6 +32,9 @@ static void become(const struct launching *l) {
     snprintf(fd, sizeof(fd), "%d", l->ready);
     for (size_t n = 7, i = 0; l->args && l->args[i] && n < ARGS_MAX - 1; i++)
         words[n++] = l->args[i];
+    sigset_t none;
+    sigemptyset(&none); /* our caller may hold some back */
+    sigprocmask(SIG_SETMASK, &none, NULL);
     setsid();
     if (chdir("/") < 0)
         _exit(127);

@@ -85,7 +85,7 @@ static int read_number(const struct field *f, const struct path *p, const json_t
     }
     if (value < f->min || (f->max && value > f->max)) {
         char why[160];
-        snprintf(why, sizeof(why), "is out of range: %.15g to %.15g",
+        snprintf(why, sizeof(why), "is out of range: it must be between %.15g and %.15g",
                  (double)f->min / kinds[k].unit, f->max ? (double)f->max / kinds[k].unit : 9e15);
         return refuse(p, err, why);
     }

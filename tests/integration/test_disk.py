@@ -59,7 +59,7 @@ def test_a_full_disk_does_not_stop_the_machine(carrel, small):
 
 @pytest.mark.skipif(not ROOTLESS, reason="root has a disk limit on disk")
 def test_a_disk_limit_on_disk_is_unsupported_and_says_so(carrel):
-    done = carrel.run("--disk", "100T", "--", "true")
+    done = carrel.run("--disk", "40T", "--", "true")
     assert done.returncode == 125 and done.stderr.count(b"\n") == 1
     assert (b"cannot enforce" if "disk" in carrel.status()["unenforced"] else b"needs root") in done.stderr
 

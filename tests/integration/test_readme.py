@@ -10,6 +10,7 @@ README = pathlib.Path(__file__).parents[2] / "README.md"
 SCRIPT = "#!/bin/sh\necho done > result\n"
 FILES = {
     "fix-it": SCRIPT,
+    "notes.txt": "remember\n",
     "Makefile": "all:\n\t@echo built\n",
     "sum.wat": '(module (func (export "sum") (param i32 i32) (result i32)'
                " (i32.add (local.get 0) (local.get 1))))\n",

@@ -78,9 +78,10 @@ class Lab:
         return self("run", *args, **kw)
 
     def keep(self, *options):
-        done = self.run("--keep", "--json", *options, "--", "true")
+        """A machine in which nothing has run yet."""
+        done = self("new", *("--ttl" if word == "--lifetime" else word for word in options))
         assert done.returncode == 0, done
-        return Machine(self, json.loads(done.stdout)["machine"])
+        return Machine(self, done.stdout.decode().strip())
 
     def status(self):
         """What the spawner tells of itself, through the daemon; and the machines."""
@@ -142,6 +143,7 @@ class Machine:
 
     def connect(self):
         """A raw connection to the guest. The path may be too long for a socket, so by descriptor."""
+        time.sleep(0.05)  # the daemon acknowledges commands of its own a moment later: then their numbers are free
         s = socket.socket(socket.AF_UNIX)
         fd = os.open(self.socket.parent, os.O_PATH)
         try:

@@ -1,0 +1,53 @@
+#include "cli/progress.h"
+
+#include <stdio.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "cli/safe.h"
+#include "cli/table.h"
+
+enum { PATIENCE_MS = 1000, STEP_MS = 200 };
+
+static uint64_t now_ms(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+}
+
+struct progress progress_begin(const char *what, uint64_t total, bool silent) {
+    return (struct progress){.what = what,
+                             .total = total,
+                             .started_ms = now_ms(),
+                             .silent = silent || !isatty(STDERR_FILENO)};
+}
+
+static void show(struct progress *p, uint64_t now) {
+    char done[16], speed[16];
+    uint64_t ms = now - p->started_ms;
+    table_bytes((long long)p->done, done);
+    table_bytes((long long)(p->done * 1000 / (ms ? ms : 1)), speed);
+    fputs("\r\033[K", stderr);
+    safe_name(stderr, p->what);
+    fprintf(stderr, "  %s  %s/s", done, speed);
+    if (p->total)
+        fprintf(stderr, "  %d%%", (int)(100 * (double)p->done / (double)p->total));
+    p->shown = true;
+    p->shown_ms = now;
+}
+
+void progress_add(struct progress *p, uint64_t bytes) {
+    p->done += bytes;
+    if (p->silent)
+        return;
+    uint64_t now = now_ms();
+    if (now - p->started_ms >= PATIENCE_MS && now - p->shown_ms >= STEP_MS)
+        show(p, now);
+}
+
+void progress_end(struct progress *p) {
+    if (!p->shown)
+        return;
+    show(p, now_ms());
+    fputc('\n', stderr);
+}

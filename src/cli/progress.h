@@ -1,0 +1,17 @@
+/* How far a copy is, for a person who waits more than a second for it: one line on a terminal. */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct progress {
+    const char *what;
+    uint64_t total, done; /* total 0: not known */
+    uint64_t started_ms, shown_ms;
+    bool silent, shown;
+};
+
+/* Silent where standard error is no terminal. */
+struct progress progress_begin(const char *what, uint64_t total, bool silent);
+void progress_add(struct progress *p, uint64_t bytes);
+void progress_end(struct progress *p);

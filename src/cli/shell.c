@@ -1,0 +1,83 @@
+/* carrel sh: a shell in a machine, which goes on when its terminal is gone. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/defer.h"
+#include "cli/cli.h"
+#include "cli/machine.h"
+#include "cli/remote.h"
+
+struct shell {
+    struct command_options o;
+    struct command_setup setup;
+    struct client client;
+    struct remote remote;
+};
+
+#define AT(member) offsetof(struct command_options, member)
+
+static const struct option_row rows[] = {
+    {'e', "env", "NAME[=VALUE]", OPTION_LIST, AT(env), "set a variable, or pass one on"},
+    {0, "cwd", "DIR", OPTION_TEXT, AT(cwd), "working directory inside"},
+    {'u', "user", "NAME", OPTION_TEXT, AT(user), "user, root, or a number (default: user)"},
+    {'t', "tty", NULL, OPTION_FLAG, AT(terminal), "give it a terminal"},
+    {'T', "no-tty", NULL, OPTION_FLAG, AT(no_terminal), "give it none, even if we have one"},
+    {'h', "help", NULL, OPTION_FLAG, AT(help), "show this"},
+    {0, NULL, NULL, OPTION_FLAG, 0, NULL},
+};
+
+static void shell_free(struct shell **slot) {
+    if (!*slot)
+        return;
+    remote_done(&(*slot)->remote);
+    client_close(&(*slot)->client);
+    command_done(&(*slot)->setup);
+    free(*slot);
+}
+
+static int run(struct shell *s, const char *machine, const char *exec, struct err *err) {
+    static const char *const login[] = {
+        "/bin/sh", "-c", "if [ -x /bin/bash ]; then exec /bin/bash -l; fi; exec /bin/sh -l", NULL};
+    static const char *const plain[] = {
+        "/bin/sh", "-c", "if [ -x /bin/bash ]; then exec /bin/bash; fi; exec /bin/sh", NULL};
+    struct session *session = &s->setup.session;
+    s->remote = (struct remote){.client = &s->client, .machine = machine};
+    session->remote = &s->remote;
+    if (cli_machine_open(&s->client, machine, err) < 0 ||
+        command_prepare(&s->setup, &s->o, (char **)plain, NULL, err) < 0)
+        return -1;
+    if (exec) {
+        session->terminal = true;
+        snprintf(s->remote.exec, sizeof(s->remote.exec), "%s", exec);
+    }
+    if (session->terminal)
+        session->exec.argv = (struct msg_strs){.v = login};
+    session->detaches = session->terminal;
+    return session_run(session, err);
+}
+
+int cmd_sh(int argc, char **argv) {
+    struct err err = {0};
+    int next;
+    struct shell *s DEFER(shell_free) = calloc(1, sizeof(*s));
+    if (!s)
+        return CLI_FAILED;
+    if (options_parse(rows, argc - 1, argv + 1, &s->o, &next, &err) < 0)
+        return cli_fail(&err);
+    if (s->o.help) {
+        cli_usage("sh");
+        options_print(rows);
+        return 0;
+    }
+    const char *machine = argv[1 + next], *exec = machine ? argv[2 + next] : NULL;
+    if (exec && argv[3 + next])
+        err_set(&err, ERR_INVALID, "one word too many: '%s'", argv[3 + next]);
+    else if (run(s, machine, exec, &err) == 0 && !s->setup.session.detached)
+        return command_report(&s->setup, &s->o, &(struct command_end){.id = s->remote.id});
+    else if (s->setup.session.detached) {
+        fprintf(stderr, "carrel: the shell goes on: carrel sh %s %s\n", machine, s->remote.exec);
+        return 0;
+    }
+    return cli_fail(&err);
+}

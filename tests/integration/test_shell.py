@@ -1,0 +1,94 @@
+"""carrel sh: a shell on a real terminal, left behind and come back to; and without a terminal."""
+import os
+import re
+import signal
+import time
+
+import pytest
+
+from carrel import Terminal
+
+
+@pytest.fixture
+def machine(carrel):
+    m = carrel.keep()
+    yield m
+    carrel("rm", m)
+
+
+def shell(carrel, *words, **kw):
+    """With a prompt to wait for."""
+    t = Terminal(carrel, "sh", *words, **kw)
+    t.type(b"PS1='ready''> '\n")
+    t.expect(b"ready> ")
+    return t
+
+
+def test_a_shell_with_a_terminal_and_its_size(carrel, machine):
+    t = shell(carrel, machine, rows=31, cols=97)
+    t.type(b"tty; stty size; id -un\n")
+    t.expect(b"/dev/pts/")
+    t.expect(b"31 97")
+    t.expect(b"user")
+    t.size(12, 34)
+    t.process.send_signal(signal.SIGWINCH)
+    t.type(b"sleep 0.3; stty size\n")
+    t.expect(b"12 34")
+    t.type(b"exit 7\n")
+    status, _ = t.close()
+    assert status == 7 and t.after == t.before
+
+
+def test_options_of_a_shell(carrel, machine):
+    t = shell(carrel, "-u", "root", "--cwd", "/tmp", "-e", "A=b c", machine)
+    t.type(b"echo \"$(id -u):$PWD:$A:\"; exit\n")
+    t.expect(b"0:/tmp:b c:\r\n")
+    assert t.close()[0] == 0
+
+
+@pytest.mark.parametrize("how", [signal.SIGHUP, signal.SIGTERM])
+def test_a_shell_goes_on_when_its_terminal_is_gone(carrel, machine, how):
+    t = shell(carrel, machine)
+    t.type(b"kept=value; echo was-here\n")
+    t.expect(b"was-here\r\n")
+    t.process.send_signal(how)
+    status, text = t.close()
+    words = re.search(rb"the shell goes on: carrel sh (\S+) (x-\w+)", text)
+    assert status == 0 and t.after == t.before and words, text
+    back = Terminal(carrel, "sh", words[1].decode(), words[2].decode())
+    back.expect(b"was-here\r\n")  # what it showed last
+    back.type(b"echo $kept; exit 3\n")
+    back.expect(b"value\r\n")
+    assert back.close()[0] == 3
+
+
+def test_a_shell_outlives_the_daemon_under_it(carrel, machine):
+    t = shell(carrel, machine)
+    pid = int((carrel.run_dir / "carrel.pid").read_text())
+    os.kill(pid, signal.SIGKILL)
+    while os.path.exists(f"/proc/{pid}"):  # what is on its way to one that dies is lost
+        time.sleep(0.01)
+    t.type(b"echo still-$((40 + 2))\n")
+    t.expect(b"still-42\r\n")
+    t.type(b"exit 4\n")
+    assert t.close()[0] == 4
+
+
+def test_a_shell_without_a_terminal(carrel, machine):
+    done = carrel("sh", machine, stdin=b"echo one; test -t 0 || echo plain; exit 5\n")
+    assert (done.returncode, done.stdout) == (5, b"one\nplain\n"), done
+
+
+@pytest.mark.parametrize("words, says", [
+    (["sh"], "no machine named"), (["sh", "m-aaaaaaaaaaaa"], "there is no machine"), (["sh", "--no-such", "x"], "--no-such"),
+    (["sh", "a", "b", "c"], "one word too many"),
+])
+def test_bad_words(carrel, words, says):
+    done = carrel(*words)
+    assert done.returncode == 125 and done.stderr.count(b"\n") == 1 and says.encode() in done.stderr, done
+
+
+def test_what_is_not_there_to_come_back_to(carrel, machine):
+    carrel("exec", machine, "--", "true")
+    done = carrel("sh", machine, "x-aaaaaaaaaaaa")
+    assert done.returncode == 125 and b"there is no command" in done.stderr, done
