@@ -95,8 +95,10 @@ void exec_settle(struct exec *x) {
     exec_uncount(x);
     if (x->keeping || x->copying)
         return;
-    if (x->log.fd >= 0 && x->row.state != EXEC_FAILED) {
-        count_output(x);
+    count_output(x);
+    /* Of a command that printed nothing no file says the same as an empty one. */
+    bool printed = x->row.out_bytes + x->row.err_bytes > 0;
+    if (x->log.fd >= 0 && x->row.state != EXEC_FAILED && printed) {
         keep_all(x);
         return;
     }
