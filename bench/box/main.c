@@ -10,6 +10,7 @@
 
 #include "base/defer.h"
 #include "base/fdio.h"
+#include "bench/prefer.h"
 #include "measures.h"
 
 struct options {
@@ -159,43 +160,6 @@ static void prepare(void) {
         files.rlim_cur = files.rlim_max;
         setrlimit(RLIMIT_NOFILE, &files);
     }
-}
-
-/*
- * All that is compared, the floor and the peers too, goes before other work on this host. A nice
- * value counts only within a session where the kernel groups tasks by session, and a box is a
- * session of its own: where there is a v1 hierarchy, a cgroup of great weight holds them all.
- */
-struct preference {
-    char group[80];
-};
-
-#define CPU_CGROUP "/sys/fs/cgroup/cpu"
-
-static void prefer(struct preference *p, struct report *r) {
-    char path[100], pid[16];
-    snprintf(p->group, sizeof(p->group), CPU_CGROUP "/carrel-bench.%d", (int)getpid());
-    snprintf(pid, sizeof(pid), "%d", (int)getpid());
-    setpriority(PRIO_PROCESS, 0, -20);
-    int nice = getpriority(PRIO_PROCESS, 0);
-    if (mkdir(p->group, 0755) < 0)
-        p->group[0] = '\0';
-    snprintf(path, sizeof(path), "%s/cpu.shares", p->group);
-    bool grouped = p->group[0] && write_file_at(AT_FDCWD, path, "262144") == 0;
-    snprintf(path, sizeof(path), "%s/cgroup.procs", p->group);
-    grouped = grouped && write_file_at(AT_FDCWD, path, pid) == 0;
-    report_fact(r, "priority", "nice %d%s, for all that is compared", nice,
-                grouped ? " in one cpu cgroup of weight 262144" : "");
-}
-
-static void prefer_no_more(const struct preference *p) {
-    char pid[16];
-    if (!p->group[0])
-        return;
-    snprintf(pid, sizeof(pid), "%d", (int)getpid());
-    write_file_at(AT_FDCWD, CPU_CGROUP "/cgroup.procs", pid);
-    if (rmdir(p->group) < 0)
-        fprintf(stderr, "box_bench: remove '%s': %m\n", p->group);
 }
 
 int main(int argc, char **argv) {

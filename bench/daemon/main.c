@@ -13,6 +13,7 @@
 #include "base/defer.h"
 #include "base/fdio.h"
 #include "bench.h"
+#include "bench/prefer.h"
 
 static struct {
     char name[128], unit[8];
@@ -135,7 +136,10 @@ int main(int argc, char **argv) {
     }
     o.bench.report = report_new("daemon");
     say_host(o.bench.report);
+    struct preference preference;
+    prefer(&preference, o.bench.report);
     run(&o);
+    prefer_no_more(&preference);
     if (show(&o, &err) < 0)
         bench_fail(&err);
     int status = report_is_whole(o.bench.report) ? 0 : 1;

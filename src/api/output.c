@@ -26,7 +26,7 @@ struct reader {
     bool over;    /* all was said */
     uint64_t max; /* of a result */
     struct output_range range;
-    unsigned char piece[PIECE];
+    unsigned char piece[PIECE]; /* last, and not zeroed */
 };
 
 static void reader_free(struct reader *r) {
@@ -53,9 +53,10 @@ static void vanished(struct call *c) {
 
 static struct reader *reader_new(struct call *c, struct exec *x, bool live,
                                  void (*go_on)(struct reader *r)) {
-    struct reader *r = calloc(1, sizeof(*r));
+    struct reader *r = malloc(sizeof(*r));
     if (!r)
         abort();
+    memset(r, 0, offsetof(struct reader, piece));
     r->call = c;
     r->exec = x;
     r->go_on = go_on;

@@ -65,6 +65,7 @@ void exec_conclude(struct exec *x) {
 static void log_kept(void *arg, bool kept, const struct outlog_kept *now) {
     struct exec *x = arg;
     (void)now;
+    exec_make_spare(x->service);
     x->keeping = false;
     if (!kept) /* execs_keep_look() tries again */
         x->keep_again_ms = loop_now_ms(x->service->loop) + back_off_ms(x->keep_tries++);

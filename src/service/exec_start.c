@@ -103,15 +103,28 @@ static struct outlog_caps log_caps(uint64_t bytes, bool terminal) {
     return (struct outlog_caps){{3 * part, part}, {3 * part, part}};
 }
 
+void exec_make_spare(struct service *s) {
+    const struct outlog_caps caps = log_caps(s->conf->log_bytes, false);
+    struct err err; /* whoever needs one then makes it, and says why that failed */
+    if (s->spare_log.fd < 0)
+        (void)!outlog_fd_make(&s->spare_log, &caps, &err);
+}
+
 static int logged_streams(struct exec *x, const struct exec_request *r, struct msg_exec *exec,
                           struct err *err) {
     const struct outlog_caps caps = log_caps(x->service->conf->log_bytes, r->terminal);
+    struct outlog_fd *spare = &x->service->spare_log;
     uint8_t out = r->terminal ? MSG_STDIO_PTY : MSG_STDIO_PIPE;
     exec->stdio[0] = r->terminal                 ? MSG_STDIO_PTY
                      : x->input || r->stdin_open ? MSG_STDIO_PIPE
                                                  : MSG_STDIO_NULL;
     exec->stdio[1] = exec->stdio[2] = out;
     exec->flags |= MSG_EXEC_LOG;
+    if (!r->terminal && spare->fd >= 0) {
+        x->log = *spare;
+        *spare = OUTLOG_FD_NONE;
+        return 0;
+    }
     return outlog_fd_make(&x->log, &caps, err);
 }
 

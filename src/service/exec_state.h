@@ -67,6 +67,8 @@ void exec_row_view(const struct exec_row *row, struct exec_view *ret);
 void exec_conclude(struct exec *x);
 /* Once it has ended and its streams too, nothing is left to hear. */
 void exec_settle(struct exec *x);
+/* The log of the next command, made while nobody waits. */
+void exec_make_spare(struct service *s);
 bool exec_output_over(const struct exec *x);
 /* Whoever waits for its start hears of it. */
 void exec_start_done(struct exec *x, const struct err *err);

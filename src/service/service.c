@@ -119,6 +119,7 @@ struct service *service_new(const struct service_options *o, loop_fn *ready, voi
                           .driver = &box_driver,
                           .tool_ids = tool_ids,
                           .broken = o->broken,
+                          .spare_log = OUTLOG_FD_NONE,
                           .ready = ready,
                           .ready_arg = arg};
     s->host = s->driver->open(o->loop, err);
@@ -146,6 +147,7 @@ void service_free(struct service *s) {
     map_done(&s->execs);
     map_done(&s->loads);
     gate_free(s->gate);
+    outlog_fd_close(&s->spare_log);
     if (s->host)
         s->driver->close(s->host);
     free(s);

@@ -8,6 +8,7 @@
 #include "base/map.h"
 #include "base/outlog.h"
 #include "gate/gate.h"
+#include "io/outlog_fd.h"
 #include "machine/machine.h"
 #include "service/idle.h"
 #include "service/service.h"
@@ -81,6 +82,10 @@ struct service {
     uint64_t trim_again_ms;
     struct event_watch *watches, *walk;
     uint32_t watch_ids, tool_ids;
+    /* Made while nothing waits: the log of the next command, and who asked last. */
+    struct outlog_fd spare_log;
+    char last_owner[STORE_NAME_SIZE]; /* empty: nobody yet */
+    uid_t last_uid;
     int64_t last_event;
     loop_fn *ready;
     void (*broken)(const struct err *why);
