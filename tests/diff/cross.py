@@ -56,6 +56,8 @@ def main():
     for tool in (cc, qemu):
         if not shutil.which(tool):
             skip(f"no {tool} here")
+    if subprocess.run([cc, "-E", "-include", "stdlib.h", "-x", "c", os.devnull], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode:
+        skip(f"{cc} has no C library: libc6-dev-{'arm64' if other == 'aarch64' else 'amd64'}-cross")
     args.work.mkdir(exist_ok=True)
     emulate = [qemu, "-L", sysroot]
     swept = [s for s in args.sources if s.endswith(SWEPT)]
