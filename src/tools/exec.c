@@ -162,15 +162,20 @@ static uint64_t given_or(struct given g, uint64_t otherwise) {
     return g.is ? g.value : otherwise;
 }
 
+/* A command on its way to the machine. */
+struct sending {
+    struct act *act;
+    uint64_t yield_ms, max;
+};
+
 static void sent(void *arg, struct exec *x, const struct err *err) {
-    struct act *a = arg;
-    const struct exec_input *in = a->request;
+    struct sending *s DEFER_FREE = arg;
+    struct act *a = s->act;
     if (err) {
         act_fail(a, err);
         return;
     }
-    struct waiting *w = wait_for(a, x, given_or(in->yield_ms, YIELD_DEFAULT_MS),
-                                 given_or(in->max_output, OUTPUT_DEFAULT), false);
+    struct waiting *w = wait_for(a, x, s->yield_ms, s->max, false);
     a->cancel = kill_it;
     if (exec_is_over(x))
         finish(w);
@@ -206,14 +211,13 @@ static int check(const struct exec_input *in, struct err *err) {
     return 0;
 }
 
-void tool_exec(struct act *a) {
-    const struct exec_input *in = a->request;
+static void run(struct act *a, const struct exec_input *in) {
     static const uint8_t no_hash[SHA256_BYTES];
-    struct err err;
-    if (check(in, &err) < 0) {
-        act_fail(a, &err);
-        return;
-    }
+    struct sending *s = malloc(sizeof(*s));
+    if (!s)
+        abort();
+    *s = (struct sending){a, given_or(in->yield_ms, YIELD_DEFAULT_MS),
+                          given_or(in->max_output, OUTPUT_DEFAULT)};
     struct texts env = quiet_env(in);
     const struct exec_request r = {
         .argv = in->argv,
@@ -226,8 +230,66 @@ void tool_exec(struct act *a) {
         .terminal = in->tty,
         .stdin_open = in->interactive && !in->tty,
     };
-    service_exec(act_service(a), act_who(a), a->machine, &r, no_hash, NULL, 0, sent, a);
+    service_exec(act_service(a), act_who(a), a->machine, &r, no_hash, NULL, 0, sent, s);
     free(env.v);
+}
+
+void tool_exec(struct act *a) {
+    struct err err;
+    if (check(a->request, &err) < 0)
+        act_fail(a, &err);
+    else
+        run(a, a->request);
+}
+
+/* ---- install ---- */
+
+/* How each manager is asked: nothing is confirmed, nothing of the owner's is touched. */
+static const struct {
+    const char *name, *user, *script;
+} managers[] = {
+    {"apt", "root",
+     "apt-get -q update >/dev/null 2>&1 || echo 'package lists could not be updated' >&2\n"
+     "exec apt-get -qy --no-install-recommends install -- \"$@\""},
+    {"npm", NULL, "exec npm install --no-fund --no-audit -- \"$@\""},
+    {"pip", NULL, "exec python3 -m pip install --user --break-system-packages -- \"$@\""},
+};
+enum { MANAGERS = sizeof(managers) / sizeof(*managers) };
+const char *const install_managers[] = {"apt", "npm", "pip", NULL};
+
+/* A name, with a version perhaps, or the path of a local package; never an option or an address. */
+static int check_packages(const struct texts *packages, struct err *err) {
+    for (size_t i = 0; i < packages->count; i++) {
+        const char *p = packages->v[i];
+        bool path = p[0] == '/' || strncmp(p, "./", 2) == 0;
+        if (!*p || p[0] == '-' || strlen(p) > 300 || (!path && strstr(p, "://"))) {
+            err_set(err, ERR_INVALID, "'%.80s' is no package", p);
+            return err_remedy(err, "give names, such as jq or left-pad@1.3.0, or paths of local "
+                                   "packages");
+        }
+    }
+    return packages->count ? 0 : err_set(err, ERR_INVALID, "'packages' is empty");
+}
+
+void tool_install(struct act *a) {
+    const struct install_input *in = a->request;
+    const char *argv[INSTALL_MAX + 4] = {"/bin/sh", "-c", NULL, "install"};
+    size_t m = 0;
+    struct err err;
+    if (check_packages(&in->packages, &err) < 0) {
+        act_fail(a, &err);
+        return;
+    }
+    while (m < MANAGERS && strcmp(managers[m].name, in->manager) != 0)
+        m++;
+    argv[2] = managers[m].script; /* the schema has let no other name pass */
+    memcpy(argv + 4, in->packages.v, in->packages.count * sizeof(*argv));
+    const struct exec_input command = {.argv = {argv, 4 + in->packages.count},
+                                       .cwd = in->cwd,
+                                       .user = managers[m].user,
+                                       .timeout_ms = {INSTALL_TIMEOUT_MS, true},
+                                       .yield_ms = in->yield_ms};
+    run(a, &command);
 }
 
 /* ---- session ---- */

@@ -17,6 +17,8 @@ enum {
     IMAGE_MAX = 4 << 20,
     EDIT_FILE_MAX = 2 << 20,
     EDITS_MAX = 50,
+    INSTALL_MAX = 50,
+    INSTALL_TIMEOUT_MS = 20 * 60 * 1000,
     SEARCH_DEFAULT = 200,
     SEARCH_MAX = 1000,
 };
@@ -28,6 +30,15 @@ struct exec_input {
     const char *cwd, *user, *stdin_text;
     struct given timeout_ms, yield_ms, max_output;
     bool tty, interactive;
+};
+
+extern const char *const install_managers[]; /* NULL-terminated */
+
+struct install_input {
+    const char *machine;
+    const char *manager, *cwd;
+    struct texts packages;
+    struct given yield_ms;
 };
 
 struct session_input {

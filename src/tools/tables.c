@@ -47,6 +47,21 @@ static const struct field exec_input[] = {
 };
 const struct schema exec_input_schema = SCHEMA("exec_input", struct exec_input, exec_input);
 
+static const struct field install_input[] = {
+    MACHINE_FIELD,
+    {"manager", FIELD_TEXT, AT(install_input, manager), NULL, .required = true,
+     .choices = install_managers},
+    {"packages", FIELD_TEXTS, AT(install_input, packages),
+     "names, with a version if wanted, or paths of local packages", .required = true,
+     .max = INSTALL_MAX},
+    {"cwd", FIELD_TEXT, AT(install_input, cwd), "for npm: the project's directory, absolute",
+     .max = PATH_BYTES},
+    {"yield_ms", FIELD_NUMBER, AT(install_input, yield_ms),
+     "answer after this time even if it goes on (default 10000)", .min = 0, .max = YIELD_MAX_MS},
+};
+const struct schema install_input_schema =
+    SCHEMA("install_input", struct install_input, install_input);
+
 static const struct field session_input[] = {
     MACHINE_FIELD,
     {"session", FIELD_TEXT, AT(session_input, session), "the id that exec answered with",
@@ -405,6 +420,14 @@ const struct tool tools[] = {
      ".git are left out), or with kind name the paths of files whose name matches a pattern.",
      &search_input_schema, &search_output_schema, TOOL_MACHINE | TOOL_READ_ONLY | TOOL_IDEMPOTENT,
      TOOL_REPEAT, tool_search, NULL},
+    {"install", "Install packages",
+     "Install Debian packages (apt, as root), or packages of npm or pip, without questions. It "
+     "reaches what the machine's network policy allows and nothing else: if hosts are refused, "
+     "only "
+     "the owner can allow them. Packages that lie in the machine need no network. Like exec it "
+     "answers with a session if it takes long.",
+     &install_input_schema, &exec_output_schema, TOOL_MACHINE | TOOL_OPEN_WORLD | TOOL_IDEMPOTENT,
+     TOOL_BY_KEY, tool_install, NULL},
     {"plan", "Keep a plan",
      "Write down the steps of the task and how far each is; give the whole list each time. One "
      "item should be doing. Use it for tasks of several steps, and whenever the plan changes.",

@@ -40,6 +40,7 @@ void act_go(struct act *a);
 
 /* The handlers, by file. */
 void tool_exec(struct act *a);
+void tool_install(struct act *a);
 void tool_session(struct act *a);
 void tool_read(struct act *a);
 void tool_write(struct act *a);

@@ -13,7 +13,7 @@ PNG = base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR4
 
 def test_every_tool_is_described(client):
     tools = client.tools()
-    assert {"exec", "session", "read", "write", "edit", "search", "plan", "ask", "finish", "program", "machine_create",
+    assert {"exec", "session", "read", "write", "edit", "search", "install", "plan", "ask", "finish", "program", "machine_create",
             "machine_list", "machine_destroy"} <= set(tools)
     for t in tools.values():
         assert 0 < len(t["description"]) <= 600 and t["title"]
@@ -247,6 +247,31 @@ def test_several_machines(client, daemon):
     assert [m["id"] for m in daemon.machines()] == [first]
     client.call("machine_destroy", machine=first)
     assert client.call("exec", cmd="cat f")["machine"] != first, "a new one takes its place"
+
+
+def test_install_from_files_of_the_machine(client):
+    r = client.call("exec", cmd="""mkdir -p d/DEBIAN d/usr/bin p && printf '#!/bin/sh\\necho installed\\n' > d/usr/bin/cheer &&
+        chmod 755 d/usr/bin/cheer && printf 'Package: cheer\\nVersion: 1\\nArchitecture: all\\nMaintainer: x <x@y>\\n'"""
+        """'Description: x\\n' > d/DEBIAN/control && dpkg-deb --root-owner-group -b d cheer.deb >/dev/null && cp cheer.deb /tmp""")
+    assert r["exit_code"] == 0, r
+    r = client.call("install", manager="apt", packages=["/tmp/cheer.deb"], yield_ms=50000)
+    while r["status"] == "running":
+        r = client.call("session", session=r["session"], wait_ms=50000)
+    assert r["exit_code"] == 0, r
+    assert client.call("exec", cmd="cheer")["stdout"] == "installed\n"
+
+
+def test_install_cannot_reach_what_is_not_allowed(client):
+    r = client.call("install", manager="apt", packages=["no-such-package-of-anybody"], yield_ms=50000)
+    while r["status"] == "running":
+        r = client.call("session", session=r["session"], wait_ms=50000)
+    assert r["exit_code"] != 0
+
+
+@pytest.mark.parametrize("packages", [[], ["-o", "x"], ["--help"], [""], ["https://evil.example/x.deb"]])
+def test_install_takes_packages_only(client, packages):
+    with pytest.raises(ToolFailed, match="package"):
+        client.call("install", manager="apt", packages=packages)
 
 
 ADD = '(module (func (export "add") (param i32 i32) (result i32) local.get 0 local.get 1 i32.add))'
