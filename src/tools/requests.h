@@ -111,6 +111,17 @@ struct search_output {
     bool more;
 };
 
+struct fetch_input {
+    const char *machine;
+    const char *url;
+    struct given max_output;
+};
+
+struct fetch_output {
+    const char *status, *type, *url, *body, *session, *machine;
+    uint64_t bytes, left_out;
+};
+
 struct plan_row {
     const char *text, *status;
 };

@@ -1,23 +1,15 @@
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/defer.h"
 #include "base/parse.h"
-#include "base/sha256.h"
-#include "service/exec.h"
 #include "tools/clip.h"
+#include "tools/helper.h"
 #include "tools/requests.h"
 #include "tools/toolbox.h"
 
 /* grep and find of the machine, as commands of their own: what they read is its business alone. */
 enum { SEARCH_MS = 30000, TEXT_SHOWN = 300, OUTPUT_READ = 4 << 20 };
-
-struct searching {
-    struct act *act;
-    struct exec *exec;
-    struct exec_follower follower;
-};
 
 static bool by_name(const struct search_input *in) {
     return in->kind && strcmp(in->kind, "name") == 0;
@@ -66,7 +58,7 @@ static void put_matches(struct matches *m, const char *s, size_t n) {
     }
 }
 
-static void answer(struct act *a, struct exec *x, const struct buf *found, bool more) {
+static void answer(struct act *a, const struct buf *found, bool more) {
     const struct search_input *in = a->request;
     struct buf text DEFER(buf_done) = BUF(4 << 20);
     struct matches m = {
@@ -78,7 +70,6 @@ static void answer(struct act *a, struct exec *x, const struct buf *found, bool 
                                         .matches = m.j.failed ? "[]" : text.data,
                                         .count = m.count,
                                         .more = more || m.count == m.max});
-    exec_unref(x);
 }
 
 /* What grep or find complained of is the model's to read when nothing was found. */
@@ -92,65 +83,20 @@ static void complain(struct act *a, struct exec *x, const struct exec_view *view
             said.data      ? said.data
             : view->reason ? view->reason
                            : "no reason was given");
-    exec_unref(x);
     act_fail(a, &err);
 }
 
-static void finish(struct searching *s) {
-    struct act *a = s->act;
-    struct exec *x = s->exec;
+static void ended(struct act *a, struct exec *x, const struct exec_view *view) {
     struct buf found DEFER(buf_done) = BUF(OUTPUT_READ + 256);
-    struct exec_view view;
     uint64_t at = 0;
-    exec_unfollow(&s->follower);
-    free(s);
-    exec_view(x, &view);
-    bool more = view.stdout_bytes > OUTPUT_READ || strcmp(view.state, "exited") != 0 ||
-                (view.reason && strcmp(view.reason, "timeout") == 0);
+    bool more = view->stdout_bytes > OUTPUT_READ || strcmp(view->state, "exited") != 0 ||
+                (view->reason && strcmp(view->reason, "timeout") == 0);
     if (exec_log(x))
         clip_stream(exec_log(x), 0, &at, 2 * OUTPUT_READ, &found);
-    if (!found.len && view.status > 1)
-        complain(a, x, &view);
+    if (!found.len && view->status > 1)
+        complain(a, x, view);
     else
-        answer(a, x, &found, more);
-}
-
-static void ignore(void *arg, const struct err *err) {
-    (void)arg;
-    (void)err; /* it has ended meanwhile */
-}
-
-static void stop(struct act *a) {
-    struct searching *s = a->user;
-    exec_kill(s->exec, act_who(a), ignore, NULL);
-}
-
-/* More than can be shown: the rest need not be searched. */
-static void changed(void *arg) {
-    struct searching *s = arg;
-    const struct outlog *log = exec_log(s->exec);
-    if (exec_is_over(s->exec))
-        finish(s);
-    else if (log && outlog_extent(log, 0).produced > OUTPUT_READ)
-        stop(s->act);
-}
-
-static void sent(void *arg, struct exec *x, const struct err *err) {
-    struct act *a = arg;
-    if (err) {
-        act_fail(a, err);
-        return;
-    }
-    struct searching *s = calloc(1, sizeof(*s));
-    if (!s)
-        abort();
-    *s = (struct searching){
-        .act = a, .exec = x, .follower = {.changed = changed, .arg = s, .wants_output = true}};
-    a->user = s;
-    a->cancel = stop;
-    exec_follow(x, &s->follower);
-    if (exec_is_over(x))
-        finish(s);
+        answer(a, &found, more);
 }
 
 /* ---- the command ---- */
@@ -192,7 +138,6 @@ static size_t find_words(const struct search_input *in, const char **argv) {
 
 void tool_search(struct act *a) {
     const struct search_input *in = a->request;
-    static const uint8_t no_hash[SHA256_BYTES];
     const char *argv[24];
     char include[1100], most[40];
     struct err err;
@@ -206,5 +151,5 @@ void tool_search(struct act *a) {
                            : grep_words(in, argv, include, sizeof(include), most, sizeof(most));
     const struct exec_request r = {
         .argv = {argv, n}, .timeout = {SEARCH_MS, true}, .kill_left = true};
-    service_exec(act_service(a), act_who(a), a->machine, &r, no_hash, NULL, 0, sent, a);
+    helper_run(a, &r, OUTPUT_READ, ended);
 }

@@ -46,6 +46,7 @@ void tool_read(struct act *a);
 void tool_write(struct act *a);
 void tool_edit(struct act *a);
 void tool_search(struct act *a);
+void tool_fetch(struct act *a);
 void tool_plan(struct act *a);
 void tool_ask(struct act *a);
 void tool_finish(struct act *a);

@@ -13,7 +13,7 @@ PNG = base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR4
 
 def test_every_tool_is_described(client):
     tools = client.tools()
-    assert {"exec", "session", "read", "write", "edit", "search", "install", "plan", "ask", "finish", "program", "machine_create",
+    assert {"exec", "session", "read", "write", "edit", "search", "install", "fetch", "plan", "ask", "finish", "program", "machine_create",
             "machine_list", "machine_destroy"} <= set(tools)
     for t in tools.values():
         assert 0 < len(t["description"]) <= 600 and t["title"]
@@ -272,6 +272,42 @@ def test_install_cannot_reach_what_is_not_allowed(client):
 def test_install_takes_packages_only(client, packages):
     with pytest.raises(ToolFailed, match="package"):
         client.call("install", manager="apt", packages=packages)
+
+
+SERVER = """
+import http.server
+class H(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        if self.path == "/away":
+            self.send_response(302); self.send_header("Location", "/page"); self.end_headers(); return
+        if self.path == "/file":
+            self.send_response(302); self.send_header("Location", "file:///etc/passwd"); self.end_headers(); return
+        body = b"x" * 50000 if self.path == "/long" else b"hello page"
+        self.send_response(404 if self.path == "/none" else 200)
+        self.send_header("Content-Type", "text/plain"); self.send_header("Content-Length", str(len(body)))
+        self.end_headers(); self.wfile.write(body)
+http.server.HTTPServer(("127.0.0.1", 8000), H).serve_forever()
+"""
+
+
+def test_fetch(client):
+    client.call("write", path="/home/user/server.py", content=SERVER)
+    client.call("exec", cmd="python3 server.py", yield_ms=100, timeout_ms=60000)
+    client.call("exec", cmd="for i in $(seq 200); do curl -s 127.0.0.1:8000 >/dev/null && break; sleep 0.1; done")
+    url = "http://127.0.0.1:8000"
+    r = client.call("fetch", url=url + "/away")
+    assert (r["status"], r["body"], r["type"], r["url"]) == (200, "hello page", "text/plain", url + "/page")
+    assert client.call("fetch", url=url + "/none")["status"] == 404
+    r = client.call("fetch", url=url + "/long", max_output=1000)
+    assert r["bytes"] == 50000 and r["left_out"] == 49000
+    for bad in ("/file", ":1/nobody"):
+        with pytest.raises(ToolFailed, match="only the owner can allow"):
+            client.call("fetch", url=url.replace(":8000", "") + bad if bad[0] == ":" else url + bad)
+    with pytest.raises(ToolFailed, match="only the owner can allow"):
+        client.call("fetch", url="https://example.com/")
+    for wrong in ("file:///etc/passwd", "-o/tmp/x", "gopher://x", ""):
+        with pytest.raises(ToolFailed, match="no http or https address"):
+            client.call("fetch", url=wrong)
 
 
 ADD = '(module (func (export "add") (param i32 i32) (result i32) local.get 0 local.get 1 i32.add))'

@@ -1,0 +1,70 @@
+#include "tools/helper.h"
+
+#include <stdlib.h>
+
+#include "base/sha256.h"
+
+struct helper {
+    struct act *act;
+    struct exec *exec;
+    struct exec_follower follower;
+    uint64_t max;
+    helper_fn *ended;
+};
+
+static void finish(struct helper *h) {
+    struct act *a = h->act;
+    struct exec *x = h->exec;
+    helper_fn *ended = h->ended;
+    struct exec_view view;
+    exec_unfollow(&h->follower);
+    free(h);
+    exec_view(x, &view);
+    ended(a, x, &view);
+    exec_unref(x);
+}
+
+static void ignore(void *arg, const struct err *err) {
+    (void)arg;
+    (void)err; /* it has ended meanwhile */
+}
+
+static void stop(struct act *a) {
+    struct helper *h = a->user;
+    exec_kill(h->exec, act_who(a), ignore, NULL);
+}
+
+static void changed(void *arg) {
+    struct helper *h = arg;
+    const struct outlog *log = exec_log(h->exec);
+    if (exec_is_over(h->exec))
+        finish(h);
+    else if (log && outlog_extent(log, 0).produced > h->max)
+        stop(h->act);
+}
+
+static void sent(void *arg, struct exec *x, const struct err *err) {
+    struct helper *h = arg;
+    struct act *a = h->act;
+    if (err) {
+        free(h);
+        act_fail(a, err);
+        return;
+    }
+    h->exec = x;
+    h->follower = (struct exec_follower){.changed = changed, .arg = h, .wants_output = true};
+    a->user = h;
+    a->cancel = stop;
+    exec_follow(x, &h->follower);
+    if (exec_is_over(x))
+        finish(h);
+}
+
+void helper_run(struct act *a, const struct exec_request *r, uint64_t max, helper_fn *ended) {
+    static const uint8_t no_hash[SHA256_BYTES];
+    struct helper *h = calloc(1, sizeof(*h));
+    if (!h)
+        abort();
+    *h = (struct helper){.act = a, .max = max, .ended = ended};
+    service_exec(act_service(a), act_who(a), a->machine, r, no_hash, NULL, 0, sent, h);
+}
