@@ -41,6 +41,7 @@ struct daemon {
     uint64_t quiet_since_ms; /* 0: it does not listen yet */
     struct err failed;
     bool has_failed;
+    bool has_pid; /* carrel.pid is ours, not that of the one we lost against */
 };
 
 static const struct option long_options[] = {
@@ -174,7 +175,8 @@ static int listen_all(struct daemon *d, struct err *err) {
     /* Every user may knock at root's daemon: each is an owner. What else is there stays closed. */
     if (for_all && chmod(d->place.run, 0711) < 0)
         return err_sys(err, "open '%s' to its socket", d->place.run);
-    if (write_pid(d, err) < 0 || api_listen_unix(d->api, path, for_all ? 0666 : 0600, err) < 0)
+    d->has_pid = write_pid(d, err) == 0;
+    if (!d->has_pid || api_listen_unix(d->api, path, for_all ? 0666 : 0600, err) < 0)
         return -1;
     return where && *where ? listen_tcp(d, where, err) : 0;
 }
@@ -264,7 +266,7 @@ static void finish(struct daemon *d) {
     store_closep(&d->store);
     loop_freep(&d->loop);
     snprintf(path, sizeof(path), "%s/carrel.pid", d->place.run);
-    if (!d->has_failed)
+    if (d->has_pid)
         unlink(path);
 }
 

@@ -143,7 +143,7 @@ class Machine:
 
     def connect(self):
         """A raw connection to the guest. The path may be too long for a socket, so by descriptor."""
-        time.sleep(0.05)  # the daemon acknowledges commands of its own a moment later: then their numbers are free
+        time.sleep(0.3 * PATIENCE)  # the daemon acknowledges commands of its own a moment later: then their numbers are free
         s = socket.socket(socket.AF_UNIX)
         fd = os.open(self.socket.parent, os.O_PATH)
         try:
