@@ -307,7 +307,7 @@ static const struct field exec_view[] = {
     {"stderr_bytes", SHOW_NUMBER, AT(struct exec_view, stderr_bytes), NULL, .required = true},
     {"usage", SHOW_OBJECT, AT(struct exec_view, usage), NULL, .required = true,
      .sub = &usage_schema},
-    {"error", SHOW_TEXT, AT(struct exec_view, error), NULL},
+    {"error", SHOW_TEXT, AT(struct exec_view, error), "why it never began"},
     {"terminal", SHOW_FLAG, AT(struct exec_view, terminal), NULL, .required = true},
 };
 const struct schema exec_schema = SCHEMA("Exec", struct exec_view, exec_view);

@@ -74,6 +74,13 @@ static const struct query terminal_queries[] = {
         "user", "string", "acts as user (default), root, or a number" \
     }
 static const struct query file_queries[] = {FILE_QUERIES, {0}};
+static const struct query tar_queries[] = {
+    FILE_QUERIES,
+    {"compress", "string",
+     "zstd: the archive is packed with it; Content-Encoding and "
+     "Accept-Encoding say the same"},
+    {0},
+};
 static const struct query stat_queries[] = {
     FILE_QUERIES, {"follow", "boolean", "a link leads to what it names"}, {0}};
 static const struct query file_list_queries[] = {
@@ -241,11 +248,11 @@ const struct route routes[] = {
      api_file_symlink, NULL},
     {"GET", F "/tar", "tar_read", SCOPE_RUN, BODY_NONE, NULL, NULL, 200, "application/x-tar",
      "A directory as a tar archive",
-     "-o /dev/null \"$URL/v1/machines/$M/files/tar?path=/home/user\"", api_tar_read, file_queries},
+     "-o /dev/null \"$URL/v1/machines/$M/files/tar?path=/home/user\"", api_tar_read, tar_queries},
     {"PUT", F "/tar", "tar_write", SCOPE_RUN, BODY_STREAM, NULL, &written_schema, 200, NULL,
      "Unpack a tar archive into a directory",
      "-X PUT \"$URL/v1/machines/$M/files/tar?path=/home/user/a\" --data-binary @$TAR",
-     api_tar_write, file_queries},
+     api_tar_write, tar_queries},
     {"GET", F "/watch", "file_watch", SCOPE_READ, BODY_NONE, NULL, NULL, 200, "text/event-stream",
      "Changes of a file or directory, as they happen",
      "-N --max-time 2 \"$URL/v1/machines/$M/files/watch?path=/home/user\"", api_file_watch,

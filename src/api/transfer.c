@@ -7,15 +7,20 @@
 #include "api/file_words.h"
 #include "api/route.h"
 #include "base/defer.h"
+#include "io/http_coding.h"
+#include "io/zstream.h"
 #include "service/tool_run.h"
 
 /* A body that becomes a tool's input, or a tool's output that becomes an answer. */
 struct transfer {
     struct call *call;
     struct tool_run *tool;
-    struct buf rest; /* of the body: came and was not taken yet */
+    struct buf rest; /* of the body: came, unpacked, and was not taken yet */
     bool body_ended;
-    uint64_t unsent; /* output that waits for the client */
+    struct zunpack *unpack; /* NULL: the body is not packed */
+    struct buf packed;      /* of the body: came and was not unpacked yet */
+    struct zpack *pack;     /* NULL: the answer is not to be */
+    uint64_t unsent;        /* output that waits for the client */
 };
 
 enum { TRANSFER_REST_MAX = 1 << 20 };
@@ -26,12 +31,16 @@ static struct transfer *transfer_new(struct call *c) {
         abort();
     t->call = c;
     t->rest = BUF(TRANSFER_REST_MAX);
+    t->packed = BUF(TRANSFER_REST_MAX);
     c->user = t;
     return t;
 }
 
 static void transfer_free(struct transfer *t) {
     buf_done(&t->rest);
+    buf_done(&t->packed);
+    zunpack_free(t->unpack);
+    zpack_free(t->pack);
     free(t);
 }
 
@@ -42,11 +51,51 @@ static void transfer_gone(struct call *c) {
     call_abandon(c);
 }
 
-static void push(struct transfer *t) {
-    size_t n = tool_feed(t->tool, t->rest.data ? t->rest.data : "", t->rest.len, t->body_ended);
+static void drop_front(struct buf *b, size_t n) {
     if (n)
-        memmove(t->rest.data, t->rest.data + n, t->rest.len - n);
-    t->rest.len -= n;
+        memmove(b->data, b->data + n, b->len - n);
+    b->len -= n;
+}
+
+/* Unpacks while there is room for what comes out. 1: some came, 0: none is left. */
+static int unpack_some(struct transfer *t, struct err *err) {
+    unsigned char piece[ZSTREAM_OUT];
+    size_t used, n;
+    if (!t->unpack || t->rest.len)
+        return 0;
+    if (zunpack_go(t->unpack, t->packed.data ? t->packed.data : "", t->packed.len, piece,
+                   sizeof(piece), &used, &n, err) < 0)
+        return -1;
+    drop_front(&t->packed, used);
+    if (n && !buf_add(&t->rest, piece, n))
+        abort(); /* it was empty, and is larger */
+    if (!n && !used && t->body_ended && !zunpack_is_whole(t->unpack))
+        return err_set(err, ERR_INVALID, "the compressed body ends too early");
+    return n || used;
+}
+
+/* The upload fails by what we know of it; its tool's words do not matter any more. */
+static void upload_fail(struct transfer *t, const struct err *err) {
+    struct call *c = t->call;
+    tool_cancel(t->tool);
+    transfer_free(t);
+    c->on_gone = NULL;
+    call_error(c, err);
+}
+
+static void push(struct transfer *t) {
+    struct err err;
+    int more;
+    do {
+        more = unpack_some(t, &err);
+        if (more < 0) {
+            upload_fail(t, &err);
+            return;
+        }
+        bool last = t->body_ended && !more && !t->packed.len;
+        drop_front(&t->rest, tool_feed(t->tool, t->rest.data ? t->rest.data : "", t->rest.len,
+                                       t->unpack ? last : t->body_ended));
+    } while (more && !t->rest.len);
     if (t->body_ended)
         return;
     if (t->rest.len)
@@ -65,11 +114,9 @@ static void upload_piece(struct call *c, const char *bytes, size_t n) {
     struct transfer *t = c->user;
     struct err err;
     t->body_ended = n == 0;
-    if (n && !buf_add(&t->rest, bytes, n)) {
+    if (n && !buf_add(t->unpack ? &t->packed : &t->rest, bytes, n)) {
         err_set(&err, ERR_LIMIT, "the machine does not take the body");
-        tool_cancel(t->tool);
-        transfer_free(t);
-        call_error(c, &err);
+        upload_fail(t, &err);
         return;
     }
     push(t);
@@ -114,7 +161,7 @@ static void upload_ended(void *arg, int status, const char *answer, const char *
     }
 }
 
-static void start_upload(struct call *c, const char *verb, const char *const *argv) {
+static void start_upload(struct call *c, const char *verb, const char *const *argv, bool packed) {
     struct transfer *t = transfer_new(c);
     struct err err;
     const struct tool_events events = {.arg = t, .room = upload_room, .ended = upload_ended};
@@ -125,6 +172,8 @@ static void start_upload(struct call *c, const char *verb, const char *const *ar
         call_error(c, &err);
         return;
     }
+    if (packed)
+        t->unpack = zunpack_new();
     c->on_gone = transfer_gone;
     call_body(c, INT64_MAX, upload_piece);
 }
@@ -172,7 +221,37 @@ void api_file_write(struct call *c) {
                                 mode ? mode : "644",
                                 call_flag(c, "sync") ? "sync" : NULL,
                                 NULL};
-    start_upload(c, "file.write", argv);
+    start_upload(c, "file.write", argv, false);
+}
+
+/* ?compress=zstd; -1: another word, and answered. */
+static int compress_word(struct call *c, bool *ret) {
+    const char *word = call_query(c, "compress");
+    struct err err;
+    *ret = word && strcmp(word, "zstd") == 0;
+    if (!word || *ret)
+        return 0;
+    err_set(&err, ERR_INVALID, "parameter 'compress' is zstd, not '%.20s'", word);
+    call_error(c, &err);
+    return -1;
+}
+
+/* By the query or by Content-Encoding; -1: another coding, and answered. */
+static int body_is_packed(struct call *c, bool *ret) {
+    struct http_text coding = http_field_only(c->http->head, "Content-Encoding");
+    struct err err;
+    if (compress_word(c, ret) < 0)
+        return -1;
+    if (!coding.s || http_text_is_like(coding, "identity"))
+        return 0;
+    *ret = http_text_is_like(coding, "zstd");
+    if (*ret)
+        return 0;
+    err_set(&err, ERR_UNSUPPORTED, "the coding '%.*s' of the body is not known here",
+            (int)(coding.n < 40 ? coding.n : 40), coding.s);
+    err_remedy(&err, "use zstd, or none");
+    call_error_status(c, 415, &err);
+    return -1;
 }
 
 void api_tar_write(struct call *c) {
@@ -180,17 +259,44 @@ void api_tar_write(struct call *c) {
     if (file_words(c, &m) < 0)
         return;
     const char *const argv[] = {"untar", m.path.s, NULL};
-    start_upload(c, "file.untar", argv);
+    bool packed = false;
+    if (body_is_packed(c, &packed) == 0)
+        start_upload(c, "file.untar", argv, packed);
 }
 
 /* ---- archives out ---- */
 
+/* By Accept-Encoding the type stays what it is; by the query the file that is saved is packed. */
+static void begin_pack(struct call *c, bool packed) {
+    bool named = call_query(c, "compress");
+    if (c->streaming)
+        return;
+    call_begin(c, 200, named ? "application/zstd" : "application/x-tar",
+               packed && !named
+                   ? HTTP_FIELDS({"Content-Encoding", "zstd"}, {"Vary", "Accept-Encoding"})
+                   : HTTP_FIELDS({"Vary", "Accept-Encoding"}));
+}
+
+/* Packs and sends; at the end with no bytes. False: enough for now. */
+static bool send_packed(struct transfer *t, const uint8_t *p, size_t n, bool end) {
+    unsigned char piece[ZSTREAM_OUT];
+    bool room = true, done = false;
+    size_t used;
+    do {
+        size_t out = zpack_go(t->pack, p, n, end, piece, sizeof(piece), &used, &done);
+        if (out)
+            room = call_write(t->call, piece, out);
+        p += used;
+        n -= used;
+    } while (n || (end && !done));
+    return room;
+}
+
 static void pack_data(void *arg, const uint8_t *p, uint32_t n) {
     struct transfer *t = arg;
-    if (!t->call->streaming)
-        call_begin(t->call, 200, "application/x-tar", NULL);
+    begin_pack(t->call, t->pack);
     t->unsent += n;
-    if (call_write(t->call, p, n)) {
+    if (t->pack ? send_packed(t, p, n, false) : call_write(t->call, p, n)) {
         tool_consumed(t->tool, t->unsent);
         t->unsent = 0;
     }
@@ -208,11 +314,14 @@ static void pack_ended(void *arg, int status, const char *answer, const char *sa
     struct call *c = t->call;
     struct err err;
     (void)answer;
+    bool whole = !failed && status != MSG_TOOL_FAILED;
+    if (whole)
+        begin_pack(c, t->pack);
+    if (whole && t->pack)
+        send_packed(t, (const uint8_t *)"", 0, true);
     transfer_free(t);
     c->on_gone = c->on_drain = NULL;
-    if (!failed && status != MSG_TOOL_FAILED) {
-        if (!c->streaming)
-            call_begin(c, 200, "application/x-tar", NULL);
+    if (whole) {
         call_end(c);
         return;
     }
@@ -231,6 +340,10 @@ void api_tar_read(struct call *c) {
     struct err err;
     if (file_words(c, &m) < 0)
         return;
+    bool packed;
+    if (compress_word(c, &packed) < 0)
+        return;
+    packed |= http_coding_wanted(http_field_only(c->http->head, "Accept-Encoding"), "zstd");
     const char *const argv[] = {"tar", m.path.s, NULL};
     struct transfer *t = transfer_new(c);
     const struct tool_events events = {.arg = t, .data = pack_data, .ended = pack_ended};
@@ -241,6 +354,8 @@ void api_tar_read(struct call *c) {
         call_error(c, &err);
         return;
     }
+    if (packed)
+        t->pack = zpack_new();
     c->on_gone = transfer_gone;
     c->on_drain = pack_drained;
     tool_feed(t->tool, "", 0, true);

@@ -56,7 +56,6 @@ void exec_unref(struct exec *x) {
     close_fd(&x->kept_file);
     exec_row_done(&x->row);
     free(x->input);
-    free(x->failure);
     free(x);
 }
 
@@ -189,13 +188,13 @@ void exec_row_view(const struct exec_row *row, struct exec_view *ret) {
         .stdout_bytes = row->out_bytes,
         .stderr_bytes = row->err_bytes,
         .usage = {row->user_us, row->system_us, row->max_rss_kb, row->wall_us},
+        .error = row->state == EXEC_FAILED ? row->reason : NULL,
         .terminal = row->flags & EXEC_PTY,
     };
 }
 
 void exec_view(struct exec *x, struct exec_view *ret) {
     exec_row_view(&x->row, ret);
-    ret->error = x->failure;
     const struct outlog *log = exec_log(x);
     if (log && !x->over) {
         ret->stdout_bytes = outlog_extent(log, 0).produced;

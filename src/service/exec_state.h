@@ -40,7 +40,6 @@ struct exec {
     /* who waits for its start */
     service_exec_fn *done;
     void *done_arg;
-    char *failure;
     char program[64]; /* the first word, or its beginning */
 };
 

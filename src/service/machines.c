@@ -119,6 +119,8 @@ static void stats_are(void *arg, const struct machine_stats *stats, const struct
     struct stats_call *c = arg;
     struct stats_view view = {0};
     if (stats)
+        c->live->drifted = stats->drifted;
+    if (stats)
         view = (struct stats_view){stats->cpu_us,          stats->mem_bytes, stats->mem_peak_bytes,
                                    stats->mem_limit_bytes, stats->pids,      stats->io_bytes,
                                    stats->disk_bytes,      stats->oom_kills, stats->pids_refused,

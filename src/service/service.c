@@ -38,6 +38,8 @@ static void idle_act(struct live *l) {
 static void idle_known(void *arg, const struct machine_stats *stats, const struct err *err) {
     struct live *l = arg;
     (void)err;
+    if (stats)
+        l->drifted = stats->drifted;
     if (stats && l->row.state == MACHINE_RUNNING && !l->changing) {
         struct idle_sample sample = {
             .now_ms = loop_now_ms(l->service->loop),

@@ -3,6 +3,7 @@ import hashlib
 import io
 import json
 import os
+import subprocess
 import tarfile
 import threading
 
@@ -239,3 +240,76 @@ def test_large_files_pass_in_constant_memory(files):
     c.close()
     assert down.digest() == hashed.digest()
     assert rss() - before < 32 << 10
+
+
+# ---- archives packed with zstd ----
+
+def zstd(data, *options):
+    return subprocess.run(["zstd", "-q", "-c", *options], input=data, stdout=subprocess.PIPE, check=True).stdout
+
+
+def tar_get(files, path, query="", **headers):
+    c = files.daemon.connect()
+    c.request("GET", f"{files.url}/tar?path={path}{query}", headers=headers)
+    answer = c.getresponse()
+    content = answer.read()
+    c.close()
+    return answer, content
+
+
+def names_in(packed):
+    with tarfile.open(fileobj=io.BytesIO(packed)) as tar:
+        return {m.name.strip("./") for m in tar if m.isfile()}
+
+
+@pytest.mark.parametrize("how", ["field", "query"])
+def test_a_packed_archive_goes_in_and_out(files, how):
+    large = os.urandom(3 << 20) + b"0" * (20 << 20)
+    files.do("mkdir", path=HOME + "/in")
+    packed = zstd(archive(a=b"one", b=large))
+    if how == "query":
+        files.daemon.put(files.url + "/tar", packed, path=HOME + "/in", compress="zstd")
+    else:
+        files.daemon.request("PUT", f"{files.url}/tar?path={HOME}/in", packed, headers={"Content-Encoding": "zstd"})
+    assert files.read(HOME + "/in/b") == large
+    if how == "query":
+        answer, content = tar_get(files, HOME + "/in", "&compress=zstd")
+        assert answer.headers["Content-Type"] == "application/zstd"
+    else:
+        answer, content = tar_get(files, HOME + "/in", **{"Accept-Encoding": "gzip, zstd"})
+        assert answer.headers["Content-Encoding"] == "zstd"
+        assert answer.headers["Content-Type"] == "application/x-tar"
+    assert len(content) < 5 << 20
+    assert names_in(zstd(content, "-d")) == {"a", "b"}
+    answer, content = tar_get(files, HOME + "/in", **{"Accept-Encoding": "gzip"})
+    assert "Content-Encoding" not in answer.headers and names_in(content) == {"a", "b"}
+
+
+def test_what_is_packed_wrongly_is_refused(files):
+    good = zstd(archive(a=os.urandom(1 << 20)))
+    put = files.daemon.put
+    for body in (good[:-10], b"nonsense", b""):
+        refused("invalid", put, files.url + "/tar", body, path=HOME, compress="zstd")
+    refused("invalid", put, files.url + "/tar", good, path=HOME, compress="lzma")
+    # A window that would cost 128 MiB of the daemon.
+    refused("invalid", put, files.url + "/tar", zstd(archive(a=b"x" * (200 << 20)), "--long=27"), path=HOME,
+            compress="zstd")
+    with pytest.raises(Refused) as e:
+        files.daemon.request("PUT", f"{files.url}/tar?path={HOME}", good, headers={"Content-Encoding": "gzip"})
+    assert e.value.status == 415
+
+
+def test_a_bomb_costs_the_machine_its_disk_and_the_daemon_nothing(files):
+    bomb = zstd(archive(a=b"\0" * (900 << 20)), "-19")
+    assert len(bomb) < 1 << 20
+
+    def peak():
+        return int(open(f"/proc/{files.daemon.process.pid}/status").read().split("VmHWM:")[1].split()[0])
+
+    before = peak()
+    try:
+        files.daemon.put(files.url + "/tar", bomb, path=HOME, compress="zstd")
+    except Refused as e:
+        assert e.code in ("limit", "invalid", "internal"), e
+    assert peak() - before < 48 << 10
+    assert files.daemon.exec(files.machine, "echo alive")["stdout"] == "alive\n"
