@@ -219,6 +219,10 @@ static void metrics_came(void *arg, const char *json, const struct err *err) {
     metrics_line(&out, "carrel_store_wal_bytes", NULL, NULL, n.store.wal_bytes);
     metrics_head(&out, "carrel_journal_records_total", "counter", "Records of the journal");
     metrics_line(&out, "carrel_journal_records_total", NULL, NULL, n.store.journal_seq);
+    metrics_head(&out, "carrel_limits_hit_total", "counter", "Limits that were reached");
+    for (int i = 0; i < HIT_COUNT; i++)
+        metrics_line(&out, "carrel_limits_hit_total", "limit", limit_hit_name((enum limit_hit)i),
+                     n.hits[i]);
     box_metrics(&out, json);
     metrics_write(api_metrics_of(c->api), &out);
     call_text(c, 200, "text/plain; version=0.0.4", out.data, out.len);

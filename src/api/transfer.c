@@ -57,11 +57,11 @@ static void drop_front(struct buf *b, size_t n) {
     b->len -= n;
 }
 
-/* Unpacks while there is room for what comes out. 1: some came, 0: none is left. */
+/* Unpacks into t->rest, which is empty. 1: some came, or will; 0: none is left. */
 static int unpack_some(struct transfer *t, struct err *err) {
     unsigned char piece[ZSTREAM_OUT];
     size_t used, n;
-    if (!t->unpack || t->rest.len)
+    if (!t->unpack)
         return 0;
     if (zunpack_go(t->unpack, t->packed.data ? t->packed.data : "", t->packed.len, piece,
                    sizeof(piece), &used, &n, err) < 0)
@@ -85,17 +85,17 @@ static void upload_fail(struct transfer *t, const struct err *err) {
 
 static void push(struct transfer *t) {
     struct err err;
-    int more;
+    int got; /* 0: all that came is in t->rest, or fed */
     do {
-        more = unpack_some(t, &err);
-        if (more < 0) {
+        got = t->rest.len ? 1 : unpack_some(t, &err);
+        if (got < 0) {
             upload_fail(t, &err);
             return;
         }
-        bool last = t->body_ended && !more && !t->packed.len;
-        drop_front(&t->rest, tool_feed(t->tool, t->rest.data ? t->rest.data : "", t->rest.len,
-                                       t->unpack ? last : t->body_ended));
-    } while (more && !t->rest.len);
+        bool last = t->body_ended && !(t->unpack && got);
+        drop_front(&t->rest,
+                   tool_feed(t->tool, t->rest.data ? t->rest.data : "", t->rest.len, last));
+    } while (t->unpack && got && !t->rest.len);
     if (t->body_ended)
         return;
     if (t->rest.len)

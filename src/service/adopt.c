@@ -130,6 +130,7 @@ static void never_began(struct live *l, struct exec_row *row) {
     snprintf(row->reason, sizeof(row->reason), "it never began: the daemon ended first");
     if (store_exec_finish(l->service->store, row, &err) < 0)
         log_line(LOG_ERROR, "service", "%s exec=%s", err.text, row->id);
+    exec_row_told(l->service, row);
 }
 
 /* A tool, or something nobody wrote down: it ends, and the guest forgets it. */

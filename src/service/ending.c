@@ -19,6 +19,8 @@ struct ending {
     char reason[STORE_REASON_SIZE];
     struct waiter *waiters, **last;
     bool asked; /* of the driver, which has not answered yet */
+    bool own;   /* nobody asked for it: it is written down in the daemon's name */
+    uint64_t intent;
     unsigned tries;
     uint64_t again_ms;
 };
@@ -52,6 +54,23 @@ void ending_free(struct ending *e) {
     free(e);
 }
 
+/* Commands that this daemon never heard of: their outcome is unknown, and that is told too. */
+static void tell_unheard(struct live *l) {
+    struct service *s = l->service;
+    struct exec_list list DEFER(exec_list_done) = {0};
+    struct exec_filter filter = {.machine = l->row.id,
+                                 .limit = STORE_PAGE_MAX,
+                                 .states = 1u << EXEC_STARTING | 1u << EXEC_RUNNING};
+    struct err err;
+    if (store_exec_list(s->store, &filter, &list, &err) < 0)
+        log_line(LOG_ERROR, "service", "%s id=%s", err.text, l->row.id);
+    for (size_t i = 0; i < list.count; i++) {
+        snprintf(list.rows[i].reason, sizeof(list.rows[i].reason), "its machine ended");
+        list.rows[i].state = EXEC_UNKNOWN;
+        exec_row_told(s, &list.rows[i]);
+    }
+}
+
 /* It is gone: written down, and whatever ran in it has no outcome. */
 static int write_end(struct live *l, const char *reason, struct err *err) {
     struct service *s = l->service;
@@ -67,6 +86,8 @@ static int write_end(struct live *l, const char *reason, struct err *err) {
     l->row.ended_ms = now_ms();
     snprintf(l->row.end_reason, sizeof(l->row.end_reason), "%s", reason);
     execs_lose(l, "its machine ended");
+    if (!l->reach.heard)
+        tell_unheard(l);
     if (store_exec_lose(s->store, l->row.id, now_ms(), "its machine ended", NULL, &why) < 0)
         log_line(LOG_ERROR, "service", "%s id=%s", why.text, l->row.id);
     event_tell(s, l->row.owner, l->row.id, "machine.ended", text.data);
@@ -83,6 +104,10 @@ static void destroyed(void *arg, const struct err *err) {
         err = NULL;
     if (!err && write_end(l, e->reason, &why) < 0)
         err = &why;
+    struct journal_record what = verb_record("machine.end", l);
+    what.reason = e->reason;
+    if (e->own)
+        note_result(s, NULL, &what, e->intent, err);
     if (err) {
         log_line(LOG_ERROR, "service", "end machine: %s id=%s", err->text, l->row.id);
         e->again_ms = loop_now_ms(s->loop) + back_off_ms(e->tries++);
@@ -100,11 +125,16 @@ static void ask_end(struct live *l) {
     s->driver->destroy(s->host, l->row.id, destroyed, l);
 }
 
-static struct ending *ending_begin(struct live *l, const char *reason) {
+static struct ending *ending_begin(struct live *l, const char *reason, bool own) {
     struct ending *e = calloc(1, sizeof(*e));
     struct err err;
     if (!e)
         abort();
+    struct journal_record what = verb_record("machine.end", l);
+    what.reason = reason;
+    e->own = own;
+    if (own && note_intent(l->service, NULL, &what, &e->intent, &err) < 0)
+        log_line(LOG_ERROR, "service", "end machine: %s id=%s", err.text, l->row.id);
     e->last = &e->waiters;
     snprintf(e->reason, sizeof(e->reason), "%s", reason);
     l->changing = true;
@@ -119,7 +149,7 @@ static struct ending *ending_begin(struct live *l, const char *reason) {
 
 void live_end(struct live *l, const char *reason, service_done_fn *done, void *arg) {
     if (!l->ending)
-        l->ending = ending_begin(l, reason);
+        l->ending = ending_begin(l, reason, !done);
     if (done)
         wait_for_end(l->ending, done, arg);
     if (!l->ending->asked)
@@ -139,6 +169,8 @@ static void on_end(void *arg, struct machine *m, const struct err *why) {
     bool old = l->row.ttl_ms && now + 1000 >= l->row.created_ms + (int64_t)l->row.ttl_ms;
     (void)m;
     (void)why;
+    if (l->row.state != MACHINE_ENDING && old)
+        l->service->hits[HIT_LIFETIME]++;
     if (l->row.state != MACHINE_ENDING)
         live_end(l, old ? "its lifetime is over" : "it ended by itself", NULL, NULL);
 }

@@ -105,6 +105,7 @@ static void oom_known(void *arg, const struct machine_stats *stats, const struct
     (void)err;
     if (stats && x->live && stats->oom_kills > x->live->oom_kills) {
         x->live->oom_kills = stats->oom_kills;
+        x->service->hits[HIT_MEMORY]++;
         snprintf(x->row.reason, sizeof(x->row.reason), "memory");
     }
     if (!x->over)
@@ -132,6 +133,7 @@ static void on_exited(void *arg, const struct msg_exit *m) {
              : m->flags & MSG_EXIT_KILLED  ? "killed"
              : signaled                    ? "signal"
                                            : "exit");
+    x->service->hits[HIT_TIME] += (m->flags & MSG_EXIT_TIMED_OUT) != 0;
     bool killed = row->signal == SIGKILL && strcmp(row->reason, "signal") == 0;
     if (killed || row->exit_code == 128 + SIGKILL) {
         /* Nobody of us killed it, or what its shell waited for: was it the memory? */

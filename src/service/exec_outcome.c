@@ -17,32 +17,42 @@ static void count_output(struct exec *x) {
     }
 }
 
-static void tell_end(struct exec *x) {
+static void tell_end(struct service *s, const struct exec_row *row) {
     struct buf text DEFER(buf_done) = BUF(1024);
     struct jot j = JOT(&text);
     jot_object(&j, NULL);
-    jot_string(&j, "exec", x->row.id);
-    jot_string(&j, "state", exec_state_name(x->row.state));
-    jot_i64(&j, "status", exec_shell_status(&x->row));
-    if (x->row.reason[0])
-        jot_string(&j, "reason", x->row.reason);
+    jot_string(&j, "exec", row->id);
+    jot_string(&j, "state", exec_state_name(row->state));
+    jot_i64(&j, "status", exec_shell_status(row));
+    if (row->reason[0])
+        jot_string(&j, "reason", row->reason);
     jot_end(&j, '}');
-    event_tell(x->service, x->row.owner, x->row.machine, "exec.ended", text.data);
+    event_tell(s, row->owner, row->machine, "exec.ended", text.data);
+}
+
+static struct journal_record outcome_record(const struct exec_row *row) {
+    return (struct journal_record){
+        .verb = "exec",
+        .machine = row->machine,
+        .exec = row->id,
+        .has_exit = row->state != EXEC_UNKNOWN,
+        .exit = exec_shell_status(row),
+        .bytes = row->out_bytes + row->err_bytes,
+        .reason = row->reason,
+    };
+}
+
+void exec_row_told(struct service *s, const struct exec_row *row) {
+    struct journal_record what = outcome_record(row);
+    note_result(s, NULL, &what, 0, NULL);
+    tell_end(s, row);
 }
 
 void exec_conclude(struct exec *x) {
     struct service *s = x->service;
     struct err err;
-    struct journal_record what = {
-        .verb = "exec",
-        .machine = x->row.machine,
-        .exec = x->row.id,
-        .has_exit = x->row.state != EXEC_UNKNOWN,
-        .exit = exec_shell_status(&x->row),
-        .reason = x->row.reason,
-    };
     count_output(x);
-    what.bytes = x->row.out_bytes + x->row.err_bytes;
+    struct journal_record what = outcome_record(&x->row);
     x->over = true;
     x->row.ended_ms = now_ms();
     if (x->live) {
@@ -52,7 +62,7 @@ void exec_conclude(struct exec *x) {
     bool whole =
         store_begin(s->store, &err) == 0 && store_exec_finish(s->store, &x->row, &err) == 0;
     if (whole)
-        tell_end(x);
+        tell_end(s, &x->row);
     if (!whole || store_commit(s->store, &err) < 0) {
         store_rollback(s->store);
         log_line(LOG_ERROR, "service", "write an outcome: %s exec=%s", err.text, x->row.id);

@@ -154,7 +154,7 @@ static bool ran_before(struct exec *x, char existing[ID_SIZE]) {
 static int begin_exec(struct exec *x, const struct live *l, const struct exec_plan *plan,
                       char existing[ID_SIZE], struct err *err) {
     if (exec_may_count(l, err) < 0)
-        return ran_before(x, existing) ? 0 : -1;
+        return ran_before(x, existing) ? 0 : (x->service->hits[HIT_COMMANDS]++, -1);
     struct journal_record what = {
         .verb = "exec", .machine = x->row.machine, .exec = x->row.id, .argv = plan->argv};
     while (what.argc < JOURNAL_ARGV_COUNT && plan->argv[what.argc])

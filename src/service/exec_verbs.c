@@ -89,7 +89,12 @@ static int tell_guest(struct exec *x, const struct caller *who, const char *verb
     if (may_touch(x, who, err) < 0 || note_intent(x->service, who, &what, &intent, err) < 0)
         return -1;
     struct frame_head head = {.type = type, .id = x->row.number};
-    return guest_tell(x->live->machine->guest, head, msg, err);
+    struct err why;
+    int r = guest_tell(x->live->machine->guest, head, msg, &why);
+    note_result(x->service, who, &what, intent, r < 0 ? &why : NULL);
+    if (r < 0 && err)
+        *err = why;
+    return r;
 }
 
 int exec_signal(struct exec *x, const struct caller *who, int number, bool main_only,

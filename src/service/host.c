@@ -10,6 +10,14 @@ void service_host_status(struct service *s, service_text_fn *done, void *arg) {
     s->driver->status(s->host, done, arg);
 }
 
+const char *limit_hit_name(enum limit_hit hit) {
+    static const char *const names[] = {
+        [HIT_MEMORY] = "memory", [HIT_TIME] = "time",   [HIT_LIFETIME] = "lifetime",
+        [HIT_IDLE] = "idle",     [HIT_QUOTA] = "quota", [HIT_COMMANDS] = "commands",
+    };
+    return names[hit];
+}
+
 void service_count(struct service *s, struct service_counts *ret) {
     struct live *l;
     struct err err;
@@ -18,6 +26,7 @@ void service_count(struct service *s, struct service_counts *ret) {
         log_line(LOG_WARN, "service", "%s", err.text);
     for (size_t at = 0; (l = map_next(&s->machines, &at));)
         ret->commands += l->running;
+    memcpy(ret->hits, s->hits, sizeof(ret->hits));
     store_stats(s->store, &ret->store);
 }
 

@@ -9,7 +9,12 @@
 typedef void service_text_fn(void *arg, const char *json, const struct err *err);
 void service_host_status(struct service *s, service_text_fn *done, void *arg);
 
+/* Limits that were reached; what is refused at once is counted with its request. */
+enum limit_hit { HIT_MEMORY, HIT_TIME, HIT_LIFETIME, HIT_IDLE, HIT_QUOTA, HIT_COMMANDS, HIT_COUNT };
+const char *limit_hit_name(enum limit_hit hit);
+
 struct service_counts {
+    uint64_t hits[HIT_COUNT];
     uint64_t machines[MACHINE_ENDED + 1]; /* by state */
     uint64_t commands;                    /* running */
     struct store_stats store;

@@ -51,8 +51,8 @@ static int used_by_others(struct service *s, const struct caller *who, const cha
     return 0;
 }
 
-int quota_check(struct service *s, const struct caller *who, const struct machine_row *before,
-                const struct machine_row *row, struct err *err) {
+static int check(struct service *s, const struct caller *who, const struct machine_row *before,
+                 const struct machine_row *row, struct err *err) {
     struct owner_row owner;
     struct quota used;
     if (!before && s->conf->max_machines && s->machines.count >= s->conf->max_machines)
@@ -70,4 +70,11 @@ int quota_check(struct service *s, const struct caller *who, const struct machin
          within("this token", &who->quota, &used, row, err) < 0))
         return -1;
     return 0;
+}
+
+int quota_check(struct service *s, const struct caller *who, const struct machine_row *before,
+                const struct machine_row *row, struct err *err) {
+    int r = check(s, who, before, row, err);
+    s->hits[HIT_QUOTA] += r < 0 && err->code == ERR_LIMIT;
+    return r;
 }

@@ -22,6 +22,7 @@ static void idle_act(struct live *l) {
     snprintf(who.owner, sizeof(who.owner), "%s", l->row.owner);
     snprintf(who.client, sizeof(who.client), "idle timeout");
     event_tell(s, l->row.owner, l->row.id, "machine.idle", NULL);
+    s->hits[HIT_IDLE]++;
     switch (l->row.idle_action) {
     case IDLE_PAUSE:
         service_pause(s, &who, l->row.id, ignore_machine, NULL);
@@ -62,6 +63,7 @@ static void look_after(struct live *l, uint64_t now, int64_t wall) {
     if (l->changing || l->row.state == MACHINE_ENDING)
         return;
     if (l->row.ttl_ms && wall > l->row.created_ms + (int64_t)l->row.ttl_ms + LIFETIME_GRACE_MS) {
+        s->hits[HIT_LIFETIME]++;
         live_end(l, "its lifetime is over", NULL, NULL);
         return;
     }

@@ -10,6 +10,7 @@
 #include "gate/gate.h"
 #include "io/outlog_fd.h"
 #include "machine/machine.h"
+#include "service/host.h"
 #include "service/idle.h"
 #include "service/service.h"
 #include "store/execs.h"
@@ -87,6 +88,7 @@ struct service {
     char last_owner[STORE_NAME_SIZE]; /* empty: nobody yet */
     uid_t last_uid;
     int64_t last_event;
+    uint64_t hits[HIT_COUNT]; /* enum limit_hit */
     loop_fn *ready;
     void (*broken)(const struct err *why);
     void *ready_arg;
@@ -173,6 +175,8 @@ void live_end_again(struct live *l, uint64_t now_ms);
 
 /* Every command without an outcome becomes unknown: its machine has ended. */
 void execs_lose(struct live *l, const char *reason);
+/* Writes down and tells the outcome of one that is in the store alone. */
+void exec_row_told(struct service *s, const struct exec_row *row);
 /* One that the guest still has in its table. Takes the row's texts and the log's descriptor (-1:
  * none). */
 bool exec_is_listed(const struct live *l, uint32_t number);

@@ -211,7 +211,8 @@ static const struct {
     [STMT_EXEC_STARTED] =
         {"UPDATE execs SET state = 2, started_ms = ?2 WHERE id = ?1 AND state = 1", NULL},
     [STMT_EXEC_FINISH] = {"UPDATE execs SET state = ?6, exit_code = ?7, signal = ?8, reason = ?9,"
-                          " started_ms = max(started_ms, ?11), ended_ms = ?12, user_us = ?14, system_us = ?15, wall_us = ?16,"
+                          " started_ms = max(started_ms, ?11), ended_ms = ?12, user_us = ?14, "
+                          "system_us = ?15, wall_us = ?16,"
                           " max_rss_kb = ?17, out_bytes = ?18, err_bytes = ?19 WHERE id = ?1",
                           &exec_table},
     [STMT_EXEC_LOSE] = {"UPDATE execs SET state = 4, ended_ms = ?2, reason = ?3"

@@ -300,7 +300,7 @@ def test_what_is_packed_wrongly_is_refused(files):
 
 
 def test_a_bomb_costs_the_machine_its_disk_and_the_daemon_nothing(files):
-    bomb = zstd(archive(a=b"\0" * (900 << 20)), "-19")
+    bomb = zstd(archive(a=b"\0" * (200 << 20)), "-19")
     assert len(bomb) < 1 << 20
 
     def peak():

@@ -1,0 +1,128 @@
+"""What happened is told as it happens, again from any id, and counted."""
+import json
+import re
+import threading
+
+
+def parse(text):
+    """Events of a finished SSE answer: id, type, data."""
+    found = []
+    for block in text.decode().split("\n\n"):
+        fields = dict(line.split(": ", 1) for line in block.splitlines() if ": " in line and line[0] != ":")
+        if "data" in fields:
+            found.append((int(fields["id"]), fields.get("event"), json.loads(fields["data"])))
+    return found
+
+
+def past(daemon, **query):
+    return parse(daemon.request("GET", "/v1/events", raw=True, follow=0, **query))
+
+
+def test_events_are_resumed_by_id_and_filtered(daemon):
+    mark = max([e[0] for e in past(daemon, after=0)], default=0)
+    a, b = daemon.machine(), daemon.machine()
+    daemon.exec(a, "exit 3")
+    daemon.delete(f"/v1/machines/{b}")
+    told = past(daemon, after=mark)
+    types = [(e[1], e[2]["machine"]) for e in told]
+    assert types == [("machine.created", a), ("machine.created", b), ("exec.ended", a), ("machine.ended", b)]
+    ids = [e[0] for e in told]
+    assert ids == sorted(set(ids))
+    assert past(daemon, after=ids[1]) == told[2:]
+    assert [e[1] for e in past(daemon, after=mark, machine=b)] == ["machine.created", "machine.ended"]
+    assert [e[2]["machine"] for e in past(daemon, after=mark, type="exec.ended")] == [a]
+    c = daemon.connect()
+    c.request("GET", "/v1/events?follow=0", headers={"Last-Event-ID": str(ids[2])})
+    assert parse(c.getresponse().read()) == told[3:]
+    c.close()
+
+
+def test_followers_hear_at_once_and_across_a_restart(fresh):
+    d = fresh()
+    heard, began = [], threading.Event()
+
+    def follow(after):
+        c = d.connect()
+        c.request("GET", f"/v1/events?after={after}")
+        answer = c.getresponse()
+        began.set()
+        try:
+            for line in answer:
+                if line.startswith(b"id: "):
+                    heard.append(int(line[4:]))
+        except OSError:
+            pass
+        c.close()
+
+    t = threading.Thread(target=follow, args=(0,), daemon=True)
+    t.start()
+    assert began.wait(20)
+    d.machine()
+    d.until(lambda: heard)
+    before = heard[-1]
+    d.restart()
+    t.join(20)
+    d.machine()
+    assert [e[0] for e in past(d, after=before)] == [before + 1]
+
+
+def metrics(d):
+    text = d.get("/metrics").decode()
+    return {name + (labels or ""): float(value)
+            for name, labels, value in re.findall(r"^(\w+)(\{[^}]*\})? ([-+.\deE]+)$", text, re.M)}
+
+
+def test_metrics_count_what_was_done(fresh):
+    d = fresh()
+    m = d.machine()
+    for _ in range(3):
+        d.exec(m, "true")
+    d.exec(m, "sleep 100", timeout="100ms")
+    d.put(f"/v1/machines/{m}/files", b"x", path="/home/user/f")
+    found = metrics(d)
+    assert found['carrel_machines{state="running"}'] == 1
+    assert found['carrel_request_seconds_count{route="exec"}'] == 4
+    assert found['carrel_request_seconds_bucket{route="exec",le="+Inf"}'] == 4
+    assert found['carrel_request_seconds_count{route="machine_create"}'] == 1
+    assert found['carrel_request_seconds_count{route="file_write"}'] == 1
+    assert found['carrel_limits_hit_total{limit="time"}'] == 1
+    assert found['carrel_limits_hit_total{limit="memory"}'] == 0
+    assert "carrel_pool_ready" in found
+    try:
+        d.get("/v1/machines/none")
+    except Exception:
+        pass
+    assert metrics(d)['carrel_failures_total{route="machine_show",code="not_found"}'] == 1
+
+
+def journal(d, **query):
+    return [json.loads(line) for line in d.request("GET", "/v1/audit", raw=True, **query).splitlines()]
+
+
+def test_every_intent_has_its_result_and_no_value_of_a_variable(daemon):
+    m = daemon.machine(env={"TOKEN": "value-of-machine"})
+    x = daemon.background(m, "sleep 100", env={"KEY": "value-of-command"})
+    daemon.post(f"/v1/machines/{m}/execs/{x}/signal", {"signal": "TERM"})
+    daemon.wait(m, x)
+    daemon.post(f"/v1/machines/{m}/pause")
+    daemon.post(f"/v1/machines/{m}/resume")
+    daemon.patch(f"/v1/machines/{m}", {"ttl": "1h"})
+    daemon.put(f"/v1/machines/{m}/files", b"x", path="/home/user/f")
+    daemon.delete(f"/v1/machines/{m}")
+    records = journal(daemon, machine=m)
+    intents = {r["seq"]: r for r in records if r["kind"] == "intent"}
+    results = {r["intent"]: r for r in records if r["kind"] == "result"}
+    assert set(results) == set(intents), [r["verb"] for s, r in intents.items() if s not in results]
+    verbs = {r["verb"] for r in intents.values()}
+    assert verbs >= {"machine.create", "exec", "exec.signal", "machine.pause", "machine.resume", "machine.update",
+                     "file.write", "machine.destroy"}
+    assert all(results[s]["seq"] > s for s in intents)
+    assert "value-of" not in json.dumps(records)
+
+
+def test_what_the_daemon_does_by_itself_is_written_down(daemon):
+    m = daemon.machine(ttl="1s")
+    daemon.until(lambda: daemon.get(f"/v1/machines/{m}")["state"] == "ended")
+    ends = journal(daemon, machine=m, verb="machine.end")
+    assert [(r["kind"], r["owner"], r["reason"]) for r in ends] == [
+        ("intent", "carrel", "its lifetime is over"), ("result", "carrel", "its lifetime is over")]
