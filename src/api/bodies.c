@@ -1,5 +1,6 @@
 #include "api/bodies.h"
 
+#include "service/steps.h"
 #include "service/tokens.h"
 #include "service/view.h"
 
@@ -16,6 +17,7 @@ enum {
 
 static const char *const kinds[] = {"box", NULL};
 static const char *const modes[] = {"ro", "cow", "rw", NULL};
+static const char *const policies[] = {"every", "risky", "manual", NULL};
 static const char *const idle_actions[] = {"pause", "stop", "destroy", NULL};
 
 /* ---- requests ---- */
@@ -65,20 +67,23 @@ static const struct field net_request[] = {
 };
 const struct schema net_request_schema = SCHEMA("NetRule", struct net_request, net_request);
 
-#define COMMON_FIELDS(type, base)                                                         \
-    {"name", FIELD_TEXT, AT(type, base name), "unique among the owner's living machines", \
-     .max = NAME_MAX_BYTES},                                                              \
-        {"limits", FIELD_OBJECT, AT(type, base limits), "hard limits",                    \
-         .sub = &limits_request_schema},                                                  \
-        {"ttl", FIELD_DURATION, AT(type, base ttl), "total lifetime from now; 0: none",   \
-         .max = DAYS(3650)},                                                              \
-        {"idle", FIELD_DURATION, AT(type, base idle),                                     \
-         "end of patience with a machine nobody uses; 0: none", .max = DAYS(3650)},       \
-        {"idle_action", FIELD_TEXT, AT(type, base idle_action), "what happens then",      \
-         .choices = idle_actions},                                                        \
-    {                                                                                     \
-        "metadata", FIELD_MAP, AT(type, base metadata), "names and values of the caller", \
-            .max = 64                                                                     \
+#define COMMON_FIELDS(type, base)                                                           \
+    {"name", FIELD_TEXT, AT(type, base name), "unique among the owner's living machines",   \
+     .max = NAME_MAX_BYTES},                                                                \
+        {"limits", FIELD_OBJECT, AT(type, base limits), "hard limits",                      \
+         .sub = &limits_request_schema},                                                    \
+        {"ttl", FIELD_DURATION, AT(type, base ttl), "total lifetime from now; 0: none",     \
+         .max = DAYS(3650)},                                                                \
+        {"idle", FIELD_DURATION, AT(type, base idle),                                       \
+         "end of patience with a machine nobody uses; 0: none", .max = DAYS(3650)},         \
+        {"idle_action", FIELD_TEXT, AT(type, base idle_action), "what happens then",        \
+         .choices = idle_actions},                                                          \
+        {"steps", FIELD_TEXT, AT(type, base steps),                                         \
+         "when a step is taken: after every change, before a risky command, or on request", \
+         .choices = policies},                                                              \
+    {                                                                                       \
+        "metadata", FIELD_MAP, AT(type, base metadata), "names and values of the caller",   \
+            .max = 64                                                                       \
     }
 
 #define MACHINE_FIELDS(type, base)                                                           \
@@ -164,6 +169,31 @@ static const struct field run_request[] = {
      .sub = &exec_request_schema},
 };
 const struct schema run_request_schema = SCHEMA("RunRequest", struct run_request, run_request);
+
+static const struct field snap_request[] = {
+    {"name", FIELD_TEXT, AT(struct snap_request, name), "one that has a name is never dropped",
+     .max = NAME_MAX_BYTES},
+};
+const struct schema snap_request_schema = SCHEMA("SnapRequest", struct snap_request, snap_request);
+
+static const struct field rewind_request[] = {
+    {"step", FIELD_TEXT, AT(struct rewind_request, step), "its number, id or name; last",
+     .required = true, .max = NAME_MAX_BYTES},
+    {"drifted", FIELD_FLAG, AT(struct rewind_request, drifted),
+     "also if the host's packages changed since"},
+};
+const struct schema rewind_request_schema =
+    SCHEMA("RewindRequest", struct rewind_request, rewind_request);
+
+static const struct field fork_request[] = {
+    {"count", FIELD_NUMBER, AT(struct fork_request, count), "machines (default 1)", .min = 1,
+     .max = FORK_MAX},
+    {"step", FIELD_TEXT, AT(struct fork_request, step), "which (default: as it is now)",
+     .max = NAME_MAX_BYTES},
+    {"drifted", FIELD_FLAG, AT(struct fork_request, drifted),
+     "also if the host's packages changed since"},
+};
+const struct schema fork_request_schema = SCHEMA("ForkRequest", struct fork_request, fork_request);
 
 static const struct field signal_request[] = {
     {"signal", FIELD_TEXT, AT(struct signal_request, signal), "TERM, SIGTERM or 15",
@@ -253,6 +283,7 @@ static const struct field machine_view[] = {
      .sub = &limits_schema},
     {"idle_ms", SHOW_NUMBER, AT(struct machine_view, idle_ms), "0: none", .required = true},
     {"idle_action", SHOW_TEXT, AT(struct machine_view, idle_action), NULL},
+    {"steps", SHOW_TEXT, AT(struct machine_view, steps), "when a step is taken", .required = true},
     {"metadata", SHOW_JSON, AT(struct machine_view, metadata), NULL},
     {"commands", SHOW_NUMBER, AT(struct machine_view, commands), "running", .required = true},
     {"drifted", SHOW_FLAG, AT(struct machine_view, drifted),
@@ -312,7 +343,41 @@ static const struct field exec_view[] = {
 };
 const struct schema exec_schema = SCHEMA("Exec", struct exec_view, exec_view);
 
+static const struct field step_view_fields[] = {
+    {"id", SHOW_TEXT, AT(struct step_view, id), NULL, .required = true},
+    {"machine", SHOW_TEXT, AT(struct step_view, machine), NULL, .required = true},
+    {"number", SHOW_NUMBER, AT(struct step_view, number), "1, 2, ... in its machine",
+     .required = true},
+    {"kind", SHOW_TEXT, AT(struct step_view, kind),
+     "exec, file, snap, kept (what was there before a rewind), rewind or fork", .required = true},
+    {"name", SHOW_TEXT, AT(struct step_view, name), NULL},
+    {"created", SHOW_TIME, AT(struct step_view, created_ms), NULL, .required = true},
+    {"exec", SHOW_TEXT, AT(struct step_view, exec), "the command that ended"},
+    {"what", SHOW_TEXT, AT(struct step_view, what), "its argv as JSON, a path, or a remark"},
+    {"status", SHOW_SIGNED, AT(struct step_view, status), "of the command; -1: none",
+     .required = true},
+    {"restorable", SHOW_FLAG, AT(struct step_view, restorable), "it can be returned to",
+     .required = true},
+    {"reason", SHOW_TEXT, AT(struct step_view, reason), "why it cannot"},
+    {"layers", SHOW_NUMBER, AT(struct step_view, layers), "it is made of, above the image",
+     .required = true},
+    {"counted", SHOW_FLAG, AT(struct step_view, counted), "the next two are known",
+     .required = true},
+    {"files", SHOW_NUMBER, AT(struct step_view, files), "changed since the step before",
+     .required = true},
+    {"bytes", SHOW_NUMBER, AT(struct step_view, bytes), "they take on disk", .required = true},
+    {"durable", SHOW_FLAG, AT(struct step_view, durable), "would survive a power cut",
+     .required = true},
+};
+const struct schema step_schema = SCHEMA("Step", struct step_view, step_view_fields);
+
 /* Lists and results are written by their handlers; these say what they hold. */
+
+static const struct field steps_view[] = {
+    {"steps", SHOW_JSON, 0, NULL, .required = true, .sub = &step_schema},
+    {"next", SHOW_TEXT, 0, "cursor of the next page; absent at the end"},
+};
+const struct schema steps_schema = SCHEMA("Steps", char *, steps_view);
 
 static const struct field machines_view[] = {
     {"machines", SHOW_JSON, 0, NULL, .required = true, .sub = &machine_schema},
@@ -454,39 +519,14 @@ static const struct field status_view[] = {
 const struct schema status_schema = SCHEMA("Status", char *, status_view);
 
 const struct schema *const all_schemas[] = {
-    &token_request_schema,
-    &token_schema,
-    &tokens_schema,
-    &verify_schema,
-    &status_schema,
-    &mkdir_request_schema,
-    &move_request_schema,
-    &chmod_request_schema,
-    &chown_request_schema,
-    &symlink_request_schema,
-    &entry_schema,
-    &entries_schema,
-    &written_schema,
-    &machine_request_schema,
-    &update_request_schema,
-    &limits_request_schema,
-    &net_request_schema,
-    &network_schema,
-    &dir_request_schema,
-    &exec_request_schema,
-    &run_request_schema,
-    &signal_request_schema,
-    &resize_request_schema,
-    &machine_schema,
-    &machines_schema,
-    &limits_schema,
-    &stats_schema,
-    &exec_schema,
-    &execs_schema,
-    &usage_schema,
-    &result_schema,
-    &error_schema,
-    &error_inner_schema,
-    &done_schema,
-    NULL,
+    &token_request_schema,  &token_schema,           &tokens_schema,         &verify_schema,
+    &status_schema,         &mkdir_request_schema,   &move_request_schema,   &chmod_request_schema,
+    &chown_request_schema,  &symlink_request_schema, &entry_schema,          &entries_schema,
+    &written_schema,        &machine_request_schema, &update_request_schema, &limits_request_schema,
+    &net_request_schema,    &network_schema,         &dir_request_schema,    &exec_request_schema,
+    &run_request_schema,    &signal_request_schema,  &resize_request_schema, &snap_request_schema,
+    &rewind_request_schema, &fork_request_schema,    &step_schema,           &steps_schema,
+    &machine_schema,        &machines_schema,        &limits_schema,         &stats_schema,
+    &exec_schema,           &execs_schema,           &usage_schema,          &result_schema,
+    &error_schema,          &error_inner_schema,     &done_schema,           NULL,
 };

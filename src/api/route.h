@@ -95,6 +95,12 @@ void api_file_watch(struct call *c);
 void api_net_show(struct call *c);
 void api_net_add(struct call *c);
 void api_net_remove(struct call *c);
+/* steps.c */
+void api_snap(struct call *c);
+void api_rewind(struct call *c);
+void api_fork(struct call *c);
+void api_step_list(struct call *c);
+void api_step_show(struct call *c);
 /* terminal.c */
 void api_terminal(struct call *c);
 /* host.c */

@@ -161,6 +161,21 @@ const struct route routes[] = {
     {"DELETE", M "/net/rules/{}", "net_remove", SCOPE_RUN, BODY_NONE, NULL, &network_schema, 200,
      NULL, "Remove a rule, at once: what it allowed ends",
      "-X DELETE $URL/v1/machines/$M/net/rules/1", api_net_remove, NULL},
+    {"POST", M "/steps", "snap", SCOPE_RUN, BODY_JSON, &snap_request_schema, &step_schema, 201,
+     NULL, "Take a step now: a restore point, with a name if one is given",
+     "-X POST $URL/v1/machines/$M/steps -d '{\"name\":\"good\"}'", api_snap, NULL},
+    {"GET", M "/steps", "step_list", SCOPE_READ, BODY_NONE, NULL, &steps_schema, 200, NULL,
+     "What the machine was after each change, newest first", "$URL/v1/machines/$M/steps",
+     api_step_list, page_queries},
+    {"GET", M "/steps/{}", "step_show", SCOPE_READ, BODY_NONE, NULL, &step_schema, 200, NULL,
+     "Show one step, by number, id or name", "$URL/v1/machines/$M/steps/1", api_step_show, NULL},
+    {"POST", M "/rewind", "rewind", SCOPE_RUN, BODY_JSON, &rewind_request_schema, &step_schema, 200,
+     NULL,
+     "Return to a step. Commands are ended first; what was there is kept as a step of its own",
+     "-X POST $URL/v1/machines/$M/rewind -d '{\"step\":\"1\"}'", api_rewind, NULL},
+    {"POST", M "/fork", "fork", SCOPE_RUN, BODY_JSON, &fork_request_schema, &machines_schema, 201,
+     NULL, "New machines from a step of this one, all or none",
+     "-X POST $URL/v1/machines/$M/fork -d '{\"step\":\"1\",\"count\":2}'", api_fork, NULL},
 
     {"POST", "/v1/run", "run", SCOPE_RUN, BODY_JSON, &run_request_schema, &result_schema, 200, NULL,
      "A fresh machine, one command, thrown away",
@@ -337,12 +352,14 @@ const struct route *route_find(struct http_text method, struct http_text path,
 void route_path_named(const struct route *r, char ret[ROUTE_PATH_SIZE]) {
     static const char *const names[] = {"machine", "exec"};
     bool token = strncmp(r->path, "/v1/tokens/", 11) == 0, rule = strstr(r->path, "/rules/");
+    bool step = strstr(r->path, "/steps/{}");
     size_t n = 0, param = 0;
     for (const char *p = r->path; *p && n + 16 < ROUTE_PATH_SIZE; p++) {
         if (strncmp(p, "{}", 2) == 0) {
             n += (size_t)snprintf(ret + n, ROUTE_PATH_SIZE - n, "{%s}",
                                   token           ? "token"
                                   : param && rule ? "rule"
+                                  : param && step ? "step"
                                                   : names[param]);
             param++;
             p++;

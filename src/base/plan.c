@@ -40,6 +40,7 @@ static const struct {
     {PLAN_VIEW, BY_ID | STACK},
     {PLAN_LAYER, BY_ID | LAYER},
     {PLAN_KEEP, BY_ID | TEXT},
+    {PLAN_MERGE, BY_ID | STACK | LAYER},
     {PLAN_CREATED, TEXT},
     {PLAN_FACTS_ARE, FACTS},
     {PLAN_DONE, 0},

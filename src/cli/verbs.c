@@ -21,7 +21,7 @@ static void announce(void) {
 /* ---- new ---- */
 
 struct new_options {
-    const char *kind, *image, *name, *from, *idle_action;
+    const char *kind, *image, *name, *idle_action, *steps;
     struct spec spec;
     uint64_t idle_ms;
     struct option_list env, meta, net;
@@ -42,7 +42,8 @@ static const struct option_row new_rows[] = {
     {0, "net", "[allow:|deny:|ask:]TARGET[,local]", OPTION_LIST, AT(net), NET_OPTION_HELP},
     {'e', "env", "NAME=VALUE", OPTION_LIST, AT(env), "a variable of every command in it"},
     {0, "meta", "NAME=VALUE", OPTION_LIST, AT(meta), "metadata to find it by"},
-    {0, "from", "SNAPSHOT", OPTION_TEXT, AT(from), "start from a snapshot (not yet)"},
+    {0, "steps", "POLICY", OPTION_TEXT, AT(steps),
+     "take a step after every change, before risky commands, or manual (default: every)"},
     {0, "json", NULL, OPTION_FLAG, AT(json), "print the whole machine"},
     {'h', "help", NULL, OPTION_FLAG, AT(help), "show this"},
     {0, NULL, NULL, OPTION_FLAG, 0, NULL},
@@ -70,8 +71,11 @@ static int describe(const struct new_options *o, const struct grants *g, const s
     struct jot j = JOT(text);
     const struct {
         const char *name, *value;
-    } texts[] = {
-        {"kind", o->kind}, {"image", o->image}, {"name", o->name}, {"idle_action", o->idle_action}};
+    } texts[] = {{"kind", o->kind},
+                 {"image", o->image},
+                 {"name", o->name},
+                 {"idle_action", o->idle_action},
+                 {"steps", o->steps}};
     jot_object(&j, NULL);
     for (size_t i = 0; i < sizeof(texts) / sizeof(*texts); i++)
         if (texts[i].value)
@@ -129,8 +133,6 @@ int cmd_new(int argc, char **argv) {
     }
     if (argv[1 + next])
         err_set(&err, ERR_INVALID, "one word too many: '%s'", argv[1 + next]);
-    else if (o.from)
-        err_set(&err, ERR_UNSUPPORTED, "--from: there are no snapshots yet");
     else if (client_open(&c, CLIENT_START, announce, &err) == 0 && make(&o, &c, &err) == 0)
         return 0;
     return cli_fail(&err);

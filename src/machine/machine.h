@@ -116,6 +116,12 @@ struct machine_driver {
     /* What a stack shows, or a layer of this machine holds: read-only, with ids as on disk. */
     void (*view)(struct machine *m, const char *stack, machine_view_fn *done, void *arg);
     void (*view_layer)(struct machine *m, uint32_t layer, machine_view_fn *done, void *arg);
+    /*
+     * A layer of that number that shows what these do, all of this machine; it goes on meanwhile.
+     * `busy`: under way, ask again.
+     */
+    void (*merge)(struct machine *m, const char *stack, uint32_t layer, machine_done_fn *done,
+                  void *arg);
     /* "3 7-9 12": all other layers of this machine, but its upper, are removed. */
     void (*keep)(struct machine *m, const char *ranges, machine_done_fn *done, void *arg);
     /* Pools and fallbacks of this kind, one JSON object, for metrics and doctor. */

@@ -12,7 +12,7 @@
 
 #include "base/defer.h"
 #include "base/log.h"
-#include "service/state.h"
+#include "service/gate.h"
 
 enum { PATIENCE_MS = 5000 }; /* with a guest that says nothing, before the daemon is ready */
 
@@ -68,6 +68,7 @@ static void hearing_step(struct hearing *h) {
         l->reach.heard = true;
         l->reach.tries = 0;
         l->reach.why[0] = '\0';
+        steps_adopt(l);
         await_no_more(l);
     }
     live_unref(l);

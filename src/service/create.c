@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "grant/dirs.h"
 #include "service/fields.h"
+#include "service/gate.h"
 #include "service/state.h"
 
 struct creation {
@@ -119,8 +120,10 @@ static int fill_row(struct service *s, const struct caller *who, const struct ma
         .ttl_ms = given_or(r->ttl, conf->ttl_ms),
         .idle_ms = given_or(r->idle, conf->idle_ms),
         .idle_action = (enum idle_action)conf->idle_action,
-        .steps = STEPS_MANUAL,
+        .steps = r->ephemeral ? STEPS_MANUAL : (enum step_policy)conf->steps,
     };
+    if (r->steps && step_policy_parse(r->steps, &row->steps, err) < 0)
+        return -1;
     if (r->name && !machine_name_ok(r->name)) {
         err_set(err, ERR_INVALID, "'%s' cannot be a machine's name", r->name);
         return err_remedy(err, "use letters, digits, '.', '_' and '-'; it cannot start with m-");
@@ -211,15 +214,40 @@ static void made_before(struct service *s, const struct machine_row *row, char e
     store_rollback(s->store);
 }
 
+/* From now on the layers of another machine are needed. */
+static int note_origin(struct service *s, const char *id, const struct machine_request *r,
+                       struct err *err) {
+    struct root_row root = {.layer = 2, .stack = (char *)r->from.stack};
+    struct step_row step = {.kind = STEP_FORK,
+                            .state = STEP_DONE,
+                            .created_ms = now_ms(),
+                            .status = -1,
+                            .what = (char *)r->from.machine,
+                            .counted = 1,
+                            .has_point = 1,
+                            .stack = (char *)r->from.stack};
+    snprintf(root.machine, sizeof(root.machine), "%s", id);
+    snprintf(root.from_machine, sizeof(root.from_machine), "%s", r->from.machine);
+    snprintf(root.from_step, sizeof(root.from_step), "%s", r->from.step);
+    snprintf(step.id, sizeof(step.id), "%s", id_new('s').text);
+    snprintf(step.machine, sizeof(step.machine), "%s", id);
+    return store_root_put(s->store, &root, err) < 0 ? -1 : store_step_add(s->store, &step, err);
+}
+
 /* Row, intent and table entry; NULL with *err, or with *existing set. */
 static struct live *begin(struct service *s, const struct caller *who,
                           const struct machine_request *r, struct machine_row *row,
                           char existing[ID_SIZE], uint64_t *intent, struct err *err) {
     struct journal_record what = {.verb = "machine.create", .machine = row->id};
-    (void)r;
-    if (note_intent(s, who, &what, intent, err) < 0 ||
-        store_machine_add(s->store, row, existing, err) < 0)
+    if (note_intent(s, who, &what, intent, err) < 0 || store_begin(s->store, err) < 0)
         return NULL;
+    int added = store_machine_add(s->store, row, existing, err);
+    if (added == 0 && !existing[0] && r->from.stack)
+        added = note_origin(s, row->id, r, err);
+    if (added < 0 || store_commit(s->store, err) < 0) {
+        store_rollback(s->store);
+        return NULL;
+    }
     return existing[0] ? NULL : live_new(s, row);
 }
 
@@ -275,6 +303,10 @@ void service_create(struct service *s, const struct caller *who, const struct ma
     *c = (struct creation){l, *who, intent, done, arg, r->early && r->ephemeral};
     live_ref(l);
     l->changing = true;
+    if (r->from.stack && steps_load(l, &err) < 0) {
+        creation_fail(c, &err);
+        return;
+    }
     if (handed.count)
         l->cwd = strdup(handed.grants[0].path);
     const struct machine_spec spec = {
@@ -289,6 +321,7 @@ void service_create(struct service *s, const struct caller *who, const struct ma
         .linger = !r->ephemeral,
         .gate = true,
         .early = r->early,
+        .stack = l->steps.stack,
         .grants = handed.grants,
         .grant_fds = handed.fds,
         .grant_count = handed.count,

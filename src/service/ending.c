@@ -7,7 +7,7 @@
 
 #include "base/defer.h"
 #include "base/log.h"
-#include "service/state.h"
+#include "service/gate.h"
 
 struct waiter {
     struct waiter *next;
@@ -144,6 +144,7 @@ static struct ending *ending_begin(struct live *l, const char *reason, bool own)
         log_line(LOG_ERROR, "service", "end machine: %s id=%s", err.text, l->row.id);
     if (l->machine)
         l->machine->on_end = NULL;
+    steps_end(l);
     return e;
 }
 

@@ -24,10 +24,10 @@ struct exec_follower {
 typedef void service_exec_fn(void *arg, struct exec *x, const struct err *err);
 
 /*
- * `done` comes when the command has been sent to its machine, or why not. fds: descriptors for
- * those of r->stdio that say "fd" (the caller is local, and they are pipes); they stay the
- * caller's. An idempotency key that was used before yields that exec. The exec given to `done` has
- * a reference that is now the receiver's.
+ * What the arguments point to must live until `done`, which comes when the command has been sent to
+ * its machine, or why not. fds: descriptors for those of r->stdio that say "fd" (the caller is
+ * local, and they are pipes); they stay the caller's. An idempotency key that was used before
+ * yields that exec. The exec given to `done` has a reference that is now the receiver's.
  */
 void service_exec(struct service *s, const struct caller *who, const char *machine,
                   const struct exec_request *r, const uint8_t request_hash[SHA256_BYTES],

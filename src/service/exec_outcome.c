@@ -7,6 +7,7 @@
 #include "base/defer.h"
 #include "base/log.h"
 #include "service/exec_state.h"
+#include "service/gate.h"
 #include "service/logs.h"
 
 static void count_output(struct exec *x) {
@@ -48,6 +49,15 @@ void exec_row_told(struct service *s, const struct exec_row *row) {
     tell_end(s, row);
 }
 
+/* What ran, for the timeline. */
+static void take_step(struct exec *x) {
+    struct step_cause cause = {.kind = STEP_EXEC,
+                               .exec = x->row.id,
+                               .what = x->row.argv,
+                               .status = exec_shell_status(&x->row)};
+    steps_after(x->live, &cause);
+}
+
 void exec_conclude(struct exec *x) {
     struct service *s = x->service;
     struct err err;
@@ -69,6 +79,8 @@ void exec_conclude(struct exec *x) {
     }
     note_result(s, &x->who, &what, x->intent, NULL);
     exec_tell(x);
+    if (x->live)
+        take_step(x);
 }
 
 /* The guest may forget it, and so may we: the log is in its file. */

@@ -7,6 +7,8 @@
 #include "base/defer.h"
 #include "service/exec_plan.h"
 #include "service/exec_state.h"
+#include "service/gate.h"
+#include "service/risky.h"
 
 static char *argv_json(const struct exec_plan *plan) {
     struct buf text DEFER(buf_done) = BUF(STORE_JSON_MAX);
@@ -164,17 +166,87 @@ static int begin_exec(struct exec *x, const struct live *l, const struct exec_pl
                : store_exec_add(x->service->store, &x->row, existing, err);
 }
 
+/* A request that waits at the gate; what it points to lives until it is answered. */
+struct exec_later {
+    struct service *service;
+    struct caller who;
+    const char *machine;
+    const struct exec_request *request;
+    const uint8_t *hash;
+    const int *fds;
+    size_t nfds;
+    bool saved; /* a step was taken for it */
+    service_exec_fn *done;
+    void *arg;
+};
+
+static void start(struct exec_later *e);
+
+static void start_later(void *arg) {
+    struct exec_later *e DEFER_FREE = arg;
+    start(e);
+}
+
+static bool wait_at_gate(struct live *l, const struct exec_later *e) {
+    struct exec_later *copy = malloc(sizeof(*copy));
+    if (!copy)
+        abort();
+    *copy = *e;
+    if (gate_wait(l, start_later, copy))
+        return true;
+    free(copy);
+    return false;
+}
+
+/* By the policy `risky`: a restore point first. */
+static bool save_first(struct live *l, struct exec_later *e, const struct exec_plan *plan) {
+    if (e->saved || l->row.steps != STEPS_RISKY || !is_risky(plan->argv))
+        return false;
+    char *what DEFER_FREE = argv_json(plan);
+    struct step_cause cause = {.kind = STEP_KEPT, .what = what, .status = -1};
+    e->saved = true;
+    steps_take(l, &cause, NULL, NULL);
+    return wait_at_gate(l, e);
+}
+
 void service_exec(struct service *s, const struct caller *who, const char *machine,
                   const struct exec_request *r, const uint8_t request_hash[SHA256_BYTES],
                   const int *fds, size_t nfds, service_exec_fn *done, void *arg) {
+    struct exec_later e = {.service = s,
+                           .who = *who,
+                           .machine = machine,
+                           .request = r,
+                           .hash = request_hash,
+                           .fds = fds,
+                           .nfds = nfds,
+                           .done = done,
+                           .arg = arg};
+    start(&e);
+}
+
+static void start(struct exec_later *e) {
+    struct service *s = e->service;
+    const struct caller *who = &e->who;
+    const struct exec_request *r = e->request;
+    const int *fds = e->fds;
+    size_t nfds = e->nfds;
+    service_exec_fn *done = e->done;
+    void *arg = e->arg;
     struct exec_plan plan DEFER(exec_plan_done) = {0};
     char existing[ID_SIZE] = "";
     struct err err;
-    struct exec *x = exec_new(s);
     struct live *l =
-        allow(who, SCOPE_RUN, &err) < 0 ? NULL : live_find(s, who, machine, LIVE_RUNNING, &err);
-    if (!l || exec_plan_make(&plan, r, &l->env, l->cwd, &err) < 0 ||
-        fill_exec(x, who, l, r, &plan, request_hash, &err) < 0 || take_input(x, r, &err) < 0 ||
+        allow(who, SCOPE_RUN, &err) < 0 ? NULL : live_find(s, who, e->machine, LIVE_RUNNING, &err);
+    if (l && wait_at_gate(l, e))
+        return;
+    struct exec *x = exec_new(s);
+    if (l && exec_plan_make(&plan, r, &l->env, l->cwd, &err) < 0)
+        l = NULL;
+    if (l && save_first(l, e, &plan)) {
+        exec_unref(x);
+        return;
+    }
+    if (!l || fill_exec(x, who, l, r, &plan, e->hash, &err) < 0 || take_input(x, r, &err) < 0 ||
         (r->stdio.count ? direct_streams(x, who, r, fds, nfds, &plan.exec, &err)
                         : logged_streams(x, r, &plan.exec, &err)) < 0 ||
         begin_exec(x, l, &plan, existing, &err) < 0) {

@@ -5,20 +5,44 @@
 
 #include "base/defer.h"
 #include "base/parse.h"
-#include "service/state.h"
+#include "service/gate.h"
 
 static const struct {
     uint16_t type;
     enum token_scope scope;
     const char *verb;
+    size_t size; /* of its message */
 } verbs[] = {
-    {MSG_STAT, SCOPE_READ, "file.stat"},    {MSG_LIST, SCOPE_READ, "file.list"},
-    {MSG_READ, SCOPE_READ, "file.read"},    {MSG_WRITE, SCOPE_RUN, "file.write"},
-    {MSG_MKDIR, SCOPE_RUN, "file.mkdir"},   {MSG_MOVE, SCOPE_RUN, "file.move"},
-    {MSG_REMOVE, SCOPE_RUN, "file.remove"}, {MSG_CHMOD, SCOPE_RUN, "file.chmod"},
-    {MSG_CHOWN, SCOPE_RUN, "file.chown"},   {MSG_SYMLINK, SCOPE_RUN, "file.symlink"},
-    {MSG_WATCH, SCOPE_READ, "file.watch"},
+    {MSG_STAT, SCOPE_READ, "file.stat", sizeof(struct msg_path)},
+    {MSG_LIST, SCOPE_READ, "file.list", sizeof(struct msg_list)},
+    {MSG_READ, SCOPE_READ, "file.read", sizeof(struct msg_read)},
+    {MSG_WRITE, SCOPE_RUN, "file.write", sizeof(struct msg_write)},
+    {MSG_MKDIR, SCOPE_RUN, "file.mkdir", sizeof(struct msg_path)},
+    {MSG_MOVE, SCOPE_RUN, "file.move", sizeof(struct msg_move)},
+    {MSG_REMOVE, SCOPE_RUN, "file.remove", sizeof(struct msg_path)},
+    {MSG_CHMOD, SCOPE_RUN, "file.chmod", sizeof(struct msg_path)},
+    {MSG_CHOWN, SCOPE_RUN, "file.chown", sizeof(struct msg_chown)},
+    {MSG_SYMLINK, SCOPE_RUN, "file.symlink", sizeof(struct msg_move)},
+    {MSG_WATCH, SCOPE_READ, "file.watch", sizeof(struct msg_path)},
 };
+
+/* Any of them; what they point to is the caller's until it is answered. */
+union file_message {
+    struct msg_path path;
+    struct msg_list list;
+    struct msg_read read;
+    struct msg_write write;
+    struct msg_move move;
+    struct msg_chown chown;
+};
+
+static size_t message_size(uint16_t type, bool *ret_changes) {
+    size_t at = 0;
+    while (verbs[at].type != type)
+        at++;
+    *ret_changes = verbs[at].scope == SCOPE_RUN;
+    return verbs[at].size;
+}
 
 int file_user(const char *text, uint32_t *ret_uid, struct err *err) {
     uint64_t uid = 1000;
@@ -67,6 +91,9 @@ struct file_call {
     uint64_t intent;
     guest_reply_fn *done;
     void *arg;
+    uint16_t type;
+    bool changes;
+    union file_message message; /* while it waits at the gate */
 };
 
 static void answered(void *arg, const struct frame *frame, const struct err *err) {
@@ -81,9 +108,24 @@ static void answered(void *arg, const struct frame *frame, const struct err *err
         struct journal_record what = {.verb = c->verb, .machine = c->live->row.id};
         note_result(c->live->service, &c->who, &what, c->intent, err);
     }
+    struct step_cause cause = {.kind = STEP_FILE, .what = c->path, .status = -1};
+    if (c->changes && !err)
+        steps_after(c->live, &cause);
     c->done(c->arg, frame, err);
     live_unref(c->live);
     free(c);
+}
+
+static void send_file(void *arg) {
+    struct file_call *c = arg;
+    struct err err;
+    if (c->live->machine) {
+        guest_request(c->live->machine->guest, (struct frame_head){.type = c->type}, &c->message,
+                      NULL, 0, answered, c);
+    } else {
+        live_state_error(c->live, &err);
+        answered(c, NULL, &err);
+    }
 }
 
 void service_file(struct service *s, const struct caller *who, const char *machine, uint16_t type,
@@ -99,10 +141,13 @@ void service_file(struct service *s, const struct caller *who, const char *machi
     struct file_call *c = calloc(1, sizeof(*c));
     if (!c)
         abort();
-    *c = (struct file_call){l, *who, path ? verb : NULL, path, intent, done, arg};
+    *c = (struct file_call){l, *who, path ? verb : NULL, path, intent, done, arg, .type = type};
+    size_t size = message_size(type, &c->changes);
+    memcpy(&c->message, msg, size);
     live_ref(l);
     idle_touch(&l->idle, loop_now_ms(s->loop));
-    guest_request(l->machine->guest, (struct frame_head){.type = type}, msg, NULL, 0, answered, c);
+    if (!c->changes || !gate_wait(l, send_file, c))
+        send_file(c);
 }
 
 int service_file_watch(struct service *s, const struct caller *who, const char *machine,
@@ -118,6 +163,7 @@ int service_file_watch(struct service *s, const struct caller *who, const char *
     w->intent = intent;
     live_ref(l);
     l->open++;
+    l->watched++;
     guest_watch(l->machine->guest, &w->inner, path);
     return 0;
 }
@@ -131,6 +177,7 @@ void service_file_unwatch(struct file_watch *w, const struct err *why) {
     if (l->machine)
         guest_unwatch(l->machine->guest, &w->inner);
     l->open--;
+    l->watched--;
     w->live = NULL;
     live_unref(l);
 }

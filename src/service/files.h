@@ -13,9 +13,9 @@
 int file_user(const char *text, uint32_t *ret_uid, struct err *err);
 
 /*
- * Sends one file message. path: for the journal and for messages, kept by the caller
- * until it is answered; NULL: this one belongs to a transfer that was
- * written down already. `done` comes later, as from guest_request().
+ * Sends one file message; what it points to lives until it is answered. path: for the journal and
+ * for messages, kept by the caller until it is answered; NULL: this one belongs to a transfer that
+ * was written down already. `done` comes later, as from guest_request().
  */
 void service_file(struct service *s, const struct caller *who, const char *machine, uint16_t type,
                   const void *msg, const char *path, guest_reply_fn *done, void *arg);

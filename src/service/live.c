@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/defer.h"
+#include "service/gate.h"
 #include "service/state.h"
 
 /* The environment that the row keeps as JSON, as pairs. */
@@ -34,6 +35,7 @@ struct live *live_new(struct service *s, struct machine_row *row) {
     l->row = *row;
     row->metadata = row->env = NULL;
     load_env(l);
+    steps_init(l);
     map_put(&s->machines, l->row.id, l);
     l->gate = gate_add(s->gate, l->row.id);
     return l;
@@ -53,6 +55,7 @@ void live_unref(struct live *l) {
     json_decref(l->env_json);
     free(l->env.v);
     ending_free(l->ending);
+    steps_free(l);
     free(l->cwd);
     free(l->warnings);
     free(l);
@@ -73,6 +76,7 @@ void machine_row_view(const struct machine_row *row, struct machine_view *ret) {
         .limits = {row->mem_bytes, row->cpu_milli, row->pids, row->disk_bytes},
         .idle_ms = row->idle_ms,
         .idle_action = row->idle_ms ? idle_action_name(row->idle_action) : NULL,
+        .steps = step_policy_name(row->steps),
         .metadata = row->metadata,
     };
 }

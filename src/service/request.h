@@ -51,9 +51,14 @@ struct machine_request {
     struct given ttl, idle; /* ms */
     const char *idle_action;
     struct texts metadata, env;
-    struct rows dirs; /* struct dir_request */
-    struct rows net;  /* struct net_request */
+    struct rows dirs;  /* struct dir_request */
+    struct rows net;   /* struct net_request */
+    const char *steps; /* every, risky, manual; NULL: as configured */
     bool unreviewed;
+    struct {
+        const char *stack; /* NULL: the image alone */
+        const char *machine, *step;
+    } from; /* set by a fork */
     /* Set by a face. */
     bool ephemeral; /* it ends with the daemon at the latest */
     bool early;     /* told of before its guest was heard: a command follows at once */
@@ -64,6 +69,7 @@ struct update_request {
     struct limits_request limits;
     struct given ttl, idle;
     const char *idle_action;
+    const char *steps;
     struct texts metadata;
 };
 

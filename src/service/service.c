@@ -6,8 +6,8 @@
 #include <sys/random.h>
 
 #include "base/log.h"
+#include "service/gate.h"
 #include "service/logs.h"
-#include "service/state.h"
 
 enum {
     TICK_MS = 200,
@@ -145,6 +145,8 @@ void service_free(struct service *s) {
     loop_timer_free(s->tick);
     for (size_t at = 0; (l = map_next(&s->machines, &at));)
         execs_release(l);
+    for (size_t at = 0; (l = map_next(&s->machines, &at));)
+        steps_release(l);
     for (size_t at = 0; (l = map_next(&s->machines, &at));)
         live_unref(l);
     map_done(&s->machines);

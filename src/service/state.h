@@ -33,6 +33,24 @@ struct reach {
     char why[200]; /* it is not */
 };
 
+struct gate_call;
+struct merging;
+struct step_call;
+
+/* What the root of a machine is made of, and the steps that are taken of it: gate.h. */
+struct steps {
+    bool loaded;
+    uint32_t layer;           /* number of its upper */
+    char *stack;              /* below that; NULL: the image alone */
+    struct step_call *taking; /* the one under way */
+    struct step_call *wanted, **wanted_last;
+    bool held; /* a verb changes the root */
+    struct gate_call *gate, **gate_last;
+    struct loop_call start;  /* the next one that is wanted */
+    struct merging *merging; /* tidy.c */
+    bool unmergeable;        /* it was tried, and failed */
+};
+
 /* Denials that come faster than they are worth writing down one by one. */
 struct net_flood {
     uint64_t since_ms;
@@ -47,6 +65,7 @@ struct live {
     struct exec *execs;      /* those that somebody must still hear of */
     uint32_t running;        /* commands */
     uint32_t counted;        /* of them and those whose streams are open; see exec_count() */
+    uint32_t watched;        /* paths, by inotify: a new root would leave them behind */
     uint32_t open;           /* terminals and streams that are followed */
     bool changing;           /* a verb on the whole machine is under way */
     bool drifted;
@@ -56,7 +75,8 @@ struct live {
     uint64_t oom_kills;    /* that were told of */
     struct idle_state idle;
     uint64_t idle_check_ms; /* when to look again */
-    char *cwd;              /* of commands: a granted directory, or NULL */
+    struct steps steps;
+    char *cwd; /* of commands: a granted directory, or NULL */
     char *warnings;
     struct gate_machine *gate;
     bool opening;      /* its doors were asked for */

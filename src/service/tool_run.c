@@ -7,7 +7,7 @@
 #include "base/defer.h"
 #include "service/exec_plan.h"
 #include "service/files.h"
-#include "service/state.h"
+#include "service/gate.h"
 
 enum { SAID_MAX = 4096, ANSWER_MAX = 4096 };
 
@@ -26,12 +26,25 @@ struct tool_run {
     uint64_t got, consumed; /* of its output */
     bool input_ended, exited, open[2];
     struct msg_exit exit;
+    uint32_t uid;
+    char **argv;    /* ours */
+    bool waits;     /* at the gate */
+    bool cancelled; /* meanwhile */
 };
 
+/* What it does with the files; reading them is no change. */
+static bool changes(const struct tool_run *t) {
+    return strcmp(t->verb, "file.tar") != 0;
+}
+
 static void tool_free(struct tool_run *t) {
-    if (t->live->machine)
+    for (char **word = t->argv; word && *word; word++)
+        free(*word);
+    free(t->argv);
+    if (t->live->machine && t->command.id)
         guest_forget(t->live->machine->guest, &t->command, true);
-    t->live->running--;
+    if (t->command.id)
+        t->live->running--;
     live_unref(t->live);
     buf_done(&t->said);
     buf_done(&t->answer);
@@ -48,6 +61,10 @@ static void end(struct tool_run *t, const struct err *err) {
         err = &killed;
     }
     note_result(t->live->service, &t->who, &what, t->intent, err);
+    struct step_cause cause = {
+        .kind = STEP_FILE, .what = t->argv[0] ? t->argv[1] : NULL, .status = -1};
+    if (status == MSG_TOOL_DONE && changes(t))
+        steps_after(t->live, &cause);
     events.ended(events.arg, status, t->answer.data ? t->answer.data : "",
                  t->said.data ? t->said.data : "", err);
     tool_free(t);
@@ -117,6 +134,60 @@ static int note_start(struct tool_run *t, const char *const *argv, struct err *e
     return note_intent(t->live->service, &t->who, &what, &t->intent, err);
 }
 
+static char **copy_words(const char *const *argv) {
+    size_t n = 0;
+    while (argv[n])
+        n++;
+    char **copy = calloc(n + 1, sizeof(*copy));
+    for (size_t i = 0; i < n; i++)
+        if (!copy || !(copy[i] = strdup(argv[i])))
+            abort();
+    return copy;
+}
+
+static void start(struct tool_run *t) {
+    struct service *s = t->live->service;
+    s->tool_ids = (s->tool_ids + 1) & ~TOOL_IDS;
+    t->command = (struct guest_command){.id = TOOL_IDS | s->tool_ids,
+                                        .arg = t,
+                                        .failed = on_failed,
+                                        .refused = on_refused,
+                                        .data = on_data,
+                                        .credit = on_credit,
+                                        .exited = on_exited,
+                                        .lost = on_refused};
+    static const char *const no_env[] = {NULL};
+    const struct msg_exec exec = {
+        .flags = MSG_EXEC_QUIET | MSG_EXEC_TOOL,
+        .stdio = {MSG_STDIO_PIPE, MSG_STDIO_PIPE, MSG_STDIO_PIPE},
+        .uid = t->uid,
+        .gid = t->uid,
+        .groups = {.count = 1, .v = {t->uid}},
+        .cwd = {.s = "/", .n = 1},
+        .argv = {.v = (const char *const *)t->argv},
+        .env = {.v = no_env},
+    };
+    guest_exec(t->live->machine->guest, &t->command, &exec, NULL, 0);
+}
+
+/* Through the gate. */
+static void start_later(void *arg) {
+    struct tool_run *t = arg;
+    struct err err;
+    t->waits = false;
+    if (t->cancelled) {
+        tool_free(t);
+    } else if (!t->live->machine || t->live->row.state != MACHINE_RUNNING) {
+        live_state_error(t->live, &err);
+        end(t, &err);
+    } else {
+        t->live->running++;
+        start(t);
+        if (t->events.room)
+            t->events.room(t->events.arg);
+    }
+}
+
 struct tool_run *service_tool(struct service *s, const struct caller *who, const char *machine,
                               const char *verb, const char *const *argv, const char *user,
                               const struct tool_events *events, struct err *err) {
@@ -138,37 +209,24 @@ struct tool_run *service_tool(struct service *s, const struct caller *who, const
                            .credit = MSG_WINDOW_DEFAULT,
                            .open = {true, true}};
     live_ref(l);
-    l->running++;
+    t->uid = uid;
+    t->argv = copy_words(argv);
     if (note_start(t, argv, err) < 0) {
         tool_free(t);
         return NULL;
     }
-    s->tool_ids = (s->tool_ids + 1) & ~TOOL_IDS;
-    t->command = (struct guest_command){.id = TOOL_IDS | s->tool_ids,
-                                        .arg = t,
-                                        .failed = on_failed,
-                                        .refused = on_refused,
-                                        .data = on_data,
-                                        .credit = on_credit,
-                                        .exited = on_exited,
-                                        .lost = on_refused};
-    static const char *const no_env[] = {NULL};
-    const struct msg_exec exec = {
-        .flags = MSG_EXEC_QUIET | MSG_EXEC_TOOL,
-        .stdio = {MSG_STDIO_PIPE, MSG_STDIO_PIPE, MSG_STDIO_PIPE},
-        .uid = uid,
-        .gid = uid,
-        .groups = {.count = 1, .v = {uid}},
-        .cwd = {.s = "/", .n = 1},
-        .argv = {.v = argv},
-        .env = {.v = no_env},
-    };
-    guest_exec(l->machine->guest, &t->command, &exec, NULL, 0);
+    t->waits = gate_wait(l, start_later, t);
+    if (!t->waits) {
+        l->running++;
+        start(t);
+    }
     return t;
 }
 
 size_t tool_feed(struct tool_run *t, const void *bytes, size_t n, bool eof) {
     size_t done = 0;
+    if (t->waits)
+        return 0;
     if (!t->live->machine || t->input_ended)
         return n;
     while (done < n || (eof && !t->input_ended)) {
@@ -201,10 +259,12 @@ void tool_cancel(struct tool_run *t) {
     struct frame_head head = {.type = MSG_KILL, .id = t->command.id};
     struct journal_record what = {
         .verb = t->verb, .machine = t->live->row.id, .reason = "its client went away"};
-    if (t->live->machine)
+    if (t->live->machine && !t->waits)
         guest_tell(t->live->machine->guest, head, NULL, NULL);
     note_result(t->live->service, &t->who, &what, t->intent, NULL);
-    tool_free(t);
+    t->cancelled = true;
+    if (!t->waits)
+        tool_free(t);
 }
 
 void tool_said(const char *said, struct err *err) {

@@ -12,6 +12,8 @@ static int apply_update(struct live *l, const struct caller *who, const struct u
         return err_set(err, ERR_INVALID, "'%s' cannot be a machine's name", r->name);
     if (r->idle_action && idle_action_parse(r->idle_action, &row->idle_action, err) < 0)
         return -1;
+    if (r->steps && step_policy_parse(r->steps, &row->steps, err) < 0)
+        return -1;
     if (r->name)
         snprintf(row->name, sizeof(row->name), "%s", r->name);
     row->mem_bytes = given_or(r->limits.mem, row->mem_bytes);

@@ -22,6 +22,7 @@ struct machine_view {
     struct limits_view limits;
     uint64_t idle_ms;
     const char *idle_action;
+    const char *steps;    /* when a step is taken: every, risky, manual */
     const char *metadata; /* JSON object */
     const char *warnings;
     const char *unreached; /* why its guest cannot be spoken to at the moment; NULL: it can */

@@ -16,6 +16,7 @@
 #include "base/fdio.h"
 #include "base/log.h"
 #include "spawn/making.h"
+#include "spawn/merge.h"
 #include "spawn/mountinfo.h"
 #include "spawn/mounts.h"
 #include "spawn/spawner.h"
@@ -640,6 +641,64 @@ int layers_keep(struct spawner *s, struct plan_message *m, struct undertaker *u,
     if (r > 0)
         undertaker_wipe(u, disk);
     return 0;
+}
+
+/* ---- merging ---- */
+
+void layers_merged(struct box *box, int result) {
+    if (result < 0) {
+        box->unmerged = box->merging;
+        box->merge_error = result;
+    }
+    box->merging = 0;
+}
+
+static int plan_merge(const struct box *box, const struct plan_message *m, struct merge_plan *plan,
+                      struct err *err) {
+    struct layers layers;
+    if (layers_parse(m->plan.stack, &layers, err) < 0)
+        return -1;
+    for (size_t i = 0; i < layers.count; i++) {
+        if (strcmp(layers.v[i].machine, box->id) != 0)
+            return err_set(err, ERR_INVALID, "layers of another machine are not merged");
+        plan->from[plan->count++] = layers.v[i].number;
+    }
+    plan->into = (uint32_t)m->layer;
+    if (plan->count < 2 || plan->into <= box->layer)
+        return err_set(err, ERR_INVALID, "not a merge of layers");
+    return 0;
+}
+
+static int begin_merge(struct spawner *s, struct box *box, struct merge_plan *plan,
+                       struct undertaker *u, struct err *err) {
+    int disk DEFER_CLOSE = -1;
+    int r = clone_disk(s, box, 0, &disk, 1);
+    if (r == 0)
+        r = mount_writable(disk);
+    plan->disk = disk;
+    if (r == 0)
+        r = merge_done(plan);
+    if (r < 0)
+        return err_num(err, r, "merge layers of machine '%s'", box->id);
+    if (r == 1)
+        return 0;
+    if (undertaker_merge(u, box->id, plan))
+        box->merging = plan->into;
+    return err_set(err, ERR_BUSY, "layers of machine '%s' are being merged", box->id);
+}
+
+int layers_merge(struct spawner *s, struct plan_message *m, struct undertaker *u, struct err *err) {
+    struct box *box = live_box(s, m->plan.id, err);
+    struct merge_plan plan = {.userxattr = s->rootless, .disk = -1};
+    if (!box || plan_merge(box, m, &plan, err) < 0)
+        return -1;
+    if (box->merging)
+        return err_set(err, ERR_BUSY, "layers of machine '%s' are being merged", box->id);
+    if (box->unmerged == plan.into) {
+        box->unmerged = 0;
+        return err_num(err, box->merge_error, "merge layers of machine '%s'", box->id);
+    }
+    return begin_merge(s, box, &plan, u, err);
 }
 
 /* ---- afterwards ---- */

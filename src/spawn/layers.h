@@ -27,6 +27,10 @@ int layers_view(struct spawner *s, struct plan_message *m, int ret_dirs[2], stru
 /* KEEP: the others go; their removal is the undertaker's. */
 int layers_keep(struct spawner *s, struct plan_message *m, struct undertaker *u, struct err *err);
 
+/* MERGE: `busy` while it is done by the undertaker, so ask again; then it is done, or why not. */
+int layers_merge(struct spawner *s, struct plan_message *m, struct undertaker *u, struct err *err);
+void layers_merged(struct box *box, int result);
+
 /* For a new box: other overlays and further disks in place of those its root was made with. */
 int layers_restack(struct spawner *s, const struct plan *plan, struct rootfs *r, struct err *err);
 /* What of that the box has to remember. */

@@ -414,6 +414,17 @@ static void do_keep(struct server *v, struct client *c, const struct fd_message 
         answer(v, c, &v->message, NULL, 0);
 }
 
+static void do_merge(struct server *v, struct client *c, const struct fd_message *in) {
+    (void)in;
+    struct err err;
+    if (!v->undertaker.pid)
+        start_undertaker(v);
+    if (layers_merge(v->s, &v->message, &v->undertaker, &err) < 0)
+        answer_error(v, c, &err);
+    else
+        answer_done(v, c);
+}
+
 static void do_stop(struct server *v, struct client *c, const struct fd_message *in) {
     (void)in;
     struct err err;
@@ -430,6 +441,7 @@ static void (*const requests[])(struct server *, struct client *, const struct f
     [PLAN_CREATE] = do_create, [PLAN_FACTS] = do_facts, [PLAN_DESTROY] = do_destroy,
     [PLAN_STATUS] = do_status, [PLAN_STOP] = do_stop,   [PLAN_ROOT] = do_root,
     [PLAN_VIEW] = do_view,     [PLAN_LAYER] = do_view,  [PLAN_KEEP] = do_keep,
+    [PLAN_MERGE] = do_merge,
 };
 
 static void do_verb(struct server *v, struct client *c, verb_fn *verb) {
@@ -582,16 +594,20 @@ static int start_undertaker(struct server *v) {
 
 static void stop_undertaker(struct server *v) {
     undertaker_close(&v->undertaker);
-    for (struct box *b = v->s->list; b; b = b->next)
+    for (struct box *b = v->s->list; b; b = b->next) {
         b->burying = false;
+        b->merging = 0;
+    }
 }
 
 static void hear_undertaker(struct server *v) {
-    char id[ID_SIZE];
+    struct undertaker_word word;
     int r;
-    while ((r = undertaker_next(&v->undertaker, id)) > 0) {
-        struct box *box = box_find(v->s, id);
-        if (box)
+    while ((r = undertaker_next(&v->undertaker, &word)) > 0) {
+        struct box *box = word.id[0] ? box_find(v->s, word.id) : NULL;
+        if (box && word.merged)
+            layers_merged(box, word.result);
+        else if (box)
             box->burying = false;
         v->undertaker_busy = false;
     }

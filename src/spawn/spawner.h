@@ -69,8 +69,11 @@ struct box {
         uint32_t upper;        /* of the store, as above */
     } disks[LAYERS_DISKS_MAX]; /* of others, on which it lies */
     size_t disk_count;
-    int old_root;     /* that it has left; -1 */
-    uint64_t left_ms; /* when */
+    uint32_t merging;  /* the layer that is being made of others; 0: none */
+    uint32_t unmerged; /* one that could not be */
+    int merge_error;   /* why, -errno */
+    int old_root;      /* that it has left; -1 */
+    uint64_t left_ms;  /* when */
 };
 
 struct spawner {

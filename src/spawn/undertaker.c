@@ -14,6 +14,7 @@
 
 #include "base/defer.h"
 #include "base/fdio.h"
+#include "spawn/merge.h"
 #include "spawn/wipe.h"
 
 /* The network's is taken down by the kernel in the background, but at once, if we do not hold it.
@@ -48,19 +49,31 @@ void spaces_close(int held[HELD_SPACES]) {
 
 enum { SOCKET = 3, HANDS = 8 };
 
-/* Names that are nobody's id: what else it may be asked for. */
-static const char close_word[ID_SIZE] = "close", wipe_word[ID_SIZE] = "wipe";
+enum task { TASK_CLOSE, TASK_WIPE, TASK_MERGE };
+
+/* What it is asked for; descriptors come with it and are closed in any case. */
+struct order {
+    char id[ID_SIZE];
+    enum task task;
+    struct merge_plan merge;
+};
 
 static void *bury(void *arg) {
     for (;;) {
-        char id[ID_SIZE];
+        struct order order;
         struct fd_message in = {0};
-        if (recv_fds(SOCKET, id, sizeof(id), &in) < 0 || in.len != sizeof(id))
+        if (recv_fds(SOCKET, &order, sizeof(order), &in) < 0 || in.len != sizeof(order))
             _exit(0);
-        if (memcmp(id, wipe_word, ID_SIZE) == 0 && in.nfds == 1)
+        struct undertaker_word word = {.merged = order.task == TASK_MERGE};
+        memcpy(word.id, order.id, sizeof(word.id));
+        if (order.task == TASK_WIPE && in.nfds == 1)
             wipe_trash(in.fds[0]);
+        if (order.task == TASK_MERGE && in.nfds == 1) {
+            order.merge.disk = in.fds[0];
+            word.result = merge_layers(&order.merge);
+        }
         fd_message_close(&in);
-        if (send(SOCKET, id, sizeof(id), MSG_NOSIGNAL) < 0)
+        if (send(SOCKET, &word, sizeof(word), MSG_NOSIGNAL) < 0)
             _exit(0);
     }
     return arg;
@@ -117,23 +130,35 @@ bool undertaker_take(struct undertaker *u, const char *id, int held[HELD_SPACES]
     for (int i = 0; i < HELD_SPACES; i++)
         if (held[i] >= 0)
             fds[n++] = held[i];
-    if (!u->pid || send_fds(u->socket, id, ID_SIZE, fds, n) < 0)
+    struct order order = {.task = TASK_CLOSE};
+    snprintf(order.id, sizeof(order.id), "%s", id);
+    if (!u->pid || send_fds(u->socket, &order, sizeof(order), fds, n) < 0)
         return false;
     spaces_close(held);
     return true;
 }
 
+static bool ask(struct undertaker *u, const struct order *order, int fd) {
+    return u->pid && send_fds(u->socket, order, sizeof(*order), &fd, 1) == 0;
+}
+
 bool undertaker_close_for(struct undertaker *u, int fd) {
-    return u->pid && send_fds(u->socket, close_word, ID_SIZE, &fd, 1) == 0;
+    return ask(u, &(struct order){.task = TASK_CLOSE}, fd);
 }
 
 bool undertaker_wipe(struct undertaker *u, int disk) {
-    return u->pid && send_fds(u->socket, wipe_word, ID_SIZE, &disk, 1) == 0;
+    return ask(u, &(struct order){.task = TASK_WIPE}, disk);
 }
 
-int undertaker_next(struct undertaker *u, char id[ID_SIZE]) {
-    ssize_t n = recv(u->socket, id, ID_SIZE, 0);
-    if (n == ID_SIZE && id[ID_SIZE - 1] == '\0')
+bool undertaker_merge(struct undertaker *u, const char *id, const struct merge_plan *plan) {
+    struct order order = {.task = TASK_MERGE, .merge = *plan};
+    snprintf(order.id, sizeof(order.id), "%s", id);
+    return ask(u, &order, plan->disk);
+}
+
+int undertaker_next(struct undertaker *u, struct undertaker_word *ret) {
+    ssize_t n = recv(u->socket, ret, sizeof(*ret), 0);
+    if (n == sizeof(*ret) && ret->id[ID_SIZE - 1] == '\0')
         return 1;
     return n < 0 && errno == EAGAIN ? 0 : -1;
 }

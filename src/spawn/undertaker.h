@@ -41,9 +41,19 @@ void undertaker_close(struct undertaker *u);
 bool undertaker_close_for(struct undertaker *u, int fd);
 /* Removes what is in the directory `trash` there, whatever it is. */
 bool undertaker_wipe(struct undertaker *u, int disk);
+/* Merges layers of that box; its end is told. plan->disk stays the caller's. */
+struct merge_plan;
+bool undertaker_merge(struct undertaker *u, const char *id, const struct merge_plan *plan);
 
 /* Takes over the descriptors; false if it is too busy to: they stay, ask again later. */
 bool undertaker_take(struct undertaker *u, const char *id, int held[HELD_SPACES]);
 
-/* The next box that is buried: 1, 0 none yet, -1 the undertaker is gone and so is what it held. */
-int undertaker_next(struct undertaker *u, char id[ID_SIZE]);
+/* What it has done: buried a box, or merged layers of it (or failed with -errno). */
+struct undertaker_word {
+    char id[ID_SIZE]; /* empty: nothing that anybody waits for */
+    bool merged;
+    int result;
+};
+
+/* The next word: 1, 0 none yet, -1 the undertaker is gone and so is what it held. */
+int undertaker_next(struct undertaker *u, struct undertaker_word *ret);

@@ -19,7 +19,8 @@ enum conf_type {
     CONF_SIZE,
     CONF_CPUS,
     CONF_TIME,
-    CONF_ACTION
+    CONF_ACTION,
+    CONF_STEPS
 };
 
 struct key {
@@ -71,6 +72,8 @@ static const struct key keys[] = {
      "time without work after which a machine is idle; 0: never"},
     {"defaults", "idle_action", CONF_ACTION, AT(idle_action), "pause", 0, 0,
      "what happens to an idle machine: pause, stop or destroy"},
+    {"defaults", "steps", CONF_STEPS, AT(steps), "every", 0, 0,
+     "when a step is taken of a new machine: every, risky or manual"},
     {"output", "log_bytes", CONF_SIZE, AT(log_bytes), "64M", 64 * KIB, 2 * GIB,
      "output kept of one command; beyond it head and tail are kept"},
     {"journal", "segment_bytes", CONF_SIZE, AT(journal_segment_bytes), "4M", 64 * KIB, GIB,
@@ -152,6 +155,7 @@ static int set_number(const struct key *k, struct conf *c, const char *value, st
 
 static int set_value(const struct key *k, struct conf *c, const char *value, struct err *err) {
     enum idle_action action;
+    enum step_policy policy;
     char *text = (char *)c + k->offset;
     switch (k->type) {
     case CONF_ADDRESS:
@@ -164,6 +168,11 @@ static int set_value(const struct key *k, struct conf *c, const char *value, str
         if (idle_action_parse(value, &action, err) < 0)
             return -1;
         c->idle_action = (uint32_t)action;
+        return 0;
+    case CONF_STEPS:
+        if (step_policy_parse(value, &policy, err) < 0)
+            return -1;
+        c->steps = (uint32_t)policy;
         return 0;
     case CONF_COUNT:
     case CONF_SIZE:
@@ -348,6 +357,7 @@ static const char *const type_names[] = {
     [CONF_CPUS] = "number",
     [CONF_TIME] = "time",
     [CONF_ACTION] = "word",
+    [CONF_STEPS] = "word",
 };
 
 static bool put_amount(enum conf_type type, uint64_t n, struct buf *ret) {

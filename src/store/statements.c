@@ -269,7 +269,7 @@ static const struct {
                         " ORDER BY number DESC LIMIT 1",
                         &step_table},
     [STMT_STEP_LIST] = {"SELECT $cols FROM steps WHERE machine = ?1 AND number < ?2"
-                        " AND (NOT ?3 OR state = 1) ORDER BY number DESC LIMIT ?4",
+                        " AND state = iif(?3, 1, 2) ORDER BY number DESC LIMIT ?4",
                         &step_table},
     [STMT_STEP_OLDEST] = {"SELECT $cols FROM steps WHERE machine = ?1 AND name IS NULL"
                           " AND state = 2 ORDER BY number LIMIT ?2",

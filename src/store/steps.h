@@ -62,7 +62,7 @@ int store_step_update(struct store *s, const struct step_row *row, struct err *e
 /* By id, number or name; "last" is the newest. */
 int store_step_find(struct store *s, const char *machine, const char *text, struct step_row *ret,
                     struct err *err);
-/* Newest first, below a number (0: all); only unfinished ones with `taking`. */
+/* Newest first, below a number (0: all); with `taking` those that are not finished. */
 int store_step_list(struct store *s, const char *machine, uint32_t before, bool taking,
                     size_t limit, struct step_list *ret, struct err *err);
 /* Oldest first, those without a name. */

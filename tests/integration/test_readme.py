@@ -33,6 +33,9 @@ def test_every_example_works(carrel, limits, tmp_path):
         done = subprocess.run(["sh", "-c", line.replace("carrel ", f"{PROGRAM} ", 1)], cwd=tmp_path,
                               env=carrel.env, stdin=subprocess.DEVNULL, capture_output=True, timeout=60 * PATIENCE)
         assert done.returncode == 0, (line, done.stderr)
+        if line.startswith("carrel fork"):
+            best = re.search(rb"^(m-\w+).*best$", done.stdout, re.M)
+            assert carrel("rm", best[1].decode()).returncode == 0
         kept = re.search(rb"kept as (m-\w+)", done.stderr)
         if kept:
             assert carrel("rm", kept[1].decode()).returncode == 0

@@ -251,3 +251,74 @@ def test_old_roots_leave_nothing_mounted(box):
     assert len([line for line in mounts if " - overlay " in line]) == 2
     assert not [line for line in mounts if "held" in line.split(" - ")[0]]
     assert b.sh("ls | wc -l") == "20\n"
+
+
+def merged(drive, b, stack, layer):
+    """The stack with its layers in one."""
+    end = clock() + 20
+    while True:
+        try:
+            drive("merge", b.id, f"layer={layer}", f"stack={stack}")
+            return f"{b.id}/{layer}"
+        except Failed as e:
+            assert e.code == "busy" and clock() < end, e
+            time.sleep(0.005)
+
+
+OPERATIONS = [
+    "mkdir -p {a}", "echo {n} > {a} 2>/dev/null", "rm -rf {a}", "mv -T {a} {b} 2>/dev/null", "mkdir -p {a}/{b}/{c}",
+    "echo {n} > {a}/{c} 2>/dev/null", "ln -sf {b} {a} 2>/dev/null", "chmod 7{m}5 {a} 2>/dev/null",
+    "rm -rf {a} && mkdir {a} && echo {n} > {a}/{b}", "mv {a} {b}/ 2>/dev/null", "cp -r {a} {b}/ 2>/dev/null",
+    "ln {a} {b}.hard 2>/dev/null", "setfattr -n user.x -v {n} {a} 2>/dev/null", "mv -T {a}/{b} {c} 2>/dev/null",
+    "touch -d @{n} {a} 2>/dev/null", "rm -f {a}/* 2>/dev/null",
+]
+ADDING = ["mkdir -p {a}/{b}/{c}", "echo {n} > {a}/{b}/{c} 2>/dev/null", "mkdir -p {b}{n}; echo {n} > {b}{n}/{c}",
+          "mv -T {a}/{b} {a}{n} 2>/dev/null", "touch {a}/{n}"]
+TREE = ("{ find . -type d -printf '%p d %m %T@\\n'; find . ! -type d -printf '%p %y %m %s %T@ %l\\n'; } | sort;"
+        " find . -type f | sort | xargs -r md5sum; getfattr -R . 2>/dev/null; true")
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_merged_layers_show_the_same(box, drive, seed):
+    """Random changes over many layers; every split of the stack, merged, shows what the originals do."""
+    import random
+    rng = random.Random(seed)
+    b = box()
+    b.sh("mkdir work; cd work; for a in p q r s t; do for b in u v w; do mkdir -p $a/$b/y; echo $a$b >$a/$b/z; done; done")
+    stacks = []
+    for i in range(12):
+        words = {"m": 0}
+        script = []
+        for k in range(15):
+            words.update(a=rng.choice("pqrst"), b=rng.choice("uvwxp"), c=rng.choice("yzq"), n=1000 * i + k, m=rng.choice("057"))
+            script.append(rng.choice(OPERATIONS + ADDING * 3).format(**words))
+        b.sh("cd work; " + "\n".join(script) + "\ntrue")
+        stacks.append(b.freeze())
+    whole = stacks[-1].split()
+    b.root(stacks[-1])
+    wanted = b.sh(f"cd work; {TREE}")
+    assert len(wanted.splitlines()) > 12
+    for number, (first, last) in enumerate([(0, 12), (0, 5), (5, 12), (3, 7), (10, 12)]):
+        one = merged(drive, b, " ".join(whole[first:last]), 20_000_000 + number)
+        b.root(" ".join(whole[:first] + [one] + whole[last:]))
+        assert b.sh(f"cd work; {TREE}") == wanted, (first, last)
+    b.root(stacks[5])
+    assert b.sh("ls work") is not None
+    b.root(stacks[-1])
+    assert b.sh(f"cd work; {TREE}") == wanted, "the originals are as they were"
+
+
+def test_merging_what_cannot_be(box, drive):
+    b = box()
+    for i in range(3):
+        b.sh(f"echo {i} > f{i}")
+        b.freeze()
+    refused("invalid", drive, "merge", b.id, "layer=20000000", f"stack={b.id}/1")
+    refused("invalid", drive, "merge", b.id, "layer=2", f"stack={b.id}/2 {b.id}/1")
+    refused("invalid", drive, "merge", b.id, "layer=20000000", f"stack={fresh_id()}/2 {b.id}/1")
+    one = merged(drive, b, f"{b.id}/2 {b.id}/1", 20_000_000)
+    refused("exists", drive, "merge", b.id, "layer=20000000", f"stack={b.id}/3 {b.id}/2")
+    with pytest.raises(AssertionError, match="not_found"):
+        merged(drive, b, f"{b.id}/77 {b.id}/2", 20_000_001)
+    b.root(f"{b.id}/3 {one}")
+    assert b.sh("cat f0 f1 f2") == "0\n1\n2\n"

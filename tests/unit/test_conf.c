@@ -26,6 +26,7 @@ static void an_empty_file_is_the_defaults(void **state) {
     assert_int_equal(a.log_bytes, 64 << 20);
     assert_int_equal(a.max_machines, 1000);
     assert_int_equal(a.idle_action, IDLE_PAUSE);
+    assert_int_equal(a.steps, STEPS_EVERY);
     assert_string_equal(a.listen, "");
     assert_int_equal(conf_read("/nonexistent/carrel.conf", &a, &err), 0);
     assert_memory_equal(&a, &b, sizeof(a));
@@ -38,7 +39,7 @@ static void every_key_is_read(void **state) {
           "[daemon]\nlisten = [::1]:7070\nhome=/h\nrun : /r ; where sockets are\n"
           "roots = /one\n  /two\nroots = /three\nmax_machines = 5\n"
           "[defaults]\nmem = 512M\ncpus = 1.5\npids = 64\ndisk = 2G\nttl = 1d\nidle = 90s\n"
-          "idle_action = destroy\n"
+          "idle_action = destroy\nsteps = risky\n"
           "[output]\nlog_bytes = 1M\n[journal]\nsegment_bytes = 128K\n[boxes]\nuid_base = 700000",
           &c);
     assert_string_equal(c.listen, "[::1]:7070");
@@ -54,6 +55,7 @@ static void every_key_is_read(void **state) {
     assert_int_equal(c.ttl_ms, 86400000);
     assert_int_equal(c.idle_ms, 90000);
     assert_int_equal(c.idle_action, IDLE_DESTROY);
+    assert_int_equal(c.steps, STEPS_RISKY);
     assert_int_equal(c.log_bytes, 1 << 20);
     assert_int_equal(c.journal_segment_bytes, 128 << 10);
     assert_int_equal(c.uid_base, 700000);

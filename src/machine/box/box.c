@@ -691,6 +691,16 @@ static void box_view_layer(struct machine *m, uint32_t layer, machine_view_fn *d
     spawner_ask(m->host->spawner, msg, NULL, 0, on_view, c);
 }
 
+static void box_merge(struct machine *m, const char *stack, uint32_t layer, machine_done_fn *done,
+                      void *arg) {
+    struct call *c = call_new(m, arg);
+    c->done = done;
+    struct plan_message *msg = message(m->host, PLAN_MERGE, m->id);
+    msg->layer = layer;
+    snprintf(msg->plan.stack, sizeof(msg->plan.stack), "%s", stack);
+    spawner_ask(m->host->spawner, msg, NULL, 0, on_done, c);
+}
+
 static void box_keep(struct machine *m, const char *ranges, machine_done_fn *done, void *arg) {
     struct call *c = call_new(m, arg);
     c->done = done;
@@ -909,6 +919,7 @@ const struct machine_driver box_driver = {
     .root = box_root,
     .view = box_view,
     .view_layer = box_view_layer,
+    .merge = box_merge,
     .keep = box_keep,
     .stats = box_stats,
     .status = box_status,

@@ -1,0 +1,453 @@
+/* carrel snap, log, rewind, fork: what a machine was, the way back, and machines from it. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/defer.h"
+#include "cli/cli.h"
+#include "cli/client.h"
+#include "cli/options.h"
+#include "cli/safe.h"
+#include "cli/table.h"
+
+enum { WORDS_MAX = 3, FORKS_MAX = 1000 };
+
+/* Words of a command, with options before, between and behind them. */
+struct words {
+    const char *v[WORDS_MAX];
+    size_t count;
+};
+
+static int parse(const struct option_row *rows, int argc, char **argv, void *into,
+                 struct words *ret, struct err *err) {
+    int at = 1;
+    while (at < argc) {
+        int next;
+        if (options_parse(rows, argc - at, argv + at, into, &next, err) < 0)
+            return -1;
+        at += next;
+        if (at >= argc)
+            break;
+        if (ret->count == WORDS_MAX)
+            return err_set(err, ERR_INVALID, "one word too many: '%s'", argv[at]);
+        ret->v[ret->count++] = argv[at++];
+    }
+    return 0;
+}
+
+static int need(const struct words *w, size_t least, size_t most, const char *what,
+                struct err *err) {
+    if (w->count > most)
+        return err_set(err, ERR_INVALID, "one word too many: '%s'", w->v[most]);
+    if (w->count >= least)
+        return 0;
+    err_set(err, ERR_INVALID, "no %s named", w->count ? what : "machine");
+    return err_remedy(err, w->count ? "see `carrel log %s`" : "see `carrel ls`", w->v[0]);
+}
+
+/* One request with a JSON body of few members. */
+static int post(struct client *c, const char *machine, const char *format, const struct buf *body,
+                json_t **ret, struct err *err) {
+    char target[CLIENT_TARGET_SIZE];
+    const struct client_request r = {.method = "POST", .target = target, .body = body};
+    return client_target(target, err, format, machine) < 0 ? -1 : client_call(c, &r, ret, err);
+}
+
+/* ---- a step, as it is shown ---- */
+
+/* The command's words, or a remark. */
+static void print_what(const json_t *step) {
+    const char *what = client_text(step, "what");
+    json_t *argv DEFER(json_free) = *what == '[' ? json_loads(what, 0, NULL) : NULL;
+    size_t i;
+    json_t *word;
+    if (!json_is_array(argv)) {
+        table_cell(what, 0);
+        return;
+    }
+    json_array_foreach(argv, i, word) {
+        table_cell(json_is_string(word) ? json_string_value(word) : "", 0);
+    }
+}
+
+static void print_step(const json_t *step) {
+    char number[24], status[24] = "", age[16], size[16] = "", files[24] = "";
+    bool can = json_is_true(json_object_get(step, "restorable"));
+    snprintf(number, sizeof(number), "%lld%s", client_number(step, "number"), can ? "" : "!");
+    if (client_number(step, "status") >= 0)
+        snprintf(status, sizeof(status), "%lld", client_number(step, "status"));
+    if (json_is_true(json_object_get(step, "counted"))) {
+        table_bytes(client_number(step, "bytes"), size);
+        snprintf(files, sizeof(files), "%lld", client_number(step, "files"));
+    }
+    table_age(client_text(step, "created"), age);
+    table_cell(number, 5);
+    table_cell(client_text(step, "kind"), 6);
+    table_cell(age, 4);
+    table_cell(status, 6);
+    table_cell(files, 6);
+    table_cell(size, 6);
+    table_cell(client_text(step, "name"), 10);
+    print_what(step);
+    if (!can) {
+        fputs("  (no restore point: ", stdout);
+        safe_name(stdout, client_text(step, "reason"));
+        putchar(')');
+    }
+    putchar('\n');
+}
+
+/* ---- snap and rewind ---- */
+
+struct plain_options {
+    bool json, drifted, help;
+};
+
+#define AT(type, member) offsetof(struct type, member)
+static const struct option_row snap_rows[] = {
+    {0, "json", NULL, OPTION_FLAG, AT(plain_options, json), "print the whole step"},
+    {'h', "help", NULL, OPTION_FLAG, AT(plain_options, help), "show this"},
+    {0, NULL, NULL, OPTION_FLAG, 0, NULL},
+};
+static const struct option_row rewind_rows[] = {
+    {0, "json", NULL, OPTION_FLAG, AT(plain_options, json), "print the whole step"},
+    {0, "drifted", NULL, OPTION_FLAG, AT(plain_options, drifted),
+     "also if the host's packages changed since"},
+    {'h', "help", NULL, OPTION_FLAG, AT(plain_options, help), "show this"},
+    {0, NULL, NULL, OPTION_FLAG, 0, NULL},
+};
+
+static int show_help(const char *name, const struct option_row *rows) {
+    cli_usage(name);
+    options_print(rows);
+    return 0;
+}
+
+int cmd_snap(int argc, char **argv) {
+    struct plain_options o = {0};
+    struct words w = {.count = 0};
+    struct client c DEFER(client_close) = {0};
+    struct buf body DEFER(buf_done) = BUF(4096);
+    struct jot j = JOT(&body);
+    json_t *step DEFER(json_free) = NULL;
+    struct err err;
+    if (parse(snap_rows, argc, argv, &o, &w, &err) < 0)
+        return cli_fail(&err);
+    if (o.help)
+        return show_help("snap", snap_rows);
+    jot_object(&j, NULL);
+    if (w.count > 1)
+        jot_string(&j, "name", w.v[1]);
+    jot_end(&j, '}');
+    if (need(&w, 1, 2, "step", &err) < 0 || client_open(&c, CLIENT_IF_MACHINES, NULL, &err) < 0 ||
+        post(&c, w.v[0], "/v1/machines/%s/steps", &body, &step, &err) < 0)
+        return cli_fail(&err);
+    if (o.json)
+        print_json(step);
+    else
+        printf("%lld\n", client_number(step, "number"));
+    return 0;
+}
+
+int cmd_rewind(int argc, char **argv) {
+    struct plain_options o = {0};
+    struct words w = {.count = 0};
+    struct client c DEFER(client_close) = {0};
+    struct buf body DEFER(buf_done) = BUF(4096);
+    struct jot j = JOT(&body);
+    json_t *step DEFER(json_free) = NULL, *machine DEFER(json_free) = NULL;
+    struct err err;
+    if (parse(rewind_rows, argc, argv, &o, &w, &err) < 0)
+        return cli_fail(&err);
+    if (o.help)
+        return show_help("rewind", rewind_rows);
+    if (need(&w, 2, 2, "step", &err) < 0)
+        return cli_fail(&err);
+    jot_object(&j, NULL);
+    jot_string(&j, "step", w.v[1]);
+    if (o.drifted)
+        jot_bool(&j, "drifted", true);
+    jot_end(&j, '}');
+    char target[CLIENT_TARGET_SIZE];
+    const struct client_request look = {.method = "GET", .target = target};
+    if (client_open(&c, CLIENT_IF_MACHINES, NULL, &err) < 0 ||
+        client_target(target, &err, "/v1/machines/%s", w.v[0]) < 0 ||
+        client_call(&c, &look, &machine, &err) < 0)
+        return cli_fail(&err);
+    long long running = client_number(machine, "commands");
+    if (running > 0)
+        fprintf(stderr, "carrel: %lld running command%s ended\n", running,
+                running == 1 ? " is" : "s are");
+    if (post(&c, w.v[0], "/v1/machines/%s/rewind", &body, &step, &err) < 0)
+        return cli_fail(&err);
+    if (o.json)
+        print_json(step);
+    else
+        print_step(step);
+    return 0;
+}
+
+/* ---- log ---- */
+
+struct log_options {
+    uint64_t count;
+    bool json, help;
+};
+
+static const struct option_row log_rows[] = {
+    {'n', "count", "N", OPTION_NUMBER, AT(log_options, count), "the last so many (default 100)"},
+    {0, "json", NULL, OPTION_FLAG, AT(log_options, json), "print them as JSON"},
+    {'h', "help", NULL, OPTION_FLAG, AT(log_options, help), "show this"},
+    {0, NULL, NULL, OPTION_FLAG, 0, NULL},
+};
+
+int cmd_log(int argc, char **argv) {
+    struct log_options o = {.count = 100};
+    struct words w = {.count = 0};
+    struct client c DEFER(client_close) = {0};
+    json_t *answer DEFER(json_free) = NULL;
+    char target[CLIENT_TARGET_SIZE], count[24];
+    const struct client_request r = {.method = "GET", .target = target};
+    struct err err;
+    if (parse(log_rows, argc, argv, &o, &w, &err) < 0)
+        return cli_fail(&err);
+    if (o.help)
+        return show_help("log", log_rows);
+    snprintf(count, sizeof(count), "%llu", (unsigned long long)(o.count < 1000 ? o.count : 1000));
+    if (need(&w, 1, 1, "", &err) < 0 || client_open(&c, CLIENT_IF_MACHINES, NULL, &err) < 0 ||
+        client_target(target, &err, "/v1/machines/%s/steps?limit=%s", w.v[0], count) < 0 ||
+        client_call(&c, &r, &answer, &err) < 0)
+        return cli_fail(&err);
+    if (o.json) {
+        print_json(answer);
+        return 0;
+    }
+    const json_t *steps = json_object_get(answer, "steps");
+    puts("STEP   KIND    AGE   STATUS  FILES   SIZE    NAME        WHAT");
+    for (size_t i = json_array_size(steps); i > 0; i--)
+        print_step(json_array_get(steps, i - 1));
+    return 0;
+}
+
+/* ---- fork, and the tournament ---- */
+
+struct fork_options {
+    uint64_t count;
+    const char *at, *run, *score, *keep;
+    bool drifted, json, help;
+};
+
+static const struct option_row fork_rows[] = {
+    {'n', "count", "N", OPTION_NUMBER, AT(fork_options, count), "so many machines (default 1)"},
+    {0, "at", "STEP", OPTION_TEXT, AT(fork_options, at), "from that step (default: as it is now)"},
+    {0, "run", "COMMAND", OPTION_TEXT, AT(fork_options, run), "run a shell line in each, at once"},
+    {0, "score", "COMMAND", OPTION_TEXT, AT(fork_options, score),
+     "then this: the last number it prints is the score"},
+    {0, "keep", "best", OPTION_TEXT, AT(fork_options, keep),
+     "destroy all but the one with the highest score"},
+    {0, "drifted", NULL, OPTION_FLAG, AT(fork_options, drifted),
+     "also if the host's packages changed since"},
+    {0, "json", NULL, OPTION_FLAG, AT(fork_options, json), "print the whole answer"},
+    {'h', "help", NULL, OPTION_FLAG, AT(fork_options, help), "show this"},
+    {0, NULL, NULL, OPTION_FLAG, 0, NULL},
+};
+
+/* One machine of a tournament. */
+struct runner {
+    const char *id;
+    char exec[32];
+    long long status;
+    double score;
+    bool scored;
+};
+
+static int start(struct client *c, const char *machine, const char *command, bool background,
+                 json_t **ret, struct err *err) {
+    struct buf body DEFER(buf_done) = BUF(1 << 20);
+    struct jot j = JOT(&body);
+    jot_object(&j, NULL);
+    jot_string(&j, "command", command);
+    if (background)
+        jot_bool(&j, "background", true);
+    jot_end(&j, '}');
+    if (j.failed)
+        return err_set(err, ERR_LIMIT, "the command is too long");
+    return post(c, machine, "/v1/machines/%s/execs", &body, ret, err);
+}
+
+/* Stays until the command ends. */
+static int wait_for(struct client *c, struct runner *r, struct err *err) {
+    char target[CLIENT_TARGET_SIZE];
+    const struct http_head *head;
+    const char *bytes;
+    size_t n;
+    int more;
+    json_t *exec DEFER(json_free) = NULL;
+    const struct client_request follow = {.method = "GET", .target = target, .accept = "*/*"};
+    const struct client_request look = {.method = "GET", .target = target};
+    if (client_target(target, err, "/v1/machines/%s/execs/%s/events", r->id, r->exec) < 0 ||
+        client_send(c, c->http, &follow, err) < 0 || client_answer(c->http, &head, err) < 0)
+        return -1;
+    while ((more = http_client_read(c->http, &bytes, &n, err)) > 0)
+        ;
+    if (more < 0 || client_target(target, err, "/v1/machines/%s/execs/%s", r->id, r->exec) < 0 ||
+        client_call(c, &look, &exec, err) < 0)
+        return -1;
+    r->status = client_number(exec, "status");
+    return 0;
+}
+
+/* The last number in a text. */
+static bool last_number(const char *text, double *ret) {
+    bool found = false;
+    while (*text) {
+        char *end;
+        double value = strtod(text, &end);
+        if (end == text) {
+            text++;
+            continue;
+        }
+        *ret = value;
+        found = true;
+        text = end;
+    }
+    return found;
+}
+
+static int score(struct client *c, const char *command, struct runner *r, struct err *err) {
+    json_t *result DEFER(json_free) = NULL;
+    if (start(c, r->id, command, false, &result, err) < 0)
+        return -1;
+    r->scored = client_number(json_object_get(result, "exec"), "status") == 0 &&
+                last_number(client_text(result, "stdout"), &r->score);
+    return 0;
+}
+
+static size_t best_of(const struct runner *runners, size_t count) {
+    size_t best = count;
+    for (size_t i = 0; i < count; i++)
+        if (runners[i].scored && (best == count || runners[i].score > runners[best].score))
+            best = i;
+    return best;
+}
+
+static int destroy_others(struct client *c, const struct runner *runners, size_t count, size_t best,
+                          struct err *err) {
+    for (size_t i = 0; i < count; i++) {
+        char target[CLIENT_TARGET_SIZE];
+        const struct client_request r = {.method = "DELETE", .target = target};
+        if (i != best && (client_target(target, err, "/v1/machines/%s", runners[i].id) < 0 ||
+                          client_call(c, &r, NULL, err) < 0))
+            return -1;
+    }
+    return 0;
+}
+
+static void print_tournament(const struct runner *runners, size_t count, size_t best, bool json) {
+    json_t *list DEFER(json_free) = json_array();
+    if (!json)
+        puts("MACHINE         STATUS  SCORE");
+    for (size_t i = 0; i < count; i++) {
+        char status[24], value[32] = "none";
+        const struct runner *r = &runners[i];
+        snprintf(status, sizeof(status), "%lld", r->status);
+        if (r->scored)
+            snprintf(value, sizeof(value), "%g", r->score);
+        if (json) {
+            json_t *row = json_pack("{s:s,s:I,s:b}", "machine", r->id, "status",
+                                    (json_int_t)r->status, "best", i == best);
+            if (r->scored)
+                json_object_set_new(row, "score", json_real(r->score));
+            json_array_append_new(list, row);
+            continue;
+        }
+        table_cell(r->id, 14);
+        table_cell(status, 6);
+        fputs(value, stdout);
+        puts(i == best ? "  best" : "");
+    }
+    if (json)
+        print_json(list);
+}
+
+static int tournament(struct client *c, const struct fork_options *o, const json_t *machines,
+                      struct err *err) {
+    size_t count = json_array_size(machines);
+    struct runner *runners DEFER_FREE = calloc(count + 1, sizeof(*runners));
+    if (!runners)
+        return err_set(err, ERR_LIMIT, "out of memory");
+    for (size_t i = 0; i < count; i++) {
+        json_t *exec DEFER(json_free) = NULL;
+        runners[i].id = client_text(json_array_get(machines, i), "id");
+        if (start(c, runners[i].id, o->run, true, &exec, err) < 0)
+            return -1;
+        snprintf(runners[i].exec, sizeof(runners[i].exec), "%s", client_text(exec, "id"));
+    }
+    for (size_t i = 0; i < count; i++)
+        if (wait_for(c, &runners[i], err) < 0)
+            return -1;
+    for (size_t i = 0; o->score && i < count; i++)
+        if (score(c, o->score, &runners[i], err) < 0)
+            return -1;
+    size_t best = best_of(runners, count);
+    /* Without a winner nothing is thrown away. */
+    if (o->keep && best < count && destroy_others(c, runners, count, best, err) < 0)
+        return -1;
+    print_tournament(runners, count, best, o->json);
+    if (o->keep && best == count)
+        return err_set(err, ERR_UNKNOWN, "no fork has a score: all are kept");
+    return 0;
+}
+
+static int check_fork(const struct fork_options *o, const struct words *w, struct err *err) {
+    if (need(w, 1, 1, "", err) < 0)
+        return -1;
+    if (o->count > FORKS_MAX)
+        return err_set(err, ERR_LIMIT, "at most %d forks at once", FORKS_MAX);
+    if (o->score && !o->run)
+        return err_set(err, ERR_INVALID, "--score needs --run");
+    if (o->keep && (!o->score || strcmp(o->keep, "best") != 0))
+        return err_set(err, ERR_INVALID, "--keep is `best`, and needs --score");
+    return 0;
+}
+
+static int make_forks(struct client *c, const char *machine, const struct fork_options *o,
+                      json_t **ret, struct err *err) {
+    struct buf body DEFER(buf_done) = BUF(4096);
+    struct jot j = JOT(&body);
+    jot_object(&j, NULL);
+    jot_u64(&j, "count", o->count);
+    if (o->at)
+        jot_string(&j, "step", o->at);
+    if (o->drifted)
+        jot_bool(&j, "drifted", true);
+    jot_end(&j, '}');
+    return post(c, machine, "/v1/machines/%s/fork", &body, ret, err);
+}
+
+int cmd_fork(int argc, char **argv) {
+    struct fork_options o = {.count = 1};
+    struct words w = {.count = 0};
+    struct client c DEFER(client_close) = {0};
+    json_t *answer DEFER(json_free) = NULL;
+    struct err err;
+    if (parse(fork_rows, argc, argv, &o, &w, &err) < 0)
+        return cli_fail(&err);
+    if (o.help)
+        return show_help("fork", fork_rows);
+    if (check_fork(&o, &w, &err) < 0 || client_open(&c, CLIENT_IF_MACHINES, NULL, &err) < 0 ||
+        make_forks(&c, w.v[0], &o, &answer, &err) < 0)
+        return cli_fail(&err);
+    const json_t *machines = json_object_get(answer, "machines");
+    if (o.run)
+        return tournament(&c, &o, machines, &err) < 0 ? cli_fail(&err) : 0;
+    size_t i;
+    json_t *m;
+    if (o.json)
+        print_json(answer);
+    json_array_foreach(machines, i, m) {
+        if (!o.json)
+            puts(client_text(m, "id"));
+    }
+    return 0;
+}

@@ -1,0 +1,222 @@
+/* New machines from a step of another one: they share its layers and nothing else. */
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/defer.h"
+#include "base/log.h"
+#include "service/gate.h"
+#include "service/steps.h"
+
+struct forking {
+    struct live *live; /* where from */
+    struct caller who;
+    uint64_t intent;
+    size_t wanted, begun, over;
+    bool drifted;
+    char at[STORE_NAME_SIZE]; /* the step that was named */
+    struct step_row step;
+    struct texts metadata; /* pairs */
+    json_t *given;         /* what they point into */
+    char (*ids)[ID_SIZE];  /* of those that were made */
+    size_t made;
+    bool failed;
+    struct err err;
+    service_row_fn *row;
+    service_done_fn *done;
+    void *arg;
+};
+
+static void forking_free(struct forking *f) {
+    step_row_done(&f->step);
+    json_decref(f->given);
+    free(f->metadata.v);
+    free(f->ids);
+    live_unref(f->live);
+    free(f);
+}
+
+static struct journal_record record_of(const struct forking *f) {
+    return (struct journal_record){.verb = "machine.fork", .machine = f->live->row.id};
+}
+
+/* All or none. */
+static void finish(struct forking *f, const struct err *err) {
+    struct service *s = f->live->service;
+    struct journal_record what = record_of(f);
+    note_result(s, &f->who, &what, f->intent, err);
+    for (size_t i = 0; err && i < f->made; i++) {
+        struct live *l = map_get(&s->machines, f->ids[i]);
+        if (l)
+            live_end(l, "another fork failed", NULL, NULL);
+    }
+    f->done(f->arg, err);
+    forking_free(f);
+}
+
+static void one_over(struct forking *f) {
+    f->over++;
+    if (f->over == f->begun)
+        finish(f, f->failed ? &f->err : NULL);
+}
+
+static void one_made(void *arg, const struct machine_view *view, const struct err *err) {
+    struct forking *f = arg;
+    if (err && !f->failed) {
+        f->failed = true;
+        f->err = *err;
+    }
+    if (view) {
+        memcpy(f->ids[f->made++], view->id, ID_SIZE);
+        f->row(f->arg, view);
+    }
+    one_over(f);
+}
+
+/* The source's own, and where it comes from. */
+static void fill_metadata(struct forking *f) {
+    const char *name;
+    json_t *value;
+    const struct live *l = f->live;
+    f->given = l->row.metadata ? json_loads(l->row.metadata, 0, NULL) : NULL;
+    f->metadata.v = calloc(2 * (json_object_size(f->given) + 2), sizeof(*f->metadata.v));
+    if (!f->metadata.v)
+        abort();
+    json_object_foreach(f->given, name, value) {
+        if (!json_is_string(value) || strncmp(name, "forked_", 7) == 0)
+            continue;
+        f->metadata.v[f->metadata.count++] = name;
+        f->metadata.v[f->metadata.count++] = json_string_value(value);
+    }
+    const char *const own[] = {"forked_from", l->row.id, "forked_at", f->step.id};
+    for (size_t i = 0; i < 4; i++)
+        f->metadata.v[f->metadata.count++] = own[i];
+}
+
+static struct given known(uint64_t value) {
+    return (struct given){value, value != 0};
+}
+
+static void make_all(struct forking *f) {
+    const struct live *l = f->live;
+    const struct machine_row *of = &l->row;
+    static const uint8_t no_hash[SHA256_BYTES];
+    fill_metadata(f);
+    const struct machine_request request = {
+        .kind = of->kind,
+        .image = of->image,
+        .limits = {known(of->mem_bytes), known(of->cpu_milli), known(of->pids),
+                   known(of->disk_bytes)},
+        .ttl = {of->ttl_ms, true},
+        .idle = {of->idle_ms, true},
+        .idle_action = idle_action_name(of->idle_action),
+        .steps = step_policy_name(of->steps),
+        .metadata = f->metadata,
+        .env = l->env,
+        .from = {f->step.stack ? f->step.stack : "", of->id, f->step.id},
+    };
+    f->ids = calloc(f->wanted, sizeof(*f->ids));
+    if (!f->ids)
+        abort();
+    f->begun = f->wanted;
+    for (size_t i = 0, n = f->wanted; i < n; i++)
+        service_create(l->service, &f->who, &request, no_hash, NULL, 0, one_made, f);
+}
+
+static void drift_known(void *arg, const struct machine_stats *stats, const struct err *failed) {
+    struct forking *f = arg;
+    struct err err;
+    if (!failed && stats->drifted && !f->drifted) {
+        err_set(&err, ERR_UNSUPPORTED, "the host's packages changed since machine '%s' was made",
+                f->live->row.id);
+        err_remedy(&err, "with --drifted its files lie over the /usr of now");
+        failed = &err;
+    }
+    if (failed)
+        finish(f, failed);
+    else
+        make_all(f);
+}
+
+static void step_known(struct forking *f) {
+    struct live *l = f->live;
+    struct err err;
+    if (!f->step.has_point) {
+        err_set(&err, ERR_UNSUPPORTED, "step %u has no restore point: %s", f->step.number,
+                f->step.reason);
+        finish(f, &err);
+    } else if (!l->machine) {
+        live_state_error(l, &err);
+        finish(f, &err);
+    } else {
+        l->service->driver->stats(l->machine, drift_known, f);
+    }
+}
+
+static void snapped(void *arg, const struct step_row *row, const struct err *failed) {
+    struct forking *f = arg;
+    struct err err;
+    if (!failed &&
+        store_step_find(f->live->service->store, row->machine, row->id, &f->step, &err) < 0)
+        failed = &err;
+    if (failed && failed->code == ERR_BUSY) {
+        err = *failed;
+        err_remedy(&err, "wait for it to end, or fork an earlier step with --at");
+        failed = &err;
+    }
+    if (failed)
+        finish(f, failed);
+    else
+        step_known(f);
+}
+
+/* One that is being taken can be named too. */
+static void find_step(void *arg) {
+    struct forking *f = arg;
+    struct live *l = f->live;
+    struct err err;
+    if (gate_wait(l, find_step, f))
+        return;
+    if (store_step_find(l->service->store, l->row.id, f->at, &f->step, &err) < 0)
+        finish(f, &err);
+    else
+        step_known(f);
+}
+
+void service_fork(struct service *s, const struct caller *who, const char *machine,
+                  const struct fork_request *r, service_row_fn *row, service_done_fn *done,
+                  void *arg) {
+    struct err err;
+    uint64_t intent;
+    struct live *l =
+        allow(who, SCOPE_RUN, &err) < 0 ? NULL : live_find(s, who, machine, LIVE_ANY, &err);
+    if (l && (!l->machine || l->row.state == MACHINE_ENDING)) {
+        live_state_error(l, &err);
+        l = NULL;
+    }
+    struct journal_record what = {.verb = "machine.fork", .machine = l ? l->row.id : NULL};
+    if (!l || note_intent(s, who, &what, &intent, &err) < 0) {
+        done(arg, &err);
+        return;
+    }
+    struct forking *f = calloc(1, sizeof(*f));
+    if (!f)
+        abort();
+    *f = (struct forking){.live = l,
+                          .who = *who,
+                          .intent = intent,
+                          .wanted = r->count.is ? r->count.value : 1,
+                          .drifted = r->drifted,
+                          .row = row,
+                          .done = done,
+                          .arg = arg};
+    live_ref(l);
+    if (!r->step) {
+        struct step_cause cause = {.kind = STEP_SNAP, .what = "fork", .status = -1};
+        steps_take(l, &cause, snapped, f);
+    } else {
+        snprintf(f->at, sizeof(f->at), "%s", r->step);
+        find_step(f);
+    }
+}

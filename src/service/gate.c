@@ -1,0 +1,395 @@
+#include "service/gate.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/defer.h"
+#include "base/log.h"
+
+enum { AGAIN_MS = 200, WHAT_MAX = 4096 };
+
+/* Somebody who waits to change something. */
+struct gate_call {
+    struct gate_call *next;
+    loop_fn *go;
+    void *arg;
+};
+
+/* A step that is wanted, or under way. */
+struct step_call {
+    struct step_call *next;
+    struct live *live;
+    struct step_row row;
+    step_taken_fn *done;
+    void *arg;
+    struct loop_timer *again;
+};
+
+/* ---- the gate ---- */
+
+static bool is_closed(const struct steps *p) {
+    return p->held || p->taking || p->wanted;
+}
+
+bool gate_wait(struct live *l, loop_fn *go, void *arg) {
+    struct steps *p = &l->steps;
+    if (!is_closed(p) || l->row.state == MACHINE_ENDING || l->row.state == MACHINE_ENDED)
+        return false;
+    struct gate_call *c = calloc(1, sizeof(*c));
+    if (!c)
+        abort();
+    *c = (struct gate_call){NULL, go, arg};
+    *p->gate_last = c;
+    p->gate_last = &c->next;
+    return true;
+}
+
+/* They may close it again: those behind them wait on. */
+static void let_through(struct live *l, bool all) {
+    struct steps *p = &l->steps;
+    live_ref(l);
+    while (p->gate && (all || !is_closed(p))) {
+        struct gate_call *c DEFER_FREE = p->gate;
+        p->gate = c->next;
+        if (!p->gate)
+            p->gate_last = &p->gate;
+        c->go(c->arg);
+    }
+    live_unref(l);
+}
+
+static void begin_next(void *arg);
+
+void gate_close(struct live *l) {
+    l->steps.held = true;
+}
+
+void gate_open(struct live *l) {
+    l->steps.held = false;
+    if (l->steps.wanted)
+        loop_defer(l->service->loop, &l->steps.start);
+    else
+        let_through(l, false);
+}
+
+void steps_init(struct live *l) {
+    l->steps = (struct steps){.layer = 1, .start = {.fn = begin_next, .arg = l}};
+    l->steps.gate_last = &l->steps.gate;
+    l->steps.wanted_last = &l->steps.wanted;
+}
+
+/* ---- what the root is made of ---- */
+
+int steps_load(struct live *l, struct err *err) {
+    struct steps *p = &l->steps;
+    struct root_row row DEFER(root_row_done) = {.stack = NULL};
+    if (p->loaded)
+        return 0;
+    if (store_root_get(l->service->store, l->row.id, &row, err) == 0) {
+        p->layer = row.layer;
+        p->stack = TAKE(row.stack);
+    } else if (err->code != ERR_NOT_FOUND) {
+        return -1;
+    }
+    p->loaded = true;
+    return 0;
+}
+
+int steps_root_changed(struct live *l, uint32_t layer, const char *stack, struct err *err) {
+    struct root_row row = {.layer = layer, .stack = (char *)stack};
+    char *copy = strdup(stack);
+    memcpy(row.machine, l->row.id, sizeof(row.machine));
+    if (!copy || store_root_put(l->service->store, &row, err) < 0) {
+        free(copy);
+        return copy ? -1 : err_set(err, ERR_LIMIT, "out of memory");
+    }
+    free(l->steps.stack);
+    l->steps.stack = copy;
+    l->steps.layer = layer;
+    return 0;
+}
+
+int steps_next_stack(struct live *l, char text[LAYERS_TEXT_SIZE], struct err *err) {
+    struct layers layers;
+    if (steps_load(l, err) < 0 ||
+        layers_parse(l->steps.stack ? l->steps.stack : "", &layers, err) < 0 ||
+        layers_push(&layers, l->row.id, l->steps.layer, err) < 0)
+        return -1;
+    return layers_print(&layers, text, LAYERS_TEXT_SIZE)
+               ? 0
+               : err_set(err, ERR_LIMIT, "the stack of layers is too long");
+}
+
+/* ---- taking a step ---- */
+
+static struct step_call *call_new(struct live *l, const struct step_cause *cause) {
+    struct step_call *c = calloc(1, sizeof(*c));
+    if (!c)
+        abort();
+    c->live = l;
+    c->row = (struct step_row){.kind = cause->kind,
+                               .state = STEP_TAKING,
+                               .created_ms = now_ms(),
+                               .status = cause->status,
+                               .what = strndup(cause->what ? cause->what : "", WHAT_MAX)};
+    snprintf(c->row.id, sizeof(c->row.id), "%s", id_new('s').text);
+    snprintf(c->row.machine, sizeof(c->row.machine), "%s", l->row.id);
+    snprintf(c->row.exec, sizeof(c->row.exec), "%s", cause->exec ? cause->exec : "");
+    snprintf(c->row.name, sizeof(c->row.name), "%s", cause->name ? cause->name : "");
+    live_ref(l);
+    return c;
+}
+
+static void call_free(struct step_call *c) {
+    loop_timer_free(c->again);
+    step_row_done(&c->row);
+    live_unref(c->live);
+    free(c);
+}
+
+static void tell(const struct step_call *c) {
+    struct live *l = c->live;
+    struct buf text DEFER(buf_done) = BUF(1024);
+    struct jot j = JOT(&text);
+    jot_object(&j, NULL);
+    jot_string(&j, "step", c->row.id);
+    jot_u64(&j, "number", c->row.number);
+    jot_string(&j, "kind", step_kind_name(c->row.kind));
+    jot_bool(&j, "restorable", c->row.has_point);
+    if (c->row.reason[0])
+        jot_string(&j, "reason", c->row.reason);
+    jot_end(&j, '}');
+    event_tell(l->service, l->row.owner, l->row.id, "step.taken", text.data);
+}
+
+/* The next one, or whoever waits. */
+static void step_over(struct step_call *c, const struct err *err) {
+    struct live *l = c->live;
+    live_ref(l);
+    l->steps.taking = NULL;
+    if (err)
+        log_line(LOG_WARN, "service", "step: %s id=%s", err->text, l->row.id);
+    if (c->done)
+        c->done(c->arg, err ? NULL : &c->row, err);
+    if (!err && c->row.layer)
+        steps_compact(l);
+    call_free(c);
+    gate_open(l);
+    live_unref(l);
+}
+
+/* One transaction: the step is finished, and the root is what it says. */
+static int write_step(struct step_call *c, bool changed, struct err *err) {
+    struct live *l = c->live;
+    struct store *store = l->service->store;
+    if (store_begin(store, err) < 0)
+        return -1;
+    c->row.state = STEP_DONE;
+    int r = store_step_update(store, &c->row, err);
+    if (r == 0 && changed)
+        r = steps_root_changed(l, l->steps.layer + 1, c->row.stack, err);
+    if (r == 0)
+        tell(c);
+    if (r == 0 && store_commit(store, err) == 0)
+        return 0;
+    store_rollback(store);
+    return -1;
+}
+
+static void no_point(struct step_row *row, const char *why) {
+    row->has_point = row->layer = 0;
+    free(row->stack);
+    row->stack = NULL;
+    snprintf(row->reason, sizeof(row->reason), "%s", why);
+}
+
+static void ask_root(void *arg);
+
+/* Nobody knows whether the guest went over: asked again until it is known, or the machine ends. */
+static bool ask_again(struct step_call *c, const struct err *err) {
+    struct live *l = c->live;
+    bool ends = l->row.state == MACHINE_ENDING || l->row.state == MACHINE_ENDED;
+    if (ends || (err->code != ERR_UNKNOWN && err->code != ERR_GONE && err->code != ERR_TIMEOUT))
+        return false;
+    if (!c->again)
+        c->again = loop_timer_new(l->service->loop, ask_root, c);
+    loop_timer_start(c->again, AGAIN_MS, 0);
+    return true;
+}
+
+static void root_known(void *arg, bool changed, const struct err *failed) {
+    struct step_call *c = arg;
+    struct live *l = c->live;
+    struct err err;
+    if (failed && ask_again(c, failed))
+        return;
+    if (failed) {
+        no_point(&c->row, failed->text);
+    } else {
+        c->row.has_point = 1;
+        if (!changed) {
+            free(c->row.stack);
+            c->row.stack = l->steps.stack ? strdup(l->steps.stack) : NULL;
+            c->row.layer = 0;
+            c->row.counted = 1;
+        }
+    }
+    bool asked_for = c->row.kind == STEP_SNAP && failed;
+    if (asked_for) { /* one that cannot be returned to is not what was wanted */
+        store_step_delete(l->service->store, c->row.id, NULL);
+        step_over(c, failed);
+    } else {
+        step_over(c, write_step(c, !failed && changed, &err) < 0 ? &err : NULL);
+    }
+}
+
+static void ask_root(void *arg) {
+    struct step_call *c = arg;
+    struct live *l = c->live;
+    struct err err;
+    if (!l->machine) {
+        err_set(&err, ERR_GONE, "machine '%s' has ended", l->row.id);
+        root_known(c, false, &err);
+        return;
+    }
+    l->service->driver->root(l->machine, c->row.stack, l->steps.layer + 1, true, root_known, c);
+}
+
+static void begin(struct step_call *c) {
+    struct live *l = c->live;
+    struct err err = {.text = ""};
+    char stack[LAYERS_TEXT_SIZE];
+    l->steps.taking = c;
+    int ready = -1;
+    if (!l->machine || l->row.state == MACHINE_PAUSED)
+        live_state_error(l, &err);
+    else if (l->running)
+        err_set(&err, ERR_BUSY, "other commands were running");
+    else if (l->watched)
+        err_set(&err, ERR_BUSY, "a path in machine '%s' is being watched", l->row.id);
+    else
+        ready = steps_next_stack(l, stack, &err);
+    if (ready == 0) {
+        c->row.stack = strdup(stack);
+        c->row.layer = l->steps.layer;
+    } else if (c->row.kind == STEP_SNAP) {
+        step_over(c, &err);
+        return;
+    } else {
+        no_point(&c->row, err.text);
+        c->row.state = STEP_DONE;
+    }
+    if (store_step_add(l->service->store, &c->row, &err) < 0) {
+        step_over(c, &err);
+        return;
+    }
+    if (ready == 0) {
+        ask_root(c);
+    } else {
+        tell(c);
+        step_over(c, NULL);
+    }
+}
+
+static void begin_next(void *arg) {
+    struct live *l = arg;
+    struct steps *p = &l->steps;
+    struct step_call *c = p->wanted;
+    if (!c || p->taking || p->held)
+        return;
+    p->wanted = c->next;
+    if (!p->wanted)
+        p->wanted_last = &p->wanted;
+    begin(c);
+}
+
+void steps_take(struct live *l, const struct step_cause *cause, step_taken_fn *done, void *arg) {
+    struct steps *p = &l->steps;
+    struct step_call *c = call_new(l, cause);
+    c->done = done;
+    c->arg = arg;
+    *p->wanted_last = c;
+    p->wanted_last = &c->next;
+    loop_defer(l->service->loop, &p->start);
+}
+
+void steps_after(struct live *l, const struct step_cause *cause) {
+    bool wanted = l->row.steps == STEPS_EVERY && l->machine && !l->steps.held &&
+                  l->row.state != MACHINE_ENDING && l->row.state != MACHINE_ENDED;
+    if (wanted)
+        steps_take(l, cause, NULL, NULL);
+}
+
+/* ---- the beginning and the end of what is known ---- */
+
+/* What was begun by a daemon that died: the same is asked for, and perhaps it is so already. */
+static void finish_begun(struct live *l, struct step_row *row) {
+    struct step_call *c = call_new(l, &(struct step_cause){.kind = row->kind});
+    step_row_done(&c->row);
+    c->row = *row;
+    row->what = row->stack = NULL;
+    l->steps.taking = c;
+    ask_root(c);
+}
+
+void steps_adopt(struct live *l) {
+    struct step_list list DEFER(step_list_done) = {0};
+    struct err err;
+    if (steps_load(l, &err) < 0 ||
+        store_step_list(l->service->store, l->row.id, 0, true, STORE_PAGE_MAX, &list, &err) < 0) {
+        log_line(LOG_ERROR, "service", "steps of a machine: %s id=%s", err.text, l->row.id);
+        return;
+    }
+    for (size_t i = 0; i < list.count && !l->steps.taking; i++) {
+        if (list.rows[i].kind == STEP_REWIND)
+            rewind_adopt(l, &list.rows[i]);
+        else if (list.rows[i].kind != STEP_KEPT) /* that goes with its rewind */
+            finish_begun(l, &list.rows[i]);
+    }
+}
+
+void steps_end(struct live *l) {
+    struct err err;
+    err_set(&err, ERR_GONE, "machine '%s' has ended", l->row.id);
+    while (l->steps.wanted) {
+        struct step_call *c = l->steps.wanted;
+        l->steps.wanted = c->next;
+        if (c->done)
+            c->done(c->arg, NULL, &err);
+        call_free(c);
+    }
+    l->steps.wanted_last = &l->steps.wanted;
+    loop_call_cancel(l->service->loop, &l->steps.start);
+    let_through(l, true);
+}
+
+/* A call that is let go of with its machine's driver; its reference must not be the last. */
+static void abandon(struct step_call *c) {
+    loop_timer_free(TAKE(c->again));
+    step_row_done(&c->row);
+    live_unref(c->live);
+    free(c);
+}
+
+void steps_release(struct live *l) {
+    struct steps *p = &l->steps;
+    loop_call_cancel(l->service->loop, &p->start);
+    for (struct step_call *c = TAKE(p->wanted), *next; c; c = next) {
+        next = c->next;
+        abandon(c);
+    }
+    if (p->taking)
+        abandon(TAKE(p->taking));
+    steps_compact_release(l);
+    for (struct gate_call *g = TAKE(p->gate), *next; g; g = next) {
+        next = g->next;
+        free(g);
+    }
+}
+
+void steps_free(struct live *l) {
+    loop_call_cancel(l->service->loop, &l->steps.start);
+    free(l->steps.stack);
+}

@@ -1,0 +1,53 @@
+/* The gate of a machine: changes wait while a step is taken. Only for src/service. */
+#pragma once
+
+#include "service/state.h"
+#include "store/steps.h"
+
+/* Why a step is taken. */
+struct step_cause {
+    enum step_kind kind;
+    const char *exec; /* id, or NULL */
+    const char *what;
+    int64_t status;
+    const char *name; /* or NULL */
+};
+
+void steps_init(struct live *l);
+void steps_free(struct live *l);
+
+/* True: not now; go(arg) is called when it may be, also when the machine has ended meanwhile. */
+bool gate_wait(struct live *l, loop_fn *go, void *arg);
+
+/* Something was changed: by the machine's policy a step is taken once the stack has unwound. */
+void steps_after(struct live *l, const struct step_cause *cause);
+
+/* The machine was found again: what was begun is finished. */
+void steps_adopt(struct live *l);
+/* The daemon leaves: lets go of what is under way; the next one finishes it. */
+void steps_release(struct live *l);
+/* Its end is decided: nobody waits any longer. */
+void steps_end(struct live *l);
+
+/* The same for a rewind (steps.c). */
+void rewind_adopt(struct live *l, struct step_row *row);
+
+/* Held by a verb that changes the root itself. False: try again later through gate_wait(). */
+void gate_close(struct live *l);
+void gate_open(struct live *l);
+
+/* What the machine's root is made of; loaded when first asked for. */
+int steps_load(struct live *l, struct err *err);
+/* Written down, then known. */
+int steps_root_changed(struct live *l, uint32_t layer, const char *stack, struct err *err);
+
+/* tidy.c: merges what has become too many layers, in the background. */
+void steps_compact(struct live *l);
+void steps_compact_release(struct live *l);
+
+/* The stack that shows what the machine is now, once its upper is frozen. */
+int steps_next_stack(struct live *l, char text[LAYERS_TEXT_SIZE], struct err *err);
+
+typedef void step_taken_fn(void *arg, const struct step_row *row, const struct err *err);
+/* A step whatever the policy; row lives only during the call. */
+void steps_take(struct live *l, const struct step_cause *cause, step_taken_fn *done, void *arg);

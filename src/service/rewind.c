@@ -1,0 +1,296 @@
+/*
+ * The way back: an earlier step's files become the machine's. What runs is ended first, and what
+ * was there is kept as a step of its own, so that the way back can be gone back too.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/defer.h"
+#include "base/log.h"
+#include "service/gate.h"
+#include "service/steps.h"
+
+enum { AGAIN_MS = 200 };
+
+struct rewinding {
+    struct live *live;
+    struct caller who;
+    bool adopted; /* nobody waits for it */
+    uint64_t intent;
+    char step[STORE_NAME_SIZE];
+    bool drifted;
+    struct step_row kept, row;
+    struct loop_timer *again;
+    service_step_fn *done;
+    void *arg;
+};
+
+static void rewinding_free(struct rewinding *r) {
+    loop_timer_free(r->again);
+    step_row_done(&r->kept);
+    step_row_done(&r->row);
+    live_unref(r->live);
+    free(r);
+}
+
+static struct journal_record record_of(const struct rewinding *r, char detail[160]) {
+    snprintf(detail, 160, "{\"step\":\"%s\"}", r->row.id[0] ? r->row.id : "");
+    return (struct journal_record){
+        .verb = "machine.rewind", .machine = r->live->row.id, .detail = detail};
+}
+
+static void refuse(struct rewinding *r, const struct err *err) {
+    if (r->done)
+        r->done(r->arg, NULL, err);
+    rewinding_free(r);
+}
+
+/* The end of one that was begun. */
+static void finish(struct rewinding *r, const struct err *err) {
+    struct live *l = r->live;
+    struct step_view view;
+    char detail[160];
+    struct journal_record what = record_of(r, detail);
+    live_ref(l);
+    if (!r->adopted)
+        note_result(l->service, &r->who, &what, r->intent, err);
+    if (l->row.state != MACHINE_ENDING && l->row.state != MACHINE_ENDED)
+        l->changing = false;
+    step_view(&r->row, &view);
+    if (err)
+        log_line(LOG_WARN, "service", "rewind: %s id=%s", err->text, l->row.id);
+    if (r->done)
+        r->done(r->arg, err ? NULL : &view, err);
+    rewinding_free(r);
+    gate_open(l);
+    live_unref(l);
+}
+
+/* ---- what is written down ---- */
+
+static int write_intent(struct rewinding *r, struct err *err) {
+    struct store *store = r->live->service->store;
+    if (store_begin(store, err) < 0)
+        return -1;
+    if (store_step_add(store, &r->kept, err) == 0 && store_step_add(store, &r->row, err) == 0 &&
+        store_commit(store, err) == 0)
+        return 0;
+    store_rollback(store);
+    return -1;
+}
+
+static void take_back(struct rewinding *r) {
+    struct store *store = r->live->service->store;
+    struct err err;
+    if (store_step_delete(store, r->kept.id, &err) < 0 ||
+        store_step_delete(store, r->row.id, &err) < 0)
+        log_line(LOG_ERROR, "service", "rewind: %s id=%s", err.text, r->live->row.id);
+}
+
+static void tell(const struct rewinding *r) {
+    struct live *l = r->live;
+    struct buf text DEFER(buf_done) = BUF(1024);
+    struct jot j = JOT(&text);
+    jot_object(&j, NULL);
+    jot_string(&j, "step", r->row.id);
+    jot_u64(&j, "number", r->row.number);
+    jot_string(&j, "what", r->row.what);
+    jot_end(&j, '}');
+    event_tell(l->service, l->row.owner, l->row.id, "machine.rewound", text.data);
+}
+
+static int write_result(struct rewinding *r, bool changed, struct err *err) {
+    struct live *l = r->live;
+    struct store *store = l->service->store;
+    r->kept.state = r->row.state = STEP_DONE;
+    r->kept.has_point = r->row.has_point = r->row.counted = 1;
+    if (store_begin(store, err) < 0)
+        return -1;
+    /* Nothing was written since the last step: that one is what was there. */
+    int done = changed ? store_step_update(store, &r->kept, err)
+                       : store_step_delete(store, r->kept.id, err);
+    if (done == 0)
+        done = store_step_update(store, &r->row, err);
+    if (done == 0)
+        done = steps_root_changed(l, l->steps.layer + 1, r->row.stack ? r->row.stack : "", err);
+    if (done == 0)
+        tell(r);
+    if (done == 0 && store_commit(store, err) == 0)
+        return 0;
+    store_rollback(store);
+    return -1;
+}
+
+/* ---- the switch ---- */
+
+static void ask_root(void *arg);
+
+static void switched(void *arg, bool changed, const struct err *failed) {
+    struct rewinding *r = arg;
+    struct live *l = r->live;
+    struct err err;
+    bool ends = l->row.state == MACHINE_ENDING || l->row.state == MACHINE_ENDED;
+    if (failed && !ends && (failed->code == ERR_UNKNOWN || failed->code == ERR_GONE)) {
+        if (!r->again)
+            r->again = loop_timer_new(l->service->loop, ask_root, r);
+        loop_timer_start(r->again, AGAIN_MS, 0);
+    } else if (failed) {
+        take_back(r);
+        finish(r, failed);
+    } else {
+        finish(r, write_result(r, changed, &err) < 0 ? &err : NULL);
+    }
+}
+
+static void ask_root(void *arg) {
+    struct rewinding *r = arg;
+    struct live *l = r->live;
+    l->service->driver->root(l->machine, r->row.stack ? r->row.stack : "", l->steps.layer + 1,
+                             false, switched, r);
+}
+
+static void fill(struct rewinding *r, struct step_row *row, enum step_kind kind,
+                 const char *stack) {
+    char what[STORE_NAME_SIZE + 32];
+    snprintf(what, sizeof(what), kind == STEP_KEPT ? "before the rewind to %s" : "to %s", r->step);
+    *row = (struct step_row){.kind = kind,
+                             .state = STEP_TAKING,
+                             .created_ms = now_ms(),
+                             .status = -1,
+                             .what = strdup(what),
+                             .stack = strdup(stack),
+                             .layer = kind == STEP_KEPT ? r->live->steps.layer : 0};
+    snprintf(row->id, sizeof(row->id), "%s", id_new('s').text);
+    snprintf(row->machine, sizeof(row->machine), "%s", r->live->row.id);
+}
+
+static void halted(void *arg, const struct err *failed) {
+    struct rewinding *r = arg;
+    struct live *l = r->live;
+    struct err err;
+    char now[LAYERS_TEXT_SIZE], *target DEFER_FREE = TAKE(r->row.stack);
+    if (!failed && steps_next_stack(l, now, &err) < 0)
+        failed = &err;
+    if (!failed) {
+        fill(r, &r->kept, STEP_KEPT, now);
+        step_row_done(&r->row);
+        fill(r, &r->row, STEP_REWIND, target ? target : "");
+        if (write_intent(r, &err) < 0)
+            failed = &err;
+    }
+    if (failed)
+        finish(r, failed);
+    else
+        ask_root(r);
+}
+
+static void drift_known(void *arg, const struct machine_stats *stats, const struct err *failed) {
+    struct rewinding *r = arg;
+    struct live *l = r->live;
+    struct err err;
+    if (!failed && stats->drifted && !r->drifted) {
+        err_set(&err, ERR_UNSUPPORTED, "the host's packages changed since machine '%s' was made",
+                l->row.id);
+        err_remedy(&err, "with --drifted its files come back over the /usr of now");
+        failed = &err;
+    }
+    if (failed)
+        finish(r, failed);
+    else
+        machine_halt(l->machine, l->service->loop, halted, r);
+}
+
+/* ---- the request ---- */
+
+static int check(struct rewinding *r, struct err *err) {
+    struct live *l = r->live;
+    bool fit = l->row.state == MACHINE_RUNNING || l->row.state == MACHINE_STOPPED;
+    if (!l->machine || !fit)
+        return live_state_error(l, err);
+    if (l->changing) {
+        live_state_error(l, err);
+        return err_remedy(err, "another verb on it is under way: try again");
+    }
+    if (steps_load(l, err) < 0 ||
+        store_step_find(l->service->store, l->row.id, r->step, &r->row, err) < 0)
+        return -1;
+    if (!r->row.has_point)
+        return err_set(err, ERR_UNSUPPORTED, "step %u has no restore point: %s", r->row.number,
+                       r->row.reason);
+    return 0;
+}
+
+static void begin(void *arg) {
+    struct rewinding *r = arg;
+    struct live *l = r->live;
+    struct err err;
+    char detail[160];
+    if (gate_wait(l, begin, r))
+        return;
+    if (check(r, &err) < 0) {
+        refuse(r, &err);
+        return;
+    }
+    struct journal_record what = record_of(r, detail);
+    if (note_intent(l->service, &r->who, &what, &r->intent, &err) < 0) {
+        refuse(r, &err);
+        return;
+    }
+    l->changing = true;
+    gate_close(l);
+    l->service->driver->stats(l->machine, drift_known, r);
+}
+
+void service_rewind(struct service *s, const struct caller *who, const char *machine,
+                    const struct rewind_request *q, service_step_fn *done, void *arg) {
+    struct err err;
+    struct live *l =
+        allow(who, SCOPE_RUN, &err) < 0 ? NULL : live_find(s, who, machine, LIVE_ANY, &err);
+    if (!l) {
+        done(arg, NULL, &err);
+        return;
+    }
+    struct rewinding *r = calloc(1, sizeof(*r));
+    if (!r)
+        abort();
+    *r =
+        (struct rewinding){.live = l, .who = *who, .drifted = q->drifted, .done = done, .arg = arg};
+    snprintf(r->step, sizeof(r->step), "%s", q->step);
+    live_ref(l);
+    begin(r);
+}
+
+/* ---- after a crash ---- */
+
+/* The row of what was kept lies just below. */
+static int find_kept(struct rewinding *r, struct err *err) {
+    struct step_list list DEFER(step_list_done) = {0};
+    struct live *l = r->live;
+    if (store_step_list(l->service->store, l->row.id, r->row.number, true, 1, &list, err) < 0)
+        return -1;
+    if (!list.count || list.rows[0].kind != STEP_KEPT)
+        return err_set(err, ERR_INTERNAL, "a rewind was begun without keeping anything");
+    r->kept = list.rows[0];
+    list.rows[0].what = list.rows[0].stack = NULL;
+    return 0;
+}
+
+void rewind_adopt(struct live *l, struct step_row *row) {
+    struct rewinding *r = calloc(1, sizeof(*r));
+    struct err err;
+    if (!r)
+        abort();
+    *r = (struct rewinding){.live = l, .adopted = true, .row = *row};
+    row->what = row->stack = NULL;
+    live_ref(l);
+    if (find_kept(r, &err) < 0) {
+        log_line(LOG_ERROR, "service", "%s id=%s", err.text, l->row.id);
+        take_back(r);
+        refuse(r, &err);
+        return;
+    }
+    l->changing = true;
+    gate_close(l);
+    ask_root(r);
+}

@@ -1,0 +1,56 @@
+/*
+ * Time travel: steps, what a machine was after each of them, and the way back.
+ *
+ * A step is taken after a command's answer and before the next change: whoever wants to change
+ * something meanwhile waits at the gate. It costs a switch of root (machine.h, `root`); where
+ * something runs that would not survive one, the step is kept without a restore point and says why.
+ */
+#pragma once
+
+#include "service/service.h"
+#include "store/steps.h"
+
+struct step_view {
+    const char *id, *machine, *kind, *exec, *what, *name;
+    uint64_t number, created_ms, files, bytes, layers;
+    int64_t status;
+    bool restorable, durable, counted;
+    const char *reason; /* why it is not restorable; NULL */
+};
+
+void step_view(const struct step_row *row, struct step_view *ret);
+
+typedef void service_step_fn(void *arg, const struct step_view *view, const struct err *err);
+
+/* A step now, with a name if one is given. `busy`: something runs. */
+void service_snap(struct service *s, const struct caller *who, const char *machine,
+                  const char *name, service_step_fn *done, void *arg);
+/* go(arg) now, or once the steps that are being taken of this machine are written down. */
+void service_settled(struct service *s, const struct caller *who, const char *machine, loop_fn *go,
+                     void *arg);
+
+/* Newest first. */
+int service_step_list(struct service *s, const struct caller *who, const char *machine,
+                      const struct list_request *r, service_row_fn *row, void *arg,
+                      char ret_next[CURSOR_SIZE], struct err *err);
+int service_step_show(struct service *s, const struct caller *who, const char *machine,
+                      const char *step, service_step_fn *done, void *arg, struct err *err);
+
+struct rewind_request {
+    const char *step;
+    bool drifted; /* also if the host's packages have changed since */
+};
+/* Commands are ended first; what was there before is kept as a step. */
+void service_rewind(struct service *s, const struct caller *who, const char *machine,
+                    const struct rewind_request *r, service_step_fn *done, void *arg);
+
+struct fork_request {
+    const char *step; /* NULL: as it is now */
+    struct given count;
+    bool drifted;
+};
+enum { FORK_MAX = 1000 };
+/* row is called for each new machine, then done; after a failure none is left. */
+void service_fork(struct service *s, const struct caller *who, const char *machine,
+                  const struct fork_request *r, service_row_fn *row, service_done_fn *done,
+                  void *arg);

@@ -1,0 +1,107 @@
+/*
+ * What is done about a machine's layers when nobody waits: merged so that stacks stay short,
+ * counted for the timeline, and let go of when no step names them any more.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/defer.h"
+#include "base/log.h"
+#include "service/gate.h"
+#include "store/compact.h"
+
+enum { MERGE_LOOK_MS = 20, MERGE_TRIES = 3000 };
+
+/* Layers that are being made into one. */
+struct merging {
+    struct live *live;
+    struct layers run;
+    uint32_t into;
+    unsigned tries;
+    struct loop_timer *timer;
+};
+
+static void merging_free(struct merging *m) {
+    m->live->steps.merging = NULL;
+    loop_timer_free(m->timer);
+    live_unref(m->live);
+    free(m);
+}
+
+/* The root stays as it is mounted; the next one is made of the new layer. */
+static void put_merged(struct merging *m) {
+    struct live *l = m->live;
+    struct layers now;
+    char text[LAYERS_TEXT_SIZE];
+    struct err err = {.text = "it does not fit"};
+    if (layers_parse(l->steps.stack ? l->steps.stack : "", &now, &err) == 0 &&
+        !compact_apply(&now, &m->run, l->row.id, m->into))
+        return; /* a rewind has left them behind */
+    if (!layers_print(&now, text, sizeof(text)) ||
+        steps_root_changed(l, l->steps.layer, text, &err) < 0)
+        log_line(LOG_WARN, "service", "merged layers are not used: %s id=%s", err.text, l->row.id);
+}
+
+static void ask_merge(void *arg);
+
+static void merge_known(void *arg, const struct err *err) {
+    struct merging *m = arg;
+    struct live *l = m->live;
+    bool ends = l->row.state == MACHINE_ENDING || l->row.state == MACHINE_ENDED;
+    if (err && err->code == ERR_BUSY && !ends && m->tries++ < MERGE_TRIES) {
+        loop_timer_start(m->timer, MERGE_LOOK_MS, 0);
+        return;
+    }
+    if (!err) {
+        put_merged(m);
+    } else if (!ends) {
+        log_line(LOG_WARN, "service", "merge layers: %s id=%s", err->text, l->row.id);
+        l->steps.unmergeable = true;
+    }
+    live_ref(l);
+    merging_free(m);
+    if (!err)
+        steps_compact(l);
+    live_unref(l);
+}
+
+static void ask_merge(void *arg) {
+    struct merging *m = arg;
+    struct live *l = m->live;
+    char stack[LAYERS_TEXT_SIZE];
+    if (!l->machine || l->row.state == MACHINE_ENDING || l->row.state == MACHINE_ENDED ||
+        !layers_print(&m->run, stack, sizeof(stack)))
+        merging_free(m);
+    else
+        l->service->driver->merge(l->machine, stack, m->into, merge_known, m);
+}
+
+void steps_compact(struct live *l) {
+    struct layers layers;
+    struct err err;
+    if (l->steps.merging || l->steps.unmergeable || !l->machine || !l->steps.stack ||
+        layers_parse(l->steps.stack, &layers, &err) < 0)
+        return;
+    struct compaction c = compact_plan(&layers, l->row.id);
+    if (c.count < 2)
+        return;
+    struct merging *m = calloc(1, sizeof(*m));
+    if (!m)
+        abort();
+    m->live = l;
+    m->into = c.into;
+    m->run.count = c.count;
+    memcpy(m->run.v, layers.v + c.first, c.count * sizeof(*m->run.v));
+    m->timer = loop_timer_new(l->service->loop, ask_merge, m);
+    l->steps.merging = m;
+    live_ref(l);
+    ask_merge(m);
+}
+
+void steps_compact_release(struct live *l) {
+    struct merging *m = l->steps.merging;
+    if (m)
+        merging_free(m);
+}

@@ -1,0 +1,46 @@
+#include "store/compact.h"
+
+#include <string.h>
+
+enum { LOG_MAX = 30 };
+
+static uint64_t weight(const struct layer *l) {
+    uint32_t log = l->number / LAYER_MERGED;
+    return 1ull << (log < LOG_MAX ? log : LOG_MAX);
+}
+
+static uint32_t log_of(uint64_t weight) {
+    uint32_t log = 0;
+    while (weight >>= 1)
+        log++;
+    return log < LOG_MAX ? log : LOG_MAX;
+}
+
+struct compaction compact_plan(const struct layers *l, const char *machine) {
+    struct compaction c = {0};
+    uint64_t total = 0;
+    while (c.count < l->count && strcmp(l->v[c.count].machine, machine) == 0 &&
+           (c.count == 0 || weight(&l->v[c.count]) <= total))
+        total += weight(&l->v[c.count++]);
+    if (c.count < 2)
+        return (struct compaction){0};
+    c.into = log_of(total) * LAYER_MERGED + l->v[0].number % LAYER_MERGED;
+    return c;
+}
+
+bool compact_apply(struct layers *l, const struct layers *run, const char *machine, uint32_t into) {
+    for (size_t at = 0; run->count && at + run->count <= l->count; at++) {
+        size_t same = 0;
+        while (same < run->count && l->v[at + same].number == run->v[same].number &&
+               strcmp(l->v[at + same].machine, machine) == 0)
+            same++;
+        if (same < run->count)
+            continue;
+        l->v[at].number = into;
+        memmove(&l->v[at + 1], &l->v[at + run->count],
+                (l->count - at - run->count) * sizeof(*l->v));
+        l->count -= run->count - 1;
+        return true;
+    }
+    return false;
+}

@@ -1,0 +1,286 @@
+"""Steps, rewind and fork through the API of a real daemon."""
+import threading
+import time
+
+import pytest
+from carrel import ROOTLESS, spawner_pids
+from daemon import Refused
+from patience import clock
+
+
+class Box:
+    def __init__(self, daemon, **options):
+        self.d = daemon
+        self.id = daemon.post("/v1/machines", options)["id"]
+
+    @property
+    def url(self):
+        return f"/v1/machines/{self.id}"
+
+    def sh(self, command, **options):
+        r = self.d.post(self.url + "/execs", {"command": command, **options})
+        if options.get("background"):
+            return None
+        return r["stdout"] if r["exec"]["status"] == 0 else r["exec"]["status"]
+
+    def steps(self, **query):
+        """Finished steps, oldest first."""
+        return self.d.get(self.url + "/steps", **query)["steps"][::-1]
+
+    def settled(self, count):
+        """So many steps, once they are written down."""
+        end = clock() + 10
+        while len(self.steps()) < count:
+            assert clock() < end, self.steps()
+            time.sleep(0.005)
+        return self.steps()
+
+    def snap(self, name=None):
+        return self.d.post(self.url + "/steps", {"name": name} if name else {})
+
+    def rewind(self, step, **options):
+        return self.d.post(self.url + "/rewind", {"step": str(step), **options})
+
+    def fork(self, **options):
+        return [Fork(self.d, m["id"], m) for m in self.d.post(self.url + "/fork", options)["machines"]]
+
+
+class Fork(Box):
+    def __init__(self, daemon, machine, view):
+        self.d, self.id, self.view = daemon, machine, view
+
+
+def refused(code, call, *args, **kw):
+    with pytest.raises(Refused) as e:
+        call(*args, **kw)
+    assert e.value.code == code, e.value
+    return e.value.error["message"]
+
+
+def test_every_command_is_a_step_that_can_be_returned_to(daemon):
+    b = Box(daemon)
+    for i in range(6):
+        b.sh(f"echo {i} > f; echo {i} > f{i}")
+    steps = b.settled(6)
+    assert [s["number"] for s in steps] == [1, 2, 3, 4, 5, 6]
+    assert all(s["restorable"] and s["kind"] == "exec" and s["status"] == 0 for s in steps)
+    assert "echo 3" in steps[3]["what"] and steps[3]["exec"].startswith("x-")
+    b.rewind(3)
+    assert b.sh("cat f; ls") == "2\nf\nf0\nf1\nf2\n"
+
+
+def test_a_rewind_can_be_undone(daemon):
+    b = Box(daemon)
+    b.sh("echo one > f")
+    b.sh("echo two > f")
+    back = b.rewind(1)
+    assert back["kind"] == "rewind" and back["restorable"]
+    assert b.sh("cat f") == "one\n"
+    b.rewind(2)
+    assert b.sh("cat f") == "two\n"
+    b.sh("echo three > f", background=True)
+
+
+def test_what_was_not_a_step_yet_is_kept_by_a_rewind(daemon):
+    b = Box(daemon, steps="manual")
+    b.sh("echo one > f")
+    first = b.snap("first")
+    assert first["name"] == "first" and first["number"] == 1
+    b.sh("echo two > f")
+    b.rewind("first")
+    kept = [s for s in b.steps() if s["kind"] == "kept"]
+    assert len(kept) == 1 and kept[0]["restorable"]
+    assert b.sh("cat f") == "one\n"
+    b.rewind(kept[0]["id"])
+    assert b.sh("cat f") == "two\n"
+
+
+def test_nothing_changed_is_no_new_layer(daemon):
+    b = Box(daemon)
+    b.sh("echo x > f")
+    b.sh("cat f")
+    b.sh("ls /")
+    layers = [s["layers"] for s in b.settled(3)]
+    assert layers == [1, 1, 1]
+    b.rewind(3)
+    assert b.sh("cat f") == "x\n"
+
+
+def test_file_changes_are_steps_too(daemon):
+    b = Box(daemon)
+    daemon.put(b.url + "/files", b"hello", path="/home/user/note")
+    b.settled(1)
+    daemon.delete(b.url + "/files", path="/home/user/note")
+    steps = b.settled(2)
+    assert [s["kind"] for s in steps] == ["file", "file"] and "note" in steps[0]["what"]
+    b.rewind(1)
+    assert b.sh("cat note") == "hello"
+
+
+def test_while_something_runs_a_step_says_why_it_is_no_point(daemon):
+    b = Box(daemon)
+    long = daemon.post(b.url + "/execs", {"command": "echo begun; sleep 60", "background": True})
+    assert b.sh("echo x > f; cat f") == "x\n"
+    step = b.settled(1)[0]
+    assert not step["restorable"] and "running" in step["reason"]
+    refused("busy", b.snap)
+    assert "no restore point" in refused("unsupported", b.rewind, 1)
+    daemon.delete(b.url + f"/execs/{long['id']}")
+    assert b.settled(2)[1]["restorable"]
+
+
+def test_what_a_command_leaves_behind_is_seen(daemon):
+    b = Box(daemon)
+    b.sh("sleep 300 >/dev/null 2>&1 & echo left")
+    step = b.settled(1)[0]
+    assert not step["restorable"] and "processes" in step["reason"]
+    assert b.sh("echo goes on > f; cat f") == "goes on\n"
+
+
+def test_a_rewind_ends_what_runs(daemon):
+    b = Box(daemon)
+    b.sh("echo one > f")
+    b.settled(1)
+    long = daemon.post(b.url + "/execs", {"command": "while :; do date >> f; sleep 0.01; done", "background": True})
+    time.sleep(0.1)
+    b.rewind(1)
+    assert b.sh("cat f") == "one\n"
+    x = daemon.get(b.url + f"/execs/{long['id']}")
+    assert x["state"] == "exited" and x["signal"] == 9
+
+
+def test_commands_that_come_during_a_step_wait_for_it(daemon):
+    b = Box(daemon)
+    results = []
+
+    def one(i):
+        results.append(b.sh(f"echo {i} >> all; echo {i}"))
+
+    for _ in range(5):
+        threads = [threading.Thread(target=one, args=(i,)) for i in range(8)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+    assert sorted(results) == sorted(f"{i}\n" for i in range(8) for _ in range(5))
+    assert len(b.sh("cat all").split()) == 40
+
+
+def test_a_burst_of_commands_one_after_the_other(daemon):
+    b = Box(daemon)
+    for i in range(40):
+        assert b.sh(f"cat n 2>/dev/null; echo {i} > n") == (f"{i - 1}\n" if i else "")
+    assert len(b.settled(40)) == 40
+
+
+def test_forks_are_apart_and_say_where_they_come_from(daemon):
+    b = Box(daemon, metadata={"for": "test"}, env={"COLOUR": "blue"}, limits={"mem": "128M"})
+    b.sh("echo common > f")
+    good = b.snap("good")
+    b.sh("echo later > f")
+    forks = b.fork(count=3, step="good")
+    assert len({f.id for f in forks}) == 3
+    for i, f in enumerate(forks):
+        assert f.sh("cat f; echo $COLOUR") == "common\nblue\n"
+        f.sh(f"echo {i} > f")
+        assert f.view["metadata"] == {"for": "test", "forked_from": b.id, "forked_at": good["id"]}
+        assert f.view["limits"]["mem"] == 128 << 20
+        assert f.steps()[0]["kind"] == "fork"
+    assert [f.sh("cat f") for f in forks] == ["0\n", "1\n", "2\n"]
+    assert b.sh("cat f") == "later\n"
+    now, = b.fork()
+    assert now.sh("cat f") == "later\n"
+    now.rewind(1)
+    assert now.sh("cat f") == "later\n"
+
+
+def test_a_fork_outlives_its_source(daemon):
+    b = Box(daemon)
+    b.sh("echo old > f")
+    fork, = b.fork()
+    daemon.delete(b.url)
+    assert fork.sh("cat f; echo new >> f") == "old\n"
+    again, = fork.fork()
+    assert again.sh("cat f") == "old\nnew\n"
+
+
+def test_names_are_unique_and_steps_are_found_by_all_of_theirs(daemon):
+    b = Box(daemon)
+    b.sh("echo x > f")
+    step = b.snap("a")
+    refused("exists", b.snap, "a")
+    for bad in ("12", "last", "s-x", "a b", "../x"):
+        refused("invalid", b.snap, bad)
+    for ref in ("a", step["id"], step["number"]):
+        assert daemon.get(b.url + f"/steps/{ref}")["id"] == step["id"]
+    refused("not_found", b.rewind, "nonesuch")
+    refused("not_found", b.rewind, 99)
+    refused("not_found", b.fork, step="nonesuch")
+    refused("invalid", b.fork, count=0)
+    page = daemon.get(b.url + "/steps", limit=1)
+    assert len(page["steps"]) == 1 and daemon.get(b.url + "/steps", cursor=page["next"])["steps"][0]["number"] == 1
+
+
+def test_a_fork_of_a_machine_that_ends_is_refused(daemon):
+    b = Box(daemon)
+    b.sh("echo x > f")
+    daemon.delete(b.url)
+    refused("gone", b.fork)
+    refused("gone", b.rewind, 1)
+    refused("gone", b.snap)
+
+
+def test_risky_commands_are_preceded_by_a_step(daemon):
+    b = Box(daemon, steps="risky")
+    b.sh("echo precious; printf precious | tee f")
+    assert b.sh("cat f; true") == "precious"
+    assert b.steps() == []
+    b.sh("rm f")
+    step = b.settled(1)[0]
+    assert step["kind"] == "kept" and step["restorable"]
+    b.rewind(1)
+    assert b.sh("cat f") == "precious"
+
+
+def test_steps_on_request_only(daemon):
+    b = Box(daemon, steps="manual")
+    b.sh("echo x > f")
+    assert b.steps() == []
+    daemon.patch(b.url, {"steps": "every"})
+    b.sh("echo y > f")
+    assert len(b.settled(1)) == 1
+    assert daemon.get(b.url)["steps"] == "every"
+
+
+def test_a_killed_daemon_and_spawner_lose_no_step(fresh):
+    d = fresh()
+    b = Box(d)
+    for i in range(4):
+        b.sh(f"echo {i} > f")
+    b.settled(4)
+    d.kill()
+    d.start()
+    assert len(b.steps()) == 4
+    b.rewind(2)
+    assert b.sh("cat f") == "1\n"
+    if not ROOTLESS:
+        for pid in spawner_pids(d.run_dir):
+            import os, signal
+            os.kill(pid, signal.SIGKILL)
+        b.sh("echo new > f")
+        b.rewind(4)
+        assert b.sh("cat f") == "3\n"
+
+
+def test_many_steps_stay_a_few_layers_each(daemon):
+    b = Box(daemon)
+    connection = daemon.connect()
+    for i in range(150):
+        daemon.request("POST", b.url + "/execs", {"command": f"echo {i} > f{i % 10}; rm -f gone; mkdir -p d{i % 7}/{i}"},
+                       connection=connection)
+    steps = b.steps(limit=1000)
+    assert len(steps) == 150 and all(s["restorable"] for s in steps), [s for s in steps if not s["restorable"]]
+    assert max(s["layers"] for s in steps) <= 16, [s["layers"] for s in steps]
+    for number in (3, 77, 150, 64, 149):
+        b.rewind(number)
+        assert b.sh(f"cat f{(number - 1) % 10}; ls -d d*/* | wc -l") == f"{number - 1}\n{number}\n"

@@ -1,0 +1,87 @@
+/* Which layers are merged: stacks stay short, and every layer is merged seldom. */
+#include <string.h>
+
+#include "store/compact.h"
+#include "tests/unit/unit.h"
+
+#define A "m-aaaaaaaaaaaa"
+#define B "m-bbbbbbbbbbbb"
+
+static void merge(struct layers *l, const struct compaction *c) {
+    struct layers run = {.count = c->count};
+    memcpy(run.v, l->v + c->first, c->count * sizeof(*run.v));
+    assert_true(compact_apply(l, &run, A, c->into));
+}
+
+static void ten_thousand_steps_stay_within_sixteen_layers(void **state) {
+    (void)state;
+    struct layers l = {.count = 0};
+    struct err err;
+    size_t linked = 0;
+    for (uint32_t i = 1; i <= 10000; i++) {
+        assert_int_equal(layers_push(&l, A, i, &err), 0);
+        struct compaction c = compact_plan(&l, A);
+        linked += c.count;
+        if (c.count)
+            merge(&l, &c);
+        assert_true(l.count <= LAYERS_GOOD - 2);
+        for (size_t k = 0; k < l.count; k++)
+            assert_true(l.v[k].number <= LAYER_NUMBER_MAX);
+    }
+    assert_true(linked < 3 * 10000);
+}
+
+static void merges_that_are_late_catch_up(void **state) {
+    (void)state;
+    struct layers l = {.count = 0};
+    struct err err;
+    for (uint32_t i = 1; i <= LAYERS_MAX; i++)
+        assert_int_equal(layers_push(&l, A, i, &err), 0);
+    struct compaction c = compact_plan(&l, A);
+    assert_int_equal(c.count, LAYERS_MAX);
+    merge(&l, &c);
+    assert_int_equal(l.count, 1);
+    assert_int_equal(l.v[0].number, 6 * LAYER_MERGED + LAYERS_MAX);
+}
+
+static void layers_of_others_are_left_alone(void **state) {
+    (void)state;
+    struct layers l = {.count = 0};
+    struct err err;
+    layers_push(&l, B, 1, &err);
+    layers_push(&l, B, 2, &err);
+    assert_int_equal(compact_plan(&l, A).count, 0);
+    layers_push(&l, A, 2, &err);
+    assert_int_equal(compact_plan(&l, A).count, 0);
+    layers_push(&l, A, 3, &err);
+    struct compaction c = compact_plan(&l, A);
+    assert_int_equal(c.count, 2);
+    assert_int_equal(c.into, LAYER_MERGED + 3);
+    merge(&l, &c);
+    assert_int_equal(l.count, 3);
+    assert_string_equal(l.v[1].machine, B);
+}
+
+static void a_run_is_found_below_newer_layers_or_not_at_all(void **state) {
+    (void)state;
+    struct layers l = {.count = 0}, run = {.count = 0};
+    struct err err;
+    for (uint32_t i = 1; i <= 4; i++)
+        layers_push(&l, A, i, &err);
+    layers_push(&run, A, 1, &err);
+    layers_push(&run, A, 2, &err);
+    assert_true(compact_apply(&l, &run, A, LAYER_MERGED + 2));
+    assert_int_equal(l.count, 3);
+    assert_int_equal(l.v[2].number, LAYER_MERGED + 2);
+    assert_false(compact_apply(&l, &run, A, LAYER_MERGED + 2));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ten_thousand_steps_stay_within_sixteen_layers),
+        cmocka_unit_test(merges_that_are_late_catch_up),
+        cmocka_unit_test(layers_of_others_are_left_alone),
+        cmocka_unit_test(a_run_is_found_below_newer_layers_or_not_at_all),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
