@@ -30,6 +30,7 @@ static const struct unit time_units[] = {
 };
 static const struct unit plain_units[] = {{"", 1}, {NULL, 0}};
 static const struct unit milli_units[] = {{"", 1000}, {NULL, 0}};
+static const struct unit micro_units[] = {{"", 1000000}, {NULL, 0}};
 
 /* digits [ "." digits ] unit, scaled; false when malformed or beyond 2^62. */
 static bool scaled(const char *text, const struct unit *units, uint64_t *ret) {
@@ -81,6 +82,15 @@ int parse_milli(const char *text, uint64_t *ret_milli, struct err *err) {
         return 0;
     err_set(err, ERR_INVALID, "'%s' is not a number", text);
     return err_remedy(err, "write it as 2 or 0.5");
+}
+
+int parse_micro(const char *text, uint64_t *ret_micro, struct err *err) {
+    const char *point = strchr(text, '.');
+    bool exact = !point || strlen(point + 1) <= 6;
+    if (exact && scaled(text, micro_units, ret_micro))
+        return 0;
+    err_set(err, ERR_INVALID, "'%s' is not a number", text);
+    return err_remedy(err, "write it as 3 or 0.25, with up to six digits behind the point");
 }
 
 int parse_duration(const char *text, uint64_t *ret_ms, struct err *err) {

@@ -20,7 +20,10 @@ enum conf_type {
     CONF_CPUS,
     CONF_TIME,
     CONF_ACTION,
-    CONF_STEPS
+    CONF_STEPS,
+    CONF_WORD,
+    CONF_PROVIDER,
+    CONF_MODEL
 };
 
 struct key {
@@ -88,6 +91,14 @@ static const struct key keys[] = {
      "file in the form of /etc/hosts with names that machines reach at those addresses, whatever "
      "the "
      "host's resolver says; read when the daemon starts"},
+    {"models", "default", CONF_WORD, AT(model), "", 0, 0,
+     "the model for who names none, as PROVIDER/MODEL; see docs/models.md for all four"},
+    {"models", "proxy", CONF_WORD, AT(proxy), "", 0, 0,
+     "proxy for calls to model providers, as http://HOST:PORT; without it none is used"},
+    {"models", "provider", CONF_PROVIDER, AT(providers), "", 0, 0,
+     "NAME format=F url=URL and words like key_env=VARIABLE; one a line, up to 16"},
+    {"models", "model", CONF_MODEL, AT(known), "", 0, 0,
+     "NAME in=PRICE out=PRICE window=TOKENS, prices for a million tokens; one a line, up to 64"},
 };
 enum { KEY_COUNT = sizeof(keys) / sizeof(*keys) };
 
@@ -125,6 +136,32 @@ static int add_root(struct conf *c, const char *value, struct err *err) {
     if (set_path(c->roots[c->root_count], value, err) < 0)
         return -1;
     c->root_count++;
+    return 0;
+}
+
+static int add_provider(struct conf *c, const char *value, struct err *err) {
+    if (c->provider_count == CONF_PROVIDERS_MAX)
+        return err_set(err, ERR_LIMIT, "there are more than %d providers", CONF_PROVIDERS_MAX);
+    struct conf_provider *p = &c->providers[c->provider_count];
+    if (conf_provider_parse(value, p, err) < 0)
+        return -1;
+    for (size_t i = 0; i < c->provider_count; i++)
+        if (strcmp(c->providers[i].name, p->name) == 0)
+            return err_set(err, ERR_INVALID, "'%s' is given twice", p->name);
+    c->provider_count++;
+    return 0;
+}
+
+static int add_model(struct conf *c, const char *value, struct err *err) {
+    if (c->known_count == CONF_MODELS_MAX)
+        return err_set(err, ERR_LIMIT, "there are more than %d models", CONF_MODELS_MAX);
+    struct conf_model *m = &c->known[c->known_count];
+    if (conf_model_parse(value, m, err) < 0)
+        return -1;
+    for (size_t i = 0; i < c->known_count; i++)
+        if (strcmp(c->known[i].name, m->name) == 0)
+            return err_set(err, ERR_INVALID, "'%s' is given twice", m->name);
+    c->known_count++;
     return 0;
 }
 
@@ -174,6 +211,12 @@ static int set_value(const struct key *k, struct conf *c, const char *value, str
             return -1;
         c->steps = (uint32_t)policy;
         return 0;
+    case CONF_WORD:
+        return set_text(text, value, err);
+    case CONF_PROVIDER:
+        return add_provider(c, value, err);
+    case CONF_MODEL:
+        return add_model(c, value, err);
     case CONF_COUNT:
     case CONF_SIZE:
     case CONF_CPUS:
@@ -275,6 +318,10 @@ static int at_line(struct parse *p) {
     return 0;
 }
 
+static bool is_list(enum conf_type type) {
+    return type == CONF_PATHS || type == CONF_PROVIDER || type == CONF_MODEL;
+}
+
 /* inih's convention: 0 is failure. */
 static int handle(void *arg, const char *section, const char *name, const char *value) {
     struct parse *p = arg;
@@ -282,7 +329,7 @@ static int handle(void *arg, const char *section, const char *name, const char *
     if (!k)
         return at_line(p);
     uint32_t bit = 1u << (k - keys);
-    if (p->seen & bit && k->type != CONF_PATHS) {
+    if (p->seen & bit && !is_list(k->type)) {
         err_set(p->err, ERR_INVALID, "'%s' is given twice", k->name);
         return at_line(p);
     }
@@ -358,6 +405,9 @@ static const char *const type_names[] = {
     [CONF_TIME] = "time",
     [CONF_ACTION] = "word",
     [CONF_STEPS] = "word",
+    [CONF_WORD] = "text",
+    [CONF_PROVIDER] = "lines",
+    [CONF_MODEL] = "lines",
 };
 
 static bool put_amount(enum conf_type type, uint64_t n, struct buf *ret) {

@@ -13,6 +13,7 @@
 
 #include "base/buf.h"
 #include "base/err.h"
+#include "store/conf_models.h"
 
 enum { CONF_TEXT_SIZE = 256, CONF_ROOTS_MAX = 32, CONF_FILE_MAX = 64 << 10, CONF_LINE_MAX = 190 };
 
@@ -40,6 +41,12 @@ struct conf {
     uint64_t execs_per_owner;
     uint64_t uid_base;
     char gate_hosts[CONF_TEXT_SIZE]; /* empty: none */
+    char model[CONF_TEXT_SIZE];      /* "PROVIDER/MODEL" for who names none */
+    char proxy[CONF_TEXT_SIZE];      /* for calls to model providers; empty: none */
+    struct conf_provider providers[CONF_PROVIDERS_MAX];
+    size_t provider_count;
+    struct conf_model known[CONF_MODELS_MAX]; /* prices and windows */
+    size_t known_count;
 };
 
 /* What a file without a line says. */

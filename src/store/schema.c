@@ -76,6 +76,14 @@ const char *const schema_steps[] = {
     /* With a rowid: it grows, so that the newest name is known. */
     "CREATE TABLE network_names (machine TEXT NOT NULL REFERENCES machines(id) ON DELETE CASCADE,"
     " number INTEGER NOT NULL, name TEXT NOT NULL, UNIQUE (machine, number)) STRICT;",
+    /* 4: budgets of model calls, and what calls that are under way may take of them. */
+    "CREATE TABLE accounts (id TEXT PRIMARY KEY, parent TEXT REFERENCES accounts(id),"
+    " created_ms INTEGER NOT NULL, limit_tokens INTEGER NOT NULL, limit_micro INTEGER NOT NULL,"
+    " spent_tokens INTEGER NOT NULL, spent_micro INTEGER NOT NULL, held_tokens INTEGER NOT NULL,"
+    " held_micro INTEGER NOT NULL, calls INTEGER NOT NULL) STRICT, WITHOUT ROWID;"
+    "CREATE TABLE holds (id TEXT PRIMARY KEY, account TEXT NOT NULL REFERENCES accounts(id),"
+    " model TEXT NOT NULL, created_ms INTEGER NOT NULL, tokens INTEGER NOT NULL,"
+    " micro INTEGER NOT NULL) STRICT, WITHOUT ROWID;",
 };
 const size_t schema_version = sizeof(schema_steps) / sizeof(*schema_steps);
 

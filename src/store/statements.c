@@ -5,6 +5,7 @@
  */
 #include <string.h>
 
+#include "store/accounts.h"
 #include "store/events.h"
 #include "store/execs.h"
 #include "store/machines.h"
@@ -122,12 +123,21 @@ static const struct column root_columns[] = {
     {NAME(root_row, from_machine)}, {NAME(root_row, from_step)},
 };
 
+static const struct column account_columns[] = {
+    {TEXT(account_row, id)},         {NAME(account_row, parent)},
+    {I64(account_row, created_ms)},  {U64(account_row, limit_tokens)},
+    {U64(account_row, limit_micro)}, {U64(account_row, spent_tokens)},
+    {U64(account_row, spent_micro)}, {U64(account_row, held_tokens)},
+    {U64(account_row, held_micro)},  {U64(account_row, calls)},
+};
+
 #define TABLE(name, t, columns) \
     { name, sizeof(struct t), columns, sizeof(columns) / sizeof(*(columns)) }
 const struct table machine_table = TABLE("machines", machine_row, machine_columns);
 const struct table exec_table = TABLE("execs", exec_row, exec_columns);
 const struct table owner_table = TABLE("owners", owner_row, owner_columns);
 const struct table token_table = TABLE("tokens", token_row, token_columns);
+const struct table account_table = TABLE("accounts", account_row, account_columns);
 const struct table event_table = TABLE("events", event_row, event_columns);
 const struct table step_table = TABLE("steps", step_row, step_columns);
 const struct table root_table = TABLE("roots", root_row, root_columns);
@@ -144,6 +154,13 @@ const struct table root_table = TABLE("roots", root_row, root_columns);
     "SELECT count(*), coalesce(sum(iif(state = 4, 0, cpu_milli)), 0),"              \
     " coalesce(sum(iif(state = 4, 0, mem_bytes)), 0), coalesce(sum(disk_bytes), 0)" \
     " FROM machines WHERE owner = ?1 AND state < 6"
+
+/* ?1 and its parents; the depth ends it, whatever the table holds. */
+#define LINE                                                                       \
+    "WITH RECURSIVE line(id, depth) AS (SELECT ?1, 1 UNION ALL SELECT a.parent,"   \
+    " depth + 1 FROM accounts a JOIN line ON a.id = line.id WHERE a.parent IS NOT" \
+    " NULL AND depth < 32) "
+#define IN_LINE " WHERE id IN (SELECT id FROM line)"
 
 static const struct {
     const char *sql;
@@ -300,6 +317,26 @@ static const struct {
     [STMT_NETWORK_NAMES] = {"SELECT number, name FROM network_names WHERE machine = ?1"
                             " ORDER BY rowid LIMIT 65536",
                             NULL},
+
+    [STMT_ACCOUNT_PUT] = {"INSERT INTO accounts($cols) VALUES($marks) ON CONFLICT(id) DO UPDATE SET"
+                          " limit_tokens = excluded.limit_tokens,"
+                          " limit_micro = excluded.limit_micro",
+                          &account_table},
+    [STMT_ACCOUNT_GET] = {"SELECT $cols FROM accounts WHERE id = ?1", &account_table},
+    [STMT_ACCOUNT_DEPTH] = {LINE "SELECT count(*) FROM accounts" IN_LINE, NULL},
+    [STMT_ACCOUNT_LINE] = {LINE "SELECT $cols FROM accounts" IN_LINE, &account_table},
+    [STMT_ACCOUNT_HOLD] = {LINE "UPDATE accounts SET held_tokens = held_tokens + ?2,"
+                                " held_micro = held_micro + ?3" IN_LINE,
+                           NULL},
+    [STMT_ACCOUNT_SPEND] = {LINE "UPDATE accounts SET held_tokens = max(0, held_tokens - ?2),"
+                                 " held_micro = max(0, held_micro - ?3),"
+                                 " spent_tokens = spent_tokens + ?4,"
+                                 " spent_micro = spent_micro + ?5, calls = calls + 1" IN_LINE,
+                            NULL},
+    [STMT_HOLD_ADD] = {"INSERT INTO holds($cols) VALUES($marks)", &hold_table},
+    [STMT_HOLD_GET] = {"SELECT $cols FROM holds WHERE id = ?1", &hold_table},
+    [STMT_HOLD_DROP] = {"DELETE FROM holds WHERE id = ?1", NULL},
+    [STMT_HOLD_ANY] = {"SELECT $cols FROM holds LIMIT 1", &hold_table},
 };
 
 static bool put_list(const struct table *t, bool marks, struct buf *ret) {

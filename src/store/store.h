@@ -42,6 +42,7 @@ struct table {
 
 extern const struct table machine_table, exec_table, owner_table, token_table, event_table,
     step_table, root_table;
+extern const struct table account_table, hold_table;
 
 /* ---- Statements ---- */
 
@@ -106,6 +107,16 @@ enum statement {
     STMT_NETWORK_SET,
     STMT_NETWORK_NAME_PUT,
     STMT_NETWORK_NAMES,
+    STMT_ACCOUNT_PUT,
+    STMT_ACCOUNT_GET,
+    STMT_ACCOUNT_DEPTH,
+    STMT_ACCOUNT_LINE,
+    STMT_ACCOUNT_HOLD,
+    STMT_ACCOUNT_SPEND,
+    STMT_HOLD_ADD,
+    STMT_HOLD_GET,
+    STMT_HOLD_DROP,
+    STMT_HOLD_ANY,
     STMT_COUNT,
 };
 

@@ -94,5 +94,14 @@ static void whole_numbers_in_a_range(void **state) {
     assert_int_equal(parse_u64("x", 1, 10, &n, NULL), -1);
 }
 
+static void millionths(void **state) {
+    (void)state;
+    static const struct row good[] = {
+        {"0", 0}, {"3", 3000000}, {"0.3", 300000}, {"15.000001", 15000001}, {"1.50", 1500000}};
+    static const char *const bad[] = {"-1", "1.", ".5", "1.0000001", "1e6", "1 ", "1M"};
+    accepts(parse_micro, ROWS(good));
+    refuses(parse_micro, ROWS(bad));
+}
+
 UNIT_MAIN(cmocka_unit_test(sizes), cmocka_unit_test(durations), cmocka_unit_test(fractions),
-          cmocka_unit_test(whole_numbers_in_a_range))
+          cmocka_unit_test(whole_numbers_in_a_range), cmocka_unit_test(millionths))

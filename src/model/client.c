@@ -1,0 +1,467 @@
+#include "model/client.h"
+
+#include <sys/random.h>
+#include <time.h>
+
+#include "base/defer.h"
+#include "model/retry.h"
+
+enum { ATTEMPTS = 8, BACK_OFF_MS = 500, ERROR_BODY_MAX = 64 << 10 };
+
+struct model_call {
+    struct loop *loop;
+    struct fetcher *fetcher;
+    struct model_call_options options;
+    struct model_call_events events;
+    void *arg;
+    char account[ACCOUNT_ID_SIZE];
+    struct buf body; /* the request as it is sent, by every attempt */
+    char url[CONF_TEXT_SIZE + 32];
+    bool stream;
+    struct cost worst;
+    struct rehearsal_ask ask; /* of a rehearsal; its text is in body */
+    unsigned attempt;         /* those made so far */
+    uint64_t deadline;        /* on the loop's clock; 0: none */
+
+    /* Of the current attempt. */
+    char hold[ID_SIZE]; /* empty: nothing is held */
+    struct flush *flush;
+    struct fetch *fetch;
+    struct model_stream *reader;
+    struct buf whole; /* an answer that is no stream, or an error */
+    int status;
+    bool sent;
+    bool said_retry, may_retry; /* x-should-retry */
+    uint64_t retry_after_ms;    /* 0: not said */
+    enum model_failure failure; /* found while bytes came in */
+    struct err err;
+
+    struct loop_timer *timer;
+    struct model_answer answer;
+    bool telling;   /* a callback is running */
+    bool cancelled; /* by it: the call goes when it has returned */
+};
+
+static void attempt_start(void *arg);
+
+/* ---- Life ---- */
+
+static void attempt_clear(struct model_call *c) {
+    model_stream_free(c->reader);
+    c->reader = NULL;
+    buf_done(&c->whole);
+    c->whole = BUF(MODEL_REQUEST_MAX);
+    c->status = 0;
+    c->sent = c->said_retry = c->may_retry = false;
+    c->retry_after_ms = 0;
+    c->failure = MODEL_FAIL_NONE;
+    c->err = (struct err){0};
+}
+
+static void call_free(struct model_call *c) {
+    attempt_clear(c);
+    loop_timer_free(c->timer);
+    model_answer_done(&c->answer);
+    buf_done(&c->body);
+    buf_done(&c->whole);
+    free(c);
+}
+
+/* Callbacks may cancel the call: it is freed only when they have returned. */
+static void tell(struct model_call *c) {
+    c->telling = true;
+}
+
+/* False: the callback has cancelled the call, which is gone. */
+static bool told(struct model_call *c) {
+    c->telling = false;
+    if (!c->cancelled)
+        return true;
+    call_free(c);
+    return false;
+}
+
+static void on_seen(void *arg, const struct model_seen *seen) {
+    struct model_call *c = arg;
+    if (c->events.on_seen && !c->cancelled)
+        c->events.on_seen(c->arg, seen);
+}
+
+/* ---- The ledger ---- */
+
+static int hold(struct model_call *c, struct err *err) {
+    const struct conf_model *row = c->options.row;
+    struct hold h = {.account = c->account,
+                     .model = c->options.provider->model,
+                     .worst = c->worst,
+                     .priced = row && row->priced,
+                     .now_ms = (int64_t)time(NULL) * 1000};
+    return store_hold(c->options.store, &h, c->hold, err);
+}
+
+/* usage = NULL: nobody knows. A ledger that cannot be written keeps the hold, which is safe. */
+static void settle(struct model_call *c, const struct model_usage *usage) {
+    if (!c->hold[0])
+        return;
+    if (usage) {
+        struct cost real = model_cost(c->options.row, usage);
+        (void)store_hold_settle(c->options.store, c->hold, &real, NULL);
+    } else {
+        (void)store_hold_keep(c->options.store, c->hold, NULL);
+    }
+    c->hold[0] = '\0';
+}
+
+static void settle_nothing(struct model_call *c) {
+    settle(c, &(struct model_usage){0});
+}
+
+/* ---- The end of an attempt ---- */
+
+static void finish(struct model_call *c, enum model_failure failure) {
+    struct model_call_events events = c->events;
+    void *arg = c->arg;
+    struct err err = c->err;
+    struct model_answer answer DEFER(model_answer_done) = c->answer;
+    c->answer = (struct model_answer){0};
+    call_free(c);
+    events.on_done(arg, failure == MODEL_FAIL_NONE ? &answer : NULL, failure, &err);
+}
+
+static uint64_t wait_of(const struct model_call *c) {
+    uint32_t random = 0;
+    if (c->retry_after_ms)
+        return c->retry_after_ms;
+    (void)!getrandom(&random, sizeof(random), GRND_NONBLOCK);
+    return model_back_off(c->attempt, c->options.back_off_ms, random);
+}
+
+static bool tries_again(const struct model_call *c, enum model_failure failure, uint64_t wait_ms) {
+    bool can_help = c->said_retry ? c->may_retry : model_failure_row(failure)->retry;
+    if (!can_help || c->attempt >= c->options.attempts_max)
+        return false;
+    return !c->deadline || loop_now_ms(c->loop) + wait_ms < c->deadline;
+}
+
+static void attempt_fail(struct model_call *c, enum model_failure failure) {
+    uint64_t wait_ms = wait_of(c);
+    if (!tries_again(c, failure, wait_ms)) {
+        if (c->attempt > 1)
+            err_wrap(&c->err, "after %u attempts", c->attempt);
+        finish(c, failure);
+        return;
+    }
+    tell(c);
+    if (c->events.on_retry)
+        c->events.on_retry(c->arg, c->attempt, wait_ms, &c->err);
+    if (!told(c))
+        return;
+    attempt_clear(c);
+    loop_timer_start(c->timer, wait_ms, 0);
+}
+
+static void attempt_win(struct model_call *c) {
+    settle(c, c->answer.has_usage ? &c->answer.usage : NULL);
+    finish(c, MODEL_FAIL_NONE);
+}
+
+/* ---- What comes in ---- */
+
+static void on_head(void *arg, const struct fetch *f, int status) {
+    struct model_call *c = arg;
+    const char *should = fetch_field(f, "x-should-retry");
+    c->sent = true;
+    c->status = status;
+    c->said_retry = should && (strcmp(should, "true") == 0 || strcmp(should, "false") == 0);
+    c->may_retry = should && strcmp(should, "true") == 0;
+    if (!model_retry_after(fetch_field(f, "retry-after-ms"), fetch_field(f, "retry-after"),
+                           time(NULL), &c->retry_after_ms))
+        c->retry_after_ms = 0;
+    if (status != 200)
+        c->whole = BUF(ERROR_BODY_MAX);
+    else if (c->stream)
+        c->reader = model_stream_new(c->options.provider->codec, on_seen, c);
+}
+
+static bool on_bytes(void *arg, const char *bytes, size_t n) {
+    struct model_call *c = arg;
+    if (!c->reader)
+        return buf_add(&c->whole, bytes, n);
+    tell(c);
+    int r = model_stream_feed(c->reader, bytes, n, &c->err);
+    if (!told(c))
+        return false;
+    c->failure = model_stream_failure(c->reader);
+    return r == 0;
+}
+
+static enum model_failure read_answer(struct model_call *c) {
+    enum model_failure failure = MODEL_FAIL_NONE;
+    const char *body = c->whole.data ? c->whole.data : "";
+    if (c->reader) {
+        int r = model_stream_end(c->reader, &c->answer, &c->err);
+        return r < 0 ? model_stream_failure(c->reader) : MODEL_FAIL_NONE;
+    }
+    if (model_get_answer(c->options.provider->codec, body, c->whole.len, &c->answer, &failure,
+                         &c->err) < 0)
+        return failure;
+    return MODEL_FAIL_NONE;
+}
+
+static const enum model_failure failures[] = {
+    [FETCH_DONE] = MODEL_FAIL_NONE,       [FETCH_STOPPED] = MODEL_FAIL_LARGE,
+    [FETCH_CONNECT] = MODEL_FAIL_CONNECT, [FETCH_TRUST] = MODEL_FAIL_TRUST,
+    [FETCH_TIMEOUT] = MODEL_FAIL_TIMEOUT, [FETCH_CUT] = MODEL_FAIL_CUT,
+    [FETCH_LARGE] = MODEL_FAIL_LARGE,
+};
+
+/* The fetch is gone. A refusal costs nothing; what was cut off costs what was held. */
+static void on_end(void *arg, enum fetch_end end, const char *why) {
+    struct model_call *c = arg;
+    c->fetch = NULL;
+    bool refused = c->status != 0 && c->status != 200;
+    if (refused && (end == FETCH_DONE || end == FETCH_STOPPED)) {
+        settle_nothing(c);
+        attempt_fail(c, model_failure_read(c->status, c->whole.data, c->whole.len, &c->err));
+        return;
+    }
+    tell(c);
+    if (end == FETCH_DONE)
+        c->failure = read_answer(c);
+    if (!told(c))
+        return;
+    if (end == FETCH_DONE && c->failure == MODEL_FAIL_NONE) {
+        attempt_win(c);
+        return;
+    }
+    if (c->failure == MODEL_FAIL_NONE) {
+        c->failure = failures[end];
+        model_failure_err(c->failure, why, &c->err);
+    }
+    if (end == FETCH_CONNECT || end == FETCH_TRUST)
+        settle_nothing(c);
+    else
+        settle(c, NULL);
+    attempt_fail(c, c->failure);
+}
+
+/* ---- What goes out ---- */
+
+static int send_request(struct model_call *c, struct err *err) {
+    static const struct fetch_events events = {on_head, on_bytes, on_end};
+    const struct model_provider *p = c->options.provider;
+    bool bearer = strcmp(p->auth, "bearer") == 0;
+    bool anthropic = p->codec == &model_anthropic;
+    struct fetch_request r = {
+        .method = "POST",
+        .url = c->url,
+        .fields = HTTP_FIELDS({"Content-Type", "application/json"},
+                              {"Accept", c->stream ? "text/event-stream" : "application/json"},
+                              {anthropic ? "anthropic-version" : NULL, p->version}),
+        .secret_field = bearer ? "Authorization" : p->auth,
+        .secret_lead = bearer ? "Bearer " : "",
+        .secret = p->key,
+        .body = c->body.data,
+        .n = c->body.len,
+        .connect_ms = c->options.connect_ms,
+        .idle_ms = c->options.idle_ms,
+        .max_bytes = 4 * (uint64_t)MODEL_ANSWER_MAX,
+    };
+    return fetch_start(c->fetcher, &r, &events, c, &c->fetch, err);
+}
+
+/* A rehearsal in this process; the same faults as over HTTP, without the bytes. */
+static void rehearse(struct model_call *c) {
+    struct rehearsal *script = c->options.rehearsal;
+    const struct rehearsal_turn *turn = rehearsal_find(script, &c->ask, &c->err);
+    static const enum model_failure kinds[] = {[REHEARSAL_GARBAGE] = MODEL_FAIL_GARBAGE,
+                                               [REHEARSAL_CUT] = MODEL_FAIL_CUT,
+                                               [REHEARSAL_RESET] = MODEL_FAIL_CUT,
+                                               [REHEARSAL_ERROR] = MODEL_FAIL_BUSY};
+    enum rehearsal_fault fault = turn ? rehearsal_fault(script, turn) : REHEARSAL_FINE;
+    c->failure = turn ? MODEL_FAIL_NONE : MODEL_FAIL_SCRIPT;
+    uint64_t wait_ms = 0;
+    if (fault == REHEARSAL_SLOW) {
+        wait_ms = turn->wait_ms;
+    } else if (fault == REHEARSAL_STATUS) {
+        c->retry_after_ms = turn->retry_after_ms;
+        c->failure = model_failure_of(turn->status, NULL, NULL);
+    } else if (fault != REHEARSAL_FINE) {
+        c->failure = kinds[fault];
+    }
+    if (c->failure != MODEL_FAIL_NONE && turn)
+        model_failure_err(c->failure, "as the rehearsal wants it", &c->err);
+    if (c->failure == MODEL_FAIL_NONE)
+        rehearsal_answer(turn, &c->ask, c->options.provider->model, &c->answer);
+    c->status = -1; /* the timer is a rehearsal's end, not a new attempt */
+    loop_timer_start(c->timer, wait_ms, 0);
+}
+
+static bool show_parts(struct model_call *c) {
+    tell(c);
+    for (size_t i = 0; i < c->answer.count; i++) {
+        const struct model_part *p = &c->answer.parts[i];
+        struct model_seen seen = {MODEL_SEEN_TEXT, p->text, p->n};
+        if (p->kind == MODEL_CALL)
+            seen = (struct model_seen){MODEL_SEEN_CALL, p->name, strlen(p->name)};
+        on_seen(c, &seen);
+    }
+    return told(c);
+}
+
+static void rehearsal_end(struct model_call *c) {
+    if (c->failure == MODEL_FAIL_NONE) {
+        if (show_parts(c))
+            attempt_win(c);
+        return;
+    }
+    if (c->failure == MODEL_FAIL_CUT || c->failure == MODEL_FAIL_GARBAGE)
+        settle(c, NULL);
+    else
+        settle_nothing(c);
+    attempt_fail(c, c->failure);
+}
+
+static void attempt_send(struct model_call *c) {
+    if (!c->options.provider->codec) {
+        rehearse(c);
+        return;
+    }
+    if (send_request(c, &c->err) == 0)
+        return;
+    settle_nothing(c);
+    finish(c, MODEL_FAIL_INVALID);
+}
+
+/* The hold is on the disk before anything is sent. The job outlives a call that is cancelled. */
+struct flush {
+    struct store *store;
+    struct model_call *call; /* NULL: cancelled */
+    int result;
+    struct err err;
+};
+
+static void flush_run(void *arg) {
+    struct flush *f = arg;
+    f->result = store_flush(f->store, &f->err);
+}
+
+static void flush_done(void *arg) {
+    struct flush *f = arg;
+    struct model_call *c = f->call;
+    struct flush got = *f;
+    free(f);
+    if (!c)
+        return;
+    c->flush = NULL;
+    if (got.result == 0) {
+        attempt_send(c);
+        return;
+    }
+    c->err = got.err;
+    err_wrap(&c->err, "write down what the call may cost");
+    settle_nothing(c);
+    finish(c, MODEL_FAIL_BUDGET);
+}
+
+static void attempt_pay(struct model_call *c) {
+    if (!c->options.store) {
+        attempt_send(c);
+        return;
+    }
+    if (hold(c, &c->err) < 0) {
+        finish(c, MODEL_FAIL_BUDGET);
+        return;
+    }
+    struct flush *f = calloc(1, sizeof(*f));
+    if (!f)
+        abort();
+    *f = (struct flush){.store = c->options.store, .call = c};
+    c->flush = f;
+    loop_work(c->loop, flush_run, flush_done, f);
+}
+
+/* From the loop: the first attempt, one after a wait, or the end of a rehearsal's. */
+static void attempt_start(void *arg) {
+    struct model_call *c = arg;
+    if (c->status < 0) {
+        rehearsal_end(c);
+        return;
+    }
+    c->attempt++;
+    attempt_pay(c);
+}
+
+/* ---- A call ---- */
+
+static int encode(struct model_call *c, const struct model_request *request, struct err *err) {
+    const struct model_provider *p = c->options.provider;
+    struct model_request r = *request;
+    r.model = p->model;
+    c->stream = r.stream;
+    if (p->codec) {
+        snprintf(c->url, sizeof(c->url), "%s%s", p->url, model_codec_path(p->codec));
+        return model_put_request(p->codec, &r, &p->wire, &c->body, err);
+    }
+    if (!c->options.rehearsal)
+        return err_set(err, ERR_INVALID, "the rehearsal has no script");
+    c->ask = rehearsal_read(&r);
+    c->ask.step = c->options.step;
+    if (!buf_add(&c->body, c->ask.last ? c->ask.last : "", c->ask.n))
+        return err_set(err, ERR_LIMIT, "the last result is too large");
+    c->ask.last = c->body.data;
+    return 0;
+}
+
+static void set_options(struct model_call *c, const struct model_call_options *o) {
+    c->options = *o;
+    if (!o->attempts_max)
+        c->options.attempts_max = ATTEMPTS;
+    if (!o->back_off_ms)
+        c->options.back_off_ms = BACK_OFF_MS;
+    if (o->deadline_ms)
+        c->deadline = loop_now_ms(c->loop) + o->deadline_ms;
+    snprintf(c->account, sizeof(c->account), "%s", o->account ? o->account : "");
+}
+
+int model_call_start(struct loop *loop, struct fetcher *fetcher,
+                     const struct model_request *request, const struct model_call_options *options,
+                     const struct model_call_events *events, void *arg, struct model_call **ret,
+                     struct err *err) {
+    struct model_call *c = calloc(1, sizeof(*c));
+    if (!c)
+        abort();
+    *c = (struct model_call){.loop = loop,
+                             .fetcher = fetcher,
+                             .events = *events,
+                             .arg = arg,
+                             .body = BUF(MODEL_REQUEST_MAX),
+                             .whole = BUF(MODEL_REQUEST_MAX)};
+    set_options(c, options);
+    c->timer = loop_timer_new(loop, attempt_start, c);
+    if (encode(c, request, err) < 0) {
+        call_free(c);
+        return -1;
+    }
+    c->worst = model_worst_cost(options->row, c->body.len, request->max_tokens);
+    loop_timer_start(c->timer, 0, 0);
+    *ret = c;
+    return 0;
+}
+
+/* What was certainly never sent costs nothing. */
+void model_call_cancel(struct model_call *c) {
+    bool under_way = c->fetch != NULL;
+    if (c->fetch)
+        fetch_cancel(c->fetch);
+    if (c->flush)
+        c->flush->call = NULL;
+    if (under_way)
+        settle(c, NULL);
+    else
+        settle_nothing(c);
+    if (c->telling)
+        c->cancelled = true;
+    else
+        call_free(c);
+}

@@ -1,0 +1,75 @@
+#include "model/price.h"
+
+#include <string.h>
+
+/* How much of the name the row stands for; SIZE_MAX: all of it, 0: it is for others. */
+static size_t match(const char *pattern, const char *model) {
+    size_t n = strlen(pattern);
+    if (n == 0 || pattern[n - 1] != '*')
+        return strcmp(pattern, model) == 0 ? SIZE_MAX : 0;
+    return strncmp(pattern, model, n - 1) == 0 ? n : 0;
+}
+
+const struct conf_model *model_row(const struct conf_model *rows, size_t count, const char *model) {
+    const struct conf_model *best = NULL;
+    size_t most = 0;
+    for (size_t i = 0; i < count; i++) {
+        size_t n = match(rows[i].name, model);
+        if (n > most) {
+            most = n;
+            best = &rows[i];
+        }
+    }
+    return best;
+}
+
+/* Counts are capped where they are read (2^40), prices in carrel.conf (10^12): this cannot wrap. */
+static uint64_t money(const struct conf_model *row, const struct model_usage *u) {
+    const unsigned million = 1000000;
+    if (!row || !row->priced)
+        return 0;
+    __extension__ unsigned __int128 sum =
+        (unsigned __int128)u->in * row->in + (unsigned __int128)u->out * row->out +
+        (unsigned __int128)u->cache_read * row->cache_read +
+        (unsigned __int128)u->cache_write * row->cache_write +
+        (unsigned __int128)u->cache_write_long * row->cache_write_long;
+    sum = (sum + million - 1) / million;
+    return sum > STORE_NUMBER_MAX ? STORE_NUMBER_MAX : (uint64_t)sum;
+}
+
+struct cost model_cost(const struct conf_model *row, const struct model_usage *usage) {
+    return (struct cost){.tokens = model_usage_total(usage), .micro = money(row, usage)};
+}
+
+uint64_t model_window(const struct conf_model *row) {
+    return row && row->window ? row->window : MODEL_WINDOW_UNKNOWN;
+}
+
+struct model_usage model_worst(const struct conf_model *row, size_t request_bytes,
+                               uint64_t max_tokens) {
+    /* Providers add words of their own around tools. */
+    enum { AROUND = 2048 };
+    uint64_t in = request_bytes + AROUND;
+    if (row && row->window && in > row->window)
+        in = row->window;
+    return (struct model_usage){.in = in, .out = max_tokens};
+}
+
+static uint64_t dearest_input(const struct conf_model *row) {
+    uint64_t most = row->in;
+    const uint64_t others[] = {row->cache_read, row->cache_write, row->cache_write_long};
+    for (size_t i = 0; i < sizeof(others) / sizeof(*others); i++)
+        if (others[i] > most)
+            most = others[i];
+    return most;
+}
+
+struct cost model_worst_cost(const struct conf_model *row, size_t request_bytes,
+                             uint64_t max_tokens) {
+    struct model_usage worst = model_worst(row, request_bytes, max_tokens);
+    if (!row)
+        return model_cost(NULL, &worst);
+    struct conf_model dear = *row;
+    dear.in = dearest_input(row);
+    return model_cost(&dear, &worst);
+}

@@ -1,0 +1,143 @@
+#include "model/provider.h"
+
+#include <string.h>
+
+#include "base/defer.h"
+
+static const struct {
+    const char *name, *format, *url, *url_env, *key_env;
+} known[] = {
+    {"anthropic", "anthropic", "https://api.anthropic.com", "ANTHROPIC_BASE_URL",
+     "ANTHROPIC_API_KEY"},
+    {"openai", "chat", "https://api.openai.com/v1", "OPENAI_BASE_URL", "OPENAI_API_KEY"},
+    {"openai-responses", "responses", "https://api.openai.com/v1", "OPENAI_BASE_URL",
+     "OPENAI_API_KEY"},
+};
+enum { KNOWN = sizeof(known) / sizeof(*known) };
+
+void model_provider_done(struct model_provider *p) {
+    secret_free(p->key);
+    p->key = NULL;
+}
+
+const char *model_env_process(void *arg, const char *name) {
+    (void)arg;
+    return getenv(name);
+}
+
+/* PROVIDER/MODEL; names of models may hold further slashes. */
+static int split(const char *wanted, struct conf_provider *ret, char model[128], struct err *err) {
+    const char *slash = strchr(wanted, '/');
+    size_t n = slash ? (size_t)(slash - wanted) : 0;
+    if (!slash || n == 0 || n >= sizeof(ret->name) || !slash[1] || strlen(slash + 1) >= 128) {
+        err_set(err, ERR_INVALID, "'%.100s' is not PROVIDER/MODEL", wanted);
+        return err_remedy(err, "name the model as in --model anthropic/NAME");
+    }
+    memcpy(ret->name, wanted, n);
+    ret->name[n] = '\0';
+    memcpy(model, slash + 1, strlen(slash + 1) + 1);
+    return 0;
+}
+
+static bool from_conf(const struct conf *conf, const char *name, struct conf_provider *ret) {
+    for (size_t i = 0; conf && i < conf->provider_count; i++)
+        if (strcmp(conf->providers[i].name, name) == 0) {
+            *ret = conf->providers[i];
+            return true;
+        }
+    return false;
+}
+
+static int set_url(char *to, size_t size, const char *value, struct err *err) {
+    size_t n = strlen(value);
+    while (n > 0 && value[n - 1] == '/')
+        n--;
+    bool http = strncmp(value, "http://", 7) == 0 || strncmp(value, "https://", 8) == 0;
+    if (!http || n >= size || strpbrk(value, " \r\n\t?#@"))
+        return err_set(err, ERR_INVALID, "'%.100s' is not a base URL", value);
+    memcpy(to, value, n);
+    to[n] = '\0';
+    return 0;
+}
+
+/* 1: it is one of those that need no configuration. */
+static int from_table(const char *name, model_env_fn *env, void *arg, struct conf_provider *ret,
+                      struct err *err) {
+    for (size_t i = 0; i < KNOWN; i++) {
+        if (strcmp(known[i].name, name) != 0)
+            continue;
+        const char *url = env(arg, known[i].url_env);
+        snprintf(ret->format, sizeof(ret->format), "%s", known[i].format);
+        snprintf(ret->key_env, sizeof(ret->key_env), "%s", known[i].key_env);
+        if (set_url(ret->url, sizeof(ret->url), url && url[0] ? url : known[i].url, err) < 0)
+            return err_wrap(err, "%s", known[i].url_env);
+        return 1;
+    }
+    return 0;
+}
+
+static int unknown(const struct conf *conf, const char *name, struct err *err) {
+    struct buf all DEFER(buf_done) = BUF(sizeof(err->remedy));
+    for (size_t i = 0; i < KNOWN; i++)
+        (void)!buf_addf(&all, " %s", known[i].name);
+    for (size_t i = 0; conf && i < conf->provider_count; i++)
+        (void)!buf_addf(&all, " %s", conf->providers[i].name);
+    err_set(err, ERR_NOT_FOUND, "there is no model provider '%s'", name);
+    return err_remedy(err, "use one of:%s rehearsal", all.data ? all.data : "");
+}
+
+static int take_key(const char *key_env, model_env_fn *env, void *arg, struct model_provider *p,
+                    struct err *err) {
+    const char *value = key_env[0] ? env(arg, key_env) : NULL;
+    if (!key_env[0])
+        return 0;
+    p->key = value ? secret_new(value, strlen(value)) : NULL;
+    if (p->key)
+        return 0;
+    err_set(err, ERR_DENIED, "the model provider '%s' has no key", p->name);
+    return err_remedy(err, "set %s in the environment", key_env);
+}
+
+static int fill(const struct conf_provider *from, const char *model, model_env_fn *env, void *arg,
+                struct model_provider *ret, struct err *err) {
+    struct model_provider p = {.codec = model_codec_named(from->format)};
+    bool x_api_key = strcmp(from->format, "anthropic") == 0;
+    snprintf(p.name, sizeof(p.name), "%s", from->name);
+    snprintf(p.model, sizeof(p.model), "%s", model);
+    snprintf(p.url, sizeof(p.url), "%s", from->url);
+    snprintf(p.auth, sizeof(p.auth), "%s",
+             from->auth[0] ? from->auth
+             : x_api_key   ? "x-api-key"
+                           : "bearer");
+    snprintf(p.version, sizeof(p.version), "%s", from->version[0] ? from->version : "2023-06-01");
+    p.wire.old_max_tokens = from->old_max_tokens;
+    if (take_key(from->key_env, env, arg, &p, err) < 0)
+        return -1;
+    *ret = p;
+    return 0;
+}
+
+int model_provider_find(const struct conf *conf, const char *wanted, model_env_fn *env, void *arg,
+                        struct model_provider *ret, struct err *err) {
+    struct conf_provider from = {0};
+    char model[128], name[32];
+    if ((!wanted || !wanted[0]) && conf)
+        wanted = conf->model;
+    if (!wanted || !wanted[0]) {
+        err_set(err, ERR_INVALID, "no model is named");
+        return err_remedy(err, "name one with --model PROVIDER/MODEL, or set 'default' in "
+                               "carrel.conf");
+    }
+    if (split(wanted, &from, model, err) < 0)
+        return -1;
+    if (strcmp(from.name, "rehearsal") == 0) {
+        *ret = (struct model_provider){.name = "rehearsal"};
+        snprintf(ret->model, sizeof(ret->model), "%s", model);
+        return 0;
+    }
+    memcpy(name, from.name, sizeof(name));
+    int found = from_conf(conf, name, &from) ? 1 : from_table(name, env, arg, &from, err);
+    if (found < 0)
+        return -1;
+    return found ? fill(&from, model, env, arg, ret, err) : unknown(conf, name, err);
+}

@@ -1,0 +1,42 @@
+/*
+ * Where a model is served: format, base URL and key. From carrel.conf, from the environment, or
+ * given with a run; the name of a model is never built in.
+ *
+ * A model is asked for as PROVIDER/MODEL. Providers that are known without configuration:
+ *
+ *   anthropic         ANTHROPIC_API_KEY, ANTHROPIC_BASE_URL
+ *   openai            OPENAI_API_KEY, OPENAI_BASE_URL: Chat Completions, also of compatible servers
+ *   openai-responses  the same with Responses
+ *   rehearsal         no key; the script comes with the run
+ */
+#pragma once
+
+#include "base/secret.h"
+#include "model/codec.h"
+#include "model/rehearsal.h"
+#include "store/conf.h"
+
+struct model_provider {
+    char name[32];
+    const struct model_codec *codec; /* NULL: a rehearsal */
+    char url[CONF_TEXT_SIZE];
+    char auth[16];    /* "bearer" or "x-api-key" */
+    char version[24]; /* of the Anthropic API */
+    struct model_wire wire;
+    struct secret *key; /* owned; NULL: none */
+    char model[128];
+};
+void model_provider_done(struct model_provider *p);
+
+/* Names to values, as getenv(); a run has those of its own. */
+typedef const char *model_env_fn(void *arg, const char *name);
+
+/*
+ * wanted = NULL or "": the default of carrel.conf. `invalid` when no model is named, `not_found`
+ * for a provider that nobody knows, `denied` when its key is missing.
+ */
+int model_provider_find(const struct conf *conf, const char *wanted, model_env_fn *env, void *arg,
+                        struct model_provider *ret, struct err *err);
+
+/* The environment of this process. */
+const char *model_env_process(void *arg, const char *name);

@@ -1,0 +1,66 @@
+/*
+ * A model that plays a written list of turns, so that everything around a model can be tested and
+ * shown without a key. It is called `rehearsal` wherever it shows.
+ *
+ * A turn is chosen by the step of the run and by the last result, never by how many requests there
+ * were: repeated requests get the same turn. The first turn of the list that fits is played.
+ * A turn may have a fault that is played so many times before it.
+ */
+#pragma once
+
+#include "model/talk.h"
+
+enum rehearsal_fault {
+    REHEARSAL_FINE,
+    REHEARSAL_STATUS,  /* an HTTP status instead of an answer */
+    REHEARSAL_GARBAGE, /* an answer that is none */
+    REHEARSAL_CUT,     /* half of the answer, then the end */
+    REHEARSAL_RESET,   /* the connection ends before the answer begins */
+    REHEARSAL_ERROR,   /* half of the answer, then an error in the stream */
+    REHEARSAL_SLOW,    /* the answer, after a while */
+};
+
+struct rehearsal_turn {
+    int64_t step;      /* -1: any */
+    const char *after; /* the last result holds this; NULL: any */
+    int failed;        /* the last result failed: 1, did not: 0, either: -1 */
+    const struct model_part *parts;
+    size_t count, calls;
+    enum model_stop stop;
+    struct model_usage usage;
+    bool has_usage;
+    enum rehearsal_fault fault;
+    uint64_t times; /* that the fault comes first */
+    int status;
+    uint64_t retry_after_ms; /* 0: not said */
+    uint64_t wait_ms;        /* of REHEARSAL_SLOW */
+};
+
+struct rehearsal;
+enum { REHEARSAL_BYTES_MAX = 4 << 20, REHEARSAL_TURNS_MAX = 10000 };
+
+/* Of a whole script (docs/models.md); `invalid` names the turn. */
+int rehearsal_parse(const char *bytes, size_t n, struct rehearsal **ret, struct err *err);
+void rehearsal_free(struct rehearsal *r);
+void rehearsal_freep(struct rehearsal **r);
+
+/* What a request is about. */
+struct rehearsal_ask {
+    uint64_t step;
+    const char *last; /* the newest result, or what the user said last */
+    size_t n;
+    bool failed;
+};
+/* The step is the number of turns that the model has had in this conversation. */
+struct rehearsal_ask rehearsal_read(const struct model_request *request);
+
+/* NULL with `not_found`: the script has no turn for this. */
+const struct rehearsal_turn *rehearsal_find(const struct rehearsal *r,
+                                            const struct rehearsal_ask *ask, struct err *err);
+/* The fault that is due now, counted: REHEARSAL_FINE once it has come often enough. */
+enum rehearsal_fault rehearsal_fault(struct rehearsal *r, const struct rehearsal_turn *turn);
+
+/* Points into the turn and `model`; ids of calls are made of the step, so that they never repeat.
+ */
+void rehearsal_answer(const struct rehearsal_turn *turn, const struct rehearsal_ask *ask,
+                      const char *model, struct model_answer *ret);

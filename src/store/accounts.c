@@ -1,0 +1,287 @@
+#include "store/accounts.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "store/store.h"
+
+struct hold_row {
+    char id[ID_SIZE]; /* "h-..." */
+    char account[ACCOUNT_ID_SIZE];
+    char model[ACCOUNT_MODEL_SIZE];
+    int64_t created_ms;
+    uint64_t tokens;
+    uint64_t micro;
+};
+
+#define HOLD_TEXT(m) #m, COL_TEXT, offsetof(struct hold_row, m), sizeof(((struct hold_row *)0)->m)
+static const struct column hold_columns[] = {
+    {HOLD_TEXT(id)},
+    {HOLD_TEXT(account)},
+    {HOLD_TEXT(model)},
+    {"created_ms", COL_I64, offsetof(struct hold_row, created_ms), 0},
+    {"tokens", COL_U64, offsetof(struct hold_row, tokens), 0},
+    {"micro", COL_U64, offsetof(struct hold_row, micro), 0},
+};
+const struct table hold_table = {"holds", sizeof(struct hold_row), hold_columns,
+                                 sizeof(hold_columns) / sizeof(*hold_columns)};
+
+int store_account_get(struct store *s, const char *id, struct account_row *ret, struct err *err) {
+    QUERY;
+    if (query_start(&q, s, STMT_ACCOUNT_GET, err) < 0)
+        return -1;
+    query_text(&q, 1, id);
+    return query_one(&q, &account_table, ret, "account", id, err);
+}
+
+/* How many generations stand above, itself included; 0: it does not exist. */
+static int depth_of(struct store *s, const char *id, int64_t *ret, struct err *err) {
+    QUERY;
+    if (query_start(&q, s, STMT_ACCOUNT_DEPTH, err) < 0)
+        return -1;
+    query_text(&q, 1, id);
+    if (query_step(&q, err) < 0)
+        return -1;
+    *ret = sqlite3_column_int64(q.stmt, 0);
+    return 0;
+}
+
+static int check_parent(struct store *s, const struct account_row *row, struct err *err) {
+    int64_t depth = 0;
+    if (row->parent[0] == '\0')
+        return 0;
+    if (depth_of(s, row->parent, &depth, err) < 0)
+        return -1;
+    if (depth == 0)
+        return err_set(err, ERR_NOT_FOUND, "there is no account '%s'", row->parent);
+    if (depth < ACCOUNT_DEPTH_MAX)
+        return 0;
+    return err_set(err, ERR_LIMIT, "account '%s' would be the child of %d others", row->id,
+                   ACCOUNT_DEPTH_MAX);
+}
+
+int store_account_put(struct store *s, const struct account_row *row, struct err *err) {
+    QUERY;
+    if (row->id[0] == '\0')
+        return err_set(err, ERR_INVALID, "an account needs an id");
+    if (check_parent(s, row, err) < 0 || query_start(&q, s, STMT_ACCOUNT_PUT, err) < 0 ||
+        query_bind(&q, &account_table, row, err) < 0)
+        return -1;
+    return query_run(&q, NULL, err);
+}
+
+static void lower(uint64_t *least, uint64_t limit, uint64_t used) {
+    uint64_t left = used < limit ? limit - used : 0;
+    if (limit > 0 && left < *least)
+        *least = left;
+}
+
+int store_account_left(struct store *s, const char *id, struct cost *ret, struct err *err) {
+    QUERY;
+    struct cost least = {UINT64_MAX, UINT64_MAX};
+    bool any = false;
+    int got;
+    if (query_start(&q, s, STMT_ACCOUNT_LINE, err) < 0)
+        return -1;
+    query_text(&q, 1, id);
+    while ((got = query_step(&q, err)) == 1) {
+        struct account_row a;
+        if (query_read(&q, &account_table, &a, err) < 0)
+            return -1;
+        lower(&least.tokens, a.limit_tokens, a.spent_tokens + a.held_tokens);
+        lower(&least.micro, a.limit_micro, a.spent_micro + a.held_micro);
+        any = true;
+    }
+    if (got < 0)
+        return -1;
+    if (!any)
+        return err_set(err, ERR_NOT_FOUND, "there is no account '%s'", id);
+    *ret = least;
+    return 0;
+}
+
+/* ---- Holding ---- */
+
+static bool is_short(uint64_t limit, uint64_t used, uint64_t more) {
+    return limit > 0 && (used > limit || more > limit - used);
+}
+
+static int too_little(const struct account_row *a, const char *what, uint64_t limit, uint64_t used,
+                      uint64_t more, struct err *err) {
+    err_set(err, ERR_LIMIT,
+            "the budget of '%s' is used up: the call may take %" PRIu64 " %s, and %" PRIu64
+            " of %" PRIu64 " are left",
+            a->id, more, what, used < limit ? limit - used : 0, limit);
+    return err_remedy(err, "ask for fewer tokens, or let the owner raise the budget");
+}
+
+static int check_account(const struct account_row *a, const struct hold *h, struct err *err) {
+    uint64_t tokens = a->spent_tokens + a->held_tokens, micro = a->spent_micro + a->held_micro;
+    if (a->limit_micro > 0 && !h->priced) {
+        err_set(err, ERR_UNSUPPORTED,
+                "the price of model '%s' is not known, so the budget of '%s' in money cannot be "
+                "kept",
+                h->model, a->id);
+        return err_remedy(err, "give its price in carrel.conf ([models] model), or a budget in "
+                               "tokens");
+    }
+    if (is_short(a->limit_tokens, tokens, h->worst.tokens))
+        return too_little(a, "tokens", a->limit_tokens, tokens, h->worst.tokens, err);
+    if (is_short(a->limit_micro, micro, h->worst.micro))
+        return too_little(a, "millionths", a->limit_micro, micro, h->worst.micro, err);
+    if (tokens + h->worst.tokens > STORE_NUMBER_MAX || micro + h->worst.micro > STORE_NUMBER_MAX)
+        return err_set(err, ERR_LIMIT, "account '%s' cannot count any further", a->id);
+    return 0;
+}
+
+static int check_line(struct store *s, const struct hold *h, struct err *err) {
+    QUERY;
+    bool any = false;
+    int got;
+    if (query_start(&q, s, STMT_ACCOUNT_LINE, err) < 0)
+        return -1;
+    query_text(&q, 1, h->account);
+    while ((got = query_step(&q, err)) == 1) {
+        struct account_row a;
+        any = true;
+        if (query_read(&q, &account_table, &a, err) < 0 || check_account(&a, h, err) < 0)
+            return -1;
+    }
+    if (got == 0 && !any)
+        return err_set(err, ERR_NOT_FOUND, "there is no account '%s'", h->account);
+    return got;
+}
+
+/* Adds to what the whole line holds. */
+static int add_held(struct store *s, const char *account, const struct cost *c, struct err *err) {
+    QUERY;
+    if (query_start(&q, s, STMT_ACCOUNT_HOLD, err) < 0)
+        return -1;
+    query_text(&q, 1, account);
+    query_u64(&q, 2, c->tokens);
+    query_u64(&q, 3, c->micro);
+    return query_run(&q, NULL, err);
+}
+
+static int add_hold(struct store *s, const struct hold_row *row, struct err *err) {
+    QUERY;
+    if (query_start(&q, s, STMT_HOLD_ADD, err) < 0 || query_bind(&q, &hold_table, row, err) < 0)
+        return -1;
+    return query_run(&q, NULL, err);
+}
+
+static int make_row(const struct hold *h, struct hold_row *ret, struct err *err) {
+    struct id id = id_new('h');
+    *ret = (struct hold_row){
+        .created_ms = h->now_ms, .tokens = h->worst.tokens, .micro = h->worst.micro};
+    memcpy(ret->id, id.text, sizeof(ret->id));
+    if (h->worst.tokens > STORE_NUMBER_MAX || h->worst.micro > STORE_NUMBER_MAX)
+        return err_set(err, ERR_LIMIT, "no call costs that much");
+    if (strlen(h->account) >= sizeof(ret->account) || strlen(h->model) >= sizeof(ret->model))
+        return err_set(err, ERR_LIMIT, "the name of the account or the model is too long");
+    memcpy(ret->account, h->account, strlen(h->account));
+    memcpy(ret->model, h->model, strlen(h->model));
+    return 0;
+}
+
+int store_hold(struct store *s, const struct hold *hold, char ret_id[ID_SIZE], struct err *err) {
+    struct hold_row row;
+    if (make_row(hold, &row, err) < 0 || store_begin(s, err) < 0)
+        return -1;
+    if (check_line(s, hold, err) < 0 || add_held(s, hold->account, &hold->worst, err) < 0 ||
+        add_hold(s, &row, err) < 0 || store_commit(s, err) < 0) {
+        store_rollback(s);
+        return -1;
+    }
+    memcpy(ret_id, row.id, ID_SIZE);
+    return 0;
+}
+
+/* ---- Settling ---- */
+
+static int get_hold(struct store *s, const char *id, struct hold_row *ret, struct err *err) {
+    QUERY;
+    if (query_start(&q, s, STMT_HOLD_GET, err) < 0)
+        return -1;
+    query_text(&q, 1, id);
+    return query_one(&q, &hold_table, ret, "open hold", id, err);
+}
+
+static int drop_hold(struct store *s, const char *id, struct err *err) {
+    QUERY;
+    if (query_start(&q, s, STMT_HOLD_DROP, err) < 0)
+        return -1;
+    query_text(&q, 1, id);
+    return query_run(&q, NULL, err);
+}
+
+static uint64_t at_most(uint64_t n) {
+    const uint64_t most = STORE_NUMBER_MAX / 1024;
+    return n < most ? n : most;
+}
+
+static int spend(struct store *s, const struct hold_row *row, const struct cost *real,
+                 struct err *err) {
+    QUERY;
+    if (query_start(&q, s, STMT_ACCOUNT_SPEND, err) < 0)
+        return -1;
+    query_text(&q, 1, row->account);
+    query_u64(&q, 2, row->tokens);
+    query_u64(&q, 3, row->micro);
+    query_u64(&q, 4, at_most(real->tokens));
+    query_u64(&q, 5, at_most(real->micro));
+    return query_run(&q, NULL, err);
+}
+
+/* real = NULL: what was held. */
+static int settle(struct store *s, const char *id, const struct cost *real, struct err *err) {
+    struct hold_row row;
+    if (store_begin(s, err) < 0)
+        return -1;
+    if (get_hold(s, id, &row, err) < 0)
+        goto undo;
+    struct cost held = {row.tokens, row.micro};
+    if (spend(s, &row, real ? real : &held, err) < 0 || drop_hold(s, id, err) < 0 ||
+        store_commit(s, err) < 0)
+        goto undo;
+    return 0;
+undo:
+    store_rollback(s);
+    return -1;
+}
+
+int store_hold_settle(struct store *s, const char *id, const struct cost *real, struct err *err) {
+    return settle(s, id, real, err);
+}
+
+int store_hold_keep(struct store *s, const char *id, struct err *err) {
+    return settle(s, id, NULL, err);
+}
+
+/* 1: there is one. */
+static int any_hold(struct store *s, char ret_id[ID_SIZE], struct err *err) {
+    QUERY;
+    struct hold_row row;
+    if (query_start(&q, s, STMT_HOLD_ANY, err) < 0)
+        return -1;
+    int got = query_step(&q, err);
+    if (got == 1 && query_read(&q, &hold_table, &row, err) < 0)
+        return -1;
+    if (got == 1)
+        memcpy(ret_id, row.id, ID_SIZE);
+    return got;
+}
+
+int store_holds_charge(struct store *s, size_t *ret_count, struct err *err) {
+    char id[ID_SIZE];
+    size_t count = 0;
+    int got;
+    while ((got = any_hold(s, id, err)) == 1) {
+        if (store_hold_keep(s, id, err) < 0)
+            return -1;
+        count++;
+    }
+    if (got == 0 && ret_count)
+        *ret_count = count;
+    return got;
+}

@@ -1,0 +1,40 @@
+/*
+ * What carrel.conf says of models: where they are served and what they cost. One line each, words
+ * of the form name=value after the first:
+ *
+ *   provider = here format=chat url=http://127.0.0.1:8000/v1 key_env=HERE_KEY
+ *   model = some-model in=3.00 out=15.00 cache_read=0.30 window=200000
+ *
+ * Prices are for a million tokens, in whatever unit the owner's budgets are in, and kept as
+ * millionths of it. A line is at most CONF_LINE_MAX bytes.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+
+enum { CONF_PROVIDERS_MAX = 16, CONF_MODELS_MAX = 64 };
+
+struct conf_provider {
+    char name[32];    /* of letters, digits, "-", "_", "." */
+    char format[16];  /* "anthropic", "chat" or "responses" */
+    char url[160];    /* http:// or https://, without a slash at its end */
+    char key_env[64]; /* environment variable of the daemon that holds the key; empty: no key */
+    char auth[16];    /* "bearer" or "x-api-key"; empty: the format's own */
+    char version[24]; /* of the Anthropic API; empty: the usual one */
+    bool old_max_tokens;
+};
+
+struct conf_model {
+    char name[128];                                     /* a "*" at its end stands for any rest */
+    bool priced;                                        /* in and out were given */
+    uint64_t in, out;                                   /* millionths for a million tokens */
+    uint64_t cache_read, cache_write, cache_write_long; /* not given: as `in` */
+    uint64_t window;                                    /* tokens; 0: not known */
+    uint64_t max_tokens;                                /* of one answer; 0: not said */
+};
+
+int conf_provider_parse(const char *text, struct conf_provider *ret, struct err *err);
+int conf_model_parse(const char *text, struct conf_model *ret, struct err *err);

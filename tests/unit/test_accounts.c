@@ -1,0 +1,286 @@
+/* Budgets: held before, exact after, shared with children, and never lost in a crash. */
+#include "tests/unit/unit.h"
+
+#include <signal.h>
+#include <sys/wait.h>
+
+#include "base/defer.h"
+#include "store/accounts.h"
+#include "tests/unit/faults.h"
+#include "tests/unit/scratch.h"
+
+static struct store *open_at(const char *home) {
+    struct store_options options = {.home = home, .journal = {.segment_bytes = 65536}};
+    struct store *s = NULL;
+    struct err err = {0};
+    if (store_open(&options, &s, &err) < 0)
+        fail_msg("%s", err.text);
+    return s;
+}
+
+static void put(struct store *s, const char *id, const char *parent, uint64_t tokens,
+                uint64_t micro) {
+    struct account_row row = {.limit_tokens = tokens, .limit_micro = micro, .created_ms = 1};
+    struct err err = {0};
+    snprintf(row.id, sizeof(row.id), "%s", id);
+    snprintf(row.parent, sizeof(row.parent), "%s", parent);
+    if (store_account_put(s, &row, &err) < 0)
+        fail_msg("%s", err.text);
+}
+
+static int hold(struct store *s, const char *account, uint64_t tokens, uint64_t micro,
+                char id[ID_SIZE], struct err *err) {
+    struct hold h = {
+        .account = account, .model = "m", .worst = {tokens, micro}, .priced = true, .now_ms = 1};
+    return store_hold(s, &h, id, err);
+}
+
+static struct account_row get(struct store *s, const char *id) {
+    struct account_row row;
+    struct err err = {0};
+    if (store_account_get(s, id, &row, &err) < 0)
+        fail_msg("%s", err.text);
+    return row;
+}
+
+/* owner, a machine of it, its fork, and a run in the fork. */
+static struct store *family(const char *home) {
+    struct store *s = open_at(home);
+    put(s, "owner:ann", "", 1000, 5000);
+    put(s, "machine:m", "owner:ann", 600, 0);
+    put(s, "machine:fork", "machine:m", 0, 0);
+    put(s, "run:r", "machine:fork", 400, 4000);
+    return s;
+}
+
+static void a_call_is_held_for_all_and_settled_with_what_it_cost(void **state) {
+    (void)state;
+    struct scratch dir DEFER(scratch_done) = scratch_new();
+    struct store *s DEFER(store_closep) = family(dir.path);
+    static const char *const line[] = {"owner:ann", "machine:m", "machine:fork", "run:r"};
+    char id[ID_SIZE];
+    struct err err = {0};
+    assert_int_equal(hold(s, "run:r", 300, 3000, id, &err), 0);
+    for (size_t i = 0; i < 4; i++) {
+        assert_int_equal(get(s, line[i]).held_tokens, 300);
+        assert_int_equal(get(s, line[i]).spent_tokens, 0);
+    }
+    assert_int_equal(store_hold_settle(s, id, &(struct cost){120, 700}, &err), 0);
+    for (size_t i = 0; i < 4; i++) {
+        assert_int_equal(get(s, line[i]).held_tokens, 0);
+        assert_int_equal(get(s, line[i]).held_micro, 0);
+        assert_int_equal(get(s, line[i]).spent_tokens, 120);
+        assert_int_equal(get(s, line[i]).spent_micro, 700);
+        assert_int_equal(get(s, line[i]).calls, 1);
+    }
+    /* Settled is settled. */
+    assert_int_equal(store_hold_settle(s, id, &(struct cost){120, 700}, &err), -1);
+    assert_int_equal(err.code, ERR_NOT_FOUND);
+    assert_int_equal(get(s, "run:r").spent_tokens, 120);
+}
+
+static void the_smallest_budget_of_the_line_counts(void **state) {
+    (void)state;
+    struct scratch dir DEFER(scratch_done) = scratch_new();
+    struct store *s DEFER(store_closep) = family(dir.path);
+    char id[ID_SIZE];
+    struct err err = {0};
+    struct cost left;
+    assert_int_equal(hold(s, "run:r", 401, 1, id, &err), -1);
+    assert_int_equal(err.code, ERR_LIMIT);
+    assert_non_null(strstr(err.text, "'run:r'"));
+    assert_non_null(strstr(err.text, "400 of 400 are left"));
+    assert_int_equal(hold(s, "machine:fork", 601, 1, id, &err), -1);
+    assert_non_null(strstr(err.text, "'machine:m'"));
+    assert_int_equal(hold(s, "run:r", 1, 4001, id, &err), -1);
+    assert_non_null(strstr(err.text, "millionths"));
+    assert_int_equal(get(s, "owner:ann").held_tokens, 0);
+    assert_int_equal(store_account_left(s, "machine:fork", &left, &err), 0);
+    assert_int_equal(left.tokens, 600);
+    assert_int_equal(left.micro, 5000);
+}
+
+static void a_fork_shares_what_is_left_and_never_doubles_it(void **state) {
+    (void)state;
+    struct scratch dir DEFER(scratch_done) = scratch_new();
+    struct store *s DEFER(store_closep) = family(dir.path);
+    char id[ID_SIZE];
+    struct err err = {0};
+    put(s, "machine:fork2", "machine:m", 0, 0);
+    assert_int_equal(hold(s, "machine:fork", 300, 1, id, &err), 0);
+    assert_int_equal(hold(s, "machine:fork2", 300, 1, id, &err), 0);
+    assert_int_equal(hold(s, "machine:fork2", 1, 1, id, &err), -1);
+    assert_int_equal(hold(s, "machine:m", 1, 1, id, &err), -1);
+    assert_non_null(strstr(err.text, "'machine:m'"));
+}
+
+static void a_call_nobody_knows_the_usage_of_costs_what_was_held(void **state) {
+    (void)state;
+    struct scratch dir DEFER(scratch_done) = scratch_new();
+    struct store *s DEFER(store_closep) = family(dir.path);
+    char id[ID_SIZE];
+    struct err err = {0};
+    assert_int_equal(hold(s, "run:r", 300, 3000, id, &err), 0);
+    assert_int_equal(store_hold_keep(s, id, &err), 0);
+    assert_int_equal(get(s, "owner:ann").spent_tokens, 300);
+    assert_int_equal(get(s, "owner:ann").held_tokens, 0);
+}
+
+static void what_cost_more_than_was_held_is_charged_all_the_same(void **state) {
+    (void)state;
+    struct scratch dir DEFER(scratch_done) = scratch_new();
+    struct store *s DEFER(store_closep) = family(dir.path);
+    char id[ID_SIZE];
+    struct err err = {0};
+    struct cost left;
+    assert_int_equal(hold(s, "run:r", 10, 10, id, &err), 0);
+    assert_int_equal(store_hold_settle(s, id, &(struct cost){5000, 9000}, &err), 0);
+    assert_int_equal(get(s, "run:r").spent_tokens, 5000);
+    assert_int_equal(store_account_left(s, "run:r", &left, &err), 0);
+    assert_int_equal(left.tokens, 0);
+    assert_int_equal(hold(s, "run:r", 1, 1, id, &err), -1);
+}
+
+static void without_a_price_a_budget_in_money_refuses(void **state) {
+    (void)state;
+    struct scratch dir DEFER(scratch_done) = scratch_new();
+    struct store *s DEFER(store_closep) = family(dir.path);
+    char id[ID_SIZE];
+    struct err err = {0};
+    struct hold h = {.account = "run:r", .model = "new-model", .worst = {1, 0}};
+    assert_int_equal(store_hold(s, &h, id, &err), -1);
+    assert_int_equal(err.code, ERR_UNSUPPORTED);
+    assert_non_null(strstr(err.text, "new-model"));
+    assert_non_null(strstr(err.remedy, "carrel.conf"));
+    put(s, "owner:ben", "", 100, 0);
+    h.account = "owner:ben";
+    assert_int_equal(store_hold(s, &h, id, &err), 0);
+}
+
+static void limits_change_and_parents_do_not(void **state) {
+    (void)state;
+    struct scratch dir DEFER(scratch_done) = scratch_new();
+    struct store *s DEFER(store_closep) = family(dir.path);
+    char id[ID_SIZE];
+    struct err err = {0};
+    assert_int_equal(hold(s, "run:r", 400, 1, id, &err), 0);
+    put(s, "run:r", "owner:ann", 500, 4000);
+    assert_string_equal(get(s, "run:r").parent, "machine:fork");
+    assert_int_equal(get(s, "run:r").held_tokens, 400);
+    assert_int_equal(hold(s, "run:r", 100, 1, id, &err), 0);
+}
+
+static void accounts_that_make_no_sense_are_refused(void **state) {
+    (void)state;
+    struct scratch dir DEFER(scratch_done) = scratch_new();
+    struct store *s DEFER(store_closep) = family(dir.path);
+    char id[ID_SIZE], name[32], parent[32] = "owner:ann";
+    struct err err = {0};
+    struct account_row row = {.id = "x", .parent = "nobody"};
+    assert_int_equal(store_account_put(s, &row, &err), -1);
+    assert_int_equal(err.code, ERR_NOT_FOUND);
+    assert_int_equal(store_account_put(s, &(struct account_row){0}, &err), -1);
+    assert_int_equal(err.code, ERR_INVALID);
+    assert_int_equal(hold(s, "nobody", 1, 1, id, &err), -1);
+    assert_int_equal(err.code, ERR_NOT_FOUND);
+    assert_int_equal(hold(s, "run:r", UINT64_MAX, 1, id, &err), -1);
+    assert_int_equal(err.code, ERR_LIMIT);
+    for (int i = 1; i < ACCOUNT_DEPTH_MAX; i++) {
+        snprintf(name, sizeof(name), "deep%d", i);
+        put(s, name, parent, 0, 0);
+        memcpy(parent, name, sizeof(parent));
+    }
+    row = (struct account_row){.id = "too-deep"};
+    snprintf(row.parent, sizeof(row.parent), "%s", parent);
+    assert_int_equal(store_account_put(s, &row, &err), -1);
+    assert_int_equal(err.code, ERR_LIMIT);
+    /* The deepest one still reaches the first. */
+    assert_int_equal(hold(s, parent, 7, 1, id, &err), 0);
+    assert_int_equal(get(s, "owner:ann").held_tokens, 7);
+}
+
+/* ---- Crashes ---- */
+
+/* A child dies by SIGKILL after so many steps of: hold, settle, hold. */
+static void die_after(const char *home, int steps) {
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        struct store *s = open_at(home);
+        char id[ID_SIZE];
+        if (steps >= 1 && hold(s, "run:r", 100, 1000, id, NULL) < 0)
+            _exit(1);
+        if (steps >= 2 && store_hold_settle(s, id, &(struct cost){10, 50}, NULL) < 0)
+            _exit(1);
+        if (steps >= 3 && hold(s, "machine:m", 30, 200, id, NULL) < 0)
+            _exit(1);
+        kill(getpid(), SIGKILL);
+    }
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFSIGNALED(status));
+}
+
+static void a_kill_between_hold_and_settle_leaves_the_hold_charged(void **state) {
+    (void)state;
+    static const struct {
+        size_t left;
+        uint64_t owner, run, micro;
+    } wanted[] = {{0, 0, 0, 0}, {1, 100, 100, 1000}, {0, 10, 10, 50}, {1, 40, 10, 250}};
+    for (int steps = 0; steps < 4; steps++) {
+        struct scratch dir DEFER(scratch_done) = scratch_new();
+        store_close(family(dir.path));
+        die_after(dir.path, steps);
+        struct store *s DEFER(store_closep) = open_at(dir.path);
+        struct account_row before = get(s, "owner:ann");
+        assert_int_equal(before.spent_tokens + before.held_tokens, wanted[steps].owner);
+        size_t count = 99;
+        struct err err = {0};
+        assert_int_equal(store_holds_charge(s, &count, &err), 0);
+        assert_int_equal(count, wanted[steps].left);
+        assert_int_equal(get(s, "owner:ann").spent_tokens, wanted[steps].owner);
+        assert_int_equal(get(s, "owner:ann").spent_micro, wanted[steps].micro);
+        assert_int_equal(get(s, "owner:ann").held_tokens, 0);
+        assert_int_equal(get(s, "run:r").spent_tokens, wanted[steps].run);
+        assert_int_equal(store_holds_charge(s, &count, &err), 0);
+        assert_int_equal(count, 0);
+    }
+}
+
+/* Every write of a hold and a settlement fails once: all or nothing, and the line agrees. */
+static void a_disk_that_fails_leaves_all_or_nothing(void **state) {
+    (void)state;
+    int failed = 0, done = 0;
+    for (int nth = 1; nth < 60; nth++) {
+        struct scratch dir DEFER(scratch_done) = scratch_new();
+        struct store *s = family(dir.path);
+        char id[ID_SIZE];
+        struct err err = {0};
+        faults_set(nth, ENOSPC, false, nth & 1, false);
+        bool held = hold(s, "run:r", 100, 1000, id, &err) == 0;
+        bool settled = held && store_hold_settle(s, id, &(struct cost){10, 50}, &err) == 0;
+        faults_set(0, 0, false, false, false);
+        store_close(s);
+        s = open_at(dir.path);
+        struct account_row run = get(s, "run:r"), owner = get(s, "owner:ann");
+        assert_int_equal(run.spent_tokens, owner.spent_tokens);
+        assert_int_equal(run.held_tokens, owner.held_tokens);
+        assert_int_equal(run.held_tokens, held && !settled ? 100 : 0);
+        assert_int_equal(run.spent_tokens, settled ? 10 : 0);
+        store_close(s);
+        failed += !settled;
+        done += settled;
+    }
+    assert_true(failed > 0 && done > 0);
+}
+
+UNIT_MAIN(cmocka_unit_test(a_call_is_held_for_all_and_settled_with_what_it_cost),
+          cmocka_unit_test(the_smallest_budget_of_the_line_counts),
+          cmocka_unit_test(a_fork_shares_what_is_left_and_never_doubles_it),
+          cmocka_unit_test(a_call_nobody_knows_the_usage_of_costs_what_was_held),
+          cmocka_unit_test(what_cost_more_than_was_held_is_charged_all_the_same),
+          cmocka_unit_test(without_a_price_a_budget_in_money_refuses),
+          cmocka_unit_test(limits_change_and_parents_do_not),
+          cmocka_unit_test(accounts_that_make_no_sense_are_refused),
+          cmocka_unit_test(a_kill_between_hold_and_settle_leaves_the_hold_charged),
+          cmocka_unit_test(a_disk_that_fails_leaves_all_or_nothing))
