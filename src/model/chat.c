@@ -11,13 +11,17 @@ static const struct openai_usage_names usage_names = {
 
 /* ---- Writing a request ---- */
 
-static void put_call(struct jot *j, const struct model_part *p) {
+/* as_it_is: we are the server, and the client is to see what the model said. */
+static void put_call(struct jot *j, const struct model_part *p, bool as_it_is) {
     jot_object(j, NULL);
     jot_string(j, "id", p->id);
     jot_string(j, "type", "function");
     jot_object(j, "function");
     jot_string(j, "name", p->name);
-    jot_arguments(j, "arguments", p, true);
+    if (as_it_is)
+        jot_text(j, "arguments", p);
+    else
+        jot_arguments(j, "arguments", p, true);
     jot_end(j, '}');
     jot_end(j, '}');
 }
@@ -41,14 +45,14 @@ static size_t count_kind(const struct model_part *parts, size_t count, enum mode
     return n;
 }
 
-static void put_spoken(struct jot *j, const struct model_part *parts, size_t count) {
+static void put_spoken(struct jot *j, const struct model_part *parts, size_t count, bool as_it_is) {
     put_content(j, parts, count);
     if (count_kind(parts, count, MODEL_CALL) == 0)
         return;
     jot_array(j, "tool_calls");
     for (size_t i = 0; i < count; i++)
         if (parts[i].kind == MODEL_CALL)
-            put_call(j, &parts[i]);
+            put_call(j, &parts[i], as_it_is);
     jot_end(j, ']');
 }
 
@@ -58,7 +62,7 @@ static void put_assistant(struct jot *j, const struct model_message *m) {
         return;
     jot_object(j, NULL);
     jot_string(j, "role", "assistant");
-    put_spoken(j, m->parts, m->count);
+    put_spoken(j, m->parts, m->count, false);
     jot_end(j, '}');
 }
 
@@ -257,8 +261,7 @@ static int hear_tool_message(struct hearing *h, const json_t *message, struct er
     if (!gather(json_object_get(message, "content"), &text))
         return err_set(err, ERR_LIMIT, "the content is too large");
     p->id = arena_copy(&h->heard->arena, id, strlen(id));
-    p->text = arena_copy(&h->heard->arena, text.data, text.len);
-    p->n = text.len;
+    hear_outcome(h, p, text.data ? text.data : "", text.len);
     return 0;
 }
 
@@ -468,7 +471,7 @@ static void put_answer(const struct model_answer *a, struct jot *j) {
     jot_u64(j, "index", 0);
     jot_object(j, "message");
     jot_string(j, "role", "assistant");
-    put_spoken(j, a->parts, a->count);
+    put_spoken(j, a->parts, a->count, true);
     jot_null(j, "refusal");
     jot_end(j, '}');
     jot_null(j, "logprobs");

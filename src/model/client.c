@@ -247,17 +247,28 @@ static void on_end(void *arg, enum fetch_end end, const char *why) {
 
 /* ---- What goes out ---- */
 
+static size_t put_field(struct http_pair *fields, size_t n, const char *name, const char *value) {
+    fields[n] = (struct http_pair){name, value};
+    return n + 1;
+}
+
 static int send_request(struct model_call *c, struct err *err) {
     static const struct fetch_events events = {on_head, on_bytes, on_end};
     const struct model_provider *p = c->options.provider;
     bool bearer = strcmp(p->auth, "bearer") == 0;
-    bool anthropic = p->codec == &model_anthropic;
+    struct http_pair fields[5] = {0};
+    char step[24];
+    snprintf(step, sizeof(step), "%llu", (unsigned long long)c->options.step);
+    size_t n = put_field(fields, 0, "Content-Type", "application/json");
+    n = put_field(fields, n, "Accept", c->stream ? "text/event-stream" : "application/json");
+    if (p->codec == &model_anthropic)
+        n = put_field(fields, n, "anthropic-version", p->version);
+    if (c->options.tells_step)
+        put_field(fields, n, "Carrel-Step", step);
     struct fetch_request r = {
         .method = "POST",
         .url = c->url,
-        .fields = HTTP_FIELDS({"Content-Type", "application/json"},
-                              {"Accept", c->stream ? "text/event-stream" : "application/json"},
-                              {anthropic ? "anthropic-version" : NULL, p->version}),
+        .fields = fields,
         .secret_field = bearer ? "Authorization" : p->auth,
         .secret_lead = bearer ? "Bearer " : "",
         .secret = p->key,

@@ -23,6 +23,7 @@ struct model_call_options {
     const struct model_provider *provider; /* stays the caller's until the call has ended */
     struct rehearsal *rehearsal;           /* of the provider without a codec */
     uint64_t step;                         /* of the run: what a rehearsal goes by */
+    bool tells_step;                       /* over HTTP too, as the field "Carrel-Step" */
     struct store *store;                   /* NULL: nobody counts */
     const char *account;                   /* copied */
     const struct conf_model *row;          /* price and window; NULL: not known */

@@ -48,7 +48,7 @@ void jot_arguments(struct jot *j, const char *name, const struct model_part *cal
 }
 
 void jot_outcome(struct jot *j, const char *name, const struct model_part *result) {
-    static const char lead[] = "The call failed.\n";
+    static const char lead[] = OUTCOME_FAILED;
     struct buf own DEFER(buf_done) = BUF(result->n + sizeof(lead));
     if (!result->failed) {
         jot_text(j, name, result);

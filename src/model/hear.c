@@ -85,6 +85,17 @@ int hear_call(struct hearing *h, const char *id, const char *name, const char *a
     return 0;
 }
 
+void hear_outcome(struct hearing *h, struct model_part *result, const char *text, size_t n) {
+    const size_t lead = strlen(OUTCOME_FAILED);
+    result->failed = n >= lead && memcmp(text, OUTCOME_FAILED, lead) == 0;
+    if (result->failed) {
+        text += lead;
+        n -= lead;
+    }
+    result->text = arena_copy(&h->heard->arena, text, n);
+    result->n = n;
+}
+
 void hear_system(struct hearing *h, const char *text) {
     struct arena *a = &h->heard->arena;
     h->system = h->system ? arena_printf(a, "%s\n\n%s", h->system, text)

@@ -88,6 +88,8 @@ int hear_opaque(struct hearing *h, enum model_role role, const struct model_code
 int hear_image(struct hearing *h, struct model_part *p, const char *media, const char *data);
 int hear_call(struct hearing *h, const char *id, const char *name, const char *arguments, size_t n,
               struct err *err);
+/* Takes the words off that jot_outcome() puts before the text of a call that failed. */
+void hear_outcome(struct hearing *h, struct model_part *result, const char *text, size_t n);
 void hear_system(struct hearing *h, const char *text); /* adds to what there is */
 int hear_tool(struct hearing *h, const json_t *tool, const char *schema_name, struct err *err);
 int hear_end(struct hearing *h, struct err *err);
@@ -101,6 +103,7 @@ void jot_text(struct jot *j, const char *name, const struct model_part *p);
 /* What is said of a call's arguments when they are sent back: always a JSON object. */
 void jot_arguments(struct jot *j, const char *name, const struct model_part *call, bool as_text);
 /* The text of a result where the format has no mark for failure. */
+#define OUTCOME_FAILED "The call failed.\n"
 void jot_outcome(struct jot *j, const char *name, const struct model_part *result);
 /* The nearest place at or before `at` that is not in the middle of a character. */
 size_t piece_end(const char *text, size_t n, size_t at);

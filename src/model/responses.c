@@ -237,8 +237,7 @@ static int hear_output(struct hearing *h, const json_t *item, struct err *err) {
     json_array_foreach(output, i, part) fits = fits && hear_output_part(h, p, part, &text) == 0;
     if (!fits)
         return err_set(err, ERR_LIMIT, "a function_call_output is too large");
-    p->text = arena_copy(&h->heard->arena, text.data, text.len);
-    p->n = text.len;
+    hear_outcome(h, p, text.data ? text.data : "", text.len);
     return 0;
 }
 

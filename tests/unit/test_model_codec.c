@@ -285,6 +285,9 @@ static void what_a_client_wrote_a_server_reads(void **state) {
         assert_string_equal(q->messages[1].parts[1].name, "exec");
         assert_int_equal(q->messages[2].parts[0].kind, MODEL_RESULT);
         assert_string_equal(q->messages[2].parts[0].id, "c1");
+        assert_false(q->messages[2].parts[0].failed);
+        assert_true(q->messages[2].parts[1].failed);
+        assert_string_equal(q->messages[2].parts[1].text, "no such file");
         assert_string_equal(q->messages[0].parts[1].media, "image/gif");
         assert_string_equal(q->messages[4].parts[0].text, "go on");
     }
