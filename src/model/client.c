@@ -4,6 +4,7 @@
 #include <time.h>
 
 #include "base/defer.h"
+#include "model/paid.h"
 #include "model/retry.h"
 
 enum { ATTEMPTS = 8, BACK_OFF_MS = 500, ERROR_BODY_MAX = 64 << 10 };
@@ -24,8 +25,7 @@ struct model_call {
     uint64_t deadline;        /* on the loop's clock; 0: none */
 
     /* Of the current attempt. */
-    char hold[ID_SIZE]; /* empty: nothing is held */
-    struct flush *flush;
+    struct paid paid;
     struct fetch *fetch;
     struct model_stream *reader;
     struct buf whole; /* an answer that is no stream, or an error */
@@ -87,35 +87,6 @@ static void on_seen(void *arg, const struct model_seen *seen) {
         c->events.on_seen(c->arg, seen);
 }
 
-/* ---- The ledger ---- */
-
-static int hold(struct model_call *c, struct err *err) {
-    const struct conf_model *row = c->options.row;
-    struct hold h = {.account = c->account,
-                     .model = c->options.provider->model,
-                     .worst = c->worst,
-                     .priced = row && row->priced,
-                     .now_ms = (int64_t)time(NULL) * 1000};
-    return store_hold(c->options.store, &h, c->hold, err);
-}
-
-/* usage = NULL: nobody knows. A ledger that cannot be written keeps the hold, which is safe. */
-static void settle(struct model_call *c, const struct model_usage *usage) {
-    if (!c->hold[0])
-        return;
-    if (usage) {
-        struct cost real = model_cost(c->options.row, usage);
-        (void)store_hold_settle(c->options.store, c->hold, &real, NULL);
-    } else {
-        (void)store_hold_keep(c->options.store, c->hold, NULL);
-    }
-    c->hold[0] = '\0';
-}
-
-static void settle_nothing(struct model_call *c) {
-    settle(c, &(struct model_usage){0});
-}
-
 /* ---- The end of an attempt ---- */
 
 static void finish(struct model_call *c, enum model_failure failure) {
@@ -161,7 +132,7 @@ static void attempt_fail(struct model_call *c, enum model_failure failure) {
 }
 
 static void attempt_win(struct model_call *c) {
-    settle(c, c->answer.has_usage ? &c->answer.usage : NULL);
+    paid_settle(&c->paid, c->answer.has_usage ? &c->answer.usage : NULL);
     finish(c, MODEL_FAIL_NONE);
 }
 
@@ -221,7 +192,7 @@ static void on_end(void *arg, enum fetch_end end, const char *why) {
     c->fetch = NULL;
     bool refused = c->status != 0 && c->status != 200;
     if (refused && (end == FETCH_DONE || end == FETCH_STOPPED)) {
-        settle_nothing(c);
+        paid_nothing(&c->paid);
         attempt_fail(c, model_failure_read(c->status, c->whole.data, c->whole.len, &c->err));
         return;
     }
@@ -239,9 +210,9 @@ static void on_end(void *arg, enum fetch_end end, const char *why) {
         model_failure_err(c->failure, why, &c->err);
     }
     if (end == FETCH_CONNECT || end == FETCH_TRUST)
-        settle_nothing(c);
+        paid_nothing(&c->paid);
     else
-        settle(c, NULL);
+        paid_settle(&c->paid, NULL);
     attempt_fail(c, c->failure);
 }
 
@@ -327,9 +298,9 @@ static void rehearsal_end(struct model_call *c) {
         return;
     }
     if (c->failure == MODEL_FAIL_CUT || c->failure == MODEL_FAIL_GARBAGE)
-        settle(c, NULL);
+        paid_settle(&c->paid, NULL);
     else
-        settle_nothing(c);
+        paid_nothing(&c->paid);
     attempt_fail(c, c->failure);
 }
 
@@ -340,56 +311,25 @@ static void attempt_send(struct model_call *c) {
     }
     if (send_request(c, &c->err) == 0)
         return;
-    settle_nothing(c);
+    paid_nothing(&c->paid);
     finish(c, MODEL_FAIL_INVALID);
 }
 
-/* The hold is on the disk before anything is sent. The job outlives a call that is cancelled. */
-struct flush {
-    struct store *store;
-    struct model_call *call; /* NULL: cancelled */
-    int result;
-    struct err err;
-};
-
-static void flush_run(void *arg) {
-    struct flush *f = arg;
-    f->result = store_flush(f->store, &f->err);
-}
-
-static void flush_done(void *arg) {
-    struct flush *f = arg;
-    struct model_call *c = f->call;
-    struct flush got = *f;
-    free(f);
-    if (!c)
-        return;
-    c->flush = NULL;
-    if (got.result == 0) {
+static void on_held(void *arg, const struct err *err) {
+    struct model_call *c = arg;
+    if (!err) {
         attempt_send(c);
         return;
     }
-    c->err = got.err;
-    err_wrap(&c->err, "write down what the call may cost");
-    settle_nothing(c);
+    c->err = *err;
     finish(c, MODEL_FAIL_BUDGET);
 }
 
 static void attempt_pay(struct model_call *c) {
-    if (!c->options.store) {
+    if (!c->paid.store)
         attempt_send(c);
-        return;
-    }
-    if (hold(c, &c->err) < 0) {
+    else if (paid_hold(&c->paid, &c->worst, on_held, c, &c->err) < 0)
         finish(c, MODEL_FAIL_BUDGET);
-        return;
-    }
-    struct flush *f = calloc(1, sizeof(*f));
-    if (!f)
-        abort();
-    *f = (struct flush){.store = c->options.store, .call = c};
-    c->flush = f;
-    loop_work(c->loop, flush_run, flush_done, f);
 }
 
 /* From the loop: the first attempt, one after a wait, or the end of a rehearsal's. */
@@ -433,6 +373,11 @@ static void set_options(struct model_call *c, const struct model_call_options *o
     if (o->deadline_ms)
         c->deadline = loop_now_ms(c->loop) + o->deadline_ms;
     snprintf(c->account, sizeof(c->account), "%s", o->account ? o->account : "");
+    c->paid = (struct paid){.loop = c->loop,
+                            .store = o->store,
+                            .account = c->account,
+                            .model = o->provider->model,
+                            .row = o->row};
 }
 
 int model_call_start(struct loop *loop, struct fetcher *fetcher,
@@ -465,12 +410,10 @@ void model_call_cancel(struct model_call *c) {
     bool under_way = c->fetch != NULL;
     if (c->fetch)
         fetch_cancel(c->fetch);
-    if (c->flush)
-        c->flush->call = NULL;
     if (under_way)
-        settle(c, NULL);
+        paid_settle(&c->paid, NULL);
     else
-        settle_nothing(c);
+        paid_nothing(&c->paid);
     if (c->telling)
         c->cancelled = true;
     else
