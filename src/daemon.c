@@ -22,6 +22,7 @@
 #include "io/place.h"
 #include "io/system_log.h"
 #include "service/service.h"
+#include "store/accounts.h"
 #include "store/conf.h"
 #include "store/db.h"
 
@@ -241,7 +242,7 @@ static int start(struct daemon *d, struct err *err) {
     d->loop = loop_new(err);
     if (!d->loop || loop_on_signal(d->loop, SIGTERM, on_signal, d, err) < 0 ||
         loop_on_signal(d->loop, SIGINT, on_signal, d, err) < 0 ||
-        store_open(&store, &d->store, err) < 0)
+        store_open(&store, &d->store, err) < 0 || store_holds_charge(d->store, NULL, err) < 0)
         return -1;
     const struct service_options service = {d->loop, d->store, &d->conf, &d->place, on_broken};
     d->service = service_new(&service, on_ready, d, err);

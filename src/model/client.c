@@ -191,7 +191,7 @@ static void on_end(void *arg, enum fetch_end end, const char *why) {
     struct model_call *c = arg;
     c->fetch = NULL;
     bool refused = c->status != 0 && c->status != 200;
-    if (refused && (end == FETCH_DONE || end == FETCH_STOPPED)) {
+    if (refused) { /* even if its body was cut */
         paid_nothing(&c->paid);
         attempt_fail(c, model_failure_read(c->status, c->whole.data, c->whole.len, &c->err));
         return;

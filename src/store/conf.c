@@ -101,6 +101,7 @@ static const struct key keys[] = {
      "NAME in=PRICE out=PRICE window=TOKENS, prices for a million tokens; one a line, up to 64"},
 };
 enum { KEY_COUNT = sizeof(keys) / sizeof(*keys) };
+_Static_assert(KEY_COUNT <= 64, "struct parse has a bit for each key");
 
 /* ---- Values ---- */
 
@@ -289,7 +290,7 @@ struct parse {
     const char *at;
     const char *end;
     size_t line;
-    uint32_t seen; /* bit per key: only a list may be given twice */
+    uint64_t seen; /* bit per key: only a list may be given twice */
     struct conf conf;
     struct err *err;
     bool failed;
@@ -328,7 +329,7 @@ static int handle(void *arg, const char *section, const char *name, const char *
     const struct key *k = find_key(section, name, p->err);
     if (!k)
         return at_line(p);
-    uint32_t bit = 1u << (k - keys);
+    uint64_t bit = 1ull << (k - keys);
     if (p->seen & bit && !is_list(k->type)) {
         err_set(p->err, ERR_INVALID, "'%s' is given twice", k->name);
         return at_line(p);

@@ -207,6 +207,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.server.asked.append((self.path, dict(self.headers)))
         if self.server.endless:
             return self.pour()
+        if self.server.cut:
+            return self.cut()
         body = json.dumps({"id": "1", "model": "m", "choices": [{"message": {"content": "over TLS"}, "finish_reason": "stop"}],
                            "usage": {"prompt_tokens": 1, "completion_tokens": 2}}).encode()
         self.send_response(*self.server.status)
@@ -228,6 +230,14 @@ class Handler(http.server.BaseHTTPRequestHandler):
         except OSError:
             pass
 
+    def cut(self):
+        """A refusal that ends before its body does."""
+        self.close_connection = True
+        self.send_response(500)
+        self.send_header("Content-Length", "1000")
+        self.end_headers()
+        self.wfile.write(b'{"error": {"message": "so')
+
     def log_message(self, *_):
         pass
 
@@ -236,7 +246,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 def plain():
     """A server in Python; .wrap(certificate) makes it one of TLS."""
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.asked, server.status, server.endless = [], (200,), False
+    server.asked, server.status, server.endless, server.cut = [], (200,), False, False
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield server
     server.shutdown()
@@ -275,6 +285,13 @@ def test_no_proxy_is_used_but_the_one_that_was_given(plain):
     # Given: the proxy is asked for the whole URL.
     lines = ask("openai/m", 9, stream=0, proxy=f"http://127.0.0.1:{plain.server_port}")
     assert kinds(lines) == ["answer"] and plain.asked[-1][0] == "http://127.0.0.1:9/v1/chat/completions"
+
+
+def test_a_refusal_costs_nothing_even_if_it_is_cut(plain, tmp_path):
+    plain.cut = True
+    lines = ask("openai/m", plain.server_port, attempts=2, home=tmp_path / "home", limit_tokens=100000)
+    assert kinds(lines) == ["retry", "failed"] and lines[1]["failure"] == "server"
+    assert lines[1]["spent_tokens"] == 0 and lines[1]["held_tokens"] == 0
 
 
 def test_a_large_answer_is_read_and_one_without_end_is_given_up(serve, plain):
