@@ -175,6 +175,7 @@ static void step_over(struct step_call *c, const struct err *err) {
         c->done(c->arg, err ? NULL : &c->row, err);
     if (!err && c->row.layer)
         steps_compact(l);
+    l->steps.unpruned = true;
     call_free(c);
     gate_open(l);
     live_unref(l);
@@ -293,11 +294,19 @@ static void begin(struct step_call *c) {
     }
 }
 
+/* Steps come faster than layers are merged: the next one waits, or its stack would be too long. */
+static bool is_behind(const struct steps *p) {
+    size_t layers = p->stack && *p->stack ? 1 : 0;
+    for (const char *at = p->stack; at && (at = strchr(at, ' ')); at++)
+        layers++;
+    return p->merging && layers >= LAYERS_GOOD - 1;
+}
+
 static void begin_next(void *arg) {
     struct live *l = arg;
     struct steps *p = &l->steps;
     struct step_call *c = p->wanted;
-    if (!c || p->taking || p->held)
+    if (!c || p->taking || p->held || is_behind(p))
         return;
     p->wanted = c->next;
     if (!p->wanted)

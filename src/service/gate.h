@@ -41,6 +41,9 @@ int steps_load(struct live *l, struct err *err);
 /* Written down, then known. */
 int steps_root_changed(struct live *l, uint32_t layer, const char *stack, struct err *err);
 
+/* prune.c, from the tick: the oldest go when there are too many, or the disk is full of them. */
+void steps_prune(struct live *l);
+
 /* tidy.c: merges what has become too many layers, in the background. */
 void steps_compact(struct live *l);
 void steps_compact_release(struct live *l);

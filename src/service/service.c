@@ -59,6 +59,7 @@ static void look_after(struct live *l, uint64_t now, int64_t wall) {
     struct service *s = l->service;
     adopt_look(l, now);
     live_end_again(l, now);
+    steps_prune(l);
     net_look(l, now);
     if (l->changing || l->row.state == MACHINE_ENDING)
         return;

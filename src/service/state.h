@@ -49,6 +49,8 @@ struct steps {
     struct loop_call start;  /* the next one that is wanted */
     struct merging *merging; /* tidy.c */
     bool unmergeable;        /* it was tried, and failed */
+    bool unpruned;           /* there is more history than when it was last looked at */
+    bool pruning;            /* prune.c */
 };
 
 /* Denials that come faster than they are worth writing down one by one. */

@@ -12,7 +12,7 @@
 #include "service/gate.h"
 #include "store/compact.h"
 
-enum { MERGE_LOOK_MS = 20, MERGE_TRIES = 3000 };
+enum { MERGE_LOOK_MS = 5, MERGE_TRIES = 12000 };
 
 /* Layers that are being made into one. */
 struct merging {
@@ -25,6 +25,8 @@ struct merging {
 
 static void merging_free(struct merging *m) {
     m->live->steps.merging = NULL;
+    if (m->live->steps.wanted) /* it may have waited for this */
+        loop_defer(m->live->service->loop, &m->live->steps.start);
     loop_timer_free(m->timer);
     live_unref(m->live);
     free(m);

@@ -284,3 +284,21 @@ def test_many_steps_stay_a_few_layers_each(daemon):
     for number in (3, 77, 150, 64, 149):
         b.rewind(number)
         assert b.sh(f"cat f{(number - 1) % 10}; ls -d d*/* | wc -l") == f"{number - 1}\n{number}\n"
+
+
+def test_history_gives_way_when_the_disk_is_full_of_it(daemon):
+    b = Box(daemon, limits={"disk": "100M", "mem": "512M"})
+    b.sh("echo first > name; head -c 5000000 /dev/urandom > big")
+    b.snap("precious")
+    for i in range(30):
+        assert b.sh(f"head -c 10000000 /dev/urandom > big && echo {i} > n; cat n") == f"{i}\n", i
+        end = clock() + 20
+        while daemon.get(b.url + "/stats")["disk_bytes"] > 85_000_000:
+            assert clock() < end
+            time.sleep(0.05)
+    steps = b.steps(limit=1000)
+    assert len(steps) < 30 and any(s["name"] == "precious" for s in steps if "name" in s)
+    b.rewind("precious")
+    assert b.sh("cat name; wc -c < big") == "first\n5000000\n"
+    b.rewind(steps[-1]["number"])
+    assert b.sh("cat n") == "29\n"

@@ -1,0 +1,160 @@
+/*
+ * History has an end: beyond so many steps, or when it fills the machine's disk, the oldest steps
+ * without a name go, and with them the layers that no step and no root names any more.
+ *
+ * Never touched is what is mounted: the newest step that switched the root names exactly that, so
+ * it and all after it stay.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/defer.h"
+#include "base/log.h"
+#include "service/gate.h"
+
+enum { STEPS_KEPT = 1000, DISK_PERCENT = 80, RANGES_MAX = 16000, LAYERS_NAMED_MAX = 65536 };
+
+/* ---- which layers are named ---- */
+
+struct named {
+    const char *machine;
+    uint32_t *numbers;
+    size_t count;
+    bool failed;
+};
+
+static void add_stack(void *arg, const char *stack) {
+    struct named *n = arg;
+    struct layers layers;
+    struct err err;
+    if (layers_parse(stack, &layers, &err) < 0) {
+        n->failed = true;
+        return;
+    }
+    for (size_t i = 0; i < layers.count; i++)
+        if (strcmp(layers.v[i].machine, n->machine) == 0 && n->count < LAYERS_NAMED_MAX)
+            n->numbers[n->count++] = layers.v[i].number;
+    n->failed |= n->count == LAYERS_NAMED_MAX;
+}
+
+static int by_number(const void *a, const void *b) {
+    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* "3 7-9 12". False: it does not fit, and nothing may be removed. */
+static bool print_ranges(const struct named *n, char *text, size_t size) {
+    size_t at = 0;
+    text[0] = '\0';
+    for (size_t i = 0, end; i < n->count && at < size; i = end) {
+        for (end = i + 1; end < n->count && n->numbers[end] - n->numbers[end - 1] <= 1; end++)
+            ;
+        at += (size_t)snprintf(text + at, size - at,
+                               n->numbers[i] == n->numbers[end - 1] ? "%s%" PRIu32
+                                                                    : "%s%" PRIu32 "-%" PRIu32,
+                               at ? " " : "", n->numbers[i], n->numbers[end - 1]);
+    }
+    return at < size;
+}
+
+static void kept(void *arg, const struct err *err) {
+    struct live *l = arg;
+    l->steps.pruning = false;
+    if (err && err->code != ERR_GONE && err->code != ERR_NOT_FOUND)
+        log_line(LOG_WARN, "service", "remove old layers: %s id=%s", err->text, l->row.id);
+    live_unref(l);
+}
+
+static void drop_layers(struct live *l) {
+    struct named n = {.machine = l->row.id};
+    char *text DEFER_FREE = malloc(RANGES_MAX);
+    struct err err = {.text = "too many layers"};
+    n.numbers = calloc(LAYERS_NAMED_MAX, sizeof(*n.numbers));
+    if (!text || !n.numbers)
+        abort();
+    bool known = store_stacks_with(l->service->store, l->row.id, add_stack, &n, &err) == 0;
+    qsort(n.numbers, n.count, sizeof(*n.numbers), by_number);
+    if (known && !n.failed && print_ranges(&n, text, RANGES_MAX) && l->machine)
+        l->service->driver->keep(l->machine, text, kept, l);
+    else
+        kept(l, &err);
+    free(n.numbers);
+}
+
+/* ---- which steps go ---- */
+
+/* The newest that switched the root; 0: none did. */
+static int newest_switch(struct live *l, uint32_t *ret, struct err *err) {
+    struct step_list list DEFER(step_list_done) = {0};
+    *ret = 0;
+    if (store_step_list(l->service->store, l->row.id, 0, false, STORE_PAGE_MAX, &list, err) < 0)
+        return -1;
+    for (size_t i = 0; i < list.count && !*ret; i++)
+        if (list.rows[i].layer || list.rows[i].kind == STEP_REWIND ||
+            list.rows[i].kind == STEP_FORK)
+            *ret = list.rows[i].number;
+    return 0;
+}
+
+static int drop_steps(struct live *l, size_t count, size_t *ret_dropped, struct err *err) {
+    struct step_list list DEFER(step_list_done) = {0};
+    struct store *store = l->service->store;
+    uint32_t mounted;
+    *ret_dropped = 0;
+    if (newest_switch(l, &mounted, err) < 0 ||
+        store_step_oldest(store, l->row.id, count, &list, err) < 0 || store_begin(store, err) < 0)
+        return -1;
+    for (size_t i = 0; i < list.count && list.rows[i].number < mounted; i++, (*ret_dropped)++)
+        if (store_step_delete(store, list.rows[i].id, err) < 0) {
+            store_rollback(store);
+            return -1;
+        }
+    if (store_commit(store, err) == 0)
+        return 0;
+    store_rollback(store);
+    return -1;
+}
+
+static void tell(struct live *l, size_t dropped, const char *why) {
+    char json[128];
+    snprintf(json, sizeof(json), "{\"steps\":%zu,\"reason\":\"%s\"}", dropped, why);
+    event_tell(l->service, l->row.owner, l->row.id, "steps.dropped", json);
+}
+
+static void disk_known(void *arg, const struct machine_stats *stats, const struct err *failed) {
+    struct live *l = arg;
+    struct err err = {.text = ""};
+    uint64_t steps = 0, bytes, limit = l->row.disk_bytes;
+    size_t dropped = 0;
+    bool full = stats && limit && stats->disk_bytes > limit / 100 * DISK_PERCENT;
+    bool quiet = !l->steps.merging && !l->steps.taking && !l->steps.held && l->machine;
+    if (failed || !quiet ||
+        store_step_count(l->service->store, l->row.id, &steps, &bytes, &err) < 0) {
+        l->steps.unpruned |= !failed; /* looked at again */
+        kept(l, NULL);
+        return;
+    }
+    size_t many = steps > STEPS_KEPT ? (size_t)(steps - STEPS_KEPT) : 0;
+    size_t some = full ? (size_t)steps / 4 + 1 : 0;
+    if ((many || some) && drop_steps(l, many > some ? many : some, &dropped, &err) < 0)
+        log_line(LOG_WARN, "service", "drop old steps: %s id=%s", err.text, l->row.id);
+    if (!dropped) {
+        kept(l, NULL);
+        return;
+    }
+    tell(l, dropped, full ? "disk" : "count");
+    l->steps.unpruned = full; /* perhaps it was not enough */
+    drop_layers(l);
+}
+
+void steps_prune(struct live *l) {
+    bool ends = l->row.state == MACHINE_ENDING || l->row.state == MACHINE_ENDED;
+    if (!l->steps.unpruned || l->steps.pruning || !l->machine || ends)
+        return;
+    l->steps.unpruned = false;
+    l->steps.pruning = true;
+    live_ref(l);
+    l->service->driver->stats(l->machine, disk_known, l);
+}
