@@ -333,7 +333,7 @@ def test_a_program_in_a_cell(client, daemon):
     ({"text": ADD, "invoke": "add", "args": ["1"]}, "invalid"),
     ({"text": ADD, "args": ["1"]}, "arguments need the function"),
     ({"text": '(module (import "carrel" "clock" (func (result i64))))'}, "carrel.clock, which was not granted"),
-    ({"text": ADD, "fuel": 0}, "field 'fuel' must be between"),
+    ({"text": ADD, "fuel": 0}, "field 'fuel' is out of range"),
 ])
 def test_a_program_that_cannot_be(client, arguments, words):
     with pytest.raises(ToolFailed) as e:
@@ -429,7 +429,7 @@ def test_prompts_and_completion(client):
     ("exec", {"cmd": "x", "argv": ["y"]}, "and not both"),
     ("exec", {"cmd": 7}, "field 'cmd' must be a text"),
     ("exec", {"cmd": "x", "foo": 1}, "field 'foo' is not known here\nknown are: machine cmd argv"),
-    ("exec", {"cmd": "x", "yield_ms": 1e9}, "field 'yield_ms' must be between 0 and 50000"),
+    ("exec", {"cmd": "x", "yield_ms": 1e9}, "field 'yield_ms' is out of range: it must be between 0 and 50000"),
     ("exec", {"cmd": "x", "user": "nobody"}, "must be one of user root"),
     ("exec", {"cmd": "x", "cwd": "tmp"}, "not an absolute path"),
     ("session", {}, "field 'session' is missing"),
