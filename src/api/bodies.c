@@ -1,5 +1,6 @@
 #include "api/bodies.h"
 
+#include "service/approvals.h"
 #include "service/steps.h"
 #include "service/tokens.h"
 #include "service/view.h"
@@ -423,6 +424,24 @@ static const struct field network_view[] = {
 };
 const struct schema network_schema = SCHEMA("Network", char *, network_view);
 
+static const char *const decisions[] = {"approve", "deny", NULL};
+static const struct field approval_request[] = {
+    {"decision", FIELD_TEXT, AT(struct approval_request, decision), NULL, .required = true,
+     .choices = decisions},
+    {"always", FIELD_FLAG, AT(struct approval_request, always),
+     "and a rule that lets requests like it through"},
+    {"ttl", FIELD_DURATION, AT(struct approval_request, ttl), "the same, for so long", .min = 1,
+     .max = DAYS(3650)},
+};
+const struct schema approval_request_schema =
+    SCHEMA("Approval", struct approval_request, approval_request);
+
+static const struct field pendings_view[] = {
+    {"pending", SHOW_JSON, 0, "id, machine, host, port, protocol, method, path, rule, left_ms ...",
+     .required = true},
+};
+const struct schema pendings_schema = SCHEMA("Pending", char *, pendings_view);
+
 static const struct field done_view[] = {
     {"warnings", SHOW_TEXT, 0, NULL},
 };
@@ -523,7 +542,7 @@ const struct schema *const all_schemas[] = {
     &status_schema,         &mkdir_request_schema,   &move_request_schema,   &chmod_request_schema,
     &chown_request_schema,  &symlink_request_schema, &entry_schema,          &entries_schema,
     &written_schema,        &machine_request_schema, &update_request_schema, &limits_request_schema,
-    &net_request_schema,    &network_schema,         &dir_request_schema,    &exec_request_schema,
+    &net_request_schema,    &network_schema, &approval_request_schema, &pendings_schema,         &dir_request_schema,    &exec_request_schema,
     &run_request_schema,    &signal_request_schema,  &resize_request_schema, &snap_request_schema,
     &rewind_request_schema, &fork_request_schema,    &step_schema,           &steps_schema,
     &machine_schema,        &machines_schema,        &limits_schema,         &stats_schema,

@@ -101,6 +101,9 @@ void api_rewind(struct call *c);
 void api_fork(struct call *c);
 void api_step_list(struct call *c);
 void api_step_show(struct call *c);
+/* approvals.c */
+void api_pending_list(struct call *c);
+void api_pending_decide(struct call *c);
 /* terminal.c */
 void api_terminal(struct call *c);
 /* host.c */

@@ -177,6 +177,12 @@ const struct route routes[] = {
      NULL, "New machines from a step of this one, all or none",
      "-X POST $URL/v1/machines/$M/fork -d '{\"step\":\"1\",\"count\":2}'", api_fork, NULL},
 
+    {"GET", "/v1/pending", "pending_list", SCOPE_READ, BODY_NONE, NULL, &pendings_schema, 200, NULL,
+     "Requests that wait for an approval", "$URL/v1/pending", api_pending_list, NULL},
+    {"POST", "/v1/pending/{}", "pending_decide", SCOPE_RUN, BODY_JSON, &approval_request_schema,
+     &done_schema, 200, NULL, "Let a request go on, or refuse it; tokens need the scope admin",
+     "-X POST $URL/v1/pending/$P -d '{\"decision\":\"approve\"}'", api_pending_decide, NULL},
+
     {"POST", "/v1/run", "run", SCOPE_RUN, BODY_JSON, &run_request_schema, &result_schema, 200, NULL,
      "A fresh machine, one command, thrown away",
      "-X POST $URL/v1/run -d '{\"exec\":{\"command\":\"echo hello\"}}'", api_run, run_queries},
@@ -351,13 +357,15 @@ const struct route *route_find(struct http_text method, struct http_text path,
 
 void route_path_named(const struct route *r, char ret[ROUTE_PATH_SIZE]) {
     static const char *const names[] = {"machine", "exec"};
-    bool token = strncmp(r->path, "/v1/tokens/", 11) == 0, rule = strstr(r->path, "/rules/");
+    bool token = strncmp(r->path, "/v1/tokens/", 11) == 0;
+    bool item = strncmp(r->path, "/v1/pending/", 12) == 0, rule = strstr(r->path, "/rules/");
     bool step = strstr(r->path, "/steps/{}");
     size_t n = 0, param = 0;
     for (const char *p = r->path; *p && n + 16 < ROUTE_PATH_SIZE; p++) {
         if (strncmp(p, "{}", 2) == 0) {
             n += (size_t)snprintf(ret + n, ROUTE_PATH_SIZE - n, "{%s}",
                                   token           ? "token"
+                                  : item          ? "item"
                                   : param && rule ? "rule"
                                   : param && step ? "step"
                                                   : names[param]);

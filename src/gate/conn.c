@@ -87,6 +87,7 @@ void conn_free(struct conn *c) {
     c->machine->gate->stats.open--;
     loop_call_cancel(loop, &c->later);
     loop_call_cancel(loop, &c->more);
+    pending_leave(c);
     resolver_cancel(c->resolving);
     loop_timer_free(c->timer);
     web_free(c->web);
@@ -108,6 +109,7 @@ void conn_end(struct conn *c, bool reset, const char *why) {
         return;
     c->ended = true;
     conn_timer(c, 0);
+    pending_leave(c);
     if (c->is_open)
         conn_tell(c, GATE_CLOSED, NULL, NULL, why);
     if (reset) {
@@ -176,6 +178,7 @@ void conn_tell(struct conn *c, enum gate_outcome outcome, const char *method, co
         .path = path,
         .address = c->address_text[0] ? c->address_text : NULL,
         .rule = c->rule,
+        .pending = c->held ? c->held->id : NULL,
         .why = why,
         .sent = c->sent,
         .received = c->received,
@@ -214,10 +217,35 @@ bool conn_count(struct conn *c, size_t sent, size_t received) {
 
 /* ---- refusing ---- */
 
-/* In the language it speaks: HTTP gets an answer, everything else a reset. */
+/* TLS ends here, with a certificate that the machine trusts; requests are looked at one by one. */
+static void terminate(struct conn *c) {
+    SSL *ssl = authority_accept(c->machine->authority, c->sni[0] ? c->sni : c->host);
+    if (!ssl) {
+        conn_end(c, true, "TLS could not be answered");
+        return;
+    }
+    channel_secure(&c->client, ssl, c->first.data, c->first.len);
+    buf_done(&c->first);
+    c->first = BUF(HELLO_MAX);
+    c->is_terminated = true;
+    web_start(c);
+}
+
+static bool can_terminate(const struct conn *c) {
+    return c->knows_protocol && c->protocol == PROTOCOL_TLS && c->machine->authority &&
+           c->machine->gate->trust && !c->is_terminated && c->is_hello;
+}
+
+/* In the language it speaks: HTTP gets an answer, also inside TLS; everything else a reset. */
 static void refuse(struct conn *c, const char *why) {
     struct buf out DEFER(buf_done) = BUF(16384);
     conn_tell(c, GATE_DENIED, NULL, NULL, why);
+    c->is_told = true;
+    if (can_terminate(c)) {
+        snprintf(c->refusal, sizeof(c->refusal), "%s", why);
+        terminate(c);
+        return;
+    }
     if (c->knows_protocol && c->protocol == PROTOCOL_HTTP && refusal_response(c, "", why, &out) &&
         channel_write(&c->client, out.data, out.len))
         conn_linger(c);
@@ -228,7 +256,7 @@ static void refuse(struct conn *c, const char *why) {
 /* Nothing it could say changes the answer; but what it speaks tells how to say no. */
 static void await_to_refuse(struct conn *c, const char *why) {
     c->state = CONN_REFUSE;
-    c->refusal = why;
+    snprintf(c->refusal, sizeof(c->refusal), "%s", why);
     channel_listen(&c->client, true);
     conn_timer(c, GATE_DENIED_MS);
 }
@@ -358,6 +386,37 @@ static void open_tunnel(struct conn *c, const struct policy_rule *rule) {
     conn_dial(c, rule, tunnel_open);
 }
 
+static void hold_tunnel(struct conn *c, const struct policy_rule *rule) {
+    struct pending *p = pending_for(c, "", "", rule->hold_ms);
+    if (!p) {
+        refuse(c, "too many wait for an approval already");
+    } else if (pending_use(p)) {
+        open_tunnel(c, rule);
+    } else {
+        bool first = !p->held;
+        c->state = CONN_HELD;
+        conn_timer(c, 0);
+        channel_listen(&c->client, false);
+        pending_hold(p, c);
+        if (first)
+            conn_tell(c, GATE_HELD, NULL, NULL, NULL);
+    }
+}
+
+void conn_released(struct conn *c, enum pending_state state) {
+    const struct policy_rule *rule = policy_find(&c->machine->policy, c->rule);
+    if (c->ended)
+        return;
+    if (c->state == CONN_WEB)
+        web_released(c, state);
+    else if (state == PENDING_WAITS)
+        look(c);
+    else if (state == PENDING_APPROVED && rule)
+        open_tunnel(c, rule);
+    else
+        refuse(c, state == PENDING_EXPIRED ? "nobody approved it in time" : "it was not approved");
+}
+
 /* ---- the first bytes ---- */
 
 /* 1: it is a method and a blank. 0: more are needed. -1: it is not. */
@@ -397,6 +456,8 @@ static bool find_protocol(struct conn *c, const char **ret_wrong) {
         return false;
     if (v != HELLO_NOT_TLS) {
         speaks(c, PROTOCOL_TLS);
+        c->is_hello = v != HELLO_BAD;
+        memcpy(c->sni, hello.name, sizeof(c->sni));
         *ret_wrong = check_hello(c, v, &hello);
         return true;
     }
@@ -409,12 +470,17 @@ static bool find_protocol(struct conn *c, const char **ret_wrong) {
 
 /* Everything is known that can be before a request. */
 static void act(struct conn *c, const struct policy_answer *a) {
-    if (a->want != POLICY_KNOWN)
-        refuse(c, "requests inside TLS are not looked at yet");
+    bool asks = a->want != POLICY_KNOWN || a->action == POLICY_ASK;
+    if (asks && can_terminate(c))
+        terminate(c); /* what it requests decides, or is what somebody approves */
+    else if (a->want != POLICY_KNOWN)
+        refuse(c, "its requests cannot be seen");
     else if (a->action == POLICY_ALLOW)
         open_tunnel(c, a->rule);
+    else if (a->action == POLICY_ASK)
+        hold_tunnel(c, a->rule);
     else
-        refuse(c, a->why ? a->why : "nobody can be asked yet");
+        refuse(c, a->why);
 }
 
 static void look(struct conn *c) {

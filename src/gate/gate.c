@@ -31,6 +31,7 @@ void gate_free(struct gate *g) {
         return;
     while (g->machines)
         gate_remove(g->machines);
+    SSL_CTX_free(g->trust);
     resolver_free(g->resolver);
     relay_pool_free(g->pipes);
     free(g);
@@ -38,6 +39,40 @@ void gate_free(struct gate *g) {
 
 int gate_set_name(struct gate *g, const char *name, const char *address, struct err *err) {
     return resolver_set(g->resolver, name, address, err);
+}
+
+int gate_trust(struct gate *g, const char *more, struct err *err) {
+    g->trust = trust_new(more, err);
+    return g->trust ? 0 : -1;
+}
+
+void gate_set_authority(struct gate_machine *m, struct authority *a) {
+    authority_free(m->authority);
+    m->authority = a;
+}
+
+struct authority *gate_authority(struct gate_machine *m) {
+    return m->authority;
+}
+
+const char *gate_machine_id(const struct gate_machine *m) {
+    return m->id;
+}
+
+struct pending *gate_pending(struct gate_machine *m) {
+    return m->pending;
+}
+
+struct pending *gate_pending_find(struct gate *g, const char *id) {
+    for (struct gate_machine *m = g->machines; m; m = m->next)
+        for (struct pending *p = m->pending; p; p = p->next)
+            if (strcmp(p->id, id) == 0)
+                return p;
+    return NULL;
+}
+
+void gate_look(struct gate_machine *m) {
+    pending_look(m, loop_now_ms(m->gate->loop));
 }
 
 void gate_stats(const struct gate *g, struct gate_stats *ret) {
@@ -99,6 +134,8 @@ void gate_remove(struct gate_machine *m) {
     *m->at = m->next;
     if (m->next)
         m->next->at = m->at;
+    pending_clear(m);
+    authority_free(m->authority);
     loop_timer_free(m->again);
     names_done(&m->names);
     policy_done(&m->policy);

@@ -15,6 +15,8 @@
 #include "base/err.h"
 #include "base/id.h"
 #include "base/plan.h"
+#include "gate/authority.h"
+#include "gate/pending.h"
 #include "gate/policy.h"
 #include "io/loop.h"
 
@@ -37,6 +39,7 @@ struct gate_crossing {
     const char *method, *path; /* of a request; else NULL */
     const char *address;       /* that it was connected to; NULL: to none */
     uint64_t rule;             /* 0: none */
+    const char *pending;       /* id, of what waits */
     const char *why;           /* of a denial, or of an end that was not its own */
     uint64_t sent, received;   /* bytes, as the machine sees it */
 };
@@ -59,6 +62,9 @@ void gate_free(struct gate *g);
 /* A name that is always this address, before the host's resolver is asked. */
 int gate_set_name(struct gate *g, const char *name, const char *address, struct err *err);
 
+/* Looks into TLS for machines that have an authority. more: certificates besides the system's. */
+int gate_trust(struct gate *g, const char *more, struct err *err);
+
 /* A machine without doors: it has a policy, and its connections are refused by the kernel. */
 struct gate_machine *gate_add(struct gate *g, const char *id);
 /* Its tunnels are reset. */
@@ -73,6 +79,17 @@ void gate_silence(struct gate_machine *m);
 /* A name that was kept by `named`, and the newest number of them. */
 void gate_restore_name(struct gate_machine *m, uint32_t number, const char *name);
 void gate_restored_names(struct gate_machine *m, uint32_t newest);
+
+/* Takes it; from now on TLS is looked into where a rule needs that, or a refusal is to be read. */
+void gate_set_authority(struct gate_machine *m, struct authority *a);
+struct authority *gate_authority(struct gate_machine *m); /* NULL: none */
+
+const char *gate_machine_id(const struct gate_machine *m);
+
+/* What waits for an approval. */
+struct pending *gate_pending(struct gate_machine *m); /* a list */
+struct pending *gate_pending_find(struct gate *g, const char *id);
+void gate_look(struct gate_machine *m); /* from time to time */
 
 /* To be looked at; changes are told by gate_changed(), which ends what is no longer allowed. */
 struct policy *gate_policy(struct gate_machine *m);

@@ -2,10 +2,12 @@
 #pragma once
 
 #include "base/map.h"
+#include "gate/authority.h"
 #include "gate/channel.h"
 #include "gate/gate.h"
 #include "gate/hello.h"
 #include "gate/names.h"
+#include "gate/pending.h"
 #include "gate/resolver.h"
 #include "io/http.h"
 
@@ -28,6 +30,7 @@ struct gate {
     struct gate_machine *machines;
     struct gate_stats stats;
     struct relay_pool *pipes;
+    SSL_CTX *trust; /* of servers, where TLS ends here; NULL: it does not */
 };
 
 struct door {
@@ -44,7 +47,9 @@ struct gate_machine {
     struct names names;
     struct door doors[PLAN_GATE_SOCKETS];
     bool listening;
-    struct loop_timer *again; /* accepts again, when descriptors had run out */
+    struct loop_timer *again;    /* accepts again, when descriptors had run out */
+    struct authority *authority; /* that the machine trusts; NULL: TLS is not looked into */
+    struct pending *pending;
     struct conn *conns;
     size_t conn_count;
     uint64_t named_ms; /* since when so many names were new */
@@ -52,13 +57,13 @@ struct gate_machine {
 };
 
 enum conn_state {
-    CONN_FIRST,   /* waits for the first bytes */
-    CONN_REFUSE,  /* the same, only to refuse in the language it speaks */
-    CONN_RESOLVE, /* waits for the addresses of its host */
-    CONN_DIAL,    /* waits for the other side */
-    CONN_RELAY,   /* bytes go through, unlooked at */
-    CONN_WEB,     /* requests and answers go through, one by one */
-    CONN_LINGER,  /* everything is said: waits for the peer to have read it */
+    CONN_FIRST,  /* waits for the first bytes */
+    CONN_REFUSE, /* the same, only to refuse in the language it speaks */
+    CONN_HELD,   /* a tunnel that waits for an approval */
+    CONN_DIAL,   /* waits for the other side */
+    CONN_RELAY,  /* bytes go through, unlooked at */
+    CONN_WEB,    /* requests and answers go through, one by one */
+    CONN_LINGER, /* everything is said: waits for the peer to have read it */
 };
 
 struct relay;
@@ -81,9 +86,15 @@ struct conn {
     uint16_t port;
     bool knows_protocol;
     enum policy_protocol protocol;
-    uint64_t rule; /* that allowed it */
-    bool local;    /* that rule's */
-    const char *refusal;
+    uint64_t rule;       /* that allowed it */
+    bool local;          /* that rule's */
+    char sni[NAME_SIZE]; /* as TLS said it */
+    bool is_hello;       /* it was a hello that can be answered */
+    bool is_terminated;  /* TLS ends here */
+    bool is_told;        /* its refusal is in the journal */
+    char refusal[256];   /* why nothing it could say will be allowed; empty: nothing is decided */
+    struct pending *held;
+    struct conn *held_next;
 
     struct buf first; /* bytes that came and went nowhere yet */
     struct resolver_call *resolving;
@@ -127,6 +138,9 @@ void conn_tell(struct conn *c, enum gate_outcome outcome, const char *method, co
 void conn_dial(struct conn *c, const struct policy_rule *rule,
                void (*fn)(struct conn *c, const struct err *err));
 
+/* Somebody has decided, or nobody in time; WAITS: ask the policy again. */
+void conn_released(struct conn *c, enum pending_state state);
+
 /* Bytes that went one way. False: a budget is used up, and the connection has been ended. */
 bool conn_count(struct conn *c, size_t sent, size_t received);
 
@@ -147,6 +161,7 @@ void relay_free(struct relay *r);
 
 /* Takes what is in c->first as the beginning of the first request. */
 void web_start(struct conn *c);
-void web_event(struct conn *c);  /* either channel has something to say */
+void web_event(struct conn *c); /* either channel has something to say */
+void web_released(struct conn *c, enum pending_state state);
 void web_expire(struct conn *c); /* its time is up */
 void web_free(struct web *w);

@@ -18,6 +18,7 @@ enum { IN_SIZE = 20480, PIECE = 16384, METHOD_SIZE = 32, HEAD_OUT_MAX = 65536 };
 
 enum request_state {
     REQUEST_HEAD,
+    REQUEST_HELD, /* it waits for an approval */
     REQUEST_DIAL, /* it is allowed, and waits for the server */
     REQUEST_BODY,
     REQUEST_SENT, /* the answer is not over yet */
@@ -40,6 +41,7 @@ struct web {
     struct side client, server;
     enum request_state request;
     enum answer_state answer;
+    bool handshaking;  /* with the server */
     bool tunnel;       /* after 101: bytes both ways */
     bool keeps_client; /* the machine's connection serves another request */
     bool keeps_server;
@@ -70,7 +72,8 @@ static void client_waits(struct conn *c, uint64_t ms) {
 static void say_no(struct conn *c, const char *why) {
     struct buf out DEFER(buf_done) = BUF(16384);
     struct web *w = c->web;
-    conn_tell(c, GATE_DENIED, w->method[0] ? w->method : NULL, w->path, why);
+    if (!c->is_told)
+        conn_tell(c, GATE_DENIED, w->method[0] ? w->method : NULL, w->path, why);
     channel_close(&c->server);
     if (refusal_response(c, w->method, why, &out) && channel_write(&c->client, out.data, out.len))
         conn_linger(c);
@@ -328,13 +331,49 @@ static void send_request(struct conn *c) {
     conn_count(c, out.len, 0);
 }
 
+static void reach_server(struct conn *c) {
+    struct web *w = c->web;
+    conn_tell(c, GATE_ALLOWED, w->method, w->path, NULL);
+    w->server.n = 0;
+    w->server.ended = false;
+    send_request(c);
+}
+
+/* The server must prove its name before it hears a word. */
+static bool step_handshake(struct conn *c) {
+    struct web *w = c->web;
+    struct err err;
+    int r = channel_handshake(&c->server, &err);
+    if (r == 0)
+        return false;
+    w->handshaking = false;
+    conn_timer(c, 0);
+    if (r > 0) {
+        reach_server(c);
+        return true;
+    }
+    conn_tell(c, GATE_DENIED, w->method, w->path, err.text);
+    say_status(c, 502, err.text);
+    return false;
+}
+
+static void begin_handshake(struct conn *c) {
+    SSL *ssl = trust_connect(c->machine->gate->trust, c->host, c->is_address);
+    if (!ssl) {
+        say_status(c, 502, "TLS could not be prepared");
+        return;
+    }
+    channel_secure(&c->server, ssl, NULL, 0);
+    c->web->handshaking = true;
+    conn_timer(c, GATE_DIAL_MS);
+}
+
 static void web_dialled(struct conn *c, const struct err *err) {
     struct web *w = c->web;
-    if (!err) {
-        conn_tell(c, GATE_ALLOWED, w->method, w->path, NULL);
-        w->server.n = 0;
-        w->server.ended = false;
-        send_request(c);
+    if (!err && c->is_terminated) {
+        begin_handshake(c);
+    } else if (!err) {
+        reach_server(c);
     } else if (err->code == ERR_DENIED) {
         say_no(c, err->text);
         return;
@@ -389,6 +428,34 @@ static bool keep_request(struct web *w, const struct http_head *h) {
     return w->path != NULL;
 }
 
+/* It waits where it is; what approves it lets this same request go on. */
+static void hold(struct conn *c, struct policy_rule *rule) {
+    struct web *w = c->web;
+    struct pending *p = pending_for(c, w->method, w->path, rule->hold_ms);
+    if (!p) {
+        say_no(c, "too many wait for an approval already");
+    } else if (pending_use(p)) {
+        forward_request(c, rule);
+    } else {
+        bool first = !p->held;
+        w->request = REQUEST_HELD;
+        conn_timer(c, 0);
+        pending_hold(p, c);
+        if (first)
+            conn_tell(c, GATE_HELD, w->method, w->path, NULL);
+    }
+}
+
+static void decide(struct conn *c) {
+    struct policy_answer a = conn_decide(c, c->web->method, c->web->path);
+    if (a.action == POLICY_ALLOW)
+        forward_request(c, a.rule);
+    else if (a.action == POLICY_ASK)
+        hold(c, a.rule);
+    else
+        say_no(c, a.why);
+}
+
 static void take_request(struct conn *c) {
     struct web *w = c->web;
     const struct http_head *h = &w->client.head;
@@ -397,7 +464,7 @@ static void take_request(struct conn *c) {
         return;
     }
     c->knows_protocol = true;
-    const char *wrong = check_target(c, h);
+    const char *wrong = c->is_terminated && c->refusal[0] ? c->refusal : check_target(c, h);
     if (wrong) {
         say_no(c, wrong);
         return;
@@ -409,11 +476,22 @@ static void take_request(struct conn *c) {
     w->old_client = h->minor == 0;
     w->keeps_client = h->keep_alive;
     w->wants_upgrade = h->upgrade && http_list_has(h, "Upgrade", "websocket");
-    struct policy_answer a = conn_decide(c, w->method, w->path);
-    if (a.action == POLICY_ALLOW)
-        forward_request(c, a.rule);
-    else
-        say_no(c, a.why ? a.why : "nobody can be asked yet");
+    decide(c);
+}
+
+void web_released(struct conn *c, enum pending_state state) {
+    struct policy_rule *rule = policy_find(&c->machine->policy, c->rule);
+    c->web->request = REQUEST_DIAL;
+    if (state == PENDING_WAITS) {
+        decide(c);
+    } else if (state == PENDING_APPROVED && rule) {
+        forward_request(c, rule);
+    } else {
+        c->timed_out = state == PENDING_EXPIRED;
+        say_no(c, c->timed_out ? "nobody approved it in time" : "it was not approved");
+    }
+    if (!c->ended && c->state == CONN_WEB)
+        web_event(c);
 }
 
 /* ---- steps: true when something moved ---- */
@@ -611,6 +689,8 @@ static bool step_idle(struct conn *c) {
 
 static bool step_server(struct conn *c) {
     struct web *w = c->web;
+    if (w->handshaking)
+        return step_handshake(c);
     if (w->tunnel)
         return step_tunnel(c, &w->server, &c->server, &c->client, false);
     return w->answer == ANSWER_HEAD   ? step_answer_head(c)
@@ -660,6 +740,8 @@ void web_expire(struct conn *c) {
     if (c->pause_ms) {
         c->pause_ms = 0;
         web_event(c);
+    } else if (w->handshaking) {
+        say_status(c, 502, "the server's TLS does not come to an end");
     } else if (w->request == REQUEST_HEAD && w->client.n) {
         refuse_unread(c, 408, "the request did not come in time");
     } else if (w->request == REQUEST_HEAD) {

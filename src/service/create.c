@@ -78,6 +78,10 @@ static void creation_finish_first(struct creation *c) {
     live_unref(l);
 }
 
+static void creation_trusted(void *arg, const struct err *err) {
+    creation_finish(arg, err);
+}
+
 static void creation_made(void *arg, struct machine *m, const char *warnings,
                           const struct err *failed) {
     struct creation *c = arg;
@@ -94,10 +98,13 @@ static void creation_made(void *arg, struct machine *m, const char *warnings,
         l->warnings = strdup(warnings);
     l->row.state = MACHINE_RUNNING;
     l->row.incarnation = guest_incarnation(m->guest);
-    if (c->early)
+    bool has_rules = gate_policy(l->gate)->count > 0;
+    if (c->early && !has_rules)
         creation_finish_first(c);
     else if (write_running(l, &err) < 0)
         creation_fail(c, &err);
+    else if (has_rules)
+        net_trust(l, creation_trusted, c); /* before anything in it speaks TLS */
     else
         creation_finish(c, NULL);
 }

@@ -118,7 +118,8 @@ static int set_cwd(struct exec_plan *p, const char *cwd, struct err *err) {
 }
 
 static int set_env(struct exec_plan *p, const struct exec_request *r,
-                   const struct texts *machine_env, struct err *err) {
+                   const struct texts *network_env, const struct texts *machine_env,
+                   struct err *err) {
     struct gathering g = {.count = 0};
     bool root = p->exec.uid == 0;
     const char *name = root ? "root" : "user";
@@ -129,16 +130,19 @@ static int set_env(struct exec_plan *p, const struct exec_request *r,
         gather(&g, "HOME", root ? "/root" : "/home/user", err) < 0 ||
         gather(&g, "TERM", r->terminal ? "xterm-256color" : "dumb", err) < 0)
         return -1;
-    if (gather_pairs(&g, machine_env, err) < 0 || gather_pairs(&g, &r->env, err) < 0)
+    if (gather_pairs(&g, network_env, err) < 0 || gather_pairs(&g, machine_env, err) < 0 ||
+        gather_pairs(&g, &r->env, err) < 0)
         return -1;
     return settle(p, &g, err);
 }
 
 int exec_plan_make(struct exec_plan *ret, const struct exec_request *r,
-                   const struct texts *machine_env, const char *cwd, struct err *err) {
+                   const struct texts *network_env, const struct texts *machine_env,
+                   const char *cwd, struct err *err) {
     *ret = (struct exec_plan){0};
     if (set_argv(ret, r, err) < 0 || set_user(ret, r->user ? r->user : "user", err) < 0 ||
-        set_cwd(ret, r->cwd ? r->cwd : cwd, err) < 0 || set_env(ret, r, machine_env, err) < 0) {
+        set_cwd(ret, r->cwd ? r->cwd : cwd, err) < 0 ||
+        set_env(ret, r, network_env, machine_env, err) < 0) {
         exec_plan_done(ret);
         return -1;
     }

@@ -23,5 +23,6 @@ struct exec_plan {
 
 /* machine_env: names and values in turn; cwd: of the machine, may be NULL. */
 int exec_plan_make(struct exec_plan *ret, const struct exec_request *r,
-                   const struct texts *machine_env, const char *cwd, struct err *err);
+                   const struct texts *network_env, const struct texts *machine_env,
+                   const char *cwd, struct err *err);
 void exec_plan_done(struct exec_plan *p);

@@ -37,6 +37,8 @@ static void put_crossing(struct jot *j, const struct gate_crossing *c) {
         jot_string(j, "address", c->address);
     if (c->rule)
         jot_u64(j, "rule", c->rule);
+    if (c->pending)
+        jot_string(j, "pending", c->pending);
     if (c->outcome == GATE_CLOSED) {
         jot_u64(j, "sent", c->sent);
         jot_u64(j, "received", c->received);
@@ -145,7 +147,8 @@ static int read_hosts(struct gate *g, const char *path, struct err *err) {
 struct gate *net_gate_new(struct service *s, struct err *err) {
     const struct gate_options o = {.loop = s->loop, .hooks = &hooks, .arg = s};
     struct gate *g = gate_new(&o);
-    if (s->conf->gate_hosts[0] && read_hosts(g, s->conf->gate_hosts, err) < 0) {
+    if (gate_trust(g, s->conf->gate_ca, err) < 0 ||
+        (s->conf->gate_hosts[0] && read_hosts(g, s->conf->gate_hosts, err) < 0)) {
         gate_free(g);
         return NULL;
     }
@@ -182,6 +185,7 @@ void net_restore(struct live *l) {
         log_line(LOG_ERROR, "service", "network of a machine: %s id=%s", err.text, l->row.id);
     if (r.any)
         gate_restored_names(l->gate, r.newest);
+    net_restore_trust(l);
 }
 
 int net_keep(struct live *l, struct err *err) {
@@ -234,6 +238,7 @@ void net_attach_adopted(struct live *l) {
 }
 
 void net_look(struct live *l, uint64_t now_ms) {
+    gate_look(l->gate);
     if (l->flood.left_out && now_ms - l->flood.since_ms >= 1000)
         tell_flood(l);
     if (l->doors_ms && now_ms >= l->doors_ms && l->machine && !l->opening &&
@@ -360,6 +365,21 @@ static int change(struct service *s, const struct caller *who, const char *ref, 
     return 0;
 }
 
+/* The rule is there; the answer waits until the machine trusts what may speak for its servers. */
+struct adding {
+    struct live *live;
+    service_net_fn *done;
+    void *arg;
+};
+
+static void added(void *arg, const struct err *err) {
+    struct adding *a = arg;
+    (void)err;
+    answer(a->live, a->done, a->arg);
+    live_unref(a->live);
+    free(a);
+}
+
 void service_net_add(struct service *s, const struct caller *who, const char *ref,
                      const struct net_request *r, service_net_fn *done, void *arg) {
     struct buf text DEFER(buf_done) = BUF(JOURNAL_DETAIL_MAX);
@@ -370,10 +390,16 @@ void service_net_add(struct service *s, const struct caller *who, const char *re
     jot_string(&j, "action", r->action ? r->action : "allow");
     jot_string(&j, "target", r->target);
     jot_end(&j, '}');
-    if (change(s, who, ref, "net.rule", j.failed ? NULL : text.data, add, r, &l, &err) < 0)
+    if (change(s, who, ref, "net.rule", j.failed ? NULL : text.data, add, r, &l, &err) < 0) {
         done(arg, NULL, &err);
-    else
-        answer(l, done, arg);
+        return;
+    }
+    struct adding *a = calloc(1, sizeof(*a));
+    if (!a)
+        abort();
+    *a = (struct adding){l, done, arg};
+    live_ref(l);
+    net_trust(l, added, a);
 }
 
 void service_net_remove(struct service *s, const struct caller *who, const char *ref, uint64_t rule,

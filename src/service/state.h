@@ -81,8 +81,9 @@ struct live {
     char *cwd; /* of commands: a granted directory, or NULL */
     char *warnings;
     struct gate_machine *gate;
-    bool opening;      /* its doors were asked for */
-    uint64_t doors_ms; /* when to ask again; 0: not */
+    enum { TRUST_NONE, TRUST_GOING, TRUST_THERE } trust; /* in the network's authority */
+    bool opening;                                        /* its doors were asked for */
+    uint64_t doors_ms;                                   /* when to ask again; 0: not */
     struct net_flood flood;
     struct texts env; /* of the row, as pairs; points into env_json */
     void *env_json;
@@ -228,6 +229,15 @@ void net_attach_made(struct live *l);
 void net_attach_adopted(struct live *l);
 void net_look(struct live *l, uint64_t now_ms); /* from time to time */
 void net_detach(struct live *l);
+
+/* ---- trust.c ---- */
+
+void net_restore_trust(struct live *l);
+/* Makes the machine trust its network's authority, if it does not; then done, whatever came of it.
+ */
+void net_trust(struct live *l, service_done_fn *done, void *arg);
+/* Variables of commands in a machine that does: names and values in turn. */
+const struct texts *net_trust_env(const struct live *l);
 
 /* ---- service.c ---- */
 

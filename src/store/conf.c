@@ -91,6 +91,10 @@ static const struct key keys[] = {
      "file in the form of /etc/hosts with names that machines reach at those addresses, whatever "
      "the "
      "host's resolver says; read when the daemon starts"},
+    {"gate", "ca", CONF_PATH, AT(gate_ca), "", 0, 0,
+     "file of certificates that servers are trusted by, besides the system's, where the gate "
+     "itself "
+     "speaks TLS to them"},
     {"models", "default", CONF_WORD, AT(model), "", 0, 0,
      "the model for who names none, as PROVIDER/MODEL; see docs/models.md for all four"},
     {"models", "proxy", CONF_WORD, AT(proxy), "", 0, 0,

@@ -41,6 +41,7 @@ struct conf {
     uint64_t execs_per_owner;
     uint64_t uid_base;
     char gate_hosts[CONF_TEXT_SIZE]; /* empty: none */
+    char gate_ca[CONF_TEXT_SIZE];
     char model[CONF_TEXT_SIZE];      /* "PROVIDER/MODEL" for who names none */
     char proxy[CONF_TEXT_SIZE];      /* for calls to model providers; empty: none */
     struct conf_provider providers[CONF_PROVIDERS_MAX];

@@ -4,17 +4,37 @@
 
 #include "store/store.h"
 
-int store_network_get(struct store *s, const char *machine, char **ret, struct err *err) {
+static int get_text(struct store *s, enum statement id, const char *machine, char **ret,
+                    struct err *err) {
     QUERY;
     *ret = NULL;
-    if (query_start(&q, s, STMT_NETWORK_GET, err) < 0)
+    if (query_start(&q, s, id, err) < 0)
         return -1;
     query_text(&q, 1, machine);
     int r = query_step(&q, err);
-    if (r <= 0)
-        return r;
-    *ret = strdup((const char *)sqlite3_column_text(q.stmt, 0));
+    const char *text = r > 0 ? (const char *)sqlite3_column_text(q.stmt, 0) : NULL;
+    if (!text || !*text)
+        return r < 0 ? -1 : 0;
+    *ret = strdup(text);
     return *ret ? 0 : err_set(err, ERR_LIMIT, "out of memory");
+}
+
+int store_network_get(struct store *s, const char *machine, char **ret, struct err *err) {
+    return get_text(s, STMT_NETWORK_GET, machine, ret, err);
+}
+
+int store_network_get_authority(struct store *s, const char *machine, char **ret, struct err *err) {
+    return get_text(s, STMT_NETWORK_AUTHORITY_GET, machine, ret, err);
+}
+
+int store_network_set_authority(struct store *s, const char *machine, const char *pem,
+                                struct err *err) {
+    QUERY;
+    if (query_start(&q, s, STMT_NETWORK_AUTHORITY_SET, err) < 0)
+        return -1;
+    query_text(&q, 1, machine);
+    query_text(&q, 2, pem);
+    return query_run(&q, NULL, err);
 }
 
 int store_network_set(struct store *s, const char *machine, const char *json, struct err *err) {

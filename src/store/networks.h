@@ -9,6 +9,11 @@
 int store_network_get(struct store *s, const char *machine, char **ret, struct err *err);
 int store_network_set(struct store *s, const char *machine, const char *json, struct err *err);
 
+/* Keys and certificate of its authority; *ret is NULL when there is none. */
+int store_network_get_authority(struct store *s, const char *machine, char **ret, struct err *err);
+int store_network_set_authority(struct store *s, const char *machine, const char *pem,
+                                struct err *err);
+
 /* The newest of its numbers is the one that was put last. */
 int store_network_name_put(struct store *s, const char *machine, uint32_t number, const char *name,
                            struct err *err);

@@ -84,6 +84,9 @@ const char *const schema_steps[] = {
     "CREATE TABLE holds (id TEXT PRIMARY KEY, account TEXT NOT NULL REFERENCES accounts(id),"
     " model TEXT NOT NULL, created_ms INTEGER NOT NULL, tokens INTEGER NOT NULL,"
     " micro INTEGER NOT NULL) STRICT, WITHOUT ROWID;",
+
+    /* 5: the authority that a machine trusts. */
+    "ALTER TABLE networks ADD COLUMN authority TEXT NOT NULL DEFAULT '';",
 };
 const size_t schema_version = sizeof(schema_steps) / sizeof(*schema_steps);
 

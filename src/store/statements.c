@@ -311,6 +311,12 @@ static const struct {
     [STMT_NETWORK_SET] = {"INSERT INTO networks(machine, policy) VALUES(?1, ?2)"
                           " ON CONFLICT(machine) DO UPDATE SET policy = excluded.policy",
                           NULL},
+    [STMT_NETWORK_AUTHORITY_GET] = {"SELECT authority FROM networks WHERE machine = ?1", NULL},
+    [STMT_NETWORK_AUTHORITY_SET] = {"INSERT INTO networks(machine, policy, authority)"
+                                    " VALUES(?1, '{\"rules\":[]}', ?2)"
+                                    " ON CONFLICT(machine) DO UPDATE SET"
+                                    " authority = excluded.authority",
+                                    NULL},
     [STMT_NETWORK_NAME_PUT] = {"INSERT OR REPLACE INTO network_names(machine, number, name)"
                                " VALUES(?1, ?2, ?3)",
                                NULL},

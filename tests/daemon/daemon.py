@@ -125,6 +125,12 @@ class Client:
         words = {"command": command} if isinstance(command, str) else {"argv": command}
         return self.post(f"/v1/machines/{machine}/execs", {**words, "background": True, **fields})["id"]
 
+    def held(self, machine):
+        """The id of a request of this machine that waits for an approval."""
+        self.post(f"/v1/machines/{machine}/net/rules", {"action": "ask", "target": "http://a.example"})
+        self.background(machine, "curl -s http://a.example/")
+        return self.until(lambda: [p["id"] for p in self.get("/v1/pending")["pending"] if p["machine"] == machine])[0]
+
     def wait(self, machine, exec_id, seconds=30):
         """The exec once it has an outcome."""
         end = time.monotonic() + seconds

@@ -51,6 +51,8 @@ def prepare(daemon, route, line, where):
         daemon.exec(names["M"], "mkdir -p a old && echo hello >note && echo hello >a/note")
     if "/net/rules/" in line:
         daemon.post(f"/v1/machines/{names['M']}/net/rules", {"target": "example.com"})
+    if "$P" in line:
+        names["P"] = daemon.held(daemon.machine())
     if "$X" in line:
         names["X"] = command_for(daemon, names["M"], route)
     if "$T" in line:

@@ -145,6 +145,7 @@ BODIES = {"machine_create": {"name": "full", "metadata": {"a": "b"}, "ttl": "1h"
           "file_move": {"from": "/home/user/m", "to": "/home/user/n"},
           "file_chmod": {"path": "/home/user/f", "mode": "600"}, "file_chown": {"path": "/home/user/f", "owner": 0},
           "file_symlink": {"target": "f", "path": "/home/user/l"}, "token_new": {"note": "n", "scopes": ["read"]},
+          "pending_decide": {"decision": "approve"},
           "net_add": {"target": "https://a.example/v1", "methods": "GET", "rate": "1M"},
           "snap": {"name": "good"}, "rewind": {"step": "1"}, "fork": {"step": "1", "count": 2},
           "file_write": b"x", "tar_write": b"\0" * 1024, "exec_stdin": b"x"}
@@ -161,7 +162,8 @@ def things_for(daemon, op):
     if op not in started:
         daemon.wait(m, x)
     rule = daemon.post(f"/v1/machines/{m}/net/rules", {"target": "a.example"})["rules"][0]["id"]
-    return {"machine": m, "exec": x, "step": "1", "rule": str(rule), "token": daemon.post("/v1/tokens", {"note": "openapi"})["id"]}
+    item = daemon.held(m) if op == "pending_decide" else ""
+    return {"machine": m, "exec": x, "step": "1", "rule": str(rule), "item": item, "token": daemon.post("/v1/tokens", {"note": "openapi"})["id"]}
 
 
 def test_every_answer_fits_its_schema(daemon, document):

@@ -39,10 +39,10 @@ NAMES = ["ok.test", "other.test", "sub.ok.test", "inner.test", "api.test", "deep
 class Gated(Daemon):
     """A daemon that knows the names of the test."""
 
-    def __init__(self):
+    def __init__(self, ca):
         self.names = pathlib.Path(tempfile.mkdtemp(prefix="cg-", dir="/tmp"))
         (self.names / "hosts").write_text("127.0.0.1 " + " ".join(NAMES) + "\n10.99.0.1 private.test # of nobody\n")
-        super().__init__(conf=f"[gate]\nhosts = {self.names}/hosts\n")
+        super().__init__(conf=f"[gate]\nhosts = {self.names}/hosts\nca = {ca}\n")
 
     def notes(self, machine, verb="net", seconds=10, count=1):
         """Journal entries about this machine's crossings, once there are so many."""
@@ -62,7 +62,7 @@ class Gated(Daemon):
 
 @pytest.fixture(scope="session")
 def gated_session(servers):
-    d = Gated()
+    d = Gated(servers.dir / "ca.pem")
     yield d
     d.stop()
 

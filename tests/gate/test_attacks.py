@@ -20,6 +20,15 @@ def dial(host, port, data=b"", wait=5):
     return out.decode("latin-1")
 def say(text):
     print(str(text)[:300].replace("\\r\\n", " "))
+def inside(host, port, name, says=None):
+    c = ssl._create_unverified_context(); c.check_hostname = False
+    s = c.wrap_socket(socket.create_connection((host, port), 5), server_hostname=name); s.settimeout(5)
+    s.sendall(f"GET / HTTP/1.1\\r\\nHost: {says or host}:{port}\\r\\nConnection: close\\r\\n\\r\\n".encode())
+    out = b""
+    try:
+        while part := s.recv(65536): out += part
+    except OSError: pass
+    return out.decode("latin-1")
 def get(host, port, path="/", name=None, more="", version="1.1", method="GET", body=""):
     name = host if name is None else name
     return dial(host, port, f"{method} {path} HTTP/{version}\\r\\nHost: {name}\\r\\nConnection: close\\r\\n{more}\\r\\n{body}".encode())
@@ -45,8 +54,10 @@ ROWS = [
     ("absolute form to another host", "say(get('ok.test', {http}, path='http://other.test/'))", ["403"], "its Host is another", None, None),
     ("CONNECT outside of the proxy", "say(dial('ok.test', {http}, b'CONNECT other.test:80 HTTP/1.1\\r\\nHost: other.test:80\\r\\n\\r\\n'))", ["403"], "CONNECT is for the proxy", None, None),
     ("a second request for another host", "say(dial('ok.test', {http}, b'GET / HTTP/1.1\\r\\nHost: ok.test\\r\\n\\r\\nGET / HTTP/1.1\\r\\nHost: other.test\\r\\nConnection: close\\r\\n\\r\\n').split('HTTP/1.1 ')[-1])", ["403"], "its Host is another", None, None),
-    ("TLS named for another", "c = ssl._create_unverified_context(); s = socket.create_connection(('ok.test', {https}))\ntry: c.wrap_socket(s, server_hostname='other.test'); say('reached')\nexcept OSError as e: say('reset')", ["reset"], "names another server", None, None),
-    ("TLS without a name", "c = ssl._create_unverified_context(); c.check_hostname = False; s = socket.create_connection(('ok.test', {https}))\ntry: c.wrap_socket(s); say('reached')\nexcept OSError as e: say('reset')", ["reset"], "names no server", None, None),
+    ("TLS named for another", "say(inside('ok.test', {https}, 'other.test'))", ["403"], "names another server", None, None),
+    ("TLS without a name", "say(inside('ok.test', {https}, None))", ["403"], "names no server", None, None),
+    ("TLS to a host that no rule names", "say(inside('other.test', {https}, 'other.test'))", ["403"], "no rule allows it", "https://other.test:{https}", "200"),
+    ("another Host inside TLS", "say(inside('api.test', {https}, 'api.test', 'other.test'))", ["403"], "its Host is another", None, None),
     ("TLS that makes no sense", "say(dial('ok.test', {https}, b'\\x16\\x03\\x01\\x00\\x05\\x02aaaa'))", ["reset"], "makes no sense", None, None),
     ("other bytes where TLS is allowed", "say(dial('ok.test', {https}, b'SSH-2.0-x\\r\\n'))", ["reset"], "no rule allows it", None, None),
     ("smuggling by two lengths", "say(get('ok.test', {http}, method='POST', more='Content-Length: 4\\r\\nContent-Length: 44\\r\\n', body='aaaa'))", ["400"], "", None, None),
@@ -70,6 +81,7 @@ def box(gated_session, servers):
     m = gated_session.machine()
     for target in (f"http://ok.test:{servers.http}", f"https://ok.test:{servers.https}"):
         gated_session.allow(m, target)
+    gated_session.allow(m, f"https://api.test:{servers.https}/", methods="GET")
     gated_session.post(f"/v1/machines/{m}/net/rules", {"target": "private.test:8080"})
     yield m
     gated_session.clear()

@@ -1,0 +1,117 @@
+/* carrel pending, approve, deny: requests of machines that wait for a word. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/defer.h"
+#include "cli/cli.h"
+#include "cli/client.h"
+#include "cli/options.h"
+#include "cli/table.h"
+
+static void print_item(const json_t *p) {
+    char where[300], left[16];
+    snprintf(where, sizeof(where), "%s:%lld", client_text(p, "host"), client_number(p, "port"));
+    snprintf(left, sizeof(left), "%llds", client_number(p, "left_ms") / 1000);
+    table_cell(client_text(p, "id"), 14);
+    table_cell(client_text(p, "machine"), 14);
+    table_cell(left, 5);
+    table_cell(client_text(p, "protocol"), 8);
+    table_cell(where, 30);
+    table_cell(client_text(p, "method"), 6);
+    table_cell(client_text(p, "path"), 0);
+    putchar('\n');
+}
+
+int cmd_pending(int argc, char **argv) {
+    struct client c DEFER(client_close) = {0};
+    json_t *list DEFER(json_free) = NULL, *p;
+    const struct client_request r = {.method = "GET", .target = "/v1/pending"};
+    struct err err;
+    bool as_json = false;
+    int status;
+    size_t i;
+    if (cli_words(argc, argv, 0, &as_json, &status) < 0)
+        return status;
+    if (client_open(&c, CLIENT_START, NULL, &err) < 0 || client_call(&c, &r, &list, &err) < 0)
+        return cli_fail(&err);
+    if (as_json) {
+        print_json(list);
+        return 0;
+    }
+    puts("ITEM            MACHINE         LEFT   PROTOCOL  WHERE                           METHOD  "
+         "PATH");
+    json_array_foreach(json_object_get(list, "pending"), i, p) {
+        print_item(p);
+    }
+    return 0;
+}
+
+struct approve_options {
+    uint64_t for_ms;
+    bool once, always, help;
+};
+
+#define AT(member) offsetof(struct approve_options, member)
+
+static const struct option_row approve_rows[] = {
+    {0, "once", NULL, OPTION_FLAG, AT(once), "exactly this request (the default)"},
+    {0, "always", NULL, OPTION_FLAG, AT(always), "and add a rule for requests like it"},
+    {0, "for", "TIME", OPTION_DURATION, AT(for_ms), "the same, for so long"},
+    {'h', "help", NULL, OPTION_FLAG, AT(help), "show this"},
+    {0, NULL, NULL, OPTION_FLAG, 0, NULL},
+};
+
+static int decide(struct client *c, const char *id, const char *decision,
+                  const struct approve_options *o, struct err *err) {
+    char target[CLIENT_TARGET_SIZE], seconds[32];
+    struct buf body DEFER(buf_done) = BUF(4096);
+    struct jot j = JOT(&body);
+    const struct client_request r = {.method = "POST", .target = target, .body = &body};
+    jot_object(&j, NULL);
+    jot_string(&j, "decision", decision);
+    if (o->always)
+        jot_bool(&j, "always", true);
+    snprintf(seconds, sizeof(seconds), "%.3f", (double)o->for_ms / 1000);
+    if (o->for_ms)
+        jot_raw(&j, "ttl", seconds);
+    jot_end(&j, '}');
+    if (client_target(target, err, "/v1/pending/%s", id) < 0)
+        return -1;
+    return client_call(c, &r, NULL, err);
+}
+
+static int decide_all(int argc, char **argv, const char *decision) {
+    struct client c DEFER(client_close) = {0};
+    struct approve_options o = {0};
+    struct err err;
+    int next, status = 0;
+    if (options_parse(approve_rows, argc - 1, argv + 1, &o, &next, &err) < 0)
+        return cli_fail(&err);
+    if (o.help) {
+        cli_usage(argv[0]);
+        if (strcmp(decision, "approve") == 0)
+            options_print(approve_rows);
+        return 0;
+    }
+    char **ids = argv + 1 + next;
+    if (!ids[0] || o.once + o.always + (o.for_ms > 0) > 1) {
+        err_set(&err, ERR_INVALID,
+                ids[0] ? "--once, --always and --for exclude each other" : "nothing named");
+        err_remedy(&err, "see `carrel pending`");
+        return cli_fail(&err);
+    }
+    if (client_open(&c, CLIENT_START, NULL, &err) < 0)
+        return cli_fail(&err);
+    for (; *ids; ids++)
+        if (decide(&c, *ids, decision, &o, &err) < 0)
+            status = cli_fail(&err);
+    return status;
+}
+
+int cmd_approve(int argc, char **argv) {
+    return decide_all(argc, argv, "approve");
+}
+
+int cmd_deny(int argc, char **argv) {
+    return decide_all(argc, argv, "deny");
+}

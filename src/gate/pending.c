@@ -1,0 +1,150 @@
+#include "gate/pending.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+
+#include "gate/inner.h"
+
+static bool is_about(const struct pending *p, const struct conn *c, const char *method,
+                     const char *path) {
+    return p->port == c->port && strcmp(p->host, c->host) == 0 && strcmp(p->method, method) == 0 &&
+           strcmp(p->path, path) == 0;
+}
+
+static size_t count(const struct gate_machine *m) {
+    size_t n = 0;
+    for (const struct pending *p = m->pending; p; p = p->next)
+        n++;
+    return n;
+}
+
+static struct pending *pending_new(struct conn *c, const char *method, const char *path) {
+    struct gate_machine *m = c->machine;
+    struct pending *p = calloc(1, sizeof(*p));
+    struct timespec t;
+    if (!p || !(p->path = strdup(path)))
+        abort();
+    clock_gettime(CLOCK_REALTIME, &t);
+    p->machine = m;
+    p->port = c->port;
+    p->rule = c->rule;
+    p->since_ms = (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+    snprintf(p->id, sizeof(p->id), "%s", id_new('p').text);
+    snprintf(p->host, sizeof(p->host), "%s", c->host);
+    snprintf(p->method, sizeof(p->method), "%s", method);
+    snprintf(p->protocol, sizeof(p->protocol), "%s",
+             c->knows_protocol ? policy_protocol_name(c->protocol) : "tcp");
+    p->next = m->pending;
+    m->pending = p;
+    return p;
+}
+
+struct pending *pending_for(struct conn *c, const char *method, const char *path,
+                            uint64_t hold_ms) {
+    struct gate_machine *m = c->machine;
+    for (struct pending *p = m->pending; p; p = p->next)
+        if (is_about(p, c, method, path))
+            return p;
+    if (count(m) >= PENDING_MAX)
+        return NULL;
+    struct pending *p = pending_new(c, method, path);
+    p->until_ms = loop_now_ms(m->gate->loop) + (hold_ms ? hold_ms : POLICY_HOLD_MS);
+    return p;
+}
+
+static void pending_free(struct pending *p) {
+    struct pending **at = &p->machine->pending;
+    while (*at != p)
+        at = &(*at)->next;
+    *at = p->next;
+    while (p->held)
+        pending_leave(p->held);
+    free(p->path);
+    free(p);
+}
+
+bool pending_use(struct pending *p) {
+    if (p->state != PENDING_APPROVED)
+        return false;
+    pending_free(p);
+    return true;
+}
+
+void pending_hold(struct pending *p, struct conn *c) {
+    c->held = p;
+    c->held_next = p->held;
+    p->held = c;
+}
+
+void pending_leave(struct conn *c) {
+    struct pending *p = c->held;
+    if (!p)
+        return;
+    struct conn **at = &p->held;
+    while (*at != c)
+        at = &(*at)->held_next;
+    *at = c->held_next;
+    c->held = NULL;
+    c->held_next = NULL;
+}
+
+/* Those whose client has left are of no use to anybody. */
+static void drop_gone(struct pending *p) {
+    for (struct conn *c = p->held, *next; c; c = next) {
+        char byte;
+        next = c->held_next;
+        if (recv(c->client.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0)
+            conn_end(c, false, NULL);
+    }
+}
+
+const struct conn *pending_next(const struct conn *c) {
+    return c->held_next;
+}
+
+/* Each is taken out first: what it does next may change the list. */
+static void release(struct pending *p, enum pending_state state) {
+    struct conn *c = p->held;
+    pending_leave(c);
+    conn_released(c, state);
+}
+
+void pending_decide(struct pending *p, enum pending_state state, bool all) {
+    uint64_t now = loop_now_ms(p->machine->gate->loop);
+    drop_gone(p);
+    if (state == PENDING_APPROVED && !all) {
+        if (p->held) {
+            release(p, state); /* the newest: whoever gave up did so before it came */
+        } else {
+            p->state = state;
+            p->until_ms = now + PENDING_REMEMBER_MS;
+            return;
+        }
+        if (!p->held)
+            pending_free(p);
+        return;
+    }
+    while (p->held)
+        release(p, all ? PENDING_WAITS : state);
+    pending_free(p);
+}
+
+void pending_look(struct gate_machine *m, uint64_t now_ms) {
+    for (struct pending *p = m->pending, *next; p; p = next) {
+        next = p->next;
+        if (now_ms < p->until_ms)
+            continue;
+        if (p->state == PENDING_APPROVED)
+            pending_free(p);
+        else
+            pending_decide(p, PENDING_EXPIRED, false);
+        next = m->pending; /* whoever was released may have changed the list */
+    }
+}
+
+void pending_clear(struct gate_machine *m) {
+    while (m->pending)
+        pending_free(m->pending);
+}

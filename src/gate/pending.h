@@ -1,0 +1,55 @@
+/*
+ * Requests that wait for somebody's approval.
+ *
+ * An item is about what is wanted (host, port, and for HTTP method and path), not about a
+ * connection: a client's own retry joins it, and one that gave up leaves it open. An approval
+ * lets one request through and is remembered for a while, because the client may be between two
+ * tries. Items end by themselves.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/id.h"
+#include "gate/name.h"
+
+struct conn;
+struct gate_machine;
+
+enum { PENDING_MAX = 64, PENDING_REMEMBER_MS = 120000, PENDING_METHOD_SIZE = 32 };
+
+enum pending_state { PENDING_WAITS, PENDING_APPROVED, PENDING_REFUSED, PENDING_EXPIRED };
+
+struct pending {
+    struct pending *next;
+    struct gate_machine *machine;
+    char id[ID_SIZE];
+    char host[NAME_SIZE];
+    uint16_t port;
+    char protocol[8];
+    char method[PENDING_METHOD_SIZE]; /* empty: no request, a tunnel */
+    char *path;
+    uint64_t rule;
+    int64_t since_ms;  /* since 1970 */
+    uint64_t until_ms; /* the loop's clock */
+    enum pending_state state;
+    struct conn *held; /* by conn->held_next */
+};
+
+/* The item for what this connection wants, made if there is none; NULL: too many wait. */
+struct pending *pending_for(struct conn *c, const char *method, const char *path, uint64_t hold_ms);
+/* True, once: this request was approved meanwhile. */
+bool pending_use(struct pending *p);
+void pending_hold(struct pending *p, struct conn *c);
+void pending_leave(struct conn *c);
+const struct conn *pending_next(const struct conn *c); /* of those held by one item */
+/*
+ * Decides. APPROVED lets exactly one request go on: one that waits, or the next that comes; all:
+ * the policy has changed as well, and every one that waits asks it again. Frees the item, unless
+ * it is remembered or others still wait.
+ */
+void pending_decide(struct pending *p, enum pending_state state, bool all);
+/* From time to time: what has waited too long, and what was remembered long enough. */
+void pending_look(struct gate_machine *m, uint64_t now_ms);
+void pending_clear(struct gate_machine *m);

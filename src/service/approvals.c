@@ -1,0 +1,135 @@
+#include "service/approvals.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/defer.h"
+#include "service/state.h"
+
+enum { LIST_MAX_BYTES = 4 << 20 };
+
+static void put_item(struct jot *j, const struct pending *p, uint64_t now) {
+    size_t waiting = 0;
+    for (const struct conn *c = p->held; c; c = pending_next(c))
+        waiting++;
+    jot_object(j, NULL);
+    jot_string(j, "id", p->id);
+    jot_string(j, "machine", gate_machine_id(p->machine));
+    jot_string(j, "host", p->host);
+    jot_u64(j, "port", p->port);
+    jot_string(j, "protocol", p->protocol);
+    if (p->method[0]) {
+        jot_string(j, "method", p->method);
+        jot_string(j, "path", p->path);
+    }
+    jot_u64(j, "rule", p->rule);
+    jot_i64(j, "since_ms", p->since_ms);
+    jot_u64(j, "left_ms", p->until_ms > now ? p->until_ms - now : 0);
+    jot_u64(j, "waiting", waiting);
+    jot_bool(j, "approved", p->state == PENDING_APPROVED);
+    jot_end(j, '}');
+}
+
+void service_pending(struct service *s, const struct caller *who, service_net_fn *done, void *arg) {
+    struct buf text DEFER(buf_done) = BUF(LIST_MAX_BYTES);
+    struct jot j = JOT(&text);
+    struct live *l;
+    struct err err;
+    if (allow(who, SCOPE_READ, &err) < 0) {
+        done(arg, NULL, &err);
+        return;
+    }
+    jot_object(&j, NULL);
+    jot_array(&j, "pending");
+    for (size_t at = 0; (l = map_next(&s->machines, &at));) {
+        if (!may_see(who, l->row.owner))
+            continue;
+        for (struct pending *p = gate_pending(l->gate); p; p = p->next)
+            put_item(&j, p, loop_now_ms(s->loop));
+    }
+    jot_end(&j, ']');
+    jot_end(&j, '}');
+    if (!j.failed) {
+        done(arg, text.data, NULL);
+        return;
+    }
+    err_set(&err, ERR_LIMIT, "too many wait to be listed");
+    done(arg, NULL, &err);
+}
+
+/* The rule that would have let this request through, and no other. */
+static int rule_of(const struct pending *p, const struct policy_rule *asked,
+                   struct policy_rule *ret, struct err *err) {
+    static const char *const schemes[] = {"", "http://", "https://", "tcp://"};
+    char target[POLICY_TARGET_SIZE];
+    bool web = p->method[0];
+    const char *scheme = !web                              ? schemes[3]
+                         : strcmp(p->protocol, "tls") == 0 ? schemes[2]
+                                                           : schemes[1];
+    bool six = strchr(p->host, ':') != NULL;
+    bool fits = web && policy_path_is_plain(p->path) && strlen(p->path) < POLICY_PATH_SIZE;
+    snprintf(target, sizeof(target), "%s%s%s%s:%u%s", scheme, six ? "[" : "", p->host,
+             six ? "]" : "", p->port, fits ? p->path : "");
+    *ret = (struct policy_rule){.action = POLICY_ALLOW, .local = asked && asked->local};
+    if (web)
+        snprintf(ret->methods, sizeof(ret->methods), "%s", p->method);
+    return policy_target_read(target, ret, err);
+}
+
+static int widen(struct live *l, const struct pending *p, const struct approval_request *r,
+                 struct err *err) {
+    struct policy *policy = gate_policy(l->gate);
+    struct policy_rule rule;
+    if (rule_of(p, policy_find(policy, p->rule), &rule, err) < 0)
+        return -1;
+    rule.expires_ms = r->ttl.is ? now_ms() + (int64_t)r->ttl.value : 0;
+    if (policy_add(policy, &rule, err) < 0)
+        return -1;
+    return net_keep(l, err);
+}
+
+static struct pending *find(struct service *s, const struct caller *who, const char *id,
+                            struct live **ret, struct err *err) {
+    struct pending *p = net_may_open(who, err) < 0 ? NULL : gate_pending_find(s->gate, id);
+    *ret = p ? map_get(&s->machines, gate_machine_id(p->machine)) : NULL;
+    if (*ret && may_see(who, (*ret)->row.owner))
+        return p;
+    if (net_may_open(who, err) == 0) {
+        err_set(err, ERR_NOT_FOUND, "nothing waits under '%.40s'", id);
+        err_remedy(err, "see `carrel pending`");
+    }
+    return NULL;
+}
+
+void service_approve(struct service *s, const struct caller *who, const char *id,
+                     const struct approval_request *r, service_net_fn *done, void *arg) {
+    struct live *l;
+    struct err err;
+    uint64_t intent;
+    bool approves = strcmp(r->decision, "approve") == 0, wide = r->always || r->ttl.is;
+    struct pending *p = find(s, who, id, &l, &err);
+    if (!p) {
+        done(arg, NULL, &err);
+        return;
+    }
+    struct buf text DEFER(buf_done) = BUF(JOURNAL_DETAIL_MAX);
+    struct jot j = JOT(&text);
+    put_item(&j, p, loop_now_ms(s->loop));
+    const struct journal_record what = {.verb = approves ? "net.approve" : "net.refuse",
+                                        .machine = l->row.id,
+                                        .detail = j.failed ? NULL : text.data};
+    if (note_intent(s, who, &what, &intent, &err) < 0) {
+        done(arg, NULL, &err);
+        return;
+    }
+    int failed = approves && wide ? widen(l, p, r, &err) : 0;
+    const struct journal_record result = {.verb = what.verb, .machine = l->row.id};
+    note_result(s, who, &result, intent, failed < 0 ? &err : NULL);
+    if (failed < 0) {
+        done(arg, NULL, &err);
+        return;
+    }
+    pending_decide(p, approves ? PENDING_APPROVED : PENDING_REFUSED, approves && wide);
+    event_tell(s, l->row.owner, l->row.id, approves ? "net.approved" : "net.refused", text.data);
+    done(arg, "{}", NULL);
+}
