@@ -11,6 +11,7 @@
 #include "cli/cli.h"
 #include "cli/grants.h"
 #include "cli/machine.h"
+#include "cli/net.h"
 #include "cli/remote.h"
 #include "cli/spec.h"
 #include "cli/table.h"
@@ -18,8 +19,8 @@
 struct run_options {
     struct command_options command;
     struct spec spec;
+    struct option_list net;
     bool apply, keep;
-    const char *net;
 };
 
 #define AT(member) offsetof(struct run_options, member)
@@ -31,7 +32,7 @@ static const struct option_row rows[] = {
     SPEC_OPTIONS(struct run_options, spec),
     {0, "lifetime", "TIME", OPTION_DURATION, AT(spec.ttl_ms),
      "end the machine itself after this time"},
-    {0, "net", "none", OPTION_TEXT, AT(net), "network: none"},
+    {0, "net", "none|[ask:]TARGET[,local]", OPTION_LIST, AT(net), NET_OPTION_HELP},
     COMMAND_OPTIONS(struct run_options, command),
     {0, NULL, NULL, OPTION_FLAG, 0, NULL},
 };
@@ -52,10 +53,6 @@ static void announce(void) {
 }
 
 static int check_options(const struct run_options *o, struct err *err) {
-    if (o->net && strcmp(o->net, "none") != 0) {
-        err_set(err, ERR_UNSUPPORTED, "--net %s: a box has no network yet", o->net);
-        return err_remedy(err, "leave it out, or say --net none");
-    }
     if (o->apply && (o->command.json || !o->spec.dirs.count)) {
         err_set(err, ERR_INVALID,
                 o->command.json ? "--apply asks, and --json has nobody to ask"
@@ -76,6 +73,8 @@ static int describe(struct run *r, struct err *err) {
         return -1;
     jot_object(&j, NULL);
     spec_put(&j, &r->o.spec, &r->grants, &r->plan);
+    if (net_put(&j, &r->o.net, err) < 0)
+        return -1;
     jot_end(&j, '}');
     return j.failed ? err_set(err, ERR_LIMIT, "the request is too large") : 0;
 }

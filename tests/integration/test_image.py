@@ -180,17 +180,19 @@ def test_rootless_the_hosts_files_can_be_replaced_but_not_changed_in_place(carre
     assert "nobody's" in carrel("doctor").stdout.decode()
 
 
-# No network: fails at once, and says so once.
+# The network: every name has an address, and what no rule allows is refused where it can be read.
 
 
 @pytest.mark.parametrize("script", [
-    "python3 -c 'import socket; socket.getaddrinfo(\"example.com\", 80)'", "getent hosts example.com",
-    "perl -e 'exit !gethostbyname(\"example.com\")'"])
-def test_a_failed_lookup_is_quick_and_explained_once(carrel, script):
+    "python3 -c 'import socket; print(socket.gethostbyname(\"example.com\"))'", "getent hosts example.com"])
+def test_a_lookup_is_answered_by_nobody_outside(carrel, script):
     done = carrel.run("--timeout", "20s", "--", "sh", "-c", script)
-    assert done.returncode not in (0, 124)
-    assert done.stderr.decode().splitlines()[-1] == "carrel: a name lookup failed: this machine has no network"
-    assert done.stderr.count(b"no network") == 1
+    assert done.returncode == 0 and done.stdout.startswith(b"198.18."), done
+
+
+def test_a_refusal_says_what_to_do(carrel):
+    done = carrel.run("--timeout", "20s", "--", "curl", "-sS", "http://example.com/")
+    assert b"may not reach 'example.com:80'" in done.stdout and b"carrel net" in done.stdout, done
 
 
 def test_no_hint_without_a_lookup(carrel):
@@ -198,12 +200,7 @@ def test_no_hint_without_a_lookup(carrel):
     assert done.stderr == b""
 
 
-def test_connections_are_refused_at_once(carrel):
-    script = "import socket\ns = socket.socket()\ns.settimeout(10)\ntry: s.connect(('192.0.2.1', 80))\nexcept OSError as e: print(e.errno)"
-    assert carrel.run("--", "python3", "-c", script).stdout in (b"111\n", b"101\n")  # refused, or no route
-
-
-def test_net_none_is_the_only_network_yet(carrel):
+def test_a_network_that_is_none_and_one_that_makes_no_sense(carrel):
     assert carrel.run("--net", "none", "--", "true").returncode == 0
-    done = carrel.run("--net", "open", "--", "true")
-    assert done.returncode == 125 and done.stderr.count(b"\n") == 1 and b"--net open" in done.stderr
+    done = carrel.run("--net", "not a host", "--", "true")
+    assert done.returncode == 125 and done.stderr.count(b"\n") == 1 and b"is no target" in done.stderr
