@@ -304,6 +304,8 @@ void service_create(struct service *s, const struct caller *who, const struct ma
     }
     *gate_policy(l->gate) = policy;
     policy = (struct policy){.rules = NULL};
+    if (r->from.machine)
+        net_inherit(l, map_get(&s->machines, r->from.machine));
     struct creation *c = calloc(1, sizeof(*c));
     if (!c)
         abort();

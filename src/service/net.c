@@ -324,6 +324,16 @@ static struct policy copy_of(const struct policy *p) {
     return copy;
 }
 
+void net_inherit(struct live *l, const struct live *parent) {
+    struct policy *p = gate_policy(l->gate);
+    if (!parent)
+        return;
+    policy_done(p);
+    *p = copy_of(gate_policy(parent->gate));
+    for (size_t i = 0; i < p->count; i++)
+        p->rules[i].busy_ms = 0;
+}
+
 typedef int net_change_fn(struct live *l, const void *what, struct err *err);
 
 static int add(struct live *l, const void *what, struct err *err) {

@@ -222,6 +222,8 @@ int net_may_open(const struct caller *who, struct err *err);
 /* Rules of a request, added to what the machine has. */
 int net_add_rules(struct service *s, const char *image, const struct rows *rules,
                   struct policy *policy, struct err *err);
+/* A fork may reach what its source may; parent NULL: nothing. */
+void net_inherit(struct live *l, const struct live *parent);
 int net_keep(struct live *l, struct err *err); /* writes the policy down */
 void net_restore(struct live *l);              /* what an earlier daemon wrote down */
 /* A machine of our making, with its doors; one that was adopted, which has none yet. */

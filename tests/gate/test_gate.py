@@ -189,6 +189,16 @@ print(time.monotonic() - began < 2.5)"""])
     assert out[0] == "[Errno 111] Connection refused" and "reached" not in out and out[2] == "True"
 
 
+def test_a_fork_may_reach_what_its_source_may(gated, servers, box):
+    gated.allow(box, f"http://ok.test:{servers.http}/v1")
+    made = gated.post(f"/v1/machines/{box}/fork", {})
+    fork = (made.get("machines") or [made])[0]["id"]
+    assert "error" not in body(curl(gated, fork, f"http://ok.test:{servers.http}/v1"))
+    assert "error" in body(curl(gated, fork, f"http://ok.test:{servers.http}/v2"))
+    gated.delete(f"/v1/machines/{box}/net/rules/1")
+    assert "error" not in body(curl(gated, fork, f"http://ok.test:{servers.http}/v1"))
+
+
 # ---- who may ----
 
 
