@@ -162,21 +162,41 @@ static uint64_t given_or(struct given g, uint64_t otherwise) {
     return g.is ? g.value : otherwise;
 }
 
-/* A command on its way to the machine. */
+/* A command on its way to the machine, with all that must live until it is there. */
 struct sending {
     struct act *act;
     uint64_t yield_ms, max;
+    struct exec_request request;
+    struct texts env;
+    const char *argv[INSTALL_MAX + 4];
 };
 
+static struct sending *sending_new(struct act *a) {
+    struct sending *s = calloc(1, sizeof(*s));
+    if (!s)
+        abort();
+    s->act = a;
+    return s;
+}
+
+static void sending_free(struct sending *s) {
+    free(s->env.v);
+    free(s);
+}
+
 static void sent(void *arg, struct exec *x, const struct err *err) {
-    struct sending *s DEFER_FREE = arg;
+    struct sending *s = arg;
     struct act *a = s->act;
+    uint64_t yield_ms = s->yield_ms, max = s->max;
+    sending_free(s);
     if (err) {
         act_fail(a, err);
         return;
     }
-    struct waiting *w = wait_for(a, x, s->yield_ms, s->max, false);
+    struct waiting *w = wait_for(a, x, yield_ms, max, false);
     a->cancel = kill_it;
+    if (a->cancelled) /* while it waited for its turn */
+        kill_it(a);
     if (exec_is_over(x))
         finish(w);
 }
@@ -211,18 +231,17 @@ static int check(const struct exec_input *in, struct err *err) {
     return 0;
 }
 
-static void run(struct act *a, const struct exec_input *in) {
+/* `in` and its arrays are copied or the act's own. */
+static void run(struct sending *s, const struct exec_input *in) {
     static const uint8_t no_hash[SHA256_BYTES];
-    struct sending *s = malloc(sizeof(*s));
-    if (!s)
-        abort();
-    *s = (struct sending){a, given_or(in->yield_ms, YIELD_DEFAULT_MS),
-                          given_or(in->max_output, OUTPUT_DEFAULT)};
-    struct texts env = quiet_env(in);
-    const struct exec_request r = {
+    struct act *a = s->act;
+    s->yield_ms = given_or(in->yield_ms, YIELD_DEFAULT_MS);
+    s->max = given_or(in->max_output, OUTPUT_DEFAULT);
+    s->env = quiet_env(in);
+    s->request = (struct exec_request){
         .argv = in->argv,
         .command = in->cmd,
-        .env = env,
+        .env = s->env,
         .cwd = in->cwd,
         .user = in->user,
         .stdin_text = in->stdin_text,
@@ -230,8 +249,7 @@ static void run(struct act *a, const struct exec_input *in) {
         .terminal = in->tty,
         .stdin_open = in->interactive && !in->tty,
     };
-    service_exec(act_service(a), act_who(a), a->machine, &r, no_hash, NULL, 0, sent, s);
-    free(env.v);
+    service_exec(act_service(a), act_who(a), a->machine, &s->request, no_hash, NULL, 0, sent, s);
 }
 
 void tool_exec(struct act *a) {
@@ -239,7 +257,7 @@ void tool_exec(struct act *a) {
     if (check(a->request, &err) < 0)
         act_fail(a, &err);
     else
-        run(a, a->request);
+        run(sending_new(a), a->request);
 }
 
 /* ---- install ---- */
@@ -273,7 +291,6 @@ static int check_packages(const struct texts *packages, struct err *err) {
 
 void tool_install(struct act *a) {
     const struct install_input *in = a->request;
-    const char *argv[INSTALL_MAX + 4] = {"/bin/sh", "-c", NULL, "install"};
     size_t m = 0;
     struct err err;
     if (check_packages(&in->packages, &err) < 0) {
@@ -282,14 +299,17 @@ void tool_install(struct act *a) {
     }
     while (m < MANAGERS && strcmp(managers[m].name, in->manager) != 0)
         m++;
-    argv[2] = managers[m].script; /* the schema has let no other name pass */
-    memcpy(argv + 4, in->packages.v, in->packages.count * sizeof(*argv));
-    const struct exec_input command = {.argv = {argv, 4 + in->packages.count},
+    /* The schema has let no other name pass. */
+    const char *const first[] = {"/bin/sh", "-c", managers[m].script, "install"};
+    struct sending *s = sending_new(a);
+    memcpy(s->argv, first, sizeof(first));
+    memcpy(s->argv + 4, in->packages.v, in->packages.count * sizeof(*s->argv));
+    const struct exec_input command = {.argv = {s->argv, 4 + in->packages.count},
                                        .cwd = in->cwd,
                                        .user = managers[m].user,
                                        .timeout_ms = {INSTALL_TIMEOUT_MS, true},
                                        .yield_ms = in->yield_ms};
-    run(a, &command);
+    run(s, &command);
 }
 
 /* ---- session ---- */

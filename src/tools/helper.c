@@ -1,6 +1,7 @@
 #include "tools/helper.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/sha256.h"
 
@@ -10,7 +11,25 @@ struct helper {
     struct exec_follower follower;
     uint64_t max;
     helper_fn *ended;
+    /* Lives until it was sent: */
+    struct exec_request request;
+    char *words[HELPER_WORDS];
 };
+
+static void forget_request(struct helper *h) {
+    for (size_t i = 0; i < h->request.argv.count; i++)
+        free(h->words[i]);
+    h->request.argv.count = 0;
+}
+
+static void keep_request(struct helper *h, const struct exec_request *r) {
+    size_t n = r->argv.count < HELPER_WORDS ? r->argv.count : HELPER_WORDS;
+    h->request = *r;
+    h->request.argv = (struct texts){(const char **)h->words, n};
+    for (size_t i = 0; i < n; i++)
+        if (!(h->words[i] = strdup(r->argv.v[i])))
+            abort();
+}
 
 static void finish(struct helper *h) {
     struct act *a = h->act;
@@ -46,6 +65,7 @@ static void changed(void *arg) {
 static void sent(void *arg, struct exec *x, const struct err *err) {
     struct helper *h = arg;
     struct act *a = h->act;
+    forget_request(h);
     if (err) {
         free(h);
         act_fail(a, err);
@@ -56,6 +76,8 @@ static void sent(void *arg, struct exec *x, const struct err *err) {
     a->user = h;
     a->cancel = stop;
     exec_follow(x, &h->follower);
+    if (a->cancelled) /* while it waited for its turn */
+        stop(a);
     if (exec_is_over(x))
         finish(h);
 }
@@ -66,5 +88,6 @@ void helper_run(struct act *a, const struct exec_request *r, uint64_t max, helpe
     if (!h)
         abort();
     *h = (struct helper){.act = a, .max = max, .ended = ended};
-    service_exec(act_service(a), act_who(a), a->machine, r, no_hash, NULL, 0, sent, h);
+    keep_request(h, r);
+    service_exec(act_service(a), act_who(a), a->machine, &h->request, no_hash, NULL, 0, sent, h);
 }
