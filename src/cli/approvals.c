@@ -53,7 +53,7 @@ struct approve_options {
 
 #define AT(member) offsetof(struct approve_options, member)
 
-static const struct option_row approve_rows[] = {
+const struct option_row approve_rows[] = {
     {0, "once", NULL, OPTION_FLAG, AT(once), "exactly this request (the default)"},
     {0, "always", NULL, OPTION_FLAG, AT(always), "and add a rule for requests like it"},
     {0, "for", "TIME", OPTION_DURATION, AT(for_ms), "the same, for so long"},

@@ -12,51 +12,69 @@
 
 static int cmd_help(int argc, char **argv);
 
-static const struct command commands[] = {
-    {"run", "[OPTIONS] [--] COMMAND [ARG...]",
-     "run a command in a fresh box, thrown away afterwards", cmd_run},
-    {"exec", "[OPTIONS] MACHINE [--] COMMAND [ARG...]", "run a command in a kept machine",
-     cmd_exec},
-    {"sh", "[OPTIONS] MACHINE [EXEC]", "a shell in a machine, or back to one", cmd_sh},
-    {"cp", "[OPTIONS] SOURCE DESTINATION", "copy files in and out: MACHINE:PATH on one side",
-     cmd_cp},
-    {"new", "[OPTIONS]", "make a machine that stays, and print its id", cmd_new},
-    {"show", "[--json] MACHINE", "show one machine", cmd_show},
-    {"ls", "[--json]", "list the machines that are there", cmd_ls},
-    {"rm", "MACHINE...", "end machines and remove all that is left of them", cmd_rm},
-    {"pause", "[--json] MACHINE", "freeze every process of a machine; memory is kept", cmd_pause},
-    {"resume", "[--json] MACHINE", "let it go on after pause or stop", cmd_resume},
-    {"stop", "[--json] MACHINE", "end every process of a machine; files are kept", cmd_stop},
-    {"stats", "[--json] [MACHINE]", "what a machine uses, or what the daemon does", cmd_stats},
-    {"logs", "[OPTIONS] MACHINE [EXEC]", "list a machine's commands, or print one's output",
-     cmd_logs},
-    {"net", "MACHINE [allow|deny|ask|rm|show] [OPTIONS] [TARGET...]",
-     "what a machine may reach, changed while it runs", cmd_net},
-    {"snap", "[--json] MACHINE [NAME]", "keep what a machine is now, under a name", cmd_snap},
-    {"log", "[OPTIONS] MACHINE", "what a machine was after each change", cmd_log},
-    {"rewind", "[OPTIONS] MACHINE STEP", "return to a step; what was there is kept as one",
-     cmd_rewind},
-    {"fork", "[OPTIONS] MACHINE", "make machines from a step of this one", cmd_fork},
-    {"pending", "[--json]", "requests of machines that wait for an approval", cmd_pending},
-    {"approve", "[--once|--always|--for TIME] ITEM...", "let requests that wait go on",
-     cmd_approve},
-    {"deny", "ITEM...", "refuse requests that wait", cmd_deny},
-    {"serve", "[OPTIONS]", "run the daemon in the foreground", cmd_serve},
-    {"token", "new|ls|rm [OPTIONS]", "tokens for clients over TCP", cmd_token},
-    {"audit", "[verify] [OPTIONS]", "show the journal, or prove that it is whole", cmd_audit},
-    {"mcp", "[OPTIONS]", "serve a machine to an agent: MCP on standard input and output", cmd_mcp},
-    {"cell", "run|check|fuel|replay FILE ...", "WebAssembly programs with exact fuel", cmd_cell},
-    {"wast", "[OPTIONS] FILE...", "run WebAssembly specification scripts", cmd_wast},
-    {"doctor", "[--json]", "what this host offers, and how to mend what is missing", cmd_doctor},
-    {"version", "", "print the version", cmd_version},
-    {"help", "[COMMAND]", "this overview, or one command's options", cmd_help},
+/* Of commands that read their words with cli_words(). */
+static const struct option_row json_rows[] = {
+    {0, "json", NULL, OPTION_FLAG, 0, "print JSON"},
+    {'h', "help", NULL, OPTION_FLAG, 0, "show this"},
+    {0, NULL, NULL, OPTION_FLAG, 0, NULL},
 };
-enum { COMMANDS = sizeof(commands) / sizeof(*commands) };
+#define help_rows (json_rows + 1)
 
-static const struct command *find(const char *name) {
-    for (size_t i = 0; i < COMMANDS; i++)
-        if (strcmp(commands[i].name, name) == 0)
-            return &commands[i];
+const struct command commands[] = {
+    {"run", "[OPTIONS] [--] COMMAND [ARG...]",
+     "run a command in a fresh box, thrown away afterwards", cmd_run, run_rows},
+    {"exec", "[OPTIONS] MACHINE [--] COMMAND [ARG...]", "run a command in a kept machine", cmd_exec,
+     exec_rows},
+    {"sh", "[OPTIONS] MACHINE [EXEC]", "a shell in a machine, or back to one", cmd_sh, sh_rows},
+    {"cp", "[OPTIONS] SOURCE DESTINATION", "copy files in and out: MACHINE:PATH on one side",
+     cmd_cp, cp_rows},
+    {"new", "[OPTIONS]", "make a machine that stays, and print its id", cmd_new, new_rows},
+    {"show", "[--json] MACHINE", "show one machine", cmd_show, json_rows},
+    {"ls", "[--json]", "list the machines that are there", cmd_ls, json_rows},
+    {"rm", "MACHINE...", "end machines and remove all that is left of them", cmd_rm, help_rows},
+    {"pause", "[--json] MACHINE", "freeze every process of a machine; memory is kept", cmd_pause,
+     json_rows},
+    {"resume", "[--json] MACHINE", "let it go on after pause or stop", cmd_resume, json_rows},
+    {"stop", "[--json] MACHINE", "end every process of a machine; files are kept", cmd_stop,
+     json_rows},
+    {"stats", "[--json] [MACHINE]", "what a machine uses, or what the daemon does", cmd_stats,
+     json_rows},
+    {"logs", "[OPTIONS] MACHINE [EXEC]", "list a machine's commands, or print one's output",
+     cmd_logs, logs_rows},
+    {"net", "MACHINE [allow|deny|ask|rm|show] [OPTIONS] [TARGET...]",
+     "what a machine may reach, changed while it runs", cmd_net, net_rows},
+    {"snap", "[--json] MACHINE [NAME]", "keep what a machine is now, under a name", cmd_snap,
+     snap_rows},
+    {"log", "[OPTIONS] MACHINE", "what a machine was after each change", cmd_log, log_rows},
+    {"rewind", "[OPTIONS] MACHINE STEP", "return to a step; what was there is kept as one",
+     cmd_rewind, rewind_rows},
+    {"fork", "[OPTIONS] MACHINE", "make machines from a step of this one", cmd_fork, fork_rows},
+    {"pending", "[--json]", "requests of machines that wait for an approval", cmd_pending,
+     json_rows},
+    {"approve", "[OPTIONS] ITEM...", "let requests that wait go on", cmd_approve, approve_rows},
+    {"deny", "ITEM...", "refuse requests that wait", cmd_deny, help_rows},
+    {"serve", "[OPTIONS]", "run the daemon in the foreground", cmd_serve, serve_rows},
+    {"token", "new|ls|rm [OPTIONS]", "tokens for clients over TCP", cmd_token, token_rows},
+    {"audit", "[verify] [OPTIONS]", "show the journal, or prove that it is whole", cmd_audit,
+     audit_rows},
+    {"mcp", "[OPTIONS]", "serve a machine to an agent: MCP on standard input and output", cmd_mcp,
+     mcp_rows},
+    {"cell", "run|check|fuel|replay FILE ...", "WebAssembly programs with exact fuel", cmd_cell,
+     NULL},
+    {"wast", "[OPTIONS] FILE...", "run WebAssembly specification scripts", cmd_wast, NULL},
+    {"doctor", "[--json]", "what this host offers, and how to mend what is missing", cmd_doctor,
+     json_rows},
+    {"completion", "bash|zsh", "print what a shell needs to complete our words", cmd_completion,
+     help_rows},
+    {"version", "", "print the version", cmd_version, help_rows},
+    {"help", "[VERB]", "this overview, or one command's options", cmd_help, help_rows},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+const struct command *cli_find(const char *name) {
+    for (const struct command *c = commands; c->name; c++)
+        if (strcmp(c->name, name) == 0)
+            return c;
     return NULL;
 }
 
@@ -70,7 +88,7 @@ int cli_fail(const struct err *err) {
 }
 
 void cli_usage(const char *name) {
-    const struct command *c = find(name);
+    const struct command *c = cli_find(name);
     assert(c);
     printf("usage: carrel %s%s%s\n\n%s.\n", c->name, *c->usage ? " " : "", c->usage, c->summary);
 }
@@ -78,8 +96,8 @@ void cli_usage(const char *name) {
 static void overview(FILE *to) {
     fputs("Carrel gives every AI agent its own computer.\n\nusage: carrel COMMAND [OPTIONS]\n\n",
           to);
-    for (size_t i = 0; i < COMMANDS; i++)
-        fprintf(to, "  %-9s %s\n", commands[i].name, commands[i].summary);
+    for (const struct command *c = commands; c->name; c++)
+        fprintf(to, "  %-10s %s\n", c->name, c->summary);
     fputs("\n`carrel COMMAND --help` shows a command's options.\n", to);
 }
 
@@ -115,7 +133,7 @@ static int unknown(const char *name) {
 
 static int cmd_help(int argc, char **argv) {
     int status;
-    const struct command *c = argc > 1 ? find(argv[1]) : NULL;
+    const struct command *c = argc > 1 ? cli_find(argv[1]) : NULL;
     if (cli_words(argc, argv, 1, NULL, &status) < 0)
         return status;
     if (argc > 1 && !c)
@@ -185,6 +203,6 @@ int cli_main(int argc, char **argv) {
         return cmd_help(1, argv);
     if (strcmp(argv[1], "--version") == 0)
         return cmd_version(1, argv);
-    const struct command *c = find(argv[1]);
+    const struct command *c = cli_find(argv[1]);
     return c ? c->run(argc - 1, argv + 1) : unknown(argv[1]);
 }

@@ -9,15 +9,21 @@
 #include <stdbool.h>
 
 #include "base/err.h"
+#include "cli/options.h"
 
 enum { CLI_FAILED = 125 };
 
 struct command {
     const char *name;
-    const char *usage;   /* what follows the name */
+    const char *usage;   /* what follows the name; completion reads it too */
     const char *summary; /* one line for the overview */
     int (*run)(int argc, char **argv);
+    const struct option_row *options; /* NULL: another program's */
 };
+
+/* All of them, ended by a row without a name. */
+extern const struct command commands[];
+const struct command *cli_find(const char *name); /* NULL: there is none */
 
 int cli_main(int argc, char **argv);
 
@@ -62,3 +68,9 @@ int cmd_doctor(int argc, char **argv);
 int cmd_cell(int argc, char **argv);
 int cmd_wast(int argc, char **argv);
 int cmd_version(int argc, char **argv);
+int cmd_completion(int argc, char **argv);
+
+/* Options of those that have more than --json and --help. */
+extern const struct option_row run_rows[], exec_rows[], sh_rows[], cp_rows[], new_rows[],
+    logs_rows[], net_rows[], snap_rows[], log_rows[], rewind_rows[], fork_rows[], serve_rows[],
+    token_rows[], audit_rows[], mcp_rows[], approve_rows[];

@@ -93,7 +93,7 @@ int client_open(struct client *c, enum client_start start, void (*waiting)(void)
         return -1;
     if (!getenv("CARREL_RUN") && try_socket(c, "/run/carrel", err))
         return 0;
-    if (start == CLIENT_START || machines_live(&c->place))
+    if (start == CLIENT_START || (start == CLIENT_IF_MACHINES && machines_live(&c->place)))
         return start_and_connect(c, waiting, err);
     err_set(err, ERR_NOT_FOUND, "no daemon is running");
     return err_remedy(err, "start one with `carrel serve`, or just make a machine");

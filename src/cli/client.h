@@ -28,8 +28,9 @@ struct client {
     uint16_t port;
 };
 
-/* Whether a daemon is started where none runs: always, or only where machines live without one. */
-enum client_start { CLIENT_START, CLIENT_IF_MACHINES };
+/* Whether a daemon is started where none runs: always, only where machines live without one, never.
+ */
+enum client_start { CLIENT_START, CLIENT_IF_MACHINES, CLIENT_NEVER };
 
 /* `waiting` (may be NULL) is called once when starting the daemon takes a while. */
 int client_open(struct client *c, enum client_start start, void (*waiting)(void), struct err *err);

@@ -36,7 +36,7 @@ struct copy_options {
 
 #define AT(member) offsetof(struct copy_options, member)
 
-static const struct option_row rows[] = {
+const struct option_row cp_rows[] = {
     {'u', "user", "NAME", OPTION_TEXT, AT(user), "act inside as user (default), root or a number"},
     {'q', "quiet", NULL, OPTION_FLAG, AT(quiet), "show no progress"},
     {'h', "help", NULL, OPTION_FLAG, AT(help), "show this"},
@@ -450,11 +450,11 @@ int cmd_cp(int argc, char **argv) {
     struct copy *c DEFER(copy_free) = calloc(1, sizeof(*c));
     if (!c)
         return CLI_FAILED;
-    if (options_parse(rows, argc - 1, argv + 1, &c->o, &next, &err) < 0)
+    if (options_parse(cp_rows, argc - 1, argv + 1, &c->o, &next, &err) < 0)
         return cli_fail(&err);
     if (c->o.help) {
         cli_usage("cp");
-        options_print(rows);
+        options_print(cp_rows);
         return 0;
     }
     char **words = argv + 1 + next;

@@ -18,7 +18,7 @@ struct serve_options {
     bool help;
 };
 
-static const struct option_row serve_rows[] = {
+const struct option_row serve_rows[] = {
     {0, "listen", "ADDRESS:PORT", OPTION_TEXT, offsetof(struct serve_options, listen),
      "also on TCP, for bearer tokens"},
     {0, "conf", "FILE", OPTION_TEXT, offsetof(struct serve_options, conf),
@@ -69,7 +69,7 @@ struct token_options {
 
 #define AT(member) offsetof(struct token_options, member)
 
-static const struct option_row token_rows[] = {
+const struct option_row token_rows[] = {
     {0, "scope", "read|run|admin", OPTION_LIST, AT(scopes), "what it may do (default: read, run)"},
     {0, "note", "TEXT", OPTION_TEXT, AT(note), "what it is for"},
     {0, "owner", "NAME", OPTION_TEXT, AT(owner), "whose machines it makes (administrators)"},
@@ -198,8 +198,9 @@ struct audit_options {
     bool json, help;
 };
 
-static const struct option_row audit_rows[] = {
-    {0, "machine", "ID", OPTION_TEXT, offsetof(struct audit_options, machine), "only about it"},
+const struct option_row audit_rows[] = {
+    {0, "machine", "MACHINE", OPTION_TEXT, offsetof(struct audit_options, machine),
+     "only about it"},
     {0, "verb", "VERB", OPTION_TEXT, offsetof(struct audit_options, verb),
      "only this; `machine` means machine.create and so on"},
     {0, "owner", "NAME", OPTION_TEXT, offsetof(struct audit_options, owner), "only theirs"},

@@ -63,6 +63,9 @@ struct command_options {
 /* The daemon that has the machine; where none runs there is no machine either. */
 int cli_machine_open(struct client *c, const char *machine, struct err *err);
 
+/* Adds all pages of the daemon's list to an array, newest first. */
+int machines_list(struct client *c, json_t *rows, struct err *err);
+
 enum { ENV_MAX = 96, CAPTURE_MAX = 8 << 20 };
 
 struct command_setup {

@@ -13,7 +13,7 @@ struct exec_options {
     struct command_options command;
 };
 
-static const struct option_row exec_rows[] = {
+const struct option_row exec_rows[] = {
     COMMAND_OPTIONS(struct exec_options, command),
     {0, NULL, NULL, OPTION_FLAG, 0, NULL},
 };
@@ -95,8 +95,7 @@ int cmd_exec(int argc, char **argv) {
 
 /* ---- ls ---- */
 
-/* All pages of the daemon's list, newest first. */
-static int all_machines(struct client *c, json_t *rows, struct err *err) {
+int machines_list(struct client *c, json_t *rows, struct err *err) {
     char cursor[128] = "", target[CLIENT_TARGET_SIZE];
     do {
         json_t *page DEFER(json_free) = NULL;
@@ -119,7 +118,7 @@ static int list_machines(json_t **ret, struct err *err) {
     *ret = json_pack("{s:o}", "machines", rows);
     if (client_open(&c, CLIENT_IF_MACHINES, NULL, err) < 0)
         return err->code == ERR_NOT_FOUND ? 0 : -1;
-    return all_machines(&c, rows, err);
+    return machines_list(&c, rows, err);
 }
 
 static void print_machine(const json_t *m) {

@@ -24,7 +24,7 @@ struct mcp_options {
 
 #define AT(member) offsetof(struct mcp_options, member)
 
-static const struct option_row rows[] = {
+const struct option_row mcp_rows[] = {
     {'m', "machine", "MACHINE", OPTION_TEXT, AT(machine),
      "use this machine, and no other (default: one of its own for this directory)"},
     {0, "fixture", NULL, OPTION_FLAG, AT(fixture),
@@ -138,11 +138,11 @@ int cmd_mcp(int argc, char **argv) {
     struct client c = {0};
     struct err err;
     int next;
-    if (options_parse(rows, argc - 1, argv + 1, &o, &next, &err) < 0)
+    if (options_parse(mcp_rows, argc - 1, argv + 1, &o, &next, &err) < 0)
         return cli_fail(&err);
     if (o.help) {
         cli_usage("mcp");
-        options_print(rows);
+        options_print(mcp_rows);
         return 0;
     }
     const char *word = argv[1 + next];

@@ -18,7 +18,7 @@ struct net_options {
 
 #define AT(member) offsetof(struct net_options, member)
 
-static const struct option_row net_rows[] = {
+const struct option_row net_rows[] = {
     {0, "method", "METHOD[,...]", OPTION_TEXT, AT(methods),
      "only these; needs http:// or https://"},
     {0, "local", NULL, OPTION_FLAG, AT(local), "also if its address is private or this host's"},

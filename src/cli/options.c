@@ -126,6 +126,28 @@ int options_parse(const struct option_row *rows, int argc, char **argv, void *in
     return 0;
 }
 
+const struct option_row *options_awaiting(const struct option_row *rows, const char *word) {
+    const struct option_row *row = NULL;
+    if (strncmp(word, "--", 2) == 0) {
+        row = by_name(rows, word + 2, strlen(word + 2));
+        return row && row->value ? row : NULL;
+    }
+    for (const char *p = word + (word[0] == '-'); *p; p++) {
+        row = by_letter(rows, *p);
+        if (!row || row->value)
+            return row && !p[1] ? row : NULL;
+    }
+    return NULL;
+}
+
+const struct option_row *options_given(const struct option_row *rows, const char *word) {
+    size_t n = strcspn(word, "=");
+    if (strncmp(word, "--", 2) != 0 || word[n] != '=')
+        return NULL;
+    const struct option_row *row = by_name(rows, word + 2, n - 2);
+    return row && row->value ? row : NULL;
+}
+
 void options_print(const struct option_row *rows) {
     for (const struct option_row *r = rows; r->name; r++) {
         char left[64];

@@ -25,7 +25,7 @@ struct run_options {
 
 #define AT(member) offsetof(struct run_options, member)
 
-static const struct option_row rows[] = {
+const struct option_row run_rows[] = {
     {0, "apply", NULL, OPTION_FLAG, AT(apply),
      "at the end show what changed, ask, and copy it back"},
     {0, "keep", NULL, OPTION_FLAG, AT(keep), "keep the machine and print its id"},
@@ -227,11 +227,11 @@ int cmd_run(int argc, char **argv) {
     struct run *r DEFER(run_free) = run_new();
     if (!r)
         return CLI_FAILED;
-    if (options_parse(rows, argc - 1, argv + 1, &r->o, &next, &err) < 0)
+    if (options_parse(run_rows, argc - 1, argv + 1, &r->o, &next, &err) < 0)
         return cli_fail(&err);
     if (r->o.command.help) {
         cli_usage("run");
-        options_print(rows);
+        options_print(run_rows);
         return 0;
     }
     char **command = argv + 1 + next;

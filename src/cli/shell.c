@@ -17,7 +17,7 @@ struct shell {
 
 #define AT(member) offsetof(struct command_options, member)
 
-static const struct option_row rows[] = {
+const struct option_row sh_rows[] = {
     {'e', "env", "NAME[=VALUE]", OPTION_LIST, AT(env), "set a variable, or pass one on"},
     {0, "cwd", "DIR", OPTION_TEXT, AT(cwd), "working directory inside"},
     {'u', "user", "NAME", OPTION_TEXT, AT(user), "user, root, or a number (default: user)"},
@@ -63,11 +63,11 @@ int cmd_sh(int argc, char **argv) {
     struct shell *s DEFER(shell_free) = calloc(1, sizeof(*s));
     if (!s)
         return CLI_FAILED;
-    if (options_parse(rows, argc - 1, argv + 1, &s->o, &next, &err) < 0)
+    if (options_parse(sh_rows, argc - 1, argv + 1, &s->o, &next, &err) < 0)
         return cli_fail(&err);
     if (s->o.help) {
         cli_usage("sh");
-        options_print(rows);
+        options_print(sh_rows);
         return 0;
     }
     const char *machine = argv[1 + next], *exec = machine ? argv[2 + next] : NULL;

@@ -104,12 +104,12 @@ struct plain_options {
 };
 
 #define AT(type, member) offsetof(struct type, member)
-static const struct option_row snap_rows[] = {
+const struct option_row snap_rows[] = {
     {0, "json", NULL, OPTION_FLAG, AT(plain_options, json), "print the whole step"},
     {'h', "help", NULL, OPTION_FLAG, AT(plain_options, help), "show this"},
     {0, NULL, NULL, OPTION_FLAG, 0, NULL},
 };
-static const struct option_row rewind_rows[] = {
+const struct option_row rewind_rows[] = {
     {0, "json", NULL, OPTION_FLAG, AT(plain_options, json), "print the whole step"},
     {0, "drifted", NULL, OPTION_FLAG, AT(plain_options, drifted),
      "also if the host's packages changed since"},
@@ -194,7 +194,7 @@ struct log_options {
     bool json, help;
 };
 
-static const struct option_row log_rows[] = {
+const struct option_row log_rows[] = {
     {'n', "count", "N", OPTION_NUMBER, AT(log_options, count), "the last so many (default 100)"},
     {0, "json", NULL, OPTION_FLAG, AT(log_options, json), "print them as JSON"},
     {'h', "help", NULL, OPTION_FLAG, AT(log_options, help), "show this"},
@@ -237,7 +237,7 @@ struct fork_options {
     bool drifted, json, help;
 };
 
-static const struct option_row fork_rows[] = {
+const struct option_row fork_rows[] = {
     {'n', "count", "N", OPTION_NUMBER, AT(fork_options, count), "so many machines (default 1)"},
     {0, "at", "STEP", OPTION_TEXT, AT(fork_options, at), "from that step (default: as it is now)"},
     {0, "run", "COMMAND", OPTION_TEXT, AT(fork_options, run), "run a shell line in each, at once"},

@@ -30,20 +30,20 @@ struct new_options {
 
 #define AT(member) offsetof(struct new_options, member)
 
-static const struct option_row new_rows[] = {
+const struct option_row new_rows[] = {
     {'n', "name", "NAME", OPTION_TEXT, AT(name), "call it so"},
     {0, "kind", "box", OPTION_TEXT, AT(kind), "kind of machine (default: box)"},
     {0, "image", "IMAGE", OPTION_TEXT, AT(image), "what it starts from (default: host)"},
     SPEC_OPTIONS(struct new_options, spec),
     {0, "ttl", "TIME", OPTION_DURATION, AT(spec.ttl_ms), "total lifetime"},
     {0, "idle", "TIME", OPTION_DURATION, AT(idle_ms), "patience with a machine nobody uses"},
-    {0, "idle-action", "ACTION", OPTION_TEXT, AT(idle_action),
-     "then: pause, stop or destroy (default: destroy)"},
+    {0, "idle-action", "pause|stop|destroy", OPTION_TEXT, AT(idle_action),
+     "what happens then (default: destroy)"},
     {0, "net", "[allow:|deny:|ask:]TARGET[,local]", OPTION_LIST, AT(net), NET_OPTION_HELP},
     {'e', "env", "NAME=VALUE", OPTION_LIST, AT(env), "a variable of every command in it"},
     {0, "meta", "NAME=VALUE", OPTION_LIST, AT(meta), "metadata to find it by"},
-    {0, "steps", "POLICY", OPTION_TEXT, AT(steps),
-     "take a step after every change, before risky commands, or manual (default: every)"},
+    {0, "steps", "every|risky|manual", OPTION_TEXT, AT(steps),
+     "take a step after every change, before risky commands, or by hand (default: every)"},
     {0, "json", NULL, OPTION_FLAG, AT(json), "print the whole machine"},
     {'h', "help", NULL, OPTION_FLAG, AT(help), "show this"},
     {0, NULL, NULL, OPTION_FLAG, 0, NULL},
@@ -267,7 +267,7 @@ struct logs_options {
     bool follow, errors, json, help;
 };
 
-static const struct option_row logs_rows[] = {
+const struct option_row logs_rows[] = {
     {'f', "follow", NULL, OPTION_FLAG, offsetof(struct logs_options, follow),
      "stay until the command ends"},
     {0, "stderr", NULL, OPTION_FLAG, offsetof(struct logs_options, errors),

@@ -103,6 +103,19 @@ static void a_list_has_an_end(void **state) {
     assert_int_equal(err.code, ERR_LIMIT);
 }
 
+static void words_that_want_a_value(void **state) {
+    (void)state;
+    assert_string_equal(options_awaiting(rows, "--text")->name, "text");
+    assert_string_equal(options_awaiting(rows, "-fot")->name, "text");
+    const char *const complete[] = {"--flag", "--text=", "-f", "-tx", "-zt", "-", "--", "--tex"};
+    for (size_t i = 0; i < sizeof(complete) / sizeof(*complete); i++)
+        assert_null(options_awaiting(rows, complete[i]));
+    assert_string_equal(options_given(rows, "--size=1=2")->name, "size");
+    const char *const others[] = {"--size", "--flag=", "-t=", "--siz=", "="};
+    for (size_t i = 0; i < sizeof(others) / sizeof(*others); i++)
+        assert_null(options_given(rows, others[i]));
+}
+
 UNIT_MAIN(cmocka_unit_test(every_way_to_write_an_option), cmocka_unit_test(a_dash_alone_is_a_word),
           cmocka_unit_test(values_of_every_kind), cmocka_unit_test(bad_options_are_named),
-          cmocka_unit_test(a_list_has_an_end))
+          cmocka_unit_test(a_list_has_an_end), cmocka_unit_test(words_that_want_a_value))

@@ -1,0 +1,350 @@
+/*
+ * carrel completion: what a shell needs to complete our words.
+ *
+ * The scripts know nothing: on every Tab they ask `carrel completion words WORD...`, whose last
+ * word is being typed. The answer comes from the tables of commands and options and from the
+ * usage lines, which name what each word is; machines are asked from a daemon that runs already.
+ * One candidate a line, then a tab and what it means; ":files" and ":commands" leave it to the
+ * shell.
+ */
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+#include "base/defer.h"
+#include "cli/cli.h"
+#include "cli/machine.h"
+#include "cli/table.h"
+
+enum { PATIENCE_MS = 1000, KIND_SIZE = 64 };
+
+/* ---- what a word is, by the usage line ---- */
+
+/* The next word of a usage line without brackets and dots; false at its end. */
+static bool next_kind(const char **at, char ret[KIND_SIZE], bool *ret_repeats) {
+    *at += strspn(*at, " ");
+    size_t n = strcspn(*at, " ");
+    const char *from = *at, *end = from + n;
+    *at = end;
+    from += strspn(from, "[") < n ? strspn(from, "[") : n;
+    while (end > from && strchr("].", end[-1]))
+        *ret_repeats |= *--end == '.';
+    snprintf(ret, KIND_SIZE, "%.*s", (int)(end - from), from);
+    return n > 0;
+}
+
+static bool is_options(const char *kind) {
+    return strcmp(kind, "OPTIONS") == 0 || strncmp(kind, "--json", 6) == 0;
+}
+
+static bool is_operand(const char *kind) {
+    return *kind && *kind != '-' && !is_options(kind);
+}
+
+/* How many operands may stand before an option. */
+static size_t operands_before_options(const char *usage) {
+    char kind[KIND_SIZE];
+    bool repeats = false;
+    size_t count = 0;
+    for (const char *at = usage; next_kind(&at, kind, &repeats);) {
+        if (is_options(kind))
+            return count;
+        count += is_operand(kind);
+    }
+    return 0;
+}
+
+/* What operand `index` is called; empty where there is none. */
+static void operand_kind(const char *usage, size_t index, char ret[KIND_SIZE]) {
+    char kind[KIND_SIZE];
+    bool repeats = false;
+    size_t count = 0;
+    *ret = 0;
+    for (const char *at = usage; next_kind(&at, kind, &repeats);)
+        if (is_operand(kind) && count++ <= index)
+            snprintf(ret, KIND_SIZE, "%s", kind);
+    if (count <= index && !repeats)
+        *ret = 0;
+}
+
+/* ---- candidates ---- */
+
+/* The word being typed: `lead` is a part of it that is settled ("--name="). */
+struct typed {
+    const char *lead;
+    int lead_len;
+    const char *rest;
+};
+
+static void offer(const struct typed *t, const char *word, const char *tail, const char *about) {
+    if (strncmp(word, t->rest, strlen(t->rest)) == 0)
+        printf("%.*s%s%s\t%s\n", t->lead_len, t->lead, word, tail, about);
+}
+
+static void offer_commands(const struct typed *t) {
+    for (const struct command *c = commands; c->name; c++)
+        offer(t, c->name, "", c->summary);
+}
+
+static void offer_options(const struct typed *t, const struct option_row *rows) {
+    for (const struct option_row *r = rows; r && r->name; r++) {
+        char name[KIND_SIZE];
+        snprintf(name, sizeof(name), "--%s", r->name);
+        offer(t, name, "", r->help);
+    }
+}
+
+/* "one|other" */
+static void offer_choices(const struct typed *t, const char *choices) {
+    while (*choices) {
+        char word[KIND_SIZE];
+        size_t n = strcspn(choices, "|");
+        snprintf(word, sizeof(word), "%.*s", (int)n, choices);
+        offer(t, word, "", "");
+        choices += n + (choices[n] != 0);
+    }
+}
+
+static void give_up(int signal_number) {
+    (void)signal_number;
+    _exit(0);
+}
+
+/* Whoever presses Tab does not wait for a daemon that hangs. */
+static void limit_patience(void) {
+    const struct itimerval limit = {
+        .it_value = {.tv_sec = PATIENCE_MS / 1000, .tv_usec = PATIENCE_MS % 1000 * 1000}};
+    fflush(stdout);
+    signal(SIGALRM, give_up);
+    setitimer(ITIMER_REAL, &limit, NULL);
+}
+
+/* A daemon may be somebody else's: only what cannot mean anything to a shell is passed on. */
+static bool is_plain(const char *word) {
+    return *word && *word != '-' &&
+           !word[strspn(word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")];
+}
+
+static void offer_machine(const struct typed *t, const json_t *m, const char *tail) {
+    const char *id = client_text(m, "id"), *name = client_text(m, "name");
+    const char *state = is_plain(client_text(m, "state")) ? client_text(m, "state") : "";
+    if (is_plain(name))
+        offer(t, name, tail, state);
+    if (is_plain(id) && (!is_plain(name) || t->rest[0]))
+        offer(t, id, tail, is_plain(name) ? name : state);
+}
+
+static void offer_machines(const struct typed *t, const char *tail) {
+    struct client c DEFER(client_close) = {0};
+    json_t *rows DEFER(json_free) = json_array();
+    struct err err;
+    size_t i;
+    json_t *m;
+    limit_patience();
+    if (client_open(&c, CLIENT_NEVER, NULL, &err) < 0 || machines_list(&c, rows, &err) < 0)
+        return;
+    json_array_foreach(rows, i, m) {
+        offer_machine(t, m, tail);
+    }
+}
+
+static void offer_machine_names(const struct typed *t) {
+    offer_machines(t, "");
+}
+
+/* A place of `cp`: a file here, or MACHINE:PATH. */
+static void offer_places(const struct typed *t) {
+    if (strchr(t->rest, ':'))
+        return;
+    puts(":files");
+    if (!strchr(t->rest, '/'))
+        offer_machines(t, ":");
+}
+
+static void offer_files(const struct typed *t) {
+    (void)t;
+    puts(":files");
+}
+
+static void offer_programs(const struct typed *t) {
+    (void)t;
+    puts(":commands");
+}
+
+/* Words of usage lines and option tables; the start of one is enough. */
+static const struct {
+    const char *kind;
+    void (*offer)(const struct typed *t);
+} kinds[] = {
+    {"MACHINE", offer_machine_names},
+    {"SOURCE", offer_places},
+    {"DESTINATION", offer_places},
+    {"COMMAND", offer_programs},
+    {"ARG", offer_files},
+    {"FILE", offer_files},
+    {"HOST", offer_files},
+    {"VERB", offer_commands},
+};
+
+static void offer_kind(const struct typed *t, const char *kind) {
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(*kinds); i++)
+        if (strncmp(kind, kinds[i].kind, strlen(kinds[i].kind)) == 0) {
+            kinds[i].offer(t);
+            return;
+        }
+    if (!kind[strspn(kind, "abcdefghijklmnopqrstuvwxyz|")])
+        offer_choices(t, kind);
+}
+
+/* ---- the line so far ---- */
+
+struct line {
+    const struct option_row *awaiting; /* its value is the next word */
+    size_t operands;
+    bool options; /* may still come */
+};
+
+static struct line read_line(const struct command *c, char **words, int count) {
+    size_t before = operands_before_options(c->usage);
+    struct line line = {.options = c->options};
+    for (int i = 0; i < count; i++) {
+        if (line.awaiting) {
+            line.awaiting = NULL;
+        } else if (line.options && strcmp(words[i], "--") == 0) {
+            line.options = false;
+        } else if (line.options && words[i][0] == '-' && words[i][1]) {
+            line.awaiting = options_awaiting(c->options, words[i]);
+        } else if (strcmp(words[i], "--") != 0) {
+            line.operands++;
+            line.options &= line.operands <= before;
+        }
+    }
+    return line;
+}
+
+/* words: those after the command's name, the last one being typed. */
+static void complete_word(const struct command *c, char **words, int count) {
+    struct typed t = {.lead = "", .rest = words[count - 1]};
+    const struct line line = read_line(c, words, count - 1);
+    const struct option_row *given = line.options ? options_given(c->options, t.rest) : NULL;
+    char kind[KIND_SIZE];
+    if (line.awaiting) {
+        offer_kind(&t, line.awaiting->value);
+    } else if (given) {
+        t.lead = t.rest;
+        t.rest = strchr(t.rest, '=') + 1;
+        t.lead_len = (int)(t.rest - t.lead);
+        offer_kind(&t, given->value);
+    } else if (line.options && t.rest[0] == '-') {
+        offer_options(&t, c->options);
+    } else {
+        operand_kind(c->usage, line.operands, kind);
+        offer_kind(&t, kind);
+    }
+}
+
+static int complete(char **words, int count) {
+    const struct command *c = count > 1 ? cli_find(words[0]) : NULL;
+    if (c)
+        complete_word(c, words + 1, count - 1);
+    else if (count == 1)
+        offer_commands(&(struct typed){.lead = "", .rest = words[0]});
+    return 0;
+}
+
+/* ---- the scripts ---- */
+
+/*
+ * bash cuts words at ':' and '=' too: what no blank parts is put together again, and `lead` is
+ * what readline does not count to the word it replaces.
+ */
+static const char bash_script[] =
+    "# carrel(1) completion for bash: `source <(carrel completion bash)`\n"
+    "_carrel() {\n"
+    "    local line=$COMP_LINE lead='' word i current=${COMP_WORDS[COMP_CWORD]}\n"
+    "    local -a words=() other=()\n"
+    "    for ((i = 0; i <= COMP_CWORD; i++)); do\n"
+    "        word=${COMP_WORDS[i]}\n"
+    "        if ((i > 1)) && [[ -n $line && $line != [[:space:]]* ]]; then\n"
+    "            lead=${words[-1]}\n"
+    "            words[-1]+=$word\n"
+    "        elif ((i > 0)); then\n"
+    "            lead=\n"
+    "            words+=(\"$word\")\n"
+    "        fi\n"
+    "        line=${line#*\"$word\"}\n"
+    "    done\n"
+    "    if [[ $current == [=:] ]]; then\n"
+    "        lead=${words[-1]}\n"
+    "        current=\n"
+    "    fi\n"
+    "    COMPREPLY=()\n"
+    "    while IFS=$'\\t' read -r word _; do\n"
+    "        case $word in\n"
+    "        :files) mapfile -t other < <(compgen -f -- \"$current\") ;;\n"
+    "        :commands) mapfile -t other < <(compgen -c -- \"$current\" | sort -u) ;;\n"
+    "        *) COMPREPLY+=(\"${word#\"$lead\"}\") ;;\n"
+    "        esac\n"
+    "    done < <(command carrel completion words \"${words[@]}\" 2>/dev/null)\n"
+    "    if ((!${#COMPREPLY[@]})); then\n"
+    "        ((!${#other[@]})) || compopt -o filenames\n"
+    "    elif ((${#COMPREPLY[@]} + ${#other[@]} == 1)) && [[ ${COMPREPLY[0]} == *: ]]; then\n"
+    "        compopt -o nospace\n"
+    "    fi\n"
+    "    COMPREPLY+=(\"${other[@]}\")\n"
+    "}\n"
+    "complete -F _carrel carrel\n";
+
+static const char zsh_script[] =
+    "#compdef carrel\n"
+    "# carrel(1) completion for zsh: in a folder of $fpath as _carrel, or\n"
+    "# `source <(carrel completion zsh)` after compinit\n"
+    "_carrel() {\n"
+    "    local word about other=\n"
+    "    local -a plain plain_shown open\n"
+    "    command carrel completion words \"${(@Q)words[2,CURRENT]}\" 2>/dev/null |\n"
+    "        while IFS=$'\\t' read -r word about; do\n"
+    "            case $word in\n"
+    "                (:*) other=${word#:} ;;\n"
+    "                (*:) open+=(\"$word\") ;;\n"
+    "                (*) plain+=(\"$word\")\n"
+    "                    plain_shown+=(\"${(r:14:)word}${about:+  $about}\") ;;\n"
+    "            esac\n"
+    "        done\n"
+    "    local found=1\n"
+    "    (( $#open )) && compadd -S '' -a open && found=0\n"
+    "    (( $#plain )) && compadd -l -d plain_shown -a plain && found=0\n"
+    "    case $other in\n"
+    "        (files) _files && found=0 ;;\n"
+    "        (commands) _command_names -e && found=0 ;;\n"
+    "    esac\n"
+    "    return found\n"
+    "}\n"
+    "if [[ $funcstack[1] == _carrel ]]; then\n"
+    "    _carrel \"$@\"\n"
+    "else\n"
+    "    compdef _carrel carrel\n"
+    "fi\n";
+
+static const struct {
+    const char *name, *text;
+} scripts[] = {{"bash", bash_script}, {"zsh", zsh_script}};
+
+int cmd_completion(int argc, char **argv) {
+    struct err err;
+    int status;
+    if (argc > 2 && strcmp(argv[1], "words") == 0)
+        return complete(argv + 2, argc - 2);
+    if (cli_words(argc, argv, 1, NULL, &status) < 0)
+        return status;
+    for (size_t i = 0; argc > 1 && i < sizeof(scripts) / sizeof(*scripts); i++)
+        if (strcmp(argv[1], scripts[i].name) == 0) {
+            fputs(scripts[i].text, stdout);
+            return 0;
+        }
+    err_set(&err, ERR_INVALID, "'%s' is no shell we know", argc > 1 ? argv[1] : "");
+    err_remedy(&err, "carrel completion bash, or zsh");
+    return cli_fail(&err);
+}
