@@ -42,7 +42,9 @@ int bench_try(struct http_client *http, const char *method, const char *target, 
 void bench_ask(struct bench *b, const char *method, const char *target, const char *body,
                struct buf *ret);
 
+/* Without steps, but for the second with that policy. */
 void bench_create(struct bench *b, char ret_id[BENCH_ID]);
+void bench_create_with(struct bench *b, const char *steps, char ret_id[BENCH_ID]);
 void bench_destroy(struct bench *b, const char *id);
 void bench_exec_target(const char *id, char ret[BENCH_TARGET]);
 
@@ -56,3 +58,4 @@ void measure_latency(struct bench *b, bool slow);
 void measure_output(struct bench *b);
 void measure_load(struct bench *b);
 void measure_mcp(struct bench *b);
+void measure_steps(struct bench *b);

@@ -46,6 +46,8 @@ static void run(struct options *o) {
         measure_latency(b, false);
     if (wanted(o, "mcp"))
         measure_mcp(b);
+    if (wanted(o, "steps"))
+        measure_steps(b);
     if (wanted(o, "output"))
         measure_output(b);
     if (wanted(o, "load"))
@@ -128,10 +130,10 @@ int main(int argc, char **argv) {
     struct options o = {.bench = {.build = "build"}};
     struct err err;
     if (read_options(argc, argv, &o) < 0) {
-        fputs(
-            "usage: daemon_bench [--build DIR] [--only latency|mcp|output|load] [--slow-sync LIB] "
-            "[--quick] [--table FILE] [--json FILE]\n",
-            stderr);
+        fputs("usage: daemon_bench [--build DIR] [--only latency|mcp|steps|output|load] "
+              "[--slow-sync LIB] "
+              "[--quick] [--table FILE] [--json FILE]\n",
+              stderr);
         return 2;
     }
     o.bench.report = report_new("daemon");

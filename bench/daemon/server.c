@@ -37,8 +37,14 @@ void bench_ask(struct bench *b, const char *method, const char *target, const ch
 }
 
 void bench_create(struct bench *b, char ret_id[BENCH_ID]) {
+    bench_create_with(b, "manual", ret_id);
+}
+
+void bench_create_with(struct bench *b, const char *steps, char ret_id[BENCH_ID]) {
     struct buf answer DEFER(buf_done) = BUF(1 << 16);
-    bench_ask(b, "POST", "/v1/machines", "{}", &answer);
+    char body[64];
+    snprintf(body, sizeof(body), "{\"steps\":\"%s\"}", steps);
+    bench_ask(b, "POST", "/v1/machines", body, &answer);
     const char *at = strstr(answer.data, "\"id\":\"m-");
     snprintf(ret_id, BENCH_ID, "%.14s", at ? at + 6 : "");
 }

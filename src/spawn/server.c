@@ -382,6 +382,10 @@ static void do_root(struct server *v, struct client *c, const struct fd_message 
     (void)in;
     struct err err;
     int root DEFER_CLOSE = -1;
+    struct box *box = box_find(v->s, v->message.plan.id);
+    /* The root before the last is left by now; dropping what it has cached is not for us. */
+    if (box && box->old_root >= 0 && undertaker_close_for(&v->undertaker, box->old_root))
+        close_fd(&box->old_root);
     if (layers_root(v->s, &v->message, &root, &err) < 0)
         answer_error(v, c, &err);
     else
