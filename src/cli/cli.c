@@ -39,6 +39,8 @@ const struct command commands[] = {
      json_rows},
     {"stats", "[--json] [MACHINE]", "what a machine uses, or what the daemon does", cmd_stats,
      json_rows},
+    {"top", "[OPTIONS]", "watch what machines use: cpu, memory, disk, last command", cmd_top,
+     top_rows},
     {"logs", "[OPTIONS] MACHINE [EXEC]", "list a machine's commands, or print one's output",
      cmd_logs, logs_rows},
     {"net", "MACHINE [allow|deny|ask|rm|show] [OPTIONS] [TARGET...]",

@@ -51,6 +51,7 @@ int cmd_pause(int argc, char **argv);
 int cmd_resume(int argc, char **argv);
 int cmd_stop(int argc, char **argv);
 int cmd_stats(int argc, char **argv);
+int cmd_top(int argc, char **argv);
 int cmd_logs(int argc, char **argv);
 int cmd_snap(int argc, char **argv);
 int cmd_log(int argc, char **argv);
@@ -73,4 +74,4 @@ int cmd_completion(int argc, char **argv);
 /* Options of those that have more than --json and --help. */
 extern const struct option_row run_rows[], exec_rows[], sh_rows[], cp_rows[], new_rows[],
     logs_rows[], net_rows[], snap_rows[], log_rows[], rewind_rows[], fork_rows[], serve_rows[],
-    token_rows[], audit_rows[], mcp_rows[], approve_rows[];
+    token_rows[], audit_rows[], mcp_rows[], approve_rows[], top_rows[];

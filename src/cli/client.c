@@ -80,8 +80,10 @@ static bool machines_live(const struct place *place) {
 int client_open(struct client *c, enum client_start start, void (*waiting)(void), struct err *err) {
     const char *url = getenv("CARREL_URL");
     *c = (struct client){0};
-    if (place_find(&c->place, err) < 0)
+    if (place_find(&c->place, err) < 0) {
+        err->code = ERR_INTERNAL; /* not found are daemons: to many that means "no machines" */
         return -1;
+    }
     if (url && *url)
         return use_url(c, url, err);
     c->local = true;
@@ -101,6 +103,7 @@ int client_open(struct client *c, enum client_start start, void (*waiting)(void)
 
 void client_close(struct client *c) {
     http_client_freep(&c->http);
+    c->http = NULL;
 }
 
 struct http_client *client_again(const struct client *c, struct err *err) {

@@ -2,6 +2,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* Bytes of the UTF-8 character at s and its number; 0 when there is none. */
@@ -55,6 +56,18 @@ static void print(FILE *to, const char *text, size_t len, const char *allowed) {
 
 void safe_name(FILE *to, const char *name) {
     print(to, name, strlen(name), "");
+}
+
+char *safe_copy(const char *name) {
+    char *text = NULL;
+    size_t n;
+    FILE *to = open_memstream(&text, &n);
+    if (!to)
+        abort();
+    safe_name(to, name);
+    if (fclose(to) != 0)
+        abort();
+    return text;
 }
 
 void safe_text(FILE *to, const char *text, size_t len) {

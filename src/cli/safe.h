@@ -11,4 +11,5 @@
 
 /* A name is one line whatever it holds; a text keeps its line breaks and tabs. */
 void safe_name(FILE *to, const char *name);
+char *safe_copy(const char *name); /* the same as a text of its own, to be freed */
 void safe_text(FILE *to, const char *text, size_t len);

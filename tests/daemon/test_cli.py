@@ -1,13 +1,14 @@
 """The command line over the daemon: starts it on first use, and speaks for its machines."""
 import json
 import os
+import shutil
 import signal
 import subprocess
 import time
 
 import pytest
 
-from carrel import Carrel
+from carrel import PROGRAM, Carrel
 
 
 @pytest.fixture(scope="module")
@@ -130,6 +131,13 @@ def test_fork_and_tournament(carrel, machine):
     assert lost.returncode == 125 and b"no fork has a score" in lost.stderr
     assert carrel("rm", *({m["id"] for m in json.loads(carrel("ls", "--json").stdout)["machines"]} - {machine}))\
         .returncode == 0
+
+
+def test_an_installation_that_is_broken_is_not_taken_for_an_empty_one(carrel, machine, tmp_path):
+    alone = shutil.copy(PROGRAM, tmp_path)
+    for words in (["ls"], ["top", "--json"], ["show", "tour"]):
+        done = subprocess.run([alone, *words], env=carrel.env, capture_output=True)
+        assert done.returncode == 125 and b"carrel-" in done.stderr and not done.stdout, done
 
 
 def test_bad_words_name_the_thing(carrel):

@@ -29,7 +29,7 @@ def test_the_client(carrel, program, tmp_path):
     log = tmp_path / "log"
     for words, status in (["run", "--", "sh", "-c", "cat; echo err >&2; exit 3"], 3), (["run", "--json", "--", "id"], 0), \
             (["run", "-q", "--dir", tmp_path, "--", "sh", "-c", f"rm {tmp_path}/file; echo y > {tmp_path}/new"], 0), \
-            (["run", "--mem", "lots", "--", "true"], 125), (["ls", "--json"], 0), (["doctor"], 0), (["run", "-t", "--", "tty"], 0), \
+            (["run", "--mem", "lots", "--", "true"], 125), (["ls", "--json"], 0), (["top", "--json"], 0), (["completion", "words", "exec", ""], 0), (["doctor"], 0), (["run", "-t", "--", "tty"], 0), \
             (["help"], 0), (["exec", "m-aaaaaaaaaaaa", "--", "true"], 125):
         done = subprocess.run([*VALGRIND, f"--log-file={log}", program, *map(str, words)], env=carrel.env, input=b"in",
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=100 * PATIENCE)

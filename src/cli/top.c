@@ -1,0 +1,279 @@
+#include "cli/top.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/defer.h"
+#include "cli/machine.h"
+#include "cli/safe.h"
+#include "cli/table.h"
+
+enum { PATIENCE_MS = 5000 }; /* with a daemon that does not answer */
+
+const char *const top_order_names[TOP_ORDERS] = {"cpu", "mem", "disk", "age", "name"};
+
+const struct top_column top_columns[TOP_COLUMNS] = {
+    {"MACHINE", 14, false}, {"STATE", 8, false}, {"CPU", 6, true},      {"MEM", 5, true},
+    {"DISK", 5, true},      {"AGE", 4, true},    {"COMMAND", 0, false},
+};
+
+int top_order_named(const char *name, enum top_order *ret, struct err *err) {
+    for (int i = 0; i < TOP_ORDERS; i++)
+        if (strcmp(name, top_order_names[i]) == 0) {
+            *ret = (enum top_order)i;
+            return 0;
+        }
+    err_set(err, ERR_INVALID, "there is no order by '%s'", name);
+    return err_remedy(err, "cpu, mem, disk, age or name");
+}
+
+/* ---- looking ---- */
+
+static void drop_rows(struct top *t) {
+    for (size_t i = 0; i < t->count; i++)
+        json_decref(t->rows[i]);
+    free(t->rows);
+    t->rows = NULL;
+    t->count = 0;
+}
+
+void top_done(struct top *t) {
+    drop_rows(t);
+    json_decref(t->before);
+    t->before = NULL;
+    client_close(&t->client);
+}
+
+static long long now_us(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec * 1000000LL + t.tv_nsec / 1000;
+}
+
+static void copy_members(json_t *to, const json_t *from, const char *const *names) {
+    for (; *names; names++)
+        if (json_object_get(from, *names))
+            json_object_set(to, *names, json_object_get(from, *names));
+}
+
+/* The cpu used since the look before, and a note for the next one. */
+static void count_cpu(json_t *row, const json_t *stats, const json_t *before, json_t *next) {
+    const char *id = client_text(row, "id");
+    const json_t *last = json_object_get(before, id);
+    long long used = client_number(stats, "cpu_us"), at = now_us();
+    long long more = used - client_number(last, "used"), passed = at - client_number(last, "at");
+    json_object_set_new(next, id, json_pack("{s:I, s:I}", "used", used, "at", at));
+    if (last && passed > 0)
+        json_object_set_new(row, "cpu_percent",
+                            json_real(more > 0 ? 100.0 * (double)more / (double)passed : 0));
+}
+
+/* One that ended meanwhile, or is not to be reached, has a row without figures. */
+static bool is_of_the_machine(const struct err *err) {
+    return err->code == ERR_NOT_FOUND || err->code == ERR_GONE || err->code == ERR_BUSY ||
+           err->code == ERR_UNSUPPORTED;
+}
+
+static int ask(struct top *t, const json_t *row, const char *format, json_t **ret,
+               struct err *err) {
+    char target[CLIENT_TARGET_SIZE];
+    const struct client_request r = {.method = "GET", .target = target};
+    if (client_target(target, err, format, client_text(row, "id")) < 0)
+        return -1;
+    if (client_call(&t->client, &r, ret, err) == 0)
+        return 0;
+    *ret = NULL;
+    return t->client.http && is_of_the_machine(err) ? 0 : -1;
+}
+
+static int look_at(struct top *t, const json_t *machine, json_t *next, json_t *row,
+                   struct err *err) {
+    static const char *const known[] = {"id", "name", "state", "created", NULL};
+    static const char *const counted[] = {"mem_bytes", "mem_limit_bytes", "disk_bytes", "pids",
+                                          NULL};
+    json_t *stats DEFER(json_free) = NULL;
+    copy_members(row, machine, known);
+    const char *state = client_text(row, "state");
+    if (strcmp(state, "running") != 0 && strcmp(state, "paused") != 0)
+        return 0;
+    if (ask(t, row, "/v1/machines/%s/stats", &stats, err) < 0)
+        return -1;
+    if (stats) {
+        copy_members(row, stats, counted);
+        count_cpu(row, stats, t->before, next);
+    }
+    return 0;
+}
+
+static int look(struct top *t, struct err *err) {
+    json_t *machines DEFER(json_free) = json_array(), *next DEFER(json_free) = json_object();
+    size_t i;
+    json_t *m;
+    if (!t->client.http && client_open(&t->client, CLIENT_IF_MACHINES, NULL, err) < 0) {
+        drop_rows(t);
+        return err->code == ERR_NOT_FOUND ? 0 : -1;
+    }
+    http_client_set_timeout(t->client.http, PATIENCE_MS);
+    if (machines_list(&t->client, machines, err) < 0)
+        return -1;
+    drop_rows(t);
+    t->rows = calloc(json_array_size(machines) + 1, sizeof(*t->rows));
+    if (!t->rows)
+        return err_set(err, ERR_LIMIT, "out of memory");
+    json_array_foreach(machines, i, m) {
+        t->rows[t->count++] = json_object();
+        if (look_at(t, m, next, t->rows[i], err) < 0)
+            return -1;
+    }
+    json_decref(t->before);
+    t->before = json_incref(next);
+    return 0;
+}
+
+int top_look(struct top *t, struct err *err) {
+    int r = look(t, err);
+    if (r < 0)
+        client_close(&t->client);
+    return r;
+}
+
+int top_commands(struct top *t, size_t from, size_t count, struct err *err) {
+    for (size_t i = from; i < t->count && i < from + count; i++) {
+        json_t *list DEFER(json_free) = NULL, *row = t->rows[i];
+        if (json_object_get(row, "command"))
+            continue;
+        if (!t->client.http)
+            return err_set(err, ERR_GONE, "the daemon is gone");
+        if (ask(t, row, "/v1/machines/%s/execs?limit=1", &list, err) < 0) {
+            client_close(&t->client);
+            return -1;
+        }
+        json_t *argv = json_object_get(json_array_get(json_object_get(list, "execs"), 0), "argv");
+        json_object_set_new(row, "command", argv ? json_incref(argv) : json_array());
+    }
+    return 0;
+}
+
+/* ---- order ---- */
+
+static const char *called(const json_t *row) {
+    const char *name = client_text(row, "name");
+    return *name ? name : client_text(row, "id");
+}
+
+static int by_name(const void *a, const void *b) {
+    return strcmp(called(*(json_t *const *)a), called(*(json_t *const *)b));
+}
+
+/* The greater figure first; without a figure last. */
+static int by_figure(const void *a, const void *b, const char *member) {
+    const json_t *x = json_object_get(*(json_t *const *)a, member);
+    const json_t *y = json_object_get(*(json_t *const *)b, member);
+    double left = x ? json_number_value(x) : -1, right = y ? json_number_value(y) : -1;
+    return left != right ? (left < right) - (left > right) : by_name(a, b);
+}
+
+static int by_cpu(const void *a, const void *b) {
+    return by_figure(a, b, "cpu_percent");
+}
+
+static int by_mem(const void *a, const void *b) {
+    return by_figure(a, b, "mem_bytes");
+}
+
+static int by_disk(const void *a, const void *b) {
+    return by_figure(a, b, "disk_bytes");
+}
+
+/* The oldest first. */
+static int by_age(const void *a, const void *b) {
+    int r = strcmp(client_text(*(json_t *const *)a, "created"),
+                   client_text(*(json_t *const *)b, "created"));
+    return r ? r : by_name(a, b);
+}
+
+void top_sort(struct top *t, enum top_order order) {
+    static int (*const orders[TOP_ORDERS])(const void *, const void *) = {by_cpu, by_mem, by_disk,
+                                                                          by_age, by_name};
+    if (t->count)
+        qsort(t->rows, t->count, sizeof(*t->rows), orders[order]);
+}
+
+/* ---- cells ---- */
+
+static void put_bytes(FILE *to, const json_t *row, const char *member) {
+    char text[16] = "-";
+    if (json_object_get(row, member))
+        table_bytes(client_number(row, member), text);
+    fputs(text, to);
+}
+
+static void put_called(FILE *to, const json_t *row) {
+    safe_name(to, called(row));
+}
+
+static void put_state(FILE *to, const json_t *row) {
+    safe_name(to, client_text(row, "state"));
+}
+
+static void put_cpu(FILE *to, const json_t *row) {
+    const json_t *cpu = json_object_get(row, "cpu_percent");
+    if (cpu)
+        fprintf(to, "%.1f%%", json_number_value(cpu));
+    else
+        fputc('-', to);
+}
+
+static void put_mem(FILE *to, const json_t *row) {
+    put_bytes(to, row, "mem_bytes");
+}
+
+static void put_disk(FILE *to, const json_t *row) {
+    put_bytes(to, row, "disk_bytes");
+}
+
+static void put_age(FILE *to, const json_t *row) {
+    char age[16];
+    table_age(client_text(row, "created"), age);
+    fputs(age, to);
+}
+
+static void put_command(FILE *to, const json_t *row) {
+    size_t i;
+    json_t *word;
+    json_array_foreach(json_object_get(row, "command"), i, word) {
+        fputs(i ? " " : "", to);
+        safe_name(to, json_is_string(word) ? json_string_value(word) : "");
+    }
+}
+
+char *top_cell(const json_t *row, size_t column) {
+    static void (*const put[TOP_COLUMNS])(FILE *, const json_t *) = {
+        put_called, put_state, put_cpu, put_mem, put_disk, put_age, put_command};
+    char *text = NULL;
+    size_t n;
+    FILE *to = open_memstream(&text, &n);
+    if (!to)
+        abort();
+    put[column](to, row);
+    if (fclose(to) != 0)
+        abort();
+    return text;
+}
+
+char *top_summary(const struct top *t) {
+    char mem[16], *text;
+    double cpu = 0;
+    long long bytes = 0;
+    for (size_t i = 0; i < t->count; i++) {
+        cpu += json_number_value(json_object_get(t->rows[i], "cpu_percent"));
+        bytes += client_number(t->rows[i], "mem_bytes");
+    }
+    table_bytes(bytes, mem);
+    if (asprintf(&text, "%zu machine%s, cpu %.1f%%, memory %s", t->count, t->count == 1 ? "" : "s",
+                 cpu, mem) < 0)
+        abort();
+    return text;
+}

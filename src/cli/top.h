@@ -1,0 +1,43 @@
+/*
+ * The table of `carrel top`: what each machine uses at the moment, from two looks at what the
+ * kernel counts.
+ *
+ * A row is one JSON object: id, name, state, created, and as far as they are known cpu_percent (of
+ * one cpu), mem_bytes, mem_limit_bytes, disk_bytes, pids and command. Its cells are made safe for a
+ * terminal here, so that no face of the table has to think of it.
+ */
+#pragma once
+
+#include "cli/client.h"
+
+enum top_order { TOP_CPU, TOP_MEM, TOP_DISK, TOP_AGE, TOP_NAME, TOP_ORDERS };
+
+extern const char *const top_order_names[TOP_ORDERS];
+int top_order_named(const char *name, enum top_order *ret, struct err *err);
+
+enum { TOP_COLUMNS = 7, TOP_FIRST_MS = 300 };
+
+struct top_column {
+    const char *title;
+    int width; /* 0: the rest of the line */
+    bool right;
+};
+extern const struct top_column top_columns[TOP_COLUMNS];
+
+struct top {
+    struct client client;
+    json_t **rows;
+    size_t count;
+    json_t *before; /* of the look before: id -> cpu used, and when that was asked */
+};
+
+/* Asks for all machines; where no daemon runs there are none. After a failure it can be tried
+ * again. */
+int top_look(struct top *t, struct err *err);
+void top_sort(struct top *t, enum top_order order);
+/* Asks for the last command of these rows, as far as it was not asked since the last look. */
+int top_commands(struct top *t, size_t from, size_t count, struct err *err);
+void top_done(struct top *t);
+
+char *top_cell(const json_t *row, size_t column); /* to be freed */
+char *top_summary(const struct top *t);           /* one line, to be freed */
