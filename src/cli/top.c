@@ -58,14 +58,25 @@ static void copy_members(json_t *to, const json_t *from, const char *const *name
             json_object_set(to, *names, json_object_get(from, *names));
 }
 
-/* The cpu used since the look before, and a note for the next one. */
+/* What lives has some of each: 0 means that on this host nobody counts it. */
+static void copy_counts(json_t *row, const json_t *stats) {
+    static const char *const counts[] = {"mem_bytes", "mem_limit_bytes", "pids"};
+    for (size_t i = 0; i < sizeof(counts) / sizeof(*counts); i++)
+        if (client_number(stats, counts[i]) > 0)
+            json_object_set(row, counts[i], json_object_get(stats, counts[i]));
+}
+
+/*
+ * The cpu used since the look before, and a note for the next one. It may be none yet; where no
+ * memory is counted either, nobody counts.
+ */
 static void count_cpu(json_t *row, const json_t *stats, const json_t *before, json_t *next) {
     const char *id = client_text(row, "id");
     const json_t *last = json_object_get(before, id);
     long long used = client_number(stats, "cpu_us"), at = now_us();
     long long more = used - client_number(last, "used"), passed = at - client_number(last, "at");
     json_object_set_new(next, id, json_pack("{s:I, s:I}", "used", used, "at", at));
-    if (last && passed > 0)
+    if (last && passed > 0 && (used > 0 || client_number(stats, "mem_bytes") > 0))
         json_object_set_new(row, "cpu_percent",
                             json_real(more > 0 ? 100.0 * (double)more / (double)passed : 0));
 }
@@ -91,8 +102,7 @@ static int ask(struct top *t, const json_t *row, const char *format, json_t **re
 static int look_at(struct top *t, const json_t *machine, json_t *next, json_t *row,
                    struct err *err) {
     static const char *const known[] = {"id", "name", "state", "created", NULL};
-    static const char *const counted[] = {"mem_bytes", "mem_limit_bytes", "disk_bytes", "pids",
-                                          NULL};
+    static const char *const disk[] = {"disk_bytes", NULL};
     json_t *stats DEFER(json_free) = NULL;
     copy_members(row, machine, known);
     const char *state = client_text(row, "state");
@@ -101,7 +111,8 @@ static int look_at(struct top *t, const json_t *machine, json_t *next, json_t *r
     if (ask(t, row, "/v1/machines/%s/stats", &stats, err) < 0)
         return -1;
     if (stats) {
-        copy_members(row, stats, counted);
+        copy_counts(row, stats);
+        copy_members(row, stats, disk);
         count_cpu(row, stats, t->before, next);
     }
     return 0;
