@@ -16,21 +16,25 @@ static void close_fds(int *fds, size_t *n) {
     *n = 0;
 }
 
+/* A number of descriptors, written in the one way there is. */
+static bool read_count(struct http_text v, size_t *ret) {
+    size_t n = 0;
+    if (v.n < 1 || v.n > 2 || (v.n == 2 && v.s[0] == '0'))
+        return false;
+    for (size_t i = 0; i < v.n; i++) {
+        if (v.s[i] < '0' || v.s[i] > '9')
+            return false;
+        n = 10 * n + (size_t)(v.s[i] - '0');
+    }
+    *ret = n;
+    return n <= HTTP_FDS_MAX;
+}
+
 /* "Carrel-Fds: N" gives the request N of the descriptors that came. False: it does not add up. */
 static bool claim_fds(struct conn *c) {
     size_t count = http_field_count(&c->head, "carrel-fds"), want = 0;
-    struct http_text v = http_field_only(&c->head, "carrel-fds");
-    if (count) {
-        if (count > 1 || v.n < 1 || v.n > 2)
-            return false;
-        for (size_t i = 0; i < v.n; i++) {
-            if (v.s[i] < '0' || v.s[i] > '9')
-                return false;
-            want = 10 * want + (size_t)(v.s[i] - '0');
-        }
-        if (want > HTTP_FDS_MAX)
-            return false;
-    }
+    if (count && (count > 1 || !read_count(http_field_only(&c->head, "carrel-fds"), &want)))
+        return false;
     bool more_follows = c->in_at < c->in_end;
     if (c->nfds < want || (c->nfds > want && !more_follows))
         return false;

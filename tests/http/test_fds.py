@@ -44,7 +44,8 @@ def test_descriptors_with_a_body_and_with_pipelined_requests(server):
 def test_a_number_that_does_not_match_is_refused_and_all_are_closed(server):
     for field, n in [(b"Carrel-Fds: 2\r\n", 1), (b"Carrel-Fds: 1\r\n", 2), (b"", 1), (b"Carrel-Fds: 1\r\n", 0),
                      (b"Carrel-Fds: x\r\n", 1), (b"Carrel-Fds: 9\r\n", 8), (b"Carrel-Fds: 1\r\nCarrel-Fds: 1\r\n", 1),
-                     (b"Carrel-Fds: 01\r\n", 1), (b"Carrel-Fds: 8\r\n", 9), (b"", 20)]:
+                     (b"Carrel-Fds: 01\r\n", 1), (b"Carrel-Fds: 8\r\n", 9), (b"", 20),
+                     (b"Carrel-Fds: 25\r\n", 25), (b"Carrel-Fds: 100\r\n", 24), (b"Carrel-Fds: 1x\r\n", 1)]:
         t = server.local()
         ends = [os.pipe() for _ in range(n)]
         send(t, GET % (b"/fds", field), [r for r, _ in ends])
