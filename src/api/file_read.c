@@ -16,8 +16,8 @@ struct download {
     struct call *call;
     struct msg_read next; /* the next request */
     struct http_range range;
-    uint64_t first, end; /* of what is asked for; cut to the file by the first answer */
-    uint64_t ino;
+    uint64_t first, end;       /* of what is asked for; cut to the file by the first answer */
+    struct msg_read_data seen; /* when it began, without its bytes */
     unsigned flying;
     bool begun, full, failed;
     bool refused; /* with an answer of its own */
@@ -76,7 +76,7 @@ static bool begin_download(struct download *d, const struct msg_read_data *m) {
         return false;
     }
     d->begun = true;
-    d->ino = m->ino;
+    d->seen = *m;
     c->length = (int64_t)(d->end - first);
     snprintf(range, sizeof(range), "bytes %" PRIu64 "-%" PRIu64 "/%" PRIu64, first, d->end - 1,
              m->size);
@@ -105,7 +105,7 @@ static void read_came(void *arg, const struct frame *frame, const struct err *er
     else if (!d->begun && !d->failed)
         ours = begin_download(d, &m);
     /* A file that was replaced meanwhile is not passed off as one: the answer stops short. */
-    if (err || (d->begun && m.ino != d->ino))
+    if (err || (d->begun && file_replaced(&d->seen, &m)))
         d->failed = true;
     else if (m.data.n && ours && !d->failed)
         d->full = !call_write(c, m.data.p, m.data.n);

@@ -56,6 +56,10 @@ int file_user(const char *text, uint32_t *ret_uid, struct err *err) {
     return 0;
 }
 
+bool file_replaced(const struct msg_read_data *first, const struct msg_read_data *now) {
+    return now->ino != first->ino && (now->size != first->size || now->mtime_ns != first->mtime_ns);
+}
+
 /* The machine and the table's row; files of a paused or stopped machine are there too. */
 static struct live *prepare(struct service *s, const struct caller *who, const char *machine,
                             uint16_t type, const char *path, uint64_t *ret_intent,

@@ -20,6 +20,12 @@ int file_user(const char *text, uint32_t *ret_uid, struct err *err);
 void service_file(struct service *s, const struct caller *who, const char *machine, uint16_t type,
                   const void *msg, const char *path, guest_reply_fn *done, void *arg);
 
+/*
+ * Is this another file than the one whose first bytes were read under that name? A step gives a
+ * file another inode and leaves the rest as it was.
+ */
+bool file_replaced(const struct msg_read_data *first, const struct msg_read_data *now);
+
 /* Events of a path, until unwatched. The guest's watch is made under an id chosen here. */
 struct file_watch {
     struct guest_watch inner; /* event, refused and gone filled by the caller */

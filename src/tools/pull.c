@@ -11,7 +11,8 @@ struct pulling {
     pull_piece_fn *piece;
     pull_ended_fn *ended;
     void *arg;
-    uint64_t offset, ino;
+    uint64_t offset;
+    struct msg_read_data seen; /* when it began, without its bytes */
     bool begun;
 };
 
@@ -40,15 +41,16 @@ static void came(void *arg, const struct frame *frame, const struct err *err) {
     struct err why;
     if (!err && msg_decode(frame, &m, sizeof(m)) < 0)
         err = (err_set(&why, ERR_INTERNAL, "the machine answered nonsense"), &why);
-    else if (!err && p->begun && m.ino != p->ino)
+    else if (!err && p->begun && file_replaced(&p->seen, &m))
         err = (err_set(&why, ERR_BUSY, "'%.200s' was replaced while it was read", p->from.path),
                &why);
     if (err) {
         end(p, err, false);
         return;
     }
+    if (!p->begun)
+        p->seen = m;
     p->begun = true;
-    p->ino = m.ino;
     p->offset += m.data.n;
     if (!m.data.n)
         end(p, NULL, true);
