@@ -71,7 +71,9 @@ class Carrel:
         return {**box, "machines": json.loads(self("ls", "--json").stdout)["machines"]}
 
     def machines(self):
-        return [m["id"] for m in json.loads(self("ls", "--json").stdout)["machines"]]
+        done = self("ls", "--json")
+        assert done.returncode == 0, done
+        return [m["id"] for m in json.loads(done.stdout)["machines"]]
 
     def spawner_pid(self):
         return self.status().get("pid")
@@ -116,6 +118,15 @@ def remove(path):
         shutil.rmtree(path)
 
 
+def alive(pid):
+    """One whose last thread has ended is none, even if nobody has waited for it yet: some hosts' init takes seconds."""
+    try:
+        dead = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].startswith(" Z")
+        return not dead or len(os.listdir(f"/proc/{pid}/task")) > 1
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
 def stop_daemon(run_dir):
     """Ends the daemon that commands have started, if there is one."""
     try:
@@ -127,7 +138,7 @@ def stop_daemon(run_dir):
         return
     os.kill(pid, signal.SIGTERM)
     end = time.monotonic() + 20
-    while os.path.exists(f"/proc/{pid}"):
+    while alive(pid):
         assert time.monotonic() < end, "the daemon does not leave"
         time.sleep(0.01)
 

@@ -8,7 +8,7 @@ import threading
 import time
 
 import pytest
-from carrel import GUEST, ROOTLESS, SOAK, SPAWNER, spawner_pids, stop_daemon, stop_spawner
+from carrel import GUEST, ROOTLESS, SOAK, SPAWNER, alive, spawner_pids, stop_daemon, stop_spawner
 from conftest import Faults, sample
 from host_state import read
 from patience import PATIENCE, clock
@@ -136,7 +136,7 @@ def test_client_killed_while_it_starts_the_spawner(faults):
 def kill_spawner(c):
     pid = c.spawner_pid()
     os.kill(pid, signal.SIGKILL)
-    while os.path.exists(f"/proc/{pid}"):
+    while alive(pid):
         time.sleep(0.005)
     return pid
 
@@ -250,9 +250,13 @@ def own_spawner(own, *options):
     return process
 
 
+# Longer than a daemon may take to start and to find the spawner, or it would start another.
+IDLE_S = 2 * PATIENCE
+
+
 def test_the_spawner_leaves_when_idle_and_takes_all_it_made_along(own):
     before = favoured()
-    process = own_spawner(own, "--idle-ms", "400")
+    process = own_spawner(own, "--idle-ms", str(int(1000 * IDLE_S)))
     assert own.run("-q", "--", "true").returncode == 0
     stop_daemon(own.run_dir)
     assert process.wait(20 * PATIENCE) == 0
@@ -273,10 +277,10 @@ def others():
 
 
 def test_the_spawner_stays_while_a_machine_is_kept(own):
-    process = own_spawner(own, "--idle-ms", "200")
+    process = own_spawner(own, "--idle-ms", str(int(1000 * IDLE_S)))
     machine = own.keep("-q")
     stop_daemon(own.run_dir)
-    time.sleep(0.8)
+    time.sleep(IDLE_S + 1)
     assert process.poll() is None
     assert own("rm", machine).returncode == 0
     stop_daemon(own.run_dir)
@@ -286,6 +290,8 @@ def test_the_spawner_stays_while_a_machine_is_kept(own):
 def test_stale_sockets_are_no_obstacle(own):
     daemon = int((own.run_dir / "carrel.pid").read_text())
     os.kill(daemon, signal.SIGKILL)
+    while alive(daemon):
+        time.sleep(0.005)
     stop_spawner(own.run_dir, signal.SIGKILL)
     assert (own.run_dir / "spawn.sock").exists() and (own.run_dir / "carrel.sock").exists()
     assert own.machines() == []

@@ -10,7 +10,7 @@ import subprocess
 import time
 
 import pytest
-from carrel import GUEST, ROOTLESS, SPAWNER, stop_daemon, stop_spawner
+from carrel import GUEST, ROOTLESS, SPAWNER, alive, stop_daemon, stop_spawner
 from guestlink import FD, NULL, Link, exec_payload
 from patience import PATIENCE, clock
 
@@ -148,7 +148,7 @@ def test_one_that_does_not_ends_with_its_creator(ready):
     pid = guest_of(ready, "m-" + "a" * 12)
     guest.close()
     end = clock() + 10
-    while os.path.exists(f"/proc/{pid}"):
+    while alive(pid):
         assert clock() < end
         time.sleep(0.01)
 
@@ -177,7 +177,7 @@ def test_killed_with_ready_boxes_nothing_is_left(ready):
     pid = ready.spawner_pid()
     stop_spawner(ready.run_dir, signal.SIGKILL)
     end = clock() + 10
-    while any(os.path.exists(f"/proc/{p}") for p in waiting.values()):  # they end without the next one
+    while any(alive(p) for p in waiting.values()):  # they end without the next one
         assert clock() < end
         time.sleep(0.01)
     assert ready.run("-q", "--", "echo", "ok").stdout == b"ok\n"
@@ -196,7 +196,7 @@ def test_a_stopped_ready_box_does_not_survive_the_next_spawner(ready):
     for pid in waiting.values() if ROOTLESS else ():  # where the next one has no power over them
         os.kill(pid, signal.SIGCONT)
     end = clock() + 10
-    while any(os.path.exists(f"/proc/{p}") for p in waiting.values()):
+    while any(alive(p) for p in waiting.values()):
         assert clock() < end
         time.sleep(0.01)
 

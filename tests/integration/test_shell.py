@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from carrel import Terminal
+from carrel import Terminal, alive
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ def test_a_shell_outlives_the_daemon_under_it(carrel, machine):
     t = shell(carrel, machine)
     pid = int((carrel.run_dir / "carrel.pid").read_text())
     os.kill(pid, signal.SIGKILL)
-    while os.path.exists(f"/proc/{pid}"):  # what is on its way to one that dies is lost
+    while alive(pid):  # what is on its way to one that dies is lost
         time.sleep(0.01)
     t.type(b"echo still-$((40 + 2))\n")
     t.expect(b"still-42\r\n")

@@ -15,6 +15,7 @@ import time
 import pytest
 
 from lab import ATTACK, BUILD, PATH, ROOTLESS, Lab, counts, read
+from carrel import alive
 from patience import PATIENCE, clock
 
 
@@ -323,7 +324,7 @@ def kill_spawner(lab):
     pid = lab.status()["pid"]
     os.kill(pid, signal.SIGKILL)
     # The processes that wait in its pool have its socket too, until they notice.
-    while lab.state.spawners() or "\nState:\tZ" not in read(f"/proc/{pid}/status") and os.path.exists(f"/proc/{pid}"):
+    while lab.state.spawners() or alive(pid):
         time.sleep(0.005)
 
 
