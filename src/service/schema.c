@@ -1,7 +1,6 @@
 #include "service/schema.h"
 
 #include <inttypes.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -79,7 +78,8 @@ static int read_number(const struct field *f, const struct path *p, const json_t
             return refuse(p, err, kinds[k].what);
     } else {
         double d = json_number_value(v) * kinds[k].unit;
-        if (!json_is_number(v) || !(d >= 0) || d > 9e15 || (kinds[k].unit == 1 && d != floor(d)))
+        if (!json_is_number(v) || !(d >= 0) || d > 9e15 ||
+            (kinds[k].unit == 1 && d != (double)(uint64_t)d))
             return refuse(p, err, kinds[k].what);
         value = (uint64_t)d;
     }
