@@ -20,7 +20,7 @@ def past(daemon, **query):
 
 def test_events_are_resumed_by_id_and_filtered(daemon):
     mark = max([e[0] for e in past(daemon, after=0)], default=0)
-    a, b = daemon.machine(), daemon.machine()
+    a, b = daemon.machine(steps="manual"), daemon.machine(steps="manual")
     daemon.exec(a, "exit 3")
     daemon.delete(f"/v1/machines/{b}")
     told = past(daemon, after=mark)

@@ -250,7 +250,7 @@ def group_of(path):
 def test_generated_requests_never_break_it(daemon, document, group):
     m = daemon.machine()
     x = daemon.exec(m, "true")["exec"]["id"]
-    things = {"machine": m, "exec": x, "token": "t-000000000000", "step": "1", "rule": "1"}
+    things = {"machine": m, "exec": x, "token": "t-000000000000", "step": "1", "rule": "1", "item": "p-000000000000"}
     tried = 0
     for method, path, op in operations(document):
         if group_of(path) != group or op["operationId"] in ENDLESS:
