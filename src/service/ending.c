@@ -9,6 +9,9 @@
 #include "base/log.h"
 #include "service/gate.h"
 
+/* It is tried again; who waits for the end hears of a failure only when it lasts. */
+enum { TRIES_UNTOLD = 6 };
+
 struct waiter {
     struct waiter *next;
     service_done_fn *done;
@@ -99,6 +102,7 @@ static void destroyed(void *arg, const struct err *err) {
     struct service *s = l->service;
     struct ending *e = l->ending;
     struct err why;
+    bool wait = false;
     e->asked = false;
     if (err && err->code == ERR_NOT_FOUND)
         err = NULL;
@@ -111,10 +115,12 @@ static void destroyed(void *arg, const struct err *err) {
     if (err) {
         log_line(LOG_ERROR, "service", "end machine: %s id=%s", err->text, l->row.id);
         e->again_ms = loop_now_ms(s->loop) + back_off_ms(e->tries++);
+        wait = e->tries < TRIES_UNTOLD;
     } else if (map_take(&s->machines, l->row.id)) {
         live_unref(l);
     }
-    tell_waiters(e, err);
+    if (!wait)
+        tell_waiters(e, err);
     live_unref(l);
 }
 

@@ -8,7 +8,7 @@
 #include "base/defer.h"
 #include "base/log.h"
 
-enum { AGAIN_MS = 200, WHAT_MAX = 4096 };
+enum { AGAIN_MS = 200, AGAIN_TRIES = 25, WHAT_MAX = 4096 };
 
 /* Somebody who waits to change something. */
 struct gate_call {
@@ -25,6 +25,8 @@ struct step_call {
     step_taken_fn *done;
     void *arg;
     struct loop_timer *again;
+    bool uncertain; /* the root may be sealed, and the guest still in it */
+    unsigned tries;
 };
 
 /* ---- the gate ---- */
@@ -208,11 +210,16 @@ static void no_point(struct step_row *row, const char *why) {
 
 static void ask_root(void *arg);
 
-/* Nobody knows whether the guest went over: asked again until it is known, or the machine ends. */
+/*
+ * Nobody knows whether the guest went over: asked again until it is known, or the machine ends. A
+ * spawner that cannot be started meanwhile is no answer either, but one day it is enough.
+ */
 static bool ask_again(struct step_call *c, const struct err *err) {
     struct live *l = c->live;
     bool ends = l->row.state == MACHINE_ENDING || l->row.state == MACHINE_ENDED;
-    if (ends || (err->code != ERR_UNKNOWN && err->code != ERR_GONE && err->code != ERR_TIMEOUT))
+    bool lost = err->code == ERR_UNKNOWN || err->code == ERR_GONE || err->code == ERR_TIMEOUT;
+    c->uncertain |= lost;
+    if (ends || !c->uncertain || (!lost && c->tries++ >= AGAIN_TRIES))
         return false;
     if (!c->again)
         c->again = loop_timer_new(l->service->loop, ask_root, c);
@@ -339,6 +346,7 @@ static void finish_begun(struct live *l, struct step_row *row) {
     step_row_done(&c->row);
     c->row = *row;
     row->what = row->stack = NULL;
+    c->uncertain = true;
     l->steps.taking = c;
     ask_root(c);
 }
