@@ -703,6 +703,24 @@ int layers_merge(struct spawner *s, struct plan_message *m, struct undertaker *u
 
 /* ---- afterwards ---- */
 
+/* In the box's namespace. is_left: the old root is away already, and only the books do not know. */
+static int finish_switch(struct box *box, const struct carried *c, bool is_left, struct err *err) {
+    const char *path = side_path(other_side(box->side));
+    int fresh DEFER_CLOSE = is_mounted(path) ? open_here(path) : -1;
+    if (fresh < 0)
+        return -1;
+    return is_left ? 0 : leave_root(box, fresh, c, err);
+}
+
+static void undo_switch(struct box *box) {
+    int old DEFER_CLOSE = open_here(side_path(box->side));
+    int usr DEFER_CLOSE = old < 0 ? -1 : mount_point(old, "usr");
+    mount_writable(old);
+    mount_writable(usr);
+    umount2(side_path(other_side(box->side)), MNT_DETACH);
+    box->next_layer = 0;
+}
+
 void layers_recover(struct spawner *s, struct box *box) {
     struct err err = {.text = ""};
     struct carried carried DEFER(carried_free) = {.count = 0};
@@ -716,18 +734,11 @@ void layers_recover(struct spawner *s, struct box *box) {
                  box->id);
         return;
     }
-    const char *path = side_path(other_side(box->side));
-    int fresh DEFER_CLOSE = is_mounted(path) ? open_here(path) : -1;
-    if (fresh >= 0 && leave_root(box, fresh, &carried, &err) == 0) {
+    bool is_left = !is_mounted(side_path(box->side));
+    if (finish_switch(box, &carried, is_left, &err) == 0)
         switched(box);
-    } else {
-        int old DEFER_CLOSE = open_here(side_path(box->side));
-        int usr DEFER_CLOSE = old < 0 ? -1 : mount_point(old, "usr");
-        mount_writable(old);
-        mount_writable(usr);
-        umount2(path, MNT_DETACH);
-        box->next_layer = 0;
-    }
+    else
+        undo_switch(box);
     go_out(s);
     if (making_amend(s, box, box->id, &err) < 0 || err.text[0])
         log_line(LOG_WARN, "spawn", "%s", err.text);
