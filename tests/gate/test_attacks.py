@@ -10,12 +10,12 @@ counts = collections.Counter()
 PRELUDE = """
 import socket, ssl, struct, sys, time
 def dial(host, port, data=b"", wait=5):
-    s = socket.create_connection((host, port), 5); s.settimeout(wait)
-    if data: s.sendall(data)
     out = b""
     try:
+        s = socket.create_connection((host, port), 5); s.settimeout(wait)
+        if data: s.sendall(data)
         while part := s.recv(65536): out += part
-    except ConnectionResetError: return "reset"
+    except (ConnectionResetError, BrokenPipeError): return "reset"  # it may come as early as that
     except socket.timeout: return "timeout " + out.decode("latin-1")
     return out.decode("latin-1")
 def say(text):
