@@ -588,9 +588,16 @@ static void root_end(struct call *c, bool changed, const struct err *err) {
         done(arg, changed, err);
 }
 
+/* The old root is away: whatever keeps the guest from going over, it has to be asked again. */
 static void on_switched(void *arg, const struct frame *frame, const struct err *err) {
     struct call *c = arg;
+    struct err stays;
     (void)frame;
+    if (err) {
+        stays = *err;
+        stays.code = ERR_UNKNOWN;
+        err = &stays;
+    }
     root_end(c, c->changed, err);
 }
 
