@@ -80,19 +80,23 @@ def feed_and_wait(link, id, argv, data=b"", uid=NONE):
     return link.exit(id).status, out, err
 
 
+# The daemon counts its commands from 1 on.
+OURS = 1 << 24
+
+
 @pytest.mark.parametrize("uid, name", USERS)
 def test_tools_work_behind_the_filter(box, uid, name):
     link = box.link()
     box.exec("sh", "-c", f"mkdir -p /tmp/{name} && chmod 777 /tmp/{name}")
     data = os.urandom(50000)
     line = f"{hashlib.sha256(data).hexdigest()} {len(data)}\n".encode()
-    assert feed_and_wait(link, 1, ["put", f"/tmp/{name}/f", "absent", "640"], data, uid) == (0, line, b"")
-    assert feed_and_wait(link, 2, ["sha256", f"/tmp/{name}/f"], b"", uid) == (0, line, b"")
-    status, out, err = feed_and_wait(link, 3, ["tar", f"/tmp/{name}"], b"", uid)
+    assert feed_and_wait(link, OURS + 1, ["put", f"/tmp/{name}/f", "absent", "640"], data, uid) == (0, line, b"")
+    assert feed_and_wait(link, OURS + 2, ["sha256", f"/tmp/{name}/f"], b"", uid) == (0, line, b"")
+    status, out, err = feed_and_wait(link, OURS + 3, ["tar", f"/tmp/{name}"], b"", uid)
     assert (status, err) == (0, b"")
     assert tarfile.open(fileobj=io.BytesIO(out)).extractfile("f").read() == data
     box.exec("mkdir", "-m", "777", f"/tmp/{name}-2")
-    assert feed_and_wait(link, 4, ["untar", f"/tmp/{name}-2"], out, uid) == (0, b"", b"")
+    assert feed_and_wait(link, OURS + 4, ["untar", f"/tmp/{name}-2"], out, uid) == (0, b"", b"")
     assert box.sh(f"cmp /tmp/{name}/f /tmp/{name}-2/f && stat -c %U:%a /tmp/{name}-2/f") == f"{name}:640\n"
 
 
@@ -101,10 +105,10 @@ def test_a_tool_cannot_be_traced_by_its_own_user(box):
     counts["attacks tried"] += 1
     link = box.link()
     box.exec("mkdir", "-m", "777", "/tmp/u")
-    f = link.exec(1, ["untar", "/tmp/u"], flags=TOOL, uid=1000, gid=1000)
+    f = link.exec(OURS + 1, ["untar", "/tmp/u"], flags=TOOL, uid=1000, gid=1000)
     pid = int.from_bytes(f.payload[:4], "little")
     script = f"for f in mem maps environ fd root cwd exe; do head -c 1 /proc/{pid}/$f >/dev/null 2>&1 && echo $f; ls -l /proc/{pid}/fd >/dev/null 2>&1 && echo fds; done; true"
     assert box.sh(script, user="user") == ""
     assert box.sh("exec sleep 60 & sleep 0.1; head -c 1 /proc/$!/environ >/dev/null && echo readable; kill $!", user="user") == "readable\n"
-    link.call("KILL", id=1)
-    link.exit(1)
+    link.call("KILL", id=OURS + 1)
+    link.exit(OURS + 1)
