@@ -154,6 +154,32 @@ void service_file(struct service *s, const struct caller *who, const char *machi
         send_file(c);
 }
 
+struct watch_call {
+    struct file_watch *watch; /* NULL: nobody wants it any more */
+    struct msg_path path;
+};
+
+static void begin_watch(struct file_watch *w, const struct msg_path *path) {
+    struct live *l = w->live;
+    struct err err;
+    if (!l->machine) {
+        live_state_error(l, &err);
+        w->inner.ended(w->inner.arg, &err);
+        return;
+    }
+    w->begun = true;
+    l->watched++;
+    guest_watch(l->machine->guest, &w->inner, path);
+}
+
+static void watch_later(void *arg) {
+    struct watch_call *c DEFER_FREE = arg;
+    if (!c->watch)
+        return;
+    c->watch->waits = NULL;
+    begin_watch(c->watch, &c->path);
+}
+
 int service_file_watch(struct service *s, const struct caller *who, const char *machine,
                        const struct msg_path *path, struct file_watch *w, struct err *err) {
     const char *verb;
@@ -167,8 +193,13 @@ int service_file_watch(struct service *s, const struct caller *who, const char *
     w->intent = intent;
     live_ref(l);
     l->open++;
-    l->watched++;
-    guest_watch(l->machine->guest, &w->inner, path);
+    struct watch_call *c = calloc(1, sizeof(*c));
+    if (!c)
+        abort();
+    *c = (struct watch_call){w, *path};
+    w->waits = c;
+    if (!gate_wait(l, watch_later, c))
+        watch_later(c);
     return 0;
 }
 
@@ -178,10 +209,12 @@ void service_file_unwatch(struct file_watch *w, const struct err *why) {
         return;
     struct journal_record what = verb_record("file.watch", l);
     note_result(l->service, &w->who, &what, w->intent, why);
-    if (l->machine)
+    if (w->waits)
+        w->waits->watch = NULL;
+    if (w->begun && l->machine)
         guest_unwatch(l->machine->guest, &w->inner);
     l->open--;
-    l->watched--;
+    l->watched -= w->begun;
     w->live = NULL;
     live_unref(l);
 }

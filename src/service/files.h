@@ -26,10 +26,15 @@ void service_file(struct service *s, const struct caller *who, const char *machi
  */
 bool file_replaced(const struct msg_read_data *first, const struct msg_read_data *now);
 
-/* Events of a path, until unwatched. The guest's watch is made under an id chosen here. */
+/*
+ * Events of a path, until unwatched. The guest's watch is made under an id chosen here, and not
+ * while a step is taken: it would look at a root that is left. What path points to stays.
+ */
 struct file_watch {
     struct guest_watch inner; /* event, refused and gone filled by the caller */
     void *live;               /* the service's, as what follows */
+    struct watch_call *waits; /* for a step that is under way */
+    bool begun;
     struct caller who;
     uint64_t intent;
 };
