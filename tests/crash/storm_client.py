@@ -207,13 +207,23 @@ class Client(threading.Thread):
         """The keys of every command that ran in it, in order."""
         return (self.read(m, "/home/user/ran") or b"").decode().split()
 
+    def ask_until_known(self, verb, m):
+        """A spawner that is killed again and again leaves an outcome unknown; whoever is told so asks again."""
+        end, unknown = time.monotonic() + STUCK_S, False
+        while True:
+            try:
+                return self.ask(verb, "POST", f"/v1/machines/{m.id}/{verb}", {})
+            except Refused as e:
+                if e.code == "busy" and (e.broke or unknown):
+                    return None
+                if e.code != "unknown" or time.monotonic() > end:
+                    raise
+                unknown = True
+                time.sleep(0.05)
+
     def pause(self, m):
         for verb, state in ("pause", "paused"), ("resume", "running"):
-            try:
-                self.ask(verb, "POST", f"/v1/machines/{m.id}/{verb}", {})
-            except Refused as e:
-                if e.code != "busy" or not e.broke:
-                    raise
+            self.ask_until_known(verb, m)
             shown, _ = self.ask("look", "GET", f"/v1/machines/{m.id}")
             if shown["state"] != state:
                 raise Lie(f"{verb}: acknowledged, and then it is {shown['state']}")

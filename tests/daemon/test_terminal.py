@@ -130,6 +130,8 @@ def test_a_terminal_outlives_the_daemon(fresh):
 
 def test_signals_and_what_is_no_terminal(daemon, box, terminal):
     t = terminal()
+    t.type("echo rea''dy\n")
+    t.until("ready")  # a shell that is only starting would die of what follows
     t.type("sleep 1000\n")
     t.until("sleep 1000")
     t.type("\x03")
