@@ -166,12 +166,19 @@ static void attach(struct call *c, struct exec *x) {
     show(t);
 }
 
+/* Lives until its command was sent, which may wait for a step of the machine. */
+struct opening {
+    struct call *call;
+    struct exec_request request;
+    const char *env[2];
+};
+
 static void started(void *arg, struct exec *x, const struct err *err) {
-    struct call *c = arg;
+    struct opening *o DEFER_FREE = arg;
     if (err)
-        call_error(c, err);
+        call_error(o->call, err);
     else
-        attach(c, x);
+        attach(o->call, x);
 }
 
 /* A shell, unless the query names a command. */
@@ -179,23 +186,26 @@ static void start(struct call *c) {
     static const char *const shell[] = {
         "/bin/sh", "-c", "if [ -x /bin/bash ]; then exec /bin/bash -l; fi; exec /bin/sh -l"};
     const char *command = call_query(c, "command"), *term = call_query(c, "term");
-    const char *env[] = {"TERM", term};
-    struct exec_request r = {
+    struct opening *o = calloc(1, sizeof(*o));
+    if (!o)
+        abort();
+    *o = (struct opening){.call = c, .env = {"TERM", term}};
+    struct exec_request *r = &o->request;
+    *r = (struct exec_request){
         .terminal = true,
         .background = true,
         .cwd = call_query(c, "cwd"),
         .user = call_query(c, "user"),
         .command = command,
         .argv = command ? (struct texts){0} : (struct texts){(const char **)shell, 3},
-        .env = term ? (struct texts){env, 2} : (struct texts){0},
+        .env = term ? (struct texts){o->env, 2} : (struct texts){0},
     };
     struct err err;
-    if (call_number(c, "rows", 1, 1000, &r.pty.rows.value, &err) < 0 ||
-        call_number(c, "cols", 1, 1000, &r.pty.cols.value, &err) < 0) {
-        call_error(c, &err);
-        return;
-    }
-    service_exec(c->service, &c->who, c->params[0], &r, c->hash, NULL, 0, started, c);
+    if (call_number(c, "rows", 1, 1000, &r->pty.rows.value, &err) < 0 ||
+        call_number(c, "cols", 1, 1000, &r->pty.cols.value, &err) < 0)
+        started(o, NULL, &err);
+    else
+        service_exec(c->service, &c->who, c->params[0], r, c->hash, NULL, 0, started, o);
 }
 
 void api_terminal(struct call *c) {
