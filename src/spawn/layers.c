@@ -85,8 +85,13 @@ static int no_such_disk(struct err *err, const char *machine) {
     return err_set(err, ERR_NOT_FOUND, "nothing is left of the disk of machine '%s'", machine);
 }
 
-/* A box that holds that machine's disk. */
+/* A box that holds that machine's disk: its own if it lives, since a fork may be in the making. */
 static struct box *holder_of(struct spawner *s, const char *machine, int *ret_disk) {
+    struct box *own = box_find(s, machine);
+    if (own && !own->dead && !own->ending) {
+        *ret_disk = 0;
+        return own;
+    }
     for (struct box *b = s->list; b; b = b->next)
         if (!b->dead && !b->ending && (*ret_disk = disk_of(b, machine)) >= 0)
             return b;
@@ -96,7 +101,7 @@ static struct box *holder_of(struct spawner *s, const char *machine, int *ret_di
 static int clone_held(int disk) {
     char path[16];
     snprintf(path, sizeof(path), "/held/%d", disk);
-    return mount_clone(AT_FDCWD, path);
+    return is_mounted(path) ? mount_clone(AT_FDCWD, path) : -ENOTCONN; /* not yet */
 }
 
 /* `copies` detached, plain, read-only mounts of a disk that a box holds. */
