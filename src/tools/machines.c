@@ -10,7 +10,7 @@
 
 enum { MIB = 1 << 20 };
 
-static struct machine_output output_of(const struct machine_view *view) {
+struct machine_output machine_output_of(const struct machine_view *view) {
     return (struct machine_output){
         .machine = view->id,
         .name = view->name,
@@ -27,7 +27,7 @@ static void changed(void *arg, const struct machine_view *view, const struct err
         act_fail(arg, err);
         return;
     }
-    struct machine_output out = output_of(view);
+    struct machine_output out = machine_output_of(view);
     act_done(arg, &out);
 }
 
@@ -56,7 +56,7 @@ void tool_machine_create(struct act *a) {
 }
 
 static void add_row(void *arg, const void *view) {
-    struct machine_output out = output_of(view);
+    struct machine_output out = machine_output_of(view);
     schema_write(&machine_output_schema, arg, NULL, &out);
 }
 

@@ -21,6 +21,7 @@ enum {
     INSTALL_TIMEOUT_MS = 20 * 60 * 1000,
     SEARCH_DEFAULT = 200,
     SEARCH_MAX = 1000,
+    FORKS_MAX = 16,
 };
 
 struct exec_input {
@@ -120,6 +121,28 @@ struct fetch_input {
 struct fetch_output {
     const char *status, *type, *url, *body, *session, *machine;
     uint64_t bytes, left_out;
+};
+
+struct checkpoint_input {
+    const char *machine;
+    const char *name;
+};
+
+struct rewind_input {
+    const char *machine;
+    const char *to;
+};
+
+struct step_output {
+    const char *machine, *step, *name, *reason;
+    uint64_t number;
+    bool restorable;
+};
+
+struct fork_input {
+    const char *machine;
+    const char *step;
+    struct given count;
 };
 
 struct plan_row {

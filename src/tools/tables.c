@@ -242,6 +242,43 @@ static const struct field fetch_output[] = {
 };
 const struct schema fetch_output_schema = SCHEMA("fetch_output", struct fetch_output, fetch_output);
 
+/* ---- steps ---- */
+
+static const struct field checkpoint_input[] = {
+    MACHINE_FIELD,
+    {"name", FIELD_TEXT, AT(checkpoint_input, name),
+     "letters, digits, '.', '_' and '-'; not digits alone", .max = STORE_NAME_SIZE - 1},
+};
+const struct schema checkpoint_input_schema =
+    SCHEMA("checkpoint_input", struct checkpoint_input, checkpoint_input);
+
+static const struct field rewind_input[] = {
+    MACHINE_FIELD,
+    {"to", FIELD_TEXT, AT(rewind_input, to), "a step: its id, number or name", .required = true,
+     .max = STORE_NAME_SIZE - 1},
+};
+const struct schema rewind_input_schema = SCHEMA("rewind_input", struct rewind_input, rewind_input);
+
+static const struct field step_output[] = {
+    {"step", SHOW_TEXT, AT(step_output, step), "its id", .required = true},
+    {"number", SHOW_NUMBER, AT(step_output, number), NULL, .required = true},
+    {"name", SHOW_TEXT, AT(step_output, name), NULL},
+    {"restorable", SHOW_FLAG, AT(step_output, restorable), "rewind can return to it",
+     .required = true},
+    {"reason", SHOW_TEXT, AT(step_output, reason), "why it cannot"},
+    {"machine", SHOW_TEXT, AT(step_output, machine), NULL, .required = true},
+};
+const struct schema step_output_schema = SCHEMA("step_output", struct step_output, step_output);
+
+static const struct field fork_input[] = {
+    MACHINE_FIELD,
+    {"step", FIELD_TEXT, AT(fork_input, step), "a step to begin from (default: as it is now)",
+     .max = STORE_NAME_SIZE - 1},
+    {"count", FIELD_NUMBER, AT(fork_input, count), "how many (default 1)", .min = 1,
+     .max = FORKS_MAX},
+};
+const struct schema fork_input_schema = SCHEMA("fork_input", struct fork_input, fork_input);
+
 /* ---- plan, ask, finish ---- */
 
 static const struct field plan_row[] = {
@@ -458,6 +495,26 @@ const struct tool tools[] = {
      &fetch_input_schema, &fetch_output_schema,
      TOOL_MACHINE | TOOL_READ_ONLY | TOOL_IDEMPOTENT | TOOL_OPEN_WORLD, TOOL_REPEAT, tool_fetch,
      NULL},
+    {"checkpoint", "Keep this state",
+     "Keep what the files of your machine are now, to return to with rewind. Do it before steps "
+     "that may go wrong: upgrades, migrations, removals, large rewrites. It takes milliseconds. "
+     "Nothing may be running; processes are no part of it.",
+     &checkpoint_input_schema, &step_output_schema, TOOL_MACHINE, TOOL_BY_STEP, tool_checkpoint,
+     NULL},
+    {"rewind", "Return to a kept state",
+     "Make all files of your machine what they were at a step, in milliseconds: better than "
+     "undoing "
+     "by hand. Running commands end first. What was there before is kept as a step of its own, so "
+     "a rewind can be taken back. What went out over the network is not undone.",
+     &rewind_input_schema, &step_output_schema, TOOL_MACHINE | TOOL_DESTRUCTIVE, TOOL_BY_STEP,
+     tool_rewind, NULL},
+    {"fork", "Try things side by side",
+     "Make further machines that begin as copies of yours, now or at a step, in milliseconds, to "
+     "try several ways at once. They share nothing afterwards; what you were lent beyond your own "
+     "disk is not in them. Name one in the other tools' machine argument, and destroy those you no "
+     "longer need.",
+     &fork_input_schema, &machine_list_output_schema, TOOL_MACHINE | TOOL_ALONE, TOOL_BY_STEP,
+     tool_fork, NULL},
     {"plan", "Keep a plan",
      "Write down the steps of the task and how far each is; give the whole list each time. One "
      "item should be doing. Use it for tasks of several steps, and whenever the plan changes.",

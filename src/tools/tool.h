@@ -31,6 +31,7 @@ enum tool_recovery {
     TOOL_REPEAT,  /* call it again */
     TOOL_BY_KEY,  /* ask for the command with the intent's key */
     TOOL_BY_HASH, /* compare the file with the hash of the intended result */
+    TOOL_BY_STEP, /* look for the step, or for what came of it */
     TOOL_KEPT,    /* the question or record stays and is found again */
 };
 

@@ -153,15 +153,20 @@ static void make_own(struct toolbox *b, struct act *a) {
     service_create(b->service, &b->who, &r, no_hash, NULL, 0, own_made, a);
 }
 
-static void note_first(void *arg, const void *view) {
+/* A fork has the words of its source, and is not where the client lives. */
+static void note_first(void *arg, const void *of) {
     struct toolbox *b = arg;
-    if (!b->machine[0])
-        snprintf(b->machine, sizeof(b->machine), "%s", ((const struct machine_view *)view)->id);
+    const struct machine_view *view = of;
+    json_t *meta = view->metadata ? json_loads(view->metadata, 0, NULL) : NULL;
+    if (!b->machine[0] && !json_object_get(meta, "forked_from"))
+        snprintf(b->machine, sizeof(b->machine), "%s", view->id);
+    json_decref(meta);
 }
 
 /* One of before: the client came back, or we did. */
 static void look_for_own(struct toolbox *b) {
-    const struct list_request r = {.meta_key = META_HOME, .meta_value = b->key, .limit = 1};
+    const struct list_request r = {
+        .meta_key = META_HOME, .meta_value = b->key, .limit = STORE_PAGE_MAX};
     char next[CURSOR_SIZE];
     struct err err;
     if (b->key[0])

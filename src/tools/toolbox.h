@@ -1,6 +1,7 @@
 /* The inside of a toolbox. Only for src/tools. */
 #pragma once
 
+#include "tools/requests.h"
 #include "tools/tool.h"
 
 /* How far a command's output was shown. */
@@ -38,6 +39,8 @@ void toolbox_bring(struct toolbox *b, struct act *a, const char *ref);
 void act_free(struct act *a);
 void act_go(struct act *a);
 
+struct machine_output machine_output_of(const struct machine_view *view);
+
 /* The handlers, by file. */
 void tool_exec(struct act *a);
 void tool_install(struct act *a);
@@ -47,6 +50,9 @@ void tool_write(struct act *a);
 void tool_edit(struct act *a);
 void tool_search(struct act *a);
 void tool_fetch(struct act *a);
+void tool_checkpoint(struct act *a);
+void tool_rewind(struct act *a);
+void tool_fork(struct act *a);
 void tool_plan(struct act *a);
 void tool_ask(struct act *a);
 void tool_finish(struct act *a);

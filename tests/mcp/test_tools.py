@@ -13,7 +13,8 @@ PNG = base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR4
 
 def test_every_tool_is_described(client):
     tools = client.tools()
-    assert {"exec", "session", "read", "write", "edit", "search", "install", "fetch", "plan", "ask", "finish", "program", "machine_create",
+    assert {"exec", "session", "read", "write", "edit", "search", "install", "fetch", "checkpoint", "rewind", "fork", "plan", "ask", "finish",
+            "program", "machine_create",
             "machine_list", "machine_destroy"} <= set(tools)
     for t in tools.values():
         assert 0 < len(t["description"]) <= 600 and t["title"]
@@ -202,6 +203,60 @@ def test_search(client):
     assert r["count"] == 10 and r["more"]
     with pytest.raises(ToolFailed, match="the search failed"):
         client.call("search", pattern="(")
+
+
+def test_checkpoint_and_rewind(client):
+    client.call("write", path="/home/user/f", content="good")
+    kept = client.call("checkpoint", name="good")
+    assert kept["restorable"] and kept["name"] == "good" and kept["step"].startswith("s-")
+    client.call("exec", cmd="echo bad > f; echo more > g")
+    client.call("rewind", to="good")
+    assert client.call("exec", cmd="cat f; ls")["stdout"] == "goodf\n"
+    client.call("exec", cmd="rm f")
+    client.call("rewind", to=kept["step"])
+    assert client.call("exec", cmd="cat f")["stdout"] == "good"
+    with pytest.raises(ToolFailed, match="checkpoint answers with the step"):
+        client.call("rewind", to="nowhere")
+    with pytest.raises(ToolFailed, match="cannot be a step's name"):
+        client.call("checkpoint", name="17")
+
+
+def test_a_checkpoint_needs_quiet(client):
+    s = client.call("exec", cmd="echo on; sleep 100", yield_ms=200)["session"]
+    with pytest.raises(ToolFailed, match="wait for it with session"):
+        client.call("checkpoint")
+    client.call("session", session=s, signal="KILL")
+    assert client.call("checkpoint")["restorable"]
+
+
+def test_forks_are_copies_of_ones_own(client, daemon):
+    client.call("write", path="/home/user/f", content="here")
+    kept = client.call("checkpoint")
+    client.call("write", path="/home/user/f", content="later")
+    forks = [m["machine"] for m in client.call("fork", step=kept["step"], count=2)["machines"]]
+    assert len(set(forks)) == 2
+    for i, m in enumerate(forks):
+        client.call("exec", machine=m, cmd=f"echo -{i} >> f")
+    assert [client.call("exec", machine=m, cmd="cat f")["stdout"] for m in forks] == ["here-0\n", "here-1\n"]
+    assert client.call("exec", cmd="cat f")["stdout"] == "later"
+    assert len(client.call("machine_list")["machines"]) == 3
+    client.call("machine_destroy", machine=forks[0])
+    with pytest.raises(ToolFailed):
+        client.call("fork", count=17)
+
+
+def test_a_fork_is_nobodys_home(open_client):
+    first = open_client("lines")
+    home = first.call("exec", cmd="true")["machine"]
+    first.call("fork")
+    first.close()
+    assert open_client("lines").call("exec", cmd="true")["machine"] == home
+
+
+def test_a_bound_client_cannot_fork(open_client, daemon):
+    machine = daemon.post("/v1/machines", {"name": "one"})["id"]
+    client = open_client("lines", "--machine", machine)
+    assert "fork" not in client.tools() and "checkpoint" in client.tools()
 
 
 def test_plan_and_finish(client, daemon):
