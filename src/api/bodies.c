@@ -68,6 +68,17 @@ static const struct field net_request[] = {
 };
 const struct schema net_request_schema = SCHEMA("NetRule", struct net_request, net_request);
 
+static const struct field models_request[] = {
+    {"allow", FIELD_FLAG, AT(struct models_request, allow),
+     "let it ask models at http://models.carrel; a limit means this too"},
+    {"tokens", FIELD_NUMBER, AT(struct models_request, tokens), "it may spend; 0: no limit",
+     .max = 1ull << 50},
+    {"money", FIELD_MONEY, AT(struct models_request, money),
+     "it may spend, in the unit of carrel.conf's prices; 0: no limit", .max = 1ull << 50},
+};
+static const struct schema models_request_schema =
+    SCHEMA("ModelsRequest", struct models_request, models_request);
+
 #define COMMON_FIELDS(type, base)                                                           \
     {"name", FIELD_TEXT, AT(type, base name), "unique among the owner's living machines",   \
      .max = NAME_MAX_BYTES},                                                                \
@@ -105,6 +116,8 @@ const struct schema net_request_schema = SCHEMA("NetRule", struct net_request, n
          "what it may reach; nothing by default",                                            \
          .max = 64,                                                                          \
          .sub = &net_request_schema},                                                        \
+        {"models", FIELD_OBJECT, AT(type, base models), "models for those inside",           \
+         .sub = &models_request_schema},                                                     \
         {"unreviewed", FIELD_FLAG, AT(type, base unreviewed),                                \
          "needed for mode rw: what it writes there is not reviewed"},                        \
     {                                                                                        \
@@ -309,6 +322,8 @@ static const struct field stats_view[] = {
     {"lookups_refused", SHOW_NUMBER, AT(struct stats_view, lookups_refused),
      "name lookups that had nowhere to go", .required = true},
     {"frozen", SHOW_FLAG, AT(struct stats_view, frozen), NULL, .required = true},
+    {"models", SHOW_JSON, AT(struct stats_view, models),
+     "calls, tokens and money spent on models, and what is left of each limit"},
 };
 const struct schema stats_schema = SCHEMA("Stats", struct stats_view, stats_view);
 
@@ -556,6 +571,7 @@ const struct schema *const all_schemas[] = {
     &limits_request_schema,
     &net_request_schema,
     &network_schema,
+    &models_request_schema,
     &approval_request_schema,
     &pendings_schema,
     &dir_request_schema,

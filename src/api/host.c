@@ -13,6 +13,7 @@
 #include "io/sse.h"
 #include "service/events.h"
 #include "service/host.h"
+#include "service/models.h"
 #include "service/net.h"
 #include "service/tokens.h"
 
@@ -198,6 +199,19 @@ static void write_gate(struct call *c, struct buf *out) {
     metrics_line(out, "carrel_gate_lookups_total", NULL, NULL, g.lookups);
 }
 
+static void write_models(struct call *c, struct buf *out) {
+    struct model_stats n;
+    service_model_stats(c->service, &n);
+    metrics_head(out, "carrel_model_calls_total", "counter", "Requests to models");
+    metrics_line(out, "carrel_model_calls_total", "outcome", "made", n.calls);
+    metrics_line(out, "carrel_model_calls_total", "outcome", "refused", n.refused);
+    metrics_head(out, "carrel_model_tokens_total", "counter", "Tokens that providers counted");
+    metrics_line(out, "carrel_model_tokens_total", "way", "in", n.in);
+    metrics_line(out, "carrel_model_tokens_total", "way", "out", n.out);
+    metrics_head(out, "carrel_model_micro_total", "counter", "Millionths of money charged");
+    metrics_line(out, "carrel_model_micro_total", NULL, NULL, n.micro);
+}
+
 static void metrics_came(void *arg, const char *json, const struct err *err) {
     struct call *c = arg;
     struct buf out DEFER(buf_done) = BUF(CALL_BODY_MAX);
@@ -211,6 +225,7 @@ static void metrics_came(void *arg, const char *json, const struct err *err) {
     metrics_head(&out, "carrel_commands", "gauge", "Running commands");
     metrics_line(&out, "carrel_commands", NULL, NULL, n.commands);
     write_gate(c, &out);
+    write_models(c, &out);
     metrics_head(&out, "carrel_store_commits_total", "counter", "Transactions");
     metrics_line(&out, "carrel_store_commits_total", NULL, NULL, n.store.commits);
     metrics_head(&out, "carrel_store_flushes_total", "counter", "Group commits");

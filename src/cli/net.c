@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/defer.h"
+#include "base/parse.h"
 #include "cli/cli.h"
 #include "cli/client.h"
 #include "cli/net.h"
@@ -85,6 +86,41 @@ int net_put(struct jot *j, const struct option_list *list, struct err *err) {
         put_rule(j, action, target, &o);
     }
     jot_end(j, ']');
+    return 0;
+}
+
+/* One of tokens=N and money=X. */
+static int put_limit(struct jot *j, const char *word, struct err *err) {
+    uint64_t n;
+    const char *value = strchr(word, '=');
+    if (strncmp(word, "tokens=", 7) == 0) {
+        if (parse_u64(value + 1, 0, 1ull << 50, &n, err) < 0)
+            return -1;
+        jot_u64(j, "tokens", n);
+        return 0;
+    }
+    if (strncmp(word, "money=", 6) == 0) {
+        if (parse_micro(value + 1, &n, err) < 0)
+            return -1;
+        jot_string(j, "money", value + 1);
+        return 0;
+    }
+    err_set(err, ERR_INVALID, "--models: '%s' is not a limit", word);
+    return err_remedy(err, "use any, tokens=N, money=X, or both with a comma");
+}
+
+int net_put_models(struct jot *j, const char *text, struct err *err) {
+    char words[128], *rest = words;
+    if (!text)
+        return 0;
+    if ((size_t)snprintf(words, sizeof(words), "%s", text) >= sizeof(words))
+        return err_set(err, ERR_INVALID, "--models: that is too long");
+    jot_object(j, "models");
+    jot_bool(j, "allow", true);
+    for (char *word; strcmp(text, "any") != 0 && (word = strsep(&rest, ","));)
+        if (put_limit(j, word, err) < 0)
+            return -1;
+    jot_end(j, '}');
     return 0;
 }
 

@@ -3,6 +3,7 @@
 #include <netinet/tcp.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -345,6 +346,32 @@ static void on_resolved(void *arg, const struct resolved *found, const struct er
     dial_next(c, "it has no address");
 }
 
+bool conn_is_served(const struct conn *c) {
+    const struct gate *g = c->machine->gate;
+    return g->served.name && !c->is_address && strcmp(c->host, g->served.name) == 0;
+}
+
+/* The other side is this process. */
+static void dial_served(struct conn *c) {
+    struct gate *g = c->machine->gate;
+    int ends[2];
+    struct err err;
+    channel_close(&c->server);
+    c->address_text[0] = '\0';
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) < 0) {
+        err_sys(&err, "reach '%s'", c->host);
+        dial_done(c, &err);
+        return;
+    }
+    if (channel_open(&c->server, g->loop, ends[0], on_server, c, &err) < 0) {
+        close(ends[1]);
+        dial_done(c, &err);
+        return;
+    }
+    g->served.fn(g->served.arg, c->machine->id, ends[1]);
+    dial_done(c, NULL);
+}
+
 void conn_dial(struct conn *c, const struct policy_rule *rule,
                void (*fn)(struct conn *c, const struct err *err)) {
     c->rule = rule->id;
@@ -352,6 +379,10 @@ void conn_dial(struct conn *c, const struct policy_rule *rule,
     c->dialled = fn;
     channel_listen(&c->client, false);
     conn_timer(c, 0);
+    if (conn_is_served(c)) {
+        dial_served(c);
+        return;
+    }
     struct resolver_call *call = resolver_ask(c->machine->gate->resolver, c->host, on_resolved, c);
     if (call)
         c->resolving = call;
@@ -470,7 +501,8 @@ static bool find_protocol(struct conn *c, const char **ret_wrong) {
 
 /* Everything is known that can be before a request. */
 static void act(struct conn *c, const struct policy_answer *a) {
-    bool asks = a->want != POLICY_KNOWN || a->action == POLICY_ASK;
+    bool asks = a->want != POLICY_KNOWN || a->action == POLICY_ASK ||
+                (a->action == POLICY_ALLOW && conn_is_served(c));
     if (asks && can_terminate(c))
         terminate(c); /* what it requests decides, or is what somebody approves */
     else if (a->want != POLICY_KNOWN)

@@ -41,6 +41,12 @@ int gate_set_name(struct gate *g, const char *name, const char *address, struct 
     return resolver_set(g->resolver, name, address, err);
 }
 
+void gate_serve(struct gate *g, const char *name, gate_serve_fn *fn, void *arg) {
+    g->served.name = name;
+    g->served.fn = fn;
+    g->served.arg = arg;
+}
+
 int gate_trust(struct gate *g, const char *more, struct err *err) {
     g->trust = trust_new(more, err);
     return g->trust ? 0 : -1;

@@ -62,6 +62,14 @@ void gate_free(struct gate *g);
 /* A name that is always this address, before the host's resolver is asked. */
 int gate_set_name(struct gate *g, const char *name, const char *address, struct err *err);
 
+/*
+ * Requests to this name, at the ports of HTTP, are answered in this process: where they would be
+ * dialled, fn gets one end of a pair of sockets instead, and owns it. One name; what a machine may
+ * ask of it is its policy's affair as everywhere.
+ */
+typedef void gate_serve_fn(void *arg, const char *machine, int fd);
+void gate_serve(struct gate *g, const char *name, gate_serve_fn *fn, void *arg);
+
 /* Looks into TLS for machines that have an authority. more: certificates besides the system's. */
 int gate_trust(struct gate *g, const char *more, struct err *err);
 

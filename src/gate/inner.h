@@ -30,6 +30,11 @@ struct gate {
     struct gate_machine *machines;
     struct gate_stats stats;
     struct relay_pool *pipes;
+    struct {
+        const char *name; /* NULL: none */
+        gate_serve_fn *fn;
+        void *arg;
+    } served;
     SSL_CTX *trust; /* of servers, where TLS ends here; NULL: it does not */
 };
 
@@ -127,6 +132,8 @@ void conn_review(struct conn *c); /* the policy has changed */
 void conn_linger(struct conn *c);
 
 void conn_timer(struct conn *c, uint64_t ms); /* 0: none */
+/* Its host is answered in this process, without TLS. */
+bool conn_is_served(const struct conn *c);
 
 /* About what it wants, as far as that is known; c->rule is the one that decided. */
 struct policy_answer conn_decide(struct conn *c, const char *method, const char *path);

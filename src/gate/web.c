@@ -370,7 +370,7 @@ static void begin_handshake(struct conn *c) {
 
 static void web_dialled(struct conn *c, const struct err *err) {
     struct web *w = c->web;
-    if (!err && c->is_terminated) {
+    if (!err && c->is_terminated && !conn_is_served(c)) {
         begin_handshake(c);
     } else if (!err) {
         reach_server(c);

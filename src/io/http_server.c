@@ -340,6 +340,15 @@ int http_listen_fd(struct http_server *s, int fd, struct err *err) {
     return listen_on(s, fd, &l, err);
 }
 
+void http_serve_fd(struct http_server *s, int fd) {
+    struct sockaddr_storage from = {0};
+    socklen_t n = sizeof(from);
+    if (s->stopping || getpeername(fd, (struct sockaddr *)&from, &n) < 0)
+        close(fd);
+    else
+        welcome(s, fd, &from);
+}
+
 /* A file that nobody listens on is what a daemon that was killed left behind. */
 static int clear_path(const struct sockaddr_un *a, struct err *err) {
     struct stat st;

@@ -101,6 +101,9 @@ int http_listen_tcp(struct http_server *server, const char *host, uint16_t port,
 /* A listening stream socket made elsewhere; the server owns it from here, also on failure. */
 int http_listen_fd(struct http_server *server, int fd, struct err *err);
 
+/* A connected stream socket made elsewhere; the server owns it from here. */
+void http_serve_fd(struct http_server *server, int fd);
+
 struct http_server_stats {
     uint64_t connections, requests; /* ever */
     uint64_t refused;               /* answered by the server itself */

@@ -25,6 +25,8 @@ struct forward {
     char account[ACCOUNT_ID_SIZE];
     struct model_provider provider;
     struct paid paid;
+    struct cost worst;
+    bool told;
     struct buf body; /* as it goes out */
     char url[CONF_TEXT_SIZE + 32];
     bool stream, begun;
@@ -76,6 +78,27 @@ static void forward_free(struct forward *f) {
     free(f);
 }
 
+/* usage = NULL: what was held is what it costs. */
+static void tell(struct forward *f, int status, const struct model_usage *usage, const char *why) {
+    const struct gateway_config *c = &f->gateway->config;
+    bool held = f->paid.hold[0];
+    const struct gateway_call call = {
+        .account = f->account,
+        .provider = f->provider.name,
+        .model = f->provider.model,
+        .status = status,
+        .usage = usage ? *usage : (struct model_usage){0},
+        .cost = usage  ? model_cost(f->paid.row, usage)
+                : held ? f->worst
+                       : (struct cost){0},
+        .is_exact = usage || !held,
+        .why = why,
+    };
+    if (c->told && !f->told)
+        c->told(c->told_arg, &call);
+    f->told = true;
+}
+
 /* The exchange stays with its server, which tells nobody any more. */
 static void let_go(struct forward *f) {
     f->x->user = NULL;
@@ -89,6 +112,7 @@ void gateway_free(struct gateway *g) {
         struct forward *f = g->forwards;
         struct http_exchange *x = f->x;
         let_go(f);
+        tell(f, 0, NULL, "the daemon leaves");
         forward_free(f);
         http_drop(x);
     }
@@ -104,6 +128,7 @@ static void refuse(struct forward *f, enum model_failure failure, const struct e
     snprintf(text, sizeof(text), "%s%s%s%s", err->text, err->remedy[0] ? " (" : "", err->remedy,
              err->remedy[0] ? ")" : "");
     (void)model_put_failure(f->codec, failure, text, false, &body);
+    tell(f, model_failure_row(failure)->status, &(struct model_usage){0}, err->text);
     let_go(f);
     forward_free(f);
     http_reply(
@@ -169,15 +194,13 @@ static bool read_usage(struct forward *f, struct model_usage *ret) {
     return ok && answer.has_usage;
 }
 
-static void settle(struct forward *f, enum fetch_end end) {
-    struct model_usage usage;
+static void settle(struct forward *f, enum fetch_end end, const char *why) {
+    struct model_usage usage = {0};
     bool refused = f->status != 0 && f->status != 200;
-    if (refused || end == FETCH_CONNECT || end == FETCH_TRUST)
-        paid_nothing(&f->paid);
-    else if (end == FETCH_DONE && read_usage(f, &usage))
-        paid_settle(&f->paid, &usage);
-    else
-        paid_settle(&f->paid, NULL);
+    bool costs = !refused && end != FETCH_CONNECT && end != FETCH_TRUST;
+    bool known = !costs || (end == FETCH_DONE && read_usage(f, &usage));
+    tell(f, f->status, known ? &usage : NULL, end == FETCH_DONE ? NULL : why);
+    paid_settle(&f->paid, known ? &usage : NULL);
 }
 
 static size_t add_pair(struct http_pair *pairs, size_t n, const char *name, const char *value) {
@@ -208,7 +231,7 @@ static void on_end(void *arg, enum fetch_end end, const char *why) {
     struct forward *f = arg;
     struct http_exchange *x = f->x;
     f->fetch = NULL;
-    settle(f, end);
+    settle(f, end, why);
     if (f->begun) {
         let_go(f);
         forward_free(f);
@@ -273,6 +296,7 @@ static void on_gone(struct http_exchange *x) {
     if (!f)
         return;
     bool never_sent = !f->fetch;
+    tell(f, 0, never_sent ? &(struct model_usage){0} : NULL, "the client has gone");
     if (never_sent)
         paid_nothing(&f->paid);
     let_go(f);
@@ -408,11 +432,11 @@ static void on_body(struct http_exchange *x, const char *body, size_t n) {
         refuse(f, failure_for(&err), &err);
         return;
     }
-    struct cost worst = model_worst_cost(f->paid.row, f->body.len, max_tokens);
+    f->worst = model_worst_cost(f->paid.row, f->body.len, max_tokens);
     take_field(f->version, sizeof(f->version), x->head, "anthropic-version");
     take_field(f->beta, sizeof(f->beta), x->head, "anthropic-beta");
     x->on_gone = on_gone;
-    if (paid_hold(&f->paid, &worst, on_held, f, &err) < 0) {
+    if (paid_hold(&f->paid, &f->worst, on_held, f, &err) < 0) {
         refuse(f, failure_for(&err), &err);
         return;
     }

@@ -14,10 +14,21 @@
 
 #include "io/fetch.h"
 #include "io/http_server.h"
+#include "model/price.h"
 #include "model/provider.h"
 #include "store/db.h"
 
 struct gateway;
+
+/* What became of a request. Texts live during the call. */
+struct gateway_call {
+    const char *account, *provider, *model; /* the last two empty: not known */
+    int status;                             /* what the client was told; 0: it has gone */
+    struct model_usage usage;               /* zero unless it is known */
+    struct cost cost;                       /* that was charged */
+    bool is_exact;                          /* not: its usage is not known, the worst is charged */
+    const char *why;                        /* it was refused here, or broke off; else NULL */
+};
 
 /* All of it stays the caller's, and outlives the gateway. */
 struct gateway_config {
@@ -27,6 +38,9 @@ struct gateway_config {
     const struct conf *conf;
     model_env_fn *env;
     void *env_arg;
+    /* May be NULL. Once for every request that named a model endpoint. */
+    void (*told)(void *arg, const struct gateway_call *call);
+    void *told_arg;
 };
 
 enum { GATEWAY_MAX_TOKENS = 8192 }; /* where neither the request nor carrel.conf says */

@@ -272,6 +272,19 @@ static struct machine_limits wanted_limits(const struct conf *conf, const struct
     };
 }
 
+static bool wants_models(const struct machine_request *r) {
+    return r->models.allow || r->models.tokens.is || r->models.money.is;
+}
+
+/* Its account, before anything in it could spend. */
+static int open_account(struct live *l, const struct machine_request *r, struct err *err) {
+    const struct live *from =
+        r->from.machine ? map_get(&l->service->machines, r->from.machine) : NULL;
+    if (from && models_inherit(l, from, err) < 0)
+        return -1;
+    return models_limit(l, &r->models, err);
+}
+
 void service_create(struct service *s, const struct caller *who, const struct machine_request *r,
                     const uint8_t request_hash[SHA256_BYTES], const int *fds, size_t nfds,
                     service_machine_fn *done, void *arg) {
@@ -283,8 +296,9 @@ void service_create(struct service *s, const struct caller *who, const struct ma
     struct err err;
     if (allow(who, SCOPE_RUN, &err) < 0 || fill_row(s, who, r, &row, &err) < 0 ||
         hand_over(s, who, r, fds, nfds, &handed, &err) < 0 ||
-        (r->net.count && net_may_open(who, &err) < 0) ||
-        net_add_rules(s, row.image, &r->net, &policy, &err) < 0) {
+        ((r->net.count || wants_models(r)) && net_may_open(who, &err) < 0) ||
+        net_add_rules(s, row.image, &r->net, &policy, &err) < 0 ||
+        (wants_models(r) && net_add_models(&policy, &err) < 0)) {
         done(arg, NULL, &err);
         return;
     }
@@ -312,7 +326,7 @@ void service_create(struct service *s, const struct caller *who, const struct ma
     *c = (struct creation){l, *who, intent, done, arg, r->early && r->ephemeral};
     live_ref(l);
     l->changing = true;
-    if (r->from.stack && steps_load(l, &err) < 0) {
+    if (open_account(l, r, &err) < 0 || (r->from.stack && steps_load(l, &err) < 0)) {
         creation_fail(c, &err);
         return;
     }

@@ -49,6 +49,7 @@ void live_unref(struct live *l) {
     if (--l->refs)
         return;
     gate_remove(l->gate);
+    models_detach(l);
     if (l->machine)
         machine_free(l->machine);
     machine_row_done(&l->row);

@@ -118,13 +118,23 @@ struct stats_call {
 static void stats_are(void *arg, const struct machine_stats *stats, const struct err *err) {
     struct stats_call *c = arg;
     struct stats_view view = {0};
+    struct buf models DEFER(buf_done) = BUF(1024);
+    struct jot j = JOT(&models);
     if (stats)
         c->live->drifted = stats->drifted;
     if (stats)
-        view = (struct stats_view){stats->cpu_us,          stats->mem_bytes, stats->mem_peak_bytes,
-                                   stats->mem_limit_bytes, stats->pids,      stats->io_bytes,
-                                   stats->disk_bytes,      stats->oom_kills, stats->pids_refused,
-                                   stats->lookups_refused, stats->frozen};
+        view = (struct stats_view){.cpu_us = stats->cpu_us,
+                                   .mem_bytes = stats->mem_bytes,
+                                   .mem_peak_bytes = stats->mem_peak_bytes,
+                                   .mem_limit_bytes = stats->mem_limit_bytes,
+                                   .pids = stats->pids,
+                                   .io_bytes = stats->io_bytes,
+                                   .disk_bytes = stats->disk_bytes,
+                                   .oom_kills = stats->oom_kills,
+                                   .pids_refused = stats->pids_refused,
+                                   .lookups_refused = stats->lookups_refused,
+                                   .frozen = stats->frozen,
+                                   .models = models_put(c->live, &j) ? models.data : NULL};
     c->done(c->arg, stats ? &view : NULL, err);
     live_unref(c->live);
     free(c);

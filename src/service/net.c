@@ -7,6 +7,7 @@
 
 #include "base/defer.h"
 #include "base/log.h"
+#include "service/models.h"
 #include "service/state.h"
 #include "store/networks.h"
 
@@ -248,6 +249,7 @@ void net_look(struct live *l, uint64_t now_ms) {
 
 void net_detach(struct live *l) {
     gate_silence(l->gate);
+    models_detach(l);
     l->doors_ms = 0;
 }
 
@@ -283,6 +285,13 @@ int net_add_rules(struct service *s, const char *image, const struct rows *rules
             return -1;
     }
     return 0;
+}
+
+int net_add_models(struct policy *policy, struct err *err) {
+    struct policy_rule rule = {.action = POLICY_ALLOW};
+    if (policy_target_read("http://" MODELS_HOST, &rule, err) < 0)
+        return -1;
+    return policy_add(policy, &rule, err);
 }
 
 static void answer(struct live *l, service_net_fn *done, void *arg) {

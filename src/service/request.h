@@ -45,14 +45,21 @@ struct net_request {
     struct given bytes, rate, hold, ttl; /* ms */
 };
 
+/* Models for those inside, at http://models.carrel. */
+struct models_request {
+    bool allow;                 /* also when a limit is given */
+    struct given tokens, money; /* limits; money in millionths; 0: none */
+};
+
 struct machine_request {
     const char *kind, *image, *name, *hostname, *key;
     struct limits_request limits;
     struct given ttl, idle; /* ms */
     const char *idle_action;
     struct texts metadata, env;
-    struct rows dirs;  /* struct dir_request */
-    struct rows net;   /* struct net_request */
+    struct rows dirs; /* struct dir_request */
+    struct rows net;  /* struct net_request */
+    struct models_request models;
     const char *steps; /* every, risky, manual; NULL: as configured */
     bool unreviewed;
     struct {

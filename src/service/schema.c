@@ -67,6 +67,7 @@ static int read_number(const struct field *f, const struct path *p, const json_t
         {FIELD_NUMBER, 1, NULL, "must be a whole number"},
         {FIELD_SIZE, 1, parse_size, "must be a number of bytes, or a text such as \"512M\""},
         {FIELD_CPUS, 1000, parse_milli, "must be a number of cpus, such as 1.5"},
+        {FIELD_MONEY, 1e6, parse_micro, "must be an amount, such as 2.5"},
         {FIELD_DURATION, 1000, parse_duration, "must be seconds, or a text such as \"5m\""},
     };
     size_t k = 0;
@@ -81,7 +82,7 @@ static int read_number(const struct field *f, const struct path *p, const json_t
         if (!json_is_number(v) || !(d >= 0) || d > 9e15 ||
             (kinds[k].unit == 1 && d != (double)(uint64_t)d))
             return refuse(p, err, kinds[k].what);
-        value = (uint64_t)d;
+        value = (uint64_t)(d + 0.5);
     }
     if (value < f->min || (f->max && value > f->max)) {
         char why[160];
@@ -334,9 +335,10 @@ static void describe_types(struct jot *j, bool number, bool text) {
 
 static void describe_range(const struct field *f, struct jot *j) {
     bool milli = f->kind == FIELD_CPUS || f->kind == FIELD_DURATION;
-    jot_u64(j, "minimum", milli ? f->min / 1000 : f->min);
+    uint64_t unit = milli ? 1000 : f->kind == FIELD_MONEY ? 1000000 : 1;
+    jot_u64(j, "minimum", f->min / unit);
     if (f->max)
-        jot_u64(j, "maximum", milli ? f->max / 1000 : f->max);
+        jot_u64(j, "maximum", f->max / unit);
 }
 
 static void describe_kind(const struct field *f, struct jot *j, bool whole) {
@@ -358,6 +360,7 @@ static void describe_kind(const struct field *f, struct jot *j, bool whole) {
         break;
     case FIELD_SIZE:
     case FIELD_CPUS:
+    case FIELD_MONEY:
     case FIELD_DURATION:
         describe_types(j, true, true);
         describe_range(f, j);

@@ -24,6 +24,7 @@ enum field_kind {
     FIELD_NUMBER,   /* struct given: min..max */
     FIELD_SIZE,     /* struct given, bytes: 1048576 or "1M" */
     FIELD_CPUS,     /* struct given, thousandths: 1.5 or "1.5" */
+    FIELD_MONEY,    /* struct given, millionths: 2.5 or "2.5" */
     FIELD_DURATION, /* struct given, milliseconds: seconds as a number, or "5m" */
     FIELD_TEXTS,    /* struct texts; max: how many */
     FIELD_MAP,      /* struct texts, names and values in turn; max: how many pairs */

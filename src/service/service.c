@@ -128,7 +128,7 @@ struct service *service_new(const struct service_options *o, loop_fn *ready, voi
                           .ready = ready,
                           .ready_arg = arg};
     s->host = s->driver->open(o->loop, err);
-    if (!s->host || !(s->gate = net_gate_new(s, err)) ||
+    if (!s->host || !(s->gate = net_gate_new(s, err)) || !(s->models = models_new(s, err)) ||
         store_event_range(s->store, &oldest, &s->last_event, err) < 0) {
         service_free(s);
         return NULL;
@@ -144,6 +144,7 @@ void service_free(struct service *s) {
     if (!s)
         return;
     loop_timer_free(s->tick);
+    models_free(s->models);
     for (size_t at = 0; (l = map_next(&s->machines, &at));)
         execs_release(l);
     for (size_t at = 0; (l = map_next(&s->machines, &at));)

@@ -20,6 +20,7 @@
 struct exec;
 struct ending;
 struct trimming;
+struct models;
 struct event_watch;
 
 /* How far a machine that another daemon made is known. One of our own making is heard at once. */
@@ -81,6 +82,7 @@ struct live {
     char *cwd; /* of commands: a granted directory, or NULL */
     char *warnings;
     struct gate_machine *gate;
+    struct http_server *model_server;                    /* NULL: it never asked a model */
     enum { TRUST_NONE, TRUST_GOING, TRUST_THERE } trust; /* in the network's authority */
     bool opening;                                        /* its doors were asked for */
     uint64_t doors_ms;                                   /* when to ask again; 0: not */
@@ -97,6 +99,7 @@ struct service {
     const struct machine_driver *driver; /* of boxes; further kinds add a table here */
     struct machine_host *host;
     struct gate *gate;
+    struct models *models;
     struct map machines; /* id -> struct live */
     struct map execs;    /* id -> struct exec, of living machines */
     struct map loads;    /* owner -> how many of them */
@@ -222,6 +225,7 @@ int net_may_open(const struct caller *who, struct err *err);
 /* Rules of a request, added to what the machine has. */
 int net_add_rules(struct service *s, const char *image, const struct rows *rules,
                   struct policy *policy, struct err *err);
+int net_add_models(struct policy *policy, struct err *err); /* the rule for models.carrel */
 /* A fork may reach what its source may; parent NULL: nothing. */
 void net_inherit(struct live *l, const struct live *parent);
 int net_keep(struct live *l, struct err *err); /* writes the policy down */
@@ -240,6 +244,18 @@ void net_restore_trust(struct live *l);
 void net_trust(struct live *l, service_done_fn *done, void *arg);
 /* Variables of commands in a machine that does: names and values in turn. */
 const struct texts *net_trust_env(const struct live *l);
+
+/* ---- models.c ---- */
+
+struct models *models_new(struct service *s, struct err *err);
+void models_free(struct models *m); /* before the machines go */
+/* The limits of the machine's account, as far as they are given. */
+int models_limit(struct live *l, const struct models_request *r, struct err *err);
+/* A fork shares what its source has left. */
+int models_inherit(struct live *l, const struct live *from, struct err *err);
+void models_detach(struct live *l); /* what it asks of models ends */
+/* What it spent and has left, as an object; false: it never asked a model. */
+bool models_put(const struct live *l, struct jot *j);
 
 /* ---- service.c ---- */
 

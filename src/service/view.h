@@ -34,6 +34,7 @@ struct stats_view {
     uint64_t cpu_us, mem_bytes, mem_peak_bytes, mem_limit_bytes, pids, io_bytes, disk_bytes;
     uint64_t oom_kills, pids_refused, lookups_refused;
     bool frozen;
+    const char *models; /* JSON: what it spent on models, and has left; NULL: it never asked one */
 };
 
 struct usage_view {

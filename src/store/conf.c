@@ -18,6 +18,7 @@ enum conf_type {
     CONF_COUNT,
     CONF_SIZE,
     CONF_CPUS,
+    CONF_MONEY,
     CONF_TIME,
     CONF_ACTION,
     CONF_STEPS,
@@ -99,6 +100,10 @@ static const struct key keys[] = {
      "the model for who names none, as PROVIDER/MODEL; see docs/models.md for all four"},
     {"models", "proxy", CONF_WORD, AT(proxy), "", 0, 0,
      "proxy for calls to model providers, as http://HOST:PORT; without it none is used"},
+    {"models", "owner_tokens", CONF_COUNT, AT(owner_tokens), "0", 1, 1ull << 50,
+     "tokens that all machines and runs of one owner may spend together; 0: no limit"},
+    {"models", "owner_money", CONF_MONEY, AT(owner_micro), "0", 1, 1ull << 50,
+     "the same in money, in the unit of the prices; 0: no limit"},
     {"models", "provider", CONF_PROVIDER, AT(providers), "", 0, 0,
      "NAME format=F url=URL and words like key_env=VARIABLE; one a line, up to 16"},
     {"models", "model", CONF_MODEL, AT(known), "", 0, 0,
@@ -176,6 +181,8 @@ static int parse_number(const struct key *k, const char *value, uint64_t *ret, s
         return parse_size(value, ret, err);
     case CONF_CPUS:
         return parse_milli(value, ret, err);
+    case CONF_MONEY:
+        return parse_micro(value, ret, err);
     case CONF_TIME:
         return parse_duration(value, ret, err);
     default:
@@ -225,6 +232,7 @@ static int set_value(const struct key *k, struct conf *c, const char *value, str
     case CONF_COUNT:
     case CONF_SIZE:
     case CONF_CPUS:
+    case CONF_MONEY:
     case CONF_TIME:
         break;
     }
@@ -401,17 +409,10 @@ int conf_read(const char *path, struct conf *ret, struct err *err) {
 /* ---- docs/conf.md ---- */
 
 static const char *const type_names[] = {
-    [CONF_ADDRESS] = "address:port",
-    [CONF_PATH] = "path",
-    [CONF_PATHS] = "paths",
-    [CONF_COUNT] = "number",
-    [CONF_SIZE] = "size",
-    [CONF_CPUS] = "number",
-    [CONF_TIME] = "time",
-    [CONF_ACTION] = "word",
-    [CONF_STEPS] = "word",
-    [CONF_WORD] = "text",
-    [CONF_PROVIDER] = "lines",
+    [CONF_ADDRESS] = "address:port", [CONF_PATH] = "path", [CONF_PATHS] = "paths",
+    [CONF_COUNT] = "number",         [CONF_SIZE] = "size", [CONF_CPUS] = "number",
+    [CONF_MONEY] = "number",         [CONF_TIME] = "time", [CONF_ACTION] = "word",
+    [CONF_STEPS] = "word",           [CONF_WORD] = "text", [CONF_PROVIDER] = "lines",
     [CONF_MODEL] = "lines",
 };
 
@@ -424,6 +425,8 @@ static bool put_amount(enum conf_type type, uint64_t n, struct buf *ret) {
     unsigned long long number = n;
     if (type == CONF_CPUS)
         return buf_addf(ret, "%g", (double)n / 1000);
+    if (type == CONF_MONEY)
+        return buf_addf(ret, "%g", (double)n / 1e6);
     for (size_t i = 0; type == CONF_SIZE && i < sizeof(sizes) / sizeof(*sizes); i++)
         if (n % sizes[i].unit == 0)
             return buf_addf(ret, "%llu%s", number / sizes[i].unit, sizes[i].name);

@@ -42,8 +42,9 @@ struct conf {
     uint64_t uid_base;
     char gate_hosts[CONF_TEXT_SIZE]; /* empty: none */
     char gate_ca[CONF_TEXT_SIZE];
-    char model[CONF_TEXT_SIZE]; /* "PROVIDER/MODEL" for who names none */
-    char proxy[CONF_TEXT_SIZE]; /* for calls to model providers; empty: none */
+    char model[CONF_TEXT_SIZE];         /* "PROVIDER/MODEL" for who names none */
+    char proxy[CONF_TEXT_SIZE];         /* for calls to model providers; empty: none */
+    uint64_t owner_tokens, owner_micro; /* what each owner may spend on models; 0: no limit */
     struct conf_provider providers[CONF_PROVIDERS_MAX];
     size_t provider_count;
     struct conf_model known[CONF_MODELS_MAX]; /* prices and windows */

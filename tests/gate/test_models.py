@@ -1,0 +1,223 @@
+"""Models for those inside a machine, at http://models.carrel: the vendors' clients, the policy, the budget."""
+import json
+import pathlib
+import shutil
+import subprocess
+
+import pytest
+
+from carrel import BUILD
+from daemon import Daemon, Refused
+
+TOP = pathlib.Path(__file__).resolve().parents[2]
+MODELS = BUILD / "tests/model"
+KEY = "the-key-of-the-owner-7421"
+FORMATS = ["anthropic", "chat", "responses"]
+STORY = [
+    {"step": 0, "say": "I look. é ✓", "calls": [{"tool": "exec", "arguments": {"cmd": "ls"}}], "usage": {"in": 10, "out": 33}},
+    {"step": 1, "after": "ran exec", "say": "Done.", "usage": {"in": 10, "out": 55}},
+]
+CONF = """[models]
+provider = a format=anthropic url=http://127.0.0.1:{port} key_env=OWNER_KEY
+provider = c format=chat url=http://127.0.0.1:{port}/v1 key_env=OWNER_KEY
+provider = r format=responses url=http://127.0.0.1:{port}/v1 key_env=OWNER_KEY
+model = m in=3 out=15 window=20000
+owner_tokens = 1000000
+"""
+CHAT = {"model": "m", "max_tokens": 100, "messages": [{"role": "user", "content": "hi"}]}
+
+
+class WithModels(Daemon):
+    def __init__(self, port):
+        self.key = {"OWNER_KEY": KEY}
+        super().__init__(conf=CONF.format(port=port))
+
+    def start(self, env=()):
+        super().start({**dict(env), **self.key})
+
+    def ask(self, box, body=None, url="http://models.carrel/v1/chat/completions"):
+        """Status and body of a request from inside."""
+        done = self.exec(box, ["curl", "-sS", "--max-time", "30", "-w", "\\n%{http_code}", "-H", "Content-Type: application/json",
+                               "-H", "Authorization: Bearer what-the-machine-thinks", "-d", json.dumps(body or CHAT), url])
+        assert done["exec"]["status"] == 0, done
+        text, status = done["stdout"].rsplit("\n", 1)
+        return int(status), text
+
+    def notes(self, machine, verb):
+        text = self.request("GET", "/v1/audit", raw=True, machine=machine, verb=verb).decode()
+        return [n for n in map(json.loads, text.splitlines()) if n["kind"] == "note"]
+
+    def spent(self, box):
+        return self.get(f"/v1/machines/{box}/stats")["models"]
+
+
+@pytest.fixture(scope="module")
+def provider(tmp_path_factory):
+    script = tmp_path_factory.mktemp("provider") / "script.json"
+    script.write_text(json.dumps({"turns": STORY}))
+    server = subprocess.Popen([MODELS / "rehearsal-server", script, KEY], stdout=subprocess.PIPE, text=True)
+    yield int(server.stdout.readline())
+    server.terminate()
+    server.wait(20)
+    server.stdout.close()
+
+
+@pytest.fixture(scope="module")
+def module_daemon(provider):
+    d = WithModels(provider)
+    yield d
+    d.stop()
+
+
+@pytest.fixture
+def daemon(module_daemon):
+    yield module_daemon
+    module_daemon.clear()
+
+
+def test_nothing_without_a_grant(daemon):
+    box = daemon.machine()
+    status, text = daemon.ask(box)
+    assert status == 403 and json.loads(text)["error"]["code"] == "denied"
+    assert daemon.notes(box, "net.deny")[0]["detail"]["host"] == "models.carrel"
+    assert daemon.notes(box, "model") == []
+    # The same request passes once the owner has allowed it.
+    daemon.post(f"/v1/machines/{box}/net/rules", {"target": "http://models.carrel"})
+    assert daemon.ask(box)[0] == 200
+    daemon.delete(f"/v1/machines/{box}/net/rules/1")
+    assert daemon.ask(box)[0] == 403
+
+
+def test_a_call_is_counted_and_written_down(daemon):
+    box = daemon.machine(models={"tokens": 50000, "money": 1.5})
+    status, text = daemon.ask(box)
+    assert status == 200 and "I look." in json.loads(text)["choices"][0]["message"]["content"]
+    spent = daemon.spent(box)
+    assert (spent["calls"], spent["tokens"], spent["money"], spent["held_tokens"]) == (1, 43, 0.000525, 0)
+    assert (spent["tokens_left"], spent["money_left"]) == (49957, 1.499475)
+    note, = daemon.notes(box, "model.call")
+    assert {k: note["detail"][k] for k in ("provider", "model", "status", "in", "out", "tokens", "micro", "exact")} == {
+        "provider": "c", "model": "m", "status": 200, "in": 10, "out": 33, "tokens": 43, "micro": 525, "exact": True}
+    crossing = daemon.notes(box, "net.allow")[0]["detail"]
+    assert (crossing["host"], crossing["method"], crossing["path"]) == ("models.carrel", "POST", "/v1/chat/completions")
+    metrics = daemon.request("GET", "/metrics", raw=True).decode()
+    assert 'carrel_model_tokens_total{way="out"} ' in metrics and 'carrel_model_calls_total{outcome="made"} ' in metrics
+
+
+def test_the_key_never_enters(daemon):
+    box = daemon.machine(models={"allow": True})
+    daemon.ask(box)
+    done = daemon.exec(box, "env; cat /proc/*/environ 2>/dev/null | tr '\\0' '\\n'; grep -a -rs the-key-of-the-owner /etc /run /tmp /home /root /var", user="root")
+    assert "the-key-of-the-owner" not in done["stdout"] + done["stderr"]
+    for path in daemon.home.rglob("*"):
+        assert not path.is_file() or KEY.encode() not in path.read_bytes(), path
+
+
+@pytest.mark.parametrize("limit,what", [({"tokens": 2000}, "tokens"), ({"money": 0.001}, "money")])
+def test_a_budget_is_hard(daemon, limit, what):
+    box = daemon.machine(models=limit)
+    status, text = daemon.ask(box)
+    assert status == 402 and f"machine:{box}" in text
+    note, = daemon.notes(box, "model.refuse")
+    assert "budget" in note["reason"] and note["detail"]["tokens"] == 0
+    assert daemon.spent(box)["calls"] == 0
+
+
+def test_a_fork_shares_what_is_left(daemon):
+    box = daemon.machine(models={"tokens": 4000})
+    first, second = [m["id"] for m in daemon.post(f"/v1/machines/{box}/fork", {"count": 2})["machines"]]
+    third = daemon.post(f"/v1/machines/{first}/fork", {})["machines"][0]["id"]
+    for m in (box, first, second, third):
+        assert daemon.spent(m)["tokens_left"] == 4000
+    for n, m in enumerate((third, first, box), 1):
+        assert daemon.ask(m)[0] == 200
+        assert {daemon.spent(x)["tokens_left"] for x in (box, first, second, third)} == {4000 - 43 * n}
+    # Spend on until the worst case of a call no longer fits: then it fits for none of them.
+    left = 4000 - 43 * 3
+    while daemon.ask(second)[0] == 200:
+        left -= 43
+    assert daemon.spent(box)["tokens_left"] == left
+    assert [daemon.ask(m)[0] for m in (box, first, third)] == [402] * 3
+
+
+def test_an_account_outlives_the_daemon(daemon):
+    box = daemon.machine(models={"tokens": 50000})
+    assert daemon.ask(box)[0] == 200
+    daemon.restart()
+    daemon.until(lambda: daemon.get(f"/v1/machines/{box}/net")["listening"])
+    assert daemon.spent(box)["tokens"] == 43
+    assert daemon.ask(box)[0] == 200
+    assert daemon.spent(box)["tokens_left"] == 50000 - 86
+
+
+def test_it_may_ask_first(daemon):
+    box = daemon.machine(net=[{"target": "http://models.carrel", "action": "ask"}])
+    x = daemon.background(box, ["curl", "-sS", "-d", json.dumps(CHAT), "http://models.carrel/v1/chat/completions"])
+    item = daemon.until(lambda: [p for p in daemon.get("/v1/pending")["pending"] if p["machine"] == box])[0]
+    assert item["path"] == "/v1/chat/completions"
+    daemon.post(f"/v1/pending/{item['id']}", {"decision": "approve"})
+    assert daemon.wait(box, x, 60)["status"] == 0
+    assert daemon.spent(box)["calls"] == 1
+
+
+def test_through_the_proxy_and_inside_tls(daemon):
+    box = daemon.machine(net=[{"target": "models.carrel"}])
+    done = daemon.exec(box, ["curl", "-sS", "-x", "http://127.0.0.1:3128", "http://models.carrel/v1/models"])
+    assert json.loads(done["stdout"])["data"][0]["id"] == "m"
+    done = daemon.exec(box, ["curl", "-sS", "https://models.carrel/v1/models"])
+    assert json.loads(done["stdout"])["data"][0]["id"] == "m"
+
+
+def test_nobody_else_is_called_so(daemon):
+    """The name leads here even if its owner allows everything: it is never looked up."""
+    box = daemon.machine(net=[{"target": "*"}])
+    assert daemon.exec(box, ["curl", "-sS", "http://models.carrel/v1/models"])["stdout"].startswith('{"object":"list"')
+
+
+def test_a_token_cannot_grant_itself_models(daemon):
+    d = daemon.post("/v1/tokens", {"scopes": ["read", "run"]})
+    with pytest.raises(Refused) as e:
+        daemon.request("POST", "/v1/machines", {"models": {"allow": True}}, headers={"Authorization": "Bearer " + d["secret"]}.items())
+    assert e.value.status == 403
+
+
+def test_streams_pass_as_they_come(daemon):
+    box = daemon.machine(models={"allow": True})
+    status, text = daemon.ask(box, dict(CHAT, stream=True))
+    assert status == 200 and text.count("data:") > 3 and "[DONE]" in text
+    assert daemon.spent(box)["tokens"] == 43
+
+
+@pytest.fixture(scope="module")
+def packages(tmp_path_factory):
+    """The vendors' clients, below the build folder and never a part of the project."""
+    where = MODELS / "npm"
+    if not shutil.which("npm") or not shutil.which("node"):
+        pytest.skip("npm and node are not installed")
+    if not (where / "node_modules/openai").is_dir() or not (where / "node_modules/@anthropic-ai/sdk").is_dir():
+        where.mkdir(parents=True, exist_ok=True)
+        (where / "package.json").write_text('{"private": true}\n')
+        try:
+            got = subprocess.run(["npm", "install", "--no-audit", "--no-fund", "--fetch-retries=1", "--fetch-timeout=20000",
+                                  "openai@6", "@anthropic-ai/sdk"], cwd=where, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                 timeout=90, text=True)
+        except subprocess.TimeoutExpired:
+            pytest.skip("npm did not answer within 90 s")
+        if got.returncode:
+            pytest.skip("npm could not fetch openai and @anthropic-ai/sdk: " + got.stdout.strip().splitlines()[-1][:200])
+    shutil.copy(TOP / "tests/model/sdk.mjs", where / "sdk.mjs")
+    packed = tmp_path_factory.mktemp("sdk") / "sdk.tar"
+    subprocess.run(["tar", "-cf", packed, "-C", where, "."], check=True)
+    return packed.read_bytes()
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_the_vendors_clients_work_unchanged_inside(daemon, packages, form):
+    box = daemon.machine(models={"money": 1})
+    daemon.exec(box, "mkdir sdk")
+    daemon.put(f"/v1/machines/{box}/files/tar", packages, path="/home/user/sdk")
+    done = daemon.exec(box, ["node", "/home/user/sdk/sdk.mjs", form, "http://models.carrel"], env={"KEY": "anything"}, timeout=60)
+    assert done["exec"]["status"] == 0, done
+    seen = json.loads(done["stdout"])
+    assert "error" not in seen and [t["text"] for t in seen["turns"]] == ["I look. é ✓", "Done."], seen
+    assert (daemon.spent(box)["calls"], daemon.spent(box)["tokens"]) == (2, 108)
