@@ -1,12 +1,16 @@
 #include "report.h"
 
+#include <fcntl.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/utsname.h>
+#include <unistd.h>
 
 #include "base/buf.h"
 #include "base/defer.h"
+#include "base/fdio.h"
 #include "base/jot.h"
 
 enum { COLUMNS = 7, CELL = 120, JSON_MAX = 1 << 20 };
@@ -24,9 +28,13 @@ struct row {
     double value, limit;
 };
 
+struct rows {
+    struct row *first, **last;
+};
+
 struct report {
     char name[32];
-    struct row *first, **last;
+    struct rows rows, bars;
 };
 
 struct report *report_new(const char *name) {
@@ -34,27 +42,37 @@ struct report *report_new(const char *name) {
     if (!r)
         abort();
     snprintf(r->name, sizeof(r->name), "%s", name);
-    r->last = &r->first;
+    r->rows.last = &r->rows.first;
+    r->bars.last = &r->bars.first;
     return r;
 }
 
-void report_free(struct report *r) {
-    for (struct row *row = r->first, *next; row; row = next) {
+static void rows_free(struct rows *rows) {
+    for (struct row *row = rows->first, *next; row; row = next) {
         next = row->next;
         free(row);
     }
+}
+
+void report_free(struct report *r) {
+    rows_free(&r->rows);
+    rows_free(&r->bars);
     free(r);
 }
 
-static struct row *add(struct report *r, enum kind kind, const char *name) {
+static struct row *add_to(struct rows *rows, enum kind kind, const char *name) {
     struct row *row = calloc(1, sizeof(*row));
     if (!row)
         abort();
     row->kind = kind;
     snprintf(row->name, sizeof(row->name), "%s", name);
-    *r->last = row;
-    r->last = &row->next;
+    *rows->last = row;
+    rows->last = &row->next;
     return row;
+}
+
+static struct row *add(struct report *r, enum kind kind, const char *name) {
+    return add_to(&r->rows, kind, name);
 }
 
 void report_fact(struct report *r, const char *name, const char *fmt, ...) {
@@ -63,6 +81,19 @@ void report_fact(struct report *r, const char *name, const char *fmt, ...) {
     va_start(ap, fmt);
     vsnprintf(row->text, sizeof(row->text), fmt, ap);
     va_end(ap);
+}
+
+void report_host(struct report *r) {
+    struct utsname u;
+    char load[128] = "", cpu[64] = "";
+    uname(&u);
+    read_file_at(AT_FDCWD, "/proc/loadavg", load, sizeof(load));
+    read_file_at(AT_FDCWD, "/sys/devices/system/cpu/cpu0/regs/identification/midr_el1", cpu,
+                 sizeof(cpu));
+    load[strcspn(load, "\n")] = cpu[strcspn(cpu, "\n")] = '\0';
+    report_fact(r, "kernel", "%s %s", u.release, u.machine);
+    report_fact(r, "cores", "%ld%s%s", sysconf(_SC_NPROCESSORS_ONLN), *cpu ? ", midr " : "", cpu);
+    report_fact(r, "load at the start", "%s", load);
 }
 
 void report_section(struct report *r, const char *title) {
@@ -87,7 +118,9 @@ void report_figure(struct report *r, const char *name, double value, const char 
 }
 
 void report_bar(struct report *r, const char *name, double value, double limit, const char *unit) {
-    struct row *row = add(r, BAR, name);
+    if (!r->bars.first)
+        add_to(&r->bars, SECTION, "Bars");
+    struct row *row = add_to(&r->bars, BAR, name);
     snprintf(row->text, sizeof(row->text), "%s", unit);
     row->value = value;
     row->limit = limit;
@@ -109,14 +142,19 @@ static bool has_value(const struct row *row) {
     }
 }
 
-bool report_is_whole(const struct report *r) {
+static bool rows_are_whole(const struct rows *rows) {
     bool whole = true;
-    for (const struct row *row = r->first; row; row = row->next)
+    for (const struct row *row = rows->first; row; row = row->next)
         if (!has_value(row)) {
             fprintf(stderr, "no figure for '%s'\n", row->name);
             whole = false;
         }
     return whole;
+}
+
+bool report_is_whole(const struct report *r) {
+    bool whole = rows_are_whole(&r->rows);
+    return rows_are_whole(&r->bars) && whole;
 }
 
 /* Tables. */
@@ -201,8 +239,8 @@ static const struct row *print_table(FILE *to, const struct row *row) {
     return end;
 }
 
-void report_print(const struct report *r, FILE *to) {
-    for (const struct row *row = r->first; row;) {
+static void print_rows(FILE *to, const struct rows *rows) {
+    for (const struct row *row = rows->first; row;) {
         if (row->kind == FACT)
             fprintf(to, "%s: %s  \n", row->name, row->text);
         else if (row->kind == SECTION)
@@ -213,6 +251,11 @@ void report_print(const struct report *r, FILE *to) {
         }
         row = row->next;
     }
+}
+
+static void print(const struct report *r, FILE *to) {
+    print_rows(to, &r->rows);
+    print_rows(to, &r->bars);
 }
 
 /* JSON. Figures are fractions, which base/jot.h does not write: thousandths are enough. */
@@ -253,13 +296,23 @@ static void close_file(FILE **f) {
         fclose(*f);
 }
 
-int report_write_json(const struct report *r, const char *path, struct err *err) {
+static int write_table(const struct report *r, const char *path, struct err *err) {
+    FILE *f DEFER(close_file) = fopen(path, "we");
+    if (!f)
+        return err_sys(err, "write '%s'", path);
+    print(r, f);
+    return fflush(f) != 0 ? err_sys(err, "write '%s'", path) : 0;
+}
+
+static int write_json(const struct report *r, const char *path, struct err *err) {
     struct buf text DEFER(buf_done) = BUF(JSON_MAX);
     struct jot j = JOT(&text);
     jot_object(&j, NULL);
     jot_string(&j, "benchmark", r->name);
     jot_array(&j, "rows");
-    for (const struct row *row = r->first; row; row = row->next)
+    for (const struct row *row = r->rows.first; row; row = row->next)
+        put_row(&j, row);
+    for (const struct row *row = r->bars.first; row; row = row->next)
         put_row(&j, row);
     jot_end(&j, ']');
     jot_end(&j, '}');
@@ -267,4 +320,11 @@ int report_write_json(const struct report *r, const char *path, struct err *err)
     if (j.failed || !f || fprintf(f, "%s\n", text.data) < 0 || fflush(f) != 0)
         return err_sys(err, "write '%s'", path);
     return 0;
+}
+
+int report_show(const struct report *r, const char *table, const char *json, struct err *err) {
+    print(r, stdout);
+    if (table && write_table(r, table, err) < 0)
+        return -1;
+    return json ? write_json(r, json, err) : 0;
 }

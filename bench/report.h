@@ -18,6 +18,9 @@ struct report;
 struct report *report_new(const char *name);
 void report_free(struct report *r);
 
+/* The facts of the host that every figure depends on. */
+void report_host(struct report *r);
+
 /* A fact about the run, such as the kernel's version: shown above the tables. */
 void report_fact(struct report *r, const char *name, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
@@ -27,11 +30,12 @@ void report_section(struct report *r, const char *title);
 void report_times(struct report *r, const char *name, struct samples *s, struct samples *floor);
 /* NAN: there is none. */
 void report_figure(struct report *r, const char *name, double value, const char *unit);
+/* Bars of all sections are one table, the last. */
 void report_bar(struct report *r, const char *name, double value, double limit, const char *unit);
 void report_skip(struct report *r, const char *name, const char *why);
 
 /* Something was measured and has no value: the benchmark itself is broken. Names it on stderr. */
 bool report_is_whole(const struct report *r);
 
-void report_print(const struct report *r, FILE *to);
-int report_write_json(const struct report *r, const char *path, struct err *err);
+/* The tables on stdout and, where a path is given, in that file; the data as JSON in the other. */
+int report_show(const struct report *r, const char *table, const char *json, struct err *err);

@@ -121,10 +121,10 @@ static void report_crowd(struct bench *b, struct crowd *c) {
     report_times(b->report, name, &c->kill_boxes, &c->kill_sleepers);
     snprintf(name, sizeof(name), "the same, until nothing is left of them");
     report_times(b->report, name, &c->clean_boxes, &c->kill_sleepers);
-    bench_bar(b, "creation at box 1,000 / at box 1, medians of 100",
-              (double)samples_quantile(&c->growth, 500) / 1e3, 1.3, "x");
-    bench_bar(b, "kill and reap of 1,000 boxes / of 1,000 sleepers",
-              (double)samples_quantile(&c->kill_ratio, 500) / 1e3, 2, "x");
+    report_bar(b->report, "creation at box 1,000 / at box 1, medians of 100",
+               (double)samples_quantile(&c->growth, 500) / 1e3, 1.3, "x");
+    report_bar(b->report, "kill and reap of 1,000 boxes / of 1,000 sleepers",
+               (double)samples_quantile(&c->kill_ratio, 500) / 1e3, 2, "x");
 }
 
 int measure_crowd(struct bench *b, struct err *err) {

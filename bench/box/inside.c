@@ -102,10 +102,10 @@ static void report_inside(struct bench *b, struct inside *s) {
     report_times(b->report, "outside, folder on tmpfs", &s->build_tmpfs, &s->build_disk);
     report_times(b->report, "inside", &s->build_in, &s->build_disk);
     double inside = (double)samples_quantile(&s->build_in, 500);
-    bench_bar(b, "build-like work inside / outside on disk, cpu, p50",
-              inside / (double)samples_quantile(&s->build_disk, 500), 1.05, "x");
-    bench_bar(b, "build-like work inside / outside on tmpfs, cpu, p50",
-              inside / (double)samples_quantile(&s->build_tmpfs, 500), 1.05, "x");
+    report_bar(b->report, "build-like work inside / outside on disk, cpu, p50",
+               inside / (double)samples_quantile(&s->build_disk, 500), 1.05, "x");
+    report_bar(b->report, "build-like work inside / outside on tmpfs, cpu, p50",
+               inside / (double)samples_quantile(&s->build_tmpfs, 500), 1.05, "x");
 }
 
 int measure_inside(struct bench *b, struct err *err) {

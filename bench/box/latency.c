@@ -136,8 +136,8 @@ static void bar_p99(struct bench *b, const char *what, struct samples *s, struct
     double limit = 2 * (double)samples_quantile(floor, 990),
            own = 4 * (double)samples_quantile(s, 500);
     snprintf(name, sizeof(name), "p99 of %s", what);
-    bench_bar(b, name, (double)samples_quantile(s, 990) / 1e3, (own > limit ? own : limit) / 1e3,
-              "us");
+    report_bar(b->report, name, (double)samples_quantile(s, 990) / 1e3,
+               (own > limit ? own : limit) / 1e3, "us");
 }
 
 static void show(struct bench *b, struct contender *c, struct samples *s, struct samples *floor) {
@@ -203,13 +203,13 @@ static void report_lineup(struct bench *b, struct lineup *l) {
 
 static void bar_lineup(struct bench *b, struct lineup *l) {
     struct samples *floor = &l->floor_echo->first;
-    bench_bar(b, "create to first byte / fork+exec, p50", ratio(&l->create_echo->first, floor, 500),
-              3.5, "x");
+    report_bar(b->report, "create to first byte / fork+exec, p50",
+               ratio(&l->create_echo->first, floor, 500), 3.5, "x");
     if (l->bwrap)
-        bench_bar(b, "whole carrel run / bwrap, p50", ratio(&l->run->end, &l->bwrap->end, 500), 0.5,
-                  "x");
-    bench_bar(b, "exec in a running box / fork+exec, p50",
-              ratio(&l->exec->end, &l->floor_echo->end, 500), 1.15, "x");
+        report_bar(b->report, "whole carrel run / bwrap, p50",
+                   ratio(&l->run->end, &l->bwrap->end, 500), 0.5, "x");
+    report_bar(b->report, "exec in a running box / fork+exec, p50",
+               ratio(&l->exec->end, &l->floor_echo->end, 500), 1.15, "x");
     bar_p99(b, "create to first byte", &l->create_echo->first, floor);
     bar_p99(b, "whole carrel run", &l->run->end, &l->floor_true->end);
     bar_p99(b, "exec in a running box", &l->exec->end, &l->floor_echo->end);

@@ -44,37 +44,7 @@ static const struct {
     {"crowd", measure_crowd},     {"inside", measure_inside},
 };
 
-enum { BAR_MAX = 16, SKIP = 77 };
-
-static struct {
-    char name[100];
-    double value, limit;
-    const char *unit;
-} bars[BAR_MAX];
-static size_t bar_count;
-
-void bench_bar(struct bench *b, const char *name, double value, double limit, const char *unit) {
-    (void)b;
-    if (bar_count == BAR_MAX)
-        abort();
-    snprintf(bars[bar_count].name, sizeof(bars[0].name), "%s", name);
-    bars[bar_count].value = value;
-    bars[bar_count].limit = limit;
-    bars[bar_count++].unit = unit;
-}
-
-static void say_host(struct report *r) {
-    struct utsname u;
-    char load[128] = "", cpu[64] = "";
-    uname(&u);
-    read_file_at(AT_FDCWD, "/proc/loadavg", load, sizeof(load));
-    read_file_at(AT_FDCWD, "/sys/devices/system/cpu/cpu0/regs/identification/midr_el1", cpu,
-                 sizeof(cpu));
-    load[strcspn(load, "\n")] = cpu[strcspn(cpu, "\n")] = '\0';
-    report_fact(r, "kernel", "%s %s", u.release, u.machine);
-    report_fact(r, "cores", "%ld%s%s", sysconf(_SC_NPROCESSORS_ONLN), *cpu ? ", midr " : "", cpu);
-    report_fact(r, "load at the start", "%s", load);
-}
+enum { SKIP = 77 };
 
 static int run_measures(struct bench *b, const char *only, struct err *err) {
     bool known = !only;
@@ -99,28 +69,11 @@ static int run(struct bench *b, const struct options *o, struct err *err) {
     return r;
 }
 
-static void add_bars(struct bench *b) {
-    if (bar_count)
-        report_section(b->report, "Bars");
-    for (size_t i = 0; i < bar_count; i++)
-        report_bar(b->report, bars[i].name, bars[i].value, bars[i].limit, bars[i].unit);
+static void add_skipped(struct bench *b) {
     report_section(b->report, "Skipped");
     for (size_t i = 0; i < PEER_MAX; i++)
         if (b->peers.all[i].why_not[0])
             report_skip(b->report, b->peers.all[i].name, b->peers.all[i].why_not);
-}
-
-static int show(const struct bench *b, const struct options *o, struct err *err) {
-    report_print(b->report, stdout);
-    if (o->table) {
-        FILE *f = fopen(o->table, "we");
-        if (!f)
-            return err_sys(err, "write '%s'", o->table);
-        report_print(b->report, f);
-        if (fclose(f) != 0)
-            return err_sys(err, "write '%s'", o->table);
-    }
-    return o->json ? report_write_json(b->report, o->json, err) : 0;
 }
 
 static int read_options(int argc, char **argv, struct options *o) {
@@ -170,14 +123,14 @@ int main(int argc, char **argv) {
         return o.help ? 0 : 2;
     }
     struct bench b = {.report = report_new("box"), .build = o.build, .quick = o.quick};
-    say_host(b.report);
+    report_host(b.report);
     prepare();
     struct preference preference;
     prefer(&preference, b.report);
     int r = run(&b, &o, &err);
     prefer_no_more(&preference);
-    add_bars(&b);
-    if (show(&b, &o, r < 0 ? NULL : &err) < 0)
+    add_skipped(&b);
+    if (report_show(b.report, o.table, o.json, r < 0 ? NULL : &err) < 0)
         r = -1;
     bool whole = report_is_whole(b.report);
     report_free(b.report);

@@ -15,9 +15,6 @@ struct bench {
     bool quick; /* a smoke run: few samples, no figure to be believed */
 };
 
-/* A bar is kept here until all measures are done, so that they make one table. */
-void bench_bar(struct bench *b, const char *name, double value, double limit, const char *unit);
-
 /* Start, exec and whole-process times, interleaved with the floor and the peers. */
 int measure_latency(struct bench *b, struct err *err);
 

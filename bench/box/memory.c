@@ -132,6 +132,6 @@ int measure_memory(struct bench *b, struct err *err) {
                       m.memcg_kb, "KB");
     else
         report_skip(b->report, "memory cgroup", "no v1 memory hierarchy to put the spawner in");
-    bench_bar(b, "memory of an idle box", m.host_kb, 300, "KB");
+    report_bar(b->report, "memory of an idle box", m.host_kb, 300, "KB");
     return 0;
 }

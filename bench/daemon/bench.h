@@ -51,9 +51,6 @@ void bench_exec_target(const char *id, char ret[BENCH_TARGET]);
 /* Runs a program of the host to its end, which must be a good one; how long it took. */
 uint64_t bench_outside(const char *const *argv);
 
-/* Bars are kept until all measures are done, so that they make one table. */
-void bench_bar(const char *name, double value, double limit, const char *unit);
-
 void measure_latency(struct bench *b, bool slow);
 void measure_output(struct bench *b);
 void measure_load(struct bench *b);

@@ -81,7 +81,7 @@ void measure_latency(struct bench *b, bool slow) {
     for (size_t i = 0; i < sizeof(bars) / sizeof(*bars); i++) {
         snprintf(name, sizeof(name), "%s%s", bars[i].what, slow ? ", slow disk" : "");
         if (has_bwrap || i != 1)
-            bench_bar(name, bars[i].value, bars[i].limit, "x");
+            report_bar(b->report, name, bars[i].value, bars[i].limit, "x");
     }
     for (size_t k = 0; k < WAYS; k++)
         samples_done(&all[k]);

@@ -149,10 +149,10 @@ void measure_load(struct bench *b) {
     report_figure(b->report, "commands a second", (double)(all.took.n + all.streams) / seconds,
                   "/s");
     report_figure(b->report, "streams that were whole", (double)all.streams, "");
-    bench_bar("errors and stuck streams under load", (double)all.errors, 0, "");
-    bench_bar("p99 of exec under load / p50 of one client",
-              (double)samples_quantile(&all.took, 990) / (double)samples_quantile(&before, 500), 20,
-              "x");
+    report_bar(b->report, "errors and stuck streams under load", (double)all.errors, 0, "");
+    report_bar(b->report, "p99 of exec under load / p50 of one client",
+               (double)samples_quantile(&all.took, 990) / (double)samples_quantile(&before, 500),
+               20, "x");
     for (unsigned i = 0; i < crowd.boxes; i++)
         bench_destroy(b, crowd.ids[i]);
     samples_done(&before);

@@ -3,32 +3,12 @@
  * `--slow-sync LIB` measures the first two once more with a daemon whose every sync takes 5 ms
  * longer (a preloaded library).
  */
-#include <fcntl.h>
 #include <getopt.h>
-#include <stdlib.h>
+#include <stdio.h>
 #include <string.h>
-#include <sys/utsname.h>
-#include <unistd.h>
 
-#include "base/defer.h"
-#include "base/fdio.h"
 #include "bench.h"
 #include "bench/prefer.h"
-
-static struct {
-    char name[128], unit[8];
-    double value, limit;
-} bars[16];
-static size_t bar_count;
-
-void bench_bar(const char *name, double value, double limit, const char *unit) {
-    if (bar_count == sizeof(bars) / sizeof(*bars))
-        abort();
-    snprintf(bars[bar_count].name, sizeof(bars->name), "%s", name);
-    snprintf(bars[bar_count].unit, sizeof(bars->unit), "%s", unit);
-    bars[bar_count].value = value;
-    bars[bar_count++].limit = limit;
-}
 
 struct options {
     struct bench bench;
@@ -58,35 +38,6 @@ static void run(struct options *o) {
     bench_start(b, o->preload);
     measure_latency(b, true);
     bench_stop(b);
-}
-
-static void say_host(struct report *r) {
-    struct utsname u;
-    char load[64] = "";
-    int fd DEFER_CLOSE = open("/proc/loadavg", O_RDONLY | O_CLOEXEC);
-    if (fd < 0 || read(fd, load, sizeof(load) - 1) < 0 || uname(&u) < 0)
-        return;
-    load[strcspn(load, "\n")] = '\0';
-    report_fact(r, "kernel", "%s %s", u.release, u.machine);
-    report_fact(r, "cores", "%ld", sysconf(_SC_NPROCESSORS_ONLN));
-    report_fact(r, "load at the start", "%s", load);
-}
-
-static int show(const struct options *o, struct err *err) {
-    struct report *r = o->bench.report;
-    report_section(r, "Bars");
-    for (size_t i = 0; i < bar_count; i++)
-        report_bar(r, bars[i].name, bars[i].value, bars[i].limit, bars[i].unit);
-    report_print(r, stdout);
-    if (o->table) {
-        FILE *f = fopen(o->table, "we");
-        if (!f)
-            return err_sys(err, "write '%s'", o->table);
-        report_print(r, f);
-        if (fclose(f) != 0)
-            return err_sys(err, "write '%s'", o->table);
-    }
-    return o->json ? report_write_json(r, o->json, err) : 0;
 }
 
 static const struct option long_options[] = {
@@ -137,12 +88,12 @@ int main(int argc, char **argv) {
         return 2;
     }
     o.bench.report = report_new("daemon");
-    say_host(o.bench.report);
+    report_host(o.bench.report);
     struct preference preference;
     prefer(&preference, o.bench.report);
     run(&o);
     prefer_no_more(&preference);
-    if (show(&o, &err) < 0)
+    if (report_show(o.bench.report, o.table, o.json, &err) < 0)
         bench_fail(&err);
     int status = report_is_whole(o.bench.report) ? 0 : 1;
     report_free(o.bench.report);

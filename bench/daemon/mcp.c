@@ -138,10 +138,10 @@ void measure_mcp(struct bench *b) {
     report_times(b->report, "POST /mcp", &all[HTTP], &all[REST]);
     report_times(b->report, "carrel mcp, over pipes", &all[LINES], &all[REST]);
     double rest = (double)samples_quantile(&all[REST], 500);
-    bench_bar("MCP over HTTP / REST, p50", (double)samples_quantile(&all[HTTP], 500) / rest, 1.3,
-              "x");
-    bench_bar("carrel mcp / REST, p50", (double)samples_quantile(&all[LINES], 500) / rest, 1.3,
-              "x");
+    report_bar(b->report, "MCP over HTTP / REST, p50",
+               (double)samples_quantile(&all[HTTP], 500) / rest, 1.3, "x");
+    report_bar(b->report, "carrel mcp / REST, p50",
+               (double)samples_quantile(&all[LINES], 500) / rest, 1.3, "x");
     for (size_t k = 0; k < WAYS; k++)
         samples_done(&all[k]);
 }

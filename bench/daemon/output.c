@@ -199,9 +199,10 @@ static void report_memory(struct bench *b, const char *id, uint64_t whole) {
     report_figure(b->report, "daemon, peak memory, all of it", all.daemon / mib, "MiB");
     report_figure(b->report, "guest, peak memory, a quarter of it", little.guest / mib, "MiB");
     report_figure(b->report, "guest, peak memory, all of it", all.guest / mib, "MiB");
-    bench_bar("daemon's peak memory, 1 GiB / 256 MiB of output", all.daemon / little.daemon, 1.1,
-              "x");
-    bench_bar("guest's peak memory, 1 GiB / 256 MiB of output", all.guest / little.guest, 1.1, "x");
+    report_bar(b->report, "daemon's peak memory, 1 GiB / 256 MiB of output",
+               all.daemon / little.daemon, 1.1, "x");
+    report_bar(b->report, "guest's peak memory, 1 GiB / 256 MiB of output",
+               all.guest / little.guest, 1.1, "x");
 }
 
 /* ---- all of it ---- */
@@ -224,10 +225,10 @@ void measure_output(struct bench *b) {
     report_times(b->report, "the API, into the log", &logs, &pipes);
     report_times(b->report, "carrel exec, to a pipe", &execs, &pipes);
     double p = (double)samples_quantile(&pipes, 500);
-    bench_bar("1 GiB into the log / over a plain pipe, time",
-              (double)samples_quantile(&logs, 500) / p, 1 / least, "x");
-    bench_bar("1 GiB through carrel exec / over a plain pipe, time",
-              (double)samples_quantile(&execs, 500) / p, 1 / least, "x");
+    report_bar(b->report, "1 GiB into the log / over a plain pipe, time",
+               (double)samples_quantile(&logs, 500) / p, 1 / least, "x");
+    report_bar(b->report, "1 GiB through carrel exec / over a plain pipe, time",
+               (double)samples_quantile(&execs, 500) / p, 1 / least, "x");
     report_memory(b, id, whole);
     bench_destroy(b, id);
     samples_done(&pipes);

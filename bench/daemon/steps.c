@@ -114,16 +114,16 @@ void measure_steps(struct bench *b) {
     for (size_t k = 0; k < 4; k++)
         report_times(b->report, exec_names[k], &execs[k], &all[FLOOR]);
     double floor = median(&all[FLOOR]);
-    bench_bar("snap / fork+exec, p50", median(&all[SNAP_MANY]) / floor, 3, "x");
-    bench_bar("snap, 5,000 / 10 files, p50", median(&all[SNAP_MANY]) / median(&all[SNAP_FEW]), 1.5,
-              "x");
-    bench_bar("rewind / fork+exec, p50", median(&all[BACK_MANY]) / floor, 8, "x");
-    bench_bar("rewind, 5,000 / 10 files, p50", median(&all[BACK_MANY]) / median(&all[BACK_FEW]),
-              1.5, "x");
-    bench_bar("answer with a step after it / without, p50", median(&execs[2]) / median(&execs[0]),
-              1.05, "x");
-    bench_bar("back-to-back exec with steps / without, p50", median(&execs[3]) / median(&execs[1]),
-              1.75, "x");
+    report_bar(b->report, "snap / fork+exec, p50", median(&all[SNAP_MANY]) / floor, 3, "x");
+    report_bar(b->report, "snap, 5,000 / 10 files, p50",
+               median(&all[SNAP_MANY]) / median(&all[SNAP_FEW]), 1.5, "x");
+    report_bar(b->report, "rewind / fork+exec, p50", median(&all[BACK_MANY]) / floor, 8, "x");
+    report_bar(b->report, "rewind, 5,000 / 10 files, p50",
+               median(&all[BACK_MANY]) / median(&all[BACK_FEW]), 1.5, "x");
+    report_bar(b->report, "answer with a step after it / without, p50",
+               median(&execs[2]) / median(&execs[0]), 1.05, "x");
+    report_bar(b->report, "back-to-back exec with steps / without, p50",
+               median(&execs[3]) / median(&execs[1]), 1.75, "x");
     for (size_t k = 0; k < WAYS; k++)
         samples_done(&all[k]);
     for (size_t k = 0; k < 4; k++)

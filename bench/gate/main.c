@@ -17,7 +17,6 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
-#include <sys/utsname.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -93,7 +92,7 @@ static void measure_path(struct report *r, struct netns_maker *maker) {
     report_section(r, "Setting up the path");
     report_times(r, "unshare, lo up, one listener", &floor, NULL);
     report_times(r, "the same with route, rules and all four sockets", &all, &floor);
-    report_bar(r, "ratio of the medians",
+    report_bar(r, "setting up the path / unshare, lo up, one listener, p50",
                (double)samples_quantile(&all, 500) / (double)samples_quantile(&floor, 500), 1.4,
                "x");
     samples_done(&floor);
@@ -252,7 +251,7 @@ static void measure_speed(struct report *r, struct netns_maker *maker) {
     report_section(r, "Through the gate");
     report_times(r, "connect and a small request, loopback", &direct, NULL);
     report_times(r, "the same from inside, allowed by a rule", &gated, &direct);
-    report_bar(r, "ratio of the medians",
+    report_bar(r, "small request from inside / loopback, p50",
                (double)samples_quantile(&gated, 500) / (double)samples_quantile(&direct, 500), 4,
                "x");
     double d = (double)samples_quantile(&fast, 500) / 1e6,
@@ -306,9 +305,9 @@ static void measure_crowd(struct report *r, struct netns_maker *maker) {
     setns(maker->home, CLONE_NEWNET);
     report_section(r, "Many tunnels");
     report_figure(r, "tunnels", (double)n, "");
-    report_bar(r, "of them broken", (double)bad, 0, "");
-    report_bar(r, "the gate's memory for each", (double)(rss_kb(gate) - before) / (double)n, 16,
-               "kB");
+    report_bar(r, "broken tunnels", (double)bad, 0, "");
+    report_bar(r, "the gate's memory for each tunnel", (double)(rss_kb(gate) - before) / (double)n,
+               16, "kB");
     while (n)
         close(tunnels[--n]);
     stop(gate);
@@ -321,7 +320,6 @@ int main(int argc, char **argv) {
                                             {"table", required_argument, NULL, 't'},
                                             {NULL, 0, NULL, 0}};
     const char *json = NULL, *table = NULL;
-    struct utsname u;
     struct err err;
     for (int c; (c = getopt_long(argc, argv, "", options, NULL)) != -1;) {
         quick |= c == 'q';
@@ -338,19 +336,12 @@ int main(int argc, char **argv) {
     struct netns_maker maker = {.home = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC),
                                 .proc = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
     struct report *r = report_new("gate");
-    uname(&u);
-    report_fact(r, "kernel", "%s %s", u.release, u.machine);
+    report_host(r);
     measure_path(r, &maker);
     report_fact(r, "steered", "%s", maker.plain ? "no" : "yes");
     measure_speed(r, &maker);
     measure_crowd(r, &maker);
-    report_print(r, stdout);
-    FILE *f = table ? fopen(table, "we") : NULL;
-    if (f) {
-        report_print(r, f);
-        fclose(f);
-    }
-    int status = (json && report_write_json(r, json, &err) < 0) || !report_is_whole(r);
+    int status = report_show(r, table, json, &err) < 0 || !report_is_whole(r);
     report_free(r);
     return status;
 }

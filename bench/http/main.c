@@ -11,7 +11,6 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/un.h>
-#include <sys/utsname.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -265,27 +264,6 @@ static void fill(struct report *r, const bool up[]) {
                          i ? &contenders[0].pours : NULL);
 }
 
-static void add_facts(struct report *r) {
-    struct utsname u;
-    char load[64] = "unknown";
-    uname(&u);
-    if (read_file_at(AT_FDCWD, "/proc/loadavg", load, sizeof(load)) > 0)
-        load[strcspn(load, "\n")] = '\0';
-    report_fact(r, "kernel", "%s %s", u.release, u.machine);
-    report_fact(r, "cores", "%ld", sysconf(_SC_NPROCESSORS_ONLN));
-    report_fact(r, "load at the end", "%s", load);
-}
-
-static void print(const struct report *r, const char *table) {
-    report_print(r, stdout);
-    FILE *f = table ? fopen(table, "we") : NULL;
-    if (!f)
-        return;
-    report_print(r, f);
-    if (fclose(f) != 0)
-        perror(table);
-}
-
 int main(int argc, char **argv) {
     bool quick = false, up[CONTENDERS], node = system("node --version >/dev/null 2>&1") == 0;
     const char *json = NULL, *table = NULL;
@@ -313,15 +291,15 @@ int main(int argc, char **argv) {
     run_rounds(up, quick ? 3 : 200, quick ? 50 : 500, quick ? 4 : 128);
     struct report *r = report_new("http");
     struct err err;
-    add_facts(r);
+    report_host(r);
     fill(r, up);
-    print(r, table);
+    int shown = report_show(r, table, json, &err);
     for (size_t i = 0; i < CONTENDERS; i++)
         if (up[i])
             stop(&contenders[i]);
     rmdir(dir);
     bool whole = report_is_whole(r);
-    if (json && report_write_json(r, json, &err) < 0)
+    if (shown < 0)
         return fprintf(stderr, "%s\n", err.text), 1;
     report_free(r);
     return whole ? 0 : 1;

@@ -365,16 +365,9 @@ int main(int argc, char **argv) {
         r = run(&o, report, &err);
         move_out();
     }
-    if (r == 0 && o.json)
-        r = report_write_json(report, o.json, &err);
-    FILE *table = r == 0 && o.table ? fopen(o.table, "w") : NULL;
-    if (table) {
-        report_print(report, table);
-        fclose(table);
-    }
     if (r == 0)
-        report_print(report, stdout);
-    else
+        r = report_show(report, o.table, o.json, &err);
+    if (r < 0)
         fprintf(stderr, "machine_bench: %s\n", err.text);
     report_free(report);
     return r == 0 ? 0 : 1;

@@ -240,14 +240,7 @@ int main(int argc, char **argv) {
     struct report *report = report_new("store");
     measure(&o, report, 0);
     measure(&o, report, 5);
-    report_print(report, stdout);
-    FILE *table = o.table ? fopen(o.table, "w") : NULL;
-    if (table) {
-        report_print(report, table);
-        fclose(table);
-    }
-    if (o.json)
-        must(report_write_json(report, o.json, &err), &err);
+    must(report_show(report, o.table, o.json, &err), &err);
     bool whole = report_is_whole(report);
     report_free(report);
     return whole ? 0 : 1;
