@@ -122,11 +122,14 @@ class Machine:
     def __init__(self, lab, id):
         self.lab, self.id = lab, id
         self.socket = lab.run_dir / "boxes" / id / "guest.sock"
+        self.settled = 0  # when the daemon has acknowledged its last command, whose number is then free
 
     def exec(self, *args, user="root", options=(), **kw):
+        self.settled = time.monotonic() + 0.3 * PATIENCE
         return self.lab("exec", "-u", user, *options, self.id, "--", *args, **kw)
 
     def popen(self, *args, user="root", options=(), **kw):
+        self.settled = time.monotonic() + 0.3 * PATIENCE
         return self.lab.popen("exec", "-u", user, *options, self.id, "--", *args, **kw)
 
     def sh(self, script, user="root"):
@@ -143,7 +146,7 @@ class Machine:
 
     def connect(self):
         """A raw connection to the guest. The path may be too long for a socket, so by descriptor."""
-        time.sleep(0.3 * PATIENCE)  # the daemon acknowledges commands of its own a moment later: then their numbers are free
+        time.sleep(max(0, self.settled - time.monotonic()))
         s = socket.socket(socket.AF_UNIX)
         fd = os.open(self.socket.parent, os.O_PATH)
         try:

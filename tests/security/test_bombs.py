@@ -1,5 +1,6 @@
 """Using up one resource hits only the box that does it: groups 20 to 23, 28. Beside every bomb a second
 box must answer an exec within three times its quiet median, and the spawner must not grow."""
+import collections
 import errno
 import os
 import pathlib
@@ -56,25 +57,28 @@ def small(lab):
 
 class Beside:
     """What a bomb does to others: medians of windows before, beside and after it, spread over seconds, because
-    others use this host too. The bomb's median window is held against the slowest quiet one."""
+    others use this host too. The bomb's median window is held against the slowest of the last quiet ones."""
+    quiet = collections.deque(maxlen=8)
 
     def __init__(self, lab, victim):
         self.lab, self.victim, self.kb = lab, victim, lab.spawner_kb()
-        self.quiet, self.beside = self.windows(4), []
+        self.beside = []
+        self.quiet.extend(self.windows(1 if self.quiet else 4))
 
     def windows(self, count):
         medians = []
         for _ in range(count):
             medians.append(median(self.victim.latencies(15)))
-            time.sleep(0.4)
+            time.sleep(0.2)
         return medians
 
     def during(self):
-        self.beside += self.windows(6)
+        self.beside += self.windows(5)
         assert self.lab.spawner_kb() <= self.kb + GROWTH_KB
 
     def after(self):
-        quiet, now = max(self.quiet + self.windows(4)), median(self.beside)
+        self.quiet.extend(self.windows(3))
+        quiet, now = max(self.quiet), median(self.beside)
         assert now <= SLOWER * quiet, f"exec took {now * 1e3:.1f} ms, quiet {quiet * 1e3:.1f} ms"
         assert self.lab.spawner_kb() <= self.kb + GROWTH_KB
 

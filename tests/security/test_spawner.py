@@ -144,15 +144,15 @@ def test_a_record_that_lies_ends_nobody_else(make_lab, lie):
     lab = make_lab()
     machine, bystander = lab.keep(), lab.keep()
     counts["attacks tried"] += 1
-    kill_spawner(lab)
-    os.kill(guest_pid(machine), signal.SIGKILL)
-    mine, other = record(machine), record(bystander)
-    for word in lie.split():
-        key, _, value = word.partition("=")
-        mine[key] = value or other[key]
-    if mine["born"] == other["born"]:  # both from one moment of filling the pool
-        mine["born"] = str(int(mine["born"]) + 1)
-    (machine.socket.parent / "box").write_text("".join(f"{k}={v}\n" for k, v in mine.items()))
+    with no_spawner(lab):
+        os.kill(guest_pid(machine), signal.SIGKILL)
+        mine, other = record(machine), record(bystander)
+        for word in lie.split():
+            key, _, value = word.partition("=")
+            mine[key] = value or other[key]
+        if mine["born"] == other["born"]:  # both from one moment of filling the pool
+            mine["born"] = str(int(mine["born"]) + 1)
+        (machine.socket.parent / "box").write_text("".join(f"{k}={v}\n" for k, v in mine.items()))
     assert lab.run("--", "true").returncode == 0
     alive = [m["id"] for m in lab.status()["machines"]]
     answers = bystander.exec("true", timeout=20).returncode
@@ -320,12 +320,26 @@ def test_a_grant_at_an_odd_place_fails_or_stays_inside(lab, host_dir, at):
 
 # kill -9.
 
+@contextlib.contextmanager
+def no_spawner(lab):
+    """Kills it; the daemon, which would start the next one at once, stands still meanwhile."""
+    pid, daemon = lab.status()["pid"], int(read(lab.run_dir / "carrel.pid"))
+    os.kill(daemon, signal.SIGSTOP)
+    try:
+        os.kill(pid, signal.SIGKILL)
+        # The processes that wait in its pool have its socket too, until they notice.
+        end = clock() + 20
+        while (lab.state.spawners() or alive(pid)) and clock() < end:
+            time.sleep(0.005)
+        assert not lab.state.spawners()
+        yield
+    finally:
+        os.kill(daemon, signal.SIGCONT)
+
+
 def kill_spawner(lab):
-    pid = lab.status()["pid"]
-    os.kill(pid, signal.SIGKILL)
-    # The processes that wait in its pool have its socket too, until they notice.
-    while lab.state.spawners() or alive(pid):
-        time.sleep(0.005)
+    with no_spawner(lab):
+        pass
 
 
 @pytest.mark.parametrize("victim", ["spawner", "runner", "both"])
