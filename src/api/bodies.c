@@ -395,6 +395,54 @@ static const struct field steps_view[] = {
 };
 const struct schema steps_schema = SCHEMA("Steps", char *, steps_view);
 
+static const struct field change_side_view[] = {
+    {"type", SHOW_TEXT, 0, "file, directory, symlink, fifo, socket or device", .required = true},
+    {"mode", SHOW_TEXT, 0, "octal", .required = true},
+    {"owner", SHOW_NUMBER, 0, "as the machine has it", .required = true},
+    {"group", SHOW_NUMBER, 0, NULL, .required = true},
+    {"size", SHOW_NUMBER, 0, "bytes", .required = true},
+};
+static const struct schema change_side_schema = SCHEMA("ChangeSide", char *, change_side_view);
+
+static const struct field change_view[] = {
+    {"path", SHOW_TEXT, 0, "from the root on, without a leading '/'", .required = true},
+    {"path_base64", SHOW_TEXT, 0, "its bytes, when they are no UTF-8"},
+    {"change", SHOW_TEXT, 0, "added, modified or deleted", .required = true},
+    {"before", SHOW_OBJECT, 0, NULL, .sub = &change_side_schema},
+    {"after", SHOW_OBJECT, 0, NULL, .sub = &change_side_schema},
+    {"target_before", SHOW_TEXT, 0, "of a symbolic link"},
+    {"target_before_base64", SHOW_TEXT, 0, NULL},
+    {"target_after", SHOW_TEXT, 0, NULL},
+    {"target_after_base64", SHOW_TEXT, 0, NULL},
+    {"content", SHOW_TEXT, 0,
+     "of a file whose content differs: text, binary, large (more than 1 MiB: not compared by "
+     "lines), cut (text, but there was no room) or unreadable"},
+    {"lines_added", SHOW_NUMBER, 0, NULL},
+    {"lines_removed", SHOW_NUMBER, 0, NULL},
+    {"diff", SHOW_TEXT, 0, "unified hunks of a text, without the lines that name files"},
+};
+static const struct schema change_schema = SCHEMA("Change", char *, change_view);
+
+static const struct field diff_end_view[] = {
+    {"name", SHOW_TEXT, 0, "start, now, or a step's id", .required = true},
+    {"number", SHOW_NUMBER, 0, "of the step"},
+};
+static const struct schema diff_end_schema = SCHEMA("DiffEnd", char *, diff_end_view);
+
+static const struct field diff_view_fields[] = {
+    {"machine", SHOW_TEXT, 0, NULL, .required = true},
+    {"from", SHOW_OBJECT, 0, NULL, .required = true, .sub = &diff_end_schema},
+    {"to", SHOW_OBJECT, 0, NULL, .required = true, .sub = &diff_end_schema},
+    {"added", SHOW_NUMBER, 0, "all that were found, listed or not", .required = true},
+    {"modified", SHOW_NUMBER, 0, NULL, .required = true},
+    {"deleted", SHOW_NUMBER, 0, NULL, .required = true},
+    {"cut", SHOW_TEXT, 0,
+     "why something is missing: entries (more than 5,000 differ), looked (more than two million "
+     "names), time (25 s) or depth; absent when nothing is"},
+    {"changes", SHOW_JSON, 0, NULL, .required = true, .sub = &change_schema},
+};
+const struct schema diff_schema = SCHEMA("Diff", char *, diff_view_fields);
+
 static const struct field machines_view[] = {
     {"machines", SHOW_JSON, 0, NULL, .required = true, .sub = &machine_schema},
     {"next", SHOW_TEXT, 0, "cursor of the next page; absent at the end"},
@@ -584,6 +632,10 @@ const struct schema *const all_schemas[] = {
     &fork_request_schema,
     &step_schema,
     &steps_schema,
+    &diff_schema,
+    &diff_end_schema,
+    &change_schema,
+    &change_side_schema,
     &machine_schema,
     &machines_schema,
     &limits_schema,

@@ -101,6 +101,8 @@ void api_rewind(struct call *c);
 void api_fork(struct call *c);
 void api_step_list(struct call *c);
 void api_step_show(struct call *c);
+/* diff.c */
+void api_diff(struct call *c);
 /* approvals.c */
 void api_pending_list(struct call *c);
 void api_pending_decide(struct call *c);

@@ -24,6 +24,14 @@ static const struct query page_queries[] = {
     {"cursor", "string", "`next` of the page before"},
     {0},
 };
+static const struct query diff_queries[] = {
+    {"from", "string", "a step, or `start` (default): what the machine was made from"},
+    {"to", "string", "a step, or `now` (default)"},
+    {"path", "string", "only this one and what is below it"},
+    {"context", "integer", "lines around a change (default 3)"},
+    {"brief", "boolean", "no differences of texts"},
+    {0},
+};
 static const struct query create_queries[] = {
     {"hold", "boolean",
      "the answer stays open after its first line, and the machine ends when it is closed"},
@@ -169,6 +177,9 @@ const struct route routes[] = {
      api_step_list, page_queries},
     {"GET", M "/steps/{}", "step_show", SCOPE_READ, BODY_NONE, NULL, &step_schema, 200, NULL,
      "Show one step, by number, id or name", "$URL/v1/machines/$M/steps/1", api_step_show, NULL},
+    {"GET", M "/diff", "diff", SCOPE_READ, BODY_NONE, NULL, &diff_schema, 200, NULL,
+     "What changed in its files between two steps, or a step and now",
+     "\"$URL/v1/machines/$M/diff?from=1\"", api_diff, diff_queries},
     {"POST", M "/rewind", "rewind", SCOPE_RUN, BODY_JSON, &rewind_request_schema, &step_schema, 200,
      NULL,
      "Return to a step. Commands are ended first; what was there is kept as a step of its own",

@@ -3,6 +3,7 @@
 #include "api/bodies.h"
 #include "api/route.h"
 #include "base/defer.h"
+#include "service/diff.h"
 #include "service/steps.h"
 
 static void answer_step(void *arg, const struct step_view *view, const struct err *err) {
@@ -31,7 +32,7 @@ static void show_now(void *arg) {
 }
 
 void api_step_show(struct call *c) {
-    service_settled(c->service, &c->who, c->params[0], show_now, c);
+    service_measured(c->service, &c->who, c->params[0], show_now, c);
 }
 
 struct list_answer {
@@ -68,7 +69,7 @@ static void list_now(void *arg) {
 }
 
 void api_step_list(struct call *c) {
-    service_settled(c->service, &c->who, c->params[0], list_now, c);
+    service_measured(c->service, &c->who, c->params[0], list_now, c);
 }
 
 /* ---- fork ---- */

@@ -38,7 +38,7 @@ static const struct {
     {PLAN_LISTEN, BY_ID},
     {PLAN_ROOT, BY_ID | STACK | LAYER | CHANGED},
     {PLAN_VIEW, BY_ID | STACK},
-    {PLAN_LAYER, BY_ID | LAYER},
+    {PLAN_DISK, BY_ID},
     {PLAN_KEEP, BY_ID | TEXT},
     {PLAN_MERGE, BY_ID | STACK | LAYER},
     {PLAN_CREATED, TEXT},

@@ -48,8 +48,7 @@ enum plan_type {
      */
     PLAN_ROOT,  /* id, layer, stack, if_changed -> PLAN_ROOT_IS + the root's directory */
     PLAN_VIEW,  /* id, stack                    -> PLAN_VIEW_IS + root and /usr of it, read-only */
-    PLAN_LAYER, /* id, layer                    -> PLAN_VIEW_IS + what was changed in root and /usr
-                 */
+    PLAN_DISK,  /* id                           -> PLAN_VIEW_IS + its own disk, read-only */
     PLAN_KEEP,  /* id, text: "3 7-9 12"         -> PLAN_DONE; its other layers are removed */
     PLAN_MERGE, /* id, stack, layer             -> PLAN_DONE; `busy`: not yet, ask again */
     PLAN_CREATED = 64,

@@ -48,6 +48,8 @@ const struct command commands[] = {
     {"snap", "[--json] MACHINE [NAME]", "keep what a machine is now, under a name", cmd_snap,
      snap_rows},
     {"log", "[OPTIONS] MACHINE", "what a machine was after each change", cmd_log, log_rows},
+    {"diff", "[OPTIONS] MACHINE [FROM [TO]]",
+     "what changed in its files between two steps, or since one", cmd_diff, diff_rows},
     {"rewind", "[OPTIONS] MACHINE STEP", "return to a step; what was there is kept as one",
      cmd_rewind, rewind_rows},
     {"fork", "[OPTIONS] MACHINE", "make machines from a step of this one", cmd_fork, fork_rows},

@@ -55,6 +55,7 @@ int cmd_top(int argc, char **argv);
 int cmd_logs(int argc, char **argv);
 int cmd_snap(int argc, char **argv);
 int cmd_log(int argc, char **argv);
+int cmd_diff(int argc, char **argv);
 int cmd_rewind(int argc, char **argv);
 int cmd_fork(int argc, char **argv);
 int cmd_serve(int argc, char **argv);
@@ -73,5 +74,5 @@ int cmd_completion(int argc, char **argv);
 
 /* Options of those that have more than --json and --help. */
 extern const struct option_row run_rows[], exec_rows[], sh_rows[], cp_rows[], new_rows[],
-    logs_rows[], net_rows[], snap_rows[], log_rows[], rewind_rows[], fork_rows[], serve_rows[],
-    token_rows[], audit_rows[], mcp_rows[], approve_rows[], top_rows[];
+    logs_rows[], net_rows[], snap_rows[], log_rows[], diff_rows[], rewind_rows[], fork_rows[],
+    serve_rows[], token_rows[], audit_rows[], mcp_rows[], approve_rows[], top_rows[];

@@ -113,9 +113,13 @@ struct machine_driver {
      */
     void (*root)(struct machine *m, const char *stack, uint32_t layer, bool if_changed,
                  machine_root_fn *done, void *arg);
-    /* What a stack shows, or a layer of this machine holds: read-only, with ids as on disk. */
+    /* What a stack shows: read-only, with ids as on disk. */
     void (*view)(struct machine *m, const char *stack, machine_view_fn *done, void *arg);
-    void (*view_layer)(struct machine *m, uint32_t layer, machine_view_fn *done, void *arg);
+    /*
+     * The machine's own disk, likewise: N/u and N/U are what its layer N changed in the root and in
+     * /usr. There is one directory, and -1.
+     */
+    void (*disk)(struct machine *m, machine_view_fn *done, void *arg);
     /*
      * A layer of that number that shows what these do, all of this machine; it goes on meanwhile.
      * `busy`: under way, ask again.

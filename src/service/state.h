@@ -118,10 +118,11 @@ struct service {
     loop_fn *ready;
     void (*broken)(const struct err *why);
     void *ready_arg;
-    size_t programs; /* running */
-    size_t adopting; /* machines that did not answer yet */
-    bool listed;     /* what the host has is known, and what nobody wants removed */
-    bool listing;    /* that is being asked */
+    size_t programs;  /* running */
+    size_t comparing; /* workers that compare, or are about to */
+    size_t adopting;  /* machines that did not answer yet */
+    bool listed;      /* what the host has is known, and what nobody wants removed */
+    bool listing;     /* that is being asked */
     unsigned list_tries;
     uint64_t list_again_ms;
 };

@@ -537,32 +537,17 @@ static int view_stack(struct spawner *s, const struct box *box, const char *text
     return 0;
 }
 
-static int view_layer(struct spawner *s, const struct box *box, uint32_t number, int ret_dirs[2],
-                      struct err *err) {
-    static const char *const parts[] = {"u", "U"};
-    int made = 0, r = go_in(s, box);
-    if (r < 0)
-        return err_num(err, r, "enter machine '%s'", box->id);
-    for (; made < 2; made++) {
-        char path[40];
-        snprintf(path, sizeof(path), "/held/0/%" PRIu32 "/%s", number, parts[made]);
-        if ((r = ret_dirs[made] = mount_clone(AT_FDCWD, path)) < 0)
-            break;
-    }
-    go_out(s);
-    while (r < 0 && made > 0)
-        close(ret_dirs[--made]);
-    return r < 0 ? err_num(err, r, "open layer %" PRIu32 " of machine '%s'", number, box->id) : 0;
-}
-
 int layers_view(struct spawner *s, struct plan_message *m, int ret_dirs[2], struct err *err) {
     struct box *box = live_box(s, m->plan.id, err);
     if (!box)
         return -1;
-    int r = m->type == PLAN_LAYER ? view_layer(s, box, (uint32_t)m->layer, ret_dirs, err)
-                                  : view_stack(s, box, m->plan.stack, ret_dirs, err);
+    bool disk = m->type == PLAN_DISK;
+    int r = disk ? clone_disk(s, box, 0, ret_dirs, 1)
+                 : view_stack(s, box, m->plan.stack, ret_dirs, err);
     m->type = PLAN_VIEW_IS;
-    return r < 0 ? -1 : 2;
+    if (disk && r < 0)
+        err_num(err, r, "open the disk of machine '%s'", box->id);
+    return r < 0 ? -1 : disk ? 1 : 2;
 }
 
 /* ---- letting go of layers ---- */

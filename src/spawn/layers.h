@@ -21,7 +21,7 @@ struct undertaker;
 /* ROOT. m becomes the answer; *ret_root is a descriptor of it, or -1 if nothing was changed. */
 int layers_root(struct spawner *s, struct plan_message *m, int *ret_root, struct err *err);
 
-/* VIEW and LAYER: read-only, with ids as they are on disk; how many descriptors, or -1. */
+/* VIEW and DISK: read-only, with ids as they are on disk; how many descriptors, or -1. */
 int layers_view(struct spawner *s, struct plan_message *m, int ret_dirs[2], struct err *err);
 
 /* KEEP: the others go; their removal is the undertaker's. */

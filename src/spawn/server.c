@@ -444,7 +444,7 @@ static void do_stop(struct server *v, struct client *c, const struct fd_message 
 static void (*const requests[])(struct server *, struct client *, const struct fd_message *) = {
     [PLAN_CREATE] = do_create, [PLAN_FACTS] = do_facts, [PLAN_DESTROY] = do_destroy,
     [PLAN_STATUS] = do_status, [PLAN_STOP] = do_stop,   [PLAN_ROOT] = do_root,
-    [PLAN_VIEW] = do_view,     [PLAN_LAYER] = do_view,  [PLAN_KEEP] = do_keep,
+    [PLAN_VIEW] = do_view,     [PLAN_DISK] = do_view,   [PLAN_KEEP] = do_keep,
     [PLAN_MERGE] = do_merge,
 };
 

@@ -247,10 +247,6 @@ static void do_view(struct ask *a, struct machine *m, char **words) {
     m->driver->view(m, stack ? stack : "", told_view, a);
 }
 
-static void do_layer(struct ask *a, struct machine *m, char **words) {
-    m->driver->view_layer(m, (uint32_t)number(words, "layer"), told_view, a);
-}
-
 static void do_merge(struct ask *a, struct machine *m, char **words) {
     const char *stack = word(words, "stack");
     m->driver->merge(m, stack ? stack : "", (uint32_t)number(words, "layer"), done, a);
@@ -492,11 +488,10 @@ static const struct verb {
     {"exec", do_exec, true, 3},         {"attach", do_attach, true, 1},
     {"write", do_write, true, 2},       {"read", do_read, true, 1},
     {"root", do_root, true, 0},         {"view", do_view, true, 0},
-    {"layer", do_layer, true, 0},       {"keep", do_keep, true, 0},
-    {"merge", do_merge, true, 0},       {"table", do_table, true, 0},
-    {"kill", do_kill, true, 1},         {"watch", do_watch, true, 1},
-    {"shutdown", do_shutdown, true, 0}, {"quit", do_quit, false, 0},
-    {"rubbish", do_rubbish, true, 0},
+    {"keep", do_keep, true, 0},         {"merge", do_merge, true, 0},
+    {"table", do_table, true, 0},       {"kill", do_kill, true, 1},
+    {"watch", do_watch, true, 1},       {"shutdown", do_shutdown, true, 0},
+    {"quit", do_quit, false, 0},        {"rubbish", do_rubbish, true, 0},
 };
 
 static const struct verb *verb_named(const char *name) {

@@ -46,6 +46,7 @@ struct call {
     uint64_t until_ms;
     bool frozen;
     bool changed;
+    bool disk; /* the view is that of a whole disk */
 };
 
 struct box {
@@ -671,7 +672,8 @@ static void on_view(void *arg, const struct plan_message *m, struct fd_message *
     (void)m;
     machine_view_fn *done = c->box ? c->view : NULL;
     void *done_arg = c->arg;
-    if (!err && fds->nfds != 2) {
+    bool is_disk = c->disk;
+    if (!err && fds->nfds != (is_disk ? 1 : 2)) {
         err_set(&lost, ERR_INTERNAL, "the spawner gave no view");
         err = &lost;
     }
@@ -679,7 +681,7 @@ static void on_view(void *arg, const struct plan_message *m, struct fd_message *
     if (done && err)
         done(done_arg, -1, -1, err);
     else if (done)
-        done(done_arg, TAKE_FD(fds->fds[0]), TAKE_FD(fds->fds[1]), NULL);
+        done(done_arg, TAKE_FD(fds->fds[0]), is_disk ? -1 : TAKE_FD(fds->fds[1]), NULL);
 }
 
 static void box_view(struct machine *m, const char *stack, machine_view_fn *done, void *arg) {
@@ -690,12 +692,11 @@ static void box_view(struct machine *m, const char *stack, machine_view_fn *done
     spawner_ask(m->host->spawner, msg, NULL, 0, on_view, c);
 }
 
-static void box_view_layer(struct machine *m, uint32_t layer, machine_view_fn *done, void *arg) {
+static void box_disk(struct machine *m, machine_view_fn *done, void *arg) {
     struct call *c = call_new(m, arg);
     c->view = done;
-    struct plan_message *msg = message(m->host, PLAN_LAYER, m->id);
-    msg->layer = layer;
-    spawner_ask(m->host->spawner, msg, NULL, 0, on_view, c);
+    c->disk = true;
+    spawner_ask(m->host->spawner, message(m->host, PLAN_DISK, m->id), NULL, 0, on_view, c);
 }
 
 static void box_merge(struct machine *m, const char *stack, uint32_t layer, machine_done_fn *done,
@@ -925,7 +926,7 @@ const struct machine_driver box_driver = {
     .set_deadline = box_set_deadline,
     .root = box_root,
     .view = box_view,
-    .view_layer = box_view_layer,
+    .disk = box_disk,
     .merge = box_merge,
     .keep = box_keep,
     .stats = box_stats,

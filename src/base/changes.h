@@ -1,0 +1,113 @@
+/*
+ * What two states of a machine's files differ in: a record a path, as bytes between the worker that
+ * looks (machine/compare) and those who show it, review it or ship it.
+ *
+ * Paths and contents are the box's choice: any bytes but NUL in a path, and no end. Reading is
+ * total: a record that is not well-formed is refused, and texts point into the bytes.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+
+enum change_kind {
+    CHANGE_ADDED = 1,
+    CHANGE_MODIFIED, /* content, type, mode or owner */
+    CHANGE_DELETED,
+    CHANGE_KINDS
+};
+
+/* What is known of the content of a regular file that differs. */
+enum change_content {
+    CONTENT_NONE = 0,   /* it is no file, or has the same content as before */
+    CONTENT_TEXT,       /* `diff` holds the hunks */
+    CONTENT_BINARY,     /* a NUL, or bytes that are no UTF-8 */
+    CONTENT_LARGE,      /* more than is compared line by line */
+    CONTENT_CUT,        /* text, but the answer had no room for its difference */
+    CONTENT_UNREADABLE, /* it went away while we looked, or could not be read */
+    CONTENT_KINDS
+};
+
+struct change_side {
+    uint32_t mode, uid, gid; /* mode with its type; 0: there is nothing */
+    uint64_t size;
+};
+
+struct bytes {
+    const char *s;
+    size_t n;
+};
+
+struct change {
+    enum change_kind kind;
+    enum change_content content;
+    struct change_side before, after;
+    uint64_t lines_added, lines_removed;
+    struct bytes path;                        /* without a leading '/', never empty */
+    struct bytes target_before, target_after; /* of symbolic links */
+    struct bytes diff;
+};
+
+/* Why something is missing. */
+enum changes_cut {
+    CUT_NONE = 0,
+    CUT_ENTRIES, /* more paths than are listed */
+    CUT_LOOKED,  /* more names than are looked at */
+    CUT_TIME,
+    CUT_DEPTH, /* directories nested too deep */
+    CUT_KINDS
+};
+
+/* The last record. */
+struct changes_end {
+    uint64_t added, modified, deleted; /* all that were found, listed or not */
+    uint64_t read_bytes;
+    enum changes_cut cut;
+};
+
+/* What one layer holds. */
+struct layer_size {
+    uint32_t layer;
+    uint64_t files; /* and links, and marks that something was removed */
+    uint64_t bytes; /* on disk */
+};
+
+enum changes_type { CHANGES_CHANGE = 1, CHANGES_END, CHANGES_SIZE };
+
+struct changes_record {
+    enum changes_type type;
+    union {
+        struct change change;
+        struct changes_end end;
+        struct layer_size size;
+    };
+};
+
+enum { CHANGES_PATH_MAX = 8192, CHANGES_DIFF_MAX = 1 << 20 };
+
+/* False: out is full, and as it was. */
+bool changes_write(struct buf *out, const struct changes_record *r);
+
+/* 1 and *at moved on; 0: the end of the bytes; -1: not a record. */
+int changes_read(const char **at, const char *end, struct changes_record *ret);
+
+const char *change_kind_name(enum change_kind kind);
+const char *change_content_name(enum change_content content); /* NULL: none */
+const char *changes_cut_name(enum changes_cut cut);           /* NULL: none */
+/* "file", "directory", "symlink", ...; NULL: nothing is there */
+const char *change_type_name(uint32_t mode);
+
+/* Records of a whole answer, in order: what review and others work on. It owns the bytes. */
+struct change_list {
+    char *bytes;
+    struct change *v; /* sorted by path within each overlay of the machine */
+    size_t count;
+    struct changes_end end;
+};
+
+/* Takes the bytes; false: they are not records up to one CHANGES_END, and nothing is taken. */
+bool change_list_take(struct buf *records, struct change_list *ret);
+void change_list_done(struct change_list *list);

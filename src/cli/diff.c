@@ -1,0 +1,186 @@
+/* carrel diff: what changed in a machine's files between two steps, or a step and now. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/defer.h"
+#include "cli/cli.h"
+#include "cli/client.h"
+#include "cli/options.h"
+#include "cli/safe.h"
+#include "cli/table.h"
+
+enum { WORDS_MAX = 3 };
+
+struct diff_options {
+    uint64_t context;
+    const char *path;
+    bool stat, json, help;
+};
+
+#define AT(member) offsetof(struct diff_options, member)
+const struct option_row diff_rows[] = {
+    {0, "stat", NULL, OPTION_FLAG, AT(stat), "a line a file, without what changed in it"},
+    {'U', "context", "N", OPTION_NUMBER, AT(context), "lines around a change (default 3)"},
+    {0, "path", "PATH", OPTION_TEXT, AT(path), "only this one and what is below it"},
+    {0, "json", NULL, OPTION_FLAG, AT(json), "print it as JSON"},
+    {'h', "help", NULL, OPTION_FLAG, AT(help), "show this"},
+    {0, NULL, NULL, OPTION_FLAG, 0, NULL},
+};
+#undef AT
+
+struct words {
+    const char *v[WORDS_MAX];
+    size_t count;
+};
+
+static int parse(int argc, char **argv, struct diff_options *o, struct words *ret,
+                 struct err *err) {
+    for (int at = 1; at < argc;) {
+        int next;
+        if (options_parse(diff_rows, argc - at, argv + at, o, &next, err) < 0)
+            return -1;
+        at += next;
+        if (at >= argc)
+            break;
+        if (ret->count == WORDS_MAX)
+            return err_set(err, ERR_INVALID, "one word too many: '%s'", argv[at]);
+        ret->v[ret->count++] = argv[at++];
+    }
+    if (ret->count || o->help)
+        return 0;
+    err_set(err, ERR_INVALID, "no machine named");
+    return err_remedy(err, "see `carrel ls`");
+}
+
+/* ---- people read it ---- */
+
+static const char *member(const json_t *side, const char *name) {
+    return client_text(side, name);
+}
+
+static bool differs(const json_t *a, const json_t *b, const char *name) {
+    return !json_equal(json_object_get(a, name), json_object_get(b, name));
+}
+
+/* "mode 0644 -> 0755, owner 0:0 -> 1000:1000" */
+static void print_metadata(const json_t *before, const json_t *after) {
+    const char *gap = "  (";
+    if (differs(before, after, "type")) {
+        printf("%s%s -> %s", gap, member(before, "type"), member(after, "type"));
+        gap = ", ";
+    }
+    if (differs(before, after, "mode")) {
+        printf("%smode %s -> %s", gap, member(before, "mode"), member(after, "mode"));
+        gap = ", ";
+    }
+    if (differs(before, after, "owner") || differs(before, after, "group")) {
+        printf("%sowner %lld:%lld -> %lld:%lld", gap, client_number(before, "owner"),
+               client_number(before, "group"), client_number(after, "owner"),
+               client_number(after, "group"));
+        gap = ", ";
+    }
+    if (*gap == ',')
+        putchar(')');
+}
+
+static void print_size(const json_t *side) {
+    char size[16];
+    table_bytes(client_number(side, "size"), size);
+    fputs(side ? size : "-", stdout);
+}
+
+static void print_content(const json_t *change, const json_t *before, const json_t *after) {
+    const char *content = client_text(change, "content");
+    if (!*content)
+        return;
+    if (json_object_get(change, "lines_added")) {
+        printf("  +%lld -%lld", client_number(change, "lines_added"),
+               client_number(change, "lines_removed"));
+        if (strcmp(content, "text") != 0)
+            fputs(", too much to show", stdout);
+        return;
+    }
+    printf("  %s, ", strcmp(content, "cut") == 0 ? "text" : content);
+    print_size(before);
+    fputs(" -> ", stdout);
+    print_size(after);
+}
+
+static void print_link(const json_t *change, const char *name, const char *sign) {
+    if (!json_object_get(change, name))
+        return;
+    fputs(sign, stdout);
+    safe_name(stdout, client_text(change, name));
+}
+
+static void print_change(const json_t *change, bool stat) {
+    const json_t *before = json_object_get(change, "before"),
+                 *after = json_object_get(change, "after");
+    const char *kind = client_text(change, "change"), *diff = client_text(change, "diff");
+    const char *type = member(after ? after : before, "type");
+    printf("%c /", *kind == 'a' ? 'A' : *kind == 'd' ? 'D' : 'M');
+    safe_name(stdout, client_text(change, "path"));
+    if (strcmp(type, "directory") == 0)
+        putchar('/');
+    else if (strcmp(type, "file") != 0)
+        printf("  %s", type);
+    print_link(change, "target_before", "  was -> ");
+    print_link(change, "target_after", "  -> ");
+    if (before && after)
+        print_metadata(before, after);
+    print_content(change, before, after);
+    putchar('\n');
+    if (!stat && *diff)
+        safe_text(stdout, diff, strlen(diff));
+}
+
+static void print_end(const json_t *answer) {
+    const char *cut = client_text(answer, "cut");
+    printf("%lld added, %lld modified, %lld deleted\n", client_number(answer, "added"),
+           client_number(answer, "modified"), client_number(answer, "deleted"));
+    if (*cut)
+        fprintf(stderr, "carrel: not all of it: %s\n",
+                strcmp(cut, "entries") == 0  ? "more paths differ than are listed"
+                : strcmp(cut, "looked") == 0 ? "there are more names than are looked at"
+                : strcmp(cut, "time") == 0   ? "it took too long"
+                                             : "directories are nested too deep, or unreadable");
+}
+
+static int fetch(const struct diff_options *o, const struct words *w, json_t **ret,
+                 struct err *err) {
+    struct client c DEFER(client_close) = {0};
+    char target[CLIENT_TARGET_SIZE], context[24];
+    const struct client_request r = {.method = "GET", .target = target};
+    snprintf(context, sizeof(context), "%llu", (unsigned long long)o->context);
+    if (client_open(&c, CLIENT_IF_MACHINES, NULL, err) < 0 ||
+        client_target(target, err, "/v1/machines/%s/diff?from=%s&to=%s&context=%s&path=%s", w->v[0],
+                      w->count > 1 ? w->v[1] : "start", w->count > 2 ? w->v[2] : "now", context,
+                      o->path ? o->path : "") < 0)
+        return -1;
+    return client_call(&c, &r, ret, err);
+}
+
+int cmd_diff(int argc, char **argv) {
+    struct diff_options o = {.context = 3};
+    struct words w = {.count = 0};
+    json_t *answer DEFER(json_free) = NULL;
+    struct err err;
+    if (parse(argc, argv, &o, &w, &err) < 0)
+        return cli_fail(&err);
+    if (o.help) {
+        cli_usage("diff");
+        options_print(diff_rows);
+        return 0;
+    }
+    if (fetch(&o, &w, &answer, &err) < 0)
+        return cli_fail(&err);
+    if (o.json) {
+        print_json(answer);
+        return 0;
+    }
+    size_t i;
+    const json_t *change;
+    json_array_foreach(json_object_get(answer, "changes"), i, change) print_change(change, o.stat);
+    print_end(answer);
+    return 0;
+}

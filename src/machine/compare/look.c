@@ -1,0 +1,87 @@
+#include "machine/compare/look.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/defer.h"
+#include "machine/compare/compare.h"
+
+static uint64_t now_ms(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+}
+
+void patience_begin(struct patience *p) {
+    *p = (struct patience){.until_ms = now_ms() + COMPARE_MS};
+}
+
+bool patience_look(struct patience *p) {
+    if (p->cut == CUT_LOOKED || p->cut == CUT_TIME)
+        return false;
+    if (++p->looked > COMPARE_LOOKED_MAX)
+        p->cut = CUT_LOOKED;
+    else if (p->looked % 64 == 0 && now_ms() > p->until_ms)
+        p->cut = CUT_TIME;
+    return p->cut != CUT_LOOKED && p->cut != CUT_TIME;
+}
+
+void names_done(struct names *n) {
+    while (n->count)
+        free(n->v[--n->count]);
+    free(n->v);
+}
+
+static void names_add(struct names *n, const char *name) {
+    if (n->count == n->size) {
+        n->size = n->size ? 2 * n->size : 16;
+        n->v = realloc(n->v, n->size * sizeof(*n->v));
+    }
+    if (!n->v || !(n->v[n->count++] = strdup(name)))
+        abort();
+}
+
+static bool is_dots(const char *name) {
+    return name[0] == '.' && (!name[1] || (name[1] == '.' && !name[2]));
+}
+
+static void close_dir(DIR **d) {
+    if (*d)
+        closedir(*d);
+}
+
+bool names_read(struct names *n, int dir, struct patience *p) {
+    int fd = dir < 0 ? -1 : look_into(dir, ".");
+    DIR *d DEFER(close_dir) = fd < 0 ? NULL : fdopendir(fd);
+    for (struct dirent *e; d && (e = readdir(d));) {
+        if (is_dots(e->d_name))
+            continue;
+        if (!patience_look(p))
+            return false;
+        names_add(n, e->d_name);
+    }
+    return true;
+}
+
+static int by_bytes(const void *a, const void *b) {
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+void names_sort(struct names *n) {
+    size_t kept = 0;
+    if (n->count)
+        qsort(n->v, n->count, sizeof(*n->v), by_bytes);
+    for (size_t i = 0; i < n->count; i++)
+        if (kept && strcmp(n->v[kept - 1], n->v[i]) == 0)
+            free(n->v[i]);
+        else
+            n->v[kept++] = n->v[i];
+    n->count = kept;
+}
+
+int look_into(int dir, const char *name) {
+    return openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+}

@@ -1,0 +1,31 @@
+/* What the two halves of the worker share: time and numbers of names, which both have an end. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/changes.h"
+
+struct patience {
+    uint64_t looked, until_ms;
+    enum changes_cut cut;
+};
+
+void patience_begin(struct patience *p);
+/* False: enough has been looked at, and `cut` says of what. */
+bool patience_look(struct patience *p);
+
+/* Names of directories, sorted and each once. */
+struct names {
+    char **v;
+    size_t count, size;
+};
+
+void names_done(struct names *n);
+/* Those in a directory, but "." and ".."; -1 is none. False: patience has come to its end. */
+bool names_read(struct names *n, int dir, struct patience *p);
+void names_sort(struct names *n);
+
+/* O_RDONLY, nothing followed; -1. */
+int look_into(int dir, const char *name);

@@ -1,0 +1,41 @@
+/*
+ * What changed in a machine's files between two of its steps, or a step and now.
+ *
+ * Worked out on the host from the layers (machine/compare), so the machine takes no part and may be
+ * paused. The result is a list of changes that belongs to whoever takes it: it is shown by the API,
+ * and it is what a review is about.
+ */
+#pragma once
+
+#include "base/changes.h"
+#include "service/service.h"
+
+struct diff_request {
+    const char *from; /* a step, or `start`: what the machine was made from; NULL: start */
+    const char *to;   /* a step, or `now`; NULL: now */
+    const char *path; /* only this one and what is below it; NULL: all */
+    uint64_t context; /* lines around a change */
+    bool brief;       /* no differences of texts */
+};
+
+enum { DIFF_CONTEXT = 3, DIFF_CONTEXT_MAX = 100, DIFF_AT_ONCE = 2 };
+
+/* The end of a difference. */
+struct diff_end {
+    const char *name; /* start, now, or the step's id */
+    uint64_t number;  /* of the step; 0: none */
+};
+
+struct diff_view {
+    const char *machine;
+    struct diff_end from, to;
+    struct change_list *changes; /* the callee may empty it into its own */
+};
+
+typedef void service_diff_fn(void *arg, const struct diff_view *view, const struct err *err);
+void service_diff(struct service *s, const struct caller *who, const char *machine,
+                  const struct diff_request *r, service_diff_fn *done, void *arg);
+
+/* As service_settled(), and what each step changed has been counted as far as that can be. */
+void service_measured(struct service *s, const struct caller *who, const char *machine, loop_fn *go,
+                      void *arg);
