@@ -1,6 +1,7 @@
 #include "api/bodies.h"
 
 #include "service/approvals.h"
+#include "service/secrets.h"
 #include "service/steps.h"
 #include "service/tokens.h"
 #include "service/view.h"
@@ -68,6 +69,26 @@ static const struct field net_request[] = {
 };
 const struct schema net_request_schema = SCHEMA("NetRule", struct net_request, net_request);
 
+static const char *const grant_ways[] = {"header", "basic", "query", NULL};
+static const struct field grant_request[] = {
+    {"name", FIELD_TEXT, AT(struct grant_request, name), "of a secret; the variable is called so",
+     .required = true, .max = 63},
+    {"host", FIELD_TEXT, AT(struct grant_request, host), "the one its value goes to, inside TLS",
+     .required = true, .max = 253},
+    {"as", FIELD_TEXT, AT(struct grant_request, as),
+     "where it may stand: in a field, as a password, in the query (default: header)",
+     .choices = grant_ways},
+};
+const struct schema grant_request_schema =
+    SCHEMA("GrantRequest", struct grant_request, grant_request);
+
+static const struct field secret_request[] = {
+    {"value", FIELD_TEXT, AT(struct secret_request, value), "8 to 8192 bytes on one line",
+     .required = true, .max = 8192},
+};
+const struct schema secret_request_schema =
+    SCHEMA("SecretRequest", struct secret_request, secret_request);
+
 static const struct field models_request[] = {
     {"allow", FIELD_FLAG, AT(struct models_request, allow),
      "let it ask models at http://models.carrel; a limit means this too"},
@@ -116,6 +137,12 @@ static const struct schema models_request_schema =
          "what it may reach; nothing by default",                                            \
          .max = 64,                                                                          \
          .sub = &net_request_schema},                                                        \
+        {"secrets",                                                                          \
+         FIELD_OBJECTS,                                                                      \
+         AT(type, base secrets),                                                             \
+         "placeholders of secrets, each good for one host",                                  \
+         .max = 32,                                                                          \
+         .sub = &grant_request_schema},                                                      \
         {"models", FIELD_OBJECT, AT(type, base models), "models for those inside",           \
          .sub = &models_request_schema},                                                     \
         {"unreviewed", FIELD_FLAG, AT(type, base unreviewed),                                \
@@ -487,6 +514,17 @@ static const struct field network_view[] = {
 };
 const struct schema network_schema = SCHEMA("Network", char *, network_view);
 
+static const struct field secrets_view[] = {
+    {"secrets", SHOW_JSON, 0, "name, created_ms, changed_ms, used_ms", .required = true},
+};
+const struct schema secrets_schema = SCHEMA("Secrets", char *, secrets_view);
+
+static const struct field grants_view[] = {
+    {"machine", SHOW_TEXT, 0, NULL, .required = true},
+    {"grants", SHOW_JSON, 0, "name, host, as, placeholder", .required = true},
+};
+const struct schema grants_schema = SCHEMA("Grants", char *, grants_view);
+
 static const char *const decisions[] = {"approve", "deny", NULL};
 static const struct field approval_request[] = {
     {"decision", FIELD_TEXT, AT(struct approval_request, decision), NULL, .required = true,
@@ -620,6 +658,10 @@ const struct schema *const all_schemas[] = {
     &net_request_schema,
     &network_schema,
     &models_request_schema,
+    &secret_request_schema,
+    &grant_request_schema,
+    &secrets_schema,
+    &grants_schema,
     &approval_request_schema,
     &pendings_schema,
     &dir_request_schema,

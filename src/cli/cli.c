@@ -45,6 +45,8 @@ const struct command commands[] = {
      cmd_logs, logs_rows},
     {"net", "MACHINE [allow|deny|ask|rm|show] [OPTIONS] [TARGET...]",
      "what a machine may reach, changed while it runs", cmd_net, net_rows},
+    {"secret", "set|ls|rm|grant|grants|revoke [--json] [NAME...]",
+     "values that machines use and never see", cmd_secret, json_rows},
     {"snap", "[--json] MACHINE [NAME]", "keep what a machine is now, under a name", cmd_snap,
      snap_rows},
     {"log", "[OPTIONS] MACHINE", "what a machine was after each change", cmd_log, log_rows},

@@ -19,7 +19,7 @@
 struct run_options {
     struct command_options command;
     struct spec spec;
-    struct option_list net;
+    struct option_list net, secrets;
     const char *models;
     bool apply, keep;
 };
@@ -34,6 +34,7 @@ const struct option_row run_rows[] = {
     {0, "lifetime", "TIME", OPTION_DURATION, AT(spec.ttl_ms),
      "end the machine itself after this time"},
     {0, "net", "none|[ask:]TARGET[,local]", OPTION_LIST, AT(net), NET_OPTION_HELP},
+    {0, "secret", "NAME@HOST[:header|basic|query]", OPTION_LIST, AT(secrets), SECRET_OPTION_HELP},
     {0, "models", "any|tokens=N[,money=X]", OPTION_TEXT, AT(models), MODELS_OPTION_HELP},
     COMMAND_OPTIONS(struct run_options, command),
     {0, NULL, NULL, OPTION_FLAG, 0, NULL},
@@ -75,7 +76,8 @@ static int describe(struct run *r, struct err *err) {
         return -1;
     jot_object(&j, NULL);
     spec_put(&j, &r->o.spec, &r->grants, &r->plan);
-    if (net_put(&j, &r->o.net, err) < 0 || net_put_models(&j, r->o.models, err) < 0)
+    if (net_put(&j, &r->o.net, err) < 0 || net_put_models(&j, r->o.models, err) < 0 ||
+        secrets_put(&j, &r->o.secrets, err) < 0)
         return -1;
     jot_end(&j, '}');
     return j.failed ? err_set(err, ERR_LIMIT, "the request is too large") : 0;

@@ -24,7 +24,7 @@ struct new_options {
     const char *kind, *image, *name, *idle_action, *steps, *models;
     struct spec spec;
     uint64_t idle_ms;
-    struct option_list env, meta, net;
+    struct option_list env, meta, net, secrets;
     bool json, help;
 };
 
@@ -40,6 +40,7 @@ const struct option_row new_rows[] = {
     {0, "idle-action", "pause|stop|destroy", OPTION_TEXT, AT(idle_action),
      "what happens then (default: destroy)"},
     {0, "net", "[allow:|deny:|ask:]TARGET[,local]", OPTION_LIST, AT(net), NET_OPTION_HELP},
+    {0, "secret", "NAME@HOST[:header|basic|query]", OPTION_LIST, AT(secrets), SECRET_OPTION_HELP},
     {0, "models", "any|tokens=N[,money=X]", OPTION_TEXT, AT(models), MODELS_OPTION_HELP},
     {'e', "env", "NAME=VALUE", OPTION_LIST, AT(env), "a variable of every command in it"},
     {0, "meta", "NAME=VALUE", OPTION_LIST, AT(meta), "metadata to find it by"},
@@ -84,7 +85,8 @@ static int describe(const struct new_options *o, const struct grants *g, const s
     spec_put(&j, &o->spec, g, plan);
     spec_put_duration(&j, "idle", o->idle_ms);
     if (net_put(&j, &o->net, err) < 0 || net_put_models(&j, o->models, err) < 0 ||
-        put_pairs(&j, "env", &o->env, err) < 0 || put_pairs(&j, "metadata", &o->meta, err) < 0)
+        secrets_put(&j, &o->secrets, err) < 0 || put_pairs(&j, "env", &o->env, err) < 0 ||
+        put_pairs(&j, "metadata", &o->meta, err) < 0)
         return -1;
     jot_end(&j, '}');
     return j.failed ? err_set(err, ERR_LIMIT, "the request is too large") : 0;

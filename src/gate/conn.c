@@ -167,10 +167,9 @@ struct policy_answer conn_decide(struct conn *c, const char *method, const char 
     return a;
 }
 
-void conn_tell(struct conn *c, enum gate_outcome outcome, const char *method, const char *path,
-               const char *why) {
-    struct gate *g = c->machine->gate;
-    const struct gate_crossing crossing = {
+static struct gate_crossing crossing_of(const struct conn *c, enum gate_outcome outcome,
+                                        const char *method, const char *path) {
+    return (struct gate_crossing){
         .outcome = outcome,
         .host = c->host,
         .port = c->port,
@@ -180,14 +179,29 @@ void conn_tell(struct conn *c, enum gate_outcome outcome, const char *method, co
         .address = c->address_text[0] ? c->address_text : NULL,
         .rule = c->rule,
         .pending = c->held ? c->held->id : NULL,
-        .why = why,
         .sent = c->sent,
         .received = c->received,
     };
+}
+
+void conn_tell(struct conn *c, enum gate_outcome outcome, const char *method, const char *path,
+               const char *why) {
+    struct gate *g = c->machine->gate;
+    struct gate_crossing crossing = crossing_of(c, outcome, method, path);
+    crossing.why = why;
     g->stats.allowed += outcome == GATE_ALLOWED;
     g->stats.denied += outcome == GATE_DENIED;
     if (outcome == GATE_ALLOWED)
         c->is_open = true;
+    g->hooks->crossed(g->arg, c->machine->id, &crossing);
+}
+
+void conn_tell_secret(struct conn *c, const char *method, const char *path,
+                      const struct secret_grant *grant) {
+    struct gate *g = c->machine->gate;
+    struct gate_crossing crossing = crossing_of(c, GATE_USED, method, path);
+    crossing.secret = grant->name;
+    crossing.way = secret_way_name(grant->way);
     g->hooks->crossed(g->arg, c->machine->id, &crossing);
 }
 
@@ -502,7 +516,8 @@ static bool find_protocol(struct conn *c, const char **ret_wrong) {
 /* Everything is known that can be before a request. */
 static void act(struct conn *c, const struct policy_answer *a) {
     bool asks = a->want != POLICY_KNOWN || a->action == POLICY_ASK ||
-                (a->action == POLICY_ALLOW && conn_is_served(c));
+                (a->action == POLICY_ALLOW &&
+                 (conn_is_served(c) || secret_grants_for(&c->machine->grants, c->host)));
     if (asks && can_terminate(c))
         terminate(c); /* what it requests decides, or is what somebody approves */
     else if (a->want != POLICY_KNOWN)

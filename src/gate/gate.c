@@ -61,6 +61,14 @@ struct authority *gate_authority(struct gate_machine *m) {
     return m->authority;
 }
 
+void gate_set_grants(struct gate_machine *m, const struct secret_grants *grants) {
+    m->grants = *grants;
+}
+
+const struct secret_grants *gate_grants(const struct gate_machine *m) {
+    return &m->grants;
+}
+
 const char *gate_machine_id(const struct gate_machine *m) {
     return m->id;
 }

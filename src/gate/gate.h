@@ -18,6 +18,7 @@
 #include "gate/authority.h"
 #include "gate/pending.h"
 #include "gate/policy.h"
+#include "gate/secrets.h"
 #include "io/loop.h"
 
 struct gate;
@@ -29,6 +30,7 @@ enum gate_outcome {
     GATE_DENIED,
     GATE_CLOSED, /* the end of what was allowed, with the bytes it moved */
     GATE_HELD,   /* it waits for an approval */
+    GATE_USED,   /* a secret goes with it */
 };
 
 struct gate_crossing {
@@ -40,6 +42,7 @@ struct gate_crossing {
     const char *address;       /* that it was connected to; NULL: to none */
     uint64_t rule;             /* 0: none */
     const char *pending;       /* id, of what waits */
+    const char *secret, *way;  /* its name and where it stands, of one that is used */
     const char *why;           /* of a denial, or of an end that was not its own */
     uint64_t sent, received;   /* bytes, as the machine sees it */
 };
@@ -48,6 +51,8 @@ struct gate_crossing {
 struct gate_hooks {
     void (*crossed)(void *arg, const char *machine, const struct gate_crossing *c);
     void (*named)(void *arg, const char *machine, uint32_t number, const char *name);
+    /* The value as it is now, the caller's; NULL: there is none (any more). */
+    struct secret *(*secret)(void *arg, const char *machine, const char *name);
 };
 
 struct gate_options {
@@ -91,6 +96,10 @@ void gate_restored_names(struct gate_machine *m, uint32_t newest);
 /* Takes it; from now on TLS is looked into where a rule needs that, or a refusal is to be read. */
 void gate_set_authority(struct gate_machine *m, struct authority *a);
 struct authority *gate_authority(struct gate_machine *m); /* NULL: none */
+
+/* What it has placeholders of; taken at once, also by connections that are open. */
+void gate_set_grants(struct gate_machine *m, const struct secret_grants *grants);
+const struct secret_grants *gate_grants(const struct gate_machine *m);
 
 const char *gate_machine_id(const struct gate_machine *m);
 

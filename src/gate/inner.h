@@ -54,6 +54,7 @@ struct gate_machine {
     bool listening;
     struct loop_timer *again;    /* accepts again, when descriptors had run out */
     struct authority *authority; /* that the machine trusts; NULL: TLS is not looked into */
+    struct secret_grants grants;
     struct pending *pending;
     struct conn *conns;
     size_t conn_count;
@@ -139,6 +140,9 @@ bool conn_is_served(const struct conn *c);
 struct policy_answer conn_decide(struct conn *c, const char *method, const char *path);
 void conn_tell(struct conn *c, enum gate_outcome outcome, const char *method, const char *path,
                const char *why);
+
+void conn_tell_secret(struct conn *c, const char *method, const char *path,
+                      const struct secret_grant *grant);
 
 /* Connects `server` to the host, under the rule that allowed it. Answered by fn, perhaps at once.
  */

@@ -37,6 +37,14 @@ struct side {
     struct http_body body;
 };
 
+/* What a machine with secrets needs besides: values while a request is under way, and no longer. */
+struct shield {
+    struct secret_uses uses;
+    struct needles forbidden;  /* placeholders, in what it sends */
+    struct needles masked;     /* values, in what comes back */
+    struct buf sent, received; /* held back, of either */
+};
+
 struct web {
     struct side client, server;
     enum request_state request;
@@ -51,13 +59,26 @@ struct web {
     bool answered;      /* a part of the answer has gone out */
     char method[METHOD_SIZE];
     char *path;
-    uint64_t server_rule; /* under which the server was dialled */
-    bool is_timed;        /* a head has begun, and has its time */
+    uint64_t server_rule;  /* under which the server was dialled */
+    bool is_timed;         /* a head has begun, and has its time */
+    struct shield *shield; /* NULL: there is nothing to hide */
 };
+
+static void shield_free(struct shield *s) {
+    if (!s)
+        return;
+    secret_uses_done(&s->uses);
+    needles_done(&s->forbidden);
+    needles_done(&s->masked);
+    secret_wipe(&s->sent);
+    secret_wipe(&s->received);
+    free(s);
+}
 
 void web_free(struct web *w) {
     if (!w)
         return;
+    shield_free(w->shield);
     free(w->path);
     free(w);
 }
@@ -165,6 +186,24 @@ static bool is_dropped(const struct http_head *h, struct http_text name) {
     return http_list_has(h, "Connection", text);
 }
 
+/* A server that can be asked for plain bodies is: in others a value could not be seen. */
+static bool put_fields_of(const struct conn *c, const struct http_head *h, struct buf *out) {
+    const struct secret_uses *uses = &c->web->shield->uses;
+    bool masks = c->web->shield->masked.count > 0;
+    for (size_t i = 0; i < h->count; i++) {
+        const struct http_field *f = &h->fields[i];
+        struct buf value = BUF(HEAD_OUT_MAX);
+        if (is_dropped(h, f->name) || (masks && http_text_is_like(f->name, "Accept-Encoding")))
+            continue;
+        bool ok = secrets_put_value(uses, f->name, f->value, &value) &&
+                  http_put_field(out, f->name, (struct http_text){value.data, value.len});
+        secret_wipe(&value);
+        if (!ok)
+            return false;
+    }
+    return !masks || http_put_pairs(out, HTTP_FIELDS({"Accept-Encoding", "identity"}));
+}
+
 static bool put_fields(const struct http_head *h, struct buf *out) {
     for (size_t i = 0; i < h->count; i++)
         if (!is_dropped(h, h->fields[i].name) &&
@@ -194,19 +233,23 @@ static bool put_host(const struct conn *c, struct buf *out) {
     return http_put_pairs(out, HTTP_FIELDS({"Host", text}));
 }
 
-static bool put_target(const struct http_head *h, struct buf *out) {
-    struct buf target DEFER(buf_done) = BUF(HEAD_OUT_MAX);
+static bool put_target(const struct conn *c, const struct http_head *h, struct buf *out) {
+    struct buf target DEFER(secret_wipe) = BUF(HEAD_OUT_MAX);
+    const struct shield *s = c->web->shield;
     if (h->form == HTTP_ASTERISK)
         return http_put_request_line(out, h->method, HTTP_TEXT("*"));
     bool ok = h->path.n ? buf_add(&target, h->path.s, h->path.n) : buf_add(&target, "/", 1);
     if (ok && h->query.s)
-        ok = buf_add(&target, "?", 1) && buf_add(&target, h->query.s, h->query.n);
+        ok = buf_add(&target, "?", 1) && (s ? secrets_put_query(&s->uses, h->query, &target)
+                                            : buf_add(&target, h->query.s, h->query.n));
     return ok && http_put_request_line(out, h->method, (struct http_text){target.data, target.len});
 }
 
 static bool put_request(const struct conn *c, const struct http_head *h, struct buf *out) {
-    return put_target(h, out) && put_host(c, out) && put_fields(h, out) && put_framing(h, out) &&
-           (!c->web->wants_upgrade || put_upgrade("websocket", out)) && http_put_end(out);
+    return put_target(c, h, out) && put_host(c, out) &&
+           (c->web->shield ? put_fields_of(c, h, out) : put_fields(h, out)) &&
+           put_framing(h, out) && (!c->web->wants_upgrade || put_upgrade("websocket", out)) &&
+           http_put_end(out);
 }
 
 static bool put_answer(struct web *w, const struct http_head *h, struct buf *out) {
@@ -309,16 +352,92 @@ static const char *check_target(struct conn *c, const struct http_head *h) {
     return wrong || !host.s ? wrong : check_authority(c, host);
 }
 
+/* ---- secrets ---- */
+
+/* The whole of a head that came: nothing of it is held back. */
+static bool mask_head(const struct shield *s, struct buf *head) {
+    struct buf carry = BUF(HEAD_OUT_MAX), out = BUF(HEAD_OUT_MAX);
+    int r = needles_feed(&s->masked, &carry, head->data, head->len, true, &out);
+    secret_wipe(&carry);
+    secret_wipe(head);
+    *head = out;
+    return r >= 0;
+}
+
+/* Values of everything that was granted for this host: a server may give them back later, too. */
+static bool know_values(struct conn *c, struct shield *s) {
+    struct gate *g = c->machine->gate;
+    const struct secret_grants *all = &c->machine->grants;
+    for (size_t i = 0; i < all->count; i++) {
+        struct secret_use use = {.grant = &all->list[i]};
+        if (strcmp(use.grant->host, c->host) != 0)
+            continue;
+        use.value = g->hooks->secret(g->arg, c->machine->id, use.grant->name);
+        bool ok = !use.value || secrets_forms(&use, &c->web->client.head, &s->masked);
+        for (size_t k = 0; k < s->uses.count; k++)
+            if (s->uses.list[k].grant == use.grant)
+                s->uses.list[k].value = TAKE(use.value);
+        secret_free(use.value);
+        if (!ok)
+            return false;
+    }
+    return true;
+}
+
+static const char *missing_value(struct shield *s) {
+    for (size_t i = 0; i < s->uses.count; i++)
+        if (!s->uses.list[i].value) {
+            snprintf(s->uses.why, sizeof(s->uses.why), "there is no secret '%s' any more",
+                     s->uses.list[i].grant->name);
+            return s->uses.why;
+        }
+    return NULL;
+}
+
+/* Before anything is sent; NULL: nothing stands in the way. */
+static const char *raise_shield(struct conn *c) {
+    struct web *w = c->web;
+    const struct secret_grants *grants = &c->machine->grants;
+    shield_free(TAKE(w->shield));
+    if (!grants->count)
+        return NULL;
+    struct shield *s = calloc(1, sizeof(*s));
+    if (!s)
+        abort();
+    s->sent = s->received = BUF(NEEDLE_MAX + IN_SIZE);
+    w->shield = s;
+    secrets_check(grants, c->host, c->is_terminated, &w->client.head, &s->uses);
+    if (s->uses.why[0])
+        return s->uses.why;
+    if (!secrets_placeholders(grants, &s->forbidden) || !know_values(c, s))
+        return "its secrets are too large";
+    return missing_value(s);
+}
+
+static void tell_uses(struct conn *c) {
+    const struct shield *s = c->web->shield;
+    for (size_t i = 0; s && i < s->uses.count; i++)
+        conn_tell_secret(c, c->web->method, c->web->path, s->uses.list[i].grant);
+}
+
 /* ---- a request ---- */
 
 static void send_request(struct conn *c) {
     struct web *w = c->web;
     struct side *s = &w->client;
-    struct buf out DEFER(buf_done) = BUF(HEAD_OUT_MAX);
+    struct buf out DEFER(secret_wipe) = BUF(HEAD_OUT_MAX);
+    const char *wrong = raise_shield(c);
+    if (wrong) {
+        say_no(c, wrong);
+        return;
+    }
     if (!put_request(c, &s->head, &out)) {
         say_status(c, 400, "this request cannot be passed on");
         return;
     }
+    tell_uses(c);
+    if (w->shield)
+        secret_uses_done(&w->shield->uses);
     http_body_begin(&s->body, &s->head);
     w->request = s->head.framing == HTTP_NO_BODY ? REQUEST_SENT : REQUEST_BODY;
     w->answer = ANSWER_HEAD;
@@ -448,7 +567,11 @@ static void hold(struct conn *c, struct policy_rule *rule) {
 
 static void decide(struct conn *c) {
     struct policy_answer a = conn_decide(c, c->web->method, c->web->path);
-    if (a.action == POLICY_ALLOW)
+    struct secret_uses uses;
+    secrets_check(&c->machine->grants, c->host, c->is_terminated, &c->web->client.head, &uses);
+    if (a.action != POLICY_DENY && uses.why[0])
+        say_no(c, uses.why);
+    else if (a.action == POLICY_ALLOW)
         forward_request(c, a.rule);
     else if (a.action == POLICY_ASK)
         hold(c, a.rule);
@@ -525,9 +648,38 @@ static bool put_piece(struct channel *to, struct http_text data, bool chunked) {
            channel_write(to, data.s, data.n) && channel_write(to, "\r\n", 2);
 }
 
-/* 1: a step was made. 0: nothing is there. -1: the body is broken. 2: it has ended. */
+/* What a body is looked through for, on its way. */
+struct sieve {
+    const struct needles *needles;
+    struct buf *carry;
+    bool forbids;
+};
+
+/* 0, or -1: it cannot go on, -2: it holds what it may not. */
+static int put_sieved(const struct sieve *v, struct channel *to, struct http_text data,
+                      bool chunked, bool end) {
+    struct buf out = BUF(2 * (NEEDLE_MAX + IN_SIZE));
+    int found = needles_feed(v->needles, v->carry, data.s, data.n, end, &out);
+    int r = found > 0 && v->forbids ? -2 : 0;
+    if (r == 0 && (found < 0 || !put_piece(to, (struct http_text){out.data, out.len}, chunked)))
+        r = -1;
+    secret_wipe(&out);
+    return r;
+}
+
+static int put_data(const struct sieve *v, struct channel *to, struct http_text data, bool chunked,
+                    bool end) {
+    if (v)
+        return put_sieved(v, to, data, chunked, end);
+    return put_piece(to, data, chunked) ? 0 : -1;
+}
+
+/*
+ * 1: a step was made. 0: nothing is there. 2: it has ended. -1: the body is broken, -2: it holds
+ * what it may not.
+ */
 static int step_body(struct side *s, struct channel *from, struct channel *to, bool chunked,
-                     size_t *ret_moved) {
+                     const struct sieve *sieve, size_t *ret_moved) {
     size_t used = 0;
     struct http_text data;
     *ret_moved = 0;
@@ -535,24 +687,48 @@ static int step_body(struct side *s, struct channel *from, struct channel *to, b
         return 0;
     if (!s->n) {
         int r = fill(s, from);
-        if (r < 0)
-            return http_body_at_close(&s->body) ? 2 : -1;
+        if (r < 0 && !http_body_at_close(&s->body))
+            return -1;
+        if (r < 0) {
+            int put = put_data(sieve, to, (struct http_text){"", 0}, chunked, true);
+            return put < 0 ? put : 2;
+        }
         if (r == 0)
             return 0;
     }
     int r = http_body_next(&s->body, s->in, s->n, &used, &data);
-    if (r < 0 || !put_piece(to, data, chunked))
-        return -1;
+    int put = r < 0 ? -1 : put_data(sieve, to, data, chunked, r > 0);
+    if (put < 0)
+        return put;
     *ret_moved = data.n;
     consume(s, used);
     return r > 0 ? 2 : 1;
+}
+
+/* The server has a part of it, and never gets the rest. */
+static void refuse_body(struct conn *c) {
+    static const char why[] = "its body holds the placeholder of a secret";
+    if (!c->web->answered) {
+        say_no(c, why);
+        return;
+    }
+    conn_tell(c, GATE_DENIED, c->web->method, c->web->path, why);
+    conn_end(c, true, why);
 }
 
 static bool step_request_body(struct conn *c) {
     struct web *w = c->web;
     size_t moved;
     bool chunked = w->client.head.framing == HTTP_CHUNKED;
-    int r = step_body(&w->client, &c->client, &c->server, chunked, &moved);
+    struct shield *shield = w->shield;
+    const struct sieve sieve = {.needles = shield ? &shield->forbidden : NULL,
+                                .carry = shield ? &shield->sent : NULL,
+                                .forbids = true};
+    int r = step_body(&w->client, &c->client, &c->server, chunked, shield ? &sieve : NULL, &moved);
+    if (r == -2) {
+        refuse_body(c);
+        return false;
+    }
     if (r < 0) {
         conn_end(c, true, "its request broke off");
         return false;
@@ -571,6 +747,7 @@ static void end_exchange(struct conn *c) {
     struct web *w = c->web;
     bool whole = w->request == REQUEST_SENT;
     w->answer = ANSWER_NONE;
+    shield_free(TAKE(w->shield));
     if (!w->keeps_server || !whole || w->server.n || w->server.ended)
         channel_close(&c->server);
     if (!w->keeps_client || !whole) {
@@ -595,7 +772,8 @@ static void begin_answer(struct conn *c) {
         say_status(c, 502, "the server speaks of an upgrade that nobody asked for");
         return;
     }
-    if (!put_answer(w, h, &out) || !channel_write(&c->client, out.data, out.len)) {
+    if (!put_answer(w, h, &out) || (w->shield && !mask_head(w->shield, &out)) ||
+        !channel_write(&c->client, out.data, out.len)) {
         conn_end(c, true, "the answer could not be passed on");
         return;
     }
@@ -603,9 +781,10 @@ static void begin_answer(struct conn *c) {
     http_body_begin(&w->server.body, h);
     consume(&w->server, w->server.parser.used);
     w->server.parsing = false;
-    if (h->status == 101)
+    if (h->status == 101) {
         w->tunnel = true;
-    else if (h->status >= 200)
+        shield_free(TAKE(w->shield));
+    } else if (h->status >= 200)
         w->answer = ANSWER_BODY;
     conn_count(c, 0, out.len);
 }
@@ -628,8 +807,11 @@ static bool step_answer_body(struct conn *c) {
     struct web *w = c->web;
     size_t moved = 0;
     int r = 2;
+    const struct sieve sieve = {.needles = w->shield ? &w->shield->masked : NULL,
+                                .carry = w->shield ? &w->shield->received : NULL};
     if (w->server.head.framing != HTTP_NO_BODY)
-        r = step_body(&w->server, &c->server, &c->client, w->recode, &moved);
+        r = step_body(&w->server, &c->server, &c->client, w->recode, w->shield ? &sieve : NULL,
+                      &moved);
     if (r < 0) {
         conn_end(c, true, "its answer broke off");
         return false;

@@ -98,7 +98,7 @@ static void creation_made(void *arg, struct machine *m, const char *warnings,
         l->warnings = strdup(warnings);
     l->row.state = MACHINE_RUNNING;
     l->row.incarnation = guest_incarnation(m->guest);
-    bool has_rules = gate_policy(l->gate)->count > 0;
+    bool has_rules = gate_policy(l->gate)->count > 0 || gate_grants(l->gate)->count > 0;
     if (c->early && !has_rules)
         creation_finish_first(c);
     else if (write_running(l, &err) < 0)
@@ -285,20 +285,30 @@ static int open_account(struct live *l, const struct machine_request *r, struct 
     return models_limit(l, &r->models, err);
 }
 
+/* Its files and processes may hold the placeholders of its source: they stay good. */
+static void inherit_grants(struct live *l, const struct machine_request *r,
+                           struct secret_grants *ret) {
+    const struct live *from = map_get(&l->service->machines, r->from.machine);
+    if (from)
+        *ret = *gate_grants(from->gate);
+}
+
 void service_create(struct service *s, const struct caller *who, const struct machine_request *r,
                     const uint8_t request_hash[SHA256_BYTES], const int *fds, size_t nfds,
                     service_machine_fn *done, void *arg) {
     struct machine_row row DEFER(machine_row_done) = {0};
     struct handed handed DEFER(handed_done) = {.count = 0};
     struct policy policy DEFER(policy_done) = {.rules = NULL};
+    struct secret_grants grants = {.count = 0};
     char existing[ID_SIZE] = "";
     uint64_t intent = 0;
     struct err err;
     if (allow(who, SCOPE_RUN, &err) < 0 || fill_row(s, who, r, &row, &err) < 0 ||
         hand_over(s, who, r, fds, nfds, &handed, &err) < 0 ||
-        ((r->net.count || wants_models(r)) && net_may_open(who, &err) < 0) ||
+        ((r->net.count || r->secrets.count || wants_models(r)) && net_may_open(who, &err) < 0) ||
         net_add_rules(s, row.image, &r->net, &policy, &err) < 0 ||
-        (wants_models(r) && net_add_models(&policy, &err) < 0)) {
+        (wants_models(r) && net_add_models(&policy, &err) < 0) ||
+        secrets_read(s, who->owner, &r->secrets, &grants, &err) < 0) {
         done(arg, NULL, &err);
         return;
     }
@@ -326,7 +336,10 @@ void service_create(struct service *s, const struct caller *who, const struct ma
     *c = (struct creation){l, *who, intent, done, arg, r->early && r->ephemeral};
     live_ref(l);
     l->changing = true;
-    if (open_account(l, r, &err) < 0 || (r->from.stack && steps_load(l, &err) < 0)) {
+    if (r->from.machine)
+        inherit_grants(l, r, &grants);
+    if (secrets_hand(l, &grants, &err) < 0 || open_account(l, r, &err) < 0 ||
+        (r->from.stack && steps_load(l, &err) < 0)) {
         creation_fail(c, &err);
         return;
     }

@@ -55,6 +55,7 @@ void live_unref(struct live *l) {
     machine_row_done(&l->row);
     json_decref(l->env_json);
     free(l->env.v);
+    free(l->net_env.v);
     ending_free(l->ending);
     steps_free(l);
     free(l->cwd);

@@ -18,10 +18,9 @@ enum { HOSTS_MAX = 1 << 20, DENIALS_MAX = 50, POLICY_MAX = 512 << 10, DOORS_MS =
 static const struct {
     const char *verb, *event;
 } outcomes[] = {
-    [GATE_ALLOWED] = {"net.allow", NULL},
-    [GATE_DENIED] = {"net.deny", "net.denied"},
-    [GATE_CLOSED] = {"net.close", NULL},
-    [GATE_HELD] = {"net.hold", "net.held"},
+    [GATE_ALLOWED] = {"net.allow", NULL}, [GATE_DENIED] = {"net.deny", "net.denied"},
+    [GATE_CLOSED] = {"net.close", NULL},  [GATE_HELD] = {"net.hold", "net.held"},
+    [GATE_USED] = {"secret.use", NULL},
 };
 
 static void put_crossing(struct jot *j, const struct gate_crossing *c) {
@@ -40,6 +39,10 @@ static void put_crossing(struct jot *j, const struct gate_crossing *c) {
         jot_u64(j, "rule", c->rule);
     if (c->pending)
         jot_string(j, "pending", c->pending);
+    if (c->secret) {
+        jot_string(j, "secret", c->secret);
+        jot_string(j, "as", c->way);
+    }
     if (c->outcome == GATE_CLOSED) {
         jot_u64(j, "sent", c->sent);
         jot_u64(j, "received", c->received);
@@ -98,6 +101,8 @@ static void crossed(void *arg, const char *machine, const struct gate_crossing *
     put_crossing(&j, c);
     const char *detail = j.failed ? NULL : text.data;
     write_note(l, outcomes[c->outcome].verb, c->why, detail, c->sent + c->received);
+    if (c->outcome == GATE_USED)
+        secrets_used(l, c->secret);
     if (outcomes[c->outcome].event)
         event_tell(s, l->row.owner, l->row.id, outcomes[c->outcome].event, detail);
     idle_touch(&l->idle, loop_now_ms(s->loop));
@@ -110,7 +115,11 @@ static void named(void *arg, const char *machine, uint32_t number, const char *n
         log_line(LOG_WARN, "service", "keep a name: %s id=%s", err.text, machine);
 }
 
-static const struct gate_hooks hooks = {crossed, named};
+static struct secret *secret(void *arg, const char *machine, const char *name) {
+    return secrets_value(arg, machine, name);
+}
+
+static const struct gate_hooks hooks = {crossed, named, secret};
 
 /* ---- the gate ---- */
 
@@ -187,6 +196,7 @@ void net_restore(struct live *l) {
     if (r.any)
         gate_restored_names(l->gate, r.newest);
     net_restore_trust(l);
+    secrets_restore(l);
 }
 
 int net_keep(struct live *l, struct err *err) {

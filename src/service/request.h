@@ -45,6 +45,12 @@ struct net_request {
     struct given bytes, rate, hold, ttl; /* ms */
 };
 
+/* A placeholder for a secret of the owner, good for one host. */
+struct grant_request {
+    const char *name, *host;
+    const char *as; /* header (default), basic, query */
+};
+
 /* Models for those inside, at http://models.carrel. */
 struct models_request {
     bool allow;                 /* also when a limit is given */
@@ -60,7 +66,8 @@ struct machine_request {
     struct rows dirs; /* struct dir_request */
     struct rows net;  /* struct net_request */
     struct models_request models;
-    const char *steps; /* every, risky, manual; NULL: as configured */
+    struct rows secrets; /* struct grant_request */
+    const char *steps;   /* every, risky, manual; NULL: as configured */
     bool unreviewed;
     struct {
         const char *stack; /* NULL: the image alone */

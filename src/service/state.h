@@ -87,7 +87,8 @@ struct live {
     bool opening;                                        /* its doors were asked for */
     uint64_t doors_ms;                                   /* when to ask again; 0: not */
     struct net_flood flood;
-    struct texts env; /* of the row, as pairs; points into env_json */
+    struct texts net_env; /* of its network, as they were asked for last */
+    struct texts env;     /* of the row, as pairs; points into env_json */
     void *env_json;
 };
 
@@ -243,8 +244,8 @@ void net_restore_trust(struct live *l);
 /* Makes the machine trust its network's authority, if it does not; then done, whatever came of it.
  */
 void net_trust(struct live *l, service_done_fn *done, void *arg);
-/* Variables of commands in a machine that does: names and values in turn. */
-const struct texts *net_trust_env(const struct live *l);
+/* Variables of its commands: where it trusts, and placeholders; names and values in turn. */
+const struct texts *net_env(struct live *l);
 
 /* ---- models.c ---- */
 
@@ -257,6 +258,17 @@ int models_inherit(struct live *l, const struct live *from, struct err *err);
 void models_detach(struct live *l); /* what it asks of models ends */
 /* What it spent and has left, as an object; false: it never asked a model. */
 bool models_put(const struct live *l, struct jot *j);
+
+/* ---- secrets.c ---- */
+
+/* Grants of a request, checked, with placeholders. */
+int secrets_read(struct service *s, const char *owner, const struct rows *grants,
+                 struct secret_grants *ret, struct err *err);
+int secrets_hand(struct live *l, const struct secret_grants *grants, struct err *err);
+void secrets_restore(struct live *l);
+/* For the gate; NULL: there is none (any more). */
+struct secret *secrets_value(struct service *s, const char *machine, const char *name);
+void secrets_used(struct live *l, const char *name);
 
 /* ---- service.c ---- */
 

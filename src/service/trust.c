@@ -1,7 +1,7 @@
 /*
  * The authority of a machine's network, and how the machine comes to trust it: the system's bundle
  * of certificates is replaced by one that holds it too, because programs differ in what they look
- * at; commands get variables for the rest (net_trust_env).
+ * at; commands get variables for the rest (net_env).
  */
 #include <fcntl.h>
 #include <stdlib.h>
@@ -42,8 +42,25 @@ static const char *pairs[] = {
 static const struct texts trust_env = {.v = pairs, .count = sizeof(pairs) / sizeof(*pairs)};
 static const struct texts no_env = {.count = 0};
 
-const struct texts *net_trust_env(const struct live *l) {
-    return l->trust == TRUST_THERE ? &trust_env : &no_env;
+static void add_pair(struct texts *t, const char *name, const char *value) {
+    t->v[t->count++] = name;
+    t->v[t->count++] = value;
+}
+
+const struct texts *net_env(struct live *l) {
+    const struct secret_grants *grants = gate_grants(l->gate);
+    const struct texts *trust = l->trust == TRUST_THERE ? &trust_env : &no_env;
+    if (!grants->count)
+        return trust;
+    free(l->net_env.v);
+    l->net_env = (struct texts){.v = calloc(trust->count + 2 * grants->count, sizeof(char *))};
+    if (!l->net_env.v)
+        abort();
+    for (size_t i = 0; i + 1 < trust->count; i += 2)
+        add_pair(&l->net_env, trust->v[i], trust->v[i + 1]);
+    for (size_t i = 0; i < grants->count; i++)
+        add_pair(&l->net_env, grants->list[i].name, grants->list[i].placeholder);
+    return &l->net_env;
 }
 
 /* ---- the authority itself ---- */

@@ -155,9 +155,12 @@ int store_open(const struct store_options *o, struct store **ret, struct err *er
     char path[PATH_SIZE];
     if (!s)
         return err_set(err, ERR_LIMIT, "store: out of memory");
-    s->lock_fd = -1;
+    s->lock_fd = s->home_fd = -1;
     if (mkdir(o->home, 0700) < 0 && errno != EEXIST)
         return err_sys(err, "make '%s'", o->home);
+    s->home_fd = open(o->home, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (s->home_fd < 0)
+        return err_sys(err, "open '%s'", o->home);
     if (path_of(o->home, "carrel.db", path, err) < 0 || take_lock(s, o->home, err) < 0)
         return -1;
     if (open_database(s, path, err) < 0 || open_journal(s, o, err) < 0 ||
@@ -180,6 +183,8 @@ void store_close(struct store *s) {
     /* The last connection copies the log into the database and removes it. */
     sqlite3_close(s->db);
     close_fd(&s->lock_fd);
+    close_fd(&s->home_fd);
+    explicit_bzero(s->secrets_key, sizeof(s->secrets_key));
     free(s);
 }
 

@@ -87,6 +87,14 @@ const char *const schema_steps[] = {
 
     /* 5: the authority that a machine trusts. */
     "ALTER TABLE networks ADD COLUMN authority TEXT NOT NULL DEFAULT '';",
+
+    /* 6: secrets of owners, and what machines were handed placeholders of. */
+    "CREATE TABLE secrets (owner TEXT NOT NULL REFERENCES owners(name), name TEXT NOT NULL,"
+    " created_ms INTEGER NOT NULL, changed_ms INTEGER NOT NULL, used_ms INTEGER NOT NULL,"
+    " sealed BLOB NOT NULL, PRIMARY KEY (owner, name)) STRICT, WITHOUT ROWID;"
+    "CREATE TABLE secret_grants (machine TEXT NOT NULL REFERENCES machines(id) ON DELETE CASCADE,"
+    " name TEXT NOT NULL, host TEXT NOT NULL, way TEXT NOT NULL, placeholder TEXT NOT NULL,"
+    " created_ms INTEGER NOT NULL, PRIMARY KEY (machine, name, host)) STRICT, WITHOUT ROWID;",
 };
 const size_t schema_version = sizeof(schema_steps) / sizeof(*schema_steps);
 

@@ -343,6 +343,26 @@ static const struct {
     [STMT_HOLD_GET] = {"SELECT $cols FROM holds WHERE id = ?1", &hold_table},
     [STMT_HOLD_DROP] = {"DELETE FROM holds WHERE id = ?1", NULL},
     [STMT_HOLD_ANY] = {"SELECT $cols FROM holds LIMIT 1", &hold_table},
+
+    [STMT_SECRET_PUT] = {"INSERT INTO secrets(owner, name, created_ms, changed_ms, used_ms, sealed)"
+                         " VALUES(?1, ?2, ?3, ?3, 0, ?4) ON CONFLICT(owner, name) DO UPDATE SET"
+                         " changed_ms = excluded.changed_ms, sealed = excluded.sealed",
+                         NULL},
+    [STMT_SECRET_VALUE] = {"SELECT sealed FROM secrets WHERE owner = ?1 AND name = ?2", NULL},
+    [STMT_SECRET_USED] = {"UPDATE secrets SET used_ms = ?3 WHERE owner = ?1 AND name = ?2"
+                          " AND used_ms < ?4",
+                          NULL},
+    [STMT_SECRET_COUNT] = {"SELECT count(*) FROM secrets WHERE owner = ?1", NULL},
+    [STMT_SECRET_LIST] = {"SELECT $cols FROM secrets WHERE owner = ?1 ORDER BY name LIMIT ?2",
+                          &secret_table},
+    [STMT_SECRET_REMOVE] = {"DELETE FROM secrets WHERE owner = ?1 AND name = ?2", NULL},
+    [STMT_GRANT_PUT] = {"INSERT OR REPLACE INTO secret_grants($cols) VALUES($marks)", &grant_table},
+    [STMT_GRANT_LIST] = {"SELECT $cols FROM secret_grants WHERE machine = ?1"
+                         " ORDER BY created_ms, name, host LIMIT ?2",
+                         &grant_table},
+    [STMT_GRANT_REMOVE] = {"DELETE FROM secret_grants WHERE machine = ?1 AND name = ?2"
+                           " AND (?3 IS NULL OR host = ?3)",
+                           NULL},
 };
 
 static bool put_list(const struct table *t, bool marks, struct buf *ret) {

@@ -42,7 +42,7 @@ struct table {
 
 extern const struct table machine_table, exec_table, owner_table, token_table, event_table,
     step_table, root_table;
-extern const struct table account_table, hold_table;
+extern const struct table account_table, hold_table, secret_table, grant_table;
 
 /* ---- Statements ---- */
 
@@ -119,6 +119,15 @@ enum statement {
     STMT_HOLD_GET,
     STMT_HOLD_DROP,
     STMT_HOLD_ANY,
+    STMT_SECRET_PUT,
+    STMT_SECRET_VALUE,
+    STMT_SECRET_USED,
+    STMT_SECRET_COUNT,
+    STMT_SECRET_LIST,
+    STMT_SECRET_REMOVE,
+    STMT_GRANT_PUT,
+    STMT_GRANT_LIST,
+    STMT_GRANT_REMOVE,
     STMT_COUNT,
 };
 
@@ -128,6 +137,9 @@ struct store {
     struct journal *journal;
     struct flusher *flusher;
     int lock_fd;
+    int home_fd;
+    uint8_t secrets_key[32];
+    bool has_secrets_key;
     uint64_t commits;
 };
 

@@ -32,6 +32,18 @@ class Web(http.server.BaseHTTPRequestHandler):
             self.send_header("Content-Length", "0")
             self.end_headers()
             return
+        if self.path.startswith("/pieces/"):
+            key = self.headers["X-Key"]
+            text, size = f"before {key} after {key}{key[:7]}".encode(), int(self.path[8:])
+            self.send_response(200)
+            self.send_header("Transfer-Encoding", "chunked")
+            self.end_headers()
+            for at in range(0, len(text), size):
+                part = text[at:at + size]
+                self.wfile.write(b"%x\r\n%s\r\n" % (len(part), part))
+                self.wfile.flush()
+            self.wfile.write(b"0\r\n\r\n")
+            return
         if self.path.startswith("/big/"):
             content = b"x" * int(self.path[5:])
         elif self.path == "/chunks":

@@ -1,0 +1,220 @@
+/* carrel secret: values that machines use and never see. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/defer.h"
+#include "base/fdio.h"
+#include "cli/cli.h"
+#include "cli/client.h"
+#include "cli/net.h"
+#include "cli/options.h"
+#include "cli/table.h"
+
+enum { VALUE_MAX = 8192 };
+
+/* ---- NAME@HOST[:WAY] ---- */
+
+static int put_grant(struct jot *j, const char *text, struct err *err) {
+    char words[512];
+    if ((size_t)snprintf(words, sizeof(words), "%s", text) >= sizeof(words))
+        return err_set(err, ERR_INVALID, "'%.60s...' is too long for a grant", text);
+    char *host = strchr(words, '@'), *way = host ? strrchr(host, ':') : NULL;
+    if (!host || host == words || !host[1]) {
+        err_set(err, ERR_INVALID, "'%s' does not say for which host", text);
+        return err_remedy(err, "write NAME@HOST, and :header, :basic or :query behind it");
+    }
+    *host++ = '\0';
+    if (way)
+        *way++ = '\0';
+    jot_object(j, NULL);
+    jot_string(j, "name", words);
+    jot_string(j, "host", host);
+    if (way)
+        jot_string(j, "as", way);
+    jot_end(j, '}');
+    return 0;
+}
+
+int secrets_put(struct jot *j, const struct option_list *list, struct err *err) {
+    if (!list->count)
+        return 0;
+    jot_array(j, "secrets");
+    for (size_t i = 0; i < list->count; i++)
+        if (put_grant(j, list->items[i], err) < 0)
+            return -1;
+    jot_end(j, ']');
+    return 0;
+}
+
+/* ---- verbs ---- */
+
+static int call(struct client *c, const char *method, const char *target, const struct buf *body,
+                json_t **ret, struct err *err) {
+    const struct client_request r = {.method = method, .target = target, .body = body};
+    return client_call(c, &r, ret, err);
+}
+
+/* All of standard input, without the end of its line. */
+static int read_value(char value[VALUE_MAX + 2], struct err *err) {
+    size_t n = 0;
+    ssize_t got;
+    if (isatty(STDIN_FILENO))
+        fputs("value (ends with ctrl-d): ", stderr);
+    while (n <= VALUE_MAX && (got = read(STDIN_FILENO, value + n, VALUE_MAX + 1 - n)) > 0)
+        n += (size_t)got;
+    if (n > VALUE_MAX)
+        return err_set(err, ERR_INVALID, "a secret has at most %d bytes", VALUE_MAX);
+    if (n && value[n - 1] == '\n')
+        n--;
+    value[n] = '\0';
+    return strlen(value) == n ? 0 : err_set(err, ERR_INVALID, "a secret holds no NUL byte");
+}
+
+static int set(struct client *c, char **words, json_t **ret, struct err *err) {
+    char target[CLIENT_TARGET_SIZE], value[VALUE_MAX + 2];
+    struct buf body DEFER(buf_done) = BUF(8 * VALUE_MAX);
+    struct jot j = JOT(&body);
+    (void)ret;
+    if (read_value(value, err) < 0)
+        return -1;
+    jot_object(&j, NULL);
+    jot_string(&j, "value", value);
+    jot_end(&j, '}');
+    explicit_bzero(value, sizeof(value));
+    int r = client_target(target, err, "/v1/secrets/%s", words[0]);
+    if (r == 0)
+        r = call(c, "PUT", target, &body, NULL, err);
+    explicit_bzero(body.data, body.len);
+    return r;
+}
+
+static int list(struct client *c, char **words, json_t **ret, struct err *err) {
+    (void)words;
+    return call(c, "GET", "/v1/secrets", NULL, ret, err);
+}
+
+static int drop(struct client *c, char **words, json_t **ret, struct err *err) {
+    char target[CLIENT_TARGET_SIZE];
+    (void)ret;
+    if (client_target(target, err, "/v1/secrets/%s", words[0]) < 0)
+        return -1;
+    return call(c, "DELETE", target, NULL, NULL, err);
+}
+
+static int grant(struct client *c, char **words, json_t **ret, struct err *err) {
+    char target[CLIENT_TARGET_SIZE];
+    struct buf body DEFER(buf_done) = BUF(4096);
+    struct jot j = JOT(&body);
+    if (put_grant(&j, words[1], err) < 0 ||
+        client_target(target, err, "/v1/machines/%s/secrets", words[0]) < 0)
+        return -1;
+    return call(c, "POST", target, &body, ret, err);
+}
+
+static int take_back(struct client *c, char **words, json_t **ret, struct err *err) {
+    char target[CLIENT_TARGET_SIZE];
+    if (client_target(target, err, "/v1/machines/%s/secrets/%s", words[0], words[1]) < 0)
+        return -1;
+    return call(c, "DELETE", target, NULL, ret, err);
+}
+
+static int grants(struct client *c, char **words, json_t **ret, struct err *err) {
+    char target[CLIENT_TARGET_SIZE];
+    if (client_target(target, err, "/v1/machines/%s/secrets", words[0]) < 0)
+        return -1;
+    return call(c, "GET", target, NULL, ret, err);
+}
+
+static const struct {
+    const char *name;
+    int words;
+    int (*run)(struct client *c, char **words, json_t **ret, struct err *err);
+} verbs[] = {
+    {"set", 1, set},     {"ls", 0, list},          {"rm", 1, drop},
+    {"grant", 2, grant}, {"revoke", 2, take_back}, {"grants", 1, grants},
+};
+enum { VERBS = sizeof(verbs) / sizeof(*verbs) };
+
+static void print_secret(const json_t *s) {
+    char used[32] = "never";
+    time_t seconds = (time_t)(client_number(s, "used_ms") / 1000);
+    struct tm tm;
+    if (seconds && localtime_r(&seconds, &tm))
+        strftime(used, sizeof(used), "%Y-%m-%d %H:%M", &tm);
+    table_cell(client_text(s, "name"), 32);
+    table_cell(used, 0);
+    putchar('\n');
+}
+
+static void print_answer(const json_t *answer, bool as_json) {
+    size_t i;
+    json_t *row;
+    if (as_json) {
+        print_json(answer);
+        return;
+    }
+    if (json_object_get(answer, "secrets"))
+        puts("NAME                              USED");
+    json_array_foreach(json_object_get(answer, "secrets"), i, row) {
+        print_secret(row);
+    }
+    if (json_object_get(answer, "grants"))
+        puts("NAME                              AS      HOST");
+    json_array_foreach(json_object_get(answer, "grants"), i, row) {
+        table_cell(client_text(row, "name"), 32);
+        table_cell(client_text(row, "as"), 6);
+        table_cell(client_text(row, "host"), 0);
+        putchar('\n');
+    }
+}
+
+static void print_help(void) {
+    cli_usage("secret");
+    fputs(
+        "\n  set NAME                 a value from standard input, new or in place of the old one\n"
+        "  ls | rm NAME             those there are; take one away, at once and for all machines\n"
+        "  grant MACHINE NAME@HOST[:header|basic|query]\n"
+        "                           a placeholder in the variable NAME, replaced on its way to "
+        "HOST\n"
+        "  grants MACHINE           what a machine was granted\n"
+        "  revoke MACHINE NAME      take its grants of NAME back\n"
+        "  --json                   print the whole answer\n",
+        stdout);
+}
+
+int cmd_secret(int argc, char **argv) {
+    struct client c DEFER(client_close) = {0};
+    json_t *answer DEFER(json_free) = NULL;
+    struct err err;
+    char *words[4] = {NULL};
+    int count = 0;
+    bool as_json = false;
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "-h") == 0 || strcmp(argv[i], "--help") == 0) {
+            print_help();
+            return 0;
+        }
+        if (strcmp(argv[i], "--json") == 0)
+            as_json = true;
+        else if (count < 4)
+            words[count++] = argv[i];
+    }
+    size_t v = 0;
+    while (v < VERBS && (!count || strcmp(verbs[v].name, words[0]) != 0))
+        v++;
+    if (v == VERBS || verbs[v].words != count - 1) {
+        err_set(&err, ERR_INVALID,
+                "that is not set, ls, rm, grant, grants or revoke with its words");
+        err_remedy(&err, "see `carrel secret --help`");
+        return cli_fail(&err);
+    }
+    if (client_open(&c, CLIENT_START, NULL, &err) < 0 ||
+        verbs[v].run(&c, words + 1, &answer, &err) < 0)
+        return cli_fail(&err);
+    if (answer)
+        print_answer(answer, as_json);
+    return 0;
+}

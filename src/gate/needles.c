@@ -1,0 +1,88 @@
+#include "gate/needles.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+bool needles_add(struct needles *n, const char *s, size_t len) {
+    for (size_t i = 0; i < n->count; i++)
+        if (n->list[i].n == len && memcmp(n->list[i].s, s, len) == 0)
+            return true;
+    if (len == 0 || len > NEEDLE_MAX || n->count == NEEDLES_MAX)
+        return false;
+    char *copy = malloc(len);
+    if (!copy)
+        abort();
+    memcpy(copy, s, len);
+    n->list[n->count++] = (struct needle){copy, len};
+    n->first[(unsigned char)s[0]] = true;
+    return true;
+}
+
+void needles_done(struct needles *n) {
+    for (size_t i = 0; i < n->count; i++) {
+        explicit_bzero(n->list[i].s, n->list[i].n);
+        free(n->list[i].s);
+    }
+    *n = (struct needles){.count = 0};
+}
+
+/* How long the text is that stands here; 0: none. *ret_open: one may, with more. */
+static size_t look(const struct needles *n, const char *at, size_t left, bool *ret_open) {
+    size_t longest = 0;
+    *ret_open = false;
+    for (size_t i = 0; i < n->count; i++) {
+        const struct needle *t = &n->list[i];
+        if (t->n <= left && t->n > longest && memcmp(at, t->s, t->n) == 0)
+            longest = t->n;
+        *ret_open |= t->n > left && memcmp(at, t->s, left) == 0;
+    }
+    return longest;
+}
+
+static bool put_stars(struct buf *out, size_t n) {
+    static const char stars[] = "****************************************************************";
+    for (size_t part; n; n -= part) {
+        part = n < sizeof(stars) - 1 ? n : sizeof(stars) - 1;
+        if (!buf_add(out, stars, part))
+            return false;
+    }
+    return true;
+}
+
+/* Bytes that begin nothing, from the front. */
+static size_t plain(const struct needles *n, const char *at, size_t left) {
+    size_t i = 0;
+    while (i < left && !n->first[(unsigned char)at[i]])
+        i++;
+    return i;
+}
+
+int needles_feed(const struct needles *n, struct buf *carry, const char *piece, size_t len,
+                 bool end, struct buf *out) {
+    int found = 0;
+    size_t at = 0;
+    if (len && !buf_add(carry, piece, len))
+        return -1;
+    while (at < carry->len) {
+        bool open;
+        size_t skip = plain(n, carry->data + at, carry->len - at);
+        if (skip && !buf_add(out, carry->data + at, skip))
+            return -1;
+        at += skip;
+        if (at == carry->len)
+            break;
+        size_t hit = look(n, carry->data + at, carry->len - at, &open);
+        if (open && !end)
+            break;
+        if (!(hit ? put_stars(out, hit) : buf_add(out, carry->data + at, 1)))
+            return -1;
+        found += hit > 0;
+        at += hit ? hit : 1;
+    }
+    if (at) {
+        memmove(carry->data, carry->data + at, carry->len - at);
+        explicit_bzero(carry->data + carry->len - at, at);
+        carry->len -= at;
+    }
+    return found;
+}

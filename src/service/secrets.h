@@ -1,0 +1,28 @@
+/* Secrets of owners, and the placeholders that machines have of them. Values go in, never out. */
+#pragma once
+
+#include "service/net.h"
+#include "service/service.h"
+
+struct secret_request {
+    const char *value;
+};
+
+/* Acknowledged when it is on the disk; from then on the new value is used. */
+void service_secret_set(struct service *s, const struct caller *who, const char *name,
+                        const struct secret_request *r, service_done_fn *done, void *arg);
+/* {"secrets":[{"name","created_ms","changed_ms","used_ms"}]} */
+void service_secret_list(struct service *s, const struct caller *who, service_net_fn *done,
+                         void *arg);
+/* Whoever was granted it cannot use it from now on. */
+void service_secret_remove(struct service *s, const struct caller *who, const char *name,
+                           service_done_fn *done, void *arg);
+
+/* {"machine","grants":[{"name","host","as"}]} */
+void service_grant_list(struct service *s, const struct caller *who, const char *machine,
+                        service_net_fn *done, void *arg);
+void service_grant_add(struct service *s, const struct caller *who, const char *machine,
+                       const struct grant_request *r, service_net_fn *done, void *arg);
+/* All of that name. */
+void service_grant_remove(struct service *s, const struct caller *who, const char *machine,
+                          const char *name, service_net_fn *done, void *arg);

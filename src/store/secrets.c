@@ -1,0 +1,304 @@
+#include "store/secrets.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <openssl/evp.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/fdio.h"
+#include "store/store.h"
+
+enum { NONCE = 12, TAG = 16, MINUTE_MS = 60000, SEALED_MAX = NONCE + SECRET_MAX + TAG };
+#define KEY_FILE "secrets.key"
+
+#define SECRET(m) #m, COL_TEXT, offsetof(struct secret_row, m), sizeof(((struct secret_row *)0)->m)
+static const struct column secret_columns[] = {
+    {SECRET(owner)},
+    {SECRET(name)},
+    {"created_ms", COL_I64, offsetof(struct secret_row, created_ms), 0},
+    {"changed_ms", COL_I64, offsetof(struct secret_row, changed_ms), 0},
+    {"used_ms", COL_I64, offsetof(struct secret_row, used_ms), 0},
+};
+const struct table secret_table = {"secrets", sizeof(struct secret_row), secret_columns,
+                                   sizeof(secret_columns) / sizeof(*secret_columns)};
+
+#define GRANT(m) #m, COL_TEXT, offsetof(struct grant_row, m), sizeof(((struct grant_row *)0)->m)
+static const struct column grant_columns[] = {
+    {GRANT(machine)},     {GRANT(name)},
+    {GRANT(host)},        {GRANT(way)},
+    {GRANT(placeholder)}, {"created_ms", COL_I64, offsetof(struct grant_row, created_ms), 0},
+};
+const struct table grant_table = {"secret_grants", sizeof(struct grant_row), grant_columns,
+                                  sizeof(grant_columns) / sizeof(*grant_columns)};
+
+void secret_list_done(struct secret_list *list) {
+    rows_free(&secret_table, list->rows, list->count);
+    *list = (struct secret_list){0};
+}
+
+void grant_list_done(struct grant_list *list) {
+    rows_free(&grant_table, list->rows, list->count);
+    *list = (struct grant_list){0};
+}
+
+/* ---- The key ---- */
+
+/* On the disk before anything is sealed with it. */
+static int make_key(struct store *s, struct err *err) {
+    uint8_t key[sizeof(s->secrets_key)];
+    if (getrandom(key, sizeof(key), 0) != sizeof(key))
+        return err_sys(err, "make a key for secrets");
+    int fd DEFER_CLOSE = openat(s->home_fd, KEY_FILE ".new",
+                                O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
+    int status = fd < 0 ? -errno : write_all(fd, key, sizeof(key));
+    if (status == 0 &&
+        (fchmod(fd, 0600) < 0 || fsync(fd) < 0 ||
+         renameat(s->home_fd, KEY_FILE ".new", s->home_fd, KEY_FILE) < 0 || fsync(s->home_fd) < 0))
+        status = -errno;
+    if (status == 0)
+        memcpy(s->secrets_key, key, sizeof(key));
+    explicit_bzero(key, sizeof(key));
+    s->has_secrets_key = status == 0;
+    return status < 0 ? err_num(err, status, "write '" KEY_FILE "'") : 0;
+}
+
+static int read_key(struct store *s, struct err *err) {
+    char key[sizeof(s->secrets_key) + 2];
+    struct stat st;
+    int fd DEFER_CLOSE = openat(s->home_fd, KEY_FILE, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0 || fstat(fd, &st) < 0)
+        return err_sys(err, "open '" KEY_FILE "'");
+    if (st.st_mode & 077) {
+        err_set(err, ERR_DENIED, "'" KEY_FILE "' can be read by others");
+        return err_remedy(err, "find out who read it, set every secret anew, then: chmod 600");
+    }
+    ssize_t n = read(fd, key, sizeof(key));
+    if (n != (ssize_t)sizeof(s->secrets_key))
+        return err_set(err, ERR_INVALID, "'" KEY_FILE "' is not a key");
+    memcpy(s->secrets_key, key, sizeof(s->secrets_key));
+    explicit_bzero(key, sizeof(key));
+    s->has_secrets_key = true;
+    return 0;
+}
+
+static int need_key(struct store *s, bool may_make, struct err *err) {
+    if (s->has_secrets_key)
+        return 0;
+    if (faccessat(s->home_fd, KEY_FILE, F_OK, AT_SYMLINK_NOFOLLOW) == 0)
+        return read_key(s, err);
+    if (may_make)
+        return make_key(s, err);
+    err_set(err, ERR_INVALID, "'" KEY_FILE "' is gone: no secret can be opened without it");
+    return err_remedy(err, "restore it beside carrel.db, or set the secrets anew");
+}
+
+/* ---- The seal ---- */
+
+static void cipher_freep(EVP_CIPHER_CTX **c) {
+    EVP_CIPHER_CTX_free(*c);
+}
+
+/* Whose it is and how it is called: a row that was moved does not open. */
+static size_t bind_text(const char *owner, const char *name, char ret[2 * STORE_NAME_SIZE]) {
+    size_t n = strlen(owner) + 1;
+    memcpy(ret, owner, n);
+    memcpy(ret + n, name, strlen(name));
+    return n + strlen(name);
+}
+
+static int seal(const struct store *s, const char *owner, const char *name, const struct buf *plain,
+                uint8_t ret[SEALED_MAX], size_t *ret_n) {
+    EVP_CIPHER_CTX *c DEFER(cipher_freep) = EVP_CIPHER_CTX_new();
+    char bound[2 * STORE_NAME_SIZE];
+    size_t bound_n = bind_text(owner, name, bound);
+    int n = 0, last = 0;
+    if (!c || getrandom(ret, NONCE, 0) != NONCE ||
+        EVP_EncryptInit_ex(c, EVP_aes_256_gcm(), NULL, s->secrets_key, ret) != 1 ||
+        EVP_EncryptUpdate(c, NULL, &n, (uint8_t *)bound, (int)bound_n) != 1 ||
+        EVP_EncryptUpdate(c, ret + NONCE, &n, (uint8_t *)plain->data, (int)plain->len) != 1 ||
+        EVP_EncryptFinal_ex(c, ret + NONCE + n, &last) != 1 ||
+        EVP_CIPHER_CTX_ctrl(c, EVP_CTRL_GCM_GET_TAG, TAG, ret + NONCE + n + last) != 1)
+        return -1;
+    *ret_n = NONCE + (size_t)(n + last) + TAG;
+    return 0;
+}
+
+static int unseal(const struct store *s, const char *owner, const char *name, const uint8_t *sealed,
+                  size_t len, char ret[SECRET_MAX], size_t *ret_n) {
+    EVP_CIPHER_CTX *c DEFER(cipher_freep) = EVP_CIPHER_CTX_new();
+    char bound[2 * STORE_NAME_SIZE];
+    size_t bound_n = bind_text(owner, name, bound), inner = len - NONCE - TAG;
+    int n = 0, last = 0;
+    if (!c || len < NONCE + TAG || inner > SECRET_MAX ||
+        EVP_DecryptInit_ex(c, EVP_aes_256_gcm(), NULL, s->secrets_key, sealed) != 1 ||
+        EVP_DecryptUpdate(c, NULL, &n, (uint8_t *)bound, (int)bound_n) != 1 ||
+        EVP_DecryptUpdate(c, (uint8_t *)ret, &n, sealed + NONCE, (int)inner) != 1 ||
+        EVP_CIPHER_CTX_ctrl(c, EVP_CTRL_GCM_SET_TAG, TAG, (void *)(sealed + NONCE + inner)) != 1 ||
+        EVP_DecryptFinal_ex(c, (uint8_t *)ret + n, &last) != 1)
+        return -1;
+    *ret_n = (size_t)(n + last);
+    return 0;
+}
+
+/* ---- Secrets ---- */
+
+static int check_name(const char *owner, const char *name, struct err *err) {
+    size_t n = strlen(name), o = strlen(owner);
+    if (n == 0 || n >= STORE_NAME_SIZE || o == 0 || o >= STORE_NAME_SIZE)
+        return err_set(err, ERR_INVALID, "'%.70s' cannot be the name of a secret", name);
+    return 0;
+}
+
+static int too_many(struct store *s, const char *owner, struct err *err) {
+    QUERY;
+    if (query_start(&q, s, STMT_SECRET_COUNT, err) < 0)
+        return -1;
+    query_text(&q, 1, owner);
+    if (query_step(&q, err) < 0)
+        return -1;
+    return sqlite3_column_int64(q.stmt, 0) < STORE_SECRETS_MAX
+               ? 0
+               : err_set(err, ERR_LIMIT, "owner '%s' has %d secrets already", owner,
+                         STORE_SECRETS_MAX);
+}
+
+int store_secret_put(struct store *s, const char *owner, const char *name,
+                     const struct secret *value, int64_t now_ms, struct err *err) {
+    QUERY;
+    struct buf plain DEFER(secret_wipe) = BUF(SECRET_MAX + 1);
+    uint8_t sealed[SEALED_MAX];
+    size_t n;
+    if (check_name(owner, name, err) < 0 || need_key(s, true, err) < 0 ||
+        (!store_secret_exists(s, owner, name) && too_many(s, owner, err) < 0))
+        return -1;
+    if (!secret_reveal(value, &plain) || seal(s, owner, name, &plain, sealed, &n) < 0)
+        return err_set(err, ERR_INTERNAL, "seal secret '%s'", name);
+    if (query_start(&q, s, STMT_SECRET_PUT, err) < 0)
+        return -1;
+    query_text(&q, 1, owner);
+    query_text(&q, 2, name);
+    query_i64(&q, 3, now_ms);
+    query_blob(&q, 4, sealed, n);
+    return query_run(&q, NULL, err);
+}
+
+bool store_secret_exists(struct store *s, const char *owner, const char *name) {
+    QUERY;
+    if (query_start(&q, s, STMT_SECRET_VALUE, NULL) < 0)
+        return false;
+    query_text(&q, 1, owner);
+    query_text(&q, 2, name);
+    return query_step(&q, NULL) == 1;
+}
+
+int store_secret_get(struct store *s, const char *owner, const char *name, struct secret **ret,
+                     struct err *err) {
+    QUERY;
+    char plain[SECRET_MAX];
+    size_t n = 0;
+    if (query_start(&q, s, STMT_SECRET_VALUE, err) < 0)
+        return -1;
+    query_text(&q, 1, owner);
+    query_text(&q, 2, name);
+    int got = query_step(&q, err);
+    if (got < 0)
+        return -1;
+    if (got == 0)
+        return err_set(err, ERR_NOT_FOUND, "there is no secret '%.70s'", name);
+    if (need_key(s, false, err) < 0)
+        return -1;
+    const uint8_t *sealed = sqlite3_column_blob(q.stmt, 0);
+    int len = sqlite3_column_bytes(q.stmt, 0);
+    struct secret *value = NULL;
+    if (sealed && len > NONCE + TAG && unseal(s, owner, name, sealed, (size_t)len, plain, &n) == 0)
+        value = secret_new(plain, n);
+    explicit_bzero(plain, sizeof(plain));
+    if (!value) {
+        err_set(err, ERR_INVALID, "secret '%s' cannot be opened: it or its key was changed", name);
+        return err_remedy(err, "set it anew: carrel secret set %s", name);
+    }
+    *ret = value;
+    return 0;
+}
+
+/* Failing here is no reason to refuse anything. */
+void store_secret_used(struct store *s, const char *owner, const char *name, int64_t now_ms) {
+    QUERY;
+    if (query_start(&q, s, STMT_SECRET_USED, NULL) < 0)
+        return;
+    query_text(&q, 1, owner);
+    query_text(&q, 2, name);
+    query_i64(&q, 3, now_ms);
+    query_i64(&q, 4, now_ms - MINUTE_MS);
+    (void)query_run(&q, NULL, NULL);
+}
+
+int store_secret_list(struct store *s, const char *owner, struct secret_list *ret,
+                      struct err *err) {
+    QUERY;
+    void *rows;
+    size_t count;
+    if (query_start(&q, s, STMT_SECRET_LIST, err) < 0)
+        return -1;
+    query_text(&q, 1, owner);
+    query_u64(&q, 2, STORE_SECRETS_MAX);
+    if (query_all(&q, &secret_table, &rows, &count, err) < 0)
+        return -1;
+    *ret = (struct secret_list){rows, count};
+    return 0;
+}
+
+int store_secret_remove(struct store *s, const char *owner, const char *name, struct err *err) {
+    QUERY;
+    size_t changed;
+    if (query_start(&q, s, STMT_SECRET_REMOVE, err) < 0)
+        return -1;
+    query_text(&q, 1, owner);
+    query_text(&q, 2, name);
+    if (query_run(&q, &changed, err) < 0)
+        return -1;
+    return changed ? 0 : err_set(err, ERR_NOT_FOUND, "there is no secret '%.70s'", name);
+}
+
+/* ---- Grants ---- */
+
+int store_grant_put(struct store *s, const struct grant_row *row, struct err *err) {
+    QUERY;
+    if (query_start(&q, s, STMT_GRANT_PUT, err) < 0 || query_bind(&q, &grant_table, row, err) < 0)
+        return -1;
+    return query_run(&q, NULL, err);
+}
+
+int store_grant_list(struct store *s, const char *machine, struct grant_list *ret,
+                     struct err *err) {
+    QUERY;
+    void *rows;
+    size_t count;
+    if (query_start(&q, s, STMT_GRANT_LIST, err) < 0)
+        return -1;
+    query_text(&q, 1, machine);
+    query_u64(&q, 2, STORE_PAGE_MAX);
+    if (query_all(&q, &grant_table, &rows, &count, err) < 0)
+        return -1;
+    *ret = (struct grant_list){rows, count};
+    return 0;
+}
+
+int store_grant_remove(struct store *s, const char *machine, const char *name, const char *host,
+                       struct err *err) {
+    QUERY;
+    size_t changed;
+    if (query_start(&q, s, STMT_GRANT_REMOVE, err) < 0)
+        return -1;
+    query_text(&q, 1, machine);
+    query_text(&q, 2, name);
+    query_text(&q, 3, host);
+    if (query_run(&q, &changed, err) < 0)
+        return -1;
+    return changed ? 0
+                   : err_set(err, ERR_NOT_FOUND, "machine '%s' has no such grant of secret '%.70s'",
+                             machine, name);
+}
