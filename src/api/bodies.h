@@ -12,7 +12,8 @@ extern const struct schema machine_request_schema, update_request_schema, exec_r
 extern const struct schema machine_schema, machines_schema, stats_schema, exec_schema, execs_schema,
     result_schema, entry_schema, entries_schema, written_schema, token_schema, tokens_schema,
     event_schema, record_schema, verify_schema, status_schema, error_schema, done_schema,
-    network_schema, secrets_schema, grants_schema, pendings_schema, step_schema, steps_schema, diff_schema;
+    network_schema, secrets_schema, grants_schema, pendings_schema, step_schema, steps_schema,
+    diff_schema;
 
 /* Every schema of the document, NULL-terminated. */
 extern const struct schema *const all_schemas[];

@@ -388,21 +388,26 @@ const struct route *route_find(struct http_text method, struct http_text path,
     return NULL;
 }
 
+/* What a parameter is, by what stands before it. */
+static const char *param_name(const char *path, const char *at) {
+    static const struct {
+        const char *before, *name;
+    } rows[] = {{"/machines/", "machine"}, {"/execs/", "exec"}, {"/tokens/", "token"},
+                {"/pending/", "item"},     {"/rules/", "rule"}, {"/steps/", "step"},
+                {"/secrets/", "secret"}};
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        size_t n = strlen(rows[i].before);
+        if ((size_t)(at - path) >= n && memcmp(at - n, rows[i].before, n) == 0)
+            return rows[i].name;
+    }
+    return "name";
+}
+
 void route_path_named(const struct route *r, char ret[ROUTE_PATH_SIZE]) {
-    static const char *const names[] = {"machine", "exec"};
-    bool token = strncmp(r->path, "/v1/tokens/", 11) == 0;
-    bool item = strncmp(r->path, "/v1/pending/", 12) == 0, rule = strstr(r->path, "/rules/");
-    bool step = strstr(r->path, "/steps/{}");
-    size_t n = 0, param = 0;
+    size_t n = 0;
     for (const char *p = r->path; *p && n + 16 < ROUTE_PATH_SIZE; p++) {
         if (strncmp(p, "{}", 2) == 0) {
-            n += (size_t)snprintf(ret + n, ROUTE_PATH_SIZE - n, "{%s}",
-                                  token           ? "token"
-                                  : item          ? "item"
-                                  : param && rule ? "rule"
-                                  : param && step ? "step"
-                                                  : names[param]);
-            param++;
+            n += (size_t)snprintf(ret + n, ROUTE_PATH_SIZE - n, "{%s}", param_name(r->path, p));
             p++;
         } else {
             ret[n++] = *p;

@@ -41,6 +41,7 @@ static const struct {
     {PLAN_DISK, BY_ID},
     {PLAN_KEEP, BY_ID | TEXT},
     {PLAN_MERGE, BY_ID | STACK | LAYER},
+    {PLAN_TELL, BY_ID | TEXT},
     {PLAN_CREATED, TEXT},
     {PLAN_FACTS_ARE, FACTS},
     {PLAN_DONE, 0},

@@ -51,6 +51,8 @@ struct gate_crossing {
 struct gate_hooks {
     void (*crossed)(void *arg, const char *machine, const struct gate_crossing *c);
     void (*named)(void *arg, const char *machine, uint32_t number, const char *name);
+    /* An item that waits is new or has changed, or is no more; not when its machine is removed. */
+    void (*pended)(void *arg, const char *machine, const struct pending *p, bool gone);
     /* The value as it is now, the caller's; NULL: there is none (any more). */
     struct secret *(*secret)(void *arg, const char *machine, const char *name);
 };
@@ -106,6 +108,9 @@ const char *gate_machine_id(const struct gate_machine *m);
 /* What waits for an approval. */
 struct pending *gate_pending(struct gate_machine *m); /* a list */
 struct pending *gate_pending_find(struct gate *g, const char *id);
+/* One that was kept by `pended`, without anybody who waits: a retry joins it. Its path is copied.
+ */
+void gate_restore_pending(struct gate_machine *m, const struct pending *kept, uint64_t left_ms);
 void gate_look(struct gate_machine *m); /* from time to time */
 
 /* To be looked at; changes are told by gate_changed(), which ends what is no longer allowed. */

@@ -20,6 +20,11 @@ static size_t count(const struct gate_machine *m) {
     return n;
 }
 
+static void tell(const struct pending *p, bool gone) {
+    struct gate *g = p->machine->gate;
+    g->hooks->pended(g->arg, p->machine->id, p, gone);
+}
+
 static struct pending *pending_new(struct conn *c, const char *method, const char *path) {
     struct gate_machine *m = c->machine;
     struct pending *p = calloc(1, sizeof(*p));
@@ -51,10 +56,11 @@ struct pending *pending_for(struct conn *c, const char *method, const char *path
         return NULL;
     struct pending *p = pending_new(c, method, path);
     p->until_ms = loop_now_ms(m->gate->loop) + (hold_ms ? hold_ms : POLICY_HOLD_MS);
+    tell(p, false);
     return p;
 }
 
-static void pending_free(struct pending *p) {
+static void forget(struct pending *p) {
     struct pending **at = &p->machine->pending;
     while (*at != p)
         at = &(*at)->next;
@@ -63,6 +69,26 @@ static void pending_free(struct pending *p) {
         pending_leave(p->held);
     free(p->path);
     free(p);
+}
+
+static void pending_free(struct pending *p) {
+    tell(p, true);
+    forget(p);
+}
+
+void gate_restore_pending(struct gate_machine *m, const struct pending *kept, uint64_t left_ms) {
+    struct pending *p = calloc(1, sizeof(*p));
+    if (!p)
+        abort();
+    *p = *kept;
+    p->path = strdup(kept->path);
+    if (!p->path)
+        abort();
+    p->machine = m;
+    p->held = NULL;
+    p->until_ms = loop_now_ms(m->gate->loop) + left_ms;
+    p->next = m->pending;
+    m->pending = p;
 }
 
 bool pending_use(struct pending *p) {
@@ -120,6 +146,7 @@ void pending_decide(struct pending *p, enum pending_state state, bool all) {
         } else {
             p->state = state;
             p->until_ms = now + PENDING_REMEMBER_MS;
+            tell(p, false);
             return;
         }
         if (!p->held)
@@ -146,5 +173,5 @@ void pending_look(struct gate_machine *m, uint64_t now_ms) {
 
 void pending_clear(struct gate_machine *m) {
     while (m->pending)
-        pending_free(m->pending);
+        forget(m->pending);
 }

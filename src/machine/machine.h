@@ -128,6 +128,8 @@ struct machine_driver {
                   void *arg);
     /* "3 7-9 12": all other layers of this machine, but its upper, are removed. */
     void (*keep)(struct machine *m, const char *ranges, machine_done_fn *done, void *arg);
+    /* What `/run/carrel/machine.json` inside says of its network: one JSON object. */
+    void (*tell)(struct machine *m, const char *network, machine_done_fn *done, void *arg);
     /* Pools and fallbacks of this kind, one JSON object, for metrics and doctor. */
     void (*status)(struct machine_host *host,
                    void (*done)(void *arg, const char *json, const struct err *err), void *arg);

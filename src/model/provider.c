@@ -86,16 +86,21 @@ static int unknown(const struct conf *conf, const char *name, struct err *err) {
     return err_remedy(err, "use one of:%s rehearsal", all.data ? all.data : "");
 }
 
-static int take_key(const char *key_env, model_env_fn *env, void *arg, struct model_provider *p,
-                    struct err *err) {
-    const char *value = key_env[0] ? env(arg, key_env) : NULL;
-    if (!key_env[0])
+static int take_key(const struct conf_provider *from, model_env_fn *env, void *arg,
+                    struct model_provider *p, struct err *err) {
+    char name[sizeof(from->key_secret) + sizeof(MODEL_ENV_SECRET)];
+    bool sealed = from->key_secret[0];
+    snprintf(name, sizeof(name), "%s%s", sealed ? MODEL_ENV_SECRET : "",
+             sealed ? from->key_secret : from->key_env);
+    if (!name[0])
         return 0;
+    const char *value = env(arg, name);
     p->key = value ? secret_new(value, strlen(value)) : NULL;
     if (p->key)
         return 0;
     err_set(err, ERR_DENIED, "the model provider '%s' has no key", p->name);
-    return err_remedy(err, "set %s in the environment", key_env);
+    return sealed ? err_remedy(err, "set it: carrel secret set %s", from->key_secret)
+                  : err_remedy(err, "set %s in the environment", from->key_env);
 }
 
 static int fill(const struct conf_provider *from, const char *model, model_env_fn *env, void *arg,
@@ -111,7 +116,7 @@ static int fill(const struct conf_provider *from, const char *model, model_env_f
                            : "bearer");
     snprintf(p.version, sizeof(p.version), "%s", from->version[0] ? from->version : "2023-06-01");
     p.wire.old_max_tokens = from->old_max_tokens;
-    if (take_key(from->key_env, env, arg, &p, err) < 0)
+    if (take_key(from, env, arg, &p, err) < 0)
         return -1;
     *ret = p;
     return 0;

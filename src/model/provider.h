@@ -28,7 +28,9 @@ struct model_provider {
 };
 void model_provider_done(struct model_provider *p);
 
-/* Names to values, as getenv(); a run has those of its own. */
+/* Names to values, as getenv(); a run has those of its own. Secrets are asked for with this lead.
+ */
+#define MODEL_ENV_SECRET "secret:"
 typedef const char *model_env_fn(void *arg, const char *name);
 
 /*

@@ -129,6 +129,8 @@ void service_approve(struct service *s, const struct caller *who, const char *id
         done(arg, NULL, &err);
         return;
     }
+    if (approves && wide)
+        net_tell(l, NULL, NULL);
     pending_decide(p, approves ? PENDING_APPROVED : PENDING_REFUSED, approves && wide);
     event_tell(s, l->row.owner, l->row.id, approves ? "net.approved" : "net.refused", text.data);
     done(arg, "{}", NULL);

@@ -78,8 +78,14 @@ static void creation_finish_first(struct creation *c) {
     live_unref(l);
 }
 
-static void creation_trusted(void *arg, const struct err *err) {
+static void creation_told(void *arg, const struct err *err) {
     creation_finish(arg, err);
+}
+
+static void creation_trusted(void *arg, const struct err *err) {
+    struct creation *c = arg;
+    (void)err;
+    net_tell(c->live, creation_told, c);
 }
 
 static void creation_made(void *arg, struct machine *m, const char *warnings,

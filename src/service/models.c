@@ -3,15 +3,19 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/defer.h"
 #include "base/log.h"
 #include "service/state.h"
+#include "store/secrets.h"
 
 struct models {
     struct fetcher *fetcher;
     struct gateway *gateway;
     struct model_stats stats;
+    struct buf key; /* the last one that was asked for, until the stack has unwound */
+    struct loop_call wipe;
 };
 
 /* ---- accounts ---- */
@@ -220,6 +224,36 @@ void models_detach(struct live *l) {
     http_server_free(TAKE(l->model_server));
 }
 
+/* ---- keys ---- */
+
+static void wipe_key(void *arg) {
+    struct models *m = arg;
+    secret_wipe(&m->key);
+}
+
+/* A secret of the one whose carrel.conf it is. */
+static const char *reveal_key(struct service *s, const char *name) {
+    struct models *m = s->models;
+    struct owner_row owner;
+    struct secret *value DEFER(secret_freep) = NULL;
+    struct err err;
+    wipe_key(m);
+    if (store_owner_by_uid(s->store, geteuid(), &owner, &err) < 0 ||
+        store_secret_get(s->store, owner.name, name, &value, &err) < 0)
+        return NULL;
+    m->key = BUF(SECRET_MAX + 1);
+    if (!secret_reveal(value, &m->key))
+        return NULL;
+    loop_defer(s->loop, &m->wipe);
+    return m->key.data;
+}
+
+static const char *find_key(void *arg, const char *name) {
+    size_t n = strlen(MODEL_ENV_SECRET);
+    return strncmp(name, MODEL_ENV_SECRET, n) == 0 ? reveal_key(arg, name + n)
+                                                   : model_env_process(NULL, name);
+}
+
 /* ---- life ---- */
 
 struct model_access service_model_access(struct service *s) {
@@ -227,7 +261,7 @@ struct model_access service_model_access(struct service *s) {
                                  .fetcher = s->models->fetcher,
                                  .store = s->store,
                                  .conf = s->conf,
-                                 .env = model_env_process,
+                                 .env = find_key,
                                  .env_arg = s};
 }
 
@@ -236,6 +270,7 @@ struct models *models_new(struct service *s, struct err *err) {
     if (!m)
         abort();
     const struct fetcher_config config = {.proxy = s->conf->proxy[0] ? s->conf->proxy : NULL};
+    m->wipe = (struct loop_call){.fn = wipe_key, .arg = m};
     m->fetcher = fetcher_new(s->loop, &config, err);
     if (!m->fetcher) {
         free(m);
@@ -245,7 +280,7 @@ struct models *models_new(struct service *s, struct err *err) {
                                                       .fetcher = m->fetcher,
                                                       .store = s->store,
                                                       .conf = s->conf,
-                                                      .env = model_env_process,
+                                                      .env = find_key,
                                                       .env_arg = s,
                                                       .told = told,
                                                       .told_arg = s});
@@ -253,10 +288,12 @@ struct models *models_new(struct service *s, struct err *err) {
     return m;
 }
 
-void models_free(struct models *m) {
+void models_free(struct models *m, struct loop *loop) {
     if (!m)
         return;
     gateway_free(m->gateway);
     fetcher_free(m->fetcher);
+    loop_call_cancel(loop, &m->wipe);
+    wipe_key(m);
     free(m);
 }

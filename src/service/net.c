@@ -115,11 +115,48 @@ static void named(void *arg, const char *machine, uint32_t number, const char *n
         log_line(LOG_WARN, "service", "keep a name: %s id=%s", err.text, machine);
 }
 
+static void pended(void *arg, const char *machine, const struct pending *p, bool gone) {
+    struct service *s = arg;
+    struct pending_row row = {.port = p->port,
+                              .path = p->path,
+                              .rule = p->rule,
+                              .since_ms = p->since_ms,
+                              .until_ms = now_ms() + (int64_t)(p->until_ms - loop_now_ms(s->loop)),
+                              .approved = p->state == PENDING_APPROVED};
+    struct err err;
+    snprintf(row.id, sizeof(row.id), "%s", p->id);
+    snprintf(row.machine, sizeof(row.machine), "%s", machine);
+    snprintf(row.host, sizeof(row.host), "%s", p->host);
+    snprintf(row.protocol, sizeof(row.protocol), "%s", p->protocol);
+    snprintf(row.method, sizeof(row.method), "%s", p->method);
+    if ((gone ? store_pending_remove(s->store, p->id, &err)
+              : store_pending_put(s->store, &row, &err)) < 0)
+        log_line(LOG_WARN, "service", "keep a request that waits: %s id=%s", err.text, machine);
+}
+
+static void restore_pending(void *arg, const struct pending_row *row) {
+    struct live *l = arg;
+    int64_t left = row->until_ms - now_ms();
+    struct pending p = {.port = (uint16_t)row->port,
+                        .path = row->path ? row->path : (char *)"",
+                        .rule = row->rule,
+                        .since_ms = row->since_ms,
+                        .state = row->approved ? PENDING_APPROVED : PENDING_WAITS};
+    snprintf(p.id, sizeof(p.id), "%s", row->id);
+    snprintf(p.host, sizeof(p.host), "%s", row->host);
+    snprintf(p.protocol, sizeof(p.protocol), "%s", row->protocol);
+    snprintf(p.method, sizeof(p.method), "%s", row->method);
+    if (left > 0 && left <= POLICY_HOLD_MAX_MS)
+        gate_restore_pending(l->gate, &p, (uint64_t)left);
+    else
+        (void)store_pending_remove(l->service->store, row->id, NULL);
+}
+
 static struct secret *secret(void *arg, const char *machine, const char *name) {
     return secrets_value(arg, machine, name);
 }
 
-static const struct gate_hooks hooks = {crossed, named, secret};
+static const struct gate_hooks hooks = {crossed, named, pended, secret};
 
 /* ---- the gate ---- */
 
@@ -195,6 +232,8 @@ void net_restore(struct live *l) {
         log_line(LOG_ERROR, "service", "network of a machine: %s id=%s", err.text, l->row.id);
     if (r.any)
         gate_restored_names(l->gate, r.newest);
+    if (store_pending_list(store, l->row.id, restore_pending, l, &err) < 0)
+        log_line(LOG_ERROR, "service", "requests that wait: %s id=%s", err.text, l->row.id);
     net_restore_trust(l);
     secrets_restore(l);
 }
@@ -351,6 +390,7 @@ void net_inherit(struct live *l, const struct live *parent) {
     *p = copy_of(gate_policy(parent->gate));
     for (size_t i = 0; i < p->count; i++)
         p->rules[i].busy_ms = 0;
+    net_inherit_trust(l, parent);
 }
 
 typedef int net_change_fn(struct live *l, const void *what, struct err *err);
@@ -401,12 +441,27 @@ struct adding {
     void *arg;
 };
 
-static void added(void *arg, const struct err *err) {
+static void told(void *arg, const struct err *err) {
     struct adding *a = arg;
     (void)err;
     answer(a->live, a->done, a->arg);
     live_unref(a->live);
     free(a);
+}
+
+static void added(void *arg, const struct err *err) {
+    struct adding *a = arg;
+    (void)err;
+    net_tell(a->live, told, a);
+}
+
+static struct adding *adding_new(struct live *l, service_net_fn *done, void *arg) {
+    struct adding *a = calloc(1, sizeof(*a));
+    if (!a)
+        abort();
+    *a = (struct adding){l, done, arg};
+    live_ref(l);
+    return a;
 }
 
 void service_net_add(struct service *s, const struct caller *who, const char *ref,
@@ -423,12 +478,7 @@ void service_net_add(struct service *s, const struct caller *who, const char *re
         done(arg, NULL, &err);
         return;
     }
-    struct adding *a = calloc(1, sizeof(*a));
-    if (!a)
-        abort();
-    *a = (struct adding){l, done, arg};
-    live_ref(l);
-    net_trust(l, added, a);
+    net_trust(l, added, adding_new(l, done, arg));
 }
 
 void service_net_remove(struct service *s, const struct caller *who, const char *ref, uint64_t rule,
@@ -440,5 +490,5 @@ void service_net_remove(struct service *s, const struct caller *who, const char 
     if (change(s, who, ref, "net.unrule", detail, take_away, &rule, &l, &err) < 0)
         done(arg, NULL, &err);
     else
-        answer(l, done, arg);
+        net_tell(l, told, adding_new(l, done, arg));
 }

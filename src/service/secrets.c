@@ -285,12 +285,27 @@ struct granting {
     void *arg;
 };
 
-static void trusted(void *arg, const struct err *err) {
+static void told(void *arg, const struct err *err) {
     struct granting *g = arg;
     (void)err;
     answer(g->live, g->done, g->arg);
     live_unref(g->live);
     free(g);
+}
+
+static void trusted(void *arg, const struct err *err) {
+    struct granting *g = arg;
+    (void)err;
+    net_tell(g->live, told, g);
+}
+
+static struct granting *granting_new(struct live *l, service_net_fn *done, void *arg) {
+    struct granting *g = calloc(1, sizeof(*g));
+    if (!g)
+        abort();
+    *g = (struct granting){l, done, arg};
+    live_ref(l);
+    return g;
 }
 
 static int grant(struct live *l, const struct caller *who, const struct grant_request *r,
@@ -324,12 +339,7 @@ void service_grant_add(struct service *s, const struct caller *who, const char *
         done(arg, NULL, &err);
         return;
     }
-    struct granting *g = calloc(1, sizeof(*g));
-    if (!g)
-        abort();
-    *g = (struct granting){l, done, arg};
-    live_ref(l);
-    net_trust(l, trusted, g);
+    net_trust(l, trusted, granting_new(l, done, arg));
 }
 
 static int take_back(struct live *l, const struct caller *who, const char *name, struct err *err) {
@@ -365,5 +375,5 @@ void service_grant_remove(struct service *s, const struct caller *who, const cha
     if (!l || take_back(l, who, name, &err) < 0)
         done(arg, NULL, &err);
     else
-        answer(l, done, arg);
+        net_tell(l, told, granting_new(l, done, arg));
 }

@@ -144,7 +144,7 @@ void service_free(struct service *s) {
     if (!s)
         return;
     loop_timer_free(s->tick);
-    models_free(s->models);
+    models_free(s->models, s->loop);
     for (size_t at = 0; (l = map_next(&s->machines, &at));)
         execs_release(l);
     for (size_t at = 0; (l = map_next(&s->machines, &at));)

@@ -238,9 +238,18 @@ void net_attach_adopted(struct live *l);
 void net_look(struct live *l, uint64_t now_ms); /* from time to time */
 void net_detach(struct live *l);
 
+/* ---- net_tell.c ---- */
+
+/* Writes its policy where the machine can read it; then done (may be NULL), whatever came of it. */
+void net_tell(struct live *l, service_done_fn *done, void *arg);
+
 /* ---- trust.c ---- */
 
 void net_restore_trust(struct live *l);
+/* A fork trusts who its source trusts: its files may know that one. */
+void net_inherit_trust(struct live *l, const struct live *parent);
+/* Its files are others now: what they must hold for that is written anew, if it was there. */
+void net_trust_again(struct live *l, service_done_fn *done, void *arg);
 /* Makes the machine trust its network's authority, if it does not; then done, whatever came of it.
  */
 void net_trust(struct live *l, service_done_fn *done, void *arg);
@@ -250,7 +259,7 @@ const struct texts *net_env(struct live *l);
 /* ---- models.c ---- */
 
 struct models *models_new(struct service *s, struct err *err);
-void models_free(struct models *m); /* before the machines go */
+void models_free(struct models *m, struct loop *loop); /* before the machines go */
 /* The limits of the machine's account, as far as they are given. */
 int models_limit(struct live *l, const struct models_request *r, struct err *err);
 /* A fork shares what its source has left. */

@@ -6,14 +6,18 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/defer.h"
 #include "base/fdio.h"
 #include "base/log.h"
+#include "base/secret.h"
+#include "gate/java_store.h"
 #include "service/state.h"
 #include "store/networks.h"
 
 #define BUNDLE "/etc/ssl/certs/ca-certificates.crt"
+#define JAVA "/etc/ssl/certs/java/cacerts"
 enum { BUNDLE_MAX = 4 << 20, PEM_MAX = 65536 };
 
 /* Names and values in turn. Package tools wait longer than usual: a request may be held. */
@@ -86,6 +90,21 @@ static int make_authority(struct live *l, struct err *err) {
     }
     gate_set_authority(l->gate, a);
     return 0;
+}
+
+void net_inherit_trust(struct live *l, const struct live *parent) {
+    struct buf pem DEFER(secret_wipe) = BUF(PEM_MAX);
+    struct authority *known = gate_authority(parent->gate), *a = NULL;
+    struct err err;
+    if (!known)
+        return;
+    if (authority_write(known, &pem, &err) < 0 || !(a = authority_read(pem.data, &err)) ||
+        store_network_set_authority(l->service->store, l->row.id, pem.data, &err) < 0) {
+        log_line(LOG_ERROR, "service", "authority of a fork: %s id=%s", err.text, l->row.id);
+        authority_free(a);
+        return;
+    }
+    gate_set_authority(l->gate, a);
 }
 
 /* One that was kept was handed over, too. */
@@ -167,6 +186,21 @@ static void put_file(struct handing *h, const char *path, const char *bytes, siz
     ask(h, MSG_MOVE, &move);
 }
 
+/* Java looks nowhere else; the rest of that file is the same bundle in another form. */
+static void put_java(struct handing *h, const struct buf *bundle) {
+    struct buf store DEFER(buf_done) = BUF(BUNDLE_MAX);
+    struct err err;
+    bool has_java = strcmp(h->live->row.image, "host") != 0 || access(JAVA, F_OK) == 0;
+    if (!has_java)
+        return;
+    if (java_store(bundle->data, bundle->len, &store, &err) < 0) {
+        h->failed = true;
+        return;
+    }
+    put_directory(h, "/etc/ssl/certs/java");
+    put_file(h, JAVA, store.data, store.len);
+}
+
 static void hand_over(struct handing *h) {
     static const char apt[] = "Acquire::http::Timeout \"300\";\nAcquire::https::Timeout \"300\";\n";
     struct buf own DEFER(buf_done) = BUF(PEM_MAX), bundle DEFER(buf_done) = BUF(BUNDLE_MAX);
@@ -183,8 +217,18 @@ static void hand_over(struct handing *h) {
     put_directory(h, "/usr/local/share/ca-certificates");
     put_directory(h, "/etc/apt/apt.conf.d");
     put_file(h, BUNDLE, bundle.data, bundle.len);
+    put_java(h, &bundle);
     put_file(h, "/usr/local/share/ca-certificates/carrel.crt", own.data, own.len);
     put_file(h, "/etc/apt/apt.conf.d/90carrel", apt, sizeof(apt) - 1);
+}
+
+void net_trust_again(struct live *l, service_done_fn *done, void *arg) {
+    if (l->trust != TRUST_THERE) {
+        done(arg, NULL);
+        return;
+    }
+    l->trust = TRUST_NONE;
+    net_trust(l, done, arg);
 }
 
 void net_trust(struct live *l, service_done_fn *done, void *arg) {

@@ -27,6 +27,9 @@ int layers_view(struct spawner *s, struct plan_message *m, int ret_dirs[2], stru
 /* KEEP: the others go; their removal is the undertaker's. */
 int layers_keep(struct spawner *s, struct plan_message *m, struct undertaker *u, struct err *err);
 
+/* TELL: `network` of its machine.json, which the box sees at once and cannot change. */
+int layers_tell(struct spawner *s, struct plan_message *m, struct err *err);
+
 /* MERGE: `busy` while it is done by the undertaker, so ask again; then it is done, or why not. */
 int layers_merge(struct spawner *s, struct plan_message *m, struct undertaker *u, struct err *err);
 void layers_merged(struct box *box, int result);

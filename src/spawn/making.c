@@ -77,9 +77,6 @@ static int describe(const struct spawner *s, const struct plan *plan, struct buf
     if (!s->maker.tmpfs_bare)
         jot_string(&j, NULL, "disk");
     jot_end(&j, ']');
-    jot_object(&j, "network");
-    jot_string(&j, "policy", "none");
-    jot_end(&j, '}');
     jot_array(&j, "grants");
     static const char *const modes[] = {"", "ro", "cow", "rw"};
     for (size_t i = 0; i < plan->grant_count; i++) {
@@ -89,6 +86,9 @@ static int describe(const struct spawner *s, const struct plan *plan, struct buf
         jot_end(&j, '}');
     }
     jot_end(&j, ']');
+    jot_object(&j, "network"); /* the last, so that it can be exchanged: layers_tell() */
+    jot_string(&j, "policy", "none");
+    jot_end(&j, '}');
     jot_end(&j, '}');
     return j.failed || !buf_add(out, "\n", 1) ? -1 : 0;
 }

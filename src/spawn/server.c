@@ -429,6 +429,15 @@ static void do_merge(struct server *v, struct client *c, const struct fd_message
         answer_done(v, c);
 }
 
+static void do_tell(struct server *v, struct client *c, const struct fd_message *in) {
+    (void)in;
+    struct err err;
+    if (layers_tell(v->s, &v->message, &err) < 0)
+        answer_error(v, c, &err);
+    else
+        answer_done(v, c);
+}
+
 static void do_stop(struct server *v, struct client *c, const struct fd_message *in) {
     (void)in;
     struct err err;
@@ -445,7 +454,7 @@ static void (*const requests[])(struct server *, struct client *, const struct f
     [PLAN_CREATE] = do_create, [PLAN_FACTS] = do_facts, [PLAN_DESTROY] = do_destroy,
     [PLAN_STATUS] = do_status, [PLAN_STOP] = do_stop,   [PLAN_ROOT] = do_root,
     [PLAN_VIEW] = do_view,     [PLAN_DISK] = do_view,   [PLAN_KEEP] = do_keep,
-    [PLAN_MERGE] = do_merge,
+    [PLAN_MERGE] = do_merge,   [PLAN_TELL] = do_tell,
 };
 
 static void do_verb(struct server *v, struct client *c, verb_fn *verb) {

@@ -17,9 +17,13 @@ struct word {
 
 #define P(m) offsetof(struct conf_provider, m), sizeof(((struct conf_provider *)0)->m)
 static const struct word provider_words[] = {
-    {"format", WORD_FORMAT, P(format)}, {"url", WORD_URL, P(url)},
-    {"key_env", WORD_TEXT, P(key_env)}, {"auth", WORD_AUTH, P(auth)},
-    {"version", WORD_TEXT, P(version)}, {"old_max_tokens", WORD_FLAG, P(old_max_tokens)},
+    {"format", WORD_FORMAT, P(format)},
+    {"url", WORD_URL, P(url)},
+    {"key_env", WORD_TEXT, P(key_env)},
+    {"key_secret", WORD_TEXT, P(key_secret)},
+    {"auth", WORD_AUTH, P(auth)},
+    {"version", WORD_TEXT, P(version)},
+    {"old_max_tokens", WORD_FLAG, P(old_max_tokens)},
 };
 
 #define M(m) offsetof(struct conf_model, m), 0

@@ -18,12 +18,13 @@
 enum { CONF_PROVIDERS_MAX = 16, CONF_MODELS_MAX = 64 };
 
 struct conf_provider {
-    char name[32];    /* of letters, digits, "-", "_", "." */
-    char format[16];  /* "anthropic", "chat" or "responses" */
-    char url[160];    /* http:// or https://, without a slash at its end */
-    char key_env[64]; /* environment variable of the daemon that holds the key; empty: no key */
-    char auth[16];    /* "bearer" or "x-api-key"; empty: the format's own */
-    char version[24]; /* of the Anthropic API; empty: the usual one */
+    char name[32];       /* of letters, digits, "-", "_", "." */
+    char format[16];     /* "anthropic", "chat" or "responses" */
+    char url[160];       /* http:// or https://, without a slash at its end */
+    char key_env[64];    /* environment variable of the daemon that holds the key; empty: no key */
+    char key_secret[64]; /* or a secret of the daemon's own user that is the key */
+    char auth[16];       /* "bearer" or "x-api-key"; empty: the format's own */
+    char version[24];    /* of the Anthropic API; empty: the usual one */
     bool old_max_tokens;
 };
 

@@ -73,3 +73,53 @@ int store_network_names(struct store *s, const char *machine, store_name_fn *fn,
     }
     return r;
 }
+
+#define P(m) #m, COL_TEXT, offsetof(struct pending_row, m), sizeof(((struct pending_row *)0)->m)
+static const struct column pending_columns[] = {
+    {P(id)},
+    {P(machine)},
+    {P(host)},
+    {"port", COL_U64, offsetof(struct pending_row, port), 0},
+    {P(protocol)},
+    {P(method)},
+    {"path", COL_HEAP, offsetof(struct pending_row, path), 0},
+    {"rule", COL_U64, offsetof(struct pending_row, rule), 0},
+    {"since_ms", COL_I64, offsetof(struct pending_row, since_ms), 0},
+    {"until_ms", COL_I64, offsetof(struct pending_row, until_ms), 0},
+    {"approved", COL_U64, offsetof(struct pending_row, approved), 0},
+};
+const struct table pending_table = {"pendings", sizeof(struct pending_row), pending_columns,
+                                    sizeof(pending_columns) / sizeof(*pending_columns)};
+
+int store_pending_put(struct store *s, const struct pending_row *row, struct err *err) {
+    QUERY;
+    if (query_start(&q, s, STMT_PENDING_PUT, err) < 0 ||
+        query_bind(&q, &pending_table, row, err) < 0)
+        return -1;
+    return query_run(&q, NULL, err);
+}
+
+int store_pending_remove(struct store *s, const char *id, struct err *err) {
+    QUERY;
+    if (query_start(&q, s, STMT_PENDING_REMOVE, err) < 0)
+        return -1;
+    query_text(&q, 1, id);
+    return query_run(&q, NULL, err);
+}
+
+int store_pending_list(struct store *s, const char *machine, store_pending_fn *fn, void *arg,
+                       struct err *err) {
+    QUERY;
+    void *rows;
+    size_t count;
+    if (query_start(&q, s, STMT_PENDING_LIST, err) < 0)
+        return -1;
+    query_text(&q, 1, machine);
+    query_u64(&q, 2, STORE_PAGE_MAX);
+    if (query_all(&q, &pending_table, &rows, &count, err) < 0)
+        return -1;
+    for (size_t i = 0; i < count; i++)
+        fn(arg, (struct pending_row *)rows + i);
+    rows_free(&pending_table, rows, count);
+    return 0;
+}

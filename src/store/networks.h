@@ -21,3 +21,24 @@ int store_network_name_put(struct store *s, const char *machine, uint32_t number
 typedef void store_name_fn(void *arg, uint32_t number, const char *name);
 int store_network_names(struct store *s, const char *machine, store_name_fn *fn, void *arg,
                         struct err *err);
+
+/* A request that waits for an approval; until_ms since 1970, so that it means the same later. */
+struct pending_row {
+    char id[ID_SIZE];
+    char machine[ID_SIZE];
+    char host[256];
+    uint64_t port;
+    char protocol[8];
+    char method[32];
+    char *path;
+    uint64_t rule;
+    int64_t since_ms;
+    int64_t until_ms;
+    uint64_t approved;
+};
+int store_pending_put(struct store *s, const struct pending_row *row, struct err *err);
+int store_pending_remove(struct store *s, const char *id, struct err *err);
+
+typedef void store_pending_fn(void *arg, const struct pending_row *row);
+int store_pending_list(struct store *s, const char *machine, store_pending_fn *fn, void *arg,
+                       struct err *err);

@@ -95,6 +95,14 @@ const char *const schema_steps[] = {
     "CREATE TABLE secret_grants (machine TEXT NOT NULL REFERENCES machines(id) ON DELETE CASCADE,"
     " name TEXT NOT NULL, host TEXT NOT NULL, way TEXT NOT NULL, placeholder TEXT NOT NULL,"
     " created_ms INTEGER NOT NULL, PRIMARY KEY (machine, name, host)) STRICT, WITHOUT ROWID;",
+
+    /* 7: requests that wait for an approval. */
+    "CREATE TABLE pendings (id TEXT PRIMARY KEY,"
+    " machine TEXT NOT NULL REFERENCES machines(id) ON DELETE CASCADE, host TEXT NOT NULL,"
+    " port INTEGER NOT NULL, protocol TEXT NOT NULL, method TEXT NOT NULL, path TEXT NOT NULL,"
+    " rule INTEGER NOT NULL, since_ms INTEGER NOT NULL, until_ms INTEGER NOT NULL,"
+    " approved INTEGER NOT NULL) STRICT, WITHOUT ROWID;"
+    "CREATE INDEX pendings_machine ON pendings(machine);",
 };
 const size_t schema_version = sizeof(schema_steps) / sizeof(*schema_steps);
 

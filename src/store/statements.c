@@ -356,6 +356,11 @@ static const struct {
     [STMT_SECRET_LIST] = {"SELECT $cols FROM secrets WHERE owner = ?1 ORDER BY name LIMIT ?2",
                           &secret_table},
     [STMT_SECRET_REMOVE] = {"DELETE FROM secrets WHERE owner = ?1 AND name = ?2", NULL},
+    [STMT_PENDING_PUT] = {"INSERT OR REPLACE INTO pendings($cols) VALUES($marks)", &pending_table},
+    [STMT_PENDING_REMOVE] = {"DELETE FROM pendings WHERE id = ?1", NULL},
+    [STMT_PENDING_LIST] = {"SELECT $cols FROM pendings WHERE machine = ?1"
+                           " ORDER BY since_ms, id LIMIT ?2",
+                           &pending_table},
     [STMT_GRANT_PUT] = {"INSERT OR REPLACE INTO secret_grants($cols) VALUES($marks)", &grant_table},
     [STMT_GRANT_LIST] = {"SELECT $cols FROM secret_grants WHERE machine = ?1"
                          " ORDER BY created_ms, name, host LIMIT ?2",

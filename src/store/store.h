@@ -42,7 +42,7 @@ struct table {
 
 extern const struct table machine_table, exec_table, owner_table, token_table, event_table,
     step_table, root_table;
-extern const struct table account_table, hold_table, secret_table, grant_table;
+extern const struct table account_table, hold_table, secret_table, grant_table, pending_table;
 
 /* ---- Statements ---- */
 
@@ -128,6 +128,9 @@ enum statement {
     STMT_GRANT_PUT,
     STMT_GRANT_LIST,
     STMT_GRANT_REMOVE,
+    STMT_PENDING_PUT,
+    STMT_PENDING_REMOVE,
+    STMT_PENDING_LIST,
     STMT_COUNT,
 };
 

@@ -51,6 +51,10 @@ def prepare(daemon, route, line, where):
         daemon.exec(names["M"], "mkdir -p a old && echo hello >note && echo hello >a/note")
     if "/net/rules/" in line:
         daemon.post(f"/v1/machines/{names['M']}/net/rules", {"target": "example.com"})
+    if "/secrets" in line:
+        daemon.put("/v1/secrets/API_KEY", {"value": "some value of it"})
+    if "/secrets/API_KEY" in line and "$M" in line:
+        daemon.post(f"/v1/machines/{names['M']}/secrets", {"name": "API_KEY", "host": "api.example.com"})
     if "$P" in line:
         names["P"] = daemon.held(daemon.machine())
     if "$X" in line:

@@ -21,6 +21,7 @@ CONF = """[models]
 provider = a format=anthropic url=http://127.0.0.1:{port} key_env=OWNER_KEY
 provider = c format=chat url=http://127.0.0.1:{port}/v1 key_env=OWNER_KEY
 provider = r format=responses url=http://127.0.0.1:{port}/v1 key_env=OWNER_KEY
+provider = s format=chat url=http://127.0.0.1:{port}/v1 key_secret=PROVIDER_KEY
 model = m in=3 out=15 window=20000
 owner_tokens = 1000000
 """
@@ -148,6 +149,18 @@ def test_an_account_outlives_the_daemon(daemon):
     assert daemon.spent(box)["tokens"] == 43
     assert daemon.ask(box)[0] == 200
     assert daemon.spent(box)["tokens_left"] == 50000 - 86
+
+
+def test_a_key_may_be_a_secret(daemon):
+    box = daemon.machine(models={"allow": True})
+    status, text = daemon.ask(box, dict(CHAT, model="s/m"))
+    assert status == 403 and "carrel secret set PROVIDER_KEY" in text
+    daemon.put("/v1/secrets/PROVIDER_KEY", {"value": KEY})
+    assert daemon.ask(box, dict(CHAT, model="s/m"))[0] == 200
+    daemon.put("/v1/secrets/PROVIDER_KEY", {"value": "another value"})
+    assert daemon.ask(box, dict(CHAT, model="s/m"))[0] == 401
+    daemon.delete("/v1/secrets/PROVIDER_KEY")
+    assert daemon.ask(box, dict(CHAT, model="s/m"))[0] == 403
 
 
 def test_it_may_ask_first(daemon):

@@ -717,6 +717,14 @@ static void box_keep(struct machine *m, const char *ranges, machine_done_fn *don
     spawner_ask(m->host->spawner, msg, NULL, 0, on_done, c);
 }
 
+static void box_tell(struct machine *m, const char *network, machine_done_fn *done, void *arg) {
+    struct call *c = call_new(m, arg);
+    c->done = done;
+    struct plan_message *msg = message(m->host, PLAN_TELL, m->id);
+    snprintf(msg->text, sizeof(msg->text), "%s", network);
+    spawner_ask(m->host->spawner, msg, NULL, 0, on_done, c);
+}
+
 /* Stats: one packet at a time is under way; whoever asks meanwhile goes with the next one. */
 
 struct batch {
@@ -929,6 +937,7 @@ const struct machine_driver box_driver = {
     .disk = box_disk,
     .merge = box_merge,
     .keep = box_keep,
+    .tell = box_tell,
     .stats = box_stats,
     .status = box_status,
     .listen = box_listen,
