@@ -54,7 +54,8 @@ static const struct field net_request[] = {
     {"action", FIELD_TEXT, AT(struct net_request, action), "default: allow",
      .choices = net_actions},
     {"target", FIELD_TEXT, AT(struct net_request, target),
-     "[http://|https://|tcp://]HOST[:PORT][/PATH]; HOST is a name, *.suffix, an address, or *",
+     "[http://|https://|tcp://]HOST[:PORT][/PATH]; HOST is a name, *.suffix, an address, or *; "
+     "or a preset: apt, npm, pip, cargo, go",
      .required = true, .max = 1023},
     {"methods", FIELD_TEXT, AT(struct net_request, methods), "such as GET,HEAD; needs a scheme",
      .max = 63},

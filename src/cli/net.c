@@ -212,11 +212,13 @@ static int act(struct client *c, const char *machine, const char *verb, char **w
 
 static void print_help(void) {
     cli_usage("net");
-    fputs("\nTARGET is [http://|https://|tcp://]HOST[:PORT][/PATH]. HOST is a name, *.suffix (all "
-          "names\n"
-          "below it), an address, or *. The newest rule that fits decides; without one nothing is\n"
-          "reached. `rm` takes numbers of rules, as `show` prints them.\n\n",
-          stdout);
+    fputs(
+        "\nTARGET is [http://|https://|tcp://]HOST[:PORT][/PATH]. HOST is a name, *.suffix (all "
+        "names\n"
+        "below it), an address, or *. Or it is a preset: apt, npm, pip, cargo, go, for the hosts\n"
+        "that tool is configured to use. The newest rule that fits decides; without one nothing\n"
+        "is reached. `rm` takes numbers of rules, as `show` prints them.\n\n",
+        stdout);
     options_print(net_rows);
 }
 

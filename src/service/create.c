@@ -312,7 +312,7 @@ void service_create(struct service *s, const struct caller *who, const struct ma
     if (allow(who, SCOPE_RUN, &err) < 0 || fill_row(s, who, r, &row, &err) < 0 ||
         hand_over(s, who, r, fds, nfds, &handed, &err) < 0 ||
         ((r->net.count || r->secrets.count || wants_models(r)) && net_may_open(who, &err) < 0) ||
-        net_add_rules(s, row.image, &r->net, &policy, &err) < 0 ||
+        net_add_rules(row.image, &r->net, &policy, &err) < 0 ||
         (wants_models(r) && net_add_models(&policy, &err) < 0) ||
         secrets_read(s, who->owner, &r->secrets, &grants, &err) < 0) {
         done(arg, NULL, &err);

@@ -1,5 +1,6 @@
 #include "service/net.h"
 
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,6 +8,7 @@
 
 #include "base/defer.h"
 #include "base/log.h"
+#include "gate/preset.h"
 #include "service/models.h"
 #include "service/state.h"
 #include "store/networks.h"
@@ -323,14 +325,44 @@ static int fill_rule(const struct net_request *r, struct policy_rule *rule, stru
     return policy_target_read(r->target, rule, err);
 }
 
-int net_add_rules(struct service *s, const char *image, const struct rows *rules,
-                  struct policy *policy, struct err *err) {
+/* The rules of a preset, as the image says now; what the machine writes does not count. */
+static int add_preset(const char *image, const struct net_request *r, struct policy *policy,
+                      struct err *err) {
+    struct preset_targets *t DEFER_FREE = calloc(1, sizeof(*t));
+    if (!t)
+        abort();
+    if (strcmp(image, "host") != 0) {
+        err_set(err, ERR_UNSUPPORTED, "preset '%s' can be read from the image 'host' alone",
+                r->target);
+        return err_remedy(err, "name the hosts as rules");
+    }
+    int root DEFER_CLOSE = open("/", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (root < 0)
+        return err_sys(err, "open '/'");
+    if (preset_read(r->target, root, t, err) < 0)
+        return -1;
+    for (size_t i = 0; i < t->count; i++) {
+        struct net_request one = *r;
+        struct policy_rule rule;
+        one.target = t->list[i];
+        if (fill_rule(&one, &rule, err) < 0)
+            return -1;
+        snprintf(rule.preset, sizeof(rule.preset), "%s", r->target);
+        if (policy_add(policy, &rule, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+int net_add_rules(const char *image, const struct rows *rules, struct policy *policy,
+                  struct err *err) {
     const struct net_request *r = rules->v;
-    (void)s;
-    (void)image;
     for (size_t i = 0; i < rules->count; i++) {
         struct policy_rule rule;
-        if (fill_rule(&r[i], &rule, err) < 0 || policy_add(policy, &rule, err) < 0)
+        int status = preset_exists(r[i].target)         ? add_preset(image, &r[i], policy, err)
+                     : fill_rule(&r[i], &rule, err) < 0 ? -1
+                                                        : policy_add(policy, &rule, err);
+        if (status < 0)
             return -1;
     }
     return 0;
@@ -397,7 +429,7 @@ typedef int net_change_fn(struct live *l, const void *what, struct err *err);
 
 static int add(struct live *l, const void *what, struct err *err) {
     struct rows one = {.v = (void *)what, .count = 1};
-    return net_add_rules(l->service, l->row.image, &one, gate_policy(l->gate), err);
+    return net_add_rules(l->row.image, &one, gate_policy(l->gate), err);
 }
 
 static int take_away(struct live *l, const void *what, struct err *err) {

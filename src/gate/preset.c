@@ -1,0 +1,201 @@
+#include "gate/preset.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <fnmatch.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/defer.h"
+#include "base/fdio.h"
+
+/* Where addresses stand. Rows that are defaults count only if no other has said anything. */
+static const struct source {
+    const char *preset, *dir, *file; /* file: a pattern; dir may hold one "*" as its last part */
+    const char *marker;              /* of the line; NULL: any */
+    bool bare;                       /* also names without a scheme, in quotes or behind "=" */
+    bool is_default;
+} sources[] = {
+    {"apt", "etc/apt", "sources.list", NULL, false, false},
+    {"apt", "etc/apt/sources.list.d", "*.list", NULL, false, false},
+    {"apt", "etc/apt/sources.list.d", "*.sources", NULL, false, false},
+    {"apt", "etc/apt/apt.conf.d", "*", "Proxy", false, false},
+    {"npm", "etc", "npmrc", "registry", false, false},
+    {"npm", "usr/etc", "npmrc", "registry", false, false},
+    {"npm", "usr/local/etc", "npmrc", "registry", false, false},
+    {"npm", "usr/share/nodejs/npm", "npmrc", "registry", false, false},
+    {"npm", "usr/share/nodejs/@npmcli/config/lib/definitions", "definitions.js",
+     "default: 'https://", false, true},
+    {"npm", "usr/share/nodejs/npm/lib/utils/config", "definitions.js", "default: 'https://", false,
+     true},
+    {"npm", "usr/lib/node_modules/npm/node_modules/@npmcli/config/lib/definitions",
+     "definitions.js", "default: 'https://", false, true},
+    {"npm", "usr/local/lib/node_modules/npm/node_modules/@npmcli/config/lib/definitions",
+     "definitions.js", "default: 'https://", false, true},
+    {"pip", "etc", "pip.conf", "index-url", false, false},
+    {"pip", "etc/xdg/pip", "pip.conf", "index-url", false, false},
+    {"pip", "usr/lib/python3/dist-packages/pip/_internal/models", "index.py", "PackageIndex(", true,
+     true},
+    {"pip", "usr/lib/python3/dist-packages/pip/_internal/models", "index.py",
+     "file_storage_domain=\"", true, true},
+    {"cargo", "usr/local/cargo", "config.toml", "://", false, false},
+    {"cargo", "etc/cargo", "config.toml", "://", false, false},
+    {"go", "usr/lib/go*", "go.env", "GOPROXY=", true, true},
+    {"go", "usr/lib/go*", "go.env", "GOSUMDB=", true, true},
+    {"go", "usr/share/go*", "go.env", "GOPROXY=", true, true},
+    {"go", "usr/share/go*", "go.env", "GOSUMDB=", true, true},
+    {"go", "usr/local/go", "go.env", "GOPROXY=", true, true},
+    {"go", "usr/local/go", "go.env", "GOSUMDB=", true, true},
+};
+enum { SOURCES = sizeof(sources) / sizeof(*sources) };
+
+bool preset_exists(const char *name) {
+    for (size_t i = 0; i < SOURCES; i++)
+        if (strcmp(sources[i].preset, name) == 0)
+            return true;
+    return false;
+}
+
+/* ---- texts ---- */
+
+static void add(struct preset_targets *t, const char *scheme, const char *host, size_t n) {
+    char target[POLICY_TARGET_SIZE];
+    struct policy_rule rule = {.action = POLICY_ALLOW};
+    if (n == 0 || n >= NAME_SIZE + 8 || t->count == PRESET_TARGETS_MAX)
+        return;
+    snprintf(target, sizeof(target), "%s%.*s", scheme, (int)n, host);
+    if (policy_target_read(target, &rule, NULL) < 0 || rule.host_kind != HOST_EXACT)
+        return;
+    for (size_t i = 0; i < t->count; i++)
+        if (strcmp(t->list[i], target) == 0)
+            return;
+    memcpy(t->list[t->count++], target, strlen(target) + 1);
+}
+
+/* Host and port; a user's name before it is nobody's business. */
+static size_t authority_of(const char **at, const char *end) {
+    const char *p = *at;
+    while (p < end && !strchr("/\"' \t,|;>)]", *p) && *p != '\0')
+        p++;
+    const char *user = memchr(*at, '@', (size_t)(p - *at));
+    if (user)
+        *at = user + 1;
+    return (size_t)(p - *at);
+}
+
+static void scan_addresses(const char *line, const char *end, struct preset_targets *t) {
+    for (const char *at = line; (at = memmem(at, (size_t)(end - at), "://", 3)); at += 3) {
+        const char *host = at + 3;
+        bool tls = at - line >= 5 && memcmp(at - 5, "https", 5) == 0;
+        bool http = at - line >= 4 && memcmp(at - 4, "http", 4) == 0;
+        size_t n = authority_of(&host, end);
+        if (tls || http)
+            add(t, tls ? "https://" : "http://", host, n);
+    }
+}
+
+/* Words that look like names of hosts: a dot, and nothing that no name has. */
+static void scan_names(const char *line, const char *end, struct preset_targets *t) {
+    static const char of_names[] = "abcdefghijklmnopqrstuvwxyz0123456789-.";
+    for (const char *at = line; at < end;) {
+        size_t n = 0;
+        while (at + n < end && at[n] && strchr(of_names, at[n]))
+            n++;
+        bool alone = (at == line || strchr("\"'=,|", at[-1])) &&
+                     (at + n == end || strchr("\"',|+ \t\r", at[n]));
+        if (n > 3 && alone && memchr(at, '.', n))
+            add(t, "https://", at, n);
+        at += n ? n : 1;
+    }
+}
+
+static bool is_comment(const char *line, const char *end) {
+    while (line < end && (*line == ' ' || *line == '\t'))
+        line++;
+    return line < end && (*line == '#' || *line == ';' || (end - line > 1 && line[0] == '/'));
+}
+
+void preset_scan(const char *text, size_t n, const char *marker, bool bare,
+                 struct preset_targets *ret) {
+    const char *end = text + n;
+    for (const char *line = text, *next; line < end; line = next + 1) {
+        next = memchr(line, '\n', (size_t)(end - line));
+        next = next ? next : end;
+        if (is_comment(line, next) ||
+            (marker && !memmem(line, (size_t)(next - line), marker, strlen(marker))))
+            continue;
+        scan_addresses(line, next, ret);
+        if (bare)
+            scan_names(line, next, ret);
+    }
+}
+
+/* ---- files ---- */
+
+static void scan_file(int dir, const char *name, const struct source *s,
+                      struct preset_targets *ret) {
+    struct stat st;
+    int fd DEFER_CLOSE = openat(dir, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    char *text DEFER_FREE = fd < 0 ? NULL : malloc(PRESET_FILE_MAX);
+    if (!text || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || !(st.st_mode & S_IROTH))
+        return;
+    ssize_t n = read(fd, text, PRESET_FILE_MAX);
+    if (n > 0)
+        preset_scan(text, (size_t)n, s->marker, s->bare, ret);
+}
+
+static void scan_dir(int dir, const struct source *s, struct preset_targets *ret) {
+    int copy = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *d = copy < 0 ? NULL : fdopendir(copy);
+    if (!d) {
+        close_fd(&copy);
+        return;
+    }
+    for (struct dirent *e; (e = readdir(d));)
+        if (e->d_name[0] != '.' && fnmatch(s->file, e->d_name, 0) == 0)
+            scan_file(dir, e->d_name, s, ret);
+    closedir(d);
+}
+
+/* The directories that a pattern's last part names. */
+static void scan_source(int root, const struct source *s, struct preset_targets *ret) {
+    char path[160];
+    snprintf(path, sizeof(path), "%s", s->dir);
+    char *last = strrchr(path, '/');
+    if (!strchr(s->dir, '*')) {
+        int dir DEFER_CLOSE = openat(root, s->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        if (dir >= 0)
+            scan_dir(dir, s, ret);
+        return;
+    }
+    *last++ = '\0';
+    int above = openat(root, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *d = above < 0 ? NULL : fdopendir(above);
+    if (!d) {
+        close_fd(&above);
+        return;
+    }
+    for (struct dirent *e; (e = readdir(d));) {
+        int dir DEFER_CLOSE = fnmatch(last, e->d_name, 0) != 0
+                                  ? -1
+                                  : openat(dirfd(d), e->d_name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        if (dir >= 0)
+            scan_dir(dir, s, ret);
+    }
+    closedir(d);
+}
+
+int preset_read(const char *name, int root, struct preset_targets *ret, struct err *err) {
+    *ret = (struct preset_targets){.count = 0};
+    for (int defaults = 0; defaults < 2 && !ret->count; defaults++)
+        for (size_t i = 0; i < SOURCES; i++)
+            if (sources[i].is_default == (defaults == 1) && strcmp(sources[i].preset, name) == 0)
+                scan_source(root, &sources[i], ret);
+    if (ret->count)
+        return 0;
+    err_set(err, ERR_NOT_FOUND, "nothing in the image says where '%s' gets its packages from",
+            name);
+    return err_remedy(err, "name the hosts as rules, or configure the tool in the image");
+}

@@ -1,0 +1,33 @@
+/*
+ * Presets: the hosts that a package tool needs, read from the tool's own configuration in what a
+ * machine is made from, on the host. So a mirror just works, and no registry is known by name here.
+ *
+ * Where a tool is not configured, its built-in default is read from the tool's own files, as far as
+ * it stands in one. Only files that everybody may read count: no more than the machine itself sees.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/err.h"
+#include "gate/policy.h"
+
+enum { PRESET_TARGETS_MAX = 32, PRESET_FILE_MAX = 256 << 10 };
+
+struct preset_targets {
+    char list[PRESET_TARGETS_MAX][POLICY_TARGET_SIZE]; /* as policy_target_read() wants them */
+    size_t count;
+};
+
+bool preset_exists(const char *name);
+
+/*
+ * root: the directory that stands for "/". `not_found`: nothing there says where the tool goes;
+ * the remedy says what to do instead.
+ */
+int preset_read(const char *name, int root, struct preset_targets *ret, struct err *err);
+
+/* Pure: every address in a text, as targets. marker: only in lines that hold it; NULL: in all. */
+void preset_scan(const char *text, size_t n, const char *marker, bool bare,
+                 struct preset_targets *ret);

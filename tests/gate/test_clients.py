@@ -1,0 +1,196 @@
+"""Programs as they are, from inside a box, with the right rule: nothing in them knows of the gate."""
+import functools
+import http.server
+import json
+import os
+import pathlib
+import shutil
+import socketserver
+import subprocess
+import threading
+import urllib.error
+import urllib.request
+
+import pytest
+
+from daemon import Refused
+
+
+def need(gated, box, program):
+    if not gated.exec(box, f"command -v {program}")["stdout"]:
+        pytest.skip(f"this host has no {program}")
+
+
+def run(gated, box, line, **more):
+    done = gated.exec(box, line, **more)
+    assert done["exec"]["status"] == 0, (done.get("stdout"), done.get("stderr"))
+    return done["stdout"]
+
+
+def rules(gated, box):
+    return gated.get(f"/v1/machines/{box}/net")["rules"]
+
+
+# ---- presets ----
+
+
+def with_preset(gated, name, **more):
+    try:
+        return gated.machine(net=[{"target": name, "local": True}], **more)
+    except Refused as e:
+        assert e.code == "not_found" and "rules" in e.error["remedy"], e
+        pytest.skip(e.error["message"])
+
+
+def need_answer(gated, box):
+    """Skips unless this host itself gets any answer from where the preset leads."""
+    for rule in rules(gated, box):
+        try:
+            urllib.request.urlopen(rule["target"] + "/", timeout=10).close()
+        except urllib.error.HTTPError:
+            pass
+        except OSError as e:
+            pytest.skip(f"this host cannot reach what the preset names: {e}")
+
+
+@pytest.mark.parametrize("name", ["apt", "npm", "pip", "cargo", "go"])
+def test_a_preset_is_read_from_the_image(gated, name):
+    box = with_preset(gated, name)
+    made = rules(gated, box)
+    assert made and all(r["preset"] == name and r["action"] == "allow" for r in made)
+    assert all(r["target"].startswith(("http://", "https://")) and r["target"].count("/") == 2 for r in made)
+    # What the machine writes counts for nothing.
+    gated.exec(box, "echo 'registry=https://evil.test/' >/etc/npmrc; mkdir -p /etc/apt/sources.list.d;"
+                    " echo 'deb http://evil.test/x y z' >/etc/apt/sources.list.d/evil.list", user="root")
+    again = gated.post(f"/v1/machines/{box}/net/rules", {"target": name, "local": True})["rules"]
+    assert {r["target"] for r in again} == {r["target"] for r in made}
+
+
+def test_apt_get(gated):
+    box = with_preset(gated, "apt", limits={"disk": "1G", "mem": "512M"})
+    need_answer(gated, box)
+    run(gated, box, "apt-get update && apt-get install -y --no-install-recommends hello && hello", user="root", timeout=100)
+    assert {n["detail"]["host"] for n in gated.notes(box, "net.allow")} <= {r["target"].split("/")[2].split(":")[0] for r in rules(gated, box)}
+
+
+def test_npm_install(gated):
+    box = with_preset(gated, "npm", limits={"disk": "1G", "mem": "1G"})
+    need(gated, box, "npm")
+    need_answer(gated, box)
+    run(gated, box, "npm install --no-audit --no-fund is-number && node -e \"console.log(require('is-number')(5))\"", timeout=100)
+
+
+# ---- servers of the test ----
+
+
+@pytest.fixture
+def box(gated, servers):
+    servers.forget()
+    return gated.machine(net=[{"target": f"http://ok.test:{servers.http}", "local": True}])
+
+
+def test_git_clone(gated, tmp_path):
+    git = functools.partial(subprocess.run, check=True, capture_output=True,
+                            env={**os.environ, "GIT_AUTHOR_NAME": "a", "GIT_AUTHOR_EMAIL": "a@a", "GIT_COMMITTER_NAME": "a",
+                                 "GIT_COMMITTER_EMAIL": "a@a", "GIT_CONFIG_GLOBAL": "/dev/null"})
+    git(["git", "init", "-q", tmp_path / "work"])
+    (tmp_path / "work/file").write_text("from afar\n")
+    git(["git", "-C", tmp_path / "work", "add", "file"])
+    git(["git", "-C", tmp_path / "work", "commit", "-qm", "one"])
+    git(["git", "clone", "-q", "--bare", tmp_path / "work", tmp_path / "repo.git"])
+    git(["git", "-C", tmp_path / "repo.git", "update-server-info"])
+    quiet = type("Quiet", (http.server.SimpleHTTPRequestHandler,), {"log_message": lambda *_: None})
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(quiet, directory=tmp_path)) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        port = server.server_address[1]
+        box = gated.machine(net=[{"target": f"http://ok.test:{port}", "local": True}])
+        need(gated, box, "git")
+        assert run(gated, box, f"git clone -q http://ok.test:{port}/repo.git && cat repo/file") == "from afar\n"
+        server.shutdown()
+
+
+PYTHON = {
+    "urllib": "import urllib.request as u; print(u.urlopen('{url}').read().decode())",
+    "asyncio": """
+import asyncio
+async def main():
+    r, w = await asyncio.open_connection("ok.test", {port})
+    w.write(b"GET /x HTTP/1.1\\r\\nHost: ok.test:{port}\\r\\nConnection: close\\r\\n\\r\\n")
+    print((await r.read()).split(b"\\r\\n\\r\\n", 1)[1].decode())
+asyncio.run(main())
+""",
+    "http.client": "import http.client as h\nc = h.HTTPConnection('ok.test', {port})\nc.request('GET', '/x')\nprint(c.getresponse().read().decode())",
+}
+
+
+@pytest.mark.parametrize("how", PYTHON)
+def test_python(gated, servers, box, how):
+    done = gated.python(box, PYTHON[how].format(url=f"http://ok.test:{servers.http}/x", port=servers.http))
+    assert json.loads(done["stdout"])["path"] == "/x", done
+
+
+def test_node_fetch(gated, servers, box):
+    need(gated, box, "node")
+    done = run(gated, box, ["node", "-e", f"fetch('http://ok.test:{servers.http}/x').then(r => r.text()).then(console.log)"])
+    assert json.loads(done)["path"] == "/x"
+
+
+@pytest.fixture(scope="module")
+def postgres(tmp_path_factory):
+    found = shutil.which("postgres") or ""
+    tools = pathlib.Path(found).resolve().parent
+    if not found or not (tools / "initdb").exists():
+        pytest.skip("this host has no PostgreSQL server")
+    data = pathlib.Path(subprocess.run(["mktemp", "-d", "/tmp/cg-pg-XXXXXX"], capture_output=True, text=True, check=True).stdout.strip())
+    who = {"user": "nobody", "group": "nogroup"} if os.geteuid() == 0 else {}
+    if who:
+        shutil.chown(data, **who)
+    made = subprocess.run([tools / "initdb", "-D", data / "db", "-U", "agent", "-A", "trust", "--no-sync"], capture_output=True, text=True,
+                          cwd=data, timeout=60, **who)
+    if made.returncode:
+        pytest.skip("initdb: " + made.stderr[-200:])
+    with socketserver.TCPServer(("127.0.0.1", 0), None) as probe:
+        port = probe.server_address[1]
+    server = subprocess.Popen([tools / "postgres", "-D", data / "db", "-p", str(port), "-k", data, "-c", "fsync=off"], cwd=data,
+                              stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, **who)
+    for line in server.stderr:
+        if "ready to accept" in line:
+            break
+    yield port
+    server.terminate()
+    server.wait(20)
+    server.stderr.close()
+    shutil.rmtree(data, ignore_errors=True)
+
+
+def test_psql(gated, postgres):
+    box = gated.machine(net=[{"target": f"tcp://ok.test:{postgres}", "local": True}])
+    need(gated, box, "psql")
+    assert run(gated, box, f"psql -h ok.test -p {postgres} -U agent postgres -Atc 'select 6 * 7'") == "42\n"
+    # Another port of the same host stays closed.
+    assert gated.exec(box, f"psql -h ok.test -p {postgres + 1} -U agent postgres -c 'select 1'")["exec"]["status"] != 0
+    assert gated.notes(box, "net.deny")[-1]["detail"]["port"] == postgres + 1
+
+
+class Redis(socketserver.ThreadingTCPServer):
+    """As much of a server as redis-cli needs for two commands."""
+    daemon_threads = True
+
+    class Handler(socketserver.StreamRequestHandler):
+        def handle(self):
+            while line := self.rfile.readline():
+                words = []
+                for _ in range(int(line[1:])):
+                    self.rfile.readline()
+                    words.append(self.rfile.readline().strip().decode())
+                self.wfile.write(b"+PONG\r\n" if words[0].upper() == "PING" else b"*0\r\n")
+
+
+def test_redis_cli(gated):
+    with Redis(("127.0.0.1", 0), Redis.Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        port = server.server_address[1]
+        box = gated.machine(net=[{"target": f"tcp://ok.test:{port}", "local": True}])
+        need(gated, box, "redis-cli")
+        assert run(gated, box, f"redis-cli -h ok.test -p {port} ping") == "PONG\n"
+        server.shutdown()
