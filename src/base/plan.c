@@ -36,6 +36,7 @@ static const struct {
     {PLAN_LIMITS, BY_ID | LIMITS},
     {PLAN_DEADLINE, BY_ID | DEADLINE},
     {PLAN_LISTEN, BY_ID},
+    {PLAN_UPPERS, BY_ID},
     {PLAN_ROOT, BY_ID | STACK | LAYER | CHANGED},
     {PLAN_VIEW, BY_ID | STACK},
     {PLAN_DISK, BY_ID},

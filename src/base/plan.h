@@ -42,6 +42,7 @@ enum plan_type {
     PLAN_LIMITS,   /* id, limits (0: as it was)   -> PLAN_DONE */
     PLAN_DEADLINE, /* id, from now (0: none)      -> PLAN_DONE, passed on to the guest */
     PLAN_LISTEN,   /* id                          -> PLAN_DONE + the gate's sockets */
+    PLAN_UPPERS,   /* id  -> PLAN_TEXT, "0 3": the numbers of its cow grants + their uppers */
     /*
      * The root becomes these layers and, above them, a new empty upper of that number. The answer
      * is the same when it is so already. `busy`: something is open for writing.

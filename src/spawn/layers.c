@@ -551,6 +551,31 @@ int layers_view(struct spawner *s, struct plan_message *m, int ret_dirs[2], stru
     return r < 0 ? -1 : disk ? 1 : 2;
 }
 
+/* What cow grants changed, as at their creation: through the box's map. */
+int layers_uppers(struct spawner *s, const struct box *box, char ret_numbers[PLAN_TEXT_SIZE],
+                  struct verb_fds *ret, struct err *err) {
+    int disk DEFER_CLOSE = -1, userns DEFER_CLOSE = open_userns(s, box);
+    int r = userns < 0 ? userns : clone_disk(s, box, 0, &disk, 1);
+    if (r == 0 && !s->rootless)
+        r = mount_idmap(disk, userns);
+    if (r < 0)
+        return err_num(err, r, "open the disk of machine '%s'", box->id);
+    ret_numbers[0] = '\0';
+    for (unsigned i = 0; i < PLAN_MAX_GRANTS; i++) {
+        char name[16];
+        rootfs_grant_name(name, i);
+        int fd = openat(disk, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        if (fd < 0 && errno != ENOENT)
+            return err_sys(err, "open the changes of machine '%s'", box->id);
+        if (fd < 0)
+            continue;
+        ret->v[ret->count++] = fd;
+        size_t len = strlen(ret_numbers);
+        snprintf(ret_numbers + len, PLAN_TEXT_SIZE - len, "%s%u", len ? " " : "", i);
+    }
+    return 0;
+}
+
 /* ---- letting go of layers ---- */
 
 struct range {

@@ -17,12 +17,17 @@ struct spawner;
 struct box;
 struct rootfs;
 struct undertaker;
+struct verb_fds;
 
 /* ROOT. m becomes the answer; *ret_root is a descriptor of it, or -1 if nothing was changed. */
 int layers_root(struct spawner *s, struct plan_message *m, int *ret_root, struct err *err);
 
 /* VIEW and DISK: read-only, with ids as they are on disk; how many descriptors, or -1. */
 int layers_view(struct spawner *s, struct plan_message *m, int ret_dirs[2], struct err *err);
+
+/* UPPERS: directories, and the numbers of their grants as text. */
+int layers_uppers(struct spawner *s, const struct box *box, char ret_numbers[PLAN_TEXT_SIZE],
+                  struct verb_fds *ret, struct err *err);
 
 /* KEEP: the others go; their removal is the undertaker's. */
 int layers_keep(struct spawner *s, struct plan_message *m, struct undertaker *u, struct err *err);

@@ -291,10 +291,14 @@ static int granted_lower(struct rootfs_maker *maker, struct rootfs *r, bool priv
     return userns < 0 ? userns : lower_new(maker, dir, userns);
 }
 
+void rootfs_grant_name(char ret[16], unsigned number) {
+    snprintf(ret, 16, "g%u", number);
+}
+
 static int make_cow(struct rootfs_maker *maker, struct rootfs *r, int lower, mode_t mode,
                     unsigned number, int *ret_upper) {
     char upper[16], work[16];
-    snprintf(upper, sizeof(upper), "g%u", number);
+    rootfs_grant_name(upper, number);
     snprintf(work, sizeof(work), "h%u", number);
     /* Seen through the box's map: `user` of the box is the owner of the copied directory. */
     uid_t first = slots_first(&maker->slots, r->slot);

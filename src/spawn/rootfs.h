@@ -86,6 +86,9 @@ int rootfs_meta(const struct rootfs_maker *maker, struct rootfs *r, const char *
 /* What its overlays are made of, without layers and upper. */
 struct stack rootfs_stack(const struct rootfs_maker *maker, const struct rootfs *r);
 
+/* The directory on a box's disk that holds what a cow grant changed. */
+void rootfs_grant_name(char ret[16], unsigned number);
+
 /* A granted directory as it will appear in the box; `upper` of a cow one goes to the creator. */
 int rootfs_grant(struct rootfs_maker *maker, struct rootfs *r, const struct plan_grant *grant,
                  unsigned number, int host_dir, int *ret_mount, int *ret_upper, struct err *err);

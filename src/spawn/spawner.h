@@ -173,7 +173,7 @@ int limits_check(const struct spawner *s, const struct plan *plan, struct err *e
  * into its answer. NULL for a type that is none of these.
  */
 struct verb_fds {
-    int v[NETNS_SOCKETS]; /* closed once they are sent */
+    int v[PLAN_MAX_GRANTS]; /* closed once they are sent */
     size_t count;
 };
 typedef int verb_fn(struct spawner *s, struct plan_message *m, struct verb_fds *fds,

@@ -10,6 +10,7 @@
 #include "base/fdio.h"
 #include "base/limits.h"
 #include "base/msg.h"
+#include "spawn/layers.h"
 #include "spawn/making.h"
 #include "spawn/quota.h"
 #include "spawn/spawner.h"
@@ -165,11 +166,21 @@ static int open_doors(struct spawner *s, struct plan_message *m, struct verb_fds
     return done(m);
 }
 
+static int open_uppers(struct spawner *s, struct plan_message *m, struct verb_fds *fds,
+                       struct err *err) {
+    struct box *box = live_box(s, m->plan.id, err);
+    if (!box || layers_uppers(s, box, m->text, fds, err) < 0)
+        return -1;
+    m->type = PLAN_TEXT;
+    return 0;
+}
+
 verb_fn *verb_of(enum plan_type type) {
     static verb_fn *const verbs[] = {
         [PLAN_LIST] = list,         [PLAN_STATS] = stats,
         [PLAN_FREEZE] = freeze,     [PLAN_LIMITS] = change_limits,
         [PLAN_DEADLINE] = deadline, [PLAN_LISTEN] = open_doors,
+        [PLAN_UPPERS] = open_uppers,
     };
     return type < sizeof(verbs) / sizeof(*verbs) ? verbs[type] : NULL;
 }

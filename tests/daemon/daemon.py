@@ -1,4 +1,5 @@
 """A real daemon with a run directory and store of its own, and a plain HTTP client of it."""
+import array
 import contextlib
 import http.client
 import json
@@ -242,6 +243,32 @@ class Daemon(Client):
     def port(self):
         """Of TCP, when it was started with --listen."""
         return int(re.findall(r"listening address=\S+ port=(\d+)", self.log())[-1])
+
+    def lend(self, descriptor, **fields):
+        """Makes a machine with a directory handed over as a descriptor; the machine."""
+        c = UnixConnection(self.socket)
+        c.connect()
+        body = json.dumps(fields).encode()
+        head = (f"POST /v1/machines HTTP/1.1\r\nHost: carrel\r\nContent-Length: {len(body)}\r\n"
+                "Carrel-Fds: 1\r\n\r\n").encode()
+        c.sock.sendmsg([head + body], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [descriptor]))])
+        answer = http.client.HTTPResponse(c.sock)
+        answer.begin()
+        told = json.loads(answer.read())
+        c.close()
+        if answer.status >= 300:
+            raise Refused(answer.status, told)
+        return told["id"]
+
+    def changes(self, machine):
+        """Descriptors of what its cow directories changed."""
+        c = UnixConnection(self.socket)
+        c.connect()
+        c.sock.sendall(f"GET /v1/machines/{machine}/changes HTTP/1.1\r\nHost: carrel\r\n\r\n".encode())
+        head, fds, *_ = socket.recv_fds(c.sock, 1 << 16, 16)
+        c.close()
+        assert b" 200 " in head.split(b"\r\n")[0], head
+        return fds
 
     def tcp(self, **token):
         """A client with a token of its own, made with these fields."""

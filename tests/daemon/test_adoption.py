@@ -87,6 +87,26 @@ def test_the_spawner_may_die_too(fresh):
     assert {row["id"] for row in d.machines()} == {m, other}
 
 
+@pytest.mark.parametrize("victim", ["daemon", "both"])
+def test_what_cow_directories_changed_is_found_again(fresh, tmp_path, victim):
+    d = fresh()
+    (tmp_path / "f").write_text("old")
+    fd = os.open(tmp_path, os.O_RDONLY)
+    m = d.lend(fd, dirs=[{"path": str(tmp_path), "at": "/home/user/d", "mode": "cow"}])
+    os.close(fd)
+    assert d.exec(m, "echo new >/home/user/d/f; echo more >/home/user/d/g")["exec"]["status"] == 0
+    d.kill()
+    if victim == "both":
+        kill_spawner(d)
+    d.start()
+    d.exec(m, "rm /home/user/d/g")
+    fds = d.changes(m)
+    assert len(fds) == 1 and os.listdir(fds[0]) == ["f"]
+    with open(os.open("f", os.O_RDONLY, dir_fd=fds[0])) as f:
+        assert f.read() == "new\n"
+    os.close(fds[0])
+
+
 def test_a_machine_that_vanished_is_ended_with_its_reason(fresh):
     d = fresh()
     m = d.machine()

@@ -1,5 +1,4 @@
 """Who may do what: tokens over TCP, owners by uid on the unix socket, and nobody's deputy."""
-import array
 import http.client
 import json
 import os
@@ -314,23 +313,6 @@ def shared(fresh):
     return d
 
 
-def lend(daemon, descriptor, **fields):
-    """Makes a machine with a directory handed over as a descriptor; the machine."""
-    c = UnixConnection(daemon.socket)
-    c.connect()
-    body = json.dumps(fields).encode()
-    head = (f"POST /v1/machines HTTP/1.1\r\nHost: carrel\r\nContent-Length: {len(body)}\r\n"
-            "Carrel-Fds: 1\r\n\r\n").encode()
-    c.sock.sendmsg([head + body], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [descriptor]))])
-    answer = http.client.HTTPResponse(c.sock)
-    answer.begin()
-    told = json.loads(answer.read())
-    c.close()
-    if answer.status >= 300:
-        raise Refused(answer.status, told)
-    return told["id"]
-
-
 @needs_root
 def test_each_uid_sees_only_its_own(shared):
     d = shared
@@ -384,7 +366,7 @@ def test_nobody_lends_what_is_not_theirs(shared):
 
         def give():
             fd = os.open(hers, os.O_RDONLY | os.O_DIRECTORY)
-            return lend(shared, fd, dirs=[{"path": str(hers), "at": "/home/user/d", "mode": "ro"}])
+            return shared.lend(fd, dirs=[{"path": str(hers), "at": "/home/user/d", "mode": "ro"}])
 
         error = refused(403, "denied", as_user, BOB, give)
         assert "another user" in error["message"]
@@ -410,7 +392,7 @@ def test_a_lent_directory_gives_no_rights_over_others_files(shared, mode):
 
         def give():
             fd = os.open(top, os.O_RDONLY | os.O_DIRECTORY)
-            return lend(shared, fd, unreviewed=True, dirs=[{"path": str(top), "at": "/home/user/d", "mode": mode}])
+            return shared.lend(fd, unreviewed=True, dirs=[{"path": str(top), "at": "/home/user/d", "mode": mode}])
 
         m = as_user(BOB, give)
         assert as_user(BOB, lambda: shared.exec(m, "cat /home/user/d/his"))["stdout"] == "of his\n"

@@ -494,10 +494,30 @@ static void box_create(struct machine_host *h, const struct machine_spec *spec,
     spawner_ask(h->spawner, m, spec->grant_fds, spec->grant_count, on_created, c);
 }
 
+/* The changes of its cow grants. A machine without them is a machine: whoever asks for them is told. */
+static void on_uppers(void *arg, const struct plan_message *m, struct fd_message *fds,
+                      const struct err *err) {
+    struct call *c = arg;
+    struct box *b = c->box;
+    call_free(c);
+    if (!b)
+        return;
+    if (err && err->code != ERR_NOT_FOUND)
+        log_line(LOG_WARN, "machine", "changes in lent directories: %s id=%s", err->text, b->m.id);
+    const char *at = err ? "" : m->text;
+    for (size_t next = 0; *at; at += strspn(at, " ")) {
+        unsigned long number = strtoul(at, (char **)&at, 10);
+        if (number >= PLAN_MAX_GRANTS || next == fds->nfds)
+            break;
+        b->m.uppers[number] = take_next(fds, &next);
+    }
+    link_again(b);
+}
+
 static void box_adopt(struct machine_host *h, const char *id, machine_made_fn *done, void *arg) {
     struct box *b = box_new(h, id, done, arg);
-    b->later = (struct loop_call){.fn = link_again, .arg = b};
-    loop_defer(h->loop, &b->later);
+    struct call *c = call_new(&b->m, NULL);
+    spawner_ask(h->spawner, message(h, PLAN_UPPERS, id), NULL, 0, on_uppers, c);
 }
 
 /* Destroy, freeze, limits, deadline. */
