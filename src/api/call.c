@@ -272,6 +272,10 @@ bool call_write(struct call *c, const void *bytes, size_t n) {
     return http_write(c->http, bytes, n);
 }
 
+bool call_is_full(const struct call *c) {
+    return http_is_full(c->http);
+}
+
 void call_end(struct call *c) {
     c->on_gone = c->on_drain = NULL;
     http_end(c->http);

@@ -106,6 +106,7 @@ void call_body_resume(struct call *c);
 /* An answer in pieces. False from call_write(): enough, wait for on_drain. */
 void call_begin(struct call *c, int status, const char *type, const struct http_pair *more);
 bool call_write(struct call *c, const void *bytes, size_t n);
+bool call_is_full(const struct call *c); /* on_drain is still to come: add nothing before */
 void call_end(struct call *c);
 
 /* {"error":{...}} */

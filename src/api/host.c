@@ -82,7 +82,9 @@ static void events_go_on(struct watching *w) {
 }
 
 static void events_changed(void *arg) {
-    events_go_on(arg);
+    struct watching *w = arg;
+    if (!call_is_full(w->call))
+        events_go_on(w);
 }
 
 static void events_drained(struct call *c) {

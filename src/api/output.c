@@ -37,7 +37,8 @@ static void reader_free(struct reader *r) {
 
 static void changed(void *arg) {
     struct reader *r = arg;
-    r->go_on(r);
+    if (!call_is_full(r->call)) /* it reads on at its own pace */
+        r->go_on(r);
 }
 
 static void drained(struct call *c) {

@@ -69,6 +69,8 @@ static const struct query stdin_queries[] = {
 static const struct query terminal_queries[] = {
     {"exec", "string", "attach to this one again instead of starting a shell"},
     {"offset", "integer", "of the first byte to show again (default 0: the whole screen so far)"},
+    {"wait", "boolean",
+     "the command waits until you have taken its output, while you are connected"},
     {"command", "string", "instead of a shell"},
     {"cwd", "string", NULL},
     {"user", "string", NULL},

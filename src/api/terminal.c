@@ -37,7 +37,7 @@ static void tell_gap(struct terminal *t, uint64_t bytes) {
     ws_send(t->ws, WS_TEXT, text.data, text.len);
 }
 
-static void show(struct terminal *t) {
+static void show_more(struct terminal *t) {
     unsigned char piece[PIECE];
     const struct outlog *log = exec_log(t->exec);
     for (;;) {
@@ -67,6 +67,12 @@ static void show(struct terminal *t) {
         }
         return;
     }
+}
+
+static void show(struct terminal *t) {
+    if (!ws_is_full(t->ws))
+        show_more(t);
+    exec_consumed(t->exec);
 }
 
 /* What was typed waits while the command does not read; then the socket waits too. */
@@ -156,6 +162,8 @@ static void attach(struct call *c, struct exec *x) {
         call_error(c, &err);
         return;
     }
+    if (call_query(c, "wait"))
+        t->follower.consumed = &t->offset;
     t->ws = call_upgrade(c, &handler, t);
     if (!t->ws) {
         exec_unref(x);

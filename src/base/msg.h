@@ -67,7 +67,11 @@ enum msg_type {
     MSG_STDIN,        /* struct msg_data, to the guest */
     MSG_STDOUT,       /* struct msg_data, to the host; a terminal's output too */
     MSG_STDERR,
-    MSG_CREDIT,   /* struct msg_credit: for STDIN from the guest, else from the host */
+    /*
+     * struct msg_credit: for STDIN from the guest, else from the host. A stream that goes to a log
+     * waits for nobody, unless it was given some; UINT64_MAX, or the connection's end, lifts that.
+     */
+    MSG_CREDIT,
     MSG_EXIT,     /* struct msg_exit, to the host */
     MSG_EXIT_ACK, /* the host has it, and all the output it wants; the row goes with the tree */
     MSG_SIGNAL,   /* struct msg_signal; ERROR `gone` once the main process has ended */

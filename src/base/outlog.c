@@ -42,6 +42,11 @@ static uint64_t tail_at(const struct outlog_caps *caps, int stream) {
     return head_at(caps, stream) + caps->head[stream];
 }
 
+uint64_t outlog_window(const struct outlog_caps *caps, int stream) {
+    uint64_t quarter = caps->tail[stream] / 4;
+    return quarter < OUTLOG_WINDOW_MAX ? quarter : OUTLOG_WINDOW_MAX;
+}
+
 uint64_t outlog_position(const struct outlog_caps *caps, int stream, uint64_t offset) {
     uint64_t head = caps->head[stream];
     if (offset < head)

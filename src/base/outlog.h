@@ -40,6 +40,7 @@
 #define OUTLOG_TURNS 4096u
 #define OUTLOG_DATA (OUTLOG_PAGE + 8u * OUTLOG_TURNS)
 #define OUTLOG_TAIL_MIN 4096u
+#define OUTLOG_WINDOW_MAX (1u << 20)
 #define OUTLOG_AREA_MAX (1u << 30) /* of one head or tail */
 
 /* Bytes kept of each stream. */
@@ -81,6 +82,9 @@ struct outlog {
 
 /* 0, or -1: these bytes are no log, or one of another version. map or fd stays the caller's. */
 int outlog_open(struct outlog *ret, void *map, int fd, uint64_t bytes);
+
+/* How far a writer that waits for its reader may be ahead of it. */
+uint64_t outlog_window(const struct outlog_caps *caps, int stream);
 
 /* Where byte `offset` of a stream lies in the log. */
 uint64_t outlog_position(const struct outlog_caps *caps, int stream, uint64_t offset);

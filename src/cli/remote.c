@@ -139,7 +139,7 @@ static int open_screen(struct session *s, struct err *err) {
     const struct http_pair fields[] = {
         {r->client->bearer[0] ? "Authorization" : NULL, r->client->bearer}, {NULL, NULL}};
     snprintf(offset, sizeof(offset), "%" PRIu64, r->shown);
-    if (client_target(attach, err, "/v1/machines/%s/pty?exec=%s&offset=%s", r->id, r->exec,
+    if (client_target(attach, err, "/v1/machines/%s/pty?exec=%s&offset=%s&wait=1", r->id, r->exec,
                       offset) < 0)
         return -1;
     ws_client_freep(&r->ws);

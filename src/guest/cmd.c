@@ -383,6 +383,7 @@ enum serve_result cmd_resize(struct guest *g, struct conn *c, const struct frame
 static void rewind_streams(struct cmd *cmd) {
     for (int i = 0; i < 2; i++) {
         cmd->out[i].sent = cmd->out[i].consumed;
+        cmd->out[i].paced = false;
         cmd->out[i].eof_sent = false;
     }
     cmd->exit_sent = false;
@@ -477,6 +478,8 @@ void cmd_detach_all(struct guest *g, struct conn *c) {
         g->cmds[i].conn = NULL;
         g->cmds[i].log.wait_tag = 0;
         rewind_streams(&g->cmds[i]);
+        for (int n = 0; n < 2; n++)
+            stream_out_fill(g, &g->cmds[i].out[n]);
     }
     files_forget(g, c);
 }

@@ -87,7 +87,8 @@ struct log {
 /* Command to host. The ring holds [consumed, produced), so a reconnect can replay. */
 struct stream_out {
     struct source src;
-    struct log *log; /* or NULL; then there is no ring, and nothing is sent or consumed */
+    struct log *log; /* or NULL; then there is no ring, and nothing is sent */
+    bool paced;      /* into the log no further than a window beyond what was consumed */
     int index;       /* 0 stdout, 1 stderr */
     uint8_t *ring;
     uint32_t size;

@@ -61,11 +61,21 @@ static void was_read(struct guest *g, struct stream_out *s, ssize_t n, uint32_t 
     }
 }
 
+/* How much a paced stream may read now. */
+static uint32_t log_room(const struct stream_out *s) {
+    if (!s->paced)
+        return LOG_READ;
+    uint64_t end = s->consumed + outlog_window(&s->log->w.log.caps, s->index);
+    uint64_t room = end > s->produced ? end - s->produced : 0;
+    return room < LOG_READ ? (uint32_t)room : LOG_READ;
+}
+
 static void fill_log(struct guest *g, struct stream_out *s) {
     uint64_t until = s->produced + LOG_BURST;
-    while (s->readable && s->produced < until)
-        was_read(g, s, log_fill(s->log, s->index, s->src.fd, LOG_READ), LOG_READ);
-    if (s->readable)
+    uint32_t room = 0;
+    while (s->readable && s->produced < until && (room = log_room(s)) > 0)
+        was_read(g, s, log_fill(s->log, s->index, s->src.fd, room), room);
+    if (s->readable && room > 0)
         source_rearm(g, &s->src, EPOLLIN | EPOLLET);
 }
 
@@ -110,6 +120,11 @@ bool stream_out_has_news(const struct stream_out *s) {
 }
 
 bool stream_out_credit(struct stream_out *s, uint64_t consumed) {
+    if (s->log) {
+        s->paced = consumed != UINT64_MAX;
+        s->consumed = s->paced ? consumed : 0;
+        return consumed <= s->produced || !s->paced;
+    }
     if (consumed > s->sent)
         return false;
     if (consumed > s->consumed)

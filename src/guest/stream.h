@@ -18,7 +18,7 @@ bool stream_out_fill(struct guest *g, struct stream_out *s);
 uint32_t stream_out_take(struct stream_out *s, uint8_t *to, uint32_t max);
 bool stream_out_has_news(const struct stream_out *s);
 
-/* The host has consumed up to here. False: it claims what was never sent. */
+/* The host has consumed up to here. False: it claims what was never there. */
 bool stream_out_credit(struct stream_out *s, uint64_t consumed);
 
 /* Takes bytes of the host. False: they are beyond the window, or leave a gap. */

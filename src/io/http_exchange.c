@@ -283,6 +283,10 @@ bool http_write(struct http_exchange *x, const void *bytes, size_t n) {
     return !c->told_full && !is_dead(c);
 }
 
+bool http_is_full(const struct http_exchange *x) {
+    return conn_of((struct http_exchange *)x)->told_full;
+}
+
 void http_end(struct http_exchange *x) {
     struct conn *c = conn_of(x);
     assert(c->begun);

@@ -152,6 +152,8 @@ void http_reply_fds(struct http_exchange *x, int status, const struct http_pair 
 void http_begin(struct http_exchange *x, int status, const struct http_pair *fields,
                 int64_t length);
 bool http_write(struct http_exchange *x, const void *bytes, size_t n);
+/* http_write() said false and on_drain has not come yet: what is new can wait for it. */
+bool http_is_full(const struct http_exchange *x);
 void http_end(struct http_exchange *x);
 
 /*

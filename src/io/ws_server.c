@@ -136,6 +136,10 @@ bool ws_send(struct ws *ws, enum ws_opcode kind, const void *data, size_t n) {
     return !ws->closing && send_frame(ws, kind, data, n);
 }
 
+bool ws_is_full(const struct ws *ws) {
+    return http_is_full(ws->x);
+}
+
 size_t ws_pending(const struct ws *ws) {
     return http_pending(ws->x);
 }

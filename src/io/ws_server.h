@@ -31,6 +31,7 @@ void *ws_user(const struct ws *ws);
 
 /* WS_TEXT (must be UTF-8), WS_BINARY or WS_PING. False: full, or closing; wait for on_drain. */
 bool ws_send(struct ws *ws, enum ws_opcode kind, const void *data, size_t n);
+bool ws_is_full(const struct ws *ws); /* on_drain is still to come */
 size_t ws_pending(const struct ws *ws);
 
 /* No more messages; on_close follows. A peer that does not answer is cut off after two seconds. */

@@ -70,6 +70,7 @@ void exec_follow(struct exec *x, struct exec_follower *f) {
     if (x->live) {
         x->live->open++;
         exec_listen(x);
+        exec_pace(x, true);
     }
 }
 
@@ -85,6 +86,7 @@ void exec_unfollow(struct exec_follower *f) {
     f->of = NULL;
     if (x->live) {
         x->live->open--;
+        exec_pace(x, true);
         idle_touch(&x->live->idle, loop_now_ms(x->service->loop));
     }
     exec_unref(x);

@@ -3,7 +3,8 @@
  *
  * A struct exec is one command, living or remembered; whoever gets one holds a reference. Its
  * output is in a log on the host; a follower is only told that there is more and reads at its own
- * pace, so a slow or vanished one costs nothing.
+ * pace, so a slow or vanished one costs nothing; one that wants every byte can make the command
+ * wait.
  */
 #pragma once
 
@@ -17,7 +18,12 @@ struct exec_follower {
     void (*changed)(void *arg);
     void *arg;
     bool wants_output; /* false: only its start and end are of interest */
-    struct exec *of;   /* the exec's, as the next two */
+    /*
+     * Not NULL: the command waits with its output (stdout, or its terminal) for this reader, which
+     * has consumed so much and says so with exec_consumed().
+     */
+    const uint64_t *consumed;
+    struct exec *of; /* the exec's, as the next two */
     struct exec_follower *next, **at;
 };
 
@@ -50,6 +56,7 @@ const struct outlog *exec_log(const struct exec *x);
 
 void exec_follow(struct exec *x, struct exec_follower *f);
 void exec_unfollow(struct exec_follower *f);
+void exec_consumed(struct exec *x);
 
 /*
  * Input at an offset: what was received before is skipped, a hole is refused. Returns how many

@@ -80,6 +80,26 @@ void exec_listen(struct exec *x) {
     guest_log_wait(x->live->machine->guest, &x->command, &seen);
 }
 
+void exec_pace(struct exec *x, bool afresh) {
+    uint64_t consumed = UINT64_MAX;
+    for (const struct exec_follower *f = x->followers; f; f = f->next)
+        if (f->consumed && *f->consumed < consumed)
+            consumed = *f->consumed;
+    bool paced = consumed != UINT64_MAX;
+    if (!x->sent || x->log.fd < 0 || (!paced && !x->paced) ||
+        (!afresh && consumed < x->pace + outlog_window(&x->log.log.caps, 0) / 2))
+        return;
+    x->paced = paced;
+    x->pace = consumed;
+    guest_tell(x->live->machine->guest,
+               (struct frame_head){.type = MSG_CREDIT, .id = x->command.id},
+               &(struct msg_credit){.stream = 1, .consumed = consumed}, NULL);
+}
+
+void exec_consumed(struct exec *x) {
+    exec_pace(x, false);
+}
+
 static void on_grew(void *arg, const struct msg_log *m) {
     struct exec *x = arg;
     exec_ref(x);
@@ -186,6 +206,7 @@ void execs_reattach(struct live *l) {
         guest_attach(l->machine->guest, &x->command,
                      &(struct msg_attach){{UINT64_MAX, UINT64_MAX}});
         exec_listen(x);
+        exec_pace(x, true);
     }
 }
 

@@ -24,8 +24,10 @@ struct exec {
     unsigned keep_tries;
     uint64_t keep_again_ms;
     struct outlog_kept kept_so_far;
-    bool waiting; /* for its log to grow */
-    bool direct;  /* output goes to descriptors of the caller: there is no log */
+    bool waiting;  /* for its log to grow */
+    bool paced;    /* the guest waits for what its followers consume */
+    uint64_t pace; /* and was told so much */
+    bool direct;   /* output goes to descriptors of the caller: there is no log */
     struct guest_command command;
     struct outlog_fd log;
     struct outlog kept; /* after its machine's end */
@@ -76,6 +78,9 @@ void exec_start_done(struct exec *x, const struct err *err);
 
 /* Fills x->command. */
 void exec_prepare(struct exec *x);
+/* Tells the guest how far its readers are: at once when the slowest, or who is there, has changed.
+ */
+void exec_pace(struct exec *x, bool afresh);
 /* Asks to be told of more output, if anybody wants it: a follower, or we at the very end. */
 void exec_listen(struct exec *x);
 

@@ -177,9 +177,9 @@ static int open_uppers(struct spawner *s, struct plan_message *m, struct verb_fd
 
 verb_fn *verb_of(enum plan_type type) {
     static verb_fn *const verbs[] = {
-        [PLAN_LIST] = list,         [PLAN_STATS] = stats,
-        [PLAN_FREEZE] = freeze,     [PLAN_LIMITS] = change_limits,
-        [PLAN_DEADLINE] = deadline, [PLAN_LISTEN] = open_doors,
+        [PLAN_LIST] = list,          [PLAN_STATS] = stats,
+        [PLAN_FREEZE] = freeze,      [PLAN_LIMITS] = change_limits,
+        [PLAN_DEADLINE] = deadline,  [PLAN_LISTEN] = open_doors,
         [PLAN_UPPERS] = open_uppers,
     };
     return type < sizeof(verbs) / sizeof(*verbs) ? verbs[type] : NULL;

@@ -244,6 +244,9 @@ class Daemon(Client):
         """Of TCP, when it was started with --listen."""
         return int(re.findall(r"listening address=\S+ port=(\d+)", self.log())[-1])
 
+    def memory_kb(self):
+        return int(re.search(r"RssAnon:\s+(\d+)", pathlib.Path(f"/proc/{self.process.pid}/status").read_text())[1])
+
     def lend(self, descriptor, **fields):
         """Makes a machine with a directory handed over as a descriptor; the machine."""
         c = UnixConnection(self.socket)

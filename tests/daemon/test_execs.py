@@ -103,6 +103,21 @@ def test_a_vanished_reader_costs_nothing(daemon, box):
     assert daemon.get(f"/v1/machines/{box}/execs/{x}/output") == b"a\nb\n"
 
 
+def test_a_slow_reader_gets_all_that_was_kept(daemon):
+    """What it has not taken stays in the log, not in the daemon's memory, and it is not cut off."""
+    m, size = daemon.machine(), 60 << 20
+    events = daemon.stream("POST", f"/v1/machines/{m}/execs", {"command": f"head -c {size} /dev/zero | tr '\\0' x"})
+    x = next(events)["exec"]
+    before = daemon.memory_kb()
+    assert daemon.wait(m, x)["stdout_bytes"] == size
+    assert daemon.memory_kb() < before + 8192
+    counted = {"gap": 0, "stdout": 0}
+    for e in events:
+        counted["gap"] += e.get("bytes", 0) if e["type"] == "gap" else 0
+        counted["stdout"] += len(e["data"]) if e["type"] == "stdout" else 0
+    assert sum(counted.values()) == size and counted["stdout"] >= 32 << 20, counted
+
+
 def test_output_beyond_its_cap_has_head_and_tail_and_says_the_gap(daemon):
     m = daemon.machine(limits={"mem": "1G"})
     x = daemon.exec(m, "seq 1 20000000 | head -c 150000000", output_max=1000)["exec"]

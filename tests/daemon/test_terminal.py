@@ -3,6 +3,7 @@ import base64
 import json
 import os
 import struct
+import time
 import urllib.parse
 
 import pytest
@@ -139,3 +140,32 @@ def test_signals_and_what_is_no_terminal(daemon, box, terminal):
         terminal(exec=x)
     with pytest.raises(Refused):
         daemon.get(f"/v1/machines/{box}/pty")
+
+
+def test_a_command_waits_for_a_reader_that_wants_every_byte(daemon):
+    """More than a log keeps. Who does not ask for it is told of a gap; nobody waits for one who left."""
+    m, size = daemon.machine(), 80 << 20
+    command = urllib.parse.quote(f"head -c {size} /dev/zero | tr '\\0' x")
+    def start(**more):
+        s = Socket(daemon, f"/v1/machines/{m}/pty?command={command}" + "".join(f"&{k}={v}" for k, v in more.items()))
+        return s, daemon.until(lambda: [x for x in daemon.get(f"/v1/machines/{m}/execs")["execs"] if x["state"] == "running"])[0]["id"]
+    produced = lambda x: daemon.get(f"/v1/machines/{m}/execs/{x}")["stdout_bytes"]
+
+    def taken(s):
+        n = 0
+        while s.receive() != CLOSE:
+            n += len(s.shown)
+            s.shown = b""
+        return n, sum(t["bytes"] for t in s.told if t["type"] == "gap")
+
+    s, x = start(wait=1)
+    time.sleep(1)
+    assert 0 < produced(x) < 16 << 20
+    assert taken(s) == (size, 0)
+    s, x = start(wait=1)
+    s.cut()
+    assert daemon.wait(m, x)["stdout_bytes"] == size
+    s, x = start()  # the control
+    assert daemon.wait(m, x)["stdout_bytes"] == size
+    n, gap = taken(s)
+    assert n + gap == size and gap

@@ -494,7 +494,8 @@ static void box_create(struct machine_host *h, const struct machine_spec *spec,
     spawner_ask(h->spawner, m, spec->grant_fds, spec->grant_count, on_created, c);
 }
 
-/* The changes of its cow grants. A machine without them is a machine: whoever asks for them is told. */
+/* The changes of its cow grants. A machine without them is a machine: whoever asks for them is
+ * told. */
 static void on_uppers(void *arg, const struct plan_message *m, struct fd_message *fds,
                       const struct err *err) {
     struct call *c = arg;
