@@ -54,6 +54,22 @@ static const struct {
     {PLAN_VIEW_IS, 0},
 };
 
+static const char *const modes[] = {
+    [PLAN_GRANT_RO] = "ro", [PLAN_GRANT_COW] = "cow", [PLAN_GRANT_RW] = "rw"};
+
+const char *plan_mode_name(enum plan_grant_mode mode) {
+    return modes[mode];
+}
+
+bool plan_mode_by_name(const char *name, enum plan_grant_mode *ret) {
+    for (size_t i = PLAN_GRANT_RO; i < sizeof(modes) / sizeof(*modes); i++)
+        if (strcmp(modes[i], name) == 0) {
+            *ret = (enum plan_grant_mode)i;
+            return true;
+        }
+    return false;
+}
+
 enum kind { KIND_U64 = 1, KIND_TEXT, KIND_GRANT, KIND_ROW };
 enum { GRANT_PRIVATE = 0x40 }; /* beside the mode */
 

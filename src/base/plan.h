@@ -73,6 +73,10 @@ enum plan_linger {
 
 enum plan_grant_mode { PLAN_GRANT_RO = 1, PLAN_GRANT_COW, PLAN_GRANT_RW };
 
+/* "ro", "cow", "rw" */
+const char *plan_mode_name(enum plan_grant_mode mode);
+bool plan_mode_by_name(const char *name, enum plan_grant_mode *ret);
+
 struct plan_grant {
     enum plan_grant_mode mode;
     char path[PLAN_PATH_SIZE]; /* absolute, inside the machine */

@@ -17,7 +17,7 @@ struct grants {
     int working; /* the grant that is the caller's own directory, or -1 */
 };
 
-/* Fills the plan's grants; nothing in or around the directories of `own` (the store) is lent. */
-int grants_open(const struct option_list *dirs, bool unreviewed, const char *const *own,
-                struct plan *plan, struct grants *ret, struct err *err);
+/* Fills the plan's grants. Whether they may be lent, and there, is for the daemon to say. */
+int grants_open(const struct option_list *dirs, struct plan *plan, struct grants *ret,
+                struct err *err);
 void grants_close(struct grants *g);

@@ -67,12 +67,8 @@ static int check_options(const struct run_options *o, struct err *err) {
 
 /* The machine as the daemon is to make it, and the directories it is lent. */
 static int describe(struct run *r, struct err *err) {
-    struct place place;
     struct jot j = JOT(&r->spec);
-    if (place_find(&place, err) < 0)
-        return -1;
-    const char *const own[] = {place.home, place.run, NULL};
-    if (grants_open(&r->o.spec.dirs, r->o.spec.unreviewed, own, &r->plan, &r->grants, err) < 0)
+    if (grants_open(&r->o.spec.dirs, &r->plan, &r->grants, err) < 0)
         return -1;
     jot_object(&j, NULL);
     spec_put(&j, &r->o.spec, &r->grants, &r->plan);
@@ -86,7 +82,7 @@ static int describe(struct run *r, struct err *err) {
 /* Such a directory is the host's own: what is bound in it answers, whoever knocks. */
 static void warn_of_doors(const struct run *r) {
     for (size_t i = 0; i < r->grants.count && !r->o.command.quiet; i++)
-        if (r->plan.grants[i].mode == PLAN_GRANT_RW)
+        if (r->plan.grants[i].mode == PLAN_GRANT_RW && r->o.spec.unreviewed)
             fprintf(stderr,
                     "carrel: '%s' is lent rw: changes go out unreviewed, and sockets and pipes in "
                     "it lead to the host's processes\n",

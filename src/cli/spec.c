@@ -27,14 +27,12 @@ static void put_limits(struct jot *j, const struct spec *s) {
 }
 
 static void put_dirs(struct jot *j, const struct grants *g, const struct plan *plan) {
-    static const char *const modes[] = {
-        [PLAN_GRANT_RO] = "ro", [PLAN_GRANT_COW] = "cow", [PLAN_GRANT_RW] = "rw"};
     jot_array(j, "dirs");
     for (size_t i = 0; i < g->count; i++) {
         jot_object(j, NULL);
         jot_string(j, "path", g->host[i]);
         jot_string(j, "at", plan->grants[i].path);
-        jot_string(j, "mode", modes[plan->grants[i].mode]);
+        jot_string(j, "mode", plan_mode_name(plan->grants[i].mode));
         jot_end(j, '}');
     }
     jot_end(j, ']');

@@ -99,8 +99,7 @@ static int make(const struct new_options *o, struct client *c, struct err *err) 
     json_t *machine DEFER(json_free) = NULL;
     if (!plan || !g)
         return err_set(err, ERR_LIMIT, "out of memory");
-    const char *const own[] = {c->place.home, c->place.run, NULL};
-    int r = grants_open(&o->spec.dirs, o->spec.unreviewed, own, plan, g, err);
+    int r = grants_open(&o->spec.dirs, plan, g, err);
     if (r == 0)
         r = describe(o, g, plan, &body, err);
     const struct client_request request = {.method = "POST",

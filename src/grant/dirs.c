@@ -13,20 +13,6 @@
 
 #include "base/defer.h"
 
-static const struct {
-    const char *name;
-    enum plan_grant_mode mode;
-} modes[] = {{"ro", PLAN_GRANT_RO}, {"cow", PLAN_GRANT_COW}, {"rw", PLAN_GRANT_RW}};
-
-static bool mode_by_name(const char *name, enum plan_grant_mode *ret) {
-    for (size_t i = 0; i < sizeof(modes) / sizeof(*modes); i++)
-        if (strcmp(modes[i].name, name) == 0) {
-            *ret = modes[i].mode;
-            return true;
-        }
-    return false;
-}
-
 static bool contains(const char *dir, const char *path) {
     size_t n = strlen(dir);
     while (n > 1 && dir[n - 1] == '/')
@@ -106,12 +92,12 @@ int dirs_check(const struct dir_grant *dirs, size_t count, const int *fds,
     for (size_t i = 0; i < count; i++) {
         const struct dir_grant *d = &dirs[i];
         const char *at = d->at ? d->at : d->path;
-        if (!mode_by_name(d->mode ? d->mode : "cow", &ret[i].mode))
+        if (!plan_mode_by_name(d->mode ? d->mode : "cow", &ret[i].mode))
             return err_set(err, ERR_INVALID, "'%s' is neither ro, cow nor rw", d->mode);
         if (ret[i].mode == PLAN_GRANT_RW && !rules->unreviewed) {
             err_set(err, ERR_DENIED, "directory '%s' as rw lets changes out without review",
                     d->path);
-            return err_remedy(err, "say unreviewed, or use cow");
+            return err_remedy(err, "say --unreviewed, or use cow and --apply");
         }
         if (check_place(ret, i, at, err) < 0 || check_descriptor(fds[i], d->path, rules, err) < 0)
             return -1;
