@@ -8,6 +8,7 @@
 #include "store/journal_chain.h"
 
 struct proof {
+    const char *path;
     int dir;
     uint64_t first, last; /* segments */
     uint64_t begins;      /* with this segment, as records say that announce it; 0: none does */
@@ -127,27 +128,47 @@ static int verify_end(const struct proof *p, struct err *err) {
                    (unsigned long long)p->chain.at.seq, (unsigned long long)p->expected->seq);
 }
 
+static int verify_all(struct proof *p, struct err *err) {
+    if (segment_range(p->dir, &p->first, &p->last, err) < 0)
+        return -1;
+    if (p->last == 0)
+        return err_set(err, ERR_NOT_FOUND, "there is no journal in '%s'", p->path);
+    p->report->first_segment = p->first;
+    for (p->chain.segment = p->first; p->chain.segment <= p->last; p->chain.segment++)
+        if (verify_segment(p, err) < 0)
+            return -1;
+    return verify_beginning(p, err) < 0 ? -1 : verify_end(p, err);
+}
+
+/* Its front may be forgotten while we read: then it begins later now, and what we saw is no proof.
+ */
+static bool was_pruned(const struct proof *p) {
+    uint64_t first, last;
+    struct err unused;
+    return segment_range(p->dir, &first, &last, &unused) == 0 && first > p->first;
+}
+
 int journal_verify(const char *dir, const uint8_t pubkey[JOURNAL_PUBKEY_BYTES],
                    const struct journal_head *expected, struct journal_report *ret,
                    struct err *err) {
+    enum { TRIES = 10 };
     struct err unused;
     struct journal_slot *slot DEFER(slot_freep) = malloc(sizeof(*slot));
     int fd DEFER_CLOSE = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    struct proof p = {.dir = fd, .expected = expected, .report = ret, .slot = slot};
     err = err ? err : &unused;
     *ret = (struct journal_report){0};
-    memcpy(p.chain.pubkey, pubkey, sizeof(p.chain.pubkey));
     if (fd < 0)
         return err_sys(err, "open journal '%s'", dir);
     if (!slot)
         return err_set(err, ERR_LIMIT, "journal: out of memory");
-    if (segment_range(fd, &p.first, &p.last, err) < 0)
-        return -1;
-    if (p.last == 0)
-        return err_set(err, ERR_NOT_FOUND, "there is no journal in '%s'", dir);
-    ret->first_segment = p.first;
-    for (p.chain.segment = p.first; p.chain.segment <= p.last; p.chain.segment++)
-        if (verify_segment(&p, err) < 0)
+    for (int tries = 1;; tries++) {
+        struct proof p = {
+            .path = dir, .dir = fd, .expected = expected, .report = ret, .slot = slot};
+        memcpy(p.chain.pubkey, pubkey, sizeof(p.chain.pubkey));
+        *ret = (struct journal_report){0};
+        if (verify_all(&p, err) == 0)
+            return 0;
+        if (tries == TRIES || !was_pruned(&p))
             return -1;
-    return verify_beginning(&p, err) < 0 ? -1 : verify_end(&p, err);
+    }
 }

@@ -271,6 +271,7 @@ def test_generated_requests_never_break_it(daemon, document, group):
                 check_never_broken(daemon, document, op, method, wrong)
                 tried += 1
         call(daemon, "post", f"/v1/machines/{m}/resume")
+        call(daemon, "patch", f"/v1/machines/{m}", {"ttl": "1h", "idle": "1h"})  # what was asked for may be short
     assert tried > 10
     assert daemon.get("/healthz") == b"ok\n"
     call(daemon, "post", f"/v1/machines/{m}/resume")

@@ -356,7 +356,7 @@ static void on_gone(void *arg) {
     struct err why = *guest_why_gone(g);
     guest_free(TAKE(b->fresh));
     if (b->confirming && why.code == ERR_GONE) {
-        err_set(&why, ERR_INTERNAL, "machine '%s' died while it was made", b->m.id);
+        err_set(&why, ERR_GONE, "machine '%s' died while it was made", b->m.id);
         err_remedy(&why, "ask again");
     }
     if (why.code == ERR_INTERNAL || b->confirming) {
