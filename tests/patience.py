@@ -1,7 +1,10 @@
 """How long tests wait. A test states its times for an ordinary host; where the processor is emulated or
 every access is checked, CARREL_PATIENCE says how many times slower that is (make test-vm and asan set it)."""
 import os
+import signal
 import time
+
+import pytest
 
 PATIENCE = float(os.environ.get("CARREL_PATIENCE") or 1)
 
@@ -9,3 +12,17 @@ PATIENCE = float(os.environ.get("CARREL_PATIENCE") or 1)
 def clock():
     """Seconds as an ordinary host would count them: for deadlines, and for what must not take longer."""
     return time.monotonic() / PATIENCE
+
+
+def time_limit(seconds):
+    """A fixture for a suite's conftest: a test that hangs fails alone, instead of taking the suite's time."""
+    def too_long(*_):
+        raise TimeoutError("this test takes too long")
+
+    @pytest.fixture(autouse=True)
+    def limit():
+        signal.signal(signal.SIGALRM, too_long)
+        signal.alarm(int(seconds * PATIENCE))
+        yield
+        signal.alarm(0)
+    return limit

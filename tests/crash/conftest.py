@@ -1,7 +1,6 @@
 """Faults at a chosen system call: the spawner or the client runs under strace, which injects them."""
 import pathlib
 import shutil
-import signal
 import subprocess
 import sys
 
@@ -10,6 +9,7 @@ import pytest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 from carrel import DAEMON, GUEST, PROGRAM, SOAK, SPAWNER, Carrel, stop_daemon, stop_spawner  # noqa: E402
+import patience  # noqa: E402
 from patience import PATIENCE  # noqa: E402
 
 WRAPPER = """#!/bin/sh
@@ -20,15 +20,7 @@ exec strace -o "$TRACE" -e trace=all -e inject="$FAULT" carrel-spawn "$@"
 """
 
 
-@pytest.fixture(autouse=True)
-def time_limit():
-    def too_long(*_):
-        raise TimeoutError("this test takes too long")
-
-    signal.signal(signal.SIGALRM, too_long)
-    signal.alarm(int(300 * PATIENCE))
-    yield
-    signal.alarm(0)
+time_limit = patience.time_limit(300)
 
 
 def pytest_collection_modifyitems(items):

@@ -1,7 +1,6 @@
 """A daemon whose machines reach servers of the test on loopback, by names of the test."""
 import json
 import pathlib
-import signal
 import sys
 import tempfile
 
@@ -11,19 +10,11 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "daemon"))
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
 from daemon import Daemon  # noqa: E402
-from patience import PATIENCE  # noqa: E402
+import patience  # noqa: E402
 from servers import Servers  # noqa: E402
 
 
-@pytest.fixture(autouse=True)
-def time_limit():
-    def too_long(*_):
-        raise TimeoutError("this test takes too long")
-
-    signal.signal(signal.SIGALRM, too_long)
-    signal.alarm(int(120 * PATIENCE))
-    yield
-    signal.alarm(0)
+time_limit = patience.time_limit(120)
 
 
 @pytest.fixture(scope="session")

@@ -3,31 +3,26 @@ import http.client
 import json
 import os
 import pathlib
-import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 
 import pytest
 
 TOP = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(TOP / "tests"))
+
+import patience  # noqa: E402
+
 BUILD = pathlib.Path(os.environ.get("CARREL_BUILD") or TOP / "build")
 PROGRAM = str(BUILD / "tests/http/http-test-server")
 # What a server may grow by when it holds nothing. The sanitizer keeps freed memory: no limit there.
 GROWTH_KIB = 1 << 20 if b"__asan_init" in pathlib.Path(PROGRAM).read_bytes() else 2048
 
 
-@pytest.fixture(autouse=True)
-def time_limit():
-    """A test that hangs fails alone, instead of taking the suite's time."""
-    def too_long(*_):
-        raise TimeoutError("this test takes too long")
-
-    signal.signal(signal.SIGALRM, too_long)
-    signal.alarm(60)
-    yield
-    signal.alarm(0)
+time_limit = patience.time_limit(60)
 
 
 class Talk:

@@ -1,6 +1,5 @@
 """One spawner for the whole suite; after every test the host must look as before."""
 import pathlib
-import signal
 import sys
 
 import pytest
@@ -8,19 +7,10 @@ import pytest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 from carrel import Carrel, ROOTLESS  # noqa: E402
-from patience import PATIENCE  # noqa: E402
+import patience  # noqa: E402
 
 
-@pytest.fixture(autouse=True)
-def time_limit():
-    """A test that hangs fails alone, instead of taking the suite's time."""
-    def too_long(*_):
-        raise TimeoutError("this test takes too long")
-
-    signal.signal(signal.SIGALRM, too_long)
-    signal.alarm(int(120 * PATIENCE))
-    yield
-    signal.alarm(0)
+time_limit = patience.time_limit(120)
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,5 @@
 """One spawner for the suite; after every test no box is left."""
 import pathlib
-import signal
 import sys
 
 import pytest
@@ -10,18 +9,10 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
 from carrel import Carrel  # noqa: E402
 from drive import Drive, fresh_id  # noqa: E402
-from patience import PATIENCE  # noqa: E402
+import patience  # noqa: E402
 
 
-@pytest.fixture(autouse=True)
-def time_limit():
-    def too_long(*_):
-        raise TimeoutError("this test takes too long")
-
-    signal.signal(signal.SIGALRM, too_long)
-    signal.alarm(int(120 * PATIENCE))
-    yield
-    signal.alarm(0)
+time_limit = patience.time_limit(120)
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,5 @@
 """One daemon for the suite; every test that takes `client` runs over both faces."""
 import pathlib
-import signal
 import sys
 
 import pytest
@@ -11,18 +10,10 @@ for path in (HERE.parent, HERE.parent / "daemon", HERE):
 
 from daemon import Daemon, TcpClient  # noqa: E402
 from mcp_client import Http, Lines  # noqa: E402
-from patience import PATIENCE  # noqa: E402
+import patience  # noqa: E402
 
 
-@pytest.fixture(autouse=True)
-def time_limit():
-    def too_long(*_):
-        raise TimeoutError("this test takes too long")
-
-    signal.signal(signal.SIGALRM, too_long)
-    signal.alarm(int(180 * PATIENCE))
-    yield
-    signal.alarm(0)
+time_limit = patience.time_limit(180)
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,6 @@
 import json
 import os
 import pathlib
-import signal
 import subprocess
 import sys
 
@@ -10,6 +9,9 @@ import pytest
 
 TOP = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(TOP / "tests"))
+
+import patience  # noqa: E402
+
 BUILD = pathlib.Path(os.environ.get("CARREL_BUILD") or TOP / "build")
 HERE = BUILD / "tests/model"
 KEY = "key-of-the-rehearsal"
@@ -17,16 +19,7 @@ KEY = "key-of-the-rehearsal"
 MODELS = ["anthropic/m", "openai/m", "openai-responses/m"]
 
 
-@pytest.fixture(autouse=True)
-def time_limit():
-    """A test that hangs fails alone, instead of taking the suite's time."""
-    def too_long(*_):
-        raise TimeoutError("this test takes too long")
-
-    signal.signal(signal.SIGALRM, too_long)
-    signal.alarm(120)
-    yield
-    signal.alarm(0)
+time_limit = patience.time_limit(120)
 
 
 def environment(port, key=KEY, scheme="http"):
