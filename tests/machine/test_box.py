@@ -282,6 +282,7 @@ def test_requests_in_flight_when_the_spawner_dies_are_answered(carrel, drive, ro
         except Failed as e:
             assert e.code in ("unknown", "gone"), e
     gone = [drive.ask("destroy", i) for i in ids[:8]]
+    until(lambda: bool(spawner_pids(carrel.run_dir)))
     time.sleep(0.002 * round)
     os.kill(spawner_pids(carrel.run_dir)[0], signal.SIGKILL)
     for number in gone:
