@@ -21,6 +21,7 @@
 #include "io/loop.h"
 #include "io/place.h"
 #include "io/system_log.h"
+#include "operator/operator.h"
 #include "service/service.h"
 #include "store/accounts.h"
 #include "store/conf.h"
@@ -37,6 +38,7 @@ struct daemon {
     struct loop *loop;
     struct store *store;
     struct service *service;
+    struct runs *runs;
     struct api *api;
     struct loop_timer *idle;
     uint64_t quiet_since_ms; /* 0: it does not listen yet */
@@ -219,7 +221,7 @@ static void look_idle(void *arg) {
     uint64_t now = loop_now_ms(d->loop);
     if (!d->quiet_since_ms)
         return;
-    if (service_machine_count(d->service) || api_busy(d->api))
+    if (service_machine_count(d->service) || api_busy(d->api) || operator_busy(d->runs))
         d->quiet_since_ms = now;
     else if (now - d->quiet_since_ms >= d->idle_ms)
         leave(d, "nothing to do");
@@ -248,7 +250,8 @@ static int start(struct daemon *d, struct err *err) {
     d->service = service_new(&service, on_ready, d, err);
     if (!d->service)
         return -1;
-    d->api = api_new(d->loop, d->service);
+    d->runs = operator_new(d->loop, d->service);
+    d->api = api_new(d->loop, d->service, d->runs);
     if (d->idle_ms) {
         d->idle = loop_timer_new(d->loop, look_idle, d);
         loop_timer_start(d->idle, IDLE_LOOK_MS, IDLE_LOOK_MS);
@@ -261,6 +264,7 @@ static void finish(struct daemon *d) {
     char path[PLACE_SIZE + 16];
     loop_timer_free(d->idle);
     api_free(d->api);
+    operator_free(d->runs);
     if (d->loop)
         loop_join(d->loop); /* jobs may be using the store */
     service_free(d->service);

@@ -15,6 +15,7 @@
 struct api {
     struct loop *loop;
     struct service *service;
+    struct runs *runs;
     struct http_server *http;
     struct metrics *metrics;
     struct mcp_face *mcp;
@@ -178,12 +179,13 @@ static void on_request(struct http_exchange *x, void *arg) {
 
 /* ---- life ---- */
 
-struct api *api_new(struct loop *loop, struct service *service) {
+struct api *api_new(struct loop *loop, struct service *service, struct runs *runs) {
     struct api *api = calloc(1, sizeof(*api));
     if (!api)
         abort();
     api->loop = loop;
     api->service = service;
+    api->runs = runs;
     api->metrics = metrics_new();
     api->mcp = mcp_face_new(loop, service);
     const struct http_server_config config = {.on_request = on_request, .arg = api};
@@ -215,6 +217,10 @@ size_t api_busy(const struct api *api) {
 
 struct metrics *api_metrics_of(struct api *api) {
     return api->metrics;
+}
+
+struct runs *api_operator(struct api *api) {
+    return api->runs;
 }
 
 struct loop *api_loop(struct api *api) {

@@ -15,8 +15,10 @@
 #include "service/service.h"
 
 struct api;
+struct runs;
 
-struct api *api_new(struct loop *loop, struct service *service);
+/* The operator stays the caller's, and outlives this. */
+struct api *api_new(struct loop *loop, struct service *service, struct runs *runs);
 void api_free(struct api *api);
 
 int api_listen_unix(struct api *api, const char *path, mode_t mode, struct err *err);

@@ -1,5 +1,6 @@
 #include "api/bodies.h"
 
+#include "operator/operator.h"
 #include "service/approvals.h"
 #include "service/secrets.h"
 #include "service/steps.h"
@@ -639,7 +640,83 @@ static const struct field status_view[] = {
 };
 const struct schema status_schema = SCHEMA("Status", char *, status_view);
 
+/* ---- runs ---- */
+
+static const char *const answer_actions[] = {"accept", "decline", "cancel", NULL};
+
+static const struct field run_start_request[] = {
+    {"task", FIELD_TEXT, AT(struct operator_request, task), "what is to be done", .required = true,
+     .max = 256 << 10},
+    {"machine", FIELD_TEXT, AT(struct operator_request, machine),
+     "id or name (default: one is made, with nothing lent to it)", .max = 120},
+    {"model", FIELD_TEXT, AT(struct operator_request, model),
+     "PROVIDER/MODEL (default: as configured)", .max = 200},
+    {"script", FIELD_TEXT, AT(struct operator_request, script),
+     "what the provider `rehearsal` plays", .max = 4 << 20},
+    {"keys", FIELD_MAP, AT(struct operator_request, keys),
+     "environment variables of the provider; kept in memory for this run only",
+     .max = OPERATOR_KEYS_MAX},
+    {"steps", FIELD_NUMBER, AT(struct operator_request, steps), "turns of the model (default 200)",
+     .min = 1, .max = 5000},
+    {"tokens", FIELD_NUMBER, AT(struct operator_request, tokens),
+     "of all kinds (default: no limit)", .min = 1, .max = 1ull << 40},
+    {"money_micro", FIELD_NUMBER, AT(struct operator_request, money),
+     "millionths of the unit of the prices (default: no limit)", .min = 1, .max = 1ull << 50},
+    {"wall", FIELD_DURATION, AT(struct operator_request, wall), "time (default: no limit)",
+     .min = 1, .max = 30ull * 24 * 3600 * 1000},
+};
+const struct schema run_start_request_schema =
+    SCHEMA("RunStart", struct operator_request, run_start_request);
+
+static const struct field run_resume_request[] = {
+    {"keys", FIELD_MAP, AT(struct run_resume_request, keys), "as when it was started",
+     .max = OPERATOR_KEYS_MAX},
+};
+const struct schema run_resume_request_schema =
+    SCHEMA("RunResume", struct run_resume_request, run_resume_request);
+
+static const struct field run_answer_request[] = {
+    {"action", FIELD_TEXT, AT(struct run_answer_request, action), "default accept",
+     .choices = answer_actions},
+    {"answer", FIELD_TEXT, AT(struct run_answer_request, answer), "with accept", .max = 64 << 10},
+};
+const struct schema run_answer_request_schema =
+    SCHEMA("RunAnswer", struct run_answer_request, run_answer_request);
+
+static const struct field run_view_fields[] = {
+    {"id", SHOW_TEXT, AT(struct run_view, id), NULL, .required = true},
+    {"owner", SHOW_TEXT, AT(struct run_view, owner), NULL, .required = true},
+    {"machine", SHOW_TEXT, AT(struct run_view, machine), NULL, .required = true},
+    {"model", SHOW_TEXT, AT(struct run_view, model), NULL, .required = true},
+    {"task", SHOW_TEXT, AT(struct run_view, task), NULL, .required = true},
+    {"state", SHOW_TEXT, AT(struct run_view, state), "running, waiting, interrupted or ended",
+     .required = true},
+    {"status", SHOW_TEXT, AT(struct run_view, status),
+     "of an end: done, partial, blocked, budget, stuck, format_error, refused, failed, cancelled"},
+    {"reason", SHOW_TEXT, AT(struct run_view, reason), "why it was interrupted"},
+    {"question", SHOW_JSON, AT(struct run_view, question), "what it waits for"},
+    {"created", SHOW_TIME, AT(struct run_view, created_ms), NULL, .required = true},
+    {"turns", SHOW_NUMBER, AT(struct run_view, turns), "of the model", .required = true},
+    {"calls", SHOW_NUMBER, AT(struct run_view, calls), "of tools", .required = true},
+    {"tokens", SHOW_NUMBER, AT(struct run_view, tokens), "spent", .required = true},
+    {"cost_micro", SHOW_NUMBER, AT(struct run_view, cost_micro), "spent", .required = true},
+    {"wall_ms", SHOW_NUMBER, AT(struct run_view, wall_ms), "spent", .required = true},
+    {"lines", SHOW_NUMBER, AT(struct run_view, lines), "of its transcript", .required = true},
+    {"report", SHOW_JSON, AT(struct run_view, report), "what was done, evidence, what is left"},
+};
+const struct schema run_schema = SCHEMA("Run", struct run_view, run_view_fields);
+
+static const struct field runs_view[] = {
+    {"runs", SHOW_JSON, 0, NULL, .required = true, .sub = &run_schema},
+};
+const struct schema runs_schema = SCHEMA("Runs", char *, runs_view);
+
 const struct schema *const all_schemas[] = {
+    &run_start_request_schema,
+    &run_resume_request_schema,
+    &run_answer_request_schema,
+    &run_schema,
+    &runs_schema,
     &token_request_schema,
     &token_schema,
     &tokens_schema,

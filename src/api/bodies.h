@@ -15,6 +15,9 @@ extern const struct schema machine_schema, machines_schema, stats_schema, exec_s
     network_schema, secrets_schema, grants_schema, pendings_schema, step_schema, steps_schema,
     diff_schema;
 
+extern const struct schema run_start_request_schema, run_resume_request_schema,
+    run_answer_request_schema, run_schema, runs_schema;
+
 /* Every schema of the document, NULL-terminated. */
 extern const struct schema *const all_schemas[];
 
@@ -25,6 +28,14 @@ struct snap_request {
 struct run_request {
     struct machine_request machine;
     struct exec_request exec;
+};
+
+struct run_resume_request {
+    struct texts keys;
+};
+
+struct run_answer_request {
+    const char *action, *answer;
 };
 
 struct signal_request {

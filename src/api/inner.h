@@ -15,3 +15,4 @@ void call_listen(struct call *c);
 
 struct metrics *api_metrics_of(struct api *api);
 struct loop *api_loop(struct api *api);
+struct runs *api_operator(struct api *api);

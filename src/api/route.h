@@ -103,6 +103,15 @@ void api_step_list(struct call *c);
 void api_step_show(struct call *c);
 /* diff.c */
 void api_diff(struct call *c);
+/* runs.c */
+void api_run_start(struct call *c);
+void api_run_list(struct call *c);
+void api_run_show(struct call *c);
+void api_run_events(struct call *c);
+void api_run_transcript(struct call *c);
+void api_run_answer(struct call *c);
+void api_run_resume(struct call *c);
+void api_run_cancel(struct call *c);
 /* approvals.c */
 void api_secret_list(struct call *c);
 void api_secret_set(struct call *c);

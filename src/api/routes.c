@@ -44,6 +44,15 @@ static const struct query run_queries[] = {
     {"output", "boolean", "0: a stream of `start` and `exit` alone"},
     {0},
 };
+static const struct query runs_queries[] = {
+    {"limit", "integer", "runs in one answer, up to 200 (default 50)"},
+    {0},
+};
+static const struct query transcript_queries[] = {
+    {"after", "integer", "from this byte of the transcript on; an event's id is where the next is"},
+    {"follow", "boolean", "stay until the run ends, or is interrupted (default: of events)"},
+    {0},
+};
 static const struct query exec_queries[] = {
     {"output", "boolean", "0: a stream of `start` and `exit` alone"},
     {0},
@@ -314,6 +323,31 @@ const struct route routes[] = {
      "-N --max-time 2 \"$URL/v1/machines/$M/files/watch?path=/home/user\"", api_file_watch,
      file_queries},
 
+    {"POST", "/v1/runs", "run_start", SCOPE_RUN, BODY_JSON, &run_start_request_schema, &run_schema,
+     201, NULL, "Let a model carry out a task on a machine",
+     "-X POST $URL/v1/runs -d '{\"machine\":\"'$M'\",\"task\":\"say hello\",\"model\":"
+     "\"rehearsal/hello\",\"script\":\"{\\\"turns\\\":[{}]}\"}'",
+     api_run_start, NULL},
+    {"GET", "/v1/runs", "run_list", SCOPE_READ, BODY_NONE, NULL, &runs_schema, 200, NULL,
+     "Runs, the newest first", "$URL/v1/runs", api_run_list, runs_queries},
+    {"GET", "/v1/runs/{}", "run_show", SCOPE_READ, BODY_NONE, NULL, &run_schema, 200, NULL,
+     "Show one run, with its report once it has ended", "$URL/v1/runs/$R", api_run_show, NULL},
+    {"GET", "/v1/runs/{}/events", "run_events", SCOPE_READ, BODY_NONE, NULL, NULL, 200,
+     "text/event-stream", "Lines of its transcript as they are written, resumable by id",
+     "-N \"$URL/v1/runs/$R/events?follow=0\"", api_run_events, transcript_queries},
+    {"GET", "/v1/runs/{}/transcript", "run_transcript", SCOPE_READ, BODY_NONE, NULL, NULL, 200,
+     "application/x-ndjson", "Its transcript", "$URL/v1/runs/$R/transcript", api_run_transcript,
+     transcript_queries},
+    {"POST", "/v1/runs/{}/answer", "run_answer", SCOPE_RUN, BODY_JSON, &run_answer_request_schema,
+     &run_schema, 200, NULL, "Answer what it asked",
+     "-X POST $URL/v1/runs/$ASKING/answer -d '{\"answer\":\"yes\"}'", api_run_answer, NULL},
+    {"POST", "/v1/runs/{}/resume", "run_resume", SCOPE_RUN, BODY_JSON, &run_resume_request_schema,
+     &run_schema, 200, NULL, "Go on with a run that was interrupted; no effect is repeated",
+     "-X POST $URL/v1/runs/$R/resume -d '{}'", api_run_resume, NULL},
+    {"POST", "/v1/runs/{}/cancel", "run_cancel", SCOPE_RUN, BODY_NONE, NULL, &run_schema, 200, NULL,
+     "End a run, and the commands it waits for", "-X POST $URL/v1/runs/$R/cancel", api_run_cancel,
+     NULL},
+
     {"GET", "/v1/events", "events", SCOPE_READ, BODY_NONE, NULL, NULL, 200, "text/event-stream",
      "What happens, as server-sent events, resumable by id", "-N \"$URL/v1/events?follow=0\"",
      api_events, events_queries},
@@ -396,7 +430,7 @@ static const char *param_name(const char *path, const char *at) {
         const char *before, *name;
     } rows[] = {{"/machines/", "machine"}, {"/execs/", "exec"}, {"/tokens/", "token"},
                 {"/pending/", "item"},     {"/rules/", "rule"}, {"/steps/", "step"},
-                {"/secrets/", "secret"}};
+                {"/secrets/", "secret"},   {"/runs/", "run"},   {"/changesets/", "changeset"}};
     for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
         size_t n = strlen(rows[i].before);
         if ((size_t)(at - path) >= n && memcmp(at - n, rows[i].before, n) == 0)

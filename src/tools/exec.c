@@ -169,6 +169,7 @@ struct sending {
     struct exec_request request;
     struct texts env;
     const char *argv[INSTALL_MAX + 4];
+    char key[STORE_KEY_SIZE];
 };
 
 static struct sending *sending_new(struct act *a) {
@@ -238,6 +239,7 @@ static void run(struct sending *s, const struct exec_input *in) {
     s->yield_ms = given_or(in->yield_ms, YIELD_DEFAULT_MS);
     s->max = given_or(in->max_output, OUTPUT_DEFAULT);
     s->env = quiet_env(in);
+    snprintf(s->key, sizeof(s->key), "%s", a->events.key ? a->events.key : "");
     s->request = (struct exec_request){
         .argv = in->argv,
         .command = in->cmd,
@@ -245,6 +247,7 @@ static void run(struct sending *s, const struct exec_input *in) {
         .cwd = in->cwd,
         .user = in->user,
         .stdin_text = in->stdin_text,
+        .key = s->key[0] ? s->key : NULL,
         .timeout = {given_or(in->timeout_ms, TIMEOUT_DEFAULT_MS), true},
         .terminal = in->tty,
         .stdin_open = in->interactive && !in->tty,

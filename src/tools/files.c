@@ -266,17 +266,36 @@ static void put_room(void *arg) {
         tool_feed(p->tool, p->bytes.data ? p->bytes.data + p->at : "", p->bytes.len - p->at, true);
 }
 
-static void put_start(struct putting *p) {
+static void put_go(struct act *a) {
+    struct putting *p = a->user;
     const char *const argv[] = {"put", p->path, p->condition[0] ? p->condition : "any",
                                 p->mode[0] ? p->mode : "644", NULL};
     const struct tool_events events = {.arg = p, .room = put_room, .ended = put_ended};
     struct err err;
+    if (a->cancelled) {
+        err_set(&err, ERR_GONE, "it was cancelled");
+        put_failed(p, &err);
+        return;
+    }
     p->tool = service_tool(act_service(p->act), act_who(p->act), p->act->machine, "file.write",
                            argv, p->user, &events, &err);
     if (p->tool)
         put_room(p);
     else
         put_failed(p, &err);
+}
+
+/* Whoever must know what is about to be there is told first. */
+static void put_start(struct putting *p) {
+    struct act *a = p->act;
+    char hash[HEX_SIZE];
+    a->user = p;
+    if (!a->events.sure) {
+        put_go(a);
+        return;
+    }
+    hash_of(p->bytes.data ? p->bytes.data : "", p->bytes.len, hash);
+    a->events.sure(a->events.arg, a, hash, put_go);
 }
 
 static void parents_made(void *arg, const struct frame *frame, const struct err *err) {
@@ -347,6 +366,66 @@ static struct putting *putting_new(struct act *a, const char *path, const char *
     return p;
 }
 
+/* ---- a call that may have been made before ---- */
+
+struct looking {
+    struct putting *put;
+    struct sha256 hash;
+    loop_fn *otherwise; /* of the putting */
+};
+
+static bool look_piece(void *arg, const uint8_t *bytes, size_t n) {
+    struct looking *l = arg;
+    sha256_add(&l->hash, bytes, n);
+    return true;
+}
+
+static void looked(void *arg, const struct err *err, bool whole) {
+    struct looking *l = arg;
+    struct putting *p = l->put;
+    loop_fn *otherwise = l->otherwise;
+    char hash[HEX_SIZE];
+    hex_of(&l->hash, hash);
+    const char *expected = p->act->events.expected; /* NULL: it was cancelled */
+    bool there = !err && whole && expected && strcmp(hash, expected) == 0;
+    free(l);
+    if (there)
+        put_told(p, hash);
+    else
+        otherwise(p);
+}
+
+/* What it would write is there: nothing is left to do. Otherwise it is done now. */
+static void put_unless_there(struct putting *p, uint32_t uid, loop_fn *otherwise) {
+    struct act *a = p->act;
+    if (!a->events.again || !a->events.expected) {
+        otherwise(p);
+        return;
+    }
+    struct looking *l = calloc(1, sizeof(*l));
+    if (!l)
+        abort();
+    *l = (struct looking){.put = p, .otherwise = otherwise};
+    sha256_init(&l->hash);
+    const struct pull_from from = {.service = act_service(a),
+                                   .who = act_who(a),
+                                   .machine = a->machine,
+                                   .path = p->path,
+                                   .uid = uid,
+                                   .stop = &a->cancelled};
+    pull(&from, look_piece, looked, l);
+}
+
+static void write_now(void *arg) {
+    struct putting *p = arg;
+    uint32_t uid = 0;
+    struct err err;
+    if (file_user(p->user, &uid, &err) < 0)
+        put_failed(p, &err);
+    else
+        make_parents(p, uid);
+}
+
 void tool_write(struct act *a) {
     const struct write_input *in = a->request;
     struct putting *p = putting_new(a, in->path, in->user);
@@ -359,7 +438,7 @@ void tool_write(struct act *a) {
         fill(p, in, &err) < 0)
         put_failed(p, &err);
     else
-        make_parents(p, uid);
+        put_unless_there(p, uid, write_now);
 }
 
 /* ---- edit ---- */
@@ -416,12 +495,22 @@ static void edit_read(void *arg, const struct err *err, bool whole) {
         put_start(p); /* only if it is still the file that was read */
 }
 
+static void edit_now(void *arg) {
+    struct putting *p = arg;
+    struct err err;
+    if (pull_file(p->act, p->path, p->user, p, edit_piece, edit_read, &err) < 0)
+        put_failed(p, &err);
+}
+
 void tool_edit(struct act *a) {
     const struct edit_input *in = a->request;
     struct putting *p = putting_new(a, in->path, in->user);
     struct err err;
+    uint32_t uid;
     p->bytes = BUF(EDIT_FILE_MAX);
-    if (check_condition(in->if_hash, &err) < 0 ||
-        pull_file(a, in->path, in->user, p, edit_piece, edit_read, &err) < 0)
+    if (check_condition(in->if_hash, &err) < 0 || check_path(in->path, &err) < 0 ||
+        file_user(in->user, &uid, &err) < 0)
         put_failed(p, &err);
+    else
+        put_unless_there(p, uid, edit_now);
 }

@@ -1,6 +1,7 @@
 /* What the tools are asked for and what they tell, as plain structs: see tables.c. */
 #pragma once
 
+#include "base/err.h"
 #include "service/request.h"
 #include "service/view.h"
 
@@ -171,6 +172,9 @@ struct finish_input {
     const char *status, *summary;
     struct texts evidence, outputs, open_issues;
 };
+
+/* A report says what proves it, or what is left. */
+int finish_check(const struct finish_input *in, struct err *err);
 
 struct finish_output {
     const char *status, *machine;

@@ -36,9 +36,20 @@ static void snapped(void *arg, const struct step_view *view, const struct err *e
     answer_step(arg, view, err);
 }
 
-void tool_checkpoint(struct act *a) {
+/* Names are unique: one that is there was made by who asked before. */
+static void checkpoint_now(void *arg) {
+    struct act *a = arg;
     const struct checkpoint_input *in = a->request;
-    service_snap(act_service(a), act_who(a), a->machine, in->name, snapped, a);
+    struct err err;
+    bool there = a->events.again && in->name &&
+                 service_step_show(act_service(a), act_who(a), a->machine, in->name, answer_step, a,
+                                   &err) == 0;
+    if (!there)
+        service_snap(act_service(a), act_who(a), a->machine, in->name, snapped, a);
+}
+
+void tool_checkpoint(struct act *a) {
+    service_settled(act_service(a), act_who(a), a->machine, checkpoint_now, a);
 }
 
 static void rewound(void *arg, const struct step_view *view, const struct err *err) {
@@ -51,10 +62,45 @@ static void rewound(void *arg, const struct step_view *view, const struct err *e
     answer_step(arg, view, err);
 }
 
-void tool_rewind(struct act *a) {
+enum { LOOK_BACK = 8 };
+
+struct looking {
+    int64_t since_ms;
+    char step[ID_SIZE];
+};
+
+/* Newest first: a rewind since then is the one that was asked for. */
+static void look_at(void *arg, const void *of) {
+    const struct step_view *view = of;
+    struct looking *l = arg;
+    if (!l->step[0] && strcmp(view->kind, "rewind") == 0 &&
+        (int64_t)view->created_ms >= l->since_ms)
+        snprintf(l->step, sizeof(l->step), "%s", view->id);
+}
+
+static bool was_rewound(struct act *a) {
+    struct looking l = {.since_ms = a->events.since_ms};
+    const struct list_request r = {.limit = LOOK_BACK};
+    char next[CURSOR_SIZE];
+    struct err err;
+    return a->events.again &&
+           service_step_list(act_service(a), act_who(a), a->machine, &r, look_at, &l, next, &err) ==
+               0 &&
+           l.step[0] &&
+           service_step_show(act_service(a), act_who(a), a->machine, l.step, answer_step, a,
+                             &err) == 0;
+}
+
+static void rewind_now(void *arg) {
+    struct act *a = arg;
     const struct rewind_input *in = a->request;
     const struct rewind_request r = {.step = in->to};
-    service_rewind(act_service(a), act_who(a), a->machine, &r, rewound, a);
+    if (!was_rewound(a))
+        service_rewind(act_service(a), act_who(a), a->machine, &r, rewound, a);
+}
+
+void tool_rewind(struct act *a) {
+    service_settled(act_service(a), act_who(a), a->machine, rewind_now, a);
 }
 
 /* ---- fork ---- */

@@ -75,7 +75,7 @@ static void put_texts(struct jot *j, const char *name, const struct texts *texts
     jot_end(j, ']');
 }
 
-static int check(const struct finish_input *in, struct err *err) {
+int finish_check(const struct finish_input *in, struct err *err) {
     if (strcmp(in->status, "done") == 0 && !in->evidence.count) {
         err_set(err, ERR_INVALID, "'evidence' is empty, and the status is done");
         return err_remedy(err, "run the check that proves it and say what it printed");
@@ -102,7 +102,7 @@ void tool_finish(struct act *a) {
     const char *machine = a->box->machine;
     if (j.failed)
         err_set(&err, ERR_LIMIT, "the report is longer than %d KiB", TALK_MAX >> 10);
-    if (j.failed || check(in, &err) < 0 ||
+    if (j.failed || finish_check(in, &err) < 0 ||
         service_report(act_service(a), act_who(a), machine, text.data, &err) < 0) {
         act_fail(a, &err);
         return;

@@ -99,11 +99,24 @@ struct act_question {
 /* action: accept, decline or cancel; NULL: it could not be asked. */
 typedef void act_answer_fn(struct act *a, const char *action, const char *answer);
 
+typedef void act_go_fn(struct act *a);
+
 struct act_events {
     void *arg;
+    const char *key; /* may be NULL: a command with this key runs at most once; copied */
+    /*
+     * The call may have been made before, at this time or later: by somebody who died before they
+     * were told. What is found of it is not done again; `expected` is the hash that they gave to
+     * `sure`, or NULL.
+     */
+    bool again;
+    int64_t since_ms;
+    const char *expected;
     void (*done)(void *arg, const struct act_result *result);
     /* May be NULL: about once a second, how long it has taken and what it said last. */
     void (*progress)(void *arg, double seconds, const char *message);
+    /* May be NULL: a file is about to get content with this hash. Say go() once that is noted. */
+    void (*sure)(void *arg, struct act *a, const char *sha256, act_go_fn *go);
     /* May be NULL: nobody can be asked. */
     void (*ask)(void *arg, struct act *a, const struct act_question *q, act_answer_fn *fn);
 };

@@ -1,5 +1,6 @@
 """docs/api.md is what the table of routes says, and every curl line in it works."""
 import io
+import json
 import pathlib
 import re
 import subprocess
@@ -44,6 +45,12 @@ def make_tar(path):
         tar.addfile(entry, io.BytesIO(b"hello"))
 
 
+def a_run(daemon, turn, state):
+    run = daemon.post("/v1/runs", {"task": "t", "model": "rehearsal/r", "script": json.dumps({"turns": [turn]})})["id"]
+    daemon.until(lambda: daemon.get(f"/v1/runs/{run}")["state"] == state)
+    return run
+
+
 def prepare(daemon, route, line, where):
     names = {"URL": "http://carrel", "S": daemon.socket, "PATH": "/usr/bin:/bin"}
     if "$M" in line:
@@ -61,6 +68,10 @@ def prepare(daemon, route, line, where):
         names["X"] = command_for(daemon, names["M"], route)
     if "$T" in line:
         names["T"] = daemon.post("/v1/tokens", {"note": "example"})["id"]
+    if "$R" in line:  # one that was interrupted: its model has nothing to say
+        names["R"] = a_run(daemon, {"step": 99}, "interrupted")
+    if "$ASKING" in line:
+        names["ASKING"] = a_run(daemon, {"calls": [{"tool": "ask", "arguments": {"question": "Shall I?"}}]}, "waiting")
     if "$TAR" in line:
         names["TAR"] = str(where / "some.tar")
         make_tar(names["TAR"])

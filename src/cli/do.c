@@ -1,0 +1,629 @@
+/* carrel do: the operator carries out a task, and its steps are shown as they are taken. */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/defer.h"
+#include "cli/cli.h"
+#include "cli/client.h"
+#include "cli/options.h"
+#include "cli/safe.h"
+#include "cli/table.h"
+
+enum {
+    DO_NOT_DONE = 1,    /* it ended, and the task is not done */
+    DO_INTERRUPTED = 2, /* it can be resumed */
+    SCRIPT_MAX = 4 << 20,
+    BODY_MAX = 16 << 20,
+    LINE_MAX_BYTES = 32 << 20,
+    WORD_WIDTH = 56,
+    SECOND_THOUGHTS_MS = 2000,
+    ANSWER_TRIES = 100,
+};
+
+struct do_options {
+    const char *model, *provider, *script, *money, *resume, *cancel;
+    uint64_t steps, tokens, wall;
+    bool verbose, json, ls, help;
+};
+
+#define AT(member) offsetof(struct do_options, member)
+const struct option_row do_rows[] = {
+    {'m', "model", "PROVIDER/MODEL", OPTION_TEXT, AT(model),
+     "which model (default: as configured)"},
+    {0, "provider", "NAME", OPTION_TEXT, AT(provider),
+     "with --model MODEL; `rehearsal` plays a script and needs no key"},
+    {0, "script", "FILE", OPTION_TEXT, AT(script), "of a rehearsal: docs/models.md"},
+    {0, "steps", "N", OPTION_NUMBER, AT(steps), "at most so many turns of the model (default 200)"},
+    {0, "tokens", "N", OPTION_NUMBER, AT(tokens), "at most so many tokens of all kinds"},
+    {0, "money", "AMOUNT", OPTION_TEXT, AT(money), "at most so much, such as 1.50"},
+    {0, "wall", "TIME", OPTION_DURATION, AT(wall), "at most so long, such as 20m"},
+    {0, "resume", "RUN", OPTION_TEXT, AT(resume),
+     "go on with a run that was interrupted, or watch one that goes on"},
+    {0, "cancel", "RUN", OPTION_TEXT, AT(cancel), "end a run"},
+    {0, "ls", NULL, OPTION_FLAG, AT(ls), "list runs"},
+    {'v', "verbose", NULL, OPTION_FLAG, AT(verbose), "show what the model says and calls print"},
+    {0, "json", NULL, OPTION_FLAG, AT(json), "print the run as JSON when it has ended"},
+    {'h', "help", NULL, OPTION_FLAG, AT(help), "show this"},
+    {0, NULL, NULL, OPTION_FLAG, 0, NULL},
+};
+
+/* Variables that providers know, given to the daemon for this run. */
+static const char *const key_names[] = {"ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL", "OPENAI_API_KEY",
+                                        "OPENAI_BASE_URL"};
+
+struct doing {
+    struct client client;
+    const struct do_options *options;
+    const char *run;
+    json_t *view;            /* as it was when it began */
+    json_t *calls[256];      /* of the turn, until their results come */
+    long long begun_ms[256]; /* when each was made */
+    size_t turn;
+    bool finished; /* its end was shown */
+    bool interrupted;
+};
+
+/* ---- what is asked ---- */
+
+static int read_file(const char *path, struct buf *to, struct err *err) {
+    char bytes[64 << 10];
+    int fd DEFER_CLOSE = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return err_sys(err, "open '%s'", path);
+    for (ssize_t n; (n = read(fd, bytes, sizeof(bytes))) != 0;) {
+        if (n < 0)
+            return err_sys(err, "read '%s'", path);
+        if (!buf_add(to, bytes, (size_t)n))
+            return err_set(err, ERR_LIMIT, "'%s' is longer than %d MiB", path, SCRIPT_MAX >> 20);
+    }
+    return 0;
+}
+
+/* "1.50" in millionths. */
+static int parse_money(const char *text, uint64_t *ret, struct err *err) {
+    uint64_t whole = 0, part = 0, scale = 1000000;
+    const char *p = text;
+    for (; *p >= '0' && *p <= '9' && whole < 1000000000; p++)
+        whole = whole * 10 + (uint64_t)(*p - '0');
+    if (*p == '.')
+        for (p++; *p >= '0' && *p <= '9' && scale > 1; p++) {
+            scale /= 10;
+            part += (uint64_t)(*p - '0') * scale;
+        }
+    *ret = whole * 1000000 + part;
+    if (*p || p == text || !*ret)
+        return err_set(err, ERR_INVALID, "'%s' is no amount of money, such as 1.50", text);
+    return 0;
+}
+
+static void put_keys(struct jot *j, const struct client *c) {
+    jot_object(j, "keys");
+    for (size_t i = 0; c->local && i < sizeof(key_names) / sizeof(*key_names); i++) {
+        const char *value = getenv(key_names[i]);
+        if (value && *value)
+            jot_string(j, key_names[i], value);
+    }
+    jot_end(j, '}');
+}
+
+static int put_model(struct jot *j, const struct do_options *o, struct err *err) {
+    struct buf script DEFER(buf_done) = BUF(SCRIPT_MAX);
+    char model[256];
+    const char *name = o->model ? o->model : o->script ? "script" : NULL;
+    if (o->provider && !name)
+        return err_set(err, ERR_INVALID, "--provider needs --model");
+    snprintf(model, sizeof(model), "%s%s%s", o->provider ? o->provider : "", o->provider ? "/" : "",
+             name ? name : "");
+    if (model[0])
+        jot_string(j, "model", model);
+    if (!o->script)
+        return 0;
+    if (read_file(o->script, &script, err) < 0)
+        return -1;
+    jot_bytes(j, "script", script.data ? script.data : "", script.len);
+    return 0;
+}
+
+static int put_start(struct jot *j, const struct doing *d, const char *machine, const char *task,
+                     struct err *err) {
+    const struct do_options *o = d->options;
+    uint64_t micro = 0;
+    jot_object(j, NULL);
+    jot_string(j, "task", task);
+    if (machine)
+        jot_string(j, "machine", machine);
+    if (o->steps)
+        jot_u64(j, "steps", o->steps);
+    if (o->tokens)
+        jot_u64(j, "tokens", o->tokens);
+    if (o->money && parse_money(o->money, &micro, err) < 0)
+        return -1;
+    if (micro)
+        jot_u64(j, "money_micro", micro);
+    if (o->wall) {
+        char wall[32];
+        snprintf(wall, sizeof(wall), "%llums", (unsigned long long)o->wall);
+        jot_string(j, "wall", wall);
+    }
+    if (put_model(j, o, err) < 0)
+        return -1;
+    put_keys(j, &d->client);
+    jot_end(j, '}');
+    return j->failed ? err_set(err, ERR_LIMIT, "the request is too long") : 0;
+}
+
+/* ---- what is shown ---- */
+
+static void print_words(const char *text, size_t width) {
+    char line[WORD_WIDTH * 4 + 1];
+    size_t n = 0;
+    for (const char *p = text; *p && n + 1 < sizeof(line) && n < width; p++)
+        line[n++] = *p == '\n' || *p == '\t' ? ' ' : *p;
+    while (n && ((unsigned char)line[n - 1] & 0xc0) == 0x80) /* no half character */
+        n--;
+    if (n && (unsigned char)line[n - 1] >= 0xc0)
+        n--;
+    line[n] = '\0';
+    table_cell(line, (int)width);
+}
+
+/* What a call is about, in few words. */
+static void print_subject(const json_t *arguments) {
+    static const char *const names[] = {"cmd", "path",     "pattern", "session", "url", "name",
+                                        "to",  "question", "summary", "manager", "step"};
+    const json_t *argv = json_object_get(arguments, "argv");
+    for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
+        const char *text = json_string_value(json_object_get(arguments, names[i]));
+        if (text) {
+            print_words(text, WORD_WIDTH);
+            return;
+        }
+    }
+    char *text DEFER_FREE = json_dumps(argv ? argv : arguments, JSON_COMPACT);
+    print_words(text ? text : "", WORD_WIDTH);
+}
+
+static void print_indented(const char *text) {
+    for (const char *at = text, *end; *at; at = *end ? end + 1 : end) {
+        end = strchrnul(at, '\n');
+        fputs("      | ", stdout);
+        safe_text(stdout, at, (size_t)(end - at));
+        putchar('\n');
+    }
+}
+
+static void print_output(const json_t *event) {
+    json_t *out DEFER(json_free) = json_loads(client_text(event, "text"), 0, NULL);
+    static const char *const names[] = {"stdout", "stderr", "content", "diff", "body", "answer"};
+    bool any = false;
+    for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
+        const char *text = client_text(out, names[i]);
+        any |= *text != '\0';
+        print_indented(text);
+    }
+    if (!any && !out)
+        print_indented(client_text(event, "text"));
+}
+
+static void print_outcome(const json_t *event, long long took_ms) {
+    json_t *out DEFER(json_free) = json_loads(client_text(event, "text"), 0, NULL);
+    const json_t *exit = json_object_get(out, "exit_code");
+    bool failed = json_is_true(json_object_get(event, "failed"));
+    const char *status = client_text(out, "status");
+    if (failed)
+        fputs("failed", stdout);
+    else if (json_is_integer(exit))
+        printf("exit %lld", (long long)json_integer_value(exit));
+    else
+        fputs(*status                         ? status
+              : *client_text(event, "status") ? client_text(event, "status")
+                                              : "ok",
+              stdout);
+    printf("  %lld ms\n", took_ms);
+}
+
+static void show_answer(struct doing *d, const json_t *event) {
+    size_t i, n = 0;
+    json_t *part;
+    d->turn++;
+    json_array_foreach(json_object_get(event, "parts"), i, part) {
+        const char *kind = client_text(part, "kind");
+        if (strcmp(kind, "call") == 0 && n < 256) {
+            json_decref(d->calls[n]);
+            d->begun_ms[n] = client_number(event, "time");
+            d->calls[n++] = json_incref(part);
+        } else if (strcmp(kind, "text") == 0 && d->options->verbose) {
+            print_indented(client_text(part, "text"));
+        }
+    }
+}
+
+static void show_result(struct doing *d, const json_t *event) {
+    long long index = client_number(event, "index");
+    const json_t *call = index >= 0 && index < 256 ? d->calls[index] : NULL;
+    json_t *arguments DEFER(json_free) = json_loads(client_text(call, "text"), 0, NULL);
+    printf("%4zu  ", d->turn);
+    table_cell(client_text(call, "name"), 10);
+    print_subject(arguments);
+    print_outcome(event, client_number(event, "time") - (call ? d->begun_ms[index] : 0));
+    if (d->options->verbose || json_is_true(json_object_get(event, "failed")))
+        print_output(event);
+}
+
+static void show_call(struct doing *d, const json_t *event) {
+    long long index = client_number(event, "index");
+    if (index >= 0 && index < 256)
+        d->begun_ms[index] = client_number(event, "time");
+}
+
+static void show_mark(const json_t *event, const char *what) {
+    if (!*client_text(event, "step") && !*client_text(event, "text"))
+        return; /* it has only begun */
+    printf("      %s ", what);
+    table_cell(client_text(event, "name"), 0);
+    table_cell(client_text(event, "text"), 0);
+    putchar('\n');
+}
+
+static void print_list(const char *title, const json_t *list) {
+    size_t i;
+    json_t *item;
+    json_array_foreach(list, i, item) {
+        printf("%s\n", i == 0 ? title : "");
+        fputs("  - ", stdout);
+        safe_text(stdout, json_string_value(item) ? json_string_value(item) : "",
+                  json_string_length(item));
+    }
+    if (json_array_size(list))
+        putchar('\n');
+}
+
+static void show_end(struct doing *d, const json_t *event) {
+    const json_t *report = json_object_get(event, "report");
+    const char *summary = client_text(report, "summary"), *reason = client_text(report, "reason");
+    d->finished = true;
+    printf("\n%s", client_text(event, "status"));
+    if (*reason) {
+        fputs(": ", stdout);
+        safe_name(stdout, reason);
+    }
+    putchar('\n');
+    if (*summary) {
+        safe_text(stdout, summary, strlen(summary));
+        putchar('\n');
+    }
+    print_list("Evidence:", json_object_get(report, "evidence"));
+    print_list("Files:", json_object_get(report, "outputs"));
+    print_list("Left:", json_object_get(report, "open_issues"));
+    printf("%lld turns, %lld calls, %lld tokens, cost %.6f, %.1f s\n",
+           client_number(report, "turns"), client_number(report, "calls"),
+           client_number(report, "tokens"), (double)client_number(report, "cost_micro") / 1e6,
+           (double)client_number(report, "wall_ms") / 1e3);
+}
+
+/* ---- ask ---- */
+
+static int send_answer(struct doing *d, const char *answer, struct err *err) {
+    struct buf body DEFER(buf_done) = BUF(128 << 10);
+    struct jot j = JOT(&body);
+    char target[CLIENT_TARGET_SIZE];
+    struct client second = d->client;
+    const struct client_request r = {.method = "POST", .target = target, .body = &body};
+    jot_object(&j, NULL);
+    jot_string(&j, "action", answer ? "accept" : "decline");
+    if (answer)
+        jot_string(&j, "answer", answer);
+    jot_end(&j, '}');
+    if (client_target(target, err, "/v1/runs/%s/answer", d->run) < 0)
+        return -1;
+    second.http = client_again(&d->client, err);
+    if (!second.http)
+        return -1;
+    int status = -1;
+    for (int i = 0; i < ANSWER_TRIES && status < 0; i++) {
+        status = client_call(&second, &r, NULL, err);
+        if (status < 0)
+            usleep(50000); /* the question is on its way to the disk */
+    }
+    http_client_free(second.http);
+    return status;
+}
+
+static int ask_person(struct doing *d, const json_t *event, struct err *err) {
+    json_t *arguments DEFER(json_free) = json_loads(client_text(event, "arguments"), 0, NULL);
+    char answer[4096];
+    if (!isatty(STDIN_FILENO) || d->options->json)
+        return send_answer(d, NULL, err);
+    fputs("\n? ", stdout);
+    safe_name(stdout, client_text(arguments, "question"));
+    print_list("\n  Answers:", json_object_get(arguments, "options"));
+    fputs("\n> ", stdout);
+    fflush(stdout);
+    if (!fgets(answer, sizeof(answer), stdin))
+        return send_answer(d, NULL, err);
+    answer[strcspn(answer, "\n")] = '\0';
+    return send_answer(d, answer, err);
+}
+
+/* ---- following ---- */
+
+static int show_line(struct doing *d, const char *line, size_t n, struct err *err) {
+    json_t *event DEFER(json_free) = json_loadb(line, n, 0, NULL);
+    const char *kind = client_text(event, "event");
+    bool quiet = d->options->json;
+    if (strcmp(kind, "call") == 0) {
+        show_call(d, event);
+        if (strcmp(client_text(event, "tool"), "ask") == 0)
+            return ask_person(d, event, err);
+    } else if (strcmp(kind, "answer") == 0) {
+        show_answer(d, event);
+    } else if (strcmp(kind, "result") == 0 && !quiet) {
+        show_result(d, event);
+    } else if (strcmp(kind, "point") == 0 && !quiet) {
+        show_mark(event, "checkpoint");
+    } else if (strcmp(kind, "back") == 0 && !quiet) {
+        show_mark(event, "rewind to");
+    } else if (strcmp(kind, "note") == 0 && !quiet) {
+        fputs("      ", stdout);
+        safe_name(stdout, client_text(event, "text"));
+        putchar('\n');
+    } else if (strcmp(kind, "end") == 0) {
+        d->finished = true;
+        if (!quiet)
+            show_end(d, event);
+    }
+    fflush(stdout);
+    return 0;
+}
+
+static int show_lines(struct doing *d, struct buf *text, struct err *err) {
+    size_t at = 0;
+    for (char *end; at < text->len && (end = memchr(text->data + at, '\n', text->len - at));) {
+        if (show_line(d, text->data + at, (size_t)(end - text->data) - at, err) < 0)
+            return -1;
+        at = (size_t)(end + 1 - text->data);
+    }
+    if (at) {
+        memmove(text->data, text->data + at, text->len - at + 1);
+        text->len -= at;
+    }
+    return 0;
+}
+
+static volatile sig_atomic_t interrupts;
+
+static void on_interrupt(int number) {
+    (void)number;
+    interrupts++;
+}
+
+/* 1: there is something to read. 0: somebody pressed ^C. */
+static int wait_more(struct doing *d) {
+    struct pollfd p = {.fd = http_client_fd(d->client.http), .events = POLLIN};
+    while (!http_client_has_more(d->client.http)) {
+        int n = poll(&p, 1, 500);
+        if (n > 0)
+            break;
+        if (interrupts)
+            return 0;
+    }
+    return !interrupts;
+}
+
+/* The first ^C lets go of the run, a second one soon after ends it. */
+static int let_go(struct doing *d, struct err *err) {
+    char target[CLIENT_TARGET_SIZE];
+    const struct client_request r = {.method = "POST", .target = target};
+    fprintf(stderr, "\ncarrel: run %s goes on; ^C again ends it\n", d->run);
+    for (int i = 0; i < SECOND_THOUGHTS_MS / 50 && interrupts < 2; i++)
+        usleep(50000);
+    if (interrupts < 2) {
+        fprintf(stderr, "carrel: to watch it: carrel do --resume %s\n", d->run);
+        return 0;
+    }
+    struct client second = d->client;
+    second.http = client_again(&d->client, err);
+    if (!second.http || client_target(target, err, "/v1/runs/%s/cancel", d->run) < 0)
+        return -1;
+    int status = client_call(&second, &r, NULL, err);
+    http_client_free(second.http);
+    return status;
+}
+
+static int follow(struct doing *d, struct err *err) {
+    char target[CLIENT_TARGET_SIZE];
+    const struct client_request r = {.method = "GET", .target = target, .accept = "*/*"};
+    const struct http_head *head;
+    struct buf text DEFER(buf_done) = BUF(LINE_MAX_BYTES);
+    const char *bytes;
+    size_t n;
+    if (client_target(target, err, "/v1/runs/%s/transcript?follow=1", d->run) < 0 ||
+        client_send(&d->client, d->client.http, &r, err) < 0 ||
+        client_answer(d->client.http, &head, err) < 0)
+        return -1;
+    signal(SIGINT, on_interrupt);
+    for (;;) {
+        if (!wait_more(d)) {
+            d->interrupted = true;
+            return let_go(d, err);
+        }
+        int more = http_client_read(d->client.http, &bytes, &n, err);
+        if (more <= 0)
+            return more;
+        if (!buf_add(&text, bytes, n))
+            return err_set(err, ERR_LIMIT, "a line of the transcript is too long");
+        if (show_lines(d, &text, err) < 0)
+            return -1;
+    }
+}
+
+/* ---- the command ---- */
+
+static int show_state(struct doing *d, struct err *err) {
+    char target[CLIENT_TARGET_SIZE];
+    const struct client_request r = {.method = "GET", .target = target};
+    json_t *view DEFER(json_free) = NULL;
+    if (client_target(target, err, "/v1/runs/%s", d->run) < 0 ||
+        client_call(&d->client, &r, &view, err) < 0)
+        return -1;
+    if (d->options->json)
+        print_json(view);
+    if (strcmp(client_text(view, "state"), "ended") == 0)
+        return strcmp(client_text(view, "status"), "done") == 0 ? 0 : DO_NOT_DONE;
+    if (!d->interrupted) {
+        fputs("carrel: interrupted: ", stderr);
+        safe_name(stderr, client_text(view, "reason"));
+        fprintf(stderr, "\ncarrel: to go on: carrel do --resume %s\n", d->run);
+    }
+    return DO_INTERRUPTED;
+}
+
+/* The transcript that we no longer follow still comes on the old one. */
+static int reconnect(struct doing *d, struct err *err) {
+    struct http_client *other = client_again(&d->client, err);
+    if (!other)
+        return -1;
+    http_client_free(d->client.http);
+    d->client.http = other;
+    return 0;
+}
+
+static int watch(struct doing *d, struct err *err) {
+    d->run = client_text(d->view, "id");
+    if (!d->options->json)
+        printf("run %s on machine %s, model %s\n", d->run, client_text(d->view, "machine"),
+               client_text(d->view, "model"));
+    fflush(stdout);
+    if (follow(d, err) < 0) {
+        err_remedy(err, "the run may go on: carrel do --resume %s", d->run);
+        return -1;
+    }
+    if (d->interrupted && reconnect(d, err) < 0)
+        return -1;
+    return show_state(d, err);
+}
+
+static int start(struct doing *d, const char *machine, const char *task, struct err *err) {
+    struct buf body DEFER(buf_done) = BUF(BODY_MAX);
+    struct jot j = JOT(&body);
+    const struct client_request r = {.method = "POST", .target = "/v1/runs", .body = &body};
+    if (put_start(&j, d, machine, task, err) < 0 || client_call(&d->client, &r, &d->view, err) < 0)
+        return -1;
+    return watch(d, err);
+}
+
+static int resume(struct doing *d, struct err *err) {
+    struct buf body DEFER(buf_done) = BUF(BODY_MAX);
+    struct jot j = JOT(&body);
+    char target[CLIENT_TARGET_SIZE];
+    const struct client_request r = {.method = "POST", .target = target, .body = &body};
+    jot_object(&j, NULL);
+    put_keys(&j, &d->client);
+    jot_end(&j, '}');
+    if (client_target(target, err, "/v1/runs/%s/resume", d->options->resume) < 0 ||
+        client_call(&d->client, &r, &d->view, err) < 0)
+        return -1;
+    return watch(d, err);
+}
+
+static int cancel(struct doing *d, struct err *err) {
+    char target[CLIENT_TARGET_SIZE];
+    const struct client_request r = {.method = "POST", .target = target};
+    if (client_target(target, err, "/v1/runs/%s/cancel", d->options->cancel) < 0 ||
+        client_call(&d->client, &r, &d->view, err) < 0)
+        return -1;
+    if (d->options->json)
+        print_json(d->view);
+    return 0;
+}
+
+static void print_row(const json_t *run) {
+    char age[16], turns[24];
+    const char *status = client_text(run, "status");
+    table_age(client_text(run, "created"), age);
+    snprintf(turns, sizeof(turns), "%lld", client_number(run, "turns"));
+    table_cell(client_text(run, "id"), 14);
+    table_cell(client_text(run, "machine"), 14);
+    table_cell(*status ? status : client_text(run, "state"), 12);
+    table_cell(age, 4);
+    table_cell(turns, 5);
+    print_words(client_text(run, "task"), WORD_WIDTH);
+    putchar('\n');
+}
+
+static int list(struct doing *d, struct err *err) {
+    const struct client_request r = {.method = "GET", .target = "/v1/runs"};
+    size_t i;
+    json_t *run;
+    if (client_call(&d->client, &r, &d->view, err) < 0)
+        return -1;
+    if (d->options->json) {
+        print_json(d->view);
+        return 0;
+    }
+    json_array_foreach(json_object_get(d->view, "runs"), i, run) {
+        print_row(run);
+    }
+    return 0;
+}
+
+static void doing_done(struct doing *d) {
+    for (size_t i = 0; i < 256; i++)
+        json_decref(d->calls[i]);
+    json_decref(d->view);
+    client_close(&d->client);
+}
+
+static int words_of(int argc, char **argv, struct do_options *o, const char *words[2],
+                    struct err *err) {
+    int at = 1, count = 0, next;
+    for (; at < argc; at++) {
+        if (options_parse(do_rows, argc - at, argv + at, o, &next, err) < 0)
+            return -1;
+        at += next;
+        if (at >= argc)
+            break;
+        if (count == 2)
+            return err_set(err, ERR_INVALID, "one word too many: '%s'", argv[at]);
+        words[count++] = argv[at];
+    }
+    bool other = o->resume || o->cancel || o->ls || o->help;
+    if (other == (count > 0)) {
+        err_set(err, ERR_INVALID,
+                other ? "'%s' does not go with that option" : "there is no task%s",
+                other ? words[0] : "");
+        return err_remedy(err, "carrel do [MACHINE] \"TASK\"");
+    }
+    return count;
+}
+
+static void announce(void) {
+    fputs("carrel: preparing this host for its first machine...\n", stderr);
+}
+
+int cmd_do(int argc, char **argv) {
+    struct do_options o = {0};
+    struct doing d DEFER(doing_done) = {.options = &o};
+    const char *words[2] = {0};
+    struct err err;
+    int count = words_of(argc, argv, &o, words, &err);
+    if (count >= 0 && o.help) {
+        cli_usage("do");
+        options_print(do_rows);
+        return 0;
+    }
+    if (count < 0 || client_open(&d.client, CLIENT_START, announce, &err) < 0)
+        return cli_fail(&err);
+    int status = o.resume   ? resume(&d, &err)
+                 : o.cancel ? cancel(&d, &err)
+                 : o.ls     ? list(&d, &err)
+                            : start(&d, count == 2 ? words[0] : NULL, words[count - 1], &err);
+    return status < 0 ? cli_fail(&err) : status;
+}

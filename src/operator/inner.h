@@ -1,0 +1,95 @@
+/* What the files that drive runs know of each other. */
+#pragma once
+
+#include "base/map.h"
+#include "model/client.h"
+#include "model/provider.h"
+#include "operator/operator.h"
+#include "operator/run.h"
+#include "operator/transcript.h"
+#include "service/models.h"
+#include "tools/tool.h"
+
+struct runs {
+    struct loop *loop;
+    struct service *service;
+    struct model_access access; /* ledger, prices, connections */
+    struct map live;            /* those under way: id -> struct live_run */
+    char dir[PLACE_SIZE + 8];
+};
+
+/* A call under way. */
+struct acting {
+    struct live_run *live;
+    size_t index;
+    const struct tool *tool;
+    struct act *act;    /* NULL while it starts */
+    bool active, again; /* again: it may have been made before */
+    int64_t since_ms;
+    const char *expected;
+    char key[48];
+    uint64_t intent;
+    struct act *asked; /* a question waits */
+    act_answer_fn *answer;
+    char *question; /* JSON */
+    act_go_fn *go;  /* once its line is on the disk */
+};
+
+struct flushing;
+
+struct live_run {
+    struct runs *runs;
+    struct caller who; /* read and run */
+    struct run run;
+    struct transcript transcript;
+    struct toolbox *box;
+    struct model_provider provider;
+    struct rehearsal *rehearsal;
+    const struct conf_model *row;
+    struct run_prompt prompt;
+    struct arena prompt_arena;
+    const char *tool_names;
+    char account[ACCOUNT_ID_SIZE];
+    /* Under way. */
+    struct loop_call step;
+    struct model_call *model;
+    uint64_t model_intent, model_bytes, model_max;
+    enum run_purpose purpose;
+    struct flushing *flushing;
+    struct acting acting[MODEL_CALLS_MAX];
+    size_t first, count; /* of the calls that are started when the flush is over */
+    size_t active;
+    struct act *mark; /* a checkpoint or rewind of ours */
+    bool marking, is_back;
+    uint64_t mark_intent;
+    struct loop_timer *wall;
+    struct run_follower *followers;
+    bool cancelled, broken;
+    struct err broke;
+};
+
+int64_t wall_now_ms(void);
+
+/* Writes a line, and takes it. -1: it cannot be written, and the run stops. */
+int live_add(struct live_run *l, struct run_event *e);
+/* Looks for what is next, soon. */
+void live_again(struct live_run *l);
+/* Everything written is on the disk: then fn(l). A run that was let go meanwhile hears nothing. */
+void live_flush(struct live_run *l, void (*fn)(struct live_run *l));
+/* What waits for a flush waits no more. */
+void live_unflush(struct live_run *l);
+/* The run ends, or is let go; it is gone afterwards. */
+void live_close(struct live_run *l);
+/* Time that is limited ends what is under way. */
+void live_wall(struct live_run *l);
+
+/* ---- drive.c ---- */
+void live_go_on(void *arg);
+/* ---- acts.c ---- */
+void acts_start(struct live_run *l, const struct run_intent *in);
+/* What is under way is ended, and told to be. */
+void acts_cut(struct live_run *l, const char *why);
+/* The run is let go: commands go on, and nobody hears of them. */
+void acts_leave(struct live_run *l);
+/* ---- marks.c ---- */
+void mark_start(struct live_run *l, const struct run_intent *in);

@@ -1,0 +1,650 @@
+#include "operator/operator.h"
+
+#include <dirent.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/defer.h"
+#include "base/log.h"
+#include "operator/inner.h"
+#include "operator/prompt.h"
+#include "service/models.h"
+#include "service/runs.h"
+
+enum { IDLE_MS = 30 * 60 * 1000, TTL_MS = 7 * 24 * 3600 * 1000, SCHEMA_MAX = 64 << 10 };
+
+/* ---- a view ---- */
+
+static const char *state_of(const struct run *r, const struct live_run *l) {
+    if (r->phase == RUN_ENDED)
+        return "ended";
+    if (!l || r->phase == RUN_INTERRUPTED)
+        return "interrupted";
+    for (size_t i = 0; i < MODEL_CALLS_MAX; i++)
+        if (l->acting[i].question)
+            return "waiting";
+    return "running";
+}
+
+static const char *question_of(const struct live_run *l) {
+    for (size_t i = 0; l && i < MODEL_CALLS_MAX; i++)
+        if (l->acting[i].question)
+            return l->acting[i].question;
+    return NULL;
+}
+
+static void view_of(const struct run *r, const struct live_run *l, struct run_view *ret) {
+    bool cut = !l && r->phase == RUN_RUNNING;
+    *ret = (struct run_view){
+        .id = r->start.run,
+        .owner = r->start.owner,
+        .machine = r->start.machine,
+        .task = r->start.task,
+        .model = r->start.model,
+        .state = state_of(r, l),
+        .status = r->status,
+        .reason = cut ? "the daemon was restarted" : r->why,
+        .question = question_of(l),
+        .report = r->report,
+        .created_ms = (uint64_t)r->start.time_ms,
+        .turns = r->steps,
+        .calls = r->calls,
+        .tokens = r->tokens,
+        .cost_micro = r->micro,
+        .wall_ms = l ? run_active_ms(r, wall_now_ms()) : r->active_ms,
+        .lines = r->lines,
+    };
+}
+
+static void answer_view(const struct run *r, const struct live_run *l, operator_fn *done,
+                        void *arg) {
+    struct run_view view;
+    view_of(r, l, &view);
+    done(arg, &view, NULL);
+}
+
+/* ---- what a live run has ---- */
+
+static void live_free(struct live_run *l) {
+    transcript_close(&l->transcript);
+    if (l->box)
+        toolbox_unref(l->box);
+    model_provider_done(&l->provider);
+    rehearsal_freep(&l->rehearsal);
+    loop_timer_free(l->wall);
+    arena_done(&l->prompt_arena);
+    run_done(&l->run);
+    free(l);
+}
+
+/* One that nobody hears of again. */
+static void forget_work(struct live_run *l) {
+    if (l->model)
+        model_call_cancel(TAKE(l->model));
+    if (l->mark)
+        act_abandon(TAKE(l->mark));
+    acts_leave(l);
+    live_unflush(l);
+    loop_call_cancel(l->runs->loop, &l->step);
+}
+
+void live_close(struct live_run *l) {
+    struct runs *o = l->runs;
+    forget_work(l);
+    map_take(&o->live, l->run.start.run);
+    while (l->followers) {
+        struct run_follower *f = l->followers;
+        operator_unfollow(f);
+        f->changed(f->arg);
+    }
+    live_free(l);
+}
+
+static void time_is_up(void *arg) {
+    struct live_run *l = arg;
+    acts_cut(l, "The budget of time was spent while this ran: it was ended.");
+    live_again(l);
+}
+
+void live_wall(struct live_run *l) {
+    uint64_t limit = l->run.start.budget.wall_ms, spent = run_active_ms(&l->run, wall_now_ms());
+    if (!limit)
+        return;
+    if (!l->wall)
+        l->wall = loop_timer_new(l->runs->loop, time_is_up, l);
+    if (spent < limit)
+        loop_timer_start(l->wall, limit - spent + 1, 0);
+}
+
+static const char *schema_text(struct arena *a, const struct schema *schema) {
+    struct buf text DEFER(buf_done) = BUF(SCHEMA_MAX);
+    struct jot j = JOT(&text);
+    schema_describe_whole(schema, &j, NULL);
+    return arena_copy(a, text.data, text.len);
+}
+
+/* The tools as the model sees them: the same in every request of a run. */
+static void live_prompt(struct live_run *l) {
+    struct arena *a = &l->prompt_arena;
+    struct model_tool *list = arena_alloc(a, tool_count * sizeof(*list));
+    const char *names = "";
+    size_t n = 0;
+    for (size_t i = 0; i < tool_count; i++) {
+        const struct tool *t = &tools[i];
+        if (!tool_is_there(l->box, t))
+            continue;
+        list[n++] = (struct model_tool){t->name, t->description, schema_text(a, t->input)};
+        names = arena_printf(a, "%s%s%s", names, *names ? ", " : "", t->name);
+    }
+    l->prompt = (struct run_prompt){prompt_system, list, n};
+    l->tool_names = names;
+}
+
+/* Whoever starts it, a run uses machines and does nothing else. */
+static struct live_run *live_new(struct runs *o, const struct caller *who) {
+    struct live_run *l = calloc(1, sizeof(*l));
+    if (!l)
+        abort();
+    l->runs = o;
+    l->transcript.fd = -1;
+    l->who = *who;
+    l->who.scopes &= SCOPE_READ | SCOPE_RUN;
+    l->who.local = false;
+    l->step = (struct loop_call){.fn = live_go_on, .arg = l};
+    return l;
+}
+
+static void live_equip(struct live_run *l, const char *machine) {
+    const struct toolbox_options options = {
+        .loop = l->runs->loop, .service = l->runs->service, .who = l->who, .machine = machine};
+    l->box = toolbox_new(&options);
+    live_prompt(l);
+}
+
+static void live_go(struct live_run *l) {
+    map_put(&l->runs->live, l->run.start.run, l);
+    live_again(l);
+}
+
+static uint64_t prompt_bytes(const struct live_run *l) {
+    uint64_t n = strlen(l->prompt.system);
+    for (size_t i = 0; i < l->prompt.tool_count; i++)
+        n += strlen(l->prompt.tools[i].description) + strlen(l->prompt.tools[i].schema);
+    return n;
+}
+
+static int allowed(const struct caller *who, enum token_scope scope, struct err *err) {
+    if (who->scopes & scope)
+        return 0;
+    return err_set(err, ERR_DENIED, "this token lacks the scope '%s'",
+                   scope == SCOPE_RUN ? "run" : "read");
+}
+
+/* ---- which model ---- */
+
+struct keys {
+    const struct texts *given;
+    bool own; /* the daemon's environment is the caller's own */
+};
+
+static const char *key_of(void *arg, const char *name) {
+    const struct keys *k = arg;
+    for (size_t i = 0; i + 1 < k->given->count; i += 2)
+        if (strcmp(k->given->v[i], name) == 0)
+            return k->given->v[i + 1];
+    return k->own ? model_env_process(NULL, name) : NULL;
+}
+
+static int find_model(struct live_run *l, const struct caller *who, const char *wanted,
+                      const char *script, const struct texts *given, struct err *err) {
+    struct runs *o = l->runs;
+    struct keys keys = {given, who->local && who->uid == geteuid()};
+    if (model_provider_find(o->access.conf, wanted, key_of, &keys, &l->provider, err) < 0)
+        return -1;
+    l->row = model_row(o->access.conf->known, o->access.conf->known_count, l->provider.model);
+    if (l->provider.codec)
+        return 0;
+    if (!script) {
+        err_set(err, ERR_INVALID, "a rehearsal needs a script");
+        return err_remedy(err, "carrel do --provider rehearsal --script FILE");
+    }
+    return rehearsal_parse(script, strlen(script), &l->rehearsal, err);
+}
+
+/* ---- starting ---- */
+
+struct starting {
+    struct live_run *live;
+    struct caller who;
+    struct run_event start;
+    struct arena arena;
+    operator_fn *done;
+    void *arg;
+};
+
+static void starting_free(struct starting *s) {
+    arena_done(&s->arena);
+    free(s);
+}
+
+static void start_failed(struct starting *s, const struct err *err) {
+    operator_fn *done = s->done;
+    void *arg = s->arg;
+    live_free(s->live);
+    starting_free(s);
+    done(arg, NULL, err);
+}
+
+static int note_start(struct live_run *l, const char *verb, struct err *err) {
+    char detail[320];
+    const struct run *r = &l->run;
+    snprintf(detail, sizeof(detail), "{\"run\":\"%s\"}", r->start.run);
+    const struct run_record what = {verb, r->start.machine, detail};
+    uint64_t intent;
+    if (service_run_intent(l->runs->service, &l->who, &what, &intent, err) < 0)
+        return -1;
+    service_run_result(l->runs->service, &l->who, &what, intent, NULL);
+    service_run_tell(l->runs->service, &l->who, r->start.machine, verb, detail);
+    return 0;
+}
+
+static const char *card_of(struct arena *a, const struct machine_view *view) {
+    char mem[40] = "no limit of its own", disk[40] = "no limit of its own";
+    if (view->limits.mem)
+        snprintf(mem, sizeof(mem), "%" PRIu64 " MiB", view->limits.mem >> 20);
+    if (view->limits.disk)
+        snprintf(disk, sizeof(disk), "%" PRIu64 " MiB", view->limits.disk >> 20);
+    return arena_printf(
+        a,
+        "Your machine is %s (a %s, image %s): Linux, memory %s, disk %s. You are the user "
+        "`user` and may be root with \"user\":\"root\". Commands begin in the directory that was "
+        "lent to you, else in /home/user; put what you hand over there, or in /outbox. The "
+        "network is closed but for what its owner opened.",
+        view->id, view->kind, view->image ? view->image : "host", mem, disk);
+}
+
+static int begin(struct starting *s, const struct machine_view *view, struct err *err) {
+    struct live_run *l = s->live;
+    struct runs *o = l->runs;
+    struct id id = id_new('r');
+    s->start.run = id.text;
+    s->start.machine = view->id;
+    s->start.owner = l->who.owner;
+    s->start.time_ms = wall_now_ms();
+    s->start.card = card_of(&s->arena, view);
+    live_equip(l, view->id);
+    s->start.prompt_bytes = prompt_bytes(l);
+    const struct cost limit = {s->start.budget.tokens, s->start.budget.micro};
+    if (service_run_account(o->service, l->who.owner, view->id, id.text, &limit, l->account, err) <
+            0 ||
+        transcript_new(o->dir, id.text, &l->transcript, err) < 0 ||
+        run_take(&l->run, &s->start, err) < 0 || transcript_add(&l->transcript, &s->start, err) < 0)
+        return -1;
+    return note_start(l, "run.start", err);
+}
+
+static void with_machine(void *arg, const struct machine_view *view, const struct err *failed) {
+    struct starting *s = arg;
+    struct err err;
+    if (!failed && strcmp(view->state, "ended") == 0)
+        failed = (err_set(&err, ERR_GONE, "machine '%s' has ended", view->id), &err);
+    if (!failed && begin(s, view, &err) < 0)
+        failed = &err;
+    if (failed) {
+        start_failed(s, failed);
+        return;
+    }
+    live_go(s->live);
+    answer_view(&s->live->run, s->live, s->done, s->arg);
+    starting_free(s);
+}
+
+static void make_machine(struct starting *s) {
+    static const uint8_t no_hash[SHA256_BYTES];
+    const char *meta[] = {"made_for", "run"};
+    const struct caller *who = &s->live->who;
+    uint64_t most = who->quota.lifetime_ms;
+    const struct machine_request r = {
+        .metadata = {meta, 2},
+        .idle = {IDLE_MS, true},
+        .idle_action = "stop",
+        .ttl = {most && most < TTL_MS ? most : TTL_MS, true},
+    };
+    s->start.own_machine = true;
+    service_create(s->live->runs->service, who, &r, no_hash, NULL, 0, with_machine, s);
+}
+
+static int check_task(const struct operator_request *r, struct err *err) {
+    size_t n = r->task ? strlen(r->task) : 0;
+    if (!n)
+        return err_set(err, ERR_INVALID, "there is no task");
+    return n <= RUN_TASK_MAX
+               ? 0
+               : err_set(err, ERR_INVALID, "the task is longer than %d KiB", RUN_TASK_MAX >> 10);
+}
+
+static int check_money(const struct live_run *l, const struct operator_request *r,
+                       struct err *err) {
+    if (!r->money.is || (l->row && l->row->priced))
+        return 0;
+    err_set(err, ERR_INVALID, "nobody knows what '%s' costs, so money cannot be a limit",
+            l->provider.model);
+    return err_remedy(err, "add its price to carrel.conf: model = NAME in=... out=...");
+}
+
+static const char *copy(struct arena *a, const char *text) {
+    return text ? arena_copy(a, text, strlen(text)) : NULL;
+}
+
+void operator_start(struct runs *o, const struct caller *who, const struct operator_request *r,
+                    operator_fn *done, void *arg) {
+    struct live_run *l = live_new(o, who);
+    struct err err;
+    if (allowed(who, SCOPE_RUN, &err) < 0 || check_task(r, &err) < 0 ||
+        find_model(l, who, r->model, r->script, &r->keys, &err) < 0 ||
+        check_money(l, r, &err) < 0) {
+        live_free(l);
+        done(arg, NULL, &err);
+        return;
+    }
+    struct starting *s = calloc(1, sizeof(*s));
+    if (!s)
+        abort();
+    *s = (struct starting){.live = l, .who = *who, .done = done, .arg = arg};
+    s->start = (struct run_event){
+        .kind = RUN_START,
+        .task = copy(&s->arena, r->task),
+        .script = l->provider.codec ? NULL : copy(&s->arena, r->script),
+        .model = arena_printf(&s->arena, "%s/%s", l->provider.name, l->provider.model),
+        .window = model_window(l->row),
+        .budget = {.steps = r->steps.is ? r->steps.value : OPERATOR_STEPS_DEFAULT,
+                   .tokens = r->tokens.value,
+                   .micro = r->money.value,
+                   .wall_ms = r->wall.value},
+    };
+    if (r->machine)
+        service_show(o->service, &l->who, r->machine, with_machine, s);
+    else
+        make_machine(s);
+}
+
+/* ---- finding one ---- */
+
+static int may_see(const struct caller *who, const struct run *r, struct err *err) {
+    if (strcmp(who->owner, r->start.owner) == 0 || who->scopes & SCOPE_ADMIN)
+        return 0;
+    return err_set(err, ERR_NOT_FOUND, "there is no run '%s'", r->start.run);
+}
+
+static int check_id(const char *id, struct err *err) {
+    if (id_valid(id, strlen(id), 'r'))
+        return 0;
+    err_set(err, ERR_NOT_FOUND, "there is no run '%.40s'", id);
+    return err_remedy(err, "a run's id begins with r-: carrel do --ls lists them");
+}
+
+/* One that is under way; *ret NULL and 0: it is not. */
+static int find_live(struct runs *o, const struct caller *who, enum token_scope scope,
+                     const char *id, struct live_run **ret, struct err *err) {
+    if (allowed(who, scope, err) < 0 || check_id(id, err) < 0)
+        return -1;
+    *ret = map_get(&o->live, id);
+    return *ret ? may_see(who, &(*ret)->run, err) : 0;
+}
+
+static int load(struct runs *o, const struct caller *who, const char *id, struct run *run,
+                struct transcript *t, struct err *err) {
+    return transcript_open(o->dir, id, t, run, err) < 0 || may_see(who, run, err) < 0 ? -1 : 0;
+}
+
+void operator_show(struct runs *o, const struct caller *who, const char *id, operator_fn *done,
+                   void *arg) {
+    struct run run DEFER(run_done) = {0};
+    struct transcript t = {.fd = -1};
+    struct live_run *l;
+    struct err err;
+    if (find_live(o, who, SCOPE_READ, id, &l, &err) < 0 ||
+        (!l && load(o, who, id, &run, &t, &err) < 0))
+        done(arg, NULL, &err);
+    else
+        answer_view(l ? &l->run : &run, l, done, arg);
+    transcript_close(&t);
+}
+
+/* ---- resuming ---- */
+
+static int take_up(struct live_run *l, const struct caller *who, const struct texts *keys,
+                   const char *id, struct err *err) {
+    struct runs *o = l->runs;
+    struct run_event e = {.kind = RUN_RESUME, .time_ms = wall_now_ms()};
+    if (load(o, who, id, &l->run, &l->transcript, err) < 0)
+        return -1;
+    if (l->run.phase == RUN_ENDED) {
+        err_set(err, ERR_GONE, "run '%s' has ended: %s", id, l->run.status);
+        return err_remedy(err, "start another one on its machine %s", l->run.start.machine);
+    }
+    const struct cost limit = {l->run.start.budget.tokens, l->run.start.budget.micro};
+    if (find_model(l, who, l->run.start.model, l->run.start.script, keys, err) < 0 ||
+        service_run_account(o->service, l->run.start.owner, l->run.start.machine, id, &limit,
+                            l->account, err) < 0 ||
+        run_take(&l->run, &e, err) < 0 || transcript_add(&l->transcript, &e, err) < 0)
+        return -1;
+    snprintf(l->who.owner, sizeof(l->who.owner), "%s", l->run.start.owner);
+    return note_start(l, "run.resume", err);
+}
+
+void operator_resume(struct runs *o, const struct caller *who, const char *id,
+                     const struct texts *keys, operator_fn *done, void *arg) {
+    struct live_run *l;
+    struct err err;
+    if (find_live(o, who, SCOPE_RUN, id, &l, &err) < 0) {
+        done(arg, NULL, &err);
+        return;
+    }
+    if (l) { /* it is under way already, which is what was wanted */
+        answer_view(&l->run, l, done, arg);
+        return;
+    }
+    l = live_new(o, who);
+    if (take_up(l, who, keys, id, &err) < 0) {
+        live_free(l);
+        done(arg, NULL, &err);
+        return;
+    }
+    live_equip(l, l->run.start.machine);
+    live_go(l);
+    answer_view(&l->run, l, done, arg);
+}
+
+/* ---- cancelling, answering ---- */
+
+static int end_by_will(struct run *r, struct transcript *t, struct err *err) {
+    struct arena a DEFER(arena_done) = {0};
+    struct run_event e = run_end_event(r, "cancelled", "by its owner", &a);
+    e.time_ms = wall_now_ms();
+    return transcript_add(t, &e, err) < 0 || run_take(r, &e, err) < 0 ? -1 : 0;
+}
+
+static void cancel_live(struct live_run *l, operator_fn *done, void *arg) {
+    struct err err;
+    if (l->model)
+        model_call_cancel(TAKE(l->model));
+    acts_cut(l, "The run was cancelled while this ran: it was ended.");
+    if (end_by_will(&l->run, &l->transcript, &err) < 0 || note_start(l, "run.cancel", &err) < 0) {
+        done(arg, NULL, &err);
+        return;
+    }
+    answer_view(&l->run, l, done, arg);
+    live_close(l);
+}
+
+void operator_cancel(struct runs *o, const struct caller *who, const char *id, operator_fn *done,
+                     void *arg) {
+    struct run run DEFER(run_done) = {0};
+    struct transcript t = {.fd = -1};
+    struct live_run *l;
+    struct err err;
+    if (find_live(o, who, SCOPE_RUN, id, &l, &err) < 0 ||
+        (!l && load(o, who, id, &run, &t, &err) < 0))
+        done(arg, NULL, &err);
+    else if (l)
+        cancel_live(l, done, arg);
+    else if (run.phase != RUN_ENDED && end_by_will(&run, &t, &err) < 0)
+        done(arg, NULL, &err);
+    else
+        answer_view(&run, NULL, done, arg);
+    transcript_close(&t);
+}
+
+void operator_answer(struct runs *o, const struct caller *who, const char *id, const char *action,
+                     const char *answer, operator_fn *done, void *arg) {
+    struct live_run *l;
+    struct err err;
+    if (find_live(o, who, SCOPE_RUN, id, &l, &err) < 0) {
+        done(arg, NULL, &err);
+        return;
+    }
+    for (size_t i = 0; l && i < MODEL_CALLS_MAX; i++) {
+        struct acting *x = &l->acting[i];
+        if (!x->asked)
+            continue;
+        struct act *asked = TAKE(x->asked);
+        x->answer(asked, action, answer);
+        answer_view(&l->run, l, done, arg);
+        return;
+    }
+    err_set(&err, ERR_INVALID, "run '%s' waits for no answer", id);
+    done(arg, NULL, &err);
+}
+
+/* ---- listing ---- */
+
+struct found {
+    char id[ID_SIZE];
+    struct timespec at;
+};
+
+static int newer(const void *a, const void *b) {
+    const struct found *x = a, *y = b;
+    if (x->at.tv_sec != y->at.tv_sec)
+        return x->at.tv_sec < y->at.tv_sec ? 1 : -1;
+    return x->at.tv_nsec < y->at.tv_nsec ? 1 : x->at.tv_nsec > y->at.tv_nsec ? -1 : 0;
+}
+
+static size_t find_all(const struct runs *o, struct arena *a, struct found **ret) {
+    DIR *dir = opendir(o->dir);
+    size_t count = 0;
+    for (struct dirent *d; dir && (d = readdir(dir));) {
+        struct stat st;
+        size_t n = strcspn(d->d_name, ".");
+        if (!id_valid(d->d_name, n, 'r') || fstatat(dirfd(dir), d->d_name, &st, 0) < 0)
+            continue;
+        *ret = arena_grow(a, *ret, count, sizeof(**ret));
+        struct found *f = &(*ret)[count++];
+        snprintf(f->id, sizeof(f->id), "%.*s", (int)n, d->d_name);
+        f->at = st.st_mtim;
+    }
+    if (dir)
+        closedir(dir);
+    if (count)
+        qsort(*ret, count, sizeof(**ret), newer);
+    return count;
+}
+
+struct listing {
+    service_row_fn *row;
+    void *arg;
+    size_t left;
+};
+
+static void list_one(void *arg, const struct run_view *view, const struct err *err) {
+    struct listing *l = arg;
+    if (err)
+        return; /* somebody else's, or not whole */
+    l->row(l->arg, view);
+    l->left--;
+}
+
+int operator_list(struct runs *o, const struct caller *who, size_t limit, service_row_fn *row,
+                  void *arg, struct err *err) {
+    struct arena a DEFER(arena_done) = {0};
+    struct found *all = NULL;
+    struct listing l = {row, arg, limit};
+    if (allowed(who, SCOPE_READ, err) < 0)
+        return -1;
+    size_t count = find_all(o, &a, &all);
+    for (size_t i = 0; i < count && l.left; i++)
+        operator_show(o, who, all[i].id, list_one, &l);
+    return 0;
+}
+
+/* ---- following ---- */
+
+bool operator_follow(struct runs *o, const char *id, struct run_follower *f) {
+    struct live_run *l = map_get(&o->live, id);
+    if (!l)
+        return false;
+    f->next = l->followers;
+    f->at = &l->followers;
+    if (f->next)
+        f->next->at = &f->next;
+    l->followers = f;
+    return true;
+}
+
+void operator_unfollow(struct run_follower *f) {
+    if (!f->at)
+        return;
+    *f->at = f->next;
+    if (f->next)
+        f->next->at = f->at;
+    f->at = NULL;
+    f->next = NULL;
+}
+
+int operator_read(struct runs *o, const struct caller *who, const char *id, uint64_t from,
+                  struct buf *to, struct err *err) {
+    struct run run DEFER(run_done) = {0};
+    struct transcript t = {.fd = -1};
+    struct live_run *l;
+    if (find_live(o, who, SCOPE_READ, id, &l, err) < 0 ||
+        (!l && load(o, who, id, &run, &t, err) < 0))
+        return -1;
+    int status = transcript_read(l ? l->transcript.fd : t.fd, from, 1 << 20, to, err);
+    transcript_close(&t);
+    return status;
+}
+
+/* ---- life ---- */
+
+struct runs *operator_new(struct loop *loop, struct service *service) {
+    struct runs *o = calloc(1, sizeof(*o));
+    struct err err;
+    if (!o)
+        abort();
+    *o = (struct runs){.loop = loop, .service = service, .access = service_model_access(service)};
+    if (service_run_dir(o->service, o->dir, sizeof(o->dir), &err) < 0)
+        log_line(LOG_ERROR, "operator", "%s", err.text);
+    return o;
+}
+
+void operator_free(struct runs *o) {
+    if (!o)
+        return;
+    struct live_run *l;
+    for (size_t at = 0; (l = map_next(&o->live, &at));) {
+        map_take(&o->live, l->run.start.run);
+        forget_work(l);
+        live_free(l);
+    }
+    map_done(&o->live);
+    free(o);
+}
+
+size_t operator_busy(const struct runs *o) {
+    return o->live.count;
+}

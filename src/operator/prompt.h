@@ -1,0 +1,6 @@
+/* What the model is told by us: fixed texts, so that the beginning of every request is the same. */
+#pragma once
+
+extern const char prompt_system[];
+extern const char prompt_nudge[], prompt_check[], prompt_check_again[], prompt_hand_over[],
+    prompt_only_report[], prompt_cut[], prompt_unknown_outcome[];

@@ -1,0 +1,45 @@
+#include "service/runs.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "service/state.h"
+
+static struct journal_record record_of(const struct run_record *what) {
+    bool fits = what->detail && strlen(what->detail) < JOURNAL_DETAIL_MAX;
+    return (struct journal_record){
+        .verb = what->verb, .machine = what->machine, .detail = fits ? what->detail : NULL};
+}
+
+int service_run_intent(struct service *s, const struct caller *who, const struct run_record *what,
+                       uint64_t *ret_seq, struct err *err) {
+    struct journal_record r = record_of(what);
+    return allow(who, SCOPE_RUN, err) < 0 ? -1 : note_intent(s, who, &r, ret_seq, err);
+}
+
+void service_run_result(struct service *s, const struct caller *who, const struct run_record *what,
+                        uint64_t intent, const char *failed) {
+    struct journal_record r = record_of(what);
+    struct err err;
+    if (failed)
+        err_set(&err, ERR_INTERNAL, "%s", failed);
+    note_result(s, who, &r, intent, failed ? &err : NULL);
+}
+
+void service_run_tell(struct service *s, const struct caller *who, const char *machine,
+                      const char *type, const char *json) {
+    event_tell(s, who->owner, machine, type, json);
+}
+
+int service_run_flush(struct service *s, struct err *err) {
+    return store_flush(s->store, err);
+}
+
+int service_run_dir(struct service *s, char *ret, size_t size, struct err *err) {
+    snprintf(ret, size, "%s/runs", s->place->home);
+    if (mkdir(ret, 0700) < 0 && errno != EEXIST)
+        return err_sys(err, "make '%s'", ret);
+    return 0;
+}

@@ -1,0 +1,31 @@
+/*
+ * What a run of the operator writes down: its intents and results in the one journal, and events
+ * for who watches.
+ *
+ * Everything here is for a caller that may run; what a run does with a machine goes through the
+ * verbs that everybody uses.
+ */
+#pragma once
+
+#include "service/service.h"
+
+struct run_record {
+    const char *verb;    /* "run.call" */
+    const char *machine; /* id, or NULL */
+    const char *detail;  /* a JSON value of at most 8 KiB, or NULL */
+};
+
+/* Before the effect. Not flushed yet: see below. */
+int service_run_intent(struct service *s, const struct caller *who, const struct run_record *what,
+                       uint64_t *ret_seq, struct err *err);
+/* After it; failed: why it was not done, or NULL. */
+void service_run_result(struct service *s, const struct caller *who, const struct run_record *what,
+                        uint64_t intent, const char *failed);
+void service_run_tell(struct service *s, const struct caller *who, const char *machine,
+                      const char *type, const char *json);
+
+/* All that was written before is on the disk when it returns 0. From any thread; it blocks. */
+int service_run_flush(struct service *s, struct err *err);
+
+/* Where transcripts are: "$CARREL_HOME/runs", made if it is not there. */
+int service_run_dir(struct service *s, char *ret, size_t size, struct err *err);

@@ -1,0 +1,136 @@
+"""carrel do, as a person uses it."""
+import json
+import os
+import pty
+import signal
+import subprocess
+import time
+
+import pytest
+
+from carrel import PROGRAM
+from runs import Runs, call, finish, run, to_the_end, turns
+
+
+@pytest.fixture
+def carrel(daemon, tmp_path):
+    def start(*args, turns=None, **kw):
+        if turns is not None:
+            script = tmp_path / "script.json"
+            script.write_text(json.dumps({"turns": turns}))
+            args = ("--provider", "rehearsal", "--script", script, *args)
+        kw = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **kw}
+        return subprocess.Popen([PROGRAM, "do", *map(str, args)], env=daemon.env, text=True, **kw)
+
+    def ran(*args, **kw):
+        p = start(*args, **kw)
+        out, err = p.communicate(timeout=60)
+        return p.returncode, out, err
+
+    ran.start = start
+    return ran
+
+
+def test_one_line_a_step_and_a_report(carrel):
+    status, out, err = carrel("Say hello.", turns=to_the_end([run("echo hello")], [call("read", path="/nowhere")]))
+    assert status == 0, err
+    lines = out.splitlines()
+    assert lines[0].startswith("run r-") and "model rehearsal/script" in lines[0]
+    assert any("exec" in line and "echo hello" in line and "exit 0" in line for line in lines)
+    assert any("read" in line and "/nowhere" in line and "failed" in line for line in lines)
+    assert "hello" not in [line.strip() for line in lines] and "Evidence:" in out and "  - it was run" in out
+    assert "turns" in lines[-1] and "tokens" in lines[-1]
+
+
+def test_verbose_shows_output_and_words(carrel):
+    status, out, _ = carrel("-v", "Say hello.", turns=to_the_end([run("echo hello; echo worse >&2")]))
+    assert status == 0 and "      | hello\n" in out and "      | worse\n" in out and "      | step 0\n" in out
+
+
+def test_json_is_the_run(carrel, daemon):
+    machine = daemon.machine(name="mine")
+    status, out, _ = carrel("--json", "mine", "Say hello.", turns=turns([run("echo x > made")], [finish("blocked")]))
+    view = json.loads(out)
+    assert (status, view["machine"], view["status"]) == (1, machine, "blocked")
+    assert daemon.exec(machine, "cat made")["stdout"] == "x\n"
+
+
+def test_what_a_terminal_shows_cannot_repaint_it(carrel):
+    _, out, _ = carrel("-v", "x", turns=turns([run("printf '\\033[2Jgone'")], [finish("partial", summary="\x1b[2J")]))
+    assert "\x1b" not in out
+
+
+def test_budgets_by_words(carrel):
+    status, out, _ = carrel("--steps", "2", "--wall", "1m", "x", turns=[{"calls": [run("echo more")]}])
+    assert status == 1 and "\nbudget: The budget of steps is spent" in out
+    status, _, err = carrel("--money", "lots", "x", turns=turns([finish()]))
+    assert status == 125 and "no amount of money" in err
+
+
+@pytest.mark.parametrize("args,words", [((), "no task"), (("a", "b", "c"), "one word too many"), (("--resume", "r-aaaaaaaaaaaa"), "no run"),
+                                        (("--provider", "x", "task"), "--provider needs --model"), (("--script", "/nowhere", "t"), "/nowhere"),
+                                        (("--ls", "task"), "does not go with")])
+def test_words_that_make_no_sense(carrel, args, words):
+    status, out, err = carrel(*args)
+    assert status == 125 and words in err and err.count("\n") == 1
+
+
+def test_interrupted_and_resumed(carrel, daemon):
+    """The daemon dies in the middle; the command says how to go on."""
+    p = carrel.start("x", turns=turns([run("echo once >> f")], [run("sleep 5; echo twice >> f", yield_ms=50000)],
+                                      [run("cat f")], [finish("partial")]))
+    first = p.stdout.readline()
+    run_id, machine = first.split()[1], first.split()[4].rstrip(",")
+    daemon.until(lambda: daemon.get(f"/v1/machines/{machine}")["commands"] == 1 and
+                 len(Runs(daemon).transcript(run_id)) >= 7)
+    daemon.restart()
+    _, err = p.communicate(timeout=30)
+    assert p.returncode in (2, 125) and f"carrel do --resume {run_id}" in err
+    assert daemon.get(f"/v1/runs/{run_id}")["state"] == "interrupted"
+    status, out, err = carrel("-v", "--resume", run_id)
+    assert status == 1 and "      | once\n      | twice\n" in out, (out, err)
+
+
+def test_ls_and_cancel(carrel, daemon):
+    p = carrel.start("A long task.", turns=turns([run("sleep 100", yield_ms=50000)]))
+    run_id = p.stdout.readline().split()[1]
+    status, out, _ = carrel("--ls")
+    assert status == 0 and run_id in out and "running" in out and "A long task." in out
+    assert carrel("--cancel", run_id)[0] == 0
+    p.communicate(timeout=30)
+    assert p.returncode == 1
+    assert "cancelled" in carrel("--ls")[1]
+
+
+def test_one_interrupt_lets_go_and_two_cancel(carrel, daemon):
+    script = turns([run("sleep 100", yield_ms=50000)])
+    p = carrel.start("x", turns=script)
+    run_id = p.stdout.readline().split()[1]
+    time.sleep(0.5)
+    p.send_signal(signal.SIGINT)
+    _, err = p.communicate(timeout=30)
+    assert f"carrel do --resume {run_id}" in err and daemon.get(f"/v1/runs/{run_id}")["state"] == "running"
+    p = carrel.start("--resume", run_id)
+    p.stdout.readline()
+    time.sleep(0.5)
+    for _ in range(2):
+        p.send_signal(signal.SIGINT)
+        time.sleep(0.3)
+    p.communicate(timeout=30)
+    assert p.returncode == 1 and daemon.get(f"/v1/runs/{run_id}")["status"] == "cancelled"
+
+
+def test_a_person_is_asked(carrel):
+    main, side = pty.openpty()
+    p = carrel.start("-v", "x", turns=turns([call("ask", question="Which colour?", options=["red", "blue"])], [finish("partial")]),
+                     stdin=side)
+    os.close(side)
+    os.write(main, b"blue\n")
+    out, err = p.communicate(timeout=30)
+    os.close(main)
+    assert "Which colour?" in out and "      | blue\n" in out, (out, err)
+
+
+def test_without_a_terminal_nobody_is_asked(carrel):
+    _, out, _ = carrel("x", turns=turns([call("ask", question="Which?")], [finish("blocked")]))
+    assert "blocked" in out
