@@ -1,7 +1,6 @@
 /* carrel do: the operator carries out a task, and its steps are shown as they are taken. */
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,6 +24,7 @@ enum {
     WORD_WIDTH = 56,
     SECOND_THOUGHTS_MS = 2000,
     ANSWER_TRIES = 100,
+    LOOK_MS = 300, /* how often ^C is looked for */
 };
 
 struct do_options {
@@ -404,19 +404,6 @@ static void on_interrupt(int number) {
     interrupts++;
 }
 
-/* 1: there is something to read. 0: somebody pressed ^C. */
-static int wait_more(struct doing *d) {
-    struct pollfd p = {.fd = http_client_fd(d->client.http), .events = POLLIN};
-    while (!http_client_has_more(d->client.http)) {
-        int n = poll(&p, 1, 500);
-        if (n > 0)
-            break;
-        if (interrupts)
-            return 0;
-    }
-    return !interrupts;
-}
-
 /* The first ^C lets go of the run, a second one soon after ends it. */
 static int let_go(struct doing *d, struct err *err) {
     char target[CLIENT_TARGET_SIZE];
@@ -449,12 +436,15 @@ static int follow(struct doing *d, struct err *err) {
         client_answer(d->client.http, &head, err) < 0)
         return -1;
     signal(SIGINT, on_interrupt);
+    http_client_set_timeout(d->client.http, LOOK_MS);
     for (;;) {
-        if (!wait_more(d)) {
+        int more = http_client_read(d->client.http, &bytes, &n, err);
+        if (interrupts) {
             d->interrupted = true;
             return let_go(d, err);
         }
-        int more = http_client_read(d->client.http, &bytes, &n, err);
+        if (more < 0 && err->code == ERR_TIMEOUT)
+            continue; /* nothing new */
         if (more <= 0)
             return more;
         if (!buf_add(&text, bytes, n))
@@ -507,6 +497,7 @@ static int watch(struct doing *d, struct err *err) {
     }
     if (d->interrupted && reconnect(d, err) < 0)
         return -1;
+    http_client_set_timeout(d->client.http, -1);
     return show_state(d, err);
 }
 
