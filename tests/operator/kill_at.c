@@ -1,8 +1,8 @@
 /*
- * Preloaded into a daemon: it is killed at the n-th boundary ($KILL_AT) of a run. A boundary is just
- * before and just after every write to a transcript or the journal, and every flush of a transcript.
- * Counted from the first write to a transcript on; $KILL_COUNT is a file that gets how many there
- * were when the daemon ends by itself.
+ * Preloaded into a daemon: it is killed at the n-th boundary ($KILL_AT) of a run. A boundary is
+ * just before and just after every write to a transcript or the journal, and every flush of a
+ * transcript. Counted from the first write to a transcript on; $KILL_COUNT is a file that gets how
+ * many there were when the daemon ends by itself.
  */
 #include <fcntl.h>
 #include <signal.h>
