@@ -136,7 +136,9 @@ def fill(path, things):
 QUERIES = {"events": {"follow": "0"}, "file_read": {"path": "/etc/hostname"}, "file_write": {"path": "/home/user/w"},
            "file_remove": {"path": "/home/user/gone"}, "file_stat": {"path": "/home/user/link"},
            "file_list": {"path": "/home/user"}, "tar_read": {"path": "/home/user"},
-           "tar_write": {"path": "/home/user"}, "exec_events": {"follow": "0"}}
+           "tar_write": {"path": "/home/user"}, "exec_events": {"follow": "0"}, "run_events": {"follow": "0"}}
+RUN = {"task": "t", "model": "rehearsal/r", "script": "{\"turns\":[{\"step\":99}]}"}  # its model has nothing to say
+ASKING = {**RUN, "script": "{\"turns\":[{\"calls\":[{\"tool\":\"ask\",\"arguments\":{\"question\":\"?\"}}]}]}"}
 BODIES = {"machine_create": {"name": "full", "metadata": {"a": "b"}, "ttl": "1h", "idle": 60, "idle_action": "stop",
                              "limits": {"mem": "128M", "cpus": 0.5, "pids": 50}},
           "machine_update": {"ttl": 3600, "metadata": {"c": "d"}}, "run": {"exec": {"command": "echo hello"}},
@@ -145,12 +147,21 @@ BODIES = {"machine_create": {"name": "full", "metadata": {"a": "b"}, "ttl": "1h"
           "file_move": {"from": "/home/user/m", "to": "/home/user/n"},
           "file_chmod": {"path": "/home/user/f", "mode": "600"}, "file_chown": {"path": "/home/user/f", "owner": 0},
           "file_symlink": {"target": "f", "path": "/home/user/l"}, "token_new": {"note": "n", "scopes": ["read"]},
-          "pending_decide": {"decision": "approve"}, "secret_set": {"value": "some value of it"},
+          "pending_decide": {"decision": "approve"}, "run_start": RUN, "run_answer": {"answer": "yes"}, "run_resume": {},
+          "secret_set": {"value": "some value of it"},
           "grant_add": {"name": "OPENAPI", "host": "a.example", "as": "query"},
           "net_add": {"target": "https://a.example/v1", "methods": "GET", "rate": "1M"},
           "snap": {"name": "good"}, "rewind": {"step": "1"}, "fork": {"step": "1", "count": 2},
           "file_write": b"x", "tar_write": b"\0" * 1024, "exec_stdin": b"x"}
 ENDLESS = ("terminal", "file_watch")  # they stay open; test_bad_input.py has their refusals
+
+
+def run_for(daemon, machine, op):
+    if not op.startswith("run_"):
+        return ""
+    run = daemon.post("/v1/runs", {**(ASKING if op == "run_answer" else RUN), "machine": machine})["id"]
+    daemon.until(lambda: daemon.get(f"/v1/runs/{run}")["state"] in ("waiting", "interrupted"))
+    return run
 
 
 def things_for(daemon, op):
@@ -166,7 +177,7 @@ def things_for(daemon, op):
     item = daemon.held(m) if op == "pending_decide" else ""
     daemon.put("/v1/secrets/OPENAPI", {"value": "some value of it"})
     daemon.post(f"/v1/machines/{m}/secrets", {"name": "OPENAPI", "host": "a.example"})
-    return {"secret": "OPENAPI", "machine": m, "exec": x, "step": "1", "rule": str(rule), "item": item, "token": daemon.post("/v1/tokens", {"note": "openapi"})["id"]}
+    return {"secret": "OPENAPI", "machine": m, "exec": x, "step": "1", "rule": str(rule), "item": item, "run": run_for(daemon, m, op), "token": daemon.post("/v1/tokens", {"note": "openapi"})["id"]}
 
 
 def test_every_answer_fits_its_schema(daemon, document):
@@ -253,7 +264,8 @@ def group_of(path):
 def test_generated_requests_never_break_it(daemon, document, group):
     m = daemon.machine()
     x = daemon.exec(m, "true")["exec"]["id"]
-    things = {"machine": m, "exec": x, "token": "t-000000000000", "step": "1", "rule": "1", "item": "p-000000000000", "secret": "OPENAPI"}
+    things = {"machine": m, "exec": x, "token": "t-000000000000", "step": "1", "rule": "1", "item": "p-000000000000", "secret": "OPENAPI",
+              "run": "r-000000000000"}
     tried = 0
     for method, path, op in operations(document):
         if group_of(path) != group or op["operationId"] in ENDLESS:
