@@ -2,6 +2,7 @@
 
 #include "operator/operator.h"
 #include "service/approvals.h"
+#include "service/changesets.h"
 #include "service/secrets.h"
 #include "service/steps.h"
 #include "service/tokens.h"
@@ -640,6 +641,50 @@ static const struct field status_view[] = {
 };
 const struct schema status_schema = SCHEMA("Status", char *, status_view);
 
+/* ---- change sets ---- */
+
+static const char *const ship_actions[] = {"ship", "shipped", "undo", "undone", NULL};
+
+static const struct field freeze_request[] = {
+    {"path", FIELD_TEXT, AT(struct freeze_request, path),
+     "a directory of the machine, absolute (default /outbox)", .max = 4095},
+};
+const struct schema freeze_request_schema = SCHEMA("Freeze", struct freeze_request, freeze_request);
+
+static const struct field changeset_view_fields[] = {
+    {"id", SHOW_TEXT, AT(struct changeset_view, id), NULL, .required = true},
+    {"owner", SHOW_TEXT, AT(struct changeset_view, owner), NULL, .required = true},
+    {"machine", SHOW_TEXT, AT(struct changeset_view, machine), NULL, .required = true},
+    {"path", SHOW_TEXT, AT(struct changeset_view, path), NULL, .required = true},
+    {"sha256", SHOW_TEXT, AT(struct changeset_view, sha256), "of the archive", .required = true},
+    {"bytes", SHOW_NUMBER, AT(struct changeset_view, bytes), "of the archive", .required = true},
+    {"created", SHOW_TIME, AT(struct changeset_view, created_ms), NULL, .required = true},
+    {"machine_ms", SHOW_NUMBER, AT(struct changeset_view, machine_ms),
+     "when the machine was made, in milliseconds since 1970", .required = true},
+};
+const struct schema changeset_schema =
+    SCHEMA("ChangeSet", struct changeset_view, changeset_view_fields);
+
+static const struct field ship_request[] = {
+    {"action", FIELD_TEXT, AT(struct ship_request, action), NULL, .required = true,
+     .choices = ship_actions},
+    {"target", FIELD_TEXT, AT(struct ship_request, target), "where to, for the reader",
+     .required = true, .max = 4095},
+    {"sha256", FIELD_TEXT, AT(struct ship_request, sha256),
+     "of the list of changes, hashes and paths", .required = true, .max = 64},
+    {"files", FIELD_NUMBER, AT(struct ship_request, files), NULL, .required = true, .max = 1 << 20},
+    {"intent", FIELD_NUMBER, AT(struct ship_request, intent),
+     "of shipped and undone: `record` of what was announced", .max = 1ull << 60},
+};
+const struct schema ship_request_schema = SCHEMA("Ship", struct ship_request, ship_request);
+
+static const struct field ship_view_fields[] = {
+    {"changeset", SHOW_TEXT, AT(struct ship_view, changeset), NULL, .required = true},
+    {"sha256", SHOW_TEXT, AT(struct ship_view, sha256), NULL, .required = true},
+    {"record", SHOW_NUMBER, AT(struct ship_view, record), "of the journal", .required = true},
+};
+const struct schema ship_schema = SCHEMA("Shipped", struct ship_view, ship_view_fields);
+
 /* ---- runs ---- */
 
 static const char *const answer_actions[] = {"accept", "decline", "cancel", NULL};
@@ -712,6 +757,10 @@ static const struct field runs_view[] = {
 const struct schema runs_schema = SCHEMA("Runs", char *, runs_view);
 
 const struct schema *const all_schemas[] = {
+    &freeze_request_schema,
+    &changeset_schema,
+    &ship_request_schema,
+    &ship_schema,
     &run_start_request_schema,
     &run_resume_request_schema,
     &run_answer_request_schema,

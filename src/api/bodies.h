@@ -16,7 +16,8 @@ extern const struct schema machine_schema, machines_schema, stats_schema, exec_s
     diff_schema;
 
 extern const struct schema run_start_request_schema, run_resume_request_schema,
-    run_answer_request_schema, run_schema, runs_schema;
+    run_answer_request_schema, run_schema, runs_schema, freeze_request_schema, changeset_schema,
+    ship_request_schema, ship_schema;
 
 /* Every schema of the document, NULL-terminated. */
 extern const struct schema *const all_schemas[];
@@ -28,6 +29,10 @@ struct snap_request {
 struct run_request {
     struct machine_request machine;
     struct exec_request exec;
+};
+
+struct freeze_request {
+    const char *path;
 };
 
 struct run_resume_request {

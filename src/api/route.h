@@ -103,6 +103,11 @@ void api_step_list(struct call *c);
 void api_step_show(struct call *c);
 /* diff.c */
 void api_diff(struct call *c);
+/* changesets.c */
+void api_freeze(struct call *c);
+void api_changeset_show(struct call *c);
+void api_changeset_archive(struct call *c);
+void api_changeset_ship(struct call *c);
 /* runs.c */
 void api_run_start(struct call *c);
 void api_run_list(struct call *c);

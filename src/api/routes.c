@@ -323,6 +323,23 @@ const struct route routes[] = {
      "-N --max-time 2 \"$URL/v1/machines/$M/files/watch?path=/home/user\"", api_file_watch,
      file_queries},
 
+    {"POST", M "/changesets", "freeze", SCOPE_RUN, BODY_JSON, &freeze_request_schema,
+     &changeset_schema, 201, NULL, "Freeze what a directory of the machine holds, for a review",
+     "-X POST $URL/v1/machines/$M/changesets -d '{\"path\":\"/home/user\"}'", api_freeze, NULL},
+    {"GET", "/v1/changesets/{}", "changeset_show", SCOPE_READ, BODY_NONE, NULL, &changeset_schema,
+     200, NULL, "Show one change set", "$URL/v1/changesets/$C", api_changeset_show, NULL},
+    {"GET", "/v1/changesets/{}/archive", "changeset_archive", SCOPE_READ, BODY_NONE, NULL, NULL,
+     200, "application/x-tar", "What was frozen, as a tar archive",
+     "$URL/v1/changesets/$C/archive -o /dev/null", api_changeset_archive, NULL},
+    {"POST", "/v1/changesets/{}/ship", "changeset_ship", SCOPE_RUN, BODY_JSON, &ship_request_schema,
+     &ship_schema, 200, NULL,
+     "Note in the journal that files of it are about to go out, or went; only for the owner on "
+     "this host, or the scope admin",
+     "-X POST $URL/v1/changesets/$C/ship -d "
+     "'{\"action\":\"ship\",\"target\":\"/tmp\",\"files\":1,\"sha256\":"
+     "\"0000000000000000000000000000000000000000000000000000000000000000\"}'",
+     api_changeset_ship, NULL},
+
     {"POST", "/v1/runs", "run_start", SCOPE_RUN, BODY_JSON, &run_start_request_schema, &run_schema,
      201, NULL, "Let a model carry out a task on a machine",
      "-X POST $URL/v1/runs -d '{\"machine\":\"'$M'\",\"task\":\"say hello\",\"model\":"

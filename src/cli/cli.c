@@ -57,6 +57,8 @@ const struct command commands[] = {
     {"fork", "[OPTIONS] MACHINE", "make machines from a step of this one", cmd_fork, fork_rows},
     {"do", "[OPTIONS] [MACHINE] TASK", "let a model carry out a task on a machine", cmd_do,
      do_rows},
+    {"ship", "[OPTIONS] MACHINE[:PATH] DIRECTORY",
+     "review what a machine hands out, then let it out", cmd_ship, ship_rows},
     {"pending", "[--json]", "requests of machines that wait for an approval", cmd_pending,
      json_rows},
     {"approve", "[OPTIONS] ITEM...", "let requests that wait go on", cmd_approve, approve_rows},

@@ -30,6 +30,7 @@ static const char head[] =
     "M=m-...             # a machine: its id, its name, or the beginning of its id\n"
     "X=x-...             # a command in it (POST .../execs with \"background\": true gives one)\n"
     "T=t-...             # a token's id\n"
+    "C=c-...             # a change set\n"
     "R=r-...             # a run; ASKING=r-... one that waits for an answer\n"
     "TAR=some.tar        # an archive\n"
     "```\n"

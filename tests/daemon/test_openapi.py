@@ -147,7 +147,8 @@ BODIES = {"machine_create": {"name": "full", "metadata": {"a": "b"}, "ttl": "1h"
           "file_move": {"from": "/home/user/m", "to": "/home/user/n"},
           "file_chmod": {"path": "/home/user/f", "mode": "600"}, "file_chown": {"path": "/home/user/f", "owner": 0},
           "file_symlink": {"target": "f", "path": "/home/user/l"}, "token_new": {"note": "n", "scopes": ["read"]},
-          "pending_decide": {"decision": "approve"}, "run_start": RUN, "run_answer": {"answer": "yes"}, "run_resume": {},
+          "pending_decide": {"decision": "approve"}, "run_start": RUN, "run_answer": {"answer": "yes"}, "run_resume": {}, "freeze": {"path": "/home/user"},
+          "changeset_ship": {"action": "ship", "target": "/", "files": 1, "sha256": "0" * 64},
           "secret_set": {"value": "some value of it"},
           "grant_add": {"name": "OPENAPI", "host": "a.example", "as": "query"},
           "net_add": {"target": "https://a.example/v1", "methods": "GET", "rate": "1M"},
@@ -177,7 +178,8 @@ def things_for(daemon, op):
     item = daemon.held(m) if op == "pending_decide" else ""
     daemon.put("/v1/secrets/OPENAPI", {"value": "some value of it"})
     daemon.post(f"/v1/machines/{m}/secrets", {"name": "OPENAPI", "host": "a.example"})
-    return {"secret": "OPENAPI", "machine": m, "exec": x, "step": "1", "rule": str(rule), "item": item, "run": run_for(daemon, m, op), "token": daemon.post("/v1/tokens", {"note": "openapi"})["id"]}
+    return {"secret": "OPENAPI", "machine": m, "exec": x, "step": "1", "rule": str(rule), "item": item, "run": run_for(daemon, m, op),
+            "changeset": daemon.post(f"/v1/machines/{m}/changesets", {"path": "/home/user"})["id"] if op.startswith("changeset") else "", "token": daemon.post("/v1/tokens", {"note": "openapi"})["id"]}
 
 
 def test_every_answer_fits_its_schema(daemon, document):
@@ -265,7 +267,7 @@ def test_generated_requests_never_break_it(daemon, document, group):
     m = daemon.machine()
     x = daemon.exec(m, "true")["exec"]["id"]
     things = {"machine": m, "exec": x, "token": "t-000000000000", "step": "1", "rule": "1", "item": "p-000000000000", "secret": "OPENAPI",
-              "run": "r-000000000000"}
+              "run": "r-000000000000", "changeset": "c-000000000000"}
     tried = 0
     for method, path, op in operations(document):
         if group_of(path) != group or op["operationId"] in ENDLESS:

@@ -1,0 +1,110 @@
+/* Change sets: frozen, read, and noted when they go out. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "api/bodies.h"
+#include "api/route.h"
+#include "base/defer.h"
+#include "service/changesets.h"
+
+enum { PIECE = 256 << 10 };
+
+static void answer_frozen(void *arg, const struct changeset_view *view, const struct err *err) {
+    struct call *c = arg;
+    if (err)
+        call_error(c, err);
+    else
+        call_view(c, c->route->status, &changeset_schema, view);
+}
+
+void api_freeze(struct call *c) {
+    const struct freeze_request *r = c->request;
+    service_freeze(c->service, &c->who, c->params[0], r->path ? r->path : "/outbox", answer_frozen,
+                   c);
+}
+
+static void answer_shown(void *arg, const struct changeset_view *view, int fd,
+                         const struct err *err) {
+    answer_frozen(arg, view, err);
+    if (fd >= 0)
+        close(fd);
+}
+
+void api_changeset_show(struct call *c) {
+    service_changeset_open(c->service, &c->who, c->params[0], answer_shown, c);
+}
+
+/* ---- the archive ---- */
+
+struct sending {
+    struct call *call;
+    int fd;
+};
+
+static void sending_free(struct sending *s) {
+    close_fd(&s->fd);
+    free(s);
+}
+
+static void go_on(struct sending *s) {
+    struct call *c = s->call;
+    char *bytes DEFER_FREE = malloc(PIECE);
+    if (!bytes)
+        abort();
+    for (ssize_t n; (n = read(s->fd, bytes, PIECE)) != 0;) {
+        if (n < 0 && errno != EINTR)
+            break; /* it ends early, which its hash shows */
+        if (n > 0 && !call_write(c, bytes, (size_t)n))
+            return; /* on_drain goes on */
+    }
+    sending_free(s);
+    call_end(c);
+}
+
+static void drained(struct call *c) {
+    go_on(c->user);
+}
+
+static void gone(struct call *c) {
+    sending_free(c->user);
+    call_end(c);
+}
+
+static void answer_archive(void *arg, const struct changeset_view *view, int fd,
+                           const struct err *err) {
+    struct call *c = arg;
+    if (err) {
+        call_error(c, err);
+        return;
+    }
+    struct sending *s = calloc(1, sizeof(*s));
+    if (!s)
+        abort();
+    *s = (struct sending){c, fd};
+    c->user = s;
+    c->on_gone = gone;
+    c->on_drain = drained;
+    c->length = (int64_t)view->bytes;
+    call_begin(c, 200, c->route->type, NULL);
+    go_on(s);
+}
+
+void api_changeset_archive(struct call *c) {
+    service_changeset_open(c->service, &c->who, c->params[0], answer_archive, c);
+}
+
+/* ---- going out ---- */
+
+static void answer_ship(void *arg, const struct ship_view *view, const struct err *err) {
+    struct call *c = arg;
+    if (err)
+        call_error(c, err);
+    else
+        call_view(c, 200, &ship_schema, view);
+}
+
+void api_changeset_ship(struct call *c) {
+    service_ship(c->service, &c->who, c->params[0], c->request, answer_ship, c);
+}

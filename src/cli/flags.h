@@ -1,0 +1,24 @@
+/*
+ * What deserves a look before a file is taken from a machine: told from its path, mode, target and
+ * content. Pure.
+ */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/tar.h"
+
+enum ship_flag {
+    FLAG_EXECUTABLE = 1,
+    FLAG_SETUID = 2,  /* stripped */
+    FLAG_LEAVES = 4,  /* a link out of the tree: never taken */
+    FLAG_HOOK = 8,    /* something runs it by itself: git, a login, an editor */
+    FLAG_CI = 16,     /* a build service runs it */
+    FLAG_LOCK = 32,   /* decides what is installed */
+    FLAG_SECRET = 64, /* looks like a key */
+};
+
+unsigned flags_of(const struct tar_entry *e, const char *bytes, size_t n);
+/* "executable, hook"; "" of none. */
+void flags_text(unsigned flags, char ret[96]);

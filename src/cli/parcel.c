@@ -1,0 +1,301 @@
+#include "cli/parcel.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/openat2.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/defer.h"
+#include "base/sha256.h"
+#include "cli/flags.h"
+
+enum { DEPTH_MAX = 64, LINK_MAX = 4096 };
+
+#define STAGE_PREFIX ".carrel-ship-"
+
+/* ---- hashes ---- */
+
+static void hex_of(struct sha256 *s, char ret[PARCEL_HEX]) {
+    uint8_t hash[SHA256_BYTES];
+    sha256_end(s, hash);
+    for (size_t i = 0; i < sizeof(hash); i++)
+        snprintf(ret + 2 * i, 3, "%02x", hash[i]);
+}
+
+void parcel_hash_bytes(const void *bytes, size_t n, char ret[PARCEL_HEX]) {
+    struct sha256 s;
+    sha256_init(&s);
+    sha256_add(&s, bytes, n);
+    hex_of(&s, ret);
+}
+
+static bool hash_fd(int fd, char ret[PARCEL_HEX]) {
+    char bytes[64 << 10];
+    struct sha256 s;
+    sha256_init(&s);
+    for (ssize_t n; (n = read(fd, bytes, sizeof(bytes))) != 0;) {
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return false;
+        sha256_add(&s, bytes, (size_t)n);
+    }
+    hex_of(&s, ret);
+    return true;
+}
+
+int parcel_parent(int dir, const char *path, const char **ret_name) {
+    char parent[TAR_NAME_MAX + 1];
+    struct open_how how = {.flags = O_PATH | O_DIRECTORY | O_CLOEXEC,
+                           .resolve =
+                               RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS};
+    const char *slash = strrchr(path, '/');
+    *ret_name = slash ? slash + 1 : path;
+    snprintf(parent, sizeof(parent), "%.*s", slash ? (int)(slash - path) : 1, slash ? path : ".");
+    int fd = (int)syscall(SYS_openat2, dir, parent, &how, sizeof(how));
+    return fd < 0 ? -errno : fd;
+}
+
+bool parcel_hash(int dir, const char *path, char ret[PARCEL_HEX]) {
+    const char *name;
+    char target[LINK_MAX];
+    struct stat st;
+    int parent DEFER_CLOSE = parcel_parent(dir, path, &name);
+    if (parent < 0 || fstatat(parent, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+        return false;
+    if (S_ISLNK(st.st_mode)) {
+        ssize_t n = readlinkat(parent, name, target, sizeof(target));
+        if (n > 0)
+            parcel_hash_bytes(target, (size_t)n, ret);
+        return n > 0;
+    }
+    if (!S_ISREG(st.st_mode))
+        return false;
+    int fd DEFER_CLOSE = openat(parent, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    return fd >= 0 && hash_fd(fd, ret);
+}
+
+/* ---- the archive ---- */
+
+static void item_done(struct parcel_item *i) {
+    free(i->path);
+    free(i->target);
+}
+
+static struct parcel_item *add(struct parcel *p, const char *path, struct err *err) {
+    if (p->count == PARCEL_ITEMS_MAX) {
+        err_set(err, ERR_LIMIT, "there are more than %d files", PARCEL_ITEMS_MAX);
+        return NULL;
+    }
+    if ((p->count & (p->count - 1)) == 0) {
+        size_t room = p->count ? 2 * p->count : 16;
+        struct parcel_item *items = realloc(p->items, room * sizeof(*items));
+        if (!items)
+            abort();
+        p->items = items;
+    }
+    struct parcel_item *i = &p->items[p->count++];
+    *i = (struct parcel_item){.path = strdup(path)};
+    if (!i->path)
+        abort();
+    return i;
+}
+
+/* The path as it is below the directory; NULL: it is none that may be there. */
+static const char *plain_path(char *path) {
+    size_t n = strlen(path);
+    char *at = path;
+    while (n > 1 && path[n - 1] == '/')
+        path[--n] = '\0';
+    while (at[0] == '.' && at[1] == '/')
+        at += 2;
+    if (!*at || strcmp(at, ".") == 0)
+        return "";
+    for (char *part = at; part; part = strchr(part, '/') ? strchr(part, '/') + 1 : NULL) {
+        size_t len = strcspn(part, "/");
+        bool dots = (len == 1 && part[0] == '.') || (len == 2 && memcmp(part, "..", 2) == 0);
+        if (!len || dots)
+            return NULL;
+    }
+    return strncmp(at, STAGE_PREFIX, strlen(STAGE_PREFIX)) == 0 ? NULL : at;
+}
+
+static int take_entry(struct parcel *p, struct tar_entry *e, const char *bytes, struct err *err) {
+    const char *path = plain_path(e->path);
+    if (path && !*path)
+        return 0; /* the directory itself */
+    struct parcel_item *i = add(p, path ? path : e->path, err);
+    if (!i)
+        return -1;
+    memmove(e->path, i->path, strlen(i->path) + 1);
+    i->kind = e->kind;
+    i->mode = e->mode & 0777;
+    i->bytes = bytes;
+    i->n = e->kind == TAR_FILE ? (size_t)e->size : 0;
+    i->flags = flags_of(e, bytes, i->n);
+    if (e->kind == TAR_SYMLINK)
+        i->target = strdup(e->target);
+    if (i->target)
+        parcel_hash_bytes(i->target, strlen(i->target), i->sha256);
+    else if (e->kind == TAR_FILE)
+        parcel_hash_bytes(bytes, i->n, i->sha256);
+    if (!path)
+        i->refused = "its name is not one of this directory";
+    else if (e->kind == TAR_OTHER || e->kind == TAR_HARDLINK)
+        i->refused = "it is no file, directory or link";
+    else if (i->flags & FLAG_LEAVES)
+        i->refused = "it leads out of the tree";
+    return 0;
+}
+
+static int read_archive(struct parcel *p, struct tar_reader *r, struct tar_entry *e,
+                        struct err *err) {
+    for (size_t at = 0; at + TAR_BLOCK <= p->size;) {
+        enum tar_step step = tar_next(r, (const uint8_t *)p->archive + at, e);
+        at += TAR_BLOCK;
+        if (step == TAR_END)
+            return 0;
+        if (step == TAR_BAD)
+            return err_set(err, ERR_INVALID, "the archive is broken at byte %zu", at);
+        if (step != TAR_ENTRY)
+            continue;
+        uint64_t size = e->kind == TAR_FILE ? e->size : 0;
+        if (size > p->size - at)
+            return err_set(err, ERR_INVALID, "the archive ends in the middle of a file");
+        if (take_entry(p, e, p->archive + at, err) < 0)
+            return -1;
+        at += size + tar_padding(size);
+    }
+    return 0;
+}
+
+static int by_path(const void *a, const void *b) {
+    return strcmp(((const struct parcel_item *)a)->path, ((const struct parcel_item *)b)->path);
+}
+
+static void sort(struct parcel *p) {
+    if (p->count)
+        qsort(p->items, p->count, sizeof(*p->items), by_path);
+    for (size_t i = 1; i < p->count; i++)
+        if (strcmp(p->items[i].path, p->items[i - 1].path) == 0)
+            p->items[i].refused = "it is there twice";
+}
+
+/* ---- the directory ---- */
+
+static int64_t changed_ms(const struct stat *st) {
+    return (int64_t)st->st_ctim.tv_sec * 1000 + st->st_ctim.tv_nsec / 1000000;
+}
+
+static void compare(const struct parcel *p, struct parcel_item *i, int64_t since_ms) {
+    const char *name;
+    char there[PARCEL_HEX] = "";
+    struct stat st;
+    int parent DEFER_CLOSE = parcel_parent(p->dir, i->path, &name);
+    if (i->refused)
+        return;
+    if (parent == -ELOOP || parent == -EXDEV || parent == -ENOTDIR) {
+        i->refused = "a directory above it is a link, or none, here";
+        return;
+    }
+    if (parent < 0 || fstatat(parent, name, &st, AT_SYMLINK_NOFOLLOW) < 0) {
+        i->change = 'A';
+        return;
+    }
+    mode_t type = i->kind == TAR_DIR ? S_IFDIR : i->kind == TAR_SYMLINK ? S_IFLNK : S_IFREG;
+    if ((st.st_mode & S_IFMT) != type) {
+        i->refused = "it is of another type here";
+        return;
+    }
+    bool same = i->kind == TAR_DIR ||
+                (parcel_hash(p->dir, i->path, there) && strcmp(there, i->sha256) == 0 &&
+                 (i->kind != TAR_FILE || !(st.st_mode & 0100) == !(i->mode & 0100)));
+    i->change = same ? '=' : 'M';
+    if (!same && changed_ms(&st) > since_ms)
+        i->refused = "it changed on your side since the machine was made";
+}
+
+static bool is_in(const struct parcel *p, size_t count, const char *path) {
+    struct parcel_item key = {.path = (char *)path};
+    return count && bsearch(&key, p->items, count, sizeof(key), by_path);
+}
+
+static void close_dir(DIR **d) {
+    if (*d)
+        closedir(*d);
+}
+
+/* Files and links of the directory that the archive has not. sorted: items to look among. */
+static int find_removed(struct parcel *p, int at, const char *prefix, size_t sorted, int depth,
+                        int64_t since_ms, struct err *err) {
+    DIR *d DEFER(close_dir) = fdopendir(at);
+    for (struct dirent *e; d && (e = readdir(d));) {
+        char path[TAR_NAME_MAX + 1];
+        struct stat st;
+        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0 ||
+            strncmp(e->d_name, STAGE_PREFIX, strlen(STAGE_PREFIX)) == 0)
+            continue;
+        int n = snprintf(path, sizeof(path), "%s%s%s", prefix, *prefix ? "/" : "", e->d_name);
+        if (n >= (int)sizeof(path) || fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+            continue;
+        if (S_ISDIR(st.st_mode)) {
+            int below =
+                openat(dirfd(d), e->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+            if (below >= 0 && depth < DEPTH_MAX &&
+                find_removed(p, below, path, sorted, depth + 1, since_ms, err) < 0)
+                return -1;
+            continue;
+        }
+        if (is_in(p, sorted, path) || (!S_ISREG(st.st_mode) && !S_ISLNK(st.st_mode)))
+            continue;
+        struct parcel_item *i = add(p, path, err);
+        if (!i)
+            return -1;
+        i->change = 'D';
+        i->kind = S_ISLNK(st.st_mode) ? TAR_SYMLINK : TAR_FILE;
+        if (changed_ms(&st) > since_ms)
+            i->refused = "it changed on your side since the machine was made";
+        else if (!parcel_hash(p->dir, path, i->sha256))
+            i->refused = "it cannot be read";
+    }
+    return 0;
+}
+
+int parcel_open(struct parcel *p, char *archive, size_t size, int dir, int64_t since_ms,
+                bool mirror, struct err *err) {
+    struct tar_reader *reader DEFER_FREE = calloc(1, sizeof(*reader));
+    struct tar_entry *entry DEFER_FREE = calloc(1, sizeof(*entry));
+    if (!reader || !entry)
+        abort();
+    *p = (struct parcel){.archive = archive, .size = size, .dir = dir};
+    if (read_archive(p, reader, entry, err) < 0)
+        return -1;
+    sort(p);
+    for (size_t i = 0; i < p->count; i++)
+        compare(p, &p->items[i], since_ms);
+    if (!mirror)
+        return 0;
+    int top = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (top < 0)
+        return err_sys(err, "look at the directory");
+    if (find_removed(p, top, "", p->count, 0, since_ms, err) < 0)
+        return -1;
+    sort(p);
+    return 0;
+}
+
+void parcel_close(struct parcel *p) {
+    for (size_t i = 0; i < p->count; i++)
+        item_done(&p->items[i]);
+    free(p->items);
+    if (p->archive)
+        munmap(p->archive, p->size ? p->size : 1);
+    *p = (struct parcel){.dir = -1};
+}

@@ -1,0 +1,51 @@
+/*
+ * A change set beside the directory it is meant for: what would be added, modified or removed
+ * there, and what is refused.
+ *
+ * The archive is a machine's choice: names that are absolute or climb are refused, and the
+ * directory is only ever looked at below itself, following no link.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/tar.h"
+
+enum { PARCEL_ITEMS_MAX = 100000, PARCEL_HEX = 65 };
+
+struct parcel_item {
+    char *path;
+    enum tar_kind kind;
+    uint32_t mode;
+    const char *bytes; /* of a file, in the archive */
+    size_t n;
+    char *target;            /* of a link */
+    char sha256[PARCEL_HEX]; /* of the content, or of the target; of what is removed: what it was */
+    char change;             /* A M D, or = */
+    const char *refused;     /* why it is not taken; NULL */
+    unsigned flags;
+    bool wanted;
+};
+
+struct parcel {
+    char *archive; /* mapped */
+    size_t size;
+    int dir;                   /* stays the caller's */
+    struct parcel_item *items; /* sorted by path */
+    size_t count;
+};
+
+/* Takes the mapping. since_ms: what changed in the directory after that is its owner's work.
+ * mirror: what the archive has not is removed. */
+int parcel_open(struct parcel *p, char *archive, size_t size, int dir, int64_t since_ms,
+                bool mirror, struct err *err);
+void parcel_close(struct parcel *p);
+
+/* Below dir, following no link: O_PATH of the parent, and *ret_name the last part. -1: -errno. */
+int parcel_parent(int dir, const char *path, const char **ret_name);
+/* Hash of a file, or of a link's target; false: there is no such thing, or it is something else. */
+bool parcel_hash(int dir, const char *path, char ret[PARCEL_HEX]);
+void parcel_hash_bytes(const void *bytes, size_t n, char ret[PARCEL_HEX]);

@@ -1,0 +1,359 @@
+/* carrel ship: what a machine hands out is looked at, and let out. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/defer.h"
+#include "base/fdio.h"
+#include "base/id.h"
+#include "base/textdiff.h"
+#include "cli/cli.h"
+#include "cli/client.h"
+#include "cli/deliver.h"
+#include "cli/flags.h"
+#include "cli/options.h"
+#include "cli/safe.h"
+#include "cli/table.h"
+
+enum { SHOWN_MAX = 1 << 20, CONTEXT = 3 };
+
+struct ship_options {
+    struct option_list only;
+    bool yes, mirror, undo, stat, json, help;
+};
+
+#define AT(member) offsetof(struct ship_options, member)
+const struct option_row ship_rows[] = {
+    {'y', "yes", NULL, OPTION_FLAG, AT(yes), "let it out; without this it is only shown"},
+    {0, "only", "PATH", OPTION_LIST, AT(only),
+     "only this one and what is below it (again for more)"},
+    {0, "mirror", NULL, OPTION_FLAG, AT(mirror), "also remove what the machine no longer has"},
+    {0, "undo", NULL, OPTION_FLAG, AT(undo), "take back what was shipped as this change set"},
+    {0, "stat", NULL, OPTION_FLAG, AT(stat), "a line a file, without what changed in it"},
+    {0, "json", NULL, OPTION_FLAG, AT(json), "print it as JSON"},
+    {'h', "help", NULL, OPTION_FLAG, AT(help), "show this"},
+    {0, NULL, NULL, OPTION_FLAG, 0, NULL},
+};
+
+struct ship {
+    const struct ship_options *options;
+    struct client client;
+    json_t *set; /* the change set as the daemon tells it */
+    char target[4096];
+    int dir;
+    struct parcel parcel;
+};
+
+static void ship_done(struct ship *s) {
+    parcel_close(&s->parcel);
+    json_decref(s->set);
+    close_fd(&s->dir);
+    client_close(&s->client);
+}
+
+/* ---- the change set ---- */
+
+/* MACHINE, MACHINE:PATH, or the id of one that is frozen. */
+static int find_set(struct ship *s, const char *word, struct err *err) {
+    char target[CLIENT_TARGET_SIZE], machine[256];
+    struct buf body DEFER(buf_done) = BUF(8192);
+    struct jot j = JOT(&body);
+    const char *colon = strchr(word, ':');
+    if (id_valid(word, strlen(word), 'c')) {
+        const struct client_request show = {.method = "GET", .target = target};
+        return client_target(target, err, "/v1/changesets/%s", word) < 0
+                   ? -1
+                   : client_call(&s->client, &show, &s->set, err);
+    }
+    snprintf(machine, sizeof(machine), "%.*s", colon ? (int)(colon - word) : 255, word);
+    jot_object(&j, NULL);
+    if (colon)
+        jot_string(&j, "path", colon + 1);
+    jot_end(&j, '}');
+    const struct client_request freeze = {.method = "POST", .target = target, .body = &body};
+    return client_target(target, err, "/v1/machines/%s/changesets", machine) < 0
+               ? -1
+               : client_call(&s->client, &freeze, &s->set, err);
+}
+
+/* The archive in a file of our own without a name, mapped; its hash is what the daemon said. */
+static int fetch(struct ship *s, char **ret, size_t *ret_size, struct err *err) {
+    char target[CLIENT_TARGET_SIZE], hash[PARCEL_HEX];
+    const struct client_request r = {.method = "GET", .target = target, .accept = "*/*"};
+    const struct http_head *head;
+    const char *bytes;
+    size_t n, size = 0;
+    int more, fd DEFER_CLOSE = memfd_create("changeset", MFD_CLOEXEC);
+    if (fd < 0 ||
+        client_target(target, err, "/v1/changesets/%s/archive", client_text(s->set, "id")) < 0)
+        return fd < 0 ? err_sys(err, "make room for the change set") : -1;
+    if (client_send(&s->client, s->client.http, &r, err) < 0 ||
+        client_answer(s->client.http, &head, err) < 0)
+        return -1;
+    for (; (more = http_client_read(s->client.http, &bytes, &n, err)) > 0; size += n) {
+        int status = write_all(fd, bytes, n);
+        if (status < 0)
+            return err_num(err, status, "keep the change set");
+    }
+    if (more < 0)
+        return -1;
+    char *map = size ? mmap(NULL, size, PROT_READ, MAP_PRIVATE, fd, 0) : NULL;
+    if (map == MAP_FAILED)
+        return err_sys(err, "map the change set");
+    parcel_hash_bytes(map ? map : "", size, hash);
+    if (strcmp(hash, client_text(s->set, "sha256")) != 0) {
+        if (map)
+            munmap(map, size);
+        return err_set(err, ERR_INVALID, "the change set is not what was frozen");
+    }
+    *ret = map;
+    *ret_size = size;
+    return 0;
+}
+
+/* ---- what is taken ---- */
+
+static bool is_below(const char *path, const char *top) {
+    size_t n = strlen(top);
+    return strncmp(path, top, n) == 0 && (path[n] == '\0' || path[n] == '/');
+}
+
+static bool is_chosen(const struct ship_options *o, const char *path) {
+    if (!o->only.count)
+        return true;
+    for (size_t i = 0; i < o->only.count; i++)
+        if (is_below(path, o->only.items[i]))
+            return true;
+    return false;
+}
+
+static void choose(struct ship *s) {
+    for (size_t i = 0; i < s->parcel.count; i++) {
+        struct parcel_item *item = &s->parcel.items[i];
+        item->wanted = !item->refused && item->change != '=' && is_chosen(s->options, item->path);
+    }
+}
+
+/* ---- showing ---- */
+
+static bool is_text(const char *bytes, size_t n) {
+    return n <= SHOWN_MAX && !memchr(bytes, 0, n);
+}
+
+static bool read_here(const struct ship *s, const char *path, struct buf *to) {
+    const char *name;
+    char bytes[64 << 10];
+    int parent DEFER_CLOSE = parcel_parent(s->dir, path, &name);
+    int fd DEFER_CLOSE =
+        parent < 0 ? -1 : openat(parent, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    for (ssize_t n; fd >= 0 && (n = read(fd, bytes, sizeof(bytes))) != 0;)
+        if (n < 0 || !buf_add(to, bytes, (size_t)n))
+            return false;
+    return fd >= 0;
+}
+
+static void show_text(const struct ship *s, const struct parcel_item *i) {
+    struct buf here DEFER(buf_done) = BUF(SHOWN_MAX), diff DEFER(buf_done) = BUF(4 * SHOWN_MAX);
+    struct textdiff_count count;
+    if (i->kind != TAR_FILE || (i->change != 'D' && !is_text(i->bytes, i->n)))
+        return;
+    if (i->change != 'A' && (!read_here(s, i->path, &here) || !is_text(here.data, here.len)))
+        return;
+    if (textdiff(&diff, here.data ? here.data : "", here.len, i->change == 'D' ? "" : i->bytes,
+                 i->change == 'D' ? 0 : i->n, CONTEXT, &count))
+        safe_text(stdout, diff.data ? diff.data : "", diff.len);
+}
+
+static void show_item(const struct ship *s, const struct parcel_item *i) {
+    char flags[96], size[16];
+    flags_text(i->flags, flags);
+    table_bytes((long long)i->n, size);
+    printf("%c  ", i->refused ? '!' : i->change);
+    safe_name(stdout, i->path);
+    if (i->kind == TAR_SYMLINK && i->target) {
+        fputs(" -> ", stdout);
+        safe_name(stdout, i->target);
+    } else if (i->kind == TAR_FILE && i->change != 'D') {
+        printf("  %s", size);
+    }
+    if (*flags)
+        printf("  [%s]", flags);
+    if (i->refused)
+        printf("  refused: %s", i->refused);
+    putchar('\n');
+    if (!s->options->stat && i->wanted)
+        show_text(s, i);
+}
+
+static void put_item(struct jot *j, const struct parcel_item *i) {
+    char flags[96];
+    flags_text(i->flags, flags);
+    jot_object(j, NULL);
+    jot_string(j, "path", i->path);
+    if (i->change)
+        jot_bytes(j, "change", &i->change, 1);
+    jot_string(j, "sha256", i->sha256);
+    jot_u64(j, "size", i->n);
+    jot_string(j, "flags", flags);
+    if (i->refused)
+        jot_string(j, "refused", i->refused);
+    jot_bool(j, "wanted", i->wanted);
+    jot_end(j, '}');
+}
+
+static void show_json(const struct ship *s, long shipped) {
+    struct buf text DEFER(buf_done) = BUF(64 << 20);
+    struct jot j = JOT(&text);
+    jot_object(&j, NULL);
+    jot_string(&j, "changeset", client_text(s->set, "id"));
+    jot_string(&j, "machine", client_text(s->set, "machine"));
+    jot_string(&j, "target", s->target);
+    jot_i64(&j, "shipped", shipped);
+    jot_array(&j, "files");
+    for (size_t i = 0; i < s->parcel.count; i++)
+        if (s->parcel.items[i].change != '=' || s->parcel.items[i].refused)
+            put_item(&j, &s->parcel.items[i]);
+    jot_end(&j, ']');
+    jot_end(&j, '}');
+    printf("%s\n", j.failed ? "{}" : text.data);
+}
+
+/* ---- letting it out ---- */
+
+static int note(struct ship *s, const char *action, const char *hash, long files, long long intent,
+                long long *ret_record, struct err *err) {
+    char target[CLIENT_TARGET_SIZE];
+    struct buf body DEFER(buf_done) = BUF(16384);
+    struct jot j = JOT(&body);
+    json_t *answer DEFER(json_free) = NULL;
+    const struct client_request r = {.method = "POST", .target = target, .body = &body};
+    jot_object(&j, NULL);
+    jot_string(&j, "action", action);
+    jot_string(&j, "target", s->target);
+    jot_string(&j, "sha256", hash);
+    jot_u64(&j, "files", (uint64_t)files);
+    if (intent)
+        jot_u64(&j, "intent", (uint64_t)intent);
+    jot_end(&j, '}');
+    if (client_target(target, err, "/v1/changesets/%s/ship", client_text(s->set, "id")) < 0 ||
+        client_call(&s->client, &r, &answer, err) < 0)
+        return -1;
+    *ret_record = client_number(answer, "record");
+    return 0;
+}
+
+/* Noted on the disk before the first file moves, and afterwards. */
+static long let_out(struct ship *s, struct err *err) {
+    char hash[PARCEL_HEX];
+    long long record, after;
+    long count = delivery_hash(&s->parcel, hash);
+    if (!count || note(s, "ship", hash, count, 0, &record, err) < 0)
+        return count ? -1 : 0;
+    const struct delivery d = {.dir = s->dir,
+                               .id = client_text(s->set, "id"),
+                               .record = record,
+                               .machine = client_text(s->set, "machine"),
+                               .archive = client_text(s->set, "sha256"),
+                               .files_sha256 = hash};
+    if (deliver(&d, &s->parcel, err) < 0 ||
+        note(s, "shipped", hash, count, record, &after, err) < 0)
+        return -1;
+    if (!s->options->json)
+        printf("%ld file%s shipped to %s; receipt %s/.carrel-ship-%s/receipt.json, journal record "
+               "%lld\nto take it back: carrel ship --undo %s %s\n",
+               count, count == 1 ? "" : "s", s->target, s->target, d.id, record, d.id, s->target);
+    return count;
+}
+
+static int take_back(struct ship *s, const char *id, struct err *err) {
+    char hash[PARCEL_HEX] = "";
+    long kept = 0;
+    long long record, after;
+    const char zeros[] = "0000000000000000000000000000000000000000000000000000000000000000";
+    if (find_set(s, id, err) < 0 || note(s, "undo", zeros, 0, 0, &record, err) < 0)
+        return -1;
+    long count = deliver_undo(s->dir, id, &kept, hash, err);
+    if (count < 0 || note(s, "undone", hash, count, record, &after, err) < 0)
+        return -1;
+    printf("%ld taken back", count);
+    if (kept)
+        printf(", %ld changed since and left alone", kept);
+    putchar('\n');
+    return kept ? 1 : 0;
+}
+
+/* ---- the command ---- */
+
+static int show_and_ship(struct ship *s, const char *what, struct err *err) {
+    char *archive = NULL;
+    size_t size = 0, refused = 0, wanted = 0;
+    if (find_set(s, what, err) < 0 || fetch(s, &archive, &size, err) < 0 ||
+        parcel_open(&s->parcel, archive, size, s->dir, client_number(s->set, "machine_ms"),
+                    s->options->mirror, err) < 0)
+        return -1;
+    choose(s);
+    for (size_t i = 0; i < s->parcel.count; i++) {
+        const struct parcel_item *item = &s->parcel.items[i];
+        refused += item->refused != NULL;
+        wanted += item->wanted;
+        if (!s->options->json && (item->refused || item->change != '='))
+            show_item(s, item);
+    }
+    long shipped = s->options->yes ? let_out(s, err) : 0;
+    if (shipped < 0)
+        return -1;
+    if (s->options->json)
+        show_json(s, shipped);
+    else if (!s->options->yes && wanted)
+        printf("%zu to ship%s: carrel ship -y %s %s\n", wanted,
+               refused ? ", the rest is refused" : "", client_text(s->set, "id"), s->target);
+    else if (!wanted)
+        puts("nothing to ship");
+    return refused ? 1 : 0;
+}
+
+static int words_of(int argc, char **argv, struct ship_options *o, const char *words[2],
+                    struct err *err) {
+    int count = 0, next;
+    for (int at = 1; at < argc; at++) {
+        if (options_parse(ship_rows, argc - at, argv + at, o, &next, err) < 0)
+            return -1;
+        at += next;
+        if (at >= argc)
+            break;
+        if (count == 2)
+            return err_set(err, ERR_INVALID, "one word too many: '%s'", argv[at]);
+        words[count++] = argv[at];
+    }
+    if (count == 2 || o->help)
+        return 0;
+    err_set(err, ERR_INVALID, count ? "no directory named" : "no machine named");
+    return err_remedy(err, "carrel ship MACHINE[:PATH] DIRECTORY");
+}
+
+int cmd_ship(int argc, char **argv) {
+    struct ship_options o = {0};
+    struct ship s DEFER(ship_done) = {.options = &o, .dir = -1, .parcel = {.dir = -1}};
+    const char *words[2] = {0};
+    struct err err;
+    if (words_of(argc, argv, &o, words, &err) < 0)
+        return cli_fail(&err);
+    if (o.help) {
+        cli_usage("ship");
+        options_print(ship_rows);
+        return 0;
+    }
+    s.dir = open(words[1], O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (s.dir < 0 || !realpath(words[1], s.target)) {
+        err_sys(&err, "open '%s'", words[1]);
+        return cli_fail(&err);
+    }
+    int status = client_open(&s.client, CLIENT_IF_MACHINES, NULL, &err);
+    if (status == 0)
+        status = o.undo ? take_back(&s, words[0], &err) : show_and_ship(&s, words[0], &err);
+    return status < 0 ? cli_fail(&err) : status;
+}

@@ -1,0 +1,50 @@
+/*
+ * Change sets: what a machine hands out, frozen.
+ *
+ * A directory of a machine (by default /outbox) is packed into a file of the host, which never
+ * changes again, whatever the machine does since. Its owner looks at it, takes what is wanted (the
+ * command line writes it, with the owner's own rights), and says so: that is noted in the journal
+ * before and after, with the hash of what went out.
+ */
+#pragma once
+
+#include "base/sha256.h"
+#include "service/service.h"
+
+enum { CHANGESET_BYTES_MAX = 1 << 30 };
+
+struct changeset_view {
+    const char *id, *owner, *machine, *path;
+    const char *sha256;                     /* of the archive */
+    uint64_t bytes, created_ms, machine_ms; /* machine_ms: when the machine was made */
+};
+
+typedef void service_changeset_fn(void *arg, const struct changeset_view *view,
+                                  const struct err *err);
+
+/* path: absolute, in the machine. */
+void service_freeze(struct service *s, const struct caller *who, const char *machine,
+                    const char *path, service_changeset_fn *done, void *arg);
+
+/* fd: the archive, to be closed by the caller. The view lives during the call of `done`. */
+typedef void service_archive_fn(void *arg, const struct changeset_view *view, int fd,
+                                const struct err *err);
+void service_changeset_open(struct service *s, const struct caller *who, const char *id,
+                            service_archive_fn *done, void *arg);
+
+/* What is about to be done with it, and what was. Only for owners, on this host. */
+struct ship_request {
+    const char *action; /* ship, shipped, undo, undone */
+    const char *target; /* where to, for the reader */
+    const char *sha256; /* of the list of paths and hashes that go out */
+    struct given files;
+    struct given intent; /* of shipped and undone: what ship or undo answered */
+};
+struct ship_view {
+    const char *changeset, *sha256;
+    uint64_t record; /* of the journal */
+};
+typedef void service_ship_fn(void *arg, const struct ship_view *view, const struct err *err);
+/* On the disk before it is answered. */
+void service_ship(struct service *s, const struct caller *who, const char *id,
+                  const struct ship_request *r, service_ship_fn *done, void *arg);
