@@ -43,6 +43,7 @@ test: setup-test all
 		scripts/test-report $(BUILD)
 
 demo: all
+	@scripts/mission $(BUILD)
 	@scripts/demo $(BUILD)
 
 bench: setup-bench setup-wasm all
