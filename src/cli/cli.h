@@ -78,4 +78,5 @@ int cmd_completion(int argc, char **argv);
 /* Options of those that have more than --json and --help. */
 extern const struct option_row run_rows[], exec_rows[], sh_rows[], cp_rows[], new_rows[],
     logs_rows[], net_rows[], snap_rows[], log_rows[], diff_rows[], rewind_rows[], fork_rows[],
-    serve_rows[], token_rows[], audit_rows[], mcp_rows[], approve_rows[], top_rows[], do_rows[], ship_rows[];
+    serve_rows[], token_rows[], audit_rows[], mcp_rows[], approve_rows[], top_rows[], do_rows[],
+    ship_rows[];
