@@ -3,6 +3,7 @@
 #include "operator/operator.h"
 #include "service/approvals.h"
 #include "service/changesets.h"
+#include "service/images.h"
 #include "service/secrets.h"
 #include "service/steps.h"
 #include "service/tokens.h"
@@ -218,6 +219,23 @@ static const struct field snap_request[] = {
     {"name", FIELD_TEXT, AT(struct snap_request, name), "one that has a name is never dropped",
      .max = NAME_MAX_BYTES},
 };
+static const struct field image_request[] = {
+    {"name", FIELD_TEXT, AT(struct image_request, name), "of the image", .required = true,
+     .max = NAME_MAX_BYTES},
+    {"step", FIELD_TEXT, AT(struct image_request, step), "of the machine (default: as it is now)",
+     .max = NAME_MAX_BYTES},
+    {"env", FIELD_MAP, AT(struct image_request, env), "of commands, over the image's own",
+     .max = 256},
+    {"user", FIELD_TEXT, AT(struct image_request, user), "whom commands run as",
+     .max = NAME_MAX_BYTES},
+    {"workdir", FIELD_TEXT, AT(struct image_request, workdir), "where they start",
+     .max = PATH_MAX_BYTES},
+    {"command", FIELD_TEXTS, AT(struct image_request, command), "kept for others to run",
+     .max = 256},
+};
+const struct schema image_request_schema =
+    SCHEMA("ImageRequest", struct image_request, image_request);
+
 const struct schema snap_request_schema = SCHEMA("SnapRequest", struct snap_request, snap_request);
 
 static const struct field rewind_request[] = {
@@ -316,7 +334,8 @@ static const struct field machine_view[] = {
     {"name", SHOW_TEXT, AT(struct machine_view, name), NULL},
     {"owner", SHOW_TEXT, AT(struct machine_view, owner), NULL, .required = true},
     {"kind", SHOW_TEXT, AT(struct machine_view, kind), NULL, .required = true},
-    {"image", SHOW_TEXT, AT(struct machine_view, image), NULL, .required = true},
+    {"image", SHOW_TEXT, AT(struct machine_view, image), "by name", .required = true},
+    {"image_id", SHOW_TEXT, AT(struct machine_view, image_id), "by content, unless it is host"},
     {"state", SHOW_TEXT, AT(struct machine_view, state),
      "creating, running, paused, stopped, ending or ended", .required = true},
     {"reason", SHOW_TEXT, AT(struct machine_view, reason), "why it ended"},
@@ -417,7 +436,35 @@ static const struct field step_view_fields[] = {
 };
 const struct schema step_schema = SCHEMA("Step", struct step_view, step_view_fields);
 
+static const struct field image_view_fields[] = {
+    {"id", SHOW_TEXT, AT(struct image_view, id), "by content", .required = true},
+    {"name", SHOW_TEXT, AT(struct image_view, name), NULL, .required = true},
+    {"owner", SHOW_TEXT, AT(struct image_view, owner), NULL, .required = true},
+    {"origin", SHOW_TEXT, AT(struct image_view, origin), "import, or the machine it was made of",
+     .required = true},
+    {"created", SHOW_TIME, AT(struct image_view, created_ms), NULL, .required = true},
+    {"bytes", SHOW_NUMBER, AT(struct image_view, bytes), "in its files", .required = true},
+    {"entries", SHOW_NUMBER, AT(struct image_view, entries), "files, directories and links",
+     .required = true},
+    {"machines", SHOW_NUMBER, AT(struct image_view, machines), "that lie on it now",
+     .required = true},
+    {"config", SHOW_JSON, AT(struct image_view, config), "arch, env, user, workdir, command ...",
+     .required = true},
+};
+const struct schema image_schema = SCHEMA("Image", struct image_view, image_view_fields);
+
 /* Lists and results are written by their handlers; these say what they hold. */
+
+static const struct field images_view[] = {
+    {"images", SHOW_JSON, 0, NULL, .required = true, .sub = &image_schema},
+};
+const struct schema images_schema = {.name = "Images", .fields = images_view, .count = 1};
+
+static const struct field pruned_view[] = {
+    {"removed", SHOW_NUMBER, 0, "names", .required = true},
+    {"bytes", SHOW_NUMBER, 0, "in the files behind them", .required = true},
+};
+const struct schema pruned_schema = {.name = "Pruned", .fields = pruned_view, .count = 2};
 
 static const struct field steps_view[] = {
     {"steps", SHOW_JSON, 0, NULL, .required = true, .sub = &step_schema},
@@ -800,6 +847,10 @@ const struct schema *const all_schemas[] = {
     &rewind_request_schema,
     &fork_request_schema,
     &step_schema,
+    &image_request_schema,
+    &image_schema,
+    &images_schema,
+    &pruned_schema,
     &steps_schema,
     &diff_schema,
     &diff_end_schema,

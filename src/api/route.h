@@ -117,6 +117,14 @@ void api_run_transcript(struct call *c);
 void api_run_answer(struct call *c);
 void api_run_resume(struct call *c);
 void api_run_cancel(struct call *c);
+/* images.c */
+void api_image_list(struct call *c);
+void api_image_import(struct call *c);
+void api_image_show(struct call *c);
+void api_image_remove(struct call *c);
+void api_image_prune(struct call *c);
+void api_image_export(struct call *c);
+void api_image_snap(struct call *c);
 /* approvals.c */
 void api_secret_list(struct call *c);
 void api_secret_set(struct call *c);

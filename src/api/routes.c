@@ -139,6 +139,19 @@ static const struct query events_queries[] = {
     {0},
 };
 
+static const struct query image_list_queries[] = {
+    {"all", "boolean", "of every owner; needs the scope admin"},
+    {0},
+};
+static const struct query import_queries[] = {
+    {"name", "string", "in place of what had that name (default: image- and the id's beginning)"},
+    {0},
+};
+static const struct query export_queries[] = {
+    {"form", "string", "oci (default): an OCI layout in a tar; tar or tar.zst: its files alone"},
+    {0},
+};
+
 const struct route routes[] = {
     {"POST", "/v1/machines", "machine_create", SCOPE_RUN, BODY_JSON, &machine_request_schema,
      &machine_schema, 201, NULL, "Make a machine",
@@ -220,6 +233,26 @@ const struct route routes[] = {
     {"DELETE", "/v1/secrets/{}", "secret_remove", SCOPE_RUN, BODY_NONE, NULL, &done_schema, 200,
      NULL, "Forget a secret: nobody can use it from now on", "-X DELETE $URL/v1/secrets/API_KEY",
      api_secret_remove, NULL},
+    {"POST", M "/image", "image_snap", SCOPE_RUN, BODY_JSON, &image_request_schema, &image_schema,
+     201, NULL, "Make an image of what the machine is now, or was at a step",
+     "-X POST $URL/v1/machines/$M/image -d '{\"name\":\"mine\"}'", api_image_snap, NULL},
+    {"GET", "/v1/images", "image_list", SCOPE_READ, BODY_NONE, NULL, &images_schema, 200, NULL,
+     "List images by name", "$URL/v1/images", api_image_list, image_list_queries},
+    {"POST", "/v1/images", "image_import", SCOPE_RUN, BODY_STREAM, NULL, &image_schema, 201, NULL,
+     "Import an archive: a root filesystem, a Docker archive or an OCI layout in a tar, plain or "
+     "packed with gzip, xz or zstd",
+     "-X POST \"$URL/v1/images?name=small\" --data-binary @$TAR", api_image_import, import_queries},
+    {"POST", "/v1/images/prune", "image_prune", SCOPE_RUN, BODY_NONE, NULL, &pruned_schema, 200,
+     NULL, "Remove steps of builds that no machine lies on", "-X POST $URL/v1/images/prune",
+     api_image_prune, NULL},
+    {"GET", "/v1/images/{}", "image_show", SCOPE_READ, BODY_NONE, NULL, &image_schema, 200, NULL,
+     "Show one image, by name, id or unique prefix", "$URL/v1/images/$I", api_image_show, NULL},
+    {"DELETE", "/v1/images/{}", "image_remove", SCOPE_RUN, BODY_NONE, NULL, &image_schema, 200,
+     NULL, "Remove a name; the files stay as long as machines lie on them",
+     "-X DELETE $URL/v1/images/$I", api_image_remove, NULL},
+    {"GET", "/v1/images/{}/archive", "image_export", SCOPE_READ, BODY_NONE, NULL, NULL, 200,
+     "application/x-tar", "The image as an archive, the same bytes each time",
+     "\"$URL/v1/images/$I/archive?form=tar\"", api_image_export, export_queries},
 
     {"GET", "/v1/pending", "pending_list", SCOPE_READ, BODY_NONE, NULL, &pendings_schema, 200, NULL,
      "Requests that wait for an approval", "$URL/v1/pending", api_pending_list, NULL},
@@ -447,7 +480,8 @@ static const char *param_name(const char *path, const char *at) {
         const char *before, *name;
     } rows[] = {{"/machines/", "machine"}, {"/execs/", "exec"}, {"/tokens/", "token"},
                 {"/pending/", "item"},     {"/rules/", "rule"}, {"/steps/", "step"},
-                {"/secrets/", "secret"},   {"/runs/", "run"},   {"/changesets/", "changeset"}};
+                {"/secrets/", "secret"},   {"/runs/", "run"},   {"/changesets/", "changeset"},
+                {"/images/", "image"}};
     for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
         size_t n = strlen(rows[i].before);
         if ((size_t)(at - path) >= n && memcmp(at - n, rows[i].before, n) == 0)

@@ -53,6 +53,14 @@ enum plan_type {
     PLAN_KEEP,  /* id, text: "3 7-9 12"         -> PLAN_DONE; its other layers are removed */
     PLAN_MERGE, /* id, stack, layer             -> PLAN_DONE; `busy`: not yet, ask again */
     PLAN_TELL,  /* id, text: JSON               -> PLAN_DONE; `network` of its machine.json */
+    /*
+     * Archives of images, read and written by a worker of the spawner's, which tells what becomes
+     * of it over the second descriptor. A name is an image's id or that of one in the making.
+     */
+    PLAN_UNPACK, /* text: name; archive, report  -> PLAN_DONE, once it has begun */
+    PLAN_PACK,   /* text: form, name; archive, report -> PLAN_DONE, likewise */
+    PLAN_DRAW,   /* id, stack; archive, report   -> PLAN_DONE: what a machine is, as an archive */
+    PLAN_WIPE,   /* text: name                   -> PLAN_DONE; `busy`: a box uses it */
     PLAN_CREATED = 64,
     PLAN_FACTS_ARE,
     PLAN_DONE,

@@ -60,6 +60,7 @@ int cmd_rewind(int argc, char **argv);
 int cmd_fork(int argc, char **argv);
 int cmd_do(int argc, char **argv);
 int cmd_ship(int argc, char **argv);
+int cmd_image(int argc, char **argv);
 int cmd_serve(int argc, char **argv);
 int cmd_pending(int argc, char **argv);
 int cmd_approve(int argc, char **argv);
@@ -79,4 +80,4 @@ int cmd_completion(int argc, char **argv);
 extern const struct option_row run_rows[], exec_rows[], sh_rows[], cp_rows[], new_rows[],
     logs_rows[], net_rows[], snap_rows[], log_rows[], diff_rows[], rewind_rows[], fork_rows[],
     serve_rows[], token_rows[], audit_rows[], mcp_rows[], approve_rows[], top_rows[], do_rows[],
-    ship_rows[];
+    ship_rows[], image_rows[];

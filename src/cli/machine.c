@@ -10,18 +10,6 @@
 #include "base/parse.h"
 #include "cli/cli.h"
 
-/* A clean environment: what every program expects, and nothing of the caller's. */
-static const char *const defaults[][2] = {
-    {"PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"},
-    {"LANG", "C.UTF-8"},
-    {"PAGER", "cat"},
-    {"DEBIAN_FRONTEND", "noninteractive"},
-    {"GIT_TERMINAL_PROMPT", "0"},
-    {"PIP_NO_INPUT", "1"},
-    {"NPM_CONFIG_YES", "true"},
-    {"SHELL", "/bin/bash"},
-};
-
 static int env_set(struct command_setup *c, const char *name, size_t len, const char *value,
                    struct err *err) {
     size_t at = 0;
@@ -49,21 +37,14 @@ static int env_from_option(struct command_setup *c, const char *text, struct err
     return env_set(c, text, len, value, err);
 }
 
-static int set_user(struct command_setup *c, const char *user, struct err *err) {
-    struct msg_exec *e = &c->session.exec;
-    uint64_t uid = 1000;
-    if (strcmp(user, "root") == 0)
-        uid = 0;
-    else if (strcmp(user, "user") != 0 && parse_u64(user, 0, 65534, &uid, NULL) < 0) {
-        err_set(err, ERR_INVALID, "there is no user '%s' in the machine", user);
-        return err_remedy(err, "use user, root or a number up to 65534");
-    }
-    e->uid = e->gid = (uint32_t)uid;
-    e->groups = (struct msg_groups){.count = 1, .v = {(uint32_t)uid}};
-    const char *name = uid == 0 ? "root" : "user", *home = uid == 0 ? "/root" : "/home/user";
-    return env_set(c, "USER", 4, name, err) < 0 || env_set(c, "LOGNAME", 7, name, err) < 0
-               ? -1
-               : env_set(c, "HOME", 4, home, err);
+/* Before a machine is made for it: what the daemon would refuse afterwards. */
+static int check_user(const char *user, struct err *err) {
+    uint64_t uid;
+    if (!user || strcmp(user, "user") == 0 || strcmp(user, "root") == 0 ||
+        parse_u64(user, 0, 65534, &uid, NULL) == 0)
+        return 0;
+    err_set(err, ERR_INVALID, "there is no user '%s' in the machine", user);
+    return err_remedy(err, "use user, root or a number up to 65534");
 }
 
 static struct msg_str text_of(const char *s) {
@@ -73,24 +54,22 @@ static struct msg_str text_of(const char *s) {
 int command_prepare(struct command_setup *c, const struct command_options *o, char **argv,
                     const char *default_cwd, struct err *err) {
     struct session *s = &c->session;
-    const char *user = o->user ? o->user : "user", *term = getenv("TERM");
+    const char *term = getenv("TERM"), *cwd = o->cwd ? o->cwd : default_cwd;
     c->out = BUF(CAPTURE_MAX);
     c->err = BUF(CAPTURE_MAX);
-    for (size_t i = 0; i < sizeof(defaults) / sizeof(*defaults); i++)
-        if (env_set(c, defaults[i][0], strlen(defaults[i][0]), defaults[i][1], err) < 0)
-            return -1;
     if (o->terminal && o->no_terminal)
         return err_set(err, ERR_INVALID, "-t and -T exclude each other");
     s->terminal = o->terminal || (!o->no_terminal && !o->json && session_wants_terminal());
-    if (set_user(c, user, err) < 0 ||
+    if (check_user(o->user, err) < 0 ||
         env_set(c, "TERM", 4, s->terminal && term ? term : "dumb", err) < 0)
         return -1;
     for (size_t i = 0; i < o->env.count; i++)
         if (env_from_option(c, o->env.items[i], err) < 0)
             return -1;
-    if (!default_cwd)
-        default_cwd = s->exec.uid == 0 ? "/root" : "/home/user";
-    s->exec.cwd = text_of(o->cwd ? o->cwd : default_cwd);
+    /* Whatever is not said is the machine's to choose: its image may have a word in it. */
+    s->user = o->user;
+    if (cwd)
+        s->exec.cwd = text_of(cwd);
     s->exec.argv = (struct msg_strs){.v = (const char *const *)argv};
     s->exec.env = (struct msg_strs){.v = c->env};
     s->exec.timeout_ms = o->timeout_ms;

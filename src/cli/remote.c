@@ -47,16 +47,17 @@ static void put_env(struct jot *j, const char *const *env) {
 }
 
 static void put_exec(struct jot *j, const char *name, const struct session *s) {
-    char user[16], seconds[40];
-    snprintf(user, sizeof(user), "%u", s->exec.uid);
+    char seconds[40];
     jot_object(j, name);
     jot_array(j, "argv");
     for (const char *const *word = s->exec.argv.v; *word; word++)
         jot_string(j, NULL, *word);
     jot_end(j, ']');
     put_env(j, s->exec.env.v);
-    jot_string(j, "cwd", s->exec.cwd.s);
-    jot_string(j, "user", user);
+    if (s->exec.cwd.s)
+        jot_string(j, "cwd", s->exec.cwd.s);
+    if (s->user)
+        jot_string(j, "user", s->user);
     if (s->exec.timeout_ms) {
         snprintf(seconds, sizeof(seconds), "%.3f", (double)s->exec.timeout_ms / 1000);
         jot_raw(j, "timeout", seconds);
@@ -91,7 +92,9 @@ static int check_texts(const struct session *s, struct err *err) {
     for (const char *const *env = s->exec.env.v; *env; env++)
         if (check_text("the variable", *env, err) < 0)
             return -1;
-    return check_text("the directory", s->exec.cwd.s, err);
+    if (s->user && check_text("the user", s->user, err) < 0)
+        return -1;
+    return s->exec.cwd.s ? check_text("the directory", s->exec.cwd.s, err) : 0;
 }
 
 static int compose(const struct session *s, struct buf *body, struct err *err) {

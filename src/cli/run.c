@@ -21,6 +21,7 @@ struct run_options {
     struct spec spec;
     struct option_list net, secrets;
     const char *models;
+    const char *image;
     bool apply, keep;
 };
 
@@ -30,6 +31,7 @@ const struct option_row run_rows[] = {
     {0, "apply", NULL, OPTION_FLAG, AT(apply),
      "at the end show what changed, ask, and copy it back"},
     {0, "keep", NULL, OPTION_FLAG, AT(keep), "keep the machine and print its id"},
+    {0, "image", "IMAGE", OPTION_TEXT, AT(image), "what it starts from (default: host)"},
     SPEC_OPTIONS(struct run_options, spec),
     {0, "lifetime", "TIME", OPTION_DURATION, AT(spec.ttl_ms),
      "end the machine itself after this time"},
@@ -71,6 +73,8 @@ static int describe(struct run *r, struct err *err) {
     if (grants_open(&r->o.spec.dirs, &r->plan, &r->grants, err) < 0)
         return -1;
     jot_object(&j, NULL);
+    if (r->o.image)
+        jot_string(&j, "image", r->o.image);
     spec_put(&j, &r->o.spec, &r->grants, &r->plan);
     if (net_put(&j, &r->o.net, err) < 0 || net_put_models(&j, r->o.models, err) < 0 ||
         secrets_put(&j, &r->o.secrets, err) < 0)
@@ -243,7 +247,9 @@ int cmd_run(int argc, char **argv) {
     if (check_options(&r->o, &err) < 0 || describe(r, &err) < 0)
         return cli_fail(&err);
     warn_of_doors(r);
-    const char *cwd = r->grants.working >= 0 ? r->plan.grants[r->grants.working].path : NULL;
+    const char *cwd = r->grants.working >= 0           ? r->plan.grants[r->grants.working].path
+                      : r->grants.count && !r->o.image ? "/home/user"
+                                                       : NULL;
     if (command_prepare(&r->setup, &r->o.command, command, cwd, &err) < 0)
         return cli_fail(&err);
     if (connect_and_run(r, &err) < 0)

@@ -19,7 +19,8 @@ struct session {
     struct remote *remote;   /* the far end */
     bool exited;             /* result is there */
     bool output_open;        /* a terminal's output goes on */
-    struct msg_exec exec;    /* argv, env, cwd, user and timeout filled by the caller */
+    struct msg_exec exec;    /* argv, env, cwd (or none) and timeout filled by the caller */
+    const char *user;        /* NULL: the machine's own choice */
     bool terminal;           /* give the command a terminal */
     bool ends_machine;       /* drain to the very end: nothing is left running behind */
     struct buf *captured[2]; /* stdout and stderr go here instead; NULL: to our own streams */

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/defer.h"
 #include "cli/cli.h"
@@ -100,11 +101,14 @@ static void print_step(const json_t *step) {
 /* ---- snap and rewind ---- */
 
 struct plain_options {
+    const char *image;
     bool json, drifted, help;
 };
 
 #define AT(type, member) offsetof(struct type, member)
 const struct option_row snap_rows[] = {
+    {0, "image", "IMAGE", OPTION_TEXT, AT(plain_options, image),
+     "make an image of it, from which machines can start"},
     {0, "json", NULL, OPTION_FLAG, AT(plain_options, json), "print the whole step"},
     {'h', "help", NULL, OPTION_FLAG, AT(plain_options, help), "show this"},
     {0, NULL, NULL, OPTION_FLAG, 0, NULL},
@@ -120,6 +124,28 @@ const struct option_row rewind_rows[] = {
 static int show_help(const char *name, const struct option_row *rows) {
     cli_usage(name);
     options_print(rows);
+    return 0;
+}
+
+/* What the machine is now, or that step of it, as an image. */
+static int snap_image(struct client *c, const struct plain_options *o, const struct words *w,
+                      struct err *err) {
+    struct buf body DEFER(buf_done) = BUF(4096);
+    struct jot j = JOT(&body);
+    json_t *image DEFER(json_free) = NULL;
+    jot_object(&j, NULL);
+    jot_string(&j, "name", o->image);
+    if (w->count > 1)
+        jot_string(&j, "step", w->v[1]);
+    jot_end(&j, '}');
+    if (isatty(STDERR_FILENO))
+        fprintf(stderr, "carrel: making an image of '%s'...\n", w->v[0]);
+    if (post(c, w->v[0], "/v1/machines/%s/image", &body, &image, err) < 0)
+        return -1;
+    if (o->json)
+        print_json(image);
+    else
+        printf("%s %s\n", client_text(image, "name"), client_text(image, "id"));
     return 0;
 }
 
@@ -139,9 +165,13 @@ int cmd_snap(int argc, char **argv) {
     if (w.count > 1)
         jot_string(&j, "name", w.v[1]);
     jot_end(&j, '}');
-    if (need(&w, 1, 2, "step", &err) < 0 || client_open(&c, CLIENT_IF_MACHINES, NULL, &err) < 0 ||
+    if (need(&w, 1, 2, "step", &err) < 0 || client_open(&c, CLIENT_IF_MACHINES, NULL, &err) < 0)
+        return cli_fail(&err);
+    if ((w.count > 1 || !o.image) &&
         post(&c, w.v[0], "/v1/machines/%s/steps", &body, &step, &err) < 0)
         return cli_fail(&err);
+    if (o.image)
+        return snap_image(&c, &o, &w, &err) < 0 ? cli_fail(&err) : 0;
     if (o.json)
         print_json(step);
     else

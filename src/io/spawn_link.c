@@ -31,9 +31,10 @@ int spawn_try_connect(const struct place *place, struct err *err) {
 }
 
 static int start(const struct place *place, void (*waiting)(void), struct err *err) {
-    char guest[PLACE_SIZE + 16];
-    const char *const args[] = {"--guest", guest, NULL};
+    char guest[PLACE_SIZE + 16], archiver[PLACE_SIZE + 16];
+    const char *const args[] = {"--guest", guest, "--archiver", archiver, NULL};
     snprintf(guest, sizeof(guest), "%s/carrel-guest", place->libexec);
+    snprintf(archiver, sizeof(archiver), "%s/carrel-image", place->libexec);
     return launch(place, "carrel-spawn", "spawn.log", args, waiting, err);
 }
 

@@ -130,6 +130,22 @@ struct machine_driver {
     void (*keep)(struct machine *m, const char *ranges, machine_done_fn *done, void *arg);
     /* What `/run/carrel/machine.json` inside says of its network: one JSON object. */
     void (*tell)(struct machine *m, const char *network, machine_done_fn *done, void *arg);
+    /*
+     * Archives of images (base/image_id.h), read and written by a process of its own: `done` comes
+     * when that has begun, and what becomes of it comes over `report` as lines of JSON, the last of
+     * which says how it ended. Descriptors stay the caller's until `done`. A tree in the making is
+     * named by an id of the kind `n`, and must go by `wipe` or be renamed to what it is.
+     */
+    void (*unpack)(struct machine_host *host, const char *name, int archive, int report,
+                   machine_done_fn *done, void *arg);
+    /* form: tar, tar.zst, oci. */
+    void (*pack)(struct machine_host *host, const char *form, const char *image, int archive,
+                 int report, machine_done_fn *done, void *arg);
+    /* What a stack of a machine shows, as a plain archive. */
+    void (*draw)(struct machine *m, const char *stack, int archive, int report,
+                 machine_done_fn *done, void *arg);
+    /* `busy`: a machine uses it. One that is not there is done. */
+    void (*wipe)(struct machine_host *host, const char *name, machine_done_fn *done, void *arg);
     /* Pools and fallbacks of this kind, one JSON object, for metrics and doctor. */
     void (*status)(struct machine_host *host,
                    void (*done)(void *arg, const char *json, const struct err *err), void *arg);

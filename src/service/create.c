@@ -8,6 +8,7 @@
 #include "grant/dirs.h"
 #include "service/fields.h"
 #include "service/gate.h"
+#include "service/image_store.h"
 #include "service/state.h"
 
 struct creation {
@@ -120,6 +121,20 @@ static uint64_t limit_of(struct given g, uint64_t configured, uint64_t otherwise
     return g.is ? g.value : configured ? configured : otherwise;
 }
 
+/* By name now; the machine keeps what that means at this moment. A fork has its source's. */
+static int settle_image(struct service *s, const struct caller *who,
+                        const struct machine_request *r, struct machine_row *row, struct err *err) {
+    const char *wanted = r->image ? r->image : "host";
+    struct image_row image;
+    if (strcmp(wanted, "host") != 0 && !r->from.machine) {
+        if (image_find(s, who, wanted, &image, err) < 0)
+            return -1;
+        wanted = image.id;
+    }
+    snprintf(row->image, sizeof(row->image), "%s", wanted);
+    return 0;
+}
+
 static int fill_row(struct service *s, const struct caller *who, const struct machine_request *r,
                     struct machine_row *row, struct err *err) {
     const struct conf *conf = s->conf;
@@ -148,9 +163,9 @@ static int fill_row(struct service *s, const struct caller *who, const struct ma
     snprintf(row->token, sizeof(row->token), "%s", who->token);
     snprintf(row->name, sizeof(row->name), "%s", r->name ? r->name : "");
     snprintf(row->kind, sizeof(row->kind), "%s", r->kind ? r->kind : "box");
-    snprintf(row->image, sizeof(row->image), "%s", r->image ? r->image : "host");
     snprintf(row->key, sizeof(row->key), "%s", r->key ? r->key : "");
-    if (pairs_json(&r->metadata, "metadata", &row->metadata, err) < 0)
+    if (settle_image(s, who, r, row, err) < 0 ||
+        pairs_json(&r->metadata, "metadata", &row->metadata, err) < 0)
         return -1;
     return pairs_json(&r->env, "env", &row->env, err);
 }
@@ -247,6 +262,13 @@ static int note_origin(struct service *s, const char *id, const struct machine_r
     return store_root_put(s->store, &root, err) < 0 ? -1 : store_step_add(s->store, &step, err);
 }
 
+/* Its berth's own overlays took the first upper: what lies on an image of its own has the next. */
+static int note_root(struct service *s, const char *id, struct err *err) {
+    struct root_row root = {.layer = 2, .stack = (char *)""};
+    snprintf(root.machine, sizeof(root.machine), "%s", id);
+    return store_root_put(s->store, &root, err);
+}
+
 /* Row, intent and table entry; NULL with *err, or with *existing set. */
 static struct live *begin(struct service *s, const struct caller *who,
                           const struct machine_request *r, struct machine_row *row,
@@ -257,6 +279,8 @@ static struct live *begin(struct service *s, const struct caller *who,
     int added = store_machine_add(s->store, row, existing, err);
     if (added == 0 && !existing[0] && r->from.stack)
         added = note_origin(s, row->id, r, err);
+    else if (added == 0 && !existing[0] && image_id_valid(row->image))
+        added = note_root(s, row->id, err);
     if (added < 0 || store_commit(s->store, err) < 0) {
         store_rollback(s->store);
         return NULL;
@@ -345,7 +369,7 @@ void service_create(struct service *s, const struct caller *who, const struct ma
     if (r->from.machine)
         inherit_grants(l, r, &grants);
     if (secrets_hand(l, &grants, &err) < 0 || open_account(l, r, &err) < 0 ||
-        (r->from.stack && steps_load(l, &err) < 0)) {
+        ((r->from.stack || l->image) && steps_load(l, &err) < 0)) {
         creation_fail(c, &err);
         return;
     }

@@ -248,8 +248,10 @@ void service_diff(struct service *s, const struct caller *who, const char *machi
                           .records = BUF(2 * COMPARE_OUT_MAX),
                           .done = done,
                           .arg = arg};
-    d->order = (struct compare_order){
-        .task = COMPARE_TREES, .context = (uint32_t)r->context, .text = !r->brief, .usr = 1};
+    d->order = (struct compare_order){.task = COMPARE_TREES,
+                                      .context = (uint32_t)r->context,
+                                      .text = !r->brief,
+                                      .usr = !l->image};
     put_path(d->order.under, r->path ? r->path : "");
     snprintf(d->from.wanted, sizeof(d->from.wanted), "%s", r->from ? r->from : "start");
     snprintf(d->to.wanted, sizeof(d->to.wanted), "%s", r->to ? r->to : "now");

@@ -8,6 +8,7 @@
 #include "base/defer.h"
 #include "base/log.h"
 #include "service/gate.h"
+#include "service/image_store.h"
 
 /* It is tried again; who waits for the end hears of a failure only when it lasts. */
 enum { TRIES_UNTOLD = 6 };
@@ -117,6 +118,7 @@ static void destroyed(void *arg, const struct err *err) {
         e->again_ms = loop_now_ms(s->loop) + back_off_ms(e->tries++);
         wait = e->tries < TRIES_UNTOLD;
     } else if (map_take(&s->machines, l->row.id)) {
+        image_release(s, l->row.image);
         live_unref(l);
     }
     if (!wait)

@@ -67,17 +67,31 @@ static int settle(struct exec_plan *p, const struct gathering *g, struct err *er
     return 0;
 }
 
-static int set_user(struct exec_plan *p, const char *user, struct err *err) {
+static void be(struct exec_plan *p, const char *user, const char *home, uint32_t uid,
+               uint32_t gid) {
+    p->user = user;
+    p->home = home;
+    p->exec.uid = uid;
+    p->exec.gid = gid;
+    p->exec.groups = (struct msg_groups){.count = 1, .v = {gid}};
+}
+
+static int set_user(struct exec_plan *p, const char *user, const struct exec_defaults *image,
+                    struct err *err) {
     uint64_t uid = 1000;
+    if (image && !user) {
+        be(p, image->user, image->home, image->uid, image->gid);
+        return 0;
+    }
+    if (!user)
+        user = "user";
     if (strcmp(user, "root") == 0)
         uid = 0;
     else if (strcmp(user, "user") != 0 && parse_u64(user, 0, 65534, &uid, NULL) < 0) {
         err_set(err, ERR_INVALID, "there is no user '%.40s' in the machine", user);
         return err_remedy(err, "use user, root or a number up to 65534");
     }
-    p->user = user;
-    p->exec.uid = p->exec.gid = (uint32_t)uid;
-    p->exec.groups = (struct msg_groups){.count = 1, .v = {(uint32_t)uid}};
+    be(p, user, uid == 0 ? "/root" : image ? "/" : "/home/user", (uint32_t)uid, (uint32_t)uid);
     return 0;
 }
 
@@ -107,9 +121,10 @@ static int set_argv(struct exec_plan *p, const struct exec_request *r, struct er
     return 0;
 }
 
-static int set_cwd(struct exec_plan *p, const char *cwd, struct err *err) {
+static int set_cwd(struct exec_plan *p, const char *cwd, const struct exec_defaults *image,
+                   struct err *err) {
     if (!cwd)
-        cwd = p->exec.uid == 0 ? "/root" : "/home/user";
+        cwd = image ? image->cwd : p->home;
     if (cwd[0] != '/' || strlen(cwd) > 4095)
         return err_set(err, ERR_INVALID, "the working directory '%.60s' is not an absolute path",
                        cwd);
@@ -118,17 +133,20 @@ static int set_cwd(struct exec_plan *p, const char *cwd, struct err *err) {
 }
 
 static int set_env(struct exec_plan *p, const struct exec_request *r,
-                   const struct texts *network_env, const struct texts *machine_env,
-                   struct err *err) {
+                   const struct exec_defaults *image, const struct texts *network_env,
+                   const struct texts *machine_env, struct err *err) {
     struct gathering g = {.count = 0};
-    bool root = p->exec.uid == 0;
-    const char *name = root ? "root" : "user";
+    const char *name = image ? p->user : p->exec.uid == 0 ? "root" : "user";
     for (size_t i = 0; i < sizeof(defaults) / sizeof(*defaults); i++)
         if (gather(&g, defaults[i][0], defaults[i][1], err) < 0)
             return -1;
     if (gather(&g, "USER", name, err) < 0 || gather(&g, "LOGNAME", name, err) < 0 ||
-        gather(&g, "HOME", root ? "/root" : "/home/user", err) < 0 ||
+        gather(&g, "HOME", p->home, err) < 0 ||
         gather(&g, "TERM", r->terminal ? "xterm-256color" : "dumb", err) < 0)
+        return -1;
+    /* Not every image has the host's shell. */
+    if (image &&
+        (gather(&g, "SHELL", "/bin/sh", err) < 0 || gather_pairs(&g, &image->env, err) < 0))
         return -1;
     if (gather_pairs(&g, network_env, err) < 0 || gather_pairs(&g, machine_env, err) < 0 ||
         gather_pairs(&g, &r->env, err) < 0)
@@ -137,12 +155,12 @@ static int set_env(struct exec_plan *p, const struct exec_request *r,
 }
 
 int exec_plan_make(struct exec_plan *ret, const struct exec_request *r,
-                   const struct texts *network_env, const struct texts *machine_env,
-                   const char *cwd, struct err *err) {
+                   const struct exec_defaults *image, const struct texts *network_env,
+                   const struct texts *machine_env, const char *cwd, struct err *err) {
     *ret = (struct exec_plan){0};
-    if (set_argv(ret, r, err) < 0 || set_user(ret, r->user ? r->user : "user", err) < 0 ||
-        set_cwd(ret, r->cwd ? r->cwd : cwd, err) < 0 ||
-        set_env(ret, r, network_env, machine_env, err) < 0) {
+    if (set_argv(ret, r, err) < 0 || set_user(ret, r->user, image, err) < 0 ||
+        set_cwd(ret, r->cwd ? r->cwd : cwd, image, err) < 0 ||
+        set_env(ret, r, image, network_env, machine_env, err) < 0) {
         exec_plan_done(ret);
         return -1;
     }

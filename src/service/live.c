@@ -4,7 +4,9 @@
 #include <string.h>
 
 #include "base/defer.h"
+#include "base/log.h"
 #include "service/gate.h"
+#include "service/image_store.h"
 #include "service/state.h"
 
 /* The environment that the row keeps as JSON, as pairs. */
@@ -26,6 +28,19 @@ static void load_env(struct live *l) {
     l->env_json = env;
 }
 
+static void load_image(struct live *l) {
+    struct err err;
+    if (!image_id_valid(l->row.image))
+        return;
+    l->image = live_image_load(l->service, l->row.image, &err);
+    if (!l->image)
+        log_line(LOG_WARN, "service", "%s id=%s", err.text, l->row.id);
+}
+
+const struct exec_defaults *live_defaults(const struct live *l) {
+    return l->image ? &l->image->defaults : NULL;
+}
+
 struct live *live_new(struct service *s, struct machine_row *row) {
     struct live *l = calloc(1, sizeof(*l));
     if (!l)
@@ -35,6 +50,7 @@ struct live *live_new(struct service *s, struct machine_row *row) {
     l->row = *row;
     row->metadata = row->env = NULL;
     load_env(l);
+    load_image(l);
     steps_init(l);
     map_put(&s->machines, l->row.id, l);
     l->gate = gate_add(s->gate, l->row.id);
@@ -59,6 +75,7 @@ void live_unref(struct live *l) {
     ending_free(l->ending);
     steps_free(l);
     free(l->cwd);
+    live_image_free(l->image);
     free(l->warnings);
     free(l);
 }
@@ -70,6 +87,7 @@ void machine_row_view(const struct machine_row *row, struct machine_view *ret) {
         .owner = row->owner,
         .kind = row->kind,
         .image = row->image,
+        .image_id = image_id_valid(row->image) ? row->image : NULL,
         .state = machine_state_name(row->state),
         .reason = row->end_reason[0] ? row->end_reason : NULL,
         .created_ms = (uint64_t)row->created_ms,
@@ -85,6 +103,8 @@ void machine_row_view(const struct machine_row *row, struct machine_view *ret) {
 
 void live_view(const struct live *l, struct machine_view *ret) {
     machine_row_view(&l->row, ret);
+    if (l->image)
+        ret->image = l->image->name;
     ret->commands = l->running;
     ret->drifted = l->drifted;
     ret->warnings = l->warnings;

@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "service/gate.h"
+#include "service/image_store.h"
 #include "service/logs.h"
 
 enum {
@@ -136,6 +137,7 @@ struct service *service_new(const struct service_options *o, loop_fn *ready, voi
     s->tick = loop_timer_new(s->loop, tick, s);
     loop_timer_start(s->tick, TICK_MS, TICK_MS);
     adopt_all(s);
+    images_sweep(s);
     return s;
 }
 

@@ -18,6 +18,8 @@
 #include "store/machines.h"
 
 struct exec;
+struct exec_defaults;
+struct live_image;
 struct ending;
 struct trimming;
 struct models;
@@ -79,7 +81,8 @@ struct live {
     struct idle_state idle;
     uint64_t idle_check_ms; /* when to look again */
     struct steps steps;
-    char *cwd; /* of commands: a granted directory, or NULL */
+    char *cwd;                /* of commands: a granted directory, or NULL */
+    struct live_image *image; /* what it starts from; NULL: the host's */
     char *warnings;
     struct gate_machine *gate;
     struct http_server *model_server;                    /* NULL: it never asked a model */
@@ -161,6 +164,9 @@ void live_ref(struct live *l);
 void live_unref(struct live *l);
 void live_view(const struct live *l, struct machine_view *ret);
 void machine_row_view(const struct machine_row *row, struct machine_view *ret); /* one that ended */
+
+/* Who its commands run as; NULL: as on the host's image. */
+const struct exec_defaults *live_defaults(const struct live *l);
 
 /* A machine that this caller may see; ready: it must be running (or paused, with `paused`). */
 enum live_need { LIVE_ANY, LIVE_RUNNING };

@@ -16,8 +16,9 @@ struct limits_view {
 
 struct machine_view {
     const char *id, *name, *owner, *kind, *image;
-    const char *state;  /* creating running paused stopped ended */
-    const char *reason; /* of its end, NULL while it lives */
+    const char *image_id; /* by content; NULL: the host's */
+    const char *state;    /* creating running paused stopped ended */
+    const char *reason;   /* of its end, NULL while it lives */
     uint64_t created_ms, ended_ms, expires_ms;
     struct limits_view limits;
     uint64_t idle_ms;

@@ -62,7 +62,7 @@ int limits_check(const struct spawner *s, const struct plan *plan, struct err *e
 static int check(const struct spawner *s, const struct plan *plan, size_t fds, struct err *err) {
     if (limits_check(s, plan, err) < 0)
         return -1;
-    if (strcmp(plan->image, "host") != 0)
+    if (strcmp(plan->image, "host") != 0 && !image_id_valid(plan->image))
         return err_set(err, ERR_NOT_FOUND, "there is no image '%s'", plan->image);
     if (fds != plan->grant_count)
         return err_set(err, ERR_INVALID, "%zu descriptors for %zu grants", fds, plan->grant_count);
@@ -83,6 +83,10 @@ struct box *box_new(struct spawner *s, const char *id, uint64_t linger) {
     memset(box->held, -1, sizeof(box->held));
     snprintf(box->image_key, sizeof(box->image_key), "%s", s->image.key);
     return box;
+}
+
+bool box_has_usr(const struct box *box) {
+    return !image_id_valid(box->image_key);
 }
 
 void box_free(struct box *box) {
@@ -137,6 +141,8 @@ static struct making *begin_from_berth(struct spawner *s, const struct plan *pla
         return NULL;
     }
     box_enter(box, m);
+    if (image_id_valid(plan->image))
+        snprintf(box->image_key, sizeof(box->image_key), "%s", plan->image);
     layers_enter(s, box, plan);
     box->due_ms = box_due(plan);
     *ret = TAKE(box);
@@ -328,7 +334,8 @@ uint64_t box_lookups_refused(struct spawner *s, const struct box *box) {
 }
 
 void box_facts(struct spawner *s, struct box *box, struct plan_facts *ret) {
-    *ret = (struct plan_facts){.drifted = image_stale(&s->image, s->host) || box->drifted};
+    bool drifts = box_has_usr(box) && image_stale(&s->image, s->host);
+    *ret = (struct plan_facts){.drifted = drifts || box->drifted};
     cgroup_facts(&s->cgroups, box->cgroup, ret);
     ret->lookups_refused = box_lookups_refused(s, box);
 }
@@ -410,8 +417,9 @@ static void adopt(struct spawner *s, const char *id) {
     adopt_disks(box, text);
     const char *key = strstr(text, "image=");
     if (key)
-        snprintf(box->image_key, sizeof(box->image_key), "%.16s", key + 6);
-    box->drifted = strcmp(box->image_key, s->image.key) != 0;
+        snprintf(box->image_key, sizeof(box->image_key), "%.*s", (int)strcspn(key + 6, "\n"),
+                 key + 6);
+    box->drifted = box_has_usr(box) && strcmp(box->image_key, s->image.key) != 0;
     slots_mark(&s->maker.slots, box->slot);
     box_enlist(s, box);
     layers_recover(s, box);

@@ -19,6 +19,7 @@
 
 #include "base/err.h"
 #include "base/fdio.h"
+#include "base/image_id.h"
 #include "base/limits.h"
 #include "base/msg.h"
 #include "spawn/filter.h"
@@ -119,12 +120,13 @@ static void take_stack(struct setup *s) {
     size_t n = s->fds.nfds - ORDER_GRANTS - s->plan.grant_count;
     if (n == 0)
         return;
-    if (n < 2 || n > 2 + LAYERS_DISKS_MAX)
+    size_t own = image_id_valid(s->plan.image) ? 1 : 2; /* an image that brings its own /usr */
+    if (n < own || n > own + LAYERS_DISKS_MAX)
         _exit(1);
     root->root = fds[0];
-    root->usr = fds[1];
-    for (size_t i = 2; i < n; i++)
-        root->held[i - 1] = fds[i];
+    root->usr = own == 2 ? fds[1] : -1;
+    for (size_t i = own; i < n; i++)
+        root->held[i - own + 1] = fds[i];
 }
 
 /* The plan, with the box's channels and grants. The socket closes when the spawner is gone. */
@@ -221,7 +223,8 @@ static void hold_disks(const struct setup *s) {
 static void build_root(const struct setup *s) {
     const struct rootfs *r = s->c->root;
     STEP("attach root", move_mount(r->root, "", AT_FDCWD, "/a", MOVE_MOUNT_F_EMPTY_PATH));
-    TRY("attach /usr", mount_attach(r->usr, r->root, "usr"));
+    if (r->usr >= 0)
+        TRY("attach /usr", mount_attach(r->usr, r->root, "usr"));
     TRY("attach /proc", mount_attach(s->proc, r->root, "proc"));
     if (!weakened("masks"))
         hide(s);

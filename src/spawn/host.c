@@ -275,6 +275,8 @@ int spawner_open(struct spawner *s, const struct spawner_paths *paths, struct er
         (s->guest = open_guest(s->maker.workshop, paths->guest, unknown, err)) < 0 ||
         filter_build(&s->filter, err) < 0)
         return -1;
+    if (paths->archiver && paths->archiver[0] == '/')
+        snprintf(s->archiver, sizeof(s->archiver), "%s", paths->archiver);
     s->maker.image = &s->image;
     s->maker.proc = s->proc;
     s->maker.rootless = s->rootless;

@@ -368,10 +368,27 @@ static int build_in(int store, const char *name, int host, uid_t base,
     return r;
 }
 
+static int open_stored(int store, const char *id, uid_t base, struct image *ret, struct err *err) {
+    char path[IMAGE_ID_SIZE + 8];
+    struct image image = IMAGE_NONE;
+    image.base = base;
+    snprintf(image.key, sizeof(image.key), "%s", id);
+    snprintf(path, sizeof(path), "%s/root", id);
+    image.skeleton = openat(store, path, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (image.skeleton < 0) {
+        err_set(err, ERR_NOT_FOUND, "there is no image '%s'", id);
+        return err_remedy(err, "see `carrel image ls`");
+    }
+    *ret = image;
+    return 0;
+}
+
 int image_open_key(int store, int host, const char *key, uid_t base, struct image *ret,
                    struct err *err) {
+    if (image_id_valid(key))
+        return open_stored(store, key, base, ret, err);
     struct image image = IMAGE_NONE;
-    char name[48], dirs_name[56];
+    char name[IMAGE_ID_SIZE + 8], dirs_name[IMAGE_ID_SIZE + 16];
     image.base = base;
     snprintf(image.key, sizeof(image.key), "%s", key);
     snprintf(name, sizeof(name), "host-%s", key);
@@ -391,7 +408,7 @@ int image_open_key(int store, int host, const char *key, uid_t base, struct imag
 
 int image_open(int store, int host, uid_t base, struct image *ret, struct err *err) {
     struct image image = IMAGE_NONE;
-    char name[48], dirs_name[56];
+    char name[IMAGE_ID_SIZE + 8], dirs_name[IMAGE_ID_SIZE + 16];
     current_key(host, image.key);
     snprintf(name, sizeof(name), "host-%s", image.key);
     snprintf(dirs_name, sizeof(dirs_name), "usr-%s", image.key);

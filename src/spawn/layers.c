@@ -199,6 +199,10 @@ static int open_stack(struct spawner *s, const struct box *box, struct stack *st
     return r < 0 ? err_num(err, r, "open the disks of machine '%s'", box->id) : 0;
 }
 
+static void image_closep(struct image *image) {
+    image_close(image);
+}
+
 /* ---- the switch ---- */
 
 /* What is mounted in the old root and belongs into the new one, by path. */
@@ -263,7 +267,7 @@ static int carry(int from, int to, const struct carried *c) {
 /* The proof that nobody writes. -EBUSY: somebody may. */
 static int seal(int root, int usr) {
     int r = mount_read_only(root);
-    if (r == 0 && (r = mount_read_only(usr)) < 0)
+    if (r == 0 && usr >= 0 && (r = mount_read_only(usr)) < 0)
         mount_writable(root);
     return r;
 }
@@ -278,8 +282,9 @@ static int seal_failed(struct err *err, int r, const struct box *box) {
 static int leave_root(struct box *box, int fresh, const struct carried *c, struct err *err) {
     const char *path = side_path(box->side);
     int old DEFER_CLOSE = open_here(path);
-    int usr DEFER_CLOSE = old < 0 ? old : mount_point(old, "usr");
-    int r = usr < 0 ? usr : seal(old, usr);
+    bool has_usr = box_has_usr(box);
+    int usr DEFER_CLOSE = old < 0 ? old : has_usr ? mount_point(old, "usr") : -1;
+    int r = old < 0 ? old : has_usr && usr < 0 ? usr : seal(old, usr);
     if (r < 0)
         return seal_failed(err, r, box);
     if ((r = carry(old, fresh, c)) < 0)
@@ -297,7 +302,7 @@ static int enter_root(const struct box *box, int root, int usr) {
                        MOVE_MOUNT_F_EMPTY_PATH) < 0
                 ? -errno
                 : 0;
-    return r < 0 ? r : mount_attach(usr, root, "usr");
+    return r < 0 || usr < 0 ? r : mount_attach(usr, root, "usr");
 }
 
 static int swap_roots(struct spawner *s, struct box *box, int root, int usr,
@@ -350,10 +355,6 @@ static int open_root(struct spawner *s, const struct box *box) {
     int fd = open_here(side_path(box->side));
     go_out(s);
     return fd;
-}
-
-static void image_closep(struct image *image) {
-    image_close(image);
 }
 
 static int freeze(struct spawner *s, struct box *box, struct plan_message *m, struct stack *stack,
@@ -452,8 +453,8 @@ static int restack(struct spawner *s, const struct plan *plan, struct rootfs *r,
     int root, usr;
     if (stack_new_upper(stack, err) < 0 || stack_mount(&s->maker, stack, &root, &usr, err) < 0)
         return -1;
-    close(r->root);
-    close(r->usr);
+    close_fd(&r->root);
+    close_fd(&r->usr);
     r->root = root;
     r->usr = usr;
     r->layer = stack->upper;
@@ -462,7 +463,14 @@ static int restack(struct spawner *s, const struct plan *plan, struct rootfs *r,
 
 int layers_restack(struct spawner *s, const struct plan *plan, struct rootfs *r, struct err *err) {
     struct stack stack = rootfs_stack(&s->maker, r);
-    int made = restack(s, plan, r, &stack, err);
+    struct image stored DEFER(image_closep) = IMAGE_NONE;
+    int made = 0;
+    if (image_id_valid(plan->image)) {
+        made = image_open_key(s->store, s->host, plan->image, s->image.base, &stored, err);
+        stack.image = &stored;
+    }
+    if (made == 0)
+        made = restack(s, plan, r, &stack, err);
     stack.disks[0] = stack.userns = -1; /* the root's */
     stack_clear(s, &stack);
     return made < 0 ? err_wrap(err, "make machine '%s' from layers", plan->id) : 0;
@@ -534,8 +542,15 @@ static int view_stack(struct spawner *s, const struct box *box, const char *text
     if (r < 0)
         return -1;
     mount_shelve(ret_dirs[0]);
-    mount_shelve(ret_dirs[1]);
+    if (ret_dirs[1] >= 0)
+        mount_shelve(ret_dirs[1]);
     return 0;
+}
+
+int layers_open_view(struct spawner *s, const char *machine, const char *stack, int ret_dirs[2],
+                     struct err *err) {
+    struct box *box = live_box(s, machine, err);
+    return box ? view_stack(s, box, stack, ret_dirs, err) : -1;
 }
 
 int layers_view(struct spawner *s, struct plan_message *m, int ret_dirs[2], struct err *err) {
@@ -543,12 +558,18 @@ int layers_view(struct spawner *s, struct plan_message *m, int ret_dirs[2], stru
     if (!box)
         return -1;
     bool disk = m->type == PLAN_DISK;
+    ret_dirs[1] = -1;
     int r = disk ? clone_disk(s, box, 0, ret_dirs, 1)
                  : view_stack(s, box, m->plan.stack, ret_dirs, err);
     m->type = PLAN_VIEW_IS;
     if (disk && r < 0)
         err_num(err, r, "open the disk of machine '%s'", box->id);
-    return r < 0 ? -1 : disk ? 1 : 2;
+    if (disk || r < 0)
+        return r < 0 ? -1 : 1;
+    /* An image with a /usr of its own has none beside it: an empty one stands for that. */
+    if (ret_dirs[1] < 0)
+        ret_dirs[1] = openat(s->maker.workshop, "empty", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    return ret_dirs[1] < 0 ? 1 : 2;
 }
 
 /* What cow grants changed, as at their creation: through the box's map. */
@@ -785,9 +806,10 @@ static int finish_switch(struct box *box, const struct carried *c, bool is_left,
 
 static void undo_switch(struct box *box) {
     int old DEFER_CLOSE = open_here(side_path(box->side));
-    int usr DEFER_CLOSE = old < 0 ? -1 : mount_point(old, "usr");
+    int usr DEFER_CLOSE = old < 0 || !box_has_usr(box) ? -1 : mount_point(old, "usr");
     mount_writable(old);
-    mount_writable(usr);
+    if (usr >= 0)
+        mount_writable(usr);
     umount2(side_path(other_side(box->side)), MNT_DETACH);
     box->next_layer = 0;
 }

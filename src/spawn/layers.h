@@ -29,6 +29,10 @@ int layers_view(struct spawner *s, struct plan_message *m, int ret_dirs[2], stru
 int layers_uppers(struct spawner *s, const struct box *box, char ret_numbers[PLAN_TEXT_SIZE],
                   struct verb_fds *ret, struct err *err);
 
+/* The same for ourselves: root and /usr, the latter -1 where the root has its own. */
+int layers_open_view(struct spawner *s, const char *machine, const char *stack, int ret_dirs[2],
+                     struct err *err);
+
 /* KEEP: the others go; their removal is the undertaker's. */
 int layers_keep(struct spawner *s, struct plan_message *m, struct undertaker *u, struct err *err);
 

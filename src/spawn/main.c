@@ -32,10 +32,15 @@ struct options {
 };
 
 static const struct option long_options[] = {
-    {"run", required_argument, NULL, 'r'},         {"home", required_argument, NULL, 'h'},
-    {"guest", required_argument, NULL, 'g'},       {"idle-ms", required_argument, NULL, 'i'},
-    {"ready-fd", required_argument, NULL, 'f'},    {"uid-base", required_argument, NULL, 'u'},
-    {"ready-boxes", required_argument, NULL, 'b'}, {NULL, 0, NULL, 0},
+    {"run", required_argument, NULL, 'r'},
+    {"home", required_argument, NULL, 'h'},
+    {"guest", required_argument, NULL, 'g'},
+    {"idle-ms", required_argument, NULL, 'i'},
+    {"archiver", required_argument, NULL, 'a'},
+    {"ready-fd", required_argument, NULL, 'f'},
+    {"uid-base", required_argument, NULL, 'u'},
+    {"ready-boxes", required_argument, NULL, 'b'},
+    {NULL, 0, NULL, 0},
 };
 
 static int read_options(int argc, char **argv, struct options *o, struct err *err) {
@@ -50,6 +55,9 @@ static int read_options(int argc, char **argv, struct options *o, struct err *er
             break;
         case 'g':
             o->paths.guest = optarg;
+            break;
+        case 'a':
+            o->paths.archiver = optarg;
             break;
         case 'i':
             if (parse_u64(optarg, 1, 86400000, &o->idle_ms, err) < 0)

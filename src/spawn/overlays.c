@@ -156,8 +156,10 @@ int stack_mount(struct rootfs_maker *maker, const struct stack *s, int *ret_root
     if (root < 0)
         return lower_failed(err, root, "mount root overlay",
                             "set CARREL_HOME to a directory on ext4, xfs or btrfs");
-    int usr DEFER_CLOSE = mount_part(maker, s, "UW", s->image->usr_dirs, s->image->usr);
-    if (usr < 0)
+    bool has_usr = s->image->usr >= 0;
+    int usr DEFER_CLOSE =
+        has_usr ? mount_part(maker, s, "UW", s->image->usr_dirs, s->image->usr) : -1;
+    if (has_usr && usr < 0)
         return lower_failed(err, usr, "mount /usr overlay", "have /usr on ext4, xfs or btrfs");
     *ret_root = TAKE_FD(root);
     *ret_usr = TAKE_FD(usr);

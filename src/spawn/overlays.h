@@ -33,7 +33,7 @@ struct stack {
 
 #define STACK_NONE ((struct stack){.userns = -1, .disks = {-1, -1, -1, -1, -1, -1, -1, -1, -1}})
 
-/* Detached overlays of the root and of /usr. */
+/* Detached overlays of the root and of /usr, the latter -1 for an image that has its own. */
 int stack_mount(struct rootfs_maker *maker, const struct stack *stack, int *ret_root, int *ret_usr,
                 struct err *err);
 

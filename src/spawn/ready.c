@@ -91,7 +91,8 @@ bool ready_refill(struct spawner *s) {
  * rootless nobody may look into a guest, not even at its namespaces.
  */
 static bool fits(const struct spawner *s, const struct plan *plan) {
-    return plan->grant_count == 0 && !plan->stack[0] && !(s->rootless && plan->hostname[0]) &&
+    return plan->grant_count == 0 && !plan->stack[0] && strcmp(plan->image, "host") == 0 &&
+           !(s->rootless && plan->hostname[0]) &&
            (!plan->disk_bytes || plan->disk_bytes == LIMIT_DISK) &&
            (!plan->mem_bytes || plan->mem_bytes >= LIMIT_MEM);
 }

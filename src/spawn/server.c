@@ -20,6 +20,7 @@
 #include "base/jot.h"
 #include "base/log.h"
 #include "base/msg.h"
+#include "spawn/archives.h"
 #include "spawn/layers.h"
 #include "spawn/spawner.h"
 
@@ -200,7 +201,7 @@ static void renew_image(struct server *v) {
     image_close(&s->image);
     s->image = fresh;
     for (struct box *b = s->list; b; b = b->next)
-        b->drifted = true;
+        b->drifted |= box_has_usr(b);
 }
 
 static const struct {
@@ -438,6 +439,25 @@ static void do_tell(struct server *v, struct client *c, const struct fd_message 
         answer_done(v, c);
 }
 
+static void do_archive(struct server *v, struct client *c, const struct fd_message *in) {
+    struct err err;
+    if (archives_begin(v->s, &v->message, in, &err) < 0)
+        answer_error(v, c, &err);
+    else
+        answer_done(v, c);
+}
+
+static void do_wipe(struct server *v, struct client *c, const struct fd_message *in) {
+    (void)in;
+    struct err err;
+    if (!v->undertaker.pid)
+        start_undertaker(v);
+    if (archives_wipe(v->s, &v->message, &v->undertaker, &err) < 0)
+        answer_error(v, c, &err);
+    else
+        answer_done(v, c);
+}
+
 static void do_stop(struct server *v, struct client *c, const struct fd_message *in) {
     (void)in;
     struct err err;
@@ -451,10 +471,11 @@ static void do_stop(struct server *v, struct client *c, const struct fd_message 
 }
 
 static void (*const requests[])(struct server *, struct client *, const struct fd_message *) = {
-    [PLAN_CREATE] = do_create, [PLAN_FACTS] = do_facts, [PLAN_DESTROY] = do_destroy,
-    [PLAN_STATUS] = do_status, [PLAN_STOP] = do_stop,   [PLAN_ROOT] = do_root,
-    [PLAN_VIEW] = do_view,     [PLAN_DISK] = do_view,   [PLAN_KEEP] = do_keep,
-    [PLAN_MERGE] = do_merge,   [PLAN_TELL] = do_tell,
+    [PLAN_CREATE] = do_create, [PLAN_FACTS] = do_facts,    [PLAN_DESTROY] = do_destroy,
+    [PLAN_STATUS] = do_status, [PLAN_STOP] = do_stop,      [PLAN_ROOT] = do_root,
+    [PLAN_VIEW] = do_view,     [PLAN_DISK] = do_view,      [PLAN_KEEP] = do_keep,
+    [PLAN_MERGE] = do_merge,   [PLAN_UNPACK] = do_archive, [PLAN_PACK] = do_archive,
+    [PLAN_DRAW] = do_archive,  [PLAN_WIPE] = do_wipe,      [PLAN_TELL] = do_tell,
 };
 
 static void do_verb(struct server *v, struct client *c, verb_fn *verb) {

@@ -60,10 +60,10 @@ struct box {
     unsigned clean_tries;
     uint64_t due_ms; /* when we end it ourselves, on the monotonic clock; 0: never */
     bool drifted;
-    char image_key[24];
-    uint32_t layer;      /* number of its upper: spawn/layers.h */
-    uint32_t next_layer; /* of the upper it is about to get; 0: none */
-    char side;           /* where in the anchor its root is: a or b */
+    char image_key[IMAGE_ID_SIZE]; /* an id: it has no /usr of its own to mount */
+    uint32_t layer;                /* number of its upper: spawn/layers.h */
+    uint32_t next_layer;           /* of the upper it is about to get; 0: none */
+    char side;                     /* where in the anchor its root is: a or b */
     struct {
         char id[ID_SIZE];      /* whose it was */
         uint32_t upper;        /* of the store, as above */
@@ -96,6 +96,7 @@ struct spawner {
     struct dynmods dynmods;
     char cgroup_note[200]; /* why limits are not enforced, if they are not */
     struct image image;
+    char archiver[4096]; /* carrel-image, by its path on the host; empty: there is none */
     struct rootfs_maker maker;
 
     struct box *list;
@@ -114,7 +115,7 @@ struct spawner {
 };
 
 struct spawner_paths {
-    const char *run, *home, *guest;
+    const char *run, *home, *guest, *archiver;
 };
 
 /* host.c: everything a spawner needs before its first box. */
@@ -141,6 +142,8 @@ size_t box_descriptors(const struct making *m, int fds[1 + PLAN_MAX_GRANTS + NET
 int box_settle(struct spawner *s, struct box *box, const struct plan *plan, struct making *m);
 struct box *box_new(struct spawner *s, const char *id, uint64_t linger);
 void box_free(struct box *box);
+/* Is /usr an overlay beside its root? That of the `host` image. */
+bool box_has_usr(const struct box *box);
 /* What its berth and its channels are, from now on the box's. */
 void box_enter(struct box *box, struct making *m);
 struct box *box_find(struct spawner *s, const char *id);

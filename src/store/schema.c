@@ -103,6 +103,13 @@ const char *const schema_steps[] = {
     " rule INTEGER NOT NULL, since_ms INTEGER NOT NULL, until_ms INTEGER NOT NULL,"
     " approved INTEGER NOT NULL) STRICT, WITHOUT ROWID;"
     "CREATE INDEX pendings_machine ON pendings(machine);",
+
+    /* 8: what people call images. Their trees lie in the store under their ids. */
+    "CREATE TABLE images (owner TEXT NOT NULL, name TEXT NOT NULL, id TEXT NOT NULL,"
+    " created_ms INTEGER NOT NULL, bytes INTEGER NOT NULL, entries INTEGER NOT NULL,"
+    " origin TEXT NOT NULL, PRIMARY KEY (owner, name)) STRICT, WITHOUT ROWID;"
+    "CREATE INDEX images_id ON images(id);"
+    "CREATE INDEX machines_image ON machines(image) WHERE state < 6 AND image != 'host';",
 };
 const size_t schema_version = sizeof(schema_steps) / sizeof(*schema_steps);
 

@@ -8,6 +8,7 @@
 #include "store/accounts.h"
 #include "store/events.h"
 #include "store/execs.h"
+#include "store/images.h"
 #include "store/machines.h"
 #include "store/owners.h"
 #include "store/steps.h"
@@ -47,6 +48,12 @@ static const struct column machine_columns[] = {
     {"request_hash", COL_HASH, offsetof(struct machine_row, request_hash), SHA256_BYTES},
     {OBJECT(machine_row, metadata)},
     {OBJECT(machine_row, env)},
+};
+
+static const struct column image_columns[] = {
+    {TEXT(image_row, owner)},     {TEXT(image_row, name)}, {TEXT(image_row, id)},
+    {I64(image_row, created_ms)}, {U64(image_row, bytes)}, {U64(image_row, entries)},
+    {TEXT(image_row, origin)},
 };
 
 static const struct column exec_columns[] = {
@@ -138,6 +145,7 @@ const struct table exec_table = TABLE("execs", exec_row, exec_columns);
 const struct table owner_table = TABLE("owners", owner_row, owner_columns);
 const struct table token_table = TABLE("tokens", token_row, token_columns);
 const struct table account_table = TABLE("accounts", account_row, account_columns);
+const struct table image_table = TABLE("images", image_row, image_columns);
 const struct table event_table = TABLE("events", event_row, event_columns);
 const struct table step_table = TABLE("steps", step_row, step_columns);
 const struct table root_table = TABLE("roots", root_row, root_columns);
@@ -368,6 +376,23 @@ static const struct {
     [STMT_GRANT_REMOVE] = {"DELETE FROM secret_grants WHERE machine = ?1 AND name = ?2"
                            " AND (?3 IS NULL OR host = ?3)",
                            NULL},
+    [STMT_IMAGE_PUT] = {"INSERT OR REPLACE INTO images($cols) VALUES($marks)", &image_table},
+    /* By name, else by an id or the beginning of one; the name comes first. */
+    [STMT_IMAGE_FIND] = {"SELECT $cols FROM images WHERE (?1 IS NULL OR owner = ?1) AND (name = ?2"
+                         " OR (length(?2) >= 6 AND substr(id, 1, length(?2)) = ?2))"
+                         " ORDER BY name = ?2 DESC, id, name LIMIT ?3",
+                         &image_table},
+    [STMT_IMAGE_LIST] = {"SELECT $cols FROM images WHERE ?1 IS NULL OR owner = ?1"
+                         " ORDER BY name, owner LIMIT ?2",
+                         &image_table},
+    [STMT_IMAGE_DELETE] = {"DELETE FROM images WHERE owner = ?1 AND name = ?2", NULL},
+    [STMT_IMAGE_USES] = {"SELECT (SELECT count(*) FROM images WHERE id = ?1)"
+                         " + (SELECT count(*) FROM machines WHERE image = ?1 AND state < 6"
+                         " AND image != 'host')",
+                         NULL},
+    [STMT_IMAGE_MACHINES] = {"SELECT count(*) FROM machines WHERE image = ?1 AND state < 6"
+                             " AND image != 'host'",
+                             NULL},
 };
 
 static bool put_list(const struct table *t, bool marks, struct buf *ret) {

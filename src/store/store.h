@@ -42,7 +42,8 @@ struct table {
 
 extern const struct table machine_table, exec_table, owner_table, token_table, event_table,
     step_table, root_table;
-extern const struct table account_table, hold_table, secret_table, grant_table, pending_table;
+extern const struct table account_table, hold_table, secret_table, grant_table, pending_table,
+    image_table;
 
 /* ---- Statements ---- */
 
@@ -131,6 +132,12 @@ enum statement {
     STMT_PENDING_PUT,
     STMT_PENDING_REMOVE,
     STMT_PENDING_LIST,
+    STMT_IMAGE_PUT,
+    STMT_IMAGE_FIND,
+    STMT_IMAGE_LIST,
+    STMT_IMAGE_DELETE,
+    STMT_IMAGE_USES,
+    STMT_IMAGE_MACHINES,
     STMT_COUNT,
 };
 

@@ -56,6 +56,12 @@ def prepare(daemon, route, line, where):
     if "$M" in line:
         names["M"] = daemon.machine()
         daemon.exec(names["M"], "mkdir -p a old && echo hello >note && echo hello >a/note")
+    if "$I" in line or route.endswith("/image"):
+        names["I"] = "small"
+        make_tar(where / "small.tar")
+        daemon.request("POST", "/v1/images", (where / "small.tar").read_bytes(), name="small")
+    if route.endswith("/image"):
+        names["M"] = daemon.machine(image="small")
     if "/net/rules/" in line:
         daemon.post(f"/v1/machines/{names['M']}/net/rules", {"target": "example.com"})
     if "/secrets" in line:

@@ -1,6 +1,8 @@
 """The OpenAPI document is true: real answers fit its schemas, and requests made from it never break the daemon."""
 import copy
+import io
 import json
+import tarfile
 import urllib.parse
 
 import pytest
@@ -154,7 +156,20 @@ BODIES = {"machine_create": {"name": "full", "metadata": {"a": "b"}, "ttl": "1h"
           "net_add": {"target": "https://a.example/v1", "methods": "GET", "rate": "1M"},
           "snap": {"name": "good"}, "rewind": {"step": "1"}, "fork": {"step": "1", "count": 2},
           "file_write": b"x", "tar_write": b"\0" * 1024, "exec_stdin": b"x"}
-ENDLESS = ("terminal", "file_watch")  # they stay open; test_bad_input.py has their refusals
+# The first two stay open: test_bad_input.py has their refusals. The third copies all that a machine sees, which
+# here is the whole host: tests/image has it.
+ENDLESS = ("terminal", "file_watch", "image_snap")
+
+
+def a_tree():
+    """The smallest archive that is an image."""
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as tar:
+        tar.addfile(tarfile.TarInfo("file"))
+    return out.getvalue()
+
+
+BODIES["image_import"] = a_tree()
 
 
 def run_for(daemon, machine, op):
@@ -178,7 +193,9 @@ def things_for(daemon, op):
     item = daemon.held(m) if op == "pending_decide" else ""
     daemon.put("/v1/secrets/OPENAPI", {"value": "some value of it"})
     daemon.post(f"/v1/machines/{m}/secrets", {"name": "OPENAPI", "host": "a.example"})
-    return {"secret": "OPENAPI", "machine": m, "exec": x, "step": "1", "rule": str(rule), "item": item, "run": run_for(daemon, m, op),
+    if op.startswith("image_"):
+        daemon.request("POST", "/v1/images", a_tree(), name="small")
+    return {"image": "small", "secret": "OPENAPI", "machine": m, "exec": x, "step": "1", "rule": str(rule), "item": item, "run": run_for(daemon, m, op),
             "changeset": daemon.post(f"/v1/machines/{m}/changesets", {"path": "/home/user"})["id"] if op.startswith("changeset") else "", "token": daemon.post("/v1/tokens", {"note": "openapi"})["id"]}
 
 
@@ -267,7 +284,7 @@ def test_generated_requests_never_break_it(daemon, document, group):
     m = daemon.machine()
     x = daemon.exec(m, "true")["exec"]["id"]
     things = {"machine": m, "exec": x, "token": "t-000000000000", "step": "1", "rule": "1", "item": "p-000000000000", "secret": "OPENAPI",
-              "run": "r-000000000000", "changeset": "c-000000000000"}
+              "run": "r-000000000000", "changeset": "c-000000000000", "image": "small"}
     tried = 0
     for method, path, op in operations(document):
         if group_of(path) != group or op["operationId"] in ENDLESS:

@@ -922,6 +922,52 @@ static void box_list(struct machine_host *h, machine_list_fn *done, void *arg) {
     ask_page(l, 0);
 }
 
+/* Images. */
+
+static void on_answered(void *arg, const struct plan_message *m, struct fd_message *fds,
+                        const struct err *err) {
+    (void)m, (void)fds;
+    struct ending *e DEFER_FREE = arg;
+    e->done(e->arg, err);
+}
+
+static void ask_text(struct machine_host *h, enum plan_type type, const char *text, const int *fds,
+                     size_t nfds, machine_done_fn *done, void *arg) {
+    struct ending *e = xnew(struct ending);
+    *e = (struct ending){done, arg};
+    struct plan_message *m = message(h, type, "");
+    snprintf(m->text, sizeof(m->text), "%s", text);
+    spawner_ask(h->spawner, m, fds, nfds, on_answered, e);
+}
+
+static void box_unpack(struct machine_host *h, const char *name, int archive, int report,
+                       machine_done_fn *done, void *arg) {
+    const int fds[] = {archive, report};
+    ask_text(h, PLAN_UNPACK, name, fds, 2, done, arg);
+}
+
+static void box_pack(struct machine_host *h, const char *form, const char *image, int archive,
+                     int report, machine_done_fn *done, void *arg) {
+    const int fds[] = {archive, report};
+    char text[128];
+    snprintf(text, sizeof(text), "%s %s", form, image);
+    ask_text(h, PLAN_PACK, text, fds, 2, done, arg);
+}
+
+static void box_draw(struct machine *m, const char *stack, int archive, int report,
+                     machine_done_fn *done, void *arg) {
+    const int fds[] = {archive, report};
+    struct ending *e = xnew(struct ending);
+    *e = (struct ending){done, arg};
+    struct plan_message *msg = message(m->host, PLAN_DRAW, m->id);
+    snprintf(msg->plan.stack, sizeof(msg->plan.stack), "%s", stack);
+    spawner_ask(m->host->spawner, msg, fds, 2, on_answered, e);
+}
+
+static void box_wipe(struct machine_host *h, const char *name, machine_done_fn *done, void *arg) {
+    ask_text(h, PLAN_WIPE, name, NULL, 0, done, arg);
+}
+
 struct question {
     void (*done)(void *arg, const char *json, const struct err *err);
     void *arg;
@@ -959,6 +1005,10 @@ const struct machine_driver box_driver = {
     .merge = box_merge,
     .keep = box_keep,
     .tell = box_tell,
+    .unpack = box_unpack,
+    .pack = box_pack,
+    .draw = box_draw,
+    .wipe = box_wipe,
     .stats = box_stats,
     .status = box_status,
     .listen = box_listen,

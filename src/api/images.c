@@ -1,0 +1,217 @@
+/* Images: lists and names, and archives that stream in and out. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "api/bodies.h"
+#include "api/route.h"
+#include "base/defer.h"
+#include "service/images.h"
+
+static void answer_image(void *arg, const struct image_view *view, const struct err *err) {
+    struct call *c = arg;
+    if (err)
+        call_error(c, err);
+    else
+        call_view(c, c->route->status, &image_schema, view);
+}
+
+/* ---- names ---- */
+
+static void add_row(void *arg, const void *view) {
+    schema_write(&image_schema, arg, NULL, view);
+}
+
+void api_image_list(struct call *c) {
+    struct buf text DEFER(buf_done) = BUF(CALL_BODY_MAX);
+    struct jot j = JOT(&text);
+    struct err err;
+    jot_object(&j, NULL);
+    jot_array(&j, "images");
+    if (service_image_list(c->service, &c->who, call_flag(c, "all"), add_row, &j, &err) < 0) {
+        call_error(c, &err);
+        return;
+    }
+    jot_end(&j, ']');
+    jot_end(&j, '}');
+    call_json(c, 200, &j, &text);
+}
+
+void api_image_show(struct call *c) {
+    struct err err;
+    if (service_image_show(c->service, &c->who, c->params[0], answer_image, c, &err) < 0)
+        call_error(c, &err);
+}
+
+void api_image_remove(struct call *c) {
+    service_image_remove(c->service, &c->who, c->params[0], answer_image, c);
+}
+
+void api_image_prune(struct call *c) {
+    struct buf text DEFER(buf_done) = BUF(256);
+    struct jot j = JOT(&text);
+    uint64_t count, bytes;
+    struct err err;
+    if (service_image_prune(c->service, &c->who, &count, &bytes, &err) < 0) {
+        call_error(c, &err);
+        return;
+    }
+    jot_object(&j, NULL);
+    jot_u64(&j, "removed", count);
+    jot_u64(&j, "bytes", bytes);
+    jot_end(&j, '}');
+    call_json(c, 200, &j, &text);
+}
+
+void api_image_snap(struct call *c) {
+    service_image_snap(c->service, &c->who, c->params[0], c->request, answer_image, c);
+}
+
+/* ---- archives ---- */
+
+enum { REST_MAX = 1 << 20 };
+
+/* A body that becomes an image, or an image that becomes an answer. */
+struct carriage {
+    struct call *call;
+    struct image_job *job;
+    struct buf rest; /* of the body: came and was not taken yet */
+    bool body_ended;
+    const char *form;
+};
+
+static struct carriage *carriage_new(struct call *c) {
+    struct carriage *t = calloc(1, sizeof(*t));
+    if (!t)
+        abort();
+    *t = (struct carriage){.call = c, .rest = BUF(REST_MAX)};
+    c->user = t;
+    return t;
+}
+
+static void carriage_free(struct carriage *t) {
+    t->call->on_gone = t->call->on_drain = NULL;
+    buf_done(&t->rest);
+    free(t);
+}
+
+static void carriage_gone(struct call *c) {
+    struct carriage *t = c->user;
+    image_cancel(t->job);
+    carriage_free(t);
+    call_abandon(c);
+}
+
+static void push(struct carriage *t) {
+    size_t n = image_feed(t->job, t->rest.data ? t->rest.data : "", t->rest.len, t->body_ended);
+    if (n)
+        memmove(t->rest.data, t->rest.data + n, t->rest.len - n);
+    t->rest.len -= n;
+    if (t->body_ended)
+        return;
+    if (t->rest.len)
+        call_body_pause(t->call);
+    else
+        call_body_resume(t->call);
+}
+
+static void import_room(void *arg) {
+    struct carriage *t = arg;
+    if (t->rest.len || t->body_ended)
+        push(t);
+}
+
+static void import_piece(struct call *c, const char *bytes, size_t n) {
+    struct carriage *t = c->user;
+    struct err err;
+    t->body_ended = n == 0;
+    if (n && !buf_add(&t->rest, bytes, n)) {
+        err_set(&err, ERR_LIMIT, "the archive is not read as fast as it comes");
+        image_cancel(t->job);
+        carriage_free(t);
+        call_error(c, &err);
+        return;
+    }
+    push(t);
+}
+
+static void import_ended(void *arg, const struct image_view *view, const struct err *err) {
+    struct carriage *t = arg;
+    struct call *c = t->call;
+    carriage_free(t);
+    answer_image(c, view, err);
+}
+
+void api_image_import(struct call *c) {
+    struct carriage *t = carriage_new(c);
+    struct err err;
+    const struct image_events events = {.arg = t, .room = import_room, .ended = import_ended};
+    t->job = service_image_import(c->service, &c->who, call_query(c, "name"), &events, &err);
+    if (!t->job) {
+        carriage_free(t);
+        call_error(c, &err);
+        return;
+    }
+    c->on_gone = carriage_gone;
+    call_body(c, INT64_MAX, import_piece);
+}
+
+static const struct {
+    const char *form, *type;
+} forms[] = {
+    {"oci", "application/x-tar"}, {"tar", "application/x-tar"}, {"tar.zst", "application/zstd"}};
+
+static const char *form_type(const char *form) {
+    for (size_t i = 0; i < sizeof(forms) / sizeof(*forms); i++)
+        if (strcmp(forms[i].form, form) == 0)
+            return forms[i].type;
+    return NULL;
+}
+
+static void export_data(void *arg, const void *bytes, size_t n) {
+    struct carriage *t = arg;
+    if (!t->call->streaming)
+        call_begin(t->call, 200, form_type(t->form), HTTP_FIELDS({"Cache-Control", "no-store"}));
+    if (!call_write(t->call, bytes, n))
+        image_hold(t->job, true);
+}
+
+static void export_drained(struct call *c) {
+    struct carriage *t = c->user;
+    image_hold(t->job, false);
+}
+
+static void export_ended(void *arg, const struct image_view *view, const struct err *err) {
+    struct carriage *t = arg;
+    struct call *c = t->call;
+    (void)view;
+    carriage_free(t);
+    if (!err)
+        call_end(c);
+    else if (c->streaming)
+        call_abandon(c); /* cut off, so that nobody takes it for whole */
+    else
+        call_error(c, err);
+}
+
+void api_image_export(struct call *c) {
+    const char *form = call_query(c, "form");
+    struct err err;
+    if (!form)
+        form = "oci";
+    if (!form_type(form)) {
+        err_set(&err, ERR_INVALID, "parameter 'form' is oci, tar or tar.zst, not '%.20s'", form);
+        call_error(c, &err);
+        return;
+    }
+    struct carriage *t = carriage_new(c);
+    t->form = form;
+    const struct image_events events = {.arg = t, .data = export_data, .ended = export_ended};
+    t->job = service_image_export(c->service, &c->who, c->params[0], form, &events, &err);
+    if (!t->job) {
+        carriage_free(t);
+        call_error(c, &err);
+        return;
+    }
+    c->on_gone = carriage_gone;
+    c->on_drain = export_drained;
+}

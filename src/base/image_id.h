@@ -1,0 +1,21 @@
+/* Names of images: by content, "i-" and the 52 base32 characters of a SHA-256. */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/sha256.h"
+
+enum {
+    IMAGE_ID_SIZE = 55, /* with the NUL */
+    IMAGE_NAME_SIZE = 64,
+};
+
+void image_id_of(const uint8_t hash[SHA256_BYTES], char ret[IMAGE_ID_SIZE]);
+bool image_id_valid(const char *text);
+
+/*
+ * What a person may call an image: "debian:bookworm", "team.web". Letters, digits and "._-:", with
+ * a letter or digit at both ends; not "host", and nothing that looks like an id.
+ */
+bool image_name_ok(const char *name);

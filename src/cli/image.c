@@ -1,0 +1,394 @@
+/* carrel image: what machines can start from. */
+#include "cli/image.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/defer.h"
+#include "base/fdio.h"
+#include "cli/cli.h"
+#include "cli/layout.h"
+#include "cli/options.h"
+#include "cli/progress.h"
+#include "cli/table.h"
+
+enum { BLOCK = 256 << 10, WORDS_MAX = 16 };
+
+struct image_options {
+    const char *name, *oci, *tar;
+    bool all, json, quiet, no_cache, help;
+};
+
+#define AT(member) offsetof(struct image_options, member)
+
+const struct option_row image_rows[] = {
+    {'n', "name", "NAME", OPTION_TEXT, AT(name), "import, build: call it so"},
+    {0, "oci", "DIR", OPTION_TEXT, AT(oci), "export: as an OCI layout in a new directory"},
+    {0, "tar", "FILE", OPTION_TEXT, AT(tar),
+     "export: its files as FILE.tar or FILE.tar.zst; - is standard output"},
+    {0, "no-cache", NULL, OPTION_FLAG, AT(no_cache), "build: make every step again"},
+    {'a', "all", NULL, OPTION_FLAG, AT(all), "ls: with the steps of builds"},
+    {'q', "quiet", NULL, OPTION_FLAG, AT(quiet), "show no progress"},
+    {0, "json", NULL, OPTION_FLAG, AT(json), "print JSON"},
+    {'h', "help", NULL, OPTION_FLAG, AT(help), "show this"},
+    {0, NULL, NULL, OPTION_FLAG, 0, NULL},
+};
+
+struct words {
+    const char *v[WORDS_MAX];
+    size_t count;
+};
+
+/* ---- names ---- */
+
+static bool is_build_step(const json_t *image) {
+    return strncmp(client_text(image, "name"), "build:", 6) == 0;
+}
+
+static void print_image(const json_t *image) {
+    char size[16], age[16], id[20], machines[24];
+    table_bytes(client_number(image, "bytes"), size);
+    table_age(client_text(image, "created"), age);
+    snprintf(id, sizeof(id), "%.14s", client_text(image, "id"));
+    snprintf(machines, sizeof(machines), "%lld", client_number(image, "machines"));
+    table_cell(client_text(image, "name"), 24);
+    table_cell(id, 14);
+    table_cell(size, 7);
+    table_cell(age, 4);
+    table_cell(machines, 8);
+    table_cell(client_text(image, "origin"), 0);
+    putchar('\n');
+}
+
+static int list(struct client *c, const struct image_options *o, const struct words *w,
+                struct err *err) {
+    json_t *answer DEFER(json_free) = NULL, *image;
+    const struct client_request r = {.method = "GET", .target = "/v1/images"};
+    size_t i;
+    (void)w;
+    if (client_call(c, &r, &answer, err) < 0)
+        return -1;
+    if (o->json) {
+        print_json(json_object_get(answer, "images"));
+        return 0;
+    }
+    puts("NAME                      ID              SIZE     AGE   MACHINES  ORIGIN");
+    json_array_foreach(json_object_get(answer, "images"), i, image) {
+        if (o->all || !is_build_step(image))
+            print_image(image);
+    }
+    return 0;
+}
+
+static int about(struct client *c, const char *method, const char *name, json_t **ret,
+                 struct err *err) {
+    char target[CLIENT_TARGET_SIZE];
+    const struct client_request r = {.method = method, .target = target};
+    return client_target(target, err, "/v1/images/%s", name) < 0 ? -1
+                                                                 : client_call(c, &r, ret, err);
+}
+
+int image_show(struct client *c, const char *name, json_t **ret, struct err *err) {
+    return about(c, "GET", name, ret, err);
+}
+
+static int show(struct client *c, const struct image_options *o, const struct words *w,
+                struct err *err) {
+    json_t *image DEFER(json_free) = NULL, *value;
+    const char *name;
+    if (about(c, "GET", w->v[0], &image, err) < 0)
+        return -1;
+    if (o->json) {
+        print_json(image);
+        return 0;
+    }
+    json_object_foreach(image, name, value) {
+        table_cell(name, 10);
+        if (json_is_string(value))
+            table_cell(json_string_value(value), 0);
+        else
+            json_dumpf(value, stdout, JSON_ENCODE_ANY | JSON_COMPACT);
+        putchar('\n');
+    }
+    return 0;
+}
+
+static int remove_all(struct client *c, const struct image_options *o, const struct words *w,
+                      struct err *err) {
+    for (size_t i = 0; i < w->count; i++) {
+        json_t *image DEFER(json_free) = NULL;
+        if (about(c, "DELETE", w->v[i], &image, err) < 0)
+            return -1;
+        long long machines = client_number(image, "machines");
+        if (o->json)
+            print_json(image);
+        else if (machines)
+            printf("%s: the name is gone; its files stay until %lld machine%s of it end%s\n",
+                   client_text(image, "name"), machines, machines == 1 ? "" : "s",
+                   machines == 1 ? "s" : "");
+    }
+    return 0;
+}
+
+static int prune(struct client *c, const struct image_options *o, const struct words *w,
+                 struct err *err) {
+    json_t *answer DEFER(json_free) = NULL;
+    const struct client_request r = {.method = "POST", .target = "/v1/images/prune"};
+    char size[16];
+    (void)w;
+    if (client_call(c, &r, &answer, err) < 0)
+        return -1;
+    table_bytes(client_number(answer, "bytes"), size);
+    if (o->json)
+        print_json(answer);
+    else
+        printf("%lld steps of builds removed (%s)\n", client_number(answer, "removed"), size);
+    return 0;
+}
+
+/* ---- in ---- */
+
+/* The body of a request, counted for whoever waits. */
+struct upload {
+    struct client *client;
+    struct progress progress;
+};
+
+static int put_bytes(void *arg, const void *bytes, size_t n, struct err *err) {
+    struct upload *u = arg;
+    progress_add(&u->progress, n);
+    return n ? http_client_write(u->client->http, bytes, n, err) : 0;
+}
+
+static int upload_begin(struct upload *u, struct client *c, const char *what, uint64_t size,
+                        const char *name, bool quiet, struct err *err) {
+    char target[CLIENT_TARGET_SIZE] = "/v1/images";
+    const struct client_request r = {.method = "POST", .target = target, .streamed = true};
+    char named[CLIENT_TARGET_SIZE];
+    *u = (struct upload){c, progress_begin(what, size, quiet)};
+    if (name) {
+        if (client_target(named, err, "/v1/images?name=%s", name) < 0)
+            return -1;
+        snprintf(target, sizeof(target), "%s", named);
+    }
+    return client_send(c, c->http, &r, err);
+}
+
+static int upload_end(struct upload *u, json_t **ret, struct err *err) {
+    struct buf text DEFER(buf_done) = BUF(1 << 20);
+    const struct http_head *head;
+    progress_end(&u->progress);
+    if (http_client_finish(u->client->http, err) < 0 ||
+        client_answer(u->client->http, &head, err) < 0 ||
+        http_client_collect(u->client->http, &text, err) < 0)
+        return -1;
+    *ret = json_loadb(text.data ? text.data : "", text.len, 0, NULL);
+    return *ret ? 0 : err_set(err, ERR_INTERNAL, "the daemon answered nonsense");
+}
+
+static int put_fd(struct upload *u, int fd, const char *what, struct err *err) {
+    char *block DEFER_FREE = malloc(BLOCK);
+    ssize_t n;
+    if (!block)
+        return err_set(err, ERR_LIMIT, "out of memory");
+    while ((n = read(fd, block, BLOCK)) > 0 || (n < 0 && errno == EINTR))
+        if (n > 0 && put_bytes(u, block, (size_t)n, err) < 0)
+            return -1;
+    return n < 0 ? err_sys(err, "read '%s'", what) : 0;
+}
+
+int image_upload(struct client *c, int fd, const char *what, uint64_t size, const char *name,
+                 bool quiet, json_t **ret, struct err *err) {
+    struct upload u;
+    return upload_begin(&u, c, what, size, name, quiet, err) < 0 || put_fd(&u, fd, what, err) < 0
+               ? -1
+               : upload_end(&u, ret, err);
+}
+
+static int import_layout(struct client *c, const struct image_options *o, const char *dir,
+                         json_t **ret, struct err *err) {
+    struct upload u;
+    return upload_begin(&u, c, dir, 0, o->name, o->quiet, err) < 0 ||
+                   layout_send(dir, put_bytes, &u, err) < 0
+               ? -1
+               : upload_end(&u, ret, err);
+}
+
+static int print_made(const struct image_options *o, const json_t *image) {
+    if (o->json)
+        print_json(image);
+    else
+        printf("%s %s\n", client_text(image, "name"), client_text(image, "id"));
+    return 0;
+}
+
+static int import(struct client *c, const struct image_options *o, const struct words *w,
+                  struct err *err) {
+    json_t *image DEFER(json_free) = NULL;
+    const char *path = w->v[0];
+    bool stream = strcmp(path, "-") == 0;
+    struct stat st = {0};
+    if (!stream && stat(path, &st) < 0)
+        return err_sys(err, "open '%s'", path);
+    int r;
+    if (S_ISDIR(st.st_mode)) {
+        r = import_layout(c, o, path, &image, err);
+    } else {
+        int fd DEFER_CLOSE =
+            stream ? fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3) : open(path, O_RDONLY | O_CLOEXEC);
+        if (fd < 0)
+            return err_sys(err, "open '%s'", path);
+        r = image_upload(c, fd, path, (uint64_t)st.st_size, o->name, o->quiet, &image, err);
+    }
+    return r < 0 ? -1 : print_made(o, image);
+}
+
+/* ---- out ---- */
+
+/* A stream of the daemon's into a file, or into a directory. */
+struct sink {
+    int fd;
+    struct layout_reader *layout; /* NULL: into fd */
+    const char *what;
+};
+
+static int put_sink(struct sink *s, const void *bytes, size_t n, struct err *err) {
+    if (s->layout)
+        return layout_take(s->layout, bytes, n, err);
+    int r = write_all(s->fd, bytes, n);
+    return r < 0 ? err_num(err, r, "write '%s'", s->what) : 0;
+}
+
+static int download(struct client *c, const char *name, const char *form, bool quiet,
+                    struct sink *to, struct err *err) {
+    char target[CLIENT_TARGET_SIZE];
+    struct progress p = progress_begin(name, 0, quiet);
+    const struct client_request r = {.method = "GET", .target = target, .accept = "*/*"};
+    const struct http_head *head;
+    const char *bytes;
+    size_t n;
+    int more;
+    if (client_target(target, err, "/v1/images/%s/archive?form=%s", name, form) < 0 ||
+        client_send(c, c->http, &r, err) < 0 || client_answer(c->http, &head, err) < 0)
+        return -1;
+    while ((more = http_client_read(c->http, &bytes, &n, err)) > 0) {
+        if (put_sink(to, bytes, n, err) < 0)
+            return -1;
+        progress_add(&p, n);
+    }
+    progress_end(&p);
+    return more;
+}
+
+static int export_layout(struct client *c, const struct image_options *o, const char *name,
+                         struct err *err) {
+    struct layout_reader layout DEFER(layout_done) = {.dir = -1, .file = -1};
+    struct sink to = {.fd = -1, .layout = &layout, .what = o->oci};
+    return layout_open(&layout, o->oci, err) < 0 || download(c, name, "oci", o->quiet, &to, err) < 0
+               ? -1
+               : layout_finish(&layout, err);
+}
+
+static const char *form_of(const char *path) {
+    size_t n = strlen(path);
+    return n > 4 && strcmp(path + n - 4, ".zst") == 0 ? "tar.zst" : "tar";
+}
+
+/* Beside its place under another name, and only whole under its own. */
+static int export_file(struct client *c, const struct image_options *o, const char *name,
+                       struct err *err) {
+    char aside[4096];
+    struct sink to = {.fd = STDOUT_FILENO, .what = o->tar};
+    if (strcmp(o->tar, "-") == 0)
+        return download(c, name, "tar", o->quiet, &to, err);
+    snprintf(aside, sizeof(aside), "%s.carrel-%d", o->tar, (int)getpid());
+    int fd DEFER_CLOSE = open(aside, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+    if (fd < 0)
+        return err_sys(err, "write '%s'", aside);
+    to.fd = fd;
+    int r = download(c, name, form_of(o->tar), o->quiet, &to, err);
+    if (r == 0 && rename(aside, o->tar) < 0)
+        r = err_sys(err, "write '%s'", o->tar);
+    if (r < 0)
+        unlink(aside);
+    return r;
+}
+
+static int export(struct client *c, const struct image_options *o, const struct words *w,
+                  struct err *err) {
+    if (!o->oci == !o->tar) {
+        err_set(err, ERR_INVALID, "an export needs --oci DIR or --tar FILE");
+        return err_remedy(err, "FILE.tar.zst is packed, FILE.tar is not");
+    }
+    return o->oci ? export_layout(c, o, w->v[0], err) : export_file(c, o, w->v[0], err);
+}
+
+/* ---- the verbs ---- */
+
+static const struct {
+    const char *name;
+    size_t least, most;
+    const char *what; /* the words are */
+    int (*run)(struct client *c, const struct image_options *o, const struct words *w,
+               struct err *err);
+} verbs[] = {
+    {"ls", 0, 0, "", list},
+    {"show", 1, 1, "image", show},
+    {"rm", 1, WORDS_MAX, "image", remove_all},
+    {"prune", 0, 0, "", prune},
+    {"import", 1, 1, "file", import},
+    {"export", 1, 1, "image", export},
+};
+
+static int read_words(int argc, char **argv, struct image_options *o, struct words *w,
+                      struct err *err) {
+    for (int at = 2; at < argc;) {
+        int next;
+        if (options_parse(image_rows, argc - at, argv + at, o, &next, err) < 0)
+            return -1;
+        if ((at += next) >= argc)
+            break;
+        if (w->count == WORDS_MAX)
+            return err_set(err, ERR_INVALID, "one word too many: '%s'", argv[at]);
+        w->v[w->count++] = argv[at++];
+    }
+    return 0;
+}
+
+static int run_verb(size_t i, const struct image_options *o, const struct words *w,
+                    struct err *err) {
+    struct client c DEFER(client_close) = {0};
+    if (w->count > verbs[i].most)
+        return err_set(err, ERR_INVALID, "one word too many: '%s'", w->v[verbs[i].most]);
+    if (w->count < verbs[i].least) {
+        err_set(err, ERR_INVALID, "no %s named", verbs[i].what);
+        return err_remedy(err, "see `carrel image --help`");
+    }
+    return client_open(&c, CLIENT_START, NULL, err) < 0 ? -1 : verbs[i].run(&c, o, w, err);
+}
+
+int cmd_image(int argc, char **argv) {
+    struct image_options o = {0};
+    struct words w = {.count = 0};
+    struct err err = {0};
+    const char *verb = argc > 1 ? argv[1] : "";
+    if (argc > 2 && read_words(argc, argv, &o, &w, &err) < 0)
+        return cli_fail(&err);
+    if (o.help || strcmp(verb, "--help") == 0 || strcmp(verb, "-h") == 0) {
+        cli_usage("image");
+        options_print(image_rows);
+        return 0;
+    }
+    for (size_t i = 0; i < sizeof(verbs) / sizeof(*verbs); i++)
+        if (strcmp(verbs[i].name, verb) == 0)
+            return run_verb(i, &o, &w, &err) < 0 ? cli_fail(&err) : 0;
+    err_set(&err, ERR_INVALID, "'%s' is nothing that can be done with images", verb);
+    err_remedy(&err, "see `carrel image --help`");
+    return cli_fail(&err);
+}

@@ -1,0 +1,18 @@
+/* What `carrel image` and `carrel image build` share. */
+#pragma once
+
+#include <stdbool.h>
+
+#include "cli/client.h"
+
+/* A stream of bytes becomes an image of that name (NULL: as it comes). size 0: not known. */
+int image_upload(struct client *c, int fd, const char *what, uint64_t size, const char *name,
+                 bool quiet, json_t **ret, struct err *err);
+int image_show(struct client *c, const char *name, json_t **ret, struct err *err);
+
+struct build_options {
+    const char *name;
+    bool quiet, json, no_cache;
+};
+int image_build(struct client *c, const char *recipe, const struct build_options *o, json_t **ret,
+                struct err *err);

@@ -1,0 +1,207 @@
+#include "cli/layout.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/defer.h"
+#include "base/fdio.h"
+
+enum { BLOCK = 256 << 10 };
+
+#define BLOBS "blobs/sha256"
+
+static bool is_digest(const char *name) {
+    return strlen(name) == 64 && strspn(name, "0123456789abcdef") == 64;
+}
+
+static bool belongs(const char *path) {
+    return strcmp(path, "oci-layout") == 0 || strcmp(path, "index.json") == 0 ||
+           (strncmp(path, BLOBS "/", strlen(BLOBS) + 1) == 0 &&
+            is_digest(path + strlen(BLOBS) + 1));
+}
+
+/* ---- out of a directory ---- */
+
+static int send_contents(int fd, uint64_t size, const char *path, layout_write_fn *write_fn,
+                         void *arg, struct err *err) {
+    static const uint8_t zeros[TAR_BLOCK];
+    char *block DEFER_FREE = malloc(BLOCK);
+    if (!block)
+        return err_set(err, ERR_LIMIT, "out of memory");
+    for (uint64_t left = size; left > 0;) {
+        ssize_t n = read(fd, block, left < BLOCK ? (size_t)left : BLOCK);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return n < 0 ? err_sys(err, "read '%s'", path)
+                         : err_set(err, ERR_BUSY, "'%s' became shorter meanwhile", path);
+        if (write_fn(arg, block, (size_t)n, err) < 0)
+            return -1;
+        left -= (uint64_t)n;
+    }
+    return write_fn(arg, zeros, tar_padding(size), err);
+}
+
+static int send_file(int dir, const char *path, layout_write_fn *write_fn, void *arg,
+                     struct err *err) {
+    uint8_t head[TAR_HEAD_MAX];
+    struct stat st;
+    struct tar_entry *e DEFER_FREE = calloc(1, sizeof(*e));
+    int fd DEFER_CLOSE = openat(dir, path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (!e)
+        return err_set(err, ERR_LIMIT, "out of memory");
+    if (fd < 0 || fstat(fd, &st) < 0)
+        return err_sys(err, "open '%s' of the layout", path);
+    if (!S_ISREG(st.st_mode))
+        return err_set(err, ERR_INVALID, "'%s' of the layout is no file", path);
+    *e = (struct tar_entry){.kind = TAR_FILE, .mode = 0644, .size = (uint64_t)st.st_size};
+    snprintf(e->path, sizeof(e->path), "%s", path);
+    if (write_fn(arg, head, tar_put(head, e), err) < 0)
+        return -1;
+    return send_contents(fd, e->size, path, write_fn, arg, err);
+}
+
+static void close_dir(DIR **d) {
+    if (*d)
+        closedir(*d);
+}
+
+int layout_send(const char *path, layout_write_fn *write_fn, void *arg, struct err *err) {
+    static const uint8_t end[2 * TAR_BLOCK];
+    int dir DEFER_CLOSE = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (dir < 0)
+        return err_sys(err, "open '%s'", path);
+    if (faccessat(dir, "index.json", R_OK, 0) < 0) {
+        err_set(err, ERR_INVALID, "'%s' is no OCI layout: it has no index.json", path);
+        return err_remedy(err,
+                          "a directory with a root filesystem: tar -C %s -c . | carrel image "
+                          "import -",
+                          path);
+    }
+    if (send_file(dir, "oci-layout", write_fn, arg, err) < 0 ||
+        send_file(dir, "index.json", write_fn, arg, err) < 0)
+        return -1;
+    int blobs = openat(dir, BLOBS, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *d DEFER(close_dir) = blobs < 0 ? NULL : fdopendir(blobs);
+    if (!d)
+        return err_sys(err, "open '" BLOBS "' of the layout");
+    for (struct dirent *e; (e = readdir(d));) {
+        char name[sizeof(BLOBS) + 66];
+        if (!is_digest(e->d_name))
+            continue;
+        snprintf(name, sizeof(name), BLOBS "/%s", e->d_name);
+        if (send_file(dir, name, write_fn, arg, err) < 0)
+            return -1;
+    }
+    return write_fn(arg, end, sizeof(end), err);
+}
+
+/* ---- into one ---- */
+
+static bool is_empty(int dir) {
+    int fd = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *d DEFER(close_dir) = fd < 0 ? NULL : fdopendir(fd);
+    int entries = 0;
+    while (d && entries < 3 && readdir(d))
+        entries++;
+    return d && entries == 2;
+}
+
+int layout_open(struct layout_reader *r, const char *path, struct err *err) {
+    *r = (struct layout_reader){.dir = -1, .file = -1};
+    if (mkdir(path, 0755) < 0 && errno != EEXIST)
+        return err_sys(err, "make '%s'", path);
+    r->dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (r->dir < 0)
+        return err_sys(err, "open '%s'", path);
+    if (!is_empty(r->dir)) {
+        err_set(err, ERR_EXISTS, "'%s' is not empty", path);
+        return err_remedy(err, "name a directory that is new or empty");
+    }
+    if (mkdirat(r->dir, "blobs", 0755) < 0 || mkdirat(r->dir, BLOBS, 0755) < 0)
+        return err_sys(err, "make '%s/" BLOBS "'", path);
+    r->tar = calloc(1, sizeof(*r->tar));
+    r->entry = calloc(1, sizeof(*r->entry));
+    return r->tar && r->entry ? 0 : err_set(err, ERR_LIMIT, "out of memory");
+}
+
+void layout_done(struct layout_reader *r) {
+    close_fd(&r->file);
+    close_fd(&r->dir);
+    free(r->tar);
+    free(r->entry);
+}
+
+static int begin_file(struct layout_reader *r, struct err *err) {
+    const struct tar_entry *e = r->entry;
+    r->left = e->size;
+    r->padding = tar_padding(e->size);
+    if (e->kind != TAR_FILE || !belongs(e->path))
+        return err_set(err, ERR_INVALID, "the archive holds '%.120s', which no layout has",
+                       e->path);
+    r->file = openat(r->dir, e->path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+    return r->file < 0 ? err_sys(err, "write '%s'", e->path) : 0;
+}
+
+static int take_block(struct layout_reader *r, struct err *err) {
+    switch (tar_next(r->tar, r->block, r->entry)) {
+    case TAR_MORE:
+        return 0;
+    case TAR_ENTRY:
+        return begin_file(r, err);
+    case TAR_END:
+        r->ended = true;
+        return 0;
+    default:
+        return err_set(err, ERR_INVALID, "the archive is broken");
+    }
+}
+
+/* Bytes of a file, or of what follows it; how many were used. */
+static size_t take_contents(struct layout_reader *r, const uint8_t *p, size_t n, struct err *err,
+                            int *failed) {
+    uint64_t *of = r->left ? &r->left : &r->padding;
+    size_t take = n < *of ? n : (size_t)*of;
+    int w = r->left ? write_all(r->file, p, take) : 0;
+    if (w < 0)
+        *failed = err_num(err, w, "write '%s'", r->entry->path);
+    *of -= take;
+    if (!r->left)
+        close_fd(&r->file);
+    return take;
+}
+
+int layout_take(struct layout_reader *r, const void *bytes, size_t n, struct err *err) {
+    const uint8_t *p = bytes;
+    int failed = 0;
+    while (n > 0 && !r->ended && !failed) {
+        if (r->left || r->padding) {
+            size_t used = take_contents(r, p, n, err, &failed);
+            p += used;
+            n -= used;
+            continue;
+        }
+        size_t take = TAR_BLOCK - r->held < n ? TAR_BLOCK - r->held : n;
+        memcpy(r->block + r->held, p, take);
+        r->held += take;
+        p += take;
+        n -= take;
+        if (r->held == TAR_BLOCK) {
+            r->held = 0;
+            failed = take_block(r, err);
+            if (!r->left)
+                close_fd(&r->file);
+        }
+    }
+    return failed;
+}
+
+int layout_finish(struct layout_reader *r, struct err *err) {
+    return r->ended ? 0 : err_set(err, ERR_INVALID, "the archive ends too early");
+}

@@ -1,0 +1,34 @@
+/*
+ * An OCI layout as a directory, and as the archive that the daemon reads and writes.
+ *
+ * Only what belongs to a layout goes either way: oci-layout, index.json and blobs by their digest.
+ */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/tar.h"
+
+typedef int layout_write_fn(void *arg, const void *bytes, size_t n, struct err *err);
+
+/* The directory as an archive; `write` gets its bytes. */
+int layout_send(const char *dir, layout_write_fn *write, void *arg, struct err *err);
+
+/* The archive as a directory, which must be new or empty. Fed in pieces of any size. */
+struct layout_reader {
+    int dir;  /* -1 */
+    int file; /* being written; -1 */
+    uint64_t left, padding;
+    size_t held;
+    uint8_t block[TAR_BLOCK];
+    struct tar_reader *tar;
+    struct tar_entry *entry;
+    bool ended;
+};
+int layout_open(struct layout_reader *r, const char *dir, struct err *err);
+int layout_take(struct layout_reader *r, const void *bytes, size_t n, struct err *err);
+/* Was it whole? */
+int layout_finish(struct layout_reader *r, struct err *err);
+void layout_done(struct layout_reader *r);

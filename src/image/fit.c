@@ -1,0 +1,224 @@
+#include "image/fit.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/openat2.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/defer.h"
+#include "base/fdio.h"
+#include "base/parse.h"
+
+/* Parents first. */
+static const struct {
+    const char *path;
+    mode_t mode;
+} places[] = {
+    {"dev", 0755},        {"etc", 0755}, {"proc", 0555}, {"run", 0755},
+    {"run/carrel", 0755}, {"sys", 0555}, {"tmp", 01777},
+};
+
+/* The gate answers names; whoever made the image had another resolver. */
+static const struct {
+    const char *path, *text;
+    bool replace;
+} files[] = {
+    {"etc/resolv.conf", "nameserver 127.0.0.1\noptions timeout:2 attempts:2\n", true},
+    {"etc/hosts", "127.0.0.1 localhost\n::1 localhost\n", false},
+};
+
+enum { TABLE_MAX = 1 << 20 };
+
+static const struct timespec no_time[2];
+
+struct held_time {
+    int dir;
+    struct timespec times[2];
+};
+
+static int hold_time(int dir, struct held_time *ret) {
+    struct stat st;
+    if (fstat(dir, &st) < 0)
+        return -1;
+    *ret = (struct held_time){dir, {st.st_mtim, st.st_mtim}};
+    return 0;
+}
+
+static int fit_place(int dir, const char *name, mode_t mode, const struct image_ids *ids) {
+    struct stat st;
+    struct held_time held;
+    uid_t owner = image_id_to_disk(ids, 0);
+    if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0) {
+        errno = ENOTDIR;
+        return S_ISDIR(st.st_mode) ? 0 : -1;
+    }
+    if (hold_time(dir, &held) < 0 || mkdirat(dir, name, 0700) < 0 ||
+        fchownat(dir, name, owner, owner, AT_SYMLINK_NOFOLLOW) < 0 ||
+        fchmodat(dir, name, mode, 0) < 0 || utimensat(dir, name, no_time, AT_SYMLINK_NOFOLLOW) < 0)
+        return -1;
+    return futimens(dir, held.times);
+}
+
+static int fit_file(int dir, const char *name, const char *text, bool replace,
+                    const struct image_ids *ids) {
+    struct stat st;
+    struct held_time held;
+    uid_t owner = image_id_to_disk(ids, 0);
+    bool there = fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0;
+    if (there && !replace)
+        return 0;
+    if (hold_time(dir, &held) < 0 || (there && unlinkat(dir, name, 0) < 0))
+        return -1;
+    int fd DEFER_CLOSE =
+        openat(dir, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
+    if (fd < 0 || write_all(fd, text, strlen(text)) < 0 || fchown(fd, owner, owner) < 0 ||
+        fchmod(fd, 0644) < 0 || futimens(fd, no_time) < 0)
+        return -1;
+    return futimens(dir, held.times);
+}
+
+static int in_the_way(struct err *err, const char *path) {
+    if (errno != ENOTDIR && errno != EISDIR)
+        return err_sys(err, "fit out '/%s' of the image", path);
+    err_set(err, ERR_INVALID, "'/%s' of the image is %s", path,
+            errno == EISDIR ? "a directory" : "not a directory");
+    return err_remedy(err, "a box mounts something of its own there");
+}
+
+int image_fit(int root, const struct image_ids *ids, struct err *err) {
+    for (size_t i = 0; i < sizeof(places) / sizeof(*places); i++) {
+        int dir DEFER_CLOSE = tree_parent(root, places[i].path, NULL, err);
+        if (dir < 0)
+            return -1;
+        if (fit_place(dir, image_path_last(places[i].path), places[i].mode, ids) < 0)
+            return in_the_way(err, places[i].path);
+    }
+    for (size_t i = 0; i < sizeof(files) / sizeof(*files); i++) {
+        int dir DEFER_CLOSE = tree_parent(root, files[i].path, NULL, err);
+        if (dir < 0)
+            return -1;
+        if (fit_file(dir, image_path_last(files[i].path), files[i].text, files[i].replace, ids) < 0)
+            return in_the_way(err, files[i].path);
+    }
+    return 0;
+}
+
+/* ---- users ---- */
+
+/* Field n of a line that begins at text; its length. */
+static size_t field(const char *text, unsigned n, const char **ret) {
+    for (; n > 0; n--) {
+        text += strcspn(text, ":\n");
+        if (*text != ':') {
+            *ret = text;
+            return 0;
+        }
+        text++;
+    }
+    *ret = text;
+    return strcspn(text, ":\n");
+}
+
+static bool number_field(const char *text, unsigned n, uint32_t *ret) {
+    const char *at;
+    char digits[12];
+    uint64_t value;
+    size_t len = field(text, n, &at);
+    if (len == 0 || len >= sizeof(digits))
+        return false;
+    snprintf(digits, sizeof(digits), "%.*s", (int)len, at);
+    if (parse_u64(digits, 0, IMAGE_ID_MAX, &value, NULL) < 0)
+        return false;
+    *ret = (uint32_t)value;
+    return true;
+}
+
+static const char *next_line(const char *line) {
+    line += strcspn(line, "\n");
+    return *line ? line + 1 : line;
+}
+
+/* The line whose name is that, or whose number. */
+static const char *find_line(const char *text, const char *name, bool by_number) {
+    uint32_t wanted = by_number ? (uint32_t)strtoul(name, NULL, 10) : 0, number;
+    for (const char *line = text; *line; line = next_line(line)) {
+        const char *at;
+        size_t n = field(line, 0, &at);
+        if (by_number ? number_field(line, 2, &number) && number == wanted
+                      : n == strlen(name) && strncmp(at, name, n) == 0)
+            return line;
+    }
+    return NULL;
+}
+
+static bool is_number(const char *text) {
+    return *text && text[strspn(text, "0123456789")] == '\0';
+}
+
+bool image_passwd_find(const char *text, const char *name, struct image_user *ret) {
+    const char *line = find_line(text, name, is_number(name)), *at;
+    if (!line || !number_field(line, 2, &ret->uid) || !number_field(line, 3, &ret->gid))
+        return false;
+    size_t n = field(line, 0, &at);
+    snprintf(ret->name, sizeof(ret->name), "%.*s", (int)n, at);
+    n = field(line, 5, &at);
+    if (n > 0 && n < sizeof(ret->home) && *at == '/')
+        snprintf(ret->home, sizeof(ret->home), "%.*s", (int)n, at);
+    return true;
+}
+
+bool image_group_find(const char *text, const char *name, uint32_t *ret) {
+    const char *line = find_line(text, name, is_number(name));
+    return line && number_field(line, 2, ret);
+}
+
+static int read_table(int root, const char *path, char **ret, struct err *err) {
+    const struct open_how how = {.flags = O_RDONLY | O_CLOEXEC | O_NONBLOCK,
+                                 .resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS};
+    char *text DEFER_FREE = malloc(TABLE_MAX + 1);
+    if (!text)
+        return err_set(err, ERR_LIMIT, "out of memory");
+    int fd DEFER_CLOSE = (int)syscall(SYS_openat2, root, path, &how, sizeof(how));
+    ssize_t n = fd < 0 ? 0 : pread(fd, text, TABLE_MAX, 0);
+    text[n > 0 ? n : 0] = '\0';
+    *ret = TAKE(text);
+    return 0;
+}
+
+static int no_such(struct err *err, const char *what, const char *name) {
+    return err_set(err, ERR_INVALID, "the image has no %s '%.60s', which its programs run as", what,
+                   name);
+}
+
+int image_user_find(int root, const char *user, struct image_user *ret, struct err *err) {
+    char name[64], *passwd DEFER_FREE = NULL, *group DEFER_FREE = NULL;
+    size_t n = strcspn(user, ":");
+    const char *wanted_group = user[n] ? user + n + 1 : "";
+    *ret = (struct image_user){.home = "/"};
+    if (n >= sizeof(name))
+        return no_such(err, "user", user);
+    snprintf(name, sizeof(name), "%.*s", (int)n, user);
+    if (read_table(root, "etc/passwd", &passwd, err) < 0 ||
+        read_table(root, "etc/group", &group, err) < 0)
+        return -1;
+    if (!*name)
+        snprintf(name, sizeof(name), "0");
+    if (!image_passwd_find(passwd, name, ret)) {
+        uint64_t uid;
+        if (!is_number(name) || parse_u64(name, 0, IMAGE_ID_MAX, &uid, NULL) < 0)
+            return no_such(err, "user", name);
+        *ret = (struct image_user){.uid = (uint32_t)uid, .home = "/"};
+        snprintf(ret->name, sizeof(ret->name), "%s", uid ? name : "root");
+    }
+    uint64_t gid;
+    if (!*wanted_group || image_group_find(group, wanted_group, &ret->gid))
+        return 0;
+    if (!is_number(wanted_group) || parse_u64(wanted_group, 0, IMAGE_ID_MAX, &gid, NULL) < 0)
+        return no_such(err, "group", wanted_group);
+    ret->gid = (uint32_t)gid;
+    return 0;
+}

@@ -1,0 +1,144 @@
+#include "image/jail.h"
+
+#include <errno.h>
+#include <linux/capability.h>
+#include <seccomp.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* An instrumented build needs system calls of its own. */
+#if defined(__SANITIZE_ADDRESS__)
+#define INSTRUMENTED 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define INSTRUMENTED 1
+#endif
+#endif
+#ifndef INSTRUMENTED
+#define INSTRUMENTED 0
+#endif
+
+/* To give files to their owners and to read what is theirs. No devices: no CAP_MKNOD. */
+static const unsigned kept[] = {CAP_CHOWN, CAP_DAC_OVERRIDE, CAP_FOWNER, CAP_FSETID, CAP_SETFCAP};
+
+static const int allowed[] = {
+    /* bytes */
+    SCMP_SYS(read),
+    SCMP_SYS(write),
+    SCMP_SYS(readv),
+    SCMP_SYS(writev),
+    SCMP_SYS(pread64),
+    SCMP_SYS(pwrite64),
+    SCMP_SYS(lseek),
+    SCMP_SYS(close),
+    SCMP_SYS(fcntl),
+    SCMP_SYS(ftruncate),
+    SCMP_SYS(fadvise64),
+    /* the tree */
+    SCMP_SYS(openat),
+    SCMP_SYS(openat2),
+    SCMP_SYS(newfstatat),
+    SCMP_SYS(fstat),
+    SCMP_SYS(statx),
+    SCMP_SYS(getdents64),
+    SCMP_SYS(readlinkat),
+    SCMP_SYS(mkdirat),
+    SCMP_SYS(unlinkat),
+    SCMP_SYS(linkat),
+    SCMP_SYS(symlinkat),
+    SCMP_SYS(fchown),
+    SCMP_SYS(fchownat),
+    SCMP_SYS(fchmod),
+    SCMP_SYS(fchmodat),
+    SCMP_SYS(utimensat),
+    SCMP_SYS(fsetxattr),
+    SCMP_SYS(fgetxattr),
+    SCMP_SYS(flistxattr),
+    SCMP_SYS(umask),
+    /* memory, time, the end */
+    SCMP_SYS(brk),
+    SCMP_SYS(mmap),
+    SCMP_SYS(munmap),
+    SCMP_SYS(mremap),
+    SCMP_SYS(mprotect),
+    SCMP_SYS(madvise),
+    SCMP_SYS(futex),
+    SCMP_SYS(clock_gettime),
+    SCMP_SYS(getrandom),
+    SCMP_SYS(rt_sigreturn),
+    SCMP_SYS(rt_sigprocmask),
+    SCMP_SYS(wait4),
+    SCMP_SYS(exit),
+    SCMP_SYS(exit_group),
+};
+
+static const struct {
+    int resource;
+    rlim_t most;
+} rlimits[] = {{RLIMIT_CORE, 0}, {RLIMIT_NOFILE, 1024}, {RLIMIT_NPROC, 0}, {RLIMIT_AS, 4ul << 30}};
+
+static void lower_limits(void) {
+    for (size_t i = 0; i < sizeof(rlimits) / sizeof(*rlimits); i++) {
+        struct rlimit now;
+        if ((INSTRUMENTED && rlimits[i].resource == RLIMIT_AS) ||
+            getrlimit(rlimits[i].resource, &now) < 0)
+            continue;
+        if (now.rlim_max > rlimits[i].most)
+            now.rlim_max = rlimits[i].most;
+        if (now.rlim_cur > now.rlim_max)
+            now.rlim_cur = now.rlim_max;
+        setrlimit(rlimits[i].resource, &now);
+    }
+}
+
+static int drop_capabilities(void) {
+    uint64_t keep = 0;
+    for (size_t i = 0; i < sizeof(kept) / sizeof(*kept); i++)
+        keep |= 1ull << kept[i];
+    for (unsigned cap = 0; cap <= 63; cap++)
+        if (!(keep & 1ull << cap) && prctl(PR_CAPBSET_DROP, cap, 0, 0, 0) < 0)
+            break; /* past the last one this kernel knows */
+    struct __user_cap_header_struct header = {_LINUX_CAPABILITY_VERSION_3, 0};
+    struct __user_cap_data_struct data[2];
+    if (syscall(SYS_capget, &header, data) < 0)
+        return -errno;
+    for (int i = 0; i < 2; i++) {
+        data[i].permitted &= (uint32_t)(keep >> 32 * i);
+        data[i].effective = data[i].permitted;
+        data[i].inheritable = 0;
+    }
+    return syscall(SYS_capset, &header, data) < 0 ? -errno : 0;
+}
+
+/* Pipes are made by the call that could make devices. */
+static int load_filter(void) {
+    scmp_filter_ctx ctx = seccomp_init(SCMP_ACT_ERRNO(ENOSYS));
+    int r = ctx ? 0 : -ENOMEM;
+    for (size_t i = 0; r == 0 && i < sizeof(allowed) / sizeof(*allowed); i++)
+        r = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, allowed[i], 0);
+    if (r == 0)
+        r = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(mknodat), 1,
+                             SCMP_A2(SCMP_CMP_MASKED_EQ, S_IFMT, S_IFIFO));
+    if (r == 0)
+        r = seccomp_load(ctx);
+    if (ctx)
+        seccomp_release(ctx);
+    return r;
+}
+
+int jail_enter(int dir, int last, struct err *err) {
+    if (fchdir(dir) < 0 || chroot(".") < 0)
+        return err_sys(err, "enter the image's directory");
+    close_range((unsigned)last + 1, ~0u, 0);
+    umask(0);
+    lower_limits();
+    if (prctl(PR_SET_DUMPABLE, 0) < 0 || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
+        return err_sys(err, "give up privileges");
+    int r = drop_capabilities();
+    if (r == 0 && !INSTRUMENTED)
+        r = load_filter();
+    return r < 0 ? err_num(err, r, "give up privileges") : 0;
+}

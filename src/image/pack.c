@@ -1,0 +1,345 @@
+#include "image/pack.h"
+
+#include <archive.h>
+#include <archive_entry.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/defer.h"
+#include "base/fdio.h"
+#include "base/jot.h"
+#include "image/oci.h"
+#include "image/unpack.h"
+
+enum { PIECE = 128 << 10, BLOCK = 10240 };
+
+static void writer_free(struct archive **a) {
+    if (*a)
+        archive_write_free(*a);
+}
+
+static void entry_free(struct archive_entry **e) {
+    if (*e)
+        archive_entry_free(*e);
+}
+
+static int failed(struct archive *a, struct err *err) {
+    const char *why = archive_error_string(a);
+    return err_set(err, ERR_INTERNAL, "write the archive: %.160s",
+                   why ? why : "no reason is known");
+}
+
+/* ---- where bytes go ---- */
+
+static la_ssize_t to_fd(struct archive *a, void *arg, const void *bytes, size_t n) {
+    const struct pack *p = arg;
+    int r = write_all(p->out, bytes, n);
+    if (r == 0)
+        return (la_ssize_t)n;
+    archive_set_error(a, -r, "%s", strerror(-r));
+    return -1;
+}
+
+/* A layer's digest and size, or a layer within the archive of a layout. */
+struct layer {
+    struct sha256 sum;
+    uint64_t size;
+    struct archive *outer; /* NULL: only count */
+};
+
+static la_ssize_t to_layer(struct archive *a, void *arg, const void *bytes, size_t n) {
+    struct layer *l = arg;
+    sha256_add(&l->sum, bytes, n);
+    l->size += n;
+    if (!l->outer || archive_write_data(l->outer, bytes, n) == (la_ssize_t)n)
+        return (la_ssize_t)n;
+    archive_set_error(a, EIO, "the layer does not fit");
+    return -1;
+}
+
+static struct archive *writer(void) {
+    struct archive *a = archive_write_new();
+    if (!a)
+        return NULL;
+    archive_write_set_format_pax_restricted(a);
+    archive_write_set_bytes_per_block(a, BLOCK);
+    archive_write_set_bytes_in_last_block(a, BLOCK);
+    return a;
+}
+
+/* ---- a tree ---- */
+
+struct filling {
+    struct pack *pack;
+    struct archive *to;
+    struct archive_entry *entry;
+    char *piece;
+};
+
+static int put_attribute(void *arg, const char *name, const void *value, size_t size,
+                         struct err *err) {
+    struct filling *f = arg;
+    (void)err;
+    archive_entry_xattr_add_entry(f->entry, name, value, size);
+    return 0;
+}
+
+static int put_contents(struct filling *f, const struct walk_entry *e, struct err *err) {
+    for (uint64_t left = e->size; left > 0;) {
+        ssize_t n = read(e->fd, f->piece, left < PIECE ? (size_t)left : PIECE);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return n < 0 ? err_sys(err, "read '/%.120s'", e->path)
+                         : err_set(err, ERR_BUSY, "'/%.120s' changes while it is read", e->path);
+        if (archive_write_data(f->to, f->piece, (size_t)n) != n)
+            return failed(f->to, err);
+        left -= (uint64_t)n;
+        f->pack->bytes += (uint64_t)n;
+        report_progress(f->pack->report, f->pack->entries, f->pack->bytes);
+    }
+    return 0;
+}
+
+static int put_entry(void *arg, const struct walk_entry *e, struct err *err) {
+    struct filling *f = arg;
+    struct archive_entry *to = archive_entry_clear(f->entry);
+    f->pack->entries++;
+    archive_entry_copy_pathname(to, *e->path ? e->path : "./");
+    archive_entry_set_mode(to, e->mode);
+    archive_entry_set_uid(to, e->uid);
+    archive_entry_set_gid(to, e->gid);
+    archive_entry_set_mtime(to, e->mtime, 0);
+    if (S_ISREG(e->mode) && !e->twin)
+        archive_entry_set_size(to, (la_int64_t)e->size);
+    if (e->twin)
+        archive_entry_copy_hardlink(to, e->twin);
+    if (e->target)
+        archive_entry_copy_symlink(to, e->target);
+    if (image_attributes(e, put_attribute, f, err) < 0)
+        return -1;
+    int r = archive_write_header(f->to, to);
+    if (r != ARCHIVE_OK && r != ARCHIVE_WARN)
+        return failed(f->to, err);
+    return e->fd < 0 ? 0 : put_contents(f, e, err);
+}
+
+static int put_tree(struct pack *p, struct archive *to, struct err *err) {
+    struct archive_entry *entry DEFER(entry_free) = archive_entry_new();
+    char *piece DEFER_FREE = malloc(PIECE);
+    struct filling f = {p, to, entry, piece};
+    const struct walk w = {p->root, p->usr, p->ids, put_entry, &f};
+    if (!entry || !piece)
+        return err_set(err, ERR_LIMIT, "out of memory");
+    return image_walk(&w, err);
+}
+
+static int put_head(struct archive *to, const char *name, uint64_t size, struct err *err) {
+    struct archive_entry *e DEFER(entry_free) = archive_entry_new();
+    if (!e)
+        return err_set(err, ERR_LIMIT, "out of memory");
+    archive_entry_copy_pathname(e, name);
+    archive_entry_set_mode(e, AE_IFREG | 0644);
+    archive_entry_set_size(e, (la_int64_t)size);
+    archive_entry_set_mtime(e, 0, 0);
+    return archive_write_header(to, e) == ARCHIVE_OK ? 0 : failed(to, err);
+}
+
+static int put_text(struct archive *to, const char *name, const struct buf *text, struct err *err) {
+    if (put_head(to, name, text->len, err) < 0)
+        return -1;
+    return archive_write_data(to, text->data, text->len) == (la_ssize_t)text->len ? 0
+                                                                                  : failed(to, err);
+}
+
+static int pack_tar(struct pack *p, bool packed, struct err *err) {
+    struct archive *a DEFER(writer_free) = writer();
+    struct buf config DEFER(buf_done) = BUF(CONFIG_BYTES_MAX + 1);
+    if (!a)
+        return err_set(err, ERR_LIMIT, "out of memory");
+    /* A frame of zstd is as long as it is; what follows it would be taken for another. */
+    if (packed && (archive_write_add_filter_zstd(a) != ARCHIVE_OK ||
+                   archive_write_set_bytes_in_last_block(a, 1) != ARCHIVE_OK))
+        return failed(a, err);
+    if (archive_write_open(a, p, NULL, to_fd, NULL) != ARCHIVE_OK)
+        return failed(a, err);
+    if (p->config && (image_config_print(p->config, &config, err) < 0 ||
+                      put_text(a, IMAGE_CONFIG_NAME, &config, err) < 0))
+        return -1;
+    if (put_tree(p, a, err) < 0)
+        return -1;
+    return archive_write_close(a) == ARCHIVE_OK ? 0 : failed(a, err);
+}
+
+/* ---- an OCI layout ---- */
+
+static int pack_layer(struct pack *p, struct archive *outer, struct layer *ret, struct err *err) {
+    struct archive *a DEFER(writer_free) = writer();
+    *ret = (struct layer){.outer = outer};
+    sha256_init(&ret->sum);
+    if (!a)
+        return err_set(err, ERR_LIMIT, "out of memory");
+    if (archive_write_open(a, ret, NULL, to_layer, NULL) != ARCHIVE_OK)
+        return failed(a, err);
+    if (put_tree(p, a, err) < 0)
+        return -1;
+    return archive_write_close(a) == ARCHIVE_OK ? 0 : failed(a, err);
+}
+
+static void put_list(struct jot *j, const char *name, const struct config_texts *t) {
+    if (!t->count)
+        return;
+    jot_array(j, name);
+    for (size_t i = 0; i < t->count; i++)
+        jot_string(j, NULL, t->v[i]);
+    jot_end(j, ']');
+}
+
+static void print_config(const struct image_config *c, const char *layer, struct jot *j) {
+    jot_object(j, NULL);
+    jot_string(j, "architecture", c->arch ? c->arch : image_arch());
+    jot_object(j, "config");
+    put_list(j, "Cmd", &c->command);
+    put_list(j, "Entrypoint", &c->entrypoint);
+    put_list(j, "Env", &c->env);
+    if (c->user)
+        jot_string(j, "User", c->user);
+    if (c->workdir)
+        jot_string(j, "WorkingDir", c->workdir);
+    jot_end(j, '}');
+    jot_string(j, "os", "linux");
+    jot_object(j, "rootfs");
+    jot_array(j, "diff_ids");
+    jot_string(j, NULL, layer);
+    jot_end(j, ']');
+    jot_string(j, "type", "layers");
+    jot_end(j, '}');
+    jot_end(j, '}');
+}
+
+#define MEDIA "application/vnd.oci.image."
+
+struct blob {
+    char digest[OCI_DIGEST_SIZE];
+    uint64_t size;
+};
+
+static struct blob blob_of(const struct buf *text) {
+    struct sha256 sum;
+    uint8_t hash[SHA256_BYTES];
+    struct blob b = {.size = text->len};
+    sha256_init(&sum);
+    sha256_add(&sum, text->data, text->len);
+    sha256_end(&sum, hash);
+    oci_digest_of(hash, b.digest);
+    return b;
+}
+
+static void put_descriptor(struct jot *j, const char *name, const char *type, const struct blob *b,
+                           const char *arch) {
+    jot_object(j, name);
+    jot_string(j, "mediaType", type);
+    jot_string(j, "digest", b->digest);
+    jot_u64(j, "size", b->size);
+    if (arch) {
+        jot_object(j, "platform");
+        jot_string(j, "architecture", arch);
+        jot_string(j, "os", "linux");
+        jot_end(j, '}');
+    }
+    jot_end(j, '}');
+}
+
+static void print_manifest(const struct blob *config, const struct blob *layer, struct jot *j) {
+    jot_object(j, NULL);
+    jot_u64(j, "schemaVersion", 2);
+    jot_string(j, "mediaType", MEDIA "manifest.v1+json");
+    put_descriptor(j, "config", MEDIA "config.v1+json", config, NULL);
+    jot_array(j, "layers");
+    put_descriptor(j, NULL, MEDIA "layer.v1.tar", layer, NULL);
+    jot_end(j, ']');
+    jot_end(j, '}');
+}
+
+static void print_index(const struct blob *manifest, const char *arch, struct jot *j) {
+    jot_object(j, NULL);
+    jot_u64(j, "schemaVersion", 2);
+    jot_string(j, "mediaType", MEDIA "index.v1+json");
+    jot_array(j, "manifests");
+    put_descriptor(j, NULL, MEDIA "manifest.v1+json", manifest, arch);
+    jot_end(j, ']');
+    jot_end(j, '}');
+}
+
+static void blob_name(const struct blob *b, char ret[OCI_DIGEST_SIZE + 16]) {
+    snprintf(ret, OCI_DIGEST_SIZE + 16, "blobs/sha256/%s", b->digest + strlen("sha256:"));
+}
+
+struct documents {
+    struct buf layout, config, manifest, index;
+    struct blob config_blob, manifest_blob;
+};
+
+static void documents_done(struct documents *d) {
+    buf_done(&d->layout);
+    buf_done(&d->config);
+    buf_done(&d->manifest);
+    buf_done(&d->index);
+}
+
+static int write_documents(const struct image_config *c, const struct blob *layer,
+                           struct documents *d, struct err *err) {
+    struct jot j = JOT(&d->config), m = JOT(&d->manifest), i = JOT(&d->index);
+    const char *arch = c->arch ? c->arch : image_arch();
+    print_config(c, layer->digest, &j);
+    d->config_blob = blob_of(&d->config);
+    print_manifest(&d->config_blob, layer, &m);
+    d->manifest_blob = blob_of(&d->manifest);
+    print_index(&d->manifest_blob, arch, &i);
+    bool fits = buf_addf(&d->layout, "{\"imageLayoutVersion\":\"1.0.0\"}");
+    return !fits || j.failed || m.failed || i.failed
+               ? err_set(err, ERR_LIMIT, "the image's configuration is too large")
+               : 0;
+}
+
+static int put_blob(struct archive *to, const struct blob *b, const struct buf *text,
+                    struct err *err) {
+    char name[OCI_DIGEST_SIZE + 16];
+    blob_name(b, name);
+    return put_text(to, name, text, err);
+}
+
+/* The layer is made twice, since its name is its hash: once to count, once to write. */
+static int pack_oci(struct pack *p, struct err *err) {
+    struct archive *a DEFER(writer_free) = writer();
+    struct documents d DEFER(documents_done) = {BUF(256), BUF(1 << 20), BUF(4096), BUF(4096)};
+    struct layer counted, written;
+    struct blob layer;
+    uint8_t hash[SHA256_BYTES];
+    char name[OCI_DIGEST_SIZE + 16];
+    if (!a)
+        return err_set(err, ERR_LIMIT, "out of memory");
+    if (pack_layer(p, NULL, &counted, err) < 0)
+        return -1;
+    layer.size = counted.size;
+    sha256_end(&counted.sum, hash);
+    oci_digest_of(hash, layer.digest);
+    if (write_documents(p->config, &layer, &d, err) < 0)
+        return -1;
+    if (archive_write_open(a, p, NULL, to_fd, NULL) != ARCHIVE_OK)
+        return failed(a, err);
+    blob_name(&layer, name);
+    if (put_text(a, "oci-layout", &d.layout, err) < 0 ||
+        put_text(a, "index.json", &d.index, err) < 0 ||
+        put_blob(a, &d.manifest_blob, &d.manifest, err) < 0 ||
+        put_blob(a, &d.config_blob, &d.config, err) < 0 || put_head(a, name, layer.size, err) < 0 ||
+        pack_layer(p, a, &written, err) < 0)
+        return -1;
+    return archive_write_close(a) == ARCHIVE_OK ? 0 : failed(a, err);
+}
+
+int image_pack(struct pack *p, enum pack_form form, struct err *err) {
+    return form == PACK_OCI ? pack_oci(p, err) : pack_tar(p, form == PACK_TAR_ZST, err);
+}

@@ -1,0 +1,50 @@
+#include "image/path.h"
+
+#include <stdbool.h>
+#include <string.h>
+
+static int refuse(struct err *err, const char *raw, const char *why) {
+    return err_set(err, ERR_INVALID, "the entry '%.120s' %s", raw, why);
+}
+
+/* One part at *at, which moves behind it; its length. */
+static size_t next_part(const char **at, const char **part) {
+    while (**at == '/')
+        (*at)++;
+    *part = *at;
+    *at += strcspn(*at, "/");
+    return (size_t)(*at - *part);
+}
+
+int image_path(const char *raw, char ret[IMAGE_PATH_SIZE], struct err *err) {
+    const char *at = raw, *part;
+    size_t len = 0, depth = 0, n;
+    ret[0] = '\0';
+    if (!raw || !*raw)
+        return err_set(err, ERR_INVALID, "an entry has no name");
+    if (*raw == '/')
+        return refuse(err, raw, "has an absolute name");
+    while ((n = next_part(&at, &part)) > 0) {
+        if (n == 1 && part[0] == '.')
+            continue;
+        if (n == 2 && part[0] == '.' && part[1] == '.')
+            return refuse(err, raw, "leads out of the image by '..'");
+        if (n > IMAGE_PART_MAX)
+            return refuse(err, raw, "has a name of more than 255 bytes");
+        if (++depth > IMAGE_DEPTH_MAX)
+            return refuse(err, raw, "lies more than 128 directories deep");
+        if (len + n + 2 > IMAGE_PATH_SIZE)
+            return refuse(err, raw, "has a path of more than 4095 bytes");
+        if (len)
+            ret[len++] = '/';
+        memcpy(ret + len, part, n);
+        len += n;
+        ret[len] = '\0';
+    }
+    return 0;
+}
+
+const char *image_path_last(const char *path) {
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}

@@ -1,0 +1,70 @@
+#include "image/report.h"
+
+#include <time.h>
+
+#include "base/defer.h"
+#include "base/fdio.h"
+#include "base/jot.h"
+
+enum { EVERY_MS = 500, LINE_MAX = 64 << 10 };
+
+static uint64_t now_ms(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+}
+
+/* Whoever listened is gone when it fails: then nobody wants the rest either, see SIGPIPE. */
+static void say(struct report *r, struct jot *j) {
+    jot_end(j, '}');
+    if (!j->failed && buf_add(j->out, "\n", 1))
+        (void)!write_all(r->fd, j->out->data, j->out->len);
+}
+
+static void put_counts(struct jot *j, uint64_t entries, uint64_t bytes) {
+    jot_u64(j, "entries", entries);
+    jot_u64(j, "bytes", bytes);
+}
+
+void report_progress(struct report *r, uint64_t entries, uint64_t bytes) {
+    uint64_t now = now_ms();
+    if (r->fd < 0 || now - r->told_ms < EVERY_MS)
+        return;
+    struct buf text DEFER(buf_done) = BUF(LINE_MAX);
+    struct jot j = JOT(&text);
+    r->told_ms = now;
+    jot_object(&j, NULL);
+    put_counts(&j, entries, bytes);
+    say(r, &j);
+}
+
+void report_error(struct report *r, const struct err *err) {
+    struct buf text DEFER(buf_done) = BUF(LINE_MAX);
+    struct jot j = JOT(&text);
+    jot_object(&j, NULL);
+    jot_object(&j, "error");
+    jot_string(&j, "code", err_code_name(err->code));
+    jot_string(&j, "message", err->text);
+    jot_string(&j, "remedy", err->remedy);
+    jot_end(&j, '}');
+    say(r, &j);
+}
+
+void report_image(struct report *r, const char *id, uint64_t entries, uint64_t bytes,
+                  const char *config) {
+    struct buf text DEFER(buf_done) = BUF(LINE_MAX);
+    struct jot j = JOT(&text);
+    jot_object(&j, NULL);
+    jot_string(&j, "id", id);
+    put_counts(&j, entries, bytes);
+    jot_raw(&j, "config", config);
+    say(r, &j);
+}
+
+void report_done(struct report *r) {
+    struct buf text DEFER(buf_done) = BUF(LINE_MAX);
+    struct jot j = JOT(&text);
+    jot_object(&j, NULL);
+    jot_bool(&j, "done", true);
+    say(r, &j);
+}

@@ -1,0 +1,19 @@
+/* What the worker tells the daemon: lines of JSON, the last one being the outcome. */
+#pragma once
+
+#include <stdint.h>
+
+#include "base/err.h"
+
+struct report {
+    int fd;
+    uint64_t told_ms;
+};
+
+/* At most twice a second. */
+void report_progress(struct report *r, uint64_t entries, uint64_t bytes);
+void report_error(struct report *r, const struct err *err);
+/* config: JSON. */
+void report_image(struct report *r, const char *id, uint64_t entries, uint64_t bytes,
+                  const char *config);
+void report_done(struct report *r);

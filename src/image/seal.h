@@ -1,0 +1,15 @@
+/* An image's id: the hash of its tree, in the one order, and of its configuration. */
+#pragma once
+
+#include "base/image_id.h"
+#include "image/report.h"
+#include "image/walk.h"
+
+struct seal {
+    char id[IMAGE_ID_SIZE];
+    uint64_t entries, bytes;
+};
+
+/* config: as image_config_print() writes it. */
+int image_seal(int root, struct image_ids ids, const char *config, struct report *report,
+               struct seal *ret, struct err *err);

@@ -1,0 +1,41 @@
+/*
+ * The files of an image archive (OCI layout, Docker archive), laid aside as they come: what names
+ * them may come last. Names are only compared; on disk they are numbers.
+ */
+#pragma once
+
+#include <archive.h>
+#include <archive_entry.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "image/oci.h"
+#include "image/report.h"
+
+enum { SPOOL_FILES_MAX = 1024 };
+
+struct spool {
+    int dir;
+    size_t count;
+    uint64_t bytes, limit;
+    struct report *report;
+    char *names[SPOOL_FILES_MAX]; /* NULL: it could not be kept */
+};
+
+void spool_done(struct spool *s);
+
+/* Anything but a file is passed over. */
+int spool_take(struct spool *s, struct archive *a, struct archive_entry *e, struct err *err);
+
+/* A descriptor at its start; `not_found`. */
+int spool_open(const struct spool *s, const char *name, struct err *err);
+/* A whole document. */
+int spool_read(const struct spool *s, const char *name, size_t max, struct buf *ret,
+               struct err *err);
+/* Opens a blob of an OCI layout, after it was found to be what its digest says. */
+int spool_open_blob(const struct spool *s, const struct oci_blob *blob, struct err *err);
+int spool_read_blob(const struct spool *s, const struct oci_blob *blob, struct buf *ret,
+                    struct err *err);
+/* Of a whole file; it stands at its start afterwards. */
+int spool_hash(int fd, char ret[OCI_DIGEST_SIZE], uint64_t *ret_size, struct err *err);

@@ -1,0 +1,435 @@
+#include "image/unpack.h"
+
+#include <archive_entry.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+#include "base/defer.h"
+
+enum { ATTRIBUTES_MAX = 64, ATTRIBUTE_BYTES_MAX = 64 << 10 };
+
+#define WHITEOUT ".wh."
+#define WHITEOUT_OPAQUE ".wh..wh..opq"
+#define WHITEOUT_META ".wh..wh."
+
+struct unpack unpack_begin(int root, struct image_ids ids, struct report *report) {
+    return (struct unpack){
+        .root = root, .ids = ids, .limits = IMAGE_LIMITS, .report = report, .parent = -1};
+}
+
+void unpack_done(struct unpack *u) {
+    while (u->time_count)
+        free(u->times[--u->time_count].path);
+    free(u->times);
+    close_fd(&u->parent);
+}
+
+/* ---- reading ---- */
+
+struct archive *unpack_reader(void) {
+    struct archive *a = archive_read_new();
+    if (!a)
+        return NULL;
+    archive_read_support_format_tar(a);
+    archive_read_support_filter_gzip(a);
+    archive_read_support_filter_xz(a);
+    archive_read_support_filter_zstd(a);
+    archive_read_set_format_option(a, "tar", "mac-ext", NULL);
+    return a;
+}
+
+void unpack_reader_free(struct archive **a) {
+    if (*a)
+        archive_read_free(*a);
+}
+
+static int broken(struct archive *a, struct err *err) {
+    const char *why = archive_error_string(a);
+    err_set(err, ERR_INVALID, "the archive is broken: %.160s", why ? why : "no reason is known");
+    return err_remedy(err, "it must be a tar, plain or packed with gzip, xz or zstd");
+}
+
+int unpack_next(struct archive *a, struct archive_entry **ret, struct err *err) {
+    int r = archive_read_next_header(a, ret);
+    if (r == ARCHIVE_EOF)
+        return 0;
+    /* A warning is about a name that has no form in this locale: it is taken as bytes. */
+    return r == ARCHIVE_OK || r == ARCHIVE_WARN ? 1 : broken(a, err);
+}
+
+const char *unpack_name(struct archive_entry *e) {
+    const char *name = archive_entry_pathname(e);
+    return name ? name : archive_entry_pathname_utf8(e);
+}
+
+/* ---- places ---- */
+
+static int open_parent(struct unpack *u, const char *path, struct err *err) {
+    const char *name = image_path_last(path);
+    size_t n = (size_t)(name - path);
+    if (u->parent >= 0 && strncmp(u->parent_path, path, n) == 0 && u->parent_path[n] == '\0')
+        return u->parent;
+    close_fd(&u->parent);
+    u->parent = tree_parent(u->root, path, &u->ids, err);
+    memcpy(u->parent_path, path, n);
+    u->parent_path[n] = '\0';
+    return u->parent;
+}
+
+/* Its place becomes free; what was removed may have been the parent we hold. */
+static int clear_place(struct unpack *u, int parent, const char *path, struct err *err) {
+    const char *name = image_path_last(path);
+    if (unlinkat(parent, name, 0) == 0 || errno == ENOENT)
+        return 0;
+    int r = errno == EISDIR ? tree_remove(parent, name, 0) : -errno;
+    if (u->parent != parent)
+        close_fd(&u->parent);
+    return r < 0 ? err_num(err, r, "replace '%.120s'", path) : 0;
+}
+
+static bool is_below(const char *path, const char *dir) {
+    size_t n = strlen(dir);
+    return strncmp(path, dir, n) == 0 && path[n] == '/';
+}
+
+/* A box brings these itself. */
+static bool is_left_out(const char *path) {
+    return is_below(path, "dev") || is_below(path, "proc") || is_below(path, "sys");
+}
+
+/* ---- counting ---- */
+
+static int count_entry(struct unpack *u, struct err *err) {
+    if (++u->entries > u->limits.entries)
+        return err_set(err, ERR_LIMIT, "the image has more than %llu entries",
+                       (unsigned long long)u->limits.entries);
+    report_progress(u->report, u->entries, u->bytes);
+    return 0;
+}
+
+static int count_bytes(struct unpack *u, uint64_t bytes, struct err *err) {
+    if (bytes > u->limits.bytes || u->bytes > u->limits.bytes - bytes)
+        return err_set(err, ERR_LIMIT, "the image is larger than %llu MiB unpacked",
+                       (unsigned long long)(u->limits.bytes >> 20));
+    u->bytes += bytes;
+    report_progress(u->report, u->entries, u->bytes);
+    return 0;
+}
+
+/* ---- what an entry is ---- */
+
+struct looks {
+    uid_t uid;
+    gid_t gid;
+    mode_t mode;
+    int64_t mtime;
+};
+
+static int read_looks(const struct unpack *u, struct archive_entry *e, const char *path,
+                      struct looks *ret, struct err *err) {
+    int64_t uid = archive_entry_uid(e), gid = archive_entry_gid(e);
+    if (uid < 0 || uid > IMAGE_ID_MAX || gid < 0 || gid > IMAGE_ID_MAX)
+        return err_set(err, ERR_INVALID, "the entry '%.120s' belongs to %lld:%lld, beyond %d", path,
+                       (long long)uid, (long long)gid, IMAGE_ID_MAX);
+    int64_t mtime = archive_entry_mtime_is_set(e) ? (int64_t)archive_entry_mtime(e) : 0;
+    if (mtime < 0 || mtime > UINT32_MAX) /* what every filesystem of a store can keep */
+        mtime = 0;
+    *ret = (struct looks){image_id_to_disk(&u->ids, (uint32_t)uid),
+                          image_id_to_disk(&u->ids, (uint32_t)gid), archive_entry_perm(e) & 07777,
+                          mtime};
+    return 0;
+}
+
+static int keep_dir_time(struct unpack *u, const char *path, int64_t mtime, struct err *err) {
+    if (u->time_count == u->time_size) {
+        size_t size = u->time_size ? 2 * u->time_size : 256;
+        struct dir_time *more = reallocarray(u->times, size, sizeof(*more));
+        if (!more)
+            return err_set(err, ERR_LIMIT, "out of memory");
+        u->times = more;
+        u->time_size = size;
+    }
+    char *copy = strdup(path);
+    if (!copy)
+        return err_set(err, ERR_LIMIT, "out of memory");
+    u->times[u->time_count++] = (struct dir_time){copy, mtime};
+    return 0;
+}
+
+/* ---- making ---- */
+
+static int failed(struct err *err, const char *path) {
+    if (errno == ENOSPC || errno == EDQUOT) {
+        err_set(err, ERR_LIMIT, "no space is left for '%.120s'", path);
+        return err_remedy(err, "free some in CARREL_HOME, for example: carrel image prune");
+    }
+    return err_sys(err, "write '%.120s'", path);
+}
+
+static int make_dir(struct unpack *u, const char *path, const struct looks *l, struct err *err) {
+    struct stat st;
+    int parent = *path ? open_parent(u, path, err) : u->root;
+    const char *name = *path ? image_path_last(path) : ".";
+    if (parent < 0)
+        return -1;
+    bool there = fstatat(parent, name, &st, AT_SYMLINK_NOFOLLOW) == 0;
+    if (there && !S_ISDIR(st.st_mode) && clear_place(u, parent, path, err) < 0)
+        return -1;
+    if ((!there || !S_ISDIR(st.st_mode)) && mkdirat(parent, name, 0700) < 0)
+        return failed(err, path);
+    if (fchownat(parent, name, l->uid, l->gid, AT_SYMLINK_NOFOLLOW) < 0 ||
+        fchmodat(parent, name, l->mode, 0) < 0)
+        return failed(err, path);
+    return keep_dir_time(u, path, l->mtime, err);
+}
+
+/* Attributes that an overlay or some host's policy would act on are nobody's to bring. */
+static int attribute_wanted(const char *name, const char *path, bool *ret, struct err *err) {
+    *ret = strncmp(name, "user.", 5) == 0 || strcmp(name, "security.capability") == 0;
+    if (strncmp(name, "trusted.", 8) == 0 || strncmp(name, "user.overlay.", 13) == 0)
+        return err_set(err, ERR_INVALID, "the entry '%.120s' has the attribute '%.60s'", path,
+                       name);
+    return 0;
+}
+
+static int put_attributes(int fd, struct archive_entry *e, const char *path, struct err *err) {
+    const char *name;
+    const void *value;
+    size_t size, total = 0;
+    if (archive_entry_xattr_reset(e) > ATTRIBUTES_MAX)
+        return err_set(err, ERR_LIMIT, "the entry '%.120s' has more than %d attributes", path,
+                       ATTRIBUTES_MAX);
+    while (archive_entry_xattr_next(e, &name, &value, &size) == ARCHIVE_OK) {
+        bool wanted;
+        if (attribute_wanted(name, path, &wanted, err) < 0)
+            return -1;
+        if ((total += size) > ATTRIBUTE_BYTES_MAX)
+            return err_set(err, ERR_LIMIT, "the attributes of '%.120s' are too large", path);
+        if (wanted && fd >= 0 && fsetxattr(fd, name, value, size, 0) < 0 && errno != EOPNOTSUPP)
+            return err_sys(err, "set the attribute '%.60s' of '%.120s'", name, path);
+    }
+    return 0;
+}
+
+static int write_contents(struct unpack *u, struct archive *a, int fd, const char *path,
+                          int64_t size, struct err *err) {
+    const void *bytes;
+    size_t n;
+    la_int64_t at;
+    int r;
+    while ((r = archive_read_data_block(a, &bytes, &n, &at)) == ARCHIVE_OK) {
+        if (at < 0 || at > size || (int64_t)n > size - at)
+            return err_set(err, ERR_INVALID, "the entry '%.120s' is larger than it says", path);
+        for (size_t done = 0; done < n;) {
+            ssize_t w = pwrite(fd, (const char *)bytes + done, n - done, at + (off_t)done);
+            if (w < 0 && errno == EINTR)
+                continue;
+            if (w < 0)
+                return failed(err, path);
+            done += (size_t)w;
+        }
+        report_progress(u->report, u->entries, u->bytes);
+    }
+    if (r != ARCHIVE_EOF)
+        return broken(a, err);
+    return ftruncate(fd, size) < 0 ? failed(err, path) : 0;
+}
+
+static int make_file(struct unpack *u, struct archive *a, struct archive_entry *e, const char *path,
+                     const struct looks *l, struct err *err) {
+    int64_t size = archive_entry_size(e);
+    int parent = open_parent(u, path, err);
+    if (parent < 0)
+        return -1;
+    if (size < 0)
+        return err_set(err, ERR_INVALID, "the entry '%.120s' has a negative size", path);
+    if (count_bytes(u, (uint64_t)size, err) < 0 || clear_place(u, parent, path, err) < 0)
+        return -1;
+    int fd DEFER_CLOSE = openat(parent, image_path_last(path),
+                                O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (fd < 0)
+        return failed(err, path);
+    const struct timespec times[2] = {{.tv_sec = l->mtime}, {.tv_sec = l->mtime}};
+    if (write_contents(u, a, fd, path, size, err) < 0)
+        return -1;
+    /* The owner first: changing it takes capabilities and set-id bits away. */
+    if (fchown(fd, l->uid, l->gid) < 0 || fchmod(fd, l->mode) < 0)
+        return failed(err, path);
+    if (put_attributes(fd, e, path, err) < 0)
+        return -1;
+    return futimens(fd, times) < 0 ? failed(err, path) : 0;
+}
+
+static int make_hard_link(struct unpack *u, const char *path, const char *raw, struct err *err) {
+    char target[IMAGE_PATH_SIZE];
+    struct stat st;
+    if (image_path(raw, target, err) < 0)
+        return err_wrap(err, "the hard link '%.80s'", path);
+    if (strcmp(target, path) == 0 || is_below(path, target))
+        return err_set(err, ERR_INVALID, "the hard link '%.120s' leads to itself", path);
+    int from DEFER_CLOSE = tree_parent(u->root, target, NULL, err);
+    if (from < 0)
+        return err_wrap(err, "the hard link '%.80s'", path);
+    if (!*target || fstatat(from, image_path_last(target), &st, AT_SYMLINK_NOFOLLOW) < 0)
+        return err_set(err, ERR_INVALID,
+                       "the hard link '%.80s' leads to '%.80s', which is not there", path, target);
+    if (S_ISDIR(st.st_mode))
+        return err_set(err, ERR_INVALID, "the hard link '%.80s' leads to a directory", path);
+    int parent = open_parent(u, path, err);
+    if (parent < 0 || clear_place(u, parent, path, err) < 0)
+        return -1;
+    return linkat(from, image_path_last(target), parent, image_path_last(path), 0) < 0
+               ? failed(err, path)
+               : 0;
+}
+
+static int make_link(struct unpack *u, struct archive_entry *e, const char *path,
+                     const struct looks *l, struct err *err) {
+    const char *target = archive_entry_symlink(e);
+    if (!target)
+        target = archive_entry_symlink_utf8(e);
+    if (!target || !*target || strlen(target) >= IMAGE_PATH_SIZE)
+        return err_set(err, ERR_INVALID, "the link '%.120s' leads nowhere, or too far", path);
+    int parent = open_parent(u, path, err);
+    const char *name = image_path_last(path);
+    const struct timespec times[2] = {{.tv_sec = l->mtime}, {.tv_sec = l->mtime}};
+    if (parent < 0 || clear_place(u, parent, path, err) < 0)
+        return -1;
+    if (symlinkat(target, parent, name) < 0 ||
+        fchownat(parent, name, l->uid, l->gid, AT_SYMLINK_NOFOLLOW) < 0 ||
+        utimensat(parent, name, times, AT_SYMLINK_NOFOLLOW) < 0)
+        return failed(err, path);
+    return 0;
+}
+
+static int make_pipe(struct unpack *u, const char *path, const struct looks *l, struct err *err) {
+    int parent = open_parent(u, path, err);
+    const char *name = image_path_last(path);
+    const struct timespec times[2] = {{.tv_sec = l->mtime}, {.tv_sec = l->mtime}};
+    if (parent < 0 || clear_place(u, parent, path, err) < 0)
+        return -1;
+    if (mknodat(parent, name, S_IFIFO | 0600, 0) < 0 ||
+        fchownat(parent, name, l->uid, l->gid, AT_SYMLINK_NOFOLLOW) < 0 ||
+        fchmodat(parent, name, l->mode, 0) < 0 ||
+        utimensat(parent, name, times, AT_SYMLINK_NOFOLLOW) < 0)
+        return failed(err, path);
+    return 0;
+}
+
+static int refuse_kind(struct err *err, const char *path, mode_t type) {
+    bool device = type == AE_IFCHR || type == AE_IFBLK;
+    return err_set(err, ERR_INVALID, "the entry '%.120s' is a %s", path,
+                   device              ? "device"
+                   : type == AE_IFSOCK ? "socket"
+                                       : "thing of no known kind");
+}
+
+static int make_entry(struct unpack *u, struct archive *a, struct archive_entry *e,
+                      const char *path, struct err *err) {
+    struct looks looks = {0};
+    const char *hard = archive_entry_hardlink(e);
+    mode_t type = archive_entry_filetype(e);
+    if (!hard)
+        hard = archive_entry_hardlink_utf8(e);
+    if (read_looks(u, e, path, &looks, err) < 0)
+        return -1;
+    if (!*path && (hard || type != AE_IFDIR))
+        return err_set(err, ERR_INVALID, "the root of the image is no directory");
+    if (hard)
+        return make_hard_link(u, path, hard, err);
+    switch (type) {
+    case AE_IFDIR:
+        return put_attributes(-1, e, path, err) < 0 ? -1 : make_dir(u, path, &looks, err);
+    case AE_IFREG:
+        return make_file(u, a, e, path, &looks, err);
+    case AE_IFLNK:
+        return make_link(u, e, path, &looks, err);
+    case AE_IFIFO:
+        return make_pipe(u, path, &looks, err);
+    default:
+        return refuse_kind(err, path, type);
+    }
+}
+
+/* ---- whiteouts ---- */
+
+static bool is_whiteout(const char *path) {
+    return strncmp(image_path_last(path), WHITEOUT, strlen(WHITEOUT)) == 0;
+}
+
+static int take_away(struct unpack *u, const char *path, struct err *err) {
+    const char *name = image_path_last(path), *hidden = name + strlen(WHITEOUT);
+    bool opaque = strcmp(name, WHITEOUT_OPAQUE) == 0;
+    if (!opaque && strncmp(name, WHITEOUT_META, strlen(WHITEOUT_META)) == 0)
+        return 0; /* books of an old union filesystem */
+    if (!opaque && (!*hidden || strcmp(hidden, ".") == 0 || strcmp(hidden, "..") == 0))
+        return err_set(err, ERR_INVALID, "the entry '%.120s' takes away what has no name", path);
+    int parent = open_parent(u, path, err);
+    if (parent < 0)
+        return -1;
+    int r = opaque ? tree_empty(parent, 0) : tree_remove(parent, hidden, 0);
+    close_fd(&u->parent);
+    return r < 0 ? err_num(err, r, "take away '%.120s'", path) : 0;
+}
+
+int unpack_whiteouts(struct unpack *u, struct archive *a, struct err *err) {
+    char path[IMAGE_PATH_SIZE];
+    struct archive_entry *e;
+    int r;
+    while ((r = unpack_next(a, &e, err)) > 0) {
+        if (image_path(unpack_name(e), path, err) < 0)
+            return -1;
+        if (*path && is_whiteout(path) && !is_left_out(path) && take_away(u, path, err) < 0)
+            return -1;
+    }
+    return r;
+}
+
+int unpack_entry(struct unpack *u, struct archive *a, struct archive_entry *e, bool layered,
+                 struct err *err) {
+    char path[IMAGE_PATH_SIZE];
+    if (image_path(unpack_name(e), path, err) < 0 || count_entry(u, err) < 0)
+        return -1;
+    if (is_left_out(path))
+        return 0;
+    if (strcmp(path, IMAGE_CONFIG_NAME) == 0)
+        return err_set(err, ERR_INVALID, "the entry '%s' is not where Carrel puts it", path);
+    if (*path && is_whiteout(path)) {
+        if (layered)
+            return 0;
+        err_set(err, ERR_INVALID, "the entry '%.120s' is a mark of a layer, not a file", path);
+        return err_remedy(err, "import the whole image: an OCI layout, or a docker archive");
+    }
+    return make_entry(u, a, e, path, err);
+}
+
+int unpack_rest(struct unpack *u, struct archive *a, bool layered, struct err *err) {
+    struct archive_entry *e;
+    int r;
+    while ((r = unpack_next(a, &e, err)) > 0)
+        if (unpack_entry(u, a, e, layered, err) < 0)
+            return -1;
+    return r;
+}
+
+/* What was written into a directory has changed its time since. One that is gone has none. */
+int unpack_finish(struct unpack *u, struct err *err) {
+    close_fd(&u->parent);
+    for (size_t i = 0; i < u->time_count; i++) {
+        const struct dir_time *t = &u->times[i];
+        struct stat st;
+        struct err ignored;
+        const struct timespec times[2] = {{.tv_sec = t->mtime}, {.tv_sec = t->mtime}};
+        int parent DEFER_CLOSE = tree_parent(u->root, t->path, NULL, &ignored);
+        const char *name = *t->path ? image_path_last(t->path) : ".";
+        if (parent >= 0 && fstatat(parent, name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+            S_ISDIR(st.st_mode) && utimensat(parent, name, times, AT_SYMLINK_NOFOLLOW) < 0)
+            return err_sys(err, "set the time of '%.120s'", t->path);
+    }
+    return 0;
+}

@@ -1,0 +1,69 @@
+/*
+ * Layers into a tree: what an archive says is checked entry by entry, and written only below the
+ * tree's own descriptor.
+ *
+ * Kept: directories, files, links, pipes; owner, mode with its set-id bits (nothing in a box gains
+ * by them: no_new_privs), whole seconds of the time, attributes user.* and security.capability.
+ * Left out: what lies in dev, proc and sys, since a box brings its own, and other attributes of
+ * `security.`, which are some host's policy. Refused, and with it the whole archive: names and
+ * links that lead out, devices elsewhere, marks of an overlay, ids beyond 65535, and more than the
+ * limits.
+ */
+#pragma once
+
+#include <archive.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "image/report.h"
+#include "image/tree.h"
+
+/* In a plain archive of ours, before the tree: the image's configuration. */
+#define IMAGE_CONFIG_NAME ".carrel-image.json"
+
+struct image_limits {
+    uint64_t entries;
+    uint64_t bytes; /* of contents, unpacked */
+};
+#define IMAGE_LIMITS ((struct image_limits){.entries = 2000000, .bytes = 64ull << 30})
+
+struct dir_time {
+    char *path;
+    int64_t mtime;
+};
+
+struct unpack {
+    int root;
+    struct image_ids ids;
+    struct image_limits limits;
+    struct report *report;
+    uint64_t entries, bytes; /* so far */
+    struct dir_time *times;  /* of directories, set at the end */
+    size_t time_count, time_size;
+    int parent; /* of the entry before; -1 */
+    char parent_path[IMAGE_PATH_SIZE];
+};
+
+struct unpack unpack_begin(int root, struct image_ids ids, struct report *report);
+void unpack_done(struct unpack *u);
+
+/* A reader for tar alone, plain or packed with gzip, xz or zstd. NULL: out of memory. */
+struct archive *unpack_reader(void);
+void unpack_reader_free(struct archive **a);
+
+/*
+ * One entry, which has been read as *e. layered: `.wh.` names take away what is below; they were
+ * applied before by unpack_whiteouts().
+ */
+int unpack_entry(struct unpack *u, struct archive *a, struct archive_entry *e, bool layered,
+                 struct err *err);
+/* All that is left in it. */
+int unpack_rest(struct unpack *u, struct archive *a, bool layered, struct err *err);
+/* What a layer takes away from those below it, before anything of it is there. */
+int unpack_whiteouts(struct unpack *u, struct archive *a, struct err *err);
+/* After the last layer. */
+int unpack_finish(struct unpack *u, struct err *err);
+
+/* Reads the next header: 1, 0 at the end. */
+int unpack_next(struct archive *a, struct archive_entry **ret, struct err *err);
+const char *unpack_name(struct archive_entry *e);

@@ -1,0 +1,245 @@
+#include "image/walk.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+#include "base/defer.h"
+#include "base/map.h"
+
+enum { ATTRIBUTE_NAMES_MAX = 64 << 10, ATTRIBUTES_MAX = 256 };
+
+/* A file with several names: the first of them. */
+struct twin {
+    char key[40];
+    char path[];
+};
+
+struct state {
+    const struct walk *w;
+    struct map twins;
+    char path[IMAGE_PATH_SIZE];
+};
+
+struct names {
+    char **v;
+    size_t count, size;
+};
+
+static void names_done(struct names *n) {
+    while (n->count)
+        free(n->v[--n->count]);
+    free(n->v);
+}
+
+static int names_add(struct names *n, const char *name) {
+    if (n->count == n->size) {
+        size_t size = n->size ? 2 * n->size : 64;
+        char **more = reallocarray(n->v, size, sizeof(*more));
+        if (!more)
+            return -ENOMEM;
+        n->v = more;
+        n->size = size;
+    }
+    if (!(n->v[n->count] = strdup(name)))
+        return -ENOMEM;
+    n->count++;
+    return 0;
+}
+
+static int by_bytes(const void *a, const void *b) {
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+static void close_dir(DIR **d) {
+    if (*d)
+        closedir(*d);
+}
+
+static int list(int dir, struct names *ret) {
+    int fd = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), r = 0;
+    DIR *d DEFER(close_dir) = fd < 0 ? NULL : fdopendir(fd);
+    if (!d)
+        return -errno;
+    for (struct dirent *e; r == 0 && (e = readdir(d));)
+        if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0)
+            r = names_add(ret, e->d_name);
+    if (r == 0 && ret->count)
+        qsort(ret->v, ret->count, sizeof(*ret->v), by_bytes);
+    return r;
+}
+
+static int twin_of(struct state *s, const struct stat *st, const char **ret) {
+    char key[40];
+    *ret = NULL;
+    if (st->st_nlink < 2)
+        return 0;
+    snprintf(key, sizeof(key), "%" PRIx64 ":%" PRIx64, (uint64_t)st->st_dev, (uint64_t)st->st_ino);
+    struct twin *t = map_get(&s->twins, key);
+    if (t) {
+        *ret = t->path;
+        return 0;
+    }
+    t = calloc(1, sizeof(*t) + strlen(s->path) + 1);
+    if (!t)
+        return -ENOMEM;
+    memcpy(t->key, key, sizeof(t->key));
+    memcpy(t->path, s->path, strlen(s->path) + 1);
+    map_put(&s->twins, t->key, t);
+    return 0;
+}
+
+static void free_twins(struct map *m) {
+    struct twin *t;
+    for (size_t at = 0; (t = map_next(m, &at));)
+        free(t);
+    map_done(m);
+}
+
+static int describe(struct state *s, const struct stat *st, struct walk_entry *ret,
+                    struct err *err) {
+    *ret = (struct walk_entry){
+        .path = s->path, .mode = st->st_mode, .mtime = st->st_mtim.tv_sec, .fd = -1};
+    if (image_id_from_disk(&s->w->ids, st->st_uid, &ret->uid) < 0 ||
+        image_id_from_disk(&s->w->ids, st->st_gid, &ret->gid) < 0)
+        return err_set(err, ERR_INVALID, "'/%.120s' belongs to nobody whom an image can name",
+                       s->path);
+    if (S_ISREG(st->st_mode))
+        ret->size = (uint64_t)st->st_size;
+    return 0;
+}
+
+static int tell(struct state *s, const struct walk_entry *e, struct err *err) {
+    return s->w->fn(s->w->arg, e, err);
+}
+
+static int walk_file(struct state *s, int dir, const char *name, const struct stat *st,
+                     struct err *err) {
+    struct walk_entry e;
+    if (describe(s, st, &e, err) < 0)
+        return -1;
+    int r = twin_of(s, st, &e.twin);
+    if (r < 0)
+        return err_num(err, r, "read '/%.120s'", s->path);
+    int fd DEFER_CLOSE =
+        e.twin ? -1 : openat(dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (!e.twin && fd < 0)
+        return err_sys(err, "open '/%.120s'", s->path);
+    e.fd = fd;
+    return tell(s, &e, err);
+}
+
+static int walk_link(struct state *s, int dir, const char *name, const struct stat *st,
+                     struct err *err) {
+    char target[IMAGE_PATH_SIZE];
+    struct walk_entry e;
+    ssize_t n = readlinkat(dir, name, target, sizeof(target) - 1);
+    if (n < 0)
+        return err_sys(err, "read the link '/%.120s'", s->path);
+    target[n] = '\0';
+    if (describe(s, st, &e, err) < 0)
+        return -1;
+    e.target = target;
+    return tell(s, &e, err);
+}
+
+static int walk_dir(struct state *s, int dir, unsigned depth, struct err *err);
+
+static int walk_name(struct state *s, int dir, const char *name, unsigned depth, struct err *err) {
+    struct stat st;
+    struct walk_entry e;
+    if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+        return err_sys(err, "look at '/%.120s'", s->path);
+    if (S_ISDIR(st.st_mode)) {
+        bool lent = s->w->usr >= 0 && strcmp(s->path, "usr") == 0;
+        int sub DEFER_CLOSE =
+            lent ? openat(s->w->usr, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC)
+                 : openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        return sub < 0 ? err_sys(err, "open '/%.120s'", s->path) : walk_dir(s, sub, depth, err);
+    }
+    if (S_ISREG(st.st_mode))
+        return walk_file(s, dir, name, &st, err);
+    if (S_ISLNK(st.st_mode))
+        return walk_link(s, dir, name, &st, err);
+    if (!S_ISFIFO(st.st_mode))
+        return 0;
+    return describe(s, &st, &e, err) < 0 ? -1 : tell(s, &e, err);
+}
+
+static int walk_dir(struct state *s, int dir, unsigned depth, struct err *err) {
+    struct names names DEFER(names_done) = {0};
+    struct stat st;
+    struct walk_entry e;
+    size_t len = strlen(s->path);
+    if (depth > IMAGE_DEPTH_MAX)
+        return err_set(err, ERR_LIMIT, "'/%.120s' lies more than %d directories deep", s->path,
+                       IMAGE_DEPTH_MAX);
+    if (fstat(dir, &st) < 0)
+        return err_sys(err, "look at '/%.120s'", s->path);
+    if (describe(s, &st, &e, err) < 0 || tell(s, &e, err) < 0)
+        return -1;
+    int r = list(dir, &names);
+    if (r < 0)
+        return err_num(err, r, "list '/%.120s'", s->path);
+    for (size_t i = 0; i < names.count; i++) {
+        int n = snprintf(s->path + len, sizeof(s->path) - len, "%s%s", len ? "/" : "", names.v[i]);
+        if (n < 0 || (size_t)n >= sizeof(s->path) - len)
+            return err_set(err, ERR_LIMIT, "a path below '/%.80s' is too long", s->path);
+        r = walk_name(s, dir, names.v[i], depth + 1, err);
+        s->path[len] = '\0';
+        if (r < 0)
+            return -1;
+    }
+    return 0;
+}
+
+int image_walk(const struct walk *w, struct err *err) {
+    struct state *s DEFER_FREE = calloc(1, sizeof(*s));
+    if (!s)
+        return err_set(err, ERR_LIMIT, "out of memory");
+    s->w = w;
+    int r = walk_dir(s, w->root, 0, err);
+    free_twins(&s->twins);
+    return r;
+}
+
+static bool is_kept(const char *name) {
+    return (strncmp(name, "user.", 5) == 0 && strncmp(name, "user.overlay.", 13) != 0) ||
+           strcmp(name, "security.capability") == 0;
+}
+
+int image_attributes(const struct walk_entry *e, walk_attribute_fn *fn, void *arg,
+                     struct err *err) {
+    char *names DEFER_FREE = NULL, *value DEFER_FREE = NULL;
+    char *sorted[ATTRIBUTES_MAX];
+    size_t count = 0;
+    /* Most files have none, and are asked once. */
+    ssize_t n = e->fd < 0 ? 0 : flistxattr(e->fd, NULL, 0);
+    if (n <= 0)
+        return n < 0 && errno != EOPNOTSUPP ? err_sys(err, "read attributes of '/%.80s'", e->path)
+                                            : 0;
+    names = malloc(ATTRIBUTE_NAMES_MAX);
+    value = malloc(ATTRIBUTE_NAMES_MAX);
+    if (!names || !value)
+        return err_set(err, ERR_LIMIT, "out of memory");
+    if ((n = flistxattr(e->fd, names, ATTRIBUTE_NAMES_MAX)) < 0)
+        return err_sys(err, "read attributes of '/%.80s'", e->path);
+    for (char *name = names; name < names + n && count < ATTRIBUTES_MAX; name += strlen(name) + 1)
+        if (is_kept(name))
+            sorted[count++] = name;
+    qsort(sorted, count, sizeof(*sorted), by_bytes);
+    for (size_t i = 0; i < count; i++) {
+        ssize_t size = fgetxattr(e->fd, sorted[i], value, ATTRIBUTE_NAMES_MAX);
+        if (size < 0)
+            return err_sys(err, "read attributes of '/%.80s'", e->path);
+        if (fn(arg, sorted[i], value, (size_t)size, err) < 0)
+            return -1;
+    }
+    return 0;
+}

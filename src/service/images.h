@@ -1,0 +1,70 @@
+/*
+ * Images: trees that machines start from, by name.
+ *
+ * A tree is known by its content (base/image_id.h) and lies in the store once, whoever calls it
+ * what. Removing a name takes nothing from a machine: the tree goes when the last name and the last
+ * machine of it are gone. Archives are read and written by a process of the spawner's; here they
+ * are only pipes and words.
+ */
+#pragma once
+
+#include "service/service.h"
+
+struct image_view {
+    const char *id, *name, *owner, *origin;
+    uint64_t created_ms, bytes, entries;
+    uint64_t machines;  /* living ones that lie on it */
+    const char *config; /* JSON: env, user, workdir ... */
+};
+
+typedef void service_image_fn(void *arg, const struct image_view *view, const struct err *err);
+
+int service_image_list(struct service *s, const struct caller *who, bool all_owners,
+                       service_row_fn *row, void *arg, struct err *err);
+int service_image_show(struct service *s, const struct caller *who, const char *ref,
+                       service_image_fn *done, void *arg, struct err *err);
+/* The name; the tree stays as long as machines need it. */
+void service_image_remove(struct service *s, const struct caller *who, const char *ref,
+                          service_image_fn *done, void *arg);
+/* Names of steps of builds (`build:...`) that no machine lies on; how many. */
+int service_image_prune(struct service *s, const struct caller *who, uint64_t *ret_count,
+                        uint64_t *ret_bytes, struct err *err);
+
+/* ---- archives ---- */
+
+struct image_job;
+
+/* An archive on its way. `ended` comes once, unless the job is cancelled. */
+struct image_events {
+    void *arg;
+    void (*room)(void *arg);                                  /* in: more may be fed */
+    void (*data)(void *arg, const void *bytes, size_t count); /* out */
+    service_image_fn *ended;                                  /* view NULL for what goes out */
+};
+
+/* name NULL: as its id begins. NULL with *err. */
+struct image_job *service_image_import(struct service *s, const struct caller *who,
+                                       const char *name, const struct image_events *events,
+                                       struct err *err);
+/* How many bytes were taken; last: nothing follows, once all of these are. */
+size_t image_feed(struct image_job *job, const void *bytes, size_t count, bool last);
+
+/* form: tar, tar.zst, oci. */
+struct image_job *service_image_export(struct service *s, const struct caller *who, const char *ref,
+                                       const char *form, const struct image_events *events,
+                                       struct err *err);
+void image_hold(struct image_job *job, bool held); /* no data for now */
+
+/* Nobody waits for it any more; what was begun is taken back. */
+void image_cancel(struct image_job *job);
+
+/* What a machine is becomes an image; nothing may run in it. */
+struct image_request {
+    const char *name;
+    const char *step; /* NULL: as it is now */
+    struct texts env; /* pairs, over those of the image below it */
+    const char *user, *workdir;
+    struct texts command;
+};
+void service_image_snap(struct service *s, const struct caller *who, const char *machine,
+                        const struct image_request *r, service_image_fn *done, void *arg);

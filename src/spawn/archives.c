@@ -1,0 +1,189 @@
+#include "spawn/archives.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/defer.h"
+#include "base/id.h"
+#include "base/image_id.h"
+#include "spawn/layers.h"
+#include "spawn/spawner.h"
+#include "spawn/tree.h"
+#include "spawn/undertaker.h"
+
+enum { FD_DIR = 3, FD_REPORT = 4, FD_USR = 5, AWAY = 64 };
+
+/* What the worker gets: see image/main.c. */
+struct work {
+    const char *verb;
+    bool view;
+    int in, out, report, dir, usr; /* -1: none */
+};
+
+/* An image, or one in the making ("n-4kq2x7w3n5ab"); never a path. */
+static bool is_name(const char *name) {
+    return image_id_valid(name) || id_valid(name, strlen(name), 'n');
+}
+
+static int bad_name(const char *name, struct err *err) {
+    return err_set(err, ERR_INVALID, "'%.60s' is no image", name);
+}
+
+/* ---- the worker ---- */
+
+/* The host's own files: the worker is a program like others and loads its libraries from there. */
+static void go_home(const struct spawner *s) {
+    if (fchdir(s->host) < 0 || chroot(".") < 0 || chdir("/") < 0)
+        _exit(127);
+}
+
+static int away(int fd) {
+    return fd < 0 ? -1 : fcntl(fd, F_DUPFD, AWAY);
+}
+
+static void place(int fd, int at) {
+    if (fd >= 0 && dup2(fd, at) < 0)
+        _exit(127);
+}
+
+static void become(const struct spawner *s, const struct work *w) {
+    char ids[32];
+    const char *argv[6] = {"carrel-image", w->verb};
+    size_t n = 2;
+    sigset_t none;
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    signal(SIGCHLD, SIG_DFL);
+    go_home(s);
+    if (w->view)
+        argv[n++] = "view";
+    if (s->rootless) {
+        snprintf(ids, sizeof(ids), "ids=%" PRIu32, s->maker.slots.base);
+        argv[n++] = ids;
+    }
+    int null = open("/dev/null", O_RDWR);
+    const int from[] = {away(w->in < 0 ? null : w->in), away(w->out < 0 ? null : w->out),
+                        away(w->dir), away(w->report), away(w->usr)};
+    place(from[0], 0);
+    place(from[1], 1);
+    place(from[2], FD_DIR);
+    place(from[3], FD_REPORT);
+    place(from[4], FD_USR);
+    close_range((unsigned)(from[4] >= 0 ? FD_USR : FD_REPORT) + 1, ~0u, 0);
+    char locale[] = "LC_ALL=C.UTF-8", *const env[] = {locale, NULL};
+    execve(s->archiver, (char *const *)argv, env);
+    _exit(127);
+}
+
+/* A second fork: it is nobody's child here, and nobody has to wait for it. */
+static int start(struct spawner *s, const struct work *w, struct err *err) {
+    if (!s->archiver[0] || faccessat(s->host, s->archiver + 1, X_OK, 0) < 0) {
+        err_set(err, ERR_UNSUPPORTED, "carrel-image is not installed");
+        return err_remedy(err, "install Carrel whole: it belongs beside carrel-spawn");
+    }
+    pid_t pid = fork();
+    if (pid == 0) {
+        if (fork() == 0)
+            become(s, w);
+        _exit(0);
+    }
+    if (pid < 0)
+        return err_sys(err, "start carrel-image");
+    while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
+        ;
+    return 0;
+}
+
+/* ---- its work ---- */
+
+/* Files of the archive belong to its worker alone until it is an image. */
+static int make_staging(struct spawner *s, const char *name, struct err *err) {
+    uid_t root = s->rootless ? id_shared(0, s->maker.slots.base) : 0;
+    /* One that is there has a worker already: a request that was sent twice is not done twice. */
+    int r = mkdirat(s->store, name, 0700) < 0 ? -errno : 0;
+    int dir DEFER_CLOSE =
+        r < 0 ? -1 : openat(s->store, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (r == 0 && dir < 0)
+        r = -errno;
+    if (r == 0)
+        r = tree_dir(dir, "root", 0755, root, root);
+    if (r == 0)
+        r = tree_dir(dir, "spool", 0700, 0, 0);
+    return r < 0 ? err_num(err, r, "make room for an image") : TAKE_FD(dir);
+}
+
+static int begin_unpack(struct spawner *s, const char *name, const struct fd_message *in,
+                        struct err *err) {
+    if (!id_valid(name, strlen(name), 'n'))
+        return bad_name(name, err);
+    int dir DEFER_CLOSE = make_staging(s, name, err);
+    const struct work w = {"unpack", false, in->fds[0], -1, in->fds[1], dir, -1};
+    return dir < 0 ? -1 : start(s, &w, err);
+}
+
+/* "oci i-..." */
+static int begin_pack(struct spawner *s, const char *text, const struct fd_message *in,
+                      struct err *err) {
+    static const char *const forms[] = {"tar", "tar.zst", "oci"};
+    size_t n = strcspn(text, " "), i = 0;
+    const char *name = text[n] ? text + n + 1 : "";
+    while (i < 3 && (strlen(forms[i]) != n || strncmp(forms[i], text, n) != 0))
+        i++;
+    if (i == 3 || !image_id_valid(name))
+        return bad_name(text, err);
+    int dir DEFER_CLOSE = openat(s->store, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (dir < 0)
+        return err_set(err, ERR_NOT_FOUND, "there is no image '%s'", name);
+    const struct work w = {forms[i], false, -1, in->fds[0], in->fds[1], dir, -1};
+    return start(s, &w, err);
+}
+
+/* What a stack of a machine shows, read by the worker through mounts of its own. */
+static int begin_draw(struct spawner *s, const struct plan_message *m, const struct fd_message *in,
+                      struct err *err) {
+    int dirs[2] = {-1, -1};
+    if (layers_open_view(s, m->plan.id, m->plan.stack, dirs, err) < 0)
+        return -1;
+    int root DEFER_CLOSE = dirs[0], usr DEFER_CLOSE = dirs[1];
+    const struct work w = {"tar", true, -1, in->fds[0], in->fds[1], root, usr};
+    return start(s, &w, err);
+}
+
+int archives_begin(struct spawner *s, const struct plan_message *m, const struct fd_message *in,
+                   struct err *err) {
+    if (in->nfds != 2)
+        return err_set(err, ERR_INVALID, "%zu descriptors for an archive and its report", in->nfds);
+    switch (m->type) {
+    case PLAN_UNPACK:
+        return begin_unpack(s, m->text, in, err);
+    case PLAN_PACK:
+        return begin_pack(s, m->text, in, err);
+    default:
+        return begin_draw(s, m, in, err);
+    }
+}
+
+int archives_wipe(struct spawner *s, const struct plan_message *m, struct undertaker *u,
+                  struct err *err) {
+    char to[IMAGE_ID_SIZE + 32];
+    if (!is_name(m->text))
+        return bad_name(m->text, err);
+    for (const struct box *b = s->list; b; b = b->next)
+        if (!b->dead && strcmp(b->image_key, m->text) == 0)
+            return err_set(err, ERR_BUSY, "machine '%s' uses the image", b->id);
+    if (mkdirat(s->store, "trash", 0700) < 0 && errno != EEXIST)
+        return err_sys(err, "remove an image");
+    snprintf(to, sizeof(to), "trash/%s", id_new('t').text);
+    if (renameat(s->store, m->text, s->store, to) < 0 && errno != ENOENT)
+        return err_sys(err, "remove an image");
+    /* If it is too busy, or dies, the next one finds what is left. */
+    undertaker_wipe(u, s->store);
+    return 0;
+}

@@ -1,0 +1,21 @@
+/*
+ * Archives of images: started here, because only here are ids of images ours to write, with or
+ * without root. The work itself is done by carrel-image, a process of its own for each archive,
+ * which confines itself before it reads a byte.
+ */
+#pragma once
+
+#include "base/err.h"
+#include "base/fdio.h"
+#include "base/plan.h"
+
+struct spawner;
+struct undertaker;
+
+/* UNPACK, PACK and DRAW: the worker has begun when this returns 0. in: archive and report. */
+int archives_begin(struct spawner *s, const struct plan_message *m, const struct fd_message *in,
+                   struct err *err);
+
+/* WIPE: out of the way at once, removed by the undertaker. `busy`: a box uses it. */
+int archives_wipe(struct spawner *s, const struct plan_message *m, struct undertaker *u,
+                  struct err *err);

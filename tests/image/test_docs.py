@@ -1,0 +1,18 @@
+"""Every command of docs/images.md works as it stands there, in this order."""
+import re
+import shutil
+import subprocess
+
+from carrel import BUILD, TOP
+
+PAGE = (TOP / "docs/images.md").read_text()
+
+
+def test_the_commands_of_the_page_work(daemon, rootfs, tmp_path):
+    lines = re.search(r"^```sh\n(.*?)^```", PAGE, re.M | re.S)[1]
+    shutil.copy(rootfs, tmp_path / "rootfs.tar")
+    env = {"PATH": f"{BUILD}:/usr/bin:/bin", "CARREL_HOME": str(daemon.home), "CARREL_RUN": str(daemon.run_dir)}
+    done = subprocess.run(["bash", "-exc", lines], env=env, cwd=tmp_path, stdin=subprocess.DEVNULL, capture_output=True, timeout=60)
+    assert done.returncode == 0, done.stderr.decode()
+    out = done.stdout.decode()
+    assert "\n/made-here\n" in out and len(set(re.findall(r"^(?:mine|again) (i-\w+)$", out, re.M))) == 1, out

@@ -1,0 +1,293 @@
+"""Images: what they are called, machines on them, and the way out and in again."""
+import hashlib
+import json
+import lzma
+import os
+import pathlib
+import subprocess
+import tarfile
+
+import pytest
+
+from carrel import PROGRAM
+from daemon import Refused
+from trees import archive, directory, docker_archive, entry, hard, layout, link, packed
+
+
+def put(daemon, data, **query):
+    return daemon.request("POST", "/v1/images", data, **query)
+
+
+def cli(daemon, *words, **kw):
+    env = {"PATH": os.environ["PATH"], "CARREL_HOME": str(daemon.home), "CARREL_RUN": str(daemon.run_dir)}
+    kw.setdefault("stdin", subprocess.DEVNULL)
+    return subprocess.run([PROGRAM, *map(str, words)], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=60, **kw)
+
+
+# ---- what an image is ----
+
+
+def test_the_same_tree_is_the_same_image_however_it_comes(daemon, rootfs):
+    data = rootfs.read_bytes()
+    zst = subprocess.run(["zstd", "-q", "-c"], input=data, stdout=subprocess.PIPE, check=True).stdout
+    xz = lzma.compress(data, preset=0)
+    ids = {put(daemon, x, name=n)["id"] for n, x in
+           {"plain": data, "gz": packed(data), "zst": zst, "xz": xz, "oci": layout([data]), "docker": docker_archive([data])}.items()}
+    assert len(ids) == 1 and ids.pop().startswith("i-")
+    assert len(list((pathlib.Path(daemon.home) / "images").glob("i-*"))) == 1
+
+
+@pytest.mark.parametrize("change", [{"mode": 0o600}, {"uid": 7}, {"gid": 7}, {"mtime": 5}, {"data": b"y"}])
+def test_any_difference_is_another_image(daemon, change):
+    data = change.pop("data", b"x")
+    a = put(daemon, archive(entry("a", b"x")), name="a")["id"]
+    b = put(daemon, archive(entry("a", data, **change)), name="b")["id"]
+    assert a != b
+
+
+def test_layers_lie_over_each_other_as_they_should(daemon, rootfs):
+    """Whiteouts hide what is below, and nothing of their own layer, wherever they stand in it."""
+    below = archive(directory("d"), entry("d/old", b"1"), entry("d/kept", b"1"), entry("gone", b"1"), directory("o"), entry("o/old", b"1"),
+                    directory("was-dir"), entry("was-dir/x", b"1"), entry("was-file", b"1"))
+    above = archive(entry("d/.wh.old", b""), entry(".wh.gone", b""), directory("o"), entry("o/new", b"2"), entry("o/.wh..wh..opq", b""),
+                    entry("was-dir", b"2"), directory("was-file"), entry("was-file/x", b"2"), entry("d/again", b"2"))
+    image = put(daemon, layout([rootfs.read_bytes(), below, above]))
+    m = daemon.machine(image=image["id"])
+    out = daemon.exec(m, "ls /d /o; cat /was-dir; ls /was-file; ls /gone 2>/dev/null || echo away")["stdout"].split()
+    assert out == ["/d:", "again", "kept", "/o:", "new", "2x", "away"], out
+
+
+def test_hard_links_stay_links_and_attributes_stay(daemon, rootfs):
+    info, data = entry("one", b"x" * 100)
+    info.pax_headers = {"SCHILY.xattr.user.note": "kept", "SCHILY.xattr.security.selinux": "left out"}
+    image = put(daemon, layout([rootfs.read_bytes(), archive((info, data), hard("two", "one"), link("three", "/one"))]))
+    m = daemon.machine(image=image["id"])
+    assert daemon.exec(m, "stat -c %h /one; cat /three | stat -c %s /two")["stdout"].split() == ["2", "100"]
+    where = pathlib.Path(daemon.home, "images", image["id"], "root/one")
+    assert os.getxattr(where, "user.note") == b"kept" and "security.selinux" not in os.listxattr(where)
+
+
+# ---- names ----
+
+
+def test_names_and_ids_find_it(daemon, small):
+    for ref in ("small", small["id"], small["id"][:14]):
+        assert daemon.get("/v1/images/" + ref)["id"] == small["id"]
+    for ref in ("big", "i-", small["id"][:4], "i-" + "a" * 52):
+        with pytest.raises(Refused) as refused:
+            daemon.get("/v1/images/" + ref)
+        assert refused.value.code == "not_found" and "carrel image ls" in refused.value.error["remedy"]
+
+
+@pytest.mark.parametrize("name", ["host", "i-abc", "a b", "-a", "a/", "../a", "a/b", "x" * 64, "ä"])
+def test_a_name_that_cannot_be_one(daemon, name):
+    with pytest.raises(Refused) as refused:
+        put(daemon, archive(directory("a")), name=name)
+    assert refused.value.code == "invalid"
+
+
+def test_a_name_with_a_dot_and_a_colon(daemon):
+    put(daemon, archive(directory("a")), name="team.web:2")
+    assert daemon.get("/v1/images/team.web:2")["name"] == "team.web:2"
+    assert cli(daemon, "image", "show", "team.web:2").returncode == 0
+
+
+def test_a_name_moves_to_what_was_imported_last(daemon, small):
+    again = put(daemon, archive(directory("a")), name="small")
+    assert again["id"] != small["id"] and daemon.get("/v1/images/small")["id"] == again["id"]
+    daemon.until(lambda: not pathlib.Path(daemon.home, "images", small["id"]).exists())
+
+
+def test_without_a_name_it_gets_one(daemon):
+    image = put(daemon, archive(directory("a")))
+    assert image["name"] == "image-" + image["id"][2:14]
+
+
+def test_it_is_told_and_written_down(daemon, small):
+    daemon.delete("/v1/images/small")
+    events = daemon.get("/v1/events", follow=0).decode()
+    assert events.rindex("image.removed") > events.rindex("image.created") > 0
+    journal = daemon.get("/v1/audit").decode()
+    assert "image.import" in journal and "image.remove" in journal
+
+
+# ---- machines on them ----
+
+
+def test_a_machine_on_an_image_is_that_image_and_nothing_of_the_host(daemon, small):
+    m = daemon.machine(image="small")
+    shown = daemon.get("/v1/machines/" + m)
+    assert shown["image"] == "small" and shown["image_id"] == small["id"] and shown["drifted"] is False
+    out = daemon.exec(m, "ls /usr/bin | cat; id -u; pwd; echo $HOME; cat /etc/resolv.conf")["stdout"]
+    assert "python3" not in out and "\n0\n/\n/root\nnameserver 127.0.0.1\n" in out, out
+
+
+def test_user_directory_and_environment_are_the_images(daemon, rootfs):
+    config = {"User": "app:staff", "WorkingDir": "/srv/app", "Env": ["A=1", "PATH=/usr/bin", "B=x=y"]}
+    m = daemon.machine(image=put(daemon, layout([rootfs.read_bytes()], config), name="app")["id"], env={"A": "2"})
+    out = daemon.exec(m, "id -u; id -g; pwd; echo $HOME $USER $A $B $PATH", env={"C": "3"})["stdout"].split()
+    assert out == ["1234", "50", "/srv/app", "/srv/app", "app", "2", "x=y", "/usr/bin"], out
+    assert daemon.exec(m, "id -u; pwd", user="root")["stdout"].split() == ["0", "/srv/app"]
+    assert daemon.exec(m, "pwd", cwd="/etc")["stdout"] == "/etc\n"
+
+
+def test_steps_rewind_and_fork_work_on_it(daemon, small):
+    m = daemon.machine(image="small")
+    daemon.exec(m, "echo 1 >/one; rm /usr/bin/cp")
+    step = daemon.post(f"/v1/machines/{m}/steps", {"name": "good"})
+    daemon.exec(m, "rm -rf /one /usr/bin/touch; echo 2 >/two")
+    fork = daemon.post(f"/v1/machines/{m}/fork", {"step": "good"})["machines"][0]
+    daemon.post(f"/v1/machines/{m}/rewind", {"step": str(step["number"])})
+    for x in (m, fork["id"]):
+        out = daemon.exec(x, "cat /one; ls /two /usr/bin/cp 2>/dev/null; ls /usr/bin/touch")["stdout"].split()
+        assert out == ["1", "/usr/bin/touch"], (x, out)
+    assert fork["image_id"] == small["id"]
+
+
+def test_two_machines_on_one_image_do_not_meet(daemon, small):
+    a, b = daemon.machine(image="small"), daemon.machine(image="small")
+    daemon.exec(a, "echo a >/etc/motd; echo a >>/etc/passwd")
+    assert daemon.exec(b, "cat /etc/motd 2>/dev/null; cat /etc/passwd")["stdout"].count("a\n") == 0
+
+
+def test_a_removed_image_stays_until_its_last_machine_is_gone(daemon, small):
+    m = daemon.machine(image="small")
+    assert daemon.delete("/v1/images/small")["machines"] == 1
+    tree = pathlib.Path(daemon.home, "images", small["id"])
+    assert tree.exists() and daemon.exec(m, "echo still")["stdout"] == "still\n"
+    with pytest.raises(Refused):
+        daemon.machine(image="small")
+    fork = daemon.post(f"/v1/machines/{m}/fork", {})["machines"][0]["id"]
+    daemon.delete("/v1/machines/" + m)
+    assert daemon.exec(fork, "echo and its fork")["stdout"] == "and its fork\n"
+    daemon.delete("/v1/machines/" + fork)
+    daemon.until(lambda: not tree.exists())
+
+
+def test_an_image_that_is_not_there(daemon):
+    with pytest.raises(Refused) as refused:
+        daemon.machine(image="nothing")
+    assert refused.value.code == "not_found" and "nothing" in refused.value.error["message"]
+
+
+def test_a_machine_on_an_image_outlives_the_daemon(fresh, rootfs):
+    d = fresh()
+    put(d, rootfs.read_bytes(), name="small")
+    m = d.machine(image="small")
+    d.exec(m, "echo kept >/file")
+    d.delete("/v1/images/small")
+    d.kill()
+    d.start()
+    assert d.exec(m, "cat /file; pwd")["stdout"].split() == ["kept", "/"]
+    d.post(f"/v1/machines/{m}/rewind", {"step": "1"})
+    assert d.get("/v1/machines/" + m)["image_id"].startswith("i-")
+
+
+def test_trees_that_nobody_knows_go_at_the_start(fresh, rootfs):
+    d = fresh()
+    image = put(d, rootfs.read_bytes(), name="small")
+    d.kill()
+    images = pathlib.Path(d.home, "images")
+    (images / ("n-" + "a" * 12) / "root").mkdir(parents=True)
+    (images / ("i-" + "a" * 52) / "root").mkdir(parents=True)
+    d.start()
+    d.until(lambda: sorted(p.name for p in images.glob("[in]-*")) == [image["id"]])
+
+
+# ---- out, and in again ----
+
+
+@pytest.mark.parametrize("form", ["tar", "tar.zst", "oci"])
+def test_what_goes_out_comes_in_as_the_same(daemon, rootfs, form):
+    config = {"User": "app", "WorkingDir": "/srv/app", "Env": ["A=1"], "Cmd": ["sh"], "Entrypoint": ["/bin/env"]}
+    odd = archive(entry("e", b""), hard("f", "e"), link("g", "nowhere"), directory("h", mode=0o1777, mtime=7),
+                  entry("ü" * 60, b"x"), entry("p", type=tarfile.FIFOTYPE), entry("s", b"x", mode=0o6711, uid=65535, gid=3))
+    first = put(daemon, layout([rootfs.read_bytes(), odd], config), name="first")
+    out = daemon.request("GET", "/v1/images/first/archive", raw=True, form=form)
+    again = daemon.request("GET", "/v1/images/first/archive", raw=True, form=form)
+    assert hashlib.sha256(out).digest() == hashlib.sha256(again).digest()
+    second = put(daemon, out, name="second")
+    assert second["id"] == first["id"] and second["config"] == first["config"]
+
+
+def test_an_export_in_a_form_that_is_none(daemon, small):
+    with pytest.raises(Refused) as refused:
+        daemon.get("/v1/images/small/archive", form="zip")
+    assert refused.value.code == "invalid"
+
+
+def test_a_machine_becomes_an_image(daemon, small):
+    m = daemon.machine(image="small")
+    daemon.exec(m, "echo mine >/mine; rm /usr/bin/cp; mkdir /box && echo x >/box/y")
+    made = daemon.post(f"/v1/machines/{m}/image", {"name": "mine", "env": {"A": "1"}, "workdir": "/box"})
+    assert made["origin"] == "machine " + m and made["config"]["env"] == ["A=1"]
+    other = daemon.machine(image="mine")
+    out = daemon.exec(other, "pwd; echo $A; cat /mine y; ls /usr/bin/cp 2>/dev/null || echo away")["stdout"].split()
+    assert out == ["/box", "1", "mine", "x", "away"], out
+
+
+def test_a_machine_that_changed_nothing_is_the_image_it_came_from(daemon, small):
+    m = daemon.machine(image="small")
+    daemon.exec(m, "echo x >/x")
+    assert daemon.post(f"/v1/machines/{m}/image", {"name": "after"})["id"] != small["id"]
+    fresh_one = daemon.machine(image="small")
+    assert daemon.post(f"/v1/machines/{fresh_one}/image", {"name": "same"})["id"] == small["id"]
+
+
+def test_an_earlier_step_becomes_an_image(daemon, small):
+    m = daemon.machine(image="small")
+    daemon.exec(m, "echo 1 >/one")
+    daemon.post(f"/v1/machines/{m}/steps", {"name": "then"})
+    daemon.exec(m, "echo 2 >/two")
+    daemon.post(f"/v1/machines/{m}/image", {"name": "was", "step": "then"})
+    assert daemon.exec(daemon.machine(image="was"), "ls /one /two 2>/dev/null")["stdout"] == "/one\n"
+
+
+def test_while_something_runs_it_is_no_image(daemon, small):
+    m = daemon.machine(image="small")
+    daemon.background(m, "sleep 100")
+    with pytest.raises(Refused) as refused:
+        daemon.post(f"/v1/machines/{m}/image", {"name": "busy"})
+    assert refused.value.code in ("busy", "unsupported")
+    assert [i["name"] for i in daemon.get("/v1/images")["images"]] == ["small"]
+
+
+# ---- the command line ----
+
+
+def test_the_command_line_does_all_of_it(daemon, rootfs, tmp_path):
+    assert cli(daemon, "image", "import", rootfs, "--name", "c").stdout.startswith(b"c i-")
+    listed = cli(daemon, "image", "ls").stdout.decode()
+    assert listed.splitlines()[1].split()[0] == "c"
+    first = json.loads(cli(daemon, "image", "show", "c", "--json").stdout)
+    assert cli(daemon, "image", "export", "c", "--oci", tmp_path / "oci").returncode == 0
+    assert sorted(os.listdir(tmp_path / "oci")) == ["blobs", "index.json", "oci-layout"]
+    assert cli(daemon, "image", "export", "c", "--tar", tmp_path / "c.tar.zst").returncode == 0
+    for i, source in enumerate((tmp_path / "oci", tmp_path / "c.tar.zst")):
+        done = cli(daemon, "image", "import", source, "-n", f"c{i}")
+        assert done.stdout.split()[1].decode() == first["id"], done
+    with open(rootfs, "rb") as stream:
+        assert cli(daemon, "image", "import", "-", "-n", "c3", stdin=stream).stdout.split()[1].decode() == first["id"]
+    done = cli(daemon, "run", "--image", "c", "--", "ls", "/srv")
+    assert (done.returncode, done.stdout) == (0, b"app\n"), done
+    m = cli(daemon, "new", "--image", "c").stdout.decode().strip()
+    assert cli(daemon, "exec", m, "--", "touch", "/t").returncode == 0
+    assert cli(daemon, "snap", m, "--image", "snapped").stdout.startswith(b"snapped i-")
+    assert b"stay until 1 machine of it ends" in cli(daemon, "image", "rm", "c", "c0", "c1", "c3").stdout
+    assert cli(daemon, "image", "prune").stdout.startswith(b"0 steps of builds removed")
+
+
+@pytest.mark.parametrize("words,said", [
+    (["image"], b"nothing that can be done"), (["image", "grow"], b"'grow' is nothing"), (["image", "import"], b"no file named"),
+    (["image", "import", "/nowhere"], b"open '/nowhere'"), (["image", "import", "/etc"], b"no OCI layout"),
+    (["image", "export", "x"], b"needs --oci DIR or --tar FILE"), (["image", "show", "x"], b"no image 'x'"),
+    (["image", "rm"], b"no image named"), (["image", "ls", "x"], b"one word too many"), (["new", "--image", "x"], b"no image 'x'")])
+def test_what_makes_no_sense_is_said_in_one_line(daemon, words, said):
+    done = cli(daemon, *words)
+    assert done.returncode == 125 and said in done.stderr and done.stderr.count(b"\n") == 1, done
+
+
+def test_an_export_does_not_write_over_anything(daemon, small, tmp_path):
+    (tmp_path / "x").write_text("mine")
+    done = cli(daemon, "image", "export", "small", "--oci", tmp_path)
+    assert done.returncode == 125 and b"is not empty" in done.stderr and (tmp_path / "x").read_text() == "mine"
