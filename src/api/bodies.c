@@ -233,6 +233,12 @@ static const struct field image_request[] = {
     {"command", FIELD_TEXTS, AT(struct image_request, command), "kept for others to run",
      .max = 256},
 };
+static const struct field tag_request[] = {
+    {"name", FIELD_TEXT, AT(struct tag_request, name), "in place of what had that name",
+     .required = true, .max = NAME_MAX_BYTES},
+};
+const struct schema tag_request_schema = SCHEMA("ImageName", struct tag_request, tag_request);
+
 const struct schema image_request_schema =
     SCHEMA("ImageRequest", struct image_request, image_request);
 
@@ -848,6 +854,7 @@ const struct schema *const all_schemas[] = {
     &fork_request_schema,
     &step_schema,
     &image_request_schema,
+    &tag_request_schema,
     &image_schema,
     &images_schema,
     &pruned_schema,

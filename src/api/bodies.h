@@ -8,7 +8,7 @@ extern const struct schema machine_request_schema, update_request_schema, exec_r
     move_request_schema, chmod_request_schema, chown_request_schema, symlink_request_schema,
     token_request_schema, net_request_schema, secret_request_schema, grant_request_schema,
     approval_request_schema, snap_request_schema, rewind_request_schema, fork_request_schema,
-    image_request_schema;
+    image_request_schema, tag_request_schema;
 
 extern const struct schema machine_schema, machines_schema, stats_schema, exec_schema, execs_schema,
     result_schema, entry_schema, entries_schema, written_schema, token_schema, tokens_schema,
@@ -22,6 +22,10 @@ extern const struct schema run_start_request_schema, run_resume_request_schema,
 
 /* Every schema of the document, NULL-terminated. */
 extern const struct schema *const all_schemas[];
+
+struct tag_request {
+    const char *name;
+};
 
 struct snap_request {
     const char *name;

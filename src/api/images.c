@@ -46,6 +46,11 @@ void api_image_remove(struct call *c) {
     service_image_remove(c->service, &c->who, c->params[0], answer_image, c);
 }
 
+void api_image_tag(struct call *c) {
+    const struct tag_request *r = c->request;
+    service_image_tag(c->service, &c->who, c->params[0], r->name, answer_image, c);
+}
+
 void api_image_prune(struct call *c) {
     struct buf text DEFER(buf_done) = BUF(256);
     struct jot j = JOT(&text);

@@ -122,6 +122,7 @@ void api_image_list(struct call *c);
 void api_image_import(struct call *c);
 void api_image_show(struct call *c);
 void api_image_remove(struct call *c);
+void api_image_tag(struct call *c);
 void api_image_prune(struct call *c);
 void api_image_export(struct call *c);
 void api_image_snap(struct call *c);

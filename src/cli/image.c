@@ -249,6 +249,30 @@ static int import(struct client *c, const struct image_options *o, const struct 
     return r < 0 ? -1 : print_made(o, image);
 }
 
+static int build(struct client *c, const struct image_options *o, const struct words *w,
+                 struct err *err) {
+    json_t *image DEFER(json_free) = NULL;
+    const struct build_options options = {
+        .name = o->name, .quiet = o->quiet, .no_cache = o->no_cache};
+    return image_build(c, w->v[0], &options, &image, err) < 0 ? -1 : print_made(o, image);
+}
+
+static int tag(struct client *c, const struct image_options *o, const struct words *w,
+               struct err *err) {
+    char target[CLIENT_TARGET_SIZE];
+    struct buf body DEFER(buf_done) = BUF(1024);
+    struct jot j = JOT(&body);
+    json_t *image DEFER(json_free) = NULL;
+    const struct client_request r = {.method = "POST", .target = target, .body = &body};
+    jot_object(&j, NULL);
+    jot_string(&j, "name", w->v[1]);
+    jot_end(&j, '}');
+    if (client_target(target, err, "/v1/images/%s/names", w->v[0]) < 0 ||
+        client_call(c, &r, &image, err) < 0)
+        return -1;
+    return print_made(o, image);
+}
+
 /* ---- out ---- */
 
 /* A stream of the daemon's into a file, or into a directory. */
@@ -344,6 +368,8 @@ static const struct {
     {"prune", 0, 0, "", prune},
     {"import", 1, 1, "file", import},
     {"export", 1, 1, "image", export},
+    {"build", 1, 1, "recipe", build},
+    {"tag", 2, 2, "image and name", tag},
 };
 
 static int read_words(int argc, char **argv, struct image_options *o, struct words *w,

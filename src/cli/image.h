@@ -12,7 +12,7 @@ int image_show(struct client *c, const char *name, json_t **ret, struct err *err
 
 struct build_options {
     const char *name;
-    bool quiet, json, no_cache;
+    bool quiet, no_cache;
 };
 int image_build(struct client *c, const char *recipe, const struct build_options *o, json_t **ret,
                 struct err *err);

@@ -79,6 +79,38 @@ void service_image_remove(struct service *s, const struct caller *who, const cha
     done(arg, r < 0 ? NULL : &view, r < 0 ? &err : NULL);
 }
 
+static int tag(struct service *s, const struct caller *who, const char *ref, const char *name,
+               struct image_row *row, struct err *err) {
+    if (allow(who, SCOPE_RUN, err) < 0 || image_find(s, who, ref, row, err) < 0)
+        return -1;
+    if (!image_name_ok(name)) {
+        err_set(err, ERR_INVALID, "'%.60s' cannot be an image's name", name);
+        return err_remedy(err, "use letters, digits and ._-:, such as debian:bookworm");
+    }
+    snprintf(row->owner, sizeof(row->owner), "%s", who->owner);
+    snprintf(row->name, sizeof(row->name), "%s", name);
+    row->created_ms = now_ms();
+    return 0;
+}
+
+void service_image_tag(struct service *s, const struct caller *who, const char *ref,
+                       const char *name, service_image_fn *done, void *arg) {
+    struct image_row row;
+    struct image_view view;
+    struct err err;
+    uint64_t intent;
+    char *config DEFER_FREE = NULL;
+    struct journal_record what = {.verb = "image.tag", .reason = name};
+    if (tag(s, who, ref, name, &row, &err) < 0 || note_intent(s, who, &what, &intent, &err) < 0) {
+        done(arg, NULL, &err);
+        return;
+    }
+    int r = image_name(s, &row, &err);
+    note_result(s, who, &what, intent, r < 0 ? &err : NULL);
+    image_view_of(s, &row, &config, &view);
+    done(arg, r < 0 ? NULL : &view, r < 0 ? &err : NULL);
+}
+
 int service_image_prune(struct service *s, const struct caller *who, uint64_t *ret_count,
                         uint64_t *ret_bytes, struct err *err) {
     struct image_list list DEFER(image_list_done) = {0};

@@ -1,6 +1,5 @@
 """One daemon for the suite, and a small root filesystem made of the host's own shell."""
 import pathlib
-import signal
 import sys
 
 import pytest
@@ -9,19 +8,11 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "daemon"))
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 from daemon import Daemon  # noqa: E402
-from patience import PATIENCE  # noqa: E402
+import patience  # noqa: E402
 from trees import small_tree  # noqa: E402
 
 
-@pytest.fixture(autouse=True)
-def time_limit():
-    def too_long(*_):
-        raise TimeoutError("this test takes too long")
-
-    signal.signal(signal.SIGALRM, too_long)
-    signal.alarm(int(120 * PATIENCE))
-    yield
-    signal.alarm(0)
+time_limit = patience.time_limit(120)
 
 
 @pytest.fixture(scope="session")

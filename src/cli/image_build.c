@@ -1,0 +1,583 @@
+/*
+ * carrel image build: a recipe becomes an image, step by step, in machines of the daemon.
+ *
+ * A step that was made before is found by a name that hashes the image it starts from and all that
+ * it does; so nothing is made twice, and a change makes anew only what follows it. Machines reach
+ * what the recipe names and, to install packages, the mirrors of this host's own apt; nothing else.
+ */
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/defer.h"
+#include "base/fdio.h"
+#include "base/sha256.h"
+#include "cli/image.h"
+#include "cli/recipe.h"
+#include "cli/safe.h"
+#include "cli/table.h"
+
+enum {
+    KEY_HEX = 32,
+    SOURCES_MAX = 32,
+    SOURCE_BYTES = 64 << 10,
+    HOSTS_MAX = 16,
+    FILE_MAX = 64 << 20
+};
+
+#define APT "/etc/apt"
+
+struct build {
+    struct client *client;
+    const struct build_options *o;
+    struct recipe recipe;
+    const char *dir;   /* of the recipe */
+    struct sha256 key; /* of all that was done so far */
+    char image[80];    /* what the next step starts from */
+    char machine[64];  /* in which steps are made; empty: none yet */
+    const char *env[RECIPE_LINES_MAX], *net[HOSTS_MAX];
+    size_t env_count, net_count;
+    const char *user, *workdir;
+    const struct recipe_line *command;
+    size_t last; /* the last line that changes files */
+    unsigned cached, made;
+};
+
+static void say(const struct build *b, const struct recipe_line *l, const char *how) {
+    if (b->o->quiet)
+        return;
+    fprintf(stderr, "%3zu/%zu  %-7s %s ", (size_t)(l - b->recipe.lines) + 1, b->recipe.count, how,
+            recipe_verb_name(l->verb));
+    safe_name(stderr, l->text);
+    fputc('\n', stderr);
+}
+
+/* ---- keys ---- */
+
+static void key_add(struct build *b, const char *what, const void *bytes, size_t n) {
+    char head[32];
+    snprintf(head, sizeof(head), "%.10s %zu", what, n);
+    sha256_add(&b->key, head, strlen(head) + 1);
+    sha256_add(&b->key, bytes, n);
+}
+
+static void key_name(const struct build *b, char ret[80]) {
+    struct sha256 copy = b->key;
+    uint8_t hash[SHA256_BYTES];
+    size_t n = (size_t)snprintf(ret, 80, "build:");
+    sha256_end(&copy, hash);
+    for (size_t i = 0; i < KEY_HEX / 2; i++)
+        n += (size_t)snprintf(ret + n, 80 - n, "%02x", hash[i]);
+}
+
+/* ---- requests ---- */
+
+static int post(struct build *b, const char *target, const struct buf *body, json_t **ret,
+                struct err *err) {
+    const struct client_request r = {.method = "POST", .target = target, .body = body};
+    return client_call(b->client, &r, ret, err);
+}
+
+static bool is_there(struct build *b, const char *name, json_t **ret) {
+    struct err err;
+    return image_show(b->client, name, ret, &err) == 0;
+}
+
+static void put_hosts(const struct build *b, struct jot *j) {
+    jot_array(j, "net");
+    for (size_t i = 0; i < b->net_count; i++) {
+        jot_object(j, NULL);
+        jot_string(j, "target", b->net[i]);
+        jot_end(j, '}');
+    }
+    jot_end(j, ']');
+}
+
+static void put_env(const struct build *b, struct jot *j) {
+    jot_object(j, "env");
+    for (size_t i = 0; i < b->env_count; i++) {
+        char name[256];
+        size_t n = strcspn(b->env[i], "=");
+        bool later = false;
+        for (size_t k = i + 1; k < b->env_count; k++)
+            later |= strncmp(b->env[k], b->env[i], n + 1) == 0;
+        if (later || n >= sizeof(name))
+            continue;
+        snprintf(name, sizeof(name), "%.*s", (int)n, b->env[i]);
+        jot_string(j, name, b->env[i] + n + 1);
+    }
+    jot_end(j, '}');
+}
+
+static int open_machine(struct build *b, struct err *err) {
+    struct buf body DEFER(buf_done) = BUF(256 << 10);
+    struct jot j = JOT(&body);
+    json_t *m DEFER(json_free) = NULL;
+    if (b->machine[0])
+        return 0;
+    jot_object(&j, NULL);
+    jot_string(&j, "image", b->image);
+    jot_string(&j, "steps", "manual");
+    jot_string(&j, "ttl", "2h");
+    jot_object(&j, "limits");
+    jot_string(&j, "disk", "8G");
+    jot_end(&j, '}');
+    put_hosts(b, &j);
+    jot_end(&j, '}');
+    if (post(b, "/v1/machines", &body, &m, err) < 0)
+        return -1;
+    snprintf(b->machine, sizeof(b->machine), "%s", client_text(m, "id"));
+    return 0;
+}
+
+static void close_machine(struct build *b) {
+    char target[CLIENT_TARGET_SIZE];
+    struct err err;
+    const struct client_request r = {.method = "DELETE", .target = target};
+    if (!b->machine[0])
+        return;
+    if (client_target(target, &err, "/v1/machines/%s", b->machine) == 0)
+        client_call(b->client, &r, NULL, &err);
+    b->machine[0] = '\0';
+}
+
+/* ---- steps ---- */
+
+static int run_line(struct build *b, const struct recipe_line *l, const char *line,
+                    struct err *err) {
+    char target[CLIENT_TARGET_SIZE];
+    struct buf body DEFER(buf_done) = BUF(1 << 20);
+    struct jot j = JOT(&body);
+    json_t *answer DEFER(json_free) = NULL;
+    jot_object(&j, NULL);
+    jot_string(&j, "command", line);
+    jot_string(&j, "user", "root");
+    jot_string(&j, "cwd", "/");
+    put_env(b, &j);
+    jot_end(&j, '}');
+    if (j.failed)
+        return err_set(err, ERR_LIMIT, "line %u of the recipe is too long", l->number);
+    if (client_target(target, err, "/v1/machines/%s/execs", b->machine) < 0 ||
+        post(b, target, &body, &answer, err) < 0)
+        return err_wrap(err, "line %u of the recipe", l->number);
+    long long status = client_number(json_object_get(answer, "exec"), "status");
+    if (status == 0)
+        return 0;
+    fputs(client_text(answer, "stdout"), stderr);
+    fputs(client_text(answer, "stderr"), stderr);
+    err_set(err, ERR_INVALID, "line %u of the recipe ended with %lld", l->number, status);
+    return err_remedy(err, "what it said stands above");
+}
+
+static int install(struct build *b, const struct recipe_line *l, struct err *err) {
+    struct buf line DEFER(buf_done) = BUF(64 << 10);
+    bool fits = buf_addf(&line, "apt-get -q update && apt-get -q -y --no-install-recommends "
+                                "-o APT::Sandbox::User=root install");
+    for (size_t i = 0; fits && i < l->count; i++)
+        fits = buf_addf(&line, " %s", l->words[i]);
+    fits = fits && buf_addf(&line, " && apt-get clean && rm -rf /var/lib/apt/lists/*");
+    return fits ? run_line(b, l, line.data, err)
+                : err_set(err, ERR_LIMIT, "line %u of the recipe is too long", l->number);
+}
+
+/* Beside the recipe, and nowhere else. */
+static int open_source(const struct build *b, const struct recipe_line *l, struct err *err) {
+    int dir DEFER_CLOSE = open(b->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (l->words[0][0] == '/' || strstr(l->words[0], ".."))
+        return err_set(err, ERR_INVALID, "line %u of the recipe: '%.60s' is not beside it",
+                       l->number, l->words[0]);
+    int fd = dir < 0 ? -1 : openat(dir, l->words[0], O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    return fd >= 0 ? fd : err_sys(err, "open '%s'", l->words[0]);
+}
+
+static int read_source(const struct build *b, const struct recipe_line *l, struct buf *ret,
+                       mode_t *mode, struct err *err) {
+    char piece[16 << 10];
+    struct stat st;
+    int fd DEFER_CLOSE = open_source(b, l, err);
+    ssize_t n = 0;
+    if (fd < 0)
+        return -1;
+    if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))
+        return err_set(err, ERR_INVALID, "'%s' is no file", l->words[0]);
+    *mode = st.st_mode & 0755;
+    while ((n = read(fd, piece, sizeof(piece))) > 0)
+        if (!buf_add(ret, piece, (size_t)n))
+            return err_set(err, ERR_LIMIT, "'%s' is larger than %d MiB", l->words[0],
+                           FILE_MAX >> 20);
+    return n < 0 ? err_sys(err, "read '%s'", l->words[0]) : 0;
+}
+
+static int put_file(struct build *b, const struct recipe_line *l, struct err *err) {
+    char target[CLIENT_TARGET_SIZE], octal[8];
+    struct buf data DEFER(buf_done) = BUF(FILE_MAX), made DEFER(buf_done) = BUF(8192);
+    struct jot j = JOT(&made);
+    const char *slash = strrchr(l->words[1], '/');
+    mode_t mode;
+    if (read_source(b, l, &data, &mode, err) < 0)
+        return -1;
+    if (slash > l->words[1]) {
+        char parent[4096];
+        snprintf(parent, sizeof(parent), "%.*s", (int)(slash - l->words[1]), l->words[1]);
+        jot_object(&j, NULL);
+        jot_string(&j, "path", parent);
+        jot_string(&j, "user", "root");
+        jot_end(&j, '}');
+        if (client_target(target, err, "/v1/machines/%s/files/mkdir", b->machine) < 0 ||
+            post(b, target, &made, NULL, err) < 0)
+            return -1;
+    }
+    snprintf(octal, sizeof(octal), "%o", mode);
+    const struct client_request r = {.method = "PUT", .target = target, .body = &data};
+    if (client_target(target, err, "/v1/machines/%s/files?path=%s&user=root&mode=%s", b->machine,
+                      l->words[1], octal) < 0)
+        return -1;
+    return client_call(b->client, &r, NULL, err);
+}
+
+/* What the machine is now, with what is known of its configuration by then. */
+static int keep(struct build *b, const char *name, json_t **ret, struct err *err) {
+    char target[CLIENT_TARGET_SIZE];
+    struct buf body DEFER(buf_done) = BUF(256 << 10);
+    struct jot j = JOT(&body);
+    jot_object(&j, NULL);
+    jot_string(&j, "name", name);
+    put_env(b, &j);
+    if (b->user)
+        jot_string(&j, "user", b->user);
+    if (b->workdir)
+        jot_string(&j, "workdir", b->workdir);
+    if (b->command) {
+        jot_array(&j, "command");
+        for (size_t i = 0; i < b->command->count; i++)
+            jot_string(&j, NULL, b->command->words[i]);
+        jot_end(&j, ']');
+    }
+    jot_end(&j, '}');
+    if (j.failed)
+        return err_set(err, ERR_LIMIT, "the image's configuration is too large");
+    return client_target(target, err, "/v1/machines/%s/image", b->machine) < 0
+               ? -1
+               : post(b, target, &body, ret, err);
+}
+
+/* ---- the base ---- */
+
+static void pids_wait(pid_t pid, int *status) {
+    while (waitpid(pid, status, 0) < 0 && errno == EINTR)
+        ;
+}
+
+static bool has_word(const char *text, const char *word) {
+    size_t n = strlen(word);
+    for (const char *at = text; (at = strstr(at, word)); at += n)
+        if ((at == text || isspace((unsigned char)at[-1])) &&
+            (!at[n] || isspace((unsigned char)at[n])))
+            return true;
+    return false;
+}
+
+/* Files of this host's apt that know the suite. */
+struct sources {
+    char *paths[SOURCES_MAX];
+    size_t count;
+};
+
+static void sources_done(struct sources *s) {
+    while (s->count)
+        free(s->paths[--s->count]);
+}
+
+static void add_source(struct sources *s, const char *path, const char *suite) {
+    char *text DEFER_FREE = malloc(SOURCE_BYTES);
+    if (text && s->count < SOURCES_MAX && read_file_at(AT_FDCWD, path, text, SOURCE_BYTES) > 0 &&
+        (!suite || has_word(text, suite)) && (s->paths[s->count] = strdup(path)))
+        s->count++;
+}
+
+static bool is_source_name(const char *name) {
+    const char *dot = strrchr(name, '.');
+    return dot && (strcmp(dot, ".list") == 0 || strcmp(dot, ".sources") == 0);
+}
+
+static void find_sources(struct sources *s, const char *suite) {
+    DIR *d = opendir(APT "/sources.list.d");
+    add_source(s, APT "/sources.list", suite);
+    for (struct dirent *e; d && (e = readdir(d));) {
+        char path[512];
+        snprintf(path, sizeof(path), APT "/sources.list.d/%s", e->d_name);
+        if (is_source_name(e->d_name))
+            add_source(s, path, suite);
+    }
+    if (d)
+        closedir(d);
+}
+
+/* Where packages come from: machines that install some may reach it. */
+static void add_mirrors(struct build *b, const char *text) {
+    for (const char *at = text; (at = strstr(at, "://"));) {
+        at += 3;
+        size_t n = strcspn(at, "/: \t\n");
+        char *host = n ? strndup(at, n) : NULL;
+        bool known = false;
+        for (size_t i = 0; host && i < b->net_count; i++)
+            known |= strcmp(b->net[i], host) == 0;
+        if (host && !known && b->net_count < HOSTS_MAX)
+            b->net[b->net_count++] = host; /* as long as we live */
+        else
+            free(host);
+    }
+}
+
+static void allow_mirrors(struct build *b) {
+    struct sources s DEFER(sources_done) = {.count = 0};
+    char *text DEFER_FREE = malloc(SOURCE_BYTES);
+    find_sources(&s, NULL);
+    for (size_t i = 0; text && i < s.count; i++)
+        if (read_file_at(AT_FDCWD, s.paths[i], text, SOURCE_BYTES) > 0)
+            add_mirrors(b, text);
+}
+
+static void become_mmdebstrap(const char *suite, const struct sources *s, int out) {
+    const char *argv[SOURCES_MAX + 8] = {"mmdebstrap", "--quiet", "--variant=minbase", suite, "-"};
+    for (size_t i = 0, n = 5; i < s->count; i++)
+        argv[n++] = s->paths[i];
+    int null = open("/dev/null", O_RDONLY);
+    if (dup2(null, 0) < 0 || dup2(out, 1) < 0)
+        _exit(127);
+    close_range(3, ~0u, 0);
+    execvp("mmdebstrap", (char *const *)argv);
+    _exit(127);
+}
+
+/* A Debian of that suite, from the mirrors that this host itself uses. */
+static int make_debian(struct build *b, const char *name, const char *suite, struct err *err) {
+    struct sources s DEFER(sources_done) = {.count = 0};
+    json_t *image DEFER(json_free) = NULL;
+    int ends[2], status = -1;
+    find_sources(&s, suite);
+    if (!s.count) {
+        err_set(err, ERR_NOT_FOUND, "this host's apt knows no mirror with '%.40s'", suite);
+        return err_remedy(err, "import a root filesystem: carrel image import FILE --name %s",
+                          name);
+    }
+    if (pipe2(ends, O_CLOEXEC) < 0)
+        return err_sys(err, "make a pipe");
+    pid_t pid = fork();
+    if (pid == 0)
+        become_mmdebstrap(suite, &s, ends[1]);
+    close(ends[1]);
+    int out DEFER_CLOSE = ends[0];
+    if (pid < 0)
+        return err_sys(err, "start mmdebstrap");
+    int r = image_upload(b->client, out, name, 0, name, b->o->quiet, &image, err);
+    close_fd(&out);
+    pids_wait(pid, &status);
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
+        return r;
+    if (r == 0) { /* what came before it failed is no Debian */
+        char target[CLIENT_TARGET_SIZE];
+        struct err ignored;
+        const struct client_request gone = {.method = "DELETE", .target = target};
+        if (client_target(target, &ignored, "/v1/images/%s", name) == 0)
+            client_call(b->client, &gone, NULL, &ignored);
+    }
+    bool absent = WIFEXITED(status) && WEXITSTATUS(status) == 127;
+    err_set(err, absent ? ERR_UNSUPPORTED : ERR_INTERNAL,
+            absent ? "mmdebstrap is not installed" : "mmdebstrap failed (status %d)", status);
+    return err_remedy(err,
+                      absent ? "sudo apt-get install mmdebstrap" : "what it said stands above");
+}
+
+static int begin(struct build *b, const struct recipe_line *l, struct err *err) {
+    json_t *image DEFER(json_free) = NULL;
+    const char *name = l->words[0];
+    if (strcmp(name, "host") == 0) {
+        snprintf(b->image, sizeof(b->image), "host");
+        key_add(b, "base", "host", 4);
+        return 0;
+    }
+    if (!is_there(b, name, &image)) {
+        if (strncmp(name, "debian:", 7) != 0)
+            return image_show(b->client, name, &image, err); /* and say that it is not there */
+        say(b, l, "making");
+        if (make_debian(b, name, name + 7, err) < 0 || image_show(b->client, name, &image, err) < 0)
+            return -1;
+    }
+    snprintf(b->image, sizeof(b->image), "%s", client_text(image, "id"));
+    key_add(b, "base", b->image, strlen(b->image));
+    return 0;
+}
+
+/* ---- the recipe ---- */
+
+static bool changes_files(enum recipe_verb verb) {
+    return verb == RECIPE_PACKAGES || verb == RECIPE_FILE || verb == RECIPE_RUN;
+}
+
+static int note_setting(struct build *b, const struct recipe_line *l, struct err *err) {
+    switch (l->verb) {
+    case RECIPE_ENV:
+        b->env[b->env_count++] = l->text;
+        return 0;
+    case RECIPE_USER:
+        b->user = l->words[0];
+        return 0;
+    case RECIPE_WORKDIR:
+        b->workdir = l->words[0];
+        return 0;
+    case RECIPE_COMMAND:
+        b->command = l;
+        return 0;
+    default:
+        for (size_t i = 0; i < l->count; i++) {
+            if (b->net_count == HOSTS_MAX)
+                return err_set(err, ERR_LIMIT, "the recipe reaches more than %d hosts", HOSTS_MAX);
+            b->net[b->net_count++] = l->words[i];
+        }
+        close_machine(b); /* the next one may reach more */
+        return 0;
+    }
+}
+
+static int add_to_key(struct build *b, const struct recipe_line *l, struct err *err) {
+    const char *verb = recipe_verb_name(l->verb);
+    key_add(b, verb, l->text, strlen(l->text));
+    if (l->verb != RECIPE_FILE)
+        return 0;
+    struct buf data DEFER(buf_done) = BUF(FILE_MAX);
+    mode_t mode;
+    if (read_source(b, l, &data, &mode, err) < 0)
+        return -1;
+    key_add(b, "contents", data.data ? data.data : "", data.len);
+    key_add(b, "mode", &mode, sizeof(mode));
+    return 0;
+}
+
+static int do_step(struct build *b, const struct recipe_line *l, struct err *err) {
+    if (open_machine(b, err) < 0)
+        return -1;
+    return l->verb == RECIPE_PACKAGES ? install(b, l, err)
+           : l->verb == RECIPE_FILE   ? put_file(b, l, err)
+                                      : run_line(b, l, l->text, err);
+}
+
+static int make_step(struct build *b, const struct recipe_line *l, struct err *err) {
+    char name[80];
+    json_t *image DEFER(json_free) = NULL;
+    key_name(b, name);
+    if (!b->o->no_cache && is_there(b, name, &image)) {
+        say(b, l, "cached");
+        b->cached++;
+        close_machine(b); /* it lies on what was before */
+    } else {
+        say(b, l, "making");
+        if (do_step(b, l, err) < 0 || keep(b, name, &image, err) < 0)
+            return -1;
+        b->made++;
+    }
+    snprintf(b->image, sizeof(b->image), "%s", client_text(image, "id"));
+    return 0;
+}
+
+/* Settings behind the last change of files belong to that step: they cost no copy of their own. */
+static int note_rest(struct build *b, size_t from, struct err *err) {
+    for (size_t i = from; i < b->recipe.count; i++)
+        if (add_to_key(b, &b->recipe.lines[i], err) < 0 ||
+            note_setting(b, &b->recipe.lines[i], err) < 0)
+            return -1;
+    return 0;
+}
+
+static int make_all(struct build *b, struct err *err) {
+    const struct recipe_line *lines = b->recipe.lines;
+    for (size_t i = 1; i < b->recipe.count; i++)
+        b->last = changes_files(lines[i].verb) ? i : b->last;
+    if (begin(b, &lines[0], err) < 0)
+        return -1;
+    for (size_t i = 1; i <= b->last; i++) {
+        if (add_to_key(b, &lines[i], err) < 0)
+            return -1;
+        if (i == b->last && note_rest(b, i + 1, err) < 0)
+            return -1;
+        int r = changes_files(lines[i].verb) ? make_step(b, &lines[i], err)
+                                             : note_setting(b, &lines[i], err);
+        if (r < 0)
+            return -1;
+    }
+    if (b->last == 0 && b->recipe.count > 1) { /* settings alone */
+        if (note_rest(b, 1, err) < 0 || open_machine(b, err) < 0)
+            return -1;
+        char name[80];
+        json_t *image DEFER(json_free) = NULL;
+        key_name(b, name);
+        if (keep(b, name, &image, err) < 0)
+            return -1;
+        snprintf(b->image, sizeof(b->image), "%s", client_text(image, "id"));
+    }
+    return 0;
+}
+
+static int give_name(struct build *b, json_t **ret, struct err *err) {
+    char target[CLIENT_TARGET_SIZE];
+    struct buf body DEFER(buf_done) = BUF(1024);
+    struct jot j = JOT(&body);
+    if (!b->o->name)
+        return image_show(b->client, b->image, ret, err);
+    jot_object(&j, NULL);
+    jot_string(&j, "name", b->o->name);
+    jot_end(&j, '}');
+    return client_target(target, err, "/v1/images/%s/names", b->image) < 0
+               ? -1
+               : post(b, target, &body, ret, err);
+}
+
+static bool wants_packages(const struct recipe *r) {
+    for (size_t i = 0; i < r->count; i++)
+        if (r->lines[i].verb == RECIPE_PACKAGES)
+            return true;
+    return false;
+}
+
+static int read_recipe(const char *path, struct recipe *ret, struct err *err) {
+    char *text DEFER_FREE = malloc(RECIPE_BYTES_MAX + 2);
+    ssize_t n = text ? read_file_at(AT_FDCWD, path, text, RECIPE_BYTES_MAX + 2) : -ENOMEM;
+    if (n < 0)
+        return err_num(err, (int)n, "read '%s'", path);
+    return recipe_read(text, (size_t)n, ret, err);
+}
+
+int image_build(struct client *c, const char *path, const struct build_options *o, json_t **ret,
+                struct err *err) {
+    struct build *b DEFER_FREE = calloc(1, sizeof(*b));
+    char dir[4096];
+    const char *slash = strrchr(path, '/');
+    snprintf(dir, sizeof(dir), "%.*s", slash ? (int)(slash - path) : 1, slash ? path : ".");
+    if (!b)
+        return err_set(err, ERR_LIMIT, "out of memory");
+    b->client = c;
+    b->o = o;
+    b->dir = *dir ? dir : "/";
+    sha256_init(&b->key);
+    key_add(b, "recipe", "1", 1);
+    int r = read_recipe(path, &b->recipe, err);
+    if (r == 0 && wants_packages(&b->recipe))
+        allow_mirrors(b);
+    if (r == 0)
+        r = make_all(b, err);
+    close_machine(b);
+    if (r == 0)
+        r = give_name(b, ret, err);
+    if (r == 0 && !o->quiet)
+        fprintf(stderr, "%u steps made, %u cached\n", b->made, b->cached);
+    recipe_done(&b->recipe);
+    return r;
+}

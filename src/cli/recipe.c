@@ -1,0 +1,177 @@
+#include "cli/recipe.h"
+
+#include <ctype.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/image_id.h"
+
+static const struct {
+    const char *name;
+    enum recipe_verb verb;
+    size_t least, most; /* words */
+    bool whole;         /* the text is not split */
+} verbs[] = {
+    {"base", RECIPE_BASE, 1, 1, false},
+    {"packages", RECIPE_PACKAGES, 1, RECIPE_WORDS_MAX, false},
+    {"file", RECIPE_FILE, 2, 2, false},
+    {"env", RECIPE_ENV, 1, 1, true},
+    {"net", RECIPE_NET, 1, RECIPE_WORDS_MAX, false},
+    {"run", RECIPE_RUN, 1, 1, true},
+    {"user", RECIPE_USER, 1, 1, false},
+    {"workdir", RECIPE_WORKDIR, 1, 1, false},
+    {"command", RECIPE_COMMAND, 1, RECIPE_WORDS_MAX, false},
+};
+enum { VERBS = sizeof(verbs) / sizeof(*verbs) };
+
+const char *recipe_verb_name(enum recipe_verb verb) {
+    for (size_t i = 0; i < VERBS; i++)
+        if (verbs[i].verb == verb)
+            return verbs[i].name;
+    return "";
+}
+
+void recipe_done(struct recipe *r) {
+    free(r->bytes);
+    free(r->split);
+    free(r->lines);
+    *r = (struct recipe){0};
+}
+
+static int refuse(struct err *err, unsigned number, const char *what, const char *text) {
+    return err_set(err, ERR_INVALID, "line %u of the recipe: %s '%.60s'", number, what, text);
+}
+
+/* A name that apt-get takes for nothing but a package. */
+static bool is_package(const char *word) {
+    return isalnum((unsigned char)word[0]) &&
+           word[strspn(word,
+                       "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.+-:=~")] ==
+               '\0';
+}
+
+static bool is_env(const char *text) {
+    size_t n = strcspn(text, "=");
+    return n > 0 && text[n] == '=' &&
+           strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_") == n;
+}
+
+static int check(const struct recipe_line *l, struct err *err) {
+    switch (l->verb) {
+    case RECIPE_BASE:
+        return image_name_ok(l->words[0]) || strcmp(l->words[0], "host") == 0
+                   ? 0
+                   : refuse(err, l->number, "no image can be called", l->words[0]);
+    case RECIPE_PACKAGES:
+        for (size_t i = 0; i < l->count; i++)
+            if (!is_package(l->words[i]))
+                return refuse(err, l->number, "no package can be called", l->words[i]);
+        return 0;
+    case RECIPE_FILE:
+        return l->words[1][0] == '/' ? 0
+                                     : refuse(err, l->number, "not an absolute path:", l->words[1]);
+    case RECIPE_ENV:
+        return is_env(l->text) ? 0 : refuse(err, l->number, "not NAME=VALUE:", l->text);
+    case RECIPE_WORKDIR:
+        return l->words[0][0] == '/' ? 0
+                                     : refuse(err, l->number, "not an absolute path:", l->words[0]);
+    default:
+        return 0;
+    }
+}
+
+static int split(struct recipe_line *l, char *text, struct err *err) {
+    for (char *at = text; *(at += strspn(at, " \t"));) {
+        if (l->count == RECIPE_WORDS_MAX)
+            return err_set(err, ERR_LIMIT, "line %u of the recipe has more than %d words",
+                           l->number, RECIPE_WORDS_MAX);
+        l->words[l->count++] = at;
+        at += strcspn(at, " \t");
+        if (*at)
+            *at++ = '\0';
+    }
+    return 0;
+}
+
+/* text and copy are the same line; the copy is cut up. */
+static int read_line(struct recipe *r, char *text, char *copy, unsigned number, struct err *err) {
+    size_t skip = strspn(text, " \t"), n = strcspn(text + skip, " \t"), i = 0;
+    text += skip;
+    copy += skip;
+    if (!*text || *text == '#')
+        return 0;
+    while (i < VERBS && (strlen(verbs[i].name) != n || strncmp(verbs[i].name, text, n) != 0))
+        i++;
+    if (i == VERBS) {
+        refuse(err, number, "there is no verb", text);
+        return err_remedy(err,
+                          "base, packages, file, env, net, run, user, workdir, command are there");
+    }
+    if (r->count == RECIPE_LINES_MAX)
+        return err_set(err, ERR_LIMIT, "the recipe has more than %d lines", RECIPE_LINES_MAX);
+    struct recipe_line *l = &r->lines[r->count];
+    n += strspn(text + n, " \t");
+    *l = (struct recipe_line){.verb = verbs[i].verb, .number = number, .text = text + n};
+    if (!verbs[i].whole && split(l, copy + n, err) < 0)
+        return -1;
+    if (verbs[i].whole)
+        l->count = *l->text != '\0';
+    if (l->count < verbs[i].least || l->count > verbs[i].most)
+        return refuse(err, number, "too few or too many words for", verbs[i].name);
+    if ((r->count == 0) != (l->verb == RECIPE_BASE))
+        return err_set(err, ERR_INVALID, "line %u of the recipe: `base` comes first, and once",
+                       number);
+    r->count++;
+    return check(l, err);
+}
+
+/* Ends the line at *at, joined with those that a backslash adds; how many lines of the file. */
+static unsigned cut_line(char *at, char **ret_next) {
+    unsigned lines = 1;
+    for (char *p = at;; p++) {
+        if (*p == '\\' && p[1] == '\n') {
+            p[0] = p[1] = ' ';
+            lines++;
+        } else if (*p == '\n' || *p == '\0') {
+            *ret_next = *p ? p + 1 : p;
+            *p = '\0';
+            for (char *end = p; end > at && strchr(" \t\r", end[-1]);)
+                *--end = '\0';
+            return lines;
+        }
+    }
+}
+
+static int read_all(struct recipe *r, size_t len, struct err *err) {
+    unsigned number = 1;
+    for (char *at = r->bytes, *next; *at; at = next) {
+        unsigned lines = cut_line(at, &next);
+        memcpy(r->split + (at - r->bytes), at, strlen(at) + 1);
+        if (read_line(r, at, r->split + (at - r->bytes), number, err) < 0)
+            return -1;
+        number += lines;
+    }
+    (void)len;
+    return r->count ? 0 : err_set(err, ERR_INVALID, "the recipe is empty: it needs a `base` line");
+}
+
+int recipe_read(const char *bytes, size_t len, struct recipe *ret, struct err *err) {
+    *ret = (struct recipe){0};
+    if (len > RECIPE_BYTES_MAX)
+        return err_set(err, ERR_LIMIT, "the recipe is larger than %d bytes", RECIPE_BYTES_MAX);
+    if (memchr(bytes, '\0', len))
+        return err_set(err, ERR_INVALID, "the recipe holds bytes that are no text");
+    ret->bytes = calloc(1, len + 1);
+    ret->split = calloc(1, len + 1);
+    ret->lines = calloc(RECIPE_LINES_MAX, sizeof(*ret->lines));
+    if (!ret->bytes || !ret->split || !ret->lines) {
+        recipe_done(ret);
+        return err_set(err, ERR_LIMIT, "out of memory");
+    }
+    memcpy(ret->bytes, bytes, len);
+    if (read_all(ret, len, err) == 0)
+        return 0;
+    recipe_done(ret);
+    return -1;
+}

@@ -1,0 +1,83 @@
+"""Recipes: steps that are made once, and what stands in the way of one."""
+import json
+import os
+import subprocess
+
+import pytest
+
+from carrel import PROGRAM
+
+
+def cli(daemon, *words, **kw):
+    env = {"PATH": os.environ["PATH"], "CARREL_HOME": str(daemon.home), "CARREL_RUN": str(daemon.run_dir)}
+    return subprocess.run([PROGRAM, *map(str, words)], env=env, stdin=subprocess.DEVNULL, capture_output=True, timeout=110, text=True, **kw)
+
+
+RECIPE = """# an image of our own
+base small
+env GREETING=hello
+run echo "$GREETING" >/greeting; touch /first
+file conf /etc/app/conf
+run cat /etc/app/conf >/copied
+user app
+workdir /srv/app
+command cat /greeting
+"""
+
+
+@pytest.fixture
+def recipe(small, tmp_path):
+    (tmp_path / "recipe").write_text(RECIPE)
+    (tmp_path / "conf").write_text("one\n")
+    return tmp_path / "recipe"
+
+
+def test_a_recipe_becomes_an_image(daemon, recipe):
+    done = cli(daemon, "image", "build", recipe, "--name", "app", "--json")
+    assert done.returncode == 0, done
+    image = json.loads(done.stdout)
+    assert image["name"] == "app" and image["config"]["user"] == "app" and image["config"]["command"] == ["cat", "/greeting"]
+    assert "3 steps made, 0 cached" in done.stderr
+    m = daemon.machine(image="app")
+    out = daemon.exec(m, "cat /greeting /copied; pwd; id -u; echo $GREETING")["stdout"].split()
+    assert out == ["hello", "one", "/srv/app", "1234", "hello"], out
+    assert daemon.machines() and len(daemon.machines()) == 1  # the build's own are gone
+
+
+def test_what_was_made_is_not_made_again(daemon, recipe):
+    first = json.loads(cli(daemon, "image", "build", recipe, "--json").stdout)
+    again = cli(daemon, "image", "build", recipe, "--json")
+    assert "0 steps made, 3 cached" in again.stderr and json.loads(again.stdout)["id"] == first["id"]
+    (recipe.parent / "conf").write_text("two\n")
+    changed = cli(daemon, "image", "build", recipe, "--json", "-n", "other")
+    assert "2 steps made, 1 cached" in changed.stderr, changed
+    assert daemon.exec(daemon.machine(image="other"), "cat /copied")["stdout"] == "two\n"
+
+
+def test_steps_are_hidden_and_go_when_asked(daemon, recipe):
+    cli(daemon, "image", "build", recipe, "-n", "app")
+    assert "build:" not in cli(daemon, "image", "ls").stdout and "build:" in cli(daemon, "image", "ls", "--all").stdout
+    assert cli(daemon, "image", "prune").stdout.startswith("3 steps of builds removed")
+    assert {i["name"] for i in daemon.get("/v1/images")["images"]} == {"small", "app"}
+
+
+def test_a_line_that_fails_says_which_and_leaves_no_machine(daemon, recipe):
+    recipe.write_text("base small\nrun echo fine\nrun echo broken >&2; exit 7\n")
+    done = cli(daemon, "image", "build", recipe, "-n", "app")
+    assert done.returncode == 125 and "line 3 of the recipe ended with 7" in done.stderr and "broken\n" in done.stderr, done
+    assert daemon.machines() == [] and "app" not in [i["name"] for i in daemon.get("/v1/images")["images"]]
+
+
+@pytest.mark.parametrize("text,said", [
+    ("", "empty"), ("base nothing\n", "no image 'nothing'"), ("base small\nfile ../x /x\n", "not beside it"),
+    ("base small\nfile missing /x\n", "open 'missing'"), ("base small\nbake x\n", "no verb 'bake x'"),
+    ("base debian:no-such-suite\n", "knows no mirror")])
+def test_a_recipe_that_makes_no_sense(daemon, recipe, text, said):
+    recipe.write_text(text)
+    done = cli(daemon, "image", "build", recipe)
+    assert done.returncode == 125 and said in done.stderr, done
+
+
+def test_a_recipe_reaches_nothing_by_itself(daemon, recipe):
+    recipe.write_text("base small\nrun cat </dev/tcp/192.0.2.1/80 2>/dev/null && exit 1; exit 0\n")
+    assert cli(daemon, "image", "build", recipe).returncode == 0
