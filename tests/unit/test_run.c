@@ -320,7 +320,6 @@ static void events_survive_writing_and_reading(void **state) {
 
 static void lines_that_cannot_follow_are_refused(void **state) {
     (void)state;
-    struct arena a DEFER(arena_done) = {0};
     struct play p DEFER(end);
     begin(&p, (struct run_budget){0}, 100000);
     const struct run_event wrong[] = {
