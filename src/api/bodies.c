@@ -3,6 +3,7 @@
 #include "operator/operator.h"
 #include "service/approvals.h"
 #include "service/changesets.h"
+#include "service/expose.h"
 #include "service/images.h"
 #include "service/secrets.h"
 #include "service/steps.h"
@@ -85,6 +86,13 @@ static const struct field grant_request[] = {
 };
 const struct schema grant_request_schema =
     SCHEMA("GrantRequest", struct grant_request, grant_request);
+
+static const struct field expose_request[] = {
+    {"port", FIELD_NUMBER, AT(struct expose_request, port), "inside the machine", .required = true,
+     .min = 1, .max = 65535},
+};
+const struct schema expose_request_schema =
+    SCHEMA("ExposeRequest", struct expose_request, expose_request);
 
 static const struct field secret_request[] = {
     {"value", FIELD_TEXT, AT(struct secret_request, value), "8 to 8192 bytes on one line",
@@ -570,6 +578,20 @@ static const struct field network_view[] = {
 };
 const struct schema network_schema = SCHEMA("Network", char *, network_view);
 
+static const struct field exposure_view[] = {
+    {"machine", SHOW_TEXT, 0, NULL, .required = true},
+    {"port", SHOW_NUMBER, 0, NULL, .required = true},
+    {"url", SHOW_TEXT, 0, "with the token, for a browser", .required = true},
+    {"token", SHOW_TEXT, 0, "shown only now; sent as the field Carrel-Token", .required = true},
+};
+const struct schema exposure_schema = SCHEMA("Exposure", char *, exposure_view);
+
+static const struct field exposures_view[] = {
+    {"machine", SHOW_TEXT, 0, NULL, .required = true},
+    {"exposures", SHOW_JSON, 0, "port, url", .required = true},
+};
+const struct schema exposures_schema = SCHEMA("Exposures", char *, exposures_view);
+
 static const struct field secrets_view[] = {
     {"secrets", SHOW_JSON, 0, "name, created_ms, changed_ms, used_ms", .required = true},
 };
@@ -840,6 +862,9 @@ const struct schema *const all_schemas[] = {
     &models_request_schema,
     &secret_request_schema,
     &grant_request_schema,
+    &expose_request_schema,
+    &exposure_schema,
+    &exposures_schema,
     &secrets_schema,
     &grants_schema,
     &approval_request_schema,

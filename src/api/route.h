@@ -127,6 +127,9 @@ void api_image_prune(struct call *c);
 void api_image_export(struct call *c);
 void api_image_snap(struct call *c);
 /* approvals.c */
+void api_expose(struct call *c);
+void api_expose_list(struct call *c);
+void api_expose_remove(struct call *c);
 void api_secret_list(struct call *c);
 void api_secret_set(struct call *c);
 void api_secret_remove(struct call *c);

@@ -193,6 +193,16 @@ const struct route routes[] = {
     {"DELETE", M "/net/rules/{}", "net_remove", SCOPE_RUN, BODY_NONE, NULL, &network_schema, 200,
      NULL, "Remove a rule, at once: what it allowed ends",
      "-X DELETE $URL/v1/machines/$M/net/rules/1", api_net_remove, NULL},
+    {"GET", M "/exposures", "expose_list", SCOPE_READ, BODY_NONE, NULL, &exposures_schema, 200,
+     NULL, "Ports of it that are shown outside", "$URL/v1/machines/$M/exposures", api_expose_list,
+     NULL},
+    {"POST", M "/exposures", "expose", SCOPE_RUN, BODY_JSON, &expose_request_schema,
+     &exposure_schema, 200, NULL,
+     "Show a port of it by host name on a listener of its own; tokens need the scope admin",
+     "-X POST $URL/v1/machines/$M/exposures -d '{\"port\":8000}'", api_expose, NULL},
+    {"DELETE", M "/exposures/{}", "expose_remove", SCOPE_RUN, BODY_NONE, NULL, &exposures_schema,
+     200, NULL, "Show it no longer: what is open ends",
+     "-X DELETE $URL/v1/machines/$M/exposures/8000", api_expose_remove, NULL},
     {"GET", M "/secrets", "grant_list", SCOPE_READ, BODY_NONE, NULL, &grants_schema, 200, NULL,
      "Which secrets it has placeholders of, and for which hosts", "$URL/v1/machines/$M/secrets",
      api_grant_list, NULL},
@@ -481,10 +491,10 @@ const struct route *route_find(struct http_text method, struct http_text path,
 static const char *param_name(const char *path, const char *at) {
     static const struct {
         const char *before, *name;
-    } rows[] = {{"/machines/", "machine"}, {"/execs/", "exec"}, {"/tokens/", "token"},
-                {"/pending/", "item"},     {"/rules/", "rule"}, {"/steps/", "step"},
-                {"/secrets/", "secret"},   {"/runs/", "run"},   {"/changesets/", "changeset"},
-                {"/images/", "image"}};
+    } rows[] = {{"/machines/", "machine"}, {"/execs/", "exec"},    {"/tokens/", "token"},
+                {"/pending/", "item"},     {"/rules/", "rule"},    {"/steps/", "step"},
+                {"/secrets/", "secret"},   {"/runs/", "run"},      {"/changesets/", "changeset"},
+                {"/images/", "image"},     {"/exposures/", "port"}};
     for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
         size_t n = strlen(rows[i].before);
         if ((size_t)(at - path) >= n && memcmp(at - n, rows[i].before, n) == 0)

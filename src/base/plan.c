@@ -19,6 +19,7 @@ enum {
     LAYER = 2048,
     CHANGED = 4096,
     ALL = 8192,
+    PORT = 16384,
 };
 
 static const struct {
@@ -47,6 +48,7 @@ static const struct {
     {PLAN_PACK, TEXT},
     {PLAN_DRAW, BY_ID | STACK},
     {PLAN_WIPE, TEXT},
+    {PLAN_DIAL, BY_ID | PORT},
     {PLAN_CREATED, TEXT},
     {PLAN_FACTS_ARE, FACTS},
     {PLAN_DONE, 0},
@@ -101,6 +103,7 @@ static const struct field {
     {13, KIND_U64, FROZEN, AT(frozen)},
     {14, KIND_U64, CURSOR, AT(cursor)},
     {15, KIND_U64, LAYER, AT(layer)},
+    {18, KIND_U64, PORT, AT(port)},
     {16, KIND_U64, CHANGED, AT(changed)},
     {20, KIND_U64, FACTS, AT(facts.oom_kills)},
     {21, KIND_U64, FACTS, AT(facts.pids_refused)},

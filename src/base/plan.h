@@ -61,6 +61,7 @@ enum plan_type {
     PLAN_PACK,   /* text: form, name; archive, report -> PLAN_DONE, likewise */
     PLAN_DRAW,   /* id, stack; archive, report   -> PLAN_DONE: what a machine is, as an archive */
     PLAN_WIPE,   /* text: name                   -> PLAN_DONE; `busy`: a box uses it */
+    PLAN_DIAL,   /* id, port                     -> PLAN_DONE + a socket to that port in the box */
     PLAN_CREATED = 64,
     PLAN_FACTS_ARE,
     PLAN_DONE,
@@ -146,6 +147,7 @@ struct plan_message {
     uint64_t tag;     /* the answer repeats it: DESTROY is answered late, the others in order */
     struct plan plan; /* CREATE; for requests about one machine plan.id and what they change */
     uint64_t frozen;  /* FREEZE */
+    uint64_t port;    /* DIAL */
     uint64_t layer;   /* ROOT, LAYER */
     uint64_t
         changed; /* ROOT: only if something was written; ROOT_IS: it was, or that is not known */

@@ -45,6 +45,8 @@ const struct command commands[] = {
      cmd_logs, logs_rows},
     {"net", "MACHINE [allow|deny|ask|rm|show] [OPTIONS] [TARGET...]",
      "what a machine may reach, changed while it runs", cmd_net, net_rows},
+    {"expose", "[--json] MACHINE [PORT]", "show a port inside a machine outside, with a token",
+     cmd_expose, json_rows},
     {"secret", "set|ls|rm|grant|grants|revoke [--json] [NAME...]",
      "values that machines use and never see", cmd_secret, json_rows},
     {"snap", "[OPTIONS] MACHINE [NAME]", "keep what a machine is now, under a name", cmd_snap,

@@ -67,6 +67,7 @@ int cmd_approve(int argc, char **argv);
 int cmd_deny(int argc, char **argv);
 int cmd_net(int argc, char **argv);
 int cmd_secret(int argc, char **argv);
+int cmd_expose(int argc, char **argv);
 int cmd_token(int argc, char **argv);
 int cmd_audit(int argc, char **argv);
 int cmd_mcp(int argc, char **argv);

@@ -68,6 +68,8 @@ struct machine_stats {
 typedef void machine_done_fn(void *arg, const struct err *err); /* err NULL: it is done */
 /* The gate's sockets in its network, PLAN_GATE_SOCKETS of them: the callee's to close. */
 typedef void machine_doors_fn(void *arg, const int *doors, const struct err *err);
+/* A socket to a port inside, connected or about to be: the callee's to close. */
+typedef void machine_dial_fn(void *arg, int fd, const struct err *err);
 typedef void machine_made_fn(void *arg, struct machine *m, const char *warnings,
                              const struct err *err);
 /* changed: something was written since the last time; with if_changed, the root is another now. */
@@ -154,6 +156,7 @@ struct machine_driver {
      * in the machine has taken a port of them.
      */
     void (*listen)(struct machine *m, machine_doors_fn *done, void *arg);
+    void (*dial)(struct machine *m, uint16_t port, machine_dial_fn *done, void *arg);
     void (*let_go)(struct machine *m); /* machine_free() */
 };
 

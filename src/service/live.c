@@ -66,6 +66,7 @@ void live_unref(struct live *l) {
         return;
     gate_remove(l->gate);
     models_detach(l);
+    expose_detach(l);
     if (l->machine)
         machine_free(l->machine);
     machine_row_done(&l->row);

@@ -93,6 +93,11 @@ static bool is_flood(struct live *l) {
     return false;
 }
 
+void net_note(struct live *l, const char *verb, const char *why, const char *detail) {
+    if (!is_flood(l))
+        write_note(l, verb, why, detail, 0);
+}
+
 static void crossed(void *arg, const char *machine, const struct gate_crossing *c) {
     struct service *s = arg;
     struct live *l = map_get(&s->machines, machine);
@@ -238,6 +243,7 @@ void net_restore(struct live *l) {
         log_line(LOG_ERROR, "service", "requests that wait: %s id=%s", err.text, l->row.id);
     net_restore_trust(l);
     secrets_restore(l);
+    expose_restore(l);
 }
 
 int net_keep(struct live *l, struct err *err) {
@@ -301,6 +307,7 @@ void net_look(struct live *l, uint64_t now_ms) {
 void net_detach(struct live *l) {
     gate_silence(l->gate);
     models_detach(l);
+    expose_detach(l);
     l->doors_ms = 0;
 }
 

@@ -130,6 +130,7 @@ struct service *service_new(const struct service_options *o, loop_fn *ready, voi
                           .ready_arg = arg};
     s->host = s->driver->open(o->loop, err);
     if (!s->host || !(s->gate = net_gate_new(s, err)) || !(s->models = models_new(s, err)) ||
+        !(s->ingress = expose_new(s)) ||
         store_event_range(s->store, &oldest, &s->last_event, err) < 0) {
         service_free(s);
         return NULL;
@@ -156,6 +157,7 @@ void service_free(struct service *s) {
     map_done(&s->machines);
     map_done(&s->execs);
     map_done(&s->loads);
+    ingress_free(s->ingress);
     gate_free(s->gate);
     outlog_fd_close(&s->spare_log);
     if (s->host)

@@ -8,6 +8,7 @@
 #include "base/map.h"
 #include "base/outlog.h"
 #include "gate/gate.h"
+#include "gate/ingress.h"
 #include "io/outlog_fd.h"
 #include "machine/machine.h"
 #include "service/host.h"
@@ -23,6 +24,7 @@ struct live_image;
 struct ending;
 struct trimming;
 struct models;
+struct exposures;
 struct event_watch;
 
 /* How far a machine that another daemon made is known. One of our own making is heard at once. */
@@ -85,7 +87,8 @@ struct live {
     struct live_image *image; /* what it starts from; NULL: the host's */
     char *warnings;
     struct gate_machine *gate;
-    struct http_server *model_server;                    /* NULL: it never asked a model */
+    struct exposures *exposures;      /* ports that are shown outside; NULL: none */
+    struct http_server *model_server; /* NULL: it never asked a model */
     enum { TRUST_NONE, TRUST_GOING, TRUST_THERE } trust; /* in the network's authority */
     bool opening;                                        /* its doors were asked for */
     uint64_t doors_ms;                                   /* when to ask again; 0: not */
@@ -104,6 +107,7 @@ struct service {
     struct machine_host *host;
     struct gate *gate;
     struct models *models;
+    struct ingress *ingress;
     struct map machines; /* id -> struct live */
     struct map execs;    /* id -> struct exec, of living machines */
     struct map loads;    /* owner -> how many of them */
@@ -242,7 +246,15 @@ void net_restore(struct live *l);              /* what an earlier daemon wrote d
 void net_attach_made(struct live *l);
 void net_attach_adopted(struct live *l);
 void net_look(struct live *l, uint64_t now_ms); /* from time to time */
+/* A line of the journal about something that crossed; too many in a second are only counted. */
+void net_note(struct live *l, const char *verb, const char *why, const char *detail);
 void net_detach(struct live *l);
+
+/* ---- expose.c ---- */
+
+struct ingress *expose_new(struct service *s);
+void expose_restore(struct live *l);
+void expose_detach(struct live *l);
 
 /* ---- net_tell.c ---- */
 

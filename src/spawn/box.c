@@ -309,16 +309,27 @@ int box_add_spares(struct spawner *s, struct box *box, unsigned count) {
     return r;
 }
 
-int box_listen(struct spawner *s, const struct box *box, int ret[NETNS_SOCKETS], struct err *err) {
+static int open_netns(const struct spawner *s, const struct box *box) {
     char path[32];
     snprintf(path, sizeof(path), "%d/ns/net", (int)box->pid);
-    int ns DEFER_CLOSE = box->netns >= 0 ? fcntl(box->netns, F_DUPFD_CLOEXEC, 3)
-                                         : openat(s->proc, path, O_RDONLY | O_CLOEXEC);
-    int r = ns < 0 ? -errno : netns_listen(&s->net, ns, ret);
+    int ns = box->netns >= 0 ? fcntl(box->netns, F_DUPFD_CLOEXEC, 3)
+                             : openat(s->proc, path, O_RDONLY | O_CLOEXEC);
+    return ns < 0 ? -errno : ns;
+}
+
+int box_listen(struct spawner *s, const struct box *box, int ret[NETNS_SOCKETS], struct err *err) {
+    int ns DEFER_CLOSE = open_netns(s, box);
+    int r = ns < 0 ? ns : netns_listen(&s->net, ns, ret);
     if (r == -EADDRINUSE)
         return err_set(err, ERR_BUSY, "a program in machine '%s' listens where its gate should",
                        box->id);
     return r < 0 ? err_num(err, r, "listen in the network of machine '%s'", box->id) : 0;
+}
+
+int box_dial(struct spawner *s, const struct box *box, uint16_t port, struct err *err) {
+    int ns DEFER_CLOSE = open_netns(s, box);
+    int fd = ns < 0 ? ns : netns_dial(&s->net, ns, port);
+    return fd < 0 ? err_num(err, fd, "connect to port %u of machine '%s'", port, box->id) : fd;
 }
 
 /* Refused name lookups show as datagrams to a port nobody listens on. */

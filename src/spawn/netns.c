@@ -283,3 +283,17 @@ int netns_listen(const struct netns_maker *maker, int ns, int ret[NETNS_SOCKETS]
             close(made[count]);
     return r;
 }
+
+int netns_dial(const struct netns_maker *maker, int ns, uint16_t port) {
+    const struct sockaddr_in to = {
+        .sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    if (setns(ns, CLONE_NEWNET) < 0)
+        return -errno;
+    int fd DEFER_CLOSE = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    int r = fd < 0 ? -errno : 0;
+    if (r == 0 && connect(fd, (const struct sockaddr *)&to, sizeof(to)) < 0 && errno != EINPROGRESS)
+        r = -errno;
+    if (setns(maker->home, CLONE_NEWNET) < 0 && r == 0)
+        r = -errno;
+    return r < 0 ? r : TAKE_FD(fd);
+}

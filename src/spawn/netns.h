@@ -11,6 +11,7 @@
 #pragma once
 
 #include <stdbool.h>
+#include <stdint.h>
 
 enum { NETNS_STEERED_PORT = 3129, NETNS_PROXY_PORT = 3128, NETNS_DNS_PORT = 53 };
 
@@ -29,4 +30,6 @@ int netns_new(struct netns_maker *maker);
 enum netns_socket { NETNS_STEERED, NETNS_PROXY, NETNS_DNS_UDP, NETNS_DNS_TCP, NETNS_SOCKETS };
 
 /* Opens them in a namespace; they are the caller's. 0 or -errno. */
+/* A socket of it that is connected to that port of its loopback, or is being. -errno. */
+int netns_dial(const struct netns_maker *maker, int ns, uint16_t port);
 int netns_listen(const struct netns_maker *maker, int ns, int ret[NETNS_SOCKETS]);

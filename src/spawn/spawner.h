@@ -167,6 +167,8 @@ uint64_t box_lookups_refused(struct spawner *s, const struct box *box);
  * The gate's sockets in its network namespace, in the order of enum netns_socket: the caller's.
  * Nobody else holds one, so they end with whoever gets them.
  */
+/* A socket to a port of its loopback, or -1. */
+int box_dial(struct spawner *s, const struct box *box, uint16_t port, struct err *err);
 int box_listen(struct spawner *s, const struct box *box, int ret[NETNS_SOCKETS], struct err *err);
 /* Are these limits in range, and can this host enforce them? 0 is always fine. */
 int limits_check(const struct spawner *s, const struct plan *plan, struct err *err);

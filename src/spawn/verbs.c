@@ -175,12 +175,25 @@ static int open_uppers(struct spawner *s, struct plan_message *m, struct verb_fd
     return 0;
 }
 
+static int dial(struct spawner *s, struct plan_message *m, struct verb_fds *fds, struct err *err) {
+    struct box *box = live_box(s, m->plan.id, err);
+    if (!box)
+        return -1;
+    if (m->port == 0 || m->port > 65535)
+        return err_set(err, ERR_INVALID, "there is no such port");
+    fds->v[0] = box_dial(s, box, (uint16_t)m->port, err);
+    if (fds->v[0] < 0)
+        return -1;
+    fds->count = 1;
+    return done(m);
+}
+
 verb_fn *verb_of(enum plan_type type) {
     static verb_fn *const verbs[] = {
         [PLAN_LIST] = list,          [PLAN_STATS] = stats,
         [PLAN_FREEZE] = freeze,      [PLAN_LIMITS] = change_limits,
         [PLAN_DEADLINE] = deadline,  [PLAN_LISTEN] = open_doors,
-        [PLAN_UPPERS] = open_uppers,
+        [PLAN_UPPERS] = open_uppers, [PLAN_DIAL] = dial,
     };
     return type < sizeof(verbs) / sizeof(*verbs) ? verbs[type] : NULL;
 }

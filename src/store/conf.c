@@ -96,6 +96,8 @@ static const struct key keys[] = {
      "file of certificates that servers are trusted by, besides the system's, where the gate "
      "itself "
      "speaks TLS to them"},
+    {"gate", "ingress", CONF_ADDRESS, AT(ingress), "127.0.0.1:7071", 0, 0,
+     "where ports of machines are shown, once one is: `carrel expose`"},
     {"models", "default", CONF_WORD, AT(model), "", 0, 0,
      "the model for who names none, as PROVIDER/MODEL; see docs/models.md for all four"},
     {"models", "proxy", CONF_WORD, AT(proxy), "", 0, 0,

@@ -42,6 +42,7 @@ struct conf {
     uint64_t uid_base;
     char gate_hosts[CONF_TEXT_SIZE]; /* empty: none */
     char gate_ca[CONF_TEXT_SIZE];
+    char ingress[CONF_TEXT_SIZE];       /* "ADDRESS:PORT" */
     char model[CONF_TEXT_SIZE];         /* "PROVIDER/MODEL" for who names none */
     char proxy[CONF_TEXT_SIZE];         /* for calls to model providers; empty: none */
     uint64_t owner_tokens, owner_micro; /* what each owner may spend on models; 0: no limit */

@@ -123,3 +123,36 @@ int store_pending_list(struct store *s, const char *machine, store_pending_fn *f
     rows_free(&pending_table, rows, count);
     return 0;
 }
+
+int store_exposure_put(struct store *s, const char *machine, uint64_t port,
+                       const uint8_t hash[SHA256_BYTES], struct err *err) {
+    QUERY;
+    if (query_start(&q, s, STMT_EXPOSURE_PUT, err) < 0)
+        return -1;
+    query_text(&q, 1, machine);
+    query_u64(&q, 2, port);
+    query_blob(&q, 3, hash, SHA256_BYTES);
+    return query_run(&q, NULL, err);
+}
+
+int store_exposure_remove(struct store *s, const char *machine, uint64_t port, struct err *err) {
+    QUERY;
+    if (query_start(&q, s, STMT_EXPOSURE_REMOVE, err) < 0)
+        return -1;
+    query_text(&q, 1, machine);
+    query_u64(&q, 2, port);
+    return query_run(&q, NULL, err);
+}
+
+int store_exposures(struct store *s, const char *machine, store_exposure_fn *fn, void *arg,
+                    struct err *err) {
+    QUERY;
+    int r;
+    if (query_start(&q, s, STMT_EXPOSURES, err) < 0)
+        return -1;
+    query_text(&q, 1, machine);
+    while ((r = query_step(&q, err)) == 1)
+        if (sqlite3_column_bytes(q.stmt, 1) == SHA256_BYTES)
+            fn(arg, (uint64_t)sqlite3_column_int64(q.stmt, 0), sqlite3_column_blob(q.stmt, 1));
+    return r;
+}

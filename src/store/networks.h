@@ -3,6 +3,7 @@
 
 #include <stdint.h>
 
+#include "base/sha256.h"
 #include "store/db.h"
 
 /* *ret is NULL when nothing was ever set; else JSON, to be freed. */
@@ -42,3 +43,11 @@ int store_pending_remove(struct store *s, const char *id, struct err *err);
 typedef void store_pending_fn(void *arg, const struct pending_row *row);
 int store_pending_list(struct store *s, const char *machine, store_pending_fn *fn, void *arg,
                        struct err *err);
+
+/* A port that is shown outside; its token as a hash. */
+int store_exposure_put(struct store *s, const char *machine, uint64_t port,
+                       const uint8_t hash[SHA256_BYTES], struct err *err);
+int store_exposure_remove(struct store *s, const char *machine, uint64_t port, struct err *err);
+typedef void store_exposure_fn(void *arg, uint64_t port, const uint8_t *hash);
+int store_exposures(struct store *s, const char *machine, store_exposure_fn *fn, void *arg,
+                    struct err *err);

@@ -110,6 +110,11 @@ const char *const schema_steps[] = {
     " origin TEXT NOT NULL, PRIMARY KEY (owner, name)) STRICT, WITHOUT ROWID;"
     "CREATE INDEX images_id ON images(id);"
     "CREATE INDEX machines_image ON machines(image) WHERE state < 6 AND image != 'host';",
+
+    /* 9: ports of machines that are shown outside. */
+    "CREATE TABLE exposures (machine TEXT NOT NULL REFERENCES machines(id) ON DELETE CASCADE,"
+    " port INTEGER NOT NULL, hash BLOB NOT NULL,"
+    " PRIMARY KEY (machine, port)) STRICT, WITHOUT ROWID;",
 };
 const size_t schema_version = sizeof(schema_steps) / sizeof(*schema_steps);
 

@@ -364,6 +364,13 @@ static const struct {
     [STMT_SECRET_LIST] = {"SELECT $cols FROM secrets WHERE owner = ?1 ORDER BY name LIMIT ?2",
                           &secret_table},
     [STMT_SECRET_REMOVE] = {"DELETE FROM secrets WHERE owner = ?1 AND name = ?2", NULL},
+    [STMT_EXPOSURE_PUT] = {"INSERT OR REPLACE INTO exposures(machine, port, hash)"
+                           " VALUES(?1, ?2, ?3)",
+                           NULL},
+    [STMT_EXPOSURE_REMOVE] = {"DELETE FROM exposures WHERE machine = ?1 AND port = ?2", NULL},
+    [STMT_EXPOSURES] = {"SELECT port, hash FROM exposures WHERE machine = ?1 ORDER BY port"
+                        " LIMIT 64",
+                        NULL},
     [STMT_PENDING_PUT] = {"INSERT OR REPLACE INTO pendings($cols) VALUES($marks)", &pending_table},
     [STMT_PENDING_REMOVE] = {"DELETE FROM pendings WHERE id = ?1", NULL},
     [STMT_PENDING_LIST] = {"SELECT $cols FROM pendings WHERE machine = ?1"

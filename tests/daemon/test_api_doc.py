@@ -68,6 +68,8 @@ def prepare(daemon, route, line, where):
         daemon.put("/v1/secrets/API_KEY", {"value": "some value of it"})
     if "/secrets/API_KEY" in line and "$M" in line:
         daemon.post(f"/v1/machines/{names['M']}/secrets", {"name": "API_KEY", "host": "api.example.com"})
+    if "/exposures/" in line:
+        daemon.post(f"/v1/machines/{names['M']}/exposures", {"port": 8000})
     if "$P" in line:
         names["P"] = daemon.held(daemon.machine())
     if "$X" in line:

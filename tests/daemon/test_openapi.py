@@ -152,7 +152,7 @@ BODIES = {"machine_create": {"name": "full", "metadata": {"a": "b"}, "ttl": "1h"
           "pending_decide": {"decision": "approve"}, "run_start": RUN, "run_answer": {"answer": "yes"}, "run_resume": {}, "freeze": {"path": "/home/user"},
           "changeset_ship": {"action": "ship", "target": "/", "files": 1, "sha256": "0" * 64},
           "secret_set": {"value": "some value of it"},
-          "grant_add": {"name": "OPENAPI", "host": "a.example", "as": "query"},
+          "expose": {"port": 9000}, "grant_add": {"name": "OPENAPI", "host": "a.example", "as": "query"},
           "net_add": {"target": "https://a.example/v1", "methods": "GET", "rate": "1M"},
           "snap": {"name": "good"}, "rewind": {"step": "1"}, "fork": {"step": "1", "count": 2},
           "file_write": b"x", "tar_write": b"\0" * 1024, "exec_stdin": b"x"}
@@ -196,7 +196,9 @@ def things_for(daemon, op):
     daemon.post(f"/v1/machines/{m}/secrets", {"name": "OPENAPI", "host": "a.example"})
     if op.startswith("image_"):
         daemon.request("POST", "/v1/images", a_tree(), name="small")
-    return {"image": "small", "secret": "OPENAPI", "machine": m, "exec": x, "step": "1", "rule": str(rule), "item": item, "run": run_for(daemon, m, op),
+    if op == "expose_remove":
+        daemon.post(f"/v1/machines/{m}/exposures", {"port": 8000})
+    return {"port": "8000", "image": "small", "secret": "OPENAPI", "machine": m, "exec": x, "step": "1", "rule": str(rule), "item": item, "run": run_for(daemon, m, op),
             "changeset": daemon.post(f"/v1/machines/{m}/changesets", {"path": "/home/user"})["id"] if op.startswith("changeset") else "", "token": daemon.post("/v1/tokens", {"note": "openapi"})["id"]}
 
 
@@ -285,7 +287,7 @@ def test_generated_requests_never_break_it(daemon, document, group):
     m = daemon.machine()
     x = daemon.exec(m, "true")["exec"]["id"]
     things = {"machine": m, "exec": x, "token": "t-000000000000", "step": "1", "rule": "1", "item": "p-000000000000", "secret": "OPENAPI",
-              "run": "r-000000000000", "changeset": "c-000000000000", "image": "small"}
+              "run": "r-000000000000", "port": "8000", "changeset": "c-000000000000", "image": "small"}
     tried = 0
     for method, path, op in operations(document):
         if group_of(path) != group or op["operationId"] in ENDLESS:

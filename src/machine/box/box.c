@@ -39,6 +39,7 @@ struct call {
     machine_done_fn *done;
     machine_stats_fn *stats;
     machine_doors_fn *doors;
+    machine_dial_fn *dial;
     machine_root_fn *root;
     machine_view_fn *view;
     void *arg;
@@ -868,6 +869,36 @@ static void box_listen(struct machine *m, machine_doors_fn *done, void *arg) {
     spawner_ask(m->host->spawner, message(m->host, PLAN_LISTEN, m->id), NULL, 0, on_doors, c);
 }
 
+static void on_dial(void *arg, const struct plan_message *m, struct fd_message *fds,
+                    const struct err *failed) {
+    (void)m;
+    struct call *c = arg;
+    machine_dial_fn *done = c->box ? c->dial : NULL;
+    void *done_arg = c->arg;
+    struct err err;
+    call_free(c);
+    if (!done)
+        return;
+    if (!failed && fds->nfds != 1) {
+        err_set(&err, ERR_LIMIT, "no descriptor is left for a connection to a machine");
+        failed = &err;
+    }
+    if (failed) {
+        done(done_arg, -1, failed);
+        return;
+    }
+    fds->nfds = 0; /* it is the callee's */
+    done(done_arg, fds->fds[0], NULL);
+}
+
+static void box_dial(struct machine *m, uint16_t port, machine_dial_fn *done, void *arg) {
+    struct call *c = call_new(m, arg);
+    c->dial = done;
+    struct plan_message *msg = message(m->host, PLAN_DIAL, m->id);
+    msg->port = port;
+    spawner_ask(m->host->spawner, msg, NULL, 0, on_dial, c);
+}
+
 /* List and status. */
 
 struct listing {
@@ -1012,5 +1043,6 @@ const struct machine_driver box_driver = {
     .stats = box_stats,
     .status = box_status,
     .listen = box_listen,
+    .dial = box_dial,
     .let_go = box_let_go,
 };

@@ -1,0 +1,239 @@
+"""Ports inside machines, shown outside: by host name, with a token, and never on the API's origin."""
+import asyncio
+import http.client
+import json
+import re
+import socket
+import subprocess
+
+import pytest
+
+from carrel import PROGRAM
+from daemon import Daemon, Refused
+
+SERVER = """
+import base64, hashlib, http.server, json
+class Web(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    def do_GET(self):
+        if self.headers.get("Upgrade") == "websocket":
+            key = base64.b64encode(hashlib.sha1((self.headers["Sec-WebSocket-Key"] + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11").encode()).digest())
+            self.wfile.write(b"HTTP/1.1 101 S\\r\\nUpgrade: websocket\\r\\nConnection: Upgrade\\r\\nSec-WebSocket-Accept: " + key + b"\\r\\n\\r\\n")
+            head = self.rfile.read(2)
+            mask, n = self.rfile.read(4), head[1] & 127
+            text = bytes(b ^ mask[i % 4] for i, b in enumerate(self.rfile.read(n)))
+            self.wfile.write(bytes([0x81, len(text)]) + text[::-1])
+            return
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        text = json.dumps({"path": self.path, "headers": dict(self.headers.items()), "n": len(body)}).encode()
+        if self.path.startswith("/big"):
+            text = b"x" * 3_000_000
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text)
+    do_POST = do_GET
+    def log_message(self, *_): pass
+http.server.ThreadingHTTPServer(("127.0.0.1", 8000), Web).serve_forever()
+"""
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+class Exposing(Daemon):
+    def __init__(self):
+        self.ingress = free_port()
+        super().__init__("--listen", "127.0.0.1:0", conf=f"[gate]\ningress = 127.0.0.1:{self.ingress}\n")
+
+    def visit(self, machine, path="/", port=8000, host=None, method="GET", body=None, **headers):
+        c = http.client.HTTPConnection("127.0.0.1", self.ingress, timeout=20)
+        headers = {k.replace("_", "-"): v for k, v in headers.items()}
+        c.request(method, path, body=body, headers={"Host": host or f"{port}-{machine}.localhost:{self.ingress}", **headers})
+        a = c.getresponse()
+        text = a.read()
+        c.close()
+        return a, text
+
+    def notes(self, machine, verb):
+        text = self.request("GET", "/v1/audit", raw=True, machine=machine, verb=verb).decode()
+        return [n for n in map(json.loads, text.splitlines()) if n["kind"] == "note"]
+
+
+@pytest.fixture(scope="module")
+def module_daemon():
+    d = Exposing()
+    yield d
+    d.stop()
+
+
+@pytest.fixture
+def daemon(module_daemon):
+    yield module_daemon
+    module_daemon.clear()
+
+
+def with_server(daemon):
+    box = daemon.machine()
+    daemon.background(box, ["python3", "-c", SERVER])
+    daemon.until(lambda: daemon.exec(box, "curl -s http://127.0.0.1:8000/")["exec"]["status"] == 0)
+    return box
+
+
+@pytest.fixture
+def box(daemon):
+    return with_server(daemon)
+
+
+@pytest.fixture
+def token(daemon, box):
+    return daemon.post(f"/v1/machines/{box}/exposures", {"port": 8000})["token"]
+
+
+def test_it_is_off_by_default(daemon, box):
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", free_port()))
+    try:
+        assert daemon.visit(box)[0].status == 404
+    except ConnectionRefusedError:
+        pass  # nothing was ever shown: nobody listens
+
+
+def test_a_port_is_shown_with_its_token_only(daemon, box, token):
+    answer, text = daemon.visit(box, "/x?y=1", Carrel_Token=token, X_Own="kept")
+    seen = json.loads(text)
+    assert answer.status == 200 and seen["path"] == "/x?y=1" and seen["headers"]["X-Own"] == "kept"
+    assert token not in text.decode()
+    for wrong in ({}, {"Carrel_Token": "x" * 52}, {"Carrel_Token": token[:-1]}, {"Cookie": "carrel_expose=no"}, {"Carrel_Token": "x" * 500}):
+        assert daemon.visit(box, **wrong)[0].status == 401
+    assert daemon.visit(box, f"/?carrel_token={token[:-1]}a")[0].status == 401
+    refused = [n for n in daemon.notes(box, "expose.refuse")]
+    assert len(refused) == 6 and refused[0]["detail"]["port"] == 8000
+    assert daemon.notes(box, "expose.enter")[0]["detail"]["path"] == "/x"
+    assert token not in json.dumps(daemon.notes(box, "expose"))
+
+
+def test_a_browser_gets_a_cookie_for_that_host(daemon, box, token):
+    answer, _ = daemon.visit(box, f"/a/b?one=1&carrel_token={token}&two=2")
+    assert answer.status == 302 and answer.headers["Location"] == "/a/b?one=1&two=2"
+    cookie = answer.headers["Set-Cookie"]
+    assert "HttpOnly" in cookie and "SameSite=Strict" in cookie and "Domain" not in cookie
+    pair = cookie.split(";")[0]
+    answer, text = daemon.visit(box, "/a/b", Cookie=f"mine=1; {pair}; other=2")
+    seen = json.loads(text)
+    assert answer.status == 200 and seen["headers"]["Cookie"] == "mine=1; other=2" and token not in text.decode()
+    assert "Cookie" not in json.loads(daemon.visit(box, Cookie=pair)[1])["headers"]
+    # No way to another host through the redirect.
+    assert daemon.visit(box, f"//evil.test/?carrel_token={token}")[0].headers["Location"] == "/"
+
+
+def test_bodies_and_websockets(daemon, box, token):
+    assert len(daemon.visit(box, "/big", Carrel_Token=token)[1]) == 3_000_000
+    answer, text = daemon.visit(box, "/up", method="POST", body=b"z" * 2_000_000, Carrel_Token=token)
+    assert json.loads(text)["n"] == 2_000_000
+    websockets = pytest.importorskip("websockets")
+
+    async def talk():
+        s = socket.create_connection(("127.0.0.1", daemon.ingress))
+        s.setblocking(False)
+        async with websockets.connect(f"ws://8000-{box}.localhost:{daemon.ingress}/ws", sock=s, extra_headers={"Carrel-Token": token}) as w:
+            await w.send("hello")
+            return await asyncio.wait_for(w.recv(), 10)
+
+    assert asyncio.run(talk()) == "olleh"
+
+
+def test_only_what_is_shown(daemon, box, token):
+    daemon.background(box, "python3 -m http.server 9000 --bind 127.0.0.1")
+    assert daemon.visit(box, port=9000, Carrel_Token=token)[0].status == 404
+    other = daemon.machine()
+    assert daemon.visit(other, Carrel_Token=token)[0].status == 404
+    theirs = daemon.post(f"/v1/machines/{other}/exposures", {"port": 8000})["token"]
+    assert daemon.visit(box, Carrel_Token=theirs)[0].status == 401
+    assert daemon.visit(other, Carrel_Token=theirs)[0].status == 502  # nobody listens in there
+    for host in ("localhost", f"127.0.0.1:{daemon.ingress}", f"8000-{box}.localhost.evil.test", f"8000-{box}.evil.test", f"08000-{box}.localhost",
+                 f"0-{box}.localhost", f"99999-{box}.localhost", f"8000-{box}x.localhost", "x" * 300 + ".localhost", "-.localhost"):
+        assert daemon.visit(box, host=host, Carrel_Token=token)[0].status == 404, host
+
+
+def test_closed_means_closed(daemon, box, token):
+    s = socket.create_connection(("127.0.0.1", daemon.ingress))
+    s.sendall(f"GET /big HTTP/1.1\r\nHost: 8000-{box}.localhost\r\nCarrel-Token: {token}\r\n\r\n".encode())
+    assert s.recv(100)
+    assert daemon.delete(f"/v1/machines/{box}/exposures/8000")["exposures"] == []
+    s.settimeout(20)
+    try:
+        while s.recv(1 << 20):
+            pass
+    except ConnectionResetError:
+        pass
+    assert daemon.visit(box, Carrel_Token=token)[0].status == 404
+    with pytest.raises(Refused) as e:
+        daemon.delete(f"/v1/machines/{box}/exposures/8000")
+    assert e.value.code == "not_found"
+
+
+def test_it_outlives_the_daemon(daemon, box, token):
+    daemon.restart()
+    daemon.until(lambda: daemon.get(f"/v1/machines/{box}")["state"] == "running")
+    assert daemon.until(lambda: daemon.visit(box, Carrel_Token=token)[0].status == 200)
+    daemon.delete(f"/v1/machines/{box}")
+    assert daemon.visit(box, Carrel_Token=token)[0].status == 404
+
+
+def test_a_page_of_a_box_cannot_call_the_api(daemon, box, token):
+    """Its origin is another, a cookie of its host means nothing there, and the API is not on its listener."""
+    origin = f"http://8000-{box}.localhost:{daemon.ingress}"
+    api = http.client.HTTPConnection("127.0.0.1", daemon.port, timeout=20)
+
+    def ask(method="GET", path="/v1/machines", **headers):
+        api.request(method, path, headers={k.replace("_", "-"): v for k, v in headers.items()})
+        a = api.getresponse()
+        return a.status, a.headers, a.read()
+
+    bearer = "Bearer " + daemon.post("/v1/tokens", {"scopes": ["read", "run", "admin"]})["secret"]
+    assert ask(Authorization=bearer)[0] == 200  # the control: without a page it passes
+    status, headers, _ = ask(Authorization=bearer, Origin=origin)
+    assert status == 403 and "Access-Control-Allow-Origin" not in headers
+    assert ask(Origin=origin, Cookie=f"carrel_expose={token}")[0] in (401, 403)
+    assert ask(Cookie=f"carrel_expose={token}")[0] == 401
+    assert ask(Carrel_Token=token)[0] == 401
+    status, headers, _ = ask("OPTIONS", Origin=origin, Access_Control_Request_Method="POST")
+    assert "Access-Control-Allow-Origin" not in headers
+    assert ask(Host=f"8000-{box}.localhost:{daemon.port}", Authorization=bearer)[0] == 403
+    # What looks like the API on the machine's own host is the machine's.
+    assert json.loads(daemon.visit(box, "/v1/machines", Carrel_Token=token)[1])["path"] == "/v1/machines"
+
+
+def test_bad_requests(daemon, box, token):
+    for raw, status in ((b"GET / HTTP/1.1\r\n\r\n", b"400"), (b"GET / HTTP/1.0\r\n\r\n", b"404"), (b"nonsense\r\n\r\n", b"400"),
+                        (b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", b"400"), (b"GET http://a/ HTTP/1.1\r\nHost: a\r\n\r\n", b"404"),
+                        (b"GET / HTTP/1.1\r\nX: " + b"y" * 20000 + b"\r\n\r\n", b"431")):
+        s = socket.create_connection(("127.0.0.1", daemon.ingress))
+        s.settimeout(20)
+        s.sendall(raw)
+        assert s.recv(200).split()[1] == status, raw[:40]
+        s.close()
+    with pytest.raises(Refused):
+        daemon.post(f"/v1/machines/{box}/exposures", {"port": 70000})
+
+
+def test_a_token_of_the_api_cannot_expose(daemon, box):
+    secret = daemon.post("/v1/tokens", {"scopes": ["read", "run"]})["secret"]
+    with pytest.raises(Refused) as e:
+        daemon.request("POST", f"/v1/machines/{box}/exposures", {"port": 8000}, headers={"Authorization": "Bearer " + secret}.items())
+    assert e.value.status == 403
+
+
+def test_the_command_line(daemon, box):
+    def carrel(*words):
+        return subprocess.run([PROGRAM, *words], env=daemon.env, capture_output=True, text=True, timeout=60)
+    url = carrel("expose", box, "8000").stdout.strip()
+    assert re.fullmatch(rf"http://8000-{box}\.localhost:{daemon.ingress}/\?carrel_token=[a-z2-7]{{52}}", url)
+    assert daemon.visit(box, Carrel_Token=url.split("=")[1])[0].status == 200
+    assert carrel("expose", box).stdout == url.split("?")[0] + "\n"
+    assert carrel("expose", box, "rm", "8000").returncode == 0 and carrel("expose", box).stdout == ""
+    assert carrel("expose", box, "0").returncode != 0
