@@ -47,7 +47,7 @@ enum plan_type {
      * The root becomes these layers and, above them, a new empty upper of that number. The answer
      * is the same when it is so already. `busy`: something is open for writing.
      */
-    PLAN_ROOT,  /* id, layer, stack, if_changed -> PLAN_ROOT_IS + the root's directory */
+    PLAN_ROOT,  /* id, layer, stack, how        -> PLAN_ROOT_IS + the root's directory */
     PLAN_VIEW,  /* id, stack                    -> PLAN_VIEW_IS + root and /usr of it, read-only */
     PLAN_DISK,  /* id                           -> PLAN_VIEW_IS + its own disk, read-only */
     PLAN_KEEP,  /* id, text: "3 7-9 12"         -> PLAN_DONE; its other layers are removed */
@@ -129,6 +129,7 @@ struct plan_stats {
     uint64_t pids;
     uint64_t io_bytes; /* read and written by system calls of what lives and has been reaped */
     uint64_t disk_bytes;
+    uint64_t disk_files_permille; /* of the files that it may hold */
     uint64_t oom_kills;
     uint64_t pids_refused;
     uint64_t lookups_refused;
@@ -141,6 +142,12 @@ struct plan_row {
     struct plan_stats stats;
 };
 
+/* How a root becomes another. */
+enum plan_root {
+    ROOT_IF_CHANGED = 1, /* nothing is done when nothing was written */
+    ROOT_UNDRIFTED = 2,  /* `unsupported` when the host's packages changed since it was made */
+};
+
 /* A decoded message; which members are filled follows from type. */
 struct plan_message {
     enum plan_type type;
@@ -149,9 +156,8 @@ struct plan_message {
     uint64_t frozen;  /* FREEZE */
     uint64_t port;    /* DIAL */
     uint64_t layer;   /* ROOT, LAYER */
-    uint64_t
-        changed; /* ROOT: only if something was written; ROOT_IS: it was, or that is not known */
-    uint64_t cursor;         /* LIST; IDS: for the next page, 0 after the last */
+    uint64_t changed; /* ROOT: how, of enum plan_root; ROOT_IS: it was, or that is not known */
+    uint64_t cursor;  /* LIST; IDS: for the next page, 0 after the last */
     struct plan_facts facts; /* FACTS_ARE */
     struct err error;        /* ERROR, with error_code beside it */
     uint64_t error_code;

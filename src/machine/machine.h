@@ -56,8 +56,9 @@ struct machine_stats {
     uint64_t mem_peak_bytes;
     uint64_t mem_limit_bytes;
     uint64_t pids;
-    uint64_t io_bytes;   /* read and written by system calls */
-    uint64_t disk_bytes; /* used in the upper */
+    uint64_t io_bytes;            /* read and written by system calls */
+    uint64_t disk_bytes;          /* used in the upper */
+    uint64_t disk_files_permille; /* of the files that it may hold */
     uint64_t oom_kills;
     uint64_t pids_refused;
     uint64_t lookups_refused;
@@ -109,11 +110,11 @@ struct machine_driver {
     void (*stats)(struct machine *m, machine_stats_fn *done, void *arg);
     /*
      * The root becomes these layers with a new empty upper of that number above, which the machine
-     * has not had before; what was written so far is the layer of the old number. With if_changed
-     * nothing is done when that would be empty. `busy`: something lives in it besides the guest, or
+     * has not had before; what was written so far is the layer of the old number. `how` is of enum
+     * plan_root. `busy`: something lives in it besides the guest, or
      * writes. Asking again for what has been done is fine.
      */
-    void (*root)(struct machine *m, const char *stack, uint32_t layer, bool if_changed,
+    void (*root)(struct machine *m, const char *stack, uint32_t layer, unsigned how,
                  machine_root_fn *done, void *arg);
     /* What a stack shows: read-only, with ids as on disk. */
     void (*view)(struct machine *m, const char *stack, machine_view_fn *done, void *arg);

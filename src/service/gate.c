@@ -8,7 +8,7 @@
 #include "base/defer.h"
 #include "base/log.h"
 
-enum { AGAIN_MS = 200, AGAIN_TRIES = 25, WHAT_MAX = 4096 };
+enum { AGAIN_MS = 200, AGAIN_TRIES = 25, ROOM_TRIES = 25, WHAT_MAX = 4096 };
 
 /* Somebody who waits to change something. */
 struct gate_call {
@@ -27,6 +27,7 @@ struct step_call {
     struct loop_timer *again;
     bool uncertain; /* the root may be sealed, and the guest still in it */
     unsigned tries;
+    unsigned rooms; /* times that history was shortened for it */
 };
 
 /* ---- the gate ---- */
@@ -210,6 +211,12 @@ static void no_point(struct step_row *row, const char *why) {
 
 static void ask_root(void *arg);
 
+static void wait_and_ask(struct step_call *c) {
+    if (!c->again)
+        c->again = loop_timer_new(c->live->service->loop, ask_root, c);
+    loop_timer_start(c->again, AGAIN_MS, 0);
+}
+
 /*
  * Nobody knows whether the guest went over: asked again until it is known, or the machine ends. A
  * spawner that cannot be started meanwhile is no answer either, but one day it is enough.
@@ -221,9 +228,18 @@ static bool ask_again(struct step_call *c, const struct err *err) {
     c->uncertain |= lost;
     if (ends || !c->uncertain || (!lost && c->tries++ >= AGAIN_TRIES))
         return false;
-    if (!c->again)
-        c->again = loop_timer_new(l->service->loop, ask_root, c);
-    loop_timer_start(c->again, AGAIN_MS, 0);
+    wait_and_ask(c);
+    return true;
+}
+
+/* History makes room for it: the oldest steps go, and it is asked for again. */
+static bool make_room(struct step_call *c, const struct err *err) {
+    struct live *l = c->live;
+    if (err->code != ERR_LIMIT || !l->machine || c->rooms++ >= ROOM_TRIES)
+        return false;
+    l->steps.full = l->steps.unpruned = true;
+    steps_prune(l);
+    wait_and_ask(c);
     return true;
 }
 
@@ -231,8 +247,9 @@ static void root_known(void *arg, bool changed, const struct err *failed) {
     struct step_call *c = arg;
     struct live *l = c->live;
     struct err err;
-    if (failed && ask_again(c, failed))
+    if (failed && (ask_again(c, failed) || make_room(c, failed)))
         return;
+    l->steps.full = false;
     if (failed) {
         no_point(&c->row, failed->text);
     } else {
@@ -262,7 +279,8 @@ static void ask_root(void *arg) {
         root_known(c, false, &err);
         return;
     }
-    l->service->driver->root(l->machine, c->row.stack, l->steps.layer + 1, true, root_known, c);
+    l->service->driver->root(l->machine, c->row.stack, l->steps.layer + 1, ROOT_IF_CHANGED,
+                             root_known, c);
 }
 
 static void begin(struct step_call *c) {
@@ -408,5 +426,6 @@ void steps_release(struct live *l) {
 
 void steps_free(struct live *l) {
     loop_call_cancel(l->service->loop, &l->steps.start);
+    loop_timer_free(TAKE(l->steps.rest));
     free(l->steps.stack);
 }

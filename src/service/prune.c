@@ -128,8 +128,11 @@ static void disk_known(void *arg, const struct machine_stats *stats, const struc
     struct err err = {.text = ""};
     uint64_t steps = 0, bytes, limit = l->row.disk_bytes;
     size_t dropped = 0;
-    bool full = stats && limit && stats->disk_bytes > limit / 100 * DISK_PERCENT;
-    bool quiet = !l->steps.merging && !l->steps.taking && !l->steps.held && l->machine;
+    bool full = l->steps.full || (stats && stats->disk_files_permille > 10 * DISK_PERCENT) ||
+                (stats && limit && stats->disk_bytes > limit / 100 * DISK_PERCENT);
+    /* A step or rewind that found no room waits for this, and has touched nothing. */
+    bool idle = !l->steps.taking && !l->steps.held;
+    bool quiet = !l->steps.merging && (idle || l->steps.full) && l->machine;
     if (failed || !quiet ||
         store_step_count(l->service->store, l->row.id, &steps, &bytes, &err) < 0) {
         l->steps.unpruned |= !failed; /* looked at again */
@@ -144,6 +147,7 @@ static void disk_known(void *arg, const struct machine_stats *stats, const struc
         kept(l, NULL);
         return;
     }
+    l->steps.full = false;
     tell(l, dropped, full ? "disk" : "count");
     l->steps.unpruned = full; /* perhaps it was not enough */
     drop_layers(l);

@@ -11,7 +11,7 @@
 #include "service/gate.h"
 #include "service/steps.h"
 
-enum { AGAIN_MS = 200 };
+enum { AGAIN_MS = 200, ROOM_TRIES = 25 };
 
 struct rewinding {
     struct live *live;
@@ -20,8 +20,10 @@ struct rewinding {
     uint64_t intent;
     char step[STORE_NAME_SIZE];
     bool drifted;
+    bool halted; /* nothing runs any more but the guest */
     struct step_row kept, row;
     struct loop_timer *again;
+    unsigned rooms; /* times that history was shortened for it */
     service_step_fn *done;
     void *arg;
 };
@@ -53,6 +55,7 @@ static void finish(struct rewinding *r, const struct err *err) {
     char detail[160];
     struct journal_record what = record_of(r, detail);
     live_ref(l);
+    l->steps.full = false;
     if (!r->adopted)
         note_result(l->service, &r->who, &what, r->intent, err);
     if (l->row.state != MACHINE_ENDING && l->row.state != MACHINE_ENDED)
@@ -125,6 +128,29 @@ static int write_result(struct rewinding *r, bool changed, struct err *err) {
 /* ---- the switch ---- */
 
 static void ask_root(void *arg);
+static void begin_halt(struct rewinding *r);
+
+/* Somebody lives in it: they are ended, and it is asked again. */
+static bool is_occupied(const struct rewinding *r, const struct err *err) {
+    return err->code == ERR_BUSY && !r->halted && !r->adopted;
+}
+
+static void wait_and_ask(struct rewinding *r) {
+    if (!r->again)
+        r->again = loop_timer_new(r->live->service->loop, ask_root, r);
+    loop_timer_start(r->again, AGAIN_MS, 0);
+}
+
+/* History makes room for it: the oldest steps go. */
+static bool make_room(struct rewinding *r, const struct err *err) {
+    struct live *l = r->live;
+    if (err->code != ERR_LIMIT || !l->machine || r->rooms++ >= ROOM_TRIES)
+        return false;
+    l->steps.full = l->steps.unpruned = true;
+    steps_prune(l);
+    wait_and_ask(r);
+    return true;
+}
 
 /* The step may be from before it trusted anybody. */
 static void trusted(void *arg, const struct err *err) {
@@ -138,9 +164,11 @@ static void switched(void *arg, bool changed, const struct err *failed) {
     struct err err;
     bool ends = l->row.state == MACHINE_ENDING || l->row.state == MACHINE_ENDED;
     if (failed && !ends && (failed->code == ERR_UNKNOWN || failed->code == ERR_GONE)) {
-        if (!r->again)
-            r->again = loop_timer_new(l->service->loop, ask_root, r);
-        loop_timer_start(r->again, AGAIN_MS, 0);
+        wait_and_ask(r);
+    } else if (failed && !ends && is_occupied(r, failed)) {
+        begin_halt(r);
+    } else if (failed && !ends && make_room(r, failed)) {
+        return;
     } else if (failed) {
         take_back(r);
         finish(r, failed);
@@ -155,7 +183,7 @@ static void ask_root(void *arg) {
     struct rewinding *r = arg;
     struct live *l = r->live;
     l->service->driver->root(l->machine, r->row.stack ? r->row.stack : "", l->steps.layer + 1,
-                             false, switched, r);
+                             r->drifted || r->adopted ? 0 : ROOT_UNDRIFTED, switched, r);
 }
 
 static void fill(struct rewinding *r, struct step_row *row, enum step_kind kind,
@@ -173,26 +201,43 @@ static void fill(struct rewinding *r, struct step_row *row, enum step_kind kind,
     snprintf(row->machine, sizeof(row->machine), "%s", r->live->row.id);
 }
 
-static void halted(void *arg, const struct err *failed) {
-    struct rewinding *r = arg;
+/* What was there and what comes back, written down before anything is touched. */
+static void begin_switch(struct rewinding *r) {
     struct live *l = r->live;
     struct err err;
     char now[LAYERS_TEXT_SIZE], *target DEFER_FREE = TAKE(r->row.stack);
-    if (!failed && steps_next_stack(l, now, &err) < 0)
-        failed = &err;
-    if (!failed) {
-        fill(r, &r->kept, STEP_KEPT, now);
-        step_row_done(&r->row);
-        fill(r, &r->row, STEP_REWIND, target ? target : "");
-        if (write_intent(r, &err) < 0)
-            failed = &err;
+    if (steps_next_stack(l, now, &err) < 0) {
+        finish(r, &err);
+        return;
     }
-    if (failed)
-        finish(r, failed);
+    fill(r, &r->kept, STEP_KEPT, now);
+    step_row_done(&r->row);
+    fill(r, &r->row, STEP_REWIND, target ? target : "");
+    if (write_intent(r, &err) < 0)
+        finish(r, &err);
     else
         ask_root(r);
 }
 
+/* The end of a rewind, whether or not it is written down already. */
+static void give_up(struct rewinding *r, const struct err *err) {
+    if (r->kept.id[0])
+        take_back(r);
+    finish(r, err);
+}
+
+static void halted(void *arg, const struct err *failed) {
+    struct rewinding *r = arg;
+    r->halted = true;
+    if (failed)
+        give_up(r, failed);
+    else if (r->kept.id[0])
+        ask_root(r);
+    else
+        begin_switch(r);
+}
+
+/* Nothing is ended for a rewind that will be refused. */
 static void drift_known(void *arg, const struct machine_stats *stats, const struct err *failed) {
     struct rewinding *r = arg;
     struct live *l = r->live;
@@ -204,9 +249,13 @@ static void drift_known(void *arg, const struct machine_stats *stats, const stru
         failed = &err;
     }
     if (failed)
-        finish(r, failed);
+        give_up(r, failed);
     else
         machine_halt(l->machine, l->service->loop, halted, r);
+}
+
+static void begin_halt(struct rewinding *r) {
+    r->live->service->driver->stats(r->live->machine, drift_known, r);
 }
 
 /* ---- the request ---- */
@@ -247,7 +296,10 @@ static void begin(void *arg) {
     }
     l->changing = true;
     gate_close(l);
-    l->service->driver->stats(l->machine, drift_known, r);
+    if (l->running)
+        begin_halt(r);
+    else
+        begin_switch(r);
 }
 
 void service_rewind(struct service *s, const struct caller *who, const char *machine,

@@ -53,7 +53,9 @@ struct steps {
     struct gate_call *gate, **gate_last;
     struct loop_call start;  /* the next one that is wanted */
     struct merging *merging; /* tidy.c */
+    struct loop_timer *rest; /* before layers are merged */
     bool unmergeable;        /* it was tried, and failed */
+    bool full;               /* a step found no room on the disk */
     bool unpruned;           /* there is more history than when it was last looked at */
     bool pruning;            /* prune.c */
 };

@@ -12,7 +12,7 @@
 #include "service/gate.h"
 #include "store/compact.h"
 
-enum { MERGE_LOOK_MS = 5, MERGE_TRIES = 12000 };
+enum { MERGE_LOOK_MS = 5, MERGE_TRIES = 12000, REST_MS = 50, LAYERS_MANY = LAYERS_GOOD / 2 };
 
 /* Layers that are being made into one. */
 struct merging {
@@ -47,6 +47,7 @@ static void put_merged(struct merging *m) {
 }
 
 static void ask_merge(void *arg);
+static void compact(struct live *l, bool rested);
 
 static void merge_known(void *arg, const struct err *err) {
     struct merging *m = arg;
@@ -60,12 +61,12 @@ static void merge_known(void *arg, const struct err *err) {
         put_merged(m);
     } else if (!ends) {
         log_line(LOG_WARN, "service", "merge layers: %s id=%s", err->text, l->row.id);
-        l->steps.unmergeable = true;
+        l->steps.unmergeable = err->code != ERR_LIMIT; /* room may come again */
     }
     live_ref(l);
     merging_free(m);
     if (!err)
-        steps_compact(l);
+        compact(l, true); /* one leads to the next */
     live_unref(l);
 }
 
@@ -80,14 +81,29 @@ static void ask_merge(void *arg) {
         l->service->driver->merge(l->machine, stack, m->into, merge_known, m);
 }
 
-void steps_compact(struct live *l) {
+static void rest_over(void *arg) {
+    compact(arg, true);
+}
+
+/* Whoever works step by step is not disturbed, unless there are many layers already. */
+static bool may_begin(struct live *l, const struct layers *layers) {
+    struct steps *p = &l->steps;
+    if (layers->count >= LAYERS_MANY)
+        return true;
+    if (!p->rest)
+        p->rest = loop_timer_new(l->service->loop, rest_over, l);
+    loop_timer_start(p->rest, REST_MS, 0);
+    return false;
+}
+
+static void compact(struct live *l, bool rested) {
     struct layers layers;
     struct err err;
     if (l->steps.merging || l->steps.unmergeable || !l->machine || !l->steps.stack ||
         layers_parse(l->steps.stack, &layers, &err) < 0)
         return;
     struct compaction c = compact_plan(&layers, l->row.id);
-    if (c.count < 2)
+    if (c.count < 2 || (!rested && !may_begin(l, &layers)))
         return;
     struct merging *m = calloc(1, sizeof(*m));
     if (!m)
@@ -102,8 +118,13 @@ void steps_compact(struct live *l) {
     ask_merge(m);
 }
 
+void steps_compact(struct live *l) {
+    compact(l, false);
+}
+
 void steps_compact_release(struct live *l) {
     struct merging *m = l->steps.merging;
+    loop_timer_free(TAKE(l->steps.rest));
     if (m)
         merging_free(m);
 }

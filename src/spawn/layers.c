@@ -135,7 +135,7 @@ static void stack_clear(struct spawner *s, struct stack *stack) {
         snprintf(name, sizeof(name), "disk%d", i);
         if (stack->disks[i] >= 0)
             bench_clear(&s->maker, name);
-        close_fd(&stack->disks[i]);
+        left_add(&s->maker.left, TAKE_FD(stack->disks[i]));
     }
     close_fd(&stack->userns);
 }
@@ -279,12 +279,14 @@ static int seal_failed(struct err *err, int r, const struct box *box) {
 }
 
 /* In the box's namespace, with the new root in place: the old one is sealed and left. */
-static int leave_root(struct box *box, int fresh, const struct carried *c, struct err *err) {
+static int leave_root(struct spawner *s, struct box *box, int fresh, const struct carried *c,
+                      struct err *err) {
     const char *path = side_path(box->side);
     int old DEFER_CLOSE = open_here(path);
     bool has_usr = box_has_usr(box);
-    int usr DEFER_CLOSE = old < 0 ? old : has_usr ? mount_point(old, "usr") : -1;
+    int usr = old < 0 ? old : has_usr ? mount_point(old, "usr") : -1;
     int r = old < 0 ? old : has_usr && usr < 0 ? usr : seal(old, usr);
+    left_add(&s->maker.left, usr);
     if (r < 0)
         return seal_failed(err, r, box);
     if ((r = carry(old, fresh, c)) < 0)
@@ -313,7 +315,7 @@ static int swap_roots(struct spawner *s, struct box *box, int root, int usr,
     if ((r = enter_root(box, root, usr)) < 0)
         err_num(err, r, "attach the new root of machine '%s'", box->id);
     else
-        r = check_places(root, c, err) < 0 ? -1 : leave_root(box, root, c, err);
+        r = check_places(root, c, err) < 0 ? -1 : leave_root(s, box, root, c, err);
     if (r < 0)
         umount2(side_path(other_side(box->side)), MNT_DETACH);
     go_out(s);
@@ -357,14 +359,22 @@ static int open_root(struct spawner *s, const struct box *box) {
     return fd;
 }
 
+static int drifted(struct err *err, const struct box *box) {
+    err_set(err, ERR_UNSUPPORTED, "the host's packages changed since machine '%s' was made",
+            box->id);
+    return err_remedy(err, "with --drifted its files come back over the /usr of now");
+}
+
 static int freeze(struct spawner *s, struct box *box, struct plan_message *m, struct stack *stack,
                   int *ret_root, struct err *err) {
     struct image old DEFER(image_closep) = IMAGE_NONE;
     struct layers layers;
+    if ((m->changed & ROOT_UNDRIFTED) && box->drifted)
+        return drifted(err, box);
     if (layers_parse(m->plan.stack, &layers, err) < 0 || resolve(box, &layers, stack, err) < 0 ||
         open_image(s, box, &old, &stack->image, err) < 0 || open_stack(s, box, stack, err) < 0)
         return -1;
-    bool only_if_changed = m->changed;
+    bool only_if_changed = m->changed & ROOT_IF_CHANGED;
     m->changed = layer_is_empty(stack->disks[0], box->layer) != 1;
     if (only_if_changed && !m->changed)
         return 0;
@@ -640,21 +650,28 @@ static void close_dir(DIR **d) {
         closedir(*d);
 }
 
+/* Into the trash; on a full disk the first of them becomes the trash itself. */
+static bool throw_one(int disk, const char *name) {
+    char path[32];
+    snprintf(path, sizeof(path), "trash/%s", name);
+    if (mkdirat(disk, "trash", 0700) < 0 && errno != EEXIST)
+        return renameat(disk, name, disk, "trash") == 0;
+    return renameat(disk, name, disk, path) == 0;
+}
+
 /* Out of the way under a name that is no layer's; removed by and by. */
 static int throw_out(int disk, const struct box *box, const struct range *keep, size_t count) {
     int fd = openat(disk, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *d DEFER(close_dir) = fd < 0 ? NULL : fdopendir(fd);
     int thrown = 0;
-    if (!d || (mkdirat(disk, "trash", 0700) < 0 && errno != EEXIST))
+    if (!d)
         return -errno;
     for (struct dirent *e; (e = readdir(d));) {
         uint32_t number = layer_number(e->d_name);
-        char name[32];
         if (!number || number == box->layer || number == box->next_layer ||
             in_ranges(keep, count, number))
             continue;
-        snprintf(name, sizeof(name), "trash/%s", e->d_name);
-        thrown += renameat(disk, e->d_name, disk, name) == 0;
+        thrown += throw_one(disk, e->d_name);
     }
     return thrown;
 }
@@ -796,12 +813,13 @@ int layers_merge(struct spawner *s, struct plan_message *m, struct undertaker *u
 /* ---- afterwards ---- */
 
 /* In the box's namespace. is_left: the old root is away already, and only the books do not know. */
-static int finish_switch(struct box *box, const struct carried *c, bool is_left, struct err *err) {
+static int finish_switch(struct spawner *s, struct box *box, const struct carried *c, bool is_left,
+                         struct err *err) {
     const char *path = side_path(other_side(box->side));
     int fresh DEFER_CLOSE = is_mounted(path) ? open_here(path) : -1;
     if (fresh < 0)
         return -1;
-    return is_left ? 0 : leave_root(box, fresh, c, err);
+    return is_left ? 0 : leave_root(s, box, fresh, c, err);
 }
 
 static void undo_switch(struct box *box) {
@@ -828,7 +846,7 @@ void layers_recover(struct spawner *s, struct box *box) {
         return;
     }
     bool is_left = !is_mounted(side_path(box->side));
-    if (finish_switch(box, &carried, is_left, &err) == 0)
+    if (finish_switch(s, box, &carried, is_left, &err) == 0)
         switched(box);
     else
         undo_switch(box);

@@ -93,28 +93,45 @@ static int describe(const struct spawner *s, const struct plan *plan, struct buf
     return j.failed || !buf_add(out, "\n", 1) ? -1 : 0;
 }
 
-static int write_record(const struct box *box, int dir, const char *name) {
-    char text[1024];
-    int n = snprintf(text, sizeof(text),
+enum { RECORD_SIZE = 1024 };
+
+/* All records are of one size, so that a new one can take an old one's place. */
+static bool print_record(const struct box *box, char text[RECORD_SIZE]) {
+    int n = snprintf(text, RECORD_SIZE,
                      "slot=%" PRIu32 "\nupper=%" PRIu32 "\ncgroup=%" PRIu64 "\nlinger=%" PRIu64
                      "\ndue=%" PRIu64 "\nborn=%" PRIu64 "\nimage=%s\npid=%d\nlayer=%" PRIu32
                      "\nnext=%" PRIu32 "\nside=%c\n",
                      box->slot, box->upper, box->cgroup, box->linger, box->due_ms, box->born,
                      box->image_key, (int)box->pid, box->layer, box->next_layer, box->side);
     for (size_t i = 0; i < box->disk_count; i++)
-        n += snprintf(text + n, sizeof(text) - (size_t)n, "disk=%s:%" PRIu32 "\n", box->disks[i].id,
+        n += snprintf(text + n, RECORD_SIZE - (size_t)n, "disk=%s:%" PRIu32 "\n", box->disks[i].id,
                       box->disks[i].upper);
-    int file DEFER_CLOSE = openat(dir, name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    return file < 0 || write(file, text, (size_t)n) != n ? -1 : 0;
+    if (n >= RECORD_SIZE)
+        return false;
+    memset(text + n, '\n', RECORD_SIZE - (size_t)n);
+    return true;
+}
+
+static int write_record(int dir, const char *name, int flags, const char text[RECORD_SIZE]) {
+    int file DEFER_CLOSE = openat(dir, name, O_WRONLY | O_CLOEXEC | flags, 0600);
+    return file >= 0 && pwrite(file, text, RECORD_SIZE, 0) == RECORD_SIZE ? 0 : -errno;
 }
 
 int making_amend(struct spawner *s, const struct box *box, const char *name, struct err *err) {
+    char text[RECORD_SIZE];
     int dir DEFER_CLOSE = openat(s->boxes, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    /* There is no moment without a record: the box may linger already. */
-    if (dir < 0 || write_record(box, dir, "box.new") < 0 ||
-        renameat(dir, "box.new", dir, "box") < 0)
+    if (dir < 0)
         return err_sys(err, "write down machine '%s'", box->id);
-    return 0;
+    if (!print_record(box, text))
+        return err_set(err, ERR_LIMIT, "the record of machine '%s' is too long", box->id);
+    /*
+     * There is no moment without a record: the box may linger already. One write of less than a
+     * page is done or not done, whoever is killed; after a power cut there is no box to remember.
+     */
+    int r = write_record(dir, "box", 0, text);
+    if (r == -ENOENT && (r = write_record(dir, "box.new", O_CREAT | O_TRUNC, text)) == 0)
+        r = renameat(dir, "box.new", dir, "box") < 0 ? -errno : 0;
+    return r < 0 ? err_num(err, r, "write down machine '%s'", box->id) : 0;
 }
 
 struct sockaddr_un box_socket(const struct spawner *s, const char *id, const char *name) {

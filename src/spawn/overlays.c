@@ -90,15 +90,25 @@ int overlay_on(struct rootfs_maker *maker, uint32_t owner, const int *lowers, si
     return made;
 }
 
+void left_add(struct left *l, int fd) {
+    if (fd >= 0 && l->count < LEFT_MAX)
+        l->fds[l->count++] = fd;
+    else if (fd >= 0)
+        close(fd);
+}
+
 /* ---- a stack ---- */
 
-/* Descriptors of the lowers of one overlay. */
+/* Descriptors of the lowers of one overlay: directories of disks, then mounts of the image. */
 struct lowers {
     int fds[LOWERS_MAX];
-    size_t count;
+    size_t count, dirs;
+    struct left *left;
 };
 
 static void lowers_close(struct lowers *l) {
+    while (l->count > l->dirs)
+        left_add(l->left, l->fds[--l->count]);
     while (l->count)
         close(l->fds[--l->count]);
 }
@@ -123,6 +133,7 @@ static int gather(struct rootfs_maker *maker, const struct stack *s, char part, 
         layer_part(name, s->layers[i].number, part);
         r = lowers_add(ret, open_dir(s->disks[s->layers[i].disk], name));
     }
+    ret->dirs = ret->count;
     /* The box sees in its mount table where a layer lies; of a copy of its own it sees "/". */
     if (r == 0 && over >= 0)
         r = lowers_add(ret,
@@ -138,7 +149,7 @@ static int gather(struct rootfs_maker *maker, const struct stack *s, char part, 
 
 static int mount_part(struct rootfs_maker *maker, const struct stack *s, const char *parts,
                       int over, int dir) {
-    struct lowers lowers DEFER(lowers_close) = {.count = 0};
+    struct lowers lowers DEFER(lowers_close) = {.left = &maker->left};
     char upper[NAME_SIZE], work[NAME_SIZE];
     size_t loose = 0;
     int r = gather(maker, s, parts[0], over, dir, &lowers, &loose);

@@ -18,6 +18,18 @@ struct rootfs_maker;
 
 enum { DISKS = 1 + LAYERS_DISKS_MAX, LAYER_FIRST = 1 };
 
+/*
+ * Copies of mounts that nobody needs any more. Closing one waits for all cpus, so it is done by the
+ * undertaker, after the answer.
+ */
+enum { LEFT_MAX = 30 };
+struct left {
+    int fds[LEFT_MAX];
+    size_t count;
+};
+/* Takes it; when there are too many it is closed at once. */
+void left_add(struct left *l, int fd);
+
 struct stack {
     const struct image *image;
     uint32_t owner;   /* box root's number on the host: who the overlays act as */

@@ -57,6 +57,7 @@ struct rootfs_maker {
     int store;      /* where disk images are made */
     bool has_nodes; /* every box has a /dev of its own */
     struct uppers uppers;
+    struct left left;
     bool by_name;     /* overlays need their layers attached (kernels before 6.15) */
     bool tmpfs_plain; /* tmpfs cannot be idmapped (kernels before 6.3) */
     bool

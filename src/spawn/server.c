@@ -385,8 +385,8 @@ static void do_root(struct server *v, struct client *c, const struct fd_message 
     int root DEFER_CLOSE = -1;
     struct box *box = box_find(v->s, v->message.plan.id);
     /* The root before the last is left by now; dropping what it has cached is not for us. */
-    if (box && box->old_root >= 0 && undertaker_close_for(&v->undertaker, box->old_root))
-        close_fd(&box->old_root);
+    if (box)
+        left_add(&v->s->maker.left, TAKE_FD(box->old_root));
     if (layers_root(v->s, &v->message, &root, &err) < 0)
         answer_error(v, c, &err);
     else
@@ -779,6 +779,15 @@ static bool is_idle(const struct server *v, uint64_t idle_ms) {
            spawner_now_ms() - v->quiet_since_ms >= idle_ms;
 }
 
+/* Those that were left behind are closed; by the undertaker, if there is one, for it takes long. */
+static void close_left(struct server *v) {
+    struct left *left = &v->s->maker.left;
+    if (left->count)
+        undertaker_close_all(&v->undertaker, left->fds, left->count);
+    while (left->count)
+        close(left->fds[--left->count]);
+}
+
 static void serve(struct server *v, uint64_t idle_ms) {
     bool work = true, dying = true;
     while (!v->stopping) {
@@ -787,6 +796,7 @@ static void serve(struct server *v, uint64_t idle_ms) {
             epoll_wait(v->epoll, events, EVENTS, until_due(v, patience(v, idle_ms, work, dying)));
         for (int i = 0; i < n; i++)
             handle(v, &events[i]);
+        close_left(v);
         drop_gone_clients(v);
         end_overdue(v);
         if (n > 0) {

@@ -39,6 +39,8 @@ void undertaker_close(struct undertaker *u);
 
 /* Closes its copy of a descriptor: the last one may take long. False: it is too busy. */
 bool undertaker_close_for(struct undertaker *u, int fd);
+/* The same for several, which the caller then has to close. */
+bool undertaker_close_all(struct undertaker *u, const int *fds, size_t count);
 /* Removes what is in the directory `trash` there, whatever it is. */
 bool undertaker_wipe(struct undertaker *u, int disk);
 /* Merges layers of that box; its end is told. plan->disk stays the caller's. */

@@ -50,14 +50,16 @@ static int list(struct spawner *s, struct plan_message *m, struct verb_fds *fds,
 }
 
 /* The filesystem of a box's changes is what its root overlay tells; nothing inside is looked up. */
-static uint64_t disk_used(const struct spawner *s, const struct box *box) {
+static void disk_used(const struct spawner *s, const struct box *box, struct plan_stats *ret) {
     char path[32];
     struct statfs fs;
     snprintf(path, sizeof(path), "%d/root", (int)box->pid);
     int root DEFER_CLOSE = openat(s->proc, path, O_PATH | O_CLOEXEC);
     if (root < 0 || fstatfs(root, &fs) < 0 || fs.f_bfree > fs.f_blocks)
-        return 0;
-    return (uint64_t)(fs.f_blocks - fs.f_bfree) * (uint64_t)fs.f_frsize;
+        return;
+    ret->disk_bytes = (uint64_t)(fs.f_blocks - fs.f_bfree) * (uint64_t)fs.f_frsize;
+    if (fs.f_files && fs.f_ffree <= fs.f_files)
+        ret->disk_files_permille = (uint64_t)(fs.f_files - fs.f_ffree) * 1000 / fs.f_files;
 }
 
 static int stats(struct spawner *s, struct plan_message *m, struct verb_fds *fds, struct err *err) {
@@ -71,7 +73,7 @@ static int stats(struct spawner *s, struct plan_message *m, struct verb_fds *fds
         if (!box)
             continue;
         st->drifted = box->drifted;
-        st->disk_bytes = disk_used(s, box);
+        disk_used(s, box, st);
         st->lookups_refused = box_lookups_refused(s, box);
         cgroup_stats(&s->cgroups, s->proc, box->cgroup, st);
     }

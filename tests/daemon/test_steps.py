@@ -320,3 +320,34 @@ def test_history_gives_way_when_the_disk_is_full_of_it(daemon):
     assert b.sh("cat name; wc -c < big") == "first\n5000000\n"
     b.rewind(steps[-1]["number"])
     assert b.sh("cat n") == "29\n"
+
+
+def test_a_disk_full_of_history_makes_room_for_the_next_step(daemon):
+    """Files, not bytes, are what runs out: with old steps gone there is room again, and the machine goes on."""
+    b = Box(daemon, steps="manual", limits={"disk": "64M"})
+    most = int(b.sh("df --output=iavail / | tail -1"))
+    b.sh("echo kept >kept")
+    b.snap("kept")
+    for i in range(8):
+        b.sh(f"mkdir d; cd d; seq {most // 4 - 100} | xargs touch 2>/dev/null; while : >x$((n+=1)); do :; done 2>/dev/null"
+             if i == 3 else f"mkdir d; cd d; seq {most // 5} | xargs touch")
+        assert b.snap()["restorable"]
+        b.rewind("kept")
+    numbers = [s["number"] for s in b.steps()]
+    assert len(numbers) < 17 and numbers[0] == 1, numbers
+    assert b.sh("ls; cat kept").split() == ["kept", "kept"]
+
+
+def test_a_step_that_has_no_room_is_refused_and_nothing_is_lost(daemon):
+    b = Box(daemon, steps="manual", limits={"disk": "64M"})
+    b.sh("echo 1 >a")
+    b.snap("first")
+    assert b.sh("while : >x$((n+=1)); do :; done 2>/dev/null") != ""
+    assert "No space left" in refused("limit", b.snap, "second")
+    assert b.sh("cat a; rm x?; echo 2 >a; cat a").split() == ["1", "2"]
+    b.sh("rm x*")
+    assert b.snap("second")["restorable"]
+    b.rewind("first")
+    assert b.sh("cat a; ls") == "1\na\n"
+    b.rewind("second")
+    assert b.sh("cat a; ls") == "2\na\n"

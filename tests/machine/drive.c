@@ -211,7 +211,7 @@ static void told_root(void *arg, bool changed, const struct err *err) {
 static void do_root(struct ask *a, struct machine *m, char **words) {
     const char *stack = word(words, "stack");
     m->driver->root(m, stack ? stack : "", (uint32_t)number(words, "layer"),
-                    number(words, "if_changed"), told_root, a);
+                    number(words, "if_changed") ? ROOT_IF_CHANGED : 0, told_root, a);
 }
 
 /* The names of /home/user and of /usr/local in it, with their owners. */

@@ -644,7 +644,7 @@ static void on_root(void *arg, const struct plan_message *m, struct fd_message *
 struct root_call {
     struct call *call;
     uint32_t layer;
-    bool if_changed;
+    unsigned how;
     char stack[];
 };
 
@@ -671,17 +671,17 @@ static void on_busy_known(void *arg, const struct frame *frame, const struct err
     struct machine_host *h = c->box->m.host;
     struct plan_message *m = message(h, PLAN_ROOT, c->box->m.id);
     m->layer = r->layer;
-    m->changed = r->if_changed;
+    m->changed = r->how;
     snprintf(m->plan.stack, sizeof(m->plan.stack), "%s", r->stack);
     spawner_ask(h->spawner, m, NULL, 0, on_root, c);
 }
 
 /* Asked first: what lives there would find itself in a root that nobody can write. */
-static void box_root(struct machine *m, const char *stack, uint32_t layer, bool if_changed,
+static void box_root(struct machine *m, const char *stack, uint32_t layer, unsigned how,
                      machine_root_fn *done, void *arg) {
     struct call *c = call_new(m, arg);
     struct root_call *r = xcalloc(sizeof(*r) + strlen(stack) + 1);
-    *r = (struct root_call){.call = c, .layer = layer, .if_changed = if_changed};
+    *r = (struct root_call){.call = c, .layer = layer, .how = how};
     memcpy(r->stack, stack, strlen(stack) + 1);
     c->root = done;
     guest_request(m->guest, (struct frame_head){.type = MSG_BUSY}, NULL, NULL, 0, on_busy_known, r);
@@ -782,6 +782,7 @@ static void tell_stats(struct call *c, const struct plan_row *row, const struct 
         .disk_bytes = p->disk_bytes,
         .oom_kills = p->oom_kills,
         .pids_refused = p->pids_refused,
+        .disk_files_permille = p->disk_files_permille,
         .lookups_refused = p->lookups_refused,
         .frozen = p->frozen,
         .drifted = p->drifted,
