@@ -3,6 +3,7 @@
 #include "operator/operator.h"
 #include "service/approvals.h"
 #include "service/changesets.h"
+#include "service/check.h"
 #include "service/expose.h"
 #include "service/images.h"
 #include "service/secrets.h"
@@ -534,6 +535,27 @@ static const struct field diff_view_fields[] = {
 };
 const struct schema diff_schema = SCHEMA("Diff", char *, diff_view_fields);
 
+static const struct field store_problem_view[] = {
+    {"machine", SHOW_TEXT, AT(struct store_problem, machine), "that needs it", .required = true},
+    {"layer", SHOW_TEXT, AT(struct store_problem, layer), NULL},
+    {"what", SHOW_TEXT, AT(struct store_problem, what), NULL, .required = true},
+    {"remedy", SHOW_TEXT, AT(struct store_problem, remedy), NULL, .required = true},
+};
+const struct schema store_problem_schema =
+    SCHEMA("StoreProblem", struct store_problem, store_problem_view);
+
+static const struct field store_check_view[] = {
+    {"whole", SHOW_FLAG, 0, "there are no problems", .required = true},
+    {"machines", SHOW_NUMBER, 0, "that were looked at", .required = true},
+    {"unchecked", SHOW_NUMBER, 0, "that could not be", .required = true},
+    {"stacks", SHOW_NUMBER, 0, "of steps and roots", .required = true},
+    {"layers", SHOW_NUMBER, 0, "that they name", .required = true},
+    {"leftovers", SHOW_NUMBER, 0, "layers that nobody names; they go when steps are next dropped",
+     .required = true},
+    {"problems", SHOW_JSON, 0, NULL, .required = true, .sub = &store_problem_schema},
+};
+const struct schema store_check_schema = SCHEMA("StoreCheck", char *, store_check_view);
+
 static const struct field machines_view[] = {
     {"machines", SHOW_JSON, 0, NULL, .required = true, .sub = &machine_schema},
     {"next", SHOW_TEXT, 0, "cursor of the next page; absent at the end"},
@@ -885,6 +907,8 @@ const struct schema *const all_schemas[] = {
     &pruned_schema,
     &steps_schema,
     &diff_schema,
+    &store_check_schema,
+    &store_problem_schema,
     &diff_end_schema,
     &change_schema,
     &change_side_schema,

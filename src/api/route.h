@@ -101,6 +101,8 @@ void api_rewind(struct call *c);
 void api_fork(struct call *c);
 void api_step_list(struct call *c);
 void api_step_show(struct call *c);
+/* store.c */
+void api_store_check(struct call *c);
 /* diff.c */
 void api_diff(struct call *c);
 /* changesets.c */

@@ -267,6 +267,10 @@ const struct route routes[] = {
      "application/x-tar", "The image as an archive, the same bytes each time",
      "\"$URL/v1/images/$I/archive?form=tar\"", api_image_export, export_queries},
 
+    {"GET", "/v1/store/check", "store_check", SCOPE_READ, BODY_NONE, NULL, &store_check_schema, 200,
+     NULL, "Prove that every layer which a step or a root of your machines names is there",
+     "$URL/v1/store/check", api_store_check, NULL},
+
     {"GET", "/v1/pending", "pending_list", SCOPE_READ, BODY_NONE, NULL, &pendings_schema, 200, NULL,
      "Requests that wait for an approval", "$URL/v1/pending", api_pending_list, NULL},
     {"POST", "/v1/pending/{}", "pending_decide", SCOPE_RUN, BODY_JSON, &approval_request_schema,

@@ -63,6 +63,8 @@ const struct command commands[] = {
      "review what a machine hands out, then let it out", cmd_ship, ship_rows},
     {"image", "ls|show|import|export|build|tag|rm|prune [OPTIONS] [WORD...]",
      "what machines can start from: import, build, export, remove", cmd_image, image_rows},
+    {"store", "check [--json]", "prove that every layer which a step needs is there", cmd_store,
+     store_rows},
     {"pending", "[--json]", "requests of machines that wait for an approval", cmd_pending,
      json_rows},
     {"approve", "[OPTIONS] ITEM...", "let requests that wait go on", cmd_approve, approve_rows},

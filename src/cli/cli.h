@@ -58,6 +58,7 @@ int cmd_log(int argc, char **argv);
 int cmd_diff(int argc, char **argv);
 int cmd_rewind(int argc, char **argv);
 int cmd_fork(int argc, char **argv);
+int cmd_store(int argc, char **argv);
 int cmd_do(int argc, char **argv);
 int cmd_ship(int argc, char **argv);
 int cmd_image(int argc, char **argv);
@@ -80,5 +81,5 @@ int cmd_completion(int argc, char **argv);
 /* Options of those that have more than --json and --help. */
 extern const struct option_row run_rows[], exec_rows[], sh_rows[], cp_rows[], new_rows[],
     logs_rows[], net_rows[], snap_rows[], log_rows[], diff_rows[], rewind_rows[], fork_rows[],
-    serve_rows[], token_rows[], audit_rows[], mcp_rows[], approve_rows[], top_rows[], do_rows[],
-    ship_rows[], image_rows[];
+    store_rows[], serve_rows[], token_rows[], audit_rows[], mcp_rows[], approve_rows[], top_rows[],
+    do_rows[], ship_rows[], image_rows[];

@@ -1,0 +1,80 @@
+/* carrel store check: the layers of machines, proved against what their steps name. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/defer.h"
+#include "cli/cli.h"
+#include "cli/client.h"
+#include "cli/options.h"
+#include "cli/safe.h"
+#include "cli/table.h"
+
+struct store_options {
+    bool json, help;
+};
+
+#define AT(member) offsetof(struct store_options, member)
+const struct option_row store_rows[] = {
+    {0, "json", NULL, OPTION_FLAG, AT(json), "print it as JSON"},
+    {'h', "help", NULL, OPTION_FLAG, AT(help), "show this"},
+    {0, NULL, NULL, OPTION_FLAG, 0, NULL},
+};
+#undef AT
+
+static void print_problem(const json_t *p) {
+    fputs("machine ", stdout);
+    safe_name(stdout, client_text(p, "machine"));
+    printf(": %s", client_text(p, "what"));
+    if (*client_text(p, "layer"))
+        printf(" (%s)", client_text(p, "layer"));
+    printf("\n  %s\n", client_text(p, "remedy"));
+}
+
+static void print_report(const json_t *answer) {
+    size_t i;
+    const json_t *p;
+    json_array_foreach(json_object_get(answer, "problems"), i, p) print_problem(p);
+    printf("%lld machines, %lld layers named by %lld steps and roots: %s\n",
+           client_number(answer, "machines"), client_number(answer, "layers"),
+           client_number(answer, "stacks"),
+           json_is_true(json_object_get(answer, "whole")) ? "whole" : "NOT WHOLE");
+    if (client_number(answer, "leftovers"))
+        printf("%lld layers are named by nobody; they go when steps are next dropped\n",
+               client_number(answer, "leftovers"));
+    if (client_number(answer, "unchecked"))
+        printf("%lld machines could not be looked at; try again\n",
+               client_number(answer, "unchecked"));
+}
+
+static int check(const struct store_options *o, struct err *err) {
+    struct client c DEFER(client_close) = {0};
+    json_t *answer DEFER(json_free) = NULL;
+    const struct client_request r = {.method = "GET", .target = "/v1/store/check"};
+    if (client_open(&c, CLIENT_IF_MACHINES, NULL, err) < 0 || client_call(&c, &r, &answer, err) < 0)
+        return -1;
+    if (o->json)
+        print_json(answer);
+    else
+        print_report(answer);
+    return json_is_true(json_object_get(answer, "whole")) ? 0 : 1;
+}
+
+int cmd_store(int argc, char **argv) {
+    struct store_options o = {0};
+    struct err err;
+    int next, skip = argc > 1 && argv[1][0] != '-' ? 2 : 1;
+    if (options_parse(store_rows, argc - skip, argv + skip, &o, &next, &err) < 0)
+        return cli_fail(&err);
+    if (o.help) {
+        cli_usage("store");
+        options_print(store_rows);
+        return 0;
+    }
+    if (skip == 1 || strcmp(argv[1], "check") != 0) {
+        err_set(&err, ERR_INVALID, skip == 1 ? "no verb named" : "unknown verb '%s'", argv[1]);
+        err_remedy(&err, "carrel store check");
+        return cli_fail(&err);
+    }
+    int r = check(&o, &err);
+    return r < 0 ? cli_fail(&err) : r;
+}

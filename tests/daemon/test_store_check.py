@@ -1,0 +1,141 @@
+"""`carrel store check`: it proves the layers, and sees what is wrong with them."""
+import json
+import shutil
+import sqlite3
+import subprocess
+
+import pytest
+from carrel import PROGRAM, ROOTLESS, spawner_pids
+from daemon import Refused, signal_all
+from test_steps import Box
+
+
+def check(d):
+    return d.get("/v1/store/check")
+
+
+def cli(d, *args):
+    return subprocess.run([PROGRAM, "store", *args], env=d.env, capture_output=True, text=True, timeout=60)
+
+
+def test_a_store_that_is_whole(daemon):
+    b = Box(daemon)
+    for i in range(20):
+        b.sh(f"echo {i} >f{i}")
+    f = b.fork(count=2)[0]
+    f.sh("echo fork >g")
+    b.rewind(3)
+    b.settled(22)
+    r = check(daemon)
+    assert r["whole"] and r["problems"] == [] and (r["machines"], r["unchecked"]) == (3, 0)
+    assert r["stacks"] >= 22 and r["layers"] >= 20
+    daemon.delete(b.url)  # its disk lives on in the forks
+    r = check(daemon)
+    assert r["whole"] and r["machines"] == 2
+    told = cli(daemon, "check")
+    assert told.returncode == 0 and "2 machines" in told.stdout and ": whole\n" in told.stdout
+    assert json.loads(cli(daemon, "check", "--json").stdout)["whole"]
+    assert cli(daemon, "mend").returncode != 0 and "unknown verb 'mend'" in cli(daemon, "mend").stderr
+    assert "no verb named" in cli(daemon).stderr
+
+
+def forge(d, machine, stack):
+    """A step of the database names what is not there."""
+    db = sqlite3.connect(d.home / "carrel.db", timeout=20)
+    db.execute("UPDATE steps SET stack = ? WHERE machine = ? AND number = 1", (stack, machine))
+    db.commit()
+    db.close()
+
+
+@pytest.mark.parametrize("stack, what", [
+    ("{own}/777", "a layer is named, and is not there"),
+    ("m-aaaaaaaaaaaa/1", "a layer of an ancestor is named, and is not there"),
+    ("nonsense", "cannot be read"),
+])
+def test_what_is_not_there_is_told(daemon, stack, what):
+    b = Box(daemon)
+    b.sh("echo 1 >a")
+    b.sh("echo 2 >a")
+    b.settled(2)
+    forge(daemon, b.id, stack.format(own=b.id))
+    r = check(daemon)
+    assert not r["whole"] and len(r["problems"]) == 1
+    problem = r["problems"][0]
+    assert what in problem["what"] and problem["machine"] == b.id and problem["remedy"]
+    told = cli(daemon, "check")
+    assert told.returncode == 1 and "NOT WHOLE" in told.stdout and what in told.stdout
+
+
+def traced(pid, by):
+    """Or killed already, by a call that it made for somebody else."""
+    try:
+        with open(f"/proc/{pid}/status") as f:
+            return f"TracerPid:\t{by}\n" in f.read()
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
+@pytest.mark.skipif(ROOTLESS, reason="a spawner that was restarted cannot enter the boxes of the one before")
+@pytest.mark.skipif(not shutil.which("strace"), reason="no strace to kill at a system call")
+def test_killed_at_any_call_of_a_step_everything_acknowledged_is_there(daemon):
+    """SIGKILL at the n-th system call of the spawner while it takes a step, for n all over its path."""
+    b = Box(daemon, steps="manual")
+    hashes, killed = {}, 0
+    for n in list(range(1, 30, 4)) + list(range(30, 190, 11)):
+        b.sh(f"mkdir -p d{n % 3}; echo {n} >d{n % 3}/f{n}; rm -f d{(n + 1) % 3}/f*")
+        daemon.get(b.url + "/stats")  # one that was killed is started again
+        main = str(min(spawner_pids(daemon.run_dir)))
+        trace = subprocess.Popen(["strace", "-qq", "-o", "/dev/null", "-p", main, "-e", f"inject=all:signal=KILL:when={n}"],
+                                 stderr=subprocess.DEVNULL)
+        try:
+            daemon.until(lambda: traced(main, trace.pid), 10)
+            step = b.snap()
+            assert step["restorable"], step
+            hashes[step["number"]] = b.sh("find . -type f | sort | xargs sha256sum | sha256sum")
+            killed += main not in {str(p) for p in spawner_pids(daemon.run_dir)}
+        finally:
+            signal_all([trace.pid], 2)
+            trace.wait()
+    assert killed > 5
+    r = check(daemon)
+    assert r["whole"] and r["unchecked"] == 0, r
+    for number in list(hashes)[::5]:
+        b.rewind(number)
+        assert b.sh("find . -type f | sort | xargs sha256sum | sha256sum") == hashes[number], number
+
+
+@pytest.mark.skipif(ROOTLESS, reason="a spawner that was restarted cannot enter the boxes of the one before")
+@pytest.mark.skipif(not shutil.which("strace"), reason="no strace to make a system call fail")
+def test_with_no_space_at_any_call_of_a_step_nothing_is_lost(daemon):
+    """A step may be refused; the machine goes on, the next step is taken, and all that were can be returned to."""
+    b = Box(daemon, steps="manual")
+    hashes = {}
+
+    def step():
+        number = b.snap()["number"]
+        hashes[number] = b.sh("find . -type f | sort | xargs sha256sum | sha256sum")
+
+    for n in range(1, 100, 7):
+        b.sh(f"echo {n} >f{n}; rm -f f{n - 14}")
+        daemon.get(b.url + "/stats")
+        main = str(min(spawner_pids(daemon.run_dir)))
+        trace = subprocess.Popen(["strace", "-qq", "-o", "/dev/null", "-p", main, "-e", f"inject=%file,write,pwrite64,fsconfig,move_mount:error=ENOSPC:when={n}"],
+                                 stderr=subprocess.DEVNULL)
+        try:
+            daemon.until(lambda: traced(main, trace.pid), 10)
+            step()
+        except Refused:
+            pass
+        finally:
+            signal_all([trace.pid], 2)
+            trace.wait()
+        assert b.sh(f"cat f{n}") == f"{n}\n"
+        b.sh("date +%N >now")
+        step()
+    r = check(daemon)
+    assert r["whole"] and r["unchecked"] == 0, r
+    there = [s["number"] for s in b.steps() if s["number"] in hashes]  # old ones made room
+    assert len(there) > 3
+    for number in there[::3]:
+        b.rewind(number)
+        assert b.sh("find . -type f | sort | xargs sha256sum | sha256sum") == hashes[number], number
