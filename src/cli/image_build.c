@@ -43,7 +43,11 @@ struct build {
     struct sha256 key; /* of all that was done so far */
     char image[80];    /* what the next step starts from */
     char machine[64];  /* in which steps are made; empty: none yet */
-    const char *env[RECIPE_LINES_MAX], *net[HOSTS_MAX];
+    const char *env[RECIPE_LINES_MAX];
+    struct host {
+        const char *name;
+        bool local; /* a mirror that the owner chose may stand in the owner's own network */
+    } net[HOSTS_MAX];
     size_t env_count, net_count;
     const char *user, *workdir;
     const struct recipe_line *command;
@@ -95,7 +99,9 @@ static void put_hosts(const struct build *b, struct jot *j) {
     jot_array(j, "net");
     for (size_t i = 0; i < b->net_count; i++) {
         jot_object(j, NULL);
-        jot_string(j, "target", b->net[i]);
+        jot_string(j, "target", b->net[i].name);
+        if (b->net[i].local)
+            jot_bool(j, "local", true);
         jot_end(j, '}');
     }
     jot_end(j, ']');
@@ -329,9 +335,9 @@ static void add_mirrors(struct build *b, const char *text) {
         char *host = n ? strndup(at, n) : NULL;
         bool known = false;
         for (size_t i = 0; host && i < b->net_count; i++)
-            known |= strcmp(b->net[i], host) == 0;
+            known |= strcmp(b->net[i].name, host) == 0;
         if (host && !known && b->net_count < HOSTS_MAX)
-            b->net[b->net_count++] = host; /* as long as we live */
+            b->net[b->net_count++] = (struct host){host, true}; /* as long as we live */
         else
             free(host);
     }
@@ -435,7 +441,7 @@ static int note_setting(struct build *b, const struct recipe_line *l, struct err
         for (size_t i = 0; i < l->count; i++) {
             if (b->net_count == HOSTS_MAX)
                 return err_set(err, ERR_LIMIT, "the recipe reaches more than %d hosts", HOSTS_MAX);
-            b->net[b->net_count++] = l->words[i];
+            b->net[b->net_count++] = (struct host){.name = l->words[i]};
         }
         close_machine(b); /* the next one may reach more */
         return 0;

@@ -48,7 +48,7 @@ def test_a_package_is_installed_gone_and_installed_again(daemon, tmp_path):
     made = daemon.machine(image="trees")
     assert "tree v" in daemon.exec(made, "tree --version")["stdout"] and daemon.exec(made, "id -un")["stdout"] == "nobody\n"
 
-    hosts = [{"target": h} for h in mirrors()]
+    hosts = [{"target": h, "local": True} for h in mirrors()]
     m = daemon.post("/v1/machines", {"image": "debian:bookworm", "net": hosts, "limits": {"disk": "2G"}})["id"]
     daemon.post(f"/v1/machines/{m}/steps", {"name": "bare"})
     install = "apt-get -q update && apt-get -q -y -o APT::Sandbox::User=root install tree && tree --version"
