@@ -8,7 +8,7 @@
 #include "base/defer.h"
 #include "base/log.h"
 
-enum { AGAIN_MS = 200, AGAIN_TRIES = 25, ROOM_TRIES = 25, WHAT_MAX = 4096 };
+enum { AGAIN_MS = 200, AGAIN_TRIES = 25, WHAT_MAX = 4096 };
 
 /* Somebody who waits to change something. */
 struct gate_call {
@@ -232,15 +232,11 @@ static bool ask_again(struct step_call *c, const struct err *err) {
     return true;
 }
 
-/* History makes room for it: the oldest steps go, and it is asked for again. */
 static bool make_room(struct step_call *c, const struct err *err) {
-    struct live *l = c->live;
-    if (err->code != ERR_LIMIT || !l->machine || c->rooms++ >= ROOM_TRIES)
-        return false;
-    l->steps.full = l->steps.unpruned = true;
-    steps_prune(l);
-    wait_and_ask(c);
-    return true;
+    bool may = steps_make_room(c->live, err, &c->rooms);
+    if (may)
+        wait_and_ask(c);
+    return may;
 }
 
 static void root_known(void *arg, bool changed, const struct err *failed) {
@@ -249,7 +245,7 @@ static void root_known(void *arg, bool changed, const struct err *failed) {
     struct err err;
     if (failed && (ask_again(c, failed) || make_room(c, failed)))
         return;
-    l->steps.full = false;
+    l->steps.full = l->steps.freeing = false;
     if (failed) {
         no_point(&c->row, failed->text);
     } else {

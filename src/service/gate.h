@@ -43,6 +43,8 @@ int steps_root_changed(struct live *l, uint32_t layer, const char *stack, struct
 
 /* prune.c, from the tick: the oldest go when there are too many, or the disk is full of them. */
 void steps_prune(struct live *l);
+/* A step or rewind found no room: the oldest steps go. False: it is to be refused. */
+bool steps_make_room(struct live *l, const struct err *err, unsigned *tries);
 
 /* tidy.c: merges what has become too many layers, in the background. */
 void steps_compact(struct live *l);

@@ -148,6 +148,7 @@ static void disk_known(void *arg, const struct machine_stats *stats, const struc
         return;
     }
     l->steps.full = false;
+    l->steps.freeing = true;
     tell(l, dropped, full ? "disk" : "count");
     l->steps.unpruned = full; /* perhaps it was not enough */
     drop_layers(l);
@@ -161,4 +162,16 @@ void steps_prune(struct live *l) {
     l->steps.pruning = true;
     live_ref(l);
     l->service->driver->stats(l->machine, disk_known, l);
+}
+
+bool steps_make_room(struct live *l, const struct err *err, unsigned *tries) {
+    enum { TRIES = 25, FREEING_TRIES = 250 };
+    if (err->code != ERR_LIMIT || !l->machine ||
+        (*tries)++ >= (l->steps.freeing ? FREEING_TRIES : TRIES))
+        return false;
+    if (!l->steps.freeing || *tries % TRIES == 0) { /* else what goes already may be enough */
+        l->steps.full = l->steps.unpruned = true;
+        steps_prune(l);
+    }
+    return true;
 }

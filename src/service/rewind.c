@@ -11,7 +11,7 @@
 #include "service/gate.h"
 #include "service/steps.h"
 
-enum { AGAIN_MS = 200, ROOM_TRIES = 25 };
+enum { AGAIN_MS = 200 };
 
 struct rewinding {
     struct live *live;
@@ -55,7 +55,7 @@ static void finish(struct rewinding *r, const struct err *err) {
     char detail[160];
     struct journal_record what = record_of(r, detail);
     live_ref(l);
-    l->steps.full = false;
+    l->steps.full = l->steps.freeing = false;
     if (!r->adopted)
         note_result(l->service, &r->who, &what, r->intent, err);
     if (l->row.state != MACHINE_ENDING && l->row.state != MACHINE_ENDED)
@@ -141,15 +141,11 @@ static void wait_and_ask(struct rewinding *r) {
     loop_timer_start(r->again, AGAIN_MS, 0);
 }
 
-/* History makes room for it: the oldest steps go. */
 static bool make_room(struct rewinding *r, const struct err *err) {
-    struct live *l = r->live;
-    if (err->code != ERR_LIMIT || !l->machine || r->rooms++ >= ROOM_TRIES)
-        return false;
-    l->steps.full = l->steps.unpruned = true;
-    steps_prune(l);
-    wait_and_ask(r);
-    return true;
+    bool may = steps_make_room(r->live, err, &r->rooms);
+    if (may)
+        wait_and_ask(r);
+    return may;
 }
 
 /* The step may be from before it trusted anybody. */

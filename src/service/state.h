@@ -56,6 +56,7 @@ struct steps {
     struct loop_timer *rest; /* before layers are merged */
     bool unmergeable;        /* it was tried, and failed */
     bool full;               /* a step found no room on the disk */
+    bool freeing;            /* and old ones go: what they held becomes free in the background */
     bool unpruned;           /* there is more history than when it was last looked at */
     bool pruning;            /* prune.c */
 };
