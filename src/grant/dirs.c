@@ -79,12 +79,14 @@ static int check_descriptor(int fd, const char *path, const struct dir_rules *ru
     real[n] = '\0';
     if (!S_ISDIR(st.st_mode))
         return err_set(err, ERR_INVALID, "'%s' is not a directory", path);
+    if (check_own(real, rules->own, err) < 0)
+        return -1;
     /* Its owner becomes `user` inside: who does not own it would gain the owner's rights. */
     if (rules->uid != 0 && st.st_uid != rules->uid) {
         err_set(err, ERR_DENIED, "directory '%s' belongs to another user", path);
         return err_remedy(err, "hand over a directory of your own");
     }
-    return check_own(real, rules->own, err);
+    return 0;
 }
 
 int dirs_check(const struct dir_grant *dirs, size_t count, const int *fds,
