@@ -103,7 +103,7 @@ static bool print_record(const struct box *box, char text[RECORD_SIZE]) {
                      "\nnext=%" PRIu32 "\nside=%c\n",
                      box->slot, box->upper, box->cgroup, box->linger, box->due_ms, box->born,
                      box->image_key, (int)box->pid, box->layer, box->next_layer, box->side);
-    for (size_t i = 0; i < box->disk_count; i++)
+    for (size_t i = 0; i < box->disk_count && n < RECORD_SIZE; i++)
         n += snprintf(text + n, RECORD_SIZE - (size_t)n, "disk=%s:%" PRIu32 "\n", box->disks[i].id,
                       box->disks[i].upper);
     if (n >= RECORD_SIZE)

@@ -66,11 +66,11 @@ def test_what_is_not_there_is_told(daemon, stack, what):
     assert told.returncode == 1 and "NOT WHOLE" in told.stdout and what in told.stdout
 
 
-def traced(pid, by):
-    """Or killed already, by a call that it made for somebody else."""
+def traced(pid, trace):
+    """Or killed already, by a call that it made for somebody else: then the tracer has gone too."""
     try:
         with open(f"/proc/{pid}/status") as f:
-            return f"TracerPid:\t{by}\n" in f.read()
+            return f"TracerPid:\t{trace.pid}\n" in f.read() or trace.poll() is not None
     except (FileNotFoundError, ProcessLookupError):
         return True
 
@@ -88,7 +88,7 @@ def test_killed_at_any_call_of_a_step_everything_acknowledged_is_there(daemon):
         trace = subprocess.Popen(["strace", "-qq", "-o", "/dev/null", "-p", main, "-e", f"inject=all:signal=KILL:when={n}"],
                                  stderr=subprocess.DEVNULL)
         try:
-            daemon.until(lambda: traced(main, trace.pid), 10)
+            daemon.until(lambda: traced(main, trace), 10)
             step = b.snap()
             assert step["restorable"], step
             hashes[step["number"]] = b.sh("find . -type f | sort | xargs sha256sum | sha256sum")
@@ -122,7 +122,7 @@ def test_with_no_space_at_any_call_of_a_step_nothing_is_lost(daemon):
         trace = subprocess.Popen(["strace", "-qq", "-o", "/dev/null", "-p", main, "-e", f"inject=%file,write,pwrite64,fsconfig,move_mount:error=ENOSPC:when={n}"],
                                  stderr=subprocess.DEVNULL)
         try:
-            daemon.until(lambda: traced(main, trace.pid), 10)
+            daemon.until(lambda: traced(main, trace), 10)
             step()
         except Refused:
             pass

@@ -134,7 +134,7 @@ def test_a_stopped_guest_can_be_removed(make_lab, spawner):
 
 
 def record(machine):
-    return dict(line.split("=", 1) for line in read(machine.socket.parent / "box").splitlines())
+    return dict(line.split("=", 1) for line in read(machine.socket.parent / "box").split())
 
 
 @pytest.mark.parametrize("lie", ["pid", "pid slot", "pid slot image due", "pid=1", "pid=-1", "pid=4000000",
