@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 from carrel import PROGRAM, ROOTLESS, spawner_pids
-from daemon import Refused, signal_all
+from daemon import Refused
 from test_steps import Box
 
 
@@ -94,7 +94,7 @@ def test_killed_at_any_call_of_a_step_everything_acknowledged_is_there(daemon):
             hashes[step["number"]] = b.sh("find . -type f | sort | xargs sha256sum | sha256sum")
             killed += main not in {str(p) for p in spawner_pids(daemon.run_dir)}
         finally:
-            signal_all([trace.pid], 2)
+            trace.send_signal(2)
             trace.wait()
     assert killed > 5
     r = check(daemon)
@@ -127,7 +127,7 @@ def test_with_no_space_at_any_call_of_a_step_nothing_is_lost(daemon):
         except Refused:
             pass
         finally:
-            signal_all([trace.pid], 2)
+            trace.send_signal(2)
             trace.wait()
         assert b.sh(f"cat f{n}") == f"{n}\n"
         b.sh("date +%N >now")
