@@ -144,16 +144,23 @@ def stop_daemon(run_dir):
 
 
 def spawner_pids(run_dir):
-    """Host pids of the spawner of a run directory."""
-    found = []
+    """Host pids of the spawner of a run directory, and after it of those that wait in its pools."""
+    found = {}
     for entry in os.listdir("/proc"):
         try:
             words = pathlib.Path("/proc", entry, "cmdline").read_bytes().split(b"\0") if entry.isdigit() else []
         except OSError:
             continue
         if words and words[0] == b"carrel-spawn" and str(run_dir).encode() in words:
-            found.append(int(entry))
-    return found
+            found[int(entry)] = parent_of(entry)
+    return sorted(found, key=lambda pid: found[pid] in found)
+
+
+def parent_of(pid):
+    try:
+        return int(pathlib.Path("/proc", str(pid), "stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:
+        return 0
 
 
 def stop_spawner(run_dir, how=signal.SIGTERM, seconds=10):

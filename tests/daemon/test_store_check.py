@@ -84,7 +84,7 @@ def test_killed_at_any_call_of_a_step_everything_acknowledged_is_there(daemon):
     for n in list(range(1, 30, 4)) + list(range(30, 190, 11)):
         b.sh(f"mkdir -p d{n % 3}; echo {n} >d{n % 3}/f{n}; rm -f d{(n + 1) % 3}/f*")
         daemon.get(b.url + "/stats")  # one that was killed is started again
-        main = str(min(spawner_pids(daemon.run_dir)))
+        main = str(spawner_pids(daemon.run_dir)[0])
         trace = subprocess.Popen(["strace", "-qq", "-o", "/dev/null", "-p", main, "-e", f"inject=all:signal=KILL:when={n}"],
                                  stderr=subprocess.DEVNULL)
         try:
@@ -118,7 +118,7 @@ def test_with_no_space_at_any_call_of_a_step_nothing_is_lost(daemon):
     for n in range(1, 100, 7):
         b.sh(f"echo {n} >f{n}; rm -f f{n - 14}")
         daemon.get(b.url + "/stats")
-        main = str(min(spawner_pids(daemon.run_dir)))
+        main = str(spawner_pids(daemon.run_dir)[0])
         trace = subprocess.Popen(["strace", "-qq", "-o", "/dev/null", "-p", main, "-e", f"inject=%file,write,pwrite64,fsconfig,move_mount:error=ENOSPC:when={n}"],
                                  stderr=subprocess.DEVNULL)
         try:
