@@ -9,17 +9,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* An instrumented build needs system calls of its own. */
-#if defined(__SANITIZE_ADDRESS__)
-#define INSTRUMENTED 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define INSTRUMENTED 1
-#endif
-#endif
-#ifndef INSTRUMENTED
-#define INSTRUMENTED 0
-#endif
+#include "base/native.h"
 
 /* To give files to their owners and to read what is theirs. No devices: no CAP_MKNOD. */
 static const unsigned kept[] = {CAP_CHOWN, CAP_DAC_OVERRIDE, CAP_FOWNER, CAP_FSETID, CAP_SETFCAP};

@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/audit.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <signal.h>
@@ -15,6 +14,7 @@
 
 #include "base/banned.h"
 #include "base/defer.h"
+#include "base/native.h"
 
 enum { LINK_FD = 3 };
 
@@ -117,26 +117,6 @@ void link_random(struct link *l, void *bytes, size_t len) {
 }
 
 /* --- the filter --- */
-
-#if defined(__x86_64__)
-#define NATIVE_ARCH AUDIT_ARCH_X86_64
-#elif defined(__aarch64__)
-#define NATIVE_ARCH AUDIT_ARCH_AARCH64
-#else
-#error "add this CPU's audit architecture"
-#endif
-
-/* An instrumented build needs system calls of its own. */
-#if defined(__SANITIZE_ADDRESS__)
-#define INSTRUMENTED 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define INSTRUMENTED 1
-#endif
-#endif
-#ifndef INSTRUMENTED
-#define INSTRUMENTED 0
-#endif
 
 #define ARG_LOW(n) (offsetof(struct seccomp_data, args) + 8 * (n))
 

@@ -1,6 +1,5 @@
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/audit.h>
 #include <linux/capability.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -11,27 +10,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/native.h"
 #include "machine/compare/compare.h"
-
-#if defined(__x86_64__)
-#define NATIVE_ARCH AUDIT_ARCH_X86_64
-#elif defined(__aarch64__)
-#define NATIVE_ARCH AUDIT_ARCH_AARCH64
-#else
-#error "add this CPU's audit architecture"
-#endif
-
-/* An instrumented build needs memory and system calls of its own. */
-#if defined(__SANITIZE_ADDRESS__)
-#define INSTRUMENTED 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define INSTRUMENTED 1
-#endif
-#endif
-#ifndef INSTRUMENTED
-#define INSTRUMENTED 0
-#endif
 
 /* Reading, memory, the answer and the end. Whatever else is asked for is refused. */
 static const int allowed[] = {

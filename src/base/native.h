@@ -1,0 +1,24 @@
+/* What filters of system calls must know of the build they are part of. */
+#pragma once
+
+#include <linux/audit.h>
+
+#if defined(__x86_64__)
+#define NATIVE_ARCH AUDIT_ARCH_X86_64
+#elif defined(__aarch64__)
+#define NATIVE_ARCH AUDIT_ARCH_AARCH64
+#else
+#error "add this CPU's audit architecture"
+#endif
+
+/* 1: a sanitizer is built in, which needs memory and system calls of its own. */
+#if defined(__SANITIZE_ADDRESS__)
+#define INSTRUMENTED 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define INSTRUMENTED 1
+#endif
+#endif
+#ifndef INSTRUMENTED
+#define INSTRUMENTED 0
+#endif
