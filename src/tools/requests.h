@@ -140,6 +140,21 @@ struct step_output {
     bool restorable;
 };
 
+struct diff_input {
+    const char *machine;
+    const char *from, *to, *path;
+    struct given max_output;
+    bool brief;
+};
+
+struct diff_output {
+    const char *machine, *from, *to;
+    const char *changes; /* JSON array */
+    const char *cut;
+    uint64_t added, modified, deleted, left_out;
+    bool more;
+};
+
 struct fork_input {
     const char *machine;
     const char *step;

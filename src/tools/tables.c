@@ -270,6 +270,58 @@ static const struct field step_output[] = {
 };
 const struct schema step_output_schema = SCHEMA("step_output", struct step_output, step_output);
 
+static const struct field diff_input[] = {
+    MACHINE_FIELD,
+    {"from", FIELD_TEXT, AT(diff_input, from),
+     "a step: its id, number or name, or `start` (default): as the machine was made",
+     .max = STORE_NAME_SIZE - 1},
+    {"to", FIELD_TEXT, AT(diff_input, to), "a later step, or `now` (default)",
+     .max = STORE_NAME_SIZE - 1},
+    {"path", FIELD_TEXT, AT(diff_input, path), "only this one and what is below it, absolute",
+     .max = PATH_BYTES},
+    {"brief", FIELD_FLAG, AT(diff_input, brief), "names only, without the differences of texts"},
+    {"max_output", FIELD_NUMBER, AT(diff_input, max_output),
+     "bytes of differences shown, in all (default 10000)", .min = 200, .max = OUTPUT_MAX},
+};
+const struct schema diff_input_schema = SCHEMA("diff_input", struct diff_input, diff_input);
+
+struct change_row {
+    const char *path, *change, *type, *mode, *mode_before, *target, *content, *diff;
+    uint64_t size, lines_added, lines_removed;
+};
+static const struct field change_row[] = {
+    {"path", SHOW_TEXT, AT(change_row, path), NULL, .required = true},
+    {"change", SHOW_TEXT, AT(change_row, change), "added modified deleted", .required = true},
+    {"type", SHOW_TEXT, AT(change_row, type), "file directory symlink ...", .required = true},
+    {"size", SHOW_NUMBER, AT(change_row, size), "bytes", .required = true},
+    {"mode", SHOW_TEXT, AT(change_row, mode), "octal", .required = true},
+    {"mode_before", SHOW_TEXT, AT(change_row, mode_before), "if that changed"},
+    {"target", SHOW_TEXT, AT(change_row, target), "of a link"},
+    {"content", SHOW_TEXT, AT(change_row, content),
+     "text binary large cut unreadable; left out when it is the same"},
+    {"lines_added", SHOW_NUMBER, AT(change_row, lines_added), NULL},
+    {"lines_removed", SHOW_NUMBER, AT(change_row, lines_removed), NULL},
+    {"diff", SHOW_TEXT, AT(change_row, diff), "unified hunks"},
+};
+static const struct schema change_row_schema = SCHEMA("change_row", struct change_row, change_row);
+
+static const struct field diff_output[] = {
+    {"from", SHOW_TEXT, AT(diff_output, from), "step, or start", .required = true},
+    {"to", SHOW_TEXT, AT(diff_output, to), "step, or now", .required = true},
+    {"added", SHOW_NUMBER, AT(diff_output, added), "paths", .required = true},
+    {"modified", SHOW_NUMBER, AT(diff_output, modified), "paths", .required = true},
+    {"deleted", SHOW_NUMBER, AT(diff_output, deleted), "paths", .required = true},
+    {"changes", SHOW_JSON, AT(diff_output, changes), NULL, .required = true,
+     .sub = &change_row_schema},
+    {"left_out", SHOW_NUMBER, AT(diff_output, left_out), "bytes of differences that are not shown",
+     .required = true},
+    {"more", SHOW_FLAG, AT(diff_output, more), "paths that are not listed: ask for one with path",
+     .required = true},
+    {"cut", SHOW_TEXT, AT(diff_output, cut), "why it was not looked at wholly"},
+    {"machine", SHOW_TEXT, AT(diff_output, machine), NULL, .required = true},
+};
+const struct schema diff_output_schema = SCHEMA("diff_output", struct diff_output, diff_output);
+
 static const struct field fork_input[] = {
     MACHINE_FIELD,
     {"step", FIELD_TEXT, AT(fork_input, step), "a step to begin from (default: as it is now)",
@@ -508,6 +560,13 @@ const struct tool tools[] = {
      "a rewind can be taken back. What went out over the network is not undone.",
      &rewind_input_schema, &step_output_schema, TOOL_MACHINE | TOOL_DESTRUCTIVE, TOOL_BY_STEP,
      tool_rewind, NULL},
+    {"diff", "Show what changed",
+     "Show which files of your machine changed since it was made, since a step, or between two "
+     "steps: paths, modes, sizes, and for texts the differences. Use it to check your own work "
+     "before you report, and to see what an installer or build did. Directories that you were lent "
+     "are no part of it: compare those with exec.",
+     &diff_input_schema, &diff_output_schema, TOOL_MACHINE | TOOL_READ_ONLY | TOOL_IDEMPOTENT,
+     TOOL_REPEAT, tool_diff, NULL},
     {"fork", "Try things side by side",
      "Make further machines that begin as copies of yours, now or at a step, in milliseconds, to "
      "try several ways at once. They share nothing afterwards; what you were lent beyond your own "

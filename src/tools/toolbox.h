@@ -53,6 +53,7 @@ void tool_fetch(struct act *a);
 void tool_checkpoint(struct act *a);
 void tool_rewind(struct act *a);
 void tool_fork(struct act *a);
+void tool_diff(struct act *a);
 void tool_plan(struct act *a);
 void tool_ask(struct act *a);
 void tool_finish(struct act *a);

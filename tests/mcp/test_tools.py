@@ -13,7 +13,7 @@ PNG = base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR4
 
 def test_every_tool_is_described(client):
     tools = client.tools()
-    assert {"exec", "session", "read", "write", "edit", "search", "install", "fetch", "checkpoint", "rewind", "fork", "plan", "ask", "finish",
+    assert {"exec", "session", "read", "write", "edit", "search", "install", "fetch", "checkpoint", "rewind", "diff", "fork", "plan", "ask", "finish",
             "program", "machine_create",
             "machine_list", "machine_destroy"} <= set(tools)
     for t in tools.values():
@@ -219,6 +219,31 @@ def test_checkpoint_and_rewind(client):
         client.call("rewind", to="nowhere")
     with pytest.raises(ToolFailed, match="cannot be a step's name"):
         client.call("checkpoint", name="17")
+
+
+def test_what_changed_between_steps_and_in_all(client):
+    client.call("exec", cmd="printf 'one\\ntwo\\n' > kept; touch -d @1 gone; ln -s kept link; head -c 9 /dev/zero > raw")
+    step = client.call("checkpoint", name="before")["step"]
+    client.call("exec", cmd="printf 'one\\n2\\n' > kept; rm gone; chmod 600 raw")
+    d = client.call("diff", **{"from": "before"}, path="/home/user")
+    rows = {r["path"].removeprefix("/home/user/"): r for r in d["changes"]}
+    assert (d["from"], d["to"], d["more"]) == (step, "now", False) and d["deleted"] == 1
+    assert rows["kept"]["change"] == "modified" and "-two\n+2" in rows["kept"]["diff"]
+    assert rows["gone"]["change"] == "deleted" and (rows["raw"]["mode_before"], rows["raw"]["mode"]) == ("0644", "0600")
+    d = client.call("diff", path="/home/user")
+    rows = {r["path"].removeprefix("/home/user/"): r for r in d["changes"]}
+    assert d["from"] == "start" and {r["change"] for r in rows.values()} == {"added"}
+    assert rows["link"]["target"] == "kept" and rows["raw"]["content"] == "binary" and "gone" not in rows
+    assert client.call("diff", **{"from": "before", "to": "before"})["changes"] == []
+
+
+def test_a_long_difference_is_cut_and_says_so(client):
+    client.call("exec", cmd="seq 1 20000 > long")
+    d = client.call("diff", path="/home/user", max_output=500)
+    assert len(d["changes"][0]["diff"]) <= 500 and d["left_out"] > 10000 and d["changes"][0]["lines_added"] == 20000
+    assert all("diff" not in r for r in client.call("diff", path="/home/user", brief=True)["changes"])
+    with pytest.raises(ToolFailed, match="nowhere"):
+        client.call("diff", **{"from": "nowhere"})
 
 
 def test_a_checkpoint_needs_quiet(client):
