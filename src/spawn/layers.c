@@ -32,6 +32,8 @@ static int go_in(struct spawner *s, const struct box *box) {
     char path[32];
     snprintf(path, sizeof(path), "%d/ns/mnt", (int)box->pid);
     int ns DEFER_CLOSE = openat(s->proc, path, O_RDONLY | O_CLOEXEC);
+    if (ns < 0 && errno != ENOENT)
+        return -errno;
     /* Only while it lives is that number its own. */
     if (ns < 0 || poll(&(struct pollfd){.fd = box->pidfd, .events = POLLIN}, 1, 0) != 0)
         return -ESRCH;
@@ -254,10 +256,15 @@ static int check_places(int root, const struct carried *c, struct err *err) {
     return 0;
 }
 
-static int carry(int from, int to, const struct carried *c) {
-    for (size_t i = 0; i < c->count; i++) {
-        int mount DEFER_CLOSE = mount_point(from, c->paths[i]);
-        int r = mount < 0 ? mount : mount_attach(mount, to, c->paths[i]);
+static int carry_one(int from, int to, const char *path) {
+    int mount DEFER_CLOSE = mount_point(from, path);
+    return mount < 0 ? mount : mount_attach(mount, to, path);
+}
+
+/* *ret: how many went over, also after a failure. */
+static int carry(int from, int to, const struct carried *c, size_t *ret) {
+    for (*ret = 0; *ret < c->count; (*ret)++) {
+        int r = carry_one(from, to, c->paths[*ret]);
         if (r < 0)
             return r;
     }
@@ -278,21 +285,47 @@ static int seal_failed(struct err *err, int r, const struct box *box) {
     return err_set(err, ERR_BUSY, "something in machine '%s' has a file open for writing", box->id);
 }
 
-/* In the box's namespace, with the new root in place: the old one is sealed and left. */
+static void unseal(int root, int usr) {
+    mount_writable(root);
+    if (usr >= 0)
+        mount_writable(usr);
+}
+
+/* The old root stays: what went over comes back, and it can be written to again. */
+static void return_to(const struct box *box, int old, int usr, int fresh, const struct carried *c,
+                      size_t moved) {
+    while (moved > 0) {
+        int r = carry_one(fresh, old, c->paths[--moved]);
+        if (r < 0)
+            log_line(LOG_ERROR, "spawn", "'/%s' did not come back: %s id=%s", c->paths[moved],
+                     strerror(-r), box->id);
+    }
+    unseal(old, usr);
+}
+
+/* In the box's namespace, with the new root in place: the old one is sealed and left, or is as
+ * before. */
 static int leave_root(struct spawner *s, struct box *box, int fresh, const struct carried *c,
                       struct err *err) {
     const char *path = side_path(box->side);
     int old DEFER_CLOSE = open_here(path);
     bool has_usr = box_has_usr(box);
     int usr = old < 0 ? old : has_usr ? mount_point(old, "usr") : -1;
+    size_t moved = 0;
     int r = old < 0 ? old : has_usr && usr < 0 ? usr : seal(old, usr);
+    if (r < 0) {
+        left_add(&s->maker.left, usr);
+        return seal_failed(err, r, box);
+    }
+    if ((r = carry(old, fresh, c, &moved)) < 0)
+        err_num(err, r, "carry mounts of machine '%s' over", box->id);
+    else if ((r = umount2(path, MNT_DETACH)) < 0)
+        err_sys(err, "leave the old root of machine '%s'", box->id);
+    if (r < 0)
+        return_to(box, old, usr, fresh, c, moved);
     left_add(&s->maker.left, usr);
     if (r < 0)
-        return seal_failed(err, r, box);
-    if ((r = carry(old, fresh, c)) < 0)
-        return err_num(err, r, "carry mounts of machine '%s' over", box->id);
-    if (umount2(path, MNT_DETACH) < 0)
-        return err_sys(err, "leave the old root of machine '%s'", box->id);
+        return -1;
     close_fd(&box->old_root);
     box->old_root = TAKE_FD(old);
     box->left_ms = spawner_now_ms();
@@ -825,9 +858,7 @@ static int finish_switch(struct spawner *s, struct box *box, const struct carrie
 static void undo_switch(struct box *box) {
     int old DEFER_CLOSE = open_here(side_path(box->side));
     int usr DEFER_CLOSE = old < 0 || !box_has_usr(box) ? -1 : mount_point(old, "usr");
-    mount_writable(old);
-    if (usr >= 0)
-        mount_writable(usr);
+    unseal(old, usr);
     umount2(side_path(other_side(box->side)), MNT_DETACH);
     box->next_layer = 0;
 }

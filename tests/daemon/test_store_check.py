@@ -1,4 +1,5 @@
 """`carrel store check`: it proves the layers, and sees what is wrong with them."""
+import contextlib
 import json
 import shutil
 import sqlite3
@@ -7,6 +8,7 @@ import subprocess
 import pytest
 from carrel import PROGRAM, ROOTLESS, spawner_pids
 from daemon import Refused
+from patience import clock
 from test_steps import Box
 
 
@@ -104,38 +106,79 @@ def test_killed_at_any_call_of_a_step_everything_acknowledged_is_there(daemon):
         assert b.sh("find . -type f | sort | xargs sha256sum | sha256sum") == hashes[number], number
 
 
+FAILING = "%file,write,pwrite64,fsconfig,fsmount,move_mount,open_tree,mount_setattr,setns,umount2"
+
+
+@contextlib.contextmanager
+def failing(d, pid, calls, error, when):
+    """The when-th of these calls of a process fails."""
+    trace = subprocess.Popen(["strace", "-qq", "-f", "-o", "/dev/null", "-p", str(pid), "-e", f"inject={calls}:error={error}:when={when}"],
+                             stderr=subprocess.DEVNULL)
+    try:
+        d.until(lambda: traced(pid, trace), 10)
+        yield
+    finally:
+        trace.send_signal(2)
+        trace.wait()
+
+
+class Ledger:
+    """What was acknowledged: the tree of each step that was taken."""
+    TREE = "find . -type f | sort | xargs sha256sum | sha256sum"
+
+    def __init__(self, box):
+        self.box, self.hashes = box, {}
+
+    def step(self):
+        number = self.box.snap()["number"]
+        self.hashes[number] = self.box.sh(self.TREE)
+
+    def proves(self, d, least):
+        r = check(d)
+        assert r["whole"] and r["unchecked"] == 0, r
+        there = [s["number"] for s in self.box.steps() if s["number"] in self.hashes]  # old ones may have made room
+        assert len(there) > least
+        for number in there[::3]:
+            self.box.rewind(number)
+            assert self.box.sh(self.TREE) == self.hashes[number], number
+
+
 @pytest.mark.skipif(ROOTLESS, reason="a spawner that was restarted cannot enter the boxes of the one before")
 @pytest.mark.skipif(not shutil.which("strace"), reason="no strace to make a system call fail")
-def test_with_no_space_at_any_call_of_a_step_nothing_is_lost(daemon):
+@pytest.mark.parametrize("error, first", [("ENOSPC", 1), ("EIO", 3), ("EMFILE", 6)])
+def test_whatever_call_of_a_step_fails_nothing_is_lost(daemon, error, first):
     """A step may be refused; the machine goes on, the next step is taken, and all that were can be returned to."""
     b = Box(daemon, steps="manual")
-    hashes = {}
-
-    def step():
-        number = b.snap()["number"]
-        hashes[number] = b.sh("find . -type f | sort | xargs sha256sum | sha256sum")
-
-    for n in range(1, 100, 7):
-        b.sh(f"echo {n} >f{n}; rm -f f{n - 14}")
+    ledger = Ledger(b)
+    for n in range(first, 110, 9):
+        b.sh(f"echo {n} >f{n}; rm -f f{n - 18}")
         daemon.get(b.url + "/stats")
-        main = str(spawner_pids(daemon.run_dir)[0])
-        trace = subprocess.Popen(["strace", "-qq", "-o", "/dev/null", "-p", main, "-e", f"inject=%file,write,pwrite64,fsconfig,move_mount:error=ENOSPC:when={n}"],
-                                 stderr=subprocess.DEVNULL)
-        try:
-            daemon.until(lambda: traced(main, trace), 10)
-            step()
-        except Refused:
-            pass
-        finally:
-            trace.send_signal(2)
-            trace.wait()
+        begun = clock()
+        with contextlib.suppress(Refused), failing(daemon, spawner_pids(daemon.run_dir)[0], FAILING, error, n):
+            ledger.step()
+        assert b.sh(f"cat f{n}; ls /proc/self/fd /dev/pts >/dev/null && echo there") == f"{n}\nthere\n"
+        b.sh("date +%N >now")
+        ledger.step()
+        assert clock() - begun < 20
+    ledger.proves(daemon, 3)
+    if error != "ENOSPC":
+        told = daemon.request("GET", "/v1/events", raw=True, follow=0, after=0).decode().splitlines()
+        assert not [e for e in told if b.id in e and "steps.dropped" in e], "only a full disk costs history"
+
+
+@pytest.mark.skipif(not shutil.which("strace"), reason="no strace to make a system call fail")
+@pytest.mark.parametrize("error, calls", [("EMFILE", "openat,accept4,socket"), ("EIO", "openat,pread64,pwrite64,write")])
+def test_whatever_call_of_the_daemon_fails_during_a_step_nothing_is_lost(daemon, error, calls):
+    """It answers, if need be with a refusal; what it acknowledged is there, and it takes the next step."""
+    b = Box(daemon, steps="manual")
+    ledger = Ledger(b)
+    for n in range(1, 13, 2):
+        b.sh(f"echo {n} >f{n}; rm -f f{n - 4}")
+        begun = clock()
+        with contextlib.suppress(Refused), failing(daemon, daemon.process.pid, calls, error, n):
+            ledger.step()
         assert b.sh(f"cat f{n}") == f"{n}\n"
         b.sh("date +%N >now")
-        step()
-    r = check(daemon)
-    assert r["whole"] and r["unchecked"] == 0, r
-    there = [s["number"] for s in b.steps() if s["number"] in hashes]  # old ones made room
-    assert len(there) > 3
-    for number in there[::3]:
-        b.rewind(number)
-        assert b.sh("find . -type f | sort | xargs sha256sum | sha256sum") == hashes[number], number
+        ledger.step()
+        assert clock() - begun < 20
+    ledger.proves(daemon, 3)

@@ -612,16 +612,17 @@ static void root_end(struct call *c, bool changed, const struct err *err) {
 }
 
 /* The old root is away: whatever keeps the guest from going over, it has to be asked again. */
+static const struct err *must_be_asked_again(const struct err *err, struct err *ret) {
+    *ret = *err;
+    ret->code = ERR_UNKNOWN;
+    return ret;
+}
+
 static void on_switched(void *arg, const struct frame *frame, const struct err *err) {
     struct call *c = arg;
     struct err stays;
     (void)frame;
-    if (err) {
-        stays = *err;
-        stays.code = ERR_UNKNOWN;
-        err = &stays;
-    }
-    root_end(c, c->changed, err);
+    root_end(c, c->changed, err ? must_be_asked_again(err, &stays) : NULL);
 }
 
 /* The mounts are made; the guest steps over. */
@@ -629,8 +630,8 @@ static void on_root(void *arg, const struct plan_message *m, struct fd_message *
                     const struct err *err) {
     struct call *c = arg;
     struct err lost;
-    if (!err && m->changed && fds->nfds != 1) {
-        err_set(&lost, ERR_INTERNAL, "the spawner gave no root");
+    if (!err && m->changed && fds->nfds != 1) { /* it was lost on the way: no descriptor was free */
+        err_set(&lost, ERR_UNKNOWN, "the spawner gave no root");
         err = &lost;
     }
     c->changed = m && m->changed;
