@@ -145,3 +145,13 @@ def test_two_boxes_see_nothing_of_each_other(carrel, machine):
         assert carrel("exec", "-u", "root", other, "--", "pgrep", "-f", "sleep 299").returncode == 1
     finally:
         carrel("rm", other)
+
+
+def test_a_fork_wants_no_limit_that_its_source_did_not(carrel, machine):
+    """Where a host enforces no limits, what a kind has by itself is no wish of anybody's."""
+    assert carrel("exec", machine, "--", "sh", "-c", "echo x > ~/file").returncode == 0
+    done = carrel("fork", machine)
+    assert done.returncode == 0, done.stderr
+    fork = done.stdout.decode().split()[0]
+    assert carrel("exec", fork, "--", "cat", "file").stdout == b"x\n"
+    assert carrel("rm", fork).returncode == 0
