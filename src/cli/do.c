@@ -28,7 +28,7 @@ enum {
 };
 
 struct do_options {
-    const char *model, *provider, *script, *money, *resume, *cancel;
+    const char *model, *provider, *script, *mode, *menu, *money, *resume, *cancel;
     uint64_t steps, tokens, wall;
     bool verbose, json, ls, help;
 };
@@ -40,6 +40,9 @@ const struct option_row do_rows[] = {
     {0, "provider", "NAME", OPTION_TEXT, AT(provider),
      "with --model MODEL; `rehearsal` plays a script and needs no key"},
     {0, "script", "FILE", OPTION_TEXT, AT(script), "of a rehearsal: docs/models.md"},
+    {0, "mode", "MODE", OPTION_TEXT, AT(mode),
+     "plan-then-execute, action-selector, map or handles: docs/operator.md"},
+    {0, "menu", "FILE", OPTION_TEXT, AT(menu), "of action-selector: the calls that may be made"},
     {0, "steps", "N", OPTION_NUMBER, AT(steps), "at most so many turns of the model (default 200)"},
     {0, "tokens", "N", OPTION_NUMBER, AT(tokens), "at most so many tokens of all kinds"},
     {0, "money", "AMOUNT", OPTION_TEXT, AT(money), "at most so much, such as 1.50"},
@@ -131,6 +134,18 @@ static int put_model(struct jot *j, const struct do_options *o, struct err *err)
     return 0;
 }
 
+static int put_mode(struct jot *j, const struct do_options *o, struct err *err) {
+    struct buf menu DEFER(buf_done) = BUF(SCRIPT_MAX);
+    if (o->mode)
+        jot_string(j, "mode", o->mode);
+    if (!o->menu)
+        return 0;
+    if (read_file(o->menu, &menu, err) < 0)
+        return -1;
+    jot_bytes(j, "menu", menu.data ? menu.data : "", menu.len);
+    return 0;
+}
+
 static int put_start(struct jot *j, const struct doing *d, const char *machine, const char *task,
                      struct err *err) {
     const struct do_options *o = d->options;
@@ -152,7 +167,7 @@ static int put_start(struct jot *j, const struct doing *d, const char *machine, 
         snprintf(wall, sizeof(wall), "%llums", (unsigned long long)o->wall);
         jot_string(j, "wall", wall);
     }
-    if (put_model(j, o, err) < 0)
+    if (put_model(j, o, err) < 0 || put_mode(j, o, err) < 0)
         return -1;
     put_keys(j, &d->client);
     jot_end(j, '}');

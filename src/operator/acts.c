@@ -6,6 +6,7 @@
 
 #include "base/defer.h"
 #include "operator/inner.h"
+#include "operator/own.h"
 #include "operator/prompt.h"
 #include "service/runs.h"
 #include "tools/clip.h"
@@ -191,6 +192,7 @@ static void make(struct acting *x) {
         over(x, true, prompt_unknown_outcome, NULL, NULL);
     } else {
         name_checkpoint(x, arguments);
+        mode_fill(&l->run, x->tool->name, arguments);
         struct act *act = act_start(l->box, x->tool, arguments, &events);
         if (act)
             x->act = act;
@@ -234,7 +236,7 @@ static int announce(struct acting *x) {
     x->again = c->recover;
     x->since_ms = c->begun_ms;
     x->expected = c->sure;
-    x->tool = tool_find(l->box, c->part->name);
+    x->tool = live_tool(l, c->part->name);
     snprintf(x->key, sizeof(x->key), "%s.%zu.%zu", l->run.start.run, l->run.count - 1, x->index);
     if (live_add(l, &e) < 0)
         return -1;
@@ -267,7 +269,7 @@ static void let_go(struct acting *x, bool leaving) {
     struct act *act = x->act;
     if (!act)
         return;
-    if (leaving)
+    if (leaving && !own_tool_find(x->tool->name)) /* those use what the run has */
         act_abandon(act);
     else
         act_cancel(act);

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "operator/mode.h"
 #include "operator/prompt.h"
 #include "operator/run.h"
 
@@ -33,7 +34,9 @@ static uint64_t turn_bytes(const struct run *r, size_t turn) {
         n += t->parts[i].n + 60;
     for (size_t i = 0; i < t->call_count; i++)
         if (t->calls[i].result)
-            n += is_pruned(r, turn, &t->calls[i]) ? 120 : result_bytes(t->calls[i].result) + 60;
+            n += is_pruned(r, turn, &t->calls[i]) || mode_hides(r, &t->calls[i])
+                     ? 160
+                     : result_bytes(t->calls[i].result) + 60;
     for (size_t i = 0; i < t->note_count; i++)
         n += strlen(t->notes[i].text);
     return n;
@@ -57,7 +60,7 @@ static uint64_t prunable(const struct run *r, size_t turn) {
     const struct run_turn *t = &r->turns[turn];
     uint64_t n = 0;
     for (size_t i = 0; i < t->call_count; i++)
-        if (t->calls[i].result && !t->calls[i].result->failed &&
+        if (t->calls[i].result && !t->calls[i].result->failed && !mode_hides(r, &t->calls[i]) &&
             strlen(t->calls[i].result->text) >= PRUNED_MIN)
             n += result_bytes(t->calls[i].result);
     return n;
@@ -95,10 +98,11 @@ static void add_message(struct rendering *w, enum model_role role, const struct 
     w->messages[w->count++] = (struct model_message){role, parts, count};
 }
 
-static struct model_part result_part(struct rendering *w, size_t turn, const struct run_call *c) {
+static struct model_part result_part(struct rendering *w, size_t turn, size_t index) {
+    const struct run_call *c = &w->run->turns[turn].calls[index];
     const struct run_event *e = c->result;
-    const char *text = e->text;
-    bool pruned = is_pruned(w->run, turn, c);
+    const char *text = mode_shown(w->run, turn, index, w->arena);
+    bool hidden = mode_hides(w->run, c), pruned = !hidden && is_pruned(w->run, turn, c);
     if (pruned)
         text = arena_printf(w->arena,
                             "[result left out, %zu bytes: call it again, or read the transcript]",
@@ -108,7 +112,7 @@ static struct model_part result_part(struct rendering *w, size_t turn, const str
     p.id = c->part->id;
     p.name = c->part->name;
     p.failed = e->failed;
-    if (e->image && !pruned) {
+    if (e->image && !pruned && !hidden) {
         struct model_part *image = arena_alloc(w->arena, sizeof(*image));
         *image = (struct model_part){
             .kind = MODEL_IMAGE, .text = e->image, .n = strlen(e->image), .media = e->media};
@@ -144,7 +148,7 @@ static void add_results(struct rendering *w, size_t turn, const char *more) {
     size_t n = 0;
     for (size_t i = 0; i < t->call_count; i++)
         if (t->calls[i].result)
-            parts[n++] = result_part(w, turn, &t->calls[i]);
+            parts[n++] = result_part(w, turn, i);
     for (size_t i = 0; i < t->note_count; i++)
         parts[n++] = text_part(w, t->notes[i].text);
     parts[n++] = text_part(w, meter(w, turn));

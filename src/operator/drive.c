@@ -9,6 +9,7 @@
 #include "base/defer.h"
 #include "base/log.h"
 #include "operator/inner.h"
+#include "operator/own.h"
 #include "service/runs.h"
 
 enum { REPORT_RESERVE_MS = 60000, CALL_MAX_MS = 30 * 60 * 1000 };
@@ -156,6 +157,19 @@ static uint64_t deadline_ms(const struct live_run *l) {
     return !limit ? CALL_MAX_MS : left + REPORT_RESERVE_MS;
 }
 
+struct model_call_options live_call_options(const struct live_run *l) {
+    return (struct model_call_options){
+        .provider = &l->provider,
+        .rehearsal = l->rehearsal,
+        .step = l->run.steps,
+        .tells_step = true,
+        .store = l->runs->access.store,
+        .account = l->account,
+        .row = l->row,
+        .deadline_ms = deadline_ms(l),
+    };
+}
+
 static int ask_model(struct live_run *l, const struct run_intent *in, struct arena *a,
                      struct err *err) {
     struct runs *o = l->runs;
@@ -167,16 +181,7 @@ static int ask_model(struct live_run *l, const struct run_intent *in, struct are
                        : in->max_tokens;
     run_render(&l->run, in->purpose, l->model_max, &l->prompt, a, &request, &l->model_bytes);
     struct run_record what = ask_record(l, detail);
-    const struct model_call_options options = {
-        .provider = &l->provider,
-        .rehearsal = l->rehearsal,
-        .step = l->run.steps,
-        .tells_step = true,
-        .store = o->access.store,
-        .account = l->account,
-        .row = l->row,
-        .deadline_ms = deadline_ms(l),
-    };
+    const struct model_call_options options = live_call_options(l);
     const struct model_call_events events = {.on_retry = model_retry, .on_done = model_done};
     if (service_run_intent(o->service, &l->who, &what, &l->model_intent, err) < 0)
         return -1;
@@ -212,7 +217,24 @@ static void tell_end(struct live_run *l) {
         service_run_tell(l->runs->service, &l->who, r->start.machine, "run.end", text.data);
 }
 
+/* What was fixed can be proved later: its hash is in the journal before its first call. */
+static int note_frozen(struct live_run *l, const struct run_event *e) {
+    const struct run_record what = {"run.freeze", l->run.start.machine, e->text};
+    uint64_t intent;
+    if (e->kind != RUN_RESULT || !e->status || strcmp(e->status, "frozen") != 0)
+        return 0;
+    if (service_run_intent(l->runs->service, &l->who, &what, &intent, &l->broke) < 0) {
+        l->broken = true;
+        live_again(l);
+        return -1;
+    }
+    service_run_result(l->runs->service, &l->who, &what, intent, NULL);
+    return 0;
+}
+
 static void do_tell(struct live_run *l, struct run_intent *in) {
+    if (note_frozen(l, &in->event) < 0)
+        return;
     if (live_add(l, &in->event) == 0 && in->event.kind == RUN_END)
         tell_end(l);
     live_again(l);
@@ -227,9 +249,13 @@ static void give_up(struct live_run *l) {
     live_close(l);
 }
 
+const struct tool *live_tool(const struct live_run *l, const char *name) {
+    const struct tool *own = own_tool_find(name), *t = own ? own : tool_find(l->box, name);
+    return t && mode_offers(l->mode, l->menu, name, own) ? t : NULL;
+}
+
 static const struct tool *find_tool(void *arg, const char *name) {
-    const struct live_run *l = arg;
-    return tool_find(l->box, name);
+    return live_tool(arg, name);
 }
 
 void live_go_on(void *arg) {

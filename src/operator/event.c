@@ -9,7 +9,7 @@
 
 static const char *const kind_names[] = {
     NULL,    "start", "resume", "answer", "call",    "sure", "result",
-    "point", "back",  "note",   "prune",  "stopped", "end",
+    "point", "back",  "note",   "prune",  "stopped", "end",  "aside",
 };
 enum { KINDS = sizeof(kind_names) / sizeof(*kind_names) };
 
@@ -59,6 +59,8 @@ static const struct member members[] = {
     {"money", MEMBER_NUMBER, AT(budget.micro)},
     {"wall_ms", MEMBER_NUMBER, AT(budget.wall_ms)},
     {"script", MEMBER_TEXT, AT(script)},
+    {"mode", MEMBER_TEXT, AT(mode)},
+    {"menu", MEMBER_TEXT, AT(menu)},
     {"in", MEMBER_NUMBER, AT(usage.in)},
     {"cache_read", MEMBER_NUMBER, AT(usage.cache_read)},
     {"cache_write", MEMBER_NUMBER, AT(usage.cache_write)},

@@ -36,6 +36,7 @@ enum run_kind {
     RUN_PRUNE,     /* results of turns before this one are shown as one line from now on */
     RUN_STOPPED,   /* interrupted, and why: it can be resumed */
     RUN_END,       /* the report */
+    RUN_ASIDE,     /* a call of a model that is no turn: what it cost */
 };
 
 /* What a turn of the model is for. */
@@ -67,7 +68,7 @@ struct run_event {
     enum run_kind kind;
     int64_t time_ms;
     /* start */
-    const char *run, *owner, *machine, *task, *model, *script, *card;
+    const char *run, *owner, *machine, *task, *model, *script, *card, *mode, *menu;
     struct run_budget budget;
     uint64_t window, prompt_bytes; /* of the tools and our own words */
     bool own_machine;              /* it was made for this run */

@@ -4,6 +4,7 @@
 #include "base/map.h"
 #include "model/client.h"
 #include "model/provider.h"
+#include "operator/mode.h"
 #include "operator/operator.h"
 #include "operator/run.h"
 #include "operator/transcript.h"
@@ -46,6 +47,8 @@ struct live_run {
     struct model_provider provider;
     struct rehearsal *rehearsal;
     const struct conf_model *row;
+    const struct run_mode *mode;
+    const char *menu; /* the run's, or the request's before there is one */
     struct run_prompt prompt;
     struct arena prompt_arena;
     const char *tool_names;
@@ -85,6 +88,10 @@ void live_wall(struct live_run *l);
 
 /* ---- drive.c ---- */
 void live_go_on(void *arg);
+/* Of a model call that is made now. */
+struct model_call_options live_call_options(const struct live_run *l);
+/* A tool that this run offers, one of its own or of all; NULL: it does not. */
+const struct tool *live_tool(const struct live_run *l, const char *name);
 /* ---- acts.c ---- */
 void acts_start(struct live_run *l, const struct run_intent *in);
 /* What is under way is ended, and told to be. */

@@ -6,6 +6,7 @@
 
 #include "base/defer.h"
 #include "base/jot.h"
+#include "operator/mode.h"
 #include "operator/prompt.h"
 #include "operator/run.h"
 #include "service/risky.h"
@@ -133,7 +134,8 @@ static bool end_accepted(struct looking *l) {
 
 static bool finish_said(struct looking *l, size_t index, bool done) {
     const struct run *r = l->run;
-    if (!done || r->stop_status || r->checks >= CHECKS_MAX || (r->checks && r->acted))
+    bool needs_check = done && !r->stop_status && mode_of(r)->verifies;
+    if (!needs_check || r->checks >= CHECKS_MAX || (r->checks && r->acted))
         return tell_result(l, index, false, "accepted", "{\"status\":\"accepted\"}");
     return tell_result(l, index, false, "check", r->checks ? prompt_check_again : prompt_check);
 }
@@ -152,6 +154,20 @@ static bool finish_called(struct looking *l, size_t index, const struct run_call
     const char *why =
         arena_printf(l->arena, "%s%s%s", err.text, err.remedy[0] ? "\n" : "", err.remedy);
     return tell_result(l, index, true, NULL, why);
+}
+
+/* ---- freeze ---- */
+
+static bool freeze_called(struct looking *l, size_t index, const struct run_call *c) {
+    char hash[65];
+    struct err err;
+    if (mode_freeze(l->run, c->part->text, l->tools, hash, &err) == 0)
+        return tell_result(
+            l, index, false, "frozen",
+            arena_printf(l->arena, "{\"status\":\"frozen\",\"sha256\":\"%s\"}", hash));
+    return tell_result(
+        l, index, true, NULL,
+        arena_printf(l->arena, "%s%s%s", err.text, err.remedy[0] ? "\n" : "", err.remedy));
 }
 
 /* ---- calls ---- */
@@ -232,13 +248,18 @@ static bool do_call(struct looking *l, size_t i) {
         return tell_result(l, i, true, NULL, prompt_only_report);
     if (!tool_of(l, c))
         return no_tool(l, i, c);
+    if (strcmp(c->part->name, "freeze") == 0)
+        return freeze_called(l, i, c);
+    const char *refused = mode_refuses(l->run, c, l->arena);
+    if (refused)
+        return tell_result(l, i, true, NULL, refused);
     if (wants_point(l, c))
         return take_point(l);
     l->ret->what = RUN_DO_CALL;
     l->ret->first = i;
     l->ret->count = 1;
-    while (looks_only(l, c) && i + l->ret->count < t->call_count &&
-           looks_only(l, &t->calls[i + l->ret->count]))
+    while (mode_of(l->run)->calls == MODE_CALLS_ANY && looks_only(l, c) &&
+           i + l->ret->count < t->call_count && looks_only(l, &t->calls[i + l->ret->count]))
         l->ret->count++;
     return true;
 }

@@ -11,6 +11,7 @@
 #include "base/defer.h"
 #include "base/log.h"
 #include "operator/inner.h"
+#include "operator/own.h"
 #include "operator/prompt.h"
 #include "service/models.h"
 #include "service/runs.h"
@@ -45,6 +46,7 @@ static void view_of(const struct run *r, const struct live_run *l, struct run_vi
         .machine = r->start.machine,
         .task = r->start.task,
         .model = r->start.model,
+        .mode = mode_of(r)->name,
         .state = state_of(r, l),
         .status = r->status,
         .reason = cut ? "the daemon was restarted" : r->why,
@@ -130,12 +132,12 @@ static const char *schema_text(struct arena *a, const struct schema *schema) {
 /* The tools as the model sees them: the same in every request of a run. */
 static void live_prompt(struct live_run *l) {
     struct arena *a = &l->prompt_arena;
-    struct model_tool *list = arena_alloc(a, tool_count * sizeof(*list));
+    size_t all = tool_count + own_tool_count, n = 0;
+    struct model_tool *list = arena_alloc(a, all * sizeof(*list));
     const char *names = "";
-    size_t n = 0;
-    for (size_t i = 0; i < tool_count; i++) {
-        const struct tool *t = &tools[i];
-        if (!tool_is_there(l->box, t))
+    for (size_t i = 0; i < all; i++) {
+        const struct tool *t = i < tool_count ? &tools[i] : &own_tools[i - tool_count];
+        if (live_tool(l, t->name) != t)
             continue;
         list[n++] = (struct model_tool){t->name, t->description, schema_text(a, t->input)};
         names = arena_printf(a, "%s%s%s", names, *names ? ", " : "", t->name);
@@ -267,6 +269,13 @@ static const char *card_of(struct arena *a, const struct machine_view *view) {
         view->id, view->kind, view->image ? view->image : "host", mem, disk);
 }
 
+/* What it may do beyond that, in its mode. */
+static const char *mode_card(struct starting *s) {
+    const struct run_mode *m = s->live->mode;
+    return arena_printf(&s->arena, "%s%s%s%s%s", s->start.card, *m->card ? "\n" : "", m->card,
+                        s->start.menu ? "\nThe menu: " : "", s->start.menu ? s->start.menu : "");
+}
+
 static int begin(struct starting *s, const struct machine_view *view, struct err *err) {
     struct live_run *l = s->live;
     struct runs *o = l->runs;
@@ -276,6 +285,7 @@ static int begin(struct starting *s, const struct machine_view *view, struct err
     s->start.owner = l->who.owner;
     s->start.time_ms = wall_now_ms();
     s->start.card = card_of(&s->arena, view);
+    s->start.card = mode_card(s);
     live_equip(l, view->id);
     s->start.prompt_bytes = prompt_bytes(l);
     const struct cost limit = {s->start.budget.tokens, s->start.budget.micro};
@@ -298,6 +308,7 @@ static void with_machine(void *arg, const struct machine_view *view, const struc
         start_failed(s, failed);
         return;
     }
+    s->live->menu = s->live->run.start.menu;
     live_go(s->live);
     answer_view(&s->live->run, s->live, s->done, s->arg);
     starting_free(s);
@@ -340,13 +351,34 @@ static const char *copy(struct arena *a, const char *text) {
     return text ? arena_copy(a, text, strlen(text)) : NULL;
 }
 
+/* Before there is a machine: what a client that is bound to one may have. */
+static const struct tool *find_any(void *arg, const char *name) {
+    (void)arg;
+    for (size_t i = 0; i < tool_count; i++)
+        if (strcmp(tools[i].name, name) == 0)
+            return tools[i].hints & TOOL_ALONE ? NULL : &tools[i];
+    return NULL;
+}
+
+static int find_mode(struct live_run *l, const char *mode, const char *menu, struct err *err) {
+    l->mode = mode_find(mode, err);
+    if (!l->mode)
+        return -1;
+    bool takes = l->mode->calls == MODE_CALLS_MENU;
+    if (takes != (menu != NULL))
+        return err_set(err, ERR_INVALID, "the mode '%s' takes %s menu", l->mode->name,
+                       takes ? "a" : "no");
+    const struct run_tools may = {find_any, NULL, ""};
+    return menu ? mode_menu_check(menu, &may, err) : 0;
+}
+
 void operator_start(struct runs *o, const struct caller *who, const struct operator_request *r,
                     operator_fn *done, void *arg) {
     struct live_run *l = live_new(o, who);
     struct err err;
     if (allowed(who, SCOPE_RUN, &err) < 0 || check_task(r, &err) < 0 ||
         find_model(l, who, r->model, r->script, &r->keys, &err) < 0 ||
-        check_money(l, r, &err) < 0) {
+        check_money(l, r, &err) < 0 || find_mode(l, r->mode, r->menu, &err) < 0) {
         live_free(l);
         done(arg, NULL, &err);
         return;
@@ -361,11 +393,14 @@ void operator_start(struct runs *o, const struct caller *who, const struct opera
         .script = l->provider.codec ? NULL : copy(&s->arena, r->script),
         .model = arena_printf(&s->arena, "%s/%s", l->provider.name, l->provider.model),
         .window = model_window(l->row),
+        .mode = r->mode ? l->mode->name : NULL,
+        .menu = copy(&s->arena, r->menu),
         .budget = {.steps = r->steps.is ? r->steps.value : OPERATOR_STEPS_DEFAULT,
                    .tokens = r->tokens.value,
                    .micro = r->money.value,
                    .wall_ms = r->wall.value},
     };
+    l->menu = s->start.menu;
     if (r->machine)
         service_show(o->service, &l->who, r->machine, with_machine, s);
     else
@@ -434,6 +469,8 @@ static int take_up(struct live_run *l, const struct caller *who, const struct te
         run_take(&l->run, &e, err) < 0 || transcript_add(&l->transcript, &e, err) < 0)
         return -1;
     snprintf(l->who.owner, sizeof(l->who.owner), "%s", l->run.start.owner);
+    l->mode = mode_of(&l->run);
+    l->menu = l->run.start.menu;
     return note_start(l, "run.resume", err);
 }
 

@@ -23,13 +23,15 @@ struct operator_request {
     const char *machine; /* NULL: one is made */
     const char *model;   /* "PROVIDER/MODEL"; NULL: the default of carrel.conf */
     const char *script;  /* of the provider `rehearsal` */
+    const char *mode;    /* operator/mode.h; NULL: free */
+    const char *menu;    /* of the mode action-selector, JSON */
     struct texts keys;   /* names and values, as in an environment; never written down */
     struct given steps, tokens, money, wall; /* money in millionths, wall in ms */
 };
 enum { OPERATOR_KEYS_MAX = 16, OPERATOR_STEPS_DEFAULT = 200 };
 
 struct run_view {
-    const char *id, *owner, *machine, *task, *model;
+    const char *id, *owner, *machine, *task, *model, *mode;
     const char *state;    /* running waiting interrupted ended */
     const char *status;   /* of an end: done partial blocked budget stuck ... */
     const char *reason;   /* of an interruption */

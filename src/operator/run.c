@@ -53,6 +53,8 @@ static int take_start(struct run *r, const struct run_event *e, struct err *err)
     r->start.model = keep(r, e->model);
     r->start.script = keep(r, e->script);
     r->start.card = keep(r, e->card);
+    r->start.mode = keep(r, e->mode);
+    r->start.menu = keep(r, e->menu);
     r->last_ms = e->time_ms;
     add_turn(r);
     return 0;
@@ -91,7 +93,7 @@ static void find_calls(struct run *r, struct run_turn *t) {
             t->calls[t->call_count++] = (struct run_call){.part = &t->parts[i]};
 }
 
-static void pay(struct run *r, const struct run_event *e) {
+static void count_usage(struct run *r, const struct run_event *e) {
     const struct model_usage *u = &e->usage;
     r->usage.in += u->in;
     r->usage.cache_read += u->cache_read;
@@ -101,6 +103,11 @@ static void pay(struct run *r, const struct run_event *e) {
     r->usage.reasoning += u->reasoning;
     r->tokens += model_usage_total(u);
     r->micro += e->micro;
+}
+
+static void pay(struct run *r, const struct run_event *e) {
+    const struct model_usage *u = &e->usage;
+    count_usage(r, e);
     if (!e->has_usage)
         return;
     r->last_in = u->in + u->cache_read + u->cache_write + u->cache_write_long;
@@ -166,12 +173,23 @@ static struct run_call *call_of(struct run *r, const struct run_event *e) {
     return e->index < t->call_count ? &t->calls[e->index] : NULL;
 }
 
+static bool is_named(const struct run_call *c, const char *name) {
+    return strcmp(c->part->name, name) == 0;
+}
+
+/* Calls that are no part of what was fixed. */
+static bool is_talk(const struct run_call *c) {
+    return is_named(c, "plan") || is_named(c, "ask");
+}
+
 static int take_call(struct run *r, const struct run_event *e, struct err *err) {
     struct run_call *c = call_of(r, e);
     if (!c || c->result || c->part->bad || (c->begun && !c->recover))
         return refuse(e, err);
-    if (!c->begun)
+    if (!c->begun) {
         c->begun_ms = e->time_ms;
+        r->node += r->frozen && !is_talk(c);
+    }
     c->begun = true;
     c->recover = false;
     return 0;
@@ -183,10 +201,6 @@ static int take_sure(struct run *r, const struct run_event *e, struct err *err) 
         return refuse(e, err);
     c->sure = keep(r, e->hash);
     return 0;
-}
-
-static bool is_named(const struct run_call *c, const char *name) {
-    return strcmp(c->part->name, name) == 0;
 }
 
 /* The result without what differs each time; *failed also if a command exited with a failure. */
@@ -213,6 +227,14 @@ static void watch(struct run *r, const struct run_call *c, const struct run_even
         stuck_add(&r->stuck, c->part->name, c->part->text, text, strlen(text), failed);
 }
 
+/* Tools that only look leave nothing that a way back would be for. */
+static bool may_change(const char *tool) {
+    for (size_t i = 0; i < tool_count; i++)
+        if (strcmp(tools[i].name, tool) == 0)
+            return !(tools[i].hints & TOOL_READ_ONLY);
+    return false;
+}
+
 /* What a result means for the run. */
 static void judge(struct run *r, const struct run_call *c, const struct run_event *e) {
     bool finish = is_named(c, "finish");
@@ -224,10 +246,12 @@ static void judge(struct run *r, const struct run_call *c, const struct run_even
     }
     if (is_named(c, "plan") && !e->failed)
         r->plan = c->part->text;
+    if (is_named(c, "freeze") && e->status && strcmp(e->status, "frozen") == 0)
+        r->frozen = c->part->text;
     if (finish || is_named(c, "plan"))
         return;
     r->acted |= !e->failed;
-    r->changes += c->begun && !e->failed && !is_named(c, "read") && !is_named(c, "search");
+    r->changes += c->begun && !e->failed && may_change(c->part->name);
     watch(r, c, e);
 }
 
@@ -245,6 +269,12 @@ static int take_result(struct run *r, const struct run_event *e, struct err *err
     c->result = kept;
     turn_now(r)->over++;
     judge(r, c, e);
+    return 0;
+}
+
+static int take_aside(struct run *r, const struct run_event *e, struct err *err) {
+    (void)err;
+    count_usage(r, e);
     return 0;
 }
 
@@ -340,6 +370,7 @@ static take_fn *const takers[] = {
     [RUN_CALL] = take_call,   [RUN_SURE] = take_sure,       [RUN_RESULT] = take_result,
     [RUN_POINT] = take_point, [RUN_BACK] = take_back,       [RUN_NOTE] = take_note,
     [RUN_PRUNE] = take_prune, [RUN_STOPPED] = take_stopped, [RUN_END] = take_end,
+    [RUN_ASIDE] = take_aside,
 };
 
 /* Time between lines counts, but not the time before somebody took it up again. */

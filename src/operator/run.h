@@ -71,6 +71,9 @@ struct run {
     size_t prune_before, hand_over, keep_from; /* turns */
     uint64_t last_in, last_bytes;              /* of the last request: what a byte costs */
     const char *plan;
+    /* Calls that were fixed (operator/mode.h), and how many of them were begun. */
+    const char *frozen;
+    size_t node;
     /* Judgement. */
     struct stuck stuck;
     unsigned stuck_level, silent, malformed, checks;

@@ -176,6 +176,11 @@ static int read_field(const struct field *f, const struct path *p, const json_t 
         return read_object(f->sub, p, v, into, err);
     case FIELD_OBJECTS:
         return read_objects(f, p, v, into, err);
+    case FIELD_JSON:
+        if (!json_is_object(v) && !json_is_array(v))
+            return refuse(p, err, "must be an object or a list");
+        *(const json_t **)into = v;
+        return 0;
     default:
         return read_number(f, p, v, into, err);
     }
@@ -394,6 +399,12 @@ static void describe_kind(const struct field *f, struct jot *j, bool whole) {
     case SHOW_TIME:
         jot_string(j, "type", "string");
         jot_string(j, "format", "date-time");
+        break;
+    case FIELD_JSON:
+        jot_array(j, "type");
+        jot_string(j, NULL, "object");
+        jot_string(j, NULL, "array");
+        jot_end(j, ']');
         break;
     case SHOW_JSON: /* any value, unless a schema says which */
     case FIELD_OBJECT:

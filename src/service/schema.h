@@ -30,6 +30,7 @@ enum field_kind {
     FIELD_MAP,      /* struct texts, names and values in turn; max: how many pairs */
     FIELD_OBJECT,   /* a struct in place, of the schema `sub` */
     FIELD_OBJECTS,  /* struct rows of the schema `sub`; max: how many */
+    FIELD_JSON, /* const json_t *, NULL when absent: an object or list, for its reader to check */
     /* responses */
     SHOW_TEXT,   /* const char *: left out when NULL */
     SHOW_CHARS,  /* char[]: left out when empty */

@@ -24,6 +24,7 @@ enum tool_hint {
     TOOL_OPEN_WORLD = 8,  /* may reach beyond the machine */
     TOOL_MACHINE = 16,    /* acts on a machine: its request starts with `const char *machine` */
     TOOL_ALONE = 32,      /* manages machines: not for a client that is bound to one */
+    TOOL_CONTENT = 64,    /* answers with what a machine, or the world, says */
 };
 
 /* What to do about a call whose outcome is not known after a crash. */

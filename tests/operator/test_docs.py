@@ -7,10 +7,14 @@ import subprocess
 import pytest
 
 from carrel import PROGRAM, TOP
-from runs import Runs, run, to_the_end, turns
+from runs import Runs, call, finish, run, to_the_end, turns
 
 PAGE = (TOP / "docs/operator.md").read_text()
 LINES = [line for block in re.findall(r"^```sh\n(.*?)^```", PAGE, re.M | re.S) for line in block.splitlines()]
+
+# What a model does in each mode; without one, as it likes.
+SCRIPTS = {"plan-then-execute": turns([call("freeze", calls=[run("uname -r")])], [run("uname -r")], [finish()]),
+           "action-selector": turns([call("exec", argv=["pgrep", "-l", "web"])], [finish()])}
 
 
 def do(daemon, words, **kw):
@@ -26,7 +30,8 @@ def test_a_command_works(daemon, tmp_path, line):
     if words[-1].endswith("."):
         daemon.machine(name="work")
         if "--script" not in words:  # a model of no key
-            script.write_text(json.dumps({"turns": to_the_end([run("uname -r")])}))
+            mode = words[words.index("--mode") + 1] if "--mode" in words else None
+            script.write_text(json.dumps({"turns": SCRIPTS.get(mode, to_the_end([run("uname -r")]))}))
             words[1:1] = ["--provider", "rehearsal", "--script", str(script), "--model", "cheap"]
     if words[-1] == "RUN":
         words[-1] = runs.start(turns([run("sleep 1")], {"step": 99}))["id"]

@@ -1,0 +1,170 @@
+#include "operator/shape.h"
+
+#include <stdbool.h>
+#include <string.h>
+
+static const char name_marks[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_";
+static const char text_marks[] =
+    "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789 _.,:/@+-";
+
+/* ---- what a shape is ---- */
+
+static int known_members(const json_t *shape, const char *const *names, struct err *err) {
+    const char *name;
+    json_t *value;
+    json_object_foreach((json_t *)shape, name, value) {
+        size_t i = 0;
+        while (names[i] && strcmp(names[i], name) != 0)
+            i++;
+        if (!names[i])
+            return err_set(err, ERR_INVALID, "a schema has no '%.40s' here", name);
+    }
+    return 0;
+}
+
+static int check_choices(const json_t *choices, struct err *err) {
+    size_t n = json_array_size(choices);
+    if (!n || n > SHAPE_CHOICES_MAX)
+        return err_set(err, ERR_INVALID, "'enum' must be a list of 1 to %d texts",
+                       SHAPE_CHOICES_MAX);
+    for (size_t i = 0; i < n; i++) {
+        size_t len = json_string_length(json_array_get(choices, i));
+        if (!len || len > SHAPE_TEXT_MAX)
+            return err_set(err, ERR_INVALID, "'enum' holds something else than texts of 1 to %d",
+                           SHAPE_TEXT_MAX);
+    }
+    return 0;
+}
+
+static int check_text(const json_t *shape, struct err *err) {
+    static const char *const names[] = {"type", "description", "enum", "maxLength", NULL};
+    const json_t *choices = json_object_get(shape, "enum");
+    json_int_t max = json_integer_value(json_object_get(shape, "maxLength"));
+    if (known_members(shape, names, err) < 0)
+        return -1;
+    if (choices)
+        return check_choices(choices, err);
+    if (max >= 1 && max <= SHAPE_TEXT_MAX)
+        return 0;
+    err_set(err, ERR_INVALID, "a text needs an 'enum', or a 'maxLength' of 1 to %d",
+            SHAPE_TEXT_MAX);
+    return err_remedy(err, "without an enum it may hold letters, digits, spaces and _.,:/@+-");
+}
+
+static int check_number(const json_t *shape, struct err *err) {
+    static const char *const names[] = {"type", "description", "minimum", "maximum", NULL};
+    return known_members(shape, names, err);
+}
+
+static int check_flag(const json_t *shape, struct err *err) {
+    static const char *const names[] = {"type", "description", NULL};
+    return known_members(shape, names, err);
+}
+
+/* ---- what fits ---- */
+
+static int fits_text(const json_t *shape, const json_t *value, struct err *err) {
+    const char *text = json_string_value(value);
+    const json_t *choices = json_object_get(shape, "enum"), *choice;
+    size_t i, n = json_string_length(value);
+    if (!text)
+        return err_set(err, ERR_INVALID, "is no text");
+    json_array_foreach(choices, i, choice) {
+        if (json_equal(choice, value))
+            return 0;
+    }
+    if (choices)
+        return err_set(err, ERR_INVALID, "is none of the choices");
+    if (n > (size_t)json_integer_value(json_object_get(shape, "maxLength")))
+        return err_set(err, ERR_INVALID, "is too long");
+    return strspn(text, text_marks) == n ? 0 : err_set(err, ERR_INVALID, "holds other characters");
+}
+
+static int fits_number(const json_t *shape, const json_t *value, struct err *err) {
+    const json_t *min = json_object_get(shape, "minimum"), *max = json_object_get(shape, "maximum");
+    bool whole = strcmp(json_string_value(json_object_get(shape, "type")), "integer") == 0;
+    double n = json_number_value(value);
+    if (!json_is_number(value) || (whole && !json_is_integer(value)))
+        return err_set(err, ERR_INVALID, "is no %s", whole ? "whole number" : "number");
+    if ((min && n < json_number_value(min)) || (max && n > json_number_value(max)))
+        return err_set(err, ERR_INVALID, "is out of range");
+    return 0;
+}
+
+static int fits_flag(const json_t *shape, const json_t *value, struct err *err) {
+    (void)shape;
+    return json_is_boolean(value) ? 0 : err_set(err, ERR_INVALID, "is neither true nor false");
+}
+
+static const struct {
+    const char *type;
+    int (*check)(const json_t *shape, struct err *err);
+    int (*fits)(const json_t *shape, const json_t *value, struct err *err);
+} kinds[] = {
+    {"string", check_text, fits_text},
+    {"integer", check_number, fits_number},
+    {"number", check_number, fits_number},
+    {"boolean", check_flag, fits_flag},
+};
+enum { KINDS = sizeof(kinds) / sizeof(*kinds) };
+
+static size_t kind_of(const json_t *shape) {
+    const char *type = json_string_value(json_object_get(shape, "type"));
+    size_t i = 0;
+    while (i < KINDS && !(type && strcmp(kinds[i].type, type) == 0))
+        i++;
+    return i;
+}
+
+int shape_check(const json_t *shape, struct err *err) {
+    size_t kind = kind_of(shape);
+    if (kind < KINDS)
+        return kinds[kind].check(shape, err);
+    return err_set(err, ERR_INVALID, "'type' must be string, integer, number or boolean");
+}
+
+int shape_fits(const json_t *shape, const json_t *value, struct err *err) {
+    return kinds[kind_of(shape)].fits(shape, value, err);
+}
+
+/* ---- records ---- */
+
+static bool is_name(const char *name) {
+    size_t n = strlen(name);
+    return n && n <= SHAPE_NAME_MAX && strspn(name, name_marks) == n;
+}
+
+int shape_record_check(const json_t *shape, struct err *err) {
+    static const char *const names[] = {"type",     "description",          "properties",
+                                        "required", "additionalProperties", NULL};
+    const char *type = json_string_value(json_object_get(shape, "type")), *name;
+    json_t *members = json_object_get(shape, "properties"), *member;
+    size_t n = json_object_size(members);
+    if (!type || strcmp(type, "object") != 0 || known_members(shape, names, err) < 0)
+        return err_set(err, ERR_INVALID, "the schema must be {\"type\":\"object\",\"properties\"}");
+    if (!n || n > SHAPE_MEMBERS_MAX)
+        return err_set(err, ERR_INVALID, "'properties' must have 1 to %d members",
+                       SHAPE_MEMBERS_MAX);
+    json_object_foreach(members, name, member) {
+        if (!is_name(name))
+            return err_set(err, ERR_INVALID, "'%.60s' is no name of a member", name);
+        if (shape_check(member, err) < 0)
+            return err_wrap(err, "'%s'", name);
+    }
+    return 0;
+}
+
+int shape_record_fits(const json_t *shape, const json_t *value, struct err *err) {
+    json_t *members = json_object_get(shape, "properties"), *member;
+    const char *name;
+    if (!json_is_object(value) || json_object_size(value) != json_object_size(members))
+        return err_set(err, ERR_INVALID, "it is no object of these members and no others");
+    json_object_foreach(members, name, member) {
+        const json_t *given = json_object_get(value, name);
+        if (!given)
+            return err_set(err, ERR_INVALID, "'%s' is missing", name);
+        if (shape_fits(member, given, err) < 0)
+            return err_wrap(err, "'%s'", name);
+    }
+    return 0;
+}

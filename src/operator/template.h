@@ -1,0 +1,25 @@
+/*
+ * Calls that were fixed before anything was read: a tool and its arguments, in which some values
+ * are holes. Pure.
+ *
+ *   {"tool": "exec", "arguments": {"argv": ["grep", {"hole": {"type": "string", "maxLength": 40}},
+ *    "/data/log"]}}
+ *
+ * A hole is a whole argument or a whole element of `argv`, never a part of a text, and what fills
+ * it has a bounded shape (operator/shape.h). A command line for a shell has none: neither `cmd`,
+ * nor the program, nor what stands behind a flag that takes a program.
+ */
+#pragma once
+
+#include <jansson.h>
+#include <stdbool.h>
+
+#include "base/err.h"
+
+enum { TEMPLATES_MAX = 100 };
+
+/* A list of them, each of a tool that is known. */
+int templates_check(const json_t *list, bool (*is_tool)(void *arg, const char *name), void *arg,
+                    struct err *err);
+/* `invalid`: what differs, in words for the model. */
+int template_match(const json_t *call, const char *tool, const json_t *arguments, struct err *err);

@@ -1,0 +1,236 @@
+/* What a mode lets a model do and see, told from a transcript alone. */
+#include "tests/unit/unit.h"
+
+#include <jansson.h>
+
+#include "base/defer.h"
+#include "operator/mode.h"
+#include "operator/shape.h"
+#include "operator/template.h"
+
+static void free_json(json_t **json) {
+    json_decref(*json);
+}
+
+static json_t *parse(const char *text) {
+    json_t *json = json_loads(text, JSON_DECODE_ANY, NULL);
+    assert_non_null(json);
+    return json;
+}
+
+/* ---- shapes ---- */
+
+static void shapes_are_bounded(void **state) {
+    static const struct {
+        const char *shape;
+        bool good;
+    } rows[] = {
+        {"{\"type\":\"string\",\"enum\":[\"a\"]}", true},
+        {"{\"type\":\"string\",\"maxLength\":200}", true},
+        {"{\"type\":\"string\",\"maxLength\":201}", false},
+        {"{\"type\":\"string\"}", false},
+        {"{\"type\":\"string\",\"enum\":[]}", false},
+        {"{\"type\":\"string\",\"enum\":[5]}", false},
+        {"{\"type\":\"string\",\"maxLength\":5,\"pattern\":\".*\"}", false},
+        {"{\"type\":\"integer\",\"minimum\":1,\"maximum\":5}", true},
+        {"{\"type\":\"boolean\"}", true},
+        {"{\"type\":\"array\"}", false},
+        {"{}", false},
+        {"[]", false},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        json_t *shape DEFER(free_json) = parse(rows[i].shape);
+        struct err err;
+        assert_int_equal(shape_check(shape, &err), rows[i].good ? 0 : -1);
+    }
+}
+
+static void values_fit_or_do_not(void **state) {
+    static const struct {
+        const char *shape, *value;
+        bool fits;
+    } rows[] = {
+        {"{\"type\":\"string\",\"enum\":[\"a\",\"b\"]}", "\"b\"", true},
+        {"{\"type\":\"string\",\"enum\":[\"a\",\"b\"]}", "\"c\"", false},
+        {"{\"type\":\"string\",\"maxLength\":4}", "\"a-b.\"", true},
+        {"{\"type\":\"string\",\"maxLength\":4}", "\"abcde\"", false},
+        {"{\"type\":\"string\",\"maxLength\":9}", "\"a;b\"", false},
+        {"{\"type\":\"string\",\"maxLength\":9}", "\"a\\nb\"", false},
+        {"{\"type\":\"string\",\"maxLength\":9}", "\"\\u202e\"", false},
+        {"{\"type\":\"string\",\"maxLength\":9}", "7", false},
+        {"{\"type\":\"integer\",\"maximum\":5}", "5", true},
+        {"{\"type\":\"integer\",\"maximum\":5}", "6", false},
+        {"{\"type\":\"integer\"}", "1.5", false},
+        {"{\"type\":\"number\",\"minimum\":1}", "1.5", true},
+        {"{\"type\":\"boolean\"}", "true", true},
+        {"{\"type\":\"boolean\"}", "\"true\"", false},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        json_t *shape DEFER(free_json) = parse(rows[i].shape);
+        json_t *value DEFER(free_json) = parse(rows[i].value);
+        struct err err;
+        if ((shape_fits(shape, value, &err) == 0) != rows[i].fits)
+            fail_msg("%s with %s", rows[i].shape, rows[i].value);
+    }
+}
+
+static void a_record_has_all_its_members_and_no_other(void **state) {
+    static const char shape_text[] =
+        "{\"type\":\"object\",\"properties\":{\"n\":{\"type\":\"integer\"},"
+        "\"ok\":{\"type\":\"boolean\"}},\"required\":[\"n\",\"ok\"]}";
+    static const struct {
+        const char *value;
+        bool fits;
+    } rows[] = {{"{\"n\":1,\"ok\":true}", true},
+                {"{\"n\":1}", false},
+                {"{\"n\":1,\"ok\":true,\"x\":1}", false},
+                {"{\"n\":\"1\",\"ok\":true}", false},
+                {"[]", false}};
+    json_t *shape DEFER(free_json) = parse(shape_text);
+    struct err err;
+    (void)state;
+    assert_int_equal(shape_record_check(shape, &err), 0);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        json_t *value DEFER(free_json) = parse(rows[i].value);
+        assert_int_equal(shape_record_fits(shape, value, &err), rows[i].fits ? 0 : -1);
+    }
+    json_t *empty DEFER(free_json) = parse("{\"type\":\"object\",\"properties\":{}}");
+    assert_int_equal(shape_record_check(empty, &err), -1);
+    json_t *nested DEFER(free_json) =
+        parse("{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"object\"}}}");
+    assert_int_equal(shape_record_check(nested, &err), -1);
+}
+
+/* ---- calls that were fixed ---- */
+
+static void a_call_matches_or_says_what_differs(void **state) {
+    static const char call_text[] =
+        "{\"tool\":\"exec\",\"arguments\":{\"argv\":[\"seq\",{\"hole\":{\"type\":\"integer\","
+        "\"maximum\":9}},{\"hole\":{\"type\":\"string\",\"maxLength\":5}}],\"cwd\":\"/\"}}";
+    static const struct {
+        const char *tool, *arguments;
+        const char *words; /* NULL: it matches */
+    } rows[] = {
+        {"exec", "{\"argv\":[\"seq\",\"7\",\"a\"],\"cwd\":\"/\"}", NULL},
+        {"exec", "{\"argv\":[\"seq\",\"10\",\"a\"],\"cwd\":\"/\"}", "out of range"},
+        {"exec", "{\"argv\":[\"seq\",\"7; ls\",\"a\"],\"cwd\":\"/\"}", "no whole number"},
+        {"exec", "{\"argv\":[\"seq\",\"7\",\"-a\"],\"cwd\":\"/\"}", "option"},
+        {"exec", "{\"argv\":[\"rm\",\"7\",\"a\"],\"cwd\":\"/\"}", "not what was fixed"},
+        {"exec", "{\"argv\":[\"seq\",\"7\"],\"cwd\":\"/\"}", "3 words"},
+        {"exec", "{\"argv\":[\"seq\",\"7\",\"a\"]}", "'cwd' is missing"},
+        {"exec", "{\"argv\":[\"seq\",\"7\",\"a\"],\"cwd\":\"/\",\"user\":\"root\"}",
+         "'user' was not fixed"},
+        {"write", "{}", "the tool is not"},
+        {"exec", "[]", "no object"},
+    };
+    json_t *call DEFER(free_json) = parse(call_text);
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        json_t *arguments DEFER(free_json) = parse(rows[i].arguments);
+        struct err err = {0};
+        int status = template_match(call, rows[i].tool, arguments, &err);
+        assert_int_equal(status, rows[i].words ? -1 : 0);
+        if (rows[i].words && !strstr(err.text, rows[i].words))
+            fail_msg("'%s' does not say '%s'", err.text, rows[i].words);
+    }
+}
+
+/* ---- what is offered and shown ---- */
+
+static void a_mode_offers_its_own_tools_and_no_others(void **state) {
+    struct err err;
+    (void)state;
+    const struct run_mode *free_mode = mode_find(NULL, &err), *menu, *handles;
+    menu = mode_find("action-selector", &err);
+    handles = mode_find("handles", &err);
+    assert_true(mode_offers(free_mode, NULL, "exec", false));
+    assert_false(mode_offers(free_mode, NULL, "freeze", true));
+    assert_true(mode_offers(handles, NULL, "inspect", true));
+    assert_false(mode_offers(handles, NULL, "map", true));
+    const char text[] = "{\"calls\":[{\"tool\":\"read\",\"arguments\":{}}]}";
+    assert_true(mode_offers(menu, text, "read", false));
+    assert_true(mode_offers(menu, text, "finish", false));
+    assert_false(mode_offers(menu, text, "exec", false));
+    assert_false(mode_offers(menu, text, "ask", false));
+    assert_null(mode_find("wild", &err));
+}
+
+/* A run of one turn whose one call was made and came to something. */
+static void play(struct run *r, const char *mode, const char *tool, const char *text, bool failed) {
+    const struct model_part part = {
+        .kind = MODEL_CALL, .id = "c", .name = tool, .text = "{}", .n = 2};
+    const struct run_event events[] = {
+        {.kind = RUN_START,
+         .run = "r-abcdefghijkl",
+         .owner = "ann",
+         .machine = "m-abcdefghijkl",
+         .task = "do it",
+         .model = "rehearsal/x",
+         .card = "a machine",
+         .mode = mode,
+         .window = 1000},
+        {.kind = RUN_ANSWER, .stop = MODEL_STOP_CALLS, .parts = &part, .count = 1},
+        {.kind = RUN_CALL, .tool = tool, .arguments = "{}"},
+        {.kind = RUN_RESULT, .text = text, .failed = failed},
+    };
+    struct err err;
+    for (size_t i = 0; i < sizeof(events) / sizeof(*events); i++)
+        if (run_take(r, &events[i], &err) < 0)
+            fail_msg("%s", err.text);
+}
+
+static void a_handle_tells_sizes_and_states_alone(void **state) {
+    static const char out[] = "{\"status\":\"exited\",\"exit_code\":3,\"stdout\":\"evil\","
+                              "\"stderr\":\"evil\",\"reason\":\"evil\",\"session\":\"x-1\"}";
+    struct arena a DEFER(arena_done) = {0};
+    struct run r DEFER(run_done) = {0};
+    (void)state;
+    play(&r, "handles", "exec", out, false);
+    const char *shown = mode_shown(&r, 1, 0, &a);
+    assert_null(strstr(shown, "evil"));
+    assert_non_null(strstr(shown, "\"exit_code\":3"));
+    assert_non_null(strstr(shown, "\"handle\":\"$h1.0\""));
+    assert_string_equal(mode_content(&r, "$h1.0", &a), "evil");
+    static const char *const bad[] = {"$h1.1", "$h2.0", "$h1.0x", "h1.0", "$h-1.0", "", "$h1"};
+    for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++)
+        assert_null(mode_content(&r, bad[i], &a));
+}
+
+static void a_failure_is_told_by_its_code(void **state) {
+    struct arena a DEFER(arena_done) = {0};
+    struct run r DEFER(run_done) = {0}, own DEFER(run_done) = {0};
+    (void)state;
+    play(&r, "map", "edit", "not_found: evil", true);
+    assert_null(strstr(mode_shown(&r, 1, 0, &a), "evil"));
+    assert_non_null(strstr(mode_shown(&r, 1, 0, &a), "\"error\":\"not_found\""));
+    play(&own, "map", "edit", "invalid: arguments of 'edit': field 'path' is missing", true);
+    assert_non_null(strstr(mode_shown(&own, 1, 0, &a), "path"));
+}
+
+static void lines_are_without_numbers_behind_a_handle(void **state) {
+    struct arena a DEFER(arena_done) = {0};
+    struct run r DEFER(run_done) = {0};
+    (void)state;
+    play(&r, "handles", "read", "{\"content\":\"     1\\tone\\n     2\\t2\\ttwo\\n\"}", false);
+    assert_string_equal(mode_content(&r, "$h1.0", &a), "one\n2\ttwo\n");
+}
+
+static void free_runs_have_no_handles(void **state) {
+    struct arena a DEFER(arena_done) = {0};
+    struct run r DEFER(run_done) = {0};
+    (void)state;
+    play(&r, NULL, "exec", "{\"stdout\":\"x\"}", false);
+    assert_string_equal(mode_shown(&r, 1, 0, &a), "{\"stdout\":\"x\"}");
+    assert_null(mode_content(&r, "$h1.0", &a));
+}
+
+UNIT_MAIN(cmocka_unit_test(shapes_are_bounded), cmocka_unit_test(values_fit_or_do_not),
+          cmocka_unit_test(a_record_has_all_its_members_and_no_other),
+          cmocka_unit_test(a_call_matches_or_says_what_differs),
+          cmocka_unit_test(a_mode_offers_its_own_tools_and_no_others),
+          cmocka_unit_test(a_handle_tells_sizes_and_states_alone),
+          cmocka_unit_test(a_failure_is_told_by_its_code),
+          cmocka_unit_test(lines_are_without_numbers_behind_a_handle),
+          cmocka_unit_test(free_runs_have_no_handles))
