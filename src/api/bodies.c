@@ -66,6 +66,10 @@ static const struct field net_request[] = {
      .max = 63},
     {"local", FIELD_FLAG, AT(struct net_request, local),
      "also where its address is private, loopback or otherwise not public"},
+    {"trusted", FIELD_FLAG, AT(struct net_request, trusted),
+     "what it answers is not a stranger's: it does not taint the machine"},
+    {"tainted", FIELD_FLAG, AT(struct net_request, tainted),
+     "it also holds once a guarded machine is tainted"},
     {"bytes", FIELD_SIZE, AT(struct net_request, bytes), "both ways together, then it is cut",
      .max = 1ull << 50},
     {"rate", FIELD_SIZE, AT(struct net_request, rate), "bytes a second", .max = 1ull << 40},
@@ -132,36 +136,39 @@ static const struct schema models_request_schema =
             .max = 64                                                                       \
     }
 
-#define MACHINE_FIELDS(type, base)                                                           \
-    {"kind", FIELD_TEXT, AT(type, base kind), "default: box", .choices = kinds},             \
-        {"image", FIELD_TEXT, AT(type, base image), "default: host", .max = NAME_MAX_BYTES}, \
-        {"hostname", FIELD_TEXT, AT(type, base hostname), NULL, .max = NAME_MAX_BYTES},      \
-        COMMON_FIELDS(type, base),                                                           \
-        {"env", FIELD_MAP, AT(type, base env), "of every command in it", .max = 256},        \
-        {"dirs",                                                                             \
-         FIELD_OBJECTS,                                                                      \
-         AT(type, base dirs),                                                                \
-         "directories handed over",                                                          \
-         .max = 16,                                                                          \
-         .sub = &dir_request_schema},                                                        \
-        {"net",                                                                              \
-         FIELD_OBJECTS,                                                                      \
-         AT(type, base net),                                                                 \
-         "what it may reach; nothing by default",                                            \
-         .max = 64,                                                                          \
-         .sub = &net_request_schema},                                                        \
-        {"secrets",                                                                          \
-         FIELD_OBJECTS,                                                                      \
-         AT(type, base secrets),                                                             \
-         "placeholders of secrets, each good for one host",                                  \
-         .max = 32,                                                                          \
-         .sub = &grant_request_schema},                                                      \
-        {"models", FIELD_OBJECT, AT(type, base models), "models for those inside",           \
-         .sub = &models_request_schema},                                                     \
-        {"unreviewed", FIELD_FLAG, AT(type, base unreviewed),                                \
-         "needed for mode rw: what it writes there is not reviewed"},                        \
-    {                                                                                        \
-        "key", FIELD_TEXT, AT(type, base key), "idempotency key", .max = KEY_MAX_BYTES       \
+#define MACHINE_FIELDS(type, base)                                                                \
+    {"kind", FIELD_TEXT, AT(type, base kind), "default: box", .choices = kinds},                  \
+        {"image", FIELD_TEXT, AT(type, base image), "default: host", .max = NAME_MAX_BYTES},      \
+        {"hostname", FIELD_TEXT, AT(type, base hostname), NULL, .max = NAME_MAX_BYTES},           \
+        COMMON_FIELDS(type, base),                                                                \
+        {"env", FIELD_MAP, AT(type, base env), "of every command in it", .max = 256},             \
+        {"dirs",                                                                                  \
+         FIELD_OBJECTS,                                                                           \
+         AT(type, base dirs),                                                                     \
+         "directories handed over",                                                               \
+         .max = 16,                                                                               \
+         .sub = &dir_request_schema},                                                             \
+        {"net",                                                                                   \
+         FIELD_OBJECTS,                                                                           \
+         AT(type, base net),                                                                      \
+         "what it may reach; nothing by default",                                                 \
+         .max = 64,                                                                               \
+         .sub = &net_request_schema},                                                             \
+        {"secrets",                                                                               \
+         FIELD_OBJECTS,                                                                           \
+         AT(type, base secrets),                                                                  \
+         "placeholders of secrets, each good for one host",                                       \
+         .max = 32,                                                                               \
+         .sub = &grant_request_schema},                                                           \
+        {"models", FIELD_OBJECT, AT(type, base models), "models for those inside",                \
+         .sub = &models_request_schema},                                                          \
+        {"unreviewed", FIELD_FLAG, AT(type, base unreviewed),                                     \
+         "needed for mode rw: what it writes there is not reviewed"},                             \
+        {"guard", FIELD_FLAG, AT(type, base guard),                                               \
+         "once it has read from a source that is not trusted, only what was granted for that is " \
+         "reached"},                                                                              \
+    {                                                                                             \
+        "key", FIELD_TEXT, AT(type, base key), "idempotency key", .max = KEY_MAX_BYTES            \
     }
 
 static const struct field machine_request[] = {MACHINE_FIELDS(struct machine_request, )};
@@ -596,6 +603,9 @@ static const struct field network_view[] = {
     {"machine", SHOW_TEXT, 0, NULL, .required = true},
     {"listening", SHOW_FLAG, 0, "whether its gate is open for connections", .required = true},
     {"default", SHOW_TEXT, 0, "deny", .required = true},
+    {"guarded", SHOW_FLAG, 0, "whether a taint closes it", .required = true},
+    {"tainted", SHOW_TEXT, 0, "the first source that is not trusted that it has read from"},
+    {"tainted_ms", SHOW_NUMBER, 0, "when, since 1970"},
     {"rules", SHOW_JSON, 0, "oldest first", .required = true},
 };
 const struct schema network_schema = SCHEMA("Network", char *, network_view);
@@ -799,6 +809,8 @@ static const struct field run_start_request[] = {
      "free (default), plan-then-execute, action-selector, map or handles", .max = 40},
     {"menu", FIELD_TEXT, AT(struct operator_request, menu),
      "of the mode action-selector: the calls that may be made, as JSON", .max = 256 << 10},
+    {"guard", FIELD_FLAG, AT(struct operator_request, guard),
+     "guard its machine, as in MachineRequest"},
     {"keys", FIELD_MAP, AT(struct operator_request, keys),
      "environment variables of the provider; kept in memory for this run only",
      .max = OPERATOR_KEYS_MAX},

@@ -30,7 +30,7 @@ enum {
 struct do_options {
     const char *model, *provider, *script, *mode, *menu, *money, *resume, *cancel;
     uint64_t steps, tokens, wall;
-    bool verbose, json, ls, help;
+    bool guard, verbose, json, ls, help;
 };
 
 #define AT(member) offsetof(struct do_options, member)
@@ -43,6 +43,8 @@ const struct option_row do_rows[] = {
     {0, "mode", "MODE", OPTION_TEXT, AT(mode),
      "plan-then-execute, action-selector, map or handles: docs/operator.md"},
     {0, "menu", "FILE", OPTION_TEXT, AT(menu), "of action-selector: the calls that may be made"},
+    {0, "guard", NULL, OPTION_FLAG, AT(guard),
+     "close what its machine may reach once it has read from a source that is not trusted"},
     {0, "steps", "N", OPTION_NUMBER, AT(steps), "at most so many turns of the model (default 200)"},
     {0, "tokens", "N", OPTION_NUMBER, AT(tokens), "at most so many tokens of all kinds"},
     {0, "money", "AMOUNT", OPTION_TEXT, AT(money), "at most so much, such as 1.50"},
@@ -138,6 +140,8 @@ static int put_mode(struct jot *j, const struct do_options *o, struct err *err) 
     struct buf menu DEFER(buf_done) = BUF(SCRIPT_MAX);
     if (o->mode)
         jot_string(j, "mode", o->mode);
+    if (o->guard)
+        jot_bool(j, "guard", true);
     if (!o->menu)
         return 0;
     if (read_file(o->menu, &menu, err) < 0)

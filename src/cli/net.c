@@ -14,7 +14,7 @@
 struct net_options {
     const char *methods;
     uint64_t bytes, rate, hold_ms, for_ms;
-    bool local, json, help;
+    bool local, trusted, tainted, json, help;
 };
 
 #define AT(member) offsetof(struct net_options, member)
@@ -23,6 +23,9 @@ const struct option_row net_rows[] = {
     {0, "method", "METHOD[,...]", OPTION_TEXT, AT(methods),
      "only these; needs http:// or https://"},
     {0, "local", NULL, OPTION_FLAG, AT(local), "also if its address is private or this host's"},
+    {0, "trusted", NULL, OPTION_FLAG, AT(trusted),
+     "what it answers is not a stranger's: it does not taint the machine"},
+    {0, "tainted", NULL, OPTION_FLAG, AT(tainted), "also once a guarded machine is tainted"},
     {0, "bytes", "SIZE", OPTION_SIZE, AT(bytes), "cut it after so much, both ways together"},
     {0, "rate", "SIZE", OPTION_SIZE, AT(rate), "at most so much a second"},
     {0, "for", "TIME", OPTION_DURATION, AT(for_ms), "the rule ends after this time"},
@@ -49,6 +52,10 @@ static void put_rule(struct jot *j, const char *action, const char *target,
         jot_string(j, "methods", o->methods);
     if (o->local)
         jot_bool(j, "local", true);
+    if (o->trusted)
+        jot_bool(j, "trusted", true);
+    if (o->tainted)
+        jot_bool(j, "tainted", true);
     if (o->bytes)
         jot_u64(j, "bytes", o->bytes);
     if (o->rate)
@@ -151,6 +158,13 @@ static void print_network(const json_t *n, bool as_json) {
         print_rule(r);
     }
     puts("      deny    everything else");
+    if (*client_text(n, "tainted"))
+        printf("tainted: it read from %s%s\n", client_text(n, "tainted"),
+               json_is_true(json_object_get(n, "guarded"))
+                   ? ", and it is guarded: only presets and rules with --tainted still hold"
+                   : "");
+    else if (json_is_true(json_object_get(n, "guarded")))
+        puts("guarded: once it has read from a source that is not trusted, egress is closed");
     if (!json_is_true(json_object_get(n, "listening")))
         puts("its gate is not open: nothing can be reached at this moment");
 }

@@ -47,4 +47,6 @@ void spec_put(struct jot *j, const struct spec *s, const struct grants *g,
         put_dirs(j, g, plan);
     if (s->unreviewed)
         jot_bool(j, "unreviewed", true);
+    if (s->guard)
+        jot_bool(j, "guard", true);
 }

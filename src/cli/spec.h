@@ -7,7 +7,7 @@
 struct spec {
     uint64_t mem, cpu_milli, pids, disk, ttl_ms; /* 0: not given */
     struct option_list dirs;
-    bool unreviewed;
+    bool unreviewed, guard;
 };
 
 /* Rows of an option table; `member` is the struct spec in `type`. */
@@ -37,6 +37,12 @@ struct spec {
          OPTION_LIST,                                                                           \
          offsetof(type, member.dirs),                                                           \
          "lend a directory (default cow: it works on a copy)"},                                 \
+        {0,                                                                                     \
+         "guard",                                                                               \
+         NULL,                                                                                  \
+         OPTION_FLAG,                                                                           \
+         offsetof(type, member.guard),                                                          \
+         "once it has read from a source that is not trusted, close what it may reach"},        \
     {                                                                                           \
         0, "unreviewed", NULL, OPTION_FLAG, offsetof(type, member.unreviewed),                  \
             "allow --dir ...:rw"                                                                \

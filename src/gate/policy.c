@@ -296,6 +296,23 @@ static struct policy_answer want(enum policy_want what, struct policy_rule *r) {
     return (struct policy_answer){.want = what, .rule = r};
 }
 
+static bool is_trusted(const struct policy_rule *r) {
+    return r->trusted || r->preset[0];
+}
+
+bool policy_taint(struct policy *p, uint64_t rule, const char *host, int64_t now_ms) {
+    const struct policy_rule *r = policy_find(p, rule);
+    if (p->tainted[0] || (r && is_trusted(r)))
+        return false;
+    snprintf(p->tainted, sizeof(p->tainted), "%s", host);
+    p->tainted_ms = now_ms;
+    return true;
+}
+
+static bool closed_by_taint(const struct policy *p, const struct policy_rule *r) {
+    return p->guarded && p->tainted[0] && r->action == POLICY_ALLOW && !r->tainted && !r->preset[0];
+}
+
 struct policy_answer policy_decide(const struct policy *p, const struct policy_query *q) {
     for (size_t i = p->count; i-- > 0;) {
         struct policy_rule *r = &p->rules[i];
@@ -313,6 +330,11 @@ struct policy_answer policy_decide(const struct policy *p, const struct policy_q
             if (!fits_method(r, q->method) || !fits_path(r, q->path))
                 continue;
         }
+        if (closed_by_taint(p, r))
+            return (struct policy_answer){
+                .action = POLICY_DENY,
+                .rule = r,
+                .why = "this machine has read from a source that is not trusted"};
         return (struct policy_answer){.action = r->action,
                                       .rule = r,
                                       .why = r->action == POLICY_DENY ? "a rule says so" : NULL};

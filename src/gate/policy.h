@@ -50,6 +50,8 @@ struct policy_rule {
     uint64_t hold_ms;                  /* ASK: how long a request waits; 0: POLICY_HOLD_MS */
     int64_t expires_ms;                /* since 1970; 0: never */
     char preset[POLICY_PRESET_SIZE];   /* that it came from */
+    bool trusted;                      /* what it says is not a stranger's; presets are, too */
+    bool tainted;                      /* it also holds once the machine is tainted */
     uint64_t bytes_used;               /* while the daemon runs */
     uint64_t busy_ms;                  /* `rate`: until then its bytes have been used already */
 };
@@ -58,7 +60,18 @@ struct policy {
     struct policy_rule *rules; /* oldest first */
     size_t count;
     uint64_t last_id;
+    /*
+     * The first source that is not trusted taints a machine, for good. One that is guarded then
+     * reaches only what was granted for that beforehand: presets, rules that say so, and what its
+     * owner approves each time.
+     */
+    bool guarded;
+    char tainted[NAME_SIZE]; /* by whom; empty: it is not */
+    int64_t tainted_ms;
 };
+
+/* Something was reached by this rule: true if that is what tainted it. */
+bool policy_taint(struct policy *p, uint64_t rule, const char *host, int64_t now_ms);
 
 void policy_done(struct policy *p);
 
@@ -76,6 +89,8 @@ int policy_remove(struct policy *p, uint64_t id, struct err *err);
 
 /* One JSON object, {"rules":[...]}; and back. Unknown members and bad values are refused. */
 void policy_write(const struct policy *p, struct jot *j, const char *name);
+/* Its members about that alone. */
+void policy_taint_write(const struct policy *p, struct jot *j);
 void policy_rule_write(const struct policy_rule *rule, struct jot *j, const char *name);
 int policy_read(const char *json, struct policy *ret, struct err *err);
 

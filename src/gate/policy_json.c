@@ -22,6 +22,8 @@ static const struct member {
     {"hold_ms", KIND_NUMBER, AT(hold_ms)},
     {"expires", KIND_TIME, AT(expires_ms)},
     {"preset", KIND_TEXT, AT(preset)},
+    {"trusted", KIND_FLAG, AT(trusted)},
+    {"tainted", KIND_FLAG, AT(tainted)},
 };
 enum { MEMBERS = sizeof(members) / sizeof(*members) };
 
@@ -51,9 +53,18 @@ void policy_rule_write(const struct policy_rule *r, struct jot *j, const char *n
     jot_end(j, '}');
 }
 
+void policy_taint_write(const struct policy *p, struct jot *j) {
+    jot_bool(j, "guarded", p->guarded);
+    if (!p->tainted[0])
+        return;
+    jot_string(j, "tainted", p->tainted);
+    jot_u64(j, "tainted_ms", (uint64_t)p->tainted_ms);
+}
+
 void policy_write(const struct policy *p, struct jot *j, const char *name) {
     jot_object(j, name);
     jot_string(j, "default", "deny");
+    policy_taint_write(p, j);
     jot_array(j, "rules");
     for (size_t i = 0; i < p->count; i++)
         policy_rule_write(&p->rules[i], j, NULL);
@@ -114,12 +125,25 @@ static void json_freep(json_t **j) {
     json_decref(*j);
 }
 
+/* Absent in what was written before there was such a thing. */
+static int read_taint(const json_t *root, struct policy *p, struct err *err) {
+    const json_t *by = json_object_get(root, "tainted");
+    if (by && (!json_is_string(by) || json_string_length(by) >= sizeof(p->tainted)))
+        return err_set(err, ERR_INVALID, "a policy's 'tainted' makes no sense");
+    snprintf(p->tainted, sizeof(p->tainted), "%s", by ? json_string_value(by) : "");
+    p->tainted_ms = json_integer_value(json_object_get(root, "tainted_ms"));
+    p->guarded = json_is_true(json_object_get(root, "guarded"));
+    return 0;
+}
+
 int policy_read(const char *json, struct policy *ret, struct err *err) {
     json_t *root DEFER(json_freep) = json_loads(json, 0, NULL);
     const json_t *rules = json_object_get(root, "rules");
     struct policy p = {.rules = NULL};
     if (!json_is_array(rules))
         return err_set(err, ERR_INVALID, "a policy has an array of rules");
+    if (read_taint(root, &p, err) < 0)
+        return -1;
     for (size_t i = 0; i < json_array_size(rules); i++) {
         struct policy_rule r = {.id = 0};
         if (read_rule(json_array_get(rules, i), &r, err) < 0) {

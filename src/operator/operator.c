@@ -14,6 +14,7 @@
 #include "operator/own.h"
 #include "operator/prompt.h"
 #include "service/models.h"
+#include "service/net.h"
 #include "service/runs.h"
 
 enum { IDLE_MS = 30 * 60 * 1000, TTL_MS = 7 * 24 * 3600 * 1000, SCHEMA_MAX = 64 << 10 };
@@ -223,6 +224,7 @@ struct starting {
     struct live_run *live;
     struct caller who;
     struct run_event start;
+    bool guard;
     struct arena arena;
     operator_fn *done;
     void *arg;
@@ -289,7 +291,8 @@ static int begin(struct starting *s, const struct machine_view *view, struct err
     live_equip(l, view->id);
     s->start.prompt_bytes = prompt_bytes(l);
     const struct cost limit = {s->start.budget.tokens, s->start.budget.micro};
-    if (service_run_account(o->service, l->who.owner, view->id, id.text, &limit, l->account, err) <
+    if ((s->guard && service_net_guard(o->service, &l->who, view->id, err) < 0) ||
+        service_run_account(o->service, l->who.owner, view->id, id.text, &limit, l->account, err) <
             0 ||
         transcript_new(o->dir, id.text, &l->transcript, err) < 0 ||
         run_take(&l->run, &s->start, err) < 0 || transcript_add(&l->transcript, &s->start, err) < 0)
@@ -386,7 +389,7 @@ void operator_start(struct runs *o, const struct caller *who, const struct opera
     struct starting *s = calloc(1, sizeof(*s));
     if (!s)
         abort();
-    *s = (struct starting){.live = l, .who = *who, .done = done, .arg = arg};
+    *s = (struct starting){.live = l, .who = *who, .guard = r->guard, .done = done, .arg = arg};
     s->start = (struct run_event){
         .kind = RUN_START,
         .task = copy(&s->arena, r->task),

@@ -25,6 +25,7 @@ struct operator_request {
     const char *script;  /* of the provider `rehearsal` */
     const char *mode;    /* operator/mode.h; NULL: free */
     const char *menu;    /* of the mode action-selector, JSON */
+    bool guard;          /* its machine: service_net_guard() */
     struct texts keys;   /* names and values, as in an environment; never written down */
     struct given steps, tokens, money, wall; /* money in millionths, wall in ms */
 };

@@ -82,6 +82,7 @@ static int widen(struct live *l, const struct pending *p, const struct approval_
     struct policy_rule rule;
     if (rule_of(p, policy_find(policy, p->rule), &rule, err) < 0)
         return -1;
+    rule.tainted = policy->tainted[0]; /* its owner knows what it has read */
     rule.expires_ms = r->ttl.is ? now_ms() + (int64_t)r->ttl.value : 0;
     if (policy_add(policy, &rule, err) < 0)
         return -1;

@@ -342,6 +342,7 @@ void service_create(struct service *s, const struct caller *who, const struct ma
         done(arg, NULL, &err);
         return;
     }
+    policy.guarded = r->guard;
     memcpy(row.request_hash, request_hash, SHA256_BYTES);
     struct live *l = NULL;
     if (quota_check(s, who, NULL, &row, &err) == 0)

@@ -98,6 +98,20 @@ void net_note(struct live *l, const char *verb, const char *why, const char *det
         write_note(l, verb, why, detail, 0);
 }
 
+/* The first answer of a stranger: from now on what is in the machine may be their doing. */
+static void taint(struct live *l, const struct gate_crossing *c) {
+    struct policy *p = gate_policy(l->gate);
+    struct err err;
+    char why[NAME_SIZE + 40];
+    if (!policy_taint(p, c->rule, c->host, now_ms()))
+        return;
+    if (net_keep(l, &err) < 0)
+        log_line(LOG_ERROR, "service", "keep a taint: %s id=%s", err.text, l->row.id);
+    snprintf(why, sizeof(why), "it read from %s", c->host);
+    write_note(l, "net.taint", why, NULL, 0);
+    event_tell(l->service, l->row.owner, l->row.id, "machine.tainted", NULL);
+}
+
 static void crossed(void *arg, const char *machine, const struct gate_crossing *c) {
     struct service *s = arg;
     struct live *l = map_get(&s->machines, machine);
@@ -110,6 +124,8 @@ static void crossed(void *arg, const char *machine, const struct gate_crossing *
     write_note(l, outcomes[c->outcome].verb, c->why, detail, c->sent + c->received);
     if (c->outcome == GATE_USED)
         secrets_used(l, c->secret);
+    if (c->outcome == GATE_ALLOWED)
+        taint(l, c);
     if (outcomes[c->outcome].event)
         event_tell(s, l->row.owner, l->row.id, outcomes[c->outcome].event, detail);
     idle_touch(&l->idle, loop_now_ms(s->loop));
@@ -250,7 +266,7 @@ int net_keep(struct live *l, struct err *err) {
     struct policy *p = gate_policy(l->gate);
     struct buf text DEFER(buf_done) = BUF(POLICY_MAX);
     struct jot j = JOT(&text);
-    if (!p->count && !p->last_id)
+    if (!p->count && !p->last_id && !p->guarded)
         return 0;
     policy_write(p, &j, NULL);
     if (j.failed)
@@ -325,6 +341,8 @@ static int fill_rule(const struct net_request *r, struct policy_rule *rule, stru
     if (r->methods && policy_methods_read(r->methods, rule->methods, err) < 0)
         return -1;
     rule->local = r->local;
+    rule->trusted = r->trusted;
+    rule->tainted = r->tainted;
     rule->bytes_max = r->bytes.value;
     rule->rate = r->rate.value;
     rule->hold_ms = r->hold.value;
@@ -376,7 +394,7 @@ int net_add_rules(const char *image, const struct rows *rules, struct policy *po
 }
 
 int net_add_models(struct policy *policy, struct err *err) {
-    struct policy_rule rule = {.action = POLICY_ALLOW};
+    struct policy_rule rule = {.action = POLICY_ALLOW, .trusted = true, .tainted = true};
     if (policy_target_read("http://" MODELS_HOST, &rule, err) < 0)
         return -1;
     return policy_add(policy, &rule, err);
@@ -390,6 +408,7 @@ static void answer(struct live *l, service_net_fn *done, void *arg) {
     jot_string(&j, "machine", l->row.id);
     jot_bool(&j, "listening", gate_listens(l->gate));
     jot_string(&j, "default", "deny");
+    policy_taint_write(p, &j);
     jot_array(&j, "rules");
     for (size_t i = 0; i < p->count; i++)
         policy_rule_write(&p->rules[i], &j, NULL);
@@ -518,6 +537,28 @@ void service_net_add(struct service *s, const struct caller *who, const char *re
         return;
     }
     net_trust(l, added, adding_new(l, done, arg));
+}
+
+/* It only takes away, so whoever may use the machine may do it; it is never undone. */
+int service_net_guard(struct service *s, const struct caller *who, const char *ref,
+                      struct err *err) {
+    uint64_t intent;
+    struct live *l = allow(who, SCOPE_RUN, err) < 0 ? NULL : live_find(s, who, ref, LIVE_ANY, err);
+    if (!l)
+        return -1;
+    struct policy *p = gate_policy(l->gate);
+    const struct journal_record record = {.verb = "net.guard", .machine = l->row.id};
+    if (p->guarded)
+        return 0;
+    if (note_intent(s, who, &record, &intent, err) < 0)
+        return -1;
+    p->guarded = true;
+    int status = net_keep(l, err);
+    if (status < 0)
+        p->guarded = false;
+    note_result(s, who, &record, intent, status < 0 ? err : NULL);
+    gate_changed(l->gate);
+    return status;
 }
 
 void service_net_remove(struct service *s, const struct caller *who, const char *ref, uint64_t rule,

@@ -15,5 +15,8 @@ void service_net_add(struct service *s, const struct caller *who, const char *re
                      const struct net_request *r, service_net_fn *done, void *arg);
 void service_net_remove(struct service *s, const struct caller *who, const char *ref, uint64_t rule,
                         service_net_fn *done, void *arg);
+/* From now on a taint closes what was not granted for that beforehand: gate/policy.h. */
+int service_net_guard(struct service *s, const struct caller *who, const char *ref,
+                      struct err *err);
 
 void service_net_stats(struct service *s, struct gate_stats *ret);

@@ -41,7 +41,7 @@ struct net_request {
     const char *action;  /* default: allow */
     const char *target;  /* as in gate/policy.h, or a preset's name */
     const char *methods; /* "GET,POST" */
-    bool local;
+    bool local, trusted, tainted;
     struct given bytes, rate, hold, ttl; /* ms */
 };
 
@@ -69,6 +69,7 @@ struct machine_request {
     struct rows secrets; /* struct grant_request */
     const char *steps;   /* every, risky, manual; NULL: as configured */
     bool unreviewed;
+    bool guard; /* see service_net_guard() */
     struct {
         const char *stack; /* NULL: the image alone */
         const char *machine, *step;

@@ -251,7 +251,42 @@ static void there_are_only_so_many_rules(void **state) {
     assert_int_equal(err.code, ERR_LIMIT);
 }
 
-UNIT_MAIN(cmocka_unit_test(a_target_is_written_as_it_was_read),
+static void a_taint_closes_a_guarded_policy_and_is_kept(void **state) {
+    (void)state;
+    struct policy p DEFER(policy_done) = {.guarded = true}, q DEFER(policy_done) = {.rules = NULL};
+    static const struct {
+        const char *host;
+        bool trusted, tainted, ask;
+        enum policy_action after;
+    } rows[] = {{"good.test", true, false, false, POLICY_DENY},
+                {"any.test", false, false, false, POLICY_DENY},
+                {"kept.test", false, true, false, POLICY_ALLOW},
+                {"ask.test", false, false, true, POLICY_ASK}};
+    enum { ROWS = sizeof(rows) / sizeof(*rows) };
+    for (size_t i = 0; i < ROWS; i++) {
+        struct policy_rule r = rule(rows[i].ask ? POLICY_ASK : POLICY_ALLOW, rows[i].host);
+        r.trusted = rows[i].trusted;
+        r.tainted = rows[i].tainted;
+        assert_int_equal(policy_add(&p, &r, &err), 0);
+    }
+    assert_false(policy_taint(&p, 1, "good.test", 5));
+    assert_true(policy_taint(&p, 2, "any.test", 7));
+    assert_false(policy_taint(&p, 3, "kept.test", 9));
+    struct buf text DEFER(buf_done) = BUF(1 << 16);
+    struct jot j = JOT(&text);
+    policy_write(&p, &j, NULL);
+    assert_int_equal(policy_read(text.data, &q, &err), 0);
+    assert_string_equal(q.tainted, "any.test");
+    assert_int_equal(q.tainted_ms, 7);
+    for (size_t i = 0; i < ROWS; i++) {
+        const struct policy_query query = {
+            .host = rows[i].host, .port = 80, .knows_protocol = true, .protocol = PROTOCOL_HTTP};
+        assert_int_equal(policy_decide(&q, &query).action, rows[i].after);
+    }
+}
+
+UNIT_MAIN(cmocka_unit_test(a_taint_closes_a_guarded_policy_and_is_kept),
+          cmocka_unit_test(a_target_is_written_as_it_was_read),
           cmocka_unit_test(a_bad_target_is_refused), cmocka_unit_test(nothing_is_allowed_by_itself),
           cmocka_unit_test(a_name_alone_is_the_web_there),
           cmocka_unit_test(tcp_needs_no_first_byte), cmocka_unit_test(the_newest_rule_decides),
