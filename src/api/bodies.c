@@ -80,14 +80,33 @@ static const struct field net_request[] = {
 const struct schema net_request_schema = SCHEMA("NetRule", struct net_request, net_request);
 
 static const char *const grant_ways[] = {"header", "basic", "query", NULL};
-static const struct field grant_request[] = {
-    {"name", FIELD_TEXT, AT(struct grant_request, name), "of a secret; the variable is called so",
-     .required = true, .max = 63},
-    {"host", FIELD_TEXT, AT(struct grant_request, host), "the one its value goes to, inside TLS",
-     .required = true, .max = 253},
-    {"as", FIELD_TEXT, AT(struct grant_request, as),
+static const struct field secret_grant_request[] = {
+    {"name", FIELD_TEXT, AT(struct secret_grant_request, name),
+     "of a secret; the variable is called so", .required = true, .max = 63},
+    {"host", FIELD_TEXT, AT(struct secret_grant_request, host),
+     "the one its value goes to, inside TLS", .required = true, .max = 253},
+    {"as", FIELD_TEXT, AT(struct secret_grant_request, as),
      "where it may stand: in a field, as a password, in the query (default: header)",
      .choices = grant_ways},
+};
+static const struct schema secret_grant_request_schema =
+    SCHEMA("SecretGrant", struct secret_grant_request, secret_grant_request);
+
+static const char *const grant_kinds[] = {"file", "env", "secret", NULL};
+static const struct field grant_request[] = {
+    {"kind", FIELD_TEXT, AT(struct grant_request, kind), NULL, .required = true,
+     .choices = grant_kinds},
+    {"what", FIELD_TEXT, AT(struct grant_request, what),
+     "a path of the host, whose descriptor comes with the request or which lies under a root of "
+     "carrel.conf; or a name",
+     .required = true, .max = PATH_MAX_BYTES},
+    {"at", FIELD_TEXT, AT(struct grant_request, at),
+     "where it is put in the machine; of a secret: the host it is good for", .max = PATH_MAX_BYTES},
+    {"mode", FIELD_TEXT, AT(struct grant_request, mode),
+     "of a secret: header (default), basic, query", .max = 255},
+    {"value", FIELD_TEXT, AT(struct grant_request, value), "of a variable", .max = 65536},
+    {"expires", FIELD_DURATION, AT(struct grant_request, expires), "then it is taken back",
+     .min = 1, .max = DAYS(3650)},
 };
 const struct schema grant_request_schema =
     SCHEMA("GrantRequest", struct grant_request, grant_request);
@@ -159,7 +178,19 @@ static const struct schema models_request_schema =
          AT(type, base secrets),                                                                  \
          "placeholders of secrets, each good for one host",                                       \
          .max = 32,                                                                               \
+         .sub = &secret_grant_request_schema},                                                    \
+        {"grants",                                                                                \
+         FIELD_OBJECTS,                                                                           \
+         AT(type, base grants),                                                                   \
+         "what else it is handed; descriptors of files follow those of directories",              \
+         .max = 64,                                                                               \
          .sub = &grant_request_schema},                                                           \
+        {"expires",                                                                               \
+         FIELD_DURATION,                                                                          \
+         AT(type, base expires),                                                                  \
+         "then all it was handed is taken back",                                                  \
+         .min = 1,                                                                                \
+         .max = DAYS(3650)},                                                                      \
         {"models", FIELD_OBJECT, AT(type, base models), "models for those inside",                \
          .sub = &models_request_schema},                                                          \
         {"unreviewed", FIELD_FLAG, AT(type, base unreviewed),                                     \
@@ -631,7 +662,8 @@ const struct schema secrets_schema = SCHEMA("Secrets", char *, secrets_view);
 
 static const struct field grants_view[] = {
     {"machine", SHOW_TEXT, 0, NULL, .required = true},
-    {"grants", SHOW_JSON, 0, "name, host, as, placeholder", .required = true},
+    {"grants", SHOW_JSON, 0, "id, kind, what, at, mode, created_ms, expires_ms, detail",
+     .required = true},
 };
 const struct schema grants_schema = SCHEMA("Grants", char *, grants_view);
 
@@ -901,6 +933,7 @@ const struct schema *const all_schemas[] = {
     &models_request_schema,
     &secret_request_schema,
     &grant_request_schema,
+    &secret_grant_request_schema,
     &expose_request_schema,
     &exposure_schema,
     &exposures_schema,

@@ -73,7 +73,7 @@ static void run_sent(void *arg, struct exec *x, const struct err *err) {
 static void run_made(void *arg, const struct machine_view *view, const struct err *err) {
     struct call *c = arg;
     struct run_request *r = c->request;
-    size_t dirs = r->machine.dirs.count;
+    size_t handed = service_request_fds(&c->who, &r->machine);
     struct err gone;
     if (err) {
         call_error(c, err);
@@ -89,18 +89,18 @@ static void run_made(void *arg, const struct machine_view *view, const struct er
         call_error(c, &gone);
         return;
     }
-    service_exec(c->service, &c->who, c->machine, &r->exec, c->hash, c->fds + dirs, c->nfds - dirs,
-                 run_sent, c);
+    service_exec(c->service, &c->who, c->machine, &r->exec, c->hash, c->fds + handed,
+                 c->nfds - handed, run_sent, c);
 }
 
 void api_run(struct call *c) {
     struct run_request *r = c->request;
-    size_t dirs = r->machine.dirs.count;
+    size_t handed = service_request_fds(&c->who, &r->machine);
     struct err err;
-    if (r->exec.background || c->nfds < dirs) {
+    if (r->exec.background || c->nfds < handed) {
         err_set(&err, ERR_INVALID,
                 r->exec.background ? "a command whose machine is thrown away cannot be left behind"
-                                   : "descriptors of directories are missing");
+                                   : "descriptors of what is handed over are missing");
         call_error(c, &err);
         return;
     }
@@ -108,7 +108,7 @@ void api_run(struct call *c) {
     r->exec.kill_left |= !keep;
     r->machine.ephemeral = !keep;
     r->machine.early = true;
-    service_create(c->service, &c->who, &r->machine, c->hash, c->fds, dirs, run_made, c);
+    service_create(c->service, &c->who, &r->machine, c->hash, c->fds, handed, run_made, c);
 }
 
 /* ---- look ---- */

@@ -135,9 +135,11 @@ void api_expose_remove(struct call *c);
 void api_secret_list(struct call *c);
 void api_secret_set(struct call *c);
 void api_secret_remove(struct call *c);
+/* grants.c */
 void api_grant_list(struct call *c);
 void api_grant_add(struct call *c);
-void api_grant_remove(struct call *c);
+void api_grant_revoke(struct call *c);
+/* approvals.c */
 void api_pending_list(struct call *c);
 void api_pending_decide(struct call *c);
 /* terminal.c */

@@ -203,17 +203,17 @@ const struct route routes[] = {
     {"DELETE", M "/exposures/{}", "expose_remove", SCOPE_RUN, BODY_NONE, NULL, &exposures_schema,
      200, NULL, "Show it no longer: what is open ends",
      "-X DELETE $URL/v1/machines/$M/exposures/8000", api_expose_remove, NULL},
-    {"GET", M "/secrets", "grant_list", SCOPE_READ, BODY_NONE, NULL, &grants_schema, 200, NULL,
-     "Which secrets it has placeholders of, and for which hosts", "$URL/v1/machines/$M/secrets",
-     api_grant_list, NULL},
-    {"POST", M "/secrets", "grant_add", SCOPE_RUN, BODY_JSON, &grant_request_schema, &grants_schema,
-     200, NULL, "Hand it a placeholder of a secret, good for one host; tokens need the scope admin",
-     "-X POST $URL/v1/machines/$M/secrets -d "
-     "'{\"name\":\"API_KEY\",\"host\":\"api.example.com\"}'",
+    {"GET", M "/grants", "grant_list", SCOPE_READ, BODY_NONE, NULL, &grants_schema, 200, NULL,
+     "What it was handed: directories, files, variables, secrets, ...",
+     "$URL/v1/machines/$M/grants", api_grant_list, NULL},
+    {"POST", M "/grants", "grant_add", SCOPE_RUN, BODY_JSON, &grant_request_schema, &grants_schema,
+     200, NULL, "Hand it one thing more; tokens need the scope admin",
+     "-X POST $URL/v1/machines/$M/grants -d "
+     "'{\"kind\":\"secret\",\"what\":\"API_KEY\",\"at\":\"api.example.com\",\"expires\":\"1h\"}'",
      api_grant_add, NULL},
-    {"DELETE", M "/secrets/{}", "grant_remove", SCOPE_RUN, BODY_NONE, NULL, &grants_schema, 200,
-     NULL, "Take its grants of a secret back, at once",
-     "-X DELETE $URL/v1/machines/$M/secrets/API_KEY", api_grant_remove, NULL},
+    {"DELETE", M "/grants/{}", "grant_revoke", SCOPE_RUN, BODY_NONE, NULL, &grants_schema, 200,
+     NULL, "Take a grant back, at once; who has a directory of it open ends",
+     "-X DELETE $URL/v1/machines/$M/grants/$G", api_grant_revoke, NULL},
     {"POST", M "/steps", "snap", SCOPE_RUN, BODY_JSON, &snap_request_schema, &step_schema, 201,
      NULL, "Take a step now: a restore point, with a name if one is given",
      "-X POST $URL/v1/machines/$M/steps -d '{\"name\":\"good\"}'", api_snap, NULL},
@@ -495,10 +495,10 @@ const struct route *route_find(struct http_text method, struct http_text path,
 static const char *param_name(const char *path, const char *at) {
     static const struct {
         const char *before, *name;
-    } rows[] = {{"/machines/", "machine"}, {"/execs/", "exec"},    {"/tokens/", "token"},
-                {"/pending/", "item"},     {"/rules/", "rule"},    {"/steps/", "step"},
-                {"/secrets/", "secret"},   {"/runs/", "run"},      {"/changesets/", "changeset"},
-                {"/images/", "image"},     {"/exposures/", "port"}};
+    } rows[] = {{"/machines/", "machine"}, {"/execs/", "exec"},     {"/tokens/", "token"},
+                {"/pending/", "item"},     {"/rules/", "rule"},     {"/steps/", "step"},
+                {"/secrets/", "secret"},   {"/runs/", "run"},       {"/changesets/", "changeset"},
+                {"/images/", "image"},     {"/exposures/", "port"}, {"/grants/", "grant"}};
     for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
         size_t n = strlen(rows[i].before);
         if ((size_t)(at - path) >= n && memcmp(at - n, rows[i].before, n) == 0)

@@ -28,15 +28,3 @@ void api_secret_set(struct call *c) {
 void api_secret_remove(struct call *c) {
     service_secret_remove(c->service, &c->who, c->params[0], answer_done, c);
 }
-
-void api_grant_list(struct call *c) {
-    service_grant_list(c->service, &c->who, c->params[0], answer_text, c);
-}
-
-void api_grant_add(struct call *c) {
-    service_grant_add(c->service, &c->who, c->params[0], c->request, answer_text, c);
-}
-
-void api_grant_remove(struct call *c) {
-    service_grant_remove(c->service, &c->who, c->params[0], c->params[1], answer_text, c);
-}

@@ -49,6 +49,7 @@ static const struct {
     {PLAN_DRAW, BY_ID | STACK},
     {PLAN_WIPE, TEXT},
     {PLAN_DIAL, BY_ID | PORT},
+    {PLAN_LEND, BY_ID | TEXT},
     {PLAN_CREATED, TEXT},
     {PLAN_FACTS_ARE, FACTS},
     {PLAN_DONE, 0},

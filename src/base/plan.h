@@ -62,6 +62,7 @@ enum plan_type {
     PLAN_DRAW,   /* id, stack; archive, report   -> PLAN_DONE: what a machine is, as an archive */
     PLAN_WIPE,   /* text: name                   -> PLAN_DONE; `busy`: a box uses it */
     PLAN_DIAL,   /* id, port                     -> PLAN_DONE + a socket to that port in the box */
+    PLAN_LEND,   /* id, text: paths, one a line  -> PLAN_TEXT; other granted directories go */
     PLAN_CREATED = 64,
     PLAN_FACTS_ARE,
     PLAN_DONE,

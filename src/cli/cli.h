@@ -68,6 +68,8 @@ int cmd_approve(int argc, char **argv);
 int cmd_deny(int argc, char **argv);
 int cmd_net(int argc, char **argv);
 int cmd_secret(int argc, char **argv);
+int cmd_grant(int argc, char **argv);
+int cmd_grants(int argc, char **argv);
 int cmd_expose(int argc, char **argv);
 int cmd_token(int argc, char **argv);
 int cmd_audit(int argc, char **argv);
@@ -81,5 +83,5 @@ int cmd_completion(int argc, char **argv);
 /* Options of those that have more than --json and --help. */
 extern const struct option_row run_rows[], exec_rows[], sh_rows[], cp_rows[], new_rows[],
     logs_rows[], net_rows[], snap_rows[], log_rows[], diff_rows[], rewind_rows[], fork_rows[],
-    store_rows[], serve_rows[], token_rows[], audit_rows[], mcp_rows[], approve_rows[], top_rows[],
-    do_rows[], ship_rows[], image_rows[];
+    store_rows[], serve_rows[], token_rows[], audit_rows[], mcp_rows[], approve_rows[],
+    grant_rows[], top_rows[], do_rows[], ship_rows[], image_rows[];

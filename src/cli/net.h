@@ -7,12 +7,9 @@
 
 #define NET_OPTION_HELP "let it reach this: HOST, tcp://HOST:PORT ... (see `carrel net --help`)"
 
-#define SECRET_OPTION_HELP "a placeholder in the variable NAME, replaced on its way to HOST"
 #define MODELS_OPTION_HELP "let it ask models at http://models.carrel, within these limits"
 
 /* The member "net" of a machine's request; nothing for an empty list or `none`. */
 int net_put(struct jot *j, const struct option_list *list, struct err *err);
-/* The member "secrets", of NAME@HOST[:header|basic|query]. */
-int secrets_put(struct jot *j, const struct option_list *list, struct err *err);
 /* The member "models", of any | tokens=N[,money=X]; nothing for NULL. */
 int net_put_models(struct jot *j, const char *text, struct err *err);

@@ -17,7 +17,7 @@ struct remote {
     struct client *client;
     const char *machine;    /* as the caller names it; NULL: one is made */
     const struct buf *spec; /* of that one, as JSON */
-    const int *dirs;        /* lent to it: one descriptor each */
+    const int *dirs;        /* directories lent to it, then files: one descriptor each */
     size_t dir_count;
     bool keep, quiet;           /* quiet: no word of what the host cannot do for it */
     char id[ID_SIZE];           /* of the machine, once we were told; else empty */

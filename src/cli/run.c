@@ -10,6 +10,7 @@
 #include "cli/changes.h"
 #include "cli/cli.h"
 #include "cli/grants.h"
+#include "cli/handed.h"
 #include "cli/machine.h"
 #include "cli/net.h"
 #include "cli/remote.h"
@@ -19,7 +20,8 @@
 struct run_options {
     struct command_options command;
     struct spec spec;
-    struct option_list net, secrets;
+    struct option_list net;
+    struct handed_options handed;
     const char *models;
     const char *image;
     bool apply, keep;
@@ -36,7 +38,7 @@ const struct option_row run_rows[] = {
     {0, "lifetime", "TIME", OPTION_DURATION, AT(spec.ttl_ms),
      "end the machine itself after this time"},
     {0, "net", "none|[ask:]TARGET[,local]", OPTION_LIST, AT(net), NET_OPTION_HELP},
-    {0, "secret", "NAME@HOST[:header|basic|query]", OPTION_LIST, AT(secrets), SECRET_OPTION_HELP},
+    HANDED_OPTIONS(struct run_options, handed),
     {0, "models", "any|tokens=N[,money=X]", OPTION_TEXT, AT(models), MODELS_OPTION_HELP},
     COMMAND_OPTIONS(struct run_options, command),
     {0, NULL, NULL, OPTION_FLAG, 0, NULL},
@@ -49,6 +51,8 @@ struct run {
     struct buf spec;
     struct plan plan; /* of it: the grants */
     struct grants grants;
+    struct handed handed;
+    int fds[PLAN_MAX_GRANTS + HANDED_MAX]; /* of both, in the order of the request */
     struct command_setup setup;
     struct timespec started;
 };
@@ -77,8 +81,10 @@ static int describe(struct run *r, struct err *err) {
         jot_string(&j, "image", r->o.image);
     spec_put(&j, &r->o.spec, &r->grants, &r->plan);
     if (net_put(&j, &r->o.net, err) < 0 || net_put_models(&j, r->o.models, err) < 0 ||
-        secrets_put(&j, &r->o.secrets, err) < 0)
+        handed_put(&j, &r->o.handed, &r->handed, err) < 0)
         return -1;
+    memcpy(r->fds, r->grants.dirs, r->grants.count * sizeof(int));
+    memcpy(r->fds + r->grants.count, r->handed.fds, r->handed.count * sizeof(int));
     jot_end(&j, '}');
     return j.failed ? err_set(err, ERR_LIMIT, "the request is too large") : 0;
 }
@@ -195,6 +201,7 @@ static void run_free(struct run **slot) {
     remote_done(&r->remote);
     client_close(&r->client);
     grants_close(&r->grants);
+    handed_close(&r->handed);
     command_done(&r->setup);
     buf_done(&r->spec);
     free(r);
@@ -215,8 +222,8 @@ static int connect_and_run(struct run *r, struct err *err) {
         return -1;
     r->remote = (struct remote){.client = &r->client,
                                 .spec = &r->spec,
-                                .dirs = r->grants.dirs,
-                                .dir_count = r->grants.count,
+                                .dirs = r->fds,
+                                .dir_count = r->grants.count + r->handed.count,
                                 .keep = r->o.keep,
                                 .quiet = r->o.command.quiet};
     r->setup.session.remote = &r->remote;

@@ -9,45 +9,9 @@
 #include "base/fdio.h"
 #include "cli/cli.h"
 #include "cli/client.h"
-#include "cli/net.h"
-#include "cli/options.h"
 #include "cli/table.h"
 
 enum { VALUE_MAX = 8192 };
-
-/* ---- NAME@HOST[:WAY] ---- */
-
-static int put_grant(struct jot *j, const char *text, struct err *err) {
-    char words[512];
-    if ((size_t)snprintf(words, sizeof(words), "%s", text) >= sizeof(words))
-        return err_set(err, ERR_INVALID, "'%.60s...' is too long for a grant", text);
-    char *host = strchr(words, '@'), *way = host ? strrchr(host, ':') : NULL;
-    if (!host || host == words || !host[1]) {
-        err_set(err, ERR_INVALID, "'%s' does not say for which host", text);
-        return err_remedy(err, "write NAME@HOST, and :header, :basic or :query behind it");
-    }
-    *host++ = '\0';
-    if (way)
-        *way++ = '\0';
-    jot_object(j, NULL);
-    jot_string(j, "name", words);
-    jot_string(j, "host", host);
-    if (way)
-        jot_string(j, "as", way);
-    jot_end(j, '}');
-    return 0;
-}
-
-int secrets_put(struct jot *j, const struct option_list *list, struct err *err) {
-    if (!list->count)
-        return 0;
-    jot_array(j, "secrets");
-    for (size_t i = 0; i < list->count; i++)
-        if (put_grant(j, list->items[i], err) < 0)
-            return -1;
-    jot_end(j, ']');
-    return 0;
-}
 
 /* ---- verbs ---- */
 
@@ -104,37 +68,14 @@ static int drop(struct client *c, char **words, json_t **ret, struct err *err) {
     return call(c, "DELETE", target, NULL, NULL, err);
 }
 
-static int grant(struct client *c, char **words, json_t **ret, struct err *err) {
-    char target[CLIENT_TARGET_SIZE];
-    struct buf body DEFER(buf_done) = BUF(4096);
-    struct jot j = JOT(&body);
-    if (put_grant(&j, words[1], err) < 0 ||
-        client_target(target, err, "/v1/machines/%s/secrets", words[0]) < 0)
-        return -1;
-    return call(c, "POST", target, &body, ret, err);
-}
-
-static int take_back(struct client *c, char **words, json_t **ret, struct err *err) {
-    char target[CLIENT_TARGET_SIZE];
-    if (client_target(target, err, "/v1/machines/%s/secrets/%s", words[0], words[1]) < 0)
-        return -1;
-    return call(c, "DELETE", target, NULL, ret, err);
-}
-
-static int grants(struct client *c, char **words, json_t **ret, struct err *err) {
-    char target[CLIENT_TARGET_SIZE];
-    if (client_target(target, err, "/v1/machines/%s/secrets", words[0]) < 0)
-        return -1;
-    return call(c, "GET", target, NULL, ret, err);
-}
-
 static const struct {
     const char *name;
     int words;
     int (*run)(struct client *c, char **words, json_t **ret, struct err *err);
 } verbs[] = {
-    {"set", 1, set},     {"ls", 0, list},          {"rm", 1, drop},
-    {"grant", 2, grant}, {"revoke", 2, take_back}, {"grants", 1, grants},
+    {"set", 1, set},
+    {"ls", 0, list},
+    {"rm", 1, drop},
 };
 enum { VERBS = sizeof(verbs) / sizeof(*verbs) };
 
@@ -161,14 +102,6 @@ static void print_answer(const json_t *answer, bool as_json) {
     json_array_foreach(json_object_get(answer, "secrets"), i, row) {
         print_secret(row);
     }
-    if (json_object_get(answer, "grants"))
-        puts("NAME                              AS      HOST");
-    json_array_foreach(json_object_get(answer, "grants"), i, row) {
-        table_cell(client_text(row, "name"), 32);
-        table_cell(client_text(row, "as"), 6);
-        table_cell(client_text(row, "host"), 0);
-        putchar('\n');
-    }
 }
 
 static void print_help(void) {
@@ -176,11 +109,7 @@ static void print_help(void) {
     fputs(
         "\n  set NAME                 a value from standard input, new or in place of the old one\n"
         "  ls | rm NAME             those there are; take one away, at once and for all machines\n"
-        "  grant MACHINE NAME@HOST[:header|basic|query]\n"
-        "                           a placeholder in the variable NAME, replaced on its way to "
-        "HOST\n"
-        "  grants MACHINE           what a machine was granted\n"
-        "  revoke MACHINE NAME      take its grants of NAME back\n"
+        "                           (machines are granted them: carrel grant)\n"
         "  --json                   print the whole answer\n",
         stdout);
 }
@@ -206,8 +135,7 @@ int cmd_secret(int argc, char **argv) {
     while (v < VERBS && (!count || strcmp(verbs[v].name, words[0]) != 0))
         v++;
     if (v == VERBS || verbs[v].words != count - 1) {
-        err_set(&err, ERR_INVALID,
-                "that is not set, ls, rm, grant, grants or revoke with its words");
+        err_set(&err, ERR_INVALID, "that is not set, ls or rm with its words");
         err_remedy(&err, "see `carrel secret --help`");
         return cli_fail(&err);
     }

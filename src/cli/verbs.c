@@ -9,6 +9,7 @@
 #include "cli/cli.h"
 #include "cli/client.h"
 #include "cli/grants.h"
+#include "cli/handed.h"
 #include "cli/net.h"
 #include "cli/options.h"
 #include "cli/spec.h"
@@ -24,7 +25,8 @@ struct new_options {
     const char *kind, *image, *name, *idle_action, *steps, *models;
     struct spec spec;
     uint64_t idle_ms;
-    struct option_list env, meta, net, secrets;
+    struct option_list env, meta, net;
+    struct handed_options handed;
     bool json, help;
 };
 
@@ -40,7 +42,7 @@ const struct option_row new_rows[] = {
     {0, "idle-action", "pause|stop|destroy", OPTION_TEXT, AT(idle_action),
      "what happens then (default: destroy)"},
     {0, "net", "[allow:|deny:|ask:]TARGET[,local]", OPTION_LIST, AT(net), NET_OPTION_HELP},
-    {0, "secret", "NAME@HOST[:header|basic|query]", OPTION_LIST, AT(secrets), SECRET_OPTION_HELP},
+    HANDED_OPTIONS(struct new_options, handed),
     {0, "models", "any|tokens=N[,money=X]", OPTION_TEXT, AT(models), MODELS_OPTION_HELP},
     {'e', "env", "NAME=VALUE", OPTION_LIST, AT(env), "a variable of every command in it"},
     {0, "meta", "NAME=VALUE", OPTION_LIST, AT(meta), "metadata to find it by"},
@@ -69,7 +71,7 @@ static int put_pairs(struct jot *j, const char *name, const struct option_list *
 }
 
 static int describe(const struct new_options *o, const struct grants *g, const struct plan *plan,
-                    struct buf *text, struct err *err) {
+                    struct handed *h, struct buf *text, struct err *err) {
     struct jot j = JOT(text);
     const struct {
         const char *name, *value;
@@ -85,7 +87,7 @@ static int describe(const struct new_options *o, const struct grants *g, const s
     spec_put(&j, &o->spec, g, plan);
     spec_put_duration(&j, "idle", o->idle_ms);
     if (net_put(&j, &o->net, err) < 0 || net_put_models(&j, o->models, err) < 0 ||
-        secrets_put(&j, &o->secrets, err) < 0 || put_pairs(&j, "env", &o->env, err) < 0 ||
+        handed_put(&j, &o->handed, h, err) < 0 || put_pairs(&j, "env", &o->env, err) < 0 ||
         put_pairs(&j, "metadata", &o->meta, err) < 0)
         return -1;
     jot_end(&j, '}');
@@ -95,18 +97,22 @@ static int describe(const struct new_options *o, const struct grants *g, const s
 static int make(const struct new_options *o, struct client *c, struct err *err) {
     struct plan *plan DEFER_FREE = calloc(1, sizeof(*plan));
     struct grants *g DEFER_FREE = calloc(1, sizeof(*g));
+    struct handed h DEFER(handed_close) = {.count = 0};
+    int fds[PLAN_MAX_GRANTS + HANDED_MAX];
     struct buf body DEFER(buf_done) = BUF(1 << 20);
     json_t *machine DEFER(json_free) = NULL;
     if (!plan || !g)
         return err_set(err, ERR_LIMIT, "out of memory");
     int r = grants_open(&o->spec.dirs, plan, g, err);
     if (r == 0)
-        r = describe(o, g, plan, &body, err);
+        r = describe(o, g, plan, &h, &body, err);
+    memcpy(fds, g->dirs, g->count * sizeof(int));
+    memcpy(fds + g->count, h.fds, h.count * sizeof(int));
     const struct client_request request = {.method = "POST",
                                            .target = "/v1/machines",
                                            .body = &body,
-                                           .fds = g->dirs,
-                                           .nfds = c->local ? g->count : 0};
+                                           .fds = fds,
+                                           .nfds = c->local ? g->count + h.count : 0};
     if (r == 0)
         r = client_call(c, &request, &machine, err);
     grants_close(g);

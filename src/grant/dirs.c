@@ -20,6 +20,14 @@ static bool contains(const char *dir, const char *path) {
     return strncmp(dir, path, n) == 0 && (path[n] == '/' || path[n] == '\0' || n == 1);
 }
 
+/* Such a name could be taken for two lines. */
+static bool has_control(const char *path) {
+    for (; *path; path++)
+        if ((unsigned char)*path < ' ' || *path == 0x7f)
+            return true;
+    return false;
+}
+
 static bool has_dots(const char *path) {
     for (const char *at = path; (at = strchr(at, '/')); at++) {
         size_t n = strcspn(at + 1, "/");
@@ -38,14 +46,13 @@ static bool reserved(const char *path) {
     for (size_t i = 0; i < sizeof(places) / sizeof(*places); i++)
         if (contains(places[i], path) || contains(path, places[i]))
             return true;
-    return has_dots(path);
+    return has_dots(path) || has_control(path);
 }
 
 static int check_place(const struct plan_grant *grants, size_t count, const char *path,
                        struct err *err) {
     if (path[0] != '/' || strlen(path) >= PLAN_PATH_SIZE || reserved(path)) {
-        err_set(err, ERR_INVALID, "'%.100s' cannot be the place of a directory in the machine",
-                path);
+        err_set(err, ERR_INVALID, "'%.100s' cannot be the place of a grant in the machine", path);
         return err_remedy(err, "choose another one, such as /home/user/dir");
     }
     for (size_t i = 0; i < count; i++)
@@ -109,21 +116,20 @@ int dirs_check(const struct dir_grant *dirs, size_t count, const int *fds,
     return 0;
 }
 
-static int open_beneath(const char *root, const char *rest, struct err *err) {
+static int open_beneath(const char *root, const char *rest, int flags, struct err *err) {
     int top DEFER_CLOSE = open(root, O_PATH | O_DIRECTORY | O_CLOEXEC);
-    struct open_how how = {.flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC,
+    struct open_how how = {.flags = (uint64_t)(O_RDONLY | O_NOCTTY | O_CLOEXEC | flags),
                            .resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS};
     if (top < 0)
         return err_sys(err, "open the root '%s' of carrel.conf", root);
     int fd = (int)syscall(SYS_openat2, top, *rest ? rest : ".", &how, sizeof(how));
     if (fd < 0 && (errno == EXDEV || errno == ELOOP))
-        return err_set(err, ERR_DENIED, "directory '%.100s' leads out of the root '%s'", rest,
-                       root);
-    return fd < 0 ? err_sys(err, "open directory '%s' in '%s'", rest, root) : fd;
+        return err_set(err, ERR_DENIED, "'%.100s' leads out of the root '%s'", rest, root);
+    return fd < 0 ? err_sys(err, "open '%s' in '%s'", rest, root) : fd;
 }
 
-int dirs_open_under(const char *path, const char *const *roots, size_t root_count,
-                    struct err *err) {
+static int open_under(const char *path, const char *const *roots, size_t root_count, int flags,
+                      struct err *err) {
     if (path[0] != '/' || has_dots(path))
         return err_set(err, ERR_INVALID, "'%.100s' is not a plain absolute path", path);
     for (size_t i = 0; i < root_count; i++)
@@ -131,8 +137,38 @@ int dirs_open_under(const char *path, const char *const *roots, size_t root_coun
             const char *rest = path + strlen(roots[i]);
             while (*rest == '/')
                 rest++;
-            return open_beneath(roots[i], rest, err);
+            return open_beneath(roots[i], rest, flags, err);
         }
-    err_set(err, ERR_DENIED, "directory '%.100s' lies under no root of carrel.conf", path);
+    err_set(err, ERR_DENIED, "'%.100s' lies under no root of carrel.conf", path);
     return err_remedy(err, "add its parent to `roots`, or use the unix socket");
+}
+
+int dirs_open_under(const char *path, const char *const *roots, size_t root_count,
+                    struct err *err) {
+    return open_under(path, roots, root_count, O_DIRECTORY, err);
+}
+
+int files_open_under(const char *path, const char *const *roots, size_t root_count,
+                     struct err *err) {
+    return open_under(path, roots, root_count, O_NONBLOCK, err);
+}
+
+int file_check(int fd, const char *path, const char *const *own, struct err *err) {
+    char link[40], real[PATH_MAX];
+    struct stat st;
+    int flags = fcntl(fd, F_GETFL);
+    snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+    ssize_t n = readlink(link, real, sizeof(real) - 1);
+    if (n < 0 || flags < 0 || fstat(fd, &st) < 0)
+        return err_sys(err, "look at file '%s'", path);
+    real[n] = '\0';
+    if (!S_ISREG(st.st_mode) || (flags & O_PATH) || (flags & O_ACCMODE) == O_WRONLY)
+        return err_set(err, ERR_INVALID, "'%.200s' is not a file that can be read", path);
+    if (st.st_size > GRANT_FILE_MAX)
+        return err_set(err, ERR_LIMIT, "'%.200s' is larger than 4 GiB", path);
+    return check_own(real, own, err);
+}
+
+int place_check(const char *path, struct err *err) {
+    return check_place(NULL, 0, path, err);
 }

@@ -77,6 +77,7 @@ typedef void machine_made_fn(void *arg, struct machine *m, const char *warnings,
 typedef void machine_root_fn(void *arg, bool changed, const struct err *err);
 /* Directories of the root and of /usr, the receiver's now. */
 typedef void machine_view_fn(void *arg, int root, int usr, const struct err *err);
+typedef void machine_lend_fn(void *arg, bool in_use, const struct err *err);
 typedef void machine_stats_fn(void *arg, const struct machine_stats *stats, const struct err *err);
 /* Every id that exists on this host, whoever wants it. */
 typedef void machine_list_fn(void *arg, const char *const *ids, size_t count,
@@ -157,6 +158,11 @@ struct machine_driver {
      * in the machine has taken a port of them.
      */
     void (*listen)(struct machine *m, machine_doors_fn *done, void *arg);
+    /*
+     * Of its granted directories those at these paths (one a line) stay, all others are taken away.
+     * `in_use`: something inside still has one of them open, and works with it as long as it lives.
+     */
+    void (*lend)(struct machine *m, const char *paths, machine_lend_fn *done, void *arg);
     void (*dial)(struct machine *m, uint16_t port, machine_dial_fn *done, void *arg);
     void (*let_go)(struct machine *m); /* machine_free() */
 };

@@ -1,3 +1,4 @@
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,6 +9,7 @@
 #include "grant/dirs.h"
 #include "service/fields.h"
 #include "service/gate.h"
+#include "service/grant_kinds.h"
 #include "service/image_store.h"
 #include "service/state.h"
 
@@ -17,7 +19,11 @@ struct creation {
     uint64_t intent;
     service_machine_fn *done;
     void *arg;
-    bool early;
+    bool early, ephemeral;
+    bool granted, delivers; /* something was handed over, or has to be brought there */
+    struct grant_plan plan; /* what is brought into it once it runs */
+    bool failed;
+    struct err err;
 };
 
 static void creation_finish(struct creation *c, const struct err *err) {
@@ -28,6 +34,7 @@ static void creation_finish(struct creation *c, const struct err *err) {
     l->changing = false;
     live_view(l, &view);
     c->done(c->arg, err ? NULL : &view, err);
+    grant_plan_done(&c->plan);
     live_unref(l);
     free(c);
 }
@@ -55,8 +62,10 @@ static void creation_fail(struct creation *c, const struct err *err) {
 static int write_running(struct live *l, struct err *err) {
     struct store *store = l->service->store;
     bool whole = store_begin(store, err) == 0 && net_keep(l, err) == 0 &&
-                 store_machine_set_guest(store, l->row.id, l->row.incarnation, err) == 0 &&
-                 store_machine_set_state(store, l->row.id, MACHINE_RUNNING, err) == 0;
+                 (l->row.warnings
+                      ? store_machine_update(store, &l->row, err) == 0
+                      : store_machine_set_guest(store, l->row.id, l->row.incarnation, err) == 0 &&
+                            store_machine_set_state(store, l->row.id, MACHINE_RUNNING, err) == 0);
     if (whole)
         event_tell(l->service, l->row.owner, l->row.id, "machine.created", NULL);
     if (whole && store_commit(store, err) == 0)
@@ -79,8 +88,34 @@ static void creation_finish_first(struct creation *c) {
     live_unref(l);
 }
 
+static void creation_flush(void *arg) {
+    struct creation *c = arg;
+    c->failed = store_flush(c->live->service->store, &c->err) < 0;
+}
+
+static void creation_flushed(void *arg) {
+    struct creation *c = arg;
+    if (c->failed)
+        creation_fail(c, &c->err);
+    else
+        creation_finish(c, NULL);
+}
+
+/* What was handed over is on the disk before anybody is told; what ends with its caller is not. */
+static void creation_delivered(void *arg, const struct err *err) {
+    struct creation *c = arg;
+    if (err)
+        creation_fail(c, err);
+    else if (c->ephemeral || !c->granted)
+        creation_finish(c, NULL);
+    else
+        loop_work(c->live->service->loop, creation_flush, creation_flushed, c);
+}
+
 static void creation_told(void *arg, const struct err *err) {
-    creation_finish(arg, err);
+    struct creation *c = arg;
+    (void)err;
+    grants_deliver(c->live, &c->plan, creation_delivered, c);
 }
 
 static void creation_trusted(void *arg, const struct err *err) {
@@ -101,19 +136,19 @@ static void creation_made(void *arg, struct machine *m, const char *warnings,
     live_attach(l, m);
     net_attach_made(l);
     l->reach.heard = true;
-    if (warnings && *warnings)
-        l->warnings = strdup(warnings);
+    if (warnings && *warnings && !l->row.warnings)
+        l->row.warnings = strdup(warnings);
     l->row.state = MACHINE_RUNNING;
     l->row.incarnation = guest_incarnation(m->guest);
     bool has_rules = gate_policy(l->gate)->count > 0 || gate_grants(l->gate)->count > 0;
-    if (c->early && !has_rules)
+    if (c->early && !has_rules && !c->delivers)
         creation_finish_first(c);
     else if (write_running(l, &err) < 0)
         creation_fail(c, &err);
     else if (has_rules)
         net_trust(l, creation_trusted, c); /* before anything in it speaks TLS */
     else
-        creation_finish(c, NULL);
+        creation_told(c, NULL);
 }
 
 /* Asked for, else configured, else the kind's own; so that what is enforced is what is shown. */
@@ -185,7 +220,7 @@ static void handed_done(struct handed *h) {
 }
 
 static int hand_over(struct service *s, const struct caller *who, const struct machine_request *r,
-                     const int *fds, size_t nfds, struct handed *h, struct err *err) {
+                     const int *fds, struct handed *h, struct err *err) {
     const struct dir_request *dirs = r->dirs.v;
     struct dir_grant asked[PLAN_MAX_GRANTS];
     const char *const own[] = {s->place->home, s->place->run, NULL};
@@ -195,9 +230,6 @@ static int hand_over(struct service *s, const struct caller *who, const struct m
         roots[i] = s->conf->roots[i];
     if (r->dirs.count > PLAN_MAX_GRANTS)
         return err_set(err, ERR_LIMIT, "more than %d directories", PLAN_MAX_GRANTS);
-    if (who->local && nfds != r->dirs.count)
-        return err_set(err, ERR_INVALID, "%zu descriptors for %zu directories", nfds,
-                       r->dirs.count);
     for (size_t i = 0; i < r->dirs.count; i++) {
         h->ours[i] = !who->local;
         h->fds[i] =
@@ -315,12 +347,109 @@ static int open_account(struct live *l, const struct machine_request *r, struct 
     return models_limit(l, &r->models, err);
 }
 
-/* Its files and processes may hold the placeholders of its source: they stay good. */
-static void inherit_grants(struct live *l, const struct machine_request *r,
-                           struct secret_grants *ret) {
-    const struct live *from = map_get(&l->service->machines, r->from.machine);
-    if (from)
-        *ret = *gate_grants(from->gate);
+static struct grant_row new_row(const struct machine_request *r, const char *kind) {
+    struct grant_row row = {.created_ms = now_ms()};
+    row.expires_ms = r->expires.is ? row.created_ms + (int64_t)r->expires.value : 0;
+    snprintf(row.id, sizeof(row.id), "%s", id_new('g').text);
+    snprintf(row.kind, sizeof(row.kind), "%s", kind);
+    return row;
+}
+
+static char *copy_of(const char *text) {
+    char *copy = strdup(text);
+    if (!copy)
+        abort();
+    return copy;
+}
+
+/* Directories, which are mounted, and variables, which are in the machine's row: checked before. */
+static void plan_known(const struct machine_request *r, const struct handed *h,
+                       struct grant_plan *p) {
+    const struct dir_request *dirs = r->dirs.v;
+    for (size_t i = 0; i < h->count; i++) {
+        struct grant_row row = new_row(r, "dir");
+        row.what = copy_of(dirs[i].path);
+        row.place = copy_of(h->grants[i].path);
+        snprintf(row.mode, sizeof(row.mode), "%s", plan_mode_name(h->grants[i].mode));
+        grant_plan_add(p, &row, -1, false);
+    }
+    for (size_t i = 0; !r->from.machine && i + 1 < r->env.count; i += 2) {
+        struct grant_row row = new_row(r, "env");
+        row.what = copy_of(r->env.v[i]);
+        grant_plan_add(p, &row, -1, false);
+    }
+}
+
+size_t service_request_fds(const struct caller *who, const struct machine_request *r) {
+    const struct grant_request *grants = r->grants.v;
+    size_t count = r->dirs.count;
+    for (size_t i = 0; i < r->grants.count; i++)
+        count += grant_wants_file(&grants[i]);
+    return who->local ? count : 0;
+}
+
+static int plan_asked(struct service *s, const struct caller *who, const struct machine_request *r,
+                      const int *fds, struct grant_plan *p, struct err *err) {
+    const struct secret_grant_request *secrets = r->secrets.v;
+    const struct grant_request *grants = r->grants.v;
+    for (size_t i = 0; i < r->secrets.count; i++) {
+        const struct grant_request one = {.kind = "secret",
+                                          .what = secrets[i].name,
+                                          .at = secrets[i].host,
+                                          .mode = secrets[i].as,
+                                          .expires = r->expires};
+        if (grant_plan_read(s, who, &one, -1, p, err) < 0)
+            return -1;
+    }
+    for (size_t i = 0; i < r->grants.count; i++) {
+        struct grant_request one = grants[i];
+        bool file = who->local && grant_wants_file(&one);
+        if (!one.expires.is)
+            one.expires = r->expires;
+        if (grant_plan_read(s, who, &one, file ? *fds : -1, p, err) < 0)
+            return -1;
+        fds += file;
+    }
+    return 0;
+}
+
+static int plan_grants(struct service *s, const struct caller *who, const struct machine_request *r,
+                       const int *fds, size_t nfds, struct handed *h, struct grant_plan *p,
+                       struct err *err) {
+    size_t wanted = service_request_fds(who, r);
+    if (nfds != wanted)
+        return err_set(err, ERR_INVALID, "%zu descriptors for %zu directories and files", nfds,
+                       wanted);
+    if (hand_over(s, who, r, fds, h, err) < 0)
+        return -1;
+    plan_known(r, h, p);
+    return plan_asked(s, who, r, who->local ? fds + r->dirs.count : NULL, p, err);
+}
+
+/* Descriptors of the caller end with its request. */
+static void keep_files(struct grant_plan *p) {
+    for (size_t i = 0; i < p->count; i++)
+        if (p->fds[i] >= 0 && !p->ours[i]) {
+            p->fds[i] = fcntl(p->fds[i], F_DUPFD_CLOEXEC, 3);
+            p->ours[i] = true;
+        }
+}
+
+static bool wants_delivery(const struct grant_plan *p) {
+    for (size_t i = 0; i < p->count; i++)
+        if (grant_kind_find(p->rows[i].kind, NULL)->delivered)
+            return true;
+    return false;
+}
+
+/* Its files and processes may hold what its source was granted: that stays good. */
+static int hand_grants(struct creation *c, const struct machine_request *r, struct err *err) {
+    struct live *l = c->live;
+    const struct live *from =
+        r->from.machine ? map_get(&l->service->machines, r->from.machine) : NULL;
+    if (from && grants_inherit(l, from, err) < 0)
+        return -1;
+    return grants_write(l, &c->who, &c->plan, err);
 }
 
 void service_create(struct service *s, const struct caller *who, const struct machine_request *r,
@@ -329,16 +458,16 @@ void service_create(struct service *s, const struct caller *who, const struct ma
     struct machine_row row DEFER(machine_row_done) = {0};
     struct handed handed DEFER(handed_done) = {.count = 0};
     struct policy policy DEFER(policy_done) = {.rules = NULL};
-    struct secret_grants grants = {.count = 0};
+    struct grant_plan plan DEFER(grant_plan_done) = {0};
     char existing[ID_SIZE] = "";
     uint64_t intent = 0;
     struct err err;
     if (allow(who, SCOPE_RUN, &err) < 0 || fill_row(s, who, r, &row, &err) < 0 ||
-        hand_over(s, who, r, fds, nfds, &handed, &err) < 0 ||
-        ((r->net.count || r->secrets.count || wants_models(r)) && net_may_open(who, &err) < 0) ||
+        ((r->net.count || r->secrets.count || r->grants.count || wants_models(r)) &&
+         net_may_open(who, &err) < 0) ||
+        plan_grants(s, who, r, fds, nfds, &handed, &plan, &err) < 0 ||
         net_add_rules(row.image, &r->net, &policy, &err) < 0 ||
-        (wants_models(r) && net_add_models(&policy, &err) < 0) ||
-        secrets_read(s, who->owner, &r->secrets, &grants, &err) < 0) {
+        (wants_models(r) && net_add_models(&policy, &err) < 0)) {
         done(arg, NULL, &err);
         return;
     }
@@ -364,12 +493,21 @@ void service_create(struct service *s, const struct caller *who, const struct ma
     struct creation *c = calloc(1, sizeof(*c));
     if (!c)
         abort();
-    *c = (struct creation){l, *who, intent, done, arg, r->early && r->ephemeral};
+    keep_files(&plan);
+    *c = (struct creation){.live = l,
+                           .who = *who,
+                           .intent = intent,
+                           .done = done,
+                           .arg = arg,
+                           .early = r->early && r->ephemeral,
+                           .ephemeral = r->ephemeral,
+                           .granted = plan.count || r->from.machine,
+                           .delivers = wants_delivery(&plan),
+                           .plan = plan};
+    plan = (struct grant_plan){0};
     live_ref(l);
     l->changing = true;
-    if (r->from.machine)
-        inherit_grants(l, r, &grants);
-    if (secrets_hand(l, &grants, &err) < 0 || open_account(l, r, &err) < 0 ||
+    if (hand_grants(c, r, &err) < 0 || open_account(l, r, &err) < 0 ||
         ((r->from.stack || l->image) && steps_load(l, &err) < 0)) {
         creation_fail(c, &err);
         return;

@@ -28,6 +28,39 @@ static void load_env(struct live *l) {
     l->env_json = env;
 }
 
+int live_set_env(struct live *l, const char *name, const char *value, struct err *err) {
+    json_t *env = l->env_json ? json_deep_copy(l->env_json) : json_object();
+    if (!env)
+        abort();
+    if (!value)
+        json_object_del(env, name);
+    else if (json_object_set_new(env, name, json_string(value)) < 0)
+        err_set(err, ERR_INVALID, "the value of '%.60s' is not UTF-8", name);
+    bool fits = !value || json_object_get(env, name);
+    char *text = fits ? json_dumps(env, JSON_COMPACT) : NULL;
+    json_decref(env);
+    if (!text)
+        return -1;
+    if (strlen(text) > STORE_JSON_MAX) {
+        free(text);
+        return err_set(err, ERR_LIMIT, "its variables have more than %d bytes", STORE_JSON_MAX);
+    }
+    char *before = l->row.env;
+    l->row.env = text;
+    if (store_machine_update(l->service->store, &l->row, err) < 0) {
+        l->row.env = before;
+        free(text);
+        return -1;
+    }
+    free(before);
+    json_decref(l->env_json);
+    free(l->env.v);
+    l->env_json = NULL;
+    l->env = (struct texts){0};
+    load_env(l);
+    return 0;
+}
+
 static void load_image(struct live *l) {
     struct err err;
     if (!image_id_valid(l->row.image))
@@ -48,7 +81,7 @@ struct live *live_new(struct service *s, struct machine_row *row) {
     l->service = s;
     l->refs = 1;
     l->row = *row;
-    row->metadata = row->env = NULL;
+    row->metadata = row->env = row->warnings = NULL;
     load_env(l);
     load_image(l);
     steps_init(l);
@@ -77,7 +110,6 @@ void live_unref(struct live *l) {
     steps_free(l);
     free(l->cwd);
     live_image_free(l->image);
-    free(l->warnings);
     free(l);
 }
 
@@ -99,6 +131,7 @@ void machine_row_view(const struct machine_row *row, struct machine_view *ret) {
         .idle_action = row->idle_ms ? idle_action_name(row->idle_action) : NULL,
         .steps = step_policy_name(row->steps),
         .metadata = row->metadata,
+        .warnings = row->warnings && *row->warnings ? row->warnings : NULL,
     };
 }
 
@@ -108,7 +141,6 @@ void live_view(const struct live *l, struct machine_view *ret) {
         ret->image = l->image->name;
     ret->commands = l->running;
     ret->drifted = l->drifted;
-    ret->warnings = l->warnings;
     const struct err *lost = l->machine ? guest_why_gone(l->machine->guest) : NULL;
     ret->unreached = !l->reach.heard && l->reach.why[0] ? l->reach.why : lost ? lost->text : NULL;
 }

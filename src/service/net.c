@@ -9,6 +9,7 @@
 #include "base/defer.h"
 #include "base/log.h"
 #include "gate/preset.h"
+#include "service/grant_kinds.h"
 #include "service/models.h"
 #include "service/state.h"
 #include "store/networks.h"
@@ -258,7 +259,7 @@ void net_restore(struct live *l) {
     if (store_pending_list(store, l->row.id, restore_pending, l, &err) < 0)
         log_line(LOG_ERROR, "service", "requests that wait: %s id=%s", err.text, l->row.id);
     net_restore_trust(l);
-    secrets_restore(l);
+    grants_restore(l);
     expose_restore(l);
 }
 

@@ -46,9 +46,19 @@ struct net_request {
 };
 
 /* A placeholder for a secret of the owner, good for one host. */
-struct grant_request {
+struct secret_grant_request {
     const char *name, *host;
     const char *as; /* header (default), basic, query */
+};
+
+/* Anything that is handed over. */
+struct grant_request {
+    const char *kind; /* file, env, secret, ... */
+    const char *what; /* on the owner's side: a path, a name */
+    const char *at;   /* in the machine; of a secret: the host */
+    const char *mode;
+    const char *value; /* of a variable */
+    struct given expires;
 };
 
 /* Models for those inside, at http://models.carrel. */
@@ -66,8 +76,10 @@ struct machine_request {
     struct rows dirs; /* struct dir_request */
     struct rows net;  /* struct net_request */
     struct models_request models;
-    struct rows secrets; /* struct grant_request */
-    const char *steps;   /* every, risky, manual; NULL: as configured */
+    struct rows secrets;  /* struct secret_grant_request */
+    struct rows grants;   /* struct grant_request */
+    struct given expires; /* of all that is handed over with this request */
+    const char *steps;    /* every, risky, manual; NULL: as configured */
     bool unreviewed;
     bool guard; /* see service_net_guard() */
     struct {

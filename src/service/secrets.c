@@ -1,12 +1,13 @@
 #include "service/secrets.h"
 
+#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/defer.h"
 #include "base/log.h"
-#include "service/state.h"
+#include "service/grant_kinds.h"
 #include "store/secrets.h"
 
 enum { LIST_MAX_BYTES = 1 << 20 };
@@ -159,221 +160,99 @@ void secrets_used(struct live *l, const char *name) {
 
 /* ---- what machines have placeholders of ---- */
 
-static int read_grant(struct service *s, const char *owner, const struct grant_request *r,
-                      struct secret_grant *ret, struct err *err) {
-    *ret = (struct secret_grant){.way = SECRET_HEADER};
-    if (check_name(r->name, err) < 0 || (r->as && secret_way_parse(r->as, &ret->way, err) < 0))
+static int secret_read(struct service *s, const char *owner, const struct grant_request *r,
+                       struct grant_row *row, struct err *err) {
+    enum secret_way way = SECRET_HEADER;
+    char host[NAME_SIZE];
+    if (check_name(r->what, err) < 0 || (r->mode && secret_way_parse(r->mode, &way, err) < 0))
         return -1;
-    if (!name_read(r->host, strlen(r->host), ret->host)) {
-        err_set(err, ERR_INVALID, "'%.80s' is not the name of a host", r->host);
+    if (!r->at || !name_read(r->at, strlen(r->at), host)) {
+        err_set(err, ERR_INVALID, "'%.80s' is not the name of a host", r->at ? r->at : "");
         return err_remedy(err, "a secret is granted for one host: NAME@api.example.com");
     }
-    if (!store_secret_exists(s->store, owner, r->name)) {
-        err_set(err, ERR_NOT_FOUND, "there is no secret '%s'", r->name);
-        return err_remedy(err, "set it first: carrel secret set %s", r->name);
+    if (!store_secret_exists(s->store, owner, r->what)) {
+        err_set(err, ERR_NOT_FOUND, "there is no secret '%s'", r->what);
+        return err_remedy(err, "set it first: carrel secret set %s", r->what);
     }
-    snprintf(ret->name, sizeof(ret->name), "%s", r->name);
+    row->what = strdup(r->what);
+    row->place = strdup(host);
+    if (!row->what || !row->place)
+        abort();
+    snprintf(row->mode, sizeof(row->mode), "%s", secret_way_name(way));
     return 0;
 }
 
-/* Of one name there is one placeholder; of one name and host one grant. */
-static int add_grant(struct secret_grants *all, struct secret_grant *g, struct err *err) {
-    size_t at = all->count;
-    for (size_t i = 0; i < all->count; i++) {
-        if (strcmp(all->list[i].name, g->name) != 0)
+/* Of one name there is one placeholder, and of one name and host one grant. */
+static int secret_settle(struct live *l, struct grant_row *row, struct err *err) {
+    struct grant_list list DEFER(grant_list_done) = {0};
+    char placeholder[PLACEHOLDER_SIZE];
+    bool is_new = true;
+    if (store_grant_list(l->service->store, l->row.id, "secret", &list, err) < 0)
+        return -1;
+    for (size_t i = 0; i < list.count; i++) {
+        if (strcmp(list.rows[i].what, row->what) != 0)
             continue;
-        memcpy(g->placeholder, all->list[i].placeholder, sizeof(g->placeholder));
-        if (strcmp(all->list[i].host, g->host) == 0)
-            at = i;
+        if (!row->detail && !(row->detail = strdup(list.rows[i].detail)))
+            abort();
+        is_new &= strcmp(list.rows[i].place, row->place) != 0;
     }
-    if (at == SECRET_GRANTS_MAX)
+    if (is_new && list.count >= SECRET_GRANTS_MAX)
         return err_set(err, ERR_LIMIT, "a machine has at most %d grants of secrets",
                        SECRET_GRANTS_MAX);
-    if (!g->placeholder[0])
-        placeholder_make(g->placeholder);
-    all->list[at] = *g;
-    all->count += at == all->count;
+    if (row->detail)
+        return 0;
+    placeholder_make(placeholder);
+    if (asprintf(&row->detail, "{\"placeholder\":\"%s\"}", placeholder) < 0)
+        abort();
     return 0;
 }
 
-static int keep_grant(struct live *l, const struct secret_grant *g, struct err *err) {
-    struct grant_row row = {.created_ms = now_ms()};
-    snprintf(row.machine, sizeof(row.machine), "%s", l->row.id);
-    snprintf(row.name, sizeof(row.name), "%s", g->name);
-    snprintf(row.host, sizeof(row.host), "%s", g->host);
-    snprintf(row.way, sizeof(row.way), "%s", secret_way_name(g->way));
-    snprintf(row.placeholder, sizeof(row.placeholder), "%s", g->placeholder);
-    return store_grant_put(l->service->store, &row, err);
+/* The machine must trust who speaks for the host. */
+static void secret_give(struct live *l, const struct grant_row *row, int fd, service_done_fn *done,
+                        void *arg) {
+    (void)row, (void)fd;
+    secrets_restore(l);
+    net_trust(l, done, arg);
 }
 
-int secrets_read(struct service *s, const char *owner, const struct rows *grants,
-                 struct secret_grants *ret, struct err *err) {
-    const struct grant_request *r = grants->v;
-    for (size_t i = 0; i < grants->count; i++) {
-        struct secret_grant g;
-        if (read_grant(s, owner, &r[i], &g, err) < 0 || add_grant(ret, &g, err) < 0)
-            return -1;
-    }
-    return 0;
+/* From the next request on: the row goes when this is done, and the gate is told then. */
+static void secret_take(struct live *l, const struct grant_row *row, service_done_fn *done,
+                        void *arg) {
+    (void)l, (void)row;
+    done(arg, NULL);
 }
 
-int secrets_hand(struct live *l, const struct secret_grants *grants, struct err *err) {
-    for (size_t i = 0; i < grants->count; i++)
-        if (keep_grant(l, &grants->list[i], err) < 0)
-            return -1;
-    gate_set_grants(l->gate, grants);
-    return 0;
+const struct grant_kind grant_secret = {.name = "secret",
+                                        .inherited = true,
+                                        .read = secret_read,
+                                        .settle = secret_settle,
+                                        .give = secret_give,
+                                        .take = secret_take};
+
+static bool read_placeholder(const char *detail, char ret[PLACEHOLDER_SIZE]) {
+    json_t *json = detail ? json_loads(detail, 0, NULL) : NULL;
+    const char *text = json_string_value(json_object_get(json, "placeholder"));
+    bool ok = text && strlen(text) < PLACEHOLDER_SIZE;
+    snprintf(ret, PLACEHOLDER_SIZE, "%s", ok ? text : "");
+    json_decref(json);
+    return ok;
 }
 
 void secrets_restore(struct live *l) {
     struct secret_grants all = {.count = 0};
     struct grant_list list DEFER(grant_list_done) = {0};
     struct err err;
-    if (store_grant_list(l->service->store, l->row.id, &list, &err) < 0)
+    if (store_grant_list(l->service->store, l->row.id, "secret", &list, &err) < 0)
         log_line(LOG_ERROR, "service", "secrets of a machine: %s id=%s", err.text, l->row.id);
     for (size_t i = 0; i < list.count && all.count < SECRET_GRANTS_MAX; i++) {
         struct secret_grant *g = &all.list[all.count];
         const struct grant_row *row = &list.rows[i];
-        if (secret_way_parse(row->way, &g->way, &err) < 0)
+        if (secret_way_parse(row->mode, &g->way, &err) < 0 ||
+            !read_placeholder(row->detail, g->placeholder))
             continue;
-        snprintf(g->name, sizeof(g->name), "%s", row->name);
-        snprintf(g->host, sizeof(g->host), "%s", row->host);
-        snprintf(g->placeholder, sizeof(g->placeholder), "%.*s", PLACEHOLDER_SIZE - 1,
-                 row->placeholder);
+        snprintf(g->name, sizeof(g->name), "%s", row->what);
+        snprintf(g->host, sizeof(g->host), "%s", row->place);
         all.count++;
     }
     gate_set_grants(l->gate, &all);
-}
-
-/* ---- verbs on a machine ---- */
-
-static void answer(struct live *l, service_net_fn *done, void *arg) {
-    struct buf text DEFER(buf_done) = BUF(LIST_MAX_BYTES);
-    struct jot j = JOT(&text);
-    const struct secret_grants *all = gate_grants(l->gate);
-    jot_object(&j, NULL);
-    jot_string(&j, "machine", l->row.id);
-    jot_array(&j, "grants");
-    for (size_t i = 0; i < all->count; i++) {
-        jot_object(&j, NULL);
-        jot_string(&j, "name", all->list[i].name);
-        jot_string(&j, "host", all->list[i].host);
-        jot_string(&j, "as", secret_way_name(all->list[i].way));
-        jot_string(&j, "placeholder", all->list[i].placeholder);
-        jot_end(&j, '}');
-    }
-    jot_end(&j, ']');
-    jot_end(&j, '}');
-    done(arg, text.data, NULL);
-}
-
-void service_grant_list(struct service *s, const struct caller *who, const char *machine,
-                        service_net_fn *done, void *arg) {
-    struct err err;
-    struct live *l =
-        allow(who, SCOPE_READ, &err) < 0 ? NULL : live_find(s, who, machine, LIVE_ANY, &err);
-    if (l)
-        answer(l, done, arg);
-    else
-        done(arg, NULL, &err);
-}
-
-/* The machine has its placeholder when the answer comes; it must trust who speaks for the host. */
-struct granting {
-    struct live *live;
-    service_net_fn *done;
-    void *arg;
-};
-
-static void told(void *arg, const struct err *err) {
-    struct granting *g = arg;
-    (void)err;
-    answer(g->live, g->done, g->arg);
-    live_unref(g->live);
-    free(g);
-}
-
-static void trusted(void *arg, const struct err *err) {
-    struct granting *g = arg;
-    (void)err;
-    net_tell(g->live, told, g);
-}
-
-static struct granting *granting_new(struct live *l, service_net_fn *done, void *arg) {
-    struct granting *g = calloc(1, sizeof(*g));
-    if (!g)
-        abort();
-    *g = (struct granting){l, done, arg};
-    live_ref(l);
-    return g;
-}
-
-static int grant(struct live *l, const struct caller *who, const struct grant_request *r,
-                 struct err *err) {
-    struct service *s = l->service;
-    struct secret_grants all = *gate_grants(l->gate);
-    struct secret_grant g;
-    uint64_t intent;
-    char detail[SECRET_NAME_SIZE + NAME_SIZE + 64];
-    if (read_grant(s, l->row.owner, r, &g, err) < 0)
-        return -1;
-    snprintf(detail, sizeof(detail), "{\"secret\":\"%s\",\"host\":\"%s\",\"as\":\"%s\"}", g.name,
-             g.host, secret_way_name(g.way));
-    const struct journal_record what = {
-        .verb = "secret.grant", .machine = l->row.id, .detail = detail};
-    if (note_intent(s, who, &what, &intent, err) < 0)
-        return -1;
-    int status = add_grant(&all, &g, err) < 0 ? -1 : keep_grant(l, &g, err);
-    note_result(s, who, &what, intent, status < 0 ? err : NULL);
-    if (status == 0)
-        gate_set_grants(l->gate, &all);
-    return status;
-}
-
-void service_grant_add(struct service *s, const struct caller *who, const char *machine,
-                       const struct grant_request *r, service_net_fn *done, void *arg) {
-    struct err err;
-    struct live *l =
-        net_may_open(who, &err) < 0 ? NULL : live_find(s, who, machine, LIVE_ANY, &err);
-    if (!l || grant(l, who, r, &err) < 0) {
-        done(arg, NULL, &err);
-        return;
-    }
-    net_trust(l, trusted, granting_new(l, done, arg));
-}
-
-static int take_back(struct live *l, const struct caller *who, const char *name, struct err *err) {
-    struct service *s = l->service;
-    struct secret_grants all = *gate_grants(l->gate);
-    uint64_t intent;
-    char detail[SECRET_NAME_SIZE + 32];
-    if (check_name(name, err) < 0)
-        return -1;
-    snprintf(detail, sizeof(detail), "{\"secret\":\"%s\"}", name);
-    const struct journal_record what = {
-        .verb = "secret.revoke", .machine = l->row.id, .detail = detail};
-    if (note_intent(s, who, &what, &intent, err) < 0)
-        return -1;
-    int status = store_grant_remove(s->store, l->row.id, name, NULL, err);
-    note_result(s, who, &what, intent, status < 0 ? err : NULL);
-    if (status < 0)
-        return -1;
-    size_t kept = 0;
-    for (size_t i = 0; i < all.count; i++)
-        if (strcmp(all.list[i].name, name) != 0)
-            all.list[kept++] = all.list[i];
-    all.count = kept;
-    gate_set_grants(l->gate, &all);
-    return 0;
-}
-
-void service_grant_remove(struct service *s, const struct caller *who, const char *machine,
-                          const char *name, service_net_fn *done, void *arg) {
-    struct err err;
-    struct live *l =
-        net_may_open(who, &err) < 0 ? NULL : live_find(s, who, machine, LIVE_ANY, &err);
-    if (!l || take_back(l, who, name, &err) < 0)
-        done(arg, NULL, &err);
-    else
-        net_tell(l, told, granting_new(l, done, arg));
 }

@@ -1,4 +1,4 @@
-/* Secrets of owners, and the placeholders that machines have of them. Values go in, never out. */
+/* Secrets of owners. Values go in, never out; machines have grants of them (grants.h). */
 #pragma once
 
 #include "service/net.h"
@@ -17,12 +17,3 @@ void service_secret_list(struct service *s, const struct caller *who, service_ne
 /* Whoever was granted it cannot use it from now on. */
 void service_secret_remove(struct service *s, const struct caller *who, const char *name,
                            service_done_fn *done, void *arg);
-
-/* {"machine","grants":[{"name","host","as"}]} */
-void service_grant_list(struct service *s, const struct caller *who, const char *machine,
-                        service_net_fn *done, void *arg);
-void service_grant_add(struct service *s, const struct caller *who, const char *machine,
-                       const struct grant_request *r, service_net_fn *done, void *arg);
-/* All of that name. */
-void service_grant_remove(struct service *s, const struct caller *who, const char *machine,
-                          const char *name, service_net_fn *done, void *arg);

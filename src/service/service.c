@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "service/gate.h"
+#include "service/grant_kinds.h"
 #include "service/image_store.h"
 #include "service/logs.h"
 
@@ -62,6 +63,7 @@ static void look_after(struct live *l, uint64_t now, int64_t wall) {
     live_end_again(l, now);
     steps_prune(l);
     net_look(l, now);
+    grants_look(l, wall);
     if (l->changing || l->row.state == MACHINE_ENDING)
         return;
     if (l->row.ttl_ms && wall > l->row.created_ms + (int64_t)l->row.ttl_ms + LIFETIME_GRACE_MS) {

@@ -73,7 +73,9 @@ typedef void service_stats_fn(void *arg, const struct stats_view *view, const st
 
 /* ---- machines (machines.c) ---- */
 
-/* fds: one open directory for each of r->dirs, or none at all. They stay the caller's. */
+/* Descriptors that come with such a request: of directories, then of files that are copied. */
+size_t service_request_fds(const struct caller *who, const struct machine_request *r);
+/* fds: so many. They stay the caller's. */
 void service_create(struct service *s, const struct caller *who, const struct machine_request *r,
                     const uint8_t request_hash[SHA256_BYTES], const int *fds, size_t nfds,
                     service_machine_fn *done, void *arg);

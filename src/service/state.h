@@ -88,7 +88,6 @@ struct live {
     struct steps steps;
     char *cwd;                /* of commands: a granted directory, or NULL */
     struct live_image *image; /* what it starts from; NULL: the host's */
-    char *warnings;
     struct gate_machine *gate;
     struct exposures *exposures;      /* ports that are shown outside; NULL: none */
     struct http_server *model_server; /* NULL: it never asked a model */
@@ -96,6 +95,8 @@ struct live {
     bool opening;                                        /* its doors were asked for */
     uint64_t doors_ms;                                   /* when to ask again; 0: not */
     struct net_flood flood;
+    bool granting;        /* something is handed over or taken back */
+    int64_t grant_due_ms; /* when the first of its grants ends; 0: none does */
     struct texts net_env; /* of its network, as they were asked for last */
     struct texts env;     /* of the row, as pairs; points into env_json */
     void *env_json;
@@ -179,6 +180,9 @@ const struct exec_defaults *live_defaults(const struct live *l);
 enum live_need { LIVE_ANY, LIVE_RUNNING };
 struct live *live_find(struct service *s, const struct caller *who, const char *ref,
                        enum live_need need, struct err *err);
+
+/* A variable of its commands; NULL: it goes. */
+int live_set_env(struct live *l, const char *name, const char *value, struct err *err);
 
 struct live *live_by_id(struct service *s, const struct caller *who, const char *id);
 /* Also one that has ended: `gone` says more than `not_found`. */
@@ -291,10 +295,7 @@ bool models_put(const struct live *l, struct jot *j);
 
 /* ---- secrets.c ---- */
 
-/* Grants of a request, checked, with placeholders. */
-int secrets_read(struct service *s, const char *owner, const struct rows *grants,
-                 struct secret_grants *ret, struct err *err);
-int secrets_hand(struct live *l, const struct secret_grants *grants, struct err *err);
+/* What the gate knows of its grants: as they are written down. */
 void secrets_restore(struct live *l);
 /* For the gate; NULL: there is none (any more). */
 struct secret *secrets_value(struct service *s, const char *machine, const char *name);

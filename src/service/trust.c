@@ -13,7 +13,7 @@
 #include "base/log.h"
 #include "base/secret.h"
 #include "gate/java_store.h"
-#include "service/state.h"
+#include "service/gate.h"
 #include "store/networks.h"
 
 #define BUNDLE "/etc/ssl/certs/ca-certificates.crt"
@@ -130,6 +130,7 @@ struct handing {
     struct live *live;
     size_t waiting;
     bool failed;
+    bool in_step; /* the root is being changed, and this is part of it */
     service_done_fn *done;
     void *arg;
 };
@@ -222,16 +223,19 @@ static void hand_over(struct handing *h) {
     put_file(h, "/etc/apt/apt.conf.d/90carrel", apt, sizeof(apt) - 1);
 }
 
-void net_trust_again(struct live *l, service_done_fn *done, void *arg) {
-    if (l->trust != TRUST_THERE) {
-        done(arg, NULL);
+/* Nothing is written while a step is taken; who takes one knows what it does. */
+static void hand_over_now(void *arg) {
+    struct handing *h = arg;
+    if (!h->in_step && gate_wait(h->live, hand_over_now, h))
         return;
-    }
-    l->trust = TRUST_NONE;
-    net_trust(l, done, arg);
+    if (h->live->machine)
+        hand_over(h);
+    else
+        h->failed = true;
+    handing_step(h);
 }
 
-void net_trust(struct live *l, service_done_fn *done, void *arg) {
+static void trust(struct live *l, bool in_step, service_done_fn *done, void *arg) {
     struct err err;
     if (l->trust != TRUST_NONE || !l->machine || !l->machine->guest) {
         done(arg, NULL);
@@ -245,9 +249,21 @@ void net_trust(struct live *l, service_done_fn *done, void *arg) {
     struct handing *h = calloc(1, sizeof(*h));
     if (!h)
         abort();
-    *h = (struct handing){.live = l, .waiting = 1, .done = done, .arg = arg};
+    *h = (struct handing){.live = l, .waiting = 1, .in_step = in_step, .done = done, .arg = arg};
     l->trust = TRUST_GOING;
     live_ref(l);
-    hand_over(h);
-    handing_step(h);
+    hand_over_now(h);
+}
+
+void net_trust(struct live *l, service_done_fn *done, void *arg) {
+    trust(l, false, done, arg);
+}
+
+void net_trust_again(struct live *l, service_done_fn *done, void *arg) {
+    if (l->trust != TRUST_THERE) {
+        done(arg, NULL);
+        return;
+    }
+    l->trust = TRUST_NONE;
+    trust(l, true, done, arg);
 }

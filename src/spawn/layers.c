@@ -16,6 +16,7 @@
 #include "base/defer.h"
 #include "base/fdio.h"
 #include "base/log.h"
+#include "spawn/inside.h"
 #include "spawn/making.h"
 #include "spawn/merge.h"
 #include "spawn/mountinfo.h"
@@ -27,31 +28,9 @@ enum { TABLE_SIZE = 1 << 18, CARRIED_MAX = 64, LEFT_MS = 50, KEEP_MAX = 4096 };
 
 /* ---- inside a box's mount namespace ---- */
 
-/* Between these two every path begins at the anchor, and nothing of the host has a name. */
-static int go_in(struct spawner *s, const struct box *box) {
-    char path[32];
-    snprintf(path, sizeof(path), "%d/ns/mnt", (int)box->pid);
-    int ns DEFER_CLOSE = openat(s->proc, path, O_RDONLY | O_CLOEXEC);
-    if (ns < 0 && errno != ENOENT)
-        return -errno;
-    /* Only while it lives is that number its own. */
-    if (ns < 0 || poll(&(struct pollfd){.fd = box->pidfd, .events = POLLIN}, 1, 0) != 0)
-        return -ESRCH;
-    return setns(ns, CLONE_NEWNS) < 0 ? -errno : 0;
-}
-
-static void go_out(struct spawner *s) {
-    if (setns(s->own_mnt, CLONE_NEWNS) < 0)
-        abort(); /* whatever we did next would be done in a box */
-}
-
 static int open_here(const char *path) {
     int fd = open(path, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     return fd < 0 ? -errno : fd;
-}
-
-static const char *side_path(char side) {
-    return side == 'b' ? "/b" : "/a";
 }
 
 static char other_side(char side) {
@@ -109,7 +88,7 @@ static int clone_held(int disk) {
 
 /* `copies` detached, plain, read-only mounts of a disk that a box holds. */
 static int clone_disk(struct spawner *s, const struct box *box, int disk, int *ret, int copies) {
-    int r = go_in(s, box);
+    int r = box_go_in(s, box);
     if (r < 0)
         return r;
     int made = 0;
@@ -117,7 +96,7 @@ static int clone_disk(struct spawner *s, const struct box *box, int disk, int *r
         ;
     if (made < copies)
         r = ret[made];
-    go_out(s);
+    box_go_out(s);
     while (r < 0 && made > 0)
         close(ret[--made]);
     return r;
@@ -188,13 +167,13 @@ static int open_stack(struct spawner *s, const struct box *box, struct stack *st
         used[stack->layers[i].disk] = true;
     stack->owner = slots_first(&s->maker.slots, box->slot);
     stack->userns = open_userns(s, box);
-    int r = stack->userns < 0 ? stack->userns : go_in(s, box);
+    int r = stack->userns < 0 ? stack->userns : box_go_in(s, box);
     if (r < 0)
         return err_num(err, r, "enter machine '%s'", box->id);
     for (int i = 0; i < DISKS; i++)
         if (used[i] && r == 0 && (stack->disks[i] = clone_held(i)) < 0)
             r = stack->disks[i];
-    go_out(s);
+    box_go_out(s);
     for (int i = 0; i < DISKS && r == 0; i++)
         if (used[i])
             r = prepare_disk(s, stack, i, i == 0);
@@ -307,7 +286,7 @@ static void return_to(const struct box *box, int old, int usr, int fresh, const 
  * before. */
 static int leave_root(struct spawner *s, struct box *box, int fresh, const struct carried *c,
                       struct err *err) {
-    const char *path = side_path(box->side);
+    const char *path = box_side_path(box->side);
     int old DEFER_CLOSE = open_here(path);
     bool has_usr = box_has_usr(box);
     int usr = old < 0 ? old : has_usr ? mount_point(old, "usr") : -1;
@@ -333,7 +312,7 @@ static int leave_root(struct spawner *s, struct box *box, int fresh, const struc
 }
 
 static int enter_root(const struct box *box, int root, int usr) {
-    int r = move_mount(root, "", AT_FDCWD, side_path(other_side(box->side)),
+    int r = move_mount(root, "", AT_FDCWD, box_side_path(other_side(box->side)),
                        MOVE_MOUNT_F_EMPTY_PATH) < 0
                 ? -errno
                 : 0;
@@ -342,7 +321,7 @@ static int enter_root(const struct box *box, int root, int usr) {
 
 static int swap_roots(struct spawner *s, struct box *box, int root, int usr,
                       const struct carried *c, struct err *err) {
-    int r = go_in(s, box);
+    int r = box_go_in(s, box);
     if (r < 0)
         return err_num(err, r, "enter machine '%s'", box->id);
     if ((r = enter_root(box, root, usr)) < 0)
@@ -350,8 +329,8 @@ static int swap_roots(struct spawner *s, struct box *box, int root, int usr,
     else
         r = check_places(root, c, err) < 0 ? -1 : leave_root(s, box, root, c, err);
     if (r < 0)
-        umount2(side_path(other_side(box->side)), MNT_DETACH);
-    go_out(s);
+        umount2(box_side_path(other_side(box->side)), MNT_DETACH);
+    box_go_out(s);
     return r < 0 ? -1 : 0;
 }
 
@@ -384,11 +363,11 @@ static int do_switch(struct spawner *s, struct box *box, uint32_t layer, int roo
 }
 
 static int open_root(struct spawner *s, const struct box *box) {
-    int r = go_in(s, box);
+    int r = box_go_in(s, box);
     if (r < 0)
         return r;
-    int fd = open_here(side_path(box->side));
-    go_out(s);
+    int fd = open_here(box_side_path(box->side));
+    box_go_out(s);
     return fd;
 }
 
@@ -848,7 +827,7 @@ int layers_merge(struct spawner *s, struct plan_message *m, struct undertaker *u
 /* In the box's namespace. is_left: the old root is away already, and only the books do not know. */
 static int finish_switch(struct spawner *s, struct box *box, const struct carried *c, bool is_left,
                          struct err *err) {
-    const char *path = side_path(other_side(box->side));
+    const char *path = box_side_path(other_side(box->side));
     int fresh DEFER_CLOSE = is_mounted(path) ? open_here(path) : -1;
     if (fresh < 0)
         return -1;
@@ -856,10 +835,12 @@ static int finish_switch(struct spawner *s, struct box *box, const struct carrie
 }
 
 static void undo_switch(struct box *box) {
-    int old DEFER_CLOSE = open_here(side_path(box->side));
+    int old DEFER_CLOSE = open_here(box_side_path(box->side));
     int usr DEFER_CLOSE = old < 0 || !box_has_usr(box) ? -1 : mount_point(old, "usr");
-    unseal(old, usr);
-    umount2(side_path(other_side(box->side)), MNT_DETACH);
+    mount_writable(old);
+    if (usr >= 0)
+        mount_writable(usr);
+    umount2(box_side_path(other_side(box->side)), MNT_DETACH);
     box->next_layer = 0;
 }
 
@@ -870,18 +851,18 @@ void layers_recover(struct spawner *s, struct box *box) {
         return;
     int r = list_carried(s, box, &carried);
     if (r == 0)
-        r = go_in(s, box);
+        r = box_go_in(s, box);
     if (r < 0) {
         log_line(LOG_ERROR, "spawn", "a switch of root was begun, and cannot be seen id=%s",
                  box->id);
         return;
     }
-    bool is_left = !is_mounted(side_path(box->side));
+    bool is_left = !is_mounted(box_side_path(box->side));
     if (finish_switch(s, box, &carried, is_left, &err) == 0)
         switched(box);
     else
         undo_switch(box);
-    go_out(s);
+    box_go_out(s);
     if (making_amend(s, box, box->id, &err) < 0 || err.text[0])
         log_line(LOG_WARN, "spawn", "%s", err.text);
 }

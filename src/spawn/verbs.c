@@ -10,6 +10,7 @@
 #include "base/fdio.h"
 #include "base/limits.h"
 #include "base/msg.h"
+#include "spawn/inside.h"
 #include "spawn/layers.h"
 #include "spawn/making.h"
 #include "spawn/quota.h"
@@ -190,12 +191,19 @@ static int dial(struct spawner *s, struct plan_message *m, struct verb_fds *fds,
     return done(m);
 }
 
+static int lend(struct spawner *s, struct plan_message *m, struct verb_fds *fds, struct err *err) {
+    (void)fds;
+    struct box *box = live_box(s, m->plan.id, err);
+    return box ? box_lend(s, box, m, err) : -1;
+}
+
 verb_fn *verb_of(enum plan_type type) {
     static verb_fn *const verbs[] = {
         [PLAN_LIST] = list,          [PLAN_STATS] = stats,
         [PLAN_FREEZE] = freeze,      [PLAN_LIMITS] = change_limits,
         [PLAN_DEADLINE] = deadline,  [PLAN_LISTEN] = open_doors,
         [PLAN_UPPERS] = open_uppers, [PLAN_DIAL] = dial,
+        [PLAN_LEND] = lend,
     };
     return type < sizeof(verbs) / sizeof(*verbs) ? verbs[type] : NULL;
 }

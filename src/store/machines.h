@@ -61,6 +61,7 @@ struct machine_row {
     uint8_t request_hash[SHA256_BYTES]; /* of that request's body */
     char *metadata;                     /* one JSON object; NULL: {} */
     char *env;                          /* one JSON object; NULL: {} */
+    char *warnings;                     /* of its making; NULL: none */
 };
 
 struct machine_list {

@@ -115,6 +115,19 @@ const char *const schema_steps[] = {
     "CREATE TABLE exposures (machine TEXT NOT NULL REFERENCES machines(id) ON DELETE CASCADE,"
     " port INTEGER NOT NULL, hash BLOB NOT NULL,"
     " PRIMARY KEY (machine, port)) STRICT, WITHOUT ROWID;",
+
+    /* 10: all grants are of one kind of row; and what a machine was warned of when it was made. */
+    "CREATE TABLE grants (id TEXT PRIMARY KEY,"
+    " machine TEXT NOT NULL REFERENCES machines(id) ON DELETE CASCADE, kind TEXT NOT NULL,"
+    " what TEXT NOT NULL, place TEXT NOT NULL, mode TEXT NOT NULL, detail TEXT NOT NULL,"
+    " created_ms INTEGER NOT NULL, expires_ms INTEGER NOT NULL,"
+    " UNIQUE (machine, kind, what, place)) STRICT, WITHOUT ROWID;"
+    /* Ids are of a-z and 2-7: the digits of a random number, moved there. */
+    "INSERT INTO grants SELECT 'g-' || substr(replace(replace(replace(replace(lower(hex("
+    "randomblob(6))), '0', 'q'), '1', 'r'), '8', 's'), '9', 't'), 1, 12), machine, 'secret', name,"
+    " host, way, json_object('placeholder', placeholder), created_ms, 0 FROM secret_grants;"
+    "DROP TABLE secret_grants;"
+    "ALTER TABLE machines ADD COLUMN warnings TEXT NOT NULL DEFAULT '';",
 };
 const size_t schema_version = sizeof(schema_steps) / sizeof(*schema_steps);
 

@@ -25,23 +25,9 @@ static const struct column secret_columns[] = {
 const struct table secret_table = {"secrets", sizeof(struct secret_row), secret_columns,
                                    sizeof(secret_columns) / sizeof(*secret_columns)};
 
-#define GRANT(m) #m, COL_TEXT, offsetof(struct grant_row, m), sizeof(((struct grant_row *)0)->m)
-static const struct column grant_columns[] = {
-    {GRANT(machine)},     {GRANT(name)},
-    {GRANT(host)},        {GRANT(way)},
-    {GRANT(placeholder)}, {"created_ms", COL_I64, offsetof(struct grant_row, created_ms), 0},
-};
-const struct table grant_table = {"secret_grants", sizeof(struct grant_row), grant_columns,
-                                  sizeof(grant_columns) / sizeof(*grant_columns)};
-
 void secret_list_done(struct secret_list *list) {
     rows_free(&secret_table, list->rows, list->count);
     *list = (struct secret_list){0};
-}
-
-void grant_list_done(struct grant_list *list) {
-    rows_free(&grant_table, list->rows, list->count);
-    *list = (struct grant_list){0};
 }
 
 /* ---- The key ---- */
@@ -261,44 +247,4 @@ int store_secret_remove(struct store *s, const char *owner, const char *name, st
     if (query_run(&q, &changed, err) < 0)
         return -1;
     return changed ? 0 : err_set(err, ERR_NOT_FOUND, "there is no secret '%.70s'", name);
-}
-
-/* ---- Grants ---- */
-
-int store_grant_put(struct store *s, const struct grant_row *row, struct err *err) {
-    QUERY;
-    if (query_start(&q, s, STMT_GRANT_PUT, err) < 0 || query_bind(&q, &grant_table, row, err) < 0)
-        return -1;
-    return query_run(&q, NULL, err);
-}
-
-int store_grant_list(struct store *s, const char *machine, struct grant_list *ret,
-                     struct err *err) {
-    QUERY;
-    void *rows;
-    size_t count;
-    if (query_start(&q, s, STMT_GRANT_LIST, err) < 0)
-        return -1;
-    query_text(&q, 1, machine);
-    query_u64(&q, 2, STORE_PAGE_MAX);
-    if (query_all(&q, &grant_table, &rows, &count, err) < 0)
-        return -1;
-    *ret = (struct grant_list){rows, count};
-    return 0;
-}
-
-int store_grant_remove(struct store *s, const char *machine, const char *name, const char *host,
-                       struct err *err) {
-    QUERY;
-    size_t changed;
-    if (query_start(&q, s, STMT_GRANT_REMOVE, err) < 0)
-        return -1;
-    query_text(&q, 1, machine);
-    query_text(&q, 2, name);
-    query_text(&q, 3, host);
-    if (query_run(&q, &changed, err) < 0)
-        return -1;
-    return changed ? 0
-                   : err_set(err, ERR_NOT_FOUND, "machine '%s' has no such grant of secret '%.70s'",
-                             machine, name);
 }

@@ -1,5 +1,5 @@
 /*
- * Secrets of owners, encrypted at rest, and who was handed a placeholder of which.
+ * Secrets of owners, encrypted at rest.
  *
  * Each value is sealed with AES-256-GCM under a key that lies beside the database in a file only
  * the daemon may read (secrets.key, 0600); owner and name are bound into the seal, so that rows
@@ -35,25 +35,3 @@ bool store_secret_exists(struct store *s, const char *owner, const char *name);
 void store_secret_used(struct store *s, const char *owner, const char *name, int64_t now_ms);
 int store_secret_list(struct store *s, const char *owner, struct secret_list *ret, struct err *err);
 int store_secret_remove(struct store *s, const char *owner, const char *name, struct err *err);
-
-/* A machine's placeholder of a secret, good for a host. */
-struct grant_row {
-    char machine[ID_SIZE];
-    char name[STORE_NAME_SIZE];
-    char host[256];
-    char way[16];
-    char placeholder[64];
-    int64_t created_ms;
-};
-
-struct grant_list {
-    struct grant_row *rows;
-    size_t count;
-};
-void grant_list_done(struct grant_list *list);
-
-int store_grant_put(struct store *s, const struct grant_row *row, struct err *err);
-int store_grant_list(struct store *s, const char *machine, struct grant_list *ret, struct err *err);
-/* host = NULL: all of that name. */
-int store_grant_remove(struct store *s, const char *machine, const char *name, const char *host,
-                       struct err *err);

@@ -48,6 +48,7 @@ static const struct column machine_columns[] = {
     {"request_hash", COL_HASH, offsetof(struct machine_row, request_hash), SHA256_BYTES},
     {OBJECT(machine_row, metadata)},
     {OBJECT(machine_row, env)},
+    {"warnings", COL_HEAP, offsetof(struct machine_row, warnings), 0},
 };
 
 static const struct column image_columns[] = {
@@ -200,7 +201,8 @@ static const struct {
     [STMT_MACHINE_UPDATE] = {"UPDATE machines SET name = ?4, state = ?7, ended_ms = ?9,"
                              " end_reason = ?10, mem_bytes = ?11, cpu_milli = ?12, pids = ?13,"
                              " disk_bytes = ?14, ttl_ms = ?15, idle_ms = ?16, idle_action = ?17,"
-                             " steps = ?18, incarnation = ?19, metadata = ?22, env = ?23"
+                             " steps = ?18, incarnation = ?19, metadata = ?22, env = ?23,"
+                             " warnings = ?24"
                              " WHERE id = ?1",
                              &machine_table},
     [STMT_MACHINE_STATE] = {"UPDATE machines SET state = ?2 WHERE id = ?1", NULL},
@@ -376,13 +378,19 @@ static const struct {
     [STMT_PENDING_LIST] = {"SELECT $cols FROM pendings WHERE machine = ?1"
                            " ORDER BY since_ms, id LIMIT ?2",
                            &pending_table},
-    [STMT_GRANT_PUT] = {"INSERT OR REPLACE INTO secret_grants($cols) VALUES($marks)", &grant_table},
-    [STMT_GRANT_LIST] = {"SELECT $cols FROM secret_grants WHERE machine = ?1"
-                         " ORDER BY created_ms, name, host LIMIT ?2",
+    [STMT_GRANT_PUT] = {"INSERT INTO grants($cols) VALUES($marks)"
+                        " ON CONFLICT(machine, kind, what, place) DO UPDATE SET"
+                        " mode = excluded.mode, detail = excluded.detail,"
+                        " expires_ms = excluded.expires_ms",
+                        &grant_table},
+    [STMT_GRANT_LIST] = {"SELECT $cols FROM grants WHERE machine = ?1"
+                         " AND (?2 IS NULL OR kind = ?2) ORDER BY created_ms, kind, what LIMIT ?3",
                          &grant_table},
-    [STMT_GRANT_REMOVE] = {"DELETE FROM secret_grants WHERE machine = ?1 AND name = ?2"
-                           " AND (?3 IS NULL OR host = ?3)",
-                           NULL},
+    [STMT_GRANT_GET] = {"SELECT $cols FROM grants WHERE machine = ?1 AND id = ?2", &grant_table},
+    [STMT_GRANT_REMOVE] = {"DELETE FROM grants WHERE id = ?1", NULL},
+    [STMT_GRANT_DUE] = {"SELECT coalesce(min(expires_ms), 0) FROM grants WHERE machine = ?1"
+                        " AND expires_ms > 0",
+                        NULL},
     [STMT_IMAGE_PUT] = {"INSERT OR REPLACE INTO images($cols) VALUES($marks)", &image_table},
     /* By name, else by an id or the beginning of one; the name comes first. */
     [STMT_IMAGE_FIND] = {"SELECT $cols FROM images WHERE (?1 IS NULL OR owner = ?1) AND (name = ?2"

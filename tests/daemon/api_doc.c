@@ -29,6 +29,7 @@ static const char head[] =
     "$TOKEN\"\n"
     "M=m-...             # a machine: its id, its name, or the beginning of its id\n"
     "X=x-...             # a command in it (POST .../execs with \"background\": true gives one)\n"
+    "G=g-...             # a grant of it\n"
     "T=t-...             # a token's id\n"
     "C=c-...             # a change set\n"
     "R=r-...             # a run; ASKING=r-... one that waits for an answer\n"

@@ -122,6 +122,19 @@ class Client:
         words = {"command": command} if isinstance(command, str) else {"argv": command}
         return self.post(f"/v1/machines/{machine}/execs", {**words, **fields})
 
+    def grant(self, machine, kind, what, **fields):
+        """Hands it over; the grant's id."""
+        grants = self.post(f"/v1/machines/{machine}/grants", {"kind": kind, "what": what, **fields})["grants"]
+        return [g["id"] for g in grants if (g["kind"], g["what"]) == (kind, what)][-1]
+
+    def grants(self, machine, kind=None):
+        return [g for g in self.get(f"/v1/machines/{machine}/grants")["grants"] if kind in (None, g["kind"])]
+
+    def revoke(self, machine, kind):
+        """Takes back all of that kind."""
+        for g in self.grants(machine, kind):
+            self.delete(f"/v1/machines/{machine}/grants/{g['id']}")
+
     def background(self, machine, command, **fields):
         words = {"command": command} if isinstance(command, str) else {"argv": command}
         return self.post(f"/v1/machines/{machine}/execs", {**words, "background": True, **fields})["id"]
@@ -247,21 +260,25 @@ class Daemon(Client):
     def memory_kb(self):
         return int(re.search(r"RssAnon:\s+(\d+)", pathlib.Path(f"/proc/{self.process.pid}/status").read_text())[1])
 
-    def lend(self, descriptor, **fields):
-        """Makes a machine with a directory handed over as a descriptor; the machine."""
+    def lend(self, *descriptors, **fields):
+        """Makes a machine with directories handed over as descriptors; the machine."""
+        return self.send(descriptors, "/v1/machines", fields)["id"]
+
+    def send(self, descriptors, target, fields):
+        """POSTs with descriptors beside it."""
         c = UnixConnection(self.socket)
         c.connect()
         body = json.dumps(fields).encode()
-        head = (f"POST /v1/machines HTTP/1.1\r\nHost: carrel\r\nContent-Length: {len(body)}\r\n"
-                "Carrel-Fds: 1\r\n\r\n").encode()
-        c.sock.sendmsg([head + body], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [descriptor]))])
+        head = (f"POST {target} HTTP/1.1\r\nHost: carrel\r\nContent-Length: {len(body)}\r\n"
+                f"Carrel-Fds: {len(descriptors)}\r\n\r\n").encode()
+        c.sock.sendmsg([head + body], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))])
         answer = http.client.HTTPResponse(c.sock)
         answer.begin()
         told = json.loads(answer.read())
         c.close()
         if answer.status >= 300:
             raise Refused(answer.status, told)
-        return told["id"]
+        return told
 
     def changes(self, machine):
         """Descriptors of what its cow directories changed."""

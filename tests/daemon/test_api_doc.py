@@ -64,10 +64,10 @@ def prepare(daemon, route, line, where):
         names["M"] = daemon.machine(image="small")
     if "/net/rules/" in line:
         daemon.post(f"/v1/machines/{names['M']}/net/rules", {"target": "example.com"})
-    if "/secrets" in line:
+    if "/secrets" in line or "/grants" in line:
         daemon.put("/v1/secrets/API_KEY", {"value": "some value of it"})
-    if "/secrets/API_KEY" in line and "$M" in line:
-        daemon.post(f"/v1/machines/{names['M']}/secrets", {"name": "API_KEY", "host": "api.example.com"})
+    if "$G" in line:
+        names["G"] = daemon.grant(names["M"], "secret", "API_KEY", at="api.example.com")
     if "/exposures/" in line:
         daemon.post(f"/v1/machines/{names['M']}/exposures", {"port": 8000})
     if "$P" in line:

@@ -434,5 +434,14 @@ def test_a_token_names_only_what_lies_under_a_root(fresh):
             with pytest.raises(Refused) as e:
                 give(path)
             assert e.value.code in ("invalid", "denied", "not_found"), e.value
+        owner = d.tcp(scopes=["run", "read", "admin"])
+
+        def copy(path):
+            return owner.machine(grants=[{"kind": "file", "what": path, "at": "/home/user/copy"}])
+
+        assert owner.exec(copy(str(top / "in/file")), "cat copy")["stdout"] == "inside\n"
+        for path in ("/etc/hostname", f"{top}/out/hostname", f"{top}/in", f"{top}/../etc/hostname"):
+            with pytest.raises(Refused):
+                copy(path)
     finally:
         shutil.rmtree(top)

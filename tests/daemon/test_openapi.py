@@ -193,12 +193,12 @@ def things_for(daemon, op):
     rule = daemon.post(f"/v1/machines/{m}/net/rules", {"target": "a.example"})["rules"][0]["id"]
     item = daemon.held(m) if op == "pending_decide" else ""
     daemon.put("/v1/secrets/OPENAPI", {"value": "some value of it"})
-    daemon.post(f"/v1/machines/{m}/secrets", {"name": "OPENAPI", "host": "a.example"})
+    grant = daemon.grant(m, "secret", "OPENAPI", at="a.example")
     if op.startswith("image_"):
         daemon.request("POST", "/v1/images", a_tree(), name="small")
     if op == "expose_remove":
         daemon.post(f"/v1/machines/{m}/exposures", {"port": 8000})
-    return {"port": "8000", "image": "small", "secret": "OPENAPI", "machine": m, "exec": x, "step": "1", "rule": str(rule), "item": item, "run": run_for(daemon, m, op),
+    return {"grant": grant, "port": "8000", "image": "small", "secret": "OPENAPI", "machine": m, "exec": x, "step": "1", "rule": str(rule), "item": item, "run": run_for(daemon, m, op),
             "changeset": daemon.post(f"/v1/machines/{m}/changesets", {"path": "/home/user"})["id"] if op.startswith("changeset") else "", "token": daemon.post("/v1/tokens", {"note": "openapi"})["id"]}
 
 

@@ -36,7 +36,7 @@ def test_a_machine_reads_its_policy(gated, servers):
     gated.allow(box, "ok.test", action="deny")
     assert [r["action"] for r in network(gated, box)["rules"]] == ["deny", "allow"]
     gated.delete(f"/v1/machines/{box}/net/rules/1")
-    gated.delete(f"/v1/machines/{box}/secrets/API_KEY")
+    gated.revoke(box, "secret")
     assert [r["id"] for r in network(gated, box)["rules"]] == [2] and network(gated, box)["secrets"] == []
     # The rest of it is as it was.
     after = json.loads(gated.exec(box, "cat /run/carrel/machine.json")["stdout"])

@@ -2,6 +2,7 @@
 import base64
 import json
 import pathlib
+import re
 import subprocess
 
 import pytest
@@ -100,8 +101,8 @@ def test_rotation_and_revocation_work_at_once(gated, servers, box, api):
     gated.put("/v1/secrets/API_KEY", {"value": VALUE})
     run(gated, box, line)
     assert fields(servers.tls)["x-key"] == VALUE
-    gated.delete(f"/v1/machines/{box}/secrets/API_KEY")
-    assert gated.get(f"/v1/machines/{box}/secrets")["grants"] == []
+    gated.revoke(box, "secret")
+    assert gated.grants(box) == []
     assert run(gated, box, "echo ${API_KEY-none}") == "none\n"
 
 
@@ -127,7 +128,7 @@ for _ in range(2):
 def test_granted_while_it_runs_and_after_a_restart(gated, servers, api):
     box = gated.machine(net=[{"target": f"https://api.test:{servers.https}", "local": True}])
     line = f'curl -sS -H "X-Key: $API_KEY" {api}/x'
-    gated.post(f"/v1/machines/{box}/secrets", {"name": "API_KEY", "host": "api.test"})
+    gated.grant(box, "secret", "API_KEY", at="api.test")
     run(gated, box, line)
     assert fields(servers.tls)["x-key"] == VALUE
     before = run(gated, box, "echo $API_KEY")
@@ -165,7 +166,7 @@ def test_the_value_is_nowhere(gated, servers, box, api):
         content = path.read_bytes()
         assert not any(f in content for f in forms), path
     assert (gated.home / "secrets.key").stat().st_mode & 0o777 == 0o600
-    listed = json.dumps([gated.get("/v1/secrets"), gated.get(f"/v1/machines/{box}/secrets"), gated.get(f"/v1/machines/{box}")])
+    listed = json.dumps([gated.get("/v1/secrets"), gated.get(f"/v1/machines/{box}/grants"), gated.get(f"/v1/machines/{box}")])
     assert "API_KEY" in listed and "sk-real" not in listed
 
 
@@ -242,7 +243,7 @@ def test_a_token_cannot_set_or_grant(gated, servers, box, api):
     token = gated.post("/v1/tokens", {"scopes": ["read", "run"]})["secret"]
     headers = {"Authorization": "Bearer " + token}.items()
     for method, path, body in (("PUT", "/v1/secrets/EVIL", {"value": "x" * 20}), ("DELETE", "/v1/secrets/API_KEY", None),
-                               ("POST", f"/v1/machines/{box}/secrets", {"name": "API_KEY", "host": "ok.test"}),
+                               ("POST", f"/v1/machines/{box}/grants", {"kind": "secret", "what": "API_KEY", "at": "ok.test"}),
                                ("POST", "/v1/machines", {"secrets": [{"name": "API_KEY", "host": "ok.test"}]})):
         with pytest.raises(Refused) as e:
             gated.request(method, path, body, headers=headers)
@@ -278,9 +279,11 @@ def test_the_command_line(gated, servers, api):
     box = made.stdout.strip()
     run(gated, box, f'curl -sS -H "X-Key: $FROM_CLI" {api}/x')
     assert fields(servers.tls)["x-key"] == "a-value-from-stdin"
-    assert "api.test" in carrel("secret", "grants", box).stdout
-    assert carrel("secret", "revoke", box, "FROM_CLI").returncode == 0
-    assert carrel("secret", "grant", box, "FROM_CLI@api.test:query").returncode == 0
+    listed = carrel("grants", box).stdout
+    assert "FROM_CLI @ api.test" in listed and "header" in listed
+    assert carrel("grant", "revoke", box, gated.grants(box)[0]["id"]).returncode == 0 and gated.grants(box) == []
+    added = carrel("grant", "add", box, "--secret", "FROM_CLI@api.test:query", "--expires", "1h")
+    assert added.returncode == 0 and "query" in added.stdout and re.search(r" (35\d\d|3600)s ", added.stdout), added
     assert carrel("secret", "rm", "FROM_CLI").returncode == 0
     assert "FROM_CLI" not in carrel("secret", "ls").stdout
     bad = carrel("new", "--secret", "FROM_CLI")

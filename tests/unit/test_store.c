@@ -656,6 +656,34 @@ static void every_released_version_can_be_brought_up(void **state) {
     }
 }
 
+static int same_text(void *arg, int count, char **values, char **names) {
+    (void)count, (void)names;
+    snprintf(arg, 200, "%s", values[0]);
+    return 0;
+}
+
+static void a_secret_that_was_granted_stays_granted(void **state) {
+    char text[200] = "";
+    sqlite3 *db;
+    (void)state;
+    assert_int_equal(sqlite3_open(":memory:", &db), SQLITE_OK);
+    ok(schema_migrate(db, schema_steps, 9, &err));
+    assert_int_equal(sqlite3_exec(db,
+                                  "PRAGMA foreign_keys = 0; INSERT INTO secret_grants VALUES"
+                                  "('m-a', 'KEY', 'api.test', 'basic', 'cph-123', 77)",
+                                  NULL, NULL, NULL),
+                     SQLITE_OK);
+    ok(schema_migrate(db, schema_steps, schema_version, &err));
+    sqlite3_exec(db,
+                 "SELECT machine || ' ' || kind || ' ' || what || ' ' || place || ' ' || mode ||"
+                 " ' ' || detail || ' ' || created_ms || ' ' || expires_ms FROM grants",
+                 same_text, text, NULL);
+    assert_string_equal(text, "m-a secret KEY api.test basic {\"placeholder\":\"cph-123\"} 77 0");
+    sqlite3_exec(db, "SELECT id FROM grants", same_text, text, NULL);
+    assert_true(id_valid(text, strlen(text), 'g'));
+    sqlite3_close(db);
+}
+
 /* A statement that reads a whole table gets slower with every machine there ever was. */
 static void statements_use_their_indexes(void **state) {
     (void)state;
@@ -702,4 +730,5 @@ UNIT_MAIN(cmocka_unit_test(a_machine_comes_back_whole_after_a_restart),
           cmocka_unit_test(a_row_that_makes_no_sense_is_refused_not_believed),
           cmocka_unit_test(migrations_are_made_once_and_whole),
           cmocka_unit_test(statements_use_their_indexes),
-          cmocka_unit_test(every_released_version_can_be_brought_up))
+          cmocka_unit_test(every_released_version_can_be_brought_up),
+          cmocka_unit_test(a_secret_that_was_granted_stays_granted))

@@ -40,6 +40,7 @@ struct call {
     machine_stats_fn *stats;
     machine_doors_fn *doors;
     machine_dial_fn *dial;
+    machine_lend_fn *lend;
     machine_root_fn *root;
     machine_view_fn *view;
     void *arg;
@@ -901,6 +902,25 @@ static void box_dial(struct machine *m, uint16_t port, machine_dial_fn *done, vo
     spawner_ask(m->host->spawner, msg, NULL, 0, on_dial, c);
 }
 
+static void on_lend(void *arg, const struct plan_message *m, struct fd_message *fds,
+                    const struct err *failed) {
+    (void)fds;
+    struct call *c = arg;
+    machine_lend_fn *done = c->box ? c->lend : NULL;
+    void *done_arg = c->arg;
+    call_free(c);
+    if (done)
+        done(done_arg, !failed && m->text[0], failed);
+}
+
+static void box_lend(struct machine *m, const char *paths, machine_lend_fn *done, void *arg) {
+    struct call *c = call_new(m, arg);
+    c->lend = done;
+    struct plan_message *msg = message(m->host, PLAN_LEND, m->id);
+    snprintf(msg->text, sizeof(msg->text), "%s", paths);
+    spawner_ask(m->host->spawner, msg, NULL, 0, on_lend, c);
+}
+
 /* List and status. */
 
 struct listing {
@@ -1046,5 +1066,6 @@ const struct machine_driver box_driver = {
     .status = box_status,
     .listen = box_listen,
     .dial = box_dial,
+    .lend = box_lend,
     .let_go = box_let_go,
 };

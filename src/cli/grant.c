@@ -1,0 +1,216 @@
+/* carrel grant, grants: what a machine was handed, more of it, and less. */
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/defer.h"
+#include "cli/cli.h"
+#include "cli/client.h"
+#include "cli/handed.h"
+#include "cli/options.h"
+#include "cli/safe.h"
+#include "cli/spec.h"
+#include "cli/table.h"
+
+struct grant_options {
+    struct handed_options handed;
+    struct option_list env;
+    bool json, help;
+};
+
+#define AT(member) offsetof(struct grant_options, member)
+
+const struct option_row grant_rows[] = {
+    HANDED_OPTIONS(struct grant_options, handed),
+    {'e', "env", "NAME=VALUE", OPTION_LIST, AT(env), "a variable of its commands from now on"},
+    {0, "json", NULL, OPTION_FLAG, AT(json), "print the whole answer"},
+    {'h', "help", NULL, OPTION_FLAG, AT(help), "show this"},
+    {0, NULL, NULL, OPTION_FLAG, 0, NULL},
+};
+
+/* ---- showing ---- */
+
+static void print_left(const json_t *g) {
+    char left[32] = "-";
+    long long until = client_number(g, "expires_ms");
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    long long seconds = until / 1000 - (long long)now.tv_sec;
+    if (until && seconds < 2 * 3600)
+        snprintf(left, sizeof(left), "%llds", seconds < 0 ? 0 : seconds);
+    else if (until)
+        snprintf(left, sizeof(left), "%lldh", seconds / 3600);
+    table_cell(left, 6);
+}
+
+static void print_grant(const json_t *g) {
+    const char *at = client_text(g, "at");
+    table_cell(client_text(g, "id"), 14);
+    table_cell(client_text(g, "kind"), 8);
+    table_cell(*client_text(g, "mode") ? client_text(g, "mode") : "-", 8);
+    print_left(g);
+    safe_name(stdout, client_text(g, "what"));
+    if (*at) {
+        fputs(strcmp(client_text(g, "kind"), "secret") == 0 ? " @ " : " -> ", stdout);
+        safe_name(stdout, at);
+    }
+    putchar('\n');
+}
+
+static void print_answer(const json_t *answer, bool as_json) {
+    size_t i;
+    json_t *row;
+    if (as_json) {
+        print_json(answer);
+        return;
+    }
+    if (*client_text(answer, "warnings"))
+        fprintf(stderr, "carrel: warning: %s\n", client_text(answer, "warnings"));
+    puts("GRANT           KIND      MODE      LEFT    WHAT");
+    json_array_foreach(json_object_get(answer, "grants"), i, row) {
+        print_grant(row);
+    }
+}
+
+/* ---- verbs ---- */
+
+static int list(struct client *c, const struct grant_options *o, char **words, json_t **ret,
+                struct err *err) {
+    char target[CLIENT_TARGET_SIZE];
+    const struct client_request r = {.method = "GET", .target = target};
+    (void)o;
+    return client_target(target, err, "/v1/machines/%s/grants", words[0]) < 0
+               ? -1
+               : client_call(c, &r, ret, err);
+}
+
+static int take_back(struct client *c, const struct grant_options *o, char **words, json_t **ret,
+                     struct err *err) {
+    char target[CLIENT_TARGET_SIZE];
+    const struct client_request r = {.method = "DELETE", .target = target};
+    (void)o;
+    return client_target(target, err, "/v1/machines/%s/grants/%s", words[0], words[1]) < 0
+               ? -1
+               : client_call(c, &r, ret, err);
+}
+
+static int add_one(struct client *c, const struct grant_options *o, const char *machine,
+                   const char *kind, const char *text, json_t **ret, struct err *err) {
+    char target[CLIENT_TARGET_SIZE];
+    struct handed h DEFER(handed_close) = {.count = 0};
+    struct buf body DEFER(buf_done) = BUF(1 << 18);
+    struct jot j = JOT(&body);
+    jot_object(&j, NULL);
+    spec_put_duration(&j, "expires", o->handed.expires_ms);
+    if (handed_put_words(&j, kind, text, &h, err) < 0 ||
+        client_target(target, err, "/v1/machines/%s/grants", machine) < 0)
+        return -1;
+    jot_end(&j, '}');
+    const struct client_request r = {.method = "POST",
+                                     .target = target,
+                                     .body = &body,
+                                     .fds = h.fds,
+                                     .nfds = c->local ? h.count : 0};
+    json_decref(*ret);
+    *ret = NULL;
+    return j.failed ? err_set(err, ERR_LIMIT, "the request is too large")
+                    : client_call(c, &r, ret, err);
+}
+
+static int add(struct client *c, const struct grant_options *o, char **words, json_t **ret,
+               struct err *err) {
+    const struct {
+        const char *kind;
+        const struct option_list *list;
+    } lists[] = {{"file", &o->handed.files}, {"secret", &o->handed.secrets}, {"env", &o->env}};
+    bool any = false;
+    for (size_t i = 0; i < sizeof(lists) / sizeof(*lists); i++)
+        for (size_t k = 0; k < lists[i].list->count; k++) {
+            any = true;
+            if (add_one(c, o, words[0], lists[i].kind, lists[i].list->items[k], ret, err) < 0)
+                return -1;
+        }
+    if (any)
+        return 0;
+    err_set(err, ERR_INVALID, "nothing to hand over");
+    return err_remedy(err, "see `carrel grant --help`");
+}
+
+static const struct {
+    const char *name;
+    int words;
+    int (*run)(struct client *c, const struct grant_options *o, char **words, json_t **ret,
+               struct err *err);
+} verbs[] = {{"ls", 1, list}, {"add", 1, add}, {"revoke", 2, take_back}};
+enum { VERBS = sizeof(verbs) / sizeof(*verbs), WORDS = 3 };
+
+static int words_of(int argc, char **argv, struct grant_options *o, char *words[WORDS],
+                    struct err *err) {
+    int count = 0, next;
+    for (int at = 1; at < argc; at++) {
+        if (options_parse(grant_rows, argc - at, argv + at, o, &next, err) < 0)
+            return -1;
+        at += next;
+        if (at >= argc)
+            break;
+        if (count == WORDS)
+            return err_set(err, ERR_INVALID, "one word too many: '%s'", argv[at]);
+        words[count++] = argv[at];
+    }
+    return count;
+}
+
+static int run(const struct grant_options *o, size_t verb, char **words, struct err *err) {
+    struct client c DEFER(client_close) = {0};
+    json_t *answer DEFER(json_free) = NULL;
+    if (client_open(&c, CLIENT_IF_MACHINES, NULL, err) < 0 ||
+        verbs[verb].run(&c, o, words, &answer, err) < 0)
+        return -1;
+    print_answer(answer, o->json);
+    return 0;
+}
+
+int cmd_grant(int argc, char **argv) {
+    struct grant_options o = {0};
+    char *words[WORDS] = {NULL};
+    struct err err;
+    int count = words_of(argc, argv, &o, words, &err);
+    if (count < 0)
+        return cli_fail(&err);
+    if (o.help) {
+        cli_usage("grant");
+        fputs("\n  ls MACHINE               what it was handed (also: carrel grants MACHINE)\n"
+              "  add MACHINE OPTIONS      hand it more\n"
+              "  revoke MACHINE GRANT     take one back, at once\n\n",
+              stdout);
+        options_print(grant_rows);
+        return 0;
+    }
+    size_t v = 0;
+    while (v < VERBS && (!count || strcmp(verbs[v].name, words[0]) != 0))
+        v++;
+    if (v == VERBS || verbs[v].words != count - 1) {
+        err_set(&err, ERR_INVALID, "that is not ls, add or revoke with its words");
+        err_remedy(&err, "see `carrel grant --help`");
+        return cli_fail(&err);
+    }
+    return run(&o, v, words + 1, &err) < 0 ? cli_fail(&err) : 0;
+}
+
+int cmd_grants(int argc, char **argv) {
+    struct grant_options o = {0};
+    char *machine = NULL;
+    struct err err;
+    int status;
+    if (cli_words(argc, argv, 1, &o.json, &status) < 0)
+        return status;
+    for (int i = 1; i < argc; i++)
+        if (argv[i][0] != '-')
+            machine = argv[i];
+    if (!machine) {
+        err_set(&err, ERR_INVALID, "no machine named");
+        err_remedy(&err, "see `carrel ls`");
+        return cli_fail(&err);
+    }
+    return run(&o, 0, &machine, &err) < 0 ? cli_fail(&err) : 0;
+}

@@ -1,0 +1,50 @@
+/*
+ * What a machine is handed besides directories: files, secrets and so on, as `new`, `run` and
+ * `grant add` take them.
+ *
+ * Files are opened here, with the caller's own rights, and passed on as descriptors.
+ */
+#pragma once
+
+#include "base/err.h"
+#include "base/jot.h"
+#include "cli/options.h"
+
+struct handed_options {
+    struct option_list files, secrets;
+    uint64_t expires_ms; /* 0: never */
+};
+
+/* Rows of an option table; `member` is the struct handed_options in `type`. */
+#define HANDED_OPTIONS(type, member)                                              \
+    {0,                                                                           \
+     "file",                                                                      \
+     "HOST[:/GUEST]",                                                             \
+     OPTION_LIST,                                                                 \
+     offsetof(type, member.files),                                                \
+     "a copy of a file (default: at the same path)"},                             \
+        {0,                                                                       \
+         "secret",                                                                \
+         "NAME@HOST[:header|basic|query]",                                        \
+         OPTION_LIST,                                                             \
+         offsetof(type, member.secrets),                                          \
+         "a placeholder in the variable NAME, replaced on its way to HOST"},      \
+    {                                                                             \
+        0, "expires", "TIME", OPTION_DURATION, offsetof(type, member.expires_ms), \
+            "take back all that is handed over here after this time"              \
+    }
+
+enum { HANDED_MAX = 16 };
+
+/* Descriptors in the order in which the request names what they are of. */
+struct handed {
+    int fds[HANDED_MAX];
+    size_t count;
+};
+void handed_close(struct handed *h);
+
+/* The members of one grant; `kind` is an option's name. */
+int handed_put_words(struct jot *j, const char *kind, const char *text, struct handed *h,
+                     struct err *err);
+/* The members "grants" and "expires" of a machine's request. */
+int handed_put(struct jot *j, const struct handed_options *o, struct handed *h, struct err *err);

@@ -1,0 +1,69 @@
+/* Kinds of grants, one row each. Only for src/service. */
+#pragma once
+
+#include "service/state.h"
+#include "store/grants.h"
+
+struct grant_kind {
+    const char *name;
+    bool copies;    /* the bytes of a file of the host come with it */
+    bool delivered; /* a machine that was made with it needs give(); else the row is enough */
+    bool inherited; /* a fork has it, as it has the files */
+    /* Checks the words and fills the row; place is what a person would expect if none is given. */
+    int (*read)(struct service *s, const char *owner, const struct grant_request *r,
+                struct grant_row *row, struct err *err);
+    /* Fills in what only this machine has. NULL: nothing. */
+    int (*settle)(struct live *l, struct grant_row *row, struct err *err);
+    /* It counts from now on; the row is written already. fd: of what is copied. */
+    void (*give)(struct live *l, const struct grant_row *row, int fd, service_done_fn *done,
+                 void *arg);
+    void (*take)(struct live *l, const struct grant_row *row, service_done_fn *done, void *arg);
+};
+
+extern const struct grant_kind grant_dir, grant_file, grant_env, grant_secret;
+
+/* NULL with *err: there is no such kind. */
+const struct grant_kind *grant_kind_find(const char *name, struct err *err);
+
+/* What a machine is handed when it is made: rows that are not written yet. */
+struct grant_plan {
+    struct grant_row *rows;
+    int *fds; /* of what is copied; -1. */
+    bool *ours;
+    size_t count;
+};
+void grant_plan_done(struct grant_plan *p);
+
+/* ---- grants.c ---- */
+
+/* Takes the row's texts; fd may be -1; ours: it is closed with the plan. */
+void grant_plan_add(struct grant_plan *p, struct grant_row *row, int fd, bool ours);
+/* Of a request, checked and opened, into a plan. */
+int grant_plan_read(struct service *s, const struct caller *who, const struct grant_request *r,
+                    int fd, struct grant_plan *p, struct err *err);
+bool grant_wants_file(const struct grant_request *r);
+int grant_read(struct service *s, const char *owner, const struct grant_request *r,
+               const struct grant_kind **ret_kind, struct grant_row *row, struct err *err);
+/* Writes the rows of a machine in the making, and into the journal. */
+int grants_write(struct live *l, const struct caller *who, struct grant_plan *p, struct err *err);
+/* Those of its source that a fork has. */
+int grants_inherit(struct live *l, const struct live *from, struct err *err);
+/* What has to be brought there, one after the other, once it runs; takes the plan over. */
+void grants_deliver(struct live *l, struct grant_plan *p, service_done_fn *done, void *arg);
+void grants_restore(struct live *l);
+/* From the tick: what has expired is taken back. */
+void grants_look(struct live *l, int64_t wall_ms);
+
+/* ---- handover.c ---- */
+
+/* A file of the host into the machine, as its user's; parents are made. */
+struct handover {
+    const char *path;
+    uint32_t mode;
+};
+void handover_file(struct live *l, int fd, const struct handover *to, service_done_fn *done,
+                   void *arg);
+/* The same with bytes. */
+void handover_text(struct live *l, const char *text, const struct handover *to,
+                   service_done_fn *done, void *arg);
+void handover_remove(struct live *l, const char *path, service_done_fn *done, void *arg);

@@ -1,0 +1,41 @@
+/*
+ * Grants: what of the owner's world a machine was handed, one row each.
+ *
+ * A row is there as long as the grant counts; what became of it is the journal's to tell.
+ */
+#pragma once
+
+#include "store/db.h"
+
+enum { STORE_GRANTS_MAX = 512 }; /* of a machine */
+
+struct grant_row {
+    char id[ID_SIZE]; /* g-... */
+    char machine[ID_SIZE];
+    char kind[16]; /* dir, file, env, secret, repo, db, identity */
+    char *what;    /* on the owner's side: a path, a name */
+    char *place;   /* in the machine: a path; of a secret: the host it is good for */
+    char mode[16]; /* ro, cow, rw; header, basic, query; sqlite, postgres */
+    char *detail;  /* JSON: what its kind keeps, and nobody is told */
+    int64_t created_ms;
+    int64_t expires_ms; /* 0: never */
+};
+
+struct grant_list {
+    struct grant_row *rows;
+    size_t count;
+};
+void grant_row_done(struct grant_row *row);
+void grant_list_done(struct grant_list *list);
+
+/* One of the same machine, kind, what and place takes the new words and keeps its id. */
+int store_grant_put(struct store *s, const struct grant_row *row, struct err *err);
+/* kind NULL: all. Oldest first. */
+int store_grant_list(struct store *s, const char *machine, const char *kind, struct grant_list *ret,
+                     struct err *err);
+/* By id, and what it was. */
+int store_grant_get(struct store *s, const char *machine, const char *id, struct grant_row *ret,
+                    struct err *err);
+int store_grant_remove(struct store *s, const char *id, struct err *err);
+/* The earliest end of a grant of that machine; 0: none ends. */
+int store_grant_due(struct store *s, const char *machine, int64_t *ret_ms, struct err *err);
