@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "bench/settle.h"
 #include "measures.h"
 
 static const char *const echo[] = {"/bin/echo", "x", NULL};
@@ -83,16 +84,6 @@ static void enter_peer(struct field *f, const struct peer *peer, const char *wha
     char name[64];
     snprintf(name, sizeof(name), "%s: %s", peer->name, what);
     enter(f, name, argv, sample_outside)->every = peer->every;
-}
-
-static void shuffle(unsigned *order, size_t n, uint64_t *seed) {
-    for (size_t i = n; i > 1; i--) {
-        *seed = *seed * 6364136223846793005u + 1442695040888963407u;
-        size_t k = (size_t)(*seed >> 33) % i;
-        unsigned swap = order[i - 1];
-        order[i - 1] = order[k];
-        order[k] = swap;
-    }
 }
 
 static int run_round(struct latency *l, struct field *f, unsigned round, const unsigned *order,

@@ -9,16 +9,16 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
-#include <sys/vfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/defer.h"
 #include "base/fdio.h"
+#include "bench/settle.h"
 #include "bench/stats.h"
 #include "io/spawn_link.h"
 
-enum { SETTLE_MS = 30000, TMPFS = 0x01021994, USER = 1000 };
+enum { END_MS = 30000, USER = 1000 };
 
 /* Set by a signal: the next step fails, and the way out cleans up. */
 static volatile sig_atomic_t interrupted;
@@ -30,12 +30,6 @@ static void interrupt(int signal) {
 
 static int go_on(struct err *err) {
     return interrupted ? err_set(err, ERR_GONE, "interrupted") : 0;
-}
-
-/* Run files belong on a tmpfs, as /run is on every distribution, though not in every container. */
-static const char *run_base(void) {
-    struct statfs fs;
-    return statfs("/run", &fs) == 0 && fs.f_type == TMPFS ? "/run" : "/dev/shm";
 }
 
 /* The spawner that spawn_connect() would start has ready boxes. */
@@ -82,7 +76,7 @@ static void stop_daemon(const struct world *w) {
     pid_t pid = (pid_t)strtol(text, NULL, 10);
     if (pid <= 1 || kill(pid, SIGTERM) < 0)
         return;
-    for (uint64_t end = now_ns() + SETTLE_MS * 1000000ull; kill(pid, 0) == 0 && now_ns() < end;)
+    for (uint64_t end = now_ns() + END_MS * 1000000ull; kill(pid, 0) == 0 && now_ns() < end;)
         usleep(5000);
 }
 
@@ -129,39 +123,16 @@ static void remove_tree(const char *path) {
         fprintf(stderr, "box_bench: '%s' could not be removed\n", path);
 }
 
-static uint64_t number_of(const char *json, const char *key) {
-    const char *at = strstr(json, key);
-    return at ? strtoull(at + strlen(key), NULL, 10) : UINT64_MAX;
-}
-
-static bool pool_full(const char *json) {
-    return number_of(json, "\"berths\":") == number_of(json, "\"berths_wanted\":") &&
-           number_of(json, "\"ready\":") == number_of(json, "\"ready_wanted\":");
-}
-
-static int await_state(const struct world *w, const char *which, unsigned count, bool full,
-                       struct err *err) {
-    char json[PLAN_TEXT_SIZE];
-    for (uint64_t end = now_ns() + SETTLE_MS * 1000000ull; now_ns() < end;) {
-        if (go_on(err) < 0 || spawn_status(w->link, json, sizeof(json), err) < 0)
-            return -1;
-        if (number_of(json, which) == count && (!full || pool_full(json)))
-            return 0;
-        usleep(4000); /* a request in less than 3 ms would keep the spawner from tidying up */
-    }
-    return err_set(err, ERR_TIMEOUT, "the spawner does not come to rest: %.180s", json);
-}
-
 int world_settle(const struct world *w, unsigned boxes, struct err *err) {
-    return await_state(w, "\"boxes\":", boxes, true, err);
+    return settle(w->link, SETTLE_RESTED, boxes, go_on, err);
 }
 
 int world_empty(const struct world *w, struct err *err) {
-    return await_state(w, "\"boxes\":", 0, false, err);
+    return settle(w->link, SETTLE_EMPTY, 0, go_on, err);
 }
 
 int world_reaped(const struct world *w, struct err *err) {
-    return await_state(w, "\"alive\":", 0, false, err);
+    return settle(w->link, SETTLE_REAPED, 0, go_on, err);
 }
 
 /* Boxes that linger after a measure that failed. */

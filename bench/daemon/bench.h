@@ -25,6 +25,7 @@ struct bench {
     struct place place;
     pid_t daemon;
     struct http_client *http;
+    int spawner; /* a connection to it, to ask whether it rests */
 };
 
 _Noreturn void bench_fail(const struct err *err);
@@ -47,6 +48,9 @@ void bench_create(struct bench *b, char ret_id[BENCH_ID]);
 void bench_create_with(struct bench *b, const char *steps, char ret_id[BENCH_ID]);
 void bench_destroy(struct bench *b, const char *id);
 void bench_exec_target(const char *id, char ret[BENCH_TARGET]);
+
+/* Waits until so many boxes exist, nothing of older ones is left, and the pools are full. */
+void bench_rest(struct bench *b, unsigned boxes);
 
 /* Runs a program of the host to its end, which must be a good one; how long it took. */
 uint64_t bench_outside(const char *const *argv);

@@ -1,7 +1,8 @@
-/* A machine and a command on one kept connection, beside fork+exec and bubblewrap, interleaved. */
+/* A machine and a command on one kept connection, beside fork+exec and bubblewrap. */
 #include <unistd.h>
 
 #include "bench.h"
+#include "bench/settle.h"
 
 enum { ROUNDS = 400, QUICK = 10, WARM_UP = 10 };
 
@@ -36,20 +37,40 @@ static uint64_t create_and_exec(struct bench *b, struct buf *answer) {
 
 enum { FLOOR, PEER, RUN, PAIR, LIVE, WAYS };
 
+static uint64_t sample(struct bench *b, unsigned way, const char *live, struct buf *answer) {
+    switch (way) {
+    case FLOOR:
+        return bench_outside(plain);
+    case PEER:
+        return bench_outside(bwrap);
+    case RUN:
+        return run_once(b, answer);
+    case PAIR:
+        return create_and_exec(b, answer);
+    default:
+        return exec_in(b, live, answer);
+    }
+}
+
+/* In every round each once, in a new order each time, and each when the spawner has come to rest:
+ * what one left behind is not in the next one's time. */
 static void sample_all(struct bench *b, bool has_bwrap, struct samples all[WAYS]) {
     struct buf answer DEFER(buf_done) = BUF(1 << 20);
-    unsigned rounds = b->quick ? QUICK : ROUNDS;
+    unsigned rounds = b->quick ? QUICK : ROUNDS, order[WAYS] = {FLOOR, PEER, RUN, PAIR, LIVE};
     char id[BENCH_ID], target[BENCH_TARGET];
+    uint64_t seed = 1;
     bench_create(b, id);
     bench_exec_target(id, target);
     for (unsigned i = 0; i < rounds + WARM_UP; i++) {
-        uint64_t t[WAYS] = {bench_outside(plain), has_bwrap ? bench_outside(bwrap) : 0,
-                            run_once(b, &answer), create_and_exec(b, &answer),
-                            exec_in(b, target, &answer)};
-        usleep(5000); /* the pool fills while nobody asks */
-        for (size_t k = 0; i >= WARM_UP && k < WAYS; k++)
-            if (t[k])
-                samples_add(&all[k], t[k]);
+        shuffle(order, WAYS, &seed);
+        for (size_t k = 0; k < WAYS; k++) {
+            if (order[k] == PEER && !has_bwrap)
+                continue;
+            bench_rest(b, 1);
+            uint64_t took = sample(b, order[k], target, &answer);
+            if (i >= WARM_UP)
+                samples_add(&all[order[k]], took);
+        }
     }
     bench_destroy(b, id);
 }

@@ -6,6 +6,7 @@
 
 #include "base/fdio.h"
 #include "bench.h"
+#include "bench/settle.h"
 #include "io/spawn_link.h"
 
 enum { ANSWER_MAX_MS = 30000 };
@@ -117,12 +118,21 @@ void bench_start(struct bench *b, const char *preload) {
     snprintf(b->dir, sizeof(b->dir), "/var/tmp/daemon-bench-XXXXXX");
     if (!mkdtemp(b->dir))
         exit(1);
-    snprintf(b->place.run, sizeof(b->place.run), "%s/run", b->dir);
+    snprintf(b->place.run, sizeof(b->place.run), "%s/%s", run_base(), strrchr(b->dir, '/') + 1);
     snprintf(b->place.home, sizeof(b->place.home), "%s/home", b->dir);
     if (place_make(&b->place, &err) < 0)
         bench_fail(&err);
     b->daemon = start_daemon(b, preload);
     b->http = bench_connect(b);
+    b->spawner = spawn_try_connect(&b->place, &err);
+    if (b->spawner < 0)
+        bench_fail(&err);
+}
+
+void bench_rest(struct bench *b, unsigned boxes) {
+    struct err err;
+    if (settle(b->spawner, SETTLE_RESTED, boxes, NULL, &err) < 0)
+        bench_fail(&err);
 }
 
 void bench_stop(struct bench *b) {
@@ -130,12 +140,10 @@ void bench_stop(struct bench *b) {
     http_client_freep(&b->http);
     kill(b->daemon, SIGTERM);
     waitpid(b->daemon, NULL, 0);
-    int link = spawn_try_connect(&b->place, &err);
-    for (int i = 0; i < 500 && link >= 0 && spawn_stop(link, &err) < 0; i++)
+    for (int i = 0; i < 500 && spawn_stop(b->spawner, &err) < 0; i++)
         usleep(20000); /* until the last box is gone */
-    if (link >= 0)
-        close(link);
+    close(b->spawner);
     usleep(200000);
-    const char *const rm[] = {"/bin/rm", "-rf", b->dir, NULL};
+    const char *const rm[] = {"/bin/rm", "-rf", b->dir, b->place.run, NULL};
     bench_outside(rm);
 }
