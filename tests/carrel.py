@@ -5,7 +5,6 @@ import os
 import pathlib
 import pty
 import select
-import shutil
 import signal
 import struct
 import subprocess
@@ -13,6 +12,8 @@ import tempfile
 import termios
 import time
 
+import host_image
+from host_image import remove
 from host_state import HostState
 from patience import PATIENCE, clock
 
@@ -38,6 +39,8 @@ class Carrel:
         self.env = {"PATH": "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", "HOME": str(self.dir),
                     "LANG": "C.UTF-8", "CARREL_RUN": str(self.run_dir), "CARREL_HOME": str(self.home)}
         self.host = HostState(self.run_dir, self.home)
+        if not home:
+            host_image.lend(self.home)
         if "ASAN_OPTIONS" in os.environ:
             self.env["ASAN_OPTIONS"] = os.environ["ASAN_OPTIONS"]
 
@@ -106,16 +109,10 @@ class Carrel:
         stop_daemon(self.run_dir)
         stop_spawner(self.run_dir)
         left = self.host.left()
+        if self.home.is_relative_to(self.dir):
+            host_image.take_back(self.home)
         remove(self.dir)
         assert not left, left
-
-
-def remove(path):
-    """Rootless, the store holds files of subordinate ids: only their own namespace may remove them."""
-    if ROOTLESS:
-        subprocess.run(["unshare", "--map-auto", "--map-root-user", "rm", "-rf", str(path)], check=True)
-    else:
-        shutil.rmtree(path)
 
 
 def alive(pid):
@@ -188,6 +185,7 @@ class Terminal:
 
         def own_terminal():
             os.setsid()
+            signal.signal(signal.SIGINT, signal.SIG_DFL)  # a shell in the background ignores it, and so do its children
             fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
         self.process = carrel.popen(*args, stdin=slave, stdout=slave, stderr=slave, cwd=cwd,

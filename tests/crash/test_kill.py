@@ -99,6 +99,8 @@ def test_image_building_killed():
     c = Faults()
     try:
         for n in sample(30000, 4):
+            for image in c.home.glob("images/*"):
+                subprocess.run(["rm", "-rf", str(image)], check=True)
             done = c.with_fault(f"all:signal=SIGKILL:when={n}", "run", "-q", "--", "echo", "ok")
             honest(done)
             stop_spawner(c.run_dir)
@@ -107,8 +109,6 @@ def test_image_building_killed():
             assert not [p for p in (c.home / "images").iterdir() if p.name.endswith(".new")]
             stop_daemon(c.run_dir)
             stop_spawner(c.run_dir)
-            for image in (c.home / "images").iterdir():
-                subprocess.run(["rm", "-rf", str(image)], check=True)
     finally:
         c.stop()
 

@@ -16,7 +16,9 @@ import urllib.parse
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
-from carrel import BUILD, remove, stop_spawner  # noqa: E402
+from carrel import BUILD, stop_spawner  # noqa: E402
+import host_image  # noqa: E402
+from host_image import remove  # noqa: E402
 from host_state import HostState  # noqa: E402
 
 DAEMON = str(BUILD / "libexec/carrel-daemon")
@@ -180,6 +182,7 @@ class Daemon(Client):
         self.run_dir, self.home = self.dir / "run", self.dir / "home"
         for path in (self.run_dir, self.home):
             path.mkdir(mode=0o700)
+        host_image.lend(self.home)
         self.conf = self.dir / "carrel.conf"
         self.conf.write_text(conf or "")
         self.options = list(options)
@@ -246,6 +249,7 @@ class Daemon(Client):
         self.end()
         stop_spawner(self.run_dir)
         left = self.host.left()
+        host_image.take_back(self.home)
         remove(self.dir)
         assert not left, left
 

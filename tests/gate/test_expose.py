@@ -139,7 +139,7 @@ def test_bodies_and_websockets(daemon, box, token):
     async def talk():
         s = socket.create_connection(("127.0.0.1", daemon.ingress))
         s.setblocking(False)
-        async with websockets.connect(f"ws://8000-{box}.localhost:{daemon.ingress}/ws", sock=s, extra_headers={"Carrel-Token": token}) as w:
+        async with websockets.connect(f"ws://8000-{box}.localhost:{daemon.ingress}/ws", sock=s, close_timeout=0.1, extra_headers={"Carrel-Token": token}) as w:
             await w.send("hello")
             return await asyncio.wait_for(w.recv(), 10)
 

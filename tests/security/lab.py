@@ -16,6 +16,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "integration"))
 
 from carrel import stop_daemon  # noqa: E402
+import host_image  # noqa: E402
 from guestlink import Link  # noqa: E402
 from host_state import HostState, read  # noqa: E402, F401
 from patience import PATIENCE  # noqa: E402
@@ -51,6 +52,7 @@ class Lab:
             self.env["ASAN_OPTIONS"] = os.environ["ASAN_OPTIONS"]
         if weak is not None or guest:
             self._other_programs(weak, guest)
+        host_image.lend(self.home)
         self.state = HostState(self.run_dir, self.home, sub_ids() if ROOTLESS else ())
 
     def _other_programs(self, weak, guest):
@@ -106,16 +108,10 @@ class Lab:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, 15)
         left = self.state.left()
-        self.remove(self.dir)
+        if "CARREL_WEAKEN" not in self.env:  # an attack may have written to it
+            host_image.take_back(self.home)
+        host_image.remove(self.dir)
         assert left == [], left
-
-    @staticmethod
-    def remove(path):
-        """Rootless, the store holds files of subordinate ids: only their own namespace may remove them."""
-        if ROOTLESS:
-            subprocess.run(["unshare", "--map-auto", "--map-root-user", "rm", "-rf", str(path)], check=True)
-        else:
-            shutil.rmtree(path)
 
 
 class Machine:
