@@ -8,6 +8,8 @@ SOAK_SECONDS ?= 1800
 KILLS ?= 1000
 # Passed on to meson test, for example TEST_ARGS='--suite unit'.
 TEST_ARGS ?=
+# Suites wait more than they compute: two for each core.
+TEST_JOBS ?= $(shell expr 2 '*' $$(nproc))
 # What make test-vm runs inside the machine; empty means all suites that need a kernel, and
 # VM_COMMAND='scripts/vm/suites user tests/security -k ends' a part of them.
 export VM_COMMAND ?=
@@ -39,7 +41,7 @@ setup-%:
 
 test: setup-test all
 	@rm -f $(BUILD)/meson-logs/testlog*.json
-	@meson test -C $(BUILD) --no-rebuild --print-errorlogs $(TEST_ARGS) </dev/null; \
+	@meson test -C $(BUILD) --no-rebuild --num-processes $(TEST_JOBS) --print-errorlogs $(TEST_ARGS) </dev/null; \
 		scripts/test-report $(BUILD)
 
 demo: all
