@@ -2,6 +2,7 @@
 
 #include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "api/route.h"
 
@@ -66,24 +67,33 @@ void metrics_line(struct buf *out, const char *name, const char *label, const ch
         ADD(out, "%s %" PRIu64 "\n", name, number);
 }
 
-static void write_row(const struct row *row, const char *id, struct buf *out) {
+/* The kind of machine behind a route; only what concerns one has a kind. */
+static const char *kind_of(const struct route *r) {
+    bool concerns = strncmp(r->path, "/v1/machines", 12) == 0 || strcmp(r->path, "/v1/run") == 0;
+    return concerns ? ",kind=\"box\"" : "";
+}
+
+static void write_row(const struct row *row, const struct route *r, struct buf *out) {
+    const char *id = r->id, *kind = kind_of(r);
     uint64_t sum = 0;
     for (size_t i = 0; i < BUCKETS; i++) {
         sum += row->buckets[i];
-        ADD(out, "carrel_request_seconds_bucket{route=\"%s\",le=\"%g\"} %" PRIu64 "\n", id,
+        ADD(out, "carrel_request_seconds_bucket{route=\"%s\"%s,le=\"%g\"} %" PRIu64 "\n", id, kind,
             (double)bounds[i] / 1e6, sum);
     }
-    ADD(out, "carrel_request_seconds_bucket{route=\"%s\",le=\"+Inf\"} %" PRIu64 "\n", id,
+    ADD(out, "carrel_request_seconds_bucket{route=\"%s\"%s,le=\"+Inf\"} %" PRIu64 "\n", id, kind,
         row->count);
-    ADD(out, "carrel_request_seconds_sum{route=\"%s\"} %g\n", id, (double)row->sum_us / 1e6);
-    ADD(out, "carrel_request_seconds_count{route=\"%s\"} %" PRIu64 "\n", id, row->count);
+    ADD(out, "carrel_request_seconds_sum{route=\"%s\"%s} %g\n", id, kind,
+        (double)row->sum_us / 1e6);
+    ADD(out, "carrel_request_seconds_count{route=\"%s\"%s} %" PRIu64 "\n", id, kind, row->count);
 }
 
 void metrics_write(const struct metrics *m, struct buf *out) {
-    metrics_head(out, "carrel_request_seconds", "histogram", "Time from head to answer, by route");
+    metrics_head(out, "carrel_request_seconds", "histogram",
+                 "Time from head to answer, by route and kind of machine");
     for (size_t i = 0; i < route_count; i++)
         if (m->rows[i].count)
-            write_row(&m->rows[i], routes[i].id, out);
+            write_row(&m->rows[i], &routes[i], out);
     metrics_head(out, "carrel_failures_total", "counter", "Requests refused, by route and code");
     for (size_t i = 0; i < route_count; i++)
         for (size_t code = 1; code < CODES; code++)

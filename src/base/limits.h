@@ -1,6 +1,8 @@
 /* What a box gets when nobody says otherwise, and what nobody may ask for. */
 #pragma once
 
+#include <stdint.h>
+
 #define LIMIT_MEM (2ull << 30)
 #define LIMIT_DISK (1ull << 30) /* at most half the memory, so that it may live on tmpfs */
 #define LIMIT_PIDS 1024ull
@@ -14,3 +16,15 @@
 
 /* One inode a 4 KiB of disk limit, but never so few that a small box cannot unpack a package. */
 #define LIMIT_INODES(disk_bytes) ((disk_bytes) / 4096 < 4096 ? 4096 : (disk_bytes) / 4096)
+
+struct jot;
+
+/* What a machine is told of its limits. */
+struct limits_told {
+    uint64_t mem_bytes, disk_bytes, pids;
+    uint64_t cpu_milli;   /* 0: as much as there is */
+    uint64_t lifetime_ms; /* 0: none */
+};
+
+/* The member "limits" of its machine.json. */
+void limits_write(struct jot *j, const struct limits_told *l);

@@ -52,7 +52,7 @@ enum plan_type {
     PLAN_DISK,  /* id                           -> PLAN_VIEW_IS + its own disk, read-only */
     PLAN_KEEP,  /* id, text: "3 7-9 12"         -> PLAN_DONE; its other layers are removed */
     PLAN_MERGE, /* id, stack, layer             -> PLAN_DONE; `busy`: not yet, ask again */
-    PLAN_TELL,  /* id, text: JSON               -> PLAN_DONE; `network` of its machine.json */
+    PLAN_TELL,  /* id, text: JSON               -> PLAN_DONE; limits, network of its machine.json */
     /*
      * Archives of images, read and written by a worker of the spawner's, which tells what becomes
      * of it over the second descriptor. A name is an image's id or that of one in the making.

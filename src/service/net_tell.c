@@ -1,7 +1,9 @@
-/* What a machine can read of its own network, in /run/carrel/machine.json. */
+/* What a machine can read of its own limits and network, in /run/carrel/machine.json. */
 #include <stdlib.h>
 
 #include "base/defer.h"
+#include "base/jot.h"
+#include "base/limits.h"
 #include "base/log.h"
 #include "service/models.h"
 #include "service/state.h"
@@ -31,18 +33,29 @@ static void put_secrets(struct jot *j, const struct secret_grants *all) {
     jot_end(j, ']');
 }
 
+static void put_limits(struct jot *j, const struct machine_row *row) {
+    limits_write(j, &(struct limits_told){.mem_bytes = row->mem_bytes,
+                                          .disk_bytes = row->disk_bytes,
+                                          .pids = row->pids,
+                                          .cpu_milli = row->cpu_milli,
+                                          .lifetime_ms = row->ttl_ms});
+}
+
 static bool describe(struct live *l, struct buf *text) {
     const struct policy *p = gate_policy(l->gate);
     const struct secret_grants *grants = gate_grants(l->gate);
     struct jot j = JOT(text);
     bool any = p->count || grants->count;
     jot_object(&j, NULL);
+    put_limits(&j, &l->row);
+    jot_object(&j, "network");
     jot_string(&j, "policy", any ? "rules" : "none");
     if (any) {
         jot_string(&j, "default", "deny");
         put_rules(&j, text, p);
         put_secrets(&j, grants);
     }
+    jot_end(&j, '}');
     jot_end(&j, '}');
     return !j.failed;
 }

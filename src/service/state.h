@@ -265,7 +265,8 @@ void expose_detach(struct live *l);
 
 /* ---- net_tell.c ---- */
 
-/* Writes its policy where the machine can read it; then done (may be NULL), whatever came of it. */
+/* Writes its limits and policy where the machine can read them; then done (may be NULL), whatever
+ * came of it. */
 void net_tell(struct live *l, service_done_fn *done, void *arg);
 
 /* ---- trust.c ---- */

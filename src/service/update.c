@@ -42,6 +42,10 @@ static void update_finish(struct update *u, const struct err *err) {
     change_finish(c, err);
 }
 
+static void update_told(void *arg, const struct err *err) {
+    update_finish(arg, err);
+}
+
 static void update_write(void *arg, const struct err *failed) {
     struct update *u = arg;
     struct live *l = u->change->live;
@@ -62,7 +66,7 @@ static void update_write(void *arg, const struct err *failed) {
     }
     l->row = u->row;
     event_tell(l->service, l->row.owner, l->row.id, "machine.updated", NULL);
-    update_finish(u, NULL);
+    net_tell(l, update_told, u);
 }
 
 static void update_deadline(void *arg, const struct err *failed) {

@@ -712,13 +712,11 @@ int layers_keep(struct spawner *s, struct plan_message *m, struct undertaker *u,
 /* ---- machine.json ---- */
 
 /* Our own text: a quote inside one of its strings is never a bare one. */
-static int exchange_network(const char *old, const char *json, struct buf *ret) {
-    static const char lead[] = ",\"network\":";
-    const char *at = strstr(old, lead);
-    if (!at)
+static int exchange_tail(const char *old, const char *json, struct buf *ret) {
+    const char *at = strstr(old, ",\"limits\":");
+    if (!at || json[0] != '{')
         return -EINVAL;
-    bool fits = buf_add(ret, old, (size_t)(at - old)) && buf_addf(ret, "%s%s}\n", lead, json);
-    return fits ? 0 : -EFBIG;
+    return buf_add(ret, old, (size_t)(at - old)) && buf_addf(ret, ",%s\n", json + 1) ? 0 : -EFBIG;
 }
 
 /* Beside it, then over it: whoever reads sees one or the other. */
@@ -755,7 +753,7 @@ int layers_tell(struct spawner *s, struct plan_message *m, struct err *err) {
         r = -errno;
     ssize_t n = r < 0 ? r : read_file_at(dir, "machine.json", old, META_MAX);
     if (n >= 0)
-        r = exchange_network(old, m->text, &text);
+        r = exchange_tail(old, m->text, &text);
     if (n >= 0 && r == 0)
         r = write_meta(dir, &text);
     if (n < 0 || r < 0)

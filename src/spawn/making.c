@@ -59,14 +59,6 @@ static int describe(const struct spawner *s, const struct plan *plan, struct buf
     jot_string(&j, "id", plan->id);
     jot_string(&j, "kind", "box");
     jot_string(&j, "image", plan->image);
-    jot_object(&j, "limits");
-    jot_u64(&j, "memory_bytes", plan->mem_bytes ? plan->mem_bytes : LIMIT_MEM);
-    jot_u64(&j, "disk_bytes", plan->disk_bytes ? plan->disk_bytes : LIMIT_DISK);
-    jot_u64(&j, "processes", plan->pids ? plan->pids : LIMIT_PIDS);
-    if (plan->cpu_milli)
-        jot_u64(&j, "cpu_milli", plan->cpu_milli);
-    jot_u64(&j, "lifetime_ms", plan->deadline_ms);
-    jot_end(&j, '}');
     jot_array(&j, "enforced");
     if (s->cgroups.memory >= 0)
         jot_string(&j, NULL, "memory");
@@ -86,7 +78,14 @@ static int describe(const struct spawner *s, const struct plan *plan, struct buf
         jot_end(&j, '}');
     }
     jot_end(&j, ']');
-    jot_object(&j, "network"); /* the last, so that it can be exchanged: layers_tell() */
+    /* From here on it can be exchanged: layers_tell(). */
+    limits_write(
+        &j, &(struct limits_told){.mem_bytes = plan->mem_bytes ? plan->mem_bytes : LIMIT_MEM,
+                                  .disk_bytes = plan->disk_bytes ? plan->disk_bytes : LIMIT_DISK,
+                                  .pids = plan->pids ? plan->pids : LIMIT_PIDS,
+                                  .cpu_milli = plan->cpu_milli,
+                                  .lifetime_ms = plan->deadline_ms});
+    jot_object(&j, "network");
     jot_string(&j, "policy", "none");
     jot_end(&j, '}');
     jot_end(&j, '}');

@@ -81,10 +81,10 @@ def test_metrics_count_what_was_done(fresh):
     d.put(f"/v1/machines/{m}/files", b"x", path="/home/user/f")
     found = metrics(d)
     assert found['carrel_machines{state="running"}'] == 1
-    assert found['carrel_request_seconds_count{route="exec"}'] == 4
-    assert found['carrel_request_seconds_bucket{route="exec",le="+Inf"}'] == 4
-    assert found['carrel_request_seconds_count{route="machine_create"}'] == 1
-    assert found['carrel_request_seconds_count{route="file_write"}'] == 1
+    assert found['carrel_request_seconds_count{route="exec",kind="box"}'] == 4
+    assert found['carrel_request_seconds_bucket{route="exec",kind="box",le="+Inf"}'] == 4
+    assert found['carrel_request_seconds_count{route="machine_create",kind="box"}'] == 1
+    assert found['carrel_request_seconds_count{route="file_write",kind="box"}'] == 1
     assert found['carrel_limits_hit_total{limit="time"}'] == 1
     assert found['carrel_limits_hit_total{limit="memory"}'] == 0
     assert "carrel_pool_ready" in found

@@ -1,4 +1,5 @@
 """Machines through the API: made, listed, changed, paused, stopped, destroyed; each end has a reason."""
+import json
 import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -122,6 +123,16 @@ def test_limits_change_while_it_runs(daemon, box):
     assert daemon.get(f"/v1/machines/{box}")["limits"]["mem"] == 64 << 20
     r = daemon.exec(box, "python3 -c 'bytearray(200<<20)'")
     assert r["exec"]["reason"] == "memory", r
+
+
+def test_limits_that_changed_can_be_read_inside(daemon, box):
+    told = lambda: json.loads(daemon.get(f"/v1/machines/{box}/files", path="/run/carrel/machine.json"))  # noqa: E731
+    before = told()
+    daemon.patch(f"/v1/machines/{box}", {"limits": {"mem": "64M", "cpus": 0.5}, "ttl": "1h"})
+    limits = told()["limits"]
+    assert (limits["memory_bytes"], limits["cpu_milli"]) == (64 << 20, 500) and 3500_000 < limits["lifetime_ms"] < 3700_000
+    same = ("id", "kind", "image", "enforced", "grants", "network")
+    assert {k: told()[k] for k in same} == {k: before[k] for k in same} and limits["processes"] == before["limits"]["processes"]
 
 
 def test_a_key_makes_one_machine(daemon):
