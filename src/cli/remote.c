@@ -24,6 +24,7 @@ void remote_done(struct remote *r) {
     ws_client_freep(&r->ws);
     http_client_freep(&r->screen);
     http_client_freep(&r->second);
+    http_client_freep(&r->feed);
     buf_done(&r->line);
 }
 
@@ -68,6 +69,8 @@ static void put_exec(struct jot *j, const char *name, const struct session *s) {
         jot_u64(j, "rows", s->exec.rows ? s->exec.rows : 24);
         jot_u64(j, "cols", s->exec.cols ? s->exec.cols : 80);
         jot_end(j, '}');
+    } else if (!s->remote->client->local) {
+        jot_bool(j, "stdin_open", s->exec.stdio[0] == MSG_STDIO_PIPE);
     } else {
         jot_array(j, "stdio");
         for (int n = 0; n < 3; n++)
@@ -214,6 +217,8 @@ int remote_start(struct session *s, const int *fds, uint32_t count, struct err *
         return -1;
     if (s->terminal)
         return await_start(s, err) < 0 ? -1 : open_screen(s, err);
+    if (!r->client->local && await_start(s, err) < 0)
+        return -1;
     /* What came with the head is here already, and poll() would not tell. */
     return take_stream(s, err);
 }
@@ -259,6 +264,10 @@ static int take_event(struct session *s, const char *line, size_t n, struct err 
         return err_set(err, ERR_UNKNOWN, "how it ended is not known: %s", client_text(x, "reason"));
     else if (strcmp(type, "exit") == 0)
         take_exec(s, x);
+    else if (strcmp(type, "stdout") == 0)
+        return far_output(s, event, STDOUT_FILENO, err);
+    else if (strcmp(type, "stderr") == 0)
+        return far_output(s, event, STDERR_FILENO, err);
     else if (strcmp(type, "gap") == 0 &&
              (s->remote->shown += (uint64_t)client_number(event, "bytes")))
         fprintf(stderr, "\r\ncarrel: %lld bytes that came too fast were not kept\r\n",

@@ -1,6 +1,7 @@
 /*
  * A command in a machine of the daemon, as a session sees it: our pipes are handed in with the
- * request, the answer is a stream of events; a terminal is a WebSocket.
+ * request, the answer is a stream of events; a terminal is a WebSocket. A daemon elsewhere gets no
+ * pipes: see far.c.
  *
  * The machine is one that is there, or one made for this command: that one ends when our
  * connection closes, unless it is to be kept.
@@ -27,6 +28,10 @@ struct remote {
     struct http_client *screen; /* of a terminal in a machine of our own */
     struct ws_client *ws;       /* of a terminal */
     struct buf line;            /* of the stream of events, not whole yet */
+    struct http_client *feed;   /* far.c: for input */
+    uint64_t fed;               /* of it */
+    bool feeding;               /* the last of it is not taken yet */
+    bool unread[2];             /* nobody takes stdout, stderr from us any more */
     bool over;                  /* nothing comes any more */
 };
 
@@ -41,6 +46,14 @@ void remote_signal(struct session *s, uint32_t number);
 void remote_resize(struct session *s, uint16_t rows, uint16_t cols);
 /* Typed into a terminal; n = 0: the end of it. */
 int remote_type(struct session *s, const char *bytes, size_t n, struct err *err);
+
+/* far.c: where no descriptor can be handed over. */
+enum { FAR_FEED_MAX = 65536 };
+/* An event of stdout (1) or stderr (2). */
+int far_output(struct session *s, const json_t *event, int stream, struct err *err);
+/* n = 0: the end of it. Then, when r->feed is readable, far_fed(); 1: it takes no more. */
+int far_feed(struct session *s, const char *bytes, size_t n, struct err *err);
+int far_fed(struct session *s, struct err *err);
 
 /* A request beside the session's: see client_call(). The connection stays in r->second. */
 int remote_call(struct remote *r, const struct client_request *request, json_t **ret,

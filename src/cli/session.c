@@ -40,7 +40,7 @@ struct loop {
     bool raw;
     struct termios saved;
     uint64_t started_ms;
-    bool input_open; /* of a terminal */
+    bool input_open; /* of a terminal, or far.c */
 };
 
 bool session_wants_terminal(void) {
@@ -108,6 +108,15 @@ static int plan_stream(struct loop *l, int n, int *ret_fd, bool *ret_close, stru
     let_reopen(*ret_fd);
     *ret_close = true;
     return 0;
+}
+
+/* Nothing can be handed over: input is read here, output comes with the events. */
+static int start_far(struct loop *l, struct err *err) {
+    bool reads = !is_null(STDIN_FILENO);
+    l->s->exec.stdio[0] = reads ? MSG_STDIO_PIPE : MSG_STDIO_NULL;
+    l->s->exec.stdio[1] = l->s->exec.stdio[2] = MSG_STDIO_PIPE;
+    l->input_open = reads;
+    return remote_start(l->s, NULL, 0, err);
 }
 
 static int start_plain(struct loop *l, struct err *err) {
@@ -188,10 +197,19 @@ static void forward_signal(struct loop *l) {
 }
 
 static int type_input(struct loop *l, struct err *err) {
-    char bytes[4096];
-    ssize_t n = read(STDIN_FILENO, bytes, sizeof(bytes));
+    char bytes[FAR_FEED_MAX];
+    ssize_t n = read(STDIN_FILENO, bytes, l->s->terminal ? 4096 : sizeof(bytes));
+    size_t given = n > 0 ? (size_t)n : 0;
     l->input_open = n > 0;
-    return remote_type(l->s, bytes, n > 0 ? (size_t)n : 0, err);
+    return l->s->terminal ? remote_type(l->s, bytes, given, err)
+                          : far_feed(l->s, bytes, given, err);
+}
+
+static int input_taken(struct loop *l, struct err *err) {
+    int r = far_fed(l->s, err);
+    if (r > 0)
+        l->input_open = false;
+    return r < 0 ? -1 : 0;
 }
 
 static void capture(struct pump *p) {
@@ -246,18 +264,21 @@ static bool draining(const struct loop *l) {
 }
 
 static int turn(struct loop *l, int timeout_ms, struct err *err) {
-    struct pollfd p[6] = {
+    const struct remote *r = l->s->remote;
+    bool takes_input = l->input_open && !l->s->exited && !r->feeding;
+    struct pollfd p[7] = {
         {.fd = remote_fd(l->s), .events = POLLIN},
         {.fd = l->signals, .events = POLLIN},
         {.fd = -1},
         {.fd = -1},
         {.fd = -1},
-        {.fd = l->input_open && !l->s->exited ? STDIN_FILENO : -1, .events = POLLIN},
+        {.fd = takes_input ? STDIN_FILENO : -1, .events = POLLIN},
+        {.fd = r->feeding ? http_client_fd(r->feed) : -1, .events = POLLIN},
     };
     for (int n = 0; n < 3; n++)
         if (l->pumps[n].active)
             p[2 + n].events = pump_events(&l->pumps[n], &p[2 + n].fd);
-    int ready = poll(p, 6, timeout_ms);
+    int ready = poll(p, 7, timeout_ms);
     if (ready < 0)
         return errno == EINTR ? 1 : err_sys(err, "poll");
     if (p[1].revents)
@@ -268,6 +289,8 @@ static int turn(struct loop *l, int timeout_ms, struct err *err) {
     if (p[0].revents && remote_take(l->s, err) < 0)
         return -1;
     if (p[5].revents && !l->s->exited && type_input(l, err) < 0)
+        return -1;
+    if (p[6].revents && !l->s->exited && input_taken(l, err) < 0)
         return -1;
     return ready;
 }
@@ -320,7 +343,9 @@ int session_run(struct session *s, struct err *err) {
     l.signals = open_signals(&old);
     if (l.signals < 0)
         return err_sys(err, "watch signals");
-    int r = s->terminal ? start_terminal(&l, err) : start_plain(&l, err);
+    int r = s->terminal                ? start_terminal(&l, err)
+            : s->remote->client->local ? start_plain(&l, err)
+                                       : start_far(&l, err);
     if (r == 0)
         r = drive(&l, err);
     restore_terminal(&l);

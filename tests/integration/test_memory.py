@@ -42,7 +42,7 @@ def test_the_spawner(fresh):
     if ROOTLESS:
         pytest.skip("without root the spawner is the second process of two, and valgrind looks at the first")
     fresh.run_dir.mkdir(mode=0o700)
-    fresh.home.mkdir(mode=0o700)
+    fresh.home.mkdir(mode=0o700, exist_ok=True)
     log = fresh.dir / "log"
     process = subprocess.Popen([*VALGRIND, f"--log-file={log}", BUILD / "tests/carrel-spawn-dynamic", "--run", fresh.run_dir, "--home", fresh.home, "--guest", GUEST],
                                stderr=subprocess.PIPE)

@@ -1,0 +1,78 @@
+/*
+ * Standard streams of a command whose daemon is elsewhere. No pipe can be handed over: output comes
+ * in the stream of events, from the log that the daemon keeps; input goes in requests of its own,
+ * the next one when the last was taken, so that nobody waits for a command that does not read.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/base64.h"
+#include "base/defer.h"
+#include "base/fdio.h"
+#include "cli/remote.h"
+#include "cli/session.h"
+
+static void put_output(struct session *s, int stream, const char *bytes, size_t n) {
+    struct buf *capture = s->captured[stream - 1];
+    if (capture) {
+        size_t room = capture->max - capture->len, fits = n < room ? n : room;
+        s->cut[stream - 1] |= fits < n || (fits && !buf_add(capture, bytes, fits));
+        return;
+    }
+    if (s->remote->unread[stream - 1])
+        return;
+    int r = write_all(stream, bytes, n);
+    s->remote->unread[stream - 1] = r < 0;
+    if (r == -EPIPE) /* the command is told as by a pipe of its own */
+        remote_signal(s, SIGPIPE);
+    else if (r < 0)
+        s->lost = -r;
+}
+
+int far_output(struct session *s, const json_t *event, int stream, struct err *err) {
+    const json_t *text = json_object_get(event, "data");
+    if (text) {
+        put_output(s, stream, json_string_value(text), json_string_length(text));
+        return 0;
+    }
+    const char *encoded = client_text(event, "data_base64");
+    size_t n = strlen(encoded);
+    char *bytes DEFER_FREE = malloc(n + 1);
+    if (!bytes || !base64_decode(encoded, n, bytes, &n))
+        return err_set(err, ERR_INTERNAL, "output of the command came damaged");
+    put_output(s, stream, bytes, n);
+    return 0;
+}
+
+int far_feed(struct session *s, const char *bytes, size_t n, struct err *err) {
+    struct remote *r = s->remote;
+    struct buf body DEFER(buf_done) = BUF(FAR_FEED_MAX);
+    char target[CLIENT_TARGET_SIZE], offset[24];
+    const struct client_request request = {.method = "POST", .target = target, .body = &body};
+    snprintf(offset, sizeof(offset), "%" PRIu64, r->fed);
+    if (!buf_add(&body, bytes, n) ||
+        client_target(target, err, "/v1/machines/%s/execs/%s/stdin?offset=%s&eof=%s", r->id,
+                      r->exec, offset, n ? "0" : "1") < 0)
+        return -1;
+    if (!r->feed && !(r->feed = client_again(r->client, err)))
+        return -1;
+    r->fed += n;
+    r->feeding = true;
+    return client_send(r->client, r->feed, &request, err);
+}
+
+int far_fed(struct session *s, struct err *err) {
+    struct remote *r = s->remote;
+    struct buf answer DEFER(buf_done) = BUF(CLIENT_BODY_MAX);
+    const struct http_head *head;
+    r->feeding = false;
+    if (client_answer(r->feed, &head, err) == 0)
+        return http_client_collect(r->feed, &answer, err);
+    /* It has ended, or closed its input: how, the stream of events tells. */
+    return err->code == ERR_GONE || err->code == ERR_BUSY || err->code == ERR_INVALID ? 1 : -1;
+}
