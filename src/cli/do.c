@@ -10,27 +10,18 @@
 
 #include "base/defer.h"
 #include "cli/cli.h"
-#include "cli/client.h"
+#include "cli/do.h"
+#include "cli/net.h"
 #include "cli/options.h"
 #include "cli/safe.h"
 #include "cli/table.h"
 
 enum {
-    DO_NOT_DONE = 1,    /* it ended, and the task is not done */
-    DO_INTERRUPTED = 2, /* it can be resumed */
-    SCRIPT_MAX = 4 << 20,
-    BODY_MAX = 16 << 20,
     LINE_MAX_BYTES = 32 << 20,
     WORD_WIDTH = 56,
     SECOND_THOUGHTS_MS = 2000,
     ANSWER_TRIES = 100,
     LOOK_MS = 300, /* how often ^C is looked for */
-};
-
-struct do_options {
-    const char *model, *provider, *script, *mode, *menu, *money, *resume, *cancel;
-    uint64_t steps, tokens, wall;
-    bool guard, verbose, json, ls, help;
 };
 
 #define AT(member) offsetof(struct do_options, member)
@@ -43,12 +34,29 @@ const struct option_row do_rows[] = {
     {0, "mode", "MODE", OPTION_TEXT, AT(mode),
      "plan-then-execute, action-selector, map or handles: docs/operator.md"},
     {0, "menu", "FILE", OPTION_TEXT, AT(menu), "of action-selector: the calls that may be made"},
-    {0, "guard", NULL, OPTION_FLAG, AT(guard),
-     "close what its machine may reach once it has read from a source that is not trusted"},
     {0, "steps", "N", OPTION_NUMBER, AT(steps), "at most so many turns of the model (default 200)"},
     {0, "tokens", "N", OPTION_NUMBER, AT(tokens), "at most so many tokens of all kinds"},
     {0, "money", "AMOUNT", OPTION_TEXT, AT(money), "at most so much, such as 1.50"},
     {0, "wall", "TIME", OPTION_DURATION, AT(wall), "at most so long, such as 20m"},
+    {0, "tries", "N", OPTION_NUMBER, AT(tries),
+     "so many at once, each on a fork or a machine of its own; the best one stays"},
+    {0, "check", "COMMAND", OPTION_TEXT, AT(check),
+     "with --tries: what must exit with 0 where the work was done"},
+    {'d', "dir", "HOST[:GUEST][:ro|cow|rw]", OPTION_LIST, AT(made.spec.dirs),
+     "make the machine, and lend it a directory; this and the following as for `new`"},
+    {0, "unreviewed", NULL, OPTION_FLAG, AT(made.spec.unreviewed), "allow --dir ...:rw"},
+    {0, "image", "IMAGE", OPTION_TEXT, AT(made.image), "what it starts from (default: host)"},
+    {0, "name", "NAME", OPTION_TEXT, AT(made.name), "call it so"},
+    {0, "mem", "SIZE", OPTION_SIZE, AT(made.spec.mem), "memory limit"},
+    {0, "cpus", "N", OPTION_MILLI, AT(made.spec.cpu_milli), "cpu limit"},
+    {0, "pids", "N", OPTION_NUMBER, AT(made.spec.pids), "limit of processes and threads"},
+    {0, "disk", "SIZE", OPTION_SIZE, AT(made.spec.disk), "limit of what it can write"},
+    {0, "ttl", "TIME", OPTION_DURATION, AT(made.spec.ttl_ms), "total lifetime"},
+    {0, "net", "[allow:|deny:|ask:]TARGET[,local]", OPTION_LIST, AT(made.net), NET_OPTION_HELP},
+    HANDED_OPTIONS(struct do_options, made.handed),
+    {'e', "env", "NAME=VALUE", OPTION_LIST, AT(made.env), "a variable of every command in it"},
+    {0, "guard", NULL, OPTION_FLAG, AT(made.spec.guard),
+     "close what its machine may reach once it has read from a source that is not trusted"},
     {0, "resume", "RUN", OPTION_TEXT, AT(resume),
      "go on with a run that was interrupted, or watch one that goes on"},
     {0, "cancel", "RUN", OPTION_TEXT, AT(cancel), "end a run"},
@@ -59,124 +67,18 @@ const struct option_row do_rows[] = {
     {0, NULL, NULL, OPTION_FLAG, 0, NULL},
 };
 
-/* Variables that providers know, given to the daemon for this run. */
-static const char *const key_names[] = {"ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL", "OPENAI_API_KEY",
-                                        "OPENAI_BASE_URL"};
-
 struct doing {
     struct client client;
     const struct do_options *options;
     const char *run;
     json_t *view;            /* as it was when it began */
+    json_t *machine;         /* that was made for it */
     json_t *calls[256];      /* of the turn, until their results come */
     long long begun_ms[256]; /* when each was made */
     size_t turn;
     bool finished; /* its end was shown */
     bool interrupted;
 };
-
-/* ---- what is asked ---- */
-
-static int read_file(const char *path, struct buf *to, struct err *err) {
-    char bytes[64 << 10];
-    int fd DEFER_CLOSE = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return err_sys(err, "open '%s'", path);
-    for (ssize_t n; (n = read(fd, bytes, sizeof(bytes))) != 0;) {
-        if (n < 0)
-            return err_sys(err, "read '%s'", path);
-        if (!buf_add(to, bytes, (size_t)n))
-            return err_set(err, ERR_LIMIT, "'%s' is longer than %d MiB", path, SCRIPT_MAX >> 20);
-    }
-    return 0;
-}
-
-/* "1.50" in millionths. */
-static int parse_money(const char *text, uint64_t *ret, struct err *err) {
-    uint64_t whole = 0, part = 0, scale = 1000000;
-    const char *p = text;
-    for (; *p >= '0' && *p <= '9' && whole < 1000000000; p++)
-        whole = whole * 10 + (uint64_t)(*p - '0');
-    if (*p == '.')
-        for (p++; *p >= '0' && *p <= '9' && scale > 1; p++) {
-            scale /= 10;
-            part += (uint64_t)(*p - '0') * scale;
-        }
-    *ret = whole * 1000000 + part;
-    if (*p || p == text || !*ret)
-        return err_set(err, ERR_INVALID, "'%s' is no amount of money, such as 1.50", text);
-    return 0;
-}
-
-static void put_keys(struct jot *j, const struct client *c) {
-    jot_object(j, "keys");
-    for (size_t i = 0; c->local && i < sizeof(key_names) / sizeof(*key_names); i++) {
-        const char *value = getenv(key_names[i]);
-        if (value && *value)
-            jot_string(j, key_names[i], value);
-    }
-    jot_end(j, '}');
-}
-
-static int put_model(struct jot *j, const struct do_options *o, struct err *err) {
-    struct buf script DEFER(buf_done) = BUF(SCRIPT_MAX);
-    char model[256];
-    const char *name = o->model ? o->model : o->script ? "script" : NULL;
-    if (o->provider && !name)
-        return err_set(err, ERR_INVALID, "--provider needs --model");
-    snprintf(model, sizeof(model), "%s%s%s", o->provider ? o->provider : "", o->provider ? "/" : "",
-             name ? name : "");
-    if (model[0])
-        jot_string(j, "model", model);
-    if (!o->script)
-        return 0;
-    if (read_file(o->script, &script, err) < 0)
-        return -1;
-    jot_bytes(j, "script", script.data ? script.data : "", script.len);
-    return 0;
-}
-
-static int put_mode(struct jot *j, const struct do_options *o, struct err *err) {
-    struct buf menu DEFER(buf_done) = BUF(SCRIPT_MAX);
-    if (o->mode)
-        jot_string(j, "mode", o->mode);
-    if (o->guard)
-        jot_bool(j, "guard", true);
-    if (!o->menu)
-        return 0;
-    if (read_file(o->menu, &menu, err) < 0)
-        return -1;
-    jot_bytes(j, "menu", menu.data ? menu.data : "", menu.len);
-    return 0;
-}
-
-static int put_start(struct jot *j, const struct doing *d, const char *machine, const char *task,
-                     struct err *err) {
-    const struct do_options *o = d->options;
-    uint64_t micro = 0;
-    jot_object(j, NULL);
-    jot_string(j, "task", task);
-    if (machine)
-        jot_string(j, "machine", machine);
-    if (o->steps)
-        jot_u64(j, "steps", o->steps);
-    if (o->tokens)
-        jot_u64(j, "tokens", o->tokens);
-    if (o->money && parse_money(o->money, &micro, err) < 0)
-        return -1;
-    if (micro)
-        jot_u64(j, "money_micro", micro);
-    if (o->wall) {
-        char wall[32];
-        snprintf(wall, sizeof(wall), "%llums", (unsigned long long)o->wall);
-        jot_string(j, "wall", wall);
-    }
-    if (put_model(j, o, err) < 0 || put_mode(j, o, err) < 0)
-        return -1;
-    put_keys(j, &d->client);
-    jot_end(j, '}');
-    return j->failed ? err_set(err, ERR_LIMIT, "the request is too long") : 0;
-}
 
 /* ---- what is shown ---- */
 
@@ -520,22 +422,34 @@ static int watch(struct doing *d, struct err *err) {
     return show_state(d, err);
 }
 
+/* As its options say; else the daemon makes one that is lent nothing. */
+static int make_machine(struct doing *d, const char **machine, struct err *err) {
+    if (*machine || !do_makes(d->options))
+        return 0;
+    if (new_make(&d->options->made, &d->client, &d->machine, err) < 0)
+        return -1;
+    *machine = client_text(d->machine, "id");
+    return 0;
+}
+
 static int start(struct doing *d, const char *machine, const char *task, struct err *err) {
-    struct buf body DEFER(buf_done) = BUF(BODY_MAX);
+    struct buf body DEFER(buf_done) = BUF(DO_BODY_MAX);
     struct jot j = JOT(&body);
     const struct client_request r = {.method = "POST", .target = "/v1/runs", .body = &body};
-    if (put_start(&j, d, machine, task, err) < 0 || client_call(&d->client, &r, &d->view, err) < 0)
+    if (make_machine(d, &machine, err) < 0 ||
+        do_put_start(&j, d->options, &d->client, machine, task, 1, err) < 0 ||
+        client_call(&d->client, &r, &d->view, err) < 0)
         return -1;
     return watch(d, err);
 }
 
 static int resume(struct doing *d, struct err *err) {
-    struct buf body DEFER(buf_done) = BUF(BODY_MAX);
+    struct buf body DEFER(buf_done) = BUF(DO_BODY_MAX);
     struct jot j = JOT(&body);
     char target[CLIENT_TARGET_SIZE];
     const struct client_request r = {.method = "POST", .target = target, .body = &body};
     jot_object(&j, NULL);
-    put_keys(&j, &d->client);
+    do_put_keys(&j, &d->client);
     jot_end(&j, '}');
     if (client_target(target, err, "/v1/runs/%s/resume", d->options->resume) < 0 ||
         client_call(&d->client, &r, &d->view, err) < 0)
@@ -588,6 +502,7 @@ static void doing_done(struct doing *d) {
     for (size_t i = 0; i < 256; i++)
         json_decref(d->calls[i]);
     json_decref(d->view);
+    json_decref(d->machine);
     client_close(&d->client);
 }
 
@@ -605,6 +520,13 @@ static int words_of(int argc, char **argv, struct do_options *o, const char *wor
         words[count++] = argv[at];
     }
     bool other = o->resume || o->cancel || o->ls || o->help;
+    if (count == 2 && do_makes(o))
+        return err_set(err, ERR_INVALID,
+                       "'%s' is there already: options of a new machine do not go "
+                       "with it",
+                       words[0]);
+    if (o->check && !o->tries)
+        return err_set(err, ERR_INVALID, "--check needs --tries");
     if (other == (count > 0)) {
         err_set(err, ERR_INVALID,
                 other ? "'%s' does not go with that option" : "there is no task%s",
@@ -634,6 +556,8 @@ int cmd_do(int argc, char **argv) {
     int status = o.resume   ? resume(&d, &err)
                  : o.cancel ? cancel(&d, &err)
                  : o.ls     ? list(&d, &err)
-                            : start(&d, count == 2 ? words[0] : NULL, words[count - 1], &err);
+                 : o.tries
+                     ? do_tries(&d.client, &o, count == 2 ? words[0] : NULL, words[count - 1], &err)
+                     : start(&d, count == 2 ? words[0] : NULL, words[count - 1], &err);
     return status < 0 ? cli_fail(&err) : status;
 }

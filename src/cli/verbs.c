@@ -11,6 +11,7 @@
 #include "cli/grants.h"
 #include "cli/handed.h"
 #include "cli/net.h"
+#include "cli/new.h"
 #include "cli/options.h"
 #include "cli/spec.h"
 #include "cli/table.h"
@@ -20,15 +21,6 @@ static void announce(void) {
 }
 
 /* ---- new ---- */
-
-struct new_options {
-    const char *kind, *image, *name, *idle_action, *steps, *models;
-    struct spec spec;
-    uint64_t idle_ms;
-    struct option_list env, meta, net;
-    struct handed_options handed;
-    bool json, help;
-};
 
 #define AT(member) offsetof(struct new_options, member)
 
@@ -94,13 +86,12 @@ static int describe(const struct new_options *o, const struct grants *g, const s
     return j.failed ? err_set(err, ERR_LIMIT, "the request is too large") : 0;
 }
 
-static int make(const struct new_options *o, struct client *c, struct err *err) {
+int new_make(const struct new_options *o, struct client *c, json_t **ret, struct err *err) {
     struct plan *plan DEFER_FREE = calloc(1, sizeof(*plan));
     struct grants *g DEFER_FREE = calloc(1, sizeof(*g));
     struct handed h DEFER(handed_close) = {.count = 0};
     int fds[PLAN_MAX_GRANTS + HANDED_MAX];
     struct buf body DEFER(buf_done) = BUF(1 << 20);
-    json_t *machine DEFER(json_free) = NULL;
     if (!plan || !g)
         return err_set(err, ERR_LIMIT, "out of memory");
     int r = grants_open(&o->spec.dirs, plan, g, err);
@@ -114,12 +105,19 @@ static int make(const struct new_options *o, struct client *c, struct err *err) 
                                            .fds = fds,
                                            .nfds = c->local ? g->count + h.count : 0};
     if (r == 0)
-        r = client_call(c, &request, &machine, err);
+        r = client_call(c, &request, ret, err);
     grants_close(g);
     if (r < 0)
         return -1;
-    if (*client_text(machine, "warnings"))
-        fprintf(stderr, "carrel: warning: %s\n", client_text(machine, "warnings"));
+    if (*client_text(*ret, "warnings"))
+        fprintf(stderr, "carrel: warning: %s\n", client_text(*ret, "warnings"));
+    return 0;
+}
+
+static int make(const struct new_options *o, struct client *c, struct err *err) {
+    json_t *machine DEFER(json_free) = NULL;
+    if (new_make(o, c, &machine, err) < 0)
+        return -1;
     if (o->json)
         print_json(machine);
     else

@@ -274,10 +274,15 @@ static void made_before(struct service *s, const struct machine_row *row, char e
     store_rollback(s->store);
 }
 
-/* From now on the layers of another machine are needed. */
-static int note_origin(struct service *s, const char *id, const struct machine_request *r,
-                       struct err *err) {
-    struct root_row root = {.layer = 2, .stack = (char *)r->from.stack};
+/*
+ * From now on the layers of another machine are needed. Its berth's own overlays took the first
+ * upper, unless there is nothing that they would lie on: then it is its own.
+ */
+static int note_origin(struct service *s, const struct machine_row *row,
+                       const struct machine_request *r, struct err *err) {
+    const char *id = row->id;
+    bool plain = !r->from.stack[0] && !image_id_valid(row->image);
+    struct root_row root = {.layer = plain ? 1 : 2, .stack = (char *)r->from.stack};
     struct step_row step = {.kind = STEP_FORK,
                             .state = STEP_DONE,
                             .created_ms = now_ms(),
@@ -310,7 +315,7 @@ static struct live *begin(struct service *s, const struct caller *who,
         return NULL;
     int added = store_machine_add(s->store, row, existing, err);
     if (added == 0 && !existing[0] && r->from.stack)
-        added = note_origin(s, row->id, r, err);
+        added = note_origin(s, row, r, err);
     else if (added == 0 && !existing[0] && image_id_valid(row->image))
         added = note_root(s, row->id, err);
     if (added < 0 || store_commit(s->store, err) < 0) {

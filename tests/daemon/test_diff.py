@@ -212,3 +212,13 @@ def test_a_paused_machine_is_compared_too(daemon):
     b.sh("echo secret >f; chmod 000 f")
     daemon.post(b.url + "/pause", {})
     assert changes(diff(b))["home/user/f"]["diff"] == "@@ -0,0 +1,1 @@\n+secret\n"
+
+
+def test_a_fork_of_what_nobody_has_touched(daemon):
+    fork = daemon.post(f"/v1/machines/{daemon.machine()}/fork")["machines"][0]["id"]
+    assert daemon.get(f"/v1/machines/{fork}/diff")["changes"] == []
+    daemon.exec(fork, "echo a > a")
+    daemon.exec(fork, "echo b > b")
+    assert {c["path"].split("/")[-1] for c in daemon.get(f"/v1/machines/{fork}/diff", path="/home/user")["changes"]} >= {"a", "b"}
+    daemon.post(f"/v1/machines/{fork}/rewind", {"step": "1"})
+    assert daemon.exec(fork, "ls")["stdout"] == ""

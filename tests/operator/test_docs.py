@@ -25,7 +25,7 @@ def do(daemon, words, **kw):
 @pytest.mark.parametrize("line", LINES)
 def test_a_command_works(daemon, tmp_path, line):
     runs = Runs(daemon)
-    words = shlex.split(line, comments=True)[1:]
+    words = shlex.split(line.replace("project:", "examples/project:").replace('"make test"', "true"), comments=True)[1:]
     script = tmp_path / "script.json"
     if words[-1].endswith("."):
         daemon.machine(name="work")
@@ -37,7 +37,9 @@ def test_a_command_works(daemon, tmp_path, line):
         words[-1] = runs.start(turns([run("sleep 1")], {"step": 99}))["id"]
     done = do(daemon, words)
     assert done.returncode in ((0, 2) if "--resume" in words else (0,)), (words, done)
-    if "--script" in words:
+    if "--tries" in words:
+        assert "The best is try" in done.stdout
+    elif "--script" in words:
         assert "\ndone\n" in done.stdout and "Evidence:" in done.stdout
 
 

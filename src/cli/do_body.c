@@ -1,0 +1,126 @@
+/* What a run is asked to be. */
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/defer.h"
+#include "cli/do.h"
+
+enum { SCRIPT_MAX = 4 << 20 };
+
+/* Variables that providers know, given to the daemon for this run. */
+static const char *const key_names[] = {"ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL", "OPENAI_API_KEY",
+                                        "OPENAI_BASE_URL"};
+
+static int read_file(const char *path, struct buf *to, struct err *err) {
+    char bytes[64 << 10];
+    int fd DEFER_CLOSE = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return err_sys(err, "open '%s'", path);
+    for (ssize_t n; (n = read(fd, bytes, sizeof(bytes))) != 0;) {
+        if (n < 0)
+            return err_sys(err, "read '%s'", path);
+        if (!buf_add(to, bytes, (size_t)n))
+            return err_set(err, ERR_LIMIT, "'%s' is longer than %d MiB", path, SCRIPT_MAX >> 20);
+    }
+    return 0;
+}
+
+/* "1.50" in millionths. */
+static int parse_money(const char *text, uint64_t *ret, struct err *err) {
+    uint64_t whole = 0, part = 0, scale = 1000000;
+    const char *p = text;
+    for (; *p >= '0' && *p <= '9' && whole < 1000000000; p++)
+        whole = whole * 10 + (uint64_t)(*p - '0');
+    if (*p == '.')
+        for (p++; *p >= '0' && *p <= '9' && scale > 1; p++) {
+            scale /= 10;
+            part += (uint64_t)(*p - '0') * scale;
+        }
+    *ret = whole * 1000000 + part;
+    if (*p || p == text || !*ret)
+        return err_set(err, ERR_INVALID, "'%s' is no amount of money, such as 1.50", text);
+    return 0;
+}
+
+void do_put_keys(struct jot *j, const struct client *c) {
+    jot_object(j, "keys");
+    for (size_t i = 0; c->local && i < sizeof(key_names) / sizeof(*key_names); i++) {
+        const char *value = getenv(key_names[i]);
+        if (value && *value)
+            jot_string(j, key_names[i], value);
+    }
+    jot_end(j, '}');
+}
+
+static int put_model(struct jot *j, const struct do_options *o, struct err *err) {
+    struct buf script DEFER(buf_done) = BUF(SCRIPT_MAX);
+    char model[256];
+    const char *name = o->model ? o->model : o->script ? "script" : NULL;
+    if (o->provider && !name)
+        return err_set(err, ERR_INVALID, "--provider needs --model");
+    snprintf(model, sizeof(model), "%s%s%s", o->provider ? o->provider : "", o->provider ? "/" : "",
+             name ? name : "");
+    if (model[0])
+        jot_string(j, "model", model);
+    if (!o->script)
+        return 0;
+    if (read_file(o->script, &script, err) < 0)
+        return -1;
+    jot_bytes(j, "script", script.data ? script.data : "", script.len);
+    return 0;
+}
+
+static int put_mode(struct jot *j, const struct do_options *o, struct err *err) {
+    struct buf menu DEFER(buf_done) = BUF(SCRIPT_MAX);
+    if (o->mode)
+        jot_string(j, "mode", o->mode);
+    if (o->made.spec.guard)
+        jot_bool(j, "guard", true);
+    if (!o->menu)
+        return 0;
+    if (read_file(o->menu, &menu, err) < 0)
+        return -1;
+    jot_bytes(j, "menu", menu.data ? menu.data : "", menu.len);
+    return 0;
+}
+
+static uint64_t part_of(uint64_t all, uint64_t parts) {
+    return all / parts ? all / parts : 1;
+}
+
+int do_put_start(struct jot *j, const struct do_options *o, const struct client *c,
+                 const char *machine, const char *task, uint64_t parts, struct err *err) {
+    uint64_t micro = 0;
+    jot_object(j, NULL);
+    jot_string(j, "task", task);
+    if (machine)
+        jot_string(j, "machine", machine);
+    if (o->steps)
+        jot_u64(j, "steps", o->steps);
+    if (o->tokens)
+        jot_u64(j, "tokens", part_of(o->tokens, parts));
+    if (o->money && parse_money(o->money, &micro, err) < 0)
+        return -1;
+    if (micro)
+        jot_u64(j, "money_micro", part_of(micro, parts));
+    if (o->wall) {
+        char wall[32];
+        snprintf(wall, sizeof(wall), "%llums", (unsigned long long)o->wall);
+        jot_string(j, "wall", wall);
+    }
+    if (put_model(j, o, err) < 0 || put_mode(j, o, err) < 0)
+        return -1;
+    do_put_keys(j, c);
+    jot_end(j, '}');
+    return j->failed ? err_set(err, ERR_LIMIT, "the request is too long") : 0;
+}
+
+bool do_makes(const struct do_options *o) {
+    const struct spec *s = &o->made.spec;
+    return s->mem || s->cpu_milli || s->pids || s->disk || s->ttl_ms || s->dirs.count ||
+           s->unreviewed || o->made.image || o->made.name || o->made.net.count ||
+           o->made.handed.files.count || o->made.handed.secrets.count || o->made.env.count;
+}
