@@ -391,7 +391,8 @@ static const struct field machine_view[] = {
     {"image_id", SHOW_TEXT, AT(struct machine_view, image_id), "by content, unless it is host"},
     {"state", SHOW_TEXT, AT(struct machine_view, state),
      "creating, running, paused, stopped, ending or ended", .required = true},
-    {"reason", SHOW_TEXT, AT(struct machine_view, reason), "why it ended"},
+    {"reason", SHOW_TEXT, AT(struct machine_view, reason),
+     "why it ended, or why it is stopped if the host was restarted"},
     {"created", SHOW_TIME, AT(struct machine_view, created_ms), NULL, .required = true},
     {"ended", SHOW_TIME, AT(struct machine_view, ended_ms), NULL},
     {"expires", SHOW_TIME, AT(struct machine_view, expires_ms), "end of its lifetime"},
@@ -484,8 +485,8 @@ static const struct field step_view_fields[] = {
     {"files", SHOW_NUMBER, AT(struct step_view, files), "changed since the step before",
      .required = true},
     {"bytes", SHOW_NUMBER, AT(struct step_view, bytes), "they take on disk", .required = true},
-    {"durable", SHOW_FLAG, AT(struct step_view, durable), "would survive a power cut",
-     .required = true},
+    {"durable", SHOW_FLAG, AT(struct step_view, durable),
+     "the machine is this after a restart of the host", .required = true},
 };
 const struct schema step_schema = SCHEMA("Step", struct step_view, step_view_fields);
 

@@ -20,7 +20,8 @@ static uint32_t number_of(const char *text, size_t len) {
 }
 
 static int parse_one(const char *text, size_t len, struct layer *ret) {
-    if (len < ID_LEN + 2 || !id_valid(text, ID_LEN, 'm') || text[ID_LEN] != '/')
+    if (len < ID_LEN + 2 || (!id_valid(text, ID_LEN, 'm') && !id_valid(text, ID_LEN, 'd')) ||
+        text[ID_LEN] != '/')
         return -1;
     memcpy(ret->machine, text, ID_LEN);
     ret->machine[ID_LEN] = '\0';

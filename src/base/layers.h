@@ -1,8 +1,9 @@
 /*
  * Stacks of layers, as text: "m-4kq2x7w3n5ab/7 m-4kq2x7w3n5ab/3", the uppermost first.
  *
- * A layer is a frozen upper: a numbered directory on the disk of the machine that wrote it. The
- * image below them all is not named. Parsing is total: anything but that form is refused.
+ * A layer is a frozen upper: a numbered directory on the disk of the machine that wrote it, or a
+ * copy of one on a disk of the store ("d-..."), which outlives the host. The image below them all
+ * is not named. Parsing is total: anything but that form is refused.
  */
 #pragma once
 
@@ -22,8 +23,8 @@ enum {
 };
 
 struct layer {
-    char machine[ID_SIZE];
-    uint32_t number; /* from 1 on */
+    char machine[ID_SIZE]; /* or a saved disk */
+    uint32_t number;       /* from 1 on */
 };
 
 struct layers {

@@ -63,6 +63,9 @@ enum plan_type {
     PLAN_WIPE,   /* text: name                   -> PLAN_DONE; `busy`: a box uses it */
     PLAN_DIAL,   /* id, port                     -> PLAN_DONE + a socket to that port in the box */
     PLAN_LEND,   /* id, text: paths, one a line  -> PLAN_TEXT; other granted directories go */
+    /* A layer, copied to a disk of the store under that number, and synced. */
+    PLAN_SAVE, /* id, stack: one layer, layer, text: d-... -> PLAN_DONE; `busy`: ask again */
+    PLAN_SHED, /* text: "d-... 3 7-9"          -> PLAN_DONE; its others are removed, or all of it */
     PLAN_CREATED = 64,
     PLAN_FACTS_ARE,
     PLAN_DONE,
@@ -103,6 +106,7 @@ struct plan {
     uint64_t disk_bytes; /* 0: the default */
     uint64_t deadline_ms;
     uint64_t linger;              /* enum plan_linger */
+    uint64_t same;                /* it has been before: it keeps who it is */
     uint64_t gate;                /* CREATED brings PLAN_GATE_SOCKETS, before the uppers */
     char stack[LAYERS_TEXT_SIZE]; /* base/layers.h; empty: the image alone */
     size_t grant_count;

@@ -74,7 +74,11 @@ static void print_what(const json_t *step) {
 static void print_step(const json_t *step) {
     char number[24], status[24] = "", age[16], size[16] = "", files[24] = "";
     bool can = json_is_true(json_object_get(step, "restorable"));
-    snprintf(number, sizeof(number), "%lld%s", client_number(step, "number"), can ? "" : "!");
+    bool lasts = json_is_true(json_object_get(step, "durable"));
+    snprintf(number, sizeof(number), "%lld%s", client_number(step, "number"),
+             !can    ? "!"
+             : lasts ? "*"
+                     : "");
     if (client_number(step, "status") >= 0)
         snprintf(status, sizeof(status), "%lld", client_number(step, "status"));
     if (json_is_true(json_object_get(step, "counted"))) {

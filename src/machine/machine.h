@@ -42,6 +42,7 @@ struct machine_spec {
      * answer to one is what shows that the machine exists. Otherwise it exists when `made` comes.
      */
     bool early;
+    bool same;         /* it has been before, and keeps who it is */
     bool gate;         /* the machine's `doors` come with it */
     const char *stack; /* layers it starts from (base/layers.h); NULL: the image alone */
     const struct plan_grant *grants;
@@ -132,6 +133,15 @@ struct machine_driver {
                   void *arg);
     /* "3 7-9 12": all other layers of this machine, but its upper, are removed. */
     void (*keep)(struct machine *m, const char *ranges, machine_done_fn *done, void *arg);
+    /*
+     * A layer (a stack of one) is copied to a disk of the store under that number, and is there
+     * whatever happens to the host. `busy`: under way, ask again.
+     */
+    void (*save)(struct machine *m, const char *layer, const char *disk, uint32_t number,
+                 machine_done_fn *done, void *arg);
+    /* "3 7-9": what else was saved on that disk is removed; NULL: all of it. */
+    void (*shed)(struct machine_host *host, const char *disk, const char *ranges,
+                 machine_done_fn *done, void *arg);
     /* What `/run/carrel/machine.json` inside says of its network: one JSON object. */
     void (*tell)(struct machine *m, const char *network, machine_done_fn *done, void *arg);
     /*

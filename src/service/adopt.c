@@ -12,6 +12,7 @@
 
 #include "base/defer.h"
 #include "base/log.h"
+#include "service/durable.h"
 #include "service/gate.h"
 
 enum { PATIENCE_MS = 5000 }; /* with a guest that says nothing, before the daemon is ready */
@@ -218,7 +219,8 @@ static void machine_came(void *arg, struct machine *m, const char *warnings,
             machine_free(m);
         await_no_more(l);
     } else if (err && (err->code == ERR_NOT_FOUND || err->code == ERR_GONE)) {
-        live_end(l, "it ended while no daemon ran", NULL, NULL);
+        if (!durable_adopt(l))
+            live_end(l, "it ended while no daemon ran", NULL, NULL);
         await_no_more(l);
     } else if (err) {
         log_line(LOG_WARN, "service", "machine not reached yet: %s id=%s", err->text, l->row.id);
@@ -255,6 +257,8 @@ static void adopt_one(struct service *s, struct machine_row *row, bool exists) {
     bool creating = row->state == MACHINE_CREATING;
     struct live *l = live_new(s, row);
     net_restore(l);
+    if (wanted && !exists && durable_adopt(l))
+        return;
     if (!wanted || !exists) {
         live_end(l,
                  creating  ? "it was being made when the daemon ended"
@@ -315,6 +319,7 @@ static void list_came(void *arg, const char *const *ids, size_t count, const str
     for (size_t i = 0; i < count; i++)
         if (!map_get(&s->machines, ids[i]))
             s->driver->destroy(s->host, ids[i], removed, NULL);
+    s->saved_unswept = s->listed;
     if (first)
         one_less(s);
 }

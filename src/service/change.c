@@ -3,6 +3,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "service/durable.h"
+
 void change_finish(struct change *c, const struct err *err) {
     struct live *l = c->live;
     struct machine_view view;
@@ -17,23 +19,24 @@ void change_finish(struct change *c, const struct err *err) {
 }
 
 /* One verb at a time, but for the wish that it ends: that joins an end which is under way. */
-static int may_begin(const struct live *l, bool ends, struct err *err) {
-    if (ends && (l->ending || !l->changing))
+static int may_begin(const struct live *l, enum change_kind kind, struct err *err) {
+    if (kind == CHANGE_ENDS && (l->ending || !l->changing))
         return 0;
-    if (!l->changing && l->machine)
+    if (!l->changing && (l->machine || (kind == CHANGE_WAKES && l->dormant)))
         return 0;
     live_state_error(l, err);
     return l->changing ? err_remedy(err, "another verb on it is under way: try again") : -1;
 }
 
 struct change *change_begin(struct service *s, const struct caller *who, const char *ref,
-                            const char *verb, bool ends, service_machine_fn *done, void *arg) {
+                            const char *verb, enum change_kind kind, service_machine_fn *done,
+                            void *arg) {
     struct err err;
     uint64_t intent;
     struct live *l = NULL;
     if (allow(who, SCOPE_RUN, &err) == 0)
         l = live_find(s, who, ref, LIVE_ANY, &err);
-    if (l && may_begin(l, ends, &err) < 0)
+    if (l && may_begin(l, kind, &err) < 0)
         l = NULL;
     struct journal_record what = l ? verb_record(verb, l) : (struct journal_record){0};
     if (!l || note_intent(s, who, &what, &intent, &err) < 0) {
@@ -78,7 +81,7 @@ static void change_refuse(struct change *c) {
 
 void service_pause(struct service *s, const struct caller *who, const char *ref,
                    service_machine_fn *done, void *arg) {
-    struct change *c = change_begin(s, who, ref, "machine.pause", false, done, arg);
+    struct change *c = change_begin(s, who, ref, "machine.pause", CHANGE_LIVE, done, arg);
     if (!c)
         return;
     c->after = MACHINE_PAUSED;
@@ -92,7 +95,7 @@ void service_pause(struct service *s, const struct caller *who, const char *ref,
 
 void service_resume(struct service *s, const struct caller *who, const char *ref,
                     service_machine_fn *done, void *arg) {
-    struct change *c = change_begin(s, who, ref, "machine.resume", false, done, arg);
+    struct change *c = change_begin(s, who, ref, "machine.resume", CHANGE_WAKES, done, arg);
     if (!c)
         return;
     c->after = MACHINE_RUNNING;
@@ -104,7 +107,10 @@ void service_resume(struct service *s, const struct caller *who, const char *ref
         s->driver->freeze(c->live->machine, false, change_state, c);
         break;
     case MACHINE_STOPPED:
-        change_state(c, NULL);
+        if (c->live->dormant)
+            live_wake(c->live, change_state, c);
+        else
+            change_state(c, NULL);
         break;
     default:
         change_refuse(c);
@@ -121,7 +127,7 @@ static void halt(void *arg, const struct err *failed) {
 
 void service_stop(struct service *s, const struct caller *who, const char *ref,
                   service_machine_fn *done, void *arg) {
-    struct change *c = change_begin(s, who, ref, "machine.stop", false, done, arg);
+    struct change *c = change_begin(s, who, ref, "machine.stop", CHANGE_LIVE, done, arg);
     if (!c)
         return;
     c->after = MACHINE_STOPPED;
@@ -141,7 +147,7 @@ static void destroyed(void *arg, const struct err *err) {
 
 void service_destroy(struct service *s, const struct caller *who, const char *ref,
                      service_machine_fn *done, void *arg) {
-    struct change *c = change_begin(s, who, ref, "machine.destroy", true, done, arg);
+    struct change *c = change_begin(s, who, ref, "machine.destroy", CHANGE_ENDS, done, arg);
     if (c)
         live_end(c->live, "destroyed", destroyed, c);
 }

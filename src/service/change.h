@@ -13,11 +13,14 @@ struct change {
     void *arg;
 };
 
-/*
- * Authorises, finds, writes the intent. ends: the verb is the machine's end, which needs no guest
- * and may be wished for twice. NULL: `done` has been told why not.
- */
+enum change_kind {
+    CHANGE_LIVE,  /* needs a guest */
+    CHANGE_WAKES, /* or one that waits to be resumed */
+    CHANGE_ENDS,  /* needs none, and may be wished for twice */
+};
+/* Authorises, finds, writes the intent. NULL: `done` has been told why not. */
 struct change *change_begin(struct service *s, const struct caller *who, const char *ref,
-                            const char *verb, bool ends, service_machine_fn *done, void *arg);
+                            const char *verb, enum change_kind kind, service_machine_fn *done,
+                            void *arg);
 /* Writes the result and answers. */
 void change_finish(struct change *c, const struct err *err);

@@ -339,6 +339,19 @@ static struct machine_limits wanted_limits(const struct conf *conf, const struct
     };
 }
 
+static uint64_t beyond(uint64_t value, uint64_t configured, uint64_t otherwise) {
+    return configured || value != otherwise ? value : 0;
+}
+
+struct machine_limits row_limits(const struct conf *conf, const struct machine_row *row) {
+    return (struct machine_limits){
+        .mem_bytes = beyond(row->mem_bytes, conf->mem_bytes, LIMIT_MEM),
+        .cpu_milli = row->cpu_milli,
+        .pids = beyond(row->pids, conf->pids, LIMIT_PIDS),
+        .disk_bytes = beyond(row->disk_bytes, conf->disk_bytes, LIMIT_DISK),
+    };
+}
+
 static bool wants_models(const struct machine_request *r) {
     return r->models.allow || r->models.tokens.is || r->models.money.is;
 }

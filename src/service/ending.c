@@ -119,6 +119,7 @@ static void destroyed(void *arg, const struct err *err) {
         wait = e->tries < TRIES_UNTOLD;
     } else if (map_take(&s->machines, l->row.id)) {
         image_release(s, l->row.image);
+        s->saved_unswept = true;
         live_unref(l);
     }
     if (!wait)

@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "base/defer.h"
-#include "base/limits.h"
 #include "service/gate.h"
 #include "service/steps.h"
 
@@ -94,27 +93,24 @@ static void fill_metadata(struct forking *f) {
         f->metadata.v[f->metadata.count++] = own[i];
 }
 
-/*
- * A limit that the source has only because a kind has one is not asked for in its fork either: the
- * host may be unable to enforce it, and has said so for the source.
- */
-static struct given known(uint64_t value, uint64_t configured, uint64_t otherwise) {
-    return (struct given){value, value != 0 && (configured || value != otherwise)};
+static struct given known(uint64_t value) {
+    return (struct given){value, value != 0};
 }
 
 static void make_all(struct forking *f) {
     const struct live *l = f->live;
     const struct machine_row *of = &l->row;
-    const struct conf *conf = l->service->conf;
+    /* What the source has only because its kind does is not asked for: a host may not have it. */
+    const struct machine_limits limits = row_limits(l->service->conf, of);
     static const uint8_t no_hash[SHA256_BYTES];
     fill_metadata(f);
     const struct machine_request request = {
         .kind = of->kind,
         .image = of->image,
-        .limits = {.mem = known(of->mem_bytes, conf->mem_bytes, LIMIT_MEM),
-                   .cpus = known(of->cpu_milli, conf->cpu_milli, 0),
-                   .pids = known(of->pids, conf->pids, LIMIT_PIDS),
-                   .disk = known(of->disk_bytes, conf->disk_bytes, LIMIT_DISK)},
+        .limits = {.mem = known(limits.mem_bytes),
+                   .cpus = known(limits.cpu_milli),
+                   .pids = known(limits.pids),
+                   .disk = known(limits.disk_bytes)},
         .ttl = {of->ttl_ms, true},
         .idle = {of->idle_ms, true},
         .idle_action = idle_action_name(of->idle_action),

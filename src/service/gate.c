@@ -7,6 +7,7 @@
 
 #include "base/defer.h"
 #include "base/log.h"
+#include "service/durable.h"
 
 enum { AGAIN_MS = 200, AGAIN_TRIES = 25, WHAT_MAX = 4096 };
 
@@ -178,6 +179,8 @@ static void step_over(struct step_call *c, const struct err *err) {
         c->done(c->arg, err ? NULL : &c->row, err);
     if (!err && c->row.layer)
         steps_compact(l);
+    if (!err && c->row.has_point)
+        durable_want(l);
     l->steps.unpruned = true;
     call_free(c);
     gate_open(l);
@@ -414,6 +417,7 @@ void steps_release(struct live *l) {
     if (p->taking)
         abandon(TAKE(p->taking));
     steps_compact_release(l);
+    durable_release(l);
     for (struct gate_call *g = TAKE(p->gate), *next; g; g = next) {
         next = g->next;
         free(g);

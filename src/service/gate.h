@@ -41,6 +41,14 @@ int steps_load(struct live *l, struct err *err);
 /* Written down, then known. */
 int steps_root_changed(struct live *l, uint32_t layer, const char *stack, struct err *err);
 
+/*
+ * prune.c: "3 7-9", the layers of a disk that a root, a step or this stack (or NULL) names. False:
+ * that is not known, and nothing may be removed.
+ */
+enum { RANGES_SIZE = 16000 };
+bool layers_named(struct store *store, const char *disk, const char *stack, char text[RANGES_SIZE],
+                  struct err *err);
+
 /* prune.c, from the tick: the oldest go when there are too many, or the disk is full of them. */
 void steps_prune(struct live *l);
 /* A step or rewind found no room: the oldest steps go. False: it is to be refused. */

@@ -14,7 +14,7 @@
 #include "base/log.h"
 #include "service/gate.h"
 
-enum { STEPS_KEPT = 1000, DISK_PERCENT = 80, RANGES_MAX = 16000, LAYERS_NAMED_MAX = 65536 };
+enum { STEPS_KEPT = 1000, DISK_PERCENT = 80, LAYERS_NAMED_MAX = 65536 };
 
 /* ---- which layers are named ---- */
 
@@ -67,20 +67,31 @@ static void kept(void *arg, const struct err *err) {
     live_unref(l);
 }
 
-static void drop_layers(struct live *l) {
-    struct named n = {.machine = l->row.id};
-    char *text DEFER_FREE = malloc(RANGES_MAX);
-    struct err err = {.text = "too many layers"};
+bool layers_named(struct store *store, const char *disk, const char *stack, char text[RANGES_SIZE],
+                  struct err *err) {
+    struct named n = {.machine = disk};
     n.numbers = calloc(LAYERS_NAMED_MAX, sizeof(*n.numbers));
-    if (!text || !n.numbers)
+    if (!n.numbers)
         abort();
-    bool known = store_stacks_with(l->service->store, l->row.id, add_stack, &n, &err) == 0;
+    err_set(err, ERR_LIMIT, "too many layers");
+    bool known = store_stacks_with(store, disk, add_stack, &n, err) == 0;
+    if (stack)
+        add_stack(&n, stack);
     qsort(n.numbers, n.count, sizeof(*n.numbers), by_number);
-    if (known && !n.failed && print_ranges(&n, text, RANGES_MAX) && l->machine)
+    bool fits = known && !n.failed && print_ranges(&n, text, RANGES_SIZE);
+    free(n.numbers);
+    return fits;
+}
+
+static void drop_layers(struct live *l) {
+    char *text DEFER_FREE = malloc(RANGES_SIZE);
+    struct err err;
+    if (!text)
+        abort();
+    if (layers_named(l->service->store, l->row.id, NULL, text, &err) && l->machine)
         l->service->driver->keep(l->machine, text, kept, l);
     else
         kept(l, &err);
-    free(n.numbers);
 }
 
 /* ---- which steps go ---- */

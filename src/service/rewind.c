@@ -8,6 +8,7 @@
 
 #include "base/defer.h"
 #include "base/log.h"
+#include "service/durable.h"
 #include "service/gate.h"
 #include "service/steps.h"
 
@@ -56,6 +57,8 @@ static void finish(struct rewinding *r, const struct err *err) {
     struct journal_record what = record_of(r, detail);
     live_ref(l);
     l->steps.full = l->steps.freeing = false;
+    if (!err)
+        durable_want(l);
     if (!r->adopted)
         note_result(l->service, &r->who, &what, r->intent, err);
     if (l->row.state != MACHINE_ENDING && l->row.state != MACHINE_ENDED)

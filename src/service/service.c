@@ -6,6 +6,7 @@
 #include <sys/random.h>
 
 #include "base/log.h"
+#include "service/durable.h"
 #include "service/gate.h"
 #include "service/grant_kinds.h"
 #include "service/image_store.h"
@@ -64,6 +65,7 @@ static void look_after(struct live *l, uint64_t now, int64_t wall) {
     steps_prune(l);
     net_look(l, now);
     grants_look(l, wall);
+    durable_look(l, now);
     if (l->changing || l->row.state == MACHINE_ENDING)
         return;
     if (l->row.ttl_ms && wall > l->row.created_ms + (int64_t)l->row.ttl_ms + LIFETIME_GRACE_MS) {
@@ -93,6 +95,7 @@ static void tick(void *arg) {
     for (size_t at = 0; (l = map_next(&s->machines, &at));)
         look_after(l, now, wall);
     adopt_again(s, now);
+    durable_sweep(s);
     if (store_sign(s->store, &err) < 0)
         log_line(LOG_ERROR, "service", "sign the journal: %s", err.text);
     trim_look(s, now);

@@ -38,6 +38,15 @@ struct reach {
     char why[200]; /* it is not */
 };
 
+/* What of a machine is to outlive its host: durable.h. */
+struct saving;
+struct durable {
+    bool wanted;     /* there is a step that was not looked at */
+    uint64_t due_ms; /* not before */
+    struct saving *saving;
+    unsigned tries; /* that failed, one after the other */
+};
+
 struct gate_call;
 struct merging;
 struct step_call;
@@ -86,6 +95,8 @@ struct live {
     struct idle_state idle;
     uint64_t idle_check_ms; /* when to look again */
     struct steps steps;
+    struct durable durable;
+    bool dormant;             /* it was found again without a box, and waits to be resumed */
     char *cwd;                /* of commands: a granted directory, or NULL */
     struct live_image *image; /* what it starts from; NULL: the host's */
     struct gate_machine *gate;
@@ -130,11 +141,12 @@ struct service {
     loop_fn *ready;
     void (*broken)(const struct err *why);
     void *ready_arg;
-    size_t programs;  /* running */
-    size_t comparing; /* workers that compare, or are about to */
-    size_t adopting;  /* machines that did not answer yet */
-    bool listed;      /* what the host has is known, and what nobody wants removed */
-    bool listing;     /* that is being asked */
+    size_t programs;    /* running */
+    size_t comparing;   /* workers that compare, or are about to */
+    size_t adopting;    /* machines that did not answer yet */
+    bool saved_unswept; /* something may lie in the store that nobody needs any more */
+    bool listed;        /* what the host has is known, and what nobody wants removed */
+    bool listing;       /* that is being asked */
     unsigned list_tries;
     uint64_t list_again_ms;
 };
@@ -309,6 +321,11 @@ void ignore_machine(void *arg, const struct machine_view *view, const struct err
 
 /* When to try again after so many failures: sooner at first, at most every half minute. */
 uint64_t back_off_ms(unsigned tries);
+
+/* ---- create.c ---- */
+
+/* Limits of a row that are more than its kind's own. */
+struct machine_limits row_limits(const struct conf *conf, const struct machine_row *row);
 
 /* ---- trim.c ---- */
 

@@ -89,7 +89,7 @@ static int new_metadata(const struct update_request *r, char **ret, struct err *
 
 void service_update(struct service *s, const struct caller *who, const char *ref,
                     const struct update_request *r, service_machine_fn *done, void *arg) {
-    struct change *c = change_begin(s, who, ref, "machine.update", false, done, arg);
+    struct change *c = change_begin(s, who, ref, "machine.update", CHANGE_LIVE, done, arg);
     struct err err;
     if (!c)
         return;

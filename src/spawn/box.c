@@ -394,7 +394,7 @@ static int reconnect(struct spawner *s, const char *id) {
 static void adopt_disks(struct box *box, const char *text) {
     for (const char *at = text; (at = strstr(at, "disk=")) && box->disk_count < LAYERS_DISKS_MAX;) {
         at += strlen("disk=");
-        if (!id_valid(at, ID_SIZE - 1, 'm'))
+        if (!id_valid(at, ID_SIZE - 1, 'm') && !id_valid(at, ID_SIZE - 1, 'd'))
             return;
         memcpy(box->disks[box->disk_count].id, at, ID_SIZE - 1);
         box->disks[box->disk_count++].upper = (uint32_t)number_after(at, ":");

@@ -21,6 +21,7 @@
 #include "spawn/merge.h"
 #include "spawn/mountinfo.h"
 #include "spawn/mounts.h"
+#include "spawn/saved.h"
 #include "spawn/spawner.h"
 #include "spawn/tree.h"
 
@@ -44,7 +45,7 @@ static bool is_mounted(const char *path) {
 
 /* ---- disks ---- */
 
-static struct box *live_box(struct spawner *s, const char *id, struct err *err) {
+struct box *layers_live_box(struct spawner *s, const char *id, struct err *err) {
     struct box *box = box_find(s, id);
     if (box && !box->dead && !box->ending)
         return box;
@@ -100,6 +101,25 @@ static int clone_disk(struct spawner *s, const struct box *box, int disk, int *r
     while (r < 0 && made > 0)
         close(ret[--made]);
     return r;
+}
+
+/* The same by name: of a machine, or one that was saved. */
+static int clone_named(struct spawner *s, const char *name, int *ret, int copies, struct err *err) {
+    int disk = 0, r = -ENOENT;
+    if (saved_is_name(name)) {
+        r = saved_clone(s, name, ret, copies);
+    } else {
+        const struct box *holder = holder_of(s, name, &disk);
+        r = holder ? clone_disk(s, holder, disk, ret, copies) : -ENOENT;
+    }
+    return r == -ENOENT ? no_such_disk(err, name)
+           : r < 0      ? err_num(err, r, "open the disk of machine '%s'", name)
+                        : 0;
+}
+
+int layers_disk(struct spawner *s, const char *name, struct err *err) {
+    int disk;
+    return clone_named(s, name, &disk, 1, err) < 0 ? -1 : disk;
 }
 
 static int open_userns(const struct spawner *s, const struct box *box) {
@@ -401,7 +421,7 @@ static int freeze(struct spawner *s, struct box *box, struct plan_message *m, st
 
 int layers_root(struct spawner *s, struct plan_message *m, int *ret_root, struct err *err) {
     struct stack stack = STACK_NONE;
-    struct box *box = live_box(s, m->plan.id, err);
+    struct box *box = layers_live_box(s, m->plan.id, err);
     *ret_root = -1;
     if (!box)
         return -1;
@@ -425,13 +445,9 @@ int layers_root(struct spawner *s, struct plan_message *m, int *ret_root, struct
 
 static int add_disk(struct spawner *s, const char *machine, int i, struct stack *stack,
                     struct rootfs *r, struct err *err) {
-    int disk, copies[2];
-    struct box *holder = holder_of(s, machine, &disk);
-    if (!holder)
-        return no_such_disk(err, machine);
-    int made = clone_disk(s, holder, disk, copies, 2);
+    int copies[2], made = clone_named(s, machine, copies, 2, err);
     if (made < 0)
-        return err_num(err, made, "open the disk of machine '%s'", machine);
+        return -1;
     r->held[i] = copies[0];
     stack->disks[i] = copies[1];
     made = prepare_disk(s, stack, i, false);
@@ -527,13 +543,9 @@ static int open_view(struct spawner *s, const struct layers *layers, struct stac
     if (list_disks(layers, names, &count, err) < 0)
         return -1;
     for (size_t i = 0; i < count; i++) {
-        int disk;
-        struct box *holder = holder_of(s, names[i], &disk);
-        if (!holder)
-            return no_such_disk(err, names[i]);
-        int r = clone_disk(s, holder, disk, &stack->disks[i + 1], 1);
-        if (r == 0)
-            r = prepare_disk(s, stack, (int)i + 1, false);
+        if (clone_named(s, names[i], &stack->disks[i + 1], 1, err) < 0)
+            return -1;
+        int r = prepare_disk(s, stack, (int)i + 1, false);
         if (r < 0)
             return err_num(err, r, "open the disk of machine '%s'", names[i]);
     }
@@ -571,12 +583,12 @@ static int view_stack(struct spawner *s, const struct box *box, const char *text
 
 int layers_open_view(struct spawner *s, const char *machine, const char *stack, int ret_dirs[2],
                      struct err *err) {
-    struct box *box = live_box(s, machine, err);
+    struct box *box = layers_live_box(s, machine, err);
     return box ? view_stack(s, box, stack, ret_dirs, err) : -1;
 }
 
 int layers_view(struct spawner *s, struct plan_message *m, int ret_dirs[2], struct err *err) {
-    struct box *box = live_box(s, m->plan.id, err);
+    struct box *box = layers_live_box(s, m->plan.id, err);
     if (!box)
         return -1;
     bool disk = m->type == PLAN_DISK;
@@ -672,7 +684,7 @@ static bool throw_one(int disk, const char *name) {
 }
 
 /* Out of the way under a name that is no layer's; removed by and by. */
-static int throw_out(int disk, const struct box *box, const struct range *keep, size_t count) {
+static int throw_out(int disk, const uint32_t own[2], const struct range *keep, size_t count) {
     int fd = openat(disk, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *d DEFER(close_dir) = fd < 0 ? NULL : fdopendir(fd);
     int thrown = 0;
@@ -680,33 +692,42 @@ static int throw_out(int disk, const struct box *box, const struct range *keep, 
         return -errno;
     for (struct dirent *e; (e = readdir(d));) {
         uint32_t number = layer_number(e->d_name);
-        if (!number || number == box->layer || number == box->next_layer ||
-            in_ranges(keep, count, number))
+        if (!number || number == own[0] || number == own[1] || in_ranges(keep, count, number))
             continue;
         thrown += throw_one(disk, e->d_name);
     }
     return thrown;
 }
 
-int layers_keep(struct spawner *s, struct plan_message *m, struct undertaker *u, struct err *err) {
+int layers_shed(int disk, const char *list, uint32_t one, uint32_t other, struct undertaker *u,
+                struct err *err) {
     static struct range keep[KEEP_MAX];
     size_t count = 0;
-    int disk DEFER_CLOSE = -1;
-    struct box *box = live_box(s, m->plan.id, err);
-    if (!box || parse_ranges(m->text, keep, &count, err) < 0)
+    if (parse_ranges(list, keep, &count, err) < 0)
         return -1;
-    int r = clone_disk(s, box, 0, &disk, 1);
-    if (r == 0)
-        r = mount_writable(disk);
-    if (r == 0)
-        r = throw_out(disk, box, keep, count);
+    int r = throw_out(disk, (const uint32_t[]){one, other}, keep, count);
     if (r < 0)
-        return err_num(err, r, "remove layers of machine '%s'", box->id);
-    m->type = PLAN_DONE;
+        return err_num(err, r, "remove layers");
     /* If it is too busy, or dies, the next request finds what is left. */
     if (r > 0)
         undertaker_wipe(u, disk);
     return 0;
+}
+
+int layers_keep(struct spawner *s, struct plan_message *m, struct undertaker *u, struct err *err) {
+    int disk DEFER_CLOSE = -1;
+    struct box *box = layers_live_box(s, m->plan.id, err);
+    if (!box)
+        return -1;
+    int r = clone_disk(s, box, 0, &disk, 1);
+    if (r == 0)
+        r = mount_writable(disk);
+    if (r < 0)
+        err_num(err, r, "open the disk");
+    else
+        r = layers_shed(disk, m->text, box->layer, box->next_layer, u, err);
+    m->type = PLAN_DONE;
+    return r < 0 ? err_wrap(err, "machine '%s'", box->id) : 0;
 }
 
 /* ---- machine.json ---- */
@@ -741,7 +762,7 @@ int layers_tell(struct spawner *s, struct plan_message *m, struct err *err) {
     struct buf text DEFER(buf_done) = BUF(META_MAX + PLAN_TEXT_SIZE);
     char *old DEFER_FREE = malloc(META_MAX);
     int disk DEFER_CLOSE = -1;
-    struct box *box = live_box(s, m->plan.id, err);
+    struct box *box = layers_live_box(s, m->plan.id, err);
     if (!box || !old)
         return box ? err_set(err, ERR_LIMIT, "out of memory") : -1;
     int r = clone_disk(s, box, 0, &disk, 1);
@@ -807,7 +828,7 @@ static int begin_merge(struct spawner *s, struct box *box, struct merge_plan *pl
 }
 
 int layers_merge(struct spawner *s, struct plan_message *m, struct undertaker *u, struct err *err) {
-    struct box *box = live_box(s, m->plan.id, err);
+    struct box *box = layers_live_box(s, m->plan.id, err);
     struct merge_plan plan = {.userxattr = s->rootless, .disk = -1};
     if (!box || plan_merge(box, m, &plan, err) < 0)
         return -1;

@@ -36,6 +36,14 @@ int layers_open_view(struct spawner *s, const char *machine, const char *stack, 
 /* KEEP: the others go; their removal is the undertaker's. */
 int layers_keep(struct spawner *s, struct plan_message *m, struct undertaker *u, struct err *err);
 
+/* A box that is not ending; NULL with *err. */
+struct box *layers_live_box(struct spawner *s, const char *id, struct err *err);
+/* A read-only view of the disk of that name, as it is. */
+int layers_disk(struct spawner *s, const char *name, struct err *err);
+/* On a writable disk: all layers but these two (0: none) and those of the list go. */
+int layers_shed(int disk, const char *list, uint32_t one, uint32_t other, struct undertaker *u,
+                struct err *err);
+
 /* TELL: `network` of its machine.json, which the box sees at once and cannot change. */
 int layers_tell(struct spawner *s, struct plan_message *m, struct err *err);
 

@@ -206,7 +206,7 @@ int making_gather(struct spawner *s, const struct plan *plan, const int *fds, st
         return -1;
     if (cgroup_limit(&s->cgroups, m->berth.cgroup.number, plan, err) < 0 ||
         open_channels(m, err) < 0 || making_listen(s, m, plan, err) < 0 ||
-        (plan->stack[0] && renew_identity(m, plan, err) < 0))
+        (plan->stack[0] && !plan->same && renew_identity(m, plan, err) < 0))
         return -1;
     for (unsigned i = 0; i < plan->grant_count; i++)
         if (rootfs_grant(&s->maker, &m->berth.root, &plan->grants[i], i, fds[i], &m->grants[i],

@@ -22,6 +22,7 @@
 #include "base/msg.h"
 #include "spawn/archives.h"
 #include "spawn/layers.h"
+#include "spawn/saved.h"
 #include "spawn/spawner.h"
 
 enum {
@@ -430,6 +431,19 @@ static void do_merge(struct server *v, struct client *c, const struct fd_message
         answer_done(v, c);
 }
 
+static void do_saved(struct server *v, struct client *c, const struct fd_message *in) {
+    (void)in;
+    struct err err;
+    if (!v->undertaker.pid)
+        start_undertaker(v);
+    int r = v->message.type == PLAN_SAVE ? saved_copy(v->s, &v->message, &v->undertaker, &err)
+                                         : saved_shed(v->s, &v->message, &v->undertaker, &err);
+    if (r < 0)
+        answer_error(v, c, &err);
+    else
+        answer_done(v, c);
+}
+
 static void do_tell(struct server *v, struct client *c, const struct fd_message *in) {
     (void)in;
     struct err err;
@@ -476,6 +490,7 @@ static void (*const requests[])(struct server *, struct client *, const struct f
     [PLAN_VIEW] = do_view,     [PLAN_DISK] = do_view,      [PLAN_KEEP] = do_keep,
     [PLAN_MERGE] = do_merge,   [PLAN_UNPACK] = do_archive, [PLAN_PACK] = do_archive,
     [PLAN_DRAW] = do_archive,  [PLAN_WIPE] = do_wipe,      [PLAN_TELL] = do_tell,
+    [PLAN_SAVE] = do_saved,    [PLAN_SHED] = do_saved,
 };
 
 static void do_verb(struct server *v, struct client *c, verb_fn *verb) {

@@ -28,6 +28,7 @@
 #include "spawn/undertaker.h"
 
 enum { POOL_SIZE = 8, MASK_MAX = 40 };
+#define CHORE_SAVE (1u << 31) /* beside the number of a layer */
 
 /* The guest ends a box at its deadline; if it has not by then, it cannot, and we do. */
 enum { OVERDUE_MS = 1000 };
@@ -69,7 +70,7 @@ struct box {
         uint32_t upper;        /* of the store, as above */
     } disks[LAYERS_DISKS_MAX]; /* of others, on which it lies */
     size_t disk_count;
-    uint32_t merging;  /* the layer that is being made of others; 0: none */
+    uint32_t merging;  /* the layer that is being made of others, or saved: CHORE_SAVE; 0: none */
     uint32_t unmerged; /* one that could not be */
     int merge_error;   /* why, -errno */
     int old_root;      /* that it has left; -1 */

@@ -15,6 +15,7 @@
 
 #include "base/defer.h"
 #include "base/fdio.h"
+#include "spawn/duplicate.h"
 #include "spawn/merge.h"
 #include "spawn/wipe.h"
 
@@ -50,13 +51,14 @@ void spaces_close(int held[HELD_SPACES]) {
 
 enum { SOCKET = 3, HANDS = 8, PAUSE_MS = 3 };
 
-enum task { TASK_CLOSE, TASK_WIPE, TASK_MERGE };
+enum task { TASK_CLOSE, TASK_WIPE, TASK_MERGE, TASK_DUPLICATE };
 
 /* What it is asked for; descriptors come with it and are closed in any case. */
 struct order {
     char id[ID_SIZE];
     enum task task;
     struct merge_plan merge;
+    struct duplicate_plan duplicate;
 };
 
 static void *bury(void *arg) {
@@ -65,7 +67,8 @@ static void *bury(void *arg) {
         struct fd_message in = {0};
         if (recv_fds(SOCKET, &order, sizeof(order), &in) < 0 || in.len != sizeof(order))
             _exit(0);
-        struct undertaker_word word = {.merged = order.task == TASK_MERGE};
+        struct undertaker_word word = {.merged = order.task == TASK_MERGE ||
+                                                 order.task == TASK_DUPLICATE};
         memcpy(word.id, order.id, sizeof(word.id));
         if (order.task == TASK_WIPE && in.nfds == 1)
             wipe_trash(in.fds[0]);
@@ -73,6 +76,8 @@ static void *bury(void *arg) {
             order.merge.disk = in.fds[0];
             word.result = merge_layers(&order.merge);
         }
+        if (order.task == TASK_DUPLICATE && in.nfds == 2)
+            word.result = duplicate_layer(in.fds[0], in.fds[1], &order.duplicate, NULL);
         if (order.task == TASK_CLOSE && !order.id[0]) /* whoever gave them shall not be the last */
             nanosleep(&(struct timespec){.tv_nsec = PAUSE_MS * 1000000l}, NULL);
         fd_message_close(&in);
@@ -162,6 +167,14 @@ bool undertaker_merge(struct undertaker *u, const char *id, const struct merge_p
     struct order order = {.task = TASK_MERGE, .merge = *plan};
     snprintf(order.id, sizeof(order.id), "%s", id);
     return ask(u, &order, plan->disk);
+}
+
+bool undertaker_duplicate(struct undertaker *u, const char *id, int from, int to,
+                          const struct duplicate_plan *plan) {
+    struct order order = {.task = TASK_DUPLICATE, .duplicate = *plan};
+    const int fds[] = {from, to};
+    snprintf(order.id, sizeof(order.id), "%s", id);
+    return u->pid && send_fds(u->socket, &order, sizeof(order), fds, 2) == 0;
 }
 
 int undertaker_next(struct undertaker *u, struct undertaker_word *ret) {

@@ -47,6 +47,11 @@ bool undertaker_wipe(struct undertaker *u, int disk);
 struct merge_plan;
 bool undertaker_merge(struct undertaker *u, const char *id, const struct merge_plan *plan);
 
+/* Copies a layer from one disk to another, in that box's name; its end is told as a merge's is. */
+struct duplicate_plan;
+bool undertaker_duplicate(struct undertaker *u, const char *id, int from, int to,
+                          const struct duplicate_plan *plan);
+
 /* Takes over the descriptors; false if it is too busy to: they stay, ask again later. */
 bool undertaker_take(struct undertaker *u, const char *id, int held[HELD_SPACES]);
 

@@ -78,6 +78,9 @@ static const struct key keys[] = {
      "what happens to an idle machine: pause, stop or destroy"},
     {"defaults", "steps", CONF_STEPS, AT(steps), "every", 0, 0,
      "when a step is taken of a new machine: every, risky or manual"},
+    {"steps", "durable_after", CONF_TIME, AT(durable_after_ms), "1s", 1000, DAY_MS,
+     "how long after a step its layers are copied to the store, so that it survives the host; 0: "
+     "never"},
     {"output", "log_bytes", CONF_SIZE, AT(log_bytes), "64M", 64 * KIB, 2 * GIB,
      "output kept of one command; beyond it head and tail are kept"},
     {"journal", "segment_bytes", CONF_SIZE, AT(journal_segment_bytes), "4M", 64 * KIB, GIB,

@@ -128,6 +128,11 @@ const char *const schema_steps[] = {
     " host, way, json_object('placeholder', placeholder), created_ms, 0 FROM secret_grants;"
     "DROP TABLE secret_grants;"
     "ALTER TABLE machines ADD COLUMN warnings TEXT NOT NULL DEFAULT '';",
+
+    /* 11: what of machines outlives their host. */
+    "CREATE TABLE saved (machine TEXT PRIMARY KEY REFERENCES machines(id) ON DELETE CASCADE,"
+    " disk TEXT NOT NULL, step TEXT, source TEXT NOT NULL, stack TEXT NOT NULL,"
+    " next INTEGER NOT NULL, boot TEXT NOT NULL) STRICT, WITHOUT ROWID;",
 };
 const size_t schema_version = sizeof(schema_steps) / sizeof(*schema_steps);
 

@@ -11,6 +11,7 @@
 #include "store/images.h"
 #include "store/machines.h"
 #include "store/owners.h"
+#include "store/saved.h"
 #include "store/steps.h"
 #include "store/store.h"
 
@@ -131,6 +132,12 @@ static const struct column root_columns[] = {
     {NAME(root_row, from_machine)}, {NAME(root_row, from_step)},
 };
 
+static const struct column saved_columns[] = {
+    {TEXT(saved_row, machine)}, {TEXT(saved_row, disk)},  {NAME(saved_row, step)},
+    {HEAP(saved_row, source)},  {HEAP(saved_row, stack)}, {U32(saved_row, next)},
+    {TEXT(saved_row, boot)},
+};
+
 static const struct column account_columns[] = {
     {TEXT(account_row, id)},         {NAME(account_row, parent)},
     {I64(account_row, created_ms)},  {U64(account_row, limit_tokens)},
@@ -150,6 +157,7 @@ const struct table image_table = TABLE("images", image_row, image_columns);
 const struct table event_table = TABLE("events", event_row, event_columns);
 const struct table step_table = TABLE("steps", step_row, step_columns);
 const struct table root_table = TABLE("roots", root_row, root_columns);
+const struct table saved_table = TABLE("saved", saved_row, saved_columns);
 
 /* ?1 owner ?2 name ?3 kind ?4 metadata key ?5 its value ?6 states ?7 created ?8 id ?9 limit */
 #define MACHINE_FILTER                                                                   \
@@ -317,6 +325,22 @@ static const struct {
                          " ON m.id = r.machine WHERE m.state < 6 UNION SELECT s.machine, s.stack"
                          " FROM steps s JOIN machines m ON m.id = s.machine WHERE m.state < 6",
                          NULL},
+    [STMT_SAVED_PUT] = {"INSERT OR REPLACE INTO saved($cols) VALUES($marks)", &saved_table},
+    [STMT_SAVED_GET] = {"SELECT $cols FROM saved WHERE machine = ?1", &saved_table},
+    [STMT_SAVED_USED] = {"SELECT EXISTS(SELECT 1 FROM saved v JOIN machines m ON m.id = v.machine"
+                         " WHERE m.state < 6 AND v.disk = ?1) OR EXISTS(SELECT 1 FROM roots r"
+                         " JOIN machines m ON m.id = r.machine WHERE m.state < 6"
+                         " AND instr(r.stack, ?1)) OR EXISTS(SELECT 1 FROM steps s JOIN machines m"
+                         " ON m.id = s.machine WHERE m.state < 6 AND instr(s.stack, ?1))",
+                         NULL},
+    [STMT_STEP_DURABLE] = {"UPDATE steps SET durable = id = ?2 WHERE machine = ?1"
+                           " AND durable != (id = ?2)",
+                           NULL},
+    [STMT_STEP_MOVE] = {"UPDATE steps SET stack = ?2, layer = 0 WHERE id = ?1", NULL},
+    [STMT_STEPS_LOSE] = {"UPDATE steps SET has_point = 0, layer = 0, stack = '', durable = 0,"
+                         " reason = ?3 WHERE machine = ?1 AND id != ?2 AND has_point = 1",
+                         NULL},
+    [STMT_STEPS_LOSE_BEGUN] = {"DELETE FROM steps WHERE machine = ?1 AND state = 1", NULL},
     [STMT_NETWORK_GET] = {"SELECT policy FROM networks WHERE machine = ?1", NULL},
     [STMT_NETWORK_SET] = {"INSERT INTO networks(machine, policy) VALUES(?1, ?2)"
                           " ON CONFLICT(machine) DO UPDATE SET policy = excluded.policy",

@@ -41,7 +41,7 @@ struct table {
 };
 
 extern const struct table machine_table, exec_table, owner_table, token_table, event_table,
-    step_table, root_table;
+    step_table, root_table, saved_table;
 extern const struct table account_table, hold_table, secret_table, grant_table, pending_table,
     image_table;
 
@@ -104,6 +104,13 @@ enum statement {
     STMT_ROOT_GET,
     STMT_STACKS_WITH,
     STMT_STACKS_ALL,
+    STMT_SAVED_PUT,
+    STMT_SAVED_GET,
+    STMT_SAVED_USED,
+    STMT_STEP_DURABLE,
+    STMT_STEP_MOVE,
+    STMT_STEPS_LOSE,
+    STMT_STEPS_LOSE_BEGUN,
     STMT_NETWORK_GET,
     STMT_NETWORK_SET,
     STMT_NETWORK_AUTHORITY_GET,

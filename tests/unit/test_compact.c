@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "store/compact.h"
+#include "store/saved.h"
 #include "tests/unit/unit.h"
 
 #define A "m-aaaaaaaaaaaa"
@@ -76,12 +77,38 @@ static void a_run_is_found_below_newer_layers_or_not_at_all(void **state) {
     assert_false(compact_apply(&l, &run, A, LAYER_MERGED + 2));
 }
 
+static void only_layers_without_a_copy_are_copied(void **state) {
+    (void)state;
+    struct saved_row row = {.machine = A,
+                            .disk = "d-aaaaaaaaaaaa",
+                            .source = (char *)A "/7 " B "/3",
+                            .stack = (char *)"d-aaaaaaaaaaaa/2 d-aaaaaaaaaaaa/1",
+                            .next = 3};
+    struct saved_plan plan;
+    struct err err;
+    char text[LAYERS_TEXT_SIZE];
+    assert_int_equal(saved_plan(&row, A "/9 " A "/7 " B "/3 " B "/7 d-aaaaaaaaaaaa/1", &plan, &err),
+                     0);
+    assert_true(layers_print(&plan.to, text, sizeof(text)));
+    assert_string_equal(text, "d-aaaaaaaaaaaa/3 d-aaaaaaaaaaaa/2 d-aaaaaaaaaaaa/1 "
+                              "d-aaaaaaaaaaaa/4 d-aaaaaaaaaaaa/1");
+    static const bool missing[] = {true, false, false, true, false};
+    assert_memory_equal(plan.missing, missing, sizeof(missing));
+    assert_int_equal(row.next, 5);
+    assert_int_equal(saved_plan(&row, "", &plan, &err), 0);
+    assert_int_equal(plan.to.count, 0);
+    row.next = LAYER_NUMBER_MAX;
+    assert_int_equal(saved_plan(&row, A "/9", &plan, &err), -1);
+    assert_int_equal(err.code, ERR_LIMIT);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ten_thousand_steps_stay_within_sixteen_layers),
         cmocka_unit_test(merges_that_are_late_catch_up),
         cmocka_unit_test(layers_of_others_are_left_alone),
         cmocka_unit_test(a_run_is_found_below_newer_layers_or_not_at_all),
+        cmocka_unit_test(only_layers_without_a_copy_are_copied),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -464,6 +464,7 @@ static void fill_plan(struct plan *p, const struct machine_spec *spec) {
     p->deadline_ms = spec->deadline_ms;
     p->linger = spec->linger ? PLAN_DAEMONS : PLAN_NOBODYS;
     p->gate = spec->gate;
+    p->same = spec->same;
     p->grant_count = spec->grant_count;
     for (size_t i = 0; i < spec->grant_count; i++)
         p->grants[i] = spec->grants[i];
@@ -738,6 +739,17 @@ static void box_keep(struct machine *m, const char *ranges, machine_done_fn *don
     c->done = done;
     struct plan_message *msg = message(m->host, PLAN_KEEP, m->id);
     snprintf(msg->text, sizeof(msg->text), "%s", ranges);
+    spawner_ask(m->host->spawner, msg, NULL, 0, on_done, c);
+}
+
+static void box_save(struct machine *m, const char *layer, const char *disk, uint32_t number,
+                     machine_done_fn *done, void *arg) {
+    struct call *c = call_new(m, arg);
+    c->done = done;
+    struct plan_message *msg = message(m->host, PLAN_SAVE, m->id);
+    msg->layer = number;
+    snprintf(msg->plan.stack, sizeof(msg->plan.stack), "%s", layer);
+    snprintf(msg->text, sizeof(msg->text), "%s", disk);
     spawner_ask(m->host->spawner, msg, NULL, 0, on_done, c);
 }
 
@@ -1021,6 +1033,13 @@ static void box_wipe(struct machine_host *h, const char *name, machine_done_fn *
     ask_text(h, PLAN_WIPE, name, NULL, 0, done, arg);
 }
 
+static void box_shed(struct machine_host *h, const char *disk, const char *ranges,
+                     machine_done_fn *done, void *arg) {
+    char text[PLAN_TEXT_SIZE];
+    snprintf(text, sizeof(text), "%s%s%s", disk, ranges ? " " : "", ranges ? ranges : "");
+    ask_text(h, PLAN_SHED, text, NULL, 0, done, arg);
+}
+
 struct question {
     void (*done)(void *arg, const char *json, const struct err *err);
     void *arg;
@@ -1057,6 +1076,8 @@ const struct machine_driver box_driver = {
     .disk = box_disk,
     .merge = box_merge,
     .keep = box_keep,
+    .save = box_save,
+    .shed = box_shed,
     .tell = box_tell,
     .unpack = box_unpack,
     .pack = box_pack,

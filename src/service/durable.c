@@ -1,0 +1,311 @@
+#include "service/durable.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/defer.h"
+#include "base/fdio.h"
+#include "base/image_id.h"
+#include "base/log.h"
+#include "service/gate.h"
+#include "store/saved.h"
+
+enum { LOOK_MS = 20, TRIES_FIRST = 4, STEPS_LOOKED_AT = 50 };
+
+/* Layers on their way to the store. */
+struct saving {
+    struct live *live;
+    struct saved_row row; /* as it will be */
+    struct saved_plan plan;
+    uint32_t number; /* of the step */
+    size_t at;
+    struct loop_timer *timer;
+};
+
+static void saving_free(struct saving *v) {
+    v->live->durable.saving = NULL;
+    loop_timer_free(v->timer);
+    saved_row_done(&v->row);
+    live_unref(v->live);
+    free(v);
+}
+
+void durable_release(struct live *l) {
+    if (l->durable.saving)
+        saving_free(l->durable.saving);
+}
+
+void durable_want(struct live *l) {
+    uint64_t after = l->service->conf->durable_after_ms;
+    if (l->durable.wanted || !after)
+        return;
+    l->durable.wanted = true;
+    l->durable.due_ms = loop_now_ms(l->service->loop) + after;
+}
+
+void durable_boot(char ret[40]) {
+    int dir DEFER_CLOSE = open("/proc/sys/kernel/random", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    ssize_t n = dir < 0 ? -1 : read_file_at(dir, "boot_id", ret, 40);
+    ret[n > 0 ? strcspn(ret, "\n") : 0] = '\0';
+}
+
+/* ---- saving ---- */
+
+static void give_up(struct saving *v, const struct err *err) {
+    struct live *l = v->live;
+    l->durable.wanted = true;
+    l->durable.due_ms =
+        loop_now_ms(l->service->loop) + back_off_ms(TRIES_FIRST + l->durable.tries++);
+    log_line(LOG_WARN, "service", "a step is not durable: %s id=%s", err->text, l->row.id);
+    saving_free(v);
+}
+
+static void shed_done(void *arg, const struct err *err) {
+    (void)arg;
+    if (err)
+        log_line(LOG_WARN, "service", "remove what was saved: %s", err->text);
+}
+
+static void tell(const struct saving *v) {
+    struct live *l = v->live;
+    char json[96];
+    snprintf(json, sizeof(json), "{\"step\":\"%s\",\"number\":%u}", v->row.step, v->number);
+    event_tell(l->service, l->row.owner, l->row.id, "step.durable", json);
+}
+
+static int write_saved(struct saving *v, struct err *err) {
+    struct store *store = v->live->service->store;
+    if (store_begin(store, err) < 0)
+        return -1;
+    if (store_saved_put(store, &v->row, err) == 0 &&
+        store_step_durable(store, v->row.machine, v->row.step, err) == 0) {
+        tell(v);
+        if (store_commit(store, err) == 0)
+            return 0;
+    }
+    store_rollback(store);
+    return -1;
+}
+
+static void finish(struct saving *v) {
+    struct live *l = v->live;
+    struct service *s = l->service;
+    char text[LAYERS_TEXT_SIZE], *ranges DEFER_FREE = malloc(RANGES_SIZE);
+    struct err err;
+    if (!ranges)
+        abort();
+    layers_print(&v->plan.from, text, sizeof(text));
+    free(v->row.source);
+    v->row.source = strdup(text);
+    layers_print(&v->plan.to, text, sizeof(text));
+    free(v->row.stack);
+    v->row.stack = strdup(text);
+    if (write_saved(v, &err) < 0) {
+        give_up(v, &err);
+        return;
+    }
+    l->durable.tries = 0;
+    if (layers_named(s->store, v->row.disk, v->row.stack, ranges, &err))
+        s->driver->shed(s->host, v->row.disk, ranges, shed_done, NULL);
+    saving_free(v);
+}
+
+static void copy_next(void *arg);
+
+static void copied(void *arg, const struct err *err) {
+    struct saving *v = arg;
+    if (err && err->code == ERR_BUSY) {
+        loop_timer_start(v->timer, LOOK_MS, 0);
+    } else if (err) {
+        give_up(v, err);
+    } else {
+        v->at++;
+        copy_next(v);
+    }
+}
+
+static void copy_next(void *arg) {
+    struct saving *v = arg;
+    struct live *l = v->live;
+    char layer[ID_SIZE + 16];
+    while (v->at < v->plan.from.count && !v->plan.missing[v->at])
+        v->at++;
+    if (!l->machine || l->row.state == MACHINE_ENDING || l->row.state == MACHINE_ENDED) {
+        saving_free(v);
+    } else if (v->at == v->plan.from.count) {
+        finish(v);
+    } else {
+        snprintf(layer, sizeof(layer), "%s/%u", v->plan.from.v[v->at].machine,
+                 v->plan.from.v[v->at].number);
+        l->service->driver->save(l->machine, layer, v->row.disk, v->plan.to.v[v->at].number, copied,
+                                 v);
+    }
+}
+
+/* ---- what to save ---- */
+
+/* The newest that can be returned to; `not_found`: none. */
+static int newest_point(struct live *l, struct step_row *ret, struct err *err) {
+    struct step_list list DEFER(step_list_done) = {0};
+    if (store_step_list(l->service->store, l->row.id, 0, false, STEPS_LOOKED_AT, &list, err) < 0)
+        return -1;
+    for (size_t i = 0; i < list.count; i++) {
+        if (!list.rows[i].has_point)
+            continue;
+        *ret = list.rows[i];
+        list.rows[i].what = list.rows[i].stack = NULL;
+        return 0;
+    }
+    return err_set(err, ERR_NOT_FOUND, "machine '%s' has no step to save", l->row.id);
+}
+
+static int load_row(struct live *l, struct saved_row *ret, struct err *err) {
+    if (store_saved_get(l->service->store, l->row.id, ret, err) == 0)
+        return 0;
+    if (err->code != ERR_NOT_FOUND)
+        return -1;
+    *ret = (struct saved_row){.next = 1};
+    snprintf(ret->machine, sizeof(ret->machine), "%s", l->row.id);
+    snprintf(ret->disk, sizeof(ret->disk), "%s", id_new('d').text);
+    return 0;
+}
+
+/* 1: there is something to do. The numbers of new copies are taken before any is made. */
+static int prepare(struct saving *v, struct err *err) {
+    struct live *l = v->live;
+    struct step_row step DEFER(step_row_done) = {.what = NULL};
+    if (newest_point(l, &step, err) < 0)
+        return err->code == ERR_NOT_FOUND ? 0 : -1;
+    if (load_row(l, &v->row, err) < 0)
+        return -1;
+    if (strcmp(v->row.step, step.id) == 0)
+        return 0;
+    if (saved_plan(&v->row, step.stack ? step.stack : "", &v->plan, err) < 0)
+        return -1;
+    durable_boot(v->row.boot);
+    if (store_saved_put(l->service->store, &v->row, err) < 0)
+        return -1;
+    snprintf(v->row.step, sizeof(v->row.step), "%s", step.id);
+    v->number = step.number;
+    return 1;
+}
+
+void durable_look(struct live *l, uint64_t now_ms) {
+    struct durable *d = &l->durable;
+    struct err err;
+    bool quiet = !l->steps.taking && !l->steps.held && !l->steps.merging && !l->changing;
+    if (!d->wanted || d->saving || !l->machine || now_ms < d->due_ms || !quiet ||
+        l->row.state == MACHINE_ENDING || l->row.state == MACHINE_ENDED)
+        return;
+    struct saving *v = calloc(1, sizeof(*v));
+    if (!v)
+        abort();
+    v->live = l;
+    v->timer = loop_timer_new(l->service->loop, copy_next, v);
+    live_ref(l);
+    d->saving = v;
+    d->wanted = false;
+    int r = prepare(v, &err);
+    if (r < 0)
+        give_up(v, &err);
+    else if (r == 0)
+        saving_free(v);
+    else
+        copy_next(v);
+}
+
+/* ---- after a restart of the host ---- */
+
+static const char lost[] = "its files went when the host was restarted";
+
+/* One transaction: its root is the copies, other steps are without. */
+static int write_revived(struct live *l, struct saved_row *row, struct err *err) {
+    struct store *store = l->service->store;
+    /* Where there is something to lie on, the berth's own overlays took the first upper. */
+    bool lies = (row->stack && *row->stack) || image_id_valid(l->row.image);
+    struct root_row root = {.layer = lies ? 2 : 1, .stack = row->stack};
+    snprintf(root.machine, sizeof(root.machine), "%s", l->row.id);
+    if (store_begin(store, err) < 0)
+        return -1;
+    if (store_steps_lose(store, row, lost, err) == 0 && store_root_put(store, &root, err) == 0 &&
+        store_saved_put(store, row, err) == 0 && store_machine_update(store, &l->row, err) == 0 &&
+        store_exec_lose(store, l->row.id, now_ms(), "the host was restarted", NULL, err) == 0 &&
+        store_commit(store, err) == 0)
+        return 0;
+    store_rollback(store);
+    return -1;
+}
+
+static void say_why(struct live *l, const char *id) {
+    struct step_row step DEFER(step_row_done) = {.what = NULL};
+    struct err err;
+    bool there = store_step_find(l->service->store, l->row.id, id, &step, &err) == 0;
+    snprintf(l->row.end_reason, sizeof(l->row.end_reason),
+             there ? "the host was restarted: it is as after step %u"
+                   : "the host was restarted: it is as after a step that is no longer kept",
+             step.number);
+}
+
+static int revive(struct live *l, struct saved_row *row, struct err *err) {
+    bool known = !row->boot[0];
+    row->boot[0] = '\0';
+    free(row->source);
+    row->source = strdup(row->stack ? row->stack : "");
+    l->row.state = MACHINE_STOPPED;
+    say_why(l, row->step);
+    if (known)
+        return 0;
+    if (write_revived(l, row, err) < 0)
+        return -1;
+    event_tell(l->service, l->row.owner, l->row.id, "machine.stopped",
+               "{\"reason\":\"the host was restarted\"}");
+    return 0;
+}
+
+bool durable_adopt(struct live *l) {
+    struct saved_row row DEFER(saved_row_done) = {.source = NULL};
+    char boot[40];
+    struct err err;
+    durable_boot(boot);
+    if (store_saved_get(l->service->store, l->row.id, &row, &err) < 0 || !row.step[0] ||
+        strcmp(row.boot, boot) == 0)
+        return false;
+    enum machine_state before = l->row.state;
+    if (revive(l, &row, &err) < 0) {
+        log_line(LOG_ERROR, "service", "bring a machine back: %s id=%s", err.text, l->row.id);
+        l->row.state = before;
+        return false;
+    }
+    l->dormant = l->reach.heard = true;
+    return true;
+}
+
+/* ---- afterwards ---- */
+
+static void closedirp(DIR **d) {
+    if (*d)
+        closedir(*d);
+}
+
+void durable_sweep(struct service *s) {
+    struct err err;
+    char path[4096];
+    if (!s->saved_unswept)
+        return;
+    s->saved_unswept = false;
+    snprintf(path, sizeof(path), "%s/saved", s->place->home);
+    DIR *d DEFER(closedirp) = opendir(path);
+    for (struct dirent *e; d && (e = readdir(d));) {
+        bool used = true;
+        if (!id_valid(e->d_name, strlen(e->d_name), 'd'))
+            continue;
+        if (store_saved_used(s->store, e->d_name, &used, &err) < 0)
+            log_line(LOG_WARN, "service", "what was saved: %s", err.text);
+        if (!used)
+            s->driver->shed(s->host, e->d_name, NULL, shed_done, NULL);
+    }
+}

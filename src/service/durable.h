@@ -1,0 +1,26 @@
+/*
+ * What outlives the host. The layers of a machine's newest step are copied to the store in the
+ * background and synced: that step is `durable`. After a restart of the host the machine is that
+ * step: it waits, stopped, until somebody resumes it.
+ */
+#pragma once
+
+#include "service/state.h"
+
+/* There is a new step. */
+void durable_want(struct live *l);
+/* From the tick: begins to copy when its time has come. */
+void durable_look(struct live *l, uint64_t now_ms);
+/* The daemon leaves: the next one begins anew. */
+void durable_release(struct live *l);
+
+/* One without a box: it is its durable step from now on, if the host was restarted. False: no. */
+bool durable_adopt(struct live *l);
+/* From the tick: what was saved of machines that have ended goes. */
+void durable_sweep(struct service *s);
+
+/* Which boot of the host this is. */
+void durable_boot(char ret[40]);
+
+/* wake.c: makes a box for one that has none; done: it runs. */
+void live_wake(struct live *l, machine_done_fn *done, void *arg);

@@ -1,0 +1,104 @@
+/* A machine without a box gets one again, made of what was saved of it. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/defer.h"
+#include "base/log.h"
+#include "service/durable.h"
+#include "service/gate.h"
+#include "store/saved.h"
+
+struct waking {
+    struct live *live;
+    machine_done_fn *done;
+    void *arg;
+};
+
+static void finish(struct waking *w, const struct err *err) {
+    machine_done_fn *done = w->done;
+    void *arg = w->arg;
+    live_unref(w->live);
+    free(w);
+    done(arg, err);
+}
+
+/* From now on it belongs to this boot of the host, as every machine with a box does. */
+static int write_woken(struct live *l, struct err *err) {
+    struct store *store = l->service->store;
+    struct saved_row row DEFER(saved_row_done) = {.source = NULL};
+    if (store_saved_get(store, l->row.id, &row, err) < 0 || store_begin(store, err) < 0)
+        return -1;
+    durable_boot(row.boot);
+    if (store_saved_put(store, &row, err) == 0 && store_machine_update(store, &l->row, err) == 0 &&
+        store_commit(store, err) == 0)
+        return 0;
+    store_rollback(store);
+    return -1;
+}
+
+static void told(void *arg, const struct err *err) {
+    (void)err; /* logged; what it may reach is the gate's to say */
+    finish(arg, NULL);
+}
+
+static void trusted(void *arg, const struct err *err) {
+    struct waking *w = arg;
+    (void)err;
+    net_tell(w->live, told, w);
+}
+
+static void made(void *arg, struct machine *m, const char *warnings, const struct err *failed) {
+    struct waking *w = arg;
+    struct live *l = w->live;
+    struct err err;
+    if (failed) {
+        finish(w, failed);
+        return;
+    }
+    live_attach(l, m);
+    net_attach_made(l);
+    if (warnings && *warnings && !l->row.warnings)
+        l->row.warnings = strdup(warnings);
+    l->dormant = false;
+    l->row.end_reason[0] = '\0';
+    l->row.incarnation = guest_incarnation(m->guest);
+    if (write_woken(l, &err) < 0) {
+        live_end(l, "it could not be brought back", NULL, NULL);
+        finish(w, &err);
+    } else if (gate_policy(l->gate)->count > 0 || gate_grants(l->gate)->count > 0) {
+        net_trust_again(l, trusted, w);
+    } else {
+        finish(w, NULL);
+    }
+}
+
+static uint64_t time_left(const struct machine_row *row) {
+    int64_t left = row->created_ms + (int64_t)row->ttl_ms - now_ms();
+    return !row->ttl_ms ? 0 : left > 1 ? (uint64_t)left : 1;
+}
+
+void live_wake(struct live *l, machine_done_fn *done, void *arg) {
+    struct service *s = l->service;
+    struct err err;
+    if (steps_load(l, &err) < 0) {
+        done(arg, &err);
+        return;
+    }
+    struct waking *w = calloc(1, sizeof(*w));
+    if (!w)
+        abort();
+    *w = (struct waking){l, done, arg};
+    live_ref(l);
+    const struct machine_spec spec = {
+        .id = l->row.id,
+        .image = l->row.image,
+        .hostname = l->row.name[0] ? l->row.name : l->row.id,
+        .limits = row_limits(s->conf, &l->row),
+        .deadline_ms = time_left(&l->row),
+        .linger = true,
+        .same = true,
+        .gate = true,
+        .stack = l->steps.stack,
+    };
+    s->driver->create(s->host, &spec, made, w);
+}

@@ -1,0 +1,124 @@
+#include "spawn/saved.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/defer.h"
+#include "spawn/duplicate.h"
+#include "spawn/layers.h"
+#include "spawn/mounts.h"
+#include "spawn/spawner.h"
+#include "spawn/undertaker.h"
+
+bool saved_is_name(const char *name) {
+    return id_valid(name, strlen(name), 'd');
+}
+
+/* Setuid files of boxes lie in it with the ids they have there: nobody else may come near. */
+static int open_saved(const struct spawner *s, bool make) {
+    if (make && mkdirat(s->maker.store, "saved", 0700) < 0 && errno != EEXIST)
+        return -errno;
+    int dir = openat(s->maker.store, "saved", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    return dir < 0 ? -errno : dir;
+}
+
+static int open_disk(const struct spawner *s, const char *name, bool make) {
+    int all DEFER_CLOSE = open_saved(s, make);
+    if (all < 0)
+        return all;
+    if (make && mkdirat(all, name, 0700) < 0 && errno != EEXIST)
+        return -errno;
+    int dir = openat(all, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    return dir < 0 ? -errno : dir;
+}
+
+int saved_clone(const struct spawner *s, const char *name, int *ret, int copies) {
+    int dir DEFER_CLOSE = open_disk(s, name, false), made = 0, r = dir < 0 ? dir : 0;
+    for (; r == 0 && made < copies; made++)
+        if ((ret[made] = mount_clone(dir, "")) < 0 || (r = mount_shelve(ret[made])) < 0)
+            break;
+    if (r == 0 && made < copies)
+        r = ret[made];
+    else if (r < 0 && dir >= 0)
+        close(ret[made]);
+    while (r < 0 && made > 0)
+        close(ret[--made]);
+    return r;
+}
+
+/* ---- SAVE ---- */
+
+static int busy(struct err *err, const struct box *box) {
+    return err_set(err, ERR_BUSY, "layers of machine '%s' are being copied or merged", box->id);
+}
+
+static int begin_copy(struct spawner *s, struct box *box, const struct layer *from, int disk,
+                      uint32_t into, struct undertaker *u, struct err *err) {
+    int source DEFER_CLOSE = layers_disk(s, from->machine, err);
+    if (source < 0)
+        return -1;
+    const struct duplicate_plan plan = {.from = from->number, .into = into, .durable = true};
+    if (undertaker_duplicate(u, box->id, source, disk, &plan))
+        box->merging = into | CHORE_SAVE;
+    return busy(err, box);
+}
+
+int saved_copy(struct spawner *s, const struct plan_message *m, struct undertaker *u,
+               struct err *err) {
+    struct layers from;
+    struct box *box = layers_live_box(s, m->plan.id, err);
+    if (!box || layers_parse(m->plan.stack, &from, err) < 0)
+        return -1;
+    if (from.count != 1 || !saved_is_name(m->text) || m->layer < 1 || m->layer > LAYER_NUMBER_MAX)
+        return err_set(err, ERR_INVALID, "not one layer and where to save it");
+    uint32_t into = (uint32_t)m->layer;
+    int disk DEFER_CLOSE = open_disk(s, m->text, true);
+    int there = disk < 0 ? disk : duplicate_done(disk, into);
+    if (there < 0)
+        return err_num(err, there, "save layers of machine '%s'", box->id);
+    if (there)
+        return 0;
+    if (box->unmerged == (into | CHORE_SAVE)) {
+        box->unmerged = 0;
+        return err_num(err, box->merge_error, "save layers of machine '%s'", box->id);
+    }
+    return box->merging ? busy(err, box) : begin_copy(s, box, from.v, disk, into, u, err);
+}
+
+/* ---- SHED ---- */
+
+static int remove_disk(struct spawner *s, const char *name, struct undertaker *u) {
+    char to[2 * ID_SIZE];
+    int all DEFER_CLOSE = open_saved(s, false);
+    if (all < 0)
+        return all == -ENOENT ? 0 : all;
+    if (mkdirat(all, "trash", 0700) < 0 && errno != EEXIST)
+        return -errno;
+    snprintf(to, sizeof(to), "trash/%s", id_new('t').text);
+    if (renameat(all, name, all, to) < 0 && errno != ENOENT)
+        return -errno;
+    /* If it is too busy, or dies, the next one finds what is left. */
+    undertaker_wipe(u, all);
+    return 0;
+}
+
+int saved_shed(struct spawner *s, const struct plan_message *m, struct undertaker *u,
+               struct err *err) {
+    char name[ID_SIZE];
+    const char *list = m->text + strcspn(m->text, " ");
+    snprintf(name, sizeof(name), "%.*s", (int)(list - m->text), m->text);
+    if (!saved_is_name(name) || (size_t)(list - m->text) >= sizeof(name))
+        return err_set(err, ERR_INVALID, "'%.40s' names nothing that was saved", m->text);
+    if (!*list) {
+        int r = remove_disk(s, name, u);
+        return r < 0 ? err_num(err, r, "remove what was saved as '%s'", name) : 0;
+    }
+    int disk DEFER_CLOSE = open_disk(s, name, false);
+    if (disk < 0)
+        return disk == -ENOENT ? 0 : err_num(err, disk, "open what was saved as '%s'", name);
+    return layers_shed(disk, list + 1, 0, 0, u, err);
+}

@@ -1,0 +1,26 @@
+/*
+ * Saved layers: copies of a machine's layers in the store, synced, under a name that outlives the
+ * host. `saved/d-4kq2x7w3n5ab/7` is a layer as on any disk, so a stack may name it.
+ */
+#pragma once
+
+#include <stdbool.h>
+
+#include "base/err.h"
+#include "base/plan.h"
+
+struct spawner;
+struct undertaker;
+
+bool saved_is_name(const char *name);
+
+/* Detached read-only mounts of such a disk; 0 or -errno. */
+int saved_clone(const struct spawner *s, const char *name, int *ret, int copies);
+
+/* SAVE: one layer becomes that of another number there. `busy` while it is copied: ask again. */
+int saved_copy(struct spawner *s, const struct plan_message *m, struct undertaker *u,
+               struct err *err);
+
+/* SHED: layers that are not in the list go; without a list the whole disk. */
+int saved_shed(struct spawner *s, const struct plan_message *m, struct undertaker *u,
+               struct err *err);

@@ -1,0 +1,39 @@
+/*
+ * What of a machine outlives its host: one step, whose layers were copied to a disk of the store
+ * (base/layers.h, "d-..."), and which boot its box belongs to.
+ */
+#pragma once
+
+#include "store/steps.h"
+
+struct saved_row {
+    char machine[ID_SIZE];
+    char disk[ID_SIZE];
+    char step[ID_SIZE]; /* empty: none yet */
+    char *source;       /* the step's stack ... */
+    char *stack;        /* ... and the copies, layer by layer */
+    uint32_t next;      /* number of the next copy; one is never used twice */
+    char boot[40];      /* of the host, in which it has a box; empty: it waits to be resumed */
+};
+
+void saved_row_done(struct saved_row *row);
+int store_saved_put(struct store *s, const struct saved_row *row, struct err *err);
+int store_saved_get(struct store *s, const char *machine, struct saved_row *ret, struct err *err);
+/* Does a machine that has not ended need anything on this disk? */
+int store_saved_used(struct store *s, const char *disk, bool *ret, struct err *err);
+
+/*
+ * Which copies a stack is made of: those that there are, and new ones, whose layers are to be
+ * copied. row->next is counted on for these.
+ */
+struct saved_plan {
+    struct layers from, to;
+    bool missing[LAYERS_MAX];
+};
+int saved_plan(struct saved_row *row, const char *stack, struct saved_plan *ret, struct err *err);
+
+/* That step is the durable one of its machine, and no other. */
+int store_step_durable(struct store *s, const char *machine, const char *step, struct err *err);
+/* The host was restarted: the durable one lies on that stack, others have no restore point. */
+int store_steps_lose(struct store *s, const struct saved_row *row, const char *reason,
+                     struct err *err);

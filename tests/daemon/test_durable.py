@@ -1,0 +1,138 @@
+"""What outlives the host: the last durable step. The host's restart is played: every process of ours killed, the run
+directory gone, and another boot id than the one that was written down."""
+import os
+import re
+import shutil
+import signal
+import sqlite3
+import time
+
+import pytest
+from carrel import ROOTLESS, spawner_pids
+from daemon import Daemon
+from patience import clock
+from test_steps import Box, refused
+
+pytestmark = pytest.mark.skipif(ROOTLESS, reason="the store of an ordinary user is tested with root's")
+
+
+def restart_host(d):
+    d.kill()
+    spawners = spawner_pids(d.run_dir)
+    for pid in spawners:
+        os.kill(pid, signal.SIGKILL)
+    for record in d.run_dir.glob("boxes/*/box"):
+        os.kill(int(re.search(r"^pid=(\d+)", record.read_text(), re.M).group(1)), signal.SIGKILL)
+    d.until(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in spawners))
+    for path in d.run_dir.iterdir():
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    db = sqlite3.connect(d.home / "carrel.db")
+    with db:
+        db.execute("UPDATE saved SET boot = 'another' WHERE boot != ''")
+    db.close()
+    d.start()
+
+
+def durable(b, number):
+    """That step, once it is."""
+    end = clock() + 20
+    while True:
+        found = [s for s in b.steps() if s["durable"]]
+        if found and found[0]["number"] == number:
+            assert len(found) == 1
+            return found[0]
+        assert clock() < end, b.steps()
+        time.sleep(0.05)
+
+
+def saved(d):
+    return list(d.home.glob("saved/d-*"))
+
+
+@pytest.fixture(scope="module")
+def host():
+    d = Daemon()
+    yield d
+    d.stop()
+
+
+def test_after_a_restart_of_the_host_a_machine_is_its_last_durable_step(host):
+    b = Box(host, name="lasting", metadata={"for": "ever"})
+    b.sh("mkdir d; echo one >d/one; ln d/one d/two; ln -s one d/link; chmod 640 d/one; echo gone >gone")
+    b.sh("rm gone; rm -r d; mkdir d; echo new >d/new; echo id >id; truncate -s 10M holes")
+    who = b.sh("cat /etc/machine-id /etc/hostname 2>/dev/null; hostname")
+    step = durable(b, 3)
+    assert step["restorable"]
+    host.post(b.url + "/execs", {"command": "echo late >late; sleep 100", "background": True})
+    restart_host(host)
+    m = host.get(b.url)
+    assert m["state"] == "stopped" and m["reason"] == "the host was restarted: it is as after step 3"
+    assert m["metadata"] == {"for": "ever"} and m["name"] == "lasting"
+    refused("busy", b.sh, "true")
+    refused("busy", b.snap)
+    steps = {s["number"]: s for s in b.steps()}
+    assert steps[3]["restorable"] and steps[3]["durable"]
+    assert not steps[2]["restorable"] and "restarted" in steps[2]["reason"]
+    host.restart()  # it waits on
+    assert host.get(b.url)["state"] == "stopped"
+    assert host.post(b.url + "/resume")["state"] == "running"
+    assert "reason" not in host.get(b.url)
+    assert b.sh("cat d/new; ls d; ls; stat -c '%s %b' holes; cat id").split() == ["new", "new", "d", "holes", "id", "10485760", "0", "id"]
+    assert b.sh("cat /etc/machine-id /etc/hostname 2>/dev/null; hostname") == who
+    assert host.get("/v1/store/check")["whole"]
+
+
+def test_it_goes_on_from_there_and_survives_again(host):
+    b = Box(host)
+    b.sh("echo one >one")
+    durable(b, 1)
+    restart_host(host)
+    host.post(b.url + "/resume")
+    b.sh("echo two >two; rm one")
+    durable(b, 2)
+    b.rewind(1)
+    assert b.sh("ls") == "one\n"
+    b.rewind(2)
+    restart_host(host)
+    host.post(b.url + "/resume")
+    assert b.sh("ls; cat two") == "two\ntwo\n"
+    fork = b.fork()[0]
+    host.delete(b.url)
+    host.until(lambda: b.id not in [m["id"] for m in host.machines()])
+    assert fork.sh("cat two") == "two\n", "what it lies on stays as long as it is needed"
+
+
+def test_hard_links_owners_and_whiteouts_come_back(host):
+    b = Box(host)
+    b.sh("cp /bin/true t; ln t u; mkfifo p; rm -f ~/.bashrc; mkdir -p a/b; echo x >a/b/x; mv a moved", user="root")
+    look = "cd; find . /home -printf '%p %y %m %u %g %l\\n' | sort; find . -type f -printf '%p %n %s %T@\\n' | sort; stat -c '%a %u %g' / /tmp"
+    before = b.sh(look, user="root")
+    durable(b, 2)
+    restart_host(host)
+    host.post(b.url + "/resume")
+    assert b.sh(look, user="root") == before
+
+
+def test_forks_come_back_too_and_what_nobody_needs_goes(host):
+    host.clear()
+    host.until(lambda: not saved(host))
+    b = Box(host)
+    b.sh("echo base >base")
+    fork = b.fork()[0]
+    fork.sh("echo own >own")
+    durable(fork, fork.steps()[-1]["number"])
+    restart_host(host)
+    assert [m["id"] for m in host.machines() if m["state"] == "stopped"].count(fork.id) == 1
+    host.post(fork.url + "/resume")
+    assert fork.sh("cat base own") == "base\nown\n"
+    assert saved(host)
+    host.clear()
+    host.until(lambda: not saved(host))
+
+
+def test_without_a_durable_step_there_is_nothing_to_come_back_as(host):
+    b = Box(host, steps="manual")
+    b.sh("echo x >x")
+    restart_host(host)
+    m = host.get(b.url)
+    assert m["state"] == "ended"
