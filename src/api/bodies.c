@@ -92,7 +92,7 @@ static const struct field secret_grant_request[] = {
 static const struct schema secret_grant_request_schema =
     SCHEMA("SecretGrant", struct secret_grant_request, secret_grant_request);
 
-static const char *const grant_kinds[] = {"file", "env", "secret", NULL};
+static const char *const grant_kinds[] = {"file", "env", "secret", "repo", NULL};
 static const struct field grant_request[] = {
     {"kind", FIELD_TEXT, AT(struct grant_request, kind), NULL, .required = true,
      .choices = grant_kinds},
@@ -103,7 +103,9 @@ static const struct field grant_request[] = {
     {"at", FIELD_TEXT, AT(struct grant_request, at),
      "where it is put in the machine; of a secret: the host it is good for", .max = PATH_MAX_BYTES},
     {"mode", FIELD_TEXT, AT(struct grant_request, mode),
-     "of a secret: header (default), basic, query", .max = 255},
+     "of a secret: header (default), basic, query; of a repository, which is handed over as a "
+     "bundle: its branch or tag",
+     .max = 255},
     {"value", FIELD_TEXT, AT(struct grant_request, value), "of a variable", .max = 65536},
     {"expires", FIELD_DURATION, AT(struct grant_request, expires), "then it is taken back",
      .min = 1, .max = DAYS(3650)},

@@ -5,9 +5,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "base/defer.h"
+#include "cli/git.h"
 #include "cli/spec.h"
 
 enum { WORDS_MAX = 2 * PATH_MAX };
@@ -34,15 +36,20 @@ static int copy_words(const char *text, char words[WORDS_MAX], struct err *err) 
 
 /* ---- HOST[:/GUEST] ---- */
 
+/* Cuts ":/GUEST" off, if it is there. */
+static char *cut_guest(char *words) {
+    char *guest = strrchr(words, ':');
+    if (!guest || guest[1] != '/')
+        return NULL;
+    *guest = '\0';
+    return guest + 1;
+}
+
 static int put_file(struct jot *j, const char *text, struct handed *h, struct err *err) {
     char words[WORDS_MAX], real[PATH_MAX];
     if (copy_words(text, words, err) < 0)
         return -1;
-    char *guest = strrchr(words, ':');
-    if (guest && guest[1] == '/')
-        *guest++ = '\0';
-    else
-        guest = NULL;
+    const char *guest = cut_guest(words);
     if (!realpath(words, real))
         return err_sys(err, "open file '%s'", words);
     int fd = open(real, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
@@ -51,6 +58,64 @@ static int put_file(struct jot *j, const char *text, struct handed *h, struct er
     jot_string(j, "what", real);
     if (guest)
         jot_string(j, "at", guest);
+    return keep_fd(h, fd, err);
+}
+
+/* ---- PATH[@REF][:/GUEST] ---- */
+
+/* The full name of a branch or a tag. */
+static int find_ref(const char *path, const char *ref, char ret[256], struct err *err) {
+    const char *const words[] = {
+        "-C", path, "rev-parse", "--verify", "--symbolic-full-name", "-q", "--end-of-options",
+        ref,  NULL};
+    struct buf full DEFER(buf_done) = BUF(GIT_SAID_MAX);
+    if (git_ask(words, &full, err) < 0)
+        return err_set(err, ERR_NOT_FOUND, "there is no '%s' in repository '%s'", ref, path);
+    const char *name = full.data ? full.data : "";
+    bool known = strncmp(name, "refs/heads/", 11) == 0 || strncmp(name, "refs/tags/", 10) == 0;
+    if (!known || strlen(name) > 200) {
+        err_set(err, ERR_INVALID, "'%s' in repository '%s' is neither a branch nor a tag", ref,
+                path);
+        return err_remedy(err, "make a branch of it: git branch NAME %s", ref);
+    }
+    snprintf(ret, 256, "%s", name);
+    return 0;
+}
+
+/* All that the ref leads to, and nothing of the repository's configuration. */
+static int make_bundle(const char *path, const char *ref, struct err *err) {
+    const char *const words[] = {"-C", path, "bundle", "create", "-q", "-", ref, "--", NULL};
+    int fd = memfd_create("bundle", MFD_CLOEXEC);
+    if (fd < 0)
+        return err_sys(err, "make room for a bundle");
+    if (git_run(words, fd, err) == 0)
+        return fd;
+    close(fd);
+    return err_wrap(err, "bundle repository '%s'", path);
+}
+
+static int put_repo(struct jot *j, const char *text, struct handed *h, struct err *err) {
+    char words[WORDS_MAX], real[PATH_MAX], name[256];
+    const char *ref = "HEAD";
+    if (copy_words(text, words, err) < 0)
+        return -1;
+    const char *guest = cut_guest(words);
+    char *at = strrchr(words, '@');
+    if (at && access(words, F_OK) < 0) {
+        *at = '\0';
+        ref = at + 1;
+    }
+    if (!realpath(words, real))
+        return err_sys(err, "open repository '%s'", words);
+    if (find_ref(real, ref, name, err) < 0)
+        return -1;
+    int fd = make_bundle(real, name, err);
+    if (fd < 0)
+        return -1;
+    jot_string(j, "what", real);
+    if (guest)
+        jot_string(j, "at", guest);
+    jot_string(j, "mode", strchr(name + 5, '/') + 1);
     return keep_fd(h, fd, err);
 }
 
@@ -97,6 +162,7 @@ static const struct {
     bool listed;
 } kinds[] = {
     {"file", put_file, offsetof(struct handed_options, files), true},
+    {"repo", put_repo, offsetof(struct handed_options, repos), true},
     {"secret", put_secret, offsetof(struct handed_options, secrets), true},
     {"env", put_env, 0, false},
 };

@@ -11,27 +11,33 @@
 #include "cli/options.h"
 
 struct handed_options {
-    struct option_list files, secrets;
+    struct option_list files, repos, secrets;
     uint64_t expires_ms; /* 0: never */
 };
 
 /* Rows of an option table; `member` is the struct handed_options in `type`. */
-#define HANDED_OPTIONS(type, member)                                              \
-    {0,                                                                           \
-     "file",                                                                      \
-     "HOST[:/GUEST]",                                                             \
-     OPTION_LIST,                                                                 \
-     offsetof(type, member.files),                                                \
-     "a copy of a file (default: at the same path)"},                             \
-        {0,                                                                       \
-         "secret",                                                                \
-         "NAME@HOST[:header|basic|query]",                                        \
-         OPTION_LIST,                                                             \
-         offsetof(type, member.secrets),                                          \
-         "a placeholder in the variable NAME, replaced on its way to HOST"},      \
-    {                                                                             \
-        0, "expires", "TIME", OPTION_DURATION, offsetof(type, member.expires_ms), \
-            "take back all that is handed over here after this time"              \
+#define HANDED_OPTIONS(type, member)                                                      \
+    {0,                                                                                   \
+     "file",                                                                              \
+     "HOST[:/GUEST]",                                                                     \
+     OPTION_LIST,                                                                         \
+     offsetof(type, member.files),                                                        \
+     "a copy of a file (default: at the same path)"},                                     \
+        {0,                                                                               \
+         "repo",                                                                          \
+         "PATH[@REF][:/GUEST]",                                                           \
+         OPTION_LIST,                                                                     \
+         offsetof(type, member.repos),                                                    \
+         "a clone of a repository, without remotes; `carrel ship` brings its work back"}, \
+        {0,                                                                               \
+         "secret",                                                                        \
+         "NAME@HOST[:header|basic|query]",                                                \
+         OPTION_LIST,                                                                     \
+         offsetof(type, member.secrets),                                                  \
+         "a placeholder in the variable NAME, replaced on its way to HOST"},              \
+    {                                                                                     \
+        0, "expires", "TIME", OPTION_DURATION, offsetof(type, member.expires_ms),         \
+            "take back all that is handed over here after this time"                      \
     }
 
 enum { HANDED_MAX = 16 };

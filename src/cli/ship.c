@@ -17,14 +17,10 @@
 #include "cli/flags.h"
 #include "cli/options.h"
 #include "cli/safe.h"
+#include "cli/ship.h"
 #include "cli/table.h"
 
 enum { SHOWN_MAX = 1 << 20, CONTEXT = 3 };
-
-struct ship_options {
-    struct option_list only;
-    bool yes, mirror, undo, stat, json, help;
-};
 
 #define AT(member) offsetof(struct ship_options, member)
 const struct option_row ship_rows[] = {
@@ -39,15 +35,6 @@ const struct option_row ship_rows[] = {
     {0, NULL, NULL, OPTION_FLAG, 0, NULL},
 };
 
-struct ship {
-    const struct ship_options *options;
-    struct client client;
-    json_t *set; /* the change set as the daemon tells it */
-    char target[4096];
-    int dir;
-    struct parcel parcel;
-};
-
 static void ship_done(struct ship *s) {
     parcel_close(&s->parcel);
     json_decref(s->set);
@@ -57,8 +44,7 @@ static void ship_done(struct ship *s) {
 
 /* ---- the change set ---- */
 
-/* MACHINE, MACHINE:PATH, or the id of one that is frozen. */
-static int find_set(struct ship *s, const char *word, struct err *err) {
+int ship_find_set(struct ship *s, const char *word, struct err *err) {
     char target[CLIENT_TARGET_SIZE], machine[256];
     struct buf body DEFER(buf_done) = BUF(8192);
     struct jot j = JOT(&body);
@@ -81,7 +67,7 @@ static int find_set(struct ship *s, const char *word, struct err *err) {
 }
 
 /* The archive in a file of our own without a name, mapped; its hash is what the daemon said. */
-static int fetch(struct ship *s, char **ret, size_t *ret_size, struct err *err) {
+int ship_fetch(struct ship *s, char **ret, size_t *ret_size, struct err *err) {
     char target[CLIENT_TARGET_SIZE], hash[PARCEL_HEX];
     const struct client_request r = {.method = "GET", .target = target, .accept = "*/*"};
     const struct http_head *head;
@@ -224,8 +210,8 @@ static void show_json(const struct ship *s, long shipped) {
 
 /* ---- letting it out ---- */
 
-static int note(struct ship *s, const char *action, const char *hash, long files, long long intent,
-                long long *ret_record, struct err *err) {
+int ship_note(struct ship *s, const char *action, const char *hash, long files, long long intent,
+              long long *ret_record, struct err *err) {
     char target[CLIENT_TARGET_SIZE];
     struct buf body DEFER(buf_done) = BUF(16384);
     struct jot j = JOT(&body);
@@ -251,7 +237,7 @@ static long let_out(struct ship *s, struct err *err) {
     char hash[PARCEL_HEX];
     long long record, after;
     long count = delivery_hash(&s->parcel, hash);
-    if (!count || note(s, "ship", hash, count, 0, &record, err) < 0)
+    if (!count || ship_note(s, "ship", hash, count, 0, &record, err) < 0)
         return count ? -1 : 0;
     const struct delivery d = {.dir = s->dir,
                                .id = client_text(s->set, "id"),
@@ -260,7 +246,7 @@ static long let_out(struct ship *s, struct err *err) {
                                .archive = client_text(s->set, "sha256"),
                                .files_sha256 = hash};
     if (deliver(&d, &s->parcel, err) < 0 ||
-        note(s, "shipped", hash, count, record, &after, err) < 0)
+        ship_note(s, "shipped", hash, count, record, &after, err) < 0)
         return -1;
     if (!s->options->json)
         printf("%ld file%s shipped to %s; receipt %s/.carrel-ship-%s/receipt.json, journal record "
@@ -274,10 +260,10 @@ static int take_back(struct ship *s, const char *id, struct err *err) {
     long kept = 0;
     long long record, after;
     const char zeros[] = "0000000000000000000000000000000000000000000000000000000000000000";
-    if (find_set(s, id, err) < 0 || note(s, "undo", zeros, 0, 0, &record, err) < 0)
+    if (ship_find_set(s, id, err) < 0 || ship_note(s, "undo", zeros, 0, 0, &record, err) < 0)
         return -1;
     long count = deliver_undo(s->dir, id, &kept, hash, err);
-    if (count < 0 || note(s, "undone", hash, count, record, &after, err) < 0)
+    if (count < 0 || ship_note(s, "undone", hash, count, record, &after, err) < 0)
         return -1;
     printf("%ld taken back", count);
     if (kept)
@@ -291,7 +277,7 @@ static int take_back(struct ship *s, const char *id, struct err *err) {
 static int show_and_ship(struct ship *s, const char *what, struct err *err) {
     char *archive = NULL;
     size_t size = 0, refused = 0, wanted = 0;
-    if (find_set(s, what, err) < 0 || fetch(s, &archive, &size, err) < 0 ||
+    if (ship_find_set(s, what, err) < 0 || ship_fetch(s, &archive, &size, err) < 0 ||
         parcel_open(&s->parcel, archive, size, s->dir, client_number(s->set, "machine_ms"),
                     s->options->mirror, err) < 0)
         return -1;
@@ -354,6 +340,8 @@ int cmd_ship(int argc, char **argv) {
     }
     int status = client_open(&s.client, CLIENT_IF_MACHINES, NULL, &err);
     if (status == 0)
-        status = o.undo ? take_back(&s, words[0], &err) : show_and_ship(&s, words[0], &err);
+        status = o.undo ? take_back(&s, words[0], &err) : ship_repo(&s, words[0], &err);
+    if (status == 1 && !o.undo)
+        status = show_and_ship(&s, words[0], &err);
     return status < 0 ? cli_fail(&err) : status;
 }

@@ -20,7 +20,7 @@ struct grant_kind {
     void (*take)(struct live *l, const struct grant_row *row, service_done_fn *done, void *arg);
 };
 
-extern const struct grant_kind grant_dir, grant_file, grant_env, grant_secret;
+extern const struct grant_kind grant_dir, grant_file, grant_env, grant_secret, grant_repo;
 
 /* NULL with *err: there is no such kind. */
 const struct grant_kind *grant_kind_find(const char *name, struct err *err);
@@ -67,3 +67,10 @@ void handover_file(struct live *l, int fd, const struct handover *to, service_do
 void handover_text(struct live *l, const char *text, const struct handover *to,
                    service_done_fn *done, void *arg);
 void handover_remove(struct live *l, const char *path, service_done_fn *done, void *arg);
+
+/* ---- inside.c ---- */
+
+enum { INSIDE_WORDS = 6 };
+/* A script for its shell, as its user; the first word is $0. It fails with what it said. */
+void inside_run(struct live *l, const char *script, const char *const *words, service_done_fn *done,
+                void *arg);

@@ -12,6 +12,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 from daemon import Daemon  # noqa: E402
 import patience  # noqa: E402
 from servers import Servers  # noqa: E402
+import tally  # noqa: E402
 
 
 time_limit = patience.time_limit(120)
@@ -63,3 +64,14 @@ def gated(gated_session):
     yield gated_session
     gated_session.clear()
     assert gated_session.host.left_of_boxes() == []
+
+
+@pytest.fixture
+def count_attack():
+    """To be called by a test once what it tried was refused."""
+    return lambda: tally.attack(journalled=False)
+
+
+def pytest_sessionfinish():
+    if tally.counts:
+        print("#! " + ", ".join(f"{n} {what}" for what, n in tally.counts.items()), flush=True)

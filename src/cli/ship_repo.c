@@ -1,0 +1,290 @@
+/*
+ * carrel ship for repositories: git in the machine makes a bundle, which is frozen like everything
+ * that is shipped. The owner's git reads it, with every object checked, into a repository of its
+ * own first, and from there into one branch. It never opens a repository that a machine wrote.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/defer.h"
+#include "base/fdio.h"
+#include "base/id.h"
+#include "cli/git.h"
+#include "cli/safe.h"
+#include "cli/ship.h"
+#include "cli/table.h"
+
+#define BUNDLE "repo.bundle"
+#define WORK "refs/heads/carrel"
+
+static const char pack_script[] =
+    "set -e; umask 077; mkdir \"$1\"\n"
+    "git -C \"$0\" bundle create -q \"$1/" BUNDLE "\" HEAD\n"
+    "test -z \"$(git -C \"$0\" status --porcelain | head -c 1)\" || echo uncommitted\n";
+
+/* Where the bundle is looked at, and who gets it. */
+struct quarantine {
+    char dir[64], bundle[96];
+    char raw[96], repo[96]; /* as it came, and what of it was checked */
+    char base[128], branch[128];
+    long commits;
+};
+
+/* ---- in the machine ---- */
+
+static int run_inside(struct ship *s, const char *machine, const char *const *argv, json_t **ret,
+                      struct err *err) {
+    char target[CLIENT_TARGET_SIZE];
+    struct buf body DEFER(buf_done) = BUF(65536);
+    struct jot j = JOT(&body);
+    const struct client_request r = {.method = "POST", .target = target, .body = &body};
+    jot_object(&j, NULL);
+    jot_array(&j, "argv");
+    for (size_t i = 0; argv[i]; i++)
+        jot_string(&j, NULL, argv[i]);
+    jot_end(&j, ']');
+    jot_string(&j, "cwd", "/");
+    jot_string(&j, "timeout", "5m");
+    jot_end(&j, '}');
+    return client_target(target, err, "/v1/machines/%s/execs", machine) < 0
+               ? -1
+               : client_call(&s->client, &r, ret, err);
+}
+
+/* The frozen bundle, and nothing of it left behind. */
+static int freeze(struct ship *s, const char *machine, const char *place, struct err *err) {
+    char dir[64], word[512];
+    snprintf(dir, sizeof(dir), "/tmp/.carrel-%s", id_new('b').text);
+    snprintf(word, sizeof(word), "%s:%s", machine, dir);
+    const char *const pack[] = {"/bin/sh", "-c", pack_script, place, dir, NULL};
+    const char *const clear[] = {"rm", "-rf", dir, NULL};
+    json_t *done DEFER(json_free) = NULL, *cleared DEFER(json_free) = NULL;
+    if (run_inside(s, machine, pack, &done, err) < 0)
+        return -1;
+    if (client_number(json_object_get(done, "exec"), "status") != 0)
+        err_set(err, ERR_INVALID, "git in the machine: %.200s", client_text(done, "stderr"));
+    else if (ship_find_set(s, word, err) == 0)
+        place = NULL;
+    struct err late;
+    (void)run_inside(s, machine, clear, &cleared, &late);
+    if (*client_text(done, "stdout") && !s->options->json)
+        puts("changes that are not committed stay in the machine");
+    return place ? -1 : 0;
+}
+
+static const struct parcel_item *find_bundle(const struct ship *s, struct err *err) {
+    for (size_t i = 0; i < s->parcel.count; i++) {
+        const struct parcel_item *item = &s->parcel.items[i];
+        if (strcmp(item->path, BUNDLE) == 0 && item->kind == TAR_FILE && !item->refused)
+            return item;
+    }
+    err_set(err, ERR_INVALID, "the machine made no bundle");
+    return NULL;
+}
+
+/* ---- on the host ---- */
+
+static int write_file(const char *path, const char *bytes, size_t n, struct err *err) {
+    int fd DEFER_CLOSE = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    int status = fd < 0 ? -errno : write_all(fd, bytes, n);
+    return status < 0 ? err_num(err, status, "write '%s'", path) : 0;
+}
+
+static void quarantine_done(struct quarantine *q) {
+    const char *const names[] = {"rm", "-rf", "--", q->dir, NULL};
+    pid_t pid = q->dir[0] ? fork() : -1;
+    if (pid == 0) {
+        execvp("rm", (char *const *)names);
+        _exit(127);
+    }
+    if (pid > 0)
+        waitpid(pid, NULL, 0);
+}
+
+/* Objects that the owner has need not come again. */
+static int share_objects(const struct ship *s, const char *repo, struct err *err) {
+    const char *const words[] = {
+        "-C", s->target, "rev-parse", "--path-format=absolute", "--git-common-dir", NULL};
+    struct buf common DEFER(buf_done) = BUF(GIT_SAID_MAX);
+    char path[160];
+    if (git_ask(words, &common, err) < 0)
+        return -1;
+    if (!buf_addf(&common, "/objects\n"))
+        return err_set(err, ERR_LIMIT, "out of memory");
+    snprintf(path, sizeof(path), "%s/objects/info/alternates", repo);
+    return write_file(path, common.data, common.len, err);
+}
+
+static int make_repo(const struct ship *s, const char *repo, struct err *err) {
+    const char *const init[] = {"init", "-q", "--bare", "--template=", repo, NULL};
+    return git_run(init, -1, err) < 0 ? -1 : share_objects(s, repo, err);
+}
+
+static int fetch_from(const char *repo, const char *from, const char *refs, struct err *err) {
+    const char *const words[] = {
+        "-C", repo, "fetch", "-q", "--no-tags", "--no-recurse-submodules", "--no-write-fetch-head",
+        from, refs, NULL};
+    return git_run(words, -1, err);
+}
+
+/* Twice: git does not check the objects of a bundle, but those of another repository. */
+static int take_in(const struct ship *s, const struct parcel_item *bundle, struct quarantine *q,
+                   struct err *err) {
+    snprintf(q->bundle, sizeof(q->bundle), "%s/" BUNDLE, q->dir);
+    snprintf(q->raw, sizeof(q->raw), "%s/raw", q->dir);
+    snprintf(q->repo, sizeof(q->repo), "%s/checked", q->dir);
+    if (write_file(q->bundle, bundle->bytes, bundle->n, err) < 0 || make_repo(s, q->raw, err) < 0 ||
+        make_repo(s, q->repo, err) < 0)
+        return -1;
+    if (fetch_from(q->raw, q->bundle, "+HEAD:" WORK, err) < 0 ||
+        fetch_from(q->repo, q->raw, "+" WORK ":" WORK, err) < 0)
+        return err_wrap(err, "what the machine handed out is refused");
+    return 0;
+}
+
+/* What it adds to the branch that it was made from. */
+static int count_commits(const struct ship *s, const char *ref, struct quarantine *q,
+                         struct err *err) {
+    char from[256], range[300];
+    struct buf base DEFER(buf_done) = BUF(GIT_SAID_MAX), count DEFER(buf_done) = BUF(GIT_SAID_MAX);
+    snprintf(from, sizeof(from), "%s^{commit}", ref);
+    const char *const parse[] = {"-C", s->target,          "rev-parse", "--verify",
+                                 "-q", "--end-of-options", from,        NULL};
+    if (git_ask(parse, &base, err) < 0)
+        return err_set(err, ERR_NOT_FOUND, "there is no '%s' in '%s' any more", ref, s->target);
+    snprintf(q->base, sizeof(q->base), "%s", base.data ? base.data : "");
+    snprintf(range, sizeof(range), "%s.." WORK, q->base);
+    const char *const log[] = {"-C", q->repo, "rev-list", "--count", range, NULL};
+    if (git_ask(log, &count, err) < 0)
+        return -1;
+    q->commits = strtol(count.data ? count.data : "0", NULL, 10);
+    return 0;
+}
+
+static int open_quarantine(const struct ship *s, const struct parcel_item *bundle, const char *ref,
+                           struct quarantine *q, struct err *err) {
+    snprintf(q->dir, sizeof(q->dir), "/tmp/carrel-ship-XXXXXX");
+    if (!mkdtemp(q->dir)) {
+        q->dir[0] = '\0';
+        return err_sys(err, "make a directory in /tmp");
+    }
+    return take_in(s, bundle, q, err) < 0 ? -1 : count_commits(s, ref, q, err);
+}
+
+static int print_of(const char *const *words, struct err *err) {
+    struct buf text DEFER(buf_done) = BUF(64 << 20);
+    if (git_ask(words, &text, err) < 0)
+        return -1;
+    safe_text(stdout, text.data ? text.data : "", text.len);
+    putchar('\n');
+    return 0;
+}
+
+static int show(const struct ship *s, const struct quarantine *q, struct err *err) {
+    char range[300], since[300];
+    snprintf(range, sizeof(range), "%s.." WORK, q->base);
+    snprintf(since, sizeof(since), "%s..." WORK, q->base);
+    const char *const log[] = {
+        "-C", q->repo, "log", "--no-color", "--no-decorate", "--format=%h %an: %s", range, NULL};
+    const char *const diff[] = {"-C",
+                                q->repo,
+                                "diff",
+                                "--no-color",
+                                "--no-ext-diff",
+                                "--no-textconv",
+                                s->options->stat ? "--stat" : "--patch-with-stat",
+                                since,
+                                NULL};
+    return print_of(log, err) < 0 || print_of(diff, err) < 0 ? -1 : 0;
+}
+
+static int let_in(struct ship *s, const struct quarantine *q, const char *hash, struct err *err) {
+    char refs[256];
+    long long record, after;
+    snprintf(refs, sizeof(refs), "+" WORK ":refs/heads/%s", q->branch);
+    if (ship_note(s, "ship", hash, q->commits, 0, &record, err) < 0 ||
+        fetch_from(s->target, q->repo, refs, err) < 0 ||
+        ship_note(s, "shipped", hash, q->commits, record, &after, err) < 0)
+        return -1;
+    if (!s->options->json)
+        printf("%ld commit%s in branch %s of %s; journal record %lld\n"
+               "to take it back: git -C %s branch -D %s\n",
+               q->commits, q->commits == 1 ? "" : "s", q->branch, s->target, record, s->target,
+               q->branch);
+    return 0;
+}
+
+static void show_json(const struct ship *s, const struct quarantine *q, bool shipped) {
+    struct buf text DEFER(buf_done) = BUF(65536);
+    struct jot j = JOT(&text);
+    jot_object(&j, NULL);
+    jot_string(&j, "changeset", client_text(s->set, "id"));
+    jot_string(&j, "machine", client_text(s->set, "machine"));
+    jot_string(&j, "target", s->target);
+    jot_string(&j, "branch", q->branch);
+    jot_i64(&j, "commits", q->commits);
+    jot_bool(&j, "shipped", shipped);
+    jot_end(&j, '}');
+    puts(j.failed ? "{}" : text.data);
+}
+
+/* ---- the command ---- */
+
+/* The grant of which this directory is the owner's side; NULL: there is none. */
+static json_t *find_grant(struct ship *s, const char *machine, json_t **ret_all, struct err *err) {
+    char target[CLIENT_TARGET_SIZE];
+    const struct client_request r = {.method = "GET", .target = target};
+    size_t i;
+    json_t *g;
+    if (client_target(target, err, "/v1/machines/%s/grants", machine) < 0 ||
+        client_call(&s->client, &r, ret_all, err) < 0)
+        return NULL;
+    json_array_foreach(json_object_get(*ret_all, "grants"), i, g) {
+        if (strcmp(client_text(g, "kind"), "repo") == 0 &&
+            strcmp(client_text(g, "what"), s->target) == 0)
+            return g;
+    }
+    return NULL;
+}
+
+static int ship_it(struct ship *s, const char *machine, const json_t *grant, struct err *err) {
+    struct quarantine q DEFER(quarantine_done) = {.commits = 0};
+    char *archive = NULL;
+    size_t size = 0;
+    snprintf(q.branch, sizeof(q.branch), "carrel/%s", machine);
+    if (freeze(s, machine, client_text(grant, "at"), err) < 0 ||
+        ship_fetch(s, &archive, &size, err) < 0 ||
+        parcel_open(&s->parcel, archive, size, s->dir, 0, false, err) < 0)
+        return -1;
+    const struct parcel_item *bundle = find_bundle(s, err);
+    const char *ref = client_text(json_object_get(grant, "detail"), "ref");
+    if (!bundle || open_quarantine(s, bundle, ref, &q, err) < 0)
+        return -1;
+    if (q.commits && !s->options->json && show(s, &q, err) < 0)
+        return -1;
+    bool ships = q.commits && s->options->yes;
+    if (ships && let_in(s, &q, bundle->sha256, err) < 0)
+        return -1;
+    if (s->options->json)
+        show_json(s, &q, ships);
+    else if (!q.commits)
+        puts("nothing to ship");
+    else if (!ships)
+        printf("%ld commit%s to ship: carrel ship -y %s %s\n", q.commits, q.commits == 1 ? "" : "s",
+               machine, s->target);
+    return 0;
+}
+
+int ship_repo(struct ship *s, const char *machine, struct err *err) {
+    json_t *all DEFER(json_free) = NULL;
+    struct err none;
+    if (strchr(machine, ':') || id_valid(machine, strlen(machine), 'c'))
+        return 1;
+    const json_t *grant = find_grant(s, machine, &all, &none);
+    return grant ? ship_it(s, machine, grant, err) : 1;
+}

@@ -1,0 +1,207 @@
+"""Repositories: a clone goes in, a branch comes back, and nothing that a machine wrote is run or believed on the host."""
+import json
+import os
+import pathlib
+import subprocess
+
+import pytest
+
+from carrel import PROGRAM
+
+ENV = {"PATH": os.environ["PATH"], "HOME": "/nonexistent", "GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": "/dev/null",
+       **{f"GIT_{who}_{what}": value for who in ("AUTHOR", "COMMITTER") for what, value in (("NAME", "Owner"), ("EMAIL", "o@example.com"))}}
+AGENT = "git -c user.name=Agent -c user.email=a@example.com"
+
+
+def git(repo, *words):
+    return subprocess.run(["git", "-C", repo, *words], env=ENV, capture_output=True, text=True, check=True).stdout.strip()
+
+
+@pytest.fixture
+def repo(tmp_path):
+    """The owner's, with a remote, a credential and a hook that must stay here."""
+    path = tmp_path / "proj"
+    path.mkdir()
+    git(path, "init", "-q", "-b", "main")
+    (path / "a.txt").write_text("one\n")
+    git(path, "add", ".")
+    git(path, "commit", "-qm", "first")
+    git(path, "branch", "other")
+    git(path, "tag", "v1")
+    git(path, "remote", "add", "origin", "https://user:hunter22@git.example.com/x.git")
+    hook = path / ".git/hooks/pre-commit"
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text("#!/bin/sh\ntouch /tmp/never\n")
+    hook.chmod(0o755)
+    return path
+
+
+def carrel(gated, *words, ok=True):
+    done = subprocess.run([PROGRAM, *map(str, words)], env=gated.env, capture_output=True, text=True, timeout=100)
+    assert not ok or done.returncode == 0, done
+    return done
+
+
+def new(gated, repo, suffix="", *more):
+    return carrel(gated, "new", "--repo", f"{repo}{suffix}", *more).stdout.strip()
+
+
+def commit(gated, box, line, at="proj"):
+    done = gated.exec(box, f"cd {at} && {line} && git add -A && {AGENT} commit -qm 'work of the agent'", cwd="/home/user")
+    assert done["exec"]["status"] == 0, done
+
+
+# ---- there and back ----
+
+
+def test_a_clone_without_remotes_credentials_or_hooks(gated, repo):
+    box = new(gated, repo)
+    inside = gated.exec(box, "cd proj; git remote -v; git branch -a; cat a.txt; cat .git/config; ls .git/hooks; git log --format=%s; grep -r hunter22 . ; stat -c %U .git",
+                        cwd="/home/user")
+    text = inside["stdout"]
+    assert "* main" in text and "one\n" in text and "first" in text and "user\n" in text
+    assert "origin" not in text and "hunter22" not in text and "pre-commit\n" not in text
+    assert [(g["kind"], g["what"], g["at"], g["detail"]) for g in gated.grants(box)] == [
+        ("repo", str(repo), "/home/user/proj", {"ref": "main"})]
+    assert gated.exec(box, "ls /tmp/.carrel* 2>/dev/null; true")["stdout"] == ""
+
+
+@pytest.mark.parametrize("suffix,branch", [("@other", "other"), ("@v1", "carrel"), ("@other:/home/user/else", "other")])
+def test_a_branch_or_a_tag_at_a_place(gated, repo, suffix, branch):
+    box = new(gated, repo, suffix)
+    at = suffix.split(":")[1] if ":" in suffix else "/home/user/proj"
+    assert gated.exec(box, "git branch --show-current", cwd=at)["stdout"] == branch + "\n"
+
+
+@pytest.mark.parametrize("suffix,why", [("@nothing", "there is no 'nothing'"), ("@main~0", "neither a branch nor a tag"), ("@--all", "there is no"), ("x", "No such file")])
+def test_bad_words(gated, repo, suffix, why):
+    done = carrel(gated, "new", "--repo", f"{repo}{suffix}", ok=False)
+    assert done.returncode and why in done.stderr, done
+    assert gated.machines() == []
+
+
+def test_work_comes_back_as_a_branch(gated, repo):
+    box = new(gated, repo)
+    assert "nothing to ship" in carrel(gated, "ship", box, repo).stdout
+    commit(gated, box, "echo two >>a.txt")
+    gated.exec(box, "echo left >b.txt", cwd="/home/user/proj")
+    before = git(repo, "rev-parse", "main")
+    seen = carrel(gated, "ship", box, repo).stdout
+    assert "Agent: work of the agent" in seen and "+two" in seen and "1 commit to ship" in seen and "not committed" in seen
+    assert git(repo, "branch", "--list", "carrel/*") == ""
+    told = json.loads(carrel(gated, "ship", "-y", "--json", box, repo).stdout)
+    assert told["commits"] == 1 and told["shipped"] and told["branch"] == f"carrel/{box}"
+    assert git(repo, "show", f"carrel/{box}:a.txt") == "one\ntwo" and git(repo, "rev-parse", "main") == before
+    assert git(repo, "status", "--porcelain") == "" and not (repo / ".git/FETCH_HEAD").exists()
+    audit = [json.loads(n) for n in gated.request("GET", "/v1/audit", raw=True, machine=box, verb="review.ship").decode().splitlines()]
+    assert [(n["kind"], n["verb"]) for n in audit][-2:] == [("intent", "review.ship"), ("result", "review.ship")], audit
+    # And again, after more of it.
+    commit(gated, box, "echo three >>a.txt")
+    assert "2 commits in branch" in carrel(gated, "ship", "-y", box, repo).stdout
+
+
+def test_a_clone_is_taken_back(gated, repo):
+    box = new(gated, repo)
+    gated.revoke(box, "repo")
+    assert gated.exec(box, "ls /home/user")["stdout"] == "" and gated.grants(box) == []
+
+
+def test_a_fork_ships_to_a_branch_of_its_own(gated, repo):
+    box = new(gated, repo)
+    fork = gated.post(f"/v1/machines/{box}/fork")["machines"][0]["id"]
+    commit(gated, fork, "echo fork >>a.txt")
+    carrel(gated, "ship", "-y", fork, repo)
+    assert git(repo, "show", f"carrel/{fork}:a.txt") == "one\nfork" and git(repo, "branch", "--list", f"carrel/{box}") == ""
+
+
+# ---- what a machine may try ----
+
+
+CONFIG = """
+[core]
+	fsmonitor = touch {mark}; true
+	sshCommand = touch {mark}; false
+	hooksPath = /home/user/proj/.git/hooks
+	pager = touch {mark}; cat
+	alternateRefsCommand = touch {mark}; true
+[diff]
+	external = touch {mark}; true
+[uploadpack]
+	packObjectsHook = touch {mark}; true
+[include]
+	path = {mark}
+[alias]
+	log = !touch {mark}
+"""
+RAW = """
+import hashlib, os, subprocess, sys, zlib
+def put(kind, body):
+    return subprocess.run(["git", "hash-object", "-t", kind, "-w", "--stdin", "--literally"], input=body, capture_output=True, check=True).stdout.decode().strip()
+def commit(tree, parent):
+    text = f"tree {tree}\\nparent {parent}\\nauthor A <a@b> 1 +0000\\ncommitter A <a@b> 1 +0000\\n\\nx\\n".encode()
+    subprocess.run(["git", "update-ref", "HEAD", put("commit", text)], check=True)
+parent = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True).stdout.decode().strip()
+blob = bytes.fromhex(put("blob", b"#!/bin/sh\\ntouch MARK\\n"))
+def entry(mode, name, sha): return mode + b" " + name + b"\\0" + sha
+"""
+ATTACKS = {
+    "a tree with .git in it": RAW + "commit(put('tree', entry(b'40000', b'.git', bytes.fromhex(put('tree', entry(b'100755', b'config', blob))))), parent)",
+    "a tree with .GIT in it": RAW + "commit(put('tree', entry(b'40000', b'.GIT', bytes.fromhex(put('tree', entry(b'100755', b'config', blob))))), parent)",
+    "a name that climbs": RAW + "commit(put('tree', entry(b'40000', b'..', bytes.fromhex(put('tree', entry(b'100755', b'x', blob))))), parent)",
+    "a name with a slash": RAW + "commit(put('tree', entry(b'100755', b'../../x', blob)), parent)",
+    "a submodule whose address is an option": RAW + "m = put('blob', b'[submodule \"x\"]\\n\\tpath = x\\n\\turl = --upload-pack=touch MARK\\n'); commit(put('tree', entry(b'100644', b'.gitmodules', bytes.fromhex(m)) + entry(b'160000', b'x', b'1' * 20)), parent)",
+    "a submodule whose name climbs": RAW + "m = put('blob', b'[submodule \"../../x\"]\\n\\tpath = x\\n\\turl = ./x\\n'); commit(put('tree', entry(b'100644', b'.gitmodules', bytes.fromhex(m))), parent)",
+    "a .gitmodules that is a link": RAW + "commit(put('tree', entry(b'120000', b'.gitmodules', bytes.fromhex(put('blob', b'/etc/passwd')))), parent)",
+    "a commit without a date": RAW + "t = subprocess.run(['git', 'rev-parse', 'HEAD^{tree}'], capture_output=True).stdout.decode().strip(); subprocess.run(['git', 'update-ref', 'HEAD', put('commit', f'tree {t}\\nparent {parent}\\nauthor x\\ncommitter y\\n\\nx\\n'.encode())], check=True)",
+}
+
+
+@pytest.mark.parametrize("attack", ATTACKS, ids=list(ATTACKS))
+def test_an_object_that_is_not_as_it_should_be_is_refused(gated, repo, attack, count_attack):
+    box = new(gated, repo)
+    mark = repo.parent / "mark"
+    done = gated.exec(box, ["python3", "-c", ATTACKS[attack].replace("MARK", str(mark))], cwd="/home/user/proj")
+    assert done["exec"]["status"] == 0, done
+    shipped = carrel(gated, "ship", "-y", box, repo, ok=False)
+    assert shipped.returncode and "is refused" in shipped.stderr, shipped
+    untouched(repo, mark)
+    count_attack()
+
+
+def untouched(repo, mark):
+    assert not mark.exists() and git(repo, "branch", "--list", "carrel/*") == ""
+    assert git(repo, "fsck", "--unreachable", "--no-progress") == "", "objects came in"
+    assert not list(pathlib.Path("/tmp").glob("carrel-ship-*"))
+
+
+def test_its_configuration_hooks_and_alternates_stay_inside(gated, repo, count_attack):
+    """Everything git would run for a repository it trusts; the work itself is fine and comes back."""
+    box = new(gated, repo)
+    mark = repo.parent / "mark"
+    commit(gated, box, "echo two >>a.txt; echo '*.txt diff=evil filter=evil' >.gitattributes")
+    gated.put(f"/v1/machines/{box}/files?path=/home/user/proj/.git/config.evil", CONFIG.format(mark=mark).encode())
+    gated.exec(box, "cat config.evil >>config; mkdir -p hooks; for h in reference-transaction post-update update pre-receive post-receive fsmonitor-watchman; do "
+                    f"printf '#!/bin/sh\\ntouch {mark}\\n' >hooks/$h; chmod 755 hooks/$h; done; mkdir -p objects/info; echo {repo}/.git/objects >objects/info/alternates",
+               cwd="/home/user/proj/.git")
+    carrel(gated, "ship", box, repo)
+    carrel(gated, "ship", "-y", box, repo)
+    assert git(repo, "show", f"carrel/{box}:a.txt") == "one\ntwo" and not mark.exists()
+    assert not (repo / ".git/objects/info/alternates").exists() and "evil" not in (repo / ".git/config").read_text()
+    for _ in range(3):
+        count_attack()
+
+
+@pytest.mark.parametrize("bundle", ["head -c 100000 /dev/urandom >$1/repo.bundle", "ln -s /etc/passwd $1/repo.bundle", "mkdir $1/repo.bundle", "true",
+                                    "printf '# v2 git bundle\\n0000000000000000000000000000000000000000 HEAD\\n\\nPACK' >$1/repo.bundle",
+                                    "printf '# v3 git bundle\\n@filter=--upload-pack=x\\n\\n' >$1/repo.bundle"],
+                         ids=["noise", "a link", "a directory", "nothing", "no pack", "a filter"])
+def test_a_bundle_that_is_none_is_refused(gated, repo, bundle, count_attack):
+    """The machine's own git lies."""
+    box = new(gated, repo)
+    fake = "#!/bin/sh\n[ \"$3\" = bundle ] || exit 0\nset -- x $(dirname $6)\n" + bundle + "\n"
+    gated.put(f"/v1/machines/{box}/files?path=/usr/local/bin/git&user=root", fake.encode())
+    gated.exec(box, "chmod 755 /usr/local/bin/git", user="root")
+    done = carrel(gated, "ship", "-y", box, repo, ok=False)
+    assert done.returncode, done
+    untouched(repo, repo.parent / "mark")
+    count_attack()
