@@ -113,6 +113,7 @@ void api_changeset_ship(struct call *c);
 /* runs.c */
 void api_run_start(struct call *c);
 void api_run_list(struct call *c);
+void api_run_export(struct call *c);
 void api_run_show(struct call *c);
 void api_run_events(struct call *c);
 void api_run_transcript(struct call *c);

@@ -66,6 +66,15 @@ void api_run_list(struct call *c) {
     call_json(c, 200, &j, &text);
 }
 
+void api_run_export(struct call *c) {
+    struct buf text DEFER(buf_done) = BUF(4 * PIECE_MAX);
+    struct err err;
+    if (operator_export(api_operator(c->api), &c->who, c->params[0], &text, &err) < 0)
+        call_error(c, &err);
+    else
+        call_text(c, 200, "application/json", text.data, text.len);
+}
+
 /* ---- the transcript ---- */
 
 struct reading {

@@ -60,6 +60,7 @@ const struct option_row do_rows[] = {
     {0, "resume", "RUN", OPTION_TEXT, AT(resume),
      "go on with a run that was interrupted, or watch one that goes on"},
     {0, "cancel", "RUN", OPTION_TEXT, AT(cancel), "end a run"},
+    {0, "export", "RUN", OPTION_TEXT, AT(export), "print it as an agent trajectory (ATIF)"},
     {0, "ls", NULL, OPTION_FLAG, AT(ls), "list runs"},
     {'v', "verbose", NULL, OPTION_FLAG, AT(verbose), "show what the model says and calls print"},
     {0, "json", NULL, OPTION_FLAG, AT(json), "print the run as JSON when it has ended"},
@@ -193,6 +194,20 @@ static void show_mark(const json_t *event, const char *what) {
     putchar('\n');
 }
 
+/* What somebody has to approve; what was asked is shown when it is answered. */
+static void show_held(const json_t *event) {
+    json_t *what DEFER(json_free) = json_loads(client_text(event, "text"), 0, NULL);
+    const json_t *item = json_object_get(what, "approval");
+    if (!item)
+        return;
+    fputs("      waits for an approval: ", stdout);
+    safe_name(stdout, client_text(item, "method"));
+    fputs(*client_text(item, "method") ? " " : "", stdout);
+    safe_name(stdout, client_text(item, "host"));
+    safe_name(stdout, client_text(item, "path"));
+    printf("; to decide: carrel approve %s\n", client_text(item, "id"));
+}
+
 static void print_list(const char *title, const json_t *list) {
     size_t i;
     json_t *item;
@@ -295,6 +310,8 @@ static int show_line(struct doing *d, const char *line, size_t n, struct err *er
         fputs("      ", stdout);
         safe_name(stdout, client_text(event, "text"));
         putchar('\n');
+    } else if (strcmp(kind, "held") == 0 && !quiet) {
+        show_held(event);
     } else if (strcmp(kind, "end") == 0) {
         d->finished = true;
         if (!quiet)
@@ -468,6 +485,16 @@ static int cancel(struct doing *d, struct err *err) {
     return 0;
 }
 
+static int export(struct doing *d, struct err *err) {
+    char target[CLIENT_TARGET_SIZE];
+    const struct client_request r = {.method = "GET", .target = target};
+    if (client_target(target, err, "/v1/runs/%s/export", d->options->export) < 0 ||
+        client_call(&d->client, &r, &d->view, err) < 0)
+        return -1;
+    print_json(d->view);
+    return 0;
+}
+
 static void print_row(const json_t *run) {
     char age[16], turns[24];
     const char *status = client_text(run, "status");
@@ -519,7 +546,7 @@ static int words_of(int argc, char **argv, struct do_options *o, const char *wor
             return err_set(err, ERR_INVALID, "one word too many: '%s'", argv[at]);
         words[count++] = argv[at];
     }
-    bool other = o->resume || o->cancel || o->ls || o->help;
+    bool other = o->resume || o->cancel || o->export || o->ls || o->help;
     if (count == 2 && do_makes(o))
         return err_set(err, ERR_INVALID,
                        "'%s' is there already: options of a new machine do not go "
@@ -555,6 +582,7 @@ int cmd_do(int argc, char **argv) {
         return cli_fail(&err);
     int status = o.resume   ? resume(&d, &err)
                  : o.cancel ? cancel(&d, &err)
+                 : o.export ? export(&d, &err)
                  : o.ls     ? list(&d, &err)
                  : o.tries
                      ? do_tries(&d.client, &o, count == 2 ? words[0] : NULL, words[count - 1], &err)

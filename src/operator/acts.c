@@ -56,6 +56,8 @@ static void over(struct acting *x, bool failed, const char *text, const char *im
     const struct run_record what = {"run.call", l->run.start.machine, NULL};
     service_run_result(l->runs->service, &l->who, &what, x->intent, failed ? text : NULL);
     l->active--;
+    if (x->question && !l->gated)
+        hold_end(l);
     acting_free(x);
     (void)live_add(l, &e);
     live_again(l);
@@ -95,12 +97,9 @@ static void asked(void *arg, struct act *a, const struct act_question *q, act_an
     x->asked = a;
     x->answer = fn;
     x->question = buf_take(&text);
+    hold_begin(x->live, x->question);
     service_run_tell(x->live->runs->service, &x->live->who, x->live->run.start.machine, "run.ask",
                      x->question);
-    for (struct run_follower *f = x->live->followers, *next; f; f = next) {
-        next = f->next;
-        f->changed(f->arg);
-    }
 }
 
 /* ---- a file that is about to be written ---- */

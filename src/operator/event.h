@@ -37,6 +37,8 @@ enum run_kind {
     RUN_STOPPED,   /* interrupted, and why: it can be resumed */
     RUN_END,       /* the report */
     RUN_ASIDE,     /* a call of a model that is no turn: what it cost */
+    RUN_HELD,      /* somebody has to say something first, and what: JSON */
+    RUN_FREED,     /* it goes on */
 };
 
 /* What a turn of the model is for. */

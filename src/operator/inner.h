@@ -8,6 +8,7 @@
 #include "operator/operator.h"
 #include "operator/run.h"
 #include "operator/transcript.h"
+#include "service/events.h"
 #include "service/models.h"
 #include "tools/tool.h"
 
@@ -16,6 +17,7 @@ struct runs {
     struct service *service;
     struct model_access access; /* ledger, prices, connections */
     struct map live;            /* those under way: id -> struct live_run */
+    struct event_watch watch;
     char dir[PLACE_SIZE + 8];
 };
 
@@ -65,7 +67,8 @@ struct live_run {
     struct act *mark; /* a checkpoint or rewind of ours */
     bool marking, is_back;
     uint64_t mark_intent;
-    struct loop_timer *wall;
+    struct loop_timer *wall, *hold;
+    bool gated; /* the gate holds a request of its machine */
     struct run_follower *followers;
     bool cancelled, broken;
     struct err broke;
@@ -98,5 +101,12 @@ void acts_start(struct live_run *l, const struct run_intent *in);
 void acts_cut(struct live_run *l, const char *why);
 /* The run is let go: commands go on, and nobody hears of them. */
 void acts_leave(struct live_run *l);
+/* ---- hold.c ---- */
+void hold_start(struct live_run *l);
+void hold_stop(struct live_run *l);
+void hold_begin(struct live_run *l, const char *json);
+void hold_end(struct live_run *l);
+void holds_watch(struct runs *o);
+void holds_unwatch(struct runs *o);
 /* ---- marks.c ---- */
 void mark_start(struct live_run *l, const struct run_intent *in);

@@ -10,6 +10,7 @@
 
 #include "base/defer.h"
 #include "base/log.h"
+#include "operator/export.h"
 #include "operator/inner.h"
 #include "operator/own.h"
 #include "operator/prompt.h"
@@ -26,17 +27,7 @@ static const char *state_of(const struct run *r, const struct live_run *l) {
         return "ended";
     if (!l || r->phase == RUN_INTERRUPTED)
         return "interrupted";
-    for (size_t i = 0; i < MODEL_CALLS_MAX; i++)
-        if (l->acting[i].question)
-            return "waiting";
-    return "running";
-}
-
-static const char *question_of(const struct live_run *l) {
-    for (size_t i = 0; l && i < MODEL_CALLS_MAX; i++)
-        if (l->acting[i].question)
-            return l->acting[i].question;
-    return NULL;
+    return r->held ? "waiting" : "running";
 }
 
 static void view_of(const struct run *r, const struct live_run *l, struct run_view *ret) {
@@ -51,7 +42,7 @@ static void view_of(const struct run *r, const struct live_run *l, struct run_vi
         .state = state_of(r, l),
         .status = r->status,
         .reason = cut ? "the daemon was restarted" : r->why,
-        .question = question_of(l),
+        .question = l ? r->held : NULL,
         .report = r->report,
         .created_ms = (uint64_t)r->start.time_ms,
         .turns = r->steps,
@@ -79,6 +70,7 @@ static void live_free(struct live_run *l) {
     model_provider_done(&l->provider);
     rehearsal_freep(&l->rehearsal);
     loop_timer_free(l->wall);
+    hold_stop(l);
     arena_done(&l->prompt_arena);
     run_done(&l->run);
     free(l);
@@ -109,6 +101,10 @@ void live_close(struct live_run *l) {
 
 static void time_is_up(void *arg) {
     struct live_run *l = arg;
+    if (run_active_ms(&l->run, wall_now_ms()) < l->run.start.budget.wall_ms) {
+        live_wall(l); /* it waited for somebody meanwhile */
+        return;
+    }
     acts_cut(l, "The budget of time was spent while this ran: it was ended.");
     live_again(l);
 }
@@ -158,6 +154,7 @@ static struct live_run *live_new(struct runs *o, const struct caller *who) {
     l->who.scopes &= SCOPE_READ | SCOPE_RUN;
     l->who.local = false;
     l->step = (struct loop_call){.fn = live_go_on, .arg = l};
+    hold_start(l);
     return l;
 }
 
@@ -659,6 +656,21 @@ int operator_read(struct runs *o, const struct caller *who, const char *id, uint
     return status;
 }
 
+int operator_export(struct runs *o, const struct caller *who, const char *id, struct buf *to,
+                    struct err *err) {
+    struct buf lines DEFER(buf_done) = BUF(TRANSCRIPT_BYTES_MAX);
+    for (bool more = true; more;) {
+        struct buf piece DEFER(buf_done) = BUF(RUN_LINE_MAX + (2 << 20));
+        if (operator_read(o, who, id, lines.len, &piece, err) < 0)
+            return -1;
+        more = piece.len;
+        if (more && !buf_add(&lines, piece.data, piece.len))
+            return err_set(err, ERR_LIMIT, "the transcript is longer than %d MiB",
+                           TRANSCRIPT_BYTES_MAX >> 20);
+    }
+    return run_export(lines.data ? lines.data : "", lines.len, to, err);
+}
+
 /* ---- life ---- */
 
 struct runs *operator_new(struct loop *loop, struct service *service) {
@@ -669,6 +681,7 @@ struct runs *operator_new(struct loop *loop, struct service *service) {
     *o = (struct runs){.loop = loop, .service = service, .access = service_model_access(service)};
     if (service_run_dir(o->service, o->dir, sizeof(o->dir), &err) < 0)
         log_line(LOG_ERROR, "operator", "%s", err.text);
+    holds_watch(o);
     return o;
 }
 
@@ -676,6 +689,7 @@ void operator_free(struct runs *o) {
     if (!o)
         return;
     struct live_run *l;
+    holds_unwatch(o);
     for (size_t at = 0; (l = map_next(&o->live, &at));) {
         map_take(&o->live, l->run.start.run);
         forget_work(l);

@@ -70,6 +70,9 @@ struct run_follower {
 /* False: the run is not under way, so nothing will come. */
 bool operator_follow(struct runs *o, const char *run, struct run_follower *f);
 void operator_unfollow(struct run_follower *f);
+/* All of it, as operator/export.h. */
+int operator_export(struct runs *o, const struct caller *who, const char *run, struct buf *to,
+                    struct err *err);
 /* Whole lines from a byte on; an empty buffer: that is all for now. */
 int operator_read(struct runs *o, const struct caller *who, const char *run, uint64_t from,
                   struct buf *to, struct err *err);

@@ -21,7 +21,7 @@ static struct run_turn *turn_now(struct run *r) {
 }
 
 uint64_t run_active_ms(const struct run *r, int64_t now_ms) {
-    bool runs = r->phase == RUN_RUNNING && now_ms > r->last_ms;
+    bool runs = r->phase == RUN_RUNNING && !r->held && now_ms > r->last_ms;
     return r->active_ms + (runs ? (uint64_t)(now_ms - r->last_ms) : 0);
 }
 
@@ -70,6 +70,7 @@ static int take_resume(struct run *r, const struct run_event *e, struct err *err
     r->point.recover = r->point.open;
     r->back.recover = r->back.open;
     r->phase = RUN_RUNNING;
+    r->held = NULL;
     r->why = NULL;
     return 0;
 }
@@ -278,6 +279,20 @@ static int take_aside(struct run *r, const struct run_event *e, struct err *err)
     return 0;
 }
 
+static int take_held(struct run *r, const struct run_event *e, struct err *err) {
+    if (r->held)
+        return refuse(e, err);
+    r->held = keep(r, e->text);
+    return 0;
+}
+
+static int take_freed(struct run *r, const struct run_event *e, struct err *err) {
+    if (!r->held)
+        return refuse(e, err);
+    r->held = NULL;
+    return 0;
+}
+
 static int take_mark(struct run *r, struct run_mark *m, const struct run_event *e,
                      struct err *err) {
     bool ends = e->step || e->text;
@@ -370,12 +385,13 @@ static take_fn *const takers[] = {
     [RUN_CALL] = take_call,   [RUN_SURE] = take_sure,       [RUN_RESULT] = take_result,
     [RUN_POINT] = take_point, [RUN_BACK] = take_back,       [RUN_NOTE] = take_note,
     [RUN_PRUNE] = take_prune, [RUN_STOPPED] = take_stopped, [RUN_END] = take_end,
-    [RUN_ASIDE] = take_aside,
+    [RUN_ASIDE] = take_aside, [RUN_HELD] = take_held,       [RUN_FREED] = take_freed,
 };
 
-/* Time between lines counts, but not the time before somebody took it up again. */
-static void count_time(struct run *r, const struct run_event *e) {
-    if (e->kind != RUN_RESUME && r->phase == RUN_RUNNING && e->time_ms > r->last_ms)
+/* Time between lines counts, but not while it waits for somebody, or before it was taken up again.
+ */
+static void count_time(struct run *r, const struct run_event *e, bool was_held) {
+    if (e->kind != RUN_RESUME && !was_held && r->phase == RUN_RUNNING && e->time_ms > r->last_ms)
         r->active_ms += (uint64_t)(e->time_ms - r->last_ms);
     if (e->time_ms > r->last_ms)
         r->last_ms = e->time_ms;
@@ -387,9 +403,10 @@ int run_take(struct run *r, const struct run_event *e, struct err *err) {
         fits = false;
     if (!fits)
         return refuse(e, err);
+    bool was_held = r->held;
     if (takers[e->kind](r, e, err) < 0)
         return -1;
-    count_time(r, e);
+    count_time(r, e, was_held);
     r->lines++;
     return 0;
 }

@@ -58,6 +58,7 @@ struct run {
     uint64_t steps, calls, tokens, micro, active_ms;
     struct model_usage usage;
     int64_t last_ms;
+    const char *held; /* what it waits for, JSON: that time costs nothing; NULL: nothing */
     /* Said. */
     unsigned noted;                        /* bits of enum run_note */
     const char *stop_status, *stop_reason; /* only the report is left, and why */

@@ -8,11 +8,11 @@
 
 enum { LIST_MAX_BYTES = 4 << 20 };
 
-static void put_item(struct jot *j, const struct pending *p, uint64_t now) {
+static void put_item(struct jot *j, const char *name, const struct pending *p, uint64_t now) {
     size_t waiting = 0;
     for (const struct conn *c = p->held; c; c = pending_next(c))
         waiting++;
-    jot_object(j, NULL);
+    jot_object(j, name);
     jot_string(j, "id", p->id);
     jot_string(j, "machine", gate_machine_id(p->machine));
     jot_string(j, "host", p->host);
@@ -45,7 +45,7 @@ void service_pending(struct service *s, const struct caller *who, service_net_fn
         if (!may_see(who, l->row.owner))
             continue;
         for (struct pending *p = gate_pending(l->gate); p; p = p->next)
-            put_item(&j, p, loop_now_ms(s->loop));
+            put_item(&j, NULL, p, loop_now_ms(s->loop));
     }
     jot_end(&j, ']');
     jot_end(&j, '}');
@@ -55,6 +55,20 @@ void service_pending(struct service *s, const struct caller *who, service_net_fn
     }
     err_set(&err, ERR_LIMIT, "too many wait to be listed");
     done(arg, NULL, &err);
+}
+
+bool service_pending_of(struct service *s, const char *machine, struct buf *to) {
+    struct jot j = JOT(to);
+    const struct live *l = map_get(&s->machines, machine);
+    for (struct pending *p = l ? gate_pending(l->gate) : NULL; p; p = p->next) {
+        if (p->state != PENDING_WAITS)
+            continue;
+        jot_object(&j, NULL);
+        put_item(&j, "approval", p, loop_now_ms(s->loop));
+        jot_end(&j, '}');
+        return !j.failed;
+    }
+    return false;
 }
 
 /* The rule that would have let this request through, and no other. */
@@ -115,7 +129,7 @@ void service_approve(struct service *s, const struct caller *who, const char *id
     }
     struct buf text DEFER(buf_done) = BUF(JOURNAL_DETAIL_MAX);
     struct jot j = JOT(&text);
-    put_item(&j, p, loop_now_ms(s->loop));
+    put_item(&j, NULL, p, loop_now_ms(s->loop));
     const struct journal_record what = {.verb = approves ? "net.approve" : "net.refuse",
                                         .machine = l->row.id,
                                         .detail = j.failed ? NULL : text.data};

@@ -1,11 +1,14 @@
 /*
  * Property: whatever a transcript holds, taking it ends in a run or a refusal; a run that was taken
- * can be resumed, wants something that its own next line allows, and renders to whole pairs.
+ * is a trajectory in JSON, can be resumed, wants something that its own next line allows, and
+ * renders to whole pairs.
  */
 #include <assert.h>
+#include <jansson.h>
 #include <string.h>
 
 #include "base/defer.h"
+#include "operator/export.h"
 #include "operator/run.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -64,6 +67,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (run_take(&r, &resume, &err) < 0) {
         assert(r.phase == RUN_ENDED);
         return 0;
+    }
+    struct buf trajectory DEFER(buf_done) = BUF(16 << 20);
+    if (run_export((const char *)data, used, &trajectory, &err) == 0) {
+        json_t *json = json_loadb(trajectory.data, trajectory.len, 0, NULL);
+        assert(json_is_array(json_object_get(json, "steps")));
+        json_decref(json);
     }
     render(&r);
     go_on(&r);

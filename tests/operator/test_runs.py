@@ -2,6 +2,7 @@
 import contextlib
 import json
 import subprocess
+import time
 
 import pytest
 
@@ -232,6 +233,33 @@ def test_the_transcript_can_be_read_by_the_model(runs):
 
 
 # ---- ask, cancel, resume ----
+
+def test_the_time_of_an_answer_is_not_the_run_s(runs, daemon):
+    r = runs.start(turns([call("ask", question="Which?")], [finish("partial")]), wall="1s")["id"]
+    runs.wait(r, "waiting")
+    time.sleep(1.3)
+    assert runs.show(r)["state"] == "waiting" and runs.show(r)["wall_ms"] < 1000
+    daemon.post(f"/v1/runs/{r}/answer", {"answer": "this"})
+    view = runs.wait(r)
+    assert view["status"] == "partial" and view["wall_ms"] < 1000
+
+
+def test_a_run_as_a_trajectory(runs, daemon):
+    view, t = runs.play(turns([run("echo hi"), {"tool": "exec", "raw": "{oops"}], {"say": "Hm."}, [finish("partial")]))
+    out = daemon.get(f"/v1/runs/{view['id']}/export")
+    assert out["schema_version"] == "ATIF-v1.4" and out["session_id"] == view["id"]
+    assert out["agent"]["model_name"] == "rehearsal/test" and out["agent"]["name"] == "carrel"
+    assert [s["source"] for s in out["steps"]] == ["user", "agent", "agent", "system", "agent"]
+    assert [s["step_id"] for s in out["steps"]] == [1, 2, 3, 4, 5] and out["steps"][0]["message"] == "Do it."
+    first = out["steps"][1]
+    assert [c["arguments"] for c in first["tool_calls"]] == [{"cmd": "echo hi"}, {"raw": "{oops"}]
+    ids = [c["tool_call_id"] for c in first["tool_calls"]]
+    results = {o["source_call_id"]: o["content"] for o in first["observation"]["results"]}
+    assert list(results) == ids and json.loads(results[ids[0]])["stdout"] == "hi\n"
+    assert first["metrics"] == {"prompt_tokens": 100, "completion_tokens": 20, "cached_tokens": 0, "cost_usd": 0.0}
+    assert out["final_metrics"]["total_prompt_tokens"] == 300 and out["final_metrics"]["total_steps"] == 5
+    assert out["extra"]["status"] == "partial" and out["extra"]["report"]["open_issues"] == ["the rest"]
+
 
 def test_ask_waits_for_its_answer(runs):
     r = runs.start(turns([call("ask", question="Which?", options=["a", "b"])], [run("echo go")], [finish("partial")]))

@@ -1,0 +1,65 @@
+/*
+ * A run that waits for somebody: what it asked, or a request of its machine that the gate holds
+ * until its owner approves. That is written down, shown, and costs none of its time.
+ */
+#include <string.h>
+
+#include "base/defer.h"
+#include "operator/inner.h"
+#include "service/approvals.h"
+
+enum { LOOK_MS = 250, HELD_MAX = 64 << 10 };
+
+void hold_begin(struct live_run *l, const char *json) {
+    struct run_event e = {.kind = RUN_HELD, .text = json};
+    if (!l->run.held)
+        (void)live_add(l, &e);
+}
+
+void hold_end(struct live_run *l) {
+    struct run_event e = {.kind = RUN_FREED};
+    if (l->run.held)
+        (void)live_add(l, &e);
+}
+
+/* Only calls can be held; what was asked is not ours to end. */
+static void look(void *arg) {
+    struct live_run *l = arg;
+    struct buf what DEFER(buf_done) = BUF(HELD_MAX);
+    bool waits = l->active && service_pending_of(l->runs->service, l->run.start.machine, &what);
+    if (waits && !l->run.held) {
+        l->gated = true;
+        hold_begin(l, what.data);
+        loop_timer_start(l->hold, LOOK_MS, LOOK_MS);
+    } else if (!waits && l->gated) {
+        l->gated = false;
+        loop_timer_stop(l->hold);
+        hold_end(l);
+    }
+}
+
+static void look_at_all(void *arg) {
+    struct runs *o = arg;
+    struct live_run *l;
+    for (size_t at = 0; (l = map_next(&o->live, &at));)
+        if (l->active)
+            look(l);
+}
+
+void hold_start(struct live_run *l) {
+    l->hold = loop_timer_new(l->runs->loop, look, l);
+}
+
+void hold_stop(struct live_run *l) {
+    loop_timer_free(l->hold);
+    l->hold = NULL;
+}
+
+void holds_watch(struct runs *o) {
+    o->watch = (struct event_watch){.changed = look_at_all, .arg = o};
+    service_events_watch(o->service, &o->watch);
+}
+
+void holds_unwatch(struct runs *o) {
+    service_events_unwatch(&o->watch);
+}
