@@ -92,7 +92,7 @@ static const struct field secret_grant_request[] = {
 static const struct schema secret_grant_request_schema =
     SCHEMA("SecretGrant", struct secret_grant_request, secret_grant_request);
 
-static const char *const grant_kinds[] = {"file", "env", "secret", "repo", NULL};
+static const char *const grant_kinds[] = {"file", "env", "secret", "repo", "identity", NULL};
 static const struct field grant_request[] = {
     {"kind", FIELD_TEXT, AT(struct grant_request, kind), NULL, .required = true,
      .choices = grant_kinds},
@@ -101,7 +101,9 @@ static const struct field grant_request[] = {
      "carrel.conf; or a name",
      .required = true, .max = PATH_MAX_BYTES},
     {"at", FIELD_TEXT, AT(struct grant_request, at),
-     "where it is put in the machine; of a secret: the host it is good for", .max = PATH_MAX_BYTES},
+     "where it is put in the machine; of a secret: the host it is good for; of an identity: its "
+     "mail",
+     .max = PATH_MAX_BYTES},
     {"mode", FIELD_TEXT, AT(struct grant_request, mode),
      "of a secret: header (default), basic, query; of a repository, which is handed over as a "
      "bundle: its branch or tag",
@@ -640,6 +642,7 @@ static const struct field network_view[] = {
     {"guarded", SHOW_FLAG, 0, "whether a taint closes it", .required = true},
     {"tainted", SHOW_TEXT, 0, "the first source that is not trusted that it has read from"},
     {"tainted_ms", SHOW_NUMBER, 0, "when, since 1970"},
+    {"warnings", SHOW_TEXT, 0, "private data, texts of strangers and a way out come together"},
     {"rules", SHOW_JSON, 0, "oldest first", .required = true},
 };
 const struct schema network_schema = SCHEMA("Network", char *, network_view);
@@ -665,6 +668,7 @@ const struct schema secrets_schema = SCHEMA("Secrets", char *, secrets_view);
 
 static const struct field grants_view[] = {
     {"machine", SHOW_TEXT, 0, NULL, .required = true},
+    {"warnings", SHOW_TEXT, 0, "private data, texts of strangers and a way out come together"},
     {"grants", SHOW_JSON, 0, "id, kind, what, at, mode, created_ms, expires_ms, detail",
      .required = true},
 };

@@ -55,6 +55,8 @@ static void print_grant(const json_t *g) {
         safe_name(stdout, at);
     }
     putchar('\n');
+    if (*client_text(json_object_get(g, "detail"), "public_key"))
+        printf("  %s\n", client_text(json_object_get(g, "detail"), "public_key"));
 }
 
 static void print_answer(const json_t *answer, bool as_json) {
@@ -124,6 +126,7 @@ static int add(struct client *c, const struct grant_options *o, char **words, js
         const struct option_list *list;
     } lists[] = {{"file", &o->handed.files},
                  {"repo", &o->handed.repos},
+                 {"identity", &o->handed.identities},
                  {"secret", &o->handed.secrets},
                  {"env", &o->env}};
     bool any = false;

@@ -141,6 +141,24 @@ static int put_secret(struct jot *j, const char *text, struct handed *h, struct 
     return 0;
 }
 
+/* ---- NAME[<MAIL>] ---- */
+
+static int put_identity(struct jot *j, const char *text, struct handed *h, struct err *err) {
+    char words[WORDS_MAX];
+    (void)h;
+    if (copy_words(text, words, err) < 0)
+        return -1;
+    char *mail = strchr(words, '<'), *end = mail ? strchr(mail, '>') : NULL;
+    if (mail && end)
+        *end = '\0';
+    for (char *c = mail; c && c >= words && (*c == '<' || *c == ' '); c--)
+        *c = '\0';
+    jot_string(j, "what", words);
+    if (mail)
+        jot_string(j, "at", mail + 1);
+    return 0;
+}
+
 /* ---- NAME=VALUE ---- */
 
 static int put_env(struct jot *j, const char *text, struct handed *h, struct err *err) {
@@ -163,6 +181,7 @@ static const struct {
 } kinds[] = {
     {"file", put_file, offsetof(struct handed_options, files), true},
     {"repo", put_repo, offsetof(struct handed_options, repos), true},
+    {"identity", put_identity, offsetof(struct handed_options, identities), true},
     {"secret", put_secret, offsetof(struct handed_options, secrets), true},
     {"env", put_env, 0, false},
 };

@@ -11,7 +11,7 @@
 #include "cli/options.h"
 
 struct handed_options {
-    struct option_list files, repos, secrets;
+    struct option_list files, repos, identities, secrets;
     uint64_t expires_ms; /* 0: never */
 };
 
@@ -29,6 +29,12 @@ struct handed_options {
          OPTION_LIST,                                                                     \
          offsetof(type, member.repos),                                                    \
          "a clone of a repository, without remotes; `carrel ship` brings its work back"}, \
+        {0,                                                                               \
+         "identity",                                                                      \
+         "NAME[<MAIL>]",                                                                  \
+         OPTION_LIST,                                                                     \
+         offsetof(type, member.identities),                                               \
+         "an account of its own: git author, and an SSH key made for it"},                \
         {0,                                                                               \
          "secret",                                                                        \
          "NAME@HOST[:header|basic|query]",                                                \

@@ -154,6 +154,8 @@ static void print_network(const json_t *n, bool as_json) {
         return;
     }
     puts("RULE  ACTION  TARGET                                    METHODS     BYTES");
+    if (*client_text(n, "warnings"))
+        fprintf(stderr, "carrel: warning: %s\n", client_text(n, "warnings"));
     json_array_foreach(json_object_get(n, "rules"), i, r) {
         print_rule(r);
     }

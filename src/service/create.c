@@ -30,7 +30,10 @@ static void creation_finish(struct creation *c, const struct err *err) {
     struct live *l = c->live;
     struct machine_view view;
     struct journal_record what = verb_record("machine.create", l);
+    char risk[RISKS_SIZE];
     note_result(l->service, &c->who, &what, c->intent, err);
+    if (!err && gate_policy(l->gate)->count)
+        risks_note(l, risk);
     l->changing = false;
     live_view(l, &view);
     c->done(c->arg, err ? NULL : &view, err);

@@ -20,7 +20,8 @@ struct grant_kind {
     void (*take)(struct live *l, const struct grant_row *row, service_done_fn *done, void *arg);
 };
 
-extern const struct grant_kind grant_dir, grant_file, grant_env, grant_secret, grant_repo;
+extern const struct grant_kind grant_dir, grant_file, grant_env, grant_secret, grant_repo,
+    grant_identity;
 
 /* NULL with *err: there is no such kind. */
 const struct grant_kind *grant_kind_find(const char *name, struct err *err);
@@ -67,6 +68,17 @@ void handover_file(struct live *l, int fd, const struct handover *to, service_do
 void handover_text(struct live *l, const char *text, const struct handover *to,
                    service_done_fn *done, void *arg);
 void handover_remove(struct live *l, const char *path, service_done_fn *done, void *arg);
+
+/* Those that did not outlive the host's restart: mounts of a box that was made anew. */
+void grants_woken(struct live *l);
+
+/* ---- risks.c ---- */
+
+enum { RISKS_SIZE = 640 };
+/* Do private data, texts of strangers and a way out come together? */
+bool risks_find(struct live *l, char ret[RISKS_SIZE]);
+/* The same, and if it is new it is kept with the machine, in the journal and told. */
+bool risks_note(struct live *l, char ret[RISKS_SIZE]);
 
 /* ---- inside.c ---- */
 

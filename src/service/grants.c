@@ -15,8 +15,8 @@
 enum { LIST_MAX_BYTES = 4 << 20, RETRY_MS = 1000 };
 
 /* One row each. */
-static const struct grant_kind *const kinds[] = {&grant_dir, &grant_file, &grant_env, &grant_secret,
-                                                 &grant_repo};
+static const struct grant_kind *const kinds[] = {&grant_dir,    &grant_file, &grant_env,
+                                                 &grant_secret, &grant_repo, &grant_identity};
 enum { KINDS = sizeof(kinds) / sizeof(*kinds) };
 
 const struct grant_kind *grant_kind_find(const char *name, struct err *err) {
@@ -202,6 +202,7 @@ static void answer(struct live *l, service_net_fn *done, void *arg) {
     struct buf text DEFER(buf_done) = BUF(LIST_MAX_BYTES);
     struct jot j = JOT(&text);
     struct grant_list list DEFER(grant_list_done) = {0};
+    char risk[RISKS_SIZE];
     struct err err;
     if (store_grant_list(l->service->store, l->row.id, NULL, &list, &err) < 0) {
         done(arg, NULL, &err);
@@ -220,6 +221,8 @@ static void answer(struct live *l, service_net_fn *done, void *arg) {
         jot_end(&j, '}');
     }
     jot_end(&j, ']');
+    if (risks_find(l, risk))
+        jot_string(&j, "warnings", risk);
     jot_end(&j, '}');
     done(arg, text.data, NULL);
 }
@@ -256,8 +259,11 @@ static void granting_end(struct granting *g) {
     const char *detail = describe(&g->row, &text);
     const struct journal_record what = {.verb = g->verb, .machine = l->row.id, .detail = detail};
     const struct err *err = g->failed ? &g->err : NULL;
+    char risk[RISKS_SIZE];
     l->granting = false;
     note_result(l->service, &g->who, &what, g->intent, err);
+    if (!err && !g->ends)
+        risks_note(l, risk);
     if (!err)
         event_tell(l->service, l->row.owner, l->row.id, g->ends ? "grant.ended" : "grant.added",
                    detail);
@@ -453,4 +459,16 @@ void grants_look(struct live *l, int64_t wall_ms) {
         take_back(g);
         return; /* the next one comes with the next look */
     }
+}
+
+void grants_woken(struct live *l) {
+    struct grant_list list DEFER(grant_list_done) = {0};
+    struct caller who = {.client = "restart of the host"};
+    struct err err;
+    snprintf(who.owner, sizeof(who.owner), "%s", l->row.owner);
+    if (store_grant_list(l->service->store, l->row.id, grant_dir.name, &list, &err) < 0)
+        log_line(LOG_ERROR, "service", "grants of a machine: %s id=%s", err.text, l->row.id);
+    for (size_t i = 0; i < list.count; i++)
+        if (store_grant_remove(l->service->store, list.rows[i].id, &err) == 0)
+            note(l, &who, "grant.revoke", &list.rows[i]);
 }

@@ -402,8 +402,9 @@ int net_add_models(struct policy *policy, struct err *err) {
 }
 
 static void answer(struct live *l, service_net_fn *done, void *arg) {
-    struct buf text DEFER(buf_done) = BUF(POLICY_MAX + 256);
+    struct buf text DEFER(buf_done) = BUF(POLICY_MAX + 8192);
     struct jot j = JOT(&text);
+    char risk[RISKS_SIZE];
     const struct policy *p = gate_policy(l->gate);
     jot_object(&j, NULL);
     jot_string(&j, "machine", l->row.id);
@@ -414,6 +415,8 @@ static void answer(struct live *l, service_net_fn *done, void *arg) {
     for (size_t i = 0; i < p->count; i++)
         policy_rule_write(&p->rules[i], &j, NULL);
     jot_end(&j, ']');
+    if (risks_find(l, risk))
+        jot_string(&j, "warnings", risk);
     jot_end(&j, '}');
     done(arg, text.data, NULL);
 }
@@ -467,6 +470,7 @@ static int take_away(struct live *l, const void *what, struct err *err) {
 static int change(struct service *s, const struct caller *who, const char *ref, const char *verb,
                   const char *detail, net_change_fn *fn, const void *what, struct live **ret,
                   struct err *err) {
+    char risk[RISKS_SIZE];
     uint64_t intent;
     struct live *l = net_may_open(who, err) < 0 ? NULL : live_find(s, who, ref, LIVE_ANY, err);
     if (!l)
@@ -488,6 +492,7 @@ static int change(struct service *s, const struct caller *who, const char *ref, 
     if (r < 0)
         return -1;
     gate_changed(l->gate);
+    risks_note(l, risk);
     event_tell(s, l->row.owner, l->row.id, "net.changed", NULL);
     *ret = l;
     return 0;

@@ -19,7 +19,7 @@ struct keeping {
     struct service *service;
     struct caller who;
     const char *verb;
-    char detail[SECRET_NAME_SIZE + 32];
+    char detail[SECRET_NAME_SIZE + 48];
     uint64_t intent;
     service_done_fn *done;
     void *arg;
@@ -49,12 +49,12 @@ static int check_name(const char *name, struct err *err) {
 }
 
 static struct keeping *keep_begin(struct service *s, const struct caller *who, const char *verb,
-                                  const char *name, struct err *err) {
+                                  const char *name, const char *plain, struct err *err) {
     struct keeping *k = calloc(1, sizeof(*k));
     if (!k)
         abort();
     *k = (struct keeping){.service = s, .who = *who, .verb = verb};
-    if (net_may_open(who, err) == 0 && check_name(name, err) == 0) {
+    if (net_may_open(who, err) == 0 && check_name(plain, err) == 0) {
         snprintf(k->detail, sizeof(k->detail), "{\"secret\":\"%s\"}", name);
         const struct journal_record what = {.verb = verb, .detail = k->detail};
         if (note_intent(s, who, &what, &k->intent, err) == 0)
@@ -93,7 +93,7 @@ void service_secret_set(struct service *s, const struct caller *who, const char 
                         const struct secret_request *r, service_done_fn *done, void *arg) {
     struct err err;
     struct secret *value DEFER(secret_freep) = read_value(r->value, &err);
-    struct keeping *k = value ? keep_begin(s, who, "secret.set", name, &err) : NULL;
+    struct keeping *k = value ? keep_begin(s, who, "secret.set", name, name, &err) : NULL;
     if (!k) {
         done(arg, &err);
         return;
@@ -105,7 +105,9 @@ void service_secret_set(struct service *s, const struct caller *who, const char 
 void service_secret_remove(struct service *s, const struct caller *who, const char *name,
                            service_done_fn *done, void *arg) {
     struct err err;
-    struct keeping *k = keep_begin(s, who, "secret.remove", name, &err);
+    /* The key of an identity (grant_identity.c) goes the same way. */
+    const char *plain = strncmp(name, "identity.", 9) == 0 ? name + 9 : name;
+    struct keeping *k = keep_begin(s, who, "secret.remove", name, plain, &err);
     if (!k)
         done(arg, &err);
     else

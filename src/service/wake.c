@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "service/durable.h"
 #include "service/gate.h"
+#include "service/grant_kinds.h"
 #include "store/saved.h"
 
 struct waking {
@@ -59,6 +60,7 @@ static void made(void *arg, struct machine *m, const char *warnings, const struc
     net_attach_made(l);
     if (warnings && *warnings && !l->row.warnings)
         l->row.warnings = strdup(warnings);
+    grants_woken(l);
     l->dormant = false;
     l->row.end_reason[0] = '\0';
     l->row.incarnation = guest_incarnation(m->guest);

@@ -152,7 +152,7 @@ BODIES = {"machine_create": {"name": "full", "metadata": {"a": "b"}, "ttl": "1h"
           "pending_decide": {"decision": "approve"}, "run_start": RUN, "run_answer": {"answer": "yes"}, "run_resume": {}, "freeze": {"path": "/home/user"},
           "changeset_ship": {"action": "ship", "target": "/", "files": 1, "sha256": "0" * 64},
           "secret_set": {"value": "some value of it"},
-          "expose": {"port": 9000}, "grant_add": {"name": "OPENAPI", "host": "a.example", "as": "query"},
+          "expose": {"port": 9000}, "grant_add": {"kind": "secret", "what": "OPENAPI", "at": "a.example", "mode": "query"},
           "net_add": {"target": "https://a.example/v1", "methods": "GET", "rate": "1M"},
           "snap": {"name": "good"}, "rewind": {"step": "1"}, "fork": {"step": "1", "count": 2},
           "file_write": b"x", "tar_write": b"\0" * 1024, "exec_stdin": b"x"}
@@ -286,7 +286,7 @@ def group_of(path):
 def test_generated_requests_never_break_it(daemon, document, group):
     m = daemon.machine()
     x = daemon.exec(m, "true")["exec"]["id"]
-    things = {"machine": m, "exec": x, "token": "t-000000000000", "step": "1", "rule": "1", "item": "p-000000000000", "secret": "OPENAPI",
+    things = {"machine": m, "exec": x, "token": "t-000000000000", "step": "1", "rule": "1", "item": "p-000000000000", "secret": "OPENAPI", "grant": "g-000000000000",
               "run": "r-000000000000", "port": "8000", "changeset": "c-000000000000", "image": "small"}
     tried = 0
     for method, path, op in operations(document):

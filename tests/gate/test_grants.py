@@ -240,3 +240,73 @@ def test_a_fork_has_what_its_files_hold(gated, lent, tmp_path):
     assert not {g["id"] for g in mine} & {g["id"] for g in theirs}
     gated.revoke(fork, "env")
     assert out(gated, fork, "echo ${COLOUR-none}") == "none\n" and out(gated, box, "echo $COLOUR") == "green\n"
+
+
+# ---- an account of its own ----
+
+
+def test_an_identity_is_a_git_author_with_a_key(gated):
+    made = carrel(gated, "new", "--identity", "Robin <robin@example.com>")
+    box = made.stdout.strip()
+    assert made.returncode == 0, made.stderr
+    [g] = gated.grants(box)
+    key = g["detail"]["public_key"]
+    assert (g["kind"], g["what"], g["at"]) == ("identity", "Robin", "robin@example.com") and key.endswith(" robin@example.com")
+    assert key in carrel(gated, "grants", box).stdout
+    inside = out(gated, box, "stat -c %a%U .ssh/id_ed25519; ssh-keygen -y -f .ssh/id_ed25519; "
+                             "git init -q r; cd r; git commit -q --allow-empty -m x; git log --format='%an <%ae>/%cn <%ce>'", cwd="/home/user")
+    assert inside.splitlines()[0] == "600user" and inside.splitlines()[1].split()[:2] == key.split()[:2]
+    assert inside.splitlines()[2] == "Robin <robin@example.com>/Robin <robin@example.com>"
+    # The same account has the same key, another one another, and a new one after its key was removed.
+    other = gated.machine(grants=[{"kind": "identity", "what": "Robin"}, ])
+    assert gated.grants(other)[0]["detail"]["public_key"].split()[1] == key.split()[1]
+    third = gated.machine()
+    gated.grant(third, "identity", "Kim")
+    assert gated.grants(third)[0]["detail"]["public_key"].split()[1] != key.split()[1]
+    gated.delete("/v1/secrets/identity.Robin")
+    assert gated.machine(grants=[{"kind": "identity", "what": "Robin"}]) and gated.grants(gated.machines()[0]["id"])[0]["detail"]["public_key"].split()[1] != key.split()[1]
+    gated.revoke(box, "identity")
+    assert out(gated, box, "ls .ssh; echo ${GIT_AUTHOR_NAME-none}", cwd="/home/user") == "none\n"
+
+
+def test_the_private_half_is_told_to_nobody(gated):
+    box = gated.machine(grants=[{"kind": "identity", "what": "Robin"}])
+    secret = out(gated, box, "sed -n 2,6p /home/user/.ssh/id_ed25519 | tail -n 3 | head -n 1").strip()
+    assert len(secret) > 30
+    told = [gated.get("/v1/secrets"), gated.grants(box), gated.get(f"/v1/machines/{box}"), gated.request("GET", "/v1/audit", raw=True).decode()]
+    assert secret not in str(told) and secret.encode() not in pathlib.Path(gated.home, "carrel.db").read_bytes()
+
+
+@pytest.mark.parametrize("fields", [{"what": "a b"}, {"what": ""}, {"what": "x" * 50}, {"what": "ok", "at": "no mail"}, {"what": "ok", "at": "a@b\nc"}])
+def test_bad_identities(gated, fields):
+    with pytest.raises(Refused) as refused:
+        gated.machine(grants=[{"kind": "identity", **fields}])
+    assert refused.value.code == "invalid"
+
+
+# ---- three things that must not come together ----
+
+
+def test_private_data_strangers_and_a_way_out(gated, lent, tmp_path):
+    box, dirs = lent
+    assert "warnings" not in gated.get(f"/v1/machines/{box}/grants")
+    gated.post(f"/v1/machines/{box}/net/rules", {"target": "https://ok.test", "methods": "GET"})
+    gated.post(f"/v1/machines/{box}/net/rules", {"target": "https://api.test", "trusted": True})
+    assert "warnings" not in gated.get(f"/v1/machines/{box}/net")  # it can only read, and there is one that is trusted
+    told = gated.post(f"/v1/machines/{box}/net/rules", {"target": "*.example.com"})["warnings"]
+    assert str(dirs["one"]) in told and "*.example.com" in told and "--guard" in told
+    assert gated.get(f"/v1/machines/{box}")["warnings"] == told == gated.get(f"/v1/machines/{box}/grants")["warnings"]
+    assert [v for v in verbs(gated, box) if v[1] == "grant.risk"] == [("note", "grant.risk", None)]
+    gated.restart()
+    assert gated.get(f"/v1/machines/{box}")["warnings"] == told
+    gated.revoke(box, "dir")
+    assert "warnings" not in gated.get(f"/v1/machines/{box}/net")
+
+
+def test_the_same_when_a_machine_is_made(gated, tmp_path):
+    (tmp_path / "f").write_text("x")
+    words = ["new", "--net", "ok.test", "--file", f"{tmp_path}/f:/home/user/f"]
+    assert "a way out (ok.test)" in carrel(gated, *words).stderr
+    assert carrel(gated, *words, "--guard").stderr == ""
+    assert carrel(gated, "new", "--net", "ok.test").stderr == ""
+    assert carrel(gated, "new", "--file", f"{tmp_path}/f:/home/user/f").stderr == ""

@@ -1,0 +1,20 @@
+/*
+ * SSH keys that are made for agents: ed25519, in the formats that OpenSSH reads. Pure but for the
+ * making of a seed.
+ */
+#pragma once
+
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+
+enum { SSH_SEED = 32, SSH_NAME_MAX = 100, SSH_FILE_MAX = 4096 };
+
+int ssh_key_new(uint8_t ret[SSH_SEED], struct err *err);
+/* "ssh-ed25519 AAAA... name" */
+int ssh_key_public(const uint8_t seed[SSH_SEED], const char *name, struct buf *ret,
+                   struct err *err);
+/* The file id_ed25519, without a passphrase. */
+int ssh_key_private(const uint8_t seed[SSH_SEED], const char *name, struct buf *ret,
+                    struct err *err);

@@ -1,0 +1,93 @@
+/*
+ * Three things that must not come together: data that is private, texts of strangers, and a way
+ * out. A machine that has all three can be talked into sending the first away.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/defer.h"
+#include "base/log.h"
+#include "service/grant_kinds.h"
+
+static bool is_private(const char *kind) {
+    static const char *const kinds[] = {"dir", "file", "repo", "db"};
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(*kinds); i++)
+        if (strcmp(kinds[i], kind) == 0)
+            return true;
+    return false;
+}
+
+static bool only_reads(const char *methods) {
+    static const char *const reading[] = {"GET", "HEAD", "GET,HEAD", "HEAD,GET"};
+    for (size_t i = 0; i < sizeof(reading) / sizeof(*reading); i++)
+        if (strcmp(reading[i], methods) == 0)
+            return true;
+    return false;
+}
+
+static const char *host_of(const struct policy_rule *r, char ret[NAME_SIZE + 2]) {
+    snprintf(ret, NAME_SIZE + 2, "%s%s", r->host_kind == HOST_BELOW ? "*." : "",
+             r->host_kind == HOST_ANY ? "*" : r->host);
+    return ret;
+}
+
+/* Requests carry data out as well as bodies do; what is meant to be read only is left alone. */
+static const struct policy_rule *find_rule(const struct policy *p, bool way_out) {
+    for (size_t i = 0; i < p->count; i++) {
+        const struct policy_rule *r = &p->rules[i];
+        bool stranger = r->action != POLICY_DENY && !r->trusted && !r->preset[0];
+        bool out = r->action == POLICY_ALLOW && !r->preset[0] && !r->trusted &&
+                   (r->host_kind != HOST_EXACT || !only_reads(r->methods));
+        if (way_out ? out : stranger)
+            return r;
+    }
+    return NULL;
+}
+
+bool risks_find(struct live *l, char ret[RISKS_SIZE]) {
+    const struct policy *p = gate_policy(l->gate);
+    const struct policy_rule *stranger = find_rule(p, false), *out = find_rule(p, true);
+    struct grant_list list DEFER(grant_list_done) = {0};
+    char first[NAME_SIZE + 2], second[NAME_SIZE + 2];
+    struct err err;
+    if (p->guarded || !stranger || !out ||
+        store_grant_list(l->service->store, l->row.id, NULL, &list, &err) < 0)
+        return false;
+    for (size_t i = 0; i < list.count; i++) {
+        if (!is_private(list.rows[i].kind))
+            continue;
+        snprintf(
+            ret, RISKS_SIZE,
+            "private data (%s '%.200s'), texts of strangers (%.60s) and a way out (%.60s) come "
+            "together in this machine: what it reads may make it send the data away. Close "
+            "one of them, or let --guard do so once it has read",
+            list.rows[i].kind, list.rows[i].what, host_of(stranger, first), host_of(out, second));
+        return true;
+    }
+    return false;
+}
+
+/* Once: what was said already is not said again. */
+bool risks_note(struct live *l, char ret[RISKS_SIZE]) {
+    char *before = l->row.warnings;
+    struct err err;
+    const struct journal_record r = {.kind = JOURNAL_NOTE,
+                                     .owner = l->row.owner,
+                                     .verb = "grant.risk",
+                                     .machine = l->row.id,
+                                     .reason = ret};
+    if (!risks_find(l, ret))
+        return false;
+    if (before && strstr(before, "texts of strangers"))
+        return true;
+    if (asprintf(&l->row.warnings, "%s%s%s", before ? before : "", before && *before ? "; " : "",
+                 ret) < 0)
+        abort();
+    free(before);
+    if (store_log(l->service->store, &r, NULL, &err) < 0 ||
+        store_machine_update(l->service->store, &l->row, &err) < 0)
+        log_line(LOG_ERROR, "service", "keep a warning: %s id=%s", err.text, l->row.id);
+    event_tell(l->service, l->row.owner, l->row.id, "grant.risk", NULL);
+    return true;
+}
