@@ -52,6 +52,7 @@ static const struct {
     {PLAN_LEND, BY_ID | TEXT},
     {PLAN_SAVE, BY_ID | STACK | LAYER | TEXT},
     {PLAN_SHED, TEXT},
+    {PLAN_COPY, BY_ID | LAYER},
     {PLAN_CREATED, TEXT},
     {PLAN_FACTS_ARE, FACTS},
     {PLAN_DONE, 0},

@@ -66,6 +66,7 @@ enum plan_type {
     /* A layer, copied to a disk of the store under that number, and synced. */
     PLAN_SAVE, /* id, stack: one layer, layer, text: d-... -> PLAN_DONE; `busy`: ask again */
     PLAN_SHED, /* text: "d-... 3 7-9"          -> PLAN_DONE; its others are removed, or all of it */
+    PLAN_COPY, /* id, layer: what its upper holds -> PLAN_TEXT, how; `busy`: ask again */
     PLAN_CREATED = 64,
     PLAN_FACTS_ARE,
     PLAN_DONE,

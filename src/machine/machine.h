@@ -79,6 +79,7 @@ typedef void machine_root_fn(void *arg, bool changed, const struct err *err);
 /* Directories of the root and of /usr, the receiver's now. */
 typedef void machine_view_fn(void *arg, int root, int usr, const struct err *err);
 typedef void machine_lend_fn(void *arg, bool in_use, const struct err *err);
+typedef void machine_copy_fn(void *arg, const char *how, const struct err *err);
 typedef void machine_stats_fn(void *arg, const struct machine_stats *stats, const struct err *err);
 /* Every id that exists on this host, whoever wants it. */
 typedef void machine_list_fn(void *arg, const char *const *ids, size_t count,
@@ -133,6 +134,11 @@ struct machine_driver {
                   void *arg);
     /* "3 7-9 12": all other layers of this machine, but its upper, are removed. */
     void (*keep)(struct machine *m, const char *ranges, machine_done_fn *done, void *arg);
+    /*
+     * What was written since the last layer becomes a layer of that number too; the machine must be
+     * frozen. how: reflink or copy. `busy`: under way, ask again.
+     */
+    void (*copy)(struct machine *m, uint32_t number, machine_copy_fn *done, void *arg);
     /*
      * A layer (a stack of one) is copied to a disk of the store under that number, and is there
      * whatever happens to the host. `busy`: under way, ask again.

@@ -14,7 +14,7 @@
 #include "service/gate.h"
 #include "store/saved.h"
 
-enum { LOOK_MS = 20, TRIES_FIRST = 4, STEPS_LOOKED_AT = 50 };
+enum { AT_ONCE = 2, LOOK_MS = 20, TRIES_FIRST = 4, STEPS_LOOKED_AT = 50 };
 
 /* Layers on their way to the store. */
 struct saving {
@@ -28,6 +28,7 @@ struct saving {
 
 static void saving_free(struct saving *v) {
     v->live->durable.saving = NULL;
+    v->live->service->saving--;
     loop_timer_free(v->timer);
     saved_row_done(&v->row);
     live_unref(v->live);
@@ -199,7 +200,8 @@ void durable_look(struct live *l, uint64_t now_ms) {
     struct err err;
     bool quiet = !l->steps.taking && !l->steps.held && !l->steps.merging && !l->changing;
     if (!d->wanted || d->saving || !l->machine || now_ms < d->due_ms || !quiet ||
-        l->row.state == MACHINE_ENDING || l->row.state == MACHINE_ENDED)
+        l->service->saving >= AT_ONCE || l->row.state == MACHINE_ENDING ||
+        l->row.state == MACHINE_ENDED)
         return;
     struct saving *v = calloc(1, sizeof(*v));
     if (!v)
@@ -207,6 +209,7 @@ void durable_look(struct live *l, uint64_t now_ms) {
     v->live = l;
     v->timer = loop_timer_new(l->service->loop, copy_next, v);
     live_ref(l);
+    l->service->saving++;
     d->saving = v;
     d->wanted = false;
     int r = prepare(v, &err);

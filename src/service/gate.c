@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 
 #include "base/defer.h"
 #include "base/log.h"
@@ -212,6 +213,66 @@ static void no_point(struct step_row *row, const char *why) {
     snprintf(row->reason, sizeof(row->reason), "%s", why);
 }
 
+static void refuse(struct step_call *c, const struct err *err) {
+    store_step_delete(c->live->service->store, c->row.id, NULL);
+    step_over(c, err);
+}
+
+/* ---- a copy, while something runs ---- */
+
+static void copied(void *arg, const char *how, const struct err *failed) {
+    struct step_call *c = arg;
+    struct err err;
+    if (failed) {
+        refuse(c, failed);
+        return;
+    }
+    c->row.has_point = 1;
+    snprintf(c->row.reason, sizeof(c->row.reason), "%s", how);
+    step_over(c, write_step(c, false, &err) < 0 ? &err : NULL);
+}
+
+/* A number by chance: whatever a copy that was never finished left is not met again. */
+static int plan_copy(struct step_call *c, struct err *err) {
+    struct live *l = c->live;
+    struct layers layers;
+    char text[LAYERS_TEXT_SIZE];
+    uint32_t chance;
+    if (getrandom(&chance, sizeof(chance), 0) != sizeof(chance))
+        return err_sys(err, "choose a layer");
+    c->row.layer = LAYER_COPIED + chance % (LAYER_NUMBER_MAX - LAYER_COPIED);
+    if (steps_load(l, err) < 0 ||
+        layers_parse(l->steps.stack ? l->steps.stack : "", &layers, err) < 0 ||
+        layers_push(&layers, l->row.id, c->row.layer, err) < 0)
+        return -1;
+    if (!layers_print(&layers, text, sizeof(text)))
+        return err_set(err, ERR_LIMIT, "the stack of layers is too long");
+    free(c->row.stack);
+    c->row.stack = strdup(text);
+    return 0;
+}
+
+/* Somebody asked for it, and the root cannot be switched. */
+static bool may_copy(const struct step_call *c) {
+    const struct live *l = c->live;
+    return c->row.kind == STEP_SNAP && !c->uncertain && !l->changing && l->machine &&
+           (l->row.state == MACHINE_RUNNING || l->row.state == MACHINE_PAUSED);
+}
+
+/* What a command left behind was found only when the switch was asked for. */
+static bool copy_instead(struct step_call *c, const struct err *failed) {
+    struct err err;
+    if (failed->code != ERR_BUSY || c->row.layer >= LAYER_COPIED || !may_copy(c))
+        return false;
+    if (plan_copy(c, &err) < 0 || store_step_update(c->live->service->store, &c->row, &err) < 0)
+        refuse(c, &err);
+    else
+        still_copy(c->live, c->row.layer, copied, c);
+    return true;
+}
+
+/* ---- a switch of root ---- */
+
 static void ask_root(void *arg);
 
 static void wait_and_ask(struct step_call *c) {
@@ -246,7 +307,7 @@ static void root_known(void *arg, bool changed, const struct err *failed) {
     struct step_call *c = arg;
     struct live *l = c->live;
     struct err err;
-    if (failed && (ask_again(c, failed) || make_room(c, failed)))
+    if (failed && (ask_again(c, failed) || make_room(c, failed) || copy_instead(c, failed)))
         return;
     l->steps.full = l->steps.freeing = false;
     if (failed) {
@@ -262,8 +323,7 @@ static void root_known(void *arg, bool changed, const struct err *failed) {
     }
     bool asked_for = c->row.kind == STEP_SNAP && failed;
     if (asked_for) { /* one that cannot be returned to is not what was wanted */
-        store_step_delete(l->service->store, c->row.id, NULL);
-        step_over(c, failed);
+        refuse(c, failed);
     } else {
         step_over(c, write_step(c, !failed && changed, &err) < 0 ? &err : NULL);
     }
@@ -288,7 +348,10 @@ static void begin(struct step_call *c) {
     char stack[LAYERS_TEXT_SIZE];
     l->steps.taking = c;
     int ready = -1;
-    if (!l->machine || l->row.state == MACHINE_PAUSED)
+    bool copies = may_copy(c) && (l->running || l->watched || l->row.state == MACHINE_PAUSED);
+    if (copies)
+        ready = plan_copy(c, &err);
+    else if (!l->machine || l->row.state == MACHINE_PAUSED)
         live_state_error(l, &err);
     else if (l->running)
         err_set(&err, ERR_BUSY, "other commands were running");
@@ -296,9 +359,11 @@ static void begin(struct step_call *c) {
         err_set(&err, ERR_BUSY, "a path in machine '%s' is being watched", l->row.id);
     else
         ready = steps_next_stack(l, stack, &err);
-    if (ready == 0) {
+    if (ready == 0 && !copies) {
         c->row.stack = strdup(stack);
         c->row.layer = l->steps.layer;
+    } else if (ready == 0) {
+        ; /* as planned */
     } else if (c->row.kind == STEP_SNAP) {
         step_over(c, &err);
         return;
@@ -310,7 +375,9 @@ static void begin(struct step_call *c) {
         step_over(c, &err);
         return;
     }
-    if (ready == 0) {
+    if (copies) {
+        still_copy(l, c->row.layer, copied, c);
+    } else if (ready == 0) {
         ask_root(c);
     } else {
         tell(c);
@@ -368,6 +435,24 @@ static void finish_begun(struct live *l, struct step_row *row) {
     ask_root(c);
 }
 
+static void gone_on(void *arg, const struct err *err) {
+    struct live *l = arg;
+    if (err)
+        log_line(LOG_ERROR, "service", "let a machine go on: %s id=%s", err->text, l->row.id);
+    live_unref(l);
+}
+
+/* A copy that nobody was told of; what stood still for it goes on. */
+static void drop_copy(struct live *l, const struct step_row *row) {
+    struct err err;
+    if (store_step_delete(l->service->store, row->id, &err) < 0)
+        log_line(LOG_ERROR, "service", "step: %s id=%s", err.text, l->row.id);
+    if (l->row.state != MACHINE_RUNNING || !l->machine)
+        return;
+    live_ref(l);
+    l->service->driver->freeze(l->machine, false, gone_on, l);
+}
+
 void steps_adopt(struct live *l) {
     struct step_list list DEFER(step_list_done) = {0};
     struct err err;
@@ -377,7 +462,9 @@ void steps_adopt(struct live *l) {
         return;
     }
     for (size_t i = 0; i < list.count && !l->steps.taking; i++) {
-        if (list.rows[i].kind == STEP_REWIND)
+        if (list.rows[i].layer >= LAYER_COPIED)
+            drop_copy(l, &list.rows[i]);
+        else if (list.rows[i].kind == STEP_REWIND)
             rewind_adopt(l, &list.rows[i]);
         else if (list.rows[i].kind != STEP_KEPT) /* that goes with its rewind */
             finish_begun(l, &list.rows[i]);
@@ -414,6 +501,7 @@ void steps_release(struct live *l) {
         next = c->next;
         abandon(c);
     }
+    still_release(l);
     if (p->taking)
         abandon(TAKE(p->taking));
     steps_compact_release(l);

@@ -103,8 +103,8 @@ static int newest_switch(struct live *l, uint32_t *ret, struct err *err) {
     if (store_step_list(l->service->store, l->row.id, 0, false, STORE_PAGE_MAX, &list, err) < 0)
         return -1;
     for (size_t i = 0; i < list.count && !*ret; i++)
-        if (list.rows[i].layer || list.rows[i].kind == STEP_REWIND ||
-            list.rows[i].kind == STEP_FORK)
+        if ((list.rows[i].layer && list.rows[i].layer < LAYER_COPIED) ||
+            list.rows[i].kind == STEP_REWIND || list.rows[i].kind == STEP_FORK)
             *ret = list.rows[i].number;
     return 0;
 }

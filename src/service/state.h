@@ -49,6 +49,7 @@ struct durable {
 
 struct gate_call;
 struct merging;
+struct still;
 struct step_call;
 
 /* What the root of a machine is made of, and the steps that are taken of it: gate.h. */
@@ -57,6 +58,7 @@ struct steps {
     uint32_t layer;           /* number of its upper */
     char *stack;              /* below that; NULL: the image alone */
     struct step_call *taking; /* the one under way */
+    struct still *still;      /* which is a copy: still.c */
     struct step_call *wanted, **wanted_last;
     bool held; /* a verb changes the root */
     struct gate_call *gate, **gate_last;
@@ -142,6 +144,7 @@ struct service {
     void (*broken)(const struct err *why);
     void *ready_arg;
     size_t programs;    /* running */
+    size_t saving;      /* machines whose layers are on their way to the store: the disk is one */
     size_t comparing;   /* workers that compare, or are about to */
     size_t adopting;    /* machines that did not answer yet */
     bool saved_unswept; /* something may lie in the store that nobody needs any more */

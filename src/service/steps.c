@@ -15,6 +15,12 @@ static size_t count_layers(const char *stack) {
     return n;
 }
 
+static const char *how_taken(const struct step_row *row) {
+    if (!row->has_point)
+        return NULL;
+    return row->layer >= LAYER_COPIED ? row->reason : row->layer ? "switch" : "same";
+}
+
 void step_view(const struct step_row *row, struct step_view *ret) {
     *ret = (struct step_view){
         .id = row->id,
@@ -32,7 +38,8 @@ void step_view(const struct step_row *row, struct step_view *ret) {
         .restorable = row->has_point,
         .durable = row->durable,
         .counted = row->counted,
-        .reason = row->reason[0] ? row->reason : NULL,
+        .reason = row->reason[0] && !row->has_point ? row->reason : NULL,
+        .how = how_taken(row),
     };
 }
 

@@ -16,13 +16,14 @@ struct step_view {
     int64_t status;
     bool restorable, durable, counted;
     const char *reason; /* why it is not restorable; NULL */
+    const char *how;    /* it was taken: switch, reflink, copy, or same as the one before; NULL */
 };
 
 void step_view(const struct step_row *row, struct step_view *ret);
 
 typedef void service_step_fn(void *arg, const struct step_view *view, const struct err *err);
 
-/* A step now, with a name if one is given. `busy`: something runs. */
+/* A step now, with a name if one is given. What runs stands still while its files are copied. */
 void service_snap(struct service *s, const struct caller *who, const char *machine,
                   const char *name, service_step_fn *done, void *arg);
 /* go(arg) now, or once the steps that are being taken of this machine are written down. */

@@ -785,12 +785,25 @@ int layers_tell(struct spawner *s, struct plan_message *m, struct err *err) {
 
 /* ---- merging ---- */
 
-void layers_merged(struct box *box, int result) {
+void chore_done(struct chore_state *c, int result, bool shared) {
+    if (shared)
+        c->shared = c->number;
     if (result < 0) {
-        box->unmerged = box->merging;
-        box->merge_error = result;
+        c->failed = c->number;
+        c->error = result;
     }
-    box->merging = 0;
+    c->number = 0;
+}
+
+int chore_ask(struct box *box, enum chore chore, uint32_t number, const char *what,
+              struct err *err) {
+    struct chore_state *c = &box->chores[chore];
+    if (c->number)
+        return err_set(err, ERR_BUSY, "%s machine '%s': under way", what, box->id);
+    if (c->failed != number)
+        return 0;
+    c->failed = 0;
+    return err_num(err, c->error, "%s machine '%s'", what, box->id);
 }
 
 static int plan_merge(const struct box *box, const struct plan_message *m, struct merge_plan *plan,
@@ -823,7 +836,7 @@ static int begin_merge(struct spawner *s, struct box *box, struct merge_plan *pl
     if (r == 1)
         return 0;
     if (undertaker_merge(u, box->id, plan))
-        box->merging = plan->into;
+        box->chores[CHORE_MERGE].number = plan->into;
     return err_set(err, ERR_BUSY, "layers of machine '%s' are being merged", box->id);
 }
 
@@ -832,12 +845,8 @@ int layers_merge(struct spawner *s, struct plan_message *m, struct undertaker *u
     struct merge_plan plan = {.userxattr = s->rootless, .disk = -1};
     if (!box || plan_merge(box, m, &plan, err) < 0)
         return -1;
-    if (box->merging)
-        return err_set(err, ERR_BUSY, "layers of machine '%s' are being merged", box->id);
-    if (box->unmerged == plan.into) {
-        box->unmerged = 0;
-        return err_num(err, box->merge_error, "merge layers of machine '%s'", box->id);
-    }
+    if (chore_ask(box, CHORE_MERGE, plan.into, "merge layers of", err) < 0)
+        return -1;
     return begin_merge(s, box, &plan, u, err);
 }
 

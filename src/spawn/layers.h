@@ -12,11 +12,12 @@
 #include "base/err.h"
 #include "base/plan.h"
 #include "spawn/overlays.h"
+#include "spawn/undertaker.h"
 
 struct spawner;
 struct box;
 struct rootfs;
-struct undertaker;
+struct chore_state;
 struct verb_fds;
 
 /* ROOT. m becomes the answer; *ret_root is a descriptor of it, or -1 if nothing was changed. */
@@ -49,7 +50,14 @@ int layers_tell(struct spawner *s, struct plan_message *m, struct err *err);
 
 /* MERGE: `busy` while it is done by the undertaker, so ask again; then it is done, or why not. */
 int layers_merge(struct spawner *s, struct plan_message *m, struct undertaker *u, struct err *err);
-void layers_merged(struct box *box, int result);
+/* What the undertaker says of one. */
+void chore_done(struct chore_state *c, int result, bool shared);
+/*
+ * A layer that is not there yet: 0 if it may be begun; else it is under way (`busy`), or could not
+ * be made, which is told once.
+ */
+int chore_ask(struct box *box, enum chore chore, uint32_t number, const char *what,
+              struct err *err);
 
 /* For a new box: other overlays and further disks in place of those its root was made with. */
 int layers_restack(struct spawner *s, const struct plan *plan, struct rootfs *r, struct err *err);

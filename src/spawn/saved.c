@@ -53,7 +53,7 @@ int saved_clone(const struct spawner *s, const char *name, int *ret, int copies)
 /* ---- SAVE ---- */
 
 static int busy(struct err *err, const struct box *box) {
-    return err_set(err, ERR_BUSY, "layers of machine '%s' are being copied or merged", box->id);
+    return err_set(err, ERR_BUSY, "layers of machine '%s' are being copied", box->id);
 }
 
 static int begin_copy(struct spawner *s, struct box *box, const struct layer *from, int disk,
@@ -62,8 +62,8 @@ static int begin_copy(struct spawner *s, struct box *box, const struct layer *fr
     if (source < 0)
         return -1;
     const struct duplicate_plan plan = {.from = from->number, .into = into, .durable = true};
-    if (undertaker_duplicate(u, box->id, source, disk, &plan))
-        box->merging = into | CHORE_SAVE;
+    if (undertaker_duplicate(u, box->id, CHORE_SAVE, source, disk, &plan))
+        box->chores[CHORE_SAVE].number = into;
     return busy(err, box);
 }
 
@@ -82,11 +82,40 @@ int saved_copy(struct spawner *s, const struct plan_message *m, struct undertake
         return err_num(err, there, "save layers of machine '%s'", box->id);
     if (there)
         return 0;
-    if (box->unmerged == (into | CHORE_SAVE)) {
-        box->unmerged = 0;
-        return err_num(err, box->merge_error, "save layers of machine '%s'", box->id);
+    if (chore_ask(box, CHORE_SAVE, into, "save layers of", err) < 0)
+        return -1;
+    return begin_copy(s, box, from.v, disk, into, u, err);
+}
+
+/* ---- COPY ---- */
+
+static int begin_upper(struct box *box, int disk, uint32_t into, struct undertaker *u,
+                       struct err *err) {
+    const struct duplicate_plan plan = {.from = box->layer, .into = into};
+    if (undertaker_duplicate(u, box->id, CHORE_COPY, disk, disk, &plan))
+        box->chores[CHORE_COPY].number = into;
+    return busy(err, box);
+}
+
+int upper_copy(struct spawner *s, struct plan_message *m, struct undertaker *u, struct err *err) {
+    struct box *box = layers_live_box(s, m->plan.id, err);
+    int disk DEFER_CLOSE = box ? layers_disk(s, box->id, err) : -1;
+    if (disk < 0)
+        return -1;
+    uint32_t into = (uint32_t)m->layer;
+    int r = m->layer <= box->layer || m->layer > LAYER_NUMBER_MAX ? -EINVAL : mount_writable(disk);
+    int there = r < 0 ? r : duplicate_done(disk, into);
+    if (there < 0)
+        return err_num(err, there, "copy the files of machine '%s'", box->id);
+    if (there) {
+        m->type = PLAN_TEXT;
+        snprintf(m->text, sizeof(m->text), "%s",
+                 box->chores[CHORE_COPY].shared == into ? "reflink" : "copy");
+        return 0;
     }
-    return box->merging ? busy(err, box) : begin_copy(s, box, from.v, disk, into, u, err);
+    if (chore_ask(box, CHORE_COPY, into, "copy the files of", err) < 0)
+        return -1;
+    return begin_upper(box, disk, into, u, err);
 }
 
 /* ---- SHED ---- */

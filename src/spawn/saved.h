@@ -21,6 +21,12 @@ int saved_clone(const struct spawner *s, const char *name, int *ret, int copies)
 int saved_copy(struct spawner *s, const struct plan_message *m, struct undertaker *u,
                struct err *err);
 
+/*
+ * COPY: what a box's upper holds becomes a layer of that number too, beside it; m becomes the
+ * answer. Whoever asks sees to it that nothing is written meanwhile.
+ */
+int upper_copy(struct spawner *s, struct plan_message *m, struct undertaker *u, struct err *err);
+
 /* SHED: layers that are not in the list go; without a list the whole disk. */
 int saved_shed(struct spawner *s, const struct plan_message *m, struct undertaker *u,
                struct err *err);

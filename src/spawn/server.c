@@ -431,6 +431,17 @@ static void do_merge(struct server *v, struct client *c, const struct fd_message
         answer_done(v, c);
 }
 
+static void do_copy(struct server *v, struct client *c, const struct fd_message *in) {
+    (void)in;
+    struct err err;
+    if (!v->undertaker.pid)
+        start_undertaker(v);
+    if (upper_copy(v->s, &v->message, &v->undertaker, &err) < 0)
+        answer_error(v, c, &err);
+    else
+        answer(v, c, &v->message, NULL, 0);
+}
+
 static void do_saved(struct server *v, struct client *c, const struct fd_message *in) {
     (void)in;
     struct err err;
@@ -490,7 +501,7 @@ static void (*const requests[])(struct server *, struct client *, const struct f
     [PLAN_VIEW] = do_view,     [PLAN_DISK] = do_view,      [PLAN_KEEP] = do_keep,
     [PLAN_MERGE] = do_merge,   [PLAN_UNPACK] = do_archive, [PLAN_PACK] = do_archive,
     [PLAN_DRAW] = do_archive,  [PLAN_WIPE] = do_wipe,      [PLAN_TELL] = do_tell,
-    [PLAN_SAVE] = do_saved,    [PLAN_SHED] = do_saved,
+    [PLAN_SAVE] = do_saved,    [PLAN_SHED] = do_saved,     [PLAN_COPY] = do_copy,
 };
 
 static void do_verb(struct server *v, struct client *c, verb_fn *verb) {
@@ -645,7 +656,8 @@ static void stop_undertaker(struct server *v) {
     undertaker_close(&v->undertaker);
     for (struct box *b = v->s->list; b; b = b->next) {
         b->burying = false;
-        b->merging = 0;
+        for (int i = 0; i < CHORES; i++)
+            b->chores[i].number = 0;
     }
 }
 
@@ -654,8 +666,8 @@ static void hear_undertaker(struct server *v) {
     int r;
     while ((r = undertaker_next(&v->undertaker, &word)) > 0) {
         struct box *box = word.id[0] ? box_find(v->s, word.id) : NULL;
-        if (box && word.merged)
-            layers_merged(box, word.result);
+        if (box && word.chore)
+            chore_done(&box->chores[word.chore], word.result, word.shared);
         else if (box)
             box->burying = false;
         v->undertaker_busy = false;

@@ -28,12 +28,19 @@
 #include "spawn/undertaker.h"
 
 enum { POOL_SIZE = 8, MASK_MAX = 40 };
-#define CHORE_SAVE (1u << 31) /* beside the number of a layer */
 
 /* The guest ends a box at its deadline; if it has not by then, it cannot, and we do. */
 enum { OVERDUE_MS = 1000 };
 
 struct making; /* what goes into a box while it is made */
+
+/* Work on one layer of a box. */
+struct chore_state {
+    uint32_t number; /* of the layer that is being made; 0: none */
+    uint32_t failed; /* one that could not be made */
+    int error;       /* why, -errno */
+    uint32_t shared; /* one that was copied without copying data */
+};
 
 /* One live box. Freed when nothing of it is left. */
 struct box {
@@ -70,11 +77,9 @@ struct box {
         uint32_t upper;        /* of the store, as above */
     } disks[LAYERS_DISKS_MAX]; /* of others, on which it lies */
     size_t disk_count;
-    uint32_t merging;  /* the layer that is being made of others, or saved: CHORE_SAVE; 0: none */
-    uint32_t unmerged; /* one that could not be */
-    int merge_error;   /* why, -errno */
-    int old_root;      /* that it has left; -1 */
-    uint64_t left_ms;  /* when */
+    struct chore_state chores[CHORES]; /* what the undertaker does for it, each by itself */
+    int old_root;                      /* that it has left; -1 */
+    uint64_t left_ms;                  /* when */
 };
 
 struct spawner {

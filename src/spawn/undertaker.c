@@ -57,6 +57,7 @@ enum task { TASK_CLOSE, TASK_WIPE, TASK_MERGE, TASK_DUPLICATE };
 struct order {
     char id[ID_SIZE];
     enum task task;
+    enum chore chore;
     struct merge_plan merge;
     struct duplicate_plan duplicate;
 };
@@ -67,8 +68,7 @@ static void *bury(void *arg) {
         struct fd_message in = {0};
         if (recv_fds(SOCKET, &order, sizeof(order), &in) < 0 || in.len != sizeof(order))
             _exit(0);
-        struct undertaker_word word = {.merged = order.task == TASK_MERGE ||
-                                                 order.task == TASK_DUPLICATE};
+        struct undertaker_word word = {.chore = order.chore};
         memcpy(word.id, order.id, sizeof(word.id));
         if (order.task == TASK_WIPE && in.nfds == 1)
             wipe_trash(in.fds[0]);
@@ -77,7 +77,7 @@ static void *bury(void *arg) {
             word.result = merge_layers(&order.merge);
         }
         if (order.task == TASK_DUPLICATE && in.nfds == 2)
-            word.result = duplicate_layer(in.fds[0], in.fds[1], &order.duplicate, NULL);
+            word.result = duplicate_layer(in.fds[0], in.fds[1], &order.duplicate, &word.shared);
         if (order.task == TASK_CLOSE && !order.id[0]) /* whoever gave them shall not be the last */
             nanosleep(&(struct timespec){.tv_nsec = PAUSE_MS * 1000000l}, NULL);
         fd_message_close(&in);
@@ -164,14 +164,14 @@ bool undertaker_wipe(struct undertaker *u, int disk) {
 }
 
 bool undertaker_merge(struct undertaker *u, const char *id, const struct merge_plan *plan) {
-    struct order order = {.task = TASK_MERGE, .merge = *plan};
+    struct order order = {.task = TASK_MERGE, .chore = CHORE_MERGE, .merge = *plan};
     snprintf(order.id, sizeof(order.id), "%s", id);
     return ask(u, &order, plan->disk);
 }
 
-bool undertaker_duplicate(struct undertaker *u, const char *id, int from, int to,
+bool undertaker_duplicate(struct undertaker *u, const char *id, enum chore chore, int from, int to,
                           const struct duplicate_plan *plan) {
-    struct order order = {.task = TASK_DUPLICATE, .duplicate = *plan};
+    struct order order = {.task = TASK_DUPLICATE, .chore = chore, .duplicate = *plan};
     const int fds[] = {from, to};
     snprintf(order.id, sizeof(order.id), "%s", id);
     return u->pid && send_fds(u->socket, &order, sizeof(order), fds, 2) == 0;
@@ -179,7 +179,7 @@ bool undertaker_duplicate(struct undertaker *u, const char *id, int from, int to
 
 int undertaker_next(struct undertaker *u, struct undertaker_word *ret) {
     ssize_t n = recv(u->socket, ret, sizeof(*ret), 0);
-    if (n == sizeof(*ret) && ret->id[ID_SIZE - 1] == '\0')
+    if (n == sizeof(*ret) && ret->id[ID_SIZE - 1] == '\0' && ret->chore < CHORES)
         return 1;
     return n < 0 && errno == EAGAIN ? 0 : -1;
 }

@@ -43,22 +43,25 @@ bool undertaker_close_for(struct undertaker *u, int fd);
 bool undertaker_close_all(struct undertaker *u, const int *fds, size_t count);
 /* Removes what is in the directory `trash` there, whatever it is. */
 bool undertaker_wipe(struct undertaker *u, int disk);
-/* Merges layers of that box; its end is told. plan->disk stays the caller's. */
+/* What is done about a layer of a box; its end is told. */
+enum chore { CHORE_NONE, CHORE_MERGE, CHORE_SAVE, CHORE_COPY, CHORES };
+/* Merges layers of that box. plan->disk stays the caller's. */
 struct merge_plan;
 bool undertaker_merge(struct undertaker *u, const char *id, const struct merge_plan *plan);
 
-/* Copies a layer from one disk to another, in that box's name; its end is told as a merge's is. */
+/* Copies a layer from one disk to another, in that box's name. */
 struct duplicate_plan;
-bool undertaker_duplicate(struct undertaker *u, const char *id, int from, int to,
+bool undertaker_duplicate(struct undertaker *u, const char *id, enum chore chore, int from, int to,
                           const struct duplicate_plan *plan);
 
 /* Takes over the descriptors; false if it is too busy to: they stay, ask again later. */
 bool undertaker_take(struct undertaker *u, const char *id, int held[HELD_SPACES]);
 
-/* What it has done: buried a box, or merged layers of it (or failed with -errno). */
+/* What it has done: buried a box, or a chore for it (or failed with -errno). */
 struct undertaker_word {
     char id[ID_SIZE]; /* empty: nothing that anybody waits for */
-    bool merged;
+    enum chore chore; /* CHORE_NONE: buried */
+    bool shared;      /* a copy that copied no data */
     int result;
 };
 

@@ -22,6 +22,12 @@ enum step_kind {
     STEP_REWIND,   /* an earlier step's files came back */
     STEP_FORK,     /* where a forked machine began */
 };
+/*
+ * Layers of steps that were copied while commands ran have numbers from here on, by chance: beyond
+ * those of uppers and of merged layers.
+ */
+enum { LAYER_COPIED = 400000000 };
+
 enum step_state { STEP_TAKING = 1, STEP_DONE };
 
 const char *step_kind_name(enum step_kind kind);
@@ -43,6 +49,7 @@ struct step_row {
     uint32_t layer;     /* the one that this step froze; 0: nothing had changed */
     uint32_t has_point; /* 0: it cannot be returned to; `reason` says why */
     char *stack;
+    /* Why it cannot be returned to; of a copy, how it was made. */
     char reason[STORE_REASON_SIZE];
     char name[STORE_NAME_SIZE]; /* unique in its machine, or empty; what has one is never dropped */
 };

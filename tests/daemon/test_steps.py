@@ -1,11 +1,12 @@
 """Steps, rewind and fork through the API of a real daemon."""
 import hashlib
+import pathlib
 import threading
 import time
 
 import pytest
 from carrel import ROOTLESS, spawner_pids
-from daemon import Refused
+from daemon import Refused, stopped
 from patience import clock
 
 
@@ -141,10 +142,70 @@ def test_while_something_runs_a_step_says_why_it_is_no_point(daemon):
     assert b.sh("echo x > f; cat f") == "x\n"
     step = b.settled(1)[0]
     assert not step["restorable"] and "running" in step["reason"]
-    refused("busy", b.snap)
     assert "no restore point" in refused("unsupported", b.rewind, 1)
     daemon.delete(b.url + f"/execs/{long['id']}")
-    assert b.settled(2)[1]["restorable"]
+    last = b.settled(2)[1]
+    assert last["restorable"] and last["how"] == "switch"
+
+
+BEATS = "i=0; while :; do i=$((i+1)); echo $i >a; cp a b; echo $i >>beats; sleep 0.01; done"
+
+
+def beats(b):
+    return int(b.sh("tail -n1 beats"))
+
+
+def test_a_step_on_request_copies_what_runs_and_it_goes_on(daemon):
+    b = Box(daemon, steps="manual")
+    b.sh("mkdir d; echo deep >d/f; ln d/f d/g; echo old >old")
+    assert b.snap()["how"] == "switch"
+    assert b.snap()["how"] == "same"
+    b.sh("rm old; echo kept >kept")
+    daemon.background(b.id, BEATS)
+    daemon.until(lambda: b.sh("test -s beats && test -s b") == "")
+    step = b.snap("alive")
+    assert step["restorable"] and step["how"] in ("copy", "reflink") and "reason" not in step
+    before = beats(b)
+    daemon.until(lambda: beats(b) > before)
+    there = b.fork(step="alive")[0]
+    now = b.fork()[0]
+    assert there.sh("cat kept d/g; test -e old || echo gone; tail -n1 beats").split()[:3] == ["kept", "deep", "gone"]
+    assert beats(there) <= before < beats(now), "both are of an instant"
+    assert abs(int(there.sh("cat a || echo 0").strip() or 0) - beats(there)) <= 1
+    b.rewind("alive")
+    assert beats(b) == beats(there)
+    assert daemon.get("/v1/store/check")["whole"]
+
+
+def test_what_a_command_left_behind_is_copied_too_and_so_is_a_paused_machine(daemon):
+    b = Box(daemon, steps="manual")
+    b.sh("echo x >x; sleep 300 >/dev/null 2>&1 & echo left")
+    assert b.snap()["how"] in ("copy", "reflink")
+    daemon.post(b.url + "/pause")
+    assert b.snap("still")["how"] in ("copy", "reflink")
+    assert daemon.get(b.url)["state"] == "paused" and daemon.get(b.url + "/stats")["frozen"]
+    daemon.post(b.url + "/resume")
+    assert b.sh("cat x; pgrep sleep >/dev/null && echo runs") == "x\nruns\n"
+
+
+def test_a_copy_that_nobody_was_told_of_leaves_nothing_standing_still(fresh):
+    d = fresh()
+    b = Box(d, steps="manual")
+    d.background(b.id, BEATS)
+    d.until(lambda: b.sh("test -s beats") == "")
+    assert b.snap()["restorable"]
+    copier = [p for p in spawner_pids(d.run_dir) if pathlib.Path(f"/proc/{p}/comm").read_text() == "carrel-bury\n"]
+    assert copier
+    with stopped(copier):
+        asked = threading.Thread(target=lambda: pytest.raises(Exception, b.snap))
+        asked.start()
+        d.until(lambda: d.get(b.url + "/stats")["frozen"])
+        d.kill()
+        asked.join()
+        d.start()
+        before = beats(b)
+        d.until(lambda: beats(b) > before)
+    assert len(b.steps()) == 1 and b.snap()["restorable"]
 
 
 def test_what_a_command_leaves_behind_is_seen(daemon):

@@ -42,6 +42,7 @@ struct call {
     machine_dial_fn *dial;
     machine_lend_fn *lend;
     machine_root_fn *root;
+    machine_copy_fn *copied;
     machine_view_fn *view;
     void *arg;
     struct loop_timer *timer;
@@ -742,6 +743,25 @@ static void box_keep(struct machine *m, const char *ranges, machine_done_fn *don
     spawner_ask(m->host->spawner, msg, NULL, 0, on_done, c);
 }
 
+static void on_copied(void *arg, const struct plan_message *m, struct fd_message *fds,
+                      const struct err *err) {
+    struct call *c = arg;
+    machine_copy_fn *done = c->box ? c->copied : NULL;
+    void *done_arg = c->arg;
+    (void)fds;
+    call_free(c);
+    if (done) /* the text is the spawner's: one of two */
+        done(done_arg, err ? NULL : strcmp(m->text, "reflink") == 0 ? "reflink" : "copy", err);
+}
+
+static void box_copy(struct machine *m, uint32_t number, machine_copy_fn *done, void *arg) {
+    struct call *c = call_new(m, arg);
+    c->copied = done;
+    struct plan_message *msg = message(m->host, PLAN_COPY, m->id);
+    msg->layer = number;
+    spawner_ask(m->host->spawner, msg, NULL, 0, on_copied, c);
+}
+
 static void box_save(struct machine *m, const char *layer, const char *disk, uint32_t number,
                      machine_done_fn *done, void *arg) {
     struct call *c = call_new(m, arg);
@@ -1076,6 +1096,7 @@ const struct machine_driver box_driver = {
     .disk = box_disk,
     .merge = box_merge,
     .keep = box_keep,
+    .copy = box_copy,
     .save = box_save,
     .shed = box_shed,
     .tell = box_tell,

@@ -1,0 +1,124 @@
+/*
+ * A copy of what a machine is, taken while commands run in it: they stand still meanwhile, and go
+ * on afterwards. The files are those of one instant; what was in memory only is not among them.
+ */
+#include <stdlib.h>
+
+#include "base/defer.h"
+#include "base/log.h"
+#include "service/gate.h"
+
+enum { LOOK_MS = 2 };
+
+struct still {
+    struct live *live;
+    uint32_t number;
+    bool was_paused;
+    struct loop_timer *timer;
+    still_fn *done;
+    void *arg;
+    const char *how;
+    struct err err;
+    bool failed;
+};
+
+static void still_free(struct still *t) {
+    t->live->steps.still = NULL;
+    loop_timer_free(t->timer);
+    live_unref(t->live);
+    free(t);
+}
+
+void still_release(struct live *l) {
+    if (l->steps.still)
+        still_free(l->steps.still);
+}
+
+static void finish(struct still *t) {
+    struct live *l = t->live;
+    still_fn *done = t->done;
+    void *arg = t->arg;
+    const char *how = t->how;
+    struct err err = t->err;
+    bool failed = t->failed;
+    live_ref(l);
+    if (l->row.state != MACHINE_ENDING && l->row.state != MACHINE_ENDED)
+        l->changing = false;
+    still_free(t);
+    done(arg, how, failed ? &err : NULL);
+    live_unref(l);
+}
+
+/* It is asked for again by the next daemon, or by whoever resumes the machine. */
+static void thawed(void *arg, const struct err *err) {
+    struct still *t = arg;
+    if (err)
+        log_line(LOG_ERROR, "service", "let a machine go on: %s id=%s", err->text, t->live->row.id);
+    finish(t);
+}
+
+static void let_go_on(struct still *t) {
+    struct live *l = t->live;
+    if (t->was_paused || !l->machine)
+        finish(t);
+    else
+        l->service->driver->freeze(l->machine, false, thawed, t);
+}
+
+static void fail(struct still *t, const struct err *err) {
+    t->failed = true;
+    t->err = *err;
+    let_go_on(t);
+}
+
+static void ask_copy(void *arg);
+
+static void copied(void *arg, const char *how, const struct err *err) {
+    struct still *t = arg;
+    if (err && err->code == ERR_BUSY) {
+        loop_timer_start(t->timer, LOOK_MS, 0);
+    } else if (err) {
+        fail(t, err);
+    } else {
+        t->how = how;
+        let_go_on(t);
+    }
+}
+
+static void ask_copy(void *arg) {
+    struct still *t = arg;
+    struct live *l = t->live;
+    struct err err;
+    if (l->machine) {
+        l->service->driver->copy(l->machine, t->number, copied, t);
+        return;
+    }
+    err_set(&err, ERR_GONE, "machine '%s' has ended", l->row.id);
+    fail(t, &err);
+}
+
+static void frozen(void *arg, const struct err *err) {
+    if (err)
+        fail(arg, err);
+    else
+        ask_copy(arg);
+}
+
+void still_copy(struct live *l, uint32_t number, still_fn *done, void *arg) {
+    struct still *t = calloc(1, sizeof(*t));
+    if (!t)
+        abort();
+    *t = (struct still){.live = l,
+                        .number = number,
+                        .was_paused = l->row.state == MACHINE_PAUSED,
+                        .done = done,
+                        .arg = arg};
+    t->timer = loop_timer_new(l->service->loop, ask_copy, t);
+    live_ref(l);
+    l->changing = true; /* nobody pauses, resumes or rewinds it meanwhile */
+    l->steps.still = t;
+    if (t->was_paused)
+        ask_copy(t);
+    else
+        l->service->driver->freeze(l->machine, true, frozen, t);
+}
