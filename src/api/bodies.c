@@ -407,6 +407,11 @@ static const struct field machine_view[] = {
     {"steps", SHOW_TEXT, AT(struct machine_view, steps), "when a step is taken", .required = true},
     {"metadata", SHOW_JSON, AT(struct machine_view, metadata), NULL},
     {"commands", SHOW_NUMBER, AT(struct machine_view, commands), "running", .required = true},
+    {"disk_bytes", SHOW_NUMBER, AT(struct machine_view, disk_bytes),
+     "on disk that are its own, files and history, when it was last looked at; what it shares with "
+     "its image and its ancestors is not among them",
+     .required = true},
+    {"step_count", SHOW_NUMBER, AT(struct machine_view, step_count), NULL, .required = true},
     {"drifted", SHOW_FLAG, AT(struct machine_view, drifted),
      "the host's packages changed since it was made", .required = true},
     {"warnings", SHOW_TEXT, AT(struct machine_view, warnings), NULL},

@@ -214,6 +214,24 @@ static void write_models(struct call *c, struct buf *out) {
     metrics_line(out, "carrel_model_micro_total", NULL, NULL, n.micro);
 }
 
+static void disk_line(void *arg, const char *machine, uint64_t bytes, uint64_t steps) {
+    (void)steps;
+    metrics_line(arg, "carrel_machine_disk_bytes", "machine", machine, bytes);
+}
+
+static void steps_line(void *arg, const char *machine, uint64_t bytes, uint64_t steps) {
+    (void)bytes;
+    metrics_line(arg, "carrel_machine_steps", "machine", machine, steps);
+}
+
+static void write_disks(const struct call *c, struct buf *out) {
+    metrics_head(out, "carrel_machine_disk_bytes", "gauge",
+                 "Disk that is a machine's own, files and history");
+    service_each_disk(c->service, disk_line, out);
+    metrics_head(out, "carrel_machine_steps", "gauge", "Steps that are kept of a machine");
+    service_each_disk(c->service, steps_line, out);
+}
+
 static void metrics_came(void *arg, const char *json, const struct err *err) {
     struct call *c = arg;
     struct buf out DEFER(buf_done) = BUF(CALL_BODY_MAX);
@@ -228,6 +246,7 @@ static void metrics_came(void *arg, const char *json, const struct err *err) {
     metrics_line(&out, "carrel_commands", NULL, NULL, n.commands);
     write_gate(c, &out);
     write_models(c, &out);
+    write_disks(c, &out);
     metrics_head(&out, "carrel_store_commits_total", "counter", "Transactions");
     metrics_line(&out, "carrel_store_commits_total", NULL, NULL, n.store.commits);
     metrics_head(&out, "carrel_store_flushes_total", "counter", "Group commits");

@@ -461,6 +461,7 @@ void steps_adopt(struct live *l) {
         log_line(LOG_ERROR, "service", "steps of a machine: %s id=%s", err.text, l->row.id);
         return;
     }
+    l->steps.unpruned = true; /* so that its disk is known */
     for (size_t i = 0; i < list.count && !l->steps.taking; i++) {
         if (list.rows[i].layer >= LAYER_COPIED)
             drop_copy(l, &list.rows[i]);

@@ -39,3 +39,9 @@ int service_audit(struct service *s, const struct caller *who, struct journal_fi
     snprintf(ret_dir, size, "%s/journal", s->place->home);
     return 0;
 }
+
+void service_each_disk(const struct service *s, service_disk_fn *each, void *arg) {
+    const struct live *l;
+    for (size_t at = 0; (l = map_next(&s->machines, &at));)
+        each(arg, l->row.id, l->disk_bytes, l->steps.count);
+}

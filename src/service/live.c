@@ -140,6 +140,8 @@ void live_view(const struct live *l, struct machine_view *ret) {
     if (l->image)
         ret->image = l->image->name;
     ret->commands = l->running;
+    ret->disk_bytes = l->disk_bytes;
+    ret->step_count = l->steps.count;
     ret->drifted = l->drifted;
     const struct err *lost = l->machine ? guest_why_gone(l->machine->guest) : NULL;
     ret->unreached = !l->reach.heard && l->reach.why[0] ? l->reach.why : lost ? lost->text : NULL;

@@ -120,8 +120,10 @@ static void stats_are(void *arg, const struct machine_stats *stats, const struct
     struct stats_view view = {0};
     struct buf models DEFER(buf_done) = BUF(1024);
     struct jot j = JOT(&models);
-    if (stats)
+    if (stats) {
         c->live->drifted = stats->drifted;
+        c->live->disk_bytes = stats->disk_bytes;
+    }
     if (stats)
         view = (struct stats_view){.cpu_us = stats->cpu_us,
                                    .mem_bytes = stats->mem_bytes,

@@ -1,6 +1,7 @@
 /*
- * History has an end: beyond so many steps, or when it fills the machine's disk, the oldest steps
- * without a name go, and with them the layers that no step and no root names any more.
+ * History has an end: beyond so many steps, at a certain age, or when it fills the machine's disk,
+ * the oldest steps without a name go, and with them the layers that no step and no root names any
+ * more.
  *
  * Never touched is what is mounted: the newest step that switched the root names exactly that, so
  * it and all after it stay.
@@ -14,7 +15,7 @@
 #include "base/log.h"
 #include "service/gate.h"
 
-enum { STEPS_KEPT = 1000, DISK_PERCENT = 80, LAYERS_NAMED_MAX = 65536 };
+enum { DISK_PERCENT = 80, AGE_LOOK_MS = 1000, LAYERS_NAMED_MAX = 65536 };
 
 /* ---- which layers are named ---- */
 
@@ -134,39 +135,74 @@ static void tell(struct live *l, size_t dropped, const char *why) {
     event_tell(l->service, l->row.owner, l->row.id, "steps.dropped", json);
 }
 
+/* How many of the oldest are older than steps get. */
+static int count_aged(struct live *l, size_t *ret, struct err *err) {
+    struct step_list list DEFER(step_list_done) = {0};
+    uint64_t keep = l->service->conf->steps_keep_ms;
+    *ret = 0;
+    if (!keep)
+        return 0;
+    if (store_step_oldest(l->service->store, l->row.id, STORE_PAGE_MAX, &list, err) < 0)
+        return -1;
+    int64_t since = now_ms() - (int64_t)keep;
+    while (*ret < list.count && list.rows[*ret].created_ms < since)
+        (*ret)++;
+    return 0;
+}
+
+/* Its own disk alone: what it shares with others is counted with them. */
+static bool is_full(const struct live *l, const struct machine_stats *stats) {
+    uint64_t limit = l->row.disk_bytes, keep = l->service->conf->steps_keep_bytes;
+    uint64_t most = limit ? limit / 100 * DISK_PERCENT : UINT64_MAX;
+    if (keep && keep < most)
+        most = keep;
+    return l->steps.full ||
+           (stats && (stats->disk_files_permille > 10 * DISK_PERCENT || stats->disk_bytes > most));
+}
+
 static void disk_known(void *arg, const struct machine_stats *stats, const struct err *failed) {
     struct live *l = arg;
     struct err err = {.text = ""};
-    uint64_t steps = 0, bytes, limit = l->row.disk_bytes;
-    size_t dropped = 0;
-    bool full = l->steps.full || (stats && stats->disk_files_permille > 10 * DISK_PERCENT) ||
-                (stats && limit && stats->disk_bytes > limit / 100 * DISK_PERCENT);
+    uint64_t steps = 0, bytes, keep = l->service->conf->steps_keep;
+    size_t dropped = 0, aged = 0;
+    bool full = is_full(l, stats);
+    if (stats)
+        l->disk_bytes = stats->disk_bytes;
     /* A step or rewind that found no room waits for this, and has touched nothing. */
     bool idle = !l->steps.taking && !l->steps.held;
     bool quiet = !l->steps.merging && (idle || l->steps.full) && l->machine;
     if (failed || !quiet ||
-        store_step_count(l->service->store, l->row.id, &steps, &bytes, &err) < 0) {
+        store_step_count(l->service->store, l->row.id, &steps, &bytes, &err) < 0 ||
+        count_aged(l, &aged, &err) < 0) {
         l->steps.unpruned |= !failed; /* looked at again */
         kept(l, NULL);
         return;
     }
-    size_t many = steps > STEPS_KEPT ? (size_t)(steps - STEPS_KEPT) : 0;
+    size_t many = steps > keep ? (size_t)(steps - keep) : 0;
     size_t some = full ? (size_t)steps / 4 + 1 : 0;
-    if ((many || some) && drop_steps(l, many > some ? many : some, &dropped, &err) < 0)
+    size_t most = many > some ? many : some;
+    if ((most || aged) && drop_steps(l, most > aged ? most : aged, &dropped, &err) < 0)
         log_line(LOG_WARN, "service", "drop old steps: %s id=%s", err.text, l->row.id);
+    l->steps.count = steps;
     if (!dropped) {
         kept(l, NULL);
         return;
     }
     l->steps.full = false;
     l->steps.freeing = true;
-    tell(l, dropped, full ? "disk" : "count");
+    l->steps.count = steps - dropped;
+    tell(l, dropped, full ? "disk" : many >= aged ? "count" : "age");
     l->steps.unpruned = full; /* perhaps it was not enough */
     drop_layers(l);
 }
 
 void steps_prune(struct live *l) {
     bool ends = l->row.state == MACHINE_ENDING || l->row.state == MACHINE_ENDED;
+    uint64_t now = loop_now_ms(l->service->loop);
+    if (l->service->conf->steps_keep_ms && l->steps.count && now >= l->steps.age_look_ms) {
+        l->steps.unpruned = true;
+        l->steps.age_look_ms = now + AGE_LOOK_MS;
+    }
     if (!l->steps.unpruned || l->steps.pruning || !l->machine || ends)
         return;
     l->steps.unpruned = false;

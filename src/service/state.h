@@ -70,6 +70,8 @@ struct steps {
     bool freeing;            /* and old ones go: what they held becomes free in the background */
     bool unpruned;           /* there is more history than when it was last looked at */
     bool pruning;            /* prune.c */
+    uint64_t count;          /* of steps, when that was last done */
+    uint64_t age_look_ms;
 };
 
 /* Denials that come faster than they are worth writing down one by one. */
@@ -90,6 +92,7 @@ struct live {
     uint32_t open;           /* terminals and streams that are followed */
     bool changing;           /* a verb on the whole machine is under way */
     bool drifted;
+    uint64_t disk_bytes; /* that are its own, when it was last looked at */
     uint32_t refs;
     struct reach reach;
     struct ending *ending; /* how it ends, once it does */

@@ -28,6 +28,8 @@ struct machine_view {
     const char *warnings;
     const char *unreached; /* why its guest cannot be spoken to at the moment; NULL: it can */
     uint64_t commands;     /* running */
+    uint64_t disk_bytes;   /* its own: files and history, not what it shares with others */
+    uint64_t step_count;
     bool drifted;
 };
 

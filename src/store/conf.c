@@ -78,6 +78,13 @@ static const struct key keys[] = {
      "what happens to an idle machine: pause, stop or destroy"},
     {"defaults", "steps", CONF_STEPS, AT(steps), "every", 0, 0,
      "when a step is taken of a new machine: every, risky or manual"},
+    {"steps", "keep", CONF_COUNT, AT(steps_keep), "1000", 1, 100000,
+     "steps of a machine that are kept; beyond that the oldest without a name go"},
+    {"steps", "keep_age", CONF_TIME, AT(steps_keep_ms), "0", 1000, 3650 * DAY_MS,
+     "steps without a name that are older go; 0: none"},
+    {"steps", "keep_bytes", CONF_SIZE, AT(steps_keep_bytes), "0", MIB, 64 * TIB,
+     "disk that a machine takes with its history, beyond which the oldest quarter of its steps "
+     "goes; 0: 80 % of its disk limit"},
     {"steps", "durable_after", CONF_TIME, AT(durable_after_ms), "1s", 1000, DAY_MS,
      "how long after a step its layers are copied to the store, so that it survives the host; 0: "
      "never"},

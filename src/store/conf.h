@@ -28,11 +28,12 @@ struct conf {
     uint64_t cpu_milli;
     uint64_t pids;
     uint64_t disk_bytes;
-    uint64_t ttl_ms;           /* 0: none */
-    uint64_t idle_ms;          /* 0: never */
-    uint32_t idle_action;      /* enum idle_action */
-    uint32_t steps;            /* enum step_policy */
-    uint64_t durable_after_ms; /* 0: never */
+    uint64_t ttl_ms;                                      /* 0: none */
+    uint64_t idle_ms;                                     /* 0: never */
+    uint32_t idle_action;                                 /* enum idle_action */
+    uint32_t steps;                                       /* enum step_policy */
+    uint64_t steps_keep, steps_keep_ms, steps_keep_bytes; /* the latter two: 0: no such limit */
+    uint64_t durable_after_ms;                            /* 0: never */
     uint64_t log_bytes;
     uint64_t journal_segment_bytes;
     uint64_t journal_keep_ms; /* 0: everything, as below */

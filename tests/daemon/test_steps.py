@@ -412,3 +412,32 @@ def test_a_step_that_has_no_room_is_refused_and_nothing_is_lost(daemon):
     assert b.sh("cat a; ls") == "1\na\n"
     b.rewind("second")
     assert b.sh("cat a; ls") == "2\na\n"
+
+
+def test_history_is_kept_as_long_as_was_configured(fresh):
+    d = fresh(conf="[steps]\nkeep = 6\nkeep_age = 3s\n")
+    b = Box(d)
+    b.sh("echo first >first")
+    b.snap("precious")
+    for i in range(12):
+        b.sh(f"echo {i} >n")
+    d.until(lambda: len(b.steps()) <= 6 + 1)
+    assert [s["name"] for s in b.steps() if "name" in s] == ["precious"]
+    d.until(lambda: len(b.steps()) == 2)  # by age: what is mounted stays, and what has a name
+    told = d.request("GET", "/v1/events", raw=True, follow=0, after=0).decode()
+    assert '"reason":"count"' in told and '"reason":"age"' in told
+    b.rewind("precious")
+    assert b.sh("ls") == "first\n"
+
+
+def test_what_is_a_machines_own_is_known(daemon):
+    b = Box(daemon)
+    b.sh("head -c 5000000 /dev/urandom >big")
+    daemon.until(lambda: daemon.get(b.url)["disk_bytes"] > 4_900_000 and daemon.get(b.url)["step_count"] == 1)
+    fork = b.fork()[0]
+    fork.sh("echo little >little")
+    daemon.until(lambda: daemon.get(fork.url)["step_count"] == 2)
+    assert daemon.get(fork.url)["disk_bytes"] < 1_000_000, "what it shares is the source's"
+    assert [s["bytes"] > 4_900_000 for s in b.steps()] == [True, False], "and each step's own"
+    text = daemon.request("GET", "/metrics", raw=True).decode()
+    assert f'carrel_machine_disk_bytes{{machine="{b.id}"}} ' in text and f'carrel_machine_steps{{machine="{fork.id}"}} 2' in text
