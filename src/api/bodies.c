@@ -811,6 +811,8 @@ static const struct field changeset_view_fields[] = {
     {"machine", SHOW_TEXT, AT(struct changeset_view, machine), NULL, .required = true},
     {"path", SHOW_TEXT, AT(struct changeset_view, path), NULL, .required = true},
     {"sha256", SHOW_TEXT, AT(struct changeset_view, sha256), "of the archive", .required = true},
+    {"tainted", SHOW_TEXT, AT(struct changeset_view, tainted),
+     "the first source that is not trusted that its machine had read from"},
     {"bytes", SHOW_NUMBER, AT(struct changeset_view, bytes), "of the archive", .required = true},
     {"created", SHOW_TIME, AT(struct changeset_view, created_ms), NULL, .required = true},
     {"machine_ms", SHOW_NUMBER, AT(struct changeset_view, machine_ms),
@@ -876,6 +878,9 @@ const struct schema run_start_request_schema =
 static const struct field run_resume_request[] = {
     {"keys", FIELD_MAP, AT(struct run_resume_request, keys), "as when it was started",
      .max = OPERATOR_KEYS_MAX},
+    {"comment", FIELD_TEXT, AT(struct run_resume_request, comment),
+     "of a run that has ended: its work is returned, and this is its next message",
+     .max = 64 << 10},
 };
 const struct schema run_resume_request_schema =
     SCHEMA("RunResume", struct run_resume_request, run_resume_request);

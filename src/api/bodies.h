@@ -43,6 +43,7 @@ struct freeze_request {
 
 struct run_resume_request {
     struct texts keys;
+    const char *comment;
 };
 
 struct run_answer_request {

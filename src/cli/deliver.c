@@ -1,5 +1,6 @@
 #include "cli/deliver.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -13,7 +14,9 @@
 #include "base/jot.h"
 #include "base/sha256.h"
 
-enum { LIST_MAX = 64 << 20, NAME_SIZE = 64 };
+enum { LIST_MAX = 64 << 20, NAME_SIZE = 96 };
+#define FIRST_RECEIPT "receipt.json"
+#define DONE_ENDING ".done"
 
 static void free_json(json_t **json) {
     json_decref(*json);
@@ -21,6 +24,11 @@ static void free_json(json_t **json) {
 
 static void stage_name(const char *id, char ret[NAME_SIZE]) {
     snprintf(ret, NAME_SIZE, ".carrel-ship-%s", id);
+}
+
+/* Of one delivery: several may share a stage, when a change set is let out in parts. */
+static void part_name(long long record, long long n, const char *ending, char ret[NAME_SIZE]) {
+    snprintf(ret, NAME_SIZE, "%lld.%lld.%s", record, n, ending);
 }
 
 static int open_stage(int dir, const char *id, bool make, struct err *err) {
@@ -82,13 +90,14 @@ static int stage_file(int dir, int stage, const char *name, const struct parcel_
     return 0;
 }
 
-static int stage_item(int dir, int stage, size_t n, const struct parcel_item *i, struct err *err) {
+static int stage_item(const struct delivery *d, int stage, size_t n, const struct parcel_item *i,
+                      struct err *err) {
     char name[NAME_SIZE];
-    snprintf(name, sizeof(name), "%zu.new", n);
+    part_name(d->record, (long long)n, "new", name);
     if (i->change == 'D' || i->kind == TAR_DIR)
         return 0;
     if (i->kind == TAR_FILE)
-        return stage_file(dir, stage, name, i, err);
+        return stage_file(d->dir, stage, name, i, err);
     unlinkat(stage, name, 0);
     return symlinkat(i->target, stage, name) < 0 ? err_sys(err, "stage '%s'", i->path) : 0;
 }
@@ -98,7 +107,7 @@ static const char *kind_word(const struct parcel_item *i) {
 }
 
 /* The receipt, which also says how to take it back. */
-static int write_list(const struct delivery *d, const struct parcel *p, int stage,
+static int write_list(const struct delivery *d, const struct parcel *p, int stage, const char *name,
                       struct err *err) {
     struct buf text DEFER(buf_done) = BUF(LIST_MAX);
     struct jot j = JOT(&text);
@@ -120,6 +129,8 @@ static int write_list(const struct delivery *d, const struct parcel *p, int stag
         jot_string(&j, "kind", kind_word(item));
         jot_bytes(&j, "change", &item->change, 1);
         jot_string(&j, "sha256", item->sha256);
+        if (item->step)
+            jot_u64(&j, "step", item->step);
         jot_end(&j, '}');
     }
     jot_end(&j, ']');
@@ -129,7 +140,7 @@ static int write_list(const struct delivery *d, const struct parcel *p, int stag
     int fd DEFER_CLOSE =
         openat(stage, "receipt.part", O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (fd < 0 || write_all(fd, text.data, text.len) < 0 || fsync(fd) < 0 ||
-        renameat(stage, "receipt.part", stage, "receipt.json") < 0 || fsync(stage) < 0)
+        renameat(stage, "receipt.part", stage, name) < 0 || fsync(stage) < 0)
         return err_sys(err, "write the receipt");
     return 0;
 }
@@ -158,112 +169,243 @@ static int make_parents(int dir, const char *path, struct err *err) {
     return 0;
 }
 
-/* What is there now stays under another name, once. */
-static int keep_old(int stage, size_t n, int parent, const char *name, struct err *err) {
-    char old[NAME_SIZE];
-    snprintf(old, sizeof(old), "%zu.old", n);
-    if (linkat(parent, name, stage, old, 0) == 0 || errno == EEXIST || errno == ENOENT)
-        return 0;
-    return err_sys(err, "keep what '%s' was", name);
-}
-
-static int place_dir(int dir, const struct parcel_item *i, int parent, const char *name,
-                     struct err *err) {
-    if (mkdirat(parent, name, 0755) < 0)
-        return errno == EEXIST ? 0 : err_sys(err, "make directory '%s'", i->path);
-    int made DEFER_CLOSE = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    return made >= 0 ? give(made, dir, err) : 0;
-}
-
-static int place(const struct delivery *d, int stage, size_t n, const struct parcel_item *i,
-                 struct err *err) {
-    const char *name;
-    char new[NAME_SIZE];
-    snprintf(new, sizeof(new), "%zu.new", n);
-    if (i->change != 'D' && make_parents(d->dir, i->path, err) < 0)
-        return -1;
-    int parent DEFER_CLOSE = parcel_parent(d->dir, i->path, &name);
-    if (parent < 0)
-        return err_num(err, parent, "directory of '%s'", i->path);
-    if (i->kind == TAR_DIR)
-        return place_dir(d->dir, i, parent, name, err);
-    if (i->change != 'A' && keep_old(stage, n, parent, name, err) < 0)
-        return -1;
-    int status = i->change == 'D' ? unlinkat(parent, name, 0) : renameat(stage, new, parent, name);
-    return status < 0 ? err_sys(err, "put '%s' in its place", i->path) : 0;
-}
-
-long deliver(const struct delivery *d, const struct parcel *p, struct err *err) {
-    int stage DEFER_CLOSE = open_stage(d->dir, d->id, true, err);
-    long count = 0;
-    if (stage < 0)
-        return -1;
-    for (size_t i = 0; i < p->count; i++)
-        if (p->items[i].wanted && stage_item(d->dir, stage, i, &p->items[i], err) < 0)
-            return -1;
-    if (write_list(d, p, stage, err) < 0)
-        return -1;
-    for (size_t i = 0; i < p->count; i++) {
-        if (!p->items[i].wanted)
-            continue;
-        if (place(d, stage, i, &p->items[i], err) < 0)
-            return -1;
-        count++;
-    }
-    return fsync(d->dir) < 0 ? err_sys(err, "flush the directory") : count;
-}
-
-/* ---- the way back ---- */
+/* A file of a receipt. */
+struct row {
+    const char *path, *kind, *sha256;
+    char change;
+    long long n, record;
+};
 
 static const char *text_in(const json_t *object, const char *name) {
     const char *text = json_string_value(json_object_get(object, name));
     return text ? text : "";
 }
 
+static struct row row_of(const json_t *receipt, const json_t *file) {
+    return (struct row){.path = text_in(file, "path"),
+                        .kind = text_in(file, "kind"),
+                        .sha256 = text_in(file, "sha256"),
+                        .change = text_in(file, "change")[0],
+                        .n = json_integer_value(json_object_get(file, "n")),
+                        .record = json_integer_value(json_object_get(receipt, "journal_record"))};
+}
+
+static bool is_dir(const struct row *r) {
+    return strcmp(r->kind, "directory") == 0;
+}
+
+/* What is there now stays under another name, once. */
+static int keep_old(int stage, const struct row *r, int parent, const char *name, struct err *err) {
+    char old[NAME_SIZE];
+    part_name(r->record, r->n, "old", old);
+    if (linkat(parent, name, stage, old, 0) == 0 || errno == EEXIST || errno == ENOENT)
+        return 0;
+    return err_sys(err, "keep what '%s' was", name);
+}
+
+static int place_dir(int dir, const struct row *r, int parent, const char *name, struct err *err) {
+    if (mkdirat(parent, name, 0755) < 0)
+        return errno == EEXIST ? 0 : err_sys(err, "make directory '%s'", r->path);
+    int made DEFER_CLOSE = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    return made >= 0 ? give(made, dir, err) : 0;
+}
+
+/* Once or again: what has left the stage is in its place. */
+static int place(int dir, int stage, const struct row *r, struct err *err) {
+    const char *name;
+    char new[NAME_SIZE];
+    struct stat st;
+    part_name(r->record, r->n, "new", new);
+    if (r->change != 'D' && make_parents(dir, r->path, err) < 0)
+        return -1;
+    int parent DEFER_CLOSE = parcel_parent(dir, r->path, &name);
+    if (parent < 0)
+        return err_num(err, parent, "directory of '%s'", r->path);
+    if (is_dir(r))
+        return place_dir(dir, r, parent, name, err);
+    if (r->change != 'D' && fstatat(stage, new, &st, AT_SYMLINK_NOFOLLOW) < 0 && errno == ENOENT)
+        return 0;
+    if (r->change != 'A' && keep_old(stage, r, parent, name, err) < 0)
+        return -1;
+    int status = r->change == 'D' ? unlinkat(parent, name, 0) : renameat(stage, new, parent, name);
+    return status < 0 && !(r->change == 'D' && errno == ENOENT)
+               ? err_sys(err, "put '%s' in its place", r->path)
+               : 0;
+}
+
+static json_t *read_receipt(int stage, const char *name) {
+    int fd DEFER_CLOSE = openat(stage, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    return fd < 0 ? NULL : json_loadfd(fd, 0, NULL);
+}
+
+static int place_all(int dir, int stage, const json_t *receipt, struct err *err) {
+    const json_t *file;
+    size_t i;
+    json_array_foreach(json_object_get(receipt, "files"), i, file) {
+        struct row r = row_of(receipt, file);
+        if (place(dir, stage, &r, err) < 0)
+            return -1;
+    }
+    return fsync(dir) < 0 ? err_sys(err, "flush the directory") : 0;
+}
+
+/* ---- receipts of a stage ---- */
+
+static bool is_receipt(const char *name) {
+    size_t n = strlen(name);
+    return strncmp(name, "receipt", 7) == 0 && n > 5 && strcmp(name + n - 5, ".json") == 0;
+}
+
+static bool is_done(int stage, const char *name) {
+    char done[NAME_SIZE * 4];
+    struct stat st;
+    snprintf(done, sizeof(done), "%s" DONE_ENDING, name);
+    return fstatat(stage, done, &st, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
+static void close_dir(DIR **dir) {
+    if (*dir)
+        closedir(*dir);
+}
+
+typedef int receipt_fn(int stage, const char *name, json_t *receipt, void *arg, struct err *err);
+
+/* In any order; fn may rename what it is given. */
+static int each_receipt(int stage, receipt_fn *fn, void *arg, struct err *err) {
+    int copy = openat(stage, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *d DEFER(close_dir) = copy < 0 ? NULL : fdopendir(copy);
+    if (!d)
+        return err_sys(err, "look at the stage");
+    for (struct dirent *e; (e = readdir(d));) {
+        if (!is_receipt(e->d_name))
+            continue;
+        json_t *receipt DEFER(free_json) = read_receipt(stage, e->d_name);
+        if (!json_is_array(json_object_get(receipt, "files")))
+            return err_set(err, ERR_INVALID, "'%s' is no receipt", e->d_name);
+        if (fn(stage, e->d_name, receipt, arg, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+struct finishing {
+    int dir;
+    deliver_fn *done;
+    void *arg;
+    long count;
+};
+
+static int finish_one(int stage, const char *name, json_t *receipt, void *arg, struct err *err) {
+    struct finishing *f = arg;
+    char mark[NAME_SIZE * 4];
+    if (is_done(stage, name))
+        return 0;
+    const struct delivered what = {
+        .record = json_integer_value(json_object_get(receipt, "journal_record")),
+        .count = (long)json_array_size(json_object_get(receipt, "files")),
+        .files_sha256 = text_in(receipt, "files_sha256")};
+    if (place_all(f->dir, stage, receipt, err) < 0 || f->done(f->arg, &what, err) < 0)
+        return -1;
+    snprintf(mark, sizeof(mark), "%s" DONE_ENDING, name);
+    int fd DEFER_CLOSE = openat(stage, mark, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+    f->count += what.count;
+    return fd < 0 ? err_sys(err, "note that '%s' is done", name) : 0;
+}
+
+long deliver_finish(int dir, const char *id, deliver_fn *done, void *arg, struct err *err) {
+    struct finishing f = {dir, done, arg, 0};
+    struct err none;
+    int stage DEFER_CLOSE = open_stage(dir, id, false, &none);
+    if (stage < 0)
+        return none.code == ERR_NOT_FOUND ? 0 : (*err = none, -1);
+    return each_receipt(stage, finish_one, &f, err) < 0 ? -1 : f.count;
+}
+
+/* The first one has a name that can be known beforehand. */
+static void receipt_name(const struct delivery *d, int stage, char ret[NAME_SIZE]) {
+    struct stat st;
+    bool first = fstatat(stage, FIRST_RECEIPT, &st, AT_SYMLINK_NOFOLLOW) < 0;
+    snprintf(ret, NAME_SIZE, first ? FIRST_RECEIPT : "receipt-%lld.json", d->record);
+}
+
+int deliver(const struct delivery *d, const struct parcel *p, char receipt[DELIVER_NAME],
+            struct err *err) {
+    char name[NAME_SIZE];
+    int stage DEFER_CLOSE = open_stage(d->dir, d->id, true, err);
+    if (stage < 0)
+        return -1;
+    for (size_t i = 0; i < p->count; i++)
+        if (p->items[i].wanted && stage_item(d, stage, i, &p->items[i], err) < 0)
+            return -1;
+    receipt_name(d, stage, name);
+    snprintf(receipt, DELIVER_NAME, "%s", name);
+    return write_list(d, p, stage, name, err);
+}
+
+/* ---- the way back ---- */
+
 /* 1: it is as it was before. 0: somebody has changed it since, and it stays. */
-static int undo_one(int dir, int stage, const json_t *file, struct err *err) {
+static int undo_one(int dir, int stage, const struct row *r, struct err *err) {
     char old[NAME_SIZE], now[PARCEL_HEX] = "";
-    const char *path = text_in(file, "path"), *name, *change = text_in(file, "change");
-    snprintf(old, sizeof(old), "%lld.old",
-             (long long)json_integer_value(json_object_get(file, "n")));
-    int parent DEFER_CLOSE = parcel_parent(dir, path, &name);
-    bool there = parent >= 0 && parcel_hash(dir, path, now);
-    if (strcmp(text_in(file, "kind"), "directory") == 0) {
+    const char *name;
+    part_name(r->record, r->n, "old", old);
+    int parent DEFER_CLOSE = parcel_parent(dir, r->path, &name);
+    bool there = parent >= 0 && parcel_hash(dir, r->path, now);
+    if (is_dir(r)) {
         if (parent >= 0)
             unlinkat(parent, name, AT_REMOVEDIR); /* if it is empty again */
         return 1;
     }
-    if (change[0] == 'D' ? there : !there || strcmp(now, text_in(file, "sha256")) != 0)
+    if (r->change == 'D' ? there : !there || strcmp(now, r->sha256) != 0)
         return 0;
     if (parent < 0)
-        return err_num(err, parent, "directory of '%s'", path);
-    int status = change[0] == 'A' ? unlinkat(parent, name, 0) : renameat(stage, old, parent, name);
-    return status < 0 ? err_sys(err, "put '%s' back", path) : 1;
+        return err_num(err, parent, "directory of '%s'", r->path);
+    int status = r->change == 'A' ? unlinkat(parent, name, 0) : renameat(stage, old, parent, name);
+    return status < 0 ? err_sys(err, "put '%s' back", r->path) : 1;
+}
+
+struct undoing {
+    int dir;
+    long count, kept, receipts;
+    char *files_sha256;
+};
+
+static int undo_receipt(int stage, const char *name, json_t *receipt, void *arg, struct err *err) {
+    struct undoing *u = arg;
+    const json_t *files = json_object_get(receipt, "files");
+    (void)name;
+    u->receipts++;
+    snprintf(u->files_sha256, PARCEL_HEX, "%s", text_in(receipt, "files_sha256"));
+    for (size_t i = json_array_size(files); i > 0; i--) { /* files before their directories */
+        struct row r = row_of(receipt, json_array_get(files, i - 1));
+        int done = undo_one(u->dir, stage, &r, err);
+        if (done < 0)
+            return -1;
+        u->count += done;
+        u->kept += !done;
+    }
+    return 0;
+}
+
+/* Nothing in it is needed any more. */
+static int remove_stage(int dir, int stage, const char *id, struct err *err) {
+    char name[NAME_SIZE];
+    int copy = openat(stage, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *d DEFER(close_dir) = copy < 0 ? NULL : fdopendir(copy);
+    for (struct dirent *e; d && (e = readdir(d));)
+        unlinkat(stage, e->d_name, 0);
+    stage_name(id, name);
+    return unlinkat(dir, name, AT_REMOVEDIR) < 0 ? err_sys(err, "remove '%s'", name) : 0;
 }
 
 long deliver_undo(int dir, const char *id, long *ret_kept, char files_sha256[PARCEL_HEX],
                   struct err *err) {
-    char stage_path[NAME_SIZE];
-    long count = 0;
+    struct undoing u = {.dir = dir, .files_sha256 = files_sha256};
     int stage DEFER_CLOSE = open_stage(dir, id, false, err);
-    if (stage < 0)
+    if (stage < 0 || each_receipt(stage, undo_receipt, &u, err) < 0)
         return -1;
-    int fd DEFER_CLOSE = openat(stage, "receipt.json", O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
-    json_t *list DEFER(free_json) = fd < 0 ? NULL : json_loadfd(fd, 0, NULL);
-    const json_t *files = json_object_get(list, "files");
-    if (!json_is_array(files))
-        return err_set(err, ERR_INVALID, "there is no receipt of '%s' here", id);
-    snprintf(files_sha256, PARCEL_HEX, "%s", text_in(list, "files_sha256"));
-    *ret_kept = 0;
-    for (size_t i = json_array_size(files); i > 0; i--) { /* files before their directories */
-        int done = undo_one(dir, stage, json_array_get(files, i - 1), err);
-        if (done < 0)
-            return -1;
-        count += done;
-        *ret_kept += !done;
-    }
-    stage_name(id, stage_path);
-    if (!*ret_kept && renameat(stage, "receipt.json", stage, "undone.json") < 0)
-        return err_sys(err, "note what was taken back");
-    return count;
+    *ret_kept = u.kept;
+    if (!u.kept && remove_stage(dir, stage, id, err) < 0)
+        return -1;
+    return u.receipts ? u.count : err_set(err, ERR_INVALID, "there is no receipt of '%s' here", id);
 }

@@ -2,8 +2,8 @@
  * Files of a change set put into their directory, so that they can be taken back.
  *
  * Everything is staged in `.carrel-ship-ID` of the directory first, with what was there before kept
- * beside it and a list of all of it on the disk; then each file takes its place by one rename. What
- * was cut short is finished by doing it again: what is in its place already is left alone.
+ * beside it and a receipt of all of it on the disk; then each file takes its place by one rename.
+ * What was cut short is finished from its receipt, which is never written again.
  */
 #pragma once
 
@@ -19,10 +19,28 @@ struct delivery {
     const char *files_sha256;
 };
 
-/* Those that are wanted. How many are in their place now; -1 with *err. */
-long deliver(const struct delivery *d, const struct parcel *p, struct err *err);
+enum { DELIVER_NAME = 96 };
 
-/* Takes back what is still as it was delivered; *ret_kept counts what is not, and stays. */
+/*
+ * Stages those that are wanted and writes the receipt, without touching anything else;
+ * deliver_finish() puts them in their place. receipt: its name in the stage.
+ */
+int deliver(const struct delivery *d, const struct parcel *p, char receipt[DELIVER_NAME],
+            struct err *err);
+
+struct delivered {
+    long long record;
+    long count;
+    const char *files_sha256;
+};
+typedef int deliver_fn(void *arg, const struct delivered *what, struct err *err);
+
+/* Whatever has a receipt and is not in its place yet, also from before: how many. `done` comes for
+ * each receipt, before it counts as done. */
+long deliver_finish(int dir, const char *id, deliver_fn *done, void *arg, struct err *err);
+
+/* Takes back what is still as it was delivered; *ret_kept counts what is not, and stays. Without
+ * any of those the stage goes, too. */
 long deliver_undo(int dir, const char *id, long *ret_kept, char files_sha256[PARCEL_HEX],
                   struct err *err);
 

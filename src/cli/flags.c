@@ -138,13 +138,13 @@ unsigned flags_of(const struct tar_entry *e, const char *bytes, size_t n) {
     return flags;
 }
 
-void flags_text(unsigned flags, char ret[96]) {
+void flags_text(unsigned flags, char ret[FLAGS_TEXT]) {
     static const char *const words[] = {
         "executable", "setuid, stripped", "leads out of the tree", "hook", "CI",
-        "lockfile",   "secret?"};
+        "lockfile",   "secret?",          "after untrusted input"};
     size_t n = 0;
     ret[0] = '\0';
     for (size_t i = 0; i < sizeof(words) / sizeof(*words); i++)
         if (flags & 1u << i)
-            n += (size_t)snprintf(ret + n, 96 - n, "%s%s", n ? ", " : "", words[i]);
+            n += (size_t)snprintf(ret + n, FLAGS_TEXT - n, "%s%s", n ? ", " : "", words[i]);
 }

@@ -11,14 +11,16 @@
 
 enum ship_flag {
     FLAG_EXECUTABLE = 1,
-    FLAG_SETUID = 2,  /* stripped */
-    FLAG_LEAVES = 4,  /* a link out of the tree: never taken */
-    FLAG_HOOK = 8,    /* something runs it by itself: git, a login, an editor */
-    FLAG_CI = 16,     /* a build service runs it */
-    FLAG_LOCK = 32,   /* decides what is installed */
-    FLAG_SECRET = 64, /* looks like a key */
+    FLAG_SETUID = 2,    /* stripped */
+    FLAG_LEAVES = 4,    /* a link out of the tree: never taken */
+    FLAG_HOOK = 8,      /* something runs it by itself: git, a login, an editor */
+    FLAG_CI = 16,       /* a build service runs it */
+    FLAG_LOCK = 32,     /* decides what is installed */
+    FLAG_SECRET = 64,   /* looks like a key */
+    FLAG_TAINTED = 128, /* its machine had read from a source that is not trusted */
 };
 
 unsigned flags_of(const struct tar_entry *e, const char *bytes, size_t n);
 /* "executable, hook"; "" of none. */
-void flags_text(unsigned flags, char ret[96]);
+enum { FLAGS_TEXT = 128 };
+void flags_text(unsigned flags, char ret[FLAGS_TEXT]);

@@ -9,6 +9,7 @@
 #include "cli/cli.h"
 #include "cli/client.h"
 #include "cli/options.h"
+#include "cli/parcel.h"
 #include "cli/table.h"
 
 /* ---- serve ---- */
@@ -212,6 +213,79 @@ const struct option_row audit_rows[] = {
     {0, NULL, NULL, OPTION_FLAG, 0, NULL},
 };
 
+/* ---- receipts ---- */
+
+/* Hash of the list that a receipt names, as it was announced. */
+static void list_hash(const json_t *files, char ret[PARCEL_HEX]) {
+    struct buf text DEFER(buf_done) = BUF(CLIENT_BODY_MAX);
+    const json_t *file;
+    size_t i;
+    json_array_foreach(files, i, file) {
+        if (!buf_addf(&text, "%s %s %s\n", client_text(file, "change"), client_text(file, "sha256"),
+                      client_text(file, "path")))
+            break;
+    }
+    parcel_hash_bytes(text.data ? text.data : "", text.len, ret);
+}
+
+/* What the journal says about it: NULL, or what differs. */
+static const char *receipt_fault(const json_t *receipt, const json_t *record) {
+    static const char *const same[][2] = {{"changeset", "changeset"},
+                                          {"archive_sha256", "archive"},
+                                          {"files_sha256", "files_sha256"}};
+    const json_t *detail = json_object_get(record, "detail");
+    char hash[PARCEL_HEX];
+    list_hash(json_object_get(receipt, "files"), hash);
+    if (strcmp(hash, client_text(receipt, "files_sha256")) != 0)
+        return "its list of files is not the one that was announced";
+    if (!record || strcmp(client_text(record, "verb"), "review.ship") != 0)
+        return "the journal has no such record";
+    for (size_t i = 0; i < sizeof(same) / sizeof(*same); i++)
+        if (strcmp(client_text(receipt, same[i][0]), client_text(detail, same[i][1])) != 0)
+            return "the journal's record is about something else";
+    return NULL;
+}
+
+static int find_record(struct client *c, long long seq, json_t **ret, struct err *err) {
+    struct buf text DEFER(buf_done) = BUF(CLIENT_BODY_MAX);
+    const struct client_request r = {
+        .method = "GET", .target = "/v1/audit?verb=review", .accept = "*/*"};
+    const struct http_head *head;
+    if (client_send(c, c->http, &r, err) < 0 || client_answer(c->http, &head, err) < 0 ||
+        http_client_collect(c->http, &text, err) < 0)
+        return -1;
+    for (const char *at = text.data, *end; at && !*ret && (end = strchr(at, '\n')); at = end + 1) {
+        json_t *record DEFER(json_free) = json_loadb(at, (size_t)(end - at), 0, NULL);
+        if (client_number(record, "seq") == seq)
+            *ret = json_incref(record);
+    }
+    return 0;
+}
+
+/* 0: the receipt is what the journal says. */
+static int verify_receipt(struct client *c, const char *path, struct err *err) {
+    json_t *receipt DEFER(json_free) = json_load_file(path, 0, NULL),
+                    *record DEFER(json_free) = NULL;
+    if (!json_is_array(json_object_get(receipt, "files")))
+        return err_set(err, ERR_INVALID, "'%s' is no receipt", path);
+    if (find_record(c, client_number(receipt, "journal_record"), &record, err) < 0)
+        return -1;
+    const char *fault = receipt_fault(receipt, record);
+    printf("%s: %s\n", path, fault ? fault : "holds, as the journal says");
+    return fault ? 1 : 0;
+}
+
+static int verify_receipts(struct client *c, char **paths, struct err *err) {
+    int status = 0;
+    for (; *paths; paths++) {
+        int r = verify_receipt(c, *paths, err);
+        if (r < 0)
+            return -1;
+        status |= r;
+    }
+    return status;
+}
+
 static int verify(struct client *c, const struct audit_options *o, struct err *err) {
     char target[CLIENT_TARGET_SIZE] = "/v1/audit/verify";
     json_t *report DEFER(json_free) = NULL;
@@ -299,5 +373,7 @@ int cmd_audit(int argc, char **argv) {
     if (client_open(&c, CLIENT_START, NULL, &err) < 0)
         return cli_fail(&err);
     int r = verifying ? verify(&c, &o, &err) : show_records(&c, &o, &err);
+    if (verifying && r == 0)
+        r = verify_receipts(&c, argv + skip + next, &err);
     return r < 0 ? cli_fail(&err) : r;
 }

@@ -87,6 +87,7 @@ bool parcel_hash(int dir, const char *path, char ret[PARCEL_HEX]) {
 static void item_done(struct parcel_item *i) {
     free(i->path);
     free(i->target);
+    free(i->own);
 }
 
 static struct parcel_item *add(struct parcel *p, const char *path, struct err *err) {
@@ -137,6 +138,7 @@ static int take_entry(struct parcel *p, struct tar_entry *e, const char *bytes, 
     memmove(e->path, i->path, strlen(i->path) + 1);
     i->kind = e->kind;
     i->mode = e->mode & 0777;
+    i->mtime = e->mtime;
     i->bytes = bytes;
     i->n = e->kind == TAR_FILE ? (size_t)e->size : 0;
     i->flags = flags_of(e, bytes, i->n);

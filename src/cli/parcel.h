@@ -20,13 +20,16 @@ struct parcel_item {
     char *path;
     enum tar_kind kind;
     uint32_t mode;
-    const char *bytes; /* of a file, in the archive */
+    const char *bytes; /* of a file, in the archive, or own */
+    char *own;
     size_t n;
     char *target;            /* of a link */
     char sha256[PARCEL_HEX]; /* of the content, or of the target; of what is removed: what it was */
     char change;             /* A M D, or = */
     const char *refused;     /* why it is not taken; NULL */
     unsigned flags;
+    uint64_t step; /* of the machine, by the file's time; 0: not known */
+    int64_t mtime; /* seconds */
     bool wanted;
 };
 

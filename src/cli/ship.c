@@ -1,10 +1,12 @@
 /* carrel ship: what a machine hands out is looked at, and let out. */
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/defer.h"
@@ -14,7 +16,9 @@
 #include "cli/cli.h"
 #include "cli/client.h"
 #include "cli/deliver.h"
+#include "cli/do.h"
 #include "cli/flags.h"
+#include "cli/hunks.h"
 #include "cli/options.h"
 #include "cli/safe.h"
 #include "cli/ship.h"
@@ -27,6 +31,10 @@ const struct option_row ship_rows[] = {
     {'y', "yes", NULL, OPTION_FLAG, AT(yes), "let it out; without this it is only shown"},
     {0, "only", "PATH", OPTION_LIST, AT(only),
      "only this one and what is below it (again for more)"},
+    {0, "hunk", "PATH:N[,N-M...]", OPTION_LIST, AT(hunks),
+     "of this text only these hunks, counted from 1 (again for more)"},
+    {0, "return", "COMMENT", OPTION_TEXT, AT(comment),
+     "let nothing out: the run that made it goes on with this as its next message"},
     {0, "mirror", NULL, OPTION_FLAG, AT(mirror), "also remove what the machine no longer has"},
     {0, "undo", NULL, OPTION_FLAG, AT(undo), "take back what was shipped as this change set"},
     {0, "stat", NULL, OPTION_FLAG, AT(stat), "a line a file, without what changed in it"},
@@ -108,23 +116,25 @@ static bool is_below(const char *path, const char *top) {
     return strncmp(path, top, n) == 0 && (path[n] == '\0' || path[n] == '/');
 }
 
+/* PATH:HUNKS, of this path; NULL: none was given. */
+static const char *hunks_of(const struct ship_options *o, const char *path) {
+    for (size_t i = 0; i < o->hunks.count; i++) {
+        const char *colon = strrchr(o->hunks.items[i], ':');
+        size_t n = colon ? (size_t)(colon - o->hunks.items[i]) : 0;
+        if (colon && strlen(path) == n && strncmp(o->hunks.items[i], path, n) == 0)
+            return colon + 1;
+    }
+    return NULL;
+}
+
 static bool is_chosen(const struct ship_options *o, const char *path) {
-    if (!o->only.count)
+    if ((!o->only.count && !o->hunks.count) || hunks_of(o, path))
         return true;
     for (size_t i = 0; i < o->only.count; i++)
         if (is_below(path, o->only.items[i]))
             return true;
     return false;
 }
-
-static void choose(struct ship *s) {
-    for (size_t i = 0; i < s->parcel.count; i++) {
-        struct parcel_item *item = &s->parcel.items[i];
-        item->wanted = !item->refused && item->change != '=' && is_chosen(s->options, item->path);
-    }
-}
-
-/* ---- showing ---- */
 
 static bool is_text(const char *bytes, size_t n) {
     return n <= SHOWN_MAX && !memchr(bytes, 0, n);
@@ -142,6 +152,58 @@ static bool read_here(const struct ship *s, const char *path, struct buf *to) {
     return fd >= 0;
 }
 
+/* A part of what changed in a text: what is taken is the owner's file with these hunks alone. */
+static int take_hunks(const struct ship *s, struct parcel_item *i, const char *words,
+                      struct err *err) {
+    struct buf here DEFER(buf_done) = BUF(SHOWN_MAX), diff DEFER(buf_done) = BUF(4 * SHOWN_MAX),
+                    made DEFER(buf_done) = BUF(2 * SHOWN_MAX);
+    struct textdiff_count count;
+    bool chosen[HUNKS_MAX + 1];
+    if (i->kind != TAR_FILE || i->change != 'M' || !is_text(i->bytes, i->n) ||
+        !read_here(s, i->path, &here) || !is_text(here.data, here.len))
+        return err_set(err, ERR_INVALID, "'%s' is no text of up to 1 MiB that changed", i->path);
+    if (hunks_parse(words, chosen, err) < 0)
+        return -1;
+    if (!textdiff(&diff, here.data ? here.data : "", here.len, i->bytes, i->n, CONTEXT, &count))
+        return err_set(err, ERR_LIMIT, "the differences of '%s' are too large", i->path);
+    if (hunks_apply(here.data ? here.data : "", here.len, diff.data, diff.len, chosen, &made, err) <
+        0)
+        return err_wrap(err, "'%s'", i->path);
+    i->n = made.len;
+    i->own = buf_take(&made);
+    i->bytes = i->own ? i->own : "";
+    parcel_hash_bytes(i->bytes, i->n, i->sha256);
+    return 0;
+}
+
+static int choose(struct ship *s, struct err *err) {
+    bool tainted = *client_text(s->set, "tainted");
+    for (size_t i = 0; i < s->parcel.count; i++) {
+        struct parcel_item *item = &s->parcel.items[i];
+        const char *hunks = hunks_of(s->options, item->path);
+        item->wanted = !item->refused && item->change != '=' && is_chosen(s->options, item->path);
+        if (tainted && item->change != 'D')
+            item->flags |= FLAG_TAINTED;
+        if (hunks && item->wanted && take_hunks(s, item, hunks, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* ---- showing ---- */
+
+/* With their numbers, where there are several to choose from. */
+static void show_hunks(const char *diff, size_t n) {
+    size_t number = 0, count = hunks_count(diff, n);
+    for (const char *at = diff, *end = diff + n, *line; at < end; at = line) {
+        line = memchr(at, '\n', (size_t)(end - at));
+        line = line ? line + 1 : end;
+        if (count > 1 && strncmp(at, "@@ ", 3) == 0)
+            printf("hunk %zu\n", ++number);
+        safe_text(stdout, at, (size_t)(line - at));
+    }
+}
+
 static void show_text(const struct ship *s, const struct parcel_item *i) {
     struct buf here DEFER(buf_done) = BUF(SHOWN_MAX), diff DEFER(buf_done) = BUF(4 * SHOWN_MAX);
     struct textdiff_count count;
@@ -151,11 +213,11 @@ static void show_text(const struct ship *s, const struct parcel_item *i) {
         return;
     if (textdiff(&diff, here.data ? here.data : "", here.len, i->change == 'D' ? "" : i->bytes,
                  i->change == 'D' ? 0 : i->n, CONTEXT, &count))
-        safe_text(stdout, diff.data ? diff.data : "", diff.len);
+        show_hunks(diff.data ? diff.data : "", diff.len);
 }
 
 static void show_item(const struct ship *s, const struct parcel_item *i) {
-    char flags[96], size[16];
+    char flags[FLAGS_TEXT], size[16];
     flags_text(i->flags, flags);
     table_bytes((long long)i->n, size);
     printf("%c  ", i->refused ? '!' : i->change);
@@ -168,6 +230,8 @@ static void show_item(const struct ship *s, const struct parcel_item *i) {
     }
     if (*flags)
         printf("  [%s]", flags);
+    if (i->step && i->wanted)
+        printf("  step %" PRIu64, i->step);
     if (i->refused)
         printf("  refused: %s", i->refused);
     putchar('\n');
@@ -176,7 +240,7 @@ static void show_item(const struct ship *s, const struct parcel_item *i) {
 }
 
 static void put_item(struct jot *j, const struct parcel_item *i) {
-    char flags[96];
+    char flags[FLAGS_TEXT];
     flags_text(i->flags, flags);
     jot_object(j, NULL);
     jot_string(j, "path", i->path);
@@ -185,6 +249,8 @@ static void put_item(struct jot *j, const struct parcel_item *i) {
     jot_string(j, "sha256", i->sha256);
     jot_u64(j, "size", i->n);
     jot_string(j, "flags", flags);
+    if (i->step)
+        jot_u64(j, "step", i->step);
     if (i->refused)
         jot_string(j, "refused", i->refused);
     jot_bool(j, "wanted", i->wanted);
@@ -206,6 +272,40 @@ static void show_json(const struct ship *s, long shipped) {
     jot_end(&j, ']');
     jot_end(&j, '}');
     printf("%s\n", j.failed ? "{}" : text.data);
+}
+
+/* ---- where it came from ---- */
+
+/* Seconds since 1970 of "2026-01-01T00:00:00.000Z", rounded up. */
+static int64_t seconds_of(const char *text) {
+    struct tm tm = {0};
+    const char *end = strptime(text, "%Y-%m-%dT%H:%M:%S", &tm);
+    return end ? (int64_t)timegm(&tm) + (*end == '.') : 0;
+}
+
+/*
+ * By the time of the file, which the machine may have set: the first step from then on. A hint for
+ * who looks, and left out where the machine or its steps are gone.
+ */
+static void find_steps(struct ship *s) {
+    char target[CLIENT_TARGET_SIZE];
+    const struct client_request r = {.method = "GET", .target = target};
+    json_t *answer DEFER(json_free) = NULL, *step;
+    struct err err;
+    size_t k;
+    if (client_target(target, &err, "/v1/machines/%s/steps?limit=500",
+                      client_text(s->set, "machine")) < 0 ||
+        client_call(&s->client, &r, &answer, &err) < 0)
+        return;
+    for (size_t i = 0; i < s->parcel.count; i++) {
+        struct parcel_item *item = &s->parcel.items[i];
+        json_array_foreach(json_object_get(answer, "steps"), k, step) { /* newest first */
+            if (item->change == '=' || item->change == 'D' ||
+                seconds_of(client_text(step, "created")) < item->mtime)
+                break;
+            item->step = (uint64_t)client_number(step, "number");
+        }
+    }
 }
 
 /* ---- letting it out ---- */
@@ -232,27 +332,46 @@ int ship_note(struct ship *s, const char *action, const char *hash, long files, 
     return 0;
 }
 
+static int note_shipped(void *arg, const struct delivered *what, struct err *err) {
+    long long after;
+    return ship_note(arg, "shipped", what->files_sha256, what->count, what->record, &after, err);
+}
+
 /* Noted on the disk before the first file moves, and afterwards. */
 static long let_out(struct ship *s, struct err *err) {
-    char hash[PARCEL_HEX];
-    long long record, after;
+    char hash[PARCEL_HEX], receipt[DELIVER_NAME];
+    long long record;
+    const char *id = client_text(s->set, "id");
     long count = delivery_hash(&s->parcel, hash);
-    if (!count || ship_note(s, "ship", hash, count, 0, &record, err) < 0)
-        return count ? -1 : 0;
+    if (!count)
+        return 0;
+    if (ship_note(s, "ship", hash, count, 0, &record, err) < 0)
+        return -1;
     const struct delivery d = {.dir = s->dir,
-                               .id = client_text(s->set, "id"),
+                               .id = id,
                                .record = record,
                                .machine = client_text(s->set, "machine"),
                                .archive = client_text(s->set, "sha256"),
                                .files_sha256 = hash};
-    if (deliver(&d, &s->parcel, err) < 0 ||
-        ship_note(s, "shipped", hash, count, record, &after, err) < 0)
+    if (deliver(&d, &s->parcel, receipt, err) < 0 ||
+        deliver_finish(s->dir, id, note_shipped, s, err) < 0)
         return -1;
     if (!s->options->json)
-        printf("%ld file%s shipped to %s; receipt %s/.carrel-ship-%s/receipt.json, journal record "
+        printf("%ld file%s shipped to %s; receipt %s/.carrel-ship-%s/%s, journal record "
                "%lld\nto take it back: carrel ship --undo %s %s\n",
-               count, count == 1 ? "" : "s", s->target, s->target, d.id, record, d.id, s->target);
+               count, count == 1 ? "" : "s", s->target, s->target, id, receipt, record, id,
+               s->target);
     return count;
+}
+
+/* What was cut short before is finished first: then what is left is looked at. */
+static int finish_before(struct ship *s, struct err *err) {
+    long count = s->options->yes
+                     ? deliver_finish(s->dir, client_text(s->set, "id"), note_shipped, s, err)
+                     : 0;
+    if (count > 0 && !s->options->json)
+        printf("%ld file%s of before are in their place\n", count, count == 1 ? "" : "s");
+    return count < 0 ? -1 : 0;
 }
 
 static int take_back(struct ship *s, const char *id, struct err *err) {
@@ -272,16 +391,63 @@ static int take_back(struct ship *s, const char *id, struct err *err) {
     return kept ? 1 : 0;
 }
 
+/* ---- not yet ---- */
+
+/* The newest run of the machine. */
+static int find_run(struct ship *s, const char *word, char ret[64], struct err *err) {
+    char machine[256];
+    const struct client_request r = {.method = "GET", .target = "/v1/runs?limit=200"};
+    json_t *answer DEFER(json_free) = NULL, *view DEFER(json_free) = NULL, *run;
+    char target[CLIENT_TARGET_SIZE];
+    const struct client_request show = {.method = "GET", .target = target};
+    size_t i;
+    snprintf(machine, sizeof(machine), "%.*s", (int)strcspn(word, ":"), word);
+    if (client_target(target, err, "/v1/machines/%s", machine) < 0 ||
+        client_call(&s->client, &show, &view, err) < 0 ||
+        client_call(&s->client, &r, &answer, err) < 0)
+        return -1;
+    json_array_foreach(json_object_get(answer, "runs"), i, run) {
+        if (strcmp(client_text(run, "machine"), client_text(view, "id")) == 0) {
+            snprintf(ret, 64, "%s", client_text(run, "id"));
+            return 0;
+        }
+    }
+    err_set(err, ERR_NOT_FOUND, "no run has worked on machine '%s'", machine);
+    return err_remedy(err, "carrel do %s \"TASK\" starts one", machine);
+}
+
+static int send_back(struct ship *s, const char *word, struct err *err) {
+    char run[64], target[CLIENT_TARGET_SIZE];
+    struct buf body DEFER(buf_done) = BUF(1 << 20);
+    struct jot j = JOT(&body);
+    const struct client_request r = {.method = "POST", .target = target, .body = &body};
+    jot_object(&j, NULL);
+    jot_string(&j, "comment", s->options->comment);
+    do_put_keys(&j, &s->client);
+    jot_end(&j, '}');
+    if (j.failed)
+        return err_set(err, ERR_LIMIT, "the comment is too long");
+    if (find_run(s, word, run, err) < 0 ||
+        client_target(target, err, "/v1/runs/%s/resume", run) < 0 ||
+        client_call(&s->client, &r, NULL, err) < 0)
+        return -1;
+    printf("returned: run %s goes on; to watch it: carrel do --resume %s\n", run, run);
+    return 0;
+}
+
 /* ---- the command ---- */
 
 static int show_and_ship(struct ship *s, const char *what, struct err *err) {
     char *archive = NULL;
     size_t size = 0, refused = 0, wanted = 0;
-    if (ship_find_set(s, what, err) < 0 || ship_fetch(s, &archive, &size, err) < 0 ||
+    if (ship_find_set(s, what, err) < 0 || finish_before(s, err) < 0 ||
+        ship_fetch(s, &archive, &size, err) < 0 ||
         parcel_open(&s->parcel, archive, size, s->dir, client_number(s->set, "machine_ms"),
                     s->options->mirror, err) < 0)
         return -1;
-    choose(s);
+    if (choose(s, err) < 0)
+        return -1;
+    find_steps(s);
     for (size_t i = 0; i < s->parcel.count; i++) {
         const struct parcel_item *item = &s->parcel.items[i];
         refused += item->refused != NULL;
@@ -315,7 +481,7 @@ static int words_of(int argc, char **argv, struct ship_options *o, const char *w
             return err_set(err, ERR_INVALID, "one word too many: '%s'", argv[at]);
         words[count++] = argv[at];
     }
-    if (count == 2 || o->help)
+    if (count == 2 || o->help || (count == 1 && o->comment))
         return 0;
     err_set(err, ERR_INVALID, count ? "no directory named" : "no machine named");
     return err_remedy(err, "carrel ship MACHINE[:PATH] DIRECTORY");
@@ -332,6 +498,10 @@ int cmd_ship(int argc, char **argv) {
         cli_usage("ship");
         options_print(ship_rows);
         return 0;
+    }
+    if (o.comment) {
+        int sent = client_open(&s.client, CLIENT_IF_MACHINES, NULL, &err);
+        return sent < 0 || send_back(&s, words[0], &err) < 0 ? cli_fail(&err) : 0;
     }
     s.dir = open(words[1], O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (s.dir < 0 || !realpath(words[1], s.target)) {

@@ -6,7 +6,8 @@
 #include "cli/parcel.h"
 
 struct ship_options {
-    struct option_list only;
+    struct option_list only, hunks;
+    const char *comment;
     bool yes, mirror, undo, stat, json, help;
 };
 

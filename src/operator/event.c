@@ -8,8 +8,8 @@
 #include "model/codec.h"
 
 static const char *const kind_names[] = {
-    NULL,   "start", "resume", "answer",  "call", "sure",  "result", "point",
-    "back", "note",  "prune",  "stopped", "end",  "aside", "held",   "freed",
+    NULL,   "start", "resume",  "answer", "call",  "sure", "result", "point",  "back",
+    "note", "prune", "stopped", "end",    "aside", "held", "freed",  "return",
 };
 enum { KINDS = sizeof(kind_names) / sizeof(*kind_names) };
 
@@ -247,7 +247,7 @@ static int check(const struct run_event *e, struct err *err) {
         whole = e->tool && e->arguments;
     else if (e->kind == RUN_SURE)
         whole = e->hash && strlen(e->hash) == 64;
-    else if (e->kind == RUN_HELD)
+    else if (e->kind == RUN_HELD || e->kind == RUN_RETURN)
         whole = e->text;
     else if (e->kind == RUN_RESULT || e->kind == RUN_NOTE || e->kind == RUN_STOPPED)
         whole = e->text && !e->image == !e->media;

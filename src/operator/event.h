@@ -39,6 +39,7 @@ enum run_kind {
     RUN_ASIDE,     /* a call of a model that is no turn: what it cost */
     RUN_HELD,      /* somebody has to say something first, and what: JSON */
     RUN_FREED,     /* it goes on */
+    RUN_RETURN,    /* it had ended, and its owner wants more: the next message */
 };
 
 /* What a turn of the model is for. */

@@ -452,16 +452,37 @@ void operator_show(struct runs *o, const struct caller *who, const char *id, ope
 
 /* ---- resuming ---- */
 
+/* An ended run goes on only with something to do. */
+static int resume_event(const struct run *r, const char *comment, struct arena *a,
+                        struct run_event *ret, struct err *err) {
+    bool ended = r->phase == RUN_ENDED;
+    *ret = (struct run_event){.kind = RUN_RESUME, .time_ms = wall_now_ms()};
+    if (!ended && comment) {
+        err_set(err, ERR_BUSY, "run '%s' has not ended: there is nothing to return", r->start.run);
+        return err_remedy(err, "resume it first, and wait for its report");
+    }
+    if (!ended)
+        return 0;
+    if (!comment) {
+        err_set(err, ERR_GONE, "run '%s' has ended: %s", r->start.run, r->status);
+        return err_remedy(err, "return it with a comment, or start another one on its machine %s",
+                          r->start.machine);
+    }
+    ret->kind = RUN_RETURN;
+    ret->text =
+        arena_printf(a, "Your work was looked at and returned, with this comment:\n%s", comment);
+    return 0;
+}
+
 static int take_up(struct live_run *l, const struct caller *who, const struct texts *keys,
-                   const char *id, struct err *err) {
+                   const char *id, const char *comment, struct err *err) {
     struct runs *o = l->runs;
-    struct run_event e = {.kind = RUN_RESUME, .time_ms = wall_now_ms()};
+    struct arena a DEFER(arena_done) = {0};
+    struct run_event e;
     if (load(o, who, id, &l->run, &l->transcript, err) < 0)
         return -1;
-    if (l->run.phase == RUN_ENDED) {
-        err_set(err, ERR_GONE, "run '%s' has ended: %s", id, l->run.status);
-        return err_remedy(err, "start another one on its machine %s", l->run.start.machine);
-    }
+    if (resume_event(&l->run, comment, &a, &e, err) < 0)
+        return -1;
     const struct cost limit = {l->run.start.budget.tokens, l->run.start.budget.micro};
     if (find_model(l, who, l->run.start.model, l->run.start.script, keys, err) < 0 ||
         service_run_account(o->service, l->run.start.owner, l->run.start.machine, id, &limit,
@@ -475,10 +496,15 @@ static int take_up(struct live_run *l, const struct caller *who, const struct te
 }
 
 void operator_resume(struct runs *o, const struct caller *who, const char *id,
-                     const struct texts *keys, operator_fn *done, void *arg) {
+                     const struct texts *keys, const char *comment, operator_fn *done, void *arg) {
     struct live_run *l;
     struct err err;
     if (find_live(o, who, SCOPE_RUN, id, &l, &err) < 0) {
+        done(arg, NULL, &err);
+        return;
+    }
+    if (l && comment) {
+        err_set(&err, ERR_BUSY, "run '%s' is under way: there is nothing to return yet", id);
         done(arg, NULL, &err);
         return;
     }
@@ -487,7 +513,7 @@ void operator_resume(struct runs *o, const struct caller *who, const char *id,
         return;
     }
     l = live_new(o, who);
-    if (take_up(l, who, keys, id, &err) < 0) {
+    if (take_up(l, who, keys, id, comment, &err) < 0) {
         live_free(l);
         done(arg, NULL, &err);
         return;

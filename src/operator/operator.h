@@ -48,9 +48,10 @@ void operator_start(struct runs *o, const struct caller *who, const struct opera
                     operator_fn *done, void *arg);
 void operator_show(struct runs *o, const struct caller *who, const char *run, operator_fn *done,
                    void *arg);
-/* keys: as in operator_request; they are not kept, so they are given again. */
+/* keys: as in operator_request; they are not kept, so they are given again. comment: of an ended
+ * run, whose next message it is; else NULL. */
 void operator_resume(struct runs *o, const struct caller *who, const char *run,
-                     const struct texts *keys, operator_fn *done, void *arg);
+                     const struct texts *keys, const char *comment, operator_fn *done, void *arg);
 void operator_cancel(struct runs *o, const struct caller *who, const char *run, operator_fn *done,
                      void *arg);
 /* action: accept, decline or cancel. `invalid`: nothing was asked. */

@@ -378,27 +378,45 @@ static int take_end(struct run *r, const struct run_event *e, struct err *err) {
     return 0;
 }
 
+/* It goes on where it was, knowing what it did; what it may spend stays what it was. */
+static int take_return(struct run *r, const struct run_event *e, struct err *err) {
+    const struct run_event note = {.kind = RUN_NOTE, .note = RUN_NOTE_PLAIN, .text = e->text};
+    struct run_turn *t = turn_now(r);
+    if (t->over != t->call_count || t->note_count >= NOTES_MAX)
+        return refuse(e, err);
+    r->phase = RUN_RUNNING;
+    r->held = r->status = r->report = r->accepted = NULL;
+    r->stop_status = r->stop_reason = NULL;
+    r->checks = r->silent = r->malformed = r->stuck_level = 0;
+    r->acted = false;
+    return take_note(r, &note, err);
+}
+
 typedef int take_fn(struct run *r, const struct run_event *e, struct err *err);
 
 static take_fn *const takers[] = {
-    [RUN_START] = take_start, [RUN_RESUME] = take_resume,   [RUN_ANSWER] = take_answer,
-    [RUN_CALL] = take_call,   [RUN_SURE] = take_sure,       [RUN_RESULT] = take_result,
-    [RUN_POINT] = take_point, [RUN_BACK] = take_back,       [RUN_NOTE] = take_note,
-    [RUN_PRUNE] = take_prune, [RUN_STOPPED] = take_stopped, [RUN_END] = take_end,
-    [RUN_ASIDE] = take_aside, [RUN_HELD] = take_held,       [RUN_FREED] = take_freed,
+    [RUN_START] = take_start,   [RUN_RESUME] = take_resume,   [RUN_ANSWER] = take_answer,
+    [RUN_CALL] = take_call,     [RUN_SURE] = take_sure,       [RUN_RESULT] = take_result,
+    [RUN_POINT] = take_point,   [RUN_BACK] = take_back,       [RUN_NOTE] = take_note,
+    [RUN_PRUNE] = take_prune,   [RUN_STOPPED] = take_stopped, [RUN_END] = take_end,
+    [RUN_ASIDE] = take_aside,   [RUN_HELD] = take_held,       [RUN_FREED] = take_freed,
+    [RUN_RETURN] = take_return,
 };
 
 /* Time between lines counts, but not while it waits for somebody, or before it was taken up again.
  */
 static void count_time(struct run *r, const struct run_event *e, bool was_held) {
-    if (e->kind != RUN_RESUME && !was_held && r->phase == RUN_RUNNING && e->time_ms > r->last_ms)
+    if (e->kind != RUN_RESUME && e->kind != RUN_RETURN && !was_held && r->phase == RUN_RUNNING &&
+        e->time_ms > r->last_ms)
         r->active_ms += (uint64_t)(e->time_ms - r->last_ms);
     if (e->time_ms > r->last_ms)
         r->last_ms = e->time_ms;
 }
 
 int run_take(struct run *r, const struct run_event *e, struct err *err) {
-    bool fits = r->lines ? e->kind != RUN_START && r->phase != RUN_ENDED : e->kind == RUN_START;
+    bool fits = r->lines
+                    ? e->kind != RUN_START && (r->phase == RUN_ENDED) == (e->kind == RUN_RETURN)
+                    : e->kind == RUN_START;
     if (r->phase == RUN_INTERRUPTED && e->kind != RUN_RESUME && e->kind != RUN_END)
         fits = false;
     if (!fits)

@@ -38,7 +38,7 @@ struct freezing {
     struct service *service;
     struct caller who;
     struct tool_run *tool;
-    char id[ID_SIZE], machine[ID_SIZE], path[4096], sha256[HEX_SIZE];
+    char id[ID_SIZE], machine[ID_SIZE], path[4096], sha256[HEX_SIZE], tainted[NAME_SIZE];
     int64_t machine_ms;
     int fd;
     uint64_t bytes, intent;
@@ -66,6 +66,7 @@ static void finish(struct freezing *f) {
                                         .machine = f->machine,
                                         .path = f->path,
                                         .sha256 = f->sha256,
+                                        .tainted = f->tainted[0] ? f->tainted : NULL,
                                         .bytes = f->bytes,
                                         .created_ms = (uint64_t)now_ms(),
                                         .machine_ms = (uint64_t)f->machine_ms};
@@ -90,6 +91,8 @@ static int write_words(const struct freezing *f, struct err *err) {
     jot_string(&j, "machine", f->machine);
     jot_string(&j, "path", f->path);
     jot_string(&j, "sha256", f->sha256);
+    if (f->tainted[0])
+        jot_string(&j, "tainted", f->tainted);
     jot_u64(&j, "bytes", f->bytes);
     jot_i64(&j, "created_ms", now_ms());
     jot_i64(&j, "machine_ms", f->machine_ms);
@@ -187,6 +190,7 @@ void service_freeze(struct service *s, const struct caller *who, const char *mac
     memcpy(f->machine, l->row.id, ID_SIZE);
     snprintf(f->path, sizeof(f->path), "%s", path);
     f->machine_ms = l->row.created_ms;
+    snprintf(f->tainted, sizeof(f->tainted), "%s", gate_policy(l->gate)->tainted);
     sha256_init(&f->hash);
     if (begin(f, &err) < 0) {
         f->err = err;
@@ -239,6 +243,8 @@ void service_changeset_open(struct service *s, const struct caller *who, const c
                                         .machine = text_in(words, "machine"),
                                         .path = text_in(words, "path"),
                                         .sha256 = text_in(words, "sha256"),
+                                        .tainted =
+                                            json_string_value(json_object_get(words, "tainted")),
                                         .bytes = number_in(words, "bytes"),
                                         .created_ms = number_in(words, "created_ms"),
                                         .machine_ms = number_in(words, "machine_ms")};

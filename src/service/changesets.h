@@ -15,7 +15,8 @@ enum { CHANGESET_BYTES_MAX = 1 << 30 };
 
 struct changeset_view {
     const char *id, *owner, *machine, *path;
-    const char *sha256;                     /* of the archive */
+    const char *sha256;  /* of the archive */
+    const char *tainted; /* what it had read from that is not trusted; NULL: nothing */
     uint64_t bytes, created_ms, machine_ms; /* machine_ms: when the machine was made */
 };
 

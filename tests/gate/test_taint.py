@@ -1,7 +1,10 @@
 """The first source that is not trusted taints a machine; one that is guarded then loses its egress, for good."""
 import json
+import subprocess
 
 import pytest
+
+from carrel import PROGRAM
 
 CURL = ["curl", "-sS", "--max-time", "20", "-o", "/dev/null", "-w", "%{http_code}"]
 
@@ -53,6 +56,15 @@ def test_one_that_is_not_guarded_is_only_told_of(gated, servers):
     box = gated.machine(net=[{"target": f"http://other.test:{servers.http}", "local": True}])
     assert [status(gated, box, "other.test", servers.http) for _ in range(2)] == ["200", "200"]
     assert network(gated, box)["tainted"] == "other.test" and not network(gated, box)["guarded"]
+
+
+def test_what_it_hands_out_is_flagged(gated, servers, box, tmp_path):
+    def shown():
+        return subprocess.run([PROGRAM, "ship", f"{box}:/home/user/out", tmp_path], env=gated.env, capture_output=True, text=True).stdout
+    gated.exec(box, "mkdir out; echo a > out/a")
+    assert "A  a  2B\n" in shown() or "A  a  2B  step" in shown()
+    status(gated, box, "other.test", servers.http)
+    assert "A  a  2B  [after untrusted input]" in shown()
 
 
 def test_what_its_owner_approves_still_goes_through(gated, servers, box):

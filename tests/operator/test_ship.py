@@ -11,6 +11,7 @@ import pytest
 
 from carrel import PROGRAM, ROOTLESS, TOP
 from daemon import Refused
+from runs import Runs, call, finish, run, turns
 
 
 @pytest.fixture
@@ -182,18 +183,147 @@ def test_what_root_ships_belongs_to_the_owner_of_the_directory(carrel, daemon, m
     assert (project / "run.sh").stat().st_uid == 12345 and (project / "new/deep").stat().st_uid == 12345
 
 
-def test_the_page_works(carrel, daemon, machine, project):
+def test_the_page_works(carrel, daemon, machine, project, tmp_path):
     """docs/review.md, line by line."""
     page = (TOP / "docs/review.md").read_text()
     daemon.exec(machine, CHANGES)
     daemon.exec(machine, "mkdir /outbox && echo x > /outbox/x", user="root")
-    changeset, ran = None, 0
+    Runs(daemon).play(turns([finish("partial")], [finish("partial")]), machine=machine)
+    changeset, ran, kept = None, 0, tmp_path / "receipt.json"
     for line in "".join(re.findall(r"^```sh\n(.*?)^```", page, re.M | re.S)).splitlines():
         words = [w.replace("PROJECT", str(project)).replace("CHANGESET", changeset or "") for w in shlex.split(line, comments=True)]
+        words = [str(kept) if w == "RECEIPT" else w for w in words]
         if words[:2] != ["carrel", "ship"] and words[:2] != ["carrel", "audit"]:
             continue
         done = carrel(*words[1:])
         assert done.returncode in (0, 1), (words, done.stderr)
         changeset = (re.findall(r"c-[a-z0-9]{12}", done.stdout) or [changeset])[0]
+        for receipt in project.glob(".carrel-ship-*/receipt.json"):  # it goes when all is taken back
+            kept.write_text(receipt.read_text())
         ran += 1
     assert ran >= 5 and pathlib.Path(project, "run.sh").exists() is False
+
+
+# ---- parts, and what was cut short ----
+
+def changed(daemon, machine, script):
+    assert daemon.exec(machine, script)["exec"]["status"] == 0
+
+
+def frozen(carrel, project, *words):
+    return re.search(r"c-[a-z2-7]{12}", ship(carrel, *words, "work:/home/user/project", project).stdout)[0]
+
+
+def test_some_hunks_of_a_file(carrel, daemon, machine, project):
+    os.utime(project / "keep")
+    lines = [f"line {i}" for i in range(60)]
+    (project / "long").write_text("\n".join(lines) + "\n")
+    daemon.delete(f"/v1/machines/{machine}")
+    again = carrel("new", "--name", "work", "--dir", f"{project}:/home/user/project:cow").stdout.strip()
+    changed(daemon, again, "cd /home/user/project; sed -i 's/line 5$/five/; s/line 30$/thirty/; s/line 55$/last/' long; echo x > other")
+    shown = ship(carrel, "work:/home/user/project", project).stdout
+    assert [f"hunk {i}\n" in shown for i in (1, 2, 3, 4)] == [True, True, True, False]
+    changeset = re.search(r"c-[a-z2-7]{12}", shown)[0]
+    assert "names no hunks" in carrel("ship", "--hunk", "long:x", changeset, project).stderr
+    assert "there are 3 hunks" in carrel("ship", "--hunk", "long:4", changeset, project).stderr
+    assert "no text" in carrel("ship", "--hunk", "other:1", changeset, project).stderr
+    assert ship(carrel, "-y", "--hunk", "long:1,3", changeset, project).returncode == 0
+    now = (project / "long").read_text().splitlines()
+    assert (now[5], now[30], now[55]) == ("five", "line 30", "last") and not (project / "other").exists()
+    ship(carrel, "--undo", changeset, project)
+    assert (project / "long").read_text().splitlines() == lines
+
+
+def test_a_change_set_may_go_out_in_parts_and_come_back_whole(carrel, daemon, machine, project):
+    before = tree(project)
+    changed(daemon, machine, "cd /home/user/project; echo a > a; echo b > b; echo 2 > keep")
+    changeset = frozen(carrel, project)
+    ship(carrel, "-y", "--only", "a", changeset, project)
+    first = (project / f".carrel-ship-{changeset}/receipt.json").read_text()
+    ship(carrel, "-y", changeset, project)
+    receipts = sorted((project / f".carrel-ship-{changeset}").glob("receipt*.json"))
+    assert len(receipts) == 2 and (project / f".carrel-ship-{changeset}/receipt.json").read_text() == first
+    verified = carrel("audit", "verify", *receipts)
+    assert verified.returncode == 0 and verified.stdout.count("holds") == 3, verified
+    assert ship(carrel, "--undo", changeset, project).returncode == 0
+    assert tree(project) == before and not (project / f".carrel-ship-{changeset}").exists(), "nothing is left behind"
+
+
+def test_what_was_cut_short_is_finished_from_its_receipt(carrel, daemon, machine, project):
+    """As after a kill between two renames: one file is back in the stage, the receipt is there."""
+    changed(daemon, machine, "cd /home/user/project; echo a > a; echo b > b; rm old")
+    changeset = frozen(carrel, project)
+    ship(carrel, "-y", "--mirror", changeset, project)
+    stage = project / f".carrel-ship-{changeset}"
+    receipt = (stage / "receipt.json").read_text()
+    row = next(f for f in json.loads(receipt)["files"] if f["path"] == "b")
+    record = json.loads(receipt)["journal_record"]
+    (project / "b").rename(stage / f"{record}.{row['n']}.new")
+    (stage / "receipt.json.done").unlink()
+    done = ship(carrel, "-y", "--mirror", changeset, project)
+    assert done.returncode == 0 and "in their place" in done.stdout, done
+    assert (project / "b").read_text() == "b\n" and not (project / "old").exists()
+    assert (stage / "receipt.json").read_text() == receipt and (stage / "receipt.json.done").exists()
+    assert not list(stage.glob("receipt-*")), "it is not shipped twice"
+    assert ship(carrel, "--undo", changeset, project).returncode == 0 and (project / "old").read_text() == "old\n"
+
+
+def test_a_kill_at_every_rename_and_a_second_run(carrel, daemon, machine, project, tmp_path):
+    """The command line is killed at its n-th rename; the second run leaves the same tree, one receipt, one announcement."""
+    for n in range(1, 6):  # what was undone has changed since the machine was made
+        daemon.delete("/v1/machines/work")
+        again = carrel("new", "--name", "work", "--dir", f"{project}:/home/user/project:cow").stdout.strip()
+        changed(daemon, again, "cd /home/user/project; echo a > a; echo b > b; echo 2 > keep; rm old")
+        changeset = frozen(carrel, project, "--mirror")
+        trace = ["strace", "-f", "-qq", "-o", "/dev/null", "-e", "trace=renameat,renameat2,rename",
+                 "-e", f"inject=renameat,renameat2,rename:signal=KILL:when={n}"]
+        if subprocess.run(["strace", "-V"], capture_output=True).returncode:
+            pytest.skip("there is no strace")
+        subprocess.run([*trace, PROGRAM, "ship", "-y", "--mirror", changeset, project], env=daemon.env, capture_output=True, timeout=60)
+        assert ship(carrel, "-y", "--mirror", changeset, project).returncode == 0
+        assert tree(project) == {"a": "a\n", "b": "b\n", "keep": "2\n", "src/a.c": "one\ntwo\nthree\n"}, n
+        verified = carrel("audit", "verify", *(project / f".carrel-ship-{changeset}").glob("receipt*.json"))
+        assert verified.returncode == 0, verified
+        assert ship(carrel, "--undo", changeset, project).returncode == 0
+        assert (project / "old").read_text() == "old\n" and not (project / "a").exists(), n
+
+
+def test_a_receipt_that_was_changed_does_not_hold(carrel, daemon, machine, project):
+    changed(daemon, machine, "echo a > /home/user/project/a")
+    changeset = frozen(carrel, project, "-y")
+    path = project / f".carrel-ship-{changeset}/receipt.json"
+    good = json.loads(path.read_text())
+    assert good["files"][0]["step"] >= 1, "where it came from"
+    for change, words in [({"journal_record": 1}, "no such record"), ({"archive_sha256": "0" * 64}, "about something else"),
+                          ({"files": [{**good["files"][0], "path": "b"}]}, "not the one that was announced")]:
+        path.write_text(json.dumps({**good, **change}))
+        done = carrel("audit", "verify", path)
+        assert done.returncode == 1 and words in done.stdout, done
+    path.write_text("{}")
+    assert carrel("audit", "verify", path).returncode == 125
+
+
+# ---- returned ----
+
+def test_work_is_returned_with_a_comment(carrel, daemon, machine, project):
+    runs = Runs(daemon)
+    view, _ = runs.play(turns([run("echo good > a")], [finish("partial")], [run("echo better > a")], [finish("partial", summary="Better.")]),
+                        machine=machine)
+    assert view["report"]["summary"] == "Not all is done."
+    done = carrel("ship", "work", "--return", "Please call it better.")
+    assert done.returncode == 0 and f"run {view['id']} goes on" in done.stdout, done
+    view = runs.wait(view["id"], "ended")
+    assert view["report"]["summary"] == "Better." and daemon.exec(machine, "cat a")["stdout"] == "better\n"
+    events = runs.transcript(view["id"])
+    assert [e["event"] for e in events].count("end") == 2
+    assert [e["text"] for e in events if e["event"] == "return"] == [
+        "Your work was looked at and returned, with this comment:\nPlease call it better."]
+    other = daemon.machine(name="idle")
+    assert "no run has worked" in carrel("ship", "idle", "--return", "x").stderr and other
+
+
+def test_only_what_has_ended_can_be_returned(carrel, daemon, machine):
+    runs = Runs(daemon)
+    r = runs.start(turns([call("ask", question="?")], [finish("partial")]), machine=machine)["id"]
+    runs.wait(r, "waiting")
+    assert "under way" in carrel("ship", "work", "--return", "x").stderr

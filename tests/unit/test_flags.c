@@ -48,7 +48,7 @@ static void keys_are_seen_and_words_are_not(void **state) {
 }
 
 static void flags_are_told_in_words(void **state) {
-    char text[96];
+    char text[FLAGS_TEXT];
     (void)state;
     flags_text(0, text);
     assert_string_equal(text, "");

@@ -339,7 +339,49 @@ static void lines_that_cannot_follow_are_refused(void **state) {
     }
 }
 
-UNIT_MAIN(cmocka_unit_test(done_is_checked_once_more),
+static void returned_work_goes_on_with_the_comment(void **state) {
+    (void)state;
+    struct arena a DEFER(arena_done) = {0};
+    struct play p DEFER(end);
+    begin(&p, (struct run_budget){0}, 100000);
+    turn(&p, &a, "finish", partial, NULL, false);
+    struct run_intent in = settle(&p, &a);
+    assert_int_equal(in.event.kind, RUN_END);
+    add(&p, in.event);
+    assert_int_equal(next(&p, &a).what, RUN_DO_NOTHING);
+    add(&p, (struct run_event){.kind = RUN_RETURN, .text = "once more, please"});
+    in = next(&p, &a);
+    assert_int_equal(in.what, RUN_DO_ASK);
+    struct model_request request;
+    size_t bytes;
+    const struct run_prompt prompt = {.system = "s"};
+    run_render(&p.run, RUN_WORK, 100, &prompt, &a, &request, &bytes);
+    const struct model_message *last = &request.messages[request.message_count - 1];
+    bool told = false;
+    for (size_t i = 0; i < last->count; i++)
+        told |= strstr(last->parts[i].text, "once more, please") != NULL;
+    assert_true(told);
+    turn(&p, &a, "finish", partial, NULL, false);
+    assert_int_equal(settle(&p, &a).event.kind, RUN_END);
+}
+
+/* What somebody takes to answer is not the run's time. */
+static void waiting_costs_nothing(void **state) {
+    (void)state;
+    struct play p DEFER(end);
+    begin(&p, (struct run_budget){.wall_ms = 1000}, 100000);
+    add(&p, (struct run_event){.kind = RUN_HELD, .text = "{}"});
+    uint64_t before = p.run.active_ms;
+    p.now_ms += 60000;
+    assert_int_equal(run_active_ms(&p.run, p.now_ms), before);
+    add(&p, (struct run_event){.kind = RUN_FREED});
+    assert_int_equal(p.run.active_ms, before);
+    p.now_ms += 90;
+    assert_int_equal(run_active_ms(&p.run, p.now_ms), before + 90);
+}
+
+UNIT_MAIN(cmocka_unit_test(returned_work_goes_on_with_the_comment),
+          cmocka_unit_test(waiting_costs_nothing), cmocka_unit_test(done_is_checked_once_more),
           cmocka_unit_test(a_budget_warns_then_leaves_only_the_report),
           cmocka_unit_test(stuck_is_a_note_then_a_rewind_then_the_end),
           cmocka_unit_test(three_malformed_answers_end_it),
