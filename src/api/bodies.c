@@ -92,7 +92,8 @@ static const struct field secret_grant_request[] = {
 static const struct schema secret_grant_request_schema =
     SCHEMA("SecretGrant", struct secret_grant_request, secret_grant_request);
 
-static const char *const grant_kinds[] = {"file", "env", "secret", "repo", "identity", NULL};
+static const char *const grant_kinds[] = {"file",   "env",      "secret", "repo",
+                                          "sqlite", "identity", NULL};
 static const struct field grant_request[] = {
     {"kind", FIELD_TEXT, AT(struct grant_request, kind), NULL, .required = true,
      .choices = grant_kinds},

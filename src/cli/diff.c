@@ -5,6 +5,7 @@
 #include "base/defer.h"
 #include "cli/cli.h"
 #include "cli/client.h"
+#include "cli/db.h"
 #include "cli/options.h"
 #include "cli/safe.h"
 #include "cli/table.h"
@@ -146,23 +147,23 @@ static void print_end(const json_t *answer) {
                                              : "directories are nested too deep, or unreadable");
 }
 
-static int fetch(const struct diff_options *o, const struct words *w, json_t **ret,
-                 struct err *err) {
-    struct client c DEFER(client_close) = {0};
+static int fetch(struct client *c, const struct diff_options *o, const struct words *w,
+                 json_t **ret, struct err *err) {
     char target[CLIENT_TARGET_SIZE], context[24];
     const struct client_request r = {.method = "GET", .target = target};
     snprintf(context, sizeof(context), "%llu", (unsigned long long)o->context);
-    if (client_open(&c, CLIENT_IF_MACHINES, NULL, err) < 0 ||
+    if (client_open(c, CLIENT_IF_MACHINES, NULL, err) < 0 ||
         client_target(target, err, "/v1/machines/%s/diff?from=%s&to=%s&context=%s&path=%s", w->v[0],
                       w->count > 1 ? w->v[1] : "start", w->count > 2 ? w->v[2] : "now", context,
                       o->path ? o->path : "") < 0)
         return -1;
-    return client_call(&c, &r, ret, err);
+    return client_call(c, &r, ret, err);
 }
 
 int cmd_diff(int argc, char **argv) {
     struct diff_options o = {.context = 3};
     struct words w = {.count = 0};
+    struct client c DEFER(client_close) = {0};
     json_t *answer DEFER(json_free) = NULL;
     struct err err;
     if (parse(argc, argv, &o, &w, &err) < 0)
@@ -172,7 +173,7 @@ int cmd_diff(int argc, char **argv) {
         options_print(diff_rows);
         return 0;
     }
-    if (fetch(&o, &w, &answer, &err) < 0)
+    if (fetch(&c, &o, &w, &answer, &err) < 0)
         return cli_fail(&err);
     if (o.json) {
         print_json(answer);
@@ -182,5 +183,6 @@ int cmd_diff(int argc, char **argv) {
     const json_t *change;
     json_array_foreach(json_object_get(answer, "changes"), i, change) print_change(change, o.stat);
     print_end(answer);
-    return 0;
+    bool whole = w.count == 1 && !o.path && !o.stat;
+    return whole && db_show_changes(&c, w.v[0], &err) < 0 ? cli_fail(&err) : 0;
 }

@@ -124,11 +124,9 @@ static int add(struct client *c, const struct grant_options *o, char **words, js
     const struct {
         const char *kind;
         const struct option_list *list;
-    } lists[] = {{"file", &o->handed.files},
-                 {"repo", &o->handed.repos},
-                 {"identity", &o->handed.identities},
-                 {"secret", &o->handed.secrets},
-                 {"env", &o->env}};
+    } lists[] = {{"file", &o->handed.files},     {"repo", &o->handed.repos},
+                 {"sqlite", &o->handed.dbs},     {"identity", &o->handed.identities},
+                 {"secret", &o->handed.secrets}, {"env", &o->env}};
     bool any = false;
     for (size_t i = 0; i < sizeof(lists) / sizeof(*lists); i++)
         for (size_t k = 0; k < lists[i].list->count; k++) {

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/defer.h"
+#include "cli/db.h"
 #include "cli/git.h"
 #include "cli/spec.h"
 
@@ -119,6 +120,28 @@ static int put_repo(struct jot *j, const char *text, struct handed *h, struct er
     return keep_fd(h, fd, err);
 }
 
+/* ---- sqlite:FILE[:/GUEST] ---- */
+
+static int put_db(struct jot *j, const char *text, struct handed *h, struct err *err) {
+    char words[WORDS_MAX], real[PATH_MAX];
+    if (strncmp(text, "sqlite:", 7) != 0) {
+        err_set(err, ERR_INVALID, "'%.60s' is no database that can be handed over", text);
+        return err_remedy(err, "write --db sqlite:FILE[:/GUEST]");
+    }
+    if (copy_words(text + 7, words, err) < 0)
+        return -1;
+    const char *guest = cut_guest(words);
+    if (!realpath(words, real))
+        return err_sys(err, "open database '%s'", words);
+    int fd = db_copy(real, err);
+    if (fd < 0)
+        return -1;
+    jot_string(j, "what", real);
+    if (guest)
+        jot_string(j, "at", guest);
+    return keep_fd(h, fd, err);
+}
+
 /* ---- NAME@HOST[:WAY] ---- */
 
 static int put_secret(struct jot *j, const char *text, struct handed *h, struct err *err) {
@@ -181,6 +204,7 @@ static const struct {
 } kinds[] = {
     {"file", put_file, offsetof(struct handed_options, files), true},
     {"repo", put_repo, offsetof(struct handed_options, repos), true},
+    {"sqlite", put_db, offsetof(struct handed_options, dbs), true},
     {"identity", put_identity, offsetof(struct handed_options, identities), true},
     {"secret", put_secret, offsetof(struct handed_options, secrets), true},
     {"env", put_env, 0, false},

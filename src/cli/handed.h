@@ -11,7 +11,7 @@
 #include "cli/options.h"
 
 struct handed_options {
-    struct option_list files, repos, identities, secrets;
+    struct option_list files, repos, dbs, identities, secrets;
     uint64_t expires_ms; /* 0: never */
 };
 
@@ -29,6 +29,12 @@ struct handed_options {
          OPTION_LIST,                                                                     \
          offsetof(type, member.repos),                                                    \
          "a clone of a repository, without remotes; `carrel ship` brings its work back"}, \
+        {0,                                                                               \
+         "db",                                                                            \
+         "sqlite:FILE[:/GUEST]",                                                          \
+         OPTION_LIST,                                                                     \
+         offsetof(type, member.dbs),                                                      \
+         "a private copy of a database; `carrel diff` shows what became of it"},          \
         {0,                                                                               \
          "identity",                                                                      \
          "NAME[<MAIL>]",                                                                  \

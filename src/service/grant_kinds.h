@@ -21,7 +21,7 @@ struct grant_kind {
 };
 
 extern const struct grant_kind grant_dir, grant_file, grant_env, grant_secret, grant_repo,
-    grant_identity;
+    grant_identity, grant_sqlite;
 
 /* NULL with *err: there is no such kind. */
 const struct grant_kind *grant_kind_find(const char *name, struct err *err);

@@ -16,7 +16,8 @@ enum { LIST_MAX_BYTES = 4 << 20, RETRY_MS = 1000 };
 
 /* One row each. */
 static const struct grant_kind *const kinds[] = {&grant_dir,    &grant_file, &grant_env,
-                                                 &grant_secret, &grant_repo, &grant_identity};
+                                                 &grant_secret, &grant_repo, &grant_identity,
+                                                 &grant_sqlite};
 enum { KINDS = sizeof(kinds) / sizeof(*kinds) };
 
 const struct grant_kind *grant_kind_find(const char *name, struct err *err) {

@@ -1,0 +1,205 @@
+#include "grant/sqlite/diff.h"
+
+#include <sqlite3.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/defer.h"
+
+enum { SQL_MAX = 1 << 20, STEPS = 1 << 16, STEPS_MAX = 40000 };
+
+struct diff {
+    sqlite3 *db;
+    struct buf *out;
+    unsigned long steps;
+};
+
+static void db_closep(sqlite3 **db) {
+    sqlite3_close(*db);
+}
+
+static void stmt_freep(sqlite3_stmt **stmt) {
+    sqlite3_finalize(*stmt);
+}
+
+static int failed(struct diff *d, struct err *err, const char *what) {
+    return err_set(err, ERR_INVALID, "%s: %.200s", what, sqlite3_errmsg(d->db));
+}
+
+static bool put(struct diff *d, const char *text) {
+    return buf_add(d->out, text, strlen(text));
+}
+
+/* Whatever its file says, a statement of ours reads and does nothing else. */
+static int only_reading(void *arg, int action, const char *a, const char *b, const char *c,
+                        const char *e) {
+    (void)arg, (void)a, (void)b, (void)c, (void)e;
+    return action == SQLITE_SELECT || action == SQLITE_READ ? SQLITE_OK : SQLITE_DENY;
+}
+
+static int too_long(void *arg) {
+    struct diff *d = arg;
+    return ++d->steps > STEPS_MAX;
+}
+
+static int load(struct diff *d, const char *schema, struct buf *image, struct err *err) {
+    unsigned char *bytes = sqlite3_malloc64(image->len ? image->len : 1);
+    if (!bytes)
+        return err_set(err, ERR_LIMIT, "there is no memory for the database");
+    memcpy(bytes, image->data, image->len);
+    if (sqlite3_deserialize(
+            d->db, schema, bytes, (sqlite3_int64)image->len, (sqlite3_int64)image->len,
+            SQLITE_DESERIALIZE_FREEONCLOSE | SQLITE_DESERIALIZE_READONLY) != SQLITE_OK)
+        return failed(d, err, "open the database");
+    buf_done(image);
+    return 0;
+}
+
+static void restrict_it(struct diff *d) {
+    static const int off[] = {SQLITE_DBCONFIG_ENABLE_TRIGGER, SQLITE_DBCONFIG_ENABLE_VIEW,
+                              SQLITE_DBCONFIG_TRUSTED_SCHEMA,
+                              SQLITE_DBCONFIG_ENABLE_LOAD_EXTENSION};
+    for (size_t i = 0; i < sizeof(off) / sizeof(*off); i++)
+        sqlite3_db_config(d->db, off[i], 0, NULL);
+    sqlite3_db_config(d->db, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
+    sqlite3_limit(d->db, SQLITE_LIMIT_SQL_LENGTH, SQL_MAX);
+    sqlite3_limit(d->db, SQLITE_LIMIT_ATTACHED, 1);
+    sqlite3_progress_handler(d->db, STEPS, too_long, d);
+    sqlite3_set_authorizer(d->db, only_reading, NULL);
+}
+
+/* ---- values as text ---- */
+
+static bool put_blob(struct diff *d, const uint8_t *bytes, int n) {
+    bool ok = put(d, "x'");
+    for (int i = 0; ok && i < n && i < DIFF_VALUE_SHOWN / 2; i++)
+        ok = buf_addf(d->out, "%02x", bytes[i]);
+    return ok && put(d, n > DIFF_VALUE_SHOWN / 2 ? "...'" : "'");
+}
+
+static bool put_text(struct diff *d, const char *text, int n) {
+    bool ok = put(d, "'");
+    for (int i = 0; ok && i < n && i < DIFF_VALUE_SHOWN; i++)
+        ok = text[i] == '\n'   ? put(d, "\\n")
+             : text[i] == '\0' ? put(d, "\\0")
+                               : buf_add(d->out, text + i, 1);
+    return ok && put(d, n > DIFF_VALUE_SHOWN ? "...'" : "'");
+}
+
+static bool put_value(struct diff *d, sqlite3_stmt *s, int i) {
+    switch (sqlite3_column_type(s, i)) {
+    case SQLITE_NULL:
+        return put(d, "NULL");
+    case SQLITE_BLOB:
+        return put_blob(d, sqlite3_column_blob(s, i), sqlite3_column_bytes(s, i));
+    case SQLITE_TEXT:
+        return put_text(d, (const char *)sqlite3_column_text(s, i), sqlite3_column_bytes(s, i));
+    default:
+        return put(d, (const char *)sqlite3_column_text(s, i));
+    }
+}
+
+static bool put_row(struct diff *d, sqlite3_stmt *s, const char *sign) {
+    bool ok = put(d, sign);
+    for (int i = 0; ok && i < sqlite3_column_count(s); i++)
+        ok = (i == 0 || put(d, ", ")) && put_value(d, s, i);
+    return ok && put(d, "\n");
+}
+
+/* ---- rows ---- */
+
+static long rows_of(struct diff *d, const char *sql, const char *sign, struct err *err) {
+    sqlite3_stmt *s DEFER(stmt_freep) = NULL;
+    long count = 0;
+    int r = sqlite3_prepare_v2(d->db, sql, -1, &s, NULL);
+    while (r == SQLITE_OK || r == SQLITE_ROW) {
+        r = sqlite3_step(s);
+        if (r != SQLITE_ROW)
+            break;
+        if (++count <= DIFF_ROWS_SHOWN && !put_row(d, s, sign))
+            return err_set(err, ERR_LIMIT, "there is more to show than there is room for");
+    }
+    if (r != SQLITE_DONE)
+        return failed(d, err, "read the database");
+    if (count > DIFF_ROWS_SHOWN &&
+        !buf_addf(d->out, "%s... %ld more\n", sign, count - DIFF_ROWS_SHOWN))
+        return err_set(err, ERR_LIMIT, "there is more to show than there is room for");
+    return count;
+}
+
+static int compare_table(struct diff *d, const char *name, struct err *err) {
+    static const struct {
+        const char *sign, *one, *other;
+    } sides[] = {{"- ", "main", "new"}, {"+ ", "new", "main"}};
+    size_t before = d->out->len;
+    long changes = 0;
+    if (!buf_addf(d->out, "table %s\n", name))
+        return err_set(err, ERR_LIMIT, "there is more to show than there is room for");
+    for (size_t i = 0; i < 2; i++) {
+        char *sql =
+            sqlite3_mprintf("SELECT * FROM \"%w\".\"%w\" EXCEPT SELECT * FROM \"%w\".\"%w\"",
+                            sides[i].one, name, sides[i].other, name);
+        long n = sql ? rows_of(d, sql, sides[i].sign, err) : -1;
+        sqlite3_free(sql);
+        if (n < 0)
+            return err_wrap(err, "table '%.60s'", name);
+        changes += n;
+    }
+    if (!changes)
+        d->out->len = before;
+    return 0;
+}
+
+/* Ordinary tables that both have in the same form. */
+static int compare_tables(struct diff *d, struct err *err) {
+    static const char sql[] =
+        "SELECT a.name FROM main.sqlite_schema a JOIN new.sqlite_schema b"
+        " ON a.name = b.name AND a.type = 'table' AND b.type = 'table' AND a.sql = b.sql"
+        " AND a.rootpage > 0 AND b.rootpage > 0 LIMIT 1001";
+    sqlite3_stmt *s DEFER(stmt_freep) = NULL;
+    size_t count = 0;
+    int r = sqlite3_prepare_v2(d->db, sql, -1, &s, NULL);
+    while (r == SQLITE_OK || r == SQLITE_ROW) {
+        r = sqlite3_step(s);
+        if (r != SQLITE_ROW)
+            break;
+        const char *name = (const char *)sqlite3_column_text(s, 0);
+        if (++count > DIFF_TABLES_MAX)
+            return err_set(err, ERR_LIMIT, "there are more than %d tables", DIFF_TABLES_MAX);
+        if (name && compare_table(d, name, err) < 0)
+            return -1;
+    }
+    return r == SQLITE_DONE ? 0 : failed(d, err, "read the database");
+}
+
+static int compare_schemas(struct diff *d, struct err *err) {
+    static const char columns[] = "SELECT type, name, tbl_name, sql FROM";
+    char gone[256], came[256];
+    sqlite3_snprintf(sizeof(gone), gone, "%s main.sqlite_schema EXCEPT %s new.sqlite_schema",
+                     columns, columns);
+    sqlite3_snprintf(sizeof(came), came, "%s new.sqlite_schema EXCEPT %s main.sqlite_schema",
+                     columns, columns);
+    size_t before = d->out->len;
+    long out = put(d, "schema\n") ? rows_of(d, gone, "- ", err) : -1;
+    long in = out < 0 ? -1 : rows_of(d, came, "+ ", err);
+    if (in < 0)
+        return -1;
+    if (!out && !in)
+        d->out->len = before;
+    return 0;
+}
+
+int sqlite_diff(struct buf *before, struct buf *after, struct buf *ret, struct err *err) {
+    sqlite3 *db DEFER(db_closep) = NULL;
+    struct diff d = {.out = ret};
+    if (sqlite3_open_v2(":memory:", &db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_MEMORY, NULL) !=
+            SQLITE_OK ||
+        sqlite3_exec(db, "ATTACH ':memory:' AS new", NULL, NULL, NULL) != SQLITE_OK)
+        return err_set(err, ERR_INTERNAL, "SQLite does not start");
+    d.db = db;
+    if (load(&d, "main", before, err) < 0 || load(&d, "new", after, err) < 0)
+        return -1;
+    restrict_it(&d);
+    return compare_schemas(&d, err) < 0 ? -1 : compare_tables(&d, err);
+}

@@ -1,0 +1,16 @@
+/*
+ * What differs between two databases of SQLite, as lines of text: first the schema, then for each
+ * table the rows that came and went, up to a number of them.
+ *
+ * The databases are images in memory. The second is hostile: it is only ever read, by statements of
+ * ours, without views, triggers, virtual tables and functions of its choice.
+ */
+#pragma once
+
+#include "base/buf.h"
+#include "base/err.h"
+
+enum { DIFF_ROWS_SHOWN = 100, DIFF_VALUE_SHOWN = 200, DIFF_TABLES_MAX = 1000 };
+
+/* Takes both images' bytes. Empty text: nothing differs. */
+int sqlite_diff(struct buf *before, struct buf *after, struct buf *ret, struct err *err);

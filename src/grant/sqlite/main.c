@@ -1,0 +1,86 @@
+/*
+ * carrel-sqlite: the owner's databases are copied, and what a machine made of them is compared.
+ *
+ *   copy FILE   a whole, consistent image of a database on standard output; run as its owner
+ *   diff        what differs between the images at descriptors 3 and 4 (and the log at 5), as text
+ *               on standard output; confined before it looks at them
+ *
+ * Why it could not be stands on standard error, in a line.
+ */
+#include <errno.h>
+#include <sqlite3.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/defer.h"
+#include "base/fdio.h"
+#include "grant/sqlite/confine.h"
+#include "grant/sqlite/diff.h"
+#include "grant/sqlite/wal.h"
+
+enum { BEFORE = 3, AFTER, AFTER_LOG, IMAGE_MAX = 512 << 20, TEXT_MAX = 64 << 20, BUSY_MS = 5000 };
+
+static int complain(const char *why) {
+    (void)(write_all(2, why, strlen(why)) == 0 && write_all(2, "\n", 1));
+    return 1;
+}
+
+/* ---- copy ---- */
+
+static int copy(const char *path) {
+    sqlite3 *db = NULL;
+    sqlite3_int64 n = 0;
+    if (sqlite3_open_v2(path, &db, SQLITE_OPEN_READONLY, NULL) != SQLITE_OK)
+        return complain(sqlite3_errmsg(db));
+    sqlite3_busy_timeout(db, BUSY_MS);
+    /* It is asked something first, so that a file that is none, or is locked, says so. */
+    if (sqlite3_exec(db, "BEGIN; SELECT count(*) FROM sqlite_schema", NULL, NULL, NULL) !=
+        SQLITE_OK)
+        return complain(sqlite3_errmsg(db));
+    unsigned char *bytes = sqlite3_serialize(db, "main", &n, 0);
+    if ((!bytes && n) || n > IMAGE_MAX)
+        return complain("it is larger than 512 MiB, or there is no memory for it");
+    int r = write_all(1, bytes, (size_t)n);
+    sqlite3_free(bytes);
+    sqlite3_close(db);
+    return r < 0 ? complain(strerror(-r)) : 0;
+}
+
+/* ---- diff ---- */
+
+static bool read_image(int fd, struct buf *ret) {
+    char bytes[65536];
+    ssize_t n;
+    while ((n = read(fd, bytes, sizeof(bytes))) > 0)
+        if (!buf_add(ret, bytes, (size_t)n))
+            return false;
+    return n == 0;
+}
+
+static int diff(void) {
+    struct buf before DEFER(buf_done) = BUF(IMAGE_MAX), after DEFER(buf_done) = BUF(IMAGE_MAX);
+    struct buf log DEFER(buf_done) = BUF(IMAGE_MAX), text DEFER(buf_done) = BUF(TEXT_MAX);
+    struct err err;
+    if (!read_image(BEFORE, &before) || !read_image(AFTER, &after) || !read_image(AFTER_LOG, &log))
+        return complain("a database is larger than 512 MiB, or cannot be read");
+    sqlite3_initialize();
+    if (sqlite_confine() < 0)
+        return complain("this kernel does not confine what reads a foreign database");
+    if (wal_apply(&after, (const uint8_t *)(log.data ? log.data : ""), log.len) < 0)
+        return complain("the database is larger than 512 MiB");
+    if (!wal_settle(&before) || !wal_settle(&after))
+        return complain("what the machine has there is no database any more");
+    if (sqlite_diff(&before, &after, &text, &err) < 0)
+        return complain(err.text);
+    return write_all(1, text.data ? text.data : "", text.len) < 0;
+}
+
+int main(int argc, char **argv) {
+    if (argc == 3 && strcmp(argv[1], "copy") == 0)
+        return copy(argv[2]);
+    if (argc == 2 && strcmp(argv[1], "diff") == 0)
+        return diff();
+    return complain("that is neither copy FILE nor diff");
+}
