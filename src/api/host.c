@@ -175,6 +175,9 @@ static void box_metrics(struct buf *out, const char *json) {
     metrics_head(out, "carrel_pool_ready", "gauge", "Boxes that wait ready");
     metrics_line(out, "carrel_pool_ready", NULL, NULL,
                  (uint64_t)json_integer_value(json_object_get(pool, "ready")));
+    metrics_head(out, "carrel_pool_ready_of_images", "gauge", "The same of images");
+    metrics_line(out, "carrel_pool_ready_of_images", NULL, NULL,
+                 (uint64_t)json_integer_value(json_object_get(pool, "ready_of_images")));
     metrics_head(out, "carrel_unenforced", "gauge", "Limits that this host cannot enforce");
     size_t i;
     json_t *name;
@@ -227,9 +230,9 @@ static void steps_line(void *arg, const char *machine, uint64_t bytes, uint64_t 
 static void write_disks(const struct call *c, struct buf *out) {
     metrics_head(out, "carrel_machine_disk_bytes", "gauge",
                  "Disk that is a machine's own, files and history");
-    service_each_disk(c->service, disk_line, out);
+    service_each_disk(c->service, &c->who, disk_line, out);
     metrics_head(out, "carrel_machine_steps", "gauge", "Steps that are kept of a machine");
-    service_each_disk(c->service, steps_line, out);
+    service_each_disk(c->service, &c->who, steps_line, out);
 }
 
 static void metrics_came(void *arg, const char *json, const struct err *err) {

@@ -40,8 +40,10 @@ int service_audit(struct service *s, const struct caller *who, struct journal_fi
     return 0;
 }
 
-void service_each_disk(const struct service *s, service_disk_fn *each, void *arg) {
+void service_each_disk(const struct service *s, const struct caller *who, service_disk_fn *each,
+                       void *arg) {
     const struct live *l;
     for (size_t at = 0; (l = map_next(&s->machines, &at));)
-        each(arg, l->row.id, l->disk_bytes, l->steps.count);
+        if (may_see(who, l->row.owner))
+            each(arg, l->row.id, l->disk_bytes, l->steps.count);
 }

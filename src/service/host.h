@@ -25,6 +25,8 @@ void service_count(struct service *s, struct service_counts *ret);
 int service_audit(struct service *s, const struct caller *who, struct journal_filter *filter,
                   char *ret_dir, size_t size, struct err *err);
 
-/* What each living machine takes on disk by itself, and its steps, when last looked at. */
+/* What each living machine that this caller may see takes on disk by itself, and its steps, when
+ * last looked at. */
 typedef void service_disk_fn(void *arg, const char *machine, uint64_t bytes, uint64_t steps);
-void service_each_disk(const struct service *s, service_disk_fn *each, void *arg);
+void service_each_disk(const struct service *s, const struct caller *who, service_disk_fn *each,
+                       void *arg);

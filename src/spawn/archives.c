@@ -175,6 +175,7 @@ int archives_wipe(struct spawner *s, const struct plan_message *m, struct undert
     char to[IMAGE_ID_SIZE + 32];
     if (!is_name(m->text))
         return bad_name(m->text, err);
+    ready_forget(s, m->text);
     for (const struct box *b = s->list; b; b = b->next)
         if (!b->dead && strcmp(b->image_key, m->text) == 0)
             return err_set(err, ERR_BUSY, "machine '%s' uses the image", b->id);

@@ -18,6 +18,7 @@
 #include "spawn/spawner.h"
 #include "spawn/tree.h"
 
+enum { IMAGE_REST_MS = 300000 };
 #define PREFIX "r-" /* as machines have m-; short, because an id is */
 
 bool ready_is_name(const char *name) {
@@ -38,18 +39,46 @@ static void drop_one(struct spawner *s, struct ready *r) {
     *r = (struct ready){0};
 }
 
+static void forget(struct spawner *s, struct ready_image *of) {
+    while (of->count)
+        drop_one(s, &of->list[--of->count]);
+    *of = (struct ready_image){0};
+}
+
 void ready_drop(struct spawner *s) {
     while (s->ready.count)
         drop_one(s, &s->ready.list[--s->ready.count]);
+    for (size_t i = 0; i < READY_IMAGES; i++)
+        forget(s, &s->ready.images[i]);
     s->ready.broken = false;
+}
+
+static struct ready_image *of_image(struct spawner *s, const char *image) {
+    for (size_t i = 0; i < READY_IMAGES; i++)
+        if (strcmp(s->ready.images[i].image, image) == 0)
+            return &s->ready.images[i];
+    return NULL;
+}
+
+void ready_forget(struct spawner *s, const char *image) {
+    struct ready_image *of = of_image(s, image);
+    if (of)
+        forget(s, of);
+}
+
+size_t ready_of_images(const struct spawner *s) {
+    size_t n = 0;
+    for (size_t i = 0; i < READY_IMAGES; i++)
+        n += s->ready.images[i].count;
+    return n;
 }
 
 static const struct plan defaults = {.image = "host"};
 
-static int make_one(struct spawner *s, struct ready *r, struct err *err) {
+static int make_one(struct spawner *s, struct ready *r, const struct plan *plan, struct err *err) {
     char name[32];
     name_of(r->box, name);
-    if (making_order(r->making, &defaults, err) < 0 ||
+    if (making_order(r->making, plan, err) < 0 ||
         making_record(s, r->making, r->box, name, err) < 0 || making_release(r->making, err) < 0) {
         drop_one(s, r);
         return -1;
@@ -58,26 +87,53 @@ static int make_one(struct spawner *s, struct ready *r, struct err *err) {
     return 0;
 }
 
-static int start_one(struct spawner *s, struct ready *r, struct err *err) {
+static int start_one(struct spawner *s, struct ready *r, const struct plan *plan, struct err *err) {
     struct making *m = making_new();
     struct box *box = box_new(s, "", false);
-    if (!m || !box || making_gather(s, &defaults, NULL, m, err) < 0) {
+    if (!m || !box || making_gather(s, plan, NULL, m, err) < 0) {
         if (m)
             making_undo(s, m);
         free(box);
         return -1;
     }
     box_enter(box, m);
+    if (image_id_valid(plan->image))
+        snprintf(box->image_key, sizeof(box->image_key), "%s", plan->image);
     *r = (struct ready){box, m};
-    return make_one(s, r, err);
+    return make_one(s, r, plan, err);
 }
 
-bool ready_refill(struct spawner *s) {
+/* One that cannot be made is not wanted any more, until somebody asks for it again. */
+static bool refill_image(struct spawner *s, struct ready_image *of) {
+    struct plan plan = {.image = ""};
+    struct err err = {.text = "out of memory"};
+    if (of->image[0] && spawner_now_ms() - of->asked_ms > IMAGE_REST_MS)
+        forget(s, of);
+    if (of->count >= of->wanted || s->berth_count < POOL_SIZE)
+        return false;
+    snprintf(plan.image, sizeof(plan.image), "%s", of->image);
+    if (start_one(s, &of->list[of->count], &plan, &err) == 0) {
+        of->count++;
+        return true;
+    }
+    log_line(LOG_WARN, "spawn", "make a box of an image ready: %s", err.text);
+    of->wanted = of->count;
+    return false;
+}
+
+static bool refill_images(struct spawner *s) {
+    for (size_t i = 0; i < READY_IMAGES; i++)
+        if (refill_image(s, &s->ready.images[i]))
+            return true;
+    return false;
+}
+
+static bool refill_host(struct spawner *s) {
     struct ready_pool *pool = &s->ready;
     struct err err = {.text = "out of memory"};
     if (pool->broken || pool->count >= pool->wanted || s->berth_count < POOL_SIZE)
         return false;
-    if (start_one(s, &pool->list[pool->count], &err) < 0) {
+    if (start_one(s, &pool->list[pool->count], &defaults, &err) < 0) {
         log_line(LOG_ERROR, "spawn", "make a box ready: %s", err.text);
         pool->broken = true;
         return false;
@@ -86,13 +142,16 @@ bool ready_refill(struct spawner *s) {
     return true;
 }
 
+bool ready_refill(struct spawner *s) {
+    return refill_host(s) || refill_images(s);
+}
+
 /*
  * Its disk has a size and may lie in memory, grants are mounted before the guest starts, and
  * rootless nobody may look into a guest, not even at its namespaces.
  */
 static bool fits(const struct spawner *s, const struct plan *plan) {
-    return plan->grant_count == 0 && !plan->stack[0] && strcmp(plan->image, "host") == 0 &&
-           !(s->rootless && plan->hostname[0]) &&
+    return plan->grant_count == 0 && !plan->stack[0] && !(s->rootless && plan->hostname[0]) &&
            (!plan->disk_bytes || plan->disk_bytes == LIMIT_DISK) &&
            (!plan->mem_bytes || plan->mem_bytes >= LIMIT_MEM);
 }
@@ -154,12 +213,28 @@ static int hand_out(struct spawner *s, struct ready *r, const struct plan *plan,
     return 0;
 }
 
-struct making *ready_take(struct spawner *s, const struct plan *plan, struct box **ret) {
-    struct ready_pool *pool = &s->ready;
+/* The place of an image, which may be that of the one that was not asked for longest. */
+static struct ready_image *ask_image(struct spawner *s, const char *image) {
+    struct ready_image *of = of_image(s, image), *oldest = s->ready.images;
+    for (size_t i = 0; !of && i < READY_IMAGES; i++)
+        if (s->ready.images[i].asked_ms < oldest->asked_ms)
+            oldest = &s->ready.images[i];
+    if (!of) {
+        forget(s, of = oldest);
+        snprintf(of->image, sizeof(of->image), "%s", image);
+    }
+    of->asked_ms = spawner_now_ms();
+    if (of->count == 0 && of->wanted < READY_OF_IMAGE)
+        of->wanted++;
+    return of;
+}
+
+static struct making *take_from(struct spawner *s, struct ready *list, size_t *count,
+                                const struct plan *plan, struct box **ret) {
     struct err err = {.text = "its guest has ended"};
-    while (fits(s, plan) && pool->count) {
-        struct ready r = pool->list[0];
-        memmove(pool->list, pool->list + 1, --pool->count * sizeof(*pool->list));
+    while (*count) {
+        struct ready r = list[0];
+        memmove(list, list + 1, --*count * sizeof(*list));
         if (is_alive(r.box) && hand_out(s, &r, plan, &err) == 0) {
             *ret = r.box;
             return r.making;
@@ -168,4 +243,15 @@ struct making *ready_take(struct spawner *s, const struct plan *plan, struct box
         drop_one(s, &r);
     }
     return NULL;
+}
+
+struct making *ready_take(struct spawner *s, const struct plan *plan, struct box **ret) {
+    if (!fits(s, plan))
+        return NULL;
+    if (!image_id_valid(plan->image))
+        return take_from(s, s->ready.list, &s->ready.count, plan, ret);
+    if (!s->ready.wanted) /* somebody wants none at all */
+        return NULL;
+    struct ready_image *of = ask_image(s, plan->image);
+    return take_from(s, of->list, &of->count, plan, ret);
 }

@@ -14,23 +14,36 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "base/image_id.h"
 #include "base/plan.h"
 
 struct spawner;
 struct box;
 struct making;
 
-enum { READY_MAX = 8, READY_DEFAULT = 3 };
+enum { READY_MAX = 8, READY_DEFAULT = 3, READY_IMAGES = 4, READY_OF_IMAGE = 3 };
 
 struct ready {
     struct box *box; /* in no list yet */
     struct making *making;
 };
 
+/*
+ * The same of an image that is being asked for: each time that none was ready one more is wanted,
+ * up to READY_OF_IMAGE; after five minutes without a request they go.
+ */
+struct ready_image {
+    char image[IMAGE_ID_SIZE]; /* empty: unused */
+    struct ready list[READY_OF_IMAGE];
+    size_t count, wanted;
+    uint64_t asked_ms;
+};
+
 struct ready_pool {
     struct ready list[READY_MAX]; /* oldest first */
     size_t count, wanted;
     bool broken; /* making one failed: not tried again before the image changes */
+    struct ready_image images[READY_IMAGES];
 };
 
 /* One step of refilling, from a full pool of berths; false when there is nothing to do. */
@@ -40,6 +53,10 @@ bool ready_refill(struct spawner *s);
 struct making *ready_take(struct spawner *s, const struct plan *plan, struct box **ret);
 
 void ready_drop(struct spawner *s);
+/* Those of one image, which is about to go. */
+void ready_forget(struct spawner *s, const char *image);
+/* How many of images are ready. */
+size_t ready_of_images(const struct spawner *s);
 
 /* After a crash: does this name in boxes/ belong to one that nobody was given? */
 bool ready_is_name(const char *name);

@@ -370,6 +370,7 @@ static void do_status(struct server *v, struct client *c, const struct fd_messag
     jot_u64(&j, "berths_wanted", POOL_SIZE);
     jot_u64(&j, "ready", s->ready.count);
     jot_u64(&j, "ready_wanted", s->ready.wanted);
+    jot_u64(&j, "ready_of_images", ready_of_images(s));
     jot_string(&j, "refusal", s->pool_broken ? s->pool_err.text : "");
     jot_string(&j, "remedy", s->pool_broken ? s->pool_err.remedy : "");
     jot_end(&j, '}');

@@ -4,6 +4,7 @@ import json
 import lzma
 import os
 import pathlib
+import re
 import subprocess
 import tarfile
 
@@ -291,3 +292,41 @@ def test_an_export_does_not_write_over_anything(daemon, small, tmp_path):
     (tmp_path / "x").write_text("mine")
     done = cli(daemon, "image", "export", "small", "--oci", tmp_path)
     assert done.returncode == 125 and b"is not empty" in done.stderr and (tmp_path / "x").read_text() == "mine"
+
+
+# ---- ready boxes ----
+
+def box_pid(daemon, machine):
+    return int(re.search(r"^pid=(\d+)", (daemon.run_dir / "boxes" / machine / "box").read_text(), re.M).group(1))
+
+
+def ready(daemon, least=1):
+    """Guests of boxes of images that wait, once there are so many."""
+    def pool():
+        return daemon.get("/v1/status")["box"]["pool"]
+
+    daemon.until(lambda: pool()["ready_of_images"] >= least and pool()["ready"] == pool()["ready_wanted"])
+    return set(daemon.host.ready().values())
+
+
+def test_boxes_of_an_image_that_is_asked_for_wait_ready(daemon, small):
+    first = daemon.machine(image="small")
+    waiting = ready(daemon)
+    m = daemon.machine(image="small", name="named", limits={"pids": 50}, env={"A": "b"})
+    assert box_pid(daemon, m) in waiting
+    assert daemon.exec(m, "echo $A; hostname; echo x >/x; cat /x")["stdout"].split()[-1] == "x"
+    daemon.exec(m, "echo y >/y")
+    daemon.post(f"/v1/machines/{m}/rewind", {"step": "1"})
+    assert daemon.exec(m, "ls /x /y 2>/dev/null")["stdout"] == "/x\n"
+    fork = daemon.post(f"/v1/machines/{m}/fork", {})["machines"][0]["id"]
+    assert daemon.exec(fork, "cat /x")["stdout"] == "x\n"
+    assert daemon.exec(first, "ls /x 2>/dev/null || echo apart")["stdout"] == "apart\n"
+
+
+def test_an_image_goes_though_boxes_of_it_wait(daemon, small):
+    daemon.machine(image="small")
+    ready(daemon)
+    daemon.clear()
+    daemon.delete("/v1/images/small")
+    daemon.until(lambda: not list((daemon.home / "images").glob("i-*")))
+    assert daemon.get("/v1/status")["box"]["pool"]["ready_of_images"] == 0
