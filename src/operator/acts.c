@@ -287,6 +287,7 @@ void acts_cut(struct live_run *l, const char *why) {
 }
 
 void acts_leave(struct live_run *l) {
+    l->leaving = true;
     for (size_t i = 0; i < MODEL_CALLS_MAX; i++) {
         struct acting *x = &l->acting[i];
         if (!x->active)

@@ -251,6 +251,8 @@ static void give_up(struct live_run *l) {
 
 const struct tool *live_tool(const struct live_run *l, const char *name) {
     const struct tool *own = own_tool_find(name), *t = own ? own : tool_find(l->box, name);
+    if (l->is_child && own && own->start == tool_spawn)
+        return NULL;
     return t && mode_offers(l->mode, l->menu, name, own) ? t : NULL;
 }
 

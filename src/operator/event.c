@@ -61,6 +61,7 @@ static const struct member members[] = {
     {"script", MEMBER_TEXT, AT(script)},
     {"mode", MEMBER_TEXT, AT(mode)},
     {"menu", MEMBER_TEXT, AT(menu)},
+    {"parent", MEMBER_TEXT, AT(parent)},
     {"in", MEMBER_NUMBER, AT(usage.in)},
     {"cache_read", MEMBER_NUMBER, AT(usage.cache_read)},
     {"cache_write", MEMBER_NUMBER, AT(usage.cache_write)},

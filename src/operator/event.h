@@ -72,6 +72,7 @@ struct run_event {
     int64_t time_ms;
     /* start */
     const char *run, *owner, *machine, *task, *model, *script, *card, *mode, *menu;
+    const char *parent; /* "RUN.TURN.CALL" that spawned it; NULL: nobody */
     struct run_budget budget;
     uint64_t window, prompt_bytes; /* of the tools and our own words */
     bool own_machine;              /* it was made for this run */

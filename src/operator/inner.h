@@ -68,7 +68,9 @@ struct live_run {
     bool marking, is_back;
     uint64_t mark_intent;
     struct loop_timer *wall, *hold;
-    bool gated; /* the gate holds a request of its machine */
+    bool leaving;           /* it is let go, not ended */
+    bool is_child, borrows; /* borrows: provider and rehearsal are its parent's */
+    bool gated;             /* the gate holds a request of its machine */
     struct run_follower *followers;
     bool cancelled, broken;
     struct err broke;
@@ -101,6 +103,15 @@ void acts_start(struct live_run *l, const struct run_intent *in);
 void acts_cut(struct live_run *l, const char *why);
 /* The run is let go: commands go on, and nobody hears of them. */
 void acts_leave(struct live_run *l);
+/* ---- operator.c: runs within a run ---- */
+/* A run on this machine, with its parent's provider and account; *ret_run: its id. */
+int live_child(struct live_run *parent, const struct machine_view *view, const char *task,
+               const char *key, struct run_budget budget, char ret_run[ID_SIZE], struct err *err);
+/* One from before, if it has not ended. */
+int live_child_again(struct live_run *parent, const char *run, struct err *err);
+void live_child_leave(struct runs *o, const char *run);
+/* All that can be read. */
+void runs_each(struct runs *o, void (*fn)(void *arg, const struct run *r), void *arg);
 /* ---- hold.c ---- */
 void hold_start(struct live_run *l);
 void hold_stop(struct live_run *l);

@@ -13,7 +13,7 @@ static void free_json(json_t **json) {
 }
 
 static const struct run_mode modes[] = {
-    {"free", MODE_CALLS_ANY, MODE_RESULTS_WHOLE, true, {"map"}, ""},
+    {"free", MODE_CALLS_ANY, MODE_RESULTS_WHOLE, true, {"map", "spawn"}, ""},
     {"plan-then-execute",
      MODE_CALLS_FIXED,
      MODE_RESULTS_WHOLE,

@@ -309,7 +309,7 @@ static bool look_budget(struct looking *l) {
     const struct run *r = l->run;
     const struct run_budget *b = &r->start.budget;
     const struct dimension all[] = {
-        {"steps", RUN_NOTE_WARN_STEPS, r->steps, b->steps},
+        {"steps", RUN_NOTE_WARN_STEPS, r->steps + r->lent_steps, b->steps},
         {"tokens", RUN_NOTE_WARN_TOKENS, r->tokens, b->tokens},
         {"money", RUN_NOTE_WARN_MONEY, r->micro, b->micro},
         {"time", RUN_NOTE_WARN_WALL, run_active_ms(r, l->now_ms), b->wall_ms},

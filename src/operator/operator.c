@@ -65,10 +65,14 @@ static void answer_view(const struct run *r, const struct live_run *l, operator_
 
 static void live_free(struct live_run *l) {
     transcript_close(&l->transcript);
+    while (l->followers)
+        operator_unfollow(l->followers);
     if (l->box)
         toolbox_unref(l->box);
-    model_provider_done(&l->provider);
-    rehearsal_freep(&l->rehearsal);
+    if (!l->borrows) {
+        model_provider_done(&l->provider);
+        rehearsal_freep(&l->rehearsal);
+    }
     loop_timer_free(l->wall);
     hold_stop(l);
     arena_done(&l->prompt_arena);
@@ -492,6 +496,7 @@ static int take_up(struct live_run *l, const struct caller *who, const struct te
     snprintf(l->who.owner, sizeof(l->who.owner), "%s", l->run.start.owner);
     l->mode = mode_of(&l->run);
     l->menu = l->run.start.menu;
+    l->is_child = l->run.start.parent;
     return note_start(l, "run.resume", err);
 }
 
@@ -521,6 +526,86 @@ void operator_resume(struct runs *o, const struct caller *who, const char *id,
     live_equip(l, l->run.start.machine);
     live_go(l);
     answer_view(&l->run, l, done, arg);
+}
+
+/* ---- runs within a run ---- */
+
+static struct live_run *child_new(struct live_run *parent) {
+    struct live_run *l = live_new(parent->runs, &parent->who);
+    struct err none;
+    l->is_child = l->borrows = true;
+    l->provider = parent->provider;
+    l->rehearsal = parent->rehearsal;
+    l->row = parent->row;
+    l->mode = mode_find(NULL, &none);
+    memcpy(l->account, parent->account, sizeof(l->account));
+    return l;
+}
+
+static int child_begin(struct live_run *l, struct run_event *start, struct err *err) {
+    live_equip(l, start->machine);
+    start->prompt_bytes = prompt_bytes(l);
+    if (transcript_new(l->runs->dir, start->run, &l->transcript, err) < 0 ||
+        run_take(&l->run, start, err) < 0 || transcript_add(&l->transcript, start, err) < 0)
+        return -1;
+    return note_start(l, "run.spawn", err);
+}
+
+int live_child(struct live_run *parent, const struct machine_view *view, const char *task,
+               const char *key, struct run_budget budget, char ret_run[ID_SIZE], struct err *err) {
+    struct arena a DEFER(arena_done) = {0};
+    struct live_run *l = child_new(parent);
+    struct id id = id_new('r');
+    struct run_event start = {
+        .kind = RUN_START,
+        .time_ms = wall_now_ms(),
+        .run = id.text,
+        .owner = l->who.owner,
+        .machine = view->id,
+        .task = task,
+        .model = parent->run.start.model,
+        .window = parent->run.start.window,
+        .parent = key,
+        .own_machine = true,
+        .budget = budget,
+        .card = arena_printf(&a,
+                             "%s\nYou are a sub-agent: the task is a part of a larger one, and "
+                             "your report goes to who gave it to you.",
+                             card_of(&a, view)),
+    };
+    if (child_begin(l, &start, err) < 0) {
+        live_free(l);
+        return -1;
+    }
+    snprintf(ret_run, ID_SIZE, "%s", id.text);
+    live_go(l);
+    return 0;
+}
+
+int live_child_again(struct live_run *parent, const char *run, struct err *err) {
+    struct run_event e = {.kind = RUN_RESUME, .time_ms = wall_now_ms()};
+    if (map_get(&parent->runs->live, run))
+        return 0;
+    struct live_run *l = child_new(parent);
+    int status = load(parent->runs, &parent->who, run, &l->run, &l->transcript, err);
+    if (status == 0 && l->run.phase == RUN_ENDED) {
+        live_free(l);
+        return 0;
+    }
+    if (status < 0 || run_take(&l->run, &e, err) < 0 ||
+        transcript_add(&l->transcript, &e, err) < 0 || note_start(l, "run.resume", err) < 0) {
+        live_free(l);
+        return -1;
+    }
+    live_equip(l, l->run.start.machine);
+    live_go(l);
+    return 0;
+}
+
+void live_child_leave(struct runs *o, const char *run) {
+    struct live_run *l = map_get(&o->live, run);
+    if (l)
+        live_close(l);
 }
 
 /* ---- cancelling, answering ---- */
@@ -616,6 +701,20 @@ static size_t find_all(const struct runs *o, struct arena *a, struct found **ret
     if (count)
         qsort(*ret, count, sizeof(**ret), newer);
     return count;
+}
+
+void runs_each(struct runs *o, void (*fn)(void *arg, const struct run *r), void *arg) {
+    struct arena a DEFER(arena_done) = {0};
+    struct found *all = NULL;
+    size_t count = find_all(o, &a, &all);
+    for (size_t i = 0; i < count; i++) {
+        struct run run DEFER(run_done) = {0};
+        struct transcript t = {.fd = -1};
+        struct err err;
+        if (transcript_open(o->dir, all[i].id, &t, &run, &err) == 0)
+            fn(arg, &run);
+        transcript_close(&t);
+    }
 }
 
 struct listing {
@@ -716,7 +815,7 @@ void operator_free(struct runs *o) {
         return;
     struct live_run *l;
     holds_unwatch(o);
-    for (size_t at = 0; (l = map_next(&o->live, &at));) {
+    for (size_t at; at = 0, (l = map_next(&o->live, &at));) { /* children go with their parents */
         map_take(&o->live, l->run.start.run);
         forget_work(l);
         live_free(l);

@@ -78,6 +78,32 @@ static const struct field records_output[] = {
 static const struct schema records_output_schema =
     SCHEMA("records_output", struct records_output, records_output);
 
+/* ---- spawn ---- */
+
+static const struct field spawn_input[] = {
+    {"task", FIELD_TEXT, AT(spawn_input, task), "all that it needs to know: it sees nothing else",
+     .required = true, .max = 64 << 10},
+    {"steps", FIELD_NUMBER, AT(spawn_input, steps),
+     "turns that it may have of yours (default 50, or what is left)", .min = 1, .max = 1000},
+    {"bring", FIELD_TEXT, AT(spawn_input, bring),
+     "a directory, absolute: what is in it there afterwards is put into yours", .max = 4095},
+};
+static const struct schema spawn_input_schema =
+    SCHEMA("spawn_input", struct spawn_input, spawn_input);
+
+static const struct field spawn_output[] = {
+    {"run", SHOW_TEXT, AT(spawn_output, run), NULL, .required = true},
+    {"status", SHOW_TEXT, AT(spawn_output, status), "done partial blocked budget ...",
+     .required = true},
+    {"summary", SHOW_TEXT, AT(spawn_output, summary), NULL},
+    {"evidence", SHOW_JSON, AT(spawn_output, evidence), "texts", .required = true},
+    {"outputs", SHOW_JSON, AT(spawn_output, outputs), "texts", .required = true},
+    {"open_issues", SHOW_JSON, AT(spawn_output, open_issues), "texts", .required = true},
+    {"brought", SHOW_TEXT, AT(spawn_output, brought), "all of it, or why not"},
+};
+static const struct schema spawn_output_schema =
+    SCHEMA("spawn_output", struct spawn_output, spawn_output);
+
 /* ---- the tools ---- */
 
 const struct tool own_tools[] = {
@@ -103,6 +129,14 @@ const struct tool own_tools[] = {
      &map_input_schema, &records_output_schema,
      TOOL_MACHINE | TOOL_READ_ONLY | TOOL_IDEMPOTENT | TOOL_OPEN_WORLD, TOOL_REPEAT, tool_map,
      NULL},
+    {"spawn", "Give a part of the task to a sub-agent",
+     "Let a sub-agent carry out a part of the task on a fork of your machine, as it is now, and "
+     "get its report. It sees the task that you write and nothing of this conversation; what it "
+     "spends is yours. Its machine is gone afterwards: name a directory in bring to get what it "
+     "made there. Use it for parts that would fill your own view, and for attempts that may fail. "
+     "What you were lent beyond your own disk is not in the fork.",
+     &spawn_input_schema, &spawn_output_schema, TOOL_MACHINE | TOOL_DESTRUCTIVE | TOOL_OPEN_WORLD,
+     TOOL_KEPT, tool_spawn, NULL},
 };
 const size_t own_tool_count = sizeof(own_tools) / sizeof(*own_tools);
 

@@ -1,5 +1,6 @@
 /*
- * Tools that only a run has, because they need its model or its transcript: freeze, inspect, map.
+ * Tools that only a run has, because they need its model or its transcript: freeze, inspect, map,
+ * spawn.
  *
  * Rows of the same kind as src/tools; which of them a run offers is its mode's affair.
  */
@@ -27,6 +28,17 @@ struct map_input {
     const json_t *schema;
 };
 
+struct spawn_input {
+    const char *machine; /* never given */
+    const char *task, *bring;
+    struct given steps;
+};
+
+struct spawn_output {
+    const char *run, *status, *summary, *brought;
+    const char *evidence, *outputs, *open_issues; /* JSON arrays */
+};
+
 struct records_output {
     const char *records; /* JSON array */
     uint64_t fitting;
@@ -35,3 +47,5 @@ struct records_output {
 /* ---- aside.c: the act is one of a run, whose call (operator/inner.h) is its events' arg ---- */
 void tool_inspect(struct act *a);
 void tool_map(struct act *a);
+/* ---- spawn.c, likewise ---- */
+void tool_spawn(struct act *a);

@@ -55,6 +55,7 @@ static int take_start(struct run *r, const struct run_event *e, struct err *err)
     r->start.card = keep(r, e->card);
     r->start.mode = keep(r, e->mode);
     r->start.menu = keep(r, e->menu);
+    r->start.parent = keep(r, e->parent);
     r->last_ms = e->time_ms;
     add_turn(r);
     return 0;
@@ -276,6 +277,7 @@ static int take_result(struct run *r, const struct run_event *e, struct err *err
 static int take_aside(struct run *r, const struct run_event *e, struct err *err) {
     (void)err;
     count_usage(r, e);
+    r->lent_steps += e->budget.steps;
     return 0;
 }
 

@@ -56,6 +56,7 @@ struct run {
     uint64_t lines;
     /* Spent. */
     uint64_t steps, calls, tokens, micro, active_ms;
+    uint64_t lent_steps; /* of its sub-agents */
     struct model_usage usage;
     int64_t last_ms;
     const char *held; /* what it waits for, JSON: that time costs nothing; NULL: nothing */

@@ -1,0 +1,333 @@
+/*
+ * Sub-agents: a part of the task goes to a run of its own, on a fork of the machine, and what it
+ * spends is its parent's. The call waits for its report; what it made in one directory may be
+ * brought back.
+ *
+ * A child lives within its parent: it uses the parent's account and provider, ends with it, and has
+ * no children. It is found again by the call that made it.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/defer.h"
+#include "operator/inner.h"
+#include "operator/own.h"
+#include "service/runs.h"
+#include "service/steps.h"
+#include "service/tool_run.h"
+
+enum { BRING_MAX = 64 << 20, STEPS_DEFAULT = 50 };
+
+struct spawning {
+    struct act *act;
+    struct live_run *parent; /* NULL: it was let go */
+    struct runs *runs;
+    struct caller who;
+    const struct spawn_input *in;
+    char key[48]; /* of the call */
+    char machine[ID_SIZE], run[ID_SIZE];
+    struct run_follower follower;
+    json_t *report;
+    char status[32];
+    struct tool_run *tool;
+    struct buf bytes;
+    size_t fed;
+    bool busy; /* something that cannot be cancelled is under way */
+};
+
+static void spawning_free(struct spawning *s) {
+    operator_unfollow(&s->follower);
+    json_decref(s->report);
+    buf_done(&s->bytes);
+    free(s);
+}
+
+static void gone(void *arg, const struct machine_view *view, const struct err *err) {
+    (void)arg;
+    (void)view;
+    (void)err;
+}
+
+/* Its fork is of no use any more. */
+static void drop_machine(struct spawning *s) {
+    if (s->machine[0])
+        service_destroy(s->runs->service, &s->who, s->machine, gone, NULL);
+}
+
+static void fail(struct spawning *s, const struct err *err) {
+    struct act *a = s->act;
+    drop_machine(s);
+    spawning_free(s);
+    act_fail(a, err);
+}
+
+static void fail_gone(struct spawning *s) {
+    struct err err;
+    err_set(&err, ERR_GONE, "it was cancelled");
+    fail(s, &err);
+}
+
+/* ---- the end ---- */
+
+static void done(struct spawning *s, const char *brought) {
+    static const char *const lists[] = {"evidence", "outputs", "open_issues"};
+    struct act *a = s->act;
+    char *texts[3] = {0};
+    for (size_t i = 0; i < 3; i++)
+        texts[i] = json_dumps(json_object_get(s->report, lists[i]), JSON_COMPACT);
+    const struct spawn_output out = {
+        .run = s->run,
+        .status = s->status,
+        .summary = json_string_value(json_object_get(s->report, "summary")),
+        .evidence = texts[0] ? texts[0] : "[]",
+        .outputs = texts[1] ? texts[1] : "[]",
+        .open_issues = texts[2] ? texts[2] : "[]",
+        .brought = brought,
+    };
+    drop_machine(s);
+    act_done(a, &out); /* which frees nothing of ours */
+    for (size_t i = 0; i < 3; i++)
+        free(texts[i]);
+    spawning_free(s);
+}
+
+/* ---- what it made ---- */
+
+static void unpacked(void *arg, int status, const char *answer, const char *said,
+                     const struct err *err) {
+    struct spawning *s = arg;
+    struct err why;
+    (void)answer;
+    s->tool = NULL;
+    if (!err && status != 0) {
+        tool_said(said, &why);
+        err = &why;
+    }
+    done(s, err ? err->text : "all of it");
+}
+
+static void feed(void *arg) {
+    struct spawning *s = arg;
+    s->fed += tool_feed(s->tool, s->bytes.data + s->fed, s->bytes.len - s->fed, true);
+}
+
+static void packed(void *arg, const uint8_t *bytes, uint32_t n) {
+    struct spawning *s = arg;
+    if (!buf_add(&s->bytes, bytes, n))
+        s->fed = BRING_MAX; /* too much: told at the end */
+    tool_consumed(s->tool, n);
+}
+
+static void pack_over(void *arg, int status, const char *answer, const char *said,
+                      const struct err *err) {
+    struct spawning *s = arg;
+    const char *const argv[] = {"untar", s->in->bring, NULL};
+    const struct tool_events events = {.arg = s, .room = feed, .ended = unpacked};
+    struct err why;
+    (void)answer;
+    s->tool = NULL;
+    if (err || status != 0 || s->fed) {
+        if (!err && status != 0)
+            tool_said(said, &why);
+        else if (!err)
+            err_set(&why, ERR_LIMIT, "it is more than %d MiB", BRING_MAX >> 20);
+        done(s, err ? err->text : why.text);
+        return;
+    }
+    s->tool = service_tool(s->runs->service, &s->who, s->act->machine, "file.untar", argv, NULL,
+                           &events, &why);
+    if (s->tool)
+        feed(s);
+    else
+        done(s, why.text);
+}
+
+static void bring(struct spawning *s) {
+    const char *const argv[] = {"tar", s->in->bring, NULL};
+    const struct tool_events events = {.arg = s, .data = packed, .ended = pack_over};
+    struct err err;
+    s->tool =
+        service_tool(s->runs->service, &s->who, s->machine, "file.tar", argv, NULL, &events, &err);
+    if (s->tool)
+        tool_feed(s->tool, "", 0, true);
+    else
+        done(s, err.text);
+}
+
+/* ---- its run ---- */
+
+static uint64_t number_in(const json_t *object, const char *name) {
+    json_int_t n = json_integer_value(json_object_get(object, name));
+    return n > 0 ? (uint64_t)n : 0;
+}
+
+/* What it cost is its parent's to bear. */
+static void charge(struct spawning *s) {
+    struct run_event e = {.kind = RUN_ASIDE,
+                          .usage = {.in = number_in(s->report, "input_tokens"),
+                                    .cache_read = number_in(s->report, "cache_read_tokens"),
+                                    .out = number_in(s->report, "output_tokens")},
+                          .has_usage = true,
+                          .micro = number_in(s->report, "cost_micro"),
+                          .budget = {.steps = number_in(s->report, "turns")}};
+    (void)live_add(s->parent, &e);
+}
+
+static void ended(void *arg, const struct run_view *view, const struct err *err) {
+    struct spawning *s = arg;
+    struct err why;
+    if (!err && strcmp(view->state, "ended") != 0) {
+        err_set(&why, ERR_UNKNOWN, "the sub-agent was interrupted: %s",
+                view->reason ? view->reason : "nobody knows why");
+        err = &why;
+    }
+    if (err) {
+        fail(s, err);
+        return;
+    }
+    s->report = json_loads(view->report ? view->report : "{}", 0, NULL);
+    snprintf(s->status, sizeof(s->status), "%s", view->status);
+    charge(s);
+    if (s->in->bring)
+        bring(s);
+    else
+        done(s, NULL);
+}
+
+static void changed(void *arg) {
+    struct spawning *s = arg;
+    if (!s->follower.at && s->parent) /* it is under way no more */
+        operator_show(s->runs, &s->who, s->run, ended, s);
+}
+
+static void follow(struct spawning *s) {
+    s->follower = (struct run_follower){.changed = changed, .arg = s};
+    if (!operator_follow(s->runs, s->run, &s->follower))
+        changed(s);
+}
+
+static uint64_t left(uint64_t limit, uint64_t spent) {
+    return !limit ? 0 : limit > spent ? limit - spent : 1;
+}
+
+static struct run_budget budget_of(const struct spawning *s) {
+    const struct run *r = &s->parent->run;
+    const struct run_budget *b = &r->start.budget;
+    uint64_t wanted = s->in->steps.is ? s->in->steps.value : STEPS_DEFAULT;
+    uint64_t steps = left(b->steps, r->steps + r->lent_steps);
+    return (struct run_budget){
+        .steps = steps && steps < wanted ? steps : wanted,
+        .tokens = left(b->tokens, r->tokens),
+        .micro = left(b->micro, r->micro),
+        .wall_ms = left(b->wall_ms, run_active_ms(r, wall_now_ms())),
+    };
+}
+
+static void made(void *arg, const struct machine_view *view, const struct err *err) {
+    struct spawning *s = arg;
+    struct err why;
+    s->busy = false;
+    if (!s->parent) {
+        fail_gone(s);
+        return;
+    }
+    if (!err && live_child(s->parent, view, s->in->task, s->key, budget_of(s), s->run, &why) < 0)
+        err = &why;
+    if (err)
+        fail(s, err);
+    else
+        follow(s);
+}
+
+static void forked_one(void *arg, const void *of) {
+    struct spawning *s = arg;
+    const struct machine_view *view = of;
+    memcpy(s->machine, view->id, ID_SIZE);
+}
+
+static void forked(void *arg, const struct err *err) {
+    struct spawning *s = arg;
+    if (err)
+        made(s, NULL, err);
+    else
+        service_show(s->runs->service, &s->who, s->machine, made, s);
+}
+
+/* ---- a call that may have been made before ---- */
+
+struct finding {
+    const char *key;
+    struct spawning *spawning;
+    bool found;
+};
+
+static void look_at(void *arg, const struct run *r) {
+    struct finding *f = arg;
+    if (f->found || !r->start.parent || strcmp(r->start.parent, f->key) != 0)
+        return;
+    f->found = true;
+    snprintf(f->spawning->run, ID_SIZE, "%s", r->start.run);
+    snprintf(f->spawning->machine, ID_SIZE, "%s", r->start.machine);
+}
+
+static bool take_up(struct spawning *s) {
+    struct finding f = {s->key, s, false};
+    struct err err;
+    runs_each(s->runs, look_at, &f);
+    if (!f.found)
+        return false;
+    if (live_child_again(s->parent, s->run, &err) < 0)
+        fail(s, &err);
+    else
+        follow(s);
+    return true;
+}
+
+/* ---- ---- */
+
+static void child_over(void *arg, const struct run_view *view, const struct err *err) {
+    (void)arg;
+    (void)view;
+    (void)err;
+}
+
+/* A parent that is let go lets go of its child, which is then found again. */
+static void cancelled(struct act *a) {
+    struct spawning *s = a->user;
+    bool leaving = s->parent->leaving;
+    s->parent = NULL;
+    operator_unfollow(&s->follower);
+    if (s->run[0] && leaving)
+        live_child_leave(s->runs, s->run);
+    else if (s->run[0])
+        operator_cancel(s->runs, &s->who, s->run, child_over, NULL);
+    if (leaving && s->run[0])
+        s->machine[0] = '\0'; /* it stays */
+    if (s->tool)
+        tool_cancel(TAKE(s->tool));
+    if (!s->busy)
+        fail_gone(s);
+}
+
+void tool_spawn(struct act *a) {
+    struct acting *x = a->events.arg;
+    struct spawning *s = calloc(1, sizeof(*s));
+    const struct fork_request r = {.count = {1, true}};
+    if (!s)
+        abort();
+    *s = (struct spawning){.act = a,
+                           .parent = x->live,
+                           .runs = x->live->runs,
+                           .who = x->live->who,
+                           .in = a->request,
+                           .bytes = BUF(BRING_MAX)};
+    snprintf(s->key, sizeof(s->key), "%s", x->key);
+    a->user = s;
+    a->cancel = cancelled;
+    if (a->events.again && take_up(s))
+        return;
+    s->busy = true;
+    service_fork(s->runs->service, &s->who, a->machine, &r, forked_one, forked, s);
+}
