@@ -305,6 +305,13 @@ static const struct field rewind_request[] = {
 const struct schema rewind_request_schema =
     SCHEMA("RewindRequest", struct rewind_request, rewind_request);
 
+static const struct field hibernate_request[] = {
+    {"files_only", FIELD_FLAG, AT(struct hibernate_request, files_only),
+     "a step is taken and every process ended: memory is lost"},
+};
+const struct schema hibernate_request_schema =
+    SCHEMA("HibernateRequest", struct hibernate_request, hibernate_request);
+
 static const struct field fork_request[] = {
     {"count", FIELD_NUMBER, AT(struct fork_request, count), "machines (default 1)", .min = 1,
      .max = FORK_MAX},
@@ -969,6 +976,7 @@ const struct schema *const all_schemas[] = {
     &resize_request_schema,
     &snap_request_schema,
     &rewind_request_schema,
+    &hibernate_request_schema,
     &fork_request_schema,
     &step_schema,
     &image_request_schema,

@@ -158,6 +158,10 @@ void api_machine_stop(struct call *c) {
     service_stop(c->service, &c->who, c->params[0], answer_machine, c);
 }
 
+void api_machine_hibernate(struct call *c) {
+    service_hibernate(c->service, &c->who, c->params[0], c->request, answer_machine, c);
+}
+
 void api_machine_destroy(struct call *c) {
     service_destroy(c->service, &c->who, c->params[0], answer_machine, c);
 }

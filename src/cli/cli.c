@@ -34,6 +34,8 @@ const struct command commands[] = {
     {"rm", "MACHINE...", "end machines and remove all that is left of them", cmd_rm, help_rows},
     {"pause", "[--json] MACHINE", "freeze every process of a machine; memory is kept", cmd_pause,
      json_rows},
+    {"hibernate", "[--json] [--files-only] MACHINE",
+     "write its processes to the store, where that can be", cmd_hibernate, hibernate_rows},
     {"resume", "[--json] MACHINE", "let it go on after pause or stop", cmd_resume, json_rows},
     {"stop", "[--json] MACHINE", "end every process of a machine; files are kept", cmd_stop,
      json_rows},

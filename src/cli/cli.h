@@ -57,6 +57,7 @@ int cmd_snap(int argc, char **argv);
 int cmd_log(int argc, char **argv);
 int cmd_diff(int argc, char **argv);
 int cmd_rewind(int argc, char **argv);
+int cmd_hibernate(int argc, char **argv);
 int cmd_fork(int argc, char **argv);
 int cmd_store(int argc, char **argv);
 int cmd_do(int argc, char **argv);
@@ -82,6 +83,6 @@ int cmd_completion(int argc, char **argv);
 
 /* Options of those that have more than --json and --help. */
 extern const struct option_row run_rows[], exec_rows[], sh_rows[], cp_rows[], new_rows[],
-    logs_rows[], net_rows[], snap_rows[], log_rows[], diff_rows[], rewind_rows[], fork_rows[],
-    store_rows[], serve_rows[], token_rows[], audit_rows[], mcp_rows[], approve_rows[],
+    logs_rows[], net_rows[], snap_rows[], log_rows[], diff_rows[], rewind_rows[], hibernate_rows[],
+    fork_rows[], store_rows[], serve_rows[], token_rows[], audit_rows[], mcp_rows[], approve_rows[],
     grant_rows[], top_rows[], do_rows[], ship_rows[], image_rows[];

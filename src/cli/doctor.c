@@ -14,6 +14,7 @@
 #include "base/fdio.h"
 #include "base/jot.h"
 #include "cli/cli.h"
+#include "io/criu.h"
 #include "io/place.h"
 #include "io/spawn_link.h"
 
@@ -226,9 +227,11 @@ static void look_kvm(const struct host *h, struct finding *f) {
 
 static void look_criu(const struct host *h, struct finding *f) {
     (void)h;
-    bool there = in_path("criu");
-    say(f, there ? GOOD : LESS, there ? "criu" : "no criu", "not used yet",
-        there ? "" : "apt-get install criu");
+    struct err err;
+    bool runs = criu_check(&err) == 0;
+    say(f, runs ? GOOD : LESS, runs ? "criu runs" : err.text,
+        "not used: hibernate is unsupported, pause keeps memory while the host runs",
+        runs ? "" : err.remedy);
 }
 
 static void look_btrfs(const struct host *h, struct finding *f) {

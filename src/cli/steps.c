@@ -106,7 +106,7 @@ static void print_step(const json_t *step) {
 
 struct plain_options {
     const char *image;
-    bool json, drifted, help;
+    bool json, drifted, help, files_only;
 };
 
 #define AT(type, member) offsetof(struct type, member)
@@ -114,6 +114,13 @@ const struct option_row snap_rows[] = {
     {0, "image", "IMAGE", OPTION_TEXT, AT(plain_options, image),
      "make an image of it, from which machines can start"},
     {0, "json", NULL, OPTION_FLAG, AT(plain_options, json), "print the whole step"},
+    {'h', "help", NULL, OPTION_FLAG, AT(plain_options, help), "show this"},
+    {0, NULL, NULL, OPTION_FLAG, 0, NULL},
+};
+const struct option_row hibernate_rows[] = {
+    {0, "json", NULL, OPTION_FLAG, AT(plain_options, json), "print the whole machine"},
+    {0, "files-only", NULL, OPTION_FLAG, AT(plain_options, files_only),
+     "take a step and stop it: memory is lost"},
     {'h', "help", NULL, OPTION_FLAG, AT(plain_options, help), "show this"},
     {0, NULL, NULL, OPTION_FLAG, 0, NULL},
 };
@@ -180,6 +187,32 @@ int cmd_snap(int argc, char **argv) {
         print_json(step);
     else
         printf("%lld\n", client_number(step, "number"));
+    return 0;
+}
+
+int cmd_hibernate(int argc, char **argv) {
+    struct plain_options o = {0};
+    struct words w = {.count = 0};
+    struct client c DEFER(client_close) = {0};
+    struct buf body DEFER(buf_done) = BUF(4096);
+    struct jot j = JOT(&body);
+    json_t *machine DEFER(json_free) = NULL;
+    struct err err;
+    if (parse(hibernate_rows, argc, argv, &o, &w, &err) < 0)
+        return cli_fail(&err);
+    if (o.help)
+        return show_help("hibernate", hibernate_rows);
+    jot_object(&j, NULL);
+    jot_bool(&j, "files_only", o.files_only);
+    jot_end(&j, '}');
+    if (need(&w, 1, 1, "machine", &err) < 0 ||
+        client_open(&c, CLIENT_IF_MACHINES, NULL, &err) < 0 ||
+        post(&c, w.v[0], "/v1/machines/%s/hibernate", &body, &machine, &err) < 0)
+        return cli_fail(&err);
+    if (o.json)
+        print_json(machine);
+    else
+        printf("%s %s\n", client_text(machine, "id"), client_text(machine, "state"));
     return 0;
 }
 

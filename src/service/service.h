@@ -90,6 +90,12 @@ void service_resume(struct service *s, const struct caller *who, const char *ref
 /* Every process but the guest ends; files stay, and `resume` brings it back. */
 void service_stop(struct service *s, const struct caller *who, const char *ref,
                   service_machine_fn *done, void *arg);
+/* `unsupported`, with the reason; with files_only a step is taken and the machine stopped. */
+struct hibernate_request {
+    bool files_only;
+};
+void service_hibernate(struct service *s, const struct caller *who, const char *ref,
+                       const struct hibernate_request *r, service_machine_fn *done, void *arg);
 void service_destroy(struct service *s, const struct caller *who, const char *ref,
                      service_machine_fn *done, void *arg);
 void service_stats(struct service *s, const struct caller *who, const char *ref,

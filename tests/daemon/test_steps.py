@@ -1,11 +1,12 @@
 """Steps, rewind and fork through the API of a real daemon."""
 import hashlib
 import pathlib
+import subprocess
 import threading
 import time
 
 import pytest
-from carrel import ROOTLESS, spawner_pids
+from carrel import PROGRAM, ROOTLESS, spawner_pids
 from daemon import Refused, stopped
 from patience import clock
 
@@ -441,3 +442,20 @@ def test_what_is_a_machines_own_is_known(daemon):
     assert [s["bytes"] > 4_900_000 for s in b.steps()] == [True, False], "and each step's own"
     text = daemon.request("GET", "/metrics", raw=True).decode()
     assert f'carrel_machine_disk_bytes{{machine="{b.id}"}} ' in text and f'carrel_machine_steps{{machine="{fork.id}"}} 2' in text
+
+
+def test_hibernate_says_why_it_cannot_and_keeps_files_when_asked(daemon):
+    b = Box(daemon)
+    daemon.background(b.id, "echo x >x; sleep 100")
+    daemon.until(lambda: b.sh("cat x") == "x\n")
+    with pytest.raises(Refused) as e:
+        daemon.post(b.url + "/hibernate")
+    assert e.value.code == "unsupported" and "CRIU" in e.value.error["message"] and "files-only" in e.value.error["remedy"]
+    assert daemon.get(b.url)["commands"] == 1, "nothing was done to it"
+    done = subprocess.run([PROGRAM, "hibernate", b.id], env=daemon.env, capture_output=True, text=True, timeout=60)
+    assert done.returncode != 0 and "CRIU" in done.stderr
+    assert daemon.post(b.url + "/hibernate", {"files_only": True})["state"] == "stopped"
+    last = [s for s in b.steps() if s["kind"] == "snap"][-1]
+    assert last["restorable"] and last["what"] == "hibernate"
+    daemon.post(b.url + "/resume")
+    assert b.sh("cat x; pgrep sleep || echo ended") == "x\nended\n"

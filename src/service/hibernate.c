@@ -1,0 +1,85 @@
+/*
+ * Processes written to the store and brought back would need CRIU to restore a box in its full
+ * shape; that is not proven, so it is refused, with the reason. Files alone are kept when asked
+ * for.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/defer.h"
+#include "io/criu.h"
+#include "service/gate.h"
+
+struct hibernating {
+    struct live *live;
+    struct caller who;
+    uint64_t intent;
+    struct err err;
+    service_machine_fn *done;
+    void *arg;
+};
+
+static void refuse(struct hibernating *h, const struct err *err) {
+    struct live *l = h->live;
+    struct journal_record what = verb_record("machine.hibernate", l);
+    note_result(l->service, &h->who, &what, h->intent, err);
+    h->done(h->arg, NULL, err);
+    live_unref(l);
+    free(h);
+}
+
+static void ask_criu(void *arg) {
+    struct hibernating *h = arg;
+    if (criu_check(&h->err) < 0)
+        return;
+    err_set(&h->err, ERR_UNSUPPORTED,
+            "CRIU runs on this host, but Carrel cannot restore a box "
+            "with it: that was not proven for one's mounts and user ids");
+}
+
+static void criu_known(void *arg) {
+    struct hibernating *h = arg;
+    err_wrap(&h->err, "hibernate machine '%s'", h->live->row.id);
+    err_remedy(&h->err, "pause keeps memory while the host runs; --files-only keeps the files");
+    refuse(h, &h->err);
+}
+
+/* Its files are a step now: what runs may end. */
+static void kept(void *arg, const struct step_row *row, const struct err *err) {
+    struct hibernating *h = arg;
+    struct live *l = h->live;
+    (void)row;
+    if (err) {
+        refuse(h, err);
+        return;
+    }
+    struct journal_record what = verb_record("machine.hibernate", l);
+    note_result(l->service, &h->who, &what, h->intent, NULL);
+    service_stop(l->service, &h->who, l->row.id, h->done, h->arg);
+    live_unref(l);
+    free(h);
+}
+
+void service_hibernate(struct service *s, const struct caller *who, const char *ref,
+                       const struct hibernate_request *r, service_machine_fn *done, void *arg) {
+    struct err err;
+    uint64_t intent;
+    struct live *l =
+        allow(who, SCOPE_RUN, &err) < 0 ? NULL : live_find(s, who, ref, LIVE_ANY, &err);
+    struct journal_record what =
+        l ? verb_record("machine.hibernate", l) : (struct journal_record){0};
+    if (!l || note_intent(s, who, &what, &intent, &err) < 0) {
+        done(arg, NULL, &err);
+        return;
+    }
+    struct hibernating *h = calloc(1, sizeof(*h));
+    if (!h)
+        abort();
+    *h = (struct hibernating){.live = l, .who = *who, .intent = intent, .done = done, .arg = arg};
+    live_ref(l);
+    struct step_cause cause = {.kind = STEP_SNAP, .what = "hibernate", .status = -1};
+    if (r->files_only)
+        steps_take(l, &cause, kept, h);
+    else
+        loop_work(s->loop, ask_criu, criu_known, h);
+}
