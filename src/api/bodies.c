@@ -211,7 +211,12 @@ static const struct field machine_request[] = {MACHINE_FIELDS(struct machine_req
 const struct schema machine_request_schema =
     SCHEMA("MachineRequest", struct machine_request, machine_request);
 
-static const struct field update_request[] = {COMMON_FIELDS(struct update_request, )};
+static const struct field update_request[] = {
+    COMMON_FIELDS(struct update_request, ),
+    {"models", FIELD_OBJECT, AT(struct update_request, models),
+     "new limits of what it may spend on models; tokens need the scope admin",
+     .sub = &models_request_schema},
+};
 const struct schema update_request_schema =
     SCHEMA("UpdateRequest", struct update_request, update_request);
 

@@ -6,7 +6,21 @@
 #include "cli/cli.h"
 #include "cli/client.h"
 #include "cli/options.h"
+#include "cli/safe.h"
 #include "cli/table.h"
+
+/* A machine's words: line by line, and no control character of theirs. */
+static void print_indented(const char *text) {
+    while (*text) {
+        char line[512];
+        size_t n = strcspn(text, "\n");
+        snprintf(line, sizeof(line), "%.*s", (int)(n < 500 ? n : 500), text);
+        fputs("    ", stdout);
+        safe_name(stdout, line);
+        putchar('\n');
+        text += n + (text[n] == '\n');
+    }
+}
 
 static void print_item(const json_t *p) {
     char where[300], left[16];
@@ -20,6 +34,8 @@ static void print_item(const json_t *p) {
     table_cell(client_text(p, "method"), 6);
     table_cell(client_text(p, "path"), 0);
     putchar('\n');
+    print_indented(client_text(p, "why"));
+    print_indented(client_text(p, "first"));
 }
 
 int cmd_pending(int argc, char **argv) {

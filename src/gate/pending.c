@@ -104,6 +104,18 @@ void pending_hold(struct pending *p, struct conn *c) {
     p->held = c;
 }
 
+/* As a text: what is none becomes dots. */
+const char *pending_first(struct pending *p) {
+    if (p->first[0] || p->method[0] || !p->held)
+        return p->first;
+    ssize_t n = recv(p->held->client.fd, p->first, sizeof(p->first) - 1, MSG_PEEK | MSG_DONTWAIT);
+    for (ssize_t i = 0; i < n; i++)
+        if ((p->first[i] < ' ' && p->first[i] != '\n') || p->first[i] > '~')
+            p->first[i] = '.';
+    p->first[n > 0 ? n : 0] = '\0';
+    return p->first;
+}
+
 void pending_leave(struct conn *c) {
     struct pending *p = c->held;
     if (!p)

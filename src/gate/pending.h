@@ -17,7 +17,12 @@
 struct conn;
 struct gate_machine;
 
-enum { PENDING_MAX = 64, PENDING_REMEMBER_MS = 120000, PENDING_METHOD_SIZE = 32 };
+enum {
+    PENDING_MAX = 64,
+    PENDING_REMEMBER_MS = 120000,
+    PENDING_METHOD_SIZE = 32,
+    PENDING_FIRST = 256
+};
 
 enum pending_state { PENDING_WAITS, PENDING_APPROVED, PENDING_REFUSED, PENDING_EXPIRED };
 
@@ -34,7 +39,9 @@ struct pending {
     int64_t since_ms;  /* since 1970 */
     uint64_t until_ms; /* the loop's clock */
     enum pending_state state;
-    struct conn *held; /* by conn->held_next */
+    char
+        first[PENDING_FIRST]; /* what it begins with, as far as it was there; credentials are not */
+    struct conn *held;        /* by conn->held_next */
 };
 
 /* The item for what this connection wants, made if there is none; NULL: too many wait. */
@@ -43,6 +50,8 @@ struct pending *pending_for(struct conn *c, const char *method, const char *path
 bool pending_use(struct pending *p);
 void pending_hold(struct pending *p, struct conn *c);
 void pending_leave(struct conn *c);
+/* What it begins with; of a tunnel: what has come until now, and still waits to be read. */
+const char *pending_first(struct pending *p);
 const struct conn *pending_next(const struct conn *c); /* of those held by one item */
 /*
  * Decides. APPROVED lets exactly one request go on: one that waits, or the next that comes; all:

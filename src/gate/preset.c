@@ -3,9 +3,11 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <fnmatch.h>
+#include <linux/openat2.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/defer.h"
@@ -134,10 +136,19 @@ void preset_scan(const char *text, size_t n, const char *marker, bool bare,
 
 /* ---- files ---- */
 
-static void scan_file(int dir, const char *name, const struct source *s,
+enum { PATH_ROOM = 512 };
+
+/* What a root has at a path: no link leads out of it. */
+static int open_in(int root, const char *path, int flags) {
+    struct open_how how = {.flags = (uint64_t)(O_RDONLY | O_CLOEXEC | flags),
+                           .resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS};
+    return (int)syscall(SYS_openat2, root, path, &how, sizeof(how));
+}
+
+static void scan_file(int root, const char *path, const struct source *s,
                       struct preset_targets *ret) {
     struct stat st;
-    int fd DEFER_CLOSE = openat(dir, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    int fd DEFER_CLOSE = open_in(root, path, O_NONBLOCK);
     char *text DEFER_FREE = fd < 0 ? NULL : malloc(PRESET_FILE_MAX);
     if (!text || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || !(st.st_mode & S_IROTH))
         return;
@@ -146,45 +157,44 @@ static void scan_file(int dir, const char *name, const struct source *s,
         preset_scan(text, (size_t)n, s->marker, s->bare, ret);
 }
 
-static void scan_dir(int dir, const struct source *s, struct preset_targets *ret) {
-    int copy = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *d = copy < 0 ? NULL : fdopendir(copy);
-    if (!d) {
-        close_fd(&copy);
-        return;
-    }
-    for (struct dirent *e; (e = readdir(d));)
-        if (e->d_name[0] != '.' && fnmatch(s->file, e->d_name, 0) == 0)
-            scan_file(dir, e->d_name, s, ret);
-    closedir(d);
+static DIR *list_in(int root, const char *path) {
+    int fd = open_in(root, path, O_DIRECTORY);
+    DIR *d = fd < 0 ? NULL : fdopendir(fd);
+    if (!d)
+        close_fd(&fd);
+    return d;
+}
+
+static void scan_dir(int root, const char *path, const struct source *s,
+                     struct preset_targets *ret) {
+    char file[PATH_ROOM];
+    DIR *d = list_in(root, path);
+    for (struct dirent *e; d && (e = readdir(d));)
+        if (e->d_name[0] != '.' && fnmatch(s->file, e->d_name, 0) == 0 &&
+            (size_t)snprintf(file, sizeof(file), "%s/%s", path, e->d_name) < sizeof(file))
+            scan_file(root, file, s, ret);
+    if (d)
+        closedir(d);
 }
 
 /* The directories that a pattern's last part names. */
 static void scan_source(int root, const struct source *s, struct preset_targets *ret) {
-    char path[160];
+    char path[PATH_ROOM], below[2 * PATH_ROOM];
     snprintf(path, sizeof(path), "%s", s->dir);
-    char *last = strrchr(path, '/');
     if (!strchr(s->dir, '*')) {
-        int dir DEFER_CLOSE = openat(root, s->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-        if (dir >= 0)
-            scan_dir(dir, s, ret);
+        scan_dir(root, path, s, ret);
         return;
     }
+    char *last = strrchr(path, '/');
     *last++ = '\0';
-    int above = openat(root, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *d = above < 0 ? NULL : fdopendir(above);
-    if (!d) {
-        close_fd(&above);
-        return;
-    }
-    for (struct dirent *e; (e = readdir(d));) {
-        int dir DEFER_CLOSE = fnmatch(last, e->d_name, 0) != 0
-                                  ? -1
-                                  : openat(dirfd(d), e->d_name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-        if (dir >= 0)
-            scan_dir(dir, s, ret);
-    }
-    closedir(d);
+    DIR *d = list_in(root, path);
+    for (struct dirent *e; d && (e = readdir(d));)
+        if (e->d_name[0] != '.' && fnmatch(last, e->d_name, 0) == 0) {
+            snprintf(below, sizeof(below), "%s/%s", path, e->d_name);
+            scan_dir(root, below, s, ret);
+        }
+    if (d)
+        closedir(d);
 }
 
 int preset_read(const char *name, int root, struct preset_targets *ret, struct err *err) {

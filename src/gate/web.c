@@ -547,6 +547,30 @@ static bool keep_request(struct web *w, const struct http_head *h) {
     return w->path != NULL;
 }
 
+/* Fields whose values are nobody's to read, not even the owner's. */
+static bool is_credential(struct http_text name) {
+    static const char *const names[] = {"authorization", "cookie", "proxy-authorization"};
+    for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
+        if (name.n == strlen(names[i]) && strncasecmp(name.s, names[i], name.n) == 0)
+            return true;
+    return false;
+}
+
+/* The fields, a line each, and what of the body came with them. */
+static void keep_first(const struct web *w, struct pending *p) {
+    const struct http_head *h = &w->client.head;
+    struct buf text DEFER(buf_done) = BUF(PENDING_FIRST - 1);
+    bool room = true;
+    for (size_t i = 0; room && i < h->count; i++)
+        room = buf_add(&text, h->fields[i].name.s, h->fields[i].name.n) &&
+               buf_add(&text, ": ", 2) &&
+               (is_credential(h->fields[i].name)
+                    ? buf_add(&text, "...", 3)
+                    : buf_add(&text, h->fields[i].value.s, h->fields[i].value.n)) &&
+               buf_add(&text, "\n", 1);
+    snprintf(p->first, sizeof(p->first), "%s", text.data ? text.data : "");
+}
+
 /* It waits where it is; what approves it lets this same request go on. */
 static void hold(struct conn *c, struct policy_rule *rule) {
     struct web *w = c->web;
@@ -557,6 +581,7 @@ static void hold(struct conn *c, struct policy_rule *rule) {
         forward_request(c, rule);
     } else {
         bool first = !p->held;
+        keep_first(w, p);
         w->request = REQUEST_HELD;
         conn_timer(c, 0);
         pending_hold(p, c);

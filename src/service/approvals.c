@@ -8,7 +8,19 @@
 
 enum { LIST_MAX_BYTES = 4 << 20 };
 
-static void put_item(struct jot *j, const char *name, const struct pending *p, uint64_t now) {
+/* The rule that asks, in its owner's words. */
+static void put_why(struct jot *j, const struct pending *p) {
+    char target[POLICY_TARGET_SIZE], why[POLICY_TARGET_SIZE + 64];
+    const struct policy_rule *rule = policy_find(gate_policy(p->machine), p->rule);
+    if (!rule)
+        return;
+    policy_target_write(rule, target);
+    snprintf(why, sizeof(why), "rule %llu asks: %s%s%s", (unsigned long long)rule->id, target,
+             rule->methods[0] ? " " : "", rule->methods);
+    jot_string(j, "why", why);
+}
+
+static void put_item(struct jot *j, const char *name, struct pending *p, uint64_t now) {
     size_t waiting = 0;
     for (const struct conn *c = p->held; c; c = pending_next(c))
         waiting++;
@@ -23,6 +35,10 @@ static void put_item(struct jot *j, const char *name, const struct pending *p, u
         jot_string(j, "path", p->path);
     }
     jot_u64(j, "rule", p->rule);
+    put_why(j, p);
+    const char *first = pending_first(p);
+    if (*first)
+        jot_bytes(j, "first", first, strlen(first));
     jot_i64(j, "since_ms", p->since_ms);
     jot_u64(j, "left_ms", p->until_ms > now ? p->until_ms - now : 0);
     jot_u64(j, "waiting", waiting);

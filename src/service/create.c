@@ -487,7 +487,7 @@ void service_create(struct service *s, const struct caller *who, const struct ma
         ((r->net.count || r->secrets.count || r->grants.count || wants_models(r)) &&
          net_may_open(who, &err) < 0) ||
         plan_grants(s, who, r, fds, nfds, &handed, &plan, &err) < 0 ||
-        net_add_rules(row.image, &r->net, &policy, &err) < 0 ||
+        net_add_rules(s, row.image, &r->net, &policy, &err) < 0 ||
         (wants_models(r) && net_add_models(&policy, &err) < 0)) {
         done(arg, NULL, &err);
         return;

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/defer.h"
+#include "base/image_id.h"
 #include "base/log.h"
 #include "gate/preset.h"
 #include "service/grant_kinds.h"
@@ -351,20 +352,24 @@ static int fill_rule(const struct net_request *r, struct policy_rule *rule, stru
     return policy_target_read(r->target, rule, err);
 }
 
+/* What stands for "/" of an image, on the host. */
+static int open_image_root(const struct service *s, const char *image, struct err *err) {
+    char path[PLACE_SIZE + IMAGE_ID_SIZE + 32] = "/";
+    if (image_id_valid(image))
+        snprintf(path, sizeof(path), "%s/images/%s/root", s->place->home, image);
+    int root = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    return root < 0 ? err_sys(err, "open the files of image '%s'", image) : root;
+}
+
 /* The rules of a preset, as the image says now; what the machine writes does not count. */
-static int add_preset(const char *image, const struct net_request *r, struct policy *policy,
-                      struct err *err) {
+static int add_preset(const struct service *s, const char *image, const struct net_request *r,
+                      struct policy *policy, struct err *err) {
     struct preset_targets *t DEFER_FREE = calloc(1, sizeof(*t));
     if (!t)
         abort();
-    if (strcmp(image, "host") != 0) {
-        err_set(err, ERR_UNSUPPORTED, "preset '%s' can be read from the image 'host' alone",
-                r->target);
-        return err_remedy(err, "name the hosts as rules");
-    }
-    int root DEFER_CLOSE = open("/", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int root DEFER_CLOSE = open_image_root(s, image, err);
     if (root < 0)
-        return err_sys(err, "open '/'");
+        return -1;
     if (preset_read(r->target, root, t, err) < 0)
         return -1;
     for (size_t i = 0; i < t->count; i++) {
@@ -380,12 +385,12 @@ static int add_preset(const char *image, const struct net_request *r, struct pol
     return 0;
 }
 
-int net_add_rules(const char *image, const struct rows *rules, struct policy *policy,
-                  struct err *err) {
+int net_add_rules(const struct service *s, const char *image, const struct rows *rules,
+                  struct policy *policy, struct err *err) {
     const struct net_request *r = rules->v;
     for (size_t i = 0; i < rules->count; i++) {
         struct policy_rule rule;
-        int status = preset_exists(r[i].target)         ? add_preset(image, &r[i], policy, err)
+        int status = preset_exists(r[i].target)         ? add_preset(s, image, &r[i], policy, err)
                      : fill_rule(&r[i], &rule, err) < 0 ? -1
                                                         : policy_add(policy, &rule, err);
         if (status < 0)
@@ -459,7 +464,7 @@ typedef int net_change_fn(struct live *l, const void *what, struct err *err);
 
 static int add(struct live *l, const void *what, struct err *err) {
     struct rows one = {.v = (void *)what, .count = 1};
-    return net_add_rules(l->row.image, &one, gate_policy(l->gate), err);
+    return net_add_rules(l->service, l->row.image, &one, gate_policy(l->gate), err);
 }
 
 static int take_away(struct live *l, const void *what, struct err *err) {

@@ -98,6 +98,7 @@ struct update_request {
     const char *idle_action;
     const char *steps;
     struct texts metadata;
+    struct models_request models; /* limits alone; what is spent stays spent */
 };
 
 struct pty_request {

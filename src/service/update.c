@@ -87,6 +87,18 @@ static int new_metadata(const struct update_request *r, char **ret, struct err *
     return 0;
 }
 
+/* What agents are given does not raise what they may spend. */
+static int change_models(struct live *l, const struct caller *who, const struct models_request *r,
+                         struct err *err) {
+    if (r->allow && !r->tokens.is && !r->money.is) {
+        err_set(err, ERR_INVALID, "whether it may ask models is a rule of its network");
+        return err_remedy(err, "carrel net %s allow http://models.carrel", l->row.id);
+    }
+    if (!r->tokens.is && !r->money.is)
+        return 0;
+    return net_may_open(who, err) < 0 ? -1 : models_limit(l, r, err);
+}
+
 void service_update(struct service *s, const struct caller *who, const char *ref,
                     const struct update_request *r, service_machine_fn *done, void *arg) {
     struct change *c = change_begin(s, who, ref, "machine.update", CHANGE_LIVE, done, arg);
@@ -99,7 +111,8 @@ void service_update(struct service *s, const struct caller *who, const char *ref
         abort();
     u->change = c;
     u->ttl = r->ttl;
-    if (new_metadata(r, &u->metadata, &err) < 0 || apply_update(l, who, r, &u->row, &err) < 0) {
+    if (change_models(l, who, &r->models, &err) < 0 || new_metadata(r, &u->metadata, &err) < 0 ||
+        apply_update(l, who, r, &u->row, &err) < 0) {
         update_finish(u, &err);
         return;
     }

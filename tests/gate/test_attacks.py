@@ -1,10 +1,15 @@
 """Ways past the line, tried from inside a real box. Each is refused, with its entry in the journal, and each has a
 control: the same act where a rule allows it, or the same bytes from outside, gets through."""
 import json
+import re
+import socketserver
+import threading
+import time
 
 import pytest
 
-from tally import counts
+import patience
+from tally import attack, counts
 
 
 PRELUDE = """
@@ -76,6 +81,11 @@ ROWS = [
 ]
 
 
+def metric(daemon, outcome):
+    text = daemon.request("GET", "/metrics", raw=True).decode()
+    return int(re.search(rf'^carrel_gate_crossings_total{{outcome="{outcome}"}} (\d+)$', text, re.M)[1])
+
+
 @pytest.fixture(scope="module")
 def box(gated_session, servers):
     m = gated_session.machine()
@@ -133,7 +143,10 @@ try:
 except OSError as e: say("ended")
 print(time.monotonic() - began < 20)
 """
+    before = len(gated_session.notes(box, verb="net.deny", count=0))
     assert gated_session.python(box, script, timeout="60s")["stdout"].split() == ["ended", "True"]
+    assert "did not come in time" in gated_session.notes(box, verb="net.deny", count=before + 1)[-1]["reason"]
+    attack()
 
 
 def test_ten_thousand_connections_hurt_nobody_else(gated_session, servers, box):
@@ -152,10 +165,14 @@ for i in range(10000):
         kept.pop(0).close()
 print("done")
 """
+    before = metric(gated_session, "too_many")
     x = gated_session.background(box, ["python3", "-c", script], timeout="100s")
     done = gated_session.exec(other, ["curl", "-sS", "--max-time", "30", f"http://ok.test:{servers.http}/meanwhile"])
     assert '"/meanwhile"' in done["stdout"]
     assert gated_session.wait(box, x, 110)["status"] == 0
+    assert metric(gated_session, "too_many") > before  # some were above its share
+    assert any("more in a second" in n["reason"] for n in gated_session.notes(box, verb="net.deny"))
+    attack(10000)
     gated_session.until(lambda: "200 OK" in gated_session.python(
         box, PRELUDE + f"say(get('ok.test', {servers.http}))")["stdout"], 30)
 
@@ -173,3 +190,101 @@ reply = n.recv(4096); say(struct.unpack("i", reply[16:20])[0])
 """
     out = gated_session.python(box, script, user="root")["stdout"].split()
     assert out[0] != "done" and out[1] == "PermissionError" and int(out[2]) < 0
+    attack(3, journalled=False)
+
+
+# ---- servers that lie ----
+
+
+class Raw(socketserver.ThreadingTCPServer):
+    """Answers every head with these bytes, whatever they are, and stays."""
+    daemon_threads = True
+
+    def __init__(self, answer):
+        class Handler(socketserver.BaseRequestHandler):
+            def handle(self):
+                self.request.settimeout(20)
+                while (head := self.request.recv(65536)):
+                    if b"\r\n\r\n" in head:
+                        self.request.sendall(answer)
+        super().__init__(("127.0.0.1", 0), Handler)
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+
+LIES = {
+    "two lengths": b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 99\r\n\r\nok",
+    "length and chunks": b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nsmuggled",
+    "a coding that nobody knows": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: xchunked\r\n\r\n0\r\n\r\n",
+    "a bare LF": b"HTTP/1.1 200 OK\nContent-Length: 2\n\nok",
+    "a folded field": b"HTTP/1.1 200 OK\r\nX: a\r\n b\r\nContent-Length: 2\r\n\r\nok",
+    "a flood of fields": b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 20000 + b"\r\n",
+    "no HTTP": b"SSH-2.0-OpenSSH\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_an_answer_that_can_be_read_in_two_ways_is_not_passed_on(gated_session, lie):
+    server = Raw(LIES[lie])
+    m = gated_session.machine()
+    gated_session.allow(m, f"http://ok.test:{server.server_address[1]}")
+    done = gated_session.python(m, PRELUDE + f"say(get('ok.test', {server.server_address[1]}))", timeout="30s")
+    server.shutdown()
+    assert "502" in done["stdout"] and "smuggled" not in done["stdout"], done
+    notes = gated_session.notes(m, verb="net", count=1)
+    assert any("server" in (n.get("reason") or "") or n["verb"] == "net.close" for n in notes), notes
+    attack()
+
+
+def test_a_second_answer_is_nobodys(gated_session):
+    """Bytes behind an answer do not become the answer to the next request."""
+    server = Raw(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nokHTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\nsmuggled")
+    port = server.server_address[1]
+    m = gated_session.machine()
+    gated_session.allow(m, f"http://ok.test:{port}")
+    done = gated_session.python(m, PRELUDE + f"""
+import http.client
+c = http.client.HTTPConnection("ok.test", {port}, timeout=10)
+for n in range(3):
+    try:
+        c.request("GET", "/")
+        say(c.getresponse().read())
+    except (OSError, http.client.HTTPException) as e:
+        say(type(e).__name__); c.close()
+""", timeout="40s")
+    server.shutdown()
+    assert "b'ok'" in done["stdout"] and "smuggled" not in done["stdout"], done
+    attack()
+
+
+# ---- a machine that plays with its side of a socket ----
+
+
+TRICKS = {
+    "never reads": "s.sendall(req * 50); time.sleep(4)",
+    "urgent data": "s.send(b'!', socket.MSG_OOB); s.sendall(req); time.sleep(2)",
+    "half closed": "s.sendall(req[:-2]); s.shutdown(socket.SHUT_WR); time.sleep(2)",
+    "reset at once": "s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack('ii', 1, 0)); s.sendall(req); s.close()",
+    "a window of nothing": "s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1); s.sendall(req * 20); time.sleep(4)",
+    "byte by byte": "[ (s.sendall(req[i:i + 1]), time.sleep(0.01)) for i in range(len(req)) ]; time.sleep(1)",
+}
+
+
+@pytest.mark.parametrize("trick", TRICKS)
+def test_a_socket_that_is_played_with_blocks_nobody(gated_session, servers, box, trick):
+    script = PRELUDE + f"""
+req = b"GET /big HTTP/1.1\\r\\nHost: ok.test\\r\\n\\r\\n"
+for _ in range(20):
+    try:
+        s = socket.create_connection(("ok.test", {servers.http})); s.settimeout(5)
+        {TRICKS[trick].replace("time.sleep(4)", "time.sleep(0.2)").replace("time.sleep(2)", "time.sleep(0.1)").replace("time.sleep(1)", "time.sleep(0.1)")}
+    except OSError: pass
+print("done")
+""".replace("\\\\", "\\")
+    x = gated_session.background(box, ["python3", "-c", script], timeout="60s")
+    other = gated_session.machine(net=[{"target": f"ok.test:{servers.http}", "local": True}])
+    for _ in range(5):
+        began = time.monotonic()
+        done = gated_session.exec(other, ["curl", "-sS", "--max-time", "20", f"http://ok.test:{servers.http}/meanwhile"])
+        assert '"/meanwhile"' in done["stdout"] and time.monotonic() - began < 5 * patience.PATIENCE, done
+    gated_session.wait(box, x, 90)
+    attack(20, journalled=False)

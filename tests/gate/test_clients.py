@@ -1,4 +1,6 @@
 """Programs as they are, from inside a box, with the right rule: nothing in them knows of the gate."""
+import io
+import tarfile
 import functools
 import http.server
 import json
@@ -51,6 +53,34 @@ def need_answer(gated, box):
             pass
         except OSError as e:
             pytest.skip(f"this host cannot reach what the preset names: {e}")
+
+
+def an_image(files):
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as tar:
+        for name, content in files.items():
+            entry = tarfile.TarInfo(name)
+            entry.mode = 0o644
+            if isinstance(content, bytes):
+                entry.size = len(content)
+            else:
+                entry.type, entry.linkname = tarfile.SYMTYPE, content
+            tar.addfile(entry, io.BytesIO(content if isinstance(content, bytes) else b""))
+    return out.getvalue()
+
+
+def test_a_preset_is_read_from_the_image_that_a_machine_is_made_from(gated, tmp_path):
+    """Links in it lead to its own files, never to the host's."""
+    (tmp_path / "secret.list").write_text("deb http://from-the-host.example/ x main\n")
+    tree = an_image({"etc/apt/sources.list": b"deb http://mirror.example/debian stable main\n", "etc/apt/sources.list.d/more.list": "/elsewhere/more.list",
+                     "elsewhere/more.list": b"deb https://more.example/x stable main\n", "etc/apt/sources.list.d/evil.list": f"{tmp_path}/secret.list",
+                     "etc/apt/sources.list.d/up.list": "../../../../../../.." + f"{tmp_path}/secret.list"})
+    gated.request("POST", "/v1/images", tree, name="mirrored")
+    box = gated.machine(image="mirrored", net=[{"target": "apt"}])
+    targets = {r["target"] for r in gated.get(f"/v1/machines/{box}/net")["rules"]}
+    assert any("mirror.example" in t for t in targets) and any("more.example" in t for t in targets) and not any("from-the-host" in t for t in targets), targets
+    gated.delete(f"/v1/machines/{box}")
+    gated.request("DELETE", "/v1/images/mirrored")
 
 
 @pytest.mark.parametrize("name", ["apt", "npm", "pip", "cargo", "go"])

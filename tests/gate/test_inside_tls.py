@@ -117,11 +117,13 @@ def output(gated, box, x):
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
 def test_an_approval_lets_that_same_request_go_on(gated, servers, box, scheme):
-    x = ask_for(gated, servers, box, scheme, words=["-d", "some words"])
+    x = ask_for(gated, servers, box, scheme, words=["-d", "some words", "-H", "Authorization: Bearer hidden", "-H", "X-Why: a reason"])
     item, = waiting(gated, box)
+    assert f"rule {item['rule']} asks: " in item["why"] and "X-Why: a reason\nContent-Length: 10" in item["first"]
+    assert "Authorization: ...\n" in item["first"] and "hidden" not in str(item)
     assert (item["method"], item["path"], item["waiting"]) == ("POST", "/held", 1)
     listed = carrel(gated, "pending").stdout
-    assert item["id"] in listed and "/held" in listed
+    assert item["id"] in listed and "/held" in listed and "    X-Why: a reason\n" in listed and "    rule " in listed
     assert carrel(gated, "approve", item["id"]).returncode == 0
     seen = output(gated, box, x)
     assert seen["path"] == "/held" and seen["body"] == "some words"

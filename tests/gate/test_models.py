@@ -124,6 +124,22 @@ def test_a_budget_is_hard(daemon, limit, what):
     assert daemon.spent(box)["calls"] == 0
 
 
+def test_a_budget_is_changed_while_it_runs(daemon):
+    box = daemon.machine(models={"tokens": 2000})
+    assert daemon.ask(box)[0] == 402
+    daemon.patch(f"/v1/machines/{box}", {"models": {"tokens": 4000}})
+    assert daemon.ask(box)[0] == 200 and daemon.spent(box)["tokens_left"] == 4000 - 43
+    daemon.patch(f"/v1/machines/{box}", {"models": {"tokens": 10}})
+    assert daemon.ask(box)[0] == 402
+    token = daemon.post("/v1/tokens", {"scopes": ["read", "run"]})["secret"]
+    with pytest.raises(Refused) as refused:
+        daemon.request("PATCH", f"/v1/machines/{box}", {"models": {"tokens": 99999}}, headers={"Authorization": "Bearer " + token}.items())
+    assert refused.value.code == "denied"
+    with pytest.raises(Refused) as refused:
+        daemon.patch(f"/v1/machines/{box}", {"models": {"allow": True}})
+    assert "carrel net" in refused.value.error["remedy"]
+
+
 def test_a_fork_shares_what_is_left(daemon):
     box = daemon.machine(models={"tokens": 4000})
     first, second = [m["id"] for m in daemon.post(f"/v1/machines/{box}/fork", {"count": 2})["machines"]]

@@ -9,6 +9,7 @@ import pytest
 
 from carrel import PROGRAM
 from daemon import Refused
+import tally
 
 CURL = ["curl", "-sS", "--max-time", "30"]
 VALUE = "sk-real-9f8e7d6c5b4a/+= &x"
@@ -50,6 +51,7 @@ def refusal(gated, servers, box, text, why):
     note = gated.notes(box, "net.deny")[-1]
     assert why in note["reason"]
     assert VALUE not in str([s["headers"] for s in servers.web.seen + servers.tls.seen])
+    tally.attack()
 
 
 # ---- it works ----
