@@ -123,7 +123,7 @@ struct machine_driver {
     void (*view)(struct machine *m, const char *stack, machine_view_fn *done, void *arg);
     /*
      * The machine's own disk, likewise: N/u and N/U are what its layer N changed in the root and in
-     * /usr. There is one directory, and -1.
+     * /usr. With it comes, rootless, the user namespace whose ids are on it; else -1.
      */
     void (*disk)(struct machine *m, machine_view_fn *done, void *arg);
     /*

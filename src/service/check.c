@@ -1,14 +1,13 @@
 #include "service/check.h"
 
-#include <dirent.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/defer.h"
+#include "base/log.h"
+#include "machine/compare/compare.h"
 #include "service/gate.h"
 
 enum { NAMED_MAX = 65536, LAYER_TEXT_SIZE = ID_SIZE + 11 };
@@ -27,8 +26,8 @@ struct checking {
     struct set named, there; /* of the machine that is looked at */
     size_t next;             /* of those named: looked for */
     bool malformed;
-    int disk;
-    int read_error;
+    int disk, userns;
+    bool unread;
     struct store_check check;
     store_problem_fn *problem;
     store_check_fn *done;
@@ -149,24 +148,22 @@ static void count_leftovers(struct checking *c) {
 
 /* ---- its disk ---- */
 
-static uint32_t number_of(const char *name) {
-    size_t n = strspn(name, "0123456789");
-    return n > 0 && n < 10 && !name[n] && name[0] != '0' ? (uint32_t)strtoul(name, NULL, 10) : 0;
-}
-
-/* The names there are the spawner's. */
+/* Which layers there are. */
 static void read_disk(void *arg) {
+    static const struct compare_order order = {.task = COMPARE_SIZES};
     struct checking *c = arg;
-    int fd = openat(c->disk, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *d = fd < 0 ? NULL : fdopendir(fd);
-    c->read_error = d ? 0 : errno;
-    for (struct dirent *e; d && (e = readdir(d));)
-        if (number_of(e->d_name))
-            set_add(&c->there, subject(c)->row.id, number_of(e->d_name));
-    if (d)
-        closedir(d);
-    else
-        close_fd(&fd);
+    struct buf records DEFER(buf_done) = BUF(COMPARE_OUT_MAX);
+    struct changes_record r;
+    struct err err;
+    c->unread =
+        compare_run(c->service->place->libexec, &order, &c->disk, 1, c->userns, &records, &err) < 0;
+    if (c->unread) {
+        log_line(LOG_WARN, "service", "look at layers: %s", err.text);
+        return;
+    }
+    const char *at = records.data, *end = at + records.len;
+    while (changes_read(&at, end, &r) == 1 && r.type == CHANGES_SIZE)
+        set_add(&c->there, subject(c)->row.id, r.size.layer);
 }
 
 static void disk_read(void *arg) {
@@ -174,10 +171,11 @@ static void disk_read(void *arg) {
     struct live *l = subject(c);
     struct err err;
     close_fd(&c->disk);
+    close_fd(&c->userns);
     c->named.count = 0;
     c->malformed = false;
     /* Read after the disk, which may have lost a layer that nobody names any more. */
-    if (c->read_error || steps_load(l, &err) < 0 ||
+    if (c->unread || steps_load(l, &err) < 0 ||
         store_stacks_all(c->service->store, add_stack, c, &err) < 0) {
         c->check.unchecked++;
         next_machine(c);
@@ -196,10 +194,10 @@ static void disk_read(void *arg) {
     look_at_next(c);
 }
 
-static void disk_known(void *arg, int disk, int none, const struct err *err) {
+static void disk_known(void *arg, int disk, int userns, const struct err *err) {
     struct checking *c = arg;
-    (void)none;
     c->disk = disk;
+    c->userns = userns;
     c->there.count = 0;
     if (err) {
         c->check.unchecked++;
@@ -253,8 +251,13 @@ void service_store_check(struct service *s, const struct caller *who, store_prob
     struct checking *c = calloc(1, sizeof(*c));
     if (!c)
         abort();
-    *c = (struct checking){
-        .service = s, .disk = -1, .problem = problem, .done = done, .arg = arg, .at = SIZE_MAX};
+    *c = (struct checking){.service = s,
+                           .disk = -1,
+                           .userns = -1,
+                           .problem = problem,
+                           .done = done,
+                           .arg = arg,
+                           .at = SIZE_MAX};
     for (size_t at = 0; (l = map_next(&s->machines, &at));)
         c->count += may_see(who, l->row.owner);
     c->machines = calloc(c->count + 1, sizeof(struct live *));

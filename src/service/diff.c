@@ -21,7 +21,7 @@ struct end {
 struct diffing {
     struct live *live;
     struct end from, to;
-    int disk;
+    int disk, userns;
     struct compare_order order;
     struct buf records;
     bool failed;
@@ -31,7 +31,7 @@ struct diffing {
 };
 
 static void diffing_free(struct diffing *d) {
-    int *const fds[] = {&d->from.root, &d->from.usr, &d->to.root, &d->to.usr, &d->disk};
+    int *const fds[] = {&d->from.root, &d->from.usr, &d->to.root, &d->to.usr, &d->disk, &d->userns};
     for (size_t i = 0; i < sizeof(fds) / sizeof(*fds); i++)
         close_fd(fds[i]);
     buf_done(&d->records);
@@ -69,7 +69,7 @@ static void run_job(void *arg) {
         [FD_DISK] = d->disk,
     };
     d->failed = compare_run(d->live->service->place->libexec, &d->order, fds, COMPARE_FDS,
-                            &d->records, &d->err) < 0;
+                            d->userns, &d->records, &d->err) < 0;
 }
 
 static void job_done(void *arg) {
@@ -77,10 +77,10 @@ static void job_done(void *arg) {
     finish(d, d->failed ? &d->err : NULL);
 }
 
-static void disk_known(void *arg, int disk, int none, const struct err *err) {
+static void disk_known(void *arg, int disk, int userns, const struct err *err) {
     struct diffing *d = arg;
-    (void)none;
     d->disk = disk;
+    d->userns = userns;
     if (err)
         finish(d, err);
     else
@@ -245,6 +245,7 @@ void service_diff(struct service *s, const struct caller *who, const char *machi
                           .from = {.root = -1, .usr = -1},
                           .to = {.root = -1, .usr = -1},
                           .disk = -1,
+                          .userns = -1,
                           .records = BUF(2 * COMPARE_OUT_MAX),
                           .done = done,
                           .arg = arg};

@@ -16,7 +16,7 @@ struct measuring {
     struct live *live;
     struct compare_order order;
     char (*steps)[ID_SIZE]; /* which step each layer of the order is */
-    int disk;
+    int disk, userns;
     struct buf records;
     bool failed;
     struct err err;
@@ -26,6 +26,7 @@ struct measuring {
 
 static void measuring_free(struct measuring *m) {
     close_fd(&m->disk);
+    close_fd(&m->userns);
     buf_done(&m->records);
     free(m->steps);
     live_unref(m->live);
@@ -87,8 +88,8 @@ static int put_sizes(struct measuring *m, struct err *err) {
 
 static void run_job(void *arg) {
     struct measuring *m = arg;
-    m->failed = compare_run(m->live->service->place->libexec, &m->order, &m->disk, 1, &m->records,
-                            &m->err) < 0;
+    m->failed = compare_run(m->live->service->place->libexec, &m->order, &m->disk, 1, m->userns,
+                            &m->records, &m->err) < 0;
 }
 
 static void job_done(void *arg) {
@@ -98,10 +99,10 @@ static void job_done(void *arg) {
     finish(m, m->failed ? &m->err : NULL);
 }
 
-static void disk_known(void *arg, int disk, int none, const struct err *err) {
+static void disk_known(void *arg, int disk, int userns, const struct err *err) {
     struct measuring *m = arg;
-    (void)none;
     m->disk = disk;
+    m->userns = userns;
     if (err)
         finish(m, err);
     else
@@ -155,6 +156,7 @@ void service_measured(struct service *s, const struct caller *who, const char *m
     *m = (struct measuring){.live = l,
                             .order = {.task = COMPARE_SIZES},
                             .disk = -1,
+                            .userns = -1,
                             .records = BUF(COMPARE_OUT_MAX),
                             .go = go,
                             .arg = arg};

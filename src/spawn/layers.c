@@ -596,10 +596,12 @@ int layers_view(struct spawner *s, struct plan_message *m, int ret_dirs[2], stru
     int r = disk ? clone_disk(s, box, 0, ret_dirs, 1)
                  : view_stack(s, box, m->plan.stack, ret_dirs, err);
     m->type = PLAN_VIEW_IS;
+    if (disk && r == 0 && s->rootless)
+        r = ret_dirs[1] = open_userns(s, box);
     if (disk && r < 0)
         err_num(err, r, "open the disk of machine '%s'", box->id);
     if (disk || r < 0)
-        return r < 0 ? -1 : 1;
+        return r < 0 ? -1 : ret_dirs[1] < 0 ? 1 : 2;
     /* An image with a /usr of its own has none beside it: an empty one stands for that. */
     if (ret_dirs[1] < 0)
         ret_dirs[1] = openat(s->maker.workshop, "empty", O_RDONLY | O_DIRECTORY | O_CLOEXEC);

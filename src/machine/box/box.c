@@ -699,7 +699,7 @@ static void on_view(void *arg, const struct plan_message *m, struct fd_message *
     machine_view_fn *done = c->box ? c->view : NULL;
     void *done_arg = c->arg;
     bool is_disk = c->disk;
-    if (!err && fds->nfds != (is_disk ? 1 : 2)) {
+    if (!err && fds->nfds != 2 && !(is_disk && fds->nfds == 1)) {
         err_set(&lost, ERR_INTERNAL, "the spawner gave no view");
         err = &lost;
     }
@@ -707,7 +707,7 @@ static void on_view(void *arg, const struct plan_message *m, struct fd_message *
     if (done && err)
         done(done_arg, -1, -1, err);
     else if (done)
-        done(done_arg, TAKE_FD(fds->fds[0]), is_disk ? -1 : TAKE_FD(fds->fds[1]), NULL);
+        done(done_arg, TAKE_FD(fds->fds[0]), fds->nfds == 2 ? TAKE_FD(fds->fds[1]) : -1, NULL);
 }
 
 static void box_view(struct machine *m, const char *stack, machine_view_fn *done, void *arg) {

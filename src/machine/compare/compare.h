@@ -38,18 +38,20 @@ enum compare_fd {
     FD_ROOT_AFTER,
     FD_USR_AFTER,
     FD_DISK,
-    COMPARE_FDS,
+    COMPARE_FDS, /* and after the last, the disk, rootless: the machine's user namespace */
 };
 
 /*
  * One message. TREES: the layers of the disk that only one of the two has, in any order. SIZES: the
- * layers to be measured; the disk is then its only descriptor.
+ * layers to be measured, or none to be told which there are; the disk is then its only descriptor.
  */
 struct compare_order {
     uint32_t task;
     uint32_t context; /* lines around a change */
     uint32_t text;    /* 0: no differences of texts */
     uint32_t usr;     /* /usr is an overlay of its own; otherwise its descriptors stand for none */
+    uint32_t
+        root_id; /* rootless, what the machine's root is on disk: the worker finds it; else 0 */
     uint32_t layer_count;
     uint32_t layers[COMPARE_LAYERS_MAX];
     char under[COMPARE_UNDER_SIZE]; /* only this path and what is below it; "": everything */
@@ -64,10 +66,10 @@ void compare_sizes(const struct compare_order *o, int disk, struct buf *out);
 
 /*
  * Runs the worker and waits for it, at most COMPARE_MS and a little: for a job, not for the loop.
- * libexec: where it lies. out: its records, whole.
+ * libexec: where it lies. userns: or -1. out: its records, whole.
  */
 int compare_run(const char *libexec, const struct compare_order *o, const int *fds, size_t count,
-                struct buf *out, struct err *err);
+                int userns, struct buf *out, struct err *err);
 
 /* From here on this process can read below its descriptors, compute and answer; -errno. */
 int compare_confine(int root);

@@ -4,8 +4,13 @@
  * Standard input is a socket. One order comes over it with the descriptors it is about; records
  * (base/changes.h) go back, and the last of them says that they are whole.
  */
+#include <fcntl.h>
+#include <linux/nsfs.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
 
 #include "base/defer.h"
 #include "base/fdio.h"
@@ -13,12 +18,31 @@
 
 enum { SOCKET = 0, OUT_ROOM = 1 << 12 };
 
+/*
+ * Rootless, ids on disk are subordinate ones. The spawner's namespace, in which the machine's lies,
+ * may read them all; which of them is the machine's root is seen by what belongs to that.
+ */
+static int become_reader(const struct fd_message *in, size_t count, struct compare_order *order) {
+    struct stat st;
+    if (in->nfds == count)
+        return 0;
+    int spawners DEFER_CLOSE = ioctl(in->fds[count], NS_GET_PARENT);
+    if (spawners < 0 || setns(spawners, CLONE_NEWUSER) < 0 ||
+        fstatat(in->fds[count - 1], "m", &st, AT_SYMLINK_NOFOLLOW) < 0)
+        return -1;
+    order->root_id = st.st_uid;
+    return 0;
+}
+
 int main(void) {
     static struct compare_order order;
     struct fd_message in = {0};
     struct buf out = BUF(COMPARE_OUT_MAX + OUT_ROOM);
     if (recv_fds(SOCKET, &order, sizeof(order), &in) < 0 || in.len != sizeof(order) ||
-        !compare_order_ok(&order) || in.nfds != (order.task == COMPARE_TREES ? COMPARE_FDS : 1) ||
+        !compare_order_ok(&order))
+        return 1;
+    size_t count = order.task == COMPARE_TREES ? COMPARE_FDS : 1;
+    if ((in.nfds != count && in.nfds != count + 1) || become_reader(&in, count, &order) < 0 ||
         compare_confine(in.fds[0]) < 0)
         return 1;
     if (order.task == COMPARE_TREES)

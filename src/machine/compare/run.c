@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <spawn.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -72,8 +73,8 @@ static int wait_for(pid_t pid) {
 }
 
 int compare_run(const char *libexec, const struct compare_order *o, const int *fds, size_t count,
-                struct buf *out, struct err *err) {
-    int ends[2];
+                int userns, struct buf *out, struct err *err) {
+    int ends[2], all[COMPARE_FDS + 1];
     pid_t pid;
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) < 0)
         return err_sys(err, "make a socket pair");
@@ -83,7 +84,9 @@ int compare_run(const char *libexec, const struct compare_order *o, const int *f
     if (start(libexec, theirs, &pid, err) < 0)
         return -1;
     close(TAKE_FD(theirs));
-    int r = send_fds(ours, o, sizeof(*o), fds, count);
+    memcpy(all, fds, count * sizeof(*fds));
+    all[count] = userns;
+    int r = send_fds(ours, o, sizeof(*o), all, count + (userns >= 0));
     bool whole = r == 0 && hear(ours, out);
     if (!whole)
         kill(pid, SIGKILL);

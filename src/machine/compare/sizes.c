@@ -3,6 +3,8 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 
 #include "base/defer.h"
@@ -37,12 +39,34 @@ static void measure_dir(struct measure *m, int dir) {
     }
 }
 
+static uint32_t number_of(const char *name) {
+    size_t n = strspn(name, "0123456789");
+    return n > 0 && n < 10 && !name[n] && name[0] != '0' ? (uint32_t)strtoul(name, NULL, 10) : 0;
+}
+
+/* Which there are. The names there are the spawner's. */
+static bool list_layers(int disk, struct patience *patience, struct buf *out) {
+    struct names names DEFER(names_done) = {0};
+    bool fits = true;
+    names_read(&names, disk, patience);
+    for (size_t i = 0; i < names.count && fits; i++) {
+        const struct changes_record r = {.type = CHANGES_SIZE,
+                                         .size = {.layer = number_of(names.v[i])}};
+        fits = !r.size.layer || changes_write(out, &r);
+    }
+    return fits && !patience->cut;
+}
+
 /* One that cannot be measured whole is left out: half a figure is none. */
 void compare_sizes(const struct compare_order *o, int disk, struct buf *out) {
     static const char parts[] = "uU";
     struct patience patience;
     struct changes_record end = {.type = CHANGES_END};
     patience_begin(&patience);
+    if (!o->layer_count && !list_layers(disk, &patience, out)) {
+        out->len = 0;
+        return;
+    }
     for (uint32_t i = 0; i < o->layer_count && patience.cut != CUT_TIME; i++) {
         struct changes_record r = {.type = CHANGES_SIZE, .size = {.layer = o->layers[i]}};
         struct measure m = {.patience = &patience, .size = &r.size};

@@ -151,11 +151,19 @@ static void tell_content(struct walk *w, const struct place *p, const char *name
 
 /* ---- records ---- */
 
-static struct change_side side_of(const struct stat *st) {
+/* What the machine calls it: its user is the user's own id, the others follow its root. */
+static uint32_t inside_id(uint32_t root, uint32_t id) {
+    enum { USER = 1000, NOBODY = 65534 };
+    if (!root)
+        return id;
+    return id == 0 ? USER : id >= root && id - root < NOBODY ? id - root : NOBODY;
+}
+
+static struct change_side side_of(const struct walk *w, const struct stat *st) {
     return (struct change_side){
         .mode = st->st_mode,
-        .uid = st->st_uid,
-        .gid = st->st_gid,
+        .uid = inside_id(w->order->root_id, st->st_uid),
+        .gid = inside_id(w->order->root_id, st->st_gid),
         .size = S_ISDIR(st->st_mode) ? 0 : (uint64_t)st->st_size,
     };
 }
@@ -186,8 +194,8 @@ static void put_change(struct walk *w, const struct place *p, const char *name,
         w->end.cut = CUT_ENTRIES;
         return;
     }
-    c->before = side_of(&q->before);
-    c->after = side_of(&q->after);
+    c->before = side_of(w, &q->before);
+    c->after = side_of(w, &q->after);
     c->path = (struct bytes){w->path, w->path_len};
     c->target_before = read_target(p->before, name, &q->before, targets[0]);
     c->target_after = read_target(p->after, name, &q->after, targets[1]);
