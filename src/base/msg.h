@@ -53,6 +53,7 @@
 #define MSG_STRINGS_MAX 65536u /* in one argv or env */
 #define MSG_GROUPS_MAX 32u
 #define MSG_RLIMITS_MAX 16u
+#define MSG_KILL_ALL 0u /* no command is called so: every process but the guest */
 
 enum msg_type {
     MSG_HELLO = 1, /* struct msg_hello, both ways */
@@ -75,10 +76,11 @@ enum msg_type {
     MSG_EXIT,     /* struct msg_exit, to the host */
     MSG_EXIT_ACK, /* the host has it, and all the output it wants; the row goes with the tree */
     MSG_SIGNAL,   /* struct msg_signal; ERROR `gone` once the main process has ended */
-    MSG_KILL,     /* SIGKILL to the whole tree of the command -> OK when it was sent to all */
-    MSG_RESIZE,   /* struct msg_resize */
-    MSG_ATTACH,   /* struct msg_attach -> OK; then data from there on, and EXIT if it ended */
-    MSG_TABLE,    /* -> TABLE_ROWS */
+    MSG_KILL,   /* SIGKILL to the whole tree of the command, or MSG_KILL_ALL -> OK when it was sent
+                   to all */
+    MSG_RESIZE, /* struct msg_resize */
+    MSG_ATTACH, /* struct msg_attach -> OK; then data from there on, and EXIT if it ended */
+    MSG_TABLE,  /* -> TABLE_ROWS */
     MSG_TABLE_ROWS,
     MSG_BUSY, /* -> BUSY_STATE */
     MSG_BUSY_STATE,

@@ -1,7 +1,7 @@
 /*
- * Ending every process of a machine but its guest: each belongs to a command, and the guest kills
- * a command's whole tree. Asked again until nothing is left, for a tree may grow while it is
- * killed.
+ * Ending every process of a machine but its guest: the guest kills each command's whole tree, and
+ * then what no command owns: without cgroups that is all that left its command's session. Asked
+ * again until nothing is left, for a tree may grow while it is killed.
  */
 #include <stdlib.h>
 
@@ -31,6 +31,11 @@ static void ignored(void *arg, const struct frame *frame, const struct err *err)
     (void)err; /* the next look tells */
 }
 
+static void ask_kill(struct halt *h, uint32_t id) {
+    guest_request(h->machine->guest, (struct frame_head){.type = MSG_KILL, .id = id}, NULL, NULL, 0,
+                  ignored, NULL);
+}
+
 static void table_came(void *arg, const struct frame *frame, const struct err *err) {
     struct halt *h = arg;
     struct msg_rows table;
@@ -45,8 +50,8 @@ static void table_came(void *arg, const struct frame *frame, const struct err *e
         return;
     }
     while (msg_row_next(&table.rows, &row) > 0)
-        guest_request(h->machine->guest, (struct frame_head){.type = MSG_KILL, .id = row.id}, NULL,
-                      NULL, 0, ignored, NULL);
+        ask_kill(h, row.id);
+    ask_kill(h, MSG_KILL_ALL);
     loop_timer_start(h->timer, LOOK_MS, 0);
 }
 

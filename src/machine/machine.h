@@ -65,6 +65,7 @@ struct machine_stats {
     uint64_t lookups_refused;
     bool frozen;
     bool drifted;
+    bool busy; /* where nobody counts: something lives there beside the guest */
 };
 
 typedef void machine_done_fn(void *arg, const struct err *err); /* err NULL: it is done */

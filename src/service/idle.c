@@ -12,8 +12,8 @@ static bool in_use(const struct idle_sample *a, const struct idle_sample *b) {
     /* A counter that went back belongs to a machine that was made anew. */
     uint64_t cpu = b->cpu_us > a->cpu_us ? b->cpu_us - a->cpu_us : 0;
     uint64_t io = b->io_bytes > a->io_bytes ? b->io_bytes - a->io_bytes : 0;
-    return b->commands || b->open || b->pending || cpu * 1000 > ms * IDLE_MURMUR_CPU_US ||
-           io * 1000 > ms * IDLE_MURMUR_IO_BYTES;
+    return b->commands || b->open || b->pending || b->busy ||
+           cpu * 1000 > ms * IDLE_MURMUR_CPU_US || io * 1000 > ms * IDLE_MURMUR_IO_BYTES;
 }
 
 uint64_t idle_feed(struct idle_state *s, const struct idle_sample *sample) {

@@ -2,7 +2,8 @@
  * Is a machine idle? Judged from what the kernel counts, never from silence on the API.
  *
  * Pure: samples in, a verdict out. A machine is in use while a command runs, a terminal or stream
- * is open, an approval is pending, or its processes use the cpu or do I/O beyond a murmur.
+ * is open, an approval is pending, or its processes use the cpu or do I/O beyond a murmur; where
+ * that is not counted, while there are any.
  */
 #pragma once
 
@@ -16,6 +17,7 @@ struct idle_sample {
     uint32_t commands; /* running */
     uint32_t open;     /* terminals and streams somebody follows */
     uint32_t pending;  /* approvals */
+    bool busy;         /* something lives there, and nobody counts what it does */
 };
 
 struct idle_state {

@@ -51,6 +51,8 @@ static void idle_known(void *arg, const struct machine_stats *stats, const struc
             .io_bytes = stats->io_bytes,
             .commands = l->running,
             .open = l->open,
+            .pending = l->gate && gate_pending(l->gate),
+            .busy = stats->busy,
         };
         if (idle_feed(&l->idle, &sample) >= l->row.idle_ms)
             idle_act(l);

@@ -791,6 +791,30 @@ struct batch {
 
 static void send_batch(struct machine_host *h);
 
+/* On a host without cgroups for it only the guest can tell whether anything happens in there. */
+struct counting {
+    struct call *call;
+    struct machine_stats stats;
+};
+
+static void on_counted(void *arg, const struct frame *frame, const struct err *err) {
+    struct counting *w DEFER_FREE = arg;
+    struct msg_busy_state state;
+    machine_stats_fn *done = w->call->box ? w->call->stats : NULL;
+    void *done_arg = w->call->arg;
+    w->stats.busy = err || msg_decode(frame, &state, sizeof(state)) < 0 || state.busy;
+    call_free(w->call);
+    if (done)
+        done(done_arg, &w->stats, NULL);
+}
+
+static void ask_guest(struct call *c, const struct machine_stats *s) {
+    struct counting *w = xnew(struct counting);
+    *w = (struct counting){c, *s};
+    guest_request(c->box->m.guest, (struct frame_head){.type = MSG_BUSY}, NULL, NULL, 0, on_counted,
+                  w);
+}
+
 static void tell_stats(struct call *c, const struct plan_row *row, const struct err *err) {
     struct machine_stats s;
     struct err gone;
@@ -800,11 +824,12 @@ static void tell_stats(struct call *c, const struct plan_row *row, const struct 
         err_set(&gone, ERR_GONE, "machine '%s' has ended", c->box->m.id);
         err = &gone;
     }
-    call_free(c);
-    if (done && err)
-        done(arg, NULL, err);
-    if (!done || err)
+    if (!done || err) {
+        call_free(c);
+        if (done)
+            done(arg, NULL, err);
         return;
+    }
     const struct plan_stats *p = &row->stats;
     s = (struct machine_stats){
         .cpu_us = p->cpu_us,
@@ -821,6 +846,11 @@ static void tell_stats(struct call *c, const struct plan_row *row, const struct 
         .frozen = p->frozen,
         .drifted = p->drifted,
     };
+    if (!s.cpu_us && !s.pids && c->box->m.guest) {
+        ask_guest(c, &s);
+        return;
+    }
+    call_free(c);
     done(arg, &s, NULL);
 }
 
