@@ -6,6 +6,7 @@ ours alone, make test-vm compares all of it.
 """
 import os
 import pathlib
+import pwd
 import re
 import time
 import weakref
@@ -41,6 +42,13 @@ def loops():
 def mounts():
     return [" ".join(line.split()[4:5] + line.split(" - ")[1].split()[:2])
             for line in read("/proc/self/mountinfo").splitlines()]
+
+
+def sub_ids():
+    """The subordinate ids of a rootless user: nobody else's processes have them."""
+    name = pwd.getpwuid(os.geteuid()).pw_name
+    rows = [row.split(":") for row in pathlib.Path("/etc/subuid").read_text().split()]
+    return [(int(first), int(count)) for who, first, count in rows if who in (name, str(os.geteuid()))]
 
 
 class HostState:

@@ -193,6 +193,7 @@ struct machine {
     char id[ID_SIZE];
     struct guest *guest;         /* commands, files, terminals; NULL for a kind without a guest */
     int uppers[PLAN_MAX_GRANTS]; /* changes of cow grants, in their order; -1 where there is none */
+    bool uppers_lost;            /* nobody could find them again */
     int doors[PLAN_GATE_SOCKETS]; /* as made, until somebody takes them; -1: none */
     /*
      * Called once when it has ended (deadline, killed, destroyed by anybody, host trouble), with

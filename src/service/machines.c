@@ -96,6 +96,13 @@ int service_changes(struct service *s, const struct caller *who, const char *ref
     struct live *l = allow(who, SCOPE_RUN, err) < 0 ? NULL : live_find(s, who, ref, LIVE_ANY, err);
     if (!l || !l->machine)
         return l ? live_state_error(l, err) : -1;
+    if (l->machine->uppers_lost) {
+        err_set(err, ERR_UNSUPPORTED,
+                "what machine '%s' changed in lent directories is out of reach since its spawner "
+                "died",
+                l->row.id);
+        return err_remedy(err, "copy it out with `carrel cp`");
+    }
     *ret_count = 0;
     for (size_t i = 0; i < PLAN_MAX_GRANTS && *ret_count < max; i++)
         if (l->machine->uppers[i] >= 0)

@@ -6,11 +6,21 @@ import pytest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
-from daemon import Daemon  # noqa: E402
+from daemon import ROOTLESS, Daemon, Refused  # noqa: E402
 import patience  # noqa: E402
 
 
 time_limit = patience.time_limit(120)
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(call):
+    """What the host cannot do for an ordinary user is refused, with the reason: there that is the answer."""
+    report = (yield).get_result()
+    why = call.excinfo and call.excinfo.value
+    if ROOTLESS and isinstance(why, Refused) and why.code == "unsupported":
+        report.outcome = "skipped"
+        report.longrepr = (__file__, 0, f"Skipped: rootless: {why.error['message']}")
 
 
 @pytest.fixture(scope="session")

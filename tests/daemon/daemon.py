@@ -16,10 +16,10 @@ import urllib.parse
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
-from carrel import BUILD, stop_spawner  # noqa: E402
+from carrel import BUILD, ROOTLESS, stop_spawner  # noqa: E402
 import host_image  # noqa: E402
 from host_image import remove  # noqa: E402
-from host_state import HostState  # noqa: E402
+from host_state import HostState, sub_ids  # noqa: E402
 
 DAEMON = str(BUILD / "libexec/carrel-daemon")
 START_S = 60
@@ -190,7 +190,7 @@ class Daemon(Client):
                     "CARREL_RUN": str(self.run_dir), "CARREL_HOME": str(self.home)}
         if "ASAN_OPTIONS" in os.environ:
             self.env["ASAN_OPTIONS"] = os.environ["ASAN_OPTIONS"]
-        self.host = HostState(self.run_dir, self.home)
+        self.host = HostState(self.run_dir, self.home, sub_ids() if ROOTLESS else ())
         self.process = None
         self.start()
 

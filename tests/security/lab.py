@@ -4,7 +4,6 @@ import contextlib
 import json
 import os
 import pathlib
-import pwd
 import shutil
 import socket
 import subprocess
@@ -18,7 +17,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "integratio
 from carrel import stop_daemon  # noqa: E402
 import host_image  # noqa: E402
 from guestlink import Link  # noqa: E402
-from host_state import HostState, read  # noqa: E402, F401
+from host_state import HostState, read, sub_ids  # noqa: E402, F401
 from patience import PATIENCE  # noqa: E402
 
 TOP = pathlib.Path(__file__).resolve().parents[2]
@@ -30,13 +29,6 @@ PATH = "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
 
 # Printed at the end.
 counts = collections.Counter()
-
-
-def sub_ids():
-    """The subordinate ids of a rootless user: nobody else's processes have them."""
-    name = pwd.getpwuid(os.geteuid()).pw_name
-    rows = [row.split(":") for row in pathlib.Path("/etc/subuid").read_text().split()]
-    return [(int(first), int(count)) for who, first, count in rows if who in (name, str(os.geteuid()))]
 
 
 class Lab:

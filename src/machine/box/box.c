@@ -507,7 +507,8 @@ static void on_uppers(void *arg, const struct plan_message *m, struct fd_message
     call_free(c);
     if (!b)
         return;
-    if (err && err->code != ERR_NOT_FOUND)
+    b->m.uppers_lost = err && err->code != ERR_NOT_FOUND;
+    if (b->m.uppers_lost)
         log_line(LOG_WARN, "machine", "changes in lent directories: %s id=%s", err->text, b->m.id);
     const char *at = err ? "" : m->text;
     for (size_t next = 0; *at; at += strspn(at, " ")) {
