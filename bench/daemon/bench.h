@@ -59,4 +59,5 @@ void measure_latency(struct bench *b, bool slow);
 void measure_output(struct bench *b);
 void measure_load(struct bench *b);
 void measure_mcp(struct bench *b);
+void measure_operator(struct bench *b);
 void measure_steps(struct bench *b);

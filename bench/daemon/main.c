@@ -26,6 +26,8 @@ static void run(struct options *o) {
         measure_latency(b, false);
     if (wanted(o, "mcp"))
         measure_mcp(b);
+    if (wanted(o, "operator"))
+        measure_operator(b);
     if (wanted(o, "steps"))
         measure_steps(b);
     if (wanted(o, "output"))
