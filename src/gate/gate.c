@@ -181,6 +181,9 @@ static void turn_away(struct gate_machine *m, int fd) {
     setsockopt(fd, SOL_SOCKET, SO_LINGER, &now, sizeof(now));
     close(fd);
     m->gate->stats.overflows++;
+    const struct gate_crossing c = {
+        .outcome = GATE_DENIED, .host = "", .why = "it has too many connections already"};
+    m->gate->hooks->crossed(m->gate->arg, m->id, &c);
 }
 
 static void accept_some(struct door *d, bool is_proxy) {
