@@ -61,3 +61,4 @@ void measure_load(struct bench *b);
 void measure_mcp(struct bench *b);
 void measure_operator(struct bench *b);
 void measure_steps(struct bench *b);
+void measure_history(struct bench *b);

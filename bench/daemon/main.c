@@ -30,6 +30,8 @@ static void run(struct options *o) {
         measure_operator(b);
     if (wanted(o, "steps"))
         measure_steps(b);
+    if (wanted(o, "history"))
+        measure_history(b);
     if (wanted(o, "output"))
         measure_output(b);
     if (wanted(o, "load"))
@@ -83,7 +85,7 @@ int main(int argc, char **argv) {
     struct options o = {.bench = {.build = "build"}};
     struct err err;
     if (read_options(argc, argv, &o) < 0) {
-        fputs("usage: daemon_bench [--build DIR] [--only latency|mcp|steps|output|load] "
+        fputs("usage: daemon_bench [--build DIR] [--only latency|mcp|steps|history|output|load] "
               "[--slow-sync LIB] "
               "[--quick] [--table FILE] [--json FILE]\n",
               stderr);

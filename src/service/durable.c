@@ -14,7 +14,7 @@
 #include "service/gate.h"
 #include "store/saved.h"
 
-enum { AT_ONCE = 2, LOOK_MS = 20, TRIES_FIRST = 4, STEPS_LOOKED_AT = 50 };
+enum { AT_ONCE = 2, LONGEST = 10, LOOK_MS = 20, TRIES_FIRST = 4, STEPS_LOOKED_AT = 50 };
 
 /* Layers on their way to the store. */
 struct saving {
@@ -40,12 +40,17 @@ void durable_release(struct live *l) {
         saving_free(l->durable.saving);
 }
 
+/* Whoever works step by step is not disturbed, but for now and then. */
 void durable_want(struct live *l) {
-    uint64_t after = l->service->conf->durable_after_ms;
-    if (l->durable.wanted || !after)
+    struct durable *d = &l->durable;
+    uint64_t after = l->service->conf->durable_after_ms, now = loop_now_ms(l->service->loop);
+    if (!after)
         return;
-    l->durable.wanted = true;
-    l->durable.due_ms = loop_now_ms(l->service->loop) + after;
+    if (!d->wanted)
+        d->since_ms = now;
+    d->wanted = true;
+    uint64_t latest = d->since_ms + LONGEST * after;
+    d->due_ms = now + after < latest ? now + after : latest;
 }
 
 void durable_boot(char ret[40]) {

@@ -41,8 +41,8 @@ struct reach {
 /* What of a machine is to outlive its host: durable.h. */
 struct saving;
 struct durable {
-    bool wanted;     /* there is a step that was not looked at */
-    uint64_t due_ms; /* not before */
+    bool wanted;               /* there is a step that was not looked at */
+    uint64_t since_ms, due_ms; /* not before the latter */
     struct saving *saving;
     unsigned tries; /* that failed, one after the other */
 };

@@ -8,7 +8,9 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -62,6 +64,19 @@ struct order {
     struct duplicate_plan duplicate;
 };
 
+/* What nobody waits for is done when nobody else has anything to do. */
+static int duplicate(const struct order *order, const int fds[2], bool *ret_shared) {
+    bool later = order->chore == CHORE_SAVE;
+    id_t self = (id_t)syscall(SYS_gettid);
+    int before = getpriority(PRIO_PROCESS, self);
+    if (later)
+        setpriority(PRIO_PROCESS, self, 19);
+    int r = duplicate_layer(fds[0], fds[1], &order->duplicate, ret_shared);
+    if (later)
+        setpriority(PRIO_PROCESS, self, before);
+    return r;
+}
+
 static void *bury(void *arg) {
     for (;;) {
         struct order order;
@@ -77,7 +92,7 @@ static void *bury(void *arg) {
             word.result = merge_layers(&order.merge);
         }
         if (order.task == TASK_DUPLICATE && in.nfds == 2)
-            word.result = duplicate_layer(in.fds[0], in.fds[1], &order.duplicate, &word.shared);
+            word.result = duplicate(&order, in.fds, &word.shared);
         if (order.task == TASK_CLOSE && !order.id[0]) /* whoever gave them shall not be the last */
             nanosleep(&(struct timespec){.tv_nsec = PAUSE_MS * 1000000l}, NULL);
         fd_message_close(&in);
