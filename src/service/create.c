@@ -150,6 +150,8 @@ static void creation_made(void *arg, struct machine *m, const char *warnings,
         creation_fail(c, &err);
     else if (has_rules)
         net_trust(l, creation_trusted, c); /* before anything in it speaks TLS */
+    else if (c->delivers)
+        net_tell(l, creation_told, c);
     else
         creation_told(c, NULL);
 }

@@ -5,10 +5,10 @@
 #include "base/jot.h"
 #include "base/limits.h"
 #include "base/log.h"
+#include "service/grant_kinds.h"
 #include "service/models.h"
-#include "service/state.h"
 
-enum { TEXT_MAX = PLAN_TEXT_SIZE - 1, RULES_MAX_BYTES = TEXT_MAX - 4096 };
+enum { TEXT_MAX = PLAN_TEXT_SIZE - 1, RULES_MAX_BYTES = TEXT_MAX - 4096, GRANTS_MAX_BYTES = 4096 };
 
 /* Newest first, as they decide; a policy too long for it is cut, and says so. */
 static void put_rules(struct jot *j, const struct buf *text, const struct policy *p) {
@@ -41,12 +41,36 @@ static void put_limits(struct jot *j, const struct machine_row *row) {
                                           .lifetime_ms = row->ttl_ms});
 }
 
+/* Where it is and how it is called inside; what it is on the owner's side is not the machine's. */
+static void put_grants(struct jot *j, const struct buf *text, struct live *l) {
+    struct grant_list list DEFER(grant_list_done) = {0};
+    struct err err;
+    size_t i = 0;
+    if (store_grant_list(l->service->store, l->row.id, NULL, &list, &err) < 0)
+        log_line(LOG_ERROR, "service", "grants of a machine: %s id=%s", err.text, l->row.id);
+    jot_array(j, "grants");
+    for (; i < list.count && text->len < GRANTS_MAX_BYTES; i++) {
+        const struct grant_row *row = &list.rows[i];
+        bool has_path = row->place && row->place[0] == '/';
+        jot_object(j, NULL);
+        jot_string(j, "kind", row->kind);
+        jot_string(j, has_path ? "path" : "name", has_path ? row->place : row->what);
+        if (row->mode[0])
+            jot_string(j, "mode", row->mode);
+        jot_end(j, '}');
+    }
+    jot_end(j, ']');
+    if (i < list.count)
+        jot_u64(j, "more_grants", list.count - i);
+}
+
 static bool describe(struct live *l, struct buf *text) {
     const struct policy *p = gate_policy(l->gate);
     const struct secret_grants *grants = gate_grants(l->gate);
     struct jot j = JOT(text);
     bool any = p->count || grants->count;
     jot_object(&j, NULL);
+    put_grants(&j, text, l);
     put_limits(&j, &l->row);
     jot_object(&j, "network");
     jot_string(&j, "policy", any ? "rules" : "none");

@@ -736,7 +736,7 @@ int layers_keep(struct spawner *s, struct plan_message *m, struct undertaker *u,
 
 /* Our own text: a quote inside one of its strings is never a bare one. */
 static int exchange_tail(const char *old, const char *json, struct buf *ret) {
-    const char *at = strstr(old, ",\"limits\":");
+    const char *at = strstr(old, ",\"grants\":");
     if (!at || json[0] != '{')
         return -EINVAL;
     return buf_add(ret, old, (size_t)(at - old)) && buf_addf(ret, ",%s\n", json + 1) ? 0 : -EFBIG;

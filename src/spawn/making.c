@@ -69,16 +69,16 @@ static int describe(const struct spawner *s, const struct plan *plan, struct buf
     if (!s->maker.tmpfs_bare)
         jot_string(&j, NULL, "disk");
     jot_end(&j, ']');
-    jot_array(&j, "grants");
+    jot_array(&j, "grants"); /* from here on it can be exchanged: layers_tell() */
     static const char *const modes[] = {"", "ro", "cow", "rw"};
     for (size_t i = 0; i < plan->grant_count; i++) {
         jot_object(&j, NULL);
+        jot_string(&j, "kind", "dir");
         jot_string(&j, "path", plan->grants[i].path);
         jot_string(&j, "mode", modes[plan->grants[i].mode]);
         jot_end(&j, '}');
     }
     jot_end(&j, ']');
-    /* From here on it can be exchanged: layers_tell(). */
     limits_write(
         &j, &(struct limits_told){.mem_bytes = plan->mem_bytes ? plan->mem_bytes : LIMIT_MEM,
                                   .disk_bytes = plan->disk_bytes ? plan->disk_bytes : LIMIT_DISK,

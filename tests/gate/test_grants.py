@@ -1,4 +1,5 @@
 """Grants are objects: listed, journalled, with an end of their own, and taken back while the machine runs."""
+import json
 import os
 import pathlib
 import subprocess
@@ -31,7 +32,6 @@ def out(gated, box, line, **more):
 
 def verbs(gated, box):
     """(kind, verb) of every line of the journal about the machine's grants."""
-    import json
     text = gated.request("GET", "/v1/audit", raw=True, machine=box, verb="grant").decode()
     return [(n["kind"], n["verb"], (n.get("detail") or {}).get("kind")) for n in map(json.loads, text.splitlines())]
 
@@ -61,6 +61,20 @@ def test_all_it_was_handed_is_listed(gated, lent):
     assert verbs(gated, box)[:2] == [("note", "grant.add", "dir")] * 2
     gated.restart()
     assert gated.grants(box) == rows
+
+
+def test_the_machine_reads_what_it_was_handed(gated, lent):
+    """And nothing of where it lies on the host."""
+    box, dirs = lent
+
+    def told():
+        return json.loads(out(gated, box, "cat /run/carrel/machine.json"))["grants"]
+    two = {"kind": "dir", "path": "/in/two", "mode": "ro"}
+    assert told() == [{"kind": "dir", "path": "/one", "mode": "cow"}, two]
+    gated.grant(box, "env", "COLOUR", value="green")
+    gated.delete(f"/v1/machines/{box}/grants/{gated.grants(box)[0]['id']}")
+    assert told() == [two, {"kind": "env", "name": "COLOUR"}]
+    assert str(dirs["two"]) not in out(gated, box, "cat /run/carrel/machine.json")
 
 
 @pytest.mark.parametrize("fields,why", [
