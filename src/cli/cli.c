@@ -64,7 +64,7 @@ const struct command commands[] = {
     {"fork", "[OPTIONS] MACHINE", "make machines from a step of this one", cmd_fork, fork_rows},
     {"do", "[OPTIONS] [MACHINE] TASK", "let a model carry out a task on a machine", cmd_do,
      do_rows},
-    {"ship", "[OPTIONS] MACHINE[:PATH] DIRECTORY",
+    {"ship", "[OPTIONS] MACHINE[:PATH] [DIRECTORY]",
      "review what a machine hands out, then let it out", cmd_ship, ship_rows},
     {"image", "ls|show|import|export|build|tag|rm|prune [OPTIONS] [WORD...]",
      "what machines can start from: import, build, export, remove", cmd_image, image_rows},

@@ -435,6 +435,55 @@ static int send_back(struct ship *s, const char *word, struct err *err) {
     return 0;
 }
 
+/* ---- where it belongs ---- */
+
+/* Handed over so that something comes back; path: only what lies there, or NULL. */
+static bool comes_back(const json_t *grant, const char *path) {
+    const char *kind = client_text(grant, "kind");
+    bool copy = strcmp(kind, "dir") == 0 && strcmp(client_text(grant, "mode"), "cow") == 0;
+    return (copy || strcmp(kind, "repo") == 0) &&
+           (!path || strcmp(path, client_text(grant, "at")) == 0);
+}
+
+static int ask_json(struct ship *s, const char *format, const char *word, json_t **ret,
+                    struct err *err) {
+    char target[CLIENT_TARGET_SIZE];
+    const struct client_request r = {.method = "GET", .target = target};
+    return client_target(target, err, format, word) < 0 ? -1
+                                                        : client_call(&s->client, &r, ret, err);
+}
+
+/* What belongs to a machine, or change set, whose directory was not named: the one that was handed
+ * over. word: as the command takes it then. */
+static int find_home(struct ship *s, const char *what, char word[4096], char dir[4096],
+                     struct err *err) {
+    json_t *set DEFER(json_free) = NULL, *answer DEFER(json_free) = NULL, *grant, *found = NULL;
+    bool frozen = id_valid(what, strlen(what), 'c');
+    size_t i, count = 0;
+    if (frozen && ask_json(s, "/v1/changesets/%s", what, &set, err) < 0)
+        return -1;
+    const char *machine = frozen ? client_text(set, "machine") : what;
+    if (strchr(what, ':'))
+        return err_set(err, ERR_INVALID, "no directory named");
+    if (ask_json(s, "/v1/machines/%s/grants", machine, &answer, err) < 0)
+        return -1;
+    json_array_foreach(json_object_get(answer, "grants"), i, grant) {
+        if (comes_back(grant, frozen ? client_text(set, "path") : NULL)) {
+            found = grant;
+            count++;
+        }
+    }
+    if (count != 1) {
+        err_set(err, ERR_INVALID, "machine '%s' was handed %s", machine,
+                count ? "more than one thing that comes back" : "nothing that comes back");
+        return err_remedy(err, "name what and where to: carrel ship MACHINE[:PATH] DIRECTORY");
+    }
+    bool repo = strcmp(client_text(found, "kind"), "repo") == 0;
+    snprintf(word, 4096, frozen || repo ? "%s" : "%s:%s", what, client_text(found, "at"));
+    snprintf(dir, 4096, "%s", client_text(found, "what"));
+    return 0;
+}
+
 /* ---- the command ---- */
 
 static int show_and_ship(struct ship *s, const char *what, struct err *err) {
@@ -481,10 +530,15 @@ static int words_of(int argc, char **argv, struct ship_options *o, const char *w
             return err_set(err, ERR_INVALID, "one word too many: '%s'", argv[at]);
         words[count++] = argv[at];
     }
-    if (count == 2 || o->help || (count == 1 && o->comment))
+    if (count || o->help)
         return 0;
-    err_set(err, ERR_INVALID, count ? "no directory named" : "no machine named");
+    err_set(err, ERR_INVALID, "no machine named");
     return err_remedy(err, "carrel ship MACHINE[:PATH] DIRECTORY");
+}
+
+static int open_target(struct ship *s, const char *dir, struct err *err) {
+    s->dir = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    return s->dir < 0 || !realpath(dir, s->target) ? err_sys(err, "open '%s'", dir) : 0;
 }
 
 int cmd_ship(int argc, char **argv) {
@@ -499,18 +553,18 @@ int cmd_ship(int argc, char **argv) {
         options_print(ship_rows);
         return 0;
     }
-    if (o.comment) {
-        int sent = client_open(&s.client, CLIENT_IF_MACHINES, NULL, &err);
-        return sent < 0 || send_back(&s, words[0], &err) < 0 ? cli_fail(&err) : 0;
-    }
-    s.dir = open(words[1], O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (s.dir < 0 || !realpath(words[1], s.target)) {
-        err_sys(&err, "open '%s'", words[1]);
-        return cli_fail(&err);
-    }
+    char word[4096], dir[4096];
     int status = client_open(&s.client, CLIENT_IF_MACHINES, NULL, &err);
-    if (status == 0)
-        status = o.undo ? take_back(&s, words[0], &err) : ship_repo(&s, words[0], &err);
+    if (status == 0 && o.comment)
+        return send_back(&s, words[0], &err) < 0 ? cli_fail(&err) : 0;
+    if (status == 0 && !words[1]) {
+        status = find_home(&s, words[0], word, dir, &err);
+        words[0] = word;
+        words[1] = dir;
+    }
+    if (status < 0 || open_target(&s, words[1], &err) < 0)
+        return cli_fail(&err);
+    status = o.undo ? take_back(&s, words[0], &err) : ship_repo(&s, words[0], &err);
     if (status == 1 && !o.undo)
         status = show_and_ship(&s, words[0], &err);
     return status < 0 ? cli_fail(&err) : status;

@@ -167,7 +167,7 @@ def test_only_the_owner_lets_something_out(daemon, machine):
     assert e.value.code == "not_found"
 
 
-@pytest.mark.parametrize("words,message", [((), "no machine named"), (("work",), "no directory named"), (("nowhere", "/tmp"), "nowhere"),
+@pytest.mark.parametrize("words,message", [((), "no machine named"), (("work:/x",), "no directory named"), (("nowhere", "/tmp"), "nowhere"),
                                            (("work", "/nowhere"), "/nowhere"), (("work:/nowhere", "/tmp"), "/nowhere"),
                                            (("c-aaaaaaaaaaaa", "/tmp"), "no change set")])
 def test_words_that_make_no_sense(carrel, machine, words, message):
@@ -286,6 +286,18 @@ def test_a_kill_at_every_rename_and_a_second_run(carrel, daemon, machine, projec
         assert verified.returncode == 0, verified
         assert ship(carrel, "--undo", changeset, project).returncode == 0
         assert (project / "old").read_text() == "old\n" and not (project / "a").exists(), n
+
+
+def test_what_was_lent_knows_its_way_home(carrel, daemon, machine, project):
+    changed(daemon, machine, "echo a > /home/user/project/a")
+    shown = ship(carrel, "work")
+    assert shown.returncode == 0 and "A  a" in shown.stdout and f" {project}\n" in shown.stdout, shown
+    changeset = re.search(r"c-[a-z2-7]{12}", shown.stdout)[0]
+    assert "shipped" in ship(carrel, "-y", changeset).stdout and (project / "a").read_text() == "a\n"
+    assert ship(carrel, "--undo", changeset).returncode == 0 and not (project / "a").exists()
+    daemon.machine(name="poor")
+    assert "nothing that comes back" in carrel("ship", "poor").stderr
+    assert "no directory named" in carrel("ship", "work:/home/user/project").stderr
 
 
 def test_a_receipt_that_was_changed_does_not_hold(carrel, daemon, machine, project):
