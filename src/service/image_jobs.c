@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "base/tar.h"
 #include "service/gate.h"
+#include "service/image_share.h"
 #include "service/image_store.h"
 #include "service/steps.h"
 
@@ -115,11 +116,26 @@ static int outcome(const struct hearing *h, struct err *err) {
 struct image_adoption {
     struct image_job *job;
     char path[PLACE_SIZE + 32];
+    char parent[PLACE_SIZE + IMAGE_ID_SIZE + 32]; /* what it was made of; empty: nothing of ours */
     int result;
 };
 
+static int open_tree_of(const char *path) {
+    char root[PLACE_SIZE + IMAGE_ID_SIZE + 40];
+    snprintf(root, sizeof(root), "%s/root", path);
+    return open(root, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+}
+
+static void share_tree(const struct image_adoption *a) {
+    int parent DEFER_CLOSE = a->parent[0] ? open_tree_of(a->parent) : -1;
+    int child DEFER_CLOSE = parent < 0 ? -1 : open_tree_of(a->path);
+    if (child >= 0)
+        image_share(parent, child);
+}
+
 static void sync_tree(void *arg) {
     struct image_adoption *a = arg;
+    share_tree(a);
     int fd DEFER_CLOSE = open(a->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     a->result = fd < 0 || syncfs(fd) < 0 ? -errno : 0;
 }
@@ -186,6 +202,9 @@ static void job_settle(struct image_job *j) {
             abort();
         a->job = j;
         snprintf(a->path, sizeof(a->path), "%s/images/%s", j->service->place->home, j->staging);
+        if (j->live && image_id_valid(j->live->row.image))
+            snprintf(a->parent, sizeof(a->parent), "%s/images/%s", j->service->place->home,
+                     j->live->row.image);
         loop_work(j->service->loop, sync_tree, tree_synced, a);
         return;
     }

@@ -8,12 +8,10 @@ import sqlite3
 import time
 
 import pytest
-from carrel import ROOTLESS, spawner_pids
+from carrel import spawner_pids
 from daemon import Daemon
 from patience import clock
 from test_steps import Box, refused
-
-pytestmark = pytest.mark.skipif(ROOTLESS, reason="the store of an ordinary user is tested with root's")
 
 
 def restart_host(d):

@@ -10,7 +10,7 @@ import tarfile
 
 import pytest
 
-from carrel import PROGRAM
+from carrel import PROGRAM, ROOTLESS
 from daemon import Refused
 from trees import archive, directory, docker_archive, entry, hard, layout, link, packed
 
@@ -330,3 +330,26 @@ def test_an_image_goes_though_boxes_of_it_wait(daemon, small):
     daemon.delete("/v1/images/small")
     daemon.until(lambda: not list((daemon.home / "images").glob("i-*")))
     assert daemon.get("/v1/status")["box"]["pool"]["ready_of_images"] == 0
+
+
+# ---- sharing ----
+
+@pytest.mark.skipif(ROOTLESS, reason="an ordinary user may not link files of other ids")
+def test_an_image_of_an_image_shares_what_is_the_same(daemon, small):
+    def tree(image):
+        return daemon.home / "images" / daemon.get(f"/v1/images/{image}")["id"] / "root"
+
+    m = daemon.machine(image="small")
+    daemon.exec(m, "echo new >/new; mkdir -p /etc; echo other >/etc/other")
+    daemon.post(f"/v1/machines/{m}/image", {"name": "derived"})
+    base, derived = tree("small"), tree("derived")
+    large = [p for p in base.rglob("*") if p.is_file() and not p.is_symlink() and p.stat().st_size > 10000]
+    assert large and all(os.path.samefile(p, derived / p.relative_to(base)) for p in large)
+    assert (derived / "new").read_text() == "new\n" and not (base / "new").exists()
+    assert not list(derived.rglob(".carrel-shared"))
+    daemon.clear()
+    daemon.delete("/v1/images/small")
+    assert daemon.exec(daemon.machine(image="derived"), "cat /new /etc/other")["stdout"] == "new\nother\n"
+    out = daemon.request("GET", "/v1/images/derived/archive", raw=True, form="tar")
+    again = daemon.request("POST", "/v1/images", out, name="again")
+    assert again["id"] == daemon.get("/v1/images/derived")["id"], "it is what it was"
