@@ -110,7 +110,7 @@ static void taint(struct live *l, const struct gate_crossing *c) {
     if (net_keep(l, &err) < 0)
         log_line(LOG_ERROR, "service", "keep a taint: %s id=%s", err.text, l->row.id);
     snprintf(why, sizeof(why), "it read from %s", c->host);
-    write_note(l, "net.taint", why, NULL, 0);
+    write_note(l, "machine.taint", why, NULL, 0);
     event_tell(l->service, l->row.owner, l->row.id, "machine.tainted", NULL);
 }
 

@@ -554,7 +554,7 @@ const struct tool tools[] = {
     {"checkpoint", "Keep this state",
      "Keep what the files of your machine are now, to return to with rewind. Do it before steps "
      "that may go wrong: upgrades, migrations, removals, large rewrites. It takes milliseconds. "
-     "Nothing may be running; processes are no part of it.",
+     "Of what runs the files are kept as they are at one instant; processes are no part of it.",
      &checkpoint_input_schema, &step_output_schema, TOOL_MACHINE, TOOL_BY_STEP, tool_checkpoint,
      NULL},
     {"rewind", "Return to a kept state",

@@ -36,7 +36,7 @@ def test_a_taint_closes_what_was_not_granted_for_it(gated, servers, box):
     assert status(gated, box, "inner.test", servers.http) == "200", "granted beforehand"
     said = gated.exec(box, ["curl", "-s", f"http://ok.test:{servers.http}/"])["stdout"]
     assert "a source that is not trusted" in said
-    assert [n["reason"] for n in gated.notes(box, "net.taint")] == ["it read from other.test"]
+    assert [n["reason"] for n in gated.notes(box, "machine.taint")] == ["it read from other.test"]
 
 
 def test_it_survives_rewind_fork_and_restart(gated, servers, box):

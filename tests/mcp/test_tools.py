@@ -246,12 +246,13 @@ def test_a_long_difference_is_cut_and_says_so(client):
         client.call("diff", **{"from": "nowhere"})
 
 
-def test_a_checkpoint_needs_quiet(client):
-    s = client.call("exec", cmd="echo on; sleep 100", yield_ms=200)["session"]
-    with pytest.raises(ToolFailed, match="wait for it with session"):
-        client.call("checkpoint")
+def test_a_checkpoint_of_what_runs(client):
+    s = client.call("exec", cmd="echo begun > state; sleep 30; echo ended > state", yield_ms=300)["session"]
+    kept = client.call("checkpoint")
     client.call("session", session=s, signal="KILL")
-    assert client.call("checkpoint")["restorable"]
+    client.call("exec", cmd="echo other > state")
+    client.call("rewind", to=kept["step"])
+    assert kept["restorable"] and client.call("exec", cmd="cat state")["stdout"] == "begun\n"
 
 
 def test_forks_are_copies_of_ones_own(client, daemon):
