@@ -103,6 +103,14 @@ void acts_start(struct live_run *l, const struct run_intent *in);
 void acts_cut(struct live_run *l, const char *why);
 /* The run is let go: commands go on, and nobody hears of them. */
 void acts_leave(struct live_run *l);
+/* ---- operator.c: who may, and which one ---- */
+int runs_allowed(const struct caller *who, enum token_scope scope, struct err *err);
+/* One that is under way; *ret NULL and 0: it is not. */
+int runs_find_live(struct runs *o, const struct caller *who, enum token_scope scope, const char *id,
+                   struct live_run **ret, struct err *err);
+/* From the disk; `not_found`, also for somebody else's. */
+int runs_load(struct runs *o, const struct caller *who, const char *id, struct run *run,
+              struct transcript *t, struct err *err);
 /* ---- operator.c: runs within a run ---- */
 /* A run on this machine, with its parent's provider and account; *ret_run: its id. */
 int live_child(struct live_run *parent, const struct machine_view *view, const char *task,
@@ -110,7 +118,7 @@ int live_child(struct live_run *parent, const struct machine_view *view, const c
 /* One from before, if it has not ended. */
 int live_child_again(struct live_run *parent, const char *run, struct err *err);
 void live_child_leave(struct runs *o, const char *run);
-/* All that can be read. */
+/* ---- look.c: all that can be read ---- */
 void runs_each(struct runs *o, void (*fn)(void *arg, const struct run *r), void *arg);
 /* ---- hold.c ---- */
 void hold_start(struct live_run *l);

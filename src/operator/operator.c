@@ -1,16 +1,13 @@
 #include "operator/operator.h"
 
-#include <dirent.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/defer.h"
 #include "base/log.h"
-#include "operator/export.h"
 #include "operator/inner.h"
 #include "operator/own.h"
 #include "operator/prompt.h"
@@ -181,7 +178,7 @@ static uint64_t prompt_bytes(const struct live_run *l) {
     return n;
 }
 
-static int allowed(const struct caller *who, enum token_scope scope, struct err *err) {
+int runs_allowed(const struct caller *who, enum token_scope scope, struct err *err) {
     if (who->scopes & scope)
         return 0;
     return err_set(err, ERR_DENIED, "this token lacks the scope '%s'",
@@ -380,7 +377,7 @@ void operator_start(struct runs *o, const struct caller *who, const struct opera
                     operator_fn *done, void *arg) {
     struct live_run *l = live_new(o, who);
     struct err err;
-    if (allowed(who, SCOPE_RUN, &err) < 0 || check_task(r, &err) < 0 ||
+    if (runs_allowed(who, SCOPE_RUN, &err) < 0 || check_task(r, &err) < 0 ||
         find_model(l, who, r->model, r->script, &r->keys, &err) < 0 ||
         check_money(l, r, &err) < 0 || find_mode(l, r->mode, r->menu, &err) < 0) {
         live_free(l);
@@ -427,16 +424,16 @@ static int check_id(const char *id, struct err *err) {
 }
 
 /* One that is under way; *ret NULL and 0: it is not. */
-static int find_live(struct runs *o, const struct caller *who, enum token_scope scope,
-                     const char *id, struct live_run **ret, struct err *err) {
-    if (allowed(who, scope, err) < 0 || check_id(id, err) < 0)
+int runs_find_live(struct runs *o, const struct caller *who, enum token_scope scope, const char *id,
+                   struct live_run **ret, struct err *err) {
+    if (runs_allowed(who, scope, err) < 0 || check_id(id, err) < 0)
         return -1;
     *ret = map_get(&o->live, id);
     return *ret ? may_see(who, &(*ret)->run, err) : 0;
 }
 
-static int load(struct runs *o, const struct caller *who, const char *id, struct run *run,
-                struct transcript *t, struct err *err) {
+int runs_load(struct runs *o, const struct caller *who, const char *id, struct run *run,
+              struct transcript *t, struct err *err) {
     return transcript_open(o->dir, id, t, run, err) < 0 || may_see(who, run, err) < 0 ? -1 : 0;
 }
 
@@ -446,8 +443,8 @@ void operator_show(struct runs *o, const struct caller *who, const char *id, ope
     struct transcript t = {.fd = -1};
     struct live_run *l;
     struct err err;
-    if (find_live(o, who, SCOPE_READ, id, &l, &err) < 0 ||
-        (!l && load(o, who, id, &run, &t, &err) < 0))
+    if (runs_find_live(o, who, SCOPE_READ, id, &l, &err) < 0 ||
+        (!l && runs_load(o, who, id, &run, &t, &err) < 0))
         done(arg, NULL, &err);
     else
         answer_view(l ? &l->run : &run, l, done, arg);
@@ -483,7 +480,7 @@ static int take_up(struct live_run *l, const struct caller *who, const struct te
     struct runs *o = l->runs;
     struct arena a DEFER(arena_done) = {0};
     struct run_event e;
-    if (load(o, who, id, &l->run, &l->transcript, err) < 0)
+    if (runs_load(o, who, id, &l->run, &l->transcript, err) < 0)
         return -1;
     if (resume_event(&l->run, comment, &a, &e, err) < 0)
         return -1;
@@ -504,7 +501,7 @@ void operator_resume(struct runs *o, const struct caller *who, const char *id,
                      const struct texts *keys, const char *comment, operator_fn *done, void *arg) {
     struct live_run *l;
     struct err err;
-    if (find_live(o, who, SCOPE_RUN, id, &l, &err) < 0) {
+    if (runs_find_live(o, who, SCOPE_RUN, id, &l, &err) < 0) {
         done(arg, NULL, &err);
         return;
     }
@@ -587,7 +584,7 @@ int live_child_again(struct live_run *parent, const char *run, struct err *err) 
     if (map_get(&parent->runs->live, run))
         return 0;
     struct live_run *l = child_new(parent);
-    int status = load(parent->runs, &parent->who, run, &l->run, &l->transcript, err);
+    int status = runs_load(parent->runs, &parent->who, run, &l->run, &l->transcript, err);
     if (status == 0 && l->run.phase == RUN_ENDED) {
         live_free(l);
         return 0;
@@ -636,8 +633,8 @@ void operator_cancel(struct runs *o, const struct caller *who, const char *id, o
     struct transcript t = {.fd = -1};
     struct live_run *l;
     struct err err;
-    if (find_live(o, who, SCOPE_RUN, id, &l, &err) < 0 ||
-        (!l && load(o, who, id, &run, &t, &err) < 0))
+    if (runs_find_live(o, who, SCOPE_RUN, id, &l, &err) < 0 ||
+        (!l && runs_load(o, who, id, &run, &t, &err) < 0))
         done(arg, NULL, &err);
     else if (l)
         cancel_live(l, done, arg);
@@ -652,7 +649,7 @@ void operator_answer(struct runs *o, const struct caller *who, const char *id, c
                      const char *answer, operator_fn *done, void *arg) {
     struct live_run *l;
     struct err err;
-    if (find_live(o, who, SCOPE_RUN, id, &l, &err) < 0) {
+    if (runs_find_live(o, who, SCOPE_RUN, id, &l, &err) < 0) {
         done(arg, NULL, &err);
         return;
     }
@@ -667,133 +664,6 @@ void operator_answer(struct runs *o, const struct caller *who, const char *id, c
     }
     err_set(&err, ERR_INVALID, "run '%s' waits for no answer", id);
     done(arg, NULL, &err);
-}
-
-/* ---- listing ---- */
-
-struct found {
-    char id[ID_SIZE];
-    struct timespec at;
-};
-
-static int newer(const void *a, const void *b) {
-    const struct found *x = a, *y = b;
-    if (x->at.tv_sec != y->at.tv_sec)
-        return x->at.tv_sec < y->at.tv_sec ? 1 : -1;
-    return x->at.tv_nsec < y->at.tv_nsec ? 1 : x->at.tv_nsec > y->at.tv_nsec ? -1 : 0;
-}
-
-static size_t find_all(const struct runs *o, struct arena *a, struct found **ret) {
-    DIR *dir = opendir(o->dir);
-    size_t count = 0;
-    for (struct dirent *d; dir && (d = readdir(dir));) {
-        struct stat st;
-        size_t n = strcspn(d->d_name, ".");
-        if (!id_valid(d->d_name, n, 'r') || fstatat(dirfd(dir), d->d_name, &st, 0) < 0)
-            continue;
-        *ret = arena_grow(a, *ret, count, sizeof(**ret));
-        struct found *f = &(*ret)[count++];
-        snprintf(f->id, sizeof(f->id), "%.*s", (int)n, d->d_name);
-        f->at = st.st_mtim;
-    }
-    if (dir)
-        closedir(dir);
-    if (count)
-        qsort(*ret, count, sizeof(**ret), newer);
-    return count;
-}
-
-void runs_each(struct runs *o, void (*fn)(void *arg, const struct run *r), void *arg) {
-    struct arena a DEFER(arena_done) = {0};
-    struct found *all = NULL;
-    size_t count = find_all(o, &a, &all);
-    for (size_t i = 0; i < count; i++) {
-        struct run run DEFER(run_done) = {0};
-        struct transcript t = {.fd = -1};
-        struct err err;
-        if (transcript_open(o->dir, all[i].id, &t, &run, &err) == 0)
-            fn(arg, &run);
-        transcript_close(&t);
-    }
-}
-
-struct listing {
-    service_row_fn *row;
-    void *arg;
-    size_t left;
-};
-
-static void list_one(void *arg, const struct run_view *view, const struct err *err) {
-    struct listing *l = arg;
-    if (err)
-        return; /* somebody else's, or not whole */
-    l->row(l->arg, view);
-    l->left--;
-}
-
-int operator_list(struct runs *o, const struct caller *who, size_t limit, service_row_fn *row,
-                  void *arg, struct err *err) {
-    struct arena a DEFER(arena_done) = {0};
-    struct found *all = NULL;
-    struct listing l = {row, arg, limit};
-    if (allowed(who, SCOPE_READ, err) < 0)
-        return -1;
-    size_t count = find_all(o, &a, &all);
-    for (size_t i = 0; i < count && l.left; i++)
-        operator_show(o, who, all[i].id, list_one, &l);
-    return 0;
-}
-
-/* ---- following ---- */
-
-bool operator_follow(struct runs *o, const char *id, struct run_follower *f) {
-    struct live_run *l = map_get(&o->live, id);
-    if (!l)
-        return false;
-    f->next = l->followers;
-    f->at = &l->followers;
-    if (f->next)
-        f->next->at = &f->next;
-    l->followers = f;
-    return true;
-}
-
-void operator_unfollow(struct run_follower *f) {
-    if (!f->at)
-        return;
-    *f->at = f->next;
-    if (f->next)
-        f->next->at = f->at;
-    f->at = NULL;
-    f->next = NULL;
-}
-
-int operator_read(struct runs *o, const struct caller *who, const char *id, uint64_t from,
-                  struct buf *to, struct err *err) {
-    struct run run DEFER(run_done) = {0};
-    struct transcript t = {.fd = -1};
-    struct live_run *l;
-    if (find_live(o, who, SCOPE_READ, id, &l, err) < 0 ||
-        (!l && load(o, who, id, &run, &t, err) < 0))
-        return -1;
-    int status = transcript_read(l ? l->transcript.fd : t.fd, from, 1 << 20, to, err);
-    transcript_close(&t);
-    return status;
-}
-
-int operator_export(struct runs *o, const struct caller *who, const char *id, struct buf *to,
-                    struct err *err) {
-    struct buf lines DEFER(buf_done) = BUF(TRANSCRIPT_BYTES_MAX);
-    for (bool more = true; more;) {
-        struct buf piece DEFER(buf_done) = BUF(RUN_LINE_MAX + (2 << 20));
-        if (operator_read(o, who, id, lines.len, &piece, err) < 0)
-            return -1;
-        more = piece.len;
-        if (more && !buf_add(&lines, piece.data, piece.len))
-            return err_set(err, ERR_LIMIT, "the transcript is longer than %d MiB",
-                           TRANSCRIPT_BYTES_MAX >> 20);
-    }
-    return run_export(lines.data ? lines.data : "", lines.len, to, err);
 }
 
 /* ---- life ---- */
