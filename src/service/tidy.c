@@ -11,8 +11,15 @@
 #include "base/log.h"
 #include "service/gate.h"
 #include "store/compact.h"
+#include "store/saved.h"
 
-enum { MERGE_LOOK_MS = 5, MERGE_TRIES = 12000, REST_MS = 50, LAYERS_MANY = LAYERS_GOOD / 2 };
+enum {
+    MERGE_LOOK_MS = 5,
+    MERGE_TRIES = 12000,
+    REST_MS = 50,
+    LAYERS_MANY = LAYERS_GOOD / 2,
+    SAVED_MANY = 3
+};
 
 /* Layers that are being made into one. */
 struct merging {
@@ -39,7 +46,7 @@ static void put_merged(struct merging *m) {
     char text[LAYERS_TEXT_SIZE];
     struct err err = {.text = "it does not fit"};
     if (layers_parse(l->steps.stack ? l->steps.stack : "", &now, &err) == 0 &&
-        !compact_apply(&now, &m->run, l->row.id, m->into))
+        !compact_apply(&now, &m->run, m->run.v[0].machine, m->into))
         return; /* a rewind has left them behind */
     if (!layers_print(&now, text, sizeof(text)) ||
         steps_root_changed(l, l->steps.layer, text, &err) < 0)
@@ -96,6 +103,35 @@ static bool may_begin(struct live *l, const struct layers *layers) {
     return false;
 }
 
+static size_t count_saved(const struct layers *layers) {
+    size_t n = 0;
+    for (size_t i = 0; i < layers->count; i++)
+        n += layers->v[i].machine[0] == 'd';
+    return n;
+}
+
+/*
+ * What came back with the machine after a restart of the host: several layers of one saved disk
+ * below its own become one, or each restart would add to the stack.
+ */
+static struct compaction plan_saved(struct live *l, const struct layers *layers) {
+    struct store *store = l->service->store;
+    struct saved_row row DEFER(saved_row_done) = {.source = NULL};
+    struct compaction c = {0};
+    struct err err;
+    while (c.first < layers->count && strcmp(layers->v[c.first].machine, l->row.id) == 0)
+        c.first++;
+    if (layers->count - c.first < SAVED_MANY || store_saved_get(store, l->row.id, &row, &err) < 0)
+        return (struct compaction){0};
+    while (c.first + c.count < layers->count &&
+           strcmp(layers->v[c.first + c.count].machine, row.disk) == 0)
+        c.count++;
+    c.into = row.next++;
+    if (c.count < SAVED_MANY || store_saved_put(store, &row, &err) < 0)
+        return (struct compaction){0};
+    return c;
+}
+
 static void compact(struct live *l, bool rested) {
     struct layers layers;
     struct err err;
@@ -103,7 +139,14 @@ static void compact(struct live *l, bool rested) {
         layers_parse(l->steps.stack, &layers, &err) < 0)
         return;
     struct compaction c = compact_plan(&layers, l->row.id);
-    if (c.count < 2 || (!rested && !may_begin(l, &layers)))
+    bool own = c.count >= 2;
+    if (!own && (count_saved(&layers) < SAVED_MANY || l->durable.saving))
+        return;
+    if (!rested && !may_begin(l, &layers))
+        return;
+    if (!own)
+        c = plan_saved(l, &layers);
+    if (c.count < 2)
         return;
     struct merging *m = calloc(1, sizeof(*m));
     if (!m)

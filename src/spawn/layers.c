@@ -809,27 +809,31 @@ int chore_ask(struct box *box, enum chore chore, uint32_t number, const char *wh
 }
 
 static int plan_merge(const struct box *box, const struct plan_message *m, struct merge_plan *plan,
-                      struct err *err) {
+                      char ret_disk[ID_SIZE], struct err *err) {
     struct layers layers;
     if (layers_parse(m->plan.stack, &layers, err) < 0)
         return -1;
+    const char *disk = layers.count ? layers.v[0].machine : box->id;
+    plan->saved = saved_is_name(disk);
     for (size_t i = 0; i < layers.count; i++) {
-        if (strcmp(layers.v[i].machine, box->id) != 0)
+        if (strcmp(layers.v[i].machine, plan->saved ? disk : box->id) != 0)
             return err_set(err, ERR_INVALID, "layers of another machine are not merged");
         plan->from[plan->count++] = layers.v[i].number;
     }
     plan->into = (uint32_t)m->layer;
-    if (plan->count < 2 || plan->into <= box->layer)
+    if (plan->saved)
+        snprintf(ret_disk, ID_SIZE, "%s", disk);
+    if (plan->count < 2 || (!plan->saved && plan->into <= box->layer))
         return err_set(err, ERR_INVALID, "not a merge of layers");
     return 0;
 }
 
 static int begin_merge(struct spawner *s, struct box *box, struct merge_plan *plan,
-                       struct undertaker *u, struct err *err) {
-    int disk DEFER_CLOSE = -1;
-    int r = clone_disk(s, box, 0, &disk, 1);
-    if (r == 0)
-        r = mount_writable(disk);
+                       const char *name, struct undertaker *u, struct err *err) {
+    int disk DEFER_CLOSE = plan->saved ? saved_open(s, name) : -1;
+    int r = plan->saved ? disk : clone_disk(s, box, 0, &disk, 1);
+    if (r >= 0)
+        r = plan->saved ? 0 : mount_writable(disk);
     plan->disk = disk;
     if (r == 0)
         r = merge_done(plan);
@@ -845,11 +849,12 @@ static int begin_merge(struct spawner *s, struct box *box, struct merge_plan *pl
 int layers_merge(struct spawner *s, struct plan_message *m, struct undertaker *u, struct err *err) {
     struct box *box = layers_live_box(s, m->plan.id, err);
     struct merge_plan plan = {.userxattr = s->rootless, .disk = -1};
-    if (!box || plan_merge(box, m, &plan, err) < 0)
+    char disk[ID_SIZE];
+    if (!box || plan_merge(box, m, &plan, disk, err) < 0)
         return -1;
     if (chore_ask(box, CHORE_MERGE, plan.into, "merge layers of", err) < 0)
         return -1;
-    return begin_merge(s, box, &plan, u, err);
+    return begin_merge(s, box, &plan, disk, u, err);
 }
 
 /* ---- afterwards ---- */

@@ -353,7 +353,11 @@ int merge_layers(const struct merge_plan *plan) {
         r = merge_part(plan, aside, 'U');
     if (r == 0)
         r = tree_file(plan->disk, from, text, 0600, 0, 0);
+    if (r == 0 && plan->saved && syncfs(plan->disk) < 0)
+        r = -errno;
     if (r == 0 && renameat(plan->disk, aside, plan->disk, name) < 0)
+        r = -errno;
+    if (r == 0 && plan->saved && fsync(plan->disk) < 0)
         r = -errno;
     if (r < 0)
         tree_remove(plan->disk, aside);

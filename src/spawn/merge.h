@@ -17,6 +17,7 @@
 struct merge_plan {
     int disk;                  /* writable, as on disk */
     bool userxattr;            /* marks are user.overlay.* */
+    bool saved;                /* on a disk that outlives the host: synced before it appears */
     uint32_t into;             /* number of the new layer */
     uint32_t from[LAYERS_MAX]; /* uppermost first */
     size_t count;

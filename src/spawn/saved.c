@@ -36,6 +36,10 @@ static int open_disk(const struct spawner *s, const char *name, bool make) {
     return dir < 0 ? -errno : dir;
 }
 
+int saved_open(const struct spawner *s, const char *name) {
+    return open_disk(s, name, false);
+}
+
 int saved_clone(const struct spawner *s, const char *name, int *ret, int copies) {
     int dir DEFER_CLOSE = open_disk(s, name, false), made = 0, r = dir < 0 ? dir : 0;
     for (; r == 0 && made < copies; made++)

@@ -17,6 +17,9 @@ bool saved_is_name(const char *name);
 /* Detached read-only mounts of such a disk; 0 or -errno. */
 int saved_clone(const struct spawner *s, const char *name, int *ret, int copies);
 
+/* To write to; or -errno. */
+int saved_open(const struct spawner *s, const char *name);
+
 /* SAVE: one layer becomes that of another number there. `busy` while it is copied: ask again. */
 int saved_copy(struct spawner *s, const struct plan_message *m, struct undertaker *u,
                struct err *err);
