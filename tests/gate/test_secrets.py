@@ -1,6 +1,7 @@
 """Secrets that never enter a machine: used at the gate, inside TLS, and nowhere else to be found."""
 import base64
 import json
+import os
 import pathlib
 import re
 import subprocess
@@ -152,6 +153,20 @@ def test_a_fork_has_the_same_placeholder(gated, servers, box, api):
 # ---- it cannot be had ----
 
 
+def data_of(path):
+    """What a file really holds: logs are mostly holes."""
+    out, at = b"", 0
+    with open(path, "rb") as f:
+        while True:
+            try:
+                at = os.lseek(f.fileno(), at, os.SEEK_DATA)
+            except OSError:
+                return out
+            end = os.lseek(f.fileno(), at, os.SEEK_HOLE)
+            out += os.pread(f.fileno(), end - at, at)
+            at = end
+
+
 def test_the_value_is_nowhere(gated, servers, box, api):
     """Not in the machine, not in the journal, not in the store."""
     run(gated, box, f'curl -sS -H "X-Key: $API_KEY" -o echoed {api}/x; cat echoed; env')
@@ -165,7 +180,7 @@ def test_the_value_is_nowhere(gated, servers, box, api):
     assert '"secret.use"' in journal and '"secret.set"' in journal and "sk-real" not in journal
     forms = [VALUE.encode(), base64.b64encode(VALUE.encode())]
     for path in [p for p in pathlib.Path(gated.dir).rglob("*") if p.is_file()]:
-        content = path.read_bytes()
+        content = data_of(path)
         assert not any(f in content for f in forms), path
     assert (gated.home / "secrets.key").stat().st_mode & 0o777 == 0o600
     listed = json.dumps([gated.get("/v1/secrets"), gated.get(f"/v1/machines/{box}/grants"), gated.get(f"/v1/machines/{box}")])
