@@ -55,7 +55,7 @@ asan:
 	@CARREL_PATIENCE=4 $(MAKE) --no-print-directory test BUILD=build-asan TEST_ARGS='-t 4 $(TEST_ARGS)'
 
 valgrind:
-	@$(MAKE) --no-print-directory test TEST_ARGS="--suite unit --suite fuzz -t 10 \
+	@$(MAKE) --no-print-directory test TEST_ARGS="--suite unit --suite fuzz -t 30 \
 		--wrap 'valgrind -q --leak-check=full --error-exitcode=9' $(TEST_ARGS)"
 
 # The other processor, under qemu-user, which has no namespaces: what needs none. The whole of it
