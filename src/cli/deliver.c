@@ -342,6 +342,14 @@ int deliver(const struct delivery *d, const struct parcel *p, char receipt[DELIV
     return write_list(d, p, stage, name, err);
 }
 
+/* By its content, so that the same again is the same file. */
+int deliver_aside(int dir, const char *id, const struct parcel_item *i, char ret_name[DELIVER_NAME],
+                  struct err *err) {
+    int stage DEFER_CLOSE = open_stage(dir, id, true, err);
+    snprintf(ret_name, DELIVER_NAME, "aside.%.16s", i->sha256);
+    return stage < 0 ? -1 : stage_file(dir, stage, ret_name, i, err);
+}
+
 /* ---- the way back ---- */
 
 /* 1: it is as it was before. 0: somebody has changed it since, and it stays. */

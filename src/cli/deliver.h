@@ -28,6 +28,10 @@ enum { DELIVER_NAME = 96 };
 int deliver(const struct delivery *d, const struct parcel *p, char receipt[DELIVER_NAME],
             struct err *err);
 
+/* The machine's version of a file that both sides changed, kept in the stage under that name. */
+int deliver_aside(int dir, const char *id, const struct parcel_item *i, char ret_name[DELIVER_NAME],
+                  struct err *err);
+
 struct delivered {
     long long record;
     long count;

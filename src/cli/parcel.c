@@ -220,7 +220,8 @@ static void compare(const struct parcel *p, struct parcel_item *i, int64_t since
                 (parcel_hash(p->dir, i->path, there) && strcmp(there, i->sha256) == 0 &&
                  (i->kind != TAR_FILE || !(st.st_mode & 0100) == !(i->mode & 0100)));
     i->change = same ? '=' : 'M';
-    if (!same && changed_ms(&st) > since_ms)
+    i->differs = !same && changed_ms(&st) > since_ms;
+    if (i->differs)
         i->refused = "it changed on your side since the machine was made";
 }
 

@@ -31,6 +31,7 @@ struct parcel_item {
     uint64_t step; /* of the machine, by the file's time; 0: not known */
     int64_t mtime; /* seconds */
     bool wanted;
+    bool differs; /* refused because both sides changed it */
 };
 
 struct parcel {

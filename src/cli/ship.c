@@ -374,6 +374,25 @@ static int finish_before(struct ship *s, struct err *err) {
     return count < 0 ? -1 : 0;
 }
 
+/* Yours stays where it is; what the machine made of it is not lost. */
+static int keep_aside(struct ship *s, struct err *err) {
+    const char *id = client_text(s->set, "id");
+    for (size_t i = 0; i < s->parcel.count; i++) {
+        const struct parcel_item *item = &s->parcel.items[i];
+        char name[DELIVER_NAME];
+        if (!item->differs || item->kind != TAR_FILE || !is_chosen(s->options, item->path))
+            continue;
+        if (deliver_aside(s->dir, id, item, name, err) < 0)
+            return -1;
+        if (s->options->json)
+            continue;
+        fputs("the machine's ", stdout);
+        safe_name(stdout, item->path);
+        printf(" is kept as %s/.carrel-ship-%s/%s\n", s->target, id, name);
+    }
+    return 0;
+}
+
 static int take_back(struct ship *s, const char *id, struct err *err) {
     char hash[PARCEL_HEX] = "";
     long kept = 0;
@@ -505,7 +524,7 @@ static int show_and_ship(struct ship *s, const char *what, struct err *err) {
             show_item(s, item);
     }
     long shipped = s->options->yes ? let_out(s, err) : 0;
-    if (shipped < 0)
+    if (shipped < 0 || (s->options->yes && keep_aside(s, err) < 0))
         return -1;
     if (s->options->json)
         show_json(s, shipped);

@@ -288,6 +288,15 @@ def test_a_kill_at_every_rename_and_a_second_run(carrel, daemon, machine, projec
         assert (project / "old").read_text() == "old\n" and not (project / "a").exists(), n
 
 
+def test_of_what_both_sides_changed_both_versions_stay(carrel, daemon, machine, project):
+    changed(daemon, machine, "cd /home/user/project; echo theirs > keep; echo new > new")
+    (project / "keep").write_text("mine\n")
+    done = ship(carrel, "-y", "work:/home/user/project", project)
+    aside = pathlib.Path(re.search(r"the machine's keep is kept as (\S+)", done.stdout)[1])
+    assert done.returncode == 1 and (project / "keep").read_text() == "mine\n" and aside.read_text() == "theirs\n"
+    assert (project / "new").read_text() == "new\n"
+
+
 def test_what_was_lent_knows_its_way_home(carrel, daemon, machine, project):
     changed(daemon, machine, "echo a > /home/user/project/a")
     shown = ship(carrel, "work")
