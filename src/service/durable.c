@@ -14,7 +14,14 @@
 #include "service/gate.h"
 #include "store/saved.h"
 
-enum { AT_ONCE = 2, LONGEST = 10, LOOK_MS = 20, TRIES_FIRST = 4, STEPS_LOOKED_AT = 50 };
+enum {
+    SWEEP_MS = 2000,
+    AT_ONCE = 2,
+    LONGEST = 10,
+    LOOK_MS = 20,
+    TRIES_FIRST = 4,
+    STEPS_LOOKED_AT = 50
+};
 
 /* Layers on their way to the store. */
 struct saving {
@@ -299,12 +306,23 @@ static void closedirp(DIR **d) {
         closedir(*d);
 }
 
+/* Most leave nothing there: to look through the store costs what lies in it. */
+void durable_ended(const struct live *l) {
+    struct saved_row row DEFER(saved_row_done) = {.source = NULL};
+    struct err err;
+    bool lay_there = l->steps.stack && strstr(l->steps.stack, "d-");
+    if (lay_there || store_saved_get(l->service->store, l->row.id, &row, &err) == 0)
+        l->service->saved_unswept = true;
+}
+
 void durable_sweep(struct service *s) {
     struct err err;
     char path[4096];
-    if (!s->saved_unswept)
+    uint64_t now = loop_now_ms(s->loop);
+    if (!s->saved_unswept || now < s->sweep_again_ms)
         return;
     s->saved_unswept = false;
+    s->sweep_again_ms = now + SWEEP_MS;
     snprintf(path, sizeof(path), "%s/saved", s->place->home);
     DIR *d DEFER(closedirp) = opendir(path);
     for (struct dirent *e; d && (e = readdir(d));) {

@@ -16,7 +16,9 @@ void durable_release(struct live *l);
 
 /* One without a box: it is its durable step from now on, if the host was restarted. False: no. */
 bool durable_adopt(struct live *l);
-/* From the tick: what was saved of machines that have ended goes. */
+/* It may leave something in the store that nobody needs any more. */
+void durable_ended(const struct live *l);
+/* From the tick: what was saved of machines that have ended goes, now and then. */
 void durable_sweep(struct service *s);
 
 /* Which boot of the host this is. */

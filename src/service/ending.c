@@ -7,6 +7,7 @@
 
 #include "base/defer.h"
 #include "base/log.h"
+#include "service/durable.h"
 #include "service/gate.h"
 #include "service/image_store.h"
 
@@ -119,7 +120,7 @@ static void destroyed(void *arg, const struct err *err) {
         wait = e->tries < TRIES_UNTOLD;
     } else if (map_take(&s->machines, l->row.id)) {
         image_release(s, l->row.image);
-        s->saved_unswept = true;
+        durable_ended(l);
         live_unref(l);
     }
     if (!wait)

@@ -151,8 +151,9 @@ struct service {
     size_t comparing;   /* workers that compare, or are about to */
     size_t adopting;    /* machines that did not answer yet */
     bool saved_unswept; /* something may lie in the store that nobody needs any more */
-    bool listed;        /* what the host has is known, and what nobody wants removed */
-    bool listing;       /* that is being asked */
+    uint64_t sweep_again_ms;
+    bool listed;  /* what the host has is known, and what nobody wants removed */
+    bool listing; /* that is being asked */
     unsigned list_tries;
     uint64_t list_again_ms;
 };
