@@ -26,8 +26,10 @@ START_S = 60
 
 
 def signal_all(pids, number):
+    """To those that are still there: what waits in a pool comes and goes."""
     for pid in pids:
-        os.kill(pid, number)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
 
 
 @contextlib.contextmanager
@@ -176,6 +178,20 @@ class TcpClient(Client):
         return http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
 
 
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def with_own_ingress(conf):
+    """Daemons of several suites live at once, and this is the one port that has a default."""
+    if "ingress" in conf:
+        return conf
+    line = f"[gate]\ningress = 127.0.0.1:{free_port()}\n"
+    return conf.replace("[gate]\n", line, 1) if "[gate]\n" in conf else line + conf
+
+
 class Daemon(Client):
     def __init__(self, *options, conf=None):
         self.dir = pathlib.Path(tempfile.mkdtemp(prefix="cd-", dir="/tmp"))
@@ -184,7 +200,7 @@ class Daemon(Client):
             path.mkdir(mode=0o700)
         host_image.lend(self.home)
         self.conf = self.dir / "carrel.conf"
-        self.conf.write_text(conf or "")
+        self.conf.write_text(with_own_ingress(conf or ""))
         self.options = list(options)
         self.env = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": str(self.dir), "LANG": "C.UTF-8",
                     "CARREL_RUN": str(self.run_dir), "CARREL_HOME": str(self.home)}

@@ -1,5 +1,4 @@
 """The daemon may die at any instant: machines and commands go on, and the next daemon finds them."""
-import contextlib
 import os
 import signal
 import socket
@@ -7,15 +6,13 @@ import time
 
 import pytest
 
-from daemon import Refused, stopped
+from daemon import Refused, signal_all, stopped
 from patience import PATIENCE
 from relay import ATTACH, LOG_OPEN, TABLE, Relay, short
 
 
 def kill_spawner(d):
-    for pid in d.host.spawners():
-        with contextlib.suppress(ProcessLookupError):  # those in its pools go with it
-            os.kill(pid, signal.SIGKILL)
+    signal_all(d.host.spawners(), signal.SIGKILL)
 
 
 @pytest.mark.parametrize("hard", [True, False], ids=["killed", "ended"])

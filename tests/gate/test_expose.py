@@ -9,7 +9,7 @@ import subprocess
 import pytest
 
 from carrel import PROGRAM
-from daemon import Daemon, Refused
+from daemon import Daemon, Refused, free_port
 
 SERVER = """
 import base64, hashlib, http.server, json
@@ -36,12 +36,6 @@ class Web(http.server.BaseHTTPRequestHandler):
     def log_message(self, *_): pass
 http.server.ThreadingHTTPServer(("127.0.0.1", 8000), Web).serve_forever()
 """
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 
 class Exposing(Daemon):
