@@ -13,12 +13,7 @@
 #include <sys/un.h>
 
 #include "base/buf.h"
-#include "base/defer.h"
-#include "base/log.h"
-#include "io/place.h"
-#include "machine/machine.h"
-#include "machine/spawner.h"
-#include "machine/xnew.h"
+#include "machine/box/inner.h"
 
 enum {
     FREEZE_MS = 2000,
@@ -28,56 +23,6 @@ enum {
     CONNECT_TRIES = 60,
     CONFIRM_MS = 30000,
     SLOW_MS = 2000,
-    LIST_MAX = 65536,
-};
-
-/* A verb under way on behalf of a machine; m NULL: the machine was let go of. */
-struct call {
-    struct call *next, *prev; /* of the machine */
-    struct call *queued;      /* STATS: the next in line */
-    struct box *box;
-    machine_done_fn *done;
-    machine_stats_fn *stats;
-    machine_doors_fn *doors;
-    machine_dial_fn *dial;
-    machine_lend_fn *lend;
-    machine_root_fn *root;
-    machine_copy_fn *copied;
-    machine_view_fn *view;
-    void *arg;
-    struct loop_timer *timer;
-    uint64_t until_ms;
-    bool frozen;
-    bool changed;
-    bool disk; /* the view is that of a whole disk */
-};
-
-struct box {
-    struct machine m;
-    struct call *calls;
-    struct loop_timer *timer; /* connecting again, or waiting for its first word */
-    struct guest *fresh;      /* connected, has not said a word yet */
-    struct guest *old;        /* replaced: still has something to answer */
-    struct loop_call retire;  /* frees that */
-    unsigned tries;
-    bool ended;
-    enum err_code missing; /* what it means if it does not exist */
-    bool confirming;       /* it was made a moment ago, and whether it lives is not known yet */
-    /* while it is being made */
-    machine_made_fn *made;
-    void *made_arg;
-    char *warnings;
-    struct loop_call later;
-};
-
-struct machine_host {
-    struct loop *loop;
-    struct place place;
-    int boxes; /* $CARREL_RUN/boxes; -1: not opened yet */
-    struct spawner_link *spawner;
-    struct call *stats_first, **stats_end; /* waiting for a packet */
-    bool stats_under_way;
-    struct plan_message message; /* what is being asked: large, and used up at once */
 };
 
 /* The host. */
@@ -109,7 +54,7 @@ static void box_close(struct machine_host *h) {
     free(h);
 }
 
-static struct plan_message *message(struct machine_host *h, enum plan_type type, const char *id) {
+struct plan_message *box_message(struct machine_host *h, enum plan_type type, const char *id) {
     h->message = (struct plan_message){.type = type};
     snprintf(h->message.plan.id, sizeof(h->message.plan.id), "%s", id);
     return &h->message;
@@ -117,7 +62,7 @@ static struct plan_message *message(struct machine_host *h, enum plan_type type,
 
 /* Verbs under way. */
 
-static struct call *call_new(struct machine *m, void *arg) {
+struct call *call_new(struct machine *m, void *arg) {
     struct box *b = (struct box *)m;
     struct call *c = xnew(struct call);
     c->box = b;
@@ -129,7 +74,7 @@ static struct call *call_new(struct machine *m, void *arg) {
     return c;
 }
 
-static void call_free(struct call *c) {
+void call_free(struct call *c) {
     if (c->prev)
         c->prev->next = c->next;
     else if (c->box)
@@ -148,8 +93,8 @@ static void call_end(struct call *c, const struct err *err) {
         done(arg, err);
 }
 
-static void on_done(void *arg, const struct plan_message *m, struct fd_message *fds,
-                    const struct err *err) {
+void call_answered(void *arg, const struct plan_message *m, struct fd_message *fds,
+                   const struct err *err) {
     (void)m, (void)fds;
     call_end(arg, err);
 }
@@ -201,7 +146,7 @@ static void box_end(struct box *b, const struct err *why) {
         return;
     b->ended = true;
     struct err err = *why; /* it may be the guest's, which may go now */
-    spawner_ask(h->spawner, message(h, PLAN_DESTROY, b->m.id), NULL, 0, log_failure, NULL);
+    spawner_ask(h->spawner, box_message(h, PLAN_DESTROY, b->m.id), NULL, 0, log_failure, NULL);
     if (b->made) {
         give_up(b, &err);
     } else if (b->m.on_end) {
@@ -367,7 +312,7 @@ static void on_gone(void *arg) {
     } else if (why.code == ERR_UNSUPPORTED && b->made) {
         give_up(b, &why);
     } else {
-        struct plan_message *m = message(b->m.host, PLAN_STATS, "");
+        struct plan_message *m = box_message(b->m.host, PLAN_STATS, "");
         memcpy(m->rows[m->row_count++].id, b->m.id, ID_SIZE);
         spawner_ask(b->m.host->spawner, m, NULL, 0, on_alive, call_new(&b->m, NULL));
     }
@@ -493,7 +438,7 @@ static void box_create(struct machine_host *h, const struct machine_spec *spec,
                            .grant_count = spec->grant_count};
     for (size_t i = 0; i < spec->grant_count; i++)
         c->is_cow[i] = spec->grants[i].mode == PLAN_GRANT_COW;
-    struct plan_message *m = message(h, PLAN_CREATE, spec->id);
+    struct plan_message *m = box_message(h, PLAN_CREATE, spec->id);
     fill_plan(&m->plan, spec);
     spawner_ask(h->spawner, m, spec->grant_fds, spec->grant_count, on_created, c);
 }
@@ -523,15 +468,10 @@ static void on_uppers(void *arg, const struct plan_message *m, struct fd_message
 static void box_adopt(struct machine_host *h, const char *id, machine_made_fn *done, void *arg) {
     struct box *b = box_new(h, id, done, arg);
     struct call *c = call_new(&b->m, NULL);
-    spawner_ask(h->spawner, message(h, PLAN_UPPERS, id), NULL, 0, on_uppers, c);
+    spawner_ask(h->spawner, box_message(h, PLAN_UPPERS, id), NULL, 0, on_uppers, c);
 }
 
 /* Destroy, freeze, limits, deadline. */
-
-struct ending {
-    machine_done_fn *done;
-    void *arg;
-};
 
 static void on_destroyed(void *arg, const struct plan_message *m, struct fd_message *fds,
                          const struct err *err) {
@@ -543,7 +483,7 @@ static void on_destroyed(void *arg, const struct plan_message *m, struct fd_mess
 static void box_destroy(struct machine_host *h, const char *id, machine_done_fn *done, void *arg) {
     struct ending *e = xnew(struct ending);
     *e = (struct ending){done, arg};
-    spawner_ask(h->spawner, message(h, PLAN_DESTROY, id), NULL, 0, on_destroyed, e);
+    spawner_ask(h->spawner, box_message(h, PLAN_DESTROY, id), NULL, 0, on_destroyed, e);
 }
 
 static void on_frozen(void *arg, const struct plan_message *m, struct fd_message *fds,
@@ -552,7 +492,7 @@ static void on_frozen(void *arg, const struct plan_message *m, struct fd_message
 static void ask_freeze(void *arg) {
     struct call *c = arg;
     struct machine_host *h = c->box->m.host;
-    struct plan_message *m = message(h, PLAN_FREEZE, c->box->m.id);
+    struct plan_message *m = box_message(h, PLAN_FREEZE, c->box->m.id);
     m->frozen = c->frozen;
     spawner_ask(h->spawner, m, NULL, 0, on_frozen, c);
 }
@@ -562,13 +502,14 @@ static void on_frozen(void *arg, const struct plan_message *m, struct fd_message
                       const struct err *err) {
     struct call *c = arg;
     if (!c->box || !err || err->code != ERR_BUSY) {
-        on_done(c, m, fds, err);
+        call_answered(c, m, fds, err);
         return;
     }
     struct machine_host *h = c->box->m.host;
     if (loop_now_ms(h->loop) >= c->until_ms) {
         struct err why = *err;
-        spawner_ask(h->spawner, message(h, PLAN_FREEZE, c->box->m.id), NULL, 0, log_failure, NULL);
+        spawner_ask(h->spawner, box_message(h, PLAN_FREEZE, c->box->m.id), NULL, 0, log_failure,
+                    NULL);
         call_end(c, &why);
         return;
     }
@@ -589,526 +530,20 @@ static void box_limit(struct machine *m, const struct machine_limits *limits, ma
                       void *arg) {
     struct call *c = call_new(m, arg);
     c->done = done;
-    struct plan_message *msg = message(m->host, PLAN_LIMITS, m->id);
+    struct plan_message *msg = box_message(m->host, PLAN_LIMITS, m->id);
     msg->plan.mem_bytes = limits->mem_bytes;
     msg->plan.cpu_milli = limits->cpu_milli;
     msg->plan.pids = limits->pids;
     msg->plan.disk_bytes = limits->disk_bytes;
-    spawner_ask(m->host->spawner, msg, NULL, 0, on_done, c);
+    spawner_ask(m->host->spawner, msg, NULL, 0, call_answered, c);
 }
 
 static void box_set_deadline(struct machine *m, uint64_t in_ms, machine_done_fn *done, void *arg) {
     struct call *c = call_new(m, arg);
     c->done = done;
-    struct plan_message *msg = message(m->host, PLAN_DEADLINE, m->id);
+    struct plan_message *msg = box_message(m->host, PLAN_DEADLINE, m->id);
     msg->plan.deadline_ms = in_ms;
-    spawner_ask(m->host->spawner, msg, NULL, 0, on_done, c);
-}
-
-/* Layers. */
-
-static void root_end(struct call *c, bool changed, const struct err *err) {
-    machine_root_fn *done = c->box ? c->root : NULL;
-    void *arg = c->arg;
-    call_free(c);
-    if (done)
-        done(arg, changed, err);
-}
-
-/* The old root is away: whatever keeps the guest from going over, it has to be asked again. */
-static const struct err *must_be_asked_again(const struct err *err, struct err *ret) {
-    *ret = *err;
-    ret->code = ERR_UNKNOWN;
-    return ret;
-}
-
-static void on_switched(void *arg, const struct frame *frame, const struct err *err) {
-    struct call *c = arg;
-    struct err stays;
-    (void)frame;
-    root_end(c, c->changed, err ? must_be_asked_again(err, &stays) : NULL);
-}
-
-/* The mounts are made; the guest steps over. */
-static void on_root(void *arg, const struct plan_message *m, struct fd_message *fds,
-                    const struct err *err) {
-    struct call *c = arg;
-    struct err lost;
-    if (!err && m->changed && fds->nfds != 1) { /* it was lost on the way: no descriptor was free */
-        err_set(&lost, ERR_UNKNOWN, "the spawner gave no root");
-        err = &lost;
-    }
-    c->changed = m && m->changed;
-    if (!c->box || err || fds->nfds == 0)
-        root_end(c, false, err);
-    else
-        guest_request(c->box->m.guest, (struct frame_head){.type = MSG_SWITCH_ROOT, .flags = 1},
-                      NULL, fds->fds, 1, on_switched, c);
-}
-
-struct root_call {
-    struct call *call;
-    uint32_t layer;
-    unsigned how;
-    char stack[];
-};
-
-static void on_busy_known(void *arg, const struct frame *frame, const struct err *err) {
-    struct root_call *r DEFER_FREE = arg;
-    struct call *c = r->call;
-    struct msg_busy_state state;
-    struct err busy;
-    if (!c->box) {
-        call_free(c);
-        return;
-    }
-    if (!err && msg_decode(frame, &state, sizeof(state)) < 0) {
-        err_set(&busy, ERR_INTERNAL, "the machine answered nonsense");
-        err = &busy;
-    } else if (!err && state.busy) {
-        err_set(&busy, ERR_BUSY, "processes run in machine '%s'", c->box->m.id);
-        err = &busy;
-    }
-    if (err) {
-        root_end(c, false, err);
-        return;
-    }
-    struct machine_host *h = c->box->m.host;
-    struct plan_message *m = message(h, PLAN_ROOT, c->box->m.id);
-    m->layer = r->layer;
-    m->changed = r->how;
-    snprintf(m->plan.stack, sizeof(m->plan.stack), "%s", r->stack);
-    spawner_ask(h->spawner, m, NULL, 0, on_root, c);
-}
-
-/* Asked first: what lives there would find itself in a root that nobody can write. */
-static void box_root(struct machine *m, const char *stack, uint32_t layer, unsigned how,
-                     machine_root_fn *done, void *arg) {
-    struct call *c = call_new(m, arg);
-    struct root_call *r = xcalloc(sizeof(*r) + strlen(stack) + 1);
-    *r = (struct root_call){.call = c, .layer = layer, .how = how};
-    memcpy(r->stack, stack, strlen(stack) + 1);
-    c->root = done;
-    guest_request(m->guest, (struct frame_head){.type = MSG_BUSY}, NULL, NULL, 0, on_busy_known, r);
-}
-
-static void on_view(void *arg, const struct plan_message *m, struct fd_message *fds,
-                    const struct err *err) {
-    struct call *c = arg;
-    struct err lost;
-    (void)m;
-    machine_view_fn *done = c->box ? c->view : NULL;
-    void *done_arg = c->arg;
-    bool is_disk = c->disk;
-    if (!err && fds->nfds != 2 && !(is_disk && fds->nfds == 1)) {
-        err_set(&lost, ERR_INTERNAL, "the spawner gave no view");
-        err = &lost;
-    }
-    call_free(c);
-    if (done && err)
-        done(done_arg, -1, -1, err);
-    else if (done)
-        done(done_arg, TAKE_FD(fds->fds[0]), fds->nfds == 2 ? TAKE_FD(fds->fds[1]) : -1, NULL);
-}
-
-static void box_view(struct machine *m, const char *stack, machine_view_fn *done, void *arg) {
-    struct call *c = call_new(m, arg);
-    c->view = done;
-    struct plan_message *msg = message(m->host, PLAN_VIEW, m->id);
-    snprintf(msg->plan.stack, sizeof(msg->plan.stack), "%s", stack);
-    spawner_ask(m->host->spawner, msg, NULL, 0, on_view, c);
-}
-
-static void box_disk(struct machine *m, machine_view_fn *done, void *arg) {
-    struct call *c = call_new(m, arg);
-    c->view = done;
-    c->disk = true;
-    spawner_ask(m->host->spawner, message(m->host, PLAN_DISK, m->id), NULL, 0, on_view, c);
-}
-
-static void box_merge(struct machine *m, const char *stack, uint32_t layer, machine_done_fn *done,
-                      void *arg) {
-    struct call *c = call_new(m, arg);
-    c->done = done;
-    struct plan_message *msg = message(m->host, PLAN_MERGE, m->id);
-    msg->layer = layer;
-    snprintf(msg->plan.stack, sizeof(msg->plan.stack), "%s", stack);
-    spawner_ask(m->host->spawner, msg, NULL, 0, on_done, c);
-}
-
-static void box_keep(struct machine *m, const char *ranges, machine_done_fn *done, void *arg) {
-    struct call *c = call_new(m, arg);
-    c->done = done;
-    struct plan_message *msg = message(m->host, PLAN_KEEP, m->id);
-    snprintf(msg->text, sizeof(msg->text), "%s", ranges);
-    spawner_ask(m->host->spawner, msg, NULL, 0, on_done, c);
-}
-
-static void on_copied(void *arg, const struct plan_message *m, struct fd_message *fds,
-                      const struct err *err) {
-    struct call *c = arg;
-    machine_copy_fn *done = c->box ? c->copied : NULL;
-    void *done_arg = c->arg;
-    (void)fds;
-    call_free(c);
-    if (done) /* the text is the spawner's: one of two */
-        done(done_arg, err ? NULL : strcmp(m->text, "reflink") == 0 ? "reflink" : "copy", err);
-}
-
-static void box_copy(struct machine *m, uint32_t number, machine_copy_fn *done, void *arg) {
-    struct call *c = call_new(m, arg);
-    c->copied = done;
-    struct plan_message *msg = message(m->host, PLAN_COPY, m->id);
-    msg->layer = number;
-    spawner_ask(m->host->spawner, msg, NULL, 0, on_copied, c);
-}
-
-static void box_save(struct machine *m, const char *layer, const char *disk, uint32_t number,
-                     machine_done_fn *done, void *arg) {
-    struct call *c = call_new(m, arg);
-    c->done = done;
-    struct plan_message *msg = message(m->host, PLAN_SAVE, m->id);
-    msg->layer = number;
-    snprintf(msg->plan.stack, sizeof(msg->plan.stack), "%s", layer);
-    snprintf(msg->text, sizeof(msg->text), "%s", disk);
-    spawner_ask(m->host->spawner, msg, NULL, 0, on_done, c);
-}
-
-static void box_tell(struct machine *m, const char *network, machine_done_fn *done, void *arg) {
-    struct call *c = call_new(m, arg);
-    c->done = done;
-    struct plan_message *msg = message(m->host, PLAN_TELL, m->id);
-    snprintf(msg->text, sizeof(msg->text), "%s", network);
-    spawner_ask(m->host->spawner, msg, NULL, 0, on_done, c);
-}
-
-/* Stats: one packet at a time is under way; whoever asks meanwhile goes with the next one. */
-
-struct batch {
-    struct machine_host *host;
-    size_t count;
-    struct call *calls[PLAN_ROWS_MAX];
-};
-
-static void send_batch(struct machine_host *h);
-
-/* On a host without cgroups for it only the guest can tell whether anything happens in there. */
-struct counting {
-    struct call *call;
-    struct machine_stats stats;
-};
-
-static void on_counted(void *arg, const struct frame *frame, const struct err *err) {
-    struct counting *w DEFER_FREE = arg;
-    struct msg_busy_state state;
-    machine_stats_fn *done = w->call->box ? w->call->stats : NULL;
-    void *done_arg = w->call->arg;
-    w->stats.busy = err || msg_decode(frame, &state, sizeof(state)) < 0 || state.busy;
-    call_free(w->call);
-    if (done)
-        done(done_arg, &w->stats, NULL);
-}
-
-static void ask_guest(struct call *c, const struct machine_stats *s) {
-    struct counting *w = xnew(struct counting);
-    *w = (struct counting){c, *s};
-    guest_request(c->box->m.guest, (struct frame_head){.type = MSG_BUSY}, NULL, NULL, 0, on_counted,
-                  w);
-}
-
-static void tell_stats(struct call *c, const struct plan_row *row, const struct err *err) {
-    struct machine_stats s;
-    struct err gone;
-    machine_stats_fn *done = c->box ? c->stats : NULL;
-    void *arg = c->arg;
-    if (done && !err && (!row || !row->stats.exists || strcmp(row->id, c->box->m.id) != 0)) {
-        err_set(&gone, ERR_GONE, "machine '%s' has ended", c->box->m.id);
-        err = &gone;
-    }
-    if (!done || err) {
-        call_free(c);
-        if (done)
-            done(arg, NULL, err);
-        return;
-    }
-    const struct plan_stats *p = &row->stats;
-    s = (struct machine_stats){
-        .cpu_us = p->cpu_us,
-        .mem_bytes = p->mem_bytes,
-        .mem_peak_bytes = p->mem_peak_bytes,
-        .mem_limit_bytes = p->mem_limit_bytes,
-        .pids = p->pids,
-        .io_bytes = p->io_bytes,
-        .disk_bytes = p->disk_bytes,
-        .oom_kills = p->oom_kills,
-        .pids_refused = p->pids_refused,
-        .disk_files_permille = p->disk_files_permille,
-        .lookups_refused = p->lookups_refused,
-        .frozen = p->frozen,
-        .drifted = p->drifted,
-    };
-    if (!s.cpu_us && !s.pids && c->box->m.guest) {
-        ask_guest(c, &s);
-        return;
-    }
-    call_free(c);
-    done(arg, &s, NULL);
-}
-
-static void on_stats(void *arg, const struct plan_message *m, struct fd_message *fds,
-                     const struct err *err) {
-    (void)fds;
-    struct batch *b DEFER_FREE = arg;
-    /* The next packet first: it is asked while these are told. The rows are copied for that. */
-    struct plan_row *rows DEFER_FREE = xcalloc(PLAN_ROWS_MAX * sizeof(*rows));
-    size_t count = m ? m->row_count : 0;
-    if (m)
-        memcpy(rows, m->rows, count * sizeof(*rows));
-    b->host->stats_under_way = false;
-    if (b->host->stats_first)
-        send_batch(b->host);
-    for (size_t i = 0; i < b->count; i++)
-        tell_stats(b->calls[i], i < count ? &rows[i] : NULL, err);
-}
-
-static void send_batch(struct machine_host *h) {
-    struct plan_message *m = message(h, PLAN_STATS, "");
-    struct batch *b = xnew(struct batch);
-    b->host = h;
-    while (h->stats_first && m->row_count < PLAN_ROWS_MAX) {
-        struct call *c = h->stats_first;
-        h->stats_first = c->queued;
-        if (!c->box) {
-            call_free(c);
-            continue;
-        }
-        memcpy(m->rows[m->row_count++].id, c->box->m.id, ID_SIZE);
-        b->calls[b->count++] = c;
-    }
-    if (!h->stats_first)
-        h->stats_end = &h->stats_first;
-    if (b->count == 0) {
-        free(b);
-        return;
-    }
-    h->stats_under_way = true;
-    spawner_ask(h->spawner, m, NULL, 0, on_stats, b);
-}
-
-static void box_stats(struct machine *m, machine_stats_fn *done, void *arg) {
-    struct machine_host *h = m->host;
-    struct call *c = call_new(m, arg);
-    c->stats = done;
-    *h->stats_end = c;
-    h->stats_end = &c->queued;
-    if (!h->stats_under_way)
-        send_batch(h);
-}
-
-/* The gate's sockets. */
-
-static void on_doors(void *arg, const struct plan_message *m, struct fd_message *fds,
-                     const struct err *failed) {
-    (void)m;
-    struct call *c = arg;
-    machine_doors_fn *done = c->box ? c->doors : NULL;
-    void *done_arg = c->arg;
-    struct err err;
-    call_free(c);
-    if (!done)
-        return;
-    if (!failed && fds->nfds != PLAN_GATE_SOCKETS) {
-        err_set(&err, ERR_LIMIT, "no descriptor is left for the gate of a machine");
-        failed = &err;
-    }
-    if (failed) {
-        done(done_arg, NULL, failed);
-        return;
-    }
-    fds->nfds = 0; /* they are the callee's */
-    done(done_arg, fds->fds, NULL);
-}
-
-static void box_listen(struct machine *m, machine_doors_fn *done, void *arg) {
-    struct call *c = call_new(m, arg);
-    c->doors = done;
-    spawner_ask(m->host->spawner, message(m->host, PLAN_LISTEN, m->id), NULL, 0, on_doors, c);
-}
-
-static void on_dial(void *arg, const struct plan_message *m, struct fd_message *fds,
-                    const struct err *failed) {
-    (void)m;
-    struct call *c = arg;
-    machine_dial_fn *done = c->box ? c->dial : NULL;
-    void *done_arg = c->arg;
-    struct err err;
-    call_free(c);
-    if (!done)
-        return;
-    if (!failed && fds->nfds != 1) {
-        err_set(&err, ERR_LIMIT, "no descriptor is left for a connection to a machine");
-        failed = &err;
-    }
-    if (failed) {
-        done(done_arg, -1, failed);
-        return;
-    }
-    fds->nfds = 0; /* it is the callee's */
-    done(done_arg, fds->fds[0], NULL);
-}
-
-static void box_dial(struct machine *m, uint16_t port, machine_dial_fn *done, void *arg) {
-    struct call *c = call_new(m, arg);
-    c->dial = done;
-    struct plan_message *msg = message(m->host, PLAN_DIAL, m->id);
-    msg->port = port;
-    spawner_ask(m->host->spawner, msg, NULL, 0, on_dial, c);
-}
-
-static void on_lend(void *arg, const struct plan_message *m, struct fd_message *fds,
-                    const struct err *failed) {
-    (void)fds;
-    struct call *c = arg;
-    machine_lend_fn *done = c->box ? c->lend : NULL;
-    void *done_arg = c->arg;
-    call_free(c);
-    if (done)
-        done(done_arg, !failed && m->text[0], failed);
-}
-
-static void box_lend(struct machine *m, const char *paths, machine_lend_fn *done, void *arg) {
-    struct call *c = call_new(m, arg);
-    c->lend = done;
-    struct plan_message *msg = message(m->host, PLAN_LEND, m->id);
-    snprintf(msg->text, sizeof(msg->text), "%s", paths);
-    spawner_ask(m->host->spawner, msg, NULL, 0, on_lend, c);
-}
-
-/* List and status. */
-
-struct listing {
-    struct machine_host *host;
-    machine_list_fn *done;
-    void *arg;
-    struct buf text; /* ids, one a line */
-    unsigned tries;
-};
-
-static void ask_page(struct listing *l, uint64_t cursor);
-
-static void listing_end(struct listing *l, const struct err *err) {
-    size_t count = 0, room = l->text.len / ID_SIZE;
-    const char **ids DEFER_FREE = xcalloc((room + 1) * sizeof(*ids));
-    char *rest = l->text.data;
-    for (char *line; !err && rest && count < room && (line = strsep(&rest, "\n"));)
-        if (*line)
-            ids[count++] = line;
-    l->done(l->arg, ids, count, err);
-    buf_done(&l->text);
-    free(l);
-}
-
-static void on_page(void *arg, const struct plan_message *m, struct fd_message *fds,
-                    const struct err *err) {
-    (void)fds;
-    struct listing *l = arg;
-    struct err full;
-    if (err && err->code == ERR_UNKNOWN && l->tries++ < 3) {
-        l->text.len = 0; /* the spawner is another one: its pages are too */
-        ask_page(l, 0);
-    } else if (m && !buf_add(&l->text, m->text, strlen(m->text))) {
-        err_set(&full, ERR_LIMIT, "more than %d machines", LIST_MAX);
-        listing_end(l, &full);
-    } else if (m && m->cursor) {
-        ask_page(l, m->cursor);
-    } else {
-        listing_end(l, err);
-    }
-}
-
-static void ask_page(struct listing *l, uint64_t cursor) {
-    struct plan_message *m = message(l->host, PLAN_LIST, "");
-    m->cursor = cursor;
-    spawner_ask(l->host->spawner, m, NULL, 0, on_page, l);
-}
-
-static void box_list(struct machine_host *h, machine_list_fn *done, void *arg) {
-    struct listing *l = xnew(struct listing);
-    *l = (struct listing){h, done, arg, BUF(LIST_MAX * ID_SIZE), 0};
-    ask_page(l, 0);
-}
-
-/* Images. */
-
-static void on_answered(void *arg, const struct plan_message *m, struct fd_message *fds,
-                        const struct err *err) {
-    (void)m, (void)fds;
-    struct ending *e DEFER_FREE = arg;
-    e->done(e->arg, err);
-}
-
-static void ask_text(struct machine_host *h, enum plan_type type, const char *text, const int *fds,
-                     size_t nfds, machine_done_fn *done, void *arg) {
-    struct ending *e = xnew(struct ending);
-    *e = (struct ending){done, arg};
-    struct plan_message *m = message(h, type, "");
-    snprintf(m->text, sizeof(m->text), "%s", text);
-    spawner_ask(h->spawner, m, fds, nfds, on_answered, e);
-}
-
-static void box_unpack(struct machine_host *h, const char *name, int archive, int report,
-                       machine_done_fn *done, void *arg) {
-    const int fds[] = {archive, report};
-    ask_text(h, PLAN_UNPACK, name, fds, 2, done, arg);
-}
-
-static void box_pack(struct machine_host *h, const char *form, const char *image, int archive,
-                     int report, machine_done_fn *done, void *arg) {
-    const int fds[] = {archive, report};
-    char text[128];
-    snprintf(text, sizeof(text), "%s %s", form, image);
-    ask_text(h, PLAN_PACK, text, fds, 2, done, arg);
-}
-
-static void box_draw(struct machine *m, const char *stack, int archive, int report,
-                     machine_done_fn *done, void *arg) {
-    const int fds[] = {archive, report};
-    struct ending *e = xnew(struct ending);
-    *e = (struct ending){done, arg};
-    struct plan_message *msg = message(m->host, PLAN_DRAW, m->id);
-    snprintf(msg->plan.stack, sizeof(msg->plan.stack), "%s", stack);
-    spawner_ask(m->host->spawner, msg, fds, 2, on_answered, e);
-}
-
-static void box_wipe(struct machine_host *h, const char *name, machine_done_fn *done, void *arg) {
-    ask_text(h, PLAN_WIPE, name, NULL, 0, done, arg);
-}
-
-static void box_shed(struct machine_host *h, const char *disk, const char *ranges,
-                     machine_done_fn *done, void *arg) {
-    char text[PLAN_TEXT_SIZE];
-    snprintf(text, sizeof(text), "%s%s%s", disk, ranges ? " " : "", ranges ? ranges : "");
-    ask_text(h, PLAN_SHED, text, NULL, 0, done, arg);
-}
-
-struct question {
-    void (*done)(void *arg, const char *json, const struct err *err);
-    void *arg;
-};
-
-static void on_status(void *arg, const struct plan_message *m, struct fd_message *fds,
-                      const struct err *err) {
-    (void)fds;
-    struct question *q DEFER_FREE = arg;
-    q->done(q->arg, m ? m->text : NULL, err);
-}
-
-static void box_status(struct machine_host *h,
-                       void (*done)(void *arg, const char *json, const struct err *err),
-                       void *arg) {
-    struct question *q = xnew(struct question);
-    *q = (struct question){done, arg};
-    spawner_ask(h->spawner, message(h, PLAN_STATUS, ""), NULL, 0, on_status, q);
+    spawner_ask(m->host->spawner, msg, NULL, 0, call_answered, c);
 }
 
 const struct machine_driver box_driver = {

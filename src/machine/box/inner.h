@@ -1,0 +1,108 @@
+/* What the files of the box driver share: machines, verbs under way, the host they live on. */
+#pragma once
+
+#include "base/defer.h"
+#include "base/log.h"
+#include "io/place.h"
+#include "machine/machine.h"
+#include "machine/spawner.h"
+#include "machine/xnew.h"
+
+/* A verb under way on behalf of a machine; m NULL: the machine was let go of. */
+struct call {
+    struct call *next, *prev; /* of the machine */
+    struct call *queued;      /* STATS: the next in line */
+    struct box *box;
+    machine_done_fn *done;
+    machine_stats_fn *stats;
+    machine_doors_fn *doors;
+    machine_dial_fn *dial;
+    machine_lend_fn *lend;
+    machine_root_fn *root;
+    machine_copy_fn *copied;
+    machine_view_fn *view;
+    void *arg;
+    struct loop_timer *timer;
+    uint64_t until_ms;
+    bool frozen;
+    bool changed;
+    bool disk; /* the view is that of a whole disk */
+};
+
+struct box {
+    struct machine m;
+    struct call *calls;
+    struct loop_timer *timer; /* connecting again, or waiting for its first word */
+    struct guest *fresh;      /* connected, has not said a word yet */
+    struct guest *old;        /* replaced: still has something to answer */
+    struct loop_call retire;  /* frees that */
+    unsigned tries;
+    bool ended;
+    enum err_code missing; /* what it means if it does not exist */
+    bool confirming;       /* it was made a moment ago, and whether it lives is not known yet */
+    /* while it is being made */
+    machine_made_fn *made;
+    void *made_arg;
+    char *warnings;
+    struct loop_call later;
+};
+
+struct machine_host {
+    struct loop *loop;
+    struct place place;
+    int boxes; /* $CARREL_RUN/boxes; -1: not opened yet */
+    struct spawner_link *spawner;
+    struct call *stats_first, **stats_end; /* waiting for a packet */
+    bool stats_under_way;
+    struct plan_message message; /* what is being asked: large, and used up at once */
+};
+
+/* Whoever waits for something that is no machine's, or no longer. */
+struct ending {
+    machine_done_fn *done;
+    void *arg;
+};
+
+/* What is asked of the spawner next; it is used up at once. */
+struct plan_message *box_message(struct machine_host *h, enum plan_type type, const char *id);
+
+struct call *call_new(struct machine *m, void *arg);
+void call_free(struct call *c);
+/* For verbs whose answer is done(arg, err): spawner_ask()'s callback. */
+void call_answered(void *arg, const struct plan_message *m, struct fd_message *fds,
+                   const struct err *err);
+
+/* layers.c */
+void box_root(struct machine *m, const char *stack, uint32_t layer, unsigned how,
+              machine_root_fn *done, void *arg);
+void box_view(struct machine *m, const char *stack, machine_view_fn *done, void *arg);
+void box_disk(struct machine *m, machine_view_fn *done, void *arg);
+void box_merge(struct machine *m, const char *stack, uint32_t layer, machine_done_fn *done,
+               void *arg);
+void box_keep(struct machine *m, const char *ranges, machine_done_fn *done, void *arg);
+void box_copy(struct machine *m, uint32_t number, machine_copy_fn *done, void *arg);
+void box_save(struct machine *m, const char *layer, const char *disk, uint32_t number,
+              machine_done_fn *done, void *arg);
+void box_tell(struct machine *m, const char *network, machine_done_fn *done, void *arg);
+
+/* stats.c */
+void box_stats(struct machine *m, machine_stats_fn *done, void *arg);
+
+/* doors.c */
+void box_listen(struct machine *m, machine_doors_fn *done, void *arg);
+void box_dial(struct machine *m, uint16_t port, machine_dial_fn *done, void *arg);
+void box_lend(struct machine *m, const char *paths, machine_lend_fn *done, void *arg);
+
+/* host.c */
+void box_list(struct machine_host *h, machine_list_fn *done, void *arg);
+void box_unpack(struct machine_host *h, const char *name, int archive, int report,
+                machine_done_fn *done, void *arg);
+void box_pack(struct machine_host *h, const char *form, const char *image, int archive, int report,
+              machine_done_fn *done, void *arg);
+void box_draw(struct machine *m, const char *stack, int archive, int report, machine_done_fn *done,
+              void *arg);
+void box_wipe(struct machine_host *h, const char *name, machine_done_fn *done, void *arg);
+void box_shed(struct machine_host *h, const char *disk, const char *ranges, machine_done_fn *done,
+              void *arg);
+void box_status(struct machine_host *h,
+                void (*done)(void *arg, const char *json, const struct err *err), void *arg);

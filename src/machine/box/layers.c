@@ -1,0 +1,179 @@
+/* Roots, views and layers of boxes. */
+#include "machine/box/inner.h"
+
+#include <string.h>
+
+static void root_end(struct call *c, bool changed, const struct err *err) {
+    machine_root_fn *done = c->box ? c->root : NULL;
+    void *arg = c->arg;
+    call_free(c);
+    if (done)
+        done(arg, changed, err);
+}
+
+/* The old root is away: whatever keeps the guest from going over, it has to be asked again. */
+static const struct err *must_be_asked_again(const struct err *err, struct err *ret) {
+    *ret = *err;
+    ret->code = ERR_UNKNOWN;
+    return ret;
+}
+
+static void on_switched(void *arg, const struct frame *frame, const struct err *err) {
+    struct call *c = arg;
+    struct err stays;
+    (void)frame;
+    root_end(c, c->changed, err ? must_be_asked_again(err, &stays) : NULL);
+}
+
+/* The mounts are made; the guest steps over. */
+static void on_root(void *arg, const struct plan_message *m, struct fd_message *fds,
+                    const struct err *err) {
+    struct call *c = arg;
+    struct err lost;
+    if (!err && m->changed && fds->nfds != 1) { /* it was lost on the way: no descriptor was free */
+        err_set(&lost, ERR_UNKNOWN, "the spawner gave no root");
+        err = &lost;
+    }
+    c->changed = m && m->changed;
+    if (!c->box || err || fds->nfds == 0)
+        root_end(c, false, err);
+    else
+        guest_request(c->box->m.guest, (struct frame_head){.type = MSG_SWITCH_ROOT, .flags = 1},
+                      NULL, fds->fds, 1, on_switched, c);
+}
+
+struct root_call {
+    struct call *call;
+    uint32_t layer;
+    unsigned how;
+    char stack[];
+};
+
+static void on_busy_known(void *arg, const struct frame *frame, const struct err *err) {
+    struct root_call *r DEFER_FREE = arg;
+    struct call *c = r->call;
+    struct msg_busy_state state;
+    struct err busy;
+    if (!c->box) {
+        call_free(c);
+        return;
+    }
+    if (!err && msg_decode(frame, &state, sizeof(state)) < 0) {
+        err_set(&busy, ERR_INTERNAL, "the machine answered nonsense");
+        err = &busy;
+    } else if (!err && state.busy) {
+        err_set(&busy, ERR_BUSY, "processes run in machine '%s'", c->box->m.id);
+        err = &busy;
+    }
+    if (err) {
+        root_end(c, false, err);
+        return;
+    }
+    struct machine_host *h = c->box->m.host;
+    struct plan_message *m = box_message(h, PLAN_ROOT, c->box->m.id);
+    m->layer = r->layer;
+    m->changed = r->how;
+    snprintf(m->plan.stack, sizeof(m->plan.stack), "%s", r->stack);
+    spawner_ask(h->spawner, m, NULL, 0, on_root, c);
+}
+
+/* Asked first: what lives there would find itself in a root that nobody can write. */
+void box_root(struct machine *m, const char *stack, uint32_t layer, unsigned how,
+              machine_root_fn *done, void *arg) {
+    struct call *c = call_new(m, arg);
+    struct root_call *r = xcalloc(sizeof(*r) + strlen(stack) + 1);
+    *r = (struct root_call){.call = c, .layer = layer, .how = how};
+    memcpy(r->stack, stack, strlen(stack) + 1);
+    c->root = done;
+    guest_request(m->guest, (struct frame_head){.type = MSG_BUSY}, NULL, NULL, 0, on_busy_known, r);
+}
+
+static void on_view(void *arg, const struct plan_message *m, struct fd_message *fds,
+                    const struct err *err) {
+    struct call *c = arg;
+    struct err lost;
+    (void)m;
+    machine_view_fn *done = c->box ? c->view : NULL;
+    void *done_arg = c->arg;
+    bool is_disk = c->disk;
+    if (!err && fds->nfds != 2 && !(is_disk && fds->nfds == 1)) {
+        err_set(&lost, ERR_INTERNAL, "the spawner gave no view");
+        err = &lost;
+    }
+    call_free(c);
+    if (done && err)
+        done(done_arg, -1, -1, err);
+    else if (done)
+        done(done_arg, TAKE_FD(fds->fds[0]), fds->nfds == 2 ? TAKE_FD(fds->fds[1]) : -1, NULL);
+}
+
+void box_view(struct machine *m, const char *stack, machine_view_fn *done, void *arg) {
+    struct call *c = call_new(m, arg);
+    c->view = done;
+    struct plan_message *msg = box_message(m->host, PLAN_VIEW, m->id);
+    snprintf(msg->plan.stack, sizeof(msg->plan.stack), "%s", stack);
+    spawner_ask(m->host->spawner, msg, NULL, 0, on_view, c);
+}
+
+void box_disk(struct machine *m, machine_view_fn *done, void *arg) {
+    struct call *c = call_new(m, arg);
+    c->view = done;
+    c->disk = true;
+    spawner_ask(m->host->spawner, box_message(m->host, PLAN_DISK, m->id), NULL, 0, on_view, c);
+}
+
+void box_merge(struct machine *m, const char *stack, uint32_t layer, machine_done_fn *done,
+               void *arg) {
+    struct call *c = call_new(m, arg);
+    c->done = done;
+    struct plan_message *msg = box_message(m->host, PLAN_MERGE, m->id);
+    msg->layer = layer;
+    snprintf(msg->plan.stack, sizeof(msg->plan.stack), "%s", stack);
+    spawner_ask(m->host->spawner, msg, NULL, 0, call_answered, c);
+}
+
+void box_keep(struct machine *m, const char *ranges, machine_done_fn *done, void *arg) {
+    struct call *c = call_new(m, arg);
+    c->done = done;
+    struct plan_message *msg = box_message(m->host, PLAN_KEEP, m->id);
+    snprintf(msg->text, sizeof(msg->text), "%s", ranges);
+    spawner_ask(m->host->spawner, msg, NULL, 0, call_answered, c);
+}
+
+static void on_copied(void *arg, const struct plan_message *m, struct fd_message *fds,
+                      const struct err *err) {
+    struct call *c = arg;
+    machine_copy_fn *done = c->box ? c->copied : NULL;
+    void *done_arg = c->arg;
+    (void)fds;
+    call_free(c);
+    if (done) /* the text is the spawner's: one of two */
+        done(done_arg, err ? NULL : strcmp(m->text, "reflink") == 0 ? "reflink" : "copy", err);
+}
+
+void box_copy(struct machine *m, uint32_t number, machine_copy_fn *done, void *arg) {
+    struct call *c = call_new(m, arg);
+    c->copied = done;
+    struct plan_message *msg = box_message(m->host, PLAN_COPY, m->id);
+    msg->layer = number;
+    spawner_ask(m->host->spawner, msg, NULL, 0, on_copied, c);
+}
+
+void box_save(struct machine *m, const char *layer, const char *disk, uint32_t number,
+              machine_done_fn *done, void *arg) {
+    struct call *c = call_new(m, arg);
+    c->done = done;
+    struct plan_message *msg = box_message(m->host, PLAN_SAVE, m->id);
+    msg->layer = number;
+    snprintf(msg->plan.stack, sizeof(msg->plan.stack), "%s", layer);
+    snprintf(msg->text, sizeof(msg->text), "%s", disk);
+    spawner_ask(m->host->spawner, msg, NULL, 0, call_answered, c);
+}
+
+void box_tell(struct machine *m, const char *network, machine_done_fn *done, void *arg) {
+    struct call *c = call_new(m, arg);
+    c->done = done;
+    struct plan_message *msg = box_message(m->host, PLAN_TELL, m->id);
+    snprintf(msg->text, sizeof(msg->text), "%s", network);
+    spawner_ask(m->host->spawner, msg, NULL, 0, call_answered, c);
+}
