@@ -118,7 +118,8 @@ def test_nobody_else_sees_them(gated, lent):
 
 def test_a_directory_that_nobody_uses_goes_and_commands_go_on(gated, lent):
     box, dirs = lent
-    sleeper = gated.background(box, "cd /; sleep 100")
+    sleeper = gated.background(box, "cd /; echo out; exec sleep 100")
+    gated.until(lambda: gated.get(f"/v1/machines/{box}/execs/{sleeper}")["stdout_bytes"])
     one, two = (g["id"] for g in gated.grants(box))
     gated.delete(f"/v1/machines/{box}/grants/{one}")
     assert out(gated, box, "cat /one/note; cat /in/two/note") == "two"
