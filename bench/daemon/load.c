@@ -3,9 +3,11 @@
  * random, for a minute. Every answer is looked at, and none may take longer than a client waits.
  */
 #include <pthread.h>
+#include <spawn.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "bench.h"
@@ -14,6 +16,7 @@ enum {
     BOXES = 500,
     CLIENTS = 50,
     SECONDS = 60,
+    FLOOR_SECONDS = 10,
     QUICK_BOXES = 6,
     QUICK_CLIENTS = 3,
     QUIET = 300,
@@ -93,6 +96,22 @@ static void *client_main(void *arg) {
     return NULL;
 }
 
+/* What the host itself makes of as many at once: plain processes, started by as many threads. */
+static void *floor_main(void *arg) {
+    static char *const words[] = {(char *)"/bin/true", NULL}, *const none[] = {NULL};
+    struct client *c = arg;
+    while (!c->crowd->over) {
+        uint64_t began = now_ns();
+        pid_t pid;
+        int status;
+        if (posix_spawn(&pid, words[0], NULL, NULL, words, none) != 0 ||
+            waitpid(pid, &status, 0) != pid || status != 0)
+            c->errors++;
+        samples_add(&c->took, now_ns() - began);
+    }
+    return NULL;
+}
+
 static void quiet(struct crowd *crowd, struct samples *ret) {
     struct client c = {.crowd = crowd, .seed = 1};
     struct buf answer DEFER(buf_done) = BUF(1 << 20);
@@ -104,10 +123,12 @@ static void quiet(struct crowd *crowd, struct samples *ret) {
     *ret = c.took;
 }
 
-static void load(struct crowd *crowd, struct client *clients, unsigned count, unsigned seconds) {
+static void load(struct crowd *crowd, void *(*work)(void *), struct client *clients, unsigned count,
+                 unsigned seconds) {
+    crowd->over = false;
     for (unsigned i = 0; i < count; i++) {
         clients[i] = (struct client){.crowd = crowd, .seed = i + 1};
-        if (pthread_create(&clients[i].thread, NULL, client_main, &clients[i]) != 0)
+        if (pthread_create(&clients[i].thread, NULL, work, &clients[i]) != 0)
             exit(1);
     }
     sleep(seconds);
@@ -128,6 +149,24 @@ static void gather(struct client *clients, unsigned count, struct client *ret) {
     }
 }
 
+/* The same ratio for plain processes: what 50 at once on these cores cost whoever runs them. */
+static void show_floor(struct crowd *crowd, struct client *clients, unsigned count) {
+    struct client one = {0}, all = {0};
+    struct report *r = crowd->bench->report;
+    unsigned seconds = crowd->bench->quick ? 1 : FLOOR_SECONDS;
+    load(crowd, floor_main, clients, 1, seconds);
+    gather(clients, 1, &one);
+    load(crowd, floor_main, clients, count, seconds);
+    gather(clients, count, &all);
+    report_times(r, "floor: plain processes, one thread", &one.took, NULL);
+    report_times(r, "floor: plain processes, as many threads", &all.took, &one.took);
+    report_figure(
+        r, "floor: p99 of as many / p50 of one",
+        (double)samples_quantile(&all.took, 990) / (double)samples_quantile(&one.took, 500), "x");
+    samples_done(&one.took);
+    samples_done(&all.took);
+}
+
 void measure_load(struct bench *b) {
     unsigned count = b->quick ? QUICK_CLIENTS : CLIENTS, seconds = b->quick ? 1 : SECONDS;
     struct crowd crowd = {.bench = b, .boxes = b->quick ? QUICK_BOXES : BOXES};
@@ -140,7 +179,7 @@ void measure_load(struct bench *b) {
     for (unsigned i = 0; i < crowd.boxes; i++)
         bench_create(b, crowd.ids[i]);
     quiet(&crowd, &before);
-    load(&crowd, clients, count, seconds);
+    load(&crowd, client_main, clients, count, seconds);
     gather(clients, count, &all);
     if (all.errors)
         fprintf(stderr, "daemon_bench: %s\n", all.first.text);
@@ -149,6 +188,7 @@ void measure_load(struct bench *b) {
     report_figure(b->report, "commands a second", (double)(all.took.n + all.streams) / seconds,
                   "/s");
     report_figure(b->report, "streams that were whole", (double)all.streams, "");
+    show_floor(&crowd, clients, count);
     report_bar(b->report, "errors and stuck streams under load", (double)all.errors, 0, "");
     report_bar(b->report, "p99 of exec under load / p50 of one client",
                (double)samples_quantile(&all.took, 990) / (double)samples_quantile(&before, 500),
