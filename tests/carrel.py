@@ -1,4 +1,5 @@
 """The command line as a test uses it: its own run directory and store, and a terminal of its own."""
+import contextlib
 import fcntl
 import json
 import os
@@ -160,14 +161,17 @@ def parent_of(pid):
         return 0
 
 
+def signal_all(pids, number):
+    """To those that are still there: what waits in a pool comes and goes."""
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
 def stop_spawner(run_dir, how=signal.SIGTERM, seconds=10):
     """Those that are there; a daemon starts another one at once."""
     pids = spawner_pids(run_dir)
-    for pid in pids:
-        try:
-            os.kill(pid, how)
-        except ProcessLookupError:
-            pass
+    signal_all(pids, how)
     end = clock() + seconds
     while set(pids) & set(spawner_pids(run_dir)):
         assert clock() < end, "the spawner does not end"

@@ -16,20 +16,13 @@ import urllib.parse
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
-from carrel import BUILD, ROOTLESS, stop_spawner  # noqa: E402
+from carrel import BUILD, ROOTLESS, signal_all, stop_spawner  # noqa: E402
 import host_image  # noqa: E402
 from host_image import remove  # noqa: E402
 from host_state import HostState, sub_ids  # noqa: E402
 
 DAEMON = str(BUILD / "libexec/carrel-daemon")
 START_S = 60
-
-
-def signal_all(pids, number):
-    """To those that are still there: what waits in a pool comes and goes."""
-    for pid in pids:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, number)
 
 
 @contextlib.contextmanager

@@ -114,8 +114,7 @@ def test_a_machine_that_vanished_is_ended_with_its_reason(fresh):
     x = d.background(m, "sleep 1000")
     d.kill()
     kill_spawner(d)
-    for pid in d.host.guests():
-        os.kill(pid, signal.SIGKILL)
+    signal_all(d.host.guests(), signal.SIGKILL)
     d.start()
     ended = d.until(lambda: (s := d.get(f"/v1/machines/{m}"))["state"] == "ended" and s)
     assert "no daemon" in ended["reason"]

@@ -8,7 +8,7 @@ import sqlite3
 import time
 
 import pytest
-from carrel import spawner_pids
+from carrel import signal_all, spawner_pids
 from daemon import Daemon
 from patience import clock
 from test_steps import Box, refused
@@ -17,10 +17,8 @@ from test_steps import Box, refused
 def restart_host(d):
     d.kill()
     spawners = spawner_pids(d.run_dir)
-    for pid in spawners:
-        os.kill(pid, signal.SIGKILL)
-    for record in d.run_dir.glob("boxes/*/box"):
-        os.kill(int(re.search(r"^pid=(\d+)", record.read_text(), re.M).group(1)), signal.SIGKILL)
+    signal_all(spawners, signal.SIGKILL)
+    signal_all([int(re.search(r"^pid=(\d+)", record.read_text(), re.M).group(1)) for record in d.run_dir.glob("boxes/*/box")], signal.SIGKILL)
     d.until(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in spawners))
     for path in d.run_dir.iterdir():
         shutil.rmtree(path) if path.is_dir() else path.unlink()

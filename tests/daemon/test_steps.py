@@ -1,12 +1,13 @@
 """Steps, rewind and fork through the API of a real daemon."""
 import hashlib
 import pathlib
+import signal
 import subprocess
 import threading
 import time
 
 import pytest
-from carrel import PROGRAM, ROOTLESS, spawner_pids
+from carrel import PROGRAM, ROOTLESS, signal_all, spawner_pids
 from daemon import Refused, stopped
 from patience import clock
 
@@ -344,9 +345,7 @@ def test_a_killed_daemon_and_spawner_lose_no_step(fresh):
     b.rewind(2)
     assert b.sh("cat f") == "1\n"
     if not ROOTLESS:
-        for pid in spawner_pids(d.run_dir):
-            import os, signal
-            os.kill(pid, signal.SIGKILL)
+        signal_all(spawner_pids(d.run_dir), signal.SIGKILL)
         b.sh("echo new > f")
         b.rewind(4)
         assert b.sh("cat f") == "3\n"

@@ -4,7 +4,7 @@ import signal
 import time
 
 import pytest
-from carrel import ROOTLESS, spawner_pids
+from carrel import ROOTLESS, signal_all, spawner_pids
 from drive import Drive, Failed, fresh_id
 from patience import clock
 
@@ -222,8 +222,7 @@ def test_a_killed_spawner_leaves_roots_that_can_be_switched_again(carrel, drive,
     b = box()
     b.sh("echo 1 > f")
     first = b.freeze()
-    for pid in spawner_pids(carrel.run_dir):
-        os.kill(pid, signal.SIGKILL)
+    signal_all(spawner_pids(carrel.run_dir), signal.SIGKILL)
     b.sh("echo 2 > f")
     second = b.freeze()
     child = box(second)

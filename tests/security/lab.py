@@ -1,6 +1,5 @@
 """Boxes to attack: the product, and the test build with a defence left out."""
 import collections
-import contextlib
 import json
 import os
 import pathlib
@@ -14,7 +13,7 @@ import time
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "integration"))
 
-from carrel import stop_daemon  # noqa: E402
+from carrel import signal_all, stop_daemon  # noqa: E402
 import host_image  # noqa: E402
 from guestlink import Link  # noqa: E402
 from host_state import HostState, read, sub_ids  # noqa: E402, F401
@@ -96,9 +95,7 @@ class Lab:
         for machine in json.loads(self("ls", "--json").stdout)["machines"]:
             self("rm", machine["id"])
         stop_daemon(self.run_dir)
-        for pid in self.state.spawners():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, 15)
+        signal_all(self.state.spawners(), 15)
         left = self.state.left()
         if "CARREL_WEAKEN" not in self.env:  # an attack may have written to it
             host_image.take_back(self.home)
