@@ -133,6 +133,14 @@ void call_text(struct call *c, int status, const char *type, const void *body, s
     answer(c, status, type, body, n, NULL, 0);
 }
 
+void call_told(void *arg, const char *json, const struct err *err) {
+    struct call *c = arg;
+    if (err)
+        call_error(c, err);
+    else
+        call_text(c, 200, "application/json", json, strlen(json));
+}
+
 void call_json(struct call *c, int status, const struct jot *j, const struct buf *text) {
     struct err err;
     if (j->failed) {

@@ -82,6 +82,8 @@ void call_error_status(struct call *c, int status, const struct err *err);
 void call_error_more(struct call *c, int status, const struct err *err,
                      const struct http_pair *more);
 void call_text(struct call *c, int status, const char *type, const void *body, size_t n);
+/* The answer of a verb that gives JSON; arg is the call. */
+void call_told(void *arg, const char *json, const struct err *err);
 void call_done(struct call *c); /* "{}" */
 void call_done_fds(struct call *c, const int *fds, size_t nfds);
 /* Without an answer: its client is gone, or the server refuses the body that we were taking. */

@@ -1,25 +1,15 @@
 #include "service/expose.h"
 
-#include <string.h>
-
 #include "api/bodies.h"
 #include "api/route.h"
 #include "base/parse.h"
 
-static void answer_text(void *arg, const char *json, const struct err *err) {
-    struct call *c = arg;
-    if (err)
-        call_error(c, err);
-    else
-        call_text(c, 200, "application/json", json, strlen(json));
-}
-
 void api_expose(struct call *c) {
-    service_expose(c->service, &c->who, c->params[0], c->request, answer_text, c);
+    service_expose(c->service, &c->who, c->params[0], c->request, call_told, c);
 }
 
 void api_expose_list(struct call *c) {
-    service_expose_list(c->service, &c->who, c->params[0], answer_text, c);
+    service_expose_list(c->service, &c->who, c->params[0], call_told, c);
 }
 
 void api_expose_remove(struct call *c) {
@@ -28,5 +18,5 @@ void api_expose_remove(struct call *c) {
     if (parse_u64(c->params[1], 1, 65535, &port, &err) < 0)
         call_error(c, &err);
     else
-        service_expose_remove(c->service, &c->who, c->params[0], (uint16_t)port, answer_text, c);
+        service_expose_remove(c->service, &c->who, c->params[0], (uint16_t)port, call_told, c);
 }

@@ -1,20 +1,10 @@
 #include "service/grants.h"
 
-#include <string.h>
-
 #include "api/bodies.h"
 #include "api/route.h"
 
-static void answer_text(void *arg, const char *json, const struct err *err) {
-    struct call *c = arg;
-    if (err)
-        call_error(c, err);
-    else
-        call_text(c, 200, "application/json", json, strlen(json));
-}
-
 void api_grant_list(struct call *c) {
-    service_grant_list(c->service, &c->who, c->params[0], answer_text, c);
+    service_grant_list(c->service, &c->who, c->params[0], call_told, c);
 }
 
 void api_grant_add(struct call *c) {
@@ -25,9 +15,9 @@ void api_grant_add(struct call *c) {
         return;
     }
     service_grant_add(c->service, &c->who, c->params[0], c->request, c->nfds ? c->fds[0] : -1,
-                      answer_text, c);
+                      call_told, c);
 }
 
 void api_grant_revoke(struct call *c) {
-    service_grant_revoke(c->service, &c->who, c->params[0], c->params[1], answer_text, c);
+    service_grant_revoke(c->service, &c->who, c->params[0], c->params[1], call_told, c);
 }

@@ -1,13 +1,13 @@
 """`carrel` with a daemon elsewhere: CARREL_URL and CARREL_TOKEN, no descriptor to hand over."""
 import json
 import os
-import signal
 import subprocess
 
 import pytest
 
 from carrel import PROGRAM, Terminal
 from daemon import Daemon
+from test_cli import test_exec_hands_its_streams_through, test_how_exec_ends, test_signals_reach_the_command  # noqa: F401
 
 
 class Far:
@@ -35,16 +35,17 @@ def far():
 
 
 @pytest.fixture
+def carrel(far):
+    """What test_cli.py promises holds here too: its tests are imported."""
+    return far
+
+
+@pytest.fixture
 def machine(far):
-    done = far("new", "--name", "there")
+    done = far("new", "--name", "tour")
     assert done.returncode == 0, done
     yield done.stdout.decode().strip()
-    far("rm", "there")
-
-
-def test_exec_passes_its_streams_through(far, machine):
-    done = far("exec", "there", "--", "sh", "-c", "cat; echo err >&2; exit 4", stdin=b"in\0\xff\n")
-    assert (done.stdout, done.stderr, done.returncode) == (b"in\0\xff\n", b"err\n", 4)
+    far("rm", "tour")
 
 
 def test_run_makes_a_machine_that_ends_with_it(far):
@@ -55,49 +56,29 @@ def test_run_makes_a_machine_that_ends_with_it(far):
 
 def test_much_comes_whole_both_ways(far, machine):
     data = os.urandom(3 << 20)
-    done = far("exec", "there", "--", "cat", stdin=data)
+    done = far("exec", "tour", "--", "cat", stdin=data)
     assert done.returncode == 0 and done.stdout == data, (done.returncode, len(done.stdout), done.stderr)
 
 
 def test_input_that_nobody_reads_holds_up_nothing(far, machine):
-    done = far("exec", "there", "--", "sh", "-c", "echo said; sleep 0.2; exit 5", stdin=bytes(1 << 20))
+    done = far("exec", "tour", "--", "sh", "-c", "echo said; sleep 0.2; exit 5", stdin=bytes(1 << 20))
     assert (done.stdout, done.returncode) == (b"said\n", 5), done
 
 
-@pytest.mark.parametrize("args,status,word", [
-    (["--timeout", "0.3", "there", "--", "sleep", "100"], 124, b"time limit"),
-    (["there", "--", "/nope"], 127, b"No such file"),
-    (["there", "--", "sh", "-c", "kill -9 $$"], 137, b""),
-    (["nobody", "--", "true"], 125, b"nobody"),
-])
-def test_how_exec_ends(far, machine, args, status, word):
-    done = far("exec", *args)
-    assert done.returncode == status and word in done.stderr, done
-
-
-def test_signals_reach_the_command(far, machine):
-    p = far.popen("exec", "there", "--", "sh", "-c", "trap 'exit 9' INT; echo up; while :; do sleep 0.05; done",
-                  stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
-    assert p.stdout.readline() == b"up\n"
-    p.send_signal(signal.SIGINT)
-    assert p.wait(20) == 9
-    p.stdout.close()
-
-
 def test_a_reader_that_leaves_ends_the_command(far, machine):
-    p = far.popen("exec", "there", "--", "sh", "-c", "while echo y; do sleep 0.01; done", stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+    p = far.popen("exec", "tour", "--", "sh", "-c", "while echo y; do sleep 0.01; done", stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
     assert p.stdout.readline() == b"y\n"
     p.stdout.close()
     assert p.wait(20) != 0  # the shell, or its echo, was told
 
 
 def test_the_result_as_json(far, machine):
-    done = json.loads(far("exec", "--json", "there", "--", "sh", "-c", "echo out; echo err >&2").stdout)
+    done = json.loads(far("exec", "--json", "tour", "--", "sh", "-c", "echo out; echo err >&2").stdout)
     assert (done["stdout"], done["stderr"], done["exit_status"]) == ("out\n", "err\n", 0)
 
 
 def test_a_terminal(far, machine):
-    t = Terminal(far, "exec", "-t", "there", "--", "sh", "-c", "test -t 0 && stty size; read x; echo got $x", rows=31, cols=97)
+    t = Terminal(far, "exec", "-t", "tour", "--", "sh", "-c", "test -t 0 && stty size; read x; echo got $x", rows=31, cols=97)
     t.expect(b"31 97")
     t.type(b"word\n")
     status, text = t.close()
@@ -106,6 +87,6 @@ def test_a_terminal(far, machine):
 
 def test_without_a_right_it_is_said(far, machine):
     far.env["CARREL_TOKEN"], kept = "nonsense", far.env["CARREL_TOKEN"]
-    done = far("exec", "there", "--", "true")
+    done = far("exec", "tour", "--", "true")
     far.env["CARREL_TOKEN"] = kept
     assert done.returncode == 125 and b"token" in done.stderr, done

@@ -1,8 +1,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/capability.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
 #include <signal.h>
 #include <stddef.h>
 #include <sys/prctl.h>
@@ -10,6 +8,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/filter.h"
 #include "base/native.h"
 #include "machine/compare/compare.h"
 
@@ -22,24 +21,6 @@ static const int allowed[] = {
     SYS_exit_group, SYS_exit,    SYS_rt_sigreturn,  SYS_rt_sigprocmask, SYS_gettid,
     SYS_tgkill,     SYS_getpid,
 };
-enum { ALLOWED = sizeof(allowed) / sizeof(*allowed) };
-
-static int load_filter(void) {
-    struct sock_filter code[4 + ALLOWED + 2] = {
-        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, arch)),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, NATIVE_ARCH, 1, 0),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
-        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-    };
-    for (int i = 0; i < ALLOWED; i++)
-        code[4 + i] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)allowed[i],
-                                                   (unsigned char)(ALLOWED - i), 0);
-    code[4 + ALLOWED] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM);
-    code[5 + ALLOWED] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
-    struct sock_fprog program = {.len = sizeof(code) / sizeof(*code), .filter = code};
-    return prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) < 0 ? -errno : 0;
-}
-
 /*
  * Files of boxes have owners and modes of their own: one capability is to read them. The other is
  * what the kernel wants for reading an overlay's marks, and is good for nothing else behind a
@@ -82,5 +63,5 @@ int compare_confine(int root) {
     int r = drop_capabilities();
     if (r < 0 || INSTRUMENTED)
         return r;
-    return load_filter();
+    return filter_allow(allowed, sizeof(allowed) / sizeof(*allowed));
 }
