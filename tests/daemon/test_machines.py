@@ -121,6 +121,18 @@ def test_idle_is_not_silence(daemon):
     assert [daemon.get(f"/v1/machines/{m}")["state"] for m in (busy, sleeping)] == ["running"] * 2
 
 
+def test_a_request_that_waits_keeps_its_machine(daemon):
+    """No command runs, nothing uses the cpu: only its owner's word is missing. Once it came, the machine is idle."""
+    m = daemon.machine(idle=0.5, idle_action="destroy")
+    daemon.post(f"/v1/machines/{m}/net/rules", {"action": "ask", "target": "http://a.example"})
+    daemon.exec(m, "(setsid curl -s http://a.example/ >/dev/null 2>&1 &)")
+    waiting = daemon.until(lambda: [p["id"] for p in daemon.get("/v1/pending")["pending"] if p["machine"] == m])[0]
+    time.sleep(2.5)
+    assert daemon.get(f"/v1/machines/{m}")["state"] == "running"
+    daemon.post(f"/v1/pending/{waiting}", {"decision": "deny"})
+    daemon.until(lambda: daemon.get(f"/v1/machines/{m}")["state"] == "ended")
+
+
 def test_limits_change_while_it_runs(daemon, box):
     daemon.patch(f"/v1/machines/{box}", {"limits": {"mem": "64M", "pids": 30}})
     assert daemon.get(f"/v1/machines/{box}")["limits"]["mem"] == 64 << 20
