@@ -169,8 +169,35 @@ void api_status(struct call *c) {
     service_host_status(c->service, status_came, c);
 }
 
-static void box_metrics(struct buf *out, const char *json) {
+/* Both counters in one family: ours and the spawner's, which begin anew with each of them. */
+static void write_fallbacks(struct buf *out, const json_t *spawners,
+                            const struct service_counts *n) {
+    static const char name[] = "carrel_fallbacks_total";
+    const char *key;
+    json_t *count;
+    metrics_head(out, name, "counter", "What went the second-best way");
+    for (int i = 0; i < FELL_COUNT; i++)
+        metrics_line(out, name, "what", fallback_name((enum fallback)i), n->fallbacks[i]);
+    json_object_foreach((json_t *)spawners, key, count) {
+        metrics_line(out, name, "what", key, (uint64_t)json_integer_value(count));
+    }
+}
+
+/* How this host does what can be done in several ways; doctor says what to do about it. */
+static void write_ways(struct buf *out, const json_t *box) {
+    static const char *const parts[] = {"cgroup", "disk", "layers", "network"};
+    metrics_head(out, "carrel_way", "gauge", "How this host does it");
+    for (size_t i = 0; i < sizeof(parts) / sizeof(*parts); i++) {
+        const char *way = json_string_value(json_object_get(box, parts[i]));
+        if (way && !buf_addf(out, "carrel_way{part=\"%s\",way=\"%s\"} 1\n", parts[i], way))
+            return;
+    }
+}
+
+static void box_metrics(struct buf *out, const char *json, const struct service_counts *n) {
     json_t *root = json_loads(json ? json : "{}", 0, NULL);
+    write_fallbacks(out, json_object_get(root, "fallbacks"), n);
+    write_ways(out, root);
     const json_t *pool = json_object_get(root, "pool");
     metrics_head(out, "carrel_pool_ready", "gauge", "Boxes that wait ready");
     metrics_line(out, "carrel_pool_ready", NULL, NULL,
@@ -262,7 +289,7 @@ static void metrics_came(void *arg, const char *json, const struct err *err) {
     for (int i = 0; i < HIT_COUNT; i++)
         metrics_line(&out, "carrel_limits_hit_total", "limit", limit_hit_name((enum limit_hit)i),
                      n.hits[i]);
-    box_metrics(&out, json);
+    box_metrics(&out, json, &n);
     metrics_write(api_metrics_of(c->api), &out);
     call_text(c, 200, "text/plain; version=0.0.4", out.data, out.len);
 }

@@ -206,11 +206,13 @@ static int write_step(struct step_call *c, bool changed, struct err *err) {
     return -1;
 }
 
-static void no_point(struct step_row *row, const char *why) {
+static void no_point(struct step_call *c, const char *why) {
+    struct step_row *row = &c->row;
     row->has_point = row->layer = 0;
     free(row->stack);
     row->stack = NULL;
     snprintf(row->reason, sizeof(row->reason), "%s", why);
+    c->live->service->fallbacks[FELL_STEP_WITHOUT_POINT] += row->kind != STEP_SNAP;
 }
 
 static void refuse(struct step_call *c, const struct err *err) {
@@ -227,6 +229,7 @@ static void copied(void *arg, const char *how, const struct err *failed) {
         refuse(c, failed);
         return;
     }
+    c->live->service->fallbacks[FELL_STEP_COPIED]++;
     c->row.has_point = 1;
     snprintf(c->row.reason, sizeof(c->row.reason), "%s", how);
     step_over(c, write_step(c, false, &err) < 0 ? &err : NULL);
@@ -311,7 +314,7 @@ static void root_known(void *arg, bool changed, const struct err *failed) {
         return;
     l->steps.full = l->steps.freeing = false;
     if (failed) {
-        no_point(&c->row, failed->text);
+        no_point(c, failed->text);
     } else {
         c->row.has_point = 1;
         if (!changed) {
@@ -368,7 +371,7 @@ static void begin(struct step_call *c) {
         step_over(c, &err);
         return;
     } else {
-        no_point(&c->row, err.text);
+        no_point(c, err.text);
         c->row.state = STEP_DONE;
     }
     if (store_step_add(l->service->store, &c->row, &err) < 0) {

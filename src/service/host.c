@@ -18,6 +18,14 @@ const char *limit_hit_name(enum limit_hit hit) {
     return names[hit];
 }
 
+const char *fallback_name(enum fallback way) {
+    static const char *const names[] = {
+        [FELL_STEP_COPIED] = "step_copied",
+        [FELL_STEP_WITHOUT_POINT] = "step_without_restore_point",
+    };
+    return names[way];
+}
+
 void service_count(struct service *s, struct service_counts *ret) {
     struct live *l;
     struct err err;
@@ -27,6 +35,7 @@ void service_count(struct service *s, struct service_counts *ret) {
     for (size_t at = 0; (l = map_next(&s->machines, &at));)
         ret->commands += l->running;
     memcpy(ret->hits, s->hits, sizeof(ret->hits));
+    memcpy(ret->fallbacks, s->fallbacks, sizeof(ret->fallbacks));
     store_stats(s->store, &ret->store);
 }
 

@@ -13,8 +13,13 @@ void service_host_status(struct service *s, service_text_fn *done, void *arg);
 enum limit_hit { HIT_MEMORY, HIT_TIME, HIT_LIFETIME, HIT_IDLE, HIT_QUOTA, HIT_COMMANDS, HIT_COUNT };
 const char *limit_hit_name(enum limit_hit hit);
 
+/* What went the second-best way; those of making a box are the spawner's to count. */
+enum fallback { FELL_STEP_COPIED, FELL_STEP_WITHOUT_POINT, FELL_COUNT };
+const char *fallback_name(enum fallback way);
+
 struct service_counts {
     uint64_t hits[HIT_COUNT];
+    uint64_t fallbacks[FELL_COUNT];
     uint64_t machines[MACHINE_ENDED + 1]; /* by state */
     uint64_t commands;                    /* running */
     struct store_stats store;

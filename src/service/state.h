@@ -143,6 +143,7 @@ struct service {
     uid_t last_uid;
     int64_t last_event;
     uint64_t hits[HIT_COUNT]; /* enum limit_hit */
+    uint64_t fallbacks[FELL_COUNT];
     loop_fn *ready;
     void (*broken)(const struct err *why);
     void *ready_arg;

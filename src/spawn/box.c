@@ -158,10 +158,12 @@ struct making *box_begin(struct spawner *s, const struct plan *plan, const int *
         return NULL;
     }
     struct making *m = ready_take(s, plan, ret);
+    bool was_ready = m;
     if (!m)
         m = begin_from_berth(s, plan, fds, ret, err);
     if (!m)
         return NULL;
+    s->not_ready += !was_ready;
     keep_netns(s, *ret, m);
     s->created++;
     box_enlist(s, *ret);

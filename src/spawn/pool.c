@@ -44,6 +44,7 @@ int pool_take(struct spawner *s, const struct plan *plan, struct berth *ret, str
             return -1;
         }
     *ret = b;
+    s->no_berth++;
     return 0;
 }
 

@@ -118,6 +118,8 @@ struct spawner {
     bool pool_broken;    /* refilling failed: make things on demand and report why */
     struct err pool_err; /* why, for carrel doctor */
     uint64_t created;
+    uint64_t not_ready; /* of these, made without a ready box */
+    uint64_t no_berth;  /* and without parts from the pool */
 };
 
 struct spawner_paths {

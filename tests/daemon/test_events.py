@@ -1,5 +1,6 @@
 """What happened is told as it happens, again from any id, and counted."""
 import json
+import pathlib
 import re
 import threading
 
@@ -93,6 +94,29 @@ def test_metrics_count_what_was_done(fresh):
     except Exception:
         pass
     assert metrics(d)['carrel_failures_total{route="machine_show",code="not_found"}'] == 1
+
+
+def test_metrics_count_the_second_best_ways(fresh):
+    d = fresh()
+    fallback = 'carrel_fallbacks_total{what="%s"}'
+    m = d.machine(limits={"disk": "3G"})  # no box of this size waits, nor a root
+    found = metrics(d)
+    assert found[fallback % "box_not_ready"] >= 1
+    assert found[fallback % "box_without_pool"] >= 1
+    assert found[fallback % "step_copied"] == found[fallback % "step_without_restore_point"] == 0
+    assert any(key.startswith('carrel_way{part="cgroup"') for key in found)
+    d.exec(m, "sleep 100", background=True)
+    d.exec(m, "touch /home/user/f")
+    d.post(f"/v1/machines/{m}/steps", {})
+    found = metrics(d)
+    assert found[fallback % "step_without_restore_point"] == 1
+    assert found[fallback % "step_copied"] == 1
+
+
+def test_every_metric_is_documented(daemon):
+    families = set(re.findall(r"^# TYPE (\w+)", daemon.get("/metrics").decode(), re.M))
+    page = pathlib.Path(__file__).resolve().parents[2] / "docs/daemon.md"
+    assert families == set(re.findall(r"`(carrel_\w+)`", page.read_text()))
 
 
 def journal(d, **query):
