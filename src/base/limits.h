@@ -17,6 +17,7 @@
 /* One inode a 4 KiB of disk limit, but never so few that a small box cannot unpack a package. */
 #define LIMIT_INODES(disk_bytes) ((disk_bytes) / 4096 < 4096 ? 4096 : (disk_bytes) / 4096)
 
+struct err;
 struct jot;
 
 /* What a machine is told of its limits. */
@@ -25,6 +26,10 @@ struct limits_told {
     uint64_t cpu_milli;   /* 0: as much as there is */
     uint64_t lifetime_ms; /* 0: none */
 };
+
+/* What anybody may ask for: ERR_INVALID names the one that is out of range. Zeros are not looked
+ * at. */
+int limits_in_range(const struct limits_told *l, struct err *err);
 
 /* The member "limits" of its machine.json. */
 void limits_write(struct jot *j, const struct limits_told *l);

@@ -79,8 +79,8 @@ static int describe(struct run *r, struct err *err) {
     jot_object(&j, NULL);
     if (r->o.image)
         jot_string(&j, "image", r->o.image);
-    spec_put(&j, &r->o.spec, &r->grants, &r->plan);
-    if (net_put(&j, &r->o.net, err) < 0 || net_put_models(&j, r->o.models, err) < 0 ||
+    if (spec_put(&j, &r->o.spec, &r->grants, &r->plan, err) < 0 ||
+        net_put(&j, &r->o.net, err) < 0 || net_put_models(&j, r->o.models, err) < 0 ||
         handed_put(&j, &r->o.handed, &r->handed, err) < 0)
         return -1;
     memcpy(r->fds, r->grants.dirs, r->grants.count * sizeof(int));

@@ -2,6 +2,8 @@
 
 #include <stdio.h>
 
+#include "base/limits.h"
+
 void spec_put_duration(struct jot *j, const char *name, uint64_t ms) {
     char seconds[40];
     if (!ms)
@@ -38,8 +40,15 @@ static void put_dirs(struct jot *j, const struct grants *g, const struct plan *p
     jot_end(j, ']');
 }
 
-void spec_put(struct jot *j, const struct spec *s, const struct grants *g,
-              const struct plan *plan) {
+int spec_put(struct jot *j, const struct spec *s, const struct grants *g, const struct plan *plan,
+             struct err *err) {
+    const struct limits_told limits = {.mem_bytes = s->mem,
+                                       .disk_bytes = s->disk,
+                                       .pids = s->pids,
+                                       .cpu_milli = s->cpu_milli,
+                                       .lifetime_ms = s->ttl_ms};
+    if (limits_in_range(&limits, err) < 0)
+        return -1;
     if (s->mem || s->cpu_milli || s->pids || s->disk)
         put_limits(j, s);
     spec_put_duration(j, "ttl", s->ttl_ms);
@@ -49,4 +58,5 @@ void spec_put(struct jot *j, const struct spec *s, const struct grants *g,
         jot_bool(j, "unreviewed", true);
     if (s->guard)
         jot_bool(j, "guard", true);
+    return 0;
 }

@@ -48,6 +48,8 @@ struct spec {
             "allow --dir ...:rw"                                                                \
     }
 
-/* Members of an object that is open already. */
-void spec_put(struct jot *j, const struct spec *s, const struct grants *g, const struct plan *plan);
+/* Members of an object that is open already; a limit out of range is refused here, before anything
+ * is started for it. */
+int spec_put(struct jot *j, const struct spec *s, const struct grants *g, const struct plan *plan,
+             struct err *err);
 void spec_put_duration(struct jot *j, const char *name, uint64_t ms); /* 0: nothing */

@@ -76,7 +76,8 @@ static int describe(const struct new_options *o, const struct grants *g, const s
     for (size_t i = 0; i < sizeof(texts) / sizeof(*texts); i++)
         if (texts[i].value)
             jot_string(&j, texts[i].name, texts[i].value);
-    spec_put(&j, &o->spec, g, plan);
+    if (spec_put(&j, &o->spec, g, plan, err) < 0)
+        return -1;
     spec_put_duration(&j, "idle", o->idle_ms);
     if (net_put(&j, &o->net, err) < 0 || net_put_models(&j, o->models, err) < 0 ||
         handed_put(&j, &o->handed, h, err) < 0 || put_pairs(&j, "env", &o->env, err) < 0 ||

@@ -2,7 +2,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <poll.h>
 #include <signal.h>
 #include <string.h>
@@ -27,35 +26,30 @@
 
 enum { CLEAN_TRIES = 50, SPARES_MAX = 1024 }; /* the latter is more than a guest has room for */
 
-static const struct limit {
-    const char *name;
-    size_t offset;
-    uint64_t min, max;
-} limits[] = {
-    {"memory", offsetof(struct plan, mem_bytes), LIMIT_MEM_MIN, LIMIT_BYTES_MAX},
-    {"cpu", offsetof(struct plan, cpu_milli), 1, LIMIT_CPU_MAX_MILLI},
-    {"process", offsetof(struct plan, pids), 1, LIMIT_PIDS_MAX},
-    {"disk", offsetof(struct plan, disk_bytes), LIMIT_DISK_MIN, LIMIT_BYTES_MAX},
-    {"lifetime", offsetof(struct plan, deadline_ms), 1, LIMIT_LIFETIME_MAX_MS},
-};
-
 /* What was asked for and cannot be kept is refused, never pretended. */
 int limits_check(const struct spawner *s, const struct plan *plan, struct err *err) {
-    const int enforced[] = {s->cgroups.memory, s->cgroups.cpu, s->cgroups.pids,
-                            s->maker.tmpfs_bare ? -1 : 0, 0};
-    for (size_t i = 0; i < sizeof(limits) / sizeof(*limits); i++) {
-        uint64_t value = *(const uint64_t *)((const char *)plan + limits[i].offset);
-        if (value == 0)
-            continue;
-        if (value < limits[i].min || value > limits[i].max)
-            return err_set(err, ERR_INVALID,
-                           "a %s limit of %" PRIu64 " is out of range (%" PRIu64 " to %" PRIu64 ")",
-                           limits[i].name, value, limits[i].min, limits[i].max);
-        if (enforced[i] < 0) {
-            err_set(err, ERR_UNSUPPORTED, "this host cannot enforce a %s limit", limits[i].name);
+    const struct limits_told asked = {.mem_bytes = plan->mem_bytes,
+                                      .disk_bytes = plan->disk_bytes,
+                                      .pids = plan->pids,
+                                      .cpu_milli = plan->cpu_milli,
+                                      .lifetime_ms = plan->deadline_ms};
+    const struct {
+        const char *name;
+        uint64_t wanted;
+        bool missing;
+    } rows[] = {
+        {"memory", plan->mem_bytes, s->cgroups.memory < 0},
+        {"cpu", plan->cpu_milli, s->cgroups.cpu < 0},
+        {"process", plan->pids, s->cgroups.pids < 0},
+        {"disk", plan->disk_bytes, s->maker.tmpfs_bare},
+    };
+    if (limits_in_range(&asked, err) < 0)
+        return -1;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++)
+        if (rows[i].wanted && rows[i].missing) {
+            err_set(err, ERR_UNSUPPORTED, "this host cannot enforce a %s limit", rows[i].name);
             return err_remedy(err, "leave the limit out, or see: carrel doctor");
         }
-    }
     return 0;
 }
 
