@@ -209,17 +209,12 @@ static bool base64_source(const json_t *block, const char **ret_media, const cha
 static int hear_result_block(struct hearing *h, struct model_part *p, const json_t *block,
                              struct buf *text) {
     const char *media, *data;
-    struct arena *a = &h->heard->arena;
     const json_t *words = json_object_get(block, "text");
     if (json_member_is(block, "type", "text") && json_is_string(words))
         return buf_add(text, json_string_value(words), json_string_length(words)) ? 0 : -1;
     if (!json_member_is(block, "type", "image") || !base64_source(block, &media, &data))
         return 0;
-    struct model_part *images =
-        arena_grow(a, (void *)p->images, p->image_count, sizeof(*p->images));
-    images[p->image_count] = (struct model_part){.kind = MODEL_IMAGE};
-    p->images = images;
-    return hear_image(h, &images[p->image_count++], media, data);
+    return hear_result_image(h, p, media, data);
 }
 
 static int hear_result(struct hearing *h, const json_t *block, struct err *err) {

@@ -69,6 +69,15 @@ int hear_image(struct hearing *h, struct model_part *p, const char *media, const
     return 0;
 }
 
+int hear_result_image(struct hearing *h, struct model_part *result, const char *media,
+                      const char *data) {
+    struct model_part *images = arena_grow(&h->heard->arena, (void *)result->images,
+                                           result->image_count, sizeof(*result->images));
+    images[result->image_count] = (struct model_part){.kind = MODEL_IMAGE};
+    result->images = images;
+    return hear_image(h, &images[result->image_count++], media, data);
+}
+
 int hear_call(struct hearing *h, const char *id, const char *name, const char *arguments, size_t n,
               struct err *err) {
     struct arena *a = &h->heard->arena;

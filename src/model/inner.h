@@ -86,6 +86,9 @@ int hear_text(struct hearing *h, enum model_role role, const json_t *string, str
 int hear_opaque(struct hearing *h, enum model_role role, const struct model_codec *codec,
                 const json_t *value, struct err *err);
 int hear_image(struct hearing *h, struct model_part *p, const char *media, const char *data);
+/* The same, as one more of a result's. */
+int hear_result_image(struct hearing *h, struct model_part *result, const char *media,
+                      const char *data);
 int hear_call(struct hearing *h, const char *id, const char *name, const char *arguments, size_t n,
               struct err *err);
 /* Takes the words off that jot_outcome() puts before the text of a call that failed. */

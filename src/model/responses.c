@@ -210,17 +210,12 @@ static int hear_message(struct hearing *h, const json_t *item, struct err *err) 
 static int hear_output_part(struct hearing *h, struct model_part *p, const json_t *part,
                             struct buf *text) {
     const char *media, *data;
-    struct arena *a = &h->heard->arena;
     const json_t *words = json_object_get(part, "text");
     if (json_is_string(words))
         return buf_add(text, json_string_value(words), json_string_length(words)) ? 0 : -1;
-    if (!data_url(a, json_member(part, "image_url"), &media, &data))
+    if (!data_url(&h->heard->arena, json_member(part, "image_url"), &media, &data))
         return 0;
-    struct model_part *images =
-        arena_grow(a, (void *)p->images, p->image_count, sizeof(*p->images));
-    images[p->image_count] = (struct model_part){.kind = MODEL_IMAGE};
-    p->images = images;
-    return hear_image(h, &images[p->image_count++], media, data);
+    return hear_result_image(h, p, media, data);
 }
 
 static int hear_output(struct hearing *h, const json_t *item, struct err *err) {

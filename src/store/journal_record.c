@@ -4,6 +4,7 @@
 
 #include "base/defer.h"
 #include "base/jot.h"
+#include "store/cursor.h"
 #include "store/json_check.h"
 
 enum field_type { FIELD_U64, FIELD_I64, FIELD_TEXT, FIELD_KIND, FIELD_ARGV, FIELD_EXIT };
@@ -80,23 +81,6 @@ bool journal_unhex(const char *hex, size_t len, uint8_t *ret) {
         ret[i] = (uint8_t)(high << 4 | low);
     }
     return true;
-}
-
-/* What is still to be read of a line. */
-struct cursor {
-    const char *at;
-    const char *end;
-};
-
-static bool take(struct cursor *c, const char *text, size_t n) {
-    if ((size_t)(c->end - c->at) < n || memcmp(c->at, text, n) != 0)
-        return false;
-    c->at += n;
-    return true;
-}
-
-static bool take_char(struct cursor *c, char wanted) {
-    return take(c, &wanted, 1);
 }
 
 /* ---- Out ---- */

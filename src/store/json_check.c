@@ -2,23 +2,9 @@
 
 #include <string.h>
 
+#include "store/cursor.h"
+
 enum { JSON_DEPTH = 32 };
-
-struct cursor {
-    const char *at;
-    const char *end;
-};
-
-static bool take(struct cursor *c, const char *text, size_t n) {
-    if ((size_t)(c->end - c->at) < n || memcmp(c->at, text, n) != 0)
-        return false;
-    c->at += n;
-    return true;
-}
-
-static bool take_char(struct cursor *c, char wanted) {
-    return take(c, &wanted, 1);
-}
 
 static bool skip_escape(struct cursor *c) {
     if (c->at == c->end)
