@@ -92,14 +92,14 @@ static const struct field secret_grant_request[] = {
 static const struct schema secret_grant_request_schema =
     SCHEMA("SecretGrant", struct secret_grant_request, secret_grant_request);
 
-static const char *const grant_kinds[] = {"file",   "env",      "secret", "repo",
-                                          "sqlite", "identity", NULL};
+static const char *const grant_kinds[] = {"file",   "env",      "secret",   "repo",
+                                          "sqlite", "postgres", "identity", NULL};
 static const struct field grant_request[] = {
     {"kind", FIELD_TEXT, AT(struct grant_request, kind), NULL, .required = true,
      .choices = grant_kinds},
     {"what", FIELD_TEXT, AT(struct grant_request, what),
      "a path of the host, whose descriptor comes with the request or which lies under a root of "
-     "carrel.conf; or a name",
+     "carrel.conf; or a name; of postgres: that of a secret which holds the address of the server",
      .required = true, .max = PATH_MAX_BYTES},
     {"at", FIELD_TEXT, AT(struct grant_request, at),
      "where it is put in the machine; of a secret: the host it is good for; of an identity: its "
@@ -109,7 +109,10 @@ static const struct field grant_request[] = {
      "of a secret: header (default), basic, query; of a repository, which is handed over as a "
      "bundle: its branch or tag",
      .max = 255},
-    {"value", FIELD_TEXT, AT(struct grant_request, value), "of a variable", .max = 65536},
+    {"value", FIELD_TEXT, AT(struct grant_request, value),
+     "of a variable; of postgres: the address of the server, in place of a secret's name, as "
+     "postgres://USER:PASSWORD@HOST:PORT/TEMPLATE",
+     .max = 65536},
     {"expires", FIELD_DURATION, AT(struct grant_request, expires), "then it is taken back",
      .min = 1, .max = DAYS(3650)},
 };

@@ -12,6 +12,7 @@
 #include "base/parse.h"
 #include "io/sse.h"
 #include "service/events.h"
+#include "service/grants.h"
 #include "service/host.h"
 #include "service/models.h"
 #include "service/net.h"
@@ -231,6 +232,45 @@ static void write_gate(struct call *c, struct buf *out) {
     metrics_line(out, "carrel_gate_lookups_total", NULL, NULL, g.lookups);
 }
 
+static const struct {
+    const char *name, *help;
+    size_t offset;
+} fates[] = {
+    {"carrel_grants_added_total", "Handed over since the daemon started",
+     offsetof(struct grant_counts, added)},
+    {"carrel_grants_revoked_total", "Taken back", offsetof(struct grant_counts, revoked)},
+    {"carrel_grants_expired_total", "Ended by their time", offsetof(struct grant_counts, expired)},
+};
+
+struct fate_line {
+    struct buf *out;
+    const char *name;
+    size_t offset;
+};
+
+static void put_fate(void *arg, const struct grant_counts *c) {
+    const struct fate_line *l = arg;
+    uint64_t n;
+    memcpy(&n, (const char *)c + l->offset, sizeof(n));
+    metrics_line(l->out, l->name, "kind", c->kind, n);
+}
+
+static void write_grants(struct call *c, struct buf *out) {
+    struct fate_line line = {out, "carrel_grants", offsetof(struct grant_counts, live)};
+    struct database_counts n;
+    metrics_head(out, line.name, "gauge", "What living machines were handed");
+    service_each_grant_kind(c->service, put_fate, &line);
+    for (size_t i = 0; i < sizeof(fates) / sizeof(*fates); i++) {
+        line = (struct fate_line){out, fates[i].name, fates[i].offset};
+        metrics_head(out, line.name, "counter", fates[i].help);
+        service_each_grant_kind(c->service, put_fate, &line);
+    }
+    service_database_counts(c->service, &n);
+    metrics_head(out, "carrel_databases", "gauge", "Databases on servers of owners");
+    metrics_line(out, "carrel_databases", "state", "live", n.live);
+    metrics_line(out, "carrel_databases", "state", "to_drop", n.to_drop);
+}
+
 static void write_models(struct call *c, struct buf *out) {
     struct model_stats n;
     service_model_stats(c->service, &n);
@@ -275,6 +315,7 @@ static void metrics_came(void *arg, const char *json, const struct err *err) {
     metrics_head(&out, "carrel_commands", "gauge", "Running commands");
     metrics_line(&out, "carrel_commands", NULL, NULL, n.commands);
     write_gate(c, &out);
+    write_grants(c, &out);
     write_models(c, &out);
     write_disks(c, &out);
     metrics_head(&out, "carrel_store_commits_total", "counter", "Transactions");

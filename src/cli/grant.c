@@ -43,6 +43,20 @@ static void print_left(const json_t *g) {
     table_cell(left, 6);
 }
 
+/* Databases that its server lets everybody connect to. */
+static void print_others(const json_t *others) {
+    size_t i;
+    json_t *name;
+    if (!json_array_size(others))
+        return;
+    fputs("  its server also lets it connect to:", stdout);
+    json_array_foreach(others, i, name) {
+        putchar(' ');
+        safe_name(stdout, json_string_value(name) ? json_string_value(name) : "");
+    }
+    putchar('\n');
+}
+
 static void print_grant(const json_t *g) {
     const char *at = client_text(g, "at");
     table_cell(client_text(g, "id"), 14);
@@ -57,6 +71,7 @@ static void print_grant(const json_t *g) {
     putchar('\n');
     if (*client_text(json_object_get(g, "detail"), "public_key"))
         printf("  %s\n", client_text(json_object_get(g, "detail"), "public_key"));
+    print_others(json_object_get(json_object_get(g, "detail"), "others"));
 }
 
 static void print_answer(const json_t *answer, bool as_json) {
@@ -125,7 +140,7 @@ static int add(struct client *c, const struct grant_options *o, char **words, js
         const char *kind;
         const struct option_list *list;
     } lists[] = {{"file", &o->handed.files},     {"repo", &o->handed.repos},
-                 {"sqlite", &o->handed.dbs},     {"identity", &o->handed.identities},
+                 {"db", &o->handed.dbs},         {"identity", &o->handed.identities},
                  {"secret", &o->handed.secrets}, {"env", &o->env}};
     bool any = false;
     for (size_t i = 0; i < sizeof(lists) / sizeof(*lists); i++)

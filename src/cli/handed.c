@@ -122,13 +122,9 @@ static int put_repo(struct jot *j, const char *text, struct handed *h, struct er
 
 /* ---- sqlite:FILE[:/GUEST] ---- */
 
-static int put_db(struct jot *j, const char *text, struct handed *h, struct err *err) {
+static int put_sqlite(struct jot *j, const char *text, struct handed *h, struct err *err) {
     char words[WORDS_MAX], real[PATH_MAX];
-    if (strncmp(text, "sqlite:", 7) != 0) {
-        err_set(err, ERR_INVALID, "'%.60s' is no database that can be handed over", text);
-        return err_remedy(err, "write --db sqlite:FILE[:/GUEST]");
-    }
-    if (copy_words(text + 7, words, err) < 0)
+    if (copy_words(text, words, err) < 0)
         return -1;
     const char *guest = cut_guest(words);
     if (!realpath(words, real))
@@ -140,6 +136,43 @@ static int put_db(struct jot *j, const char *text, struct handed *h, struct err 
     if (guest)
         jot_string(j, "at", guest);
     return keep_fd(h, fd, err);
+}
+
+/* ---- postgres:NAME, postgres:DSN ---- */
+
+/* The name of a secret that holds the address, or the address itself. */
+static int put_postgres(struct jot *j, const char *text, struct handed *h, struct err *err) {
+    (void)h, (void)err;
+    size_t n = strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_");
+    jot_string(j, "what", text[n] ? "postgres" : text);
+    if (text[n])
+        jot_string(j, "value", text);
+    return 0;
+}
+
+static const struct {
+    const char *begins;
+    size_t skip; /* of that */
+    const char *kind;
+    int (*put)(struct jot *j, const char *text, struct handed *h, struct err *err);
+} databases[] = {
+    {"sqlite:", 7, "sqlite", put_sqlite},
+    {"postgres://", 0, "postgres", put_postgres},
+    {"postgresql://", 0, "postgres", put_postgres},
+    {"postgres:", 9, "postgres", put_postgres},
+};
+
+static int put_db(struct jot *j, const char *text, struct handed *h, struct err *err) {
+    for (size_t i = 0; i < sizeof(databases) / sizeof(*databases); i++) {
+        if (strncmp(text, databases[i].begins, strlen(databases[i].begins)) != 0)
+            continue;
+        jot_string(j, "kind", databases[i].kind);
+        return databases[i].put(j, text + databases[i].skip, h, err);
+    }
+    /* What follows the first word may be a password. */
+    err_set(err, ERR_INVALID, "'%.*s' is no database that can be handed over",
+            (int)strcspn(text, ":"), text);
+    return err_remedy(err, "write --db sqlite:FILE[:/GUEST], or --db postgres:NAME");
 }
 
 /* ---- NAME@HOST[:WAY] ---- */
@@ -204,7 +237,7 @@ static const struct {
 } kinds[] = {
     {"file", put_file, offsetof(struct handed_options, files), true},
     {"repo", put_repo, offsetof(struct handed_options, repos), true},
-    {"sqlite", put_db, offsetof(struct handed_options, dbs), true},
+    {"db", put_db, offsetof(struct handed_options, dbs), true},
     {"identity", put_identity, offsetof(struct handed_options, identities), true},
     {"secret", put_secret, offsetof(struct handed_options, secrets), true},
     {"env", put_env, 0, false},
@@ -215,7 +248,8 @@ int handed_put_words(struct jot *j, const char *kind, const char *text, struct h
                      struct err *err) {
     for (size_t i = 0; i < KINDS; i++)
         if (strcmp(kinds[i].kind, kind) == 0) {
-            jot_string(j, "kind", kind);
+            if (kinds[i].put != put_db) /* which knows better */
+                jot_string(j, "kind", kind);
             return kinds[i].put(j, text, h, err);
         }
     return err_set(err, ERR_INVALID, "'%s' is no kind of grant", kind);

@@ -41,6 +41,10 @@ int gate_set_name(struct gate *g, const char *name, const char *address, struct 
     return resolver_set(g->resolver, name, address, err);
 }
 
+void gate_unset_name(struct gate *g, const char *name) {
+    resolver_unset(g->resolver, name);
+}
+
 void gate_serve(struct gate *g, const char *name, gate_serve_fn *fn, void *arg) {
     g->served.name = name;
     g->served.fn = fn;

@@ -68,6 +68,7 @@ void gate_free(struct gate *g);
 
 /* A name that is always this address, before the host's resolver is asked. */
 int gate_set_name(struct gate *g, const char *name, const char *address, struct err *err);
+void gate_unset_name(struct gate *g, const char *name);
 
 /*
  * Requests to this name, at the ports of HTTP, are answered in this process: where they would be

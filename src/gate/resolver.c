@@ -117,6 +117,14 @@ int resolver_set(struct resolver *r, const char *name, const char *address, stru
     return 0;
 }
 
+void resolver_unset(struct resolver *r, const char *name) {
+    struct entry *e = map_get(&r->entries, name);
+    if (!e || !e->fixed || e->running || e->calls)
+        return;
+    map_take(&r->entries, name);
+    entry_free(e);
+}
+
 static void run(void *arg) {
     struct entry *e = arg;
     e->code = look_up(e->name, AI_ADDRCONFIG, &e->result);

@@ -27,6 +27,7 @@ void resolver_free(struct resolver *r);
 
 /* A name of our own: "a.test" is this address, given as text. */
 int resolver_set(struct resolver *r, const char *name, const char *address, struct err *err);
+void resolver_unset(struct resolver *r, const char *name);
 
 /* Answered once, perhaps from within the call; err NULL: ret has at least one. */
 typedef void resolver_fn(void *arg, const struct resolved *ret, const struct err *err);

@@ -470,8 +470,9 @@ static int hand_grants(struct creation *c, const struct machine_request *r, stru
     struct live *l = c->live;
     const struct live *from =
         r->from.machine ? map_get(&l->service->machines, r->from.machine) : NULL;
-    if (from && grants_inherit(l, from, err) < 0)
+    if (from && grants_inherit(l, from, &c->plan, err) < 0)
         return -1;
+    c->delivers = wants_delivery(&c->plan);
     return grants_write(l, &c->who, &c->plan, err);
 }
 
@@ -525,7 +526,6 @@ void service_create(struct service *s, const struct caller *who, const struct ma
                            .early = r->early && r->ephemeral,
                            .ephemeral = r->ephemeral,
                            .granted = plan.count || r->from.machine,
-                           .delivers = wants_delivery(&plan),
                            .plan = plan};
     plan = (struct grant_plan){0};
     live_ref(l);

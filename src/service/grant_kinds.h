@@ -18,10 +18,13 @@ struct grant_kind {
     void (*give)(struct live *l, const struct grant_row *row, int fd, service_done_fn *done,
                  void *arg);
     void (*take)(struct live *l, const struct grant_row *row, service_done_fn *done, void *arg);
+    /* A fork gets a new one of its own: fills the row as read() does. NULL: as `inherited` says. */
+    int (*renew)(struct live *l, const struct grant_row *of, struct grant_row *row,
+                 struct err *err);
 };
 
 extern const struct grant_kind grant_dir, grant_file, grant_env, grant_secret, grant_repo,
-    grant_identity, grant_sqlite;
+    grant_identity, grant_sqlite, grant_postgres;
 
 /* NULL with *err: there is no such kind. */
 const struct grant_kind *grant_kind_find(const char *name, struct err *err);
@@ -47,8 +50,8 @@ int grant_read(struct service *s, const char *owner, const struct grant_request 
                const struct grant_kind **ret_kind, struct grant_row *row, struct err *err);
 /* Writes the rows of a machine in the making, and into the journal. */
 int grants_write(struct live *l, const struct caller *who, struct grant_plan *p, struct err *err);
-/* Those of its source that a fork has. */
-int grants_inherit(struct live *l, const struct live *from, struct err *err);
+/* Those of its source that a fork has; into the plan: those that it gets anew. */
+int grants_inherit(struct live *l, const struct live *from, struct grant_plan *p, struct err *err);
 /* What has to be brought there, one after the other, once it runs; takes the plan over. */
 void grants_deliver(struct live *l, struct grant_plan *p, service_done_fn *done, void *arg);
 void grants_restore(struct live *l);
@@ -71,6 +74,10 @@ void handover_remove(struct live *l, const char *path, service_done_fn *done, vo
 
 /* Those that did not outlive the host's restart: mounts of a box that was made anew. */
 void grants_woken(struct live *l);
+
+/* ---- grant_postgres.c ---- */
+
+void postgres_restore(struct live *l); /* where its database is */
 
 /* ---- risks.c ---- */
 

@@ -15,10 +15,17 @@
 enum { LIST_MAX_BYTES = 4 << 20, RETRY_MS = 1000 };
 
 /* One row each. */
-static const struct grant_kind *const kinds[] = {&grant_dir,    &grant_file, &grant_env,
-                                                 &grant_secret, &grant_repo, &grant_identity,
-                                                 &grant_sqlite};
+static const struct grant_kind *const kinds[] = {&grant_dir,    &grant_file,    &grant_env,
+                                                 &grant_secret, &grant_repo,    &grant_identity,
+                                                 &grant_sqlite, &grant_postgres};
 enum { KINDS = sizeof(kinds) / sizeof(*kinds) };
+_Static_assert(sizeof(kinds) / sizeof(*kinds) <= GRANT_KINDS_MAX, "each kind is counted");
+
+static void count(struct service *s, const char *kind, enum grant_fate fate) {
+    for (size_t i = 0; i < KINDS; i++)
+        if (strcmp(kinds[i]->name, kind) == 0)
+            s->fates[i][fate]++;
+}
 
 const struct grant_kind *grant_kind_find(const char *name, struct err *err) {
     for (size_t i = 0; i < KINDS; i++)
@@ -133,16 +140,34 @@ int grants_write(struct live *l, const struct caller *who, struct grant_plan *p,
         return -1;
     for (size_t i = 0; i < p->count; i++)
         note(l, who, "grant.add", &p->rows[i]);
+    for (size_t i = 0; i < p->count; i++)
+        count(l->service, p->rows[i].kind, GRANT_ADDED);
     grants_restore(l);
     return 0;
 }
 
-int grants_inherit(struct live *l, const struct live *from, struct err *err) {
+/* A new one in place of that of its source, with the same end. */
+static int renew(struct live *l, const struct grant_kind *kind, const struct grant_row *of,
+                 struct grant_plan *p, struct err *err) {
+    struct grant_row row = {.created_ms = now_ms(), .expires_ms = of->expires_ms};
+    snprintf(row.id, sizeof(row.id), "%s", id_new('g').text);
+    snprintf(row.kind, sizeof(row.kind), "%s", kind->name);
+    if (kind->renew(l, of, &row, err) < 0) {
+        grant_row_done(&row);
+        return -1;
+    }
+    grant_plan_add(p, &row, -1, false);
+    return 0;
+}
+
+int grants_inherit(struct live *l, const struct live *from, struct grant_plan *p, struct err *err) {
     struct grant_list list DEFER(grant_list_done) = {0};
     if (store_grant_list(l->service->store, from->row.id, NULL, &list, err) < 0)
         return -1;
     for (size_t i = 0; i < list.count; i++) {
         const struct grant_kind *kind = grant_kind_find(list.rows[i].kind, NULL);
+        if (kind && kind->renew && renew(l, kind, &list.rows[i], p, err) < 0)
+            return -1;
         if (!kind || !kind->inherited)
             continue;
         snprintf(list.rows[i].id, sizeof(list.rows[i].id), "%s", id_new('g').text);
@@ -157,6 +182,7 @@ int grants_inherit(struct live *l, const struct live *from, struct err *err) {
 void grants_restore(struct live *l) {
     struct err err;
     secrets_restore(l);
+    postgres_restore(l);
     if (store_grant_due(l->service->store, l->row.id, &l->grant_due_ms, &err) < 0)
         log_line(LOG_ERROR, "service", "grants of a machine: %s id=%s", err.text, l->row.id);
 }
@@ -245,6 +271,7 @@ struct granting {
     struct caller who;
     const struct grant_kind *kind;
     const char *verb;
+    enum grant_fate fate;
     bool ends;
     struct grant_row row;
     uint64_t intent;
@@ -263,6 +290,8 @@ static void granting_end(struct granting *g) {
     char risk[RISKS_SIZE];
     l->granting = false;
     note_result(l->service, &g->who, &what, g->intent, err);
+    if (!err)
+        count(l->service, g->row.kind, g->fate);
     if (!err && !g->ends)
         risks_note(l, risk);
     if (!err)
@@ -315,13 +344,21 @@ static void effective(void *arg, const struct err *failed) {
         net_tell(l, told, g);
 }
 
-static struct granting *granting_new(struct live *l, const struct caller *who, const char *verb,
-                                     bool ends, service_net_fn *done, void *arg) {
+static struct granting *granting_new(struct live *l, const struct caller *who, enum grant_fate fate,
+                                     service_net_fn *done, void *arg) {
+    static const char *const verbs[] = {[GRANT_ADDED] = "grant.add",
+                                        [GRANT_REVOKED] = "grant.revoke",
+                                        [GRANT_EXPIRED] = "grant.expire"};
     struct granting *g = calloc(1, sizeof(*g));
     if (!g)
         abort();
-    *g = (struct granting){
-        .live = l, .who = *who, .verb = verb, .ends = ends, .done = done, .arg = arg};
+    *g = (struct granting){.live = l,
+                           .who = *who,
+                           .verb = verbs[fate],
+                           .fate = fate,
+                           .ends = fate != GRANT_ADDED,
+                           .done = done,
+                           .arg = arg};
     live_ref(l);
     l->granting = true;
     return g;
@@ -401,7 +438,7 @@ void service_grant_add(struct service *s, const struct caller *who, const char *
         done(arg, NULL, &err);
         return;
     }
-    struct granting *g = granting_new(l, who, "grant.add", false, done, arg);
+    struct granting *g = granting_new(l, who, GRANT_ADDED, done, arg);
     g->kind = grant_kind_find(plan.rows[0].kind, NULL);
     g->row = plan.rows[0];
     plan.rows[0] = (struct grant_row){0};
@@ -432,7 +469,7 @@ void service_grant_revoke(struct service *s, const struct caller *who, const cha
         done(arg, NULL, &err);
         return;
     }
-    struct granting *g = granting_new(l, who, "grant.revoke", true, done, arg);
+    struct granting *g = granting_new(l, who, GRANT_REVOKED, done, arg);
     g->row = row;
     take_back(g);
 }
@@ -454,7 +491,7 @@ void grants_look(struct live *l, int64_t wall_ms) {
     for (size_t i = 0; i < list.count; i++) {
         if (!list.rows[i].expires_ms || list.rows[i].expires_ms > wall_ms)
             continue;
-        struct granting *g = granting_new(l, &who, "grant.expire", true, NULL, NULL);
+        struct granting *g = granting_new(l, &who, GRANT_EXPIRED, NULL, NULL);
         g->row = list.rows[i];
         list.rows[i] = (struct grant_row){0};
         take_back(g);
@@ -472,4 +509,29 @@ void grants_woken(struct live *l) {
     for (size_t i = 0; i < list.count; i++)
         if (store_grant_remove(l->service->store, list.rows[i].id, &err) == 0)
             note(l, &who, "grant.revoke", &list.rows[i]);
+}
+
+/* ---- figures ---- */
+
+static void put_live(void *arg, const char *kind, uint64_t n) {
+    uint64_t *live = arg;
+    for (size_t i = 0; i < KINDS; i++)
+        if (strcmp(kinds[i]->name, kind) == 0)
+            live[i] = n;
+}
+
+void service_each_grant_kind(struct service *s, service_grant_counts_fn *fn, void *arg) {
+    uint64_t live[KINDS] = {0};
+    struct err err;
+    if (store_grant_count(s->store, put_live, live, &err) < 0)
+        log_line(LOG_ERROR, "service", "count grants: %s", err.text);
+    for (size_t i = 0; i < KINDS; i++) {
+        const uint64_t *fates = s->fates[i];
+        const struct grant_counts c = {.kind = kinds[i]->name,
+                                       .live = live[i],
+                                       .added = fates[GRANT_ADDED],
+                                       .revoked = fates[GRANT_REVOKED],
+                                       .expired = fates[GRANT_EXPIRED]};
+        fn(arg, &c);
+    }
 }

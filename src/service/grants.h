@@ -24,3 +24,17 @@ void service_grant_add(struct service *s, const struct caller *who, const char *
  */
 void service_grant_revoke(struct service *s, const struct caller *who, const char *machine,
                           const char *id, service_net_fn *done, void *arg);
+
+/* One kind after the other; all but `live` since the daemon started. */
+struct grant_counts {
+    const char *kind;
+    uint64_t live, added, revoked, expired;
+};
+typedef void service_grant_counts_fn(void *arg, const struct grant_counts *c);
+void service_each_grant_kind(struct service *s, service_grant_counts_fn *fn, void *arg);
+
+/* On servers of owners: those that machines have, and those that could not be dropped yet. */
+struct database_counts {
+    uint64_t live, to_drop;
+};
+void service_database_counts(struct service *s, struct database_counts *ret);

@@ -1,41 +1,21 @@
 #include "service/programs.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
-#include <signal.h>
-#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-#include "base/defer.h"
+#include "io/child.h"
 #include "service/state.h"
 
 enum { ANSWER_MAX = 1 << 20, LOG_MAX = 64 << 10, ARGV_MAX = 32 + PROGRAM_WORDS_MAX };
-
-/* One end of a pipe of ours, and what goes through it. */
-struct stream {
-    struct program *program;
-    int fd;
-    struct loop_watch *watch;
-    struct buf bytes;
-    size_t at; /* of the input: sent so far */
-};
 
 struct program {
     struct service *service;
     struct caller who;
     uint64_t intent;
-    pid_t pid;
-    int pidfd;
-    struct loop_watch *ended;
-    struct loop_timer *limit;
-    struct stream in, out, log;
-    bool late;
+    struct child *child;
     service_program_fn *done;
     void *arg;
 };
@@ -50,105 +30,30 @@ bool service_has_programs(const struct service *s) {
     return access(path, X_OK) == 0;
 }
 
-/* ---- its streams ---- */
-
-static void stream_close(struct stream *t) {
-    loop_watch_free(TAKE(t->watch));
-    close_fd(&t->fd);
-}
-
-/* What does not fit is thrown away: the engine caps its output itself. */
-static void take_output(struct stream *t) {
-    char piece[16384];
-    ssize_t n;
-    while ((n = read(t->fd, piece, sizeof(piece))) > 0)
-        (void)!buf_add(&t->bytes, piece, (size_t)n);
-    if (n == 0 || (errno != EAGAIN && errno != EINTR))
-        stream_close(t);
-}
-
-static void output_ready(void *arg, unsigned events) {
-    (void)events;
-    take_output(arg);
-}
-
-static void input_ready(void *arg, unsigned events) {
-    struct stream *t = arg;
-    (void)events;
-    while (t->at < t->bytes.len) {
-        ssize_t n = write(t->fd, t->bytes.data + t->at, t->bytes.len - t->at);
-        if (n < 0 && (errno == EAGAIN || errno == EINTR))
-            return;
-        if (n < 0)
-            break; /* it does not want the rest */
-        t->at += (size_t)n;
-    }
-    stream_close(t);
-}
-
-static void program_free(struct program *p) {
-    stream_close(&p->in);
-    stream_close(&p->out);
-    stream_close(&p->log);
-    buf_done(&p->in.bytes);
-    buf_done(&p->out.bytes);
-    buf_done(&p->log.bytes);
-    loop_watch_free(p->ended);
-    loop_timer_free(p->limit);
-    close_fd(&p->pidfd);
-    free(p);
-}
-
 /* ---- its end ---- */
 
-static void note_end(struct program *p, int status) {
-    struct journal_record what = {.verb = "program.run",
-                                  .has_exit = status >= 0,
-                                  .exit = status,
-                                  .bytes = p->out.bytes.len,
-                                  .reason = p->late ? "timeout" : NULL};
-    note_result(p->service, &p->who, &what, p->intent, NULL);
-}
-
-static void finish(struct program *p, int wait_status) {
+static void has_ended(void *arg, const struct child_end *end) {
+    struct program *p = arg;
     struct err err;
-    bool whole = WIFEXITED(wait_status) && p->out.bytes.len;
-    int status = WIFEXITED(wait_status) ? WEXITSTATUS(wait_status) : -1;
-    service_program_fn *done = p->done;
-    void *arg = p->arg;
-    if (p->late)
+    struct journal_record what = {.verb = "program.run",
+                                  .has_exit = end->status >= 0,
+                                  .exit = end->status,
+                                  .bytes = end->out_bytes,
+                                  .reason = end->late ? "timeout" : NULL};
+    bool whole = end->status >= 0 && end->out_bytes && !end->late;
+    if (end->late)
         err_set(&err, ERR_TIMEOUT, "the program took more than %d s", PROGRAM_MS / 1000);
     else if (!whole)
         err_set(&err, ERR_UNKNOWN, "the engine ended without an answer");
-    note_end(p, status);
+    note_result(p->service, &p->who, &what, p->intent, NULL);
     p->service->programs--;
-    const struct program_result result = {status, p->out.bytes.data,
-                                          p->log.bytes.data ? p->log.bytes.data : ""};
-    done(arg, whole && !p->late ? &result : NULL, whole && !p->late ? NULL : &err);
-    program_free(p);
-}
-
-static void has_ended(void *arg, unsigned events) {
-    struct program *p = arg;
-    int status;
-    (void)events;
-    if (waitpid(p->pid, &status, WNOHANG) != p->pid)
-        return;
-    if (p->out.fd >= 0)
-        take_output(&p->out);
-    if (p->log.fd >= 0)
-        take_output(&p->log);
-    finish(p, status);
+    const struct program_result result = {end->status, end->out, end->said};
+    p->done(p->arg, whole ? &result : NULL, whole ? NULL : &err);
+    free(p);
 }
 
 void program_kill(struct program *p) {
-    kill(-p->pid, SIGKILL); /* it is not reaped before has_ended(), so the number is its own */
-}
-
-static void too_late(void *arg) {
-    struct program *p = arg;
-    p->late = true;
-    program_kill(p);
+    child_kill(p->child);
 }
 
 /* ---- its start ---- */
@@ -199,76 +104,20 @@ static int check(const struct program_request *r, struct err *err) {
     return 0;
 }
 
-/* Our ends: ours[0] writes its input, ours[1] and ours[2] read what it says. */
-static int spawn_with(const char *path, const struct words *w, int ours[3], pid_t *ret) {
-    int theirs[3] = {-1, -1, -1}, r = 0;
-    posix_spawn_file_actions_t actions;
-    posix_spawnattr_t attr;
-    for (int i = 0; i < 3 && r == 0; i++) {
-        int ends[2];
-        if (pipe2(ends, O_CLOEXEC) < 0)
-            r = errno;
-        else {
-            theirs[i] = ends[i == 0 ? 0 : 1];
-            ours[i] = ends[i == 0 ? 1 : 0];
-        }
-    }
-    posix_spawn_file_actions_init(&actions);
-    posix_spawnattr_init(&attr);
-    posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGDEF);
-    sigset_t all;
-    sigfillset(&all);
-    posix_spawnattr_setsigdefault(&attr, &all);
-    for (int i = 0; i < 3; i++)
-        posix_spawn_file_actions_adddup2(&actions, theirs[i], i);
-    static char *const no_env[] = {NULL};
-    if (r == 0)
-        r = posix_spawn(ret, path, &actions, &attr, (char *const *)w->v, no_env);
-    posix_spawn_file_actions_destroy(&actions);
-    posix_spawnattr_destroy(&attr);
-    for (int i = 0; i < 3; i++)
-        close_fd(&theirs[i]);
-    return -r;
-}
-
-static int watch(struct program *p, struct stream *t, int fd, unsigned events, loop_watch_fn *fn,
-                 struct err *err) {
-    t->program = p;
-    t->fd = fd;
-    return loop_watch_new(p->service->loop, fd, events, fn, t, &t->watch, err);
-}
-
-static int listen_to(struct program *p, int ours[3], struct err *err) {
-    struct loop *loop = p->service->loop;
-    p->pidfd = (int)syscall(SYS_pidfd_open, p->pid, 0);
-    if (p->pidfd < 0)
-        return err_sys(err, "watch the engine");
-    fcntl(p->pidfd, F_SETFD, FD_CLOEXEC);
-    if (watch(p, &p->in, TAKE_FD(ours[0]), LOOP_WRITE, input_ready, err) < 0 ||
-        watch(p, &p->out, TAKE_FD(ours[1]), LOOP_READ, output_ready, err) < 0 ||
-        watch(p, &p->log, TAKE_FD(ours[2]), LOOP_READ, output_ready, err) < 0 ||
-        loop_watch_new(loop, p->pidfd, LOOP_READ, has_ended, p, &p->ended, err) < 0)
-        return -1;
-    p->limit = loop_timer_new(loop, too_late, p);
-    loop_timer_start(p->limit, PROGRAM_MS, 0);
-    return 0;
-}
-
 static int launch_it(struct program *p, const struct program_request *r, struct err *err) {
     char path[PLACE_SIZE + 16];
-    int ours[3] = {-1, -1, -1};
     struct words words;
     path_of(p->service, path);
     make_words(r, &words);
-    int failed = spawn_with(path, &words, ours, &p->pid);
-    int n = failed < 0 ? err_num(err, failed, "run '%s'", path) : listen_to(p, ours, err);
-    for (int i = 0; i < 3; i++)
-        close_fd(&ours[i]);
-    if (n < 0 && p->pid > 0) {
-        program_kill(p);
-        waitpid(p->pid, NULL, 0); /* it was just killed: at once */
-    }
-    return n;
+    const struct child_order order = {.path = path,
+                                      .argv = words.v,
+                                      .input = r->text,
+                                      .input_bytes = strlen(r->text),
+                                      .out_max = ANSWER_MAX,
+                                      .said_max = LOG_MAX,
+                                      .limit_ms = PROGRAM_MS};
+    p->child = child_start(p->service->loop, &order, has_ended, p, err);
+    return p->child ? 0 : -1;
 }
 
 struct program *service_program(struct service *s, const struct caller *who,
@@ -285,15 +134,9 @@ struct program *service_program(struct service *s, const struct caller *who,
     struct program *p = calloc(1, sizeof(*p));
     if (!p)
         abort();
-    *p = (struct program){.service = s, .who = *who, .pidfd = -1, .done = done, .arg = arg};
-    p->in.fd = p->out.fd = p->log.fd = -1;
-    p->in.bytes = BUF(PROGRAM_TEXT_MAX + 1);
-    p->out.bytes = BUF(ANSWER_MAX);
-    p->log.bytes = BUF(LOG_MAX);
-    if (note_intent(s, who, &what, &p->intent, err) < 0 ||
-        (buf_add(&p->in.bytes, r->text, strlen(r->text)) ? 0 : -1) < 0 ||
-        launch_it(p, r, err) < 0) {
-        program_free(p);
+    *p = (struct program){.service = s, .who = *who, .done = done, .arg = arg};
+    if (note_intent(s, who, &what, &p->intent, err) < 0 || launch_it(p, r, err) < 0) {
+        free(p);
         return NULL;
     }
     s->programs++;

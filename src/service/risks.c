@@ -11,7 +11,7 @@
 #include "service/grant_kinds.h"
 
 static bool is_private(const char *kind) {
-    static const char *const kinds[] = {"dir", "file", "repo", "sqlite"};
+    static const char *const kinds[] = {"dir", "file", "repo", "sqlite", "postgres"};
     for (size_t i = 0; i < sizeof(kinds) / sizeof(*kinds); i++)
         if (strcmp(kinds[i], kind) == 0)
             return true;

@@ -8,6 +8,7 @@
 #include "base/defer.h"
 #include "base/log.h"
 #include "service/grant_kinds.h"
+#include "store/databases.h"
 #include "store/secrets.h"
 
 enum { LIST_MAX_BYTES = 1 << 20 };
@@ -138,7 +139,8 @@ void service_secret_list(struct service *s, const struct caller *who, service_ne
     jot_object(&j, NULL);
     jot_array(&j, "secrets");
     for (size_t i = 0; i < list.count; i++)
-        put_secret(&j, &list.rows[i]);
+        if (strncmp(list.rows[i].name, DATABASE_SECRET, strlen(DATABASE_SECRET)) != 0)
+            put_secret(&j, &list.rows[i]);
     jot_end(&j, ']');
     jot_end(&j, '}');
     done(arg, text.data, NULL);

@@ -6,6 +6,7 @@
 #include <sys/random.h>
 
 #include "base/log.h"
+#include "service/databases.h"
 #include "service/durable.h"
 #include "service/gate.h"
 #include "service/grant_kinds.h"
@@ -98,6 +99,7 @@ static void tick(void *arg) {
         look_after(l, now, wall);
     adopt_again(s, now);
     durable_sweep(s);
+    databases_look(s, now);
     if (store_sign(s->store, &err) < 0)
         log_line(LOG_ERROR, "service", "sign the journal: %s", err.text);
     trim_look(s, now);
@@ -135,6 +137,7 @@ struct service *service_new(const struct service_options *o, loop_fn *ready, voi
                           .spare_log = OUTLOG_FD_NONE,
                           .ready = ready,
                           .ready_arg = arg};
+    s->databases = databases_new(s);
     s->host = s->driver->open(o->loop, err);
     if (!s->host || !(s->gate = net_gate_new(s, err)) || !(s->models = models_new(s, err)) ||
         !(s->ingress = expose_new(s)) ||
@@ -155,6 +158,7 @@ void service_free(struct service *s) {
         return;
     loop_timer_free(s->tick);
     models_free(s->models, s->loop);
+    databases_free(s->databases);
     for (size_t at = 0; (l = map_next(&s->machines, &at));)
         execs_release(l);
     for (size_t at = 0; (l = map_next(&s->machines, &at));)

@@ -24,6 +24,7 @@ struct live_image;
 struct ending;
 struct trimming;
 struct models;
+struct databases;
 struct exposures;
 struct event_watch;
 
@@ -118,6 +119,10 @@ struct live {
     void *env_json;
 };
 
+/* What became of grants since the daemon started. */
+enum grant_fate { GRANT_ADDED, GRANT_REVOKED, GRANT_EXPIRED, GRANT_FATES };
+enum { GRANT_KINDS_MAX = 12 };
+
 struct service {
     struct loop *loop;
     struct store *store;
@@ -127,6 +132,7 @@ struct service {
     struct machine_host *host;
     struct gate *gate;
     struct models *models;
+    struct databases *databases;
     struct ingress *ingress;
     struct map machines; /* id -> struct live */
     struct map execs;    /* id -> struct exec, of living machines */
@@ -144,6 +150,7 @@ struct service {
     int64_t last_event;
     uint64_t hits[HIT_COUNT]; /* enum limit_hit */
     uint64_t fallbacks[FELL_COUNT];
+    uint64_t fates[GRANT_KINDS_MAX][GRANT_FATES];
     loop_fn *ready;
     void (*broken)(const struct err *why);
     void *ready_arg;

@@ -1,5 +1,6 @@
 #include "store/grants.h"
 
+#include "store/machines.h"
 #include "store/store.h"
 
 #define TEXT(m) #m, COL_TEXT, offsetof(struct grant_row, m), sizeof(((struct grant_row *)0)->m)
@@ -79,4 +80,16 @@ int store_grant_due(struct store *s, const char *machine, int64_t *ret_ms, struc
         return -1;
     *ret_ms = r ? sqlite3_column_int64(q.stmt, 0) : 0;
     return 0;
+}
+
+int store_grant_count(struct store *s, store_grant_count_fn *fn, void *arg, struct err *err) {
+    QUERY;
+    int r;
+    if (query_start(&q, s, STMT_GRANT_KINDS, err) < 0)
+        return -1;
+    query_u64(&q, 1, MACHINE_ENDED);
+    while ((r = query_step(&q, err)) > 0)
+        fn(arg, (const char *)sqlite3_column_text(q.stmt, 0),
+           (uint64_t)sqlite3_column_int64(q.stmt, 1));
+    return r;
 }

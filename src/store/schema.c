@@ -133,6 +133,11 @@ const char *const schema_steps[] = {
     "CREATE TABLE saved (machine TEXT PRIMARY KEY REFERENCES machines(id) ON DELETE CASCADE,"
     " disk TEXT NOT NULL, step TEXT, source TEXT NOT NULL, stack TEXT NOT NULL,"
     " next INTEGER NOT NULL, boot TEXT NOT NULL) STRICT, WITHOUT ROWID;",
+
+    /* 12: databases on servers of owners, from before they are made until they are dropped. */
+    "CREATE TABLE databases (id TEXT PRIMARY KEY, owner TEXT NOT NULL REFERENCES owners(name),"
+    " machine TEXT NOT NULL, server TEXT NOT NULL, name TEXT NOT NULL,"
+    " created_ms INTEGER NOT NULL, why TEXT NOT NULL) STRICT, WITHOUT ROWID;",
 };
 const size_t schema_version = sizeof(schema_steps) / sizeof(*schema_steps);
 

@@ -415,6 +415,19 @@ static const struct {
     [STMT_GRANT_DUE] = {"SELECT coalesce(min(expires_ms), 0) FROM grants WHERE machine = ?1"
                         " AND expires_ms > 0",
                         NULL},
+    [STMT_GRANT_KINDS] = {"SELECT grants.kind, count(*) FROM grants JOIN machines ON"
+                          " machine = machines.id WHERE state < ?1 GROUP BY 1",
+                          NULL},
+    [STMT_DATABASE_PUT] = {"INSERT OR REPLACE INTO databases($cols) VALUES($marks)",
+                           &database_table},
+    [STMT_DATABASE_REMOVE] = {"DELETE FROM databases WHERE id = ?1", NULL},
+    [STMT_DATABASE_LIST] = {"SELECT $cols FROM databases ORDER BY created_ms, id LIMIT ?1",
+                            &database_table},
+    [STMT_DATABASE_ORPHANS] = {"SELECT $cols FROM databases WHERE NOT EXISTS (SELECT 1 FROM grants"
+                               " JOIN machines ON machines.id = grants.machine"
+                               " WHERE grants.id = databases.id AND state < ?2)"
+                               " ORDER BY created_ms, id LIMIT ?1",
+                               &database_table},
     [STMT_IMAGE_PUT] = {"INSERT OR REPLACE INTO images($cols) VALUES($marks)", &image_table},
     /* By name, else by an id or the beginning of one; the name comes first. */
     [STMT_IMAGE_FIND] = {"SELECT $cols FROM images WHERE (?1 IS NULL OR owner = ?1) AND (name = ?2"

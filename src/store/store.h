@@ -42,8 +42,8 @@ struct table {
 
 extern const struct table machine_table, exec_table, owner_table, token_table, event_table,
     step_table, root_table, saved_table;
-extern const struct table account_table, hold_table, secret_table, grant_table, pending_table,
-    image_table;
+extern const struct table account_table, hold_table, secret_table, grant_table, database_table,
+    pending_table, image_table;
 
 /* ---- Statements ---- */
 
@@ -138,6 +138,11 @@ enum statement {
     STMT_GRANT_GET,
     STMT_GRANT_REMOVE,
     STMT_GRANT_DUE,
+    STMT_GRANT_KINDS,
+    STMT_DATABASE_PUT,
+    STMT_DATABASE_REMOVE,
+    STMT_DATABASE_LIST,
+    STMT_DATABASE_ORPHANS,
     STMT_EXPOSURE_PUT,
     STMT_EXPOSURE_REMOVE,
     STMT_EXPOSURES,

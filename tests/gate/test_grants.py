@@ -325,3 +325,18 @@ def test_the_same_when_a_machine_is_made(gated, tmp_path):
     assert carrel(gated, *words, "--guard").stderr == ""
     assert carrel(gated, "new", "--net", "ok.test").stderr == ""
     assert carrel(gated, "new", "--file", f"{tmp_path}/f:/home/user/f").stderr == ""
+
+
+def test_grants_are_counted_by_kind_and_by_what_became_of_them(gated, lent):
+    def figures():
+        lines = gated.request("GET", "/metrics", raw=True).decode().splitlines()
+        return {line.split()[0]: int(line.split()[1]) for line in lines if line.startswith("carrel_grants")}
+    before, (box, _) = figures(), lent
+    gated.grant(box, "env", "COLOUR", value="green")
+    gated.grant(box, "env", "SHADE", value="dark", expires="1s")
+    gated.revoke(box, "dir")
+    gated.until(lambda: len(gated.grants(box)) == 1, 20)
+    after = figures()
+    assert after['carrel_grants{kind="dir"}'] == 0 and after['carrel_grants{kind="env"}'] == 1
+    changed = {k: after[k] - before[k] for k in after if "_total" in k and after[k] != before[k]}
+    assert changed == {'carrel_grants_added_total{kind="env"}': 2, 'carrel_grants_revoked_total{kind="dir"}': 2, 'carrel_grants_expired_total{kind="env"}': 1}

@@ -1,0 +1,225 @@
+#include "grant/dsn.h"
+
+#include <ctype.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#define AT(member) offsetof(struct dsn, member), sizeof(((struct dsn *)0)->member)
+static const struct {
+    const char *name;
+    size_t offset, size;
+} words[] = {
+    {"host", AT(host)},         {"port", AT(port)},     {"user", AT(user)},
+    {"password", AT(password)}, {"dbname", AT(dbname)}, {"sslmode", AT(sslmode)},
+};
+enum { WORDS = sizeof(words) / sizeof(*words) };
+
+void dsn_wipe(struct dsn *d) {
+    explicit_bzero(d, sizeof(*d));
+}
+
+static int bad(struct err *err, const char *why) {
+    err_set(err, ERR_INVALID, "the address of the database server cannot be used: %s", why);
+    return err_remedy(err, "write postgres://USER:PASSWORD@HOST[:PORT]/TEMPLATE");
+}
+
+/* Takes the bytes of a value as they are. */
+static int put(struct dsn *d, const char *name, size_t n, const char *value, size_t value_n,
+               struct err *err) {
+    for (size_t i = 0; i < WORDS; i++) {
+        char *to = (char *)d + words[i].offset;
+        if (strlen(words[i].name) != n || memcmp(words[i].name, name, n) != 0)
+            continue;
+        if (*to)
+            return bad(err, "a word stands there twice");
+        if (value_n >= words[i].size || memchr(value, '\0', value_n))
+            return bad(err, "a word is too long");
+        memcpy(to, value, value_n);
+        to[value_n] = '\0';
+        return 0;
+    }
+    return bad(err, "it has a word other than host, port, user, password, dbname and sslmode");
+}
+
+/* ---- postgres://... ---- */
+
+static int hex_of(char c) {
+    return isdigit((unsigned char)c) ? c - '0'
+           : c >= 'a' && c <= 'f'    ? c - 'a' + 10
+           : c >= 'A' && c <= 'F'    ? c - 'A' + 10
+                                     : -1;
+}
+
+/* %XX stands for a byte. */
+static int put_escaped(struct dsn *d, const char *name, size_t n, const char *value, size_t value_n,
+                       struct err *err) {
+    char plain[DSN_PASSWORD_SIZE];
+    size_t out = 0;
+    for (size_t i = 0; i < value_n && out < sizeof(plain); i++) {
+        char c = value[i];
+        if (c == '%') {
+            int high = i + 2 < value_n ? hex_of(value[i + 1]) : -1;
+            int low = high >= 0 ? hex_of(value[i + 2]) : -1;
+            if (low < 0 || !(high | low))
+                return bad(err, "a '%' in it is not followed by the number of a byte");
+            c = (char)(high << 4 | low);
+            i += 2;
+        }
+        plain[out++] = c;
+    }
+    int r =
+        out == sizeof(plain) ? bad(err, "a word is too long") : put(d, name, n, plain, out, err);
+    explicit_bzero(plain, sizeof(plain));
+    return r;
+}
+
+static int read_host(struct dsn *d, const char *at, size_t n, struct err *err) {
+    const char *end = at + n, *colon;
+    if (n && *at == '[') {
+        const char *close = memchr(at, ']', n);
+        if (!close || (close + 1 < end && close[1] != ':'))
+            return bad(err, "the address in brackets does not end");
+        colon = close + 1 < end ? close + 1 : NULL;
+        if (put(d, "host", 4, at + 1, (size_t)(close - at - 1), err) < 0)
+            return -1;
+    } else {
+        colon = memchr(at, ':', n);
+        if (put_escaped(d, "host", 4, at, colon ? (size_t)(colon - at) : n, err) < 0)
+            return -1;
+    }
+    return colon ? put(d, "port", 4, colon + 1, (size_t)(end - colon - 1), err) : 0;
+}
+
+static int read_user(struct dsn *d, const char *at, size_t n, struct err *err) {
+    const char *colon = memchr(at, ':', n);
+    size_t user = colon ? (size_t)(colon - at) : n;
+    if (put_escaped(d, "user", 4, at, user, err) < 0)
+        return -1;
+    return colon ? put_escaped(d, "password", 8, colon + 1, n - user - 1, err) : 0;
+}
+
+static int read_query(struct dsn *d, const char *at, struct err *err) {
+    while (*at) {
+        size_t n = strcspn(at, "&"), name = strcspn(at, "=&");
+        if (name == n)
+            return bad(err, "a word behind the '?' has no value");
+        if (put_escaped(d, at, name, at + name + 1, n - name - 1, err) < 0)
+            return -1;
+        at += n + (at[n] == '&');
+    }
+    return 0;
+}
+
+static int read_uri(struct dsn *d, const char *at, struct err *err) {
+    size_t server = strcspn(at, "/?");
+    const char *user_end = memchr(at, '@', server), *rest = at + server;
+    if (user_end && read_user(d, at, (size_t)(user_end - at), err) < 0)
+        return -1;
+    const char *host = user_end ? user_end + 1 : at;
+    if (read_host(d, host, (size_t)(rest - host), err) < 0)
+        return -1;
+    if (*rest == '/') {
+        size_t n = strcspn(++rest, "?");
+        if (put_escaped(d, "dbname", 6, rest, n, err) < 0)
+            return -1;
+        rest += n;
+    }
+    return *rest == '?' ? read_query(d, rest + 1, err) : 0;
+}
+
+/* ---- host=... ---- */
+
+/* A value may stand in '...', and a backslash takes what follows as it is. */
+static const char *read_value(const char *at, char *plain, size_t *ret_n) {
+    bool quoted = *at == '\'';
+    size_t n = 0;
+    for (at += quoted; *at && (quoted ? *at != '\'' : !isspace((unsigned char)*at)); at++) {
+        if (*at == '\\' && !*++at)
+            return NULL;
+        if (n + 1 < DSN_PASSWORD_SIZE)
+            plain[n] = *at;
+        n++;
+    }
+    if (quoted && *at++ != '\'')
+        return NULL;
+    *ret_n = n;
+    return n < DSN_PASSWORD_SIZE ? at : NULL;
+}
+
+static int read_words(struct dsn *d, const char *at, struct err *err) {
+    char plain[DSN_PASSWORD_SIZE];
+    int r = 0;
+    while (r == 0 && *(at += strspn(at, " \t"))) {
+        size_t name = strcspn(at, "= \t"), n = 0;
+        const char *word = at;
+        if (at[name] != '=' || !(at = read_value(at + name + 1, plain, &n)))
+            r = bad(err, "it is not words of the form NAME=VALUE");
+        else
+            r = put(d, word, name, plain, n, err);
+    }
+    explicit_bzero(plain, sizeof(plain));
+    return r;
+}
+
+/* ---- the whole ---- */
+
+static bool host_ok(const char *host) {
+    size_t n = strspn(host, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_:");
+    return n > 0 && !host[n] && host[0] != '-';
+}
+
+static bool port_ok(const char *port) {
+    unsigned number = 0;
+    for (const char *c = port; *c; c++) {
+        if (!isdigit((unsigned char)*c))
+            return false;
+        number = 10 * number + (unsigned)(*c - '0');
+    }
+    return number > 0 && number < 65536;
+}
+
+static bool sslmode_ok(const char *mode) {
+    static const char *const modes[] = {"disable", "prefer", "require", "verify-ca", "verify-full"};
+    for (size_t i = 0; i < sizeof(modes) / sizeof(*modes); i++)
+        if (strcmp(modes[i], mode) == 0)
+            return true;
+    return false;
+}
+
+static int check(struct dsn *d, struct err *err) {
+    if (!d->port[0])
+        snprintf(d->port, sizeof(d->port), "5432");
+    if (!d->sslmode[0])
+        snprintf(d->sslmode, sizeof(d->sslmode), "prefer");
+    if (!d->host[0] || d->host[0] == '/' || d->host[0] == '@')
+        return bad(err, "it names no host: a machine reaches a server by an address, not by a "
+                        "socket in the host's files");
+    if (!host_ok(d->host))
+        return bad(err, "the host is neither a name nor an address");
+    if (!port_ok(d->port))
+        return bad(err, "the port is no number from 1 to 65535");
+    if (!d->user[0] || !d->dbname[0])
+        return bad(err, "it names no user, or no database to make others from");
+    return sslmode_ok(d->sslmode)
+               ? 0
+               : bad(err, "sslmode is disable, prefer, require, verify-ca or verify-full");
+}
+
+int dsn_read(const char *text, struct dsn *ret, struct err *err) {
+    static const char *const schemes[] = {"postgres://", "postgresql://"};
+    struct dsn d = {.host = ""};
+    size_t uri = 0;
+    if (strnlen(text, DSN_TEXT_MAX) == DSN_TEXT_MAX)
+        return bad(err, "it is too long");
+    for (size_t i = 0; i < 2 && !uri; i++)
+        uri = strncmp(text, schemes[i], strlen(schemes[i])) == 0 ? strlen(schemes[i]) : 0;
+    int r = uri ? read_uri(&d, text + uri, err) : read_words(&d, text, err);
+    if (r == 0)
+        r = check(&d, err);
+    if (r == 0)
+        *ret = d;
+    dsn_wipe(&d);
+    return r;
+}

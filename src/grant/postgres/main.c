@@ -1,0 +1,255 @@
+/*
+ * carrel-postgres: makes and drops throw-away databases on an owner's server.
+ *
+ *   make   a role and a database of that name, from a template; says the address of the server, and
+ *          in further lines which other databases that role may connect to
+ *   drop   both, whoever is connected; that they are not there is fine
+ *
+ * What it needs comes on its input, each word ended by a NUL: host, port, user, password, template,
+ * sslmode; then the name, and to make: the role's password and until when it is good (0: always),
+ * in seconds since 1970. Why it could not be stands on standard error, in a line.
+ *
+ * The server may be slow or hostile: this is a process of its own with few rights, which ends by
+ * itself. Making and dropping one name exclude each other by a lock of the server's: it may still
+ * be at work for somebody who was killed.
+ */
+#include <grp.h>
+#include <libpq-fe.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/defer.h"
+
+enum { INPUT_MAX = 8192, NOBODY = 65534, LIFE_S = 100, SQL_SIZE = 4096, ROLE_SESSIONS = 20 };
+
+enum { HOST, PORT, USER, PASSWORD, TEMPLATE, SSLMODE, NAME, ROLE_PASSWORD, UNTIL, WORDS };
+
+static int complain(const char *what, const char *why) {
+    size_t n = strcspn(why, "\n");
+    fprintf(stderr, "%s%s%.*s\n", what, *why ? ": " : "", (int)(n > 400 ? 400 : n), why);
+    return 1;
+}
+
+/* Whoever starts it, it is nobody: no file is its, and it ends with its parent. */
+static bool confine(void) {
+    const struct rlimit none = {0, 0}, memory = {1ul << 30, 1ul << 30};
+    bool ok =
+        geteuid() != 0 || (setgroups(0, NULL) == 0 && setresgid(NOBODY, NOBODY, NOBODY) == 0 &&
+                           setresuid(NOBODY, NOBODY, NOBODY) == 0);
+    alarm(LIFE_S);
+    return ok && prctl(PR_SET_PDEATHSIG, 9) == 0 && prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+           prctl(PR_SET_DUMPABLE, 0) == 0 && setrlimit(RLIMIT_FSIZE, &none) == 0 &&
+           setrlimit(RLIMIT_CORE, &none) == 0 && setrlimit(RLIMIT_AS, &memory) == 0;
+}
+
+static bool read_words(char bytes[INPUT_MAX], const char *ret[WORDS]) {
+    size_t n = fread(bytes, 1, INPUT_MAX - 1, stdin), at = 0;
+    for (size_t i = 0; i < WORDS; i++) {
+        ret[i] = at < n ? bytes + at : "";
+        at += strnlen(bytes + at, n - (at < n ? at : n)) + 1;
+    }
+    bytes[n] = '\0';
+    /* It becomes a part of commands, quoted; it is ours, and can be checked. */
+    return ret[NAME][0] && !ret[NAME][strspn(ret[NAME], "abcdefghijklmnopqrstuvwxyz234567_")];
+}
+
+/* ---- talking to the server ---- */
+
+static void result_free(PGresult **r) {
+    PQclear(*r);
+}
+
+static void connection_free(PGconn **c) {
+    PQfinish(*c);
+}
+
+static PGconn *connect_to(const char *const w[WORDS], const char *database) {
+    bool proves = strncmp(w[SSLMODE], "verify", 6) == 0;
+    /* An empty word would be looked for in files and variables. */
+    const char *const names[] = {"host",       "port",     "user",        "password",
+                                 "dbname",     "sslmode",  "sslrootcert", "connect_timeout",
+                                 "gssencmode", "passfile", "sslcert",     "application_name",
+                                 "options",    NULL};
+    const char *const values[] = {w[HOST],
+                                  w[PORT],
+                                  w[USER],
+                                  w[PASSWORD],
+                                  database,
+                                  w[SSLMODE],
+                                  proves ? "/etc/ssl/certs/ca-certificates.crt" : "/nonexistent",
+                                  "10",
+                                  "disable",
+                                  "/nonexistent",
+                                  "/nonexistent",
+                                  "carrel",
+                                  "-c statement_timeout=60s -c client_min_messages=error",
+                                  NULL};
+    return PQconnectdbParams(names, values, 0);
+}
+
+/*
+ * Not to the template, where that can be: nobody may be connected to it while it is copied, and
+ * some cannot be connected to at all.
+ */
+static PGconn *connect_somewhere(const char *const w[WORDS]) {
+    PGconn *c = connect_to(w, "postgres");
+    if (PQstatus(c) == CONNECTION_OK || !strstr(PQerrorMessage(c), "does not exist"))
+        return c;
+    PQfinish(c);
+    return connect_to(w, w[TEMPLATE]);
+}
+
+static int run(PGconn *c, const char *sql) {
+    PGresult *r DEFER(result_free) = PQexec(c, sql);
+    ExecStatusType status = PQresultStatus(r);
+    return status == PGRES_COMMAND_OK || status == PGRES_TUPLES_OK ? 0 : -1;
+}
+
+static int run_with(PGconn *c, const char *sql, const char *word) {
+    PGresult *r DEFER(result_free) = PQexecParams(c, sql, 1, NULL, &word, NULL, NULL, 0);
+    ExecStatusType status = PQresultStatus(r);
+    return status == PGRES_COMMAND_OK || status == PGRES_TUPLES_OK ? 0 : -1;
+}
+
+/* Held until the server has ended what this connection asked for. */
+static int lock(PGconn *c, const char *name) {
+    return run_with(c, "SELECT pg_advisory_lock(hashtextextended($1, 20))", name);
+}
+
+/* ---- make ---- */
+
+static void until_text(const char *seconds, char ret[64]) {
+    time_t at = (time_t)strtoll(seconds, NULL, 10);
+    struct tm tm;
+    ret[0] = '\0';
+    if (at > 0 && gmtime_r(&at, &tm))
+        strftime(ret, 64, " VALID UNTIL '%Y-%m-%d %H:%M:%S+00'", &tm);
+}
+
+/* What the server gets, and may log, is not the password. */
+static int make_role(PGconn *c, const char *const w[WORDS]) {
+    char sql[SQL_SIZE], until[64];
+    char *hidden = PQencryptPasswordConn(c, w[ROLE_PASSWORD], w[NAME], "scram-sha-256");
+    char *quoted = hidden ? PQescapeLiteral(c, hidden, strlen(hidden)) : NULL;
+    until_text(w[UNTIL], until);
+    snprintf(sql, sizeof(sql),
+             "CREATE ROLE %s LOGIN NOSUPERUSER NOCREATEDB NOCREATEROLE NOREPLICATION NOBYPASSRLS"
+             " CONNECTION LIMIT %d PASSWORD %s%s",
+             w[NAME], ROLE_SESSIONS, quoted ? quoted : "", until);
+    int r = quoted ? run(c, sql) : -1;
+    PQfreemem(hidden);
+    PQfreemem(quoted);
+    /* Who is no superuser may give a database only to a role that it is a member of. */
+    snprintf(sql, sizeof(sql), "GRANT %s TO CURRENT_USER", w[NAME]);
+    return r < 0 ? -1 : run(c, sql);
+}
+
+static int make_database(PGconn *c, const char *const w[WORDS]) {
+    char sql[SQL_SIZE];
+    char *from = PQescapeIdentifier(c, w[TEMPLATE], strlen(w[TEMPLATE]));
+    snprintf(sql, sizeof(sql), "CREATE DATABASE %s TEMPLATE %s OWNER %s CONNECTION LIMIT %d",
+             w[NAME], from ? from : "", w[NAME], ROLE_SESSIONS);
+    int r = from ? run(c, sql) : -1;
+    PQfreemem(from);
+    snprintf(sql, sizeof(sql), "REVOKE ALL ON DATABASE %s FROM PUBLIC", w[NAME]);
+    return r < 0 ? -1 : run(c, sql);
+}
+
+/*
+ * In the copy: schemas, relations and routines become the role's, as far as whoever makes it may
+ * give them away: so that it can change them, and so that none of them runs with the owner's
+ * rights. What belongs to an extension stays as it is. (REASSIGN OWNED would reach beyond this
+ * database.)
+ */
+static int hand_contents(const char *const w[WORDS]) {
+    static const char sql[] =
+        "DO $$ DECLARE line text; BEGIN FOR line IN"
+        " SELECT format('SCHEMA %I', nspname) FROM pg_namespace"
+        "  WHERE nspname !~ '^pg_' AND nspname <> 'information_schema'"
+        " UNION ALL"
+        " SELECT format('%s %s', CASE relkind WHEN 'S' THEN 'SEQUENCE' ELSE 'TABLE' END,"
+        "  c.oid::regclass) FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace"
+        "  WHERE relkind IN ('r', 'p', 'v', 'm', 'f', 'S') AND nspname !~ '^pg_' AND"
+        "  nspname <> 'information_schema' AND NOT EXISTS (SELECT FROM pg_depend d"
+        "  WHERE d.classid = 'pg_class'::regclass AND d.objid = c.oid AND d.deptype IN"
+        "  ('e', 'a', 'i') AND (d.deptype = 'e' OR relkind = 'S'))"
+        " UNION ALL"
+        " SELECT format('ROUTINE %s', p.oid::regprocedure) FROM pg_proc p"
+        "  JOIN pg_namespace n ON n.oid = pronamespace WHERE prokind <> 'a' AND nspname !~ '^pg_'"
+        "  AND nspname <> 'information_schema' AND NOT EXISTS (SELECT FROM pg_depend d"
+        "  WHERE d.classid = 'pg_proc'::regclass AND d.objid = p.oid AND d.deptype = 'e')"
+        " LOOP BEGIN EXECUTE format('ALTER %s OWNER TO %I', line, current_database());"
+        " EXCEPTION WHEN insufficient_privilege THEN NULL; END; END LOOP; END $$";
+    PGconn *c DEFER(connection_free) = connect_to(w, w[NAME]);
+    if (PQstatus(c) != CONNECTION_OK || run(c, sql) < 0)
+        return complain("hand the copy over", PQerrorMessage(c));
+    return 0;
+}
+
+static int tell(PGconn *c, const char *name) {
+    PGresult *r DEFER(result_free) =
+        PQexecParams(c,
+                     "SELECT datname FROM pg_database WHERE datallowconn AND datname <> $1 AND"
+                     " has_database_privilege($1, oid, 'CONNECT') ORDER BY datname LIMIT 32",
+                     1, NULL, &name, NULL, NULL, 0);
+    printf("%s\n", PQhostaddr(c));
+    for (int i = 0; i < PQntuples(r); i++)
+        printf("%s\n", PQgetvalue(r, i, 0));
+    return fflush(stdout) ? 1 : 0;
+}
+
+static int make(PGconn *c, const char *const w[WORDS]) {
+    if (lock(c, w[NAME]) < 0)
+        return complain("wait for others", PQerrorMessage(c));
+    if (make_role(c, w) < 0)
+        return complain("make a role", PQerrorMessage(c));
+    if (make_database(c, w) < 0)
+        return complain("make a database", PQerrorMessage(c));
+    return hand_contents(w) != 0 ? 1 : tell(c, w[NAME]);
+}
+
+/* ---- drop ---- */
+
+static int drop(PGconn *c, const char *const w[WORDS]) {
+    char sql[SQL_SIZE];
+    if (lock(c, w[NAME]) < 0)
+        return complain("wait for others", PQerrorMessage(c));
+    /* FORCE is of version 13 and later: before, those who are connected are shown out first. */
+    if (PQserverVersion(c) < 130000) {
+        snprintf(sql, sizeof(sql), "ALTER ROLE %s NOLOGIN", w[NAME]);
+        (void)run(c, sql);
+        (void)run_with(c,
+                       "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1",
+                       w[NAME]);
+    }
+    snprintf(sql, sizeof(sql), "DROP DATABASE IF EXISTS %s%s", w[NAME],
+             PQserverVersion(c) < 130000 ? "" : " WITH (FORCE)");
+    if (run(c, sql) < 0)
+        return complain("drop a database", PQerrorMessage(c));
+    snprintf(sql, sizeof(sql), "DROP ROLE IF EXISTS %s", w[NAME]);
+    if (run(c, sql) < 0)
+        return complain("drop a role", PQerrorMessage(c));
+    return 0;
+}
+
+int main(int argc, char **argv) {
+    static char bytes[INPUT_MAX];
+    const char *words[WORDS];
+    bool makes = argc == 2 && strcmp(argv[1], "make") == 0;
+    if (!makes && (argc != 2 || strcmp(argv[1], "drop") != 0))
+        return complain("that is neither make nor drop", "");
+    if (!confine())
+        return complain("this kernel does not confine what speaks to a server", "");
+    if (!read_words(bytes, words))
+        return complain("what is to be done cannot be read", "");
+    PGconn *c DEFER(connection_free) = connect_somewhere(words);
+    if (PQstatus(c) != CONNECTION_OK)
+        return complain("the server cannot be reached", PQerrorMessage(c));
+    return makes ? make(c, words) : drop(c, words);
+}

@@ -1,0 +1,36 @@
+/*
+ * Throw-away databases on servers of owners. Only for src/service.
+ *
+ * One is written down before it is made and forgotten only once it is dropped; whatever has neither
+ * grant nor machine any more is dropped, and tried again until that succeeded. The work is done by
+ * carrel-postgres, a process of its own, so that a slow server keeps nobody waiting.
+ */
+#pragma once
+
+#include "service/state.h"
+#include "store/databases.h"
+
+struct databases *databases_new(struct service *s);
+void databases_free(struct databases *d);
+
+/*
+ * Written down, with what it takes to reach the server (dsn: what dsn_read() takes, or the name of
+ * a secret that is that), sealed. On the disk only once databases_make() was called.
+ */
+int databases_note(struct service *s, const struct database_row *row, const char *dsn,
+                   struct err *err);
+/* What was sealed, or what the secret of that name is now; wipe it. */
+int databases_dsn(struct service *s, const char *owner, const char *id, struct buf *ret,
+                  struct err *err);
+
+struct database_order {
+    const char *id, *password;
+    int64_t expires_ms; /* 0: never */
+};
+/* said: the server's address, and in further lines what else there can be connected to. */
+typedef void databases_fn(void *arg, const char *said, const struct err *err);
+void databases_make(struct service *s, const struct database_order *o, databases_fn *done,
+                    void *arg);
+
+/* From the tick. */
+void databases_look(struct service *s, uint64_t now_ms);

@@ -1,0 +1,61 @@
+"""A PostgreSQL server of the test's own: Debian's binaries, run as an ordinary user in a directory of its own, on loopback."""
+import os
+import pathlib
+import shutil
+import socket
+import subprocess
+import tempfile
+
+BINS = sorted(pathlib.Path("/usr/lib/postgresql").glob("*/bin/postgres"))
+BIN = BINS[-1].parent if BINS else None
+
+
+class Server:
+    PASSWORD = "the owner's own: p@ss/word"
+
+    def __init__(self):
+        self.dir = pathlib.Path(tempfile.mkdtemp(prefix="cg-pg-", dir="/tmp"))
+        with socket.socket() as s:
+            s.bind(("127.0.0.1", 0))
+            self.port = s.getsockname()[1]
+        (self.dir / "pw").write_text(self.PASSWORD)
+        self.as_user = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"] if os.getuid() == 0 else []
+        if self.as_user:
+            for path in (self.dir, self.dir / "pw"):
+                os.chown(path, 65534, 65534)
+        self.run("initdb", "-N", "-A", "scram-sha-256", "-U", "boss", f"--pwfile={self.dir}/pw", "--locale=C", "-E", "UTF8", "-D", f"{self.dir}/data")
+        self.start()
+
+    def run(self, program, *words, **more):
+        return subprocess.run([*self.as_user, str(BIN / program), *words], check=True, capture_output=True, text=True, timeout=100, cwd="/", **more)
+
+    def start(self):
+        options = f"-h 127.0.0.1 -p {self.port} -k {self.dir} -c fsync=off -c max_connections=50 -c shared_buffers=4MB -c log_statement=all"
+        # Its own files are its log's: pg_ctl's children would keep our pipes open.
+        subprocess.run([*self.as_user, str(BIN / "pg_ctl"), "-w", "-D", f"{self.dir}/data", "-l", f"{self.dir}/log", "-o", options, "start"],
+                       check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=100, cwd="/")
+
+    def stop(self):
+        subprocess.run([*self.as_user, str(BIN / "pg_ctl"), "-w", "-m", "immediate", "-D", f"{self.dir}/data", "stop"],
+                       stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=100, cwd="/")
+
+    def remove(self):
+        self.stop()
+        shutil.rmtree(self.dir, ignore_errors=True)
+
+    def sql(self, text, database="postgres"):
+        env = {"PGPASSWORD": self.PASSWORD, "PATH": "/usr/bin:/bin"}
+        done = subprocess.run([str(BIN / "psql"), "-X", "-qAt", "-v", "ON_ERROR_STOP=1", "-h", "127.0.0.1", "-p", str(self.port), "-U", "boss", "-d", database, "-c", text],
+                              capture_output=True, text=True, timeout=60, env=env, check=True)
+        return done.stdout.splitlines()
+
+    def left(self):
+        """Databases and roles of ours."""
+        return self.sql("SELECT datname FROM pg_database WHERE datname LIKE 'carrel%' UNION ALL SELECT rolname FROM pg_roles WHERE rolname LIKE 'carrel%'")
+
+    def log(self):
+        return (self.dir / "log").read_text()
+
+    @property
+    def dsn(self):
+        return f"postgres://boss:the%20owner's%20own%3A%20p%40ss%2Fword@127.0.0.1:{self.port}/shop"

@@ -1,0 +1,247 @@
+"""Throw-away databases on an owner's server: a copy of a template for one machine, and nothing of it left at the end."""
+import json
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import threading
+import time
+
+import pytest
+
+import postgres
+from carrel import PROGRAM
+from daemon import Refused
+
+pytestmark = pytest.mark.skipif(not postgres.BIN, reason="there is no PostgreSQL server here (Debian: postgresql)")
+
+PSQL = [str(postgres.BIN / "psql"), "-X", "-qAt"] if postgres.BIN else []
+
+
+@pytest.fixture(scope="module")
+def server():
+    s = postgres.Server()
+    s.sql("CREATE DATABASE shop")
+    s.sql("CREATE TABLE goods (id serial PRIMARY KEY, name text); INSERT INTO goods(name) VALUES ('tea'), ('cup');"
+          "CREATE FUNCTION whoami() RETURNS name LANGUAGE sql SECURITY DEFINER AS 'SELECT current_user';"
+          "CREATE VIEW names AS SELECT name FROM goods", "shop")
+    s.sql("CREATE ROLE maker LOGIN CREATEDB CREATEROLE PASSWORD 'maker''s'")
+    s.sql("CREATE DATABASE parts TEMPLATE shop OWNER maker")
+    s.sql("ALTER TABLE goods OWNER TO maker; ALTER VIEW names OWNER TO maker; ALTER SCHEMA public OWNER TO maker", "parts")
+    yield s
+    s.remove()
+
+
+def carrel(gated, *words, ok=True, **more):
+    done = subprocess.run([PROGRAM, *map(str, words)], env=gated.env, capture_output=True, text=True, timeout=100, **more)
+    assert not ok or done.returncode == 0, done
+    return done
+
+
+def new(gated, server, *words):
+    return carrel(gated, "new", "--db", "postgres:" + server.dsn, *words).stdout.strip()
+
+
+def psql(gated, box, sql, *more):
+    return gated.exec(box, [*PSQL, *more, "-c", sql], timeout="30s")
+
+
+def one(gated, box, sql):
+    done = psql(gated, box, sql)
+    assert done["exec"]["status"] == 0, done
+    return done["stdout"].strip()
+
+
+def gone(gated, server, seconds=20):
+    return gated.until(lambda: server.left() == [], seconds) is not None
+
+
+def test_a_copy_of_its_own_and_nothing_left_of_it(gated, server):
+    box = new(gated, server)
+    (grant,) = gated.grants(box, "postgres")
+    name = grant["detail"]["database"]
+    assert grant["what"] == f"shop on 127.0.0.1:{server.port}" and grant["at"] == grant["id"] + ".db.carrel"
+    assert sorted(server.left()) == [name, name]
+    assert one(gated, box, "SELECT string_agg(name, ' ' ORDER BY id) FROM goods") == "tea cup"
+    one(gated, box, "INSERT INTO goods(name) VALUES ('pot'); ALTER TABLE goods ADD price int; DROP VIEW names; CREATE TABLE more (x int)")
+    assert server.sql("SELECT count(*) FROM goods", "shop") == ["2"], "the template is as it was"
+    # What it is told is enough for every client, and the owner's own is not among it.
+    env = gated.exec(box, "env; cat /run/carrel/machine.json")["stdout"]
+    assert f"PGHOST={grant['at']}\n" in env and f"PGDATABASE={name}\n" in env and f"PGPORT={server.port}\n" in env
+    assert "owner's own" not in env and "boss" not in env
+    done = gated.exec(box, ["sh", "-c", f"env -u PGHOST -u PGUSER -u PGPASSWORD -u PGDATABASE -u PGPORT {postgres.BIN}/psql -XAtc 'select 1' \"$DATABASE_URL\""])
+    assert done["stdout"] == "1\n", done
+    gated.delete(f"/v1/machines/{box}")
+    assert gone(gated, server)
+    assert [n["verb"] for n in gated.notes(box, verb="database", count=2)] == ["database.make", "database.drop"]
+
+
+def test_its_role_can_do_nothing_else(gated, server, count_attack):
+    box = new(gated, server)
+    flags = "SELECT rolsuper, rolcreatedb, rolcreaterole, rolreplication, rolbypassrls, rolconnlimit FROM pg_roles WHERE rolname = current_user"
+    assert one(gated, box, flags) == "f|f|f|f|f|20"
+    name = gated.grants(box, "postgres")[0]["detail"]["database"]
+    assert one(gated, box, "SELECT whoami()") == name, "what runs as its owner runs as the machine's own role"
+    for sql in ("CREATE ROLE another", "CREATE DATABASE another", "COPY goods TO PROGRAM 'id'", "SELECT pg_read_file('/etc/passwd')", "ALTER ROLE boss PASSWORD 'x'",
+                "SET ROLE boss", "SELECT rolpassword FROM pg_authid"):
+        done = psql(gated, box, sql)
+        assert done["exec"]["status"] and "permission" in done["stderr"] or "must be" in done["stderr"], done
+        count_attack()
+    done = psql(gated, box, "SELECT 1", "-U", "boss")
+    assert done["exec"]["status"], done
+    done = psql(gated, box, "CREATE TABLE x (y int)", "-d", "shop")
+    assert done["exec"]["status"], done
+    assert gated.grants(box, "postgres")[0]["detail"]["others"] == ["parts", "postgres", "shop", "template1"]
+
+
+def test_only_that_way_is_open(gated, server, count_attack):
+    box = new(gated, server)
+    reach = "import socket; s = socket.create_connection(({!r}, {}), 5); s.sendall(b'\\0\\0\\0\\x08\\x04\\xd2\\x16\\x2f'); print(s.recv(1))"
+    assert gated.python(box, reach.format("127.0.0.1", server.port))["exec"]["status"], "that is its own loopback"
+    for host, port in (("10.0.0.1", server.port), (gated.grants(box, "postgres")[0]["at"], server.port + 1), ("other.db.carrel", server.port)):
+        before = len(gated.notes(box, verb="net.deny", count=0))
+        done = gated.python(box, reach.format(host, port))
+        assert done["exec"]["status"] and gated.notes(box, verb="net.deny", count=before + 1), done
+        count_attack()
+    other = gated.machine()
+    done = gated.python(other, reach.format(gated.grants(box, "postgres")[0]["at"], server.port))
+    assert done["exec"]["status"] and gated.notes(other, verb="net.deny")[-1]["detail"]["host"].endswith(".db.carrel"), done
+    count_attack()
+
+
+def test_the_owners_password_is_nowhere(gated, server):
+    box = new(gated, server)
+    carrel(gated, "grant", "revoke", box, gated.grants(box, "postgres")[0]["id"])
+    assert gone(gated, server)
+    journal = gated.request("GET", "/v1/audit", raw=True).decode()
+    for secret in ("owner's own", "p%40ss", server.dsn):
+        assert secret not in journal and secret not in gated.log() and secret not in json.dumps(gated.get("/v1/secrets"))
+        for path in pathlib.Path(gated.home).glob("carrel.db*"):
+            assert secret.encode() not in path.read_bytes(), path
+    # Of its own password the server saw, and logged, only what it can check it with.
+    log = server.log()
+    assert "SCRAM-SHA-256$" in log and "PASSWORD '" in log
+
+
+def test_revoked_while_it_is_used(gated, server):
+    box = new(gated, server)
+    x = gated.background(box, [*PSQL, "-c", "SELECT pg_sleep(50)"])
+    gated.until(lambda: server.sql("SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%pg_sleep(50)%' AND usename LIKE 'carrel%'") == ["1"], 20)
+    carrel(gated, "grant", "revoke", box, gated.grants(box, "postgres")[0]["id"])
+    assert gated.wait(box, x, 20)["status"] != 0
+    assert gone(gated, server) and gated.grants(box, "postgres") == []
+    assert "PGHOST" not in gated.exec(box, "env")["stdout"]
+    assert not [r for r in gated.get(f"/v1/machines/{box}/net")["rules"] if "db.carrel" in r["target"]]
+    # And it can have another one.
+    carrel(gated, "grant", "add", box, "--db", "postgres:" + server.dsn)
+    assert one(gated, box, "SELECT count(*) FROM goods") == "2"
+
+
+def test_it_expires(gated, server):
+    box = new(gated, server, "--expires", "3s")
+    assert "until" in server.sql("SELECT 'until' FROM pg_roles WHERE rolname LIKE 'carrel%' AND rolvaliduntil IS NOT NULL")
+    assert gone(gated, server)
+    assert gated.until(lambda: gated.grants(box, "postgres") == [], 10) is not None
+
+
+def test_by_the_name_of_a_secret(gated, server):
+    gated.put("/v1/secrets/SHOP_DB", {"value": server.dsn})
+    box = carrel(gated, "new", "--db", "postgres:SHOP_DB").stdout.strip()
+    assert one(gated, box, "SELECT count(*) FROM goods") == "2"
+    assert gated.get("/v1/secrets")["secrets"][0]["name"] == "SHOP_DB" and len(gated.get("/v1/secrets")["secrets"]) == 1
+    with pytest.raises(Refused, match="has a database already"):
+        gated.grant(box, "postgres", "SHOP_DB")
+
+
+def test_whoever_may_make_databases_is_enough(gated, server):
+    box = carrel(gated, "new", "--db", f"postgres:host=127.0.0.1 port={server.port} user=maker password='maker\\'s' dbname=parts").stdout.strip()
+    assert one(gated, box, "SELECT count(*) FROM goods") == "2"
+    gated.delete(f"/v1/machines/{box}")
+    assert gone(gated, server)
+
+
+def test_a_fork_has_its_own(gated, server):
+    box = new(gated, server)
+    one(gated, box, "DELETE FROM goods")
+    (fork,) = [m["id"] for m in gated.post(f"/v1/machines/{box}/fork", {})["machines"]]
+    theirs, its = gated.grants(box, "postgres")[0], gated.grants(fork, "postgres")[0]
+    assert its["id"] != theirs["id"] and one(gated, fork, "SELECT count(*) FROM goods") == "2"
+    rules = [r["target"] for r in gated.get(f"/v1/machines/{fork}/net")["rules"]]
+    assert rules == [f"tcp://{its['at']}:{server.port}"]
+    gated.delete(f"/v1/machines/{fork}")
+    gated.until(lambda: len(server.left()) == 2, 20)
+    assert one(gated, box, "SELECT count(*) FROM goods") == "0"
+
+
+def test_killed_while_it_is_used(gated, server):
+    """The machine goes on with its database; one whose machine ended meanwhile is dropped."""
+    box, other = new(gated, server), new(gated, server)
+    gated.restart()
+    assert one(gated, box, "SELECT count(*) FROM goods") == "2"
+    gated.kill()
+    # Ended by hand while no daemon looks: its row says so to the next one.
+    gated.start()
+    gated.delete(f"/v1/machines/{other}")
+    gated.kill()
+    gated.start()
+    gated.until(lambda: len(server.left()) == 2, 30)
+    gated.delete(f"/v1/machines/{box}")
+    assert gone(gated, server)
+
+
+def test_killed_while_it_is_made(gated, server):
+    """At any moment of it: nothing is left in the end."""
+    for pause in (0.02, 0.06, 0.12, 0.2):
+        t = threading.Thread(target=carrel, args=(gated, "new", "--db", "postgres:" + server.dsn), kwargs={"ok": False})
+        t.start()
+        time.sleep(pause)
+        gated.kill()
+        t.join()
+        gated.start()
+        for m in gated.machines():
+            gated.delete(f"/v1/machines/{m['id']}")
+        assert gone(gated, server, 40)
+
+
+def test_a_server_that_is_away_is_waited_for(gated, server):
+    box = new(gated, server)
+    server.stop()
+    try:
+        gated.delete(f"/v1/machines/{box}")
+        notes = gated.notes(box, verb="database.stays", count=1, seconds=30)
+        assert "cannot be reached" in notes[-1]["reason"]
+        assert 'carrel_databases{state="to_drop"} 1' in gated.request("GET", "/metrics", raw=True).decode()
+    finally:
+        server.start()
+    assert gone(gated, server, 60)
+    gated.until(lambda: 'carrel_databases{state="to_drop"} 0' in gated.request("GET", "/metrics", raw=True).decode(), 10)
+
+
+def test_a_server_that_says_nothing_keeps_nobody_waiting(gated):
+    """It takes the connection and is silent: only whoever asked for its database waits."""
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        s.listen(8)
+        waiting = [threading.Thread(target=carrel, args=(gated, "new", "--db", f"postgres://a:b@127.0.0.1:{s.getsockname()[1]}/x"), kwargs={"ok": False}) for _ in range(6)]
+        for t in waiting:
+            t.start()
+        began = time.monotonic()
+        box = gated.machine()
+        assert gated.exec(box, "echo here")["stdout"] == "here\n"
+        gated.put("/v1/secrets/OTHER", {"value": "some value of it"})
+        assert time.monotonic() - began < 8
+    for t in waiting:
+        t.join(60)
+    assert [m["id"] for m in gated.machines()] == [box]
+
+
+@pytest.mark.parametrize("words,why", [
+    ("postgres:", "that is not words"), ("postgres:host=/run/postgresql user=a dbname=b", "names no host"), ("postgres://a:b@127.0.0.1/", "names no user, or no database"),
+    ("postgres:host=h user=a dbname=b passfile=/etc/shadow", "a word other than"), ("postgres://a:b@h:70000/x", "the port"), ("postgres:NO_SUCH", "there is no secret"),
+    ("postgres://a:hidden@127.0.0.1:1/x", "cannot be reached"), ("postgres://a:hidden@h/x?sslmode=maybe", "sslmode is"), ("mysql://a:hidden@h/x", "no database that can be")])
+def test_bad_words(gated, words, why):
+    done = carrel(gated, "new", "--db", words, ok=False)
+    assert done.returncode and (why in done.stderr or why == "that is not words"), done
+    assert "hidden" not in done.stderr
+    assert gated.machines() == []
