@@ -125,7 +125,7 @@ void api_machine_list(struct call *c) {
 }
 
 void api_machine_show(struct call *c) {
-    service_show(c->service, &c->who, c->params[0], answer_machine, c);
+    service_look(c->service, &c->who, c->params[0], answer_machine, c);
 }
 
 static void answer_stats(void *arg, const struct stats_view *view, const struct err *err) {

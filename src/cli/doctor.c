@@ -217,10 +217,28 @@ static void look_network(const struct host *h, struct finding *f) {
     }
 }
 
+/* An x86 host without these may offer a /dev/kvm that runs only kernels made for it. */
+static bool cpu_virtualises(void) {
+#ifdef __x86_64__
+    char line[8192] = "";
+    FILE *info = fopen("/proc/cpuinfo", "re");
+    while (info && fgets(line, sizeof(line), info) && strncmp(line, "flags", 5) != 0)
+        ;
+    if (info)
+        fclose(info);
+    return strstr(line, " vmx ") || strstr(line, " svm ");
+#else
+    return true;
+#endif
+}
+
 static void look_kvm(const struct host *h, struct finding *f) {
     (void)h;
-    bool there = access("/dev/kvm", R_OK | W_OK) == 0;
-    say(f, there ? GOOD : LESS, there ? "/dev/kvm" : "no /dev/kvm",
+    bool node = access("/dev/kvm", R_OK | W_OK) == 0, there = node && cpu_virtualises();
+    say(f, there ? GOOD : LESS,
+        there  ? "/dev/kvm"
+        : node ? "/dev/kvm, but no vmx or svm in the processor"
+               : "no /dev/kvm",
         there ? "whole virtual machines will be fast" : "whole virtual machines will be emulated",
         there ? "" : "enable virtualisation for this host");
 }

@@ -5,6 +5,7 @@
 
 #include "base/defer.h"
 #include "service/state.h"
+#include "store/steps.h"
 
 /* ---- look ---- */
 
@@ -28,6 +29,17 @@ void service_show(struct service *s, const struct caller *who, const char *ref,
             machine_row_view(&row, &view);
         done(arg, &view, NULL);
     }
+}
+
+void service_look(struct service *s, const struct caller *who, const char *ref,
+                  service_machine_fn *done, void *arg) {
+    struct err err;
+    uint64_t steps, bytes;
+    struct live *l =
+        allow(who, SCOPE_READ, &err) < 0 ? NULL : live_find(s, who, ref, LIVE_ANY, &err);
+    if (l && store_step_count(s->store, l->row.id, &steps, &bytes, &err) == 0)
+        l->steps.count = steps;
+    service_show(s, who, ref, done, arg);
 }
 
 static int parse_states(const char *text, unsigned *ret, struct err *err) {
@@ -122,15 +134,19 @@ struct stats_call {
     void *arg;
 };
 
+static void note_stats(struct live *l, const struct machine_stats *stats) {
+    if (!stats)
+        return;
+    l->drifted = stats->drifted;
+    l->disk_bytes = stats->disk_bytes;
+}
+
 static void stats_are(void *arg, const struct machine_stats *stats, const struct err *err) {
     struct stats_call *c = arg;
     struct stats_view view = {0};
     struct buf models DEFER(buf_done) = BUF(1024);
     struct jot j = JOT(&models);
-    if (stats) {
-        c->live->drifted = stats->drifted;
-        c->live->disk_bytes = stats->disk_bytes;
-    }
+    note_stats(c->live, stats);
     if (stats)
         view = (struct stats_view){.cpu_us = stats->cpu_us,
                                    .mem_bytes = stats->mem_bytes,

@@ -79,7 +79,10 @@ size_t service_request_fds(const struct caller *who, const struct machine_reques
 void service_create(struct service *s, const struct caller *who, const struct machine_request *r,
                     const uint8_t request_hash[SHA256_BYTES], const int *fds, size_t nfds,
                     service_machine_fn *done, void *arg);
+/* Both answer at once, with its disk as last looked at; service_look() counts its steps. */
 void service_show(struct service *s, const struct caller *who, const char *ref,
+                  service_machine_fn *done, void *arg);
+void service_look(struct service *s, const struct caller *who, const char *ref,
                   service_machine_fn *done, void *arg);
 void service_update(struct service *s, const struct caller *who, const char *ref,
                     const struct update_request *r, service_machine_fn *done, void *arg);

@@ -435,7 +435,9 @@ def test_history_is_kept_as_long_as_was_configured(fresh):
 def test_what_is_a_machines_own_is_known(daemon):
     b = Box(daemon)
     b.sh("head -c 5000000 /dev/urandom >big")
-    daemon.until(lambda: daemon.get(b.url)["disk_bytes"] > 4_900_000 and daemon.get(b.url)["step_count"] == 1)
+    assert len(b.steps()) == 1  # which waits for it
+    assert daemon.get(b.url)["step_count"] == 1
+    daemon.until(lambda: daemon.get(b.url)["disk_bytes"] > 4_900_000)
     fork = b.fork()[0]
     fork.sh("echo little >little")
     daemon.until(lambda: daemon.get(fork.url)["step_count"] == 2)
