@@ -230,7 +230,7 @@ static int hex(char c) {
 /* What stands for itself need not be encoded; whoever does it hides something. */
 static bool hides(const char *percent) {
     int high = hex(percent[1]), low = high < 0 ? -1 : hex(percent[2]);
-    int c = high << 4 | low;
+    int c = high * 16 + low;
     return low < 0 || c < 32 || c == 127 || c == '.' || c == '/' || c == '\\' || c == '%';
 }
 
