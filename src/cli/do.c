@@ -42,21 +42,7 @@ const struct option_row do_rows[] = {
      "so many at once, each on a fork or a machine of its own; the best one stays"},
     {0, "check", "COMMAND", OPTION_TEXT, AT(check),
      "with --tries: what must exit with 0 where the work was done"},
-    {'d', "dir", "HOST[:GUEST][:ro|cow|rw]", OPTION_LIST, AT(made.spec.dirs),
-     "make the machine, and lend it a directory; this and the following as for `new`"},
-    {0, "unreviewed", NULL, OPTION_FLAG, AT(made.spec.unreviewed), "allow --dir ...:rw"},
-    {0, "image", "IMAGE", OPTION_TEXT, AT(made.image), "what it starts from (default: host)"},
-    {0, "name", "NAME", OPTION_TEXT, AT(made.name), "call it so"},
-    {0, "mem", "SIZE", OPTION_SIZE, AT(made.spec.mem), "memory limit"},
-    {0, "cpus", "N", OPTION_MILLI, AT(made.spec.cpu_milli), "cpu limit"},
-    {0, "pids", "N", OPTION_NUMBER, AT(made.spec.pids), "limit of processes and threads"},
-    {0, "disk", "SIZE", OPTION_SIZE, AT(made.spec.disk), "limit of what it can write"},
-    {0, "ttl", "TIME", OPTION_DURATION, AT(made.spec.ttl_ms), "total lifetime"},
-    {0, "net", "[allow:|deny:|ask:]TARGET[,local]", OPTION_LIST, AT(made.net), NET_OPTION_HELP},
-    HANDED_OPTIONS(struct do_options, made.handed),
-    {'e', "env", "NAME=VALUE", OPTION_LIST, AT(made.env), "a variable of every command in it"},
-    {0, "guard", NULL, OPTION_FLAG, AT(made.spec.guard),
-     "close what its machine may reach once it has read from a source that is not trusted"},
+    NEW_OPTIONS(struct do_options, made, 0, "take-steps"),
     {0, "resume", "RUN", OPTION_TEXT, AT(resume),
      "go on with a run that was interrupted, or watch one that goes on"},
     {0, "cancel", "RUN", OPTION_TEXT, AT(cancel), "end a run"},
@@ -73,7 +59,6 @@ struct doing {
     const struct do_options *options;
     const char *run;
     json_t *view;            /* as it was when it began */
-    json_t *machine;         /* that was made for it */
     json_t *calls[256];      /* of the turn, until their results come */
     long long begun_ms[256]; /* when each was made */
     size_t turn;
@@ -238,6 +223,7 @@ static void show_end(struct doing *d, const json_t *event) {
     print_list("Evidence:", json_object_get(report, "evidence"));
     print_list("Files:", json_object_get(report, "outputs"));
     print_list("Left:", json_object_get(report, "open_issues"));
+    do_show_tries(report);
     printf("%lld turns, %lld calls, %lld tokens, cost %.6f, %.1f s\n",
            client_number(report, "turns"), client_number(report, "calls"),
            client_number(report, "tokens"), (double)client_number(report, "cost_micro") / 1e6,
@@ -312,6 +298,8 @@ static int show_line(struct doing *d, const char *line, size_t n, struct err *er
         putchar('\n');
     } else if (strcmp(kind, "held") == 0 && !quiet) {
         show_held(event);
+    } else if (!quiet && do_show_try(event)) {
+        /* it was */
     } else if (strcmp(kind, "end") == 0) {
         d->finished = true;
         if (!quiet)
@@ -423,11 +411,20 @@ static int reconnect(struct doing *d, struct err *err) {
     return 0;
 }
 
+static void print_run(const struct doing *d) {
+    const char *machine = client_text(d->view, "machine");
+    printf("run %s", d->run);
+    if (d->options->tries)
+        printf(", %llu tries", (unsigned long long)d->options->tries);
+    if (*machine)
+        printf(" on %s %s", d->options->tries ? "forks of" : "machine", machine);
+    printf(", model %s\n", client_text(d->view, "model"));
+}
+
 static int watch(struct doing *d, struct err *err) {
     d->run = client_text(d->view, "id");
     if (!d->options->json)
-        printf("run %s on machine %s, model %s\n", d->run, client_text(d->view, "machine"),
-               client_text(d->view, "model"));
+        print_run(d);
     fflush(stdout);
     if (follow(d, err) < 0) {
         err_remedy(err, "the run may go on: carrel do --resume %s", d->run);
@@ -439,22 +436,13 @@ static int watch(struct doing *d, struct err *err) {
     return show_state(d, err);
 }
 
-/* As its options say; else the daemon makes one that is lent nothing. */
-static int make_machine(struct doing *d, const char **machine, struct err *err) {
-    if (*machine || !do_makes(d->options))
-        return 0;
-    if (new_make(&d->options->made, &d->client, &d->machine, err) < 0)
-        return -1;
-    *machine = client_text(d->machine, "id");
-    return 0;
-}
-
 static int start(struct doing *d, const char *machine, const char *task, struct err *err) {
     struct buf body DEFER(buf_done) = BUF(DO_BODY_MAX);
     struct jot j = JOT(&body);
+    struct do_machines made = {.count = 0};
     const struct client_request r = {.method = "POST", .target = "/v1/runs", .body = &body};
-    if (make_machine(d, &machine, err) < 0 ||
-        do_put_start(&j, d->options, &d->client, machine, task, 1, err) < 0 ||
+    if (do_make(d->options, &d->client, &made, err) < 0 ||
+        do_put_start(&j, d->options, &d->client, machine, &made, task, err) < 0 ||
         client_call(&d->client, &r, &d->view, err) < 0)
         return -1;
     return watch(d, err);
@@ -529,7 +517,6 @@ static void doing_done(struct doing *d) {
     for (size_t i = 0; i < 256; i++)
         json_decref(d->calls[i]);
     json_decref(d->view);
-    json_decref(d->machine);
     client_close(&d->client);
 }
 
@@ -554,6 +541,8 @@ static int words_of(int argc, char **argv, struct do_options *o, const char *wor
                        words[0]);
     if (o->check && !o->tries)
         return err_set(err, ERR_INVALID, "--check needs --tries");
+    if (o->tries > DO_TRIES_MAX)
+        return err_set(err, ERR_INVALID, "--tries is at most %d", DO_TRIES_MAX);
     if (other == (count > 0)) {
         err_set(err, ERR_INVALID,
                 other ? "'%s' does not go with that option" : "there is no task%s",
@@ -584,8 +573,6 @@ int cmd_do(int argc, char **argv) {
                  : o.cancel ? cancel(&d, &err)
                  : o.export ? export(&d, &err)
                  : o.ls     ? list(&d, &err)
-                 : o.tries
-                     ? do_tries(&d.client, &o, count == 2 ? words[0] : NULL, words[count - 1], &err)
-                     : start(&d, count == 2 ? words[0] : NULL, words[count - 1], &err);
+                            : start(&d, count == 2 ? words[0] : NULL, words[count - 1], &err);
     return status < 0 ? cli_fail(&err) : status;
 }

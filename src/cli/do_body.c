@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/defer.h"
+#include "cli/cli.h"
 #include "cli/do.h"
 
 enum { SCRIPT_MAX = 4 << 20 };
@@ -87,13 +88,26 @@ static int put_mode(struct jot *j, const struct do_options *o, struct err *err) 
     return 0;
 }
 
-static uint64_t part_of(uint64_t all, uint64_t parts) {
-    return all / parts ? all / parts : 1;
+static void put_tries(struct jot *j, const struct do_options *o, const struct do_machines *made) {
+    if (!o->tries)
+        return;
+    jot_u64(j, "tries", o->tries);
+    if (o->check)
+        jot_string(j, "check", o->check);
+    if (!made->count)
+        return;
+    jot_array(j, "machines");
+    for (size_t i = 0; i < made->count; i++)
+        jot_string(j, NULL, made->ids[i]);
+    jot_end(j, ']');
 }
 
 int do_put_start(struct jot *j, const struct do_options *o, const struct client *c,
-                 const char *machine, const char *task, uint64_t parts, struct err *err) {
+                 const char *machine, const struct do_machines *made, const char *task,
+                 struct err *err) {
     uint64_t micro = 0;
+    if (!machine && made->count && !o->tries)
+        machine = made->ids[0];
     jot_object(j, NULL);
     jot_string(j, "task", task);
     if (machine)
@@ -101,11 +115,11 @@ int do_put_start(struct jot *j, const struct do_options *o, const struct client 
     if (o->steps)
         jot_u64(j, "steps", o->steps);
     if (o->tokens)
-        jot_u64(j, "tokens", part_of(o->tokens, parts));
+        jot_u64(j, "tokens", o->tokens);
     if (o->money && parse_money(o->money, &micro, err) < 0)
         return -1;
     if (micro)
-        jot_u64(j, "money_micro", part_of(micro, parts));
+        jot_u64(j, "money_micro", micro);
     if (o->wall) {
         char wall[32];
         snprintf(wall, sizeof(wall), "%llums", (unsigned long long)o->wall);
@@ -113,14 +127,18 @@ int do_put_start(struct jot *j, const struct do_options *o, const struct client 
     }
     if (put_model(j, o, err) < 0 || put_mode(j, o, err) < 0)
         return -1;
+    put_tries(j, o, made);
     do_put_keys(j, c);
     jot_end(j, '}');
     return j->failed ? err_set(err, ERR_LIMIT, "the request is too long") : 0;
 }
 
+/* --guard is also for a machine that is there already. */
 bool do_makes(const struct do_options *o) {
-    const struct spec *s = &o->made.spec;
-    return s->mem || s->cpu_milli || s->pids || s->disk || s->ttl_ms || s->dirs.count ||
-           s->unreviewed || o->made.image || o->made.name || o->made.net.count ||
-           o->made.handed.files.count || o->made.handed.secrets.count || o->made.env.count;
+    size_t first = offsetof(struct do_options, made), end = first + sizeof(o->made);
+    for (const struct option_row *row = do_rows; row->name; row++)
+        if (row->offset >= first && row->offset < end &&
+            row->offset != offsetof(struct do_options, made.spec.guard) && option_is_given(row, o))
+            return true;
+    return false;
 }

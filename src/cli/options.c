@@ -148,6 +148,20 @@ const struct option_row *options_given(const struct option_row *rows, const char
     return row && row->value ? row : NULL;
 }
 
+bool option_is_given(const struct option_row *row, const void *into) {
+    const void *at = (const char *)into + row->offset;
+    switch (row->kind) {
+    case OPTION_FLAG:
+        return *(const bool *)at;
+    case OPTION_TEXT:
+        return *(const char *const *)at;
+    case OPTION_LIST:
+        return ((const struct option_list *)at)->count;
+    default:
+        return *(const uint64_t *)at;
+    }
+}
+
 void options_print(const struct option_row *rows) {
     for (const struct option_row *r = rows; r->name; r++) {
         char left[64];

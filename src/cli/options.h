@@ -45,4 +45,6 @@ int options_parse(const struct option_row *rows, int argc, char **argv, void *in
 const struct option_row *options_awaiting(const struct option_row *rows, const char *word);
 /* The option of "--name=..." that takes a value; NULL: it is none. */
 const struct option_row *options_given(const struct option_row *rows, const char *word);
+/* Was it given? A list: at least once. */
+bool option_is_given(const struct option_row *row, const void *into);
 void options_print(const struct option_row *rows);

@@ -34,7 +34,7 @@ const struct option_row run_rows[] = {
      "at the end show what changed, ask, and copy it back"},
     {0, "keep", NULL, OPTION_FLAG, AT(keep), "keep the machine and print its id"},
     {0, "image", "IMAGE", OPTION_TEXT, AT(image), "what it starts from (default: host)"},
-    SPEC_OPTIONS(struct run_options, spec),
+    SPEC_OPTIONS(struct run_options, spec, 'm'),
     {0, "lifetime", "TIME", OPTION_DURATION, AT(spec.ttl_ms),
      "end the machine itself after this time"},
     {0, "net", "none|[ask:]TARGET[,local]", OPTION_LIST, AT(net), NET_OPTION_HELP},

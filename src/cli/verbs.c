@@ -22,24 +22,15 @@ static void announce(void) {
 
 /* ---- new ---- */
 
-#define AT(member) offsetof(struct new_options, member)
+struct new_command {
+    struct new_options made;
+    bool json, help;
+};
+
+#define AT(member) offsetof(struct new_command, member)
 
 const struct option_row new_rows[] = {
-    {'n', "name", "NAME", OPTION_TEXT, AT(name), "call it so"},
-    {0, "kind", "box", OPTION_TEXT, AT(kind), "kind of machine (default: box)"},
-    {0, "image", "IMAGE", OPTION_TEXT, AT(image), "what it starts from (default: host)"},
-    SPEC_OPTIONS(struct new_options, spec),
-    {0, "ttl", "TIME", OPTION_DURATION, AT(spec.ttl_ms), "total lifetime"},
-    {0, "idle", "TIME", OPTION_DURATION, AT(idle_ms), "patience with a machine nobody uses"},
-    {0, "idle-action", "pause|stop|destroy", OPTION_TEXT, AT(idle_action),
-     "what happens then (default: destroy)"},
-    {0, "net", "[allow:|deny:|ask:]TARGET[,local]", OPTION_LIST, AT(net), NET_OPTION_HELP},
-    HANDED_OPTIONS(struct new_options, handed),
-    {0, "models", "any|tokens=N[,money=X]", OPTION_TEXT, AT(models), MODELS_OPTION_HELP},
-    {'e', "env", "NAME=VALUE", OPTION_LIST, AT(env), "a variable of every command in it"},
-    {0, "meta", "NAME=VALUE", OPTION_LIST, AT(meta), "metadata to find it by"},
-    {0, "steps", "every|risky|manual", OPTION_TEXT, AT(steps),
-     "take a step after every change, before risky commands, or by hand (default: every)"},
+    NEW_OPTIONS(struct new_command, made, 'm', "steps"),
     {0, "json", NULL, OPTION_FLAG, AT(json), "print the whole machine"},
     {'h', "help", NULL, OPTION_FLAG, AT(help), "show this"},
     {0, NULL, NULL, OPTION_FLAG, 0, NULL},
@@ -115,9 +106,9 @@ int new_make(const struct new_options *o, struct client *c, json_t **ret, struct
     return 0;
 }
 
-static int make(const struct new_options *o, struct client *c, struct err *err) {
+static int make(const struct new_command *o, struct client *c, struct err *err) {
     json_t *machine DEFER(json_free) = NULL;
-    if (new_make(o, c, &machine, err) < 0)
+    if (new_make(&o->made, c, &machine, err) < 0)
         return -1;
     if (o->json)
         print_json(machine);
@@ -127,7 +118,7 @@ static int make(const struct new_options *o, struct client *c, struct err *err) 
 }
 
 int cmd_new(int argc, char **argv) {
-    struct new_options o = {0};
+    struct new_command o = {.json = false};
     struct client c DEFER(client_close) = {0};
     struct err err = {0};
     int next;

@@ -90,8 +90,8 @@ static void asked(void *arg, struct act *a, const struct act_question *q, act_an
         jot_string(&j, NULL, q->options.v[i]);
     jot_end(&j, ']');
     jot_end(&j, '}');
-    if (j.failed) {
-        fn(a, NULL, NULL);
+    if (j.failed || x->live->is_try) {
+        fn(a, j.failed ? NULL : "decline", NULL);
         return;
     }
     x->asked = a;

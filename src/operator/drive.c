@@ -197,7 +197,7 @@ static void do_ask(struct live_run *l, const struct run_intent *in, struct arena
 
 /* ---- the end ---- */
 
-static void tell_end(struct live_run *l) {
+void live_tell_end(struct live_run *l) {
     struct buf text DEFER(buf_done) = BUF(1 << 20);
     struct jot j = JOT(&text);
     const struct run *r = &l->run;
@@ -236,7 +236,7 @@ static void do_tell(struct live_run *l, struct run_intent *in) {
     if (note_frozen(l, &in->event) < 0)
         return;
     if (live_add(l, &in->event) == 0 && in->event.kind == RUN_END)
-        tell_end(l);
+        live_tell_end(l);
     live_again(l);
 }
 
@@ -271,6 +271,10 @@ void live_go_on(void *arg) {
     }
     if (l->model || l->flushing || l->marking)
         return;
+    if (l->run.start.tries) {
+        tries_go_on(l);
+        return;
+    }
     live_wall(l);
     run_next(&l->run, &may, wall_now_ms(), &a, &in);
     switch (in.what) {

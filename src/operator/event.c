@@ -8,8 +8,8 @@
 #include "model/codec.h"
 
 static const char *const kind_names[] = {
-    NULL,   "start", "resume",  "answer", "call",  "sure", "result", "point",  "back",
-    "note", "prune", "stopped", "end",    "aside", "held", "freed",  "return",
+    NULL,    "start",   "resume", "answer", "call", "sure",  "result", "point", "back",   "note",
+    "prune", "stopped", "end",    "aside",  "held", "freed", "return", "try",   "judged",
 };
 enum { KINDS = sizeof(kind_names) / sizeof(*kind_names) };
 
@@ -62,6 +62,12 @@ static const struct member members[] = {
     {"mode", MEMBER_TEXT, AT(mode)},
     {"menu", MEMBER_TEXT, AT(menu)},
     {"parent", MEMBER_TEXT, AT(parent)},
+    {"tries", MEMBER_NUMBER, AT(tries)},
+    {"check", MEMBER_TEXT, AT(check)},
+    {"guard", MEMBER_FLAG, AT(guard)},
+    {"good", MEMBER_FLAG, AT(good)},
+    {"changes", MEMBER_NUMBER, AT(changes)},
+    {"changeset", MEMBER_TEXT, AT(changeset)},
     {"in", MEMBER_NUMBER, AT(usage.in)},
     {"cache_read", MEMBER_NUMBER, AT(usage.cache_read)},
     {"cache_write", MEMBER_NUMBER, AT(usage.cache_write)},
@@ -243,7 +249,7 @@ static int check(const struct run_event *e, struct err *err) {
     bool whole = true;
     if (e->kind == RUN_START)
         whole = e->run && id_valid(e->run, strlen(e->run), 'r') && e->owner && e->machine &&
-                e->task && e->model && e->card && e->window;
+                e->task && e->model && e->card && e->window && e->tries <= RUN_TRIES_MAX;
     else if (e->kind == RUN_CALL)
         whole = e->tool && e->arguments;
     else if (e->kind == RUN_SURE)
@@ -254,6 +260,8 @@ static int check(const struct run_event *e, struct err *err) {
         whole = e->text && !e->image == !e->media;
     else if (e->kind == RUN_POINT || e->kind == RUN_BACK)
         whole = e->name;
+    else if (e->kind == RUN_TRY)
+        whole = e->machine;
     else if (e->kind == RUN_END)
         whole = e->status && e->report;
     if (whole)

@@ -21,6 +21,7 @@ enum {
     RUN_LINE_MAX = 24 << 20,
     RUN_TASK_MAX = 256 << 10,
     RUN_RESULT_MAX = 96 << 10, /* of text, in the transcript and before the model */
+    RUN_TRIES_MAX = 8,
 };
 
 enum run_kind {
@@ -40,6 +41,8 @@ enum run_kind {
     RUN_HELD,      /* somebody has to say something first, and what: JSON */
     RUN_FREED,     /* it goes on */
     RUN_RETURN,    /* it had ended, and its owner wants more: the next message */
+    RUN_TRY,       /* of several tries one: its machine; then its run, too */
+    RUN_JUDGED,    /* what came of it, and what it cost */
 };
 
 /* What a turn of the model is for. */
@@ -76,6 +79,9 @@ struct run_event {
     struct run_budget budget;
     uint64_t window, prompt_bytes; /* of the tools and our own words */
     bool own_machine;              /* it was made for this run */
+    uint64_t tries;                /* so many runs, of which the best counts; 0: it is one itself */
+    const char *check;             /* of tries: what must exit with 0 */
+    bool guard;                    /* of tries: their machines */
     /* answer */
     enum run_purpose purpose;
     enum model_stop stop;
@@ -98,6 +104,10 @@ struct run_event {
     enum run_note note;
     /* prune */
     uint64_t before;
+    /* judged */
+    bool good;
+    uint64_t changes; /* how much it changed: of good ones the least wins */
+    const char *changeset;
     /* end */
     const char *status, *report; /* report: a JSON object */
 };

@@ -39,6 +39,7 @@ struct acting {
 };
 
 struct flushing;
+struct trying;
 
 struct live_run {
     struct runs *runs;
@@ -72,6 +73,8 @@ struct live_run {
     bool is_child, borrows; /* borrows: provider and rehearsal are its parent's */
     bool gated;             /* the gate holds a request of its machine */
     struct run_follower *followers;
+    struct trying *trying; /* of several tries: what is under way */
+    bool is_try;           /* one of several: nobody sits before it */
     bool cancelled, broken;
     struct err broke;
 };
@@ -118,6 +121,20 @@ int live_child(struct live_run *parent, const struct machine_view *view, const c
 /* One from before, if it has not ended. */
 int live_child_again(struct live_run *parent, const char *run, struct err *err);
 void live_child_leave(struct runs *o, const char *run);
+/* One of several tries, found again by its key; *ret_run: its id. */
+int live_try(struct live_run *parent, const struct machine_view *view, const char *key,
+             char ret_run[ID_SIZE], struct err *err);
+int live_try_again(struct live_run *parent, const char *run, struct err *err);
+/* A machine for a run that named none, as everybody's; key: the same one each time. */
+void live_make_machine(struct live_run *l, const char *key, service_machine_fn *done, void *arg);
+/* It has ended: told to who watches, and in the journal. */
+void live_tell_end(struct live_run *l);
+/* ---- tries.c ---- */
+void tries_go_on(struct live_run *l);
+/* Its tries end with it. */
+void tries_cancel(struct live_run *l);
+/* The run is let go; its tries with it. */
+void tries_leave(struct live_run *l);
 /* ---- look.c: all that can be read ---- */
 void runs_each(struct runs *o, void (*fn)(void *arg, const struct run *r), void *arg);
 /* ---- hold.c ---- */

@@ -27,12 +27,19 @@ static const char *state_of(const struct run *r, const struct live_run *l) {
     return r->held ? "waiting" : "running";
 }
 
+/* Of several tries the best one's, once that is known. */
+static const char *machine_of(const struct run *r) {
+    return r->start.tries && r->phase == RUN_ENDED && r->tries[0].judged
+               ? r->tries[run_best_try(r)].machine
+               : r->start.machine;
+}
+
 static void view_of(const struct run *r, const struct live_run *l, struct run_view *ret) {
     bool cut = !l && r->phase == RUN_RUNNING;
     *ret = (struct run_view){
         .id = r->start.run,
         .owner = r->start.owner,
-        .machine = r->start.machine,
+        .machine = machine_of(r),
         .task = r->start.task,
         .model = r->start.model,
         .mode = mode_of(r)->name,
@@ -42,7 +49,7 @@ static void view_of(const struct run *r, const struct live_run *l, struct run_vi
         .question = l ? r->held : NULL,
         .report = r->report,
         .created_ms = (uint64_t)r->start.time_ms,
-        .turns = r->steps,
+        .turns = r->steps + (r->start.tries ? r->lent_steps : 0),
         .calls = r->calls,
         .tokens = r->tokens,
         .cost_micro = r->micro,
@@ -84,6 +91,7 @@ static void forget_work(struct live_run *l) {
     if (l->mark)
         act_abandon(TAKE(l->mark));
     acts_leave(l);
+    tries_leave(l);
     live_unflush(l);
     loop_call_cancel(l->runs->loop, &l->step);
 }
@@ -166,6 +174,14 @@ static void live_equip(struct live_run *l, const char *machine) {
     live_prompt(l);
 }
 
+/* What it works with; who only lets others work needs nothing. */
+static void live_prepare(struct live_run *l) {
+    l->mode = mode_of(&l->run);
+    l->menu = l->run.start.menu;
+    if (!l->run.start.tries)
+        live_equip(l, l->run.start.machine);
+}
+
 static void live_go(struct live_run *l) {
     map_put(&l->runs->live, l->run.start.run, l);
     live_again(l);
@@ -245,12 +261,13 @@ static int note_start(struct live_run *l, const char *verb, struct err *err) {
     char detail[320];
     const struct run *r = &l->run;
     snprintf(detail, sizeof(detail), "{\"run\":\"%s\"}", r->start.run);
-    const struct run_record what = {verb, r->start.machine, detail};
+    const char *machine = *r->start.machine ? r->start.machine : NULL;
+    const struct run_record what = {verb, machine, detail};
     uint64_t intent;
     if (service_run_intent(l->runs->service, &l->who, &what, &intent, err) < 0)
         return -1;
     service_run_result(l->runs->service, &l->who, &what, intent, NULL);
-    service_run_tell(l->runs->service, &l->who, r->start.machine, verb, detail);
+    service_run_tell(l->runs->service, &l->who, machine, verb, detail);
     return 0;
 }
 
@@ -269,11 +286,11 @@ static const char *card_of(struct arena *a, const struct machine_view *view) {
         view->id, view->kind, view->image ? view->image : "host", mem, disk);
 }
 
-/* What it may do beyond that, in its mode. */
-static const char *mode_card(struct starting *s) {
-    const struct run_mode *m = s->live->mode;
-    return arena_printf(&s->arena, "%s%s%s%s%s", s->start.card, *m->card ? "\n" : "", m->card,
-                        s->start.menu ? "\nThe menu: " : "", s->start.menu ? s->start.menu : "");
+/* And what it may do beyond that, in its mode. */
+static const char *card_for(struct arena *a, const struct machine_view *view,
+                            const struct run_mode *m, const char *menu) {
+    return arena_printf(a, "%s%s%s%s%s", card_of(a, view), *m->card ? "\n" : "", m->card,
+                        menu ? "\nThe menu: " : "", menu ? menu : "");
 }
 
 static int begin(struct starting *s, const struct machine_view *view, struct err *err) {
@@ -284,8 +301,7 @@ static int begin(struct starting *s, const struct machine_view *view, struct err
     s->start.machine = view->id;
     s->start.owner = l->who.owner;
     s->start.time_ms = wall_now_ms();
-    s->start.card = card_of(&s->arena, view);
-    s->start.card = mode_card(s);
+    s->start.card = card_for(&s->arena, view, l->mode, s->start.menu);
     live_equip(l, view->id);
     s->start.prompt_bytes = prompt_bytes(l);
     const struct cost limit = {s->start.budget.tokens, s->start.budget.micro};
@@ -315,19 +331,131 @@ static void with_machine(void *arg, const struct machine_view *view, const struc
     starting_free(s);
 }
 
-static void make_machine(struct starting *s) {
+void live_make_machine(struct live_run *l, const char *key, service_machine_fn *done, void *arg) {
     static const uint8_t no_hash[SHA256_BYTES];
     const char *meta[] = {"made_for", "run"};
-    const struct caller *who = &s->live->who;
+    const struct caller *who = &l->who;
     uint64_t most = who->quota.lifetime_ms;
     const struct machine_request r = {
         .metadata = {meta, 2},
+        .key = key,
         .idle = {IDLE_MS, true},
         .idle_action = "stop",
         .ttl = {most && most < TTL_MS ? most : TTL_MS, true},
     };
+    service_create(l->runs->service, who, &r, no_hash, NULL, 0, done, arg);
+}
+
+static void make_machine(struct starting *s) {
     s->start.own_machine = true;
-    service_create(s->live->runs->service, who, &r, no_hash, NULL, 0, with_machine, s);
+    live_make_machine(s->live, NULL, with_machine, s);
+}
+
+/* ---- several tries ---- */
+
+static const char *copy(struct arena *a, const char *text) {
+    return text ? arena_copy(a, text, strlen(text)) : NULL;
+}
+
+/* The machines that were named, as if they had been made. */
+static int note_machines(struct live_run *l, const struct texts *machines, struct err *err) {
+    for (size_t i = 0; i < machines->count; i++) {
+        struct run_event e = {
+            .kind = RUN_TRY, .time_ms = wall_now_ms(), .index = i, .machine = machines->v[i]};
+        if (run_take(&l->run, &e, err) < 0 || transcript_add(&l->transcript, &e, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int begin_tries(struct starting *s, const char *machine, const struct texts *machines,
+                       struct err *err) {
+    struct live_run *l = s->live;
+    struct id id = id_new('r');
+    s->start.run = id.text;
+    s->start.machine = machine;
+    s->start.owner = l->who.owner;
+    s->start.time_ms = wall_now_ms();
+    s->start.card = "";
+    if (transcript_new(l->runs->dir, id.text, &l->transcript, err) < 0 ||
+        run_take(&l->run, &s->start, err) < 0 ||
+        transcript_add(&l->transcript, &s->start, err) < 0 || note_machines(l, machines, err) < 0)
+        return -1;
+    return note_start(l, "run.start", err);
+}
+
+static void tries_go(struct starting *s, const char *machine, const struct texts *machines) {
+    struct err err;
+    if (begin_tries(s, machine, machines, &err) < 0) {
+        start_failed(s, &err);
+        return;
+    }
+    live_prepare(s->live);
+    live_go(s->live);
+    answer_view(&s->live->run, s->live, s->done, s->arg);
+    starting_free(s);
+}
+
+static void with_source(void *arg, const struct machine_view *view, const struct err *failed) {
+    static const struct texts none;
+    struct starting *s = arg;
+    if (failed)
+        start_failed(s, failed);
+    else
+        tries_go(s, view->id, &none);
+}
+
+/* Each is there, and somebody's who may use it. */
+struct looking {
+    struct err err;
+    bool failed;
+    char ids[RUN_TRIES_MAX][ID_SIZE];
+    size_t count;
+};
+
+static void look_at_machine(void *arg, const struct machine_view *view, const struct err *failed) {
+    struct looking *k = arg;
+    if (failed && !k->failed) {
+        k->failed = true;
+        k->err = *failed;
+    }
+    if (!failed)
+        snprintf(k->ids[k->count++], ID_SIZE, "%s", view->id);
+}
+
+static void with_machines(struct starting *s, const struct texts *named) {
+    struct looking k = {.count = 0};
+    const char *list[RUN_TRIES_MAX];
+    for (size_t i = 0; i < named->count; i++)
+        service_show(s->live->runs->service, &s->live->who, named->v[i], look_at_machine, &k);
+    for (size_t i = 0; i < k.count; i++)
+        list[i] = k.ids[i];
+    const struct texts machines = {.v = list, .count = k.count};
+    if (k.failed)
+        start_failed(s, &k.err);
+    else
+        tries_go(s, "", &machines);
+}
+
+static void start_tries(struct starting *s, const struct operator_request *r) {
+    static const struct texts none;
+    s->start.tries = r->tries.value;
+    s->start.check = copy(&s->arena, r->check);
+    s->start.guard = r->guard;
+    if (r->machines.count)
+        with_machines(s, &r->machines);
+    else if (r->machine)
+        service_show(s->live->runs->service, &s->live->who, r->machine, with_source, s);
+    else
+        tries_go(s, "", &none);
+}
+
+static int check_tries(const struct operator_request *r, struct err *err) {
+    if (!r->tries.is && (r->check || r->machines.count))
+        return err_set(err, ERR_INVALID, "'%s' needs 'tries'", r->check ? "check" : "machines");
+    if (r->machines.count && (r->machine || r->machines.count != r->tries.value))
+        return err_set(err, ERR_INVALID, "'machines' are one for each try, instead of 'machine'");
+    return 0;
 }
 
 static int check_task(const struct operator_request *r, struct err *err) {
@@ -346,10 +474,6 @@ static int check_money(const struct live_run *l, const struct operator_request *
     err_set(err, ERR_INVALID, "nobody knows what '%s' costs, so money cannot be a limit",
             l->provider.model);
     return err_remedy(err, "add its price to carrel.conf: model = NAME in=... out=...");
-}
-
-static const char *copy(struct arena *a, const char *text) {
-    return text ? arena_copy(a, text, strlen(text)) : NULL;
 }
 
 /* Before there is a machine: what a client that is bound to one may have. */
@@ -378,7 +502,7 @@ void operator_start(struct runs *o, const struct caller *who, const struct opera
     struct live_run *l = live_new(o, who);
     struct err err;
     if (runs_allowed(who, SCOPE_RUN, &err) < 0 || check_task(r, &err) < 0 ||
-        find_model(l, who, r->model, r->script, &r->keys, &err) < 0 ||
+        find_model(l, who, r->model, r->script, &r->keys, &err) < 0 || check_tries(r, &err) < 0 ||
         check_money(l, r, &err) < 0 || find_mode(l, r->mode, r->menu, &err) < 0) {
         live_free(l);
         done(arg, NULL, &err);
@@ -402,7 +526,9 @@ void operator_start(struct runs *o, const struct caller *who, const struct opera
                    .wall_ms = r->wall.value},
     };
     l->menu = s->start.menu;
-    if (r->machine)
+    if (r->tries.is)
+        start_tries(s, r);
+    else if (r->machine)
         service_show(o->service, &l->who, r->machine, with_machine, s);
     else
         make_machine(s);
@@ -475,6 +601,11 @@ static int resume_event(const struct run *r, const char *comment, struct arena *
     return 0;
 }
 
+/* By the words that its parent gave it. */
+static bool is_try(const char *parent) {
+    return parent && strstr(parent, ".try.");
+}
+
 static int take_up(struct live_run *l, const struct caller *who, const struct texts *keys,
                    const char *id, const char *comment, struct err *err) {
     struct runs *o = l->runs;
@@ -486,14 +617,14 @@ static int take_up(struct live_run *l, const struct caller *who, const struct te
         return -1;
     const struct cost limit = {l->run.start.budget.tokens, l->run.start.budget.micro};
     if (find_model(l, who, l->run.start.model, l->run.start.script, keys, err) < 0 ||
-        service_run_account(o->service, l->run.start.owner, l->run.start.machine, id, &limit,
-                            l->account, err) < 0 ||
+        (!l->run.start.tries &&
+         service_run_account(o->service, l->run.start.owner, l->run.start.machine, id, &limit,
+                             l->account, err) < 0) ||
         run_take(&l->run, &e, err) < 0 || transcript_add(&l->transcript, &e, err) < 0)
         return -1;
     snprintf(l->who.owner, sizeof(l->who.owner), "%s", l->run.start.owner);
-    l->mode = mode_of(&l->run);
-    l->menu = l->run.start.menu;
-    l->is_child = l->run.start.parent;
+    l->is_try = is_try(l->run.start.parent);
+    l->is_child = l->run.start.parent && !l->is_try;
     return note_start(l, "run.resume", err);
 }
 
@@ -520,7 +651,7 @@ void operator_resume(struct runs *o, const struct caller *who, const char *id,
         done(arg, NULL, &err);
         return;
     }
-    live_equip(l, l->run.start.machine);
+    live_prepare(l);
     live_go(l);
     answer_view(&l->run, l, done, arg);
 }
@@ -579,6 +710,87 @@ int live_child(struct live_run *parent, const struct machine_view *view, const c
     return 0;
 }
 
+/* ---- tries, each with its part of the budget ---- */
+
+static uint64_t part_of(uint64_t all, uint64_t parts) {
+    return !all ? 0 : all / parts ? all / parts : 1;
+}
+
+static struct live_run *try_new(struct live_run *parent) {
+    struct live_run *l = child_new(parent);
+    l->is_child = false;
+    l->is_try = true;
+    l->mode = mode_of(&parent->run);
+    return l;
+}
+
+static int try_begin(struct live_run *l, const struct live_run *parent, struct run_event *start,
+                     struct err *err) {
+    struct service *s = l->runs->service;
+    const struct cost limit = {start->budget.tokens, start->budget.micro};
+    l->menu = start->menu;
+    live_equip(l, start->machine);
+    start->prompt_bytes = prompt_bytes(l);
+    if ((parent->run.start.guard && service_net_guard(s, &l->who, start->machine, err) < 0) ||
+        service_run_account(s, l->who.owner, start->machine, start->run, &limit, l->account, err) <
+            0 ||
+        transcript_new(l->runs->dir, start->run, &l->transcript, err) < 0 ||
+        run_take(&l->run, start, err) < 0 || transcript_add(&l->transcript, start, err) < 0)
+        return -1;
+    l->menu = l->run.start.menu;
+    return note_start(l, "run.start", err);
+}
+
+int live_try(struct live_run *parent, const struct machine_view *view, const char *key,
+             char ret_run[ID_SIZE], struct err *err) {
+    struct arena a DEFER(arena_done) = {0};
+    struct live_run *l = try_new(parent);
+    const struct run_event *of = &parent->run.start;
+    struct id id = id_new('r');
+    struct run_event start = {
+        .kind = RUN_START,
+        .time_ms = wall_now_ms(),
+        .run = id.text,
+        .owner = l->who.owner,
+        .machine = view->id,
+        .task = of->task,
+        .model = of->model,
+        .script = of->script,
+        .window = of->window,
+        .mode = of->mode,
+        .menu = of->menu,
+        .parent = key,
+        .budget = {of->budget.steps, part_of(of->budget.tokens, of->tries),
+                   part_of(of->budget.micro, of->tries), of->budget.wall_ms},
+        .card = card_for(&a, view, l->mode, of->menu),
+    };
+    if (try_begin(l, parent, &start, err) < 0) {
+        live_free(l);
+        return -1;
+    }
+    snprintf(ret_run, ID_SIZE, "%s", id.text);
+    live_go(l);
+    return 0;
+}
+
+int live_try_again(struct live_run *parent, const char *run, struct err *err) {
+    struct run_event e = {.kind = RUN_RESUME, .time_ms = wall_now_ms()};
+    struct live_run *l = try_new(parent);
+    const struct run_event *start = &l->run.start;
+    if (runs_load(parent->runs, &parent->who, run, &l->run, &l->transcript, err) < 0 ||
+        service_run_account(l->runs->service, start->owner, start->machine, run,
+                            &(struct cost){start->budget.tokens, start->budget.micro}, l->account,
+                            err) < 0 ||
+        run_take(&l->run, &e, err) < 0 || transcript_add(&l->transcript, &e, err) < 0 ||
+        note_start(l, "run.resume", err) < 0) {
+        live_free(l);
+        return -1;
+    }
+    live_prepare(l);
+    live_go(l);
+    return 0;
+}
+
 int live_child_again(struct live_run *parent, const char *run, struct err *err) {
     struct run_event e = {.kind = RUN_RESUME, .time_ms = wall_now_ms()};
     if (map_get(&parent->runs->live, run))
@@ -619,6 +831,7 @@ static void cancel_live(struct live_run *l, operator_fn *done, void *arg) {
     if (l->model)
         model_call_cancel(TAKE(l->model));
     acts_cut(l, "The run was cancelled while this ran: it was ended.");
+    tries_cancel(l);
     if (end_by_will(&l->run, &l->transcript, &err) < 0 || note_start(l, "run.cancel", &err) < 0) {
         done(arg, NULL, &err);
         return;

@@ -28,6 +28,9 @@ struct operator_request {
     bool guard;          /* its machine: service_net_guard() */
     struct texts keys;   /* names and values, as in an environment; never written down */
     struct given steps, tokens, money, wall; /* money in millionths, wall in ms */
+    struct given tries;    /* so many runs, on forks of the machine or on machines made for them */
+    struct texts machines; /* of tries: these instead, one each; those that are not best go */
+    const char *check;     /* of tries: a command that must exit with 0 where one has worked */
 };
 enum { OPERATOR_KEYS_MAX = 16, OPERATOR_STEPS_DEFAULT = 200 };
 

@@ -56,6 +56,9 @@ static int take_start(struct run *r, const struct run_event *e, struct err *err)
     r->start.mode = keep(r, e->mode);
     r->start.menu = keep(r, e->menu);
     r->start.parent = keep(r, e->parent);
+    r->start.check = keep(r, e->check);
+    r->tries = arena_alloc(&r->arena, (e->tries + 1) * sizeof(*r->tries));
+    memset(r->tries, 0, (e->tries + 1) * sizeof(*r->tries));
     r->last_ms = e->time_ms;
     add_turn(r);
     return 0;
@@ -73,6 +76,7 @@ static int take_resume(struct run *r, const struct run_event *e, struct err *err
     r->phase = RUN_RUNNING;
     r->held = NULL;
     r->why = NULL;
+    r->resumed = true;
     return 0;
 }
 
@@ -394,6 +398,49 @@ static int take_return(struct run *r, const struct run_event *e, struct err *err
     return take_note(r, &note, err);
 }
 
+/* ---- several tries ---- */
+
+static struct run_try *try_of(struct run *r, const struct run_event *e) {
+    return e->index < r->start.tries ? &r->tries[e->index] : NULL;
+}
+
+/* Its machine first, then its run; neither ever changes. */
+static int take_try(struct run *r, const struct run_event *e, struct err *err) {
+    struct run_try *x = try_of(r, e);
+    bool first = x && !x->machine && !e->run,
+         second = x && x->machine && !x->run && e->run && strcmp(x->machine, e->machine) == 0;
+    if (!first && !second)
+        return refuse(e, err);
+    if (first)
+        x->machine = keep(r, e->machine);
+    else
+        x->run = keep(r, e->run);
+    return 0;
+}
+
+static int take_judged(struct run *r, const struct run_event *e, struct err *err) {
+    struct run_try *x = try_of(r, e);
+    if (!x || !x->run || x->judged)
+        return refuse(e, err);
+    x->judged = true;
+    x->good = e->good;
+    x->changes = e->changes;
+    x->changeset = keep(r, e->changeset);
+    count_usage(r, e);
+    r->lent_steps += e->budget.steps;
+    return 0;
+}
+
+size_t run_best_try(const struct run *r) {
+    size_t best = 0;
+    for (size_t i = 1; i < r->start.tries; i++) {
+        const struct run_try *a = &r->tries[i], *b = &r->tries[best];
+        if (a->good != b->good ? a->good : a->changes < b->changes)
+            best = i;
+    }
+    return best;
+}
+
 typedef int take_fn(struct run *r, const struct run_event *e, struct err *err);
 
 static take_fn *const takers[] = {
@@ -402,7 +449,7 @@ static take_fn *const takers[] = {
     [RUN_POINT] = take_point,   [RUN_BACK] = take_back,       [RUN_NOTE] = take_note,
     [RUN_PRUNE] = take_prune,   [RUN_STOPPED] = take_stopped, [RUN_END] = take_end,
     [RUN_ASIDE] = take_aside,   [RUN_HELD] = take_held,       [RUN_FREED] = take_freed,
-    [RUN_RETURN] = take_return,
+    [RUN_RETURN] = take_return, [RUN_TRY] = take_try,         [RUN_JUDGED] = take_judged,
 };
 
 /* Time between lines counts, but not while it waits for somebody, or before it was taken up again.

@@ -46,6 +46,13 @@ struct run_mark { /* a checkpoint or rewind of ours */
     bool open, recover; /* begun; and by a driver that has died since */
 };
 
+/* One of several; NULL: not yet. */
+struct run_try {
+    const char *machine, *run, *changeset;
+    uint64_t changes;
+    bool judged, good;
+};
+
 struct run {
     struct arena arena;
     struct run_event start;
@@ -79,8 +86,10 @@ struct run {
     /* Judgement. */
     struct stuck stuck;
     unsigned stuck_level, silent, malformed, checks;
-    bool acted;           /* something was done since evidence was asked for */
-    const char *accepted; /* arguments of the finish that was */
+    bool acted;            /* something was done since evidence was asked for */
+    const char *accepted;  /* arguments of the finish that was */
+    struct run_try *tries; /* start.tries of them */
+    bool resumed;          /* by a driver that cannot know what the one before it had begun */
     const char *status, *report;
 };
 
@@ -119,6 +128,9 @@ struct run_tools {
 /* Texts of the intent live in the arena, or in the run. */
 void run_next(const struct run *r, const struct run_tools *may, int64_t now_ms, struct arena *a,
               struct run_intent *ret);
+
+/* Of several tries that were judged: a good one, of those the one that changed least. */
+size_t run_best_try(const struct run *r);
 
 /* The report of a run that ends by itself, or by somebody's will: an event to be written. */
 struct run_event run_end_event(const struct run *r, const char *status, const char *reason,

@@ -314,7 +314,6 @@ static void cancelled(struct act *a) {
 void tool_spawn(struct act *a) {
     struct acting *x = a->events.arg;
     struct spawning *s = calloc(1, sizeof(*s));
-    const struct fork_request r = {.count = {1, true}};
     if (!s)
         abort();
     *s = (struct spawning){.act = a,
@@ -328,6 +327,7 @@ void tool_spawn(struct act *a) {
     a->cancel = cancelled;
     if (a->events.again && take_up(s))
         return;
+    const struct fork_request r = {.count = {1, true}, .key = s->key};
     s->busy = true;
     service_fork(s->runs->service, &s->who, a->machine, &r, forked_one, forked, s);
 }

@@ -14,6 +14,7 @@ struct forking {
     uint64_t intent;
     size_t wanted, begun, over;
     bool drifted;
+    char key[STORE_KEY_SIZE];
     char at[STORE_NAME_SIZE]; /* the step that was named */
     struct step_row step;
     struct texts metadata; /* pairs */
@@ -117,6 +118,7 @@ static void make_all(struct forking *f) {
         .steps = step_policy_name(of->steps),
         .metadata = f->metadata,
         .env = l->env,
+        .key = f->key[0] ? f->key : NULL,
         .from = {f->step.stack ? f->step.stack : "", of->id, f->step.id},
     };
     f->ids = calloc(f->wanted, sizeof(*f->ids));
@@ -214,6 +216,7 @@ void service_fork(struct service *s, const struct caller *who, const char *machi
                           .row = row,
                           .done = done,
                           .arg = arg};
+    snprintf(f->key, sizeof(f->key), "%s", r->key ? r->key : "");
     live_ref(l);
     if (!r->step) {
         struct step_cause cause = {.kind = STEP_SNAP, .what = "fork", .status = -1};

@@ -49,6 +49,7 @@ struct fork_request {
     const char *step; /* NULL: as it is now */
     struct given count;
     bool drifted;
+    const char *key; /* of one fork: with the same key comes the same machine; or NULL */
 };
 enum { FORK_MAX = 1000 };
 /* row is called for each new machine, then done; after a failure none is left. */

@@ -1,11 +1,13 @@
 """Several tries at a task, and machines that `carrel do` makes itself."""
 import json
+import re
 import subprocess
 
 import pytest
 
 from carrel import PROGRAM
-from runs import call, finish, run, to_the_end, turns
+from daemon import Refused
+from runs import Runs, call, finish, run, to_the_end, turns
 
 
 @pytest.fixture
@@ -27,9 +29,9 @@ def test_the_smallest_of_the_good_ones_stays(carrel, daemon):
     status, out, err = carrel("--tries", 3, "--check", "grep -q good made", "--name", "t", "--json", "--steps", 20, "Make it.",
                               turns=to_the_end([run(BY_NAME)]))
     assert status == 0, (out, err)
-    told = json.loads(out)
+    told = json.loads(out)["report"]
     assert [t["good"] for t in told["tries"]] == [False, True, True] and told["best"] == 1
-    assert [m["id"] for m in daemon.machines()] == [told["tries"][1]["machine"]], "the others, and the forks for checks, are gone"
+    daemon.until(lambda: [m["id"] for m in daemon.machines()] == [told["tries"][1]["machine"]])  # the others, and the forks for checks, are gone
 
 
 def test_forks_of_a_machine_leave_it_as_it_is(carrel, daemon):
@@ -39,20 +41,22 @@ def test_forks_of_a_machine_leave_it_as_it_is(carrel, daemon):
                               "Make it new.", turns=to_the_end([run("cat made; echo new > made")]))
     assert status == 0 and "The best is try 1" in out, (out, err)
     assert daemon.exec(m, "cat made")["stdout"] == "old\n"
-    best = [x["id"] for x in daemon.machines() if x["id"] != m]
-    assert len(best) == 1 and daemon.exec(best[0], "cat made")["stdout"] == "new\n", "a check changes nothing"
+    best = daemon.until(lambda: len(daemon.machines()) == 2 and [x["id"] for x in daemon.machines() if x["id"] != m])
+    assert daemon.exec(best[0], "cat made")["stdout"] == "new\n", "a check changes nothing"
 
 
 def test_when_none_is_good(carrel, daemon):
     status, out, _ = carrel("--tries", 2, "--check", "false", "Try.", turns=to_the_end([run("true")]))
-    assert status == 1 and "None is good" in out and len(daemon.machines()) == 1
+    assert status == 1 and "None is good" in out
+    daemon.until(lambda: len(daemon.machines()) == 1)
 
 
 def test_budgets_are_of_all_tries_and_questions_are_declined(carrel, daemon):
     status, out, _ = carrel("--tries", 2, "--tokens", 40000, "--json", "Ask.", turns=turns(
         [call("ask", question="Which?")], [finish("partial")]))
-    tries = json.loads(out)["tries"]
-    assert status == 1 and [t["view"]["calls"] for t in tries] == [2, 2]
+    view = json.loads(out)
+    tries = view["report"]["tries"]
+    assert status == 1 and view["turns"] == 4 and view["tokens"] == 4 * 120
     for t in tries:
         text = daemon.request("GET", f"/v1/runs/{t['run']}/transcript", raw=True).decode()
         assert json.loads(text.splitlines()[0])["tokens"] == 20000 and "decline" in text
@@ -65,7 +69,8 @@ def test_a_directory_is_lent_to_each_and_frozen_before_its_check(carrel, daemon,
     status, out, err = carrel("--tries", 2, "--dir", f"{project}:/home/user/p", "--check", "grep new f && touch dirt", "--json",
                               "Make it new.", turns=to_the_end([run("echo new > f")]))
     assert status == 0, (out, err)
-    best = json.loads(out)["tries"][json.loads(out)["best"]]
+    report = json.loads(out)["report"]
+    best = report["tries"][report["best"]]
     shipped = subprocess.run([PROGRAM, "ship", "-y", "--stat", best["changeset"], project], env=daemon.env, capture_output=True, text=True)
     assert shipped.returncode == 0, shipped
     assert (project / "f").read_text() == "new\n" and not (project / "dirt").exists()
@@ -78,6 +83,66 @@ def test_a_machine_is_made_as_new_makes_it(carrel, daemon, tmp_path):
     assert status == 0 and "| lent" in out and "| b" in out and "Read-only" in out, (out, err)
     m = daemon.machines()[0]
     assert m["name"] == "mine" and m["limits"]["mem"] == 256 << 20
+
+
+def test_tries_outlive_the_command_line_and_the_daemon(daemon):
+    """Killed at the worst time, resumed: no machine, command or check is made twice, and the losers are gone."""
+    runs, m = Runs(daemon), daemon.machine()
+    story = to_the_end([run("echo x >> times; sleep 2; cat times; hostname > made", yield_ms=20000)])
+    whole = runs.start(story, machine=m, tries=2, check="test $(wc -l < times) = 1", steps=20)["id"]
+    daemon.until(lambda: len([r for r in daemon.get("/v1/runs")["runs"] if r["calls"] and r["state"] == "running"]) == 2)
+    forks = {x["id"] for x in daemon.machines()} - {m}
+    daemon.restart()
+    assert runs.show(whole)["state"] == "interrupted"
+    daemon.post(f"/v1/runs/{whole}/resume")
+    view = runs.wait(whole, "ended")
+    assert view["status"] == "done" and [t["good"] for t in view["report"]["tries"]] == [True, True], view
+    assert view["machine"] in forks and {t["machine"] for t in view["report"]["tries"]} == forks
+    daemon.until(lambda: {x["id"] for x in daemon.machines()} == {m, view["machine"]})
+    events = [e["event"] for e in runs.transcript(whole)]
+    assert events.count("try") == 4 and events.count("judged") == 2 and events.count("resume") == 1
+    verbs = [json.loads(x)["verb"] for x in daemon.request("GET", "/v1/audit", raw=True, verb="run").decode().splitlines()]
+    assert {"run.start", "run.resume", "run.end"} <= set(verbs)
+
+
+def test_tries_are_cancelled_together(runs, daemon):
+    whole = runs.start(turns([run("sleep 600", yield_ms=50000, timeout_ms=700000)]), tries=2)["id"]
+    daemon.until(lambda: len([r for r in daemon.get("/v1/runs")["runs"] if r["calls"] and r["state"] == "running"]) == 2)
+    daemon.post(f"/v1/runs/{whole}/cancel")
+    runs.wait(whole, "ended")
+    daemon.until(lambda: {r.get("status") for r in daemon.get("/v1/runs", limit=3)["runs"]} == {"cancelled"})
+
+
+def test_a_try_whose_model_is_gone_interrupts_the_whole(runs, daemon):
+    whole = runs.start(turns([run("true")]), tries=2)["id"]  # the script has no second turn
+    assert ": it was interrupted: the rehearsal has no turn" in runs.wait(whole, "interrupted")["reason"]
+
+
+@pytest.mark.parametrize("body,words", [({"check": "true"}, "needs 'tries'"), ({"machines": ["m-aaaaaaaaaaaa"]}, "needs 'tries'"),
+                                        ({"tries": 9}, "tries"), ({"tries": 2, "machines": ["a"]}, "one for each try"),
+                                        ({"tries": 1, "machines": ["m-aaaaaaaaaaaa"]}, "m-aaaaaaaaaaaa")])
+def test_requests_that_make_no_sense(runs, daemon, body, words):
+    with pytest.raises(Refused) as e:
+        runs.start(turns([finish()]), **body)
+    assert words in str(e.value) and daemon.machines() == []
+
+
+def test_every_option_of_new_is_one_of_do(carrel):
+    def options(command):
+        text = subprocess.run([PROGRAM, command, "--help"], capture_output=True, text=True).stdout
+        return set(re.findall(r"--([a-z-]+)", "\n".join(line[:40] for line in text.splitlines())))
+    assert options("new") - {"json", "help", "steps"} <= options("do") and "take-steps" in options("do")
+
+
+def test_a_machine_is_made_with_a_repository_and_more(carrel, daemon, tmp_path):
+    repo = tmp_path / "repo"
+    for words in (["init", "-q", "-b", "main", repo], ["-C", repo, "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "--allow-empty", "-m", "one"]):
+        subprocess.run(["git", *map(str, words)], check=True)
+    status, out, err = carrel("-v", "--repo", f"{repo}:/home/user/r", "--take-steps", "manual", "--meta", "a=b", "--idle", "1h", "Look.",
+                              turns=to_the_end([run("git -C r log --format=%s")]))
+    assert status == 0 and "| one" in out, (out, err)
+    m = daemon.machines()[0]
+    assert m["metadata"] == {"a": "b"} and m["steps"] == "manual"
 
 
 @pytest.mark.parametrize("args,words", [

@@ -380,7 +380,48 @@ static void waiting_costs_nothing(void **state) {
     assert_int_equal(run_active_ms(&p.run, p.now_ms), before + 90);
 }
 
-UNIT_MAIN(cmocka_unit_test(returned_work_goes_on_with_the_comment),
+/* Every line of two tries that may not come there is refused, and the best is the good one that
+ * changed least. */
+static void of_several_tries_a_good_one_that_changed_little_is_best(void **state) {
+    const struct run_event start = {.kind = RUN_START,
+                                    .run = "r-aaaaaaaaaaaa",
+                                    .owner = "o",
+                                    .machine = "",
+                                    .task = "t",
+                                    .model = "m",
+                                    .card = "",
+                                    .window = 8000,
+                                    .tries = 3};
+    static const struct {
+        struct run_event e;
+        bool fits;
+    } rows[] = {{{.kind = RUN_JUDGED}, false},
+                {{.kind = RUN_TRY, .machine = "m0", .run = "r0"}, false},
+                {{.kind = RUN_TRY, .machine = "m0"}, true},
+                {{.kind = RUN_TRY, .machine = "m0"}, false},
+                {{.kind = RUN_TRY, .index = 3, .machine = "m3"}, false},
+                {{.kind = RUN_TRY, .index = 1, .machine = "m1"}, true},
+                {{.kind = RUN_TRY, .index = 2, .machine = "m2"}, true},
+                {{.kind = RUN_TRY, .machine = "m1", .run = "r0"}, false},
+                {{.kind = RUN_TRY, .machine = "m0", .run = "r0"}, true},
+                {{.kind = RUN_TRY, .index = 1, .machine = "m1", .run = "r1"}, true},
+                {{.kind = RUN_TRY, .index = 2, .machine = "m2", .run = "r2"}, true},
+                {{.kind = RUN_JUDGED, .changes = 1}, true},
+                {{.kind = RUN_JUDGED, .changes = 1}, false},
+                {{.kind = RUN_JUDGED, .index = 1, .good = true, .changes = 9}, true},
+                {{.kind = RUN_JUDGED, .index = 2, .good = true, .changes = 5}, true}};
+    struct run r DEFER(run_done) = {0};
+    struct err err;
+    (void)state;
+    assert_int_equal(run_take(&r, &start, &err), 0);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++)
+        if ((run_take(&r, &rows[i].e, &err) == 0) != rows[i].fits)
+            fail_msg("row %zu", i);
+    assert_int_equal(run_best_try(&r), 2);
+}
+
+UNIT_MAIN(cmocka_unit_test(of_several_tries_a_good_one_that_changed_little_is_best),
+          cmocka_unit_test(returned_work_goes_on_with_the_comment),
           cmocka_unit_test(waiting_costs_nothing), cmocka_unit_test(done_is_checked_once_more),
           cmocka_unit_test(a_budget_warns_then_leaves_only_the_report),
           cmocka_unit_test(stuck_is_a_note_then_a_rewind_then_the_end),

@@ -1,0 +1,550 @@
+/*
+ * Several tries at one task: a run that asks no model itself. Each try is a run of its own, on a
+ * fork of the machine or on one made for it; when all have ended each is judged, the best one's
+ * machine stays, and the others go.
+ *
+ * All that is known is in its lines: who takes it up again finds machines and checks by their keys,
+ * and runs by the words of their parent, so nothing is made twice.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/defer.h"
+#include "operator/inner.h"
+#include "service/changesets.h"
+#include "service/diff.h"
+#include "service/exec.h"
+#include "service/grants.h"
+#include "service/steps.h"
+
+enum { CHECK_MS = 600 * 1000, KEY_SIZE = 64 };
+
+struct trying {
+    struct live_run *live; /* NULL: it was let go; then the answer that is awaited frees this */
+    struct service *service;
+    bool busy; /* an answer is awaited */
+    size_t at; /* the try that it is about */
+    struct run_follower followers[RUN_TRIES_MAX];
+    bool taken[RUN_TRIES_MAX]; /* its run was taken up again */
+    /* Of the one that is judged. */
+    char place[ID_SIZE]; /* the machine in which its check runs */
+    bool lent, forked;
+    struct exec *exec;
+    struct exec_follower follower;
+    struct run_event judged;
+    char changeset[ID_SIZE], why[256], key[KEY_SIZE], path[4096];
+    struct exec_request check;
+};
+
+static void trying_free(struct trying *t) {
+    for (size_t i = 0; i < RUN_TRIES_MAX; i++)
+        operator_unfollow(&t->followers[i]);
+    if (t->exec) {
+        exec_unfollow(&t->follower);
+        exec_unref(t->exec);
+    }
+    free(t);
+}
+
+/* An answer has come. True: nobody waits for it any more. */
+static bool is_left(struct trying *t) {
+    t->busy = false;
+    if (t->live)
+        return false;
+    trying_free(t);
+    return true;
+}
+
+static const struct run_try *try_of(const struct trying *t) {
+    return &t->live->run.tries[t->at];
+}
+
+/* What cannot be done now may be possible later: it is interrupted. */
+static void stop(struct trying *t, const char *what, const struct err *err) {
+    struct live_run *l = t->live;
+    char text[512];
+    snprintf(text, sizeof(text), "try %zu: %s: %s", t->at + 1, what, err->text);
+    struct run_event e = {.kind = RUN_STOPPED, .text = text};
+    (void)live_add(l, &e);
+    live_again(l);
+}
+
+static void add(struct trying *t, struct run_event *e) {
+    e->index = t->at;
+    (void)live_add(t->live, e);
+    live_again(t->live);
+}
+
+static void key_of(struct trying *t, const char *what) {
+    snprintf(t->key, sizeof(t->key), "%s.%s%zu", t->live->run.start.run, what, t->at);
+}
+
+static void gone(void *arg, const struct machine_view *view, const struct err *err) {
+    (void)arg;
+    (void)view;
+    (void)err;
+}
+
+static void drop(struct trying *t, const char *machine) {
+    service_destroy(t->service, &t->live->who, machine, gone, NULL);
+}
+
+/* ---- machines ---- */
+
+static void made(void *arg, const struct machine_view *view, const struct err *err) {
+    struct trying *t = arg;
+    if (is_left(t))
+        return;
+    struct run_event e = {.kind = RUN_TRY, .machine = view ? view->id : NULL};
+    if (err)
+        stop(t, "make a machine", err);
+    else
+        add(t, &e);
+}
+
+static void forked_one(void *arg, const void *view) {
+    struct trying *t = arg;
+    snprintf(t->place, sizeof(t->place), "%s", ((const struct machine_view *)view)->id);
+}
+
+static void forked(void *arg, const struct err *err) {
+    struct trying *t = arg;
+    const struct machine_view view = {.id = t->place};
+    made(t, err ? NULL : &view, err);
+}
+
+static void fork_of(struct trying *t, const char *machine, service_done_fn *done) {
+    const struct fork_request r = {.count = {1, true}, .key = t->key};
+    t->busy = true;
+    service_fork(t->service, &t->live->who, machine, &r, forked_one, done, t);
+}
+
+static void make_machine(struct trying *t) {
+    const char *source = t->live->run.start.machine;
+    key_of(t, "try");
+    if (*source) {
+        fork_of(t, source, forked);
+        return;
+    }
+    t->busy = true;
+    live_make_machine(t->live, t->key, made, t);
+}
+
+/* ---- runs ---- */
+
+struct finding {
+    const char *key;
+    char run[ID_SIZE];
+};
+
+static void look_at(void *arg, const struct run *r) {
+    struct finding *f = arg;
+    if (r->start.parent && strcmp(r->start.parent, f->key) == 0)
+        snprintf(f->run, sizeof(f->run), "%s", r->start.run);
+}
+
+static void shown(void *arg, const struct machine_view *view, const struct err *err) {
+    struct trying *t = arg;
+    struct finding f = {t->key, ""};
+    struct err why;
+    if (is_left(t))
+        return;
+    if (t->live->run.resumed) /* it may have been begun */
+        runs_each(t->live->runs, look_at, &f);
+    if (!err && !f.run[0] && live_try(t->live, view, t->key, f.run, &why) < 0)
+        err = &why;
+    struct run_event e = {.kind = RUN_TRY, .run = f.run, .machine = try_of(t)->machine};
+    if (err)
+        stop(t, "start its run", err);
+    else
+        add(t, &e);
+}
+
+static void start_run(struct trying *t) {
+    key_of(t, "try.");
+    t->busy = true;
+    service_show(t->service, &t->live->who, try_of(t)->machine, shown, t);
+}
+
+/* ---- waiting ---- */
+
+static void changed(void *arg) {
+    struct trying *t = arg;
+    if (t->live)
+        live_again(t->live);
+}
+
+struct outcome {
+    char state[16], status[32], reason[256];
+    json_t *report;
+};
+
+static void outcome_known(void *arg, const struct run_view *view, const struct err *err) {
+    struct outcome *o = arg;
+    snprintf(o->state, sizeof(o->state), "%s", err ? "interrupted" : view->state);
+    snprintf(o->status, sizeof(o->status), "%s", !err && view->status ? view->status : "");
+    snprintf(o->reason, sizeof(o->reason), "%s",
+             err            ? err->text
+             : view->reason ? view->reason
+                            : "");
+    o->report = !err && view->report ? json_loads(view->report, 0, NULL) : NULL;
+}
+
+static void outcome_done(struct outcome *o) {
+    json_decref(o->report);
+}
+
+static void outcome_of(const struct trying *t, size_t i, struct outcome *ret) {
+    struct live_run *l = t->live;
+    *ret = (struct outcome){.report = NULL};
+    operator_show(l->runs, &l->who, l->run.tries[i].run, outcome_known, ret);
+}
+
+/* 1: it has ended. 0: it goes on. -1: it stopped, and so does this. */
+static int await(struct trying *t, size_t i) {
+    struct outcome o DEFER(outcome_done) = {.report = NULL};
+    struct run_follower *f = &t->followers[i];
+    struct live_run *l = t->live;
+    struct err err;
+    t->at = i;
+    if (f->at)
+        return 0;
+    *f = (struct run_follower){.changed = changed, .arg = t};
+    if (operator_follow(l->runs, l->run.tries[i].run, f))
+        return 0;
+    outcome_of(t, i, &o);
+    if (strcmp(o.state, "ended") == 0)
+        return 1;
+    if (!t->taken[i]) { /* from before, or its model could not be reached: once more */
+        t->taken[i] = true;
+        if (live_try_again(l, l->run.tries[i].run, &err) == 0 &&
+            operator_follow(l->runs, l->run.tries[i].run, f))
+            return 0;
+    }
+    err_set(&err, ERR_UNKNOWN, "%s", o.reason);
+    stop(t, "it was interrupted", &err);
+    return -1;
+}
+
+static bool all_ended(struct trying *t) {
+    bool ended = true;
+    for (size_t i = 0; i < t->live->run.start.tries; i++) {
+        int status = await(t, i);
+        if (status < 0)
+            return false;
+        ended &= status == 1;
+    }
+    return ended;
+}
+
+/* ---- judging ---- */
+
+static uint64_t number_in(const json_t *object, const char *name) {
+    json_int_t n = json_integer_value(json_object_get(object, name));
+    return n > 0 ? (uint64_t)n : 0;
+}
+
+static void judge_over(struct trying *t) {
+    if (t->forked)
+        drop(t, t->place);
+    if (t->exec) {
+        exec_unfollow(&t->follower);
+        exec_unref(TAKE(t->exec));
+    }
+    t->judged.kind = RUN_JUDGED;
+    t->judged.changeset = t->changeset[0] ? t->changeset : NULL;
+    t->judged.text = t->why[0] ? t->why : NULL;
+    add(t, &t->judged);
+}
+
+static void judge_failed(struct trying *t, const char *what, const struct err *err) {
+    t->judged.good = false;
+    snprintf(t->why, sizeof(t->why), "%s: %.200s", what, err->text);
+    judge_over(t);
+}
+
+static void check_changed(void *arg) {
+    struct trying *t = arg;
+    struct exec_view view;
+    if (!t->live || !exec_is_over(t->exec))
+        return;
+    exec_view(t->exec, &view);
+    t->judged.good = strcmp(view.state, "exited") == 0 && view.status == 0;
+    snprintf(t->why, sizeof(t->why), "the check %s %" PRId64, view.state, view.status);
+    judge_over(t);
+}
+
+static void check_begun(void *arg, struct exec *x, const struct err *err) {
+    struct trying *t = arg;
+    if (is_left(t)) {
+        if (x)
+            exec_unref(x);
+        return;
+    }
+    if (err) {
+        judge_failed(t, "the check cannot be run", err);
+        return;
+    }
+    t->exec = x;
+    t->follower = (struct exec_follower){.changed = check_changed, .arg = t};
+    exec_follow(x, &t->follower);
+    check_changed(t);
+}
+
+static void run_check(struct trying *t) {
+    static const uint8_t no_hash[SHA256_BYTES];
+    key_of(t, "check");
+    t->check = (struct exec_request){
+        .command = t->live->run.start.check, .key = t->key, .timeout = {CHECK_MS, true}};
+    t->busy = true;
+    service_exec(t->service, &t->live->who, t->place, &t->check, no_hash, NULL, 0, check_begun, t);
+}
+
+static void check_forked(void *arg, const struct err *err) {
+    struct trying *t = arg;
+    if (is_left(t))
+        return;
+    t->forked = !err;
+    if (err)
+        judge_failed(t, "fork it for its check", err);
+    else
+        run_check(t);
+}
+
+/* What was lent is not in a fork; it is frozen by now. Otherwise nothing that the check does
+ * stays. */
+static void begin_check(struct trying *t) {
+    if (!t->live->run.start.check) {
+        judge_over(t);
+        return;
+    }
+    key_of(t, "fork");
+    if (t->lent)
+        run_check(t);
+    else
+        fork_of(t, try_of(t)->machine, check_forked);
+}
+
+static void frozen(void *arg, const struct changeset_view *view, const struct err *err) {
+    struct trying *t = arg;
+    if (is_left(t))
+        return;
+    if (err) {
+        judge_failed(t, "freeze what it made", err);
+        return;
+    }
+    snprintf(t->changeset, sizeof(t->changeset), "%s", view->id);
+    t->judged.changes = view->bytes;
+    begin_check(t);
+}
+
+static void compared(void *arg, const struct diff_view *view, const struct err *err) {
+    struct trying *t = arg;
+    if (is_left(t))
+        return;
+    t->judged.changes = err ? UINT32_MAX : view->changes->count;
+    begin_check(t);
+}
+
+/* The first directory that was lent as a copy. */
+static bool find_lent(const char *json, char ret[4096]) {
+    json_t *all = json_loads(json ? json : "{}", 0, NULL), *grant;
+    size_t i;
+    bool found = false;
+    json_array_foreach(json_object_get(all, "grants"), i, grant) {
+        const char *mode = json_string_value(json_object_get(grant, "mode"));
+        const char *kind = json_string_value(json_object_get(grant, "kind"));
+        const char *at = json_string_value(json_object_get(grant, "at"));
+        found = kind && mode && at && strcmp(kind, "dir") == 0 && strcmp(mode, "cow") == 0;
+        if (!found)
+            continue;
+        snprintf(ret, 4096, "%s", at);
+        break;
+    }
+    json_decref(all);
+    return found;
+}
+
+static void grants_known(void *arg, const char *json, const struct err *err) {
+    struct trying *t = arg;
+    if (is_left(t))
+        return;
+    struct live_run *l = t->live;
+    t->lent = !err && find_lent(json, t->path);
+    t->busy = true;
+    if (t->lent) {
+        const struct freeze_request r = {.path = t->path};
+        service_freeze(t->service, &l->who, t->place, &r, frozen, t);
+    } else {
+        const struct diff_request r = {.brief = true};
+        service_diff(t->service, &l->who, t->place, &r, compared, t);
+    }
+}
+
+/* Without a check one is good that says so. What it spent is the whole's. */
+static void judge(struct trying *t) {
+    struct outcome o DEFER(outcome_done) = {.report = NULL};
+    struct live_run *l = t->live;
+    outcome_of(t, t->at, &o);
+    t->judged = (struct run_event){.good = strcmp(o.status, "done") == 0,
+                                   .has_usage = true,
+                                   .usage = {.in = number_in(o.report, "input_tokens"),
+                                             .cache_read = number_in(o.report, "cache_read_tokens"),
+                                             .out = number_in(o.report, "output_tokens")},
+                                   .micro = number_in(o.report, "cost_micro"),
+                                   .budget = {.steps = number_in(o.report, "turns")}};
+    t->changeset[0] = t->why[0] = '\0';
+    t->forked = t->lent = false;
+    snprintf(t->place, sizeof(t->place), "%s", try_of(t)->machine);
+    t->busy = true;
+    service_grant_list(t->service, &l->who, t->place, grants_known, t);
+}
+
+/* ---- the end ---- */
+
+static const char *summary_of(struct trying *t, size_t best, struct arena *a) {
+    struct outcome o DEFER(outcome_done) = {.report = NULL};
+    outcome_of(t, best, &o);
+    const char *text = json_string_value(json_object_get(o.report, "summary"));
+    return text ? arena_copy(a, text, strlen(text)) : "";
+}
+
+static void put_try(struct jot *j, struct trying *t, size_t i) {
+    const struct run_try *x = &t->live->run.tries[i];
+    struct outcome o DEFER(outcome_done) = {.report = NULL};
+    outcome_of(t, i, &o);
+    jot_object(j, NULL);
+    jot_string(j, "machine", x->machine);
+    jot_string(j, "run", x->run);
+    jot_string(j, "status", o.status);
+    jot_bool(j, "good", x->good);
+    jot_u64(j, "changes", x->changes);
+    if (x->changeset)
+        jot_string(j, "changeset", x->changeset);
+    jot_end(j, '}');
+}
+
+/* The others go only when what they were judged to be is on the disk. */
+static void finish(struct live_run *l) {
+    struct trying *t = l->trying;
+    struct arena a DEFER(arena_done) = {0};
+    struct buf text DEFER(buf_done) = BUF(1 << 20);
+    struct jot j = JOT(&text);
+    const struct run *r = &l->run;
+    size_t best = run_best_try(r);
+    if (l->broken) {
+        live_again(l);
+        return;
+    }
+    for (size_t i = 0; i < r->start.tries; i++)
+        if (i != best)
+            drop(t, r->tries[i].machine);
+    jot_object(&j, NULL);
+    jot_u64(&j, "best", best);
+    jot_string(&j, "machine", r->tries[best].machine);
+    jot_string(&j, "summary", summary_of(t, best, &a));
+    jot_u64(&j, "turns", r->lent_steps);
+    jot_u64(&j, "tokens", r->tokens);
+    jot_u64(&j, "cost_micro", r->micro);
+    jot_u64(&j, "wall_ms", run_active_ms(r, wall_now_ms()));
+    jot_array(&j, "tries");
+    for (size_t i = 0; i < r->start.tries; i++)
+        put_try(&j, t, i);
+    jot_end(&j, ']');
+    jot_end(&j, '}');
+    struct run_event e = {.kind = RUN_END,
+                          .status = r->tries[best].good ? "done" : "partial",
+                          .report = j.failed ? "{}" : text.data};
+    if (live_add(l, &e) == 0)
+        live_tell_end(l);
+    live_again(l);
+}
+
+/* ---- what is next ---- */
+
+/* The first one of which that cannot be said; all of them: their number. */
+static size_t first_without(const struct run *r, bool (*has)(const struct run_try *x)) {
+    size_t i = 0;
+    while (i < r->start.tries && has(&r->tries[i]))
+        i++;
+    return i;
+}
+
+static bool has_machine(const struct run_try *x) {
+    return x->machine;
+}
+
+static bool has_run(const struct run_try *x) {
+    return x->run;
+}
+
+static bool is_judged(const struct run_try *x) {
+    return x->judged;
+}
+
+void tries_go_on(struct live_run *l) {
+    static const struct {
+        bool (*has)(const struct run_try *x);
+        void (*get)(struct trying *t);
+    } stages[] = {{has_machine, make_machine}, {has_run, start_run}};
+    if (l->run.phase != RUN_RUNNING) {
+        live_close(l);
+        return;
+    }
+    if (!l->trying) {
+        l->trying = calloc(1, sizeof(*l->trying));
+        if (!l->trying)
+            abort();
+        *l->trying = (struct trying){.live = l, .service = l->runs->service};
+    }
+    struct trying *t = l->trying;
+    if (t->busy || t->exec)
+        return;
+    for (size_t i = 0; i < 2; i++) {
+        t->at = first_without(&l->run, stages[i].has);
+        if (t->at < l->run.start.tries) {
+            stages[i].get(t);
+            return;
+        }
+    }
+    if (!all_ended(t))
+        return;
+    t->at = first_without(&l->run, is_judged);
+    if (t->at < l->run.start.tries)
+        judge(t);
+    else
+        live_flush(l, finish);
+}
+
+static void cancelled(void *arg, const struct run_view *view, const struct err *err) {
+    (void)arg;
+    (void)view;
+    (void)err;
+}
+
+void tries_cancel(struct live_run *l) {
+    for (size_t i = 0; i < l->run.start.tries; i++) {
+        if (l->trying)
+            operator_unfollow(&l->trying->followers[i]);
+        if (l->run.tries[i].run)
+            operator_cancel(l->runs, &l->who, l->run.tries[i].run, cancelled, NULL);
+    }
+}
+
+void tries_leave(struct live_run *l) {
+    struct trying *t = TAKE(l->trying);
+    for (size_t i = 0; i < l->run.start.tries && l->run.tries; i++) {
+        const char *run = l->run.tries[i].run;
+        if (t)
+            operator_unfollow(&t->followers[i]);
+        if (run)
+            live_child_leave(l->runs, run);
+    }
+    if (!t)
+        return;
+    t->live = NULL;
+    if (!t->busy)
+        trying_free(t);
+}
