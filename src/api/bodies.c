@@ -818,6 +818,8 @@ static const char *const ship_actions[] = {"ship", "shipped", "undo", "undone", 
 static const struct field freeze_request[] = {
     {"path", FIELD_TEXT, AT(struct freeze_request, path),
      "a directory of the machine, absolute (default /outbox)", .max = 4095},
+    {"slice", FIELD_TEXT, AT(struct freeze_request, slice),
+     "where what it is the work on was handed over (default: the same path)", .max = 4095},
 };
 const struct schema freeze_request_schema = SCHEMA("Freeze", struct freeze_request, freeze_request);
 
@@ -826,6 +828,8 @@ static const struct field changeset_view_fields[] = {
     {"owner", SHOW_TEXT, AT(struct changeset_view, owner), NULL, .required = true},
     {"machine", SHOW_TEXT, AT(struct changeset_view, machine), NULL, .required = true},
     {"path", SHOW_TEXT, AT(struct changeset_view, path), NULL, .required = true},
+    {"slice", SHOW_TEXT, AT(struct changeset_view, slice),
+     "where what it is the work on was handed over", .required = true},
     {"sha256", SHOW_TEXT, AT(struct changeset_view, sha256), "of the archive", .required = true},
     {"tainted", SHOW_TEXT, AT(struct changeset_view, tainted),
      "the first source that is not trusted that its machine had read from"},
@@ -847,6 +851,9 @@ static const struct field ship_request[] = {
     {"files", FIELD_NUMBER, AT(struct ship_request, files), NULL, .required = true, .max = 1 << 20},
     {"intent", FIELD_NUMBER, AT(struct ship_request, intent),
      "of shipped and undone: `record` of what was announced", .max = 1ull << 60},
+    {"now", FIELD_TEXT, AT(struct ship_request, now),
+     "of shipped and undone: what the files that moved are now, lines as of `base`",
+     .max = 4 << 20},
 };
 const struct schema ship_request_schema = SCHEMA("Ship", struct ship_request, ship_request);
 
@@ -887,6 +894,14 @@ static const struct field run_start_request[] = {
      "millionths of the unit of the prices (default: no limit)", .min = 1, .max = 1ull << 50},
     {"wall", FIELD_DURATION, AT(struct operator_request, wall), "time (default: no limit)",
      .min = 1, .max = 30ull * 24 * 3600 * 1000},
+    {"tries", FIELD_NUMBER, AT(struct operator_request, tries),
+     "so many runs at once, on forks of the machine or on machines made for them: the best one's "
+     "machine stays, tokens and money are of all together",
+     .min = 1, .max = 8},
+    {"check", FIELD_TEXT, AT(struct operator_request, check),
+     "of tries: a command that exits with 0 where the work is good", .max = 64 << 10},
+    {"machines", FIELD_TEXTS, AT(struct operator_request, machines),
+     "of tries: these instead, one each; all but the best one's are removed", .max = 8},
 };
 const struct schema run_start_request_schema =
     SCHEMA("RunStart", struct operator_request, run_start_request);

@@ -37,10 +37,6 @@ struct run_request {
     struct exec_request exec;
 };
 
-struct freeze_request {
-    const char *path;
-};
-
 struct run_resume_request {
     struct texts keys;
     const char *comment;

@@ -20,9 +20,7 @@ static void answer_frozen(void *arg, const struct changeset_view *view, const st
 }
 
 void api_freeze(struct call *c) {
-    const struct freeze_request *r = c->request;
-    service_freeze(c->service, &c->who, c->params[0], r->path ? r->path : "/outbox", answer_frozen,
-                   c);
+    service_freeze(c->service, &c->who, c->params[0], c->request, answer_frozen, c);
 }
 
 static void answer_shown(void *arg, const struct changeset_view *view, int fd,
@@ -86,13 +84,17 @@ static void answer_archive(void *arg, const struct changeset_view *view, int fd,
     c->user = s;
     c->on_gone = gone;
     c->on_drain = drained;
-    c->length = (int64_t)view->bytes;
+    c->length = c->route->handle == api_changeset_archive ? (int64_t)view->bytes : -1;
     call_begin(c, 200, c->route->type, NULL);
     go_on(s);
 }
 
 void api_changeset_archive(struct call *c) {
     service_changeset_open(c->service, &c->who, c->params[0], answer_archive, c);
+}
+
+void api_changeset_base(struct call *c) {
+    service_changeset_base(c->service, &c->who, c->params[0], answer_archive, c);
 }
 
 /* ---- going out ---- */

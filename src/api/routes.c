@@ -386,6 +386,10 @@ const struct route routes[] = {
     {"GET", "/v1/changesets/{}/archive", "changeset_archive", SCOPE_READ, BODY_NONE, NULL, NULL,
      200, "application/x-tar", "What was frozen, as a tar archive",
      "$URL/v1/changesets/$C/archive -o /dev/null", api_changeset_archive, NULL},
+    {"GET", "/v1/changesets/{}/base", "changeset_base", SCOPE_READ, BODY_NONE, NULL, NULL, 200,
+     "text/plain",
+     "What a directory that was lent held on its owner's side, a line a file; empty: not known",
+     "$URL/v1/changesets/$C/base", api_changeset_base, NULL},
     {"POST", "/v1/changesets/{}/ship", "changeset_ship", SCOPE_RUN, BODY_JSON, &ship_request_schema,
      &ship_schema, 200, NULL,
      "Note in the journal that files of it are about to go out, or went; only for the owner on "

@@ -288,6 +288,29 @@ static int each_receipt(int stage, receipt_fn *fn, void *arg, struct err *err) {
     return 0;
 }
 
+/* One whose line finds no room counts as its owner's work later, which only means that it is
+ * refused. */
+static void note_now(int dir, const char *path, struct buf *now) {
+    const char *name;
+    struct stat st;
+    int parent DEFER_CLOSE = parcel_parent(dir, path, &name);
+    bool there = parent >= 0 && fstatat(parent, name, &st, AT_SYMLINK_NOFOLLOW) == 0;
+    (void)baseline_put(now, path, there ? &st : NULL);
+}
+
+/* Only what is as it was delivered. */
+static void note_delivered(int dir, const json_t *receipt, struct buf *now) {
+    const json_t *file;
+    size_t i;
+    json_array_foreach(json_object_get(receipt, "files"), i, file) {
+        struct row r = row_of(receipt, file);
+        char hash[PARCEL_HEX] = "";
+        bool there = !is_dir(&r) && parcel_hash(dir, r.path, hash);
+        if (!is_dir(&r) && (r.change == 'D' ? !there : strcmp(hash, r.sha256) == 0))
+            note_now(dir, r.path, now);
+    }
+}
+
 struct finishing {
     int dir;
     deliver_fn *done;
@@ -298,13 +321,18 @@ struct finishing {
 static int finish_one(int stage, const char *name, json_t *receipt, void *arg, struct err *err) {
     struct finishing *f = arg;
     char mark[NAME_SIZE * 4];
+    struct buf now DEFER(buf_done) = BUF(DELIVER_NOW_MAX);
     if (is_done(stage, name))
         return 0;
+    if (place_all(f->dir, stage, receipt, err) < 0)
+        return -1;
+    note_delivered(f->dir, receipt, &now);
     const struct delivered what = {
         .record = json_integer_value(json_object_get(receipt, "journal_record")),
         .count = (long)json_array_size(json_object_get(receipt, "files")),
-        .files_sha256 = text_in(receipt, "files_sha256")};
-    if (place_all(f->dir, stage, receipt, err) < 0 || f->done(f->arg, &what, err) < 0)
+        .files_sha256 = text_in(receipt, "files_sha256"),
+        .now = now.data};
+    if (f->done(f->arg, &what, err) < 0)
         return -1;
     snprintf(mark, sizeof(mark), "%s" DONE_ENDING, name);
     int fd DEFER_CLOSE = openat(stage, mark, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
@@ -376,6 +404,7 @@ struct undoing {
     int dir;
     long count, kept, receipts;
     char *files_sha256;
+    struct buf *now;
 };
 
 static int undo_receipt(int stage, const char *name, json_t *receipt, void *arg, struct err *err) {
@@ -389,6 +418,8 @@ static int undo_receipt(int stage, const char *name, json_t *receipt, void *arg,
         int done = undo_one(u->dir, stage, &r, err);
         if (done < 0)
             return -1;
+        if (done && !is_dir(&r))
+            note_now(u->dir, r.path, u->now);
         u->count += done;
         u->kept += !done;
     }
@@ -407,8 +438,8 @@ static int remove_stage(int dir, int stage, const char *id, struct err *err) {
 }
 
 long deliver_undo(int dir, const char *id, long *ret_kept, char files_sha256[PARCEL_HEX],
-                  struct err *err) {
-    struct undoing u = {.dir = dir, .files_sha256 = files_sha256};
+                  struct buf *now, struct err *err) {
+    struct undoing u = {.dir = dir, .files_sha256 = files_sha256, .now = now};
     int stage DEFER_CLOSE = open_stage(dir, id, false, err);
     if (stage < 0 || each_receipt(stage, undo_receipt, &u, err) < 0)
         return -1;

@@ -19,7 +19,7 @@ struct delivery {
     const char *files_sha256;
 };
 
-enum { DELIVER_NAME = 96 };
+enum { DELIVER_NAME = 96, DELIVER_NOW_MAX = 4 << 20 };
 
 /*
  * Stages those that are wanted and writes the receipt, without touching anything else;
@@ -36,6 +36,7 @@ struct delivered {
     long long record;
     long count;
     const char *files_sha256;
+    const char *now; /* what these files are in their place, as a baseline */
 };
 typedef int deliver_fn(void *arg, const struct delivered *what, struct err *err);
 
@@ -44,9 +45,9 @@ typedef int deliver_fn(void *arg, const struct delivered *what, struct err *err)
 long deliver_finish(int dir, const char *id, deliver_fn *done, void *arg, struct err *err);
 
 /* Takes back what is still as it was delivered; *ret_kept counts what is not, and stays. Without
- * any of those the stage goes, too. */
+ * any of those the stage goes, too. now: what was put back, as a baseline. */
 long deliver_undo(int dir, const char *id, long *ret_kept, char files_sha256[PARCEL_HEX],
-                  struct err *err);
+                  struct buf *now, struct err *err);
 
 /* Hash of the list "CHANGE SHA256 PATH\n" of all that is wanted; how many there are. */
 long delivery_hash(const struct parcel *p, char ret[PARCEL_HEX]);

@@ -1,6 +1,11 @@
-/* carrel diff: what changed in a machine's files between two steps, or a step and now. */
+/*
+ * carrel diff: what changed in a machine's files between two steps, or a step and now; and for its
+ * owner, what it made of everything that was handed over: frozen, to be let out by its id.
+ */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/defer.h"
 #include "cli/cli.h"
@@ -8,6 +13,8 @@
 #include "cli/db.h"
 #include "cli/options.h"
 #include "cli/safe.h"
+#include "cli/ship.h"
+#include "cli/slices.h"
 #include "cli/table.h"
 
 enum { WORDS_MAX = 3 };
@@ -147,6 +154,13 @@ static void print_end(const json_t *answer) {
                                              : "directories are nested too deep, or unreadable");
 }
 
+static void print_all(const json_t *answer, bool stat) {
+    size_t i;
+    const json_t *change;
+    json_array_foreach(json_object_get(answer, "changes"), i, change) print_change(change, stat);
+    print_end(answer);
+}
+
 static int fetch(struct client *c, const struct diff_options *o, const struct words *w,
                  json_t **ret, struct err *err) {
     char target[CLIENT_TARGET_SIZE], context[24];
@@ -159,6 +173,71 @@ static int fetch(struct client *c, const struct diff_options *o, const struct wo
         return -1;
     return client_call(c, &r, ret, err);
 }
+
+/* ---- what was handed over ---- */
+
+struct handed_over {
+    struct client *client;
+    const char *machine;
+    struct ship_options options;
+    json_t *list; /* with --json */
+};
+
+static void title(const struct handed_over *h, const char *at, const char *home) {
+    if (h->list)
+        return;
+    printf("\n%s", at);
+    if (*home)
+        printf(", handed over from %s", home);
+    puts(":");
+}
+
+/* One that cannot be looked at is said, and the others are shown. */
+static int show_slice(struct handed_over *h, const char *word, const char *at, const char *home) {
+    json_t *told = NULL;
+    struct ship s DEFER(ship_done) = {.options = &h->options,
+                                      .client = h->client,
+                                      .dir = -1,
+                                      .parcel = {.dir = -1},
+                                      .told = h->list ? &told : NULL};
+    struct err err;
+    title(h, at, home);
+    int status = *home && ship_open(&s, home, &err) < 0 ? -1 : ship_review(&s, word, &err);
+    if (status < 0)
+        fprintf(stderr, "carrel: %s: %s\n", at, err.text);
+    if (told)
+        json_array_append_new(h->list, told);
+    return status;
+}
+
+static bool has_outbox(struct client *c, const char *machine) {
+    char target[CLIENT_TARGET_SIZE];
+    const struct client_request r = {.method = "GET", .target = target};
+    struct err none;
+    return client_target(target, &none, "/v1/machines/%s/files/stat?path=%s", machine, "/outbox") ==
+               0 &&
+           client_call(c, &r, NULL, &none) == 0;
+}
+
+/* 1: something of it cannot be shown. */
+static int show_handed(struct handed_over *h, struct err *err) {
+    struct slices *found DEFER_FREE = calloc(1, sizeof(*found));
+    char word[SLICE_WORD];
+    int failed = 0;
+    if (!found)
+        abort();
+    if (slices_of(h->client, h->machine, found, err) < 0)
+        return -1;
+    for (size_t i = 0; i < found->count && h->client->local; i++) {
+        slice_word(&found->list[i], h->machine, word);
+        failed |= show_slice(h, word, found->list[i].at, found->list[i].home) < 0;
+    }
+    if (has_outbox(h->client, h->machine))
+        failed |= show_slice(h, h->machine, "/outbox", "") < 0;
+    return failed;
+}
+
+/* ---- the command ---- */
 
 int cmd_diff(int argc, char **argv) {
     struct diff_options o = {.context = 3};
@@ -175,14 +254,19 @@ int cmd_diff(int argc, char **argv) {
     }
     if (fetch(&c, &o, &w, &answer, &err) < 0)
         return cli_fail(&err);
+    bool whole = w.count == 1 && !o.path;
+    struct handed_over handed = {.client = &c,
+                                 .machine = w.v[0],
+                                 .options = {.stat = o.stat, .json = o.json},
+                                 .list = o.json ? json_array() : NULL};
+    if (!o.json)
+        print_all(answer, o.stat);
+    if (whole && !o.json && !o.stat && db_show_changes(&c, w.v[0], &err) < 0)
+        return cli_fail(&err);
+    int status = whole ? show_handed(&handed, &err) : 0;
     if (o.json) {
+        json_object_set_new(answer, "changesets", handed.list);
         print_json(answer);
-        return 0;
     }
-    size_t i;
-    const json_t *change;
-    json_array_foreach(json_object_get(answer, "changes"), i, change) print_change(change, o.stat);
-    print_end(answer);
-    bool whole = w.count == 1 && !o.path && !o.stat;
-    return whole && db_show_changes(&c, w.v[0], &err) < 0 ? cli_fail(&err) : 0;
+    return status < 0 ? cli_fail(&err) : status;
 }

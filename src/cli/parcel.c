@@ -19,6 +19,7 @@
 enum { DEPTH_MAX = 64, LINK_MAX = 4096 };
 
 #define STAGE_PREFIX ".carrel-ship-"
+#define CHANGED_HERE "it changed on your side since the machine was made"
 
 /* ---- hashes ---- */
 
@@ -128,8 +129,21 @@ static const char *plain_path(char *path) {
     return strncmp(at, STAGE_PREFIX, strlen(STAGE_PREFIX)) == 0 ? NULL : at;
 }
 
+/* What was shipped before left this on the owner's side, which a machine sees. */
+static bool is_own_stage(const struct parcel *p, const char *path) {
+    char top[TAR_NAME_MAX + 1];
+    struct stat st;
+    while (path[0] == '.' && path[1] == '/')
+        path += 2;
+    snprintf(top, sizeof(top), "%.*s", (int)strcspn(path, "/"), path);
+    return strncmp(path, STAGE_PREFIX, strlen(STAGE_PREFIX)) == 0 &&
+           fstatat(p->dir, top, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(st.st_mode);
+}
+
 static int take_entry(struct parcel *p, struct tar_entry *e, const char *bytes, struct err *err) {
     const char *path = plain_path(e->path);
+    if (!path && is_own_stage(p, e->path))
+        return 0;
     if (path && !*path)
         return 0; /* the directory itself */
     struct parcel_item *i = add(p, path ? path : e->path, err);
@@ -196,7 +210,22 @@ static int64_t changed_ms(const struct stat *st) {
     return (int64_t)st->st_ctim.tv_sec * 1000 + st->st_ctim.tv_nsec / 1000000;
 }
 
-static void compare(const struct parcel *p, struct parcel_item *i, int64_t since_ms) {
+/* Of what is there now. */
+static bool is_owners_work(const struct parcel_side *side, const char *path,
+                           const struct stat *st) {
+    const struct baseline_file *was = side->base ? baseline_find(side->base, path) : NULL;
+    if (was || (side->base && !side->base->cut))
+        return !was || !baseline_same(was, st);
+    return changed_ms(st) > side->since_ms;
+}
+
+/* What is not there now was there when it was lent. */
+static bool has_removed(const struct parcel_side *side, const char *path) {
+    const struct baseline_file *was = side->base ? baseline_find(side->base, path) : NULL;
+    return was && was->inode;
+}
+
+static void compare(const struct parcel *p, struct parcel_item *i, const struct parcel_side *side) {
     const char *name;
     char there[PARCEL_HEX] = "";
     struct stat st;
@@ -209,6 +238,9 @@ static void compare(const struct parcel *p, struct parcel_item *i, int64_t since
     }
     if (parent < 0 || fstatat(parent, name, &st, AT_SYMLINK_NOFOLLOW) < 0) {
         i->change = 'A';
+        i->differs = has_removed(side, i->path);
+        if (i->differs)
+            i->refused = "you removed it since it was lent";
         return;
     }
     mode_t type = i->kind == TAR_DIR ? S_IFDIR : i->kind == TAR_SYMLINK ? S_IFLNK : S_IFREG;
@@ -220,9 +252,9 @@ static void compare(const struct parcel *p, struct parcel_item *i, int64_t since
                 (parcel_hash(p->dir, i->path, there) && strcmp(there, i->sha256) == 0 &&
                  (i->kind != TAR_FILE || !(st.st_mode & 0100) == !(i->mode & 0100)));
     i->change = same ? '=' : 'M';
-    i->differs = !same && changed_ms(&st) > since_ms;
+    i->differs = !same && is_owners_work(side, i->path, &st);
     if (i->differs)
-        i->refused = "it changed on your side since the machine was made";
+        i->refused = CHANGED_HERE;
 }
 
 static bool is_in(const struct parcel *p, size_t count, const char *path) {
@@ -235,9 +267,14 @@ static void close_dir(DIR **d) {
         closedir(*d);
 }
 
+/* The machine has it no more: did it ever have it? */
+static bool is_removal(const struct parcel_side *side, const char *path) {
+    return side->mirror || has_removed(side, path);
+}
+
 /* Files and links of the directory that the archive has not. sorted: items to look among. */
 static int find_removed(struct parcel *p, int at, const char *prefix, size_t sorted, int depth,
-                        int64_t since_ms, struct err *err) {
+                        const struct parcel_side *side, struct err *err) {
     DIR *d DEFER(close_dir) = fdopendir(at);
     for (struct dirent *e; d && (e = readdir(d));) {
         char path[TAR_NAME_MAX + 1];
@@ -252,27 +289,68 @@ static int find_removed(struct parcel *p, int at, const char *prefix, size_t sor
             int below =
                 openat(dirfd(d), e->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
             if (below >= 0 && depth < DEPTH_MAX &&
-                find_removed(p, below, path, sorted, depth + 1, since_ms, err) < 0)
+                find_removed(p, below, path, sorted, depth + 1, side, err) < 0)
                 return -1;
             continue;
         }
-        if (is_in(p, sorted, path) || (!S_ISREG(st.st_mode) && !S_ISLNK(st.st_mode)))
+        if (is_in(p, sorted, path) || !is_removal(side, path) ||
+            (!S_ISREG(st.st_mode) && !S_ISLNK(st.st_mode)))
             continue;
         struct parcel_item *i = add(p, path, err);
         if (!i)
             return -1;
         i->change = 'D';
         i->kind = S_ISLNK(st.st_mode) ? TAR_SYMLINK : TAR_FILE;
-        if (changed_ms(&st) > since_ms)
-            i->refused = "it changed on your side since the machine was made";
+        if (is_owners_work(side, path, &st))
+            i->refused = CHANGED_HERE;
         else if (!parcel_hash(p->dir, path, i->sha256))
             i->refused = "it cannot be read";
     }
     return 0;
 }
 
-int parcel_open(struct parcel *p, char *archive, size_t size, int dir, int64_t since_ms,
-                bool mirror, struct err *err) {
+/* ---- other names ---- */
+
+static int by_content(const void *a, const void *b) {
+    const struct parcel_item *const *x = a, *const *y = b;
+    return strcmp((*x)->sha256, (*y)->sha256);
+}
+
+/* What went and what came with the same bytes is one file that has another name: it goes out whole
+ * or not at all. */
+static void find_renamed(struct parcel *p) {
+    struct parcel_item **added DEFER_FREE = calloc(p->count + 1, sizeof(*added)), **found;
+    size_t count = 0;
+    if (!added)
+        abort();
+    for (size_t i = 0; i < p->count; i++) {
+        struct parcel_item *item = &p->items[i];
+        if (item->change == 'A' && item->kind == TAR_FILE && item->n && !item->refused)
+            added[count++] = item;
+    }
+    qsort(added, count, sizeof(*added), by_content);
+    for (size_t i = 0; i < p->count; i++) {
+        struct parcel_item *gone = &p->items[i];
+        if (!count || gone->change != 'D' || gone->kind != TAR_FILE || gone->refused)
+            continue;
+        found = bsearch(&gone, added, count, sizeof(*added), by_content);
+        if (!found || (*found)->partner)
+            continue;
+        gone->partner = (*found)->path;
+        (*found)->partner = gone->path;
+    }
+}
+
+/* A baseline is of one directory. */
+static bool is_of(const struct baseline *base, int dir) {
+    const struct baseline_file *top = base ? baseline_find(base, ".") : NULL;
+    struct stat st;
+    return top && fstat(dir, &st) == 0 && top->inode == (uint64_t)st.st_ino;
+}
+
+int parcel_open(struct parcel *p, char *archive, size_t size, int dir,
+                const struct parcel_side *told, struct err *err) {
+    struct parcel_side side = *told;
     struct tar_reader *reader DEFER_FREE = calloc(1, sizeof(*reader));
     struct tar_entry *entry DEFER_FREE = calloc(1, sizeof(*entry));
     if (!reader || !entry)
@@ -281,16 +359,19 @@ int parcel_open(struct parcel *p, char *archive, size_t size, int dir, int64_t s
     if (read_archive(p, reader, entry, err) < 0)
         return -1;
     sort(p);
+    if (!is_of(side.base, dir))
+        side.base = NULL;
     for (size_t i = 0; i < p->count; i++)
-        compare(p, &p->items[i], since_ms);
-    if (!mirror)
+        compare(p, &p->items[i], &side);
+    if (!side.mirror && !side.base)
         return 0;
     int top = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (top < 0)
         return err_sys(err, "look at the directory");
-    if (find_removed(p, top, "", p->count, 0, since_ms, err) < 0)
+    if (find_removed(p, top, "", p->count, 0, &side, err) < 0)
         return -1;
     sort(p);
+    find_renamed(p);
     return 0;
 }
 

@@ -11,6 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/baseline.h"
 #include "base/err.h"
 #include "base/tar.h"
 
@@ -31,7 +32,8 @@ struct parcel_item {
     uint64_t step; /* of the machine, by the file's time; 0: not known */
     int64_t mtime; /* seconds */
     bool wanted;
-    bool differs; /* refused because both sides changed it */
+    bool differs;        /* refused because both sides changed it */
+    const char *partner; /* of a file that has another name now: the other one; else NULL */
 };
 
 struct parcel {
@@ -42,10 +44,20 @@ struct parcel {
     size_t count;
 };
 
-/* Takes the mapping. since_ms: what changed in the directory after that is its owner's work.
- * mirror: what the archive has not is removed. */
-int parcel_open(struct parcel *p, char *archive, size_t size, int dir, int64_t since_ms,
-                bool mirror, struct err *err);
+/*
+ * How the owner's own work is told: by what the directory held when it was lent, else by what
+ * changed in it after since_ms. What it held then and the archive has not was removed in the
+ * machine; of others only with `mirror`.
+ */
+struct parcel_side {
+    const struct baseline *base; /* NULL, or of another directory: not known */
+    int64_t since_ms;
+    bool mirror;
+};
+
+/* Takes the mapping. dir -1: there is nothing to compare with. */
+int parcel_open(struct parcel *p, char *archive, size_t size, int dir,
+                const struct parcel_side *side, struct err *err);
 void parcel_close(struct parcel *p);
 
 /* Below dir, following no link: O_PATH of the parent, and *ret_name the last part. -1: -errno. */

@@ -22,6 +22,7 @@
 #include "cli/options.h"
 #include "cli/safe.h"
 #include "cli/ship.h"
+#include "cli/slices.h"
 #include "cli/table.h"
 
 enum { SHOWN_MAX = 1 << 20, CONTEXT = 3 };
@@ -35,7 +36,10 @@ const struct option_row ship_rows[] = {
      "of this text only these hunks, counted from 1 (again for more)"},
     {0, "return", "COMMENT", OPTION_TEXT, AT(comment),
      "let nothing out: the run that made it goes on with this as its next message"},
-    {0, "mirror", NULL, OPTION_FLAG, AT(mirror), "also remove what the machine no longer has"},
+    {0, "mirror", NULL, OPTION_FLAG, AT(mirror),
+     "also remove what the machine has not, though it was not lent from there"},
+    {0, "patch", "FILE", OPTION_TEXT, AT(patch),
+     "of a repository: write its commits into this file, and make no branch"},
     {0, "undo", NULL, OPTION_FLAG, AT(undo), "take back what was shipped as this change set"},
     {0, "stat", NULL, OPTION_FLAG, AT(stat), "a line a file, without what changed in it"},
     {0, "json", NULL, OPTION_FLAG, AT(json), "print it as JSON"},
@@ -43,35 +47,46 @@ const struct option_row ship_rows[] = {
     {0, NULL, NULL, OPTION_FLAG, 0, NULL},
 };
 
-static void ship_done(struct ship *s) {
+void ship_done(struct ship *s) {
     parcel_close(&s->parcel);
+    baseline_done(&s->base);
     json_decref(s->set);
+    s->set = NULL;
     close_fd(&s->dir);
-    client_close(&s->client);
 }
 
 /* ---- the change set ---- */
 
+int ship_freeze(struct ship *s, const char *machine, const char *path, const char *slice,
+                struct err *err) {
+    char target[CLIENT_TARGET_SIZE];
+    struct buf body DEFER(buf_done) = BUF(65536);
+    struct jot j = JOT(&body);
+    const struct client_request freeze = {.method = "POST", .target = target, .body = &body};
+    jot_object(&j, NULL);
+    if (path)
+        jot_string(&j, "path", path);
+    if (slice)
+        jot_string(&j, "slice", slice);
+    jot_end(&j, '}');
+    return client_target(target, err, "/v1/machines/%s/changesets", machine) < 0
+               ? -1
+               : client_call(s->client, &freeze, &s->set, err);
+}
+
 int ship_find_set(struct ship *s, const char *word, struct err *err) {
     char target[CLIENT_TARGET_SIZE], machine[256];
-    struct buf body DEFER(buf_done) = BUF(8192);
-    struct jot j = JOT(&body);
     const char *colon = strchr(word, ':');
+    if (s->set && strcmp(client_text(s->set, "id"), word) == 0)
+        return 0;
     if (id_valid(word, strlen(word), 'c')) {
         const struct client_request show = {.method = "GET", .target = target};
         return client_target(target, err, "/v1/changesets/%s", word) < 0
                    ? -1
-                   : client_call(&s->client, &show, &s->set, err);
+                   : client_call(s->client, &show, &s->set, err);
     }
     snprintf(machine, sizeof(machine), "%.*s", colon ? (int)(colon - word) : 255, word);
-    jot_object(&j, NULL);
-    if (colon)
-        jot_string(&j, "path", colon + 1);
-    jot_end(&j, '}');
-    const struct client_request freeze = {.method = "POST", .target = target, .body = &body};
-    return client_target(target, err, "/v1/machines/%s/changesets", machine) < 0
-               ? -1
-               : client_call(&s->client, &freeze, &s->set, err);
+    return ship_freeze(s, machine, colon ? colon + 1 : NULL, NULL, err);
 }
 
 /* The archive in a file of our own without a name, mapped; its hash is what the daemon said. */
@@ -85,10 +100,10 @@ int ship_fetch(struct ship *s, char **ret, size_t *ret_size, struct err *err) {
     if (fd < 0 ||
         client_target(target, err, "/v1/changesets/%s/archive", client_text(s->set, "id")) < 0)
         return fd < 0 ? err_sys(err, "make room for the change set") : -1;
-    if (client_send(&s->client, s->client.http, &r, err) < 0 ||
-        client_answer(s->client.http, &head, err) < 0)
+    if (client_send(s->client, s->client->http, &r, err) < 0 ||
+        client_answer(s->client->http, &head, err) < 0)
         return -1;
-    for (; (more = http_client_read(s->client.http, &bytes, &n, err)) > 0; size += n) {
+    for (; (more = http_client_read(s->client->http, &bytes, &n, err)) > 0; size += n) {
         int status = write_all(fd, bytes, n);
         if (status < 0)
             return err_num(err, status, "keep the change set");
@@ -109,6 +124,20 @@ int ship_fetch(struct ship *s, char **ret, size_t *ret_size, struct err *err) {
     return 0;
 }
 
+/* What the owner's side was when it was lent, if that is known. */
+static int fetch_base(struct ship *s, struct err *err) {
+    char target[CLIENT_TARGET_SIZE];
+    struct buf text DEFER(buf_done) = BUF(BASELINE_TEXT_MAX);
+    const struct client_request r = {.method = "GET", .target = target, .accept = "*/*"};
+    const struct http_head *head;
+    if (client_target(target, err, "/v1/changesets/%s/base", client_text(s->set, "id")) < 0 ||
+        client_send(s->client, s->client->http, &r, err) < 0 ||
+        client_answer(s->client->http, &head, err) < 0 ||
+        http_client_collect(s->client->http, &text, err) < 0)
+        return -1;
+    return text.len ? baseline_read(text.data, text.len, &s->base, err) : 0;
+}
+
 /* ---- what is taken ---- */
 
 static bool is_below(const char *path, const char *top) {
@@ -127,13 +156,18 @@ static const char *hunks_of(const struct ship_options *o, const char *path) {
     return NULL;
 }
 
-static bool is_chosen(const struct ship_options *o, const char *path) {
+static bool is_named(const struct ship_options *o, const char *path) {
     if ((!o->only.count && !o->hunks.count) || hunks_of(o, path))
         return true;
     for (size_t i = 0; i < o->only.count; i++)
         if (is_below(path, o->only.items[i]))
             return true;
     return false;
+}
+
+/* By one of its names, if it has got another. */
+static bool is_chosen(const struct ship_options *o, const struct parcel_item *i) {
+    return is_named(o, i->path) || (i->partner && is_named(o, i->partner));
 }
 
 static bool is_text(const char *bytes, size_t n) {
@@ -181,7 +215,7 @@ static int choose(struct ship *s, struct err *err) {
     for (size_t i = 0; i < s->parcel.count; i++) {
         struct parcel_item *item = &s->parcel.items[i];
         const char *hunks = hunks_of(s->options, item->path);
-        item->wanted = !item->refused && item->change != '=' && is_chosen(s->options, item->path);
+        item->wanted = !item->refused && item->change != '=' && is_chosen(s->options, item);
         if (tainted && item->change != 'D')
             item->flags |= FLAG_TAINTED;
         if (hunks && item->wanted && take_hunks(s, item, hunks, err) < 0)
@@ -228,6 +262,10 @@ static void show_item(const struct ship *s, const struct parcel_item *i) {
     } else if (i->kind == TAR_FILE && i->change != 'D') {
         printf("  %s", size);
     }
+    if (i->partner) {
+        fputs(i->change == 'D' ? "  is now " : "  was ", stdout);
+        safe_name(stdout, i->partner);
+    }
     if (*flags)
         printf("  [%s]", flags);
     if (i->step && i->wanted)
@@ -235,7 +273,7 @@ static void show_item(const struct ship *s, const struct parcel_item *i) {
     if (i->refused)
         printf("  refused: %s", i->refused);
     putchar('\n');
-    if (!s->options->stat && i->wanted)
+    if (!s->options->stat && i->wanted && !i->partner)
         show_text(s, i);
 }
 
@@ -253,6 +291,8 @@ static void put_item(struct jot *j, const struct parcel_item *i) {
         jot_u64(j, "step", i->step);
     if (i->refused)
         jot_string(j, "refused", i->refused);
+    if (i->partner)
+        jot_string(j, i->change == 'D' ? "now" : "was", i->partner);
     jot_bool(j, "wanted", i->wanted);
     jot_end(j, '}');
 }
@@ -263,6 +303,7 @@ static void show_json(const struct ship *s, long shipped) {
     jot_object(&j, NULL);
     jot_string(&j, "changeset", client_text(s->set, "id"));
     jot_string(&j, "machine", client_text(s->set, "machine"));
+    jot_string(&j, "slice", client_text(s->set, "slice"));
     jot_string(&j, "target", s->target);
     jot_i64(&j, "shipped", shipped);
     jot_array(&j, "files");
@@ -271,7 +312,10 @@ static void show_json(const struct ship *s, long shipped) {
             put_item(&j, &s->parcel.items[i]);
     jot_end(&j, ']');
     jot_end(&j, '}');
-    printf("%s\n", j.failed ? "{}" : text.data);
+    if (s->told)
+        *s->told = j.failed ? json_object() : json_loads(text.data, 0, NULL);
+    else
+        printf("%s\n", j.failed ? "{}" : text.data);
 }
 
 /* ---- where it came from ---- */
@@ -295,7 +339,7 @@ static void find_steps(struct ship *s) {
     size_t k;
     if (client_target(target, &err, "/v1/machines/%s/steps?limit=500",
                       client_text(s->set, "machine")) < 0 ||
-        client_call(&s->client, &r, &answer, &err) < 0)
+        client_call(s->client, &r, &answer, &err) < 0)
         return;
     for (size_t i = 0; i < s->parcel.count; i++) {
         struct parcel_item *item = &s->parcel.items[i];
@@ -310,31 +354,37 @@ static void find_steps(struct ship *s) {
 
 /* ---- letting it out ---- */
 
-int ship_note(struct ship *s, const char *action, const char *hash, long files, long long intent,
-              long long *ret_record, struct err *err) {
+int ship_note(struct ship *s, const struct ship_words *w, long long *ret_record, struct err *err) {
     char target[CLIENT_TARGET_SIZE];
-    struct buf body DEFER(buf_done) = BUF(16384);
+    struct buf body DEFER(buf_done) = BUF(3 * DELIVER_NOW_MAX);
     struct jot j = JOT(&body);
     json_t *answer DEFER(json_free) = NULL;
     const struct client_request r = {.method = "POST", .target = target, .body = &body};
     jot_object(&j, NULL);
-    jot_string(&j, "action", action);
+    jot_string(&j, "action", w->action);
     jot_string(&j, "target", s->target);
-    jot_string(&j, "sha256", hash);
-    jot_u64(&j, "files", (uint64_t)files);
-    if (intent)
-        jot_u64(&j, "intent", (uint64_t)intent);
+    jot_string(&j, "sha256", w->hash);
+    jot_u64(&j, "files", (uint64_t)w->files);
+    if (w->intent)
+        jot_u64(&j, "intent", (uint64_t)w->intent);
+    if (w->now)
+        jot_string(&j, "now", w->now);
     jot_end(&j, '}');
     if (client_target(target, err, "/v1/changesets/%s/ship", client_text(s->set, "id")) < 0 ||
-        client_call(&s->client, &r, &answer, err) < 0)
+        client_call(s->client, &r, &answer, err) < 0)
         return -1;
     *ret_record = client_number(answer, "record");
     return 0;
 }
 
 static int note_shipped(void *arg, const struct delivered *what, struct err *err) {
+    const struct ship_words words = {.action = "shipped",
+                                     .hash = what->files_sha256,
+                                     .now = what->now,
+                                     .files = what->count,
+                                     .intent = what->record};
     long long after;
-    return ship_note(arg, "shipped", what->files_sha256, what->count, what->record, &after, err);
+    return ship_note(arg, &words, &after, err);
 }
 
 /* Noted on the disk before the first file moves, and afterwards. */
@@ -345,7 +395,8 @@ static long let_out(struct ship *s, struct err *err) {
     long count = delivery_hash(&s->parcel, hash);
     if (!count)
         return 0;
-    if (ship_note(s, "ship", hash, count, 0, &record, err) < 0)
+    const struct ship_words words = {.action = "ship", .hash = hash, .files = count};
+    if (ship_note(s, &words, &record, err) < 0)
         return -1;
     const struct delivery d = {.dir = s->dir,
                                .id = id,
@@ -380,7 +431,7 @@ static int keep_aside(struct ship *s, struct err *err) {
     for (size_t i = 0; i < s->parcel.count; i++) {
         const struct parcel_item *item = &s->parcel.items[i];
         char name[DELIVER_NAME];
-        if (!item->differs || item->kind != TAR_FILE || !is_chosen(s->options, item->path))
+        if (!item->differs || item->kind != TAR_FILE || !is_chosen(s->options, item))
             continue;
         if (deliver_aside(s->dir, id, item, name, err) < 0)
             return -1;
@@ -398,10 +449,14 @@ static int take_back(struct ship *s, const char *id, struct err *err) {
     long kept = 0;
     long long record, after;
     const char zeros[] = "0000000000000000000000000000000000000000000000000000000000000000";
-    if (ship_find_set(s, id, err) < 0 || ship_note(s, "undo", zeros, 0, 0, &record, err) < 0)
+    struct buf now DEFER(buf_done) = BUF(DELIVER_NOW_MAX);
+    const struct ship_words before = {.action = "undo", .hash = zeros};
+    if (ship_find_set(s, id, err) < 0 || ship_note(s, &before, &record, err) < 0)
         return -1;
-    long count = deliver_undo(s->dir, id, &kept, hash, err);
-    if (count < 0 || ship_note(s, "undone", hash, count, record, &after, err) < 0)
+    long count = deliver_undo(s->dir, id, &kept, hash, &now, err);
+    const struct ship_words words = {
+        .action = "undone", .hash = hash, .now = now.data, .files = count, .intent = record};
+    if (count < 0 || ship_note(s, &words, &after, err) < 0)
         return -1;
     printf("%ld taken back", count);
     if (kept)
@@ -422,8 +477,8 @@ static int find_run(struct ship *s, const char *word, char ret[64], struct err *
     size_t i;
     snprintf(machine, sizeof(machine), "%.*s", (int)strcspn(word, ":"), word);
     if (client_target(target, err, "/v1/machines/%s", machine) < 0 ||
-        client_call(&s->client, &show, &view, err) < 0 ||
-        client_call(&s->client, &r, &answer, err) < 0)
+        client_call(s->client, &show, &view, err) < 0 ||
+        client_call(s->client, &r, &answer, err) < 0)
         return -1;
     json_array_foreach(json_object_get(answer, "runs"), i, run) {
         if (strcmp(client_text(run, "machine"), client_text(view, "id")) == 0) {
@@ -442,76 +497,40 @@ static int send_back(struct ship *s, const char *word, struct err *err) {
     const struct client_request r = {.method = "POST", .target = target, .body = &body};
     jot_object(&j, NULL);
     jot_string(&j, "comment", s->options->comment);
-    do_put_keys(&j, &s->client);
+    do_put_keys(&j, s->client);
     jot_end(&j, '}');
     if (j.failed)
         return err_set(err, ERR_LIMIT, "the comment is too long");
     if (find_run(s, word, run, err) < 0 ||
         client_target(target, err, "/v1/runs/%s/resume", run) < 0 ||
-        client_call(&s->client, &r, NULL, err) < 0)
+        client_call(s->client, &r, NULL, err) < 0)
         return -1;
     printf("returned: run %s goes on; to watch it: carrel do --resume %s\n", run, run);
     return 0;
 }
 
-/* ---- where it belongs ---- */
-
-/* Handed over so that something comes back; path: only what lies there, or NULL. */
-static bool comes_back(const json_t *grant, const char *path) {
-    const char *kind = client_text(grant, "kind");
-    bool copy = strcmp(kind, "dir") == 0 && strcmp(client_text(grant, "mode"), "cow") == 0;
-    return (copy || strcmp(kind, "repo") == 0) &&
-           (!path || strcmp(path, client_text(grant, "at")) == 0);
-}
-
-static int ask_json(struct ship *s, const char *format, const char *word, json_t **ret,
-                    struct err *err) {
-    char target[CLIENT_TARGET_SIZE];
-    const struct client_request r = {.method = "GET", .target = target};
-    return client_target(target, err, format, word) < 0 ? -1
-                                                        : client_call(&s->client, &r, ret, err);
-}
-
-/* What belongs to a machine, or change set, whose directory was not named: the one that was handed
- * over. word: as the command takes it then. */
-static int find_home(struct ship *s, const char *what, char word[4096], char dir[4096],
-                     struct err *err) {
-    json_t *set DEFER(json_free) = NULL, *answer DEFER(json_free) = NULL, *grant, *found = NULL;
-    bool frozen = id_valid(what, strlen(what), 'c');
-    size_t i, count = 0;
-    if (frozen && ask_json(s, "/v1/changesets/%s", what, &set, err) < 0)
-        return -1;
-    const char *machine = frozen ? client_text(set, "machine") : what;
-    if (strchr(what, ':'))
-        return err_set(err, ERR_INVALID, "no directory named");
-    if (ask_json(s, "/v1/machines/%s/grants", machine, &answer, err) < 0)
-        return -1;
-    json_array_foreach(json_object_get(answer, "grants"), i, grant) {
-        if (comes_back(grant, frozen ? client_text(set, "path") : NULL)) {
-            found = grant;
-            count++;
-        }
-    }
-    if (count != 1) {
-        err_set(err, ERR_INVALID, "machine '%s' was handed %s", machine,
-                count ? "more than one thing that comes back" : "nothing that comes back");
-        return err_remedy(err, "name what and where to: carrel ship MACHINE[:PATH] DIRECTORY");
-    }
-    bool repo = strcmp(client_text(found, "kind"), "repo") == 0;
-    snprintf(word, 4096, frozen || repo ? "%s" : "%s:%s", what, client_text(found, "at"));
-    snprintf(dir, 4096, "%s", client_text(found, "what"));
-    return 0;
-}
-
 /* ---- the command ---- */
 
-static int show_and_ship(struct ship *s, const char *what, struct err *err) {
+static int open_set(struct ship *s, const char *what, struct err *err) {
     char *archive = NULL;
-    size_t size = 0, refused = 0, wanted = 0;
-    if (ship_find_set(s, what, err) < 0 || finish_before(s, err) < 0 ||
-        ship_fetch(s, &archive, &size, err) < 0 ||
-        parcel_open(&s->parcel, archive, size, s->dir, client_number(s->set, "machine_ms"),
-                    s->options->mirror, err) < 0)
+    size_t size = 0;
+    if (ship_find_set(s, what, err) < 0 || finish_before(s, err) < 0 || fetch_base(s, err) < 0 ||
+        ship_fetch(s, &archive, &size, err) < 0)
+        return -1;
+    const struct parcel_side side = {&s->base, client_number(s->set, "machine_ms"),
+                                     s->options->mirror};
+    return parcel_open(&s->parcel, archive, size, s->dir, &side, err);
+}
+
+static void say_how(const struct ship *s, size_t wanted, size_t refused) {
+    const char *id = client_text(s->set, "id");
+    printf("%zu to ship%s: carrel ship -y %s %s\n", wanted, refused ? ", the rest is refused" : "",
+           id, s->dir < 0 ? "DIRECTORY" : s->target);
+}
+
+static int show_and_ship(struct ship *s, const char *what, struct err *err) {
+    size_t refused = 0, wanted = 0;
+    if (open_set(s, what, err) < 0)
         return -1;
     if (choose(s, err) < 0)
         return -1;
@@ -529,11 +548,15 @@ static int show_and_ship(struct ship *s, const char *what, struct err *err) {
     if (s->options->json)
         show_json(s, shipped);
     else if (!s->options->yes && wanted)
-        printf("%zu to ship%s: carrel ship -y %s %s\n", wanted,
-               refused ? ", the rest is refused" : "", client_text(s->set, "id"), s->target);
+        say_how(s, wanted, refused);
     else if (!wanted)
         puts("nothing to ship");
     return refused ? 1 : 0;
+}
+
+int ship_review(struct ship *s, const char *word, struct err *err) {
+    int status = ship_repo(s, word, err);
+    return status == 1 ? show_and_ship(s, word, err) : status;
 }
 
 static int words_of(int argc, char **argv, struct ship_options *o, const char *words[2],
@@ -555,14 +578,50 @@ static int words_of(int argc, char **argv, struct ship_options *o, const char *w
     return err_remedy(err, "carrel ship MACHINE[:PATH] DIRECTORY");
 }
 
-static int open_target(struct ship *s, const char *dir, struct err *err) {
+int ship_open(struct ship *s, const char *dir, struct err *err) {
     s->dir = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     return s->dir < 0 || !realpath(dir, s->target) ? err_sys(err, "open '%s'", dir) : 0;
 }
 
+static int undo(struct ship *s, const char *id, struct err *err) {
+    int status = ship_repo_undo(s, id, err);
+    return status == 1 ? take_back(s, id, err) : status;
+}
+
+/* One of those that come back, into the directory it came from. */
+static int ship_slice(const struct ship *like, const struct slice *slice, const char *word,
+                      struct err *err) {
+    struct ship s DEFER(ship_done) = {
+        .options = like->options, .client = like->client, .dir = -1, .parcel = {.dir = -1}};
+    if (ship_open(&s, slice->home, err) < 0)
+        return -1;
+    return s.options->undo ? undo(&s, word, err) : ship_review(&s, word, err);
+}
+
+/* No directory was named: what was handed over knows where it belongs. */
+static int ship_home(const struct ship *like, const char *what, struct err *err) {
+    struct slices *found DEFER_FREE = calloc(1, sizeof(*found));
+    char word[SLICE_WORD];
+    int worst = 0;
+    if (!found)
+        abort();
+    if (slices_find(like->client, what, found, err) < 0)
+        return -1;
+    for (size_t i = 0; i < found->count; i++) {
+        slice_word(&found->list[i], what, word);
+        int status = ship_slice(like, &found->list[i], word, err);
+        if (status < 0)
+            return -1;
+        worst = status > worst ? status : worst;
+    }
+    return worst;
+}
+
 int cmd_ship(int argc, char **argv) {
     struct ship_options o = {0};
-    struct ship s DEFER(ship_done) = {.options = &o, .dir = -1, .parcel = {.dir = -1}};
+    struct client c DEFER(client_close) = {0};
+    struct ship s DEFER(ship_done) = {
+        .options = &o, .client = &c, .dir = -1, .parcel = {.dir = -1}};
     const char *words[2] = {0};
     struct err err;
     if (words_of(argc, argv, &o, words, &err) < 0)
@@ -572,19 +631,14 @@ int cmd_ship(int argc, char **argv) {
         options_print(ship_rows);
         return 0;
     }
-    char word[4096], dir[4096];
-    int status = client_open(&s.client, CLIENT_IF_MACHINES, NULL, &err);
+    int status = client_open(&c, CLIENT_IF_MACHINES, NULL, &err);
     if (status == 0 && o.comment)
-        return send_back(&s, words[0], &err) < 0 ? cli_fail(&err) : 0;
-    if (status == 0 && !words[1]) {
-        status = find_home(&s, words[0], word, dir, &err);
-        words[0] = word;
-        words[1] = dir;
-    }
-    if (status < 0 || open_target(&s, words[1], &err) < 0)
-        return cli_fail(&err);
-    status = o.undo ? take_back(&s, words[0], &err) : ship_repo(&s, words[0], &err);
-    if (status == 1 && !o.undo)
-        status = show_and_ship(&s, words[0], &err);
+        status = send_back(&s, words[0], &err);
+    else if (status == 0 && !words[1])
+        status = ship_home(&s, words[0], &err);
+    else if (status == 0)
+        status = ship_open(&s, words[1], &err) < 0 ? -1
+                 : o.undo                          ? undo(&s, words[0], &err)
+                                                   : ship_review(&s, words[0], &err);
     return status < 0 ? cli_fail(&err) : status;
 }

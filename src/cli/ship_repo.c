@@ -8,12 +8,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/defer.h"
 #include "base/fdio.h"
 #include "base/id.h"
+#include "cli/deliver.h"
 #include "cli/git.h"
 #include "cli/safe.h"
 #include "cli/ship.h"
@@ -21,6 +23,8 @@
 
 #define BUNDLE "repo.bundle"
 #define WORK "refs/heads/carrel"
+
+enum { COMMIT_SIZE = 128, RECEIPT_PATH = 4096 };
 
 static const char pack_script[] =
     "set -e; umask 077; mkdir \"$1\"\n"
@@ -32,6 +36,7 @@ struct quarantine {
     char dir[64], bundle[96];
     char raw[96], repo[96]; /* as it came, and what of it was checked */
     char base[128], branch[128];
+    char commit[COMMIT_SIZE], before[COMMIT_SIZE]; /* of the branch: as it is, and was */
     long commits;
 };
 
@@ -53,14 +58,13 @@ static int run_inside(struct ship *s, const char *machine, const char *const *ar
     jot_end(&j, '}');
     return client_target(target, err, "/v1/machines/%s/execs", machine) < 0
                ? -1
-               : client_call(&s->client, &r, ret, err);
+               : client_call(s->client, &r, ret, err);
 }
 
 /* The frozen bundle, and nothing of it left behind. */
 static int freeze(struct ship *s, const char *machine, const char *place, struct err *err) {
-    char dir[64], word[512];
+    char dir[64];
     snprintf(dir, sizeof(dir), "/tmp/.carrel-%s", id_new('b').text);
-    snprintf(word, sizeof(word), "%s:%s", machine, dir);
     const char *const pack[] = {"/bin/sh", "-c", pack_script, place, dir, NULL};
     const char *const clear[] = {"rm", "-rf", dir, NULL};
     json_t *done DEFER(json_free) = NULL, *cleared DEFER(json_free) = NULL;
@@ -68,7 +72,7 @@ static int freeze(struct ship *s, const char *machine, const char *place, struct
         return -1;
     if (client_number(json_object_get(done, "exec"), "status") != 0)
         err_set(err, ERR_INVALID, "git in the machine: %.200s", client_text(done, "stderr"));
-    else if (ship_find_set(s, word, err) == 0)
+    else if (ship_freeze(s, machine, dir, place, err) == 0)
         place = NULL;
     struct err late;
     (void)run_inside(s, machine, clear, &cleared, &late);
@@ -203,19 +207,156 @@ static int show(const struct ship *s, const struct quarantine *q, struct err *er
     return print_of(log, err) < 0 || print_of(diff, err) < 0 ? -1 : 0;
 }
 
-static int let_in(struct ship *s, const struct quarantine *q, const char *hash, struct err *err) {
+/* ---- what is written down ---- */
+
+/* Where the receipt of a branch is: beside the repository's own files, not among the owner's. */
+static int receipt_path(const struct ship *s, const char *id, bool make, char ret[RECEIPT_PATH],
+                        struct err *err) {
+    const char *const words[] = {
+        "-C", s->target, "rev-parse", "--path-format=absolute", "--git-common-dir", NULL};
+    struct buf common DEFER(buf_done) = BUF(GIT_SAID_MAX);
+    char dir[RECEIPT_PATH];
+    if (git_ask(words, &common, err) < 0)
+        return -1;
+    if (snprintf(dir, sizeof(dir), "%s/carrel", common.data) + 64 > (int)sizeof(dir))
+        return err_set(err, ERR_LIMIT, "the path of the repository is too long");
+    if (make && mkdir(dir, 0700) < 0 && errno != EEXIST)
+        return err_sys(err, "make '%s'", dir);
+    snprintf(ret, RECEIPT_PATH, "%.*s/receipt-%s.json", RECEIPT_PATH - 64, dir, id);
+    return 0;
+}
+
+/* As of files: the one thing that goes out is a branch, or a patch. */
+static struct parcel_item item_of(const struct quarantine *q, const char *path, const char *hash) {
+    struct parcel_item i = {
+        .path = (char *)path, .change = q->before[0] ? 'M' : 'A', .wanted = true};
+    snprintf(i.sha256, sizeof(i.sha256), "%s", hash);
+    return i;
+}
+
+static int write_receipt(const struct ship *s, const struct quarantine *q,
+                         const struct parcel_item *i, const char *list_hash, long long record,
+                         const char *path, struct err *err) {
+    struct buf text DEFER(buf_done) = BUF(65536);
+    struct jot j = JOT(&text);
+    jot_object(&j, NULL);
+    jot_string(&j, "changeset", client_text(s->set, "id"));
+    jot_string(&j, "machine", client_text(s->set, "machine"));
+    jot_string(&j, "archive_sha256", client_text(s->set, "sha256"));
+    jot_string(&j, "files_sha256", list_hash);
+    jot_u64(&j, "approver_uid", getuid());
+    jot_u64(&j, "journal_record", (uint64_t)record);
+    jot_string(&j, "commit", q->commit);
+    jot_string(&j, "before", q->before);
+    jot_array(&j, "files");
+    jot_object(&j, NULL);
+    jot_string(&j, "path", i->path);
+    jot_bytes(&j, "change", &i->change, 1);
+    jot_string(&j, "sha256", i->sha256);
+    jot_end(&j, '}');
+    jot_end(&j, ']');
+    jot_end(&j, '}');
+    int fd DEFER_CLOSE = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (j.failed || fd < 0 || write_all(fd, text.data, text.len) < 0 || fsync(fd) < 0)
+        return err_sys(err, "write '%s'", path);
+    return 0;
+}
+
+/* The commit of a name in a repository; nothing where there is none. */
+static void commit_of(const char *repo, const char *ref, char ret[COMMIT_SIZE]) {
+    const char *const words[] = {"-C", repo, "rev-parse", "--verify", "-q", ref, NULL};
+    struct buf text DEFER(buf_done) = BUF(GIT_SAID_MAX);
+    struct err none;
+    ret[0] = '\0';
+    if (git_ask(words, &text, &none) == 0 && text.data)
+        snprintf(ret, COMMIT_SIZE, "%s", text.data);
+}
+
+/* ---- letting it out ---- */
+
+static int make_branch(const struct ship *s, const struct quarantine *q, const char *ref,
+                       struct err *err) {
     char refs[256];
+    snprintf(refs, sizeof(refs), "+" WORK ":%s", ref);
+    return fetch_from(s->target, q->repo, refs, err);
+}
+
+static int make_patch(const struct ship *s, const struct quarantine *q, struct err *err) {
+    char range[300];
+    struct buf text DEFER(buf_done) = BUF(64 << 20);
+    snprintf(range, sizeof(range), "%s.." WORK, q->base);
+    const char *const words[] = {"-C",       q->repo,          "format-patch", "--stdout",
+                                 "--binary", "--no-signature", range,          NULL};
+    if (git_ask(words, &text, err) < 0)
+        return -1;
+    if (!buf_add(&text, "\n", 1))
+        return err_set(err, ERR_LIMIT, "the patch is too long");
+    return write_file(s->options->patch, text.data, text.len, err);
+}
+
+/* Noted, done, noted: with a receipt in between. */
+static int let_in(struct ship *s, struct quarantine *q, const char *hash, struct err *err) {
+    char ref[160], list_hash[PARCEL_HEX], receipt[RECEIPT_PATH];
+    const char *id = client_text(s->set, "id"), *patch = s->options->patch;
     long long record, after;
-    snprintf(refs, sizeof(refs), "+" WORK ":refs/heads/%s", q->branch);
-    if (ship_note(s, "ship", hash, q->commits, 0, &record, err) < 0 ||
-        fetch_from(s->target, q->repo, refs, err) < 0 ||
-        ship_note(s, "shipped", hash, q->commits, record, &after, err) < 0)
+    snprintf(ref, sizeof(ref), "refs/heads/%s", q->branch);
+    commit_of(q->repo, WORK, q->commit);
+    if (!patch)
+        commit_of(s->target, ref, q->before);
+    struct parcel_item item = item_of(q, patch ? patch : ref, hash);
+    const struct parcel one = {.items = &item, .count = 1};
+    delivery_hash(&one, list_hash);
+    const struct ship_words before = {.action = "ship", .hash = list_hash, .files = 1};
+    if (patch)
+        snprintf(receipt, sizeof(receipt), "%s.receipt.json", patch);
+    if ((!patch && receipt_path(s, id, true, receipt, err) < 0) ||
+        ship_note(s, &before, &record, err) < 0 ||
+        (patch ? make_patch(s, q, err) : make_branch(s, q, ref, err)) < 0 ||
+        write_receipt(s, q, &item, list_hash, record, receipt, err) < 0)
+        return -1;
+    const struct ship_words words = {
+        .action = "shipped", .hash = list_hash, .files = 1, .intent = record};
+    if (ship_note(s, &words, &after, err) < 0)
         return -1;
     if (!s->options->json)
-        printf("%ld commit%s in branch %s of %s; journal record %lld\n"
-               "to take it back: git -C %s branch -D %s\n",
-               q->commits, q->commits == 1 ? "" : "s", q->branch, s->target, record, s->target,
-               q->branch);
+        printf("%ld commit%s in %s%s of %s; receipt %s, journal record %lld\n", q->commits,
+               q->commits == 1 ? "" : "s", patch ? "" : "branch ", patch ? patch : q->branch,
+               s->target, receipt, record);
+    if (!s->options->json && !patch)
+        printf("to take it back: carrel ship --undo %s %s\n", id, s->target);
+    return 0;
+}
+
+/* Only while it is what was shipped: git refuses otherwise. */
+int ship_repo_undo(struct ship *s, const char *id, struct err *err) {
+    char path[RECEIPT_PATH];
+    struct err none;
+    if (!id_valid(id, strlen(id), 'c') || receipt_path(s, id, false, path, &none) < 0)
+        return 1;
+    json_t *receipt DEFER(json_free) = json_load_file(path, 0, NULL);
+    const json_t *file = json_array_get(json_object_get(receipt, "files"), 0);
+    const char *ref = client_text(file, "path"), *hash = client_text(receipt, "files_sha256"),
+               *before = client_text(receipt, "before");
+    if (strncmp(ref, "refs/heads/carrel/", 18) != 0)
+        return 1;
+    const char *const words[] = {"-C",
+                                 s->target,
+                                 "update-ref",
+                                 *before ? ref : "-d",
+                                 *before ? before : ref,
+                                 client_text(receipt, "commit"),
+                                 NULL};
+    const struct ship_words first = {.action = "undo", .hash = hash};
+    long long record, after;
+    if (ship_find_set(s, id, err) < 0 || ship_note(s, &first, &record, err) < 0)
+        return -1;
+    if (git_run(words, -1, err) < 0)
+        return err_wrap(err, "branch '%s' is not what was shipped", ref + 11);
+    const struct ship_words last = {.action = "undone", .hash = hash, .files = 1, .intent = record};
+    if (ship_note(s, &last, &after, err) < 0)
+        return -1;
+    unlink(path);
+    printf("branch %s is %s\n", ref + 11, *before ? "what it was" : "gone");
     return 0;
 }
 
@@ -226,40 +367,64 @@ static void show_json(const struct ship *s, const struct quarantine *q, bool shi
     jot_string(&j, "changeset", client_text(s->set, "id"));
     jot_string(&j, "machine", client_text(s->set, "machine"));
     jot_string(&j, "target", s->target);
+    jot_string(&j, "slice", client_text(s->set, "slice"));
     jot_string(&j, "branch", q->branch);
     jot_i64(&j, "commits", q->commits);
     jot_bool(&j, "shipped", shipped);
     jot_end(&j, '}');
-    puts(j.failed ? "{}" : text.data);
+    if (s->told)
+        *s->told = j.failed ? json_object() : json_loads(text.data, 0, NULL);
+    else
+        puts(j.failed ? "{}" : text.data);
 }
 
 /* ---- the command ---- */
 
 /* The grant of which this directory is the owner's side; NULL: there is none. */
-static json_t *find_grant(struct ship *s, const char *machine, json_t **ret_all, struct err *err) {
+static json_t *find_grant(struct ship *s, const char *machine, const char *at, json_t **ret_all) {
     char target[CLIENT_TARGET_SIZE];
     const struct client_request r = {.method = "GET", .target = target};
+    struct err none;
     size_t i;
     json_t *g;
-    if (client_target(target, err, "/v1/machines/%s/grants", machine) < 0 ||
-        client_call(&s->client, &r, ret_all, err) < 0)
+    if (client_target(target, &none, "/v1/machines/%s/grants", machine) < 0 ||
+        client_call(s->client, &r, ret_all, &none) < 0)
         return NULL;
     json_array_foreach(json_object_get(*ret_all, "grants"), i, g) {
         if (strcmp(client_text(g, "kind"), "repo") == 0 &&
-            strcmp(client_text(g, "what"), s->target) == 0)
+            strcmp(client_text(g, "what"), s->target) == 0 &&
+            (!at || strcmp(client_text(g, "at"), at) == 0))
             return g;
     }
     return NULL;
 }
 
+/* carrel/NAME, as its owner calls the machine. */
+static void name_branch(struct ship *s, const char *machine, char ret[128]) {
+    char target[CLIENT_TARGET_SIZE];
+    const struct client_request r = {.method = "GET", .target = target};
+    json_t *view DEFER(json_free) = NULL;
+    struct err none;
+    if (client_target(target, &none, "/v1/machines/%s", machine) == 0)
+        (void)client_call(s->client, &r, &view, &none);
+    const char *name = client_text(view, "name");
+    snprintf(ret, 128, "carrel/%s", *name ? name : machine);
+}
+
+static void say_how(const struct ship *s, const struct quarantine *q) {
+    printf("%ld commit%s to ship: carrel ship -y %s %s\n", q->commits, q->commits == 1 ? "" : "s",
+           client_text(s->set, "id"), s->target);
+}
+
 static int ship_it(struct ship *s, const char *machine, const json_t *grant, struct err *err) {
     struct quarantine q DEFER(quarantine_done) = {.commits = 0};
+    const struct parcel_side side = {.since_ms = 0};
     char *archive = NULL;
     size_t size = 0;
-    snprintf(q.branch, sizeof(q.branch), "carrel/%s", machine);
-    if (freeze(s, machine, client_text(grant, "at"), err) < 0 ||
+    name_branch(s, machine, q.branch);
+    if ((!s->set && freeze(s, machine, client_text(grant, "at"), err) < 0) ||
         ship_fetch(s, &archive, &size, err) < 0 ||
-        parcel_open(&s->parcel, archive, size, s->dir, 0, false, err) < 0)
+        parcel_open(&s->parcel, archive, size, -1, &side, err) < 0)
         return -1;
     const struct parcel_item *bundle = find_bundle(s, err);
     const char *ref = client_text(json_object_get(grant, "detail"), "ref");
@@ -275,16 +440,19 @@ static int ship_it(struct ship *s, const char *machine, const json_t *grant, str
     else if (!q.commits)
         puts("nothing to ship");
     else if (!ships)
-        printf("%ld commit%s to ship: carrel ship -y %s %s\n", q.commits, q.commits == 1 ? "" : "s",
-               machine, s->target);
+        say_how(s, &q);
     return 0;
 }
 
-int ship_repo(struct ship *s, const char *machine, struct err *err) {
+int ship_repo(struct ship *s, const char *word, struct err *err) {
     json_t *all DEFER(json_free) = NULL;
-    struct err none;
-    if (strchr(machine, ':') || id_valid(machine, strlen(machine), 'c'))
+    bool frozen = id_valid(word, strlen(word), 'c');
+    if (strchr(word, ':') || s->dir < 0)
         return 1;
-    const json_t *grant = find_grant(s, machine, &all, &none);
+    if (frozen && ship_find_set(s, word, err) < 0)
+        return -1;
+    const char *machine = frozen ? client_text(s->set, "machine") : word;
+    const json_t *grant =
+        find_grant(s, machine, frozen ? client_text(s->set, "slice") : NULL, &all);
     return grant ? ship_it(s, machine, grant, err) : 1;
 }

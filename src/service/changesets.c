@@ -10,12 +10,16 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/baseline.h"
 #include "base/defer.h"
 #include "base/fdio.h"
+#include "service/baselines.h"
 #include "service/state.h"
 #include "service/tool_run.h"
 
-enum { PATH_SIZE = PLACE_SIZE + 64, WORDS_SIZE = 8192, HEX_SIZE = 2 * SHA256_BYTES + 1 };
+enum { PATH_SIZE = PLACE_SIZE + 64, WORDS_SIZE = 65536, HEX_SIZE = 2 * SHA256_BYTES + 1 };
+
+#define BASE ".base"
 
 static void free_json(json_t **json) {
     json_decref(*json);
@@ -38,7 +42,8 @@ struct freezing {
     struct service *service;
     struct caller who;
     struct tool_run *tool;
-    char id[ID_SIZE], machine[ID_SIZE], path[4096], sha256[HEX_SIZE], tainted[NAME_SIZE];
+    char id[ID_SIZE], machine[ID_SIZE], path[4096], slice[4096], sha256[HEX_SIZE];
+    char tainted[NAME_SIZE];
     int64_t machine_ms;
     int fd;
     uint64_t bytes, intent;
@@ -65,6 +70,7 @@ static void finish(struct freezing *f) {
                                         .owner = f->who.owner,
                                         .machine = f->machine,
                                         .path = f->path,
+                                        .slice = f->slice,
                                         .sha256 = f->sha256,
                                         .tainted = f->tainted[0] ? f->tainted : NULL,
                                         .bytes = f->bytes,
@@ -72,6 +78,8 @@ static void finish(struct freezing *f) {
                                         .machine_ms = (uint64_t)f->machine_ms};
     if (err) {
         path_of(f->service, f->id, ".tar", path);
+        unlink(path);
+        path_of(f->service, f->id, BASE, path);
         unlink(path);
     }
     f->done(f->arg, err ? NULL : &view, err);
@@ -90,6 +98,7 @@ static int write_words(const struct freezing *f, struct err *err) {
     jot_string(&j, "owner", f->who.owner);
     jot_string(&j, "machine", f->machine);
     jot_string(&j, "path", f->path);
+    jot_string(&j, "slice", f->slice);
     jot_string(&j, "sha256", f->sha256);
     if (f->tainted[0])
         jot_string(&j, "tainted", f->tainted);
@@ -150,13 +159,15 @@ static void pack_over(void *arg, int status, const char *answer, const char *sai
 }
 
 static int begin(struct freezing *f, struct err *err) {
-    char path[PATH_SIZE];
+    char path[PATH_SIZE], base[PATH_SIZE];
     struct journal_record what = record_of(f);
     const char *const argv[] = {"tar", f->path, NULL};
     const struct tool_events events = {.arg = f, .data = packed, .ended = pack_over};
     path_of(f->service, f->id, ".tar", path);
     if (make_dir(f->service, err) < 0)
         return -1;
+    path_of(f->service, f->id, BASE, base);
+    baseline_keep(f->service, f->machine, f->slice, base);
     f->fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (f->fd < 0)
         return err_sys(err, "make '%s'", path);
@@ -169,13 +180,18 @@ static int begin(struct freezing *f, struct err *err) {
     return 0;
 }
 
+static bool is_place(const char *path) {
+    return path[0] == '/' && strlen(path) < sizeof(((struct freezing *)0)->path);
+}
+
 void service_freeze(struct service *s, const struct caller *who, const char *machine,
-                    const char *path, service_changeset_fn *done, void *arg) {
+                    const struct freeze_request *r, service_changeset_fn *done, void *arg) {
+    const char *path = r->path ? r->path : "/outbox", *slice = r->slice ? r->slice : path;
     struct err err;
     struct live *l =
         allow(who, SCOPE_RUN, &err) < 0 ? NULL : live_find(s, who, machine, LIVE_RUNNING, &err);
-    if (l && (path[0] != '/' || strlen(path) >= sizeof(((struct freezing *)0)->path))) {
-        err_set(&err, ERR_INVALID, "'%.80s' is no absolute path", path);
+    if (l && (!is_place(path) || !is_place(slice))) {
+        err_set(&err, ERR_INVALID, "'%.80s' is no absolute path", is_place(path) ? slice : path);
         l = NULL;
     }
     if (!l) {
@@ -189,6 +205,7 @@ void service_freeze(struct service *s, const struct caller *who, const char *mac
     memcpy(f->id, id_new('c').text, ID_SIZE);
     memcpy(f->machine, l->row.id, ID_SIZE);
     snprintf(f->path, sizeof(f->path), "%s", path);
+    snprintf(f->slice, sizeof(f->slice), "%s", slice);
     f->machine_ms = l->row.created_ms;
     snprintf(f->tainted, sizeof(f->tainted), "%s", gate_policy(l->gate)->tainted);
     sha256_init(&f->hash);
@@ -225,8 +242,8 @@ static const char *text_in(const json_t *words, const char *name) {
     return text ? text : "";
 }
 
-void service_changeset_open(struct service *s, const struct caller *who, const char *id,
-                            service_archive_fn *done, void *arg) {
+static void open_part(struct service *s, const struct caller *who, const char *id,
+                      const char *ending, service_archive_fn *done, void *arg) {
     json_t *words DEFER(free_json) = NULL;
     char path[PATH_SIZE];
     struct err err;
@@ -234,14 +251,17 @@ void service_changeset_open(struct service *s, const struct caller *who, const c
         done(arg, NULL, -1, &err);
         return;
     }
-    path_of(s, id, ".tar", path);
+    path_of(s, id, ending, path);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0 && errno == ENOENT && strcmp(ending, BASE) == 0)
+        fd = open("/dev/null", O_RDONLY | O_CLOEXEC); /* nothing is known */
     if (fd < 0)
         err_sys(&err, "open '%s'", path);
     const struct changeset_view view = {.id = id,
                                         .owner = text_in(words, "owner"),
                                         .machine = text_in(words, "machine"),
                                         .path = text_in(words, "path"),
+                                        .slice = text_in(words, "slice"),
                                         .sha256 = text_in(words, "sha256"),
                                         .tainted =
                                             json_string_value(json_object_get(words, "tainted")),
@@ -251,6 +271,16 @@ void service_changeset_open(struct service *s, const struct caller *who, const c
     done(arg, fd < 0 ? NULL : &view, fd, fd < 0 ? &err : NULL);
 }
 
+void service_changeset_open(struct service *s, const struct caller *who, const char *id,
+                            service_archive_fn *done, void *arg) {
+    open_part(s, who, id, ".tar", done, arg);
+}
+
+void service_changeset_base(struct service *s, const struct caller *who, const char *id,
+                            service_archive_fn *done, void *arg) {
+    open_part(s, who, id, BASE, done, arg);
+}
+
 /* ---- what goes out ---- */
 
 struct shipping {
@@ -258,22 +288,45 @@ struct shipping {
     struct caller who;
     char id[ID_SIZE], sha256[HEX_SIZE];
     uint64_t record;
+    char *now; /* of what moved, or NULL */
     struct err err;
     bool failed;
     service_ship_fn *done;
     void *arg;
 };
 
+/* What was shipped, or put back, is what the next change is measured by. */
+static int add_base(const struct shipping *f, struct err *err) {
+    struct baseline check DEFER(baseline_done) = {0};
+    char path[PATH_SIZE];
+    path_of(f->service, f->id, BASE, path);
+    if (baseline_read(f->now, strlen(f->now), &check, err) < 0)
+        return -1;
+    int fd DEFER_CLOSE = open(path, O_WRONLY | O_APPEND | O_CLOEXEC);
+    if (fd < 0 && errno == ENOENT)
+        return 0;
+    if (fd < 0 || write_all(fd, f->now, strlen(f->now)) < 0 || fdatasync(fd) < 0)
+        return err_sys(err, "write '%s'", path);
+    return 0;
+}
+
 static void ship_flush(void *arg) {
     struct shipping *f = arg;
-    f->failed = store_flush(f->service->store, &f->err) < 0;
+    f->failed = f->now && add_base(f, &f->err) < 0;
+    if (!f->failed)
+        f->failed = store_flush(f->service->store, &f->err) < 0;
 }
 
 static void ship_flushed(void *arg) {
     struct shipping *f = arg;
     const struct ship_view view = {f->id, f->sha256, f->record};
     f->done(f->arg, f->failed ? NULL : &view, f->failed ? &f->err : NULL);
+    free(f->now);
     free(f);
+}
+
+static bool is_over(const struct ship_request *r) {
+    return strcmp(r->action, "shipped") == 0 || strcmp(r->action, "undone") == 0;
 }
 
 static int note_ship(struct shipping *f, const struct ship_request *r, const json_t *words,
@@ -281,7 +334,7 @@ static int note_ship(struct shipping *f, const struct ship_request *r, const jso
     struct buf text DEFER(buf_done) = BUF(WORDS_SIZE);
     struct jot j = JOT(&text);
     char verb[32];
-    bool after = strcmp(r->action, "shipped") == 0 || strcmp(r->action, "undone") == 0;
+    bool after = is_over(r);
     snprintf(verb, sizeof(verb), "review.%s", r->action[0] == 's' ? "ship" : "undo");
     jot_object(&j, NULL);
     jot_string(&j, "changeset", f->id);
@@ -322,5 +375,7 @@ void service_ship(struct service *s, const struct caller *who, const char *id,
         done(arg, NULL, &err);
         return;
     }
+    if (r->now && is_over(r))
+        f->now = strdup(r->now);
     loop_work(s->loop, ship_flush, ship_flushed, f);
 }

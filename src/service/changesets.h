@@ -2,9 +2,10 @@
  * Change sets: what a machine hands out, frozen.
  *
  * A directory of a machine (by default /outbox) is packed into a file of the host, which never
- * changes again, whatever the machine does since. Its owner looks at it, takes what is wanted (the
- * command line writes it, with the owner's own rights), and says so: that is noted in the journal
- * before and after, with the hash of what went out.
+ * changes again, whatever the machine does since. If it was lent, what the owner's side was then
+ * goes with it (base/baseline.h): what changed there meanwhile is refused. Its owner looks at it,
+ * takes what is wanted (the command line writes it, with the owner's own rights), and says so: that
+ * is noted in the journal before and after, with the hash of what went out.
  */
 #pragma once
 
@@ -15,6 +16,7 @@ enum { CHANGESET_BYTES_MAX = 1 << 30 };
 
 struct changeset_view {
     const char *id, *owner, *machine, *path;
+    const char *slice; /* what was handed over, by its place in the machine; mostly the same path */
     const char *sha256;  /* of the archive */
     const char *tainted; /* what it had read from that is not trusted; NULL: nothing */
     uint64_t bytes, created_ms, machine_ms; /* machine_ms: when the machine was made */
@@ -23,14 +25,20 @@ struct changeset_view {
 typedef void service_changeset_fn(void *arg, const struct changeset_view *view,
                                   const struct err *err);
 
-/* path: absolute, in the machine. */
+struct freeze_request {
+    const char *path;  /* absolute, in the machine; NULL: /outbox */
+    const char *slice; /* what it is the work on; NULL: the same path */
+};
 void service_freeze(struct service *s, const struct caller *who, const char *machine,
-                    const char *path, service_changeset_fn *done, void *arg);
+                    const struct freeze_request *r, service_changeset_fn *done, void *arg);
 
 /* fd: the archive, to be closed by the caller. The view lives during the call of `done`. */
 typedef void service_archive_fn(void *arg, const struct changeset_view *view, int fd,
                                 const struct err *err);
 void service_changeset_open(struct service *s, const struct caller *who, const char *id,
+                            service_archive_fn *done, void *arg);
+/* The same for what the owner's side was; empty: that is not known. */
+void service_changeset_base(struct service *s, const struct caller *who, const char *id,
                             service_archive_fn *done, void *arg);
 
 /* What is about to be done with it, and what was. Only for owners, on this host. */
@@ -40,6 +48,7 @@ struct ship_request {
     const char *sha256; /* of the list of paths and hashes that go out */
     struct given files;
     struct given intent; /* of shipped and undone: what ship or undo answered */
+    const char *now;     /* of these: what the files that moved are now, as a baseline; or NULL */
 };
 struct ship_view {
     const char *changeset, *sha256;

@@ -7,6 +7,7 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "grant/dirs.h"
+#include "service/baselines.h"
 #include "service/fields.h"
 #include "service/gate.h"
 #include "service/grant_kinds.h"
@@ -22,9 +23,55 @@ struct creation {
     bool early, ephemeral;
     bool granted, delivers; /* something was handed over, or has to be brought there */
     struct grant_plan plan; /* what is brought into it once it runs */
+    struct lent *lent;      /* directories whose changes may come back */
     bool failed;
     struct err err;
 };
+
+/* The directories of a request, open and checked. */
+struct handed {
+    struct plan_grant grants[PLAN_MAX_GRANTS];
+    int fds[PLAN_MAX_GRANTS];
+    bool ours[PLAN_MAX_GRANTS];
+    size_t count;
+};
+
+static void handed_done(struct handed *h) {
+    for (size_t i = 0; i < h->count; i++)
+        if (h->ours[i])
+            close_fd(&h->fds[i]);
+}
+
+/* What an owner's directory held when it was lent as a copy is written down. */
+struct lent {
+    struct lent *next;
+    int fd;
+    char place[PLAN_PATH_SIZE];
+};
+
+static void lent_free(struct lent *list) {
+    while (list) {
+        struct lent *one = list;
+        list = one->next;
+        close_fd(&one->fd);
+        free(one);
+    }
+}
+
+static struct lent *lend(const struct handed *h) {
+    struct lent *list = NULL;
+    for (size_t i = 0; i < h->count; i++) {
+        if (h->grants[i].mode != PLAN_GRANT_COW)
+            continue;
+        struct lent *one = calloc(1, sizeof(*one));
+        if (!one)
+            abort();
+        *one = (struct lent){list, fcntl(h->fds[i], F_DUPFD_CLOEXEC, 3), ""};
+        snprintf(one->place, sizeof(one->place), "%s", h->grants[i].path);
+        list = one;
+    }
+    return list;
+}
 
 static void creation_finish(struct creation *c, const struct err *err) {
     struct live *l = c->live;
@@ -38,6 +85,7 @@ static void creation_finish(struct creation *c, const struct err *err) {
     live_view(l, &view);
     c->done(c->arg, err ? NULL : &view, err);
     grant_plan_done(&c->plan);
+    lent_free(c->lent);
     live_unref(l);
     free(c);
 }
@@ -93,7 +141,11 @@ static void creation_finish_first(struct creation *c) {
 
 static void creation_flush(void *arg) {
     struct creation *c = arg;
-    c->failed = store_flush(c->live->service->store, &c->err) < 0;
+    struct service *s = c->live->service;
+    for (struct lent *one = c->lent; one && !c->failed; one = one->next)
+        c->failed = baseline_make(s, c->live->row.id, one->place, one->fd, &c->err) < 0;
+    if (!c->failed)
+        c->failed = store_flush(s->store, &c->err) < 0;
 }
 
 static void creation_flushed(void *arg) {
@@ -208,20 +260,6 @@ static int fill_row(struct service *s, const struct caller *who, const struct ma
         pairs_json(&r->metadata, "metadata", &row->metadata, err) < 0)
         return -1;
     return pairs_json(&r->env, "env", &row->env, err);
-}
-
-/* The directories of a request, open and checked. */
-struct handed {
-    struct plan_grant grants[PLAN_MAX_GRANTS];
-    int fds[PLAN_MAX_GRANTS];
-    bool ours[PLAN_MAX_GRANTS];
-    size_t count;
-};
-
-static void handed_done(struct handed *h) {
-    for (size_t i = 0; i < h->count; i++)
-        if (h->ours[i])
-            close_fd(&h->fds[i]);
 }
 
 static int hand_over(struct service *s, const struct caller *who, const struct machine_request *r,
@@ -528,6 +566,7 @@ void service_create(struct service *s, const struct caller *who, const struct ma
                            .granted = plan.count || r->from.machine,
                            .plan = plan};
     plan = (struct grant_plan){0};
+    c->lent = r->ephemeral ? NULL : lend(&handed);
     live_ref(l);
     l->changing = true;
     if (hand_grants(c, r, &err) < 0 || open_account(l, r, &err) < 0 ||

@@ -7,6 +7,7 @@
 
 #include "base/defer.h"
 #include "base/log.h"
+#include "service/baselines.h"
 #include "service/durable.h"
 #include "service/gate.h"
 #include "service/image_store.h"
@@ -80,6 +81,7 @@ static void tell_unheard(struct live *l) {
 static int write_end(struct live *l, const char *reason, struct err *err) {
     struct service *s = l->service;
     struct err why;
+    baselines_remove(s, l->row.id);
     if (store_machine_end(s->store, l->row.id, now_ms(), reason, err) < 0)
         return -1;
     struct buf text DEFER(buf_done) = BUF(STORE_REASON_SIZE * 6 + 32);

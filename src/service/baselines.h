@@ -1,0 +1,17 @@
+/*
+ * What the directories that a machine was lent as copies held then (base/baseline.h), one file each
+ * below $CARREL_HOME/baselines/MACHINE. A change set keeps its own link to it, so that it goes on
+ * to count when the machine is gone. Only for src/service.
+ */
+#pragma once
+
+#include "service/state.h"
+
+/* Of what is mounted at `place`. From any thread; it blocks. */
+int baseline_make(const struct service *s, const char *machine, const char *place, int dir,
+                  struct err *err);
+/* As `path`, if there is one. */
+void baseline_keep(const struct service *s, const char *machine, const char *place,
+                   const char *path);
+/* The machine has ended. */
+void baselines_remove(const struct service *s, const char *machine);
