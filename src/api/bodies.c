@@ -685,6 +685,19 @@ static const struct field exposures_view[] = {
 };
 const struct schema exposures_schema = SCHEMA("Exposures", char *, exposures_view);
 
+static const struct field grant_diff_view[] = {
+    {"machine", SHOW_TEXT, 0, NULL, .required = true},
+    {"grant", SHOW_TEXT, 0, NULL, .required = true},
+    {"kind", SHOW_TEXT, 0, "sqlite, postgres", .required = true},
+    {"what", SHOW_TEXT, 0, "on the owner's side", .required = true},
+    {"at", SHOW_TEXT, 0, "in the machine", .required = true},
+    {"same", SHOW_FLAG, 0, "sqlite: nothing differs from what was handed over"},
+    {"diff", SHOW_TEXT, 0, "sqlite: schema and rows, - before and + now"},
+    {"cut", SHOW_FLAG, 0, "sqlite: there is more than is shown"},
+    {"database", SHOW_TEXT, 0, "postgres: its name on the server; it is dropped at the end"},
+};
+const struct schema grant_diff_schema = SCHEMA("GrantDiff", char *, grant_diff_view);
+
 static const struct field secrets_view[] = {
     {"secrets", SHOW_JSON, 0, "name, created_ms, changed_ms, used_ms", .required = true},
 };
@@ -990,6 +1003,7 @@ const struct schema *const all_schemas[] = {
     &exposures_schema,
     &secrets_schema,
     &grants_schema,
+    &grant_diff_schema,
     &approval_request_schema,
     &pendings_schema,
     &dir_request_schema,

@@ -18,6 +18,10 @@ void api_grant_add(struct call *c) {
                       call_told, c);
 }
 
+void api_grant_diff(struct call *c) {
+    service_grant_diff(c->service, &c->who, c->params[0], c->params[1], call_told, c);
+}
+
 void api_grant_revoke(struct call *c) {
     service_grant_revoke(c->service, &c->who, c->params[0], c->params[1], call_told, c);
 }

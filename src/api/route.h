@@ -141,6 +141,7 @@ void api_secret_remove(struct call *c);
 /* grants.c */
 void api_grant_list(struct call *c);
 void api_grant_add(struct call *c);
+void api_grant_diff(struct call *c);
 void api_grant_revoke(struct call *c);
 /* approvals.c */
 void api_pending_list(struct call *c);

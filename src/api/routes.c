@@ -216,6 +216,9 @@ const struct route routes[] = {
      "-X POST $URL/v1/machines/$M/grants -d "
      "'{\"kind\":\"secret\",\"what\":\"API_KEY\",\"at\":\"api.example.com\",\"expires\":\"1h\"}'",
      api_grant_add, NULL},
+    {"GET", M "/grants/{}/diff", "grant_diff", SCOPE_READ, BODY_NONE, NULL, &grant_diff_schema, 200,
+     NULL, "What it made of a database that it was handed, in schema and rows",
+     "$URL/v1/machines/$M/grants/$DB/diff", api_grant_diff, NULL},
     {"DELETE", M "/grants/{}", "grant_revoke", SCOPE_RUN, BODY_NONE, NULL, &grants_schema, 200,
      NULL, "Take a grant back, at once; who has a directory of it open ends",
      "-X DELETE $URL/v1/machines/$M/grants/$G", api_grant_revoke, NULL},

@@ -61,83 +61,63 @@ int db_copy(const char *path, struct err *err) {
     return err_wrap(err, "copy database '%s'", path);
 }
 
-/* A file of the machine; one that is not there is empty. */
-static int download(struct client *c, const char *machine, const char *path, struct err *err) {
-    char target[CLIENT_TARGET_SIZE];
-    const struct client_request r = {.method = "GET", .target = target, .accept = "*/*"};
-    const struct http_head *head;
-    const char *bytes;
-    size_t n;
-    int more = 0, fd DEFER_CLOSE = memfd_create("database", MFD_CLOEXEC);
-    if (fd < 0)
-        return err_sys(err, "make room for a database");
-    if (client_target(target, err, "/v1/machines/%s/files?path=%s", machine, path) < 0 ||
-        client_send(c, c->http, &r, err) < 0)
-        return -1;
-    if (client_answer(c->http, &head, err) < 0)
-        return err->code == ERR_NOT_FOUND ? TAKE_FD(fd) : -1;
-    while ((more = http_client_read(c->http, &bytes, &n, err)) > 0) {
-        int status = write_all(fd, bytes, n);
-        if (status < 0)
-            return err_num(err, status, "keep a database");
-    }
-    return more < 0 ? -1 : TAKE_FD(fd);
-}
-
-static int compare(int before, int after, int log, struct buf *ret, struct err *err) {
-    const char *const argv[] = {"carrel-sqlite", "diff", NULL};
-    char bytes[65536];
-    ssize_t n;
-    /* Above those that they become, so that none is covered by another. */
-    int out DEFER_CLOSE = memfd_create("diff", MFD_CLOEXEC);
-    int high[3] = {-1, -1, -1};
-    const int given[3] = {before, after, log};
-    for (int i = 0; i < 3; i++) {
-        lseek(given[i], 0, SEEK_SET);
-        high[i] = fcntl(given[i], F_DUPFD_CLOEXEC, 20);
-    }
-    const int fds[FDS] = {-1, out, -1, high[0], high[1], high[2]};
-    int r = run(argv, fds, err);
-    for (int i = 0; i < 3; i++)
-        close_fd(&high[i]);
-    lseek(out, 0, SEEK_SET);
-    while (r == 0 && (n = read(out, bytes, sizeof(bytes))) > 0)
-        if (!buf_add(ret, bytes, (size_t)n))
-            return err_set(err, ERR_LIMIT, "there is more to show than there is room for");
-    return r;
-}
-
-static int show_one(struct client *c, const char *machine, const char *what, const char *at,
-                    struct err *err) {
-    char log_path[8192];
-    struct buf text DEFER(buf_done) = BUF(64 << 20);
-    snprintf(log_path, sizeof(log_path), "%s-wal", at);
-    int before DEFER_CLOSE = db_copy(what, err);
-    int after DEFER_CLOSE = before < 0 ? -1 : download(c, machine, at, err);
-    int log DEFER_CLOSE = after < 0 ? -1 : download(c, machine, log_path, err);
-    if (log < 0 || compare(before, after, log, &text, err) < 0)
-        return -1;
-    fputs("database ", stdout);
-    safe_name(stdout, at);
-    fputs(" against ", stdout);
-    safe_name(stdout, what);
-    puts(text.len ? "" : ": the same");
-    safe_text(stdout, text.data ? text.data : "", text.len);
-    return 0;
-}
-
-int db_show_changes(struct client *c, const char *machine, struct err *err) {
+static int ask(struct client *c, const char *machine, const char *grant, json_t **ret,
+               struct err *err) {
     char target[CLIENT_TARGET_SIZE];
     const struct client_request r = {.method = "GET", .target = target};
-    json_t *all DEFER(json_free) = NULL, *g;
+    int made = grant ? client_target(target, err, "/v1/machines/%s/grants/%s/diff", machine, grant)
+                     : client_target(target, err, "/v1/machines/%s/grants", machine);
+    return made < 0 ? -1 : client_call(c, &r, ret, err);
+}
+
+int db_changes(struct client *c, const char *machine, json_t **ret, struct err *err) {
+    json_t *all DEFER(json_free) = NULL, *found DEFER(json_free) = json_array(), *g;
     size_t i;
-    if (client_target(target, err, "/v1/machines/%s/grants", machine) < 0 ||
-        client_call(c, &r, &all, err) < 0)
+    if (ask(c, machine, NULL, &all, err) < 0)
         return -1;
     json_array_foreach(json_object_get(all, "grants"), i, g) {
-        if (strcmp(client_text(g, "kind"), "sqlite") == 0 &&
-            show_one(c, machine, client_text(g, "what"), client_text(g, "at"), err) < 0)
-            return err_wrap(err, "database '%s'", client_text(g, "at"));
+        const char *kind = client_text(g, "kind");
+        json_t *one = NULL;
+        if (strcmp(kind, "sqlite") != 0 && strcmp(kind, "postgres") != 0)
+            continue;
+        /* One that a machine has broken does not hide the rest. */
+        if (ask(c, machine, client_text(g, "id"), &one, err) < 0)
+            one = json_pack("{s:s,s:s,s:s,s:s}", "kind", kind, "what", client_text(g, "what"), "at",
+                            client_text(g, "at"), "error", err->text);
+        json_array_append_new(found, one);
     }
+    *ret = TAKE(found);
     return 0;
+}
+
+static void show_one(const json_t *d) {
+    const char *text = client_text(d, "diff");
+    fputs("database ", stdout);
+    safe_name(stdout, client_text(d, "at"));
+    if (strcmp(client_text(d, "kind"), "postgres") == 0) {
+        fputs(": a copy of ", stdout);
+        safe_name(stdout, client_text(d, "what"));
+        puts(", dropped at the end: nothing of it comes back");
+        return;
+    }
+    fputs(" against ", stdout);
+    safe_name(stdout, client_text(d, "what"));
+    if (json_object_get(d, "error")) {
+        fputs(": ", stdout);
+        safe_name(stdout, client_text(d, "error"));
+        putchar('\n');
+        return;
+    }
+    puts(*text ? " as it was handed over" : ": the same");
+    safe_text(stdout, text, strlen(text));
+    if (json_is_true(json_object_get(d, "cut")))
+        puts("... and more than is shown");
+}
+
+void db_show_changes(const json_t *databases) {
+    size_t i;
+    json_t *d;
+    json_array_foreach(databases, i, d) {
+        show_one(d);
+    }
 }

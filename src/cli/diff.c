@@ -243,7 +243,7 @@ int cmd_diff(int argc, char **argv) {
     struct diff_options o = {.context = 3};
     struct words w = {.count = 0};
     struct client c DEFER(client_close) = {0};
-    json_t *answer DEFER(json_free) = NULL;
+    json_t *answer DEFER(json_free) = NULL, *databases DEFER(json_free) = NULL;
     struct err err;
     if (parse(argc, argv, &o, &w, &err) < 0)
         return cli_fail(&err);
@@ -261,11 +261,15 @@ int cmd_diff(int argc, char **argv) {
                                  .list = o.json ? json_array() : NULL};
     if (!o.json)
         print_all(answer, o.stat);
-    if (whole && !o.json && !o.stat && db_show_changes(&c, w.v[0], &err) < 0)
+    if (whole && db_changes(&c, w.v[0], &databases, &err) < 0)
         return cli_fail(&err);
+    if (!o.json && !o.stat)
+        db_show_changes(databases);
     int status = whole ? show_handed(&handed, &err) : 0;
     if (o.json) {
         json_object_set_new(answer, "changesets", handed.list);
+        if (json_array_size(databases))
+            json_object_set(answer, "databases", databases);
         print_json(answer);
     }
     return status < 0 ? cli_fail(&err) : status;

@@ -15,6 +15,7 @@
 #include "base/textdiff.h"
 #include "cli/cli.h"
 #include "cli/client.h"
+#include "cli/db.h"
 #include "cli/deliver.h"
 #include "cli/do.h"
 #include "cli/flags.h"
@@ -297,7 +298,13 @@ static void put_item(struct jot *j, const struct parcel_item *i) {
     jot_end(j, '}');
 }
 
-static void show_json(const struct ship *s, long shipped) {
+static void put_databases(struct jot *j, const json_t *databases) {
+    char *text DEFER_FREE = json_array_size(databases) ? json_dumps(databases, JSON_COMPACT) : NULL;
+    if (text)
+        jot_raw(j, "databases", text);
+}
+
+static void show_json(const struct ship *s, long shipped, const json_t *databases) {
     struct buf text DEFER(buf_done) = BUF(64 << 20);
     struct jot j = JOT(&text);
     jot_object(&j, NULL);
@@ -311,6 +318,7 @@ static void show_json(const struct ship *s, long shipped) {
         if (s->parcel.items[i].change != '=' || s->parcel.items[i].refused)
             put_item(&j, &s->parcel.items[i]);
     jot_end(&j, ']');
+    put_databases(&j, databases);
     jot_end(&j, '}');
     if (s->told)
         *s->told = j.failed ? json_object() : json_loads(text.data, 0, NULL);
@@ -535,6 +543,9 @@ static int show_and_ship(struct ship *s, const char *what, struct err *err) {
     if (choose(s, err) < 0)
         return -1;
     find_steps(s);
+    json_t *databases DEFER(json_free) = NULL;
+    struct err unknown; /* the machine may be gone by now */
+    (void)db_changes(&s->client, client_text(s->set, "machine"), &databases, &unknown);
     for (size_t i = 0; i < s->parcel.count; i++) {
         const struct parcel_item *item = &s->parcel.items[i];
         refused += item->refused != NULL;
@@ -542,11 +553,13 @@ static int show_and_ship(struct ship *s, const char *what, struct err *err) {
         if (!s->options->json && (item->refused || item->change != '='))
             show_item(s, item);
     }
+    if (!s->options->json && !s->options->yes)
+        db_show_changes(databases);
     long shipped = s->options->yes ? let_out(s, err) : 0;
     if (shipped < 0 || (s->options->yes && keep_aside(s, err) < 0))
         return -1;
     if (s->options->json)
-        show_json(s, shipped);
+        show_json(s, shipped, databases);
     else if (!s->options->yes && wanted)
         say_how(s, wanted, refused);
     else if (!wanted)

@@ -18,6 +18,7 @@ struct stream {
     struct loop_watch *watch;
     struct buf bytes;
     size_t at; /* of the input: sent so far */
+    bool cut;
 };
 
 struct child {
@@ -42,7 +43,7 @@ static void take_output(struct stream *t) {
     char piece[16384];
     ssize_t n;
     while ((n = read(t->fd, piece, sizeof(piece))) > 0)
-        (void)!buf_add(&t->bytes, piece, (size_t)n);
+        t->cut |= !buf_add(&t->bytes, piece, (size_t)n);
     if (n == 0 || (errno != EAGAIN && errno != EINTR))
         stream_close(t);
 }
@@ -93,6 +94,7 @@ static void has_ended(void *arg, unsigned events) {
         take_output(&c->said);
     const struct child_end end = {.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1,
                                   .late = c->late,
+                                  .cut = c->out.cut,
                                   .out = c->out.bytes.data ? c->out.bytes.data : "",
                                   .out_bytes = c->out.bytes.len,
                                   .said = c->said.bytes.data ? c->said.bytes.data : ""};
@@ -142,6 +144,8 @@ static int spawn_with(const struct child_order *o, int ours[3], pid_t *ret) {
     posix_spawnattr_setsigdefault(&attr, &all);
     for (int i = 0; i < 3; i++)
         posix_spawn_file_actions_adddup2(&actions, theirs[i], i);
+    for (size_t i = 0; i < o->fd_count; i++)
+        posix_spawn_file_actions_adddup2(&actions, o->fds[i], (int)i + 3);
     static char *const no_env[] = {NULL};
     if (r == 0)
         r = posix_spawn(ret, o->path, &actions, &attr, (char *const *)o->argv, no_env);

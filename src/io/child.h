@@ -19,6 +19,8 @@ struct child_order {
     const char *const *argv;
     const char *input;
     size_t input_bytes;
+    const int *fds; /* its descriptors 3 and so on: higher ones here; they stay the caller's */
+    size_t fd_count;
     size_t out_max, said_max; /* of its output and its complaints; the rest is thrown away */
     uint64_t limit_ms;
 };
@@ -29,6 +31,7 @@ struct child_end {
     bool late;  /* by us, for the time it took */
     const char *out, *said;
     size_t out_bytes;
+    bool cut; /* it said more than out_max */
 };
 typedef void child_fn(void *arg, const struct child_end *end);
 

@@ -14,6 +14,7 @@
 #include "store/secrets.h"
 
 enum { JOBS_MAX = 4, LIMIT_MS = 110000, LOOK_MS = 500, OUT_MAX = 16384, SAID_MAX = 1024 };
+enum { UNREACHED = 2 }; /* status of carrel-postgres: nothing was changed on the server */
 
 /* One that is made or dropped now, or waits for that. */
 struct job {
@@ -232,6 +233,8 @@ static void child_ended(void *arg, const struct child_end *end) {
         return;
     }
     snprintf(why, sizeof(why), "%.*s", (int)strcspn(end->said, "\n"), end->said);
+    if (end->status == UNREACHED && j->makes && forget(j->all->service, &j->row, &err) < 0)
+        log_line(LOG_ERROR, "service", "%s", err.text); /* it is tried to drop it, then */
     if (end->late || end->status < 0)
         err_set(&err, ERR_TIMEOUT, "server %s did not answer in time", j->row.server);
     else

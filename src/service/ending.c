@@ -121,6 +121,7 @@ static void destroyed(void *arg, const struct err *err) {
         e->again_ms = loop_now_ms(s->loop) + back_off_ms(e->tries++);
         wait = e->tries < TRIES_UNTOLD;
     } else if (map_take(&s->machines, l->row.id)) {
+        s->copies_unswept = true;
         image_release(s, l->row.image);
         durable_ended(l);
         live_unref(l);

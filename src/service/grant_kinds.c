@@ -103,8 +103,8 @@ const struct grant_kind grant_dir = {
 
 /* ---- files ---- */
 
-static int file_read(struct service *s, const char *owner, const struct grant_request *r,
-                     struct grant_row *row, struct err *err) {
+int grant_file_read(struct service *s, const char *owner, const struct grant_request *r,
+                    struct grant_row *row, struct err *err) {
     (void)s, (void)owner;
     const char *at = r->at ? r->at : r->what;
     if (place_check(at, err) < 0)
@@ -130,64 +130,9 @@ const struct grant_kind grant_file = {.name = "file",
                                       .copies = true,
                                       .delivered = true,
                                       .inherited = true,
-                                      .read = file_read,
+                                      .read = grant_file_read,
                                       .give = file_give,
                                       .take = file_take};
-
-/* ---- databases that are files ---- */
-
-static int sqlite_read(struct service *s, const char *owner, const struct grant_request *r,
-                       struct grant_row *row, struct err *err) {
-    const char *name = strrchr(r->what, '/');
-    char at[PLAN_PATH_SIZE];
-    struct grant_request placed = *r;
-    snprintf(at, sizeof(at), "/home/user/%s", name && name[1] ? name + 1 : "database");
-    if (!r->at)
-        placed.at = at;
-    return file_read(s, owner, &placed, row, err);
-}
-
-/* With the log that it may have grown beside it. */
-struct untaking {
-    struct live *live;
-    char log[PLAN_PATH_SIZE + 8];
-    service_done_fn *done;
-    void *arg;
-};
-
-static void log_removed(void *arg, const struct err *err) {
-    struct untaking *u = arg;
-    u->done(u->arg, err);
-    live_unref(u->live);
-    free(u);
-}
-
-static void db_removed(void *arg, const struct err *err) {
-    struct untaking *u = arg;
-    if (err)
-        log_removed(u, err);
-    else
-        handover_remove(u->live, u->log, log_removed, u);
-}
-
-static void sqlite_take(struct live *l, const struct grant_row *row, service_done_fn *done,
-                        void *arg) {
-    struct untaking *u = calloc(1, sizeof(*u));
-    if (!u)
-        abort();
-    *u = (struct untaking){.live = l, .done = done, .arg = arg};
-    snprintf(u->log, sizeof(u->log), "%s-wal", row->place);
-    live_ref(l);
-    handover_remove(l, row->place, db_removed, u);
-}
-
-const struct grant_kind grant_sqlite = {.name = "sqlite",
-                                        .copies = true,
-                                        .delivered = true,
-                                        .inherited = true,
-                                        .read = sqlite_read,
-                                        .give = file_give,
-                                        .take = sqlite_take};
 
 /* ---- variables ---- */
 

@@ -18,6 +18,8 @@ struct grant_kind {
     void (*give)(struct live *l, const struct grant_row *row, int fd, service_done_fn *done,
                  void *arg);
     void (*take)(struct live *l, const struct grant_row *row, service_done_fn *done, void *arg);
+    /* A fork has it under another id, and what is kept under the first. NULL: nothing is. */
+    int (*follow)(struct live *l, const char *of, const char *id, struct err *err);
     /* A fork gets a new one of its own: fills the row as read() does. NULL: as `inherited` says. */
     int (*renew)(struct live *l, const struct grant_row *of, struct grant_row *row,
                  struct err *err);
@@ -25,6 +27,10 @@ struct grant_kind {
 
 extern const struct grant_kind grant_dir, grant_file, grant_env, grant_secret, grant_repo,
     grant_identity, grant_sqlite, grant_postgres;
+
+/* grant_kinds.c: the words of whatever becomes a file. */
+int grant_file_read(struct service *s, const char *owner, const struct grant_request *r,
+                    struct grant_row *row, struct err *err);
 
 /* NULL with *err: there is no such kind. */
 const struct grant_kind *grant_kind_find(const char *name, struct err *err);
@@ -74,6 +80,11 @@ void handover_remove(struct live *l, const char *path, service_done_fn *done, vo
 
 /* Those that did not outlive the host's restart: mounts of a box that was made anew. */
 void grants_woken(struct live *l);
+
+/* ---- grant_sqlite.c ---- */
+
+/* From the tick: copies whose grant is over are removed, if there may be any. */
+void sqlite_look(struct service *s);
 
 /* ---- grant_postgres.c ---- */
 

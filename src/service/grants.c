@@ -170,7 +170,10 @@ int grants_inherit(struct live *l, const struct live *from, struct grant_plan *p
             return -1;
         if (!kind || !kind->inherited)
             continue;
-        snprintf(list.rows[i].id, sizeof(list.rows[i].id), "%s", id_new('g').text);
+        const struct id id = id_new('g');
+        if (kind->follow && kind->follow(l, list.rows[i].id, id.text, err) < 0)
+            return -1;
+        snprintf(list.rows[i].id, sizeof(list.rows[i].id), "%s", id.text);
         snprintf(list.rows[i].machine, sizeof(list.rows[i].machine), "%s", l->row.id);
         if (store_grant_put(l->service->store, &list.rows[i], err) < 0)
             return -1;
@@ -338,6 +341,7 @@ static void effective(void *arg, const struct err *failed) {
     if (!failed && g->ends && store_grant_remove(l->service->store, g->row.id, &err) < 0)
         failed = &err;
     grants_restore(l);
+    l->service->copies_unswept = true;
     if (failed)
         granting_fail(g, failed);
     else

@@ -38,3 +38,10 @@ struct database_counts {
     uint64_t live, to_drop;
 };
 void service_database_counts(struct service *s, struct database_counts *ret);
+
+/*
+ * What a machine made of a database that it was handed as a copy, against that copy:
+ * {"machine","grant","kind","what","at","same","diff","cut"}. Of one on a server: what it is.
+ */
+void service_grant_diff(struct service *s, const struct caller *who, const char *machine,
+                        const char *id, service_net_fn *done, void *arg);

@@ -100,6 +100,7 @@ static void tick(void *arg) {
     adopt_again(s, now);
     durable_sweep(s);
     databases_look(s, now);
+    sqlite_look(s);
     if (store_sign(s->store, &err) < 0)
         log_line(LOG_ERROR, "service", "sign the journal: %s", err.text);
     trim_look(s, now);
@@ -138,6 +139,7 @@ struct service *service_new(const struct service_options *o, loop_fn *ready, voi
                           .ready = ready,
                           .ready_arg = arg};
     s->databases = databases_new(s);
+    s->copies_unswept = true;
     s->host = s->driver->open(o->loop, err);
     if (!s->host || !(s->gate = net_gate_new(s, err)) || !(s->models = models_new(s, err)) ||
         !(s->ingress = expose_new(s)) ||

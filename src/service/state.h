@@ -154,11 +154,13 @@ struct service {
     loop_fn *ready;
     void (*broken)(const struct err *why);
     void *ready_arg;
-    size_t programs;    /* running */
-    size_t saving;      /* machines whose layers are on their way to the store: the disk is one */
-    size_t comparing;   /* workers that compare, or are about to */
-    size_t adopting;    /* machines that did not answer yet */
-    bool saved_unswept; /* something may lie in the store that nobody needs any more */
+    size_t programs;     /* running */
+    size_t saving;       /* machines whose layers are on their way to the store: the disk is one */
+    size_t comparing;    /* workers that compare, or are about to */
+    size_t adopting;     /* machines that did not answer yet */
+    unsigned diffs;      /* of databases, that are being worked out */
+    bool copies_unswept; /* a copy of a database may lie there that nobody needs any more */
+    bool saved_unswept;  /* something may lie in the store that nobody needs any more */
     uint64_t sweep_again_ms;
     bool listed;  /* what the host has is known, and what nobody wants removed */
     bool listing; /* that is being asked */

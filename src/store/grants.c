@@ -93,3 +93,12 @@ int store_grant_count(struct store *s, store_grant_count_fn *fn, void *arg, stru
            (uint64_t)sqlite3_column_int64(q.stmt, 1));
     return r;
 }
+
+bool store_grant_lives(struct store *s, const char *id) {
+    QUERY;
+    if (query_start(&q, s, STMT_GRANT_LIVES, NULL) < 0)
+        return true;
+    query_text(&q, 1, id);
+    query_u64(&q, 2, MACHINE_ENDED);
+    return query_step(&q, NULL) != 0;
+}

@@ -37,6 +37,8 @@ int store_grant_list(struct store *s, const char *machine, const char *kind, str
 int store_grant_get(struct store *s, const char *machine, const char *id, struct grant_row *ret,
                     struct err *err);
 int store_grant_remove(struct store *s, const char *id, struct err *err);
+/* It counts, and its machine has not ended. True also when that is not known. */
+bool store_grant_lives(struct store *s, const char *id);
 /* How many there are of each kind, of machines that have not ended. */
 typedef void store_grant_count_fn(void *arg, const char *kind, uint64_t count);
 int store_grant_count(struct store *s, store_grant_count_fn *fn, void *arg, struct err *err);

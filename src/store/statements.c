@@ -418,6 +418,9 @@ static const struct {
     [STMT_GRANT_KINDS] = {"SELECT grants.kind, count(*) FROM grants JOIN machines ON"
                           " machine = machines.id WHERE state < ?1 GROUP BY 1",
                           NULL},
+    [STMT_GRANT_LIVES] = {"SELECT 1 FROM grants JOIN machines ON machine = machines.id"
+                          " WHERE grants.id = ?1 AND state < ?2",
+                          NULL},
     [STMT_DATABASE_PUT] = {"INSERT OR REPLACE INTO databases($cols) VALUES($marks)",
                            &database_table},
     [STMT_DATABASE_REMOVE] = {"DELETE FROM databases WHERE id = ?1", NULL},

@@ -1,4 +1,5 @@
 """Databases: a private copy goes in, the difference is shown, and a file that a machine wrote is only read where it can do nothing."""
+import json
 import os
 import sqlite3
 import subprocess
@@ -6,6 +7,7 @@ import subprocess
 import pytest
 
 from carrel import BUILD, PROGRAM
+from daemon import Refused
 
 HELPER = BUILD / "libexec/carrel-sqlite"
 
@@ -48,6 +50,64 @@ def test_a_copy_goes_in_and_the_difference_is_shown(gated, db):
     assert "+ 'table', 'more', 'more', 'CREATE TABLE more (x BLOB)'" in text
     assert "table goods\n- 1, 'tea', 3.5\n- 2, 'cup', 8.0\n+ 1, 'tea', 4.0\n+ 7, 'pot\\n', 12.0\n" in text, text
     assert db.read_bytes() == before
+
+
+def diff_of(gated, box):
+    (grant,) = gated.grants(box, "sqlite")
+    return gated.get(f"/v1/machines/{box}/grants/{grant['id']}/diff")
+
+
+def test_it_is_compared_with_what_was_handed_over(gated, db, tmp_path):
+    """What the owner did to the file meanwhile is not the machine's doing, and a fork is told from the same copy."""
+    box = new(gated, db)
+    with sqlite3.connect(db) as c:
+        c.execute("DELETE FROM goods")
+    c.close()
+    assert diff_of(gated, box)["same"] is True
+    sql(gated, box, "INSERT INTO goods VALUES (7, 'pot', 12)")
+    (fork,) = [m["id"] for m in gated.post(f"/v1/machines/{box}/fork", {})["machines"]]
+    sql(gated, fork, "DELETE FROM goods WHERE id = 7")
+    told = diff_of(gated, box)
+    assert told["diff"] == "table goods\n+ 7, 'pot', 12.0\n" and told["same"] is False and told["cut"] is False
+    assert told["what"] == str(db) and told["at"] == "/home/user/shop.db" and told["kind"] == "sqlite"
+    assert diff_of(gated, fork)["same"] is True
+    db.unlink()
+    assert "+ 7, 'pot', 12.0" in carrel(gated, "diff", box).stdout
+    assert [d["diff"] for d in json.loads(carrel(gated, "diff", "--json", box).stdout)["databases"]] == [told["diff"]]
+    # And a change set shows it, though nothing of it ships.
+    gated.exec(box, "mkdir -p /outbox && echo hello >/outbox/note", user="root")
+    (tmp_path / "here").mkdir()
+    shown = carrel(gated, "ship", box, tmp_path / "here").stdout
+    assert "A note" in shown and "+ 7, 'pot', 12.0" in shown, shown
+    assert json.loads(carrel(gated, "ship", "--json", box, tmp_path / "here").stdout)["databases"][0]["diff"] == told["diff"]
+
+
+def test_the_copies_go_with_their_grants(gated, db):
+    def copies():
+        return sorted(p.name for p in (gated.home / "databases").glob("g-*"))
+    one, two, three = (new(gated, db) for _ in range(3))
+    assert copies() == sorted(g["id"] for box in (one, two, three) for g in gated.grants(box, "sqlite"))
+    gated.revoke(one, "sqlite")
+    gated.delete(f"/v1/machines/{two}")
+    gated.until(lambda: copies() == [gated.grants(three, "sqlite")[0]["id"]], 10)
+    (gated.home / "databases/g-aaaaaaaaaaaa").write_text("of a daemon that was killed")
+    gated.restart()
+    gated.until(lambda: len(copies()) == 1, 10)
+    assert diff_of(gated, three)["same"] is True
+
+
+def test_what_is_no_database_any_more_is_told(gated, db):
+    box = new(gated, db)
+    gated.exec(box, "echo nothing >shop.db", cwd="/home/user")
+    with pytest.raises(Refused, match="no database any more"):
+        diff_of(gated, box)
+    done = carrel(gated, "diff", box)
+    assert "no database any more" in done.stdout and "modified" in done.stdout
+    gated.exec(box, "rm shop.db", cwd="/home/user")
+    with pytest.raises(Refused, match="no database any more"):
+        diff_of(gated, box)
+    with pytest.raises(Refused, match="is no database"):
+        gated.get(f"/v1/machines/{box}/grants/{gated.grant(box, 'env', 'A', value='b')}/diff")
 
 
 def test_what_is_still_in_the_log_counts(gated, db):

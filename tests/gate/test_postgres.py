@@ -72,6 +72,7 @@ def test_a_copy_of_its_own_and_nothing_left_of_it(gated, server):
     assert "owner's own" not in env and "boss" not in env
     done = gated.exec(box, ["sh", "-c", f"env -u PGHOST -u PGUSER -u PGPASSWORD -u PGDATABASE -u PGPORT {postgres.BIN}/psql -XAtc 'select 1' \"$DATABASE_URL\""])
     assert done["stdout"] == "1\n", done
+    assert f"database {grant['at']}: a copy of {grant['what']}, dropped at the end" in carrel(gated, "diff", box).stdout
     gated.delete(f"/v1/machines/{box}")
     assert gone(gated, server)
     assert [n["verb"] for n in gated.notes(box, verb="database", count=2)] == ["database.make", "database.drop"]

@@ -7,7 +7,8 @@
  *
  * What it needs comes on its input, each word ended by a NUL: host, port, user, password, template,
  * sslmode; then the name, and to make: the role's password and until when it is good (0: always),
- * in seconds since 1970. Why it could not be stands on standard error, in a line.
+ * in seconds since 1970. Why it could not be stands on standard error, in a line; with status 2 the
+ * server was not reached, and nothing was changed there.
  *
  * The server may be slow or hostile: this is a process of its own with few rights, which ends by
  * itself. Making and dropping one name exclude each other by a lock of the server's: it may still
@@ -250,6 +251,6 @@ int main(int argc, char **argv) {
         return complain("what is to be done cannot be read", "");
     PGconn *c DEFER(connection_free) = connect_somewhere(words);
     if (PQstatus(c) != CONNECTION_OK)
-        return complain("the server cannot be reached", PQerrorMessage(c));
+        return complain("the server cannot be reached", PQerrorMessage(c)) + 1;
     return makes ? make(c, words) : drop(c, words);
 }

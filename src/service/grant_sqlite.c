@@ -1,0 +1,400 @@
+/*
+ * Databases that are files: the machine gets a copy, and the same copy stays here, so that what
+ * became of it can be told from what somebody else did to the owner's file meanwhile.
+ *
+ * What a machine wrote is read only by carrel-sqlite, which gives up everything else first.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/defer.h"
+#include "base/fdio.h"
+#include "base/log.h"
+#include "io/child.h"
+#include "service/files.h"
+#include "service/grant_kinds.h"
+#include "service/grants.h"
+
+enum {
+    PATH_SIZE = PLACE_SIZE + 64,
+    FILE_MAX_BYTES = 512 << 20, /* as carrel-sqlite takes it */
+    DIFF_MAX_BYTES = 1 << 20,
+    SAID_MAX = 1024,
+    LIMIT_MS = 60000,
+    AT_ONCE = 4,
+    HIGH_FD = 20 /* above those that the helper knows them as */
+};
+
+/* ---- the copy that stays ---- */
+
+static void path_of(const struct service *s, const char *id, char ret[PATH_SIZE]) {
+    snprintf(ret, PATH_SIZE, "%s/databases/%s", s->place->home, id);
+}
+
+static int make_dir(const struct service *s, struct err *err) {
+    char path[PATH_SIZE];
+    path_of(s, "", path);
+    return mkdir(path, 0700) < 0 && errno != EEXIST ? err_sys(err, "make '%s'", path) : 0;
+}
+
+struct giving {
+    struct live *live;
+    char id[ID_SIZE], place[PLAN_PATH_SIZE];
+    int fd;
+    bool failed;
+    struct err err;
+    service_done_fn *done;
+    void *arg;
+};
+
+static int keep_copy(const struct giving *g, struct err *err) {
+    char path[PATH_SIZE], piece[65536];
+    ssize_t n;
+    off_t at = 0;
+    path_of(g->live->service, g->id, path);
+    if (make_dir(g->live->service, err) < 0)
+        return -1;
+    int out DEFER_CLOSE = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (out < 0)
+        return err_sys(err, "make '%s'", path);
+    while ((n = pread(g->fd, piece, sizeof(piece), at)) > 0 && at < FILE_MAX_BYTES) {
+        int status = write_all(out, piece, (size_t)n);
+        if (status < 0)
+            return err_num(err, status, "write '%s'", path);
+        at += n;
+    }
+    return n < 0 ? err_sys(err, "read a database") : 0;
+}
+
+static void keep_job(void *arg) {
+    struct giving *g = arg;
+    g->failed = keep_copy(g, &g->err) < 0;
+}
+
+static void given(void *arg, const struct err *err) {
+    struct giving *g = arg;
+    g->done(g->arg, err);
+    close_fd(&g->fd);
+    live_unref(g->live);
+    free(g);
+}
+
+static void kept(void *arg) {
+    struct giving *g = arg;
+    const struct handover to = {g->place, 0644};
+    if (g->failed)
+        given(g, &g->err);
+    else
+        handover_file(g->live, g->fd, &to, given, g);
+}
+
+static void sqlite_give(struct live *l, const struct grant_row *row, int fd, service_done_fn *done,
+                        void *arg) {
+    struct giving *g = calloc(1, sizeof(*g));
+    if (!g)
+        abort();
+    *g = (struct giving){.live = l, .done = done, .arg = arg};
+    g->fd = fcntl(fd, F_DUPFD_CLOEXEC, 3);
+    snprintf(g->id, sizeof(g->id), "%s", row->id);
+    snprintf(g->place, sizeof(g->place), "%s", row->place);
+    live_ref(l);
+    loop_work(l->service->loop, keep_job, kept, g);
+}
+
+/* The same bytes, under the id that a fork's grant has. */
+static int sqlite_follow(struct live *l, const char *of, const char *id, struct err *err) {
+    char from[PATH_SIZE], to[PATH_SIZE];
+    path_of(l->service, of, from);
+    path_of(l->service, id, to);
+    return link(from, to) < 0 && errno != ENOENT ? err_sys(err, "keep a copy of a database") : 0;
+}
+
+/* It is known by its grant: what has none, of a machine that lives, is nobody's. */
+void sqlite_look(struct service *s) {
+    char path[PATH_SIZE];
+    struct dirent *entry;
+    if (!s->copies_unswept)
+        return;
+    s->copies_unswept = false;
+    path_of(s, "", path);
+    DIR *dir = opendir(path);
+    while (dir && (entry = readdir(dir))) {
+        if (!id_valid(entry->d_name, strlen(entry->d_name), 'g') ||
+            store_grant_lives(s->store, entry->d_name))
+            continue;
+        if (unlinkat(dirfd(dir), entry->d_name, 0) < 0)
+            log_line(LOG_WARN, "service", "remove a copy of a database: %s", entry->d_name);
+    }
+    if (dir)
+        closedir(dir);
+}
+
+/* ---- words, and taking it back ---- */
+
+static int sqlite_read(struct service *s, const char *owner, const struct grant_request *r,
+                       struct grant_row *row, struct err *err) {
+    const char *name = strrchr(r->what, '/');
+    char at[PLAN_PATH_SIZE];
+    struct grant_request placed = *r;
+    snprintf(at, sizeof(at), "/home/user/%s", name && name[1] ? name + 1 : "database");
+    if (!r->at)
+        placed.at = at;
+    return grant_file_read(s, owner, &placed, row, err);
+}
+
+/* With the log that it may have grown beside it. */
+struct untaking {
+    struct live *live;
+    char log[PLAN_PATH_SIZE + 8];
+    service_done_fn *done;
+    void *arg;
+};
+
+static void log_removed(void *arg, const struct err *err) {
+    struct untaking *u = arg;
+    u->done(u->arg, err);
+    live_unref(u->live);
+    free(u);
+}
+
+static void db_removed(void *arg, const struct err *err) {
+    struct untaking *u = arg;
+    if (err)
+        log_removed(u, err);
+    else
+        handover_remove(u->live, u->log, log_removed, u);
+}
+
+static void sqlite_take(struct live *l, const struct grant_row *row, service_done_fn *done,
+                        void *arg) {
+    struct untaking *u = calloc(1, sizeof(*u));
+    if (!u)
+        abort();
+    *u = (struct untaking){.live = l, .done = done, .arg = arg};
+    snprintf(u->log, sizeof(u->log), "%s-wal", row->place);
+    live_ref(l);
+    handover_remove(l, row->place, db_removed, u);
+}
+
+const struct grant_kind grant_sqlite = {.name = "sqlite",
+                                        .copies = true,
+                                        .delivered = true,
+                                        .inherited = true,
+                                        .read = sqlite_read,
+                                        .give = sqlite_give,
+                                        .take = sqlite_take,
+                                        .follow = sqlite_follow};
+
+/* ---- what became of it ---- */
+
+enum { BEFORE, AFTER, AFTER_LOG, IMAGES };
+
+struct comparing {
+    struct service *service;
+    struct caller who;
+    struct grant_row row;
+    int fds[IMAGES];
+    int reading; /* which of them comes from the machine now */
+    char path[PLAN_PATH_SIZE + 8];
+    struct msg_read ask;
+    bool counted;
+    service_net_fn *done;
+    void *arg;
+};
+
+static void comparing_end(struct comparing *c, const char *json, const struct err *err) {
+    c->done(c->arg, json, err);
+    c->service->diffs -= c->counted;
+    for (int i = 0; i < IMAGES; i++)
+        close_fd(&c->fds[i]);
+    grant_row_done(&c->row);
+    free(c);
+}
+
+static void put_head(struct jot *j, const struct grant_row *row) {
+    jot_object(j, NULL);
+    jot_string(j, "machine", row->machine);
+    jot_string(j, "grant", row->id);
+    jot_string(j, "kind", row->kind);
+    jot_string(j, "what", row->what);
+    jot_string(j, "at", row->place);
+}
+
+static void compared(void *arg, const struct child_end *end) {
+    struct comparing *c = arg;
+    struct buf text DEFER(buf_done) = BUF(8 * DIFF_MAX_BYTES);
+    struct jot j = JOT(&text);
+    struct err err;
+    if (end->status != 0) {
+        if (end->late)
+            err_set(&err, ERR_TIMEOUT, "comparing '%s' took too long", c->row.place);
+        else
+            err_set(&err, ERR_INVALID, "database '%s': %.*s", c->row.place,
+                    (int)strcspn(end->said, "\n"), *end->said ? end->said : "it cannot be read");
+        comparing_end(c, NULL, &err);
+        return;
+    }
+    put_head(&j, &c->row);
+    jot_bool(&j, "same", !end->out_bytes);
+    jot_bytes(&j, "diff", end->out, end->out_bytes);
+    jot_bool(&j, "cut", end->cut);
+    jot_end(&j, '}');
+    if (j.failed)
+        err_set(&err, ERR_LIMIT, "there is more to show than there is room for");
+    comparing_end(c, j.failed ? NULL : text.data, j.failed ? &err : NULL);
+}
+
+static void compare(struct comparing *c) {
+    char path[PLACE_SIZE + 32];
+    const char *const argv[] = {"carrel-sqlite", "diff", NULL};
+    struct err err;
+    snprintf(path, sizeof(path), "%s/carrel-sqlite", c->service->place->libexec);
+    for (int i = 0; i < IMAGES; i++)
+        lseek(c->fds[i], 0, SEEK_SET);
+    const struct child_order order = {.path = path,
+                                      .argv = argv,
+                                      .input = "",
+                                      .fds = c->fds,
+                                      .fd_count = IMAGES,
+                                      .out_max = DIFF_MAX_BYTES,
+                                      .said_max = SAID_MAX,
+                                      .limit_ms = LIMIT_MS};
+    if (!child_start(c->service->loop, &order, compared, c, &err))
+        comparing_end(c, NULL, &err);
+}
+
+/* ---- the machine's side of it, into files of nobody's ---- */
+
+static void ask_more(struct comparing *c, bool first);
+
+static void next_file(struct comparing *c) {
+    if (c->reading == AFTER_LOG) {
+        compare(c);
+        return;
+    }
+    c->reading++;
+    snprintf(c->path, sizeof(c->path), "%s%s", c->row.place, c->reading == AFTER_LOG ? "-wal" : "");
+    c->ask =
+        (struct msg_read){.bytes = MSG_CHUNK_MAX, .path = {c->path, (uint32_t)strlen(c->path)}};
+    ask_more(c, true);
+}
+
+static void came(void *arg, const struct frame *frame, const struct err *failed) {
+    struct comparing *c = arg;
+    struct msg_read_data m = {.size = 0};
+    struct err err;
+    if (failed && failed->code == ERR_NOT_FOUND && c->ask.offset == 0) {
+        next_file(c); /* one that is not there is empty */
+        return;
+    }
+    if (!failed && msg_decode(frame, &m, sizeof(m)) < 0) {
+        err_set(&err, ERR_INTERNAL, "the machine answered nonsense");
+        failed = &err;
+    }
+    int status = failed ? 0 : write_all(c->fds[c->reading], m.data.p, m.data.n);
+    if (status < 0) {
+        err_num(&err, status, "keep what machine '%s' has at '%s'", c->row.machine, c->path);
+        failed = &err;
+    } else if (!failed && (c->ask.offset += m.data.n) > FILE_MAX_BYTES) {
+        err_set(&err, ERR_LIMIT, "'%s' is larger than %d MiB", c->path, FILE_MAX_BYTES >> 20);
+        failed = &err;
+    }
+    if (failed)
+        comparing_end(c, NULL, failed);
+    else if (m.data.n < MSG_CHUNK_MAX)
+        next_file(c);
+    else
+        ask_more(c, false);
+}
+
+static void ask_more(struct comparing *c, bool first) {
+    service_file(c->service, &c->who, c->row.machine, MSG_READ, &c->ask, first ? c->path : NULL,
+                 came, c);
+}
+
+/* Without a name, so that nothing of it is left whatever happens. */
+static int open_nameless(const struct service *s, struct err *err) {
+    char path[PATH_SIZE];
+    path_of(s, ".new-XXXXXX", path);
+    int low DEFER_CLOSE = mkostemp(path, O_CLOEXEC);
+    if (low < 0)
+        return err_sys(err, "make room for a database");
+    unlink(path);
+    return fcntl(low, F_DUPFD_CLOEXEC, HIGH_FD);
+}
+
+static int open_images(struct comparing *c, struct err *err) {
+    char path[PATH_SIZE];
+    path_of(c->service, c->row.id, path);
+    int low DEFER_CLOSE = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    if (low < 0)
+        return err_set(err, ERR_GONE, "the copy of '%s' that was handed over is not there any more",
+                       c->row.what);
+    c->fds[BEFORE] = fcntl(low, F_DUPFD_CLOEXEC, HIGH_FD);
+    for (int i = AFTER; i < IMAGES; i++)
+        if ((c->fds[i] = open_nameless(c->service, err)) < 0)
+            return -1;
+    return 0;
+}
+
+/* One on a server is not ours to look into: what it is. */
+static void tell_other(const struct grant_row *row, service_net_fn *done, void *arg) {
+    struct buf text DEFER(buf_done) = BUF(16384);
+    struct jot j = JOT(&text);
+    struct err err;
+    if (strcmp(row->kind, "postgres") != 0) {
+        err_set(&err, ERR_UNSUPPORTED, "grant '%s' is no database, but %s '%.100s'", row->id,
+                row->kind, row->what);
+        done(arg, NULL, &err);
+        return;
+    }
+    json_t *detail = json_loads(row->detail, 0, NULL);
+    const char *name = json_string_value(json_object_get(detail, "database"));
+    put_head(&j, row);
+    jot_string(&j, "database", name ? name : "");
+    jot_end(&j, '}');
+    done(arg, text.data, NULL);
+    json_decref(detail);
+}
+
+void service_grant_diff(struct service *s, const struct caller *who, const char *machine,
+                        const char *id, service_net_fn *done, void *arg) {
+    struct grant_row row DEFER(grant_row_done) = {0};
+    struct err err;
+    struct live *l =
+        allow(who, SCOPE_READ, &err) < 0 ? NULL : live_find(s, who, machine, LIVE_ANY, &err);
+    if (!l || store_grant_get(s->store, l->row.id, id, &row, &err) < 0) {
+        done(arg, NULL, &err);
+        return;
+    }
+    if (strcmp(row.kind, grant_sqlite.name) != 0) {
+        tell_other(&row, done, arg);
+        return;
+    }
+    if (s->diffs >= AT_ONCE) {
+        err_set(&err, ERR_BUSY, "%d databases are being compared already", AT_ONCE);
+        err_remedy(&err, "try again when one is done");
+        done(arg, NULL, &err);
+        return;
+    }
+    struct comparing *c = calloc(1, sizeof(*c));
+    if (!c)
+        abort();
+    *c = (struct comparing){.service = s, .who = *who, .row = row, .done = done, .arg = arg};
+    row = (struct grant_row){0};
+    for (int i = 0; i < IMAGES; i++)
+        c->fds[i] = -1;
+    c->counted = true;
+    s->diffs++;
+    if (open_images(c, &err) < 0)
+        comparing_end(c, NULL, &err);
+    else
+        next_file(c);
+}
