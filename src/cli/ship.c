@@ -298,13 +298,17 @@ static void put_item(struct jot *j, const struct parcel_item *i) {
     jot_end(j, '}');
 }
 
-static void put_databases(struct jot *j, const json_t *databases) {
+/* What it made of databases that it was handed; the machine may be gone by now. */
+static void put_databases(struct jot *j, const struct ship *s) {
+    json_t *databases DEFER(json_free) = NULL;
+    struct err unknown;
+    (void)db_changes(s->client, client_text(s->set, "machine"), &databases, &unknown);
     char *text DEFER_FREE = json_array_size(databases) ? json_dumps(databases, JSON_COMPACT) : NULL;
     if (text)
         jot_raw(j, "databases", text);
 }
 
-static void show_json(const struct ship *s, long shipped, const json_t *databases) {
+static void show_json(const struct ship *s, long shipped) {
     struct buf text DEFER(buf_done) = BUF(64 << 20);
     struct jot j = JOT(&text);
     jot_object(&j, NULL);
@@ -318,7 +322,8 @@ static void show_json(const struct ship *s, long shipped, const json_t *database
         if (s->parcel.items[i].change != '=' || s->parcel.items[i].refused)
             put_item(&j, &s->parcel.items[i]);
     jot_end(&j, ']');
-    put_databases(&j, databases);
+    if (!s->told)
+        put_databases(&j, s);
     jot_end(&j, '}');
     if (s->told)
         *s->told = j.failed ? json_object() : json_loads(text.data, 0, NULL);
@@ -543,9 +548,6 @@ static int show_and_ship(struct ship *s, const char *what, struct err *err) {
     if (choose(s, err) < 0)
         return -1;
     find_steps(s);
-    json_t *databases DEFER(json_free) = NULL;
-    struct err unknown; /* the machine may be gone by now */
-    (void)db_changes(&s->client, client_text(s->set, "machine"), &databases, &unknown);
     for (size_t i = 0; i < s->parcel.count; i++) {
         const struct parcel_item *item = &s->parcel.items[i];
         refused += item->refused != NULL;
@@ -553,13 +555,11 @@ static int show_and_ship(struct ship *s, const char *what, struct err *err) {
         if (!s->options->json && (item->refused || item->change != '='))
             show_item(s, item);
     }
-    if (!s->options->json && !s->options->yes)
-        db_show_changes(databases);
     long shipped = s->options->yes ? let_out(s, err) : 0;
     if (shipped < 0 || (s->options->yes && keep_aside(s, err) < 0))
         return -1;
     if (s->options->json)
-        show_json(s, shipped, databases);
+        show_json(s, shipped);
     else if (!s->options->yes && wanted)
         say_how(s, wanted, refused);
     else if (!wanted)
@@ -630,6 +630,17 @@ static int ship_home(const struct ship *like, const char *what, struct err *err)
     return worst;
 }
 
+/* Nothing of them ships; who reviews sees them, too. */
+static void show_databases(const struct ship *s, const char *word) {
+    char machine[256];
+    json_t *databases DEFER(json_free) = NULL;
+    struct err unknown; /* the machine may be gone by now */
+    snprintf(machine, sizeof(machine), "%.*s", (int)strcspn(word, ":"), word);
+    if (db_changes(s->client, s->set ? client_text(s->set, "machine") : machine, &databases,
+                   &unknown) == 0)
+        db_show_changes(databases);
+}
+
 int cmd_ship(int argc, char **argv) {
     struct ship_options o = {0};
     struct client c DEFER(client_close) = {0};
@@ -653,5 +664,7 @@ int cmd_ship(int argc, char **argv) {
         status = ship_open(&s, words[1], &err) < 0 ? -1
                  : o.undo                          ? undo(&s, words[0], &err)
                                                    : ship_review(&s, words[0], &err);
+    if (status >= 0 && !o.comment && !o.undo && !o.yes && !o.json)
+        show_databases(&s, words[0]);
     return status < 0 ? cli_fail(&err) : status;
 }

@@ -78,7 +78,7 @@ def test_it_is_compared_with_what_was_handed_over(gated, db, tmp_path):
     gated.exec(box, "mkdir -p /outbox && echo hello >/outbox/note", user="root")
     (tmp_path / "here").mkdir()
     shown = carrel(gated, "ship", box, tmp_path / "here").stdout
-    assert "A note" in shown and "+ 7, 'pot', 12.0" in shown, shown
+    assert "A  note" in shown and "+ 7, 'pot', 12.0" in shown, shown
     assert json.loads(carrel(gated, "ship", "--json", box, tmp_path / "here").stdout)["databases"][0]["diff"] == told["diff"]
 
 
