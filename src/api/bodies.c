@@ -530,6 +530,8 @@ static const struct field image_view_fields[] = {
      .required = true},
     {"machines", SHOW_NUMBER, AT(struct image_view, machines), "that lie on it now",
      .required = true},
+    {"stored", SHOW_TEXT, AT(struct image_view, stored),
+     "`erofs`, a file that is mounted, or `directory`", .required = true},
     {"config", SHOW_JSON, AT(struct image_view, config), "arch, env, user, workdir, command ...",
      .required = true},
 };

@@ -58,11 +58,11 @@ enum plan_type {
      * of it over the second descriptor. A name is an image's id or that of one in the making.
      */
     PLAN_UNPACK, /* text: name; archive, report  -> PLAN_DONE, once it has begun */
-    PLAN_PACK,   /* text: form, name; archive, report -> PLAN_DONE, likewise */
+    PLAN_PACK,   /* text: form, name; archive (erofs: a file), report -> PLAN_DONE, likewise */
     PLAN_DRAW,   /* id, stack; archive, report   -> PLAN_DONE: what a machine is, as an archive */
-    PLAN_WIPE,   /* text: name                   -> PLAN_DONE; `busy`: a box uses it */
-    PLAN_DIAL,   /* id, port                     -> PLAN_DONE + a socket to that port in the box */
-    PLAN_LEND,   /* id, text: paths, one a line  -> PLAN_TEXT; other granted directories go */
+    PLAN_WIPE, /* text: name, or name/root where that is a file too -> PLAN_DONE; `busy`: in use */
+    PLAN_DIAL, /* id, port                     -> PLAN_DONE + a socket to that port in the box */
+    PLAN_LEND, /* id, text: paths, one a line  -> PLAN_TEXT; other granted directories go */
     /* A layer, copied to a disk of the store under that number, and synced. */
     PLAN_SAVE, /* id, stack: one layer, layer, text: d-... -> PLAN_DONE; `busy`: ask again */
     PLAN_SHED, /* text: "d-... 3 7-9"          -> PLAN_DONE; its others are removed, or all of it */

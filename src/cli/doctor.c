@@ -263,6 +263,15 @@ static void look_btrfs(const struct host *h, struct finding *f) {
         "not used yet", "");
 }
 
+static void look_images(const struct host *h, struct finding *f) {
+    bool files = spawner_says(h, "\"images\":\"erofs\"");
+    say(f, files ? GOOD : LESS, files ? "erofs, from a file of the store" : "no erofs from a file",
+        files ? "an image with a name is one file" : "images are directories",
+        files            ? ""
+        : geteuid() == 0 ? "boot Linux 6.12 or newer with CONFIG_EROFS_FS_BACKED_BY_FILE"
+                         : "run as root");
+}
+
 static const struct {
     const char *name;
     void (*look)(const struct host *, struct finding *);
@@ -271,7 +280,7 @@ static const struct {
     {"cgroups", look_cgroups}, {"favordynmods", look_dynmods}, {"userns", look_userns},
     {"overlay", look_overlay}, {"idmapped", look_idmap},       {"seccomp", look_seccomp},
     {"disk limit", look_disk}, {"network", look_network},      {"kvm", look_kvm},
-    {"criu", look_criu},       {"btrfs", look_btrfs},
+    {"criu", look_criu},       {"btrfs", look_btrfs},          {"images", look_images},
 };
 enum { CHECKS = sizeof(checks) / sizeof(*checks) };
 

@@ -1,6 +1,7 @@
 #include "gate/preset.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <fnmatch.h>
 #include <linux/openat2.h>
@@ -145,16 +146,32 @@ static int open_in(int root, const char *path, int flags) {
     return (int)syscall(SYS_openat2, root, path, &how, sizeof(how));
 }
 
-static void scan_file(int root, const char *path, const struct source *s,
-                      struct preset_targets *ret) {
+/* One that everybody may read; the caller frees. */
+static ssize_t read_public(int root, const char *path, char **ret) {
     struct stat st;
     int fd DEFER_CLOSE = open_in(root, path, O_NONBLOCK);
     char *text DEFER_FREE = fd < 0 ? NULL : malloc(PRESET_FILE_MAX);
     if (!text || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || !(st.st_mode & S_IROTH))
-        return;
+        return -1;
     ssize_t n = read(fd, text, PRESET_FILE_MAX);
+    if (n >= 0)
+        *ret = TAKE(text);
+    return n;
+}
+
+/* What is done with a file that a source names. */
+struct visit {
+    int root;
+    const struct source *source;
+    void (*fn)(const struct visit *v, const char *path);
+    void *arg;
+};
+
+static void scan_file(const struct visit *v, const char *path) {
+    char *text DEFER_FREE = NULL;
+    ssize_t n = read_public(v->root, path, &text);
     if (n > 0)
-        preset_scan(text, (size_t)n, s->marker, s->bare, ret);
+        preset_scan(text, (size_t)n, v->source->marker, v->source->bare, v->arg);
 }
 
 static DIR *list_in(int root, const char *path) {
@@ -165,44 +182,94 @@ static DIR *list_in(int root, const char *path) {
     return d;
 }
 
-static void scan_dir(int root, const char *path, const struct source *s,
-                     struct preset_targets *ret) {
+static void visit_dir(const struct visit *v, const char *path) {
     char file[PATH_ROOM];
-    DIR *d = list_in(root, path);
+    DIR *d = list_in(v->root, path);
     for (struct dirent *e; d && (e = readdir(d));)
-        if (e->d_name[0] != '.' && fnmatch(s->file, e->d_name, 0) == 0 &&
+        if (e->d_name[0] != '.' && fnmatch(v->source->file, e->d_name, 0) == 0 &&
             (size_t)snprintf(file, sizeof(file), "%s/%s", path, e->d_name) < sizeof(file))
-            scan_file(root, file, s, ret);
+            v->fn(v, file);
     if (d)
         closedir(d);
 }
 
 /* The directories that a pattern's last part names. */
-static void scan_source(int root, const struct source *s, struct preset_targets *ret) {
+static void visit_source(const struct visit *v) {
     char path[PATH_ROOM], below[2 * PATH_ROOM];
-    snprintf(path, sizeof(path), "%s", s->dir);
-    if (!strchr(s->dir, '*')) {
-        scan_dir(root, path, s, ret);
+    snprintf(path, sizeof(path), "%s", v->source->dir);
+    if (!strchr(v->source->dir, '*')) {
+        visit_dir(v, path);
         return;
     }
     char *last = strrchr(path, '/');
     *last++ = '\0';
-    DIR *d = list_in(root, path);
+    DIR *d = list_in(v->root, path);
     for (struct dirent *e; d && (e = readdir(d));)
         if (e->d_name[0] != '.' && fnmatch(last, e->d_name, 0) == 0) {
             snprintf(below, sizeof(below), "%s/%s", path, e->d_name);
-            scan_dir(root, below, s, ret);
+            visit_dir(v, below);
         }
     if (d)
         closedir(d);
 }
+
+/* ---- copies ---- */
+
+enum { KEPT_MAX = 2048 };
+
+struct keeping {
+    int to;
+    unsigned left;
+    int result;
+};
+
+static int make_above(int to, const char *path) {
+    char above[PATH_ROOM];
+    for (const char *slash = path; (slash = strchr(slash, '/')); slash++) {
+        snprintf(above, sizeof(above), "%.*s", (int)(slash - path), path);
+        if (mkdirat(to, above, 0700) < 0 && errno != EEXIST)
+            return -errno;
+    }
+    return 0;
+}
+
+/* Several sources may name the same file. */
+static int put_copy(int to, const char *path, const char *text, size_t n) {
+    int r = make_above(to, path);
+    int fd DEFER_CLOSE =
+        r < 0 ? -1 : openat(to, path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0644);
+    if (r == 0 && fd < 0)
+        r = -errno;
+    if (r == 0 && fchmod(fd, 0644) < 0)
+        r = -errno;
+    return r < 0 ? r : write_all(fd, text, n);
+}
+
+static void keep_file(const struct visit *v, const char *path) {
+    struct keeping *k = v->arg;
+    char *text DEFER_FREE = NULL;
+    ssize_t n = k->left && k->result == 0 ? read_public(v->root, path, &text) : -1;
+    if (n < 0)
+        return;
+    k->left--;
+    k->result = put_copy(k->to, path, text, (size_t)n);
+}
+
+int preset_keep(int root, int to) {
+    struct keeping k = {.to = to, .left = KEPT_MAX};
+    for (size_t i = 0; i < SOURCES; i++)
+        visit_source(&(struct visit){root, &sources[i], keep_file, &k});
+    return k.result;
+}
+
+/* ---- presets ---- */
 
 int preset_read(const char *name, int root, struct preset_targets *ret, struct err *err) {
     *ret = (struct preset_targets){.count = 0};
     for (int defaults = 0; defaults < 2 && !ret->count; defaults++)
         for (size_t i = 0; i < SOURCES; i++)
             if (sources[i].is_default == (defaults == 1) && strcmp(sources[i].preset, name) == 0)
-                scan_source(root, &sources[i], ret);
+                visit_source(&(struct visit){root, &sources[i], scan_file, ret});
     if (ret->count)
         return 0;
     err_set(err, ERR_NOT_FOUND, "nothing in the image says where '%s' gets its packages from",

@@ -28,6 +28,12 @@ bool preset_exists(const char *name);
  */
 int preset_read(const char *name, int root, struct preset_targets *ret, struct err *err);
 
+/*
+ * Copies the files that presets are read from into an empty directory, where they are the same for
+ * preset_read(). Some thousand at most: a tool has few. 0 or -errno.
+ */
+int preset_keep(int root, int to);
+
 /* Pure: every address in a text, as targets. marker: only in lines that hold it; NULL: in all. */
 void preset_scan(const char *text, size_t n, const char *marker, bool bare,
                  struct preset_targets *ret);

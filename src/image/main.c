@@ -1,9 +1,11 @@
 /*
- * carrel-image unpack|tar|tar.zst|oci [ids=FIRST]: one archive in or out, then the end.
+ * carrel-image unpack|tar|tar.zst|oci|erofs [view|sealed] [ids=FIRST] [as=ID]: one archive in or
+ * out, then the end.
  *
  * Started by the spawner, never by a person. Descriptors: 0 the archive (unpack), 1 the archive
  * (the others), 3 the image's directory (root/, image.json; for unpack also spool/), 4 the reports.
- * With `view` 3 is a tree itself, and 5 what is to be seen as its /usr, if it is there.
+ * With `view` 3 is a tree itself, and 5 what is to be seen as its /usr, if it is there. With
+ * `sealed` 5 is the tree of the image. For erofs 1 is an empty file, and the image's id is told.
  *
  * To unpack there are two processes: one reads the archive; the other never sees a byte of it, and
  * names what has become of it. So an archive that takes over its reader cannot give its tree the
@@ -15,6 +17,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -22,17 +25,19 @@
 #include "base/fdio.h"
 #include "base/jot.h"
 #include "base/parse.h"
+#include "image/erofs.h"
 #include "image/fit.h"
 #include "image/import.h"
 #include "image/jail.h"
 #include "image/pack.h"
 #include "image/seal.h"
 
-enum { FD_DIR = 3, FD_REPORT = 4, FD_USR = 5, FD_CONFIG = 5 };
+enum { FD_DIR = 3, FD_REPORT = 4, FD_USR = 5, FD_CONFIG = 5, FD_TREE = 5 };
 
 struct work {
     const char *verb;
-    bool view;
+    bool view, sealed;
+    const char *id; /* for erofs */
     struct image_ids ids;
     struct report report;
 };
@@ -165,13 +170,22 @@ static int load_config(struct image_config *ret, struct err *err) {
                : err_set(err, ERR_INTERNAL, "the image's configuration is damaged");
 }
 
+/* The tree of an image, or what a machine shows. */
+static int open_root(const struct work *w, struct err *err) {
+    return w->sealed ? FD_TREE : open_dir(w->view ? "." : "root", err);
+}
+
 static int do_pack(struct work *w, struct err *err) {
     struct image_config config DEFER(image_config_done) = {0};
     bool has_usr = w->view && fcntl(FD_USR, F_GETFD) >= 0;
-    if (jail_enter(FD_DIR, has_usr ? FD_USR : FD_REPORT, err) < 0 ||
+    if (jail_enter(FD_DIR,
+                   has_usr     ? FD_USR
+                   : w->sealed ? FD_TREE
+                               : FD_REPORT,
+                   err) < 0 ||
         (!w->view && load_config(&config, err) < 0))
         return -1;
-    int root DEFER_CLOSE = open_dir(w->view ? "." : "root", err);
+    int root DEFER_CLOSE = open_root(w, err);
     if (root < 0)
         return -1;
     struct pack p = {.out = 1,
@@ -186,6 +200,18 @@ static int do_pack(struct work *w, struct err *err) {
     return 0;
 }
 
+/* What nobody waits for is done when nobody else has anything to do. */
+static int do_erofs(struct work *w, struct err *err) {
+    setpriority(PRIO_PROCESS, 0, 19);
+    if (jail_enter(FD_DIR, FD_REPORT, err) < 0)
+        return -1;
+    int root DEFER_CLOSE = open_root(w, err);
+    if (root < 0 || image_erofs(1, root, w->ids, w->id, &w->report, err) < 0)
+        return -1;
+    report_done(&w->report);
+    return 0;
+}
+
 static int read_words(int argc, char **argv, struct work *w) {
     if (argc < 2)
         return -1;
@@ -194,13 +220,19 @@ static int read_words(int argc, char **argv, struct work *w) {
         uint64_t first;
         if (strcmp(argv[i], "view") == 0)
             w->view = true;
+        else if (strcmp(argv[i], "sealed") == 0)
+            w->sealed = true;
+        else if (strncmp(argv[i], "as=", 3) == 0 && image_id_valid(argv[i] + 3))
+            w->id = argv[i] + 3;
         else if (strncmp(argv[i], "ids=", 4) == 0 &&
                  parse_u64(argv[i] + 4, 1, UINT32_MAX - IMAGE_ID_MAX, &first, NULL) == 0)
             w->ids = (struct image_ids){true, (uint32_t)first};
         else
             return -1;
     }
-    return strcmp(w->verb, "unpack") == 0 || form_of(w->verb) >= 0 ? 0 : -1;
+    bool known = strcmp(w->verb, "unpack") == 0 || form_of(w->verb) >= 0 ||
+                 (strcmp(w->verb, "erofs") == 0 && w->id);
+    return known ? 0 : -1;
 }
 
 int main(int argc, char **argv) {
@@ -208,13 +240,15 @@ int main(int argc, char **argv) {
     struct err err;
     bool told = false;
     if (read_words(argc, argv, &w) < 0) {
-        fputs("carrel-image unpack|tar|tar.zst|oci [view] [ids=FIRST]: for the spawner\n", stderr);
+        fputs("carrel-image unpack|tar|tar.zst|oci|erofs ...: for the spawner\n", stderr);
         return 64;
     }
     /* Names of archives are taken as bytes of UTF-8; loaded while there is something to load. */
     setlocale(LC_CTYPE, "C.UTF-8");
     signal(SIGPIPE, SIG_DFL); /* nobody listens any more: the rest is for nobody */
-    int r = strcmp(w.verb, "unpack") == 0 ? do_unpack(&w, &told, &err) : do_pack(&w, &err);
+    int r = strcmp(w.verb, "unpack") == 0  ? do_unpack(&w, &told, &err)
+            : strcmp(w.verb, "erofs") == 0 ? do_erofs(&w, &err)
+                                           : do_pack(&w, &err);
     if (r < 0 && !told)
         report_error(&w.report, &err);
     return r < 0;

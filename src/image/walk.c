@@ -124,6 +124,7 @@ static int walk_file(struct state *s, int dir, const char *name, const struct st
     struct walk_entry e;
     if (describe(s, st, &e, err) < 0)
         return -1;
+    e.linked = st->st_nlink > 1;
     int r = twin_of(s, st, &e.twin);
     if (r < 0)
         return err_num(err, r, "read '/%.120s'", s->path);

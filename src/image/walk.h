@@ -4,6 +4,7 @@
  */
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <sys/stat.h>
 
@@ -18,6 +19,7 @@ struct walk_entry {
     uint64_t size;      /* of a file */
     const char *target; /* of a symbolic link */
     const char *twin;   /* an earlier path of the same file: this one is a hard link to it */
+    bool linked;        /* there are other names of it */
     int fd;             /* of a file, at its start; else -1 */
 };
 

@@ -159,7 +159,7 @@ struct machine_driver {
      */
     void (*unpack)(struct machine_host *host, const char *name, int archive, int report,
                    machine_done_fn *done, void *arg);
-    /* form: tar, tar.zst, oci. */
+    /* form: tar, tar.zst, oci; erofs: archive is an empty file. */
     void (*pack)(struct machine_host *host, const char *form, const char *image, int archive,
                  int report, machine_done_fn *done, void *arg);
     /* What a stack of a machine shows, as a plain archive. */

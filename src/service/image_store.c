@@ -13,19 +13,34 @@
 #include "base/fdio.h"
 #include "base/log.h"
 
-enum { RECORD_MAX = 128 << 10, ID_LAST = 65535 };
+enum { RECORD_MAX = 128 << 10, ID_LAST = 65535, AGAIN_MS = 1000 };
 
-static int open_images(const struct service *s) {
+int images_open(const struct service *s) {
     char path[PLACE_SIZE + 16];
     snprintf(path, sizeof(path), "%s/images", s->place->home);
     return open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+}
+
+int image_open_presets(const struct service *s, const char *id) {
+    static const char *const places[] = {"presets", "root"};
+    char path[IMAGE_ID_SIZE + 16];
+    int images DEFER_CLOSE = images_open(s), dir = -1;
+    for (size_t i = 0; images >= 0 && dir < 0 && i < 2; i++) {
+        snprintf(path, sizeof(path), "%s/%s", id, places[i]);
+        dir = openat(images, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    }
+    return dir;
+}
+
+bool image_is_step(const char *name) {
+    return strncmp(name, "build:", 6) == 0;
 }
 
 /* ---- what a tree says ---- */
 
 static json_t *read_record(const struct service *s, const char *id, struct err *err) {
     char path[IMAGE_ID_SIZE + 16], *text DEFER_FREE = malloc(RECORD_MAX);
-    int images DEFER_CLOSE = open_images(s);
+    int images DEFER_CLOSE = images_open(s);
     snprintf(path, sizeof(path), "%s/image.json", id);
     ssize_t n = images < 0 || !text ? -ENOENT : read_file_at(images, path, text, RECORD_MAX);
     if (n < 0) {
@@ -104,14 +119,21 @@ void live_image_free(struct live_image *i) {
 
 /* ---- trees ---- */
 
+void images_again(struct service *s) {
+    s->images_again_ms = loop_now_ms(s->loop) + AGAIN_MS;
+}
+
+/* A box that is ending may still hold it. */
 static void wiped(void *arg, const struct err *err) {
-    (void)arg;
-    if (err)
+    struct service *s = arg;
+    if (err && err->code == ERR_BUSY)
+        images_again(s);
+    else if (err)
         log_line(LOG_WARN, "service", "remove an image: %s", err->text);
 }
 
 void image_wipe(struct service *s, const char *name) {
-    s->driver->wipe(s->host, name, wiped, NULL);
+    s->driver->wipe(s->host, name, wiped, s);
 }
 
 static int write_record(int images, const char *staging, const char *json, struct err *err) {
@@ -127,7 +149,7 @@ static int write_record(int images, const char *staging, const char *json, struc
 
 int image_adopt(struct service *s, const char *staging, const char *id, const char *json,
                 struct err *err) {
-    int images DEFER_CLOSE = open_images(s);
+    int images DEFER_CLOSE = images_open(s);
     struct stat st;
     int r = images < 0 ? err_sys(err, "open the images") : 0;
     bool there = r == 0 && fstatat(images, id, &st, AT_SYMLINK_NOFOLLOW) == 0;
@@ -149,6 +171,8 @@ void image_release(struct service *s, const char *id) {
         log_line(LOG_WARN, "service", "%s", err.text);
     if (uses == 0)
         image_wipe(s, id);
+    else
+        seal_rest(s, id);
 }
 
 static void close_dir(DIR **d) {
@@ -156,14 +180,36 @@ static void close_dir(DIR **d) {
         closedir(*d);
 }
 
-void images_sweep(struct service *s) {
-    int images = open_images(s);
+/* Those that came when this kernel could not, or whose file was not finished. */
+static void want_seals(struct service *s) {
+    struct image_list list DEFER(image_list_done) = {0};
+    struct err err;
+    if (store_image_list(s->store, NULL, &list, &err) < 0)
+        log_line(LOG_WARN, "service", "%s", err.text);
+    for (size_t i = 0; i < list.count; i++)
+        seal_want(s, list.rows[i].name, list.rows[i].id);
+}
+
+static void release_all(struct service *s, bool staging) {
+    int images = images_open(s);
     DIR *d DEFER(close_dir) = images < 0 ? NULL : fdopendir(images);
     for (struct dirent *e; d && (e = readdir(d));)
-        if (id_valid(e->d_name, strlen(e->d_name), 'n'))
+        if (staging && id_valid(e->d_name, strlen(e->d_name), 'n'))
             image_wipe(s, e->d_name);
         else
             image_release(s, e->d_name);
+}
+
+void images_sweep(struct service *s) {
+    release_all(s, true);
+    want_seals(s);
+}
+
+void images_look(struct service *s, uint64_t now) {
+    if (!s->images_again_ms || now < s->images_again_ms)
+        return;
+    s->images_again_ms = 0;
+    release_all(s, false);
 }
 
 /* ---- names ---- */
@@ -198,7 +244,14 @@ int image_name(struct service *s, const struct image_row *row, struct err *err) 
     tell_created(s, row);
     if (replaced && strcmp(before.id, row->id) != 0)
         image_release(s, before.id);
+    seal_want(s, row->name, row->id);
     return 0;
+}
+
+static bool is_file(const struct service *s, const char *id) {
+    char path[PLACE_SIZE + IMAGE_ID_SIZE + 32];
+    snprintf(path, sizeof(path), "%s/images/%s/root.erofs", s->place->home, id);
+    return access(path, F_OK) == 0;
 }
 
 void image_view_of(struct service *s, const struct image_row *row, char **config,
@@ -215,6 +268,7 @@ void image_view_of(struct service *s, const struct image_row *row, char **config
                                .created_ms = (uint64_t)row->created_ms,
                                .bytes = row->bytes,
                                .entries = row->entries,
+                               .stored = is_file(s, row->id) ? "erofs" : "directory",
                                .config = *config ? *config : "{}"};
     if (store_image_machines(s->store, row->id, &ret->machines, &err) < 0)
         log_line(LOG_WARN, "service", "%s", err.text);

@@ -29,7 +29,22 @@ int image_adopt(struct service *s, const char *staging, const char *id, const ch
 void image_release(struct service *s, const char *id);
 /* At the start: trees that nobody knows, and those that were being made. */
 void images_sweep(struct service *s);
+/* Trees that could not go because a box still held them: in a second, and again. */
+void images_again(struct service *s);
+void images_look(struct service *s, uint64_t now_ms);
 void image_wipe(struct service *s, const char *name);
+
+/* Is that the name of a step of a build? */
+bool image_is_step(const char *name);
+/* The images' directory; what presets of one are read from. -1 with errno. */
+int images_open(const struct service *s);
+int image_open_presets(const struct service *s, const char *id);
+
+/* image_seal.c: an image that has that name becomes a file, by and by, unless it is one. */
+void seal_want(struct service *s, const char *name, const char *id);
+/* A machine has let go of it: if it is a file by now, its tree may go. */
+void seal_rest(struct service *s, const char *id);
+void seals_release(struct service *s);
 
 /* Who asked may use it: its own, and with the scope admin those of others. */
 int image_find(struct service *s, const struct caller *who, const char *ref, struct image_row *ret,

@@ -6,8 +6,6 @@
 #include "base/defer.h"
 #include "service/image_store.h"
 
-#define BUILD "build:"
-
 int service_image_list(struct service *s, const struct caller *who, bool all_owners,
                        service_row_fn *row, void *arg, struct err *err) {
     struct image_list list DEFER(image_list_done) = {0};
@@ -122,7 +120,7 @@ int service_image_prune(struct service *s, const struct caller *who, uint64_t *r
     int r = store_image_list(s->store, who->owner, &list, err);
     for (size_t i = 0; r == 0 && i < list.count; i++) {
         const struct image_row *row = &list.rows[i];
-        if (strncmp(row->name, BUILD, strlen(BUILD)) != 0)
+        if (!image_is_step(row->name))
             continue;
         r = store_image_machines(s->store, row->id, &machines, err);
         if (r == 0 && machines == 0 && (r = remove_row(s, row, err)) == 0) {

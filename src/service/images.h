@@ -14,6 +14,7 @@ struct image_view {
     const char *id, *name, *owner, *origin;
     uint64_t created_ms, bytes, entries;
     uint64_t machines;  /* living ones that lie on it */
+    const char *stored; /* "erofs": as a file that is mounted; "directory" */
     const char *config; /* JSON: env, user, workdir ... */
 };
 

@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "gate/preset.h"
 #include "service/grant_kinds.h"
+#include "service/image_store.h"
 #include "service/models.h"
 #include "service/state.h"
 #include "store/networks.h"
@@ -352,12 +353,10 @@ static int fill_rule(const struct net_request *r, struct policy_rule *rule, stru
     return policy_target_read(r->target, rule, err);
 }
 
-/* What stands for "/" of an image, on the host. */
+/* What stands for "/" of an image, on the host: of one that is a file that is what was kept. */
 static int open_image_root(const struct service *s, const char *image, struct err *err) {
-    char path[PLACE_SIZE + IMAGE_ID_SIZE + 32] = "/";
-    if (image_id_valid(image))
-        snprintf(path, sizeof(path), "%s/images/%s/root", s->place->home, image);
-    int root = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int root = image_id_valid(image) ? image_open_presets(s, image)
+                                     : open("/", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     return root < 0 ? err_sys(err, "open the files of image '%s'", image) : root;
 }
 

@@ -103,6 +103,7 @@ static void tick(void *arg) {
     sqlite_look(s);
     if (store_sign(s->store, &err) < 0)
         log_line(LOG_ERROR, "service", "sign the journal: %s", err.text);
+    images_look(s, now);
     trim_look(s, now);
     execs_keep_look(s, now, wall);
 }
@@ -159,6 +160,7 @@ void service_free(struct service *s) {
     if (!s)
         return;
     loop_timer_free(s->tick);
+    seals_release(s);
     models_free(s->models, s->loop);
     databases_free(s->databases);
     for (size_t at = 0; (l = map_next(&s->machines, &at));)

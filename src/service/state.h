@@ -166,6 +166,10 @@ struct service {
     bool listing; /* that is being asked */
     unsigned list_tries;
     uint64_t list_again_ms;
+    struct seal_want *seal_wants; /* images that are to become files */
+    struct sealing *sealing;      /* one that does */
+    bool seals_off;               /* this kernel cannot mount such files */
+    uint64_t images_again_ms;     /* when to try again to remove some; 0: never */
 };
 
 /* ---- write.c: what is written down about a verb ---- */

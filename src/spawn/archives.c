@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -18,13 +19,14 @@
 #include "spawn/tree.h"
 #include "spawn/undertaker.h"
 
-enum { FD_DIR = 3, FD_REPORT = 4, FD_USR = 5, AWAY = 64 };
+enum { FD_DIR = 3, FD_REPORT = 4, FD_TREE = 5, AWAY = 64 };
 
 /* What the worker gets: see image/main.c. */
 struct work {
     const char *verb;
-    bool view;
-    int in, out, report, dir, usr; /* -1: none */
+    const char *how;                /* "view", "sealed"; NULL: its files are in dir */
+    int in, out, report, dir, tree; /* -1: none */
+    const char *id;                 /* of the image, if it has to be told */
 };
 
 /* An image, or one in the making ("n-4kq2x7w3n5ab"); never a path. */
@@ -54,29 +56,33 @@ static void place(int fd, int at) {
 }
 
 static void become(const struct spawner *s, const struct work *w) {
-    char ids[32];
-    const char *argv[6] = {"carrel-image", w->verb};
+    char ids[32], as[IMAGE_ID_SIZE + 8];
+    const char *argv[8] = {"carrel-image", w->verb};
     size_t n = 2;
     sigset_t none;
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
     signal(SIGCHLD, SIG_DFL);
     go_home(s);
-    if (w->view)
-        argv[n++] = "view";
+    if (w->how)
+        argv[n++] = w->how;
+    if (w->id) {
+        snprintf(as, sizeof(as), "as=%s", w->id);
+        argv[n++] = as;
+    }
     if (s->rootless) {
         snprintf(ids, sizeof(ids), "ids=%" PRIu32, s->maker.slots.base);
         argv[n++] = ids;
     }
     int null = open("/dev/null", O_RDWR);
     const int from[] = {away(w->in < 0 ? null : w->in), away(w->out < 0 ? null : w->out),
-                        away(w->dir), away(w->report), away(w->usr)};
+                        away(w->dir), away(w->report), away(w->tree)};
     place(from[0], 0);
     place(from[1], 1);
     place(from[2], FD_DIR);
     place(from[3], FD_REPORT);
-    place(from[4], FD_USR);
-    close_range((unsigned)(from[4] >= 0 ? FD_USR : FD_REPORT) + 1, ~0u, 0);
+    place(from[4], FD_TREE);
+    close_range((unsigned)(from[4] >= 0 ? FD_TREE : FD_REPORT) + 1, ~0u, 0);
     char locale[] = "LC_ALL=C.UTF-8", *const env[] = {locale, NULL};
     execve(s->archiver, (char *const *)argv, env);
     _exit(127);
@@ -124,24 +130,50 @@ static int begin_unpack(struct spawner *s, const char *name, const struct fd_mes
     if (!id_valid(name, strlen(name), 'n'))
         return bad_name(name, err);
     int dir DEFER_CLOSE = make_staging(s, name, err);
-    const struct work w = {"unpack", false, in->fds[0], -1, in->fds[1], dir, -1};
+    const struct work w = {"unpack", NULL, in->fds[0], -1, in->fds[1], dir, -1, NULL};
     return dir < 0 ? -1 : start(s, &w, err);
+}
+
+/* While a worker has it nobody takes the tree away. */
+static int open_packed(struct spawner *s, const char *name, struct err *err) {
+    int dir DEFER_CLOSE = openat(s->store, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (dir < 0 || flock(dir, LOCK_SH | LOCK_NB) < 0)
+        return err_set(err, ERR_NOT_FOUND, "there is no image '%s'", name);
+    return TAKE_FD(dir);
+}
+
+/* The tree of an image that is a file; -1 in *ret: it is a directory of `dir`. */
+static int open_tree_apart(struct spawner *s, const char *name, int dir, int *ret,
+                           struct err *err) {
+    struct image image;
+    struct stat st, top;
+    if (sealed_image(s, name, &image, err) < 0)
+        return -1;
+    bool apart =
+        fstat(image.skeleton, &st) == 0 && fstat(dir, &top) == 0 && st.st_dev != top.st_dev;
+    *ret = apart ? openat(image.skeleton, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+    image_close(&image);
+    return 0;
 }
 
 /* "oci i-..." */
 static int begin_pack(struct spawner *s, const char *text, const struct fd_message *in,
                       struct err *err) {
-    static const char *const forms[] = {"tar", "tar.zst", "oci"};
+    static const char *const forms[] = {"tar", "tar.zst", "oci", "erofs"};
+    enum { FORMS = sizeof(forms) / sizeof(*forms), SEAL = FORMS - 1 };
     size_t n = strcspn(text, " "), i = 0;
     const char *name = text[n] ? text + n + 1 : "";
-    while (i < 3 && (strlen(forms[i]) != n || strncmp(forms[i], text, n) != 0))
+    while (i < FORMS && (strlen(forms[i]) != n || strncmp(forms[i], text, n) != 0))
         i++;
-    if (i == 3 || !image_id_valid(name))
+    if (i == FORMS || !image_id_valid(name))
         return bad_name(text, err);
-    int dir DEFER_CLOSE = openat(s->store, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (dir < 0)
-        return err_set(err, ERR_NOT_FOUND, "there is no image '%s'", name);
-    const struct work w = {forms[i], false, -1, in->fds[0], in->fds[1], dir, -1};
+    if (i == SEAL && sealed_can(s, err) < 0)
+        return -1;
+    int tree DEFER_CLOSE = -1, dir DEFER_CLOSE = open_packed(s, name, err);
+    if (dir < 0 || (i != SEAL && open_tree_apart(s, name, dir, &tree, err) < 0))
+        return -1;
+    const struct work w = {forms[i], tree < 0 ? NULL : "sealed", -1, in->fds[0], in->fds[1], dir,
+                           tree,     i == SEAL ? name : NULL};
     return start(s, &w, err);
 }
 
@@ -152,7 +184,7 @@ static int begin_draw(struct spawner *s, const struct plan_message *m, const str
     if (layers_open_view(s, m->plan.id, m->plan.stack, dirs, err) < 0)
         return -1;
     int root DEFER_CLOSE = dirs[0], usr DEFER_CLOSE = dirs[1];
-    const struct work w = {"tar", true, -1, in->fds[0], in->fds[1], root, usr};
+    const struct work w = {"tar", "view", -1, in->fds[0], in->fds[1], root, usr, NULL};
     return start(s, &w, err);
 }
 
@@ -170,15 +202,42 @@ int archives_begin(struct spawner *s, const struct plan_message *m, const struct
     }
 }
 
+static int check_unused(const struct spawner *s, const char *id, struct err *err) {
+    for (const struct box *b = s->list; b; b = b->next)
+        if (!b->dead && strcmp(b->image_key, id) == 0)
+            return err_set(err, ERR_BUSY, "machine '%s' uses the image", b->id);
+    return 0;
+}
+
+/* The directory of an image that is a file by now. A worker may still be reading it. */
+static int check_left(struct spawner *s, const char *id, struct err *err) {
+    struct image image;
+    if (sealed_can(s, err) < 0 || sealed_image(s, id, &image, err) < 0)
+        return -1;
+    image_close(&image);
+    int dir DEFER_CLOSE = openat(s->store, id, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (dir < 0 || !sealed_is_mounted(s, id))
+        return err_set(err, ERR_INVALID, "the image '%s' is no file", id);
+    return flock(dir, LOCK_EX | LOCK_NB) < 0 ? err_set(err, ERR_BUSY, "the image is being read")
+                                             : 0;
+}
+
 int archives_wipe(struct spawner *s, const struct plan_message *m, struct undertaker *u,
                   struct err *err) {
-    char to[IMAGE_ID_SIZE + 32];
-    if (!is_name(m->text))
+    char id[IMAGE_ID_SIZE + 1], to[IMAGE_ID_SIZE + 32];
+    size_t n = strcspn(m->text, "/");
+    bool left = strcmp(m->text + n, "/root") == 0;
+    snprintf(id, sizeof(id), "%.*s", (int)(n < sizeof(id) ? n : sizeof(id) - 1), m->text);
+    if (left ? !image_id_valid(id) : !is_name(m->text))
         return bad_name(m->text, err);
-    ready_forget(s, m->text);
-    for (const struct box *b = s->list; b; b = b->next)
-        if (!b->dead && strcmp(b->image_key, m->text) == 0)
-            return err_set(err, ERR_BUSY, "machine '%s' uses the image", b->id);
+    if (check_unused(s, id, err) < 0 || (left && check_left(s, id, err) < 0))
+        return -1;
+    if (left) {
+        ready_renew(s, id); /* theirs may lie on the directory */
+    } else {
+        ready_forget(s, id);
+        sealed_forget(s, id);
+    }
     if (mkdirat(s->store, "trash", 0700) < 0 && errno != EEXIST)
         return err_sys(err, "remove an image");
     snprintf(to, sizeof(to), "trash/%s", id_new('t').text);

@@ -7,7 +7,7 @@
  * built and the boxes made before are `drifted`.
  *
  * Images that people bring lie beside it, each under its id (base/image_id.h): a directory with the
- * tree, `root`, and what the daemon wrote down of it.
+ * tree, `root` or `root.erofs` (spawn/sealed.h), and what the daemon wrote down of it.
  */
 #pragma once
 

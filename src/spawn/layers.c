@@ -174,7 +174,7 @@ static int open_image(struct spawner *s, const struct box *box, struct image *ol
     *ret = &s->image;
     if (strcmp(box->image_key, s->image.key) == 0)
         return 0;
-    if (image_open_key(s->store, s->host, box->image_key, s->image.base, old, err) < 0)
+    if (sealed_image(s, box->image_key, old, err) < 0)
         return -1;
     *ret = old;
     return 0;
@@ -504,7 +504,7 @@ int layers_restack(struct spawner *s, const struct plan *plan, struct rootfs *r,
     struct image stored DEFER(image_closep) = IMAGE_NONE;
     int made = 0;
     if (image_id_valid(plan->image)) {
-        made = image_open_key(s->store, s->host, plan->image, s->image.base, &stored, err);
+        made = sealed_image(s, plan->image, &stored, err);
         stack.image = &stored;
     }
     if (made == 0)

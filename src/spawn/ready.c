@@ -60,6 +60,12 @@ static struct ready_image *of_image(struct spawner *s, const char *image) {
     return NULL;
 }
 
+void ready_renew(struct spawner *s, const char *image) {
+    struct ready_image *of = of_image(s, image);
+    while (of && of->count)
+        drop_one(s, &of->list[--of->count]);
+}
+
 void ready_forget(struct spawner *s, const char *image) {
     struct ready_image *of = of_image(s, image);
     if (of)

@@ -53,6 +53,8 @@ bool ready_refill(struct spawner *s);
 struct making *ready_take(struct spawner *s, const struct plan *plan, struct box **ret);
 
 void ready_drop(struct spawner *s);
+/* Those of one image: others are made in their place. */
+void ready_renew(struct spawner *s, const char *image);
 /* Those of one image, which is about to go. */
 void ready_forget(struct spawner *s, const char *image);
 /* How many of images are ready. */

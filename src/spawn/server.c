@@ -360,6 +360,7 @@ static void do_status(struct server *v, struct client *c, const struct fd_messag
                : s->rootless             ? "tmpfs"
                : s->maker.uppers.limited ? "quota"
                                          : "image");
+    jot_string(&j, "images", sealed_probe(v->s) == 0 ? "erofs" : "directory");
     jot_string(&j, "network", s->net.plain ? "proxy" : "steered");
     if (s->net.plain)
         jot_string(&j, "network_note", strerror(-s->net.why_plain));

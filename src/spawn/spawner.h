@@ -25,6 +25,7 @@
 #include "spawn/nursery.h"
 #include "spawn/ready.h"
 #include "spawn/rootfs.h"
+#include "spawn/sealed.h"
 #include "spawn/undertaker.h"
 
 enum { POOL_SIZE = 8, MASK_MAX = 40 };
@@ -102,6 +103,7 @@ struct spawner {
     struct dynmods dynmods;
     char cgroup_note[200]; /* why limits are not enforced, if they are not */
     struct image image;
+    struct sealed_images sealed;
     char archiver[4096]; /* carrel-image, by its path on the host; empty: there is none */
     struct rootfs_maker maker;
 

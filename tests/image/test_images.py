@@ -61,7 +61,7 @@ def test_layers_lie_over_each_other_as_they_should(daemon, rootfs):
 def test_hard_links_stay_links_and_attributes_stay(daemon, rootfs):
     info, data = entry("one", b"x" * 100)
     info.pax_headers = {"SCHILY.xattr.user.note": "kept", "SCHILY.xattr.security.selinux": "left out"}
-    image = put(daemon, layout([rootfs.read_bytes(), archive((info, data), hard("two", "one"), link("three", "/one"))]))
+    image = put(daemon, layout([rootfs.read_bytes(), archive((info, data), hard("two", "one"), link("three", "/one"))]), name="build:links")
     m = daemon.machine(image=image["id"])
     assert daemon.exec(m, "stat -c %h /one; cat /three | stat -c %s /two")["stdout"].split() == ["2", "100"]
     where = pathlib.Path(daemon.home, "images", image["id"], "root/one")
@@ -335,21 +335,22 @@ def test_an_image_goes_though_boxes_of_it_wait(daemon, small):
 # ---- sharing ----
 
 @pytest.mark.skipif(ROOTLESS, reason="an ordinary user may not link files of other ids")
-def test_an_image_of_an_image_shares_what_is_the_same(daemon, small):
+def test_an_image_of_an_image_shares_what_is_the_same(daemon, rootfs):
     def tree(image):
         return daemon.home / "images" / daemon.get(f"/v1/images/{image}")["id"] / "root"
 
-    m = daemon.machine(image="small")
+    put(daemon, rootfs.read_bytes(), name="build:small")  # steps of builds stay directories
+    m = daemon.machine(image="build:small")
     daemon.exec(m, "echo new >/new; mkdir -p /etc; echo other >/etc/other")
-    daemon.post(f"/v1/machines/{m}/image", {"name": "derived"})
-    base, derived = tree("small"), tree("derived")
+    daemon.post(f"/v1/machines/{m}/image", {"name": "build:derived"})
+    base, derived = tree("build:small"), tree("build:derived")
     large = [p for p in base.rglob("*") if p.is_file() and not p.is_symlink() and p.stat().st_size > 10000]
     assert large and all(os.path.samefile(p, derived / p.relative_to(base)) for p in large)
     assert (derived / "new").read_text() == "new\n" and not (base / "new").exists()
     assert not list(derived.rglob(".carrel-shared"))
     daemon.clear()
-    daemon.delete("/v1/images/small")
-    assert daemon.exec(daemon.machine(image="derived"), "cat /new /etc/other")["stdout"] == "new\nother\n"
-    out = daemon.request("GET", "/v1/images/derived/archive", raw=True, form="tar")
+    daemon.delete("/v1/images/build:small")
+    assert daemon.exec(daemon.machine(image="build:derived"), "cat /new /etc/other")["stdout"] == "new\nother\n"
+    out = daemon.request("GET", "/v1/images/build:derived/archive", raw=True, form="tar")
     again = daemon.request("POST", "/v1/images", out, name="again")
-    assert again["id"] == daemon.get("/v1/images/derived")["id"], "it is what it was"
+    assert again["id"] == daemon.get("/v1/images/build:derived")["id"], "it is what it was"

@@ -83,6 +83,34 @@ static void a_preset_is_what_the_image_says(void **state) {
     assert_true(preset_exists("pip") && preset_exists("cargo") && !preset_exists("apt.example"));
 }
 
-UNIT_MAIN(cmocka_unit_test(addresses_become_targets),
+static void what_is_kept_says_the_same(void **state) {
+    struct scratch dir DEFER(scratch_done) = scratch_new();
+    struct preset_targets t;
+    struct err err;
+    (void)state;
+    char path[128];
+    assert_int_equal(mkdir(scratch_file(&dir, "root", path), 0755), 0);
+    int root DEFER_CLOSE = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    assert_int_equal(mkdir(scratch_file(&dir, "kept", path), 0755), 0);
+    int kept DEFER_CLOSE = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    put(root, "etc/apt", "sources.list", "deb http://deb.example/debian stable main\n", 0644);
+    put(root, "etc", "npmrc", "registry=https://closed.example/\n", 0600);
+    put(root, "etc", "shadow", "secret", 0644);
+    put(root, "usr/lib/go-9", "go.env", "GOPROXY=https://proxy.example\n", 0644);
+    put(root, "etc/pip", "real", "index-url = https://pip.example\n", 0644);
+    assert_int_equal(symlinkat("/etc/pip/real", root, "etc/pip.conf"), 0);
+    for (int again = 0; again < 2; again++) /* what was begun is finished */
+        assert_int_equal(preset_keep(root, kept), 0);
+    assert_int_equal(preset_read("apt", kept, &t, &err), 0);
+    assert_string_equal(t.list[0], "http://deb.example");
+    assert_int_equal(preset_read("pip", kept, &t, &err), 0);
+    assert_string_equal(t.list[0], "https://pip.example");
+    assert_int_equal(preset_read("go", kept, &t, &err), 0);
+    assert_string_equal(t.list[0], "https://proxy.example");
+    assert_int_equal(preset_read("npm", kept, &t, &err), -1);
+    assert_int_equal(faccessat(kept, "etc/shadow", F_OK, 0), -1);
+}
+
+UNIT_MAIN(cmocka_unit_test(what_is_kept_says_the_same), cmocka_unit_test(addresses_become_targets),
           cmocka_unit_test(names_count_where_they_are_wanted),
           cmocka_unit_test(a_preset_is_what_the_image_says))
