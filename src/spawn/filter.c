@@ -2,7 +2,6 @@
 
 #include <assert.h>
 #include <errno.h>
-#include <linux/audit.h>
 #include <linux/fs.h>
 #include <linux/netlink.h>
 #include <linux/seccomp.h>
@@ -19,14 +18,7 @@
 #include <unistd.h>
 
 #include "base/defer.h"
-
-#if defined(__x86_64__)
-#define NATIVE_ARCH AUDIT_ARCH_X86_64
-#elif defined(__aarch64__)
-#define NATIVE_ARCH AUDIT_ARCH_AARCH64
-#else
-#error "no seccomp table for this architecture"
-#endif
+#include "base/native.h"
 
 #ifndef CLONE_NEWTIME
 #define CLONE_NEWTIME 0x80

@@ -26,6 +26,7 @@
 #include <unistd.h>
 
 #include "base/defer.h"
+#include "base/native.h"
 
 enum { INPUT_MAX = 8192, NOBODY = 65534, LIFE_S = 100, SQL_SIZE = 4096, ROLE_SESSIONS = 20 };
 
@@ -46,7 +47,8 @@ static bool confine(void) {
     alarm(LIFE_S);
     return ok && prctl(PR_SET_PDEATHSIG, 9) == 0 && prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
            prctl(PR_SET_DUMPABLE, 0) == 0 && setrlimit(RLIMIT_FSIZE, &none) == 0 &&
-           setrlimit(RLIMIT_CORE, &none) == 0 && setrlimit(RLIMIT_AS, &memory) == 0;
+           setrlimit(RLIMIT_CORE, &none) == 0 &&
+           (INSTRUMENTED || setrlimit(RLIMIT_AS, &memory) == 0);
 }
 
 static bool read_words(char bytes[INPUT_MAX], const char *ret[WORDS]) {
