@@ -32,6 +32,8 @@ _Noreturn void bench_fail(const struct err *err);
 
 /* preload: a library for the daemon, or NULL. */
 void bench_start(struct bench *b, const char *preload);
+/* The same beside a spawner that keeps parts of boxes in its pools, and no whole ones. */
+void bench_start_bare(struct bench *b);
 /* Ends daemon and spawner and removes what they wrote. */
 void bench_stop(struct bench *b);
 struct http_client *bench_connect(const struct bench *b);
@@ -62,3 +64,5 @@ void measure_mcp(struct bench *b);
 void measure_operator(struct bench *b);
 void measure_steps(struct bench *b);
 void measure_history(struct bench *b);
+void measure_forks(struct bench *b);
+void measure_first_exec(struct bench *b); /* wants bench_start_bare() */

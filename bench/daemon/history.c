@@ -1,6 +1,6 @@
 /*
- * Steps of machines on a disk: with 200 MB changed, with 10 and 50,000 files; a hundred forks at
- * once; and ten thousand steps of one machine.
+ * Steps of machines on a disk: with 200 MB changed, with 10 and 50,000 files; and ten thousand
+ * steps of one machine.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,14 +8,13 @@
 
 #include "bench.h"
 
-enum { ROUNDS = 10, QUICK = 2, FORKS = 100, QUICK_FORKS = 5, ONE_FORK = 20 };
+enum { ROUNDS = 10, QUICK = 2 };
 enum { STEPS = 10000, QUICK_STEPS = 60, ENDS = 500, QUICK_ENDS = 20 };
 
 static const char *const plain[] = {"/bin/true", NULL};
 
 struct subject {
-    char id[BENCH_ID], exec[BENCH_TARGET], steps[BENCH_TARGET], rewind[BENCH_TARGET],
-        fork[BENCH_TARGET];
+    char id[BENCH_ID], exec[BENCH_TARGET], steps[BENCH_TARGET], rewind[BENCH_TARGET];
 };
 
 static void subject_make(struct bench *b, const char *body, struct subject *s) {
@@ -26,7 +25,6 @@ static void subject_make(struct bench *b, const char *body, struct subject *s) {
     bench_exec_target(s->id, s->exec);
     snprintf(s->steps, sizeof(s->steps), "/v1/machines/%s/steps", s->id);
     snprintf(s->rewind, sizeof(s->rewind), "/v1/machines/%s/rewind", s->id);
-    snprintf(s->fork, sizeof(s->fork), "/v1/machines/%s/fork", s->id);
 }
 
 static uint64_t timed(struct bench *b, const char *target, const char *body, struct buf *answer) {
@@ -97,43 +95,6 @@ static void report_disk(struct bench *b, struct disk_samples *all) {
                median(&all->back[MANY]) / median(&all->back[FEW]), 1.5, "x");
 }
 
-/* ---- a crowd of forks ---- */
-
-/* Ids of the machines in an answer; destroys them all. */
-static void destroy_all(struct bench *b, const char *text) {
-    char id[BENCH_ID];
-    for (const char *at = text; (at = strstr(at, "{\"id\":\"m-")); at += 8) {
-        snprintf(id, sizeof(id), "%.14s", at + 7);
-        bench_destroy(b, id);
-    }
-}
-
-static void measure_forks(struct bench *b) {
-    struct buf answer DEFER(buf_done) = BUF(1 << 20);
-    struct samples one = {0};
-    struct subject s;
-    char body[64];
-    unsigned forks = b->quick ? QUICK_FORKS : FORKS;
-    subject_make(b, "{\"steps\":\"manual\"}", &s);
-    bench_ask(b, "POST", s.exec, "{\"command\":\"mkdir d; cd d; seq 5000 | xargs touch\"}",
-              &answer);
-    bench_ask(b, "POST", s.steps, "{\"name\":\"base\"}", &answer);
-    for (unsigned i = 0; i < (b->quick ? QUICK : ONE_FORK); i++) {
-        bench_rest(b, 1);
-        samples_add(&one, timed(b, s.fork, "{\"step\":\"base\"}", &answer));
-        destroy_all(b, answer.data);
-    }
-    bench_rest(b, 1);
-    snprintf(body, sizeof(body), "{\"step\":\"base\",\"count\":%u}", forks);
-    double many = (double)timed(b, s.fork, body, &answer);
-    destroy_all(b, answer.data);
-    bench_destroy(b, s.id);
-    report_times(b->report, "one fork of a machine with 5,000 files", &one, NULL);
-    report_figure(b->report, "100 forks of it in one request", many / 1e6, "ms");
-    report_bar(b->report, "100 forks / one fork", many / median(&one), forks, "x");
-    samples_done(&one);
-}
-
 /* ---- a long history ---- */
 
 enum { FIRST_STEP, LAST_STEP, FIRST_STAT, LAST_STAT, LONG_WAYS };
@@ -177,7 +138,7 @@ static void measure_long(struct bench *b) {
 
 void measure_history(struct bench *b) {
     struct disk_samples all = {.floor = {0}};
-    report_section(b->report, "History: on disk, crowds, ten thousand steps");
+    report_section(b->report, "History: on disk, ten thousand steps");
     sample_disk(b, &all);
     report_disk(b, &all);
     samples_done(&all.floor);
@@ -185,6 +146,5 @@ void measure_history(struct bench *b) {
         samples_done(&all.snap[k]);
         samples_done(&all.back[k]);
     }
-    measure_forks(b);
     measure_long(b);
 }

@@ -32,16 +32,23 @@ static void run(struct options *o) {
         measure_steps(b);
     if (wanted(o, "history"))
         measure_history(b);
+    if (wanted(o, "forks"))
+        measure_forks(b);
     if (wanted(o, "output"))
         measure_output(b);
     if (wanted(o, "load"))
         measure_load(b);
     bench_stop(b);
-    if (!o->preload || !wanted(o, "latency"))
-        return;
-    bench_start(b, o->preload);
-    measure_latency(b, true);
-    bench_stop(b);
+    if (wanted(o, "forks")) {
+        bench_start_bare(b);
+        measure_first_exec(b);
+        bench_stop(b);
+    }
+    if (o->preload && wanted(o, "latency")) {
+        bench_start(b, o->preload);
+        measure_latency(b, true);
+        bench_stop(b);
+    }
 }
 
 static const struct option long_options[] = {
@@ -85,7 +92,8 @@ int main(int argc, char **argv) {
     struct options o = {.bench = {.build = "build"}};
     struct err err;
     if (read_options(argc, argv, &o) < 0) {
-        fputs("usage: daemon_bench [--build DIR] [--only latency|mcp|steps|history|output|load] "
+        fputs("usage: daemon_bench [--build DIR] [--only "
+              "latency|mcp|operator|steps|history|forks|output|load] "
               "[--slow-sync LIB] "
               "[--quick] [--table FILE] [--json FILE]\n",
               stderr);

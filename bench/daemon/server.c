@@ -7,6 +7,7 @@
 #include "base/fdio.h"
 #include "bench.h"
 #include "bench/settle.h"
+#include "io/launch.h"
 #include "io/spawn_link.h"
 
 enum { ANSWER_MAX_MS = 30000 };
@@ -113,20 +114,42 @@ struct http_client *bench_connect(const struct bench *b) {
     return http;
 }
 
-void bench_start(struct bench *b, const char *preload) {
+static void find_place(struct bench *b) {
     struct err err;
     snprintf(b->dir, sizeof(b->dir), "/var/tmp/daemon-bench-XXXXXX");
     if (!mkdtemp(b->dir))
         exit(1);
     snprintf(b->place.run, sizeof(b->place.run), "%s/%s", run_base(), strrchr(b->dir, '/') + 1);
     snprintf(b->place.home, sizeof(b->place.home), "%s/home", b->dir);
+    char *build DEFER_FREE = realpath(b->build, NULL); /* a spawner works elsewhere */
+    snprintf(b->place.libexec, sizeof(b->place.libexec), "%.1000s/libexec", build ? build : "");
     if (place_make(&b->place, &err) < 0)
         bench_fail(&err);
+}
+
+static void start_in_place(struct bench *b, const char *preload) {
+    struct err err;
     b->daemon = start_daemon(b, preload);
     b->http = bench_connect(b);
     b->spawner = spawn_try_connect(&b->place, &err);
     if (b->spawner < 0)
         bench_fail(&err);
+}
+
+void bench_start(struct bench *b, const char *preload) {
+    find_place(b);
+    start_in_place(b, preload);
+}
+
+void bench_start_bare(struct bench *b) {
+    char guest[PLACE_SIZE + 16];
+    const char *const words[] = {"--guest", guest, "--ready-boxes", "0", NULL};
+    struct err err;
+    find_place(b);
+    snprintf(guest, sizeof(guest), "%s/carrel-guest", b->place.libexec);
+    if (launch(&b->place, "carrel-spawn", "spawn.log", words, NULL, &err) < 0)
+        bench_fail(&err);
+    start_in_place(b, NULL);
 }
 
 void bench_rest(struct bench *b, unsigned boxes) {

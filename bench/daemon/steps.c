@@ -1,6 +1,5 @@
-/* Steps, rewinds and forks beside fork+exec: with few changed files and with many. */
+/* Steps and rewinds beside fork+exec: with few changed files and with many. */
 #include <stdio.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "bench.h"
@@ -38,21 +37,7 @@ static uint64_t timed(struct bench *b, const char *target, const char *body, str
     return now_ns() - began;
 }
 
-enum { FLOOR, SNAP_FEW, SNAP_MANY, BACK_FEW, BACK_MANY, FORK, WAYS };
-
-static uint64_t fork_and_exec(struct bench *b, const struct subject *s, struct buf *answer) {
-    char target[BENCH_TARGET], id[BENCH_ID];
-    snprintf(target, sizeof(target), "/v1/machines/%s/fork", s->id);
-    uint64_t began = now_ns();
-    bench_ask(b, "POST", target, "{\"step\":\"base\"}", answer);
-    const char *at = answer->data ? strstr(answer->data, "\"id\":\"m-") : NULL;
-    snprintf(id, sizeof(id), "%.14s", at ? at + 6 : "");
-    bench_exec_target(id, target);
-    bench_ask(b, "POST", target, "{\"argv\":[\"/bin/true\"]}", answer);
-    uint64_t took = now_ns() - began;
-    bench_destroy(b, id);
-    return took;
-}
+enum { FLOOR, SNAP_FEW, SNAP_MANY, BACK_FEW, BACK_MANY, WAYS };
 
 static void sample_all(struct bench *b, struct samples all[WAYS]) {
     struct buf answer DEFER(buf_done) = BUF(1 << 20);
@@ -71,7 +56,6 @@ static void sample_all(struct bench *b, struct samples all[WAYS]) {
         t[SNAP_MANY] = timed(b, many.steps, "{}", &answer);
         t[BACK_FEW] = timed(b, few.rewind, "{\"step\":\"base\"}", &answer);
         t[BACK_MANY] = timed(b, many.rewind, "{\"step\":\"base\"}", &answer);
-        t[FORK] = fork_and_exec(b, &many, &answer);
         usleep(5000);
         for (size_t k = 0; i >= WARM_UP && k < WAYS; k++)
             samples_add(&all[k], t[k]);
@@ -107,14 +91,13 @@ static double median(struct samples *s) {
 }
 
 void measure_steps(struct bench *b) {
-    static const char *const names[WAYS] = {
-        "fork+exec of true",           "snap, 10 changed files",
-        "snap, 5,000 changed files",   "rewind, 10 changed files",
-        "rewind, 5,000 changed files", "fork of a machine with 5,000 files, first exec"};
+    static const char *const names[WAYS] = {"fork+exec of true", "snap, 10 changed files",
+                                            "snap, 5,000 changed files", "rewind, 10 changed files",
+                                            "rewind, 5,000 changed files"};
     static const char *const exec_names[4] = {"touch, steps manual", "a second one at once",
                                               "touch, a step after each", "a second one at once"};
     struct samples all[WAYS] = {0}, execs[4] = {0};
-    report_section(b->report, "Steps, rewind and fork");
+    report_section(b->report, "Steps and rewind");
     sample_all(b, all);
     sample_execs(b, execs);
     for (size_t k = 0; k < WAYS; k++)

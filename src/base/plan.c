@@ -104,6 +104,7 @@ static const struct field {
     {10, KIND_U64, CREATE, AT(plan.gate)},
     {19, KIND_U64, CREATE, AT(plan.same)},
     {17, KIND_TEXT, STACK, AT(plan.stack)},
+    {27, KIND_TEXT, CREATE, AT(plan.undrifted)},
     {11, KIND_GRANT, CREATE, AT(plan.grants)},
     {13, KIND_U64, FROZEN, AT(frozen)},
     {14, KIND_U64, CURSOR, AT(cursor)},

@@ -110,6 +110,7 @@ struct plan {
     uint64_t same;                /* it has been before: it keeps who it is */
     uint64_t gate;                /* CREATED brings PLAN_GATE_SOCKETS, before the uppers */
     char stack[LAYERS_TEXT_SIZE]; /* base/layers.h; empty: the image alone */
+    char undrifted[ID_SIZE];      /* refused if this machine has drifted; empty: it may have */
     size_t grant_count;
     struct plan_grant grants[PLAN_MAX_GRANTS]; /* last, so that unused ones need not be copied */
 };

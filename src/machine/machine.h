@@ -42,9 +42,10 @@ struct machine_spec {
      * answer to one is what shows that the machine exists. Otherwise it exists when `made` comes.
      */
     bool early;
-    bool same;         /* it has been before, and keeps who it is */
-    bool gate;         /* the machine's `doors` come with it */
-    const char *stack; /* layers it starts from (base/layers.h); NULL: the image alone */
+    bool same;             /* it has been before, and keeps who it is */
+    bool gate;             /* the machine's `doors` come with it */
+    const char *stack;     /* layers it starts from (base/layers.h); NULL: the image alone */
+    const char *undrifted; /* `unsupported` if this machine has drifted; NULL: it may have */
     const struct plan_grant *grants;
     const int *grant_fds; /* one open directory a grant; stay the caller's */
     size_t grant_count;

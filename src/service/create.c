@@ -508,9 +508,10 @@ static int hand_grants(struct creation *c, const struct machine_request *r, stru
     struct live *l = c->live;
     const struct live *from =
         r->from.machine ? map_get(&l->service->machines, r->from.machine) : NULL;
-    if (from && grants_inherit(l, from, &c->plan, err) < 0)
+    if (from && grants_inherit(l, from, &c->plan, &c->granted, err) < 0)
         return -1;
     c->delivers = wants_delivery(&c->plan);
+    c->granted |= c->plan.count > 0;
     return grants_write(l, &c->who, &c->plan, err);
 }
 
@@ -563,7 +564,6 @@ void service_create(struct service *s, const struct caller *who, const struct ma
                            .arg = arg,
                            .early = r->early && r->ephemeral,
                            .ephemeral = r->ephemeral,
-                           .granted = plan.count || r->from.machine,
                            .plan = plan};
     plan = (struct grant_plan){0};
     c->lent = r->ephemeral ? NULL : lend(&handed);
@@ -589,6 +589,7 @@ void service_create(struct service *s, const struct caller *who, const struct ma
         .gate = true,
         .early = r->early,
         .stack = l->steps.stack,
+        .undrifted = r->from.drifted ? NULL : r->from.machine,
         .grants = handed.grants,
         .grant_fds = handed.fds,
         .grant_count = handed.count,

@@ -119,7 +119,7 @@ static void make_all(struct forking *f) {
         .metadata = f->metadata,
         .env = l->env,
         .key = f->key[0] ? f->key : NULL,
-        .from = {f->step.stack ? f->step.stack : "", of->id, f->step.id},
+        .from = {f->step.stack ? f->step.stack : "", of->id, f->step.id, f->drifted},
     };
     f->ids = calloc(f->wanted, sizeof(*f->ids));
     if (!f->ids)
@@ -127,21 +127,6 @@ static void make_all(struct forking *f) {
     f->begun = f->wanted;
     for (size_t i = 0, n = f->wanted; i < n; i++)
         service_create(l->service, &f->who, &request, no_hash, NULL, 0, one_made, f);
-}
-
-static void drift_known(void *arg, const struct machine_stats *stats, const struct err *failed) {
-    struct forking *f = arg;
-    struct err err;
-    if (!failed && stats->drifted && !f->drifted) {
-        err_set(&err, ERR_UNSUPPORTED, "the host's packages changed since machine '%s' was made",
-                f->live->row.id);
-        err_remedy(&err, "with --drifted its files lie over the /usr of now");
-        failed = &err;
-    }
-    if (failed)
-        finish(f, failed);
-    else
-        make_all(f);
 }
 
 static void step_known(struct forking *f) {
@@ -155,7 +140,7 @@ static void step_known(struct forking *f) {
         live_state_error(l, &err);
         finish(f, &err);
     } else {
-        l->service->driver->stats(l->machine, drift_known, f);
+        make_all(f);
     }
 }
 

@@ -56,8 +56,10 @@ int grant_read(struct service *s, const char *owner, const struct grant_request 
                const struct grant_kind **ret_kind, struct grant_row *row, struct err *err);
 /* Writes the rows of a machine in the making, and into the journal. */
 int grants_write(struct live *l, const struct caller *who, struct grant_plan *p, struct err *err);
-/* Those of its source that a fork has; into the plan: those that it gets anew. */
-int grants_inherit(struct live *l, const struct live *from, struct grant_plan *p, struct err *err);
+/* Those of its source that a fork has; into the plan: those that it gets anew. *any: it has some.
+ */
+int grants_inherit(struct live *l, const struct live *from, struct grant_plan *p, bool *any,
+                   struct err *err);
 /* What has to be brought there, one after the other, once it runs; takes the plan over. */
 void grants_deliver(struct live *l, struct grant_plan *p, service_done_fn *done, void *arg);
 void grants_restore(struct live *l);

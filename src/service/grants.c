@@ -160,7 +160,8 @@ static int renew(struct live *l, const struct grant_kind *kind, const struct gra
     return 0;
 }
 
-int grants_inherit(struct live *l, const struct live *from, struct grant_plan *p, struct err *err) {
+int grants_inherit(struct live *l, const struct live *from, struct grant_plan *p, bool *any,
+                   struct err *err) {
     struct grant_list list DEFER(grant_list_done) = {0};
     if (store_grant_list(l->service->store, from->row.id, NULL, &list, err) < 0)
         return -1;
@@ -177,6 +178,7 @@ int grants_inherit(struct live *l, const struct live *from, struct grant_plan *p
         snprintf(list.rows[i].machine, sizeof(list.rows[i].machine), "%s", l->row.id);
         if (store_grant_put(l->service->store, &list.rows[i], err) < 0)
             return -1;
+        *any = true;
     }
     grants_restore(l);
     return 0;

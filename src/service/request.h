@@ -85,7 +85,8 @@ struct machine_request {
     struct {
         const char *stack; /* NULL: the image alone */
         const char *machine, *step;
-    } from; /* set by a fork */
+        bool drifted; /* its source may have */
+    } from;           /* set by a fork */
     /* Set by a face. */
     bool ephemeral; /* it ends with the daemon at the latest */
     bool early;     /* told of before its guest was heard: a command follows at once */

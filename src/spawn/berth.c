@@ -27,12 +27,14 @@ static int make_netns(struct spawner *s, struct berth *b, struct err *err) {
  * The first root tells what this kernel can do: overlays of detached layers (6.15), idmapped
  * tmpfs (6.3). What it cannot is done the older way from then on.
  */
-static int make_root(struct spawner *s, struct berth *b, uint64_t disk, uint64_t mem,
+static int make_root(struct spawner *s, struct berth *b, const struct rootfs_size *wanted,
                      struct err *err) {
+    struct rootfs_size size = *wanted;
+    size.bare &= s->probed;
     for (;;) {
-        if (rootfs_new(&s->maker, disk, mem, &b->root, err) == 0) {
+        if (rootfs_new(&s->maker, &size, &b->root, err) == 0) {
             /* What was not tried is still not known. */
-            s->probed |= rootfs_fits_tmpfs(&s->maker, disk, mem);
+            s->probed |= rootfs_fits_tmpfs(&s->maker, size.disk_bytes, size.mem_bytes);
             return 0;
         }
         /* Only these tell of the kernel; and what worked before fails for another reason. */
@@ -85,7 +87,7 @@ static int start_waiting(struct spawner *s, struct berth *b, struct err *err) {
     return r;
 }
 
-int berth_advance(struct spawner *s, struct berth *b, uint64_t disk, uint64_t mem,
+int berth_advance(struct spawner *s, struct berth *b, const struct rootfs_size *size,
                   struct err *err) {
     int r = 0;
     switch (b->stage) {
@@ -93,7 +95,7 @@ int berth_advance(struct spawner *s, struct berth *b, uint64_t disk, uint64_t me
         r = make_netns(s, b, err);
         break;
     case 1:
-        r = make_root(s, b, disk, mem, err);
+        r = make_root(s, b, size, err);
         break;
     case 2:
         r = cgroup_new(&s->cgroups, &b->cgroup, err);

@@ -46,7 +46,8 @@ enum { BERTH_READY = 4 };
 uint64_t process_born(int proc, pid_t pid, int pidfd);
 
 /* One step of making it, so that a request waits for at most one. */
-int berth_advance(struct spawner *s, struct berth *b, uint64_t disk, uint64_t mem, struct err *err);
+int berth_advance(struct spawner *s, struct berth *b, const struct rootfs_size *size,
+                  struct err *err);
 
 /* Ends an unused one and gives everything back. */
 void berth_drop(struct spawner *s, struct berth *b);

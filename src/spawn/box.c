@@ -65,6 +65,16 @@ static int check(const struct spawner *s, const struct plan *plan, size_t fds, s
     return 0;
 }
 
+/* Layers that were written over another /usr are not put over that of now unasked. */
+static int check_source(struct spawner *s, const struct plan *plan, struct err *err) {
+    const struct box *source = plan->undrifted[0] ? box_find(s, plan->undrifted) : NULL;
+    if (!source || !source->drifted)
+        return 0;
+    err_set(err, ERR_UNSUPPORTED, "the host's packages changed since machine '%s' was made",
+            source->id);
+    return err_remedy(err, "with --drifted its files lie over the /usr of now");
+}
+
 struct box *box_new(struct spawner *s, const char *id, uint64_t linger) {
     struct box *box = calloc(1, sizeof(*box));
     if (!box)
@@ -145,7 +155,7 @@ static struct making *begin_from_berth(struct spawner *s, const struct plan *pla
 
 struct making *box_begin(struct spawner *s, const struct plan *plan, const int *fds,
                          size_t fd_count, struct box **ret, struct err *err) {
-    if (check(s, plan, fd_count, err) < 0)
+    if (check(s, plan, fd_count, err) < 0 || check_source(s, plan, err) < 0)
         return NULL;
     if (box_find(s, plan->id)) {
         err_set(err, ERR_EXISTS, "machine '%s' exists", plan->id);

@@ -192,8 +192,7 @@ static int renew_identity(const struct making *m, const struct plan *plan, struc
                : err_sys(err, "give a machine its identity");
 }
 
-/* The overlays of its berth are not for it: it lies on layers, or on another image. */
-static bool is_restacked(const struct plan *plan) {
+bool plan_is_restacked(const struct plan *plan) {
     return plan->stack[0] || image_id_valid(plan->image);
 }
 
@@ -202,7 +201,7 @@ int making_gather(struct spawner *s, const struct plan *plan, const int *fds, st
     if (pool_take(s, plan, &m->berth, err) < 0)
         return -1;
     m->has_berth = true;
-    if (is_restacked(plan) && layers_restack(s, plan, &m->berth.root, err) < 0)
+    if (plan_is_restacked(plan) && layers_restack(s, plan, &m->berth.root, err) < 0)
         return -1;
     if (cgroup_limit(&s->cgroups, m->berth.cgroup.number, plan, err) < 0 ||
         open_channels(m, err) < 0 || making_listen(s, m, plan, err) < 0 ||
@@ -226,7 +225,7 @@ int making_order(const struct making *m, const struct plan *plan, struct err *er
         filled.mem_bytes = LIMIT_MEM;
     memcpy(fds + ORDER_GRANTS, m->grants, plan->grant_count * sizeof(int));
     size_t n = ORDER_GRANTS + plan->grant_count;
-    if (is_restacked(plan)) {
+    if (plan_is_restacked(plan)) {
         fds[n++] = m->berth.root.root;
         if (m->berth.root.usr >= 0)
             fds[n++] = m->berth.root.usr;

@@ -33,6 +33,9 @@ struct making *making_new(void);    /* NULL: out of memory */
 void making_free(struct making *m); /* the descriptors, not what they stand for */
 void making_undo(struct spawner *s, struct making *m); /* gives everything back, and frees it */
 
+/* The overlays of a berth are not for it: it lies on layers, or on another image. */
+bool plan_is_restacked(const struct plan *plan);
+
 /* The gate's sockets, for a plan that wants them. */
 int making_listen(struct spawner *s, struct making *m, const struct plan *plan, struct err *err);
 /* A berth with the limits of the plan, the channels, the grants. */

@@ -4,15 +4,17 @@
 
 #include "base/limits.h"
 #include "base/log.h"
+#include "spawn/making.h"
 #include "spawn/spawner.h"
 
 bool pool_refill(struct spawner *s) {
+    static const struct rootfs_size usual = {.disk_bytes = LIMIT_DISK, .mem_bytes = LIMIT_MEM};
     struct err err;
     if (s->pool_broken || s->berth_count == POOL_SIZE)
         return false;
     if (s->growing.stage == 0)
         s->growing = BERTH_NONE;
-    if (berth_advance(s, &s->growing, LIMIT_DISK, LIMIT_MEM, &err) < 0) {
+    if (berth_advance(s, &s->growing, &usual, &err) < 0) {
         log_line(LOG_ERROR, "spawn", "refill pool: %s", err.text);
         berth_drop(s, &s->growing);
         s->pool_broken = true;
@@ -27,10 +29,14 @@ bool pool_refill(struct spawner *s) {
 }
 
 int pool_take(struct spawner *s, const struct plan *plan, struct berth *ret, struct err *err) {
-    uint64_t disk = plan->disk_bytes ? plan->disk_bytes : LIMIT_DISK;
-    uint64_t mem = plan->mem_bytes ? plan->mem_bytes : LIMIT_MEM;
+    const struct rootfs_size size = {
+        .disk_bytes = plan->disk_bytes ? plan->disk_bytes : LIMIT_DISK,
+        .mem_bytes = plan->mem_bytes ? plan->mem_bytes : LIMIT_MEM,
+        .bare = plan_is_restacked(plan),
+    };
     /* A pooled root has the default size and may lie on tmpfs, which counts as memory. */
-    bool fits = disk == LIMIT_DISK && (mem >= LIMIT_MEM || s->rootless || s->maker.tmpfs_plain);
+    bool fits = size.disk_bytes == LIMIT_DISK &&
+                (size.mem_bytes >= LIMIT_MEM || s->rootless || s->maker.tmpfs_plain);
     if (fits && s->berth_count) {
         /* The oldest first: its process has had the most time to settle. */
         *ret = s->berths[0];
@@ -39,7 +45,7 @@ int pool_take(struct spawner *s, const struct plan *plan, struct berth *ret, str
     }
     struct berth b = BERTH_NONE;
     while (b.stage < BERTH_READY)
-        if (berth_advance(s, &b, disk, mem, err) < 0) {
+        if (berth_advance(s, &b, &size, err) < 0) {
             berth_drop(s, &b);
             return -1;
         }

@@ -191,13 +191,13 @@ static int hold_disk(const struct rootfs_maker *maker, struct rootfs *r) {
     return mount_shelve(r->held[0]);
 }
 
-static int assemble(struct rootfs_maker *maker, struct rootfs *r, struct err *err) {
+static int assemble(struct rootfs_maker *maker, struct rootfs *r, bool bare, struct err *err) {
     int made = bench_fs(maker, r);
     if (made < 0)
         return err_num(err, made, "attach filesystem");
     struct stack stack = rootfs_stack(maker, r);
     stack.upper = r->layer = LAYER_FIRST;
-    if (stack_mount(maker, &stack, &r->root, &r->usr, err) < 0)
+    if (!bare && stack_mount(maker, &stack, &r->root, &r->usr, err) < 0)
         return -1;
     r->meta = make_meta(r);
     if (r->meta >= 0 && maker->has_nodes && (made = make_dev(r)) < 0)
@@ -207,7 +207,7 @@ static int assemble(struct rootfs_maker *maker, struct rootfs *r, struct err *er
     return r->meta < 0 ? err_num(err, r->meta, "mount /run/carrel") : 0;
 }
 
-static int fill(struct rootfs_maker *maker, struct rootfs *r, uint64_t disk, uint64_t mem,
+static int fill(struct rootfs_maker *maker, struct rootfs *r, const struct rootfs_size *size,
                 struct err *err) {
     uint32_t first = slots_first(&maker->slots, r->slot);
     struct id_map map = maker->rootless ? id_map_shared(first) : id_map_plain(first);
@@ -215,7 +215,7 @@ static int fill(struct rootfs_maker *maker, struct rootfs *r, uint64_t disk, uin
                                 : userns_new(maker->proc, first, &map);
     if (r->userns < 0)
         return err_num(err, r->userns, "make user namespace");
-    r->fs = new_fs(maker, r, disk, mem, err);
+    r->fs = new_fs(maker, r, size->disk_bytes, size->mem_bytes, err);
     if (r->fs < 0)
         return -1;
     int made = lay_out(maker, r->fs);
@@ -225,15 +225,15 @@ static int fill(struct rootfs_maker *maker, struct rootfs *r, uint64_t disk, uin
         return err_num(err, made, "keep a view of the filesystem");
     if (!maker->rootless && (made = mount_idmap(r->fs, r->userns)) < 0)
         return err_num(err, made, "idmap filesystem");
-    return assemble(maker, r, err);
+    return assemble(maker, r, size->bare, err);
 }
 
-int rootfs_new(struct rootfs_maker *maker, uint64_t disk, uint64_t mem, struct rootfs *ret,
+int rootfs_new(struct rootfs_maker *maker, const struct rootfs_size *size, struct rootfs *ret,
                struct err *err) {
     struct rootfs r = ROOTFS_NONE;
     if (slots_take(&maker->slots, &r.slot, &r.lock, err) < 0)
         return -1;
-    if (fill(maker, &r, disk, mem, err) < 0) {
+    if (fill(maker, &r, size, err) < 0) {
         rootfs_drop(maker, &r);
         return err_wrap(err, "make root filesystem");
     }

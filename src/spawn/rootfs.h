@@ -64,14 +64,19 @@ struct rootfs_maker {
         tmpfs_bare; /* rootless: tmpfs keeps no user attributes, which overlays need (before 6.6) */
 };
 
+struct rootfs_size {
+    uint64_t disk_bytes, mem_bytes;
+    bool bare; /* without overlays: those of the layers that it will lie on come later */
+};
+
 /*
  * Changes go to tmpfs when the disk limit is at most half the memory limit, since they are charged
  * to it; otherwise to a directory of the store with a project quota; where there is none, to an
  * ext4 image. A rootless spawner has tmpfs alone; where that is bare, a directory of the store
  * without a limit.
  */
-int rootfs_new(struct rootfs_maker *maker, uint64_t disk_bytes, uint64_t mem_bytes,
-               struct rootfs *ret, struct err *err);
+int rootfs_new(struct rootfs_maker *maker, const struct rootfs_size *size, struct rootfs *ret,
+               struct err *err);
 void rootfs_close(struct rootfs *r); /* the descriptors; the slot stays taken */
 
 /* Would its changes go to tmpfs, if this kernel can do that? */

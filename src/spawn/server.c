@@ -773,14 +773,19 @@ static bool may_tidy(const struct server *v) {
     return v->dead_count > DEAD_MANY || v->waiting_count || now - v->created_ms >= QUIET_MS;
 }
 
+/* Of a crowd of requests each takes what it needs; pools are filled once nobody asks. */
+static bool refill(struct server *v, bool asked) {
+    return asked || pool_refill(v->s) || ready_refill(v->s);
+}
+
 /* One unit of tidying; true if there may be more. */
-static bool tidy(struct server *v, bool *ret_dying) {
+static bool tidy(struct server *v, bool asked, bool *ret_dying) {
     bool did = false;
     *ret_dying = clean_one(v, &did);
     if (layers_untidy(v->s) && (v->undertaker.pid || start_undertaker(v) == 0))
         layers_tidy(v->s, &v->undertaker);
     bool removing = uppers_step(&v->s->maker.uppers);
-    return did || pool_refill(v->s) || ready_refill(v->s) || removing;
+    return did || refill(v, asked) || removing;
 }
 
 /* How long to sleep: not at all with work to do, a little while a box dies, else until idle. */
@@ -839,7 +844,7 @@ static void serve(struct server *v, uint64_t idle_ms) {
         }
         press_ending(v);
         if (may_tidy(v))
-            work = tidy(v, &dying);
+            work = tidy(v, n > 0, &dying);
     }
 }
 

@@ -411,6 +411,7 @@ static void fill_plan(struct plan *p, const struct machine_spec *spec) {
     p->linger = spec->linger ? PLAN_DAEMONS : PLAN_NOBODYS;
     p->gate = spec->gate;
     p->same = spec->same;
+    snprintf(p->undrifted, sizeof(p->undrifted), "%s", spec->undrifted ? spec->undrifted : "");
     p->grant_count = spec->grant_count;
     for (size_t i = 0; i < spec->grant_count; i++)
         p->grants[i] = spec->grants[i];
