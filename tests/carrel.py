@@ -29,6 +29,15 @@ SOAK = bool(os.environ.get("CARREL_SOAK"))
 LIMIT_S = 60
 
 
+def sample(count, wanted):
+    """All of 1..count in a soak, otherwise as many as wanted, spread evenly."""
+    if SOAK or count <= wanted:
+        return range(1, count + 1)
+    if wanted == 1:
+        return [(count + 1) // 2]
+    return sorted({1 + i * (count - 1) // (wanted - 1) for i in range(wanted)})
+
+
 class Carrel:
     """One run directory with its daemon and spawner, started by the first command and ended by stop()."""
 

@@ -8,7 +8,7 @@ import pytest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
-from carrel import DAEMON, GUEST, PROGRAM, SOAK, SPAWNER, Carrel, stop_daemon, stop_spawner  # noqa: E402
+from carrel import DAEMON, GUEST, PROGRAM, SPAWNER, Carrel, stop_daemon, stop_spawner  # noqa: E402
 import patience  # noqa: E402
 from patience import PATIENCE  # noqa: E402
 
@@ -101,10 +101,3 @@ def own(home):
     c.run("-q", "--", "true")
     yield c
     c.stop()
-
-
-def sample(count, wanted):
-    """All of 1..count in a soak, otherwise as many as wanted, spread evenly."""
-    if SOAK or count <= wanted:
-        return range(1, count + 1)
-    return sorted({1 + i * (count - 1) // (wanted - 1) for i in range(wanted)})

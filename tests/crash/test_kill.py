@@ -8,8 +8,8 @@ import threading
 import time
 
 import pytest
-from carrel import GUEST, ROOTLESS, SOAK, SPAWNER, alive, spawner_pids, stop_daemon, stop_spawner
-from conftest import Faults, sample
+from carrel import GUEST, ROOTLESS, SOAK, SPAWNER, alive, sample, spawner_pids, stop_daemon, stop_spawner
+from conftest import Faults
 from host_state import read
 from patience import PATIENCE, clock
 

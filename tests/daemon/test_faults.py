@@ -1,0 +1,226 @@
+"""Fault injection over layers and database: the calls of a path are counted, then its N-th call is the last one of
+whoever makes it, or fails. A few evenly spread N here, every N in a soak. Afterwards the machine goes on, and every
+step that was acknowledged can be returned to with the tree that it had."""
+import collections
+import contextlib
+import http.client
+import os
+import pathlib
+import shutil
+import subprocess
+import time
+
+import patience
+import pytest
+from carrel import ROOTLESS, SOAK, parent_of, sample, spawner_pids
+from daemon import Daemon, Refused
+from patience import clock
+from test_steps import Box
+
+pytestmark = [
+    pytest.mark.skipif(ROOTLESS, reason="a spawner that was restarted cannot enter the boxes of the one before"),
+    pytest.mark.skipif(not shutil.which("strace"), reason="no strace to make a system call fail"),
+]
+time_limit = patience.time_limit(3600 if SOAK else 120)
+
+TREE = "find . -type f | sort | xargs sha256sum | sha256sum"
+MOUNTS = "%file,write,pwrite64,fsconfig,fsmount,fsopen,move_mount,open_tree,mount_setattr,setns,umount2"
+FILES = "%file,write,pwrite64,copy_file_range,sendfile,fsync,fdatasync,syncfs,ftruncate,fchmod,fchown,setxattr,fsetxattr"
+STORE = "openat,pread64,pwrite64,write,ftruncate,fcntl"
+UNSTEADY = (Refused, http.client.HTTPException, OSError)  # a daemon that dies answers nothing
+
+
+@pytest.fixture(scope="module")
+def d():
+    made = Daemon(conf="[steps]\ndurable_after = 1s\n")
+    yield made
+    made.stop()
+
+
+# ---- who is made to fail ----
+
+def spawner(d):
+    d.get("/v1/machines")
+    return spawner_pids(d.run_dir)[0]
+
+
+def undertaker(d):
+    """The spawner's process for what takes long; it starts with the first such work."""
+    main = spawner(d)
+    for entry in os.listdir("/proc"):
+        with contextlib.suppress(OSError):
+            if entry.isdigit() and parent_of(entry) == main and pathlib.Path("/proc", entry, "comm").read_text() == "carrel-bury\n":
+                return int(entry)
+    return None
+
+
+def the_daemon(d):
+    return d.process.pid
+
+
+# ---- what is done meanwhile ----
+
+class Subject:
+    """A machine, and the ledger of what was acknowledged: the tree of each step."""
+
+    def __init__(self, d):
+        self.d, self.box, self.ledger, self.count = d, Box(d, steps="manual"), {}, 0
+        self.change()
+        self.base = self.step()
+
+    def change(self):
+        self.count += 1
+        n = self.count
+        self.box.sh(f"mkdir -p d{n % 3}; echo {n} >d{n % 3}/f{n}; rm -f d{(n + 1) % 3}/f*; echo {n} >now")
+
+    def step(self):
+        number = self.box.snap()["number"]
+        self.ledger[number] = self.box.sh(TREE)
+        return number
+
+    def back(self):
+        self.box.rewind(self.base)
+
+    def twins(self):
+        for fork in self.box.fork(count=1, step=str(self.base)):
+            assert fork.sh(TREE) == self.ledger[self.base]
+            self.d.delete(fork.url)
+
+    def pile(self):
+        """So many steps that layers are merged, in the background."""
+        for _ in range(4):
+            self.change()
+            self.step()
+        time.sleep(0.25)
+
+    def save(self):
+        """A step, and time enough that it is made durable."""
+        self.step()
+        time.sleep(1.6)
+
+    def lives_on(self):
+        """A daemon that was killed is started again, as whoever comes next would."""
+        try:
+            self.d.get("/v1/machines")
+        except OSError:
+            self.d.process.wait(10)
+            self.d.start()
+
+    def goes_on(self):
+        self.lives_on()
+        try:
+            self.change()
+        except Refused as e:  # a disk that failed is not written to until somebody has seen to it
+            assert "restart the daemon" in e.error["remedy"], e
+            self.d.restart()
+            self.change()
+        assert self.box.sh("cat now; ls /proc/self/fd /dev/pts >/dev/null && echo there") == f"{self.count}\nthere\n"
+        self.step()
+
+    def proves(self):
+        r = self.d.get("/v1/store/check")
+        assert r["whole"] and r["unchecked"] == 0, r
+        there = {s["number"] for s in self.box.steps(limit=500)}
+        kept = [n for n in self.ledger if n in there]  # old ones may have made room
+        assert len(kept) > 1
+        for number in kept if SOAK else kept[:: 1 + len(kept) // 5]:
+            self.box.rewind(number)
+            assert self.box.sh(TREE) == self.ledger[number], number
+
+
+# ---- the faults ----
+
+def traced(pid, trace):
+    """Or killed already, by a call that it made for somebody else: then the tracer has gone too."""
+    try:
+        with open(f"/proc/{pid}/status") as f:
+            return f"TracerPid:\t{trace.pid}\n" in f.read() or trace.poll() is not None
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
+@contextlib.contextmanager
+def strace(d, pid, *options):
+    trace = subprocess.Popen(["strace", "-qq", "-p", str(pid), *options], stderr=subprocess.DEVNULL)
+    try:
+        d.until(lambda: traced(pid, trace), 10)
+        yield
+    finally:
+        trace.send_signal(2)
+        trace.wait()
+
+
+def calls_of(d, who, calls, act):
+    """How many of these calls the path has, in that of its threads and children that makes the most: each is counted by itself."""
+    record = d.dir / "calls"
+    with strace(d, who(d), "-f", "-o", str(record), "-e", "trace=" + calls):
+        act()
+    lines = record.read_text(errors="replace").splitlines()
+    made = collections.Counter(line.split()[0] for line in lines if "(" in line)
+    return max(made.values())
+
+
+PATHS = {  # who, what, which of its calls fail, samples of a kill and of each error
+    "spawner-step": (spawner, Subject.step, MOUNTS, 10, 4),
+    "spawner-rewind": (spawner, Subject.back, MOUNTS, 4, 2),
+    "spawner-fork": (spawner, Subject.twins, MOUNTS, 4, 2),
+    "undertaker-merge": (undertaker, Subject.pile, FILES, 4, 2),
+    "undertaker-durable": (undertaker, Subject.save, FILES, 2, 1),
+    "daemon-step": (the_daemon, Subject.step, STORE, 5, 3),
+    "daemon-rewind": (the_daemon, Subject.back, STORE, 3, 1),
+}
+
+
+@pytest.mark.parametrize("fault", ["KILL", "ENOSPC", "EIO", "EMFILE"])
+@pytest.mark.parametrize("path", PATHS)
+def test_at_every_call_of_a_path(d, path, fault):
+    who, act, failing, kills, errors = PATHS[path]
+    kill = fault == "KILL"
+    calls = "all" if kill else failing
+    subject = Subject(d)
+    subject.pile()  # so that there is an undertaker
+    subject.change()
+    count = calls_of(d, who, calls, lambda: act(subject))
+    met = not kill
+    for n in sample(count, kills if kill else errors):
+        subject.change()
+        begun, pid = clock(), who(d)
+        what = "signal=KILL" if kill else f"error={fault}"
+        with contextlib.suppress(*UNSTEADY), strace(d, pid, "-f", "-o", "/dev/null", "-e", f"inject={calls}:{what}:when={n}"):
+            act(subject)
+        subject.goes_on()
+        met |= who is undertaker or who(d) != pid  # the former's children do the work
+        assert clock() - begun < 25, n
+    assert met, "no kill fell into the path"
+    subject.proves()
+    d.clear()
+
+
+def test_a_full_disk_during_a_step(d):
+    """The machine's own disk has no room left at all: nothing is lost, and once there is room steps go on."""
+    b = Box(d, steps="manual", limits={"disk": "16M"})
+    b.sh("echo first >first")
+    first = b.snap()["number"]
+    tree = b.sh(TREE)
+    b.sh("head -c 64M /dev/zero >big; for i in $(seq 9999); do : >x$i || break; done 2>/dev/null; true")
+    with pytest.raises(Refused) as e:
+        b.snap()
+    assert e.value.code == "limit" and b.id in e.value.error["message"] and "--disk" in e.value.error["remedy"], e.value
+    assert b.sh("cat first; head -c 3 big | wc -c") == "first\n3\n"
+    b.sh("rm -f big x*")
+    d.until(lambda: b.sh("echo second >second") == "", 20)
+    after = d.until(lambda: taken(b), 20)
+    b.rewind(first)
+    assert b.sh(TREE) == tree
+    b.rewind(after)
+    assert b.sh("cat first second; ls | wc -l") == "first\nsecond\n2\n"
+    assert d.get("/v1/store/check")["whole"]
+    d.clear()
+
+
+def taken(b):
+    try:
+        return b.snap()["number"]
+    except Refused as e:
+        assert e.code == "limit" and e.error["message"], e
+        return None
