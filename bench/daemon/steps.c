@@ -113,6 +113,8 @@ void measure_steps(struct bench *b) {
                median(&all[BACK_MANY]) / median(&all[BACK_FEW]), 1.5, "x");
     report_bar(b->report, "answer with a step after it / without, p50",
                median(&execs[2]) / median(&execs[0]), 1.05, "x");
+    report_bar(b->report, "a step delays the next command / fork+exec, p50",
+               (median(&execs[3]) - median(&execs[1])) / floor, 1.5, "x");
     report_bar(b->report, "back-to-back exec with steps / without, p50",
                median(&execs[3]) / median(&execs[1]), 1.75, "x");
     for (size_t k = 0; k < WAYS; k++)

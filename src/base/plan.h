@@ -153,6 +153,7 @@ struct plan_row {
 enum plan_root {
     ROOT_IF_CHANGED = 1, /* nothing is done when nothing was written */
     ROOT_UNDRIFTED = 2,  /* `unsupported` when the host's packages changed since it was made */
+    ROOT_ALONE = 4,      /* the guest was asked already, and nothing was started since */
 };
 
 /* A decoded message; which members are filled follows from type. */

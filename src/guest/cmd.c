@@ -17,6 +17,7 @@
 #include "guest/sys.h"
 #include "guest/tool.h"
 #include "guest/tree.h"
+#include "guest/warm.h"
 
 #define KILL_AGAIN_NS 10000000   /* a killed tree is looked at again after this */
 #define STALL_MAX_NS 10000000000 /* how long an EXEC waits for a spare cgroup */
@@ -284,6 +285,7 @@ enum serve_result cmd_exec(struct guest *g, struct conn *c, const struct frame *
         return SERVE_DONE;
     }
     cmd->tree = tree;
+    warm_remember(e.argv.s);
     cmd_begin(g, cmd, c, f, &e);
     cmd_start(g, cmd, f, &e);
     return SERVE_DONE;

@@ -31,6 +31,7 @@
 #include "guest/sys.h"
 #include "guest/tool.h"
 #include "guest/tree.h"
+#include "guest/warm.h"
 
 #define TASKS_MAX 8
 #define EVENTS_MAX 16
@@ -286,7 +287,7 @@ static int guest_init(struct guest *g, const struct args *a) {
 /* The loop. */
 
 static int next_timeout_ms(struct guest *g) {
-    if (g->has_backlog)
+    if (g->has_backlog || warm_is_due())
         return 0;
     if (!g->has_timers)
         return -1;
@@ -301,6 +302,7 @@ static int next_timeout_ms(struct guest *g) {
 }
 
 static void guest_loop(struct guest *g) {
+    warm_begin(true);
     struct epoll_event events[EVENTS_MAX];
     for (;;) {
         int n = epoll_wait(g->epoll, events, EVENTS_MAX, next_timeout_ms(g));
@@ -313,6 +315,8 @@ static void guest_loop(struct guest *g) {
         for (int i = 0; i < CONN_MAX; i++)
             if (g->conns[i].src.fd >= 0)
                 conn_continue(g, &g->conns[i]);
+        if (n == 0 && !g->has_backlog && warm_is_due())
+            warm_go_on();
     }
 }
 

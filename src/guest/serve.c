@@ -1,7 +1,5 @@
 #include "guest/serve.h"
 
-#include <sys/stat.h>
-
 #include <sys/wait.h>
 
 #include "base/err.h"
@@ -11,15 +9,8 @@
 #include "guest/identity.h"
 #include "guest/sys.h"
 #include "guest/tree.h"
+#include "guest/warm.h"
 #include "guest/watch.h"
-
-#ifdef __x86_64__
-#define TRIPLET "x86_64-linux-gnu"
-#define LOADER "/lib64/ld-linux-x86-64.so.2"
-#else
-#define TRIPLET "aarch64-linux-gnu"
-#define LOADER "/lib/ld-linux-aarch64.so.1"
-#endif
 
 static enum serve_result hello(struct guest *g, struct conn *c, const struct frame *f) {
     struct msg_hello m;
@@ -83,26 +74,6 @@ static enum serve_result spares(struct guest *g, struct conn *c, const struct fr
     return SERVE_DONE;
 }
 
-/*
- * A new root knows no name yet. What nearly every program needs is looked up now, when nobody
- * waits; otherwise the next command would pay for it. Looked up, never opened: names in a box may
- * be anything.
- */
-static void warm_root(void) {
-    static const char *const names[] = {"/bin/sh",
-                                        "/usr/bin/env",
-                                        "/etc/ld.so.cache",
-                                        "/etc/passwd",
-                                        "/dev/null",
-                                        "/lib/" TRIPLET "/libc.so.6",
-                                        "/lib/" TRIPLET "/libm.so.6",
-                                        LOADER,
-                                        "/home/user"};
-    struct stat st;
-    for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
-        (void)stat(names[i], &st);
-}
-
 /* Only while nothing else lives here: a process would go on in the old root. */
 static enum serve_result switch_root(struct guest *g, struct conn *c, const struct frame *f) {
     if ((f->head.flags & FRAME_FDS_MASK) != 1)
@@ -114,7 +85,7 @@ static enum serve_result switch_root(struct guest *g, struct conn *c, const stru
         conn_fail(c, f, errno, "switch root");
     else {
         conn_ok(c, f, 0);
-        warm_root();
+        warm_begin(false);
     }
     return SERVE_DONE;
 }

@@ -113,6 +113,8 @@ struct machine_driver {
     void (*set_deadline)(struct machine *m, uint64_t in_ms, machine_done_fn *done, void *arg);
     /* Those of one turn travel together: asking for hundreds is fine. */
     void (*stats)(struct machine *m, machine_stats_fn *done, void *arg);
+    /* `busy`: something lives in it besides the guest. */
+    void (*alone)(struct machine *m, machine_done_fn *done, void *arg);
     /*
      * The root becomes these layers with a new empty upper of that number above, which the machine
      * has not had before; what was written so far is the layer of the old number. `how` is of enum

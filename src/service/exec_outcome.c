@@ -54,7 +54,9 @@ static void take_step(struct exec *x) {
     struct step_cause cause = {.kind = STEP_EXEC,
                                .exec = x->row.id,
                                .what = x->row.argv,
-                               .status = exec_shell_status(&x->row)};
+                               .status = exec_shell_status(&x->row),
+                               .killed = x->row.state == EXEC_EXITED &&
+                                         strcmp(x->row.reason, "exit") != 0};
     steps_after(x->live, &cause);
 }
 
@@ -87,7 +89,7 @@ void exec_conclude(struct exec *x) {
 static void log_kept(void *arg, bool kept, const struct outlog_kept *now) {
     struct exec *x = arg;
     (void)now;
-    exec_make_spare(x->service);
+    loop_defer(x->service->loop, &x->service->spare_call); /* a step is asked for before that */
     x->keeping = false;
     if (!kept) /* execs_keep_look() tries again */
         x->keep_again_ms = loop_now_ms(x->service->loop) + back_off_ms(x->keep_tries++);

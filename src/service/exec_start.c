@@ -105,7 +105,8 @@ static struct outlog_caps log_caps(uint64_t bytes, bool terminal) {
     return (struct outlog_caps){{3 * part, part}, {3 * part, part}};
 }
 
-void exec_make_spare(struct service *s) {
+void exec_make_spare(void *service) {
+    struct service *s = service;
     const struct outlog_caps caps = log_caps(s->conf->log_bytes, false);
     struct err err; /* whoever needs one then makes it, and says why that failed */
     if (s->spare_log.fd < 0)

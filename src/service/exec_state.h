@@ -69,7 +69,7 @@ void exec_conclude(struct exec *x);
 /* Once it has ended and its streams too, nothing is left to hear. */
 void exec_settle(struct exec *x);
 /* The log of the next command, made while nobody waits. */
-void exec_make_spare(struct service *s);
+void exec_make_spare(void *service);
 bool exec_output_over(const struct exec *x);
 /* Whoever waits for its start hears of it. */
 void exec_start_done(struct exec *x, const struct err *err);

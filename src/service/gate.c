@@ -10,7 +10,7 @@
 #include "base/log.h"
 #include "service/durable.h"
 
-enum { AGAIN_MS = 200, AGAIN_TRIES = 25, WHAT_MAX = 4096 };
+enum { AGAIN_MS = 200, AGAIN_TRIES = 25, DYING_MS = 4, DYING_TRIES = 50, WHAT_MAX = 4096 };
 
 /* Somebody who waits to change something. */
 struct gate_call {
@@ -30,6 +30,9 @@ struct step_call {
     bool uncertain; /* the root may be sealed, and the guest still in it */
     unsigned tries;
     unsigned rooms; /* times that history was shortened for it */
+    unsigned dying; /* times that what was killed may still be looked for */
+    bool unwritten; /* its row could not be: */
+    struct err why;
 };
 
 /* ---- the gate ---- */
@@ -143,6 +146,7 @@ static struct step_call *call_new(struct live *l, const struct step_cause *cause
     snprintf(c->row.machine, sizeof(c->row.machine), "%s", l->row.id);
     snprintf(c->row.exec, sizeof(c->row.exec), "%s", cause->exec ? cause->exec : "");
     snprintf(c->row.name, sizeof(c->row.name), "%s", cause->name ? cause->name : "");
+    c->dying = cause->killed ? DYING_TRIES : 0;
     live_ref(l);
     return c;
 }
@@ -213,6 +217,11 @@ static void no_point(struct step_call *c, const char *why) {
     row->stack = NULL;
     snprintf(row->reason, sizeof(row->reason), "%s", why);
     c->live->service->fallbacks[FELL_STEP_WITHOUT_POINT] += row->kind != STEP_SNAP;
+}
+
+static void say_full(const struct live *l, struct err *err) {
+    err_wrap(err, "the disk of machine '%s' has no room for a step", l->row.id);
+    err_remedy(err, "remove files in it, or make one with a larger --disk; names keep old steps");
 }
 
 static void refuse(struct step_call *c, const struct err *err) {
@@ -326,14 +335,16 @@ static void root_known(void *arg, bool changed, const struct err *failed) {
     }
     bool asked_for = c->row.kind == STEP_SNAP && failed;
     if (asked_for) { /* one that cannot be returned to is not what was wanted */
-        refuse(c, failed);
+        err = *failed;
+        if (err.code == ERR_LIMIT)
+            say_full(l, &err);
+        refuse(c, &err);
     } else {
         step_over(c, write_step(c, !failed && changed, &err) < 0 ? &err : NULL);
     }
 }
 
-static void ask_root(void *arg) {
-    struct step_call *c = arg;
+static void ask_root_as(struct step_call *c, unsigned how) {
     struct live *l = c->live;
     struct err err;
     if (!l->machine) {
@@ -341,8 +352,46 @@ static void ask_root(void *arg) {
         root_known(c, false, &err);
         return;
     }
-    l->service->driver->root(l->machine, c->row.stack, l->steps.layer + 1, ROOT_IF_CHANGED,
+    l->service->driver->root(l->machine, c->row.stack, l->steps.layer + 1, ROOT_IF_CHANGED | how,
                              root_known, c);
+}
+
+static void ask_root(void *arg) {
+    ask_root_as(arg, 0);
+}
+
+static void ask_alone(void *arg);
+
+/* Where there are no cgroups, nobody waited for all of what was killed: its last are waited for. */
+static bool wait_for_dying(struct step_call *c, const struct err *err) {
+    if (err->code != ERR_BUSY || !c->dying || !c->live->machine)
+        return false;
+    c->dying--;
+    loop_timer_free(c->again);
+    c->again = loop_timer_new(c->live->service->loop, ask_alone, c);
+    loop_timer_start(c->again, DYING_MS, 0);
+    return true;
+}
+
+static void alone_known(void *arg, const struct err *err) {
+    struct step_call *c = arg;
+    if (c->unwritten) {
+        step_over(c, &c->why);
+    } else if (!err) {
+        loop_timer_free(TAKE(c->again)); /* from now on it asks for something else */
+        ask_root_as(c, ROOT_ALONE);
+    } else if (!wait_for_dying(c, err)) {
+        loop_timer_free(TAKE(c->again));
+        root_known(c, false, err);
+    }
+}
+
+static void ask_alone(void *arg) {
+    struct step_call *c = arg;
+    if (c->live->machine)
+        c->live->service->driver->alone(c->live->machine, alone_known, c);
+    else
+        ask_root(c);
 }
 
 static void begin(struct step_call *c) {
@@ -374,15 +423,17 @@ static void begin(struct step_call *c) {
         no_point(c, err.text);
         c->row.state = STEP_DONE;
     }
-    if (store_step_add(l->service->store, &c->row, &err) < 0) {
-        step_over(c, &err);
-        return;
-    }
-    if (copies) {
+    /* The guest is asked while we write; the layers are touched only once that is done. */
+    bool switches = ready == 0 && !copies;
+    if (switches)
+        ask_alone(c);
+    if (store_step_add(l->service->store, &c->row, &c->why) < 0) {
+        c->unwritten = true;
+        if (!switches)
+            step_over(c, &c->why);
+    } else if (copies) {
         still_copy(l, c->row.layer, copied, c);
-    } else if (ready == 0) {
-        ask_root(c);
-    } else {
+    } else if (ready < 0) {
         tell(c);
         step_over(c, NULL);
     }

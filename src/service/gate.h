@@ -11,6 +11,7 @@ struct step_cause {
     const char *what;
     int64_t status;
     const char *name; /* or NULL */
+    bool killed;      /* what ran was killed, and may still be on its way out */
 };
 
 void steps_init(struct live *l);

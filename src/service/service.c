@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "service/databases.h"
 #include "service/durable.h"
+#include "service/exec_state.h"
 #include "service/gate.h"
 #include "service/grant_kinds.h"
 #include "service/image_store.h"
@@ -141,6 +142,7 @@ struct service *service_new(const struct service_options *o, loop_fn *ready, voi
                           .ready_arg = arg};
     s->databases = databases_new(s);
     s->copies_unswept = true;
+    s->spare_call = (struct loop_call){.fn = exec_make_spare, .arg = s};
     s->host = s->driver->open(o->loop, err);
     if (!s->host || !(s->gate = net_gate_new(s, err)) || !(s->models = models_new(s, err)) ||
         !(s->ingress = expose_new(s)) ||
@@ -169,6 +171,7 @@ void service_free(struct service *s) {
         steps_release(l);
     for (size_t at = 0; (l = map_next(&s->machines, &at));)
         live_unref(l);
+    loop_call_cancel(s->loop, &s->spare_call);
     map_done(&s->machines);
     map_done(&s->execs);
     map_done(&s->loads);

@@ -145,6 +145,7 @@ struct service {
     uint32_t watch_ids, tool_ids;
     /* Made while nothing waits: the log of the next command, and who asked last. */
     struct outlog_fd spare_log;
+    struct loop_call spare_call;      /* makes it */
     char last_owner[STORE_NAME_SIZE]; /* empty: nobody yet */
     uid_t last_uid;
     int64_t last_event;

@@ -558,6 +558,7 @@ const struct machine_driver box_driver = {
     .freeze = box_freeze,
     .limit = box_limit,
     .set_deadline = box_set_deadline,
+    .alone = box_alone,
     .root = box_root,
     .view = box_view,
     .disk = box_disk,

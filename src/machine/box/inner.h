@@ -73,6 +73,7 @@ void call_answered(void *arg, const struct plan_message *m, struct fd_message *f
                    const struct err *err);
 
 /* layers.c */
+void box_alone(struct machine *m, machine_done_fn *done, void *arg);
 void box_root(struct machine *m, const char *stack, uint32_t layer, unsigned how,
               machine_root_fn *done, void *arg);
 void box_view(struct machine *m, const char *stack, machine_view_fn *done, void *arg);

@@ -42,6 +42,30 @@ static void on_root(void *arg, const struct plan_message *m, struct fd_message *
                       NULL, fds->fds, 1, on_switched, c);
 }
 
+static void ask_root(struct call *c, const char *stack, uint32_t layer, unsigned how) {
+    struct machine_host *h = c->box->m.host;
+    struct plan_message *m = box_message(h, PLAN_ROOT, c->box->m.id);
+    m->layer = layer;
+    m->changed = how;
+    snprintf(m->plan.stack, sizeof(m->plan.stack), "%s", stack);
+    spawner_ask(h->spawner, m, NULL, 0, on_root, c);
+}
+
+/* NULL: the guest is alone. */
+static const struct err *busy_error(const struct call *c, const struct frame *frame,
+                                    const struct err *err, struct err *ret) {
+    struct msg_busy_state state;
+    if (err)
+        return err;
+    if (msg_decode(frame, &state, sizeof(state)) < 0)
+        err_set(ret, ERR_INTERNAL, "the machine answered nonsense");
+    else if (state.busy)
+        err_set(ret, ERR_BUSY, "processes run in machine '%s'", c->box->m.id);
+    else
+        return NULL;
+    return ret;
+}
+
 struct root_call {
     struct call *call;
     uint32_t layer;
@@ -52,40 +76,47 @@ struct root_call {
 static void on_busy_known(void *arg, const struct frame *frame, const struct err *err) {
     struct root_call *r DEFER_FREE = arg;
     struct call *c = r->call;
-    struct msg_busy_state state;
     struct err busy;
-    if (!c->box) {
+    if (!c->box)
         call_free(c);
-        return;
-    }
-    if (!err && msg_decode(frame, &state, sizeof(state)) < 0) {
-        err_set(&busy, ERR_INTERNAL, "the machine answered nonsense");
-        err = &busy;
-    } else if (!err && state.busy) {
-        err_set(&busy, ERR_BUSY, "processes run in machine '%s'", c->box->m.id);
-        err = &busy;
-    }
-    if (err) {
+    else if ((err = busy_error(c, frame, err, &busy)))
         root_end(c, false, err);
-        return;
-    }
-    struct machine_host *h = c->box->m.host;
-    struct plan_message *m = box_message(h, PLAN_ROOT, c->box->m.id);
-    m->layer = r->layer;
-    m->changed = r->how;
-    snprintf(m->plan.stack, sizeof(m->plan.stack), "%s", r->stack);
-    spawner_ask(h->spawner, m, NULL, 0, on_root, c);
+    else
+        ask_root(c, r->stack, r->layer, r->how);
 }
 
 /* Asked first: what lives there would find itself in a root that nobody can write. */
 void box_root(struct machine *m, const char *stack, uint32_t layer, unsigned how,
               machine_root_fn *done, void *arg) {
     struct call *c = call_new(m, arg);
+    c->root = done;
+    if (how & ROOT_ALONE) {
+        ask_root(c, stack, layer, how);
+        return;
+    }
     struct root_call *r = xcalloc(sizeof(*r) + strlen(stack) + 1);
     *r = (struct root_call){.call = c, .layer = layer, .how = how};
     memcpy(r->stack, stack, strlen(stack) + 1);
-    c->root = done;
     guest_request(m->guest, (struct frame_head){.type = MSG_BUSY}, NULL, NULL, 0, on_busy_known, r);
+}
+
+static void on_alone_known(void *arg, const struct frame *frame, const struct err *err) {
+    struct call *c = arg;
+    struct err busy;
+    machine_done_fn *done = c->box ? c->done : NULL;
+    void *done_arg = c->arg;
+    if (done)
+        err = busy_error(c, frame, err, &busy);
+    call_free(c);
+    if (done)
+        done(done_arg, err);
+}
+
+void box_alone(struct machine *m, machine_done_fn *done, void *arg) {
+    struct call *c = call_new(m, arg);
+    c->done = done;
+    guest_request(m->guest, (struct frame_head){.type = MSG_BUSY}, NULL, NULL, 0, on_alone_known,
+                  c);
 }
 
 static void on_view(void *arg, const struct plan_message *m, struct fd_message *fds,

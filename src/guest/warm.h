@@ -1,0 +1,19 @@
+/*
+ * A new root knows no name yet, and the first command in it would pay for finding each. What nearly
+ * every program needs is looked up beforehand, a name at a time and only while nobody asks for
+ * anything. Looked up, never opened: names in a box may be anything.
+ */
+#pragma once
+
+#include <stdbool.h>
+
+/*
+ * The root is new. Before the first command only what every program needs is looked up: each name
+ * takes kernel memory, and a box may stay idle.
+ */
+void warm_begin(bool first);
+/* One that runs now is likely to run again. */
+void warm_remember(const char *program);
+bool warm_is_due(void);
+/* The next few. */
+void warm_go_on(void);
