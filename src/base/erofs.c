@@ -2,6 +2,7 @@
 
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/sha256.h"
 
@@ -93,6 +94,15 @@ bool erofs_is_ours(const uint8_t head[EROFS_HEAD_BYTES], const char *id, uint64_
     erofs_put_head(wanted, &h, id);
     return file_bytes > 0 && file_bytes == (uint64_t)h.blocks * EROFS_BLOCK &&
            memcmp(head, wanted, EROFS_HEAD_BYTES) == 0;
+}
+
+bool erofs_file_is_ours(int file, const char *id) {
+    uint8_t head[EROFS_HEAD_BYTES];
+    struct stat st;
+    return fstat(file, &st) == 0 && S_ISREG(st.st_mode) && st.st_uid == geteuid() &&
+           !(st.st_mode & (S_IWGRP | S_IWOTH)) && st.st_nlink == 1 &&
+           pread(file, head, sizeof(head), EROFS_HEAD_AT) == (ssize_t)sizeof(head) &&
+           erofs_is_ours(head, id, (uint64_t)st.st_size);
 }
 
 void erofs_put_empty(uint8_t to[EROFS_EMPTY_BYTES], const char *id) {

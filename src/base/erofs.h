@@ -45,5 +45,9 @@ void erofs_put_entry(uint8_t to[EROFS_ENTRY_BYTES], uint64_t node, size_t name_a
 /* Is it the head of a filesystem of ours, of the image with that id, and in a file of that size? */
 bool erofs_is_ours(const uint8_t head[EROFS_HEAD_BYTES], const char *id, uint64_t file_bytes);
 
+/* Is that such a file, our user's own, which nobody else may write to and that has no other name?
+ */
+bool erofs_file_is_ours(int file, const char *id);
+
 /* A whole filesystem of one empty directory, to try whether a kernel mounts it. */
 void erofs_put_empty(uint8_t to[EROFS_EMPTY_BYTES], const char *id);

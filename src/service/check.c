@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "machine/compare/compare.h"
 #include "service/gate.h"
+#include "service/image_store.h"
 
 enum { NAMED_MAX = 65536, LAYER_TEXT_SIZE = ID_SIZE + 11 };
 
@@ -189,6 +190,9 @@ static void disk_read(void *arg) {
     if (c->malformed)
         tell(c, NULL, "a stack of layers in the database cannot be read",
              "carrel rewind to a step that is whole");
+    if (image_id_valid(l->row.image) && !image_is_whole(c->service, l->row.image))
+        tell(c, NULL, "its image is not there, or is not as it was written",
+             "import or build the same image again");
     count_leftovers(c);
     c->next = 0;
     look_at_next(c);

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/defer.h"
+#include "base/erofs.h"
 #include "base/fdio.h"
 #include "base/log.h"
 
@@ -30,6 +31,18 @@ int image_open_presets(const struct service *s, const char *id) {
         dir = openat(images, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     }
     return dir;
+}
+
+bool image_is_whole(const struct service *s, const char *id) {
+    char path[IMAGE_ID_SIZE + 16];
+    struct stat st;
+    int images DEFER_CLOSE = images_open(s);
+    snprintf(path, sizeof(path), "%s/root", id);
+    if (images < 0 || fstatat(images, path, &st, AT_SYMLINK_NOFOLLOW) == 0)
+        return images >= 0 && S_ISDIR(st.st_mode);
+    snprintf(path, sizeof(path), "%s/root.erofs", id);
+    int file DEFER_CLOSE = openat(images, path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    return file >= 0 && erofs_file_is_ours(file, id);
 }
 
 bool image_is_step(const char *name) {

@@ -36,6 +36,8 @@ void image_wipe(struct service *s, const char *name);
 
 /* Is that the name of a step of a build? */
 bool image_is_step(const char *name);
+/* Is its tree there, or the file that we made of it? */
+bool image_is_whole(const struct service *s, const char *id);
 /* The images' directory; what presets of one are read from. -1 with errno. */
 int images_open(const struct service *s);
 int image_open_presets(const struct service *s, const char *id);

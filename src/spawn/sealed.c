@@ -58,15 +58,6 @@ int sealed_can(struct spawner *s, struct err *err) {
 
 /* ---- files ---- */
 
-static bool is_ours(int file, const char *id) {
-    uint8_t head[EROFS_HEAD_BYTES];
-    struct stat st;
-    return fstat(file, &st) == 0 && S_ISREG(st.st_mode) && st.st_uid == geteuid() &&
-           !(st.st_mode & (S_IWGRP | S_IWOTH)) && st.st_nlink == 1 &&
-           pread(file, head, sizeof(head), EROFS_HEAD_AT) == (ssize_t)sizeof(head) &&
-           erofs_is_ours(head, id, (uint64_t)st.st_size);
-}
-
 /* -ENOENT: it has none. */
 static int open_file(const struct spawner *s, const char *id) {
     char path[IMAGE_ID_SIZE + 16];
@@ -74,7 +65,7 @@ static int open_file(const struct spawner *s, const char *id) {
     int file DEFER_CLOSE = openat(s->store, path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     if (file < 0)
         return errno == ELOOP || errno == ENXIO ? -EBADMSG : -errno;
-    return is_ours(file, id) ? TAKE_FD(file) : -EBADMSG;
+    return erofs_file_is_ours(file, id) ? TAKE_FD(file) : -EBADMSG;
 }
 
 /* ---- those that are mounted ---- */

@@ -9,6 +9,7 @@ import stat
 import subprocess
 import tarfile
 import tempfile
+import time
 
 import pytest
 
@@ -140,6 +141,34 @@ def test_a_machine_on_the_directory_goes_on_and_the_directory_goes_with_it(daemo
     assert daemon.exec(m, "cat /x; ls /usr/bin/sh")["stdout"].split() == ["x", "/usr/bin/sh"], "after a step it is on the file"
     daemon.clear()
     sealed(daemon, image)
+
+
+def test_an_export_of_the_directory_is_whole_though_it_becomes_a_file(daemon, rootfs):
+    """Whoever reads the tree keeps it, however slowly."""
+    image = put(daemon, layout([rootfs.read_bytes(), archive(entry("large", bytes(48 << 20)), entry("zz", b"last"))]), name="build:large")
+    where = place(daemon, image)
+    c = daemon.connect()
+    c.request("GET", f"/v1/images/{image['id']}/archive?form=tar")
+    answer = c.getresponse()
+    begun = answer.read(1000)
+    daemon.post("/v1/images/build:large/names", {"name": "large"})
+    daemon.until(lambda: (where / "root.erofs").exists())
+    time.sleep(1.2)  # longer than it takes to try again
+    assert (where / "root").exists()
+    whole = begun + answer.read()
+    c.close()
+    sealed(daemon, image)
+    assert put(daemon, whole, name="again")["id"] == image["id"]
+
+
+def test_the_check_of_the_store_knows_files(daemon, rootfs):
+    file = sealed(daemon, put(daemon, rootfs.read_bytes(), name="small")) / "root.erofs"
+    m = daemon.machine(image="small")
+    assert daemon.get("/v1/store/check")["problems"] == []
+    file.chmod(0o666)
+    found = daemon.get("/v1/store/check")["problems"]
+    file.chmod(0o400)
+    assert [p["machine"] for p in found] == [m] and "image" in found[0]["what"] and "again" in found[0]["remedy"], found
 
 
 def test_steps_of_builds_stay_directories(daemon, rootfs):

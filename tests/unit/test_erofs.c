@@ -1,8 +1,10 @@
 #include "tests/unit/unit.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -215,7 +217,30 @@ static void links_of_both_kinds(void **state) {
     assert_memory_equal(again.bytes, m.bytes, m.size);
 }
 
-UNIT_MAIN(cmocka_unit_test(only_our_own_head_of_that_image_counts),
+/* A disk that is full, in miniature. */
+static void no_room_is_said(void **state) {
+    struct scratch dir DEFER(scratch_done) = scratch_new();
+    struct report quiet = {.fd = -1};
+    struct image_ids ids = {.shared = false};
+    struct rlimit before, small;
+    struct err err = {.text = ""};
+    char path[128];
+    (void)state;
+    int root DEFER_CLOSE = make_dir(&dir, "root");
+    put(root, "large", 300000, 'x');
+    int file DEFER_CLOSE =
+        open(scratch_file(&dir, "file", path), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    small = (struct rlimit){.rlim_cur = 100000, .rlim_max = before.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+    assert_int_equal(image_erofs(file, root, ids, ID, &quiet, &err), -1);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    assert_non_null(strstr(err.text, "make room for the image's file"));
+}
+
+UNIT_MAIN(cmocka_unit_test(no_room_is_said),
+          cmocka_unit_test(only_our_own_head_of_that_image_counts),
           cmocka_unit_test(sizes_around_a_block_are_all_there),
           cmocka_unit_test(a_large_directory_is_sorted_and_whole),
           cmocka_unit_test(links_of_both_kinds))
