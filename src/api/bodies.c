@@ -50,6 +50,8 @@ static const struct field dir_request[] = {
     {"at", FIELD_TEXT, AT(struct dir_request, at), "where it appears (default: the same path)",
      .max = PATH_MAX_BYTES},
     {"mode", FIELD_TEXT, AT(struct dir_request, mode), "default: cow", .choices = modes},
+    {"untrusted", FIELD_FLAG, AT(struct dir_request, untrusted),
+     "strangers may have written it: it taints the machine"},
 };
 static const struct schema dir_request_schema =
     SCHEMA("DirRequest", struct dir_request, dir_request);
@@ -115,6 +117,8 @@ static const struct field grant_request[] = {
      .max = 65536},
     {"expires", FIELD_DURATION, AT(struct grant_request, expires), "then it is taken back",
      .min = 1, .max = DAYS(3650)},
+    {"untrusted", FIELD_FLAG, AT(struct grant_request, untrusted),
+     "strangers may have written it: it taints the machine"},
 };
 const struct schema grant_request_schema =
     SCHEMA("GrantRequest", struct grant_request, grant_request);

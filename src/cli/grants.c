@@ -9,13 +9,23 @@
 
 #include "base/defer.h"
 
+bool grants_cut_untrusted(char *words) {
+    static const char mark[] = ":untrusted";
+    size_t n = strlen(words), len = sizeof(mark) - 1;
+    bool is = n > len && strcmp(words + n - len, mark) == 0;
+    if (is)
+        words[n - len] = '\0';
+    return is;
+}
+
 /* Cuts HOST, GUEST and mode out of the text; a part that starts with '/' is a path inside. */
 static int split(const char *text, char *host, char *guest, enum plan_grant_mode *mode,
-                 struct err *err) {
+                 bool *untrusted, struct err *err) {
     if (snprintf(host, PLAN_PATH_SIZE, "%s", text) >= PLAN_PATH_SIZE)
         return err_set(err, ERR_LIMIT, "--dir %.40s... is too long", text);
     guest[0] = '\0';
     *mode = PLAN_GRANT_COW;
+    *untrusted = grants_cut_untrusted(host);
     char *colon = strrchr(host, ':');
     if (colon && plan_mode_by_name(colon + 1, mode)) {
         *colon = '\0';
@@ -27,7 +37,7 @@ static int split(const char *text, char *host, char *guest, enum plan_grant_mode
     } else if (colon) {
         err_set(err, ERR_INVALID, "'%s' in --dir %s is neither a path nor ro, cow or rw", colon + 1,
                 text);
-        return err_remedy(err, "write --dir HOST[:/GUEST][:ro|cow|rw]");
+        return err_remedy(err, "write --dir HOST[:/GUEST][:ro|cow|rw][:untrusted]");
     }
     return 0;
 }
@@ -35,7 +45,7 @@ static int split(const char *text, char *host, char *guest, enum plan_grant_mode
 static int open_one(const char *text, struct plan *plan, struct grants *g, struct err *err) {
     char host[PLAN_PATH_SIZE], real[PATH_MAX];
     struct plan_grant *grant = &plan->grants[g->count];
-    if (split(text, host, grant->path, &grant->mode, err) < 0)
+    if (split(text, host, grant->path, &grant->mode, &g->untrusted[g->count], err) < 0)
         return -1;
     if (!realpath(host, real))
         return err_sys(err, "open directory '%s'", host);

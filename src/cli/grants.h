@@ -1,5 +1,5 @@
 /*
- * `--dir HOST[:GUEST][:ro|cow|rw]`: directories lent to a machine.
+ * `--dir HOST[:GUEST][:ro|cow|rw][:untrusted]`: directories lent to a machine.
  *
  * The host directory is opened here, by the caller's own rights, and passed on as a descriptor.
  */
@@ -14,6 +14,7 @@ struct grants {
     int dirs[PLAN_MAX_GRANTS];
     int uppers[PLAN_MAX_GRANTS];                /* changes of a cow grant, once the box exists */
     char host[PLAN_MAX_GRANTS][PLAN_PATH_SIZE]; /* absolute, links resolved */
+    bool untrusted[PLAN_MAX_GRANTS];            /* strangers may have written it */
     int working; /* the grant that is the caller's own directory, or -1 */
 };
 
@@ -21,3 +22,5 @@ struct grants {
 int grants_open(const struct option_list *dirs, struct plan *plan, struct grants *ret,
                 struct err *err);
 void grants_close(struct grants *g);
+/* Cuts ":untrusted" off the end of what is handed over; true: it was there. */
+bool grants_cut_untrusted(char *words);

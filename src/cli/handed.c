@@ -244,8 +244,13 @@ static const struct {
 };
 enum { KINDS = sizeof(kinds) / sizeof(*kinds) };
 
-int handed_put_words(struct jot *j, const char *kind, const char *text, struct handed *h,
+int handed_put_words(struct jot *j, const char *kind, const char *whole, struct handed *h,
                      struct err *err) {
+    char text[WORDS_MAX];
+    if (copy_words(whole, text, err) < 0)
+        return -1;
+    if (grants_cut_untrusted(text))
+        jot_bool(j, "untrusted", true);
     for (size_t i = 0; i < KINDS; i++)
         if (strcmp(kinds[i].kind, kind) == 0) {
             if (kinds[i].put != put_db) /* which knows better */

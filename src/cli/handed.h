@@ -62,8 +62,8 @@ struct handed {
 };
 void handed_close(struct handed *h);
 
-/* The members of one grant; `kind` is an option's name. */
-int handed_put_words(struct jot *j, const char *kind, const char *text, struct handed *h,
+/* The members of one grant; `kind` is an option's name; ":untrusted" may stand behind any. */
+int handed_put_words(struct jot *j, const char *kind, const char *whole, struct handed *h,
                      struct err *err);
 /* The members "grants" and "expires" of a machine's request. */
 int handed_put(struct jot *j, const struct handed_options *o, struct handed *h, struct err *err);

@@ -35,6 +35,8 @@ static void put_dirs(struct jot *j, const struct grants *g, const struct plan *p
         jot_string(j, "path", g->host[i]);
         jot_string(j, "at", plan->grants[i].path);
         jot_string(j, "mode", plan_mode_name(plan->grants[i].mode));
+        if (g->untrusted[i])
+            jot_bool(j, "untrusted", true);
         jot_end(j, '}');
     }
     jot_end(j, ']');

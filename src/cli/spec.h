@@ -38,7 +38,7 @@ struct spec {
          "limit of what it can write (default 1G)"},                                     \
         {'d',                                                                            \
          "dir",                                                                          \
-         "HOST[:GUEST][:ro|cow|rw]",                                                     \
+         "HOST[:GUEST][:ro|cow|rw][:untrusted]",                                         \
          OPTION_LIST,                                                                    \
          offsetof(type, member.dirs),                                                    \
          "lend a directory (default cow: it works on a copy)"},                          \

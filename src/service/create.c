@@ -515,6 +515,18 @@ static int hand_grants(struct creation *c, const struct machine_request *r, stru
     return grants_write(l, &c->who, &c->plan, err);
 }
 
+/* What strangers wrote taints it before anything in it runs. */
+static void taint_by(struct live *l, const struct machine_request *r) {
+    const struct dir_request *dirs = r->dirs.v;
+    const struct grant_request *grants = r->grants.v;
+    for (size_t i = 0; i < r->dirs.count; i++)
+        if (dirs[i].untrusted)
+            net_taint(l, dirs[i].path);
+    for (size_t i = 0; i < r->grants.count; i++)
+        if (grants[i].untrusted)
+            net_taint(l, grants[i].what);
+}
+
 void service_create(struct service *s, const struct caller *who, const struct machine_request *r,
                     const uint8_t request_hash[SHA256_BYTES], const int *fds, size_t nfds,
                     service_machine_fn *done, void *arg) {
@@ -567,6 +579,7 @@ void service_create(struct service *s, const struct caller *who, const struct ma
                            .plan = plan};
     plan = (struct grant_plan){0};
     c->lent = r->ephemeral ? NULL : lend(&handed);
+    taint_by(l, r);
     live_ref(l);
     l->changing = true;
     if (hand_grants(c, r, &err) < 0 || open_account(l, r, &err) < 0 ||

@@ -452,6 +452,8 @@ void service_grant_add(struct service *s, const struct caller *who, const char *
         granting_fail(g, &err);
         return;
     }
+    if (r->untrusted)
+        net_taint(l, r->what);
     g->kind->give(l, &g->row, plan.fds[0], effective, g);
 }
 

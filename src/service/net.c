@@ -101,18 +101,22 @@ void net_note(struct live *l, const char *verb, const char *why, const char *det
         write_note(l, verb, why, detail, 0);
 }
 
-/* The first answer of a stranger: from now on what is in the machine may be their doing. */
-static void taint(struct live *l, const struct gate_crossing *c) {
+/* The first word of a stranger: from now on what is in the machine may be their doing. */
+static void taint(struct live *l, uint64_t rule, const char *source) {
     struct policy *p = gate_policy(l->gate);
     struct err err;
     char why[NAME_SIZE + 40];
-    if (!policy_taint(p, c->rule, c->host, now_ms()))
+    if (!policy_taint(p, rule, source, now_ms()))
         return;
     if (net_keep(l, &err) < 0)
         log_line(LOG_ERROR, "service", "keep a taint: %s id=%s", err.text, l->row.id);
-    snprintf(why, sizeof(why), "it read from %s", c->host);
+    snprintf(why, sizeof(why), "it read from %.*s", NAME_SIZE, source);
     write_note(l, "machine.taint", why, NULL, 0);
     event_tell(l->service, l->row.owner, l->row.id, "machine.tainted", NULL);
+}
+
+void net_taint(struct live *l, const char *source) {
+    taint(l, 0, source);
 }
 
 static void crossed(void *arg, const char *machine, const struct gate_crossing *c) {
@@ -128,7 +132,7 @@ static void crossed(void *arg, const char *machine, const struct gate_crossing *
     if (c->outcome == GATE_USED)
         secrets_used(l, c->secret);
     if (c->outcome == GATE_ALLOWED)
-        taint(l, c);
+        taint(l, c->rule, c->host);
     if (outcomes[c->outcome].event)
         event_tell(s, l->row.owner, l->row.id, outcomes[c->outcome].event, detail);
     idle_touch(&l->idle, loop_now_ms(s->loop));

@@ -34,6 +34,7 @@ struct dir_request {
     const char *path; /* of the host: opened by the caller, or under a root of carrel.conf */
     const char *at;   /* inside; NULL: the same path */
     const char *mode; /* ro, cow, rw */
+    bool untrusted;   /* strangers may have written it: it taints the machine */
 };
 
 /* One rule of a machine's network, or a preset of them. */
@@ -59,6 +60,7 @@ struct grant_request {
     const char *mode;
     const char *value; /* of a variable */
     struct given expires;
+    bool untrusted; /* as of a directory */
 };
 
 /* Models for those inside, at http://models.carrel. */

@@ -282,7 +282,9 @@ int net_add_models(struct policy *policy, struct err *err); /* the rule for mode
 /* A fork may reach what its source may; parent NULL: nothing. */
 void net_inherit(struct live *l, const struct live *parent);
 int net_keep(struct live *l, struct err *err); /* writes the policy down */
-void net_restore(struct live *l);              /* what an earlier daemon wrote down */
+/* Something that strangers wrote is in it: kept, noted and told, if it is the first. */
+void net_taint(struct live *l, const char *source);
+void net_restore(struct live *l); /* what an earlier daemon wrote down */
 /* A machine of our making, with its doors; one that was adopted, which has none yet. */
 void net_attach_made(struct live *l);
 void net_attach_adopted(struct live *l);

@@ -40,7 +40,8 @@ int store_database_remove(struct store *s, const char *id, struct err *err) {
     return query_run(&q, NULL, err);
 }
 
-static int list(struct store *s, size_t statement, struct database_list *ret, struct err *err) {
+static int list(struct store *s, enum statement statement, struct database_list *ret,
+                struct err *err) {
     QUERY;
     void *rows;
     size_t count;

@@ -93,3 +93,32 @@ def test_a_hostile_page_cannot_send_what_it_asks_for(gated, servers, box):
     assert json.loads(results[0]["text"])["status"] == 200
     assert "not trusted" in results[1]["text"]
     assert gated.notes(plain, "net.deny")
+
+
+@pytest.mark.parametrize("option", ["--dir", "--file"])
+def test_what_strangers_wrote_taints_when_it_is_handed_over(gated, servers, tmp_path, option):
+    """:untrusted: before anything in the machine runs, and for good."""
+    thing = tmp_path / "theirs"
+    if option == "--dir":
+        thing.mkdir()
+    else:
+        thing.write_text("x")
+    done = subprocess.run([PROGRAM, "new", "--guard", option, f"{thing}:/home/user/theirs:untrusted", "--net",
+                           f"http://ok.test:{servers.http},local"], env=gated.env, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done
+    box = done.stdout.strip()
+    assert network(gated, box)["tainted"] == str(thing) and status(gated, box, "ok.test", servers.http) == "403"
+    assert [n["reason"] for n in gated.notes(box, "machine.taint")] == [f"it read from {thing}"]
+    step = gated.post(f"/v1/machines/{box}/steps", {})["id"]
+    gated.post(f"/v1/machines/{box}/rewind", {"step": step})
+    fork = gated.post(f"/v1/machines/{box}/fork", {"step": step})["machines"][0]["id"]
+    assert status(gated, box, "ok.test", servers.http) == "403" and network(gated, fork)["tainted"] == str(thing)
+
+
+def test_what_strangers_wrote_taints_when_it_is_granted_later(gated, servers, box, tmp_path):
+    (tmp_path / "theirs").write_text("x")
+    assert status(gated, box, "ok.test", servers.http) == "200"
+    done = subprocess.run([PROGRAM, "grant", "add", box, "--file", f"{tmp_path}/theirs:/home/user/theirs:untrusted"], env=gated.env,
+                          capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0 and network(gated, box)["tainted"] == f"{tmp_path}/theirs", done
+    assert status(gated, box, "ok.test", servers.http) == "403"
