@@ -1,0 +1,94 @@
+/* The inside of what the gate does with requests and answers (web.c). Only for src/gate. */
+#pragma once
+
+#include "gate/inner.h"
+
+enum { IN_SIZE = 20480, METHOD_SIZE = 32, HEAD_OUT_MAX = 65536 };
+
+enum request_state {
+    REQUEST_HEAD,
+    REQUEST_HELD, /* it waits for an approval */
+    REQUEST_DIAL, /* it is allowed, and waits for the server */
+    REQUEST_BODY,
+    REQUEST_SENT, /* the answer is not over yet */
+};
+
+enum answer_state { ANSWER_NONE, ANSWER_HEAD, ANSWER_BODY };
+
+/* One side's bytes: the buffer stays where it is, as the parser wants it. */
+struct side {
+    char in[IN_SIZE];
+    size_t n;
+    bool ended;
+    bool parsing;
+    struct http_parser parser;
+    struct http_head head;
+    struct http_body body;
+};
+
+/* What a machine with secrets needs besides: values while a request is under way, and no longer. */
+struct shield {
+    struct secret_uses uses;
+    struct needles forbidden;  /* placeholders, in what it sends */
+    struct needles masked;     /* values, in what comes back */
+    struct buf sent, received; /* held back, of either */
+};
+
+struct web {
+    struct side client, server;
+    enum request_state request;
+    enum answer_state answer;
+    bool handshaking;  /* with the server */
+    bool tunnel;       /* after 101: bytes both ways */
+    bool keeps_client; /* the machine's connection serves another request */
+    bool keeps_server;
+    bool wants_upgrade; /* to a websocket */
+    bool recode;        /* the answer goes out in chunks */
+    bool old_client;    /* HTTP/1.0: no chunks */
+    bool answered;      /* a part of the answer has gone out */
+    char method[METHOD_SIZE];
+    char *path;
+    uint64_t server_rule;  /* under which the server was dialled */
+    bool is_timed;         /* a head has begun, and has its time */
+    struct shield *shield; /* NULL: there is nothing to hide */
+};
+
+/* ---- web_side.c: bytes of one side, heads and bodies ---- */
+
+/* 1: some came or are there. 0: none now. -1: none will. */
+int side_fill(struct side *s, struct channel *ch);
+void side_consume(struct side *s, size_t n);
+/* As http_parse(), with reading. */
+int side_read_head(struct side *s, struct channel *ch, enum http_kind kind, bool answers_head);
+
+/* What a body is looked through for, on its way. */
+struct sieve {
+    const struct needles *needles;
+    struct buf *carry;
+    bool forbids;
+};
+
+/* A piece of a body, framed as it goes out. */
+bool web_put_piece(struct channel *to, struct http_text data, bool chunked);
+/*
+ * 1: a step was made. 0: nothing is there. 2: it has ended. -1: the body is broken, -2: it holds
+ * what it may not.
+ */
+int side_step_body(struct side *s, struct channel *from, struct channel *to, bool chunked,
+                   const struct sieve *sieve, size_t *ret_moved);
+
+/* ---- web_head.c: where a request wants to go, and heads written anew ---- */
+
+/* NULL, or what is wrong with it. */
+const char *web_check_target(struct conn *c, const struct http_head *h);
+bool web_put_request(const struct conn *c, const struct http_head *h, struct buf *out);
+bool web_put_answer(struct web *w, const struct http_head *h, struct buf *out);
+
+/* ---- web_shield.c: secrets of a request under way ---- */
+
+/* Before anything is sent; NULL: nothing stands in the way. */
+const char *shield_raise(struct conn *c);
+/* The whole of a head that came: nothing of it is held back. */
+bool shield_mask_head(const struct shield *s, struct buf *head);
+void shield_tell_uses(struct conn *c);
+void shield_free(struct shield *s);

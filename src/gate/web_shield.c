@@ -1,0 +1,81 @@
+/* Secrets of a request: values in place of placeholders, and neither where it may not be. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/defer.h"
+#include "gate/web_inner.h"
+
+void shield_free(struct shield *s) {
+    if (!s)
+        return;
+    secret_uses_done(&s->uses);
+    needles_done(&s->forbidden);
+    needles_done(&s->masked);
+    secret_wipe(&s->sent);
+    secret_wipe(&s->received);
+    free(s);
+}
+
+bool shield_mask_head(const struct shield *s, struct buf *head) {
+    struct buf carry = BUF(HEAD_OUT_MAX), out = BUF(HEAD_OUT_MAX);
+    int r = needles_feed(&s->masked, &carry, head->data, head->len, true, &out);
+    secret_wipe(&carry);
+    secret_wipe(head);
+    *head = out;
+    return r >= 0;
+}
+
+/* Values of everything that was granted for this host: a server may give them back later, too. */
+static bool know_values(struct conn *c, struct shield *s) {
+    struct gate *g = c->machine->gate;
+    const struct secret_grants *all = &c->machine->grants;
+    for (size_t i = 0; i < all->count; i++) {
+        struct secret_use use = {.grant = &all->list[i]};
+        if (strcmp(use.grant->host, c->host) != 0)
+            continue;
+        use.value = g->hooks->secret(g->arg, c->machine->id, use.grant->name);
+        bool ok = !use.value || secrets_forms(&use, &c->web->client.head, &s->masked);
+        for (size_t k = 0; k < s->uses.count; k++)
+            if (s->uses.list[k].grant == use.grant)
+                s->uses.list[k].value = TAKE(use.value);
+        secret_free(use.value);
+        if (!ok)
+            return false;
+    }
+    return true;
+}
+
+static const char *missing_value(struct shield *s) {
+    for (size_t i = 0; i < s->uses.count; i++)
+        if (!s->uses.list[i].value) {
+            snprintf(s->uses.why, sizeof(s->uses.why), "there is no secret '%s' any more",
+                     s->uses.list[i].grant->name);
+            return s->uses.why;
+        }
+    return NULL;
+}
+
+const char *shield_raise(struct conn *c) {
+    struct web *w = c->web;
+    const struct secret_grants *grants = &c->machine->grants;
+    shield_free(TAKE(w->shield));
+    if (!grants->count)
+        return NULL;
+    struct shield *s = calloc(1, sizeof(*s));
+    if (!s)
+        abort();
+    s->sent = s->received = BUF(NEEDLE_MAX + IN_SIZE);
+    w->shield = s;
+    secrets_check(grants, c->host, c->is_terminated, &w->client.head, &s->uses);
+    if (s->uses.why[0])
+        return s->uses.why;
+    if (!secrets_placeholders(grants, &s->forbidden) || !know_values(c, s))
+        return "its secrets are too large";
+    return missing_value(s);
+}
+
+void shield_tell_uses(struct conn *c) {
+    const struct shield *s = c->web->shield;
+    for (size_t i = 0; s && i < s->uses.count; i++)
+        conn_tell_secret(c, c->web->method, c->web->path, s->uses.list[i].grant);
+}
