@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/defer.h"
+#include "cli/bare_commit.h"
 #include "cli/db.h"
 #include "cli/git.h"
 #include "cli/spec.h"
@@ -64,7 +65,20 @@ static int put_file(struct jot *j, const char *text, struct handed *h, struct er
 
 /* ---- PATH[@REF][:/GUEST] ---- */
 
-/* The full name of a branch or a tag. */
+/* The whole hash of the commit that the words mean. */
+static int find_commit(const char *path, const char *words, char ret[256], struct err *err) {
+    char commit[PATH_MAX];
+    const char *const argv[] = {"-C",   path, "rev-parse", "--verify", "-q", "--end-of-options",
+                                commit, NULL};
+    struct buf hash DEFER(buf_done) = BUF(GIT_SAID_MAX);
+    snprintf(commit, sizeof(commit), "%s^{commit}", words);
+    if (git_ask(argv, &hash, err) < 0 || !hash.len || hash.len >= BARE_COMMIT_SIZE)
+        return err_set(err, ERR_NOT_FOUND, "there is no '%s' in repository '%s'", words, path);
+    snprintf(ret, 256, "%s", hash.data);
+    return 0;
+}
+
+/* The full name of a branch or a tag; of anything else the commit that it means. */
 static int find_ref(const char *path, const char *ref, char ret[256], struct err *err) {
     const char *const words[] = {
         "-C", path, "rev-parse", "--verify", "--symbolic-full-name", "-q", "--end-of-options",
@@ -74,11 +88,8 @@ static int find_ref(const char *path, const char *ref, char ret[256], struct err
         return err_set(err, ERR_NOT_FOUND, "there is no '%s' in repository '%s'", ref, path);
     const char *name = full.data ? full.data : "";
     bool known = strncmp(name, "refs/heads/", 11) == 0 || strncmp(name, "refs/tags/", 10) == 0;
-    if (!known || strlen(name) > 200) {
-        err_set(err, ERR_INVALID, "'%s' in repository '%s' is neither a branch nor a tag", ref,
-                path);
-        return err_remedy(err, "make a branch of it: git branch NAME %s", ref);
-    }
+    if (!known || strlen(name) > 200)
+        return find_commit(path, ref, ret, err);
     snprintf(ret, 256, "%s", name);
     return 0;
 }
@@ -89,7 +100,8 @@ static int make_bundle(const char *path, const char *ref, struct err *err) {
     int fd = memfd_create("bundle", MFD_CLOEXEC);
     if (fd < 0)
         return err_sys(err, "make room for a bundle");
-    if (git_run(words, fd, err) == 0)
+    bool named = strncmp(ref, "refs/", 5) == 0;
+    if ((named ? git_run(words, fd, err) : bare_commit_bundle(path, ref, fd, err)) == 0)
         return fd;
     close(fd);
     return err_wrap(err, "bundle repository '%s'", path);
@@ -116,7 +128,7 @@ static int put_repo(struct jot *j, const char *text, struct handed *h, struct er
     jot_string(j, "what", real);
     if (guest)
         jot_string(j, "at", guest);
-    jot_string(j, "mode", strchr(name + 5, '/') + 1);
+    jot_string(j, "mode", strncmp(name, "refs/", 5) == 0 ? strchr(name + 5, '/') + 1 : name);
     return keep_fd(h, fd, err);
 }
 

@@ -16,9 +16,12 @@ static const char script[] =
     "set -e; PATH=${PATH:-/usr/bin:/bin}\n"
     "command -v git >/dev/null || { echo 'there is no git in this machine' >&2; exit 3; }\n"
     "export GIT_TERMINAL_PROMPT=0\n"
-    "git clone -q --branch \"$2\" \"$0\" \"$1\"\n"
+    /* A commit without a name comes under this one. */
+    "base=$2; case $2 in *[!0-9a-f]*) ;; *) test ${#2} -lt 40 || base=carrel-base ;; esac\n"
+    "git clone -q --branch \"$base\" \"$0\" \"$1\"\n"
     "git -C \"$1\" remote remove origin\n"
     "git -C \"$1\" symbolic-ref -q HEAD >/dev/null || git -C \"$1\" checkout -q -b carrel\n"
+    "test \"$base\" = \"$2\" || git -C \"$1\" tag -d carrel-base >/dev/null\n"
     "rm -f \"$0\"\n";
 
 /* As git takes it for a branch or a tag, and no word that could be an option. */

@@ -74,7 +74,21 @@ def test_a_branch_or_a_tag_at_a_place(gated, repo, suffix, branch):
     assert gated.exec(box, "git branch --show-current", cwd=at)["stdout"] == branch + "\n"
 
 
-@pytest.mark.parametrize("suffix,why", [("@nothing", "there is no 'nothing'"), ("@main~0", "neither a branch nor a tag"), ("@--all", "there is no"), ("x", "No such file")])
+@pytest.mark.parametrize("how", ["whole", "short", "words"])
+def test_a_commit_without_a_name(gated, repo, how):
+    (repo / "a.txt").write_text("two\n")
+    git(repo, "commit", "-qam", "second")
+    first, left = git(repo, "rev-parse", "main~1"), sorted(pathlib.Path("/tmp").glob("carrel-repo-*"))
+    box = new(gated, repo, "@" + {"whole": first, "short": first[:10], "words": "main~1"}[how])
+    text = gated.exec(box, "git log --format=%s; git branch --show-current; git tag; cat a.txt", cwd="/home/user/proj")["stdout"]
+    assert text == "first\ncarrel\none\n" and gated.grants(box)[0]["detail"] == {"ref": first}
+    commit(gated, box, "echo more >>a.txt")
+    assert json.loads(carrel(gated, "ship", "-y", "--json", box, repo).stdout)["commits"] == 1
+    assert git(repo, "show", f"carrel/{box}:a.txt") == "one\nmore" and sorted(pathlib.Path("/tmp").glob("carrel-repo-*")) == left
+    assert git(repo, "for-each-ref", "--format=%(refname)").count("carrel-base") == 0
+
+
+@pytest.mark.parametrize("suffix,why", [("@nothing", "there is no 'nothing'"), ("@main~9", "there is no"), ("@main:a.txt", "there is no"), ("@--all", "there is no"), ("x", "No such file")])
 def test_bad_words(gated, repo, suffix, why):
     done = carrel(gated, "new", "--repo", f"{repo}{suffix}", ok=False)
     assert done.returncode and why in done.stderr, done
