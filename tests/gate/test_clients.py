@@ -5,8 +5,6 @@ import functools
 import http.server
 import json
 import os
-import pathlib
-import shutil
 import socketserver
 import subprocess
 import threading
@@ -15,6 +13,7 @@ import urllib.request
 
 import pytest
 
+import postgres
 from daemon import Refused
 
 
@@ -165,41 +164,18 @@ def test_node_fetch(gated, servers, box):
     assert json.loads(done)["path"] == "/x"
 
 
-@pytest.fixture(scope="module")
-def postgres(tmp_path_factory):
-    found = shutil.which("postgres") or ""
-    tools = pathlib.Path(found).resolve().parent
-    if not found or not (tools / "initdb").exists():
-        pytest.skip("this host has no PostgreSQL server")
-    data = pathlib.Path(subprocess.run(["mktemp", "-d", "/tmp/cg-pg-XXXXXX"], capture_output=True, text=True, check=True).stdout.strip())
-    who = {"user": "nobody", "group": "nogroup"} if os.geteuid() == 0 else {}
-    if who:
-        shutil.chown(data, **who)
-    made = subprocess.run([tools / "initdb", "-D", data / "db", "-U", "agent", "-A", "trust", "--no-sync"], capture_output=True, text=True,
-                          cwd=data, timeout=60, **who)
-    if made.returncode:
-        pytest.skip("initdb: " + made.stderr[-200:])
-    with socketserver.TCPServer(("127.0.0.1", 0), None) as probe:
-        port = probe.server_address[1]
-    server = subprocess.Popen([tools / "postgres", "-D", data / "db", "-p", str(port), "-k", data, "-c", "fsync=off"], cwd=data,
-                              stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, **who)
-    for line in server.stderr:
-        if "ready to accept" in line:
-            break
-    yield port
-    server.terminate()
-    server.wait(20)
-    server.stderr.close()
-    shutil.rmtree(data, ignore_errors=True)
-
-
-def test_psql(gated, postgres):
-    box = gated.machine(net=[{"target": f"tcp://ok.test:{postgres}", "local": True}])
-    need(gated, box, "psql")
-    assert run(gated, box, f"psql -h ok.test -p {postgres} -U agent postgres -Atc 'select 6 * 7'") == "42\n"
-    # Another port of the same host stays closed.
-    assert gated.exec(box, f"psql -h ok.test -p {postgres + 1} -U agent postgres -c 'select 1'")["exec"]["status"] != 0
-    assert gated.notes(box, "net.deny")[-1]["detail"]["port"] == postgres + 1
+@pytest.mark.skipif(not postgres.BIN, reason="this host has no PostgreSQL server (Debian: postgresql)")
+def test_psql(gated):
+    server = postgres.Server()
+    try:
+        box = gated.machine(net=[{"target": f"tcp://ok.test:{server.port}", "local": True}])
+        env, psql = f"PGPASSWORD=\"{server.PASSWORD}\" PGCONNECT_TIMEOUT=20", f"{postgres.BIN}/psql -X -h ok.test -U boss"
+        assert run(gated, box, f"{env} {psql} -p {server.port} postgres -Atc 'select 6 * 7'") == "42\n"
+        # Another port of the same host stays closed.
+        assert gated.exec(box, f"{env} {psql} -p {server.port + 1} postgres -c 'select 1'")["exec"]["status"] != 0
+        assert gated.notes(box, "net.deny")[-1]["detail"]["port"] == server.port + 1
+    finally:
+        server.remove()
 
 
 class Redis(socketserver.ThreadingTCPServer):

@@ -105,6 +105,7 @@ CLIENTS = {
     "npm": "npm view nothing --registry {url} --fetch-retries=0 2>&1; true",
     "openssl": "printf 'GET /t HTTP/1.0\\r\\nHost: api.test\\r\\n\\r\\n' | openssl s_client -quiet -verify_return_error -servername api.test -connect api.test:{port} 2>/dev/null",
     "java": "java /tmp/Get.java {url} 2>&1",
+    "apt-get": "echo 'deb [trusted=yes] {url} x main' >/tmp/s.list; apt-get update -o Dir::Etc::sourcelist=/tmp/s.list -o Dir::Etc::sourceparts=- -o Acquire::Retries=0 2>&1; true",
 }
 JAVA = """import java.net.URI; import java.net.http.*;
 public class Get { public static void main(String[] a) throws Exception {
@@ -123,7 +124,8 @@ def test_each_client_trusts(gated, servers, client, where):
         pytest.skip(f"this host has no {client}")
     servers.forget()
     gated.exec(box, "cat >/tmp/Get.java", stdin=JAVA)
-    gated.exec(box, CLIENTS[client].format(url=f"https://api.test:{servers.https}/t", port=servers.https), timeout=90)
+    gated.exec(box, CLIENTS[client].format(url=f"https://api.test:{servers.https}/t", port=servers.https), timeout=90,
+               **({"user": "root"} if client == "apt-get" else {}))
     assert bool(servers.tls.seen) == (where == "opened")
 
 
