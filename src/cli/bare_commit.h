@@ -9,7 +9,7 @@ enum { BARE_COMMIT_SIZE = 72 };
 #define BARE_COMMIT_REF "refs/tags/carrel-base"
 
 /*
- * A repository beside the owner's that borrows its objects and has that one ref is made, bundled from
- * and removed again: nothing is written to the owner's. hash: whole. -1 with *err.
+ * A repository beside the owner's that borrows its objects and has that one ref is made, bundled
+ * from and removed again: nothing is written to the owner's. hash: whole. -1 with *err.
  */
 int bare_commit_bundle(const char *path, const char *hash, int out, struct err *err);

@@ -5,6 +5,8 @@ import time
 
 import pytest
 
+import tally
+
 from carrel import PROGRAM
 from daemon import Refused, UnixConnection
 
@@ -118,6 +120,8 @@ for path in ("/ws", "/other"):
 """
     assert gated.python(box, script)["stdout"].split() == ["HTTP/1.1", "200", "HTTP/1.1", "403"]
     assert ("Upgrade", "websocket") in servers.web.seen[0]["headers"]
+    assert gated.notes(box, "net.deny")[-1]["detail"]["path"] == "/other"
+    tally.attack()
 
 
 # ---- changed while it runs ----

@@ -234,6 +234,8 @@ def test_what_is_echoed_is_masked(gated, servers, box, api):
     """In the answer's head and body, and also when it comes in other shapes."""
     seen = json.loads(run(gated, box, f'curl -sS -i -H "X-Key: $API_KEY" {api}/x').split("\r\n\r\n", 1)[1])
     assert seen["headers"]["X-Key"] == "*" * len(VALUE)
+    assert gated.notes(box, "secret.use")[-1]["detail"]["path"] == "/x"
+    tally.attack()
     assert servers.tls.seen[-1]["path"] == "/x" and fields(servers.tls)["accept-encoding"] == "identity"
     # The control: what is not a value comes back as it was.
     seen = json.loads(run(gated, box, f'curl -sS -H "X-Key: sk-real-9f8e7d6c5b4" {api}/x'))
