@@ -14,6 +14,7 @@
 #include "service/events.h"
 #include "service/grants.h"
 #include "service/host.h"
+#include "service/images.h"
 #include "service/models.h"
 #include "service/net.h"
 #include "service/tokens.h"
@@ -302,6 +303,27 @@ static void write_disks(const struct call *c, struct buf *out) {
     service_each_disk(c->service, &c->who, steps_line, out);
 }
 
+static void write_images(struct call *c, struct buf *out) {
+    struct image_stats n;
+    service_image_stats(c->service, &n);
+    metrics_head(out, "carrel_images", "gauge", "Names of images, and trees that they mean");
+    metrics_line(out, "carrel_images", "of", "names", n.names);
+    metrics_line(out, "carrel_images", "of", "trees", n.trees);
+    metrics_head(out, "carrel_images_bytes", "gauge", "What is in these trees");
+    metrics_line(out, "carrel_images_bytes", NULL, NULL, n.bytes);
+    metrics_head(out, "carrel_image_work_total", "counter", "Images brought in and taken out");
+    for (int i = 0; i < IMAGE_WORKS; i++)
+        metrics_line(out, "carrel_image_work_total", "work", image_work_name((enum image_work)i),
+                     n.made[i]);
+    metrics_head(out, "carrel_image_failures_total", "counter", "The same, refused or broken off");
+    for (int i = 0; i < IMAGE_WORKS; i++)
+        metrics_line(out, "carrel_image_failures_total", "work",
+                     image_work_name((enum image_work)i), n.failed[i]);
+    metrics_head(out, "carrel_image_build_steps_total", "counter", "Steps of builds");
+    metrics_line(out, "carrel_image_build_steps_total", "way", "made", n.steps_made);
+    metrics_line(out, "carrel_image_build_steps_total", "way", "cached", n.steps_cached);
+}
+
 static void metrics_came(void *arg, const char *json, const struct err *err) {
     struct call *c = arg;
     struct buf out DEFER(buf_done) = BUF(CALL_BODY_MAX);
@@ -318,6 +340,7 @@ static void metrics_came(void *arg, const char *json, const struct err *err) {
     write_grants(c, &out);
     write_models(c, &out);
     write_disks(c, &out);
+    write_images(c, &out);
     metrics_head(&out, "carrel_store_commits_total", "counter", "Transactions");
     metrics_line(&out, "carrel_store_commits_total", NULL, NULL, n.store.commits);
     metrics_head(&out, "carrel_store_flushes_total", "counter", "Group commits");

@@ -7,7 +7,7 @@
 #include "cli/safe.h"
 #include "cli/table.h"
 
-enum { PATIENCE_MS = 1000, STEP_MS = 200 };
+enum { PATIENCE_MS = 1000, STEP_MS = 200, LINE_MS = 5000, BAR = 24 };
 
 static uint64_t now_ms(void) {
     struct timespec t;
@@ -19,7 +19,16 @@ struct progress progress_begin(const char *what, uint64_t total, bool silent) {
     return (struct progress){.what = what,
                              .total = total,
                              .started_ms = now_ms(),
-                             .silent = silent || !isatty(STDERR_FILENO)};
+                             .silent = silent,
+                             .terminal = isatty(STDERR_FILENO)};
+}
+
+static void show_share(const struct progress *p) {
+    double share = p->done < p->total ? (double)p->done / (double)p->total : 1;
+    int full = (int)(BAR * share);
+    if (p->terminal)
+        fprintf(stderr, "  [%.*s%*s]", full, "########################", BAR - full, "");
+    fprintf(stderr, "  %d%%", (int)(100 * share));
 }
 
 static void show(struct progress *p, uint64_t now) {
@@ -27,11 +36,14 @@ static void show(struct progress *p, uint64_t now) {
     uint64_t ms = now - p->started_ms;
     table_bytes((long long)p->done, done);
     table_bytes((long long)(p->done * 1000 / (ms ? ms : 1)), speed);
-    fputs("\r\033[K", stderr);
+    if (p->terminal)
+        fputs("\r\033[K", stderr);
     safe_name(stderr, p->what);
     fprintf(stderr, "  %s  %s/s", done, speed);
     if (p->total)
-        fprintf(stderr, "  %d%%", (int)(100 * (double)p->done / (double)p->total));
+        show_share(p);
+    if (!p->terminal)
+        fputc('\n', stderr);
     p->shown = true;
     p->shown_ms = now;
 }
@@ -41,7 +53,9 @@ void progress_add(struct progress *p, uint64_t bytes) {
     if (p->silent)
         return;
     uint64_t now = now_ms();
-    if (now - p->started_ms >= PATIENCE_MS && now - p->shown_ms >= STEP_MS)
+    uint64_t last = p->shown ? p->shown_ms : p->started_ms;
+    if (p->terminal ? now - p->started_ms >= PATIENCE_MS && now - last >= STEP_MS
+                    : now - last >= LINE_MS)
         show(p, now);
 }
 
@@ -49,5 +63,6 @@ void progress_end(struct progress *p) {
     if (!p->shown)
         return;
     show(p, now_ms());
-    fputc('\n', stderr);
+    if (p->terminal)
+        fputc('\n', stderr);
 }

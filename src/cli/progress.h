@@ -1,4 +1,7 @@
-/* How far a copy is, for a person who waits more than a second for it: one line on a terminal. */
+/*
+ * How far a copy is, for a person who waits more than a second for it: one line with a bar on a
+ * terminal. Elsewhere a line every few seconds, so that a log shows that it goes on.
+ */
 #pragma once
 
 #include <stdbool.h>
@@ -8,10 +11,9 @@ struct progress {
     const char *what;
     uint64_t total, done; /* total 0: not known */
     uint64_t started_ms, shown_ms;
-    bool silent, shown;
+    bool silent, shown, terminal;
 };
 
-/* Silent where standard error is no terminal. */
 struct progress progress_begin(const char *what, uint64_t total, bool silent);
 void progress_add(struct progress *p, uint64_t bytes);
 void progress_end(struct progress *p);

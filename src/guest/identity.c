@@ -1,6 +1,7 @@
 #include "guest/identity.h"
 
 #include <stdio.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/timerfd.h>
 
@@ -44,6 +45,23 @@ static bool stir(const struct msg_bytes *seed) {
     return ok;
 }
 
+/* What an init would stir in at the next start: two machines must not begin alike. */
+static void renew_seeds(void) {
+    static const struct {
+        const char *path, *fresh;
+    } files[] = {
+        {"/var/lib/systemd/random-seed", "/var/lib/systemd/.random-seed.carrel"},
+        {"/var/lib/urandom/random-seed", "/var/lib/urandom/.random-seed.carrel"},
+    };
+    char bytes[512];
+    struct stat st;
+    for (size_t i = 0; i < sizeof(files) / sizeof(*files); i++)
+        if (lstat(files[i].path, &st) == 0 &&
+            getrandom(bytes, sizeof(bytes), GRND_NONBLOCK) == sizeof(bytes) &&
+            put_file(files[i].path, files[i].fresh, &(struct msg_str){bytes, sizeof(bytes)}))
+            (void)chmod(files[i].path, 0600);
+}
+
 static bool is_machine_id(const struct msg_str *id) {
     if (id->n != 32)
         return false;
@@ -67,6 +85,7 @@ enum serve_result identity_become(struct guest *g, struct conn *c, const struct 
         done |= 2;
     if (m.seed.n && stir(&m.seed))
         done |= 4;
+    renew_seeds();
     conn_ok(c, f, done);
     return SERVE_DONE;
 }

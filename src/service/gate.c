@@ -30,6 +30,7 @@ struct step_call {
     bool uncertain; /* the root may be sealed, and the guest still in it */
     unsigned tries;
     unsigned rooms; /* times that history was shortened for it */
+    bool plain;     /* a refresh: nothing was written, so the upper is left out */
     unsigned dying; /* times that what was killed may still be looked for */
     bool unwritten; /* its row could not be: */
     struct err why;
@@ -202,6 +203,7 @@ static int write_step(struct step_call *c, bool changed, struct err *err) {
     int r = store_step_update(store, &c->row, err);
     if (r == 0 && changed)
         r = steps_root_changed(l, l->steps.layer + 1, c->row.stack, err);
+    l->steps.stale &= !changed;
     if (r == 0)
         tell(c);
     if (r == 0 && store_commit(store, err) == 0)
@@ -286,6 +288,7 @@ static bool copy_instead(struct step_call *c, const struct err *failed) {
 /* ---- a switch of root ---- */
 
 static void ask_root(void *arg);
+static void root_known(void *arg, bool changed, const struct err *failed);
 
 static void wait_and_ask(struct step_call *c) {
     if (!c->again)
@@ -315,10 +318,58 @@ static bool make_room(struct step_call *c, const struct err *err) {
     return may;
 }
 
+/* The row was an intent only: it goes, and the root is what it said. */
+static int write_refreshed(struct step_call *c, struct err *err) {
+    struct live *l = c->live;
+    struct store *store = l->service->store;
+    if (store_begin(store, err) < 0)
+        return -1;
+    if (store_step_delete(store, c->row.id, err) == 0 &&
+        steps_root_changed(l, l->steps.layer + 1, c->row.stack, err) == 0 &&
+        store_commit(store, err) == 0)
+        return 0;
+    store_rollback(store);
+    return -1;
+}
+
+/* Nothing was written since the last root: this one has the same layers, as they are now. */
+static void refresh_plain(struct step_call *c) {
+    struct live *l = c->live;
+    struct err err;
+    c->plain = true;
+    free(c->row.stack);
+    c->row.stack = strdup(l->steps.stack ? l->steps.stack : "");
+    if (!c->row.stack)
+        abort();
+    if (!l->machine)
+        err_set(&err, ERR_GONE, "machine '%s' has ended", l->row.id);
+    if (!l->machine || store_step_update(l->service->store, &c->row, &err) < 0)
+        refuse(c, &err);
+    else
+        l->service->driver->root(l->machine, c->row.stack, l->steps.layer + 1, 0, root_known, c);
+}
+
+static void refresh_known(struct step_call *c, bool changed, const struct err *failed) {
+    struct err err;
+    c->row.layer = 0;
+    if (failed && ask_again(c, failed))
+        return;
+    if (failed)
+        refuse(c, failed);
+    else if (!changed && !c->plain)
+        refresh_plain(c);
+    else
+        step_over(c, write_refreshed(c, &err) < 0 ? &err : NULL);
+}
+
 static void root_known(void *arg, bool changed, const struct err *failed) {
     struct step_call *c = arg;
     struct live *l = c->live;
     struct err err;
+    if (c->row.kind == STEP_REFRESH) {
+        refresh_known(c, changed, failed);
+        return;
+    }
     if (failed && (ask_again(c, failed) || make_room(c, failed) || copy_instead(c, failed)))
         return;
     l->steps.full = l->steps.freeing = false;
@@ -416,7 +467,7 @@ static void begin(struct step_call *c) {
         c->row.layer = l->steps.layer;
     } else if (ready == 0) {
         ; /* as planned */
-    } else if (c->row.kind == STEP_SNAP) {
+    } else if (c->row.kind == STEP_SNAP || c->row.kind == STEP_REFRESH) {
         step_over(c, &err);
         return;
     } else {
@@ -467,6 +518,10 @@ void steps_take(struct live *l, const struct step_cause *cause, step_taken_fn *d
     *p->wanted_last = c;
     p->wanted_last = &c->next;
     loop_defer(l->service->loop, &p->start);
+}
+
+void steps_refresh(struct live *l) {
+    steps_take(l, &(struct step_cause){.kind = STEP_REFRESH, .status = -1}, NULL, NULL);
 }
 
 void steps_after(struct live *l, const struct step_cause *cause) {

@@ -50,6 +50,12 @@ enum { RANGES_SIZE = 16000 };
 bool layers_named(struct store *store, const char *disk, const char *stack, char text[RANGES_SIZE],
                   struct err *err);
 
+/*
+ * The root of a machine at rest becomes another one of the same files, made of the layers as they
+ * are merged by now: what only the old one held can go. No step is told of.
+ */
+void steps_refresh(struct live *l);
+
 /* prune.c, from the tick: the oldest go when there are too many, or the disk is full of them. */
 void steps_prune(struct live *l);
 /* A step or rewind found no room: the oldest steps go. False: it is to be refused. */

@@ -21,6 +21,7 @@
 enum {
     WORDS_MAX = 256 << 10, /* of one line of a report */
     PIECE = 128 << 10,
+    PROGRESS_MS = 1000,
     PIPE_BYTES = 1 << 20,
     CONFIG_MAX = 32 << 10, /* as image/config.h has it: the daemon does not link it */
 };
@@ -38,8 +39,10 @@ struct image_job {
     struct service *service;
     struct caller who;
     struct image_events events;
+    enum image_work work;
     const char *verb;
     uint64_t intent;
+    uint64_t told_ms;     /* when its progress was last told; at first, when it began */
     struct image_row row; /* what is to be */
     char staging[ID_SIZE];
     int archive; /* our end; -1 */
@@ -85,6 +88,12 @@ static void job_free(struct image_job *j) {
     free(j);
 }
 
+static void job_count(struct image_job *j, const struct err *err) {
+    struct image_stats *n = &j->service->images;
+    (err ? n->failed : n->made)[j->work]++;
+    n->steps_made += !err && image_is_step(j->row.name);
+}
+
 static void job_note(struct image_job *j, const struct err *err) {
     struct journal_record what = {.verb = j->verb, .reason = j->row.name};
     note_result(j->service, &j->who, &what, j->intent, err);
@@ -92,6 +101,7 @@ static void job_note(struct image_job *j, const struct err *err) {
 
 static void job_end(struct image_job *j, const struct image_view *view, const struct err *err) {
     job_note(j, err);
+    job_count(j, err);
     if (!j->cancelled)
         j->events.ended(j->events.arg, view, err);
     job_free(j);
@@ -229,11 +239,32 @@ static void job_fail(struct image_job *j, const struct err *err) {
 
 /* ---- reports ---- */
 
+/* Of long work now and then a word, for whoever follows the events. */
+static void tell_progress(struct image_job *j, const json_t *word) {
+    struct buf text DEFER(buf_done) = BUF(4096);
+    struct jot t = JOT(&text);
+    uint64_t now = loop_now_ms(j->service->loop);
+    const json_t *entries = json_object_get(word, "entries"),
+                 *bytes = json_object_get(word, "bytes");
+    if (now - j->told_ms < PROGRESS_MS || !json_is_integer(entries) || !json_is_integer(bytes))
+        return;
+    j->told_ms = now;
+    jot_object(&t, NULL);
+    jot_string(&t, "work", image_work_name(j->work));
+    jot_string(&t, "name", j->row.name);
+    jot_i64(&t, "entries", json_integer_value(entries));
+    jot_i64(&t, "bytes", json_integer_value(bytes));
+    jot_end(&t, '}');
+    if (!t.failed)
+        event_tell(j->service, j->who.owner, NULL, "image.progress", text.data);
+}
+
 static void hear_line(struct hearing *h, const char *line, size_t n) {
     json_t *word = json_loadb(line, n, JSON_REJECT_DUPLICATES, NULL);
     bool last = json_object_get(word, "id") || json_object_get(word, "error") ||
                 json_object_get(word, "done");
     if (!last) {
+        tell_progress(h->job, word);
         json_decref(word);
         return;
     }
@@ -278,15 +309,20 @@ static int hearing_open(struct image_job *j, struct hearing *h, struct err *err)
 
 /* ---- beginning ---- */
 
-static struct image_job *job_new(struct service *s, const struct caller *who, const char *verb,
+static struct image_job *job_new(struct service *s, const struct caller *who, enum image_work work,
                                  const struct image_events *events) {
+    static const char *const verbs[IMAGE_WORKS] = {[IMAGE_IMPORT] = "image.import",
+                                                   [IMAGE_EXPORT] = "image.export",
+                                                   [IMAGE_SNAP] = "image.snap"};
     struct image_job *j = calloc(1, sizeof(*j));
     if (!j)
         abort();
     *j = (struct image_job){.service = s,
                             .who = *who,
                             .events = *events,
-                            .verb = verb,
+                            .work = work,
+                            .verb = verbs[work],
+                            .told_ms = loop_now_ms(s->loop),
                             .archive = -1,
                             .worker_fds = {-1, -1},
                             .unpacked = {.fd = -1, .text = BUF(WORDS_MAX)},
@@ -364,7 +400,7 @@ struct image_job *service_image_import(struct service *s, const struct caller *w
                                        struct err *err) {
     if (allow(who, SCOPE_RUN, err) < 0)
         return NULL;
-    struct image_job *j = job_new(s, who, "image.import", events);
+    struct image_job *j = job_new(s, who, IMAGE_IMPORT, events);
     if (fill_row(j, name, "import", err) == 0 && begin_unpack(j, err) == 0)
         return j;
     job_free(j);
@@ -416,7 +452,7 @@ struct image_job *service_image_export(struct service *s, const struct caller *w
     struct image_row row;
     if (allow(who, SCOPE_READ, err) < 0 || image_find(s, who, ref, &row, err) < 0)
         return NULL;
-    struct image_job *j = job_new(s, who, "image.export", events);
+    struct image_job *j = job_new(s, who, IMAGE_EXPORT, events);
     j->row = row;
     if (job_intent(j, err) < 0 || job_pipes(j, false, err) < 0 ||
         loop_watch_new(s->loop, j->archive, LOOP_READ, archive_data, j, &j->archive_watch, err) <
@@ -610,7 +646,7 @@ void service_image_snap(struct service *s, const struct caller *who, const char 
         abort();
     *p = (struct snapping){.request = *r, .report = {-1, -1}, .pipe = -1, .done = done, .arg = arg};
     const struct image_events events = {.arg = p, .room = no_room, .ended = snap_ended};
-    struct image_job *j = l ? job_new(s, who, "image.snap", &events) : NULL;
+    struct image_job *j = l ? job_new(s, who, IMAGE_SNAP, &events) : NULL;
     snprintf(origin, sizeof(origin), "machine %s", l ? l->row.id : "");
     if (!j || fill_row(j, r->name, origin, &err) < 0) {
         done(arg, NULL, &err);

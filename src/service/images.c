@@ -32,8 +32,26 @@ int service_image_show(struct service *s, const struct caller *who, const char *
     if (allow(who, SCOPE_READ, err) < 0 || image_find(s, who, ref, &row, err) < 0)
         return -1;
     image_view_of(s, &row, &config, &view);
+    s->images.steps_cached += image_is_step(ref);
     done(arg, &view, NULL);
     return 0;
+}
+
+const char *image_work_name(enum image_work work) {
+    static const char *const names[IMAGE_WORKS] = {
+        [IMAGE_IMPORT] = "import", [IMAGE_EXPORT] = "export", [IMAGE_SNAP] = "snap"};
+    return names[work];
+}
+
+void service_image_stats(struct service *s, struct image_stats *ret) {
+    struct image_totals totals;
+    struct err err;
+    *ret = s->images;
+    if (store_image_totals(s->store, &totals, &err) < 0)
+        return;
+    ret->names = totals.names;
+    ret->trees = totals.trees;
+    ret->bytes = totals.bytes;
 }
 
 static void tell_removed(struct service *s, const struct image_row *row) {

@@ -34,6 +34,16 @@ void service_image_tag(struct service *s, const struct caller *who, const char *
 int service_image_prune(struct service *s, const struct caller *who, uint64_t *ret_count,
                         uint64_t *ret_bytes, struct err *err);
 
+/* What there is, and what was done since the daemon began. */
+enum image_work { IMAGE_IMPORT, IMAGE_EXPORT, IMAGE_SNAP, IMAGE_WORKS };
+struct image_stats {
+    uint64_t names, trees, bytes;
+    uint64_t made[IMAGE_WORKS], failed[IMAGE_WORKS];
+    uint64_t steps_made, steps_cached; /* of builds */
+};
+const char *image_work_name(enum image_work work);
+void service_image_stats(struct service *s, struct image_stats *ret);
+
 /* ---- archives ---- */
 
 struct image_job;

@@ -15,7 +15,7 @@
 #include "base/log.h"
 #include "service/gate.h"
 
-enum { DISK_PERCENT = 80, AGE_LOOK_MS = 1000, LAYERS_NAMED_MAX = 65536 };
+enum { DISK_PERCENT = 80, AGE_LOOK_MS = 1000, SWEPT_MS = 1000, LAYERS_NAMED_MAX = 65536 };
 
 /* ---- which layers are named ---- */
 
@@ -160,6 +160,13 @@ static bool is_full(const struct live *l, const struct machine_stats *stats) {
            (stats && (stats->disk_files_permille > 10 * DISK_PERCENT || stats->disk_bytes > most));
 }
 
+/* Nothing lives in it and nobody waits: steps need not go for what a new root would let go of. */
+static bool may_refresh(const struct live *l) {
+    const struct steps *p = &l->steps;
+    return p->stale && !p->full && !p->taking && !p->wanted && !p->held && !l->running &&
+           !l->watched && !l->changing && l->row.state == MACHINE_RUNNING;
+}
+
 static void disk_known(void *arg, const struct machine_stats *stats, const struct err *failed) {
     struct live *l = arg;
     struct err err = {.text = ""};
@@ -176,6 +183,20 @@ static void disk_known(void *arg, const struct machine_stats *stats, const struc
         count_aged(l, &aged, &err) < 0) {
         l->steps.unpruned |= !failed; /* looked at again */
         kept(l, NULL);
+        return;
+    }
+    if (full && may_refresh(l)) {
+        l->steps.stale = false;
+        l->steps.sweep = l->steps.unpruned = true;
+        steps_refresh(l);
+        kept(l, NULL);
+        return;
+    }
+    if (l->steps.sweep) {
+        l->steps.sweep = false;
+        l->steps.unpruned = true;
+        l->steps.full_look_ms = loop_now_ms(l->service->loop) + SWEPT_MS;
+        drop_layers(l);
         return;
     }
     size_t many = steps > keep ? (size_t)(steps - keep) : 0;
@@ -203,6 +224,8 @@ void steps_prune(struct live *l) {
         l->steps.unpruned = true;
         l->steps.age_look_ms = now + AGE_LOOK_MS;
     }
+    if (now < l->steps.full_look_ms && !l->steps.full)
+        return;
     if (!l->steps.unpruned || l->steps.pruning || !l->machine || ends)
         return;
     l->steps.unpruned = false;

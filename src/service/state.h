@@ -13,6 +13,7 @@
 #include "machine/machine.h"
 #include "service/host.h"
 #include "service/idle.h"
+#include "service/images.h"
 #include "service/service.h"
 #include "store/execs.h"
 #include "store/journal.h"
@@ -71,6 +72,9 @@ struct steps {
     bool freeing;            /* and old ones go: what they held becomes free in the background */
     bool unpruned;           /* there is more history than when it was last looked at */
     bool pruning;            /* prune.c */
+    bool stale;              /* what is mounted was merged since: its parts are held */
+    bool sweep;              /* the root is another now: what only the old one held may go */
+    uint64_t full_look_ms;   /* when a full disk is looked at again */
     uint64_t count;          /* of steps, when that was last done */
     uint64_t age_look_ms;
 };
@@ -149,7 +153,8 @@ struct service {
     char last_owner[STORE_NAME_SIZE]; /* empty: nobody yet */
     uid_t last_uid;
     int64_t last_event;
-    uint64_t hits[HIT_COUNT]; /* enum limit_hit */
+    uint64_t hits[HIT_COUNT];  /* enum limit_hit */
+    struct image_stats images; /* what was done; the rest is counted when somebody asks */
     uint64_t fallbacks[FELL_COUNT];
     uint64_t fates[GRANT_KINDS_MAX][GRANT_FATES];
     loop_fn *ready;

@@ -51,6 +51,8 @@ static void put_merged(struct merging *m) {
     if (!layers_print(&now, text, sizeof(text)) ||
         steps_root_changed(l, l->steps.layer, text, &err) < 0)
         log_line(LOG_WARN, "service", "merged layers are not used: %s id=%s", err.text, l->row.id);
+    else
+        l->steps.stale = l->steps.unpruned = true;
 }
 
 static void ask_merge(void *arg);

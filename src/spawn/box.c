@@ -21,6 +21,7 @@
 #include "spawn/layers.h"
 #include "spawn/making.h"
 #include "spawn/rootless.h"
+#include "spawn/saved.h"
 #include "spawn/spawner.h"
 #include "spawn/tree.h"
 
@@ -148,6 +149,7 @@ static struct making *begin_from_berth(struct spawner *s, const struct plan *pla
     if (image_id_valid(plan->image))
         snprintf(box->image_key, sizeof(box->image_key), "%s", plan->image);
     layers_enter(s, box, plan);
+    box->drifted = box_has_usr(box) && saved_drifted(s, plan->stack);
     box->due_ms = box_due(plan);
     *ret = TAKE(box);
     return m;
@@ -436,7 +438,8 @@ static void adopt(struct spawner *s, const char *id) {
     if (key)
         snprintf(box->image_key, sizeof(box->image_key), "%.*s", (int)strcspn(key + 6, "\n"),
                  key + 6);
-    box->drifted = box_has_usr(box) && strcmp(box->image_key, s->image.key) != 0;
+    box->drifted = box_has_usr(box) &&
+                   (strcmp(box->image_key, s->image.key) != 0 || number_after(text, "drifted="));
     slots_mark(&s->maker.slots, box->slot);
     box_enlist(s, box);
     layers_recover(s, box);

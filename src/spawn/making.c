@@ -99,9 +99,10 @@ static bool print_record(const struct box *box, char text[RECORD_SIZE]) {
     int n = snprintf(text, RECORD_SIZE,
                      "slot=%" PRIu32 "\nupper=%" PRIu32 "\ncgroup=%" PRIu64 "\nlinger=%" PRIu64
                      "\ndue=%" PRIu64 "\nborn=%" PRIu64 "\nimage=%s\npid=%d\nlayer=%" PRIu32
-                     "\nnext=%" PRIu32 "\nside=%c\n",
+                     "\nnext=%" PRIu32 "\nside=%c\ndrifted=%d\n",
                      box->slot, box->upper, box->cgroup, box->linger, box->due_ms, box->born,
-                     box->image_key, (int)box->pid, box->layer, box->next_layer, box->side);
+                     box->image_key, (int)box->pid, box->layer, box->next_layer, box->side,
+                     box->drifted);
     for (size_t i = 0; i < box->disk_count && n < RECORD_SIZE; i++)
         n += snprintf(text + n, RECORD_SIZE - (size_t)n, "disk=%s:%" PRIu32 "\n", box->disks[i].id,
                       box->disks[i].upper);

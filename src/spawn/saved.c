@@ -8,10 +8,12 @@
 #include <unistd.h>
 
 #include "base/defer.h"
+#include "base/fdio.h"
 #include "spawn/duplicate.h"
 #include "spawn/layers.h"
 #include "spawn/mounts.h"
 #include "spawn/spawner.h"
+#include "spawn/tree.h"
 #include "spawn/undertaker.h"
 
 bool saved_is_name(const char *name) {
@@ -54,6 +56,37 @@ int saved_clone(const struct spawner *s, const char *name, int *ret, int copies)
     return r;
 }
 
+/* ---- what it lay on ---- */
+
+static const char base_name[] = "base", base_beside[] = "base.new";
+
+/* Beside the layers, before the first of them is synced: the state of the host's packages. */
+static int note_base(const struct box *box, int disk) {
+    char old[IMAGE_ID_SIZE] = "";
+    const char *base = box->drifted ? "drifted" : box->image_key;
+    if (!box_has_usr(box) ||
+        (read_file_at(disk, base_name, old, sizeof(old)) > 0 && strcmp(old, base) == 0))
+        return 0;
+    int r = tree_file(disk, base_beside, base, 0600, 0, 0);
+    return r < 0 ? r : renameat(disk, base_beside, disk, base_name) < 0 ? -errno : 0;
+}
+
+bool saved_drifted(const struct spawner *s, const char *stack) {
+    struct layers layers;
+    struct err err;
+    if (layers_parse(stack, &layers, &err) < 0)
+        return false;
+    for (size_t i = 0; i < layers.count; i++) {
+        char base[IMAGE_ID_SIZE] = "";
+        int disk DEFER_CLOSE =
+            saved_is_name(layers.v[i].machine) ? saved_open(s, layers.v[i].machine) : -1;
+        if (disk >= 0 && read_file_at(disk, base_name, base, sizeof(base)) > 0 &&
+            strcmp(base, s->image.key) != 0)
+            return true;
+    }
+    return false;
+}
+
 /* ---- SAVE ---- */
 
 static int busy(struct err *err, const struct box *box) {
@@ -81,7 +114,9 @@ int saved_copy(struct spawner *s, const struct plan_message *m, struct undertake
         return err_set(err, ERR_INVALID, "not one layer and where to save it");
     uint32_t into = (uint32_t)m->layer;
     int disk DEFER_CLOSE = open_disk(s, m->text, true);
-    int there = disk < 0 ? disk : duplicate_done(disk, into);
+    int there = disk < 0 ? disk : note_base(box, disk);
+    if (there == 0)
+        there = duplicate_done(disk, into);
     if (there < 0)
         return err_num(err, there, "save layers of machine '%s'", box->id);
     if (there)

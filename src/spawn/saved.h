@@ -17,6 +17,12 @@ bool saved_is_name(const char *name);
 /* Detached read-only mounts of such a disk; 0 or -errno. */
 int saved_clone(const struct spawner *s, const char *name, int *ret, int copies);
 
+/*
+ * Were the layers of this stack saved from a machine over other packages of the host than those of
+ * now? Each disk says what its machine lay on.
+ */
+bool saved_drifted(const struct spawner *s, const char *stack);
+
 /* To write to; or -errno. */
 int saved_open(const struct spawner *s, const char *name);
 

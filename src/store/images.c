@@ -79,6 +79,18 @@ static int count(struct store *s, enum statement id, const char *image, uint64_t
     return 0;
 }
 
+int store_image_totals(struct store *s, struct image_totals *ret, struct err *err) {
+    QUERY;
+    if (query_start(&q, s, STMT_IMAGE_TOTALS, err) < 0 || query_step(&q, err) < 0)
+        return -1;
+    *ret = (struct image_totals){
+        .names = (uint64_t)sqlite3_column_int64(q.stmt, 0),
+        .trees = (uint64_t)sqlite3_column_int64(q.stmt, 1),
+        .bytes = (uint64_t)sqlite3_column_int64(q.stmt, 2),
+    };
+    return 0;
+}
+
 int store_image_uses(struct store *s, const char *id, uint64_t *ret, struct err *err) {
     return count(s, STMT_IMAGE_USES, id, ret, err);
 }

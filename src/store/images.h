@@ -37,6 +37,12 @@ int store_image_find(struct store *s, const char *owner, const char *text, struc
 int store_image_list(struct store *s, const char *owner, struct image_list *ret, struct err *err);
 int store_image_delete(struct store *s, const char *owner, const char *name, struct err *err);
 
+/* Of all owners: how many names, and how many trees of what size they mean. */
+struct image_totals {
+    uint64_t names, trees, bytes;
+};
+int store_image_totals(struct store *s, struct image_totals *ret, struct err *err);
+
 /* Names and living machines that need the tree; living machines alone. */
 int store_image_uses(struct store *s, const char *id, uint64_t *ret, struct err *err);
 int store_image_machines(struct store *s, const char *id, uint64_t *ret, struct err *err);

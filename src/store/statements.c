@@ -441,6 +441,9 @@ static const struct {
                          " ORDER BY name, owner LIMIT ?2",
                          &image_table},
     [STMT_IMAGE_DELETE] = {"DELETE FROM images WHERE owner = ?1 AND name = ?2", NULL},
+    [STMT_IMAGE_TOTALS] = {"SELECT (SELECT count(*) FROM images), count(*), coalesce(sum(bytes), 0)"
+                           " FROM (SELECT max(bytes) AS bytes FROM images GROUP BY id)",
+                           NULL},
     [STMT_IMAGE_USES] = {"SELECT (SELECT count(*) FROM images WHERE id = ?1)"
                          " + (SELECT count(*) FROM machines WHERE image = ?1 AND state < 6"
                          " AND image != 'host')",

@@ -5,8 +5,9 @@
 
 #include "store/store.h"
 
-static const char *const kind_names[] = {"", "exec", "file", "snap", "kept", "rewind", "fork"};
-static const struct names kinds = {"kind of step", kind_names, STEP_FORK + 1};
+static const char *const kind_names[] = {"",     "exec",   "file", "snap",
+                                         "kept", "rewind", "fork", "refresh"};
+static const struct names kinds = {"kind of step", kind_names, STEP_REFRESH + 1};
 
 const char *step_kind_name(enum step_kind kind) {
     return names_get(&kinds, (int)kind);

@@ -21,6 +21,7 @@ enum step_kind {
     STEP_KEPT,     /* what was there before a rewind, and before a risky command */
     STEP_REWIND,   /* an earlier step's files came back */
     STEP_FORK,     /* where a forked machine began */
+    STEP_REFRESH,  /* never done: the same files come to lie over layers as they are merged now */
 };
 /*
  * Layers of steps that were copied while commands ran have numbers from here on, by chance: beyond

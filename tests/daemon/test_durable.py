@@ -78,6 +78,32 @@ def test_after_a_restart_of_the_host_a_machine_is_its_last_durable_step(host):
     assert host.get("/v1/store/check")["whole"]
 
 
+def test_packages_that_changed_while_the_host_was_off_are_noticed(host):
+    """The state of the host's packages is written down beside the saved layers; here another one is."""
+    others = saved(host)
+    b = Box(host)
+    b.sh("echo one >one")
+    durable(b, 1)
+    base = next(disk for disk in saved(host) if disk not in others) / "base"
+    was = base.read_text()
+    restart_host(host)
+    host.post(b.url + "/resume")
+    assert not host.get(b.url)["drifted"]
+    base.write_text("0" * len(was))
+    restart_host(host)
+    host.post(b.url + "/resume")
+    host.get(b.url + "/stats")
+    assert host.get(b.url)["drifted"] and b.sh("cat one") == "one\n"
+    assert "packages changed" in refused("unsupported", b.fork)
+    assert "packages changed" in refused("unsupported", b.rewind, 1)
+    b.fork(drifted=True)
+    signal_all(spawner_pids(host.run_dir), signal.SIGKILL)  # the next one knows it, too
+    assert "packages changed" in refused("unsupported", b.fork)
+    b.sh("echo two >two")
+    host.until(lambda: b.steps()[-1]["durable"])
+    assert base.read_text() == "drifted"
+
+
 def test_it_goes_on_from_there_and_survives_again(host):
     b = Box(host)
     b.sh("echo one >one")

@@ -354,3 +354,25 @@ def test_an_image_of_an_image_shares_what_is_the_same(daemon, rootfs):
     out = daemon.request("GET", "/v1/images/build:derived/archive", raw=True, form="tar")
     again = daemon.request("POST", "/v1/images", out, name="again")
     assert again["id"] == daemon.get("/v1/images/build:derived")["id"], "it is what it was"
+
+
+def metric(daemon, line):
+    text = daemon.request("GET", "/metrics", raw=True).decode()
+    return int(next(row.split()[-1] for row in text.splitlines() if row.startswith(line + " ")))
+
+
+def test_metrics_tell_of_images(daemon, rootfs):
+    work = 'carrel_image_work_total{work="import"}'
+    before, names = metric(daemon, work), metric(daemon, 'carrel_images{of="names"}')
+    put(daemon, rootfs.read_bytes(), name="build:counted")
+    cached = metric(daemon, 'carrel_image_build_steps_total{way="cached"}')
+    daemon.get("/v1/images/build:counted")
+    assert metric(daemon, 'carrel_image_build_steps_total{way="cached"}') == cached + 1
+    assert metric(daemon, work) == before + 1
+    assert metric(daemon, 'carrel_images{of="names"}') == names + 1
+    assert metric(daemon, "carrel_images_bytes") > 0
+    failed = 'carrel_image_failures_total{work="import"}'
+    was = metric(daemon, failed)
+    with pytest.raises(Refused):
+        put(daemon, b"no archive at all", name="broken")
+    assert metric(daemon, failed) == was + 1

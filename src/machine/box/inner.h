@@ -26,7 +26,8 @@ struct call {
     uint64_t until_ms;
     bool frozen;
     bool changed;
-    bool disk; /* the view is that of a whole disk */
+    bool forced; /* a root that becomes another even if nothing was written */
+    bool disk;   /* the view is that of a whole disk */
 };
 
 struct box {

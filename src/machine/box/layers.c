@@ -30,7 +30,8 @@ static void on_root(void *arg, const struct plan_message *m, struct fd_message *
                     const struct err *err) {
     struct call *c = arg;
     struct err lost;
-    if (!err && m->changed && fds->nfds != 1) { /* it was lost on the way: no descriptor was free */
+    if (!err && (m->changed || c->forced) &&
+        fds->nfds != 1) { /* it was lost on the way: no descriptor was free */
         err_set(&lost, ERR_UNKNOWN, "the spawner gave no root");
         err = &lost;
     }
@@ -45,6 +46,7 @@ static void on_root(void *arg, const struct plan_message *m, struct fd_message *
 static void ask_root(struct call *c, const char *stack, uint32_t layer, unsigned how) {
     struct machine_host *h = c->box->m.host;
     struct plan_message *m = box_message(h, PLAN_ROOT, c->box->m.id);
+    c->forced = !(how & ROOT_IF_CHANGED);
     m->layer = layer;
     m->changed = how;
     snprintf(m->plan.stack, sizeof(m->plan.stack), "%s", stack);
