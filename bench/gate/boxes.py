@@ -33,6 +33,7 @@ class Server(socketserver.ThreadingTCPServer):
                 held.append(1)
                 self.request.recv(1)
         super().__init__(("127.0.0.1", 0), Handler)
+        self.handle_error = lambda *_: None  # they are reset at the end
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
 

@@ -226,6 +226,15 @@ void postgres_restore(struct live *l) {
     }
 }
 
+static int close_way(struct live *l, struct err *err) {
+    remove_rules(l);
+    int r = net_keep(l, err);
+    for (size_t i = 0; r == 0 && i < VARIABLES; i++)
+        r = live_set_env(l, variables[i], NULL, err);
+    gate_changed(l->gate);
+    return r;
+}
+
 /* ---- given and taken ---- */
 
 struct giving {
@@ -257,10 +266,14 @@ static void made(void *arg, const char *said, const struct err *failed) {
     } else if (open_way(l, g->id, said, &err) < 0) {
         failed = &err;
     }
-    if (failed)
-        giving_end(g, failed);
-    else
+    if (!failed) {
         net_tell(l, told, g);
+        return;
+    }
+    struct err late;
+    if (close_way(l, &late) < 0) /* its variables lead nowhere */
+        log_line(LOG_ERROR, "service", "%s id=%s", late.text, l->row.id);
+    giving_end(g, failed);
 }
 
 static const char *password_of(const struct live *l) {
@@ -282,15 +295,6 @@ static void postgres_give(struct live *l, const struct grant_row *row, int fd,
     snprintf(g->id, sizeof(g->id), "%s", row->id);
     live_ref(l);
     databases_make(l->service, &order, made, g);
-}
-
-static int close_way(struct live *l, struct err *err) {
-    remove_rules(l);
-    int r = net_keep(l, err);
-    for (size_t i = 0; r == 0 && i < VARIABLES; i++)
-        r = live_set_env(l, variables[i], NULL, err);
-    gate_changed(l->gate);
-    return r;
 }
 
 /* The way there is closed now; it is dropped as soon as it has no grant any more. */

@@ -237,6 +237,15 @@ def test_a_server_that_says_nothing_keeps_nobody_waiting(gated):
     assert [m["id"] for m in gated.machines()] == [box]
 
 
+def test_nothing_stays_of_one_that_could_not_be_made(gated, server):
+    box = gated.machine()
+    server.sql("CREATE ROLE poor LOGIN PASSWORD 'poor'")
+    with pytest.raises(Refused, match="permission denied"):
+        gated.grant(box, "postgres", "x", value=f"postgres://poor:poor@127.0.0.1:{server.port}/shop")
+    assert gated.grants(box) == [] and "PG" not in gated.exec(box, "env")["stdout"] and gone(gated, server)
+    server.sql("DROP ROLE poor")
+
+
 @pytest.mark.parametrize("words,why", [
     ("postgres:", "that is not words"), ("postgres:host=/run/postgresql user=a dbname=b", "names no host"), ("postgres://a:b@127.0.0.1/", "names no user, or no database"),
     ("postgres:host=h user=a dbname=b passfile=/etc/shadow", "a word other than"), ("postgres://a:b@h:70000/x", "the port"), ("postgres:NO_SUCH", "there is no secret"),
