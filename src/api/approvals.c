@@ -1,12 +1,54 @@
+/* What waits for its owner's word: requests that the gate holds, and calls that are in no plan. */
 #include "service/approvals.h"
 
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
 #include "api/bodies.h"
+#include "api/inner.h"
 #include "api/route.h"
+#include "base/defer.h"
+#include "operator/operator.h"
+
+static void free_json(json_t **json) {
+    json_decref(*json);
+}
+
+static void add_run(void *arg, const void *held) {
+    json_t *what DEFER(free_json) = json_loads(held, 0, NULL);
+    json_t *item = json_object_get(what, "approval");
+    if (item)
+        json_array_append(arg, item);
+}
+
+static void answer_list(void *arg, const char *json, const struct err *err) {
+    struct call *c = arg;
+    json_t *all DEFER(free_json) = err ? NULL : json_loads(json, 0, NULL);
+    if (err) {
+        call_error(c, err);
+        return;
+    }
+    operator_pending(api_operator(c->api), &c->who, add_run, json_object_get(all, "pending"));
+    char *text DEFER_FREE = json_dumps(all, JSON_COMPACT);
+    call_told(c, text ? text : json, NULL);
+}
 
 void api_pending_list(struct call *c) {
-    service_pending(c->service, &c->who, call_told, c);
+    service_pending(c->service, &c->who, answer_list, c);
+}
+
+static void answer_decided(void *arg, const struct run_view *view, const struct err *err) {
+    (void)view;
+    call_told(arg, "{}", err);
 }
 
 void api_pending_decide(struct call *c) {
-    service_approve(c->service, &c->who, c->params[0], c->request, call_told, c);
+    const struct approval_request *r = c->request;
+    const char *id = c->params[0];
+    if (id_valid(id, strlen(id), 'r'))
+        operator_decide(api_operator(c->api), &c->who, id, strcmp(r->decision, "approve") == 0,
+                        answer_decided, c);
+    else
+        service_approve(c->service, &c->who, id, r, call_told, c);
 }

@@ -913,6 +913,9 @@ static const struct field run_start_request[] = {
      "millionths of the unit of the prices (default: no limit)", .min = 1, .max = 1ull << 50},
     {"wall", FIELD_DURATION, AT(struct operator_request, wall), "time (default: no limit)",
      .min = 1, .max = 30ull * 24 * 3600 * 1000},
+    {"ask_deviations", FIELD_FLAG, AT(struct operator_request, asks),
+     "of plan-then-execute: a call that is not in the plan waits for its owner's approval, and is "
+     "not refused at once"},
     {"tries", FIELD_NUMBER, AT(struct operator_request, tries),
      "so many runs at once, on forks of the machine or on machines made for them: the best one's "
      "machine stays, tokens and money are of all together",

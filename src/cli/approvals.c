@@ -24,8 +24,11 @@ static void print_indented(const char *text) {
 
 static void print_item(const json_t *p) {
     char where[300], left[16];
-    snprintf(where, sizeof(where), "%s:%lld", client_text(p, "host"), client_number(p, "port"));
-    snprintf(left, sizeof(left), "%llds", client_number(p, "left_ms") / 1000);
+    bool web =
+        client_number(p, "port"); /* else it is a call of a run, which waits as long as it takes */
+    snprintf(where, sizeof(where), web ? "%s:%lld" : "%s", client_text(p, "host"),
+             client_number(p, "port"));
+    snprintf(left, sizeof(left), web ? "%llds" : "-", client_number(p, "left_ms") / 1000);
     table_cell(client_text(p, "id"), 14);
     table_cell(client_text(p, "machine"), 14);
     table_cell(left, 5);

@@ -34,6 +34,8 @@ const struct option_row do_rows[] = {
     {0, "mode", "MODE", OPTION_TEXT, AT(mode),
      "plan-then-execute, action-selector, map or handles: docs/operator.md"},
     {0, "menu", "FILE", OPTION_TEXT, AT(menu), "of action-selector: the calls that may be made"},
+    {0, "ask-deviations", NULL, OPTION_FLAG, AT(ask_deviations),
+     "of plan-then-execute: what is not in the plan waits for `carrel approve`"},
     {0, "steps", "N", OPTION_NUMBER, AT(steps), "at most so many turns of the model (default 200)"},
     {0, "tokens", "N", OPTION_NUMBER, AT(tokens), "at most so many tokens of all kinds"},
     {0, "money", "AMOUNT", OPTION_TEXT, AT(money), "at most so much, such as 1.50"},

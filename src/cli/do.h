@@ -7,7 +7,7 @@ struct do_options {
     const char *model, *provider, *script, *mode, *menu, *money, *resume, *cancel, *export, *check;
     uint64_t steps, tokens, wall, tries;
     struct new_options made; /* the machine, where none is named */
-    bool verbose, json, ls, help;
+    bool ask_deviations, verbose, json, ls, help;
 };
 
 enum { DO_BODY_MAX = 16 << 20, DO_NOT_DONE = 1, DO_INTERRUPTED = 2, DO_TRIES_MAX = 8 };

@@ -80,6 +80,8 @@ static int put_mode(struct jot *j, const struct do_options *o, struct err *err) 
         jot_string(j, "mode", o->mode);
     if (o->made.spec.guard)
         jot_bool(j, "guard", true);
+    if (o->ask_deviations)
+        jot_bool(j, "ask_deviations", true);
     if (!o->menu)
         return 0;
     if (read_file(o->menu, &menu, err) < 0)

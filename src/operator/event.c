@@ -9,7 +9,7 @@
 
 static const char *const kind_names[] = {
     NULL,    "start",   "resume", "answer", "call", "sure",  "result", "point", "back",   "note",
-    "prune", "stopped", "end",    "aside",  "held", "freed", "return", "try",   "judged",
+    "prune", "stopped", "end",    "aside",  "held", "freed", "return", "try",   "judged", "word",
 };
 enum { KINDS = sizeof(kind_names) / sizeof(*kind_names) };
 
@@ -65,6 +65,7 @@ static const struct member members[] = {
     {"tries", MEMBER_NUMBER, AT(tries)},
     {"check", MEMBER_TEXT, AT(check)},
     {"guard", MEMBER_FLAG, AT(guard)},
+    {"asks", MEMBER_FLAG, AT(asks)},
     {"good", MEMBER_FLAG, AT(good)},
     {"changes", MEMBER_NUMBER, AT(changes)},
     {"changeset", MEMBER_TEXT, AT(changeset)},

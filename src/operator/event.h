@@ -43,6 +43,7 @@ enum run_kind {
     RUN_RETURN,    /* it had ended, and its owner wants more: the next message */
     RUN_TRY,       /* of several tries one: its machine; then its run, too */
     RUN_JUDGED,    /* what came of it, and what it cost */
+    RUN_WORD,      /* its owner's, about a call that is not in the plan: good, or not */
 };
 
 /* What a turn of the model is for. */
@@ -82,6 +83,7 @@ struct run_event {
     uint64_t tries;                /* so many runs, of which the best counts; 0: it is one itself */
     const char *check;             /* of tries: what must exit with 0 */
     bool guard;                    /* of tries: their machines */
+    bool asks;                     /* its owner may approve a call that is not in the plan */
     /* answer */
     enum run_purpose purpose;
     enum model_stop stop;
@@ -104,7 +106,7 @@ struct run_event {
     enum run_note note;
     /* prune */
     uint64_t before;
-    /* judged */
+    /* judged, word */
     bool good;
     uint64_t changes; /* how much it changed: of good ones the least wins */
     const char *changeset;

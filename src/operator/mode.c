@@ -160,8 +160,11 @@ static const char *refuses_menu(const struct run *r, const struct run_call *c, s
 
 const char *mode_refuses(const struct run *r, const struct run_call *c, struct arena *a) {
     enum mode_calls calls = mode_of(r)->calls;
-    if (c->begun || calls == MODE_CALLS_ANY)
+    if (c->begun || c->approved || calls == MODE_CALLS_ANY)
         return NULL;
+    if (c->denied)
+        return "Nothing was done: this is not in what was fixed, and its owner did not approve it. "
+               "Go on with what was fixed, or call finish.";
     if (calls == MODE_CALLS_MENU)
         return refuses_menu(r, c, a);
     return is_talk(c->part->name) ? NULL : refuses_fixed(r, c, a);

@@ -25,6 +25,7 @@ enum {
     POINT_EVERY = 20, /* turns */
     RISKY_WORDS = 256,
     REPORT_MAX = 512 << 10,
+    WORD_SHOWN = 2000, /* bytes of a call that its owner is asked about */
 };
 
 /* What is known while the next thing is looked for. */
@@ -234,6 +235,34 @@ static bool no_tool(struct looking *l, size_t index, const struct run_call *c) {
 }
 
 /* A call that needs nobody but us, or that is made. */
+/* Not in the plan: its owner may say that it is made all the same. */
+static bool wait_for_word(struct looking *l, size_t i, const struct run_call *c, const char *why) {
+    struct buf text DEFER(buf_done) = BUF(1 << 20);
+    struct jot j = JOT(&text);
+    if (l->run->held) {
+        l->ret->what = RUN_DO_WAIT;
+        return true;
+    }
+    jot_object(&j, NULL);
+    jot_object(&j, "approval");
+    jot_string(&j, "id", l->run->start.run);
+    jot_string(&j, "machine", l->run->start.machine);
+    jot_string(&j, "protocol", "call");
+    jot_string(&j, "host", c->part->name);
+    jot_bytes(&j, "path", c->part->text, c->part->n < WORD_SHOWN ? c->part->n : WORD_SHOWN);
+    jot_string(&j, "why", why);
+    jot_end(&j, '}');
+    jot_end(&j, '}');
+    if (j.failed)
+        return tell_result(l, i, true, NULL, why);
+    l->ret->what = RUN_DO_TELL;
+    l->ret->event = (struct run_event){.kind = RUN_HELD,
+                                       .index = i,
+                                       .tool = c->part->name,
+                                       .text = arena_copy(l->arena, text.data, text.len)};
+    return true;
+}
+
 static bool do_call(struct looking *l, size_t i) {
     const struct run_turn *t = l->turn;
     const struct run_call *c = &t->calls[i];
@@ -251,6 +280,8 @@ static bool do_call(struct looking *l, size_t i) {
     if (strcmp(c->part->name, "freeze") == 0)
         return freeze_called(l, i, c);
     const char *refused = mode_refuses(l->run, c, l->arena);
+    if (refused && l->run->start.asks && l->run->frozen && !c->denied)
+        return wait_for_word(l, i, c, refused);
     if (refused)
         return tell_result(l, i, true, NULL, refused);
     if (wants_point(l, c))

@@ -520,6 +520,7 @@ void operator_start(struct runs *o, const struct caller *who, const struct opera
         .window = model_window(l->row),
         .mode = r->mode ? l->mode->name : NULL,
         .menu = copy(&s->arena, r->menu),
+        .asks = r->asks,
         .budget = {.steps = r->steps.is ? r->steps.value : OPERATOR_STEPS_DEFAULT,
                    .tokens = r->tokens.value,
                    .micro = r->money.value,
@@ -877,6 +878,48 @@ void operator_answer(struct runs *o, const struct caller *who, const char *id, c
     }
     err_set(&err, ERR_INVALID, "run '%s' waits for no answer", id);
     done(arg, NULL, &err);
+}
+
+/* ---- what is not in the plan ---- */
+
+static int note_word(struct live_run *l, const struct caller *who, bool approve, struct err *err) {
+    char detail[160];
+    uint64_t intent;
+    snprintf(detail, sizeof(detail), "{\"run\":\"%s\",\"index\":%" PRIu64 ",\"approved\":%s}",
+             l->run.start.run, l->run.word_index, approve ? "true" : "false");
+    const struct run_record what = {"run.approve", l->run.start.machine, detail};
+    if (service_run_intent(l->runs->service, who, &what, &intent, err) < 0)
+        return -1;
+    service_run_result(l->runs->service, who, &what, intent, NULL);
+    return 0;
+}
+
+void operator_decide(struct runs *o, const struct caller *who, const char *id, bool approve,
+                     operator_fn *done, void *arg) {
+    struct live_run *l = NULL;
+    struct err err;
+    int status = runs_find_live(o, who, SCOPE_RUN, id, &l, &err);
+    if (status == 0 && !who->local && !(who->scopes & SCOPE_ADMIN))
+        status = err_set(&err, ERR_DENIED, "only the owner approves");
+    if (status == 0 && (!l || !l->run.wants_word))
+        status = err_set(&err, ERR_NOT_FOUND, "run '%s' waits for no approval", id);
+    struct run_event e = {
+        .kind = RUN_WORD, .index = status == 0 ? l->run.word_index : 0, .good = approve};
+    if (status < 0 || note_word(l, who, approve, &err) < 0) {
+        done(arg, NULL, &err);
+        return;
+    }
+    (void)live_add(l, &e);
+    live_again(l);
+    answer_view(&l->run, l, done, arg);
+}
+
+void operator_pending(struct runs *o, const struct caller *who, service_row_fn *row, void *arg) {
+    struct live_run *l;
+    struct err none;
+    for (size_t at = 0; (l = map_next(&o->live, &at));)
+        if (l->run.wants_word && may_see(who, &l->run, &none) == 0)
+            row(arg, l->run.held);
 }
 
 /* ---- life ---- */

@@ -30,6 +30,7 @@ struct operator_request {
     struct given steps, tokens, money, wall; /* money in millionths, wall in ms */
     struct given tries;    /* so many runs, on forks of the machine or on machines made for them */
     struct texts machines; /* of tries: these instead, one each; those that are not best go */
+    bool asks;             /* plan-then-execute: its owner may approve what is not in the plan */
     const char *check;     /* of tries: a command that must exit with 0 where one has worked */
 };
 enum { OPERATOR_KEYS_MAX = 16, OPERATOR_STEPS_DEFAULT = 200 };
@@ -60,6 +61,11 @@ void operator_cancel(struct runs *o, const struct caller *who, const char *run, 
 /* action: accept, decline or cancel. `invalid`: nothing was asked. */
 void operator_answer(struct runs *o, const struct caller *who, const char *run, const char *action,
                      const char *answer, operator_fn *done, void *arg);
+/* Its owner's word about a call that is not in the plan: only from this host, or with admin. */
+void operator_decide(struct runs *o, const struct caller *who, const char *run, bool approve,
+                     operator_fn *done, void *arg);
+/* {"id","machine",...} of each that waits for that, as service_pending() has them. */
+void operator_pending(struct runs *o, const struct caller *who, service_row_fn *row, void *arg);
 /* Newest first, at most `limit`. */
 int operator_list(struct runs *o, const struct caller *who, size_t limit, service_row_fn *row,
                   void *arg, struct err *err);

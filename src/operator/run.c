@@ -75,6 +75,7 @@ static int take_resume(struct run *r, const struct run_event *e, struct err *err
     r->back.recover = r->back.open;
     r->phase = RUN_RUNNING;
     r->held = NULL;
+    r->wants_word = false;
     r->why = NULL;
     r->resumed = true;
     return 0;
@@ -194,7 +195,7 @@ static int take_call(struct run *r, const struct run_event *e, struct err *err) 
         return refuse(e, err);
     if (!c->begun) {
         c->begun_ms = e->time_ms;
-        r->node += r->frozen && !is_talk(c);
+        r->node += r->frozen && !is_talk(c) && !c->approved;
     }
     c->begun = true;
     c->recover = false;
@@ -286,16 +287,29 @@ static int take_aside(struct run *r, const struct run_event *e, struct err *err)
 }
 
 static int take_held(struct run *r, const struct run_event *e, struct err *err) {
-    if (r->held)
+    if (r->held || (e->tool && !call_of(r, e)))
         return refuse(e, err);
     r->held = keep(r, e->text);
+    r->wants_word = e->tool;
+    r->word_index = e->index;
     return 0;
 }
 
 static int take_freed(struct run *r, const struct run_event *e, struct err *err) {
-    if (!r->held)
+    if (!r->held || r->wants_word)
         return refuse(e, err);
     r->held = NULL;
+    return 0;
+}
+
+static int take_word(struct run *r, const struct run_event *e, struct err *err) {
+    struct run_call *c = call_of(r, e);
+    if (!r->wants_word || e->index != r->word_index || !c)
+        return refuse(e, err);
+    c->approved = e->good;
+    c->denied = !e->good;
+    r->held = NULL;
+    r->wants_word = false;
     return 0;
 }
 
@@ -391,6 +405,7 @@ static int take_return(struct run *r, const struct run_event *e, struct err *err
     if (t->over != t->call_count || t->note_count >= NOTES_MAX)
         return refuse(e, err);
     r->phase = RUN_RUNNING;
+    r->wants_word = false;
     r->held = r->status = r->report = r->accepted = NULL;
     r->stop_status = r->stop_reason = NULL;
     r->checks = r->silent = r->malformed = r->stuck_level = 0;
@@ -450,6 +465,7 @@ static take_fn *const takers[] = {
     [RUN_PRUNE] = take_prune,   [RUN_STOPPED] = take_stopped, [RUN_END] = take_end,
     [RUN_ASIDE] = take_aside,   [RUN_HELD] = take_held,       [RUN_FREED] = take_freed,
     [RUN_RETURN] = take_return, [RUN_TRY] = take_try,         [RUN_JUDGED] = take_judged,
+    [RUN_WORD] = take_word,
 };
 
 /* Time between lines counts, but not while it waits for somebody, or before it was taken up again.

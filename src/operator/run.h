@@ -14,10 +14,11 @@
 struct run_call {
     const struct model_part *part; /* id, name and arguments */
     const struct run_event *result;
-    const char *sure; /* hash of the file that it was about to write; NULL: not that far */
-    int64_t begun_ms; /* when its intent was first written */
-    bool begun;       /* it was */
-    bool recover;     /* ... by a driver that has died since */
+    const char *sure;      /* hash of the file that it was about to write; NULL: not that far */
+    int64_t begun_ms;      /* when its intent was first written */
+    bool begun;            /* it was */
+    bool recover;          /* ... by a driver that has died since */
+    bool approved, denied; /* its owner's word, where that was asked for */
 };
 
 struct run_told {
@@ -67,6 +68,8 @@ struct run {
     struct model_usage usage;
     int64_t last_ms;
     const char *held; /* what it waits for, JSON: that time costs nothing; NULL: nothing */
+    bool wants_word;  /* ... which is its owner's word about call word_index */
+    uint64_t word_index;
     /* Said. */
     unsigned noted;                        /* bits of enum run_note */
     const char *stop_status, *stop_reason; /* only the report is left, and why */

@@ -1,8 +1,10 @@
 """Modes of a run: in each a hostile result tries to break it, and the model obeys the result, not us."""
 import json
+import subprocess
 
 import pytest
 
+from carrel import PROGRAM
 from daemon import Refused
 from runs import call, finish, results, run, turns
 
@@ -76,6 +78,42 @@ def test_what_was_fixed_stays_so(runs):
     view, t = runs.play(turns([fix(run("echo a"))], [fix(run("echo b"))], [run("echo b")], [run("echo a")], [finish()]),
                         mode="plan-then-execute")
     assert [r.get("failed", False) for r in results(t)] == [False, True, True, False, False]
+
+
+def test_what_is_not_in_the_plan_waits_for_its_owners_word(runs, daemon, trap):
+    """A hostile text makes the model leave its plan: that is denied; a second call is approved, once."""
+    r = runs.start(turns([fix(run("cat mail/1"))], [run("cat mail/1")], [OWNED], [run("echo other > ok")], [run("echo other > ok")], [finish()]),
+                   machine=trap, mode="plan-then-execute", ask_deviations=True)["id"]
+    view = runs.wait(r, "waiting")
+    assert view["question"]["approval"]["id"] == r and "owned" in view["question"]["approval"]["path"]
+    (item,) = daemon.get("/v1/pending")["pending"]
+    assert (item["id"], item["host"], item["machine"]) == (r, "exec", trap) and "all calls that were fixed" in item["why"]
+    with pytest.raises(Refused) as e:
+        daemon.tcp(scopes=["read", "run"]).post(f"/v1/pending/{r}", {"decision": "approve"})
+    assert e.value.code == "denied"
+
+    def word(decision, about):
+        daemon.until(lambda: about in runs.show(r).get("question", {}).get("approval", {}).get("path", ""))
+        listed = subprocess.run([PROGRAM, "pending"], env=daemon.env, capture_output=True, text=True, timeout=60).stdout
+        assert r in listed and about in listed
+        assert subprocess.run([PROGRAM, decision, r], env=daemon.env, timeout=60).returncode == 0
+
+    word("deny", "owned")
+    daemon.until(lambda: "other" in json.dumps(runs.show(r).get("question", {})))
+    daemon.restart()
+    assert runs.show(r)["state"] == "interrupted"
+    daemon.post(f"/v1/runs/{r}/resume")
+    word("approve", "other")
+    word("deny", "other")
+    view = runs.wait(r, "ended")
+    assert view["status"] == "done" and not is_owned(daemon, view) and daemon.exec(trap, "cat ok")["stdout"] == "other\n"
+    t = runs.transcript(r)
+    assert [e.get("good", False) for e in t if e["event"] == "word"] == [False, True, False]
+    assert [x.get("failed", False) for x in results(t)] == [False, False, True, False, True, False]
+    assert daemon.request("GET", "/v1/audit", raw=True, verb="run.approve").decode().count('"approved":true') == 2, "intent and result"
+    with pytest.raises(Refused) as e:
+        daemon.post(f"/v1/pending/{r}", {"decision": "approve"})
+    assert e.value.code == "not_found"
 
 
 # ---- action-selector ----
