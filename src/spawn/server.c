@@ -197,6 +197,11 @@ static void renew_image(struct server *v) {
         log_line(LOG_WARN, "spawn", "%s", err.text);
         return;
     }
+    if (strcmp(fresh.key, s->image.key) == 0) { /* only a look at them had failed, or their times */
+        image_close(&s->image);
+        s->image = fresh;
+        return;
+    }
     log_line(LOG_NOTE, "spawn", "the host's packages changed: image=%s", fresh.key);
     pool_drop(s);
     image_close(&s->image);
