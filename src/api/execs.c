@@ -231,8 +231,7 @@ static void feed(struct feeding *f) {
         return;
     }
     f->offset += (uint64_t)n;
-    memmove(f->rest.data, f->rest.data + n, f->rest.len - (size_t)n);
-    f->rest.len -= (size_t)n;
+    buf_drop(&f->rest, (size_t)n);
     if (f->rest.len) {
         call_body_pause(c);
     } else if (f->ended) {

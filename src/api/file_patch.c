@@ -61,8 +61,7 @@ static void written(void *arg, const struct frame *frame, const struct err *err)
     }
     p->size = ok.value;
     p->next.offset += p->flying;
-    p->rest.len -= p->flying;
-    memmove(p->rest.data, p->rest.data + p->flying, p->rest.len);
+    buf_drop(&p->rest, p->flying);
     push(p);
 }
 

@@ -108,9 +108,7 @@ static void carriage_gone(struct call *c) {
 
 static void push(struct carriage *t) {
     size_t n = image_feed(t->job, t->rest.data ? t->rest.data : "", t->rest.len, t->body_ended);
-    if (n)
-        memmove(t->rest.data, t->rest.data + n, t->rest.len - n);
-    t->rest.len -= n;
+    buf_drop(&t->rest, n);
     if (t->body_ended)
         return;
     if (t->rest.len)

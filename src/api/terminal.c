@@ -84,8 +84,7 @@ static void type(struct terminal *t) {
                            t->typed.len, false, &err);
     if (n < 0)
         n = (ssize_t)t->typed.len; /* it has ended: nobody reads this any more */
-    memmove(t->typed.data, t->typed.data + n, t->typed.len - (size_t)n);
-    t->typed.len -= (size_t)n;
+    buf_drop(&t->typed, (size_t)n);
     if (t->typed.len)
         ws_pause(t->ws);
     else

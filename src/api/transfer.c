@@ -51,12 +51,6 @@ static void transfer_gone(struct call *c) {
     call_abandon(c);
 }
 
-static void drop_front(struct buf *b, size_t n) {
-    if (n)
-        memmove(b->data, b->data + n, b->len - n);
-    b->len -= n;
-}
-
 /* Unpacks into t->rest, which is empty. 1: some came, or will; 0: none is left. */
 static int unpack_some(struct transfer *t, struct err *err) {
     unsigned char piece[ZSTREAM_OUT];
@@ -66,7 +60,7 @@ static int unpack_some(struct transfer *t, struct err *err) {
     if (zunpack_go(t->unpack, t->packed.data ? t->packed.data : "", t->packed.len, piece,
                    sizeof(piece), &used, &n, err) < 0)
         return -1;
-    drop_front(&t->packed, used);
+    buf_drop(&t->packed, used);
     if (n && !buf_add(&t->rest, piece, n))
         abort(); /* it was empty, and is larger */
     if (!n && !used && t->body_ended && !zunpack_is_whole(t->unpack))
@@ -93,8 +87,7 @@ static void push(struct transfer *t) {
             return;
         }
         bool last = t->body_ended && !(t->unpack && got);
-        drop_front(&t->rest,
-                   tool_feed(t->tool, t->rest.data ? t->rest.data : "", t->rest.len, last));
+        buf_drop(&t->rest, tool_feed(t->tool, t->rest.data ? t->rest.data : "", t->rest.len, last));
     } while (t->unpack && got && !t->rest.len);
     if (t->body_ended)
         return;

@@ -286,8 +286,7 @@ static int take_lines(struct session *s, const char *bytes, size_t n, struct err
     for (; (end = memchr(at, '\n', line->len - (size_t)(at - line->data))); at = end + 1)
         if (take_event(s, at, (size_t)(end - at), err) < 0)
             return -1;
-    line->len -= (size_t)(at - line->data);
-    memmove(line->data, at, line->len);
+    buf_drop(line, (size_t)(at - line->data));
     return 0;
 }
 

@@ -96,8 +96,7 @@ static void send_queue(struct channel *c) {
 
 static bool queue(struct channel *c, const void *bytes, size_t n) {
     if (c->sent > CHANNEL_QUEUE_MAX / 2) {
-        memmove(c->queue.data, c->queue.data + c->sent, channel_backlog(c));
-        c->queue.len -= c->sent;
+        buf_drop(&c->queue, c->sent);
         c->sent = 0;
     }
     if (!buf_add(&c->queue, bytes, n))

@@ -656,8 +656,7 @@ static void lines_came(struct http_exchange *x, const char *bytes, size_t n) {
     size_t left = s->rest.len;
     for (; (end = memchr(at, '\n', left)); left -= (size_t)(end + 1 - at), at = end + 1)
         line_take(s, at, (size_t)(end - at));
-    memmove(s->rest.data, at, left);
-    s->rest.len = left;
+    buf_drop(&s->rest, s->rest.len - left);
 }
 
 void mcp_http_lines(struct mcp_http *h, struct http_exchange *x, const char *owner,

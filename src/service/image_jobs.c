@@ -282,8 +282,7 @@ static void hear_lines(struct hearing *h) {
     while (h->text.len && (newline = memchr(h->text.data, '\n', h->text.len))) {
         size_t n = (size_t)(newline - h->text.data);
         hear_line(h, h->text.data, n);
-        memmove(h->text.data, newline + 1, h->text.len - n - 1);
-        h->text.len -= n + 1;
+        buf_drop(&h->text, n + 1);
     }
 }
 

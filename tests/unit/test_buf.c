@@ -30,6 +30,19 @@ static void taken_bytes_leave_an_empty_buffer(void **state) {
     assert_int_equal(b.len, 0);
 }
 
+static void dropped_bytes_make_way_for_the_rest(void **state) {
+    (void)state;
+    struct buf b DEFER(buf_done) = BUF(16);
+    buf_drop(&b, 0); /* of nothing, nothing */
+    assert_true(buf_add(&b, "abc", 3));
+    buf_drop(&b, 2);
+    assert_string_equal(b.data, "c");
+    buf_drop(&b, 1);
+    assert_int_equal(b.len, 0);
+    assert_string_equal(b.data, "");
+}
+
 UNIT_MAIN(cmocka_unit_test(appending_keeps_a_final_nul),
           cmocka_unit_test(past_the_cap_nothing_changes),
-          cmocka_unit_test(taken_bytes_leave_an_empty_buffer))
+          cmocka_unit_test(taken_bytes_leave_an_empty_buffer),
+          cmocka_unit_test(dropped_bytes_make_way_for_the_rest))
