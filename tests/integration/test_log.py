@@ -71,7 +71,7 @@ class Logs(LogCase):
 
     def test_a_command_never_waits_for_anyone(self):
         log = self.log()
-        self.start(1, "head -c 300000000 /dev/zero; echo end", log, timeout_ms=60000)
+        self.start(1, "head -c 300000000 /dev/zero; echo end", log, timeout_ms=int(60000 * PATIENCE))
         e = self.link.exit(1)
         self.assertEqual((e.status, e.flags, log.produced()), (0, 0, 300000004))
         self.assertEqual(log.bytes_of(0)[2][-5:], b"\0end\n")
