@@ -187,7 +187,7 @@ static void write_fallbacks(struct buf *out, const json_t *spawners,
 
 /* How this host does what can be done in several ways; doctor says what to do about it. */
 static void write_ways(struct buf *out, const json_t *box) {
-    static const char *const parts[] = {"cgroup", "disk", "layers", "network"};
+    static const char *const parts[] = {"cgroup", "disk", "images", "layers", "network"};
     metrics_head(out, "carrel_way", "gauge", "How this host does it");
     for (size_t i = 0; i < sizeof(parts) / sizeof(*parts); i++) {
         const char *way = json_string_value(json_object_get(box, parts[i]));
