@@ -246,9 +246,8 @@ static uint64_t number_in(const json_t *object, const char *name) {
     return n > 0 ? (uint64_t)n : 0;
 }
 
+/* The fork of a check goes when its verdict is written: who takes this up again runs it there. */
 static void judge_over(struct trying *t) {
-    if (t->forked)
-        drop(t, t->place);
     if (t->exec) {
         exec_unfollow(&t->follower);
         exec_unref(TAKE(t->exec));
@@ -257,6 +256,8 @@ static void judge_over(struct trying *t) {
     t->judged.changeset = t->changeset[0] ? t->changeset : NULL;
     t->judged.text = t->why[0] ? t->why : NULL;
     add(t, &t->judged);
+    if (t->forked)
+        drop(t, t->place);
 }
 
 static void judge_failed(struct trying *t, const char *what, const struct err *err) {
