@@ -441,6 +441,7 @@ static int take_judged(struct run *r, const struct run_event *e, struct err *err
     x->good = e->good;
     x->changes = e->changes;
     x->changeset = keep(r, e->changeset);
+    x->place = keep(r, e->machine);
     count_usage(r, e);
     r->lent_steps += e->budget.steps;
     return 0;

@@ -50,6 +50,7 @@ struct run_mark { /* a checkpoint or rewind of ours */
 /* One of several; NULL: not yet. */
 struct run_try {
     const char *machine, *run, *changeset;
+    const char *place; /* the fork in which it was checked; NULL: none */
     uint64_t changes;
     bool judged, good;
 };

@@ -255,6 +255,7 @@ static void judge_over(struct trying *t) {
     t->judged.kind = RUN_JUDGED;
     t->judged.changeset = t->changeset[0] ? t->changeset : NULL;
     t->judged.text = t->why[0] ? t->why : NULL;
+    t->judged.machine = t->forked ? t->place : NULL;
     add(t, &t->judged);
     if (t->forked)
         drop(t, t->place);
@@ -439,9 +440,12 @@ static void finish(struct live_run *l) {
         live_again(l);
         return;
     }
-    for (size_t i = 0; i < r->start.tries; i++)
+    for (size_t i = 0; i < r->start.tries; i++) {
         if (i != best)
             drop(t, r->tries[i].machine);
+        if (r->tries[i].place) /* it is gone, unless somebody was killed just then */
+            drop(t, r->tries[i].place);
+    }
     jot_object(&j, NULL);
     jot_u64(&j, "best", best);
     jot_string(&j, "machine", r->tries[best].machine);

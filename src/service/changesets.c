@@ -1,5 +1,6 @@
 #include "service/changesets.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -34,6 +35,21 @@ static int make_dir(const struct service *s, struct err *err) {
     char path[PATH_SIZE];
     path_of(s, "", "", path);
     return mkdir(path, 0700) < 0 && errno != EEXIST ? err_sys(err, "make '%s'", path) : 0;
+}
+
+void changesets_trim(const char *home, int64_t before_ms) {
+    char path[PATH_SIZE];
+    struct stat st;
+    snprintf(path, sizeof(path), "%s/changesets", home);
+    DIR *dir = opendir(path);
+    if (!dir)
+        return;
+    for (struct dirent *e; (e = readdir(dir));)
+        if (strncmp(e->d_name, "c-", 2) == 0 &&
+            fstatat(dirfd(dir), e->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+            st.st_mtim.tv_sec < before_ms / 1000)
+            unlinkat(dirfd(dir), e->d_name, 0);
+    closedir(dir);
 }
 
 /* ---- freezing ---- */

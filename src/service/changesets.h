@@ -32,6 +32,9 @@ struct freeze_request {
 void service_freeze(struct service *s, const struct caller *who, const char *machine,
                     const struct freeze_request *r, service_changeset_fn *done, void *arg);
 
+/* On a worker: those that were frozen before then are gone. */
+void changesets_trim(const char *home, int64_t before_ms);
+
 /* fd: the archive, to be closed by the caller. The view lives during the call of `done`. */
 typedef void service_archive_fn(void *arg, const struct changeset_view *view, int fd,
                                 const struct err *err);

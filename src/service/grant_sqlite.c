@@ -350,8 +350,8 @@ static void tell_other(const struct grant_row *row, service_net_fn *done, void *
     struct jot j = JOT(&text);
     struct err err;
     if (strcmp(row->kind, "postgres") != 0) {
-        err_set(&err, ERR_UNSUPPORTED, "grant '%s' is no database, but %s '%.100s'", row->id,
-                row->kind, row->what);
+        err_set(&err, ERR_INVALID, "grant '%s' is no database, but %s '%.100s'", row->id, row->kind,
+                row->what);
         done(arg, NULL, &err);
         return;
     }

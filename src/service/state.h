@@ -144,7 +144,7 @@ struct service {
     unsigned keep_jobs;  /* copies of output that are being made */
     struct loop_timer *tick;
     struct trimming *trimming; /* what is old is being forgotten */
-    uint64_t trim_again_ms;
+    uint64_t trim_again_ms, changesets_look_ms;
     struct event_watch *watches, *walk;
     uint32_t watch_ids, tool_ids;
     /* Made while nothing waits: the log of the next command, and who asked last. */

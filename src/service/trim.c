@@ -1,12 +1,14 @@
 /*
- * Forgetting what is old: machines that ended long ago with their commands and output, events, and
- * what of the journal is not to be kept. A piece at a time, so that nobody waits: files go on a
- * worker, and the rows that name them only after them, so that a crash leaves no file unnamed.
+ * Forgetting what is old: machines that ended long ago with their commands and output, events, what
+ * was frozen for review, and what of the journal is not to be kept. A piece at a time, so that
+ * nobody waits: files go on a worker, and the rows that name them only after them, so that a crash
+ * leaves no file unnamed.
  */
 #include <stdlib.h>
 
 #include "base/defer.h"
 #include "base/log.h"
+#include "service/changesets.h"
 #include "service/logs.h"
 #include "service/state.h"
 
@@ -15,6 +17,7 @@ enum {
     EVENTS_KEEP_MS = 7 * 24 * 3600 * 1000,
     TRIM_EVERY_MS = 10000,
     TRIM_PIECE = 100,
+    CHANGESETS_EVERY_MS = 600 * 1000,
 };
 
 struct trimming {
@@ -22,6 +25,7 @@ struct trimming {
     struct id_list machines;
     int64_t ended_before_ms;
     uint64_t journal_first; /* segment; 0: all of it stays */
+    bool changesets;        /* it is time to look at them */
     bool forgotten;
     struct err err;
 };
@@ -31,6 +35,8 @@ static void trim_files(void *arg) {
     struct service *s = t->service;
     for (size_t i = 0; i < t->machines.count; i++)
         logs_drop(s->place->home, t->machines.ids[i]);
+    if (t->changesets)
+        changesets_trim(s->place->home, t->ended_before_ms);
     t->forgotten = !t->journal_first || store_forget(s->store, t->journal_first, &t->err) == 0;
 }
 
@@ -73,9 +79,14 @@ void trim_look(struct service *s, uint64_t now_ms) {
     if (!t)
         abort();
     t->service = s;
+    t->changesets = now_ms >= s->changesets_look_ms;
+    if (t->changesets) {
+        uint64_t keep = s->conf->ended_keep_ms;
+        s->changesets_look_ms = now_ms + (keep < CHANGESETS_EVERY_MS ? keep : CHANGESETS_EVERY_MS);
+    }
     if (find_old(t, &err) < 0)
         log_line(LOG_WARN, "service", "forget what is old: %s", err.text);
-    if (!t->machines.count && !t->journal_first) {
+    if (!t->machines.count && !t->journal_first && !t->changesets) {
         id_list_done(&t->machines);
         free(t);
         return;

@@ -1,10 +1,8 @@
 """docs/api.md is what the table of routes says, and every curl line in it works."""
 import io
 import json
-import os
 import pathlib
 import re
-import sqlite3
 import subprocess
 import tarfile
 
@@ -71,13 +69,7 @@ def prepare(daemon, route, line, where):
     if "$G" in line:
         names["G"] = daemon.grant(names["M"], "secret", "API_KEY", at="api.example.com")
     if "$DB" in line:
-        path = where / "shop.db"
-        with sqlite3.connect(path) as c:
-            c.execute("CREATE TABLE goods (name TEXT)")
-        fd = os.open(path, os.O_RDONLY)
-        answer = daemon.send([fd], f"/v1/machines/{names['M']}/grants", {"kind": "sqlite", "what": str(path), "at": "/home/user/shop.db"})
-        names["DB"] = answer["grants"][-1]["id"]
-        os.close(fd)
+        names["DB"] = daemon.grant_database(names["M"], where / "shop.db")
     if "/exposures/" in line:
         daemon.post(f"/v1/machines/{names['M']}/exposures", {"port": 8000})
     if "$P" in line:

@@ -3,6 +3,7 @@ import copy
 import io
 import json
 import tarfile
+import tempfile
 import urllib.parse
 
 import pytest
@@ -194,6 +195,9 @@ def things_for(daemon, op):
     item = daemon.held(m) if op == "pending_decide" else ""
     daemon.put("/v1/secrets/OPENAPI", {"value": "some value of it"})
     grant = daemon.grant(m, "secret", "OPENAPI", at="a.example")
+    if op == "grant_diff":
+        with tempfile.TemporaryDirectory() as where:
+            grant = daemon.grant_database(m, f"{where}/shop.db")
     if op.startswith("image_"):
         daemon.request("POST", "/v1/images", a_tree(), name="small")
     if op == "expose_remove":

@@ -42,6 +42,9 @@ def test_what_ended_long_ago_is_forgotten_with_its_output(fresh):
     d = fresh(conf="[daemon]\nended_keep = 1s\n")
     kept = d.machine()
     d.exec(kept, "echo kept")
+    d.post(f"/v1/machines/{kept}/changesets", {"path": "/home/user"})
+    frozen = d.home / "changesets"
+    assert os.listdir(frozen)
     gone = [d.machine() for _ in range(3)]
     for m in gone:
         d.exec(m, "echo gone")
@@ -50,6 +53,7 @@ def test_what_ended_long_ago_is_forgotten_with_its_output(fresh):
     assert {kept, *gone} <= set(os.listdir(logs))
     d.until(lambda: set(os.listdir(logs)) == {kept}, seconds=40)
     d.until(lambda: [m["id"] for m in d.machines(state="all")] == [kept])
+    d.until(lambda: os.listdir(frozen) == [], seconds=40)
 
 
 def test_the_journal_is_pruned_from_its_front_and_still_proves(fresh):

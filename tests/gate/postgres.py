@@ -1,24 +1,26 @@
 """A PostgreSQL server of the test's own: Debian's binaries, run as an ordinary user in a directory of its own, on loopback."""
 import os
 import pathlib
+import secrets
 import shutil
 import socket
 import subprocess
 import tempfile
+import urllib.parse
 
 BINS = sorted(pathlib.Path("/usr/lib/postgresql").glob("*/bin/postgres"))
 BIN = BINS[-1].parent if BINS else None
 
 
 class Server:
-    PASSWORD = "the owner's own: p@ss/word"
-
     def __init__(self):
+        self.token = secrets.token_hex(8)  # to be found wherever the password went
+        self.password = f"the owner's own: p@ss/{self.token}"
         self.dir = pathlib.Path(tempfile.mkdtemp(prefix="cg-pg-", dir="/tmp"))
         with socket.socket() as s:
             s.bind(("127.0.0.1", 0))
             self.port = s.getsockname()[1]
-        (self.dir / "pw").write_text(self.PASSWORD)
+        (self.dir / "pw").write_text(self.password)
         self.as_user = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"] if os.getuid() == 0 else []
         if self.as_user:
             for path in (self.dir, self.dir / "pw"):
@@ -44,7 +46,7 @@ class Server:
         shutil.rmtree(self.dir, ignore_errors=True)
 
     def sql(self, text, database="postgres"):
-        env = {"PGPASSWORD": self.PASSWORD, "PATH": "/usr/bin:/bin"}
+        env = {"PGPASSWORD": self.password, "PATH": "/usr/bin:/bin"}
         done = subprocess.run([str(BIN / "psql"), "-X", "-qAt", "-v", "ON_ERROR_STOP=1", "-h", "127.0.0.1", "-p", str(self.port), "-U", "boss", "-d", database, "-c", text],
                               capture_output=True, text=True, timeout=60, env=env, check=True)
         return done.stdout.splitlines()
@@ -58,4 +60,5 @@ class Server:
 
     @property
     def dsn(self):
-        return f"postgres://boss:the%20owner's%20own%3A%20p%40ss%2Fword@127.0.0.1:{self.port}/shop"
+        password = urllib.parse.quote(self.password, safe="'")
+        return f"postgres://boss:{password}@127.0.0.1:{self.port}/shop"

@@ -169,7 +169,7 @@ def test_psql(gated):
     server = postgres.Server()
     try:
         box = gated.machine(net=[{"target": f"tcp://ok.test:{server.port}", "local": True}])
-        env, psql = f"PGPASSWORD=\"{server.PASSWORD}\" PGCONNECT_TIMEOUT=20", f"{postgres.BIN}/psql -X -h ok.test -U boss"
+        env, psql = f"PGPASSWORD=\"{server.password}\" PGCONNECT_TIMEOUT=20", f"{postgres.BIN}/psql -X -h ok.test -U boss"
         assert run(gated, box, f"{env} {psql} -p {server.port} postgres -Atc 'select 6 * 7'") == "42\n"
         # Another port of the same host stays closed.
         assert gated.exec(box, f"{env} {psql} -p {server.port + 1} postgres -c 'select 1'")["exec"]["status"] != 0
