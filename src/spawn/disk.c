@@ -24,9 +24,10 @@ static int make_filesystem(int image, uint64_t inodes, struct err *err) {
         dup2(null, STDIN_FILENO);
         dup2(null, STDOUT_FILENO);
         dup2(null, STDERR_FILENO);
-        execl("/sbin/mke2fs", "mke2fs", "-q", "-F", "-t", "ext4", "-b", "4096", "-m", "0", "-N",
-              count, "-O", "^has_journal,^resize_inode", "-E", "lazy_itable_init=1,nodiscard", path,
-              (char *)NULL);
+        /* Forced, also if it takes the file for one that is mounted: it is new, and ours alone. */
+        execl("/sbin/mke2fs", "mke2fs", "-q", "-F", "-F", "-t", "ext4", "-b", "4096", "-m", "0",
+              "-N", count, "-O", "^has_journal,^resize_inode", "-E", "lazy_itable_init=1,nodiscard",
+              path, (char *)NULL);
         _exit(127);
     }
     int status = -1;
@@ -36,8 +37,13 @@ static int make_filesystem(int image, uint64_t inodes, struct err *err) {
         return err_sys(err, "fork");
     if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
         return 0;
-    err_set(err, ERR_UNSUPPORTED, "mke2fs failed with status %d", status);
-    return err_remedy(err, "apt-get install e2fsprogs");
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 127) {
+        err_set(err, ERR_UNSUPPORTED, "there is no /sbin/mke2fs");
+        return err_remedy(err, "apt-get install e2fsprogs");
+    }
+    return err_set(err, ERR_INTERNAL, "mke2fs failed with %s %d",
+                   WIFEXITED(status) ? "status" : "signal",
+                   WIFEXITED(status) ? WEXITSTATUS(status) : WTERMSIG(status));
 }
 
 static int attach_loop(int image, char name[32], struct err *err) {
