@@ -57,7 +57,7 @@ def dies(run_dir, seconds=0.6):
 
 def test_spawner_killed_at_each_step(faults):
     count = path_length(faults)
-    tried = sorted({*sample(count // 4, 25), *sample(count, 15)})
+    tried = sorted({*sample(count // 4, 12), *sample(count, 8)})
     killed = 0
     for n in tried:
         done = faults.with_fault(f"all:signal=SIGKILL:when={n}", "run", "-q", "--", "echo", "ok")
@@ -72,7 +72,7 @@ def test_spawner_killed_at_each_step(faults):
 @pytest.mark.parametrize("error", ["ENOSPC", "EIO", "EMFILE", "ENOMEM"])
 def test_a_system_call_of_the_spawner_fails(faults, error):
     count = path_length(faults)
-    for n in sample(count, 12):
+    for n in sample(count, 6):
         done = faults.with_fault(f"all:error={error}:when={n}", "run", "-q", "--", "echo", "ok", timeout=100)
         honest(done)
         honest(faults.run("-q", "--", "echo", "ok"))  # the fault may come only now
@@ -98,7 +98,7 @@ def test_image_building_killed():
     """The first start builds the image: a half-built one is never used."""
     c = Faults()
     try:
-        for n in sample(30000, 4):
+        for n in sample(30000, 2):
             for image in c.home.glob("images/*"):
                 subprocess.run(["rm", "-rf", str(image)], check=True)
             done = c.with_fault(f"all:signal=SIGKILL:when={n}", "run", "-q", "--", "echo", "ok")
@@ -127,7 +127,7 @@ def test_client_killed_at_each_step(faults):
 
 
 def test_client_killed_while_it_starts_the_spawner(faults):
-    for n in sample(90, 15):
+    for n in sample(90, 8):
         faults.client_with_fault(f"all:signal=SIGKILL:when={n}", "run", "--", "true")
         recovers(faults)
         faults.fresh_run()

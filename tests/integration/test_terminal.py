@@ -38,9 +38,10 @@ def test_pipes_mean_no_terminal(carrel):
 
 
 def test_window_size_at_the_start_and_when_it_changes(carrel):
-    script = ("import os, signal\ndef show(*_): os.write(1, b'%d %d\\n' % os.get_terminal_size()[::-1])\n"
+    # Short sleeps: a signal that comes just before pause() would be handled only after the next one.
+    script = ("import os, signal, time\ndef show(*_): os.write(1, b'%d %d\\n' % os.get_terminal_size()[::-1])\n"
               "signal.signal(signal.SIGINT, signal.SIG_DFL)\n"
-              "signal.signal(signal.SIGWINCH, show)\nshow()\nwhile True: signal.pause()")
+              "signal.signal(signal.SIGWINCH, show)\nshow()\nwhile True: time.sleep(0.02)")
     t = Terminal(carrel, "run", "--", "python3", "-c", script, rows=31, cols=97)
     t.expect(b"31 97")
     t.size(12, 34)
