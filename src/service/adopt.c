@@ -256,7 +256,11 @@ static void adopt_one(struct service *s, struct machine_row *row, bool exists) {
     bool wanted = row->state != MACHINE_CREATING && row->state != MACHINE_ENDING;
     bool creating = row->state == MACHINE_CREATING;
     struct live *l = live_new(s, row);
+    struct err err;
     net_restore(l);
+    /* Nobody was told of it: who asks again wants one that is there. */
+    if (creating && store_machine_unkey(s->store, l->row.id, &err) < 0)
+        log_line(LOG_ERROR, "service", "free a key: %s id=%s", err.text, l->row.id);
     if (wanted && !exists && durable_adopt(l))
         return;
     if (!wanted || !exists) {

@@ -243,6 +243,14 @@ int store_machine_set_guest(struct store *s, const char *id, uint64_t incarnatio
     return run_on(&q, id, err);
 }
 
+int store_machine_unkey(struct store *s, const char *id, struct err *err) {
+    QUERY;
+    if (query_start(&q, s, STMT_MACHINE_UNKEY, err) < 0)
+        return -1;
+    query_text(&q, 1, id);
+    return run_on(&q, id, err);
+}
+
 int store_machine_end(struct store *s, const char *id, int64_t ended_ms, const char *reason,
                       struct err *err) {
     QUERY;

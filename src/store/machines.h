@@ -113,6 +113,8 @@ int store_machine_update(struct store *s, const struct machine_row *row, struct 
 int store_machine_set_state(struct store *s, const char *id, enum machine_state state,
                             struct err *err);
 int store_machine_set_guest(struct store *s, const char *id, uint64_t incarnation, struct err *err);
+/* The key of its request is free: who sends that again gets another machine. */
+int store_machine_unkey(struct store *s, const char *id, struct err *err);
 /* Sets MACHINE_ENDED with the time and reason. */
 int store_machine_end(struct store *s, const char *id, int64_t ended_ms, const char *reason,
                       struct err *err);

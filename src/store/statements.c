@@ -215,6 +215,7 @@ static const struct {
                              &machine_table},
     [STMT_MACHINE_STATE] = {"UPDATE machines SET state = ?2 WHERE id = ?1", NULL},
     [STMT_MACHINE_GUEST] = {"UPDATE machines SET incarnation = ?2 WHERE id = ?1", NULL},
+    [STMT_MACHINE_UNKEY] = {"UPDATE machines SET idem = NULL WHERE id = ?1", NULL},
     [STMT_MACHINE_END] = {"UPDATE machines SET state = 6, ended_ms = ?2, end_reason = ?3"
                           " WHERE id = ?1",
                           NULL},

@@ -160,6 +160,22 @@ def test_a_key_makes_one_machine(daemon):
     assert len(daemon.machines()) == 1
 
 
+def test_a_key_whose_machine_was_never_made_makes_another(fresh):
+    d = fresh()
+    d.machine()
+    before = {m["id"] for m in d.machines(state="all")}
+    with stopped(d.host.spawners()), ThreadPoolExecutor() as pool:
+        asked = pool.submit(d.post, "/v1/machines", {"key": "k2", "limits": {"pids": 77}})
+        d.until(lambda: [m for m in d.machines(state="all") if m["id"] not in before])
+        d.kill()
+        with pytest.raises(OSError):
+            asked.result(30)
+    d.start()
+    made = d.post("/v1/machines", {"key": "k2", "limits": {"pids": 77}})
+    assert made["state"] == "running" and d.exec(made["id"], "echo here")["stdout"] == "here\n"
+    assert [m["state"] for m in d.machines(state="all") if m["id"] not in before | {made["id"]}] in (["ended"], ["ending"])
+
+
 def test_a_held_machine_ends_with_its_connection(daemon):
     c = daemon.connect()
     c.request("POST", "/v1/machines?hold=1", body=b"{}")
