@@ -186,7 +186,7 @@ print("done")
         box, PRELUDE + f"say(get('ok.test', {servers.http}))")["stdout"], 30)
 
 
-def test_a_box_changes_no_route_and_no_rule(gated_session, box):
+def test_a_box_changes_no_route_and_no_rule(gated_session):
     script = PRELUDE + """
 def attempt(f):
     try: f(); say("done")
@@ -197,11 +197,11 @@ n = socket.socket(16, 3, 0); n.bind((0, 0))
 n.send(struct.pack("IHHII", 16 + 16, 17, 5, 1, 0) + struct.pack("BBBBI", 0, 0, 0, 1, 1) + b"\\0" * 8)
 reply = n.recv(4096); say(struct.unpack("i", reply[16:20])[0])
 """
-    before = len(gated_session.notes(box, verb="net.deny", count=0))
+    box = gated_session.machine()
     out = gated_session.python(box, script + "say(get('203.0.113.7', 80))", user="root")["stdout"].split()
     assert out[0] != "done" and out[1] == "PermissionError" and int(out[2]) < 0 and "403" in out
     # The line is where it was: what it then tried is refused, and written down.
-    assert gated_session.notes(box, verb="net.deny", count=before + 1)[-1]["detail"]["host"] == "203.0.113.7"
+    assert gated_session.notes(box, verb="net.deny")[-1]["detail"]["host"] == "203.0.113.7"
     attack(3, journalled=False)  # the kernel says no, before the gate could hear of it
 
 
