@@ -277,7 +277,8 @@ HOSTILE = {
 }
 
 
-def test_a_file_that_is_not_as_we_wrote_it_is_never_mounted(daemon, rootfs):
+def test_a_file_that_is_not_as_we_wrote_it_is_never_mounted(fresh, rootfs):
+    daemon = fresh()
     image = put(daemon, rootfs.read_bytes(), name="small")
     file = sealed(daemon, image) / "root.erofs"
     good = file.read_bytes()
