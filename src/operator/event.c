@@ -8,8 +8,9 @@
 #include "model/codec.h"
 
 static const char *const kind_names[] = {
-    NULL,    "start",   "resume", "answer", "call", "sure",  "result", "point", "back",   "note",
-    "prune", "stopped", "end",    "aside",  "held", "freed", "return", "try",   "judged", "word",
+    NULL,    "start", "resume", "answer", "call",    "sure", "result",
+    "point", "back",  "note",   "prune",  "stopped", "end",  "aside",
+    "held",  "freed", "return", "try",    "judged",  "word", "cancel",
 };
 enum { KINDS = sizeof(kind_names) / sizeof(*kind_names) };
 

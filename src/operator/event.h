@@ -44,6 +44,7 @@ enum run_kind {
     RUN_TRY,       /* of several tries one: its machine; then its run, too */
     RUN_JUDGED,    /* what came of it, and what it cost */
     RUN_WORD,      /* its owner's, about a call that is not in the plan: good, or not */
+    RUN_CANCEL,    /* of several tries: it is to end, once their machines are gone */
 };
 
 /* What a turn of the model is for. */

@@ -114,25 +114,50 @@ int runs_find_live(struct runs *o, const struct caller *who, enum token_scope sc
 /* From the disk; `not_found`, also for somebody else's. */
 int runs_load(struct runs *o, const struct caller *who, const char *id, struct run *run,
               struct transcript *t, struct err *err);
-/* ---- operator.c: runs within a run ---- */
+/* Runs that it started and nobody drives any more end. */
+void runs_end_within(struct runs *o, const struct caller *who, const char *id);
+/* l NULL: it is not under way. */
+void live_answer(const struct run *r, const struct live_run *l, operator_fn *done, void *arg);
+/* ---- live.c ---- */
+/* Whoever starts it, a run uses machines and does nothing else. */
+struct live_run *live_run_new(struct runs *o, const struct caller *who);
+void live_run_free(struct live_run *l);
+/* One that nobody hears of again: what is under way goes on, or is let go. */
+void live_forget(struct live_run *l);
+/* Its tools, in its mode. */
+void live_equip(struct live_run *l, const char *machine);
+/* From what its lines say; who only lets others work needs no tools. */
+void live_prepare(struct live_run *l);
+void live_go(struct live_run *l);
+uint64_t live_prompt_bytes(const struct live_run *l);
+/* In the journal, and told to who watches. */
+int live_note(struct live_run *l, const char *verb, struct err *err);
+/* What a model is told of its machine; and of what it may do there, in this mode. */
+const char *live_card(struct arena *a, const struct machine_view *view);
+const char *live_card_for(struct arena *a, const struct machine_view *view,
+                          const struct run_mode *m, const char *menu);
+/* A machine for a run that named none, as everybody's; key: the same one each time. */
+void live_make_machine(struct live_run *l, const char *key, service_machine_fn *done, void *arg);
+/* ---- start.c ---- */
+int live_find_model(struct live_run *l, const struct caller *who, const char *wanted,
+                    const char *script, const struct texts *given, struct err *err);
+/* ---- within.c: runs within a run ---- */
+enum inner_kind { INNER_CHILD, INNER_TRY };
 /* A run on this machine, with its parent's provider and account; *ret_run: its id. */
 int live_child(struct live_run *parent, const struct machine_view *view, const char *task,
                const char *key, struct run_budget budget, char ret_run[ID_SIZE], struct err *err);
-/* One from before, if it has not ended. */
-int live_child_again(struct live_run *parent, const char *run, struct err *err);
-void live_child_leave(struct runs *o, const char *run);
 /* One of several tries, found again by its key; *ret_run: its id. */
 int live_try(struct live_run *parent, const struct machine_view *view, const char *key,
              char ret_run[ID_SIZE], struct err *err);
-int live_try_again(struct live_run *parent, const char *run, struct err *err);
-/* A machine for a run that named none, as everybody's; key: the same one each time. */
-void live_make_machine(struct live_run *l, const char *key, service_machine_fn *done, void *arg);
+/* One from before, if it has not ended. */
+int live_inner_again(struct live_run *parent, enum inner_kind kind, const char *run,
+                     struct err *err);
+void live_inner_leave(struct runs *o, const char *run);
+/* ---- drive.c ---- */
 /* It has ended: told to who watches, and in the journal. */
 void live_tell_end(struct live_run *l);
 /* ---- tries.c ---- */
 void tries_go_on(struct live_run *l);
-/* Its tries end with it. */
-void tries_cancel(struct live_run *l);
 /* The run is let go; its tries with it. */
 void tries_leave(struct live_run *l);
 /* ---- look.c: all that can be read ---- */

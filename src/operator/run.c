@@ -402,7 +402,7 @@ static int take_end(struct run *r, const struct run_event *e, struct err *err) {
 static int take_return(struct run *r, const struct run_event *e, struct err *err) {
     const struct run_event note = {.kind = RUN_NOTE, .note = RUN_NOTE_PLAIN, .text = e->text};
     struct run_turn *t = turn_now(r);
-    if (t->over != t->call_count || t->note_count >= NOTES_MAX)
+    if (t->over != t->call_count || t->note_count >= NOTES_MAX || r->cancelling)
         return refuse(e, err);
     r->phase = RUN_RUNNING;
     r->wants_word = false;
@@ -447,6 +447,13 @@ static int take_judged(struct run *r, const struct run_event *e, struct err *err
     return 0;
 }
 
+static int take_cancel(struct run *r, const struct run_event *e, struct err *err) {
+    if (!r->start.tries || r->cancelling)
+        return refuse(e, err);
+    r->cancelling = true;
+    return 0;
+}
+
 size_t run_best_try(const struct run *r) {
     size_t best = 0;
     for (size_t i = 1; i < r->start.tries; i++) {
@@ -466,7 +473,7 @@ static take_fn *const takers[] = {
     [RUN_PRUNE] = take_prune,   [RUN_STOPPED] = take_stopped, [RUN_END] = take_end,
     [RUN_ASIDE] = take_aside,   [RUN_HELD] = take_held,       [RUN_FREED] = take_freed,
     [RUN_RETURN] = take_return, [RUN_TRY] = take_try,         [RUN_JUDGED] = take_judged,
-    [RUN_WORD] = take_word,
+    [RUN_WORD] = take_word,     [RUN_CANCEL] = take_cancel,
 };
 
 /* Time between lines counts, but not while it waits for somebody, or before it was taken up again.

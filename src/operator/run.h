@@ -93,6 +93,7 @@ struct run {
     bool acted;            /* something was done since evidence was asked for */
     const char *accepted;  /* arguments of the finish that was */
     struct run_try *tries; /* start.tries of them */
+    bool cancelling;       /* they are to go, and it is to end */
     bool resumed;          /* by a driver that cannot know what the one before it had begun */
     const char *status, *report;
 };

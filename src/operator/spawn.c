@@ -278,7 +278,7 @@ static bool take_up(struct spawning *s) {
     runs_each(s->runs, look_at, &f);
     if (!f.found)
         return false;
-    if (live_child_again(s->parent, s->run, &err) < 0)
+    if (live_inner_again(s->parent, INNER_CHILD, s->run, &err) < 0)
         fail(s, &err);
     else
         follow(s);
@@ -300,7 +300,7 @@ static void cancelled(struct act *a) {
     s->parent = NULL;
     operator_unfollow(&s->follower);
     if (s->run[0] && leaving)
-        live_child_leave(s->runs, s->run);
+        live_inner_leave(s->runs, s->run);
     else if (s->run[0])
         operator_cancel(s->runs, &s->who, s->run, child_over, NULL);
     if (leaving && s->run[0])

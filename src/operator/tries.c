@@ -17,9 +17,10 @@
 #include "service/diff.h"
 #include "service/exec.h"
 #include "service/grants.h"
+#include "service/runs.h"
 #include "service/steps.h"
 
-enum { CHECK_MS = 600 * 1000, KEY_SIZE = 64 };
+enum { CHECK_MS = 600 * 1000, KEY_SIZE = 64, DROPS_MAX = RUN_MACHINES_MAX + RUN_TRIES_MAX };
 
 struct trying {
     struct live_run *live; /* NULL: it was let go; then the answer that is awaited frees this */
@@ -36,25 +37,42 @@ struct trying {
     struct run_event judged;
     char changeset[ID_SIZE], why[256], key[KEY_SIZE], path[4096];
     struct exec_request check;
+    /* Of one that is cancelled: what has to go, and how much of it went. */
+    char drops[DROPS_MAX][ID_SIZE];
+    size_t drop_count, dropped;
+    bool listed;
 };
+
+static void leave_check(struct trying *t) {
+    if (!t->exec)
+        return;
+    exec_unfollow(&t->follower);
+    exec_unref(TAKE(t->exec));
+}
 
 static void trying_free(struct trying *t) {
     for (size_t i = 0; i < RUN_TRIES_MAX; i++)
         operator_unfollow(&t->followers[i]);
-    if (t->exec) {
-        exec_unfollow(&t->follower);
-        exec_unref(t->exec);
-    }
+    leave_check(t);
     free(t);
 }
 
-/* An answer has come. True: nobody waits for it any more. */
+/* An answer has come. True: it was let go. */
 static bool is_left(struct trying *t) {
     t->busy = false;
     if (t->live)
         return false;
     trying_free(t);
     return true;
+}
+
+/* True: nobody wants it any more; if it was cancelled, that goes on. */
+static bool is_unwanted(struct trying *t) {
+    if (is_left(t))
+        return true;
+    if (t->live->run.cancelling)
+        live_again(t->live);
+    return t->live->run.cancelling;
 }
 
 static const struct run_try *try_of(const struct trying *t) {
@@ -95,7 +113,7 @@ static void drop(struct trying *t, const char *machine) {
 
 static void made(void *arg, const struct machine_view *view, const struct err *err) {
     struct trying *t = arg;
-    if (is_left(t))
+    if (is_unwanted(t))
         return;
     struct run_event e = {.kind = RUN_TRY, .machine = view ? view->id : NULL};
     if (err)
@@ -149,7 +167,7 @@ static void shown(void *arg, const struct machine_view *view, const struct err *
     struct trying *t = arg;
     struct finding f = {t->key, ""};
     struct err why;
-    if (is_left(t))
+    if (is_unwanted(t))
         return;
     if (t->live->run.resumed) /* it may have been begun */
         runs_each(t->live->runs, look_at, &f);
@@ -219,7 +237,7 @@ static int await(struct trying *t, size_t i) {
         return 1;
     if (!t->taken[i]) { /* from before, or its model could not be reached: once more */
         t->taken[i] = true;
-        if (live_try_again(l, l->run.tries[i].run, &err) == 0 &&
+        if (live_inner_again(l, INNER_TRY, l->run.tries[i].run, &err) == 0 &&
             operator_follow(l->runs, l->run.tries[i].run, f))
             return 0;
     }
@@ -248,10 +266,7 @@ static uint64_t number_in(const json_t *object, const char *name) {
 
 /* The fork of a check goes when its verdict is written: who takes this up again runs it there. */
 static void judge_over(struct trying *t) {
-    if (t->exec) {
-        exec_unfollow(&t->follower);
-        exec_unref(TAKE(t->exec));
-    }
+    leave_check(t);
     t->judged.kind = RUN_JUDGED;
     t->judged.changeset = t->changeset[0] ? t->changeset : NULL;
     t->judged.text = t->why[0] ? t->why : NULL;
@@ -280,7 +295,7 @@ static void check_changed(void *arg) {
 
 static void check_begun(void *arg, struct exec *x, const struct err *err) {
     struct trying *t = arg;
-    if (is_left(t)) {
+    if (is_unwanted(t)) {
         if (x)
             exec_unref(x);
         return;
@@ -306,7 +321,7 @@ static void run_check(struct trying *t) {
 
 static void check_forked(void *arg, const struct err *err) {
     struct trying *t = arg;
-    if (is_left(t))
+    if (is_unwanted(t))
         return;
     t->forked = !err;
     if (err)
@@ -331,7 +346,7 @@ static void begin_check(struct trying *t) {
 
 static void frozen(void *arg, const struct changeset_view *view, const struct err *err) {
     struct trying *t = arg;
-    if (is_left(t))
+    if (is_unwanted(t))
         return;
     if (err) {
         judge_failed(t, "freeze what it made", err);
@@ -344,7 +359,7 @@ static void frozen(void *arg, const struct changeset_view *view, const struct er
 
 static void compared(void *arg, const struct diff_view *view, const struct err *err) {
     struct trying *t = arg;
-    if (is_left(t))
+    if (is_unwanted(t))
         return;
     t->judged.changes = err ? UINT32_MAX : view->changes->count;
     begin_check(t);
@@ -371,7 +386,7 @@ static bool find_lent(const char *json, char ret[4096]) {
 
 static void grants_known(void *arg, const char *json, const struct err *err) {
     struct trying *t = arg;
-    if (is_left(t))
+    if (is_unwanted(t))
         return;
     struct live_run *l = t->live;
     t->lent = !err && find_lent(json, t->path);
@@ -467,6 +482,84 @@ static void finish(struct live_run *l) {
     live_again(l);
 }
 
+/* ---- cancelled ---- */
+
+static void over(void *arg, const struct run_view *view, const struct err *err) {
+    (void)arg;
+    (void)view;
+    (void)err;
+}
+
+/* The runs end at once, with what they do. */
+static void end_runs(struct trying *t) {
+    struct live_run *l = t->live;
+    for (size_t i = 0; i < l->run.start.tries; i++) {
+        operator_unfollow(&t->followers[i]);
+        if (l->run.tries[i].run)
+            operator_cancel(l->runs, &l->who, l->run.tries[i].run, over, NULL);
+    }
+    if (l->run.resumed) /* one may have been begun that nobody wrote down */
+        runs_end_within(l->runs, &l->who, l->run.start.run);
+}
+
+static void add_drop(struct trying *t, const char *machine) {
+    for (size_t i = 0; i < t->drop_count; i++)
+        if (strcmp(t->drops[i], machine) == 0)
+            return;
+    snprintf(t->drops[t->drop_count++], ID_SIZE, "%s", machine);
+}
+
+/* Those that the tries have, and whatever was made for them: also what no line knows of yet. */
+static void list_drops(struct live_run *l) {
+    struct trying *t = l->trying;
+    struct run_machines made = {.count = 0};
+    if (l->broken) {
+        live_again(l);
+        return;
+    }
+    leave_check(t);
+    end_runs(t);
+    service_run_machines(t->service, &l->who, l->run.start.run, &made);
+    for (size_t i = 0; i < made.count; i++)
+        add_drop(t, made.ids[i]);
+    for (size_t i = 0; i < l->run.start.tries; i++)
+        if (l->run.tries[i].machine)
+            add_drop(t, l->run.tries[i].machine);
+    t->listed = true;
+    live_again(l);
+}
+
+static void one_dropped(void *arg, const struct machine_view *view, const struct err *err) {
+    struct trying *t = arg;
+    (void)view;
+    if (is_left(t))
+        return;
+    t->dropped++;
+    if (err && err->code != ERR_NOT_FOUND && err->code != ERR_GONE)
+        stop(t, "its machine stays", err);
+    else
+        live_again(t->live);
+}
+
+/* One after the other, once it is on the disk that they are to go; then it has ended. */
+static void go_on_cancelling(struct trying *t) {
+    struct live_run *l = t->live;
+    struct arena a DEFER(arena_done) = {0};
+    if (!t->listed) {
+        live_flush(l, list_drops);
+        return;
+    }
+    if (t->dropped < t->drop_count) {
+        t->busy = true;
+        service_destroy(t->service, &l->who, t->drops[t->dropped], one_dropped, t);
+        return;
+    }
+    struct run_event e = run_end_event(&l->run, "cancelled", "by its owner", &a);
+    if (live_add(l, &e) == 0)
+        live_tell_end(l);
+    live_again(l);
+}
+
 /* ---- what is next ---- */
 
 /* The first one of which that cannot be said; all of them: their number. */
@@ -505,8 +598,12 @@ void tries_go_on(struct live_run *l) {
         *l->trying = (struct trying){.live = l, .service = l->runs->service};
     }
     struct trying *t = l->trying;
-    if (t->busy || t->exec)
+    if (t->busy || (t->exec && !l->run.cancelling))
         return;
+    if (l->run.cancelling) {
+        go_on_cancelling(t);
+        return;
+    }
     for (size_t i = 0; i < 2; i++) {
         t->at = first_without(&l->run, stages[i].has);
         if (t->at < l->run.start.tries) {
@@ -523,21 +620,6 @@ void tries_go_on(struct live_run *l) {
         live_flush(l, finish);
 }
 
-static void cancelled(void *arg, const struct run_view *view, const struct err *err) {
-    (void)arg;
-    (void)view;
-    (void)err;
-}
-
-void tries_cancel(struct live_run *l) {
-    for (size_t i = 0; i < l->run.start.tries; i++) {
-        if (l->trying)
-            operator_unfollow(&l->trying->followers[i]);
-        if (l->run.tries[i].run)
-            operator_cancel(l->runs, &l->who, l->run.tries[i].run, cancelled, NULL);
-    }
-}
-
 void tries_leave(struct live_run *l) {
     struct trying *t = TAKE(l->trying);
     for (size_t i = 0; i < l->run.start.tries && l->run.tries; i++) {
@@ -545,7 +627,7 @@ void tries_leave(struct live_run *l) {
         if (t)
             operator_unfollow(&t->followers[i]);
         if (run)
-            live_child_leave(l->runs, run);
+            live_inner_leave(l->runs, run);
     }
     if (!t)
         return;

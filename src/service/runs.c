@@ -33,6 +33,17 @@ void service_run_tell(struct service *s, const struct caller *who, const char *m
     event_tell(s, who->owner, machine, type, json);
 }
 
+void service_run_machines(struct service *s, const struct caller *who, const char *run,
+                          struct run_machines *ret) {
+    size_t n = strlen(run);
+    struct live *l;
+    ret->count = 0;
+    for (size_t at = 0; (l = map_next(&s->machines, &at)) && ret->count < RUN_MACHINES_MAX;)
+        if (strncmp(l->row.key, run, n) == 0 && l->row.key[n] == '.' &&
+            may_see(who, l->row.owner) && l->row.state != MACHINE_ENDED)
+            snprintf(ret->ids[ret->count++], ID_SIZE, "%s", l->row.id);
+}
+
 int service_run_flush(struct service *s, struct err *err) {
     return store_flush(s->store, err);
 }

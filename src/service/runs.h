@@ -24,6 +24,18 @@ void service_run_result(struct service *s, const struct caller *who, const struc
 void service_run_tell(struct service *s, const struct caller *who, const char *machine,
                       const char *type, const char *json);
 
+/*
+ * Machines that were made for a run and live: those whose request had a key that begins with its id
+ * and a dot.
+ */
+enum { RUN_MACHINES_MAX = 64 };
+struct run_machines {
+    char ids[RUN_MACHINES_MAX][ID_SIZE];
+    size_t count;
+};
+void service_run_machines(struct service *s, const struct caller *who, const char *run,
+                          struct run_machines *ret);
+
 /* All that was written before is on the disk when it returns 0. From any thread; it blocks. */
 int service_run_flush(struct service *s, struct err *err);
 

@@ -58,6 +58,15 @@ def test_one_that_is_cancelled_with_its_parent(runs, daemon, machine):
     daemon.until(lambda: [m["id"] for m in daemon.machines()] == [machine])
 
 
+def test_one_whose_parent_is_cancelled_when_nobody_drives_them(runs, daemon, machine):
+    child = [[run("echo begun; sleep 600", yield_ms=50000, timeout_ms=700000)]]
+    r = runs.start(story(child, [LEFT]), machine=machine)["id"]
+    other = daemon.until(lambda: [x["id"] for x in daemon.get("/v1/runs")["runs"] if x["id"] != r and x["calls"]])[0]
+    daemon.restart()
+    assert daemon.post(f"/v1/runs/{r}/cancel")["status"] == "cancelled" and runs.show(other)["status"] == "cancelled"
+    daemon.until(lambda: [m["id"] for m in daemon.machines()] == [machine])
+
+
 def test_a_restart_takes_both_up_again(runs, daemon, machine):
     child = [[run("echo begun >> begun; sleep 2; echo slept; cat begun", yield_ms=20000)],
              {"after": "slept", "calls": [finish("partial", summary="Once.")]}]

@@ -105,12 +105,63 @@ def test_tries_outlive_the_command_line_and_the_daemon(daemon):
     assert {"run.start", "run.resume", "run.end"} <= set(verbs)
 
 
-def test_tries_are_cancelled_together(runs, daemon):
-    whole = runs.start(turns([run("sleep 600", yield_ms=50000, timeout_ms=700000)]), tries=2)["id"]
-    daemon.until(lambda: len([r for r in daemon.get("/v1/runs")["runs"] if r["calls"] and r["state"] == "running"]) == 2)
+# Tries that go on until somebody ends them.
+ENDLESS = turns([run("sleep 600", yield_ms=50000, timeout_ms=700000)])
+
+
+def both_at_work(daemon):
+    return daemon.until(lambda: len([r for r in daemon.get("/v1/runs")["runs"] if r["calls"] and r["state"] == "running"]) == 2)
+
+
+def all_cancelled(daemon, runs, whole, left):
+    """The whole and its tries have ended, and of machines there are only these."""
+    assert runs.wait(whole, "ended")["status"] == "cancelled"
+    assert {m["id"] for m in daemon.machines()} == set(left)
+    assert {r.get("status") for r in daemon.get("/v1/runs", limit=3)["runs"]} == {"cancelled"}
+
+
+@pytest.mark.parametrize("forks", [True, False])
+def test_tries_are_cancelled_together_and_their_machines_are_gone(runs, daemon, forks):
+    source = [daemon.machine()] if forks else []
+    whole = runs.start(ENDLESS, tries=2, **({"machine": source[0]} if forks else {}))["id"]
+    both_at_work(daemon)
     daemon.post(f"/v1/runs/{whole}/cancel")
-    runs.wait(whole, "ended")
-    daemon.until(lambda: {r.get("status") for r in daemon.get("/v1/runs", limit=3)["runs"]} == {"cancelled"})
+    all_cancelled(daemon, runs, whole, source)
+    assert [e["event"] for e in runs.transcript(whole)][-2:] == ["cancel", "end"]
+    with pytest.raises(Refused, match="its machines are gone"):
+        daemon.post(f"/v1/runs/{whole}/resume", {"comment": "Again."})
+
+
+def test_cancelled_while_a_check_runs(runs, daemon):
+    m = daemon.machine()
+    whole = runs.start(to_the_end([run("true")]), machine=m, tries=2, check="sleep 600")["id"]
+    daemon.until(lambda: len(daemon.machines()) == 4)  # both tries, and the fork in which the first is checked
+    daemon.post(f"/v1/runs/{whole}/cancel")
+    assert runs.wait(whole, "ended")["status"] == "cancelled" and [x["id"] for x in daemon.machines()] == [m]
+
+
+def test_a_daemon_killed_after_the_cancel_and_before_its_end(daemon):
+    """The line that it is to go is all that was written: who takes it up again ends it, without a model."""
+    runs, m = Runs(daemon), daemon.machine()
+    whole = runs.start(ENDLESS, machine=m, tries=2)["id"]
+    both_at_work(daemon)
+    daemon.kill()
+    path = daemon.home / "runs" / f"{whole}.jsonl"
+    path.write_text(path.read_text() + json.dumps({"event": "cancel", "time": 1}) + "\n")
+    daemon.start()
+    assert runs.show(whole)["state"] == "interrupted" and len(daemon.machines()) == 3
+    daemon.post(f"/v1/runs/{whole}/resume")
+    all_cancelled(daemon, runs, whole, [m])
+
+
+def test_one_that_nobody_drives_is_cancelled_too(daemon):
+    runs, m = Runs(daemon), daemon.machine()
+    whole = runs.start(ENDLESS, machine=m, tries=2)["id"]
+    both_at_work(daemon)
+    daemon.restart()
+    assert runs.show(whole)["state"] == "interrupted"
+    daemon.post(f"/v1/runs/{whole}/cancel")
+    all_cancelled(daemon, runs, whole, [m])
 
 
 def test_a_try_whose_model_is_gone_interrupts_the_whole(runs, daemon):

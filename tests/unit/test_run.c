@@ -409,7 +409,12 @@ static void of_several_tries_a_good_one_that_changed_little_is_best(void **state
                 {{.kind = RUN_JUDGED, .changes = 1}, true},
                 {{.kind = RUN_JUDGED, .changes = 1}, false},
                 {{.kind = RUN_JUDGED, .index = 1, .good = true, .changes = 9}, true},
-                {{.kind = RUN_JUDGED, .index = 2, .good = true, .changes = 5}, true}};
+                {{.kind = RUN_JUDGED, .index = 2, .good = true, .changes = 5}, true},
+                {{.kind = RUN_CANCEL}, true},
+                {{.kind = RUN_CANCEL}, false},
+                {{.kind = RUN_RESUME}, true},
+                {{.kind = RUN_END, .status = "cancelled", .report = "{}"}, true},
+                {{.kind = RUN_RETURN, .text = "once more"}, false}};
     struct run r DEFER(run_done) = {0};
     struct err err;
     (void)state;
@@ -418,6 +423,7 @@ static void of_several_tries_a_good_one_that_changed_little_is_best(void **state
         if ((run_take(&r, &rows[i].e, &err) == 0) != rows[i].fits)
             fail_msg("row %zu", i);
     assert_int_equal(run_best_try(&r), 2);
+    assert_true(r.cancelling && r.phase == RUN_ENDED);
 }
 
 UNIT_MAIN(cmocka_unit_test(of_several_tries_a_good_one_that_changed_little_is_best),

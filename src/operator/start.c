@@ -1,0 +1,294 @@
+/* How a run is started: its model, its mode, its machine or its tries. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/defer.h"
+#include "operator/inner.h"
+#include "service/net.h"
+#include "service/runs.h"
+
+/* ---- which model ---- */
+
+struct keys {
+    const struct texts *given;
+    bool own; /* the daemon's environment is the caller's own */
+};
+
+static const char *key_of(void *arg, const char *name) {
+    const struct keys *k = arg;
+    for (size_t i = 0; i + 1 < k->given->count; i += 2)
+        if (strcmp(k->given->v[i], name) == 0)
+            return k->given->v[i + 1];
+    return k->own ? model_env_process(NULL, name) : NULL;
+}
+
+int live_find_model(struct live_run *l, const struct caller *who, const char *wanted,
+                    const char *script, const struct texts *given, struct err *err) {
+    struct runs *o = l->runs;
+    struct keys keys = {given, who->local && who->uid == geteuid()};
+    if (model_provider_find(o->access.conf, wanted, key_of, &keys, &l->provider, err) < 0)
+        return -1;
+    l->row = model_row(o->access.conf->known, o->access.conf->known_count, l->provider.model);
+    if (l->provider.codec)
+        return 0;
+    if (!script) {
+        err_set(err, ERR_INVALID, "a rehearsal needs a script");
+        return err_remedy(err, "carrel do --provider rehearsal --script FILE");
+    }
+    return rehearsal_parse(script, strlen(script), &l->rehearsal, err);
+}
+
+/* ---- starting ---- */
+
+struct starting {
+    struct live_run *live;
+    struct caller who;
+    struct run_event start;
+    bool guard;
+    struct arena arena;
+    operator_fn *done;
+    void *arg;
+};
+
+static void starting_free(struct starting *s) {
+    arena_done(&s->arena);
+    free(s);
+}
+
+static void start_failed(struct starting *s, const struct err *err) {
+    operator_fn *done = s->done;
+    void *arg = s->arg;
+    live_run_free(s->live);
+    starting_free(s);
+    done(arg, NULL, err);
+}
+
+static int begin(struct starting *s, const struct machine_view *view, struct err *err) {
+    struct live_run *l = s->live;
+    struct runs *o = l->runs;
+    struct id id = id_new('r');
+    s->start.run = id.text;
+    s->start.machine = view->id;
+    s->start.owner = l->who.owner;
+    s->start.time_ms = wall_now_ms();
+    s->start.card = live_card_for(&s->arena, view, l->mode, s->start.menu);
+    live_equip(l, view->id);
+    s->start.prompt_bytes = live_prompt_bytes(l);
+    const struct cost limit = {s->start.budget.tokens, s->start.budget.micro};
+    if ((s->guard && service_net_guard(o->service, &l->who, view->id, err) < 0) ||
+        service_run_account(o->service, l->who.owner, view->id, id.text, &limit, l->account, err) <
+            0 ||
+        transcript_new(o->dir, id.text, &l->transcript, err) < 0 ||
+        run_take(&l->run, &s->start, err) < 0 || transcript_add(&l->transcript, &s->start, err) < 0)
+        return -1;
+    return live_note(l, "run.start", err);
+}
+
+static void with_machine(void *arg, const struct machine_view *view, const struct err *failed) {
+    struct starting *s = arg;
+    struct err err;
+    if (!failed && strcmp(view->state, "ended") == 0)
+        failed = (err_set(&err, ERR_GONE, "machine '%s' has ended", view->id), &err);
+    if (!failed && begin(s, view, &err) < 0)
+        failed = &err;
+    if (failed) {
+        start_failed(s, failed);
+        return;
+    }
+    s->live->menu = s->live->run.start.menu;
+    live_go(s->live);
+    live_answer(&s->live->run, s->live, s->done, s->arg);
+    starting_free(s);
+}
+
+static void make_machine(struct starting *s) {
+    s->start.own_machine = true;
+    live_make_machine(s->live, NULL, with_machine, s);
+}
+
+/* ---- several tries ---- */
+
+static const char *copy(struct arena *a, const char *text) {
+    return text ? arena_copy(a, text, strlen(text)) : NULL;
+}
+
+/* The machines that were named, as if they had been made. */
+static int note_machines(struct live_run *l, const struct texts *machines, struct err *err) {
+    for (size_t i = 0; i < machines->count; i++) {
+        struct run_event e = {
+            .kind = RUN_TRY, .time_ms = wall_now_ms(), .index = i, .machine = machines->v[i]};
+        if (run_take(&l->run, &e, err) < 0 || transcript_add(&l->transcript, &e, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int begin_tries(struct starting *s, const char *machine, const struct texts *machines,
+                       struct err *err) {
+    struct live_run *l = s->live;
+    struct id id = id_new('r');
+    s->start.run = id.text;
+    s->start.machine = machine;
+    s->start.owner = l->who.owner;
+    s->start.time_ms = wall_now_ms();
+    s->start.card = "";
+    if (transcript_new(l->runs->dir, id.text, &l->transcript, err) < 0 ||
+        run_take(&l->run, &s->start, err) < 0 ||
+        transcript_add(&l->transcript, &s->start, err) < 0 || note_machines(l, machines, err) < 0)
+        return -1;
+    return live_note(l, "run.start", err);
+}
+
+static void tries_go(struct starting *s, const char *machine, const struct texts *machines) {
+    struct err err;
+    if (begin_tries(s, machine, machines, &err) < 0) {
+        start_failed(s, &err);
+        return;
+    }
+    live_prepare(s->live);
+    live_go(s->live);
+    live_answer(&s->live->run, s->live, s->done, s->arg);
+    starting_free(s);
+}
+
+static void with_source(void *arg, const struct machine_view *view, const struct err *failed) {
+    static const struct texts none;
+    struct starting *s = arg;
+    if (failed)
+        start_failed(s, failed);
+    else
+        tries_go(s, view->id, &none);
+}
+
+/* Each is there, and somebody's who may use it. */
+struct looking {
+    struct err err;
+    bool failed;
+    char ids[RUN_TRIES_MAX][ID_SIZE];
+    size_t count;
+};
+
+static void look_at_machine(void *arg, const struct machine_view *view, const struct err *failed) {
+    struct looking *k = arg;
+    if (failed && !k->failed) {
+        k->failed = true;
+        k->err = *failed;
+    }
+    if (!failed)
+        snprintf(k->ids[k->count++], ID_SIZE, "%s", view->id);
+}
+
+static void with_machines(struct starting *s, const struct texts *named) {
+    struct looking k = {.count = 0};
+    const char *list[RUN_TRIES_MAX];
+    for (size_t i = 0; i < named->count; i++)
+        service_show(s->live->runs->service, &s->live->who, named->v[i], look_at_machine, &k);
+    for (size_t i = 0; i < k.count; i++)
+        list[i] = k.ids[i];
+    const struct texts machines = {.v = list, .count = k.count};
+    if (k.failed)
+        start_failed(s, &k.err);
+    else
+        tries_go(s, "", &machines);
+}
+
+static void start_tries(struct starting *s, const struct operator_request *r) {
+    static const struct texts none;
+    s->start.tries = r->tries.value;
+    s->start.check = copy(&s->arena, r->check);
+    s->start.guard = r->guard;
+    if (r->machines.count)
+        with_machines(s, &r->machines);
+    else if (r->machine)
+        service_show(s->live->runs->service, &s->live->who, r->machine, with_source, s);
+    else
+        tries_go(s, "", &none);
+}
+
+static int check_tries(const struct operator_request *r, struct err *err) {
+    if (!r->tries.is && (r->check || r->machines.count))
+        return err_set(err, ERR_INVALID, "'%s' needs 'tries'", r->check ? "check" : "machines");
+    if (r->machines.count && (r->machine || r->machines.count != r->tries.value))
+        return err_set(err, ERR_INVALID, "'machines' are one for each try, instead of 'machine'");
+    return 0;
+}
+
+static int check_task(const struct operator_request *r, struct err *err) {
+    size_t n = r->task ? strlen(r->task) : 0;
+    if (!n)
+        return err_set(err, ERR_INVALID, "there is no task");
+    return n <= RUN_TASK_MAX
+               ? 0
+               : err_set(err, ERR_INVALID, "the task is longer than %d KiB", RUN_TASK_MAX >> 10);
+}
+
+static int check_money(const struct live_run *l, const struct operator_request *r,
+                       struct err *err) {
+    if (!r->money.is || (l->row && l->row->priced))
+        return 0;
+    err_set(err, ERR_INVALID, "nobody knows what '%s' costs, so money cannot be a limit",
+            l->provider.model);
+    return err_remedy(err, "add its price to carrel.conf: model = NAME in=... out=...");
+}
+
+/* Before there is a machine: what a client that is bound to one may have. */
+static const struct tool *find_any(void *arg, const char *name) {
+    (void)arg;
+    for (size_t i = 0; i < tool_count; i++)
+        if (strcmp(tools[i].name, name) == 0)
+            return tools[i].hints & TOOL_ALONE ? NULL : &tools[i];
+    return NULL;
+}
+
+static int find_mode(struct live_run *l, const char *mode, const char *menu, struct err *err) {
+    l->mode = mode_find(mode, err);
+    if (!l->mode)
+        return -1;
+    bool takes = l->mode->calls == MODE_CALLS_MENU;
+    if (takes != (menu != NULL))
+        return err_set(err, ERR_INVALID, "the mode '%s' takes %s menu", l->mode->name,
+                       takes ? "a" : "no");
+    const struct run_tools may = {find_any, NULL, ""};
+    return menu ? mode_menu_check(menu, &may, err) : 0;
+}
+
+void operator_start(struct runs *o, const struct caller *who, const struct operator_request *r,
+                    operator_fn *done, void *arg) {
+    struct live_run *l = live_run_new(o, who);
+    struct err err;
+    if (runs_allowed(who, SCOPE_RUN, &err) < 0 || check_task(r, &err) < 0 ||
+        live_find_model(l, who, r->model, r->script, &r->keys, &err) < 0 ||
+        check_tries(r, &err) < 0 || check_money(l, r, &err) < 0 ||
+        find_mode(l, r->mode, r->menu, &err) < 0) {
+        live_run_free(l);
+        done(arg, NULL, &err);
+        return;
+    }
+    struct starting *s = calloc(1, sizeof(*s));
+    if (!s)
+        abort();
+    *s = (struct starting){.live = l, .who = *who, .guard = r->guard, .done = done, .arg = arg};
+    s->start = (struct run_event){
+        .kind = RUN_START,
+        .task = copy(&s->arena, r->task),
+        .script = l->provider.codec ? NULL : copy(&s->arena, r->script),
+        .model = arena_printf(&s->arena, "%s/%s", l->provider.name, l->provider.model),
+        .window = model_window(l->row),
+        .mode = r->mode ? l->mode->name : NULL,
+        .menu = copy(&s->arena, r->menu),
+        .asks = r->asks,
+        .budget = {.steps = r->steps.is ? r->steps.value : OPERATOR_STEPS_DEFAULT,
+                   .tokens = r->tokens.value,
+                   .micro = r->money.value,
+                   .wall_ms = r->wall.value},
+    };
+    l->menu = s->start.menu;
+    if (r->tries.is)
+        start_tries(s, r);
+    else if (r->machine)
+        service_show(o->service, &l->who, r->machine, with_machine, s);
+    else
+        make_machine(s);
+}
