@@ -39,6 +39,7 @@ void api_changeset_show(struct call *c) {
 struct sending {
     struct call *call;
     int fd;
+    uint64_t left; /* that were promised: a file that is longer is cut, which its hash shows */
 };
 
 static void sending_free(struct sending *s) {
@@ -51,9 +52,10 @@ static void go_on(struct sending *s) {
     char *bytes DEFER_FREE = malloc(PIECE);
     if (!bytes)
         abort();
-    for (ssize_t n; (n = read(s->fd, bytes, PIECE)) != 0;) {
+    for (ssize_t n; (n = read(s->fd, bytes, s->left < PIECE ? s->left : PIECE)) != 0;) {
         if (n < 0 && errno != EINTR)
             break; /* it ends early, which its hash shows */
+        s->left -= n > 0 ? (uint64_t)n : 0;
         if (n > 0 && !call_write(c, bytes, (size_t)n))
             return; /* on_drain goes on */
     }
@@ -80,11 +82,12 @@ static void answer_archive(void *arg, const struct changeset_view *view, int fd,
     struct sending *s = calloc(1, sizeof(*s));
     if (!s)
         abort();
-    *s = (struct sending){c, fd};
+    bool sized = c->route->handle == api_changeset_archive;
+    *s = (struct sending){c, fd, sized ? view->bytes : UINT64_MAX};
     c->user = s;
     c->on_gone = gone;
     c->on_drain = drained;
-    c->length = c->route->handle == api_changeset_archive ? (int64_t)view->bytes : -1;
+    c->length = sized ? (int64_t)view->bytes : -1;
     call_begin(c, 200, c->route->type, NULL);
     go_on(s);
 }
@@ -95,6 +98,10 @@ void api_changeset_archive(struct call *c) {
 
 void api_changeset_base(struct call *c) {
     service_changeset_base(c->service, &c->who, c->params[0], answer_archive, c);
+}
+
+void api_changeset_database(struct call *c) {
+    service_changeset_database(c->service, &c->who, c->params[0], call_told, c);
 }
 
 /* ---- going out ---- */

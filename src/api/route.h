@@ -111,6 +111,7 @@ void api_freeze(struct call *c);
 void api_changeset_show(struct call *c);
 void api_changeset_archive(struct call *c);
 void api_changeset_base(struct call *c);
+void api_changeset_database(struct call *c);
 void api_changeset_ship(struct call *c);
 /* runs.c */
 void api_run_start(struct call *c);

@@ -382,7 +382,8 @@ const struct route routes[] = {
      file_queries},
 
     {"POST", M "/changesets", "freeze", SCOPE_RUN, BODY_JSON, &freeze_request_schema,
-     &changeset_schema, 201, NULL, "Freeze what a directory of the machine holds, for a review",
+     &changeset_schema, 201, NULL,
+     "Freeze what a directory of the machine holds, or a database that it was handed, for a review",
      "-X POST $URL/v1/machines/$M/changesets -d '{\"path\":\"/home/user\"}'", api_freeze, NULL},
     {"GET", "/v1/changesets/{}", "changeset_show", SCOPE_READ, BODY_NONE, NULL, &changeset_schema,
      200, NULL, "Show one change set", "$URL/v1/changesets/$C", api_changeset_show, NULL},
@@ -393,6 +394,9 @@ const struct route routes[] = {
      "text/plain",
      "What a directory that was lent held on its owner's side, a line a file; empty: not known",
      "$URL/v1/changesets/$C/base", api_changeset_base, NULL},
+    {"GET", "/v1/changesets/{}/database", "changeset_database", SCOPE_READ, BODY_NONE, NULL,
+     &grant_diff_schema, 200, NULL, "Of a database: what differed in it when it was frozen",
+     "$URL/v1/changesets/$CDB/database", api_changeset_database, NULL},
     {"POST", "/v1/changesets/{}/ship", "changeset_ship", SCOPE_RUN, BODY_JSON, &ship_request_schema,
      &ship_schema, 200, NULL,
      "Note in the journal that files of it are about to go out, or went; only for the owner on "

@@ -61,36 +61,7 @@ int db_copy(const char *path, struct err *err) {
     return err_wrap(err, "copy database '%s'", path);
 }
 
-static int ask(struct client *c, const char *machine, const char *grant, json_t **ret,
-               struct err *err) {
-    char target[CLIENT_TARGET_SIZE];
-    const struct client_request r = {.method = "GET", .target = target};
-    int made = grant ? client_target(target, err, "/v1/machines/%s/grants/%s/diff", machine, grant)
-                     : client_target(target, err, "/v1/machines/%s/grants", machine);
-    return made < 0 ? -1 : client_call(c, &r, ret, err);
-}
-
-int db_changes(struct client *c, const char *machine, json_t **ret, struct err *err) {
-    json_t *all DEFER(json_free) = NULL, *found DEFER(json_free) = json_array(), *g;
-    size_t i;
-    if (ask(c, machine, NULL, &all, err) < 0)
-        return -1;
-    json_array_foreach(json_object_get(all, "grants"), i, g) {
-        const char *kind = client_text(g, "kind");
-        json_t *one = NULL;
-        if (strcmp(kind, "sqlite") != 0 && strcmp(kind, "postgres") != 0)
-            continue;
-        /* One that a machine has broken does not hide the rest. */
-        if (ask(c, machine, client_text(g, "id"), &one, err) < 0)
-            one = json_pack("{s:s,s:s,s:s,s:s}", "kind", kind, "what", client_text(g, "what"), "at",
-                            client_text(g, "at"), "error", err->text);
-        json_array_append_new(found, one);
-    }
-    *ret = TAKE(found);
-    return 0;
-}
-
-static void show_one(const json_t *d) {
+void db_show(const json_t *d) {
     const char *text = client_text(d, "diff");
     fputs("database ", stdout);
     safe_name(stdout, client_text(d, "at"));
@@ -102,22 +73,8 @@ static void show_one(const json_t *d) {
     }
     fputs(" against ", stdout);
     safe_name(stdout, client_text(d, "what"));
-    if (json_object_get(d, "error")) {
-        fputs(": ", stdout);
-        safe_name(stdout, client_text(d, "error"));
-        putchar('\n');
-        return;
-    }
     puts(*text ? " as it was handed over" : ": the same");
     safe_text(stdout, text, strlen(text));
     if (json_is_true(json_object_get(d, "cut")))
         puts("... and more than is shown");
-}
-
-void db_show_changes(const json_t *databases) {
-    size_t i;
-    json_t *d;
-    json_array_foreach(databases, i, d) {
-        show_one(d);
-    }
 }

@@ -76,6 +76,17 @@ static int give(int fd, int parent, struct err *err) {
     return fchown(fd, st.st_uid, st.st_gid) < 0 ? err_sys(err, "hand over a file") : 0;
 }
 
+/* That of a file that is there stays, but for who may run it. */
+static mode_t mode_for(int dir, const struct parcel_item *i) {
+    const char *name;
+    struct stat st;
+    int parent DEFER_CLOSE = parcel_parent(dir, i->path, &name);
+    bool there =
+        parent >= 0 && fstatat(parent, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode);
+    mode_t mode = there ? st.st_mode & 0666 : 0644;
+    return i->mode & 0100 ? mode | (mode & 0444) >> 2 : mode;
+}
+
 static int stage_file(int dir, int stage, const char *name, const struct parcel_item *i,
                       struct err *err) {
     int fd DEFER_CLOSE =
@@ -85,7 +96,7 @@ static int stage_file(int dir, int stage, const char *name, const struct parcel_
         return err_num(err, status, "stage '%s'", i->path);
     if (give(fd, dir, err) < 0)
         return -1;
-    if (fchmod(fd, i->mode & 0100 ? 0755 : 0644) < 0 || fsync(fd) < 0)
+    if (fchmod(fd, mode_for(dir, i)) < 0 || fsync(fd) < 0)
         return err_sys(err, "stage '%s'", i->path);
     return 0;
 }

@@ -10,7 +10,6 @@
 #include "base/defer.h"
 #include "cli/cli.h"
 #include "cli/client.h"
-#include "cli/db.h"
 #include "cli/options.h"
 #include "cli/safe.h"
 #include "cli/ship.h"
@@ -228,9 +227,13 @@ static int show_handed(struct handed_over *h, struct err *err) {
         abort();
     if (slices_of(h->client, h->machine, found, err) < 0)
         return -1;
-    for (size_t i = 0; i < found->count && h->client->local; i++) {
-        slice_word(&found->list[i], h->machine, word);
-        failed |= show_slice(h, word, found->list[i].at, found->list[i].home) < 0;
+    for (size_t i = 0; i < found->count; i++) {
+        const struct slice *one = &found->list[i];
+        bool is_file = one->kind == SLICE_DIR || one->kind == SLICE_REPO;
+        if (is_file && !h->client->local)
+            continue; /* its other side is elsewhere */
+        slice_word(one, h->machine, word);
+        failed |= show_slice(h, word, one->at, h->client->local ? one->home : "") < 0;
     }
     if (has_outbox(h->client, h->machine))
         failed |= show_slice(h, h->machine, "/outbox", "") < 0;
@@ -243,7 +246,7 @@ int cmd_diff(int argc, char **argv) {
     struct diff_options o = {.context = 3};
     struct words w = {.count = 0};
     struct client c DEFER(client_close) = {0};
-    json_t *answer DEFER(json_free) = NULL, *databases DEFER(json_free) = NULL;
+    json_t *answer DEFER(json_free) = NULL;
     struct err err;
     if (parse(argc, argv, &o, &w, &err) < 0)
         return cli_fail(&err);
@@ -261,15 +264,9 @@ int cmd_diff(int argc, char **argv) {
                                  .list = o.json ? json_array() : NULL};
     if (!o.json)
         print_all(answer, o.stat);
-    if (whole && db_changes(&c, w.v[0], &databases, &err) < 0)
-        return cli_fail(&err);
-    if (!o.json && !o.stat)
-        db_show_changes(databases);
     int status = whole ? show_handed(&handed, &err) : 0;
     if (o.json) {
         json_object_set_new(answer, "changesets", handed.list);
-        if (json_array_size(databases))
-            json_object_set(answer, "databases", databases);
         print_json(answer);
     }
     return status < 0 ? cli_fail(&err) : status;

@@ -52,7 +52,8 @@ void ship_done(struct ship *s) {
     parcel_close(&s->parcel);
     baseline_done(&s->base);
     json_decref(s->set);
-    s->set = NULL;
+    json_decref(s->database);
+    s->set = s->database = NULL;
     close_fd(&s->dir);
 }
 
@@ -298,14 +299,10 @@ static void put_item(struct jot *j, const struct parcel_item *i) {
     jot_end(j, '}');
 }
 
-/* What it made of databases that it was handed; the machine may be gone by now. */
-static void put_databases(struct jot *j, const struct ship *s) {
-    json_t *databases DEFER(json_free) = NULL;
-    struct err unknown;
-    (void)db_changes(s->client, client_text(s->set, "machine"), &databases, &unknown);
-    char *text DEFER_FREE = json_array_size(databases) ? json_dumps(databases, JSON_COMPACT) : NULL;
+static void put_database(struct jot *j, const struct ship *s) {
+    char *text DEFER_FREE = s->database ? json_dumps(s->database, JSON_COMPACT) : NULL;
     if (text)
-        jot_raw(j, "databases", text);
+        jot_raw(j, "database", text);
 }
 
 static void show_json(const struct ship *s, long shipped) {
@@ -322,8 +319,7 @@ static void show_json(const struct ship *s, long shipped) {
         if (s->parcel.items[i].change != '=' || s->parcel.items[i].refused)
             put_item(&j, &s->parcel.items[i]);
     jot_end(&j, ']');
-    if (!s->told)
-        put_databases(&j, s);
+    put_database(&j, s);
     jot_end(&j, '}');
     if (s->told)
         *s->told = j.failed ? json_object() : json_loads(text.data, 0, NULL);
@@ -430,7 +426,7 @@ static long let_out(struct ship *s, struct err *err) {
 
 /* What was cut short before is finished first: then what is left is looked at. */
 static int finish_before(struct ship *s, struct err *err) {
-    long count = s->options->yes
+    long count = s->options->yes && s->dir >= 0
                      ? deliver_finish(s->dir, client_text(s->set, "id"), note_shipped, s, err)
                      : 0;
     if (count > 0 && !s->options->json)
@@ -464,7 +460,8 @@ static int take_back(struct ship *s, const char *id, struct err *err) {
     const char zeros[] = "0000000000000000000000000000000000000000000000000000000000000000";
     struct buf now DEFER(buf_done) = BUF(DELIVER_NOW_MAX);
     const struct ship_words before = {.action = "undo", .hash = zeros};
-    if (ship_find_set(s, id, err) < 0 || ship_note(s, &before, &record, err) < 0)
+    if (ship_find_set(s, id, err) < 0 || ship_db_check(s, err) < 0 ||
+        ship_note(s, &before, &record, err) < 0)
         return -1;
     long count = deliver_undo(s->dir, id, &kept, hash, &now, err);
     const struct ship_words words = {
@@ -528,11 +525,14 @@ static int open_set(struct ship *s, const char *what, struct err *err) {
     char *archive = NULL;
     size_t size = 0;
     if (ship_find_set(s, what, err) < 0 || finish_before(s, err) < 0 || fetch_base(s, err) < 0 ||
-        ship_fetch(s, &archive, &size, err) < 0)
+        ship_db_prepare(s, err) < 0 || ship_fetch(s, &archive, &size, err) < 0)
         return -1;
     const struct parcel_side side = {&s->base, client_number(s->set, "machine_ms"),
-                                     s->options->mirror};
-    return parcel_open(&s->parcel, archive, size, s->dir, &side, err);
+                                     s->options->mirror && !s->database};
+    if (parcel_open(&s->parcel, archive, size, s->dir, &side, err) < 0)
+        return -1;
+    ship_db_judge(s);
+    return 0;
 }
 
 static void say_how(const struct ship *s, size_t wanted, size_t refused) {
@@ -555,6 +555,8 @@ static int show_and_ship(struct ship *s, const char *what, struct err *err) {
         if (!s->options->json && (item->refused || item->change != '='))
             show_item(s, item);
     }
+    if (s->database && !s->options->json && !s->options->stat)
+        db_show(s->database);
     long shipped = s->options->yes ? let_out(s, err) : 0;
     if (shipped < 0 || (s->options->yes && keep_aside(s, err) < 0))
         return -1;
@@ -606,7 +608,7 @@ static int ship_slice(const struct ship *like, const struct slice *slice, const 
                       struct err *err) {
     struct ship s DEFER(ship_done) = {
         .options = like->options, .client = like->client, .dir = -1, .parcel = {.dir = -1}};
-    if (ship_open(&s, slice->home, err) < 0)
+    if (*slice->home && ship_open(&s, slice->home, err) < 0)
         return -1;
     return s.options->undo ? undo(&s, word, err) : ship_review(&s, word, err);
 }
@@ -628,17 +630,6 @@ static int ship_home(const struct ship *like, const char *what, struct err *err)
         worst = status > worst ? status : worst;
     }
     return worst;
-}
-
-/* Nothing of them ships; who reviews sees them, too. */
-static void show_databases(const struct ship *s, const char *word) {
-    char machine[256];
-    json_t *databases DEFER(json_free) = NULL;
-    struct err unknown; /* the machine may be gone by now */
-    snprintf(machine, sizeof(machine), "%.*s", (int)strcspn(word, ":"), word);
-    if (db_changes(s->client, s->set ? client_text(s->set, "machine") : machine, &databases,
-                   &unknown) == 0)
-        db_show_changes(databases);
 }
 
 int cmd_ship(int argc, char **argv) {
@@ -664,7 +655,5 @@ int cmd_ship(int argc, char **argv) {
         status = ship_open(&s, words[1], &err) < 0 ? -1
                  : o.undo                          ? undo(&s, words[0], &err)
                                                    : ship_review(&s, words[0], &err);
-    if (status >= 0 && !o.comment && !o.undo && !o.yes && !o.json)
-        show_databases(&s, words[0]);
     return status < 0 ? cli_fail(&err) : status;
 }

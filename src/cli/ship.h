@@ -19,7 +19,8 @@ struct ship {
     int dir; /* -1: it is only looked at, beside nothing */
     struct parcel parcel;
     struct baseline base;
-    json_t **told; /* with --json: what was looked at, instead of printing it; NULL: print it */
+    json_t *database; /* of one: what differs in it, as it was frozen; or NULL */
+    json_t **told;    /* with --json: what was looked at, instead of printing it; NULL: print it */
 };
 
 /* All but the client. */
@@ -52,9 +53,20 @@ int ship_review(struct ship *s, const char *word, struct err *err);
 int ship_open(struct ship *s, const char *dir, struct err *err);
 
 /*
- * If the target is a repository that the machine was handed: its commits, looked at, and with --yes
- * fetched into the branch carrel/MACHINE, or written as a patch. 1: it is none; else 0 or -1.
+ * If the change set is of a repository, or the target is one that the machine was handed: its
+ * commits, looked at, and with --yes fetched into the branch carrel/MACHINE, or written as a patch.
+ * 1: it is none; else 0 or -1.
  */
 int ship_repo(struct ship *s, const char *word, struct err *err);
 /* Takes the branch back. 1: it was none that was shipped so. */
 int ship_repo_undo(struct ship *s, const char *id, struct err *err);
+
+/* ---- ship_db.c: a change set of a database, which is one file ---- */
+
+/* Before the parcel is opened; of another change set nothing is done. */
+int ship_db_prepare(struct ship *s, struct err *err);
+/* Then: one that somebody has open on the owner's side is refused, and one that says the same is
+ * no change. */
+void ship_db_judge(struct ship *s);
+/* Before it is taken back. */
+int ship_db_check(const struct ship *s, struct err *err);

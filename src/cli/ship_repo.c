@@ -19,6 +19,7 @@
 #include "cli/git.h"
 #include "cli/safe.h"
 #include "cli/ship.h"
+#include "cli/slices.h"
 #include "cli/table.h"
 
 #define BUNDLE "repo.bundle"
@@ -380,35 +381,24 @@ static void show_json(const struct ship *s, const struct quarantine *q, bool shi
 
 /* ---- the command ---- */
 
-/* The grant of which this directory is the owner's side; NULL: there is none. */
-static json_t *find_grant(struct ship *s, const char *machine, const char *at, json_t **ret_all) {
-    char target[CLIENT_TARGET_SIZE];
-    const struct client_request r = {.method = "GET", .target = target};
+/* Where the clone is that was made of this directory, in the machine; empty: there is none. */
+static void find_clone(struct ship *s, const char *machine, char ret[SLICE_PATH]) {
+    struct slices *found DEFER_FREE = calloc(1, sizeof(*found));
     struct err none;
-    size_t i;
-    json_t *g;
-    if (client_target(target, &none, "/v1/machines/%s/grants", machine) < 0 ||
-        client_call(s->client, &r, ret_all, &none) < 0)
-        return NULL;
-    json_array_foreach(json_object_get(*ret_all, "grants"), i, g) {
-        if (strcmp(client_text(g, "kind"), "repo") == 0 &&
-            strcmp(client_text(g, "what"), s->target) == 0 &&
-            (!at || strcmp(client_text(g, "at"), at) == 0))
-            return g;
-    }
-    return NULL;
+    if (!found)
+        abort();
+    ret[0] = '\0';
+    if (slices_of(s->client, machine, found, &none) < 0)
+        return;
+    for (size_t i = 0; i < found->count && !*ret; i++)
+        if (found->list[i].kind == SLICE_REPO && strcmp(found->list[i].home, s->target) == 0)
+            snprintf(ret, SLICE_PATH, "%s", found->list[i].at);
 }
 
-/* carrel/NAME, as its owner calls the machine. */
-static void name_branch(struct ship *s, const char *machine, char ret[128]) {
-    char target[CLIENT_TARGET_SIZE];
-    const struct client_request r = {.method = "GET", .target = target};
-    json_t *view DEFER(json_free) = NULL;
-    struct err none;
-    if (client_target(target, &none, "/v1/machines/%s", machine) == 0)
-        (void)client_call(s->client, &r, &view, &none);
-    const char *name = client_text(view, "name");
-    snprintf(ret, 128, "carrel/%s", *name ? name : machine);
+/* carrel/NAME, as its owner called the machine. */
+static void name_branch(const struct ship *s, char ret[128]) {
+    const char *name = client_text(s->set, "machine_name");
+    snprintf(ret, 128, "carrel/%s", *name ? name : client_text(s->set, "machine"));
 }
 
 static void say_how(const struct ship *s, const struct quarantine *q) {
@@ -416,19 +406,17 @@ static void say_how(const struct ship *s, const struct quarantine *q) {
            client_text(s->set, "id"), s->target);
 }
 
-static int ship_it(struct ship *s, const char *machine, const json_t *grant, struct err *err) {
+static int ship_it(struct ship *s, struct err *err) {
     struct quarantine q DEFER(quarantine_done) = {.commits = 0};
     const struct parcel_side side = {.since_ms = 0};
     char *archive = NULL;
     size_t size = 0;
-    name_branch(s, machine, q.branch);
-    if ((!s->set && freeze(s, machine, client_text(grant, "at"), err) < 0) ||
-        ship_fetch(s, &archive, &size, err) < 0 ||
+    name_branch(s, q.branch);
+    if (ship_fetch(s, &archive, &size, err) < 0 ||
         parcel_open(&s->parcel, archive, size, -1, &side, err) < 0)
         return -1;
     const struct parcel_item *bundle = find_bundle(s, err);
-    const char *ref = client_text(json_object_get(grant, "detail"), "ref");
-    if (!bundle || open_quarantine(s, bundle, ref, &q, err) < 0)
+    if (!bundle || open_quarantine(s, bundle, client_text(s->set, "ref"), &q, err) < 0)
         return -1;
     if (q.commits && !s->options->json && show(s, &q, err) < 0)
         return -1;
@@ -445,14 +433,16 @@ static int ship_it(struct ship *s, const char *machine, const json_t *grant, str
 }
 
 int ship_repo(struct ship *s, const char *word, struct err *err) {
-    json_t *all DEFER(json_free) = NULL;
+    char at[SLICE_PATH];
     bool frozen = id_valid(word, strlen(word), 'c');
     if (strchr(word, ':') || s->dir < 0)
         return 1;
     if (frozen && ship_find_set(s, word, err) < 0)
         return -1;
-    const char *machine = frozen ? client_text(s->set, "machine") : word;
-    const json_t *grant =
-        find_grant(s, machine, frozen ? client_text(s->set, "slice") : NULL, &all);
-    return grant ? ship_it(s, machine, grant, err) : 1;
+    if (frozen)
+        return strcmp(client_text(s->set, "kind"), "repo") == 0 ? ship_it(s, err) : 1;
+    find_clone(s, word, at);
+    if (!*at)
+        return 1;
+    return freeze(s, word, at, err) < 0 ? -1 : ship_it(s, err);
 }

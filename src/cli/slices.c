@@ -19,16 +19,38 @@ static int ask(struct client *c, const char *format, const char *word, json_t **
     return client_target(target, err, format, word) < 0 ? -1 : client_call(c, &r, ret, err);
 }
 
-static void take(struct slices *s, const json_t *grant) {
-    const char *kind = client_text(grant, "kind");
-    bool is_repo = strcmp(kind, "repo") == 0,
-         is_copy = strcmp(kind, "dir") == 0 && strcmp(client_text(grant, "mode"), "cow") == 0;
-    if ((!is_repo && !is_copy) || s->count == SLICES_MAX)
+static const struct {
+    const char *kind, *mode; /* mode NULL: any */
+    enum slice_kind is;
+} kinds[] = {{"dir", "cow", SLICE_DIR},
+             {"repo", NULL, SLICE_REPO},
+             {"sqlite", NULL, SLICE_DATABASE},
+             {"postgres", NULL, SLICE_SERVER}};
+
+static bool kind_of(const char *kind, const char *mode, enum slice_kind *ret) {
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(*kinds); i++) {
+        *ret = kinds[i].is;
+        if (strcmp(kinds[i].kind, kind) == 0 &&
+            (!mode || !kinds[i].mode || strcmp(kinds[i].mode, mode) == 0))
+            return true;
+    }
+    return false;
+}
+
+/* mode NULL: it is known to come back. */
+static void take(struct slices *s, const char *kind, const char *mode, const char *at,
+                 const char *home) {
+    struct slice *one = &s->list[s->count];
+    const char *slash = strrchr(home, '/');
+    if (s->count == SLICES_MAX || !kind_of(kind, mode, &one->kind))
         return;
-    struct slice *one = &s->list[s->count++];
-    snprintf(one->at, sizeof(one->at), "%s", client_text(grant, "at"));
-    snprintf(one->home, sizeof(one->home), "%s", client_text(grant, "what"));
-    one->is_repo = is_repo;
+    s->count++;
+    snprintf(one->at, sizeof(one->at), "%s", at);
+    if (one->kind == SLICE_DATABASE && slash) /* the directory that the file is in */
+        snprintf(one->home, sizeof(one->home), "%.*s", slash > home ? (int)(slash - home) : 1,
+                 home);
+    else
+        snprintf(one->home, sizeof(one->home), "%s", one->kind == SLICE_SERVER ? "" : home);
 }
 
 int slices_of(struct client *c, const char *machine, struct slices *ret, struct err *err) {
@@ -38,40 +60,44 @@ int slices_of(struct client *c, const char *machine, struct slices *ret, struct 
         return -1;
     ret->count = 0;
     json_array_foreach(json_object_get(answer, "grants"), i, grant) {
-        take(ret, grant);
+        take(ret, client_text(grant, "kind"), client_text(grant, "mode"), client_text(grant, "at"),
+             client_text(grant, "what"));
     }
     return 0;
 }
 
-/* Only what lies there. */
-static void keep_only(struct slices *s, const char *at) {
-    size_t kept = 0;
-    for (size_t i = 0; i < s->count; i++)
-        if (strcmp(s->list[i].at, at) == 0)
-            s->list[kept++] = s->list[i];
-    s->count = kept;
+static int of_changeset(struct client *c, const char *id, struct slices *ret, struct err *err) {
+    json_t *set DEFER(json_free) = NULL;
+    if (ask(c, "/v1/changesets/%s", id, &set, err) < 0)
+        return -1;
+    const char *home = client_text(set, "home");
+    if (json_is_true(json_object_get(set, "revoked"))) {
+        err_set(err, ERR_DENIED, "what change set '%s' is the work on was taken back: %s", id,
+                home);
+        return err_remedy(err, "to let it out all the same: carrel ship %s DIRECTORY", id);
+    }
+    ret->count = 0;
+    take(ret, client_text(set, "kind"), NULL, client_text(set, "slice"), home);
+    if (ret->count)
+        return 0;
+    err_set(err, ERR_INVALID, "change set '%s' is the work on nothing that was handed over", id);
+    return err_remedy(err, "name where to: carrel ship %s DIRECTORY", id);
 }
 
 int slices_find(struct client *c, const char *word, struct slices *ret, struct err *err) {
-    json_t *set DEFER(json_free) = NULL;
-    bool frozen = is_changeset(word);
     if (strchr(word, ':'))
         return err_set(err, ERR_INVALID, "no directory named");
-    if (frozen && ask(c, "/v1/changesets/%s", word, &set, err) < 0)
+    if (is_changeset(word))
+        return of_changeset(c, word, ret, err);
+    if (slices_of(c, word, ret, err) < 0)
         return -1;
-    const char *machine = frozen ? client_text(set, "machine") : word;
-    if (slices_of(c, machine, ret, err) < 0)
-        return -1;
-    if (frozen)
-        keep_only(ret, client_text(set, "slice"));
     if (ret->count)
         return 0;
-    err_set(err, ERR_INVALID, "machine '%s' was handed nothing that comes back%s", machine,
-            frozen ? " as this" : "");
+    err_set(err, ERR_INVALID, "machine '%s' was handed nothing that comes back", word);
     return err_remedy(err, "name what and where to: carrel ship MACHINE[:PATH] DIRECTORY");
 }
 
 void slice_word(const struct slice *s, const char *what, char ret[SLICE_WORD]) {
-    bool plain = s->is_repo || is_changeset(what);
+    bool plain = s->kind == SLICE_REPO || is_changeset(what);
     snprintf(ret, SLICE_WORD, "%.250s%s%s", what, plain ? "" : ":", plain ? "" : s->at);
 }

@@ -1,4 +1,6 @@
-/* What a machine was handed so that something comes back: copies of directories, and repositories.
+/*
+ * What a machine was handed so that it is looked at in the end: copies of directories, repositories
+ * and databases.
  */
 #pragma once
 
@@ -6,10 +8,12 @@
 
 enum { SLICES_MAX = 64, SLICE_PATH = 4096, SLICE_WORD = 4400 };
 
+enum slice_kind { SLICE_DIR, SLICE_REPO, SLICE_DATABASE, SLICE_SERVER };
+
 struct slice {
+    enum slice_kind kind;
     char at[SLICE_PATH];   /* in the machine */
-    char home[SLICE_PATH]; /* on its owner's side */
-    bool is_repo;
+    char home[SLICE_PATH]; /* on its owner's side: the directory it goes to; empty: none */
 };
 
 struct slices {
@@ -17,7 +21,10 @@ struct slices {
     size_t count;
 };
 
-/* Of a machine; or the one that a change set is the work on. None: an error that says so. */
+/*
+ * Of a machine; or the one that a change set is the work on, which it knows though machine and
+ * grant are gone. None, or one that its owner took back since: an error that says so.
+ */
 int slices_find(struct client *c, const char *word, struct slices *ret, struct err *err);
 /* The same without that: of a machine, all there are. */
 int slices_of(struct client *c, const char *machine, struct slices *ret, struct err *err);

@@ -8,7 +8,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/baseline.h"
 #include "base/defer.h"
+#include "base/fdio.h"
 #include "base/log.h"
 #include "base/sha256.h"
 #include "grant/dir_record.h"
@@ -50,18 +52,35 @@ static int make_dirs(const struct service *s, const char *machine, struct err *e
     return 0;
 }
 
-int baseline_make(const struct service *s, const char *machine, const char *place, int dir,
-                  struct err *err) {
+/* Anew: change sets keep their link to one that was there before. */
+static int open_new(const struct service *s, const char *machine, const char *place,
+                    struct err *err) {
     char path[PATH_SIZE];
     path_of(s, machine, place, path);
     if (make_dirs(s, machine, err) < 0)
         return -1;
-    int to DEFER_CLOSE = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    unlink(path);
+    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    return fd < 0 ? err_sys(err, "make '%s'", path) : fd;
+}
+
+int baseline_begin(const struct service *s, const char *machine, const char *place,
+                   struct err *err) {
+    int to DEFER_CLOSE = open_new(s, machine, place, err);
     if (to < 0)
-        return err_sys(err, "make '%s'", path);
+        return -1;
+    int status = write_all(to, BASELINE_HEAD, strlen(BASELINE_HEAD));
+    return status < 0 ? err_num(err, status, "begin a baseline") : 0;
+}
+
+int baseline_make(const struct service *s, const char *machine, const char *place, int dir,
+                  struct err *err) {
+    int to DEFER_CLOSE = open_new(s, machine, place, err);
+    if (to < 0)
+        return -1;
     if (dir_record(dir, to, err) < 0)
         return err_wrap(err, "what is lent at '%s'", place);
-    return fdatasync(to) < 0 ? err_sys(err, "flush '%s'", path) : 0;
+    return fdatasync(to) < 0 ? err_sys(err, "flush the baseline of '%s'", place) : 0;
 }
 
 void baseline_keep(const struct service *s, const char *machine, const char *place,

@@ -14,232 +14,145 @@
 #include "base/baseline.h"
 #include "base/defer.h"
 #include "base/fdio.h"
-#include "service/baselines.h"
-#include "service/state.h"
-#include "service/tool_run.h"
+#include "service/changeset_files.h"
 
-enum { PATH_SIZE = PLACE_SIZE + 64, WORDS_SIZE = 65536, HEX_SIZE = 2 * SHA256_BYTES + 1 };
+enum { WORDS_SIZE = 65536, DATABASE_MAX = 8 << 20 };
 
-#define BASE ".base"
+#define WORDS ".json"
+#define PART ".part"
+#define REVOKED ".revoked"
 
 static void free_json(json_t **json) {
     json_decref(*json);
 }
 
-static void path_of(const struct service *s, const char *id, const char *ending,
-                    char ret[PATH_SIZE]) {
-    snprintf(ret, PATH_SIZE, "%s/changesets/%s%s", s->place->home, id, ending);
+/* ---- files ---- */
+
+void changeset_path(const struct service *s, const char *id, const char *ending,
+                    char ret[CHANGESET_PATH]) {
+    snprintf(ret, CHANGESET_PATH, "%s/changesets/%s%s", s->place->home, id, ending);
 }
 
-static int make_dir(const struct service *s, struct err *err) {
-    char path[PATH_SIZE];
-    path_of(s, "", "", path);
+int changeset_make_dir(const struct service *s, struct err *err) {
+    char path[CHANGESET_PATH];
+    changeset_path(s, "", "", path);
     return mkdir(path, 0700) < 0 && errno != EEXIST ? err_sys(err, "make '%s'", path) : 0;
 }
 
-void changesets_trim(const char *home, int64_t before_ms) {
-    char path[PATH_SIZE];
+int changeset_write(const struct service *s, const char *id, const char *ending, const char *text,
+                    size_t n, struct err *err) {
+    char path[CHANGESET_PATH], part[CHANGESET_PATH];
+    changeset_path(s, id, ending, path);
+    changeset_path(s, id, PART, part);
+    int fd DEFER_CLOSE = open(part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    int status = fd < 0 ? -errno : write_all(fd, text, n);
+    if (status < 0)
+        return err_num(err, status, "write '%s'", path);
+    return fsync(fd) < 0 || rename(part, path) < 0 ? err_sys(err, "write '%s'", path) : 0;
+}
+
+void changeset_remove(const struct service *s, const char *id) {
+    static const char *const endings[] = {WORDS, CHANGESET_ARCHIVE, CHANGESET_BASE,
+                                          CHANGESET_DATABASE, PART};
+    char path[CHANGESET_PATH];
+    for (size_t i = 0; i < sizeof(endings) / sizeof(*endings); i++) {
+        changeset_path(s, id, endings[i], path);
+        unlink(path);
+    }
+}
+
+/* All of one goes at once: by the time of its words, or its own while it has none. */
+static int64_t age_of(int dir, const char *name) {
+    char words[ID_SIZE + sizeof(WORDS)];
     struct stat st;
+    snprintf(words, sizeof(words), "%.*s" WORDS, (int)strcspn(name, "."), name);
+    if (fstatat(dir, words, &st, AT_SYMLINK_NOFOLLOW) < 0 &&
+        fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+        return INT64_MAX;
+    return st.st_mtim.tv_sec;
+}
+
+static bool is_ours(const char *name) {
+    size_t n = strcspn(name, ".");
+    return id_valid(name, n, 'c') || id_valid(name, n, 'g');
+}
+
+/* The words go last: until then the rest is as old as they are. */
+void changesets_trim(const char *home, int64_t before_ms) {
+    char path[CHANGESET_PATH];
     snprintf(path, sizeof(path), "%s/changesets", home);
     DIR *dir = opendir(path);
-    if (!dir)
-        return;
-    for (struct dirent *e; (e = readdir(dir));)
-        if (strncmp(e->d_name, "c-", 2) == 0 &&
-            fstatat(dirfd(dir), e->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
-            st.st_mtim.tv_sec < before_ms / 1000)
-            unlinkat(dirfd(dir), e->d_name, 0);
-    closedir(dir);
-}
-
-/* ---- freezing ---- */
-
-struct freezing {
-    struct service *service;
-    struct caller who;
-    struct tool_run *tool;
-    char id[ID_SIZE], machine[ID_SIZE], path[4096], slice[4096], sha256[HEX_SIZE];
-    char tainted[NAME_SIZE];
-    int64_t machine_ms;
-    int fd;
-    uint64_t bytes, intent;
-    struct sha256 hash;
-    struct err err;
-    bool failed;
-    service_changeset_fn *done;
-    void *arg;
-};
-
-static struct journal_record record_of(const struct freezing *f) {
-    return (struct journal_record){.verb = "review.freeze", .machine = f->machine};
-}
-
-static void finish(struct freezing *f) {
-    struct journal_record what = record_of(f);
-    char path[PATH_SIZE], detail[160];
-    const struct err *err = f->failed ? &f->err : NULL;
-    snprintf(detail, sizeof(detail), "{\"changeset\":\"%s\",\"sha256\":\"%s\"}", f->id, f->sha256);
-    what.detail = err ? NULL : detail;
-    what.bytes = f->bytes;
-    note_result(f->service, &f->who, &what, f->intent, err);
-    const struct changeset_view view = {.id = f->id,
-                                        .owner = f->who.owner,
-                                        .machine = f->machine,
-                                        .path = f->path,
-                                        .slice = f->slice,
-                                        .sha256 = f->sha256,
-                                        .tainted = f->tainted[0] ? f->tainted : NULL,
-                                        .bytes = f->bytes,
-                                        .created_ms = (uint64_t)now_ms(),
-                                        .machine_ms = (uint64_t)f->machine_ms};
-    if (err) {
-        path_of(f->service, f->id, ".tar", path);
-        unlink(path);
-        path_of(f->service, f->id, BASE, path);
-        unlink(path);
+    for (int last = 0; dir && last < 2; last++) {
+        rewinddir(dir);
+        for (struct dirent *e; (e = readdir(dir));)
+            if (is_ours(e->d_name) && !strstr(e->d_name, WORDS) == !last &&
+                age_of(dirfd(dir), e->d_name) < before_ms / 1000)
+                unlinkat(dirfd(dir), e->d_name, 0);
     }
-    f->done(f->arg, err ? NULL : &view, err);
-    close_fd(&f->fd);
-    free(f);
+    if (dir)
+        closedir(dir);
 }
 
-/* Its words: written last, so that an archive with them is whole. */
-static int write_words(const struct freezing *f, struct err *err) {
+/* ---- grants that were taken back ---- */
+
+int changesets_revoke(const struct service *s, const char *grant, struct err *err) {
+    return changeset_make_dir(s, err) < 0 ? -1 : changeset_write(s, grant, REVOKED, "", 0, err);
+}
+
+static bool is_revoked(const struct service *s, const char *grant) {
+    char path[CHANGESET_PATH];
+    changeset_path(s, grant, REVOKED, path);
+    return *grant && access(path, F_OK) == 0;
+}
+
+/* ---- words ---- */
+
+#define AT(member) offsetof(struct changeset_view, member)
+static const struct {
+    const char *name;
+    size_t offset;
+} texts[] = {{"owner", AT(owner)},
+             {"machine", AT(machine)},
+             {"machine_name", AT(machine_name)},
+             {"path", AT(path)},
+             {"slice", AT(slice)},
+             {"grant", AT(grant)},
+             {"kind", AT(kind)},
+             {"home", AT(home)},
+             {"ref", AT(ref)},
+             {"base_sha256", AT(base_sha256)},
+             {"sha256", AT(sha256)},
+             {"tainted", AT(tainted)}};
+#undef AT
+enum { TEXTS = sizeof(texts) / sizeof(*texts) };
+
+static const char **text_at(struct changeset_view *v, size_t i) {
+    return (const char **)(void *)((char *)v + texts[i].offset);
+}
+
+int changeset_write_words(const struct service *s, const struct changeset_view *v,
+                          struct err *err) {
     struct buf text DEFER(buf_done) = BUF(WORDS_SIZE);
     struct jot j = JOT(&text);
-    char path[PATH_SIZE], part[PATH_SIZE];
-    path_of(f->service, f->id, ".json", path);
-    path_of(f->service, f->id, ".part", part);
+    struct changeset_view view = *v;
     jot_object(&j, NULL);
-    jot_string(&j, "owner", f->who.owner);
-    jot_string(&j, "machine", f->machine);
-    jot_string(&j, "path", f->path);
-    jot_string(&j, "slice", f->slice);
-    jot_string(&j, "sha256", f->sha256);
-    if (f->tainted[0])
-        jot_string(&j, "tainted", f->tainted);
-    jot_u64(&j, "bytes", f->bytes);
-    jot_i64(&j, "created_ms", now_ms());
-    jot_i64(&j, "machine_ms", f->machine_ms);
+    for (size_t i = 0; i < TEXTS; i++)
+        if (*text_at(&view, i))
+            jot_string(&j, texts[i].name, *text_at(&view, i));
+    jot_u64(&j, "bytes", v->bytes);
+    jot_u64(&j, "created_ms", v->created_ms);
+    jot_u64(&j, "machine_ms", v->machine_ms);
     jot_end(&j, '}');
-    int fd DEFER_CLOSE = open(part, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    if (j.failed || fd < 0 || write_all(fd, text.data, text.len) < 0 || fsync(fd) < 0 ||
-        rename(part, path) < 0)
-        return err_sys(err, "write '%s'", path);
-    return 0;
+    return j.failed ? err_set(err, ERR_LIMIT, "the words of a change set are too long")
+                    : changeset_write(s, v->id, WORDS, text.data, text.len, err);
 }
-
-static void keep(void *arg) {
-    struct freezing *f = arg;
-    if (!f->failed && fsync(f->fd) < 0)
-        f->failed = err_sys(&f->err, "flush a change set") < 0;
-    if (!f->failed)
-        f->failed = write_words(f, &f->err) < 0;
-    if (!f->failed)
-        f->failed = store_flush(f->service->store, &f->err) < 0;
-}
-
-static void kept(void *arg) {
-    finish(arg);
-}
-
-static void packed(void *arg, const uint8_t *bytes, uint32_t n) {
-    struct freezing *f = arg;
-    f->bytes += n;
-    if (!f->failed && f->bytes > CHANGESET_BYTES_MAX)
-        f->failed = err_set(&f->err, ERR_LIMIT, "'%s' holds more than %d MiB", f->path,
-                            CHANGESET_BYTES_MAX >> 20) < 0;
-    sha256_add(&f->hash, bytes, n);
-    int status = f->failed ? 0 : write_all(f->fd, bytes, n);
-    if (status < 0)
-        f->failed = err_num(&f->err, status, "write a change set") < 0;
-    tool_consumed(f->tool, n);
-}
-
-static void pack_over(void *arg, int status, const char *answer, const char *said,
-                      const struct err *err) {
-    struct freezing *f = arg;
-    uint8_t hash[SHA256_BYTES];
-    (void)answer;
-    f->tool = NULL;
-    if (!f->failed && err) {
-        f->err = *err;
-        f->failed = true;
-    } else if (!f->failed && status != 0) {
-        tool_said(said, &f->err);
-        f->failed = true;
-    }
-    sha256_end(&f->hash, hash);
-    journal_hex(hash, sizeof(hash), f->sha256);
-    loop_work(f->service->loop, keep, kept, f);
-}
-
-static int begin(struct freezing *f, struct err *err) {
-    char path[PATH_SIZE], base[PATH_SIZE];
-    struct journal_record what = record_of(f);
-    const char *const argv[] = {"tar", f->path, NULL};
-    const struct tool_events events = {.arg = f, .data = packed, .ended = pack_over};
-    path_of(f->service, f->id, ".tar", path);
-    if (make_dir(f->service, err) < 0)
-        return -1;
-    path_of(f->service, f->id, BASE, base);
-    baseline_keep(f->service, f->machine, f->slice, base);
-    f->fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    if (f->fd < 0)
-        return err_sys(err, "make '%s'", path);
-    if (note_intent(f->service, &f->who, &what, &f->intent, err) < 0)
-        return -1;
-    f->tool = service_tool(f->service, &f->who, f->machine, "file.tar", argv, "root", &events, err);
-    if (!f->tool)
-        return -1;
-    tool_feed(f->tool, "", 0, true);
-    return 0;
-}
-
-static bool is_place(const char *path) {
-    return path[0] == '/' && strlen(path) < sizeof(((struct freezing *)0)->path);
-}
-
-void service_freeze(struct service *s, const struct caller *who, const char *machine,
-                    const struct freeze_request *r, service_changeset_fn *done, void *arg) {
-    const char *path = r->path ? r->path : "/outbox", *slice = r->slice ? r->slice : path;
-    struct err err;
-    struct live *l =
-        allow(who, SCOPE_RUN, &err) < 0 ? NULL : live_find(s, who, machine, LIVE_RUNNING, &err);
-    if (l && (!is_place(path) || !is_place(slice))) {
-        err_set(&err, ERR_INVALID, "'%.80s' is no absolute path", is_place(path) ? slice : path);
-        l = NULL;
-    }
-    if (!l) {
-        done(arg, NULL, &err);
-        return;
-    }
-    struct freezing *f = calloc(1, sizeof(*f));
-    if (!f)
-        abort();
-    *f = (struct freezing){.service = s, .who = *who, .fd = -1, .done = done, .arg = arg};
-    memcpy(f->id, id_new('c').text, ID_SIZE);
-    memcpy(f->machine, l->row.id, ID_SIZE);
-    snprintf(f->path, sizeof(f->path), "%s", path);
-    snprintf(f->slice, sizeof(f->slice), "%s", slice);
-    f->machine_ms = l->row.created_ms;
-    snprintf(f->tainted, sizeof(f->tainted), "%s", gate_policy(l->gate)->tainted);
-    sha256_init(&f->hash);
-    if (begin(f, &err) < 0) {
-        f->err = err;
-        f->failed = true;
-        finish(f);
-    }
-}
-
-/* ---- looking ---- */
 
 static int read_words(const struct service *s, const struct caller *who, const char *id,
                       json_t **ret, struct err *err) {
-    char path[PATH_SIZE];
+    char path[CHANGESET_PATH];
     if (!id_valid(id, strlen(id), 'c'))
         return err_set(err, ERR_NOT_FOUND, "there is no change set '%.40s'", id);
-    path_of(s, id, ".json", path);
+    changeset_path(s, id, WORDS, path);
     json_t *words DEFER(free_json) = json_load_file(path, 0, NULL);
     const char *owner = json_string_value(json_object_get(words, "owner"));
     if (!owner || !may_see(who, owner))
@@ -258,43 +171,64 @@ static const char *text_in(const json_t *words, const char *name) {
     return text ? text : "";
 }
 
-static void open_part(struct service *s, const struct caller *who, const char *id,
+/* ---- looking ---- */
+
+static struct changeset_view view_of(const struct service *s, const char *id, const json_t *words) {
+    struct changeset_view v = {.id = id,
+                               .bytes = number_in(words, "bytes"),
+                               .created_ms = number_in(words, "created_ms"),
+                               .machine_ms = number_in(words, "machine_ms"),
+                               .revoked = is_revoked(s, text_in(words, "grant"))};
+    for (size_t i = 0; i < TEXTS; i++)
+        *text_at(&v, i) = json_string_value(json_object_get(words, texts[i].name));
+    return v;
+}
+
+static int open_part(struct service *s, const struct caller *who, const char *id,
+                     const char *ending, json_t **ret_words, struct err *err) {
+    char path[CHANGESET_PATH];
+    if (allow(who, SCOPE_READ, err) < 0 || read_words(s, who, id, ret_words, err) < 0)
+        return -1;
+    changeset_path(s, id, ending, path);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0 && errno == ENOENT && strcmp(ending, CHANGESET_BASE) == 0)
+        fd = open("/dev/null", O_RDONLY | O_CLOEXEC); /* nothing is known */
+    return fd < 0 ? err_sys(err, "open '%s'", path) : fd;
+}
+
+static void tell_part(struct service *s, const struct caller *who, const char *id,
                       const char *ending, service_archive_fn *done, void *arg) {
     json_t *words DEFER(free_json) = NULL;
-    char path[PATH_SIZE];
     struct err err;
-    if (allow(who, SCOPE_READ, &err) < 0 || read_words(s, who, id, &words, &err) < 0) {
-        done(arg, NULL, -1, &err);
-        return;
-    }
-    path_of(s, id, ending, path);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0 && errno == ENOENT && strcmp(ending, BASE) == 0)
-        fd = open("/dev/null", O_RDONLY | O_CLOEXEC); /* nothing is known */
-    if (fd < 0)
-        err_sys(&err, "open '%s'", path);
-    const struct changeset_view view = {.id = id,
-                                        .owner = text_in(words, "owner"),
-                                        .machine = text_in(words, "machine"),
-                                        .path = text_in(words, "path"),
-                                        .slice = text_in(words, "slice"),
-                                        .sha256 = text_in(words, "sha256"),
-                                        .tainted =
-                                            json_string_value(json_object_get(words, "tainted")),
-                                        .bytes = number_in(words, "bytes"),
-                                        .created_ms = number_in(words, "created_ms"),
-                                        .machine_ms = number_in(words, "machine_ms")};
+    int fd = open_part(s, who, id, ending, &words, &err);
+    const struct changeset_view view = view_of(s, id, words);
     done(arg, fd < 0 ? NULL : &view, fd, fd < 0 ? &err : NULL);
 }
 
 void service_changeset_open(struct service *s, const struct caller *who, const char *id,
                             service_archive_fn *done, void *arg) {
-    open_part(s, who, id, ".tar", done, arg);
+    tell_part(s, who, id, CHANGESET_ARCHIVE, done, arg);
 }
 
 void service_changeset_base(struct service *s, const struct caller *who, const char *id,
                             service_archive_fn *done, void *arg) {
-    open_part(s, who, id, BASE, done, arg);
+    tell_part(s, who, id, CHANGESET_BASE, done, arg);
+}
+
+void service_changeset_database(struct service *s, const struct caller *who, const char *id,
+                                service_net_fn *done, void *arg) {
+    json_t *words DEFER(free_json) = NULL;
+    struct buf text DEFER(buf_done) = BUF(DATABASE_MAX + 1);
+    char piece[65536];
+    struct err err;
+    ssize_t n;
+    int fd DEFER_CLOSE = open_part(s, who, id, CHANGESET_DATABASE, &words, &err);
+    if (fd < 0 && words)
+        err_set(&err, ERR_NOT_FOUND, "change set '%s' is not of a database", id);
+    while (fd >= 0 && (n = read(fd, piece, sizeof(piece))) > 0)
+        if (!buf_add(&text, piece, (size_t)n))
+            break;
+    done(arg, fd < 0 ? NULL : text.data ? text.data : "{}", fd < 0 ? &err : NULL);
 }
 
 /* ---- what goes out ---- */
@@ -302,7 +236,7 @@ void service_changeset_base(struct service *s, const struct caller *who, const c
 struct shipping {
     struct service *service;
     struct caller who;
-    char id[ID_SIZE], sha256[HEX_SIZE];
+    char id[ID_SIZE], sha256[CHANGESET_HEX];
     uint64_t record;
     char *now; /* of what moved, or NULL */
     struct err err;
@@ -314,8 +248,8 @@ struct shipping {
 /* What was shipped, or put back, is what the next change is measured by. */
 static int add_base(const struct shipping *f, struct err *err) {
     struct baseline check DEFER(baseline_done) = {0};
-    char path[PATH_SIZE];
-    path_of(f->service, f->id, BASE, path);
+    char path[CHANGESET_PATH];
+    changeset_path(f->service, f->id, CHANGESET_BASE, path);
     if (baseline_read(f->now, strlen(f->now), &check, err) < 0)
         return -1;
     int fd DEFER_CLOSE = open(path, O_WRONLY | O_APPEND | O_CLOEXEC);
@@ -383,7 +317,7 @@ void service_ship(struct service *s, const struct caller *who, const char *id,
         err_set(&err, ERR_DENIED, "only the owner lets something out");
         status = err_remedy(&err, "use the command line on this host");
     }
-    if (status == 0 && (strlen(r->sha256) != HEX_SIZE - 1 || strlen(r->target) > 1000))
+    if (status == 0 && (strlen(r->sha256) != CHANGESET_HEX - 1 || strlen(r->target) > 1000))
         status = err_set(&err, ERR_INVALID, "'sha256' or 'target' is not what it must be");
     if (status < 0 || read_words(s, who, id, &words, &err) < 0 ||
         note_ship(f, r, words, &err) < 0) {

@@ -1,6 +1,7 @@
 /* Kinds of grants, one row each. Only for src/service. */
 #pragma once
 
+#include "service/net.h"
 #include "service/state.h"
 #include "store/grants.h"
 
@@ -19,7 +20,8 @@ struct grant_kind {
                  void *arg);
     void (*take)(struct live *l, const struct grant_row *row, service_done_fn *done, void *arg);
     /* A fork has it under another id, and what is kept under the first. NULL: nothing is. */
-    int (*follow)(struct live *l, const char *of, const char *id, struct err *err);
+    int (*follow)(struct live *l, const char *of, const char *id, const char *place,
+                  struct err *err);
     /* A fork gets a new one of its own: fills the row as read() does. NULL: as `inherited` says. */
     int (*renew)(struct live *l, const struct grant_row *of, struct grant_row *row,
                  struct err *err);
@@ -87,10 +89,21 @@ void grants_woken(struct live *l);
 
 /* From the tick: copies whose grant is over are removed, if there may be any. */
 void sqlite_look(struct service *s);
+/* The copy that was handed over, as a descriptor; it stays as long as the grant. */
+int sqlite_base(const struct service *s, const struct grant_row *row, struct err *err);
+/*
+ * What service_grant_diff() says of one; and what the machine has, as one image, written to
+ * `frozen` if that is a descriptor: sound, or it fails. It stays the caller's.
+ */
+void sqlite_freeze(struct service *s, const struct caller *who, const struct grant_row *row,
+                   int frozen, service_net_fn *done, void *arg);
+/* The first members of what is said of a database. */
+void grant_put_head(struct jot *j, const struct grant_row *row);
 
 /* ---- grant_postgres.c ---- */
 
 void postgres_restore(struct live *l); /* where its database is */
+void postgres_tell(const struct grant_row *row, service_net_fn *done, void *arg);
 
 /* ---- risks.c ---- */
 

@@ -18,6 +18,7 @@
 #include "base/fdio.h"
 #include "base/log.h"
 #include "io/child.h"
+#include "service/baselines.h"
 #include "service/files.h"
 #include "service/grant_kinds.h"
 #include "service/grants.h"
@@ -70,7 +71,9 @@ static int keep_copy(const struct giving *g, struct err *err) {
             return err_num(err, status, "write '%s'", path);
         at += n;
     }
-    return n < 0 ? err_sys(err, "read a database") : 0;
+    if (n < 0)
+        return err_sys(err, "read a database");
+    return baseline_begin(g->live->service, g->live->row.id, g->place, err);
 }
 
 static void keep_job(void *arg) {
@@ -109,11 +112,14 @@ static void sqlite_give(struct live *l, const struct grant_row *row, int fd, ser
 }
 
 /* The same bytes, under the id that a fork's grant has. */
-static int sqlite_follow(struct live *l, const char *of, const char *id, struct err *err) {
+static int sqlite_follow(struct live *l, const char *of, const char *id, const char *place,
+                         struct err *err) {
     char from[PATH_SIZE], to[PATH_SIZE];
     path_of(l->service, of, from);
     path_of(l->service, id, to);
-    return link(from, to) < 0 && errno != ENOENT ? err_sys(err, "keep a copy of a database") : 0;
+    if (link(from, to) < 0 && errno != ENOENT)
+        return err_sys(err, "keep a copy of a database");
+    return baseline_begin(l->service, l->row.id, place, err);
 }
 
 /* It is known by its grant: what has none, of a machine that lives, is nobody's. */
@@ -194,14 +200,14 @@ const struct grant_kind grant_sqlite = {.name = "sqlite",
 
 /* ---- what became of it ---- */
 
-enum { BEFORE, AFTER, AFTER_LOG, IMAGES };
+enum { BEFORE, AFTER, AFTER_LOG, IMAGES, FROZEN = IMAGES, FILES };
 
 struct comparing {
     struct service *service;
     struct caller who;
     struct grant_row row;
-    int fds[IMAGES];
-    int reading; /* which of them comes from the machine now */
+    int fds[FILES]; /* FROZEN: where what the machine has becomes one image; or -1 */
+    int reading;    /* which of them comes from the machine now */
     char path[PLAN_PATH_SIZE + 8];
     struct msg_read ask;
     bool counted;
@@ -212,13 +218,13 @@ struct comparing {
 static void comparing_end(struct comparing *c, const char *json, const struct err *err) {
     c->done(c->arg, json, err);
     c->service->diffs -= c->counted;
-    for (int i = 0; i < IMAGES; i++)
+    for (int i = 0; i < FILES; i++)
         close_fd(&c->fds[i]);
     grant_row_done(&c->row);
     free(c);
 }
 
-static void put_head(struct jot *j, const struct grant_row *row) {
+void grant_put_head(struct jot *j, const struct grant_row *row) {
     jot_object(j, NULL);
     jot_string(j, "machine", row->machine);
     jot_string(j, "grant", row->id);
@@ -241,7 +247,7 @@ static void compared(void *arg, const struct child_end *end) {
         comparing_end(c, NULL, &err);
         return;
     }
-    put_head(&j, &c->row);
+    grant_put_head(&j, &c->row);
     jot_bool(&j, "same", !end->out_bytes);
     jot_bytes(&j, "diff", end->out, end->out_bytes);
     jot_bool(&j, "cut", end->cut);
@@ -253,7 +259,8 @@ static void compared(void *arg, const struct child_end *end) {
 
 static void compare(struct comparing *c) {
     char path[PLACE_SIZE + 32];
-    const char *const argv[] = {"carrel-sqlite", "diff", NULL};
+    bool freezes = c->fds[FROZEN] >= 0;
+    const char *const argv[] = {"carrel-sqlite", freezes ? "freeze" : "diff", NULL};
     struct err err;
     snprintf(path, sizeof(path), "%s/carrel-sqlite", c->service->place->libexec);
     for (int i = 0; i < IMAGES; i++)
@@ -262,7 +269,7 @@ static void compare(struct comparing *c) {
                                       .argv = argv,
                                       .input = "",
                                       .fds = c->fds,
-                                      .fd_count = IMAGES,
+                                      .fd_count = freezes ? FILES : IMAGES,
                                       .out_max = DIFF_MAX_BYTES,
                                       .said_max = SAID_MAX,
                                       .limit_ms = LIMIT_MS};
@@ -330,38 +337,62 @@ static int open_nameless(const struct service *s, struct err *err) {
     return fcntl(low, F_DUPFD_CLOEXEC, HIGH_FD);
 }
 
-static int open_images(struct comparing *c, struct err *err) {
+/* The copy that was handed over. */
+int sqlite_base(const struct service *s, const struct grant_row *row, struct err *err) {
     char path[PATH_SIZE];
-    path_of(c->service, c->row.id, path);
+    path_of(s, row->id, path);
     int low DEFER_CLOSE = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
     if (low < 0)
         return err_set(err, ERR_GONE, "the copy of '%s' that was handed over is not there any more",
-                       c->row.what);
-    c->fds[BEFORE] = fcntl(low, F_DUPFD_CLOEXEC, HIGH_FD);
+                       row->what);
+    return fcntl(low, F_DUPFD_CLOEXEC, HIGH_FD);
+}
+
+static int open_images(struct comparing *c, int frozen, struct err *err) {
+    if ((c->fds[BEFORE] = sqlite_base(c->service, &c->row, err)) < 0)
+        return -1;
     for (int i = AFTER; i < IMAGES; i++)
         if ((c->fds[i] = open_nameless(c->service, err)) < 0)
             return -1;
+    if (frozen >= 0)
+        c->fds[FROZEN] = fcntl(frozen, F_DUPFD_CLOEXEC, HIGH_FD);
     return 0;
 }
 
-/* One on a server is not ours to look into: what it is. */
-static void tell_other(const struct grant_row *row, service_net_fn *done, void *arg) {
-    struct buf text DEFER(buf_done) = BUF(16384);
-    struct jot j = JOT(&text);
+/* ---- verbs ---- */
+
+static int copy_row(const struct grant_row *from, struct grant_row *to) {
+    *to = *from;
+    to->what = strdup(from->what);
+    to->place = strdup(from->place);
+    to->detail = NULL;
+    return to->what && to->place ? 0 : -1;
+}
+
+void sqlite_freeze(struct service *s, const struct caller *who, const struct grant_row *row,
+                   int frozen, service_net_fn *done, void *arg) {
     struct err err;
-    if (strcmp(row->kind, "postgres") != 0) {
-        err_set(&err, ERR_INVALID, "grant '%s' is no database, but %s '%.100s'", row->id, row->kind,
-                row->what);
+    if (s->diffs >= AT_ONCE) {
+        err_set(&err, ERR_BUSY, "%d databases are being compared already", AT_ONCE);
+        err_remedy(&err, "try again when one is done");
         done(arg, NULL, &err);
         return;
     }
-    json_t *detail = json_loads(row->detail, 0, NULL);
-    const char *name = json_string_value(json_object_get(detail, "database"));
-    put_head(&j, row);
-    jot_string(&j, "database", name ? name : "");
-    jot_end(&j, '}');
-    done(arg, text.data, NULL);
-    json_decref(detail);
+    struct comparing *c = calloc(1, sizeof(*c));
+    if (!c || copy_row(row, &c->row) < 0)
+        abort();
+    c->service = s;
+    c->who = *who;
+    c->done = done;
+    c->arg = arg;
+    for (int i = 0; i < FILES; i++)
+        c->fds[i] = -1;
+    c->counted = true;
+    s->diffs++;
+    if (open_images(c, frozen, &err) < 0)
+        comparing_end(c, NULL, &err);
+    else
+        next_file(c);
 }
 
 void service_grant_diff(struct service *s, const struct caller *who, const char *machine,
@@ -372,29 +403,13 @@ void service_grant_diff(struct service *s, const struct caller *who, const char 
         allow(who, SCOPE_READ, &err) < 0 ? NULL : live_find(s, who, machine, LIVE_ANY, &err);
     if (!l || store_grant_get(s->store, l->row.id, id, &row, &err) < 0) {
         done(arg, NULL, &err);
-        return;
-    }
-    if (strcmp(row.kind, grant_sqlite.name) != 0) {
-        tell_other(&row, done, arg);
-        return;
-    }
-    if (s->diffs >= AT_ONCE) {
-        err_set(&err, ERR_BUSY, "%d databases are being compared already", AT_ONCE);
-        err_remedy(&err, "try again when one is done");
+    } else if (strcmp(row.kind, grant_sqlite.name) == 0) {
+        sqlite_freeze(s, who, &row, -1, done, arg);
+    } else if (strcmp(row.kind, grant_postgres.name) == 0) {
+        postgres_tell(&row, done, arg);
+    } else {
+        err_set(&err, ERR_INVALID, "grant '%s' is no database, but %s '%.100s'", row.id, row.kind,
+                row.what);
         done(arg, NULL, &err);
-        return;
     }
-    struct comparing *c = calloc(1, sizeof(*c));
-    if (!c)
-        abort();
-    *c = (struct comparing){.service = s, .who = *who, .row = row, .done = done, .arg = arg};
-    row = (struct grant_row){0};
-    for (int i = 0; i < IMAGES; i++)
-        c->fds[i] = -1;
-    c->counted = true;
-    s->diffs++;
-    if (open_images(c, &err) < 0)
-        comparing_end(c, NULL, &err);
-    else
-        next_file(c);
 }

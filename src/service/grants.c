@@ -10,6 +10,7 @@
 #include "base/defer.h"
 #include "base/log.h"
 #include "grant/dirs.h"
+#include "service/changeset_files.h"
 #include "service/grant_kinds.h"
 
 enum { LIST_MAX_BYTES = 4 << 20, RETRY_MS = 1000 };
@@ -172,7 +173,7 @@ int grants_inherit(struct live *l, const struct live *from, struct grant_plan *p
         if (!kind || !kind->inherited)
             continue;
         const struct id id = id_new('g');
-        if (kind->follow && kind->follow(l, list.rows[i].id, id.text, err) < 0)
+        if (kind->follow && kind->follow(l, list.rows[i].id, id.text, list.rows[i].place, err) < 0)
             return -1;
         snprintf(list.rows[i].id, sizeof(list.rows[i].id), "%s", id.text);
         snprintf(list.rows[i].machine, sizeof(list.rows[i].machine), "%s", l->row.id);
@@ -315,7 +316,9 @@ static void granting_end(struct granting *g) {
 
 static void flush(void *arg) {
     struct granting *g = arg;
-    g->failed = store_flush(g->live->service->store, &g->err) < 0;
+    const struct service *s = g->live->service;
+    g->failed = (g->fate == GRANT_REVOKED && changesets_revoke(s, g->row.id, &g->err) < 0) ||
+                store_flush(s->store, &g->err) < 0;
 }
 
 static void flushed(void *arg) {

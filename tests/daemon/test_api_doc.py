@@ -78,7 +78,11 @@ def prepare(daemon, route, line, where):
         names["X"] = command_for(daemon, names["M"], route)
     if "$T" in line:
         names["T"] = daemon.post("/v1/tokens", {"note": "example"})["id"]
-    if "$C" in line:
+    if "$CDB" in line:
+        box = daemon.machine()
+        daemon.grant_database(box, where / "shop.db")
+        names["CDB"] = daemon.post(f"/v1/machines/{box}/changesets", {"path": "/home/user/shop.db"})["id"]
+    elif "$C" in line:
         names["C"] = daemon.post(f"/v1/machines/{daemon.machine()}/changesets", {"path": "/home/user"})["id"]
     if "$R" in line:  # one that was interrupted: its model has nothing to say
         names["R"] = a_run(daemon, {"step": 99}, "interrupted")

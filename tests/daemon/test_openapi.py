@@ -195,7 +195,9 @@ def things_for(daemon, op):
     item = daemon.held(m) if op == "pending_decide" else ""
     daemon.put("/v1/secrets/OPENAPI", {"value": "some value of it"})
     grant = daemon.grant(m, "secret", "OPENAPI", at="a.example")
-    if op == "grant_diff":
+    frozen = "/home/user"
+    if op in ("grant_diff", "changeset_database"):
+        frozen = "/home/user/shop.db"
         with tempfile.TemporaryDirectory() as where:
             grant = daemon.grant_database(m, f"{where}/shop.db")
     if op.startswith("image_"):
@@ -203,7 +205,7 @@ def things_for(daemon, op):
     if op == "expose_remove":
         daemon.post(f"/v1/machines/{m}/exposures", {"port": 8000})
     return {"grant": grant, "port": "8000", "image": "small", "secret": "OPENAPI", "machine": m, "exec": x, "step": "1", "rule": str(rule), "item": item, "run": run_for(daemon, m, op),
-            "changeset": daemon.post(f"/v1/machines/{m}/changesets", {"path": "/home/user"})["id"] if op.startswith("changeset") else "", "token": daemon.post("/v1/tokens", {"note": "openapi"})["id"]}
+            "changeset": daemon.post(f"/v1/machines/{m}/changesets", {"path": frozen})["id"] if op.startswith("changeset") else "", "token": daemon.post("/v1/tokens", {"note": "openapi"})["id"]}
 
 
 def test_every_answer_fits_its_schema(daemon, document):

@@ -31,7 +31,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     assert(image.len == 0 || memcmp(image.data, again.data, image.len) == 0);
     if (frames < 0 || !wal_settle(&image) || !wal_settle(&again))
         return 0;
-    if (sqlite_diff(&image, &again, &text, &err) == 0)
+    if (sqlite_diff(&image, &again, true, &text, &err) == 0)
         assert(text.len == 0);
     return 0;
 }

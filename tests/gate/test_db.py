@@ -43,12 +43,14 @@ def test_a_copy_goes_in_and_the_difference_is_shown(gated, db):
     before = db.read_bytes()
     box = new(gated, db)
     assert [(g["kind"], g["what"], g["at"]) for g in gated.grants(box)] == [("sqlite", str(db), "/home/user/shop.db")]
-    assert f"database /home/user/shop.db against {db}: the same" in carrel(gated, "diff", box).stdout
+    same = carrel(gated, "diff", box).stdout
+    assert f"database /home/user/shop.db against {db}: the same\nnothing to ship" in same, same
     sql(gated, box, "INSERT INTO goods VALUES (7, 'pot\n', 12)", "UPDATE goods SET price = 4 WHERE name = 'tea'", "DELETE FROM goods WHERE name = 'cup'",
         "CREATE TABLE more (x BLOB)", "INSERT INTO more VALUES (x'00ff')")
     text = carrel(gated, "diff", box).stdout
     assert "+ 'table', 'more', 'more', 'CREATE TABLE more (x BLOB)'" in text
     assert "table goods\n- 1, 'tea', 3.5\n- 2, 'cup', 8.0\n+ 1, 'tea', 4.0\n+ 7, 'pot\\n', 12.0\n" in text, text
+    assert "table more\n+ x'00ff'\n" in text and f"1 to ship: carrel ship -y c-" in text, text
     assert db.read_bytes() == before
 
 
@@ -73,13 +75,8 @@ def test_it_is_compared_with_what_was_handed_over(gated, db, tmp_path):
     assert diff_of(gated, fork)["same"] is True
     db.unlink()
     assert "+ 7, 'pot', 12.0" in carrel(gated, "diff", box).stdout
-    assert [d["diff"] for d in json.loads(carrel(gated, "diff", "--json", box).stdout)["databases"]] == [told["diff"]]
-    # And a change set shows it, though nothing of it ships.
-    gated.exec(box, "mkdir -p /outbox && echo hello >/outbox/note", user="root")
-    (tmp_path / "here").mkdir()
-    shown = carrel(gated, "ship", box, tmp_path / "here").stdout
-    assert "A  note" in shown and "+ 7, 'pot', 12.0" in shown, shown
-    assert json.loads(carrel(gated, "ship", "--json", box, tmp_path / "here").stdout)["databases"][0]["diff"] == told["diff"]
+    (told_too,) = [c["database"]["diff"] for c in json.loads(carrel(gated, "diff", "--json", box).stdout)["changesets"]]
+    assert told_too == told["diff"]
 
 
 def test_the_copies_go_with_their_grants(gated, db):
@@ -102,8 +99,8 @@ def test_what_is_no_database_any_more_is_told(gated, db):
     gated.exec(box, "echo nothing >shop.db", cwd="/home/user")
     with pytest.raises(Refused, match="no database any more"):
         diff_of(gated, box)
-    done = carrel(gated, "diff", box)
-    assert "no database any more" in done.stdout and "modified" in done.stdout
+    done = carrel(gated, "diff", box, ok=False)
+    assert done.returncode == 1 and "no database any more" in done.stderr and "modified" in done.stdout, done
     gated.exec(box, "rm shop.db", cwd="/home/user")
     with pytest.raises(Refused, match="no database any more"):
         diff_of(gated, box)
@@ -139,6 +136,147 @@ def test_bad_words(gated, tmp_path, word, why):
     done = carrel(gated, "new", "--db", word.format(dir=tmp_path), ok=False)
     assert done.returncode and why in done.stderr, done
     assert gated.machines() == []
+
+
+# ---- frozen, and shipped ----
+
+
+def rows(path):
+    c = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
+    try:
+        assert c.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+        return [r[0] for r in c.execute("SELECT name FROM goods ORDER BY id")]
+    finally:
+        c.close()
+
+
+def freeze(gated, box):
+    (told,) = json.loads(carrel(gated, "diff", "--json", box).stdout)["changesets"]
+    return told["changeset"]
+
+
+def change(path, line):
+    with sqlite3.connect(path) as c:
+        c.execute(line)
+    c.close()
+
+
+ADD = "INSERT INTO goods VALUES (7, 'pot', 12)"
+
+
+@pytest.mark.parametrize("journal", ["delete", "wal"])
+def test_what_was_frozen_is_what_is_shown_and_ships(gated, db, journal):
+    """Whatever the machine, or somebody else, does to its copy meanwhile; and it can be taken back."""
+    db.chmod(0o600)
+    change(db, f"PRAGMA journal_mode={journal}")
+    before = db.read_bytes()
+    box = new(gated, db)
+    sql(gated, box, ADD, keep=True)  # with wal all of it is in the log
+    changeset = freeze(gated, box)
+    sql(gated, box, "DELETE FROM goods")
+    shown = carrel(gated, "ship", changeset).stdout
+    assert "M  shop.db" in shown and "table goods\n+ 7, 'pot', 12.0\n" in shown and "cup" not in shown, shown
+    assert gated.get(f"/v1/changesets/{changeset}/database")["diff"] == "table goods\n+ 7, 'pot', 12.0\n"
+    assert db.read_bytes() == before
+    gated.delete(f"/v1/machines/{box}")
+    done = carrel(gated, "ship", "-y", changeset).stdout
+    assert f"1 file shipped to {db.parent}" in done and rows(db) == ["tea", "cup", "pot"] and db.stat().st_mode & 0o777 == 0o600, done
+    assert db.read_bytes()[18:20] == before[18:20], "it has a log where the owner's had one"
+    (receipt,) = db.parent.glob(".carrel-ship-*/receipt.json")
+    assert "holds" in carrel(gated, "audit", "verify", receipt).stdout
+    assert "1 taken back" in carrel(gated, "ship", "--undo", changeset).stdout
+    assert db.read_bytes() == before
+
+
+def test_work_goes_on_after_it_was_shipped(gated, db):
+    box = new(gated, db)
+    sql(gated, box, ADD)
+    assert "1 file shipped" in carrel(gated, "ship", "-y", box).stdout
+    sql(gated, box, "INSERT INTO goods VALUES (8, 'pan', 20)")
+    carrel(gated, "ship", "-y", box)
+    assert rows(db) == ["tea", "cup", "pot", "pan"]
+
+
+def test_an_owners_change_is_refused_and_both_stay(gated, db):
+    box = new(gated, db)
+    sql(gated, box, ADD)
+    changeset = freeze(gated, box)
+    change(db, "DELETE FROM goods WHERE name = 'tea'")
+    done = carrel(gated, "ship", "-y", changeset, ok=False)
+    assert done.returncode == 1 and "refused: it changed on your side" in done.stdout and rows(db) == ["cup"], done
+    (aside,) = db.parent.glob(".carrel-ship-*/aside.*")
+    assert rows(aside) == ["tea", "cup", "pot"]
+    db.unlink()
+    assert "refused: you removed it" in carrel(gated, "ship", "-y", changeset, ok=False).stdout and not db.exists()
+
+
+def test_one_that_was_only_looked_at_is_the_same(gated, db):
+    """Times do not count: what it holds does."""
+    box = new(gated, db)
+    sql(gated, box, ADD)
+    changeset = freeze(gated, box)
+    os.utime(db, (1, 1))
+    assert "1 file shipped" in carrel(gated, "ship", "-y", changeset).stdout
+
+
+def test_one_that_somebody_has_open_is_left_alone(gated, db):
+    """What stands in its log would be put on top of another file."""
+    change(db, "PRAGMA journal_mode=wal")
+    with sqlite3.connect(db, isolation_level=None) as c:
+        c.execute("INSERT INTO goods VALUES (5, 'in the log', 1)")
+        box = new(gated, db)
+        sql(gated, box, ADD)
+        changeset = freeze(gated, box)
+        for checkpoint in ("", "PRAGMA wal_checkpoint(TRUNCATE)"):  # then nothing is in it, and it is open all the same
+            c.execute(checkpoint)
+            done = carrel(gated, "ship", "-y", changeset, ok=False)
+            assert done.returncode == 1 and "refused: somebody has it open" in done.stdout, done
+    c.close()
+    assert "1 file shipped" in carrel(gated, "ship", "-y", changeset).stdout and rows(db) == ["tea", "cup", "in the log", "pot"]
+    other = db.parent / "other"
+    other.mkdir()
+    carrel(gated, "ship", "-y", changeset, other)
+    with sqlite3.connect(other / "shop.db", isolation_level=None) as c:
+        c.execute("UPDATE goods SET price = 1")
+        done = carrel(gated, "ship", "--undo", changeset, other, ok=False)
+        assert done.returncode == 125 and "/other/shop.db' open" in done.stderr, done
+    c.close()
+
+
+def test_a_grant_that_ended_ships_and_one_that_was_taken_back_only_where_it_is_told(gated, db):
+    box = carrel(gated, "new", "--db", f"sqlite:{db}", "--expires", "4s").stdout.strip()
+    sql(gated, box, ADD)
+    changeset = freeze(gated, box)
+    gated.until(lambda: gated.grants(box, "sqlite") == [], 20)
+    assert "1 file shipped" in carrel(gated, "ship", "-y", changeset).stdout
+    box = new(gated, db)
+    sql(gated, box, "DELETE FROM goods WHERE name = 'pot'")
+    changeset = freeze(gated, box)
+    gated.revoke(box, "sqlite")
+    gated.restart()
+    done = carrel(gated, "ship", "-y", changeset, ok=False)
+    assert done.returncode == 125 and f"was taken back: {db}" in done.stderr and f"carrel ship {changeset} DIRECTORY" in done.stderr, done
+    assert rows(db) == ["tea", "cup", "pot"]
+    assert "1 file shipped" in carrel(gated, "ship", "-y", changeset, db.parent).stdout and rows(db) == ["tea", "cup"]
+
+
+def test_a_damaged_one_is_not_frozen(gated, db):
+    """Its rows can be read, but an index says something else than they do."""
+    change(db, "CREATE INDEX by_name ON goods(name)")
+    box = new(gated, db)
+    gated.python(box, "import sqlite3; p = '/home/user/shop.db'; b = bytearray(open(p, 'rb').read()); i = b.rindex(b'cup'); b[i:i+3] = b'cap'; open(p, 'wb').write(b)")
+    before = sorted((gated.home / "changesets").glob("c-*"))
+    with pytest.raises(Refused, match="it is damaged"):
+        gated.post(f"/v1/machines/{box}/changesets", {"path": "/home/user/shop.db"})
+    assert sorted((gated.home / "changesets").glob("c-*")) == before, "nothing of it is left"
+
+
+def test_rows_that_are_there_twice_are_told(gated, db, tmp_path):
+    base, more = ["CREATE TABLE t(a)", "INSERT INTO t VALUES (1)"], ["INSERT INTO t VALUES (1), (1), (2), (2)"]
+    done = compare(made(tmp_path, *base), made(tmp_path, *base, *more))
+    assert done.stdout == b"table t\n+ 2\n+ ... 3 like others\n", done
+    done = compare(made(tmp_path, *base, *more), made(tmp_path, *base, 'CREATE TABLE "a\n+ 7"(x)', 'INSERT INTO "a\n+ 7" VALUES (1)'))
+    assert b"table a\\n+ 7\n+ 1\n" in done.stdout, done
 
 
 # ---- what a machine may put there ----

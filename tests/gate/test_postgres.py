@@ -72,7 +72,12 @@ def test_a_copy_of_its_own_and_nothing_left_of_it(gated, server):
     assert server.token not in env and "boss" not in env
     done = gated.exec(box, ["sh", "-c", f"env -u PGHOST -u PGUSER -u PGPASSWORD -u PGDATABASE -u PGPORT {postgres.BIN}/psql -XAtc 'select 1' \"$DATABASE_URL\""])
     assert done["stdout"] == "1\n", done
-    assert f"database {grant['at']}: a copy of {grant['what']}, dropped at the end" in carrel(gated, "diff", box).stdout
+    told = carrel(gated, "diff", box).stdout
+    assert f"database {grant['at']}: a copy of {grant['what']}, dropped at the end: nothing of it comes back\nnothing to ship" in told, told
+    (set_,) = json.loads(carrel(gated, "diff", "--json", box).stdout)["changesets"]
+    assert set_["database"]["database"] and set_["files"] == []
+    shown = carrel(gated, "ship", "-y", set_["changeset"]).stdout  # frozen with an id as everything is; what it is stays known
+    assert "nothing of it comes back" in shown and "nothing to ship" in shown, shown
     gated.delete(f"/v1/machines/{box}")
     assert gone(gated, server)
     assert [n["verb"] for n in gated.notes(box, verb="database", count=2)] == ["database.make", "database.drop"]

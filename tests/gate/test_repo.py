@@ -138,6 +138,32 @@ def test_what_diff_froze_is_what_ships_and_it_can_be_taken_back(gated, repo):
     assert "is gone" in carrel(gated, "ship", "--undo", changeset, repo).stdout and git(repo, "branch", "--list", "carrel/*") == ""
 
 
+def frozen(gated, box):
+    return re.search(r"1 commit to ship: carrel ship -y (c-[a-z2-7]{12})", carrel(gated, "diff", box).stdout)[1]
+
+
+def test_a_bundle_ships_by_its_id_when_its_machine_is_gone(gated, repo):
+    box = new(gated, repo, "", "--name", "worker")
+    commit(gated, box, "echo two >>a.txt")
+    changeset = frozen(gated, box)
+    gated.delete(f"/v1/machines/{box}")
+    assert "+two" in carrel(gated, "ship", changeset).stdout
+    assert "1 commit in branch carrel/worker" in carrel(gated, "ship", "-y", changeset).stdout
+    assert git(repo, "show", "carrel/worker:a.txt") == "one\ntwo"
+
+
+def test_a_bundle_of_a_clone_that_was_taken_back_goes_only_where_it_is_told(gated, repo):
+    box = new(gated, repo)
+    commit(gated, box, "echo two >>a.txt")
+    changeset = frozen(gated, box)
+    gated.revoke(box, "repo")
+    done = carrel(gated, "ship", "-y", changeset, ok=False)
+    assert done.returncode == 125 and f"was taken back: {repo}" in done.stderr and "DIRECTORY" in done.stderr, done
+    assert git(repo, "branch", "--list", "carrel/*") == ""
+    carrel(gated, "ship", "-y", changeset, repo)
+    assert git(repo, "show", f"carrel/{box}:a.txt") == "one\ntwo"
+
+
 def test_work_comes_back_as_a_patch(gated, repo, tmp_path):
     box = new(gated, repo)
     commit(gated, box, "echo two >>a.txt")

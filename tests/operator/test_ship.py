@@ -294,6 +294,14 @@ def test_of_what_both_sides_changed_both_versions_stay(carrel, daemon, machine, 
     assert (project / "new").read_text() == "new\n"
 
 
+def test_what_others_may_not_read_they_may_not_read_afterwards(carrel, daemon, project):
+    (project / "keep").chmod(0o600)
+    machine = carrel("new", "--name", "work", "--dir", f"{project}:/home/user/project").stdout.strip()
+    changed(daemon, machine, "cd /home/user/project; echo 2 > keep; echo 3 > new; chmod 755 keep; chmod 600 new")
+    assert ship(carrel, "-y", "work").returncode == 0
+    assert [(project / name).stat().st_mode & 0o777 for name in ("keep", "new")] == [0o700, 0o644]
+
+
 def test_what_was_lent_knows_its_way_home(carrel, daemon, machine, project):
     changed(daemon, machine, "echo a > /home/user/project/a")
     shown = ship(carrel, "work")
@@ -403,7 +411,7 @@ def test_a_change_set_knows_what_was_lent_when_its_machine_is_gone(carrel, daemo
     (project / "keep").write_text("mine\n")
     daemon.delete(f"/v1/machines/{machine}")
     assert not (daemon.home / "baselines" / machine).exists()
-    done = ship(carrel, "-y", changeset, project)
+    done = ship(carrel, "-y", changeset)  # it knows where to, too
     assert done.returncode == 1 and (project / "keep").read_text() == "mine\n" and (project / "new").exists()
 
 

@@ -53,7 +53,7 @@ static void expect(const struct buf *db, const struct buf *log, size_t n, const 
     copy(db, &after);
     assert_true(wal_apply(&after, (const uint8_t *)log->data, n) >= 0);
     assert_true(wal_settle(&before) && wal_settle(&after));
-    assert_int_equal(sqlite_diff(&before, &after, &text, &err), 0);
+    assert_int_equal(sqlite_diff(&before, &after, true, &text, &err), 0);
     assert_string_equal(text.len ? text.data : "", expected);
 }
 

@@ -27,15 +27,20 @@ static int failed(struct diff *d, struct err *err, const char *what) {
     return err_set(err, ERR_INVALID, "%s: %.200s", what, sqlite3_errmsg(d->db));
 }
 
+static int no_room(struct err *err) {
+    return err_set(err, ERR_LIMIT, "there is more to show than there is room for");
+}
+
 static bool put(struct diff *d, const char *text) {
     return buf_add(d->out, text, strlen(text));
 }
 
-/* Whatever its file says, a statement of ours reads and does nothing else. */
+/* Whatever its file says, a statement of ours reads, counts and does nothing else. */
 static int only_reading(void *arg, int action, const char *a, const char *b, const char *c,
                         const char *e) {
-    (void)arg, (void)a, (void)b, (void)c, (void)e;
-    return action == SQLITE_SELECT || action == SQLITE_READ ? SQLITE_OK : SQLITE_DENY;
+    (void)arg, (void)a, (void)c, (void)e;
+    bool counts = action == SQLITE_FUNCTION && b && strcmp(b, "count") == 0;
+    return counts || action == SQLITE_SELECT || action == SQLITE_READ ? SQLITE_OK : SQLITE_DENY;
 }
 
 static int too_long(void *arg) {
@@ -66,7 +71,18 @@ static void restrict_it(struct diff *d) {
     sqlite3_limit(d->db, SQLITE_LIMIT_SQL_LENGTH, SQL_MAX);
     sqlite3_limit(d->db, SQLITE_LIMIT_ATTACHED, 1);
     sqlite3_progress_handler(d->db, STEPS, too_long, d);
-    sqlite3_set_authorizer(d->db, only_reading, NULL);
+}
+
+/* Its pages, its indexes, and what its own rules say of its rows. */
+static int check_sound(struct diff *d, struct err *err) {
+    sqlite3_stmt *s DEFER(stmt_freep) = NULL;
+    if (sqlite3_prepare_v2(d->db, "PRAGMA new.integrity_check(1)", -1, &s, NULL) != SQLITE_OK ||
+        sqlite3_step(s) != SQLITE_ROW)
+        return failed(d, err, "check the database");
+    const char *said = (const char *)sqlite3_column_text(s, 0);
+    return said && strcmp(said, "ok") == 0
+               ? 0
+               : err_set(err, ERR_INVALID, "it is damaged: %.200s", said ? said : "");
 }
 
 /* ---- values as text ---- */
@@ -78,13 +94,23 @@ static bool put_blob(struct diff *d, const uint8_t *bytes, int n) {
     return ok && put(d, n > DIFF_VALUE_SHOWN / 2 ? "...'" : "'");
 }
 
+static bool put_char(struct diff *d, const char *c) {
+    return *c == '\n' ? put(d, "\\n") : *c == '\0' ? put(d, "\\0") : buf_add(d->out, c, 1);
+}
+
 static bool put_text(struct diff *d, const char *text, int n) {
     bool ok = put(d, "'");
     for (int i = 0; ok && i < n && i < DIFF_VALUE_SHOWN; i++)
-        ok = text[i] == '\n'   ? put(d, "\\n")
-             : text[i] == '\0' ? put(d, "\\0")
-                               : buf_add(d->out, text + i, 1);
+        ok = put_char(d, text + i);
     return ok && put(d, n > DIFF_VALUE_SHOWN ? "...'" : "'");
+}
+
+/* A name: it stays in its line. */
+static bool put_plain(struct diff *d, const char *text) {
+    bool ok = true;
+    for (; ok && *text; text++)
+        ok = put_char(d, text);
+    return ok;
 }
 
 static bool put_value(struct diff *d, sqlite3_stmt *s, int i) {
@@ -118,45 +144,93 @@ static long rows_of(struct diff *d, const char *sql, const char *sign, struct er
         if (r != SQLITE_ROW)
             break;
         if (++count <= DIFF_ROWS_SHOWN && !put_row(d, s, sign))
-            return err_set(err, ERR_LIMIT, "there is more to show than there is room for");
+            return no_room(err);
     }
     if (r != SQLITE_DONE)
         return failed(d, err, "read the database");
     if (count > DIFF_ROWS_SHOWN &&
         !buf_addf(d->out, "%s... %ld more\n", sign, count - DIFF_ROWS_SHOWN))
-        return err_set(err, ERR_LIMIT, "there is more to show than there is room for");
+        return no_room(err);
     return count;
 }
 
-static int compare_table(struct diff *d, const char *name, struct err *err) {
-    static const struct {
-        const char *sign, *one, *other;
-    } sides[] = {{"- ", "main", "new"}, {"+ ", "new", "main"}};
+/* "main" and "new", as the sides of a table. */
+static const struct side {
+    const char *sign, *one, *other;
+} sides[] = {{"- ", "main", "new"}, {"+ ", "new", "main"}};
+
+/* A table that both have in the same form, or not. */
+struct table {
+    const char *name;
+    bool has[2], alike;
+};
+
+/* Rows of a side that the other has not; all of them where the tables are not alike. */
+static long rows_of_side(struct diff *d, const struct table *t, const struct side *side,
+                         struct err *err) {
+    char *sql =
+        t->alike ? sqlite3_mprintf("SELECT * FROM \"%w\".\"%w\" EXCEPT SELECT * FROM \"%w\".\"%w\"",
+                                   side->one, t->name, side->other, t->name)
+                 : sqlite3_mprintf("SELECT * FROM \"%w\".\"%w\"", side->one, t->name);
+    long n = sql ? rows_of(d, sql, side->sign, err) : no_room(err);
+    sqlite3_free(sql);
+    return n;
+}
+
+static int count_rows(struct diff *d, const char *schema, const char *name, sqlite3_int64 *ret,
+                      struct err *err) {
+    sqlite3_stmt *s DEFER(stmt_freep) = NULL;
+    char *sql = sqlite3_mprintf("SELECT count(*) FROM \"%w\".\"%w\"", schema, name);
+    int r = sql ? sqlite3_prepare_v2(d->db, sql, -1, &s, NULL) : SQLITE_NOMEM;
+    sqlite3_free(sql);
+    if (r != SQLITE_OK || sqlite3_step(s) != SQLITE_ROW)
+        return failed(d, err, "count rows");
+    *ret = sqlite3_column_int64(s, 0);
+    return 0;
+}
+
+/* Rows that are there several times: those that came or went though others like them stay. */
+static int compare_counts(struct diff *d, const struct table *t, long more, long *ret,
+                          struct err *err) {
+    sqlite3_int64 before, after;
+    if (count_rows(d, "main", t->name, &before, err) < 0 ||
+        count_rows(d, "new", t->name, &after, err) < 0)
+        return -1;
+    sqlite3_int64 like = after - before - more;
+    *ret = like != 0;
+    if (!like)
+        return 0;
+    return buf_addf(d->out, "%c ... %lld like others\n", like < 0 ? '-' : '+',
+                    (long long)(like < 0 ? -like : like))
+               ? 0
+               : no_room(err);
+}
+
+static int compare_table(struct diff *d, const struct table *t, struct err *err) {
     size_t before = d->out->len;
-    long changes = 0;
-    if (!buf_addf(d->out, "table %s\n", name))
-        return err_set(err, ERR_LIMIT, "there is more to show than there is room for");
-    for (size_t i = 0; i < 2; i++) {
-        char *sql =
-            sqlite3_mprintf("SELECT * FROM \"%w\".\"%w\" EXCEPT SELECT * FROM \"%w\".\"%w\"",
-                            sides[i].one, name, sides[i].other, name);
-        long n = sql ? rows_of(d, sql, sides[i].sign, err) : -1;
-        sqlite3_free(sql);
-        if (n < 0)
-            return err_wrap(err, "table '%.60s'", name);
-        changes += n;
-    }
-    if (!changes)
+    long changes[2] = {0}, repeated = 0;
+    if (!put(d, "table ") || !put_plain(d, t->name) || !put(d, "\n"))
+        return no_room(err);
+    for (size_t i = 0; i < 2; i++)
+        if (t->has[i] && (changes[i] = rows_of_side(d, t, &sides[i], err)) < 0)
+            return err_wrap(err, "table '%.60s'", t->name);
+    if (t->alike && compare_counts(d, t, changes[1] - changes[0], &repeated, err) < 0)
+        return err_wrap(err, "table '%.60s'", t->name);
+    if (!changes[0] && !changes[1] && !repeated)
         d->out->len = before;
     return 0;
 }
 
-/* Ordinary tables that both have in the same form. */
+/* Ordinary tables of either. */
 static int compare_tables(struct diff *d, struct err *err) {
     static const char sql[] =
-        "SELECT a.name FROM main.sqlite_schema a JOIN new.sqlite_schema b"
-        " ON a.name = b.name AND a.type = 'table' AND b.type = 'table' AND a.sql = b.sql"
-        " AND a.rootpage > 0 AND b.rootpage > 0 LIMIT 1001";
+        "SELECT a.name, 1, b.name IS NOT NULL, a.sql IS b.sql"
+        " FROM main.sqlite_schema a LEFT JOIN new.sqlite_schema b"
+        " ON a.name = b.name AND b.type = 'table' AND b.rootpage > 0"
+        " WHERE a.type = 'table' AND a.rootpage > 0 UNION ALL "
+        "SELECT b.name, 0, 1, 0 FROM new.sqlite_schema b LEFT JOIN main.sqlite_schema a"
+        " ON a.name = b.name AND a.type = 'table' AND a.rootpage > 0"
+        " WHERE b.type = 'table' AND b.rootpage > 0 AND a.name IS NULL LIMIT 1001";
     sqlite3_stmt *s DEFER(stmt_freep) = NULL;
     size_t count = 0;
     int r = sqlite3_prepare_v2(d->db, sql, -1, &s, NULL);
@@ -164,10 +238,12 @@ static int compare_tables(struct diff *d, struct err *err) {
         r = sqlite3_step(s);
         if (r != SQLITE_ROW)
             break;
-        const char *name = (const char *)sqlite3_column_text(s, 0);
+        const struct table t = {.name = (const char *)sqlite3_column_text(s, 0),
+                                .has = {sqlite3_column_int(s, 1), sqlite3_column_int(s, 2)},
+                                .alike = sqlite3_column_int(s, 3)};
         if (++count > DIFF_TABLES_MAX)
             return err_set(err, ERR_LIMIT, "there are more than %d tables", DIFF_TABLES_MAX);
-        if (name && compare_table(d, name, err) < 0)
+        if (t.name && compare_table(d, &t, err) < 0)
             return -1;
     }
     return r == SQLITE_DONE ? 0 : failed(d, err, "read the database");
@@ -190,7 +266,8 @@ static int compare_schemas(struct diff *d, struct err *err) {
     return 0;
 }
 
-int sqlite_diff(struct buf *before, struct buf *after, struct buf *ret, struct err *err) {
+int sqlite_diff(struct buf *before, struct buf *after, bool sound, struct buf *ret,
+                struct err *err) {
     sqlite3 *db DEFER(db_closep) = NULL;
     struct diff d = {.out = ret};
     if (sqlite3_open_v2(":memory:", &db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_MEMORY, NULL) !=
@@ -201,5 +278,8 @@ int sqlite_diff(struct buf *before, struct buf *after, struct buf *ret, struct e
     if (load(&d, "main", before, err) < 0 || load(&d, "new", after, err) < 0)
         return -1;
     restrict_it(&d);
+    if (sound && check_sound(&d, err) < 0)
+        return -1;
+    sqlite3_set_authorizer(db, only_reading, NULL);
     return compare_schemas(&d, err) < 0 ? -1 : compare_tables(&d, err);
 }

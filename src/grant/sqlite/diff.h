@@ -1,6 +1,7 @@
 /*
  * What differs between two databases of SQLite, as lines of text: first the schema, then for each
- * table the rows that came and went, up to a number of them.
+ * table the rows that came and went, up to a number of them; of a table that one of them has not,
+ * or in another form, all rows.
  *
  * The databases are images in memory. The second is hostile: it is only ever read, by statements of
  * ours, without views, triggers, virtual tables and functions of its choice.
@@ -12,5 +13,9 @@
 
 enum { DIFF_ROWS_SHOWN = 100, DIFF_VALUE_SHOWN = 200, DIFF_TABLES_MAX = 1000 };
 
-/* Takes both images' bytes. Empty text: nothing differs. */
-int sqlite_diff(struct buf *before, struct buf *after, struct buf *ret, struct err *err);
+/*
+ * Takes both images' bytes. Empty text: nothing differs. sound: the second is refused if it is
+ * damaged anywhere, also where nobody would look now.
+ */
+int sqlite_diff(struct buf *before, struct buf *after, bool sound, struct buf *ret,
+                struct err *err);

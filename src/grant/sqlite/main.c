@@ -4,6 +4,7 @@
  *   copy FILE   a whole, consistent image of a database on standard output; run as its owner
  *   diff        what differs between the images at descriptors 3 and 4 (and the log at 5), as text
  *               on standard output; confined before it looks at them
+ *   freeze      the same; and 4 with its log as one image at descriptor 6, once it proved sound
  *
  * Why it could not be stands on standard error, in a line.
  */
@@ -20,7 +21,15 @@
 #include "grant/sqlite/diff.h"
 #include "grant/sqlite/wal.h"
 
-enum { BEFORE = 3, AFTER, AFTER_LOG, IMAGE_MAX = 512 << 20, TEXT_MAX = 64 << 20, BUSY_MS = 5000 };
+enum {
+    BEFORE = 3,
+    AFTER,
+    AFTER_LOG,
+    FROZEN,
+    IMAGE_MAX = 512 << 20,
+    TEXT_MAX = 64 << 20,
+    BUSY_MS = 5000
+};
 
 static int complain(const char *why) {
     (void)(write_all(2, why, strlen(why)) == 0 && write_all(2, "\n", 1));
@@ -59,9 +68,18 @@ static bool read_image(int fd, struct buf *ret) {
     return n == 0;
 }
 
-static int diff(void) {
+/* In the form that the owner's has: with a log, or without. */
+static int write_frozen(struct buf *image, const char form[2]) {
+    memcpy(image->data + SQLITE_FORM, form, 2); /* is there a log? */
+    int r = write_all(FROZEN, image->data, image->len);
+    wal_settle(image);
+    return r;
+}
+
+static int diff(bool freezes) {
     struct buf before DEFER(buf_done) = BUF(IMAGE_MAX), after DEFER(buf_done) = BUF(IMAGE_MAX);
     struct buf log DEFER(buf_done) = BUF(IMAGE_MAX), text DEFER(buf_done) = BUF(TEXT_MAX);
+    char form[2] = {0};
     struct err err;
     if (!read_image(BEFORE, &before) || !read_image(AFTER, &after) || !read_image(AFTER_LOG, &log))
         return complain("a database is larger than 512 MiB, or cannot be read");
@@ -70,9 +88,14 @@ static int diff(void) {
         return complain("this kernel does not confine what reads a foreign database");
     if (wal_apply(&after, (const uint8_t *)(log.data ? log.data : ""), log.len) < 0)
         return complain("the database is larger than 512 MiB");
+    if (before.len >= SQLITE_HEAD)
+        memcpy(form, before.data + SQLITE_FORM, sizeof(form));
     if (!wal_settle(&before) || !wal_settle(&after))
         return complain("what the machine has there is no database any more");
-    if (sqlite_diff(&before, &after, &text, &err) < 0)
+    int r = freezes ? write_frozen(&after, form) : 0;
+    if (r < 0)
+        return complain(strerror(-r));
+    if (sqlite_diff(&before, &after, freezes, &text, &err) < 0)
         return complain(err.text);
     return write_all(1, text.data ? text.data : "", text.len) < 0;
 }
@@ -81,6 +104,8 @@ int main(int argc, char **argv) {
     if (argc == 3 && strcmp(argv[1], "copy") == 0)
         return copy(argv[2]);
     if (argc == 2 && strcmp(argv[1], "diff") == 0)
-        return diff();
-    return complain("that is neither copy FILE nor diff");
+        return diff(false);
+    if (argc == 2 && strcmp(argv[1], "freeze") == 0)
+        return diff(true);
+    return complain("that is none of copy FILE, diff and freeze");
 }

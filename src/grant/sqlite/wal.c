@@ -101,6 +101,6 @@ long wal_apply(struct buf *image, const uint8_t *wal, size_t n) {
 bool wal_settle(struct buf *image) {
     if (image->len < SQLITE_HEAD)
         return false;
-    image->data[18] = image->data[19] = 1;
+    image->data[SQLITE_FORM] = image->data[SQLITE_FORM + 1] = 1;
     return true;
 }

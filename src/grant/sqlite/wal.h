@@ -12,7 +12,7 @@
 
 #include "base/buf.h"
 
-enum { SQLITE_HEAD = 100, WAL_HEAD = 32, WAL_FRAME_HEAD = 24 };
+enum { SQLITE_HEAD = 100, SQLITE_FORM = 18, WAL_HEAD = 32, WAL_FRAME_HEAD = 24 };
 
 /* How many frames were applied; -1: the image has no room for them. A log that is none has none. */
 long wal_apply(struct buf *image, const uint8_t *wal, size_t n);

@@ -1,0 +1,25 @@
+/*
+ * What the files of bodies (body_*.c, one a resource) share: the usual caps, and the schemas that
+ * are parts of others. A schema whose members are written by its handler says only what they hold.
+ */
+#pragma once
+
+#include <stddef.h>
+
+#include "api/bodies.h"
+#include "service/service.h"
+
+enum {
+    KIND_MAX = 16,
+    NAME_MAX_BYTES = STORE_NAME_SIZE - 1,
+    PATH_MAX_BYTES = 4095,
+    TEXT_MAX_BYTES = 1 << 20,
+    KEY_MAX_BYTES = STORE_KEY_SIZE - 1,
+};
+
+#define DAYS(n) ((uint64_t)(n)*24 * 3600 * 1000)
+#define AT(type, member) offsetof(type, member)
+
+extern const struct schema change_schema, change_side_schema, diff_end_schema, dir_request_schema,
+    error_inner_schema, limits_request_schema, limits_schema, models_request_schema,
+    secret_grant_request_schema, usage_schema;

@@ -1,0 +1,83 @@
+/* Files of a machine. */
+#include "api/body_fields.h"
+#include "service/view.h"
+
+#define FILE_PATH(type, member, text) \
+    { #member, FIELD_TEXT, AT(type, member), text, .required = true, .max = PATH_MAX_BYTES }
+#define FILE_USER(type)                                                                  \
+    {                                                                                    \
+        "user", FIELD_TEXT, AT(type, user), "acts as user (default), root, or a number", \
+            .max = NAME_MAX_BYTES                                                        \
+    }
+
+static const struct field mkdir_request[] = {
+    FILE_PATH(struct mkdir_request, path, NULL),
+    {"mode", FIELD_NUMBER, AT(struct mkdir_request, mode), "decimal; default 493 (0755)",
+     .max = 07777},
+    {"exact", FIELD_FLAG, AT(struct mkdir_request, exact),
+     "parents must exist and the directory must not"},
+    FILE_USER(struct mkdir_request),
+};
+const struct schema mkdir_request_schema =
+    SCHEMA("MkdirRequest", struct mkdir_request, mkdir_request);
+
+static const struct field move_request[] = {
+    FILE_PATH(struct move_request, from, NULL),
+    FILE_PATH(struct move_request, to, NULL),
+    {"no_replace", FIELD_FLAG, AT(struct move_request, no_replace), "fail if it exists"},
+    FILE_USER(struct move_request),
+};
+const struct schema move_request_schema = SCHEMA("MoveRequest", struct move_request, move_request);
+
+static const struct field chmod_request[] = {
+    FILE_PATH(struct chmod_request, path, NULL),
+    {"mode", FIELD_TEXT, AT(struct chmod_request, mode), "octal, such as 644", .required = true,
+     .max = 5},
+    FILE_USER(struct chmod_request),
+};
+const struct schema chmod_request_schema =
+    SCHEMA("ChmodRequest", struct chmod_request, chmod_request);
+
+static const struct field chown_request[] = {
+    FILE_PATH(struct chown_request, path, NULL),
+    {"owner", FIELD_NUMBER, AT(struct chown_request, owner), "uid", .max = 65534},
+    {"group", FIELD_NUMBER, AT(struct chown_request, group), "gid", .max = 65534},
+    FILE_USER(struct chown_request),
+};
+const struct schema chown_request_schema =
+    SCHEMA("ChownRequest", struct chown_request, chown_request);
+
+static const struct field symlink_request[] = {
+    FILE_PATH(struct symlink_request, target, "what the link says"),
+    FILE_PATH(struct symlink_request, path, "where it is made"),
+    FILE_USER(struct symlink_request),
+};
+const struct schema symlink_request_schema =
+    SCHEMA("SymlinkRequest", struct symlink_request, symlink_request);
+
+static const struct field entry_view[] = {
+    {"name", SHOW_TEXT, AT(struct entry_view, name), NULL, .required = true},
+    {"type", SHOW_TEXT, AT(struct entry_view, type), "file, directory, symlink or other",
+     .required = true},
+    {"mode", SHOW_CHARS, AT(struct entry_view, mode), "octal", .required = true},
+    {"size", SHOW_NUMBER, AT(struct entry_view, size), NULL, .required = true},
+    {"uid", SHOW_NUMBER, AT(struct entry_view, uid), NULL, .required = true},
+    {"gid", SHOW_NUMBER, AT(struct entry_view, gid), NULL, .required = true},
+    {"modified", SHOW_TIME, AT(struct entry_view, mtime_ms), NULL},
+    {"target", SHOW_TEXT, AT(struct entry_view, target), "of a symlink"},
+};
+const struct schema entry_schema = SCHEMA("Entry", struct entry_view, entry_view);
+
+static const struct field entries_view[] = {
+    {"entries", SHOW_JSON, 0, NULL, .required = true, .sub = &entry_schema},
+    {"next", SHOW_TEXT, 0, "cursor of the next page; absent at the end"},
+};
+const struct schema entries_schema = SCHEMA("Entries", char *, entries_view);
+
+static const struct field written_view[] = {
+    {"sha256", SHOW_TEXT, 0, "of the file as it is now"},
+    {"size", SHOW_NUMBER, 0, NULL},
+    {"left_out", SHOW_TEXT, 0,
+     "what an archive had and was not unpacked, a line each with its reason"},
+};
+const struct schema written_schema = SCHEMA("Written", char *, written_view);

@@ -1,0 +1,191 @@
+/* Machines: what they are made with, and what they are. */
+#include "api/body_fields.h"
+#include "service/view.h"
+
+static const char *const kinds[] = {"box", NULL};
+static const char *const modes[] = {"ro", "cow", "rw", NULL};
+static const char *const policies[] = {"every", "risky", "manual", NULL};
+static const char *const idle_actions[] = {"pause", "stop", "destroy", NULL};
+
+static const struct field limits_request[] = {
+    {"mem", FIELD_SIZE, AT(struct limits_request, mem), "memory", .min = 1 << 20,
+     .max = 1ull << 44},
+    {"cpus", FIELD_CPUS, AT(struct limits_request, cpus), "processors, 0.01 and up", .min = 10,
+     .max = 1024000},
+    {"pids", FIELD_NUMBER, AT(struct limits_request, pids), "processes and threads", .min = 4,
+     .max = 1 << 22},
+    {"disk", FIELD_SIZE, AT(struct limits_request, disk), "what it may write", .min = 1 << 20,
+     .max = 1ull << 46},
+};
+const struct schema limits_request_schema =
+    SCHEMA("LimitsRequest", struct limits_request, limits_request);
+
+static const struct field dir_request[] = {
+    {"path", FIELD_TEXT, AT(struct dir_request, path),
+     "directory of the host; its descriptor comes with the request, or it lies under a root of "
+     "carrel.conf",
+     .required = true, .max = PATH_MAX_BYTES},
+    {"at", FIELD_TEXT, AT(struct dir_request, at), "where it appears (default: the same path)",
+     .max = PATH_MAX_BYTES},
+    {"mode", FIELD_TEXT, AT(struct dir_request, mode), "default: cow", .choices = modes},
+    {"untrusted", FIELD_FLAG, AT(struct dir_request, untrusted),
+     "strangers may have written it: it taints the machine"},
+};
+const struct schema dir_request_schema = SCHEMA("DirRequest", struct dir_request, dir_request);
+
+static const struct field models_request[] = {
+    {"allow", FIELD_FLAG, AT(struct models_request, allow),
+     "let it ask models at http://models.carrel; a limit means this too"},
+    {"tokens", FIELD_NUMBER, AT(struct models_request, tokens), "it may spend; 0: no limit",
+     .max = 1ull << 50},
+    {"money", FIELD_MONEY, AT(struct models_request, money),
+     "it may spend, in the unit of carrel.conf's prices; 0: no limit", .max = 1ull << 50},
+};
+const struct schema models_request_schema =
+    SCHEMA("ModelsRequest", struct models_request, models_request);
+
+#define COMMON_FIELDS(type, base)                                                           \
+    {"name", FIELD_TEXT, AT(type, base name), "unique among the owner's living machines",   \
+     .max = NAME_MAX_BYTES},                                                                \
+        {"limits", FIELD_OBJECT, AT(type, base limits), "hard limits",                      \
+         .sub = &limits_request_schema},                                                    \
+        {"ttl", FIELD_DURATION, AT(type, base ttl), "total lifetime from now; 0: none",     \
+         .max = DAYS(3650)},                                                                \
+        {"idle", FIELD_DURATION, AT(type, base idle),                                       \
+         "end of patience with a machine nobody uses; 0: none", .max = DAYS(3650)},         \
+        {"idle_action", FIELD_TEXT, AT(type, base idle_action), "what happens then",        \
+         .choices = idle_actions},                                                          \
+        {"steps", FIELD_TEXT, AT(type, base steps),                                         \
+         "when a step is taken: after every change, before a risky command, or on request", \
+         .choices = policies},                                                              \
+    {                                                                                       \
+        "metadata", FIELD_MAP, AT(type, base metadata), "names and values of the caller",   \
+            .max = 64                                                                       \
+    }
+
+#define MACHINE_FIELDS(type, base)                                                                \
+    {"kind", FIELD_TEXT, AT(type, base kind), "default: box", .choices = kinds},                  \
+        {"image", FIELD_TEXT, AT(type, base image), "default: host", .max = NAME_MAX_BYTES},      \
+        {"hostname", FIELD_TEXT, AT(type, base hostname), NULL, .max = NAME_MAX_BYTES},           \
+        COMMON_FIELDS(type, base),                                                                \
+        {"env", FIELD_MAP, AT(type, base env), "of every command in it", .max = 256},             \
+        {"dirs",                                                                                  \
+         FIELD_OBJECTS,                                                                           \
+         AT(type, base dirs),                                                                     \
+         "directories handed over",                                                               \
+         .max = 16,                                                                               \
+         .sub = &dir_request_schema},                                                             \
+        {"net",                                                                                   \
+         FIELD_OBJECTS,                                                                           \
+         AT(type, base net),                                                                      \
+         "what it may reach; nothing by default",                                                 \
+         .max = 64,                                                                               \
+         .sub = &net_request_schema},                                                             \
+        {"secrets",                                                                               \
+         FIELD_OBJECTS,                                                                           \
+         AT(type, base secrets),                                                                  \
+         "placeholders of secrets, each good for one host",                                       \
+         .max = 32,                                                                               \
+         .sub = &secret_grant_request_schema},                                                    \
+        {"grants",                                                                                \
+         FIELD_OBJECTS,                                                                           \
+         AT(type, base grants),                                                                   \
+         "what else it is handed; descriptors of files follow those of directories",              \
+         .max = 64,                                                                               \
+         .sub = &grant_request_schema},                                                           \
+        {"expires",                                                                               \
+         FIELD_DURATION,                                                                          \
+         AT(type, base expires),                                                                  \
+         "then all it was handed is taken back",                                                  \
+         .min = 1,                                                                                \
+         .max = DAYS(3650)},                                                                      \
+        {"models", FIELD_OBJECT, AT(type, base models), "models for those inside",                \
+         .sub = &models_request_schema},                                                          \
+        {"unreviewed", FIELD_FLAG, AT(type, base unreviewed),                                     \
+         "needed for mode rw: what it writes there is not reviewed"},                             \
+        {"guard", FIELD_FLAG, AT(type, base guard),                                               \
+         "once it has read from a source that is not trusted, only what was granted for that is " \
+         "reached"},                                                                              \
+    {                                                                                             \
+        "key", FIELD_TEXT, AT(type, base key), "idempotency key", .max = KEY_MAX_BYTES            \
+    }
+
+static const struct field machine_request[] = {MACHINE_FIELDS(struct machine_request, )};
+const struct schema machine_request_schema =
+    SCHEMA("MachineRequest", struct machine_request, machine_request);
+
+static const struct field update_request[] = {
+    COMMON_FIELDS(struct update_request, ),
+    {"models", FIELD_OBJECT, AT(struct update_request, models),
+     "new limits of what it may spend on models; tokens need the scope admin",
+     .sub = &models_request_schema},
+};
+const struct schema update_request_schema =
+    SCHEMA("UpdateRequest", struct update_request, update_request);
+
+static const struct field limits_view[] = {
+    {"mem", SHOW_NUMBER, AT(struct limits_view, mem), "bytes", .required = true},
+    {"cpus", SHOW_CPUS, AT(struct limits_view, cpus), "0: as many as there are", .required = true},
+    {"pids", SHOW_NUMBER, AT(struct limits_view, pids), NULL, .required = true},
+    {"disk", SHOW_NUMBER, AT(struct limits_view, disk), "bytes", .required = true},
+};
+const struct schema limits_schema = SCHEMA("Limits", struct limits_view, limits_view);
+
+static const struct field machine_view[] = {
+    {"id", SHOW_TEXT, AT(struct machine_view, id), NULL, .required = true},
+    {"name", SHOW_TEXT, AT(struct machine_view, name), NULL},
+    {"owner", SHOW_TEXT, AT(struct machine_view, owner), NULL, .required = true},
+    {"kind", SHOW_TEXT, AT(struct machine_view, kind), NULL, .required = true},
+    {"image", SHOW_TEXT, AT(struct machine_view, image), "by name", .required = true},
+    {"image_id", SHOW_TEXT, AT(struct machine_view, image_id), "by content, unless it is host"},
+    {"state", SHOW_TEXT, AT(struct machine_view, state),
+     "creating, running, paused, stopped, ending or ended", .required = true},
+    {"reason", SHOW_TEXT, AT(struct machine_view, reason),
+     "why it ended, or why it is stopped if the host was restarted"},
+    {"created", SHOW_TIME, AT(struct machine_view, created_ms), NULL, .required = true},
+    {"ended", SHOW_TIME, AT(struct machine_view, ended_ms), NULL},
+    {"expires", SHOW_TIME, AT(struct machine_view, expires_ms), "end of its lifetime"},
+    {"limits", SHOW_OBJECT, AT(struct machine_view, limits), NULL, .required = true,
+     .sub = &limits_schema},
+    {"idle_ms", SHOW_NUMBER, AT(struct machine_view, idle_ms), "0: none", .required = true},
+    {"idle_action", SHOW_TEXT, AT(struct machine_view, idle_action), NULL},
+    {"steps", SHOW_TEXT, AT(struct machine_view, steps), "when a step is taken", .required = true},
+    {"metadata", SHOW_JSON, AT(struct machine_view, metadata), NULL},
+    {"commands", SHOW_NUMBER, AT(struct machine_view, commands), "running", .required = true},
+    {"disk_bytes", SHOW_NUMBER, AT(struct machine_view, disk_bytes),
+     "on disk that are its own, files and history, when it was last looked at; what it shares with "
+     "its image and its ancestors is not among them",
+     .required = true},
+    {"step_count", SHOW_NUMBER, AT(struct machine_view, step_count), NULL, .required = true},
+    {"drifted", SHOW_FLAG, AT(struct machine_view, drifted),
+     "the host's packages changed since it was made", .required = true},
+    {"warnings", SHOW_TEXT, AT(struct machine_view, warnings), NULL},
+    {"unreached", SHOW_TEXT, AT(struct machine_view, unreached),
+     "why it cannot be spoken to at the moment; it is tried again"},
+};
+const struct schema machine_schema = SCHEMA("Machine", struct machine_view, machine_view);
+
+static const struct field stats_view[] = {
+    {"cpu_us", SHOW_NUMBER, AT(struct stats_view, cpu_us), NULL, .required = true},
+    {"mem_bytes", SHOW_NUMBER, AT(struct stats_view, mem_bytes), NULL, .required = true},
+    {"mem_peak_bytes", SHOW_NUMBER, AT(struct stats_view, mem_peak_bytes), NULL, .required = true},
+    {"mem_limit_bytes", SHOW_NUMBER, AT(struct stats_view, mem_limit_bytes), NULL,
+     .required = true},
+    {"pids", SHOW_NUMBER, AT(struct stats_view, pids), NULL, .required = true},
+    {"io_bytes", SHOW_NUMBER, AT(struct stats_view, io_bytes), NULL, .required = true},
+    {"disk_bytes", SHOW_NUMBER, AT(struct stats_view, disk_bytes), NULL, .required = true},
+    {"oom_kills", SHOW_NUMBER, AT(struct stats_view, oom_kills), NULL, .required = true},
+    {"pids_refused", SHOW_NUMBER, AT(struct stats_view, pids_refused), NULL, .required = true},
+    {"lookups_refused", SHOW_NUMBER, AT(struct stats_view, lookups_refused),
+     "name lookups that had nowhere to go", .required = true},
+    {"frozen", SHOW_FLAG, AT(struct stats_view, frozen), NULL, .required = true},
+    {"models", SHOW_JSON, AT(struct stats_view, models),
+     "calls, tokens and money spent on models, and what is left of each limit"},
+};
+const struct schema stats_schema = SCHEMA("Stats", struct stats_view, stats_view);
+
+static const struct field machines_view[] = {
+    {"machines", SHOW_JSON, 0, NULL, .required = true, .sub = &machine_schema},
+    {"next", SHOW_TEXT, 0, "cursor of the next page; absent at the end"},
+};
+const struct schema machines_schema = SCHEMA("Machines", char *, machines_view);

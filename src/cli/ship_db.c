@@ -1,0 +1,137 @@
+/*
+ * carrel ship for databases: what was frozen is one file, which takes the place of the owner's as
+ * every file does. Whether that is still what was handed over is told by what it holds, since a
+ * database that was only opened has other times; and one that somebody has open is left alone,
+ * because what stands in its log would be put on top of another file.
+ */
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/defer.h"
+#include "cli/db.h"
+#include "cli/ship.h"
+#include "cli/table.h"
+
+enum { PATH_SIZE = 8192, NAME_SIZE = 300, MAGIC = 8, INDEX_LOCK = 128 };
+
+static bool is_file(const struct ship *s) {
+    return strcmp(client_text(s->set, "kind"), "sqlite") == 0;
+}
+
+static const char *name_of(const struct ship *s) {
+    const char *home = client_text(s->set, "home"), *slash = strrchr(home, '/');
+    return slash ? slash + 1 : home;
+}
+
+/* A file that belongs to it, beside it; -1: there is none. */
+static int open_beside(const struct ship *s, const char *ending) {
+    char name[NAME_SIZE];
+    snprintf(name, sizeof(name), "%.250s%s", name_of(s), ending);
+    return openat(s->dir, name, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+}
+
+/* A log whose beginning is wiped counts for nothing. */
+static bool has_log(const struct ship *s, const char *ending) {
+    static const char zeros[MAGIC];
+    char bytes[MAGIC] = {0};
+    int fd DEFER_CLOSE = open_beside(s, ending);
+    return fd >= 0 && read(fd, bytes, sizeof(bytes)) > 0 && memcmp(bytes, zeros, MAGIC) != 0;
+}
+
+/* With a write-ahead log everybody who has it open holds a lock on this byte of its index. */
+static bool is_held(const struct ship *s) {
+    struct flock lock = {.l_type = F_WRLCK, .l_start = INDEX_LOCK, .l_len = 1};
+    int fd DEFER_CLOSE = open_beside(s, "-shm");
+    return fd >= 0 && fcntl(fd, F_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
+}
+
+static bool is_open(const struct ship *s) {
+    return is_held(s) || has_log(s, "-wal") || has_log(s, "-journal");
+}
+
+/* ---- what the owner's side is ---- */
+
+static bool hash_copy(const char *path, char ret[PARCEL_HEX]) {
+    struct err unreadable;
+    struct stat st;
+    int fd DEFER_CLOSE = db_copy(path, &unreadable);
+    if (fd < 0 || fstat(fd, &st) < 0 || !st.st_size)
+        return false;
+    void *bytes = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+    if (bytes == MAP_FAILED)
+        return false;
+    parcel_hash_bytes(bytes, (size_t)st.st_size, ret);
+    munmap(bytes, (size_t)st.st_size);
+    return true;
+}
+
+/* It is what was handed over, or what was shipped or put back since. */
+static bool is_known(const struct ship *s, const char *path, const struct stat *st) {
+    const struct baseline_file *was = baseline_find(&s->base, name_of(s));
+    char hash[PARCEL_HEX];
+    return (was && baseline_same(was, st)) ||
+           (hash_copy(path, hash) && strcmp(hash, client_text(s->set, "base_sha256")) == 0);
+}
+
+/* As a baseline of the directory that knows this file alone: not there, if it is not known. */
+static int take_side(struct ship *s, struct err *err) {
+    struct buf text DEFER(buf_done) = BUF(65536);
+    struct baseline side = {.count = 0};
+    char path[PATH_SIZE];
+    struct stat dir, file = {.st_ino = 1};
+    snprintf(path, sizeof(path), "%s/%s", s->target, name_of(s));
+    if (fstat(s->dir, &dir) < 0)
+        return err_sys(err, "look at '%s'", s->target);
+    bool there = fstatat(s->dir, name_of(s), &file, AT_SYMLINK_NOFOLLOW) == 0;
+    bool was = strcmp(path, client_text(s->set, "home")) == 0;
+    bool put = baseline_put(&text, ".", &dir);
+    if (there ? is_known(s, path, &file) : was)
+        put = put && baseline_put(&text, name_of(s), &file);
+    if (!put)
+        return err_set(err, ERR_LIMIT, "the name of a database is too long");
+    if (baseline_read(text.data, text.len, &side, err) < 0)
+        return -1;
+    baseline_done(&s->base);
+    s->base = side;
+    return 0;
+}
+
+/* ---- what ship asks ---- */
+
+int ship_db_prepare(struct ship *s, struct err *err) {
+    char target[CLIENT_TARGET_SIZE];
+    const struct client_request r = {.method = "GET", .target = target};
+    if (!is_file(s) && strcmp(client_text(s->set, "kind"), "postgres") != 0)
+        return 0;
+    if (client_target(target, err, "/v1/changesets/%s/database", client_text(s->set, "id")) < 0 ||
+        client_call(s->client, &r, &s->database, err) < 0)
+        return -1;
+    return is_file(s) && s->dir >= 0 ? take_side(s, err) : 0;
+}
+
+void ship_db_judge(struct ship *s) {
+    if (!s->database || !is_file(s))
+        return;
+    bool same = json_is_true(json_object_get(s->database, "same"));
+    for (size_t i = 0; i < s->parcel.count; i++) {
+        struct parcel_item *item = &s->parcel.items[i];
+        if (same) {
+            item->change = '=';
+            item->refused = NULL;
+        } else if (!item->refused && item->change == 'M' && is_open(s)) {
+            item->refused = "somebody has it open here, or its log is not empty";
+        }
+    }
+}
+
+int ship_db_check(const struct ship *s, struct err *err) {
+    if (!is_file(s) || !is_open(s))
+        return 0;
+    err_set(err, ERR_BUSY, "somebody has '%s/%s' open, or its log is not empty", s->target,
+            name_of(s));
+    return err_remedy(err, "close it and try again");
+}
