@@ -183,7 +183,7 @@ static void step_over(struct step_call *c, const struct err *err) {
         log_line(LOG_WARN, "service", "step: %s id=%s", err->text, l->row.id);
     if (c->done)
         c->done(c->arg, err ? NULL : &c->row, err);
-    if (!err && c->row.layer)
+    if (err || c->row.layer) /* one that was refused: perhaps for want of layers */
         steps_compact(l);
     if (!err && c->row.has_point)
         durable_want(l);

@@ -67,7 +67,7 @@ struct steps {
     struct loop_call start;  /* the next one that is wanted */
     struct merging *merging; /* tidy.c */
     struct loop_timer *rest; /* before layers are merged */
-    bool unmergeable;        /* it was tried, and failed */
+    size_t merge_from;       /* layers: a merge failed, and is tried again when there are so many */
     bool full;               /* a step found no room on the disk */
     bool freeing;            /* and old ones go: what they held becomes free in the background */
     bool unpruned;           /* there is more history than when it was last looked at */

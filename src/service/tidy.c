@@ -18,6 +18,7 @@ enum {
     MERGE_TRIES = 12000,
     REST_MS = 50,
     LAYERS_MANY = LAYERS_GOOD / 2,
+    MERGE_AGAIN = 4, /* more layers than there were when it failed */
     SAVED_MANY = 3
 };
 
@@ -37,6 +38,17 @@ static void merging_free(struct merging *m) {
     loop_timer_free(m->timer);
     live_unref(m->live);
     free(m);
+}
+
+/* What failed may fail for ever, and costs a walk each time; but a full stack is always worth it.
+ */
+static void put_off(struct live *l) {
+    struct layers now;
+    struct err err;
+    if (!l->steps.stack || layers_parse(l->steps.stack, &now, &err) < 0)
+        return;
+    size_t next = now.count + MERGE_AGAIN;
+    l->steps.merge_from = next < LAYERS_MAX ? next : LAYERS_MAX;
 }
 
 /* The root stays as it is mounted; the next one is made of the new layer. */
@@ -67,10 +79,12 @@ static void merge_known(void *arg, const struct err *err) {
         return;
     }
     if (!err) {
+        l->steps.merge_from = 0;
         put_merged(m);
     } else if (!ends) {
         log_line(LOG_WARN, "service", "merge layers: %s id=%s", err->text, l->row.id);
-        l->steps.unmergeable = err->code != ERR_LIMIT; /* room may come again */
+        if (err->code != ERR_LIMIT) /* room may come again with the next step */
+            put_off(l);
     }
     live_ref(l);
     merging_free(m);
@@ -137,8 +151,8 @@ static struct compaction plan_saved(struct live *l, const struct layers *layers)
 static void compact(struct live *l, bool rested) {
     struct layers layers;
     struct err err;
-    if (l->steps.merging || l->steps.unmergeable || !l->machine || !l->steps.stack ||
-        layers_parse(l->steps.stack, &layers, &err) < 0)
+    if (l->steps.merging || !l->machine || !l->steps.stack ||
+        layers_parse(l->steps.stack, &layers, &err) < 0 || layers.count < l->steps.merge_from)
         return;
     struct compaction c = compact_plan(&layers, l->row.id);
     bool own = c.count >= 2;

@@ -200,6 +200,23 @@ def test_at_every_call_of_a_path(d, path, fault):
     d.clear()
 
 
+def test_a_merge_that_failed_is_tried_again(d):
+    """Or steps would end where stacks do, at 64 layers."""
+    subject = Subject(d)
+    subject.pile()
+    log = d.dir / "log"
+    before = log.read_text().count("merge layers:")
+    with strace(d, undertaker(d), "-f", "-o", "/dev/null", "-e", "inject=linkat,mkdirat:error=EIO"):
+        subject.pile()
+        subject.pile()
+    assert log.read_text().count("merge layers:") > before
+    for n in range(66):
+        subject.box.sh(f"echo {n} >n")
+        subject.box.snap()
+    subject.proves()
+    d.clear()
+
+
 def test_a_full_disk_during_a_step(d):
     """The machine's own disk has no room left at all: nothing is lost, and once there is room steps go on."""
     b = Box(d, steps="manual", limits={"disk": "16M"})
