@@ -59,7 +59,7 @@ static char **clean_env(char *path, size_t size) {
     return env;
 }
 
-static int start(const char *const *words, int out, int said, pid_t *ret, struct err *err) {
+static int start(const char *const *words, const int fds[3], pid_t *ret, struct err *err) {
     const char *argv[WORDS_MAX + ALWAYS + 1];
     char path[4096];
     size_t n = ALWAYS;
@@ -72,12 +72,11 @@ static int start(const char *const *words, int out, int said, pid_t *ret, struct
     }
     argv[n] = NULL;
     posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
-    if (out >= 0)
-        posix_spawn_file_actions_adddup2(&actions, out, 1);
-    else
-        posix_spawn_file_actions_addopen(&actions, 1, "/dev/null", O_WRONLY, 0);
-    posix_spawn_file_actions_adddup2(&actions, said, 2);
+    for (int i = 0; i < 3; i++)
+        if (fds[i] >= 0)
+            posix_spawn_file_actions_adddup2(&actions, fds[i], i);
+        else
+            posix_spawn_file_actions_addopen(&actions, i, "/dev/null", O_RDWR, 0);
     int r = posix_spawnp(ret, "git", &actions, NULL, (char *const *)argv,
                          clean_env(path, sizeof(path)));
     posix_spawn_file_actions_destroy(&actions);
@@ -99,12 +98,17 @@ static void last_line(int said, char *ret, size_t size) {
 }
 
 int git_run(const char *const *words, int out, struct err *err) {
+    return git_feed(words, -1, out, err);
+}
+
+int git_feed(const char *const *words, int in, int out, struct err *err) {
     char why[300];
     pid_t pid;
     int status, said DEFER_CLOSE = memfd_create("git", MFD_CLOEXEC);
     if (said < 0)
         return err_sys(err, "make room for what git says");
-    if (start(words, out, said, &pid, err) < 0)
+    const int fds[3] = {in, out, said};
+    if (start(words, fds, &pid, err) < 0)
         return -1;
     while (waitpid(pid, &status, 0) < 0)
         if (errno != EINTR)

@@ -15,7 +15,9 @@
 #include "base/defer.h"
 #include "base/fdio.h"
 #include "base/id.h"
+#include "cli/commits.h"
 #include "cli/deliver.h"
+#include "cli/flags.h"
 #include "cli/git.h"
 #include "cli/safe.h"
 #include "cli/ship.h"
@@ -39,6 +41,7 @@ struct quarantine {
     char base[128], branch[128];
     char commit[COMMIT_SIZE], before[COMMIT_SIZE]; /* of the branch: as it is, and was */
     long commits;
+    struct commits changes;
 };
 
 /* ---- in the machine ---- */
@@ -101,6 +104,7 @@ static int write_file(const char *path, const char *bytes, size_t n, struct err 
 }
 
 static void quarantine_done(struct quarantine *q) {
+    commits_done(&q->changes);
     const char *const names[] = {"rm", "-rf", "--", q->dir, NULL};
     pid_t pid = q->dir[0] ? fork() : -1;
     if (pid == 0) {
@@ -178,7 +182,10 @@ static int open_quarantine(const struct ship *s, const struct parcel_item *bundl
         q->dir[0] = '\0';
         return err_sys(err, "make a directory in /tmp");
     }
-    return take_in(s, bundle, q, err) < 0 ? -1 : count_commits(s, ref, q, err);
+    unsigned more = *client_text(s->set, "tainted") ? FLAG_TAINTED : 0;
+    if (take_in(s, bundle, q, err) < 0 || count_commits(s, ref, q, err) < 0)
+        return -1;
+    return q->commits ? commits_read(q->repo, q->base, WORK, more, &q->changes, err) : 0;
 }
 
 static int print_of(const char *const *words, struct err *err) {
@@ -190,22 +197,37 @@ static int print_of(const char *const *words, struct err *err) {
     return 0;
 }
 
+/* Modes as git has them; those of an ordinary file go without saying. */
+static void show_file(const struct commits_file *f) {
+    char flags[FLAGS_TEXT], size[16];
+    flags_text(f->flags, flags);
+    table_bytes((long long)f->size, size);
+    printf("%c  ", f->change);
+    safe_name(stdout, f->path);
+    if (f->change != 'D')
+        printf("  %s", size);
+    if (f->before && f->after && f->before != f->after)
+        printf("  mode %06o -> %06o", f->before, f->after);
+    if (*flags)
+        printf("  [%s]", flags);
+    puts(f->change == 'C' ? "  in a commit before the last" : "");
+}
+
 static int show(const struct ship *s, const struct quarantine *q, struct err *err) {
     char range[300], since[300];
     snprintf(range, sizeof(range), "%s.." WORK, q->base);
     snprintf(since, sizeof(since), "%s..." WORK, q->base);
     const char *const log[] = {
         "-C", q->repo, "log", "--no-color", "--no-decorate", "--format=%h %an: %s", range, NULL};
-    const char *const diff[] = {"-C",
-                                q->repo,
-                                "diff",
-                                "--no-color",
-                                "--no-ext-diff",
-                                "--no-textconv",
-                                s->options->stat ? "--stat" : "--patch-with-stat",
-                                since,
-                                NULL};
-    return print_of(log, err) < 0 || print_of(diff, err) < 0 ? -1 : 0;
+    const char *const diff[] = {
+        "-C", q->repo, "diff", "--no-color", "--no-ext-diff", "--no-textconv", since, NULL};
+    if (print_of(log, err) < 0)
+        return -1;
+    for (size_t i = 0; i < q->changes.count; i++)
+        show_file(&q->changes.files[i]);
+    if (q->changes.cut)
+        puts("... and more files than are listed");
+    return s->options->stat ? 0 : print_of(diff, err);
 }
 
 /* ---- what is written down ---- */
@@ -361,8 +383,24 @@ int ship_repo_undo(struct ship *s, const char *id, struct err *err) {
     return 0;
 }
 
+static void put_files(struct jot *j, const struct commits *c) {
+    jot_array(j, "files");
+    for (size_t i = 0; i < c->count; i++) {
+        const struct commits_file *f = &c->files[i];
+        char flags[FLAGS_TEXT];
+        flags_text(f->flags, flags);
+        jot_object(j, NULL);
+        jot_string(j, "path", f->path);
+        jot_bytes(j, "change", &f->change, 1);
+        jot_u64(j, "size", f->size);
+        jot_string(j, "flags", flags);
+        jot_end(j, '}');
+    }
+    jot_end(j, ']');
+}
+
 static void show_json(const struct ship *s, const struct quarantine *q, bool shipped) {
-    struct buf text DEFER(buf_done) = BUF(65536);
+    struct buf text DEFER(buf_done) = BUF(64 << 20);
     struct jot j = JOT(&text);
     jot_object(&j, NULL);
     jot_string(&j, "changeset", client_text(s->set, "id"));
@@ -372,6 +410,7 @@ static void show_json(const struct ship *s, const struct quarantine *q, bool shi
     jot_string(&j, "branch", q->branch);
     jot_i64(&j, "commits", q->commits);
     jot_bool(&j, "shipped", shipped);
+    put_files(&j, &q->changes);
     jot_end(&j, '}');
     if (s->told)
         *s->told = j.failed ? json_object() : json_loads(text.data, 0, NULL);

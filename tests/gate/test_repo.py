@@ -138,6 +138,25 @@ def test_what_diff_froze_is_what_ships_and_it_can_be_taken_back(gated, repo):
     assert "is gone" in carrel(gated, "ship", "--undo", changeset, repo).stdout and git(repo, "branch", "--list", "carrel/*") == ""
 
 
+KEY = "ghp_" + "a" * 36
+
+
+def test_what_deserves_a_look_is_said(gated, repo):
+    """As of directories: by name, mode, target and content; and a key that a later commit took away again."""
+    box = new(gated, repo)
+    commit(gated, box, "mkdir -p .github && echo x >.github/ci.yml && printf '#!/bin/sh\\n' >run.sh && chmod 755 run.sh && ln -s /etc/passwd out && chmod +x a.txt && echo '{}' >package-lock.json")
+    commit(gated, box, f"echo {KEY} >key && echo x {KEY} >gone")
+    commit(gated, box, "git rm -q gone")
+    for words in ((), ("--stat",)):
+        seen = carrel(gated, "ship", *words, box, repo).stdout
+        for line in ("A  .github/ci.yml  2B  [CI]", "A  run.sh  10B  [executable]", "A  out  11B  [leads out of the tree]", "A  package-lock.json  3B  [lockfile]",
+                     "M  a.txt  4B  mode 100644 -> 100755  [executable]", "A  key  41B  [secret?]", "C  gone  43B  [secret?]  in a commit before the last"):
+            assert line in seen.splitlines(), (line, seen)
+        assert ("+#!/bin/sh" in seen) == (not words)
+    files = {f["path"]: f for f in json.loads(carrel(gated, "ship", "--json", box, repo).stdout)["files"]}
+    assert files["run.sh"] == {"path": "run.sh", "change": "A", "size": 10, "flags": "executable"} and files["gone"]["change"] == "C"
+
+
 def frozen(gated, box):
     return re.search(r"1 commit to ship: carrel ship -y (c-[a-z2-7]{12})", carrel(gated, "diff", box).stdout)[1]
 

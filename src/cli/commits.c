@@ -1,0 +1,263 @@
+#include "cli/commits.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/defer.h"
+#include "base/fdio.h"
+#include "cli/flags.h"
+#include "cli/git.h"
+
+enum { TEXT_MAX = 64 << 20, SCAN_ALL_MAX = 64 << 20, LINK = 0120000, MODULE = 0160000 };
+
+void commits_done(struct commits *c) {
+    free(c->files);
+    buf_done(&c->changes);
+    buf_done(&c->objects);
+    *c = (struct commits){.count = 0};
+}
+
+static struct commits_file *add(struct commits *c) {
+    if (c->count == COMMITS_FILES_MAX) {
+        c->cut = true;
+        return NULL;
+    }
+    if ((c->count & (c->count - 1)) == 0) {
+        size_t room = c->count ? 2 * c->count : 16;
+        struct commits_file *files = realloc(c->files, room * sizeof(*files));
+        if (!files)
+            abort();
+        c->files = files;
+    }
+    struct commits_file *f = &c->files[c->count++];
+    *f = (struct commits_file){.path = ""};
+    return f;
+}
+
+/* ---- what differs ---- */
+
+static bool is_hash(const char *text) {
+    size_t n = strspn(text, "0123456789abcdef");
+    return n == strlen(text) && (n == 40 || n == 64);
+}
+
+/* ":100644 100755 HASH HASH M" */
+static bool read_row(const char *row, struct commits_file *f) {
+    char before[COMMITS_HASH + 1], after[COMMITS_HASH + 1], status;
+    int used = 0;
+    if (sscanf(row, ":%6o %6o %65s %65s %c%n", &f->before, &f->after, before, after, &status,
+               &used) != 5 ||
+        row[used] || !is_hash(before) || !is_hash(after) || !strchr("AMDT", status))
+        return false;
+    f->change = status == 'T' ? 'M' : status;
+    snprintf(f->blob, sizeof(f->blob), "%s", after);
+    return true;
+}
+
+int commits_parse(const char *text, size_t n, struct commits *ret, struct err *err) {
+    for (const char *at = text, *end = text + n; at < end;) {
+        struct commits_file row = {.path = ""};
+        const char *path = memchr(at, 0, (size_t)(end - at));
+        const char *last = path ? memchr(path + 1, 0, (size_t)(end - path - 1)) : NULL;
+        if (!last || !path[1] || !read_row(at, &row))
+            return err_set(err, ERR_INVALID, "git's list of changes cannot be read");
+        row.path = path + 1;
+        struct commits_file *f = add(ret);
+        if (!f)
+            return 0;
+        *f = row;
+        at = last + 1;
+    }
+    return 0;
+}
+
+/* ---- what the commits hold ---- */
+
+static int by_hash(const void *a, const void *b) {
+    return strcmp(a, b);
+}
+
+/* What the files are now, sorted. */
+static char (*hashes_of(const struct commits *c))[COMMITS_HASH] {
+    char(*list)[COMMITS_HASH] = calloc(c->count + 1, sizeof(*list));
+    if (!list)
+        abort();
+    for (size_t i = 0; i < c->count; i++)
+        memcpy(list[i], c->files[i].blob, COMMITS_HASH);
+    qsort(list, c->count, sizeof(*list), by_hash);
+    return list;
+}
+
+/* "HASH PATH" a line, of every object that they brought; trees and commits are told later. */
+static void add_objects(struct commits *c) {
+    size_t known = c->count;
+    char(*now)[COMMITS_HASH] DEFER_FREE = hashes_of(c);
+    char *save = NULL;
+    for (char *line = c->objects.data ? strtok_r(c->objects.data, "\n", &save) : NULL; line;
+         line = strtok_r(NULL, "\n", &save)) {
+        char *space = strchr(line, ' ');
+        if (!space || !space[1])
+            continue;
+        *space = '\0';
+        if (!is_hash(line) || bsearch(line, now, known, sizeof(*now), by_hash))
+            continue;
+        struct commits_file *f = add(c);
+        if (!f)
+            return;
+        f->path = space + 1;
+        f->change = 'C';
+        f->after = 0100644;
+        snprintf(f->blob, sizeof(f->blob), "%s", line);
+    }
+}
+
+static bool has_blob(const struct commits_file *f) {
+    return f->change != 'D' && f->after != MODULE;
+}
+
+/* What `git cat-file` says when it is given the hashes of these, a line each. */
+static int ask_objects(const char *repo, const char *how, const struct commits *c, uint64_t most,
+                       char **ret, size_t *ret_size, struct err *err) {
+    const char *const words[] = {"-C", repo, "cat-file", how, NULL};
+    int in DEFER_CLOSE = memfd_create("in", MFD_CLOEXEC);
+    int out DEFER_CLOSE = memfd_create("out", MFD_CLOEXEC);
+    bool ok = in >= 0 && out >= 0;
+    for (size_t i = 0; ok && i < c->count; i++)
+        if (has_blob(&c->files[i]) && c->files[i].size <= most)
+            ok = dprintf(in, "%s\n", c->files[i].blob) > 0;
+    if (!ok || lseek(in, 0, SEEK_SET) < 0)
+        return err_sys(err, "make room for a list of objects");
+    if (git_feed(words, in, out, err) < 0)
+        return -1;
+    off_t size = lseek(out, 0, SEEK_END);
+    char *map = size > 0 ? mmap(NULL, (size_t)size, PROT_READ, MAP_PRIVATE, out, 0) : NULL;
+    if (map == MAP_FAILED)
+        return err_sys(err, "read objects");
+    *ret = map;
+    *ret_size = size > 0 ? (size_t)size : 0;
+    return 0;
+}
+
+struct reading {
+    const char *at, *end;
+};
+
+/* "HASH blob SIZE": what kind it is. False: git says something else. */
+static bool read_head(struct reading *r, char kind[16], uint64_t *ret_size) {
+    char head[160];
+    const char *line = r->at < r->end ? memchr(r->at, '\n', (size_t)(r->end - r->at)) : NULL;
+    if (!line || (size_t)(line - r->at) >= sizeof(head))
+        return false;
+    snprintf(head, sizeof(head), "%.*s", (int)(line - r->at), r->at);
+    r->at = line + 1;
+    return sscanf(head, "%*s %15s %" SCNu64, kind, ret_size) == 2;
+}
+
+static int read_sizes(const char *repo, struct commits *c, struct err *err) {
+    char *text = NULL, kind[16];
+    size_t n = 0, kept = 0;
+    if (ask_objects(repo, "--batch-check", c, UINT64_MAX, &text, &n, err) < 0)
+        return -1;
+    struct reading r = {text, text + n};
+    bool ok = true;
+    for (size_t i = 0; i < c->count && ok; i++) {
+        struct commits_file *f = &c->files[i];
+        ok = !has_blob(f) || read_head(&r, kind, &f->size);
+        if (ok && (f->change != 'C' || strcmp(kind, "blob") == 0))
+            c->files[kept++] = *f;
+    }
+    c->count = kept;
+    if (text)
+        munmap(text, n);
+    return ok ? 0 : err_set(err, ERR_INVALID, "git's list of objects cannot be read");
+}
+
+/* ---- flags ---- */
+
+static void flag(struct commits_file *f, const char *bytes, size_t n) {
+    struct tar_entry *e DEFER_FREE = calloc(1, sizeof(*e));
+    if (!e)
+        abort();
+    e->kind = f->after == LINK ? TAR_SYMLINK : TAR_FILE;
+    e->mode = f->after & 0777;
+    snprintf(e->path, sizeof(e->path), "%s", f->path);
+    if (e->kind == TAR_SYMLINK)
+        snprintf(e->target, sizeof(e->target), "%.*s", n < 4095 ? (int)n : 4095, bytes);
+    f->flags |= flags_of(e, bytes, n);
+}
+
+/* So that all of them together have room: those above it are known by name and size alone. */
+static uint64_t scan_limit(const struct commits *c) {
+    uint64_t most = COMMITS_SCAN_MAX, sum = UINT64_MAX;
+    for (; sum > SCAN_ALL_MAX && most; most /= 2) {
+        sum = 0;
+        for (size_t i = 0; i < c->count; i++)
+            sum += has_blob(&c->files[i]) && c->files[i].size <= most ? c->files[i].size : 0;
+        if (sum <= SCAN_ALL_MAX)
+            break;
+    }
+    return most;
+}
+
+static int read_contents(const char *repo, struct commits *c, struct err *err) {
+    char *text = NULL, kind[16];
+    size_t n = 0;
+    uint64_t most = scan_limit(c), size;
+    if (ask_objects(repo, "--batch", c, most, &text, &n, err) < 0)
+        return -1;
+    struct reading r = {text, text + n};
+    bool ok = true;
+    for (size_t i = 0; i < c->count && ok; i++) {
+        struct commits_file *f = &c->files[i];
+        if (!has_blob(f) || f->size > most) {
+            flag(f, "", 0);
+            continue;
+        }
+        ok = read_head(&r, kind, &size) && size < (uint64_t)(r.end - r.at);
+        if (ok)
+            flag(f, r.at, (size_t)size);
+        r.at += ok ? size + 1 : 0;
+    }
+    if (text)
+        munmap(text, n);
+    return ok ? 0 : err_set(err, ERR_INVALID, "git's objects cannot be read");
+}
+
+/* Of those before the last only what looks like a key is worth a line. */
+static void keep_worthy(struct commits *c, unsigned more) {
+    size_t kept = 0;
+    for (size_t i = 0; i < c->count; i++) {
+        struct commits_file *f = &c->files[i];
+        if (f->change == 'C' && !(f->flags & FLAG_SECRET))
+            continue;
+        f->flags |= f->change == 'D' ? 0 : more;
+        c->files[kept++] = *f;
+    }
+    c->count = kept;
+}
+
+int commits_read(const char *repo, const char *from, const char *to, unsigned more,
+                 struct commits *ret, struct err *err) {
+    char since[300], range[300];
+    snprintf(since, sizeof(since), "%s...%s", from, to);
+    snprintf(range, sizeof(range), "%s..%s", from, to);
+    const char *const diff[] = {
+        "-C",          repo,           "diff",          "--raw",         "-z",
+        "--no-abbrev", "--no-renames", "--no-ext-diff", "--no-textconv", since,
+        NULL};
+    const char *const list[] = {"-C", repo, "rev-list", "--objects", range, NULL};
+    *ret = (struct commits){.changes = BUF(TEXT_MAX), .objects = BUF(TEXT_MAX)};
+    if (git_ask(diff, &ret->changes, err) < 0 ||
+        commits_parse(ret->changes.data ? ret->changes.data : "", ret->changes.len, ret, err) < 0 ||
+        git_ask(list, &ret->objects, err) < 0)
+        return -1;
+    add_objects(ret);
+    if (read_sizes(repo, ret, err) < 0 || read_contents(repo, ret, err) < 0)
+        return -1;
+    keep_worthy(ret, more);
+    return 0;
+}
