@@ -70,11 +70,11 @@ static void bare(int home) {
 }
 
 static void whole(struct netns_maker *maker) {
-    int doors[NETNS_SOCKETS];
+    int doors[NETNS_FDS];
     int ns = netns_new(maker);
     if (ns < 0 || netns_listen(maker, ns, doors) < 0)
         die("netns");
-    for (int i = 0; i < NETNS_SOCKETS; i++)
+    for (int i = 0; i < NETNS_FDS; i++)
         close(doors[i]);
     close(ns);
 }
@@ -91,7 +91,7 @@ static void measure_path(struct report *r, struct netns_maker *maker) {
     }
     report_section(r, "Setting up the path");
     report_times(r, "unshare, lo up, one listener", &floor, NULL);
-    report_times(r, "the same with route, rules and all four sockets", &all, &floor);
+    report_times(r, "the same with route, rules, all four sockets and counters", &all, &floor);
     report_bar(r, "setting up the path / unshare, lo up, one listener, p50",
                (double)samples_quantile(&all, 500) / (double)samples_quantile(&floor, 500), 1.4,
                "x");
@@ -164,7 +164,7 @@ static pid_t start_gate(const int *spaces, size_t count, const struct netns_make
     struct gate *g = gate_new(&(struct gate_options){.loop = loop, .hooks = &hooks});
     gate_set_name(g, "bench.test", "127.0.0.1", &err);
     for (size_t i = 0; i < count; i++) {
-        int doors[NETNS_SOCKETS];
+        int doors[NETNS_FDS];
         struct gate_machine *m = gate_add(g, "m-aaaaaaaaaaaa");
         struct policy_rule rule = {.action = POLICY_ALLOW, .local = true};
         gate_restore_name(m, 0, "bench.test");

@@ -226,6 +226,7 @@ static void write_gate(struct call *c, struct buf *out) {
     metrics_line(out, "carrel_gate_crossings_total", "outcome", "allowed", g.allowed);
     metrics_line(out, "carrel_gate_crossings_total", "outcome", "denied", g.denied);
     metrics_line(out, "carrel_gate_crossings_total", "outcome", "too_many", g.overflows);
+    metrics_line(out, "carrel_gate_crossings_total", "outcome", "refused", g.refused);
     metrics_head(out, "carrel_gate_bytes_total", "counter", "Bytes, as the machines see it");
     metrics_line(out, "carrel_gate_bytes_total", "way", "sent", g.sent);
     metrics_line(out, "carrel_gate_bytes_total", "way", "received", g.received);

@@ -23,8 +23,10 @@ enum {
     PLAN_PATH_SIZE = 1024,
     PLAN_NAME_SIZE = 64,
     PLAN_TEXT_SIZE = 16384,
-    PLAN_ROWS_MAX = 32,    /* machines in one STATS */
-    PLAN_GATE_SOCKETS = 4, /* steered TCP, explicit proxy, DNS by UDP and by TCP, in this order */
+    PLAN_ROWS_MAX = 32, /* machines in one STATS */
+    /* Steered TCP, explicit proxy, DNS by UDP and by TCP; then files of its network's counters:
+     * /proc/net/snmp and snmp6. In this order. */
+    PLAN_GATE_FDS = 6,
 };
 
 #define PLAN_UNLIMITED UINT64_MAX /* cpu_milli in LIMITS: take the limit away */
@@ -108,7 +110,7 @@ struct plan {
     uint64_t deadline_ms;
     uint64_t linger;              /* enum plan_linger */
     uint64_t same;                /* it has been before: it keeps who it is */
-    uint64_t gate;                /* CREATED brings PLAN_GATE_SOCKETS, before the uppers */
+    uint64_t gate;                /* CREATED brings PLAN_GATE_FDS, before the uppers */
     char stack[LAYERS_TEXT_SIZE]; /* base/layers.h; empty: the image alone */
     char undrifted[ID_SIZE];      /* refused if this machine has drifted; empty: it may have */
     size_t grant_count;

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/defer.h"
@@ -106,7 +107,7 @@ static void keep_name(void *arg, uint32_t number, const char *name) {
 
 static void accept_again(void *arg) {
     struct gate_machine *m = arg;
-    for (int i = 0; i < PLAN_GATE_SOCKETS && m->listening; i++)
+    for (int i = 0; i < GATE_DOORS && m->listening; i++)
         loop_watch_set(m->doors[i].watch, LOOP_READ);
 }
 
@@ -117,8 +118,9 @@ struct gate_machine *gate_add(struct gate *g, const char *id) {
     m->gate = g;
     snprintf(m->id, sizeof(m->id), "%s", id);
     m->names = (struct names){.added = keep_name, .arg = m};
-    for (int i = 0; i < PLAN_GATE_SOCKETS; i++)
+    for (int i = 0; i < GATE_DOORS; i++)
         m->doors[i] = (struct door){.machine = m, .fd = -1};
+    m->counters[0] = m->counters[1] = -1;
     m->again = loop_timer_new(g->loop, accept_again, m);
     m->next = g->machines;
     m->at = &g->machines;
@@ -131,9 +133,49 @@ struct gate_machine *gate_add(struct gate *g, const char *id) {
 static void close_doors(struct gate_machine *m) {
     m->listening = false;
     loop_timer_stop(m->again);
-    for (int i = 0; i < PLAN_GATE_SOCKETS; i++) {
+    for (int i = 0; i < GATE_DOORS; i++) {
         loop_watch_free(TAKE(m->doors[i].watch));
         close_fd(&m->doors[i].fd);
+    }
+}
+
+/* ---- what the kernel refuses ---- */
+
+/* What we look for stands in the first lines. */
+static void read_counters(int fd, char *to, size_t size) {
+    ssize_t n = fd < 0 ? 0 : pread(fd, to, size - 1, 0);
+    to[n > 0 ? n : 0] = '\0';
+}
+
+void gate_count_refused(struct gate_machine *m) {
+    char snmp[1024], snmp6[1024];
+    uint64_t now[REFUSED_KINDS];
+    read_counters(m->counters[0], snmp, sizeof(snmp));
+    read_counters(m->counters[1], snmp6, sizeof(snmp6));
+    refused_read(snmp, snmp6, now);
+    for (int kind = 0; kind < REFUSED_KINDS; kind++) {
+        uint64_t before = m->refused[kind];
+        if (now[kind] <= before)
+            continue;
+        m->refused[kind] = now[kind];
+        m->gate->stats.refused += now[kind] - before;
+        m->gate->hooks->refused(m->gate->arg, m->id,
+                                &(struct gate_refusal){refused_protocol(kind), refused_why(kind),
+                                                       now[kind] - before, now[kind]});
+    }
+}
+
+/* Another network than before counts from nothing; the same one, opened again, goes on. */
+static void take_counters(struct gate_machine *m, const int *fds) {
+    struct stat old, new;
+    gate_count_refused(m);
+    bool same = m->counters[0] >= 0 && fstat(m->counters[0], &old) == 0 &&
+                fstat(fds[0], &new) == 0 && old.st_ino == new.st_ino;
+    if (!same)
+        memset(m->refused, 0, sizeof(m->refused));
+    for (int i = 0; i < PLAN_GATE_FDS - GATE_DOORS; i++) {
+        close_fd(&m->counters[i]);
+        m->counters[i] = fds[i];
     }
 }
 
@@ -154,6 +196,8 @@ void gate_remove(struct gate_machine *m) {
         m->next->at = m->at;
     pending_clear(m);
     authority_free(m->authority);
+    for (int i = 0; i < PLAN_GATE_FDS - GATE_DOORS; i++)
+        close_fd(&m->counters[i]);
     loop_timer_free(m->again);
     names_done(&m->names);
     policy_done(&m->policy);
@@ -278,9 +322,10 @@ static void on_door(void *arg, unsigned events) {
 
 int gate_listen(struct gate_machine *m, const int *doors, struct err *err) {
     close_doors(m);
-    for (int i = 0; i < PLAN_GATE_SOCKETS; i++)
+    take_counters(m, doors + GATE_DOORS);
+    for (int i = 0; i < GATE_DOORS; i++)
         m->doors[i].fd = doors[i];
-    for (int i = 0; i < PLAN_GATE_SOCKETS; i++)
+    for (int i = 0; i < GATE_DOORS; i++)
         if (loop_watch_new(m->gate->loop, m->doors[i].fd, LOOP_READ, on_door, &m->doors[i],
                            &m->doors[i].watch, err) < 0) {
             close_doors(m);

@@ -47,6 +47,12 @@ struct gate_crossing {
     uint64_t sent, received;   /* bytes, as the machine sees it */
 };
 
+/* What the kernel refused by itself, since this was told last; see gate/refused.h. */
+struct gate_refusal {
+    const char *protocol, *why;
+    uint64_t packets, total; /* since then, and since its network began */
+};
+
 /* How the gate tells and keeps things; arg is that of gate_options. */
 struct gate_hooks {
     void (*crossed)(void *arg, const char *machine, const struct gate_crossing *c);
@@ -55,6 +61,7 @@ struct gate_hooks {
     void (*pended)(void *arg, const char *machine, const struct pending *p, bool gone);
     /* The value as it is now, the caller's; NULL: there is none (any more). */
     struct secret *(*secret)(void *arg, const char *machine, const char *name);
+    void (*refused)(void *arg, const char *machine, const struct gate_refusal *r);
 };
 
 struct gate_options {
@@ -86,11 +93,13 @@ struct gate_machine *gate_add(struct gate *g, const char *id);
 /* Its tunnels are reset. */
 void gate_remove(struct gate_machine *m);
 
-/* Takes the sockets, PLAN_GATE_SOCKETS of them; those from before are closed. */
+/* Takes the descriptors, PLAN_GATE_FDS of them; those from before are closed. */
 int gate_listen(struct gate_machine *m, const int *doors, struct err *err);
 bool gate_listens(const struct gate_machine *m);
-/* Closes its doors and resets its tunnels. */
+/* Closes its doors and resets its tunnels; what the kernel counts can still be read. */
 void gate_silence(struct gate_machine *m);
+/* Reads what the kernel refused there, and tells it if that is more than before. */
+void gate_count_refused(struct gate_machine *m);
 
 /* A name that was kept by `named`, and the newest number of them. */
 void gate_restore_name(struct gate_machine *m, uint32_t number, const char *name);
@@ -120,6 +129,6 @@ void gate_changed(struct gate_machine *m);
 
 struct gate_stats {
     uint64_t open; /* connections now */
-    uint64_t allowed, denied, lookups, sent, received, overflows;
+    uint64_t allowed, denied, refused, lookups, sent, received, overflows;
 };
 void gate_stats(const struct gate *g, struct gate_stats *ret);

@@ -8,10 +8,12 @@
 #include "gate/hello.h"
 #include "gate/names.h"
 #include "gate/pending.h"
+#include "gate/refused.h"
 #include "gate/resolver.h"
 #include "io/http.h"
 
 enum {
+    GATE_DOORS = 4,           /* sockets that we listen on; then come the counters */
     GATE_CONNECTIONS = 1024,  /* a machine's; those above are reset */
     GATE_FIRST_MS = 10000,    /* for the first bytes, or a request's head */
     GATE_DENIED_MS = 2000,    /* for them, when they only say how to refuse */
@@ -50,10 +52,12 @@ struct gate_machine {
     char id[ID_SIZE];
     struct policy policy;
     struct names names;
-    struct door doors[PLAN_GATE_SOCKETS];
+    struct door doors[GATE_DOORS];
     bool listening;
-    struct loop_timer *again;    /* accepts again, when descriptors had run out */
-    struct authority *authority; /* that the machine trusts; NULL: TLS is not looked into */
+    int counters[PLAN_GATE_FDS - GATE_DOORS];
+    uint64_t refused[REFUSED_KINDS]; /* by the kernel, as told last */
+    struct loop_timer *again;        /* accepts again, when descriptors had run out */
+    struct authority *authority;     /* that the machine trusts; NULL: TLS is not looked into */
     struct secret_grants grants;
     struct pending *pending;
     struct conn *conns;

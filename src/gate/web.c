@@ -360,6 +360,14 @@ static void end_exchange(struct conn *c) {
     client_waits(c, GATE_IDLE_MS);
 }
 
+/* A server that lies about where its answer ends, or what it is, is refused like a request. */
+static void refuse_answer(struct conn *c, const char *wrong) {
+    char why[160];
+    snprintf(why, sizeof(why), "the server's answer is refused: %s", wrong);
+    conn_tell(c, GATE_DENIED, c->web->method, c->web->path, why);
+    say_status(c, 502, why);
+}
+
 static void begin_answer(struct conn *c) {
     struct web *w = c->web;
     const struct http_head *h = &w->server.head;
@@ -370,7 +378,7 @@ static void begin_answer(struct conn *c) {
     if (h->status >= 200 && (ends_late || (h->framing == HTTP_CHUNKED && w->old_client)))
         w->keeps_client = false;
     if (h->status == 101 && !w->wants_upgrade) {
-        say_status(c, 502, "the server speaks of an upgrade that nobody asked for");
+        refuse_answer(c, "it speaks of an upgrade that nobody asked for");
         return;
     }
     if (!web_put_answer(w, h, &out) || (w->shield && !shield_mask_head(w->shield, &out)) ||
@@ -398,7 +406,7 @@ static bool step_answer_head(struct conn *c) {
         return true;
     }
     if (r < 0)
-        say_status(c, 502, w->server.parser.refusal.why);
+        refuse_answer(c, w->server.parser.refusal.why);
     else if (w->server.ended || c->server.broken)
         say_status(c, 502, "the server ended without an answer");
     return false;

@@ -70,7 +70,7 @@ struct machine_stats {
 };
 
 typedef void machine_done_fn(void *arg, const struct err *err); /* err NULL: it is done */
-/* The gate's sockets in its network, PLAN_GATE_SOCKETS of them: the callee's to close. */
+/* The gate's sockets in its network, PLAN_GATE_FDS of them: the callee's to close. */
 typedef void machine_doors_fn(void *arg, const int *doors, const struct err *err);
 /* A socket to a port inside, connected or about to be: the callee's to close. */
 typedef void machine_dial_fn(void *arg, int fd, const struct err *err);
@@ -197,7 +197,7 @@ struct machine {
     struct guest *guest;         /* commands, files, terminals; NULL for a kind without a guest */
     int uppers[PLAN_MAX_GRANTS]; /* changes of cow grants, in their order; -1 where there is none */
     bool uppers_lost;            /* nobody could find them again */
-    int doors[PLAN_GATE_SOCKETS]; /* as made, until somebody takes them; -1: none */
+    int doors[PLAN_GATE_FDS]; /* as made, until somebody takes them; -1: none */
     /*
      * Called once when it has ended (deadline, killed, destroyed by anybody, host trouble), with
      * the reason; may be NULL. A guest that breaks the protocol is ended.

@@ -92,6 +92,7 @@ static int write_end(struct live *l, const char *reason, struct err *err) {
     l->row.state = MACHINE_ENDED;
     l->row.ended_ms = now_ms();
     snprintf(l->row.end_reason, sizeof(l->row.end_reason), "%s", reason);
+    net_ended(l);
     execs_lose(l, "its machine ended");
     if (!l->reach.heard)
         tell_unheard(l);

@@ -16,7 +16,13 @@
 #include "service/state.h"
 #include "store/networks.h"
 
-enum { HOSTS_MAX = 1 << 20, DENIALS_MAX = 50, POLICY_MAX = 512 << 10, DOORS_MS = 1000 };
+enum {
+    HOSTS_MAX = 1 << 20,
+    DENIALS_MAX = 50,
+    POLICY_MAX = 512 << 10,
+    DOORS_MS = 1000,
+    REFUSED_MS = 1000
+};
 
 /* ---- what is written down ---- */
 
@@ -138,6 +144,20 @@ static void crossed(void *arg, const char *machine, const struct gate_crossing *
     idle_touch(&l->idle, loop_now_ms(s->loop));
 }
 
+/* Of these nothing is known but how many there were: a line for all of a second. */
+static void refused(void *arg, const char *machine, const struct gate_refusal *r) {
+    struct service *s = arg;
+    struct live *l = map_get(&s->machines, machine);
+    char detail[128];
+    if (!l)
+        return;
+    snprintf(detail, sizeof(detail),
+             "{\"protocol\":\"%s\",\"packets\":%" PRIu64 ",\"total\":%" PRIu64 "}", r->protocol,
+             r->packets, r->total);
+    write_note(l, "net.refused", r->why, detail, 0);
+    event_tell(s, l->row.owner, l->row.id, "net.refused", detail);
+}
+
 static void named(void *arg, const char *machine, uint32_t number, const char *name) {
     struct service *s = arg;
     struct err err;
@@ -186,7 +206,7 @@ static struct secret *secret(void *arg, const char *machine, const char *name) {
     return secrets_value(arg, machine, name);
 }
 
-static const struct gate_hooks hooks = {crossed, named, pended, secret};
+static const struct gate_hooks hooks = {crossed, named, pended, secret, refused};
 
 /* ---- the gate ---- */
 
@@ -289,8 +309,8 @@ static void no_doors(struct live *l, const char *why) {
 void net_attach_made(struct live *l) {
     struct machine *m = l->machine;
     struct err err;
-    int doors[PLAN_GATE_SOCKETS];
-    for (int i = 0; i < PLAN_GATE_SOCKETS; i++)
+    int doors[PLAN_GATE_FDS];
+    for (int i = 0; i < PLAN_GATE_FDS; i++)
         doors[i] = TAKE_FD(m->doors[i]);
     if (doors[0] < 0)
         net_attach_adopted(l); /* it was made, but nobody heard the answer */
@@ -302,6 +322,7 @@ static void doors_came(void *arg, const int *doors, const struct err *failed) {
     struct live *l = arg;
     struct err err;
     l->opening = false;
+    l->refused_ms = 0; /* there is something to read now */
     if (failed)
         no_doors(l, failed->text);
     else if (gate_listen(l->gate, doors, &err) < 0)
@@ -318,13 +339,26 @@ void net_attach_adopted(struct live *l) {
     l->service->driver->listen(l->machine, doors_came, l);
 }
 
+/* Only while something runs in it, or did: others send nothing, and cost nothing. */
+static void count_refused(struct live *l, uint64_t now_ms) {
+    if (now_ms < l->refused_ms || (!l->running && l->idle.active_ms + REFUSED_MS < l->refused_ms))
+        return;
+    l->refused_ms = now_ms + REFUSED_MS;
+    gate_count_refused(l->gate);
+}
+
 void net_look(struct live *l, uint64_t now_ms) {
     gate_look(l->gate);
+    count_refused(l, now_ms);
     if (l->flood.left_out && now_ms - l->flood.since_ms >= 1000)
         tell_flood(l);
     if (l->doors_ms && now_ms >= l->doors_ms && l->machine && !l->opening &&
         l->row.state != MACHINE_ENDING)
         net_attach_adopted(l);
+}
+
+void net_ended(struct live *l) {
+    gate_count_refused(l->gate);
 }
 
 void net_detach(struct live *l) {

@@ -116,6 +116,7 @@ struct live {
     bool opening;                                        /* its doors were asked for */
     uint64_t doors_ms;                                   /* when to ask again; 0: not */
     struct net_flood flood;
+    uint64_t refused_ms;  /* when to read again what the kernel refused */
     bool granting;        /* something is handed over or taken back */
     int64_t grant_due_ms; /* when the first of its grants ends; 0: none does */
     struct texts net_env; /* of its network, as they were asked for last */
@@ -297,6 +298,7 @@ void net_look(struct live *l, uint64_t now_ms); /* from time to time */
 /* A line of the journal about something that crossed; too many in a second are only counted. */
 void net_note(struct live *l, const char *verb, const char *why, const char *detail);
 void net_detach(struct live *l);
+void net_ended(struct live *l); /* nothing lives in it any more: its last words */
 
 /* ---- expose.c ---- */
 

@@ -176,10 +176,10 @@ struct making *box_begin(struct spawner *s, const struct plan *plan, const int *
     return m;
 }
 
-size_t box_descriptors(const struct making *m, int fds[1 + PLAN_MAX_GRANTS + NETNS_SOCKETS]) {
+size_t box_descriptors(const struct making *m, int fds[1 + PLAN_MAX_GRANTS + NETNS_FDS]) {
     size_t n = 0;
     fds[n++] = m->control[0];
-    for (size_t i = 0; i < NETNS_SOCKETS && m->doors[i] >= 0; i++)
+    for (size_t i = 0; i < NETNS_FDS && m->doors[i] >= 0; i++)
         fds[n++] = m->doors[i];
     for (size_t i = 0; i < PLAN_MAX_GRANTS; i++)
         if (m->uppers[i] >= 0)
@@ -325,7 +325,7 @@ static int open_netns(const struct spawner *s, const struct box *box) {
     return ns < 0 ? -errno : ns;
 }
 
-int box_listen(struct spawner *s, const struct box *box, int ret[NETNS_SOCKETS], struct err *err) {
+int box_listen(struct spawner *s, const struct box *box, int ret[NETNS_FDS], struct err *err) {
     int ns DEFER_CLOSE = open_netns(s, box);
     int r = ns < 0 ? ns : netns_listen(&s->net, ns, ret);
     if (r == -EADDRINUSE)

@@ -27,7 +27,7 @@ struct making *making_new(void) {
         .berth = BERTH_NONE, .listener = -1, .admin = -1, .control = {-1, -1}, .link = {-1, -1}};
     for (size_t i = 0; i < PLAN_MAX_GRANTS; i++)
         m->grants[i] = m->uppers[i] = -1;
-    for (size_t i = 0; i < NETNS_SOCKETS; i++)
+    for (size_t i = 0; i < NETNS_FDS; i++)
         m->doors[i] = -1;
     return m;
 }
@@ -41,7 +41,7 @@ void making_free(struct making *m) {
         close_fd(&m->grants[i]);
         close_fd(&m->uppers[i]);
     }
-    for (size_t i = 0; i < NETNS_SOCKETS; i++)
+    for (size_t i = 0; i < NETNS_FDS; i++)
         close_fd(&m->doors[i]);
     berth_close(&m->berth);
     free(m);

@@ -24,7 +24,7 @@ struct making {
     int admin;    /* where the next spawner does */
     int control[2], link[2];
     int grants[PLAN_MAX_GRANTS], uppers[PLAN_MAX_GRANTS];
-    int doors[NETNS_SOCKETS]; /* for the gate; -1 when nobody wants them */
+    int doors[NETNS_FDS]; /* for the gate; -1 when nobody wants them */
     bool has_berth;
     bool is_ready; /* its guest was let go before there was a creator */
 };

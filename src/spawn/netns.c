@@ -244,14 +244,14 @@ static const struct {
     int type;
     uint16_t port;
     bool transparent;
-} doors[NETNS_SOCKETS] = {
+} doors[] = {
     [NETNS_STEERED] = {SOCK_STREAM, NETNS_STEERED_PORT, true},
     [NETNS_PROXY] = {SOCK_STREAM, NETNS_PROXY_PORT, false},
     [NETNS_DNS_UDP] = {SOCK_DGRAM, NETNS_DNS_PORT, false},
     [NETNS_DNS_TCP] = {SOCK_STREAM, NETNS_DNS_PORT, false},
 };
 
-static int open_door(enum netns_socket which) {
+static int open_door(enum netns_fd which) {
     int on = 1;
     struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons(doors[which].port)};
     memcpy(&a.sin_addr, loopback_address, sizeof(a.sin_addr));
@@ -266,12 +266,24 @@ static int open_door(enum netns_socket which) {
     return TAKE_FD(s);
 }
 
-int netns_listen(const struct netns_maker *maker, int ns, int ret[NETNS_SOCKETS]) {
-    int made[NETNS_SOCKETS], count = 0, r = 0;
+/* A file of the namespace that we are in now; it stays that one's. Where the kernel has no IPv6,
+ * the other file stands for it: nothing of IPv6 is counted there. */
+static int open_counters(const struct netns_maker *maker, enum netns_fd which) {
+    int fd = which == NETNS_COUNTERS6
+                 ? openat(maker->proc, "thread-self/net/snmp6", O_RDONLY | O_CLOEXEC)
+                 : -1;
+    if (fd < 0)
+        fd = openat(maker->proc, "thread-self/net/snmp", O_RDONLY | O_CLOEXEC);
+    return fd < 0 ? -errno : fd;
+}
+
+int netns_listen(const struct netns_maker *maker, int ns, int ret[NETNS_FDS]) {
+    int made[NETNS_FDS], count = 0, r = 0;
     if (setns(ns, CLONE_NEWNET) < 0)
         return -errno;
-    for (; count < NETNS_SOCKETS && r >= 0; count++)
-        made[count] = r = open_door((enum netns_socket)count);
+    for (; count < NETNS_FDS && r >= 0; count++)
+        made[count] = r = count < NETNS_COUNTERS ? open_door((enum netns_fd)count)
+                                                 : open_counters(maker, (enum netns_fd)count);
     if (setns(maker->home, CLONE_NEWNET) < 0 && r >= 0)
         r = -errno;
     if (r >= 0) {

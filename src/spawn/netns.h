@@ -26,10 +26,21 @@ struct netns_maker {
 /* With loopback up. Descriptor or -errno. The first one finds out what the kernel can. */
 int netns_new(struct netns_maker *maker);
 
-/* Of the gate, in this order: steered connections, the explicit proxy, DNS by UDP and by TCP. */
-enum netns_socket { NETNS_STEERED, NETNS_PROXY, NETNS_DNS_UDP, NETNS_DNS_TCP, NETNS_SOCKETS };
+/*
+ * Of the gate, in this order: steered connections, the explicit proxy, DNS by UDP and by TCP; and
+ * two files of what the kernel counts there, /proc/net/snmp and snmp6: what it refused by itself.
+ */
+enum netns_fd {
+    NETNS_STEERED,
+    NETNS_PROXY,
+    NETNS_DNS_UDP,
+    NETNS_DNS_TCP,
+    NETNS_COUNTERS,
+    NETNS_COUNTERS6,
+    NETNS_FDS
+};
 
 /* Opens them in a namespace; they are the caller's. 0 or -errno. */
+int netns_listen(const struct netns_maker *maker, int ns, int ret[NETNS_FDS]);
 /* A socket of it that is connected to that port of its loopback, or is being. -errno. */
 int netns_dial(const struct netns_maker *maker, int ns, uint16_t port);
-int netns_listen(const struct netns_maker *maker, int ns, int ret[NETNS_SOCKETS]);

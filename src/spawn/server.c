@@ -248,7 +248,7 @@ static void warn_unenforced(const struct spawner *s, char *text, size_t size) {
 static void do_create(struct server *v, struct client *c, const struct fd_message *in) {
     struct err err;
     struct box *box;
-    int fds[1 + PLAN_MAX_GRANTS + NETNS_SOCKETS];
+    int fds[1 + PLAN_MAX_GRANTS + NETNS_FDS];
     renew_image(v);
     struct making *m = box_begin(v->s, &v->message.plan, in->fds, in->nfds, &box, &err);
     if (!m) {

@@ -147,7 +147,7 @@ struct making *box_begin(struct spawner *s, const struct plan *plan, const int *
  * What the creator gets: its connection, the gate's sockets if the plan wants them, and the changes
  * of its cow grants. Still owned by m.
  */
-size_t box_descriptors(const struct making *m, int fds[1 + PLAN_MAX_GRANTS + NETNS_SOCKETS]);
+size_t box_descriptors(const struct making *m, int fds[1 + PLAN_MAX_GRANTS + NETNS_FDS]);
 /* A failure here reaches the creator on its connection, and the caller ends the box. Frees m. */
 int box_settle(struct spawner *s, struct box *box, const struct plan *plan, struct making *m);
 struct box *box_new(struct spawner *s, const char *id, uint64_t linger);
@@ -179,7 +179,7 @@ uint64_t box_lookups_refused(struct spawner *s, const struct box *box);
  */
 /* A socket to a port of its loopback, or -1. */
 int box_dial(struct spawner *s, const struct box *box, uint16_t port, struct err *err);
-int box_listen(struct spawner *s, const struct box *box, int ret[NETNS_SOCKETS], struct err *err);
+int box_listen(struct spawner *s, const struct box *box, int ret[NETNS_FDS], struct err *err);
 /* Are these limits in range, and can this host enforce them? 0 is always fine. */
 int limits_check(const struct spawner *s, const struct plan *plan, struct err *err);
 

@@ -165,7 +165,7 @@ static int open_doors(struct spawner *s, struct plan_message *m, struct verb_fds
     struct box *box = live_box(s, m->plan.id, err);
     if (!box || box_listen(s, box, fds->v, err) < 0)
         return -1;
-    fds->count = NETNS_SOCKETS;
+    fds->count = NETNS_FDS;
     return done(m);
 }
 

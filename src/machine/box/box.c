@@ -117,7 +117,7 @@ static void box_let_go(struct machine *m) {
     loop_call_cancel(m->host->loop, &b->retire);
     for (size_t i = 0; i < PLAN_MAX_GRANTS; i++)
         close_fd(&m->uppers[i]);
-    for (size_t i = 0; i < PLAN_GATE_SOCKETS; i++)
+    for (size_t i = 0; i < PLAN_GATE_FDS; i++)
         close_fd(&m->doors[i]);
     free(b->warnings);
     free(b);
@@ -168,7 +168,7 @@ static struct box *box_new(struct machine_host *h, const char *id, machine_made_
     snprintf(b->m.id, sizeof(b->m.id), "%s", id);
     for (size_t i = 0; i < PLAN_MAX_GRANTS; i++)
         b->m.uppers[i] = -1;
-    for (size_t i = 0; i < PLAN_GATE_SOCKETS; i++)
+    for (size_t i = 0; i < PLAN_GATE_FDS; i++)
         b->m.doors[i] = -1;
     b->retire = (struct loop_call){.fn = retire_old, .arg = b};
     b->missing = ERR_NOT_FOUND;
@@ -360,7 +360,7 @@ static int take_next(struct fd_message *fds, size_t *next) {
 
 static void take_parts(struct box *b, const struct creation *c, struct fd_message *fds) {
     size_t next = 1;
-    for (size_t i = 0; c->gate && i < PLAN_GATE_SOCKETS; i++)
+    for (size_t i = 0; c->gate && i < PLAN_GATE_FDS; i++)
         b->m.doors[i] = take_next(fds, &next);
     for (size_t i = 0; i < c->grant_count; i++)
         if (c->is_cow[i])

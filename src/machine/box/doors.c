@@ -13,7 +13,7 @@ static void on_doors(void *arg, const struct plan_message *m, struct fd_message 
     call_free(c);
     if (!done)
         return;
-    if (!failed && fds->nfds != PLAN_GATE_SOCKETS) {
+    if (!failed && fds->nfds != PLAN_GATE_FDS) {
         err_set(&err, ERR_LIMIT, "no descriptor is left for the gate of a machine");
         failed = &err;
     }

@@ -1,0 +1,61 @@
+#include "gate/refused.h"
+
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct {
+    const char *protocol, *why, *counter;
+} kinds[REFUSED_KINDS] = {
+    [REFUSED_UDP] = {"udp", "the kernel refused datagrams: only TCP leaves a machine",
+                     "OutDiscards"},
+    [REFUSED_IPV4] = {"ipv4", "the kernel knows no way there", "OutNoRoutes"},
+    [REFUSED_IPV6] = {"ipv6", "the kernel knows no way there: a machine has no IPv6",
+                      "Ip6OutNoRoutes"},
+};
+
+const char *refused_protocol(enum refused_kind kind) {
+    return kinds[kind].protocol;
+}
+
+const char *refused_why(enum refused_kind kind) {
+    return kinds[kind].why;
+}
+
+static bool is_word(const char *at, const char *word) {
+    size_t n = strlen(word);
+    return strncmp(at, word, n) == 0 && (!at[n] || strchr(" \n", at[n]));
+}
+
+/* Two lines, "Ip: NAME NAME ..." and "Ip: VALUE VALUE ...". */
+static uint64_t read_pair(const char *text, const char *counter) {
+    const char *name = strncmp(text, "Ip: ", 4) == 0 ? text + 4 : NULL;
+    const char *value = name ? strstr(name, "\nIp: ") : NULL;
+    for (value = value ? value + 5 : NULL; value && *name && *name != '\n';) {
+        if (is_word(name, counter))
+            return strtoull(value, NULL, 10);
+        name += strcspn(name, " \n");
+        value += strcspn(value, " \n");
+        if (*name != ' ' || *value != ' ')
+            break;
+        name++;
+        value++;
+    }
+    return 0;
+}
+
+/* Lines "NAME   VALUE". */
+static uint64_t read_line(const char *text, const char *counter) {
+    for (const char *at = text; at; at = strchr(at, '\n')) {
+        at += *at == '\n';
+        if (is_word(at, counter))
+            return strtoull(at + strlen(counter), NULL, 10);
+    }
+    return 0;
+}
+
+void refused_read(const char *snmp, const char *snmp6, uint64_t ret[REFUSED_KINDS]) {
+    ret[REFUSED_UDP] = read_pair(snmp, kinds[REFUSED_UDP].counter);
+    ret[REFUSED_IPV4] = read_pair(snmp, kinds[REFUSED_IPV4].counter);
+    ret[REFUSED_IPV6] = read_line(snmp6, kinds[REFUSED_IPV6].counter);
+}
