@@ -241,8 +241,11 @@ int channel_handshake(struct channel *c, struct err *err) {
 
 static void on_event(void *arg, unsigned events) {
     struct channel *c = arg;
-    if (events & LOOP_ERROR)
+    if (events & LOOP_ERROR) {
         c->armed = 0;
+        /* What is queued will never leave; asking for it again would be told the same, for ever. */
+        c->broken |= channel_backlog(c) > 0;
+    }
     if (events & LOOP_WRITE)
         send_queue(c);
     c->fn(c->arg);

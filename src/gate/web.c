@@ -368,6 +368,11 @@ static void refuse_answer(struct conn *c, const char *wrong) {
     say_status(c, 502, why);
 }
 
+/* Who broke off what was under way. */
+static const char *broken_by(const struct conn *c, const char *server) {
+    return c->client.broken ? "the machine broke off" : server;
+}
+
 static void begin_answer(struct conn *c) {
     struct web *w = c->web;
     const struct http_head *h = &w->server.head;
@@ -383,7 +388,7 @@ static void begin_answer(struct conn *c) {
     }
     if (!web_put_answer(w, h, &out) || (w->shield && !shield_mask_head(w->shield, &out)) ||
         !channel_write(&c->client, out.data, out.len)) {
-        conn_end(c, true, "the answer could not be passed on");
+        conn_end(c, true, broken_by(c, "the answer could not be passed on"));
         return;
     }
     w->answered = h->status >= 200 || h->status == 101;
@@ -422,7 +427,7 @@ static bool step_answer_body(struct conn *c) {
         r = side_step_body(&w->server, &c->server, &c->client, w->recode, w->shield ? &sieve : NULL,
                            &moved);
     if (r < 0) {
-        conn_end(c, true, "its answer broke off");
+        conn_end(c, true, broken_by(c, "its answer broke off"));
         return false;
     }
     if (!conn_count(c, 0, moved))
@@ -505,7 +510,7 @@ static void arm(struct conn *c) {
 void web_event(struct conn *c) {
     bool moved = true;
     if (c->client.broken && !c->ended) {
-        conn_end(c, true, NULL);
+        conn_end(c, true, broken_by(c, NULL));
         return;
     }
     for (int turn = 0; moved && turn < 64 && !is_over(c); turn++) {
