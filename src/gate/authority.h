@@ -30,3 +30,7 @@ SSL *authority_accept(struct authority *a, const char *name);
 /* The client's side: the server must prove to be that name, or, for an address, that address. */
 SSL_CTX *trust_new(const char *more, struct err *err); /* more: a file of certificates, or empty */
 SSL *trust_connect(SSL_CTX *trust, const char *name, bool is_address);
+/* The same for what is not HTTP, where the owner of the server says what it has to prove: nothing,
+ * that somebody who is trusted knows it, or its name too. */
+enum trust_proof { TRUST_ANYBODY, TRUST_CHAIN, TRUST_NAME };
+SSL *trust_connect_any(SSL_CTX *trust, const char *name, bool is_address, enum trust_proof proof);

@@ -44,6 +44,9 @@ static void expire(struct conn *c) {
     case CONN_WEB:
         web_expire(c);
         break;
+    case CONN_PG:
+        pg_expire(c);
+        break;
     default:
         break;
     }
@@ -73,6 +76,8 @@ static void go_on(void *arg) {
     struct conn *c = arg;
     if (!c->ended && c->state == CONN_WEB)
         web_event(c);
+    else if (!c->ended && c->state == CONN_PG)
+        pg_event(c);
 }
 
 static void free_later(void *arg) {
@@ -92,6 +97,7 @@ void conn_free(struct conn *c) {
     resolver_cancel(c->resolving);
     loop_timer_free(c->timer);
     web_free(c->web);
+    pg_free(c->pg);
     relay_free(c->relay);
     channel_close(&c->client);
     channel_close(&c->server);
@@ -410,6 +416,8 @@ static void on_server(void *arg) {
         connected(c);
     else if (c->state == CONN_WEB)
         web_event(c);
+    else if (c->state == CONN_PG)
+        pg_event(c);
 }
 
 /* ---- a tunnel ---- */
@@ -427,6 +435,10 @@ static void tunnel_open(struct conn *c, const struct err *err) {
 }
 
 static void open_tunnel(struct conn *c, const struct policy_rule *rule) {
+    if (pg_is_for(c)) {
+        pg_start(c, rule);
+        return;
+    }
     c->state = CONN_DIAL;
     conn_dial(c, rule, tunnel_open);
 }
@@ -590,6 +602,9 @@ static void on_client(void *arg) {
     case CONN_WEB:
         web_event(c);
         break;
+    case CONN_PG:
+        pg_event(c);
+        break;
     case CONN_LINGER:
         read_rest(c);
         break;
@@ -638,7 +653,7 @@ void conn_restart(struct conn *c) {
 
 /* After the policy has changed: what it would not allow now ends. */
 void conn_review(struct conn *c) {
-    if (c->ended || c->state != CONN_RELAY)
+    if (c->ended || (c->state != CONN_RELAY && c->state != CONN_PG))
         return;
     struct policy_answer a = conn_decide(c, NULL, NULL);
     if (a.want == POLICY_KNOWN && a.action != POLICY_ALLOW)

@@ -74,6 +74,10 @@ const struct secret_grants *gate_grants(const struct gate_machine *m) {
     return &m->grants;
 }
 
+void gate_set_database(struct gate_machine *m, const struct pg_database *d) {
+    m->database = d ? *d : (struct pg_database){.host = ""};
+}
+
 const char *gate_machine_id(const struct gate_machine *m) {
     return m->id;
 }

@@ -17,6 +17,7 @@
 #include "base/plan.h"
 #include "gate/authority.h"
 #include "gate/pending.h"
+#include "gate/pg.h"
 #include "gate/policy.h"
 #include "gate/secrets.h"
 #include "io/loop.h"
@@ -112,6 +113,9 @@ struct authority *gate_authority(struct gate_machine *m); /* NULL: none */
 /* What it has placeholders of; taken at once, also by connections that are open. */
 void gate_set_grants(struct gate_machine *m, const struct secret_grants *grants);
 const struct secret_grants *gate_grants(const struct gate_machine *m);
+
+/* The one database that it may use, on a server of its owner's; NULL: none (any more). */
+void gate_set_database(struct gate_machine *m, const struct pg_database *d);
 
 const char *gate_machine_id(const struct gate_machine *m);
 

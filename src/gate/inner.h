@@ -59,6 +59,7 @@ struct gate_machine {
     struct loop_timer *again;        /* accepts again, when descriptors had run out */
     struct authority *authority;     /* that the machine trusts; NULL: TLS is not looked into */
     struct secret_grants grants;
+    struct pg_database database;
     struct pending *pending;
     struct conn *conns;
     size_t conn_count;
@@ -73,11 +74,13 @@ enum conn_state {
     CONN_DIAL,   /* waits for the other side */
     CONN_RELAY,  /* bytes go through, unlooked at */
     CONN_WEB,    /* requests and answers go through, one by one */
+    CONN_PG,     /* a session with a database, which is looked at until it is open */
     CONN_LINGER, /* everything is said: waits for the peer to have read it */
 };
 
 struct relay;
 struct web;
+struct pg;
 
 struct conn {
     struct gate_machine *machine;
@@ -119,6 +122,7 @@ struct conn {
 
     struct relay *relay;
     struct web *web;
+    struct pg *pg;
 };
 
 /* ---- conn.c ---- */
@@ -180,3 +184,13 @@ void web_event(struct conn *c); /* either channel has something to say */
 void web_released(struct conn *c, enum pending_state state);
 void web_expire(struct conn *c); /* its time is up */
 void web_free(struct web *w);
+
+/* ---- pg.c ---- */
+
+/* It wants a server that is known here by one machine's grant only. */
+bool pg_is_for(const struct conn *c);
+/* Under the rule that allowed it; what is in c->first is the beginning. */
+void pg_start(struct conn *c, const struct policy_rule *rule);
+void pg_event(struct conn *c);
+void pg_expire(struct conn *c);
+void pg_free(struct pg *p);

@@ -19,7 +19,6 @@
 #include "store/secrets.h"
 
 enum { PASSWORD_BYTES = 24, URL_SIZE = 512, SERVER_SIZE = DSN_HOST_SIZE + 8 };
-#define BELOW "db.carrel"
 
 static const char *const variables[] = {"PGHOST",     "PGPORT",    "PGUSER",      "PGPASSWORD",
                                         "PGDATABASE", "PGSSLMODE", "DATABASE_URL"};
@@ -37,7 +36,7 @@ static void name_of(const char *id, char ret[DATABASE_NAME_SIZE]) {
 }
 
 static void host_of(const char *id, char ret[NAME_SIZE]) {
-    snprintf(ret, NAME_SIZE, "%s." BELOW, id);
+    snprintf(ret, NAME_SIZE, "%s." PG_HOSTS_BELOW, id);
 }
 
 /* ---- words ---- */
@@ -91,16 +90,12 @@ static int make_password(char ret[2 * PASSWORD_BYTES + 1], struct err *err) {
 static int set_variables(struct live *l, const struct grant_row *row, const struct dsn *d,
                          const char *password, struct err *err) {
     char name[DATABASE_NAME_SIZE], url[URL_SIZE];
-    /* The name in its certificate is not the one that the machine knows. */
-    bool strict = strcmp(d->sslmode, "require") == 0 || strncmp(d->sslmode, "verify", 6) == 0;
     name_of(row->id, name);
-    snprintf(url, sizeof(url), "postgres://%s:%s@%s:%s/%s%s", name, password, row->place, d->port,
-             name, strict ? "?sslmode=require" : "");
-    const char *const values[VARIABLES] = {
-        row->place, d->port,
-        name,       password,
-        name,       strict ? "require" : strcmp(d->sslmode, "disable") == 0 ? "disable" : "prefer",
-        url};
+    snprintf(url, sizeof(url), "postgres://%s:%s@%s:%s/%s?sslmode=disable", name, password,
+             row->place, d->port, name);
+    /* TLS with the server is the gate's (gate/pg.h), which is reached without leaving the host. */
+    const char *const values[VARIABLES] = {row->place, d->port,   name, password,
+                                           name,       "disable", url};
     for (size_t i = 0; i < VARIABLES; i++)
         if (live_set_env(l, variables[i], values[i], err) < 0)
             return -1;
@@ -142,7 +137,9 @@ static int postgres_settle(struct live *l, struct grant_row *row, struct err *er
          write_down(l, row, &dsn, text, err) < 0 || set_variables(l, row, &dsn, password, err) < 0))
         r = -1;
     name_of(row->id, name);
-    if (r == 0 && asprintf(&row->detail, "{\"database\":\"%s\",\"port\":%s}", name, dsn.port) < 0)
+    if (r == 0 && asprintf(&row->detail,
+                           "{\"database\":\"%s\",\"port\":%s,\"server\":\"%s\",\"sslmode\":\"%s\"}",
+                           name, dsn.port, dsn.host, dsn.sslmode) < 0)
         abort();
     explicit_bzero(text, strlen(text));
     explicit_bzero(password, sizeof(password));
@@ -151,6 +148,20 @@ static int postgres_settle(struct live *l, struct grant_row *row, struct err *er
 }
 
 /* ---- the way there ---- */
+
+static const char *text_of(const json_t *detail, const char *name) {
+    const char *text = json_string_value(json_object_get(detail, name));
+    return text ? text : "";
+}
+
+/* What the gate looks for in the first packet of its sessions. */
+static void set_database(struct live *l, const char *host, const json_t *detail) {
+    struct pg_database d = {.tls = pg_tls_read(text_of(detail, "sslmode"))};
+    snprintf(d.host, sizeof(d.host), "%s", host);
+    snprintf(d.server, sizeof(d.server), "%s", text_of(detail, "server"));
+    snprintf(d.name, sizeof(d.name), "%s", text_of(detail, "database"));
+    gate_set_database(l->gate, &d);
+}
 
 static uint16_t port_of(const json_t *detail) {
     return (uint16_t)json_integer_value(json_object_get(detail, "port"));
@@ -169,7 +180,7 @@ static int add_rule(struct live *l, const char *host, uint16_t port, struct err 
 static void remove_rules(struct live *l) {
     struct policy *p = gate_policy(l->gate);
     for (size_t i = p->count; i-- > 0;)
-        if (p->rules[i].host_kind == HOST_EXACT && name_is_below(p->rules[i].host, BELOW))
+        if (p->rules[i].host_kind == HOST_EXACT && name_is_below(p->rules[i].host, PG_HOSTS_BELOW))
             policy_remove(p, p->rules[i].id, NULL);
 }
 
@@ -207,6 +218,8 @@ static int open_way(struct live *l, const char *id, const char *said, struct err
              add_rule(l, row.place, port_of(json), err) == 0 && net_keep(l, err) == 0 &&
              store_grant_put(l->service->store, &row, err) == 0)
         r = 0;
+    if (r == 0)
+        set_database(l, row.place, json);
     json_decref(json);
     gate_changed(l->gate);
     return r;
@@ -222,11 +235,13 @@ void postgres_restore(struct live *l) {
         const char *address = json_string_value(json_object_get(json, "address"));
         if (address && gate_set_name(l->service->gate, list.rows[i].place, address, &err) < 0)
             log_line(LOG_ERROR, "service", "%s id=%s", err.text, l->row.id);
+        set_database(l, list.rows[i].place, json);
         json_decref(json);
     }
 }
 
 static int close_way(struct live *l, struct err *err) {
+    gate_set_database(l->gate, NULL);
     remove_rules(l);
     int r = net_keep(l, err);
     for (size_t i = 0; r == 0 && i < VARIABLES; i++)
