@@ -57,6 +57,18 @@ static void print_others(const json_t *others) {
     putchar('\n');
 }
 
+/* A database that is nobody's any more. */
+static void print_stays(const json_t *g) {
+    const char *why = client_text(json_object_get(g, "detail"), "why");
+    if (!*why)
+        return;
+    fputs("  it could not be dropped: ", stdout);
+    safe_name(stdout, why);
+    puts(strcmp(client_text(g, "mode"), "given-up") == 0
+             ? "\n  nobody tries any more; drop it and its role there, and revoke it here"
+             : "");
+}
+
 static void print_grant(const json_t *g) {
     const char *at = client_text(g, "at");
     table_cell(client_text(g, "id"), 14);
@@ -72,6 +84,7 @@ static void print_grant(const json_t *g) {
     if (*client_text(json_object_get(g, "detail"), "public_key"))
         printf("  %s\n", client_text(json_object_get(g, "detail"), "public_key"));
     print_others(json_object_get(json_object_get(g, "detail"), "others"));
+    print_stays(g);
 }
 
 static void print_answer(const json_t *answer, bool as_json) {

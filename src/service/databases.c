@@ -14,7 +14,13 @@
 #include "store/secrets.h"
 
 enum { JOBS_MAX = 4, LIMIT_MS = 110000, LOOK_MS = 500, OUT_MAX = 16384, SAID_MAX = 1024 };
-enum { UNREACHED = 2 }; /* status of carrel-postgres: nothing was changed on the server */
+enum { UNREACHED = 2, UNWELCOME = 3 }; /* of carrel-postgres: nothing was changed on the server */
+
+/*
+ * How often it is tried to drop one. A server that is away comes back, within a day; one that says
+ * no will say so again, until its owner has done something.
+ */
+enum { TRIES_AWAY = 2900, TRIES_REFUSED = 4 };
 
 /* One that is made or dropped now, or waits for that. */
 struct job {
@@ -36,6 +42,7 @@ struct job {
 struct failure {
     char id[ID_SIZE];
     unsigned tries;
+    bool given_up; /* until the next start, or another value of a secret */
     uint64_t again_ms;
 };
 
@@ -174,17 +181,33 @@ static int forget(struct service *s, const struct database_row *row, struct err 
     return -1;
 }
 
-/* Told when it is new; tried again in any case. */
+static struct failure *failure_of(struct databases *d, const char *id) {
+    struct failure *f = map_get(&d->failures, id);
+    if (f)
+        return f;
+    if (!(f = calloc(1, sizeof(*f))))
+        abort();
+    memcpy(f->id, id, sizeof(f->id));
+    map_put(&d->failures, f->id, f);
+    return f;
+}
+
+static void give_up(struct databases *d, const struct database_row *row, struct failure *f,
+                    const char *why) {
+    f->given_up = true;
+    log_line(LOG_WARN, "service", "database '%s' on %s stays: %u tries, %s", row->name, row->server,
+             f->tries, why);
+    note(d->service, row, "database.give_up", why);
+}
+
+/* Told when it is new; tried again, but not for ever. */
 static void put_off(struct databases *d, struct database_row *row, const struct err *why) {
-    struct failure *f = map_get(&d->failures, row->id);
+    bool away = why->code == ERR_UNKNOWN || why->code == ERR_TIMEOUT;
+    struct failure *f = failure_of(d, row->id);
     struct err err;
-    if (!f) {
-        if (!(f = calloc(1, sizeof(*f))))
-            abort();
-        memcpy(f->id, row->id, sizeof(f->id));
-        map_put(&d->failures, f->id, f);
-    }
     f->again_ms = loop_now_ms(d->service->loop) + back_off_ms(f->tries++);
+    if (f->tries >= (away ? TRIES_AWAY : TRIES_REFUSED))
+        give_up(d, row, f, why->text);
     if (row->why && strcmp(row->why, why->text) == 0)
         return;
     free(row->why);
@@ -233,12 +256,14 @@ static void child_ended(void *arg, const struct child_end *end) {
         return;
     }
     snprintf(why, sizeof(why), "%.*s", (int)strcspn(end->said, "\n"), end->said);
-    if (end->status == UNREACHED && j->makes && forget(j->all->service, &j->row, &err) < 0)
+    bool unchanged = end->status == UNREACHED || end->status == UNWELCOME;
+    if (unchanged && j->makes && forget(j->all->service, &j->row, &err) < 0)
         log_line(LOG_ERROR, "service", "%s", err.text); /* it is tried to drop it, then */
     if (end->late || end->status < 0)
         err_set(&err, ERR_TIMEOUT, "server %s did not answer in time", j->row.server);
     else
-        err_set(&err, ERR_UNKNOWN, "server %s: %s", j->row.server,
+        err_set(&err, end->status == UNREACHED || j->makes ? ERR_UNKNOWN : ERR_DENIED,
+                "server %s: %s", j->row.server,
                 why[0] ? why : "carrel-postgres ended without an answer");
     job_end(j, NULL, &err);
 }
@@ -254,8 +279,9 @@ static int start_child(struct job *j, const struct dsn *dsn, struct err *err) {
     const char *const argv[] = {"carrel-postgres", j->makes ? "make" : "drop", NULL};
     snprintf(path, sizeof(path), "%s/carrel-postgres", s->place->libexec);
     snprintf(until, sizeof(until), "%" PRId64, j->expires_ms / 1000);
-    const char *const words[] = {dsn->host,    dsn->port,   dsn->user,   dsn->password, dsn->dbname,
-                                 dsn->sslmode, j->row.name, j->password, until};
+    const char *const words[] = {dsn->host,   dsn->port,    dsn->user,        dsn->password,
+                                 dsn->dbname, dsn->sslmode, s->conf->gate_ca, j->row.name,
+                                 j->password, until};
     for (size_t i = 0; i < sizeof(words) / sizeof(*words); i++)
         if (!put_word(&in, words[i]))
             return err_set(err, ERR_LIMIT, "the address of the server is too long");
@@ -353,12 +379,18 @@ void databases_make(struct service *s, const struct database_order *o, databases
     done(arg, NULL, &err);
 }
 
-static bool is_busy(const struct databases *d, const char *id, uint64_t now_ms) {
-    const struct failure *f = map_get(&d->failures, id);
+static bool is_working_on(const struct databases *d, const char *id) {
     for (const struct job *j = d->jobs; j; j = j->next)
         if (strcmp(j->row.id, id) == 0)
             return true;
-    return f && now_ms < f->again_ms;
+    return false;
+}
+
+static bool is_busy(const struct databases *d, const char *id, uint64_t now_ms) {
+    const struct failure *f = map_get(&d->failures, id);
+    if (is_working_on(d, id))
+        return true;
+    return f && (f->given_up || now_ms < f->again_ms);
 }
 
 void databases_look(struct service *s, uint64_t now_ms) {
@@ -379,6 +411,80 @@ void databases_look(struct service *s, uint64_t now_ms) {
         j->row = list.rows[i];
         list.rows[i] = (struct database_row){.id = ""};
         job_add(d, j);
+    }
+}
+
+/* ---- those that stay ---- */
+
+static void put_left(const struct databases *d, const struct database_row *row, struct jot *j) {
+    const struct failure *f = map_get(&d->failures, row->id);
+    char what[DATABASE_NAME_SIZE + DSN_HOST_SIZE + 16];
+    snprintf(what, sizeof(what), "%s on %s", row->name, row->server);
+    jot_object(j, NULL);
+    jot_string(j, "id", row->id);
+    jot_string(j, "kind", "postgres");
+    jot_string(j, "what", what);
+    jot_string(j, "mode", f && f->given_up ? "given-up" : "dropping");
+    jot_i64(j, "created_ms", row->created_ms);
+    jot_object(j, "detail");
+    jot_string(j, "database", row->name);
+    jot_string(j, "why", row->why ? row->why : "");
+    jot_end(j, '}');
+    jot_end(j, '}');
+}
+
+size_t databases_put_left(struct service *s, const char *machine, struct jot *j) {
+    struct database_list list DEFER(database_list_done) = {0};
+    struct err err;
+    size_t count = 0;
+    if (store_database_orphans(s->store, &list, &err) < 0)
+        log_line(LOG_ERROR, "service", "databases to be dropped: %s", err.text);
+    for (size_t i = 0; i < list.count; i++)
+        if (strcmp(list.rows[i].machine, machine) == 0 && list.rows[i].why && list.rows[i].why[0]) {
+            put_left(s->databases, &list.rows[i], j);
+            count++;
+        }
+    return count;
+}
+
+static const struct database_row *find_left(const struct database_list *list, const char *machine,
+                                            const char *id) {
+    for (size_t i = 0; i < list->count; i++)
+        if (strcmp(list->rows[i].id, id) == 0 && strcmp(list->rows[i].machine, machine) == 0)
+            return &list->rows[i];
+    return NULL;
+}
+
+int databases_forget(struct service *s, const struct caller *who, const char *machine,
+                     const char *id, struct err *err) {
+    struct database_list list DEFER(database_list_done) = {0};
+    char detail[128];
+    uint64_t intent;
+    if (store_database_orphans(s->store, &list, err) < 0)
+        return -1;
+    const struct database_row *row = find_left(&list, machine, id);
+    if (!row)
+        return err_set(err, ERR_NOT_FOUND, "machine '%s' left no database '%.20s'", machine, id);
+    if (!row->why || !row->why[0] || is_working_on(s->databases, id))
+        return err_set(err, ERR_BUSY, "database '%s' is being dropped", row->name);
+    snprintf(detail, sizeof(detail), "{\"grant\":\"%s\",\"database\":\"%s\"}", row->id, row->name);
+    const struct journal_record what = {
+        .verb = "database.forget", .machine = machine, .detail = detail};
+    if (note_intent(s, who, &what, &intent, err) < 0)
+        return -1;
+    int r = forget(s, row, err);
+    note_result(s, who, &what, intent, r < 0 ? err : NULL);
+    if (r == 0)
+        free(map_take(&s->databases->failures, id));
+    return r;
+}
+
+void databases_again(struct service *s) {
+    struct failure *f;
+    for (size_t at = 0; (f = map_next(&s->databases->failures, &at));) {
+        f->tries = 0;
+        f->again_ms = 0;
+        f->given_up = false;
     }
 }
 

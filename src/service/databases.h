@@ -2,7 +2,7 @@
  * Throw-away databases on servers of owners. Only for src/service.
  *
  * One is written down before it is made and forgotten only once it is dropped; whatever has neither
- * grant nor machine any more is dropped, and tried again until that succeeded. The work is done by
+ * grant nor machine any more is dropped; that is tried again, but not for ever. The work is done by
  * carrel-postgres, a process of its own, so that a slow server keeps nobody waiting.
  */
 #pragma once
@@ -31,6 +31,17 @@ struct database_order {
 typedef void databases_fn(void *arg, const char *said, const struct err *err);
 void databases_make(struct service *s, const struct database_order *o, databases_fn *done,
                     void *arg);
+
+/*
+ * Those of a machine that nobody may use any more and that could not be dropped, written as grants;
+ * how many. Of mode `dropping` while that is tried, then `given-up`.
+ */
+size_t databases_put_left(struct service *s, const char *machine, struct jot *j);
+/* Leaves one of them to its server: it is not tried any more. `busy`: it was not tried yet. */
+int databases_forget(struct service *s, const struct caller *who, const char *machine,
+                     const char *id, struct err *err);
+/* A secret has another value: what was given up may succeed now. */
+void databases_again(struct service *s);
 
 /* From the tick. */
 void databases_look(struct service *s, uint64_t now_ms);

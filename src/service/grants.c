@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "grant/dirs.h"
 #include "service/changeset_files.h"
+#include "service/databases.h"
 #include "service/grant_kinds.h"
 
 enum { LIST_MAX_BYTES = 4 << 20, RETRY_MS = 1000 };
@@ -253,11 +254,31 @@ static void answer(struct live *l, service_net_fn *done, void *arg) {
             jot_raw(&j, "detail", list.rows[i].detail);
         jot_end(&j, '}');
     }
+    databases_put_left(l->service, l->row.id, &j);
     jot_end(&j, ']');
     if (risks_find(l, risk))
         jot_string(&j, "warnings", risk);
     jot_end(&j, '}');
     done(arg, text.data, NULL);
+}
+
+/* Of a machine that has ended only databases that could not be dropped are left; else: why. */
+static void answer_ended(struct service *s, const struct caller *who, const char *ref,
+                         const struct err *why, service_net_fn *done, void *arg) {
+    struct buf text DEFER(buf_done) = BUF(LIST_MAX_BYTES);
+    struct jot j = JOT(&text);
+    struct machine_row row DEFER(machine_row_done) = {0};
+    if (why->code != ERR_GONE || live_row_find(s, who, ref, &row, NULL) < 0) {
+        done(arg, NULL, why);
+        return;
+    }
+    jot_object(&j, NULL);
+    jot_string(&j, "machine", row.id);
+    jot_array(&j, "grants");
+    size_t count = databases_put_left(s, row.id, &j);
+    jot_end(&j, ']');
+    jot_end(&j, '}');
+    done(arg, count ? text.data : NULL, count ? NULL : why);
 }
 
 void service_grant_list(struct service *s, const struct caller *who, const char *machine,
@@ -268,7 +289,7 @@ void service_grant_list(struct service *s, const struct caller *who, const char 
     if (l)
         answer(l, done, arg);
     else
-        done(arg, NULL, &err);
+        answer_ended(s, who, machine, &err, done, arg);
 }
 
 /* One that is given or taken back: intent, effect, on the disk, result, answer. */
@@ -469,6 +490,23 @@ static void take_back(struct granting *g) {
         g->kind->take(g->live, &g->row, effective, g);
 }
 
+/* What is over, but still on its server, is left to that; else: why there is no such grant. */
+static void forget_left(struct service *s, const struct caller *who, const char *ref,
+                        const char *id, const struct err *why, service_net_fn *done, void *arg) {
+    struct buf text DEFER(buf_done) = BUF(256);
+    struct machine_row row DEFER(machine_row_done) = {0};
+    struct err err = *why;
+    bool may = (why->code == ERR_GONE || why->code == ERR_NOT_FOUND) &&
+               net_may_open(who, &err) == 0 && live_row_find(s, who, ref, &row, NULL) == 0;
+    if (!may || databases_forget(s, who, row.id, id, &err) < 0) {
+        done(arg, NULL, may && err.code != ERR_NOT_FOUND ? &err : why);
+        return;
+    }
+    if (!buf_addf(&text, "{\"machine\":\"%s\",\"grants\":[]}", row.id))
+        abort();
+    done(arg, text.data, NULL);
+}
+
 void service_grant_revoke(struct service *s, const struct caller *who, const char *machine,
                           const char *id, service_net_fn *done, void *arg) {
     struct grant_row row;
@@ -477,7 +515,7 @@ void service_grant_revoke(struct service *s, const struct caller *who, const cha
     if (!l || store_grant_get(s->store, l->row.id, id, &row, &err) < 0) {
         if (l && err.code == ERR_NOT_FOUND)
             err_remedy(&err, "list what it was handed with: carrel grants %s", l->row.id);
-        done(arg, NULL, &err);
+        forget_left(s, who, machine, id, &err, done, arg);
         return;
     }
     struct granting *g = granting_new(l, who, GRANT_REVOKED, done, arg);

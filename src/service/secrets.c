@@ -7,6 +7,7 @@
 
 #include "base/defer.h"
 #include "base/log.h"
+#include "service/databases.h"
 #include "service/grant_kinds.h"
 #include "store/databases.h"
 #include "store/secrets.h"
@@ -99,8 +100,10 @@ void service_secret_set(struct service *s, const struct caller *who, const char 
         done(arg, &err);
         return;
     }
-    keep_end(k, store_secret_put(s->store, who->owner, name, value, now_ms(), &err), &err, done,
-             arg);
+    int status = store_secret_put(s->store, who->owner, name, value, now_ms(), &err);
+    if (status == 0)
+        databases_again(s);
+    keep_end(k, status, &err, done, arg);
 }
 
 void service_secret_remove(struct service *s, const struct caller *who, const char *name,

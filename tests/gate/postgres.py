@@ -51,6 +51,18 @@ class Server:
                               capture_output=True, text=True, timeout=60, env=env, check=True)
         return done.stdout.splitlines()
 
+    def speak_tls(self, cert, key):
+        """From now on, with that certificate; None: no more."""
+        if cert:
+            for name, path in (("server.crt", cert), ("server.key", key)):
+                to = self.dir / "data" / name
+                to.write_bytes(pathlib.Path(path).read_bytes())
+                to.chmod(0o600)
+                if self.as_user:
+                    os.chown(to, 65534, 65534)
+        self.sql(f"ALTER SYSTEM SET ssl = {'on' if cert else 'off'}")
+        self.sql("SELECT pg_reload_conf()")
+
     def left(self):
         """Databases and roles of ours."""
         return self.sql("SELECT datname FROM pg_database WHERE datname LIKE 'carrel%' UNION ALL SELECT rolname FROM pg_roles WHERE rolname LIKE 'carrel%'")

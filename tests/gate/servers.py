@@ -116,7 +116,8 @@ def make_certificate(directory, names):
 class Servers:
     def __init__(self):
         self.dir = pathlib.Path(tempfile.mkdtemp(prefix="cg-", dir="/tmp"))
-        make_certificate(self.dir, ["ok.test", "other.test", "api.test", "*.ok.test"])
+        make_certificate(self.dir, ["ok.test", "other.test", "api.test", "*.ok.test", "localhost"])
+        self.dir.chmod(0o711)  # its certificates are everybody's, as a host's are
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(self.dir / "cert.pem", self.dir / "key.pem")
         self.web, self.tls, self.echo = Threaded(), Threaded(context), Echo()

@@ -53,6 +53,13 @@ def one(gated, box, sql):
     return done["stdout"].strip()
 
 
+@pytest.fixture(scope="module")
+def shared(gated_session, server):
+    """A machine with a database, for what leaves both as they are."""
+    box = new(gated_session, server)
+    yield box, gated_session.grants(box, "postgres")[0]
+
+
 def gone(gated, server, seconds=20):
     return gated.until(lambda: server.left() == [], seconds) is not None
 
@@ -94,11 +101,101 @@ def test_its_role_can_do_nothing_else(gated, server, count_attack):
         done = psql(gated, box, sql)
         assert done["exec"]["status"] and "permission" in done["stderr"] or "must be" in done["stderr"], done
         count_attack()
-    done = psql(gated, box, "SELECT 1", "-U", "boss")
-    assert done["exec"]["status"], done
-    done = psql(gated, box, "CREATE TABLE x (y int)", "-d", "shop")
-    assert done["exec"]["status"], done
+    # The server would let it into these, which are everybody's there; the gate does not.
     assert gated.grants(box, "postgres")[0]["detail"]["others"] == ["parts", "postgres", "shop", "template1"]
+
+
+OTHER_BASE, OTHER_ROLE = "it wants another database than the machine's own", "it would be another role than the machine's own"
+REPLICATES, NOT_ITS = "its role does not replicate", "it would stop a session that is not the machine's"
+FIRST = "its first packet is not PostgreSQL's"
+
+
+@pytest.mark.parametrize("name,words,why", [
+    ("a template", "dbname=shop", OTHER_BASE), ("everybody's", "dbname=postgres", OTHER_BASE), ("another case", "dbname={}", OTHER_BASE), ("the owner", "user=boss", OTHER_ROLE),
+    ("the owner in its database", "user=boss dbname=$PGDATABASE", OTHER_ROLE), ("the log of all", "replication=true", REPLICATES), ("the log", "replication=database", REPLICATES)])
+def test_no_other_database_and_nobody_else(gated_session, shared, count_attack, name, words, why):
+    box, grant = shared
+    before = len(gated_session.notes(box, verb="net.deny", count=0))
+    words = words.replace("{}", grant["detail"]["database"].upper())
+    done = gated_session.exec(box, f'{postgres.BIN}/psql -XAtc "SELECT 1" "{words}"', timeout="30s")
+    assert done["exec"]["status"] == 2 and f"FATAL:  {why}\n" in done["stderr"] and "the gate of the machine" in done["stderr"], done
+    (note,) = gated_session.notes(box, verb="net.deny", count=before + 1)[before:]
+    assert (note["detail"]["host"], note["detail"]["port"], note["reason"]) == (grant["at"], grant["detail"]["port"], why)
+    count_attack()
+
+
+@pytest.mark.parametrize("name,packet,why", [
+    ("the key of a session of others", "packet(80877102, struct.pack('>II', PID, KEY))", NOT_ITS), ("TLS at once", "b'\\x16\\x03\\x01\\x00\\x05aaaaa'", FIRST),
+    ("an old version", "packet(2 << 16, b'u' * 288)", FIRST), ("two databases", "packet(3 << 16, b'user\\0NAME\\0database\\0NAME\\0database\\0shop\\0\\0')", FIRST),
+    ("words that go on", "packet(3 << 16, b'user\\0NAME\\0\\0database\\0shop\\0\\0')", FIRST), ("a length without end", "b'\\x00\\xff\\xff\\xff'", FIRST),
+    ("TLS again and again", "tls * 3", "it asks for TLS again and again")])
+def test_first_packets_that_are_refused(gated_session, server, shared, count_attack, name, packet, why):
+    box, grant = shared
+    before = len(gated_session.notes(box, verb="net.deny", count=0))
+    pid = server.sql("SELECT pid FROM pg_stat_activity WHERE backend_type = 'checkpointer'")[0]
+    packet = packet.replace("NAME", grant["detail"]["database"]).replace("PID", pid).replace("KEY", "4711")
+    done = gated_session.python(box, f'''
+import os, socket, struct
+def packet(code, body): return struct.pack(">II", 8 + len(body), code) + body
+tls = packet(80877103, b"")
+s = socket.create_connection((os.environ["PGHOST"], int(os.environ["PGPORT"])), 10)
+s.sendall({packet})
+out = b""
+while part := s.recv(4096): out += part
+print(out)
+''', timeout="30s")
+    assert "SFATAL" in done["stdout"] and why.replace("'", "\\'") in done["stdout"] or why in done["stdout"], done
+    (note,) = gated_session.notes(box, verb="net.deny", count=before + 1)[before:]
+    assert (note["detail"]["host"], note["reason"]) == (grant["at"], why)
+    count_attack()
+
+
+def test_it_may_stop_its_own_session(gated_session, shared):
+    box, _ = shared
+    before = time.monotonic()
+    done = gated_session.exec(box, f"timeout -s INT 1 {postgres.BIN}/psql -XAtc 'SELECT pg_sleep(60)'", timeout="50s")
+    assert "canceling statement due to user request" in done["stderr"] and time.monotonic() - before < 30, done
+
+
+def test_much_goes_through_both_ways(gated_session, shared):
+    box, _ = shared
+    assert one(gated_session, box, "SELECT length(repeat('x', 5000000))") == "5000000"
+    done = gated_session.exec(box, f"{postgres.BIN}/psql -XAtc \"SELECT repeat('x', 5000000)\" | wc -c; (echo \"SELECT length('\"; head -c 3000000 /dev/zero | tr '\\0' y; echo \"');\") | {postgres.BIN}/psql -XAt",
+                      timeout="50s")
+    assert done["stdout"].split() == ["5000001", "3000001"], done
+
+
+def test_tls_with_the_server_is_the_gates(gated, server, servers, tmp_path):
+    """What the owner asks of the server's certificate holds for every session, and nothing of it is up to the machine."""
+    secure = "SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()"
+    dsn = server.dsn.replace("127.0.0.1", "localhost")
+    boxes = {}
+    server.speak_tls(servers.dir / "cert.pem", servers.dir / "key.pem")
+    try:
+        for mode in ("disable", "prefer", "require", "verify-ca", "verify-full"):
+            boxes[mode] = carrel(gated, "new", "--db", f"postgres:{dsn}?sslmode={mode}").stdout.strip()
+            assert one(gated, boxes[mode], secure) == ("f" if mode == "disable" else "t"), mode
+        done = carrel(gated, "new", "--db", f"postgres:{server.dsn}?sslmode=verify-full", ok=False)
+        assert done.returncode and "does not match host name" in done.stderr, done
+        # Now it has a certificate that nobody knows, as somebody in its place would.
+        subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", tmp_path / "key.pem", "-out", tmp_path / "cert.pem",
+                        "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"], check=True, capture_output=True)
+        server.speak_tls(tmp_path / "cert.pem", tmp_path / "key.pem")
+        gated.until(lambda: psql(gated, boxes["verify-ca"], "SELECT 1")["exec"]["status"], 20)  # it has read it
+        assert one(gated, boxes["require"], secure) == "t"
+        for mode in ("verify-ca", "verify-full"):
+            done = psql(gated, boxes[mode], "SELECT 1")
+            assert done["exec"]["status"] == 2 and "FATAL:  TLS: self-signed certificate" in done["stderr"].replace("self signed", "self-signed"), done
+            assert "TLS: self" in gated.notes(boxes[mode], verb="net.deny")[-1]["reason"]
+        server.speak_tls(None, None)
+        gated.until(lambda: psql(gated, boxes["require"], "SELECT 1")["exec"]["status"], 20)
+        assert "the server has no TLS, and the owner wants it" in psql(gated, boxes["require"], "SELECT 1")["stderr"]
+        assert one(gated, boxes["prefer"], secure) == "f"
+    finally:
+        server.speak_tls(servers.dir / "cert.pem", servers.dir / "key.pem")
+        gated.clear()
+        assert gone(gated, server)  # that needs the certificate, too
+        server.speak_tls(None, None)
 
 
 def test_only_that_way_is_open(gated, server, count_attack):
@@ -223,6 +320,46 @@ def test_a_server_that_is_away_is_waited_for(gated, server):
         server.start()
     assert gone(gated, server, 60)
     gated.until(lambda: 'carrel_databases{state="to_drop"} 0' in gated.request("GET", "/metrics", raw=True).decode(), 10)
+
+
+def test_a_password_that_has_changed_is_not_tried_for_ever(gated, server):
+    """A server that says no is asked a few times; then it stays, is shown as that, and can be left to its owner."""
+    server.sql("CREATE ROLE mover LOGIN SUPERUSER PASSWORD 'before'")
+    box = carrel(gated, "new", "--db", f"postgres://mover:before@127.0.0.1:{server.port}/shop").stdout.strip()
+    (grant,) = gated.grants(box, "postgres")
+    server.sql("ALTER ROLE mover PASSWORD 'after'")
+    gated.delete(f"/v1/machines/{box}")
+    (note,) = gated.notes(box, verb="database.give_up", count=1, seconds=30)
+    assert "does not take the password" in note["reason"] and note["detail"]["grant"] == grant["id"]
+    shown = carrel(gated, "grants", box).stdout
+    assert f"{grant['id']}  postgres  given-up" in shown and "does not take the password" in shown and "revoke it here" in shown, shown
+    tries = server.log().count('password authentication failed for user "mover"')
+    assert tries == 4
+    # Whoever keeps its address as a secret gives it another value, and that counts at once; for this one it is the same as before.
+    gated.put("/v1/secrets/UNRELATED", {"value": "some value of it"})
+    gated.until(lambda: server.log().count('password authentication failed for user "mover"') == 8, 20)
+    gated.notes(box, verb="database.give_up", count=2)
+    carrel(gated, "grant", "revoke", box, grant["id"])
+    assert 'carrel_databases{state="to_drop"} 0' in gated.request("GET", "/metrics", raw=True).decode()
+    assert "has ended" in carrel(gated, "grants", box, ok=False).stderr
+    assert [n["kind"] for n in map(json.loads, gated.request("GET", "/v1/audit", raw=True, machine=box, verb="database.forget").decode().splitlines())] == ["intent", "result"]
+    name = grant["detail"]["database"]
+    assert sorted(server.left()) == [name, name], "it is the owner's to drop"
+    server.sql(f"DROP DATABASE {name}")
+    server.sql(f"DROP ROLE {name}")
+    server.sql("DROP ROLE mover")
+
+
+def test_a_secret_with_another_value_is_tried_at_once(gated, server):
+    server.sql("CREATE ROLE mover LOGIN SUPERUSER PASSWORD 'before'")
+    gated.put("/v1/secrets/MOVING", {"value": f"postgres://mover:before@127.0.0.1:{server.port}/shop"})
+    box = carrel(gated, "new", "--db", "postgres:MOVING").stdout.strip()
+    server.sql("ALTER ROLE mover PASSWORD 'after'")
+    gated.delete(f"/v1/machines/{box}")
+    gated.notes(box, verb="database.give_up", count=1, seconds=30)
+    gated.put("/v1/secrets/MOVING", {"value": f"postgres://mover:after@127.0.0.1:{server.port}/shop"})
+    assert gone(gated, server)
+    server.sql("DROP ROLE mover")
 
 
 def test_a_server_that_says_nothing_keeps_nobody_waiting(gated):

@@ -6,9 +6,10 @@
  *   drop   both, whoever is connected; that they are not there is fine
  *
  * What it needs comes on its input, each word ended by a NUL: host, port, user, password, template,
- * sslmode; then the name, and to make: the role's password and until when it is good (0: always),
- * in seconds since 1970. Why it could not be stands on standard error, in a line; with status 2 the
- * server was not reached, and nothing was changed there.
+ * sslmode, a file of certificates besides the system's or nothing; then the name, and to make: the
+ * role's password and until when it is good (0: always), in seconds since 1970. Why it could not be
+ * stands on standard error, in a line; with status 2 the server was not reached, with 3 it did not
+ * take the password, and nothing was changed there.
  *
  * The server may be slow or hostile: this is a process of its own with few rights, which ends by
  * itself. Making and dropping one name exclude each other by a lock of the server's: it may still
@@ -30,7 +31,9 @@
 
 enum { INPUT_MAX = 8192, NOBODY = 65534, LIFE_S = 100, SQL_SIZE = 4096, ROLE_SESSIONS = 20 };
 
-enum { HOST, PORT, USER, PASSWORD, TEMPLATE, SSLMODE, NAME, ROLE_PASSWORD, UNTIL, WORDS };
+enum { UNREACHED = 2, UNWELCOME = 3 }; /* statuses */
+
+enum { HOST, PORT, USER, PASSWORD, TEMPLATE, SSLMODE, MORE_CA, NAME, ROLE_PASSWORD, UNTIL, WORDS };
 
 static int complain(const char *what, const char *why) {
     size_t n = strcspn(why, "\n");
@@ -72,8 +75,7 @@ static void connection_free(PGconn **c) {
     PQfinish(*c);
 }
 
-static PGconn *connect_to(const char *const w[WORDS], const char *database) {
-    bool proves = strncmp(w[SSLMODE], "verify", 6) == 0;
+static PGconn *connect_by(const char *const w[WORDS], const char *database, const char *roots) {
     /* An empty word would be looked for in files and variables. */
     const char *const names[] = {"host",       "port",     "user",        "password",
                                  "dbname",     "sslmode",  "sslrootcert", "connect_timeout",
@@ -85,7 +87,7 @@ static PGconn *connect_to(const char *const w[WORDS], const char *database) {
                                   w[PASSWORD],
                                   database,
                                   w[SSLMODE],
-                                  proves ? "/etc/ssl/certs/ca-certificates.crt" : "/nonexistent",
+                                  roots,
                                   "10",
                                   "disable",
                                   "/nonexistent",
@@ -94,6 +96,19 @@ static PGconn *connect_to(const char *const w[WORDS], const char *database) {
                                   "-c statement_timeout=60s -c client_min_messages=error",
                                   NULL};
     return PQconnectdbParams(names, values, 0);
+}
+
+/* Where the server has to prove who it is, to those who are trusted by this host, or else by the
+ * daemon's configuration, as at the gate. */
+static PGconn *connect_to(const char *const w[WORDS], const char *database) {
+    static const char system[] = "/etc/ssl/certs/ca-certificates.crt";
+    bool proves = strncmp(w[SSLMODE], "verify", 6) == 0;
+    PGconn *c = connect_by(w, database, proves ? system : "/nonexistent");
+    if (PQstatus(c) == CONNECTION_OK || !proves || !w[MORE_CA][0] ||
+        !strstr(PQerrorMessage(c), "certificate"))
+        return c;
+    PQfinish(c);
+    return connect_by(w, database, w[MORE_CA]);
 }
 
 /*
@@ -252,7 +267,13 @@ int main(int argc, char **argv) {
     if (!read_words(bytes, words))
         return complain("what is to be done cannot be read", "");
     PGconn *c DEFER(connection_free) = connect_somewhere(words);
-    if (PQstatus(c) != CONNECTION_OK)
-        return complain("the server cannot be reached", PQerrorMessage(c)) + 1;
+    if (PQstatus(c) != CONNECTION_OK && PQconnectionUsedPassword(c)) {
+        complain("the server does not take the password", PQerrorMessage(c));
+        return UNWELCOME;
+    }
+    if (PQstatus(c) != CONNECTION_OK) {
+        complain("the server cannot be reached", PQerrorMessage(c));
+        return UNREACHED;
+    }
     return makes ? make(c, words) : drop(c, words);
 }
