@@ -197,7 +197,7 @@ struct machine {
     struct guest *guest;         /* commands, files, terminals; NULL for a kind without a guest */
     int uppers[PLAN_MAX_GRANTS]; /* changes of cow grants, in their order; -1 where there is none */
     bool uppers_lost;            /* nobody could find them again */
-    int doors[PLAN_GATE_FDS]; /* as made, until somebody takes them; -1: none */
+    int doors[PLAN_GATE_FDS];    /* as made, until somebody takes them; -1: none */
     /*
      * Called once when it has ended (deadline, killed, destroyed by anybody, host trouble), with
      * the reason; may be NULL. A guest that breaks the protocol is ended.
