@@ -5,7 +5,7 @@
 static const char *const kinds[] = {"box", NULL};
 static const char *const modes[] = {"ro", "cow", "rw", NULL};
 static const char *const policies[] = {"every", "risky", "manual", NULL};
-static const char *const idle_actions[] = {"pause", "stop", "destroy", NULL};
+static const char *const idle_actions[] = {"pause", "stop", "destroy", "release", NULL};
 
 static const struct field limits_request[] = {
     {"mem", FIELD_SIZE, AT(struct limits_request, mem), "memory", .min = 1 << 20,
@@ -44,23 +44,24 @@ static const struct field models_request[] = {
 const struct schema models_request_schema =
     SCHEMA("ModelsRequest", struct models_request, models_request);
 
-#define COMMON_FIELDS(type, base)                                                           \
-    {"name", FIELD_TEXT, AT(type, base name), "unique among the owner's living machines",   \
-     .max = NAME_MAX_BYTES},                                                                \
-        {"limits", FIELD_OBJECT, AT(type, base limits), "hard limits",                      \
-         .sub = &limits_request_schema},                                                    \
-        {"ttl", FIELD_DURATION, AT(type, base ttl), "total lifetime from now; 0: none",     \
-         .max = DAYS(3650)},                                                                \
-        {"idle", FIELD_DURATION, AT(type, base idle),                                       \
-         "end of patience with a machine nobody uses; 0: none", .max = DAYS(3650)},         \
-        {"idle_action", FIELD_TEXT, AT(type, base idle_action), "what happens then",        \
-         .choices = idle_actions},                                                          \
-        {"steps", FIELD_TEXT, AT(type, base steps),                                         \
-         "when a step is taken: after every change, before a risky command, or on request", \
-         .choices = policies},                                                              \
-    {                                                                                       \
-        "metadata", FIELD_MAP, AT(type, base metadata), "names and values of the caller",   \
-            .max = 64                                                                       \
+#define COMMON_FIELDS(type, base)                                                            \
+    {"name", FIELD_TEXT, AT(type, base name), "unique among the owner's living machines",    \
+     .max = NAME_MAX_BYTES},                                                                 \
+        {"limits", FIELD_OBJECT, AT(type, base limits), "hard limits",                       \
+         .sub = &limits_request_schema},                                                     \
+        {"ttl", FIELD_DURATION, AT(type, base ttl), "total lifetime from now; 0: none",      \
+         .max = DAYS(3650)},                                                                 \
+        {"idle", FIELD_DURATION, AT(type, base idle),                                        \
+         "end of patience with a machine nobody uses; 0: none", .max = DAYS(3650)},          \
+        {"idle_action", FIELD_TEXT, AT(type, base idle_action),                              \
+         "what happens then; release: it ends if nothing in it changed, else it is stopped", \
+         .choices = idle_actions},                                                           \
+        {"steps", FIELD_TEXT, AT(type, base steps),                                          \
+         "when a step is taken: after every change, before a risky command, or on request",  \
+         .choices = policies},                                                               \
+    {                                                                                        \
+        "metadata", FIELD_MAP, AT(type, base metadata), "names and values of the caller",    \
+            .max = 64                                                                        \
     }
 
 #define MACHINE_FIELDS(type, base)                                                                \

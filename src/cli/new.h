@@ -45,7 +45,7 @@ struct new_options {
          "patience with a machine nobody uses"},                                                   \
         {0,                                                                                        \
          "idle-action",                                                                            \
-         "pause|stop|destroy",                                                                     \
+         "pause|stop|destroy|release",                                                             \
          OPTION_TEXT,                                                                              \
          offsetof(type, member.idle_action),                                                       \
          "what happens then (default: destroy)"},                                                  \

@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "service/databases.h"
+#include "service/diff.h"
 #include "service/durable.h"
 #include "service/exec_state.h"
 #include "service/gate.h"
@@ -21,11 +22,42 @@ enum {
 
 /* ---- lifetime and idleness ---- */
 
-static void idle_act(struct live *l) {
-    struct service *s = l->service;
+static struct caller idle_caller(const struct live *l) {
     struct caller who = {.scopes = SCOPE_READ | SCOPE_RUN | SCOPE_ADMIN};
     snprintf(who.owner, sizeof(who.owner), "%s", l->row.owner);
     snprintf(who.client, sizeof(who.client), "idle timeout");
+    return who;
+}
+
+/* Nobody used it while it was looked at; where that could not be done it is kept. */
+static void release(void *arg, const struct diff_view *view, const struct err *err) {
+    struct live *l = arg;
+    const struct caller who = idle_caller(l);
+    uint64_t idle_ms = loop_now_ms(l->service->loop) - l->idle.active_ms;
+    bool empty = !err && !view->changes->count && !view->changes->end.cut;
+    l->releasing = false;
+    if (l->row.state == MACHINE_RUNNING && !l->changing && !l->running &&
+        idle_ms >= l->row.idle_ms) {
+        if (empty)
+            live_end(l, "idle", NULL, NULL);
+        else
+            service_stop(l->service, &who, l->row.id, ignore_machine, NULL);
+    }
+    live_unref(l);
+}
+
+static void look_whether_empty(struct live *l, const struct caller *who) {
+    const struct diff_request r = {.brief = true};
+    if (l->releasing)
+        return;
+    l->releasing = true;
+    live_ref(l);
+    service_diff(l->service, who, l->row.id, &r, release, l);
+}
+
+static void idle_act(struct live *l) {
+    struct service *s = l->service;
+    const struct caller who = idle_caller(l);
     event_tell(s, l->row.owner, l->row.id, "machine.idle", NULL);
     s->hits[HIT_IDLE]++;
     switch (l->row.idle_action) {
@@ -37,6 +69,9 @@ static void idle_act(struct live *l) {
         break;
     case IDLE_DESTROY:
         live_end(l, "idle", NULL, NULL);
+        break;
+    case IDLE_RELEASE:
+        look_whether_empty(l, &who);
         break;
     }
 }

@@ -117,6 +117,7 @@ struct live {
     uint64_t doors_ms;                                   /* when to ask again; 0: not */
     struct net_flood flood;
     uint64_t refused_ms;  /* when to read again what the kernel refused */
+    bool releasing;       /* it is idle, and looked at whether it holds anything of its own */
     bool granting;        /* something is handed over or taken back */
     int64_t grant_due_ms; /* when the first of its grants ends; 0: none does */
     struct texts net_env; /* of its network, as they were asked for last */

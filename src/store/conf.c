@@ -75,7 +75,8 @@ static const struct key keys[] = {
     {"defaults", "idle", CONF_TIME, AT(idle_ms), "0", 1000, 3650 * DAY_MS,
      "time without work after which a machine is idle; 0: never"},
     {"defaults", "idle_action", CONF_ACTION, AT(idle_action), "pause", 0, 0,
-     "what happens to an idle machine: pause, stop or destroy"},
+     "what happens to an idle machine: pause, stop, destroy, or release (destroy if nothing in it "
+     "changed, else stop)"},
     {"defaults", "steps", CONF_STEPS, AT(steps), "every", 0, 0,
      "when a step is taken of a new machine: every, risky or manual"},
     {"steps", "keep", CONF_COUNT, AT(steps_keep), "1000", 1, 100000,

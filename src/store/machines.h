@@ -24,7 +24,8 @@ enum machine_state {
     MACHINE_ENDED,
 };
 
-enum idle_action { IDLE_PAUSE = 1, IDLE_STOP, IDLE_DESTROY };
+/* release: ended if it holds nothing of its own, else stopped. */
+enum idle_action { IDLE_PAUSE = 1, IDLE_STOP, IDLE_DESTROY, IDLE_RELEASE };
 enum step_policy { STEPS_MANUAL = 1, STEPS_EVERY, STEPS_RISKY };
 
 /* "running"; NULL for a number that means nothing. */

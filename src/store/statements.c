@@ -42,7 +42,7 @@ static const struct column machine_columns[] = {
     {U64(machine_row, disk_bytes)},
     {U64(machine_row, ttl_ms)},
     {U64(machine_row, idle_ms)},
-    {ENUM(machine_row, idle_action, IDLE_DESTROY)},
+    {ENUM(machine_row, idle_action, IDLE_RELEASE)},
     {ENUM(machine_row, steps, STEPS_RISKY)},
     {"incarnation", COL_BITS, offsetof(struct machine_row, incarnation), 0},
     {"idem", COL_NAME, offsetof(struct machine_row, key), STORE_KEY_SIZE},

@@ -49,7 +49,7 @@ void tool_machine_create(struct act *a) {
                    .cpus = scaled(in->cpu_percent, 10),
                    .pids = in->pids},
         .idle = {TOOLBOX_IDLE_MS, true},
-        .idle_action = "stop",
+        .idle_action = "release",
         .ttl = toolbox_ttl(a->box),
     };
     service_create(act_service(a), act_who(a), &r, no_hash, NULL, 0, changed, a);

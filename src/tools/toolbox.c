@@ -146,7 +146,7 @@ static void make_own(struct toolbox *b, struct act *a) {
     const struct machine_request r = {
         .metadata = {meta, 4},
         .idle = {TOOLBOX_IDLE_MS, true},
-        .idle_action = "stop",
+        .idle_action = "release",
         .ttl = toolbox_ttl(b),
     };
     b->making = true;

@@ -69,7 +69,7 @@ def offered(carrel, line):
     ("audit --machine=wo", ["--machine=workbench"]),
     ("audit verify --he", ["--head", "--help"]),
     ("mcp --machine wo", ["workbench"]),
-    ("new --idle-action ", ["pause", "stop", "destroy"]),
+    ("new --idle-action ", ["pause", "stop", "destroy", "release"]),
     ("cell r", ["run", "replay"]),
     ("cell run a ", [":files"]),
     ("completion ", ["bash", "zsh"]),

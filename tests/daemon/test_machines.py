@@ -112,6 +112,15 @@ def test_an_idle_machine_is(daemon, action, state):
     daemon.until(lambda: daemon.get(f"/v1/machines/{m}")["state"] == state)
 
 
+@pytest.mark.parametrize("line,state", [("true; cat /etc/hostname >/dev/null", "ended"), ("echo work >made", "stopped"), ("echo a >made; rm made", "ended")])
+def test_an_idle_machine_is_released_only_when_it_holds_nothing(daemon, line, state):
+    m = daemon.machine(idle=0.5, idle_action="release")
+    daemon.exec(m, line)
+    daemon.until(lambda: daemon.get(f"/v1/machines/{m}")["state"] == state)
+    view = daemon.get(f"/v1/machines/{m}")
+    assert state == "stopped" or view["reason"] == "idle", view
+
+
 def test_idle_is_not_silence(daemon):
     """A process nobody follows that uses the cpu keeps its machine; so does a command that sleeps."""
     busy, sleeping = (daemon.machine(idle=0.5, idle_action="destroy") for _ in range(2))

@@ -30,9 +30,9 @@ def test_a_stopped_machine_is_woken(client, daemon):
     assert client.call("exec", cmd="cat f")["stdout"] == "kept\n"
 
 
-def test_its_machine_is_stopped_when_idle_and_ends_after_a_week(client, daemon):
+def test_its_machine_is_released_when_idle_and_ends_after_a_week(client, daemon):
     m = daemon.get("/v1/machines/" + client.call("exec", cmd="true")["machine"])
-    assert m["idle_action"] == "stop" and m["idle_ms"] == 30 * 60 * 1000
+    assert m["idle_action"] == "release" and m["idle_ms"] == 30 * 60 * 1000
     assert "expires" in m or "expires_at" in m
 
 
