@@ -19,6 +19,7 @@
 #include "base/defer.h"
 #include "base/fdio.h"
 #include "spawn/netlink.h"
+#include "spawn/weaken.h"
 
 enum { LOOPBACK = 1, BACKLOG = 1024, MANGLE = -150, FILTER = 0 };
 
@@ -210,7 +211,7 @@ static int free_ports(const struct netns_maker *maker) {
 
 /* The rules first: where they cannot be, there is no route that would lead past them. */
 static int furnish(struct netns_maker *maker) {
-    int r = maker->plain ? 0 : steer();
+    int r = maker->plain ? 0 : weakened("tproxy") ? -ENOENT : steer();
     if (r < 0 && (maker->steers || r == -ENOMEM || r == -ENOBUFS || r == -EMFILE))
         return r;
     maker->steers |= r == 0 && !maker->plain;

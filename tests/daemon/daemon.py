@@ -198,6 +198,8 @@ def with_own_ingress(conf):
 
 
 class Daemon(Client):
+    program = DAEMON
+
     def __init__(self, *options, conf=None):
         self.dir = pathlib.Path(tempfile.mkdtemp(prefix="cd-", dir="/tmp"))
         self.run_dir, self.home = self.dir / "run", self.dir / "home"
@@ -224,7 +226,7 @@ class Daemon(Client):
         ready, told = os.pipe()
         log = open(self.dir / "log", "ab")
         self.process = subprocess.Popen(
-            [DAEMON, "--conf", str(self.conf), "--ready-fd", str(told), *self.options], pass_fds=[told],
+            [self.program, "--conf", str(self.conf), "--ready-fd", str(told), *self.options], pass_fds=[told],
             stdin=subprocess.DEVNULL, stdout=log, stderr=log, env={**self.env, **dict(env)})
         os.close(told)
         log.close()

@@ -46,11 +46,13 @@ def fields(server):
     return {k.lower(): v for k, v in server.seen[-1]["headers"]}
 
 
-def refusal(gated, servers, box, text, why):
-    """A refusal that names the cause, has its entry in the journal, and let nothing of the value out."""
-    assert why in json.loads(text)["error"]["cause"], text
-    note = gated.notes(box, "net.deny")[-1]
-    assert why in note["reason"]
+def refusal(gated, servers, box, text, url, method, why):
+    """A refusal that names the cause, has its entry in the journal, word for word, and let nothing of the value out."""
+    scheme, host, port, path = re.match(r"(\w+)://([^:]+):(\d+)([^?]*)", url).groups()
+    assert json.loads(text)["error"]["cause"] == why, text
+    (note,) = gated.notes(box, "net.deny")
+    found = [note["detail"].get(k) for k in ("protocol", "host", "port", "method", "path")]
+    assert (found, note["reason"]) == ([{"https": "tls"}.get(scheme, scheme), host, int(port), method, path], why), note
     assert VALUE not in str([s["headers"] for s in servers.web.seen + servers.tls.seen])
     tally.attack()
 
@@ -99,7 +101,7 @@ def test_rotation_and_revocation_work_at_once(gated, servers, box, api):
     assert fields(servers.tls)["x-key"] == OTHER
     gated.delete("/v1/secrets/API_KEY")
     servers.forget()
-    refusal(gated, servers, box, run(gated, box, line), "there is no secret 'API_KEY' any more")
+    refusal(gated, servers, box, run(gated, box, line), f"{api}/x", "GET", "there is no secret 'API_KEY' any more")
     assert servers.tls.seen == []
     gated.put("/v1/secrets/API_KEY", {"value": VALUE})
     run(gated, box, line)
@@ -187,34 +189,36 @@ def test_the_value_is_nowhere(gated, servers, box, api):
     assert "API_KEY" in listed and "sk-real" not in listed
 
 
-PLACES = {
-    "another host, in a field": ('-H "X-Key: $API_KEY" https://ok.test:{tls}/x', "may not go to this host"),
-    "another host, in the query": ('"https://ok.test:{tls}/x?k=$API_KEY"', "may not go to this host"),
-    "another host, in the path": ('"https://ok.test:{tls}/$API_KEY"', "may not go to this host"),
-    "another host, as a password": ('-u "u:$API_KEY" https://ok.test:{tls}/x', "may not go to this host"),
-    "another host, in the body": ('-d "k=$API_KEY" https://ok.test:{tls}/x', "body holds the placeholder"),
-    "another host, in the clear": ('-H "X-Key: $API_KEY" http://ok.test:{web}/x', "may not go to this host"),
-    "its host, in the clear": ('-H "X-Key: $API_KEY" http://api.test:{web}/x', "outside TLS"),
-    "its host, in the path": ('"https://api.test:{tls}/x/$API_KEY"', "stands where its grant does not allow it"),
-    "its host, in the query": ('"https://api.test:{tls}/x?k=$API_KEY"', "stands where its grant does not allow it"),
-    "its host, in the body": ('-d "k=$API_KEY" https://api.test:{tls}/x', "body holds the placeholder"),
-    "its host, as a field's name": ('-H "$API_KEY: x" https://api.test:{tls}/x', "stands where its grant does not allow it"),
-    "its host, far down in a body": ("--data-binary @big https://api.test:{tls}/x", "body holds the placeholder"),
-    "its host, in a body of chunks": ("-H 'Transfer-Encoding: chunked' --data-binary @big https://api.test:{tls}/x",
-                                      "body holds the placeholder"),
+NOT_HERE, NOT_THERE = [f"the placeholder of secret 'API_KEY' {why}" for why in ("may not go to this host", "stands where its grant does not allow it")]
+IN_CLEAR, IN_BODY = "the placeholder of secret 'API_KEY' would be replaced outside TLS", "its body holds the placeholder of a secret"
+PLACES = {  # words, URL, the reason
+    "another host, in a field": ('-H "X-Key: $API_KEY"', "https://ok.test:{tls}/x", NOT_HERE),
+    "another host, in the query": ("", "https://ok.test:{tls}/x?k=$API_KEY", NOT_HERE),
+    "another host, in the path": ("", "https://ok.test:{tls}/$API_KEY", NOT_HERE),
+    "another host, as a password": ('-u "u:$API_KEY"', "https://ok.test:{tls}/x", NOT_HERE),
+    "another host, in the body": ('-d "k=$API_KEY"', "https://ok.test:{tls}/x", IN_BODY),
+    "another host, in the clear": ('-H "X-Key: $API_KEY"', "http://ok.test:{web}/x", NOT_HERE),
+    "its host, in the clear": ('-H "X-Key: $API_KEY"', "http://api.test:{web}/x", IN_CLEAR),
+    "its host, in the path": ("", "https://api.test:{tls}/x/$API_KEY", NOT_THERE),
+    "its host, in the query": ("", "https://api.test:{tls}/x?k=$API_KEY", NOT_THERE),
+    "its host, in the body": ('-d "k=$API_KEY"', "https://api.test:{tls}/x", IN_BODY),
+    "its host, as a field's name": ('-H "$API_KEY: x"', "https://api.test:{tls}/x", NOT_THERE),
+    "its host, far down in a body": ("--data-binary @big", "https://api.test:{tls}/x", IN_BODY),
+    "its host, in a body of chunks": ("-H 'Transfer-Encoding: chunked' --data-binary @big", "https://api.test:{tls}/x", IN_BODY),
 }
 
 
 @pytest.mark.parametrize("place", PLACES)
 def test_placeholders_where_they_may_not_be(gated, servers, api, place):
-    words, why = PLACES[place]
+    words, url, why = PLACES[place]
+    url = url.format(tls=servers.https, web=servers.http)
     box = gated.machine(net=[{"target": f"{scheme}://{host}:{port}", "methods": "GET,POST", "local": True} for host in ("api.test", "ok.test")
                              for scheme, port in (("https", servers.https), ("http", servers.http))],
                         secrets=[{"name": "API_KEY", "host": "api.test"}])
     run(gated, box, "{ head -c 70000 /dev/zero | tr '\\0' y; echo $API_KEY; } >big")
-    line = "curl -sS " + words.format(tls=servers.https, web=servers.http)
-    refusal(gated, servers, box, run(gated, box, line), why)
-    assert gated.notes(box, "net.deny")[-1]["detail"]["method"] in ("GET", "POST")
+    line = f'curl -sS {words} "{url}"'
+    text, placeholder = run(gated, box, line), run(gated, box, "printf %s $API_KEY")
+    refusal(gated, servers, box, text, url.replace("$API_KEY", placeholder), "POST" if "-d" in words else "GET", why)
     # The same request without the placeholder passes.
     assert json.loads(run(gated, box, "API_KEY=nothing; tr -d c <big >small; mv small big; " + line))["method"] in ("GET", "POST")
 
