@@ -295,6 +295,20 @@ def test_what_the_kernel_refuses_is_told_while_it_runs(gated_session):
     attack(2000, journalled=False)  # the journal says it for the crowd, not for each
 
 
+def test_what_the_kernel_refused_outlives_the_daemon(gated_session):
+    """The kernel goes on counting; the next daemon tells what there is, and the total says what is new."""
+    m = gated_session.machine()
+    send = ATTEMPT + "say(named(send(four, ('8.8.8.8', 53))))"
+    gated_session.python(m, send)
+    gated_session.notes(m, verb="net.refused")
+    gated_session.restart()
+    gated_session.python(m, send)
+    gated_session.delete(f"/v1/machines/{m}")
+    totals = [n["detail"]["total"] for n in gated_session.notes(m, verb="net.refused")]
+    assert totals[0] == 1 and totals[-1] == 2 and totals == sorted(totals), totals
+    attack(2)
+
+
 def test_what_is_refused_in_the_call_changes_nothing(gated_session):
     box = gated_session.machine()
     lines = "; ".join(f"say(named({script}))" for _, script, _ in UNCOUNTED)
