@@ -103,6 +103,10 @@ static const struct field run_start_request[] = {
      .min = 1, .max = 8},
     {"check", FIELD_TEXT, AT(struct operator_request, check),
      "of tries: a command that exits with 0 where the work is good", .max = 64 << 10},
+    {"check_files", FIELD_MAP, AT(struct operator_request, check_files),
+     "of tries: files that the check needs, by absolute path, put there before it over whatever is "
+     "there; 1 MiB together",
+     .max = OPERATOR_FILES_MAX},
     {"machines", FIELD_TEXTS, AT(struct operator_request, machines),
      "of tries: these instead, one each; all but the best one's are removed, and all of them "
      "when it is cancelled",

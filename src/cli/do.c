@@ -44,6 +44,8 @@ const struct option_row do_rows[] = {
      "so many at once, each on a fork or a machine of its own; the best one stays"},
     {0, "check", "COMMAND", OPTION_TEXT, AT(check),
      "with --tries: what must exit with 0 where the work was done"},
+    {0, "check-file", "FILE:/PATH", OPTION_LIST, AT(check_files),
+     "with --check: a file of yours that it needs, put there before it (again for more)"},
     NEW_OPTIONS(struct do_options, made, 0, "take-steps"),
     {0, "resume", "RUN", OPTION_TEXT, AT(resume),
      "go on with a run that was interrupted, or watch one that goes on"},
@@ -543,6 +545,8 @@ static int words_of(int argc, char **argv, struct do_options *o, const char *wor
                        words[0]);
     if (o->check && !o->tries)
         return err_set(err, ERR_INVALID, "--check needs --tries");
+    if (o->check_files.count && !o->check)
+        return err_set(err, ERR_INVALID, "--check-file needs --check");
     if (o->tries > DO_TRIES_MAX)
         return err_set(err, ERR_INVALID, "--tries is at most %d", DO_TRIES_MAX);
     if (other == (count > 0)) {

@@ -90,18 +90,52 @@ static int put_mode(struct jot *j, const struct do_options *o, struct err *err) 
     return 0;
 }
 
-static void put_tries(struct jot *j, const struct do_options *o, const struct do_machines *made) {
+/* FILE:/PATH */
+static int put_check_file(struct jot *j, const char *words, struct err *err) {
+    struct buf text DEFER(buf_done) = BUF(SCRIPT_MAX);
+    char path[4096];
+    const char *colon = strrchr(words, ':');
+    if (!colon || colon[1] != '/' || (size_t)(colon - words) >= sizeof(path)) {
+        err_set(err, ERR_INVALID, "'%s' does not say where to", words);
+        return err_remedy(err, "write --check-file FILE:/PATH");
+    }
+    snprintf(path, sizeof(path), "%.*s", (int)(colon - words), words);
+    if (read_file(path, &text, err) < 0)
+        return -1;
+    const char *bytes = text.data ? text.data : "";
+    json_t *is_text = json_stringn(bytes, text.len);
+    bool fits = is_text && !memchr(bytes, 0, text.len);
+    json_decref(is_text);
+    if (!fits)
+        return err_set(err, ERR_INVALID, "'%s' is no text in UTF-8", path);
+    jot_bytes(j, colon + 1, bytes, text.len);
+    return 0;
+}
+
+static int put_check(struct jot *j, const struct do_options *o, struct err *err) {
+    jot_string(j, "check", o->check);
+    jot_object(j, "check_files");
+    for (size_t i = 0; i < o->check_files.count; i++)
+        if (put_check_file(j, o->check_files.items[i], err) < 0)
+            return -1;
+    jot_end(j, '}');
+    return 0;
+}
+
+static int put_tries(struct jot *j, const struct do_options *o, const struct do_machines *made,
+                     struct err *err) {
     if (!o->tries)
-        return;
+        return 0;
     jot_u64(j, "tries", o->tries);
-    if (o->check)
-        jot_string(j, "check", o->check);
+    if (o->check && put_check(j, o, err) < 0)
+        return -1;
     if (!made->count)
-        return;
+        return 0;
     jot_array(j, "machines");
     for (size_t i = 0; i < made->count; i++)
         jot_string(j, NULL, made->ids[i]);
     jot_end(j, ']');
+    return 0;
 }
 
 int do_put_start(struct jot *j, const struct do_options *o, const struct client *c,
@@ -127,9 +161,8 @@ int do_put_start(struct jot *j, const struct do_options *o, const struct client 
         snprintf(wall, sizeof(wall), "%llums", (unsigned long long)o->wall);
         jot_string(j, "wall", wall);
     }
-    if (put_model(j, o, err) < 0 || put_mode(j, o, err) < 0)
+    if (put_model(j, o, err) < 0 || put_mode(j, o, err) < 0 || put_tries(j, o, made, err) < 0)
         return -1;
-    put_tries(j, o, made);
     do_put_keys(j, c);
     jot_end(j, '}');
     return j->failed ? err_set(err, ERR_LIMIT, "the request is too long") : 0;

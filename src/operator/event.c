@@ -65,6 +65,7 @@ static const struct member members[] = {
     {"parent", MEMBER_TEXT, AT(parent)},
     {"tries", MEMBER_NUMBER, AT(tries)},
     {"check", MEMBER_TEXT, AT(check)},
+    {"check_files", MEMBER_TEXT, AT(check_files)},
     {"guard", MEMBER_FLAG, AT(guard)},
     {"asks", MEMBER_FLAG, AT(asks)},
     {"good", MEMBER_FLAG, AT(good)},

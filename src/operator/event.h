@@ -83,6 +83,7 @@ struct run_event {
     bool own_machine;              /* it was made for this run */
     uint64_t tries;                /* so many runs, of which the best counts; 0: it is one itself */
     const char *check;             /* of tries: what must exit with 0 */
+    const char *check_files;       /* and files that it needs: a JSON object of paths and texts */
     bool guard;                    /* of tries: their machines */
     bool asks;                     /* its owner may approve a call that is not in the plan */
     /* answer */

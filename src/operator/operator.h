@@ -32,8 +32,9 @@ struct operator_request {
     struct texts machines; /* of tries: these instead, one each; those that are not best go */
     bool asks;             /* plan-then-execute: its owner may approve what is not in the plan */
     const char *check;     /* of tries: a command that must exit with 0 where one has worked */
+    struct texts check_files; /* paths and texts: put there before it, from its owner's side */
 };
-enum { OPERATOR_KEYS_MAX = 16, OPERATOR_STEPS_DEFAULT = 200 };
+enum { OPERATOR_KEYS_MAX = 16, OPERATOR_FILES_MAX = 16, OPERATOR_STEPS_DEFAULT = 200 };
 
 struct run_view {
     const char *id, *owner, *machine, *task, *model, *mode;

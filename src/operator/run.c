@@ -57,6 +57,7 @@ static int take_start(struct run *r, const struct run_event *e, struct err *err)
     r->start.menu = keep(r, e->menu);
     r->start.parent = keep(r, e->parent);
     r->start.check = keep(r, e->check);
+    r->start.check_files = keep(r, e->check_files);
     r->tries = arena_alloc(&r->arena, (e->tries + 1) * sizeof(*r->tries));
     memset(r->tries, 0, (e->tries + 1) * sizeof(*r->tries));
     r->last_ms = e->time_ms;

@@ -9,6 +9,8 @@
 #include "service/net.h"
 #include "service/runs.h"
 
+enum { CHECK_FILES_MAX = 1 << 20 };
+
 /* ---- which model ---- */
 
 struct keys {
@@ -194,10 +196,24 @@ static void with_machines(struct starting *s, const struct texts *named) {
         tries_go(s, "", &machines);
 }
 
+/* As the transcript has them. */
+static const char *files_text(struct arena *a, const struct texts *files) {
+    struct buf text DEFER(buf_done) = BUF(RUN_LINE_MAX);
+    struct jot j = JOT(&text);
+    if (!files->count)
+        return NULL;
+    jot_object(&j, NULL);
+    for (size_t i = 0; i + 1 < files->count; i += 2)
+        jot_string(&j, files->v[i], files->v[i + 1]);
+    jot_end(&j, '}');
+    return j.failed ? NULL : arena_copy(a, text.data, text.len);
+}
+
 static void start_tries(struct starting *s, const struct operator_request *r) {
     static const struct texts none;
     s->start.tries = r->tries.value;
     s->start.check = copy(&s->arena, r->check);
+    s->start.check_files = files_text(&s->arena, &r->check_files);
     s->start.guard = r->guard;
     if (r->machines.count)
         with_machines(s, &r->machines);
@@ -210,6 +226,18 @@ static void start_tries(struct starting *s, const struct operator_request *r) {
 static int check_tries(const struct operator_request *r, struct err *err) {
     if (!r->tries.is && (r->check || r->machines.count))
         return err_set(err, ERR_INVALID, "'%s' needs 'tries'", r->check ? "check" : "machines");
+    if (r->check_files.count && !r->check)
+        return err_set(err, ERR_INVALID, "'check_files' needs 'check'");
+    size_t bytes = 0;
+    for (size_t i = 0; i + 1 < r->check_files.count; i += 2) {
+        bytes += strlen(r->check_files.v[i + 1]);
+        if (r->check_files.v[i][0] != '/')
+            return err_set(err, ERR_INVALID, "'%.80s' of 'check_files' is no absolute path",
+                           r->check_files.v[i]);
+    }
+    if (bytes > CHECK_FILES_MAX)
+        return err_set(err, ERR_LIMIT, "'check_files' hold more than %d KiB",
+                       CHECK_FILES_MAX >> 10);
     if (r->machines.count && (r->machine || r->machines.count != r->tries.value))
         return err_set(err, ERR_INVALID, "'machines' are one for each try, instead of 'machine'");
     return 0;

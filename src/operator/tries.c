@@ -16,6 +16,7 @@
 #include "service/changesets.h"
 #include "service/diff.h"
 #include "service/exec.h"
+#include "service/files.h"
 #include "service/grants.h"
 #include "service/runs.h"
 #include "service/steps.h"
@@ -32,6 +33,7 @@ struct trying {
     /* Of the one that is judged. */
     char place[ID_SIZE]; /* the machine in which its check runs */
     bool lent, forked;
+    size_t file; /* of its check: the next that is put there */
     struct exec *exec;
     struct exec_follower follower;
     struct run_event judged;
@@ -310,6 +312,20 @@ static void check_begun(void *arg, struct exec *x, const struct err *err) {
     check_changed(t);
 }
 
+/* What it needs comes from its owner's side, over whatever a try has put there. */
+static void put_files(struct trying *t);
+
+static void file_there(void *arg, const struct err *err) {
+    struct trying *t = arg;
+    if (is_unwanted(t))
+        return;
+    t->file++;
+    if (err)
+        judge_failed(t, "put a file of its check there", err);
+    else
+        put_files(t);
+}
+
 static void run_check(struct trying *t) {
     static const uint8_t no_hash[SHA256_BYTES];
     key_of(t, "check");
@@ -317,6 +333,26 @@ static void run_check(struct trying *t) {
         .command = t->live->run.start.check, .key = t->key, .timeout = {CHECK_MS, true}};
     t->busy = true;
     service_exec(t->service, &t->live->who, t->place, &t->check, no_hash, NULL, 0, check_begun, t);
+}
+
+static void put_files(struct trying *t) {
+    const char *text = t->live->run.start.check_files;
+    json_t *files = text ? json_loads(text, 0, NULL) : NULL, *content;
+    const char *path;
+    size_t at = 0;
+    json_object_foreach(files, path, content) {
+        if (at++ < t->file)
+            continue;
+        const char *bytes = json_string_value(content);
+        const struct file_text f = {path, bytes ? bytes : "",
+                                    bytes && strncmp(bytes, "#!", 2) == 0 ? 0555 : 0444};
+        t->busy = true;
+        service_file_text(t->service, &t->live->who, t->place, &f, file_there, t);
+        json_decref(files);
+        return;
+    }
+    json_decref(files);
+    run_check(t);
 }
 
 static void check_forked(void *arg, const struct err *err) {
@@ -327,7 +363,7 @@ static void check_forked(void *arg, const struct err *err) {
     if (err)
         judge_failed(t, "fork it for its check", err);
     else
-        run_check(t);
+        put_files(t);
 }
 
 /* What was lent is not in a fork; it is frozen by now. Otherwise nothing that the check does
@@ -339,7 +375,7 @@ static void begin_check(struct trying *t) {
     }
     key_of(t, "fork");
     if (t->lent)
-        run_check(t);
+        put_files(t);
     else
         fork_of(t, try_of(t)->machine, check_forked);
 }
@@ -414,6 +450,7 @@ static void judge(struct trying *t) {
                                    .budget = {.steps = number_in(o.report, "turns")}};
     t->changeset[0] = t->why[0] = '\0';
     t->forked = t->lent = false;
+    t->file = 0;
     snprintf(t->place, sizeof(t->place), "%s", try_of(t)->machine);
     t->busy = true;
     service_grant_list(t->service, &l->who, t->place, grants_known, t);

@@ -20,6 +20,14 @@ int file_user(const char *text, uint32_t *ret_uid, struct err *err);
 void service_file(struct service *s, const struct caller *who, const char *machine, uint16_t type,
                   const void *msg, const char *path, guest_reply_fn *done, void *arg);
 
+/* A text as a file of the machine's root; parents are made, and what is there is replaced. */
+struct file_text {
+    const char *path, *text;
+    uint32_t mode;
+};
+void service_file_text(struct service *s, const struct caller *who, const char *machine,
+                       const struct file_text *f, service_done_fn *done, void *arg);
+
 /*
  * Is this another file than the one whose first bytes were read under that name? A step gives a
  * file another inode and leaves the rest as it was.

@@ -74,6 +74,7 @@ void grants_look(struct live *l, int64_t wall_ms);
 struct handover {
     const char *path;
     uint32_t mode;
+    bool as_root; /* it is root's */
 };
 void handover_file(struct live *l, int fd, const struct handover *to, service_done_fn *done,
                    void *arg);

@@ -7,7 +7,9 @@
 #include <unistd.h>
 
 #include "base/defer.h"
+#include "grant/dirs.h"
 #include "service/exec_plan.h"
+#include "service/files.h"
 #include "service/gate.h"
 #include "service/grant_kinds.h"
 
@@ -158,7 +160,8 @@ static struct copying *copying_new(struct live *l, const struct handover *to, se
     c->live = l;
     c->fd = -1;
     c->mode = to->mode;
-    user_of(l, &c->uid, &c->gid);
+    if (!to->as_root)
+        user_of(l, &c->uid, &c->gid);
     c->done = done;
     c->arg = arg;
     snprintf(c->path, sizeof(c->path), "%s", to->path);
@@ -185,6 +188,20 @@ void handover_text(struct live *l, const char *text, const struct handover *to,
     if (!(c->text = strdup(text)))
         abort();
     begin(c);
+}
+
+void service_file_text(struct service *s, const struct caller *who, const char *machine,
+                       const struct file_text *f, service_done_fn *done, void *arg) {
+    const struct handover to = {f->path, f->mode, .as_root = true};
+    struct err err;
+    struct live *l =
+        allow(who, SCOPE_RUN, &err) < 0 ? NULL : live_find(s, who, machine, LIVE_RUNNING, &err);
+    if (l && place_check(f->path, &err) < 0)
+        l = NULL;
+    if (l)
+        handover_text(l, f->text, &to, done, arg);
+    else
+        done(arg, &err);
 }
 
 /* ---- taking it back ---- */

@@ -45,6 +45,20 @@ def test_forks_of_a_machine_leave_it_as_it_is(carrel, daemon):
     assert daemon.exec(best[0], "cat made")["stdout"] == "new\n", "a check changes nothing"
 
 
+def test_what_a_check_needs_comes_from_the_owners_side(carrel, daemon, tmp_path):
+    """A try that forges the test does not pass by it, and the file is not in its machine."""
+    m = daemon.machine()
+    (tmp_path / "test.sh").write_text("#!/bin/sh\ngrep -q right made\n")
+    forge = "mkdir t; printf '#!/bin/sh\\n' > t/test.sh; chmod 755 t/test.sh; echo wrong > made"
+    words = ["--tries", 2, "--check", "t/test.sh", "--check-file", f"{tmp_path}/test.sh:/home/user/t/test.sh", m, "Make it."]
+    status, out, err = carrel(*words, turns=to_the_end([run(forge)]))
+    assert status == 1 and "None is good" in out and "the check exited 1" in out, (out, err)
+    status, out, err = carrel(*words, turns=to_the_end([run("echo right > made")]))
+    assert status == 0, (out, err)
+    best = re.search(r"The best is try \d, machine (m-\w+)", out)[1]
+    assert daemon.exec(best, "ls")["stdout"] == "made\n"
+
+
 def test_when_none_is_good(carrel, daemon):
     status, out, _ = carrel("--tries", 2, "--check", "false", "Try.", turns=to_the_end([run("true")]))
     assert status == 1 and "None is good" in out
@@ -170,7 +184,9 @@ def test_a_try_whose_model_is_gone_interrupts_the_whole(runs, daemon):
 
 
 @pytest.mark.parametrize("body,words", [({"check": "true"}, "needs 'tries'"), ({"machines": ["m-aaaaaaaaaaaa"]}, "needs 'tries'"),
-                                        ({"tries": 9}, "tries"), ({"tries": 2, "machines": ["a"]}, "one for each try"),
+                                        ({"tries": 9}, "tries"), ({"tries": 2, "check_files": {"/a": "b"}}, "needs 'check'"),
+                                        ({"tries": 2, "check": "true", "check_files": {"a": "b"}}, "no absolute path"),
+                                        ({"tries": 2, "check": "true", "check_files": {"/a": "b" * ((1 << 20) + 1)}}, "more than 1024 KiB"), ({"tries": 2, "machines": ["a"]}, "one for each try"),
                                         ({"tries": 1, "machines": ["m-aaaaaaaaaaaa"]}, "m-aaaaaaaaaaaa")])
 def test_requests_that_make_no_sense(runs, daemon, body, words):
     with pytest.raises(Refused) as e:
@@ -198,6 +214,9 @@ def test_a_machine_is_made_with_a_repository_and_more(carrel, daemon, tmp_path):
 
 @pytest.mark.parametrize("args,words", [
     (["--tries", "9", "x"], "at most 8"), (["--check", "true", "x"], "--check needs --tries"),
+    (["--tries", "2", "--check-file", "a:/b", "x"], "--check-file needs --check"),
+    (["--tries", "2", "--check", "true", "--check-file", "a", "x"], "does not say where to"),
+    (["--tries", "2", "--check", "true", "--check-file", "/nowhere:/a", "x"], "/nowhere"),
     (["--mem", "1G", "work", "x"], "options of a new machine"), (["--dir", "/nowhere", "x"], "/nowhere")])
 def test_what_does_not_go_together(carrel, daemon, args, words):
     status, _, err = carrel(*args, turns=turns([finish()]))
