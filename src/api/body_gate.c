@@ -117,10 +117,14 @@ static const struct field grant_diff_view[] = {
     {"kind", SHOW_TEXT, 0, "sqlite, postgres", .required = true},
     {"what", SHOW_TEXT, 0, "on the owner's side", .required = true},
     {"at", SHOW_TEXT, 0, "in the machine", .required = true},
-    {"same", SHOW_FLAG, 0, "sqlite: nothing differs from what was handed over"},
-    {"diff", SHOW_TEXT, 0, "sqlite: schema and rows, - before and + now"},
-    {"cut", SHOW_FLAG, 0, "sqlite: there is more than is shown"},
+    {"same", SHOW_FLAG, 0, "nothing differs from what was handed over"},
+    {"diff", SHOW_TEXT, 0,
+     "- before and + now; sqlite: schema and rows; postgres: relations, routines, and of each "
+     "table "
+     "how many rows it has and a sum of what they hold"},
+    {"cut", SHOW_FLAG, 0, "there is more than is shown"},
     {"database", SHOW_TEXT, 0, "postgres: its name on the server; it is dropped at the end"},
+    {"error", SHOW_TEXT, 0, "postgres: why it is not known what became of it"},
 };
 const struct schema grant_diff_schema = SCHEMA("GrantDiff", char *, grant_diff_view);
 

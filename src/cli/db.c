@@ -61,20 +61,34 @@ int db_copy(const char *path, struct err *err) {
     return err_wrap(err, "copy database '%s'", path);
 }
 
-void db_show(const json_t *d) {
+static void show_diff(const json_t *d) {
     const char *text = client_text(d, "diff");
+    safe_text(stdout, text, strlen(text));
+    if (json_is_true(json_object_get(d, "cut")))
+        puts("... and more than is shown");
+}
+
+static void show_server(const json_t *d) {
+    fputs(": a copy of ", stdout);
+    safe_name(stdout, client_text(d, "what"));
+    puts(", dropped at the end: nothing of it comes back");
+    if (json_object_get(d, "error")) {
+        fputs("what became of it is not known: ", stdout);
+        safe_name(stdout, client_text(d, "error"));
+        putchar('\n');
+    }
+    show_diff(d);
+}
+
+void db_show(const json_t *d) {
     fputs("database ", stdout);
     safe_name(stdout, client_text(d, "at"));
     if (strcmp(client_text(d, "kind"), "postgres") == 0) {
-        fputs(": a copy of ", stdout);
-        safe_name(stdout, client_text(d, "what"));
-        puts(", dropped at the end: nothing of it comes back");
+        show_server(d);
         return;
     }
     fputs(" against ", stdout);
     safe_name(stdout, client_text(d, "what"));
-    puts(*text ? " as it was handed over" : ": the same");
-    safe_text(stdout, text, strlen(text));
-    if (json_is_true(json_object_get(d, "cut")))
-        puts("... and more than is shown");
+    puts(*client_text(d, "diff") ? " as it was handed over" : ": the same");
+    show_diff(d);
 }

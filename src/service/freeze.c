@@ -237,10 +237,12 @@ static int read_database(struct freezing *f, struct err *err) {
     return 0;
 }
 
-/* It stays on its server: what it is. */
+/* It stays on its server: what became of it there. */
 static int name_database(struct freezing *f, struct err *err) {
-    (void)err;
-    postgres_tell(&f->grant, compared, f);
+    struct live *l = live_find(f->service, &f->who, f->machine, LIVE_RUNNING, err);
+    if (!l)
+        return -1;
+    postgres_tell(l, &f->grant, compared, f);
     return 0;
 }
 

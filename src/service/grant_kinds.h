@@ -1,8 +1,10 @@
 /* Kinds of grants, one row each. Only for src/service. */
 #pragma once
 
+#include "grant/dsn.h"
 #include "service/net.h"
 #include "service/state.h"
+#include "store/databases.h"
 #include "store/grants.h"
 
 struct grant_kind {
@@ -98,13 +100,30 @@ int sqlite_base(const struct service *s, const struct grant_row *row, struct err
  */
 void sqlite_freeze(struct service *s, const struct caller *who, const struct grant_row *row,
                    int frozen, service_net_fn *done, void *arg);
+/* Where what was handed over stays as long as the grant. */
+int grant_copy_path(const struct service *s, const char *id, char ret[PLACE_SIZE + 64],
+                    struct err *err);
+/* All but what its kind keeps. */
+void grant_row_copy(const struct grant_row *from, struct grant_row *to);
 /* The first members of what is said of a database. */
 void grant_put_head(struct jot *j, const struct grant_row *row);
 
 /* ---- grant_postgres.c ---- */
 
-void postgres_restore(struct live *l); /* where its database is */
-void postgres_tell(const struct grant_row *row, service_net_fn *done, void *arg);
+void postgres_restore(struct live *l);                            /* where its database is */
+void postgres_name(const char *id, char ret[DATABASE_NAME_SIZE]); /* of the database and its role */
+const char *postgres_password(const struct live *l);              /* of the role */
+int postgres_dsn(struct live *l, const char *id, struct dsn *ret, struct err *err);
+
+/* ---- postgres_look.c ---- */
+
+/* text: what there is, a line each; cut: and more. */
+typedef void postgres_looked_fn(void *arg, const char *text, bool cut, const struct err *err);
+void postgres_look(struct live *l, const char *id, postgres_looked_fn *done, void *arg);
+/* As it was handed over. */
+void postgres_keep(struct live *l, const char *id, const char *text);
+/* What became of it since; it never fails, but says why it is not known. */
+void postgres_tell(struct live *l, const struct grant_row *row, service_net_fn *done, void *arg);
 
 /* ---- risks.c ---- */
 

@@ -31,7 +31,7 @@ static char *copy_of(const char *text) {
     return copy;
 }
 
-static void name_of(const char *id, char ret[DATABASE_NAME_SIZE]) {
+void postgres_name(const char *id, char ret[DATABASE_NAME_SIZE]) {
     snprintf(ret, DATABASE_NAME_SIZE, "carrel_%s", id + 2);
 }
 
@@ -90,7 +90,7 @@ static int make_password(char ret[2 * PASSWORD_BYTES + 1], struct err *err) {
 static int set_variables(struct live *l, const struct grant_row *row, const struct dsn *d,
                          const char *password, struct err *err) {
     char name[DATABASE_NAME_SIZE], url[URL_SIZE];
-    name_of(row->id, name);
+    postgres_name(row->id, name);
     snprintf(url, sizeof(url), "postgres://%s:%s@%s:%s/%s?sslmode=disable", name, password,
              row->place, d->port, name);
     /* TLS with the server is the gate's (gate/pg.h), which is reached without leaving the host. */
@@ -123,7 +123,7 @@ static int write_down(struct live *l, const struct grant_row *row, const struct 
     snprintf(db.id, sizeof(db.id), "%s", row->id);
     snprintf(db.owner, sizeof(db.owner), "%s", l->row.owner);
     snprintf(db.machine, sizeof(db.machine), "%s", l->row.id);
-    name_of(row->id, db.name);
+    postgres_name(row->id, db.name);
     return databases_note(l->service, &db, text, err);
 }
 
@@ -136,7 +136,7 @@ static int postgres_settle(struct live *l, struct grant_row *row, struct err *er
         (only_one(l, row, err) < 0 || make_password(password, err) < 0 ||
          write_down(l, row, &dsn, text, err) < 0 || set_variables(l, row, &dsn, password, err) < 0))
         r = -1;
-    name_of(row->id, name);
+    postgres_name(row->id, name);
     if (r == 0 && asprintf(&row->detail,
                            "{\"database\":\"%s\",\"port\":%s,\"server\":\"%s\",\"sslmode\":\"%s\"}",
                            name, dsn.port, dsn.host, dsn.sslmode) < 0)
@@ -270,6 +270,18 @@ static void told(void *arg, const struct err *err) {
     giving_end(arg, NULL);
 }
 
+/* What the machine makes of it will be told from what it is now, where that can be known. */
+static void looked(void *arg, const char *text, bool cut, const struct err *err) {
+    struct giving *g = arg;
+    (void)cut;
+    if (err)
+        log_line(LOG_WARN, "service", "look at a new database: %s id=%s", err->text,
+                 g->live->row.id);
+    else
+        postgres_keep(g->live, g->id, text);
+    net_tell(g->live, told, g);
+}
+
 static void made(void *arg, const char *said, const struct err *failed) {
     struct giving *g = arg;
     struct live *l = g->live;
@@ -282,7 +294,7 @@ static void made(void *arg, const char *said, const struct err *failed) {
         failed = &err;
     }
     if (!failed) {
-        net_tell(l, told, g);
+        postgres_look(l, g->id, looked, g);
         return;
     }
     struct err late;
@@ -291,7 +303,7 @@ static void made(void *arg, const char *said, const struct err *failed) {
     giving_end(g, failed);
 }
 
-static const char *password_of(const struct live *l) {
+const char *postgres_password(const struct live *l) {
     for (size_t i = 0; i + 1 < l->env.count; i += 2)
         if (strcmp(l->env.v[i], "PGPASSWORD") == 0)
             return l->env.v[i + 1];
@@ -302,7 +314,7 @@ static void postgres_give(struct live *l, const struct grant_row *row, int fd,
                           service_done_fn *done, void *arg) {
     struct giving *g = calloc(1, sizeof(*g));
     const struct database_order order = {
-        .id = row->id, .password = password_of(l), .expires_ms = row->expires_ms};
+        .id = row->id, .password = postgres_password(l), .expires_ms = row->expires_ms};
     (void)fd;
     if (!g)
         abort();
@@ -321,6 +333,13 @@ static void postgres_take(struct live *l, const struct grant_row *row, service_d
     done(arg, r < 0 ? &err : NULL);
 }
 
+int postgres_dsn(struct live *l, const char *id, struct dsn *ret, struct err *err) {
+    struct buf text DEFER(secret_wipe) = BUF(SECRET_MAX + 1);
+    return databases_dsn(l->service, l->row.owner, id, &text, err) < 0
+               ? -1
+               : read_dsn(l->service, l->row.owner, text.data, ret, err);
+}
+
 /* A fork has one of its own, from the same template, and no way to that of its source. */
 static int postgres_renew(struct live *l, const struct grant_row *of, struct grant_row *row,
                           struct err *err) {
@@ -332,19 +351,6 @@ static int postgres_renew(struct live *l, const struct grant_row *of, struct gra
     fill_row(&dsn, text.data, row);
     dsn_wipe(&dsn);
     return close_way(l, err);
-}
-
-/* It is not ours to look into: what it is. */
-void postgres_tell(const struct grant_row *row, service_net_fn *done, void *arg) {
-    struct buf text DEFER(buf_done) = BUF(16384);
-    struct jot j = JOT(&text);
-    json_t *detail = json_loads(row->detail ? row->detail : "{}", 0, NULL);
-    const char *name = json_string_value(json_object_get(detail, "database"));
-    grant_put_head(&j, row);
-    jot_string(&j, "database", name ? name : "");
-    jot_end(&j, '}');
-    done(arg, text.data, NULL);
-    json_decref(detail);
 }
 
 const struct grant_kind grant_postgres = {.name = "postgres",

@@ -45,6 +45,11 @@ static int make_dir(const struct service *s, struct err *err) {
     return mkdir(path, 0700) < 0 && errno != EEXIST ? err_sys(err, "make '%s'", path) : 0;
 }
 
+int grant_copy_path(const struct service *s, const char *id, char ret[PATH_SIZE], struct err *err) {
+    path_of(s, id, ret);
+    return make_dir(s, err);
+}
+
 struct giving {
     struct live *live;
     char id[ID_SIZE], place[PLAN_PATH_SIZE];
@@ -361,12 +366,13 @@ static int open_images(struct comparing *c, int frozen, struct err *err) {
 
 /* ---- verbs ---- */
 
-static int copy_row(const struct grant_row *from, struct grant_row *to) {
+void grant_row_copy(const struct grant_row *from, struct grant_row *to) {
     *to = *from;
     to->what = strdup(from->what);
     to->place = strdup(from->place);
     to->detail = NULL;
-    return to->what && to->place ? 0 : -1;
+    if (!to->what || !to->place)
+        abort();
 }
 
 void sqlite_freeze(struct service *s, const struct caller *who, const struct grant_row *row,
@@ -379,8 +385,9 @@ void sqlite_freeze(struct service *s, const struct caller *who, const struct gra
         return;
     }
     struct comparing *c = calloc(1, sizeof(*c));
-    if (!c || copy_row(row, &c->row) < 0)
+    if (!c)
         abort();
+    grant_row_copy(row, &c->row);
     c->service = s;
     c->who = *who;
     c->done = done;
@@ -406,7 +413,7 @@ void service_grant_diff(struct service *s, const struct caller *who, const char 
     } else if (strcmp(row.kind, grant_sqlite.name) == 0) {
         sqlite_freeze(s, who, &row, -1, done, arg);
     } else if (strcmp(row.kind, grant_postgres.name) == 0) {
-        postgres_tell(&row, done, arg);
+        postgres_tell(l, &row, done, arg);
     } else {
         err_set(&err, ERR_INVALID, "grant '%s' is no database, but %s '%.100s'", row.id, row.kind,
                 row.what);

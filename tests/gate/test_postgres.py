@@ -80,11 +80,16 @@ def test_a_copy_of_its_own_and_nothing_left_of_it(gated, server):
     done = gated.exec(box, ["sh", "-c", f"env -u PGHOST -u PGUSER -u PGPASSWORD -u PGDATABASE -u PGPORT {postgres.BIN}/psql -XAtc 'select 1' \"$DATABASE_URL\""])
     assert done["stdout"] == "1\n", done
     told = carrel(gated, "diff", box).stdout
-    assert f"database {grant['at']}: a copy of {grant['what']}, dropped at the end: nothing of it comes back\nnothing to ship" in told, told
+    assert f"database {grant['at']}: a copy of {grant['what']}, dropped at the end: nothing of it comes back\n" in told and "nothing to ship" in told, told
     (set_,) = json.loads(carrel(gated, "diff", "--json", box).stdout)["changesets"]
-    assert set_["database"]["database"] and set_["files"] == []
-    shown = carrel(gated, "ship", "-y", set_["changeset"]).stdout  # frozen with an id as everything is; what it is stays known
-    assert "nothing of it comes back" in shown and "nothing to ship" in shown, shown
+    lines = set_["database"]["diff"].splitlines()
+    assert set_["database"]["database"] == name and set_["files"] == [] and set_["database"]["same"] is False
+    assert "+ table public.more (x integer)" in lines and [x for x in lines if x.startswith("- view public.names")], lines
+    assert [x[0] for x in lines if "table public.goods" in x] == ["-", "+"] and [x.split()[3] for x in lines if "rows public.goods" in x] == ["2", "3"], lines
+    # Frozen with an id as everything is: the machine goes on, and what was seen stays.
+    one(gated, box, "DROP TABLE more")
+    shown = carrel(gated, "ship", "-y", set_["changeset"]).stdout
+    assert "+ table public.more (x integer)" in shown and "nothing to ship" in shown, shown
     gated.delete(f"/v1/machines/{box}")
     assert gone(gated, server)
     assert [n["verb"] for n in gated.notes(box, verb="database", count=2)] == ["database.make", "database.drop"]
@@ -103,6 +108,20 @@ def test_its_role_can_do_nothing_else(gated, server, count_attack):
         count_attack()
     # The server would let it into these, which are everybody's there; the gate does not.
     assert gated.grants(box, "postgres")[0]["detail"]["others"] == ["parts", "postgres", "shop", "template1"]
+
+
+def test_what_is_told_of_it_cannot_be_forged(gated, server, count_attack):
+    """Functions and settings of the machine's choice are not asked, and names stay in their line."""
+    box = new(gated, server)
+    name = gated.grants(box, "postgres")[0]["detail"]["database"]
+    one(gated, box, "CREATE FUNCTION public.md5(text) RETURNS text LANGUAGE sql AS 'SELECT ''forged''::text'; CREATE FUNCTION public.format(text, text, text) RETURNS text"
+        " LANGUAGE sql AS 'SELECT ''forged''::text'; CREATE TABLE \"a\n- rows public.goods 2\" (x int)")
+    one(gated, box, f"ALTER ROLE {name} SET search_path TO public, pg_catalog; INSERT INTO goods(name) VALUES ('pot')")
+    (set_,) = json.loads(carrel(gated, "diff", "--json", box).stdout)["changesets"]
+    lines = set_["database"]["diff"].splitlines()
+    assert [x.split()[3] for x in lines if "rows public.goods" in x.split("\"")[0]] == ["2", "3"] and "forged" not in str(lines), lines
+    assert any(x.startswith("+ table public.\"a\\n- rows") for x in lines), lines
+    count_attack()
 
 
 OTHER_BASE, OTHER_ROLE = "it wants another database than the machine's own", "it would be another role than the machine's own"
@@ -312,6 +331,8 @@ def test_a_server_that_is_away_is_waited_for(gated, server):
     box = new(gated, server)
     server.stop()
     try:
+        told = carrel(gated, "diff", box).stdout
+        assert "what became of it is not known: reach the database" in told, told
         gated.delete(f"/v1/machines/{box}")
         notes = gated.notes(box, verb="database.stays", count=1, seconds=30)
         assert "cannot be reached" in notes[-1]["reason"]

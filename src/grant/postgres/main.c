@@ -4,6 +4,8 @@
  *   make   a role and a database of that name, from a template; says the address of the server, and
  *          in further lines which other databases that role may connect to
  *   drop   both, whoever is connected; that they are not there is fine
+ *   look   what is in it, a line each; as its role, whose name and password stand in place of the
+ *          owner's
  *
  * What it needs comes on its input, each word ended by a NUL: host, port, user, password, template,
  * sslmode, a file of certificates besides the system's or nothing; then the name, and to make: the
@@ -232,6 +234,77 @@ static int make(PGconn *c, const char *const w[WORDS]) {
     return hand_contents(w) != 0 ? 1 : tell(c, w[NAME]);
 }
 
+/* ---- look ---- */
+
+/* A name may hold anything: it stays in its line. */
+static void print_line(const char *text) {
+    for (; *text; text++)
+        if (*text == '\n')
+            fputs("\\n", stdout);
+        else
+            putchar(*text);
+    putchar('\n');
+}
+
+/* One line a row. */
+static int print_all(PGconn *c, const char *sql) {
+    PGresult *r DEFER(result_free) = PQexec(c, sql);
+    if (PQresultStatus(r) != PGRES_TUPLES_OK)
+        return -1;
+    for (int i = 0; i < PQntuples(r); i++)
+        print_line(PQgetvalue(r, i, 0));
+    return 0;
+}
+
+#define OURS "n.nspname !~ '^pg_' AND n.nspname <> 'information_schema'"
+
+static const char relations[] =
+    "SELECT CASE c.relkind WHEN 'v' THEN 'view' WHEN 'm' THEN 'materialized view' WHEN 'f' THEN"
+    " 'foreign table' WHEN 'S' THEN 'sequence' ELSE 'table' END || format(' %I.%I', n.nspname,"
+    " c.relname) || CASE c.relkind WHEN 'S' THEN '' ELSE coalesce(' (' || (SELECT string_agg("
+    "format('%I %s', a.attname, format_type(a.atttypid, a.atttypmod)) || CASE WHEN a.attnotnull"
+    " THEN ' not null' ELSE '' END, ', ' ORDER BY a.attnum) FROM pg_attribute a"
+    " WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped) || ')', '') END"
+    " FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
+    " WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f', 'S') AND " OURS " ORDER BY 1 LIMIT 1000";
+static const char routines[] =
+    "SELECT format('routine %I.%I(%s) %s', n.nspname, p.proname,"
+    " pg_get_function_identity_arguments(p.oid), md5(p.prosrc)) FROM pg_proc p"
+    " JOIN pg_namespace n ON n.oid = p.pronamespace WHERE " OURS " ORDER BY 1 LIMIT 1000";
+/* The small ones, up to 256 MiB together, are read; of others their size has to do. */
+static const char counts[] =
+    "SELECT CASE WHEN total <= 268435456 THEN format('SELECT format(''rows %%s %%s %%s'', %L,"
+    " count(*), left(md5(coalesce(sum(hashtextextended(t::text, 0)), 0)::text), 8))"
+    " FROM %I.%I t', name, schema, relation) ELSE format('SELECT format(''large %%s %%s bytes'',"
+    " %L, %L)', name, size) END FROM (SELECT n.nspname AS schema, c.relname AS relation,"
+    " format('%I.%I', n.nspname, c.relname) AS name, pg_relation_size(c.oid) AS size,"
+    " sum(pg_relation_size(c.oid)) OVER (ORDER BY pg_relation_size(c.oid), c.oid) AS total"
+    " FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
+    " WHERE c.relkind = 'r' AND " OURS ") s ORDER BY name LIMIT 200";
+
+/* How many rows each table has, and a sum that tells whether they are the same. */
+static int print_counts(PGconn *c) {
+    PGresult *r DEFER(result_free) = PQexec(c, counts);
+    if (PQresultStatus(r) != PGRES_TUPLES_OK)
+        return -1;
+    for (int i = 0; i < PQntuples(r); i++)
+        if (print_all(c, PQgetvalue(r, i, 0)) < 0)
+            return -1;
+    return 0;
+}
+
+static int look(const char *const w[WORDS]) {
+    PGconn *c DEFER(connection_free) = connect_to(w, w[NAME]);
+    if (PQstatus(c) != CONNECTION_OK)
+        return complain("reach the database", PQerrorMessage(c));
+    /* Names of the machine's choice are found nowhere but where they are asked for. */
+    if (run(c, "SET search_path TO ''") < 0 ||
+        run(c, "SET default_transaction_read_only TO on") < 0 || print_all(c, relations) < 0 ||
+        print_all(c, routines) < 0 || print_counts(c) < 0)
+        return complain("look at the database", PQerrorMessage(c));
+    return fflush(stdout) ? 1 : 0;
+}
+
 /* ---- drop ---- */
 
 static int drop(PGconn *c, const char *const w[WORDS]) {
@@ -260,12 +333,15 @@ int main(int argc, char **argv) {
     static char bytes[INPUT_MAX];
     const char *words[WORDS];
     bool makes = argc == 2 && strcmp(argv[1], "make") == 0;
-    if (!makes && (argc != 2 || strcmp(argv[1], "drop") != 0))
-        return complain("that is neither make nor drop", "");
+    bool looks = argc == 2 && strcmp(argv[1], "look") == 0;
+    if (!makes && !looks && (argc != 2 || strcmp(argv[1], "drop") != 0))
+        return complain("that is none of make, drop and look", "");
     if (!confine())
         return complain("this kernel does not confine what speaks to a server", "");
     if (!read_words(bytes, words))
         return complain("what is to be done cannot be read", "");
+    if (looks)
+        return look(words);
     PGconn *c DEFER(connection_free) = connect_somewhere(words);
     if (PQstatus(c) != CONNECTION_OK && PQconnectionUsedPassword(c)) {
         complain("the server does not take the password", PQerrorMessage(c));
