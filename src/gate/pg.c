@@ -303,7 +303,7 @@ static bool step_greeting(struct conn *c) {
 
 /* Without TLS nothing is left to do here that the kernel cannot do. */
 static bool hand_over(struct conn *c) {
-    if (c->pg->state != PG_OPEN || c->server.ssl || channel_backlog(&c->client) ||
+    if (c->pg->state != PG_OPEN || c->pause_ms || c->server.ssl || channel_backlog(&c->client) ||
         channel_backlog(&c->server) || c->pg->client_ended || c->pg->server_ended)
         return false;
     relay_start(c);

@@ -120,7 +120,8 @@ for path in ("/ws", "/other"):
 """
     assert gated.python(box, script)["stdout"].split() == ["HTTP/1.1", "200", "HTTP/1.1", "403"]
     assert ("Upgrade", "websocket") in servers.web.seen[0]["headers"]
-    assert gated.notes(box, "net.deny")[-1]["detail"]["path"] == "/other"
+    (note,) = gated.notes(box, "net.deny")
+    assert [note["detail"][k] for k in ("host", "port", "path")] + [note["reason"]] == ["ok.test", servers.http, "/other", "no rule allows it"]
     tally.attack()
 
 

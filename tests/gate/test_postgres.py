@@ -11,6 +11,7 @@ import time
 import pytest
 
 import postgres
+import tally
 from carrel import PROGRAM
 from daemon import Refused
 
@@ -132,7 +133,7 @@ FIRST = "its first packet is not PostgreSQL's"
 @pytest.mark.parametrize("name,words,why", [
     ("a template", "dbname=shop", OTHER_BASE), ("everybody's", "dbname=postgres", OTHER_BASE), ("another case", "dbname={}", OTHER_BASE), ("the owner", "user=boss", OTHER_ROLE),
     ("the owner in its database", "user=boss dbname=$PGDATABASE", OTHER_ROLE), ("the log of all", "replication=true", REPLICATES), ("the log", "replication=database", REPLICATES)])
-def test_no_other_database_and_nobody_else(gated_session, shared, count_attack, name, words, why):
+def test_no_other_database_and_nobody_else(gated_session, shared, name, words, why):
     box, grant = shared
     before = len(gated_session.notes(box, verb="net.deny", count=0))
     words = words.replace("{}", grant["detail"]["database"].upper())
@@ -140,7 +141,7 @@ def test_no_other_database_and_nobody_else(gated_session, shared, count_attack, 
     assert done["exec"]["status"] == 2 and f"FATAL:  {why}\n" in done["stderr"] and "the gate of the machine" in done["stderr"], done
     (note,) = gated_session.notes(box, verb="net.deny", count=before + 1)[before:]
     assert (note["detail"]["host"], note["detail"]["port"], note["reason"]) == (grant["at"], grant["detail"]["port"], why)
-    count_attack()
+    tally.attack()
 
 
 @pytest.mark.parametrize("name,packet,why", [
@@ -148,7 +149,7 @@ def test_no_other_database_and_nobody_else(gated_session, shared, count_attack, 
     ("an old version", "packet(2 << 16, b'u' * 288)", FIRST), ("two databases", "packet(3 << 16, b'user\\0NAME\\0database\\0NAME\\0database\\0shop\\0\\0')", FIRST),
     ("words that go on", "packet(3 << 16, b'user\\0NAME\\0\\0database\\0shop\\0\\0')", FIRST), ("a length without end", "b'\\x00\\xff\\xff\\xff'", FIRST),
     ("TLS again and again", "tls * 3", "it asks for TLS again and again")])
-def test_first_packets_that_are_refused(gated_session, server, shared, count_attack, name, packet, why):
+def test_first_packets_that_are_refused(gated_session, server, shared, name, packet, why):
     box, grant = shared
     before = len(gated_session.notes(box, verb="net.deny", count=0))
     pid = server.sql("SELECT pid FROM pg_stat_activity WHERE backend_type = 'checkpointer'")[0]
@@ -166,7 +167,7 @@ print(out)
     assert "SFATAL" in done["stdout"] and why.replace("'", "\\'") in done["stdout"] or why in done["stdout"], done
     (note,) = gated_session.notes(box, verb="net.deny", count=before + 1)[before:]
     assert (note["detail"]["host"], note["reason"]) == (grant["at"], why)
-    count_attack()
+    tally.attack()
 
 
 def test_it_may_stop_its_own_session(gated_session, shared):
@@ -182,6 +183,14 @@ def test_much_goes_through_both_ways(gated_session, shared):
     done = gated_session.exec(box, f"{postgres.BIN}/psql -XAtc \"SELECT repeat('x', 5000000)\" | wc -c; (echo \"SELECT length('\"; head -c 3000000 /dev/zero | tr '\\0' y; echo \"');\") | {postgres.BIN}/psql -XAt",
                       timeout="50s")
     assert done["stdout"].split() == ["5000001", "3000001"], done
+
+
+def test_a_rate_is_kept_there_too(gated_session, shared):
+    box, grant = shared
+    gated_session.allow(box, f"tcp://{grant['at']}:{grant['detail']['port']}", rate="2M")
+    began = time.monotonic()
+    assert gated_session.exec(box, f"{postgres.BIN}/psql -XAtc \"SELECT repeat('x', 3000000)\" | wc -c", timeout="30s")["stdout"] == "3000001\n"
+    assert 1 < time.monotonic() - began < 20
 
 
 def test_tls_with_the_server_is_the_gates(gated, server, servers, tmp_path):
