@@ -203,6 +203,8 @@ def test_tls_with_the_server_is_the_gates(gated, server, servers, tmp_path):
         for mode in ("disable", "prefer", "require", "verify-ca", "verify-full"):
             boxes[mode] = carrel(gated, "new", "--db", f"postgres:{dsn}?sslmode={mode}").stdout.strip()
             assert one(gated, boxes[mode], secure) == ("f" if mode == "disable" else "t"), mode
+        much = f"{postgres.BIN}/psql -XAtc \"SELECT repeat('x', 9000000)\" | wc -c"
+        assert gated.exec(boxes["require"], much, timeout="30s")["stdout"] == "9000001\n"
         done = carrel(gated, "new", "--db", f"postgres:{server.dsn}?sslmode=verify-full", ok=False)
         assert done.returncode and "does not match host name" in done.stderr, done
         # Now it has a certificate that nobody knows, as somebody in its place would.
