@@ -45,7 +45,7 @@ struct build {
     char machine[64];  /* in which steps are made; empty: none yet */
     const char *env[RECIPE_LINES_MAX];
     struct host {
-        const char *name;
+        char *name;
         bool local; /* a mirror that the owner chose may stand in the owner's own network */
     } net[HOSTS_MAX];
     size_t env_count, net_count;
@@ -337,7 +337,7 @@ static void add_mirrors(struct build *b, const char *text) {
         for (size_t i = 0; host && i < b->net_count; i++)
             known |= strcmp(b->net[i].name, host) == 0;
         if (host && !known && b->net_count < HOSTS_MAX)
-            b->net[b->net_count++] = (struct host){host, true}; /* as long as we live */
+            b->net[b->net_count++] = (struct host){host, true};
         else
             free(host);
     }
@@ -441,7 +441,10 @@ static int note_setting(struct build *b, const struct recipe_line *l, struct err
         for (size_t i = 0; i < l->count; i++) {
             if (b->net_count == HOSTS_MAX)
                 return err_set(err, ERR_LIMIT, "the recipe reaches more than %d hosts", HOSTS_MAX);
-            b->net[b->net_count++] = (struct host){.name = l->words[i]};
+            char *name = strdup(l->words[i]);
+            if (!name)
+                return err_set(err, ERR_LIMIT, "out of memory");
+            b->net[b->net_count++] = (struct host){.name = name};
         }
         close_machine(b); /* the next one may reach more */
         return 0;
@@ -579,5 +582,7 @@ int image_build(struct client *c, const char *path, const struct build_options *
     if (r == 0 && !o->quiet)
         fprintf(stderr, "%u steps made, %u cached\n", b->made, b->cached);
     recipe_done(&b->recipe);
+    while (b->net_count)
+        free(b->net[--b->net_count].name);
     return r;
 }
