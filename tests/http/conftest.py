@@ -18,8 +18,7 @@ import patience  # noqa: E402
 
 BUILD = pathlib.Path(os.environ.get("CARREL_BUILD") or TOP / "build")
 PROGRAM = str(BUILD / "tests/http/http-test-server")
-# What a server may grow by when it holds nothing. The sanitizer keeps freed memory: no limit there.
-GROWTH_KIB = 1 << 20 if b"__asan_init" in pathlib.Path(PROGRAM).read_bytes() else 2048
+GROWTH_KIB = 1 << 20 if patience.sanitized(PROGRAM) else 2048  # what a server may grow by when it holds nothing
 
 
 time_limit = patience.time_limit(60)
