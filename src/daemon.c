@@ -15,6 +15,7 @@
 
 #include "api/api.h"
 #include "base/defer.h"
+#include "base/disks.h"
 #include "base/log.h"
 #include "base/parse.h"
 #include "io/launch.h"
@@ -104,6 +105,19 @@ static int read_conf(struct daemon *d, const char *named, struct err *err) {
     else
         snprintf(path, sizeof(path), "%s/.config/carrel/carrel.conf", home ? home : "");
     return conf_read(path, &d->conf, err);
+}
+
+/* What `carrel store init` chose is the disk of who names none, in the file of settings or else. */
+static int read_disks(struct daemon *d, struct err *err) {
+    struct disks disks;
+    int home DEFER_CLOSE = open(d->place.home, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (home < 0)
+        return err_sys(err, "open '%s'", d->place.home);
+    if (disks_read(home, &disks, err) < 0)
+        return -1;
+    if (!d->conf.disk_bytes)
+        d->conf.disk_bytes = disks.bytes;
+    return 0;
 }
 
 /* ---- signed heads of the journal also go where the daemon cannot take them back ---- */
@@ -244,7 +258,8 @@ static int start(struct daemon *d, struct err *err) {
     d->loop = loop_new(err);
     if (!d->loop || loop_on_signal(d->loop, SIGTERM, on_signal, d, err) < 0 ||
         loop_on_signal(d->loop, SIGINT, on_signal, d, err) < 0 ||
-        store_open(&store, &d->store, err) < 0 || store_holds_charge(d->store, NULL, err) < 0)
+        store_open(&store, &d->store, err) < 0 || read_disks(d, err) < 0 ||
+        store_holds_charge(d->store, NULL, err) < 0)
         return -1;
     const struct service_options service = {d->loop, d->store, &d->conf, &d->place, on_broken};
     d->service = service_new(&service, on_ready, d, err);

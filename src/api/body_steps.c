@@ -76,8 +76,8 @@ static const struct field step_view_fields[] = {
      .required = true},
     {"reason", SHOW_TEXT, AT(struct step_view, reason), "why it cannot"},
     {"how", SHOW_TEXT, AT(struct step_view, how),
-     "it was taken: switch (of root), reflink or copy (while commands ran), same (nothing was "
-     "written since)"},
+     "it was taken: switch (of root); while commands ran btrfs (a snapshot), reflink or copy; same "
+     "(nothing was written since)"},
     {"layers", SHOW_NUMBER, AT(struct step_view, layers), "it is made of, above the image",
      .required = true},
     {"counted", SHOW_FLAG, AT(struct step_view, counted), "the next two are known",

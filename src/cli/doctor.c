@@ -187,6 +187,11 @@ static void look_disk(const struct host *h, struct finding *f) {
             "");
         return;
     }
+    if (spawner_says(h, "\"disk\":\"btrfs\"")) {
+        say(f, GOOD, "loop devices, btrfs", "--disk: a btrfs image; below 256M a tmpfs or ext4",
+            "");
+        return;
+    }
     if (spawner_says(h, "\"disk\":\"none\"")) {
         say(f, LESS, "tmpfs without user attributes (kernel before 6.6)",
             "no disk limit: changes go to a directory of the store", "run as root");
@@ -255,12 +260,19 @@ static void look_criu(const struct host *h, struct finding *f) {
 static void look_btrfs(const struct host *h, struct finding *f) {
     struct statfs fs;
     bool store = statfs(h->place.home, &fs) == 0 && (unsigned long)fs.f_type == 0x9123683eul;
-    bool known = lists("/proc/filesystems", "btrfs");
-    say(f, GOOD,
-        store   ? "the store is on btrfs"
-        : known ? "btrfs is there, the store is not on it"
-                : "no btrfs",
-        "not used yet", "");
+    bool known = lists("/proc/filesystems", "btrfs"), mkfs = access("/sbin/mkfs.btrfs", X_OK) == 0;
+    bool used = spawner_says(h, "\"disk\":\"btrfs\"");
+    say(f, used || !store ? GOOD : LESS,
+        !known  ? "no btrfs in the kernel"
+        : !mkfs ? "btrfs, no mkfs.btrfs"
+        : store ? "btrfs, and the store lies on it"
+                : "btrfs, mkfs.btrfs",
+        used ? "disks are btrfs: a step costs nothing while commands run"
+             : "not used: while commands run a step has no restore point, and snap copies",
+        !known           ? "modprobe btrfs"
+        : !mkfs          ? "apt-get install btrfs-progs"
+        : geteuid() != 0 ? "run as root"
+                         : "carrel store init --btrfs SIZE");
 }
 
 static void look_images(const struct host *h, struct finding *f) {

@@ -1,4 +1,7 @@
-/* carrel store check: the layers of machines, proved against what their steps name. */
+/*
+ * carrel store: check proves the layers of machines against what their steps name; init chooses
+ * what disks are.
+ */
 #include <stdio.h>
 #include <string.h>
 
@@ -7,15 +10,21 @@
 #include "cli/client.h"
 #include "cli/options.h"
 #include "cli/safe.h"
+#include "cli/store_init.h"
 #include "cli/table.h"
 
 struct store_options {
-    bool json, help;
+    struct store_init init;
+    bool help;
 };
 
 #define AT(member) offsetof(struct store_options, member)
 const struct option_row store_rows[] = {
-    {0, "json", NULL, OPTION_FLAG, AT(json), "print it as JSON"},
+    {0, "btrfs", "SIZE", OPTION_SIZE, AT(init.btrfs_bytes),
+     "init: new machines have a btrfs of this size in a file, so that a step costs nothing while "
+     "commands run"},
+    {0, "plain", NULL, OPTION_FLAG, AT(init.plain), "init: new machines have disks as usual"},
+    {0, "json", NULL, OPTION_FLAG, AT(init.json), "print it as JSON"},
     {'h', "help", NULL, OPTION_FLAG, AT(help), "show this"},
     {0, NULL, NULL, OPTION_FLAG, 0, NULL},
 };
@@ -52,7 +61,7 @@ static int check(const struct store_options *o, struct err *err) {
     const struct client_request r = {.method = "GET", .target = "/v1/store/check"};
     if (client_open(&c, CLIENT_IF_MACHINES, NULL, err) < 0 || client_call(&c, &r, &answer, err) < 0)
         return -1;
-    if (o->json)
+    if (o->init.json)
         print_json(answer);
     else
         print_report(answer);
@@ -70,11 +79,12 @@ int cmd_store(int argc, char **argv) {
         options_print(store_rows);
         return 0;
     }
-    if (skip == 1 || strcmp(argv[1], "check") != 0) {
+    bool init = skip == 2 && strcmp(argv[1], "init") == 0;
+    if (!init && (skip == 1 || strcmp(argv[1], "check") != 0)) {
         err_set(&err, ERR_INVALID, skip == 1 ? "no verb named" : "unknown verb '%s'", argv[1]);
-        err_remedy(&err, "carrel store check");
+        err_remedy(&err, "carrel store check, or init");
         return cli_fail(&err);
     }
-    int r = check(&o, &err);
+    int r = init ? store_init(&o.init, &err) : check(&o, &err);
     return r < 0 ? cli_fail(&err) : r;
 }

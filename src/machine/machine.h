@@ -140,7 +140,8 @@ struct machine_driver {
     void (*keep)(struct machine *m, const char *ranges, machine_done_fn *done, void *arg);
     /*
      * What was written since the last layer becomes a layer of that number too; the machine must be
-     * frozen. how: reflink or copy. `busy`: under way, ask again.
+     * frozen. how: btrfs, reflink or copy. `busy`: under way, ask again. Number 0, before it is
+     * frozen: what would make that slow is done now; `unsupported`: it takes what was changed.
      */
     void (*copy)(struct machine *m, uint32_t number, machine_copy_fn *done, void *arg);
     /*

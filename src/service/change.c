@@ -3,7 +3,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/defer.h"
 #include "service/durable.h"
+#include "service/gate.h"
 
 void change_finish(struct change *c, const struct err *err) {
     struct live *l = c->live;
@@ -52,6 +54,46 @@ struct change *change_begin(struct service *s, const struct caller *who, const c
     return c;
 }
 
+/* ---- a step comes first ---- */
+
+typedef void change_verb(struct service *s, const struct caller *who, const char *ref,
+                         service_machine_fn *done, void *arg);
+
+struct later {
+    struct service *service;
+    struct caller who;
+    char machine[ID_SIZE];
+    change_verb *verb;
+    service_machine_fn *done;
+    void *arg;
+};
+
+static void now_then(void *arg) {
+    struct later *w DEFER_FREE = arg;
+    w->verb(w->service, &w->who, w->machine, w->done, w->arg);
+}
+
+/* A copy that is taken of a machine lets it stand still for a moment: nobody is refused for that.
+ */
+static bool comes_later(struct service *s, const struct caller *who, const char *ref,
+                        change_verb *verb, service_machine_fn *done, void *arg) {
+    struct err err;
+    struct live *l = live_find(s, who, ref, LIVE_ANY, &err);
+    if (!l || !l->steps.still)
+        return false;
+    struct later *w = calloc(1, sizeof(*w));
+    if (!w)
+        abort();
+    *w = (struct later){s, *who, "", verb, done, arg};
+    snprintf(w->machine, sizeof(w->machine), "%s", l->row.id);
+    if (gate_wait(l, now_then, w))
+        return true;
+    free(w);
+    return false;
+}
+
+/* ---- the verbs ---- */
+
 static void change_state(void *arg, const struct err *failed) {
     struct change *c = arg;
     struct live *l = c->live;
@@ -81,6 +123,8 @@ static void change_refuse(struct change *c) {
 
 void service_pause(struct service *s, const struct caller *who, const char *ref,
                    service_machine_fn *done, void *arg) {
+    if (comes_later(s, who, ref, service_pause, done, arg))
+        return;
     struct change *c = change_begin(s, who, ref, "machine.pause", CHANGE_LIVE, done, arg);
     if (!c)
         return;
@@ -95,6 +139,8 @@ void service_pause(struct service *s, const struct caller *who, const char *ref,
 
 void service_resume(struct service *s, const struct caller *who, const char *ref,
                     service_machine_fn *done, void *arg) {
+    if (comes_later(s, who, ref, service_resume, done, arg))
+        return;
     struct change *c = change_begin(s, who, ref, "machine.resume", CHANGE_WAKES, done, arg);
     if (!c)
         return;
@@ -127,6 +173,8 @@ static void halt(void *arg, const struct err *failed) {
 
 void service_stop(struct service *s, const struct caller *who, const char *ref,
                   service_machine_fn *done, void *arg) {
+    if (comes_later(s, who, ref, service_stop, done, arg))
+        return;
     struct change *c = change_begin(s, who, ref, "machine.stop", CHANGE_LIVE, done, arg);
     if (!c)
         return;
@@ -147,6 +195,8 @@ static void destroyed(void *arg, const struct err *err) {
 
 void service_destroy(struct service *s, const struct caller *who, const char *ref,
                      service_machine_fn *done, void *arg) {
+    if (comes_later(s, who, ref, service_destroy, done, arg))
+        return;
     struct change *c = change_begin(s, who, ref, "machine.destroy", CHANGE_ENDS, done, arg);
     if (c)
         live_end(c->live, "destroyed", destroyed, c);

@@ -34,6 +34,7 @@ struct step_call {
     unsigned dying; /* times that what was killed may still be looked for */
     bool unwritten; /* its row could not be: */
     struct err why;
+    struct err shared; /* of one that is copied: why the root was not switched */
 };
 
 /* ---- the gate ---- */
@@ -233,28 +234,61 @@ static void refuse(struct step_call *c, const struct err *err) {
 
 /* ---- a copy, while something runs ---- */
 
+static void not_copied(struct step_call *c, const struct err *failed) {
+    struct live *l = c->live;
+    struct err err = *failed;
+    bool slow = failed->code == ERR_UNSUPPORTED;
+    if (c->row.kind == STEP_SNAP) {
+        if (failed->code == ERR_LIMIT)
+            say_full(l, &err);
+        refuse(c, &err);
+        return;
+    }
+    l->steps.copies_slowly |= slow;
+    no_point(c, slow ? c->shared.text : failed->text);
+    step_over(c, write_step(c, false, &err) < 0 ? &err : NULL);
+}
+
 static void copied(void *arg, const char *how, const struct err *failed) {
     struct step_call *c = arg;
     struct err err;
     if (failed) {
-        refuse(c, failed);
+        not_copied(c, failed);
         return;
     }
-    c->live->service->fallbacks[FELL_STEP_COPIED]++;
+    c->live->service->fallbacks[FELL_STEP_COPIED] += strcmp(how, "btrfs") != 0;
     c->row.has_point = 1;
     snprintf(c->row.reason, sizeof(c->row.reason), "%s", how);
     step_over(c, write_step(c, false, &err) < 0 ? &err : NULL);
 }
 
-/* A number by chance: whatever a copy that was never finished left is not met again. */
+static void copy(struct step_call *c) {
+    still_copy(c->live, c->row.layer, c->row.kind != STEP_SNAP, copied, c);
+}
+
+/*
+ * Numbers from a place by chance on: whatever a copy that was never finished left is not met again,
+ * and a list of many is short.
+ */
+static int choose_number(struct live *l, struct err *err) {
+    uint32_t chance, *last = &l->steps.last_copy;
+    if (*last && *last < LAYER_NUMBER_MAX) {
+        (*last)++;
+        return 0;
+    }
+    if (getrandom(&chance, sizeof(chance), 0) != sizeof(chance))
+        return err_sys(err, "choose a layer");
+    *last = LAYER_COPIED + chance % (LAYER_NUMBER_MAX - LAYER_COPIED);
+    return 0;
+}
+
 static int plan_copy(struct step_call *c, struct err *err) {
     struct live *l = c->live;
     struct layers layers;
     char text[LAYERS_TEXT_SIZE];
-    uint32_t chance;
-    if (getrandom(&chance, sizeof(chance), 0) != sizeof(chance))
-        return err_sys(err, "choose a layer");
-    c->row.layer = LAYER_COPIED + chance % (LAYER_NUMBER_MAX - LAYER_COPIED);
+    if (choose_number(l, err) < 0)
+        return -1;
+    c->row.layer = l->steps.last_copy;
     if (steps_load(l, err) < 0 ||
         layers_parse(l->steps.stack ? l->steps.stack : "", &layers, err) < 0 ||
         layers_push(&layers, l->row.id, c->row.layer, err) < 0)
@@ -266,11 +300,21 @@ static int plan_copy(struct step_call *c, struct err *err) {
     return 0;
 }
 
-/* Somebody asked for it, and the root cannot be switched. */
+/* The root cannot be switched. Unasked it is done where it costs nothing, as far as is known. */
 static bool may_copy(const struct step_call *c) {
     const struct live *l = c->live;
-    return c->row.kind == STEP_SNAP && !c->uncertain && !l->changing && l->machine &&
-           (l->row.state == MACHINE_RUNNING || l->row.state == MACHINE_PAUSED);
+    if (c->uncertain || l->changing || !l->machine)
+        return false;
+    switch (c->row.kind) {
+    case STEP_SNAP:
+        return l->row.state == MACHINE_RUNNING || l->row.state == MACHINE_PAUSED;
+    case STEP_EXEC:
+    case STEP_FILE:
+    case STEP_KEPT:
+        return l->row.state == MACHINE_RUNNING && !l->steps.copies_slowly;
+    default:
+        return false;
+    }
 }
 
 /* What a command left behind was found only when the switch was asked for. */
@@ -278,10 +322,11 @@ static bool copy_instead(struct step_call *c, const struct err *failed) {
     struct err err;
     if (failed->code != ERR_BUSY || c->row.layer >= LAYER_COPIED || !may_copy(c))
         return false;
+    c->shared = *failed;
     if (plan_copy(c, &err) < 0 || store_step_update(c->live->service->store, &c->row, &err) < 0)
         refuse(c, &err);
     else
-        still_copy(c->live, c->row.layer, copied, c);
+        copy(c);
     return true;
 }
 
@@ -445,21 +490,29 @@ static void ask_alone(void *arg) {
         ask_root(c);
 }
 
+static bool cannot_switch(const struct live *l, struct err *ret_why) {
+    if (!l->machine || l->row.state == MACHINE_PAUSED)
+        live_state_error(l, ret_why);
+    else if (l->running)
+        err_set(ret_why, ERR_BUSY, "other commands were running");
+    else if (l->watched)
+        err_set(ret_why, ERR_BUSY, "a path in machine '%s' is being watched", l->row.id);
+    else
+        return false;
+    return true;
+}
+
 static void begin(struct step_call *c) {
     struct live *l = c->live;
     struct err err = {.text = ""};
     char stack[LAYERS_TEXT_SIZE];
     l->steps.taking = c;
     int ready = -1;
-    bool copies = may_copy(c) && (l->running || l->watched || l->row.state == MACHINE_PAUSED);
+    bool shared = cannot_switch(l, &c->shared), copies = shared && may_copy(c);
     if (copies)
         ready = plan_copy(c, &err);
-    else if (!l->machine || l->row.state == MACHINE_PAUSED)
-        live_state_error(l, &err);
-    else if (l->running)
-        err_set(&err, ERR_BUSY, "other commands were running");
-    else if (l->watched)
-        err_set(&err, ERR_BUSY, "a path in machine '%s' is being watched", l->row.id);
+    else if (shared)
+        err = c->shared;
     else
         ready = steps_next_stack(l, stack, &err);
     if (ready == 0 && !copies) {
@@ -483,7 +536,7 @@ static void begin(struct step_call *c) {
         if (!switches)
             step_over(c, &c->why);
     } else if (copies) {
-        still_copy(l, c->row.layer, copied, c);
+        copy(c);
     } else if (ready < 0) {
         tell(c);
         step_over(c, NULL);
@@ -552,9 +605,19 @@ static void gone_on(void *arg, const struct err *err) {
 }
 
 /* A copy that nobody was told of; what stood still for it goes on. */
-static void drop_copy(struct live *l, const struct step_row *row) {
+static int give_up_copy(struct live *l, struct step_row *row, struct err *err) {
+    if (row->kind == STEP_SNAP)
+        return store_step_delete(l->service->store, row->id, err);
+    row->state = STEP_DONE;
+    row->layer = row->has_point = 0;
+    free(TAKE(row->stack));
+    snprintf(row->reason, sizeof(row->reason), "the daemon ended while it was taken");
+    return store_step_update(l->service->store, row, err);
+}
+
+static void drop_copy(struct live *l, struct step_row *row) {
     struct err err;
-    if (store_step_delete(l->service->store, row->id, &err) < 0)
+    if (give_up_copy(l, row, &err) < 0)
         log_line(LOG_ERROR, "service", "step: %s id=%s", err.text, l->row.id);
     if (l->row.state != MACHINE_RUNNING || !l->machine)
         return;

@@ -65,9 +65,12 @@ bool steps_make_room(struct live *l, const struct err *err, unsigned *tries);
 void steps_compact(struct live *l);
 void steps_compact_release(struct live *l);
 
-/* still.c: the upper becomes that layer too, while everything stands still. how: reflink, copy. */
+/*
+ * still.c: the upper becomes that layer too, while everything stands still. how: btrfs, reflink,
+ * copy. `at_once`: if that takes what was changed it is `unsupported`, and nothing stood still.
+ */
 typedef void still_fn(void *arg, const char *how, const struct err *err);
-void still_copy(struct live *l, uint32_t number, still_fn *done, void *arg);
+void still_copy(struct live *l, uint32_t number, bool at_once, still_fn *done, void *arg);
 void still_release(struct live *l); /* the daemon leaves: the next one lets the machine go on */
 
 /* The stack that shows what the machine is now, once its upper is frozen. */

@@ -4,7 +4,7 @@
  * more.
  *
  * Never touched is what is mounted: the newest step that switched the root names exactly that, so
- * it and all after it stay.
+ * it and all after it stay, but for copies that were taken while commands ran.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -118,11 +118,16 @@ static int drop_steps(struct live *l, size_t count, size_t *ret_dropped, struct 
     if (newest_switch(l, &mounted, err) < 0 ||
         store_step_oldest(store, l->row.id, count, &list, err) < 0 || store_begin(store, err) < 0)
         return -1;
-    for (size_t i = 0; i < list.count && list.rows[i].number < mounted; i++, (*ret_dropped)++)
+    for (size_t i = 0; i < list.count; i++) {
+        /* A copy that was taken while commands ran is nobody's root. */
+        if (list.rows[i].number >= mounted && list.rows[i].layer < LAYER_COPIED)
+            continue;
         if (store_step_delete(store, list.rows[i].id, err) < 0) {
             store_rollback(store);
             return -1;
         }
+        (*ret_dropped)++;
+    }
     if (store_commit(store, err) == 0)
         return 0;
     store_rollback(store);

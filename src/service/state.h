@@ -68,6 +68,8 @@ struct steps {
     struct merging *merging; /* tidy.c */
     struct loop_timer *rest; /* before layers are merged */
     size_t merge_from;       /* layers: a merge failed, and is tried again when there are so many */
+    bool copies_slowly;      /* a copy of the upper takes what was changed */
+    uint32_t last_copy;      /* number of one; 0: none was taken yet */
     bool full;               /* a step found no room on the disk */
     bool freeing;            /* and old ones go: what they held becomes free in the background */
     bool unpruned;           /* there is more history than when it was last looked at */

@@ -13,7 +13,10 @@ enum { LOOK_MS = 2 };
 struct still {
     struct live *live;
     uint32_t number;
-    bool was_paused;
+    bool at_once, was_paused;
+    bool ready;  /* what makes the copy slow is done, as far as that can be */
+    bool holds;  /* nobody else pauses, resumes or rewinds it meanwhile */
+    bool frozen; /* by us */
     struct loop_timer *timer;
     still_fn *done;
     void *arg;
@@ -42,7 +45,7 @@ static void finish(struct still *t) {
     struct err err = t->err;
     bool failed = t->failed;
     live_ref(l);
-    if (l->row.state != MACHINE_ENDING && l->row.state != MACHINE_ENDED)
+    if (t->holds && l->row.state != MACHINE_ENDING && l->row.state != MACHINE_ENDED)
         l->changing = false;
     still_free(t);
     done(arg, how, failed ? &err : NULL);
@@ -59,7 +62,7 @@ static void thawed(void *arg, const struct err *err) {
 
 static void let_go_on(struct still *t) {
     struct live *l = t->live;
-    if (t->was_paused || !l->machine)
+    if (!t->frozen || !l->machine)
         finish(t);
     else
         l->service->driver->freeze(l->machine, false, thawed, t);
@@ -71,7 +74,7 @@ static void fail(struct still *t, const struct err *err) {
     let_go_on(t);
 }
 
-static void ask_copy(void *arg);
+static void go_on(void *arg);
 
 static void copied(void *arg, const char *how, const struct err *err) {
     struct still *t = arg;
@@ -85,40 +88,70 @@ static void copied(void *arg, const char *how, const struct err *err) {
     }
 }
 
-static void ask_copy(void *arg) {
+static void frozen(void *arg, const struct err *err) {
+    struct still *t = arg;
+    t->frozen = true; /* whatever came of it */
+    if (err)
+        fail(t, err);
+    else
+        go_on(t);
+}
+
+static void is_ready(void *arg, const char *how, const struct err *err) {
+    struct still *t = arg;
+    (void)how;
+    if (err && err->code == ERR_BUSY) {
+        loop_timer_start(t->timer, LOOK_MS, 0);
+    } else if (err && (t->at_once || err->code != ERR_UNSUPPORTED)) {
+        fail(t, err);
+    } else {
+        t->ready = true;
+        go_on(t);
+    }
+}
+
+/* What nobody asked for lets other verbs come first, until it is ready. */
+static int hold(struct still *t, struct err *err) {
+    struct live *l = t->live;
+    if (t->holds || (t->at_once && !t->ready))
+        return 0;
+    if (l->changing || l->row.state != (t->was_paused ? MACHINE_PAUSED : MACHINE_RUNNING))
+        return err_set(err, ERR_BUSY, "another verb on machine '%s' is under way", l->row.id);
+    t->holds = l->changing = true;
+    return 0;
+}
+
+/* The next thing to do: make ready while it runs, let it stand still, copy. */
+static void go_on(void *arg) {
     struct still *t = arg;
     struct live *l = t->live;
     struct err err;
-    if (l->machine) {
+    if (!l->machine) {
+        err_set(&err, ERR_GONE, "machine '%s' has ended", l->row.id);
+        fail(t, &err);
+    } else if (hold(t, &err) < 0) {
+        fail(t, &err);
+    } else if (!t->ready) {
+        l->service->driver->copy(l->machine, 0, is_ready, t);
+    } else if (!t->was_paused && !t->frozen) {
+        l->service->driver->freeze(l->machine, true, frozen, t);
+    } else {
         l->service->driver->copy(l->machine, t->number, copied, t);
-        return;
     }
-    err_set(&err, ERR_GONE, "machine '%s' has ended", l->row.id);
-    fail(t, &err);
 }
 
-static void frozen(void *arg, const struct err *err) {
-    if (err)
-        fail(arg, err);
-    else
-        ask_copy(arg);
-}
-
-void still_copy(struct live *l, uint32_t number, still_fn *done, void *arg) {
+void still_copy(struct live *l, uint32_t number, bool at_once, still_fn *done, void *arg) {
     struct still *t = calloc(1, sizeof(*t));
     if (!t)
         abort();
     *t = (struct still){.live = l,
                         .number = number,
+                        .at_once = at_once,
                         .was_paused = l->row.state == MACHINE_PAUSED,
                         .done = done,
                         .arg = arg};
-    t->timer = loop_timer_new(l->service->loop, ask_copy, t);
+    t->timer = loop_timer_new(l->service->loop, go_on, t);
     live_ref(l);
-    l->changing = true; /* nobody pauses, resumes or rewinds it meanwhile */
     l->steps.still = t;
-    if (t->was_paused)
-        ask_copy(t);
-    else
-        l->service->driver->freeze(l->machine, true, frozen, t);
+    go_on(t);
 }

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <linux/fs.h>
 #include <linux/loop.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -11,11 +12,64 @@
 #include <unistd.h>
 
 #include "base/defer.h"
+#include "spawn/btrfs.h"
 #include "spawn/mounts.h"
 
-static int make_filesystem(int image, uint64_t inodes, struct err *err) {
-    char count[24], path[32];
+enum { OPTIONS = 5 };
+
+/* mke2fs and its peers: what they are told, and what is told to who lacks them. */
+struct kind {
+    const char *type, *program, *package;
+    struct mount_option options[OPTIONS]; /* after the source; up to a NULL key */
+};
+
+static const struct kind kinds[] = {
+    [DISK_EXT4] = {"ext4",
+                   "/sbin/mke2fs",
+                   "e2fsprogs",
+                   {{"noinit_itable", NULL}, {"discard", NULL}, {NULL, NULL}}},
+    /*
+     * The file is gone after a crash of the host: there is nothing to keep in order for that. What
+     * a snapshot held is free with the second commit after its end, so they are not far apart.
+     */
+    [DISK_BTRFS] = {"btrfs",
+                    "/sbin/mkfs.btrfs",
+                    "btrfs-progs",
+                    {{"nobarrier", NULL},
+                     {"nodatasum", NULL},
+                     {"discard", "sync"},
+                     {"commit", "2"},
+                     {NULL, NULL}}},
+};
+
+bool disk_can(enum disk_kind kind) {
+    return access(kinds[kind].program, X_OK) == 0;
+}
+
+/*
+ * In the child. Forced, also if it takes the file for one that is mounted: it is new, and ours
+ * alone.
+ */
+static void exec_maker(enum disk_kind kind, const char *path, uint64_t inodes) {
+    char count[24];
     snprintf(count, sizeof(count), "%" PRIu64, inodes);
+    const char *const ext4[] = {"mke2fs", "-q",
+                                "-F",     "-F",
+                                "-t",     "ext4",
+                                "-b",     "4096",
+                                "-m",     "0",
+                                "-N",     count,
+                                "-O",     "^has_journal,^resize_inode",
+                                "-E",     "lazy_itable_init=1,nodiscard",
+                                path,     NULL};
+    /* Data and what describes it share their room, or a disk could be full of either. */
+    const char *const btrfs[] = {"mkfs.btrfs", "-q", "-f", "-K", "--mixed", path, NULL};
+    execv(kinds[kind].program, (char *const *)(kind == DISK_EXT4 ? ext4 : btrfs));
+}
+
+static int make_filesystem(enum disk_kind kind, int image, uint64_t inodes, struct err *err) {
+    const char *program = kinds[kind].program;
+    char path[32];
     snprintf(path, sizeof(path), "/proc/self/fd/%d", image);
     pid_t pid = fork();
     if (pid == 0) {
@@ -24,10 +78,7 @@ static int make_filesystem(int image, uint64_t inodes, struct err *err) {
         dup2(null, STDIN_FILENO);
         dup2(null, STDOUT_FILENO);
         dup2(null, STDERR_FILENO);
-        /* Forced, also if it takes the file for one that is mounted: it is new, and ours alone. */
-        execl("/sbin/mke2fs", "mke2fs", "-q", "-F", "-F", "-t", "ext4", "-b", "4096", "-m", "0",
-              "-N", count, "-O", "^has_journal,^resize_inode", "-E", "lazy_itable_init=1,nodiscard",
-              path, (char *)NULL);
+        exec_maker(kind, path, inodes);
         _exit(127);
     }
     int status = -1;
@@ -38,10 +89,10 @@ static int make_filesystem(int image, uint64_t inodes, struct err *err) {
     if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
         return 0;
     if (WIFEXITED(status) && WEXITSTATUS(status) == 127) {
-        err_set(err, ERR_UNSUPPORTED, "there is no /sbin/mke2fs");
-        return err_remedy(err, "apt-get install e2fsprogs");
+        err_set(err, ERR_UNSUPPORTED, "there is no %s", program);
+        return err_remedy(err, "apt-get install %s", kinds[kind].package);
     }
-    return err_set(err, ERR_INTERNAL, "mke2fs failed with %s %d",
+    return err_set(err, ERR_INTERNAL, "%s failed with %s %d", program,
                    WIFEXITED(status) ? "status" : "signal",
                    WIFEXITED(status) ? WEXITSTATUS(status) : WTERMSIG(status));
 }
@@ -69,21 +120,35 @@ static int attach_loop(int image, char name[32], struct err *err) {
     return err_set(err, ERR_BUSY, "no free loop device");
 }
 
-int disk_new(int store, uint64_t bytes, uint64_t inodes, struct err *err) {
+static int mount_image(enum disk_kind kind, const char *device, struct err *err) {
+    const struct kind *k = &kinds[kind];
+    struct mount_option options[OPTIONS] = {{"source", device}};
+    size_t count = 1;
+    for (; k->options[count - 1].key; count++)
+        options[count] = k->options[count - 1];
+    int mount = mount_new(k->type, options, count, MOUNT_ATTR_NODEV | MOUNT_ATTR_NOSUID);
+    if (mount == -ENODEV) {
+        err_set(err, ERR_UNSUPPORTED, "the kernel has no %s", k->type);
+        return err_remedy(err, "modprobe %s", k->type);
+    }
+    return mount < 0 ? err_num(err, mount, "mount disk image") : mount;
+}
+
+/* On a store that is btrfs itself: once is enough. Elsewhere there is no such thing. */
+static void write_in_place(int image) {
+    int flags = FS_NOCOW_FL;
+    (void)ioctl(image, FS_IOC_SETFLAGS, &flags);
+}
+
+int disk_new(int store, enum disk_kind kind, uint64_t bytes, uint64_t inodes, struct err *err) {
     int image DEFER_CLOSE = openat(store, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    if (image >= 0 && btrfs_is(image))
+        write_in_place(image);
     if (image < 0 || ftruncate(image, (off_t)bytes) < 0)
         return err_sys(err, "make a disk image of %" PRIu64 " bytes", bytes);
-    if (make_filesystem(image, inodes, err) < 0)
+    if (make_filesystem(kind, image, inodes, err) < 0)
         return -1;
     char name[32];
     int loop DEFER_CLOSE = attach_loop(image, name, err);
-    if (loop < 0)
-        return -1;
-    const struct mount_option options[] = {
-        {"source", name}, {"noinit_itable", NULL}, {"discard", NULL}};
-    int mount = mount_new("ext4", options, 3, MOUNT_ATTR_NODEV | MOUNT_ATTR_NOSUID);
-    if (mount < 0) {
-        return err_num(err, mount, "mount disk image");
-    }
-    return mount;
+    return loop < 0 ? -1 : mount_image(kind, name, err);
 }

@@ -1,13 +1,20 @@
 /*
- * A filesystem of a fixed size in a file that never has a name: an ext4 image on a loop device.
+ * A filesystem of a fixed size in a file that never has a name: an image on a loop device.
  *
- * The limit in bytes and inodes is the filesystem's own. The file goes with its mount.
+ * The limit is the filesystem's own: in bytes and inodes for ext4; btrfs has no inodes to count,
+ * their room is that of their bytes. The file goes with its mount.
  */
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/err.h"
 
+enum disk_kind { DISK_EXT4, DISK_BTRFS };
+
+/* Is there what makes one? */
+bool disk_can(enum disk_kind kind);
+
 /* A detached mount, or -1. store is where the file's blocks come from. */
-int disk_new(int store, uint64_t bytes, uint64_t inodes, struct err *err);
+int disk_new(int store, enum disk_kind kind, uint64_t bytes, uint64_t inodes, struct err *err);

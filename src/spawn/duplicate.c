@@ -16,13 +16,14 @@
 #include "base/defer.h"
 #include "base/fdio.h"
 #include "base/map.h"
+#include "spawn/btrfs.h"
 #include "spawn/tree.h"
 
 enum { PATH_SIZE = 4096, DEPTH_MAX = 200, VALUE_MAX = 65536, LINKS_MAX = 65536, PIECE = 1 << 18 };
 
 /* Where a file with several names was copied to. */
 struct link {
-    char key[40];
+    char key[48];
     char path[];
 };
 
@@ -34,13 +35,34 @@ struct copying {
     bool shared;
 };
 
-static void copying_done(struct copying *c) {
+void copying_free(struct copying *c) {
+    if (!c)
+        return;
     struct link *l;
     for (size_t at = 0; (l = map_next(&c->links, &at));)
         free(l);
     map_done(&c->links);
     free(c->piece);
     close_fd(&c->out);
+    free(c);
+}
+
+static void copying_freep(struct copying **c) {
+    copying_free(*c);
+}
+
+struct copying *copying_new(int out) {
+    struct copying *c = calloc(1, sizeof(*c));
+    char *piece = malloc(PIECE);
+    int top = fcntl(out, F_DUPFD_CLOEXEC, 3);
+    if (!c || !piece || top < 0) {
+        close_fd(&top);
+        free(piece);
+        free(c);
+        return NULL;
+    }
+    *c = (struct copying){.out = top, .piece = piece, .shared = true};
+    return c;
 }
 
 /* ---- attributes ---- */
@@ -118,9 +140,14 @@ static int copy_data(struct copying *c, int from, int to, off_t size) {
 
 /* ---- entries ---- */
 
+/* Layers of one disk may number their files each for itself: then they differ by device. */
+static void link_key(char key[48], const struct stat *st) {
+    snprintf(key, 48, "%" PRIx64 ":%" PRIu64, (uint64_t)st->st_dev, (uint64_t)st->st_ino);
+}
+
 static int link_known(struct copying *c, const struct stat *st, int to, const char *name) {
-    char key[40];
-    snprintf(key, sizeof(key), "%" PRIu64, (uint64_t)st->st_ino);
+    char key[48];
+    link_key(key, st);
     const struct link *l = st->st_nlink > 1 ? map_get(&c->links, key) : NULL;
     if (!l)
         return 0;
@@ -134,7 +161,7 @@ static int link_note(struct copying *c, const struct stat *st, const char *path)
     struct link *l = malloc(sizeof(*l) + strlen(path) + 1);
     if (!l)
         return -ENOMEM;
-    snprintf(l->key, sizeof(l->key), "%" PRIu64, (uint64_t)st->st_ino);
+    link_key(l->key, st);
     memcpy(l->path, path, strlen(path) + 1);
     map_put(&c->links, l->key, l);
     return 0;
@@ -193,19 +220,30 @@ static int copy_subdir(struct copying *c, int from, int to, const char *name, co
     return r < 0 ? r : dress(in, out, st);
 }
 
+static int copy_plain(struct copying *c, int from, int to, const char *name, const char *path,
+                      const struct stat *st) {
+    int r = link_known(c, st, to, name);
+    if (r != 0)
+        return r < 0 ? r : 0;
+    r = S_ISREG(st->st_mode)   ? copy_file(c, from, to, name, st)
+        : S_ISLNK(st->st_mode) ? copy_symlink(from, to, name, st)
+                               : copy_node(to, name, st);
+    return r < 0 ? r : link_note(c, st, path);
+}
+
+int copying_file(struct copying *c, int from, int to, const char *name, const char *path) {
+    struct stat st;
+    if (fstatat(from, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+        return -errno;
+    return S_ISDIR(st.st_mode) ? -EISDIR : copy_plain(c, from, to, name, path, &st);
+}
+
 static int copy_entry(struct copying *c, int from, int to, const char *name, const char *path) {
     struct stat st;
     if (fstatat(from, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
         return -errno;
-    if (S_ISDIR(st.st_mode))
-        return copy_subdir(c, from, to, name, path, &st);
-    int r = link_known(c, &st, to, name);
-    if (r != 0)
-        return r < 0 ? r : 0;
-    r = S_ISREG(st.st_mode)   ? copy_file(c, from, to, name, &st)
-        : S_ISLNK(st.st_mode) ? copy_symlink(from, to, name, &st)
-                              : copy_node(to, name, &st);
-    return r < 0 ? r : link_note(c, &st, path);
+    return S_ISDIR(st.st_mode) ? copy_subdir(c, from, to, name, path, &st)
+                               : copy_plain(c, from, to, name, path, &st);
 }
 
 static void close_dir(DIR **d) {
@@ -241,17 +279,19 @@ static int open_dir(int dir, const char *name) {
 }
 
 static int copy_part(int from_disk, int to_disk, const char *from, const char *to, bool *shared) {
-    struct copying c DEFER(copying_done) = {.out = -1, .shared = true, .piece = malloc(PIECE)};
     struct stat st;
     int in DEFER_CLOSE = open_dir(from_disk, from);
-    if (in < 0 || !c.piece)
-        return in < 0 ? in : -ENOMEM;
+    if (in < 0)
+        return in;
     if (fstat(in, &st) < 0 || mkdirat(to_disk, to, 0700) < 0)
         return -errno;
-    c.out = open_dir(to_disk, to);
-    int r = c.out < 0 ? c.out : copy_dir(&c, in, c.out, "");
-    *shared &= c.shared;
-    return r < 0 ? r : dress(in, c.out, &st);
+    int out DEFER_CLOSE = open_dir(to_disk, to);
+    if (out < 0)
+        return out;
+    struct copying *c DEFER(copying_freep) = copying_new(out);
+    int r = c ? copy_dir(c, in, out, "") : -ENOMEM;
+    *shared &= c && c->shared;
+    return r < 0 ? r : dress(in, out, &st);
 }
 
 int duplicate_done(int to_disk, uint32_t into) {
@@ -270,29 +310,68 @@ static int settle(int disk, const char *aside, const char *name, bool durable) {
     return durable && fsync(disk) < 0 ? -errno : 0;
 }
 
-int duplicate_layer(int from_disk, int to_disk, const struct duplicate_plan *plan,
-                    bool *ret_shared) {
+static int copy_layer(int from_disk, int to_disk, uint32_t number, const char *aside,
+                      enum duplicate_way *ret_way) {
     static const char parts[] = "uU";
-    char name[16], aside[24], from[24], to[32];
+    char from[24], to[32];
     bool shared = true;
+    int r = mkdirat(to_disk, aside, 0755) < 0 ? -errno : 0;
+    for (size_t i = 0; r == 0 && i < sizeof(parts) - 1; i++) {
+        snprintf(from, sizeof(from), "%" PRIu32 "/%c", number, parts[i]);
+        snprintf(to, sizeof(to), "%s/%c", aside, parts[i]);
+        r = copy_part(from_disk, to_disk, from, to, &shared);
+    }
+    *ret_way = shared ? DUPLICATE_REFLINK : DUPLICATE_COPY;
+    return r;
+}
+
+/* Its top is that of the disk, which only we may enter; a layer's can be seen by who may. */
+static int snapshot_layer(int disk, uint32_t number, const char *aside,
+                          enum duplicate_way *ret_way) {
+    static const char parts[] = "uU";
+    int r = btrfs_snapshot(disk, aside);
+    int top DEFER_CLOSE = r < 0 ? -1 : open_dir(disk, aside);
+    if (r == 0 && (top < 0 || fchmod(top, 0755) < 0))
+        r = top < 0 ? top : -errno;
+    for (size_t i = 0; r == 0 && i < sizeof(parts) - 1; i++) {
+        const char part[] = {parts[i], '\0'};
+        char from[24];
+        snprintf(from, sizeof(from), "%" PRIu32 "/%c", number, parts[i]);
+        r = renameat(top, from, top, part) < 0 ? -errno : 0;
+    }
+    *ret_way = DUPLICATE_BTRFS;
+    return r;
+}
+
+/* Whatever of it there is. */
+static int clear_aside(int disk, const char *aside) {
+    return btrfs_destroy(disk, aside) == 0 ? 0 : tree_remove(disk, aside);
+}
+
+const char *duplicate_way_name(enum duplicate_way way) {
+    static const char *const names[] = {
+        [DUPLICATE_COPY] = "copy", [DUPLICATE_REFLINK] = "reflink", [DUPLICATE_BTRFS] = "btrfs"};
+    return names[way];
+}
+
+int duplicate_layer(int from_disk, int to_disk, const struct duplicate_plan *plan,
+                    enum duplicate_way *ret_way) {
+    char name[16], aside[24];
+    enum duplicate_way way = DUPLICATE_COPY;
     snprintf(name, sizeof(name), "%" PRIu32, plan->into);
     snprintf(aside, sizeof(aside), "%s.new", name);
     int r = duplicate_done(to_disk, plan->into);
     if (r != 0)
         return r < 0 ? r : 0;
-    r = tree_remove(to_disk, aside);
-    if (r == 0 && mkdirat(to_disk, aside, 0755) < 0)
-        r = -errno;
-    for (size_t i = 0; r == 0 && i < sizeof(parts) - 1; i++) {
-        snprintf(from, sizeof(from), "%" PRIu32 "/%c", plan->from, parts[i]);
-        snprintf(to, sizeof(to), "%s/%c", aside, parts[i]);
-        r = copy_part(from_disk, to_disk, from, to, &shared);
-    }
+    r = clear_aside(to_disk, aside);
+    if (r == 0)
+        r = plan->snapshot ? snapshot_layer(to_disk, plan->from, aside, &way)
+                           : copy_layer(from_disk, to_disk, plan->from, aside, &way);
     if (r == 0)
         r = settle(to_disk, aside, name, plan->durable);
     if (r < 0)
-        tree_remove(to_disk, aside);
-    else if (ret_shared)
-        *ret_shared = shared;
+        clear_aside(to_disk, aside);
+    else if (ret_way)
+        *ret_way = way;
     return r;
 }

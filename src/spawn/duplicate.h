@@ -2,6 +2,9 @@
  * A second copy of a frozen layer, on the same disk or another: what it holds, owners, modes,
  * times, attributes, whiteouts and hard links as they are. Data is shared where the filesystem can.
  *
+ * On a disk that is btrfs it is a snapshot of the whole disk, in which the layer has moved to the
+ * top; what else the snapshot holds is nobody's business, and goes with it.
+ *
  * The tree is a box's: depth is limited, and nothing is followed.
  */
 #pragma once
@@ -12,12 +15,23 @@
 struct duplicate_plan {
     uint32_t from, into; /* numbers of layers */
     bool durable;        /* on the disk when it is done, and not only with the kernel */
+    bool snapshot;       /* both disks are the same, and btrfs */
 };
 
-/* The layer appears whole, or not at all. 0 or -errno; *ret_shared (may be NULL): no data was
- * copied. */
+enum duplicate_way { DUPLICATE_COPY, DUPLICATE_REFLINK, DUPLICATE_BTRFS };
+/* "copy", "reflink", "btrfs" */
+const char *duplicate_way_name(enum duplicate_way way);
+
+/* The layer appears whole, or not at all. 0 or -errno; *ret_way (may be NULL): how. */
 int duplicate_layer(int from_disk, int to_disk, const struct duplicate_plan *plan,
-                    bool *ret_shared);
+                    enum duplicate_way *ret_way);
 
 /* 1: it is there. */
 int duplicate_done(int to_disk, uint32_t into);
+
+/* Copies what is no directory, one by one; several names of a file stay names of one file. */
+struct copying;
+struct copying *copying_new(int out); /* the top of all copies, dup'ed; NULL: errno */
+void copying_free(struct copying *c);
+/* from/name becomes to/name; path: the latter, below the top. */
+int copying_file(struct copying *c, int from, int to, const char *name, const char *path);

@@ -15,8 +15,12 @@
 #include <unistd.h>
 
 #include "base/defer.h"
+#include "base/disks.h"
 #include "base/fdio.h"
+#include "base/limits.h"
+#include "spawn/btrfs.h"
 #include "spawn/dev.h"
+#include "spawn/disk.h"
 #include "spawn/filter.h"
 #include "spawn/mounts.h"
 #include "spawn/spawner.h"
@@ -244,6 +248,17 @@ static void open_uppers(struct spawner *s, const char *run) {
         uppers_open_bare(&s->maker.uppers, s->maker.store, name);
 }
 
+/* A store that lies on btrfs was put there for that; only who chose it is refused without. */
+static int open_disks(struct spawner *s, struct err *err) {
+    struct disks d;
+    if (disks_read(s->maker.store, &d, err) < 0)
+        return -1;
+    s->maker.usual = d.bytes && !s->rootless ? d.bytes : LIMIT_DISK;
+    s->maker.btrfs =
+        !s->rootless && (d.said ? d.btrfs : btrfs_is(s->maker.store) && disk_can(DISK_BTRFS));
+    return 0;
+}
+
 static void open_cgroups(struct spawner *s, const char *run) {
     struct err err;
     char name[32];
@@ -255,7 +270,7 @@ static void open_cgroups(struct spawner *s, const char *run) {
 
 int spawner_open(struct spawner *s, const struct spawner_paths *paths, struct err *err) {
     drop_sys_resource();
-    if (open_places(s, paths, err) < 0 || open_nest(s, err) < 0)
+    if (open_places(s, paths, err) < 0 || open_disks(s, err) < 0 || open_nest(s, err) < 0)
         return -1;
     find_masks(s);
     open_cgroups(s, paths->run);

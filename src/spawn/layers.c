@@ -671,6 +671,23 @@ static uint32_t layer_number(const char *name) {
     return n > 0 && n < 10 && !name[n] && name[0] != '0' ? (uint32_t)strtoul(name, NULL, 10) : 0;
 }
 
+/* The same of one that is not finished: "7.new". */
+static uint32_t half_number(const char *name) {
+    char number[16];
+    size_t n = strspn(name, "0123456789");
+    if (n >= sizeof(number) || strcmp(name + n, ".new") != 0)
+        return 0;
+    snprintf(number, sizeof(number), "%.*s", (int)n, name);
+    return layer_number(number);
+}
+
+static bool is_used(const struct shed *plan, uint32_t number) {
+    for (size_t i = 0; i < SHED_USED; i++)
+        if (plan->used[i] == number)
+            return true;
+    return false;
+}
+
 static void close_dir(DIR **d) {
     if (*d)
         closedir(*d);
@@ -686,7 +703,7 @@ static bool throw_one(int disk, const char *name) {
 }
 
 /* Out of the way under a name that is no layer's; removed by and by. */
-static int throw_out(int disk, const uint32_t own[2], const struct range *keep, size_t count) {
+static int throw_out(int disk, const struct shed *plan, const struct range *keep, size_t count) {
     int fd = openat(disk, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *d DEFER(close_dir) = fd < 0 ? NULL : fdopendir(fd);
     int thrown = 0;
@@ -694,20 +711,21 @@ static int throw_out(int disk, const uint32_t own[2], const struct range *keep, 
         return -errno;
     for (struct dirent *e; (e = readdir(d));) {
         uint32_t number = layer_number(e->d_name);
-        if (!number || number == own[0] || number == own[1] || in_ranges(keep, count, number))
+        uint32_t half = plan->halves ? half_number(e->d_name) : 0;
+        if ((!number && !half) || is_used(plan, number ? number : half) ||
+            (number && in_ranges(keep, count, number)))
             continue;
         thrown += throw_one(disk, e->d_name);
     }
     return thrown;
 }
 
-int layers_shed(int disk, const char *list, uint32_t one, uint32_t other, struct undertaker *u,
-                struct err *err) {
+int layers_shed(int disk, const struct shed *plan, struct undertaker *u, struct err *err) {
     static struct range keep[KEEP_MAX];
     size_t count = 0;
-    if (parse_ranges(list, keep, &count, err) < 0)
+    if (parse_ranges(plan->keep, keep, &count, err) < 0)
         return -1;
-    int r = throw_out(disk, (const uint32_t[]){one, other}, keep, count);
+    int r = throw_out(disk, plan, keep, count);
     if (r < 0)
         return err_num(err, r, "remove layers");
     /* If it is too busy, or dies, the next request finds what is left. */
@@ -724,10 +742,14 @@ int layers_keep(struct spawner *s, struct plan_message *m, struct undertaker *u,
     int r = clone_disk(s, box, 0, &disk, 1);
     if (r == 0)
         r = mount_writable(disk);
+    const struct shed plan = {.keep = m->text,
+                              .used = {box->layer, box->next_layer, box->chores[CHORE_MERGE].number,
+                                       box->chores[CHORE_COPY].number},
+                              .halves = true};
     if (r < 0)
         err_num(err, r, "open the disk");
     else
-        r = layers_shed(disk, m->text, box->layer, box->next_layer, u, err);
+        r = layers_shed(disk, &plan, u, err);
     m->type = PLAN_DONE;
     return r < 0 ? err_wrap(err, "machine '%s'", box->id) : 0;
 }
@@ -787,12 +809,13 @@ int layers_tell(struct spawner *s, struct plan_message *m, struct err *err) {
 
 /* ---- merging ---- */
 
-void chore_done(struct chore_state *c, int result, bool shared) {
-    if (shared)
-        c->shared = c->number;
-    if (result < 0) {
+void chore_done(struct chore_state *c, const struct undertaker_word *word) {
+    if (word->result < 0) {
         c->failed = c->number;
-        c->error = result;
+        c->error = word->result;
+    } else {
+        c->done = c->number;
+        c->way = word->way;
     }
     c->number = 0;
 }

@@ -41,9 +41,14 @@ int layers_keep(struct spawner *s, struct plan_message *m, struct undertaker *u,
 struct box *layers_live_box(struct spawner *s, const char *id, struct err *err);
 /* A read-only view of the disk of that name, as it is. */
 int layers_disk(struct spawner *s, const char *name, struct err *err);
-/* On a writable disk: all layers but these two (0: none) and those of the list go. */
-int layers_shed(int disk, const char *list, uint32_t one, uint32_t other, struct undertaker *u,
-                struct err *err);
+/* On a writable disk: all layers go but those of the list, "3 7-9", and those that are used. */
+enum { SHED_USED = 4 };
+struct shed {
+    const char *keep;
+    uint32_t used[SHED_USED]; /* 0: none */
+    bool halves; /* so does what somebody began and did not finish, whoever was killed over it */
+};
+int layers_shed(int disk, const struct shed *plan, struct undertaker *u, struct err *err);
 
 /* TELL: `network` of its machine.json, which the box sees at once and cannot change. */
 int layers_tell(struct spawner *s, struct plan_message *m, struct err *err);
@@ -51,7 +56,7 @@ int layers_tell(struct spawner *s, struct plan_message *m, struct err *err);
 /* MERGE: `busy` while it is done by the undertaker, so ask again; then it is done, or why not. */
 int layers_merge(struct spawner *s, struct plan_message *m, struct undertaker *u, struct err *err);
 /* What the undertaker says of one. */
-void chore_done(struct chore_state *c, int result, bool shared);
+void chore_done(struct chore_state *c, const struct undertaker_word *word);
 /*
  * A layer that is not there yet: 0 if it may be begun; else it is under way (`busy`), or could not
  * be made, which is told once.

@@ -79,12 +79,12 @@ static int describe(const struct spawner *s, const struct plan *plan, struct buf
         jot_end(&j, '}');
     }
     jot_end(&j, ']');
-    limits_write(
-        &j, &(struct limits_told){.mem_bytes = plan->mem_bytes ? plan->mem_bytes : LIMIT_MEM,
-                                  .disk_bytes = plan->disk_bytes ? plan->disk_bytes : LIMIT_DISK,
-                                  .pids = plan->pids ? plan->pids : LIMIT_PIDS,
-                                  .cpu_milli = plan->cpu_milli,
-                                  .lifetime_ms = plan->deadline_ms});
+    limits_write(&j, &(struct limits_told){
+                         .mem_bytes = plan->mem_bytes ? plan->mem_bytes : LIMIT_MEM,
+                         .disk_bytes = plan->disk_bytes ? plan->disk_bytes : s->maker.usual,
+                         .pids = plan->pids ? plan->pids : LIMIT_PIDS,
+                         .cpu_milli = plan->cpu_milli,
+                         .lifetime_ms = plan->deadline_ms});
     jot_object(&j, "network");
     jot_string(&j, "policy", "none");
     jot_end(&j, '}');

@@ -14,6 +14,7 @@
 #include "base/defer.h"
 #include "base/fdio.h"
 #include "base/map.h"
+#include "spawn/duplicate.h"
 #include "spawn/tree.h"
 
 enum { PATH_SIZE = 4096, DEPTH_MAX = 200, VALUE_MAX = 65536, FROM_SIZE = LAYERS_MAX * 12 };
@@ -23,7 +24,8 @@ struct merge {
     size_t count;
     const char *prefix; /* of the overlay's marks */
     int out;
-    bool has_whiteout; /* ".wht" lies in out, to be linked */
+    bool has_whiteout;       /* ".wht" lies in out, to be linked */
+    struct copying *copying; /* what cannot be linked; NULL: all could, so far */
     unsigned depth;
 };
 
@@ -223,6 +225,21 @@ static int merge_subdir(struct merge *m, int out, const char *name, const char *
     return r;
 }
 
+/* A link does not lead out of a snapshot: such a file is copied, and shares its data. */
+static int put_file(struct merge *m, int out, int from, const char *name, const char *path) {
+    char below[PATH_SIZE] = "";
+    if (linkat(from, name, out, name, 0) == 0)
+        return 0;
+    if (errno != EXDEV)
+        return -errno;
+    if (!m->copying && !(m->copying = copying_new(m->out)))
+        return -ENOMEM;
+    if (*path)
+        snprintf(below, sizeof(below), "%s", path + 1); /* paths begin with a slash */
+    int r = *path ? join(below, name) : 0;
+    return r < 0 ? r : copying_file(m->copying, from, out, name, *path ? below : name);
+}
+
 static int merge_entry(struct merge *m, int out, int from, const char *name, const char *path,
                        const struct found *f) {
     struct stat st;
@@ -232,7 +249,7 @@ static int merge_entry(struct merge *m, int out, int from, const char *name, con
         return f->opaque ? 0 : put_whiteout(m, out, name);
     if (S_ISDIR(st.st_mode))
         return merge_subdir(m, out, name, path, f);
-    return linkat(from, name, out, name, 0) < 0 ? -errno : 0;
+    return put_file(m, out, from, name, path);
 }
 
 static void close_dir(DIR **d) {
@@ -313,6 +330,7 @@ static int merge_part(const struct merge_plan *plan, const char *aside, char par
         found_done(f);
     for (size_t i = 0; i < m.count; i++)
         close(m.roots[i]);
+    copying_free(m.copying);
     close_fd(&m.out);
     return r;
 }

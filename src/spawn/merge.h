@@ -1,6 +1,7 @@
 /*
- * Merging layers: several become one that shows the same, by hard links. No data is copied, and the
- * originals stay as they are; whoever has them mounted notices nothing.
+ * Merging layers: several become one that shows the same, by hard links. No data is copied (but out
+ * of snapshots where their filesystem cannot share it), and the originals stay as they are; whoever
+ * has them mounted notices nothing.
  *
  * What a directory of the result shows is worked out as the kernel looks it up: by its path, layer
  * by layer, the path being rewritten by the redirects it meets. Whiteouts stay, since there are

@@ -8,7 +8,7 @@
 #include "spawn/spawner.h"
 
 bool pool_refill(struct spawner *s) {
-    static const struct rootfs_size usual = {.disk_bytes = LIMIT_DISK, .mem_bytes = LIMIT_MEM};
+    const struct rootfs_size usual = {.disk_bytes = s->maker.usual, .mem_bytes = LIMIT_MEM};
     struct err err;
     if (s->pool_broken || s->berth_count == POOL_SIZE)
         return false;
@@ -30,13 +30,13 @@ bool pool_refill(struct spawner *s) {
 
 int pool_take(struct spawner *s, const struct plan *plan, struct berth *ret, struct err *err) {
     const struct rootfs_size size = {
-        .disk_bytes = plan->disk_bytes ? plan->disk_bytes : LIMIT_DISK,
+        .disk_bytes = plan->disk_bytes ? plan->disk_bytes : s->maker.usual,
         .mem_bytes = plan->mem_bytes ? plan->mem_bytes : LIMIT_MEM,
         .bare = plan_is_restacked(plan),
     };
     /* A pooled root has the default size and may lie on tmpfs, which counts as memory. */
-    bool fits = size.disk_bytes == LIMIT_DISK &&
-                (size.mem_bytes >= LIMIT_MEM || s->rootless || s->maker.tmpfs_plain);
+    bool fits = size.disk_bytes == s->maker.usual && (size.mem_bytes >= LIMIT_MEM || s->rootless ||
+                                                      s->maker.tmpfs_plain || s->maker.btrfs);
     if (fits && s->berth_count) {
         /* The oldest first: its process has had the most time to settle. */
         *ret = s->berths[0];

@@ -158,7 +158,7 @@ bool ready_refill(struct spawner *s) {
  */
 static bool fits(const struct spawner *s, const struct plan *plan) {
     return plan->grant_count == 0 && !plan->stack[0] && !(s->rootless && plan->hostname[0]) &&
-           (!plan->disk_bytes || plan->disk_bytes == LIMIT_DISK) &&
+           (!plan->disk_bytes || plan->disk_bytes == s->maker.usual) &&
            (!plan->mem_bytes || plan->mem_bytes >= LIMIT_MEM);
 }
 

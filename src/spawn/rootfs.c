@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/defer.h"
+#include "base/disks.h"
 #include "base/limits.h"
 #include "spawn/dev.h"
 #include "spawn/disk.h"
@@ -95,13 +96,15 @@ static int new_fs(struct rootfs_maker *maker, struct rootfs *r, uint64_t disk, u
         disk = LIMIT_DISK;
     if (maker->tmpfs_bare)
         return new_upper(maker, r, disk, err);
+    if (maker->btrfs && disk >= DISKS_BTRFS_MIN)
+        return disk_new(maker->store, DISK_BTRFS, disk, LIMIT_INODES(disk), err);
     if (in_memory) {
         int fs = new_tmpfs(disk);
         return fs < 0 ? err_num(err, fs, "mount tmpfs") : fs;
     }
     if (maker->uppers.limited)
         return new_upper(maker, r, disk, err);
-    return disk_new(maker->store, disk, LIMIT_INODES(disk), err);
+    return disk_new(maker->store, DISK_EXT4, disk, LIMIT_INODES(disk), err);
 }
 
 static int lay_out_dev(int fs, uid_t root) {

@@ -55,6 +55,8 @@ struct rootfs_maker {
     int nest;       /* rootless: the user namespace above the boxes' */
     int workshop;   /* the spawner's private scratch directory: where mounts are attached */
     int store;      /* where disk images are made */
+    bool btrfs;     /* and they are btrfs, so that a snapshot of them is nothing */
+    uint64_t usual; /* bytes of disk for a box that names none */
     bool has_nodes; /* every box has a /dev of its own */
     struct uppers uppers;
     struct left left;
@@ -70,7 +72,8 @@ struct rootfs_size {
 };
 
 /*
- * Changes go to tmpfs when the disk limit is at most half the memory limit, since they are charged
+ * Where disks are to be btrfs, changes go to an image of it, if it is not too small for that. Else
+ * they go to tmpfs when the disk limit is at most half the memory limit, since they are charged
  * to it; otherwise to a directory of the store with a project quota; where there is none, to an
  * ext4 image. A rootless spawner has tmpfs alone; where that is bare, a directory of the store
  * without a limit.

@@ -9,6 +9,7 @@
 
 #include "base/defer.h"
 #include "base/fdio.h"
+#include "spawn/btrfs.h"
 #include "spawn/duplicate.h"
 #include "spawn/layers.h"
 #include "spawn/mounts.h"
@@ -128,19 +129,48 @@ int saved_copy(struct spawner *s, const struct plan_message *m, struct undertake
 
 /* ---- COPY ---- */
 
+/* Stands for no layer, but for making ready to copy one. */
+enum { SETTLING = LAYER_NUMBER_MAX + 1 };
+
+/*
+ * A snapshot writes what is not yet on the disk, and the machine stands still for it: so that is
+ * written before, while it runs.
+ */
+static int upper_settle(struct box *box, int disk, struct undertaker *u, struct err *err) {
+    struct chore_state *c = &box->chores[CHORE_COPY];
+    if (!btrfs_is(disk))
+        return err_set(err, ERR_UNSUPPORTED, "a copy of machine '%s' would take what was changed",
+                       box->id);
+    if (c->done == SETTLING) {
+        c->done = 0;
+        return 0;
+    }
+    if (chore_ask(box, CHORE_COPY, SETTLING, "settle the disk of", err) < 0)
+        return -1;
+    if (undertaker_settle(u, box->id, disk))
+        c->number = SETTLING;
+    return busy(err, box);
+}
+
 static int begin_upper(struct box *box, int disk, uint32_t into, struct undertaker *u,
                        struct err *err) {
-    const struct duplicate_plan plan = {.from = box->layer, .into = into};
+    const struct duplicate_plan plan = {
+        .from = box->layer, .into = into, .snapshot = btrfs_is(disk)};
     if (undertaker_duplicate(u, box->id, CHORE_COPY, disk, disk, &plan))
         box->chores[CHORE_COPY].number = into;
     return busy(err, box);
 }
 
-int upper_copy(struct spawner *s, struct plan_message *m, struct undertaker *u, struct err *err) {
-    struct box *box = layers_live_box(s, m->plan.id, err);
-    int disk DEFER_CLOSE = box ? layers_disk(s, box->id, err) : -1;
-    if (disk < 0)
-        return -1;
+/* Made for somebody who was not told: with a spawner that is no more. */
+static const char *way_of(const struct box *box, int disk, uint32_t layer) {
+    const struct chore_state *c = &box->chores[CHORE_COPY];
+    return duplicate_way_name(c->done == layer ? c->way
+                              : btrfs_is(disk) ? DUPLICATE_BTRFS
+                                               : DUPLICATE_COPY);
+}
+
+static int copy_upper(struct box *box, int disk, struct plan_message *m, struct undertaker *u,
+                      struct err *err) {
     uint32_t into = (uint32_t)m->layer;
     int r = m->layer <= box->layer || m->layer > LAYER_NUMBER_MAX ? -EINVAL : mount_writable(disk);
     int there = r < 0 ? r : duplicate_done(disk, into);
@@ -148,13 +178,26 @@ int upper_copy(struct spawner *s, struct plan_message *m, struct undertaker *u, 
         return err_num(err, there, "copy the files of machine '%s'", box->id);
     if (there) {
         m->type = PLAN_TEXT;
-        snprintf(m->text, sizeof(m->text), "%s",
-                 box->chores[CHORE_COPY].shared == into ? "reflink" : "copy");
+        snprintf(m->text, sizeof(m->text), "%s", way_of(box, disk, into));
         return 0;
     }
     if (chore_ask(box, CHORE_COPY, into, "copy the files of", err) < 0)
         return -1;
     return begin_upper(box, disk, into, u, err);
+}
+
+int upper_copy(struct spawner *s, struct plan_message *m, struct undertaker *u, struct err *err) {
+    struct box *box = layers_live_box(s, m->plan.id, err);
+    int disk DEFER_CLOSE = box ? layers_disk(s, box->id, err) : -1;
+    if (disk < 0)
+        return -1;
+    if (m->layer)
+        return copy_upper(box, disk, m, u, err);
+    if (upper_settle(box, disk, u, err) < 0)
+        return -1;
+    m->type = PLAN_TEXT;
+    snprintf(m->text, sizeof(m->text), "%s", duplicate_way_name(DUPLICATE_BTRFS));
+    return 0;
 }
 
 /* ---- SHED ---- */
@@ -188,5 +231,5 @@ int saved_shed(struct spawner *s, const struct plan_message *m, struct undertake
     int disk DEFER_CLOSE = open_disk(s, name, false);
     if (disk < 0)
         return disk == -ENOENT ? 0 : err_num(err, disk, "open what was saved as '%s'", name);
-    return layers_shed(disk, list + 1, 0, 0, u, err);
+    return layers_shed(disk, &(struct shed){.keep = list + 1}, u, err);
 }

@@ -32,7 +32,8 @@ int saved_copy(struct spawner *s, const struct plan_message *m, struct undertake
 
 /*
  * COPY: what a box's upper holds becomes a layer of that number too, beside it; m becomes the
- * answer. Whoever asks sees to it that nothing is written meanwhile.
+ * answer. Whoever asks sees to it that nothing is written meanwhile. Number 0, before that: what
+ * would make it slow is done while the box runs; `unsupported`: it takes what was changed.
  */
 int upper_copy(struct spawner *s, struct plan_message *m, struct undertaker *u, struct err *err);
 

@@ -363,6 +363,7 @@ static void do_status(struct server *v, struct client *c, const struct fd_messag
     jot_string(&j, "disk",
                s->maker.tmpfs_bare       ? "none"
                : s->rootless             ? "tmpfs"
+               : s->maker.btrfs          ? "btrfs"
                : s->maker.uppers.limited ? "quota"
                                          : "image");
     jot_string(&j, "images", sealed_probe(v->s) == 0 ? "erofs" : "directory");
@@ -678,7 +679,7 @@ static void hear_undertaker(struct server *v) {
     while ((r = undertaker_next(&v->undertaker, &word)) > 0) {
         struct box *box = word.id[0] ? box_find(v->s, word.id) : NULL;
         if (box && word.chore)
-            chore_done(&box->chores[word.chore], word.result, word.shared);
+            chore_done(&box->chores[word.chore], &word);
         else if (box)
             box->burying = false;
         v->undertaker_busy = false;

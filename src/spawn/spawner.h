@@ -37,10 +37,11 @@ struct making; /* what goes into a box while it is made */
 
 /* Work on one layer of a box. */
 struct chore_state {
-    uint32_t number; /* of the layer that is being made; 0: none */
-    uint32_t failed; /* one that could not be made */
-    int error;       /* why, -errno */
-    uint32_t shared; /* one that was copied without copying data */
+    uint32_t number;        /* of the layer that is being made; 0: none */
+    uint32_t failed;        /* one that could not be made */
+    int error;              /* why, -errno */
+    uint32_t done;          /* the last one that was */
+    enum duplicate_way way; /* of copying it */
 };
 
 /* One live box. Freed when nothing of it is left. */

@@ -17,7 +17,7 @@
 
 #include "base/defer.h"
 #include "base/fdio.h"
-#include "spawn/duplicate.h"
+#include "spawn/btrfs.h"
 #include "spawn/merge.h"
 #include "spawn/wipe.h"
 
@@ -53,7 +53,7 @@ void spaces_close(int held[HELD_SPACES]) {
 
 enum { SOCKET = 3, HANDS = 8, PAUSE_MS = 3 };
 
-enum task { TASK_CLOSE, TASK_WIPE, TASK_MERGE, TASK_DUPLICATE };
+enum task { TASK_CLOSE, TASK_WIPE, TASK_MERGE, TASK_DUPLICATE, TASK_SETTLE };
 
 /* What it is asked for; descriptors come with it and are closed in any case. */
 struct order {
@@ -65,13 +65,13 @@ struct order {
 };
 
 /* What nobody waits for is done when nobody else has anything to do. */
-static int duplicate(const struct order *order, const int fds[2], bool *ret_shared) {
+static int duplicate(const struct order *order, const int fds[2], enum duplicate_way *ret_way) {
     bool later = order->chore == CHORE_SAVE;
     id_t self = (id_t)syscall(SYS_gettid);
     int before = getpriority(PRIO_PROCESS, self);
     if (later)
         setpriority(PRIO_PROCESS, self, 19);
-    int r = duplicate_layer(fds[0], fds[1], &order->duplicate, ret_shared);
+    int r = duplicate_layer(fds[0], fds[1], &order->duplicate, ret_way);
     if (later)
         setpriority(PRIO_PROCESS, self, before);
     return r;
@@ -92,7 +92,9 @@ static void *bury(void *arg) {
             word.result = merge_layers(&order.merge);
         }
         if (order.task == TASK_DUPLICATE && in.nfds == 2)
-            word.result = duplicate(&order, in.fds, &word.shared);
+            word.result = duplicate(&order, in.fds, &word.way);
+        if (order.task == TASK_SETTLE && in.nfds == 1)
+            word.result = btrfs_sync(in.fds[0]);
         if (order.task == TASK_CLOSE && !order.id[0]) /* whoever gave them shall not be the last */
             nanosleep(&(struct timespec){.tv_nsec = PAUSE_MS * 1000000l}, NULL);
         fd_message_close(&in);
@@ -190,6 +192,12 @@ bool undertaker_duplicate(struct undertaker *u, const char *id, enum chore chore
     const int fds[] = {from, to};
     snprintf(order.id, sizeof(order.id), "%s", id);
     return u->pid && send_fds(u->socket, &order, sizeof(order), fds, 2) == 0;
+}
+
+bool undertaker_settle(struct undertaker *u, const char *id, int disk) {
+    struct order order = {.task = TASK_SETTLE, .chore = CHORE_COPY};
+    snprintf(order.id, sizeof(order.id), "%s", id);
+    return ask(u, &order, disk);
 }
 
 int undertaker_next(struct undertaker *u, struct undertaker_word *ret) {

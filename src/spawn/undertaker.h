@@ -13,6 +13,7 @@
 #include <sys/types.h>
 
 #include "base/id.h"
+#include "spawn/duplicate.h"
 
 struct spawner;
 
@@ -50,18 +51,20 @@ struct merge_plan;
 bool undertaker_merge(struct undertaker *u, const char *id, const struct merge_plan *plan);
 
 /* Copies a layer from one disk to another, in that box's name. */
-struct duplicate_plan;
 bool undertaker_duplicate(struct undertaker *u, const char *id, enum chore chore, int from, int to,
                           const struct duplicate_plan *plan);
+
+/* What was written to a disk and is not on it yet goes there: a COPY that comes soon is quick. */
+bool undertaker_settle(struct undertaker *u, const char *id, int disk);
 
 /* Takes over the descriptors; false if it is too busy to: they stay, ask again later. */
 bool undertaker_take(struct undertaker *u, const char *id, int held[HELD_SPACES]);
 
 /* What it has done: buried a box, or a chore for it (or failed with -errno). */
 struct undertaker_word {
-    char id[ID_SIZE]; /* empty: nothing that anybody waits for */
-    enum chore chore; /* CHORE_NONE: buried */
-    bool shared;      /* a copy that copied no data */
+    char id[ID_SIZE];       /* empty: nothing that anybody waits for */
+    enum chore chore;       /* CHORE_NONE: buried */
+    enum duplicate_way way; /* of a copy */
     int result;
 };
 

@@ -10,6 +10,7 @@
 
 #include "base/banned.h"
 #include "base/defer.h"
+#include "spawn/btrfs.h"
 
 static void close_dir(DIR **d) {
     if (*d)
@@ -49,12 +50,16 @@ static bool empty_dir(int trash, const char *name) {
 }
 
 /* True: there may be more. */
-static bool pass(int disk) {
+static bool pass(int disk, bool *destroyed) {
     DIR *d DEFER(close_dir) = open_listing(disk, "trash");
     bool progress = false;
     for (struct dirent *e; d && (e = readdir(d));) {
         if (is_dots(e->d_name))
             continue;
+        if (btrfs_destroy(dirfd(d), e->d_name) == 0) {
+            *destroyed = progress = true;
+            continue;
+        }
         progress |= empty_dir(dirfd(d), e->d_name);
         progress |= unlinkat(dirfd(d), e->d_name, AT_REMOVEDIR) == 0 ||
                     unlinkat(dirfd(d), e->d_name, 0) == 0;
@@ -63,7 +68,10 @@ static bool pass(int disk) {
 }
 
 void wipe_trash(int disk) {
-    while (pass(disk))
+    bool destroyed = btrfs_destroy(disk, "trash") == 0;
+    while (pass(disk, &destroyed))
         ;
     unlinkat(disk, "trash", AT_REMOVEDIR);
+    if (destroyed)
+        btrfs_sync(disk);
 }

@@ -1,0 +1,121 @@
+/*
+ * carrel store init: what the disks of a store's machines shall be. It is written down in the
+ * store, for the daemon and the spawner that start next; machines that exist keep what they have.
+ */
+#include "cli/store_init.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/statvfs.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/defer.h"
+#include "base/disks.h"
+#include "base/fdio.h"
+#include "io/place.h"
+
+static int check_choice(const struct store_init *o, struct err *err) {
+    if (o->plain == (o->btrfs_bytes > 0)) {
+        err_set(err, ERR_INVALID, o->plain ? "both --btrfs and --plain" : "neither is chosen");
+        return err_remedy(err, "carrel store init --btrfs SIZE, or --plain");
+    }
+    if (geteuid() != 0) {
+        err_set(err, ERR_UNSUPPORTED,
+                "machines of an ordinary user have their disks in memory: "
+                "only root may mount another");
+        return err_remedy(err, "run as root");
+    }
+    return 0;
+}
+
+static bool kernel_has_btrfs(void) {
+    char text[8192] = "";
+    read_file_at(AT_FDCWD, "/proc/filesystems", text, sizeof(text));
+    return strstr(text, "\tbtrfs\n") != NULL;
+}
+
+static int check_btrfs(const struct place *place, uint64_t bytes, struct err *err) {
+    struct statvfs fs;
+    if (bytes < DISKS_BTRFS_MIN || bytes > DISKS_BTRFS_MAX) {
+        err_set(err, ERR_INVALID, "a btrfs of %" PRIu64 " bytes", bytes);
+        return err_remedy(err, "choose a size from 256M to 64T");
+    }
+    if (access("/sbin/mkfs.btrfs", X_OK) < 0) {
+        err_set(err, ERR_UNSUPPORTED, "there is no /sbin/mkfs.btrfs");
+        return err_remedy(err, "apt-get install btrfs-progs");
+    }
+    if (!kernel_has_btrfs()) {
+        err_set(err, ERR_UNSUPPORTED, "the kernel has no btrfs");
+        return err_remedy(err, "modprobe btrfs");
+    }
+    if (statvfs(place->home, &fs) < 0)
+        return err_sys(err, "look at '%s'", place->home);
+    if ((uint64_t)fs.f_bavail * fs.f_frsize >= bytes)
+        return 0;
+    err_set(err, ERR_LIMIT, "'%s' has room for %" PRIu64 " MiB", place->home,
+            (uint64_t)fs.f_bavail * fs.f_frsize >> 20);
+    return err_remedy(err, "choose a smaller size, or CARREL_HOME on a larger disk");
+}
+
+static bool answers(const char *run, const char *name) {
+    struct sockaddr_un a = {.sun_family = AF_UNIX};
+    int dir DEFER_CLOSE = open(run, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    /* The spawner's keeps packets whole, the daemon's does not. */
+    int kind = strcmp(name, "spawn.sock") == 0 ? SOCK_SEQPACKET : SOCK_STREAM;
+    int fd DEFER_CLOSE = socket(AF_UNIX, kind | SOCK_CLOEXEC, 0);
+    snprintf(a.sun_path, sizeof(a.sun_path), "/proc/self/fd/%d/%s", dir, name);
+    return dir >= 0 && fd >= 0 && connect(fd, (struct sockaddr *)&a, sizeof(a)) == 0;
+}
+
+/* They have read it already, and have disks ready. */
+static int check_quiet(const struct place *place, struct err *err) {
+    static const char *const sockets[] = {"carrel.sock", "spawn.sock"};
+    for (size_t i = 0; i < sizeof(sockets) / sizeof(*sockets); i++)
+        if (answers(place->run, sockets[i])) {
+            err_set(err, ERR_BUSY, "%s runs, and has begun with the disks as they are",
+                    i == 0 ? "the daemon" : "the spawner");
+            return err_remedy(err, "end it, or wait: it leaves after a quiet minute without "
+                                   "machines");
+        }
+    return 0;
+}
+
+/* Beside it, then over it. */
+static int write_down(const struct place *place, const struct disks *d, struct err *err) {
+    static const char beside[] = DISKS_NAME ".new";
+    char text[DISKS_TEXT_SIZE];
+    int home DEFER_CLOSE = open(place->home, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (home >= 0)
+        unlinkat(home, beside, 0);
+    int fd DEFER_CLOSE =
+        home < 0 ? -1 : openat(home, beside, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    disks_print(d, text);
+    int r = fd < 0 ? -errno : write_all(fd, text, strlen(text));
+    if (r == 0 &&
+        (fsync(fd) < 0 || renameat(home, beside, home, DISKS_NAME) < 0 || fsync(home) < 0))
+        r = -errno;
+    return r < 0 ? err_num(err, r, "write '%s/%s'", place->home, DISKS_NAME) : 0;
+}
+
+int store_init(const struct store_init *o, struct err *err) {
+    struct place place;
+    struct disks d = {.said = true, .btrfs = !o->plain, .bytes = o->btrfs_bytes};
+    if (check_choice(o, err) < 0 || place_find(&place, err) < 0 || place_make(&place, err) < 0 ||
+        (d.btrfs && check_btrfs(&place, d.bytes, err) < 0) || check_quiet(&place, err) < 0 ||
+        write_down(&place, &d, err) < 0)
+        return -1;
+    if (o->json)
+        printf("{\"disks\":\"%s\",\"bytes\":%" PRIu64 "}\n", d.btrfs ? "btrfs" : "plain", d.bytes);
+    else if (d.btrfs)
+        printf("new machines have a btrfs of %" PRIu64 " MiB each in a file of '%s', unless they "
+               "name another size\n",
+               d.bytes >> 20, place.home);
+    else
+        printf("new machines have disks of the usual kind\n");
+    return 0;
+}

@@ -1,0 +1,14 @@
+/* carrel store init: what the disks of new machines are. */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+
+struct store_init {
+    uint64_t btrfs_bytes; /* 0: not chosen */
+    bool plain, json;
+};
+
+int store_init(const struct store_init *o, struct err *err);

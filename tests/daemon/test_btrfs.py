@@ -1,0 +1,246 @@
+"""Disks that are btrfs: a step while commands run is a snapshot, and costs the same whatever was changed."""
+import os
+import pathlib
+import shutil
+import statistics
+import subprocess
+import tempfile
+import threading
+import time
+
+import pytest
+from carrel import PROGRAM, ROOTLESS, signal_all, spawner_pids, stop_spawner
+from daemon import Daemon, Refused, stopped
+from host_state import HostState
+from test_steps import BEATS, Box, beats, refused
+
+SIZE = 1 << 30
+
+
+def missing():
+    if ROOTLESS:
+        return "rootless: disks are in memory"
+    if not os.access("/sbin/mkfs.btrfs", os.X_OK):
+        return "no mkfs.btrfs"
+    return "" if "\tbtrfs\n" in pathlib.Path("/proc/filesystems").read_text() else "this kernel has no btrfs"
+
+
+pytestmark = pytest.mark.skipif(missing() != "", reason=missing())
+
+
+def init(env, *words):
+    return subprocess.run([PROGRAM, "store", "init", *words], env=env, capture_output=True, text=True, timeout=60)
+
+
+class Prepared(Daemon):
+    """Its store was told what disks are before it first started."""
+
+    def start(self, env=()):
+        if not self.process:
+            done = init(self.env, "--btrfs", "1G")
+            assert done.returncode == 0 and "1024 MiB" in done.stdout, done
+        super().start(env)
+
+
+@pytest.fixture(scope="module")
+def shared():
+    d = Prepared(conf="[steps]\nkeep = 30\n")
+    yield d
+    d.stop()
+
+
+@pytest.fixture
+def btrfs(shared):
+    yield shared
+    shared.clear()
+    assert shared.host.left_of_boxes() == []
+
+
+
+def took(b, count=5):
+    """Seconds that a step on request takes, in the middle."""
+    def one():
+        start = time.monotonic()
+        assert b.snap()["how"] == "btrfs"
+        return time.monotonic() - start
+    return statistics.median(one() for _ in range(count))
+
+
+def test_steps_while_commands_run_have_restore_points_and_cost_the_same(btrfs):
+    assert btrfs.get("/v1/status")["box"]["disk"] == "btrfs"
+    b = Box(btrfs)
+    assert btrfs.get(b.url)["limits"]["disk"] == SIZE
+    b.sh("mkdir d; echo deep >d/f; ln d/f d/g; echo old >old")
+    assert b.settled(1)[0]["how"] == "switch"
+    btrfs.background(b.id, BEATS)
+    btrfs.until(lambda: b.sh("test -s beats && test -s b") == "")
+    b.sh("rm old; echo one >one")
+    step = btrfs.until(lambda: [s for s in b.steps() if "rm old" in s["what"]])[0]
+    assert step["restorable"] and step["how"] == "btrfs" and "reason" not in step
+    little = took(b)
+    b.sh("head -c 1M /dev/urandom >piece; for i in $(seq 200); do cat piece; done >big")
+    b.snap("large")
+    much = took(b)
+    assert much < 4 * little + 0.02, f"{little * 1e3:.1f} ms, with 200 MB {much * 1e3:.1f} ms"
+    before = beats(b)
+    btrfs.until(lambda: beats(b) > before)
+    there = b.fork(step="large")[0]
+    assert there.sh("stat -c %s big; tail -c 1M big | cmp - piece && cat one d/g; test -e old || echo gone") == \
+        f"{200 << 20}\none\ndeep\ngone\n"
+    assert btrfs.get("/metrics", raw=True).count(b'carrel_way{part="disk",way="btrfs"} 1') == 1
+    b.rewind(step["number"])
+    assert b.sh("cat one; ls big old 2>/dev/null; stat -c %h d/f") == "one\n2\n"
+    assert btrfs.get("/v1/store/check")["whole"]
+
+
+def names(b):
+    """Of every file of the machine's own, device and number; a second name of one does not count."""
+    return b.sh("find /home/user -type f ! -name same -printf '%D:%i\n'").split()
+
+
+def test_files_of_many_steps_are_apart_and_merge_as_they_were(btrfs):
+    b = Box(btrfs)
+    btrfs.background(b.id, "sleep 1000")
+    for i in range(3):
+        b.sh(f"echo {i} >f{i}; mkdir e{i}; ln f{i} e{i}/same; echo {i} >all")
+    b.snap("here")
+    b.sh("rm -r f1 e2; echo more >f3")
+    b.rewind("here")
+    for i in range(4, 30):  # merged with what was a snapshot
+        b.sh(f"echo {i} >f{i}; echo {i} >all")
+    btrfs.until(lambda: b.snap()["layers"] <= 8)
+    f = b.fork()[0]
+    f.sh("for i in 1 2 3 4 5 6 7 8; do echo $i >of-fork-$i; done")
+    for machine in b, f:
+        found = names(machine)
+        assert len(set(found)) == len(found) >= 30, "two files have the same number"
+        assert machine.sh("cat all; stat -c %h f0 f1 f2; cat e1/same f29; test -e f3 || echo no") == \
+            "29\n2\n2\n2\n1\n29\nno\n"
+    assert btrfs.get("/v1/store/check")["whole"]
+
+
+def test_verbs_wait_for_a_step_that_nobody_asked_for(btrfs):
+    b = Box(btrfs)
+    btrfs.background(b.id, BEATS)
+    for _ in range(3):
+        b.sh("echo x >>x")
+        assert btrfs.post(b.url + "/pause")["state"] == "paused"
+        assert btrfs.post(b.url + "/resume")["state"] == "running"
+    assert all(s["how"] == "btrfs" for s in b.steps() if s["restorable"]) and any(s["restorable"] for s in b.steps())
+    b.sh("echo x >>x")
+    btrfs.delete(b.url)
+
+
+def disk_bytes(b):
+    return b.d.get(b.url + "/stats")["disk_bytes"]
+
+
+def test_the_limit_is_hard_and_room_comes_back_with_the_steps(btrfs):
+    b = Box(btrfs, limits={"disk": "300M"}, steps="manual")
+    btrfs.background(b.id, "sleep 1000")
+    b.sh("head -c 60M /dev/urandom >a")
+    b.snap("first")
+    b.sh("rm a; head -c 60M /dev/urandom >b")
+    b.snap()  # also what was written last is on the disk with that
+    assert disk_bytes(b) > 120 << 20, "a snapshot holds what was removed"
+    told = b.sh("head -c 400M /dev/zero >full")
+    assert told == 1 and b.sh("stat -c %s full") != str(400 << 20)
+    with pytest.raises(Refused) as e:
+        b.snap()
+    assert e.value.code == "limit" and "--disk" in e.value.error["remedy"], e.value
+    assert b.sh("rm full && echo on >on; cat on") == "on\n"
+    assert b.snap()["restorable"]
+    b.rewind("first")
+    assert b.sh("ls") == "a\n"
+    assert btrfs.get("/v1/store/check")["whole"]
+
+
+def test_old_snapshots_go_and_what_they_held_is_free(btrfs):
+    b = Box(btrfs)
+    btrfs.background(b.id, "sleep 1000")
+    b.sh("head -c 100M /dev/urandom >a")
+    b.sh("rm a")
+    btrfs.until(lambda: disk_bytes(b) > 100 << 20)
+    for i in range(35):  # of which 30 are kept
+        b.sh("true")
+    btrfs.until(lambda: disk_bytes(b) < 60 << 20)
+    assert len(b.steps()) <= 36 and b.steps()[-1]["restorable"]
+
+
+def copiers(d):
+    return [p for p in spawner_pids(d.run_dir) if pathlib.Path(f"/proc/{p}/comm").read_text() == "carrel-bury\n"]
+
+
+def test_whoever_is_killed_over_a_snapshot_leaves_a_machine_that_goes_on(shared):
+    d = shared
+    b = Box(d)
+    d.background(b.id, BEATS)
+    d.until(lambda: b.sh("test -s beats") == "")
+    d.until(lambda: b.steps()[-1].get("how") == "btrfs")
+    with stopped(copiers(d)):
+        b.sh("echo half >half")
+        d.kill()  # its step is being taken
+        signal_all(spawner_pids(d.run_dir), 9)
+    d.start()
+    before = beats(b)
+    d.until(lambda: beats(b) > before)
+    assert b.sh("cat half") == "half\n"
+    left = [s for s in b.steps() if "echo half" in s.get("what", "")]
+    assert not left or left[0]["restorable"] or "ended" in left[0]["reason"], left
+    assert b.snap("after")["how"] == "btrfs"
+    b.rewind("after")
+    check = d.get("/v1/store/check")
+    assert check["whole"], check
+    d.clear()
+
+
+def test_a_store_that_lies_on_btrfs_is_used_so_without_a_word():
+    where = pathlib.Path(tempfile.mkdtemp(prefix="cb-", dir="/tmp"))
+    image, mount = where / "image", where / "mnt"
+    mount.mkdir()
+    with open(image, "wb") as f:
+        f.truncate(3 << 30)
+    subprocess.run(["/sbin/mkfs.btrfs", "-q", "-f", image], check=True, capture_output=True)
+    subprocess.run(["mount", "-o", "loop", image, mount], check=True)
+    env = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "CARREL_RUN": str(where / "run"), "CARREL_HOME": str(mount / "home")}
+    try:
+        told = subprocess.run([PROGRAM, "doctor"], env=env, capture_output=True, text=True, timeout=60).stdout
+        assert "btrfs, and the store lies on it" in told and "disks are btrfs" in told, told
+        done = subprocess.run([PROGRAM, "run", "--disk", "300M", "--", "df", "--output=size", "-k", "/"], env=env,
+                              capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0 and 250_000 < int(done.stdout.split()[-1]) <= 307_200, done
+        stop_daemon(where / "run")
+        assert HostState(where / "run", mount / "home").left() == []
+    finally:
+        subprocess.run(["umount", mount], check=True)
+        shutil.rmtree(where)
+
+
+def stop_daemon(run):
+    pid = run / "carrel.pid"
+    if pid.exists():
+        signal_all([int(pid.read_text())], 15)
+    end = time.monotonic() + 30
+    while pid.exists() and time.monotonic() < end:
+        time.sleep(0.02)
+    stop_spawner(run)
+
+
+def test_what_cannot_be_is_refused(btrfs, tmp_path):
+    def no(env, *words):
+        done = init(env, *words)
+        assert done.returncode == 125, done
+        return done.stderr
+    assert "the daemon runs" in no(btrfs.env, "--btrfs", "1G")
+    env = {"PATH": btrfs.env["PATH"], "CARREL_RUN": str(tmp_path / "run"), "CARREL_HOME": str(tmp_path / "home")}
+    assert "neither is chosen" in no(env)
+    assert "both" in no(env, "--btrfs", "1G", "--plain")
+    assert "256M to 64T" in no(env, "--btrfs", "1M") and "256M to 64T" in no(env, "--btrfs", "100T")
+    assert "has room for" in no(env, "--btrfs", "60T")
+    assert "not a size" in no(env, "--btrfs", "much")
+    assert not (tmp_path / "home/disks").exists()
+    assert init(env, "--plain").returncode == 0
+    assert (tmp_path / "home/disks").read_text() == "plain\n"
+    (tmp_path / "home/disks").write_text("zfs\n")
+    told = subprocess.run([PROGRAM, "run", "--", "true"], env=env, capture_output=True, text=True, timeout=60)
+    assert told.returncode == 125 and "'disks' of the store" in told.stderr, told
