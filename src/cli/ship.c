@@ -608,6 +608,8 @@ static int ship_slice(const struct ship *like, const struct slice *slice, const 
                       struct err *err) {
     struct ship s DEFER(ship_done) = {
         .options = like->options, .client = like->client, .dir = -1, .parcel = {.dir = -1}};
+    if (!*slice->home && s.options->undo)
+        return err_set(err, ERR_INVALID, "nothing of '%s' was ever shipped", word);
     if (*slice->home && ship_open(&s, slice->home, err) < 0)
         return -1;
     return s.options->undo ? undo(&s, word, err) : ship_review(&s, word, err);
