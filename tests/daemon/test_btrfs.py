@@ -1,18 +1,19 @@
 """Disks that are btrfs: a step while commands run is a snapshot, and costs the same whatever was changed."""
+import contextlib
 import os
 import pathlib
 import shutil
 import statistics
 import subprocess
 import tempfile
-import threading
 import time
 
 import pytest
-from carrel import PROGRAM, ROOTLESS, signal_all, spawner_pids, stop_spawner
+import test_faults as faults
+from carrel import PROGRAM, ROOTLESS, sample, signal_all, spawner_pids, stop_spawner
 from daemon import Daemon, Refused, stopped
 from host_state import HostState
-from test_steps import BEATS, Box, beats, refused
+from test_steps import BEATS, Box, beats
 
 SIZE = 1 << 30
 
@@ -191,6 +192,28 @@ def test_whoever_is_killed_over_a_snapshot_leaves_a_machine_that_goes_on(shared)
     b.rewind("after")
     check = d.get("/v1/store/check")
     assert check["whole"], check
+    d.clear()
+
+
+@pytest.mark.skipif(not shutil.which("strace"), reason="no strace to make a system call fail")
+@pytest.mark.parametrize("fault", ["KILL", "ENOSPC", "EIO"])
+def test_a_fault_at_calls_of_a_snapshot(shared, fault):
+    """As in test_faults: afterwards the machine goes on, and every acknowledged step has the tree that it had."""
+    d, subject, kill = shared, faults.Subject(shared), fault == "KILL"
+    d.background(subject.box.id, "sleep 1000")
+    subject.step()
+    assert subject.box.steps()[-1]["how"] == "btrfs"
+    calls = "all" if kill else faults.FILES + ",ioctl"
+    count = faults.calls_of(d, faults.undertaker, calls, subject.step)
+    what = "signal=KILL" if kill else f"error={fault}"
+    for n in sample(count, 4 if kill else 2):
+        subject.change()
+        tracing = faults.strace(d, faults.undertaker(d), "-f", "-o", "/dev/null", "-e", f"inject={calls}:{what}:when={n}")
+        with contextlib.suppress(*faults.UNSTEADY), tracing:
+            subject.step()
+        subject.goes_on()
+        assert subject.box.steps()[-1]["how"] == "btrfs"
+    subject.proves()
     d.clear()
 
 

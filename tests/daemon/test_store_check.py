@@ -4,7 +4,7 @@ import sqlite3
 import subprocess
 
 import pytest
-from carrel import PROGRAM
+from carrel import PROGRAM, ROOTLESS
 from test_steps import Box
 
 
@@ -62,3 +62,9 @@ def test_what_is_not_there_is_told(daemon, stack, what):
     assert what in problem["what"] and problem["machine"] == b.id and problem["remedy"]
     told = cli(daemon, "check")
     assert told.returncode == 1 and "NOT WHOLE" in told.stdout and what in told.stdout
+
+
+@pytest.mark.skipif(not ROOTLESS, reason="root may choose; see test_btrfs.py")
+def test_an_ordinary_user_has_no_choice_of_disks(daemon):
+    done = cli(daemon, "init", "--btrfs", "1G")
+    assert done.returncode == 125 and "in memory" in done.stderr and "run as root" in done.stderr, done
