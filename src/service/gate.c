@@ -124,9 +124,12 @@ int steps_root_changed(struct live *l, uint32_t layer, const char *stack, struct
 int steps_next_stack(struct live *l, char text[LAYERS_TEXT_SIZE], struct err *err) {
     struct layers layers;
     if (steps_load(l, err) < 0 ||
-        layers_parse(l->steps.stack ? l->steps.stack : "", &layers, err) < 0 ||
-        layers_push(&layers, l->row.id, l->steps.layer, err) < 0)
+        layers_parse(l->steps.stack ? l->steps.stack : "", &layers, err) < 0)
         return -1;
+    if (layers_push(&layers, l->row.id, l->steps.layer, err) < 0) {
+        steps_compact(l);
+        return err_remedy(err, "they are being merged: try again in a moment");
+    }
     return layers_print(&layers, text, LAYERS_TEXT_SIZE)
                ? 0
                : err_set(err, ERR_LIMIT, "the stack of layers is too long");
@@ -184,7 +187,7 @@ static void step_over(struct step_call *c, const struct err *err) {
         log_line(LOG_WARN, "service", "step: %s id=%s", err->text, l->row.id);
     if (c->done)
         c->done(c->arg, err ? NULL : &c->row, err);
-    if (err || c->row.layer) /* one that was refused: perhaps for want of layers */
+    if (!err && c->row.layer)
         steps_compact(l);
     if (!err && c->row.has_point)
         durable_want(l);
