@@ -150,7 +150,8 @@ void service_file(struct service *s, const struct caller *who, const char *machi
     memcpy(&c->message, msg, size);
     live_ref(l);
     idle_touch(&l->idle, loop_now_ms(s->loop));
-    if (!c->changes || !gate_wait(l, send_file, c))
+    bool waits = c->changes ? gate_wait(l, send_file, c) : gate_wait_root(l, send_file, c);
+    if (!waits)
         send_file(c);
 }
 

@@ -56,6 +56,12 @@ bool gate_wait(struct live *l, loop_fn *go, void *arg) {
     return true;
 }
 
+bool gate_wait_root(struct live *l, loop_fn *go, void *arg) {
+    const struct steps *p = &l->steps;
+    bool moves = p->held || (p->taking && !p->still);
+    return moves && gate_wait(l, go, arg);
+}
+
 /* They may close it again: those behind them wait on. */
 static void let_through(struct live *l, bool all) {
     struct steps *p = &l->steps;

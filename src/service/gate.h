@@ -19,6 +19,9 @@ void steps_free(struct live *l);
 
 /* True: not now; go(arg) is called when it may be, also when the machine has ended meanwhile. */
 bool gate_wait(struct live *l, loop_fn *go, void *arg);
+/* The same for who only reads, and waits only for a root that is on its way: for a moment /proc and
+ * lent directories are in neither. */
+bool gate_wait_root(struct live *l, loop_fn *go, void *arg);
 
 /* Something was changed: by the machine's policy a step is taken once the stack has unwound. */
 void steps_after(struct live *l, const struct step_cause *cause);

@@ -208,6 +208,23 @@ def test_at_every_call_of_a_path(d, path, fault):
     d.clear()
 
 
+def test_nobody_reads_while_a_root_is_on_its_way(d, tmp_path):
+    """Lent directories are moved to the new root: for a moment they are in neither, here for a longer one."""
+    (tmp_path / "f").write_text("there")
+    fd = os.open(tmp_path, os.O_RDONLY)
+    m = d.lend(fd, dirs=[{"path": str(tmp_path), "at": "/home/user/d", "mode": "cow"}])
+    os.close(fd)
+    d.exec(m, "echo 1 >/home/user/one")
+    with strace(d, spawner(d), "-o", "/dev/null", "-e", "trace=move_mount", "-e", "inject=move_mount:delay_exit=20000"):
+        d.exec(m, "echo 2 >/home/user/two")
+        for _ in range(30):
+            assert d.request("GET", f"/v1/machines/{m}/files", raw=True, path="/home/user/d/f") == b"there"
+            time.sleep(0.005)
+    steps = d.get(f"/v1/machines/{m}/steps")["steps"]
+    assert len(steps) == 2 and all(s["restorable"] for s in steps)
+    d.clear()
+
+
 def test_a_merge_that_failed_is_tried_again(d):
     """Or steps would end where stacks do, at 64 layers."""
     subject = Subject(d)
