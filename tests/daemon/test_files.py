@@ -9,7 +9,8 @@ import threading
 
 import pytest
 
-from daemon import Refused
+from daemon import DAEMON, Refused
+from patience import sanitized
 
 HOME = "/home/user"
 
@@ -215,6 +216,7 @@ def test_changes_are_told_and_written_down(files):
     assert result["intent"] == intent["seq"] and HOME in json.dumps(intent["detail"])
 
 
+@pytest.mark.skipif(sanitized(DAEMON), reason="the sanitizer keeps freed memory")
 def test_large_files_pass_in_constant_memory(files):
     """Half a gigabyte up and down: the daemon grows by a few windows, not by the file."""
     size, block = 512 << 20, os.urandom(1 << 20)
