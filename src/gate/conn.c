@@ -257,7 +257,19 @@ static bool can_terminate(const struct conn *c) {
            c->machine->gate->trust && !c->is_terminated && c->is_hello;
 }
 
-/* In the language it speaks: HTTP gets an answer, also inside TLS; everything else a reset. */
+/* A fatal alert, `access denied`, in the clear: all that TLS can say to who trusts nobody here. */
+static const char tls_denied[] = {21, 3, 3, 0, 2, 2, 49};
+
+/* What it is told in the language it speaks; empty: there is no such thing. */
+static void say_no(const struct conn *c, const char *why, struct buf *ret) {
+    bool knows = c->knows_protocol;
+    if (knows && c->protocol == PROTOCOL_HTTP && !refusal_response(c, "", why, ret))
+        ret->len = 0;
+    if (knows && c->protocol == PROTOCOL_TLS && c->is_hello && !c->is_terminated)
+        (void)!buf_add(ret, tls_denied, sizeof(tls_denied));
+}
+
+/* HTTP gets an answer, also inside TLS where the machine trusts us; everything else a reset. */
 static void refuse(struct conn *c, const char *why) {
     struct buf out DEFER(buf_done) = BUF(16384);
     conn_tell(c, GATE_DENIED, NULL, NULL, why);
@@ -267,8 +279,8 @@ static void refuse(struct conn *c, const char *why) {
         terminate(c);
         return;
     }
-    if (c->knows_protocol && c->protocol == PROTOCOL_HTTP && refusal_response(c, "", why, &out) &&
-        channel_write(&c->client, out.data, out.len))
+    say_no(c, why, &out);
+    if (out.len && channel_write(&c->client, out.data, out.len))
         conn_linger(c);
     else
         conn_end(c, true, NULL);

@@ -76,6 +76,14 @@ def test_a_tunnel_carries_tls_untouched(gated, servers, box):
     assert gated.notes(box)[0]["detail"]["protocol"] == "tls"
 
 
+def test_a_machine_that_trusts_nobody_is_told_in_the_clear(gated, servers, box):
+    """No rule, so no authority: what TLS itself can say is said, and the client prints it."""
+    done = curl(gated, box, f"https://ok.test:{servers.https}/")
+    assert done["exec"]["status"] == 35 and "access denied" in done["stderr"], done
+    (note,) = gated.notes(box, verb="net.deny")
+    assert (note["detail"]["host"], note["detail"]["protocol"]) == ("ok.test", "tls")
+
+
 def test_tcp_lets_the_server_speak_first(gated, servers, box):
     gated.allow(box, f"tcp://ok.test:{servers.tcp}")
     script = f"import socket; s = socket.create_connection(('ok.test', {servers.tcp})); print(s.recv(6)); " \
