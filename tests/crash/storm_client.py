@@ -115,7 +115,7 @@ class Client(threading.Thread):
             try:
                 m, broke = self.ask("create", "POST", "/v1/machines", {"key": key, "metadata": {"client": str(self.number)}})
             except Refused as e:
-                if e.code not in ("busy", "unknown", "internal"):
+                if e.code not in ("busy", "unknown", "internal", "gone"):
                     raise
                 if e.code != "busy":
                     return  # it was not acknowledged; that nothing is left of it the next check shows
