@@ -131,7 +131,7 @@ static void *serve(void *arg) {
 }
 
 static int world_open(void **state) {
-    static const struct http_server_config config = {.on_request = on_request, .idle_ms = 150};
+    static const struct http_server_config config = {.on_request = on_request, .idle_ms = 1000};
     struct loop_watch *watch;
     struct err err = {0};
     (void)state;
@@ -273,7 +273,7 @@ static void a_connection_that_was_closed_is_opened_again(void **state) {
     assert_int_equal(get(c, "/close", &b), 200);
     assert_string_equal(b.data, "bye");
     assert_int_equal(get(c, "/hello", &b), 200);
-    usleep(400000); /* longer than the server keeps an idle one */
+    usleep(1500000); /* longer than the server keeps an idle one */
     assert_int_equal(get(c, "/hello", &b), 200);
 }
 
