@@ -222,10 +222,10 @@ int store_log(struct store *s, const struct journal_record *record, uint64_t *re
 }
 
 int store_sign(struct store *s, struct err *err) {
-    if (flusher_check(s->flusher, err) < 0 || journal_sign(s->journal, err) < 0)
-        return -1;
-    flusher_touch(s->flusher, 0);
-    return 0;
+    int written = flusher_check(s->flusher, err) < 0 ? -1 : journal_sign(s->journal, err);
+    if (written > 0) /* a store in which nothing happens leaves the disk alone */
+        flusher_touch(s->flusher, 0);
+    return written < 0 ? -1 : 0;
 }
 
 int store_announce(struct store *s, const struct journal_keep *keep, uint64_t *ret_first,

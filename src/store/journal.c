@@ -268,7 +268,7 @@ int journal_sign(struct journal *j, struct err *err) {
     j->unsigned_records = 0;
     if (j->options.on_head)
         j->options.on_head(j->options.on_head_arg, &head);
-    return 0;
+    return 1;
 }
 
 static int write_header(struct journal *j, struct err *err) {

@@ -58,7 +58,7 @@ void journal_close(struct journal *j);
 int journal_append(struct journal *j, const struct journal_record *records, size_t count,
                    uint64_t *ret_seq, struct err *err);
 
-/* Appends a head unless the last record is one. */
+/* Appends a head unless the last record is one. 1: it did, 0: there was nothing new. */
 int journal_sign(struct journal *j, struct err *err);
 
 /* How much of it is kept; 0 each: everything. Whole segments go, from the front; two always stay.

@@ -111,6 +111,28 @@ static void a_machine_comes_back_whole_after_a_restart(void **state) {
     store_close(s);
 }
 
+static uint64_t flushes_of(struct store *s) {
+    struct store_stats stats;
+    store_stats(s, &stats);
+    return stats.flushes;
+}
+
+static void an_idle_store_leaves_the_disk_alone(void **state) {
+    (void)state;
+    struct scratch dir DEFER(scratch_done) = scratch_new();
+    struct store *s = open_store(&dir);
+    ok(store_sign(s, &err)); /* the journal has just begun: there is something */
+    for (uint64_t before = UINT64_MAX; flushes_of(s) != before || !before; usleep(300000))
+        before = flushes_of(s);
+    uint64_t flushes = flushes_of(s);
+    for (int i = 0; i < 4; i++) {
+        ok(store_sign(s, &err));
+        usleep(150000); /* longer than commits are gathered */
+    }
+    assert_int_equal(flushes_of(s), flushes);
+    store_close(s);
+}
+
 static void names_are_unique_while_their_machine_lives(void **state) {
     (void)state;
     struct scratch dir DEFER(scratch_done) = scratch_new();
@@ -715,6 +737,7 @@ static void statements_use_their_indexes(void **state) {
 }
 
 UNIT_MAIN(cmocka_unit_test(a_machine_comes_back_whole_after_a_restart),
+          cmocka_unit_test(an_idle_store_leaves_the_disk_alone),
           cmocka_unit_test(names_are_unique_while_their_machine_lives),
           cmocka_unit_test(a_key_makes_one_machine_and_one_command),
           cmocka_unit_test(commands_are_numbered_and_end),
