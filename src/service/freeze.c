@@ -341,7 +341,7 @@ void service_freeze(struct service *s, const struct caller *who, const char *mac
     const char *path = r->path ? r->path : "/outbox", *slice = r->slice ? r->slice : path;
     struct err err;
     struct live *l =
-        allow(who, SCOPE_RUN, &err) < 0 ? NULL : live_find(s, who, machine, LIVE_RUNNING, &err);
+        allow(who, SCOPE_RUN, &err) < 0 ? NULL : live_find(s, who, machine, LIVE_UP, &err);
     if (l && (strlen(path) >= sizeof(((struct freezing *)0)->path) ||
               strlen(slice) >= sizeof(((struct freezing *)0)->slice))) {
         err_set(&err, ERR_INVALID, "'%.80s' is too long for a path", path);

@@ -108,6 +108,19 @@ void grant_row_copy(const struct grant_row *from, struct grant_row *to);
 /* The first members of what is said of a database. */
 void grant_put_head(struct jot *j, const struct grant_row *row);
 
+/* ---- sqlite_fetch.c ---- */
+
+enum { SQLITE_FILE_MAX = 512 << 20 }; /* as carrel-sqlite takes it */
+
+/*
+ * The database that a machine has where the grant put it, and its log, as of one instant, into two
+ * files, which stay the caller's. ERR_BUSY: it is in the middle of a transaction, or being written
+ * all the time. What is under way when the daemon leaves fails.
+ */
+void sqlite_fetch(struct service *s, const struct caller *who, const struct grant_row *row,
+                  const int fds[2], service_done_fn *done, void *arg);
+void sqlite_fetch_release(struct service *s);
+
 /* ---- grant_postgres.c ---- */
 
 void postgres_restore(struct live *l);                            /* where its database is */

@@ -25,7 +25,6 @@
 
 enum {
     PATH_SIZE = PLACE_SIZE + 64,
-    FILE_MAX_BYTES = 512 << 20, /* as carrel-sqlite takes it */
     DIFF_MAX_BYTES = 1 << 20,
     SAID_MAX = 1024,
     LIMIT_MS = 60000,
@@ -70,7 +69,7 @@ static int keep_copy(const struct giving *g, struct err *err) {
     int out DEFER_CLOSE = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (out < 0)
         return err_sys(err, "make '%s'", path);
-    while ((n = pread(g->fd, piece, sizeof(piece), at)) > 0 && at < FILE_MAX_BYTES) {
+    while ((n = pread(g->fd, piece, sizeof(piece), at)) > 0 && at < SQLITE_FILE_MAX) {
         int status = write_all(out, piece, (size_t)n);
         if (status < 0)
             return err_num(err, status, "write '%s'", path);
@@ -209,12 +208,8 @@ enum { BEFORE, AFTER, AFTER_LOG, IMAGES, FROZEN = IMAGES, FILES };
 
 struct comparing {
     struct service *service;
-    struct caller who;
     struct grant_row row;
     int fds[FILES]; /* FROZEN: where what the machine has becomes one image; or -1 */
-    int reading;    /* which of them comes from the machine now */
-    char path[PLAN_PATH_SIZE + 8];
-    struct msg_read ask;
     bool counted;
     service_net_fn *done;
     void *arg;
@@ -282,53 +277,12 @@ static void compare(struct comparing *c) {
         comparing_end(c, NULL, &err);
 }
 
-/* ---- the machine's side of it, into files of nobody's ---- */
-
-static void ask_more(struct comparing *c, bool first);
-
-static void next_file(struct comparing *c) {
-    if (c->reading == AFTER_LOG) {
-        compare(c);
-        return;
-    }
-    c->reading++;
-    snprintf(c->path, sizeof(c->path), "%s%s", c->row.place, c->reading == AFTER_LOG ? "-wal" : "");
-    c->ask =
-        (struct msg_read){.bytes = MSG_CHUNK_MAX, .path = {c->path, (uint32_t)strlen(c->path)}};
-    ask_more(c, true);
-}
-
-static void came(void *arg, const struct frame *frame, const struct err *failed) {
+static void fetched(void *arg, const struct err *err) {
     struct comparing *c = arg;
-    struct msg_read_data m = {.size = 0};
-    struct err err;
-    if (failed && failed->code == ERR_NOT_FOUND && c->ask.offset == 0) {
-        next_file(c); /* one that is not there is empty */
-        return;
-    }
-    if (!failed && msg_decode(frame, &m, sizeof(m)) < 0) {
-        err_set(&err, ERR_INTERNAL, "the machine answered nonsense");
-        failed = &err;
-    }
-    int status = failed ? 0 : write_all(c->fds[c->reading], m.data.p, m.data.n);
-    if (status < 0) {
-        err_num(&err, status, "keep what machine '%s' has at '%s'", c->row.machine, c->path);
-        failed = &err;
-    } else if (!failed && (c->ask.offset += m.data.n) > FILE_MAX_BYTES) {
-        err_set(&err, ERR_LIMIT, "'%s' is larger than %d MiB", c->path, FILE_MAX_BYTES >> 20);
-        failed = &err;
-    }
-    if (failed)
-        comparing_end(c, NULL, failed);
-    else if (m.data.n < MSG_CHUNK_MAX)
-        next_file(c);
+    if (err)
+        comparing_end(c, NULL, err);
     else
-        ask_more(c, false);
-}
-
-static void ask_more(struct comparing *c, bool first) {
-    service_file(c->service, &c->who, c->row.machine, MSG_READ, &c->ask, first ? c->path : NULL,
-                 came, c);
+        compare(c);
 }
 
 /* Without a name, so that nothing of it is left whatever happens. */
@@ -389,7 +343,6 @@ void sqlite_freeze(struct service *s, const struct caller *who, const struct gra
         abort();
     grant_row_copy(row, &c->row);
     c->service = s;
-    c->who = *who;
     c->done = done;
     c->arg = arg;
     for (int i = 0; i < FILES; i++)
@@ -399,7 +352,7 @@ void sqlite_freeze(struct service *s, const struct caller *who, const struct gra
     if (open_images(c, frozen, &err) < 0)
         comparing_end(c, NULL, &err);
     else
-        next_file(c);
+        sqlite_fetch(s, who, &c->row, &c->fds[AFTER], fetched, c);
 }
 
 void service_grant_diff(struct service *s, const struct caller *who, const char *machine,

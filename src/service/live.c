@@ -188,7 +188,10 @@ struct live *live_find(struct service *s, const struct caller *who, const char *
             return NULL;
         }
     }
-    if (need == LIVE_RUNNING && (l->row.state != MACHINE_RUNNING || !l->machine)) {
+    bool fit =
+        need == LIVE_ANY || (l->machine && (l->row.state == MACHINE_RUNNING ||
+                                            (need == LIVE_UP && l->row.state == MACHINE_PAUSED)));
+    if (!fit) {
         live_state_error(l, err);
         return NULL;
     }

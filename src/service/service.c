@@ -215,5 +215,6 @@ void service_free(struct service *s) {
     outlog_fd_close(&s->spare_log);
     if (s->host)
         s->driver->close(s->host);
+    sqlite_fetch_release(s); /* those that waited, and no answer of a machine */
     free(s);
 }

@@ -164,11 +164,12 @@ struct service {
     loop_fn *ready;
     void (*broken)(const struct err *why);
     void *ready_arg;
-    size_t programs;     /* running */
-    size_t saving;       /* machines whose layers are on their way to the store: the disk is one */
-    size_t comparing;    /* workers that compare, or are about to */
-    size_t adopting;     /* machines that did not answer yet */
-    unsigned diffs;      /* of databases, that are being worked out */
+    size_t programs;  /* running */
+    size_t saving;    /* machines whose layers are on their way to the store: the disk is one */
+    size_t comparing; /* workers that compare, or are about to */
+    size_t adopting;  /* machines that did not answer yet */
+    unsigned diffs;   /* of databases, that are being worked out */
+    struct sqlite_fetch *fetches; /* of databases, out of machines */
     bool copies_unswept; /* a copy of a database may lie there that nobody needs any more */
     bool saved_unswept;  /* something may lie in the store that nobody needs any more */
     uint64_t sweep_again_ms;
@@ -219,8 +220,8 @@ void machine_row_view(const struct machine_row *row, struct machine_view *ret); 
 /* Who its commands run as; NULL: as on the host's image. */
 const struct exec_defaults *live_defaults(const struct live *l);
 
-/* A machine that this caller may see; ready: it must be running (or paused, with `paused`). */
-enum live_need { LIVE_ANY, LIVE_RUNNING };
+/* A machine that this caller may see, if it is fit for what is wanted of it. */
+enum live_need { LIVE_ANY, LIVE_RUNNING, LIVE_UP /* running or paused */ };
 struct live *live_find(struct service *s, const struct caller *who, const char *ref,
                        enum live_need need, struct err *err);
 

@@ -1,8 +1,10 @@
 """Databases: a private copy goes in, the difference is shown, and a file that a machine wrote is only read where it can do nothing."""
+import io
 import json
 import os
 import sqlite3
 import subprocess
+import tarfile
 
 import pytest
 
@@ -269,6 +271,76 @@ def test_a_damaged_one_is_not_frozen(gated, db):
     with pytest.raises(Refused, match="it is damaged"):
         gated.post(f"/v1/machines/{box}/changesets", {"path": "/home/user/shop.db"})
     assert sorted((gated.home / "changesets").glob("c-*")) == before, "nothing of it is left"
+
+
+# Two tables that always agree, for whoever sees whole transactions: argv is the mode of its log, how many, rows in each, seconds between, and
+# "killed" if the second is not to end. What does not fit into the small cache is in the file before the transaction is whole.
+PAIRS = """
+import os, sqlite3, sys, time
+mode, count, rows, pause = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4])
+c = sqlite3.connect("/home/user/shop.db", isolation_level=None)
+c.executescript(f"PRAGMA journal_mode={mode}; PRAGMA cache_size=10; CREATE TABLE a(t); CREATE TABLE b(t)")
+for i in range(count):
+    c.execute("BEGIN IMMEDIATE")
+    for table in "ab":
+        c.executemany(f"INSERT INTO {table} VALUES (?)", [("x" * 1000,)] * rows)
+        time.sleep(pause)
+        if i == 1 and "killed" in sys.argv:
+            os.kill(os.getpid(), 9)
+    c.execute("COMMIT")
+    print(i, flush=True)
+    time.sleep(pause)
+"""
+
+
+def write_pairs(gated, box, *words, **fields):
+    return gated.exec(box, ["python3", "-c", PAIRS, *map(str, words)], **fields)
+
+
+def freeze(gated, box):
+    return gated.post(f"/v1/machines/{box}/changesets", {"path": "/home/user/shop.db"})["id"]
+
+
+def pairs_in(gated, changeset, tmp_path):
+    """How many rows each of the two tables of a frozen database has."""
+    archive = gated.request("GET", f"/v1/changesets/{changeset}/archive", raw=True)
+    with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
+        (tmp_path / "frozen.db").write_bytes(tar.extractfile(tar.getmembers()[0]).read())
+    c = sqlite3.connect(tmp_path / "frozen.db")
+    a, b = (c.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in "ab")
+    c.close()
+    assert a == b
+    return a
+
+
+@pytest.mark.parametrize("mode", ["wal", "delete"])
+def test_one_that_is_written_now_and_then_is_frozen_as_of_one_instant(gated, db, tmp_path, mode):
+    box = new(gated, db)
+    write_pairs(gated, box, mode, 60, 300, 0.1, background=True)
+    gated.until(lambda: gated.exec(box, "test $(stat -c %s shop.db-wal shop.db | sort -n | tail -1) -gt 400000", cwd="/home/user")["exec"]["status"] == 0)
+    counts = [pairs_in(gated, freeze(gated, box), tmp_path) for _ in range(8)]
+    assert counts == sorted(counts) and counts[-1] > counts[0], counts
+
+
+def test_one_that_is_written_all_the_time_is_frozen_while_the_machine_is_paused(gated, db, tmp_path):
+    box = new(gated, db)
+    write_pairs(gated, box, "wal", 1000000, 1, 0, background=True)
+    gated.until(lambda: gated.exec(box, "test -s shop.db-wal", cwd="/home/user")["exec"]["status"] == 0)
+    with pytest.raises(Refused, match=f"written all the time.*carrel pause {box}") as refused:
+        freeze(gated, box)
+    assert refused.value.code == "busy"
+    gated.post(f"/v1/machines/{box}/pause")
+    assert pairs_in(gated, freeze(gated, box), tmp_path) > 0
+
+
+def test_half_of_a_transaction_is_not_frozen(gated, db, tmp_path):
+    box = new(gated, db)
+    assert write_pairs(gated, box, "delete", 2, 300, 0, "killed")["exec"]["signal"] == 9
+    with pytest.raises(Refused, match="in the middle of a transaction: there is '/home/user/shop.db-journal'") as refused:
+        freeze(gated, box)
+    assert refused.value.code == "busy"
+    sql(gated, box, "SELECT count(*) FROM a")
+    assert pairs_in(gated, freeze(gated, box), tmp_path) == 300
 
 
 def test_rows_that_are_there_twice_are_told(gated, db, tmp_path):
