@@ -17,7 +17,6 @@
 struct spawner;
 struct box;
 struct rootfs;
-struct chore_state;
 struct verb_fds;
 
 /* ROOT. m becomes the answer; *ret_root is a descriptor of it, or -1 if nothing was changed. */
@@ -34,35 +33,12 @@ int layers_uppers(struct spawner *s, const struct box *box, char ret_numbers[PLA
 int layers_open_view(struct spawner *s, const char *machine, const char *stack, int ret_dirs[2],
                      struct err *err);
 
-/* KEEP: the others go; their removal is the undertaker's. */
-int layers_keep(struct spawner *s, struct plan_message *m, struct undertaker *u, struct err *err);
-
 /* A box that is not ending; NULL with *err. */
 struct box *layers_live_box(struct spawner *s, const char *id, struct err *err);
+/* Its own disk, writable, as it is; -errno. */
+int layers_own_disk(struct spawner *s, const struct box *box);
 /* A read-only view of the disk of that name, as it is. */
 int layers_disk(struct spawner *s, const char *name, struct err *err);
-/* On a writable disk: all layers go but those of the list, "3 7-9", and those that are used. */
-enum { SHED_USED = 4 };
-struct shed {
-    const char *keep;
-    uint32_t used[SHED_USED]; /* 0: none */
-    bool halves; /* so does what somebody began and did not finish, whoever was killed over it */
-};
-int layers_shed(int disk, const struct shed *plan, struct undertaker *u, struct err *err);
-
-/* TELL: `network` of its machine.json, which the box sees at once and cannot change. */
-int layers_tell(struct spawner *s, struct plan_message *m, struct err *err);
-
-/* MERGE: `busy` while it is done by the undertaker, so ask again; then it is done, or why not. */
-int layers_merge(struct spawner *s, struct plan_message *m, struct undertaker *u, struct err *err);
-/* What the undertaker says of one. */
-void chore_done(struct chore_state *c, const struct undertaker_word *word);
-/*
- * A layer that is not there yet: 0 if it may be begun; else it is under way (`busy`), or could not
- * be made, which is told once.
- */
-int chore_ask(struct box *box, enum chore chore, uint32_t number, const char *what,
-              struct err *err);
 
 /* For a new box: other overlays and further disks in place of those its root was made with. */
 int layers_restack(struct spawner *s, const struct plan *plan, struct rootfs *r, struct err *err);

@@ -69,7 +69,7 @@ static int describe(const struct spawner *s, const struct plan *plan, struct buf
     if (!s->maker.tmpfs_bare)
         jot_string(&j, NULL, "disk");
     jot_end(&j, ']');
-    jot_array(&j, "grants"); /* from here on it can be exchanged: layers_tell() */
+    jot_array(&j, "grants"); /* from here on it can be exchanged: upkeep_tell() */
     static const char *const modes[] = {"", "ro", "cow", "rw"};
     for (size_t i = 0; i < plan->grant_count; i++) {
         jot_object(&j, NULL);

@@ -16,6 +16,7 @@
 #include "spawn/spawner.h"
 #include "spawn/tree.h"
 #include "spawn/undertaker.h"
+#include "spawn/upkeep.h"
 
 bool saved_is_name(const char *name) {
     return id_valid(name, strlen(name), 'd');
@@ -231,5 +232,5 @@ int saved_shed(struct spawner *s, const struct plan_message *m, struct undertake
     int disk DEFER_CLOSE = open_disk(s, name, false);
     if (disk < 0)
         return disk == -ENOENT ? 0 : err_num(err, disk, "open what was saved as '%s'", name);
-    return layers_shed(disk, &(struct shed){.keep = list + 1}, u, err);
+    return upkeep_shed(disk, &(struct shed){.keep = list + 1}, u, err);
 }

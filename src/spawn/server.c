@@ -24,6 +24,7 @@
 #include "spawn/layers.h"
 #include "spawn/saved.h"
 #include "spawn/spawner.h"
+#include "spawn/upkeep.h"
 
 enum {
     CLIENT_MAX = 4096,
@@ -426,7 +427,7 @@ static void do_keep(struct server *v, struct client *c, const struct fd_message 
     struct err err;
     if (!v->undertaker.pid)
         start_undertaker(v);
-    if (layers_keep(v->s, &v->message, &v->undertaker, &err) < 0)
+    if (upkeep_keep(v->s, &v->message, &v->undertaker, &err) < 0)
         answer_error(v, c, &err);
     else
         answer(v, c, &v->message, NULL, 0);
@@ -437,7 +438,7 @@ static void do_merge(struct server *v, struct client *c, const struct fd_message
     struct err err;
     if (!v->undertaker.pid)
         start_undertaker(v);
-    if (layers_merge(v->s, &v->message, &v->undertaker, &err) < 0)
+    if (upkeep_merge(v->s, &v->message, &v->undertaker, &err) < 0)
         answer_error(v, c, &err);
     else
         answer_done(v, c);
@@ -470,7 +471,7 @@ static void do_saved(struct server *v, struct client *c, const struct fd_message
 static void do_tell(struct server *v, struct client *c, const struct fd_message *in) {
     (void)in;
     struct err err;
-    if (layers_tell(v->s, &v->message, &err) < 0)
+    if (upkeep_tell(v->s, &v->message, &err) < 0)
         answer_error(v, c, &err);
     else
         answer_done(v, c);
