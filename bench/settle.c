@@ -1,7 +1,9 @@
 #include "settle.h"
 
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mount.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
@@ -49,7 +51,17 @@ void shuffle(unsigned *order, size_t n, uint64_t *seed) {
     }
 }
 
-const char *run_base(void) {
+static bool run_is_tmpfs(void) {
     struct statfs fs;
-    return statfs("/run", &fs) == 0 && fs.f_type == TMPFS ? "/run" : "/dev/shm";
+    return statfs("/run", &fs) == 0 && fs.f_type == TMPFS;
+}
+
+void mount_run(void) {
+    if (!run_is_tmpfs() && unshare(CLONE_NEWNS) == 0 &&
+        mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0)
+        mount("tmpfs", "/run", "tmpfs", MS_NOSUID | MS_NODEV, "mode=0755");
+}
+
+const char *run_base(void) {
+    return run_is_tmpfs() ? "/run" : "/dev/shm";
 }

@@ -21,6 +21,10 @@ int settle(int link, enum settle what, unsigned boxes, int (*go_on)(struct err *
 /* A new order for the contenders of a round. */
 void shuffle(unsigned *order, size_t n, uint64_t *seed);
 
-/* Where run files belong: a tmpfs, as /run is on every distribution, though not in every container.
+/*
+ * Run files belong on a tmpfs, as /run is on every distribution, though not in every container.
+ * There this process and all that it starts get one, if they may; call it first.
  */
+void mount_run(void);
+/* Where run files are, then. */
 const char *run_base(void);

@@ -11,6 +11,7 @@
 #include "base/defer.h"
 #include "base/fdio.h"
 #include "bench/prefer.h"
+#include "bench/settle.h"
 #include "measures.h"
 
 struct options {
@@ -122,6 +123,7 @@ int main(int argc, char **argv) {
         fputs(usage, o.help ? stdout : stderr);
         return o.help ? 0 : 2;
     }
+    mount_run();
     struct bench b = {.report = report_new("box"), .build = o.build, .quick = o.quick};
     report_host(b.report);
     prepare();

@@ -9,6 +9,7 @@
 
 #include "bench.h"
 #include "bench/prefer.h"
+#include "bench/settle.h"
 
 struct options {
     struct bench bench;
@@ -99,6 +100,7 @@ int main(int argc, char **argv) {
               stderr);
         return 2;
     }
+    mount_run();
     o.bench.report = report_new("daemon");
     report_host(o.bench.report);
     struct preference preference;

@@ -107,6 +107,7 @@ static void box_enlist(struct spawner *s, struct box *box) {
     box->serial = ++s->enlisted;
     box->next = s->list;
     s->list = box;
+    map_put(&s->by_id, box->id, box);
     s->box_count++;
 }
 
@@ -208,10 +209,7 @@ uint64_t spawner_now_ms(void) {
 }
 
 struct box *box_find(struct spawner *s, const char *id) {
-    for (struct box *b = s->list; b; b = b->next)
-        if (strcmp(b->id, id) == 0)
-            return b;
-    return NULL;
+    return map_get(&s->by_id, id);
 }
 
 /* Where nobody can be made to end it. */
@@ -289,6 +287,7 @@ bool box_clean(struct spawner *s, struct box *box) {
             *at = box->next;
             break;
         }
+    map_take(&s->by_id, box->id);
     s->box_count--;
     box_free(box);
     return true;

@@ -331,6 +331,7 @@ static int leave_root(struct spawner *s, struct box *box, int fresh, const struc
     close_fd(&box->old_root);
     box->old_root = TAKE_FD(old);
     box->left_ms = spawner_now_ms();
+    s->roots_left = true;
     return 0;
 }
 
@@ -682,16 +683,16 @@ void layers_recover(struct spawner *s, struct box *box) {
 }
 
 bool layers_untidy(const struct spawner *s) {
-    for (const struct box *b = s->list; b; b = b->next)
-        if (b->old_root >= 0)
-            return true;
-    return false;
+    return s->roots_left;
 }
 
 /* By then the guest has gone over, or it will pay for the old root itself. */
 void layers_tidy(struct spawner *s, struct undertaker *u) {
     uint64_t now = spawner_now_ms();
-    for (struct box *b = s->list; b; b = b->next)
+    s->roots_left = false;
+    for (struct box *b = s->list; b; b = b->next) {
         if (b->old_root >= 0 && now - b->left_ms >= LEFT_MS && undertaker_close_for(u, b->old_root))
             close_fd(&b->old_root);
+        s->roots_left |= b->old_root >= 0;
+    }
 }

@@ -13,11 +13,13 @@
 #include <sched.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/mount.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/defer.h"
 #include "base/fdio.h"
+#include "spawn/mounts.h"
 #include "spawn/netlink.h"
 #include "spawn/weaken.h"
 
@@ -204,9 +206,26 @@ static int steer(void) {
     return netlink_send(&n, NETLINK_NETFILTER);
 }
 
+/*
+ * A procfs keeps an entry for each namespace whose settings were touched through it, all under the
+ * same name, and looks through them one by one: a thousand cost more than the rest of this file. So
+ * it is a new one now and then. Where none can be mounted, the usual one does.
+ */
+static int settings(struct netns_maker *maker) {
+    enum { OFTEN = 128 };
+    if (maker->set == OFTEN) {
+        close_fd(&maker->settings);
+        maker->set = 0;
+    }
+    if (maker->set++ == 0)
+        maker->settings =
+            mount_new("proc", NULL, 0, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC);
+    return maker->settings >= 0 ? maker->settings : maker->proc;
+}
+
 /* The box's root has no power over this namespace, so that port 80 would be closed to it. */
-static int free_ports(const struct netns_maker *maker) {
-    return write_file_at(maker->proc, "sys/net/ipv4/ip_unprivileged_port_start", "0");
+static int free_ports(struct netns_maker *maker) {
+    return write_file_at(settings(maker), "sys/net/ipv4/ip_unprivileged_port_start", "0");
 }
 
 /* The rules first: where they cannot be, there is no route that would lead past them. */

@@ -16,8 +16,10 @@
 enum { NETNS_STEERED_PORT = 3129, NETNS_PROXY_PORT = 3128, NETNS_DNS_PORT = 53 };
 
 struct netns_maker {
-    int home;      /* our own network namespace, where we stay */
-    int proc;      /* an open /proc */
+    int home;     /* our own network namespace, where we stay */
+    int proc;     /* an open /proc */
+    int settings; /* another one, if `set` is not 0: what was set through it so often */
+    unsigned set;
     bool steers;   /* it has worked: a failure has another reason than this kernel */
     bool plain;    /* this kernel cannot steer: only the explicit proxy leads out */
     int why_plain; /* the -errno that said so */

@@ -15,6 +15,7 @@
 
 #include "base/err.h"
 #include "base/frame.h"
+#include "base/map.h"
 #include "base/plan.h"
 #include "spawn/berth.h"
 #include "spawn/cgroup.h"
@@ -109,7 +110,9 @@ struct spawner {
     struct rootfs_maker maker;
 
     struct box *list;
+    struct map by_id; /* the same boxes */
     size_t box_count;
+    bool roots_left; /* one of them may have an old_root */
     uint64_t enlisted;
 
     struct nursery nursery;
