@@ -53,15 +53,19 @@ static int start_daemon(struct client *c, void (*waiting)(void), struct err *err
 
 /* One that is about to leave, or that another command has just started, is waited for. */
 static int start_and_connect(struct client *c, void (*waiting)(void), struct err *err) {
+    struct err unreached;
+    int r = -1;
     for (int i = 0; i < ATTEMPTS; i++) {
-        int r = start_daemon(c, waiting, err);
+        r = start_daemon(c, waiting, err);
         if (r < 0 && !strstr(err->text, "another daemon"))
-            return err_wrap(err, "start the daemon");
-        if (try_socket(c, c->place.run, err))
+            break;
+        if (try_socket(c, c->place.run, &unreached))
             return 0;
         usleep(20000);
     }
-    return -1;
+    if (r == 0)
+        *err = unreached;
+    return err_wrap(err, "start the daemon");
 }
 
 /* Boxes that outlived their daemon. */

@@ -73,8 +73,16 @@ class Disk:
         finally:
             os.close(fd)
 
+    def remount(self, options):
+        self.unmount()
+        subprocess.run(["mount", "-o", options, self.dir / "image", self.mount], check=True)
+
+    def unmount(self):
+        """Loop devices of images that lie on it are let go of a moment after who had them."""
+        assert settled(lambda: subprocess.run(["umount", self.mount], capture_output=True).returncode, 0) == 0
+
     def close(self):
-        subprocess.run(["umount", self.mount], check=True)
+        self.unmount()
         shutil.rmtree(self.dir)
 
 

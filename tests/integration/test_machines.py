@@ -147,6 +147,13 @@ def test_two_boxes_see_nothing_of_each_other(carrel, machine):
         carrel("rm", other)
 
 
+def test_a_store_has_one_daemon(carrel, tmp_path):
+    carrel.run("-q", "--", "true")
+    done = carrel.run("--", "true", env={"CARREL_RUN": str(tmp_path / "run")})
+    assert done.returncode == 125 and done.stderr.startswith(b"carrel: start the daemon: another daemon (pid "), done
+    assert f"uses '{carrel.home}'".encode() in done.stderr and b"CARREL_HOME" in done.stderr
+
+
 def test_a_fork_wants_no_limit_that_its_source_did_not(carrel, machine):
     """Where a host enforces no limits, what a kind has by itself is no wish of anybody's."""
     assert carrel("exec", machine, "--", "sh", "-c", "echo x > ~/file").returncode == 0

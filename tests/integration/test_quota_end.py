@@ -5,12 +5,17 @@ import signal
 import subprocess
 
 import pytest
-from carrel import BUILD, GUEST, ROOTLESS, Carrel, spawner_pids, stop_spawner
-from host_state import HostState
+from carrel import BUILD, GUEST, ROOTLESS, stop_daemon, stop_spawner
 from quota_disk import (FULL, LEAVE, MAKE, SMALL, Disk, on_disk, pid_of, python, python_in, set_project, settled,
                         stop, upper_of, uppers, way)
 
 pytestmark = pytest.mark.skipif(ROOTLESS, reason="rootless: a disk limit on disk is unsupported, and says so")
+
+
+def halt(own):
+    """The daemon too: it would start another spawner at once, and has the store open."""
+    stop_daemon(own.run_dir)
+    stop_spawner(own.run_dir)
 
 
 @pytest.fixture(scope="module", params=MAKE)
@@ -32,16 +37,14 @@ def test_counted_but_not_enforced_is_not_used(own, disk):
     """ext4 counts projects whenever it can; only prjquota makes it refuse."""
     if disk.kind != "ext4":
         pytest.skip("xfs counts nothing without the option")
-    subprocess.run(["umount", disk.mount], check=True)
-    subprocess.run(["mount", "-o", "loop,discard", disk.dir / "image", disk.mount], check=True)
+    disk.remount("loop,discard")
     try:
         assert way(own) == "image"
         assert python(own, "print(*fill('/tmp/f', 100))")[1] == str(errno.ENOSPC)
-        stop_spawner(own.run_dir)
         assert disk.projects() == {}
     finally:
-        subprocess.run(["umount", disk.mount], check=True)
-        subprocess.run(["mount", "-o", "loop,prjquota,discard", disk.dir / "image", disk.mount], check=True)
+        halt(own)
+        disk.remount("loop,prjquota,discard")
 
 
 def test_without_the_filter_it_can(own, disk):
@@ -70,7 +73,7 @@ def test_a_killed_spawner_leaves_its_machines_and_nothing_else(own, disk):
     os.kill(dead, signal.SIGKILL)
     assert mine in uppers(own)
     own.run("--", "true")
-    stop_spawner(own.run_dir)
+    halt(own)
     assert settled(lambda: uppers(own), {mine}) == {mine}
     assert settled(lambda: set(disk.projects()), {int(mine)}) == {int(mine)}
     assert python_in(own, lives, "print(*fill('/tmp/f', 100))")[1] == str(FULL[disk.kind])
@@ -84,21 +87,9 @@ def test_a_spawner_killed_while_it_removes_is_followed_by_one_that_does(own, dis
     assert python_in(own, machine, code) == ["made"]
     assert own("rm", machine).returncode == 0
     stop_spawner(own.run_dir, signal.SIGKILL)
-    assert disk.projects() and not spawner_pids(own.run_dir)
     own.run("--", "true")
-
-
-def test_two_run_directories_share_a_store(own, disk):
-    mine = own.keep(*SMALL)
-    other = Carrel()
-    other.home = own.home
-    other.env["CARREL_HOME"] = str(own.home)
-    other.host = HostState(other.run_dir, other.dir / "home")
-    theirs = other.keep(*SMALL)
-    assert upper_of(own, mine) != upper_of(other, theirs)
-    other("rm", theirs)
-    other.stop()
-    assert own("exec", mine, "--", "sh", "-c", "echo x > /tmp/x && cat /tmp/x").stdout == b"x\n"
+    halt(own)
+    assert settled(disk.projects, {}) == {}
 
 
 def test_a_project_in_use_by_others_is_left_alone(own, disk):
@@ -106,7 +97,7 @@ def test_a_project_in_use_by_others_is_left_alone(own, disk):
     machine = own.keep(*SMALL)
     taken = int(upper_of(own, machine))
     own("rm", machine)
-    stop_spawner(own.run_dir)
+    halt(own)
     theirs = disk.mount / "theirs"
     theirs.mkdir()
     fd = os.open(theirs, os.O_RDONLY)
@@ -115,7 +106,7 @@ def test_a_project_in_use_by_others_is_left_alone(own, disk):
         own.keep(*SMALL)
         assert str(taken) not in uppers(own)
         own.clear()
-        stop_spawner(own.run_dir)
+        halt(own)
         assert disk.projects() == {taken: (0, disk.projects()[taken][1], 0, 1)}
     finally:
         os.close(fd)

@@ -10,7 +10,7 @@ import subprocess
 import time
 
 import pytest
-from carrel import GUEST, ROOTLESS, SPAWNER, alive, stop_daemon, stop_spawner
+from carrel import GUEST, ROOTLESS, SPAWNER, alive, signal_all, stop_daemon, stop_spawner
 from guestlink import FD, NULL, Link, exec_payload
 from patience import PATIENCE, clock
 
@@ -159,8 +159,8 @@ def test_what_a_ready_box_cannot_have_is_made_to_measure(ready, tmp_path):
     (tmp_path / "f").write_text("lent")
     done = ready.run("-q", "--dir", f"{tmp_path}:/w", "--", "cat", "/w/f")
     assert (done.returncode, done.stdout) == (0, b"lent"), done
-    # An image has its own tables in it.
-    assert 60000 < int(ready.sh("df -k --output=size / | tail -1", "--disk", "64M")) <= 65536
+    if "disk" not in ready.status()["unenforced"]:  # an image has its own tables in it
+        assert 60000 < int(ready.sh("df -k --output=size / | tail -1", "--disk", "64M")) <= 65536
     assert ready.host.ready() == waiting
 
 
@@ -193,8 +193,7 @@ def test_a_stopped_ready_box_does_not_survive_the_next_spawner(ready):
         os.kill(pid, signal.SIGSTOP)
     stop_spawner(ready.run_dir, signal.SIGKILL)
     assert ready.run("-q", "--", "echo", "ok").stdout == b"ok\n"
-    for pid in waiting.values() if ROOTLESS else ():  # where the next one has no power over them
-        os.kill(pid, signal.SIGCONT)
+    signal_all(waiting.values() if ROOTLESS else (), signal.SIGCONT)  # where the next one has no power over them
     end = clock() + 10
     while any(alive(p) for p in waiting.values()):
         assert clock() < end

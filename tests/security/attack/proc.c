@@ -229,7 +229,7 @@ static const struct attack rows[] = {
     SYSCTL_OPEN(1, "fs/binfmt_misc/register"),
     SYSCTL(1, "net/ipv4/ip_forward"),
     SYSCTL(1, "net/ipv4/ping_group_range"),
-    SYSCTL(1, "net/core/somaxconn"),
+    SYSCTL_NET("net/core/somaxconn"),
     SYSCTL(1, "net/ipv4/ip_unprivileged_port_start"),
     SYSCTL_NET("net/ipv4/tcp_mem"),
     SYSCTL(1, "net/ipv6/conf/all/forwarding"),
