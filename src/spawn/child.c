@@ -218,6 +218,9 @@ static void hold_disks(const struct setup *s) {
             STEP("hold disk",
                  move_mount(s->c->root->held[i], "", AT_FDCWD, path, MOVE_MOUNT_F_EMPTY_PATH));
     }
+    if (s->c->root->held_side >= 0)
+        STEP("hold machine.json",
+             move_mount(s->c->root->held_side, "", AT_FDCWD, "/held/0/m", MOVE_MOUNT_F_EMPTY_PATH));
 }
 
 static void build_root(const struct setup *s) {
@@ -328,10 +331,10 @@ static void list_arguments(const struct setup *s, struct handover *h) {
 /* Those it needs move above HIGH_FD; everything else that the clone came with is closed. */
 static void keep_own(struct setup *s, struct child *c, struct rootfs *root,
                      struct cgroup_set *set) {
-    int *own[FD_MAX] = {&c->anchor_ns, &c->guest,     &c->dev,        &c->orders,
-                        &root->lock,   &root->userns, &root->root,    &root->usr,
-                        &root->meta,   &root->shm,    &root->held[0], &s->proc};
-    unsigned n = 12;
+    int *own[FD_MAX] = {&c->anchor_ns,  &c->guest,        &c->dev,    &c->orders,  &root->lock,
+                        &root->userns,  &root->root,      &root->usr, &root->meta, &root->shm,
+                        &root->held[0], &root->held_side, &s->proc};
+    unsigned n = 13;
     int last = HIGH_FD;
     for (int i = 0; i < CGROUP_TASKS; i++)
         own[n++] = &set->tasks[i];

@@ -120,6 +120,15 @@ int layers_own_disk(struct spawner *s, const struct box *box) {
     return r < 0 ? r : TAKE_FD(disk);
 }
 
+int layers_own_meta(struct spawner *s, const struct box *box) {
+    int r = box_go_in(s, box);
+    int dir DEFER_CLOSE = r < 0 ? r : mount_clone(AT_FDCWD, "/held/0/m");
+    if (r == 0)
+        box_go_out(s);
+    r = dir < 0 ? dir : mount_writable(dir);
+    return r < 0 ? r : TAKE_FD(dir);
+}
+
 int layers_disk(struct spawner *s, const char *name, struct err *err) {
     int disk;
     return clone_named(s, name, &disk, 1, err) < 0 ? -1 : disk;

@@ -37,6 +37,8 @@ int layers_open_view(struct spawner *s, const char *machine, const char *stack, 
 struct box *layers_live_box(struct spawner *s, const char *id, struct err *err);
 /* Its own disk, writable, as it is; -errno. */
 int layers_own_disk(struct spawner *s, const struct box *box);
+/* The directory of its machine.json, writable; -errno. */
+int layers_own_meta(struct spawner *s, const struct box *box);
 /* A read-only view of the disk of that name, as it is. */
 int layers_disk(struct spawner *s, const char *name, struct err *err);
 

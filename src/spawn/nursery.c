@@ -30,17 +30,9 @@ enum { FIELD_MAX = 32 };
 
 /* Every descriptor of a birth, always in the same order, so that both sides agree on it. */
 static unsigned fields(struct birth *b, int *fds[FIELD_MAX]) {
-    int *fixed[] = {&b->netns,
-                    &b->dev,
-                    &b->orders,
-                    &b->root.lock,
-                    &b->root.userns,
-                    &b->root.root,
-                    &b->root.usr,
-                    &b->root.meta,
-                    &b->root.shm,
-                    &b->root.held[0],
-                    &b->cgroup.guest_procs};
+    int *fixed[] = {&b->netns,       &b->dev,          &b->orders,         &b->root.lock,
+                    &b->root.userns, &b->root.root,    &b->root.usr,       &b->root.meta,
+                    &b->root.shm,    &b->root.held[0], &b->root.held_side, &b->cgroup.guest_procs};
     unsigned n = sizeof(fixed) / sizeof(*fixed);
     memcpy(fds, fixed, sizeof(fixed));
     for (int i = 0; i < CGROUP_TASKS; i++)

@@ -20,6 +20,8 @@
 #include "spawn/tree.h"
 #include "spawn/weaken.h"
 
+enum { SIDE_BYTES = 1 << 20 };
+
 /*
  * Old kernels take layers only where they are attached, and a mount that was detached once cannot
  * be attached again: the filesystem of a root stays on the bench until the root is closed.
@@ -47,7 +49,8 @@ static void unbench_fs(struct rootfs *r) {
 }
 
 void rootfs_close(struct rootfs *r) {
-    int *fds[] = {&r->lock, &r->userns, &r->fs, &r->root, &r->usr, &r->meta, &r->dev, &r->shm};
+    int *fds[] = {&r->lock, &r->userns, &r->fs,        &r->root, &r->usr,
+                  &r->meta, &r->side,   &r->held_side, &r->dev,  &r->shm};
     unbench_fs(r);
     for (size_t i = 0; i < DISKS; i++)
         close_fd(&r->held[i]);
@@ -134,23 +137,52 @@ static int open_dir(int dir, const char *name) {
     return fd < 0 ? -errno : fd;
 }
 
-static int make_meta(const struct rootfs *r) {
-    int mount DEFER_CLOSE = mount_clone(r->fs, "m");
-    if (mount < 0)
-        return mount;
-    int made = mount_read_only(mount);
+/* A copy of a directory as a mount, through a map (-1: through the one that `fs` has). */
+static int make_view(int fs, const char *name, int userns, int (*finish)(int mount)) {
+    int mount DEFER_CLOSE = mount_clone(fs, name);
+    int made = mount < 0 ? mount : userns < 0 ? 0 : mount_idmap(mount, userns);
+    if (made == 0 && finish)
+        made = finish(mount);
     return made < 0 ? made : TAKE_FD(mount);
 }
 
 /* The filesystem itself shows no devices: a box could make none there, but it may be handed some.
  */
-static int make_dev(struct rootfs *r) {
-    int mount DEFER_CLOSE = mount_clone(r->fs, "d");
-    if (mount < 0)
-        return mount;
-    int made = mount_devices(mount);
+static int make_places(const struct rootfs_maker *maker, struct rootfs *r, int fs, int userns) {
+    r->meta = make_view(fs, "m", userns, mount_read_only);
+    if (r->meta >= 0 && maker->has_nodes)
+        r->dev = make_view(fs, "d", userns, mount_devices);
+    return r->meta < 0 ? r->meta : maker->has_nodes && r->dev < 0 ? r->dev : 0;
+}
+
+/* Before Linux 6.3 nothing maps the ids of a tmpfs: then they are those of the host. */
+static int fill_side(const struct rootfs_maker *maker, struct rootfs *r, int fs) {
+    int probe DEFER_CLOSE = maker->rootless ? -1 : mount_clone(fs, "");
+    bool mapped = probe >= 0 && mount_idmap(probe, r->userns) == 0;
+    int userns = mapped ? r->userns : -1;
+    uid_t root =
+        maker->rootless || mapped ? disk_id(maker, 0) : slots_first(&maker->slots, r->slot);
+    int made = tree_dir(fs, "m", 0755, root, root);
+    if (made == 0 && maker->has_nodes)
+        made = lay_out_dev(fs, root);
     if (made == 0)
-        r->dev = TAKE_FD(mount);
+        made = r->side = make_view(fs, "m", userns, NULL);
+    if (made >= 0)
+        made = r->held_side = make_view(fs, "m", -1, mount_shelve);
+    return made < 0 ? made : make_places(maker, r, fs, userns);
+}
+
+/*
+ * A mount tells where in its filesystem it begins, and that of a directory of the store is a path
+ * of the host. What a box sees of it that is no overlay has a small filesystem of its own.
+ */
+static int make_side(const struct rootfs_maker *maker, struct rootfs *r) {
+    int fs DEFER_CLOSE = new_tmpfs(SIDE_BYTES);
+    int made = fs < 0 ? fs : bench_put(maker, fs, "side");
+    if (made < 0)
+        return made;
+    made = fill_side(maker, r, fs);
+    bench_clear(maker, "side");
     return made;
 }
 
@@ -202,12 +234,11 @@ static int assemble(struct rootfs_maker *maker, struct rootfs *r, bool bare, str
     stack.upper = r->layer = LAYER_FIRST;
     if (!bare && stack_mount(maker, &stack, &r->root, &r->usr, err) < 0)
         return -1;
-    r->meta = make_meta(r);
-    if (r->meta >= 0 && maker->has_nodes && (made = make_dev(r)) < 0)
-        return err_num(err, made, "mount /dev");
-    if (r->meta >= 0 && (made = make_shm(r)) < 0)
-        return err_num(err, made, "mount /dev/shm");
-    return r->meta < 0 ? err_num(err, r->meta, "mount /run/carrel") : 0;
+    made = r->upper ? make_side(maker, r) : make_places(maker, r, r->fs, -1);
+    if (made < 0)
+        return err_num(err, made, "mount /run/carrel and /dev");
+    made = make_shm(r);
+    return made < 0 ? err_num(err, made, "mount /dev/shm") : 0;
 }
 
 static int fill(struct rootfs_maker *maker, struct rootfs *r, const struct rootfs_size *size,
@@ -248,7 +279,7 @@ int rootfs_meta(const struct rootfs_maker *maker, struct rootfs *r, const char *
                 struct err *err) {
     uid_t first = slots_first(&maker->slots, r->slot);
     act_as(first);
-    int dir DEFER_CLOSE = open_dir(r->fs, "m");
+    int dir DEFER_CLOSE = r->side >= 0 ? open_dir(r->side, ".") : open_dir(r->fs, "m");
     int made = dir < 0 ? dir : tree_file(dir, "machine.json", json, 0444, first, first);
     act_as(0);
     return made < 0 ? err_num(err, made, "write machine.json") : 0;

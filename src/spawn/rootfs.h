@@ -27,8 +27,10 @@ struct rootfs {
     int fs;          /* the filesystem of its changes, seen through the map */
     int root;        /* overlay of the image's skeleton */
     int usr;         /* overlay of /usr */
-    int meta;        /* read-only view of fs/m, for /run/carrel */
-    int dev;         /* fs/d, for /dev; -1 where all boxes share one */
+    int meta;        /* read-only view of m, for /run/carrel */
+    int side;        /* m where fs is a directory of the store, whose path would show; else -1 */
+    int held_side;   /* a view of that for whoever writes to it later; or -1 */
+    int dev;         /* d, for /dev; -1 where all boxes share one */
     int shm;         /* fs/s, for /dev/shm, where fs is a tmpfs; else -1 */
     int held[DISKS]; /* read-only views of its disk and of those below it; -1 where there is none */
     uint32_t layer;  /* the number of its upper */
@@ -42,6 +44,8 @@ struct rootfs {
                      .root = -1,                                   \
                      .usr = -1,                                    \
                      .meta = -1,                                   \
+                     .side = -1,                                   \
+                     .held_side = -1,                              \
                      .dev = -1,                                    \
                      .shm = -1,                                    \
                      .held = {-1, -1, -1, -1, -1, -1, -1, -1, -1}, \

@@ -167,11 +167,8 @@ int upkeep_tell(struct spawner *s, struct plan_message *m, struct err *err) {
     struct box *box = layers_live_box(s, m->plan.id, err);
     if (!box || !old)
         return box ? err_set(err, ERR_LIMIT, "out of memory") : -1;
-    int disk DEFER_CLOSE = layers_own_disk(s, box);
-    int dir DEFER_CLOSE =
-        disk < 0 ? -1 : openat(disk, "m", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    int r = disk < 0 ? disk : dir < 0 ? -errno : 0;
-    ssize_t n = r < 0 ? r : read_file_at(dir, "machine.json", old, META_MAX);
+    int dir DEFER_CLOSE = layers_own_meta(s, box), r = 0;
+    ssize_t n = dir < 0 ? dir : read_file_at(dir, "machine.json", old, META_MAX);
     if (n >= 0)
         r = exchange_tail(old, m->text, &text);
     if (n >= 0 && r == 0)
