@@ -7,9 +7,16 @@
 
 #include "gate/inner.h"
 
+static const char *protocol_of(const struct conn *c) {
+    return c->knows_protocol ? policy_protocol_name(c->protocol) : "tcp";
+}
+
+/* The same request inside TLS and in plain words is two: who approves sees which, and a rule made
+   of one does not fit the other. */
 static bool is_about(const struct pending *p, const struct conn *c, const char *method,
                      const char *path) {
-    return p->port == c->port && strcmp(p->host, c->host) == 0 && strcmp(p->method, method) == 0 &&
+    return p->port == c->port && strcmp(p->host, c->host) == 0 &&
+           strcmp(p->protocol, protocol_of(c)) == 0 && strcmp(p->method, method) == 0 &&
            strcmp(p->path, path) == 0;
 }
 
@@ -39,8 +46,7 @@ static struct pending *pending_new(struct conn *c, const char *method, const cha
     snprintf(p->id, sizeof(p->id), "%s", id_new('p').text);
     snprintf(p->host, sizeof(p->host), "%s", c->host);
     snprintf(p->method, sizeof(p->method), "%s", method);
-    snprintf(p->protocol, sizeof(p->protocol), "%s",
-             c->knows_protocol ? policy_protocol_name(c->protocol) : "tcp");
+    snprintf(p->protocol, sizeof(p->protocol), "%s", protocol_of(c));
     p->next = m->pending;
     m->pending = p;
     return p;
@@ -60,15 +66,23 @@ struct pending *pending_for(struct conn *c, const char *method, const char *path
     return p;
 }
 
-static void forget(struct pending *p) {
+static void unlist(struct pending *p) {
     struct pending **at = &p->machine->pending;
     while (*at != p)
         at = &(*at)->next;
     *at = p->next;
+}
+
+static void drop(struct pending *p) {
     while (p->held)
         pending_leave(p->held);
     free(p->path);
     free(p);
+}
+
+static void forget(struct pending *p) {
+    unlist(p);
+    drop(p);
 }
 
 static void pending_free(struct pending *p) {
@@ -149,6 +163,15 @@ static void release(struct pending *p, enum pending_state state) {
     conn_released(c, state);
 }
 
+/* Nobody finds it any more: whoever has to wait again does so with another item. */
+static void release_all(struct pending *p, enum pending_state state) {
+    tell(p, true);
+    unlist(p);
+    while (p->held)
+        release(p, state);
+    drop(p);
+}
+
 void pending_decide(struct pending *p, enum pending_state state, bool all) {
     uint64_t now = loop_now_ms(p->machine->gate->loop);
     drop_gone(p);
@@ -165,9 +188,7 @@ void pending_decide(struct pending *p, enum pending_state state, bool all) {
             pending_free(p);
         return;
     }
-    while (p->held)
-        release(p, all ? PENDING_WAITS : state);
-    pending_free(p);
+    release_all(p, all ? PENDING_WAITS : state);
 }
 
 void pending_look(struct gate_machine *m, uint64_t now_ms) {

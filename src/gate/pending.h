@@ -1,7 +1,7 @@
 /*
  * Requests that wait for somebody's approval.
  *
- * An item is about what is wanted (host, port, and for HTTP method and path), not about a
+ * An item is about what is wanted (host, port, protocol, for HTTP method and path), not about a
  * connection: a client's own retry joins it, and one that gave up leaves it open. An approval
  * lets one request through and is remembered for a while, because the client may be between two
  * tries. Items end by themselves.

@@ -165,6 +165,35 @@ def test_always_adds_a_rule_for_requests_like_it(gated, servers, box, words):
     assert rule["target"] == f"{url}/held" and rule["methods"] == "GET" and ("expires" in rule) == (words[0] == "--for")
 
 
+@pytest.mark.parametrize("approval", [{"always": True}, {"ttl": "1h"}, {}], ids=["always", "for", "once"])
+def test_what_waits_in_plain_words_and_inside_tls_is_approved_apart(gated, servers, box, approval):
+    """To the same port, so that only the protocol tells them apart: a rule made of one does not fit the other."""
+    gated.allow(box, f"api.test:{servers.https}", action="ask")
+    tls = gated.background(box, [*CURL, f"https://api.test:{servers.https}/held"])
+    waiting(gated, box)
+    plain = gated.background(box, [*CURL, f"http://api.test:{servers.https}/held"])
+    items = {p["protocol"]: p for p in waiting(gated, box, 2)}
+    assert sorted(items) == ["http", "tls"] and [p["waiting"] for p in items.values()] == [1, 1], items
+    gated.post(f"/v1/pending/{items['tls']['id']}", {"decision": "approve", **approval})
+    assert output(gated, box, tls)["path"] == "/held"
+    assert [p["id"] for p in waiting(gated, box)] == [items["http"]["id"]]
+    gated.post(f"/v1/pending/{items['http']['id']}", {"decision": "deny"})
+    assert output(gated, box, plain)["error"]["cause"] == "it was not approved"
+
+
+def test_an_approval_that_is_over_at_once_lets_them_wait_again(gated, servers, box):
+    commands = [ask_for(gated, servers, box) for _ in range(4)]
+    gated.until(lambda: waiting(gated, box)[0]["waiting"] == 4)
+    item, = waiting(gated, box)
+    gated.post(f"/v1/pending/{item['id']}", {"decision": "approve", "ttl": "1ms"})
+    left = [p for p in gated.get("/v1/pending")["pending"] if p["machine"] == box]
+    assert len(left) <= 1 and item["id"] not in [p["id"] for p in left]
+    for p in left:
+        gated.post(f"/v1/pending/{p['id']}", {"decision": "deny"})
+    assert {output(gated, box, x).get("path", "denied") for x in commands} <= {"/held", "denied"}
+    assert len(gated.notes(box, "net.hold")) == 1 + len(left)
+
+
 def test_nobody_answers_in_time(gated, servers, box):
     gated.allow(box, f"ok.test:{servers.http}", action="ask", hold=1)
     began = time.monotonic()
