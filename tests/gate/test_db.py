@@ -2,6 +2,7 @@
 import io
 import json
 import os
+import re
 import sqlite3
 import subprocess
 import tarfile
@@ -346,9 +347,50 @@ def test_half_of_a_transaction_is_not_frozen(gated, db, tmp_path):
 def test_rows_that_are_there_twice_are_told(gated, db, tmp_path):
     base, more = ["CREATE TABLE t(a)", "INSERT INTO t VALUES (1)"], ["INSERT INTO t VALUES (1), (1), (2), (2)"]
     done = compare(made(tmp_path, *base), made(tmp_path, *base, *more))
-    assert done.stdout == b"table t\n+ 2\n+ ... 3 like others\n", done
+    assert done.stdout == b"table t\n+ 1\n+ 2\n+ ... 2 like others\n", done
     done = compare(made(tmp_path, *base, *more), made(tmp_path, *base, 'CREATE TABLE "a\n+ 7"(x)', 'INSERT INTO "a\n+ 7" VALUES (1)'))
     assert b"table a\\n+ 7\n+ 1\n" in done.stdout, done
+
+
+# What was, what became of it, and what is shown: by its own rules each is the same.
+HIDDEN = {
+    "letters": ("CREATE TABLE t(a TEXT COLLATE NOCASE)", ["'admin'"], ["'ADMIN'"], "table t\n- 'admin'\n+ 'ADMIN'\n"),
+    "blanks": ("CREATE TABLE t(a TEXT COLLATE RTRIM)", ["'a'"], ["'a '"], "table t\n- 'a'\n+ 'a '\n"),
+    "kind of number": ("CREATE TABLE t(a)", ["1"], ["1.0"], "table t\n- 1\n+ 1.0\n"),
+    "how often": ("CREATE TABLE t(a)", ["'A'", "'A'", "'B'"], ["'A'", "'B'", "'B'"], "table t\n- 'A'\n+ 'B'\n"),
+    "nothing and nothing": ("CREATE TABLE t(a)", ["NULL", "''"], ["NULL", "x''"], "table t\n- ''\n+ x''\n"),
+    "keyed by itself": ("CREATE TABLE t(a TEXT COLLATE NOCASE PRIMARY KEY, b DEFAULT 1) WITHOUT ROWID", ["'x'"], ["'X'"], "table t\n- 'x', 1\n+ 'X', 1\n"),
+    "made of another": ("CREATE TABLE t(a TEXT COLLATE NOCASE, b AS (a) STORED, c AS (a))", ["'x'"], ["'X'"], "table t\n- 'x', 'x', 'x'\n+ 'X', 'X', 'X'\n"),
+    "odd names": ('CREATE TABLE t("n", "c0" COLLATE NOCASE DEFAULT \'d\', "r" DEFAULT 0)', ["1"], ["1.0"], "table t\n- 1, 'd', 0\n+ 1.0, 'd', 0\n"),
+    "many columns": (f"CREATE TABLE t({', '.join(f'a{n} DEFAULT 7' for n in range(999))})", ["1"], ["2"], f"table t\n- 1{', 7' * 998}\n+ 2{', 7' * 998}\n"),
+    "nothing at all": ("CREATE TABLE t(a TEXT COLLATE NOCASE)", ["'x'", "'X'", "NULL", "NULL", "1.5"], ["NULL", "1.5", "'X'", "NULL", "'x'"], ""),
+}
+
+
+@pytest.mark.parametrize("form,before,after,shown", HIDDEN.values(), ids=list(HIDDEN))
+def test_what_is_equal_but_not_the_same_is_shown(tmp_path, form, before, after, shown):
+    first = re.search(r"\(\"?(\w+)", form)[1]
+    one, other = (made(tmp_path, form, *(f"INSERT INTO t({first}) VALUES ({v})" for v in values)) for values in (before, after))
+    done = compare(one, other)
+    assert done.returncode == 0 and done.stdout.decode() == shown, done
+
+
+def test_numbers_in_the_head_are_shown(tmp_path):
+    form = ["CREATE TABLE t(a)", "PRAGMA application_id=7"]
+    done = compare(made(tmp_path, *form), made(tmp_path, *form, "PRAGMA user_version=-3"))
+    assert done.stdout == b"user_version\n- 0\n+ -3\n", done
+    done = compare(made(tmp_path, *form), made(tmp_path, "CREATE TABLE t(a)"))
+    assert done.stdout == b"application_id\n- 7\n+ 0\n", done
+
+
+def test_large_ones_and_wide_ones(tmp_path):
+    """More than a sort has room for in one piece; and more columns than are compared."""
+    rows = "CREATE TABLE t(a); WITH r(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM r LIMIT 30000) INSERT INTO t SELECT i || hex(zeroblob(200)) FROM r"
+    done = compare(made(tmp_path, rows), made(tmp_path, rows, "UPDATE t SET a = 'x' || a"))
+    assert done.returncode == 0 and b"- ... 29900 more\n" in done.stdout and b"+ ... 29900 more\n" in done.stdout, done.stderr
+    wide = made(tmp_path, f"CREATE TABLE t({', '.join(f'a{n}' for n in range(1000))})")
+    done = compare(wide, wide)
+    assert done.returncode == 1 and done.stderr == b"table 't': it has more than 999 columns\n", done
 
 
 # ---- what a machine may put there ----

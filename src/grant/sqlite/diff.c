@@ -39,7 +39,8 @@ static bool put(struct diff *d, const char *text) {
 static int only_reading(void *arg, int action, const char *a, const char *b, const char *c,
                         const char *e) {
     (void)arg, (void)a, (void)c, (void)e;
-    bool counts = action == SQLITE_FUNCTION && b && strcmp(b, "count") == 0;
+    bool counts =
+        action == SQLITE_FUNCTION && b && (strcmp(b, "sum") == 0 || strcmp(b, "typeof") == 0);
     return counts || action == SQLITE_SELECT || action == SQLITE_READ ? SQLITE_OK : SQLITE_DENY;
 }
 
@@ -126,30 +127,37 @@ static bool put_value(struct diff *d, sqlite3_stmt *s, int i) {
     }
 }
 
-static bool put_row(struct diff *d, sqlite3_stmt *s, const char *sign) {
+static bool put_row(struct diff *d, sqlite3_stmt *s, int columns, const char *sign) {
     bool ok = put(d, sign);
-    for (int i = 0; ok && i < sqlite3_column_count(s); i++)
+    for (int i = 0; ok && i < columns; i++)
         ok = (i == 0 || put(d, ", ")) && put_value(d, s, i);
     return ok && put(d, "\n");
 }
 
 /* ---- rows ---- */
 
-static long rows_of(struct diff *d, const char *sql, const char *sign, struct err *err) {
+/* counted: behind the columns of each stands how many like it there are. */
+static long rows_of(struct diff *d, const char *sql, bool counted, const char *sign,
+                    struct err *err) {
     sqlite3_stmt *s DEFER(stmt_freep) = NULL;
     long count = 0;
+    sqlite3_int64 alike = 0;
     int r = sqlite3_prepare_v2(d->db, sql, -1, &s, NULL);
     while (r == SQLITE_OK || r == SQLITE_ROW) {
         r = sqlite3_step(s);
         if (r != SQLITE_ROW)
             break;
-        if (++count <= DIFF_ROWS_SHOWN && !put_row(d, s, sign))
+        int columns = sqlite3_column_count(s) - counted;
+        alike += counted ? llabs(sqlite3_column_int64(s, columns)) - 1 : 0;
+        if (++count <= DIFF_ROWS_SHOWN && !put_row(d, s, columns, sign))
             return no_room(err);
     }
     if (r != SQLITE_DONE)
         return failed(d, err, "read the database");
     if (count > DIFF_ROWS_SHOWN &&
         !buf_addf(d->out, "%s... %ld more\n", sign, count - DIFF_ROWS_SHOWN))
+        return no_room(err);
+    if (alike && !buf_addf(d->out, "%s... %lld like others\n", sign, (long long)alike))
         return no_room(err);
     return count;
 }
@@ -165,58 +173,70 @@ struct table {
     bool has[2], alike;
 };
 
-/* Rows of a side that the other has not; all of them where the tables are not alike. */
+static bool put_from(struct buf *sql, const char *what, const char *schema, const char *table) {
+    char *name = sqlite3_mprintf("\"%w\".\"%w\"", schema, table);
+    bool ok = name && buf_addf(sql, "SELECT %s FROM ", what) && buf_add(sql, name, strlen(name));
+    sqlite3_free(name);
+    return ok;
+}
+
+/* Those that are seen: generated ones are, and what its rows are kept under is not. */
+static int count_columns(struct diff *d, const struct table *t, int *ret, struct err *err) {
+    sqlite3_stmt *s DEFER(stmt_freep) = NULL;
+    struct buf sql DEFER(buf_done) = BUF(SQL_MAX);
+    if (!put_from(&sql, "*", "main", t->name))
+        return no_room(err);
+    if (sqlite3_prepare_v2(d->db, sql.data, -1, &s, NULL) != SQLITE_OK)
+        return failed(d, err, "read the database");
+    *ret = sqlite3_column_count(s);
+    return *ret <= DIFF_COLUMNS_MAX
+               ? 0
+               : err_set(err, ERR_LIMIT, "it has more than %d columns", DIFF_COLUMNS_MAX);
+}
+
+/*
+ * What a side has more of than the other, and how many. Values are the same if their bytes are:
+ * not by the table's own idea of it ("a" and "A", or what ends in blanks), nor because a whole
+ * number and one with a point are equal.
+ */
+static bool put_difference(struct buf *sql, const struct table *t, const struct side *side,
+                           int columns) {
+    bool ok = buf_addf(sql, "WITH r(n");
+    for (int i = 0; ok && i < columns; i++)
+        ok = buf_addf(sql, ",c%d", i);
+    ok = ok && buf_addf(sql, ") AS (") && put_from(sql, "1, *", side->one, t->name) &&
+         buf_addf(sql, " UNION ALL ") && put_from(sql, "-1, *", side->other, t->name) &&
+         buf_addf(sql, ") SELECT ");
+    for (int i = 0; ok && i < columns; i++)
+        ok = buf_addf(sql, "c%d,", i);
+    ok = ok && buf_addf(sql, "sum(n) FROM r GROUP BY ");
+    for (int i = 0; ok && i < columns; i++)
+        ok = buf_addf(sql, "%sc%d COLLATE BINARY,typeof(c%d)", i ? "," : "", i, i);
+    return ok && buf_addf(sql, " HAVING sum(n) > 0");
+}
+
+/* Rows that a side has more of; all of them where the tables are not alike. */
 static long rows_of_side(struct diff *d, const struct table *t, const struct side *side,
                          struct err *err) {
-    char *sql =
-        t->alike ? sqlite3_mprintf("SELECT * FROM \"%w\".\"%w\" EXCEPT SELECT * FROM \"%w\".\"%w\"",
-                                   side->one, t->name, side->other, t->name)
-                 : sqlite3_mprintf("SELECT * FROM \"%w\".\"%w\"", side->one, t->name);
-    long n = sql ? rows_of(d, sql, side->sign, err) : no_room(err);
-    sqlite3_free(sql);
-    return n;
-}
-
-static int count_rows(struct diff *d, const char *schema, const char *name, sqlite3_int64 *ret,
-                      struct err *err) {
-    sqlite3_stmt *s DEFER(stmt_freep) = NULL;
-    char *sql = sqlite3_mprintf("SELECT count(*) FROM \"%w\".\"%w\"", schema, name);
-    int r = sql ? sqlite3_prepare_v2(d->db, sql, -1, &s, NULL) : SQLITE_NOMEM;
-    sqlite3_free(sql);
-    if (r != SQLITE_OK || sqlite3_step(s) != SQLITE_ROW)
-        return failed(d, err, "count rows");
-    *ret = sqlite3_column_int64(s, 0);
-    return 0;
-}
-
-/* Rows that are there several times: those that came or went though others like them stay. */
-static int compare_counts(struct diff *d, const struct table *t, long more, long *ret,
-                          struct err *err) {
-    sqlite3_int64 before, after;
-    if (count_rows(d, "main", t->name, &before, err) < 0 ||
-        count_rows(d, "new", t->name, &after, err) < 0)
+    struct buf sql DEFER(buf_done) = BUF(SQL_MAX);
+    int columns = 0;
+    if (t->alike && count_columns(d, t, &columns, err) < 0)
         return -1;
-    sqlite3_int64 like = after - before - more;
-    *ret = like != 0;
-    if (!like)
-        return 0;
-    return buf_addf(d->out, "%c ... %lld like others\n", like < 0 ? '-' : '+',
-                    (long long)(like < 0 ? -like : like))
-               ? 0
-               : no_room(err);
+    if (!(t->alike ? put_difference(&sql, t, side, columns)
+                   : put_from(&sql, "*", side->one, t->name)))
+        return no_room(err);
+    return rows_of(d, sql.data, t->alike, side->sign, err);
 }
 
 static int compare_table(struct diff *d, const struct table *t, struct err *err) {
     size_t before = d->out->len;
-    long changes[2] = {0}, repeated = 0;
+    long changes[2] = {0};
     if (!put(d, "table ") || !put_plain(d, t->name) || !put(d, "\n"))
         return no_room(err);
     for (size_t i = 0; i < 2; i++)
         if (t->has[i] && (changes[i] = rows_of_side(d, t, &sides[i], err)) < 0)
             return err_wrap(err, "table '%.60s'", t->name);
-    if (t->alike && compare_counts(d, t, changes[1] - changes[0], &repeated, err) < 0)
-        return err_wrap(err, "table '%.60s'", t->name);
-    if (!changes[0] && !changes[1] && !repeated)
+    if (!changes[0] && !changes[1])
         d->out->len = before;
     return 0;
 }
@@ -257,12 +277,38 @@ static int compare_schemas(struct diff *d, struct err *err) {
     sqlite3_snprintf(sizeof(came), came, "%s new.sqlite_schema EXCEPT %s main.sqlite_schema",
                      columns, columns);
     size_t before = d->out->len;
-    long out = put(d, "schema\n") ? rows_of(d, gone, "- ", err) : -1;
-    long in = out < 0 ? -1 : rows_of(d, came, "+ ", err);
+    long out = put(d, "schema\n") ? rows_of(d, gone, false, "- ", err) : -1;
+    long in = out < 0 ? -1 : rows_of(d, came, false, "+ ", err);
     if (in < 0)
         return -1;
     if (!out && !in)
         d->out->len = before;
+    return 0;
+}
+
+/* ---- numbers that programs keep in the head of the file ---- */
+
+static int number_of(struct diff *d, const char *schema, const char *name, int *ret,
+                     struct err *err) {
+    sqlite3_stmt *s DEFER(stmt_freep) = NULL;
+    char sql[64];
+    sqlite3_snprintf(sizeof(sql), sql, "PRAGMA %s.%s", schema, name);
+    if (sqlite3_prepare_v2(d->db, sql, -1, &s, NULL) != SQLITE_OK || sqlite3_step(s) != SQLITE_ROW)
+        return failed(d, err, "read the database");
+    *ret = sqlite3_column_int(s, 0);
+    return 0;
+}
+
+static int compare_numbers(struct diff *d, struct err *err) {
+    static const char *const names[] = {"user_version", "application_id"};
+    for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
+        int before, after;
+        if (number_of(d, "main", names[i], &before, err) < 0 ||
+            number_of(d, "new", names[i], &after, err) < 0)
+            return -1;
+        if (before != after && !buf_addf(d->out, "%s\n- %d\n+ %d\n", names[i], before, after))
+            return no_room(err);
+    }
     return 0;
 }
 
@@ -272,13 +318,14 @@ int sqlite_diff(struct buf *before, struct buf *after, bool sound, struct buf *r
     struct diff d = {.out = ret};
     if (sqlite3_open_v2(":memory:", &db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_MEMORY, NULL) !=
             SQLITE_OK ||
-        sqlite3_exec(db, "ATTACH ':memory:' AS new", NULL, NULL, NULL) != SQLITE_OK)
+        sqlite3_exec(db, "PRAGMA temp_store=MEMORY; ATTACH ':memory:' AS new", NULL, NULL, NULL) !=
+            SQLITE_OK)
         return err_set(err, ERR_INTERNAL, "SQLite does not start");
     d.db = db;
     if (load(&d, "main", before, err) < 0 || load(&d, "new", after, err) < 0)
         return -1;
     restrict_it(&d);
-    if (sound && check_sound(&d, err) < 0)
+    if ((sound && check_sound(&d, err) < 0) || compare_numbers(&d, err) < 0)
         return -1;
     sqlite3_set_authorizer(db, only_reading, NULL);
     return compare_schemas(&d, err) < 0 ? -1 : compare_tables(&d, err);
