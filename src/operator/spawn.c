@@ -18,7 +18,7 @@
 #include "service/steps.h"
 #include "service/tool_run.h"
 
-enum { BRING_MAX = 64 << 20, STEPS_DEFAULT = 50 };
+enum { BRING_MAX = 64 << 20, BRING_LIMIT_MS = 120000, STEPS_DEFAULT = 50 };
 
 struct spawning {
     struct act *act;
@@ -115,24 +115,27 @@ static void feed(void *arg) {
 
 static void packed(void *arg, const uint8_t *bytes, uint32_t n) {
     struct spawning *s = arg;
-    if (!buf_add(&s->bytes, bytes, n))
-        s->fed = BRING_MAX; /* too much: told at the end */
-    tool_consumed(s->tool, n);
+    struct err err;
+    if (buf_add(&s->bytes, bytes, n)) {
+        tool_consumed(s->tool, n);
+        return;
+    }
+    err_set(&err, ERR_LIMIT, "it is more than %d MiB", BRING_MAX >> 20);
+    tool_stop(s->tool, &err);
 }
 
 static void pack_over(void *arg, int status, const char *answer, const char *said,
                       const struct err *err) {
     struct spawning *s = arg;
     const char *const argv[] = {"untar", s->in->bring, NULL};
-    const struct tool_events events = {.arg = s, .room = feed, .ended = unpacked};
+    const struct tool_events events = {
+        .arg = s, .limit_ms = BRING_LIMIT_MS, .room = feed, .ended = unpacked};
     struct err why;
     (void)answer;
     s->tool = NULL;
-    if (err || status != 0 || s->fed) {
-        if (!err && status != 0)
+    if (err || status != 0) {
+        if (!err)
             tool_said(said, &why);
-        else if (!err)
-            err_set(&why, ERR_LIMIT, "it is more than %d MiB", BRING_MAX >> 20);
         done(s, err ? err->text : why.text);
         return;
     }
@@ -146,7 +149,8 @@ static void pack_over(void *arg, int status, const char *answer, const char *sai
 
 static void bring(struct spawning *s) {
     const char *const argv[] = {"tar", s->in->bring, NULL};
-    const struct tool_events events = {.arg = s, .data = packed, .ended = pack_over};
+    const struct tool_events events = {
+        .arg = s, .limit_ms = BRING_LIMIT_MS, .data = packed, .ended = pack_over};
     struct err err;
     s->tool =
         service_tool(s->runs->service, &s->who, s->machine, "file.tar", argv, NULL, &events, &err);

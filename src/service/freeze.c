@@ -20,6 +20,9 @@
 #include "service/grant_kinds.h"
 #include "service/tool_run.h"
 
+/* Of a directory: at its largest some 2 MiB each second. */
+enum { PACK_LIMIT_MS = 10 * 60 * 1000 };
+
 struct freezing {
     struct service *service;
     struct caller who;
@@ -85,6 +88,12 @@ static void finish(struct freezing *f) {
     free(f->ref);
     free(f->told);
     free(f);
+}
+
+static void fail(struct freezing *f, const struct err *err) {
+    f->failed = true;
+    f->err = *err;
+    finish(f);
 }
 
 /* ---- a database as an archive of one file ---- */
@@ -164,8 +173,7 @@ static int keep_all(struct freezing *f, struct err *err) {
 
 static void keep(void *arg) {
     struct freezing *f = arg;
-    if (!f->failed)
-        f->failed = keep_all(f, &f->err) < 0;
+    f->failed = keep_all(f, &f->err) < 0;
 }
 
 static void kept(void *arg) {
@@ -174,30 +182,42 @@ static void kept(void *arg) {
 
 /* ---- a directory ---- */
 
+static int keep_piece(struct freezing *f, const uint8_t *bytes, uint32_t n, struct err *err) {
+    f->bytes += n;
+    if (f->bytes > CHANGESET_BYTES_MAX)
+        return err_set(err, ERR_LIMIT, "it holds more than %d MiB", CHANGESET_BYTES_MAX >> 20);
+    int status = write_all(f->fd, bytes, n);
+    if (status < 0)
+        return err_num(err, status, "write a change set");
+    sha256_add(&f->hash, bytes, n);
+    return 0;
+}
+
+/* A file that is larger than any disk takes a moment to make: what is too much is not read. */
 static void packed(void *arg, const uint8_t *bytes, uint32_t n) {
     struct freezing *f = arg;
-    f->bytes += n;
-    if (!f->failed && f->bytes > CHANGESET_BYTES_MAX)
-        f->failed = err_set(&f->err, ERR_LIMIT, "'%s' holds more than %d MiB", f->path,
-                            CHANGESET_BYTES_MAX >> 20) < 0;
-    sha256_add(&f->hash, bytes, n);
-    int status = f->failed ? 0 : write_all(f->fd, bytes, n);
-    if (status < 0)
-        f->failed = err_num(&f->err, status, "write a change set") < 0;
-    tool_consumed(f->tool, n);
+    struct err err;
+    if (keep_piece(f, bytes, n, &err) < 0)
+        tool_stop(f->tool, &err);
+    else
+        tool_consumed(f->tool, n);
 }
 
 static void pack_over(void *arg, int status, const char *answer, const char *said,
                       const struct err *err) {
     struct freezing *f = arg;
+    struct err why;
     (void)answer;
     f->tool = NULL;
-    if (!f->failed && err) {
-        f->err = *err;
-        f->failed = true;
-    } else if (!f->failed && status != 0) {
-        tool_said(said, &f->err);
-        f->failed = true;
+    if (err) {
+        why = *err;
+        err_wrap(&why, "pack '%.200s'", f->path);
+    } else if (status != 0) {
+        tool_said(said, &why);
+    }
+    if (err || status != 0) {
+        fail(f, &why);
+        return;
     }
     hex_of(&f->hash, f->sha256);
     loop_work(f->service->loop, keep, kept, f);
@@ -205,7 +225,8 @@ static void pack_over(void *arg, int status, const char *answer, const char *sai
 
 static int pack_dir(struct freezing *f, struct err *err) {
     const char *const argv[] = {"tar", f->path, NULL};
-    const struct tool_events events = {.arg = f, .data = packed, .ended = pack_over};
+    const struct tool_events events = {
+        .arg = f, .limit_ms = PACK_LIMIT_MS, .data = packed, .ended = pack_over};
     f->tool = service_tool(f->service, &f->who, f->machine, "file.tar", argv, "root", &events, err);
     if (!f->tool)
         return -1;
@@ -218,11 +239,11 @@ static int pack_dir(struct freezing *f, struct err *err) {
 static void compared(void *arg, const char *json, const struct err *err) {
     struct freezing *f = arg;
     if (err) {
-        f->failed = true;
-        f->err = *err;
-    } else if (!(f->told = strdup(json))) {
-        abort();
+        fail(f, err);
+        return;
     }
+    if (!(f->told = strdup(json)))
+        abort();
     loop_work(f->service->loop, keep, kept, f);
 }
 
@@ -354,9 +375,6 @@ void service_freeze(struct service *s, const struct caller *who, const char *mac
     struct freezing *f = freezing_new(l, who, path, slice);
     f->done = done;
     f->arg = arg;
-    if (begin(f, &err) < 0) {
-        f->err = err;
-        f->failed = true;
-        finish(f);
-    }
+    if (begin(f, &err) < 0)
+        fail(f, &err);
 }

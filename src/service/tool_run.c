@@ -22,9 +22,12 @@ struct tool_run {
     struct tool_events events;
     struct guest_command command;
     struct buf said, answer;
-    uint64_t sent, credit;  /* of its input */
-    uint64_t got, consumed; /* of its output */
+    uint64_t sent, credit;    /* of its input */
+    uint64_t consumed;        /* of its output */
+    struct loop_timer *timer; /* or NULL */
     bool input_ended, exited, open[2];
+    bool stopped; /* by us: it ends with `why` */
+    struct err why;
     struct msg_exit exit;
     uint32_t uid;
     char **argv;    /* ours */
@@ -41,6 +44,7 @@ static void tool_free(struct tool_run *t) {
     for (char **word = t->argv; word && *word; word++)
         free(*word);
     free(t->argv);
+    loop_timer_free(t->timer);
     if (t->live->machine && t->command.id)
         guest_forget(t->live->machine->guest, &t->command, true);
     if (t->command.id)
@@ -49,6 +53,14 @@ static void tool_free(struct tool_run *t) {
     buf_done(&t->said);
     buf_done(&t->answer);
     free(t);
+}
+
+/* One that waits at the gate is still expected there. */
+static void let_go(struct tool_run *t) {
+    t->cancelled = true;
+    loop_timer_free(TAKE(t->timer));
+    if (!t->waits)
+        tool_free(t);
 }
 
 static void end(struct tool_run *t, const struct err *err) {
@@ -67,12 +79,43 @@ static void end(struct tool_run *t, const struct err *err) {
         steps_after(t->live, &cause);
     events.ended(events.arg, status, t->answer.data ? t->answer.data : "",
                  t->said.data ? t->said.data : "", err);
-    tool_free(t);
+    let_go(t);
 }
 
 static void maybe_end(struct tool_run *t) {
     if (t->exited && !t->open[0] && !t->open[1])
-        end(t, NULL);
+        end(t, t->stopped ? &t->why : NULL);
+}
+
+/* ---- ended by us ---- */
+
+static void tell_to_die(const struct tool_run *t) {
+    struct frame_head head = {.type = MSG_KILL, .id = t->command.id};
+    if (t->live->machine && !t->waits)
+        guest_tell(t->live->machine->guest, head, NULL, NULL);
+}
+
+static void on_time(void *arg) {
+    struct tool_run *t = arg;
+    if (!t->stopped)
+        err_set(&t->why, ERR_TIMEOUT, "it took longer than %llu seconds",
+                (unsigned long long)t->events.limit_ms / 1000);
+    tell_to_die(t);
+    end(t, &t->why);
+}
+
+static void wake_after(struct tool_run *t, uint64_t ms) {
+    if (!t->timer)
+        t->timer = loop_timer_new(t->live->service->loop, on_time, t);
+    loop_timer_start(t->timer, ms, 0);
+}
+
+void tool_stop(struct tool_run *t, const struct err *why) {
+    if (t->stopped)
+        return;
+    t->stopped = true;
+    t->why = *why;
+    wake_after(t, 0);
 }
 
 static void on_failed(void *arg, const struct msg_exec_failed *m) {
@@ -97,7 +140,7 @@ static void on_data(void *arg, unsigned stream, uint64_t offset, const uint8_t *
     struct tool_run *t = arg;
     struct buf *keep = stream == 2 ? &t->said : &t->answer;
     if (stream == 1 && t->events.data) {
-        if (n)
+        if (n && !t->stopped)
             t->events.data(t->events.arg, p, n);
     } else {
         size_t room = keep->max - keep->len;
@@ -215,6 +258,8 @@ struct tool_run *service_tool(struct service *s, const struct caller *who, const
         tool_free(t);
         return NULL;
     }
+    if (events->limit_ms)
+        wake_after(t, events->limit_ms);
     t->waits = gate_wait(l, start_later, t);
     if (!t->waits) {
         l->running++;
@@ -256,15 +301,11 @@ void tool_consumed(struct tool_run *t, uint64_t bytes) {
 }
 
 void tool_cancel(struct tool_run *t) {
-    struct frame_head head = {.type = MSG_KILL, .id = t->command.id};
     struct journal_record what = {
         .verb = t->verb, .machine = t->live->row.id, .reason = "its client went away"};
-    if (t->live->machine && !t->waits)
-        guest_tell(t->live->machine->guest, head, NULL, NULL);
+    tell_to_die(t);
     note_result(t->live->service, &t->who, &what, t->intent, NULL);
-    t->cancelled = true;
-    if (!t->waits)
-        tool_free(t);
+    let_go(t);
 }
 
 void tool_said(const char *said, struct err *err) {

@@ -12,6 +12,11 @@ struct tool_run;
 
 struct tool_events {
     void *arg;
+    /*
+     * How long it may take, its wait to be started included: then `ended` comes with ERR_TIMEOUT.
+     * For who reads with no client who would leave: a machine need not answer. 0: without end.
+     */
+    uint64_t limit_ms;
     /* Output; say tool_consumed() once it is out of the way. */
     void (*data)(void *arg, const uint8_t *p, uint32_t n);
     /* The tool has read: tool_feed() takes more. */
@@ -33,8 +38,10 @@ struct tool_run *service_tool(struct service *s, const struct caller *who, const
 size_t tool_feed(struct tool_run *t, const void *bytes, size_t n, bool eof);
 void tool_consumed(struct tool_run *t, uint64_t bytes);
 
-/* Kills it; no more events come. */
+/* Kills it; no more events come. Not from one of its events. */
 void tool_cancel(struct tool_run *t);
+/* The same from anywhere: it says no more, and `ended` comes with that error soon. */
+void tool_stop(struct tool_run *t, const struct err *why);
 
 /* "ERRNO WHAT PATH", what a tool that failed said on stderr, as an error. */
 void tool_said(const char *said, struct err *err);

@@ -86,3 +86,11 @@ def test_bringing_what_is_not_there_says_so(runs, machine):
     view, t = runs.play(story([[finish("partial")]], [LEFT], bring="/nowhere"), machine=machine)
     out = json.loads(results(t)[0]["text"])
     assert out["status"] == "partial" and "/nowhere" in out["brought"]
+
+
+def test_bringing_more_than_there_is_room_for_ends(runs, daemon, machine):
+    """A file that takes a moment to make and an age to read."""
+    child = [[run("truncate -s 8T work/endless; echo made")], {"after": "made", "calls": [finish("partial")]}]
+    view, t = runs.play(story(child, [LEFT], bring="/home/user/work"), machine=machine)
+    assert json.loads(results(t)[0]["text"])["brought"] == "it is more than 64 MiB"
+    assert daemon.exec(machine, "ls work")["stdout"] == "data\n"
