@@ -140,6 +140,8 @@ static int write_list(const struct delivery *d, const struct parcel *p, int stag
         jot_string(&j, "kind", kind_word(item));
         jot_bytes(&j, "change", &item->change, 1);
         jot_string(&j, "sha256", item->sha256);
+        if (item->change == 'M')
+            jot_string(&j, "before_sha256", item->before);
         if (item->step)
             jot_u64(&j, "step", item->step);
         jot_end(&j, '}');
@@ -158,6 +160,42 @@ static int write_list(const struct delivery *d, const struct parcel *p, int stag
 
 /* ---- taking its place ---- */
 
+/* Nothing of the owner's is replaced or removed before it has a name in the stage; what he made of
+ * a name since it was looked at stays where it is. */
+enum { PLACED, LEFT };
+
+static bool is_in_the_way(int status) {
+    return status == -ENOTDIR || status == -ELOOP || status == -EXDEV;
+}
+
+static bool has_no_flags(void) {
+    return errno == EINVAL || errno == ENOSYS;
+}
+
+static bool is_same(int a_dir, const char *a_name, int b_dir, const char *b_name) {
+    struct stat a, b;
+    return fstatat(a_dir, a_name, &a, AT_SYMLINK_NOFOLLOW) == 0 &&
+           fstatat(b_dir, b_name, &b, AT_SYMLINK_NOFOLLOW) == 0 && a.st_dev == b.st_dev &&
+           a.st_ino == b.st_ino;
+}
+
+/* A rename to a name that nobody has, else EEXIST; also where the filesystem knows no such rename,
+ * and, with a look right before, where it knows no links either. */
+static int move_new(int from, const char *name, int to, const char *to_name) {
+    struct stat st;
+    if (renameat2(from, name, to, to_name, RENAME_NOREPLACE) == 0)
+        return 0;
+    if (!has_no_flags())
+        return -1;
+    if (linkat(from, name, to, to_name, 0) == 0)
+        return unlinkat(from, name, 0);
+    if (errno != EPERM && errno != EOPNOTSUPP)
+        return -1;
+    if (fstatat(to, to_name, &st, AT_SYMLINK_NOFOLLOW) == 0)
+        errno = EEXIST;
+    return errno == ENOENT ? renameat(from, name, to, to_name) : -1;
+}
+
 /* Directories above a path, one by one; none of them through a link. */
 static int make_parents(int dir, const char *path, struct err *err) {
     char part[TAR_NAME_MAX + 1];
@@ -165,6 +203,8 @@ static int make_parents(int dir, const char *path, struct err *err) {
         const char *name;
         snprintf(part, sizeof(part), "%.*s", (int)(at - path), path);
         int parent DEFER_CLOSE = parcel_parent(dir, part, &name);
+        if (is_in_the_way(parent))
+            return LEFT;
         if (parent < 0)
             return err_num(err, parent, "directory '%s'", part);
         if (mkdirat(parent, name, 0755) < 0) {
@@ -177,12 +217,12 @@ static int make_parents(int dir, const char *path, struct err *err) {
         if (made >= 0 && give(made, dir, err) < 0)
             return -1;
     }
-    return 0;
+    return PLACED;
 }
 
 /* A file of a receipt. */
 struct row {
-    const char *path, *kind, *sha256;
+    const char *path, *kind, *sha256, *before;
     char change;
     long long n, record;
 };
@@ -196,6 +236,7 @@ static struct row row_of(const json_t *receipt, const json_t *file) {
     return (struct row){.path = text_in(file, "path"),
                         .kind = text_in(file, "kind"),
                         .sha256 = text_in(file, "sha256"),
+                        .before = text_in(file, "before_sha256"),
                         .change = text_in(file, "change")[0],
                         .n = json_integer_value(json_object_get(file, "n")),
                         .record = json_integer_value(json_object_get(receipt, "journal_record"))};
@@ -205,59 +246,116 @@ static bool is_dir(const struct row *r) {
     return strcmp(r->kind, "directory") == 0;
 }
 
-/* What is there now stays under another name, once. */
-static int keep_old(int stage, const struct row *r, int parent, const char *name, struct err *err) {
-    char old[NAME_SIZE];
-    part_name(r->record, r->n, "old", old);
-    if (linkat(parent, name, stage, old, 0) == 0 || errno == EEXIST || errno == ENOENT)
-        return 0;
-    return err_sys(err, "keep what '%s' was", name);
-}
-
-static int place_dir(int dir, const struct row *r, int parent, const char *name, struct err *err) {
-    if (mkdirat(parent, name, 0755) < 0)
-        return errno == EEXIST ? 0 : err_sys(err, "make directory '%s'", r->path);
-    int made DEFER_CLOSE = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    return made >= 0 ? give(made, dir, err) : 0;
-}
-
-/* Once or again: what has left the stage is in its place. */
-static int place(int dir, int stage, const struct row *r, struct err *err) {
+/* Where a row's file goes, and what it is called in the stage before and what was there after. */
+struct spot {
+    int dir, stage, parent;
     const char *name;
-    char new[NAME_SIZE];
+    char new[NAME_SIZE], old[NAME_SIZE];
+};
+
+static bool holds(const struct spot *s, const struct row *r, const char *sha256) {
+    char hash[PARCEL_HEX] = "";
+    return parcel_hash(s->dir, r->path, hash) && strcmp(hash, sha256) == 0;
+}
+
+static int place_dir(const struct spot *s, const struct row *r, struct err *err) {
     struct stat st;
-    part_name(r->record, r->n, "new", new);
-    if (r->change != 'D' && make_parents(dir, r->path, err) < 0)
-        return -1;
-    int parent DEFER_CLOSE = parcel_parent(dir, r->path, &name);
+    if (mkdirat(s->parent, s->name, 0755) < 0) {
+        if (errno != EEXIST)
+            return err_sys(err, "make directory '%s'", r->path);
+        bool there = fstatat(s->parent, s->name, &st, AT_SYMLINK_NOFOLLOW) == 0;
+        return there && !S_ISDIR(st.st_mode) ? LEFT : PLACED;
+    }
+    int made DEFER_CLOSE =
+        openat(s->parent, s->name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    return made >= 0 ? give(made, s->dir, err) : PLACED;
+}
+
+static int place_added(const struct spot *s, const struct row *r, struct err *err) {
+    if (move_new(s->stage, s->new, s->parent, s->name) == 0)
+        return PLACED;
+    if (errno != EEXIST)
+        return err_sys(err, "put '%s' in its place", r->path);
+    if (!holds(s, r, r->sha256))
+        return LEFT;
+    unlinkat(s->stage, s->new, 0);
+    return PLACED;
+}
+
+/* Both change names in one step: what was there then is in the stage, whenever it came. */
+static int place_modified(const struct spot *s, const struct row *r, struct err *err) {
+    if (is_same(s->stage, s->new, s->stage, s->old)) /* cut short right behind that step */
+        return unlinkat(s->stage, s->new, 0) < 0 ? err_sys(err, "tidy the stage") : PLACED;
+    if (!holds(s, r, r->before) && !holds(s, r, r->sha256))
+        return LEFT;
+    if (linkat(s->parent, s->name, s->stage, s->old, 0) < 0) {
+        if (errno == ENOENT)
+            return LEFT;
+        if (errno != EEXIST)
+            return err_sys(err, "keep what '%s' was", r->path);
+        if (!is_same(s->parent, s->name, s->stage, s->old))
+            return holds(s, r, r->sha256) ? PLACED : LEFT;
+    }
+    int status = renameat2(s->stage, s->new, s->parent, s->name, RENAME_EXCHANGE);
+    if (status < 0 && has_no_flags())
+        status = renameat(s->stage, s->new, s->parent, s->name);
+    else if (status == 0)
+        status = is_same(s->stage, s->new, s->stage, s->old)
+                     ? unlinkat(s->stage, s->new, 0)
+                     : renameat(s->stage, s->new, s->stage, s->old);
+    return status < 0 ? err_sys(err, "put '%s' in its place", r->path) : PLACED;
+}
+
+static int place_removed(const struct spot *s, const struct row *r, struct err *err) {
+    if (!holds(s, r, r->sha256))
+        return LEFT;
+    if (move_new(s->parent, s->name, s->stage, s->old) == 0 || errno == ENOENT)
+        return PLACED;
+    if (errno == EEXIST && !is_same(s->parent, s->name, s->stage, s->old))
+        return LEFT;
+    if (errno != EEXIST || unlinkat(s->parent, s->name, 0) < 0)
+        return err_sys(err, "remove '%s'", r->path);
+    return PLACED;
+}
+
+static int place_at(const struct spot *s, const struct row *r, struct err *err) {
+    struct stat st;
+    if (is_dir(r))
+        return place_dir(s, r, err);
+    if (r->change != 'D' && fstatat(s->stage, s->new, &st, AT_SYMLINK_NOFOLLOW) < 0 &&
+        errno == ENOENT)
+        return PLACED; /* what has left the stage is in its place */
+    if (fstatat(s->parent, s->name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+        return r->change == 'D' ? PLACED : r->change == 'M' ? LEFT : place_added(s, r, err);
+    if (!S_ISREG(st.st_mode) && !S_ISLNK(st.st_mode))
+        return LEFT;
+    return r->change == 'D'   ? place_removed(s, r, err)
+           : r->change == 'M' ? place_modified(s, r, err)
+                              : place_added(s, r, err);
+}
+
+/* Once or again: PLACED, LEFT, or -1. */
+static int place(int dir, int stage, const struct row *r, struct err *err) {
+    struct spot s = {.dir = dir, .stage = stage};
+    part_name(r->record, r->n, "new", s.new);
+    part_name(r->record, r->n, "old", s.old);
+    int status = r->change != 'D' ? make_parents(dir, r->path, err) : PLACED;
+    if (status != PLACED)
+        return status;
+    int parent DEFER_CLOSE = parcel_parent(dir, r->path, &s.name);
+    if (is_in_the_way(parent))
+        return LEFT;
+    if (parent == -ENOENT && r->change == 'D')
+        return PLACED;
     if (parent < 0)
         return err_num(err, parent, "directory of '%s'", r->path);
-    if (is_dir(r))
-        return place_dir(dir, r, parent, name, err);
-    if (r->change != 'D' && fstatat(stage, new, &st, AT_SYMLINK_NOFOLLOW) < 0 && errno == ENOENT)
-        return 0;
-    if (r->change != 'A' && keep_old(stage, r, parent, name, err) < 0)
-        return -1;
-    int status = r->change == 'D' ? unlinkat(parent, name, 0) : renameat(stage, new, parent, name);
-    return status < 0 && !(r->change == 'D' && errno == ENOENT)
-               ? err_sys(err, "put '%s' in its place", r->path)
-               : 0;
+    s.parent = parent;
+    return place_at(&s, r, err);
 }
 
 static json_t *read_receipt(int stage, const char *name) {
     int fd DEFER_CLOSE = openat(stage, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
     return fd < 0 ? NULL : json_loadfd(fd, 0, NULL);
-}
-
-static int place_all(int dir, int stage, const json_t *receipt, struct err *err) {
-    const json_t *file;
-    size_t i;
-    json_array_foreach(json_object_get(receipt, "files"), i, file) {
-        struct row r = row_of(receipt, file);
-        if (place(dir, stage, &r, err) < 0)
-            return -1;
-    }
-    return fsync(dir) < 0 ? err_sys(err, "flush the directory") : 0;
 }
 
 /* ---- receipts of a stage ---- */
@@ -325,9 +423,36 @@ static void note_delivered(int dir, const json_t *receipt, struct buf *now) {
 struct finishing {
     int dir;
     deliver_fn *done;
+    deliver_left_fn *left;
     void *arg;
     long count;
 };
+
+static void tell_left(const struct finishing *f, int stage, const struct row *r) {
+    char name[NAME_SIZE];
+    struct stat st;
+    part_name(r->record, r->n, "new", name);
+    bool kept = fstatat(stage, name, &st, AT_SYMLINK_NOFOLLOW) == 0;
+    f->left(f->arg, r->path, kept ? name : NULL);
+}
+
+/* How many were left alone, or -1. */
+static long place_all(const struct finishing *f, int stage, const json_t *receipt,
+                      struct err *err) {
+    const json_t *file;
+    size_t i;
+    long left = 0;
+    json_array_foreach(json_object_get(receipt, "files"), i, file) {
+        struct row r = row_of(receipt, file);
+        int status = place(f->dir, stage, &r, err);
+        if (status < 0)
+            return -1;
+        if (status == LEFT)
+            tell_left(f, stage, &r);
+        left += status == LEFT;
+    }
+    return fsync(f->dir) < 0 ? err_sys(err, "flush the directory") : left;
+}
 
 static int finish_one(int stage, const char *name, json_t *receipt, void *arg, struct err *err) {
     struct finishing *f = arg;
@@ -335,12 +460,13 @@ static int finish_one(int stage, const char *name, json_t *receipt, void *arg, s
     struct buf now DEFER(buf_done) = BUF(DELIVER_NOW_MAX);
     if (is_done(stage, name))
         return 0;
-    if (place_all(f->dir, stage, receipt, err) < 0)
+    long left = place_all(f, stage, receipt, err);
+    if (left < 0)
         return -1;
     note_delivered(f->dir, receipt, &now);
     const struct delivered what = {
         .record = json_integer_value(json_object_get(receipt, "journal_record")),
-        .count = (long)json_array_size(json_object_get(receipt, "files")),
+        .count = (long)json_array_size(json_object_get(receipt, "files")) - left,
         .files_sha256 = text_in(receipt, "files_sha256"),
         .now = now.data};
     if (f->done(f->arg, &what, err) < 0)
@@ -351,8 +477,9 @@ static int finish_one(int stage, const char *name, json_t *receipt, void *arg, s
     return fd < 0 ? err_sys(err, "note that '%s' is done", name) : 0;
 }
 
-long deliver_finish(int dir, const char *id, deliver_fn *done, void *arg, struct err *err) {
-    struct finishing f = {dir, done, arg, 0};
+long deliver_finish(int dir, const char *id, deliver_fn *done, deliver_left_fn *left, void *arg,
+                    struct err *err) {
+    struct finishing f = {dir, done, left, arg, 0};
     struct err none;
     int stage DEFER_CLOSE = open_stage(dir, id, false, &none);
     if (stage < 0)
@@ -407,7 +534,11 @@ static int undo_one(int dir, int stage, const struct row *r, struct err *err) {
         return 0;
     if (parent < 0)
         return err_num(err, parent, "directory of '%s'", r->path);
-    int status = r->change == 'A' ? unlinkat(parent, name, 0) : renameat(stage, old, parent, name);
+    int status = r->change == 'A'   ? unlinkat(parent, name, 0)
+                 : r->change == 'D' ? move_new(stage, old, parent, name)
+                                    : renameat(stage, old, parent, name);
+    if (status < 0 && r->change == 'D' && errno == EEXIST)
+        return 0;
     return status < 0 ? err_sys(err, "put '%s' back", r->path) : 1;
 }
 

@@ -3,7 +3,8 @@
  *
  * Everything is staged in `.carrel-ship-ID` of the directory first, with what was there before kept
  * beside it and a receipt of all of it on the disk; then each file takes its place by one rename.
- * What was cut short is finished from its receipt, which is never written again.
+ * What was cut short is finished from its receipt, which is never written again. A name that its
+ * owner gave to something else meanwhile is left to him.
  */
 #pragma once
 
@@ -34,15 +35,19 @@ int deliver_aside(int dir, const char *id, const struct parcel_item *i, char ret
 
 struct delivered {
     long long record;
-    long count;
+    long count; /* in their place */
     const char *files_sha256;
     const char *now; /* what these files are in their place, as a baseline */
 };
 typedef int deliver_fn(void *arg, const struct delivered *what, struct err *err);
 
-/* Whatever has a receipt and is not in its place yet, also from before: how many. `done` comes for
- * each receipt, before it counts as done. */
-long deliver_finish(int dir, const char *id, deliver_fn *done, void *arg, struct err *err);
+/* Its owner's is there: kept is the machine's, in the stage, or NULL. */
+typedef void deliver_left_fn(void *arg, const char *path, const char *kept);
+
+/* Whatever has a receipt and is not in its place yet, also from before: how many. `left` comes for
+ * each that is left alone, then `done` for the receipt, before it counts as done. */
+long deliver_finish(int dir, const char *id, deliver_fn *done, deliver_left_fn *left, void *arg,
+                    struct err *err);
 
 /* Takes back what is still as it was delivered; *ret_kept counts what is not, and stays. Without
  * any of those the stage goes, too. now: what was put back, as a baseline. */

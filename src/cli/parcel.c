@@ -227,7 +227,6 @@ static bool has_removed(const struct parcel_side *side, const char *path) {
 
 static void compare(const struct parcel *p, struct parcel_item *i, const struct parcel_side *side) {
     const char *name;
-    char there[PARCEL_HEX] = "";
     struct stat st;
     int parent DEFER_CLOSE = parcel_parent(p->dir, i->path, &name);
     if (i->refused)
@@ -249,7 +248,7 @@ static void compare(const struct parcel *p, struct parcel_item *i, const struct 
         return;
     }
     bool same = i->kind == TAR_DIR ||
-                (parcel_hash(p->dir, i->path, there) && strcmp(there, i->sha256) == 0 &&
+                (parcel_hash(p->dir, i->path, i->before) && strcmp(i->before, i->sha256) == 0 &&
                  (i->kind != TAR_FILE || !(st.st_mode & 0100) == !(i->mode & 0100)));
     i->change = same ? '=' : 'M';
     i->differs = !same && is_owners_work(side, i->path, &st);

@@ -26,6 +26,7 @@ struct parcel_item {
     size_t n;
     char *target;            /* of a link */
     char sha256[PARCEL_HEX]; /* of the content, or of the target; of what is removed: what it was */
+    char before[PARCEL_HEX]; /* of what is modified: what it was */
     char change;             /* A M D, or = */
     const char *refused;     /* why it is not taken; NULL */
     unsigned flags;

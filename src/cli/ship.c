@@ -396,6 +396,18 @@ static int note_shipped(void *arg, const struct delivered *what, struct err *err
     return ship_note(arg, &words, &after, err);
 }
 
+static void say_left(void *arg, const char *path, const char *kept) {
+    struct ship *s = arg;
+    s->left++;
+    fputs("carrel: '", stderr);
+    safe_name(stderr, path);
+    fputs("' is not what was looked at any more: yours stays", stderr);
+    if (kept)
+        fprintf(stderr, ", the machine's is kept as %s/.carrel-ship-%s/%s", s->target,
+                client_text(s->set, "id"), kept);
+    fputs("; look at it, and ship again what you want\n", stderr);
+}
+
 /* Noted on the disk before the first file moves, and afterwards. */
 static long let_out(struct ship *s, struct err *err) {
     char hash[PARCEL_HEX], receipt[DELIVER_NAME];
@@ -414,7 +426,7 @@ static long let_out(struct ship *s, struct err *err) {
                                .archive = client_text(s->set, "sha256"),
                                .files_sha256 = hash};
     if (deliver(&d, &s->parcel, receipt, err) < 0 ||
-        deliver_finish(s->dir, id, note_shipped, s, err) < 0)
+        (count = deliver_finish(s->dir, id, note_shipped, say_left, s, err)) < 0)
         return -1;
     if (!s->options->json)
         printf("%ld file%s shipped to %s; receipt %s/.carrel-ship-%s/%s, journal record "
@@ -426,11 +438,13 @@ static long let_out(struct ship *s, struct err *err) {
 
 /* What was cut short before is finished first: then what is left is looked at. */
 static int finish_before(struct ship *s, struct err *err) {
+    const char *id = client_text(s->set, "id");
     long count = s->options->yes && s->dir >= 0
-                     ? deliver_finish(s->dir, client_text(s->set, "id"), note_shipped, s, err)
+                     ? deliver_finish(s->dir, id, note_shipped, say_left, s, err)
                      : 0;
     if (count > 0 && !s->options->json)
-        printf("%ld file%s of before are in their place\n", count, count == 1 ? "" : "s");
+        printf("%ld file%s of before %s in %s place\n", count, count == 1 ? "" : "s",
+               count == 1 ? "is" : "are", count == 1 ? "its" : "their");
     return count < 0 ? -1 : 0;
 }
 
@@ -566,7 +580,7 @@ static int show_and_ship(struct ship *s, const char *what, struct err *err) {
         say_how(s, wanted, refused);
     else if (!wanted)
         puts("nothing to ship");
-    return refused ? 1 : 0;
+    return refused || s->left ? 1 : 0;
 }
 
 int ship_review(struct ship *s, const char *word, struct err *err) {

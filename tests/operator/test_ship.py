@@ -260,11 +260,34 @@ def test_what_was_cut_short_is_finished_from_its_receipt(carrel, daemon, machine
     (project / "b").rename(stage / f"{record}.{row['n']}.new")
     (stage / "receipt.json.done").unlink()
     done = ship(carrel, "-y", "--mirror", changeset, project)
-    assert done.returncode == 0 and "in their place" in done.stdout, done
+    assert done.returncode == 0 and " of before are in their place" in done.stdout, done
     assert (project / "b").read_text() == "b\n" and not (project / "old").exists()
     assert (stage / "receipt.json").read_text() == receipt and (stage / "receipt.json.done").exists()
     assert not list(stage.glob("receipt-*")), "it is not shipped twice"
     assert ship(carrel, "--undo", changeset, project).returncode == 0 and (project / "old").read_text() == "old\n"
+
+
+def test_what_its_owner_did_after_a_cut_stays(carrel, daemon, machine, project):
+    """As after a kill right behind the receipt; then he makes a file of that name, and saves another anew."""
+    changed(daemon, machine, "cd /home/user/project; echo a > a; echo b > b; echo 2 > keep; rm old")
+    changeset = frozen(carrel, project)
+    ship(carrel, "-y", changeset, project)
+    stage = project / f".carrel-ship-{changeset}"
+    receipt = json.loads((stage / "receipt.json").read_text())
+    parts = {f["path"]: stage / f"{receipt['journal_record']}.{f['n']}" for f in receipt["files"]}
+    for name in ("b", "keep"):
+        (project / name).rename(f"{parts[name]}.new")
+    (stage / "receipt.json.done").unlink()
+    for name in ("b", "keep", "old"):
+        (project / name).write_text("mine\n")
+    done = ship(carrel, "-y", changeset, project)
+    assert done.returncode == 1 and "1 file of before" in done.stdout, done
+    for name in ("b", "keep", "old"):
+        assert (project / name).read_text() == "mine\n" and f"'{name}' is not what was looked at any more: yours stays" in done.stderr
+    assert f"the machine's is kept as {parts['b']}.new" in done.stderr and pathlib.Path(f"{parts['b']}.new").read_text() == "b\n"
+    assert pathlib.Path(f"{parts['keep']}.old").read_text() == "kept\n"
+    undone = ship(carrel, "--undo", changeset, project)
+    assert "1 taken back, 3 changed since and left alone" in undone.stdout and not (project / "a").exists()
 
 
 def test_a_kill_at_every_rename_and_a_second_run(carrel, daemon, machine, project, tmp_path):
