@@ -10,16 +10,18 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
 #include <sys/xattr.h>
 #include <unistd.h>
 
 #include "base/defer.h"
 #include "base/fdio.h"
+#include "base/textdiff.h"
+#include "cli/flags.h"
 #include "cli/safe.h"
 #include "cli/table.h"
 
-enum { DEPTH_MAX = 64, FILE_MAX = 64 << 20, SHOWN_MAX = 1 << 20 };
+/* HELD_MAX: of all files together, from the look at them to the answer. */
+enum { DEPTH_MAX = 64, FILE_MAX = 64 << 20, HELD_MAX = 1 << 30, SHOWN_MAX = 1 << 20, CONTEXT = 3 };
 
 static void close_dir(DIR **d) {
     if (*d)
@@ -175,11 +177,17 @@ int changes_find(int upper, int host_dir, struct changes *ret, struct err *err) 
 }
 
 void changes_done(struct changes *c) {
-    for (size_t i = 0; i < c->count; i++)
+    for (size_t i = 0; i < c->count; i++) {
         free(c->list[i].path);
+        free(c->list[i].target);
+        if (c->list[i].n)
+            munmap(c->list[i].bytes, c->list[i].n);
+    }
     free(c->list);
     *c = (struct changes){0};
 }
+
+/* ---- looking: what is shown here is what is written later, whatever the machine does ---- */
 
 static int guest_path(const struct apply *a, size_t grant, const char *path, char *to,
                       size_t size) {
@@ -200,98 +208,171 @@ static int stat_inside(const struct apply *a, const char *path, json_t **ret, st
                : remote_call(a->remote, &r, ret, err);
 }
 
-/* The file as the command left it, in a file of ours without a name. */
-static int fetch(const struct apply *a, const char *path, struct err *err) {
+/* Where it will be written, or else in memory; without a name. */
+static int open_nameless(int dir) {
+    int fd = openat(dir, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    return fd >= 0 ? fd : memfd_create("change", MFD_CLOEXEC);
+}
+
+static int fetch(const struct apply *a, const char *path, int to, size_t *ret_n, struct err *err) {
     char target[CLIENT_TARGET_SIZE];
     const struct client_request r = {.method = "GET", .target = target, .accept = "*/*"};
     const struct http_head *head;
     const char *bytes;
     size_t n, all = 0;
     int more;
-    int fd DEFER_CLOSE = memfd_create("change", MFD_CLOEXEC);
-    if (fd < 0)
-        return err_sys(err, "memfd");
     if (file_target(a, "/v1/machines/%s/files?path=%s&user=root", path, target, err) < 0 ||
         remote_ask(a->remote, &r, &head, err) < 0)
         return -1;
     while ((more = http_client_read(a->remote->second, &bytes, &n, err)) > 0) {
         if ((all += n) > FILE_MAX)
             return err_set(err, ERR_LIMIT, "'%s' is larger than %d MiB", path, FILE_MAX >> 20);
-        int w = write_all(fd, bytes, n);
+        int w = write_all(to, bytes, n);
         if (w < 0)
             return err_num(err, w, "copy '%s'", path);
     }
-    return more < 0 ? -1 : TAKE_FD(fd);
+    *ret_n = all;
+    return more;
 }
 
-/* In the child: diff(1) between two open files, into the pipe. */
-static void become_diff(int old, int new, int to) {
-    char old_name[64] = "/dev/null", new_name[64];
-    if (old >= 0)
-        snprintf(old_name, sizeof(old_name), "/proc/self/fd/%d", old);
-    snprintf(new_name, sizeof(new_name), "/proc/self/fd/%d", new);
-    fcntl(new, F_SETFD, 0);
-    if (old >= 0)
-        fcntl(old, F_SETFD, 0);
-    dup2(to, STDOUT_FILENO);
-    dup2(to, STDERR_FILENO);
-    execlp("diff", "diff", "-u", "--label", "before", "--label", "after", old_name, new_name,
-           (char *)NULL);
-    _exit(127);
-}
-
-static void show_lines(int from) {
-    char *line DEFER_FREE = NULL;
-    size_t room = 0;
-    FILE *f = fdopen(from, "r");
-    if (!f) {
-        close(from);
-        return;
+/* The file as the command left it. */
+static int hold(const struct apply *a, size_t grant, const char *path, struct changes *all,
+                struct change *c, struct err *err) {
+    size_t n = 0;
+    int fd DEFER_CLOSE = open_nameless(a->grants->dirs[grant]);
+    if (fd < 0)
+        return err_sys(err, "make room for '%s'", path);
+    if (fetch(a, path, fd, &n, err) < 0)
+        return -1;
+    if (n > HELD_MAX - all->held) {
+        err_set(err, ERR_LIMIT, "there is more than %d MiB to review here", HELD_MAX >> 20);
+        return err_remedy(err, "lend it with carrel new --dir, and carrel ship it in parts");
     }
-    for (ssize_t n; (n = getline(&line, &room, f)) > 0;)
-        safe_text(stdout, line, (size_t)n);
-    fclose(f);
+    char *bytes = n ? mmap(NULL, n, PROT_READ, MAP_PRIVATE, fd, 0) : NULL;
+    if (bytes == MAP_FAILED)
+        return err_sys(err, "map '%s'", path);
+    c->bytes = bytes;
+    c->n = n;
+    all->held += n;
+    return 0;
 }
 
-static void show_diff(int host_dir, const struct change *c, int fetched) {
-    struct stat before = {0}, after = {0};
-    int old DEFER_CLOSE =
-        c->kind == 'A' ? -1 : openat(host_dir, c->path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
-    int ends[2];
-    fstat(fetched, &after);
-    if (old >= 0)
-        fstat(old, &before);
-    if (before.st_size > SHOWN_MAX || after.st_size > SHOWN_MAX) {
-        printf("(%lld bytes before, %lld after: too large to show)\n", (long long)before.st_size,
-               (long long)after.st_size);
-        return;
-    }
-    if (pipe2(ends, O_CLOEXEC) < 0)
-        return;
-    fflush(stdout);
-    pid_t pid = fork();
-    if (pid == 0)
-        become_diff(old, fetched, ends[1]);
-    close(ends[1]);
-    show_lines(ends[0]);
-    while (pid > 0 && waitpid(pid, NULL, 0) < 0 && errno == EINTR)
-        ;
+static const char *type_of(const struct change *c) {
+    return c->is_dir ? "directory" : c->is_link ? "symlink" : "file";
 }
 
-static int show_one(const struct apply *a, size_t grant, const struct change *c, struct err *err) {
+static int look(const struct apply *a, size_t grant, struct changes *all, struct change *c,
+                struct err *err) {
     char path[PLAN_PATH_SIZE * 3];
-    printf("%c ", c->kind);
-    safe_name(stdout, c->path);
-    puts(c->is_dir ? "/" : c->is_link ? " (link)" : "");
-    if (c->kind == 'D' || c->is_dir || c->is_link)
+    json_t *entry DEFER(json_free) = NULL;
+    if (c->kind == 'D')
         return 0;
     if (guest_path(a, grant, c->path, path, sizeof(path)) < 0)
         return err_set(err, ERR_LIMIT, "'%s' is too long", c->path);
-    int fetched DEFER_CLOSE = fetch(a, path, err);
-    if (fetched < 0)
+    if (stat_inside(a, path, &entry, err) < 0)
         return -1;
-    show_diff(a->grants->dirs[grant], c, fetched);
-    return 0;
+    if (strcmp(client_text(entry, "type"), type_of(c)) != 0)
+        return err_set(err, ERR_BUSY, "'%s' became something else meanwhile: not applied", c->path);
+    c->mode = (mode_t)strtoul(client_text(entry, "mode"), NULL, 8) & 07777;
+    c->target = c->is_link ? strdup(client_text(entry, "target")) : NULL;
+    if (c->is_link && !c->target)
+        abort();
+    return c->is_dir || c->is_link ? 0 : hold(a, grant, path, all, c, err);
+}
+
+/* The directory that holds path's last name, reached without following any link. */
+static int open_parent(int dir, const char *path, const char **ret_name) {
+    char parent[PLAN_PATH_SIZE * 2];
+    const char *slash = strrchr(path, '/');
+    *ret_name = slash ? slash + 1 : path;
+    snprintf(parent, sizeof(parent), "%.*s", slash ? (int)(slash - path) : 1, slash ? path : ".");
+    struct open_how how = {.flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC,
+                           .resolve =
+                               RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS};
+    return (int)syscall(SYS_openat2, dir, parent, &how, sizeof(how));
+}
+
+/* ---- showing ---- */
+
+static bool is_text(const char *bytes, size_t n) {
+    return !n || !memchr(bytes, 0, n);
+}
+
+/* Of the file that is there; false: it is not there, or cannot be read, or is too large. */
+static bool read_before(int host_dir, const struct change *c, struct stat *ret, struct buf *text) {
+    const char *name;
+    char bytes[64 << 10];
+    int dir DEFER_CLOSE = open_parent(host_dir, c->path, &name);
+    int fd DEFER_CLOSE =
+        dir < 0 ? -1 : openat(dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    *ret = (struct stat){0};
+    if (fd < 0 || fstat(fd, ret) < 0 || !S_ISREG(ret->st_mode) || ret->st_size > SHOWN_MAX)
+        return false;
+    for (ssize_t n; (n = read(fd, bytes, sizeof(bytes))) != 0;)
+        if (n < 0 || !buf_add(text, bytes, (size_t)n))
+            return false;
+    return true;
+}
+
+static void show_text(const struct change *c, const struct stat *was, const struct buf *before) {
+    struct buf diff DEFER(buf_done) = BUF(4 * SHOWN_MAX);
+    struct textdiff_count count;
+    const char *why = was->st_size > SHOWN_MAX || c->n > SHOWN_MAX ? "too large to show"
+                      : !is_text(c->bytes, c->n) || !is_text(before->data, before->len)
+                          ? "not a text"
+                          : NULL;
+    if (!why && !textdiff(&diff, before->data ? before->data : "", before->len,
+                          c->bytes ? c->bytes : "", c->n, CONTEXT, &count))
+        why = "too large to show";
+    if (why)
+        printf("(%lld bytes before, %zu after: %s)\n", (long long)was->st_size, c->n, why);
+    else
+        safe_text(stdout, diff.data ? diff.data : "", diff.len);
+}
+
+static void show_flags(const struct change *c) {
+    char flags[FLAGS_TEXT];
+    struct tar_entry e = {.kind = c->is_dir    ? TAR_DIR
+                                  : c->is_link ? TAR_SYMLINK
+                                               : TAR_FILE,
+                          .mode = c->mode};
+    snprintf(e.path, sizeof(e.path), "%s", c->path);
+    snprintf(e.target, sizeof(e.target), "%s", c->target ? c->target : "");
+    flags_text(flags_of(&e, c->bytes, c->n), flags);
+    if (*flags)
+        printf("  [%s]", flags);
+}
+
+/* What is written keeps no other bits. */
+static void show_mode(const struct change *c, const struct stat *was) {
+    unsigned now = c->mode & 0777, before = was->st_mode & 0777;
+    if (!was->st_mode)
+        printf("  mode %o", now);
+    else if (now != before)
+        printf("  mode %o -> %o", before, now);
+}
+
+static void show(int host_dir, const struct change *c) {
+    struct buf before DEFER(buf_done) = BUF(SHOWN_MAX);
+    struct stat was = {0};
+    bool is_file = c->kind != 'D' && !c->is_dir && !c->is_link;
+    if (is_file && c->kind == 'M')
+        read_before(host_dir, c, &was, &before);
+    printf("%c ", c->kind);
+    safe_name(stdout, c->path);
+    if (c->is_dir)
+        putchar('/');
+    if (c->target) {
+        fputs(" -> ", stdout);
+        safe_name(stdout, c->target);
+    } else if (c->kind != 'D') {
+        show_mode(c, &was);
+    }
+    if (c->kind != 'D')
+        show_flags(c);
+    putchar('\n');
+    if (is_file)
+        show_text(c, &was, &before);
 }
 
 static bool ask(size_t count, const char *dir) {
@@ -308,17 +389,7 @@ static bool ask(size_t count, const char *dir) {
     return yes;
 }
 
-/* The directory that holds path's last name, reached without following any link. */
-static int open_parent(int dir, const char *path, const char **ret_name) {
-    char parent[PLAN_PATH_SIZE * 2];
-    const char *slash = strrchr(path, '/');
-    *ret_name = slash ? slash + 1 : path;
-    snprintf(parent, sizeof(parent), "%.*s", slash ? (int)(slash - path) : 1, slash ? path : ".");
-    struct open_how how = {.flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC,
-                           .resolve =
-                               RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS};
-    return (int)syscall(SYS_openat2, dir, parent, &how, sizeof(how));
-}
+/* ---- writing ---- */
 
 static bool touched_since(int dir, const char *name, struct timespec since) {
     struct stat st;
@@ -338,46 +409,47 @@ static int give(int dir, const char *name, const struct stat *owner) {
     return geteuid() ? 0 : fchownat(dir, name, owner->st_uid, owner->st_gid, AT_SYMLINK_NOFOLLOW);
 }
 
-static int copy_bytes(int from, int to) {
-    static char block[1 << 16];
-    off_t at = 0;
-    for (ssize_t n; (n = pread(from, block, sizeof(block), at)) > 0; at += n) {
-        int r = write_all(to, block, (size_t)n);
-        if (r < 0)
-            return r;
-    }
-    return 0;
-}
-
-static int write_file(int dir, const char *name, int from, mode_t mode, struct err *err) {
-    char aside[64];
-    struct stat owner;
-    owner_of(dir, name, &owner);
-    snprintf(aside, sizeof(aside), ".carrel-%d", (int)getpid());
-    unlinkat(dir, aside, 0);
-    int fd DEFER_CLOSE = openat(dir, aside, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    if (fd < 0)
-        return err_sys(err, "write '%s'", name);
-    int r = copy_bytes(from, fd);
-    errno = -r;
-    if (r == 0 && give(dir, aside, &owner) == 0 && fchmod(fd, mode & 0777) == 0 &&
-        renameat(dir, aside, dir, name) == 0)
+/* Under another name first: what is there goes only when the new one is whole. */
+static int take_place(int dir, const char *aside, const char *name, const struct stat *owner,
+                      struct err *err) {
+    if (give(dir, aside, owner) == 0 && renameat(dir, aside, dir, name) == 0)
         return 0;
     err_sys(err, "write '%s'", name);
     unlinkat(dir, aside, 0);
     return -1;
 }
 
+static void aside_name(int dir, char ret[64]) {
+    snprintf(ret, 64, ".carrel-%d", (int)getpid());
+    unlinkat(dir, ret, 0);
+}
+
+static int write_file(int dir, const char *name, const struct change *c, struct err *err) {
+    char aside[64];
+    struct stat owner;
+    owner_of(dir, name, &owner);
+    aside_name(dir, aside);
+    int fd DEFER_CLOSE = openat(dir, aside, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    int status = fd < 0 ? -errno : write_all(fd, c->bytes, c->n);
+    if (status == 0 && fchmod(fd, c->mode & 0777) < 0)
+        status = -errno;
+    if (status == 0)
+        return take_place(dir, aside, name, &owner, err);
+    unlinkat(dir, aside, 0);
+    return err_num(err, status, "write '%s'", name);
+}
+
 static int make_link(int dir, const char *name, const char *target, struct err *err) {
+    char aside[64];
     struct stat owner;
     /* What is no UTF-8 has come as this character: the link would lead elsewhere. */
     if (!*target || strstr(target, "\xef\xbf\xbd"))
         return err_set(err, ERR_UNSUPPORTED, "what link '%s' says is not UTF-8", name);
     owner_of(dir, name, &owner);
-    unlinkat(dir, name, 0);
-    if (symlinkat(target, dir, name) < 0 || give(dir, name, &owner) < 0)
+    aside_name(dir, aside);
+    if (symlinkat(target, dir, aside) < 0)
         return err_sys(err, "make link '%s'", name);
-    return 0;
+    return take_place(dir, aside, name, &owner, err);
 }
 
 static int make_dir(int dir, const char *name, mode_t mode, struct err *err) {
@@ -388,21 +460,10 @@ static int make_dir(int dir, const char *name, mode_t mode, struct err *err) {
     return give(dir, name, &owner) < 0 ? err_sys(err, "make directory '%s'", name) : 0;
 }
 
-static int copy_one(const struct apply *a, size_t grant, const struct change *c, int dir,
-                    const char *name, struct err *err) {
-    char path[PLAN_PATH_SIZE * 3];
-    json_t *entry DEFER(json_free) = NULL;
-    if (guest_path(a, grant, c->path, path, sizeof(path)) < 0)
-        return err_set(err, ERR_LIMIT, "'%s' is too long", c->path);
-    if (stat_inside(a, path, &entry, err) < 0)
-        return -1;
-    mode_t mode = (mode_t)strtoul(client_text(entry, "mode"), NULL, 8);
-    if (c->is_dir)
-        return make_dir(dir, name, mode, err);
-    if (c->is_link)
-        return make_link(dir, name, client_text(entry, "target"), err);
-    int fetched DEFER_CLOSE = fetch(a, path, err);
-    return fetched < 0 ? -1 : write_file(dir, name, fetched, mode, err);
+static int write_one(const struct change *c, int dir, const char *name, struct err *err) {
+    return c->is_dir    ? make_dir(dir, name, c->mode, err)
+           : c->is_link ? make_link(dir, name, c->target, err)
+                        : write_file(dir, name, c, err);
 }
 
 static int apply_one(const struct apply *a, size_t grant, const struct change *c, struct err *err) {
@@ -413,7 +474,7 @@ static int apply_one(const struct apply *a, size_t grant, const struct change *c
     if (!c->is_dir && touched_since(dir, name, a->since))
         return err_set(err, ERR_BUSY, "'%s' was changed here meanwhile: left alone", c->path);
     if (c->kind != 'D')
-        return copy_one(a, grant, c, dir, name, err);
+        return write_one(c, dir, name, err);
     if (unlinkat(dir, name, c->is_dir ? AT_REMOVEDIR : 0) < 0 && errno != ENOENT)
         return err_sys(err, "remove '%s'", c->path);
     return 0;
@@ -429,10 +490,12 @@ static size_t apply_or_say(const struct apply *a, size_t grant, const struct cha
     return 0;
 }
 
-int changes_apply(const struct apply *a, size_t grant, const struct changes *c, struct err *err) {
-    for (size_t i = 0; i < c->count; i++)
-        if (show_one(a, grant, &c->list[i], err) < 0)
+int changes_apply(const struct apply *a, size_t grant, struct changes *c, struct err *err) {
+    for (size_t i = 0; i < c->count; i++) {
+        if (look(a, grant, c, &c->list[i], err) < 0)
             return -1;
+        show(a->grants->dirs[grant], &c->list[i]);
+    }
     fflush(stdout);
     if (c->cut)
         return err_set(err, ERR_LIMIT, "too many changes to review here");

@@ -8,6 +8,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <sys/types.h>
 #include <time.h>
 
 #include "base/err.h"
@@ -20,12 +21,18 @@ struct change {
     char *path; /* relative to the granted directory */
     char kind;  /* A added, M modified, D deleted */
     bool is_dir, is_link;
+    /* As it was shown, but of what is deleted: only this is written. */
+    mode_t mode;
+    char *target; /* of a link */
+    char *bytes;  /* of a file, mapped */
+    size_t n;
 };
 
 struct changes {
     struct change *list;
     size_t count;
-    bool cut; /* there are more than CHANGES_MAX */
+    size_t held; /* bytes of their files */
+    bool cut;    /* there are more than CHANGES_MAX */
 };
 
 /* Names that differ, sorted. An unreadable upper (rootless, private directories) sets `cut`. */
@@ -39,5 +46,5 @@ struct apply {
     struct timespec since; /* a host file touched after this is not overwritten */
 };
 
-/* Shows the differences, asks, and copies back what was approved. */
-int changes_apply(const struct apply *a, size_t grant, const struct changes *c, struct err *err);
+/* Shows the differences, asks, and writes what was shown. */
+int changes_apply(const struct apply *a, size_t grant, struct changes *c, struct err *err);

@@ -2,6 +2,7 @@
 import json
 import os
 import pathlib
+import shutil
 import socket
 import stat
 import subprocess
@@ -9,7 +10,7 @@ import tempfile
 import threading
 
 import pytest
-from carrel import ROOTLESS, Terminal
+from carrel import PROGRAM, ROOTLESS, Terminal
 
 
 @pytest.fixture
@@ -343,6 +344,46 @@ def test_apply_of_new_directories_links_and_modes(carrel, lent):
     assert os.readlink(lent / "link") == "/etc/passwd"
     assert stat.S_IMODE((lent / "file").stat().st_mode) == 0o755
     assert stat.S_IMODE((lent / "run.sh").stat().st_mode) == 0o755  # setuid never comes out
+
+
+def test_apply_writes_what_was_shown(carrel, lent):
+    """Whatever a kept machine does between the look and the answer; targets and modes are part of the look."""
+    (lent / "sub/deep").chmod(0o600)
+
+    def later():
+        (m,) = carrel.machines()
+        done = carrel("exec", "-u", "root", m, "--", "sh", "-c", f"cd {lent} && echo evil > file && ln -sfn /etc/shadow l && chmod 777 new d && "
+                      "echo evil > sub/deep && echo evil > unseen && cat file && readlink l")
+        assert done.stdout == b"evil\n/etc/shadow\n", done
+    script = "echo two > file; chmod 755 file; ln -s file l; ln -s /etc out; echo n > new; mkdir d; rm link; echo shh > sub/deep"
+    status, shown, rest = apply(carrel, lent, script, b"y\n", "--keep", meanwhile=later)
+    carrel.clear()
+    for line in ("M file  mode 644 -> 755  [executable]", "A l -> file", "A out -> /etc  [leads out of the tree]", "A new  mode 644",
+                 "A d/  mode 755", "M sub/deep\r\n", "+shh"):
+        assert line in shown, (line, shown)
+    assert "7 of 7 changes" in rest and tree(lent) == {"file": b"two\n", "l": "file", "out": "/etc", "new": b"n\n", "d": None, "sub": None,
+                                                      "sub/deep": b"shh\n", "run.sh": b"#!/bin/sh\necho ran\n"}, rest
+    assert [stat.S_IMODE((lent / n).stat().st_mode) for n in ("file", "new", "d", "sub/deep")] == [0o755, 0o644, 0o755, 0o600]
+
+
+class Failing:
+    """The command line, with one system call that fails."""
+
+    def __init__(self, carrel, call):
+        self.env = carrel.env
+        self.trace = ["strace", "-qq", "-o", "/dev/null", "-e", f"trace={call}", "-e", f"inject={call}:error=ENOSPC"]
+
+    def popen(self, *args, env=(), **kw):
+        return subprocess.Popen([*self.trace, PROGRAM, *map(str, args)], env={**self.env, **dict(env)}, **kw)
+
+
+@pytest.mark.skipif(not shutil.which("strace"), reason="there is no strace")
+@pytest.mark.parametrize("call", ["symlinkat", "renameat"])
+def test_what_cannot_be_copied_back_takes_nothing_away(carrel, lent, call):
+    before = tree(lent)
+    carrel.sh("true")  # the daemon is not a child of this one
+    status, shown, rest = apply(Failing(carrel, call), lent, "ln -sf sub file; ln -sfn run.sh link", b"y\n")
+    assert "No space left" in rest and "0 of 2 changes" in rest and tree(lent) == before, rest
 
 
 def test_apply_of_types_that_changed(carrel, lent):
