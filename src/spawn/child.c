@@ -220,7 +220,7 @@ static void hold_disks(const struct setup *s) {
     }
     if (s->c->root->held_side >= 0)
         STEP("hold machine.json",
-             move_mount(s->c->root->held_side, "", AT_FDCWD, "/held/0/m", MOVE_MOUNT_F_EMPTY_PATH));
+             move_mount(s->c->root->held_side, "", AT_FDCWD, "/held/m", MOVE_MOUNT_F_EMPTY_PATH));
 }
 
 static void build_root(const struct setup *s) {

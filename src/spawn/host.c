@@ -74,9 +74,10 @@ static int enter_workshop(const char *run, struct err *err) {
     return fd;
 }
 
-/* Where a box's disks are kept for us. Their own tops are closed to every box. */
+/* Where a box's disks are kept for us, and its machine.json where that is not on them. The tops of
+ * disks are closed to every box. */
 static int make_held(void) {
-    if (mkdir("held", 0111) < 0 || chmod("held", 0111) < 0)
+    if (mkdir("held", 0111) < 0 || chmod("held", 0111) < 0 || mkdir("held/m", 0111) < 0)
         return -1;
     for (int i = 0; i < DISKS; i++) {
         char name[16];

@@ -122,7 +122,8 @@ int layers_own_disk(struct spawner *s, const struct box *box) {
 
 int layers_own_meta(struct spawner *s, const struct box *box) {
     int r = box_go_in(s, box);
-    int dir DEFER_CLOSE = r < 0 ? r : mount_clone(AT_FDCWD, "/held/0/m");
+    int dir DEFER_CLOSE =
+        r < 0 ? r : mount_clone(AT_FDCWD, is_mounted("/held/m") ? "/held/m" : "/held/0/m");
     if (r == 0)
         box_go_out(s);
     r = dir < 0 ? dir : mount_writable(dir);
