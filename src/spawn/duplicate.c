@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/xattr.h>
 #include <unistd.h>
 
@@ -21,6 +22,14 @@
 
 enum { PATH_SIZE = 4096, DEPTH_MAX = 200, VALUE_MAX = 65536, LINKS_MAX = 65536, PIECE = 1 << 18 };
 
+/*
+ * What a copy may still take. Names that share a file on the box's disk, and files that share their
+ * data there, may each become one of their own: the limit of that disk is no limit elsewhere.
+ */
+struct room {
+    uint64_t bytes, inodes;
+};
+
 /* Where a file with several names was copied to. */
 struct link {
     char key[48];
@@ -31,7 +40,8 @@ struct copying {
     int out;          /* the copy's top: names in links are below it */
     struct map links; /* key -> struct link */
     unsigned depth;
-    char *piece; /* of data, on its way */
+    char *piece;       /* of data, on its way */
+    struct room *room; /* NULL: whatever the disk takes */
     bool shared;
 };
 
@@ -65,6 +75,34 @@ struct copying *copying_new(int out) {
     return c;
 }
 
+/* ---- room ---- */
+
+/* What the disk can hold, and a little: short targets and attributes lie in no block there. */
+static int room_of(int disk, struct room *ret) {
+    struct statvfs fs;
+    if (fstatvfs(disk, &fs) < 0)
+        return -errno;
+    if (!fs.f_blocks) { /* a filesystem that says nothing has no limit */
+        *ret = (struct room){UINT64_MAX, UINT64_MAX};
+        return 0;
+    }
+    ret->inodes = fs.f_files ? fs.f_files : fs.f_blocks;
+    ret->bytes = (uint64_t)fs.f_blocks * fs.f_frsize;
+    ret->bytes += ret->bytes / 16;
+    return 0;
+}
+
+static int take_room(struct copying *c, uint64_t inodes, uint64_t bytes) {
+    struct room *room = c->room;
+    if (!room)
+        return 0;
+    if (inodes > room->inodes || bytes > room->bytes)
+        return -EDQUOT;
+    room->inodes -= inodes;
+    room->bytes -= bytes;
+    return 0;
+}
+
 /* ---- attributes ---- */
 
 /* What a file was copied up from is a matter of the place where it was. */
@@ -73,24 +111,25 @@ static bool is_local(const char *name) {
     return strcmp(name, marks[0]) == 0 || strcmp(name, marks[1]) == 0;
 }
 
-static int copy_attributes(int from, int to) {
+static int copy_attributes(struct copying *c, int from, int to) {
     char *names DEFER_FREE = malloc(VALUE_MAX), *value DEFER_FREE = malloc(VALUE_MAX);
     ssize_t n = names && value ? flistxattr(from, names, VALUE_MAX) : -1;
     if (n < 0)
         return !names || !value ? -ENOMEM : errno == EOPNOTSUPP ? 0 : -errno;
     for (const char *name = names; name < names + n; name += strlen(name) + 1) {
         ssize_t size = is_local(name) ? -1 : fgetxattr(from, name, value, VALUE_MAX);
-        if (size >= 0 && fsetxattr(to, name, value, (size_t)size, 0) < 0)
-            return -errno;
+        int r = size < 0 ? 0 : take_room(c, 0, (uint64_t)size);
+        if (r < 0 || (size >= 0 && fsetxattr(to, name, value, (size_t)size, 0) < 0))
+            return r < 0 ? r : -errno;
     }
     return 0;
 }
 
 /* Owner before mode, and both before attributes: each takes some of the later ones away. */
-static int dress(int from, int to, const struct stat *st) {
+static int dress(struct copying *c, int from, int to, const struct stat *st) {
     if (fchown(to, st->st_uid, st->st_gid) < 0 || fchmod(to, st->st_mode & 07777) < 0)
         return -errno;
-    int r = copy_attributes(from, to);
+    int r = copy_attributes(c, from, to);
     const struct timespec times[2] = {st->st_atim, st->st_mtim};
     return r < 0 ? r : futimens(to, times) < 0 ? -errno : 0;
 }
@@ -101,6 +140,9 @@ static int copy_piece(struct copying *c, int from, int to, off_t at, size_t len)
     ssize_t n = pread(from, c->piece, len, at);
     if (n <= 0)
         return n < 0 ? -errno : -EIO; /* a layer does not get shorter */
+    int r = take_room(c, 0, (uint64_t)n);
+    if (r < 0)
+        return r;
     for (ssize_t done = 0; done < n;) {
         ssize_t w = pwrite(to, c->piece + done, (size_t)(n - done), at + done);
         if (w < 0)
@@ -174,15 +216,19 @@ static int copy_file(struct copying *c, int from, int to, const char *name, cons
     if (in < 0 || out < 0)
         return -errno;
     int r = copy_data(c, in, out, st->st_size);
-    return r < 0 ? r : dress(in, out, st);
+    return r < 0 ? r : dress(c, in, out, st);
 }
 
-static int copy_symlink(int from, int to, const char *name, const struct stat *st) {
+static int copy_symlink(struct copying *c, int from, int to, const char *name,
+                        const struct stat *st) {
     char target[PATH_SIZE];
     ssize_t n = readlinkat(from, name, target, sizeof(target) - 1);
     if (n < 0)
         return -errno;
     target[n] = '\0';
+    int r = take_room(c, 0, (uint64_t)n);
+    if (r < 0)
+        return r;
     const struct timespec times[2] = {st->st_atim, st->st_mtim};
     if (symlinkat(target, to, name) < 0 ||
         fchownat(to, name, st->st_uid, st->st_gid, AT_SYMLINK_NOFOLLOW) < 0 ||
@@ -208,6 +254,9 @@ static int copy_subdir(struct copying *c, int from, int to, const char *name, co
                        const struct stat *st) {
     if (c->depth >= DEPTH_MAX)
         return -ELOOP;
+    int r = take_room(c, 1, 0);
+    if (r < 0)
+        return r;
     int in DEFER_CLOSE = openat(from, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (in < 0 || mkdirat(to, name, 0700) < 0)
         return -errno;
@@ -215,9 +264,9 @@ static int copy_subdir(struct copying *c, int from, int to, const char *name, co
     if (out < 0)
         return -errno;
     c->depth++;
-    int r = copy_dir(c, in, out, path);
+    r = copy_dir(c, in, out, path);
     c->depth--;
-    return r < 0 ? r : dress(in, out, st);
+    return r < 0 ? r : dress(c, in, out, st);
 }
 
 static int copy_plain(struct copying *c, int from, int to, const char *name, const char *path,
@@ -225,9 +274,11 @@ static int copy_plain(struct copying *c, int from, int to, const char *name, con
     int r = link_known(c, st, to, name);
     if (r != 0)
         return r < 0 ? r : 0;
-    r = S_ISREG(st->st_mode)   ? copy_file(c, from, to, name, st)
-        : S_ISLNK(st->st_mode) ? copy_symlink(from, to, name, st)
-                               : copy_node(to, name, st);
+    r = take_room(c, 1, 0);
+    if (r == 0)
+        r = S_ISREG(st->st_mode)   ? copy_file(c, from, to, name, st)
+            : S_ISLNK(st->st_mode) ? copy_symlink(c, from, to, name, st)
+                                   : copy_node(to, name, st);
     return r < 0 ? r : link_note(c, st, path);
 }
 
@@ -278,7 +329,8 @@ static int open_dir(int dir, const char *name) {
     return fd < 0 ? -errno : fd;
 }
 
-static int copy_part(int from_disk, int to_disk, const char *from, const char *to, bool *shared) {
+static int copy_part(int from_disk, int to_disk, const char *from, const char *to,
+                     struct room *room, bool *shared) {
     struct stat st;
     int in DEFER_CLOSE = open_dir(from_disk, from);
     if (in < 0)
@@ -289,9 +341,12 @@ static int copy_part(int from_disk, int to_disk, const char *from, const char *t
     if (out < 0)
         return out;
     struct copying *c DEFER(copying_freep) = copying_new(out);
-    int r = c ? copy_dir(c, in, out, "") : -ENOMEM;
-    *shared &= c && c->shared;
-    return r < 0 ? r : dress(in, out, &st);
+    if (!c)
+        return -ENOMEM;
+    c->room = room;
+    int r = copy_dir(c, in, out, "");
+    *shared &= c->shared;
+    return r < 0 ? r : dress(c, in, out, &st);
 }
 
 int duplicate_done(int to_disk, uint32_t into) {
@@ -299,6 +354,23 @@ int duplicate_done(int to_disk, uint32_t into) {
     struct stat st;
     snprintf(name, sizeof(name), "%" PRIu32, into);
     return fstatat(to_disk, name, &st, AT_SYMLINK_NOFOLLOW) == 0 ? 1 : errno == ENOENT ? 0 : -errno;
+}
+
+int layer_hold(int disk, uint32_t number) {
+    char name[16];
+    snprintf(name, sizeof(name), "%" PRIu32, number);
+    int fd = openat(disk, name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    return fd < 0 ? -errno : fd;
+}
+
+int layer_still(int disk, uint32_t number, int held) {
+    struct stat was, is;
+    int now DEFER_CLOSE = layer_hold(disk, number);
+    if (now < 0)
+        return now == -ENOENT ? -ESTALE : now;
+    if (fstat(held, &was) < 0 || fstat(now, &is) < 0)
+        return -errno;
+    return was.st_dev == is.st_dev && was.st_ino == is.st_ino ? 0 : -ESTALE;
 }
 
 /* Its contents first: a name on the disk is a promise. */
@@ -310,19 +382,23 @@ static int settle(int disk, const char *aside, const char *name, bool durable) {
     return durable && fsync(disk) < 0 ? -errno : 0;
 }
 
-static int copy_layer(int from_disk, int to_disk, uint32_t number, const char *aside,
-                      enum duplicate_way *ret_way) {
+static int copy_layer(int from_disk, int to_disk, const struct duplicate_plan *plan,
+                      const char *aside, enum duplicate_way *ret_way) {
     static const char parts[] = "uU";
     char from[24], to[32];
     bool shared = true;
-    int r = mkdirat(to_disk, aside, 0755) < 0 ? -errno : 0;
+    struct room room;
+    int held DEFER_CLOSE = layer_hold(from_disk, plan->from);
+    int r = held < 0 ? held : plan->durable ? room_of(from_disk, &room) : 0;
+    if (r == 0 && mkdirat(to_disk, aside, 0755) < 0)
+        r = -errno;
     for (size_t i = 0; r == 0 && i < sizeof(parts) - 1; i++) {
-        snprintf(from, sizeof(from), "%" PRIu32 "/%c", number, parts[i]);
+        snprintf(from, sizeof(from), "%" PRIu32 "/%c", plan->from, parts[i]);
         snprintf(to, sizeof(to), "%s/%c", aside, parts[i]);
-        r = copy_part(from_disk, to_disk, from, to, &shared);
+        r = copy_part(from_disk, to_disk, from, to, plan->durable ? &room : NULL, &shared);
     }
     *ret_way = shared ? DUPLICATE_REFLINK : DUPLICATE_COPY;
-    return r;
+    return r < 0 ? r : layer_still(from_disk, plan->from, held);
 }
 
 /* Its top is that of the disk, which only we may enter; a layer's can be seen by who may. */
@@ -366,7 +442,7 @@ int duplicate_layer(int from_disk, int to_disk, const struct duplicate_plan *pla
     r = clear_aside(to_disk, aside);
     if (r == 0)
         r = plan->snapshot ? snapshot_layer(to_disk, plan->from, aside, &way)
-                           : copy_layer(from_disk, to_disk, plan->from, aside, &way);
+                           : copy_layer(from_disk, to_disk, plan, aside, &way);
     if (r == 0)
         r = settle(to_disk, aside, name, plan->durable);
     if (r < 0)

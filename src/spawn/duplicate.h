@@ -5,7 +5,8 @@
  * On a disk that is btrfs it is a snapshot of the whole disk, in which the layer has moved to the
  * top; what else the snapshot holds is nobody's business, and goes with it.
  *
- * The tree is a box's: depth is limited, and nothing is followed.
+ * The tree is a box's: depth is limited, and nothing is followed. What goes to another disk takes
+ * no more there than the box's disk could hold.
  */
 #pragma once
 
@@ -14,7 +15,7 @@
 
 struct duplicate_plan {
     uint32_t from, into; /* numbers of layers */
-    bool durable;        /* on the disk when it is done, and not only with the kernel */
+    bool durable;        /* to the store: limited, and on the disk when it is done */
     bool snapshot;       /* both disks are the same, and btrfs */
 };
 
@@ -28,6 +29,13 @@ int duplicate_layer(int from_disk, int to_disk, const struct duplicate_plan *pla
 
 /* 1: it is there. */
 int duplicate_done(int to_disk, uint32_t into);
+
+/*
+ * A layer that is being read may be thrown away meanwhile: it is held (a descriptor), and looked
+ * for again afterwards: 0, or -ESTALE: what was read of it may be less than it was.
+ */
+int layer_hold(int disk, uint32_t number);
+int layer_still(int disk, uint32_t number, int held);
 
 /* Copies what is no directory, one by one; several names of a file stay names of one file. */
 struct copying;

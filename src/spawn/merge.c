@@ -13,7 +13,6 @@
 
 #include "base/defer.h"
 #include "base/fdio.h"
-#include "base/map.h"
 #include "spawn/duplicate.h"
 #include "spawn/tree.h"
 
@@ -261,34 +260,30 @@ static bool is_dots(const char *name) {
     return name[0] == '.' && (!name[1] || (name[1] == '.' && !name[2]));
 }
 
-/* The map keeps what is given to it; these are its own. */
-static void names_free(struct map *names) {
-    char *name;
-    for (size_t at = 0; (name = map_next(names, &at));)
-        free(name);
-    map_done(names);
-}
-
-static int names_add(struct map *names, const char *name) {
-    char *copy = strdup(name);
-    if (!copy)
-        return -ENOMEM;
-    map_put(names, copy, copy);
+/*
+ * 1: a layer above has that name, whatever it is there. The names are the box's, as many as it
+ * likes: none is remembered.
+ */
+static int is_hidden(const struct found *f, size_t layer, const char *name) {
+    struct stat st;
+    for (size_t i = 0; i < layer; i++) {
+        if (fstatat(f->fds[i], name, &st, AT_SYMLINK_NOFOLLOW) == 0)
+            return 1;
+        if (errno != ENOENT)
+            return -errno;
+    }
     return 0;
 }
 
 /* The uppermost of each name is the one that shows. */
 static int merge_dir(struct merge *m, int out, const char *path, const struct found *f) {
-    struct map seen DEFER(names_free) = {0};
     for (size_t i = 0; i < f->count; i++) {
         int fd = openat(f->fds[i], ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
         DIR *d DEFER(close_dir) = fd < 0 ? NULL : fdopendir(fd);
         if (!d)
             return -errno;
         for (struct dirent *e; (e = readdir(d));) {
-            if (is_dots(e->d_name) || (i > 0 && map_get(&seen, e->d_name)))
-                continue;
-            int r = i + 1 < f->count ? names_add(&seen, e->d_name) : 0;
+            int r = is_dots(e->d_name) ? 1 : is_hidden(f, i, e->d_name);
             if (r == 0)
                 r = merge_entry(m, out, dirfd(d), e->d_name, path, f);
             if (r < 0)
@@ -353,6 +348,23 @@ int merge_done(const struct merge_plan *plan) {
     return n < 0 ? (int)n : strcmp(text, wanted) == 0 ? 1 : -EEXIST;
 }
 
+/* They may be thrown away meanwhile, as after a rewind: then what was read may be half of it. */
+static int merge_parts(const struct merge_plan *plan, const char *aside) {
+    int held[LAYERS_MAX], r = mkdirat(plan->disk, aside, 0755) < 0 ? -errno : 0;
+    size_t count = 0;
+    for (; r == 0 && count < plan->count; count += r == 0)
+        r = (held[count] = layer_hold(plan->disk, plan->from[count])) < 0 ? held[count] : 0;
+    if (r == 0)
+        r = merge_part(plan, aside, 'u');
+    if (r == 0)
+        r = merge_part(plan, aside, 'U');
+    for (size_t i = 0; r == 0 && i < count; i++)
+        r = layer_still(plan->disk, plan->from[i], held[i]);
+    while (count > 0)
+        close(held[--count]);
+    return r;
+}
+
 int merge_layers(const struct merge_plan *plan) {
     char aside[24], name[24], from[32], text[FROM_SIZE];
     int r = merge_done(plan);
@@ -363,12 +375,8 @@ int merge_layers(const struct merge_plan *plan) {
     snprintf(aside, sizeof(aside), "%" PRIu32 ".new", plan->into);
     snprintf(from, sizeof(from), "%s/from", aside);
     r = tree_remove(plan->disk, aside);
-    if (r == 0 && mkdirat(plan->disk, aside, 0755) < 0)
-        r = -errno;
     if (r == 0)
-        r = merge_part(plan, aside, 'u');
-    if (r == 0)
-        r = merge_part(plan, aside, 'U');
+        r = merge_parts(plan, aside);
     if (r == 0)
         r = tree_file(plan->disk, from, text, 0600, 0, 0);
     if (r == 0 && plan->saved && syncfs(plan->disk) < 0)

@@ -1,0 +1,102 @@
+/* Layers that become one: what shows of them, and that nothing else does. */
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/defer.h"
+#include "spawn/merge.h"
+#include "tests/unit/scratch.h"
+#include "tests/unit/unit.h"
+
+/* A disk with three empty layers, of which the third is the uppermost. */
+struct disk {
+    struct scratch dir;
+    struct merge_plan plan;
+};
+
+static void disk_done(struct disk *d) {
+    close(d->plan.disk);
+    scratch_done(&d->dir);
+}
+
+static struct disk disk_new(void) {
+    static const char *const dirs[] = {"1", "1/u", "1/U", "2", "2/u", "2/U", "3", "3/u", "3/U"};
+    if (geteuid() != 0)
+        skip(); /* only root makes whiteouts */
+    struct disk d = {.dir = scratch_new(), .plan = {.into = 9, .from = {3, 2, 1}, .count = 3}};
+    d.plan.disk = open(d.dir.path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    assert_true(d.plan.disk >= 0);
+    for (size_t i = 0; i < sizeof(dirs) / sizeof(*dirs); i++)
+        assert_int_equal(mkdirat(d.plan.disk, dirs[i], 0755), 0);
+    return d;
+}
+
+static void put_file(const struct disk *d, const char *path, const char *text) {
+    int fd DEFER_CLOSE = openat(d->plan.disk, path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    assert_int_equal(write(fd, text, strlen(text)), strlen(text));
+}
+
+static void put_whiteout(const struct disk *d, const char *path) {
+    assert_int_equal(mknodat(d->plan.disk, path, S_IFCHR, 0), 0);
+}
+
+/* Its text, "whiteout", or "none". */
+static const char *shown(const struct disk *d, const char *path) {
+    static char text[64];
+    struct stat st;
+    if (fstatat(d->plan.disk, path, &st, AT_SYMLINK_NOFOLLOW) < 0)
+        return errno == ENOENT ? "none" : strerror(errno);
+    if (S_ISCHR(st.st_mode))
+        return "whiteout";
+    int fd DEFER_CLOSE = openat(d->plan.disk, path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = read(fd, text, sizeof(text) - 1);
+    text[n > 0 ? n : 0] = '\0';
+    return text;
+}
+
+static void the_uppermost_of_each_name_shows(void **state) {
+    (void)state;
+    static const char *const rows[][2] = {
+        {"9/u/all", "three"},     {"9/u/lower", "two"},  {"9/u/lowest", "one"},
+        {"9/u/gone", "whiteout"}, {"9/u/back", "three"}, {"9/u/d/x", "two"},
+        {"9/u/d/y", "one"},       {"9/u/file", "three"}, {"9/u/file/under", "Not a directory"},
+        {"9/U/usr", "one"},       {"9/u/.wht", "none"}};
+    struct disk d DEFER(disk_done) = disk_new();
+    assert_int_equal(mkdirat(d.plan.disk, "1/u/d", 0755), 0);
+    assert_int_equal(mkdirat(d.plan.disk, "2/u/d", 0755), 0);
+    assert_int_equal(mkdirat(d.plan.disk, "1/u/file", 0755), 0);
+    put_file(&d, "1/u/file/under", "one");
+    put_file(&d, "1/u/all", "one");
+    put_file(&d, "2/u/all", "two");
+    put_file(&d, "3/u/all", "three");
+    put_file(&d, "1/u/lower", "one");
+    put_file(&d, "2/u/lower", "two");
+    put_file(&d, "1/u/lowest", "one");
+    put_file(&d, "1/u/gone", "one");
+    put_file(&d, "2/u/gone", "two");
+    put_whiteout(&d, "3/u/gone");
+    put_whiteout(&d, "2/u/back");
+    put_file(&d, "3/u/back", "three");
+    put_file(&d, "1/u/d/x", "one");
+    put_file(&d, "1/u/d/y", "one");
+    put_file(&d, "2/u/d/x", "two");
+    put_file(&d, "3/u/file", "three");
+    put_file(&d, "1/U/usr", "one");
+    assert_int_equal(merge_layers(&d.plan), 0);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++)
+        assert_string_equal(shown(&d, rows[i][0]), rows[i][1]);
+    assert_int_equal(merge_done(&d.plan), 1);
+}
+
+static void a_layer_that_is_not_there_is_no_layer_merged(void **state) {
+    (void)state;
+    struct disk d DEFER(disk_done) = disk_new();
+    d.plan.from[1] = 7;
+    assert_int_equal(merge_layers(&d.plan), -ENOENT);
+    assert_string_equal(shown(&d, "9"), "none");
+    assert_string_equal(shown(&d, "9.new"), "none");
+}
+
+UNIT_MAIN(cmocka_unit_test(the_uppermost_of_each_name_shows),
+          cmocka_unit_test(a_layer_that_is_not_there_is_no_layer_merged))
