@@ -64,17 +64,32 @@ struct order {
     struct duplicate_plan duplicate;
 };
 
-/* What nobody waits for is done when nobody else has anything to do. */
+struct duplication {
+    const struct duplicate_plan *plan;
+    const int *fds;
+    enum duplicate_way way;
+    int result;
+};
+
+static void *duplicate_idly(void *arg) {
+    struct duplication *d = arg;
+    setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), 19);
+    d->result = duplicate_layer(d->fds[0], d->fds[1], d->plan, &d->way);
+    return NULL;
+}
+
+/*
+ * What nobody waits for is done when nobody else has anything to do; by a thread of its own, since
+ * only root's could be as before afterwards.
+ */
 static int duplicate(const struct order *order, const int fds[2], enum duplicate_way *ret_way) {
-    bool later = order->chore == CHORE_SAVE;
-    id_t self = (id_t)syscall(SYS_gettid);
-    int before = getpriority(PRIO_PROCESS, self);
-    if (later)
-        setpriority(PRIO_PROCESS, self, 19);
-    int r = duplicate_layer(fds[0], fds[1], &order->duplicate, ret_way);
-    if (later)
-        setpriority(PRIO_PROCESS, self, before);
-    return r;
+    struct duplication d = {.plan = &order->duplicate, .fds = fds};
+    pthread_t thread;
+    if (order->chore != CHORE_SAVE || pthread_create(&thread, NULL, duplicate_idly, &d) != 0)
+        return duplicate_layer(fds[0], fds[1], d.plan, ret_way);
+    pthread_join(thread, NULL);
+    *ret_way = d.way;
+    return d.result;
 }
 
 static void *bury(void *arg) {
@@ -108,8 +123,11 @@ static void *bury(void *arg) {
  * In the fork: nothing of the spawner's but this socket, so that it keeps nothing else alive. Most
  * of the work is waiting, and those who wait together wait once.
  */
-static void work(int socket) {
+static void work(int socket, pid_t spawner) {
     pthread_t thread;
+    /* Work that takes long does not look at the socket: two of us would do the same work twice. */
+    if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || getppid() != spawner)
+        _exit(0);
     prctl(PR_SET_NAME, "carrel-bury");
     signal(SIGTERM, SIG_DFL);
     signal(SIGINT, SIG_DFL);
@@ -127,9 +145,9 @@ int undertaker_open(struct undertaker *u) {
         return 0;
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) < 0)
         return -errno;
-    pid_t pid = fork();
+    pid_t spawner = getpid(), pid = fork();
     if (pid == 0)
-        work(ends[1]);
+        work(ends[1], spawner);
     close(ends[1]);
     if (pid < 0 || fcntl(ends[0], F_SETFL, O_NONBLOCK) < 0) {
         close(ends[0]);

@@ -342,3 +342,21 @@ def test_the_undertaker_killed_while_it_works(own):
         own.quiet()
     assert seen, "no undertaker was met at work"
     recovers(own)
+
+
+@pytest.mark.skipif(ROOTLESS, reason="rootless nobody may look at a guest's namespaces, so there is nothing to bury")
+def test_the_undertaker_ends_with_the_spawner_whatever_it_is_doing(own):
+    """One with all hands full does not notice that nobody gives it orders any more; nor does one that stands still."""
+    own("rm", own.keep())
+    pid, = undertakers(own.run_dir)
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        kill_spawner(own)
+        end = time.monotonic() + 5
+        while alive(pid):
+            assert time.monotonic() < end, "it outlived the spawner"
+            time.sleep(0.005)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    recovers(own)
