@@ -606,14 +606,16 @@ int layers_view(struct spawner *s, struct plan_message *m, int ret_dirs[2], stru
     if (!box)
         return -1;
     bool disk = m->type == PLAN_DISK;
-    ret_dirs[1] = -1;
+    ret_dirs[0] = ret_dirs[1] = -1;
     int r = disk ? clone_disk(s, box, 0, ret_dirs, 1)
                  : view_stack(s, box, m->plan.stack, ret_dirs, err);
     m->type = PLAN_VIEW_IS;
     if (disk && r == 0 && s->rootless)
         r = ret_dirs[1] = open_userns(s, box);
-    if (disk && r < 0)
+    if (disk && r < 0) {
+        close_fd(&ret_dirs[0]);
         err_num(err, r, "open the disk of machine '%s'", box->id);
+    }
     if (disk || r < 0)
         return r < 0 ? -1 : ret_dirs[1] < 0 ? 1 : 2;
     /* An image with a /usr of its own has none beside it: an empty one stands for that. */
@@ -649,6 +651,14 @@ int layers_uppers(struct spawner *s, const struct box *box, char ret_numbers[PLA
 
 /* ---- afterwards ---- */
 
+/* The two are attached one after the other, and whoever did so may have been killed in between. */
+static bool is_whole(const struct box *box, int root) {
+    struct stat top, usr;
+    return !box_has_usr(box) ||
+           (fstat(root, &top) == 0 && fstatat(root, "usr", &usr, AT_SYMLINK_NOFOLLOW) == 0 &&
+            usr.st_dev != top.st_dev);
+}
+
 /* In the box's namespace. is_left: the old root is away already, and only the books do not know. */
 static int finish_switch(struct spawner *s, struct box *box, const struct carried *c, bool is_left,
                          struct err *err) {
@@ -656,7 +666,9 @@ static int finish_switch(struct spawner *s, struct box *box, const struct carrie
     int fresh DEFER_CLOSE = is_mounted(path) ? open_here(path) : -1;
     if (fresh < 0)
         return -1;
-    return is_left ? 0 : leave_root(s, box, fresh, c, err);
+    if (is_left)
+        return 0;
+    return is_whole(box, fresh) ? leave_root(s, box, fresh, c, err) : -1;
 }
 
 static void undo_switch(struct box *box) {

@@ -348,6 +348,11 @@ static int make_cow(struct rootfs_maker *maker, struct rootfs *r, int lower, mod
     if (made < 0)
         return made;
     *ret_upper = openat(r->fs, upper, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (*ret_upper < 0) {
+        int failed = -errno;
+        close(made);
+        return failed;
+    }
     return made;
 }
 

@@ -208,6 +208,30 @@ def test_at_every_call_of_a_path(d, path, fault):
     d.clear()
 
 
+def usr_attached(d, subject):
+    """Which of the spawner's move_mount calls of a step attaches /usr to the new root."""
+    record = d.dir / "calls"
+    with strace(d, spawner(d), "-o", str(record), "-e", "trace=move_mount,openat2"):
+        subject.step()
+    lines = record.read_text(errors="replace").splitlines()
+    after = max(i for i, line in enumerate(lines) if '"usr"' in line and i + 1 < len(lines) and "move_mount" in lines[i + 1])
+    return sum("move_mount" in line for line in lines[:after + 2])
+
+
+def test_a_root_without_its_usr_is_not_gone_over_to(d):
+    """The spawner is killed after the new root is attached, and before its /usr is."""
+    subject = Subject(d)
+    subject.change()
+    n = usr_attached(d, subject)
+    subject.change()
+    with contextlib.suppress(*UNSTEADY), strace(d, spawner(d), "-o", "/dev/null", "-e", f"inject=move_mount:signal=KILL:when={n}"):
+        subject.step()
+    subject.goes_on()
+    assert subject.box.sh("ls /usr/bin/env") == "/usr/bin/env\n"
+    subject.proves()
+    d.clear()
+
+
 def test_nobody_reads_while_a_root_is_on_its_way(d, tmp_path):
     """Lent directories are moved to the new root: for a moment they are in neither, here for a longer one."""
     (tmp_path / "f").write_text("there")
