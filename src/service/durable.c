@@ -68,19 +68,34 @@ void durable_boot(char ret[40]) {
 
 /* ---- saving ---- */
 
+static void shed_done(void *arg, const struct err *err) {
+    (void)arg;
+    if (err)
+        log_line(LOG_WARN, "service", "remove what was saved: %s", err->text);
+}
+
+/* What the durable step is not made of goes: that of the one before, and copies made in vain. */
+static void shed_rest(struct live *l) {
+    struct service *s = l->service;
+    struct saved_row row DEFER(saved_row_done) = {.source = NULL};
+    char *ranges DEFER_FREE = malloc(RANGES_SIZE);
+    struct err err;
+    if (!ranges)
+        abort();
+    if (store_saved_get(s->store, l->row.id, &row, &err) == 0 &&
+        layers_named(s->store, row.disk, row.stack, ranges, &err))
+        s->driver->shed(s->host, row.disk, ranges, shed_done, NULL);
+}
+
+/* The numbers of this try are not used again, so neither is what has got them. */
 static void give_up(struct saving *v, const struct err *err) {
     struct live *l = v->live;
     l->durable.wanted = true;
     l->durable.due_ms =
         loop_now_ms(l->service->loop) + back_off_ms(TRIES_FIRST + l->durable.tries++);
     log_line(LOG_WARN, "service", "a step is not durable: %s id=%s", err->text, l->row.id);
+    shed_rest(l);
     saving_free(v);
-}
-
-static void shed_done(void *arg, const struct err *err) {
-    (void)arg;
-    if (err)
-        log_line(LOG_WARN, "service", "remove what was saved: %s", err->text);
 }
 
 static void tell(const struct saving *v) {
@@ -105,12 +120,8 @@ static int write_saved(struct saving *v, struct err *err) {
 }
 
 static void finish(struct saving *v) {
-    struct live *l = v->live;
-    struct service *s = l->service;
-    char text[LAYERS_TEXT_SIZE], *ranges DEFER_FREE = malloc(RANGES_SIZE);
+    char text[LAYERS_TEXT_SIZE];
     struct err err;
-    if (!ranges)
-        abort();
     layers_print(&v->plan.from, text, sizeof(text));
     free(v->row.source);
     v->row.source = strdup(text);
@@ -121,9 +132,8 @@ static void finish(struct saving *v) {
         give_up(v, &err);
         return;
     }
-    l->durable.tries = 0;
-    if (layers_named(s->store, v->row.disk, v->row.stack, ranges, &err))
-        s->driver->shed(s->host, v->row.disk, ranges, shed_done, NULL);
+    v->live->durable.tries = 0;
+    shed_rest(v->live);
     saving_free(v);
 }
 

@@ -218,6 +218,14 @@ static int remove_disk(struct spawner *s, const char *name, struct undertaker *u
     return 0;
 }
 
+/* Is something being written there? Then it is left alone until the next time, whatever it is. */
+static bool is_written(const struct spawner *s) {
+    for (const struct box *b = s->list; b; b = b->next)
+        if (b->chores[CHORE_SAVE].number || b->chores[CHORE_MERGE].number)
+            return true;
+    return false;
+}
+
 int saved_shed(struct spawner *s, const struct plan_message *m, struct undertaker *u,
                struct err *err) {
     char name[ID_SIZE];
@@ -232,5 +240,6 @@ int saved_shed(struct spawner *s, const struct plan_message *m, struct undertake
     int disk DEFER_CLOSE = open_disk(s, name, false);
     if (disk < 0)
         return disk == -ENOENT ? 0 : err_num(err, disk, "open what was saved as '%s'", name);
-    return upkeep_shed(disk, &(struct shed){.keep = list + 1}, u, err);
+    const struct shed plan = {.keep = list + 1, .halves = !is_written(s)};
+    return upkeep_shed(disk, &plan, u, err);
 }

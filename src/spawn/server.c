@@ -659,10 +659,12 @@ static void tell_waiting(struct server *v, const char *id) {
 
 static int start_undertaker(struct server *v) {
     int r = v->undertaker.pid ? 0 : undertaker_open(&v->undertaker);
-    if (r == 0)
-        watch(v, v->undertaker.socket, SOURCE_UNDERTAKER);
     v->undertaker_busy = false;
-    return r;
+    if (r < 0)
+        return r;
+    watch(v, v->undertaker.socket, SOURCE_UNDERTAKER);
+    upkeep_resume(v->s, &v->undertaker);
+    return 0;
 }
 
 static void stop_undertaker(struct server *v) {

@@ -11,6 +11,7 @@
 #include "base/buf.h"
 #include "base/defer.h"
 #include "base/fdio.h"
+#include "spawn/btrfs.h"
 #include "spawn/layers.h"
 #include "spawn/merge.h"
 #include "spawn/saved.h"
@@ -78,20 +79,25 @@ static void close_dir(DIR **d) {
         closedir(*d);
 }
 
-/* Into the trash; on a full disk the first of them becomes the trash itself. */
-static bool throw_one(int disk, const char *name) {
+/*
+ * Into the trash; on a full disk the first of them becomes the trash itself. Where not even that
+ * can be written down, a snapshot can still go on the spot.
+ */
+static int throw_one(int disk, const char *name) {
     char path[32];
     snprintf(path, sizeof(path), "trash/%s", name);
-    if (mkdirat(disk, "trash", 0700) < 0 && errno != EEXIST)
-        return renameat(disk, name, disk, "trash") == 0;
-    return renameat(disk, name, disk, path) == 0;
+    bool none = mkdirat(disk, "trash", 0700) < 0 && errno != EEXIST;
+    if (renameat(disk, name, disk, none ? "trash" : path) == 0)
+        return 0;
+    int r = -errno;
+    return btrfs_destroy(disk, name) == 0 ? 0 : r;
 }
 
-/* Out of the way under a name that is no layer's; removed by and by. */
+/* Out of the way under a name that is no layer's; removed by and by. How many, or why none. */
 static int throw_out(int disk, const struct shed *plan, const struct range *keep, size_t count) {
     int fd = openat(disk, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *d DEFER(close_dir) = fd < 0 ? NULL : fdopendir(fd);
-    int thrown = 0;
+    int thrown = 0, first = 0;
     if (!d)
         return -errno;
     for (struct dirent *e; (e = readdir(d));) {
@@ -100,9 +106,24 @@ static int throw_out(int disk, const struct shed *plan, const struct range *keep
         if ((!number && !half) || is_used(plan, number ? number : half) ||
             (number && in_ranges(keep, count, number)))
             continue;
-        thrown += throw_one(disk, e->d_name);
+        int r = throw_one(disk, e->d_name);
+        thrown += r == 0;
+        first = first ? first : r;
     }
-    return thrown;
+    return thrown ? thrown : first;
+}
+
+/* Also what somebody began to wipe who was killed over it. */
+static bool has_trash(int disk) {
+    return faccessat(disk, "trash", F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
+void upkeep_resume(struct spawner *s, struct undertaker *u) {
+    int saved DEFER_CLOSE = openat(s->maker.store, "saved", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    const int places[] = {s->store, saved};
+    for (size_t i = 0; i < 2; i++)
+        if (places[i] >= 0 && has_trash(places[i]))
+            undertaker_wipe(u, places[i]);
 }
 
 int upkeep_shed(int disk, const struct shed *plan, struct undertaker *u, struct err *err) {
@@ -114,7 +135,7 @@ int upkeep_shed(int disk, const struct shed *plan, struct undertaker *u, struct 
     if (r < 0)
         return err_num(err, r, "remove layers");
     /* If it is too busy, or dies, the next request finds what is left. */
-    if (r > 0)
+    if (has_trash(disk))
         undertaker_wipe(u, disk);
     return 0;
 }

@@ -24,6 +24,9 @@ struct shed {
 };
 int upkeep_shed(int disk, const struct shed *plan, struct undertaker *u, struct err *err);
 
+/* What was thrown away in the store, and whose wiping was interrupted. */
+void upkeep_resume(struct spawner *s, struct undertaker *u);
+
 /* TELL: `network` of its machine.json, which the box sees at once and cannot change. */
 int upkeep_tell(struct spawner *s, struct plan_message *m, struct err *err);
 

@@ -182,3 +182,54 @@ def test_stacks_stay_short_however_often_the_host_is_restarted(host):
     host.post(b.url + "/resume")
     assert b.sh("cat f2 f3 d/* more") == "2\n3\n0\n1\n2\n3\nmore\n"
     assert host.get("/v1/store/check")["whole"]
+
+
+def test_what_was_saved_in_vain_goes_again(host):
+    """Directories are too deep to be saved, so what lies over them is not needed either; nor is what somebody left who was killed."""
+    others = saved(host)
+    b = Box(host, steps="manual")
+    tried = f"a step is not durable: save layers of machine '{b.id}'"
+
+    def fails(change):
+        before = host.log().count(tried)
+        b.sh(change)
+        b.snap()
+        host.until(lambda: host.log().count(tried) > before)
+
+    deep = "mkdir -p $(printf 'd/%.0s' $(seq 220))"
+    fails(deep)
+    disk, = [d for d in saved(host) if d not in others]
+    assert [p.name for p in disk.iterdir()] == ["base"]
+    (disk / "trash/half-wiped").mkdir(parents=True)
+    fails(f"mkdir more; cd more; {deep}")
+    host.until(lambda: [p.name for p in disk.iterdir()] == ["base"])
+    (disk / "99.new").mkdir()
+    fails("echo above >above")
+    host.until(lambda: [p.name for p in disk.iterdir()] == ["base"])
+    host.delete(b.url)
+
+
+def test_what_cannot_be_thrown_away_is_told(host):
+    others = saved(host)
+    b = Box(host)
+    b.sh("echo one >one")
+    durable(b, 1)
+    disk, = [d for d in saved(host) if d not in others]
+    (disk / "8").mkdir()
+    (disk / "trash").touch()
+    b.sh("echo two >two")
+    durable(b, 2)
+    host.until(lambda: "remove what was saved: remove layers: Not a directory" in host.log())
+    host.delete(b.url)
+
+
+def test_wiping_goes_on_after_a_kill(host):
+    """What was thrown away in the store goes with the next undertaker, if the one before did not get so far."""
+    places = [host.home / "saved", host.home / "images"]
+    signal_all(spawner_pids(host.run_dir), signal.SIGKILL)
+    for place in places:
+        (place / "trash/half/wiped").mkdir(parents=True)
+    b = Box(host)
+    b.sh("echo one >one")
+    host.until(lambda: not any((place / "trash").exists() for place in places))
+    host.delete(b.url)
