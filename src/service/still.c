@@ -8,7 +8,7 @@
 #include "base/log.h"
 #include "service/gate.h"
 
-enum { LOOK_MS = 2 };
+enum { LOOK_MS = 2, STILL_MS = 120000 };
 
 struct still {
     struct live *live;
@@ -18,6 +18,7 @@ struct still {
     bool holds;  /* nobody else pauses, resumes or rewinds it meanwhile */
     bool frozen; /* by us */
     struct loop_timer *timer;
+    uint64_t until_ms; /* longer nobody is kept waiting */
     still_fn *done;
     void *arg;
     const char *how;
@@ -74,12 +75,26 @@ static void fail(struct still *t, const struct err *err) {
     let_go_on(t);
 }
 
+/* It is under way: looks again, for so long. */
+static void look_again(struct still *t) {
+    struct live *l = t->live;
+    struct err err;
+    if (loop_now_ms(l->service->loop) < t->until_ms) {
+        loop_timer_start(t->timer, LOOK_MS, 0);
+        return;
+    }
+    err_set(&err, ERR_TIMEOUT, "to copy the files of machine '%s' takes more than %d s", l->row.id,
+            STILL_MS / 1000);
+    err_remedy(&err, "take the step when nothing runs in it: then nothing is copied");
+    fail(t, &err);
+}
+
 static void go_on(void *arg);
 
 static void copied(void *arg, const char *how, const struct err *err) {
     struct still *t = arg;
     if (err && err->code == ERR_BUSY) {
-        loop_timer_start(t->timer, LOOK_MS, 0);
+        look_again(t);
     } else if (err) {
         fail(t, err);
     } else {
@@ -101,7 +116,7 @@ static void is_ready(void *arg, const char *how, const struct err *err) {
     struct still *t = arg;
     (void)how;
     if (err && err->code == ERR_BUSY) {
-        loop_timer_start(t->timer, LOOK_MS, 0);
+        look_again(t);
     } else if (err && (t->at_once || err->code != ERR_UNSUPPORTED)) {
         fail(t, err);
     } else {
@@ -148,6 +163,7 @@ void still_copy(struct live *l, uint32_t number, bool at_once, still_fn *done, v
                         .number = number,
                         .at_once = at_once,
                         .was_paused = l->row.state == MACHINE_PAUSED,
+                        .until_ms = loop_now_ms(l->service->loop) + STILL_MS,
                         .done = done,
                         .arg = arg};
     t->timer = loop_timer_new(l->service->loop, go_on, t);
