@@ -105,21 +105,21 @@ static bool has_secret(const char *bytes, size_t n) {
 
 /* ---- by target ---- */
 
-/* Where the link leads, counted in directories below the tree's own. */
+/* It climbs first and only then goes down, and not above the tree: where "x/.." leads is for x to
+ * say, which may be a link itself. */
 static bool leaves(const char *path, const char *target) {
     long depth = 0;
+    bool down = false;
     if (target[0] == '/')
         return true;
     for (const char *p = path; *p; p++)
         depth += *p == '/';
     for (const char *at = target; *at;) {
         size_t n = strcspn(at, "/");
-        if (n == 2 && at[0] == '.' && at[1] == '.')
-            depth--;
-        else if (n > 1 || (n == 1 && at[0] != '.'))
-            depth++;
-        if (depth < 0)
+        bool up = n == 2 && memcmp(at, "..", 2) == 0;
+        if (up && (down || --depth < 0))
             return true;
+        down |= !up && n && !(n == 1 && at[0] == '.');
         at += n + (at[n] == '/');
     }
     return false;

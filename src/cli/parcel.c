@@ -16,7 +16,7 @@
 #include "base/sha256.h"
 #include "cli/flags.h"
 
-enum { DEPTH_MAX = 64, LINK_MAX = 4096 };
+enum { DEPTH_MAX = 64, LINK_MAX = 4096, FOLLOWS_MAX = 64, STEPS_MAX = 512 };
 
 #define STAGE_PREFIX ".carrel-ship-"
 #define CHANGED_HERE "it changed on your side since the machine was made"
@@ -110,6 +110,10 @@ static struct parcel_item *add(struct parcel *p, const char *path, struct err *e
     return i;
 }
 
+static bool is_stage(const char *part) {
+    return strncmp(part, STAGE_PREFIX, strlen(STAGE_PREFIX)) == 0;
+}
+
 /* The path as it is below the directory; NULL: it is none that may be there. */
 static const char *plain_path(char *path) {
     size_t n = strlen(path);
@@ -123,21 +127,25 @@ static const char *plain_path(char *path) {
     for (char *part = at; part; part = strchr(part, '/') ? strchr(part, '/') + 1 : NULL) {
         size_t len = strcspn(part, "/");
         bool dots = (len == 1 && part[0] == '.') || (len == 2 && memcmp(part, "..", 2) == 0);
-        if (!len || dots)
+        if (!len || dots || is_stage(part))
             return NULL;
     }
-    return strncmp(at, STAGE_PREFIX, strlen(STAGE_PREFIX)) == 0 ? NULL : at;
+    return at;
 }
 
 /* What was shipped before left this on the owner's side, which a machine sees. */
 static bool is_own_stage(const struct parcel *p, const char *path) {
     char top[TAR_NAME_MAX + 1];
+    const char *part = path, *name;
     struct stat st;
-    while (path[0] == '.' && path[1] == '/')
-        path += 2;
-    snprintf(top, sizeof(top), "%.*s", (int)strcspn(path, "/"), path);
-    return strncmp(path, STAGE_PREFIX, strlen(STAGE_PREFIX)) == 0 &&
-           fstatat(p->dir, top, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(st.st_mode);
+    while (part && !is_stage(part))
+        part = strchr(part, '/') ? strchr(part, '/') + 1 : NULL;
+    if (!part)
+        return false;
+    snprintf(top, sizeof(top), "%.*s", (int)(part - path + strcspn(part, "/")), path);
+    int parent DEFER_CLOSE = parcel_parent(p->dir, top, &name);
+    return parent >= 0 && fstatat(parent, name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+           S_ISDIR(st.st_mode);
 }
 
 static int take_entry(struct parcel *p, struct tar_entry *e, const char *bytes, struct err *err) {
@@ -166,8 +174,6 @@ static int take_entry(struct parcel *p, struct tar_entry *e, const char *bytes, 
         i->refused = "its name is not one of this directory";
     else if (e->kind == TAR_OTHER || e->kind == TAR_HARDLINK)
         i->refused = "it is no file, directory or link";
-    else if (i->flags & FLAG_LEAVES)
-        i->refused = "it leads out of the tree";
     return 0;
 }
 
@@ -202,6 +208,111 @@ static void sort(struct parcel *p) {
     for (size_t i = 1; i < p->count; i++)
         if (strcmp(p->items[i].path, p->items[i - 1].path) == 0)
             p->items[i].refused = "it is there twice";
+}
+
+/* The first of that path, which is the one that is taken; sorted. */
+static const struct parcel_item *find(const struct parcel *p, size_t count, const char *path) {
+    const struct parcel_item key = {.path = (char *)path};
+    const struct parcel_item *i =
+        count ? bsearch(&key, p->items, count, sizeof(key), by_path) : NULL;
+    while (i && i > p->items && by_path(i - 1, i) == 0)
+        i--;
+    return i;
+}
+
+/* What is above something is a directory, or it could never take its place. Sorted. */
+static void refuse_below(struct parcel *p, const struct parcel_item *top) {
+    char prefix[TAR_NAME_MAX + 2];
+    size_t low = 0, high = p->count, n = (size_t)snprintf(prefix, sizeof(prefix), "%s/", top->path);
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (strcmp(p->items[middle].path, prefix) < 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    for (; low < p->count && strncmp(p->items[low].path, prefix, n) == 0; low++)
+        if (!p->items[low].refused)
+            p->items[low].refused = "what is above it is no directory";
+}
+
+/* ---- where links lead ---- */
+
+static bool read_link(int dir, const char *path, char ret[LINK_MAX]) {
+    const char *name;
+    int parent DEFER_CLOSE = parcel_parent(dir, path, &name);
+    ssize_t n = parent < 0 ? -1 : readlinkat(parent, name, ret, LINK_MAX - 1);
+    ret[n < 0 ? 0 : n] = '\0';
+    return n >= 0;
+}
+
+/* How far it is still followed; beyond that counts as out. */
+struct walk {
+    const struct parcel *p;
+    int follows, steps;
+};
+
+static bool leads_out(struct walk *w, const char *from, const char *way);
+
+static bool follow(struct walk *w, const char *from, const char *target, const char *rest) {
+    char *way DEFER_FREE = NULL;
+    if (target[0] == '/' || --w->follows < 0)
+        return true;
+    if (asprintf(&way, "%s/%s", target, rest) < 0)
+        abort();
+    return leads_out(w, from, way);
+}
+
+/* A name may be a link of the archive and another one here, and whoever takes only a part of the
+ * archive decides which: neither may lead out. -1: it is no link. */
+static int follow_name(struct walk *w, const char *from, const char *path, const char *rest) {
+    char here[LINK_MAX];
+    const struct parcel_item *i = find(w->p, w->p->count, path);
+    const char *coming = i && i->kind == TAR_SYMLINK ? i->target : NULL;
+    bool is_here = read_link(w->p->dir, path, here);
+    if (!coming && !is_here)
+        return -1;
+    return (coming && follow(w, from, coming, rest)) ||
+           (is_here && (!coming || strcmp(here, coming) != 0) && follow(w, from, here, rest));
+}
+
+/* Goes the way from a directory of the tree ("": its top), link by link. */
+static bool leads_out(struct walk *w, const char *from, const char *way) {
+    char at[TAR_NAME_MAX + 1], next[TAR_NAME_MAX + 1];
+    snprintf(at, sizeof(at), "%s", from);
+    for (size_t n; *way; way += n + (way[n] == '/')) {
+        n = strcspn(way, "/");
+        if (!n || (n == 1 && way[0] == '.'))
+            continue;
+        bool up = n == 2 && memcmp(way, "..", 2) == 0;
+        if (--w->steps < 0 || (up && !*at) || strlen(at) + n + 2 > sizeof(next))
+            return true;
+        if (up) {
+            char *slash = strrchr(at, '/');
+            *(slash ? slash : at) = '\0';
+            continue;
+        }
+        snprintf(next, sizeof(next), "%s%s%.*s", at, *at ? "/" : "", (int)n, way);
+        int out = follow_name(w, at, next, way + n);
+        if (out >= 0)
+            return out;
+        memcpy(at, next, sizeof(at));
+    }
+    return false;
+}
+
+/* Of one that is to be taken. */
+static void check_target(const struct parcel *p, struct parcel_item *item) {
+    char above[TAR_NAME_MAX + 1];
+    const char *slash = strrchr(item->path, '/');
+    struct walk w = {p, FOLLOWS_MAX, STEPS_MAX};
+    if (item->refused || item->change == '=' || item->kind != TAR_SYMLINK)
+        return;
+    snprintf(above, sizeof(above), "%.*s", slash ? (int)(slash - item->path) : 0, item->path);
+    if (leads_out(&w, above, item->target))
+        item->flags |= FLAG_LEAVES;
+    if (item->flags & FLAG_LEAVES)
+        item->refused = "it leads out of the tree";
 }
 
 /* ---- the directory ---- */
@@ -256,11 +367,6 @@ static void compare(const struct parcel *p, struct parcel_item *i, const struct 
         i->refused = CHANGED_HERE;
 }
 
-static bool is_in(const struct parcel *p, size_t count, const char *path) {
-    struct parcel_item key = {.path = (char *)path};
-    return count && bsearch(&key, p->items, count, sizeof(key), by_path);
-}
-
 static void close_dir(DIR **d) {
     if (*d)
         closedir(*d);
@@ -292,7 +398,7 @@ static int find_removed(struct parcel *p, int at, const char *prefix, size_t sor
                 return -1;
             continue;
         }
-        if (is_in(p, sorted, path) || !is_removal(side, path) ||
+        if (find(p, sorted, path) || !is_removal(side, path) ||
             (!S_ISREG(st.st_mode) && !S_ISLNK(st.st_mode)))
             continue;
         struct parcel_item *i = add(p, path, err);
@@ -361,7 +467,12 @@ int parcel_open(struct parcel *p, char *archive, size_t size, int dir,
     if (!is_of(side.base, dir))
         side.base = NULL;
     for (size_t i = 0; i < p->count; i++)
+        if (p->items[i].kind != TAR_DIR && !p->items[i].refused)
+            refuse_below(p, &p->items[i]);
+    for (size_t i = 0; i < p->count; i++) {
         compare(p, &p->items[i], &side);
+        check_target(p, &p->items[i]);
+    }
     if (!side.mirror && !side.base)
         return 0;
     int top = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);

@@ -1,0 +1,207 @@
+/* A change set beside its directory: what an archive may hold, and where its links may lead. */
+#include "tests/unit/unit.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/defer.h"
+#include "cli/flags.h"
+#include "cli/parcel.h"
+#include "tests/unit/scratch.h"
+
+enum { ARCHIVE_MAX = 1 << 20 };
+
+static struct {
+    struct scratch top;
+    int dir;
+    char *archive;
+    size_t size;
+    struct parcel parcel;
+} now;
+
+static int set_up(void **state) {
+    (void)state;
+    memset(&now, 0, sizeof(now));
+    now.top = scratch_new();
+    now.dir = open(now.top.path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    now.archive =
+        mmap(NULL, ARCHIVE_MAX, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return now.dir < 0 || now.archive == MAP_FAILED;
+}
+
+static int tear_down(void **state) {
+    (void)state;
+    parcel_close(&now.parcel);
+    close(now.dir);
+    scratch_done(&now.top);
+    return 0;
+}
+
+/* Of a file, text is what it holds; of a link, where it leads. */
+static void add(enum tar_kind kind, const char *path, const char *text) {
+    static struct tar_entry e;
+    size_t n = kind == TAR_FILE ? strlen(text) : 0;
+    e = (struct tar_entry){.kind = kind, .mode = kind == TAR_DIR ? 0755 : 0644, .size = n};
+    snprintf(e.path, sizeof(e.path), "%s", path);
+    if (kind == TAR_SYMLINK)
+        snprintf(e.target, sizeof(e.target), "%s", text);
+    now.size += tar_put((uint8_t *)now.archive + now.size, &e);
+    memcpy(now.archive + now.size, text ? text : "", n);
+    now.size += n + tar_padding(n);
+}
+
+static void add_links(const char *const links[][2], size_t count) {
+    for (size_t i = 0; i < count; i++)
+        add(TAR_SYMLINK, links[i][0], links[i][1]);
+}
+
+static void look(void) {
+    const struct parcel_side side = {0};
+    struct err err = {0};
+    assert_int_equal(parcel_open(&now.parcel, now.archive, ARCHIVE_MAX, now.dir, &side, &err), 0);
+}
+
+static const struct parcel_item *item(const char *path) {
+    for (size_t i = 0; i < now.parcel.count; i++)
+        if (strcmp(now.parcel.items[i].path, path) == 0)
+            return &now.parcel.items[i];
+    return NULL;
+}
+
+static void is_out(const char *path) {
+    assert_non_null(item(path));
+    assert_string_equal(item(path)->refused, "it leads out of the tree");
+    assert_true(item(path)->flags & FLAG_LEAVES);
+}
+
+static void is_taken(const char *path) {
+    assert_non_null(item(path));
+    assert_null(item(path)->refused);
+}
+
+static void links_within_the_tree_are_taken(void **state) {
+    (void)state;
+    static const char *const links[][2] = {{"a/b/up", "../.."},
+                                           {"esc", "a/b/up/x"},
+                                           {"dir", "a/b"},
+                                           {"through", "dir/up/dir/y"},
+                                           {"a/self", "../a/./z"}};
+    add_links(links, 5);
+    look();
+    for (size_t i = 0; i < 5; i++)
+        is_taken(links[i][0]);
+}
+
+static void chains_of_links_do_not_lead_out(void **state) {
+    (void)state;
+    static const char *const links[][2] = {{"a/b/up", "../.."}, {"esc", "a/b/up/../secret"},
+                                           {"far", "/etc"},     {"by", "far/passwd"},
+                                           {"one", "two"},      {"two", "by"}};
+    add_links(links, 6);
+    look();
+    is_taken("a/b/up");
+    for (size_t i = 1; i < 6; i++)
+        is_out(links[i][0]);
+}
+
+static void links_of_the_owners_are_no_way_out_either(void **state) {
+    (void)state;
+    static const char *const links[][2] = {
+        {"esc", "data/secret"},     {"in", "inner/f"},           {"new", "d"},
+        {"chain", "new/up/secret"}, {"behind", "inner/new2/up"}, {"d/new2", "."}};
+    assert_int_equal(mkdirat(now.dir, "d", 0755), 0);
+    assert_int_equal(symlinkat("/srv", now.dir, "data"), 0);
+    assert_int_equal(symlinkat("../..", now.dir, "d/up"), 0);
+    assert_int_equal(symlinkat("d", now.dir, "inner"), 0);
+    add_links(links, 6);
+    look();
+    is_out("esc");
+    is_taken("in");
+    is_taken("new");
+    is_out("chain");
+    is_out("behind");
+    is_taken("d/new2");
+}
+
+/* Whoever takes only one of the two gets the other as it is. */
+static void neither_version_of_a_link_may_lead_out(void **state) {
+    (void)state;
+    static const char *const links[][2] = {{"here", "d"}, {"esc", "here/secret"}};
+    assert_int_equal(symlinkat("/srv", now.dir, "here"), 0);
+    add_links(links, 2);
+    look();
+    is_out("esc");
+}
+
+static void loops_and_endless_ways_end(void **state) {
+    (void)state;
+    static const char *const links[][2] = {{"a", "b/x"}, {"b", "a/y"}, {"c", "c"}};
+    char far[2050] = "";
+    for (size_t i = 0; i + 2 < sizeof(far); i += 2)
+        memcpy(far + i, "d/", 3);
+    add_links(links, 3);
+    add(TAR_SYMLINK, "long", far);
+    look();
+    for (size_t i = 0; i < 3; i++)
+        is_out(links[i][0]);
+    is_out("long");
+}
+
+static void what_is_as_it_was_is_no_matter(void **state) {
+    (void)state;
+    assert_int_equal(symlinkat("/srv", now.dir, "data"), 0);
+    add(TAR_SYMLINK, "data", "/srv");
+    look();
+    assert_int_equal(item("data")->change, '=');
+    is_taken("data");
+}
+
+static void nothing_is_below_what_is_no_directory(void **state) {
+    (void)state;
+    static const char *const below[] = {"a/b", "a/c/d", "l/x", "l/x/y"};
+    add(TAR_FILE, "a", "file");
+    add(TAR_FILE, "a-b", "file");
+    add(TAR_FILE, "a/b", "file");
+    add(TAR_FILE, "a/c/d", "file");
+    add(TAR_SYMLINK, "l", "a");
+    add(TAR_DIR, "l/x", NULL);
+    add(TAR_FILE, "l/x/y", "file");
+    add(TAR_DIR, "ok", NULL);
+    add(TAR_FILE, "ok/f", "file");
+    look();
+    for (size_t i = 0; i < 4; i++)
+        assert_string_equal(item(below[i])->refused, "what is above it is no directory");
+    is_taken("a");
+    is_taken("a-b");
+    is_taken("l");
+    is_taken("ok/f");
+}
+
+static void staging_directories_are_the_owners_at_any_depth(void **state) {
+    (void)state;
+    assert_int_equal(mkdirat(now.dir, "sub", 0755), 0);
+    assert_int_equal(mkdirat(now.dir, "sub/.carrel-ship-c-mine", 0755), 0);
+    add(TAR_FILE, ".carrel-ship-c-x/receipt.json", "{}");
+    add(TAR_FILE, "sub/.carrel-ship-c-x/receipt.json", "{}");
+    add(TAR_FILE, "sub/.carrel-ship-c-x", "{}");
+    add(TAR_FILE, "./sub/.carrel-ship-c-mine/receipt.json", "{}");
+    add(TAR_DIR, "sub/.carrel-ship-c-mine/", NULL);
+    add(TAR_FILE, "sub/my.carrel-ship-x", "{}");
+    look();
+    assert_int_equal(now.parcel.count, 4); /* his own are not looked at */
+    for (size_t i = 0; i < now.parcel.count; i++)
+        if (strcmp(now.parcel.items[i].path, "sub/my.carrel-ship-x") != 0)
+            assert_string_equal(now.parcel.items[i].refused,
+                                "its name is not one of this directory");
+    is_taken("sub/my.carrel-ship-x");
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+UNIT_MAIN(TEST(links_within_the_tree_are_taken), TEST(chains_of_links_do_not_lead_out),
+          TEST(links_of_the_owners_are_no_way_out_either),
+          TEST(neither_version_of_a_link_may_lead_out), TEST(loops_and_endless_ways_end),
+          TEST(what_is_as_it_was_is_no_matter), TEST(nothing_is_below_what_is_no_directory),
+          TEST(staging_directories_are_the_owners_at_any_depth))
