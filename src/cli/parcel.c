@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <linux/openat2.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,10 +16,12 @@
 #include "base/defer.h"
 #include "base/sha256.h"
 #include "cli/flags.h"
+#include "io/utf8.h"
 
 enum { DEPTH_MAX = 64, LINK_MAX = 4096, FOLLOWS_MAX = 64, STEPS_MAX = 512 };
 
 #define STAGE_PREFIX ".carrel-ship-"
+#define NOT_UTF8 "its name is not UTF-8, which its receipt could not tell"
 #define CHANGED_HERE "it changed on your side since the machine was made"
 
 /* ---- hashes ---- */
@@ -127,7 +130,7 @@ static const char *plain_path(char *path) {
     for (char *part = at; part; part = strchr(part, '/') ? strchr(part, '/') + 1 : NULL) {
         size_t len = strcspn(part, "/");
         bool dots = (len == 1 && part[0] == '.') || (len == 2 && memcmp(part, "..", 2) == 0);
-        if (!len || dots || is_stage(part))
+        if (!len || len > NAME_MAX || dots || is_stage(part))
             return NULL;
     }
     return at;
@@ -172,7 +175,9 @@ static int take_entry(struct parcel *p, struct tar_entry *e, const char *bytes, 
         parcel_hash_bytes(bytes, i->n, i->sha256);
     if (!path)
         i->refused = "its name is not one of this directory";
-    else if (e->kind == TAR_OTHER || e->kind == TAR_HARDLINK)
+    else if (!utf8_valid(i->path, strlen(i->path)))
+        i->refused = NOT_UTF8;
+    else if (e->kind == TAR_OTHER || e->kind == TAR_HARDLINK || (i->target && !*i->target))
         i->refused = "it is no file, directory or link";
     return 0;
 }
@@ -406,7 +411,9 @@ static int find_removed(struct parcel *p, int at, const char *prefix, size_t sor
             return -1;
         i->change = 'D';
         i->kind = S_ISLNK(st.st_mode) ? TAR_SYMLINK : TAR_FILE;
-        if (is_owners_work(side, path, &st))
+        if (!utf8_valid(path, strlen(path)))
+            i->refused = NOT_UTF8;
+        else if (is_owners_work(side, path, &st))
             i->refused = CHANGED_HERE;
         else if (!parcel_hash(p->dir, path, i->sha256))
             i->refused = "it cannot be read";

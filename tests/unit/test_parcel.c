@@ -199,9 +199,31 @@ static void staging_directories_are_the_owners_at_any_depth(void **state) {
     is_taken("sub/my.carrel-ship-x");
 }
 
+static void names_that_no_receipt_or_disk_can_hold_are_refused(void **state) {
+    (void)state;
+    char name[300];
+    memset(name, 'a', sizeof(name));
+    name[256] = '\0';
+    add(TAR_FILE, name, "file");
+    name[255] = '\0';
+    add(TAR_FILE, name, "file");
+    add(TAR_FILE, "d/\xff", "file");
+    add(TAR_FILE, "d/\xc3\xa9", "file");
+    add(TAR_SYMLINK, "nowhere", "");
+    look();
+    is_taken(name);
+    is_taken("d/\xc3\xa9");
+    assert_string_equal(item("d/\xff")->refused,
+                        "its name is not UTF-8, which its receipt could not tell");
+    assert_string_equal(item("nowhere")->refused, "it is no file, directory or link");
+    name[255] = 'a';
+    assert_string_equal(item(name)->refused, "its name is not one of this directory");
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 UNIT_MAIN(TEST(links_within_the_tree_are_taken), TEST(chains_of_links_do_not_lead_out),
           TEST(links_of_the_owners_are_no_way_out_either),
           TEST(neither_version_of_a_link_may_lead_out), TEST(loops_and_endless_ways_end),
           TEST(what_is_as_it_was_is_no_matter), TEST(nothing_is_below_what_is_no_directory),
-          TEST(staging_directories_are_the_owners_at_any_depth))
+          TEST(staging_directories_are_the_owners_at_any_depth),
+          TEST(names_that_no_receipt_or_disk_can_hold_are_refused))
