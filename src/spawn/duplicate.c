@@ -10,7 +10,6 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
 #include <sys/xattr.h>
 #include <unistd.h>
 
@@ -18,17 +17,10 @@
 #include "base/fdio.h"
 #include "base/map.h"
 #include "spawn/btrfs.h"
+#include "spawn/room.h"
 #include "spawn/tree.h"
 
 enum { PATH_SIZE = 4096, DEPTH_MAX = 200, VALUE_MAX = 65536, LINKS_MAX = 65536, PIECE = 1 << 18 };
-
-/*
- * What a copy may still take. Names that share a file on the box's disk, and files that share their
- * data there, may each become one of their own: the limit of that disk is no limit elsewhere.
- */
-struct room {
-    uint64_t bytes, inodes;
-};
 
 /* Where a file with several names was copied to. */
 struct link {
@@ -75,34 +67,6 @@ struct copying *copying_new(int out) {
     return c;
 }
 
-/* ---- room ---- */
-
-/* What the disk can hold, and a little: short targets and attributes lie in no block there. */
-static int room_of(int disk, struct room *ret) {
-    struct statvfs fs;
-    if (fstatvfs(disk, &fs) < 0)
-        return -errno;
-    if (!fs.f_blocks) { /* a filesystem that says nothing has no limit */
-        *ret = (struct room){UINT64_MAX, UINT64_MAX};
-        return 0;
-    }
-    ret->inodes = fs.f_files ? fs.f_files : fs.f_blocks;
-    ret->bytes = (uint64_t)fs.f_blocks * fs.f_frsize;
-    ret->bytes += ret->bytes / 16;
-    return 0;
-}
-
-static int take_room(struct copying *c, uint64_t inodes, uint64_t bytes) {
-    struct room *room = c->room;
-    if (!room)
-        return 0;
-    if (inodes > room->inodes || bytes > room->bytes)
-        return -EDQUOT;
-    room->inodes -= inodes;
-    room->bytes -= bytes;
-    return 0;
-}
-
 /* ---- attributes ---- */
 
 /* What a file was copied up from is a matter of the place where it was. */
@@ -118,7 +82,7 @@ static int copy_attributes(struct copying *c, int from, int to) {
         return !names || !value ? -ENOMEM : errno == EOPNOTSUPP ? 0 : -errno;
     for (const char *name = names; name < names + n; name += strlen(name) + 1) {
         ssize_t size = is_local(name) ? -1 : fgetxattr(from, name, value, VALUE_MAX);
-        int r = size < 0 ? 0 : take_room(c, 0, (uint64_t)size);
+        int r = size < 0 ? 0 : room_take(c->room, 0, (uint64_t)size);
         if (r < 0 || (size >= 0 && fsetxattr(to, name, value, (size_t)size, 0) < 0))
             return r < 0 ? r : -errno;
     }
@@ -140,7 +104,7 @@ static int copy_piece(struct copying *c, int from, int to, off_t at, size_t len)
     ssize_t n = pread(from, c->piece, len, at);
     if (n <= 0)
         return n < 0 ? -errno : -EIO; /* a layer does not get shorter */
-    int r = take_room(c, 0, (uint64_t)n);
+    int r = room_take(c->room, 0, (uint64_t)n);
     if (r < 0)
         return r;
     for (ssize_t done = 0; done < n;) {
@@ -226,7 +190,7 @@ static int copy_symlink(struct copying *c, int from, int to, const char *name,
     if (n < 0)
         return -errno;
     target[n] = '\0';
-    int r = take_room(c, 0, (uint64_t)n);
+    int r = room_take(c->room, 0, (uint64_t)n);
     if (r < 0)
         return r;
     const struct timespec times[2] = {st->st_atim, st->st_mtim};
@@ -254,7 +218,7 @@ static int copy_subdir(struct copying *c, int from, int to, const char *name, co
                        const struct stat *st) {
     if (c->depth >= DEPTH_MAX)
         return -ELOOP;
-    int r = take_room(c, 1, 0);
+    int r = room_take(c->room, 1, 0);
     if (r < 0)
         return r;
     int in DEFER_CLOSE = openat(from, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -274,7 +238,7 @@ static int copy_plain(struct copying *c, int from, int to, const char *name, con
     int r = link_known(c, st, to, name);
     if (r != 0)
         return r < 0 ? r : 0;
-    r = take_room(c, 1, 0);
+    r = room_take(c->room, 1, 0);
     if (r == 0)
         r = S_ISREG(st->st_mode)   ? copy_file(c, from, to, name, st)
             : S_ISLNK(st->st_mode) ? copy_symlink(c, from, to, name, st)
@@ -387,9 +351,10 @@ static int copy_layer(int from_disk, int to_disk, const struct duplicate_plan *p
     static const char parts[] = "uU";
     char from[24], to[32];
     bool shared = true;
-    struct room room;
+    struct room room = {0}, before = {0};
     int held DEFER_CLOSE = layer_hold(from_disk, plan->from);
-    int r = held < 0 ? held : plan->durable ? room_of(from_disk, &room) : 0;
+    int r = held < 0 ? held : plan->durable ? room_left(from_disk, to_disk, &room) : 0;
+    before = room;
     if (r == 0 && mkdirat(to_disk, aside, 0755) < 0)
         r = -errno;
     for (size_t i = 0; r == 0 && i < sizeof(parts) - 1; i++) {
@@ -398,6 +363,10 @@ static int copy_layer(int from_disk, int to_disk, const struct duplicate_plan *p
         r = copy_part(from_disk, to_disk, from, to, plan->durable ? &room : NULL, &shared);
     }
     *ret_way = shared ? DUPLICATE_REFLINK : DUPLICATE_COPY;
+    if (r == 0 && plan->durable) {
+        const struct room cost = {before.bytes - room.bytes, before.inodes - room.inodes};
+        r = cost_write(to_disk, aside, &cost);
+    }
     return r < 0 ? r : layer_still(from_disk, plan->from, held);
 }
 

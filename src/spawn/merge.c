@@ -14,6 +14,7 @@
 #include "base/defer.h"
 #include "base/fdio.h"
 #include "spawn/duplicate.h"
+#include "spawn/room.h"
 #include "spawn/tree.h"
 
 enum { PATH_SIZE = 4096, DEPTH_MAX = 200, VALUE_MAX = 65536, FROM_SIZE = LAYERS_MAX * 12 };
@@ -365,6 +366,12 @@ static int merge_parts(const struct merge_plan *plan, const char *aside) {
     return r;
 }
 
+static int put_cost(const struct merge_plan *plan, const char *aside) {
+    struct room cost;
+    cost_sum(plan->disk, plan->from, plan->count, &cost);
+    return cost_write(plan->disk, aside, &cost);
+}
+
 int merge_layers(const struct merge_plan *plan) {
     char aside[24], name[24], from[32], text[FROM_SIZE];
     int r = merge_done(plan);
@@ -379,12 +386,16 @@ int merge_layers(const struct merge_plan *plan) {
         r = merge_parts(plan, aside);
     if (r == 0)
         r = tree_file(plan->disk, from, text, 0600, 0, 0);
+    if (r == 0 && plan->saved)
+        r = put_cost(plan, aside);
     if (r == 0 && plan->saved && syncfs(plan->disk) < 0)
         r = -errno;
     if (r == 0 && renameat(plan->disk, aside, plan->disk, name) < 0)
         r = -errno;
     if (r == 0 && plan->saved && fsync(plan->disk) < 0)
         r = -errno;
+    if (r == 0 && plan->saved)
+        cost_drop(plan->disk, plan->from, plan->count);
     if (r < 0)
         tree_remove(plan->disk, aside);
     return r;

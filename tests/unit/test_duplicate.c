@@ -121,6 +121,22 @@ static void a_copy_in_the_store_takes_no_more_than_its_disk_could_hold(void **st
     assert_true(is_there(d.store, "7"));
 }
 
+/* The step before stays until the next one is whole: there is room for both, and no more. */
+static void all_copies_together_have_an_end_too(void **state) {
+    (void)state;
+    struct duplicate_plan plan = to_store;
+    struct disks d DEFER(disks_done) = disks_new();
+    int part DEFER_CLOSE = open_dir(d.from, "1/u");
+    put_file(part, "f", DISK_BYTES / 4 * 3);
+    assert_int_equal(duplicate_layer(d.from, d.store, &plan, NULL), 0);
+    plan.into++;
+    assert_int_equal(duplicate_layer(d.from, d.store, &plan, NULL), 0);
+    plan.into++;
+    assert_int_equal(duplicate_layer(d.from, d.store, &plan, NULL), -EDQUOT);
+    assert_int_equal(tree_remove(d.store, "7"), 0);
+    assert_int_equal(duplicate_layer(d.from, d.store, &plan, NULL), 0);
+}
+
 /* Whoever lets go of a layer does not ask who reads it. */
 struct thrower {
     int disk, store;
@@ -176,5 +192,6 @@ static void a_layer_is_known_again(void **state) {
 
 UNIT_MAIN(cmocka_unit_test(names_of_one_file_stay_so_and_holes_stay_holes),
           cmocka_unit_test(a_copy_in_the_store_takes_no_more_than_its_disk_could_hold),
+          cmocka_unit_test(all_copies_together_have_an_end_too),
           cmocka_unit_test(what_was_thrown_away_meanwhile_is_not_copied),
           cmocka_unit_test(a_layer_is_known_again))

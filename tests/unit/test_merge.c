@@ -89,6 +89,18 @@ static void the_uppermost_of_each_name_shows(void **state) {
     assert_int_equal(merge_done(&d.plan), 1);
 }
 
+static void what_layers_of_the_store_cost_goes_over(void **state) {
+    (void)state;
+    struct disk d DEFER(disk_done) = disk_new();
+    put_file(&d, "1/cost", "1000 10\n");
+    put_file(&d, "3/cost", "300 5\n"); /* the second is older than costs are */
+    d.plan.saved = true;
+    assert_int_equal(merge_layers(&d.plan), 0);
+    assert_string_equal(shown(&d, "9/cost"), "1300 15\n");
+    assert_string_equal(shown(&d, "1/cost"), "none");
+    assert_string_equal(shown(&d, "3/cost"), "none");
+}
+
 static void a_layer_that_is_not_there_is_no_layer_merged(void **state) {
     (void)state;
     struct disk d DEFER(disk_done) = disk_new();
@@ -99,4 +111,5 @@ static void a_layer_that_is_not_there_is_no_layer_merged(void **state) {
 }
 
 UNIT_MAIN(cmocka_unit_test(the_uppermost_of_each_name_shows),
+          cmocka_unit_test(what_layers_of_the_store_cost_goes_over),
           cmocka_unit_test(a_layer_that_is_not_there_is_no_layer_merged))
