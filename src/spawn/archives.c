@@ -3,10 +3,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -46,6 +49,20 @@ static void go_home(const struct spawner *s) {
         _exit(127);
 }
 
+/*
+ * Without the spawner's own mounts: if it is killed, they and the files under them would last as
+ * long as the worker. What it has to read it has open.
+ */
+static void leave_workshop(const struct spawner *s) {
+    char link[32], path[PATH_MAX];
+    snprintf(link, sizeof(link), "/proc/self/fd/%d", s->maker.workshop);
+    ssize_t n = readlink(link, path, sizeof(path) - 1);
+    if (n <= 0 || unshare(CLONE_NEWNS) < 0)
+        return;
+    path[n] = '\0';
+    umount2(path, MNT_DETACH);
+}
+
 static int away(int fd) {
     return fd < 0 ? -1 : fcntl(fd, F_DUPFD, AWAY);
 }
@@ -64,6 +81,7 @@ static void become(const struct spawner *s, const struct work *w) {
     sigprocmask(SIG_SETMASK, &none, NULL);
     signal(SIGCHLD, SIG_DFL);
     go_home(s);
+    leave_workshop(s);
     if (w->how)
         argv[n++] = w->how;
     if (w->id) {

@@ -49,6 +49,18 @@ def mounted(daemon):
     return [line.split()[4].rsplit("/", 1)[1] for line in lines if " - erofs " in line]
 
 
+def workers(daemon):
+    """The mounts that each process holds which reads an image of ours."""
+    seen = []
+    for fd in pathlib.Path("/proc").glob("[0-9]*/fd/3"):
+        with contextlib.suppress(OSError):
+            process = fd.parents[1]
+            if (process / "comm").read_text() == "carrel-image\n" and str(daemon.home) in os.readlink(fd):
+                look = ["nsenter", "-t", process.name, "-m", "cat", "/proc/self/mountinfo"]  # its own table shows what is under its root
+                seen.append(subprocess.check_output(look, text=True))
+    return seen
+
+
 def odd(rootfs):
     """All that a tree can hold."""
     info, data = entry("noted", b"x" * 5000)
@@ -151,6 +163,7 @@ def test_an_export_of_the_directory_is_whole_though_it_becomes_a_file(daemon, ro
     c.request("GET", f"/v1/images/{image['id']}/archive?form=tar")
     answer = c.getresponse()
     begun = answer.read(1000)
+    assert workers(daemon) and not any(str(daemon.run_dir) in mounts for mounts in workers(daemon)), "a worker keeps nothing of the spawner's"
     daemon.post("/v1/images/build:large/names", {"name": "large"})
     daemon.until(lambda: (where / "root.erofs").exists())
     time.sleep(1.2)  # longer than it takes to try again
