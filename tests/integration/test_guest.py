@@ -246,7 +246,7 @@ class Terminals(GuestCase):
         self.assertTrue(got.startswith(b"/dev/pts/"))
         self.link.call("RESIZE", struct.pack("<HH", 44, 122), 1)
         self.link.stdin(1, 0, b"hello\n")
-        self.assertIn(b"44 122\r\ngot hello\r\n", self.read_until(1, b"got hello"))
+        self.assertIn(b"44 122\r\ngot hello\r\n", self.read_until(1, b"got hello\r\n"))
         self.assertEqual(self.link.exit(1).status, 0)
 
     def test_the_interrupt_character_interrupts_and_end_of_input_ends(self):
