@@ -121,6 +121,15 @@ static void check(struct tree *t, struct parcel *p) {
     buf_done(&now);
 }
 
+/* Every kernel of ours has it; valgrind 3.19 does not know it. */
+static bool has_openat2(int dir) {
+    const char *name;
+    int fd = parcel_parent(dir, "x", &name);
+    if (fd >= 0)
+        close(fd);
+    return fd >= 0;
+}
+
 static int rm(const char *path, const struct stat *st, int type, struct FTW *at) {
     (void)st, (void)type, (void)at;
     return remove(path);
@@ -142,7 +151,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         n = (size_t)((stop ? stop : end) - at);
         take_line(&t, at, n);
     }
-    if (parcel_open(&p, t.archive, ARCHIVE_MAX, t.dir, &side, &err) == 0)
+    if (has_openat2(t.dir) && parcel_open(&p, t.archive, ARCHIVE_MAX, t.dir, &side, &err) == 0)
         check(&t, &p);
     parcel_close(&p);
     close(t.dir);

@@ -10,6 +10,7 @@
 #include "base/defer.h"
 #include "cli/flags.h"
 #include "cli/parcel.h"
+#include "tests/unit/need.h"
 #include "tests/unit/scratch.h"
 
 enum { ARCHIVE_MAX = 1 << 20 };
@@ -61,6 +62,7 @@ static void add_links(const char *const links[][2], size_t count) {
 static void look(void) {
     const struct parcel_side side = {0};
     struct err err = {0};
+    need_openat2();
     assert_int_equal(parcel_open(&now.parcel, now.archive, ARCHIVE_MAX, now.dir, &side, &err), 0);
 }
 

@@ -1,14 +1,12 @@
 #include "tests/unit/unit.h"
 
-#include <errno.h>
 #include <fcntl.h>
-#include <linux/openat2.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/defer.h"
 #include "gate/preset.h"
+#include "tests/unit/need.h"
 #include "tests/unit/scratch.h"
 
 static void scan(const char *text, const char *marker, bool bare, const char *wanted) {
@@ -56,14 +54,6 @@ static void put(int root, const char *dir, const char *name, const char *text, m
     int fd DEFER_CLOSE = openat(root, path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
     assert_true(fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text));
     assert_int_equal(fchmod(fd, mode), 0);
-}
-
-/* Every kernel of ours has it; valgrind 3.19 does not know it. */
-static void need_openat2(void) {
-    const struct open_how how = {.flags = O_PATH | O_CLOEXEC};
-    int fd DEFER_CLOSE = (int)syscall(SYS_openat2, AT_FDCWD, "/", &how, sizeof(how));
-    if (fd < 0 && errno == ENOSYS)
-        skip();
 }
 
 static void a_preset_is_what_the_image_says(void **state) {
