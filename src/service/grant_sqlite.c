@@ -28,8 +28,9 @@ enum {
     DIFF_MAX_BYTES = 1 << 20,
     SAID_MAX = 1024,
     LIMIT_MS = 60000,
-    AT_ONCE = 4,
-    HIGH_FD = 20 /* above those that the helper knows them as */
+    AT_ONCE = 4,            /* of an owner */
+    AT_ONCE_OF_MACHINE = 2, /* so that one that does not answer leaves room for others */
+    HIGH_FD = 20            /* above those that the helper knows them as */
 };
 
 /* ---- the copy that stays ---- */
@@ -208,16 +209,19 @@ enum { BEFORE, AFTER, AFTER_LOG, IMAGES, FROZEN = IMAGES, FILES };
 
 struct comparing {
     struct service *service;
+    struct comparing *next, **link; /* among those of the service */
+    char owner[STORE_NAME_SIZE];
     struct grant_row row;
     int fds[FILES]; /* FROZEN: where what the machine has becomes one image; or -1 */
-    bool counted;
     service_net_fn *done;
     void *arg;
 };
 
 static void comparing_end(struct comparing *c, const char *json, const struct err *err) {
+    if (c->next)
+        c->next->link = c->link;
+    *c->link = c->next;
     c->done(c->arg, json, err);
-    c->service->diffs -= c->counted;
     for (int i = 0; i < FILES; i++)
         close_fd(&c->fds[i]);
     grant_row_done(&c->row);
@@ -285,6 +289,11 @@ static void fetched(void *arg, const struct err *err) {
         compare(c);
 }
 
+static int above(int low, struct err *err) {
+    int fd = fcntl(low, F_DUPFD_CLOEXEC, HIGH_FD);
+    return fd < 0 ? err_sys(err, "open a database") : fd;
+}
+
 /* Without a name, so that nothing of it is left whatever happens. */
 static int open_nameless(const struct service *s, struct err *err) {
     char path[PATH_SIZE];
@@ -293,7 +302,7 @@ static int open_nameless(const struct service *s, struct err *err) {
     if (low < 0)
         return err_sys(err, "make room for a database");
     unlink(path);
-    return fcntl(low, F_DUPFD_CLOEXEC, HIGH_FD);
+    return above(low, err);
 }
 
 /* The copy that was handed over. */
@@ -304,7 +313,7 @@ int sqlite_base(const struct service *s, const struct grant_row *row, struct err
     if (low < 0)
         return err_set(err, ERR_GONE, "the copy of '%s' that was handed over is not there any more",
                        row->what);
-    return fcntl(low, F_DUPFD_CLOEXEC, HIGH_FD);
+    return above(low, err);
 }
 
 static int open_images(struct comparing *c, int frozen, struct err *err) {
@@ -313,9 +322,7 @@ static int open_images(struct comparing *c, int frozen, struct err *err) {
     for (int i = AFTER; i < IMAGES; i++)
         if ((c->fds[i] = open_nameless(c->service, err)) < 0)
             return -1;
-    if (frozen >= 0)
-        c->fds[FROZEN] = fcntl(frozen, F_DUPFD_CLOEXEC, HIGH_FD);
-    return 0;
+    return frozen < 0 || (c->fds[FROZEN] = above(frozen, err)) >= 0 ? 0 : -1;
 }
 
 /* ---- verbs ---- */
@@ -329,26 +336,50 @@ void grant_row_copy(const struct grant_row *from, struct grant_row *to) {
         abort();
 }
 
-void sqlite_freeze(struct service *s, const struct caller *who, const struct grant_row *row,
-                   int frozen, service_net_fn *done, void *arg) {
-    struct err err;
-    if (s->diffs >= AT_ONCE) {
-        err_set(&err, ERR_BUSY, "%d databases are being compared already", AT_ONCE);
-        err_remedy(&err, "try again when one is done");
-        done(arg, NULL, &err);
-        return;
+/* What others do, or what their machines do not, is nobody else's wait. */
+static int has_room(const struct service *s, const struct caller *who, const char *machine,
+                    struct err *err) {
+    int of_owner = 0, of_machine = 0;
+    for (const struct comparing *c = s->comparisons; c; c = c->next) {
+        of_owner += strcmp(c->owner, who->owner) == 0;
+        of_machine += strcmp(c->row.machine, machine) == 0;
     }
+    if (of_owner < AT_ONCE && of_machine < AT_ONCE_OF_MACHINE)
+        return 0;
+    if (of_machine < AT_ONCE_OF_MACHINE)
+        err_set(err, ERR_BUSY, "%d of your databases are being compared already", AT_ONCE);
+    else
+        err_set(err, ERR_BUSY, "%d databases of machine '%s' are being compared already",
+                AT_ONCE_OF_MACHINE, machine);
+    return err_remedy(err, "try again when one is done");
+}
+
+static struct comparing *comparing_new(struct service *s, const char *owner,
+                                       const struct grant_row *row) {
     struct comparing *c = calloc(1, sizeof(*c));
     if (!c)
         abort();
+    *c = (struct comparing){.service = s, .next = s->comparisons, .link = &s->comparisons};
+    snprintf(c->owner, sizeof(c->owner), "%s", owner);
     grant_row_copy(row, &c->row);
-    c->service = s;
-    c->done = done;
-    c->arg = arg;
     for (int i = 0; i < FILES; i++)
         c->fds[i] = -1;
-    c->counted = true;
-    s->diffs++;
+    if (c->next)
+        c->next->link = &c->next;
+    s->comparisons = c;
+    return c;
+}
+
+void sqlite_freeze(struct service *s, const struct caller *who, const struct grant_row *row,
+                   int frozen, service_net_fn *done, void *arg) {
+    struct err err;
+    if (has_room(s, who, row->machine, &err) < 0) {
+        done(arg, NULL, &err);
+        return;
+    }
+    struct comparing *c = comparing_new(s, who->owner, row);
+    c->done = done;
+    c->arg = arg;
     if (open_images(c, frozen, &err) < 0)
         comparing_end(c, NULL, &err);
     else

@@ -18,6 +18,7 @@ enum {
     SETTLE_MS = 20, /* what was written later may bear the same time: clocks of files tick slowly */
     AGAIN_MS = 25,
     PATIENCE_MS = 5000,
+    LIMIT_MS = 60000, /* for all of it: a machine need not answer */
 };
 
 enum { DB, LOG, JOURNAL, PARTS };
@@ -46,25 +47,49 @@ struct sqlite_fetch {
     } seen[PARTS]; /* one that is not there is empty */
     struct msg_read ask;
     uint64_t until_ms;
-    struct loop_timer *timer;
+    struct loop_timer *timer, *limit;
+    bool asked; /* an answer is to come, and this stays until then */
+    bool over;  /* whoever wanted it was told, and his descriptors are gone */
     service_done_fn *done;
     void *arg;
 };
 
-static void finish(struct sqlite_fetch *f, const struct err *err) {
+static void fetch_free(struct sqlite_fetch *f) {
     if (f->next)
         f->next->link = f->link;
     *f->link = f->next;
-    loop_timer_free(f->timer);
-    f->done(f->arg, err);
     free(f);
 }
 
+static void finish(struct sqlite_fetch *f, const struct err *err) {
+    f->over = true;
+    loop_timer_free(f->timer);
+    loop_timer_free(f->limit);
+    f->done(f->arg, err);
+    if (!f->asked)
+        fetch_free(f);
+}
+
+/* No machine answers any more. */
 void sqlite_fetch_release(struct service *s) {
+    struct sqlite_fetch *f;
     struct err err;
     err_set(&err, ERR_GONE, "the daemon is leaving");
-    while (s->fetches)
-        finish(s->fetches, &err);
+    while ((f = s->fetches)) {
+        f->asked = false;
+        if (f->over)
+            fetch_free(f);
+        else
+            finish(f, &err);
+    }
+}
+
+static void too_late(void *arg) {
+    struct sqlite_fetch *f = arg;
+    struct err err;
+    err_set(&err, ERR_TIMEOUT, "machine '%s' did not give database '%s' within %d seconds",
+            f->machine, f->place, LIMIT_MS / 1000);
+    finish(f, &err);
 }
 
 static guest_reply_fn came;
@@ -72,6 +97,7 @@ static guest_reply_fn came;
 static void ask(struct sqlite_fetch *f) {
     const char *path = f->written_down ? NULL : f->path;
     f->written_down = true;
+    f->asked = true;
     f->ask.bytes = steps[f->step].what == TAKE ? MSG_CHUNK_MAX : 1;
     service_file(f->service, &f->who, f->machine, MSG_READ, &f->ask, path, came, f);
 }
@@ -177,7 +203,10 @@ static void came(void *arg, const struct frame *frame, const struct err *failed)
     struct msg_read_data m = {.size = 0};
     struct err err;
     bool absent = failed && failed->code == ERR_NOT_FOUND && f->ask.offset == 0;
-    if (failed && !absent) {
+    f->asked = false;
+    if (f->over) {
+        fetch_free(f);
+    } else if (failed && !absent) {
         finish(f, failed);
     } else if (!absent && msg_decode(frame, &m, sizeof(m)) < 0) {
         err_set(&err, ERR_INTERNAL, "the machine answered nonsense");
@@ -208,5 +237,7 @@ void sqlite_fetch(struct service *s, const struct caller *who, const struct gran
         f->next->link = &f->next;
     s->fetches = f;
     f->timer = loop_timer_new(s->loop, begin, f);
+    f->limit = loop_timer_new(s->loop, too_late, f);
+    loop_timer_start(f->limit, LIMIT_MS, 0);
     begin(f);
 }

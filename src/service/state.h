@@ -168,8 +168,8 @@ struct service {
     size_t saving;    /* machines whose layers are on their way to the store: the disk is one */
     size_t comparing; /* workers that compare, or are about to */
     size_t adopting;  /* machines that did not answer yet */
-    unsigned diffs;   /* of databases, that are being worked out */
-    struct sqlite_fetch *fetches; /* of databases, out of machines */
+    struct comparing *comparisons; /* of databases, with what was handed over */
+    struct sqlite_fetch *fetches;  /* of databases, out of machines */
     bool copies_unswept; /* a copy of a database may lie there that nobody needs any more */
     bool saved_unswept;  /* something may lie in the store that nobody needs any more */
     uint64_t sweep_again_ms;

@@ -6,11 +6,12 @@ import re
 import sqlite3
 import subprocess
 import tarfile
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 
 import pytest
 
 from carrel import BUILD, PROGRAM
-from daemon import Refused
+from daemon import Refused, stopped
 
 HELPER = BUILD / "libexec/carrel-sqlite"
 
@@ -342,6 +343,39 @@ def test_half_of_a_transaction_is_not_frozen(gated, db, tmp_path):
     assert refused.value.code == "busy"
     sql(gated, box, "SELECT count(*) FROM a")
     assert pairs_in(gated, freeze(gated, box), tmp_path) == 300
+
+
+def guest_of(gated, box):
+    return int(re.search(r"^pid=(\d+)", (gated.run_dir / "boxes" / box / "box").read_text(), re.M)[1])
+
+
+def test_one_machine_that_does_not_answer_leaves_room_for_others(gated, db):
+    box, other = new(gated, db), new(gated, db)
+    assert diff_of(gated, box)["same"] is True  # all that belongs to its beginning is over
+    with ThreadPoolExecutor() as pool:
+        with stopped([guest_of(gated, box)]):
+            asked = [pool.submit(diff_of, gated, box) for _ in range(3)]
+            (refused,), waiting = wait(asked, timeout=20, return_when=FIRST_COMPLETED)
+            assert refused.exception().code == "busy" and f"2 databases of machine '{box}'" in str(refused.exception())
+            assert diff_of(gated, other)["same"] is True
+        assert [w.result()["same"] for w in waiting] == [True, True]
+    assert diff_of(gated, box)["same"] is True
+
+
+def test_a_daemon_leaves_while_a_machine_does_not_answer(gated, db):
+    """What was asked of it is answered by nobody, and nothing of it is left."""
+    box = new(gated, db)
+    assert diff_of(gated, box)["same"] is True
+    frozen = lambda: sorted(p.name for p in (gated.home / "changesets").glob("c-*"))  # noqa: E731
+    before = frozen()
+    with ThreadPoolExecutor() as pool, stopped([guest_of(gated, box)]):
+        asked = [pool.submit(diff_of, gated, box), pool.submit(freeze, gated, box)]
+        gated.until(lambda: frozen() != before)
+        gated.restart(hard=False)
+        assert all(x.exception() for x in asked)
+    assert frozen() == before
+    gated.until(lambda: gated.get(f"/v1/machines/{box}")["state"] == "running")
+    assert diff_of(gated, box)["same"] is True
 
 
 def test_rows_that_are_there_twice_are_told(gated, db, tmp_path):
