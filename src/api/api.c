@@ -21,6 +21,7 @@ struct api {
     struct mcp_face *mcp;
     uint16_t port; /* of TCP, 0: none */
     size_t busy;
+    bool freed; /* it goes with the last call */
 };
 
 /* ---- who asks ---- */
@@ -42,9 +43,16 @@ static int authenticate(struct api *api, const struct http_exchange *x, struct c
 
 /* ---- a request's way ---- */
 
+static void api_destroy(struct api *api) {
+    metrics_free(api->metrics);
+    free(api);
+}
+
 void api_call_ended(struct call *c) {
-    c->api->busy--;
-    metrics_count(c->api->metrics, c->route, c->status, c->failed, api_now_us() - c->started_us);
+    struct api *api = c->api;
+    metrics_count(api->metrics, c->route, c->status, c->failed, api_now_us() - c->started_us);
+    if (--api->busy == 0 && api->freed)
+        api_destroy(api);
 }
 
 static void refuse(struct http_exchange *x, int status, const struct err *err,
@@ -198,8 +206,10 @@ void api_free(struct api *api) {
         return;
     mcp_face_free(api->mcp);
     http_server_free(api->http);
-    metrics_free(api->metrics);
-    free(api);
+    if (api->busy)
+        api->freed = true;
+    else
+        api_destroy(api);
 }
 
 int api_listen_unix(struct api *api, const char *path, mode_t mode, struct err *err) {
