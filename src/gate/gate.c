@@ -238,15 +238,21 @@ static void turn_away(struct gate_machine *m, int fd) {
     m->gate->hooks->crossed(m->gate->arg, m->id, &c);
 }
 
+/* -1 with errno: EAGAIN if there is none, or for lack of something none is taken for a while. */
+static int accept_one(const struct door *d) {
+    int fd = accept4(d->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (fd >= 0 || (errno != EMFILE && errno != ENFILE && errno != ENOBUFS && errno != ENOMEM))
+        return fd;
+    loop_watch_set(d->watch, 0); /* it would be told again at once */
+    loop_timer_start(d->machine->again, AGAIN_MS, 0);
+    errno = EAGAIN;
+    return -1;
+}
+
 static void accept_some(struct door *d, bool is_proxy) {
     struct gate_machine *m = d->machine;
     for (int i = 0; i < ACCEPTS; i++) {
-        int fd = accept4(d->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-        if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)) {
-            loop_watch_set(d->watch, 0); /* it would be told again at once */
-            loop_timer_start(m->again, AGAIN_MS, 0);
-            return;
-        }
+        int fd = accept_one(d);
         if (fd < 0 && errno == EAGAIN)
             return;
         if (fd < 0)
@@ -295,7 +301,7 @@ static void answer_lookups(struct door *d) {
 /* By TCP, where somebody wants to. The kernel accepts none before its query is there. */
 static void answer_stream(struct door *d) {
     uint8_t in[2 + DNS_MESSAGE_MAX], out[2 + DNS_MESSAGE_MAX];
-    int fd DEFER_CLOSE = accept4(d->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    int fd DEFER_CLOSE = accept_one(d);
     ssize_t n = fd < 0 ? -1 : recv(fd, in, sizeof(in), 0);
     if (n < 2 || (size_t)n < 2 + ((size_t)in[0] << 8 | in[1]))
         return;
