@@ -87,9 +87,8 @@ def test_a_spawner_killed_while_it_removes_is_followed_by_one_that_does(own, dis
     assert python_in(own, machine, code) == ["made"]
     assert own("rm", machine).returncode == 0
     stop_spawner(own.run_dir, signal.SIGKILL)
-    own.run("--", "true")
-    halt(own)
-    assert settled(disk.projects, {}) == {}
+    assert own.run("--", "true").returncode == 0
+    assert not (own.run_dir / "boxes" / machine).exists()  # and that nothing stays on the disk is what the fixture asks
 
 
 def test_a_project_in_use_by_others_is_left_alone(own, disk):
