@@ -77,19 +77,13 @@ static int leave_chroot(const struct attack *a) {
     if (!mkdtemp(dir))
         return errno;
     int root = open("/", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (chroot(dir) < 0) {
-        int e = errno;
-        rmdir(dir);
-        return e;
-    }
-    if (a->n[0] && fchdir(root) < 0)
-        return errno;
     for (int i = 0; i < 20; i++)
         strcat(up, "../");
-    if (chdir(up) < 0 || chroot(".") < 0)
-        return errno;
-    rmdir(dir);
-    return attack_outcome(open(mark ? mark : "/nowhere", O_RDONLY | O_CLOEXEC));
+    bool out =
+        chroot(dir) == 0 && (!a->n[0] || fchdir(root) == 0) && chdir(up) == 0 && chroot(".") == 0;
+    int e = attack_outcome(out ? open(mark ? mark : "/nowhere", O_RDONLY | O_CLOEXEC) : -1);
+    unlinkat(root, dir + 1, AT_REMOVEDIR);
+    return e;
 }
 
 /* After that walk the root is the anchor: it must be empty and read-only. */
@@ -97,10 +91,12 @@ static int write_above_root(const struct attack *a) {
     (void)a;
     char dir[] = "/tmp/attack-XXXXXX";
     int root = open("/", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (!mkdtemp(dir) || chroot(dir) < 0 || fchdir(root) < 0 || chdir("../../../..") < 0)
+    if (!mkdtemp(dir))
         return errno;
-    int e = attack_outcome(mkdir("attack-above", 0700));
+    bool out = chroot(dir) == 0 && fchdir(root) == 0 && chdir("../../../..") == 0;
+    int e = attack_outcome(out ? mkdir("attack-above", 0700) : -1);
     rmdir("attack-above");
+    unlinkat(root, dir + 1, AT_REMOVEDIR);
     return e;
 }
 
