@@ -32,9 +32,10 @@ static struct disks disks_new(void) {
     static const struct mount_option size = {"size", "1m"};
     struct disks d = {.dir = scratch_new(), .from = mount_new("tmpfs", &size, 1, 0)};
     d.store = open(d.dir.path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (d.from == -EPERM) {
+    if (d.from == -EPERM || d.from == -ENOSYS) {
+        close(d.store);
         scratch_done(&d.dir);
-        skip(); /* only root makes disks */
+        skip(); /* only root makes disks, and valgrind 3.19 does not know how */
     }
     assert_true(d.from >= 0 && d.store >= 0);
     assert_int_equal(mkdirat(d.from, "1", 0755), 0);
