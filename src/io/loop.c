@@ -10,9 +10,7 @@ struct loop {
     uv_loop_t uv;
     uv_idle_t idle;         /* active while calls wait: then the loop does not */
     struct loop_call calls; /* head of the ring of deferred calls */
-    uint64_t round;         /* of jobs: loop_join() starts another */
-    size_t jobs;            /* of this round and those before it that are not done */
-    size_t old_jobs;        /* of those before it */
+    size_t jobs;            /* that are not done */
 };
 
 struct loop_watch {
@@ -37,7 +35,6 @@ struct loop_signal {
 struct job {
     uv_work_t uv;
     struct loop *loop;
-    uint64_t round;
     loop_fn *run, *done;
     void *arg;
 };
@@ -260,14 +257,12 @@ static void job_done(uv_work_t *uv, int status) {
     struct job j = *(struct job *)uv;
     free(uv);
     j.loop->jobs--;
-    j.loop->old_jobs -= j.round < j.loop->round;
     j.done(j.arg);
 }
 
 void loop_work(struct loop *loop, loop_fn *run, loop_fn *done, void *arg) {
     struct job *j = alloc_zero(sizeof(*j));
     j->loop = loop;
-    j->round = loop->round;
     j->run = run;
     j->done = done;
     j->arg = arg;
@@ -276,9 +271,7 @@ void loop_work(struct loop *loop, loop_fn *run, loop_fn *done, void *arg) {
 }
 
 void loop_join(struct loop *loop) {
-    loop->round++;
-    loop->old_jobs = loop->jobs;
-    while (loop->old_jobs)
+    while (loop->jobs)
         uv_run(&loop->uv, UV_RUN_ONCE);
 }
 

@@ -81,7 +81,7 @@ void loop_call_cancel(struct loop *loop, struct loop_call *call);
  */
 void loop_work(struct loop *loop, loop_fn *run, loop_fn *done, void *arg);
 
-/* Turns the loop until every job that was given before this call is done. Not from a callback. */
+/* Turns the loop until no job is left, those given meanwhile included. Not from a callback. */
 void loop_join(struct loop *loop);
 
 /* How many workers the process has: call it before the first job. Four by default. */
