@@ -31,6 +31,11 @@ struct journal {
     bool broken; /* a failed write could not be taken back */
     struct buf out;
 
+    /* One sync at a time, on a descriptor kept for it: one that needed a new one could fail for
+     * want of it, and be taken for a disk that fails. */
+    pthread_mutex_t syncing;
+    int sync_fd;
+
     /* Shared with journal_sync(), under the lock: what it has to bring to the disk. */
     pthread_mutex_t lock;
     struct journal_head at;
@@ -381,7 +386,7 @@ int journal_forget(struct journal *j, uint64_t first, struct err *err) {
 /* ---- To the disk ---- */
 
 struct sync_job {
-    int fds[RETIRED_MAX + 1];
+    int retired[RETIRED_MAX];
     size_t count;
     bool dir;
     struct journal_head at;
@@ -389,36 +394,40 @@ struct sync_job {
 
 static int take_job(struct journal *j, struct sync_job *job) {
     pthread_mutex_lock(&j->lock);
-    int current = fcntl(j->fd, F_DUPFD_CLOEXEC, 0);
-    int saved = errno;
-    if (current >= 0) {
-        job->fds[job->count++] = current;
-        for (size_t i = 0; i < j->retired_count; i++)
-            job->fds[job->count++] = j->retired[i];
-        j->retired_count = 0;
+    int r = dup3(j->fd, j->sync_fd, O_CLOEXEC) < 0 ? -errno : 0;
+    if (r == 0) {
+        memcpy(job->retired, j->retired, sizeof(job->retired));
+        job->count = j->retired_count;
         job->dir = j->dir_changed;
         job->at = j->at;
+        j->retired_count = 0;
         j->dir_changed = false;
     }
     pthread_mutex_unlock(&j->lock);
-    errno = saved;
-    return current < 0 ? -1 : 0;
+    return r;
+}
+
+static int sync_all(struct journal *j, struct sync_job *job) {
+    int r = take_job(j, job);
+    if (r < 0)
+        return r;
+    if (fdatasync(j->sync_fd) < 0)
+        r = -errno;
+    for (size_t i = 0; i < job->count; i++) {
+        if (fdatasync(job->retired[i]) < 0)
+            r = -errno;
+        close(job->retired[i]);
+    }
+    return job->dir && fsync(j->dir) < 0 ? -errno : r;
 }
 
 int journal_sync(struct journal *j, struct err *err) {
     struct sync_job job = {0};
-    if (take_job(j, &job) < 0)
-        return err_sys(err, "sync the journal");
-    int failed = 0;
-    for (size_t i = 0; i < job.count; i++) {
-        if (fdatasync(job.fds[i]) < 0)
-            failed = errno;
-        close(job.fds[i]);
-    }
-    if (job.dir && fsync(j->dir) < 0)
-        failed = errno;
-    if (failed)
-        return err_num(err, -failed, "sync the journal");
+    pthread_mutex_lock(&j->syncing);
+    int r = sync_all(j, &job);
+    pthread_mutex_unlock(&j->syncing);
+    if (r < 0)
+        return err_num(err, r, "sync the journal");
     pthread_mutex_lock(&j->lock);
     if (job.at.seq > j->synced.seq)
         j->synced = job.at;
@@ -441,11 +450,12 @@ void journal_close(struct journal *j) {
         (void)journal_sync(j, NULL);
         close(j->fd);
     }
-    if (j->dir >= 0)
-        close(j->dir);
+    close_fd(&j->sync_fd);
+    close_fd(&j->dir);
     journal_key_free(j->key);
     buf_done(&j->out);
     pthread_mutex_destroy(&j->lock);
+    pthread_mutex_destroy(&j->syncing);
     free(j);
 }
 
@@ -631,7 +641,8 @@ int journal_open(const char *dir, const struct journal_options *options, struct 
     if (!j)
         return err_set(err, ERR_LIMIT, "journal: out of memory");
     pthread_mutex_init(&j->lock, NULL);
-    j->fd = j->dir = -1;
+    pthread_mutex_init(&j->syncing, NULL);
+    j->fd = j->dir = j->sync_fd = -1;
     j->out = BUF(GROUP_MAX);
     j->options = *options;
     if (j->options.segment_bytes == 0)
@@ -639,7 +650,12 @@ int journal_open(const char *dir, const struct journal_options *options, struct 
     if (j->options.head_every == 0)
         j->options.head_every = HEAD_EVERY;
     j->dir = open_dir(dir, err);
-    if (j->dir < 0 || journal_key_open(j->dir, &j->key, err) < 0 ||
+    if (j->dir < 0)
+        return -1;
+    j->sync_fd = fcntl(j->dir, F_DUPFD_CLOEXEC, 0);
+    if (j->sync_fd < 0)
+        return err_sys(err, "open '%s'", dir);
+    if (journal_key_open(j->dir, &j->key, err) < 0 ||
         segment_range(j->dir, &j->first, &j->segment, err) < 0)
         return -1;
     if ((j->segment ? reopen(j, err) : begin_new(j, err)) < 0 || journal_sync(j, err) < 0)

@@ -703,6 +703,36 @@ static void readers_filter_and_follow(void **state) {
     journal_close(j);
 }
 
+/* Or a daemon at its limit of open files would take it for a disk that fails, and leave. */
+static void a_sync_needs_no_new_descriptor(void **state) {
+    (void)state;
+    struct scratch dir DEFER(scratch_done) = scratch_new();
+    struct journal_options small = {.segment_bytes = 500};
+    struct journal *j = open_journal(dir.path, &small);
+    struct journal_head at, synced;
+    struct rlimit old;
+    getrlimit(RLIMIT_NOFILE, &old);
+    for (int i = 0; i < 20; i++)
+        append(j, "m-cccccccccccc", i);
+    const struct rlimit few = {64, old.rlim_max};
+    setrlimit(RLIMIT_NOFILE, &few);
+    int taken[64];
+    size_t count = 0;
+    while ((taken[count] = dup(0)) >= 0)
+        count++;
+    assert_int_equal(errno, EMFILE);
+    int status = journal_sync(j, &err);
+    while (count)
+        close(taken[--count]);
+    setrlimit(RLIMIT_NOFILE, &old);
+    ok(status);
+    journal_at(j, &at);
+    journal_synced(j, &synced);
+    assert_int_equal(synced.seq, at.seq);
+    journal_close(j);
+    assert_whole(dir.path);
+}
+
 static uint64_t forget(struct journal *j, const struct journal_keep *keep) {
     uint64_t first;
     ok(journal_announce(j, keep, &first, &err));
@@ -804,6 +834,7 @@ UNIT_MAIN(cmocka_unit_test(a_journal_goes_on_after_a_restart),
           cmocka_unit_test(a_lost_journal_is_begun_anew_with_a_note),
           cmocka_unit_test(a_full_disk_loses_no_acknowledged_record),
           cmocka_unit_test(a_segment_that_cannot_be_made_waits),
+          cmocka_unit_test(a_sync_needs_no_new_descriptor),
           cmocka_unit_test(killed_writers_leave_a_whole_journal),
           cmocka_unit_test(secrets_never_reach_the_file),
           cmocka_unit_test(long_texts_are_cut_and_say_so), cmocka_unit_test(heads_are_given_away),
