@@ -3,12 +3,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* FNV-1a: keys are our own random ids or names we chose, not something to collide on purpose. */
+#include "base/siphash.h"
+
+/* Keyed: some keys are chosen by a guest, the names it asks for or the paths of its files. */
 static size_t hash(const char *key) {
-    uint64_t h = 0xcbf29ce484222325u;
-    for (; *key; key++)
-        h = (h ^ (unsigned char)*key) * 0x100000001b3u;
-    return (size_t)(h ^ h >> 32);
+    return (size_t)siphash(siphash_own_key(), key, strlen(key));
 }
 
 void map_done(struct map *m) {

@@ -3,6 +3,7 @@
  *
  * Everything with a count is checked against the bytes that are left before memory is taken for it.
  */
+#include "base/siphash.h"
 #include "wasm/engine.h"
 
 struct loader {
@@ -668,14 +669,7 @@ static bool same_name(const struct export_decl *a, const struct export_decl *b) 
     return a->name_size == b->name_size && memcmp(a->name, b->name, a->name_size) == 0;
 }
 
-static uint32_t name_hash(const char *p, size_t n) {
-    uint32_t h = 2166136261u;
-    for (size_t i = 0; i < n; i++)
-        h = (h ^ (uint8_t)p[i]) * 16777619u;
-    return h ^ h >> 13;
-}
-
-/* Export names are unique; a hash set keeps a module with many of them linear. */
+/* Export names are unique; a keyed hash set keeps a module with many of them linear. */
 static bool exports_unique(struct loader *l) {
     struct wasm_module *m = l->m;
     uint32_t size = 16;
@@ -691,9 +685,11 @@ static bool exports_unique(struct loader *l) {
     uint32_t *set = engine_alloc(m->engine, size * sizeof *set);
     if (!set)
         return fail_memory(&l->r);
+    const struct siphash_key *key = siphash_own_key();
     bool ok = true;
     for (uint32_t i = 0; i < m->n_exports && ok; i++) {
-        uint32_t at = name_hash(m->exports[i].name, m->exports[i].name_size) & (size - 1);
+        uint32_t at =
+            (uint32_t)siphash(key, m->exports[i].name, m->exports[i].name_size) & (size - 1);
         for (; set[at] && ok; at = (at + 1) & (size - 1))
             ok = !same_name(&m->exports[i], &m->exports[set[at] - 1]);
         set[at] = i + 1;

@@ -1,6 +1,8 @@
 /* Types are interned per engine, so that equality across modules is equality of numbers. */
 #include "wasm/engine.h"
 
+#include "base/siphash.h"
+
 enum {
     HEAP_NOEXN = 0x74,
     HEAP_NOFUNC = 0x73,
@@ -15,16 +17,6 @@ enum {
     HEAP_ARRAY = 0x6a,
     HEAP_EXN = 0x69,
 };
-
-static uint32_t hash_words(const uint32_t *w, uint32_t n) {
-    uint32_t h = 2166136261u;
-    for (uint32_t i = 0; i < n; i++) {
-        h ^= w[i];
-        h *= 16777619u;
-        h ^= h >> 15;
-    }
-    return h;
-}
 
 static uint32_t key_size(const struct type *group, uint32_t n) {
     uint32_t words = 0;
@@ -114,7 +106,8 @@ bool types_intern(struct wasm_engine *e, struct type *group, uint32_t n, uint32_
     if (!key || ((!e->group_table || e->n_groups * 2 > e->group_mask) && !table_rehash(e)))
         return false;
     key_write(group, n, key);
-    uint32_t hash = hash_words(key, n_words), at = hash & e->group_mask;
+    uint32_t hash = (uint32_t)siphash(siphash_own_key(), key, n_words * sizeof *key);
+    uint32_t at = hash & e->group_mask;
     bool ok = true;
     for (; e->group_table[at]; at = (at + 1) & e->group_mask) {
         const struct type_group *g = &e->groups[e->group_table[at] - 1];

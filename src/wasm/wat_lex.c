@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/banned.h"
+#include "base/siphash.h"
 
 enum { SPACE = 1, IDCHAR = 2, PUNCT = 4 };
 
@@ -238,10 +239,7 @@ bool wat_string(const struct wat_text *t, const struct wat_token *tok, struct bu
 /* --- symbols --- */
 
 static uint32_t hash(const char *s, size_t n) {
-    uint32_t h = 2166136261u;
-    for (size_t i = 0; i < n; i++)
-        h = (h ^ (uint8_t)s[i]) * 16777619u;
-    return h;
+    return (uint32_t)siphash(siphash_own_key(), s, n);
 }
 
 static bool grow_buckets(struct wat_text *t) {

@@ -15,6 +15,7 @@
 #include "base/banned.h"
 #include "base/defer.h"
 #include "base/native.h"
+#include "base/siphash.h"
 
 enum { LINK_FD = 3 };
 
@@ -182,6 +183,7 @@ static int enter(int fd) {
     }
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     prctl(PR_SET_DUMPABLE, 0);
+    siphash_own_key(); /* the engine's: inside, nothing gives random bytes any more */
     return install_filter();
 }
 

@@ -1,0 +1,14 @@
+/* SipHash-2-4: a short keyed hash that nobody can collide on purpose who does not know the key. */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct siphash_key {
+    uint64_t k[2];
+};
+
+uint64_t siphash(const struct siphash_key *key, const void *data, size_t size);
+
+/* The key of this process, random; made at the first call, which may come from any thread. */
+const struct siphash_key *siphash_own_key(void);
