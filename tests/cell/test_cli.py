@@ -2,7 +2,7 @@
 
 CARREL_CELL names the worker program. Every test uses the real one.
 """
-import json, os, pathlib, re, subprocess
+import functools, itertools, json, os, pathlib, re, subprocess
 
 import pytest
 
@@ -207,6 +207,34 @@ def test_no_bytes_of_an_empty_memory_can_be_handed_over(tmp_path):
     done = cell("run", "empty.wat", "--invoke", "run", *grants, "--args", "x", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     assert cell("run", "empty.wat", "--invoke", "past", *grants, cwd=tmp_path).returncode == 1
+
+
+# After either word of a pair, FNV-1a of 32 bits is in one state: every way through collides.
+PAIRS = """h8pE TOtB 2kYF zEqT hOah t4Ga R8BK v7nP 1EWl Cztx gZiQ 1eVe H9Yo 4J3f
+           m5TK IL8R 0wgB xukp WTrd 97Yx HOB2 T8n9 l3Zm HL6f 8Ruq J3Te fijf 0FUR""".split()
+
+
+def fnv32(name):
+    return functools.reduce(lambda h, byte: (h ^ byte) * 16777619 & 0xffffffff, name.encode(),
+                            2166136261)
+
+
+def cpu_to_check(path, names):
+    path.write_text("(module (func)" + "".join(f'(export "{n}" (func 0))' for n in names) + ")")
+    before = os.times()
+    done = cell("check", path)
+    after = os.times()
+    assert done.returncode == 0, done.stderr
+    return (after.children_user + after.children_system
+            - before.children_user - before.children_system)
+
+
+def test_names_that_were_made_to_collide_cost_what_others_do(tmp_path):
+    made = list(map("".join, itertools.product(*zip(PAIRS[::2], PAIRS[1::2]))))
+    plain = [f"{i:0{len(made[0])}d}" for i in range(len(made))]
+    assert len(set(made)) == 1 << 14 and len(set(map(fnv32, made))) == 1
+    usual = max(cpu_to_check(tmp_path / "plain.wat", plain), 0.02)
+    assert cpu_to_check(tmp_path / "made.wat", made) < 5 * usual
 
 
 def test_the_profile_adds_up(files):
