@@ -163,6 +163,8 @@ static const struct field machine_view[] = {
     {"warnings", SHOW_TEXT, AT(struct machine_view, warnings), NULL},
     {"unreached", SHOW_TEXT, AT(struct machine_view, unreached),
      "why it cannot be spoken to at the moment; it is tried again"},
+    {"undurable", SHOW_TEXT, AT(struct machine_view, undurable),
+     "why its newest step could not be made durable; it is tried again"},
 };
 const struct schema machine_schema = SCHEMA("Machine", struct machine_view, machine_view);
 

@@ -91,6 +91,7 @@ static void shed_rest(struct live *l) {
 static void give_up(struct saving *v, const struct err *err) {
     struct live *l = v->live;
     l->durable.wanted = true;
+    snprintf(l->durable.why, sizeof(l->durable.why), "%s", err->text);
     l->durable.due_ms =
         loop_now_ms(l->service->loop) + back_off_ms(TRIES_FIRST + l->durable.tries++);
     log_line(LOG_WARN, "service", "a step is not durable: %s id=%s", err->text, l->row.id);
@@ -133,6 +134,7 @@ static void finish(struct saving *v) {
         return;
     }
     v->live->durable.tries = 0;
+    v->live->durable.why[0] = '\0';
     shed_rest(v->live);
     saving_free(v);
 }

@@ -143,6 +143,7 @@ void live_view(const struct live *l, struct machine_view *ret) {
     ret->disk_bytes = l->disk_bytes;
     ret->step_count = l->steps.count;
     ret->drifted = l->drifted;
+    ret->undurable = l->durable.why[0] ? l->durable.why : NULL;
     const struct err *lost = l->machine ? guest_why_gone(l->machine->guest) : NULL;
     ret->unreached = !l->reach.heard && l->reach.why[0] ? l->reach.why : lost ? lost->text : NULL;
 }

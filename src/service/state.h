@@ -47,6 +47,7 @@ struct durable {
     uint64_t since_ms, due_ms; /* not before the latter */
     struct saving *saving;
     unsigned tries; /* that failed, one after the other */
+    char why[200];  /* the last of them did */
 };
 
 struct gate_call;

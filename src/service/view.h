@@ -27,6 +27,7 @@ struct machine_view {
     const char *metadata; /* JSON object */
     const char *warnings;
     const char *unreached; /* why its guest cannot be spoken to at the moment; NULL: it can */
+    const char *undurable; /* why its newest step would not survive the host; NULL: see the step */
     uint64_t commands;     /* running */
     uint64_t disk_bytes;   /* its own: files and history, not what it shares with others */
     uint64_t step_count;

@@ -14,6 +14,9 @@ from patience import clock
 from test_steps import Box, refused
 
 
+DEEP = "mkdir -p $(printf 'd/%.0s' $(seq 220))"  # too deep to be saved
+
+
 def restart_host(d):
     d.kill()
     spawners = spawner_pids(d.run_dir)
@@ -185,7 +188,7 @@ def test_stacks_stay_short_however_often_the_host_is_restarted(host):
 
 
 def test_what_was_saved_in_vain_goes_again(host):
-    """Directories are too deep to be saved, so what lies over them is not needed either; nor is what somebody left who was killed."""
+    """Directories cannot be saved, so what lies over them is not needed either; nor is what somebody left who was killed."""
     others = saved(host)
     b = Box(host, steps="manual")
     tried = f"a step is not durable: save layers of machine '{b.id}'"
@@ -196,16 +199,29 @@ def test_what_was_saved_in_vain_goes_again(host):
         b.snap()
         host.until(lambda: host.log().count(tried) > before)
 
-    deep = "mkdir -p $(printf 'd/%.0s' $(seq 220))"
-    fails(deep)
+    fails(DEEP)
     disk, = [d for d in saved(host) if d not in others]
     assert [p.name for p in disk.iterdir()] == ["base"]
     (disk / "trash/half-wiped").mkdir(parents=True)
-    fails(f"mkdir more; cd more; {deep}")
+    fails(f"mkdir more; cd more; {DEEP}")
     host.until(lambda: [p.name for p in disk.iterdir()] == ["base"])
     (disk / "99.new").mkdir()
     fails("echo above >above")
     host.until(lambda: [p.name for p in disk.iterdir()] == ["base"])
+    host.delete(b.url)
+
+
+def test_why_a_step_is_not_durable_is_shown_until_one_is(host):
+    b = Box(host, steps="manual")
+    durable(b, b.snap("flat")["number"])
+    assert "undurable" not in host.get(b.url)
+    b.sh(DEEP)
+    b.snap()
+    host.until(lambda: "save layers" in host.get(b.url).get("undurable", ""))
+    b.rewind("flat")
+    b.sh("echo again >again")
+    durable(b, b.snap()["number"])
+    assert "undurable" not in host.get(b.url)
     host.delete(b.url)
 
 
