@@ -118,9 +118,22 @@ class HostState:
     def left_of_boxes(self, seconds=10):
         return self._settle(self.boxes, seconds)
 
-    @staticmethod
-    def _settle(look, seconds):
+    def _settle(self, look, seconds):
         end = clock() + seconds
         while (left := look()) and clock() < end:
             time.sleep(0.02)
-        return left
+        return left + self._evidence() if left else left
+
+    def _evidence(self):
+        """Why it may still be there: where those are who remove it, and what they said last."""
+        found = []
+        for pid in pids():
+            name = read(f"/proc/{pid}/comm").strip()
+            if not name.startswith("carrel") or self.run not in read(f"/proc/{pid}/cmdline").split("\0"):
+                continue
+            for task in pathlib.Path(f"/proc/{pid}/task").glob("*"):
+                stack = " < ".join(line.split()[-1] for line in read(task / "stack").splitlines()[:8])
+                found.append(f"{name} {pid}/{task.name} {read(task / 'wchan')}: {stack}")
+        for log in "spawn.log", "carrel.log":
+            found += [f"{log}: {line}" for line in read(pathlib.Path(self.run, log)).splitlines()[-6:]]
+        return found
