@@ -119,9 +119,10 @@ class HostState:
         return self._settle(self.boxes, seconds)
 
     def _settle(self, look, seconds):
-        end = clock() + seconds
-        while (left := look()) and clock() < end:
+        end, looks = clock() + seconds, 0
+        while (left := look()) and (clock() < end or looks < 100):  # a host that stands still gives nobody time
             time.sleep(0.02)
+            looks += 1
         return left + self._evidence() if left else left
 
     def _evidence(self):
