@@ -44,7 +44,7 @@ static bool try_socket(struct client *c, const char *run, struct err *err) {
     return c->http;
 }
 
-static int start_daemon(struct client *c, void (*waiting)(void), struct err *err) {
+static int start_daemon(struct client *c, void (**waiting)(void), struct err *err) {
     char idle[24];
     const char *const args[] = {"--idle-ms", idle, NULL};
     snprintf(idle, sizeof(idle), "%d", IDLE_MS);
@@ -56,7 +56,7 @@ static int start_and_connect(struct client *c, void (*waiting)(void), struct err
     struct err unreached;
     int r = -1;
     for (int i = 0; i < ATTEMPTS; i++) {
-        r = start_daemon(c, waiting, err);
+        r = start_daemon(c, &waiting, err);
         if (r < 0 && !strstr(err->text, "another daemon"))
             break;
         if (try_socket(c, c->place.run, &unreached))

@@ -51,17 +51,17 @@ static void become(const struct launching *l) {
 }
 
 /* One byte 'r', or 'E' and the reason; nothing at all if it died without a word. */
-static int await(int ready, const char *program, void (*waiting)(void), struct err *err) {
+static int await(int ready, const char *program, void (**waiting)(void), struct err *err) {
     char text[600] = "";
     size_t n = 0;
     for (int left = START_MS; n < sizeof(text) - 1;) {
         struct pollfd p = {.fd = ready, .events = POLLIN};
-        int slice = waiting ? SOON_MS : left;
+        int slice = *waiting ? SOON_MS : left;
         int r = poll(&p, 1, slice);
         if (r == 0) {
-            if (waiting)
-                waiting();
-            waiting = NULL;
+            if (*waiting)
+                (*waiting)();
+            *waiting = NULL;
             if ((left -= slice) <= 0)
                 return err_set(err, ERR_TIMEOUT, "%s did not start in time", program);
             continue;
@@ -83,7 +83,7 @@ static int await(int ready, const char *program, void (*waiting)(void), struct e
 }
 
 int launch(const struct place *place, const char *program, const char *log, const char *const *args,
-           void (*waiting)(void), struct err *err) {
+           void (**waiting)(void), struct err *err) {
     int ready[2];
     if (place_make(place, err) < 0)
         return -1;

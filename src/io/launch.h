@@ -11,10 +11,11 @@
 
 /*
  * program: its name in libexec; "--run R --home H --ready-fd N" and then args (NULL-terminated)
- * are its words. `waiting` (may be NULL) is called once when starting takes a while.
+ * are its words. `*waiting` (may be NULL) is called when starting takes a while, and is NULL from
+ * then on: who tries again says so once.
  */
 int launch(const struct place *place, const char *program, const char *log, const char *const *args,
-           void (*waiting)(void), struct err *err);
+           void (**waiting)(void), struct err *err);
 
 /* For the program itself: ready, or not (err). Closes the descriptor. */
 void launch_report(int *ready_fd, const struct err *err);

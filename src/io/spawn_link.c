@@ -30,7 +30,7 @@ int spawn_try_connect(const struct place *place, struct err *err) {
     return TAKE_FD(fd);
 }
 
-static int start(const struct place *place, void (*waiting)(void), struct err *err) {
+static int start(const struct place *place, void (**waiting)(void), struct err *err) {
     char guest[PLACE_SIZE + 16], archiver[PLACE_SIZE + 16];
     const char *const args[] = {"--guest", guest, "--archiver", archiver, NULL};
     snprintf(guest, sizeof(guest), "%s/carrel-guest", place->libexec);
@@ -44,7 +44,7 @@ int spawn_connect(const struct place *place, void (*waiting)(void), struct err *
         int fd = spawn_try_connect(place, err);
         if (fd >= 0 || !err || err->code != ERR_NOT_FOUND)
             return fd;
-        if (start(place, waiting, err) < 0) {
+        if (start(place, &waiting, err) < 0) {
             if (err->code != ERR_UNSUPPORTED || !strstr(err->text, "spawn.lock"))
                 return err_wrap(err, "start the spawner");
             usleep(20000);
