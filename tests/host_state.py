@@ -120,10 +120,12 @@ class HostState:
 
     def _settle(self, look, seconds):
         end, looks = clock() + seconds, 0
-        while (left := look()) and (clock() < end or looks < 100):  # a host that stands still gives nobody time
+        while (left := look()) and (clock() < end or looks < 10 * seconds):  # a host that stands still gives no time
             time.sleep(0.02)
             looks += 1
-        return left + self._evidence() if left else left
+        if left:
+            print(*self._evidence(), sep="\n")
+        return left
 
     def _evidence(self):
         """Why it may still be there: where those are who remove it, and what they said last."""
