@@ -103,7 +103,8 @@ int launch(const struct place *place, const char *program, const char *log, cons
         return err_sys(err, "fork");
     while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
         ;
-    return await(end, program, waiting, err);
+    void (*nobody)(void) = NULL;
+    return await(end, program, waiting ? waiting : &nobody, err);
 }
 
 void launch_report(int *ready_fd, const struct err *err) {

@@ -11,8 +11,8 @@
 
 /*
  * program: its name in libexec; "--run R --home H --ready-fd N" and then args (NULL-terminated)
- * are its words. `*waiting` (may be NULL) is called when starting takes a while, and is NULL from
- * then on: who tries again says so once.
+ * are its words. `*waiting` (either may be NULL) is called when starting takes a while, and is
+ * NULL from then on: who tries again says so once.
  */
 int launch(const struct place *place, const char *program, const char *log, const char *const *args,
            void (**waiting)(void), struct err *err);

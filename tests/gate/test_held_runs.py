@@ -41,6 +41,10 @@ def test_it_waits_for_the_owner(gated, servers, decision, status):
 def test_it_shows_on_the_terminal(gated, servers):
     run = start(gated, servers)
     item = gated.until(lambda: waiting(gated, run))["question"]["approval"]
-    gated.post(f"/v1/pending/{item['id']}", {"decision": "deny"})
-    shown = subprocess.run([PROGRAM, "do", "--resume", run], env=gated.env, capture_output=True, text=True, timeout=60)
-    assert f"waits for an approval: GET ok.test/page; to decide: carrel approve {item['id']}" in shown.stdout, shown
+    wanted = f"waits for an approval: GET ok.test/page; to decide: carrel approve {item['id']}"
+    with subprocess.Popen([PROGRAM, "do", "--resume", run], env=gated.env, stdin=subprocess.DEVNULL,
+                          stdout=subprocess.PIPE, text=True) as shown:
+        seen = next((line for line in shown.stdout if wanted in line), None)
+        gated.post(f"/v1/pending/{item['id']}", {"decision": "deny"})
+        rest = shown.stdout.read()
+    assert seen and rest and shown.returncode != 125
