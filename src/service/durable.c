@@ -237,12 +237,14 @@ void durable_look(struct live *l, uint64_t now_ms) {
     d->saving = v;
     d->wanted = false;
     int r = prepare(v, &err);
-    if (r < 0)
+    if (r < 0) {
         give_up(v, &err);
-    else if (r == 0)
+    } else if (r == 0) {
+        d->why[0] = '\0'; /* the newest is durable, as after a rewind to it */
         saving_free(v);
-    else
+    } else {
         copy_next(v);
+    }
 }
 
 /* ---- after a restart of the host ---- */
