@@ -103,7 +103,8 @@ def test_a_port_is_shown_with_its_token_only(daemon, box, token):
     assert token not in text.decode()
     for wrong in ({}, {"Carrel_Token": "x" * 52}, {"Carrel_Token": token[:-1]}, {"Cookie": "carrel_expose=no"}, {"Carrel_Token": "x" * 500}):
         assert daemon.visit(box, **wrong)[0].status == 401
-    assert daemon.visit(box, f"/?carrel_token={token[:-1]}a")[0].status == 401
+    other = token[:-1] + ("b" if token[-1] == "a" else "a")
+    assert daemon.visit(box, f"/?carrel_token={other}")[0].status == 401
     refused = [n for n in daemon.notes(box, "expose.refuse")]
     assert len(refused) == 6 and refused[0]["detail"]["port"] == 8000
     assert daemon.notes(box, "expose.enter")[0]["detail"]["path"] == "/x"
