@@ -216,5 +216,6 @@ void service_free(struct service *s) {
     if (s->host)
         s->driver->close(s->host);
     sqlite_fetch_release(s); /* those that waited, and no answer of a machine */
+    sqlite_look(s);          /* machines may have gone since the last tick */
     free(s);
 }
