@@ -24,8 +24,11 @@ struct checking {
     struct service *service;
     struct live **machines;
     size_t count, at;
-    struct set named, there; /* of the machine that is looked at */
-    size_t next;             /* of those named: looked for */
+    struct set named, there;      /* of the machine that is looked at */
+    struct set missing, suspects; /* of this look, and of the one before */
+    size_t next;                  /* of those named: looked for */
+    size_t stacks;
+    bool again; /* it is looked at for the second time */
     bool malformed;
     int disk, userns;
     bool unread;
@@ -100,13 +103,15 @@ static void add_stack(void *arg, const char *machine, const char *stack) {
         c->malformed |= own && stack;
         return;
     }
-    c->check.stacks += own;
+    c->stacks += own;
     for (size_t i = 0; i < layers->count && c->named.count < NAMED_MAX; i++)
         if (own || strcmp(layers->v[i].machine, id) == 0)
             set_add(&c->named, layers->v[i].machine, layers->v[i].number);
 }
 
-static const char lost[] = "carrel rewind to a step that is whole; carrel fork keeps a copy";
+static void suspect(struct checking *c, const struct layer *layer) {
+    set_add(&c->missing, layer->machine, layer->number);
+}
 
 static void look_at_next(void *arg);
 
@@ -115,13 +120,63 @@ static void view_known(void *arg, int root, int usr, const struct err *err) {
     close_fd(&root);
     close_fd(&usr);
     if (err && (err->code == ERR_NOT_FOUND || err->code == ERR_INTERNAL))
-        tell(c, &c->named.v[c->next], "a layer of an ancestor is named, and is not there", lost);
+        suspect(c, &c->named.v[c->next]);
     c->next++;
     look_at_next(c);
 }
 
 static bool ends(const struct live *l) {
     return !l->machine || l->row.state == MACHINE_ENDING || l->row.state == MACHINE_ENDED;
+}
+
+static void tell_missing(struct checking *c, const struct layer *layer) {
+    bool own = strcmp(layer->machine, subject(c)->row.id) == 0;
+    tell(c, layer,
+         own ? "a layer is named, and is not there"
+             : "a layer of an ancestor is named, and is not there",
+         "carrel rewind to a step that is whole; carrel fork keeps a copy");
+}
+
+static void tell_all(struct checking *c) {
+    const struct live *l = subject(c);
+    c->check.machines++;
+    c->check.layers += c->named.count;
+    c->check.stacks += c->stacks;
+    for (size_t i = 0; i < c->there.count; i++)
+        c->check.leftovers += !set_has(&c->named, &c->there.v[i]);
+    if (c->malformed)
+        tell(c, NULL, "a stack of layers in the database cannot be read",
+             "carrel rewind to a step that is whole");
+    if (image_id_valid(l->row.image) && !image_is_whole(c->service, l->row.image))
+        tell(c, NULL, "its image is not there, or is not as it was written",
+             "import or build the same image again");
+    for (size_t i = 0; i < c->missing.count; i++)
+        if (set_has(&c->suspects, &c->missing.v[i]))
+            tell_missing(c, &c->missing.v[i]);
+}
+
+static void begin_machine(void *arg);
+
+/*
+ * Layers are merged meanwhile: what is named is not read at the moment in which the disk is, so one
+ * may have come or gone between the two. But what is named at both looks was named from the first
+ * to the last, and should have been there.
+ */
+static void looked(struct checking *c) {
+    set_sort(&c->missing);
+    if (ends(subject(c))) {
+        c->check.unchecked++;
+    } else if (c->missing.count && !c->again) {
+        struct set seen = c->suspects;
+        c->suspects = c->missing;
+        c->missing = seen;
+        c->again = true;
+        begin_machine(c);
+        return;
+    } else {
+        tell_all(c);
+    }
+    next_machine(c);
 }
 
 /* Those of ancestors are on disks that only the spawner reaches. */
@@ -137,14 +192,9 @@ static void look_at_next(void *arg) {
             return;
         }
         if (!set_has(&c->there, layer))
-            tell(c, layer, "a layer is named, and is not there", lost);
+            suspect(c, layer);
     }
-    next_machine(c);
-}
-
-static void count_leftovers(struct checking *c) {
-    for (size_t i = 0; i < c->there.count; i++)
-        c->check.leftovers += !set_has(&c->named, &c->there.v[i]);
+    looked(c);
 }
 
 /* ---- its disk ---- */
@@ -173,7 +223,7 @@ static void disk_read(void *arg) {
     struct err err;
     close_fd(&c->disk);
     close_fd(&c->userns);
-    c->named.count = 0;
+    c->named.count = c->missing.count = c->stacks = 0;
     c->malformed = false;
     /* Read after the disk, which may have lost a layer that nobody names any more. */
     if (c->unread || steps_load(l, &err) < 0 ||
@@ -185,15 +235,6 @@ static void disk_read(void *arg) {
     set_add(&c->named, l->row.id, l->steps.layer);
     set_sort(&c->named);
     set_sort(&c->there);
-    c->check.machines++;
-    c->check.layers += c->named.count;
-    if (c->malformed)
-        tell(c, NULL, "a stack of layers in the database cannot be read",
-             "carrel rewind to a step that is whole");
-    if (image_id_valid(l->row.image) && !image_is_whole(c->service, l->row.image))
-        tell(c, NULL, "its image is not there, or is not as it was written",
-             "import or build the same image again");
-    count_leftovers(c);
     c->next = 0;
     look_at_next(c);
 }
@@ -234,10 +275,13 @@ static void finish(struct checking *c) {
     free(c->machines);
     free(c->named.v);
     free(c->there.v);
+    free(c->missing.v);
+    free(c->suspects.v);
     free(c);
 }
 
 static void next_machine(struct checking *c) {
+    c->again = false;
     if (++c->at >= c->count)
         finish(c);
     else

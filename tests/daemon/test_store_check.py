@@ -1,10 +1,12 @@
 """`carrel store check`: it proves the layers, and sees what is wrong with them."""
 import json
+import shutil
 import sqlite3
 import subprocess
 
 import pytest
 from carrel import PROGRAM, ROOTLESS
+from test_faults import strace
 from test_steps import Box
 
 
@@ -35,6 +37,19 @@ def test_a_store_that_is_whole(daemon):
     assert json.loads(cli(daemon, "check", "--json").stdout)["whole"]
     assert cli(daemon, "mend").returncode != 0 and "unknown verb 'mend'" in cli(daemon, "mend").stderr
     assert "no verb named" in cli(daemon).stderr
+
+
+@pytest.mark.skipif(not shutil.which("strace"), reason="no strace to hold up a system call")
+def test_layers_that_are_merged_meanwhile_are_not_missed(daemon):
+    b = Box(daemon)
+    for i in range(3):
+        for n in range(6):
+            b.sh(f"echo {n} >f{n}")
+        # The disk has been read, and what is named is not yet: long enough that the merge of these falls between.
+        with strace(daemon, daemon.process.pid, "-f", "-o", "/dev/null", "-e", "trace=wait4", "-e", "inject=wait4:delay_exit=500000"):
+            b.sh(f"echo {i} >g")
+            r = check(daemon)
+        assert r["whole"] and r["machines"] == 1 and r["unchecked"] == 0, r
 
 
 def forge(d, machine, stack):
