@@ -78,6 +78,10 @@ soak: setup-test all
 storm: setup-test all
 	@CARREL_BUILD=$(BUILD) tests/crash/storm.py --kills $(KILLS) $(if $(SEED),--seed $(SEED))
 
+# One fault at a time in a copy of the tree: do the tests notice? A part: make mutate MUTANTS='gate store-'
+mutate: setup-build setup-test
+	@scripts/mutate $(MUTANTS)
+
 test-vm: all
 	@scripts/test-vm $(BUILD) "$$VM_COMMAND"
 
@@ -104,4 +108,4 @@ uninstall: setup-build $(BUILD)/build.ninja
 clean:
 	@rm -rf build build-*
 
-.PHONY: all test demo bench asan valgrind cross cross-root fuzz soak storm test-vm test-vm-cross lint format install uninstall clean
+.PHONY: all test demo bench asan valgrind cross cross-root fuzz soak storm mutate test-vm test-vm-cross lint format install uninstall clean

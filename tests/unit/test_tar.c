@@ -1,5 +1,6 @@
 #include "tests/unit/unit.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/tar.h"
@@ -112,7 +113,45 @@ static void zeros_are_the_end(void **state) {
     assert_int_equal(tar_next(&reader, zeros, &got), TAR_END);
 }
 
-UNIT_MAIN(cmocka_unit_test(names_of_every_length_come_back),
+/* Writes the header of a pax entry whose contents have `size` bytes. */
+static void pax_head(uint8_t head[TAR_HEAD_MAX], uint64_t size) {
+    plain(20, 0);
+    entry.size = size;
+    tar_put(head, &entry);
+    head[156] = 'x';
+    memset(head + 148, ' ', 8);
+    unsigned sum = 0;
+    for (size_t i = 0; i < TAR_BLOCK; i++)
+        sum += head[i];
+    snprintf((char *)head + 148, 8, "%06o", sum);
+    head[155] = ' ';
+}
+
+static enum tar_step read_pax(uint64_t size, const uint8_t contents[TAR_BLOCK]) {
+    static uint8_t head[TAR_HEAD_MAX];
+    pax_head(head, size);
+    memset(&reader, 0, sizeof(reader));
+    enum tar_step step = tar_next(&reader, head, &got);
+    return step == TAR_MORE ? tar_next(&reader, contents, &got) : step;
+}
+
+static void an_extended_header_has_a_largest_size(void **state) {
+    (void)state;
+    static const uint8_t zeros[TAR_BLOCK];
+    assert_int_equal(read_pax(TAR_META_MAX, zeros), TAR_MORE);
+    assert_int_equal(read_pax(TAR_META_MAX + 1, zeros), TAR_BAD);
+}
+
+static void a_name_with_a_zero_byte_is_refused(void **state) {
+    (void)state;
+    static const uint8_t good[TAR_BLOCK] = "12 path=abc\n", bad[TAR_BLOCK] = "12 path=a\0c\n";
+    assert_int_equal(read_pax(12, good), TAR_MORE);
+    assert_int_equal(read_pax(12, bad), TAR_BAD);
+}
+
+UNIT_MAIN(cmocka_unit_test(an_extended_header_has_a_largest_size),
+          cmocka_unit_test(a_name_with_a_zero_byte_is_refused),
+          cmocka_unit_test(names_of_every_length_come_back),
           cmocka_unit_test(a_long_path_is_cut_at_a_slash_where_it_can_be),
           cmocka_unit_test(sizes_up_to_the_largest), cmocka_unit_test(only_files_have_contents),
           cmocka_unit_test(a_changed_byte_is_noticed), cmocka_unit_test(zeros_are_the_end))
