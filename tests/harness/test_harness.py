@@ -59,6 +59,36 @@ def test_pytest_fails_when_it_finds_no_test(tmp_path):
     assert pytest_run(tmp_path, "")[1] != 0
 
 
+SOURCE = "import pathlib\n" \
+         "def test_good(): pass\n" \
+         "def test_unsteady():\n    seen = pathlib.Path(__file__).with_name('seen')\n    assert seen.exists() or seen.touch()\n" \
+         "@pytest.mark.parametrize('n', range(4))\ndef test_broken(n): assert n >= %d\n"
+
+
+def again(tmp_path, broken):
+    """Closing line and exit status of test-again after a suite with an unsteady test and some broken ones."""
+    build = tmp_path / "build"
+    (build / "meson-logs").mkdir(parents=True)
+    out, status = pytest_run(tmp_path, SOURCE % broken)
+    assert status == 1
+    (build / "meson-logs/testlog.json").write_text(json.dumps(
+        {"name": "carrel:x / x", "result": "FAIL", "stdout": out, "env": {}, "command": [str(TOP / "scripts/run-pytest"), str(tmp_path)]}))
+    ran = subprocess.run([TOP / "scripts/test-again", build], stdout=subprocess.PIPE, text=True, cwd=tmp_path)
+    return ran.stdout.splitlines()[-1:], ran.returncode
+
+
+def test_again_passes_a_test_that_passes_alone(tmp_path):
+    assert again(tmp_path, 0) == (["6 passed, 0 failed, 0 skipped"], 0)
+
+
+def test_again_fails_a_test_that_fails_twice(tmp_path):
+    assert again(tmp_path, 1)[1] == 1
+
+
+def test_again_gives_up_on_many_failures(tmp_path):
+    assert again(tmp_path, 4) == ([], 1)
+
+
 def test_setup_refuses_a_group_it_does_not_know():
     ran = subprocess.run([TOP / "scripts/setup", "no-such-group"], stderr=subprocess.PIPE, text=True)
     assert ran.returncode == 1 and "no-such-group" in ran.stderr
