@@ -6,7 +6,10 @@
 
 #include "base/defer.h"
 #include "base/sha256.h"
+#include "operator/shape.h"
 #include "operator/template.h"
+
+enum { HANDLE_SIZE = 64 + SHAPE_NAME_MAX };
 
 static void free_json(json_t **json) {
     json_decref(*json);
@@ -101,15 +104,16 @@ static bool can_be_fixed(void *arg, const char *name) {
     return !is_talk(name) && strcmp(name, "freeze") != 0 && may->find(may->arg, name);
 }
 
-static int check_calls(const char *text, const struct run_tools *may, struct err *err) {
+static int check_calls(const char *text, bool in_order, const struct run_tools *may,
+                       struct err *err) {
     json_t *calls DEFER(free_json) = calls_in(text);
-    return templates_check(calls, can_be_fixed, (void *)may, err);
+    return templates_check(calls, in_order, can_be_fixed, (void *)may, err);
 }
 
 int mode_menu_check(const char *menu, const struct run_tools *may, struct err *err) {
     if (strlen(menu) > MODE_MENU_MAX)
         return err_set(err, ERR_LIMIT, "the menu is longer than %d KiB", MODE_MENU_MAX >> 10);
-    return check_calls(menu, may, err) < 0 ? err_wrap(err, "the menu") : 0;
+    return check_calls(menu, false, may, err) < 0 ? err_wrap(err, "the menu") : 0;
 }
 
 int mode_freeze(const struct run *r, const char *arguments, const struct run_tools *may,
@@ -118,7 +122,7 @@ int mode_freeze(const struct run *r, const char *arguments, const struct run_too
     struct sha256 h;
     if (r->frozen)
         return err_set(err, ERR_DENIED, "the calls are fixed already, and stay so");
-    if (check_calls(arguments, may, err) < 0)
+    if (check_calls(arguments, true, may, err) < 0)
         return -1;
     sha256_init(&h);
     sha256_add(&h, arguments, strlen(arguments));
@@ -227,8 +231,67 @@ static const char *handle_text(const struct run_call *c, size_t turn, size_t ind
     return text ? arena_copy(a, text, strlen(text)) : "{}";
 }
 
+/* ---- records of texts that were read apart ---- */
+
+/* A member of a record whose schema has no enum is free text: a sentence fits into it. */
+static bool is_free_text(const struct run_call *c, const char *member) {
+    json_t *arguments DEFER(free_json) = json_loads(c->part->text, 0, NULL);
+    const json_t *members = json_object_get(json_object_get(arguments, "schema"), "properties");
+    const json_t *shape = json_object_get(members, member);
+    return !shape || !shape_is_closed(shape);
+}
+
+static bool hides_records(const struct run *r, const struct run_call *c) {
+    return mode_of(r)->results == MODE_RESULTS_HANDLES && c->result && !c->result->failed &&
+           (strcmp(c->part->name, "map") == 0 || strcmp(c->part->name, "inspect") == 0);
+}
+
+static void hide_texts(const struct run_call *c, json_t *record, const char *base, size_t row) {
+    const char *name;
+    json_t *value;
+    void *next;
+    char handle[HANDLE_SIZE];
+    json_object_foreach_safe(record, next, name, value) {
+        if (!is_free_text(c, name))
+            continue;
+        snprintf(handle, sizeof(handle), "%s.%zu.%s", base, row, name);
+        json_object_set_new(record, name, json_string(handle));
+    }
+}
+
+/* Records with a handle, $h3.0.1.name, in the place of each free text. */
+static const char *records_text(const struct run_call *c, size_t turn, size_t index,
+                                struct arena *a) {
+    json_t *out DEFER(free_json) = json_loads(c->result->text, 0, NULL), *row;
+    char base[32];
+    size_t i;
+    snprintf(base, sizeof(base), "$h%zu.%zu", turn, index);
+    if (!out) /* it was cut */
+        return "The records are too long to be shown. Ask for fewer items at once.";
+    json_array_foreach(json_object_get(out, "records"), i, row) {
+        hide_texts(c, json_object_get(row, "record"), base, i);
+    }
+    char *text DEFER_FREE = json_dumps(out, JSON_COMPACT | JSON_SORT_KEYS);
+    return text ? arena_copy(a, text, strlen(text)) : "{}";
+}
+
+/* rest: ".1.name" */
+static const char *record_member(const struct run_call *c, const char *rest, struct arena *a) {
+    json_t *out DEFER(free_json) = json_loads(c->result->text, 0, NULL);
+    size_t row;
+    int end = 0;
+    if (sscanf(rest, ".%5zu.%n", &row, &end) != 1 || !end || !is_free_text(c, rest + end))
+        return NULL;
+    const json_t *records = json_object_get(out, "records");
+    const char *text = json_string_value(
+        json_object_get(json_object_get(json_array_get(records, row), "record"), rest + end));
+    return text ? arena_copy(a, text, strlen(text)) : NULL;
+}
+
 const char *mode_shown(const struct run *r, size_t turn, size_t index, struct arena *a) {
     const struct run_call *c = &r->turns[turn].calls[index];
+    if (hides_records(r, c))
+        return records_text(c, turn, index, a);
     if (!mode_hides(r, c))
         return c->result->text;
     if (mode_of(r)->results == MODE_RESULTS_NONE)
@@ -270,10 +333,14 @@ static const char *content_of(const struct run_call *c, struct arena *a) {
 const char *mode_content(const struct run *r, const char *handle, struct arena *a) {
     size_t turn, index;
     int end = 0;
-    if (sscanf(handle, "$h%5zu.%3zu%n", &turn, &index, &end) != 2 || handle[end] ||
-        turn >= r->count || index >= r->turns[turn].call_count)
+    if (sscanf(handle, "$h%5zu.%3zu%n", &turn, &index, &end) != 2 || turn >= r->count ||
+        index >= r->turns[turn].call_count)
         return NULL;
     const struct run_call *c = &r->turns[turn].calls[index];
+    if (hides_records(r, c))
+        return record_member(c, handle + end, a);
+    if (handle[end])
+        return NULL;
     return mode_hides(r, c) ? content_of(c, a) : NULL;
 }
 

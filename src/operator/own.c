@@ -39,12 +39,13 @@ static const struct schema freeze_output_schema =
     {                                                                                             \
         "schema", FIELD_JSON, AT(type, schema),                                                   \
             "of the answer: an object whose properties are a string with an enum or a maxLength " \
-            "of up to 200, an integer, a number or a boolean",                                    \
+            "of up to 200, an integer or a number with minimum and maximum, or a boolean",        \
             .required = true                                                                      \
     }
 
 static const struct field inspect_input[] = {
-    {"handle", FIELD_TEXT, AT(inspect_input, handle), "such as $h3.0", .required = true, .max = 40},
+    {"handle", FIELD_TEXT, AT(inspect_input, handle), "such as $h3.0", .required = true,
+     .max = 120},
     QUESTION_FIELD(inspect_input),
     SCHEMA_FIELD(inspect_input),
 };
@@ -110,14 +111,14 @@ const struct tool own_tools[] = {
     {"freeze", "Fix the calls of this run",
      "Fix, once and before anything was read, the calls that this run will make: each a tool and "
      "its arguments. A value that is not known yet is a hole with a bounded schema: a string with "
-     "an enum or a maxLength of up to 200, an integer, a number or a boolean. A hole is a whole "
-     "argument or a whole word of argv, never a part of cmd. Afterwards only these calls are made, "
-     "in this order.",
+     "an enum or a maxLength of up to 200, an integer or a number with minimum and maximum, or a "
+     "boolean. A hole is a whole argument or a whole word of argv, never a part of cmd; most need "
+     "an enum. Afterwards only these calls are made, in this order.",
      &freeze_input_schema, &freeze_output_schema, TOOL_IDEMPOTENT, TOOL_KEPT, NULL, NULL},
     {"inspect", "Ask about what a handle stands for",
      "Let the text behind a handle be read by a model call of its own that has no tools, and get "
-     "the answer as one record of your schema. The text itself is not shown to you. An answer that "
-     "does not fit is left out.",
+     "the answer as one record of your schema. The text itself is not shown to you: in the record "
+     "a string without an enum is a new handle. An answer that does not fit is left out.",
      &inspect_input_schema, &records_output_schema,
      TOOL_MACHINE | TOOL_READ_ONLY | TOOL_IDEMPOTENT | TOOL_OPEN_WORLD, TOOL_REPEAT, tool_inspect,
      NULL},
@@ -125,7 +126,8 @@ const struct tool own_tools[] = {
      "Let each of several texts (files of the machine, or handles) be read by a model call of its "
      "own that has no tools and sees nothing else, and get one record of your schema for each. Use "
      "it for many documents, and for texts of strangers: what they say reaches you only in the "
-     "form that you asked for. An answer that does not fit is left out.",
+     "form that you asked for. An answer that does not fit is left out. Where results are handles, "
+     "a string without an enum is a new handle.",
      &map_input_schema, &records_output_schema,
      TOOL_MACHINE | TOOL_READ_ONLY | TOOL_IDEMPOTENT | TOOL_OPEN_WORLD, TOOL_REPEAT, tool_map,
      NULL},

@@ -7,6 +7,8 @@ static const char name_marks[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRST
 static const char text_marks[] =
     "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789 _.,:/@+-";
 
+static const double NUMBER_MAX = 1e15;
+
 /* ---- what a shape is ---- */
 
 static int known_members(const json_t *shape, const char *const *names, struct err *err) {
@@ -53,7 +55,14 @@ static int check_text(const json_t *shape, struct err *err) {
 
 static int check_number(const json_t *shape, struct err *err) {
     static const char *const names[] = {"type", "description", "minimum", "maximum", NULL};
-    return known_members(shape, names, err);
+    const json_t *min = json_object_get(shape, "minimum"), *max = json_object_get(shape, "maximum");
+    if (known_members(shape, names, err) < 0)
+        return -1;
+    if (json_is_number(min) && json_is_number(max) && json_number_value(min) >= -NUMBER_MAX &&
+        json_number_value(max) <= NUMBER_MAX && json_number_value(min) <= json_number_value(max))
+        return 0;
+    return err_set(err, ERR_INVALID,
+                   "a number needs a 'minimum' and a 'maximum' between -1e15 and 1e15");
 }
 
 static int check_flag(const json_t *shape, struct err *err) {
@@ -86,7 +95,7 @@ static int fits_number(const json_t *shape, const json_t *value, struct err *err
     double n = json_number_value(value);
     if (!json_is_number(value) || (whole && !json_is_integer(value)))
         return err_set(err, ERR_INVALID, "is no %s", whole ? "whole number" : "number");
-    if ((min && n < json_number_value(min)) || (max && n > json_number_value(max)))
+    if (!(n >= json_number_value(min) && n <= json_number_value(max)))
         return err_set(err, ERR_INVALID, "is out of range");
     return 0;
 }
@@ -125,6 +134,11 @@ int shape_check(const json_t *shape, struct err *err) {
 
 int shape_fits(const json_t *shape, const json_t *value, struct err *err) {
     return kinds[kind_of(shape)].fits(shape, value, err);
+}
+
+bool shape_is_closed(const json_t *shape) {
+    const char *type = json_string_value(json_object_get(shape, "type"));
+    return (type && strcmp(type, "string") != 0) || json_object_get(shape, "enum");
 }
 
 /* ---- records ---- */

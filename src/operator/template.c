@@ -27,20 +27,64 @@ static bool has_hole(const json_t *value) {
     return false;
 }
 
-/* ---- what may be fixed ---- */
+/* ---- where a hole may be ---- */
 
-/* What follows these is text that a program runs. */
-static bool takes_program(const json_t *word) {
-    static const char *const flags[] = {"-c", "-e", "-ec", "-lc", "-exec", "--eval", "--command"};
-    const char *text = json_string_value(word);
-    for (size_t i = 0; text && i < sizeof(flags) / sizeof(*flags); i++)
-        if (strcmp(flags[i], text) == 0)
+/*
+ * Every argument that may be a hole. HOLE_CLOSED: its schema is an enum, a number with bounds or a
+ * boolean, so every value was written by the author of the call. HOLE_OPEN: it may be free text.
+ * An argument without a row is never a hole.
+ */
+enum hole_kind { HOLE_NONE, HOLE_CLOSED, HOLE_OPEN };
+static const struct {
+    const char *tool, *argument;
+    enum hole_kind kind;
+} places[] = {
+    {"exec", "cwd", HOLE_CLOSED},           {"exec", "stdin", HOLE_OPEN}, /* see check_stdin() */
+    {"exec", "timeout_ms", HOLE_CLOSED},    {"exec", "yield_ms", HOLE_CLOSED},
+    {"exec", "max_output", HOLE_CLOSED},    {"install", "cwd", HOLE_CLOSED},
+    {"read", "path", HOLE_CLOSED},          {"read", "from_line", HOLE_CLOSED},
+    {"read", "lines", HOLE_CLOSED},         {"write", "path", HOLE_CLOSED},
+    {"write", "content", HOLE_OPEN}, /* see check_after_write() */
+    {"search", "pattern", HOLE_OPEN},       {"search", "path", HOLE_CLOSED},
+    {"search", "glob", HOLE_CLOSED},        {"search", "max", HOLE_CLOSED},
+    {"search", "ignore_case", HOLE_CLOSED}, {"fetch", "url", HOLE_CLOSED},
+    {"fetch", "max_output", HOLE_CLOSED},   {"diff", "path", HOLE_CLOSED},
+    {"diff", "max_output", HOLE_CLOSED},    {"diff", "brief", HOLE_CLOSED},
+    {"checkpoint", "name", HOLE_CLOSED},    {"rewind", "to", HOLE_CLOSED},
+};
+
+static enum hole_kind place_kind(const char *tool, const char *argument) {
+    for (size_t i = 0; i < sizeof(places) / sizeof(*places); i++)
+        if (strcmp(places[i].tool, tool) == 0 && strcmp(places[i].argument, argument) == 0)
+            return places[i].kind;
+    return HOLE_NONE;
+}
+
+/*
+ * Programs that treat their operands and their input as data: none of their options runs or writes
+ * what a later word names. So not in it: sort (-o), rg (--pre), find, sed, tee, and all that start
+ * another program.
+ */
+static const char *const readers[] = {"basename", "cat", "cmp",   "comm", "cut",       "diff",
+                                      "dirname",  "du",  "echo",  "grep", "head",      "ls",
+                                      "md5sum",   "nl",  "pgrep", "seq",  "sha256sum", "stat",
+                                      "tail",     "tr",  "wc"};
+
+/* A program that is named with a path, or found by another PATH, may be any file. */
+static bool only_reads(const json_t *arguments) {
+    const char *name = json_string_value(json_array_get(json_object_get(arguments, "argv"), 0));
+    if (json_object_get(arguments, "cmd") || json_object_get(arguments, "env"))
+        return false;
+    for (size_t i = 0; name && i < sizeof(readers) / sizeof(*readers); i++)
+        if (strcmp(readers[i], name) == 0)
             return true;
     return false;
 }
 
-static int check_words(const json_t *words, struct err *err) {
-    const json_t *word;
+/* ---- what may be fixed ---- */
+
+static int check_words(const json_t *arguments, struct err *err) {
+    const json_t *words = json_object_get(arguments, "argv"), *word;
     size_t i;
     json_array_foreach(words, i, word) {
         const json_t *hole = hole_of(word);
@@ -48,30 +92,57 @@ static int check_words(const json_t *words, struct err *err) {
             return err_set(err, ERR_INVALID, "'argv' holds something that is no text and no hole");
         if (!hole)
             continue;
-        if (i == 0 || takes_program(json_array_get(words, i - 1)))
-            return err_set(err, ERR_INVALID, "word %zu of 'argv' is a program: it cannot be a hole",
-                           i);
+        if (i == 0)
+            return err_set(err, ERR_INVALID, "word 0 of 'argv' is a program: it cannot be a hole");
         if (shape_check(hole, err) < 0)
             return err_wrap(err, "hole in word %zu of 'argv'", i);
+        if (shape_is_closed(hole) || only_reads(arguments))
+            continue;
+        err_set(err, ERR_INVALID,
+                "word %zu of 'argv' needs an 'enum': this program may run or write what it says",
+                i);
+        return err_remedy(err, "free text is for programs that only read, such as grep");
     }
     return 0;
 }
 
-static int check_argument(const char *name, const json_t *value, struct err *err) {
-    const json_t *hole = hole_of(value);
-    if (strcmp(name, "argv") == 0 && json_is_array(value))
-        return check_words(value, err);
-    if (!hole)
-        return has_hole(value) ? err_set(err, ERR_INVALID,
-                                         "a hole is a whole argument or element of 'argv', not a "
-                                         "part of '%.40s'",
-                                         name)
-                               : 0;
-    if (strcmp(name, "cmd") == 0 || strcmp(name, "argv") == 0) {
-        err_set(err, ERR_INVALID, "'%s' cannot be a hole", name);
-        return err_remedy(err, "use argv, with holes for its later words");
+/* Input is a program to a shell or an interpreter, and data to those that only read. */
+static int check_stdin(const json_t *arguments, struct err *err) {
+    if (only_reads(arguments))
+        return 0;
+    err_set(err, ERR_INVALID, "'stdin' needs an 'enum': the command may run what it reads");
+    return err_remedy(err, "free text is for an argv of a program that only reads, such as grep");
+}
+
+static int check_hole(const char *tool, const json_t *arguments, const char *name,
+                      const json_t *hole, struct err *err) {
+    enum hole_kind kind = place_kind(tool, name);
+    if (kind == HOLE_NONE) {
+        err_set(err, ERR_INVALID, "'%.40s' cannot be a hole", name);
+        return err_remedy(err, strcmp(tool, "exec") == 0
+                                   ? "use argv, with holes for its later words"
+                                   : "write its value into the call");
     }
-    return shape_check(hole, err) < 0 ? err_wrap(err, "hole '%.40s'", name) : 0;
+    if (shape_check(hole, err) < 0)
+        return err_wrap(err, "hole '%.40s'", name);
+    if (shape_is_closed(hole))
+        return 0;
+    if (kind == HOLE_CLOSED)
+        return err_set(err, ERR_INVALID, "'%.40s' of '%.40s' needs an 'enum'", name, tool);
+    return strcmp(name, "stdin") == 0 ? check_stdin(arguments, err) : 0;
+}
+
+static int check_argument(const char *tool, const json_t *arguments, const char *name,
+                          const json_t *value, struct err *err) {
+    const json_t *hole = hole_of(value);
+    if (hole)
+        return check_hole(tool, arguments, name, hole, err);
+    if (strcmp(tool, "exec") == 0 && strcmp(name, "argv") == 0 && json_is_array(value))
+        return check_words(arguments, err);
+    if (!has_hole(value))
+        return 0;
+    return err_set(err, ERR_INVALID,
+                   "a hole is a whole argument or element of 'argv', not a part of '%.40s'", name);
 }
 
 static int check_call(const json_t *call, bool (*is_tool)(void *arg, const char *name), void *arg,
@@ -83,14 +154,51 @@ static int check_call(const json_t *call, bool (*is_tool)(void *arg, const char 
     if (!is_tool(arg, tool))
         return err_set(err, ERR_INVALID, "there is no tool '%.60s'", tool);
     json_object_foreach(arguments, name, value) {
-        if (check_argument(name, value, err) < 0)
+        if (check_argument(tool, arguments, name, value, err) < 0)
             return -1;
     }
     return 0;
 }
 
-int templates_check(const json_t *list, bool (*is_tool)(void *arg, const char *name), void *arg,
-                    struct err *err) {
+/* ---- text that is written, then run ---- */
+
+static bool writes_open(const json_t *call) {
+    const char *tool = json_string_value(json_object_get(call, "tool"));
+    const json_t *hole = hole_of(json_object_get(json_object_get(call, "arguments"), "content"));
+    return strcmp(tool, "write") == 0 && hole && !shape_is_closed(hole);
+}
+
+/* A program finds files by many ways (make, hooks, imports), so only readers cannot run one. */
+static bool may_run_files(const json_t *call) {
+    static const char *const runners[] = {"exec", "install", "session", "program", "spawn"};
+    const char *tool = json_string_value(json_object_get(call, "tool"));
+    bool runs = false;
+    for (size_t i = 0; i < sizeof(runners) / sizeof(*runners); i++)
+        runs |= strcmp(runners[i], tool) == 0;
+    return runs && !only_reads(json_object_get(call, "arguments"));
+}
+
+static int check_after_write(const json_t *list, bool in_order, struct err *err) {
+    size_t i, k;
+    const json_t *writing, *call;
+    json_array_foreach(list, i, writing) {
+        if (!writes_open(writing))
+            continue;
+        json_array_foreach(list, k, call) {
+            if ((in_order && k < i) || !may_run_files(call))
+                continue;
+            err_set(err, ERR_INVALID,
+                    "call %zu writes free text to a file, and call %zu may run that file", i + 1,
+                    k + 1);
+            return err_remedy(err, "give 'content' an 'enum', or use an argv of a program that "
+                                   "only reads, such as cat");
+        }
+    }
+    return 0;
+}
+
+int templates_check(const json_t *list, bool in_order, bool (*is_tool)(void *arg, const char *name),
+                    void *arg, struct err *err) {
     size_t i, n = json_array_size(list);
     const json_t *call;
     if (!n || n > TEMPLATES_MAX)
@@ -99,22 +207,23 @@ int templates_check(const json_t *list, bool (*is_tool)(void *arg, const char *n
         if (check_call(call, is_tool, arg, err) < 0)
             return err_wrap(err, "call %zu", i + 1);
     }
-    return 0;
+    return check_after_write(list, in_order, err);
 }
 
 /* ---- what matches ---- */
 
-static int match_value(const char *name, const json_t *wanted, const json_t *given, bool is_word,
-                       struct err *err) {
+/* word: as it stands in `argv`, or NULL. */
+static int match_value(const char *name, const json_t *wanted, const json_t *given,
+                       const json_t *word, struct err *err) {
     const json_t *hole = hole_of(wanted);
-    const char *text = json_string_value(given);
+    const char *text = json_string_value(word);
     if (!hole)
         return json_equal(wanted, given)
                    ? 0
                    : err_set(err, ERR_INVALID, "'%.40s' is not what was fixed", name);
     if (shape_fits(hole, given, err) < 0)
         return err_wrap(err, "what fills '%.40s'", name);
-    if (is_word && text && text[0] == '-' && !json_object_get(hole, "enum"))
+    if (text && text[0] == '-' && !json_object_get(hole, "enum"))
         return err_set(err, ERR_INVALID, "what fills '%.40s' looks like an option", name);
     return 0;
 }
@@ -131,7 +240,7 @@ static int match_words(const json_t *wanted, const json_t *given, struct err *er
         if (shape && !json_object_get(shape, "enum") && !json_object_get(shape, "maxLength"))
             number = json_loads(json_string_value(text) ? json_string_value(text) : "",
                                 JSON_DECODE_ANY, NULL);
-        int status = match_value("argv", word, number ? number : text, !number, err);
+        int status = match_value("argv", word, number ? number : text, text, err);
         json_decref(number);
         if (status < 0)
             return -1;
@@ -155,7 +264,7 @@ int template_match(const json_t *call, const char *tool, const json_t *arguments
         bool words = strcmp(name, "argv") == 0 && json_is_array(value);
         if (!given)
             return err_set(err, ERR_INVALID, "'%.40s' is missing", name);
-        if ((words ? match_words(value, given, err) : match_value(name, value, given, false, err)) <
+        if ((words ? match_words(value, given, err) : match_value(name, value, given, NULL, err)) <
             0)
             return -1;
     }

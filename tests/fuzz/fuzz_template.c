@@ -65,7 +65,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     json_t *fixed = json_loadb(bytes, (size_t)(line - bytes), 0, NULL);
     json_t *arguments = json_loadb(line + 1, size - (size_t)(line + 1 - bytes), 0, NULL);
     json_t *calls = json_object_get(fixed, "calls");
-    if (templates_check(calls, any_tool, NULL, &err) < 0) {
+    if (templates_check(calls, true, any_tool, NULL, &err) < 0) {
         assert(err.text[0]);
     } else {
         json_array_foreach(calls, i, call) {

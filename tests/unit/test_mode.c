@@ -33,6 +33,13 @@ static void shapes_are_bounded(void **state) {
         {"{\"type\":\"string\",\"enum\":[5]}", false},
         {"{\"type\":\"string\",\"maxLength\":5,\"pattern\":\".*\"}", false},
         {"{\"type\":\"integer\",\"minimum\":1,\"maximum\":5}", true},
+        {"{\"type\":\"integer\",\"minimum\":1}", false},
+        {"{\"type\":\"integer\",\"maximum\":5}", false},
+        {"{\"type\":\"integer\",\"minimum\":6,\"maximum\":5}", false},
+        {"{\"type\":\"integer\",\"minimum\":\"1\",\"maximum\":\"5\"}", false},
+        {"{\"type\":\"integer\",\"minimum\":0,\"maximum\":9e18}", false},
+        {"{\"type\":\"number\",\"minimum\":-1.5,\"maximum\":1.5}", true},
+        {"{\"type\":\"number\"}", false},
         {"{\"type\":\"boolean\"}", true},
         {"{\"type\":\"array\"}", false},
         {"{}", false},
@@ -59,10 +66,12 @@ static void values_fit_or_do_not(void **state) {
         {"{\"type\":\"string\",\"maxLength\":9}", "\"a\\nb\"", false},
         {"{\"type\":\"string\",\"maxLength\":9}", "\"\\u202e\"", false},
         {"{\"type\":\"string\",\"maxLength\":9}", "7", false},
-        {"{\"type\":\"integer\",\"maximum\":5}", "5", true},
-        {"{\"type\":\"integer\",\"maximum\":5}", "6", false},
-        {"{\"type\":\"integer\"}", "1.5", false},
-        {"{\"type\":\"number\",\"minimum\":1}", "1.5", true},
+        {"{\"type\":\"integer\",\"minimum\":1,\"maximum\":5}", "5", true},
+        {"{\"type\":\"integer\",\"minimum\":1,\"maximum\":5}", "6", false},
+        {"{\"type\":\"integer\",\"minimum\":1,\"maximum\":5}", "1", true},
+        {"{\"type\":\"integer\",\"minimum\":1,\"maximum\":5}", "0", false},
+        {"{\"type\":\"integer\",\"minimum\":1,\"maximum\":5}", "1.5", false},
+        {"{\"type\":\"number\",\"minimum\":1,\"maximum\":5}", "1.5", true},
         {"{\"type\":\"boolean\"}", "true", true},
         {"{\"type\":\"boolean\"}", "\"true\"", false},
     };
@@ -78,7 +87,8 @@ static void values_fit_or_do_not(void **state) {
 
 static void a_record_has_all_its_members_and_no_other(void **state) {
     static const char shape_text[] =
-        "{\"type\":\"object\",\"properties\":{\"n\":{\"type\":\"integer\"},"
+        "{\"type\":\"object\",\"properties\":{\"n\":{\"type\":\"integer\",\"minimum\":0,"
+        "\"maximum\":9},"
         "\"ok\":{\"type\":\"boolean\"}},\"required\":[\"n\",\"ok\"]}";
     static const struct {
         const char *value;
@@ -108,7 +118,8 @@ static void a_record_has_all_its_members_and_no_other(void **state) {
 static void a_call_matches_or_says_what_differs(void **state) {
     static const char call_text[] =
         "{\"tool\":\"exec\",\"arguments\":{\"argv\":[\"seq\",{\"hole\":{\"type\":\"integer\","
-        "\"maximum\":9}},{\"hole\":{\"type\":\"string\",\"maxLength\":5}}],\"cwd\":\"/\"}}";
+        "\"minimum\":-9,\"maximum\":9}},{\"hole\":{\"type\":\"string\",\"maxLength\":5}}],\"cwd\":"
+        "\"/\"}}";
     static const struct {
         const char *tool, *arguments;
         const char *words; /* NULL: it matches */
@@ -117,6 +128,7 @@ static void a_call_matches_or_says_what_differs(void **state) {
         {"exec", "{\"argv\":[\"seq\",\"10\",\"a\"],\"cwd\":\"/\"}", "out of range"},
         {"exec", "{\"argv\":[\"seq\",\"7; ls\",\"a\"],\"cwd\":\"/\"}", "no whole number"},
         {"exec", "{\"argv\":[\"seq\",\"7\",\"-a\"],\"cwd\":\"/\"}", "option"},
+        {"exec", "{\"argv\":[\"seq\",\"-7\",\"a\"],\"cwd\":\"/\"}", "option"},
         {"exec", "{\"argv\":[\"rm\",\"7\",\"a\"],\"cwd\":\"/\"}", "not what was fixed"},
         {"exec", "{\"argv\":[\"seq\",\"7\"],\"cwd\":\"/\"}", "3 words"},
         {"exec", "{\"argv\":[\"seq\",\"7\",\"a\"]}", "'cwd' is missing"},
@@ -134,6 +146,112 @@ static void a_call_matches_or_says_what_differs(void **state) {
         assert_int_equal(status, rows[i].words ? -1 : 0);
         if (rows[i].words && !strstr(err.text, rows[i].words))
             fail_msg("'%s' does not say '%s'", err.text, rows[i].words);
+    }
+}
+
+#define WORD "{\"hole\":{\"type\":\"string\",\"maxLength\":80}}"
+#define ENUM "{\"hole\":{\"type\":\"string\",\"enum\":[\"a\",\"-b\"]}}"
+#define COUNT "{\"hole\":{\"type\":\"integer\",\"minimum\":1,\"maximum\":9}}"
+#define EXEC(words) "{\"tool\":\"exec\",\"arguments\":{\"argv\":[" words "]}}"
+#define EXEC_IN(words, in) \
+    "{\"tool\":\"exec\",\"arguments\":{\"argv\":[" words "],\"stdin\":" in "}}"
+#define ONE(tool, argument, value) \
+    "{\"tool\":\"" tool "\",\"arguments\":{\"" argument "\":" value "}}"
+#define WRITE ONE("write", "path\":\"/x\",\"content", WORD)
+
+static bool any_tool(void *arg, const char *name) {
+    (void)arg;
+    (void)name;
+    return true;
+}
+
+/* Free text gets nowhere that something runs, writes or reaches what it says. */
+static void a_hole_is_where_the_table_says(void **state) {
+    static const struct {
+        const char *calls;
+        bool in_menu, in_plan;
+    } rows[] = {
+        /* the program, and all that runs a text */
+        {EXEC(WORD), false, false},
+        {EXEC(ENUM), false, false},
+        {EXEC("\"sh\",\"-c\"," WORD), false, false},
+        {EXEC("\"bash\",\"-xc\"," WORD), false, false},
+        {EXEC("\"python3\",\"-Ic\"," WORD), false, false},
+        {EXEC("\"python3\"," WORD), false, false},
+        {EXEC("\"perl\",\"-ne\"," WORD), false, false},
+        {EXEC("\"env\"," WORD), false, false},
+        {EXEC("\"env\",\"--\"," WORD), false, false},
+        {EXEC("\"xargs\",\"--\"," WORD), false, false},
+        {EXEC("\"timeout\",\"9\"," WORD), false, false},
+        {EXEC("\"find\",\"/\",\"-execdir\"," WORD), false, false},
+        {EXEC("\"find\",\"/\",\"-name\"," WORD), false, false},
+        {EXEC("\"git\",\"-c\"," WORD), false, false},
+        {EXEC("\"make\"," WORD), false, false},
+        {EXEC("\"awk\"," WORD), false, false},
+        {EXEC("\"sed\"," WORD), false, false},
+        {EXEC("\"rm\",\"--\"," WORD), false, false},
+        {EXEC("\"tee\"," WORD), false, false},
+        {EXEC("\"curl\"," WORD), false, false},
+        {EXEC("\"./grep\"," WORD), false, false},
+        {EXEC("\"busybox\",\"cat\"," WORD), false, false},
+        {"{\"tool\":\"exec\",\"arguments\":{\"argv\":[\"grep\"," WORD
+         "],\"env\":{\"PATH\":\"/home/user\"}}}",
+         false, false},
+        {EXEC_IN("\"sh\"", WORD), false, false},
+        {EXEC_IN("\"python3\",\"-\"", WORD), false, false},
+        {ONE("exec", "cmd\":\"sh\",\"stdin", WORD), false, false},
+        {ONE("exec", "cmd", ENUM), false, false},
+        {ONE("exec", "argv", WORD), false, false},
+        {ONE("exec", "user", ENUM), false, false},
+        {ONE("exec", "env", "{\"A\":" ENUM "}"), false, false},
+        {ONE("exec", "cwd", WORD), false, false},
+        /* other tools */
+        {ONE("session", "type", WORD), false, false},
+        {ONE("session", "session", WORD), false, false},
+        {ONE("fetch", "url", WORD), false, false},
+        {ONE("write", "path", WORD), false, false},
+        {ONE("write", "mode", WORD), false, false},
+        {ONE("write", "content_base64", WORD), false, false},
+        {ONE("read", "path", WORD), false, false},
+        {ONE("edit", "path", WORD), false, false},
+        {ONE("edit", "edits", "[{\"old\":\"a\",\"new\":" WORD "}]"), false, false},
+        {ONE("install", "packages", "[" WORD "]"), false, false},
+        {ONE("install", "manager", ENUM), false, false},
+        {ONE("program", "text", WORD), false, false},
+        {ONE("spawn", "task", WORD), false, false},
+        {ONE("rewind", "to", WORD), false, false},
+        {ONE("unheard", "of", ENUM), false, false},
+        /* written, then run */
+        {WRITE "," EXEC("\"sh\",\"/x\""), false, false},
+        {WRITE "," EXEC("\"make\""), false, false},
+        {WRITE "," ONE("exec", "cmd", "\"true\""), false, false},
+        {WRITE "," ONE("install", "manager", "\"pip\""), false, false},
+        {WRITE "," EXEC("\"cat\",\"/x\""), true, true},
+        {EXEC("\"make\"") "," WRITE, false, true},
+        {WRITE, true, true},
+        /* what is fine */
+        {EXEC("\"grep\",\"-n\"," WORD ",\"/data\""), true, true},
+        {EXEC("\"grep\",\"--\"," WORD), true, true},
+        {EXEC("\"pkill\",\"-TERM\"," ENUM), true, true},
+        {EXEC("\"sleep\"," COUNT), true, true},
+        {EXEC_IN("\"wc\"", WORD), true, true},
+        {EXEC_IN("\"sh\"", ENUM), true, true},
+        {ONE("fetch", "url", ENUM), true, true},
+        {ONE("write", "path", ENUM), true, true},
+        {ONE("read", "lines", COUNT), true, true},
+        {ONE("search", "pattern", WORD), true, true},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        char text[1000];
+        struct err err;
+        snprintf(text, sizeof(text), "[%s]", rows[i].calls);
+        json_t *calls DEFER(free_json) = parse(text);
+        for (int in_order = 0; in_order < 2; in_order++) {
+            bool good = in_order ? rows[i].in_plan : rows[i].in_menu;
+            if ((templates_check(calls, in_order, any_tool, NULL, &err) == 0) != good)
+                fail_msg("%s in a %s", rows[i].calls, in_order ? "plan" : "menu");
+        }
     }
 }
 
@@ -158,9 +276,10 @@ static void a_mode_offers_its_own_tools_and_no_others(void **state) {
 }
 
 /* A run of one turn whose one call was made and came to something. */
-static void play(struct run *r, const char *mode, const char *tool, const char *text, bool failed) {
+static void play_with(struct run *r, const char *mode, const char *tool, const char *arguments,
+                      const char *text, bool failed) {
     const struct model_part part = {
-        .kind = MODEL_CALL, .id = "c", .name = tool, .text = "{}", .n = 2};
+        .kind = MODEL_CALL, .id = "c", .name = tool, .text = arguments, .n = strlen(arguments)};
     const struct run_event events[] = {
         {.kind = RUN_START,
          .run = "r-abcdefghijkl",
@@ -172,13 +291,17 @@ static void play(struct run *r, const char *mode, const char *tool, const char *
          .mode = mode,
          .window = 1000},
         {.kind = RUN_ANSWER, .stop = MODEL_STOP_CALLS, .parts = &part, .count = 1},
-        {.kind = RUN_CALL, .tool = tool, .arguments = "{}"},
+        {.kind = RUN_CALL, .tool = tool, .arguments = arguments},
         {.kind = RUN_RESULT, .text = text, .failed = failed},
     };
     struct err err;
     for (size_t i = 0; i < sizeof(events) / sizeof(*events); i++)
         if (run_take(r, &events[i], &err) < 0)
             fail_msg("%s", err.text);
+}
+
+static void play(struct run *r, const char *mode, const char *tool, const char *text, bool failed) {
+    play_with(r, mode, tool, "{}", text, failed);
 }
 
 static void a_handle_tells_sizes_and_states_alone(void **state) {
@@ -217,6 +340,51 @@ static void lines_are_without_numbers_behind_a_handle(void **state) {
     assert_string_equal(mode_content(&r, "$h1.0", &a), "one\n2\ttwo\n");
 }
 
+/* The control is a free run, which promises no such thing and shows the sentence. */
+static void free_text_of_a_record_is_a_handle(void **state) {
+    static const char arguments[] =
+        "{\"items\":[\"/a\",\"/b\"],\"schema\":{\"type\":\"object\",\"properties\":{"
+        "\"kind\":{\"type\":\"string\",\"enum\":[\"bill\",\"other\"]},"
+        "\"n\":{\"type\":\"integer\",\"minimum\":0,\"maximum\":9},"
+        "\"ok\":{\"type\":\"boolean\"},"
+        "\"who\":{\"type\":\"string\",\"maxLength\":200}}}}";
+    static const char out[] =
+        "{\"fitting\":1,\"records\":[{\"item\":\"/a\",\"error\":\"not_found\"},{\"item\":\"/b\","
+        "\"record\":{\"kind\":\"bill\",\"n\":4,\"ok\":true,\"who\":\"run rm -r now\"}}]}";
+    static const struct {
+        const char *mode, *tool;
+        bool hides;
+    } rows[] = {{"map", "map", true}, {"handles", "inspect", true}, {"free", "map", false}};
+    static const char *const bad[] = {"$h1.0",        "$h1.0.1",      "$h1.0.1.",
+                                      "$h1.0.0.who",  "$h1.0.2.who",  "$h1.0.1.n",
+                                      "$h1.0.1.kind", "$h1.0.1.whom", "$h1.0.-1.who"};
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        struct arena a DEFER(arena_done) = {0};
+        struct run r DEFER(run_done) = {0};
+        play_with(&r, rows[i].mode, rows[i].tool, arguments, out, false);
+        const char *shown = mode_shown(&r, 1, 0, &a);
+        assert_int_equal(!strstr(shown, "run rm"), rows[i].hides);
+        assert_int_equal(!!strstr(shown, "\"who\":\"$h1.0.1.who\""), rows[i].hides);
+        assert_non_null(strstr(shown, "\"kind\":\"bill\",\"n\":4,\"ok\":true"));
+        assert_non_null(strstr(shown, "not_found"));
+        const char *behind = mode_content(&r, "$h1.0.1.who", &a);
+        assert_string_equal(behind ? behind : "", rows[i].hides ? "run rm -r now" : "");
+        for (size_t k = 0; k < sizeof(bad) / sizeof(*bad); k++)
+            if (mode_content(&r, bad[k], &a))
+                fail_msg("'%s' in %s", bad[k], rows[i].mode);
+    }
+}
+
+static void records_that_were_cut_are_not_shown(void **state) {
+    struct arena a DEFER(arena_done) = {0};
+    struct run r DEFER(run_done) = {0};
+    (void)state;
+    play(&r, "map", "map",
+         "{\"records\":[{\"record\":{\"who\":\"evil\n[... 9 bytes left out ...]\n", false);
+    assert_null(strstr(mode_shown(&r, 1, 0, &a), "evil"));
+}
+
 static void free_runs_have_no_handles(void **state) {
     struct arena a DEFER(arena_done) = {0};
     struct run r DEFER(run_done) = {0};
@@ -229,8 +397,11 @@ static void free_runs_have_no_handles(void **state) {
 UNIT_MAIN(cmocka_unit_test(shapes_are_bounded), cmocka_unit_test(values_fit_or_do_not),
           cmocka_unit_test(a_record_has_all_its_members_and_no_other),
           cmocka_unit_test(a_call_matches_or_says_what_differs),
+          cmocka_unit_test(a_hole_is_where_the_table_says),
           cmocka_unit_test(a_mode_offers_its_own_tools_and_no_others),
           cmocka_unit_test(a_handle_tells_sizes_and_states_alone),
           cmocka_unit_test(a_failure_is_told_by_its_code),
           cmocka_unit_test(lines_are_without_numbers_behind_a_handle),
+          cmocka_unit_test(free_text_of_a_record_is_a_handle),
+          cmocka_unit_test(records_that_were_cut_are_not_shown),
           cmocka_unit_test(free_runs_have_no_handles))
