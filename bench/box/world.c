@@ -249,7 +249,7 @@ static int await_exit(struct box *b, uint32_t id, struct guest_result *ret, stru
         if (f.head.id != id || (f.head.type != MSG_EXIT && f.head.type != MSG_EXEC_FAILED))
             continue;
         *ret = (struct guest_result){.never_began = f.head.type == MSG_EXEC_FAILED};
-        if (ret->never_began || msg_decode(&f, &ret->exit, sizeof(ret->exit)) < 0)
+        if (ret->never_began || msg_get_exit(&f, &ret->exit) < 0)
             return err_set(err, ERR_INTERNAL, "the command never began");
         return guest_link_ack(b->guest, id, err);
     }

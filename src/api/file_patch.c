@@ -51,7 +51,7 @@ static void written(void *arg, const struct frame *frame, const struct err *err)
     struct msg_ok ok;
     struct err bad;
     p->busy = false;
-    if (!err && msg_decode(frame, &ok, sizeof(ok)) < 0) {
+    if (!err && msg_get_ok(frame, &ok) < 0) {
         err_set(&bad, ERR_INTERNAL, "the machine answered nonsense");
         err = &bad;
     }

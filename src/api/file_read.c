@@ -17,6 +17,7 @@ struct download {
     struct msg_read next; /* the next request */
     struct http_range range;
     uint64_t first, end;       /* of what is asked for; cut to the file by the first answer */
+    uint64_t left;             /* of what was announced: a machine may bring more */
     struct msg_read_data seen; /* when it began, without its bytes */
     unsigned flying;
     bool begun, full, failed;
@@ -77,7 +78,8 @@ static bool begin_download(struct download *d, const struct msg_read_data *m) {
     }
     d->begun = true;
     d->seen = *m;
-    c->length = (int64_t)(d->end - first);
+    d->left = d->end - first;
+    c->length = (int64_t)d->left;
     snprintf(range, sizeof(range), "bytes %" PRIu64 "-%" PRIu64 "/%" PRIu64, first, d->end - 1,
              m->size);
     call_begin(c, d->range.given ? 206 : 200, "application/octet-stream",
@@ -89,14 +91,19 @@ static bool begin_download(struct download *d, const struct msg_read_data *m) {
     return first == asked && !d->range.suffix;
 }
 
+static void write_piece(struct download *d, const struct msg_bytes *data) {
+    uint32_t n = data->n < d->left ? data->n : (uint32_t)d->left;
+    d->left -= n;
+    d->full = !call_write(d->call, data->p, n);
+}
+
 static void read_came(void *arg, const struct frame *frame, const struct err *err) {
     struct download *d = arg;
-    struct call *c = d->call;
     struct msg_read_data m;
     struct err bad;
     bool ours = true;
     d->flying--;
-    if (!err && msg_decode(frame, &m, sizeof(m)) < 0) {
+    if (!err && msg_get_read_data(frame, &m) < 0) {
         err_set(&bad, ERR_INTERNAL, "the machine answered nonsense");
         err = &bad;
     }
@@ -108,7 +115,7 @@ static void read_came(void *arg, const struct frame *frame, const struct err *er
     if (err || (d->begun && file_replaced(&d->seen, &m)))
         d->failed = true;
     else if (m.data.n && ours && !d->failed)
-        d->full = !call_write(c, m.data.p, m.data.n);
+        write_piece(d, &m.data);
     else if (ours)
         d->next.offset = d->end;
     ask_more(d);

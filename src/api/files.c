@@ -87,7 +87,7 @@ static void answer_stat(void *arg, const struct frame *frame, const struct err *
     struct msg_entry entry;
     struct entry_view view;
     struct err bad;
-    if (!err && msg_decode(frame, &entry, sizeof(entry)) < 0) {
+    if (!err && msg_get_entry(frame, &entry) < 0) {
         err_set(&bad, ERR_INTERNAL, "the machine answered nonsense");
         err = &bad;
     }
@@ -121,7 +121,7 @@ static void answer_list(void *arg, const struct frame *frame, const struct err *
     }
     jot_object(&j, NULL);
     jot_array(&j, "entries");
-    if (msg_decode(frame, &page, sizeof(page)) == 0)
+    if (msg_get_list_page(frame, &page) == 0)
         while ((more = msg_entry_next(&page.entries, &entry)) > 0) {
             struct entry_view view;
             view_entry(&entry, entry.name.s, &view);

@@ -302,7 +302,7 @@ static void compare(struct mcp_user *u, const char *uri, const uint64_t now[3], 
 static void stat_came(void *arg, const struct frame *frame, const struct err *err) {
     struct looking *l = arg;
     struct msg_entry e = {0};
-    if (!err && msg_decode(frame, &e, sizeof(e)) == 0)
+    if (!err && msg_get_entry(frame, &e) == 0)
         compare(l->user, l->uri, (uint64_t[]){e.mtime_ns, e.size, e.mode}, l->first);
     else
         compare(l->user, l->uri, (uint64_t[]){0, 0, 0}, l->first);

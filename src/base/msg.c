@@ -202,6 +202,27 @@ const char *msg_type_name(uint16_t type) {
     return shape ? shape->name : "?";
 }
 
+/* What answers a request that OK does not answer. */
+static const struct {
+    uint16_t request, reply;
+} replies[] = {
+    {MSG_EXEC, MSG_EXEC_STARTED}, {MSG_EXEC, MSG_EXEC_FAILED},  {MSG_TABLE, MSG_TABLE_ROWS},
+    {MSG_BUSY, MSG_BUSY_STATE},   {MSG_LOG_WAIT, MSG_LOG_GREW}, {MSG_STAT, MSG_ENTRY},
+    {MSG_LIST, MSG_LIST_PAGE},    {MSG_READ, MSG_READ_DATA},
+};
+
+bool msg_answers(uint16_t request, uint16_t reply) {
+    bool has_own = false;
+    for (size_t i = 0; i < sizeof(replies) / sizeof(*replies); i++) {
+        if (replies[i].request != request)
+            continue;
+        has_own = true;
+        if (replies[i].reply == reply)
+            return true;
+    }
+    return reply == MSG_ERROR || (reply == MSG_OK && !has_own);
+}
+
 /* Writing. `ok` turns false for good at the first thing that does not fit. */
 
 struct writer {
@@ -466,9 +487,9 @@ static void get_fields(struct reader *r, const struct field *fields, void *msg) 
         get_field(r, fields->kind, (uint8_t *)msg + fields->at);
 }
 
-int msg_decode(const struct frame *frame, void *ret, size_t size) {
-    const struct shape *shape = shape_of(frame->head.type);
-    if (!shape || shape->size != size)
+int msg_decode(const struct frame *frame, enum msg_type kind, void *ret, size_t size) {
+    const struct shape *shape = shape_of((uint16_t)kind);
+    if (frame->head.type != kind || !shape || shape->size != size)
         return -1;
     struct reader r = {.at = frame->payload, .left = frame->head.bytes, .ok = true};
     get_fields(&r, shape->fields, ret);

@@ -40,6 +40,7 @@
  */
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/frame.h"
@@ -444,10 +445,61 @@ size_t msg_encode_before(uint8_t *to, size_t cap, const struct frame_head *head,
                          uint32_t tail);
 
 /*
- * Reads frame->payload into the struct of its type, `size` bytes big. -1: the
- * type is unknown, has another struct, or the payload is not exactly one.
+ * Reads a frame's payload as the message of that kind, whatever the frame says of itself: the
+ * caller names the kind, so that a peer cannot choose the shape. `size` is that of its struct. -1:
+ * the frame is of another kind, or its payload is not exactly one. Use the accessors below.
  */
-int msg_decode(const struct frame *frame, void *ret, size_t size);
+int msg_decode(const struct frame *frame, enum msg_type kind, void *ret, size_t size);
+
+/* One accessor a kind, msg_get_hello() to msg_get_spares(); kinds that carry nothing have none. */
+#define MSG_KINDS(X)                        \
+    X(hello, HELLO, msg_hello)              \
+    X(ok, OK, msg_ok)                       \
+    X(error, ERROR, msg_error)              \
+    X(exec, EXEC, msg_exec)                 \
+    X(started, EXEC_STARTED, msg_started)   \
+    X(failed, EXEC_FAILED, msg_exec_failed) \
+    X(input, STDIN, msg_data)               \
+    X(output, STDOUT, msg_data)             \
+    X(errors, STDERR, msg_data)             \
+    X(credit, CREDIT, msg_credit)           \
+    X(exit, EXIT, msg_exit)                 \
+    X(signal, SIGNAL, msg_signal)           \
+    X(resize, RESIZE, msg_resize)           \
+    X(attach, ATTACH, msg_attach)           \
+    X(rows, TABLE_ROWS, msg_rows)           \
+    X(busy, BUSY_STATE, msg_busy_state)     \
+    X(log_wait, LOG_WAIT, msg_log)          \
+    X(log_grew, LOG_GREW, msg_log)          \
+    X(stat, STAT, msg_path)                 \
+    X(entry, ENTRY, msg_entry)              \
+    X(list, LIST, msg_list)                 \
+    X(list_page, LIST_PAGE, msg_list_page)  \
+    X(read, READ, msg_read)                 \
+    X(read_data, READ_DATA, msg_read_data)  \
+    X(write, WRITE, msg_write)              \
+    X(mkdir, MKDIR, msg_path)               \
+    X(move, MOVE, msg_move)                 \
+    X(remove, REMOVE, msg_path)             \
+    X(chmod, CHMOD, msg_path)               \
+    X(chown, CHOWN, msg_chown)              \
+    X(symlink, SYMLINK, msg_move)           \
+    X(watch, WATCH, msg_path)               \
+    X(event, EVENT, msg_event)              \
+    X(clone_id, CLONE_ID, msg_clone_id)     \
+    X(deadline, DEADLINE, msg_deadline)     \
+    X(spares_want, SPARES_WANT, msg_spares) \
+    X(spares, SPARES, msg_spares)
+
+#define MSG_GETTER(name, type, struc)                                                \
+    static inline int msg_get_##name(const struct frame *frame, struct struc *ret) { \
+        return msg_decode(frame, MSG_##type, ret, sizeof(*ret));                     \
+    }
+MSG_KINDS(MSG_GETTER)
+#undef MSG_GETTER
+
+/* Whether a frame of that kind may answer a request of that kind: the named reply, OK or ERROR. */
+bool msg_answers(uint16_t request, uint16_t reply);
 
 /* Rows and entries inside a page: append one, or take the next off the front (0: at the end). */
 size_t msg_row_put(uint8_t *to, size_t cap, const struct msg_row *row);

@@ -263,7 +263,7 @@ static bool id_is_taken(struct guest *g, uint32_t id) {
 
 enum serve_result cmd_exec(struct guest *g, struct conn *c, const struct frame *f) {
     static struct msg_exec e;
-    SERVE_DECODE(f, &e);
+    SERVE_GET(exec, f, &e);
     if (!exec_is_sound(f, &e))
         return SERVE_BROKEN;
     if (id_is_taken(g, f->head.id)) {
@@ -295,7 +295,7 @@ enum serve_result cmd_exec(struct guest *g, struct conn *c, const struct frame *
 
 enum serve_result cmd_stdin(struct guest *g, struct conn *c, const struct frame *f) {
     struct msg_data data;
-    SERVE_DECODE(f, &data);
+    SERVE_GET(input, f, &data);
     struct cmd *cmd = cmd_find(g, f->head.id);
     if (!cmd || cmd->conn != c || cmd->in.size == 0)
         return SERVE_DONE;
@@ -307,7 +307,7 @@ enum serve_result cmd_stdin(struct guest *g, struct conn *c, const struct frame 
 
 enum serve_result cmd_credit(struct guest *g, struct conn *c, const struct frame *f) {
     struct msg_credit credit;
-    SERVE_DECODE(f, &credit);
+    SERVE_GET(credit, f, &credit);
     if (credit.stream != 1 && credit.stream != 2)
         return SERVE_BROKEN;
     struct cmd *cmd = cmd_find(g, f->head.id);
@@ -334,7 +334,7 @@ enum serve_result cmd_exit_ack(struct guest *g, struct conn *c, const struct fra
 
 enum serve_result cmd_signal(struct guest *g, struct conn *c, const struct frame *f) {
     struct msg_signal m;
-    SERVE_DECODE(f, &m);
+    SERVE_GET(signal, f, &m);
     struct cmd *cmd = cmd_find(g, f->head.id);
     if (!cmd || cmd->state != MSG_STATE_RUNNING) {
         conn_refuse(c, f, cmd ? ERR_GONE : ERR_NOT_FOUND, "signal");
@@ -376,7 +376,7 @@ enum serve_result cmd_kill(struct guest *g, struct conn *c, const struct frame *
 
 enum serve_result cmd_resize(struct guest *g, struct conn *c, const struct frame *f) {
     struct msg_resize m;
-    SERVE_DECODE(f, &m);
+    SERVE_GET(resize, f, &m);
     struct cmd *cmd = cmd_find(g, f->head.id);
     if (!cmd || !cmd->out[0].is_terminal)
         conn_refuse(c, f, cmd ? ERR_INVALID : ERR_NOT_FOUND, "resize");
@@ -417,7 +417,7 @@ static struct cmd *find_logged(struct guest *g, struct conn *c, const struct fra
 
 enum serve_result cmd_log_wait(struct guest *g, struct conn *c, const struct frame *f) {
     struct msg_log seen;
-    SERVE_DECODE(f, &seen);
+    SERVE_GET(log_wait, f, &seen);
     if (f->head.tag == 0)
         return SERVE_BROKEN;
     struct cmd *cmd = find_logged(g, c, f);
@@ -449,7 +449,7 @@ enum serve_result cmd_log_open(struct guest *g, struct conn *c, const struct fra
 
 enum serve_result cmd_attach(struct guest *g, struct conn *c, const struct frame *f) {
     struct msg_attach m;
-    SERVE_DECODE(f, &m);
+    SERVE_GET(attach, f, &m);
     struct cmd *cmd = cmd_find(g, f->head.id);
     if (!cmd) {
         conn_refuse(c, f, ERR_NOT_FOUND, "attach");

@@ -138,7 +138,7 @@ static struct msg_entry entry_of(const struct stat *st) {
 enum serve_result files_stat(struct guest *g, struct conn *c, const struct frame *f) {
     (void)g;
     struct msg_path m;
-    SERVE_DECODE(f, &m);
+    SERVE_GET(stat, f, &m);
     ACT_AS(&m);
     struct stat st;
     int fd DEFER_CLOSE = open_path(m.path.s, m.flags & MSG_NOFOLLOW ? O_NOFOLLOW : 0);
@@ -212,7 +212,7 @@ enum serve_result files_list(struct guest *g, struct conn *c, const struct frame
     (void)g;
     static uint8_t entries[MSG_CHUNK_MAX];
     struct msg_list m;
-    SERVE_DECODE(f, &m);
+    SERVE_GET(list, f, &m);
     ACT_AS(&m);
     int dir DEFER_CLOSE = *m.path.s == '/' ? sys_open(AT_FDCWD, m.path.s, O_RDONLY | O_DIRECTORY, 0)
                                            : fail_with(EINVAL);
@@ -236,7 +236,7 @@ enum serve_result files_read(struct guest *g, struct conn *c, const struct frame
     (void)g;
     static uint8_t data[MSG_CHUNK_MAX];
     struct msg_read m;
-    SERVE_DECODE(f, &m);
+    SERVE_GET(read, f, &m);
     if (m.bytes > MSG_CHUNK_MAX || m.offset > INT64_MAX)
         return SERVE_BROKEN;
     ACT_AS(&m);
@@ -274,7 +274,7 @@ static int write_all(int fd, const struct msg_write *m) {
 enum serve_result files_write(struct guest *g, struct conn *c, const struct frame *f) {
     (void)g;
     struct msg_write m;
-    SERVE_DECODE(f, &m);
+    SERVE_GET(write, f, &m);
     if (m.data.n > MSG_CHUNK_MAX || m.offset > INT64_MAX - MSG_CHUNK_MAX)
         return SERVE_BROKEN;
     ACT_AS(&m);
@@ -327,7 +327,7 @@ static int mkdir_parents(const struct msg_path *m) {
 enum serve_result files_mkdir(struct guest *g, struct conn *c, const struct frame *f) {
     (void)g;
     struct msg_path m;
-    SERVE_DECODE(f, &m);
+    SERVE_GET(mkdir, f, &m);
     ACT_AS(&m);
     if (*m.path.s == '/' && m.flags & MSG_PARENTS)
         return answer(c, f, mkdir_parents(&m), "mkdir");
@@ -339,7 +339,7 @@ enum serve_result files_mkdir(struct guest *g, struct conn *c, const struct fram
 enum serve_result files_move(struct guest *g, struct conn *c, const struct frame *f) {
     (void)g;
     struct msg_move m;
-    SERVE_DECODE(f, &m);
+    SERVE_GET(move, f, &m);
     ACT_AS(&m);
     struct place from DEFER(place_done) = {.dir = -1};
     struct place to DEFER(place_done) = {.dir = -1};
@@ -352,7 +352,7 @@ enum serve_result files_move(struct guest *g, struct conn *c, const struct frame
 enum serve_result files_symlink(struct guest *g, struct conn *c, const struct frame *f) {
     (void)g;
     struct msg_move m;
-    SERVE_DECODE(f, &m);
+    SERVE_GET(symlink, f, &m);
     ACT_AS(&m);
     struct place p DEFER(place_done) = {.dir = -1};
     bool ok = place_open(&p, &m.to) == 0 && symlinkat(m.from.s, p.dir, p.name) == 0;
@@ -362,7 +362,7 @@ enum serve_result files_symlink(struct guest *g, struct conn *c, const struct fr
 enum serve_result files_chmod(struct guest *g, struct conn *c, const struct frame *f) {
     (void)g;
     struct msg_path m;
-    SERVE_DECODE(f, &m);
+    SERVE_GET(chmod, f, &m);
     ACT_AS(&m);
     char path[32];
     int fd DEFER_CLOSE = open_path(m.path.s, 0);
@@ -373,7 +373,7 @@ enum serve_result files_chmod(struct guest *g, struct conn *c, const struct fram
 enum serve_result files_chown(struct guest *g, struct conn *c, const struct frame *f) {
     (void)g;
     struct msg_chown m;
-    SERVE_DECODE(f, &m);
+    SERVE_GET(chown, f, &m);
     ACT_AS(&m);
     int fd DEFER_CLOSE = open_path(m.path.s, m.flags & MSG_NOFOLLOW ? O_NOFOLLOW : 0);
     bool ok =
@@ -420,7 +420,7 @@ static void removal_start(struct guest *g, struct conn *c, const struct frame *f
 
 enum serve_result files_remove(struct guest *g, struct conn *c, const struct frame *f) {
     struct msg_path m;
-    SERVE_DECODE(f, &m);
+    SERVE_GET(remove, f, &m);
     ACT_AS(&m);
     struct place p DEFER(place_done) = {.dir = -1};
     if (place_open(&p, &m.path) < 0)

@@ -74,7 +74,7 @@ static bool is_machine_id(const struct msg_str *id) {
 enum serve_result identity_become(struct guest *g, struct conn *c, const struct frame *f) {
     (void)g;
     struct msg_clone_id m;
-    SERVE_DECODE(f, &m);
+    SERVE_GET(clone_id, f, &m);
     if (m.hostname.n > 64 || m.seed.n > 64 || (m.machine_id.n && !is_machine_id(&m.machine_id)))
         return SERVE_BROKEN;
     uint64_t done = 0;

@@ -14,7 +14,7 @@
 
 static enum serve_result hello(struct guest *g, struct conn *c, const struct frame *f) {
     struct msg_hello m;
-    SERVE_DECODE(f, &m);
+    SERVE_GET(hello, f, &m);
     if (m.version != MSG_VERSION) {
         struct frame_head head = {.type = MSG_ERROR, .tag = f->head.tag};
         conn_send(c, &head, &(struct msg_error){.code = ERR_UNSUPPORTED, .text = {"version", 7}});
@@ -45,7 +45,7 @@ static enum serve_result shut_down(struct guest *g, struct conn *c, const struct
 static enum serve_result deadline(struct guest *g, struct conn *c, const struct frame *f) {
     (void)g;
     struct msg_deadline m;
-    SERVE_DECODE(f, &m);
+    SERVE_GET(deadline, f, &m);
     if (identity_set_deadline(m.in_ms) < 0)
         conn_fail(c, f, errno, "set deadline");
     else
@@ -61,7 +61,7 @@ static enum serve_result linger(struct guest *g, struct conn *c, const struct fr
 
 static enum serve_result spares(struct guest *g, struct conn *c, const struct frame *f) {
     struct msg_spares m;
-    SERVE_DECODE(f, &m);
+    SERVE_GET(spares, f, &m);
     uint32_t each = m.each;
     if ((each != 2 && each != 3) || m.count * each != (f->head.flags & FRAME_FDS_MASK))
         return SERVE_BROKEN;

@@ -11,9 +11,9 @@ enum serve_result {
 
 enum serve_result serve_frame(struct guest *g, struct conn *c, const struct frame *f);
 
-/* In a handler: decode the message or give the connection up. */
-#define SERVE_DECODE(frame, msg)                            \
-    do {                                                    \
-        if (msg_decode((frame), (msg), sizeof(*(msg))) < 0) \
-            return SERVE_BROKEN;                            \
+/* In a handler: read the message of its kind (msg_get_kind) or give the connection up. */
+#define SERVE_GET(kind, frame, msg)             \
+    do {                                        \
+        if (msg_get_##kind((frame), (msg)) < 0) \
+            return SERVE_BROKEN;                \
     } while (0)

@@ -42,7 +42,7 @@ static int slot_of_wd(const struct conn *c, int wd) {
 
 enum serve_result watch_add(struct guest *g, struct conn *c, const struct frame *f) {
     struct msg_path m;
-    SERVE_DECODE(f, &m);
+    SERVE_GET(watch, f, &m);
     int slot = slot_of(c, 0);
     if (f->head.id == 0 || slot < 0 || slot_of(c, f->head.id) >= 0) {
         conn_refuse(c, f, slot < 0 ? ERR_LIMIT : ERR_EXISTS, "watch");

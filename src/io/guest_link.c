@@ -285,7 +285,9 @@ size_t guest_link_backlog(const struct guest_link *l) {
 
 static int take_hello(struct guest_link *l, const struct frame *f, struct err *err) {
     struct msg_hello hello;
-    if (msg_decode(f, &hello, sizeof(hello)) < 0 || hello.version != MSG_VERSION)
+    if (l->incarnation)
+        return err_set(err, ERR_INTERNAL, "guest broke the protocol: a second HELLO");
+    if (msg_get_hello(f, &hello) < 0 || hello.version != MSG_VERSION)
         return err_set(err, ERR_UNSUPPORTED, "guest speaks another protocol version");
     l->features = hello.features;
     l->incarnation = hello.incarnation;
@@ -294,7 +296,7 @@ static int take_hello(struct guest_link *l, const struct frame *f, struct err *e
 
 int guest_link_error(const struct frame *f, struct err *err) {
     struct msg_error m;
-    if (f->head.type != MSG_ERROR || msg_decode(f, &m, sizeof(m)) < 0)
+    if (msg_get_error(f, &m) < 0)
         return err_set(err, ERR_INTERNAL, "guest answered %s", msg_type_name(f->head.type));
     if (m.code > ERR_TIMEOUT)
         m.code = ERR_INTERNAL;
@@ -447,6 +449,12 @@ int guest_link_wait(struct guest_link *l, int timeout_ms, struct frame *ret, str
     }
 }
 
+static int guest_link_answer(uint16_t request, const struct frame *f, struct err *err) {
+    if (f->head.type != MSG_ERROR && msg_answers(request, f->head.type))
+        return 0;
+    return guest_link_error(f, err); /* also says what came instead of an answer */
+}
+
 int guest_link_call(struct guest_link *l, struct frame_head head, const void *msg,
                     struct frame *ret, struct err *err) {
     head.tag = ++l->tag ? l->tag : ++l->tag;
@@ -454,7 +462,7 @@ int guest_link_call(struct guest_link *l, struct frame_head head, const void *ms
         return -1;
     while (guest_link_wait(l, -1, ret, err) == 1) {
         if (ret->head.tag == head.tag)
-            return ret->head.type == MSG_ERROR ? guest_link_error(ret, err) : 0;
+            return guest_link_answer(head.type, ret, err);
         if (l->on_frame)
             l->on_frame(l->on_frame_arg, ret);
     }
@@ -472,10 +480,10 @@ static int settles(const struct frame *f, uint32_t id, struct guest_result *ret,
         return guest_link_error(f, err);
     case MSG_EXEC_FAILED:
         *ret = (struct guest_result){.never_began = true};
-        return msg_decode(f, &ret->why, sizeof(ret->why)) < 0 ? -1 : 1;
+        return msg_get_failed(f, &ret->why) < 0 ? -1 : 1;
     case MSG_EXIT:
         *ret = (struct guest_result){0};
-        return msg_decode(f, &ret->exit, sizeof(ret->exit)) < 0 ? -1 : 1;
+        return msg_get_exit(f, &ret->exit) < 0 ? -1 : 1;
     default:
         return 0;
     }

@@ -26,6 +26,7 @@ enum {
 struct pending {
     uint32_t tag; /* 0: free */
     uint16_t type;
+    uint32_t most; /* bytes that a READ may bring */
     guest_reply_fn *done;
     void *arg;
 };
@@ -263,6 +264,7 @@ void guest_request(struct guest *g, struct frame_head head, const void *msg, con
     if (p) {
         head.tag = p->tag;
         p->type = head.type;
+        p->most = head.type == MSG_READ ? ((const struct msg_read *)msg)->bytes : 0;
         p->done = done;
         p->arg = arg;
         if (dispatch(g, &head, msg, fds, nfds, &err) == 0)
@@ -313,6 +315,8 @@ static int command_add(struct guest *g, struct guest_command *c, struct err *err
     c->next = *at;
     c->in = g;
     c->has_exited = false;
+    c->awaits = 0;
+    c->log_waits = 0;
     *at = c;
     g->command_count++;
     return 0;
@@ -323,6 +327,7 @@ static void start_following(struct guest *g, struct guest_command *c, struct fra
     struct err err;
     int r = command_add(g, c, &err);
     if (r == 0) {
+        c->awaits = head.tag;
         r = dispatch(g, &head, msg, fds, nfds, &err);
         if (r < 0)
             command_remove(g, c);
@@ -345,7 +350,11 @@ void guest_attach(struct guest *g, struct guest_command *c, const struct msg_att
 void guest_log_wait(struct guest *g, struct guest_command *c, const struct msg_log *seen) {
     struct frame_head head = {.type = MSG_LOG_WAIT, .id = c->id, .tag = TAG_LOG};
     struct err err;
-    if (c->in == g && dispatch(g, &head, seen, NULL, 0, &err) < 0 && !g->is_gone)
+    if (c->in != g)
+        return;
+    if (dispatch(g, &head, seen, NULL, 0, &err) == 0)
+        c->log_waits++;
+    else if (!g->is_gone)
         refuse(g, &err)->log_of = c;
 }
 
@@ -421,6 +430,7 @@ void guest_watch(struct guest *g, struct guest_watch *w, const struct msg_path *
         refuse(g, &err)->watch = w;
         return;
     }
+    w->awaits = true;
     w->next = g->watches;
     g->watches = w;
     g->watch_count++;
@@ -436,15 +446,22 @@ void guest_unwatch(struct guest *g, struct guest_watch *w) {
 
 typedef int frame_fn(struct guest *g, const struct frame *f);
 
+/* EXEC and ATTACH have one answer. A command that nobody follows any more may still get its own. */
+static int command_answered(struct guest_command *c, uint32_t tag) {
+    if (c && c->awaits != tag)
+        return -1;
+    if (c)
+        c->awaits = 0;
+    return 0;
+}
+
 /* The answer to EXEC or ATTACH that is not about its beginning. */
 static int command_answer(struct guest *g, const struct frame *f) {
     struct guest_command *c = command_find(g, f->head.id);
     struct err err;
-    if (f->head.type == MSG_OK)
-        return f->head.tag == TAG_ATTACH ? 0 : -1;
-    if (f->head.type != MSG_ERROR)
+    if (command_answered(c, f->head.tag) < 0)
         return -1;
-    if (!c)
+    if (!c || f->head.type == MSG_OK)
         return 0;
     guest_link_error(f, &err);
     command_remove(g, c);
@@ -457,8 +474,10 @@ static int log_answer(struct guest *g, const struct frame *f) {
     struct guest_command *c = command_find(g, f->head.id);
     struct msg_log m;
     bool failed = f->head.type == MSG_ERROR;
-    if (!failed && (f->head.type != MSG_LOG_GREW || msg_decode(f, &m, sizeof(m)) < 0))
+    if ((!failed && msg_get_log_grew(f, &m) < 0) || (c && !c->log_waits))
         return -1;
+    if (c)
+        c->log_waits--;
     if (c && c->grew)
         c->grew(c->arg, failed ? NULL : &m);
     return 0;
@@ -467,8 +486,10 @@ static int log_answer(struct guest *g, const struct frame *f) {
 static int watch_answer(struct guest *g, const struct frame *f) {
     struct guest_watch *w = watch_find(g, f->head.id);
     struct err err;
-    if (f->head.type != MSG_OK && f->head.type != MSG_ERROR)
+    if (w && !w->awaits)
         return -1;
+    if (w)
+        w->awaits = false;
     if (w && f->head.type == MSG_OK && w->ready)
         w->ready(w->arg);
     if (!w || f->head.type == MSG_OK)
@@ -480,10 +501,16 @@ static int watch_answer(struct guest *g, const struct frame *f) {
     return 0;
 }
 
+/* More than was asked for would not fit where it goes. */
+static bool is_too_much(const struct pending *p, const struct frame *f) {
+    struct msg_read_data m;
+    return f->head.type == MSG_READ_DATA && (msg_get_read_data(f, &m) < 0 || m.data.n > p->most);
+}
+
 static int reply(struct guest *g, const struct frame *f) {
     struct pending *p = pending_find(g, f->head.tag);
     struct err err;
-    if (!p)
+    if (!p || is_too_much(p, f))
         return -1;
     struct pending taken = pending_take(g, p);
     bool failed = f->head.type == MSG_ERROR;
@@ -511,7 +538,7 @@ static int answer(struct guest *g, const struct frame *f) {
 static int take_started(struct guest *g, const struct frame *f) {
     struct msg_started m;
     struct guest_command *c = command_find(g, f->head.id);
-    if (msg_decode(f, &m, sizeof(m)) < 0)
+    if (msg_get_started(f, &m) < 0 || command_answered(c, f->head.tag) < 0)
         return -1;
     if (c && c->started)
         c->started(c->arg, &m);
@@ -521,7 +548,7 @@ static int take_started(struct guest *g, const struct frame *f) {
 static int take_failed(struct guest *g, const struct frame *f) {
     struct msg_exec_failed m;
     struct guest_command *c = command_find(g, f->head.id);
-    if (msg_decode(f, &m, sizeof(m)) < 0 || (c && c->has_exited))
+    if (msg_get_failed(f, &m) < 0 || command_answered(c, f->head.tag) < 0)
         return -1;
     if (!c)
         return 0;
@@ -534,18 +561,18 @@ static int take_failed(struct guest *g, const struct frame *f) {
 static int take_data(struct guest *g, const struct frame *f) {
     struct msg_data m;
     struct guest_command *c = command_find(g, f->head.id);
-    if (msg_decode(f, &m, sizeof(m)) < 0)
+    bool is_output = f->head.type == MSG_STDOUT;
+    if ((is_output ? msg_get_output : msg_get_errors)(f, &m) < 0)
         return -1;
     if (c && c->data)
-        c->data(c->arg, f->head.type == MSG_STDOUT ? 1 : 2, m.offset, m.data.p, m.data.n,
-                f->head.flags & FRAME_EOF);
+        c->data(c->arg, is_output ? 1 : 2, m.offset, m.data.p, m.data.n, f->head.flags & FRAME_EOF);
     return 0;
 }
 
 static int take_credit(struct guest *g, const struct frame *f) {
     struct msg_credit m;
     struct guest_command *c = command_find(g, f->head.id);
-    if (msg_decode(f, &m, sizeof(m)) < 0 || m.stream != 0)
+    if (msg_get_credit(f, &m) < 0 || m.stream != 0)
         return -1;
     if (c && c->credit)
         c->credit(c->arg, m.consumed);
@@ -555,11 +582,13 @@ static int take_credit(struct guest *g, const struct frame *f) {
 static int take_exit(struct guest *g, const struct frame *f) {
     struct msg_exit m;
     struct guest_command *c = command_find(g, f->head.id);
-    if (msg_decode(f, &m, sizeof(m)) < 0)
+    if (msg_get_exit(f, &m) < 0)
         return -1;
     if (!c || c->has_exited)
         return 0;
     c->has_exited = true;
+    if (c->awaits == TAG_EXEC)
+        c->awaits = 0; /* a quiet one is answered by its end */
     if (c->exited)
         c->exited(c->arg, &m);
     return 0;
@@ -570,7 +599,7 @@ static int take_event(struct guest *g, const struct frame *f) {
     struct msg_event m;
     uint32_t ids[WATCHES_MAX];
     size_t count = 0;
-    if (msg_decode(f, &m, sizeof(m)) < 0)
+    if (msg_get_event(f, &m) < 0)
         return -1;
     for (struct guest_watch *w = g->watches; w; w = w->next)
         if (f->head.id == 0 || f->head.id == w->id)
@@ -583,7 +612,33 @@ static int take_event(struct guest *g, const struct frame *f) {
     return 0;
 }
 
-static frame_fn *handler_of(const struct frame *f) {
+/* The kind of the request that a tag stands for; 0: no such request waits. */
+static uint16_t kind_asked(struct guest *g, uint32_t tag) {
+    switch (tag) {
+    case TAG_EXEC:
+        return MSG_EXEC;
+    case TAG_ATTACH:
+        return MSG_ATTACH;
+    case TAG_WATCH:
+        return MSG_WATCH;
+    case TAG_LOG:
+        return MSG_LOG_WAIT;
+    default: {
+        const struct pending *p = pending_find(g, tag);
+        return p ? p->type : 0;
+    }
+    }
+}
+
+/* What only ever comes as an answer has a tag, and every tag an answer that fits its request. */
+static bool fits_request(struct guest *g, const struct frame *f) {
+    if (f->head.tag == 0)
+        return f->head.type != MSG_EXEC_STARTED && f->head.type != MSG_EXEC_FAILED;
+    uint16_t asked = kind_asked(g, f->head.tag);
+    return asked && msg_answers(asked, f->head.type);
+}
+
+static frame_fn *handler_of(struct guest *g, const struct frame *f) {
     static frame_fn *const about_commands[] = {
         [MSG_EXEC_STARTED] = take_started, [MSG_EXEC_FAILED] = take_failed,
         [MSG_STDOUT] = take_data,          [MSG_STDERR] = take_data,
@@ -591,6 +646,8 @@ static frame_fn *handler_of(const struct frame *f) {
         [MSG_EVENT] = take_event,
     };
     size_t count = sizeof(about_commands) / sizeof(*about_commands);
+    if (!fits_request(g, f))
+        return NULL;
     if (f->head.type < count && about_commands[f->head.type])
         return about_commands[f->head.type];
     return f->head.tag ? answer : NULL;
@@ -601,7 +658,7 @@ static void take_frames(struct guest *g) {
     struct err err = {0};
     int r = 0;
     while (!is_over(g) && (r = guest_link_received(g->link, &f, &err)) == 1) {
-        frame_fn *handle = guest_incarnation(g) ? handler_of(&f) : NULL;
+        frame_fn *handle = guest_incarnation(g) ? handler_of(g, &f) : NULL;
         if (handle && handle(g, &f) == 0)
             continue;
         err_set(&err, ERR_INTERNAL, "the guest sent a %s that makes no sense",

@@ -68,6 +68,8 @@ struct guest_command {
     void (*lost)(void *arg, const struct err *err);      /* the connection broke */
     struct guest_command *next;                          /* these are the guest's */
     struct guest *in;
+    uint32_t awaits; /* the tag of its EXEC or ATTACH, until that is answered */
+    uint32_t log_waits;
     bool has_exited;
 };
 
@@ -92,7 +94,8 @@ struct guest_watch {
     void (*ready)(void *arg);                            /* from now on events come */
     void (*event)(void *arg, const struct msg_event *m); /* IN_Q_OVERFLOW: some were lost */
     void (*ended)(void *arg, const struct err *err);     /* refused, or the connection broke */
-    struct guest_watch *next;                            /* the guest's */
+    struct guest_watch *next;                            /* these are the guest's */
+    bool awaits;                                         /* its answer */
 };
 void guest_watch(struct guest *g, struct guest_watch *w, const struct msg_path *path);
 void guest_unwatch(struct guest *g, struct guest_watch *w);

@@ -41,7 +41,7 @@ static void table_came(void *arg, const struct frame *frame, const struct err *e
     struct msg_rows table;
     struct msg_row row;
     struct err bad;
-    if (!err && msg_decode(frame, &table, sizeof(table)) < 0) {
+    if (!err && msg_get_rows(frame, &table) < 0) {
         err_set(&bad, ERR_INTERNAL, "the machine answered nonsense");
         err = &bad;
     }
@@ -59,7 +59,7 @@ static void busy_came(void *arg, const struct frame *frame, const struct err *er
     struct halt *h = arg;
     struct msg_busy_state state;
     struct err bad;
-    if (!err && msg_decode(frame, &state, sizeof(state)) < 0) {
+    if (!err && msg_get_busy(frame, &state) < 0) {
         err_set(&bad, ERR_INTERNAL, "the machine answered nonsense");
         err = &bad;
     } else if (!err && state.busy && loop_now_ms(h->loop) >= h->until_ms) {

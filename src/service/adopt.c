@@ -98,7 +98,7 @@ static void log_came(void *arg, const struct frame *frame, const struct err *err
         log_line(LOG_WARN, "service", "log of a command: %s exec=%s", err->text, c->row.id);
     if (is_lost(err))
         h->lost = true;
-    else if (m && !is_ending(h->live))
+    else if (m && !is_ending(h->live) && !exec_is_listed(h->live, c->row.number))
         exec_adopt(h->live, &c->row, &c->state, TAKE_FD(fd));
     close_fd(&fd);
     exec_row_done(&c->row);
@@ -178,7 +178,7 @@ static void table_came(void *arg, const struct frame *frame, const struct err *f
     struct live *l = h->live;
     struct msg_rows table = {0};
     struct msg_row state;
-    if (failed || msg_decode(frame, &table, sizeof(table)) < 0) {
+    if (failed || msg_get_rows(frame, &table) < 0) {
         log_line(LOG_WARN, "service", "the commands of a machine are not known: %s id=%s",
                  failed ? failed->text : "its guest answered nonsense", l->row.id);
         h->lost = true;

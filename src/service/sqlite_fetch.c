@@ -208,7 +208,7 @@ static void came(void *arg, const struct frame *frame, const struct err *failed)
         fetch_free(f);
     } else if (failed && !absent) {
         finish(f, failed);
-    } else if (!absent && msg_decode(frame, &m, sizeof(m)) < 0) {
+    } else if (!absent && msg_get_read_data(frame, &m) < 0) {
         err_set(&err, ERR_INTERNAL, "the machine answered nonsense");
         finish(f, &err);
     } else if (steps[f->step].what == TAKE) {

@@ -636,8 +636,7 @@ static void serve_guest(struct server *v, struct box *box) {
     int r;
     while ((r = frame_next(&box->heard, &frame)) > 0) {
         struct msg_spares want;
-        if (frame.head.type == MSG_SPARES_WANT && msg_decode(&frame, &want, sizeof(want)) == 0 &&
-            box_add_spares(v->s, box, want.count) < 0) {
+        if (msg_get_spares_want(&frame, &want) == 0 && box_add_spares(v->s, box, want.count) < 0) {
             r = -1; /* it does not read what it asks for */
             break;
         }

@@ -390,11 +390,11 @@ static void replied(void *arg, const struct frame *f, const struct err *err) {
     struct msg_row row;
     if (err) {
         say_error(a->seq, err);
-    } else if (f->head.type == MSG_READ_DATA && msg_decode(f, &read, sizeof(read)) == 0) {
+    } else if (msg_get_read_data(f, &read) == 0) {
         printf("%" PRIu64 " ok ", a->seq);
         print_hex((const char *)read.data.p, read.data.n);
         printf("\n");
-    } else if (f->head.type == MSG_TABLE_ROWS && msg_decode(f, &rows, sizeof(rows)) == 0) {
+    } else if (msg_get_rows(f, &rows) == 0) {
         printf("%" PRIu64 " ok", a->seq);
         while (msg_row_next(&rows.rows, &row) == 1)
             printf(" %u:%u:%u", row.id, row.state, row.exit.status);

@@ -483,6 +483,106 @@ static void it_may_be_freed_from_any_callback(void **state) {
     }
 }
 
+/* Whatever is asked, only its own answer is taken; each of the others closes the connection. */
+
+static const uint16_t requests[] = {
+    MSG_PING,   MSG_KILL,   MSG_TABLE, MSG_BUSY,  MSG_LOG_OPEN, MSG_SWITCH_ROOT,
+    MSG_SIGNAL, MSG_STAT,   MSG_LIST,  MSG_READ,  MSG_WRITE,    MSG_MKDIR,
+    MSG_MOVE,   MSG_REMOVE, MSG_CHMOD, MSG_CHOWN, MSG_SYMLINK,
+};
+
+/* Enough for every kind: all zeroes is an empty message. */
+static union {
+    struct msg_exec exec;
+    uint8_t room[4096];
+} blank;
+
+/* A message of that kind, full of numbers that would be wild pointers in another one. */
+static void say_kind(struct play *p, uint16_t kind, uint32_t id, uint32_t tag) {
+    static const struct msg_log wild = {{0x4141414141414141, 0x4141414141414141}, 3};
+    bool is_log = kind == MSG_LOG_GREW || kind == MSG_LOG_WAIT;
+    say(p, (struct frame_head){.type = kind, .id = id, .tag = tag},
+        is_log ? (const void *)&wild : &blank);
+}
+
+static bool has_kind(uint16_t kind) {
+    return strcmp(msg_type_name(kind), "?") != 0;
+}
+
+static void every_request_takes_only_its_own_answer(void **state) {
+    struct play *p = *state;
+    enum { KINDS = MSG_LINGER + 1 };
+    for (size_t i = 0; i < sizeof(requests) / sizeof(*requests); i++)
+        for (uint16_t kind = MSG_OK; kind < KINDS; kind++) {
+            if (!has_kind(kind) || kind == MSG_HELLO)
+                continue;
+            play_close(state);
+            play_open(state);
+            say_hello(p);
+            guest_request(p->guest, (struct frame_head){.type = requests[i]}, &blank, NULL, 0,
+                          answered, p);
+            say_kind(p, kind, 0, last_tag(p));
+            p->want = 1;
+            run_for(p, 60000);
+            assert_int_equal(p->answers, 1);
+            if (msg_answers(requests[i], kind))
+                assert_true(p->gone == 0 && (p->type == kind || kind == MSG_ERROR));
+            else
+                assert_true(p->type == 0 && p->code != 0);
+        }
+}
+
+static void a_command_takes_only_the_answers_of_its_state(void **state) {
+    struct play *p = *state;
+    static struct follow f;
+    enum { EXEC_TAG = -1, ATTACH_TAG = -2, WATCH_TAG = -3, LOG_TAG = -4 };
+    static const struct {
+        uint16_t first, second;
+        int first_tag, second_tag;
+    } cases[] = {
+        {MSG_EXIT, MSG_EXEC_FAILED, 0, EXEC_TAG},
+        {MSG_EXIT, MSG_EXEC_STARTED, 0, EXEC_TAG},
+        {MSG_EXIT, MSG_ERROR, 0, EXEC_TAG},
+        {MSG_EXEC_STARTED, MSG_EXEC_STARTED, EXEC_TAG, EXEC_TAG},
+        {MSG_EXEC_STARTED, MSG_EXEC_FAILED, EXEC_TAG, EXEC_TAG},
+        {MSG_EXEC_STARTED, MSG_ERROR, EXEC_TAG, EXEC_TAG},
+        {MSG_EXEC_STARTED, MSG_LOG_GREW, EXEC_TAG, LOG_TAG},
+        {MSG_EXEC_STARTED, MSG_OK, EXEC_TAG, ATTACH_TAG},
+        {MSG_EXEC_STARTED, MSG_ENTRY, EXEC_TAG, WATCH_TAG},
+        {MSG_EXEC_STARTED, MSG_EXIT, EXEC_TAG, EXEC_TAG},
+        {MSG_EXEC_STARTED, MSG_HELLO, EXEC_TAG, 0},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        play_close(state);
+        play_open(state);
+        say_hello(p);
+        start(&f, p, 1);
+        say_kind(p, cases[i].first, 1, (uint32_t)cases[i].first_tag);
+        say_kind(p, cases[i].second, 1, (uint32_t)cases[i].second_tag);
+        run_for(p, 60000);
+        assert_true(p->gone == 1 && p->why == ERR_INTERNAL);
+        assert_true(f.failures == 0 && f.refusals == 0 && f.losses == 1);
+        assert_int_equal(f.exits, cases[i].first == MSG_EXIT);
+    }
+}
+
+static void a_read_brings_no_more_than_was_asked_for(void **state) {
+    struct play *p = *state;
+    struct msg_read r = {.bytes = 4, .path = {"/x", 2}};
+    for (uint32_t n = 4; n <= 5; n++) {
+        play_close(state);
+        play_open(state);
+        say_hello(p);
+        guest_request(p->guest, (struct frame_head){.type = MSG_READ}, &r, NULL, 0, answered, p);
+        struct msg_read_data m = {.size = 5, .data = {(const uint8_t *)"12345", n}};
+        say(p, (struct frame_head){.type = MSG_READ_DATA, .tag = last_tag(p)}, &m);
+        p->want = 1;
+        run_for(p, 60000);
+        assert_int_equal(p->answers, 1);
+        assert_int_equal(p->type, n == 4 ? MSG_READ_DATA : 0);
+    }
+}
+
 #define PLAYED(f) cmocka_unit_test_setup_teardown(f, play_open, play_close)
 
 UNIT_MAIN(PLAYED(a_request_has_one_answer), PLAYED(a_refusal_keeps_its_code),
@@ -495,4 +595,7 @@ UNIT_MAIN(PLAYED(a_request_has_one_answer), PLAYED(a_refusal_keeps_its_code),
           PLAYED(output_that_nobody_follows_is_dropped),
           PLAYED(a_guest_that_does_not_read_is_refused_not_waited_for),
           PLAYED(too_many_requests_are_refused), PLAYED(a_flood_does_not_stop_the_loop),
-          PLAYED(it_may_be_freed_from_any_callback))
+          PLAYED(it_may_be_freed_from_any_callback),
+          PLAYED(every_request_takes_only_its_own_answer),
+          PLAYED(a_command_takes_only_the_answers_of_its_state),
+          PLAYED(a_read_brings_no_more_than_was_asked_for))

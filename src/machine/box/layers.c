@@ -59,7 +59,7 @@ static const struct err *busy_error(const struct call *c, const struct frame *fr
     struct msg_busy_state state;
     if (err)
         return err;
-    if (msg_decode(frame, &state, sizeof(state)) < 0)
+    if (msg_get_busy(frame, &state) < 0)
         err_set(ret, ERR_INTERNAL, "the machine answered nonsense");
     else if (state.busy)
         err_set(ret, ERR_BUSY, "processes run in machine '%s'", c->box->m.id);

@@ -23,7 +23,7 @@ static void on_counted(void *arg, const struct frame *frame, const struct err *e
     struct msg_busy_state state;
     machine_stats_fn *done = w->call->box ? w->call->stats : NULL;
     void *done_arg = w->call->arg;
-    w->stats.busy = err || msg_decode(frame, &state, sizeof(state)) < 0 || state.busy;
+    w->stats.busy = err || msg_get_busy(frame, &state) < 0 || state.busy;
     call_free(w->call);
     if (done)
         done(done_arg, &w->stats, NULL);
