@@ -1,5 +1,6 @@
 /* carrel pending, approve, deny: requests of machines that wait for a word. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/defer.h"
@@ -12,9 +13,10 @@
 /* A machine's words: line by line, and no control character of theirs. */
 static void print_indented(const char *text) {
     while (*text) {
-        char line[512];
         size_t n = strcspn(text, "\n");
-        snprintf(line, sizeof(line), "%.*s", (int)(n < 500 ? n : 500), text);
+        char *line DEFER_FREE = strndup(text, n);
+        if (!line)
+            abort();
         fputs("    ", stdout);
         safe_name(stdout, line);
         putchar('\n');
@@ -37,6 +39,10 @@ static void print_item(const json_t *p) {
     table_cell(client_text(p, "method"), 6);
     table_cell(client_text(p, "path"), 0);
     putchar('\n');
+    if (!web)
+        printf(
+            "    the whole call: %lld bytes, sha256 %s; a dot stands for each of several spaces\n",
+            client_number(p, "bytes"), client_text(p, "sha256"));
     print_indented(client_text(p, "why"));
     print_indented(client_text(p, "first"));
 }

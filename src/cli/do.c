@@ -193,7 +193,11 @@ static void show_held(const json_t *event) {
     safe_name(stdout, client_text(item, "method"));
     fputs(*client_text(item, "method") ? " " : "", stdout);
     safe_name(stdout, client_text(item, "host"));
+    fputs(client_number(item, "bytes") ? " " : "", stdout);
     safe_name(stdout, client_text(item, "path"));
+    if (client_number(item, "bytes"))
+        printf(" (%lld bytes, sha256 %s)", client_number(item, "bytes"),
+               client_text(item, "sha256"));
     printf("; to decide: carrel approve %s\n", client_text(item, "id"));
 }
 

@@ -6,6 +6,8 @@
 
 #include "base/defer.h"
 #include "base/jot.h"
+#include "base/sha256.h"
+#include "base/visible.h"
 #include "operator/mode.h"
 #include "operator/prompt.h"
 #include "operator/run.h"
@@ -25,7 +27,7 @@ enum {
     POINT_EVERY = 20, /* turns */
     RISKY_WORDS = 256,
     REPORT_MAX = 512 << 10,
-    WORD_SHOWN = 2000, /* bytes of a call that its owner is asked about */
+    WORD_MAX = 16 << 10, /* bytes of a call that its owner can be asked about */
 };
 
 /* What is known while the next thing is looked for. */
@@ -234,7 +236,33 @@ static bool no_tool(struct looking *l, size_t index, const struct run_call *c) {
     return tell_result(l, index, true, NULL, text);
 }
 
-/* A call that needs nobody but us, or that is made. */
+/* The whole call as its owner judges it: all of it visible, with its length and hash. */
+static bool put_whole_call(struct jot *j, const struct model_part *call) {
+    struct buf shown DEFER(buf_done) = BUF(16 * WORD_MAX);
+    uint8_t hash[SHA256_BYTES];
+    char hex[2 * SHA256_BYTES + 1];
+    struct sha256 h;
+    if (call->n > WORD_MAX || !visible_add(&shown, call->text, call->n))
+        return false;
+    sha256_init(&h);
+    sha256_add(&h, call->text, call->n);
+    sha256_end(&h, hash);
+    for (size_t i = 0; i < sizeof(hash); i++)
+        snprintf(hex + 2 * i, 3, "%02x", hash[i]);
+    jot_bytes(j, "path", shown.data, shown.len);
+    jot_u64(j, "bytes", call->n);
+    jot_string(j, "sha256", hex);
+    return true;
+}
+
+static bool refuse_unseen(struct looking *l, size_t i) {
+    return tell_result(l, i, true, NULL,
+                       arena_printf(l->arena,
+                                    "Nothing was done: this call is not in what was fixed, and "
+                                    "its owner is not asked about calls of more than %d KiB.",
+                                    WORD_MAX >> 10));
+}
+
 /* Not in the plan: its owner may say that it is made all the same. */
 static bool wait_for_word(struct looking *l, size_t i, const struct run_call *c, const char *why) {
     struct buf text DEFER(buf_done) = BUF(1 << 20);
@@ -249,12 +277,13 @@ static bool wait_for_word(struct looking *l, size_t i, const struct run_call *c,
     jot_string(&j, "machine", l->run->start.machine);
     jot_string(&j, "protocol", "call");
     jot_string(&j, "host", c->part->name);
-    jot_bytes(&j, "path", c->part->text, c->part->n < WORD_SHOWN ? c->part->n : WORD_SHOWN);
+    if (!put_whole_call(&j, c->part))
+        return refuse_unseen(l, i);
     jot_string(&j, "why", why);
     jot_end(&j, '}');
     jot_end(&j, '}');
     if (j.failed)
-        return tell_result(l, i, true, NULL, why);
+        return refuse_unseen(l, i);
     l->ret->what = RUN_DO_TELL;
     l->ret->event = (struct run_event){.kind = RUN_HELD,
                                        .index = i,
@@ -263,6 +292,7 @@ static bool wait_for_word(struct looking *l, size_t i, const struct run_call *c,
     return true;
 }
 
+/* A call that needs nobody but us, or that is made. */
 static bool do_call(struct looking *l, size_t i) {
     const struct run_turn *t = l->turn;
     const struct run_call *c = &t->calls[i];

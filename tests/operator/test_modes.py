@@ -1,4 +1,5 @@
 """Modes of a run: in each a hostile result tries to break it, and the model obeys the result, not us."""
+import hashlib
 import json
 import subprocess
 
@@ -116,6 +117,28 @@ def test_what_is_not_in_the_plan_waits_for_its_owners_word(runs, daemon, trap):
     with pytest.raises(Refused) as e:
         daemon.post(f"/v1/pending/{r}", {"decision": "approve"})
     assert e.value.code == "not_found"
+
+
+def test_an_owner_is_asked_about_the_whole_call(runs, daemon, trap):
+    """2,500 spaces pushed the second command out of what was shown. What is too long to be shown is refused."""
+    hidden = "echo harmless" + " " * 2500 + "; touch /home/user/owned"
+    r = runs.start(turns([fix(run("echo planned"))], [run(hidden)], [run("echo " + "x" * 17000)], [run("echo extra")],
+                         [run("echo planned")], [finish()]),
+                   machine=trap, mode="plan-then-execute", ask_deviations=True)["id"]
+    item = runs.wait(r, "waiting")["question"]["approval"]
+    (said,) = [p["text"] for e in runs.transcript(r) if e["event"] == "answer" for p in e["parts"] if "harmless" in p.get("text", "")]
+    assert "echo harmless" + "\u00b7" * 2500 + "; touch /home/user/owned" in item["path"]
+    assert (item["bytes"], item["sha256"]) == (len(said), hashlib.sha256(said.encode()).hexdigest())
+    shown = subprocess.run([PROGRAM, "pending"], env=daemon.env, capture_output=True, text=True, timeout=60).stdout
+    assert "; touch /home/user/owned" in shown and item["sha256"] in shown
+    daemon.post(f"/v1/pending/{r}", {"decision": "deny"})
+    daemon.until(lambda: "echo extra" in json.dumps(runs.show(r).get("question", {})))
+    daemon.post(f"/v1/pending/{r}", {"decision": "approve"})
+    assert runs.wait(r, "ended")["status"] == "done"
+    texts = [x["text"] for x in results(runs.transcript(r))]
+    assert "more than 16 KiB" in texts[2], "the owner was not asked"
+    assert [json.loads(t)["stdout"] for t in texts[3:5]] == ["extra\n", "planned\n"], "an approved call uses up no step of the plan"
+    assert "owned" not in daemon.exec(trap, "ls")["stdout"]
 
 
 # ---- action-selector ----

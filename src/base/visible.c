@@ -1,0 +1,63 @@
+#include "base/visible.h"
+
+#include <stdint.h>
+
+/* Bytes of the UTF-8 character at s and its number; 0 when there is none. */
+static size_t visible_decode(const unsigned char *s, size_t n, uint32_t *ret) {
+    static const struct {
+        unsigned char mask, lead;
+        uint32_t min;
+    } forms[] = {{0x80, 0x00, 0}, {0xe0, 0xc0, 0x80}, {0xf0, 0xe0, 0x800}, {0xf8, 0xf0, 0x10000}};
+    size_t more = 0;
+    while (more < 4 && (s[0] & forms[more].mask) != forms[more].lead)
+        more++;
+    if (more == 4 || more >= n)
+        return 0;
+    uint32_t c = s[0] & (unsigned char)~forms[more].mask;
+    for (size_t i = 1; i <= more; i++) {
+        if ((s[i] & 0xc0) != 0x80)
+            return 0;
+        c = c << 6 | (s[i] & 0x3fu);
+    }
+    *ret = c;
+    return c < forms[more].min || c > 0x10ffff || (c >= 0xd800 && c < 0xe000) ? 0 : more + 1;
+}
+
+/* First and last character of what has no ink, or changes what stands beside it. */
+static const uint32_t unseen[][2] = {
+    {0x00, 0x1f},     {0x7f, 0xa0},       {0xad, 0xad},       {0xb7, 0xb7}, /* our own mark */
+    {0x34f, 0x34f},   {0x61c, 0x61c},     {0x115f, 0x1160},   {0x1680, 0x1680},   {0x17b4, 0x17b5},
+    {0x180b, 0x180f}, {0x2000, 0x200f},   {0x2028, 0x202f},   {0x205f, 0x206f},   {0x2800, 0x2800},
+    {0x3000, 0x3000}, {0x3164, 0x3164},   {0xfe00, 0xfe0f},   {0xfeff, 0xfeff},   {0xffa0, 0xffa0},
+    {0xfff0, 0xfffb}, {0x1d159, 0x1d159}, {0x1d173, 0x1d17a}, {0xe0000, 0xe0fff},
+};
+
+static bool is_unseen(uint32_t c) {
+    for (size_t i = 0; i < sizeof(unseen) / sizeof(*unseen); i++)
+        if (c >= unseen[i][0] && c <= unseen[i][1])
+            return true;
+    return false;
+}
+
+static bool add_space(struct buf *to, const char *text, size_t n, size_t at) {
+    bool alone = at && at + 1 < n && text[at - 1] != ' ' && text[at + 1] != ' ';
+    return alone ? buf_add(to, " ", 1) : buf_add(to, "\u00b7", 2);
+}
+
+bool visible_add(struct buf *to, const char *text, size_t n) {
+    bool fits = true;
+    for (size_t at = 0, len; fits && at < n; at += len) {
+        uint32_t c = 0;
+        len = visible_decode((const unsigned char *)text + at, n - at, &c);
+        if (!len)
+            fits = buf_addf(to, "\\x%02x", (unsigned char)text[at]);
+        else if (c == ' ')
+            fits = add_space(to, text, n, at);
+        else if (is_unseen(c))
+            fits = buf_addf(to, "\\u{%x}", c);
+        else
+            fits = buf_add(to, text + at, len);
+        len = len ? len : 1;
+    }
+    return fits;
+}
