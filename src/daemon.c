@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,6 +17,7 @@
 #include "api/api.h"
 #include "base/defer.h"
 #include "base/disks.h"
+#include "base/lockfile.h"
 #include "base/log.h"
 #include "base/parse.h"
 #include "io/launch.h"
@@ -45,7 +47,8 @@ struct daemon {
     uint64_t quiet_since_ms; /* 0: it does not listen yet */
     struct err failed;
     bool has_failed;
-    bool has_pid; /* carrel.pid is ours, not that of the one we lost against */
+    int lock;     /* of the run directory: whoever holds it owns carrel.sock and carrel.pid */
+    bool has_pid; /* carrel.pid was written */
 };
 
 static const struct option long_options[] = {
@@ -70,7 +73,7 @@ static int read_options(int argc, char **argv, struct daemon *d, const char **co
             setenv("CARREL_HOME", optarg, 1);
             break;
         case 'f':
-            if (parse_u64(optarg, 0, 1024, &n, err) < 0)
+            if (parse_u64(optarg, 0, INT_MAX, &n, err) < 0)
                 return -1;
             d->ready = (int)n;
             fcntl(d->ready, F_SETFD, FD_CLOEXEC);
@@ -132,6 +135,20 @@ static void head_signed(void *arg, const struct journal_head *head) {
 
 /* ---- listening ---- */
 
+/* One daemon per run directory, whatever its store: two would fight over its socket and boxes. */
+static int lock_run(struct daemon *d, struct err *err) {
+    char path[PLACE_SIZE + 16];
+    struct lock_holder other;
+    bool is_taken;
+    snprintf(path, sizeof(path), "%s/daemon.lock", d->place.run);
+    d->lock = lockfile_take(path, d->place.home, &is_taken, &other, err);
+    if (!is_taken)
+        return d->lock < 0 ? -1 : 0;
+    err_set(err, ERR_BUSY, "another daemon (pid %s, store '%s') uses the run directory '%s'",
+            other.pid, other.words, d->place.run);
+    return err_remedy(err, "stop it, or set another CARREL_RUN");
+}
+
 static int write_pid(const struct daemon *d, struct err *err) {
     char path[PLACE_SIZE + 16], text[16];
     snprintf(path, sizeof(path), "%s/carrel.pid", d->place.run);
@@ -192,8 +209,10 @@ static int listen_all(struct daemon *d, struct err *err) {
     /* Every user may knock at root's daemon: each is an owner. What else is there stays closed. */
     if (for_all && chmod(d->place.run, 0711) < 0)
         return err_sys(err, "open '%s' to its socket", d->place.run);
+    if (api_listen_unix(d->api, path, for_all ? 0666 : 0600, err) < 0)
+        return -1;
     d->has_pid = write_pid(d, err) == 0;
-    if (!d->has_pid || api_listen_unix(d->api, path, for_all ? 0666 : 0600, err) < 0)
+    if (!d->has_pid)
         return -1;
     return where && *where ? listen_tcp(d, where, err) : 0;
 }
@@ -255,7 +274,7 @@ static int start(struct daemon *d, struct err *err) {
         .journal = {.segment_bytes = d->conf.journal_segment_bytes, .on_head = head_signed},
     };
     loop_set_workers(WORKERS);
-    d->loop = loop_new(err);
+    d->loop = lock_run(d, err) < 0 ? NULL : loop_new(err);
     if (!d->loop || loop_on_signal(d->loop, SIGTERM, on_signal, d, err) < 0 ||
         loop_on_signal(d->loop, SIGINT, on_signal, d, err) < 0 ||
         store_open(&store, &d->store, err) < 0 || read_disks(d, err) < 0 ||
@@ -288,10 +307,11 @@ static void finish(struct daemon *d) {
     snprintf(path, sizeof(path), "%s/carrel.pid", d->place.run);
     if (d->has_pid)
         unlink(path);
+    close_fd(&d->lock);
 }
 
 int main(int argc, char **argv) {
-    struct daemon d = {.ready = -1};
+    struct daemon d = {.ready = -1, .lock = -1};
     const char *conf = NULL;
     struct err err;
     signal(SIGPIPE, SIG_IGN);

@@ -5,9 +5,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/defer.h"
+#include "base/lockfile.h"
 #include "base/parse.h"
 #include "io/http_uri.h"
 #include "io/launch.h"
@@ -44,6 +46,28 @@ static bool try_socket(struct client *c, const char *run, struct err *err) {
     return c->http;
 }
 
+static bool same_place(const char *a, const char *b) {
+    struct stat at, bt;
+    if (stat(a, &at) < 0 || stat(b, &bt) < 0)
+        return strcmp(a, b) == 0;
+    return at.st_dev == bt.st_dev && at.st_ino == bt.st_ino;
+}
+
+/* A daemon of another store answers here: nobody who named a store gets another one instead. */
+static int check_store(struct client *c, struct err *err) {
+    char path[PLACE_SIZE + 16];
+    struct lock_holder daemon;
+    const char *home = getenv("CARREL_HOME");
+    snprintf(path, sizeof(path), "%s/daemon.lock", c->place.run);
+    if (!home || !*home || lockfile_read(path, &daemon) < 0 || !daemon.words[0] ||
+        same_place(daemon.words, c->place.home))
+        return 0;
+    client_close(c);
+    err_set(err, ERR_INVALID, "the daemon of '%s' uses the store '%s', not CARREL_HOME '%s'",
+            c->place.run, daemon.words, c->place.home);
+    return err_remedy(err, "unset CARREL_HOME, or set another CARREL_RUN too");
+}
+
 static int start_daemon(struct client *c, void (**waiting)(void), struct err *err) {
     char idle[24];
     const char *const args[] = {"--idle-ms", idle, NULL};
@@ -60,7 +84,7 @@ static int start_and_connect(struct client *c, void (*waiting)(void), struct err
         if (r < 0 && !strstr(err->text, "another daemon"))
             break;
         if (try_socket(c, c->place.run, &unreached))
-            return 0;
+            return check_store(c, err);
         usleep(20000);
     }
     if (r == 0)
@@ -92,7 +116,7 @@ int client_open(struct client *c, enum client_start start, void (*waiting)(void)
         return use_url(c, url, err);
     c->local = true;
     if (try_socket(c, c->place.run, err))
-        return 0;
+        return check_store(c, err);
     if (err->code == ERR_INVALID)
         return err_remedy(err, "set CARREL_RUN to a shorter path");
     if (err->code != ERR_NOT_FOUND)

@@ -15,6 +15,9 @@
 
 enum { START_MS = 60000, SOON_MS = 700, ARGS_MAX = 32 };
 
+/* The program finds its end of the pipe here, however many descriptors the caller has open. */
+enum { READY_FD = 3 };
+
 struct launching {
     const struct place *place;
     const char *program, *log;
@@ -27,9 +30,11 @@ static void become(const struct launching *l) {
     char path[PLACE_SIZE + 32], log[PLACE_SIZE + 32], fd[16];
     const char *words[ARGS_MAX] = {l->program,   "--run", l->place->run, "--home", l->place->home,
                                    "--ready-fd", fd};
+    /* Above the standard streams, which our caller may have closed. */
+    int ready = fcntl(l->ready, F_DUPFD_CLOEXEC, READY_FD);
     snprintf(path, sizeof(path), "%s/%s", l->place->libexec, l->program);
     snprintf(log, sizeof(log), "%s/%s", l->place->run, l->log);
-    snprintf(fd, sizeof(fd), "%d", l->ready);
+    snprintf(fd, sizeof(fd), "%d", READY_FD);
     for (size_t n = 7, i = 0; l->args && l->args[i] && n < ARGS_MAX - 1; i++)
         words[n++] = l->args[i];
     sigset_t none;
@@ -45,7 +50,9 @@ static void become(const struct launching *l) {
     dup2(out < 0 ? null : out, STDERR_FILENO);
     /* What else our caller left open would stay open as long as the program lives. */
     close_range(3, ~0u, CLOSE_RANGE_CLOEXEC);
-    fcntl(l->ready, F_SETFD, 0);
+    if (ready != READY_FD && dup2(ready, READY_FD) < 0)
+        _exit(127);
+    fcntl(READY_FD, F_SETFD, 0);
     execv(path, (char *const *)words);
     _exit(127);
 }

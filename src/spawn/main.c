@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
+#include <limits.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/file.h>
@@ -64,7 +65,7 @@ static int read_options(int argc, char **argv, struct options *o, struct err *er
                 return -1;
             break;
         case 'f':
-            if (parse_u64(optarg, 0, 1024, &n, err) < 0)
+            if (parse_u64(optarg, 0, INT_MAX, &n, err) < 0)
                 return -1;
             o->ready = (int)n;
             fcntl(o->ready, F_SETFD, FD_CLOEXEC);

@@ -2,24 +2,20 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/fdio.h"
+#include "base/lockfile.h"
 #include "store/connection.h"
 #include "store/schema.h"
 #include "store/store.h"
 
 enum {
     PATH_SIZE = 4000,
-    PID_SIZE = 24,
     QUICK_CHECK_BYTES = 16 << 20,
-    LOCK_STEP_US = 10000,
-    LOCK_TRIES = 500,
 };
 
 /* ---- The folder ---- */
@@ -29,40 +25,18 @@ static int path_of(const char *home, const char *name, char ret[PATH_SIZE], stru
     return n < PATH_SIZE ? 0 : err_set(err, ERR_INVALID, "the path '%.60s...' is too long", home);
 }
 
-/* Who wrote itself down last: its pid as text, and whether it still lives. */
-static bool holder_lives(int lock, char ret[PID_SIZE]) {
-    ssize_t n = pread(lock, ret, PID_SIZE - 1, 0);
-    ret[n > 0 ? n : 0] = '\0';
-    ret[strcspn(ret, "\n")] = '\0';
-    long pid = strtol(ret, NULL, 10);
-    if (pid <= 0)
-        snprintf(ret, PID_SIZE, "unknown");
-    return pid <= 0 || kill((pid_t)pid, 0) == 0 || errno != ESRCH;
-}
-
-/*
- * Held as long as the store is open; the kernel drops it with the process. A daemon that was killed
- * while it started a program leaves the lock to that child until the child's exec: it is dead, and
- * the lock comes in a moment.
- */
+/* Held as long as the store is open; the kernel drops it with the process. */
 static int take_lock(struct store *s, const char *home, struct err *err) {
-    char path[PATH_SIZE], pid[PID_SIZE] = "";
+    char path[PATH_SIZE];
+    struct lock_holder holder;
+    bool is_taken = false;
     if (path_of(home, "carrel.lock", path, err) < 0)
         return -1;
-    s->lock_fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
-    if (s->lock_fd < 0)
-        return err_sys(err, "open '%s'", path);
-    for (int tries = 0; flock(s->lock_fd, LOCK_EX | LOCK_NB) < 0; tries++) {
-        if (holder_lives(s->lock_fd, pid) || tries == LOCK_TRIES) {
-            err_set(err, ERR_BUSY, "another daemon (pid %s) uses '%s'", pid, home);
-            return err_remedy(err, "stop it, or set another CARREL_HOME");
-        }
-        usleep(LOCK_STEP_US);
-    }
-    int n = snprintf(pid, sizeof(pid), "%d\n", (int)getpid());
-    if (ftruncate(s->lock_fd, 0) < 0 || pwrite(s->lock_fd, pid, (size_t)n, 0) != n)
-        return err_sys(err, "write '%s'", path);
-    return 0;
+    s->lock_fd = lockfile_take(path, "", &is_taken, &holder, err);
+    if (!is_taken)
+        return s->lock_fd < 0 ? -1 : 0;
+    err_set(err, ERR_BUSY, "another daemon (pid %s) uses '%s'", holder.pid, home);
+    return err_remedy(err, "stop it, or set another CARREL_HOME");
 }
 
 /* SQLite would make it with the mode of the umask; its log gets the mode of the database. */

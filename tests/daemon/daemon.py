@@ -209,6 +209,7 @@ class Daemon(Client):
         self.conf = self.dir / "carrel.conf"
         self.conf.write_text(with_own_ingress(conf or ""))
         self.options = list(options)
+        self.lent_fds = []  # descriptors of ours that it has open beside its own
         self.env = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": str(self.dir), "LANG": "C.UTF-8",
                     "CARREL_RUN": str(self.run_dir), "CARREL_HOME": str(self.home)}
         if "ASAN_OPTIONS" in os.environ:
@@ -226,7 +227,7 @@ class Daemon(Client):
         ready, told = os.pipe()
         log = open(self.dir / "log", "ab")
         self.process = subprocess.Popen(
-            [self.program, "--conf", str(self.conf), "--ready-fd", str(told), *self.options], pass_fds=[told],
+            [self.program, "--conf", str(self.conf), "--ready-fd", str(told), *self.options], pass_fds=[told, *self.lent_fds],
             stdin=subprocess.DEVNULL, stdout=log, stderr=log, env={**self.env, **dict(env)})
         os.close(told)
         log.close()

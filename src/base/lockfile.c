@@ -1,0 +1,65 @@
+#include "base/lockfile.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include "base/defer.h"
+
+enum { LOCK_STEP_US = 10000, LOCK_TRIES = 500 };
+
+static void read_holder(int fd, struct lock_holder *ret) {
+    char text[LOCK_WORDS_SIZE + 32];
+    ssize_t n = pread(fd, text, sizeof(text) - 1, 0);
+    text[n > 0 ? n : 0] = '\0';
+    char *words = strchr(text, '\n');
+    if (words)
+        *words++ = '\0';
+    snprintf(ret->pid, sizeof(ret->pid), "%.20s", strtol(text, NULL, 10) > 0 ? text : "unknown");
+    snprintf(ret->words, sizeof(ret->words), "%.*s", words ? (int)strcspn(words, "\n") : 0,
+             words ? words : "");
+}
+
+static bool holder_lives(const struct lock_holder *h) {
+    long pid = strtol(h->pid, NULL, 10);
+    return pid <= 0 || kill((pid_t)pid, 0) == 0 || errno != ESRCH;
+}
+
+/*
+ * A daemon that was killed while it started a program leaves the lock to that child until the
+ * child's exec: it is dead, and the lock comes in a moment.
+ */
+int lockfile_take(const char *path, const char *words, bool *is_taken, struct lock_holder *holder,
+                  struct err *err) {
+    char text[LOCK_WORDS_SIZE + 32];
+    *is_taken = false;
+    int fd DEFER_CLOSE = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (fd < 0)
+        return err_sys(err, "open '%s'", path);
+    for (int tries = 0; flock(fd, LOCK_EX | LOCK_NB) < 0; tries++) {
+        read_holder(fd, holder);
+        *is_taken = holder_lives(holder) || tries == LOCK_TRIES;
+        if (*is_taken)
+            return err_set(err, ERR_BUSY, "'%s' is locked by pid %s", path, holder->pid);
+        usleep(LOCK_STEP_US);
+    }
+    int n = snprintf(text, sizeof(text), "%d\n%s\n", (int)getpid(), words);
+    if (n >= (int)sizeof(text))
+        return err_set(err, ERR_INVALID, "the words for '%s' are too long", path);
+    if (ftruncate(fd, 0) < 0 || pwrite(fd, text, (size_t)n, 0) != n)
+        return err_sys(err, "write '%s'", path);
+    return TAKE_FD(fd);
+}
+
+int lockfile_read(const char *path, struct lock_holder *ret) {
+    int fd DEFER_CLOSE = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0)
+        return -1;
+    read_holder(fd, ret);
+    return 0;
+}

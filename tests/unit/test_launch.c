@@ -1,0 +1,84 @@
+/* A resident program starts, however many descriptors its starter has open, or how few. */
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/defer.h"
+#include "io/launch.h"
+#include "tests/unit/scratch.h"
+#include "tests/unit/unit.h"
+
+enum { MANY = 1100 }; /* above what --ready-fd once took */
+
+/* Says that it is ready only over the descriptor that it was told of, and only if that is 3. */
+static const char script[] = "#!/bin/sh\n"
+                             "[ \"$5\" = --ready-fd ] && [ \"$6\" = 3 ] || exit 1\n"
+                             "for fd in /proc/self/fd/*; do\n"
+                             "  [ \"${fd##*/}\" -gt 100 ] && exit 1\n"
+                             "done\n"
+                             "printf r >&3\n";
+
+static struct place make_place(const struct scratch *dir) {
+    struct place p = {0};
+    char path[PLACE_SIZE + 16];
+    snprintf(p.run, sizeof(p.run), "%s/run", dir->path);
+    snprintf(p.home, sizeof(p.home), "%s/home", dir->path);
+    snprintf(p.libexec, sizeof(p.libexec), "%s", dir->path);
+    snprintf(path, sizeof(path), "%s/program", dir->path);
+    int fd DEFER_CLOSE = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0700);
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, script, strlen(script)), strlen(script));
+    return p;
+}
+
+static void a_starter_with_many_descriptors_starts_it(void **state) {
+    (void)state;
+    struct scratch dir DEFER(scratch_done) = scratch_new();
+    struct place place = make_place(&dir);
+    struct rlimit before, more;
+    struct err err = {0};
+    int fds[MANY], n = 0;
+    getrlimit(RLIMIT_NOFILE, &before);
+    more = before;
+    if (more.rlim_max < MANY + 100)
+        skip();
+    more.rlim_cur = more.rlim_max;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &more), 0);
+    while (n < MANY && (fds[n] = fcntl(STDERR_FILENO, F_DUPFD, 3)) >= 0)
+        n++;
+    assert_int_equal(n, MANY);
+    int r = launch(&place, "program", "log", NULL, NULL, &err);
+    while (n)
+        close(fds[--n]);
+    setrlimit(RLIMIT_NOFILE, &before);
+    assert_int_equal(r, 0);
+}
+
+static void a_starter_without_standard_streams_starts_it(void **state) {
+    (void)state;
+    struct scratch dir DEFER(scratch_done) = scratch_new();
+    struct place place = make_place(&dir);
+    struct err err = {0};
+    int in = fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3);
+    close(STDIN_FILENO); /* the pipe, or the log, gets its number */
+    int r = launch(&place, "program", "log", NULL, NULL, &err);
+    if (in >= 0) {
+        dup2(in, STDIN_FILENO);
+        close(in);
+    }
+    assert_int_equal(r, 0);
+}
+
+static void a_program_that_ends_at_once_is_an_error(void **state) {
+    (void)state;
+    struct scratch dir DEFER(scratch_done) = scratch_new();
+    struct place place = make_place(&dir);
+    struct err err = {0};
+    assert_int_equal(launch(&place, "missing", "log", NULL, NULL, &err), -1);
+    assert_non_null(strstr(err.text, "ended before it was ready"));
+}
+
+UNIT_MAIN(cmocka_unit_test(a_starter_with_many_descriptors_starts_it),
+          cmocka_unit_test(a_starter_without_standard_streams_starts_it),
+          cmocka_unit_test(a_program_that_ends_at_once_is_an_error))
