@@ -160,14 +160,23 @@ void conn_linger(struct conn *c) {
 
 /* ---- deciding ---- */
 
+static struct policy_query query_of(const struct conn *c, const char *method, const char *path) {
+    return (struct policy_query){.host = c->host,
+                                 .port = c->port,
+                                 .knows_protocol = c->knows_protocol,
+                                 .protocol = c->protocol,
+                                 .method = method,
+                                 .path = path,
+                                 .now_ms = wall_ms()};
+}
+
+struct policy_care conn_cares(const struct conn *c) {
+    const struct policy_query q = query_of(c, NULL, NULL);
+    return policy_cares(&c->machine->policy, &q);
+}
+
 struct policy_answer conn_decide(struct conn *c, const char *method, const char *path) {
-    const struct policy_query q = {.host = c->host,
-                                   .port = c->port,
-                                   .knows_protocol = c->knows_protocol,
-                                   .protocol = c->protocol,
-                                   .method = method,
-                                   .path = path,
-                                   .now_ms = wall_ms()};
+    const struct policy_query q = query_of(c, method, path);
     struct policy_answer a = policy_decide(&c->machine->policy, &q);
     c->rule = a.rule ? a.rule->id : 0;
     return a;

@@ -8,6 +8,7 @@
 
 #include "base/parse.h"
 #include "gate/address.h"
+#include "gate/path.h"
 
 #define COUNT(array) (sizeof(array) / sizeof(*(array)))
 
@@ -88,7 +89,7 @@ static int read_path(const char *text, const char *path, struct policy_rule *r, 
         return 0;
     if (r->protocol == PROTOCOL_WEB || r->protocol == PROTOCOL_TCP)
         return bad_target(text, "a path needs http:// or https://", err);
-    if (strlen(path) >= sizeof(r->path) || !policy_path_is_plain(path) || strpbrk(path, "?#"))
+    if (strlen(path) >= sizeof(r->path) || !path_is_plain(path) || strpbrk(path, "?#"))
         return bad_target(text, "that path cannot be a prefix", err);
     if (strcmp(path, "/") != 0)
         snprintf(r->path, sizeof(r->path), "%s", path);
@@ -223,32 +224,6 @@ int policy_remove(struct policy *p, uint64_t id, struct err *err) {
 
 /* ---- deciding ---- */
 
-static int hex(char c) {
-    return c >= '0' && c <= '9' ? c - '0' : isxdigit((unsigned char)c) ? (c | 32) - 'a' + 10 : -1;
-}
-
-/* What stands for itself need not be encoded; whoever does it hides something. */
-static bool hides(const char *percent) {
-    int high = hex(percent[1]), low = high < 0 ? -1 : hex(percent[2]);
-    int c = high * 16 + low;
-    return low < 0 || c < 32 || c == 127 || c == '.' || c == '/' || c == '\\' || c == '%';
-}
-
-bool policy_path_is_plain(const char *path) {
-    if (path[0] != '/')
-        return false;
-    for (const char *p = path; *p; p++) {
-        if (*p == '\\' || (*p == '%' && hides(p)) || (unsigned char)*p <= ' ')
-            return false;
-        if (*p != '/')
-            continue;
-        size_t n = strcspn(p + 1, "/");
-        if ((n == 0 && p[1]) || (n == 1 && p[1] == '.') || (n == 2 && p[1] == '.' && p[2] == '.'))
-            return false;
-    }
-    return true;
-}
-
 static bool fits_host(const struct policy_rule *r, const char *host) {
     return r->host_kind == HOST_ANY     ? true
            : r->host_kind == HOST_BELOW ? name_is_below(host, r->host)
@@ -313,18 +288,32 @@ static bool closed_by_taint(const struct policy *p, const struct policy_rule *r)
     return p->guarded && p->tainted[0] && r->action == POLICY_ALLOW && !r->tainted && !r->preset[0];
 }
 
+static bool fits(const struct policy_rule *r, const struct policy_query *q) {
+    return fits_host(r, q->host) && fits_port(r, q) && fits_protocol(r, q) &&
+           (!r->expires_ms || r->expires_ms > q->now_ms);
+}
+
+struct policy_care policy_cares(const struct policy *p, const struct policy_query *q) {
+    struct policy_care care = {false, false};
+    for (size_t i = 0; i < p->count; i++)
+        if (fits(&p->rules[i], q)) {
+            care.methods |= p->rules[i].methods[0] != '\0';
+            care.paths |= p->rules[i].path[0] != '\0';
+        }
+    return care;
+}
+
 struct policy_answer policy_decide(const struct policy *p, const struct policy_query *q) {
     for (size_t i = p->count; i-- > 0;) {
         struct policy_rule *r = &p->rules[i];
-        if (!fits_host(r, q->host) || !fits_port(r, q) || !fits_protocol(r, q) ||
-            (r->expires_ms && r->expires_ms <= q->now_ms))
+        if (!fits(r, q))
             continue;
         if (r->protocol != PROTOCOL_TCP && !q->knows_protocol)
             return want(POLICY_WANTS_PROTOCOL, r);
         if (asks_for_request(r)) {
             if (!q->method)
                 return want(POLICY_WANTS_REQUEST, r);
-            if (r->path[0] && !policy_path_is_plain(q->path))
+            if (r->path[0] && !path_is_plain(q->path))
                 return (struct policy_answer){
                     .action = POLICY_DENY, .rule = r, .why = "its path could be read in two ways"};
             if (!fits_method(r, q->method) || !fits_path(r, q->path))

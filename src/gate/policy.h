@@ -115,5 +115,8 @@ struct policy_answer {
 
 struct policy_answer policy_decide(const struct policy *p, const struct policy_query *q);
 
-/* A path that two readers might take apart differently: dot segments, encoded ones, backslashes. */
-bool policy_path_is_plain(const char *path);
+/* Which parts of requests the rules that fit a host are about, whatever they decide. */
+struct policy_care {
+    bool methods, paths;
+};
+struct policy_care policy_cares(const struct policy *p, const struct policy_query *q);

@@ -233,10 +233,13 @@ static void hold(struct conn *c, struct policy_rule *rule) {
 
 static void decide(struct conn *c) {
     struct policy_answer a = conn_decide(c, c->web->method, c->web->path);
+    const struct policy_care care = conn_cares(c);
+    const char *overrides = override_in_head(&c->web->client.head, care);
     struct secret_uses uses;
+    override_begin(&c->web->form, &c->web->client.head, care);
     secrets_check(&c->machine->grants, c->host, c->is_terminated, &c->web->client.head, &uses);
-    if (a.action != POLICY_DENY && uses.why[0])
-        say_no(c, uses.why);
+    if (a.action != POLICY_DENY && (uses.why[0] || overrides))
+        say_no(c, overrides ? overrides : uses.why);
     else if (a.action == POLICY_ALLOW)
         forward_request(c, a.rule);
     else if (a.action == POLICY_ASK)
@@ -306,8 +309,7 @@ static bool step_request_head(struct conn *c) {
 }
 
 /* The server has a part of it, and never gets the rest. */
-static void refuse_body(struct conn *c) {
-    static const char why[] = "its body holds the placeholder of a secret";
+static void refuse_body(struct conn *c, const char *why) {
     if (!c->web->answered) {
         say_no(c, why);
         return;
@@ -323,11 +325,12 @@ static bool step_request_body(struct conn *c) {
     struct shield *shield = w->shield;
     const struct sieve sieve = {.needles = shield ? &shield->forbidden : NULL,
                                 .carry = shield ? &shield->sent : NULL,
-                                .forbids = true};
-    int r =
-        side_step_body(&w->client, &c->client, &c->server, chunked, shield ? &sieve : NULL, &moved);
-    if (r == -2) {
-        refuse_body(c);
+                                .forbids = true,
+                                .form = &w->form};
+    int r = side_step_body(&w->client, &c->client, &c->server, chunked, &sieve, &moved);
+    if (r < -1) {
+        refuse_body(c, r == -2 ? "its body holds the placeholder of a secret"
+                               : "its form names another method, and a rule is about methods");
         return false;
     }
     if (r < 0) {

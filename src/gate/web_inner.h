@@ -2,6 +2,7 @@
 #pragma once
 
 #include "gate/inner.h"
+#include "gate/override.h"
 
 enum { IN_SIZE = 20480, METHOD_SIZE = 32, HEAD_OUT_MAX = 65536 };
 
@@ -48,9 +49,10 @@ struct web {
     bool answered;      /* a part of the answer has gone out */
     char method[METHOD_SIZE];
     char *path;
-    uint64_t server_rule;  /* under which the server was dialled */
-    bool is_timed;         /* a head has begun, and has its time */
-    struct shield *shield; /* NULL: there is nothing to hide */
+    uint64_t server_rule;      /* under which the server was dialled */
+    struct override_scan form; /* of the request's body */
+    bool is_timed;             /* a head has begun, and has its time */
+    struct shield *shield;     /* NULL: there is nothing to hide */
 };
 
 /* ---- web_side.c: bytes of one side, heads and bodies ---- */
@@ -63,16 +65,17 @@ int side_read_head(struct side *s, struct channel *ch, enum http_kind kind, bool
 
 /* What a body is looked through for, on its way. */
 struct sieve {
-    const struct needles *needles;
+    const struct needles *needles; /* NULL: for none */
     struct buf *carry;
     bool forbids;
+    struct override_scan *form; /* NULL: it is none */
 };
 
 /* A piece of a body, framed as it goes out. */
 bool web_put_piece(struct channel *to, struct http_text data, bool chunked);
 /*
  * 1: a step was made. 0: nothing is there. 2: it has ended. -1: the body is broken, -2: it holds
- * what it may not.
+ * what it may not, -3: it is a form that names another method.
  */
 int side_step_body(struct side *s, struct channel *from, struct channel *to, bool chunked,
                    const struct sieve *sieve, size_t *ret_moved);

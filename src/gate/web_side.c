@@ -62,7 +62,9 @@ static int put_sieved(const struct sieve *v, struct channel *to, struct http_tex
 
 static int put_data(const struct sieve *v, struct channel *to, struct http_text data, bool chunked,
                     bool end) {
-    if (v)
+    if (v && v->form && override_feed(v->form, data.s, data.n))
+        return -3;
+    if (v && v->needles)
         return put_sieved(v, to, data, chunked, end);
     return web_put_piece(to, data, chunked) ? 0 : -1;
 }

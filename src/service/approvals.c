@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/defer.h"
+#include "gate/path.h"
 #include "service/state.h"
 
 enum { LIST_MAX_BYTES = 4 << 20 };
@@ -97,7 +98,7 @@ static int rule_of(const struct pending *p, const struct policy_rule *asked,
                          : strcmp(p->protocol, "tls") == 0 ? schemes[2]
                                                            : schemes[1];
     bool six = strchr(p->host, ':') != NULL;
-    bool fits = web && policy_path_is_plain(p->path) && strlen(p->path) < POLICY_PATH_SIZE;
+    bool fits = web && path_is_plain(p->path) && strlen(p->path) < POLICY_PATH_SIZE;
     snprintf(target, sizeof(target), "%s%s%s%s:%u%s", scheme, six ? "[" : "", p->host,
              six ? "]" : "", p->port, fits ? p->path : "");
     *ret = (struct policy_rule){.action = POLICY_ALLOW, .local = asked && asked->local};

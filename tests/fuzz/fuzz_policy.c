@@ -6,6 +6,7 @@
 
 #include "base/buf.h"
 #include "base/defer.h"
+#include "gate/path.h"
 #include "gate/policy.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -20,7 +21,7 @@ static void targets(const char *text) {
     assert(r == 0);
     policy_target_write(&b, second);
     assert(strcmp(first, second) == 0);
-    assert(!a.path[0] || policy_path_is_plain(a.path));
+    assert(!a.path[0] || path_is_plain(a.path));
 }
 
 static void documents(const char *text) {

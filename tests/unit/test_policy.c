@@ -155,6 +155,14 @@ static void methods_and_paths_wait_for_the_request(void **state) {
         {"DELETE", "/v1/x", POLICY_DENY},
         {"get", "/v1", POLICY_DENY},
         {"GETS", "/v1", POLICY_DENY},
+        {"GE", "/v1", POLICY_DENY},
+        {"", "/v1", POLICY_DENY},
+        {"POS", "/v1", POLICY_DENY},
+        {"GET,POST", "/v1", POLICY_DENY},
+        {"GET", "/v1/%252e%252e/v2", POLICY_DENY},
+        {"GET", "/v1/..;/v2", POLICY_DENY},
+        {"GET", "/v1/%c0%ae%c0%ae/v2", POLICY_DENY},
+        {"GET", "/v", POLICY_DENY},
         {"GET", "/v10", POLICY_DENY},
         {"GET", "/", POLICY_DENY},
         {"GET", "/v1/../v2", POLICY_DENY},
@@ -174,6 +182,37 @@ static void methods_and_paths_wait_for_the_request(void **state) {
             ask(&p, "api.example", 443, PROTOCOL_TLS, rows[i].method, rows[i].path);
         if (a.action != rows[i].action)
             fail_msg("%s %s: %s", rows[i].method, rows[i].path, policy_action_name(a.action));
+    }
+}
+
+/* Whatever a rule decides: one that is refused for its method is about methods, too. */
+static void it_is_known_what_rules_are_about(void **state) {
+    (void)state;
+    struct policy p DEFER(policy_done) = {.count = 0};
+    struct policy_rule r = rule(POLICY_DENY, "http://api.example");
+    assert_int_equal(policy_methods_read("DELETE", r.methods, &err), 0);
+    add(&p, POLICY_ALLOW, "http://api.example");
+    assert_int_equal(policy_add(&p, &r, &err), 0);
+    add(&p, POLICY_ALLOW, "http://paths.example/v1");
+    r = rule(POLICY_ALLOW, "http://old.example/v1");
+    r.expires_ms = 1000;
+    assert_int_equal(policy_add(&p, &r, &err), 0);
+    static const struct {
+        const char *host;
+        bool methods, paths;
+    } rows[] = {{"api.example", true, false},
+                {"paths.example", false, true},
+                {"old.example", false, false},
+                {"other.example", false, false}};
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        const struct policy_query q = {.host = rows[i].host,
+                                       .port = 80,
+                                       .knows_protocol = true,
+                                       .protocol = PROTOCOL_HTTP,
+                                       .now_ms = 1000};
+        struct policy_care care = policy_cares(&p, &q);
+        if (care.methods != rows[i].methods || care.paths != rows[i].paths)
+            fail_msg("%s", rows[i].host);
     }
 }
 
@@ -291,6 +330,7 @@ UNIT_MAIN(cmocka_unit_test(a_taint_closes_a_guarded_policy_and_is_kept),
           cmocka_unit_test(a_name_alone_is_the_web_there),
           cmocka_unit_test(tcp_needs_no_first_byte), cmocka_unit_test(the_newest_rule_decides),
           cmocka_unit_test(methods_and_paths_wait_for_the_request),
+          cmocka_unit_test(it_is_known_what_rules_are_about),
           cmocka_unit_test(a_rule_ends_when_it_says), cmocka_unit_test(rules_are_kept_as_json),
           cmocka_unit_test(bad_json_leaves_the_policy_as_it_was),
           cmocka_unit_test(there_are_only_so_many_rules))

@@ -115,6 +115,27 @@ static void placeholders_stand_only_where_they_may(void **state) {
     }
 }
 
+/* One secret for two hosts: each request uses the grant of the host that it goes to. */
+static void a_secret_for_two_hosts_goes_to_both_and_no_third(void **state) {
+    static const char key[] = "GET /?k=carrel-secret-cccccccccccccccccccccccccc HTTP/1.1\r\n"
+                              "Host: a\r\n\r\n";
+    struct http_head h;
+    struct secret_uses u;
+    (void)state;
+    parse(key, &h);
+    for (size_t i = 2; i < 4; i++) {
+        secrets_check(&grants, grants.list[i].host, true, &h, &u);
+        assert_string_equal(u.why, "");
+        assert_int_equal(u.count, 1);
+        assert_ptr_equal(u.list[0].grant, &grants.list[i]);
+        assert_true(secret_grants_for(&grants, grants.list[i].host));
+    }
+    secrets_check(&grants, "third.test", true, &h, &u);
+    assert_non_null(strstr(u.why, "this host"));
+    assert_int_equal(u.count, 0);
+    assert_false(secret_grants_for(&grants, "third.test"));
+}
+
 static struct http_text text(const char *s) {
     return (struct http_text){s, strlen(s)};
 }
@@ -213,6 +234,7 @@ static void what_was_changed_does_not_open(void **state) {
 UNIT_MAIN(cmocka_unit_test(a_text_is_masked_however_it_is_cut),
           cmocka_unit_test(the_longest_text_counts),
           cmocka_unit_test(placeholders_stand_only_where_they_may),
+          cmocka_unit_test(a_secret_for_two_hosts_goes_to_both_and_no_third),
           cmocka_unit_test(values_take_their_places), cmocka_unit_test(placeholders_differ),
           cmocka_unit_test(what_is_kept_is_sealed),
           cmocka_unit_test(what_was_changed_does_not_open))

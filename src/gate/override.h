@@ -1,0 +1,30 @@
+/*
+ * Ways to ask a server for another method or path than the request line says: frameworks and
+ * proxies look at certain fields, and at "_method" in queries and forms. Where a rule is about
+ * methods or paths, a request that holds one is refused. Pure.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "gate/policy.h"
+#include "io/http.h"
+
+/* NULL, or why its head is refused. */
+const char *override_in_head(const struct http_head *h, struct policy_care care);
+
+enum override_form { FORM_NONE, FORM_ENCODED, FORM_PARTS };
+
+/* A form's body, looked through as it passes, however it is cut. Zero, then begin. */
+struct override_scan {
+    enum override_form form;
+    size_t matched;   /* characters of the name that stand here */
+    char percent[3];  /* an encoded character that has begun */
+    size_t percent_n; /* of it */
+    bool in_value;    /* encoded: until the next field */
+};
+
+void override_begin(struct override_scan *s, const struct http_head *h, struct policy_care care);
+/* True: it names a method. */
+bool override_feed(struct override_scan *s, const char *bytes, size_t n);

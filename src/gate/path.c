@@ -1,0 +1,99 @@
+#include "gate/path.h"
+
+#include <ctype.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#define COUNT(array) (sizeof(array) / sizeof(*(array)))
+
+static int hex(char c) {
+    return c >= '0' && c <= '9' ? c - '0' : isxdigit((unsigned char)c) ? (c | 32) - 'a' + 10 : -1;
+}
+
+int path_hex(const char *digits) {
+    int high = hex(digits[0]), low = high < 0 ? -1 : hex(digits[1]);
+    return low < 0 ? -1 : high * 16 + low;
+}
+
+/* The next byte, decoded once; -1: a percent sign without digits. */
+static int next_byte(const char **at, bool *ret_encoded) {
+    const char *p = *at;
+    *ret_encoded = *p == '%';
+    *at += *ret_encoded ? 3 : 1;
+    if (!*ret_encoded)
+        return (unsigned char)*p;
+    int c = path_hex(p + 1);
+    if (c < 0)
+        *at = p + 1;
+    return c;
+}
+
+/* Some servers replace these by the ASCII characters that they look like. */
+static const uint32_t lookalikes[] = {
+    0x2024, 0x2025, 0x2026, 0xfe52, 0xff0e, /* dots */
+    0x2044, 0x2215, 0x29f8, 0xff0f,         /* slashes */
+    0x2216, 0x29f5, 0xfe68, 0xff3c,         /* backslashes */
+    0xfe6a, 0xff05,                         /* percent signs */
+};
+
+static bool is_lookalike(uint32_t c) {
+    for (size_t i = 0; i < COUNT(lookalikes); i++)
+        if (lookalikes[i] == c)
+            return true;
+    return false;
+}
+
+/* A character of several bytes, in the one way that UTF-8 has for it. */
+static bool is_strict_utf8(unsigned first, const char **at) {
+    static const uint32_t least[] = {0, 0x80, 0x800, 0x10000};
+    unsigned more = first >= 0xf0 ? 3 : first >= 0xe0 ? 2 : 1;
+    uint32_t c = first & (0x3fu >> more);
+    bool encoded;
+    if (first < 0xc0 || first > 0xf4)
+        return false;
+    for (unsigned i = 0; i < more; i++) {
+        int b = **at ? next_byte(at, &encoded) : -1;
+        if (b < 0 || (b & 0xc0) != 0x80)
+            return false;
+        c = c << 6 | ((unsigned)b & 0x3f);
+    }
+    return c >= least[more] && c <= 0x10ffff && (c < 0xd800 || c > 0xdfff) && !is_lookalike(c);
+}
+
+/* What stands for itself need not be encoded; whoever does it hides something. */
+static bool is_plain_byte(int c, bool encoded) {
+    if (c <= ' ' || c == 127)
+        return encoded && c == ' ';
+    return c != '\\' && !strchr(encoded ? "./%" : "#", c);
+}
+
+static bool is_parameter(const char *p) {
+    return *p == ';' || (*p == '%' && path_hex(p + 1) == ';');
+}
+
+/* Of a segment: many servers drop what is behind a ';' before they look for dots. */
+static bool is_plain_segment(const char *p, size_t n) {
+    size_t name = 0;
+    while (name < n && !is_parameter(p + name))
+        name++;
+    bool dots = (name == 1 && p[0] == '.') || (name == 2 && p[0] == '.' && p[1] == '.');
+    bool last = n == 0 && !p[0]; /* behind a slash at the end */
+    return !dots && (name > 0 || last);
+}
+
+bool path_is_plain(const char *path) {
+    if (path[0] != '/')
+        return false;
+    for (const char *p = path; *p;) {
+        bool encoded;
+        if (*p == '/' && !is_plain_segment(p + 1, strcspn(p + 1, "/")))
+            return false;
+        int c = next_byte(&p, &encoded);
+        if (c < 0 || (c < 0x80 && !is_plain_byte(c, encoded)))
+            return false;
+        if (c >= 0x80 && !is_strict_utf8((unsigned)c, &p))
+            return false;
+    }
+    return true;
+}
