@@ -174,6 +174,21 @@ static void nor_is_a_directory_or_what_takes_the_place_of_one(void **state) {
     assert_string_equal(get("e"), "x");
 }
 
+/* A FIFO in the place of a file stays. place_at() must not open it: that would wait for a writer.
+ */
+static void nor_is_a_fifo(void **state) {
+    (void)state;
+    struct stat st;
+    put("m", "one");
+    stage_one("m", 'M', "theirs");
+    assert_int_equal(unlinkat(now.dir, "m", 0), 0);
+    assert_int_equal(mkfifoat(now.dir, "m", 0644), 0);
+    assert_int_equal(finish(), 0);
+    assert_int_equal(now.left, 1);
+    assert_int_equal(fstatat(now.dir, "m", &st, AT_SYMLINK_NOFOLLOW), 0);
+    assert_true(S_ISFIFO(st.st_mode));
+}
+
 static void the_same_by_hand_is_no_conflict(void **state) {
     (void)state;
     stage_one("a", 'A', "theirs");
@@ -312,7 +327,7 @@ static void filesystems_without_such_renames_lose_nothing_either(void **state) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 UNIT_MAIN(TEST(everything_takes_its_place_and_comes_back),
           TEST(what_its_owner_made_meanwhile_is_not_replaced),
-          TEST(nor_is_a_directory_or_what_takes_the_place_of_one),
+          TEST(nor_is_a_directory_or_what_takes_the_place_of_one), TEST(nor_is_a_fifo),
           TEST(the_same_by_hand_is_no_conflict),
           TEST(a_later_version_of_the_owners_is_not_replaced),
           TEST(nor_one_that_was_saved_after_the_first_was_kept),

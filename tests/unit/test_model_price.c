@@ -93,6 +93,7 @@ static void the_worst_case_is_never_less_than_the_cost(void **state) {
     struct model_usage all = {.cache_write_long = 4000, .out = 500};
     assert_true(model_cost(&m, &all).micro <= worst.micro);
     assert_int_equal(model_worst(&m, 1 << 20, 500).in, 10000);
+    assert_int_equal(model_worst(&m, 10000, 500).in, 10000);
     assert_int_equal(model_worst(NULL, 1 << 20, 500).in, (1 << 20) + 2048);
     assert_int_equal(model_window(NULL), 128000);
     assert_int_equal(model_window(&m), 10000);

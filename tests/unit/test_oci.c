@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "base/buf.h"
 #include "base/defer.h"
 #include "base/image_id.h"
 #include "image/config.h"
@@ -51,6 +52,45 @@ static void a_path_is_made_plain_or_refused(void **state) {
     }
     for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++)
         assert_int_equal(image_path(bad[i], path, &err), -1);
+}
+
+/* Fills to[] with `count` names of `length` letters with slashes between them. */
+static void deep_path(char *to, size_t count, size_t length) {
+    for (size_t i = 0; i < count * (length + 1); i++)
+        to[i] = i % (length + 1) == length ? '/' : 'a';
+    to[count * (length + 1) - 1] = '\0';
+}
+
+static void a_path_has_a_largest_depth_and_a_longest_name(void **state) {
+    (void)state;
+    static char raw[4 * IMAGE_DEPTH_MAX + 4 * IMAGE_PART_MAX], path[IMAGE_PATH_SIZE];
+    deep_path(raw, IMAGE_DEPTH_MAX, 1);
+    assert_int_equal(image_path(raw, path, &err), 0);
+    deep_path(raw, IMAGE_DEPTH_MAX + 1, 1);
+    assert_int_equal(image_path(raw, path, &err), -1);
+    deep_path(raw, 1, IMAGE_PART_MAX);
+    assert_int_equal(image_path(raw, path, &err), 0);
+    deep_path(raw, 1, IMAGE_PART_MAX + 1);
+    assert_int_equal(image_path(raw, path, &err), -1);
+}
+
+/* A configuration with `count` layers. */
+static int read_diff_ids(size_t count, size_t *ret_count) {
+    static char ids[OCI_LAYERS_MAX][OCI_DIGEST_SIZE];
+    struct buf json DEFER(buf_done) = BUF(1 << 20);
+    assert_true(buf_addf(&json, "{\"rootfs\":{\"diff_ids\":["));
+    for (size_t i = 0; i < count; i++)
+        assert_true(buf_addf(&json, "%s\"sha256:%064zx\"", i ? "," : "", i));
+    assert_true(buf_addf(&json, "]}}"));
+    return oci_diff_ids_read((const char *)json.data, json.len, ids, ret_count, &err);
+}
+
+static void an_image_has_a_largest_number_of_layers(void **state) {
+    (void)state;
+    size_t count;
+    assert_int_equal(read_diff_ids(OCI_LAYERS_MAX, &count), 0);
+    assert_int_equal(count, OCI_LAYERS_MAX);
+    assert_int_equal(read_diff_ids(OCI_LAYERS_MAX + 1, &count), -1);
 }
 
 static void one_configuration_is_one_text(void **state) {
@@ -106,6 +146,8 @@ static void users_are_found_by_name_and_number(void **state) {
 UNIT_MAIN(cmocka_unit_test(an_id_is_52_characters_of_its_hash),
           cmocka_unit_test(a_name_looks_like_neither_a_path_nor_an_id),
           cmocka_unit_test(a_path_is_made_plain_or_refused),
+          cmocka_unit_test(a_path_has_a_largest_depth_and_a_longest_name),
+          cmocka_unit_test(an_image_has_a_largest_number_of_layers),
           cmocka_unit_test(one_configuration_is_one_text),
           cmocka_unit_test(an_index_gives_the_manifest_for_the_processor),
           cmocka_unit_test(users_are_found_by_name_and_number))

@@ -222,9 +222,21 @@ static void names_that_no_receipt_or_disk_can_hold_are_refused(void **state) {
     assert_string_equal(item(name)->refused, "its name is not one of this directory");
 }
 
+static void paths_with_dots_are_refused(void **state) {
+    (void)state;
+    static const char *const bad[] = {"../a", "d/../../a", "d/..", "d/./a"};
+    for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++)
+        add(TAR_FILE, bad[i], "file");
+    add(TAR_FILE, "d/..a", "file");
+    look();
+    for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++)
+        assert_string_equal(item(bad[i])->refused, "its name is not one of this directory");
+    is_taken("d/..a");
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-UNIT_MAIN(TEST(links_within_the_tree_are_taken), TEST(chains_of_links_do_not_lead_out),
-          TEST(links_of_the_owners_are_no_way_out_either),
+UNIT_MAIN(TEST(paths_with_dots_are_refused), TEST(links_within_the_tree_are_taken),
+          TEST(chains_of_links_do_not_lead_out), TEST(links_of_the_owners_are_no_way_out_either),
           TEST(neither_version_of_a_link_may_lead_out), TEST(loops_and_endless_ways_end),
           TEST(what_is_as_it_was_is_no_matter), TEST(nothing_is_below_what_is_no_directory),
           TEST(staging_directories_are_the_owners_at_any_depth),
