@@ -14,7 +14,7 @@
 #include "io/http_uri.h"
 #include "io/launch.h"
 
-enum { IDLE_MS = 60000, ATTEMPTS = 50 };
+enum { IDLE_MS = 60000, ATTEMPTS = 50, WAIT_S = 30, WAIT_MAX_S = 86400 };
 
 /* ---- which daemon ---- */
 
@@ -136,6 +136,30 @@ void client_close(struct client *c) {
 
 struct http_client *client_again(const struct client *c, struct err *err) {
     return c->local ? http_client_unix(c->socket, err) : http_client_tcp(c->host, c->port, err);
+}
+
+static bool is_ours(const struct client *c) {
+    char own[sizeof(c->socket)];
+    snprintf(own, sizeof(own), "%s/carrel.sock", c->place.run);
+    return c->local && strcmp(own, c->socket) == 0;
+}
+
+int client_reopen(struct client *c, bool start, struct err *err) {
+    client_close(c);
+    c->http = client_again(c, err);
+    if (c->http)
+        return 0;
+    if (!start || err->code != ERR_NOT_FOUND || !is_ours(c) || !machines_live(&c->place))
+        return -1;
+    return start_and_connect(c, NULL, err);
+}
+
+uint64_t client_wait_ms(void) {
+    const char *text = getenv("CARREL_WAIT");
+    uint64_t seconds = WAIT_S;
+    if (text && parse_u64(text, 0, WAIT_MAX_S, &seconds, NULL) < 0)
+        seconds = WAIT_S;
+    return seconds * 1000;
 }
 
 /* ---- requests ---- */

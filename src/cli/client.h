@@ -39,6 +39,16 @@ void client_close(struct client *c);
 /* A second connection to the same daemon, for signals while the first waits. */
 struct http_client *client_again(const struct client *c, struct err *err);
 
+/*
+ * The first connection anew, once it broke: to the same daemon, or the one that follows it. With
+ * `start` one is started, if it is ours to start and machines live. It tries once and does not
+ * wait.
+ */
+int client_reopen(struct client *c, bool start, struct err *err);
+
+/* How long a daemon that went away is waited for: CARREL_WAIT in seconds, or 30. */
+uint64_t client_wait_ms(void);
+
 /* A request as client_call() makes it; body: JSON text or NULL. */
 struct client_request {
     const char *method;

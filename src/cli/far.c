@@ -36,7 +36,10 @@ static void put_output(struct session *s, int stream, const char *bytes, size_t 
 
 int far_output(struct session *s, const json_t *event, int stream, struct err *err) {
     const json_t *text = json_object_get(event, "data");
+    uint64_t *seen = &s->remote->seen[stream - 1];
+    *seen = (uint64_t)client_number(event, "offset");
     if (text) {
+        *seen += json_string_length(text);
         put_output(s, stream, json_string_value(text), json_string_length(text));
         return 0;
     }
@@ -45,34 +48,55 @@ int far_output(struct session *s, const json_t *event, int stream, struct err *e
     char *bytes DEFER_FREE = malloc(n + 1);
     if (!bytes || !base64_decode(encoded, n, bytes, &n))
         return err_set(err, ERR_INTERNAL, "output of the command came damaged");
+    *seen += n;
     put_output(s, stream, bytes, n);
     return 0;
 }
 
+/* The piece in r->input, which ends where r->fed says. A daemon that is away gets it later. */
+static int send_input(struct session *s, struct err *err) {
+    struct remote *r = s->remote;
+    char target[CLIENT_TARGET_SIZE], offset[24];
+    const struct client_request request = {.method = "POST", .target = target, .body = &r->input};
+    snprintf(offset, sizeof(offset), "%" PRIu64, r->fed - r->input.len);
+    if (client_target(target, err, "/v1/machines/%s/execs/%s/stdin?offset=%s&eof=%s", r->id,
+                      r->exec, offset, r->input.len ? "0" : "1") < 0)
+        return -1;
+    r->feeding = true;
+    if (!r->feed)
+        r->feed = client_again(r->client, err);
+    if (r->feed && client_send(r->client, r->feed, &request, err) == 0)
+        return 0;
+    return remote_lost(s, err);
+}
+
 int far_feed(struct session *s, const char *bytes, size_t n, struct err *err) {
     struct remote *r = s->remote;
-    struct buf body DEFER(buf_done) = BUF(FAR_FEED_MAX);
-    char target[CLIENT_TARGET_SIZE], offset[24];
-    const struct client_request request = {.method = "POST", .target = target, .body = &body};
-    snprintf(offset, sizeof(offset), "%" PRIu64, r->fed);
-    if (!buf_add(&body, bytes, n) ||
-        client_target(target, err, "/v1/machines/%s/execs/%s/stdin?offset=%s&eof=%s", r->id,
-                      r->exec, offset, n ? "0" : "1") < 0)
-        return -1;
-    if (!r->feed && !(r->feed = client_again(r->client, err)))
-        return -1;
+    buf_done(&r->input);
+    r->input = BUF(FAR_FEED_MAX);
+    if (!buf_add(&r->input, bytes, n))
+        return err_set(err, ERR_LIMIT, "out of memory");
     r->fed += n;
-    r->feeding = true;
-    return client_send(r->client, r->feed, &request, err);
+    return send_input(s, err);
+}
+
+int far_feed_again(struct session *s, struct err *err) {
+    http_client_freep(&s->remote->feed);
+    s->remote->feed = NULL;
+    return s->remote->feeding ? send_input(s, err) : 0;
 }
 
 int far_fed(struct session *s, struct err *err) {
     struct remote *r = s->remote;
     struct buf answer DEFER(buf_done) = BUF(CLIENT_BODY_MAX);
-    const struct http_head *head;
+    const struct http_head *head = NULL;
+    if (client_answer(r->feed, &head, err) < 0) {
+        if (!head)
+            return remote_lost(s, err);
+        r->feeding = false;
+        /* It has ended, or closed its input: how, the stream of events tells. */
+        return err->code == ERR_GONE || err->code == ERR_BUSY || err->code == ERR_INVALID ? 1 : -1;
+    }
     r->feeding = false;
-    if (client_answer(r->feed, &head, err) == 0)
-        return http_client_collect(r->feed, &answer, err);
-    /* It has ended, or closed its input: how, the stream of events tells. */
-    return err->code == ERR_GONE || err->code == ERR_BUSY || err->code == ERR_INVALID ? 1 : -1;
+    return http_client_collect(r->feed, &answer, err);
 }

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/defer.h"
@@ -16,8 +17,7 @@ enum {
     LINE_MAX_BYTES = 4 << 20,
     MESSAGE_MAX = 1 << 20,
     SCREEN_BYTES = 64 << 10, /* shown again by who comes back */
-    AGAIN_TRIES = 100,
-    AGAIN_US = 100000,
+    GRACE_MS = 1000,         /* whoever looks after the daemon has so long to start it again */
 };
 
 void remote_done(struct remote *r) {
@@ -26,6 +26,7 @@ void remote_done(struct remote *r) {
     http_client_freep(&r->second);
     http_client_freep(&r->feed);
     buf_done(&r->line);
+    buf_done(&r->input);
 }
 
 static int take_stream(struct session *s, struct err *err);
@@ -63,6 +64,8 @@ static void put_exec(struct jot *j, const char *name, const struct session *s) {
         snprintf(seconds, sizeof(seconds), "%.3f", (double)s->exec.timeout_ms / 1000);
         jot_raw(j, "timeout", seconds);
     }
+    if (s->remote->key[0])
+        jot_string(j, "key", s->remote->key);
     if (s->terminal) {
         jot_bool(j, "terminal", true);
         jot_object(j, "size");
@@ -116,11 +119,20 @@ static int compose(const struct session *s, struct buf *body, struct err *err) {
     return j.failed ? err_set(err, ERR_LIMIT, "the command is too long") : 0;
 }
 
-/* The request; the events of our command begin. */
+/* Sends it: 1 the events of our command begin, 0 there was no answer, -1 it was refused. */
+static int ask_events(struct remote *r, const struct client_request *request, struct err *err) {
+    const struct http_head *head = NULL;
+    r->line.len = 0;
+    if (client_send(r->client, r->client->http, request, err) < 0)
+        return 0;
+    if (client_answer(r->client->http, &head, err) == 0)
+        return 1;
+    return head ? -1 : 0;
+}
+
 static int open_stream(struct session *s, const int *fds, size_t count, struct err *err) {
     struct remote *r = s->remote;
     struct buf body DEFER(buf_done) = BUF(2 << 20);
-    const struct http_head *head;
     char target[CLIENT_TARGET_SIZE];
     if (compose(s, &body, err) < 0 ||
         (r->machine ? client_target(target, err, "/v1/machines/%s/execs", r->machine)
@@ -133,9 +145,7 @@ static int open_stream(struct session *s, const int *fds, size_t count, struct e
                                            .accept = "application/x-ndjson",
                                            .fds = fds,
                                            .nfds = count};
-    if (client_send(r->client, r->client->http, &request, err) < 0)
-        return -1;
-    return client_answer(r->client->http, &head, err);
+    return ask_events(r, &request, err);
 }
 
 /* The screen of our command, on a connection of its own. */
@@ -173,32 +183,158 @@ static int come_back(struct session *s, struct err *err) {
     return open_screen(s, err);
 }
 
-/* The daemon went, or its connection: the shell did not. */
+/* ---- coming back ---- */
+
+static uint64_t now_ms(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+}
+
+/* A machine that ends with our connection has ended: nothing is left to come back to. */
+static bool goes_on(const struct session *s) {
+    return !s->ends_machine;
+}
+
+int remote_lost(struct session *s, struct err *err) {
+    struct remote *r = s->remote;
+    if (!goes_on(s))
+        return err_set(err, ERR_UNKNOWN, "the daemon ended before the command");
+    if (!r->lost) {
+        r->lost_ms = now_ms();
+        r->again_ms = 0;
+    }
+    r->lost = true;
+    return 0;
+}
+
+static int no_return(const struct remote *r, struct err *err) {
+    char why[sizeof(err->text)];
+    snprintf(why, sizeof(why), "%s", err->text);
+    if (r->interrupted)
+        err_set(err, ERR_UNKNOWN, "interrupted while the daemon was away");
+    else
+        err_set(err, ERR_UNKNOWN, "the daemon did not come back within %" PRIu64 " s: %s",
+                client_wait_ms() / 1000, why);
+    if (r->exec[0])
+        err_remedy(err, "the command goes on; `carrel logs %s` tells how it ends", r->id);
+    return -1;
+}
+
+/* One look for the daemon: 1 it is there, 0 not yet, -1 it has had its time. */
+static int look_for_daemon(struct remote *r, struct err *err) {
+    uint64_t now = now_ms(), away = now - r->lost_ms;
+    /* Also one that takes connections and answers none has had its time: but one look at least. */
+    if (r->interrupted || (r->again_ms && away >= client_wait_ms()))
+        return no_return(r, err);
+    if (now < r->again_ms)
+        return 0;
+    r->again_ms = now + REMOTE_AGAIN_MS;
+    return client_reopen(r->client, away >= GRACE_MS, err) == 0;
+}
+
+static int await_daemon(struct session *s, struct err *err) {
+    int found = remote_lost(s, err);
+    while (found == 0 && (found = look_for_daemon(s->remote, err)) == 0)
+        usleep(REMOTE_AGAIN_MS * 1000);
+    return found < 0 ? -1 : 0;
+}
+
+/* The daemon went, or its connection: the command on our terminal did not. */
 static int open_again(struct session *s, struct err *err) {
-    for (int i = 0; i < AGAIN_TRIES; i++) {
-        struct client started DEFER(client_close) = {0};
-        usleep(AGAIN_US);
-        if (client_open(&started, CLIENT_IF_MACHINES, NULL, err) == 0 && open_screen(s, err) == 0)
+    while (await_daemon(s, err) == 0) {
+        if (open_screen(s, err) == 0) {
+            s->remote->lost = false;
             return 0;
-        if (err->code == ERR_GONE || err->code == ERR_DENIED)
+        }
+        if (err->code == ERR_GONE || err->code == ERR_DENIED || err->code == ERR_NOT_FOUND)
             break;
+        usleep(REMOTE_AGAIN_MS * 1000);
     }
     return err_wrap(err, "come back to '%s'", s->remote->exec);
 }
 
-/* Waits until we know what our command is called. */
+/* From where we were. */
+static int open_events(struct session *s, struct err *err) {
+    struct remote *r = s->remote;
+    char target[CLIENT_TARGET_SIZE], out[24], errors[24];
+    const struct client_request q = {
+        .method = "GET", .target = target, .accept = "application/x-ndjson"};
+    snprintf(out, sizeof(out), "%" PRIu64, r->seen[0]);
+    snprintf(errors, sizeof(errors), "%" PRIu64, r->seen[1]);
+    if (client_target(target, err, "/v1/machines/%s/execs/%s/events?stdout=%s&stderr=%s", r->id,
+                      r->exec, out, errors) < 0)
+        return -1;
+    int there = ask_events(r, &q, err);
+    return there < 0 ? err_wrap(err, "come back to '%s'", r->exec) : there;
+}
+
+int remote_return(struct session *s, struct err *err) {
+    struct remote *r = s->remote;
+    int there = look_for_daemon(r, err);
+    if (there > 0)
+        there = open_events(s, err);
+    if (there <= 0)
+        return there;
+    r->lost = false;
+    return take_stream(s, err) < 0 ? -1 : far_feed_again(s, err);
+}
+
+/* Waits until we know what our command is called; 0: the daemon died before. */
 static int await_start(struct session *s, struct err *err) {
     struct http_client *http = s->remote->client->http;
     const char *bytes;
     size_t n;
     while (!s->remote->exec[0]) {
         int more = http_client_read(http, &bytes, &n, err);
-        if (more == 0)
-            return err_set(err, ERR_UNKNOWN, "the daemon ended before the command");
-        if (more < 0 || take_lines(s, bytes, n, err) < 0)
+        if (more <= 0)
+            return 0;
+        if (take_lines(s, bytes, n, err) < 0)
             return -1;
     }
-    return 0;
+    return 1;
+}
+
+/* Known to have never begun, as its daemon died first. */
+static bool never_began(struct session *s) {
+    struct remote *r = s->remote;
+    char target[CLIENT_TARGET_SIZE];
+    json_t *x DEFER(json_free) = NULL;
+    struct err err;
+    const struct client_request q = {.method = "GET", .target = target};
+    return client_target(target, &err, "/v1/machines/%s/execs/%s", r->id, r->exec) == 0 &&
+           remote_call(r, &q, &x, &err) == 0 && strcmp(client_text(x, "state"), "failed") == 0;
+}
+
+static void new_request(struct session *s) {
+    struct remote *r = s->remote;
+    snprintf(r->key, sizeof(r->key), "%s", id_new('k').text);
+    r->exec[0] = '\0';
+    s->exited = false;
+    s->reason[0] = '\0';
+}
+
+/*
+ * The request, until its command has a name. A daemon that dies before is asked again: by the key
+ * it is the same command, and one that never began is started anew.
+ */
+static int start_command(struct session *s, const int *fds, size_t count, struct err *err) {
+    if (goes_on(s))
+        new_request(s);
+    for (bool again = false;;) {
+        int named = open_stream(s, fds, count, err);
+        if (named > 0)
+            named = await_start(s, err);
+        if (named < 0)
+            return -1;
+        if (named > 0 && !(again && never_began(s)))
+            return 0;
+        if (named > 0)
+            new_request(s);
+        else if (await_daemon(s, err) < 0)
+            return -1;
+        again = named == 0;
+    }
 }
 
 int remote_start(struct session *s, const int *fds, uint32_t count, struct err *err) {
@@ -213,12 +349,11 @@ int remote_start(struct session *s, const int *fds, uint32_t count, struct err *
     r->line = BUF(LINE_MAX_BYTES);
     if (r->exec[0])
         return come_back(s, err);
-    if (open_stream(s, all, r->dir_count + count, err) < 0)
+    if (start_command(s, all, r->dir_count + count, err) < 0)
         return -1;
+    r->lost = false;
     if (s->terminal)
-        return await_start(s, err) < 0 ? -1 : open_screen(s, err);
-    if (!r->client->local && await_start(s, err) < 0)
-        return -1;
+        return open_screen(s, err);
     /* What came with the head is here already, and poll() would not tell. */
     return take_stream(s, err);
 }
@@ -254,6 +389,15 @@ static void take_start(const struct session *s, const json_t *event) {
         fprintf(stderr, "carrel: warning: %s%s\n", warnings, s->terminal ? "\r" : "");
 }
 
+/* Bytes that were not kept are behind us too. */
+static bool take_gap(struct remote *r, const json_t *event) {
+    uint64_t bytes = (uint64_t)client_number(event, "bytes");
+    int stream = strcmp(client_text(event, "stream"), "stderr") == 0;
+    r->seen[stream] = (uint64_t)client_number(event, "offset") + bytes;
+    r->shown += bytes;
+    return bytes;
+}
+
 static int take_event(struct session *s, const char *line, size_t n, struct err *err) {
     json_t *event DEFER(json_free) = json_loadb(line, n, 0, NULL);
     const char *type = client_text(event, "type");
@@ -268,8 +412,7 @@ static int take_event(struct session *s, const char *line, size_t n, struct err 
         return far_output(s, event, STDOUT_FILENO, err);
     else if (strcmp(type, "stderr") == 0)
         return far_output(s, event, STDERR_FILENO, err);
-    else if (strcmp(type, "gap") == 0 &&
-             (s->remote->shown += (uint64_t)client_number(event, "bytes")))
+    else if (strcmp(type, "gap") == 0 && take_gap(s->remote, event))
         fprintf(stderr, "\r\ncarrel: %lld bytes that came too fast were not kept\r\n",
                 client_number(event, "bytes"));
     else if (json_object_get(event, "error"))
@@ -302,8 +445,10 @@ static int take_stream(struct session *s, struct err *err) {
     http_client_set_timeout(http, -1);
     if (more < 0 && err->code == ERR_TIMEOUT)
         return 0;
+    if (!s->exited)
+        return remote_lost(s, err);
     s->remote->over = true;
-    return s->exited ? 0 : err_set(err, ERR_UNKNOWN, "the daemon ended before the command");
+    return 0;
 }
 
 static int take_messages(struct session *s, struct err *err) {
@@ -319,14 +464,14 @@ static int take_messages(struct session *s, struct err *err) {
             if (take_event(s, e.data, e.n, err) < 0)
                 return -1;
         } else if (e.opcode == WS_CLOSE) {
-            if (!s->exited && s->detaches)
+            if (!s->exited && goes_on(s))
                 return open_again(s, err);
             s->output_open = false;
             s->remote->over = true;
             return s->exited ? 0 : err_set(err, ERR_UNKNOWN, "the terminal was closed");
         }
     }
-    return more < 0 && s->detaches ? open_again(s, err) : more;
+    return more < 0 && goes_on(s) ? open_again(s, err) : more;
 }
 
 int remote_take(struct session *s, struct err *err) {
@@ -334,7 +479,7 @@ int remote_take(struct session *s, struct err *err) {
 }
 
 int remote_fd(const struct session *s) {
-    if (s->remote->over)
+    if (s->remote->over || s->remote->lost)
         return -1;
     return http_client_fd(s->terminal ? s->remote->screen : s->remote->client->http);
 }
@@ -386,5 +531,5 @@ static int type_now(struct session *s, const char *bytes, size_t n, struct err *
 int remote_type(struct session *s, const char *bytes, size_t n, struct err *err) {
     if (type_now(s, bytes, n, err) == 0)
         return 0;
-    return s->detaches && open_again(s, err) == 0 ? type_now(s, bytes, n, err) : -1;
+    return goes_on(s) && open_again(s, err) == 0 ? type_now(s, bytes, n, err) : -1;
 }

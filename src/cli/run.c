@@ -77,6 +77,8 @@ static int describe(struct run *r, struct err *err) {
     if (grants_open(&r->o.spec.dirs, &r->plan, &r->grants, err) < 0)
         return -1;
     jot_object(&j, NULL);
+    if (r->o.keep) /* a request that is sent again makes no second one */
+        jot_string(&j, "key", id_new('k').text);
     if (r->o.image)
         jot_string(&j, "image", r->o.image);
     if (spec_put(&j, &r->o.spec, &r->grants, &r->plan, err) < 0 ||

@@ -193,7 +193,10 @@ static void forward_signal(struct loop *l) {
         l->s->detached = true;
         return;
     }
-    remote_signal(l->s, info.ssi_signo);
+    if (l->s->remote->lost) /* nobody is there to pass it on */
+        l->s->remote->interrupted |= info.ssi_signo != SIGUSR1 && info.ssi_signo != SIGUSR2;
+    else
+        remote_signal(l->s, info.ssi_signo);
 }
 
 static int type_input(struct loop *l, struct err *err) {
@@ -273,8 +276,10 @@ static int turn(struct loop *l, int timeout_ms, struct err *err) {
         {.fd = -1},
         {.fd = -1},
         {.fd = takes_input ? STDIN_FILENO : -1, .events = POLLIN},
-        {.fd = r->feeding ? http_client_fd(r->feed) : -1, .events = POLLIN},
+        {.fd = r->feeding && r->feed ? http_client_fd(r->feed) : -1, .events = POLLIN},
     };
+    if (r->lost && (timeout_ms < 0 || timeout_ms > REMOTE_AGAIN_MS))
+        timeout_ms = REMOTE_AGAIN_MS;
     for (int n = 0; n < 3; n++)
         if (l->pumps[n].active)
             p[2 + n].events = pump_events(&l->pumps[n], &p[2 + n].fd);
@@ -288,6 +293,8 @@ static int turn(struct loop *l, int timeout_ms, struct err *err) {
             pump_turn(&l->pumps[n], n == 0);
     if (p[0].revents && remote_take(l->s, err) < 0)
         return -1;
+    if (r->lost)
+        return remote_return(l->s, err) < 0 ? -1 : 1;
     if (p[5].revents && !l->s->exited && type_input(l, err) < 0)
         return -1;
     if (p[6].revents && !l->s->exited && input_taken(l, err) < 0)
@@ -304,7 +311,7 @@ static uint64_t now_ms(void) {
 /* How long to wait for the guest, -1: without end. */
 static int patience(const struct loop *l) {
     uint64_t limit = l->s->exec.timeout_ms, spent = now_ms() - l->started_ms;
-    if (!limit || l->s->exited)
+    if (!limit || l->s->exited || l->s->remote->lost)
         return -1;
     if (spent >= limit && spent - limit >= ANSWER_MS)
         return 0;

@@ -26,11 +26,10 @@ struct session {
     struct buf *captured[2]; /* stdout and stderr go here instead; NULL: to our own streams */
     bool cut[2];             /* what was captured is not all of it */
     int lost;                /* why output could not be passed on; 0: all of it was */
-    bool detaches;      /* told to end, we leave and the command goes on; a broken connection is
-                           made again */
-    bool detached;      /* that was so */
-    bool unanswered;    /* its time was up and the guest did not say so */
-    bool out_of_memory; /* it was killed for that */
+    bool detaches;           /* told to end, we leave and the command goes on */
+    bool detached;           /* that was so */
+    bool unanswered;         /* its time was up and the guest did not say so */
+    bool out_of_memory;      /* it was killed for that */
     struct guest_result result;
     char reason[200]; /* in the far end's words; empty: see result */
 };

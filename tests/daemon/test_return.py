@@ -1,0 +1,200 @@
+"""A client survives its daemon: it comes back to its command, reads on, and returns its real status."""
+import contextlib
+import json
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import threading
+
+import pytest
+
+from carrel import PROGRAM, Carrel, alive
+from patience import PATIENCE, clock
+
+
+@pytest.fixture
+def carrel():
+    c = Carrel()
+    yield c
+    c.stop()
+
+
+def daemon_pid(c):
+    return int(pathlib.Path(c.run_dir, "carrel.pid").read_text())
+
+
+def end_daemon(c, how):
+    """Until it is gone: a signal has been sent long before it has an effect."""
+    pid = daemon_pid(c)
+    os.kill(pid, how)
+    end = clock() + 30
+    while alive(pid):
+        assert clock() < end, "the daemon does not end"
+
+
+def streams(p, data):
+    """What it wrote, and its status."""
+    out, err = p.communicate(data, timeout=60 * PATIENCE)
+    return out, err, p.returncode
+
+
+PIPES = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+TALK = "echo one; read x; echo two $x; echo three >&2; exit 7"
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM], ids=["killed", "ended"])
+def test_exec_returns_the_status_of_a_command_that_outlived_the_daemon(carrel, how):
+    m = carrel.keep()
+    with carrel.popen("exec", m, "--", "sh", "-c", TALK, **PIPES) as p:
+        assert p.stdout.readline() == b"one\n"
+        end_daemon(carrel, how)
+        assert streams(p, b"more\n") == (b"two more\n", b"three\n", 7)
+
+
+def test_a_command_that_ended_while_no_daemon_ran_has_its_status(carrel, tmp_path):
+    """Output to a file is relayed by the client, daemon or no daemon."""
+    m = carrel.keep()
+    with open(tmp_path / "out", "wb") as out, \
+            carrel.popen("exec", m, "--", "sh", "-c", TALK, **{**PIPES, "stdout": out}) as p:
+        end = clock() + 30
+        while (tmp_path / "out").read_bytes() != b"one\n":
+            assert clock() < end
+        end_daemon(carrel, signal.SIGKILL)
+        assert streams(p, b"\n") == (None, b"three\n", 7)
+    assert (tmp_path / "out").read_bytes() == b"one\ntwo\n"
+
+
+def test_the_result_as_json_is_whole(carrel):
+    m = carrel.keep()
+    with carrel.popen("exec", "--json", m, "--", "sh", "-c", "echo $$ >/tmp/up; read x; echo $x; exit 5",
+                      **PIPES) as p:
+        end = clock() + 30
+        while carrel("exec", m, "--", "test", "-s", "/tmp/up").returncode:
+            assert clock() < end
+        end_daemon(carrel, signal.SIGKILL)
+        out, _, status = streams(p, b"said\n")
+    result = json.loads(out)
+    assert (result["exit_status"], result["stdout"], status) == (5, "said\n", 5)
+
+
+def test_run_keep_comes_back_too(carrel):
+    with carrel.popen("run", "--keep", "--", "sh", "-c", TALK, **PIPES) as p:
+        assert p.stdout.readline() == b"one\n"
+        end_daemon(carrel, signal.SIGKILL)
+        out, err, status = streams(p, b"more\n")
+    assert (out, status) == (b"two more\n", 7) and b"kept as" in err
+    assert len(carrel.machines()) == 1
+
+
+def test_a_request_that_the_daemon_did_not_answer_is_carried_out_once(carrel):
+    """The daemon stands still when the request comes, and is then killed: nobody knows whether it was read."""
+    m = carrel.keep()
+    pid = daemon_pid(carrel)
+    os.kill(pid, signal.SIGSTOP)
+    with carrel.popen("exec", m, "--", "sh", "-c", "echo x >>/tmp/ran; cat /tmp/ran; exit 3", **PIPES) as p:
+        try:
+            # It has connected once its socket is there; if it is slower, it finds no daemon: no less a case.
+            end = clock() + 1
+            while clock() < end and not any(os.readlink(f"/proc/{p.pid}/fd/{n}").startswith("socket")
+                                            for n in listing(p.pid)):
+                pass
+        finally:
+            end_daemon(carrel, signal.SIGKILL)
+        assert streams(p, b"") == (b"x\n", b"", 3)
+
+
+def listing(pid):
+    """Its descriptors that do not change under us."""
+    found = []
+    for n in os.listdir(f"/proc/{pid}/fd"):
+        try:
+            os.readlink(f"/proc/{pid}/fd/{n}")
+            found.append(n)
+        except OSError:
+            pass
+    return found
+
+
+class Door:
+    """An address that stays while the daemon behind it comes and goes: each connection is passed on, or closed."""
+
+    def __init__(self, daemon):
+        self.daemon = daemon
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.url = "http://127.0.0.1:%d" % self.listener.getsockname()[1]
+        threading.Thread(target=self.serve, daemon=True).start()
+
+    def serve(self):
+        while True:
+            try:
+                near = self.listener.accept()[0]
+            except OSError:
+                return
+            try:
+                far = socket.create_connection(("127.0.0.1", self.daemon.port))
+            except OSError:
+                near.close()
+                continue
+            for a, b in ((near, far), (far, near)):
+                threading.Thread(target=self.copy, args=(a, b), daemon=True).start()
+
+    @staticmethod
+    def copy(a, b):
+        with contextlib.suppress(OSError):
+            while data := a.recv(65536):
+                b.sendall(data)
+        for s in (a, b):
+            with contextlib.suppress(OSError):
+                s.shutdown(socket.SHUT_RDWR)
+
+    def close(self):
+        self.listener.shutdown(socket.SHUT_RDWR)
+        self.listener.close()
+
+
+@pytest.fixture
+def elsewhere(fresh):
+    """A daemon behind a door, a machine, and the command line of somebody who knows the door."""
+    d = fresh("--listen", "127.0.0.1:0")
+    door = Door(d)
+    token = d.post("/v1/tokens", {"owner": "far", "scopes": ["read", "run"]})["secret"]
+    env = {**d.env, "CARREL_RUN": str(d.dir / "none"), "CARREL_URL": door.url, "CARREL_TOKEN": token}
+
+    def popen(*args, env=env, **more):
+        return subprocess.Popen([PROGRAM, *args], env={**env, **more}, **PIPES)
+
+    with popen("new") as p:
+        m = p.communicate(timeout=60 * PATIENCE)[0].decode().strip()
+    yield d, m, popen
+    door.close()
+
+
+def test_output_and_input_go_on_at_their_offsets(elsewhere):
+    """No pipe can be handed over: every byte passes through the daemon that dies, and through the next."""
+    d, m, popen = elsewhere
+    with popen("exec", m, "--", "sh", "-c", "printf 'one\\377\\n'; cat; echo err >&2; exit 9") as p:
+        assert p.stdout.readline() == b"one\xff\n"
+        p.stdin.write(b"before\n")
+        p.stdin.flush()
+        assert p.stdout.readline() == b"before\n"
+        d.kill()
+        p.stdin.write(b"between\n")
+        p.stdin.flush()
+        d.start()
+        assert p.stdout.readline() == b"between\n"
+        assert streams(p, b"after\n") == (b"after\n", b"err\n", 9)
+
+
+def test_a_daemon_that_does_not_come_back_is_waited_for_no_longer(elsewhere):
+    """One that is elsewhere is not ours to start."""
+    d, m, popen = elsewhere
+    with popen("exec", m, "--", "sh", "-c", "echo up; exec sleep 1000", CARREL_WAIT="1") as p:
+        assert p.stdout.readline() == b"up\n"
+        d.kill()
+        _, err, status = streams(p, b"")
+    assert status == 125
+    assert b"the daemon did not come back within 1 s" in err and b"carrel logs " + m.encode() in err, err
+    d.start()
+    assert [x["state"] for x in d.get(f"/v1/machines/{m}/execs")["execs"]] == ["running"]
