@@ -34,14 +34,18 @@ static void no_room(struct scratch *w) {
     reader_fail(&w->r, WASM_TOO_BIG, "out of memory");
 }
 
-static void mark(struct scratch *w, uint32_t kind, uint32_t offset) {
+static void mark_at(struct scratch *w, uint32_t kind, uint32_t offset, uint32_t pos) {
     if (!w->recording)
         return;
     if (!engine_grow(w->e, &w->marks, &w->cap_marks, w->n_marks + 1, sizeof *w->marks)) {
         no_room(w);
         return;
     }
-    w->marks[w->n_marks++] = (struct mark){kind, w->n_words, offset, w->cum, next_slot(w)};
+    w->marks[w->n_marks++] = (struct mark){kind, pos, offset, w->cum, next_slot(w)};
+}
+
+static void mark(struct scratch *w, uint32_t kind, uint32_t offset) {
+    mark_at(w, kind, offset, w->n_words);
 }
 
 static void word(struct scratch *w, uint64_t v) {
@@ -122,11 +126,30 @@ static void site_aim(struct scratch *w, const struct site *s, uint32_t pos) {
     patch(w, s->word, (uint32_t)(pos - s->word));
 }
 
-/* A block starts at the end of the code so far; `sites` pay for it. */
+/* Instructions without code of their own may lie between a block start and here: a word of its own
+   then tells this place apart from that start, for whoever cannot pay is looked up by its word. */
+static void separate(struct scratch *w) {
+    if (w->stepping || w->start_end != w->n_words || w->start_cum == w->cum)
+        return;
+    w->pair_first = 0;
+    word(w, WORD(I_NOTHING, 0, 0, 0));
+}
+
+/* Where a block that starts now begins. Stepping code has one REJOIN for all that start at one
+   place: each may be tried at no cost to the guest. */
+static uint32_t block_pos(struct scratch *w) {
+    separate(w);
+    return w->stepping && w->n_words && w->start_end == w->n_words ? w->n_words - 1 : w->n_words;
+}
+
+/* A block starts at block_pos(); `sites` pay for it. */
 static uint32_t node(struct scratch *w, uint32_t sites, uint32_t offset, uint32_t kind) {
-    mark(w, kind, offset);
-    if (w->stepping)
+    uint32_t pos = block_pos(w);
+    mark_at(w, kind, offset, pos);
+    if (w->stepping && pos == w->n_words)
         word(w, WORD(I_REJOIN, 0, 0, 0));
+    w->start_end = w->n_words;
+    w->start_cum = w->cum;
     if (!engine_grow(w->e, &w->nodes, &w->cap_nodes, w->n_nodes + 1, sizeof *w->nodes)) {
         no_room(w);
         return NO_LINK;
@@ -164,8 +187,9 @@ static void branch_to(struct scratch *w, struct ctrl *c, uint32_t at, enum site_
 
 /* A forward label is here: aim its branches and open its block. */
 static void bind(struct scratch *w, uint32_t sites, uint32_t offset) {
+    uint32_t pos = block_pos(w);
     for (uint32_t s = sites; s != NO_LINK; s = w->sites[s].next)
-        site_aim(w, &w->sites[s], w->n_words);
+        site_aim(w, &w->sites[s], pos);
     node(w, sites, offset, MARK_START);
     w->dead = false;
 }
@@ -290,13 +314,14 @@ static uint32_t result(struct scratch *w, uint32_t consumed) {
 
 static void charge(struct scratch *w) {
     em_flush(w, 0);
+    separate(w);
     close(w);
     mark(w, MARK_SELF, offset_of(w, w->ins));
     w->pair_first = 0;
     word(w, WORD(I_CHARGE, 0, 0, 0));
     word(w, 0);
     uint32_t s = site(w, w->n_words - 1, SITE_WIDE, 0);
-    node(w, s, 0, 0);
+    node(w, s, offset_of(w, w->ins), 0);
 }
 
 void em_pay(struct scratch *w, uint32_t cost) {
@@ -315,6 +340,7 @@ void em_pay(struct scratch *w, uint32_t cost) {
 /* The instruction at hand charges for itself: what came before is a block of its own. */
 static void self_charging(struct scratch *w) {
     em_flush(w, 0);
+    separate(w);
     close(w);
     mark(w, w->stepping ? MARK_STEP : MARK_SELF, offset_of(w, w->ins));
 }
@@ -341,6 +367,7 @@ void em_begin(struct scratch *w) {
     w->n_words = w->n_nodes = w->n_sites = w->n_marks = w->n_handlers = 0;
     w->first_open = w->first_mark = 0;
     w->cum = w->entry_cost = w->lazy_from = w->pair_first = 0;
+    w->start_end = NO_LINK;
     w->max_slots = w->local_slots;
     if (w->fn->result_slots > w->max_slots)
         w->max_slots = w->fn->result_slots;
@@ -654,7 +681,7 @@ void em_block(struct scratch *w, struct ctrl *c) {
 }
 
 void em_loop(struct scratch *w, struct ctrl *c) {
-    c->pos = w->n_words;
+    c->pos = block_pos(w);
     c->node = node(w, NO_LINK, offset_of(w, w->r.p), MARK_START);
 }
 

@@ -125,6 +125,7 @@ struct wasm_engine {
     uint32_t group_mask;
     struct arena arena;      /* types and keys */
     struct scratch *scratch; /* the walker's stacks, reused */
+    uint64_t work; /* steps of searches, collections and copies: tests hold them against fuel */
 };
 
 /* ---- Module ---- */

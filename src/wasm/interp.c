@@ -7,6 +7,7 @@
  */
 #include "wasm/interp.h"
 
+#include <stddef.h>
 #include <string.h>
 
 #include "wasm/num.h"
@@ -46,30 +47,52 @@ struct code *fn_code_at(const struct fn *fn, const uint64_t *pc) {
     return NULL;
 }
 
-const struct mark *code_mark_at(struct fn *fn, struct code *c, const uint64_t *pc, uint32_t kinds) {
-    if (!c || !walk_marks(fn, c))
-        return NULL;
-    uint32_t pos = (uint32_t)(pc - c->words), low = 0, high = c->n_marks;
+/* The first mark whose field is not below a value; marks are in the order of both fields. */
+static uint32_t mark_search(const struct code *c, size_t field, uint32_t value) {
+    uint32_t low = 0, high = c->n_marks;
     while (low < high) {
-        uint32_t mid = low + (high - low) / 2;
-        if (c->marks[mid].pos < pos)
+        uint32_t mid = low + (high - low) / 2, at;
+        memcpy(&at, (const uint8_t *)&c->marks[mid] + field, sizeof at);
+        if (at < value)
             low = mid + 1;
         else
             high = mid;
     }
-    const struct mark *found = NULL;
-    for (; low < c->n_marks && c->marks[low].pos == pos; low++)
-        if (c->marks[low].kind & kinds)
-            found = &c->marks[low];
-    return found;
+    return low;
+}
+
+/* At one word lie first the return into it, then any number of block starts, then what the word
+   itself is. So a return is looked for from the front, all else from the back, and neither search
+   passes more than a few. */
+const struct mark *code_mark_at(struct fn *fn, struct code *c, const uint64_t *pc, uint32_t kinds) {
+    if (!c || !walk_marks(fn, c))
+        return NULL;
+    uint32_t pos = (uint32_t)(pc - c->words);
+    const uint32_t starts = MARK_START | MARK_RETURN;
+    if (kinds == MARK_RETURN) {
+        uint32_t i = mark_search(c, offsetof(struct mark, pos), pos);
+        bool found = i < c->n_marks && c->marks[i].pos == pos && c->marks[i].kind == kinds;
+        return found ? &c->marks[i] : NULL;
+    }
+    for (uint32_t i = mark_search(c, offsetof(struct mark, pos), pos + 1); i-- > 0;) {
+        fn->mod->engine->work++;
+        if (c->marks[i].pos != pos || (!(kinds & starts) && (c->marks[i].kind & starts)))
+            return NULL;
+        if (c->marks[i].kind & kinds)
+            return &c->marks[i];
+    }
+    return NULL;
 }
 
 const struct mark *code_mark_of(struct fn *fn, struct code *c, uint32_t offset, uint32_t kinds) {
     if (!c || !walk_marks(fn, c))
         return NULL;
-    for (uint32_t i = 0; i < c->n_marks; i++)
-        if (c->marks[i].offset == offset && (c->marks[i].kind & kinds))
+    uint32_t i = mark_search(c, offsetof(struct mark, offset), offset);
+    for (; i < c->n_marks && c->marks[i].offset == offset; i++) {
+        fn->mod->engine->work++;
+        if (c->marks[i].kind & kinds)
             return &c->marks[i];
+    }
     return NULL;
 }
 
@@ -1211,6 +1234,8 @@ do_REJOIN : {
     pc = fast;
     DISPATCH;
 }
+do_NOTHING:
+    NEXT(1);
 do_CHARGE:
     needed = pc[1] >> 32;
     if (UNLIKELY((uint64_t)fuel < needed))

@@ -76,6 +76,7 @@
     X(BULK)       /* a: first operand, b: height; {row, cost after}{index, index} */ \
     X(STEP)       /* a: cost; pay one instruction */                               \
     X(REJOIN)     /* a block starts: go on in the fast code if it can be paid */   \
+    X(NOTHING)    /* tells two places apart that have no code between them */      \
     X(CHARGE)     /* {0, cost}: a block that follows a very long one */            \
     X(NULL_CHECK) /* a */                                                          \
     X(THROW_TAG)  /* a: arguments; {tag} */                                        \

@@ -772,13 +772,10 @@ static struct fn *get_fn(struct loader *l, struct wasm_instance **ret_inst) {
 /* The call word of a host call that is pending at an offset. */
 static const struct mark *call_mark(struct fn *fn, uint32_t offset) {
     struct code *c = fn->fast;
-    const struct mark *found = NULL;
-    if (!walk_marks(fn, c))
-        return NULL;
-    for (uint32_t i = 0; i < c->n_marks; i++) {
-        const struct mark *m = &c->marks[i];
+    const struct mark *found = NULL, *m = code_mark_of(fn, c, offset, MARK_OP);
+    for (; m && m < c->marks + c->n_marks && m->offset == offset; m++) {
         uint16_t op = (uint16_t)c->words[m->pos < c->n_words ? m->pos : 0];
-        if (m->kind == MARK_OP && m->offset == offset && op >= I_CALL_FN && op <= I_TAIL_REF)
+        if (m->kind == MARK_OP && op >= I_CALL_FN && op <= I_TAIL_REF)
             found = m;
     }
     return found;

@@ -6,6 +6,8 @@
  */
 #include "wasm/walk.h"
 
+#include <assert.h>
+
 #include "wasm/simd.h"
 
 #define INLINE static inline __attribute__((always_inline))
@@ -1436,6 +1438,8 @@ bool walk_marks(struct fn *fn, struct code *c) {
     if (!marks)
         return false;
     memcpy(marks, w->marks, w->n_marks * sizeof *marks);
+    for (uint32_t i = 1; i < w->n_marks; i++) /* they are searched by either */
+        assert(marks[i - 1].pos <= marks[i].pos && marks[i - 1].offset <= marks[i].offset);
     c->n_marks = w->n_marks;
     c->marks = marks;
     return true;

@@ -113,6 +113,8 @@ struct scratch {
     uint32_t n_catches, cap_catches;
     uint32_t cum; /* running cost */
     uint32_t entry_cost;
+    uint32_t start_end;  /* end of the code when the last block started; NO_LINK: no block yet */
+    uint32_t start_cum;  /* running cost then */
     uint32_t lazy_from;  /* operands below are in their slots */
     uint32_t pair_first; /* number + 1 of the instruction at pair_at, if it may begin a pair */
     uint32_t pair_at;
