@@ -193,13 +193,17 @@ static enum exit_code init_run(struct wasm_store *s, int64_t *fuel, const char *
 
 /* ---- Events ---- */
 
-/* What the embedder is told of an object: its kind, for it has no name for its type. */
-static uint32_t abstract_type(const struct wasm_store *s, uint64_t ref) {
+/* What the embedder is told of a reference: its kind, for it has no name for a defined type. */
+static uint32_t abstract_type(const struct wasm_store *s, uint64_t ref, uint32_t type) {
     const struct object *o = store_object(s, ref);
-    if (!o)
-        return object_dynamic_type(s, ref);
-    return (WASM_ANYREF & ~WASM_NULLABLE & ~0xffu) |
-           (s->engine->types[o->type]->kind == TYPE_STRUCT ? 0x6bu : 0x6au);
+    if (types_sub(s->engine, type, WASM_ANYREF) && ref)
+        return !o ? object_dynamic_type(s, ref)
+                  : (WASM_ANYREF & ~WASM_NULLABLE & ~0xffu) |
+                        (s->engine->types[o->type]->kind == TYPE_STRUCT ? 0x6bu : 0x6au);
+    if (type & WASM_ABSTRACT)
+        return type;
+    uint32_t top = types_sub(s->engine, type, WASM_FUNCREF) ? WASM_FUNCREF : WASM_ANYREF;
+    return type & WASM_NULLABLE ? top : top & ~WASM_NULLABLE;
 }
 
 static bool event_values(struct wasm_store *s, const uint64_t *slots, const uint32_t *types,
@@ -210,8 +214,8 @@ static bool event_values(struct wasm_store *s, const uint64_t *slots, const uint
         return false;
     for (uint32_t i = 0; i < n; i++) {
         s->values[i] = value_from_slots(slots, types[i]);
-        if (is_ref(types[i]) && s->values[i].ref && types_sub(s->engine, types[i], WASM_ANYREF))
-            s->values[i].type = abstract_type(s, s->values[i].ref);
+        if (is_ref(types[i]))
+            s->values[i].type = abstract_type(s, s->values[i].ref, types[i]);
         slots += slots_of(types[i]);
     }
     s->event.values = s->values;

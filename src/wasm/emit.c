@@ -42,6 +42,14 @@ static void mark_at(struct scratch *w, uint32_t kind, uint32_t offset, uint32_t 
         return;
     }
     w->marks[w->n_marks++] = (struct mark){kind, pos, offset, w->cum, next_slot(w)};
+    if (w->visit)
+        w->visit(w->visit_ctx, w->n_marks - 1,
+                 &(struct mark_types){.locals = w->locals,
+                                      .stack = w->types,
+                                      .set = w->has_unset ? w->set : NULL,
+                                      .n_locals = w->n_locals,
+                                      .n_stack = w->n,
+                                      .local_slots = w->local_slots});
 }
 
 static void mark(struct scratch *w, uint32_t kind, uint32_t offset) {

@@ -314,6 +314,15 @@ bool skip_body(struct fn *fn, struct wasm_diag *diag);
 struct code *walk_emit(struct fn *fn, bool stepping);
 /* The marks of a translation, which a second, recording run makes. */
 bool walk_marks(struct fn *fn, struct code *c);
+/* What is on the stack and in the locals at a mark; set is NULL when all locals have a value. */
+struct mark_types {
+    const uint32_t *locals, *stack;
+    const uint8_t *set;
+    uint32_t n_locals, n_stack, local_slots;
+};
+/* Walk again and visit every mark by its number, in order. false: no memory. */
+bool walk_types(struct fn *fn, struct code *c,
+                void (*visit)(void *ctx, uint32_t mark, const struct mark_types *t), void *ctx);
 void scratch_free(struct wasm_engine *e);
 void plain_ops_init(struct plain_op ops[256]);
 

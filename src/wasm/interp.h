@@ -56,6 +56,8 @@ void call_event_host(struct wasm_store *s);
 bool store_log(struct wasm_store *s, enum creation_kind kind, uint32_t index);
 /* Remember a handle, if the value is one. */
 bool store_note_handle(struct wasm_store *s, const struct wasm_value *v);
+/* In order, each once. */
+void store_handles_sort(struct wasm_store *s);
 /* Link and make an instance, without starting its initialisation. */
 int store_instantiate(struct wasm_store *s, struct wasm_module *m,
                       const struct wasm_extern *imports, struct wasm_instance **ret,

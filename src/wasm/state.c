@@ -6,6 +6,7 @@
  * module offsets; each is looked up among the points where this engine can stop, with the height it
  * has there, so a file cannot name any other.
  */
+#include "wasm/state.h"
 #include "wasm/interp.h"
 #include "wasm/iops.h"
 
@@ -202,21 +203,6 @@ static void put_table(struct writer *w, const struct table *t) {
     }
 }
 
-static int compare_handles(const void *a, const void *b) {
-    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-    return x < y ? -1 : x > y;
-}
-
-static void handles_unique(struct wasm_store *s) {
-    uint32_t n = 0;
-    if (s->n_handles)
-        qsort(s->handles, s->n_handles, sizeof *s->handles, compare_handles);
-    for (uint32_t i = 0; i < s->n_handles; i++)
-        if (n == 0 || s->handles[n - 1] != s->handles[i])
-            s->handles[n++] = s->handles[i];
-    s->n_handles = n;
-}
-
 static void put_handles(struct writer *w) {
     struct wasm_store *s = w->s;
     const struct wasm_config *cfg = &s->engine->cfg;
@@ -225,7 +211,7 @@ static void put_handles(struct writer *w) {
         write_fail(w, ERR_LIMIT, "out of memory");
         return;
     }
-    handles_unique(s);
+    store_handles_sort(s);
     put_n(w, s->n_handles);
     for (uint32_t i = 0; i < s->n_handles && !w->failed; i++) {
         size_t n = cfg->handle_save ? cfg->handle_save(cfg->handle_ctx, s->handles[i], bytes) : 0;
@@ -962,7 +948,10 @@ static int load(struct loader *l) {
         return bad(l, "fuel");
     if (get_origin(l) < 0 || get_contents(l) < 0 || get_call(l) < 0)
         return -1;
-    return l->r.failed || l->r.p != l->r.end ? bad(l, "length") : 0;
+    if (l->r.failed || l->r.p != l->r.end)
+        return bad(l, "length");
+    const char *why = state_check(s);
+    return why ? bad(l, why) : 0;
 }
 
 int wasm_resume(struct wasm_engine *e, const void *bytes, size_t size,

@@ -1,4 +1,5 @@
 /* A store's objects: making them, finding them by name, and linking instances to them. */
+#include "base/sort.h"
 #include "wasm/interp.h"
 
 const struct memory store_empty_memory;
@@ -141,10 +142,33 @@ bool store_log(struct wasm_store *s, enum creation_kind kind, uint32_t index) {
     return true;
 }
 
+static int compare_handles(const void *a, const void *b) {
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return x < y ? -1 : x > y;
+}
+
+void store_handles_sort(struct wasm_store *s) {
+    uint32_t n = 0;
+    heap_sort(s->handles, s->n_handles, sizeof *s->handles, compare_handles);
+    for (uint32_t i = 0; i < s->n_handles; i++)
+        if (n == 0 || s->handles[n - 1] != s->handles[i])
+            s->handles[n++] = s->handles[i];
+    s->n_handles = n;
+}
+
+/* Objects and i31 carry a tag in the upper bits; a handle is a small number. */
+static bool is_handle_value(const struct wasm_value *v) {
+    uint32_t heap = WASM_HEAP(v->type);
+    return is_ref(v->type) && v->ref != 0 && v->ref >> 60 < 10 &&
+           (heap == WASM_HEAP(WASM_EXTERNREF) || heap == WASM_HEAP(WASM_ANYREF));
+}
+
 bool store_note_handle(struct wasm_store *s, const struct wasm_value *v) {
-    if (v->type != WASM_EXTERNREF || v->ref == 0 ||
-        (s->n_handles && s->handles[s->n_handles - 1] == v->ref - 1))
+    if (!is_handle_value(v) || (s->n_handles && s->handles[s->n_handles - 1] == v->ref - 1))
         return true;
+    /* Told again and again of the same ones, the list must not grow. */
+    if (s->n_handles == s->cap_handles)
+        store_handles_sort(s);
     if (!engine_grow(s->engine, &s->handles, &s->cap_handles, s->n_handles + 1, sizeof *s->handles))
         return false;
     s->handles[s->n_handles++] = v->ref - 1;

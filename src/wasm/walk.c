@@ -1321,6 +1321,7 @@ static struct scratch *begin(struct fn *fn, struct wasm_diag *diag) {
     w->n = w->floor = w->n_before = 0;
     w->n_ctrls = w->n_set_list = w->n_catches = 0;
     w->out.kind = OPND_SLOT;
+    w->visit = NULL;
     return w;
 }
 
@@ -1398,11 +1399,7 @@ static struct code *code_take(struct scratch *w) {
     return c;
 }
 
-static struct scratch *translate(struct fn *fn, bool stepping, bool recording) {
-    struct wasm_diag diag; /* the body is valid: only memory can be missing */
-    struct scratch *w = begin(fn, &diag);
-    if (!w)
-        return NULL;
+static struct scratch *translate_with(struct scratch *w, bool stepping, bool recording) {
     w->stepping = stepping;
     w->recording = recording;
     if (!locals(w) || !unset_init(w) || !enter(w))
@@ -1412,6 +1409,12 @@ static struct scratch *translate(struct fn *fn, bool stepping, bool recording) {
         return NULL;
     em_end(w);
     return w->no_memory ? NULL : w;
+}
+
+static struct scratch *translate(struct fn *fn, bool stepping, bool recording) {
+    struct wasm_diag diag; /* the body is valid: only memory can be missing */
+    struct scratch *w = begin(fn, &diag);
+    return w ? translate_with(w, stepping, recording) : NULL;
 }
 
 struct code *walk_emit(struct fn *fn, bool stepping) {
@@ -1443,6 +1446,17 @@ bool walk_marks(struct fn *fn, struct code *c) {
     c->n_marks = w->n_marks;
     c->marks = marks;
     return true;
+}
+
+bool walk_types(struct fn *fn, struct code *c,
+                void (*visit)(void *ctx, uint32_t mark, const struct mark_types *t), void *ctx) {
+    struct wasm_diag diag;
+    struct scratch *w = begin(fn, &diag);
+    if (!w)
+        return false;
+    w->visit = visit;
+    w->visit_ctx = ctx;
+    return translate_with(w, c->stepping, true) != NULL;
 }
 
 void scratch_free(struct wasm_engine *e) {

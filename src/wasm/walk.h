@@ -94,6 +94,8 @@ struct scratch {
 
     /* Code. */
     bool stepping, dead, recording, no_memory;
+    void (*visit)(void *ctx, uint32_t mark, const struct mark_types *t); /* while recording */
+    void *visit_ctx;
     struct opnd *vals;
     uint32_t cap_vals;
     uint32_t *slots; /* of locals */

@@ -245,6 +245,20 @@ def test_the_profile_adds_up(files):
     assert told["lines"][0]["line"] in (6, 7, 8)
 
 
+def test_a_profile_of_many_functions_stays_within_the_filter(tmp_path):
+    """Sorting more than a kilobyte must not ask the system for anything."""
+    count = 400
+    text = "".join(f"(func $f{i} (drop (i32.const {i})))\n" for i in range(count))
+    text += '(func (export "all")\n' + "".join(f"(call $f{i})\n" for i in range(count)) + ")"
+    (tmp_path / "many.wat").write_text(text)
+    done = cell("fuel", "many.wat", "--json", "--invoke", "all", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert told["fuel"] == 2 * count == sum(f["fuel"] for f in told["functions"])
+    ranked = [f["fuel"] for f in told["functions"]]
+    assert ranked == sorted(ranked, reverse=True)
+
+
 def test_suspend_and_resume_end_as_one_run(files):
     whole = json.loads(cell("run", "count.wat", "--json", "--invoke", "count", 50, cwd=files).stdout)
     for stop in (1, 7, 100, whole["fuel"] - 1):

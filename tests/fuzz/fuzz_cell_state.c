@@ -1,7 +1,9 @@
 /*
- * Any bytes as a saved state of two small modules, one of them with objects. Header and checksum
- * are put right first, so that what lies behind them is reached. Property: refused, or it runs with
- * little fuel; and then capture, resume, capture gives the same bytes twice.
+ * Any bytes as a saved state of three small modules: plain, with objects, with typed functions.
+ * Header and checksum are put right first, so that what lies behind them is reached. Property:
+ * refused, or it runs with little fuel; and then capture, resume, capture gives the same bytes
+ * twice. What it runs into is again a state that can be read: no value has got a type that its
+ * place does not have.
  */
 #include <stdint.h>
 #include <string.h>
@@ -66,23 +68,42 @@ static const char objects[] =
     "          (struct.get_u $wide 2 (ref.cast (ref $wide)"
     "            (array.get $lists (local.get 2) (i32.const 0)))))))))";
 
+/* Functions of two types, called through references from every place that can hold one. */
+static const char funcs[] =
+    "(module (type $s (func (param i32) (result i32))) (type $b (func (param i64) (result i64)))"
+    "  (type $o (struct (field (mut (ref null $s))) (field (mut (ref null $b)))))"
+    "  (import \"env\" \"ask\" (func $ask (param i32) (result i32)))"
+    "  (func $one (type $s) (i32.add (local.get 0) (i32.const 1)))"
+    "  (func $two (type $b) (i64.add (local.get 0) (i64.const 2)))"
+    "  (global $g (mut (ref null $s)) (ref.null $s)) (table $t 3 6 (ref null $b))"
+    "  (elem $e (ref null $b) (ref.func $two)) (elem declare func $one $two)"
+    "  (func (export \"run\") (param i32) (result i32) (local (ref null $o) (ref $s))"
+    "    (local.set 2 (ref.func $one)) (global.set $g (local.get 2))"
+    "    (table.init $t $e (i32.const 1) (i32.const 0) (i32.const 1))"
+    "    (local.set 1 (struct.new $o (global.get $g) (table.get $t (i32.const 1))))"
+    "    (drop (call $ask (call_ref $s (local.get 0) (local.get 2))))"
+    "    (drop (call_ref $b (i64.const 3) (struct.get $o 1 (local.get 1))))"
+    "    (return_call_ref $s (call $ask (i32.const 4)) (struct.get $o 0 (local.get 1)))))";
+
 struct world {
     struct wasm_engine *engine;
-    struct wasm_module *plain, *objects;
+    struct wasm_module *plain, *objects, *funcs;
 };
 
 static void world_done(struct world *w) {
     wasm_module_unref(w->plain);
     wasm_module_unref(w->objects);
+    wasm_module_unref(w->funcs);
     wasm_engine_free(w->engine);
 }
 
 /* A fuzzer does not guess hashes: one byte chooses. */
 static struct wasm_module *find(void *ctx, const uint8_t hash[32]) {
     const struct world *w = ctx;
-    uint8_t with_objects[HASH];
+    uint8_t with_objects[HASH], with_funcs[HASH];
     wasm_module_hash(w->objects, with_objects);
-    return hash[0] == with_objects[0] ? w->objects : w->plain;
+    wasm_module_hash(w->funcs, with_funcs);
+    return hash[0] == with_objects[0] ? w->objects : hash[0] == with_funcs[0] ? w->funcs : w->plain;
 }
 
 /* The binary is kept from one input to the next. */
@@ -136,6 +157,11 @@ static void check(struct world *w, const uint8_t *bytes, size_t size) {
             abort();
     }
     run(s);
+    struct wasm_store *u DEFER(wasm_store_freep) = NULL;
+    one.len = 0;
+    if (wasm_capture(s, &one, NULL) == 0 &&
+        wasm_resume(w->engine, one.data, one.len, &modules, &u, NULL) < 0)
+        abort();
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
@@ -144,9 +170,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     const struct wasm_config cfg = {
         .memory_pages = 4, .table_elems = 100, .stack_slots = 4096, .frames = 200, .instances = 4};
     struct world w DEFER(world_done) = {.engine = wasm_engine_new(&cfg)};
-    static struct wat_module kept[2];
+    static struct wat_module kept[3];
     w.plain = load(w.engine, plain, &kept[0]);
     w.objects = load(w.engine, objects, &kept[1]);
+    w.funcs = load(w.engine, funcs, &kept[2]);
     uint8_t *copy DEFER_FREE = malloc(size);
     if (!copy)
         return 0;

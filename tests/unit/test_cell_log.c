@@ -88,6 +88,25 @@ static void a_damaged_log_with_a_good_checksum_is_refused_or_read_within_bounds(
     }
 }
 
+/* A defined type is an index into the engine's types: from a file it could be any. */
+static void a_value_of_a_defined_type_is_refused(void **state) {
+    (void)state;
+    const uint32_t types[] = {WASM_REF | 5, WASM_REF | WASM_NULLABLE | 0x0fffffff,
+                              WASM_REF | WASM_ABSTRACT | 0x1000, 0x60, WASM_EXTERNREF};
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        struct buf bytes DEFER(buf_done) = BUF(1 << 16);
+        struct cell_start start = {.spec = 30};
+        struct cell_end end = {.outcome = WASM_DONE};
+        struct cell_log log;
+        struct err err;
+        end.results.count = 1;
+        end.results.list[0] = (struct wasm_value){.type = types[i], .ref = 1};
+        assert_true(cell_log_start(&bytes, &start) && cell_log_end(&bytes, &end));
+        assert_int_equal(cell_log_open(&log, bytes.data, bytes.len, &err),
+                         types[i] == WASM_EXTERNREF ? 0 : -1);
+    }
+}
+
 static void another_version_is_unsupported(void **state) {
     (void)state;
     struct buf bytes DEFER(buf_done) = BUF(1 << 16);
@@ -102,4 +121,5 @@ static void another_version_is_unsupported(void **state) {
 UNIT_MAIN(cmocka_unit_test(a_log_reads_back_as_written),
           cmocka_unit_test(any_flipped_byte_or_cut_is_refused),
           cmocka_unit_test(a_damaged_log_with_a_good_checksum_is_refused_or_read_within_bounds),
+          cmocka_unit_test(a_value_of_a_defined_type_is_refused),
           cmocka_unit_test(another_version_is_unsupported))

@@ -96,8 +96,11 @@ static struct slice take_slice(struct reader *r) {
     return take(r, take_number(r, 4));
 }
 
+/* A defined type is a number that only means something to the engine that gave it. */
 static bool known_type(uint32_t type) {
-    return (type >= WASM_V128 && type <= WASM_I32) || (type & WASM_REF);
+    const uint32_t flags = WASM_REF | WASM_ABSTRACT, heap = type & ~(flags | WASM_NULLABLE);
+    bool is_abstract = (type & flags) == flags && heap >= 0x69 && heap <= 0x74;
+    return (type >= WASM_V128 && type <= WASM_I32) || is_abstract;
 }
 
 static struct wasm_value take_value(struct reader *r) {

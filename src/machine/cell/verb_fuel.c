@@ -9,6 +9,7 @@
 
 #include "base/banned.h"
 #include "base/defer.h"
+#include "base/sort.h"
 #include "machine/cell/json.h"
 #include "machine/cell/session.h"
 #include "machine/cell/verb.h"
@@ -125,7 +126,7 @@ static uint32_t sum_functions(const struct session *s, const struct profile *p, 
         if (row.fuel)
             rows[n++] = row;
     }
-    qsort(rows, n, sizeof(*rows), by_fuel);
+    heap_sort(rows, n, sizeof(*rows), by_fuel);
     return n;
 }
 
@@ -150,7 +151,7 @@ static uint32_t keep_charged(const uint64_t *fuel, size_t n, struct row *rows) {
     for (size_t i = 0; i < n; i++)
         if (fuel[i])
             rows[count++] = (struct row){.key = (uint32_t)i, .fuel = fuel[i]};
-    qsort(rows, count, sizeof(*rows), by_fuel);
+    heap_sort(rows, count, sizeof(*rows), by_fuel);
     return count;
 }
 
