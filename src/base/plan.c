@@ -64,6 +64,16 @@ static const struct {
     {PLAN_VIEW_IS, 0},
 };
 
+/* Requests that DONE does not answer. */
+static const struct {
+    enum plan_type request, reply;
+} replies[] = {
+    {PLAN_CREATE, PLAN_CREATED}, {PLAN_FACTS, PLAN_FACTS_ARE}, {PLAN_STATUS, PLAN_TEXT},
+    {PLAN_LIST, PLAN_IDS},       {PLAN_STATS, PLAN_STATS_ARE}, {PLAN_UPPERS, PLAN_TEXT},
+    {PLAN_ROOT, PLAN_ROOT_IS},   {PLAN_VIEW, PLAN_VIEW_IS},    {PLAN_DISK, PLAN_VIEW_IS},
+    {PLAN_LEND, PLAN_TEXT},      {PLAN_COPY, PLAN_TEXT},
+};
+
 static const char *const modes[] = {
     [PLAN_GRANT_RO] = "ro", [PLAN_GRANT_COW] = "cow", [PLAN_GRANT_RW] = "rw"};
 
@@ -189,6 +199,16 @@ static size_t put_rows(char *at, unsigned tag, const struct plan_message *m) {
         n += put_field(at + n, tag, bytes, sizeof(bytes));
     }
     return n;
+}
+
+enum plan_type plan_reply(enum plan_type request) {
+    unsigned carries;
+    if (request >= PLAN_CREATED || !carried(request, &carries))
+        return 0;
+    for (size_t i = 0; i < COUNT(replies); i++)
+        if (replies[i].request == request)
+            return replies[i].reply;
+    return PLAN_DONE;
 }
 
 void plan_error(struct plan_message *m, const struct err *err) {
@@ -326,6 +346,8 @@ int plan_decode(const char *bytes, size_t len, struct plan_message *ret, struct 
         return err_wrap(err, "stack in plan");
     if (ret->layer > LAYER_NUMBER_MAX)
         return err_set(err, ERR_INVALID, "layer number out of range in plan");
-    ret->error.code = (enum err_code)(ret->error_code <= ERR_TIMEOUT ? ret->error_code : 0);
+    bool is_code = ret->error_code > 0 && ret->error_code <= ERR_TIMEOUT;
+    if (ret->type == PLAN_ERROR)
+        ret->error.code = is_code ? (enum err_code)ret->error_code : ERR_INTERNAL;
     return 0;
 }

@@ -183,4 +183,7 @@ void plan_error(struct plan_message *m, const struct err *err);
 /* Bytes written into buf[PLAN_MAX_BYTES]. */
 size_t plan_encode(const struct plan_message *m, char *buf);
 
+/* The one type that answers a request beside ERROR; 0: it is no request. */
+enum plan_type plan_reply(enum plan_type request);
+
 int plan_decode(const char *bytes, size_t len, struct plan_message *ret, struct err *err);

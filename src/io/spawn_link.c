@@ -53,9 +53,10 @@ int spawn_connect(const struct place *place, void (*waiting)(void), struct err *
     return -1;
 }
 
-/* One request, one answer of the wanted type; an ERROR answer becomes err. */
-static int ask(int link, struct plan_message *m, const int *fds, size_t nfds, enum plan_type want,
+/* One request, one answer of the type that belongs to it; an ERROR answer becomes err. */
+static int ask(int link, struct plan_message *m, const int *fds, size_t nfds,
                struct fd_message *got, struct err *err) {
+    enum plan_type want = plan_reply(m->type);
     char packet[PLAN_MAX_BYTES];
     size_t n = plan_encode(m, packet);
     int r = send_fds(link, packet, n, fds, nfds);
@@ -82,7 +83,7 @@ int spawn_create(int link, struct plan_message *m, const int *fds, int *ret_gues
     struct fd_message got DEFER(fd_message_close) = {0};
     struct plan plan = m->plan;
     m->type = PLAN_CREATE;
-    if (ask(link, m, fds, plan.grant_count, PLAN_CREATED, &got, err) < 0)
+    if (ask(link, m, fds, plan.grant_count, &got, err) < 0)
         return -1;
     if (got.nfds < 1)
         return err_set(err, ERR_INTERNAL, "the spawner sent no connection");
@@ -96,17 +97,17 @@ int spawn_create(int link, struct plan_message *m, const int *fds, int *ret_gues
     return 0;
 }
 
-static int ask_about(int link, const char *id, enum plan_type type, enum plan_type want,
-                     struct plan_message *m, struct err *err) {
+static int ask_about(int link, const char *id, enum plan_type type, struct plan_message *m,
+                     struct err *err) {
     struct fd_message got DEFER(fd_message_close) = {0};
     *m = (struct plan_message){.type = type};
     snprintf(m->plan.id, sizeof(m->plan.id), "%s", id ? id : "");
-    return ask(link, m, NULL, 0, want, &got, err);
+    return ask(link, m, NULL, 0, &got, err);
 }
 
 int spawn_facts(int link, const char *id, struct plan_facts *ret, struct err *err) {
     struct plan_message m;
-    if (ask_about(link, id, PLAN_FACTS, PLAN_FACTS_ARE, &m, err) < 0)
+    if (ask_about(link, id, PLAN_FACTS, &m, err) < 0)
         return -1;
     *ret = m.facts;
     return 0;
@@ -114,12 +115,12 @@ int spawn_facts(int link, const char *id, struct plan_facts *ret, struct err *er
 
 int spawn_destroy(int link, const char *id, struct err *err) {
     struct plan_message m;
-    return ask_about(link, id, PLAN_DESTROY, PLAN_DONE, &m, err);
+    return ask_about(link, id, PLAN_DESTROY, &m, err);
 }
 
 int spawn_status(int link, char *json, size_t size, struct err *err) {
     struct plan_message m;
-    if (ask_about(link, NULL, PLAN_STATUS, PLAN_TEXT, &m, err) < 0)
+    if (ask_about(link, NULL, PLAN_STATUS, &m, err) < 0)
         return -1;
     snprintf(json, size, "%s", m.text);
     return 0;
@@ -127,5 +128,5 @@ int spawn_status(int link, char *json, size_t size, struct err *err) {
 
 int spawn_stop(int link, struct err *err) {
     struct plan_message m;
-    return ask_about(link, NULL, PLAN_STOP, PLAN_DONE, &m, err);
+    return ask_about(link, NULL, PLAN_STOP, &m, err);
 }

@@ -363,6 +363,12 @@ static void take_packet(struct spawner_link *l, struct fd_message *in) {
     bool failed = m->type == PLAN_ERROR;
     if (failed && r->type == PLAN_CREATE && m->error.code == ERR_EXISTS && r->tries > 1)
         err_set(&m->error, ERR_UNKNOWN, "the spawner ended before it answered");
+    if (!failed && m->type != plan_reply(r->type)) {
+        failed = true;
+        err_set(&m->error, ERR_INTERNAL, "the spawner answered request %d with message %d",
+                (int)r->type, (int)m->type);
+        err_remedy(&m->error, "end carrel-spawn; the next command starts another, and no box ends");
+    }
     tell(l, r, failed ? NULL : m, in, failed ? &m->error : NULL);
 }
 

@@ -227,7 +227,36 @@ static void one_row_too_many_is_refused(void **state) {
     refused(n);
 }
 
-UNIT_MAIN(cmocka_unit_test(the_largest_plan_survives),
+static void every_request_has_one_reply_and_no_reply_has_any(void **state) {
+    (void)state;
+    for (int type = PLAN_CREATE; type <= PLAN_COPY; type++)
+        assert_true(plan_reply((enum plan_type)type) >= PLAN_CREATED &&
+                    plan_reply((enum plan_type)type) != PLAN_ERROR);
+    for (int type = PLAN_CREATED; type <= PLAN_VIEW_IS; type++)
+        assert_int_equal(plan_reply((enum plan_type)type), 0);
+    assert_int_equal(plan_reply(PLAN_STATS), PLAN_STATS_ARE);
+    assert_int_equal(plan_reply(PLAN_ROOT), PLAN_ROOT_IS);
+    assert_int_equal(plan_reply(PLAN_DESTROY), PLAN_DONE);
+    assert_int_equal(plan_reply((enum plan_type)0), 0);
+}
+
+/* Who reads the code alone would take it for no error. */
+static void an_error_without_a_code_is_an_error(void **state) {
+    (void)state;
+    static struct plan_message m;
+    static char packet[PLAN_MAX_BYTES];
+    struct err err;
+    static const uint64_t codes[] = {0, ERR_TIMEOUT + 1, UINT64_MAX};
+    for (size_t i = 0; i < sizeof(codes) / sizeof(*codes); i++) {
+        m = (struct plan_message){.type = PLAN_ERROR, .error_code = codes[i]};
+        assert_int_equal(plan_decode(packet, plan_encode(&m, packet), &m, &err), 0);
+        assert_int_equal(m.error.code, ERR_INTERNAL);
+    }
+}
+
+UNIT_MAIN(cmocka_unit_test(every_request_has_one_reply_and_no_reply_has_any),
+          cmocka_unit_test(an_error_without_a_code_is_an_error),
+          cmocka_unit_test(the_largest_plan_survives),
           cmocka_unit_test(requests_about_a_machine_survive), cmocka_unit_test(answers_survive),
           cmocka_unit_test(errors_keep_code_text_and_remedy),
           cmocka_unit_test(every_cut_is_refused_or_shorter),
