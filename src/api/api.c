@@ -11,6 +11,7 @@
 #include "base/defer.h"
 #include "base/log.h"
 #include "io/http_origin.h"
+#include "service/rights.h"
 
 struct api {
     struct loop *loop;
@@ -150,15 +151,15 @@ static void take_mcp(struct api *api, struct http_exchange *x) {
     struct err err;
     if (authenticate(api, x, &who, &err) < 0)
         refuse_caller(x, &err);
-    else if (!(who.scopes & SCOPE_RUN))
-        refuse(x, 403, (err_set(&err, ERR_DENIED, "this token lacks the scope 'run'"), &err), NULL);
+    else if (allow(&who, SCOPE_RUN, &err) < 0)
+        refuse(x, 403, &err, NULL);
     else
         mcp_face_take(api->mcp, x, &who);
 }
 
 static void on_request(struct http_exchange *x, void *arg) {
     struct api *api = arg;
-    char params[CALL_PARAMS][CALL_PARAM_SIZE], allow[ROUTE_ALLOW_SIZE];
+    char params[CALL_PARAMS][CALL_PARAM_SIZE], methods[ROUTE_ALLOW_SIZE];
     struct caller who = {0};
     struct err err;
     if (http_check_origin(x, &err) < 0) {
@@ -169,17 +170,21 @@ static void on_request(struct http_exchange *x, void *arg) {
         take_mcp(api, x);
         return;
     }
-    const struct route *route = route_find(x->head->method, x->head->path, params, allow);
-    if (!route && *allow && http_text_is(x->head->method, "OPTIONS")) {
-        http_reply(x, 204, HTTP_FIELDS({"Allow", allow}), NULL, 0);
+    const struct route *route = route_find(x->head->method, x->head->path, params, methods);
+    if (!route && *methods && http_text_is(x->head->method, "OPTIONS")) {
+        http_reply(x, 204, HTTP_FIELDS({"Allow", methods}), NULL, 0);
         return;
     }
     if (!route) {
-        refuse_route(x, allow);
+        refuse_route(x, methods);
         return;
     }
     if (route->scope && authenticate(api, x, &who, &err) < 0) {
         refuse_caller(x, &err);
+        return;
+    }
+    if (route->scope && allow(&who, route->scope, &err) < 0) {
+        refuse(x, 403, &err, NULL);
         return;
     }
     take(api, x, route, &who, params);

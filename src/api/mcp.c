@@ -373,6 +373,7 @@ static struct mcp_user *user_new(struct mcp_face *f, const struct caller *who, c
     *u = (struct mcp_user){
         .face = f, .refs = 1, .who = *who, .transcript = BUF(TRANSCRIPT_MAX + 1), .next = f->users};
     u->who.scopes &= SCOPE_READ | SCOPE_RUN;
+    u->who.local = false; /* a model speaks here, not the owner: service/rights.h */
     u->at = &f->users;
     if (u->next)
         u->next->at = &u->next;

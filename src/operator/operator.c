@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "operator/inner.h"
 #include "service/models.h"
+#include "service/rights.h"
 #include "service/runs.h"
 
 enum { ORPHANS_MAX = 64 };
@@ -63,10 +64,7 @@ void live_answer(const struct run *r, const struct live_run *l, operator_fn *don
 /* ---- finding one ---- */
 
 int runs_allowed(const struct caller *who, enum token_scope scope, struct err *err) {
-    if (who->scopes & scope)
-        return 0;
-    return err_set(err, ERR_DENIED, "this token lacks the scope '%s'",
-                   scope == SCOPE_RUN ? "run" : "read");
+    return allow(who, scope, err);
 }
 
 static int may_see(const struct caller *who, const struct run *r, struct err *err) {
@@ -359,8 +357,8 @@ void operator_decide(struct runs *o, const struct caller *who, const char *id, b
     struct live_run *l = NULL;
     struct err err;
     int status = runs_find_live(o, who, SCOPE_RUN, id, &l, &err);
-    if (status == 0 && !who->local && !(who->scopes & SCOPE_ADMIN))
-        status = err_set(&err, ERR_DENIED, "only the owner approves");
+    if (status == 0)
+        status = authorise(who, RIGHT_APPROVE_CALL, &err);
     if (status == 0 && (!l || !l->run.wants_word))
         status = err_set(&err, ERR_NOT_FOUND, "run '%s' waits for no approval", id);
     struct run_event e = {

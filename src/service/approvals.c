@@ -5,6 +5,7 @@
 
 #include "base/defer.h"
 #include "gate/path.h"
+#include "service/rights.h"
 #include "service/state.h"
 
 enum { LIST_MAX_BYTES = 4 << 20 };
@@ -122,11 +123,12 @@ static int widen(struct live *l, const struct pending *p, const struct approval_
 
 static struct pending *find(struct service *s, const struct caller *who, const char *id,
                             struct live **ret, struct err *err) {
-    struct pending *p = net_may_open(who, err) < 0 ? NULL : gate_pending_find(s->gate, id);
+    struct pending *p =
+        authorise(who, RIGHT_APPROVE_REQUEST, err) < 0 ? NULL : gate_pending_find(s->gate, id);
     *ret = p ? map_get(&s->machines, gate_machine_id(p->machine)) : NULL;
     if (*ret && may_see(who, (*ret)->row.owner))
         return p;
-    if (net_may_open(who, err) == 0) {
+    if (authorise(who, RIGHT_APPROVE_REQUEST, err) == 0) {
         err_set(err, ERR_NOT_FOUND, "nothing waits under '%.40s'", id);
         err_remedy(err, "see `carrel pending`");
     }

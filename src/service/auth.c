@@ -5,17 +5,6 @@
 
 #include "service/state.h"
 
-static const char *const scope_names[] = {
-    [SCOPE_READ] = "read", [SCOPE_RUN] = "run", [SCOPE_ADMIN] = "admin"};
-
-int allow(const struct caller *who, enum token_scope scope, struct err *err) {
-    if (who->scopes & scope)
-        return 0;
-    err_set(err, ERR_DENIED, "this token lacks the scope '%s'", scope_names[scope]);
-    return err_remedy(err, "ask the owner for one that has it: carrel token new --scope %s",
-                      scope_names[scope]);
-}
-
 bool may_see(const struct caller *who, const char *owner) {
     return who->scopes & SCOPE_ADMIN || strcmp(who->owner, owner) == 0;
 }

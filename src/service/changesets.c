@@ -15,6 +15,7 @@
 #include "base/defer.h"
 #include "base/fdio.h"
 #include "service/changeset_files.h"
+#include "service/rights.h"
 
 enum { WORDS_SIZE = 65536, DATABASE_MAX = 8 << 20 };
 
@@ -312,11 +313,7 @@ void service_ship(struct service *s, const struct caller *who, const char *id,
     *f = (struct shipping){.service = s, .who = *who, .done = done, .arg = arg};
     snprintf(f->id, sizeof(f->id), "%s", id);
     snprintf(f->sha256, sizeof(f->sha256), "%s", r->sha256);
-    int status = allow(who, SCOPE_RUN, &err);
-    if (status == 0 && !who->local && !(who->scopes & SCOPE_ADMIN)) {
-        err_set(&err, ERR_DENIED, "only the owner lets something out");
-        status = err_remedy(&err, "use the command line on this host");
-    }
+    int status = authorise(who, RIGHT_SHIP, &err);
     if (status == 0 && (strlen(r->sha256) != CHANGESET_HEX - 1 || strlen(r->target) > 1000))
         status = err_set(&err, ERR_INVALID, "'sha256' or 'target' is not what it must be");
     if (status < 0 || read_words(s, who, id, &words, &err) < 0 ||

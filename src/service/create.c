@@ -12,6 +12,7 @@
 #include "service/gate.h"
 #include "service/grant_kinds.h"
 #include "service/image_store.h"
+#include "service/rights.h"
 #include "service/state.h"
 
 struct creation {
@@ -269,14 +270,12 @@ static int hand_over(struct service *s, const struct caller *who, const struct m
     const char *const own[] = {s->place->home, s->place->run, NULL};
     struct dir_rules rules = {own, r->unreviewed, who->local ? who->uid : 0};
     const char *roots[CONF_ROOTS_MAX];
-    for (size_t i = 0; i < s->conf->root_count; i++)
-        roots[i] = s->conf->roots[i];
+    size_t root_count = rights_roots(s, who, roots);
     if (r->dirs.count > PLAN_MAX_GRANTS)
         return err_set(err, ERR_LIMIT, "more than %d directories", PLAN_MAX_GRANTS);
     for (size_t i = 0; i < r->dirs.count; i++) {
         h->ours[i] = !who->local;
-        h->fds[i] =
-            who->local ? fds[i] : dirs_open_under(dirs[i].path, roots, s->conf->root_count, err);
+        h->fds[i] = who->local ? fds[i] : dirs_open_under(dirs[i].path, roots, root_count, err);
         if (h->fds[i] < 0)
             return -1;
         h->count++;
@@ -537,9 +536,7 @@ void service_create(struct service *s, const struct caller *who, const struct ma
     char existing[ID_SIZE] = "";
     uint64_t intent = 0;
     struct err err;
-    if (allow(who, SCOPE_RUN, &err) < 0 || fill_row(s, who, r, &row, &err) < 0 ||
-        ((r->net.count || r->secrets.count || r->grants.count || wants_models(r)) &&
-         net_may_open(who, &err) < 0) ||
+    if (authorise_machine(who, r, &err) < 0 || fill_row(s, who, r, &row, &err) < 0 ||
         plan_grants(s, who, r, fds, nfds, &handed, &plan, &err) < 0 ||
         net_add_rules(s, row.image, &r->net, &policy, &err) < 0 ||
         (wants_models(r) && net_add_models(&policy, &err) < 0)) {

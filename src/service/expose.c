@@ -9,6 +9,7 @@
 #include "base/defer.h"
 #include "base/log.h"
 #include "base/sha256.h"
+#include "service/rights.h"
 #include "service/state.h"
 #include "store/networks.h"
 
@@ -209,7 +210,8 @@ static int open_door(struct live *l, uint16_t port, char token[TOKEN_CHARS + 1],
 static struct live *begin(struct service *s, const struct caller *who, const char *machine,
                           const char *verb, uint16_t port, char detail[32], uint64_t *intent,
                           struct err *err) {
-    struct live *l = net_may_open(who, err) < 0 ? NULL : live_find(s, who, machine, LIVE_ANY, err);
+    struct live *l =
+        authorise(who, RIGHT_EXPOSE, err) < 0 ? NULL : live_find(s, who, machine, LIVE_ANY, err);
     if (!l)
         return NULL;
     snprintf(detail, 32, "{\"port\":%u}", port);

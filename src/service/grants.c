@@ -13,6 +13,7 @@
 #include "service/changeset_files.h"
 #include "service/databases.h"
 #include "service/grant_kinds.h"
+#include "service/rights.h"
 
 enum { LIST_MAX_BYTES = 4 << 20, RETRY_MS = 1000 };
 
@@ -404,7 +405,8 @@ static int granting_begin(struct granting *g, struct err *err) {
 /* One at a time, and none while the machine is being made or ends. */
 static struct live *find(struct service *s, const struct caller *who, const char *machine,
                          struct err *err) {
-    struct live *l = net_may_open(who, err) < 0 ? NULL : live_find(s, who, machine, LIVE_ANY, err);
+    struct live *l =
+        authorise(who, RIGHT_GRANT, err) < 0 ? NULL : live_find(s, who, machine, LIVE_ANY, err);
     if (!l || (!l->granting && !l->changing && l->machine))
         return l;
     live_state_error(l, err);
@@ -426,12 +428,11 @@ static int open_copy(struct service *s, const struct caller *who, const struct g
                      int fd, bool *ret_ours, struct err *err) {
     const char *roots[CONF_ROOTS_MAX];
     const char *const own[] = {s->place->home, s->place->run, NULL};
-    for (size_t i = 0; i < s->conf->root_count; i++)
-        roots[i] = s->conf->roots[i];
+    size_t root_count = rights_roots(s, who, roots);
     *ret_ours = !who->local;
     if (who->local && fd < 0)
         return err_set(err, ERR_INVALID, "no descriptor came for '%.100s'", r->what);
-    int file = who->local ? fd : files_open_under(r->what, roots, s->conf->root_count, err);
+    int file = who->local ? fd : files_open_under(r->what, roots, root_count, err);
     if (file >= 0 && file_check(file, r->what, own, err) < 0) {
         if (*ret_ours)
             close(file);
@@ -497,7 +498,8 @@ static void forget_left(struct service *s, const struct caller *who, const char 
     struct machine_row row DEFER(machine_row_done) = {0};
     struct err err = *why;
     bool may = (why->code == ERR_GONE || why->code == ERR_NOT_FOUND) &&
-               net_may_open(who, &err) == 0 && live_row_find(s, who, ref, &row, NULL) == 0;
+               authorise(who, RIGHT_GRANT, &err) == 0 &&
+               live_row_find(s, who, ref, &row, NULL) == 0;
     if (!may || databases_forget(s, who, row.id, id, &err) < 0) {
         done(arg, NULL, may && err.code != ERR_NOT_FOUND ? &err : why);
         return;

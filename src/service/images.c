@@ -5,6 +5,7 @@
 
 #include "base/defer.h"
 #include "service/image_store.h"
+#include "service/rights.h"
 
 int service_image_list(struct service *s, const struct caller *who, bool all_owners,
                        service_row_fn *row, void *arg, struct err *err) {
@@ -12,7 +13,7 @@ int service_image_list(struct service *s, const struct caller *who, bool all_own
     char *config DEFER_FREE = NULL;
     if (allow(who, SCOPE_READ, err) < 0)
         return -1;
-    if (all_owners && allow(who, SCOPE_ADMIN, err) < 0)
+    if (all_owners && authorise(who, RIGHT_LIST_ALL, err) < 0)
         return -1;
     if (store_image_list(s->store, all_owners ? NULL : who->owner, &list, err) < 0)
         return -1;

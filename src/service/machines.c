@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/defer.h"
+#include "service/rights.h"
 #include "service/state.h"
 #include "store/steps.h"
 
@@ -82,7 +83,8 @@ int service_list(struct service *s, const struct caller *who, const struct list_
         .limit = r->limit,
     };
     struct machine_list list DEFER(machine_list_done) = {0};
-    if (allow(who, r->all_owners ? SCOPE_ADMIN : SCOPE_READ, err) < 0 ||
+    if (allow(who, SCOPE_READ, err) < 0 ||
+        (r->all_owners && authorise(who, RIGHT_LIST_ALL, err) < 0) ||
         (r->states && parse_states(r->states, &filter.states, err) < 0) ||
         (r->cursor && list_cursor(r->cursor, &filter.before_ms, &filter.before_id, err) < 0) ||
         store_machine_list(s->store, &filter, &list, err) < 0)

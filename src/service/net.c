@@ -13,6 +13,7 @@
 #include "service/grant_kinds.h"
 #include "service/image_store.h"
 #include "service/models.h"
+#include "service/rights.h"
 #include "service/state.h"
 #include "store/networks.h"
 
@@ -370,11 +371,6 @@ void net_detach(struct live *l) {
 
 /* ---- rules ---- */
 
-/* A token is what agents are given: it does not widen what they may reach. */
-int net_may_open(const struct caller *who, struct err *err) {
-    return who->token[0] ? allow(who, SCOPE_ADMIN, err) : allow(who, SCOPE_RUN, err);
-}
-
 static int fill_rule(const struct net_request *r, struct policy_rule *rule, struct err *err) {
     *rule = (struct policy_rule){.action = POLICY_ALLOW};
     if (r->action && policy_action_parse(r->action, &rule->action, err) < 0)
@@ -514,7 +510,8 @@ static int change(struct service *s, const struct caller *who, const char *ref, 
                   struct err *err) {
     char risk[RISKS_SIZE];
     uint64_t intent;
-    struct live *l = net_may_open(who, err) < 0 ? NULL : live_find(s, who, ref, LIVE_ANY, err);
+    struct live *l =
+        authorise(who, RIGHT_NET_RULE, err) < 0 ? NULL : live_find(s, who, ref, LIVE_ANY, err);
     if (!l)
         return -1;
     const struct journal_record record = {.verb = verb, .machine = l->row.id, .detail = detail};

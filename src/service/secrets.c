@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "service/databases.h"
 #include "service/grant_kinds.h"
+#include "service/rights.h"
 #include "store/databases.h"
 #include "store/secrets.h"
 
@@ -56,7 +57,7 @@ static struct keeping *keep_begin(struct service *s, const struct caller *who, c
     if (!k)
         abort();
     *k = (struct keeping){.service = s, .who = *who, .verb = verb};
-    if (net_may_open(who, err) == 0 && check_name(plain, err) == 0) {
+    if (authorise(who, RIGHT_SECRET, err) == 0 && check_name(plain, err) == 0) {
         snprintf(k->detail, sizeof(k->detail), "{\"secret\":\"%s\"}", name);
         const struct journal_record what = {.verb = verb, .detail = k->detail};
         if (note_intent(s, who, &what, &k->intent, err) == 0)

@@ -14,6 +14,7 @@
 #include "service/host.h"
 #include "service/idle.h"
 #include "service/images.h"
+#include "service/rights.h"
 #include "service/service.h"
 #include "store/execs.h"
 #include "store/journal.h"
@@ -207,7 +208,6 @@ void event_tell(struct service *s, const char *owner, const char *machine, const
 
 /* ---- who may (auth.c) ---- */
 
-int allow(const struct caller *who, enum token_scope scope, struct err *err);
 bool may_see(const struct caller *who, const char *owner);
 
 /* ---- live.c: what a living machine is ---- */
@@ -285,7 +285,6 @@ void execs_release(struct live *l);
 
 /* NULL: it cannot be, for the reason in *err. */
 struct gate *net_gate_new(struct service *s, struct err *err);
-int net_may_open(const struct caller *who, struct err *err);
 /* Rules of a request, added to what the machine has. */
 int net_add_rules(const struct service *s, const char *image, const struct rows *rules,
                   struct policy *policy, struct err *err);

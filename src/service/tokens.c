@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "service/rights.h"
 #include "service/state.h"
 
 static const struct {
@@ -31,13 +32,6 @@ static int parse_scopes(const struct texts *names, uint32_t *ret, struct err *er
         *ret |= scopes[k].scope;
     }
     return 0;
-}
-
-/* A token never makes tokens, unless it is an administrator's. */
-static int may_manage(const struct caller *who, struct err *err) {
-    if (!who->token[0] || who->scopes & SCOPE_ADMIN)
-        return 0;
-    return allow(who, SCOPE_ADMIN, err);
 }
 
 /* ---- acknowledged when it is on the disk ---- */
@@ -91,9 +85,9 @@ static int make(struct flushing *f, const struct token_request *r, struct err *e
     struct token_row *row = &f->row;
     struct journal_record what = {.verb = f->verb};
     const char *name = r->owner ? r->owner : f->who.owner;
-    if (may_manage(&f->who, err) < 0 || parse_scopes(&r->scopes, &row->scopes, err) < 0)
+    if (authorise(&f->who, RIGHT_TOKEN, err) < 0 || parse_scopes(&r->scopes, &row->scopes, err) < 0)
         return -1;
-    if (strcmp(name, f->who.owner) != 0 && allow(&f->who, SCOPE_ADMIN, err) < 0)
+    if (strcmp(name, f->who.owner) != 0 && authorise(&f->who, RIGHT_TOKEN_OWNER, err) < 0)
         return -1;
     if (row->scopes & ~f->who.scopes)
         return err_set(err, ERR_DENIED, "nobody gives away a scope that they do not have");
@@ -128,7 +122,7 @@ void service_token_new(struct service *s, const struct caller *who, const struct
 
 static int revoke(struct flushing *f, const char *id, struct err *err) {
     struct journal_record what = {.verb = f->verb};
-    if (may_manage(&f->who, err) < 0)
+    if (authorise(&f->who, RIGHT_TOKEN, err) < 0)
         return -1;
     if (!id_valid(id, strlen(id), 't') ||
         store_token_get(f->service->store, id, &f->row, err) < 0 || !may_see(&f->who, f->row.owner))
@@ -153,7 +147,7 @@ void service_token_revoke(struct service *s, const struct caller *who, const cha
 
 int service_token_list(struct service *s, const struct caller *who, struct token_list *ret,
                        struct err *err) {
-    if (may_manage(who, err) < 0)
+    if (authorise(who, RIGHT_TOKEN, err) < 0)
         return -1;
     return store_token_list(s->store, who->scopes & SCOPE_ADMIN ? NULL : who->owner, ret, err);
 }

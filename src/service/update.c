@@ -4,6 +4,7 @@
 
 #include "service/change.h"
 #include "service/fields.h"
+#include "service/rights.h"
 
 static int apply_update(struct live *l, const struct caller *who, const struct update_request *r,
                         struct machine_row *row, struct err *err) {
@@ -96,7 +97,7 @@ static int change_models(struct live *l, const struct caller *who, const struct 
     }
     if (!r->tokens.is && !r->money.is)
         return 0;
-    return net_may_open(who, err) < 0 ? -1 : models_limit(l, r, err);
+    return authorise(who, RIGHT_UPDATE_MODELS, err) < 0 ? -1 : models_limit(l, r, err);
 }
 
 void service_update(struct service *s, const struct caller *who, const char *ref,

@@ -53,7 +53,9 @@ static const struct key keys[] = {
     {"daemon", "run", CONF_PATH, AT(run), "", 0, 0,
      "folder of sockets; without it `CARREL_RUN` or its default"},
     {"daemon", "roots", CONF_PATHS, AT(roots), "", 0, 0,
-     "folders below which TCP clients may name paths of this host; one a line, up to 32"},
+     "folders below which TCP clients may name paths of this host, as PATH or OWNER:PATH; PATH "
+     "alone "
+     "belongs to the user that runs the daemon; one a line, up to 32"},
     {"daemon", "max_machines", CONF_COUNT, AT(max_machines), "1000", 1, 100000,
      "machines of all owners together"},
     {"daemon", "execs_per_machine", CONF_COUNT, AT(execs_per_machine), "128", 1, 900,
@@ -156,8 +158,11 @@ static int set_path(char *to, const char *value, struct err *err) {
 static int add_root(struct conf *c, const char *value, struct err *err) {
     if (c->root_count == CONF_ROOTS_MAX)
         return err_set(err, ERR_LIMIT, "there are more than %d roots", CONF_ROOTS_MAX);
-    if (set_path(c->roots[c->root_count], value, err) < 0)
+    const char *colon = value[0] == '/' ? NULL : strstr(value, ":/");
+    int owner = colon ? (int)(colon - value) : 0; /* a line is shorter than the text */
+    if (set_path(c->roots[c->root_count], colon ? colon + 1 : value, err) < 0)
         return -1;
+    snprintf(c->root_owners[c->root_count], CONF_TEXT_SIZE, "%.*s", owner, value);
     c->root_count++;
     return 0;
 }

@@ -21,7 +21,8 @@ struct conf {
     char listen[CONF_TEXT_SIZE]; /* "ADDRESS:PORT"; empty: only the unix socket */
     char home[CONF_TEXT_SIZE];   /* empty: CARREL_HOME or its default */
     char run[CONF_TEXT_SIZE];
-    char roots[CONF_ROOTS_MAX][CONF_TEXT_SIZE]; /* what TCP clients may name paths under */
+    char roots[CONF_ROOTS_MAX][CONF_TEXT_SIZE];       /* what TCP clients may name paths under */
+    char root_owners[CONF_ROOTS_MAX][CONF_TEXT_SIZE]; /* empty: the user that runs the daemon */
     size_t root_count;
     uint64_t max_machines;
     uint64_t mem_bytes; /* defaults of a new machine; 0: the kind's own */

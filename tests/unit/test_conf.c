@@ -37,7 +37,7 @@ static void every_key_is_read(void **state) {
     struct conf c;
     parse("# comment\n"
           "[daemon]\nlisten = [::1]:7070\nhome=/h\nrun : /r ; where sockets are\n"
-          "roots = /one\n  /two\nroots = /three\nmax_machines = 5\n"
+          "roots = /one\n  ann:/two\nroots = /three\nmax_machines = 5\n"
           "[defaults]\nmem = 512M\ncpus = 1.5\npids = 64\ndisk = 2G\nttl = 1d\nidle = 90s\n"
           "idle_action = destroy\nsteps = risky\n"
           "[output]\nlog_bytes = 1M\n[journal]\nsegment_bytes = 128K\n[boxes]\nuid_base = 700000",
@@ -47,6 +47,8 @@ static void every_key_is_read(void **state) {
     assert_string_equal(c.run, "/r");
     assert_int_equal(c.root_count, 3);
     assert_string_equal(c.roots[1], "/two");
+    assert_string_equal(c.root_owners[0], "");
+    assert_string_equal(c.root_owners[1], "ann");
     assert_int_equal(c.max_machines, 5);
     assert_int_equal(c.mem_bytes, 512 << 20);
     assert_int_equal(c.cpu_milli, 1500);

@@ -1,0 +1,101 @@
+#include "service/rights.h"
+
+#include <string.h>
+#include <unistd.h>
+
+#include "service/state.h"
+
+const struct right_row right_rows[RIGHT_COUNT] = {
+    [RIGHT_MACHINE_DIRS] = {"MachineRequest.dirs", SCOPE_RUN, ROLE_ANYBODY,
+                            "lend a directory that is the caller's, or below one of its roots"},
+    [RIGHT_MACHINE_DIRS_RW] = {"MachineRequest.dirs.mode=rw", SCOPE_RUN, ROLE_ADMIN,
+                               "change files of this host without review"},
+    [RIGHT_MACHINE_NET] = {"MachineRequest.net", SCOPE_RUN, ROLE_OWNER, "reach the network"},
+    [RIGHT_MACHINE_MODELS] = {"MachineRequest.models", SCOPE_RUN, ROLE_OWNER, "spend on models"},
+    [RIGHT_MACHINE_SECRETS] = {"MachineRequest.secrets", SCOPE_RUN, ROLE_OWNER, "use a secret"},
+    [RIGHT_MACHINE_GRANTS] = {"MachineRequest.grants", SCOPE_RUN, ROLE_OWNER,
+                              "hand over files, databases, repositories or identities"},
+    [RIGHT_UPDATE_MODELS] = {"UpdateRequest.models", SCOPE_RUN, ROLE_OWNER, "spend more on models"},
+    [RIGHT_NET_RULE] = {"NetRule", SCOPE_RUN, ROLE_OWNER, "change what a machine may reach"},
+    [RIGHT_GRANT] = {"GrantRequest", SCOPE_RUN, ROLE_OWNER,
+                     "hand over one thing more, or take it back"},
+    [RIGHT_EXPOSE] = {"ExposeRequest", SCOPE_RUN, ROLE_OWNER,
+                      "show a port of a machine, or close it"},
+    [RIGHT_SECRET] = {"SecretRequest", SCOPE_RUN, ROLE_OWNER, "store or remove a secret"},
+    [RIGHT_APPROVE_REQUEST] = {"Approval", SCOPE_RUN, ROLE_OWNER,
+                               "let a request of a machine through"},
+    [RIGHT_APPROVE_CALL] = {"Approval of a run", SCOPE_RUN, ROLE_OWNER,
+                            "let a call be made that is not in the plan"},
+    [RIGHT_SHIP] = {"Ship", SCOPE_RUN, ROLE_OWNER, "announce that a change set goes out"},
+    [RIGHT_TOKEN] = {"TokenRequest", SCOPE_READ, ROLE_OWNER, "make, list or revoke tokens"},
+    [RIGHT_TOKEN_OWNER] = {"TokenRequest.owner", SCOPE_READ, ROLE_ADMIN,
+                           "make a token of another owner"},
+    [RIGHT_LIST_ALL] = {"all", SCOPE_READ, ROLE_ADMIN, "see what belongs to other owners"},
+};
+
+static const char *const scope_names[] = {
+    [SCOPE_READ] = "read", [SCOPE_RUN] = "run", [SCOPE_ADMIN] = "admin"};
+
+int allow(const struct caller *who, enum token_scope scope, struct err *err) {
+    if (who->scopes & scope)
+        return 0;
+    err_set(err, ERR_DENIED, "this token lacks the scope '%s'", scope_names[scope]);
+    return err_remedy(err, "ask the owner for one that has it: carrel token new --scope %s",
+                      scope_names[scope]);
+}
+
+int authorise(const struct caller *who, enum right right, struct err *err) {
+    const struct right_row *row = &right_rows[right];
+    bool admin = who->scopes & SCOPE_ADMIN;
+    if (allow(who, row->scope, err) < 0)
+        return -1;
+    if (row->role == ROLE_ANYBODY || admin || (row->role == ROLE_OWNER && who->local))
+        return 0;
+    err_set(err, ERR_DENIED, "%s lacks the scope 'admin', which is needed to %s",
+            who->token[0] ? "this token" : "this caller", row->grants);
+    return err_remedy(err,
+                      row->role == ROLE_OWNER
+                          ? "use the command line on this host, or a token with that scope"
+                          : "ask the user that runs the daemon, or use a token with that scope");
+}
+
+static bool lends_rw(const struct machine_request *r) {
+    const struct dir_request *dirs = r->dirs.v;
+    for (size_t i = 0; i < r->dirs.count; i++)
+        if (dirs[i].mode && strcmp(dirs[i].mode, "rw") == 0)
+            return true;
+    return false;
+}
+
+int authorise_machine(const struct caller *who, const struct machine_request *r, struct err *err) {
+    const struct models_request *m = &r->models;
+    const struct {
+        bool asked;
+        enum right right;
+    } rows[] = {
+        {r->dirs.count, RIGHT_MACHINE_DIRS},
+        {lends_rw(r), RIGHT_MACHINE_DIRS_RW},
+        {r->net.count, RIGHT_MACHINE_NET},
+        {m->allow || m->tokens.is || m->money.is, RIGHT_MACHINE_MODELS},
+        {r->secrets.count, RIGHT_MACHINE_SECRETS},
+        {r->grants.count, RIGHT_MACHINE_GRANTS},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++)
+        if (rows[i].asked && authorise(who, rows[i].right, err) < 0)
+            return -1;
+    return allow(who, SCOPE_RUN, err);
+}
+
+size_t rights_roots(struct service *s, const struct caller *who, const char **ret) {
+    struct owner_row daemon = {0};
+    struct err none;
+    size_t n = 0;
+    bool is_own = store_owner_by_uid(s->store, geteuid(), &daemon, &none) == 0 &&
+                  strcmp(daemon.name, who->owner) == 0;
+    for (size_t i = 0; i < s->conf->root_count; i++) {
+        const char *owner = s->conf->root_owners[i];
+        if (owner[0] ? strcmp(owner, who->owner) == 0 : is_own)
+            ret[n++] = s->conf->roots[i];
+    }
+    return n;
+}

@@ -1,0 +1,55 @@
+/*
+ * Rights: every field of a request that grants something, with the scope and the role it needs.
+ *
+ * One table, read by one function. A verb that grants something asks authorise() for its row before
+ * it does anything else; nothing else in the service compares scopes for that.
+ */
+#pragma once
+
+#include "service/service.h"
+
+enum right {
+    RIGHT_MACHINE_DIRS,
+    RIGHT_MACHINE_DIRS_RW,
+    RIGHT_MACHINE_NET,
+    RIGHT_MACHINE_MODELS,
+    RIGHT_MACHINE_SECRETS,
+    RIGHT_MACHINE_GRANTS,
+    RIGHT_UPDATE_MODELS,
+    RIGHT_NET_RULE,
+    RIGHT_GRANT,
+    RIGHT_EXPOSE,
+    RIGHT_SECRET,
+    RIGHT_APPROVE_REQUEST,
+    RIGHT_APPROVE_CALL,
+    RIGHT_SHIP,
+    RIGHT_TOKEN,
+    RIGHT_TOKEN_OWNER,
+    RIGHT_LIST_ALL,
+    RIGHT_COUNT,
+};
+
+/* Who may use a row, besides having its scope. */
+enum right_role {
+    ROLE_ANYBODY,
+    ROLE_OWNER, /* the owner at the unix socket of this host; a token or a run needs admin */
+    ROLE_ADMIN, /* who has the scope admin: the user that runs the daemon, or such a token */
+};
+
+struct right_row {
+    const char *field; /* request.field, as docs/api.md calls it */
+    enum token_scope scope;
+    enum right_role role;
+    const char *grants; /* what it lets somebody do */
+};
+
+extern const struct right_row right_rows[RIGHT_COUNT];
+
+/* The scope alone, which is all that a verb needs that grants nothing. Scopes do not include one
+ * another: a token with admin alone can neither read nor run. */
+int allow(const struct caller *who, enum token_scope scope, struct err *err);
+int authorise(const struct caller *who, enum right right, struct err *err);
+/* Every row that a request for a machine touches. */
+int authorise_machine(const struct caller *who, const struct machine_request *r, struct err *err);
+/* The roots of carrel.conf that belong to the caller's owner. Returns how many. */
+size_t rights_roots(struct service *s, const struct caller *who, const char **ret);

@@ -1,0 +1,127 @@
+"""Every row of the table of rights, and the scope of every route, tried with too little."""
+import os
+import pathlib
+import re
+import shutil
+import tempfile
+
+import pytest
+
+from daemon import Refused
+from test_auth import BOB, as_user, needs_root, refused, server, shared, tcp  # noqa: F401
+
+SOURCE = pathlib.Path(__file__).resolve().parents[2] / "src"
+ROWS = re.findall(r'\{"([^"]+)",\s*SCOPE_(\w+),\s*ROLE_(\w+),', (SOURCE / "service/rights.c").read_text())
+NOBODY = "m-000000000000"
+RULE = {"target": "https://example.test"}
+SHIP = {"action": "ship", "target": "/x", "sha256": "0" * 64, "files": 1}
+
+# What grants it: a request that fails for another reason, or does no harm, when it is allowed.
+TRY = {
+    "MachineRequest.dirs": ("POST", "/v1/machines", {"dirs": [{"path": "/nowhere", "mode": "ro"}]}),
+    "MachineRequest.dirs.mode=rw": ("POST", "/v1/machines", {"dirs": [{"path": "/nowhere", "mode": "rw"}], "unreviewed": True}),
+    "MachineRequest.net": ("POST", "/v1/machines", {"net": [{"target": "no such:target"}]}),
+    "MachineRequest.models": ("POST", "/v1/machines", {"models": {"allow": True}, "image": "no-such-image"}),
+    "MachineRequest.secrets": ("POST", "/v1/machines", {"secrets": [{"name": "NONE", "host": "example.test"}]}),
+    "MachineRequest.grants": ("POST", "/v1/machines", {"grants": [{"kind": "file", "what": "/nowhere", "at": "/home/user/x"}]}),
+    "UpdateRequest.models": ("PATCH", "/v1/machines/{m}", {"models": {"tokens": 5}}),
+    "NetRule": ("POST", f"/v1/machines/{NOBODY}/net/rules", RULE),
+    "GrantRequest": ("POST", f"/v1/machines/{NOBODY}/grants", {"kind": "env", "what": "A", "value": "1"}),
+    "ExposeRequest": ("POST", f"/v1/machines/{NOBODY}/exposures", {"port": 80}),
+    "SecretRequest": ("PUT", "/v1/secrets/no-name", {"value": "0123456789"}),
+    "Approval": ("POST", "/v1/pending/a-000000000000", {"decision": "approve"}),
+    "Approval of a run": ("POST", "/v1/pending/{run}", {"decision": "approve"}),
+    "Ship": ("POST", "/v1/changesets/c-000000000000/ship", SHIP),
+    "TokenRequest": ("GET", "/v1/tokens", None),
+    "TokenRequest.owner": ("POST", "/v1/tokens", {"owner": "somebody", "scopes": ["read"]}),
+    "all": ("GET", "/v1/machines?all=1", None),
+}
+# Fields of a request for a machine that grant nothing of the host, the network or money.
+GRANT_NOTHING = {"kind", "image", "hostname", "name", "limits", "ttl", "idle", "idle_action", "steps", "metadata", "env",
+                 "expires", "unreviewed", "guard", "key"}
+
+
+def answer(client, case, **names):
+    """None, or what refused it."""
+    method, path, body = case
+    try:
+        client.request(method, path.format(**names), body)
+        return None
+    except Refused as e:
+        return e
+
+
+def test_the_table_of_rights_names_every_field_that_grants(server):
+    """Who adds a field to a request for a machine decides what it needs."""
+    assert {field for field, _, _ in ROWS} == set(TRY)
+    api = server.get("/v1/openapi.json")
+    fields = set(api["components"]["schemas"]["MachineRequest"]["properties"])
+    assert fields == GRANT_NOTHING | {f.split(".")[1] for f, _, _ in ROWS if f.startswith("MachineRequest.")}
+
+
+def test_every_right_is_refused_to_a_token_without_it(server, tcp):
+    everything, plain = tcp(owner="ann", scopes=["read", "run", "admin"]), tcp(owner="ann")
+    without = {"READ": tcp(owner="ann", scopes=["run", "admin"]), "RUN": tcp(owner="ann", scopes=["read", "admin"])}
+    names = {"m": plain.machine(), "run": "r-000000000000"}
+    for field, scope, role in ROWS:
+        lacking = answer(without[scope], TRY[field], **names)
+        assert lacking and lacking.status == 403 and f"'{scope.lower()}'" in lacking.error["message"], field
+        if role != "ANYBODY" and field != "Approval of a run":  # which looks for the run first: operator/test_modes.py
+            low = answer(plain, TRY[field], **names)
+            assert low and low.status == 403 and "'admin'" in low.error["message"], (field, low)
+        full = answer(everything, TRY[field], **names)
+        assert not full or "scope" not in full.error["message"], (field, full)
+
+
+def test_every_route_is_refused_to_a_token_without_its_scope(tcp):
+    machine = "/v1/machines/{}"
+    macros = {"M": machine, "X": machine + "/execs/{}", "F": machine + "/files"}
+    text = (SOURCE / "api/routes.c").read_text()
+    rows = re.findall(r'\{"([A-Z]+)", ((?:\w+ ?)?(?:"[^"]*")?), "\w+", SCOPE_(READ|RUN),', text)
+    assert len(rows) == len(re.findall(r", SCOPE_\w+,", text)) > 80
+    others = {"READ": tcp(scopes=["run", "admin"]), "RUN": tcp(scopes=["read", "admin"])}
+    for method, path, scope in rows:
+        path = "".join(macros.get(part, part.strip('"')) for part in re.findall(r'"[^"]*"|\w+', path)).replace("{}", NOBODY)
+        assert path.startswith("/"), path
+        with pytest.raises(Refused) as e:
+            others[scope].request(method, path, {} if method in ("POST", "PUT", "PATCH") else None)
+        assert e.value.status == 403 and f"'{scope.lower()}'" in e.value.error["message"], (method, path, e.value)
+
+
+@needs_root
+def test_a_user_who_does_not_run_the_daemon_lends_nothing_rw(shared):
+    """cow, the control, is lent; rw is not, though the directory is theirs."""
+    top = pathlib.Path(tempfile.mkdtemp(prefix="cd-rights-", dir="/tmp"))
+    try:
+        os.chown(top, BOB, BOB)
+
+        def give(mode):
+            fd = os.open(top, os.O_RDONLY | os.O_DIRECTORY)
+            return shared.lend(fd, unreviewed=True, dirs=[{"path": str(top), "at": "/home/user/d", "mode": mode}])
+
+        assert as_user(BOB, lambda: give("cow"))
+        assert "'admin'" in refused(403, "denied", as_user, BOB, lambda: give("rw"))["message"]
+    finally:
+        shutil.rmtree(top)
+
+
+def test_a_root_belongs_to_an_owner(fresh):
+    """A token of another owner names nothing below it; rw needs admin even below one's own."""
+    top = pathlib.Path(tempfile.mkdtemp(prefix="cd-rights-", dir="/tmp"))
+    try:
+        (top / "ann").mkdir()
+        (top / "own").mkdir()
+        d = fresh("--listen", "127.0.0.1:0", conf=f"[daemon]\nroots = ann:{top}/ann\n  {top}/own\n")
+        ann, ben, own = d.tcp(owner="ann"), d.tcp(owner="ben"), d.tcp()
+        boss = d.tcp(owner="ann", scopes=["read", "run", "admin"])
+
+        def give(client, name, mode="ro"):
+            return client.machine(dirs=[{"path": str(top / name), "at": "/home/user/d", "mode": mode}], unreviewed=True)
+
+        assert give(ann, "ann") and give(own, "own") and give(boss, "ann", "rw"), "the controls"
+        for client, name in ((ann, "own"), (ben, "ann"), (ben, "own"), (own, "ann")):
+            refused(403, "denied", give, client, name)
+        for client, name in ((ann, "ann"), (own, "own")):
+            assert "'admin'" in refused(403, "denied", give, client, name, "rw")["message"]
+    finally:
+        shutil.rmtree(top)
