@@ -146,8 +146,9 @@ static pid_t start_server(int listening, bool echoes) {
     }
 }
 
-static void crossed(void *arg, const char *machine, const struct gate_crossing *c) {
+static bool crossed(void *arg, const char *machine, const struct gate_crossing *c) {
     (void)arg, (void)machine, (void)c;
+    return true;
 }
 static void named(void *arg, const char *machine, uint32_t number, const char *name) {
     (void)arg, (void)machine, (void)number, (void)name;

@@ -509,7 +509,8 @@ void api_audit(struct call *c) {
 struct proof {
     struct call *call;
     char dir[1100];
-    struct journal_head head;
+    struct journal_head head;   /* that somebody kept elsewhere */
+    struct journal_head newest; /* that this daemon wrote before it was asked */
     bool has_head, whole;
     struct journal_report report;
     struct err err;
@@ -520,8 +521,14 @@ static void prove(void *arg) {
     uint8_t key[JOURNAL_PUBKEY_BYTES];
     char path[1200];
     snprintf(path, sizeof(path), "%s/key.pub", p->dir);
+    const struct journal_head *expected = p->has_head ? &p->head : &p->newest;
     p->whole = journal_pubkey_read(path, key, &p->err) == 0 &&
-               journal_verify(p->dir, key, p->has_head ? &p->head : NULL, &p->report, &p->err) == 0;
+               journal_verify(p->dir, key, expected, &p->report, &p->err) == 0;
+    if (p->whole && p->report.head.seq < p->newest.seq) {
+        err_set(&p->err, ERR_GONE, "the journal ends at record %llu, but record %llu was written",
+                (unsigned long long)p->report.head.seq, (unsigned long long)p->newest.seq);
+        p->whole = false;
+    }
 }
 
 static void proved(void *arg) {
@@ -564,5 +571,6 @@ void api_audit_verify(struct call *c) {
         call_error(c, &err);
         return;
     }
+    service_journal_head(c->service, &p->newest);
     loop_work(api_loop(c->api), prove, proved, p);
 }

@@ -199,7 +199,7 @@ static struct gate_crossing crossing_of(const struct conn *c, enum gate_outcome 
     };
 }
 
-void conn_tell(struct conn *c, enum gate_outcome outcome, const char *method, const char *path,
+bool conn_tell(struct conn *c, enum gate_outcome outcome, const char *method, const char *path,
                const char *why) {
     struct gate *g = c->machine->gate;
     struct gate_crossing crossing = crossing_of(c, outcome, method, path);
@@ -208,7 +208,7 @@ void conn_tell(struct conn *c, enum gate_outcome outcome, const char *method, co
     g->stats.denied += outcome == GATE_DENIED;
     if (outcome == GATE_ALLOWED)
         c->is_open = true;
-    g->hooks->crossed(g->arg, c->machine->id, &crossing);
+    return g->hooks->crossed(g->arg, c->machine->id, &crossing);
 }
 
 void conn_tell_secret(struct conn *c, const char *method, const char *path,
@@ -281,8 +281,12 @@ static void say_no(const struct conn *c, const char *why, struct buf *ret) {
 /* HTTP gets an answer, also inside TLS where the machine trusts us; everything else a reset. */
 static void refuse(struct conn *c, const char *why) {
     struct buf out DEFER(buf_done) = BUF(16384);
-    conn_tell(c, GATE_DENIED, NULL, NULL, why);
+    bool explain = conn_tell(c, GATE_DENIED, NULL, NULL, why);
     c->is_told = true;
+    if (!explain) {
+        conn_end(c, true, NULL);
+        return;
+    }
     if (can_terminate(c)) {
         snprintf(c->refusal, sizeof(c->refusal), "%s", why);
         terminate(c);

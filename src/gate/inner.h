@@ -147,7 +147,7 @@ bool conn_is_served(const struct conn *c);
 /* About what it wants, as far as that is known; c->rule is the one that decided. */
 struct policy_answer conn_decide(struct conn *c, const char *method, const char *path);
 struct policy_care conn_cares(const struct conn *c);
-void conn_tell(struct conn *c, enum gate_outcome outcome, const char *method, const char *path,
+bool conn_tell(struct conn *c, enum gate_outcome outcome, const char *method, const char *path,
                const char *why);
 
 void conn_tell_secret(struct conn *c, const char *method, const char *path,

@@ -31,10 +31,11 @@ static void client_waits(struct conn *c, uint64_t ms) {
 static void say_no(struct conn *c, const char *why) {
     struct buf out DEFER(buf_done) = BUF(16384);
     struct web *w = c->web;
-    if (!c->is_told)
-        conn_tell(c, GATE_DENIED, w->method[0] ? w->method : NULL, w->path, why);
+    bool explain =
+        c->is_told || conn_tell(c, GATE_DENIED, w->method[0] ? w->method : NULL, w->path, why);
     channel_close(&c->server);
-    if (refusal_response(c, w->method, why, &out) && channel_write(&c->client, out.data, out.len))
+    if (explain && refusal_response(c, w->method, why, &out) &&
+        channel_write(&c->client, out.data, out.len))
         conn_linger(c);
     else
         conn_end(c, true, NULL);

@@ -49,6 +49,10 @@ int service_audit(struct service *s, const struct caller *who, struct journal_fi
     return 0;
 }
 
+void service_journal_head(const struct service *s, struct journal_head *ret) {
+    store_journal_head(s->store, ret);
+}
+
 void service_each_disk(const struct service *s, const struct caller *who, service_disk_fn *each,
                        void *arg) {
     const struct live *l;

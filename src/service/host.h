@@ -27,6 +27,9 @@ struct service_counts {
 void service_count(struct service *s, struct service_counts *ret);
 
 /* The journal's folder; whoever is no administrator reads only their own records. */
+/* The last record that this daemon wrote: a journal that ends before it was cut. */
+void service_journal_head(const struct service *s, struct journal_head *ret);
+
 int service_audit(struct service *s, const struct caller *who, struct journal_filter *filter,
                   char *ret_dir, size_t size, struct err *err);
 

@@ -19,11 +19,14 @@
 
 enum {
     HOSTS_MAX = 1 << 20,
-    DENIALS_MAX = 50,
     POLICY_MAX = 512 << 10,
     DOORS_MS = 1000,
-    REFUSED_MS = 1000
+    REFUSED_MS = 1000,
+    REFUSALS_MS = 60000, /* refusals of so long are counted together */
 };
+
+/* Who enters through an exposed port has shown a token, so this is only about bursts. */
+static const struct flood_limit entry_limit = {.window_ms = 1000, .most = 50};
 
 /* ---- what is written down ---- */
 
@@ -78,33 +81,44 @@ static void write_note(struct live *l, const char *verb, const char *why, const 
         log_line(LOG_ERROR, "service", "write the journal: %s", err.text);
 }
 
-static void tell_flood(struct live *l) {
-    char why[80];
-    if (!l->flood.left_out)
-        return;
-    snprintf(why, sizeof(why), "%u more in a second were not written one by one",
-             l->flood.left_out);
-    l->flood.left_out = 0;
-    write_note(l, "net.deny", why, NULL, 0);
+static struct flood_limit refusal_limit(const struct live *l) {
+    return (struct flood_limit){.window_ms = REFUSALS_MS,
+                                .most = l->service->conf->journal_refusals};
 }
 
-/* A machine cannot fill the journal by being refused. */
-static bool is_flood(struct live *l) {
-    uint64_t now = loop_now_ms(l->service->loop);
-    if (now - l->flood.since_ms >= 1000) {
-        tell_flood(l);
-        l->flood = (struct net_flood){.since_ms = now};
-    }
-    if (l->flood.written >= DENIALS_MAX) {
-        l->flood.left_out++;
-        return true;
-    }
-    l->flood.written++;
-    return false;
+static void tell_counted(struct live *l, const char *verb, uint64_t counted) {
+    char why[80], detail[48];
+    if (!counted)
+        return;
+    snprintf(why, sizeof(why), "%" PRIu64 " more were counted and not written one by one", counted);
+    snprintf(detail, sizeof(detail), "{\"count\":%" PRIu64 "}", counted);
+    write_note(l, verb, why, detail, 0);
+}
+
+/* From time to time, so that the count of a window is told though nothing more happens. */
+static void floods_look(struct live *l, uint64_t now_ms) {
+    const struct flood_limit limit = refusal_limit(l);
+    uint64_t counted;
+    if (flood_turn(&l->refusals, &limit, now_ms, &counted))
+        tell_counted(l, "net.deny", counted);
+    if (flood_turn(&l->entries, &entry_limit, now_ms, &counted))
+        tell_counted(l, "expose.enter", counted);
+}
+
+/* A machine cannot fill the journal by being refused: false once it was refused too often. */
+static bool admit_refusal(struct live *l) {
+    const struct flood_limit limit = refusal_limit(l);
+    floods_look(l, loop_now_ms(l->service->loop));
+    return flood_admit(&l->refusals, &limit);
+}
+
+static bool admit_entry(struct live *l) {
+    floods_look(l, loop_now_ms(l->service->loop));
+    return flood_admit(&l->entries, &entry_limit);
 }
 
 void net_note(struct live *l, const char *verb, const char *why, const char *detail) {
-    if (!is_flood(l))
+    if (why ? admit_refusal(l) : admit_entry(l))
         write_note(l, verb, why, detail, 0);
 }
 
@@ -126,11 +140,11 @@ void net_taint(struct live *l, const char *source) {
     taint(l, 0, source);
 }
 
-static void crossed(void *arg, const char *machine, const struct gate_crossing *c) {
+static bool crossed(void *arg, const char *machine, const struct gate_crossing *c) {
     struct service *s = arg;
     struct live *l = map_get(&s->machines, machine);
-    if (!l || (c->outcome == GATE_DENIED && is_flood(l)))
-        return;
+    if (!l || (c->outcome == GATE_DENIED && !admit_refusal(l)))
+        return false;
     struct buf text DEFER(buf_done) = BUF(JOURNAL_DETAIL_MAX);
     struct jot j = JOT(&text);
     put_crossing(&j, c);
@@ -143,6 +157,7 @@ static void crossed(void *arg, const char *machine, const struct gate_crossing *
     if (outcomes[c->outcome].event)
         event_tell(s, l->row.owner, l->row.id, outcomes[c->outcome].event, detail);
     idle_touch(&l->idle, loop_now_ms(s->loop));
+    return true;
 }
 
 /* Of these nothing is known but how many there were: a line for all of a second. */
@@ -152,6 +167,7 @@ static void refused(void *arg, const char *machine, const struct gate_refusal *r
     char detail[128];
     if (!l)
         return;
+    l->packets.admitted++;
     snprintf(detail, sizeof(detail),
              "{\"protocol\":\"%s\",\"packets\":%" PRIu64 ",\"total\":%" PRIu64 "}", r->protocol,
              r->packets, r->total);
@@ -340,19 +356,25 @@ void net_attach_adopted(struct live *l) {
     l->service->driver->listen(l->machine, doors_came, l);
 }
 
-/* Only while something runs in it, or did: others send nothing, and cost nothing. */
+/*
+ * Only while something runs in it, or did: others send nothing, and cost nothing. The kernel goes
+ * on counting, so a machine that is refused all the time is read again when the next window begins.
+ */
 static void count_refused(struct live *l, uint64_t now_ms) {
+    const struct flood_limit limit = refusal_limit(l);
+    uint64_t unused;
     if (now_ms < l->refused_ms || (!l->running && l->idle.active_ms + REFUSED_MS < l->refused_ms))
         return;
     l->refused_ms = now_ms + REFUSED_MS;
-    gate_count_refused(l->gate);
+    flood_turn(&l->packets, &limit, now_ms, &unused);
+    if (l->packets.admitted < limit.most)
+        gate_count_refused(l->gate);
 }
 
 void net_look(struct live *l, uint64_t now_ms) {
     gate_look(l->gate);
     count_refused(l, now_ms);
-    if (l->flood.left_out && now_ms - l->flood.since_ms >= 1000)
-        tell_flood(l);
+    floods_look(l, now_ms);
     if (l->doors_ms && now_ms >= l->doors_ms && l->machine && !l->opening &&
         l->row.state != MACHINE_ENDING)
         net_attach_adopted(l);
@@ -360,6 +382,8 @@ void net_look(struct live *l, uint64_t now_ms) {
 
 void net_ended(struct live *l) {
     gate_count_refused(l->gate);
+    tell_counted(l, "net.deny", flood_take(&l->refusals));
+    tell_counted(l, "expose.enter", flood_take(&l->entries));
 }
 
 void net_detach(struct live *l) {

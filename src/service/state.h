@@ -11,6 +11,7 @@
 #include "gate/ingress.h"
 #include "io/outlog_fd.h"
 #include "machine/machine.h"
+#include "service/flood.h"
 #include "service/host.h"
 #include "service/idle.h"
 #include "service/images.h"
@@ -83,12 +84,6 @@ struct steps {
     uint64_t age_look_ms;
 };
 
-/* Denials that come faster than they are worth writing down one by one. */
-struct net_flood {
-    uint64_t since_ms;
-    unsigned written, left_out;
-};
-
 /* A machine that has not ended. In the table from the moment its row is written. */
 struct live {
     struct service *service;
@@ -119,7 +114,8 @@ struct live {
     enum { TRUST_NONE, TRUST_GOING, TRUST_THERE } trust; /* in the network's authority */
     bool opening;                                        /* its doors were asked for */
     uint64_t doors_ms;                                   /* when to ask again; 0: not */
-    struct net_flood flood;
+    struct flood refusals, entries;                      /* by the gate; through exposed ports */
+    struct flood packets;                                /* records of what the kernel refused */
     uint64_t refused_ms;  /* when to read again what the kernel refused */
     bool releasing;       /* it is idle, and looked at whether it holds anything of its own */
     bool granting;        /* something is handed over or taken back */
@@ -299,7 +295,7 @@ void net_restore(struct live *l); /* what an earlier daemon wrote down */
 void net_attach_made(struct live *l);
 void net_attach_adopted(struct live *l);
 void net_look(struct live *l, uint64_t now_ms); /* from time to time */
-/* A line of the journal about something that crossed; too many in a second are only counted. */
+/* A line of the journal about an entry, or a refusal (with a reason); too many are counted. */
 void net_note(struct live *l, const char *verb, const char *why, const char *detail);
 void net_detach(struct live *l);
 void net_ended(struct live *l); /* nothing lives in it any more: its last words */

@@ -97,8 +97,11 @@ static const struct key keys[] = {
      "size of one file of the journal; the last one is read whole at each start"},
     {"journal", "keep", CONF_TIME, AT(journal_keep_ms), "0", 1000, 36500 * DAY_MS,
      "files of the journal that ended so long ago are removed; 0: none"},
-    {"journal", "keep_bytes", CONF_SIZE, AT(journal_keep_bytes), "0", MIB, 64 * TIB,
+    {"journal", "keep_bytes", CONF_SIZE, AT(journal_keep_bytes), "1G", MIB, 64 * TIB,
      "size of the whole journal, beyond which its oldest files are removed; 0: none"},
+    {"journal", "refusals", CONF_COUNT, AT(journal_refusals), "10", 1, 100000,
+     "requests of one machine to its network that are refused with an explanation and a record "
+     "each minute; further ones are reset and counted"},
     {"boxes", "uid_base", CONF_COUNT, AT(uid_base), "0", 65536, 0xf0000000,
      "first of the user ids that boxes get; 0: chosen by the spawner"},
     {"gate", "hosts", CONF_PATH, AT(gate_hosts), "", 0, 0,
@@ -208,12 +211,16 @@ static int parse_number(const struct key *k, const char *value, uint64_t *ret, s
     }
 }
 
-/* 0 means "no such limit" where that is the default. */
+/* 0 is a value of its own where the text that the operator reads says what it means. */
+static bool takes_zero(const struct key *k) {
+    return strcmp(k->normal, "0") == 0 || strstr(k->about, "; 0: ");
+}
+
 static int set_number(const struct key *k, struct conf *c, const char *value, struct err *err) {
     uint64_t n;
     if (parse_number(k, value, &n, err) < 0)
         return -1;
-    bool unset = n == 0 && strcmp(k->normal, "0") == 0;
+    bool unset = n == 0 && takes_zero(k);
     if (!unset && (n < k->min || n > k->max))
         return err_set(err, ERR_INVALID, "'%s' is out of range", value);
     memcpy((char *)c + k->offset, &n, sizeof(n));

@@ -39,6 +39,7 @@ struct conf {
     uint64_t journal_segment_bytes;
     uint64_t journal_keep_ms; /* 0: everything, as below */
     uint64_t journal_keep_bytes;
+    uint64_t journal_refusals; /* of a machine, written one by one each minute */
     uint64_t ended_keep_ms;
     uint64_t execs_per_machine;
     uint64_t execs_per_owner;

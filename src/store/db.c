@@ -195,6 +195,10 @@ int store_log(struct store *s, const struct journal_record *record, uint64_t *re
     return 0;
 }
 
+void store_journal_head(struct store *s, struct journal_head *ret) {
+    journal_at(s->journal, ret);
+}
+
 int store_sign(struct store *s, struct err *err) {
     int written = flusher_check(s->flusher, err) < 0 ? -1 : journal_sign(s->journal, err);
     if (written > 0) /* a store in which nothing happens leaves the disk alone */

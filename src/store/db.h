@@ -58,6 +58,9 @@ void store_rollback(struct store *s);
 int store_log(struct store *s, const struct journal_record *record, uint64_t *ret_seq,
               struct err *err);
 
+/* The last record that was appended. */
+void store_journal_head(struct store *s, struct journal_head *ret);
+
 /* For a timer: signs a head of the journal when there is something new to sign. */
 int store_sign(struct store *s, struct err *err);
 

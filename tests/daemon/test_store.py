@@ -1,4 +1,5 @@
 """The disk may fail and fill: the daemon says so, leaves, and the next one starts from what is really there."""
+import json
 import os
 import signal
 
@@ -77,6 +78,29 @@ def test_the_journal_is_pruned_from_its_front_and_still_proves(fresh):
     (journal / segments()[0]).unlink()
     report = d.get("/v1/audit/verify")
     assert not report["whole"] and "missing" in report["problem"], report
+
+
+def test_a_journal_without_its_newest_segments_does_not_prove(fresh):
+    d = fresh(conf="[journal]\nsegment_bytes = 64K\n")
+    m = d.machine()
+    journal = d.home / "journal"
+
+    def segments():
+        return sorted(p.name for p in journal.glob("*.log"))
+
+    c = d.connect()
+    while len(segments()) < 3:
+        d.request("POST", f"/v1/machines/{m}/files/mkdir", {"path": "/home/user/" + "x" * 200}, connection=c)
+    c.close()
+    first = d.request("GET", "/v1/audit", raw=True, heads=1).splitlines()[0]
+    early = "1:" + json.loads(first)["hash"]
+    report = d.get("/v1/audit/verify", head=early)
+    assert report["whole"] and report["segments"] >= 3, report
+    (journal / segments()[-1]).unlink()
+    report = d.get("/v1/audit/verify")
+    assert not report["whole"] and "ends at record" in report["problem"], report
+    report = d.get("/v1/audit/verify", head=early)  # an early head alone would not show it
+    assert not report["whole"] and "ends at record" in report["problem"], report
 
 
 def test_output_of_what_never_ends_is_on_the_disk(fresh):

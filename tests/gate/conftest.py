@@ -29,12 +29,12 @@ NAMES = ["ok.test", "other.test", "sub.ok.test", "inner.test", "api.test", "deep
 
 
 class Gated(Daemon):
-    """A daemon that knows the names of the test."""
+    """A daemon that knows the names of the test. Its tests share machines, so every refusal is written down and explained."""
 
-    def __init__(self, ca):
+    def __init__(self, ca, refusals=100000):
         self.names = pathlib.Path(tempfile.mkdtemp(prefix="cg-", dir="/tmp"))
         (self.names / "hosts").write_text("127.0.0.1 " + " ".join(NAMES) + "\n10.99.0.1 private.test # of nobody\n")
-        super().__init__(conf=f"[gate]\nhosts = {self.names}/hosts\nca = {ca}\n")
+        super().__init__(conf=f"[gate]\nhosts = {self.names}/hosts\nca = {ca}\n[journal]\nrefusals = {refusals}\n")
 
     def notes(self, machine, verb="net", seconds=10, count=1):
         """Journal entries about this machine's crossings, once there are so many."""

@@ -63,6 +63,21 @@ static void every_key_is_read(void **state) {
     assert_int_equal(c.uid_base, 700000);
 }
 
+/* docs/conf.md says what 0 means for these, so 0 must be accepted. */
+static void zero_is_taken_where_it_has_a_meaning(void **state) {
+    (void)state;
+    static const char text[] = "[steps]\ndurable_after = 0\n[journal]\nkeep_bytes = 0\n";
+    struct conf c;
+    conf_defaults(&c);
+    assert_int_equal(c.durable_after_ms, 1000);
+    assert_int_equal(c.journal_keep_bytes, 1ull << 30);
+    assert_int_equal(c.journal_refusals, 10);
+    assert_int_equal(conf_parse(text, strlen(text), &c, &err), 0);
+    assert_int_equal(c.durable_after_ms, 0);
+    assert_int_equal(c.journal_keep_bytes, 0);
+    assert_int_equal(conf_parse("[journal]\nrefusals = 0\n", 23, &c, &err), -1);
+}
+
 static void mistakes_name_their_line(void **state) {
     (void)state;
     char longest[CONF_LINE_MAX + 40], roots[1024] = "[daemon]\n";
@@ -146,6 +161,7 @@ static void the_manual_is_the_table(void **state) {
 }
 
 UNIT_MAIN(cmocka_unit_test(an_empty_file_is_the_defaults), cmocka_unit_test(every_key_is_read),
+          cmocka_unit_test(zero_is_taken_where_it_has_a_meaning),
           cmocka_unit_test(mistakes_name_their_line),
           cmocka_unit_test(a_file_is_named_in_its_errors),
           cmocka_unit_test(the_manual_is_the_table))

@@ -22,8 +22,9 @@ static void ignore_name(void *arg, const char *machine, uint32_t number, const c
     (void)arg, (void)machine, (void)number, (void)name;
 }
 
-static void ignore_crossing(void *arg, const char *machine, const struct gate_crossing *c) {
+static bool ignore_crossing(void *arg, const char *machine, const struct gate_crossing *c) {
     (void)arg, (void)machine, (void)c;
+    return true;
 }
 
 static const struct gate_hooks hooks = {.crossed = ignore_crossing, .named = ignore_name};
