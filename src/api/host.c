@@ -348,6 +348,10 @@ static void metrics_came(void *arg, const char *json, const struct err *err) {
     metrics_line(&out, "carrel_store_flushes_total", NULL, NULL, n.store.flushes);
     metrics_head(&out, "carrel_store_wal_bytes", "gauge", "Size of the write-ahead log");
     metrics_line(&out, "carrel_store_wal_bytes", NULL, NULL, n.store.wal_bytes);
+    metrics_head(&out, "carrel_store_free_bytes", "gauge", "Room on the disk of the store");
+    metrics_line(&out, "carrel_store_free_bytes", NULL, NULL, n.room.free_bytes);
+    metrics_head(&out, "carrel_store_full", "gauge", "1 while only what frees room is served");
+    metrics_line(&out, "carrel_store_full", NULL, NULL, n.room.full);
     metrics_head(&out, "carrel_journal_records_total", "counter", "Records of the journal");
     metrics_line(&out, "carrel_journal_records_total", NULL, NULL, n.store.journal_seq);
     metrics_head(&out, "carrel_limits_hit_total", "counter", "Limits that were reached");

@@ -12,6 +12,7 @@
 #include "base/buf.h"
 #include "base/defer.h"
 #include "base/fdio.h"
+#include "base/fs_room.h"
 #include "base/jot.h"
 #include "cli/cli.h"
 #include "io/criu.h"
@@ -284,6 +285,19 @@ static void look_images(const struct host *h, struct finding *f) {
                          : "run as root");
 }
 
+enum { ROOM_WARN_PERCENT = 90 };
+
+static void look_room(const struct host *h, struct finding *f) {
+    int home DEFER_CLOSE = open(h->place.home, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    const struct fs_space space = fs_space(home);
+    unsigned used = fs_used_percent(&space);
+    char found[80];
+    snprintf(found, sizeof(found), "the store's disk is used by %u %%", used);
+    say(f, used < ROOM_WARN_PERCENT ? GOOD : LESS, home < 0 ? "no store yet" : found,
+        "a full disk serves reads and what frees room, nothing else",
+        "make room on the disk that holds CARREL_HOME, or carrel rm, carrel image prune");
+}
+
 static const struct {
     const char *name;
     void (*look)(const struct host *, struct finding *);
@@ -293,6 +307,7 @@ static const struct {
     {"overlay", look_overlay}, {"idmapped", look_idmap},       {"seccomp", look_seccomp},
     {"disk limit", look_disk}, {"network", look_network},      {"kvm", look_kvm},
     {"criu", look_criu},       {"btrfs", look_btrfs},          {"images", look_images},
+    {"room", look_room},
 };
 enum { CHECKS = sizeof(checks) / sizeof(*checks) };
 

@@ -82,7 +82,9 @@ static int write_end(struct live *l, const char *reason, struct err *err) {
     struct service *s = l->service;
     struct err why;
     baselines_remove(s, l->row.id);
-    if (store_machine_end(s->store, l->row.id, now_ms(), reason, err) < 0)
+    if (store_machine_end(s->store, l->row.id, now_ms(), reason, err) < 0 &&
+        (err->code != ERR_LIMIT || !store_dig(s->store) ||
+         store_machine_end(s->store, l->row.id, now_ms(), reason, err) < 0))
         return -1;
     struct buf text DEFER(buf_done) = BUF(STORE_REASON_SIZE * 6 + 32);
     struct jot j = JOT(&text);
@@ -120,7 +122,7 @@ static void destroyed(void *arg, const struct err *err) {
     if (err) {
         log_line(LOG_ERROR, "service", "end machine: %s id=%s", err->text, l->row.id);
         e->again_ms = loop_now_ms(s->loop) + back_off_ms(e->tries++);
-        wait = e->tries < TRIES_UNTOLD;
+        wait = e->tries < TRIES_UNTOLD && err->code != ERR_LIMIT; /* a full disk lasts */
     } else if (map_take(&s->machines, l->row.id)) {
         s->copies_unswept = true;
         image_release(s, l->row.image);

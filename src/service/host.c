@@ -37,6 +37,7 @@ void service_count(struct service *s, struct service_counts *ret) {
     memcpy(ret->hits, s->hits, sizeof(ret->hits));
     memcpy(ret->fallbacks, s->fallbacks, sizeof(ret->fallbacks));
     store_stats(s->store, &ret->store);
+    store_room(s->store, &ret->room);
 }
 
 int service_audit(struct service *s, const struct caller *who, struct journal_filter *filter,

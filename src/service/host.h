@@ -23,13 +23,14 @@ struct service_counts {
     uint64_t machines[MACHINE_ENDED + 1]; /* by state */
     uint64_t commands;                    /* running */
     struct store_stats store;
+    struct store_room room;
 };
 void service_count(struct service *s, struct service_counts *ret);
 
-/* The journal's folder; whoever is no administrator reads only their own records. */
 /* The last record that this daemon wrote: a journal that ends before it was cut. */
 void service_journal_head(const struct service *s, struct journal_head *ret);
 
+/* The journal's folder; whoever is no administrator reads only their own records. */
 int service_audit(struct service *s, const struct caller *who, struct journal_filter *filter,
                   char *ret_dir, size_t size, struct err *err);
 

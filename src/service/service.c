@@ -121,6 +121,15 @@ static void look_after(struct live *l, uint64_t now, int64_t wall) {
     s->driver->stats(l->machine, idle_known, l);
 }
 
+/* Tried again by every tick, and told once. */
+static void sign(struct service *s) {
+    struct err err;
+    bool failed = store_sign(s->store, &err) < 0;
+    if (failed && !s->unsigned_told)
+        log_line(LOG_ERROR, "service", "sign the journal: %s", err.text);
+    s->unsigned_told = failed;
+}
+
 static void tick(void *arg) {
     struct service *s = arg;
     struct live *l;
@@ -137,8 +146,8 @@ static void tick(void *arg) {
     durable_sweep(s);
     databases_look(s, now);
     sqlite_look(s);
-    if (store_sign(s->store, &err) < 0)
-        log_line(LOG_ERROR, "service", "sign the journal: %s", err.text);
+    room_look(s);
+    sign(s);
     images_look(s, now);
     trim_look(s, now);
     execs_keep_look(s, now, wall);

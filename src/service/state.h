@@ -175,10 +175,12 @@ struct service {
     bool listing; /* that is being asked */
     unsigned list_tries;
     uint64_t list_again_ms;
-    struct seal_want *seal_wants; /* images that are to become files */
-    struct sealing *sealing;      /* one that does */
-    bool seals_off;               /* this kernel cannot mount such files */
-    uint64_t images_again_ms;     /* when to try again to remove some; 0: never */
+    struct seal_want *seal_wants;  /* images that are to become files */
+    struct sealing *sealing;       /* one that does */
+    bool store_full, store_scarce; /* as it was told last; room.c */
+    bool unsigned_told;            /* the journal could not be signed, and that was logged */
+    bool seals_off;                /* this kernel cannot mount such files */
+    uint64_t images_again_ms;      /* when to try again to remove some; 0: never */
 };
 
 /* ---- write.c: what is written down about a verb ---- */
@@ -362,6 +364,11 @@ struct machine_limits row_limits(const struct conf *conf, const struct machine_r
 
 /* From the tick: forgets what is old, a piece at a time. */
 void trim_look(struct service *s, uint64_t now_ms);
+
+/* ---- room.c ---- */
+
+/* From the tick: looks at the room on the store's disk, and warns. */
+void room_look(struct service *s);
 
 /* ---- adopt.c ---- */
 void adopt_all(struct service *s);

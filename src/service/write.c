@@ -21,13 +21,44 @@ static struct journal_record record_of(const struct caller *who,
     return r;
 }
 
+/* Verbs that are served while the store is full; all others wait until there is room. */
+static const struct {
+    const char *verb;
+    enum store_use use;
+} uses[] = {
+    {"database.drop", STORE_FREES}, {"database.forget", STORE_FREES},
+    {"exec.kill", STORE_FREES},     {"exec.signal", STORE_FREES},
+    {"expose.close", STORE_FREES},  {"file.list", STORE_READS},
+    {"file.read", STORE_READS},     {"file.stat", STORE_READS},
+    {"grant.expire", STORE_FREES},  {"grant.revoke", STORE_FREES},
+    {"image.prune", STORE_FREES},   {"image.remove", STORE_FREES},
+    {"machine.end", STORE_FREES},   {"machine.destroy", STORE_FREES},
+    {"net.guard", STORE_FREES},     {"net.refuse", STORE_FREES},
+    {"net.unrule", STORE_FREES},    {"secret.remove", STORE_FREES},
+    {"token.revoke", STORE_FREES},
+};
+
+static enum store_use use_of(const char *verb) {
+    for (size_t i = 0; i < sizeof(uses) / sizeof(*uses); i++)
+        if (strcmp(uses[i].verb, verb) == 0)
+            return uses[i].use;
+    return STORE_USES;
+}
+
 int note_intent(struct service *s, const struct caller *who, const struct journal_record *what,
                 uint64_t *ret_seq, struct err *err) {
     struct journal_record r = record_of(who, what);
     r.kind = JOURNAL_INTENT;
-    if (store_log(s->store, &r, ret_seq, err) < 0)
-        return err_wrap(err, "write the journal");
-    return 0;
+    enum store_use use = use_of(what->verb);
+    if (store_admit(s->store, use, err) < 0)
+        return -1;
+    if (store_log(s->store, &r, ret_seq, err) == 0)
+        return 0;
+    /* The room that was seen may be gone by now. */
+    if (use != STORE_USES && err->code == ERR_LIMIT && store_dig(s->store) &&
+        store_log(s->store, &r, ret_seq, err) == 0)
+        return 0;
+    return err_wrap(err, "write the journal");
 }
 
 void note_result(struct service *s, const struct caller *who, const struct journal_record *what,

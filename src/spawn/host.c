@@ -17,7 +17,9 @@
 #include "base/defer.h"
 #include "base/disks.h"
 #include "base/fdio.h"
+#include "base/fs_room.h"
 #include "base/limits.h"
+#include "base/log.h"
 #include "spawn/btrfs.h"
 #include "spawn/dev.h"
 #include "spawn/disk.h"
@@ -269,6 +271,26 @@ static void open_cgroups(struct spawner *s, const char *run) {
         snprintf(s->cgroup_note, sizeof(s->cgroup_note), "%s", err.text);
 }
 
+/*
+ * A store that has no room for the image may have machines that are to be listed and destroyed, so
+ * the spawner starts without one: stack_mount() refuses, and the server tries again.
+ */
+static int open_image(struct spawner *s, struct err *err) {
+    struct err why;
+    uid_t base = s->rootless ? s->maker.slots.base : 0;
+    s->image = IMAGE_NONE;
+    s->image.base = base;
+    if (image_open(s->store, s->host, base, &s->image, &why) == 0)
+        return 0;
+    if (why.code != ERR_LIMIT) {
+        *err = why;
+        return -1;
+    }
+    log_line(LOG_ERROR, "spawn", "%s", why.text);
+    s->image_room = fs_room(s->store);
+    return 0;
+}
+
 int spawner_open(struct spawner *s, const struct spawner_paths *paths, struct err *err) {
     drop_sys_resource();
     if (open_places(s, paths, err) < 0 || open_disks(s, err) < 0 || open_nest(s, err) < 0)
@@ -296,5 +318,5 @@ int spawner_open(struct spawner *s, const struct spawner_paths *paths, struct er
     s->maker.image = &s->image;
     s->maker.proc = s->proc;
     s->maker.rootless = s->rootless;
-    return image_open(s->store, s->host, s->rootless ? s->maker.slots.base : 0, &s->image, err);
+    return open_image(s, err);
 }

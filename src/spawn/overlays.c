@@ -163,6 +163,10 @@ static int mount_part(struct rootfs_maker *maker, const struct stack *s, const c
 
 int stack_mount(struct rootfs_maker *maker, const struct stack *s, int *ret_root, int *ret_usr,
                 struct err *err) {
+    if (s->image->skeleton < 0) {
+        err_set(err, ERR_LIMIT, "the store has no room for the host's image");
+        return err_remedy(err, "make room on the disk that holds CARREL_HOME");
+    }
     int root DEFER_CLOSE = mount_part(maker, s, "uw", -1, s->image->skeleton);
     if (root < 0)
         return lower_failed(err, root, "mount root overlay",

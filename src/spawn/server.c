@@ -17,6 +17,7 @@
 #include "base/buf.h"
 #include "base/defer.h"
 #include "base/fdio.h"
+#include "base/fs_room.h"
 #include "base/jot.h"
 #include "base/log.h"
 #include "base/msg.h"
@@ -35,6 +36,7 @@ enum {
     PRESS_MS = 20,
     PRESS_LATE_MS = 250,
     IMAGE_MS = 200,
+    IMAGE_MORE = 1 << 20, /* so much more room is worth another try to build it */
     LEFT_LOOK_MS = 60,
     DEAD_MANY = 64,
     EVENTS = 64,
@@ -192,10 +194,12 @@ static void renew_image(struct server *v) {
     if (now - v->image_checked_ms < IMAGE_MS)
         return;
     v->image_checked_ms = now;
-    if (!image_stale(&s->image, s->host))
+    bool missing = s->image.skeleton < 0;
+    if (missing ? fs_room(s->store) < s->image_room + IMAGE_MORE : !image_stale(&s->image, s->host))
         return;
     if (image_open(s->store, s->host, s->image.base, &fresh, &err) < 0) {
         log_line(LOG_WARN, "spawn", "%s", err.text);
+        s->image_room = fs_room(s->store);
         return;
     }
     if (strcmp(fresh.key, s->image.key) == 0) { /* only a look at them had failed, or their times */

@@ -104,7 +104,8 @@ struct spawner {
     struct cgroups cgroups;
     struct dynmods dynmods;
     char cgroup_note[200]; /* why limits are not enforced, if they are not */
-    struct image image;
+    struct image image;    /* skeleton -1: there is none, because the store is full */
+    uint64_t image_room;   /* bytes that were free when it could not be built */
     struct sealed_images sealed;
     char archiver[4096]; /* carrel-image, by its path on the host; empty: there is none */
     struct rootfs_maker maker;

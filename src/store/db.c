@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/fdio.h"
+#include "base/fs_room.h"
 #include "base/lockfile.h"
 #include "store/connection.h"
 #include "store/schema.h"
@@ -140,6 +141,7 @@ int store_open(const struct store_options *o, struct store **ret, struct err *er
     if (open_database(s, path, err) < 0 || open_journal(s, o, err) < 0 ||
         flusher_start(path, s->journal, &s->flusher, err) < 0 || sync_folder(o->home, err) < 0)
         return err_wrap(err, "open the store in '%s'", o->home);
+    ballast_init(&s->ballast, s->home_fd);
     *ret = TAKE(s);
     return 0;
 }
@@ -218,6 +220,40 @@ int store_announce(struct store *s, const struct journal_keep *keep, uint64_t *r
 
 int store_forget(struct store *s, uint64_t first, struct err *err) {
     return flusher_flush(s->flusher, err) < 0 ? -1 : journal_forget(s->journal, first, err);
+}
+
+/* ---- Room ---- */
+
+static int say_full(struct err *err) {
+    err_set(err, ERR_LIMIT, "the disk that holds CARREL_HOME is full");
+    return err_remedy(err, "make room on it, or destroy machines and images: carrel rm, "
+                           "carrel image prune");
+}
+
+bool store_dig(struct store *s) {
+    return ballast_release(&s->ballast);
+}
+
+int store_admit(struct store *s, enum store_use use, struct err *err) {
+    struct ballast *b = &s->ballast;
+    if (use == STORE_USES)
+        return b->full ? say_full(err) : 0;
+    uint64_t room = fs_room(s->home_fd);
+    if (room < b->bytes / 2 && ballast_release(b))
+        room = fs_room(s->home_fd);
+    return use == STORE_READS && room < b->bytes / 2 ? say_full(err) : 0;
+}
+
+void store_look(struct store *s) {
+    ballast_look(&s->ballast);
+}
+
+void store_room(const struct store *s, struct store_room *ret) {
+    const struct fs_space space = fs_space(s->home_fd);
+    *ret = (struct store_room){.free_bytes = space.free_bytes,
+                               .total_bytes = space.total_bytes,
+                               .used_percent = fs_used_percent(&space),
+                               .full = s->ballast.full};
 }
 
 int store_check(struct store *s, struct err *err) {

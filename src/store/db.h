@@ -79,6 +79,27 @@ int store_announce(struct store *s, const struct journal_keep *keep, uint64_t *r
                    struct err *err);
 int store_forget(struct store *s, uint64_t first, struct err *err);
 
+/* What a verb does to the room that the store has. */
+enum store_use {
+    STORE_USES,  /* it takes some; refused while the store is full */
+    STORE_READS, /* it takes that of its records, and may use up half of the ballast for them */
+    STORE_FREES, /* it gives some back, or takes rights away: it may use up the ballast */
+};
+
+/* May a verb begin? `limit`: the store is full. */
+int store_admit(struct store *s, enum store_use use, struct err *err);
+/* Gives up the ballast for a write that found no room; false: it is gone already. */
+bool store_dig(struct store *s);
+/* For a timer: `full` ends, and the ballast is made again, when there is room. */
+void store_look(struct store *s);
+
+struct store_room {
+    uint64_t free_bytes, total_bytes;
+    unsigned used_percent;
+    bool full;
+};
+void store_room(const struct store *s, struct store_room *ret);
+
 /* 0 while all is well; else why every write is refused now. Cheap. */
 int store_check(struct store *s, struct err *err);
 

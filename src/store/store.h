@@ -7,6 +7,7 @@
 
 #include "base/buf.h"
 #include "base/defer.h"
+#include "store/ballast.h"
 #include "store/db.h"
 #include "store/flusher.h"
 
@@ -171,6 +172,7 @@ struct store {
     uint8_t secrets_key[32];
     bool has_secrets_key;
     uint64_t commits;
+    struct ballast ballast;
 };
 
 /* The text of a statement with its column lists written out; false when memory is gone. */

@@ -205,7 +205,7 @@ class Daemon(Client):
         self.run_dir, self.home = self.dir / "run", self.dir / "home"
         for path in (self.run_dir, self.home):
             path.mkdir(mode=0o700)
-        host_image.lend(self.home)
+        self.furnish()
         self.conf = self.dir / "carrel.conf"
         self.conf.write_text(with_own_ingress(conf or ""))
         self.options = list(options)
@@ -217,6 +217,14 @@ class Daemon(Client):
         self.host = HostState(self.run_dir, self.home, sub_ids() if ROOTLESS else ())
         self.process = None
         self.start()
+
+    def furnish(self):
+        """Puts into the new home what it has before the first start."""
+        host_image.lend(self.home)
+
+    def strip(self):
+        """Takes out of the home what is not removed with it."""
+        host_image.take_back(self.home)
 
     @property
     def socket(self):
@@ -273,7 +281,7 @@ class Daemon(Client):
         self.end()
         stop_spawner(self.run_dir)
         left = self.host.left()
-        host_image.take_back(self.home)
+        self.strip()
         remove(self.dir)
         assert not left, left
 

@@ -1,0 +1,34 @@
+/* Says when the disk of the store fills up, and when that is over. */
+#include <inttypes.h>
+
+#include "base/log.h"
+#include "service/state.h"
+
+enum { WARN_PERCENT = 90, CALM_PERCENT = 88 };
+
+static void tell_full(struct service *s, bool full) {
+    if (full == s->store_full)
+        return;
+    s->store_full = full;
+    log_line(full ? LOG_ERROR : LOG_NOTE, "service",
+             full ? "the disk that holds CARREL_HOME is full: only reads and verbs that free room "
+                    "are served"
+                  : "the disk that holds CARREL_HOME has room again");
+}
+
+static void warn(struct service *s, const struct store_room *room) {
+    bool was = s->store_scarce;
+    s->store_scarce = room->used_percent >= (was ? CALM_PERCENT : WARN_PERCENT);
+    if (s->store_scarce && !was)
+        log_line(LOG_WARN, "service",
+                 "the disk that holds CARREL_HOME is used by %u %%: %" PRIu64 " MiB are left",
+                 room->used_percent, room->free_bytes >> 20);
+}
+
+void room_look(struct service *s) {
+    struct store_room room;
+    store_look(s->store);
+    store_room(s->store, &room);
+    warn(s, &room);
+    tell_full(s, room.full);
+}

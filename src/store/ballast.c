@@ -1,0 +1,64 @@
+#include "store/ballast.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "base/defer.h"
+#include "base/fs_room.h"
+
+static const char name[] = "ballast";
+
+enum { BALLAST_PARTS = 50, BALLAST_LEAST = 512 << 10, BALLAST_MOST = 4 << 20 };
+
+/* A fiftieth of the disk: enough for hundreds of records, and nothing that anybody misses. */
+static uint64_t size_for(const struct fs_space *space) {
+    uint64_t part = space->total_bytes / BALLAST_PARTS;
+    if (part < BALLAST_LEAST)
+        return BALLAST_LEAST;
+    return part < BALLAST_MOST ? part : BALLAST_MOST;
+}
+
+/* 0, or the number of an error; a part of it is not kept. */
+static int make_file(const struct ballast *b) {
+    int fd DEFER_CLOSE = openat(b->dir, name, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+    int e = fd < 0 ? errno : posix_fallocate(fd, 0, (off_t)b->bytes);
+    if (e && fd >= 0)
+        unlinkat(b->dir, name, 0);
+    return e;
+}
+
+/* Twice its size, so that it does not come and go while room is scarce. */
+static int hold(struct ballast *b, uint64_t free_bytes) {
+    if (!b->held && free_bytes < 2 * b->bytes)
+        return ENOSPC;
+    int e = b->held ? 0 : make_file(b);
+    b->held |= e == 0;
+    return e;
+}
+
+void ballast_init(struct ballast *b, int dir) {
+    const struct fs_space space = fs_space(dir);
+    *b = (struct ballast){.dir = dir, .bytes = size_for(&space)};
+    /* One that an earlier daemon left takes its room already. */
+    b->held = faccessat(dir, name, F_OK, AT_SYMLINK_NOFOLLOW) == 0 && make_file(b) == 0;
+    int e = hold(b, fs_room(dir));
+    if (e && e != ENOSPC && e != EDQUOT)
+        b->bytes = 0;
+    ballast_look(b);
+}
+
+bool ballast_release(struct ballast *b) {
+    if (!b->held || unlinkat(b->dir, name, 0) < 0)
+        return false;
+    b->held = false;
+    b->full = true;
+    return true;
+}
+
+void ballast_look(struct ballast *b) {
+    if (!b->bytes)
+        return;
+    uint64_t room = fs_room(b->dir);
+    b->full = hold(b, room) != 0 || room < b->bytes;
+}

@@ -1,0 +1,94 @@
+"""A store whose disk is full: what only takes room is refused, and what frees room or reads is served."""
+import pytest
+
+from daemon import Refused
+from small_home import SmallHome, why_not
+
+pytestmark = pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
+
+
+@pytest.fixture
+def small():
+    made = []
+
+    def make(size):
+        made.append(SmallHome(size=size))
+        return made[-1]
+
+    yield make
+    for d in made:
+        d.stop()
+
+
+def refused(call, *args, **fields):
+    with pytest.raises(Refused) as why:
+        call(*args, **fields)
+    return why.value
+
+
+def full(d):
+    """Fills the disk, and waits until the daemon has seen it."""
+    filler = d.fill()
+    d.until(lambda: "CARREL_HOME is full" in d.log())
+    return filler
+
+
+def test_a_full_store_is_read_and_freed_and_then_used_again(small):
+    d = small(200)
+    m, other = d.machine(), d.machine()
+    d.put(f"/v1/machines/{m}/files", b"kept", path="/home/user/f")
+    assert (d.home / "ballast").stat().st_size > 0
+    filler = full(d)
+    for call in (lambda: d.machine(), lambda: d.exec(m, "true"), lambda: d.put(f"/v1/machines/{m}/files", b"x", path="/home/user/g")):
+        why = refused(call)
+        assert why.code == "limit", why
+    assert d.get(f"/v1/machines/{m}/files", path="/home/user/f") == b"kept"
+    assert not (d.home / "ballast").exists()
+    d.post("/v1/images/prune", {})
+    assert d.delete(f"/v1/machines/{other}")["state"] == "ended"
+    assert [x["id"] for x in d.machines(all=1)] == [m]
+    filler.unlink()
+    d.until(lambda: (d.home / "ballast").exists())
+    d.until(lambda: "has room again" in d.log())
+    assert d.exec(m, "cat f")["stdout"] == "kept"
+    assert d.get("/v1/audit/verify")["whole"]
+
+
+def test_without_ballast_a_full_store_cannot_be_freed(small):
+    """The control: the room that rm is written down in is that of the ballast."""
+    d = small(200)
+    m = d.machine()
+    filler = full(d)
+    (d.home / "ballast").unlink()
+    more = d.fill("more")
+    assert refused(d.delete, f"/v1/machines/{m}").code == "limit"
+    for f in (filler, more):
+        f.unlink()
+
+
+def test_a_full_store_is_still_full_after_a_restart(small):
+    d = small(200)
+    m = d.machine()
+    filler = full(d)
+    before = d.log().count("CARREL_HOME is full")
+    d.restart()
+    d.until(lambda: d.log().count("CARREL_HOME is full") > before)
+    assert refused(d.machine).code == "limit"
+    assert d.delete(f"/v1/machines/{m}")["state"] == "ended"
+    filler.unlink()
+
+
+def test_a_store_too_small_for_the_image_leaves_no_ghost(small):
+    d = small(24)
+    why = refused(d.machine)
+    assert why.code == "limit" and "no room for the host's image" in str(why), why
+    d.until(lambda: d.machines(all=1) == [])
+
+
+def test_a_disk_that_fills_up_is_warned_of(small):
+    d = small(24)
+    assert "is used by" not in d.log()
+    with open(d.home / "filler", "wb") as f:
+        f.write(b"x" * (d.free() - (1 << 20)))
+    d.until(lambda: "CARREL_HOME is used by 9" in d.log())
+    (d.home / "filler").unlink()
