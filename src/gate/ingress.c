@@ -11,6 +11,7 @@
 #include "base/defer.h"
 #include "base/parse.h"
 #include "gate/channel.h"
+#include "gate/ingress_head.h"
 
 enum {
     HEAD_SIZE = 16384,
@@ -22,8 +23,6 @@ enum {
     IDLE_MS = 600000,
     ACCEPTS = 32,
 };
-#define COOKIE "carrel_expose"
-#define QUERY "carrel_token"
 
 enum state { STATE_HEAD, STATE_DIAL, STATE_RELAY, STATE_LAST };
 
@@ -41,7 +40,16 @@ struct visit {
     struct http_head head;
     size_t n;
     char in[HEAD_SIZE];
-    struct buf out; /* the head as it goes in, and what came behind it */
+    struct buf out;        /* the head as it goes in */
+    struct http_body body; /* of the request: what comes behind it goes nowhere */
+    bool sent;             /* all of it */
+    bool asks_upgrade;     /* and is not answered: nothing behind the head goes in before */
+    bool upgraded;         /* bytes go both ways */
+    bool answered;         /* the head of the answer has come */
+    struct http_parser back_parser;
+    struct http_head back_head;
+    size_t back_n;
+    char back[HEAD_SIZE];
 };
 
 struct ingress {
@@ -75,25 +83,6 @@ bool ingress_door_read(struct http_text host, struct ingress_door *ret) {
     *ret = (struct ingress_door){.port = (uint16_t)port};
     snprintf(ret->machine, sizeof(ret->machine), "%s", dash);
     return true;
-}
-
-/* "name=value" in a list; what: where the value is. */
-static bool find_pair(struct http_text in, const char *name, char between, struct http_text *ret,
-                      struct http_text *ret_whole) {
-    size_t len = strlen(name);
-    for (const char *at = in.s, *end = in.s + in.n; at && at < end;) {
-        const char *next = memchr(at, between, (size_t)(end - at));
-        const char *stop = next ? next : end, *from = at;
-        while (from < stop && *from == ' ')
-            from++;
-        if ((size_t)(stop - from) > len && memcmp(from, name, len) == 0 && from[len] == '=') {
-            *ret = (struct http_text){from + len + 1, (size_t)(stop - from) - len - 1};
-            *ret_whole = (struct http_text){at, (size_t)((next ? next + 1 : end) - at)};
-            return true;
-        }
-        at = next ? next + 1 : NULL;
-    }
-    return false;
 }
 
 /* ---- life ---- */
@@ -160,53 +149,131 @@ static void refuse(struct visit *v, int status, const char *why) {
     answer(v, status, why, NULL);
 }
 
-/* The token was in the address: it goes into a cookie of this host, and out of the address. */
-static void move_token(struct visit *v, struct http_text token, struct http_text whole) {
+/* A token was in the address: it goes into a cookie of this host, and out of the address. */
+static void move_token(struct visit *v, struct http_text token) {
     const struct http_head *h = &v->head;
     struct buf cookie DEFER(buf_done) = BUF(512), to DEFER(buf_done) = BUF(HEAD_OUT_MAX);
-    size_t before = (size_t)(whole.s - h->query.s), after = h->query.n - before - whole.n;
-    size_t path = h->path.n > 1 && h->path.s[1] == '/' ? 0 : h->path.n; /* no other host's */
-    if (before && !after)
-        before--; /* its "&" */
-    bool ok = buf_addf(&cookie, COOKIE "=%.*s; Path=/; HttpOnly; SameSite=Strict", (int)token.n,
-                       token.s) &&
-              (path ? buf_add(&to, h->path.s, path) : buf_add(&to, "/", 1)) &&
-              (!(before + after) || (buf_add(&to, "?", 1) && buf_add(&to, h->query.s, before) &&
-                                     buf_add(&to, whole.s + whole.n, after)));
+    bool other_host = h->path.n > 1 && strchr("/\\", h->path.s[1]);
+    bool reads = http_text_is(h->method, "GET") || http_text_is(h->method, "HEAD");
+    bool ok = buf_addf(&cookie, INGRESS_COOKIE "=%.*s; Path=/; HttpOnly; SameSite=Strict",
+                       (int)token.n, token.s) &&
+              (other_host ? buf_add(&to, "/", 1) : ingress_put_target(h, &to));
     if (!ok)
         refuse(v, 400, "that address is too long\n");
     else
-        answer(v, 302, "", HTTP_FIELDS({"Location", to.data}, {"Set-Cookie", cookie.data}));
+        answer(v, reads ? 302 : 307, "",
+               HTTP_FIELDS({"Location", to.data}, {"Set-Cookie", cookie.data}));
 }
 
 /* ---- relaying ---- */
 
-static bool pump(struct visit *v, struct channel *from, struct channel *to, bool *ended) {
+/* What is behind the one request of a connection could be another, with its credentials. */
+static bool pass_on(struct visit *v, const char *bytes, size_t n) {
+    if (v->upgraded)
+        return channel_write(&v->server, bytes, n);
+    while (n && !v->sent) {
+        size_t used;
+        struct http_text data;
+        int r = http_body_next(&v->body, bytes, n, &used, &data);
+        if (r < 0 || (r == 0 && !used) || (used && !channel_write(&v->server, bytes, used)))
+            return false;
+        v->sent = r > 0;
+        bytes += used;
+        n -= used;
+    }
+    return true;
+}
+
+static bool pass_rest(struct visit *v) {
+    return pass_on(v, v->in + v->parser.used, v->n - v->parser.used);
+}
+
+/* 1: it went on, 0: more has to come. */
+static int pass_answer_head(struct visit *v) {
+    struct buf out DEFER(buf_done) = BUF(HEAD_OUT_MAX);
+    int r = http_parse(&v->back_parser, v->back, v->back_n);
+    const struct http_head *h = &v->back_head;
+    size_t used = v->back_parser.used;
+    if (r <= 0)
+        return r;
+    if ((h->status == 101 && !v->asks_upgrade) || !ingress_put_answer(h, &out) ||
+        !channel_write(&v->client, out.data, out.len))
+        return -1;
+    v->answered = h->status >= 200 || h->status == 101;
+    v->upgraded = h->status == 101;
+    v->back_n -= used;
+    memmove(v->back, v->back + used, v->back_n);
+    http_parse_begin(&v->back_parser, HTTP_RESPONSE, &HTTP_LIMITS_DEFAULT, &v->back_head);
+    if (!v->answered)
+        return 1;
+    bool upgrades = v->asks_upgrade && v->upgraded;
+    v->asks_upgrade = false;
+    return (!v->back_n || channel_write(&v->client, v->back, v->back_n)) &&
+                   (!upgrades || pass_rest(v))
+               ? 1
+               : -1;
+}
+
+static int take_answer(struct visit *v, const char *bytes, size_t n) {
+    if (v->answered)
+        return channel_write(&v->client, bytes, n) ? 0 : -1;
+    if (n > sizeof(v->back) - v->back_n)
+        return -1;
+    memcpy(v->back + v->back_n, bytes, n);
+    v->back_n += n;
+    int r;
+    do
+        r = pass_answer_head(v);
+    while (r > 0 && !v->answered);
+    return r;
+}
+
+static bool read_client(struct visit *v) {
     char bytes[PIECE];
-    for (int i = 0; i < 16 && !*ended && channel_backlog(to) <= BACKLOG; i++) {
-        ssize_t n = channel_read(from, bytes, sizeof(bytes));
+    for (int i = 0; i < 16 && !v->client_ended && channel_backlog(&v->server) <= BACKLOG; i++) {
+        ssize_t n = v->asks_upgrade ? -EAGAIN : channel_read(&v->client, bytes, sizeof(bytes));
         if (n == -EAGAIN)
             break;
-        if (n < 0 || (n > 0 && !channel_write(to, bytes, (size_t)n)))
+        if (n < 0 || !pass_on(v, bytes, (size_t)n))
             return false;
         if (n == 0) {
-            *ended = true;
-            channel_finish(to);
+            v->client_ended = true;
+            channel_finish(&v->server);
         }
     }
-    (void)v;
+    return true;
+}
+
+static bool read_server(struct visit *v) {
+    char bytes[PIECE / 2];
+    for (int i = 0; i < 32 && !v->server_ended && channel_backlog(&v->client) <= BACKLOG; i++) {
+        ssize_t n = channel_read(&v->server, bytes, sizeof(bytes));
+        if (n == -EAGAIN)
+            break;
+        if (n < 0 || (n == 0 && !v->answered) || take_answer(v, bytes, (size_t)n) < 0)
+            return false;
+        if (n == 0) {
+            v->server_ended = true;
+            channel_finish(&v->client);
+        }
+    }
     return true;
 }
 
 static void relay(struct visit *v) {
-    if (v->client.broken || v->server.broken ||
-        !pump(v, &v->client, &v->server, &v->client_ended) ||
-        !pump(v, &v->server, &v->client, &v->server_ended) ||
-        (v->server_ended && !channel_backlog(&v->client))) {
+    bool said = v->answered;
+    bool ok = !v->client.broken && !v->server.broken && read_client(v) && read_server(v);
+    if (!ok && !said && !v->answered && !v->client.broken) {
+        channel_close(&v->server);
+        refuse(v, 502, "what answers at that port of the machine makes no sense\n");
+        return;
+    }
+    if (!ok || (v->server_ended && !channel_backlog(&v->client))) {
         visit_end(v);
         return;
     }
-    channel_listen(&v->client, !v->client_ended && channel_backlog(&v->server) <= BACKLOG);
+    channel_listen(&v->client,
+                   !v->client_ended && !v->asks_upgrade && channel_backlog(&v->server) <= BACKLOG);
     channel_listen(&v->server, !v->server_ended && channel_backlog(&v->client) <= BACKLOG);
     loop_timer_start(v->timer, IDLE_MS, 0);
 }
@@ -231,7 +298,12 @@ static void dialled(void *arg, int fd, const struct err *err) {
         return;
     }
     v->state = STATE_RELAY;
-    if (!channel_write(&v->server, v->out.data, v->out.len)) {
+    http_parse_begin(&v->back_parser, HTTP_RESPONSE, &HTTP_LIMITS_DEFAULT, &v->back_head);
+    http_body_begin(&v->body, &v->head);
+    v->sent = v->head.framing == HTTP_NO_BODY;
+    v->asks_upgrade = v->head.upgrade;
+    if (!channel_write(&v->server, v->out.data, v->out.len) ||
+        (!v->asks_upgrade && !pass_rest(v))) {
         refuse(v, 502, "nothing answers at that port of the machine\n");
         return;
     }
@@ -241,80 +313,59 @@ static void dialled(void *arg, int fd, const struct err *err) {
 
 /* ---- a request ---- */
 
-/* Without what is ours, and with a connection that ends after it. */
-static bool put_head(const struct http_head *h, struct buf *out) {
-    static const char *const dropped[] = {"Connection", "Keep-Alive", "Proxy-Connection",
-                                          "Proxy-Authorization", "Carrel-Token"};
-    bool ok = http_put_request_line(out, h->method, h->target);
-    for (size_t i = 0; ok && i < h->count; i++) {
-        const struct http_field *f = &h->fields[i];
-        struct http_text token, whole;
-        bool skip = false;
-        for (size_t k = 0; k < sizeof(dropped) / sizeof(*dropped); k++)
-            skip |= http_text_is_like(f->name, dropped[k]);
-        if (skip)
+/* 0, and the one that opens the door; or the status to refuse with. */
+static int try_all(struct visit *v, const struct ingress_tokens *t, struct http_text *ret) {
+    const struct ingress *g = v->ingress;
+    int status = t->all > t->count ? 400 : g->hooks->check(g->arg, &v->door, HTTP_TEXT(""));
+    *ret = HTTP_TEXT("");
+    for (size_t i = 0; status == 401 && i < t->count; i++) {
+        if (t->list[i].n > INGRESS_TOKEN_MAX)
             continue;
-        if (http_text_is_like(f->name, "Cookie") &&
-            find_pair(f->value, COOKIE, ';', &token, &whole)) {
-            struct buf rest DEFER(buf_done) = BUF(HEAD_OUT_MAX);
-            size_t before = (size_t)(whole.s - f->value.s);
-            const char *behind = whole.s + whole.n, *end = f->value.s + f->value.n;
-            while (!before && behind < end && *behind == ' ')
-                behind++;
-            while (behind == end && before && strchr("; ", f->value.s[before - 1]))
-                before--;
-            ok = (!before || buf_add(&rest, f->value.s, before)) &&
-                 (behind == end || buf_add(&rest, behind, (size_t)(end - behind)));
-            if (ok && rest.len)
-                ok = http_put_field(out, f->name, (struct http_text){rest.data, rest.len});
-            continue;
-        }
-        ok = http_put_field(out, f->name, f->value);
+        status = g->hooks->check(g->arg, &v->door, t->list[i]);
+        *ret = t->list[i];
     }
-    return ok &&
-           http_put_pairs(out, HTTP_FIELDS({"Connection", h->upgrade ? "Upgrade" : "close"})) &&
-           http_put_end(out);
+    return status;
 }
 
-static struct http_text token_of(const struct http_head *h, struct http_text *ret_whole) {
-    struct http_text token = http_field_only(h, "Carrel-Token"),
-                     cookie = http_field_only(h, "Cookie"), whole;
-    ret_whole->s = NULL;
-    if (token.s || (cookie.s && find_pair(cookie, COOKIE, ';', &token, &whole)))
-        return token;
-    if (h->query.s && find_pair(h->query, QUERY, '&', &token, ret_whole))
-        return token;
-    return (struct http_text){"", 0};
+static const char *why_not(int status) {
+    return status == 401   ? "this needs the token that `carrel expose` has printed\n"
+           : status == 403 ? "the machine has read from a source that is not trusted, and is "
+                             "guarded: expose the port again to show it all the same\n"
+           : status == 404 ? "no machine shows this port\n"
+                           : "that request holds too many tokens\n";
 }
 
 static void take(struct visit *v) {
     struct ingress *g = v->ingress;
     const struct http_head *h = &v->head;
-    struct http_text host = http_field_only(h, "Host"), whole;
+    struct http_text host = http_field_only(h, "Host"), token;
+    struct ingress_tokens tokens;
     char method[24], path[256];
     if (h->form != HTTP_ORIGIN || !host.s || !ingress_door_read(host, &v->door)) {
         answer(v, 404, "this is where machines show their ports: PORT-MACHINE" INGRESS_DOMAIN "\n",
                NULL);
         return;
     }
-    struct http_text token = token_of(h, &whole);
-    int status = token.n > INGRESS_TOKEN_MAX ? 401 : g->hooks->check(g->arg, &v->door, token);
+    ingress_tokens_find(h, &tokens);
+    int status = try_all(v, &tokens, &token);
     if (status) {
-        refuse(v, status,
-               status == 401 ? "this needs the token that `carrel expose` has printed\n"
-                             : "no machine shows this port\n");
+        refuse(v, status, why_not(status));
         return;
     }
-    if (whole.s) {
-        move_token(v, token, whole);
+    if (tokens.in_query) {
+        move_token(v, token);
         return;
     }
-    v->out = BUF(HEAD_OUT_MAX + HEAD_SIZE);
-    if (!put_head(h, &v->out) || (v->n > v->parser.used && !buf_add(&v->out, v->in + v->parser.used,
-                                                                    v->n - v->parser.used))) {
+    if (h->upgrade && !ingress_origin_ok(h)) {
+        refuse(v, 403, "a page of another origin may not open a websocket here\n");
+        return;
+    }
+    v->out = BUF(HEAD_OUT_MAX);
+    if (!ingress_put_request(h, &v->out)) {
         refuse(v, 431, "that request is too long\n");
         return;
     }
+    ingress_mask(&v->out, token);
     snprintf(method, sizeof(method), "%.*s", (int)h->method.n, h->method.s);
     snprintf(path, sizeof(path), "%.*s", (int)h->path.n, h->path.s);
     g->hooks->entered(g->arg, &v->door, method, path, NULL);

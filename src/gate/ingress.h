@@ -1,10 +1,11 @@
 /*
  * The way in: ports inside machines, served by host name on a listener of their own, never on the
  * API's. A connection carries one request (or becomes a websocket): its head is read, its Host says
- * which door it wants, a token must open it, and from there bytes go through as they are.
+ * which door it wants, a token must open it, and its body goes through as it is. What follows is
+ * thrown away, and the answer says so: it could be another request, with its token.
  *
- * The token comes as the field Carrel-Token, or as ?carrel_token=... once, which is answered with a
- * cookie for that host alone; it never reaches the machine.
+ * The token comes as the field Carrel-Token, or as ?carrel_token=..., which is always answered with
+ * a cookie for that host alone; it never reaches the machine (ingress_head.h).
  */
 #pragma once
 
@@ -28,8 +29,8 @@ struct ingress_door {
 typedef void ingress_dialled_fn(void *arg, int fd, const struct err *err);
 
 struct ingress_hooks {
-    /* 0, or the status to refuse with: 404 there is no such door, 401 that token does not open it.
-     */
+    /* 0, or the status to refuse with: 404 there is no such door, 401 that token does not open it,
+     * 403 it would, but what is in the machine may be a stranger's doing. */
     int (*check)(void *arg, const struct ingress_door *door, struct http_text token);
     /* A socket that is connected, or is being; the callee's. Answered later, never from within. */
     void (*dial)(void *arg, const struct ingress_door *door, ingress_dialled_fn *fn, void *fn_arg);

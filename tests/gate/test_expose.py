@@ -24,6 +24,10 @@ class Web(http.server.BaseHTTPRequestHandler):
             text = bytes(b ^ mask[i % 4] for i, b in enumerate(self.rfile.read(n)))
             self.wfile.write(bytes([0x81, len(text)]) + text[::-1])
             return
+        if self.path == "/stream":
+            self.wfile.write(b"HTTP/1.1 200 OK\\r\\n\\r\\nfirst")
+            self.rfile.read(1)  # nothing more comes: until the connection has ended
+            return
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         text = json.dumps({"path": self.path, "headers": dict(self.headers.items()), "n": len(body)}).encode()
         if self.path.startswith("/big"):
@@ -154,21 +158,120 @@ def test_only_what_is_shown(daemon, box, token):
         assert daemon.visit(box, host=host, Carrel_Token=token)[0].status == 404, host
 
 
-def test_closed_means_closed(daemon, box, token):
+def open_stream(daemon, box, token):
+    """A connection that neither side would ever end, once its answer has begun."""
     s = socket.create_connection(("127.0.0.1", daemon.ingress))
-    s.sendall(f"GET /big HTTP/1.1\r\nHost: 8000-{box}.localhost\r\nCarrel-Token: {token}\r\n\r\n".encode())
-    assert s.recv(100)
-    assert daemon.delete(f"/v1/machines/{box}/exposures/8000")["exposures"] == []
-    s.settimeout(20)
+    s.settimeout(60)
+    s.sendall(f"GET /stream HTTP/1.1\r\nHost: 8000-{box}.localhost\r\nCarrel-Token: {token}\r\n\r\n".encode())
+    said = b""
+    while not said.endswith(b"first"):
+        part = s.recv(1000)
+        assert part, said
+        said += part
+    return s
+
+
+def has_ended(s):
+    """Waits for it; a connection that stays open ends the test."""
     try:
-        while s.recv(1 << 20):
-            pass
+        return s.recv(1) == b""
     except ConnectionResetError:
-        pass
+        return True
+
+
+def test_closed_means_closed(daemon, box, token):
+    daemon.background(box, ["python3", "-c", SERVER.replace("8000", "9000")])
+    daemon.until(lambda: daemon.exec(box, "curl -s http://127.0.0.1:9000/")["exec"]["status"] == 0)
+    other = daemon.post(f"/v1/machines/{box}/exposures", {"port": 9000})["token"]
+    s = open_stream(daemon, box, token)
+    assert len(daemon.delete(f"/v1/machines/{box}/exposures/9000")["exposures"]) == 1
+    assert daemon.visit(box, port=9000, Carrel_Token=other)[0].status == 404
+    s.settimeout(0)
+    with pytest.raises(BlockingIOError):  # the control: another port was closed, and this one is open still
+        s.recv(1)
+    s.settimeout(60)
+    assert daemon.delete(f"/v1/machines/{box}/exposures/8000")["exposures"] == []
+    assert has_ended(s)
     assert daemon.visit(box, Carrel_Token=token)[0].status == 404
     with pytest.raises(Refused) as e:
         daemon.delete(f"/v1/machines/{box}/exposures/8000")
     assert e.value.code == "not_found"
+
+
+def test_a_stale_cookie_does_not_lock_the_owner_out(daemon, box, token):
+    stale = "carrel_expose=" + "a" * 52
+    assert daemon.visit(box, Cookie=stale)[0].status == 401
+    assert daemon.visit(box, f"/?carrel_token={token}", Cookie=stale)[0].status == 302
+    for more in ({"Cookie": f"{stale}; carrel_expose={token}"}, {"Cookie": f"carrel_expose={token}; {stale}"}, {"Cookie": stale, "Carrel_Token": token}):
+        answer, text = daemon.visit(box, **more)
+        assert answer.status == 200 and "carrel_expose" not in text.decode(), more
+
+
+# Answers whatever looks like the end of a head, keeps the connection whatever it is told, and writes down every byte.
+GREEDY = """
+import socket, threading
+def serve(c):
+    data = b""
+    while part := c.recv(65536):
+        with open("/tmp/heard", "ab") as f: f.write(part)
+        data += part
+        while b"\\r\\n\\r\\n" in data:
+            data = data.partition(b"\\r\\n\\r\\n")[2]
+            c.sendall(b"HTTP/1.1 200 OK\\r\\nConnection: keep-alive\\r\\nContent-Length: 2\\r\\n\\r\\nok")
+s = socket.create_server(("127.0.0.1", 8000))
+while True: threading.Thread(target=serve, args=(s.accept()[0],), daemon=True).start()
+"""
+
+
+def test_no_token_reaches_the_machine(daemon, count_attack):
+    box = daemon.machine()
+    daemon.background(box, ["python3", "-c", GREEDY])
+    daemon.until(lambda: daemon.exec(box, ["curl", "-s", "http://127.0.0.1:8000/"])["exec"]["status"] == 0)
+    token = daemon.post(f"/v1/machines/{box}/exposures", {"port": 8000})["token"]
+    host = f"8000-{box}.localhost:{daemon.ingress}"
+
+    def send(port, head):
+        with socket.create_connection(("127.0.0.1", port)) as s:
+            s.settimeout(60)
+            s.sendall(head.encode())
+            s.shutdown(socket.SHUT_WR)
+            said = b""
+            while part := s.recv(65536):
+                said += part
+            return said.decode()
+
+    def get(target, *fields):
+        return f"GET {target} HTTP/1.1\r\nHost: {host}\r\n" + "".join(f + "\r\n" for f in fields) + "\r\n"
+    cookie = f"Cookie: carrel_expose={token}"
+    for head, status in ((get(f"/1?carrel_token={token}"), 302), (get(f"/2?carrel_token={token}", cookie), 302),
+                         (get(f"/3?carrel_token={token}&carrel_token={token}&a=1", cookie), 302), (get(f"/4?carrel%5ftoken={token}", cookie), 302),
+                         (get("/5", f"{cookie}; carrel_expose={token}"), 200), (get("/6", cookie, cookie), 200),
+                         (get("/7", cookie, f"Referer: http://{host}/?carrel_token={token}"), 200),
+                         (get("/8", f"Carrel-Token: {token}", f"Carrel-Token: {token}"), 200), (get("/9", cookie) + get("/10", cookie), 200)):
+        said = send(daemon.ingress, head)
+        assert said.split()[1] == str(status) and said.count("HTTP/1.1") == 1, (head, said)
+        assert status == 302 or "Connection: close" in said
+        count_attack()
+    heard = daemon.exec(box, "cat /tmp/heard")["stdout"]
+    assert "GET /9 " in heard and token not in heard and "GET /10" not in heard and "GET /1 " not in heard
+    # The control: without the listener between, one connection carries both, and what is in them.
+    script = f"import socket; s = socket.create_connection(('127.0.0.1', 8000)); s.sendall({get('/9', cookie) + get('/10', cookie)!r}.encode()); s.shutdown(1)\n" \
+             "while s.recv(999): pass"
+    assert daemon.exec(box, ["python3", "-c", script])["exec"]["status"] == 0
+    heard = daemon.exec(box, "cat /tmp/heard")["stdout"]
+    assert token in heard and "GET /10" in heard
+
+
+def test_a_page_of_another_origin_opens_no_websocket(daemon, box, token):
+    def knock(*fields):
+        with socket.create_connection(("127.0.0.1", daemon.ingress)) as s:
+            s.settimeout(60)
+            s.sendall("\r\n".join([f"GET /ws HTTP/1.1\r\nHost: 8000-{box}.localhost:{daemon.ingress}\r\nUpgrade: websocket\r\nConnection: Upgrade",
+                                   "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==", f"Cookie: carrel_expose={token}", *fields, "", ""]).encode())
+            return int(s.recv(1000).split()[1])
+    assert knock() == 101 and knock(f"Origin: http://8000-{box}.localhost:{daemon.ingress}") == 101
+    for origin in ("http://evil.test", "null", f"http://8001-{box}.localhost:{daemon.ingress}", f"http://8000-{box}.localhost"):
+        assert knock(f"Origin: {origin}") == 403, origin
 
 
 def test_it_outlives_the_daemon(daemon, box, token):

@@ -1,0 +1,193 @@
+#include "gate/ingress_head.h"
+
+#include <string.h>
+#include <strings.h>
+
+#include "base/defer.h"
+#include "gate/path.h"
+
+enum { REST_MAX = 32768 };
+
+#define COUNT(array) (sizeof(array) / sizeof(*(array)))
+
+static const char token_field[] = "Carrel-Token";
+
+/* ---- pairs: "name=value", with something between them ---- */
+
+struct pair {
+    struct http_text whole, value;
+    bool ours;
+};
+
+/* A query's names may be encoded: whoever reads them decodes. */
+static bool is_name(struct http_text t, const char *name) {
+    size_t i = 0;
+    for (; *name && i < t.n; name++, i++) {
+        int c = (unsigned char)t.s[i];
+        if (c == '%' && i + 2 < t.n) {
+            c = path_hex(t.s + i + 1);
+            i += 2;
+        }
+        if (c != (unsigned char)*name)
+            return false;
+    }
+    return !*name && i == t.n;
+}
+
+/* The next one of a list; false: there is none. */
+static bool next_pair(struct http_text *rest, const char *between, const char *name,
+                      struct pair *ret) {
+    size_t n = 0;
+    if (!rest->n)
+        return false;
+    while (n < rest->n && !strchr(between, rest->s[n]))
+        n++;
+    struct http_text t = {rest->s, n};
+    size_t used = n < rest->n ? n + 1 : n;
+    *rest = (struct http_text){rest->s + used, rest->n - used};
+    while (t.n && (*t.s == ' ' || *t.s == '\t'))
+        t = (struct http_text){t.s + 1, t.n - 1};
+    while (t.n && (t.s[t.n - 1] == ' ' || t.s[t.n - 1] == '\t'))
+        t.n--;
+    const char *equal = t.n ? memchr(t.s, '=', t.n) : NULL;
+    size_t name_n = equal ? (size_t)(equal - t.s) : t.n;
+    *ret = (struct pair){.whole = t};
+    if (equal)
+        ret->value = (struct http_text){equal + 1, t.n - name_n - 1};
+    while (name_n && t.s[name_n - 1] == ' ')
+        name_n--;
+    ret->ours = is_name((struct http_text){t.s, name_n}, name);
+    return true;
+}
+
+/* ---- found ---- */
+
+static void add(struct ingress_tokens *t, struct http_text token) {
+    t->all++;
+    if (t->count < INGRESS_TOKENS_MAX)
+        t->list[t->count++] = token;
+}
+
+static bool add_pairs(struct ingress_tokens *t, struct http_text in, const char *between,
+                      const char *name) {
+    struct pair p;
+    size_t before = t->all;
+    while (next_pair(&in, between, name, &p))
+        if (p.ours)
+            add(t, p.value.s ? p.value : (struct http_text){"", 0});
+    return t->all > before;
+}
+
+void ingress_tokens_find(const struct http_head *h, struct ingress_tokens *ret) {
+    *ret = (struct ingress_tokens){.count = 0};
+    for (size_t i = 0; i < h->count; i++) {
+        if (http_text_is_like(h->fields[i].name, token_field))
+            add(ret, h->fields[i].value);
+        else if (http_text_is_like(h->fields[i].name, "Cookie"))
+            add_pairs(ret, h->fields[i].value, ";,", INGRESS_COOKIE);
+    }
+    ret->in_query = add_pairs(ret, h->query, "&;", INGRESS_QUERY);
+}
+
+/* ---- left out ---- */
+
+/* Those that are not ours, with `between` between them; *ret_any: there was one. */
+static bool put_others(struct http_text in, const char *split, const char *name,
+                       const char *between, struct buf *out, bool *ret_any) {
+    struct pair p;
+    *ret_any = false;
+    while (next_pair(&in, split, name, &p)) {
+        if (p.ours || !p.whole.n)
+            continue;
+        if ((*ret_any && !buf_add(out, between, strlen(between))) ||
+            !buf_add(out, p.whole.s, p.whole.n))
+            return false;
+        *ret_any = true;
+    }
+    return true;
+}
+
+/* As it came where nothing of it is ours. */
+static bool has_ours(struct http_text in, const char *split, const char *name) {
+    struct ingress_tokens t = {.count = 0};
+    return add_pairs(&t, in, split, name);
+}
+
+bool ingress_put_target(const struct http_head *h, struct buf *out) {
+    struct buf rest DEFER(buf_done) = BUF(REST_MAX);
+    bool any = h->query.s != NULL, ok = buf_add(out, h->path.s, h->path.n);
+    if (any && has_ours(h->query, "&;", INGRESS_QUERY))
+        ok = ok && put_others(h->query, "&;", INGRESS_QUERY, "&", &rest, &any);
+    else if (any && h->query.n)
+        ok = ok && buf_add(&rest, h->query.s, h->query.n);
+    return ok &&
+           (!any || (buf_add(out, "?", 1) && (!rest.len || buf_add(out, rest.data, rest.len))));
+}
+
+static bool put_cookie(const struct http_field *f, struct buf *out) {
+    struct buf rest DEFER(buf_done) = BUF(REST_MAX);
+    bool any;
+    if (!has_ours(f->value, ";,", INGRESS_COOKIE))
+        return http_put_field(out, f->name, f->value);
+    if (!put_others(f->value, ";,", INGRESS_COOKIE, "; ", &rest, &any))
+        return false;
+    return !any || http_put_field(out, f->name, (struct http_text){rest.data, rest.len});
+}
+
+static bool is_of_connection(struct http_text name) {
+    static const char *const names[] = {"Connection", "Keep-Alive", "Proxy-Connection",
+                                        "Proxy-Authorization"};
+    for (size_t i = 0; i < COUNT(names); i++)
+        if (http_text_is_like(name, names[i]))
+            return true;
+    return false;
+}
+
+static bool put_fields(const struct http_head *h, struct buf *out) {
+    bool ok = true;
+    for (size_t i = 0; ok && i < h->count; i++) {
+        const struct http_field *f = &h->fields[i];
+        if (is_of_connection(f->name) || http_text_is_like(f->name, token_field))
+            continue;
+        ok = http_text_is_like(f->name, "Cookie") ? put_cookie(f, out)
+                                                  : http_put_field(out, f->name, f->value);
+    }
+    return ok;
+}
+
+bool ingress_put_request(const struct http_head *h, struct buf *out) {
+    struct buf target DEFER(buf_done) = BUF(REST_MAX);
+    return ingress_put_target(h, &target) &&
+           http_put_request_line(out, h->method, (struct http_text){target.data, target.len}) &&
+           put_fields(h, out) &&
+           http_put_pairs(out, HTTP_FIELDS({"Connection", h->upgrade ? "Upgrade" : "close"})) &&
+           http_put_end(out);
+}
+
+bool ingress_put_answer(const struct http_head *h, struct buf *out) {
+    if (h->status < 200)
+        return http_put_head(out, h);
+    return buf_addf(out, "HTTP/1.1 %d %.*s\r\n", h->status, (int)h->reason.n, h->reason.s) &&
+           put_fields(h, out) && http_put_pairs(out, HTTP_FIELDS({"Connection", "close"})) &&
+           http_put_end(out);
+}
+
+void ingress_mask(struct buf *head, struct http_text token) {
+    for (char *at = head->data;
+         token.n && (at = memmem(at, head->len - (size_t)(at - head->data), token.s, token.n));)
+        memset(at, '*', token.n);
+}
+
+bool ingress_origin_ok(const struct http_head *h) {
+    static const char *const schemes[] = {"http://", "https://"};
+    struct http_text origin = http_field_only(h, "Origin"), host = http_field_only(h, "Host");
+    if (!http_field_count(h, "Origin"))
+        return true; /* no page asks */
+    for (size_t i = 0; origin.s && host.s && i < COUNT(schemes); i++) {
+        size_t n = strlen(schemes[i]);
+        if (origin.n == n + host.n && strncasecmp(origin.s, schemes[i], n) == 0 &&
+            strncasecmp(origin.s + n, host.s, host.n) == 0)
+            return true;
+    }
+    return false;
+}

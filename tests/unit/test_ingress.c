@@ -1,0 +1,133 @@
+/* Heads of requests to exposed ports: every credential is found, and none is passed on. */
+#include "tests/unit/unit.h"
+
+#include "base/defer.h"
+#include "gate/ingress_head.h"
+
+static void parse(const char *text, enum http_kind kind, struct http_head *ret) {
+    struct http_parser p;
+    http_parse_begin(&p, kind, &HTTP_LIMITS_DEFAULT, ret);
+    if (http_parse(&p, text, strlen(text)) != 1)
+        fail_msg("%s: %s", p.refusal.why, text);
+}
+
+#define HEAD(target, fields) "GET " target " HTTP/1.1\r\nHost: h\r\n" fields "\r\n"
+
+static void every_credential_is_found_and_left_out(void **state) {
+    static const struct {
+        const char *text;
+        size_t found;
+        bool in_query;
+        const char *target, *cookie; /* what is left */
+    } rows[] = {
+        {HEAD("/", ""), 0, false, "/", NULL},
+        {HEAD("/?a=1&b", ""), 0, false, "/?a=1&b", NULL},
+        {HEAD("/?", ""), 0, false, "/?", NULL},
+        {HEAD("/?carrel_token=TOK", ""), 1, true, "/", NULL},
+        {HEAD("/x?a=1&carrel_token=TOK&b=2", ""), 1, true, "/x?a=1&b=2", NULL},
+        {HEAD("/x?carrel_token=TOK&carrel_token=TOK", ""), 2, true, "/x", NULL},
+        {HEAD("/x?a=1&carrel_token=TOK&b=2&carrel_token=old", ""), 2, true, "/x?a=1&b=2", NULL},
+        {HEAD("/?carrel%5Ftoken=TOK", ""), 1, true, "/", NULL},
+        {HEAD("/?c%61rrel_token=TOK;x=1", ""), 1, true, "/?x=1", NULL},
+        {HEAD("/?carrel_token", ""), 1, true, "/", NULL},
+        {HEAD("/?carrel_tokens=1&xcarrel_token=2", ""), 0, false,
+         "/?carrel_tokens=1&xcarrel_token=2", NULL},
+        {HEAD("/", "Cookie: carrel_expose=TOK\r\n"), 1, false, "/", NULL},
+        {HEAD("/", "Cookie: a=1; carrel_expose=TOK; b=2\r\n"), 1, false, "/", "a=1; b=2"},
+        {HEAD("/", "Cookie: carrel_expose=old; carrel_expose=TOK\r\n"), 2, false, "/", NULL},
+        {HEAD("/", "Cookie: carrel_expose=old;carrel_expose=TOK;a=1\r\n"), 2, false, "/", "a=1"},
+        {HEAD("/", "Cookie: a=1;b=2\r\n"), 0, false, "/", "a=1;b=2"},
+        {HEAD("/", "Cookie: a=1\r\nCookie: carrel_expose=TOK\r\n"), 1, false, "/", "a=1"},
+        {HEAD("/", "Cookie: carrel_expose =TOK\r\n"), 1, false, "/", NULL},
+        {HEAD("/", "Carrel-Token: TOK\r\ncarrel-token: old\r\n"), 2, false, "/", NULL},
+        {HEAD("/?carrel_token=TOK", "Cookie: carrel_expose=old\r\nCarrel-Token: x\r\n"), 3, true,
+         "/", NULL},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        struct http_head h, back;
+        struct ingress_tokens t;
+        struct buf out DEFER(buf_done) = BUF(1 << 16);
+        parse(rows[i].text, HTTP_REQUEST, &h);
+        ingress_tokens_find(&h, &t);
+        if (t.count != rows[i].found || t.in_query != rows[i].in_query)
+            fail_msg("%zu found: %s", t.count, rows[i].text);
+        assert_true(ingress_put_request(&h, &out));
+        parse(out.data, HTTP_REQUEST, &back);
+        assert_true(http_text_is(back.target, rows[i].target));
+        struct http_text cookie = http_field_only(&back, "Cookie");
+        if (rows[i].cookie ? !http_text_is(cookie, rows[i].cookie) : cookie.s != NULL)
+            fail_msg("%s became %s", rows[i].text, out.data);
+        if (rows[i].found && strstr(out.data, "TOK"))
+            fail_msg("%s became %s", rows[i].text, out.data);
+        assert_int_equal(http_field_count(&back, "Carrel-Token"), 0);
+    }
+}
+
+static void too_many_are_noticed(void **state) {
+    struct buf text DEFER(buf_done) = BUF(1 << 14);
+    struct http_head h;
+    struct ingress_tokens t;
+    (void)state;
+    assert_true(buf_addf(&text, "GET /?"));
+    for (int i = 0; i <= INGRESS_TOKENS_MAX; i++)
+        assert_true(buf_addf(&text, "carrel_token=%d&", i));
+    assert_true(buf_addf(&text, "a HTTP/1.1\r\nHost: h\r\n\r\n"));
+    parse(text.data, HTTP_REQUEST, &h);
+    ingress_tokens_find(&h, &t);
+    assert_int_equal(t.count, INGRESS_TOKENS_MAX);
+    assert_int_equal(t.all, INGRESS_TOKENS_MAX + 1);
+}
+
+static void a_token_elsewhere_becomes_stars(void **state) {
+    struct buf head DEFER(buf_done) = BUF(4096);
+    (void)state;
+    assert_true(buf_addf(&head, "Referer: http://h/?carrel_token=TOKEN&x\r\nX: TOKENTOKEN\r\n"));
+    ingress_mask(&head, HTTP_TEXT("TOKEN"));
+    assert_string_equal(head.data, "Referer: http://h/?carrel_token=*****&x\r\nX: **********\r\n");
+    ingress_mask(&head, HTTP_TEXT(""));
+}
+
+static void a_websocket_is_opened_by_its_own_origin_only(void **state) {
+    static const struct {
+        const char *fields;
+        bool ok;
+    } rows[] = {
+        {"", true},
+        {"Origin: http://h\r\n", true},
+        {"Origin: https://h\r\n", true},
+        {"Origin: HTTP://H\r\n", true},
+        {"Origin: http://evil\r\n", false},
+        {"Origin: http://h.evil\r\n", false},
+        {"Origin: http://h:81\r\n", false},
+        {"Origin: null\r\n", false},
+        {"Origin: \r\n", false},
+        {"Origin: http://h\r\nOrigin: http://evil\r\n", false},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        char text[256];
+        struct http_head h;
+        snprintf(text, sizeof(text), HEAD("/", "%s"), rows[i].fields);
+        parse(text, HTTP_REQUEST, &h);
+        if (ingress_origin_ok(&h) != rows[i].ok)
+            fail_msg("%s", text);
+    }
+}
+
+static void an_answer_is_the_last_of_its_connection(void **state) {
+    static const char text[] = "HTTP/1.1 200 OK\r\nConnection: keep-alive\r\nKeep-Alive: "
+                               "timeout=9\r\nContent-Length: 1\r\n\r\n";
+    struct http_head h;
+    struct buf out DEFER(buf_done) = BUF(4096);
+    (void)state;
+    parse(text, HTTP_RESPONSE, &h);
+    assert_true(ingress_put_answer(&h, &out));
+    assert_string_equal(out.data,
+                        "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nConnection: close\r\n\r\n");
+}
+
+UNIT_MAIN(cmocka_unit_test(every_credential_is_found_and_left_out),
+          cmocka_unit_test(too_many_are_noticed), cmocka_unit_test(a_token_elsewhere_becomes_stars),
+          cmocka_unit_test(a_websocket_is_opened_by_its_own_origin_only),
+          cmocka_unit_test(an_answer_is_the_last_of_its_connection))
