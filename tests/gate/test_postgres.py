@@ -127,6 +127,62 @@ def test_what_is_told_of_it_cannot_be_forged(gated, server, count_attack):
     count_attack()
 
 
+# What runs as whoever the author could get to run it: it makes its author a superuser, where that one is.
+EVIL = """CREATE FUNCTION public.{name}({types}) RETURNS {gives} LANGUAGE plpgsql AS $f$ BEGIN
+    IF (SELECT rolsuper FROM pg_catalog.pg_roles WHERE rolname = current_user) THEN ALTER ROLE {author} SUPERUSER; END IF; {more} END $f$;"""
+FORMAT = "SELECT format('SCHEMA %I', nspname) FROM pg_namespace"
+HOSTILE = {  # what an author leaves in a template; and for the control, what a superuser then runs without care
+    "functions": ("".join(EVIL.format(name="format", types=t, gives="text", author="{author}", more="RETURN 'TABLE public.goods';")
+                          for t in ("text, name", "text, text, name", "text, text, regclass", "text, regprocedure", "text, text")), FORMAT),
+    "operators": (EVIL.format(name="same", types="oid, regclass", gives="bool", author="{author}", more="RETURN true;") +
+                  "CREATE OPERATOR public.= (LEFTARG = oid, RIGHTARG = regclass, FUNCTION = public.same);",
+                  "SELECT count(*) FROM pg_depend WHERE classid = 'pg_class'::regclass"),
+    "casts": (EVIL.format(name="told", types="public.goods", gives="text", author="{author}", more="RETURN 'x';") +
+              "CREATE CAST (public.goods AS text) WITH FUNCTION public.told(public.goods) AS IMPLICIT;", "SELECT t::text FROM goods t"),
+    "extensions": ("CREATE EXTENSION hstore; " + EVIL.format(name="format", types="text, name", gives="text", author="{author}", more="RETURN 'x';") +
+                   "ALTER EXTENSION hstore ADD FUNCTION public.format(text, name);", FORMAT),
+    "event triggers": (EVIL.format(name="on_command", types="", gives="event_trigger", author="{author}", more=""), "ALTER TABLE goods OWNER TO boss"),
+}
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_the_author_of_a_template_becomes_nobody_else(gated, server, kind, count_attack):
+    author = f"author_{os.urandom(6).hex()}"
+    sql, careless = (text.replace("{author}", author) for text in HOSTILE[kind])
+    is_super = f"SELECT rolsuper FROM pg_roles WHERE rolname = '{author}'"
+    server.sql(f"CREATE ROLE {author}")
+    server.sql(f"CREATE DATABASE {author} OWNER {author}")
+    server.sql(f"SET ROLE {author}; CREATE TABLE goods (name text); INSERT INTO goods VALUES ('tea'); {sql}", author)
+    if kind == "event triggers":  # its owner made it, for a function of somebody else's
+        server.sql("CREATE EVENT TRIGGER watch ON ddl_command_end EXECUTE FUNCTION on_command()", author)
+    box = carrel(gated, "new", "--db", "postgres:" + server.dsn.replace("/shop", f"/{author}")).stdout.strip()
+    assert one(gated, box, "SELECT g.name FROM goods g") == "tea" and server.sql(is_super) == ["f"]
+    count_attack()
+    carrel(gated, "diff", box)
+    gated.delete(f"/v1/machines/{box}")
+    assert gone(gated, server) and server.sql(is_super) == ["f"]
+    server.sql(careless, author)
+    assert server.sql(is_super) == ["t"], "the control: a superuser who takes no care"
+    server.sql(f"DROP DATABASE {author}")
+    server.sql(f"DROP ROLE {author}")
+
+
+def test_what_others_left_where_we_connect_is_not_asked(gated, server, count_attack):
+    """The database that everybody is in by default, where anybody may write on older servers."""
+    author = f"author_{os.urandom(6).hex()}"
+    server.sql(f"CREATE ROLE {author}; GRANT CREATE ON SCHEMA public TO {author}")
+    try:
+        server.sql(f"SET ROLE {author}; " + EVIL.format(name="hashtextextended", types="text, integer", gives="bigint", author=author, more="RETURN 1;"))
+        box = new(gated, server)
+        gated.delete(f"/v1/machines/{box}")
+        assert gone(gated, server) and server.sql(f"SELECT rolsuper FROM pg_roles WHERE rolname = '{author}'") == ["f"]
+        count_attack()
+        server.sql("SELECT hashtextextended('x', 20)")
+        assert server.sql(f"SELECT rolsuper FROM pg_roles WHERE rolname = '{author}'") == ["t"], "the control"
+    finally:
+        server.sql(f"DROP OWNED BY {author} CASCADE; DROP ROLE {author}")
+
+
 OTHER_BASE, OTHER_ROLE = "it wants another database than the machine's own", "it would be another role than the machine's own"
 REPLICATES, NOT_ITS = "its role does not replicate", "it would stop a session that is not the machine's"
 FIRST = "its first packet is not PostgreSQL's"

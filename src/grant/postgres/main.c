@@ -77,40 +77,43 @@ static void connection_free(PGconn **c) {
     PQfinish(*c);
 }
 
-static PGconn *connect_by(const char *const w[WORDS], const char *database, const char *roots) {
+/*
+ * Whoever may write to a database that we connect to could put functions and operators beside those
+ * that we mean, with types that fit better: with an empty path they are not found, and names of
+ * relations, which are looked for among temporary ones too, are written with their schema.
+ */
+#define OPTIONS "-c search_path= -c statement_timeout=60s -c client_min_messages=error"
+/* Of version 17: they may run as soon as somebody connects. */
+#define NO_TRIGGERS " -c event_triggers=off"
+
+static PGconn *connect_by(const char *const w[WORDS], const char *database, const char *options,
+                          const char *roots) {
     /* An empty word would be looked for in files and variables. */
     const char *const names[] = {"host",       "port",     "user",        "password",
                                  "dbname",     "sslmode",  "sslrootcert", "connect_timeout",
                                  "gssencmode", "passfile", "sslcert",     "application_name",
                                  "options",    NULL};
-    const char *const values[] = {w[HOST],
-                                  w[PORT],
-                                  w[USER],
-                                  w[PASSWORD],
-                                  database,
-                                  w[SSLMODE],
-                                  roots,
-                                  "10",
-                                  "disable",
-                                  "/nonexistent",
-                                  "/nonexistent",
-                                  "carrel",
-                                  "-c statement_timeout=60s -c client_min_messages=error",
-                                  NULL};
+    const char *const values[] = {w[HOST],        w[PORT],  w[USER], w[PASSWORD], database,
+                                  w[SSLMODE],     roots,    "10",    "disable",   "/nonexistent",
+                                  "/nonexistent", "carrel", options, NULL};
     return PQconnectdbParams(names, values, 0);
 }
 
 /* Where the server has to prove who it is, to those who are trusted by this host, or else by the
  * daemon's configuration, as at the gate. */
-static PGconn *connect_to(const char *const w[WORDS], const char *database) {
+static PGconn *connect_with(const char *const w[WORDS], const char *database, const char *options) {
     static const char system[] = "/etc/ssl/certs/ca-certificates.crt";
     bool proves = strncmp(w[SSLMODE], "verify", 6) == 0;
-    PGconn *c = connect_by(w, database, proves ? system : "/nonexistent");
+    PGconn *c = connect_by(w, database, options, proves ? system : "/nonexistent");
     if (PQstatus(c) == CONNECTION_OK || !proves || !w[MORE_CA][0] ||
         !strstr(PQerrorMessage(c), "certificate"))
         return c;
     PQfinish(c);
-    return connect_by(w, database, w[MORE_CA]);
+    return connect_by(w, database, options, w[MORE_CA]);
+}
+
+static PGconn *connect_to(const char *const w[WORDS], const char *database) {
+    return connect_with(w, database, OPTIONS);
 }
 
 /*
@@ -139,7 +142,8 @@ static int run_with(PGconn *c, const char *sql, const char *word) {
 
 /* Held until the server has ended what this connection asked for. */
 static int lock(PGconn *c, const char *name) {
-    return run_with(c, "SELECT pg_advisory_lock(hashtextextended($1, 20))", name);
+    return run_with(c, "SELECT pg_catalog.pg_advisory_lock(pg_catalog.hashtextextended($1, 20))",
+                    name);
 }
 
 /* ---- make ---- */
@@ -181,33 +185,72 @@ static int make_database(PGconn *c, const char *const w[WORDS]) {
     return r < 0 ? -1 : run(c, sql);
 }
 
+#define OURS "n.nspname !~ '^pg_' AND n.nspname <> 'information_schema'"
+
+/* A row each: what is done to the copy. What belongs to an extension stays as it is. */
+static const char triggers[] = "SELECT pg_catalog.format('ALTER EVENT TRIGGER %I DISABLE', evtname)"
+                               " FROM pg_catalog.pg_event_trigger WHERE evtenabled <> 'D'";
+static const char contents[] =
+    "SELECT pg_catalog.format('ALTER %s OWNER TO %I', o.line, pg_catalog.current_database()) FROM ("
+    "SELECT pg_catalog.format('SCHEMA %I', n.nspname) AS line FROM pg_catalog.pg_namespace n"
+    " WHERE " OURS " UNION ALL"
+    " SELECT pg_catalog.format('%s %s', CASE c.relkind WHEN 'S' THEN 'SEQUENCE' ELSE 'TABLE' END,"
+    "  c.oid::pg_catalog.regclass) FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n"
+    "  ON n.oid = c.relnamespace WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f', 'S') AND " OURS
+    "  AND NOT EXISTS (SELECT FROM pg_catalog.pg_depend d WHERE d.classid ="
+    "  'pg_catalog.pg_class'::pg_catalog.regclass AND d.objid = c.oid AND d.deptype IN"
+    "  ('e', 'a', 'i') AND (d.deptype = 'e' OR c.relkind = 'S'))"
+    " UNION ALL"
+    " SELECT pg_catalog.format('ROUTINE %s', p.oid::pg_catalog.regprocedure)"
+    "  FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace"
+    "  WHERE p.prokind <> 'a' AND " OURS " AND NOT EXISTS (SELECT FROM pg_catalog.pg_depend d"
+    "  WHERE d.classid = 'pg_catalog.pg_proc'::pg_catalog.regclass AND d.objid = p.oid AND"
+    "  d.deptype = 'e')) o";
+
+/* Each line of a list; may_refuse: one that the server does not permit is left as it is. */
+static int run_list(PGconn *c, const char *list, bool may_refuse) {
+    PGresult *r DEFER(result_free) = PQexec(c, list);
+    if (PQresultStatus(r) != PGRES_TUPLES_OK)
+        return -1;
+    for (int i = 0; i < PQntuples(r); i++) {
+        PGresult *done DEFER(result_free) = PQexec(c, PQgetvalue(r, i, 0));
+        const char *state = PQresultErrorField(done, PG_DIAG_SQLSTATE);
+        bool refused = state && strcmp(state, "42501") == 0;
+        if (PQresultStatus(done) != PGRES_COMMAND_OK && !(refused && may_refuse))
+            return -1;
+    }
+    return 0;
+}
+
+/* NULL: whoever connects would run what the template's author wrote, and it cannot be stopped. */
+static const char *options_for(PGconn *c, const char *name) {
+    const char *super = PQparameterStatus(c, "is_superuser");
+    if (PQserverVersion(c) < 170000)
+        return OPTIONS;
+    if (super && strcmp(super, "on") == 0)
+        return OPTIONS NO_TRIGGERS;
+    PGresult *r DEFER(result_free) = PQexecParams(
+        c, "SELECT FROM pg_catalog.pg_database WHERE datname = $1 AND NOT dathasloginevt", 1, NULL,
+        &name, NULL, NULL, 0);
+    return PQresultStatus(r) == PGRES_TUPLES_OK && PQntuples(r) == 1 ? OPTIONS : NULL;
+}
+
 /*
  * In the copy: schemas, relations and routines become the role's, as far as whoever makes it may
  * give them away: so that it can change them, and so that none of them runs with the owner's
- * rights. What belongs to an extension stays as it is. (REASSIGN OWNED would reach beyond this
- * database.)
+ * rights. Event triggers would run with them now, and are switched off first. (REASSIGN OWNED would
+ * reach beyond this database; a block of plpgsql would need the template's own.)
  */
-static int hand_contents(const char *const w[WORDS]) {
-    static const char sql[] =
-        "DO $$ DECLARE line text; BEGIN FOR line IN"
-        " SELECT format('SCHEMA %I', nspname) FROM pg_namespace"
-        "  WHERE nspname !~ '^pg_' AND nspname <> 'information_schema'"
-        " UNION ALL"
-        " SELECT format('%s %s', CASE relkind WHEN 'S' THEN 'SEQUENCE' ELSE 'TABLE' END,"
-        "  c.oid::regclass) FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace"
-        "  WHERE relkind IN ('r', 'p', 'v', 'm', 'f', 'S') AND nspname !~ '^pg_' AND"
-        "  nspname <> 'information_schema' AND NOT EXISTS (SELECT FROM pg_depend d"
-        "  WHERE d.classid = 'pg_class'::regclass AND d.objid = c.oid AND d.deptype IN"
-        "  ('e', 'a', 'i') AND (d.deptype = 'e' OR relkind = 'S'))"
-        " UNION ALL"
-        " SELECT format('ROUTINE %s', p.oid::regprocedure) FROM pg_proc p"
-        "  JOIN pg_namespace n ON n.oid = pronamespace WHERE prokind <> 'a' AND nspname !~ '^pg_'"
-        "  AND nspname <> 'information_schema' AND NOT EXISTS (SELECT FROM pg_depend d"
-        "  WHERE d.classid = 'pg_proc'::regclass AND d.objid = p.oid AND d.deptype = 'e')"
-        " LOOP BEGIN EXECUTE format('ALTER %s OWNER TO %I', line, current_database());"
-        " EXCEPTION WHEN insufficient_privilege THEN NULL; END; END LOOP; END $$";
-    PGconn *c DEFER(connection_free) = connect_to(w, w[NAME]);
-    if (PQstatus(c) != CONNECTION_OK || run(c, sql) < 0)
+static int hand_contents(PGconn *from, const char *const w[WORDS]) {
+    const char *options = options_for(from, w[NAME]);
+    if (!options)
+        return complain("the template has an event trigger for logins", "");
+    PGconn *c DEFER(connection_free) = connect_with(w, w[NAME], options);
+    if (PQstatus(c) != CONNECTION_OK)
+        return complain("reach the copy", PQerrorMessage(c));
+    if (run_list(c, triggers, false) < 0)
+        return complain("switch off event triggers in the copy", PQerrorMessage(c));
+    if (run_list(c, contents, true) < 0)
         return complain("hand the copy over", PQerrorMessage(c));
     return 0;
 }
@@ -215,8 +258,9 @@ static int hand_contents(const char *const w[WORDS]) {
 static int tell(PGconn *c, const char *name) {
     PGresult *r DEFER(result_free) =
         PQexecParams(c,
-                     "SELECT datname FROM pg_database WHERE datallowconn AND datname <> $1 AND"
-                     " has_database_privilege($1, oid, 'CONNECT') ORDER BY datname LIMIT 32",
+                     "SELECT datname FROM pg_catalog.pg_database WHERE datallowconn AND"
+                     " datname <> $1 AND pg_catalog.has_database_privilege($1, oid, 'CONNECT')"
+                     " ORDER BY datname LIMIT 32",
                      1, NULL, &name, NULL, NULL, 0);
     printf("%s\n", PQhostaddr(c));
     for (int i = 0; i < PQntuples(r); i++)
@@ -231,7 +275,7 @@ static int make(PGconn *c, const char *const w[WORDS]) {
         return complain("make a role", PQerrorMessage(c));
     if (make_database(c, w) < 0)
         return complain("make a database", PQerrorMessage(c));
-    return hand_contents(w) != 0 ? 1 : tell(c, w[NAME]);
+    return hand_contents(c, w) != 0 ? 1 : tell(c, w[NAME]);
 }
 
 /* ---- look ---- */
@@ -256,30 +300,33 @@ static int print_all(PGconn *c, const char *sql) {
     return 0;
 }
 
-#define OURS "n.nspname !~ '^pg_' AND n.nspname <> 'information_schema'"
-
 static const char relations[] =
     "SELECT CASE c.relkind WHEN 'v' THEN 'view' WHEN 'm' THEN 'materialized view' WHEN 'f' THEN"
-    " 'foreign table' WHEN 'S' THEN 'sequence' ELSE 'table' END || format(' %I.%I', n.nspname,"
-    " c.relname) || CASE c.relkind WHEN 'S' THEN '' ELSE coalesce(' (' || (SELECT string_agg("
-    "format('%I %s', a.attname, format_type(a.atttypid, a.atttypmod)) || CASE WHEN a.attnotnull"
-    " THEN ' not null' ELSE '' END, ', ' ORDER BY a.attnum) FROM pg_attribute a"
+    " 'foreign table' WHEN 'S' THEN 'sequence' ELSE 'table' END ||"
+    " pg_catalog.format(' %I.%I', n.nspname, c.relname) || CASE c.relkind WHEN 'S' THEN '' ELSE"
+    " coalesce(' (' || (SELECT pg_catalog.string_agg(pg_catalog.format('%I %s', a.attname,"
+    " pg_catalog.format_type(a.atttypid, a.atttypmod)) || CASE WHEN a.attnotnull"
+    " THEN ' not null' ELSE '' END, ', ' ORDER BY a.attnum) FROM pg_catalog.pg_attribute a"
     " WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped) || ')', '') END"
-    " FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
+    " FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace"
     " WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f', 'S') AND " OURS " ORDER BY 1 LIMIT 1000";
 static const char routines[] =
-    "SELECT format('routine %I.%I(%s) %s', n.nspname, p.proname,"
-    " pg_get_function_identity_arguments(p.oid), md5(p.prosrc)) FROM pg_proc p"
-    " JOIN pg_namespace n ON n.oid = p.pronamespace WHERE " OURS " ORDER BY 1 LIMIT 1000";
+    "SELECT pg_catalog.format('routine %I.%I(%s) %s', n.nspname, p.proname,"
+    " pg_catalog.pg_get_function_identity_arguments(p.oid), pg_catalog.md5(p.prosrc))"
+    " FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace"
+    " WHERE " OURS " ORDER BY 1 LIMIT 1000";
 /* The small ones, up to 256 MiB together, are read; of others their size has to do. */
 static const char counts[] =
-    "SELECT CASE WHEN total <= 268435456 THEN format('SELECT format(''rows %%s %%s %%s'', %L,"
-    " count(*), left(md5(coalesce(sum(hashtextextended(t::text, 0)), 0)::text), 8))"
-    " FROM %I.%I t', name, schema, relation) ELSE format('SELECT format(''large %%s %%s bytes'',"
-    " %L, %L)', name, size) END FROM (SELECT n.nspname AS schema, c.relname AS relation,"
-    " format('%I.%I', n.nspname, c.relname) AS name, pg_relation_size(c.oid) AS size,"
-    " sum(pg_relation_size(c.oid)) OVER (ORDER BY pg_relation_size(c.oid), c.oid) AS total"
-    " FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
+    "SELECT CASE WHEN total <= 268435456 THEN"
+    " pg_catalog.format('SELECT pg_catalog.format(''rows %%s %%s %%s'', %L, pg_catalog.count(*),"
+    " pg_catalog.left(pg_catalog.md5(coalesce(pg_catalog.sum(pg_catalog.hashtextextended("
+    "t::pg_catalog.text, 0)), 0)::pg_catalog.text), 8)) FROM %I.%I t', name, schema, relation)"
+    " ELSE pg_catalog.format('SELECT pg_catalog.format(''large %%s %%s bytes'', %L, %L)', name,"
+    " size) END FROM (SELECT n.nspname AS schema, c.relname AS relation,"
+    " pg_catalog.format('%I.%I', n.nspname, c.relname) AS name,"
+    " pg_catalog.pg_relation_size(c.oid) AS size, pg_catalog.sum(pg_catalog.pg_relation_size(c.oid)"
+    ") OVER (ORDER BY pg_catalog.pg_relation_size(c.oid), c.oid) AS total"
+    " FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace"
     " WHERE c.relkind = 'r' AND " OURS ") s ORDER BY name LIMIT 200";
 
 /* How many rows each table has, and a sum that tells whether they are the same. */
@@ -297,9 +344,7 @@ static int look(const char *const w[WORDS]) {
     PGconn *c DEFER(connection_free) = connect_to(w, w[NAME]);
     if (PQstatus(c) != CONNECTION_OK)
         return complain("reach the database", PQerrorMessage(c));
-    /* Names of the machine's choice are found nowhere but where they are asked for. */
-    if (run(c, "SET search_path TO ''") < 0 ||
-        run(c, "SET default_transaction_read_only TO on") < 0 || print_all(c, relations) < 0 ||
+    if (run(c, "SET default_transaction_read_only TO on") < 0 || print_all(c, relations) < 0 ||
         print_all(c, routines) < 0 || print_counts(c) < 0)
         return complain("look at the database", PQerrorMessage(c));
     return fflush(stdout) ? 1 : 0;
@@ -316,7 +361,8 @@ static int drop(PGconn *c, const char *const w[WORDS]) {
         snprintf(sql, sizeof(sql), "ALTER ROLE %s NOLOGIN", w[NAME]);
         (void)run(c, sql);
         (void)run_with(c,
-                       "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1",
+                       "SELECT pg_catalog.pg_terminate_backend(pid) FROM "
+                       "pg_catalog.pg_stat_activity WHERE datname = $1",
                        w[NAME]);
     }
     snprintf(sql, sizeof(sql), "DROP DATABASE IF EXISTS %s%s", w[NAME],
