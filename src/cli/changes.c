@@ -3,7 +3,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/openat2.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +12,7 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
+#include "base/beneath.h"
 #include "base/defer.h"
 #include "base/fdio.h"
 #include "base/textdiff.h"
@@ -280,16 +280,8 @@ static int look(const struct apply *a, size_t grant, struct changes *all, struct
     return c->is_dir || c->is_link ? 0 : hold(a, grant, path, all, c, err);
 }
 
-/* The directory that holds path's last name, reached without following any link. */
 static int open_parent(int dir, const char *path, const char **ret_name) {
-    char parent[PLAN_PATH_SIZE * 2];
-    const char *slash = strrchr(path, '/');
-    *ret_name = slash ? slash + 1 : path;
-    snprintf(parent, sizeof(parent), "%.*s", slash ? (int)(slash - path) : 1, slash ? path : ".");
-    struct open_how how = {.flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC,
-                           .resolve =
-                               RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS};
-    return (int)syscall(SYS_openat2, dir, parent, &how, sizeof(how));
+    return beneath_parent(dir, path, O_RDONLY, ret_name);
 }
 
 /* ---- showing ---- */
@@ -470,7 +462,7 @@ static int apply_one(const struct apply *a, size_t grant, const struct change *c
     const char *name;
     int dir DEFER_CLOSE = open_parent(a->grants->dirs[grant], c->path, &name);
     if (dir < 0)
-        return err_sys(err, "open directory of '%s'", c->path);
+        return err_num(err, dir, "open directory of '%s'", c->path);
     if (!c->is_dir && touched_since(dir, name, a->since))
         return err_set(err, ERR_BUSY, "'%s' was changed here meanwhile: left alone", c->path);
     if (c->kind != 'D')

@@ -17,6 +17,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/beneath.h"
 #include "base/defer.h"
 #include "base/fdio.h"
 #include "base/sha256.h"
@@ -194,14 +195,13 @@ static int install(struct build *b, const struct recipe_line *l, struct err *err
                 : err_set(err, ERR_LIMIT, "line %u of the recipe is too long", l->number);
 }
 
-/* Beside the recipe, and nowhere else. */
+/* Beside the recipe or below, and nowhere else: its author is not the one who builds it. */
 static int open_source(const struct build *b, const struct recipe_line *l, struct err *err) {
-    int dir DEFER_CLOSE = open(b->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (l->words[0][0] == '/' || strstr(l->words[0], ".."))
-        return err_set(err, ERR_INVALID, "line %u of the recipe: '%.60s' is not beside it",
-                       l->number, l->words[0]);
-    int fd = dir < 0 ? -1 : openat(dir, l->words[0], O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-    return fd >= 0 ? fd : err_sys(err, "open '%s'", l->words[0]);
+    int dir DEFER_CLOSE = open(b->dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (dir < 0)
+        return err_sys(err, "open '%s'", b->dir);
+    int fd = beneath_open_file(dir, l->words[0], err);
+    return fd < 0 ? err_wrap(err, "line %u of the recipe", l->number) : fd;
 }
 
 static int read_source(const struct build *b, const struct recipe_line *l, struct buf *ret,
@@ -212,8 +212,8 @@ static int read_source(const struct build *b, const struct recipe_line *l, struc
     ssize_t n = 0;
     if (fd < 0)
         return -1;
-    if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))
-        return err_set(err, ERR_INVALID, "'%s' is no file", l->words[0]);
+    if (fstat(fd, &st) < 0)
+        return err_sys(err, "look at '%s'", l->words[0]);
     *mode = st.st_mode & 0755;
     while ((n = read(fd, piece, sizeof(piece))) > 0)
         if (!buf_add(ret, piece, (size_t)n))

@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/beneath.h"
 #include "base/defer.h"
 #include "base/fdio.h"
 
@@ -53,13 +54,13 @@ static int send_file(int dir, const char *path, layout_write_fn *write_fn, void 
     uint8_t head[TAR_HEAD_MAX];
     struct stat st;
     struct tar_entry *e DEFER_FREE = calloc(1, sizeof(*e));
-    int fd DEFER_CLOSE = openat(dir, path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    int fd DEFER_CLOSE = beneath_open_file(dir, path, err);
+    if (fd < 0)
+        return err_wrap(err, "OCI layout");
     if (!e)
         return err_set(err, ERR_LIMIT, "out of memory");
-    if (fd < 0 || fstat(fd, &st) < 0)
-        return err_sys(err, "open '%s' of the layout", path);
-    if (!S_ISREG(st.st_mode))
-        return err_set(err, ERR_INVALID, "'%s' of the layout is no file", path);
+    if (fstat(fd, &st) < 0)
+        return err_sys(err, "look at '%s' of the layout", path);
     *e = (struct tar_entry){.kind = TAR_FILE, .mode = 0644, .size = (uint64_t)st.st_size};
     snprintf(e->path, sizeof(e->path), "%s", path);
     if (write_fn(arg, head, tar_put(head, e), err) < 0)
@@ -87,10 +88,16 @@ int layout_send(const char *path, layout_write_fn *write_fn, void *arg, struct e
     if (send_file(dir, "oci-layout", write_fn, arg, err) < 0 ||
         send_file(dir, "index.json", write_fn, arg, err) < 0)
         return -1;
-    int blobs = openat(dir, BLOBS, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *d DEFER(close_dir) = blobs < 0 ? NULL : fdopendir(blobs);
-    if (!d)
+    int blobs = beneath_open(dir, BLOBS, O_RDONLY | O_DIRECTORY);
+    if (beneath_leaves(blobs))
+        return err_set(err, ERR_DENIED, "OCI layout: '" BLOBS "' leads out of its directory");
+    if (blobs < 0)
+        return err_num(err, blobs, "open '" BLOBS "' of the layout");
+    DIR *d DEFER(close_dir) = fdopendir(blobs);
+    if (!d) {
+        close_fd(&blobs);
         return err_sys(err, "open '" BLOBS "' of the layout");
+    }
     for (struct dirent *e; (e = readdir(d));) {
         char name[sizeof(BLOBS) + 66];
         if (!is_digest(e->d_name))

@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <linux/openat2.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +12,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/beneath.h"
 #include "base/defer.h"
 #include "base/sha256.h"
 #include "cli/flags.h"
@@ -56,15 +56,7 @@ static bool hash_fd(int fd, char ret[PARCEL_HEX]) {
 }
 
 int parcel_parent(int dir, const char *path, const char **ret_name) {
-    char parent[TAR_NAME_MAX + 1];
-    struct open_how how = {.flags = O_PATH | O_DIRECTORY | O_CLOEXEC,
-                           .resolve =
-                               RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS};
-    const char *slash = strrchr(path, '/');
-    *ret_name = slash ? slash + 1 : path;
-    snprintf(parent, sizeof(parent), "%.*s", slash ? (int)(slash - path) : 1, slash ? path : ".");
-    int fd = (int)syscall(SYS_openat2, dir, parent, &how, sizeof(how));
-    return fd < 0 ? -errno : fd;
+    return beneath_parent(dir, path, O_PATH, ret_name);
 }
 
 bool parcel_hash(int dir, const char *path, char ret[PARCEL_HEX]) {

@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <linux/openat2.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +10,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/beneath.h"
 #include "base/defer.h"
 
 static bool contains(const char *dir, const char *path) {
@@ -118,14 +118,12 @@ int dirs_check(const struct dir_grant *dirs, size_t count, const int *fds,
 
 static int open_beneath(const char *root, const char *rest, int flags, struct err *err) {
     int top DEFER_CLOSE = open(root, O_PATH | O_DIRECTORY | O_CLOEXEC);
-    struct open_how how = {.flags = (uint64_t)(O_RDONLY | O_NOCTTY | O_CLOEXEC | flags),
-                           .resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS};
     if (top < 0)
         return err_sys(err, "open the root '%s' of carrel.conf", root);
-    int fd = (int)syscall(SYS_openat2, top, *rest ? rest : ".", &how, sizeof(how));
-    if (fd < 0 && (errno == EXDEV || errno == ELOOP))
+    int fd = beneath_open(top, rest, O_RDONLY | O_NOCTTY | flags);
+    if (beneath_leaves(fd))
         return err_set(err, ERR_DENIED, "'%.100s' leads out of the root '%s'", rest, root);
-    return fd < 0 ? err_sys(err, "open '%s' in '%s'", rest, root) : fd;
+    return fd < 0 ? err_num(err, fd, "open '%s' in '%s'", rest, root) : fd;
 }
 
 static int open_under(const char *path, const char *const *roots, size_t root_count, int flags,

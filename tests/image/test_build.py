@@ -69,13 +69,42 @@ def test_a_line_that_fails_says_which_and_leaves_no_machine(daemon, recipe):
 
 
 @pytest.mark.parametrize("text,said", [
-    ("", "empty"), ("base nothing\n", "no image 'nothing'"), ("base small\nfile ../x /x\n", "not beside it"),
+    ("", "empty"), ("base nothing\n", "no image 'nothing'"), ("base small\nfile ../x /x\n", "leads out of its directory"),
     ("base small\nfile missing /x\n", "open 'missing'"), ("base small\nbake x\n", "no verb 'bake x'"),
     ("base debian:no-such-suite\n", "knows no mirror")])
 def test_a_recipe_that_makes_no_sense(daemon, recipe, text, said):
     recipe.write_text(text)
     done = cli(daemon, "image", "build", recipe)
     assert done.returncode == 125 and said in done.stderr, done
+
+
+@pytest.mark.parametrize("path", ["inside/secret", "link/secret", "inside/again/secret", "one"])
+def test_a_recipe_takes_nothing_from_elsewhere(daemon, recipe, tmp_path_factory, path):
+    """Its author may lay links beside it; what they lead to is this host's, and would end in the image."""
+    host = tmp_path_factory.mktemp("host")
+    (host / "secret").write_text("of the host\n")
+    beside = recipe.parent
+    (beside / "real").mkdir()
+    (beside / "real/secret").write_text("of the recipe\n")
+    os.symlink(host, beside / "link")
+    os.symlink("real", beside / "inside")
+    os.symlink(host, beside / "real/again")
+    os.symlink(host / "secret", beside / "one")
+    recipe.write_text(f"base small\nfile {path} /taken\n")
+    done = cli(daemon, "image", "build", recipe, "-n", "app")
+    assert (beside / path).exists(), "the control: without a check it can be read"
+    if path == "inside/secret":  # and a link that stays beside the recipe is followed
+        assert done.returncode == 0, done
+        assert daemon.exec(daemon.machine(image="app"), "cat /taken")["stdout"] == "of the recipe\n"
+    else:
+        assert done.returncode == 125 and "leads out of its directory" in done.stderr, done
+
+
+def test_a_pipe_beside_a_recipe_does_not_hang_it(daemon, recipe):
+    os.mkfifo(recipe.parent / "pipe")
+    recipe.write_text("base small\nfile pipe /taken\n")
+    done = cli(daemon, "image", "build", recipe)
+    assert done.returncode == 125 and "'pipe' is no regular file" in done.stderr, done
 
 
 def test_a_recipe_reaches_nothing_by_itself(daemon, recipe):

@@ -5,10 +5,12 @@ import json
 import os
 import pathlib
 import re
+import subprocess
 import tarfile
 
 import pytest
 
+from carrel import PROGRAM
 from daemon import Refused
 from trees import archive, blob, described, directory, docker_archive, entry, hard, layout, link, packed
 
@@ -190,6 +192,25 @@ def test_the_control_of_all_of_these_is_taken(daemon):
     """Without the trick the same kinds of archives are fine."""
     for data in (GOOD, packed(GOOD), layout([GOOD]), docker_archive([GOOD])):
         assert daemon.request("POST", "/v1/images", data, name="good")["bytes"] > 0
+
+
+@pytest.mark.parametrize("moved", [None, "index.json", "oci-layout", "blobs", "blobs/sha256", "a blob"])
+def test_a_layout_takes_nothing_from_elsewhere(daemon, tmp_path, moved):
+    """A directory of somebody else's may hold links; what they lead to is this host's and would be sent."""
+    mine, host = tmp_path / "layout", tmp_path / "host"
+    with tarfile.open(fileobj=io.BytesIO(layout([GOOD]))) as tar:
+        tar.extractall(mine)
+    if moved:
+        path = next((mine / "blobs/sha256").iterdir()) if moved == "a blob" else mine / moved
+        path.rename(host)
+        path.symlink_to(host)
+    env = {"PATH": os.environ["PATH"], "CARREL_HOME": str(daemon.home), "CARREL_RUN": str(daemon.run_dir)}
+    done = subprocess.run([PROGRAM, "image", "import", str(mine), "-n", "good"], env=env, stdin=subprocess.DEVNULL,
+                          capture_output=True, text=True, timeout=110)
+    if not moved:  # the control
+        assert done.returncode == 0, done
+    else:
+        assert done.returncode == 125 and "leads out of its directory" in done.stderr, done
 
 
 def test_a_link_that_stays_inside_is_followed(daemon, small, rootfs):
