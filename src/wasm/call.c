@@ -115,13 +115,40 @@ int wasm_call(struct wasm_store *s, struct wasm_extern func, const struct wasm_v
 
 /* ---- Instance initialisation ---- */
 
-/* The next segment: a trap, or NULL; *fuel pays, or *ret_needed says what is missing. */
-static const char *init_segment(struct wasm_store *s, struct init_job *job, int64_t *fuel,
-                                uint64_t *ret_needed) {
+/* As for an instruction: the slice may be overdrawn once. false: s->needed says what it takes. */
+static bool init_pay(struct wasm_store *s, int64_t *fuel, uint64_t cost) {
+    if ((uint64_t)*fuel < cost) {
+        uint64_t more = cost - (uint64_t)*fuel;
+        if (*fuel <= 0 || s->budget < more) {
+            s->needed = cost;
+            return false;
+        }
+        s->budget -= more;
+        s->grant += more;
+        *fuel += (int64_t)more;
+    }
+    *fuel -= (int64_t)cost;
+    return true;
+}
+
+/* The memories and tables that an instance begins with, as if it had grown them: the program may
+   touch all of them, and the collector looks into tables. */
+static uint64_t making_cost(const struct wasm_module *m) {
+    uint64_t pages = 0, elems = 0;
+    for (uint32_t i = m->imported_mems; i < m->n_mems; i++)
+        pages += m->mems[i].l.min;
+    for (uint32_t i = m->imported_tables; i < m->n_tables; i++)
+        elems += m->tables[i].l.min;
+    return pages * (PAGE_SIZE / 64) + elems / 8;
+}
+
+/* The next segment: a trap, or NULL; if s->needed is not 0 it could not be paid. */
+static const char *init_segment(struct wasm_store *s, struct init_job *job, int64_t *fuel) {
     struct wasm_instance *i = job->inst;
     struct wasm_module *m = i->mod;
-    bool is_elem = job->next < m->n_elems;
-    uint32_t k = is_elem ? job->next : job->next - m->n_elems;
+    uint32_t seg = job->next - 1;
+    bool is_elem = seg < m->n_elems;
+    uint32_t k = is_elem ? seg : seg - m->n_elems;
     uint8_t mode = is_elem ? m->elems[k].mode : m->datas[k].mode;
     if (mode == SEG_PASSIVE)
         return job->next++, NULL;
@@ -129,25 +156,13 @@ static const char *init_segment(struct wasm_store *s, struct init_job *job, int6
         uint64_t at[2], slots[3] = {0, 0, is_elem ? m->elems[k].n : m->datas[k].size};
         instance_eval(i, is_elem ? m->elems[k].offset : m->datas[k].offset, at);
         slots[0] = at[0];
-        struct bulk b = {is_elem ? OP_TABLE_INIT : OP_MEMORY_INIT,
-                         k,
-                         is_elem ? m->elems[k].table : m->datas[k].mem,
-                         slots,
-                         0,
-                         0};
+        struct bulk b = {.row = is_elem ? OP_TABLE_INIT : OP_MEMORY_INIT,
+                         .x = k,
+                         .y = is_elem ? m->elems[k].table : m->datas[k].mem,
+                         .slots = slots};
         const char *trap = bulk_check(i, &b);
-        uint64_t cost = 1 + (trap ? 0 : b.cost);
-        if ((uint64_t)*fuel < cost) {
-            uint64_t more = cost - (uint64_t)*fuel;
-            if (*fuel <= 0 || s->budget < more) {
-                *ret_needed = cost;
-                return NULL;
-            }
-            s->budget -= more;
-            s->grant += more;
-            *fuel += (int64_t)more;
-        }
-        *fuel -= (int64_t)cost;
+        if (!init_pay(s, fuel, 1 + (trap ? 0 : b.cost)))
+            return NULL;
         if (trap)
             return trap;
         if (!bulk_do(s, i, &b))
@@ -163,8 +178,14 @@ static enum exit_code init_run(struct wasm_store *s, int64_t *fuel, const char *
     struct init_job *job = &s->init;
     struct wasm_module *m = job->inst->mod;
     s->needed = 0;
-    while (job->next < m->n_elems + m->n_datas) {
-        *ret_trap = init_segment(s, job, fuel, &s->needed);
+    if (job->next == 0) {
+        uint64_t cost = making_cost(m);
+        if (cost && !init_pay(s, fuel, cost))
+            return EXIT_FUEL;
+        job->next = 1;
+    }
+    while (job->next <= m->n_elems + m->n_datas) {
+        *ret_trap = init_segment(s, job, fuel);
         if (*ret_trap)
             return EXIT_TRAP;
         if (s->needed)

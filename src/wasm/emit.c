@@ -937,6 +937,7 @@ void em_unreachable(struct scratch *w) {
 /* ---- Calls and exceptions ---- */
 
 void em_call(struct scratch *w, const struct type *t, uint16_t code, uint64_t v, unsigned n_extra) {
+    em_pay(w, type_call_cost(t));
     em_flush(w, 0);
     uint32_t base = first_slot(w, t->n_params + n_extra);
     op(w, code, base, n_extra ? w->vals[w->n - 1].slot : 0, 0);
@@ -953,6 +954,7 @@ void em_after_call(struct scratch *w) {
 }
 
 void em_tail(struct scratch *w, const struct type *t, uint16_t code, uint64_t v, unsigned n_extra) {
+    em_pay(w, type_call_cost(t));
     em_flush(w, 0);
     uint32_t args = first_slot(w, t->n_params + n_extra);
     op(w, code, args, t->param_slots, n_extra ? w->vals[w->n - 1].slot : 0);
@@ -966,13 +968,14 @@ void em_tail(struct scratch *w, const struct type *t, uint16_t code, uint64_t v,
 }
 
 void em_throw(struct scratch *w, uint32_t tag, uint32_t n_args) {
-    em_flush(w, 0);
+    self_charging(w);
     op(w, I_THROW_TAG, first_slot(w, n_args), 0, 0);
     word(w, tag);
     close(w);
 }
 
 void em_throw_ref(struct scratch *w) {
+    self_charging(w);
     uint32_t a = use(w, w->n - 1);
     op(w, I_THROW_VALUE, a, 0, 0);
     close(w);

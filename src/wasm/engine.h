@@ -71,6 +71,10 @@ struct type {
     uint32_t n_params, n_results; /* a struct's or array's fields are params */
     uint32_t param_slots, result_slots;
     uint32_t *vals; /* params, then results */
+    /* So that casts and field accesses take the same time for every type. */
+    uint32_t depth;        /* supertypes above it */
+    uint32_t *supers;      /* from the top down to itself; NULL: too deep, to be refused */
+    uint32_t *field_slots; /* of a struct: where each field lies */
 };
 
 static inline bool is_ref(uint32_t type) {
@@ -78,6 +82,10 @@ static inline bool is_ref(uint32_t type) {
 }
 static inline unsigned slots_of(uint32_t type) {
     return type == WASM_V128 ? 2 : 1;
+}
+/* A call of this type: arguments and results may be moved, so many of them are paid for. */
+static inline uint32_t type_call_cost(const struct type *t) {
+    return 1 + (t->n_params + t->n_results) / 8;
 }
 static inline bool is_defaultable(uint32_t type) {
     return !is_ref(type) || (type & WASM_NULLABLE);
@@ -215,6 +223,7 @@ struct code {
 struct host_func {
     char *module, *name;
     uint64_t cost;
+    uint32_t sized; /* parameter + 1 that is a number of bytes, each 8 of them cost 1; 0: none */
 };
 
 /* A function of a module, or a host function. */
@@ -403,7 +412,7 @@ enum run_state { RUN_IDLE, RUN_READY, RUN_HOST };
 /* Initialisation of an instance, a part of its first call. */
 struct init_job {
     struct wasm_instance *inst;
-    uint32_t next; /* segment: elements, then data, then the start function */
+    uint32_t next; /* memories and tables, then segments: elements, data; then the start function */
     bool active;
 };
 
@@ -442,7 +451,9 @@ struct wasm_store {
     struct definition *defs;
     uint32_t n_defs, cap_defs;
     struct exn *exns;
-    uint32_t n_exns, cap_exns, live_exns, free_exn;
+    uint32_t n_exns, cap_exns, live_exns;
+    uint32_t free_exn; /* none below it is free */
+    uint64_t exn_slots;
 
     struct object *objs;
     uint32_t n_objs, cap_objs, free_obj;

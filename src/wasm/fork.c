@@ -4,7 +4,7 @@
 static bool copy_hosts(struct wasm_store *to, const struct wasm_store *from) {
     for (uint32_t i = 0; i < from->n_host_fns; i++) {
         const struct fn *fn = &from->host_fns[i];
-        if (!store_add_host(to, fn->host->module, fn->host->name, fn->canon, fn->host->cost))
+        if (!store_add_host(to, fn->canon, fn->host))
             return false;
     }
     for (uint32_t i = 0; i < from->n_defs; i++) {
@@ -68,6 +68,7 @@ static bool copy_exns(struct wasm_store *to, const struct wasm_store *from) {
             if (!x.slots)
                 return false;
             memcpy(x.slots, from->exns[i].slots, x.n_slots * sizeof *x.slots);
+            to->exn_slots += x.n_slots;
             to->live_exns++;
         }
         to->exns[to->n_exns++] = x;

@@ -180,15 +180,43 @@ static uint64_t load_any(uint32_t row, const uint8_t *p) {
 /* ---- Exceptions ---- */
 
 static const struct handler *find_handler(const struct fn *fn, const uint64_t *pc,
-                                          const struct wasm_instance *inst, uint32_t tag) {
+                                          const struct wasm_instance *inst, uint32_t tag,
+                                          uint32_t *ret_passed) {
     struct code *c = fn_code_at(fn, pc);
     uint32_t pos = c ? (uint32_t)(pc - c->words) : 0;
+    *ret_passed = c ? c->n_handlers : 0;
     for (uint32_t i = 0; c && i < c->n_handlers; i++) {
         const struct handler *h = &c->handlers[i];
+        *ret_passed = i;
         if (pos >= h->from && pos < h->to && (h->tag == NO_TYPE || inst->tags[h->tag] == tag))
             return h;
     }
     return NULL;
+}
+
+/* What it takes to find who catches: frames that are left, and clauses passed in each. */
+static uint64_t unwind_cost(const struct wasm_store *s, const struct frame *top, const uint64_t *pc,
+                            const struct wasm_instance *inst, uint32_t tag) {
+    for (uint64_t cost = 0;; cost++) {
+        uint32_t passed;
+        const struct handler *h = find_handler(top->fn, pc, inst, tag, &passed);
+        cost += passed / 8;
+        if (h || top - 1 == s->frames)
+            return cost;
+        pc = top->ret - 1;
+        inst = top->inst;
+        top--;
+    }
+}
+
+/* A host call: its own cost, and the bytes that it is about. */
+static uint64_t host_cost(const struct fn *fn, const uint64_t *args) {
+    if (!fn->host->sized)
+        return fn->host->cost;
+    for (uint32_t i = 0; i + 1 < fn->host->sized; i++)
+        args += slots_of(fn->type->vals[i]);
+    uint64_t bytes = (uint32_t)*args;
+    return fn->host->cost + bytes / 8 + (bytes % 8 != 0);
 }
 
 typedef uint16_t __attribute__((may_alias)) operand;
@@ -1035,17 +1063,17 @@ tail_any:
     goto enter;
 
 call_host : {
-    uint64_t cost = fn->host->cost;
+    uint64_t cost = host_cost(fn, args);
     if (UNLIKELY((uint64_t)fuel < cost)) {
-        uint64_t more = cost - (uint64_t)fuel;
-        if (fuel + 1 <= 0 || s->budget < more) {
+        uint64_t more = cost - (uint64_t)fuel, own = pc ? type_call_cost(fn->type) : 0;
+        if (s->budget < more) {
             /* Give the instruction's own cost back and stop before it. */
-            needed = cost + (pc ? 1 : 0);
+            needed = cost + own;
             if (!pc) {
                 s->start_fn = fn;
                 goto out_of_fuel;
             }
-            fuel += 1;
+            fuel += (int64_t)own;
             if (!(pc = to_step_of(top->fn, pc)))
                 TRAP(trap_no_memory);
             goto out_of_fuel;
@@ -1100,6 +1128,10 @@ do_RET0 : {
 do_THROW_TAG : {
     uint32_t tag = inst->tags[pc[1]];
     const struct type *t = s->engine->types[s->tags[tag].canon];
+    needed = 1 + unwind_cost(s, top, pc, inst, tag) + store_exn_cost(s, &fp[RA], t->param_slots);
+    if (UNLIKELY((uint64_t)fuel < needed))
+        goto cannot_pay_self;
+    fuel -= (int64_t)needed;
     exn_ref = store_exn_new(s, tag, &fp[RA], t->param_slots);
     exn_is_new = true;
     if (!exn_ref)
@@ -1109,14 +1141,19 @@ do_THROW_TAG : {
 do_THROW_VALUE:
     exn_ref = fp[RA];
     exn_is_new = false;
-    if (exn_ref == 0)
-        TRAP(trap_null_exn);
+    needed = 1;
+    if (store_exn(s, exn_ref))
+        needed += unwind_cost(s, top, pc, inst, store_exn(s, exn_ref)->tag);
+    if (UNLIKELY((uint64_t)fuel < needed))
+        goto cannot_pay_self;
+    fuel -= (int64_t)needed;
     if (!store_exn(s, exn_ref))
         TRAP(trap_null_exn);
 unwind:
     for (;;) {
+        uint32_t passed;
         const struct exn *x = store_exn(s, exn_ref);
-        const struct handler *h = find_handler(top->fn, pc, inst, x->tag);
+        const struct handler *h = find_handler(top->fn, pc, inst, x->tag, &passed);
         if (h) {
             uint64_t *to = fp + h->base;
             if (h->tag != NO_TYPE) {
@@ -1205,8 +1242,11 @@ do_V_STORE_LANE : {
 
     /* ---- Bulk: bounds, then fuel, then bytes ---- */
 do_BULK : {
-    struct bulk b = {(uint32_t)pc[1], (uint32_t)pc[2], (uint32_t)(pc[2] >> 32), &fp[RA], 0,
-                     fp + RB};
+    struct bulk b = {.row = (uint32_t)pc[1],
+                     .x = (uint32_t)pc[2],
+                     .y = (uint32_t)(pc[2] >> 32),
+                     .slots = &fp[RA],
+                     .live_end = fp + RB};
     trap = bulk_check(inst, &b);
     needed = trap ? 1 : b.cost + (pc[1] >> 32);
     if (UNLIKELY((uint64_t)fuel < needed))

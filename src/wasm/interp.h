@@ -9,6 +9,7 @@ struct bulk {
     uint64_t *slots;
     uint64_t cost;
     const uint64_t *live_end; /* of the guest's slots, for the collector */
+    bool collects;            /* garbage is collected first; paid with cost */
 };
 
 /* The trap it ends in, or NULL with the cost of its bytes or elements. Changes nothing. */
@@ -18,6 +19,8 @@ bool bulk_do(struct wasm_store *s, struct wasm_instance *inst, struct bulk *b);
 
 /* 0 when too many are alive: those that neither stack, globals, tables nor exceptions hold are
  * freed first. */
+/* What making an exception costs besides the throw. */
+uint64_t store_exn_cost(const struct wasm_store *s, const uint64_t *slots, uint32_t n);
 uint64_t store_exn_new(struct wasm_store *s, uint32_t tag, const uint64_t *slots, uint32_t n);
 const struct exn *store_exn(const struct wasm_store *s, uint64_t ref);
 void store_exn_free(struct wasm_store *s, uint64_t ref);
@@ -26,13 +29,11 @@ void store_exn_free(struct wasm_store *s, uint64_t ref);
 
 const char *object_check(struct wasm_instance *i, struct bulk *b);
 bool object_do(struct wasm_instance *i, struct bulk *b);
-/* All fields zero. NULL when the heap is full, even after collecting. */
-struct object *object_new(struct wasm_store *s, uint32_t type, uint32_t n, const uint64_t *live_end,
-                          uint64_t *ret_ref);
 struct object *store_object(const struct wasm_store *s, uint64_t ref);
 bool object_is(const struct wasm_store *s, uint64_t ref, uint32_t type);
 uint32_t object_dynamic_type(const struct wasm_store *s, uint64_t ref);
 bool store_collect(struct wasm_store *s, const uint64_t *live_end);
+uint64_t store_collect_cost(const struct wasm_store *s, const uint64_t *live_end);
 
 /* ---- Store internals shared with call.c and state.c ---- */
 
@@ -40,8 +41,7 @@ bool store_add_memory(struct wasm_store *s, const struct wasm_limits *l, uint32_
 bool store_add_table(struct wasm_store *s, const struct wasm_limits *l, uint32_t type,
                      uint64_t init, uint32_t *ret);
 bool store_add_global(struct wasm_store *s, uint32_t type, bool is_mutable, uint32_t *ret);
-bool store_add_host(struct wasm_store *s, const char *module, const char *name, uint32_t canon,
-                    uint64_t cost);
+bool store_add_host(struct wasm_store *s, uint32_t canon, const struct host_func *what);
 bool store_define(struct wasm_store *s, const char *module, size_t module_size, const char *name,
                   size_t name_size, struct wasm_extern what);
 char *store_text(struct wasm_store *s, const char *p, size_t n);

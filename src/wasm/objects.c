@@ -3,8 +3,9 @@
  *
  * A reference is a number: tag and index of the object, or tag and value of an i31. A field takes
  * one slot, a v128 two, packed ones too. The collector marks whatever looks like a reference, from
- * the guest's live slots, globals, tables and segments; it moves nothing. When it runs changes no
- * result and no fuel, and is itself the same everywhere, as live slots are.
+ * the guest's live slots, globals, tables and segments; it moves nothing. The allocation that it
+ * runs for pays for it, by what it may have to look at. When it runs is the same everywhere, as
+ * live slots are.
  */
 #include "wasm/interp.h"
 
@@ -56,6 +57,7 @@ struct marker {
 
 static void mark_slots(struct marker *m, const uint64_t *from, const uint64_t *to) {
     struct wasm_store *s = m->s;
+    s->engine->work += (uint64_t)(to - from);
     for (; from < to; from++) {
         struct object *o = store_object(s, *from);
         if (o && !o->marked) {
@@ -107,6 +109,23 @@ static void object_drop(struct wasm_store *s, struct object *o) {
     s->free_obj = (uint32_t)(o - s->objs);
 }
 
+static uint64_t by_elems(uint64_t n) {
+    return n / 8 + (n % 8 != 0);
+}
+
+/* Every root and every slot of the heap may be looked at once, each object is swept. */
+uint64_t store_collect_cost(const struct wasm_store *s, const uint64_t *live_end) {
+    uint64_t slots = s->heap_slots + s->exn_slots + s->n_globals;
+    if (s->stack && live_end)
+        slots += (uint64_t)(live_end - s->stack);
+    for (uint32_t i = 0; i < s->n_tables; i++)
+        slots += s->tables[i]->size;
+    for (uint32_t i = 1; i < s->n_insts; i++)
+        for (uint32_t k = 0; k < s->insts[i]->mod->n_elems; k++)
+            slots += s->insts[i]->mod->elems[k].n;
+    return by_elems(slots) + s->n_objs + s->n_exns;
+}
+
 bool store_collect(struct wasm_store *s, const uint64_t *live_end) {
     size_t room = ((size_t)s->n_objs + s->n_exns + 1) * sizeof(uint32_t);
     struct marker m = {.s = s, .work = engine_alloc(s->engine, room)};
@@ -114,6 +133,7 @@ bool store_collect(struct wasm_store *s, const uint64_t *live_end) {
         return false;
     mark_roots(&m, live_end);
     engine_release(s->engine, m.work, room);
+    s->engine->work += (uint64_t)s->n_objs + s->n_exns;
     for (uint32_t i = s->n_objs; i-- > 0;) {
         if (s->objs[i].type != NO_TYPE && !s->objs[i].marked)
             object_drop(s, &s->objs[i]);
@@ -128,13 +148,19 @@ bool store_collect(struct wasm_store *s, const uint64_t *live_end) {
     return true;
 }
 
-/* Seldom enough that what was allocated since the last time pays for it. */
-static bool heap_room(struct wasm_store *s, uint64_t slots, const uint64_t *live_end) {
+static uint64_t object_slots(const struct type *t, uint64_t n) {
+    return t->kind == TYPE_ARRAY ? n * t->param_slots : t->param_slots;
+}
+
+/* An allocation collects first: seldom enough that a program does not spend all its fuel on it. */
+static void check_heap(const struct wasm_store *s, struct bulk *b, const struct type *t,
+                       uint64_t n) {
     uint64_t limit = s->engine->cfg.heap_slots, pause = s->heap_slots / 2 + COLLECT_FROM;
-    bool full = s->heap_slots + slots > limit;
-    if (!s->no_collect && (s->since_collect > pause || (full && s->since_collect > limit / 8)))
-        store_collect(s, live_end);
-    return s->heap_slots + slots <= limit;
+    bool full = s->heap_slots + object_slots(t, n) + 1 > limit;
+    b->collects =
+        !s->no_collect && (s->since_collect > pause || (full && s->since_collect > limit / 8));
+    if (b->collects)
+        b->cost += store_collect_cost(s, b->live_end);
 }
 
 static uint32_t object_slot(struct wasm_store *s) {
@@ -150,11 +176,14 @@ static uint32_t object_slot(struct wasm_store *s) {
     return s->n_objs++;
 }
 
-struct object *object_new(struct wasm_store *s, uint32_t type, uint32_t n, const uint64_t *live_end,
-                          uint64_t *ret_ref) {
-    const struct type *t = s->engine->types[type];
-    uint64_t slots = t->kind == TYPE_ARRAY ? (uint64_t)n * t->param_slots : t->param_slots;
-    if (!heap_room(s, slots + 1, live_end))
+/* All fields zero. NULL when the heap is full, even after collecting. */
+static struct object *object_new(struct wasm_store *s, const struct bulk *b, uint32_t n,
+                                 uint64_t *ret_ref) {
+    uint32_t type = b->x;
+    uint64_t slots = object_slots(s->engine->types[type], n);
+    if (b->collects)
+        store_collect(s, b->live_end);
+    if (s->heap_slots + slots + 1 > s->engine->cfg.heap_slots)
         return NULL;
     uint64_t *p = engine_alloc(s->engine, slots * sizeof *p);
     uint32_t i = p ? object_slot(s) : NO_TYPE;
@@ -170,10 +199,6 @@ struct object *object_new(struct wasm_store *s, uint32_t type, uint32_t n, const
 }
 
 /* ---- Checking ---- */
-
-static uint64_t by_elems(uint64_t n) {
-    return n / 8 + (n % 8 != 0);
-}
 
 static bool outside(uint64_t at, uint64_t n, uint64_t size) {
     return at > size || n > size - at;
@@ -230,6 +255,7 @@ static const char *check_new(struct wasm_instance *i, struct bulk *b, const stru
     if (n > i->store->engine->cfg.heap_slots)
         return trap_heap;
     b->cost = by_elems(n);
+    check_heap(i->store, b, t, n);
     return NULL;
 }
 
@@ -286,6 +312,11 @@ const char *object_check(struct wasm_instance *i, struct bulk *b) {
                                                           : trap_null_array;
     case OP_ARRAY_LEN:
         return store_object(s, b->slots[0]) ? NULL : trap_null_array;
+    case OP_STRUCT_NEW:
+    case OP_STRUCT_NEW_DEFAULT:
+        b->cost = t->n_params / 8;
+        check_heap(s, b, t, 0);
+        return NULL;
     case OP_ARRAY_NEW:
     case OP_ARRAY_NEW_DEFAULT:
     case OP_ARRAY_NEW_FIXED:
@@ -328,14 +359,6 @@ static void field_get(const uint64_t *slots, uint32_t type, bool is_signed, uint
         v[0] = type == TYPE_I8 ? (uint32_t)(int8_t)slots[0] : (uint32_t)(int16_t)slots[0];
 }
 
-/* Where a struct's field lies. */
-static uint32_t field_slot(const struct type *t, uint32_t field) {
-    uint32_t slot = 0;
-    for (uint32_t i = 0; i < field; i++)
-        slot += slots_of(t->vals[i] & ~FIELD_MUTABLE);
-    return slot;
-}
-
 static void elems_from_data(struct object *o, uint64_t at, const struct type *t,
                             const uint8_t *bytes, uint64_t n) {
     uint32_t width = elem_bytes(elem_type(t));
@@ -356,7 +379,7 @@ static bool new_array(struct wasm_instance *i, struct bulk *b, const struct type
     const uint64_t *refs = b->row == OP_ARRAY_NEW_ELEM && n ? instance_elems(i, b->y) : NULL;
     if (b->row == OP_ARRAY_NEW_ELEM && n && !refs)
         return false;
-    struct object *o = object_new(i->store, b->x, (uint32_t)n, b->live_end, &ref);
+    struct object *o = object_new(i->store, b, (uint32_t)n, &ref);
     if (!o)
         return false;
     for (uint64_t k = 0; k < n && (b->row == OP_ARRAY_NEW || b->row == OP_ARRAY_NEW_FIXED); k++)
@@ -371,7 +394,7 @@ static bool new_array(struct wasm_instance *i, struct bulk *b, const struct type
 
 static bool new_struct(struct wasm_instance *i, struct bulk *b, const struct type *t) {
     uint64_t ref;
-    struct object *o = object_new(i->store, b->x, t->n_params, b->live_end, &ref);
+    struct object *o = object_new(i->store, b, t->n_params, &ref);
     if (!o)
         return false;
     uint32_t at = 0;
@@ -411,7 +434,7 @@ static void access_field(struct wasm_instance *i, struct bulk *b, const struct t
     struct object *o = store_object(i->store, v[0]);
     bool is_array = t->kind == TYPE_ARRAY;
     uint32_t type = t->vals[is_array ? 0 : b->y] & ~FIELD_MUTABLE;
-    uint64_t *at = o->slots + (is_array ? v[1] * t->param_slots : field_slot(t, b->y));
+    uint64_t *at = o->slots + (is_array ? v[1] * t->param_slots : t->field_slots[b->y]);
     if (b->row == OP_STRUCT_SET || b->row == OP_ARRAY_SET)
         field_put(at, type, v + (is_array ? 2 : 1));
     else

@@ -55,7 +55,8 @@ enum wasm_fuel {
     FUEL_FREE,
     FUEL_ONE,
     FUEL_BRANCH, /* 1, and if taken 1 for each 8 values carried */
-    FUEL_CALL,   /* 1, and the callee's entry */
+    FUEL_CALL,   /* 1, 1 for each whole 8 of parameters and results, and the callee's entry */
+    FUEL_THROW,  /* 1, 1 for each frame left and each whole 8 of values and of clauses passed */
     FUEL_BYTES,  /* 1, and 1 for each 64 bytes touched */
     FUEL_ELEMS,  /* 1, and 1 for each 8 elements touched */
 };

@@ -75,6 +75,7 @@ static void put_host(struct writer *w, const struct fn *fn) {
     put_text(w, fn->host->module, strlen(fn->host->module));
     put_text(w, fn->host->name, strlen(fn->host->name));
     put_n(w, fn->host->cost);
+    put_n(w, fn->host->sized);
     put_n(w, fn->type->n_params);
     put_n(w, fn->type->n_results);
     for (uint32_t i = 0; i < fn->type->n_params + fn->type->n_results; i++)
@@ -501,15 +502,18 @@ static int resize_new(struct loader *l, uint32_t mems_before, uint32_t tables_be
 static int get_host(struct loader *l) {
     uint32_t nm, nn, types[2 * MAX_PARAMS], canon;
     const char *module = get_text(l, &nm), *name = get_text(l, &nn);
-    uint64_t cost = get(l), np = get(l), nr = get(l);
-    if (l->r.failed || np > MAX_PARAMS || nr > MAX_PARAMS || cost > INT64_MAX / 4)
+    uint64_t cost = get(l), sized = get(l), np = get(l), nr = get(l);
+    if (l->r.failed || np > MAX_PARAMS || nr > MAX_PARAMS || cost > INT64_MAX / 4 || sized > np)
         return bad(l, "host function");
     for (uint64_t i = 0; i < np + nr; i++)
         types[i] = get_type(l);
+    if (sized && types[sized - 1] != WASM_I32)
+        return bad(l, "host function");
     char *m = store_text(l->s, module, nm), *n = store_text(l->s, name, nn);
     struct wasm_func_type t = {types, types + np, (uint32_t)np, (uint32_t)nr};
+    const struct host_func what = {m, n, cost, (uint32_t)sized};
     bool ok = m && n && !l->r.failed && strlen(m) == nm && strlen(n) == nn &&
-              store_intern_func(l->e, &t, &canon) && store_add_host(l->s, m, n, canon, cost) &&
+              store_intern_func(l->e, &t, &canon) && store_add_host(l->s, canon, &what) &&
               store_log(l->s, MADE_FUNC, l->s->n_host_fns - 1);
     engine_release(l->e, m, (size_t)nm + 1);
     engine_release(l->e, n, (size_t)nn + 1);
@@ -649,6 +653,7 @@ static int get_exns(struct loader *l) {
             return err_set(l->err, ERR_LIMIT, "out of memory");
         get_slots(l, x.slots, slots);
         s->exns[i] = x;
+        s->exn_slots += slots;
         s->live_exns++;
     }
     return l->r.failed ? bad(l, "exceptions") : 0;
@@ -888,7 +893,7 @@ static int get_init(struct loader *l) {
     if (l->r.failed || number == 0 || number >= s->n_insts)
         return bad(l, "initialisation");
     struct wasm_instance *i = s->insts[number];
-    if (next > i->mod->n_elems + i->mod->n_datas)
+    if (next > (uint64_t)i->mod->n_elems + i->mod->n_datas + 1)
         return bad(l, "initialisation");
     s->init = (struct init_job){i, (uint32_t)next, true};
     s->state = RUN_READY;

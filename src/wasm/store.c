@@ -187,32 +187,37 @@ const struct exn *store_exn(const struct wasm_store *s, uint64_t ref) {
 
 static void exn_drop(struct wasm_store *s, struct exn *x) {
     engine_release(s->engine, x->slots, x->n_slots * sizeof *x->slots);
+    s->exn_slots -= x->n_slots;
     *x = (struct exn){.tag = NO_TYPE};
     s->live_exns--;
-    s->free_exn = (uint32_t)(x - s->exns);
+    if (x - s->exns < s->free_exn)
+        s->free_exn = (uint32_t)(x - s->exns);
 }
 
 void store_exn_free(struct wasm_store *s, uint64_t ref) {
     exn_drop(s, &s->exns[ref - EXN_REF]);
 }
 
+/* The lowest free one, so that it is the same after a save. */
 static uint32_t exn_slot(struct wasm_store *s) {
-    if (s->free_exn < s->n_exns && s->exns[s->free_exn].tag == NO_TYPE)
-        return s->free_exn;
-    for (uint32_t i = 0; s->live_exns < s->n_exns && i < s->n_exns; i++)
-        if (s->exns[i].tag == NO_TYPE)
-            return i;
+    for (; s->free_exn < s->n_exns; s->free_exn++)
+        if (s->exns[s->free_exn].tag == NO_TYPE)
+            return s->free_exn;
     if (!engine_grow(s->engine, &s->exns, &s->cap_exns, s->n_exns + 1, sizeof *s->exns))
         return NO_TYPE;
     s->exns[s->n_exns] = (struct exn){.tag = NO_TYPE};
     return s->n_exns++;
 }
 
+uint64_t store_exn_cost(const struct wasm_store *s, const uint64_t *slots, uint32_t n) {
+    return n / 8 + (s->live_exns >= MAX_EXNS ? store_collect_cost(s, slots + n) : 0);
+}
+
 uint64_t store_exn_new(struct wasm_store *s, uint32_t tag, const uint64_t *slots, uint32_t n) {
     bool collected = s->live_exns >= MAX_EXNS;
     if (collected)
         store_collect(s, slots + n); /* the arguments are on top of the stack */
-    /* Half must have gone, or the next search would come too soon to be paid by what led to it. */
+    /* Half must have gone, or every throw would collect. */
     bool full = collected && s->live_exns > MAX_EXNS / 2;
     uint64_t *copy = full ? NULL : engine_alloc(s->engine, n * sizeof *copy);
     uint32_t i = copy ? exn_slot(s) : NO_TYPE;
@@ -223,6 +228,7 @@ uint64_t store_exn_new(struct wasm_store *s, uint32_t tag, const uint64_t *slots
     if (n)
         memcpy(copy, slots, n * sizeof *copy);
     s->exns[i] = (struct exn){.tag = tag, .n_slots = n, .slots = copy};
+    s->exn_slots += n;
     s->live_exns++;
     return EXN_REF + i;
 }
@@ -278,8 +284,8 @@ static uint64_t func_ref(uint32_t instance, uint32_t index) {
     return (uint64_t)(instance + 1) << 32 | index;
 }
 
-bool store_add_host(struct wasm_store *s, const char *module, const char *name, uint32_t canon,
-                    uint64_t cost) {
+bool store_add_host(struct wasm_store *s, uint32_t canon, const struct host_func *what) {
+    const char *module = what->module, *name = what->name;
     struct host_func *h = engine_alloc(s->engine, sizeof *h);
     if (!h || !engine_grow(s->engine, &s->host_fns, &s->cap_host_fns, s->n_host_fns + 1,
                            sizeof *s->host_fns)) {
@@ -287,7 +293,7 @@ bool store_add_host(struct wasm_store *s, const char *module, const char *name, 
         return false;
     }
     *h = (struct host_func){store_text(s, module, strlen(module)),
-                            store_text(s, name, strlen(name)), cost};
+                            store_text(s, name, strlen(name)), what->cost, what->sized};
     if (!h->module || !h->name) {
         text_free(s->engine, h->module, strlen(module));
         text_free(s->engine, h->name, strlen(name));
@@ -329,14 +335,33 @@ bool store_intern_func(struct wasm_engine *e, const struct wasm_func_type *type,
 
 int wasm_host_func(struct wasm_store *s, const char *module, const char *name,
                    const struct wasm_func_type *type, uint64_t cost, struct err *err) {
+    return wasm_host_func_sized(s, module, name, type, cost, WASM_NOT_SIZED, err);
+}
+
+int wasm_host_func_sized(struct wasm_store *s, const char *module, const char *name,
+                         const struct wasm_func_type *type, uint64_t cost, uint32_t size_param,
+                         struct err *err) {
     uint32_t canon;
     if (cost > INT64_MAX / 4)
         return err_set(err, ERR_INVALID, "host function '%s' costs too much", name);
-    if (!store_intern_func(s->engine, type, &canon) ||
-        !store_add_host(s, module, name, canon, cost) ||
+    if (size_param != WASM_NOT_SIZED &&
+        (size_param >= type->n_params || type->params[size_param] != WASM_I32))
+        return err_set(err, ERR_INVALID, "host function '%s' has no i32 parameter %u", name,
+                       size_param);
+    const struct host_func what = {(char *)module, (char *)name, cost, size_param + 1};
+    if (!store_intern_func(s->engine, type, &canon) || !store_add_host(s, canon, &what) ||
         !store_log(s, MADE_FUNC, s->n_host_fns - 1))
         return no_memory(err);
     return define(s, module, name, WASM_FUNC, func_ref(0, s->n_host_fns - 1), err);
+}
+
+bool wasm_host_func_at(const struct wasm_store *s, uint32_t i, struct wasm_host_info *ret) {
+    if (i >= s->n_host_fns)
+        return false;
+    const struct fn *fn = &s->host_fns[i];
+    *ret = (struct wasm_host_info){fn->host->module, fn->host->name, type_view(fn->type),
+                                   fn->host->cost, fn->host->sized - 1};
+    return true;
 }
 
 int wasm_host_global(struct wasm_store *s, const char *module, const char *name, bool is_mutable,

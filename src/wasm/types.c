@@ -43,6 +43,31 @@ static uint32_t absolute(uint32_t type, uint32_t first) {
     return relative ? (type & ~TYPE_RELATIVE) + first : type;
 }
 
+static bool supers_make(struct wasm_engine *e, struct type *t) {
+    const struct type *super = t->super == NO_TYPE ? NULL : e->types[t->super];
+    t->depth = super ? super->depth + 1 : 0;
+    if (t->depth > MAX_SUPERS || (super && !super->supers))
+        return true;
+    t->supers = arena_get(&e->arena, (t->depth + 1) * sizeof *t->supers);
+    if (!t->supers)
+        return false;
+    if (super)
+        memcpy(t->supers, super->supers, t->depth * sizeof *t->supers);
+    t->supers[t->depth] = t->id;
+    return true;
+}
+
+static bool fields_make(struct wasm_engine *e, struct type *t) {
+    if (t->kind != TYPE_STRUCT)
+        return true;
+    t->field_slots = arena_get(&e->arena, t->n_params * sizeof *t->field_slots);
+    for (uint32_t i = 0, slot = 0; t->field_slots && i < t->n_params; i++) {
+        t->field_slots[i] = slot;
+        slot += slots_of(t->vals[i] & ~FIELD_MUTABLE);
+    }
+    return t->field_slots != NULL;
+}
+
 static struct type *type_copy(struct wasm_engine *e, const struct type *t, uint32_t id,
                               uint32_t first) {
     uint32_t vals = t->n_params + t->n_results;
@@ -60,7 +85,7 @@ static struct type *type_copy(struct wasm_engine *e, const struct type *t, uint3
         *(i < t->n_params ? &copy->param_slots : &copy->result_slots) +=
             slots_of(list[i] & ~FIELD_MUTABLE);
     }
-    return copy;
+    return supers_make(e, copy) && fields_make(e, copy) ? copy : NULL;
 }
 
 static bool table_rehash(struct wasm_engine *e) {
@@ -128,12 +153,10 @@ bool types_intern(struct wasm_engine *e, struct type *group, uint32_t n, uint32_
 }
 
 bool types_sub_def(const struct wasm_engine *e, uint32_t a, uint32_t b) {
-    while (a != b) {
-        if (a == NO_TYPE)
-            return false;
-        a = e->types[a]->super;
-    }
-    return true;
+    if (a == b)
+        return true;
+    const struct type *sub = e->types[a], *super = e->types[b];
+    return sub->supers && sub->depth > super->depth && sub->supers[super->depth] == b;
 }
 
 /* The top of an abstract heap type's hierarchy. */
@@ -191,10 +214,8 @@ bool types_sub(const struct wasm_engine *e, uint32_t a, uint32_t b) {
 }
 
 bool types_depth_ok(const struct wasm_engine *e, const struct type *t) {
-    uint32_t depth = 0;
-    for (uint32_t super = t->super; super != NO_TYPE && depth <= MAX_SUPERS; depth++)
-        super = e->types[super]->super;
-    return depth <= MAX_SUPERS;
+    (void)e;
+    return t->supers != NULL;
 }
 
 static bool field_sub(const struct wasm_engine *e, uint32_t a, uint32_t b) {

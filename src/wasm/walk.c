@@ -1493,7 +1493,7 @@ void plain_ops_init(struct plain_op ops[256]) {
         const struct wasm_op_info *info = &wasm_ops[p->row];
         p->level = info->level;
         /* The others pay in emit.c, or for themselves. */
-        p->cost = (info->fuel == FUEL_ONE && p->row != OP_REF_EQ) || info->fuel == FUEL_CALL;
+        p->cost = info->fuel == FUEL_ONE && p->row != OP_REF_EQ;
         const char *s = info->sig;
         if (s[0] == '*')
             continue;

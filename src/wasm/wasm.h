@@ -242,6 +242,21 @@ void wasm_store_freep(struct wasm_store **s);
    has no code: calling it is a WASM_HOST event. cost is fuel, charged before each call. */
 int wasm_host_func(struct wasm_store *s, const char *module, const char *name,
                    const struct wasm_func_type *type, uint64_t cost, struct err *err);
+/* The same, and 1 for each 8 bytes that an i32 parameter, counted from 0, says the call is about.
+ */
+#define WASM_NOT_SIZED UINT32_MAX
+int wasm_host_func_sized(struct wasm_store *s, const char *module, const char *name,
+                         const struct wasm_func_type *type, uint64_t cost, uint32_t size_param,
+                         struct err *err);
+/* Host functions in the order of their making; false after the last. A store that was resumed has
+   those that its state names: compare them with your own before you run it. */
+struct wasm_host_info {
+    const char *module, *name;
+    struct wasm_func_type type;
+    uint64_t cost;
+    uint32_t size_param;
+};
+bool wasm_host_func_at(const struct wasm_store *s, uint32_t i, struct wasm_host_info *ret);
 int wasm_host_global(struct wasm_store *s, const char *module, const char *name, bool is_mutable,
                      struct wasm_value value, struct err *err);
 int wasm_host_memory(struct wasm_store *s, const char *module, const char *name,
@@ -363,4 +378,4 @@ int wasm_resume(struct wasm_engine *e, const void *bytes, size_t size,
 int wasm_fork(struct wasm_store *s, struct wasm_store **ret, struct err *err);
 
 /* Version of the cost table in docs/fuel.md and of the state format. */
-enum { WASM_FUEL_VERSION = 1, WASM_STATE_VERSION = 1 };
+enum { WASM_FUEL_VERSION = 2, WASM_STATE_VERSION = 2 };

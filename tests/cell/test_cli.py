@@ -2,7 +2,7 @@
 
 CARREL_CELL names the worker program. Every test uses the real one.
 """
-import functools, itertools, json, os, pathlib, re, subprocess
+import functools, hashlib, itertools, json, os, pathlib, re, subprocess
 
 import pytest
 
@@ -240,8 +240,11 @@ def test_names_that_were_made_to_collide_cost_what_others_do(tmp_path):
 def test_the_profile_adds_up(files):
     told = json.loads(cell("fuel", "count.wat", "--json", "--invoke", "count", 100, cwd=files).stdout)
     run = json.loads(cell("run", "count.wat", "--json", "--invoke", "count", 100, cwd=files).stdout)
-    assert told["fuel"] == run["fuel"] == sum(f["fuel"] for f in told["functions"])
-    assert told["fuel"] == sum(line["fuel"] for line in told["lines"])
+    assert told["making"] == 1024, "one page of memory"
+    running = told["fuel"] - told["making"]
+    assert told["fuel"] == run["fuel"]
+    assert running == sum(f["fuel"] for f in told["functions"])
+    assert running == sum(line["fuel"] for line in told["lines"])
     assert told["lines"][0]["line"] in (6, 7, 8)
 
 
@@ -271,10 +274,10 @@ def test_suspend_and_resume_end_as_one_run(files):
 
 def test_out_of_fuel_is_a_suspension(files):
     whole = json.loads(cell("run", "count.wat", "--json", "--invoke", "count", 50, cwd=files).stdout)
-    first = cell("run", "count.wat", "--invoke", "count", 50, "--fuel", 99, "--out", "state", cwd=files)
+    first = cell("run", "count.wat", "--invoke", "count", 50, "--fuel", 1123, "--out", "state", cwd=files)
     assert first.returncode == 3
     again = cell("run", "count.wat", "--resume", "state", "--fuel", "1", "--out", "state", cwd=files)
-    assert again.returncode == 3 and "100 spent" in again.stderr
+    assert again.returncode == 3 and "1124 spent" in again.stderr
     rest = json.loads(cell("run", "count.wat", "--json", "--resume", "state", "--fuel", 10000,
                            cwd=files).stdout)
     assert rest == whole
@@ -286,6 +289,21 @@ def test_a_state_of_another_module_or_damaged_is_refused(files):
     state = files / "state"
     state.write_bytes(state.read_bytes()[:-3])
     assert cell("run", "count.wat", "--resume", "state", cwd=files).returncode == 6
+
+
+def test_a_state_cannot_bring_host_functions_that_were_not_granted(files):
+    """`result` has the type and cost of `random`; it was not granted."""
+    grants = ("--grant", "random", "--grant", "clock")
+    first = cell("run", "dice.wat", *grants, "--out", "state", "--suspend-at", 1030, "--invoke",
+                 "roll", 3, cwd=files)
+    assert first.returncode == 0, first.stderr
+    bytes_ = (files / "state").read_bytes()[:-32]
+    assert cell("run", "dice.wat", *grants, "--resume", "state", cwd=files).returncode == 0
+    forged = bytes_.replace(b"\x06carrel\x06random", b"\x06carrel\x06result")
+    assert forged != bytes_
+    (files / "forged").write_bytes(forged + hashlib.sha256(forged).digest())
+    done = cell("run", "dice.wat", *grants, "--resume", "forged", cwd=files)
+    assert done.returncode == 6 and "not granted" in done.stderr, done.stderr
 
 
 def test_a_recorded_run_replays_to_the_same(files):

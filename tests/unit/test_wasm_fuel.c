@@ -13,6 +13,7 @@ static void repeat(struct buf *b, const char *text, int n) {
 static uint64_t fuel_in_slices(const char *text, uint64_t slice) {
     struct cell c;
     cell_open(&c, text);
+    wasm_fuel_add(c.store, 1000000000);
     uint64_t before = wasm_fuel_used(c.store);
     start(&c, "f", 0);
     while (wasm_run(c.store, slice)->outcome == WASM_SLICE)
@@ -93,7 +94,165 @@ static void a_stop_among_empty_loops_does_bounded_work(void **state) {
     cell_close(&c);
 }
 
+/* ---- Collections ---- */
+
+/* Structs that are garbage at once, beside a large table that the collector has to look through. */
+static const char garbage[] =
+    "(module (type $s (struct (field i64) (field i64))) (table 1000000 anyref)"
+    "  (func (export \"f\") (param i32)"
+    "    (local.set 0 (i32.const 60000))"
+    "    (loop $l (drop (struct.new_default $s))"
+    "      (br_if $l (local.tee 0 (i32.sub (local.get 0) (i32.const 1)))))))";
+
+static void a_collection_is_paid_by_what_it_looks_at(void **state) {
+    (void)state;
+    struct cell c;
+    cell_open(&c, garbage);
+    wasm_fuel_add(c.store, 1000000);
+    uint64_t before = wasm_fuel_used(c.store);
+    start(&c, "f", 0);
+    assert_int_equal(wasm_run(c.store, UINT64_MAX)->outcome, WASM_DONE);
+    assert_true(c.engine->work > 1000000); /* it did collect */
+    assert_in_range(c.engine->work, 1, 8 * (wasm_fuel_used(c.store) - before));
+    cell_close(&c);
+}
+
+static void a_collection_costs_the_same_in_slices(void **state) {
+    (void)state;
+    uint64_t want = fuel_in_slices(garbage, UINT64_MAX);
+    assert_true(want > 6 * 60000 + 1000000 / 8);
+    assert_int_equal(fuel_in_slices(garbage, 997), want);
+    assert_int_equal(fuel_in_slices(garbage, 300007), want);
+}
+
+static void a_collection_that_cannot_be_paid_stops_before_the_allocation(void **state) {
+    (void)state;
+    struct cell c;
+    const struct wasm_event *ev;
+    cell_open(&c, garbage);
+    start(&c, "f", 0);
+    do {
+        c.store->budget = 1000; /* enough for the loop, not for the table */
+        ev = wasm_run(c.store, UINT64_MAX);
+    } while (ev->outcome == WASM_OUT_OF_FUEL && ev->needed < 100000);
+    assert_int_equal(ev->outcome, WASM_OUT_OF_FUEL);
+    assert_int_equal(c.engine->work < 1000000, true);
+    uint64_t used = wasm_fuel_used(c.store);
+    wasm_fuel_add(c.store, ev->needed - c.store->budget);
+    ev = wasm_run(c.store, UINT64_MAX);
+    assert_true(wasm_fuel_used(c.store) - used >= 1000000 / 8);
+    cell_close(&c);
+}
+
+/* ---- Instructions that do more than one thing ---- */
+
+static void many_arguments_and_results_are_paid(void **state) {
+    (void)state;
+    /* 16 parameters and 9 results: 3 more than a call costs. */
+    expect_fuel("(module (func $g (param i64 i64 i64 i64 i64 i64 i64 i64 i64 i64 i64 i64 i64 i64"
+                "      i64 i64) (result i32 i32 i32 i32 i32 i32 i32 i32 i32)"
+                "    i32.const 1 i32.const 1 i32.const 1 i32.const 1 i32.const 1 i32.const 1"
+                "    i32.const 1 i32.const 1 i32.const 1)"
+                "  (func (export \"f\") (param i32)"
+                "    i64.const 1 i64.const 1 i64.const 1 i64.const 1 i64.const 1 i64.const 1"
+                "    i64.const 1 i64.const 1 i64.const 1 i64.const 1 i64.const 1 i64.const 1"
+                "    i64.const 1 i64.const 1 i64.const 1 i64.const 1"
+                "    call $g drop drop drop drop drop drop drop drop drop))",
+                16 + (1 + 3) + 9);
+    expect_fuel("(module (func $g (param i32 i32 i32 i32 i32 i32 i32 i32))"
+                "  (func (export \"f\") (param i32)"
+                "    i32.const 1 i32.const 1 i32.const 1 i32.const 1 i32.const 1 i32.const 1"
+                "    i32.const 1 i32.const 1 return_call $g))",
+                8 + (1 + 1));
+}
+
+static void many_fields_are_paid(void **state) {
+    (void)state;
+    expect_fuel("(module (type $s (struct (field i32 i32 i32 i32 i32 i32 i32 i32 i32 i32 i32 i32"
+                "      i32 i32 i32 i32)))"
+                "  (func (export \"f\") (param i32) (drop (struct.new_default $s))))",
+                1 + 2);
+}
+
+/* Three frames are left; the clause that catches is the ninth of its function. */
+static void frames_and_clauses_that_a_throw_passes_are_paid(void **state) {
+    (void)state;
+    expect_fuel("(module (tag $t) (tag $u)"
+                "  (func $a (throw $t)) (func $b (call $a)) (func $c (call $b))"
+                "  (func (export \"f\") (param i32)"
+                "    (block $h (try_table (catch $u $h) (catch $u $h) (catch $u $h) (catch $u $h)"
+                "      (catch $u $h) (catch $u $h) (catch $u $h) (catch $u $h) (catch $t $h)"
+                "      (call $c)))))",
+                3 + (1 + 3 + 1));
+    expect_fuel("(module (tag $t) (func $a (param exnref) (throw_ref (local.get 0)))"
+                "  (func (export \"f\") (param i32)"
+                "    (block $h (try_table (catch_all $h) (block $r (result exnref)"
+                "      (try_table (catch_all_ref $r) (throw $t)) (unreachable)) (call $a)))))",
+                1 + 1 + 1 + (1 + 1));
+}
+
+static void a_host_call_pays_for_its_bytes_before_it_is_made(void **state) {
+    (void)state;
+    for (uint64_t slice = 1; slice < 60; slice += 3) {
+        struct cell c = {.engine = wasm_engine_new(NULL)};
+        struct err err;
+        const uint32_t params[] = {WASM_V128, WASM_I32};
+        const struct wasm_func_type put = {.params = params, .n_params = 2};
+        c.module = load(c.engine, "(module (import \"env\" \"put\" (func $put (param v128 i32)))"
+                                  "  (func (export \"f\") (param i32)"
+                                  "    (call $put (v128.const i64x2 1 2) (local.get 0))))");
+        c.store = wasm_store_new(c.engine);
+        assert_int_equal(wasm_host_func_sized(c.store, "env", "put", &put, 5, 0, &err), -1);
+        assert_int_equal(wasm_host_func_sized(c.store, "env", "put", &put, 5, 2, &err), -1);
+        assert_int_equal(wasm_host_func_sized(c.store, "env", "put", &put, 5, 1, &err), 0);
+        assert_int_equal(wasm_instance_new(c.store, c.module, NULL, 0, &c.instance, &err), 0);
+        assert_int_equal(wasm_run(c.store, UINT64_MAX)->outcome, WASM_DONE);
+        start(&c, "f", 81);
+        wasm_fuel_add(c.store, 2 + 1 + 5 + 10); /* one too few */
+        const struct wasm_event *ev;
+        while ((ev = wasm_run(c.store, slice))->outcome == WASM_SLICE)
+            ;
+        assert_int_equal(ev->outcome, WASM_OUT_OF_FUEL);
+        assert_int_equal(ev->needed, 1 + 5 + 11);
+        assert_int_equal(wasm_fuel_used(c.store), 2);
+        move(&c);
+        wasm_fuel_add(c.store, 1);
+        assert_int_equal(wasm_run(c.store, slice)->outcome, WASM_HOST);
+        assert_int_equal(wasm_fuel_used(c.store), 2 + 1 + 5 + 11);
+        cell_close(&c);
+    }
+}
+
+static void memories_and_tables_of_a_new_instance_are_paid(void **state) {
+    (void)state;
+    struct wasm_engine *e = wasm_engine_new(NULL);
+    struct wasm_module *m = load(e, "(module (memory 2) (memory 1) (table 80 funcref)"
+                                    "  (data (i32.const 0) \"x\"))");
+    struct wasm_store *s = wasm_store_new(e);
+    struct wasm_instance *i;
+    struct err err;
+    wasm_fuel_add(s, 3 * 1024 + 9);
+    assert_int_equal(wasm_instance_new(s, m, NULL, 0, &i, &err), 0);
+    const struct wasm_event *ev = wasm_run(s, UINT64_MAX);
+    assert_int_equal(ev->outcome, WASM_OUT_OF_FUEL);
+    assert_int_equal(ev->needed, 3 * 1024 + 10);
+    wasm_fuel_add(s, 3);
+    assert_int_equal(wasm_run(s, UINT64_MAX)->outcome, WASM_DONE);
+    assert_int_equal(wasm_fuel_used(s), 3 * 1024 + 10 + 2);
+    wasm_store_free(s);
+    wasm_module_unref(m);
+    wasm_engine_free(e);
+}
+
 UNIT_MAIN(cmocka_unit_test(two_blocks_at_one_word_lose_no_fuel),
           cmocka_unit_test(a_self_paying_instruction_at_a_block_start_loses_no_fuel),
           cmocka_unit_test(a_long_block_without_code_is_paid_whole),
-          cmocka_unit_test(a_stop_among_empty_loops_does_bounded_work))
+          cmocka_unit_test(a_stop_among_empty_loops_does_bounded_work),
+          cmocka_unit_test(a_collection_is_paid_by_what_it_looks_at),
+          cmocka_unit_test(a_collection_costs_the_same_in_slices),
+          cmocka_unit_test(a_collection_that_cannot_be_paid_stops_before_the_allocation),
+          cmocka_unit_test(many_arguments_and_results_are_paid),
+          cmocka_unit_test(many_fields_are_paid),
+          cmocka_unit_test(frames_and_clauses_that_a_throw_passes_are_paid),
+          cmocka_unit_test(a_host_call_pays_for_its_bytes_before_it_is_made),
+          cmocka_unit_test(memories_and_tables_of_a_new_instance_are_paid))

@@ -116,20 +116,22 @@ static const struct host_func {
     const char *name;
     struct wasm_func_type type;
     uint64_t cost;
+    uint32_t sized; /* the parameter that is a number of bytes */
     void (*run)(struct session *s, struct pending *p);
 } functions[] = {
-    {"args_size", {.results = TYPES(WASM_I32), .n_results = 1}, 5, do_args_size},
+    {"args_size", {.results = TYPES(WASM_I32), .n_results = 1}, 5, WASM_NOT_SIZED, do_args_size},
     {"args_read",
      {.params = TYPES(WASM_I32, WASM_I32, WASM_I32),
       .n_params = 3,
       .results = TYPES(WASM_I32),
       .n_results = 1},
      100,
+     2,
      do_args_read},
-    {"result", {.params = TYPES(WASM_I32, WASM_I32), .n_params = 2}, 100, do_result},
-    {"log", {.params = TYPES(WASM_I32, WASM_I32), .n_params = 2}, 100, do_log},
-    {"clock", {.results = TYPES(WASM_I64), .n_results = 1}, 50, do_clock},
-    {"random", {.params = TYPES(WASM_I32, WASM_I32), .n_params = 2}, 100, do_random},
+    {"result", {.params = TYPES(WASM_I32, WASM_I32), .n_params = 2}, 500, 1, do_result},
+    {"log", {.params = TYPES(WASM_I32, WASM_I32), .n_params = 2}, 500, 1, do_log},
+    {"clock", {.results = TYPES(WASM_I64), .n_results = 1}, 500, WASM_NOT_SIZED, do_clock},
+    {"random", {.params = TYPES(WASM_I32, WASM_I32), .n_params = 2}, 500, 1, do_random},
 };
 
 static const struct host_func *find(const char *name, size_t len) {
@@ -143,11 +145,23 @@ bool host_known(const char *name, size_t len) {
     return find(name, len) != NULL;
 }
 
+static bool same_types(const uint32_t *a, uint32_t n_a, const uint32_t *b, uint32_t n_b) {
+    return n_a == n_b && (n_a == 0 || memcmp(a, b, n_a * sizeof(*a)) == 0);
+}
+
+bool host_is(const struct wasm_host_info *h) {
+    const struct host_func *f = find(h->name, strlen(h->name));
+    return f && strcmp(h->module, "carrel") == 0 && h->cost == f->cost &&
+           h->size_param == f->sized &&
+           same_types(h->type.params, h->type.n_params, f->type.params, f->type.n_params) &&
+           same_types(h->type.results, h->type.n_results, f->type.results, f->type.n_results);
+}
+
 int host_define(struct session *s, const char *name, struct err *err) {
     const struct host_func *f = find(name, strlen(name));
     if (!f)
         return err_set(err, ERR_NOT_FOUND, "there is no host function carrel.%s", name);
-    return wasm_host_func(s->store, "carrel", f->name, &f->type, f->cost, err);
+    return wasm_host_func_sized(s->store, "carrel", f->name, &f->type, f->cost, f->sized, err);
 }
 
 /* --- replay --- */

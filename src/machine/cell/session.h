@@ -67,6 +67,8 @@ void session_func_name(const struct session *s, uint32_t func, char *out, size_t
 
 /* Whether there is a host function of this name in module "carrel". */
 bool host_known(const char *name, size_t len);
+/* Is it the host function of that name, with its type and cost? */
+bool host_is(const struct wasm_host_info *h);
 int host_define(struct session *s, const char *name, struct err *err);
 /* Answer the pending host call. *ret_trap is set when the answer was a trap: the call is over. */
 int host_answer(struct session *s, const struct wasm_event *ev, const char **ret_trap,

@@ -25,6 +25,8 @@ struct profile {
     uint64_t *by_offset; /* fuel charged to each byte of the module */
     size_t size;
     uint64_t total;
+    uint64_t
+        making; /* of the instance: its memories, tables and segments, which no byte is charged */
     bool sampled;
 };
 
@@ -39,6 +41,8 @@ static void charge(struct profile *p, struct session *s, size_t offset, uint64_t
     p->total += spent;
     if (offset < p->size)
         p->by_offset[offset] += spent;
+    else
+        p->making += spent;
 }
 
 enum { NO_OFFSET = MAX_BYTES };
@@ -228,6 +232,9 @@ static bool add_text(struct buf *b, const struct session *s, const struct profil
                        p->sampled ? " (after the first 5,000,000 in slices of 1009)" : "");
     for (uint32_t i = 0; ok && i < t->function_count && i < SHOWN; i++)
         ok = add_function(b, s, p, &t->functions[i]);
+    if (ok && p->making)
+        ok = buf_addf(b, "%12" PRIu64 " %5.1f%%  (memories, tables and segments)\n", p->making,
+                      share(p->making, p->total));
     ok = ok && buf_addf(b, "\nby %s:\n", s->is_text ? "line" : "instruction");
     for (uint32_t i = 0; ok && i < t->line_count && i < SHOWN; i++)
         ok = add_line(b, s, p, &t->lines[i]);
@@ -236,8 +243,8 @@ static bool add_text(struct buf *b, const struct session *s, const struct profil
 
 static bool add_json(struct buf *b, const struct session *s, const struct profile *p,
                      const struct tables *t) {
-    return buf_addf(b, "{\"fuel\":%" PRIu64 ",\"sampled\":%s,\"functions\":[", p->total,
-                    p->sampled ? "true" : "false") &&
+    return buf_addf(b, "{\"fuel\":%" PRIu64 ",\"making\":%" PRIu64, p->total, p->making) &&
+           buf_addf(b, ",\"sampled\":%s,\"functions\":[", p->sampled ? "true" : "false") &&
            add_json_rows(b, s, t->functions, t->function_count, true) &&
            buf_addf(b, "],\"lines\":[") && add_json_rows(b, s, t->lines, t->line_count, false) &&
            buf_addf(b, "]}\n");

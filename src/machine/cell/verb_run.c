@@ -241,6 +241,23 @@ static struct wasm_module *find_module(void *ctx, const uint8_t hash[32]) {
     return memcmp(own, hash, sizeof(own)) == 0 ? s->module : NULL;
 }
 
+/* A state names its host functions itself. Each must be one that the module imports, which are the
+   granted ones, at our price. */
+static bool hosts_are_granted(const struct session *s) {
+    struct wasm_host_info h;
+    for (uint32_t i = 0; wasm_host_func_at(s->store, i, &h); i++) {
+        bool asked = false;
+        for (uint32_t k = 0; k < wasm_module_imports(s->module) && !asked; k++) {
+            struct wasm_import in;
+            wasm_module_import(s->module, k, &in);
+            asked = in.name_size == strlen(h.name) && !memcmp(in.name, h.name, in.name_size);
+        }
+        if (!asked || !host_is(&h))
+            return false;
+    }
+    return true;
+}
+
 static int resume(struct session *s, struct ending *ret) {
     struct wasm_modules modules = {.find = find_module, .ctx = s};
     struct err err;
@@ -249,7 +266,12 @@ static int resume(struct session *s, struct ending *ret) {
         err_wrap(&err, "resume '%s'", s->job->options->resume);
         return session_fail(s, CELL_STATE, &err);
     }
-    s->instance = wasm_instances(s->store) ? wasm_instance_at(s->store, 0) : NULL;
+    if (wasm_instances(s->store) != 1 || !hosts_are_granted(s)) {
+        err_set(&err, ERR_DENIED, "resume '%s': the state asks for something that was not granted",
+                s->job->options->resume);
+        return session_fail(s, CELL_STATE, &err);
+    }
+    s->instance = wasm_instance_at(s->store, 0);
     if (s->job->options->has_fuel)
         wasm_fuel_add(s->store, s->job->options->fuel);
     return session_drive(s, ret);
