@@ -1,6 +1,7 @@
 #include "cli/client.h"
 
 #include <dirent.h>
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +15,13 @@
 #include "io/http_uri.h"
 #include "io/launch.h"
 
-enum { IDLE_MS = 60000, ATTEMPTS = 50, WAIT_S = 30, WAIT_MAX_S = 86400 };
+enum {
+    IDLE_MS = 60000,
+    ATTEMPTS = 50,
+    WAIT_S = 30,
+    WAIT_MAX_S = 86400,
+    GRACE_MS = 1000, /* whoever looks after the daemon has so long to start it again */
+};
 
 /* ---- which daemon ---- */
 
@@ -144,22 +151,60 @@ static bool is_ours(const struct client *c) {
     return c->local && strcmp(own, c->socket) == 0;
 }
 
-int client_reopen(struct client *c, bool start, struct err *err) {
+/* Only where it is ours to start; a run directory that was removed is not made again. */
+static bool may_start(const struct client *c, enum client_start start) {
+    if (!is_ours(c) || access(c->place.run, F_OK) < 0)
+        return false;
+    return start == CLIENT_START || (start == CLIENT_IF_MACHINES && machines_live(&c->place));
+}
+
+static bool reopen(struct client *c, enum client_start start, struct err *err) {
     client_close(c);
     c->http = client_again(c, err);
     if (c->http)
-        return 0;
-    if (!start || err->code != ERR_NOT_FOUND || !is_ours(c) || !machines_live(&c->place))
-        return -1;
-    return start_and_connect(c, NULL, err);
+        return true;
+    return err->code == ERR_NOT_FOUND && may_start(c, start) &&
+           start_and_connect(c, NULL, err) == 0;
 }
 
-uint64_t client_wait_ms(void) {
+static uint64_t now_ms(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+}
+
+static uint64_t wait_s(void) {
     const char *text = getenv("CARREL_WAIT");
-    uint64_t seconds = WAIT_S;
-    if (text && parse_u64(text, 0, WAIT_MAX_S, &seconds, NULL) < 0)
-        seconds = WAIT_S;
-    return seconds * 1000;
+    uint64_t seconds;
+    return text && parse_u64(text, 0, WAIT_MAX_S, &seconds, NULL) == 0 ? seconds : WAIT_S;
+}
+
+void client_lost(struct client_search *s) {
+    if (!s->since_ms)
+        s->since_ms = now_ms();
+}
+
+int client_look(struct client *c, struct client_search *s, struct err *err) {
+    uint64_t now = now_ms(), away = now - s->since_ms;
+    char why[sizeof(err->text)];
+    /* Also one that takes connections and answers none has had its time: but one look at least. */
+    if (s->again_ms && away >= wait_s() * 1000) {
+        snprintf(why, sizeof(why), "%s", err->text);
+        return err_set(err, ERR_UNKNOWN, "the daemon did not come back within %" PRIu64 " s: %s",
+                       wait_s(), why);
+    }
+    if (now < s->again_ms)
+        return 0;
+    s->again_ms = now + CLIENT_AGAIN_MS;
+    return reopen(c, away < GRACE_MS ? CLIENT_NEVER : s->start, err);
+}
+
+int client_await(struct client *c, struct client_search *s, struct err *err) {
+    int found;
+    client_lost(s);
+    while ((found = client_look(c, s, err)) == 0)
+        usleep(CLIENT_AGAIN_MS * 1000);
+    return found < 0 ? -1 : 0;
 }
 
 /* ---- requests ---- */

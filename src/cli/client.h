@@ -39,15 +39,22 @@ void client_close(struct client *c);
 /* A second connection to the same daemon, for signals while the first waits. */
 struct http_client *client_again(const struct client *c, struct err *err);
 
-/*
- * The first connection anew, once it broke: to the same daemon, or the one that follows it. With
- * `start` one is started, if it is ours to start and machines live. It tries once and does not
- * wait.
- */
-int client_reopen(struct client *c, bool start, struct err *err);
+/* Looking for a daemon that went away, until CARREL_WAIT seconds (30) are over. */
+struct client_search {
+    uint64_t since_ms, again_ms; /* 0: nothing is looked for */
+    enum client_start start;     /* after a moment in which others may start it */
+};
 
-/* How long a daemon that went away is waited for: CARREL_WAIT in seconds, or 30. */
-uint64_t client_wait_ms(void);
+enum { CLIENT_AGAIN_MS = 100 };
+
+void client_lost(struct client_search *s);
+/*
+ * One look, at most every CLIENT_AGAIN_MS: 1 the first connection is there again, 0 not yet, -1 the
+ * time is up, with what was wrong last. Who is done with looking sets *s to zero.
+ */
+int client_look(struct client *c, struct client_search *s, struct err *err);
+/* Looks until one of the two. */
+int client_await(struct client *c, struct client_search *s, struct err *err);
 
 /* A request as client_call() makes it; body: JSON text or NULL. */
 struct client_request {

@@ -1,6 +1,7 @@
 /*
  * carrel mcp: standard input and output become a connection of the daemon's MCP face, line by line.
- * Nothing is looked at here: this must start in a millisecond and cost nothing a call.
+ * Of a line only its method and id are looked at, so that a client survives its daemon: the next
+ * one is told how the conversation began, and calls that were under way are answered with an error.
  */
 #include <poll.h>
 #include <stddef.h>
@@ -15,7 +16,11 @@
 #include "base/sha256.h"
 #include "cli/cli.h"
 #include "cli/client.h"
+#include "cli/mcp_link.h"
 #include "cli/options.h"
+
+/* MCP_MESSAGE_MAX of the daemon, which refuses what is longer. */
+enum { MESSAGE_MAX = 16 << 20, BLOCK = 64 << 10, ANSWERS_MAX = 4 << 20 };
 
 struct mcp_options {
     const char *machine, *listen;
@@ -46,9 +51,25 @@ static void directory_key(char ret[33]) {
         snprintf(ret + 2 * i, 3, "%02x", hash[i]);
 }
 
+static void announce(void) {
+    fputs("carrel: preparing this host for its first machine...\n", stderr);
+}
+
+struct bridge {
+    struct client client;
+    const struct mcp_options *o;
+    struct mcp_link link;
+    struct client_search search;
+    struct buf in, out; /* lines that are not whole yet */
+    bool open;          /* the client may say more */
+    bool endless;       /* it said a line that nobody takes: the daemon ends this on purpose */
+    bool lost;
+};
+
+/* 1, 0: there was no answer, -1: it was refused. */
 static int upgrade(struct client *c, const struct mcp_options *o, struct err *err) {
     char target[CLIENT_TARGET_SIZE], key[33];
-    const struct http_head *head;
+    const struct http_head *head = NULL;
     const struct http_pair fields[] = {{"Connection", "Upgrade"},
                                        {"Upgrade", "mcp-lines"},
                                        {c->bearer[0] ? "Authorization" : NULL, c->bearer},
@@ -56,65 +77,158 @@ static int upgrade(struct client *c, const struct mcp_options *o, struct err *er
     const struct http_request request = {.method = "GET", .target = target, .fields = fields};
     directory_key(key);
     if (client_target(target, err, "/mcp?key=%s", key) < 0 ||
-        client_query(target, "machine", o->machine, err) < 0 ||
-        http_client_send(c->http, &request, err) < 0 || client_answer(c->http, &head, err) < 0)
+        client_query(target, "machine", o->machine, err) < 0)
         return -1;
+    if (http_client_send(c->http, &request, err) < 0)
+        return 0;
+    if (client_answer(c->http, &head, err) < 0)
+        return head ? -1 : 0;
     if (head->status != 101)
         return err_set(err, ERR_INTERNAL, "the daemon does not speak MCP (status %d)",
                        head->status);
+    return 1;
+}
+
+static int say(const char *bytes, size_t n, struct err *err) {
+    int w = write_all(STDOUT_FILENO, bytes, n);
+    return w < 0 ? err_num(err, w, "write a message") : 0;
+}
+
+/* The calls under way have failed; the conversation goes on with the next daemon. */
+static int lose(struct bridge *b, struct err *err) {
+    struct buf answers DEFER(buf_done) = BUF(ANSWERS_MAX);
+    if (b->endless)
+        return err_set(err, ERR_GONE, "the daemon closed the connection");
+    b->lost = true;
+    b->out.len = 0;
+    client_lost(&b->search);
+    return !link_lost(&b->link, &answers) ? err_set(err, ERR_LIMIT, "too many calls were under way")
+                                          : say(answers.data ? answers.data : "", answers.len, err);
+}
+
+static int come_back(struct bridge *b, struct err *err) {
+    struct buf hello DEFER(buf_done) = BUF(ANSWERS_MAX);
+    int there = client_look(&b->client, &b->search, err);
+    if (there > 0)
+        there = upgrade(&b->client, b->o, err);
+    if (there <= 0)
+        return there;
+    if (!link_hello(&b->link, &hello))
+        return err_set(err, ERR_LIMIT, "out of memory");
+    if (hello.len && http_client_write_raw(b->client.http, hello.data, hello.len, err) < 0)
+        return 0;
+    b->lost = false;
+    b->search = (struct client_search){.start = CLIENT_START};
     return 0;
 }
 
-/* What has come from the daemon. 1 go on, 0 it is over, -1. */
-static int pass_out(struct client *c, struct err *err) {
+/* Whole lines of what the daemon says. */
+static int take_lines(struct bridge *b, const char *bytes, size_t n, struct err *err) {
+    if (!buf_add(&b->out, bytes, n))
+        return err_set(err, ERR_LIMIT, "a message of the daemon is too long");
+    char *at = b->out.data, *end;
+    for (; (end = memchr(at, '\n', b->out.len - (size_t)(at - b->out.data))); at = end + 1) {
+        size_t length = (size_t)(end + 1 - at);
+        if (link_heard(&b->link, at, length) && say(at, length, err) < 0)
+            return -1;
+    }
+    buf_drop(&b->out, (size_t)(at - b->out.data));
+    return 0;
+}
+
+/* What has come from the daemon. 1 more may come, 0 nothing, -1. */
+static int pass_out(struct bridge *b, struct err *err) {
     struct err why;
     char *bytes;
     size_t n;
     int more;
-    while ((more = http_client_read_raw(c->http, 0, &bytes, &n, &why)) > 0) {
-        int w = write_all(STDOUT_FILENO, bytes, n);
-        if (w < 0)
-            return err_num(err, w, "write a message");
-    }
-    if (more < 0 && why.code != ERR_TIMEOUT) {
-        *err = why;
-        return -1;
-    }
-    return more < 0;
+    while ((more = http_client_read_raw(b->client.http, 0, &bytes, &n, &why)) > 0)
+        if (take_lines(b, bytes, n, err) < 0)
+            return -1;
+    return more < 0 && why.code == ERR_TIMEOUT;
 }
 
-/* What the client says. 1 go on, 0 it said all, -1. */
-static int pass_in(struct client *c, struct err *err) {
-    char bytes[64 << 10];
+/* An answer that came before the daemon went is one. */
+static int send_bytes(struct bridge *b, const char *bytes, size_t n, struct err *err) {
+    if (n == 0 || http_client_write_raw(b->client.http, bytes, n, err) == 0)
+        return 0;
+    return pass_out(b, err) < 0 ? -1 : lose(b, err);
+}
+
+/* The lines that are whole: a part of one would be lost with the daemon that has it. */
+static int pass_lines(struct bridge *b, struct err *err) {
+    char *at = b->in.data, *end;
+    for (; (end = memchr(at, '\n', b->in.len - (size_t)(at - b->in.data))); at = end + 1)
+        link_said(&b->link, at, (size_t)(end + 1 - at));
+    size_t whole = (size_t)(at - b->in.data);
+    int r = send_bytes(b, b->in.data, whole, err);
+    buf_drop(&b->in, whole);
+    return r;
+}
+
+static int pass_rest(struct bridge *b, const char *bytes, size_t n, struct err *err) {
+    int r = send_bytes(b, b->in.data, b->in.len, err);
+    b->in.len = 0;
+    return r < 0 || b->lost ? r : send_bytes(b, bytes, n, err);
+}
+
+/* What the client says. */
+static int pass_in(struct bridge *b, struct err *err) {
+    char bytes[BLOCK];
     ssize_t n = read(STDIN_FILENO, bytes, sizeof(bytes));
     if (n < 0)
         return err_sys(err, "read a message");
-    if (n == 0) {
-        shutdown(http_client_fd(c->http), SHUT_WR); /* what is on its way still comes */
-        return 0;
-    }
-    return http_client_write_raw(c->http, bytes, (size_t)n, err) < 0 ? -1 : 1;
+    b->open = n > 0;
+    if (n > 0 && !b->endless && buf_add(&b->in, bytes, (size_t)n))
+        return pass_lines(b, err);
+    b->endless |= n > 0;
+    if (pass_rest(b, bytes, (size_t)n, err) < 0)
+        return -1;
+    if (n == 0 && !b->lost)
+        shutdown(http_client_fd(b->client.http), SHUT_WR); /* what is on its way still comes */
+    return 0;
 }
 
-static int bridge(struct client *c, struct err *err) {
-    bool open = true;
-    for (;;) {
-        struct pollfd fds[] = {{.fd = http_client_fd(c->http), .events = POLLIN},
-                               {.fd = open ? STDIN_FILENO : -1, .events = POLLIN}};
-        int r = pass_out(c, err);
-        if (r < 0)
-            return -1;
-        if (r == 0)
-            return open ? err_set(err, ERR_GONE, "the daemon closed the connection") : 0;
-        if (poll(fds, 2, -1) < 0)
-            return err_sys(err, "wait");
-        if (fds[1].revents) {
-            r = pass_in(c, err);
-            if (r < 0)
-                return -1;
-            open = r > 0;
-        }
-    }
+/* 1 go on, 0 it is over, -1. */
+static int turn(struct bridge *b, struct err *err) {
+    struct pollfd fds[] = {{.fd = b->lost ? -1 : http_client_fd(b->client.http), .events = POLLIN},
+                           {.fd = b->open && !b->lost ? STDIN_FILENO : -1, .events = POLLIN}};
+    int more = b->lost ? 1 : pass_out(b, err);
+    if (more < 0)
+        return -1;
+    if (more == 0)
+        return !b->open ? 0 : lose(b, err) < 0 ? -1 : 1;
+    if (poll(fds, 2, b->lost ? CLIENT_AGAIN_MS : -1) < 0)
+        return err_sys(err, "wait");
+    if (fds[1].revents && pass_in(b, err) < 0)
+        return -1;
+    return b->lost && come_back(b, err) < 0 ? -1 : 1;
+}
+
+static int serve(struct bridge *b, struct err *err) {
+    if (client_open(&b->client, CLIENT_START, announce, err) < 0)
+        return -1;
+    int r = upgrade(&b->client, b->o, err);
+    if (r <= 0)
+        return -1;
+    while (r > 0)
+        r = turn(b, err);
+    return r;
+}
+
+static int run_bridge(const struct mcp_options *o, struct err *err) {
+    struct bridge b = {.o = o,
+                       .open = true,
+                       .search = {.start = CLIENT_START},
+                       .in = BUF(MESSAGE_MAX + BLOCK),
+                       .out = BUF(2 * MESSAGE_MAX)};
+    link_init(&b.link);
+    int r = serve(&b, err);
+    link_done(&b.link);
+    buf_done(&b.in);
+    buf_done(&b.out);
+    client_close(&b.client);
+    return r;
 }
 
 static int run_fixture(const struct mcp_options *o) {
@@ -129,13 +243,8 @@ static int run_fixture(const struct mcp_options *o) {
     return cli_fail(&err);
 }
 
-static void announce(void) {
-    fputs("carrel: preparing this host for its first machine...\n", stderr);
-}
-
 int cmd_mcp(int argc, char **argv) {
     struct mcp_options o = {0};
-    struct client c = {0};
     struct err err;
     int next;
     if (options_parse(mcp_rows, argc - 1, argv + 1, &o, &next, &err) < 0)
@@ -155,11 +264,5 @@ int cmd_mcp(int argc, char **argv) {
     }
     if (o.fixture)
         return run_fixture(&o);
-    int r = client_open(&c, CLIENT_START, announce, &err);
-    if (r == 0)
-        r = upgrade(&c, &o, &err);
-    if (r == 0)
-        r = bridge(&c, &err);
-    client_close(&c);
-    return r < 0 ? cli_fail(&err) : 0;
+    return run_bridge(&o, &err) < 0 ? cli_fail(&err) : 0;
 }

@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/defer.h"
@@ -17,7 +16,6 @@ enum {
     LINE_MAX_BYTES = 4 << 20,
     MESSAGE_MAX = 1 << 20,
     SCREEN_BYTES = 64 << 10, /* shown again by who comes back */
-    GRACE_MS = 1000,         /* whoever looks after the daemon has so long to start it again */
 };
 
 void remote_done(struct remote *r) {
@@ -185,12 +183,6 @@ static int come_back(struct session *s, struct err *err) {
 
 /* ---- coming back ---- */
 
-static uint64_t now_ms(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
-}
-
 /* A machine that ends with our connection has ended: nothing is left to come back to. */
 static bool goes_on(const struct session *s) {
     return !s->ends_machine;
@@ -200,56 +192,40 @@ int remote_lost(struct session *s, struct err *err) {
     struct remote *r = s->remote;
     if (!goes_on(s))
         return err_set(err, ERR_UNKNOWN, "the daemon ended before the command");
-    if (!r->lost) {
-        r->lost_ms = now_ms();
-        r->again_ms = 0;
-    }
     r->lost = true;
+    r->search.start = CLIENT_IF_MACHINES;
+    client_lost(&r->search);
     return 0;
 }
 
-static int no_return(const struct remote *r, struct err *err) {
-    char why[sizeof(err->text)];
-    snprintf(why, sizeof(why), "%s", err->text);
-    if (r->interrupted)
-        err_set(err, ERR_UNKNOWN, "interrupted while the daemon was away");
-    else
-        err_set(err, ERR_UNKNOWN, "the daemon did not come back within %" PRIu64 " s: %s",
-                client_wait_ms() / 1000, why);
-    if (r->exec[0])
-        err_remedy(err, "the command goes on; `carrel logs %s` tells how it ends", r->id);
-    return -1;
+static void found(struct remote *r) {
+    r->lost = false;
+    r->search = (struct client_search){0};
 }
 
-/* One look for the daemon: 1 it is there, 0 not yet, -1 it has had its time. */
-static int look_for_daemon(struct remote *r, struct err *err) {
-    uint64_t now = now_ms(), away = now - r->lost_ms;
-    /* Also one that takes connections and answers none has had its time: but one look at least. */
-    if (r->interrupted || (r->again_ms && away >= client_wait_ms()))
-        return no_return(r, err);
-    if (now < r->again_ms)
-        return 0;
-    r->again_ms = now + REMOTE_AGAIN_MS;
-    return client_reopen(r->client, away >= GRACE_MS, err) == 0;
+static int no_return(const struct remote *r, struct err *err) {
+    return r->exec[0]
+               ? err_remedy(err, "the command goes on; `carrel logs %s` tells how it ends", r->id)
+               : -1;
 }
 
 static int await_daemon(struct session *s, struct err *err) {
-    int found = remote_lost(s, err);
-    while (found == 0 && (found = look_for_daemon(s->remote, err)) == 0)
-        usleep(REMOTE_AGAIN_MS * 1000);
-    return found < 0 ? -1 : 0;
+    struct remote *r = s->remote;
+    if (remote_lost(s, err) < 0)
+        return -1;
+    return client_await(r->client, &r->search, err) < 0 ? no_return(r, err) : 0;
 }
 
 /* The daemon went, or its connection: the command on our terminal did not. */
 static int open_again(struct session *s, struct err *err) {
     while (await_daemon(s, err) == 0) {
         if (open_screen(s, err) == 0) {
-            s->remote->lost = false;
+            found(s->remote);
             return 0;
         }
         if (err->code == ERR_GONE || err->code == ERR_DENIED || err->code == ERR_NOT_FOUND)
             break;
-        usleep(REMOTE_AGAIN_MS * 1000);
+        usleep(CLIENT_AGAIN_MS * 1000);
     }
     return err_wrap(err, "come back to '%s'", s->remote->exec);
 }
@@ -271,12 +247,18 @@ static int open_events(struct session *s, struct err *err) {
 
 int remote_return(struct session *s, struct err *err) {
     struct remote *r = s->remote;
-    int there = look_for_daemon(r, err);
+    if (r->interrupted) {
+        err_set(err, ERR_UNKNOWN, "interrupted while the daemon was away");
+        return no_return(r, err);
+    }
+    int there = client_look(r->client, &r->search, err);
+    if (there < 0)
+        return no_return(r, err);
     if (there > 0)
         there = open_events(s, err);
     if (there <= 0)
         return there;
-    r->lost = false;
+    found(r);
     return take_stream(s, err) < 0 ? -1 : far_feed_again(s, err);
 }
 
@@ -351,7 +333,7 @@ int remote_start(struct session *s, const int *fds, uint32_t count, struct err *
         return come_back(s, err);
     if (start_command(s, all, r->dir_count + count, err) < 0)
         return -1;
-    r->lost = false;
+    found(r);
     if (s->terminal)
         return open_screen(s, err);
     /* What came with the head is here already, and poll() would not tell. */

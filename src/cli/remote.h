@@ -38,10 +38,8 @@ struct remote {
     bool over;                  /* nothing comes any more */
     bool lost;                  /* the daemon went away under our command: remote_return() */
     bool interrupted;           /* and we were told to end meanwhile */
-    uint64_t lost_ms, again_ms; /* when; and when to look for it again */
+    struct client_search search;
 };
-
-enum { REMOTE_AGAIN_MS = 100 };
 
 void remote_done(struct remote *r);
 
@@ -50,7 +48,7 @@ int remote_start(struct session *s, const int *fds, uint32_t count, struct err *
 int remote_fd(const struct session *s); /* readable: remote_take(); -1: nothing comes any more */
 /* Our connection broke: 0 and r->lost when the command goes on without it, else -1. */
 int remote_lost(struct session *s, struct err *err);
-/* While r->lost, every REMOTE_AGAIN_MS: reads on where it was; -1: the daemon did not come back. */
+/* While r->lost, every CLIENT_AGAIN_MS: reads on where it was; -1: the daemon did not come back. */
 int remote_return(struct session *s, struct err *err);
 /* Something came: sets exited, result and output_open, writes a terminal's output. */
 int remote_take(struct session *s, struct err *err);

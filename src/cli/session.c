@@ -278,8 +278,8 @@ static int turn(struct loop *l, int timeout_ms, struct err *err) {
         {.fd = takes_input ? STDIN_FILENO : -1, .events = POLLIN},
         {.fd = r->feeding && r->feed ? http_client_fd(r->feed) : -1, .events = POLLIN},
     };
-    if (r->lost && (timeout_ms < 0 || timeout_ms > REMOTE_AGAIN_MS))
-        timeout_ms = REMOTE_AGAIN_MS;
+    if (r->lost && (timeout_ms < 0 || timeout_ms > CLIENT_AGAIN_MS))
+        timeout_ms = CLIENT_AGAIN_MS;
     for (int n = 0; n < 3; n++)
         if (l->pumps[n].active)
             p[2 + n].events = pump_events(&l->pumps[n], &p[2 + n].fd);

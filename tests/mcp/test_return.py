@@ -1,0 +1,62 @@
+"""`carrel mcp` survives its daemon: the conversation goes on, and no call is left without an answer."""
+import os
+import pathlib
+import signal
+
+import pytest
+
+from carrel import Carrel, alive
+from mcp_client import Lines, RpcError
+from patience import PATIENCE, clock
+
+
+@pytest.fixture
+def carrel():
+    """Its commands start the daemon, first and again."""
+    c = Carrel()
+    yield c
+    c.stop()
+
+
+@pytest.fixture
+def lines(carrel, tmp_path):
+    c = Lines(carrel, cwd=tmp_path)
+    c.greet()
+    yield c
+    c.close()
+
+
+def kill_daemon(c):
+    pid = int(pathlib.Path(c.run_dir, "carrel.pid").read_text())
+    os.kill(pid, signal.SIGKILL)
+    end = clock() + 30
+    while alive(pid):
+        assert clock() < end, "the daemon does not end"
+
+
+def test_a_conversation_goes_on_with_the_next_daemon(carrel, lines):
+    assert lines.call("exec", cmd="echo kept >here; cat here")["stdout"] == "kept\n"
+    for _ in range(2):
+        kill_daemon(carrel)
+        assert lines.ask("ping", seconds=60 * PATIENCE) == {}
+        assert lines.call("exec", cmd="cat here", seconds=60 * PATIENCE)["stdout"] == "kept\n"
+
+
+def test_calls_under_way_are_answered_with_an_error(carrel, lines):
+    lines.call("exec", cmd="true")
+    calls = [lines.begin("tools/call", {"name": "exec", "arguments": {"cmd": "sleep 1000"}}) for _ in range(2)]
+    assert lines.ask("ping") == {}
+    kill_daemon(carrel)
+    for number in calls:
+        with pytest.raises(RpcError) as e:
+            lines.wait(number, 60 * PATIENCE)
+        assert "daemon went away" in str(e.value)
+    assert lines.ask("tools/list", seconds=60 * PATIENCE)["tools"]
+
+
+def test_a_message_that_was_half_sent_reaches_the_next_daemon_whole(carrel, lines):
+    lines.last += 1
+    lines.raw(b'{"jsonrpc":"2.0","id":%d,' % lines.last)
+    kill_daemon(carrel)
+    lines.raw(b'"method":"ping"}\n')
+    assert lines.wait(lines.last, 60 * PATIENCE) == {}
