@@ -56,6 +56,8 @@ static const struct field fork_request[] = {
      .max = NAME_MAX_BYTES},
     {"drifted", FIELD_FLAG, AT(struct fork_request, drifted),
      "also if the host's packages changed since"},
+    {"key", FIELD_TEXT, AT(struct fork_request, key),
+     "idempotency key: sent again, it yields the same machines", .max = FORK_KEY_MAX},
 };
 const struct schema fork_request_schema = SCHEMA("ForkRequest", struct fork_request, fork_request);
 

@@ -103,5 +103,7 @@ void api_fork(struct call *c) {
     c->user = a;
     jot_object(&a->json, NULL);
     jot_array(&a->json, "machines");
+    struct fork_request *r = c->request;
+    r->hash = c->hash;
     service_fork(c->service, &c->who, c->params[0], c->request, add_fork, forked, c);
 }

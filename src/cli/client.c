@@ -252,17 +252,47 @@ int client_answer(struct http_client *http, const struct http_head **ret, struct
     return (*ret)->status < 300 ? 0 : refusal(http, (*ret)->status, err);
 }
 
-int client_call(struct client *c, const struct client_request *r, json_t **ret, struct err *err) {
-    struct buf text DEFER(buf_done) = BUF(CLIENT_BODY_MAX);
-    const struct http_head *head;
-    json_error_t why;
-    if (client_send(c, c->http, r, err) < 0 || client_answer(c->http, &head, err) < 0 ||
-        http_client_collect(c->http, &text, err) < 0)
+/* 0 with the whole answer; -1, and *ret_answered false when the daemon did not say why. */
+static int exchange(struct client *c, const struct client_request *r, struct buf *text,
+                    bool *ret_answered, struct err *err) {
+    const struct http_head *head = NULL;
+    *ret_answered = false;
+    if (client_send(c, c->http, r, err) < 0)
         return -1;
+    if (client_answer(c->http, &head, err) < 0) {
+        *ret_answered = head;
+        return -1;
+    }
+    int got = http_client_collect(c->http, text, err);
+    *ret_answered = got == 0 || err->code != ERR_UNKNOWN;
+    return got;
+}
+
+static int parse_answer(const struct buf *text, json_t **ret, struct err *err) {
+    json_error_t why;
     if (!ret)
         return 0;
-    *ret = json_loadb(text.data ? text.data : "{}", text.data ? text.len : 2, 0, &why);
+    *ret = json_loadb(text->data ? text->data : "{}", text->data ? text->len : 2, 0, &why);
     return *ret ? 0 : err_set(err, ERR_INTERNAL, "the daemon's answer is no JSON: %s", why.text);
+}
+
+int client_call(struct client *c, const struct client_request *r, json_t **ret, struct err *err) {
+    struct buf text DEFER(buf_done) = BUF(CLIENT_BODY_MAX);
+    bool answered;
+    return exchange(c, r, &text, &answered, err) < 0 ? -1 : parse_answer(&text, ret, err);
+}
+
+int client_call_again(struct client *c, const struct client_request *r, json_t **ret,
+                      struct err *err) {
+    struct buf text DEFER(buf_done) = BUF(CLIENT_BODY_MAX);
+    struct client_search search = {.start = CLIENT_START};
+    bool answered;
+    while (exchange(c, r, &text, &answered, err) < 0) {
+        text.len = 0;
+        if (answered || client_await(c, &search, err) < 0)
+            return -1;
+    }
+    return parse_answer(&text, ret, err);
 }
 
 int client_target(char to[CLIENT_TARGET_SIZE], struct err *err, const char *format, ...) {

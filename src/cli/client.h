@@ -76,6 +76,13 @@ int client_answer(struct http_client *http, const struct http_head **ret, struct
 int client_call(struct client *c, const struct client_request *r, json_t **ret, struct err *err);
 
 /*
+ * The same for a request that may come twice, as it has a key: a daemon that dies before it answers
+ * is looked for and asked again.
+ */
+int client_call_again(struct client *c, const struct client_request *r, json_t **ret,
+                      struct err *err);
+
+/*
  * "/v1/machines/%s/files?path=%s" with every word encoded.
  */
 int client_target(char to[CLIENT_TARGET_SIZE], struct err *err, const char *format, ...);

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "base/defer.h"
+#include "base/id.h"
 #include "cli/cli.h"
 #include "cli/client.h"
 #include "cli/options.h"
@@ -484,12 +485,17 @@ static int make_forks(struct client *c, const char *machine, const struct fork_o
     struct jot j = JOT(&body);
     jot_object(&j, NULL);
     jot_u64(&j, "count", o->count);
+    jot_string(&j, "key", id_new('k').text);
     if (o->at)
         jot_string(&j, "step", o->at);
     if (o->drifted)
         jot_bool(&j, "drifted", true);
     jot_end(&j, '}');
-    return post(c, machine, "/v1/machines/%s/fork", &body, ret, err);
+    char target[CLIENT_TARGET_SIZE];
+    const struct client_request r = {.method = "POST", .target = target, .body = &body};
+    return client_target(target, err, "/v1/machines/%s/fork", machine) < 0
+               ? -1
+               : client_call_again(c, &r, ret, err);
 }
 
 int cmd_fork(int argc, char **argv) {

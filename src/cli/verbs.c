@@ -56,13 +56,12 @@ static int put_pairs(struct jot *j, const char *name, const struct option_list *
 static int describe(const struct new_options *o, const struct grants *g, const struct plan *plan,
                     struct handed *h, struct buf *text, struct err *err) {
     struct jot j = JOT(text);
+    const struct id key = id_new('k'); /* a request that is sent again makes no second one */
     const struct {
         const char *name, *value;
-    } texts[] = {{"kind", o->kind},
-                 {"image", o->image},
-                 {"name", o->name},
-                 {"idle_action", o->idle_action},
-                 {"steps", o->steps}};
+    } texts[] = {{"kind", o->kind},   {"image", o->image},
+                 {"name", o->name},   {"idle_action", o->idle_action},
+                 {"steps", o->steps}, {"key", key.text}};
     jot_object(&j, NULL);
     for (size_t i = 0; i < sizeof(texts) / sizeof(*texts); i++)
         if (texts[i].value)
@@ -97,7 +96,7 @@ int new_make(const struct new_options *o, struct client *c, json_t **ret, struct
                                            .fds = fds,
                                            .nfds = c->local ? g->count + h.count : 0};
     if (r == 0)
-        r = client_call(c, &request, ret, err);
+        r = client_call_again(c, &request, ret, err);
     grants_close(g);
     if (r < 0)
         return -1;

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/defer.h"
+#include "base/log.h"
 #include "service/gate.h"
 #include "service/steps.h"
 
@@ -15,7 +16,8 @@ struct forking {
     size_t wanted, begun, over;
     bool drifted;
     char key[STORE_KEY_SIZE];
-    char at[STORE_NAME_SIZE]; /* the step that was named */
+    uint8_t hash[SHA256_BYTES]; /* of the request and the source */
+    char at[STORE_NAME_SIZE];   /* the step that was named */
     struct step_row step;
     struct texts metadata; /* pairs */
     json_t *given;         /* what they point into */
@@ -41,16 +43,23 @@ static struct journal_record record_of(const struct forking *f) {
     return (struct journal_record){.verb = "machine.fork", .machine = f->live->row.id};
 }
 
+/* Who sends the request again gets a machine that is there. */
+static void take_back(struct service *s, const char *id) {
+    struct live *l = map_get(&s->machines, id);
+    struct err err;
+    if (store_machine_unkey(s->store, id, &err) < 0)
+        log_line(LOG_ERROR, "service", "free a key: %s id=%s", err.text, id);
+    if (l)
+        live_end(l, "another fork failed", NULL, NULL);
+}
+
 /* All or none. */
 static void finish(struct forking *f, const struct err *err) {
     struct service *s = f->live->service;
     struct journal_record what = record_of(f);
     note_result(s, &f->who, &what, f->intent, err);
-    for (size_t i = 0; err && i < f->made; i++) {
-        struct live *l = map_get(&s->machines, f->ids[i]);
-        if (l)
-            live_end(l, "another fork failed", NULL, NULL);
-    }
+    for (size_t i = 0; err && i < f->made; i++)
+        take_back(s, f->ids[i]);
     f->done(f->arg, err);
     forking_free(f);
 }
@@ -72,6 +81,15 @@ static void one_made(void *arg, const struct machine_view *view, const struct er
         f->row(f->arg, view);
     }
     one_over(f);
+}
+
+/* Each has a key of its own; one alone has the request's. */
+static const char *key_of(const struct forking *f, size_t i, char ret[STORE_KEY_SIZE]) {
+    if (f->wanted == 1)
+        snprintf(ret, STORE_KEY_SIZE, "%s", f->key);
+    else
+        snprintf(ret, STORE_KEY_SIZE, "%.*s.%zu", FORK_KEY_MAX, f->key, i);
+    return f->key[0] ? ret : NULL;
 }
 
 /* The source's own, and where it comes from. */
@@ -103,9 +121,9 @@ static void make_all(struct forking *f) {
     const struct machine_row *of = &l->row;
     /* What the source has only because its kind does is not asked for: a host may not have it. */
     const struct machine_limits limits = row_limits(l->service->conf, of);
-    static const uint8_t no_hash[SHA256_BYTES];
+    char key[STORE_KEY_SIZE];
     fill_metadata(f);
-    const struct machine_request request = {
+    struct machine_request request = {
         .kind = of->kind,
         .image = of->image,
         .limits = {.mem = known(limits.mem_bytes),
@@ -118,15 +136,16 @@ static void make_all(struct forking *f) {
         .steps = step_policy_name(of->steps),
         .metadata = f->metadata,
         .env = l->env,
-        .key = f->key[0] ? f->key : NULL,
         .from = {f->step.stack ? f->step.stack : "", of->id, f->step.id, f->drifted},
     };
     f->ids = calloc(f->wanted, sizeof(*f->ids));
     if (!f->ids)
         abort();
     f->begun = f->wanted;
-    for (size_t i = 0, n = f->wanted; i < n; i++)
-        service_create(l->service, &f->who, &request, no_hash, NULL, 0, one_made, f);
+    for (size_t i = 0, n = f->wanted; i < n; i++) {
+        request.key = key_of(f, i, key);
+        service_create(l->service, &f->who, &request, f->hash, NULL, 0, one_made, f);
+    }
 }
 
 static void step_known(struct forking *f) {
@@ -174,6 +193,63 @@ static void find_step(void *arg) {
         step_known(f);
 }
 
+/* The step that a machine was forked from, as fill_metadata() wrote it. */
+static void origin_of(struct forking *f, const char *id) {
+    struct machine_row row DEFER(machine_row_done) = {0};
+    struct err err;
+    if (store_machine_get(f->live->service->store, id, &row, &err) < 0)
+        return;
+    json_t *given = row.metadata ? json_loads(row.metadata, 0, NULL) : NULL;
+    const char *at = json_string_value(json_object_get(given, "forked_at"));
+    if (at)
+        snprintf(f->at, sizeof(f->at), "%s", at);
+    json_decref(given);
+}
+
+/*
+ * The same request came before, and some or all of its machines are there: the others come from the
+ * same step. How many; -1 with *err.
+ */
+static int find_earlier(struct forking *f, struct err *err) {
+    char key[STORE_KEY_SIZE], id[ID_SIZE];
+    int found = 0;
+    for (size_t i = 0; f->key[0] && i < f->wanted; i++) {
+        int r = store_machine_by_key(f->live->service->store, f->who.owner, key_of(f, i, key),
+                                     f->hash, id, err);
+        if (r < 0)
+            return -1;
+        if (r > 0 && found++ == 0)
+            origin_of(f, id);
+    }
+    return found;
+}
+
+/* One key for the same request about two machines is a mistake. */
+static void hash_request(struct forking *f, const uint8_t *request) {
+    struct sha256 hash;
+    if (!request)
+        return;
+    sha256_init(&hash);
+    sha256_add(&hash, request, SHA256_BYTES);
+    sha256_add(&hash, f->live->row.id, strlen(f->live->row.id));
+    sha256_end(&hash, f->hash);
+}
+
+static void begin(struct forking *f) {
+    struct err err;
+    int earlier = find_earlier(f, &err);
+    if (earlier < 0) {
+        finish(f, &err);
+    } else if ((size_t)earlier == f->wanted) {
+        make_all(f);
+    } else if (f->at[0]) {
+        find_step(f);
+    } else {
+        struct step_cause cause = {.kind = STEP_SNAP, .what = "fork", .status = -1};
+        steps_take(f->live, &cause, snapped, f);
+    }
+}
+
 void service_fork(struct service *s, const struct caller *who, const char *machine,
                   const struct fork_request *r, service_row_fn *row, service_done_fn *done,
                   void *arg) {
@@ -202,12 +278,8 @@ void service_fork(struct service *s, const struct caller *who, const char *machi
                           .done = done,
                           .arg = arg};
     snprintf(f->key, sizeof(f->key), "%s", r->key ? r->key : "");
+    snprintf(f->at, sizeof(f->at), "%s", r->step ? r->step : "");
+    hash_request(f, r->hash);
     live_ref(l);
-    if (!r->step) {
-        struct step_cause cause = {.kind = STEP_SNAP, .what = "fork", .status = -1};
-        steps_take(l, &cause, snapped, f);
-    } else {
-        snprintf(f->at, sizeof(f->at), "%s", r->step);
-        find_step(f);
-    }
+    begin(f);
 }

@@ -49,9 +49,10 @@ struct fork_request {
     const char *step; /* NULL: as it is now */
     struct given count;
     bool drifted;
-    const char *key; /* of one fork: with the same key comes the same machine; or NULL */
+    const char *key;     /* with the same key come the same machines; or NULL */
+    const uint8_t *hash; /* of the request, with which the key goes; or NULL */
 };
-enum { FORK_MAX = 1000 };
+enum { FORK_MAX = 1000, FORK_KEY_MAX = STORE_KEY_SIZE - 8 }; /* a fork's number follows */
 /* row is called for each new machine, then done; after a failure none is left. */
 void service_fork(struct service *s, const struct caller *who, const char *machine,
                   const struct fork_request *r, service_row_fn *row, service_done_fn *done,

@@ -57,18 +57,22 @@ void machine_list_done(struct machine_list *list) {
     *list = (struct machine_list){0};
 }
 
-/* 1: this owner's key has made a machine already. */
-static int made_before(struct store *s, const struct machine_row *row, char ret_existing[ID_SIZE],
-                       struct err *err) {
+int store_machine_by_key(struct store *s, const char *owner, const char *key,
+                         const uint8_t hash[SHA256_BYTES], char ret_id[ID_SIZE], struct err *err) {
     QUERY;
-    ret_existing[0] = '\0';
-    if (row->key[0] == '\0')
+    ret_id[0] = '\0';
+    if (key[0] == '\0')
         return 0;
     if (query_start(&q, s, STMT_MACHINE_BY_KEY, err) < 0)
         return -1;
-    query_text(&q, 1, row->owner);
-    query_text(&q, 2, row->key);
-    return idempotency_check(&q, row->request_hash, row->key, ret_existing, err);
+    query_text(&q, 1, owner);
+    query_text(&q, 2, key);
+    return idempotency_check(&q, hash, key, ret_id, err);
+}
+
+static int made_before(struct store *s, const struct machine_row *row, char ret_existing[ID_SIZE],
+                       struct err *err) {
+    return store_machine_by_key(s, row->owner, row->key, row->request_hash, ret_existing, err);
 }
 
 static int explain_add(const struct machine_row *row, struct err *err) {

@@ -95,6 +95,10 @@ void machine_list_done(struct machine_list *list);
 int store_machine_add(struct store *s, const struct machine_row *row, char ret_existing[ID_SIZE],
                       struct err *err);
 
+/* 1 and its id: this owner's key has made a machine; 0: none. Another hash is `invalid`. */
+int store_machine_by_key(struct store *s, const char *owner, const char *key,
+                         const uint8_t hash[SHA256_BYTES], char ret_id[ID_SIZE], struct err *err);
+
 int store_machine_get(struct store *s, const char *id, struct machine_row *ret, struct err *err);
 
 /*

@@ -117,6 +117,29 @@ def listing(pid):
     return found
 
 
+def test_forks_that_the_daemon_did_not_answer_are_those_that_the_client_gets(carrel):
+    """Killed after some were made: the request comes again, and no machine is left that nobody knows."""
+    m = carrel.keep()
+    with carrel.popen("fork", "-n", "4", m, **PIPES) as p:
+        while p.poll() is None and len(list(carrel.run_dir.glob("boxes/m-*"))) < 3:
+            pass
+        end_daemon(carrel, signal.SIGKILL)
+        out, err, status = streams(p, b"")
+    assert status == 0, err
+    assert len(out.split()) == 4 and sorted(carrel.machines()) == sorted([m, *out.decode().split()])
+
+
+def test_a_machine_is_made_once_though_the_daemon_did_not_answer(carrel):
+    carrel.keep()
+    pid = daemon_pid(carrel)
+    os.kill(pid, signal.SIGSTOP)
+    with carrel.popen("new", **PIPES) as p:
+        end_daemon(carrel, signal.SIGKILL)
+        out, err, status = streams(p, b"")
+    assert status == 0, err
+    assert len(carrel.machines()) == 2 and out.decode().strip() in carrel.machines()
+
+
 class Door:
     """An address that stays while the daemon behind it comes and goes: each connection is passed on, or closed."""
 

@@ -1,7 +1,9 @@
 """Steps, rewind and fork through the API of a real daemon."""
+import contextlib
 import hashlib
 import pathlib
 import signal
+import sqlite3
 import subprocess
 import threading
 import time
@@ -273,6 +275,43 @@ def test_forks_are_apart_and_say_where_they_come_from(daemon):
     assert now.sh("cat f") == "later\n"
     now.rewind(1)
     assert now.sh("cat f") == "later\n"
+
+
+def test_a_fork_request_that_comes_again_makes_no_more_machines(daemon):
+    b = Box(daemon)
+    b.sh("echo first > f")
+    made = {f.id for f in b.fork(count=3, key="again")}
+    b.sh("echo later > f")
+    steps = len(b.steps())
+    assert {f.id for f in b.fork(count=3, key="again")} == made
+    assert sorted(m["id"] for m in daemon.machines()) == sorted([b.id, *made])
+    assert len(b.steps()) == steps, "and no more steps"
+    one, = b.fork(key="alone")
+    assert [f.id for f in b.fork(key="alone")] == [one.id] and one.sh("cat f") == "later\n"
+    # Without a key each request stands for itself.
+    assert b.fork()[0].id != b.fork()[0].id
+
+
+def test_what_is_missing_of_a_fork_request_comes_from_the_same_step(daemon):
+    """As after a daemon that died when it had made some: nobody waits for those, and their keys are taken."""
+    b = Box(daemon)
+    b.sh("echo first > f")
+    made = [f.id for f in b.fork(count=3, key="missing")]
+    with contextlib.closing(sqlite3.connect(daemon.home / "carrel.db", timeout=30)) as c, c:
+        c.execute("UPDATE machines SET idem = NULL WHERE id = ?", (made[1],))
+    b.sh("echo later > f")
+    now = b.fork(count=3, key="missing")
+    assert {f.id for f in now} & set(made) == {made[0], made[2]}
+    assert [f.sh("cat f") for f in now] == ["first\n"] * 3
+
+
+def test_a_fork_key_stands_for_one_request(daemon):
+    b, other = Box(daemon), Box(daemon)
+    b.fork(key="taken")
+    for source, options in ((b, {"drifted": True}), (other, {})):
+        with pytest.raises(Refused) as e:
+            source.fork(key="taken", **options)
+        assert e.value.code == "invalid"
 
 
 def test_a_fork_has_a_random_seed_of_its_own(daemon):
