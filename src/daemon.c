@@ -272,6 +272,7 @@ static int start(struct daemon *d, struct err *err) {
     const struct store_options store = {
         .home = d->place.home,
         .journal = {.segment_bytes = d->conf.journal_segment_bytes, .on_head = head_signed},
+        .broken = on_broken,
     };
     loop_set_workers(WORKERS);
     d->loop = lock_run(d, err) < 0 ? NULL : loop_new(err);

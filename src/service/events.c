@@ -36,5 +36,7 @@ int service_events(struct service *s, const struct caller *who, const struct eve
 }
 
 int64_t service_events_last(struct service *s) {
-    return s->last_event;
+    int64_t oldest, newest;
+    struct err err;
+    return store_event_range(s->store, &oldest, &newest, &err) < 0 ? 0 : newest;
 }

@@ -10,16 +10,33 @@
 #include "base/log.h"
 #include "service/exec_state.h"
 
-static void on_started(void *arg, const struct msg_started *m) {
+static int write_started(void *arg, struct err *err) {
+    const struct exec *x = arg;
+    return store_exec_started(x->service->store, x->row.id, x->started_ms, err);
+}
+
+static void started_written(void *arg, const struct err *failed) {
     struct exec *x = arg;
-    struct err err;
-    (void)m;
-    x->row.state = EXEC_RUNNING;
-    x->row.started_ms = now_ms();
-    if (store_exec_started(x->service->store, x->row.id, x->row.started_ms, &err) < 0)
-        log_line(LOG_ERROR, "service", "%s exec=%s", err.text, x->row.id);
+    if (failed)
+        log_line(LOG_ERROR, "service", "%s exec=%s", failed->text, x->row.id);
+    if (!failed && x->row.state == EXEC_STARTING) {
+        x->row.state = EXEC_RUNNING;
+        x->row.started_ms = x->started_ms;
+    }
     exec_start_done(x, NULL);
     exec_tell(x);
+    exec_unref(x);
+}
+
+static void on_started(void *arg, const struct msg_started *m) {
+    struct exec *x = arg;
+    (void)m;
+    if (x->decided || x->started_ms || x->row.state != EXEC_STARTING)
+        return;
+    x->started_ms = now_ms();
+    exec_ref(x);
+    const struct commit commit = {write_started, started_written, NULL, x};
+    commit_run(x->service->commits, &x->live->lane, &commit);
 }
 
 static const char *step_name(uint32_t step) {
@@ -35,33 +52,36 @@ static const char *step_name(uint32_t step) {
     return step < sizeof(names) / sizeof(*names) && names[step] ? names[step] : "start";
 }
 
+/* It never ran: its id is free again in the guest. */
+static struct exec_row *decide_failed(struct exec *x, int exit_code) {
+    struct exec_row *row = exec_decide(x);
+    if (!row)
+        return NULL;
+    row->state = EXEC_FAILED;
+    row->exit_code = exit_code;
+    x->sent = false;
+    guest_forget(x->live->machine->guest, &x->command, false);
+    return row;
+}
+
 static void on_failed(void *arg, const struct msg_exec_failed *m) {
     struct exec *x = arg;
-    exec_ref(x);
-    x->sent = false; /* its id is free again */
-    x->row.state = EXEC_FAILED;
-    x->row.exit_code = m->step != MSG_STEP_EXEC ? 125 : m->number == ENOENT ? 127 : 126;
-    snprintf(x->row.reason, sizeof(x->row.reason), "%s '%.60s': %s", step_name(m->step),
+    int code = m->step != MSG_STEP_EXEC ? 125 : m->number == ENOENT ? 127 : 126;
+    struct exec_row *row = decide_failed(x, code);
+    if (!row)
+        return;
+    snprintf(row->reason, sizeof(row->reason), "%s '%.60s': %s", step_name(m->step),
              m->step == MSG_STEP_CWD ? x->row.cwd : x->program, strerror((int)m->number));
-    guest_forget(x->live->machine->guest, &x->command, false);
     exec_conclude(x);
-    exec_start_done(x, NULL);
-    exec_settle(x);
-    exec_unref(x);
 }
 
 static void on_refused(void *arg, const struct err *why) {
     struct exec *x = arg;
-    exec_ref(x);
-    x->sent = false;
-    x->row.state = EXEC_FAILED;
-    x->row.exit_code = 125;
-    snprintf(x->row.reason, sizeof(x->row.reason), "%s", why->text);
-    guest_forget(x->live->machine->guest, &x->command, false);
+    struct exec_row *row = decide_failed(x, 125);
+    if (!row)
+        return;
+    snprintf(row->reason, sizeof(row->reason), "%s", why->text);
     exec_conclude(x);
-    exec_start_done(x, NULL);
-    exec_settle(x);
-    exec_unref(x);
 }
 
 void exec_listen(struct exec *x) {
@@ -111,33 +131,23 @@ static void on_grew(void *arg, const struct msg_log *m) {
     exec_unref(x);
 }
 
-static void exit_known(struct exec *x) {
-    exec_ref(x);
-    exec_conclude(x);
-    exec_start_done(x, NULL);
-    exec_settle(x);
-    exec_listen(x);
-    exec_unref(x);
-}
-
 static void oom_known(void *arg, const struct machine_stats *stats, const struct err *err) {
     struct exec *x = arg;
     (void)err;
-    if (stats && x->live && stats->oom_kills > x->live->oom_kills) {
+    if (stats && !x->told && x->live && stats->oom_kills > x->live->oom_kills) {
         x->live->oom_kills = stats->oom_kills;
         x->service->hits[HIT_MEMORY]++;
-        snprintf(x->row.reason, sizeof(x->row.reason), "memory");
+        snprintf(x->outcome.reason, sizeof(x->outcome.reason), "memory");
     }
-    if (!x->over)
-        exit_known(x);
+    exec_conclude(x);
     exec_unref(x);
 }
 
 static void on_exited(void *arg, const struct msg_exit *m) {
     struct exec *x = arg;
-    struct exec_row *row = &x->row;
+    struct exec_row *row = exec_decide(x);
     bool signaled = m->flags & MSG_EXIT_SIGNALED;
-    if (x->over)
+    if (!row)
         return;
     row->state = EXEC_EXITED;
     row->signal = signaled ? m->status & 127 : 0;
@@ -146,6 +156,8 @@ static void on_exited(void *arg, const struct msg_exit *m) {
     row->system_us = m->system_us;
     row->max_rss_kb = m->max_rss_kb;
     row->wall_us = m->wall_us;
+    if (x->started_ms)
+        row->started_ms = x->started_ms;
     if (!row->started_ms)
         row->started_ms = now_ms() - (int64_t)(m->wall_us / 1000);
     snprintf(row->reason, sizeof(row->reason), "%s",
@@ -161,7 +173,7 @@ static void on_exited(void *arg, const struct msg_exit *m) {
         x->service->driver->stats(x->live->machine, oom_known, x);
         return;
     }
-    exit_known(x);
+    exec_conclude(x);
 }
 
 /* The connection broke; if its machine lives on it is adopted again, else the machine's end says
@@ -199,7 +211,8 @@ void exec_prepare(struct exec *x) {
 
 void execs_reattach(struct live *l) {
     for (struct exec *x = l->execs; x; x = x->next) {
-        if (x->keeping || x->row.state == EXEC_FAILED)
+        if (x->keeping || x->row.state == EXEC_FAILED ||
+            (x->decided && x->outcome.state == EXEC_FAILED))
             continue;
         x->sent = true;
         x->waiting = false;
@@ -237,7 +250,9 @@ void exec_adopt(struct live *l, struct exec_row *row, const struct msg_row *stat
     exec_count(x);
     /* Its outcome is written down, but its output was not yet kept. */
     x->over = x->row.state != EXEC_STARTING && x->row.state != EXEC_RUNNING;
-    l->running += !x->over;
+    x->decided = x->told = x->over;
+    if (!x->over)
+        exec_counts_as_running(x);
     exec_prepare(x);
     x->direct = log_fd < 0;
     if (log_fd >= 0 && outlog_fd_adopt(&x->log, log_fd, &err) < 0)

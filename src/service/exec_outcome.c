@@ -10,15 +10,15 @@
 #include "service/gate.h"
 #include "service/logs.h"
 
-static void count_output(struct exec *x) {
+static void count_output(const struct exec *x, struct exec_row *row) {
     const struct outlog *log = exec_log(x);
     if (log) {
-        x->row.out_bytes = outlog_extent(log, 0).produced;
-        x->row.err_bytes = outlog_extent(log, 1).produced;
+        row->out_bytes = outlog_extent(log, 0).produced;
+        row->err_bytes = outlog_extent(log, 1).produced;
     }
 }
 
-static void tell_end(struct service *s, const struct exec_row *row) {
+static int put_end(struct service *s, const struct exec_row *row, struct err *err) {
     struct buf text DEFER(buf_done) = BUF(1024);
     struct jot j = JOT(&text);
     jot_object(&j, NULL);
@@ -28,7 +28,7 @@ static void tell_end(struct service *s, const struct exec_row *row) {
     if (row->reason[0])
         jot_string(&j, "reason", row->reason);
     jot_end(&j, '}');
-    event_tell(s, row->owner, row->machine, "exec.ended", text.data);
+    return event_put(s, row->owner, row->machine, "exec.ended", text.data, err);
 }
 
 static struct journal_record outcome_record(const struct exec_row *row) {
@@ -45,8 +45,10 @@ static struct journal_record outcome_record(const struct exec_row *row) {
 
 void exec_row_told(struct service *s, const struct exec_row *row) {
     struct journal_record what = outcome_record(row);
+    struct err err;
     note_result(s, NULL, &what, 0, NULL);
-    tell_end(s, row);
+    if (put_end(s, row, &err) < 0)
+        log_line(LOG_ERROR, "service", "%s exec=%s", err.text, row->id);
 }
 
 /* What ran, for the timeline. */
@@ -60,29 +62,64 @@ static void take_step(struct exec *x) {
     steps_after(x->live, &cause);
 }
 
-void exec_conclude(struct exec *x) {
-    struct service *s = x->service;
-    struct err err;
-    count_output(x);
-    struct journal_record what = outcome_record(&x->row);
-    x->over = true;
-    x->row.ended_ms = now_ms();
-    if (x->live) {
+void exec_counts_as_running(struct exec *x) {
+    x->runs = true;
+    x->live->running++;
+}
+
+static void exec_runs_no_more(struct exec *x) {
+    if (x->runs && x->live) {
         x->live->running--;
-        idle_touch(&x->live->idle, loop_now_ms(s->loop));
+        idle_touch(&x->live->idle, loop_now_ms(x->service->loop));
     }
-    bool whole =
-        store_begin(s->store, &err) == 0 && store_exec_finish(s->store, &x->row, &err) == 0;
-    if (whole)
-        tell_end(s, &x->row);
-    if (!whole || store_commit(s->store, &err) < 0) {
-        store_rollback(s->store);
-        log_line(LOG_ERROR, "service", "write an outcome: %s exec=%s", err.text, x->row.id);
-    }
-    note_result(s, &x->who, &what, x->intent, NULL);
+    x->runs = false;
+}
+
+struct exec_row *exec_decide(struct exec *x) {
+    if (x->decided)
+        return NULL;
+    x->decided = true;
+    x->outcome = x->row;
+    return &x->outcome;
+}
+
+static int write_outcome(void *arg, struct err *err) {
+    struct exec *x = arg;
+    struct service *s = x->service;
+    if (store_exec_finish(s->store, &x->outcome, err) < 0)
+        return -1;
+    return put_end(s, &x->outcome, err);
+}
+
+/* Only now the outcome is one: whoever waits hears of it, and the guest may forget it. */
+static void outcome_written(void *arg, const struct err *failed) {
+    struct exec *x = arg;
+    if (failed)
+        log_line(LOG_ERROR, "service", "write an outcome: %s exec=%s", failed->text, x->row.id);
+    x->row = x->outcome;
+    x->over = true;
+    exec_runs_no_more(x);
+    struct journal_record what = outcome_record(&x->row);
+    note_result(x->service, &x->who, &what, x->intent, NULL);
     exec_tell(x);
     if (x->live)
         take_step(x);
+    exec_start_done(x, NULL);
+    exec_settle(x);
+    exec_listen(x);
+    exec_unref(x);
+}
+
+void exec_conclude(struct exec *x) {
+    struct service *s = x->service;
+    if (x->told || !x->live)
+        return;
+    x->told = true;
+    count_output(x, &x->outcome);
+    x->outcome.ended_ms = now_ms();
+    exec_ref(x);
+    const struct commit commit = {write_outcome, outcome_written, NULL, x};
+    commit_run(s->commits, &x->live->lane, &commit);
 }
 
 /* The guest may forget it, and so may we: the log is in its file. */
@@ -120,7 +157,7 @@ void exec_settle(struct exec *x) {
     exec_uncount(x);
     if (x->keeping || x->copying)
         return;
-    count_output(x);
+    count_output(x, &x->row);
     /* Of a command that printed nothing no file says the same as an empty one. */
     bool printed = x->row.out_bytes + x->row.err_bytes > 0;
     if (x->log.fd >= 0 && x->row.state != EXEC_FAILED && printed) {
@@ -142,12 +179,12 @@ void exec_start_done(struct exec *x, const struct err *err) {
 
 static void lose(struct exec *x, const char *reason) {
     exec_ref(x);
-    if (!x->over) {
-        x->row.state = EXEC_UNKNOWN;
-        snprintf(x->row.reason, sizeof(x->row.reason), "%s", reason);
-        exec_conclude(x);
-        exec_start_done(x, NULL);
+    struct exec_row *row = exec_decide(x);
+    if (row) {
+        row->state = EXEC_UNKNOWN;
+        snprintf(row->reason, sizeof(row->reason), "%s", reason);
     }
+    exec_conclude(x);
     if (x->live && x->live->machine && x->sent)
         guest_forget(x->live->machine->guest, &x->command, false);
     x->sent = false;

@@ -238,6 +238,8 @@ static void start(struct exec_later *e) {
     struct err err;
     struct live *l =
         allow(who, SCOPE_RUN, &err) < 0 ? NULL : live_find(s, who, e->machine, LIVE_RUNNING, &err);
+    if (l && gate_check(l, &err) < 0)
+        l = NULL;
     if (l && wait_at_gate(l, e))
         return;
     struct exec *x = exec_new(s);
@@ -265,7 +267,7 @@ static void start(struct exec_later *e) {
         plan.exec.flags |= MSG_EXEC_KILL_LEFT;
     exec_link(x, l);
     exec_count(x);
-    l->running++;
+    exec_counts_as_running(x);
     idle_touch(&l->idle, loop_now_ms(s->loop));
     exec_prepare(x);
     x->sent = true;

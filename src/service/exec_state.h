@@ -9,12 +9,16 @@
 
 struct exec {
     struct service *service;
-    struct live *live; /* NULL: its machine has ended */
-    struct exec_row row;
+    struct live *live;       /* NULL: its machine has ended */
+    struct exec_row row;     /* as it is written down */
+    struct exec_row outcome; /* as it will be, once decided; texts belong to the row */
     struct caller who;
     uint64_t intent;
     uint32_t refs;
-    bool over;    /* there is an outcome */
+    bool over;    /* there is an outcome, and it is written down */
+    bool decided; /* there is one: what the guest says of it from now on does not count */
+    bool told;    /* it is being written down */
+    bool runs;    /* counted in its machine's `running` */
     bool listed;  /* among its machine's */
     bool sent;    /* the guest knows it: forget it there too */
     bool keeping; /* a worker copies its log, for the last time */
@@ -42,7 +46,8 @@ struct exec {
     /* who waits for its start */
     service_exec_fn *done;
     void *done_arg;
-    char program[64]; /* the first word, or its beginning */
+    int64_t started_ms; /* the guest said so; 0: not yet */
+    char program[64];   /* the first word, or its beginning */
 };
 
 /* ---- exec.c ---- */
@@ -64,8 +69,13 @@ void exec_row_view(const struct exec_row *row, struct exec_view *ret);
 
 /* ---- exec_outcome.c ---- */
 
-/* Writes the outcome down, then tells everybody. */
+/*
+ * The outcome that it gets, as a copy of the row to be filled; NULL: it has one. Then
+ * exec_conclude() writes that down, and tells everybody once it is committed.
+ */
+struct exec_row *exec_decide(struct exec *x);
 void exec_conclude(struct exec *x);
+void exec_counts_as_running(struct exec *x);
 /* Once it has ended and its streams too, nothing is left to hear. */
 void exec_settle(struct exec *x);
 /* The log of the next command, made while nobody waits. */

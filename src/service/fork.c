@@ -185,9 +185,10 @@ static void find_step(void *arg) {
     struct forking *f = arg;
     struct live *l = f->live;
     struct err err;
-    if (gate_wait(l, find_step, f))
+    int full = gate_check(l, &err);
+    if (full == 0 && gate_wait(l, find_step, f))
         return;
-    if (store_step_find(l->service->store, l->row.id, f->at, &f->step, &err) < 0)
+    if (full < 0 || store_step_find(l->service->store, l->row.id, f->at, &f->step, &err) < 0)
         finish(f, &err);
     else
         step_known(f);
@@ -261,6 +262,8 @@ void service_fork(struct service *s, const struct caller *who, const char *machi
         live_state_error(l, &err);
         l = NULL;
     }
+    if (l && gate_check(l, &err) < 0)
+        l = NULL;
     struct journal_record what = {.verb = "machine.fork", .machine = l ? l->row.id : NULL};
     if (!l || note_intent(s, who, &what, &intent, &err) < 0) {
         done(arg, &err);

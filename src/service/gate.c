@@ -9,91 +9,16 @@
 #include "base/defer.h"
 #include "base/log.h"
 #include "service/durable.h"
+#include "service/step_call.h"
 
 enum { AGAIN_MS = 200, AGAIN_TRIES = 25, DYING_MS = 4, DYING_TRIES = 50, WHAT_MAX = 4096 };
 
-/* Somebody who waits to change something. */
-struct gate_call {
-    struct gate_call *next;
-    loop_fn *go;
-    void *arg;
-};
-
-/* A step that is wanted, or under way. */
-struct step_call {
-    struct step_call *next;
-    struct live *live;
-    struct step_row row;
-    step_taken_fn *done;
-    void *arg;
-    struct loop_timer *again;
-    bool uncertain; /* the root may be sealed, and the guest still in it */
-    unsigned tries;
-    unsigned rooms; /* times that history was shortened for it */
-    bool plain;     /* a refresh: nothing was written, so the upper is left out */
-    unsigned dying; /* times that what was killed may still be looked for */
-    bool unwritten; /* its row could not be: */
-    struct err why;
-    struct err shared; /* of one that is copied: why the root was not switched */
-};
-
-/* ---- the gate ---- */
-
-static bool is_closed(const struct steps *p) {
-    return p->held || p->taking || p->wanted;
-}
-
-bool gate_wait(struct live *l, loop_fn *go, void *arg) {
-    struct steps *p = &l->steps;
-    if (!is_closed(p) || l->row.state == MACHINE_ENDING || l->row.state == MACHINE_ENDED)
-        return false;
-    struct gate_call *c = calloc(1, sizeof(*c));
-    if (!c)
-        abort();
-    *c = (struct gate_call){NULL, go, arg};
-    *p->gate_last = c;
-    p->gate_last = &c->next;
-    return true;
-}
-
-bool gate_wait_root(struct live *l, loop_fn *go, void *arg) {
-    const struct steps *p = &l->steps;
-    bool moves = p->held || (p->taking && !p->still);
-    return moves && gate_wait(l, go, arg);
-}
-
-/* They may close it again: those behind them wait on. */
-static void let_through(struct live *l, bool all) {
-    struct steps *p = &l->steps;
-    live_ref(l);
-    while (p->gate && (all || !is_closed(p))) {
-        struct gate_call *c DEFER_FREE = p->gate;
-        p->gate = c->next;
-        if (!p->gate)
-            p->gate_last = &p->gate;
-        c->go(c->arg);
-    }
-    live_unref(l);
-}
-
 static void begin_next(void *arg);
-
-void gate_close(struct live *l) {
-    l->steps.held = true;
-}
-
-void gate_open(struct live *l) {
-    l->steps.held = false;
-    if (l->steps.wanted)
-        loop_defer(l->service->loop, &l->steps.start);
-    else
-        let_through(l, false);
-}
 
 void steps_init(struct live *l) {
     l->steps = (struct steps){.layer = 1, .start = {.fn = begin_next, .arg = l}};
-    l->steps.gate_last = &l->steps.gate;
     l->steps.wanted_last = &l->steps.wanted;
+    gate_init(l);
 }
 
 /* ---- what the root is made of ---- */
@@ -113,18 +38,19 @@ int steps_load(struct live *l, struct err *err) {
     return 0;
 }
 
-int steps_root_changed(struct live *l, uint32_t layer, const char *stack, struct err *err) {
+int steps_root_put(struct live *l, uint32_t layer, const char *stack, struct err *err) {
     struct root_row row = {.layer = layer, .stack = (char *)stack};
-    char *copy = strdup(stack);
     memcpy(row.machine, l->row.id, sizeof(row.machine));
-    if (!copy || store_root_put(l->service->store, &row, err) < 0) {
-        free(copy);
-        return copy ? -1 : err_set(err, ERR_LIMIT, "out of memory");
-    }
+    return store_root_put(l->service->store, &row, err);
+}
+
+void steps_root_known(struct live *l, uint32_t layer, const char *stack) {
+    char *copy = strdup(stack);
+    if (!copy)
+        abort();
     free(l->steps.stack);
     l->steps.stack = copy;
     l->steps.layer = layer;
-    return 0;
 }
 
 int steps_next_stack(struct live *l, char text[LAYERS_TEXT_SIZE], struct err *err) {
@@ -169,23 +95,8 @@ static void call_free(struct step_call *c) {
     free(c);
 }
 
-static void tell(const struct step_call *c) {
-    struct live *l = c->live;
-    struct buf text DEFER(buf_done) = BUF(1024);
-    struct jot j = JOT(&text);
-    jot_object(&j, NULL);
-    jot_string(&j, "step", c->row.id);
-    jot_u64(&j, "number", c->row.number);
-    jot_string(&j, "kind", step_kind_name(c->row.kind));
-    jot_bool(&j, "restorable", c->row.has_point);
-    if (c->row.reason[0])
-        jot_string(&j, "reason", c->row.reason);
-    jot_end(&j, '}');
-    event_tell(l->service, l->row.owner, l->row.id, "step.taken", text.data);
-}
-
 /* The next one, or whoever waits. */
-static void step_over(struct step_call *c, const struct err *err) {
+void step_over(struct step_call *c, const struct err *err) {
     struct live *l = c->live;
     live_ref(l);
     l->steps.taking = NULL;
@@ -203,25 +114,6 @@ static void step_over(struct step_call *c, const struct err *err) {
     live_unref(l);
 }
 
-/* One transaction: the step is finished, and the root is what it says. */
-static int write_step(struct step_call *c, bool changed, struct err *err) {
-    struct live *l = c->live;
-    struct store *store = l->service->store;
-    if (store_begin(store, err) < 0)
-        return -1;
-    c->row.state = STEP_DONE;
-    int r = store_step_update(store, &c->row, err);
-    if (r == 0 && changed)
-        r = steps_root_changed(l, l->steps.layer + 1, c->row.stack, err);
-    l->steps.stale &= !changed;
-    if (r == 0)
-        tell(c);
-    if (r == 0 && store_commit(store, err) == 0)
-        return 0;
-    store_rollback(store);
-    return -1;
-}
-
 static void no_point(struct step_call *c, const char *why) {
     struct step_row *row = &c->row;
     row->has_point = row->layer = 0;
@@ -236,11 +128,6 @@ static void say_full(const struct live *l, struct err *err) {
     err_remedy(err, "remove files in it, or make one with a larger --disk; names keep old steps");
 }
 
-static void refuse(struct step_call *c, const struct err *err) {
-    store_step_delete(c->live->service->store, c->row.id, NULL);
-    step_over(c, err);
-}
-
 /* ---- a copy, while something runs ---- */
 
 static void not_copied(struct step_call *c, const struct err *failed) {
@@ -250,17 +137,16 @@ static void not_copied(struct step_call *c, const struct err *failed) {
     if (c->row.kind == STEP_SNAP) {
         if (failed->code == ERR_LIMIT)
             say_full(l, &err);
-        refuse(c, &err);
+        step_refuse(c, &err);
         return;
     }
     l->steps.copies_slowly |= slow;
     no_point(c, slow ? c->shared.text : failed->text);
-    step_over(c, write_step(c, false, &err) < 0 ? &err : NULL);
+    step_finish(c, false);
 }
 
 static void copied(void *arg, const char *how, const struct err *failed) {
     struct step_call *c = arg;
-    struct err err;
     if (failed) {
         not_copied(c, failed);
         return;
@@ -268,11 +154,18 @@ static void copied(void *arg, const char *how, const struct err *failed) {
     c->live->service->fallbacks[FELL_STEP_COPIED] += strcmp(how, "btrfs") != 0;
     c->row.has_point = 1;
     snprintf(c->row.reason, sizeof(c->row.reason), "%s", how);
-    step_over(c, write_step(c, false, &err) < 0 ? &err : NULL);
+    step_finish(c, false);
 }
 
 static void copy(struct step_call *c) {
     still_copy(c->live, c->row.layer, c->row.kind != STEP_SNAP, copied, c);
+}
+
+static void copy_planned(void *arg, const struct err *failed) {
+    if (failed)
+        step_refuse(arg, failed);
+    else
+        copy(arg);
 }
 
 /*
@@ -332,10 +225,10 @@ static bool copy_instead(struct step_call *c, const struct err *failed) {
     if (failed->code != ERR_BUSY || c->row.layer >= LAYER_COPIED || !may_copy(c))
         return false;
     c->shared = *failed;
-    if (plan_copy(c, &err) < 0 || store_step_update(c->live->service->store, &c->row, &err) < 0)
-        refuse(c, &err);
+    if (plan_copy(c, &err) < 0)
+        step_refuse(c, &err);
     else
-        copy(c);
+        step_replan(c, copy_planned);
     return true;
 }
 
@@ -372,48 +265,41 @@ static bool make_room(struct step_call *c, const struct err *err) {
     return may;
 }
 
-/* The row was an intent only: it goes, and the root is what it said. */
-static int write_refreshed(struct step_call *c, struct err *err) {
+static void refresh_planned(void *arg, const struct err *failed) {
+    struct step_call *c = arg;
     struct live *l = c->live;
-    struct store *store = l->service->store;
-    if (store_begin(store, err) < 0)
-        return -1;
-    if (store_step_delete(store, c->row.id, err) == 0 &&
-        steps_root_changed(l, l->steps.layer + 1, c->row.stack, err) == 0 &&
-        store_commit(store, err) == 0)
-        return 0;
-    store_rollback(store);
-    return -1;
+    struct err err;
+    if (!failed && !l->machine) {
+        err_set(&err, ERR_GONE, "machine '%s' has ended", l->row.id);
+        failed = &err;
+    }
+    if (failed)
+        step_refuse(c, failed);
+    else
+        l->service->driver->root(l->machine, c->row.stack, l->steps.layer + 1, 0, root_known, c);
 }
 
 /* Nothing was written since the last root: this one has the same layers, as they are now. */
 static void refresh_plain(struct step_call *c) {
-    struct live *l = c->live;
-    struct err err;
+    const struct live *l = c->live;
     c->plain = true;
     free(c->row.stack);
     c->row.stack = strdup(l->steps.stack ? l->steps.stack : "");
     if (!c->row.stack)
         abort();
-    if (!l->machine)
-        err_set(&err, ERR_GONE, "machine '%s' has ended", l->row.id);
-    if (!l->machine || store_step_update(l->service->store, &c->row, &err) < 0)
-        refuse(c, &err);
-    else
-        l->service->driver->root(l->machine, c->row.stack, l->steps.layer + 1, 0, root_known, c);
+    step_replan(c, refresh_planned);
 }
 
 static void refresh_known(struct step_call *c, bool changed, const struct err *failed) {
-    struct err err;
     c->row.layer = 0;
     if (failed && ask_again(c, failed))
         return;
     if (failed)
-        refuse(c, failed);
+        step_refuse(c, failed);
     else if (!changed && !c->plain)
         refresh_plain(c);
     else
-        step_over(c, write_refreshed(c, &err) < 0 ? &err : NULL);
+        step_refreshed(c);
 }
 
 static void root_known(void *arg, bool changed, const struct err *failed) {
@@ -443,9 +329,9 @@ static void root_known(void *arg, bool changed, const struct err *failed) {
         err = *failed;
         if (err.code == ERR_LIMIT)
             say_full(l, &err);
-        refuse(c, &err);
+        step_refuse(c, &err);
     } else {
-        step_over(c, write_step(c, !failed && changed, &err) < 0 ? &err : NULL);
+        step_finish(c, !failed && changed);
     }
 }
 
@@ -480,7 +366,9 @@ static bool wait_for_dying(struct step_call *c, const struct err *err) {
 
 static void alone_known(void *arg, const struct err *err) {
     struct step_call *c = arg;
-    if (c->unwritten) {
+    if (c->adding) {
+        c->answered = true; /* and is asked again */
+    } else if (c->unwritten) {
         step_over(c, &c->why);
     } else if (!err) {
         loop_timer_free(TAKE(c->again)); /* from now on it asks for something else */
@@ -511,44 +399,77 @@ static bool cannot_switch(const struct live *l, struct err *ret_why) {
     return true;
 }
 
-static void begin(struct step_call *c) {
+/* What the step will be; false: it was refused. Without a restore point there is nothing to do. */
+static bool step_plan(struct step_call *c) {
     struct live *l = c->live;
     struct err err = {.text = ""};
     char stack[LAYERS_TEXT_SIZE];
-    l->steps.taking = c;
     int ready = -1;
-    bool shared = cannot_switch(l, &c->shared), copies = shared && may_copy(c);
-    if (copies)
+    bool shared = cannot_switch(l, &c->shared);
+    c->way = shared && may_copy(c) ? STEP_COPIES : STEP_SWITCHES;
+    if (c->way == STEP_COPIES)
         ready = plan_copy(c, &err);
     else if (shared)
         err = c->shared;
     else
         ready = steps_next_stack(l, stack, &err);
-    if (ready == 0 && !copies) {
+    if (ready == 0 && c->way == STEP_SWITCHES) {
         c->row.stack = strdup(stack);
         c->row.layer = l->steps.layer;
-    } else if (ready == 0) {
-        ; /* as planned */
-    } else if (c->row.kind == STEP_SNAP || c->row.kind == STEP_REFRESH) {
+    } else if (ready < 0 && (c->row.kind == STEP_SNAP || c->row.kind == STEP_REFRESH)) {
         step_over(c, &err);
-        return;
-    } else {
+        return false;
+    } else if (ready < 0) {
         no_point(c, err.text);
+        c->way = STEP_ONLY_NOTED;
         c->row.state = STEP_DONE;
     }
-    /* The guest is asked while we write; the layers are touched only once that is done. */
-    bool switches = ready == 0 && !copies;
-    if (switches)
-        ask_alone(c);
-    if (store_step_add(l->service->store, &c->row, &c->why) < 0) {
+    return true;
+}
+
+static int write_begun(void *arg, struct err *err) {
+    struct step_call *c = arg;
+    if (store_step_add(c->live->service->store, &c->row, err) < 0)
+        return -1;
+    return c->way == STEP_ONLY_NOTED ? step_put_event(c, err) : 0;
+}
+
+/* The row is there: what was asked of the guest meanwhile may have come too early. */
+static void begun_written(void *arg, const struct err *failed) {
+    struct step_call *c = arg;
+    c->adding = false;
+    if (failed) {
         c->unwritten = true;
-        if (!switches)
-            step_over(c, &c->why);
-    } else if (copies) {
+        c->why = *failed;
+    }
+    if (c->way == STEP_SWITCHES && !c->answered)
+        return; /* alone_known() goes on */
+    if (failed)
+        step_over(c, failed);
+    else if (c->way == STEP_SWITCHES)
+        ask_alone(c);
+    else if (c->way == STEP_COPIES)
         copy(c);
-    } else if (ready < 0) {
-        tell(c);
+    else
         step_over(c, NULL);
+}
+
+static void begin(struct step_call *c) {
+    struct live *l = c->live;
+    struct err err;
+    l->steps.taking = c;
+    if (!step_plan(c))
+        return;
+    /* The guest is asked while we write; the layers are touched only once that is done. */
+    c->adding = true;
+    if (c->way == STEP_SWITCHES)
+        ask_alone(c);
+    const struct commit intent = {write_begun, begun_written, NULL, c};
+    if (c->row.kind == STEP_SNAP || c->row.kind == STEP_REFRESH) {
+        bool written = commit_once(l->service->commits, &l->lane, &intent, &err) == 0;
+        begun_written(c, written ? NULL : &err);
+    } else {
+        commit_run(l->service->commits, &l->lane, &intent);
     }
 }
 
@@ -564,7 +485,7 @@ static void begin_next(void *arg) {
     struct live *l = arg;
     struct steps *p = &l->steps;
     struct step_call *c = p->wanted;
-    if (!c || p->taking || p->held || is_behind(p))
+    if (!c || p->taking || p->held || is_behind(p) || commit_waits(&l->lane))
         return;
     p->wanted = c->next;
     if (!p->wanted)
@@ -643,13 +564,16 @@ void steps_adopt(struct live *l) {
         return;
     }
     l->steps.unpruned = true; /* so that its disk is known */
+    bool rewinds = false;
     for (size_t i = 0; i < list.count && !l->steps.taking; i++) {
+        enum step_kind kind = list.rows[i].kind;
         if (list.rows[i].layer >= LAYER_COPIED)
             drop_copy(l, &list.rows[i]);
-        else if (list.rows[i].kind == STEP_REWIND)
+        else if (kind == STEP_REWIND)
             rewind_adopt(l, &list.rows[i]);
-        else if (list.rows[i].kind != STEP_KEPT) /* that goes with its rewind */
+        else if (kind != STEP_KEPT || !rewinds) /* what was kept for a rewind goes with it */
             finish_begun(l, &list.rows[i]);
+        rewinds = kind == STEP_REWIND;
     }
 }
 
@@ -665,7 +589,7 @@ void steps_end(struct live *l) {
     }
     l->steps.wanted_last = &l->steps.wanted;
     loop_call_cancel(l->service->loop, &l->steps.start);
-    let_through(l, true);
+    gate_let_all(l);
 }
 
 /* A call that is let go of with its machine's driver; its reference must not be the last. */
@@ -688,10 +612,7 @@ void steps_release(struct live *l) {
         abandon(TAKE(p->taking));
     steps_compact_release(l);
     durable_release(l);
-    for (struct gate_call *g = TAKE(p->gate), *next; g; g = next) {
-        next = g->next;
-        free(g);
-    }
+    gate_release(l);
 }
 
 void steps_free(struct live *l) {

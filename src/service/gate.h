@@ -1,4 +1,7 @@
-/* The gate of a machine: changes wait while a step is taken. Only for src/service. */
+/*
+ * The gate of a machine: changes wait while a step is taken, and while a change is not written
+ * down. Only for src/service.
+ */
 #pragma once
 
 #include "service/state.h"
@@ -23,6 +26,17 @@ bool gate_wait(struct live *l, loop_fn *go, void *arg);
  * lent directories are in neither. */
 bool gate_wait_root(struct live *l, loop_fn *go, void *arg);
 
+/*
+ * Refused, with the reason: the disk has been full for a while, and what was done last is not
+ * written down. Ask before gate_wait(), and again in go().
+ */
+int gate_check(const struct live *l, struct err *err);
+
+/* barrier.c */
+void gate_init(struct live *l);
+void gate_let_all(struct live *l); /* everybody who waits is called, closed or not */
+void gate_release(struct live *l); /* the daemon leaves: nobody is */
+
 /* Something was changed: by the machine's policy a step is taken once the stack has unwound. */
 void steps_after(struct live *l, const struct step_cause *cause);
 
@@ -42,8 +56,9 @@ void gate_open(struct live *l);
 
 /* What the machine's root is made of; loaded when first asked for. */
 int steps_load(struct live *l, struct err *err);
-/* Written down, then known. */
-int steps_root_changed(struct live *l, uint32_t layer, const char *stack, struct err *err);
+/* It is that upper now, over that stack: in a transaction, and once that is committed. */
+int steps_root_put(struct live *l, uint32_t layer, const char *stack, struct err *err);
+void steps_root_known(struct live *l, uint32_t layer, const char *stack);
 
 /*
  * prune.c: "3 7-9", the layers of a disk that a root, a step or this stack (or NULL) names. False:

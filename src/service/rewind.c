@@ -21,7 +21,9 @@ struct rewinding {
     uint64_t intent;
     char step[STORE_NAME_SIZE];
     bool drifted;
-    bool halted; /* nothing runs any more but the guest */
+    bool halted;  /* nothing runs any more but the guest */
+    bool changed; /* something was written since the last step */
+    struct err why;
     struct step_row kept, row;
     struct loop_timer *again;
     unsigned rooms; /* times that history was shortened for it */
@@ -75,27 +77,53 @@ static void finish(struct rewinding *r, const struct err *err) {
 
 /* ---- what is written down ---- */
 
-static int write_intent(struct rewinding *r, struct err *err) {
-    struct store *store = r->live->service->store;
-    if (store_begin(store, err) < 0)
-        return -1;
-    if (store_step_add(store, &r->kept, err) == 0 && store_step_add(store, &r->row, err) == 0 &&
-        store_commit(store, err) == 0)
-        return 0;
-    store_rollback(store);
-    return -1;
-}
-
-static void take_back(struct rewinding *r) {
-    struct store *store = r->live->service->store;
+/* The effect is there, so who waits is told neither that it was done nor that it was refused. */
+static void rewind_late(void *arg, const struct err *why) {
+    struct rewinding *r = arg;
     struct err err;
-    if (store_step_delete(store, r->kept.id, &err) < 0 ||
-        store_step_delete(store, r->row.id, &err) < 0)
-        log_line(LOG_ERROR, "service", "rewind: %s id=%s", err.text, r->live->row.id);
+    service_step_fn *done = TAKE(r->done);
+    if (!done)
+        return;
+    err_set(&err, ERR_UNKNOWN, "the rewind waits to be written down: %s", why->text);
+    err_remedy(&err, "make room on the disk that holds CARREL_HOME, then look at carrel log");
+    done(r->arg, NULL, &err);
 }
 
-static void tell(const struct rewinding *r) {
-    struct live *l = r->live;
+static void rewind_commit(struct rewinding *r, int (*write)(void *arg, struct err *err),
+                          void (*done)(void *arg, const struct err *failed)) {
+    const struct commit commit = {write, done, rewind_late, r};
+    commit_run(r->live->service->commits, &r->live->lane, &commit);
+}
+
+static int write_intent(void *arg, struct err *err) {
+    struct rewinding *r = arg;
+    struct store *store = r->live->service->store;
+    return store_step_add(store, &r->kept, err) < 0 ? -1 : store_step_add(store, &r->row, err);
+}
+
+static int write_back(void *arg, struct err *err) {
+    struct rewinding *r = arg;
+    struct store *store = r->live->service->store;
+    if (r->kept.id[0] && store_step_delete(store, r->kept.id, err) < 0)
+        return -1;
+    return store_step_delete(store, r->row.id, err);
+}
+
+static void back_written(void *arg, const struct err *failed) {
+    struct rewinding *r = arg;
+    if (failed)
+        log_line(LOG_ERROR, "service", "rewind: %s id=%s", failed->text, r->live->row.id);
+    finish(r, &r->why);
+}
+
+/* The intent goes, then everybody hears why. */
+static void take_back(struct rewinding *r, const struct err *why) {
+    r->why = *why;
+    rewind_commit(r, write_back, back_written);
+}
+
+static int put_event(const struct rewinding *r, struct err *err) {
+    const struct live *l = r->live;
     struct buf text DEFER(buf_done) = BUF(1024);
     struct jot j = JOT(&text);
     jot_object(&j, NULL);
@@ -103,29 +131,25 @@ static void tell(const struct rewinding *r) {
     jot_u64(&j, "number", r->row.number);
     jot_string(&j, "what", r->row.what);
     jot_end(&j, '}');
-    event_tell(l->service, l->row.owner, l->row.id, "machine.rewound", text.data);
+    return event_put(l->service, l->row.owner, l->row.id, "machine.rewound", text.data, err);
 }
 
-static int write_result(struct rewinding *r, bool changed, struct err *err) {
-    struct live *l = r->live;
-    struct store *store = l->service->store;
+static const char *target_of(const struct rewinding *r) {
+    return r->row.stack ? r->row.stack : "";
+}
+
+static int write_result(void *arg, struct err *err) {
+    struct rewinding *r = arg;
+    struct store *store = r->live->service->store;
     r->kept.state = r->row.state = STEP_DONE;
     r->kept.has_point = r->row.has_point = r->row.counted = 1;
-    if (store_begin(store, err) < 0)
-        return -1;
     /* Nothing was written since the last step: that one is what was there. */
-    int done = changed ? store_step_update(store, &r->kept, err)
-                       : store_step_delete(store, r->kept.id, err);
-    if (done == 0)
-        done = store_step_update(store, &r->row, err);
-    if (done == 0)
-        done = steps_root_changed(l, l->steps.layer + 1, r->row.stack ? r->row.stack : "", err);
-    if (done == 0)
-        tell(r);
-    if (done == 0 && store_commit(store, err) == 0)
-        return 0;
-    store_rollback(store);
-    return -1;
+    if ((r->changed ? store_step_update(store, &r->kept, err)
+                    : store_step_delete(store, r->kept.id, err)) < 0 ||
+        store_step_update(store, &r->row, err) < 0 ||
+        steps_root_put(r->live, r->live->steps.layer + 1, target_of(r), err) < 0)
+        return -1;
+    return put_event(r, err);
 }
 
 /* ---- the switch ---- */
@@ -157,10 +181,19 @@ static void trusted(void *arg, const struct err *err) {
     finish(arg, NULL);
 }
 
+static void result_written(void *arg, const struct err *failed) {
+    struct rewinding *r = arg;
+    if (failed) {
+        finish(r, failed);
+        return;
+    }
+    steps_root_known(r->live, r->live->steps.layer + 1, target_of(r));
+    net_trust_again(r->live, trusted, r);
+}
+
 static void switched(void *arg, bool changed, const struct err *failed) {
     struct rewinding *r = arg;
-    struct live *l = r->live;
-    struct err err;
+    const struct live *l = r->live;
     bool ends = l->row.state == MACHINE_ENDING || l->row.state == MACHINE_ENDED;
     if (failed && !ends && (failed->code == ERR_UNKNOWN || failed->code == ERR_GONE)) {
         wait_and_ask(r);
@@ -169,12 +202,10 @@ static void switched(void *arg, bool changed, const struct err *failed) {
     } else if (failed && !ends && make_room(r, failed)) {
         return;
     } else if (failed) {
-        take_back(r);
-        finish(r, failed);
-    } else if (write_result(r, changed, &err) < 0) {
-        finish(r, &err);
+        take_back(r, failed);
     } else {
-        net_trust_again(l, trusted, r);
+        r->changed = changed;
+        rewind_commit(r, write_result, result_written);
     }
 }
 
@@ -200,6 +231,13 @@ static void fill(struct rewinding *r, struct step_row *row, enum step_kind kind,
     snprintf(row->machine, sizeof(row->machine), "%s", r->live->row.id);
 }
 
+static void intent_written(void *arg, const struct err *failed) {
+    if (failed)
+        finish(arg, failed);
+    else
+        ask_root(arg);
+}
+
 /* What was there and what comes back, written down before anything is touched. */
 static void begin_switch(struct rewinding *r) {
     struct live *l = r->live;
@@ -212,7 +250,10 @@ static void begin_switch(struct rewinding *r) {
     fill(r, &r->kept, STEP_KEPT, now);
     step_row_done(&r->row);
     fill(r, &r->row, STEP_REWIND, target ? target : "");
-    if (write_intent(r, &err) < 0)
+    const struct commit intent = {write_intent, intent_written, rewind_late, r};
+    if (r->halted) /* commands were ended for it: it is not refused any more */
+        commit_run(l->service->commits, &l->lane, &intent);
+    else if (commit_once(l->service->commits, &l->lane, &intent, &err) < 0)
         finish(r, &err);
     else
         ask_root(r);
@@ -221,8 +262,9 @@ static void begin_switch(struct rewinding *r) {
 /* The end of a rewind, whether or not it is written down already. */
 static void give_up(struct rewinding *r, const struct err *err) {
     if (r->kept.id[0])
-        take_back(r);
-    finish(r, err);
+        take_back(r, err);
+    else
+        finish(r, err);
 }
 
 static void halted(void *arg, const struct err *failed) {
@@ -282,9 +324,10 @@ static void begin(void *arg) {
     struct live *l = r->live;
     struct err err;
     char detail[160];
-    if (gate_wait(l, begin, r))
+    int full = gate_check(l, &err);
+    if (full == 0 && gate_wait(l, begin, r))
         return;
-    if (check(r, &err) < 0) {
+    if (full < 0 || check(r, &err) < 0) {
         refuse(r, &err);
         return;
     }
@@ -344,9 +387,7 @@ void rewind_adopt(struct live *l, struct step_row *row) {
     row->what = row->stack = NULL;
     live_ref(l);
     if (find_kept(r, &err) < 0) {
-        log_line(LOG_ERROR, "service", "%s id=%s", err.text, l->row.id);
-        take_back(r);
-        refuse(r, &err);
+        take_back(r, &err);
         return;
     }
     l->changing = true;

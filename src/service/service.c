@@ -169,7 +169,7 @@ void ignore_machine(void *arg, const struct machine_view *view, const struct err
 struct service *service_new(const struct service_options *o, loop_fn *ready, void *arg,
                             struct err *err) {
     struct service *s = calloc(1, sizeof(*s));
-    int64_t oldest;
+    int64_t oldest, newest;
     uint32_t tool_ids;
     /* Tools of a daemon that was killed are still in the guests: ours start somewhere else. */
     if (!s || getrandom(&tool_ids, sizeof(tool_ids), 0) != sizeof(tool_ids))
@@ -184,13 +184,14 @@ struct service *service_new(const struct service_options *o, loop_fn *ready, voi
                           .spare_log = OUTLOG_FD_NONE,
                           .ready = ready,
                           .ready_arg = arg};
+    s->commits = commits_new(s->loop, s->store);
+    s->events_call = (struct loop_call){.fn = events_tell, .arg = s};
     s->databases = databases_new(s);
     s->copies_unswept = true;
     s->spare_call = (struct loop_call){.fn = exec_make_spare, .arg = s};
     s->host = s->driver->open(o->loop, err);
     if (!s->host || !(s->gate = net_gate_new(s, err)) || !(s->models = models_new(s, err)) ||
-        !(s->ingress = expose_new(s)) ||
-        store_event_range(s->store, &oldest, &s->last_event, err) < 0) {
+        !(s->ingress = expose_new(s)) || store_event_range(s->store, &oldest, &newest, err) < 0) {
         service_free(s);
         return NULL;
     }
@@ -206,6 +207,8 @@ void service_free(struct service *s) {
     if (!s)
         return;
     loop_timer_free(s->tick);
+    loop_call_cancel(s->loop, &s->events_call);
+    commits_free(s->commits);
     seals_release(s);
     models_free(s->models, s->loop);
     databases_free(s->databases);

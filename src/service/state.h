@@ -11,6 +11,7 @@
 #include "gate/ingress.h"
 #include "io/outlog_fd.h"
 #include "machine/machine.h"
+#include "service/commit.h"
 #include "service/flood.h"
 #include "service/host.h"
 #include "service/idle.h"
@@ -104,6 +105,7 @@ struct live {
     struct idle_state idle;
     uint64_t idle_check_ms; /* when to look again */
     struct steps steps;
+    struct commit_lane lane; /* what was done to it and is not written down */
     struct durable durable;
     bool dormant;             /* it was found again without a box, and waits to be resumed */
     char *cwd;                /* of commands: a granted directory, or NULL */
@@ -132,6 +134,7 @@ enum { GRANT_KINDS_MAX = 12 };
 struct service {
     struct loop *loop;
     struct store *store;
+    struct commits *commits;
     const struct conf *conf;
     const struct place *place;
     const struct machine_driver *driver; /* of boxes; further kinds add a table here */
@@ -154,9 +157,9 @@ struct service {
     struct loop_call spare_call;      /* makes it */
     char last_owner[STORE_NAME_SIZE]; /* empty: nobody yet */
     uid_t last_uid;
-    int64_t last_event;
-    uint64_t hits[HIT_COUNT];  /* enum limit_hit */
-    struct image_stats images; /* what was done; the rest is counted when somebody asks */
+    struct loop_call events_call; /* tells the watchers, once what they read is committed */
+    uint64_t hits[HIT_COUNT];     /* enum limit_hit */
+    struct image_stats images;    /* what was done; the rest is counted when somebody asks */
     uint64_t fallbacks[FELL_COUNT];
     uint64_t fates[GRANT_KINDS_MAX][GRANT_FATES];
     loop_fn *ready;
@@ -200,7 +203,14 @@ void note_result(struct service *s, const struct caller *who, const struct journ
 /* What most verbs on a whole machine say. */
 struct journal_record verb_record(const char *verb, const struct live *l);
 
-/* Tells the watchers and keeps it for those who come later. json: an object or NULL. */
+/*
+ * Keeps an event, and tells the watchers once the stack has unwound: in a transaction it is there
+ * only if that is committed. json: an object or NULL.
+ */
+void events_tell(void *service);
+int event_put(struct service *s, const char *owner, const char *machine, const char *type,
+              const char *json, struct err *err);
+/* The same, logged when it fails. */
 void event_tell(struct service *s, const char *owner, const char *machine, const char *type,
                 const char *json);
 

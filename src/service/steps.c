@@ -83,6 +83,8 @@ void service_snap(struct service *s, const struct caller *who, const char *machi
         err_remedy(&err, "use letters, digits, '.', '_' and '-', and not digits alone");
         l = NULL;
     }
+    if (l && gate_check(l, &err) < 0)
+        l = NULL;
     struct journal_record what = {.verb = "machine.snap", .machine = l ? l->row.id : NULL};
     if (!l || note_intent(s, who, &what, &intent, &err) < 0) {
         done(arg, NULL, &err);

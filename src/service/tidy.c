@@ -51,20 +51,23 @@ static void put_off(struct live *l) {
     l->steps.merge_from = next < LAYERS_MAX ? next : LAYERS_MAX;
 }
 
-/* The root stays as it is mounted; the next one is made of the new layer. */
-static void put_merged(struct merging *m) {
+/* The root stays as it is mounted; the next one is made of the new layer. False: it is not used. */
+static bool put_merged(struct merging *m) {
     struct live *l = m->live;
     struct layers now;
     char text[LAYERS_TEXT_SIZE];
     struct err err = {.text = "it does not fit"};
     if (layers_parse(l->steps.stack ? l->steps.stack : "", &now, &err) == 0 &&
         !compact_apply(&now, &m->run, m->run.v[0].machine, m->into))
-        return; /* a rewind has left them behind */
+        return true; /* a rewind has left them behind */
     if (!layers_print(&now, text, sizeof(text)) ||
-        steps_root_changed(l, l->steps.layer, text, &err) < 0)
+        steps_root_put(l, l->steps.layer, text, &err) < 0) {
         log_line(LOG_WARN, "service", "merged layers are not used: %s id=%s", err.text, l->row.id);
-    else
-        l->steps.stale = l->steps.unpruned = true;
+        return false;
+    }
+    steps_root_known(l, l->steps.layer, text);
+    l->steps.stale = l->steps.unpruned = true;
+    return true;
 }
 
 static void ask_merge(void *arg);
@@ -78,9 +81,11 @@ static void merge_known(void *arg, const struct err *err) {
         loop_timer_start(m->timer, MERGE_LOOK_MS, 0);
         return;
     }
-    if (!err) {
+    bool used = !err && put_merged(m);
+    if (used) {
         l->steps.merge_from = 0;
-        put_merged(m);
+    } else if (!err) {
+        put_off(l);
     } else if (!ends) {
         log_line(LOG_WARN, "service", "merge layers: %s id=%s", err->text, l->row.id);
         if (err->code != ERR_LIMIT) /* room may come again with the next step */
@@ -88,7 +93,7 @@ static void merge_known(void *arg, const struct err *err) {
     }
     live_ref(l);
     merging_free(m);
-    if (!err)
+    if (used)
         compact(l, true); /* one leads to the next */
     live_unref(l);
 }

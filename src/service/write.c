@@ -77,18 +77,27 @@ struct journal_record verb_record(const char *verb, const struct live *l) {
     return (struct journal_record){.verb = verb, .machine = l->row.id};
 }
 
-void event_tell(struct service *s, const char *owner, const char *machine, const char *type,
-                const char *json) {
+int event_put(struct service *s, const char *owner, const char *machine, const char *type,
+              const char *json, struct err *err) {
     struct event_row row = {.time_ms = now_ms(), .json = (char *)json};
-    struct err err;
     snprintf(row.owner, sizeof(row.owner), "%s", owner);
     snprintf(row.machine, sizeof(row.machine), "%s", machine ? machine : "");
     snprintf(row.type, sizeof(row.type), "%s", type);
-    if (store_event_add(s->store, &row, &row.id, &err) < 0) {
-        log_line(LOG_ERROR, "service", "keep an event: %s", err.text);
-        return;
-    }
-    s->last_event = row.id;
+    if (store_event_add(s->store, &row, &row.id, err) < 0)
+        return err_wrap(err, "keep an event");
+    loop_defer(s->loop, &s->events_call);
+    return 0;
+}
+
+void event_tell(struct service *s, const char *owner, const char *machine, const char *type,
+                const char *json) {
+    struct err err;
+    if (event_put(s, owner, machine, type, json, &err) < 0)
+        log_line(LOG_ERROR, "service", "%s", err.text);
+}
+
+void events_tell(void *service) {
+    struct service *s = service;
     for (s->walk = s->watches; s->walk;) {
         struct event_watch *w = s->walk;
         s->walk = w->next;

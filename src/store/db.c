@@ -131,6 +131,7 @@ int store_open(const struct store_options *o, struct store **ret, struct err *er
     if (!s)
         return err_set(err, ERR_LIMIT, "store: out of memory");
     s->lock_fd = s->home_fd = -1;
+    s->broken = o->broken;
     if (mkdir(o->home, 0700) < 0 && errno != EEXIST)
         return err_sys(err, "make '%s'", o->home);
     s->home_fd = open(o->home, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -176,11 +177,23 @@ static int run(struct store *s, enum statement id, struct err *err) {
 }
 
 int store_begin(struct store *s, struct err *err) {
+    s->full = false;
     return run(s, STMT_BEGIN, err);
 }
 
 int store_commit(struct store *s, struct err *err) {
-    return run(s, STMT_COMMIT, err);
+    if (run(s, STMT_COMMIT, err) == 0)
+        return 0;
+    store_rollback(s);
+    return -1;
+}
+
+bool store_in_transaction(const struct store *s) {
+    return !sqlite3_get_autocommit(s->db);
+}
+
+bool store_is_full(const struct store *s) {
+    return s->full;
 }
 
 void store_rollback(struct store *s) {
@@ -190,9 +203,18 @@ void store_rollback(struct store *s) {
 
 int store_log(struct store *s, const struct journal_record *record, uint64_t *ret_seq,
               struct err *err) {
-    if (flusher_check(s->flusher, err) < 0 ||
-        journal_append(s->journal, record, 1, ret_seq, err) < 0)
+    struct err why;
+    if (flusher_check(s->flusher, err) < 0)
         return -1;
+    if (journal_append(s->journal, record, 1, ret_seq, &why) < 0) {
+        int number = journal_error(s->journal);
+        s->full = number == -ENOSPC || number == -EDQUOT;
+        if (number && !s->full)
+            store_broken(s, &why);
+        if (err)
+            *err = why;
+        return -1;
+    }
     flusher_touch(s->flusher, 0);
     return 0;
 }

@@ -12,6 +12,7 @@
  */
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/err.h"
@@ -34,6 +35,11 @@ struct store;
 struct store_options {
     const char *home; /* made, for the owner alone, when it is missing */
     struct journal_options journal;
+    /*
+     * The disk failed under a write: called at once, from within the write, and may be NULL. Who
+     * goes on afterwards must not tell anybody of that write, neither that it was done nor not.
+     */
+    void (*broken)(const struct err *why);
 };
 
 /*
@@ -51,8 +57,12 @@ void store_closep(struct store **s);
  * any error inside, roll back; store_rollback() without a transaction does nothing.
  */
 int store_begin(struct store *s, struct err *err);
-int store_commit(struct store *s, struct err *err);
+int store_commit(struct store *s, struct err *err); /* rolls back when it fails */
 void store_rollback(struct store *s);
+bool store_in_transaction(const struct store *s);
+
+/* The last write that failed did so for want of room: the same write may succeed later. */
+bool store_is_full(const struct store *s);
 
 /* One record for the journal, before the effect (intent) and after it (result). */
 int store_log(struct store *s, const struct journal_record *record, uint64_t *ret_seq,

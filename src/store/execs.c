@@ -131,7 +131,7 @@ int store_exec_finish(struct store *s, const struct exec_row *row, struct err *e
     if (query_start(&q, s, STMT_EXEC_FINISH, err) < 0 ||
         query_bind(&q, &exec_table, row, err) < 0 || query_run(&q, &changed, err) < 0)
         return -1;
-    return changed ? 0 : err_set(err, ERR_NOT_FOUND, "there is no exec '%.80s'", row->id);
+    return changed ? 0 : err_set(err, ERR_NOT_FOUND, "there is no running exec '%.80s'", row->id);
 }
 
 int store_exec_lose(struct store *s, const char *machine, int64_t now_ms, const char *reason,

@@ -50,14 +50,13 @@ struct flusher {
 
 /* ---- Syncing ---- */
 
-static int fail(struct flusher *f, const struct err *why) {
+void flusher_fail(struct flusher *f, const struct err *why) {
     pthread_mutex_lock(&f->lock);
     if (!atomic_load(&f->failed)) {
         f->error = *why;
         atomic_store(&f->failed, true);
     }
     pthread_mutex_unlock(&f->lock);
-    return -1;
 }
 
 int flusher_check(struct flusher *f, struct err *err) {
@@ -79,7 +78,7 @@ int flusher_flush(struct flusher *f, struct err *err) {
         return -1;
     if (journal_sync(f->journal, &why) < 0 ||
         (fdatasync(f->wal_fd) < 0 && err_sys(&why, "sync the database") < 0)) {
-        fail(f, &why);
+        flusher_fail(f, &why);
         return flusher_check(f, err);
     }
     atomic_fetch_add(&f->flushes, 1);

@@ -22,7 +22,10 @@ void flusher_stop(struct flusher *f);
 /* The loop wrote something; the log has so many pages now (0: unchanged). Cheap. */
 void flusher_touch(struct flusher *f, uint32_t wal_pages);
 
-/* 0 unless a flush has failed; then every write must be refused. Cheap. */
+/* A write or a sync failed in a way that leaves it unknown what the disk holds. Any thread. */
+void flusher_fail(struct flusher *f, const struct err *why);
+
+/* 0 unless that has happened; then every write must be refused. Cheap. */
 int flusher_check(struct flusher *f, struct err *err);
 
 /* Durable now. Any thread; blocks. */

@@ -29,6 +29,7 @@ struct journal {
     enum journal_kind last;
     uint64_t unsigned_records;
     bool broken; /* a failed write could not be taken back */
+    int error;   /* of the last write: 0 or -errno */
     struct buf out;
 
     /* One sync at a time, on a descriptor kept for it: one that needed a new one could fail for
@@ -44,6 +45,7 @@ struct journal {
     int retired[RETIRED_MAX]; /* ended segments, not known to be durable */
     size_t retired_count;
     bool dir_changed;
+    bool sync_failed; /* of an ended segment: nobody knows what the disk holds */
 };
 
 void journal_head_text(const struct journal_head *head, char ret[JOURNAL_HEAD_TEXT]) {
@@ -210,7 +212,7 @@ static struct prepared *prepare(const struct journal_record *r) {
 
 /* All of j->out or nothing; the chain moves to `to` only when it is written. */
 static int write_out(struct journal *j, const struct journal_head *to, struct err *err) {
-    int status = write_all(j->fd, j->out.data, j->out.len);
+    int status = j->error = write_all(j->fd, j->out.data, j->out.len);
     if (status == 0) {
         j->size += j->out.len;
         pthread_mutex_lock(&j->lock);
@@ -241,9 +243,10 @@ static void start_group(struct journal *j) {
     j->out.len = 0;
 }
 
-static int usable(const struct journal *j, struct err *err) {
+static int usable(struct journal *j, struct err *err) {
     if (!j->broken)
         return 0;
+    j->error = -EIO;
     err_set(err, ERR_INTERNAL, "the journal cannot be written since an earlier failure");
     return err_remedy(err, "make room on its disk and restart the daemon");
 }
@@ -295,8 +298,13 @@ static void retire(struct journal *j, int fd) {
     pthread_mutex_unlock(&j->lock);
     if (kept)
         return;
-    (void)fdatasync(fd);
+    bool failed = fdatasync(fd) < 0;
     close(fd);
+    if (!failed)
+        return;
+    pthread_mutex_lock(&j->lock);
+    j->sync_failed = true; /* journal_sync() says so */
+    pthread_mutex_unlock(&j->lock);
 }
 
 static void use_segment(struct journal *j, int fd) {
@@ -352,6 +360,7 @@ int journal_append(struct journal *j, const struct journal_record *records, size
                    uint64_t *ret_seq, struct err *err) {
     struct journal_head at = j->at;
     uint64_t first = at.seq + 1;
+    j->error = 0;
     if (count == 0 || usable(j, err) < 0)
         return count == 0 ? 0 : -1;
     start_group(j);
@@ -367,6 +376,10 @@ int journal_append(struct journal *j, const struct journal_record *records, size
     if (ret_seq)
         *ret_seq = first;
     return 0;
+}
+
+int journal_error(const struct journal *j) {
+    return j->error;
 }
 
 void journal_at(const struct journal *j, struct journal_head *ret) {
@@ -394,7 +407,7 @@ struct sync_job {
 
 static int take_job(struct journal *j, struct sync_job *job) {
     pthread_mutex_lock(&j->lock);
-    int r = dup3(j->fd, j->sync_fd, O_CLOEXEC) < 0 ? -errno : 0;
+    int r = j->sync_failed ? -EIO : dup3(j->fd, j->sync_fd, O_CLOEXEC) < 0 ? -errno : 0;
     if (r == 0) {
         memcpy(job->retired, j->retired, sizeof(job->retired));
         job->count = j->retired_count;

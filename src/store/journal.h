@@ -58,6 +58,9 @@ void journal_close(struct journal *j);
 int journal_append(struct journal *j, const struct journal_record *records, size_t count,
                    uint64_t *ret_seq, struct err *err);
 
+/* Why the file could not be written, if the last append failed for that: -errno, else 0. */
+int journal_error(const struct journal *j);
+
 /* Appends a head unless the last record is one. 1: it did, 0: there was nothing new. */
 int journal_sign(struct journal *j, struct err *err);
 

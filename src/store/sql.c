@@ -1,4 +1,5 @@
 #include <assert.h>
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -31,8 +32,26 @@ static const struct {
     {SQLITE_CONSTRAINT_FOREIGNKEY, ERR_NOT_FOUND, "what it belongs to does not exist", ""},
 };
 
+/* The errno behind an I/O error; of a write it is kept with the log's file. */
+static int sqlite_errno(sqlite3 *db) {
+    sqlite3_file *log = NULL;
+    int number = 0;
+    if (sqlite3_extended_errcode(db) == SQLITE_IOERR_WRITE &&
+        sqlite3_file_control(db, "main", SQLITE_FCNTL_JOURNAL_POINTER, &log) == SQLITE_OK && log &&
+        log->pMethods)
+        log->pMethods->xFileControl(log, SQLITE_FCNTL_LAST_ERRNO, &number);
+    return number ? number : sqlite3_system_errno(db);
+}
+
+/* SQLite knows a full disk by ENOSPC from write() alone: quotas and its shared file have others. */
+static int sqlite_code(sqlite3 *db, int code) {
+    int number = db && (code & 0xff) == SQLITE_IOERR ? sqlite_errno(db) : 0;
+    return number == ENOSPC || number == EDQUOT ? SQLITE_FULL : code;
+}
+
 int err_sqlite(struct err *err, sqlite3 *db, int code, const char *what) {
     int extended = db ? sqlite3_extended_errcode(db) : code;
+    code = sqlite_code(db, code);
     if ((extended & 0xff) != (code & 0xff))
         extended = code;
     for (size_t i = 0; i < sizeof(sqlite_errors) / sizeof(*sqlite_errors); i++)
@@ -190,11 +209,37 @@ int query_bind(struct query *q, const struct table *table, const void *row, stru
     return 0;
 }
 
+void store_broken(struct store *s, const struct err *why) {
+    struct err err = *why;
+    if (s->flusher) {
+        flusher_fail(s->flusher, why);
+        flusher_check(s->flusher, &err); /* with what to do about it */
+    }
+    if (s->broken)
+        s->broken(&err);
+}
+
+/* After a disk error nobody knows what is in the log: the next to open it finds out. */
+static int query_failed(struct query *q, int code, struct err *err) {
+    struct store *s = q->store;
+    bool writes = !sqlite3_stmt_readonly(q->stmt) || q->stmt == s->statements[STMT_COMMIT];
+    struct err why;
+    err_sqlite(&why, s->db, code, "store");
+    code = sqlite_code(s->db, code) & 0xff;
+    if (writes)
+        s->full = code == SQLITE_FULL;
+    if (writes && code == SQLITE_IOERR)
+        store_broken(s, &why);
+    if (err)
+        *err = why;
+    return -1;
+}
+
 int query_step(struct query *q, struct err *err) {
     int rc = sqlite3_step(q->stmt);
     if (rc == SQLITE_ROW)
         return 1;
-    return rc == SQLITE_DONE ? 0 : err_sqlite(err, q->store->db, rc, "store");
+    return rc == SQLITE_DONE ? 0 : query_failed(q, rc, err);
 }
 
 int query_run(struct query *q, size_t *ret_changed, struct err *err) {

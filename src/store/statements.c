@@ -249,7 +249,8 @@ static const struct {
     [STMT_EXEC_FINISH] = {"UPDATE execs SET state = ?6, exit_code = ?7, signal = ?8, reason = ?9,"
                           " started_ms = max(started_ms, ?11), ended_ms = ?12, user_us = ?14, "
                           "system_us = ?15, wall_us = ?16,"
-                          " max_rss_kb = ?17, out_bytes = ?18, err_bytes = ?19 WHERE id = ?1",
+                          " max_rss_kb = ?17, out_bytes = ?18, err_bytes = ?19"
+                          " WHERE id = ?1 AND state < 3",
                           &exec_table},
     [STMT_EXEC_LOSE] = {"UPDATE execs SET state = 4, ended_ms = ?2, reason = ?3"
                         " WHERE machine = ?1 AND state < 3",

@@ -173,6 +173,8 @@ struct store {
     bool has_secrets_key;
     uint64_t commits;
     struct ballast ballast;
+    bool full; /* the last write that failed found no room */
+    void (*broken)(const struct err *why);
 };
 
 /* The text of a statement with its column lists written out; false when memory is gone. */
@@ -187,6 +189,9 @@ struct query {
 
 int query_start(struct query *q, struct store *s, enum statement id, struct err *err);
 void query_done(struct query *q);
+
+/* The disk failed: no write is accepted any more, and the owner of the store is told. */
+void store_broken(struct store *s, const struct err *why);
 
 /* Positions are ?1 and on. NULL texts are NULL; they must outlive the query. */
 void query_text(struct query *q, int at, const char *text);

@@ -1,0 +1,68 @@
+/*
+ * Preloaded into a daemon: while the file $FAIL_WRITE exists, writes to some files fail. It says
+ * which, and how: "ERRNO PERCENT SUFFIX", as in "28 100 carrel.db-wal". It is read at every write,
+ * so that a test changes its mind at any time.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* The same sequence in every run: a storm that fails can be run again. */
+static bool by_chance(int percent) {
+    static atomic_uint calls;
+    unsigned n = atomic_fetch_add(&calls, 1) * 2654435761u;
+    return (int)((n >> 8) % 100) < percent;
+}
+
+static bool ends_with(int fd, const char *suffix) {
+    char link[64], path[4096];
+    snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+    ssize_t n = readlink(link, path, sizeof(path) - 1);
+    size_t len = strlen(suffix);
+    return n >= (ssize_t)len && memcmp(path + n - len, suffix, len) == 0;
+}
+
+/* 0, or the errno with which this write fails. */
+static int write_fault(int fd) {
+    const char *flag = getenv("FAIL_WRITE");
+    char text[128], suffix[64];
+    int number, percent, control = flag ? open(flag, O_RDONLY | O_CLOEXEC) : -1;
+    if (control < 0)
+        return 0;
+    ssize_t n = read(control, text, sizeof(text) - 1);
+    close(control);
+    text[n > 0 ? n : 0] = '\0';
+    if (sscanf(text, "%d %d %63s", &number, &percent, suffix) != 3 || !ends_with(fd, suffix))
+        return 0;
+    return by_chance(percent) ? number : 0;
+}
+
+static ssize_t written(int fd, const void *bytes, size_t len, off64_t at) {
+    int kept = errno, fault = write_fault(fd);
+    if (fault) {
+        errno = fault;
+        return -1;
+    }
+    errno = kept;
+    return at < 0 ? syscall(SYS_write, fd, bytes, len) : syscall(SYS_pwrite64, fd, bytes, len, at);
+}
+
+ssize_t write(int fd, const void *bytes, size_t len) {
+    return written(fd, bytes, len, -1);
+}
+
+ssize_t pwrite64(int fd, const void *bytes, size_t len, off64_t at) {
+    return written(fd, bytes, len, at);
+}
+
+#if !defined(__USE_FILE_OFFSET64)
+ssize_t pwrite(int fd, const void *bytes, size_t len, off_t at) {
+    return written(fd, bytes, len, at);
+}
+#endif

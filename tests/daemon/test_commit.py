@@ -1,0 +1,223 @@
+"""Commit, then acknowledge: while the disk is full nothing is told that is not written down, and a disk that fails
+ends the daemon; the next one finds out what was done."""
+import errno
+import threading
+
+import pytest
+from carrel import ROOTLESS, spawner_pids
+from daemon import Refused, stopped
+from faulty import Faulty
+from patience import clock
+from test_steps import Box
+
+
+@pytest.fixture
+def d():
+    made = Faulty()
+    yield made
+    made.stop()
+
+
+class Call(threading.Thread):
+    """A request that is under way; .answer() is what came of it: the answer, or the refusal."""
+
+    def __init__(self, call, *args, **options):
+        super().__init__(daemon=True)
+        self.call, self.args, self.options, self.came = call, args, options, None
+        self.start()
+
+    def run(self):
+        try:
+            self.came = self.call(*self.args, **self.options)
+        except (Refused, OSError) as e:
+            self.came = e
+
+    def answer(self):
+        self.join(60)
+        assert not self.is_alive(), "nobody was answered"
+        return self.came
+
+
+def waits_for_a_word(d, m, command="read word; exit 7"):
+    x = d.post(f"/v1/machines/{m}/execs", {"command": command, "stdin_open": True, "background": True})["id"]
+    d.until(lambda: d.get(f"/v1/machines/{m}/execs/{x}")["state"] == "running")
+    return x
+
+
+def say(d, m, x):
+    d.request("POST", f"/v1/machines/{m}/execs/{x}/stdin", b"word\n", offset=0)
+
+
+def unwritten(d):
+    """How often it was logged that something done is not written down. Once a minute at most."""
+    return d.log().count("write what was done")
+
+
+def exits_unwritten(d, m):
+    """A command has exited, and that could not be written."""
+    x = waits_for_a_word(d, m)
+    d.fail()
+    say(d, m, x)
+    d.until(lambda: unwritten(d))
+    assert d.get(f"/v1/machines/{m}/execs/{x}")["state"] == "running", "told before it was written"
+    assert d.rows("SELECT state FROM execs WHERE id = ?", x) == [(2,)]
+    return x
+
+
+def test_an_exit_is_told_once_it_is_written(d):
+    b = Box(d)
+    x = exits_unwritten(d, b.id)
+    d.heal()
+    assert d.wait(b.id, x)["status"] == 7
+    assert b.settled(1)[0]["exec"] == x
+    assert b.sh("echo on") == "on\n"
+
+
+def test_an_exit_that_was_not_written_is_known_to_the_next_daemon(d):
+    m = d.machine()
+    x = exits_unwritten(d, m)
+    d.kill()
+    d.heal()
+    d.start()
+    told = d.wait(m, x)
+    assert told["state"] == "exited" and told["status"] == 7, told
+
+
+def test_a_machine_whose_exit_is_not_written_takes_no_commands_and_can_be_read(d):
+    b = Box(d)
+    d.put(b.url + "/files", b"text", path="/home/user/f")
+    exits_unwritten(d, b.id)
+    begun = clock()
+    with pytest.raises(Refused) as e:
+        b.sh("echo more")
+    assert e.value.code == "limit" and "full" in e.value.error["message"] and clock() - begun < 10, e.value
+    assert d.request("GET", b.url + "/files", raw=True, path="/home/user/f") == b"text"
+    assert d.get(b.url)["state"] == "running" and d.machines()
+    d.heal()
+    d.until(lambda: answered(b.sh, "echo more") == "more\n")
+
+
+def answered(call, *args):
+    """The answer; None: it is refused for now."""
+    try:
+        return call(*args)
+    except Refused as e:
+        assert e.code in ("limit", "busy"), e
+        return None
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.EROFS])
+def test_a_disk_that_fails_under_an_exit_ends_the_daemon(d, number):
+    m = d.machine()
+    x = waits_for_a_word(d, m)
+    d.fail(number)
+    say(d, m, x)
+    assert d.process.wait(60) == 1, d.log()
+    d.heal()
+    d.start()
+    told = d.wait(m, x)
+    assert told["state"] == "exited" and told["status"] == 7, told
+
+
+def test_a_quota_is_a_full_disk(d):
+    """SQLite knows ENOSPC only."""
+    m = d.machine()
+    x = waits_for_a_word(d, m)
+    d.fail(errno.EDQUOT)
+    say(d, m, x)
+    d.until(lambda: unwritten(d))
+    assert d.get(f"/v1/machines/{m}/execs/{x}")["state"] == "running"
+    d.heal()
+    assert d.wait(m, x)["status"] == 7
+
+
+# ---- steps and rewinds: the intent is written, the root is switched, and the result finds no room ----
+
+def result_unwritten(d, b, call, *args, number=errno.ENOSPC):
+    """The call; its intent is there, its effect too, and its result could not be written."""
+    logged = unwritten(d)
+    with stopped(spawner_pids(d.run_dir)):
+        under_way = Call(call, *args)
+        d.until(lambda: d.taking(b.id))
+        d.fail(number)
+    if number == errno.ENOSPC:
+        d.until(lambda: unwritten(d) > logged)
+    return under_way
+
+
+needs_root = pytest.mark.skipif(ROOTLESS, reason="a step switches no root without the privileges of root")
+
+
+@needs_root
+def test_a_failed_rewind_does_not_run_over_later_work(d):
+    b = Box(d, steps="manual")
+    b.sh("echo one >f")
+    one = b.snap()["number"]
+    b.sh("echo two >f")
+    rewinding = result_unwritten(d, b, b.rewind, one)
+    d.heal()
+    came = rewinding.answer()
+    assert not isinstance(came, Exception) or came.code == "unknown", came
+    d.until(lambda: answered(b.sh, "cat f") == "one\n")
+    b.sh("echo three >f")
+    d.restart()
+    assert b.sh("cat f") == "three\n", "the next daemon ran the rewind again"
+    kinds = [s["kind"] for s in b.steps()]
+    assert kinds == ["snap", "kept", "rewind"], kinds
+    assert d.get("/v1/store/check")["whole"]
+
+
+@needs_root
+def test_nothing_runs_in_a_machine_whose_rewind_is_not_written(d):
+    b = Box(d, steps="manual")
+    b.sh("echo one >f")
+    one = b.snap()["number"]
+    b.sh("echo two >f")
+    rewinding = result_unwritten(d, b, b.rewind, one)
+    came = rewinding.answer()
+    assert isinstance(came, Refused) and came.code == "unknown" and "written down" in came.error["message"], came
+    with pytest.raises(Refused) as e:
+        b.sh("echo three >f")
+    assert e.value.code == "limit", e.value
+    d.kill()
+    d.heal()
+    d.start()
+    d.until(lambda: answered(b.sh, "cat f") == "one\n")
+    assert [s["kind"] for s in b.steps()] == ["snap", "kept", "rewind"]
+
+
+@needs_root
+def test_a_disk_that_fails_under_a_rewind_lets_the_next_daemon_do_it(d):
+    b = Box(d, steps="manual")
+    b.sh("echo one >f")
+    one = b.snap()["number"]
+    b.sh("echo two >f")
+    rewinding = result_unwritten(d, b, b.rewind, one, number=errno.EIO)
+    assert d.process.wait(60) == 1, d.log()
+    assert isinstance(rewinding.answer(), OSError) or rewinding.answer() is not None
+    d.heal()
+    d.start()
+    d.until(lambda: answered(b.sh, "cat f") == "one\n")
+    b.sh("echo three >f")
+    d.restart()
+    assert b.sh("cat f") == "three\n"
+
+
+@needs_root
+def test_a_refused_snapshot_does_not_keep_its_name(d):
+    b = Box(d, steps="manual")
+    b.sh("echo one >f")
+    came = result_unwritten(d, b, b.snap, "mine").answer()
+    assert isinstance(came, Refused) and came.code == "limit", came
+    d.heal()
+    d.until(lambda: not d.taking(b.id))
+    with pytest.raises(Refused) as e:
+        d.get(b.url + "/steps/mine")
+    assert e.value.code == "not_found", e.value
+    again = d.until(lambda: answered(b.snap, "mine"))
+    assert d.get(b.url + "/steps/mine")["id"] == again["id"]
+    for step in b.steps():
+        assert d.get(f"{b.url}/steps/{step['id']}")["id"] == step["id"]
+    b.sh("echo two >f")
+    b.rewind("mine")
+    assert b.sh("cat f") == "one\n"
