@@ -63,6 +63,23 @@ bool memory_reach(struct wasm_engine *e, struct memory *m, uint64_t end) {
     return end <= PART_MAX ? reach_part(e, m, end) : reach_all(e, m, m->size);
 }
 
+void memory_touched(const struct memory *m, uint8_t *units) {
+    if (m->pages)
+        pages_touched(m->pages, units);
+    else
+        memset(units, 1, (m->ready + PAGES_UNIT - 1) / PAGES_UNIT);
+}
+
+const uint8_t *memory_unit(const struct memory *m, uint64_t unit, uint8_t copy[PAGES_UNIT]) {
+    uint64_t at = unit * PAGES_UNIT;
+    if (at + PAGES_UNIT <= m->ready)
+        return m->base + at;
+    memset(copy, 0, PAGES_UNIT);
+    if (at < m->ready)
+        memcpy(copy, m->base + at, m->ready - at);
+    return copy;
+}
+
 static bool copy_bytes(struct wasm_engine *e, struct memory *m, bool dirty, struct memory *copy) {
     if (m->pages)
         return (copy->pages = pages_fork(m->pages, dirty, &copy->base, &m->base)) != NULL;

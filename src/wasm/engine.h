@@ -20,6 +20,7 @@
 
 enum {
     PAGE_SIZE = 65536,
+    PAGES_UNIT = 4096, /* of copies, captures and hashes */
     MAX_LOCALS = 50000,
     MAX_ALL_LOCALS = 50000000, /* a short body can declare many: bounds the time to validate */
     MAX_FRAME_SLOTS = 65000,   /* slot numbers are 16 bits wide in code */
@@ -523,6 +524,10 @@ bool memory_grow(struct wasm_store *s, struct memory *m, uint64_t delta, uint64_
 void memory_free(struct wasm_store *s, struct memory *m);
 /* Make the bytes below end ready, which are the guest's; base may move. false: no memory. */
 bool memory_reach(struct wasm_engine *e, struct memory *m, uint64_t end);
+/* Sets a byte for each unit of PAGES_UNIT that may hold anything but zero; touches none of them. */
+void memory_touched(const struct memory *m, uint8_t *units);
+/* A unit's bytes, there or in copy; touches nothing that is not ready. */
+const uint8_t *memory_unit(const struct memory *m, uint64_t unit, uint8_t copy[PAGES_UNIT]);
 /* A copy for another store of the same engine; dirty as in pages_fork. */
 bool memory_fork(struct wasm_engine *e, struct memory *m, bool dirty, struct memory **ret);
 bool table_new(struct wasm_store *s, const struct wasm_limits *l, uint32_t type, uint64_t init,
@@ -544,3 +549,5 @@ bool pages_grow(struct pages *p, uint64_t size, uint8_t **ret_base);
 /* A copy-on-write copy; dirty says that p may have changed since the last one. */
 struct pages *pages_fork(struct pages *p, bool dirty, uint8_t **ret_base, uint8_t **ret_own_base);
 void pages_free(struct pages *p);
+/* Sets a byte for each unit that may hold anything but zero; reads none of them. */
+void pages_touched(const struct pages *p, uint8_t *units);

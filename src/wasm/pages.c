@@ -12,7 +12,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { SHARE_FROM = 1 << 20, COPY_UNIT = 4096 };
+enum { SHARE_FROM = 1 << 20 };
 
 /* A sealed memfd and how many use it. Its pages stay mapped where nobody looks: to unmap them takes
    longer than all the rest of a fork, and can wait until the last one is gone. */
@@ -102,22 +102,115 @@ void pages_free(struct pages *p) {
     engine_release(p->engine, p, sizeof *p);
 }
 
+/* ---- What was touched ---- */
+
+static void units_set(uint8_t *units, uint64_t from, uint64_t to) {
+    uint64_t first = from / PAGES_UNIT, end = (to + PAGES_UNIT - 1) / PAGES_UNIT;
+    memset(units + first, 1, end - first);
+}
+
+#ifdef __linux__
+/* A hole of the file was never written. false: the file system cannot tell. */
+static bool file_touched(int fd, uint64_t size, uint8_t *units) {
+    for (uint64_t at = 0; at < size;) {
+        off_t data = lseek(fd, (off_t)at, SEEK_DATA);
+        if (data < 0)
+            return errno == ENXIO;
+        if ((uint64_t)data >= size)
+            return true;
+        off_t hole = lseek(fd, data, SEEK_HOLE);
+        if (hole < 0)
+            return false;
+        at = (uint64_t)hole < size ? (uint64_t)hole : size;
+        units_set(units, (uint64_t)data, at);
+    }
+    return true;
+}
+
+enum { MAP_ENTRIES = 512 };
+
+/* A page of a private mapping that was written is anonymous: there, in memory or swapped out, and
+   not the file's. */
+static bool is_own_page(uint64_t entry) {
+    const uint64_t present = UINT64_C(1) << 63, swapped = UINT64_C(1) << 62,
+                   of_file = UINT64_C(1) << 61;
+    return (entry & (present | swapped)) && !(entry & of_file);
+}
+
+/* How many of n entries from that of an address on were read. */
+static uint64_t read_entries(int fd, uint64_t *entries, const void *address, uint64_t n) {
+    uint64_t first = (uint64_t)(uintptr_t)address / (uint64_t)sysconf(_SC_PAGESIZE);
+    ssize_t got = pread(fd, entries, n * sizeof *entries, (off_t)(first * sizeof *entries));
+    return got < 0 ? 0 : (uint64_t)got / sizeof *entries;
+}
+
+static bool private_touched(const struct pages *p, uint8_t *units) {
+    uint64_t entries[MAP_ENTRIES] = {0}, page = (uint64_t)sysconf(_SC_PAGESIZE);
+    uint64_t n = p->size / page, done = 0;
+    int fd = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
+    /* An emulator may show the list of another address space: there our stack is not ours. */
+    bool is_true = fd >= 0 && read_entries(fd, entries, entries, 1) == 1 && is_own_page(entries[0]);
+    while (is_true && done < n) {
+        uint64_t want = n - done < MAP_ENTRIES ? n - done : MAP_ENTRIES;
+        uint64_t read = read_entries(fd, entries, p->base + done * page, want);
+        if (!read)
+            break;
+        for (uint64_t i = 0; i < read; i++)
+            if (is_own_page(entries[i]))
+                units_set(units, (done + i) * page, (done + i + 1) * page);
+        done += read;
+    }
+    if (fd >= 0)
+        close(fd);
+    return done == n;
+}
+
+static bool find_touched(const struct pages *p, uint8_t *units) {
+    if (p->fd >= 0)
+        return file_touched(p->fd, p->size, units);
+    return p->image && file_touched(p->image->fd, p->size, units) && private_touched(p, units);
+}
+#else
+static bool find_touched(const struct pages *p, uint8_t *units) {
+    (void)p, (void)units;
+    return false;
+}
+#endif
+
+void pages_touched(const struct pages *p, uint8_t *units) {
+    if (!find_touched(p, units))
+        units_set(units, 0, p->size);
+}
+
 static bool is_zero(const uint8_t *p) {
-    return p[0] == 0 && memcmp(p, p + 1, COPY_UNIT - 1) == 0;
+    return p[0] == 0 && memcmp(p, p + 1, PAGES_UNIT - 1) == 0;
+}
+
+/* Which units a copy has to look at; NULL: all. */
+static uint8_t *touched_new(const struct pages *p) {
+    uint8_t *units = engine_alloc(p->engine, p->size / PAGES_UNIT);
+    if (units)
+        pages_touched(p, units);
+    return units;
 }
 
 /* Into fresh pages: what is zero stays untouched. */
-static void copy_nonzero(uint8_t *to, const uint8_t *from, uint64_t size) {
-    for (uint64_t i = 0; i < size; i += COPY_UNIT)
-        if (!is_zero(from + i))
-            memcpy(to + i, from + i, COPY_UNIT);
+static void copy_nonzero(uint8_t *to, const struct pages *from) {
+    uint8_t *units = touched_new(from);
+    for (uint64_t i = 0; i < from->size / PAGES_UNIT; i++)
+        if ((!units || units[i]) && !is_zero(from->base + i * PAGES_UNIT))
+            memcpy(to + i * PAGES_UNIT, from->base + i * PAGES_UNIT, PAGES_UNIT);
+    engine_release(from->engine, units, from->size / PAGES_UNIT);
 }
 
 /* Over an image: what is equal stays shared. */
-static void copy_changed(uint8_t *to, const uint8_t *from, uint64_t size) {
-    for (uint64_t i = 0; i < size; i += COPY_UNIT)
-        if (memcmp(to + i, from + i, COPY_UNIT) != 0)
-            memcpy(to + i, from + i, COPY_UNIT);
+static void copy_changed(uint8_t *to, const struct pages *from) {
+    uint8_t *units = touched_new(from);
+    for (uint64_t i = 0; i < from->size / PAGES_UNIT; i++)
+        if ((!units || units[i]) &&
+            memcmp(to + i * PAGES_UNIT, from->base + i * PAGES_UNIT, PAGES_UNIT) != 0)
+            memcpy(to + i * PAGES_UNIT, from->base + i * PAGES_UNIT, PAGES_UNIT);
+    engine_release(from->engine, units, from->size / PAGES_UNIT);
 }
 
 static bool grow_copy(struct pages *p, uint64_t size) {
@@ -125,7 +218,7 @@ static bool grow_copy(struct pages *p, uint64_t size) {
     if (!map_fresh(&next, size))
         return false;
     if (p->base)
-        copy_nonzero(next.base, p->base, p->size);
+        copy_nonzero(next.base, p);
     unmap(p);
     *p = next;
     return true;
@@ -194,7 +287,7 @@ static bool fork_image(struct pages *p, struct pages *child, bool dirty) {
     child->image = p->image;
     p->image->refs++;
     if (dirty)
-        copy_changed(child->base, p->base, p->size);
+        copy_changed(child->base, p);
     return true;
 }
 
@@ -210,7 +303,7 @@ struct pages *pages_fork(struct pages *p, bool dirty, uint8_t **ret_base, uint8_
     if (ok && p->image)
         ok = fork_image(p, child, dirty);
     else if (ok && p->base && (ok = map_fresh(child, p->size)))
-        copy_nonzero(child->base, p->base, p->size);
+        copy_nonzero(child->base, p);
     if (!ok) {
         engine_release(e, child, sizeof *child);
         return NULL;

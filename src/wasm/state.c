@@ -14,7 +14,7 @@
 
 static const char magic[8] = "CRLSTATE";
 
-enum { UNIT = 4096, HASH = 32, HEADER = 16 };
+enum { UNIT = PAGES_UNIT, HASH = 32, HEADER = 16 };
 
 /* ---- Writing ---- */
 
@@ -149,8 +149,10 @@ static const struct wasm_instance *memory_owner(const struct wasm_store *s, uint
     return NULL;
 }
 
-/* Put the owner's active segments into bytes of the memory's size, in order. */
-static void image_apply(const struct wasm_store *s, uint32_t mem, uint8_t *base, uint64_t size) {
+/* Put the owner's active segments into bytes of the memory's size, in order, and set a byte for
+   each unit that they reach, if asked to. */
+static void image_apply(const struct wasm_store *s, uint32_t mem, uint8_t *base, uint64_t size,
+                        uint8_t *units) {
     uint32_t index = 0;
     const struct wasm_instance *owner = memory_owner(s, mem, &index);
     for (uint32_t k = 0; owner && k < owner->mod->n_datas; k++) {
@@ -159,38 +161,55 @@ static void image_apply(const struct wasm_store *s, uint32_t mem, uint8_t *base,
         if (d->mode != SEG_ACTIVE || d->mem != index)
             continue;
         instance_eval((struct wasm_instance *)owner, d->offset, at);
-        if (at[0] < size && d->size)
-            memcpy(base + at[0], owner->mod->bytes + d->bytes,
-                   d->size < size - at[0] ? d->size : size - at[0]);
+        if (at[0] >= size || !d->size)
+            continue;
+        uint64_t n = d->size < size - at[0] ? d->size : size - at[0];
+        memcpy(base + at[0], owner->mod->bytes + d->bytes, n);
+        if (units)
+            memset(units + at[0] / UNIT, 1, (at[0] + n - 1) / UNIT - at[0] / UNIT + 1);
     }
 }
 
 /* ---- Contents ---- */
 
-static void put_memory(struct writer *w, uint32_t mem) {
-    struct memory *m = w->s->mems[mem];
-    void *p = m->size ? mmap(NULL, m->size, PROT_READ | PROT_WRITE,
-                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)
-                      : NULL;
-    if (p == MAP_FAILED || !memory_reach(w->s->engine, m, m->size)) {
-        write_fail(w, ERR_LIMIT, "out of memory");
-        if (p && p != MAP_FAILED)
-            munmap(p, m->size);
-        return;
-    }
-    const uint8_t *image = p;
-    image_apply(w->s, mem, p, m->size);
+/* Only units that somebody touched, or that the image has bytes in, are looked at. */
+static void put_units(struct writer *w, const struct memory *m, const uint8_t *image,
+                      const uint8_t *units) {
+    uint8_t copy[UNIT];
     uint64_t next = 0;
-    for (uint64_t at = 0; at < m->size && !w->failed; at += UNIT) {
-        if (memcmp(image + at, m->base + at, UNIT) == 0)
+    for (uint64_t u = 0; u < m->size / UNIT && !w->failed; u++) {
+        if (!units[u])
             continue;
-        put_n(w, at / UNIT - next + 1); /* 0 ends the list */
-        put(w, m->base + at, UNIT);
-        next = at / UNIT + 1;
+        const uint8_t *bytes = memory_unit(m, u, copy);
+        w->s->engine->work++;
+        if (memcmp(image + u * UNIT, bytes, UNIT) == 0)
+            continue;
+        put_n(w, u - next + 1); /* 0 ends the list */
+        put(w, bytes, UNIT);
+        next = u + 1;
     }
     put_n(w, 0);
-    if (p)
-        munmap(p, m->size);
+}
+
+static void put_memory(struct writer *w, uint32_t mem) {
+    struct memory *m = w->s->mems[mem];
+    if (!m->size) {
+        put_n(w, 0);
+        return;
+    }
+    void *image = mmap(NULL, m->size, PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    uint8_t *units = engine_alloc(w->s->engine, m->size / UNIT);
+    if (image != MAP_FAILED && units) {
+        memory_touched(m, units);
+        image_apply(w->s, mem, image, m->size, units);
+        put_units(w, m, image, units);
+    } else {
+        write_fail(w, ERR_LIMIT, "out of memory");
+    }
+    engine_release(w->s->engine, units, m->size / UNIT);
+    if (image != MAP_FAILED)
+        munmap(image, m->size);
 }
 
 static void put_table(struct writer *w, const struct table *t) {
@@ -598,7 +617,7 @@ static int get_memory(struct loader *l, uint32_t mem) {
     struct memory *m = l->s->mems[mem];
     if (!memory_reach(l->e, m, m->size))
         return err_set(l->err, ERR_LIMIT, "out of memory");
-    image_apply(l->s, mem, m->base, m->size);
+    image_apply(l->s, mem, m->base, m->size, NULL);
     uint64_t at = 0;
     for (uint64_t skip; (skip = get(l)) != 0 && !l->r.failed; at += UNIT) {
         if (skip - 1 > (m->size - at) / UNIT)
@@ -978,39 +997,4 @@ int wasm_resume(struct wasm_engine *e, const void *bytes, size_t size,
     else
         *ret = l.s;
     return rc;
-}
-
-/* ---- Hash ---- */
-
-static void hash_n(struct sha256 *h, uint64_t v) {
-    uint8_t bytes[8];
-    for (int i = 0; i < 8; i++)
-        bytes[i] = (uint8_t)(v >> 8 * i);
-    sha256_add(h, bytes, 8);
-}
-
-int wasm_store_hash(struct wasm_store *s, uint8_t hash[32], struct err *err) {
-    struct sha256 h;
-    sha256_init(&h);
-    for (uint32_t i = 0; i < s->n_mems; i++) {
-        if (!memory_reach(s->engine, s->mems[i], s->mems[i]->size))
-            return err_set(err, ERR_LIMIT, "hash: out of memory");
-        hash_n(&h, s->mems[i]->size);
-        sha256_add(&h, s->mems[i]->base, s->mems[i]->size);
-    }
-    for (uint32_t i = 0; i < s->n_globals; i++)
-        for (unsigned k = 0; k < slots_of(s->globals[i]->type); k++)
-            hash_n(&h, s->globals[i]->value[k]);
-    for (uint32_t i = 0; i < s->n_tables; i++) {
-        hash_n(&h, s->tables[i]->size);
-        for (uint64_t k = 0; k < s->tables[i]->size; k++)
-            hash_n(&h, s->tables[i]->elems[k]);
-    }
-    for (uint32_t i = 0; i < s->n_objs; i++) {
-        hash_n(&h, s->objs[i].n);
-        for (uint32_t k = 0; k < s->objs[i].n_slots; k++)
-            hash_n(&h, s->objs[i].slots[k]);
-    }
-    sha256_end(&h, hash);
-    return 0;
 }

@@ -133,6 +133,7 @@ static const struct {
     {SYS_brk, ANY_ARGS},        {SYS_madvise, ANY_ARGS}, {SYS_memfd_create, ANY_ARGS},
     {SYS_ftruncate, ANY_ARGS},  {SYS_fcntl, ANY_ARGS},   {SYS_close, ANY_ARGS},
     {SYS_exit_group, ANY_ARGS}, {SYS_exit, ANY_ARGS},    {SYS_rt_sigreturn, ANY_ARGS},
+    {SYS_lseek, ANY_ARGS},
 };
 enum { ALLOWED = sizeof(allowed) / sizeof(*allowed), RULE_LENGTH = 5 };
 
