@@ -201,7 +201,7 @@ struct api *api_new(struct loop *loop, struct service *service, struct runs *run
     api->runs = runs;
     api->metrics = metrics_new();
     api->mcp = mcp_face_new(loop, service);
-    const struct http_server_config config = {.on_request = on_request, .arg = api};
+    const struct http_server_config config = {.on_request = on_request, .arg = api, .shares = true};
     api->http = http_server_new(loop, &config);
     return api;
 }

@@ -14,12 +14,13 @@
 
 #include "base/defer.h"
 #include "io/http_conn.h"
+#include "io/http_crowd.h"
 
 enum {
     BACKLOG = 511,
     ACCEPT_BATCH = 16,
-    SPARES_MAX = 64,  /* connections and buffers kept for the next ones */
-    OVERFLOW_MAX = 64 /* connections that are only told 503 */
+    SPARES_MAX = 64, /* connections and buffers kept for the next ones */
+    SILENT_MS = 1000 /* after which a connection without a word may be displaced */
 };
 
 struct listener {
@@ -281,15 +282,58 @@ static void tune(int sock) {
     setsockopt(sock, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof(idle_s));
 }
 
+/* Who runs the server, or may do everything to it anyway. */
+static enum crowd_kind kind_of(const struct http_server *s, const struct http_peer *p) {
+    if (!s->config.shares || (p->local && (p->uid == 0 || p->uid == geteuid())))
+        return CROWD_OWNER;
+    return p->local ? CROWD_USER : CROWD_TCP;
+}
+
+static bool are_same(const struct http_peer *a, const struct http_peer *b) {
+    return a->local == b->local && (!a->local || a->uid == b->uid);
+}
+
+static struct crowd count_crowd(const struct http_server *s, const struct http_peer *peer) {
+    struct crowd n = {.max = s->config.connections_max, .all = s->stats.connections_now};
+    for (const struct conn *c = s->conns.next; s->config.shares && c != &s->conns; c = c->next) {
+        n.strangers += kind_of(s, &c->peer) != CROWD_OWNER;
+        n.same += are_same(&c->peer, peer);
+    }
+    return n;
+}
+
+/*
+ * One that said nothing for a while makes room for one that may: the oldest that has not sent its
+ * first head yet. The owner may displace anybody, others only their like.
+ */
+static bool displace(struct http_server *s, const struct http_peer *peer, enum crowd_kind kind) {
+    uint64_t now = loop_now_ms(s->loop);
+    for (struct conn *c = s->conns.next; s->config.shares && c != &s->conns; c = c->next) {
+        bool silent = c->state == CONN_HEAD && c->served == 0 && c->wait == WAIT_HEAD &&
+                      c->deadline_ms + SILENT_MS < now + s->config.head_ms;
+        if (silent && !c->busy && (kind == CROWD_OWNER || are_same(&c->peer, peer))) {
+            cut_off(c);
+            return true;
+        }
+    }
+    return false;
+}
+
 static void welcome(struct http_server *s, int sock, const struct sockaddr_storage *from) {
-    unsigned now = s->stats.connections_now, max = s->config.connections_max;
-    if (now >= max + OVERFLOW_MAX) {
+    struct http_peer peer;
+    know_peer(&peer, sock, from);
+    enum crowd_kind kind = kind_of(s, &peer);
+    struct crowd crowd = count_crowd(s, &peer);
+    if (!crowd_admits(&crowd, kind) && displace(s, &peer, kind))
+        crowd = count_crowd(s, &peer);
+    bool admitted = crowd_admits(&crowd, kind);
+    if (!admitted && !crowd_answers(&crowd, kind)) {
         close(sock);
         return;
     }
     struct conn *c = conn_new(s, sock);
-    know_peer(&c->peer, sock, from);
-    if (!c->peer.local)
+    c->peer = peer;
+    if (!peer.local)
         tune(sock);
     if (loop_watch_new(s->loop, sock, 0, conn_on_event, c, &c->watch, NULL) < 0) {
         close(sock);
@@ -297,7 +341,7 @@ static void welcome(struct http_server *s, int sock, const struct sockaddr_stora
         return;
     }
     conn_link(s, c);
-    if (now >= max)
+    if (!admitted)
         conn_refuse(c, (struct http_refusal){503, "too many connections are open"});
     conn_settle(c);
 }

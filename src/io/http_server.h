@@ -68,6 +68,7 @@ struct http_server_config {
     void *arg;
     struct http_limits head;
     unsigned connections_max; /* 1024; further ones get 503 */
+    bool shares;              /* they are shared out by io/http_crowd.h; else first come */
     unsigned requests_max;    /* 1024 unanswered ones; further ones get 503 */
     unsigned head_ms;         /* 10000, from a head's first byte (or the connect) to its last */
     unsigned body_ms;         /* 30000 without a byte; collecting: for every 4 KiB */
