@@ -16,6 +16,7 @@
 #include "operator/own.h"
 #include "service/runs.h"
 #include "service/steps.h"
+#include "service/taint.h"
 #include "service/tool_run.h"
 
 enum { BRING_MAX = 64 << 20, BRING_LIMIT_MS = 120000, STEPS_DEFAULT = 50 };
@@ -56,8 +57,18 @@ static void drop_machine(struct spawning *s) {
         service_destroy(s->runs->service, &s->who, s->machine, gone, NULL);
 }
 
+/* Whatever is told or brought from its machine carries what that one has read. */
+static int join(struct spawning *s, enum taint_flow flow, struct err *err) {
+    if (!s->machine[0])
+        return 0;
+    return service_taint_flow(s->runs->service, &s->who, flow, s->machine, s->act->machine, err);
+}
+
 static void fail(struct spawning *s, const struct err *err) {
     struct act *a = s->act;
+    struct err unstored;
+    if (join(s, TAINT_REPORT, &unstored) < 0)
+        err = &unstored;
     drop_machine(s);
     spawning_free(s);
     act_fail(a, err);
@@ -74,7 +85,12 @@ static void fail_gone(struct spawning *s) {
 static void done(struct spawning *s, const char *brought) {
     static const char *const lists[] = {"evidence", "outputs", "open_issues"};
     struct act *a = s->act;
+    struct err err;
     char *texts[3] = {0};
+    if (join(s, TAINT_REPORT, &err) < 0) {
+        fail(s, &err);
+        return;
+    }
     for (size_t i = 0; i < 3; i++)
         texts[i] = json_dumps(json_object_get(s->report, lists[i]), JSON_COMPACT);
     const struct spawn_output out = {
@@ -137,6 +153,10 @@ static void pack_over(void *arg, int status, const char *answer, const char *sai
         if (!err)
             tool_said(said, &why);
         done(s, err ? err->text : why.text);
+        return;
+    }
+    if (join(s, TAINT_BRING, &why) < 0) {
+        fail(s, &why);
         return;
     }
     s->tool = service_tool(s->runs->service, &s->who, s->act->machine, "file.untar", argv, NULL,

@@ -16,6 +16,7 @@
 #include "base/fdio.h"
 #include "service/changeset_files.h"
 #include "service/rights.h"
+#include "service/taint.h"
 
 enum { WORDS_SIZE = 65536, DATABASE_MAX = 8 << 20 };
 
@@ -317,6 +318,7 @@ void service_ship(struct service *s, const struct caller *who, const char *id,
     if (status == 0 && (strlen(r->sha256) != CHANGESET_HEX - 1 || strlen(r->target) > 1000))
         status = err_set(&err, ERR_INVALID, "'sha256' or 'target' is not what it must be");
     if (status < 0 || read_words(s, who, id, &words, &err) < 0 ||
+        taint_shipped(s, who->owner, text_in(words, "tainted"), r->target, &err) < 0 ||
         note_ship(f, r, words, &err) < 0) {
         free(f);
         done(arg, NULL, &err);

@@ -14,6 +14,7 @@
 #include "service/image_store.h"
 #include "service/rights.h"
 #include "service/state.h"
+#include "service/taint.h"
 
 struct creation {
     struct live *live;
@@ -422,6 +423,16 @@ static char *copy_of(const char *text) {
     return copy;
 }
 
+/* Where a directory really lies, whatever its owner calls it; NULL: that cannot be said. */
+static char *real_path(int fd) {
+    char path[PATH_MAX];
+    json_t *json =
+        taint_real_path(fd, path, sizeof(path)) ? json_pack("{s:s}", "path", path) : NULL;
+    char *text = json ? json_dumps(json, JSON_COMPACT) : NULL;
+    json_decref(json);
+    return text;
+}
+
 /* Directories, which are mounted, and variables, which are in the machine's row: checked before. */
 static void plan_known(const struct machine_request *r, const struct handed *h,
                        struct grant_plan *p) {
@@ -431,6 +442,7 @@ static void plan_known(const struct machine_request *r, const struct handed *h,
         row.what = copy_of(dirs[i].path);
         row.place = copy_of(h->grants[i].path);
         snprintf(row.mode, sizeof(row.mode), "%s", plan_mode_name(h->grants[i].mode));
+        row.detail = real_path(h->fds[i]);
         grant_plan_add(p, &row, -1, false);
     }
     for (size_t i = 0; !r->from.machine && i + 1 < r->env.count; i += 2) {
@@ -514,18 +526,6 @@ static int hand_grants(struct creation *c, const struct machine_request *r, stru
     return grants_write(l, &c->who, &c->plan, err);
 }
 
-/* What strangers wrote taints it before anything in it runs. */
-static void taint_by(struct live *l, const struct machine_request *r) {
-    const struct dir_request *dirs = r->dirs.v;
-    const struct grant_request *grants = r->grants.v;
-    for (size_t i = 0; i < r->dirs.count; i++)
-        if (dirs[i].untrusted)
-            net_taint(l, dirs[i].path);
-    for (size_t i = 0; i < r->grants.count; i++)
-        if (grants[i].untrusted)
-            net_taint(l, grants[i].what);
-}
-
 void service_create(struct service *s, const struct caller *who, const struct machine_request *r,
                     const uint8_t request_hash[SHA256_BYTES], const int *fds, size_t nfds,
                     service_machine_fn *done, void *arg) {
@@ -576,10 +576,10 @@ void service_create(struct service *s, const struct caller *who, const struct ma
                            .plan = plan};
     plan = (struct grant_plan){0};
     c->lent = r->ephemeral ? NULL : lend(&handed);
-    taint_by(l, r);
     live_ref(l);
     l->changing = true;
-    if (hand_grants(c, r, &err) < 0 || open_account(l, r, &err) < 0 ||
+    if (taint_plan(l, who, r, &c->plan, &err) < 0 || hand_grants(c, r, &err) < 0 ||
+        taint_lent(l, &err) < 0 || open_account(l, r, &err) < 0 ||
         ((r->from.stack || l->image) && steps_load(l, &err) < 0)) {
         creation_fail(c, &err);
         return;

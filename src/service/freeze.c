@@ -18,6 +18,7 @@
 #include "service/baselines.h"
 #include "service/changeset_files.h"
 #include "service/grant_kinds.h"
+#include "service/taint.h"
 #include "service/tool_run.h"
 
 /* Of a directory: at its largest some 2 MiB each second. */
@@ -28,7 +29,7 @@ struct freezing {
     struct caller who;
     struct tool_run *tool;
     char id[ID_SIZE], machine[ID_SIZE], name[STORE_NAME_SIZE], path[4096], slice[4096];
-    char sha256[CHANGESET_HEX], base_sha256[CHANGESET_HEX], tainted[NAME_SIZE];
+    char sha256[CHANGESET_HEX], base_sha256[CHANGESET_HEX], tainted[TAINT_SOURCE_SIZE];
     struct grant_row grant; /* what it is the work on; id empty: nothing that was handed over */
     char *ref;
     char *told; /* of a database: what differs, as JSON */
@@ -176,6 +177,14 @@ static void keep(void *arg) {
     f->failed = keep_all(f, &f->err) < 0;
 }
 
+static void kept(void *arg);
+
+/* Tainted meanwhile, or not: that is told from the loop, when everything was packed. */
+static void keep_later(struct freezing *f) {
+    service_taint_of(f->service, f->machine, f->tainted);
+    loop_work(f->service->loop, keep, kept, f);
+}
+
 static void kept(void *arg) {
     finish(arg);
 }
@@ -220,7 +229,7 @@ static void pack_over(void *arg, int status, const char *answer, const char *sai
         return;
     }
     hex_of(&f->hash, f->sha256);
-    loop_work(f->service->loop, keep, kept, f);
+    keep_later(f);
 }
 
 static int pack_dir(struct freezing *f, struct err *err) {
@@ -244,7 +253,7 @@ static void compared(void *arg, const char *json, const struct err *err) {
     }
     if (!(f->told = strdup(json)))
         abort();
-    loop_work(f->service->loop, keep, kept, f);
+    keep_later(f);
 }
 
 static int read_database(struct freezing *f, struct err *err) {

@@ -14,6 +14,7 @@
 #include "service/databases.h"
 #include "service/grant_kinds.h"
 #include "service/rights.h"
+#include "service/taint.h"
 
 enum { LIST_MAX_BYTES = 4 << 20, RETRY_MS = 1000 };
 
@@ -473,12 +474,11 @@ void service_grant_add(struct service *s, const struct caller *who, const char *
     g->kind = grant_kind_find(plan.rows[0].kind, NULL);
     g->row = plan.rows[0];
     plan.rows[0] = (struct grant_row){0};
-    if (granting_begin(g, &err) < 0 || settle(l, &g->row, &err) < 0) {
+    if (granting_begin(g, &err) < 0 || settle(l, &g->row, &err) < 0 ||
+        taint_grant(l, r, plan.fds[0], &err) < 0) {
         granting_fail(g, &err);
         return;
     }
-    if (r->untrusted)
-        net_taint(l, r->what);
     g->kind->give(l, &g->row, plan.fds[0], effective, g);
 }
 

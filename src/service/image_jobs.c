@@ -17,6 +17,7 @@
 #include "service/image_share.h"
 #include "service/image_store.h"
 #include "service/steps.h"
+#include "service/taint.h"
 
 enum {
     WORDS_MAX = 256 << 10, /* of one line of a report */
@@ -167,7 +168,8 @@ static int keep_tree(struct image_job *j, struct err *err) {
     j->row.bytes = (uint64_t)bytes;
     j->row.entries = (uint64_t)entries;
     j->row.created_ms = now_ms();
-    if (image_name(j->service, &j->row, err) == 0)
+    if ((!j->live || taint_image(j->live, j->row.owner, id, err) == 0) &&
+        image_name(j->service, &j->row, err) == 0)
         return 0;
     image_release(j->service, id);
     return -1;

@@ -15,6 +15,7 @@
 #include "service/models.h"
 #include "service/rights.h"
 #include "service/state.h"
+#include "service/taint.h"
 #include "store/networks.h"
 
 enum {
@@ -122,22 +123,30 @@ void net_note(struct live *l, const char *verb, const char *why, const char *det
         write_note(l, verb, why, detail, 0);
 }
 
-/* The first word of a stranger: from now on what is in the machine may be their doing. */
-static void taint(struct live *l, uint64_t rule, const char *source) {
-    struct policy *p = gate_policy(l->gate);
+static void no_doors(struct live *l, const char *why);
+
+/* A taint that is not stored would be forgotten by the next daemon: until then nothing goes in. */
+static void cut_unsaved(void *arg) {
+    struct live *l = arg;
     struct err err;
-    char why[NAME_SIZE + 40];
-    if (!policy_taint(p, rule, source, now_ms()))
-        return;
-    if (net_keep(l, &err) < 0)
-        log_line(LOG_ERROR, "service", "keep a taint: %s id=%s", err.text, l->row.id);
-    snprintf(why, sizeof(why), "it read from %.*s", NAME_SIZE, source);
-    write_note(l, "machine.taint", why, NULL, 0);
-    event_tell(l->service, l->row.owner, l->row.id, "machine.tainted", NULL);
+    if (taint_join(l, TAINT_NETWORK, NULL, &err) < 0) {
+        gate_silence(l->gate);
+        no_doors(l, err.text);
+    }
+    l->cutting = false;
+    live_unref(l);
 }
 
-void net_taint(struct live *l, const char *source) {
-    taint(l, 0, source);
+/* The first word of a stranger: from now on what is in the machine may be their doing. */
+static void net_taint(struct live *l, const struct gate_crossing *c) {
+    struct err err;
+    if (taint_crossed(l, c->rule, c->host, &err) == 0 || l->cutting)
+        return;
+    log_line(LOG_ERROR, "service", "%s id=%s", err.text, l->row.id);
+    l->cutting = true;
+    live_ref(l);
+    l->cut = (struct loop_call){.fn = cut_unsaved, .arg = l};
+    loop_defer(l->service->loop, &l->cut); /* connections are in use while they are told of */
 }
 
 static bool crossed(void *arg, const char *machine, const struct gate_crossing *c) {
@@ -153,7 +162,7 @@ static bool crossed(void *arg, const char *machine, const struct gate_crossing *
     if (c->outcome == GATE_USED)
         secrets_used(l, c->secret);
     if (c->outcome == GATE_ALLOWED)
-        taint(l, c->rule, c->host);
+        net_taint(l, c);
     if (outcomes[c->outcome].event)
         event_tell(s, l->row.owner, l->row.id, outcomes[c->outcome].event, detail);
     idle_touch(&l->idle, loop_now_ms(s->loop));
@@ -310,7 +319,7 @@ int net_keep(struct live *l, struct err *err) {
     struct policy *p = gate_policy(l->gate);
     struct buf text DEFER(buf_done) = BUF(POLICY_MAX);
     struct jot j = JOT(&text);
-    if (!p->count && !p->last_id && !p->guarded)
+    if (!p->count && !p->last_id && !p->guarded && !p->tainted[0])
         return 0;
     policy_write(p, &j, NULL);
     if (j.failed)

@@ -111,6 +111,9 @@ struct live {
     char *cwd;                /* of commands: a granted directory, or NULL */
     struct live_image *image; /* what it starts from; NULL: the host's */
     struct gate_machine *gate;
+    bool taint_unsaved; /* its policy says so, but the store does not yet: service/taint.h */
+    bool cutting;
+    struct loop_call cut;             /* of its connections, if that cannot be stored */
     struct exposures *exposures;      /* ports that are shown outside; NULL: none */
     struct http_server *model_server; /* NULL: it never asked a model */
     enum { TRUST_NONE, TRUST_GOING, TRUST_THERE } trust; /* in the network's authority */
@@ -301,7 +304,6 @@ int net_add_models(struct policy *policy, struct err *err); /* the rule for mode
 void net_inherit(struct live *l, const struct live *parent);
 int net_keep(struct live *l, struct err *err); /* writes the policy down */
 /* Something that strangers wrote is in it: kept, noted and told, if it is the first. */
-void net_taint(struct live *l, const char *source);
 void net_restore(struct live *l); /* what an earlier daemon wrote down */
 /* A machine of our making, with its doors; one that was adopted, which has none yet. */
 void net_attach_made(struct live *l);

@@ -138,6 +138,11 @@ const char *const schema_steps[] = {
     "CREATE TABLE databases (id TEXT PRIMARY KEY, owner TEXT NOT NULL REFERENCES owners(name),"
     " machine TEXT NOT NULL, server TEXT NOT NULL, name TEXT NOT NULL,"
     " created_ms INTEGER NOT NULL, why TEXT NOT NULL) STRICT, WITHOUT ROWID;",
+
+    /* 13: images and directories that hold data from untrusted sources. */
+    "CREATE TABLE taints (owner TEXT NOT NULL, kind TEXT NOT NULL, key TEXT NOT NULL,"
+    " source TEXT NOT NULL, since_ms INTEGER NOT NULL,"
+    " PRIMARY KEY (owner, kind, key)) STRICT, WITHOUT ROWID;",
 };
 const size_t schema_version = sizeof(schema_steps) / sizeof(*schema_steps);
 

@@ -423,6 +423,10 @@ static const struct {
     [STMT_GRANT_LIVES] = {"SELECT 1 FROM grants JOIN machines ON machine = machines.id"
                           " WHERE grants.id = ?1 AND state < ?2",
                           NULL},
+    [STMT_TAINT_PUT] = {"INSERT OR IGNORE INTO taints VALUES(?1, ?2, ?3, ?4, ?5)", NULL},
+    [STMT_TAINT_EACH] = {"SELECT key, source FROM taints WHERE owner = ?1 AND kind = ?2"
+                         " ORDER BY key",
+                         NULL},
     [STMT_DATABASE_PUT] = {"INSERT OR REPLACE INTO databases($cols) VALUES($marks)",
                            &database_table},
     [STMT_DATABASE_REMOVE] = {"DELETE FROM databases WHERE id = ?1", NULL},

@@ -31,8 +31,10 @@ void act_free(struct act *a) {
 }
 
 static void end(struct act *a, const struct act_result *result) {
-    if (!a->cancelled)
+    if (!a->cancelled) {
+        toolbox_saw(a);
         a->events.done(a->events.arg, result);
+    }
     if (a->inside)
         a->over = true;
     else
@@ -78,6 +80,11 @@ void act_go(struct act *a) {
     struct err err;
     if (a->cancelled) {
         err_set(&err, ERR_GONE, "it was cancelled");
+        act_fail(a, &err);
+        return;
+    }
+    if (a->machine[0] &&
+        service_taint_seen(a->box->service, &a->box->who, a->box->saw, a->machine, &err) < 0) {
         act_fail(a, &err);
         return;
     }

@@ -78,6 +78,11 @@ struct shown *toolbox_shown(struct toolbox *b, const char *exec) {
     return s;
 }
 
+void toolbox_saw(struct act *a) {
+    if (a->machine[0] && !a->box->saw[0])
+        service_taint_of(a->box->service, a->machine, a->box->saw);
+}
+
 /* ---- the machine of a call ---- */
 
 static void bring_own(struct toolbox *b, struct act *a);

@@ -1,6 +1,7 @@
 /* The inside of a toolbox. Only for src/tools. */
 #pragma once
 
+#include "service/taint.h"
 #include "tools/requests.h"
 #include "tools/tool.h"
 
@@ -24,7 +25,8 @@ struct toolbox {
     void *arg;
     struct shown shown[TOOLBOX_SESSIONS];
     size_t shown_next;
-    char *plan; /* JSON array, or NULL */
+    char *plan;                  /* JSON array, or NULL */
+    char saw[TAINT_SOURCE_SIZE]; /* the first source that is not trusted of what it was told */
 };
 
 enum { TOOLBOX_IDLE_MS = 30 * 60 * 1000 };
@@ -35,6 +37,9 @@ struct shown *toolbox_shown(struct toolbox *b, const char *exec);
 
 /* Calls a->tool->start(a) once a->machine is there and runs, or fails. */
 void toolbox_bring(struct toolbox *b, struct act *a, const char *ref);
+
+/* What is about to be told of a call's machine: whoever hears it may use it elsewhere. */
+void toolbox_saw(struct act *a);
 
 void act_free(struct act *a);
 void act_go(struct act *a);

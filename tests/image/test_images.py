@@ -376,3 +376,19 @@ def test_metrics_tell_of_images(daemon, rootfs):
     with pytest.raises(Refused):
         put(daemon, b"no archive at all", name="broken")
     assert metric(daemon, failed) == was + 1
+
+
+def test_an_image_of_a_tainted_machine_taints_what_is_made_from_it(daemon, small):
+    """The control is the image that it was made from itself."""
+    m = daemon.machine(image=small["id"])
+    daemon.post(f"/v1/machines/{m}/grants", {"kind": "env", "what": "WORD", "value": "of a stranger", "untrusted": True})
+    assert daemon.post(f"/v1/machines/{m}/image", {"name": "unchanged"})["id"] == small["id"]
+    assert daemon.exec(m, "echo theirs > /theirs", user="root")["exec"]["status"] == 0
+    made = daemon.post(f"/v1/machines/{m}/image", {"name": "theirs"})
+    daemon.post(f"/v1/images/{made['id']}/names", {"name": "called-otherwise"})
+    for image, source in ((small["id"], None), ("theirs", "WORD"), (made["id"], "WORD"), ("called-otherwise", "WORD")):
+        one = daemon.machine(image=image)
+        assert daemon.get(f"/v1/machines/{one}/net").get("tainted") == source, image
+    daemon.restart()
+    again = daemon.machine(image="theirs")
+    assert daemon.get(f"/v1/machines/{again}/net").get("tainted") == "WORD"

@@ -545,3 +545,20 @@ def test_what_a_call_did_is_in_the_journal(client, daemon):
     machine = client.call("exec", cmd="echo journalled")["machine"]
     records = [r for r in daemon.stream("GET", f"/v1/audit?machine={machine}&verb=exec")]
     assert any("echo journalled" in r.get("argv", []) for r in records), records
+
+
+def test_what_a_model_saw_of_a_tainted_machine_taints_the_next_that_it_uses(client, daemon):
+    """Both before and after the machine is tainted the other one is used: only what was seen after that counts."""
+    own = client.call("exec", cmd="true")["machine"]
+    other = client.call("machine_create", mem_mb=64)["machine"]
+
+    def source():
+        return daemon.get(f"/v1/machines/{other}/net").get("tainted")
+
+    client.call("exec", cmd="true", machine=other)
+    daemon.post(f"/v1/machines/{own}/grants", {"kind": "env", "what": "WORD", "value": "of a stranger", "untrusted": True})
+    client.call("write", machine=other, path="/home/user/before", content="x")
+    assert source() is None, "the control: nothing was seen of it since"
+    client.call("exec", cmd="echo $WORD")
+    client.call("write", machine=other, path="/home/user/after", content="x")
+    assert source() == "WORD"

@@ -16,6 +16,7 @@
 #include "store/owners.h"
 #include "store/schema.h"
 #include "store/store.h"
+#include "store/taints.h"
 #include "tests/unit/scratch.h"
 
 static struct err err;
@@ -736,7 +737,41 @@ static void statements_use_their_indexes(void **state) {
     store_close(s);
 }
 
+struct first_taint {
+    char key[64], source[64];
+    size_t count;
+};
+
+static void take_taint(void *arg, const char *key, const char *source) {
+    struct first_taint *f = arg;
+    snprintf(f->key, sizeof(f->key), "%s", key);
+    snprintf(f->source, sizeof(f->source), "%s", source);
+    f->count++;
+}
+
+/* What one owner did with an image says nothing about another one's. */
+static void a_taint_belongs_to_an_owner_and_keeps_its_first_source(void **state) {
+    (void)state;
+    struct scratch dir DEFER(scratch_done) = scratch_new();
+    struct store *s = open_store(&dir);
+    static const struct {
+        const char *owner, *kind;
+        size_t count;
+    } rows[] = {{"ann", "image", 1}, {"ben", "image", 0}, {"ann", "dir", 0}};
+    ok(store_taint_put(s, "ann", "image", "i-1", "first.test", 5, &err));
+    ok(store_taint_put(s, "ann", "image", "i-1", "second.test", 6, &err));
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        struct first_taint f = {.count = 0};
+        ok(store_taint_each(s, rows[i].owner, rows[i].kind, take_taint, &f, &err));
+        assert_int_equal(f.count, rows[i].count);
+        if (f.count)
+            assert_string_equal(f.source, "first.test");
+    }
+    store_close(s);
+}
+
 UNIT_MAIN(cmocka_unit_test(a_machine_comes_back_whole_after_a_restart),
+          cmocka_unit_test(a_taint_belongs_to_an_owner_and_keeps_its_first_source),
           cmocka_unit_test(an_idle_store_leaves_the_disk_alone),
           cmocka_unit_test(names_are_unique_while_their_machine_lives),
           cmocka_unit_test(a_key_makes_one_machine_and_one_command),

@@ -1,0 +1,17 @@
+/*
+ * What of an owner came from an untrusted source and is not a machine: images and directories of
+ * the host. Machines have it in their policy.
+ */
+#pragma once
+
+#include "store/db.h"
+
+enum { STORE_TAINT_KIND_SIZE = 16 };
+
+/* In place of nothing: the first source stays. */
+int store_taint_put(struct store *s, const char *owner, const char *kind, const char *key,
+                    const char *source, int64_t since_ms, struct err *err);
+/* All of one kind, in the order of their keys. */
+typedef void store_taint_fn(void *arg, const char *key, const char *source);
+int store_taint_each(struct store *s, const char *owner, const char *kind, store_taint_fn *fn,
+                     void *arg, struct err *err);

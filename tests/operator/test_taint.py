@@ -1,0 +1,192 @@
+"""Taint follows data: every way between machines, images and directories joins it before the data arrives."""
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import tempfile
+
+import pytest
+
+from runs import call, finish, results, run
+
+SOURCE = pathlib.Path(__file__).resolve().parents[2] / "src/service/taint.c"
+FLOWS = set(re.findall(r'\[TAINT_\w+\] = \{"(\w+)"', SOURCE.read_text()))
+ELSEWHERE = {"network", "untrusted",  # gate/test_taint.py
+             "image",  # image/test_images.py
+             "tools"}  # mcp/test_tools.py
+WORD = {"kind": "env", "what": "WORD", "value": "of a stranger", "untrusted": True}
+
+
+def tainted(daemon, m):
+    return daemon.get(f"/v1/machines/{m}/net").get("tainted")
+
+
+def taint(daemon, m):
+    daemon.post(f"/v1/machines/{m}/grants", WORD)
+    assert tainted(daemon, m) == "WORD"
+    return m
+
+
+@pytest.fixture
+def place():
+    top = pathlib.Path(tempfile.mkdtemp(prefix="ct-taint-", dir="/tmp")).resolve()
+    yield top
+    shutil.rmtree(top)
+
+
+def lend(daemon, *dirs, mode="cow", **fields):
+    fds = [os.open(d, os.O_RDONLY | os.O_DIRECTORY) for d in dirs]
+    try:
+        return daemon.lend(*fds, unreviewed=True, **fields,
+                           dirs=[{"path": str(d), "at": f"/home/user/d{i}", "mode": mode} for i, d in enumerate(dirs)])
+    finally:
+        for fd in fds:
+            os.close(fd)
+
+
+def freeze(daemon, m):
+    daemon.exec(m, "mkdir -p /outbox; echo x > /outbox/file", user="root")
+    return daemon.post(f"/v1/machines/{m}/changesets", {"path": "/outbox"})
+
+
+def ship(daemon, m, target):
+    made = freeze(daemon, m)
+    daemon.post(f"/v1/changesets/{made['id']}/ship", {"action": "ship", "target": str(target), "sha256": "0" * 64, "files": 1})
+
+
+# ---- the flows, each with its control: the same from a machine that is not tainted ----
+
+def flow_fork(daemon, runs, place, dirty):
+    m = daemon.machine()
+    if dirty:
+        taint(daemon, m)
+    return daemon.post(f"/v1/machines/{m}/fork", {})["machines"][0]["id"]
+
+
+def flow_changeset(daemon, runs, place, dirty):
+    m = daemon.machine()
+    if dirty:
+        taint(daemon, m)
+    return freeze(daemon, m)
+
+
+def flow_ship(daemon, runs, place, dirty):
+    """A machine that has the directory when the change set arrives."""
+    has = lend(daemon, place)
+    m = daemon.machine()
+    ship(daemon, taint(daemon, m) if dirty else m, place)
+    return has
+
+
+def flow_handover(daemon, runs, place, dirty):
+    """One that is made later, with a directory below."""
+    (place / "below").mkdir(exist_ok=True)
+    m = daemon.machine()
+    ship(daemon, taint(daemon, m) if dirty else m, place)
+    return lend(daemon, place / "below", mode="ro")
+
+
+def flow_shared(daemon, runs, place, dirty):
+    """Both have it, and the one that is tainted may write to it."""
+    m, other = lend(daemon, place, mode="rw"), lend(daemon, place, mode="ro")
+    if dirty:
+        taint(daemon, m)
+    return other
+
+
+def sub_agent(daemon, runs, dirty, fails=False, **spawn):
+    """Its machine is tainted while it works, and it reports only then."""
+    m = daemon.machine()
+    wait = run("until test -e /home/user/go; do sleep 0.05; done; mkdir -p work; echo went", yield_ms=50000, timeout_ms=600000)
+    over = [{"after": "was interrupted", "calls": [finish("partial")]}] if fails else [{"after": "went", "calls": [finish("partial")]}, {"calls": [finish("partial")]}]
+    r = runs.start([{"after": "You are a sub-agent", "calls": [wait]},
+                    {"step": 0, "calls": [call("spawn", task="Look.", **spawn)]}, *over], machine=m)["id"]
+    child = daemon.until(lambda: [x["machine"] for x in daemon.get("/v1/runs")["runs"] if x["id"] != r and
+                                  x.get("machine") not in (None, m) and x["state"] == "running"])[0]
+    if dirty:
+        taint(daemon, child)
+    assert not tainted(daemon, m)
+    daemon.request("PUT", f"/v1/machines/{child}/files?path=/home/user/go", b"x")
+    runs.wait(r, "ended")
+    (first, *_) = results(runs.transcript(r))
+    assert first.get("failed", False) == fails, first
+    return m
+
+
+def flow_report(daemon, runs, place, dirty):
+    return sub_agent(daemon, runs, dirty)
+
+
+def flow_bring(daemon, runs, place, dirty):
+    return sub_agent(daemon, runs, dirty, bring="/home/user/work")
+
+
+CASES = {name[5:]: fn for name, fn in globals().items() if name.startswith("flow_")}
+
+
+def test_every_flow_of_the_table_is_tried():
+    assert set(CASES) | ELSEWHERE == FLOWS and not set(CASES) & ELSEWHERE
+
+
+@pytest.mark.parametrize("name", sorted(CASES))
+def test_a_flow_joins_the_taint_of_its_source(daemon, runs, place, name):
+    for dirty in (False, True):
+        there = CASES[name](daemon, runs, place, dirty)
+        told = there.get("tainted") if isinstance(there, dict) else tainted(daemon, there)
+        assert told == ("WORD" if dirty else None), (name, dirty)
+        if name in ("ship", "handover", "shared"):
+            daemon.clear()
+
+
+def test_a_report_that_fails_carries_the_taint_too(daemon, runs):
+    """The child's script has no turn for what it saw: it is interrupted, and its parent is told why."""
+    assert tainted(daemon, sub_agent(daemon, runs, True, fails=True)) == "WORD"
+
+
+def test_files_and_repositories_of_a_tainted_directory_taint(daemon, place):
+    repo, file = place / "repo", place / "repo/file"
+    repo.mkdir()
+    file.write_text("x")
+    ship(daemon, taint(daemon, daemon.machine()), repo)
+    clean = place / "clean"
+    clean.write_text("x")
+
+    def give(what):
+        m = daemon.machine()
+        fd = os.open(what, os.O_RDONLY)
+        try:
+            daemon.send([fd], f"/v1/machines/{m}/grants", {"kind": "file", "what": "/called/otherwise", "at": "/home/user/copy"})
+        finally:
+            os.close(fd)
+        return m
+
+    assert tainted(daemon, give(clean)) is None and tainted(daemon, give(file)) == "WORD"
+    if not shutil.which("git"):
+        pytest.skip("no git on this host")
+    git = ["git", "-c", "user.name=a", "-c", "user.email=a@b", "-C", str(repo)]
+    for words in (["init", "-q", "-b", "main"], ["add", "file"], ["commit", "-q", "-m", "x"], ["bundle", "create", "-q", str(place / "bundle"), "main"]):
+        subprocess.run([*git, *words], check=True, timeout=60)
+    m = daemon.machine()
+    fd = os.open(place / "bundle", os.O_RDONLY)
+    daemon.send([fd], f"/v1/machines/{m}/grants", {"kind": "repo", "what": str(repo), "at": "/home/user/repo", "mode": "main"})
+    os.close(fd)
+    assert tainted(daemon, m) == "WORD"
+
+
+def test_a_directory_is_known_by_where_it_lies(daemon, place):
+    """Its owner may call it as they like: a link leads to the same directory."""
+    (place / "real").mkdir()
+    (place / "link").symlink_to("real")
+    ship(daemon, taint(daemon, daemon.machine()), place / "real")
+    assert tainted(daemon, lend(daemon, place / "link")) == "WORD"
+    other = place / "really"
+    other.mkdir()
+    assert tainted(daemon, lend(daemon, other)) is None, "the control: a name that only begins alike"
+
+
+def test_a_machine_without_rules_keeps_its_taint_over_a_restart(daemon):
+    m = taint(daemon, daemon.machine())
+    daemon.restart()
+    assert tainted(daemon, m) == "WORD"
