@@ -96,6 +96,7 @@ struct wasm_engine *wasm_engine_new(const struct wasm_config *config) {
     cfg.instances = OR(cfg.instances, 10000);
     cfg.module_bytes = OR(cfg.module_bytes, UINT64_C(1) << 30);
     cfg.heap_slots = OR(cfg.heap_slots, 4u << 20);
+    cfg.store_bytes = OR(cfg.store_bytes, INT64_MAX);
     cfg.handle_bytes = OR(cfg.handle_bytes, 4096);
     struct wasm_engine *e = cfg.alloc.realloc(cfg.alloc.ctx, NULL, 0, sizeof *e);
     if (!e)

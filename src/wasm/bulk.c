@@ -1,4 +1,5 @@
 /* Memories, tables and what the bulk instructions do to them. */
+#include "wasm/budget.h"
 #include "wasm/interp.h"
 
 #include <sys/mman.h>
@@ -23,7 +24,12 @@ bool memory_new(struct wasm_store *s, const struct wasm_limits *l, struct memory
     m->type = *l;
     m->max = memory_cap(s, l);
     m->size = l->min * PAGE_SIZE;
-    if (l->min > m->max || (m->size > LAZY_MAX && !memory_reach(s->engine, m, m->size))) {
+    bool ok = l->min <= m->max && store_take(s, m->size);
+    if (ok && m->size > LAZY_MAX && !memory_reach(s->engine, m, m->size)) {
+        store_give(s, m->size);
+        ok = false;
+    }
+    if (!ok) {
         engine_release(s->engine, m, sizeof *m);
         return false;
     }
@@ -113,18 +119,25 @@ static bool grow_pages(struct wasm_engine *e, struct memory *m, uint64_t size) {
     return true;
 }
 
+static bool memory_may_grow(const struct wasm_store *s, const struct memory *m, uint64_t delta) {
+    return delta <= m->max - m->size / PAGE_SIZE && store_has(s, delta * PAGE_SIZE);
+}
+
 bool memory_grow(struct wasm_store *s, struct memory *m, uint64_t delta, uint64_t *ret_old) {
     uint64_t old = m->size / PAGE_SIZE;
-    if (delta > m->max - old)
+    if (delta > m->max - old || !store_take(s, delta * PAGE_SIZE))
         return false;
-    if (delta && !grow_pages(s->engine, m, m->size + delta * PAGE_SIZE))
+    if (delta && !grow_pages(s->engine, m, m->size + delta * PAGE_SIZE)) {
+        store_give(s, delta * PAGE_SIZE);
         return false;
+    }
     m->size += delta * PAGE_SIZE;
     *ret_old = old;
     return true;
 }
 
 void memory_free(struct wasm_store *s, struct memory *m) {
+    store_give(s, m->size);
     if (m->pages)
         pages_free(m->pages);
     else
@@ -156,6 +169,7 @@ static void elems_free(struct wasm_engine *e, uint64_t *elems, uint64_t n) {
 }
 
 void table_free(struct wasm_store *s, struct table *t) {
+    store_give(s, t->size * sizeof *t->elems);
     elems_free(s->engine, t->elems, t->cap);
     engine_release(s->engine, t, sizeof *t);
 }
@@ -172,7 +186,10 @@ bool table_new(struct wasm_store *s, const struct wasm_limits *l, uint32_t type,
         return false;
     *t = (struct table){
         .type_limits = *l, .type = type, .max = table_cap(s, l), .size = l->min, .cap = l->min};
-    if (l->min > t->max || !(t->elems = elems_new(s->engine, l->min))) {
+    uint64_t bytes = l->min <= t->max ? l->min * sizeof *t->elems : 0;
+    bool taken = l->min <= t->max && store_take(s, bytes);
+    if (!taken || !(t->elems = elems_new(s->engine, l->min))) {
+        store_give(s, taken ? bytes : 0);
         engine_release(s->engine, t, sizeof *t);
         return false;
     }
@@ -182,21 +199,33 @@ bool table_new(struct wasm_store *s, const struct wasm_limits *l, uint32_t type,
     return true;
 }
 
+static bool table_may_grow(const struct wasm_store *s, const struct table *t, uint64_t delta) {
+    return delta <= t->max - t->size && store_has(s, delta * sizeof *t->elems);
+}
+
+static bool table_room(struct wasm_store *s, struct table *t, uint64_t size) {
+    if (size <= t->cap)
+        return true;
+    uint64_t cap = size + size / 2 < t->max ? size + size / 2 : t->max;
+    uint64_t *elems = elems_new(s->engine, cap);
+    if (!elems)
+        return false;
+    if (t->size)
+        memcpy(elems, t->elems, t->size * sizeof *elems);
+    elems_free(s->engine, t->elems, t->cap);
+    t->elems = elems;
+    t->cap = cap;
+    return true;
+}
+
 bool table_grow(struct wasm_store *s, struct table *t, uint64_t delta, uint64_t init,
                 uint64_t *ret_old) {
-    if (delta > t->max - t->size)
+    if (delta > t->max - t->size || !store_take(s, delta * sizeof *t->elems))
         return false;
     uint64_t size = t->size + delta;
-    if (size > t->cap) {
-        uint64_t cap = size + size / 2 < t->max ? size + size / 2 : t->max;
-        uint64_t *elems = elems_new(s->engine, cap);
-        if (!elems)
-            return false;
-        if (t->size)
-            memcpy(elems, t->elems, t->size * sizeof *elems);
-        elems_free(s->engine, t->elems, t->cap);
-        t->elems = elems;
-        t->cap = cap;
+    if (!table_room(s, t, size)) {
+        store_give(s, delta * sizeof *t->elems);
+        return false;
     }
     if (init) /* what lies above the size was never written and is zero */
         refs_fill(t->elems + t->size, delta, init);
@@ -262,13 +291,13 @@ const char *bulk_check(struct wasm_instance *i, struct bulk *b) {
     case OP_MEMORY_GROW: {
         const struct memory *m = i->mems[b->x];
         uint64_t n = b->slots[0];
-        if (n <= m->max - m->size / PAGE_SIZE)
+        if (memory_may_grow(i->store, m, n))
             b->cost = n * (PAGE_SIZE / 64);
         return NULL;
     }
     case OP_TABLE_GROW: {
         const struct table *t = i->tables[b->x];
-        if (b->slots[1] <= t->max - t->size)
+        if (table_may_grow(i->store, t, b->slots[1]))
             b->cost = by_elems(b->slots[1]);
         return NULL;
     }
@@ -285,14 +314,14 @@ static bool grow(struct wasm_store *s, struct wasm_instance *i, struct bulk *b) 
     uint64_t old = UINT64_MAX;
     if (b->row == OP_MEMORY_GROW) {
         struct memory *m = i->mems[b->x];
-        bool allowed = b->slots[0] <= m->max - m->size / PAGE_SIZE;
+        bool allowed = memory_may_grow(s, m, b->slots[0]);
         if (allowed && !memory_grow(s, m, b->slots[0], &old))
             return false;
         b->slots[0] = allowed ? old : m->type.is64 ? UINT64_MAX : UINT32_MAX;
         return true;
     }
     struct table *t = i->tables[b->x];
-    bool allowed = b->slots[1] <= t->max - t->size;
+    bool allowed = table_may_grow(s, t, b->slots[1]);
     if (allowed && !table_grow(s, t, b->slots[1], b->slots[0], &old))
         return false;
     b->slots[0] = allowed ? old : t->type_limits.is64 ? UINT64_MAX : UINT32_MAX;

@@ -459,7 +459,9 @@ struct wasm_store {
     struct object *objs;
     uint32_t n_objs, cap_objs, free_obj;
     uint64_t heap_slots, since_collect;
-    bool no_collect; /* references are where the collector does not look */
+    uint64_t bytes;      /* of cfg.store_bytes, see budget.h */
+    bool is_over_budget; /* something was refused for it */
+    bool no_collect;     /* references are where the collector does not look */
 
     /* The call in progress. */
     enum run_state state;

@@ -168,6 +168,7 @@ int wasm_fork(struct wasm_store *s, struct wasm_store **ret, struct err *err) {
         return err_set(err, ERR_LIMIT, "fork: out of memory");
     }
     s->ran_since_seal = false;
+    c->bytes = s->bytes;
     c->state = s->state;
     c->pc = s->pc;
     c->inst = same(c, s->inst);

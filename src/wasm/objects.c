@@ -7,6 +7,7 @@
  * runs for pays for it, by what it may have to look at. When it runs is the same everywhere, as
  * live slots are.
  */
+#include "wasm/budget.h"
 #include "wasm/interp.h"
 
 #define OBJ_REF UINT64_C(0xc000000000000000)
@@ -105,6 +106,7 @@ static void mark_roots(struct marker *m, const uint64_t *live_end) {
 static void object_drop(struct wasm_store *s, struct object *o) {
     engine_release(s->engine, o->slots, o->n_slots * sizeof *o->slots);
     s->heap_slots -= o->n_slots + 1;
+    store_give(s, budget_slots(o->n_slots));
     *o = (struct object){.type = NO_TYPE};
     s->free_obj = (uint32_t)(o - s->objs);
 }
@@ -155,10 +157,11 @@ static uint64_t object_slots(const struct type *t, uint64_t n) {
 /* An allocation collects first: seldom enough that a program does not spend all its fuel on it. */
 static void check_heap(const struct wasm_store *s, struct bulk *b, const struct type *t,
                        uint64_t n) {
-    uint64_t limit = s->engine->cfg.heap_slots, pause = s->heap_slots / 2 + COLLECT_FROM;
-    bool full = s->heap_slots + object_slots(t, n) + 1 > limit;
-    b->collects =
-        !s->no_collect && (s->since_collect > pause || (full && s->since_collect > limit / 8));
+    uint64_t slots = object_slots(t, n), pause = s->heap_slots / 2 + COLLECT_FROM;
+    bool full =
+        s->heap_slots + slots + 1 > s->engine->cfg.heap_slots || !store_has(s, budget_slots(slots));
+    b->collects = !s->no_collect &&
+                  (s->since_collect > pause || (full && s->since_collect > s->heap_slots / 8));
     if (b->collects)
         b->cost += store_collect_cost(s, b->live_end);
 }
@@ -183,11 +186,13 @@ static struct object *object_new(struct wasm_store *s, const struct bulk *b, uin
     uint64_t slots = object_slots(s->engine->types[type], n);
     if (b->collects)
         store_collect(s, b->live_end);
-    if (s->heap_slots + slots + 1 > s->engine->cfg.heap_slots)
+    if (s->heap_slots + slots + 1 > s->engine->cfg.heap_slots ||
+        !store_take(s, budget_slots(slots)))
         return NULL;
     uint64_t *p = engine_alloc(s->engine, slots * sizeof *p);
     uint32_t i = p ? object_slot(s) : NO_TYPE;
     if (i == NO_TYPE) {
+        store_give(s, budget_slots(slots));
         engine_release(s->engine, p, slots * sizeof *p);
         return NULL;
     }

@@ -7,6 +7,7 @@
  * has there, so a file cannot name any other.
  */
 #include "wasm/state.h"
+#include "wasm/budget.h"
 #include "wasm/interp.h"
 #include "wasm/iops.h"
 
@@ -668,8 +669,10 @@ static int get_exns(struct loader *l) {
         struct exn x = {.tag = (uint32_t)tag - 1,
                         .n_slots = slots,
                         .slots = engine_alloc(l->e, slots * sizeof *x.slots)};
-        if (!x.slots)
+        if (!x.slots || !store_take(s, budget_slots(slots))) {
+            engine_release(l->e, x.slots, slots * sizeof *x.slots);
             return err_set(l->err, ERR_LIMIT, "out of memory");
+        }
         get_slots(l, x.slots, slots);
         s->exns[i] = x;
         s->exn_slots += slots;
@@ -712,7 +715,8 @@ static int get_object_one(struct loader *l, struct object *ret) {
     if ((t->kind != TYPE_STRUCT && !is_array) || n > left || (!is_array && n != t->n_params))
         return bad(l, "object");
     uint64_t slots = is_array ? n * t->param_slots : t->param_slots;
-    if (slots > left || s->heap_slots + slots + 1 > l->e->cfg.heap_slots)
+    if (slots > left || s->heap_slots + slots + 1 > l->e->cfg.heap_slots ||
+        !store_take(s, budget_slots(slots)))
         return bad(l, "objects are too big");
     uint64_t *p = engine_alloc(l->e, slots * sizeof *p);
     if (!p)
@@ -725,8 +729,10 @@ static int get_object_one(struct loader *l, struct object *ret) {
 /* What making the instances left behind goes first. */
 static int get_objects(struct loader *l) {
     struct wasm_store *s = l->s;
-    for (uint32_t i = 0; i < s->n_objs; i++)
+    for (uint32_t i = 0; i < s->n_objs; i++) {
+        store_give(s, s->objs[i].type == NO_TYPE ? 0 : budget_slots(s->objs[i].n_slots));
         engine_release(l->e, s->objs[i].slots, s->objs[i].n_slots * sizeof(uint64_t));
+    }
     s->n_objs = 0;
     s->heap_slots = 0;
     uint32_t n = get_count(l);

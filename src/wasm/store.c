@@ -1,5 +1,6 @@
 /* A store's objects: making them, finding them by name, and linking instances to them. */
 #include "base/sort.h"
+#include "wasm/budget.h"
 #include "wasm/interp.h"
 
 const struct memory store_empty_memory;
@@ -116,9 +117,12 @@ bool store_add_table(struct wasm_store *s, const struct wasm_limits *l, uint32_t
 }
 
 bool store_add_global(struct wasm_store *s, uint32_t type, bool is_mutable, uint32_t *ret) {
+    if (!store_take(s, BUDGET_ITEM))
+        return false;
     struct global *g = engine_alloc(s->engine, sizeof *g);
     if (!g || !engine_grow(s->engine, &s->globals, &s->cap_globals, s->n_globals + 1,
                            sizeof *s->globals)) {
+        store_give(s, BUDGET_ITEM);
         engine_release(s->engine, g, sizeof *g);
         return false;
     }
@@ -188,6 +192,7 @@ const struct exn *store_exn(const struct wasm_store *s, uint64_t ref) {
 static void exn_drop(struct wasm_store *s, struct exn *x) {
     engine_release(s->engine, x->slots, x->n_slots * sizeof *x->slots);
     s->exn_slots -= x->n_slots;
+    store_give(s, budget_slots(x->n_slots));
     *x = (struct exn){.tag = NO_TYPE};
     s->live_exns--;
     if (x - s->exns < s->free_exn)
@@ -219,9 +224,12 @@ uint64_t store_exn_new(struct wasm_store *s, uint32_t tag, const uint64_t *slots
         store_collect(s, slots + n); /* the arguments are on top of the stack */
     /* Half must have gone, or every throw would collect. */
     bool full = collected && s->live_exns > MAX_EXNS / 2;
-    uint64_t *copy = full ? NULL : engine_alloc(s->engine, n * sizeof *copy);
+    if (full || !store_take(s, budget_slots(n)))
+        return 0;
+    uint64_t *copy = engine_alloc(s->engine, n * sizeof *copy);
     uint32_t i = copy ? exn_slot(s) : NO_TYPE;
     if (i == NO_TYPE) {
+        store_give(s, budget_slots(n));
         engine_release(s->engine, copy, n * sizeof *copy);
         return 0;
     }
@@ -272,6 +280,20 @@ bool wasm_lookup(struct wasm_store *s, const char *module, size_t module_size, c
 
 static int no_memory(struct err *err) {
     return err_set(err, ERR_LIMIT, "out of memory");
+}
+
+static int over_budget(const struct wasm_store *s, struct err *err) {
+    return err_set(err, ERR_LIMIT,
+                   "memories, tables and code need more than the %llu bytes of this store",
+                   (unsigned long long)s->engine->cfg.store_bytes);
+}
+
+uint64_t wasm_store_bytes(const struct wasm_store *s) {
+    return s->bytes;
+}
+
+bool wasm_store_over_budget(const struct wasm_store *s) {
+    return s->is_over_budget;
 }
 
 static int define(struct wasm_store *s, const char *module, const char *name,
@@ -900,8 +922,11 @@ static int instance_link(struct wasm_store *s, struct wasm_instance *i,
     for (uint32_t k = 0; k < m->n_imports; k++)
         if (link_import(s, i, &m->imports[k], imports ? &imports[k] : NULL, err) < 0)
             return -1;
+    s->is_over_budget = false;
     if (!make_objects(s, i))
-        return err_set(err, ERR_LIMIT, "memory or table is larger than this engine allows");
+        return s->is_over_budget
+                   ? over_budget(s, err)
+                   : err_set(err, ERR_LIMIT, "memory or table is larger than this engine allows");
     if (m->level < WASM_2_0 && !segments_fit(i))
         return err_set(err, ERR_INVALID, "data or elements segment does not fit");
     return 0;
@@ -914,9 +939,12 @@ static void undo(struct wasm_store *s, const struct wasm_store *before) {
         memory_free(s, s->mems[--s->n_mems]);
     while (s->n_tables > before->n_tables)
         table_free(s, s->tables[--s->n_tables]);
-    while (s->n_globals > before->n_globals)
+    while (s->n_globals > before->n_globals) {
         engine_release(e, s->globals[--s->n_globals], sizeof(struct global));
+        store_give(s, BUDGET_ITEM);
+    }
     s->n_tags = before->n_tags;
+    store_give(s, budget_instance(s->insts[s->n_insts - 1]->mod));
     instance_free(s, s->insts[--s->n_insts]);
 }
 
@@ -927,9 +955,13 @@ int store_instantiate(struct wasm_store *s, struct wasm_module *m,
     struct wasm_instance *i = NULL;
     if (s->n_insts > s->engine->cfg.instances)
         return err_set(err, ERR_LIMIT, "too many instances");
+    if (!store_take(s, budget_instance(m)))
+        return over_budget(s, err);
     if (!engine_grow(s->engine, &s->insts, &s->cap_insts, s->n_insts + 1, sizeof *s->insts) ||
-        !(i = store_instance_shell(s, m)))
+        !(i = store_instance_shell(s, m))) {
+        store_give(s, budget_instance(m));
         return no_memory(err);
+    }
     s->insts[s->n_insts++] = i; /* its own functions may be named by its globals */
     if (instance_link(s, i, imports, err) < 0) {
         undo(s, &before);

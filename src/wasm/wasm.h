@@ -154,6 +154,8 @@ struct wasm_config {
     uint32_t instances;    /* in one store; default 10,000 */
     uint64_t heap_slots;   /* of garbage collected objects, 8 bytes each; default 4 Mi */
     uint64_t module_bytes; /* default 1 GiB */
+    uint64_t store_bytes; /* of one store: all memories, tables, objects, globals and code together;
+                             default no limit. The guest's stack is not in it: see stack_slots */
     uint32_t handle_bytes; /* saved per host handle, default 4096 */
 
     /* What the host says about its handles when a store is saved and resumed. save fills at most
@@ -237,6 +239,9 @@ struct wasm_instance;
 struct wasm_store *wasm_store_new(struct wasm_engine *e);
 void wasm_store_free(struct wasm_store *s);
 void wasm_store_freep(struct wasm_store **s);
+/* What the store uses of store_bytes, and whether anything was refused for it. */
+uint64_t wasm_store_bytes(const struct wasm_store *s);
+bool wasm_store_over_budget(const struct wasm_store *s);
 
 /* Give (module, name) a meaning for instances to come. A later definition wins. A host function
    has no code: calling it is a WASM_HOST event. cost is fuel, charged before each call. */

@@ -74,6 +74,10 @@ def files(tmp_path):
     texts = {"add.wat": ADD, "hello.wat": HELLO, "dice.wat": DICE, "count.wat": COUNT,
              "http.wat": '(import "env" "http_get" (func))', "not.wasm": "\0asm\1\0\0\0\7",
              "start.wat": "(func $f unreachable) (start $f)",
+             "tables.wat": "(table 10000000 funcref) " * 4,
+             "list.wat": "(type $l (struct (field (ref null $l)))) (func (export \"grow\")"
+                         " (local (ref null $l)) (loop (local.set 0 (struct.new $l (local.get 0)))"
+                         " (br 0)))",
              "big.wat": "(memory 5000)", "deep.wat": '(func $f (export "f") (call $f))',
              "pass.wast": "(module) (assert_return (invoke \"f\"))", "empty.wat": ""}
     for name, text in texts.items():
@@ -100,7 +104,10 @@ TABLE = [
     ("run add.wat --invoke spin --fuel 1000", 3, "out of fuel: 1000 spent, the next instruction needs 1"),
     ("run http.wat", 4, "this module asks for env.http_get, which was not granted"),
     ("run hello.wat", 4, "asks for carrel.args_size, which was not granted\n  grant it with --grant args_size"),
-    ("run big.wat --memory 100", 5, "memory"),
+    ("run big.wat --memory 100", 5, "--memory is 100 pages"),
+    ("run tables.wat", 5, "--memory is 4096 pages"),
+    ("run tables.wat --memory 8192", 0, "fuel: 5000000"),
+    ("run list.wat --memory 1 --invoke grow", 1, "raise --memory"),
     ("run add.wat --resume add.wat", 6, "resume 'add.wat'"),
     ("replay add.wat", 6, "this is not a log of a cell"),
     ("run", 64, "run needs a file"),

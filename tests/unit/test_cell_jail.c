@@ -166,5 +166,66 @@ static void lies_are_not_believed(void **state) {
     }
 }
 
+/* ---- Limits of the process ---- */
+
+enum { PIECE = 8 << 20, PIECES = 64 };
+
+/* How many pieces of 8 MiB it got, of 64. */
+static int take_memory(struct link *l, const void *arg) {
+    (void)l, (void)arg;
+    int got = 0;
+    while (got < PIECES && mmap(NULL, PIECE, PROT_READ | PROT_WRITE,
+                                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0) != MAP_FAILED)
+        got++;
+    return got;
+}
+
+/* Shared files are memory, too. */
+static int take_files(struct link *l, const void *arg) {
+    (void)l, (void)arg;
+    int got = 0, fd = memfd_create("cell", 0);
+    if (fd < 0 || ftruncate(fd, PIECE) < 0)
+        return 0;
+    while (got < PIECES &&
+           mmap(NULL, PIECE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) != MAP_FAILED)
+        got++;
+    return got;
+}
+
+static void a_worker_gets_no_more_memory_than_its_limit(void **state) {
+    (void)state;
+    skip_where_nothing_can_be_confined();
+    if (!jail_is_tight())
+        skip();
+    int (*const takes[])(struct link *, const void *) = {take_memory, take_files};
+    for (int i = 0; i < 2; i++) {
+        struct jail j = {.out_fd = -1, .err_fd = -1, .state = BUF(10), .log = BUF(10)};
+        struct err err;
+        assert_int_equal(jail_run(&j, takes[i], NULL, &err), PIECES); /* without a limit */
+        j.memory_bytes = (uint64_t)10 * PIECE;
+        assert_in_range(jail_run(&j, takes[i], NULL, &err), 8, 10);
+    }
+}
+
+static int spin(struct link *l, const void *arg) {
+    (void)l, (void)arg;
+    for (volatile unsigned n = 1;; n++)
+        ;
+    return 0;
+}
+
+static void a_worker_that_uses_up_its_processor_time_is_ended(void **state) {
+    (void)state;
+    skip_where_nothing_can_be_confined();
+    struct jail j = {
+        .out_fd = -1, .err_fd = -1, .cpu_seconds = 1, .state = BUF(10), .log = BUF(10)};
+    struct err err;
+    assert_int_equal(jail_run(&j, spin, NULL, &err), -1);
+    assert_int_equal(err.code, ERR_LIMIT);
+    assert_non_null(strstr(err.text, "processor time"));
+}
+
 UNIT_MAIN(cmocka_unit_test(attacks_end_the_worker), cmocka_unit_test(a_worker_can_answer_and_ask),
-          cmocka_unit_test(a_flood_ends_at_its_limit), cmocka_unit_test(lies_are_not_believed))
+          cmocka_unit_test(a_flood_ends_at_its_limit), cmocka_unit_test(lies_are_not_believed),
+          cmocka_unit_test(a_worker_gets_no_more_memory_than_its_limit),
+          cmocka_unit_test(a_worker_that_uses_up_its_processor_time_is_ended))

@@ -8,6 +8,7 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -172,8 +173,32 @@ static int install_filter(void) {
     return INSTRUMENTED ? 0 : prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program);
 }
 
+static int limit(int resource, uint64_t most) {
+    const struct rlimit r = {.rlim_cur = most, .rlim_max = most + 1};
+    return setrlimit(resource, &r);
+}
+
+/* Bytes of address space that this process has. */
+static uint64_t address_space(void) {
+    char text[128] = "";
+    int fd DEFER_CLOSE = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
+    return n > 0 ? strtoull(text, NULL, 10) * (uint64_t)sysconf(_SC_PAGESIZE) : 0;
+}
+
+/* Behind the limits of the engine, in case one of them has a hole: these are the kernel's. Shared
+   memory files count as address space, and as nothing else that a process can be limited to. */
+static int enter_limits(const struct jail *j) {
+    uint64_t used = address_space();
+    if (j->memory_bytes && !INSTRUMENTED && (!used || limit(RLIMIT_AS, used + j->memory_bytes) < 0))
+        return -1;
+    return j->cpu_seconds ? limit(RLIMIT_CPU, j->cpu_seconds) : 0;
+}
+
 /* Leave nothing open but the link, and nothing allowed but computing. */
-static int enter(int fd) {
+static int enter(const struct jail *j, int fd) {
+    if (enter_limits(j) < 0)
+        return -1;
     if (dup2(fd, LINK_FD) < 0)
         return -1;
     if (!INSTRUMENTED) {
@@ -194,9 +219,10 @@ bool jail_is_tight(void) {
 
 enum { CANNOT_CONFINE = 111 };
 
-static void run_child(int fd, int (*body)(struct link *, const void *), const void *arg) {
+static void run_child(const struct jail *j, int fd, int (*body)(struct link *, const void *),
+                      const void *arg) {
     struct link l = {.fd = LINK_FD};
-    if (enter(fd) < 0)
+    if (enter(j, fd) < 0)
         _exit(CANNOT_CONFINE);
     int code = body(&l, arg);
     send_frame(&l, FRAME_EXIT, &code, sizeof(code));
@@ -295,6 +321,9 @@ static void receive(struct received *r) {
 static int died(const struct received *r, pid_t pid, int status, struct err *err) {
     if (r->too_much)
         return err_set(err, ERR_LIMIT, "the program wrote more than %d MiB", JAIL_MAX_TEXT >> 20);
+    if (WIFSIGNALED(status) && WTERMSIG(status) == SIGXCPU)
+        return err_set(err, ERR_LIMIT, "the worker used more than %llu s of processor time",
+                       (unsigned long long)r->jail->cpu_seconds);
     if (WIFSIGNALED(status))
         return err_set(err, ERR_INTERNAL, "the worker (pid %d) was ended by signal %d (%s)",
                        (int)pid, WTERMSIG(status), strsignal(WTERMSIG(status)));
@@ -314,7 +343,7 @@ int jail_run(struct jail *j, int (*body)(struct link *, const void *), const voi
     if (pid < 0)
         return err_sys(err, "start the worker");
     if (pid == 0)
-        run_child(theirs, body, arg);
+        run_child(j, theirs, body, arg);
     close(TAKE_FD(theirs));
     struct received r = {.jail = j, .fd = ours};
     receive(&r);

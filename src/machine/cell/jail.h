@@ -43,6 +43,8 @@ bool jail_is_tight(void);
 /* What the parent may answer, and what it got. */
 struct jail {
     int out_fd, err_fd; /* where text goes at once */
+    /* What the child may take of the host on top of what it starts with; 0: no limit. */
+    uint64_t memory_bytes, cpu_seconds;
     struct buf state, log;
 };
 

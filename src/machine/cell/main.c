@@ -108,6 +108,23 @@ static int write_results(const struct cell_options *o, const struct jail *j, str
     return o->record && j->log.len ? write_file(o->record, &j->log, err) : 0;
 }
 
+/* The program's budget five times, for a capture holds the memory, its initial image, the state and
+   the state's last growth; its translations; and the log. */
+static uint64_t memory_limit(const struct job *job) {
+    const uint64_t fixed = UINT64_C(1) << 30, most = UINT64_C(1) << 46;
+    uint64_t budget = cell_budget(job->options->memory);
+    uint64_t files = (uint64_t)job->bytes.len * 64 + (uint64_t)job->state.len * 2;
+    return budget < most ? 5 * budget + files + 2 * fixed : 0;
+}
+
+/* A unit of fuel takes far less than a microsecond. The fuel of a state or log is not known here.
+ */
+static uint64_t cpu_limit(const struct job *job) {
+    const struct cell_options *o = job->options;
+    bool is_known = !o->resume && strcmp(o->verb, "replay") != 0;
+    return is_known ? 60 + o->fuel / 1000000 + job->bytes.len / 100000 : 0;
+}
+
 static int run_cell(const struct cell_options *o, int (*body)(struct link *, const void *)) {
     struct buf file DEFER(buf_done) = BUF(MAX_FILE), state DEFER(buf_done) = BUF(JAIL_MAX_BLOB);
     struct err err;
@@ -119,6 +136,8 @@ static int run_cell(const struct cell_options *o, int (*body)(struct link *, con
         .options = o, .file = o->files[0], .bytes = slice_of(&file), .state = slice_of(&state)};
     struct jail j = {.out_fd = STDOUT_FILENO,
                      .err_fd = STDERR_FILENO,
+                     .memory_bytes = memory_limit(&job),
+                     .cpu_seconds = cpu_limit(&job),
                      .state = BUF(JAIL_MAX_BLOB),
                      .log = BUF(JAIL_MAX_BLOB)};
     int code = jail_run(&j, body, &job, &err);

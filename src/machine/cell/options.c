@@ -45,7 +45,7 @@ static const struct option {
     {"--fuel", RUN | FUEL, NUMBER, AT(fuel), AT(has_fuel),
      "N  stop when N fuel is spent (default 1,000,000,000; with --resume: fuel to add)"},
     {"--memory", RUN | FUEL, NUMBER, AT(memory), NOWHERE,
-     "PAGES  no memory grows past this many pages of 64 KiB (default 4096)"},
+     "PAGES  limit memories, tables, objects and code to this many 64 KiB (default 4096)"},
     {"--grant", RUN | FUEL, GRANT, NOWHERE, NOWHERE,
      "NAME  let it use carrel.NAME: args_size, args_read, result, log, clock, random"},
     {"--args", RUN | FUEL, TEXT, AT(input), NOWHERE, "TEXT  the bytes that carrel.args_read reads"},

@@ -143,8 +143,14 @@ static int out_of_memory(struct session *s) {
     return session_fail(s, CELL_LIMIT, &err);
 }
 
+uint64_t cell_budget(uint64_t pages) {
+    const uint64_t most = (INT64_MAX >> 16) - 16;
+    return ((pages < most ? pages : most) + 16) << 16;
+}
+
 int session_load(struct session *s, struct slice bytes, int spec, uint64_t pages) {
-    struct wasm_config config = {.memory_pages = pages};
+    struct wasm_config config = {.memory_pages = pages, .store_bytes = cell_budget(pages)};
+    s->pages = pages;
     struct wasm_diag diag = {0};
     int code = encode(s, &bytes, spec);
     if (code != CELL_OK)
@@ -215,6 +221,11 @@ static int define_imports(struct session *s, struct err *err) {
     return 0;
 }
 
+/* The program's memories, tables, objects and code have one limit, which --memory sets. */
+static void limit_remedy(const struct session *s, struct err *err) {
+    err_remedy(err, "--memory is %" PRIu64 " pages of 64 KiB for all of them; raise it", s->pages);
+}
+
 int session_link(struct session *s) {
     struct err err;
     s->store = wasm_store_new(s->engine);
@@ -222,8 +233,11 @@ int session_link(struct session *s) {
         return out_of_memory(s);
     if (define_imports(s, &err) < 0)
         return session_fail(s, CELL_INVALID, &err);
-    if (wasm_instance_new(s->store, s->module, NULL, 0, &s->instance, &err) < 0)
+    if (wasm_instance_new(s->store, s->module, NULL, 0, &s->instance, &err) < 0) {
+        if (err.code == ERR_LIMIT)
+            limit_remedy(s, &err);
         return session_fail(s, err.code == ERR_LIMIT ? CELL_LIMIT : CELL_INVALID, &err);
+    }
     return CELL_OK;
 }
 

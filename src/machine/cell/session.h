@@ -23,6 +23,7 @@ struct session {
     const struct job *job;
     struct wasm_engine *engine;
     struct wasm_module *module;
+    uint64_t pages; /* --memory */
     struct wasm_store *store;
     struct wasm_instance *instance;
     bool is_text;
@@ -48,6 +49,8 @@ void session_init(struct session *s, struct link *l, const struct job *job);
 void session_done(struct session *s);
 
 /* All of these return CELL_OK, or an exit code after telling the reason. */
+/* Bytes that a program may use: --memory, and 1 MiB for small things beside its memory. */
+uint64_t cell_budget(uint64_t pages);
 int session_load(struct session *s, struct slice bytes, int spec, uint64_t pages);
 int session_check_grants(struct session *s, const char *const *grants, int count);
 int session_link(struct session *s);

@@ -144,10 +144,19 @@ static bool add_results(struct buf *b, const struct cell_values *values) {
     return ok;
 }
 
+/* A trap for want of memory is cured from outside. */
+static bool add_limit(struct buf *b, const struct session *s) {
+    return !wasm_store_over_budget(s->store) ||
+           buf_addf(b,
+                    "  memories, tables, objects and code may use %" PRIu64
+                    " pages of 64 KiB: raise --memory\n",
+                    s->pages);
+}
+
 static bool add_reason(struct buf *b, struct session *s, const struct ending *e) {
     switch (e->outcome) {
     case WASM_TRAPPED:
-        return buf_addf(b, "trap: %s\n", e->text) && add_frames(b, s, false);
+        return buf_addf(b, "trap: %s\n", e->text) && add_frames(b, s, false) && add_limit(b, s);
     case WASM_THROWN:
         return buf_addf(b, "trap: an exception that nobody caught\n");
     case WASM_OUT_OF_FUEL:
