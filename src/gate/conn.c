@@ -206,9 +206,16 @@ bool conn_tell(struct conn *c, enum gate_outcome outcome, const char *method, co
     crossing.why = why;
     g->stats.allowed += outcome == GATE_ALLOWED;
     g->stats.denied += outcome == GATE_DENIED;
+    const struct policy *p = &c->machine->policy;
+    bool was_closed = policy_is_closed(p);
     if (outcome == GATE_ALLOWED)
         c->is_open = true;
-    return g->hooks->crossed(g->arg, c->machine->id, &crossing);
+    bool explain = g->hooks->crossed(g->arg, c->machine->id, &crossing);
+    if (outcome == GATE_ALLOWED && !was_closed && policy_is_closed(p)) {
+        c->taints = true;
+        gate_changed(c->machine); /* the others lose what they had */
+    }
+    return explain;
 }
 
 void conn_tell_secret(struct conn *c, const char *method, const char *path,
@@ -220,6 +227,12 @@ void conn_tell_secret(struct conn *c, const char *method, const char *path,
     g->hooks->crossed(g->arg, c->machine->id, &crossing);
 }
 
+size_t conn_may_send(const struct conn *c) {
+    if (!c->taints || !c->received || c->state == CONN_WEB) /* which looks at each request */
+        return SIZE_MAX;
+    return c->sent_late < GATE_TAINT_SENT ? GATE_TAINT_SENT - c->sent_late : 0;
+}
+
 bool conn_count(struct conn *c, size_t sent, size_t received) {
     struct gate *g = c->machine->gate;
     struct policy_rule *r = policy_find(&c->machine->policy, c->rule);
@@ -227,6 +240,11 @@ bool conn_count(struct conn *c, size_t sent, size_t received) {
     c->received += received;
     g->stats.sent += sent;
     g->stats.received += received;
+    c->sent_late += c->taints && c->received ? sent : 0;
+    if (!conn_may_send(c)) {
+        conn_end(c, true, "it has tainted the machine, and may not send more");
+        return false;
+    }
     if (!r)
         return true;
     r->bytes_used += sent + received;
@@ -473,6 +491,7 @@ static void hold_tunnel(struct conn *c, const struct policy_rule *rule) {
     if (!p) {
         refuse(c, "too many wait for an approval already");
     } else if (pending_use(p)) {
+        c->approved = true;
         open_tunnel(c, rule);
     } else {
         bool first = !p->held;
@@ -489,6 +508,7 @@ void conn_released(struct conn *c, enum pending_state state) {
     const struct policy_rule *rule = policy_find(&c->machine->policy, c->rule);
     if (c->ended)
         return;
+    c->approved = state == PENDING_APPROVED;
     if (c->state == CONN_WEB)
         web_released(c, state);
     else if (state == PENDING_WAITS)
@@ -676,11 +696,35 @@ void conn_restart(struct conn *c) {
     look(c);
 }
 
+static bool is_reviewed(const struct conn *c) {
+    switch (c->state) {
+    case CONN_DIAL:
+    case CONN_RELAY:
+    case CONN_PG:
+        return true;
+    case CONN_WEB:
+        return web_stage(c) != WEB_IDLE;
+    default:
+        return false; /* nothing is allowed yet, or nothing any more */
+    }
+}
+
+/* A taint takes the right to send: who only receives may go on, and so may what tainted. */
+static bool may_finish(const struct conn *c) {
+    return c->taints || (c->state == CONN_WEB && web_stage(c) == WEB_RECEIVES);
+}
+
 /* After the policy has changed: what it would not allow now ends. */
 void conn_review(struct conn *c) {
-    if (c->ended || (c->state != CONN_RELAY && c->state != CONN_PG))
+    uint64_t rule = c->rule;
+    if (c->ended || !is_reviewed(c))
         return;
-    struct policy_answer a = conn_decide(c, NULL, NULL);
-    if (a.want == POLICY_KNOWN && a.action != POLICY_ALLOW)
+    struct policy_answer a =
+        c->state == CONN_WEB ? web_decide_again(c) : conn_decide(c, NULL, NULL);
+    bool approved = a.action == POLICY_ASK && c->approved && c->rule == rule;
+    if (a.want == POLICY_KNOWN && (a.action == POLICY_ALLOW || approved))
+        return;
+    c->rule = rule;
+    if (!a.by_taint || !may_finish(c))
         conn_end(c, true, "the policy has changed");
 }

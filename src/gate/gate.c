@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/defer.h"
@@ -94,8 +95,22 @@ struct pending *gate_pending_find(struct gate *g, const char *id) {
     return NULL;
 }
 
+/* What ended by itself since the last look: its connections end, too. */
+static bool has_expired(const struct gate_machine *m, int64_t from_ms, int64_t to_ms) {
+    for (size_t i = 0; i < m->policy.count; i++)
+        if (m->policy.rules[i].expires_ms > from_ms && m->policy.rules[i].expires_ms <= to_ms)
+            return true;
+    return false;
+}
+
 void gate_look(struct gate_machine *m) {
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    int64_t now = (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
     pending_look(m, loop_now_ms(m->gate->loop));
+    if (has_expired(m, m->looked_ms, now))
+        gate_changed(m);
+    m->looked_ms = now;
 }
 
 void gate_stats(const struct gate *g, struct gate_stats *ret) {

@@ -261,9 +261,11 @@ static bool read_server(struct visit *v) {
 }
 
 static void relay(struct visit *v) {
+    const struct ingress *g = v->ingress;
     bool said = v->answered;
-    bool ok = !v->client.broken && !v->server.broken && read_client(v) && read_server(v);
-    if (!ok && !said && !v->answered && !v->client.broken) {
+    bool is_open = g->hooks->is_open(g->arg, &v->door);
+    bool ok = !v->client.broken && !v->server.broken && is_open && read_client(v) && read_server(v);
+    if (!ok && is_open && !said && !v->answered && !v->client.broken) {
         channel_close(&v->server);
         refuse(v, 502, "what answers at that port of the machine makes no sense\n");
         return;

@@ -32,6 +32,8 @@ struct ingress_hooks {
     /* 0, or the status to refuse with: 404 there is no such door, 401 that token does not open it,
      * 403 it would, but what is in the machine may be a stranger's doing. */
     int (*check)(void *arg, const struct ingress_door *door, struct http_text token);
+    /* Asked whenever bytes come: a door may be closed while they do. */
+    bool (*is_open)(void *arg, const struct ingress_door *door);
     /* A socket that is connected, or is being; the callee's. Answered later, never from within. */
     void (*dial)(void *arg, const struct ingress_door *door, ingress_dialled_fn *fn, void *fn_arg);
     /* A request goes in, or (why) was refused. Texts live during the call. */

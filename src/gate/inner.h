@@ -22,6 +22,7 @@ enum {
     GATE_LINGER_MS = 2000,    /* for the peer to read a refusal */
     GATE_NEW_NAMES = 200,     /* a second: each is written down */
     GATE_BACKLOG = 256 << 10, /* queued for one side: the other is not read meanwhile */
+    GATE_TAINT_SENT = 16384, /* by a tunnel that tainted a guarded machine, after it was answered */
 };
 
 struct gate {
@@ -61,6 +62,7 @@ struct gate_machine {
     struct secret_grants grants;
     struct pg_database database;
     struct pending *pending;
+    int64_t looked_ms; /* for rules that have ended, since 1970 */
     struct conn *conns;
     size_t conn_count;
     uint64_t named_ms; /* since when so many names were new */
@@ -119,6 +121,9 @@ struct conn {
     uint64_t sent, received;
     uint64_t pause_ms; /* a rate: not read again before that */
     bool is_open;      /* counted as allowed: its end is told */
+    bool approved;     /* somebody let it through */
+    bool taints; /* a guarded machine is tainted because of it: it may finish, and send little */
+    uint64_t sent_late; /* then: by a tunnel, after it was answered */
 
     struct relay *relay;
     struct web *web;
@@ -161,6 +166,8 @@ void conn_dial(struct conn *c, const struct policy_rule *rule,
 /* Somebody has decided, or nobody in time; WAITS: ask the policy again. */
 void conn_released(struct conn *c, enum pending_state state);
 
+/* So many bytes may still go to the server. */
+size_t conn_may_send(const struct conn *c);
 /* Bytes that went one way. False: a budget is used up, and the connection has been ended. */
 bool conn_count(struct conn *c, size_t sent, size_t received);
 
@@ -185,6 +192,10 @@ void web_event(struct conn *c); /* either channel has something to say */
 void web_released(struct conn *c, enum pending_state state);
 void web_expire(struct conn *c); /* its time is up */
 void web_free(struct web *w);
+/* The policy has changed: asked again about what is under way. */
+struct policy_answer web_decide_again(struct conn *c);
+enum web_stage { WEB_IDLE, WEB_SENDS, WEB_RECEIVES };
+enum web_stage web_stage(const struct conn *c);
 
 /* ---- pg.c ---- */
 

@@ -8,6 +8,7 @@
 
 #include "base/parse.h"
 #include "gate/address.h"
+#include "gate/installing.h"
 #include "gate/path.h"
 
 #define COUNT(array) (sizeof(array) / sizeof(*(array)))
@@ -284,8 +285,45 @@ bool policy_taint(struct policy *p, uint64_t rule, const char *host, int64_t now
     return true;
 }
 
+bool policy_is_closed(const struct policy *p) {
+    return p->guarded && p->tainted[0];
+}
+
+static uint16_t *find_shown(struct policy *p, uint16_t port) {
+    for (size_t i = 0; i < p->shown_count; i++)
+        if (p->shown[i] == port)
+            return &p->shown[i];
+    return NULL;
+}
+
+bool policy_shows(const struct policy *p, uint16_t port) {
+    return !policy_is_closed(p) || find_shown((struct policy *)p, port);
+}
+
+void policy_show(struct policy *p, uint16_t port, bool shows) {
+    uint16_t *at = find_shown(p, port);
+    if (shows && !at && p->shown_count < POLICY_SHOWN_MAX)
+        p->shown[p->shown_count++] = port;
+    else if (!shows && at)
+        *at = p->shown[--p->shown_count];
+}
+
+static bool loses_by_taint(const struct policy *p, const struct policy_rule *r) {
+    return policy_is_closed(p) && r->action == POLICY_ALLOW && !r->tainted;
+}
+
 static bool closed_by_taint(const struct policy *p, const struct policy_rule *r) {
-    return p->guarded && p->tainted[0] && r->action == POLICY_ALLOW && !r->tainted && !r->preset[0];
+    return loses_by_taint(p, r) && !r->preset[0];
+}
+
+/* A preset of packages: what installing does not need is gone. */
+static bool installs_only(const struct policy *p, const struct policy_rule *r) {
+    return loses_by_taint(p, r) && r->preset[0] && installing_is(r->preset);
+}
+
+static struct policy_answer refuse(struct policy_rule *r, const char *why, bool by_taint) {
+    return (struct policy_answer){
+        .action = POLICY_DENY, .rule = r, .why = why, .by_taint = by_taint};
 }
 
 static bool fits(const struct policy_rule *r, const struct policy_query *q) {
@@ -297,8 +335,9 @@ struct policy_care policy_cares(const struct policy *p, const struct policy_quer
     struct policy_care care = {false, false};
     for (size_t i = 0; i < p->count; i++)
         if (fits(&p->rules[i], q)) {
-            care.methods |= p->rules[i].methods[0] != '\0';
-            care.paths |= p->rules[i].path[0] != '\0';
+            bool installs = installs_only(p, &p->rules[i]);
+            care.methods |= p->rules[i].methods[0] || installs;
+            care.paths |= p->rules[i].path[0] || installs;
         }
     return care;
 }
@@ -310,20 +349,20 @@ struct policy_answer policy_decide(const struct policy *p, const struct policy_q
             continue;
         if (r->protocol != PROTOCOL_TCP && !q->knows_protocol)
             return want(POLICY_WANTS_PROTOCOL, r);
-        if (asks_for_request(r)) {
+        bool installs = installs_only(p, r);
+        if (asks_for_request(r) || installs) {
             if (!q->method)
                 return want(POLICY_WANTS_REQUEST, r);
             if (r->path[0] && !path_is_plain(q->path))
-                return (struct policy_answer){
-                    .action = POLICY_DENY, .rule = r, .why = "its path could be read in two ways"};
+                return refuse(r, "its path could be read in two ways", false);
             if (!fits_method(r, q->method) || !fits_path(r, q->path))
                 continue;
         }
         if (closed_by_taint(p, r))
-            return (struct policy_answer){
-                .action = POLICY_DENY,
-                .rule = r,
-                .why = "this machine has read from a source that is not trusted"};
+            return refuse(r, "this machine has read from a source that is not trusted", true);
+        const char *why = installs ? installing_refuses(r->preset, q->method, q->path) : NULL;
+        if (why)
+            return refuse(r, why, true);
         return (struct policy_answer){.action = r->action,
                                       .rule = r,
                                       .why = r->action == POLICY_DENY ? "a rule says so" : NULL};

@@ -21,7 +21,12 @@
 #include "base/jot.h"
 #include "gate/name.h"
 
-enum { POLICY_RULES_MAX = 256, POLICY_PATH_SIZE = 256, POLICY_METHODS_SIZE = 64 };
+enum {
+    POLICY_RULES_MAX = 256,
+    POLICY_SHOWN_MAX = 16,
+    POLICY_PATH_SIZE = 256,
+    POLICY_METHODS_SIZE = 64
+};
 enum { POLICY_TARGET_SIZE = NAME_SIZE + POLICY_PATH_SIZE + 24, POLICY_PRESET_SIZE = 16 };
 enum { POLICY_HOLD_MS = 120000, POLICY_HOLD_MAX_MS = 290000 };
 
@@ -62,16 +67,23 @@ struct policy {
     uint64_t last_id;
     /*
      * The first source that is not trusted taints a machine, for good. One that is guarded then
-     * reaches only what was granted for that beforehand: presets, rules that say so, and what its
-     * owner approves each time.
+     * reaches only what was granted for that beforehand: what installing needs of presets, rules
+     * that say so, and what its owner approves each time. Its ports are shown no more.
      */
     bool guarded;
     char tainted[NAME_SIZE]; /* by whom; empty: it is not */
     int64_t tainted_ms;
+    uint16_t shown[POLICY_SHOWN_MAX]; /* ports that its owner exposed though it is tainted */
+    size_t shown_count;
 };
 
 /* Something was reached by this rule: true if that is what tainted it. */
 bool policy_taint(struct policy *p, uint64_t rule, const char *host, int64_t now_ms);
+/* It is guarded, and tainted. */
+bool policy_is_closed(const struct policy *p);
+/* Whether a port that is exposed is served; and what its owner says about that now. */
+bool policy_shows(const struct policy *p, uint16_t port);
+void policy_show(struct policy *p, uint16_t port, bool shows);
 
 void policy_done(struct policy *p);
 
@@ -111,6 +123,7 @@ struct policy_answer {
     enum policy_action action; /* when it is KNOWN */
     struct policy_rule *rule;  /* NULL: none fits */
     const char *why;           /* of a denial */
+    bool by_taint;             /* it would be allowed in a machine that is not tainted */
 };
 
 struct policy_answer policy_decide(const struct policy *p, const struct policy_query *q);

@@ -59,6 +59,12 @@ void policy_taint_write(const struct policy *p, struct jot *j) {
         return;
     jot_string(j, "tainted", p->tainted);
     jot_u64(j, "tainted_ms", (uint64_t)p->tainted_ms);
+    if (!p->shown_count)
+        return;
+    jot_array(j, "shown");
+    for (size_t i = 0; i < p->shown_count; i++)
+        jot_u64(j, NULL, p->shown[i]);
+    jot_end(j, ']');
 }
 
 void policy_write(const struct policy *p, struct jot *j, const char *name) {
@@ -133,6 +139,11 @@ static int read_taint(const json_t *root, struct policy *p, struct err *err) {
     snprintf(p->tainted, sizeof(p->tainted), "%s", by ? json_string_value(by) : "");
     p->tainted_ms = json_integer_value(json_object_get(root, "tainted_ms"));
     p->guarded = json_is_true(json_object_get(root, "guarded"));
+    const json_t *port, *shown = json_object_get(root, "shown");
+    size_t i;
+    json_array_foreach((json_t *)shown, i, port) {
+        policy_show(p, (uint16_t)json_integer_value(port), true);
+    }
     return 0;
 }
 

@@ -169,7 +169,8 @@ static enum moved read_pipe(struct way *w) {
 /* What the other side does not take at once is kept, and no more is read meanwhile. */
 static enum moved copy(struct way *w) {
     char *buffer = pool_of(w->relay)->buffer;
-    ssize_t n = recv(w->relay->ends[w->from].fd, buffer, PIECE, 0);
+    size_t most = w->from == CLIENT ? conn_may_send(w->relay->conn) : PIECE;
+    ssize_t n = recv(w->relay->ends[w->from].fd, buffer, most < PIECE ? most : PIECE, 0);
     if (n <= 0)
         return outcome(n);
     ssize_t sent = send(w->relay->ends[w->to].fd, buffer, (size_t)n, MSG_NOSIGNAL);
@@ -195,7 +196,8 @@ static bool count(struct way *w, uint64_t before) {
 }
 
 static enum moved read_some(struct way *w) {
-    if (w->moved < SPLICE_AFTER || !take_pipe(w))
+    bool looked_at = w->from == CLIENT && w->relay->conn->taints;
+    if (w->moved < SPLICE_AFTER || looked_at || !take_pipe(w))
         return copy(w);
     enum moved m = read_pipe(w);
     w->moved += m == SOME ? w->piped : 0;

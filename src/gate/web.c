@@ -84,7 +84,7 @@ static void send_request(struct conn *c) {
     w->request = s->head.framing == HTTP_NO_BODY ? REQUEST_SENT : REQUEST_BODY;
     w->answer = ANSWER_HEAD;
     w->server.parsing = false;
-    w->answered = false;
+    w->answered = w->heard = false;
     side_consume(s, s->parser.used);
     s->parsing = false;
     if (!channel_write(&c->server, out.data, out.len))
@@ -220,6 +220,7 @@ static void hold(struct conn *c, struct policy_rule *rule) {
     if (!p) {
         say_no(c, "too many wait for an approval already");
     } else if (pending_use(p)) {
+        c->approved = true;
         forward_request(c, rule);
     } else {
         bool first = !p->held;
@@ -257,6 +258,7 @@ static void take_request(struct conn *c) {
         return;
     }
     c->knows_protocol = true;
+    c->taints = c->approved = false;
     const char *wrong = c->is_terminated && c->refusal[0] ? c->refusal : web_check_target(c, h);
     if (wrong) {
         say_no(c, wrong);
@@ -285,6 +287,18 @@ void web_released(struct conn *c, enum pending_state state) {
     }
     if (!c->ended && c->state == CONN_WEB)
         web_event(c);
+}
+
+enum web_stage web_stage(const struct conn *c) {
+    const struct web *w = c->web;
+    if (c->held || (w->request == REQUEST_HEAD && !w->tunnel))
+        return WEB_IDLE; /* it is decided about later */
+    return w->tunnel || w->request == REQUEST_DIAL || w->request == REQUEST_BODY ? WEB_SENDS
+                                                                                 : WEB_RECEIVES;
+}
+
+struct policy_answer web_decide_again(struct conn *c) {
+    return conn_decide(c, c->web->method, c->web->path);
 }
 
 /* ---- steps: true when something moved ---- */
@@ -322,6 +336,10 @@ static void refuse_body(struct conn *c, const char *why) {
 static bool step_request_body(struct conn *c) {
     struct web *w = c->web;
     size_t moved;
+    if (c->taints && w->heard) { /* what it sends now could be the answer to what it has heard */
+        w->request = REQUEST_CUT;
+        return false;
+    }
     bool chunked = w->client.head.framing == HTTP_CHUNKED;
     struct shield *shield = w->shield;
     const struct sieve sieve = {.needles = shield ? &shield->forbidden : NULL,
@@ -377,6 +395,17 @@ static const char *broken_by(const struct conn *c, const char *server) {
     return c->client.broken ? "the machine broke off" : server;
 }
 
+/* Of a source that taints, before the request is whole: that it may go on, and not a word more. */
+static void pass_interim(struct conn *c) {
+    static const char bare[] = "HTTP/1.1 100 Continue\r\n\r\n";
+    struct side *s = &c->web->server;
+    bool is_bare = s->head.status == 100;
+    side_consume(s, s->parser.used);
+    s->parsing = false;
+    if (is_bare && !channel_write(&c->client, bare, sizeof(bare) - 1))
+        conn_end(c, true, broken_by(c, NULL));
+}
+
 static void begin_answer(struct conn *c) {
     struct web *w = c->web;
     const struct http_head *h = &w->server.head;
@@ -386,8 +415,13 @@ static void begin_answer(struct conn *c) {
     w->recode = h->framing == HTTP_CHUNKED && !w->old_client;
     if (h->status >= 200 && (ends_late || (h->framing == HTTP_CHUNKED && w->old_client)))
         w->keeps_client = false;
-    if (h->status == 101 && !w->wants_upgrade) {
-        refuse_answer(c, "it speaks of an upgrade that nobody asked for");
+    if (h->status == 101 && (!w->wants_upgrade || c->taints)) {
+        refuse_answer(c, c->taints ? "its source is not trusted, and a websocket goes on sending"
+                                   : "it speaks of an upgrade that nobody asked for");
+        return;
+    }
+    if (h->status < 200 && c->taints) {
+        pass_interim(c);
         return;
     }
     if (!web_put_answer(w, h, &out) || (w->shield && !shield_mask_head(w->shield, &out)) ||
@@ -396,6 +430,7 @@ static void begin_answer(struct conn *c) {
         return;
     }
     w->answered = h->status >= 200 || h->status == 101;
+    w->heard = true;
     http_body_begin(&w->server.body, h);
     side_consume(&w->server, w->server.parser.used);
     w->server.parsing = false;

@@ -12,6 +12,7 @@ enum request_state {
     REQUEST_DIAL, /* it is allowed, and waits for the server */
     REQUEST_BODY,
     REQUEST_SENT, /* the answer is not over yet */
+    REQUEST_CUT,  /* the same, but the rest of its body is not passed on */
 };
 
 enum answer_state { ANSWER_NONE, ANSWER_HEAD, ANSWER_BODY };
@@ -47,6 +48,7 @@ struct web {
     bool recode;        /* the answer goes out in chunks */
     bool old_client;    /* HTTP/1.0: no chunks */
     bool answered;      /* a part of the answer has gone out */
+    bool heard;         /* a word of the server's has, though it may be no answer */
     char method[METHOD_SIZE];
     char *path;
     uint64_t server_rule;      /* under which the server was dialled */

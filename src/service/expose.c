@@ -67,7 +67,15 @@ static int check(void *arg, const struct ingress_door *door, struct http_text to
     if (!e)
         return 404;
     hash_token(token.s, token.n, hash);
-    return is_same(hash, e->hash) ? 0 : 401;
+    if (!is_same(hash, e->hash))
+        return 401;
+    return policy_shows(gate_policy(l->gate), door->port) ? 0 : 403;
+}
+
+static bool is_open(void *arg, const struct ingress_door *door) {
+    struct service *s = arg;
+    struct live *l = map_get(&s->machines, door->machine);
+    return l && find(l, door->port) && policy_shows(gate_policy(l->gate), door->port);
 }
 
 struct dialling {
@@ -120,7 +128,7 @@ static void entered(void *arg, const struct ingress_door *door, const char *meth
     idle_touch(&l->idle, loop_now_ms(s->loop));
 }
 
-static const struct ingress_hooks hooks = {check, dial, entered};
+static const struct ingress_hooks hooks = {check, is_open, dial, entered};
 
 struct ingress *expose_new(struct service *s) {
     return ingress_new(s->loop, &hooks, s);
@@ -185,6 +193,18 @@ static void list(struct live *l, service_net_fn *done, void *arg) {
     done(arg, text.data, NULL);
 }
 
+/* Whoever exposes a port of a machine that is tainted already knows what it may have read. */
+static int show_tainted(struct live *l, uint16_t port, struct err *err) {
+    struct policy *p = gate_policy(l->gate);
+    if (policy_shows(p, port))
+        return 0;
+    policy_show(p, port, true);
+    if (net_keep(l, err) == 0)
+        return 0;
+    policy_show(p, port, false);
+    return -1;
+}
+
 static int open_door(struct live *l, uint16_t port, char token[TOKEN_CHARS + 1], struct err *err) {
     struct service *s = l->service;
     struct exposure *e = find(l, port);
@@ -196,6 +216,8 @@ static int open_door(struct live *l, uint16_t port, char token[TOKEN_CHARS + 1],
         return -1;
     make_token(token);
     hash_token(token, TOKEN_CHARS, hash);
+    if (show_tainted(l, port, err) < 0)
+        return -1;
     if (store_exposure_put(s->store, l->row.id, port, hash, err) < 0)
         return -1;
     if (!e) {
@@ -267,6 +289,7 @@ static int close_door(struct live *l, uint16_t port, struct err *err) {
     if (store_exposure_remove(l->service->store, l->row.id, port, err) < 0)
         return -1;
     *e = l->exposures->list[--l->exposures->count];
+    policy_show(gate_policy(l->gate), port, false); /* kept with the next change: it is closed */
     ingress_close(l->service->ingress, l->row.id, port);
     return 0;
 }

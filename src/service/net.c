@@ -521,6 +521,7 @@ void net_inherit(struct live *l, const struct live *parent) {
         return;
     policy_done(p);
     *p = copy_of(gate_policy(parent->gate));
+    p->shown_count = 0; /* none of its ports are exposed */
     for (size_t i = 0; i < p->count; i++)
         p->rules[i].busy_ms = 0;
     net_inherit_trust(l, parent);

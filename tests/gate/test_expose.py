@@ -24,6 +24,10 @@ class Web(http.server.BaseHTTPRequestHandler):
             text = bytes(b ^ mask[i % 4] for i, b in enumerate(self.rfile.read(n)))
             self.wfile.write(bytes([0x81, len(text)]) + text[::-1])
             return
+        if self.path == "/echo":
+            self.wfile.write(b"HTTP/1.1 101 S\\r\\nUpgrade: echo\\r\\nConnection: Upgrade\\r\\n\\r\\n")
+            while byte := self.rfile.read(1): self.wfile.write(byte)
+            return
         if self.path == "/stream":
             self.wfile.write(b"HTTP/1.1 200 OK\\r\\n\\r\\nfirst")
             self.rfile.read(1)  # nothing more comes: until the connection has ended
@@ -74,8 +78,8 @@ def daemon(module_daemon):
     module_daemon.clear()
 
 
-def with_server(daemon):
-    box = daemon.machine()
+def with_server(daemon, **fields):
+    box = daemon.machine(**fields)
     daemon.background(box, ["python3", "-c", SERVER])
     daemon.until(lambda: daemon.exec(box, "curl -s http://127.0.0.1:8000/")["exec"]["status"] == 0)
     return box
@@ -168,6 +172,18 @@ def open_stream(daemon, box, token):
         part = s.recv(1000)
         assert part, said
         said += part
+    return s
+
+
+def open_echo(daemon, box, token):
+    """A connection whose every byte comes back."""
+    s = socket.create_connection(("127.0.0.1", daemon.ingress))
+    s.settimeout(60)
+    s.sendall(f"GET /echo HTTP/1.1\r\nHost: 8000-{box}.localhost\r\nCarrel-Token: {token}\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n".encode())
+    said = b""
+    while not said.endswith(b"\r\n\r\n"):
+        said += s.recv(1)
+    assert said.startswith(b"HTTP/1.1 101"), said
     return s
 
 
@@ -272,6 +288,38 @@ def test_a_page_of_another_origin_opens_no_websocket(daemon, box, token):
     assert knock() == 101 and knock(f"Origin: http://8000-{box}.localhost:{daemon.ingress}") == 101
     for origin in ("http://evil.test", "null", f"http://8001-{box}.localhost:{daemon.ingress}", f"http://8000-{box}.localhost"):
         assert knock(f"Origin: {origin}") == 403, origin
+
+
+def taint(daemon, box, tmp_path):
+    thing = tmp_path / "theirs"
+    thing.write_text("x")
+    done = subprocess.run([PROGRAM, "grant", "add", box, "--file", f"{thing}:/home/user/theirs:untrusted"], env=daemon.env, capture_output=True, text=True)
+    assert done.returncode == 0 and daemon.get(f"/v1/machines/{box}/net")["tainted"] == str(thing), done
+
+
+def test_a_guarded_machine_that_is_tainted_shows_no_port(daemon, tmp_path):
+    box = with_server(daemon, guard=True)
+    token = daemon.post(f"/v1/machines/{box}/exposures", {"port": 8000})["token"]
+    s = open_echo(daemon, box, token)
+    taint(daemon, box, tmp_path)
+    s.sendall(b"q")
+    assert has_ended(s)
+    answer, text = daemon.visit(box, Carrel_Token=token)
+    assert answer.status == 403 and b"not trusted" in text
+    assert daemon.visit(box, Carrel_Token="a" * 52)[0].status == 401, "nobody else is told"
+    # Its owner knows, and shows it all the same; also to the next daemon.
+    token = daemon.post(f"/v1/machines/{box}/exposures", {"port": 8000})["token"]
+    assert daemon.visit(box, Carrel_Token=token)[0].status == 200
+    daemon.restart()
+    daemon.until(lambda: daemon.get(f"/v1/machines/{box}")["state"] == "running")
+    assert daemon.until(lambda: daemon.visit(box, Carrel_Token=token)[0].status == 200)
+
+
+def test_control_one_that_is_not_guarded_goes_on_showing(daemon, box, token, tmp_path):
+    s = open_echo(daemon, box, token)
+    taint(daemon, box, tmp_path)
+    s.sendall(b"q")
+    assert s.recv(1) == b"q" and daemon.visit(box, Carrel_Token=token)[0].status == 200
 
 
 def test_it_outlives_the_daemon(daemon, box, token):

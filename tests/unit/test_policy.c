@@ -324,7 +324,99 @@ static void a_taint_closes_a_guarded_policy_and_is_kept(void **state) {
     }
 }
 
-UNIT_MAIN(cmocka_unit_test(a_taint_closes_a_guarded_policy_and_is_kept),
+static void presets_only_install_once_it_is_tainted(void **state) {
+    (void)state;
+    static const struct {
+        const char *preset, *method, *path;
+        enum policy_action after;
+    } rows[] = {
+        {"apt", "GET", "/debian/dists/stable/InRelease", POLICY_ALLOW},
+        {"apt", "HEAD", "/debian/pool/main/c/curl.deb", POLICY_ALLOW},
+        {"apt", "GET", "/cgi-bin/x", POLICY_DENY},
+        {"pip", "GET", "/simple/requests/", POLICY_ALLOW},
+        {"pip", "GET", "/packages/ab/cd/x-1.whl", POLICY_ALLOW},
+        {"pip", "POST", "/legacy/", POLICY_DENY},
+        {"pip", "POST", "/simple/requests/", POLICY_DENY},
+        {"npm", "GET", "/left-pad", POLICY_ALLOW},
+        {"npm", "GET", "/@types%2fnode", POLICY_ALLOW},
+        {"npm", "GET", "/@types%2Fnode", POLICY_ALLOW},
+        {"npm", "GET", "/@types/node/-/node-1.0.0.tgz", POLICY_ALLOW},
+        {"npm", "GET", "/@types%2f..%2f-%2fwhoami", POLICY_DENY},
+        {"npm", "GET", "/@types%252f..", POLICY_DENY},
+        {"npm", "GET", "/-/whoami", POLICY_DENY},
+        {"npm", "GET", "/%2d/whoami", POLICY_DENY},
+        {"npm", "GET", "/%40types%2fnode", POLICY_ALLOW},
+        {"npm", "PUT", "/left-pad", POLICY_DENY},
+        {"npm", "POST", "/-/npm/v1/security/audits/quick", POLICY_DENY},
+        {"npm", "GET", "/a/../-/whoami", POLICY_DENY},
+        {"cargo", "GET", "/config.json", POLICY_ALLOW},
+        {"cargo", "GET", "/se/rd/serde", POLICY_ALLOW},
+        {"cargo", "GET", "/1/a", POLICY_ALLOW},
+        {"cargo", "GET", "/api/v1/crates/serde/1.0.0/download", POLICY_ALLOW},
+        {"cargo", "PUT", "/api/v1/crates/new", POLICY_DENY},
+        {"cargo", "GET", "/api/v1/me", POLICY_DENY},
+        {"go", "GET", "/example.com/secret/@v/list", POLICY_DENY},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        struct policy p DEFER(policy_done) = {.guarded = true};
+        struct policy_rule r = rule(POLICY_ALLOW, "https://packages.example");
+        snprintf(r.preset, sizeof(r.preset), "%s", rows[i].preset);
+        assert_int_equal(policy_add(&p, &r, &err), 0);
+        IS(ask(&p, "packages.example", 443, PROTOCOL_TLS, NULL, NULL), POLICY_ALLOW);
+        assert_true(policy_taint(&p, 0, "a stranger", 5));
+        assert_int_equal(ask(&p, "packages.example", 443, PROTOCOL_TLS, NULL, NULL).want,
+                         POLICY_WANTS_REQUEST);
+        struct policy_answer a =
+            ask(&p, "packages.example", 443, PROTOCOL_TLS, rows[i].method, rows[i].path);
+        if (a.action != rows[i].after)
+            fail_msg("%s %s %s: %s", rows[i].preset, rows[i].method, rows[i].path,
+                     policy_action_name(a.action));
+        assert_int_equal(a.by_taint, rows[i].after == POLICY_DENY);
+        p.rules[0].tainted = true; /* granted for that */
+        IS(ask(&p, "packages.example", 443, PROTOCOL_TLS, NULL, NULL), POLICY_ALLOW);
+        p.rules[0].tainted = false;
+        p.guarded = false;
+        IS(ask(&p, "packages.example", 443, PROTOCOL_TLS, NULL, NULL), POLICY_ALLOW);
+    }
+}
+
+/* The throw-away database of a machine is its own. */
+static void its_own_database_stays(void **state) {
+    (void)state;
+    struct policy p DEFER(policy_done) = {.guarded = true};
+    struct policy_rule r = rule(POLICY_ALLOW, "tcp://own.db.carrel:5432");
+    snprintf(r.preset, sizeof(r.preset), "postgres");
+    assert_int_equal(policy_add(&p, &r, &err), 0);
+    assert_true(policy_taint(&p, 0, "a stranger", 5));
+    IS(ask(&p, "own.db.carrel", 5432, -1, NULL, NULL), POLICY_ALLOW);
+}
+
+static void ports_are_shown_until_it_is_tainted_and_then_on_purpose(void **state) {
+    (void)state;
+    struct policy p DEFER(policy_done) = {.guarded = true}, q DEFER(policy_done) = {.rules = NULL};
+    assert_true(policy_shows(&p, 8000));
+    assert_true(policy_taint(&p, 0, "a stranger", 5));
+    assert_false(policy_shows(&p, 8000));
+    for (uint16_t port = 8000; port < 8000 + 2 * POLICY_SHOWN_MAX; port++)
+        policy_show(&p, port, true);
+    policy_show(&p, 8000, true);
+    assert_int_equal(p.shown_count, POLICY_SHOWN_MAX);
+    policy_show(&p, 8001, false);
+    struct buf text DEFER(buf_done) = BUF(1 << 16);
+    struct jot j = JOT(&text);
+    policy_write(&p, &j, NULL);
+    assert_int_equal(policy_read(text.data, &q, &err), 0);
+    assert_true(policy_shows(&q, 8000));
+    assert_false(policy_shows(&q, 8001));
+    assert_false(policy_shows(&q, 8000 + POLICY_SHOWN_MAX));
+    q.guarded = false;
+    assert_true(policy_shows(&q, 8001));
+}
+
+UNIT_MAIN(cmocka_unit_test(presets_only_install_once_it_is_tainted),
+          cmocka_unit_test(its_own_database_stays),
+          cmocka_unit_test(ports_are_shown_until_it_is_tainted_and_then_on_purpose),
+          cmocka_unit_test(a_taint_closes_a_guarded_policy_and_is_kept),
           cmocka_unit_test(a_target_is_written_as_it_was_read),
           cmocka_unit_test(a_bad_target_is_refused), cmocka_unit_test(nothing_is_allowed_by_itself),
           cmocka_unit_test(a_name_alone_is_the_web_there),

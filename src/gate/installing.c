@@ -1,0 +1,93 @@
+#include "gate/installing.h"
+
+#include <fnmatch.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+#include "gate/path.h"
+
+enum { PATH_ROOM = 1024 };
+
+/* The first row that fits decides; "*" is any text, with slashes. */
+static const struct {
+    const char *preset, *path;
+    bool refused;
+} rows[] = {
+    {"apt", "*/dists/*", false},
+    {"apt", "*/pool/*", false},
+    {"apt", "*/by-hash/*", false},
+    {"apt", "*/InRelease", false},
+    {"apt", "*/Release", false},
+    {"apt", "*/Release.gpg", false},
+    {"apt", "*/Packages*", false},
+    {"apt", "*/Sources*", false},
+    {"apt", "*.deb", false},
+    {"pip", "*/simple/*", false},
+    {"pip", "*/packages/*", false},
+    {"pip", "*.whl", false},
+    {"pip", "*.whl.metadata", false},
+    {"pip", "*.tar.gz", false},
+    {"pip", "*.zip", false},
+    {"npm", "/-/*", true}, /* accounts, tokens, search */
+    {"npm", "/", true},
+    {"npm", "/*", false},
+    {"cargo", "/config.json", false},
+    {"cargo", "*/crates/*/download", false},
+    {"cargo", "*.crate", false},
+    {"cargo", "/[123]/*", false}, /* the sparse index, by the first letters of names */
+    {"cargo", "/[!/]?/[!/]?/*", false},
+    /* Its proxy fetches what it is asked for, from whoever the name of a module names. */
+    {"go", "*", true},
+};
+enum { ROWS = sizeof(rows) / sizeof(*rows) };
+
+bool installing_is(const char *preset) {
+    for (size_t i = 0; i < ROWS; i++)
+        if (strcmp(rows[i].preset, preset) == 0)
+            return true;
+    return false;
+}
+
+/* npm writes the slash in names of packages so; whoever decodes it must find no dots either. */
+static bool decode_slashes(const char *path, char ret[PATH_ROOM]) {
+    size_t n = 0;
+    for (; *path; path++) {
+        bool slash = strncasecmp(path, "%2f", 3) == 0;
+        if (n + 1 == PATH_ROOM)
+            return false;
+        ret[n++] = slash ? '/' : *path;
+        path += slash ? 2 : 0;
+    }
+    ret[n] = '\0';
+    return true;
+}
+
+/* In place: what a server compares. */
+static void decode(char *path) {
+    char *to = path;
+    for (; *path; path++) {
+        int c = *path == '%' ? path_hex(path + 1) : -1;
+        *to++ = c < 0 ? *path : (char)c;
+        path += c < 0 ? 0 : 2;
+    }
+    *to = '\0';
+}
+
+const char *installing_refuses(const char *preset, const char *method, const char *path) {
+    char plain[PATH_ROOM];
+    if (strcmp(method, "GET") != 0 && strcmp(method, "HEAD") != 0)
+        return "this machine has read from a source that is not trusted, and may only install";
+    if (!decode_slashes(path, plain) || !path_is_plain(plain))
+        return "its path could be read in two ways";
+    decode(plain);
+    for (size_t i = 0; i < ROWS; i++)
+        if (strcmp(rows[i].preset, preset) == 0 && fnmatch(rows[i].path, plain, 0) == 0) {
+            if (!rows[i].refused)
+                return NULL;
+            break;
+        }
+    return "this machine has read from a source that is not trusted, and installing does not "
+           "need this path";
+}
