@@ -166,6 +166,16 @@ static void hide(const struct setup *s) {
     }
 }
 
+/* What programs must find, and find of their own box instead of the host. */
+static void replace(const struct setup *s) {
+    const struct rootfs *r = s->c->root;
+    STEP("cover /proc/stat", mount("/stat", "/a/proc/stat", NULL, MS_BIND, NULL));
+    int id = mount_clone(r->meta, "boot_id");
+    TRY("copy boot id", id);
+    TRY("show boot id", mount_attach(id, r->root, "proc/sys/kernel/random/boot_id"));
+    close(id);
+}
+
 /* Half the memory: the filesystem of its changes if that is no larger, or one of its own. */
 static int open_shm(const struct setup *s) {
     uint64_t half = s->plan.mem_bytes / 2;
@@ -229,10 +239,12 @@ static void build_root(const struct setup *s) {
     if (r->usr >= 0)
         TRY("attach /usr", mount_attach(r->usr, r->root, "usr"));
     TRY("attach /proc", mount_attach(s->proc, r->root, "proc"));
-    if (!weakened("masks"))
-        hide(s);
-    mount_dev(s, r->root);
     TRY("attach /run/carrel", mount_attach(r->meta, r->root, "run/carrel"));
+    if (!weakened("masks")) {
+        hide(s);
+        replace(s);
+    }
+    mount_dev(s, r->root);
     hold_disks(s);
     umask(022);
     for (unsigned i = 0; i < s->plan.grant_count; i++)

@@ -14,6 +14,7 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
+#include "base/buf.h"
 #include "base/defer.h"
 #include "base/disks.h"
 #include "base/fdio.h"
@@ -33,10 +34,13 @@
  * need no cover: their owner is the host's root, which nobody in a box is.
  */
 static const char *const hidden[] = {
-    "acpi",          "asound",        "cmdline",    "config.gz",   "diskstats",  "fs",
-    "interrupts",    "kallsyms",      "kcore",      "key-users",   "keys",       "kmsg",
-    "latency_stats", "locks",         "modules",    "mtrr",        "partitions", "sched_debug",
-    "scsi",          "sysrq-trigger", "timer_list", "timer_stats",
+    "acpi",       "asound",        "bus",         "cmdline",
+    "config.gz",  "diskstats",     "dma",         "fs",
+    "interrupts", "iomem",         "ioports",     "irq",
+    "kallsyms",   "kcore",         "key-users",   "keys",
+    "kmsg",       "latency_stats", "locks",       "modules",
+    "mtrr",       "partitions",    "sched_debug", "scsi",
+    "softirqs",   "sysrq-trigger", "timer_list",  "timer_stats",
 };
 
 static int open_place(const char *path, bool make, struct err *err) {
@@ -90,13 +94,48 @@ static int make_held(void) {
     return 0;
 }
 
+/* The first number of the line that begins with this word, or 0. */
+static unsigned long long stat_number(const char *text, const char *word) {
+    const char *at = strstr(text, word);
+    return at ? strtoull(at + strlen(word), NULL, 10) : 0;
+}
+
+/*
+ * What a box finds in /proc/stat: as many processors, and the host's start, which its clocks tell
+ * anyway. What the host's processors and devices do is not shown: counts of interrupts tell when
+ * somebody types, or that a neighbour works.
+ */
+static int make_stat(int proc, const char *name) {
+    enum { HOST_SIZE = 256 << 10, CPUS_MAX = 4096 };
+    char *host DEFER_FREE = calloc(1, HOST_SIZE);
+    struct buf text DEFER(buf_done) = BUF(HOST_SIZE);
+    if (!host || read_file_at(proc, "stat", host, HOST_SIZE) < 0)
+        return -EIO;
+    bool fits = buf_addf(&text, "cpu  0 0 0 1 0 0 0 0 0 0\n");
+    char line[24];
+    for (unsigned i = 0; fits && i < CPUS_MAX; i++) {
+        snprintf(line, sizeof(line), "\ncpu%u ", i);
+        if (strstr(host, line))
+            fits = buf_addf(&text, "cpu%u 0 0 0 1 0 0 0 0 0 0\n", i);
+    }
+    fits = fits && buf_addf(&text,
+                            "intr 0\nctxt 0\nbtime %llu\nprocesses 1\nprocs_running 1\n"
+                            "procs_blocked 0\nsoftirq 0 0 0 0 0 0 0 0 0 0 0\n",
+                            stat_number(host, "\nbtime "));
+    int fd DEFER_CLOSE = open(name, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0444);
+    if (fd < 0 || !fits)
+        return fd < 0 ? -errno : -ENOMEM;
+    int r = write_all(fd, text.data, text.len);
+    return r < 0 ? r : fchmod(fd, 0444) < 0 ? -errno : 0;
+}
+
 /*
  * In the clone: a mount namespace that shows one empty, read-only directory and nothing else. The
  * covers in it belong to somebody whom no box knows, and nobody else may open them.
  */
-static int become_anchor(int workshop, uid_t owner) {
+static int become_anchor(int proc, int workshop, uid_t owner) {
     if (fchdir(workshop) < 0 || unshare(CLONE_NEWNS) < 0 ||
-        mount("none", "empty", "tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, "size=16k,mode=0555") <
+        mount("none", "empty", "tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, "size=512k,mode=0555") <
             0 ||
         chdir("empty") < 0)
         return -errno;
@@ -105,8 +144,11 @@ static int become_anchor(int workshop, uid_t owner) {
         chown("file", owner, owner) < 0 || chown("dir", owner, owner) < 0 || make_held() < 0)
         return -errno;
     close(file);
+    int made = make_stat(proc, "stat");
+    if (made < 0)
+        return made;
     if (mount("none", ".", "none", MS_REMOUNT | MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC,
-              "size=16k") < 0 ||
+              "size=512k") < 0 ||
         syscall(SYS_pivot_root, ".", ".") < 0 || umount2(".", MNT_DETACH) < 0)
         return -errno;
     return 0;
@@ -118,7 +160,7 @@ static int open_anchor(int proc, int workshop, uid_t owner, struct err *err) {
         return err_sys(err, "make anchor");
     pid_t pid = fork();
     if (pid == 0) {
-        int r = become_anchor(workshop, owner);
+        int r = become_anchor(proc, workshop, owner);
         (void)!write(pipes[1], &r, sizeof(r));
         for (;;)
             pause();

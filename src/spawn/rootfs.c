@@ -7,6 +7,7 @@
 #include <linux/magic.h>
 #include <string.h>
 #include <sys/mount.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
 #include <unistd.h>
@@ -116,13 +117,35 @@ static int lay_out_dev(int fs, uid_t root) {
     return r < 0 ? r : dir < 0 ? -errno : dev_fill(dir, -1);
 }
 
+/* Of this start of this box: the host's would tell boxes that they are neighbours. */
+static int write_boot_id(int dir, uid_t owner) {
+    uint8_t b[16];
+    char text[40];
+    if (getrandom(b, sizeof(b), 0) != sizeof(b))
+        return -EIO;
+    b[6] = (b[6] & 0x0f) | 0x40; /* a random UUID, as the kernel's own */
+    b[8] = (b[8] & 0x3f) | 0x80;
+    snprintf(text, sizeof(text),
+             "%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x\n", b[0], b[1],
+             b[2], b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12], b[13], b[14],
+             b[15]);
+    return tree_file(dir, "boot_id", text, 0444, owner, owner);
+}
+
+/* m: where machine.json comes to lie. The boot id is there first: the box's set-up needs it. */
+static int lay_out_meta(int fs, uid_t root) {
+    int r = tree_dir(fs, "m", 0755, root, root);
+    int dir DEFER_CLOSE = r < 0 ? -1 : openat(fs, "m", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    return r < 0 ? r : dir < 0 ? -errno : write_boot_id(dir, root);
+}
+
 /*
  * m: machine.json; s: shared memory; d: /dev; 1: the first upper. The top belongs to nobody whom a
  * box knows: what a box may ever see of it begins below.
  */
 static int lay_out(const struct rootfs_maker *maker, int fs) {
     uid_t root = disk_id(maker, 0), nobody = maker->rootless ? maker->slots.base + 1000 : 0;
-    int r = tree_dir(fs, "m", 0755, root, root);
+    int r = lay_out_meta(fs, root);
     if (r == 0)
         r = tree_dir(fs, "s", 01777, root, root);
     if (r == 0 && maker->has_nodes)
@@ -162,7 +185,7 @@ static int fill_side(const struct rootfs_maker *maker, struct rootfs *r, int fs)
     int userns = mapped ? r->userns : -1;
     uid_t root =
         maker->rootless || mapped ? disk_id(maker, 0) : slots_first(&maker->slots, r->slot);
-    int made = tree_dir(fs, "m", 0755, root, root);
+    int made = lay_out_meta(fs, root);
     if (made == 0 && maker->has_nodes)
         made = lay_out_dev(fs, root);
     if (made == 0)
@@ -364,9 +387,11 @@ static int make_ro(struct rootfs_maker *maker, struct rootfs *r, int lower) {
     const int lowers[] = {lower, empty};
     int made = overlay_on(maker, slots_first(&maker->slots, r->slot), lowers, 2, 0,
                           &(struct upper_place){.fs = -1}, false);
-    if (made >= 0)
-        mount_read_only(made);
-    return made;
+    int closed = made < 0 ? 0 : mount_read_only(made);
+    if (closed == 0)
+        return made;
+    close(made);
+    return closed;
 }
 
 int rootfs_grant(struct rootfs_maker *maker, struct rootfs *r, const struct plan_grant *grant,
@@ -384,8 +409,9 @@ int rootfs_grant(struct rootfs_maker *maker, struct rootfs *r, const struct plan
             made = make_cow(maker, r, lower, st.st_mode, number, ret_upper);
             break;
         case PLAN_GRANT_RW:
-            mount_harden(lower);
-            made = TAKE_FD(lower);
+            made = mount_harden(lower);
+            if (made == 0)
+                made = TAKE_FD(lower);
             break;
         }
     }

@@ -61,6 +61,7 @@ class Host:
     def facts(self, lab=None, machine=None):
         facts = {"mark": self.dir / "mark", "socket": self.dir / "socket", "abstract": f"carrel-test-{os.getpid()}",
                  "port": self.sockets[2].getsockname()[1], "pid": os.getpid(), "hostname": os.uname().nodename,
+                 "boot_id": read("/proc/sys/kernel/random/boot_id").strip(),
                  "root": f"{os.stat('/').st_dev}:{os.stat('/').st_ino}"}
         own = max((line.split(":", 2)[2] for line in read("/proc/self/cgroup").splitlines()), key=len)
         if len(own) > 1:

@@ -121,6 +121,21 @@ static int other_memory(const struct attack *a) {
     return e;
 }
 
+/* Throws the pages of another process out of memory. */
+static int advise_child(const struct attack *a) {
+    (void)a;
+    static char page[4096] __attribute__((aligned(4096)));
+    page[0] = 1;
+    pid_t child = make_child();
+    struct iovec there = {page, sizeof(page)};
+    int pidfd = (int)syscall(SYS_pidfd_open, child, 0);
+    int e = pidfd < 0
+                ? errno
+                : attack_outcome(syscall(SYS_process_madvise, pidfd, &there, 1L, MADV_PAGEOUT, 0L));
+    kill(child, SIGKILL);
+    return e;
+}
+
 static int take_descriptor(const struct attack *a) {
     (void)a;
     pid_t child = make_child();
@@ -427,6 +442,7 @@ static const struct attack rows[] = {
     {7, "ptrace SEIZE", trace_child, NULL, {PTRACE_SEIZE}, {EPERM}},
     {7, "process_vm_readv", other_memory, NULL, {SYS_process_vm_readv}, {EPERM}},
     {7, "process_vm_writev", other_memory, NULL, {SYS_process_vm_writev}, {EPERM}},
+    {7, "process_madvise", advise_child, NULL, {0}, {EPERM}},
     {7, "pidfd_getfd", take_descriptor, NULL, {0}, {EPERM}},
     {7, "kcmp", compare_processes, NULL, {0}, {EPERM}},
     {7, "signal a process of the host", signal_host, NULL, {0}, {ESRCH}},

@@ -48,7 +48,7 @@ static int through(const struct attack *a) {
 /* A file that must not hold a text the host is known by. */
 static int holds_fact(const struct attack *a) {
     static char text[1 << 18];
-    const char *facts[] = {"run", "home", "hostname"};
+    const char *facts[] = {"run", "home", "hostname", "boot_id"};
     int fd = open(a->path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return errno;
@@ -64,6 +64,20 @@ static int holds_fact(const struct attack *a) {
             return 0;
     }
     return ENODATA;
+}
+
+/* A line of /proc/stat that counts something. */
+static int counted(const struct attack *a) {
+    static char text[1 << 18];
+    size_t len = 0;
+    int fd = open("/proc/stat", O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return errno;
+    for (ssize_t n; (n = read(fd, text + len, sizeof(text) - 1 - len)) > 0;)
+        len += (size_t)n;
+    close(fd);
+    const char *at = strstr(text, a->path);
+    return at && strtoull(at + strlen(a->path), NULL, 10) > 0 ? 0 : ENODATA;
 }
 
 static int host_name(const struct attack *a) {
@@ -290,6 +304,16 @@ static const struct attack rows[] = {
     MASKED("locks"),
     MASKED("sched_debug"),
     MASKED("latency_stats"),
+    MASKED("iomem"),
+    MASKED("ioports"),
+    MASKED("softirqs"),
+    MASKED("dma"),
+    MASKED_DIR("bus"),
+    MASKED_DIR("bus/pci"),
+    MASKED_DIR("irq"),
+    {2, "interrupts in /proc/stat", counted, "\nintr ", {0}, {ENODATA}, {0}, "weak masks"},
+    {2, "soft interrupts in /proc/stat", counted, "\nsoftirq ", {0}, {ENODATA}, {0}, "weak masks"},
+    {2, "the host's work in /proc/stat", counted, "\nctxt ", {0}, {ENODATA}, {0}, "weak masks"},
     MASKED("timer_stats"),
     MASKED_DIR("fs"),
     MASKED_DIR("acpi"),
@@ -419,6 +443,14 @@ static const struct attack rows[] = {
      "/proc/sys/kernel/hostname",
      {0},
      {ENODATA}},
+    {30,
+     "the boot id is the host's",
+     holds_fact,
+     "/proc/sys/kernel/random/boot_id",
+     {0},
+     {ENODATA},
+     {0},
+     "weak masks"},
     {30, "uname is the host's", host_name, NULL, {0}, {ENODATA}},
     {30, "/etc/hostname is the host's", holds_fact, "/etc/hostname", {0}, {ENODATA}, {ENOENT}},
     {30,
