@@ -125,14 +125,11 @@ static void adopt_exec(struct hearing *h, struct exec_row *row, const struct msg
 /* The guest keeps every command until its end was acknowledged, and that is done after it is
  * written down: what it does not know and we have no outcome of never began. */
 static void never_began(struct live *l, struct exec_row *row) {
-    struct err err;
     row->state = EXEC_FAILED;
     row->exit_code = 125;
     row->ended_ms = now_ms();
     snprintf(row->reason, sizeof(row->reason), "it never began: the daemon ended first");
-    if (store_exec_finish(l->service->store, row, &err) < 0)
-        log_line(LOG_ERROR, "service", "%s exec=%s", err.text, row->id);
-    exec_row_told(l->service, row);
+    exec_row_conclude(l, row);
 }
 
 /* A tool, or something nobody wrote down: it ends, and the guest forgets it. */

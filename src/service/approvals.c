@@ -118,7 +118,10 @@ static int widen(struct live *l, const struct pending *p, const struct approval_
     rule.expires_ms = r->ttl.is ? now_ms() + (int64_t)r->ttl.value : 0;
     if (policy_add(policy, &rule, err) < 0)
         return -1;
-    return net_keep(l, err);
+    if (net_keep(l, err) == 0)
+        return 0;
+    policy_remove(policy, policy->last_id, NULL); /* a rule that is not written down is none */
+    return -1;
 }
 
 static struct pending *find(struct service *s, const struct caller *who, const char *id,

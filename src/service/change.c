@@ -20,6 +20,40 @@ void change_finish(struct change *c, const struct err *err) {
     free(c);
 }
 
+static void no_answer(void *arg, const struct machine_view *view, const struct err *err) {
+    (void)arg, (void)view, (void)err;
+}
+
+static int change_write(void *arg, struct err *err) {
+    const struct change *c = arg;
+    return c->write(c->of, err);
+}
+
+static void change_written(void *arg, const struct err *failed) {
+    const struct change *c = arg;
+    c->written(c->of, failed);
+}
+
+static void change_late(void *arg, const struct err *why) {
+    struct change *c = arg;
+    service_machine_fn *done = c->done;
+    struct err err;
+    c->done = no_answer;
+    err_set(&err, ERR_UNKNOWN, "%s of machine '%s' waits to be written down: %s", c->verb,
+            c->live->row.id, why->text);
+    err_remedy(&err, "make room on the disk that holds CARREL_HOME");
+    done(c->arg, NULL, &err);
+}
+
+void change_commit(struct change *c, int (*write)(void *arg, struct err *err),
+                   void (*written)(void *arg, const struct err *failed), void *of) {
+    const struct commit commit = {change_write, change_written, change_late, c};
+    c->write = write;
+    c->written = written;
+    c->of = of;
+    commit_run(c->live->service->commits, &c->live->lane, &commit);
+}
+
 /* One verb at a time, but for the wish that it ends: that joins an end which is under way. */
 static int may_begin(const struct live *l, enum change_kind kind, struct err *err) {
     if (kind == CHANGE_ENDS && (l->ending || !l->changing))
@@ -48,7 +82,13 @@ struct change *change_begin(struct service *s, const struct caller *who, const c
     struct change *c = calloc(1, sizeof(*c));
     if (!c)
         abort();
-    *c = (struct change){l, *who, verb, intent, l->row.state, done, arg};
+    *c = (struct change){.live = l,
+                         .who = *who,
+                         .verb = verb,
+                         .intent = intent,
+                         .after = l->row.state,
+                         .done = done,
+                         .arg = arg};
     live_ref(l);
     l->changing = true;
     return c;
@@ -94,25 +134,31 @@ static bool comes_later(struct service *s, const struct caller *who, const char 
 
 /* ---- the verbs ---- */
 
-static void change_state(void *arg, const struct err *failed) {
+static int write_state(void *arg, struct err *err) {
+    const struct change *c = arg;
+    const struct live *l = c->live;
+    char type[32];
+    snprintf(type, sizeof(type), "machine.%s", machine_state_name(c->after));
+    return store_machine_set_state(l->service->store, l->row.id, c->after, err) < 0
+               ? -1
+               : event_put(l->service, l->row.owner, l->row.id, type, NULL, err);
+}
+
+static void state_written(void *arg, const struct err *failed) {
     struct change *c = arg;
     struct live *l = c->live;
-    struct service *s = l->service;
-    struct err err;
-    char type[32];
-    if (failed) {
-        change_finish(c, failed);
-        return;
+    if (!failed) {
+        l->row.state = c->after;
+        idle_touch(&l->idle, loop_now_ms(l->service->loop));
     }
-    if (store_machine_set_state(s->store, l->row.id, c->after, &err) < 0) {
-        change_finish(c, &err);
-        return;
-    }
-    l->row.state = c->after;
-    idle_touch(&l->idle, loop_now_ms(s->loop));
-    snprintf(type, sizeof(type), "machine.%s", machine_state_name(c->after));
-    event_tell(s, l->row.owner, l->row.id, type, NULL);
-    change_finish(c, NULL);
+    change_finish(c, failed);
+}
+
+static void change_state(void *arg, const struct err *failed) {
+    if (failed)
+        change_finish(arg, failed);
+    else
+        change_commit(arg, write_state, state_written, arg);
 }
 
 static void change_refuse(struct change *c) {

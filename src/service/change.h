@@ -11,6 +11,10 @@ struct change {
     enum machine_state after;
     service_machine_fn *done;
     void *arg;
+    /* change_commit() */
+    int (*write)(void *arg, struct err *err);
+    void (*written)(void *arg, const struct err *failed);
+    void *of;
 };
 
 enum change_kind {
@@ -22,5 +26,11 @@ enum change_kind {
 struct change *change_begin(struct service *s, const struct caller *who, const char *ref,
                             const char *verb, enum change_kind kind, service_machine_fn *done,
                             void *arg);
+/*
+ * It is done: written down, then `written`, which finishes it. Who waits while the disk is full is
+ * told that the outcome is not certain.
+ */
+void change_commit(struct change *c, int (*write)(void *arg, struct err *err),
+                   void (*written)(void *arg, const struct err *failed), void *of);
 /* Writes the result and answers. */
 void change_finish(struct change *c, const struct err *err);

@@ -160,6 +160,8 @@ void commits_free(struct commits *q) {
 void commit_run(struct commits *q, struct commit_lane *lane, const struct commit *c) {
     struct err err = {0};
     int r = lane->first ? 1 : commit_try(q, c, &err);
+    if (r == 1 && !lane->first && store_dig(q->store)) /* what is done is worth the ballast */
+        r = commit_try(q, c, &err);
     if (r < 1) {
         c->done(c->arg, r < 0 ? &err : NULL);
         return;

@@ -29,6 +29,7 @@ struct ending {
     uint64_t intent;
     unsigned tries;
     uint64_t again_ms;
+    struct exec_list unheard; /* commands that this daemon never heard of */
 };
 
 static void tell_waiters(struct ending *e, const struct err *err) {
@@ -57,81 +58,116 @@ void ending_free(struct ending *e) {
         next = w->next;
         free(w);
     }
+    exec_list_done(&e->unheard);
     free(e);
 }
 
 /* Commands that this daemon never heard of: their outcome is unknown, and that is told too. */
-static void tell_unheard(struct live *l) {
-    struct service *s = l->service;
-    struct exec_list list DEFER(exec_list_done) = {0};
+static void find_unheard(struct live *l, struct exec_list *list) {
     struct exec_filter filter = {.machine = l->row.id,
                                  .limit = STORE_PAGE_MAX,
                                  .states = 1u << EXEC_STARTING | 1u << EXEC_RUNNING};
     struct err err;
-    if (store_exec_list(s->store, &filter, &list, &err) < 0)
+    exec_list_done(list);
+    if (l->reach.heard)
+        return;
+    if (store_exec_list(l->service->store, &filter, list, &err) < 0)
         log_line(LOG_ERROR, "service", "%s id=%s", err.text, l->row.id);
-    for (size_t i = 0; i < list.count; i++) {
-        snprintf(list.rows[i].reason, sizeof(list.rows[i].reason), "its machine ended");
-        list.rows[i].state = EXEC_UNKNOWN;
-        exec_row_told(s, &list.rows[i]);
+    for (size_t i = 0; i < list->count; i++) {
+        snprintf(list->rows[i].reason, sizeof(list->rows[i].reason), "its machine ended");
+        list->rows[i].state = EXEC_UNKNOWN;
     }
 }
 
-/* It is gone: written down, and whatever ran in it has no outcome. */
-static int write_end(struct live *l, const char *reason, struct err *err) {
-    struct service *s = l->service;
-    struct err why;
-    baselines_remove(s, l->row.id);
-    if (store_machine_end(s->store, l->row.id, now_ms(), reason, err) < 0 &&
-        (err->code != ERR_LIMIT || !store_dig(s->store) ||
-         store_machine_end(s->store, l->row.id, now_ms(), reason, err) < 0))
-        return -1;
+static int put_ended(const struct live *l, const char *reason, struct err *err) {
     struct buf text DEFER(buf_done) = BUF(STORE_REASON_SIZE * 6 + 32);
     struct jot j = JOT(&text);
     jot_object(&j, NULL);
     jot_string(&j, "reason", reason);
     jot_end(&j, '}');
-    l->row.state = MACHINE_ENDED;
-    l->row.ended_ms = now_ms();
-    snprintf(l->row.end_reason, sizeof(l->row.end_reason), "%s", reason);
-    net_ended(l);
-    execs_lose(l, "its machine ended");
-    if (!l->reach.heard)
-        tell_unheard(l);
-    if (store_exec_lose(s->store, l->row.id, now_ms(), "its machine ended", NULL, &why) < 0)
-        log_line(LOG_ERROR, "service", "%s id=%s", why.text, l->row.id);
-    event_tell(s, l->row.owner, l->row.id, "machine.ended", text.data);
-    return 0;
+    return event_put(l->service, l->row.owner, l->row.id, "machine.ended", text.data, err);
 }
 
-static void destroyed(void *arg, const struct err *err) {
+/* It is gone, and whatever ran in it has no outcome. */
+static int write_end(void *arg, struct err *err) {
+    const struct live *l = arg;
+    struct service *s = l->service;
+    const struct ending *e = l->ending;
+    for (size_t i = 0; i < e->unheard.count; i++)
+        if (exec_row_put_end(s, &e->unheard.rows[i], err) < 0)
+            return -1;
+    if (store_machine_end(s->store, l->row.id, now_ms(), e->reason, err) < 0 ||
+        store_exec_lose(s->store, l->row.id, now_ms(), "its machine ended", NULL, err) < 0)
+        return -1;
+    return put_ended(l, e->reason, err);
+}
+
+static void note_end(struct live *l, const struct err *err) {
+    struct journal_record what = verb_record("machine.end", l);
+    what.reason = l->ending->reason;
+    if (l->ending->own)
+        note_result(l->service, NULL, &what, l->ending->intent, err);
+}
+
+/* It is tried again; who waits is told when that lasts. */
+static void end_failed(struct live *l, const struct err *err) {
+    struct ending *e = l->ending;
+    e->asked = false;
+    note_end(l, err);
+    log_line(LOG_ERROR, "service", "end machine: %s id=%s", err->text, l->row.id);
+    e->again_ms = loop_now_ms(l->service->loop) + back_off_ms(e->tries++);
+    if (e->tries >= TRIES_UNTOLD || err->code == ERR_LIMIT) /* a full disk lasts */
+        tell_waiters(e, err);
+    live_unref(l);
+}
+
+static void end_written(void *arg, const struct err *failed) {
     struct live *l = arg;
     struct service *s = l->service;
     struct ending *e = l->ending;
-    struct err why;
-    bool wait = false;
+    if (failed) {
+        end_failed(l, failed);
+        return;
+    }
     e->asked = false;
-    if (err && err->code == ERR_NOT_FOUND)
-        err = NULL;
-    if (!err && write_end(l, e->reason, &why) < 0)
-        err = &why;
-    struct journal_record what = verb_record("machine.end", l);
-    what.reason = e->reason;
-    if (e->own)
-        note_result(s, NULL, &what, e->intent, err);
-    if (err) {
-        log_line(LOG_ERROR, "service", "end machine: %s id=%s", err->text, l->row.id);
-        e->again_ms = loop_now_ms(s->loop) + back_off_ms(e->tries++);
-        wait = e->tries < TRIES_UNTOLD && err->code != ERR_LIMIT; /* a full disk lasts */
-    } else if (map_take(&s->machines, l->row.id)) {
+    baselines_remove(s, l->row.id);
+    l->row.state = MACHINE_ENDED;
+    l->row.ended_ms = now_ms();
+    snprintf(l->row.end_reason, sizeof(l->row.end_reason), "%s", e->reason);
+    net_ended(l);
+    for (size_t i = 0; i < e->unheard.count; i++)
+        exec_row_note(s, &e->unheard.rows[i]);
+    note_end(l, NULL);
+    if (map_take(&s->machines, l->row.id)) {
         s->copies_unswept = true;
         image_release(s, l->row.image);
         durable_ended(l);
         live_unref(l);
     }
-    if (!wait)
-        tell_waiters(e, err);
+    tell_waiters(e, NULL);
     live_unref(l);
+}
+
+/* Nothing is left of it but its row. */
+static void end_late(void *arg, const struct err *why) {
+    const struct live *l = arg;
+    struct err err;
+    err_set(&err, ERR_UNKNOWN, "the end of machine '%s' waits to be written down: %s", l->row.id,
+            why->text);
+    err_remedy(&err, "make room on the disk that holds CARREL_HOME");
+    tell_waiters(l->ending, &err);
+}
+
+static void destroyed(void *arg, const struct err *err) {
+    struct live *l = arg;
+    if (err && err->code != ERR_NOT_FOUND) {
+        end_failed(l, err);
+        return;
+    }
+    find_unheard(l, &l->ending->unheard);
+    execs_lose(l, "its machine ended"); /* their rows come first */
+    const struct commit commit = {write_end, end_written, end_late, l};
+    commit_run(l->service->commits, &l->lane, &commit);
 }
 
 static void ask_end(struct live *l) {
@@ -169,7 +205,9 @@ void live_end(struct live *l, const char *reason, service_done_fn *done, void *a
         l->ending = ending_begin(l, reason, !done);
     if (done)
         wait_for_end(l->ending, done, arg);
-    if (!l->ending->asked)
+    if (done && commit_is_late(&l->lane))
+        end_late(l, &(struct err){.text = "the disk is full"});
+    else if (!l->ending->asked)
         ask_end(l);
 }
 

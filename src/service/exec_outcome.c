@@ -2,6 +2,7 @@
  * The end of a command: its outcome is written down, told, and its output kept on disk.
  */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/defer.h"
@@ -18,7 +19,7 @@ static void count_output(const struct exec *x, struct exec_row *row) {
     }
 }
 
-static int put_end(struct service *s, const struct exec_row *row, struct err *err) {
+int exec_row_put_end(struct service *s, const struct exec_row *row, struct err *err) {
     struct buf text DEFER(buf_done) = BUF(1024);
     struct jot j = JOT(&text);
     jot_object(&j, NULL);
@@ -43,12 +44,42 @@ static struct journal_record outcome_record(const struct exec_row *row) {
     };
 }
 
-void exec_row_told(struct service *s, const struct exec_row *row) {
+void exec_row_note(struct service *s, const struct exec_row *row) {
     struct journal_record what = outcome_record(row);
-    struct err err;
     note_result(s, NULL, &what, 0, NULL);
-    if (put_end(s, row, &err) < 0)
-        log_line(LOG_ERROR, "service", "%s exec=%s", err.text, row->id);
+}
+
+struct unheard {
+    struct live *live;
+    struct exec_row row;
+};
+
+static int write_unheard(void *arg, struct err *err) {
+    const struct unheard *u = arg;
+    struct service *s = u->live->service;
+    return store_exec_finish(s->store, &u->row, err) < 0 ? -1 : exec_row_put_end(s, &u->row, err);
+}
+
+static void unheard_written(void *arg, const struct err *failed) {
+    struct unheard *u = arg;
+    if (failed)
+        log_line(LOG_ERROR, "service", "write an outcome: %s exec=%s", failed->text, u->row.id);
+    else
+        exec_row_note(u->live->service, &u->row);
+    exec_row_done(&u->row);
+    live_unref(u->live);
+    free(u);
+}
+
+void exec_row_conclude(struct live *l, struct exec_row *row) {
+    struct unheard *u = calloc(1, sizeof(*u));
+    if (!u)
+        abort();
+    *u = (struct unheard){l, *row};
+    row->argv = row->cwd = NULL;
+    live_ref(l);
+    const struct commit commit = {write_unheard, unheard_written, NULL, u};
+    commit_run(l->service->commits, &l->lane, &commit);
 }
 
 /* What ran, for the timeline. */
@@ -88,7 +119,7 @@ static int write_outcome(void *arg, struct err *err) {
     struct service *s = x->service;
     if (store_exec_finish(s->store, &x->outcome, err) < 0)
         return -1;
-    return put_end(s, &x->outcome, err);
+    return exec_row_put_end(s, &x->outcome, err);
 }
 
 /* Only now the outcome is one: whoever waits hears of it, and the guest may forget it. */

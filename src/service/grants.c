@@ -360,18 +360,54 @@ static void granting_fail(struct granting *g, const struct err *err) {
     granting_end(g);
 }
 
+static void granting_late(void *arg, const struct err *why) {
+    struct granting *g = arg;
+    service_net_fn *done = TAKE(g->done);
+    struct err err;
+    err_set(&err, ERR_UNKNOWN, "%s of machine '%s' waits to be written down: %s", g->verb,
+            g->live->row.id, why->text);
+    err_remedy(&err, "make room on the disk that holds CARREL_HOME");
+    if (done)
+        done(g->arg, NULL, &err);
+}
+
+static int write_over(void *arg, struct err *err) {
+    const struct granting *g = arg;
+    return store_grant_remove(g->live->service->store, g->row.id, err);
+}
+
+static void over_written(void *arg, const struct err *failed) {
+    struct granting *g = arg;
+    struct live *l = g->live;
+    if (failed && !g->failed) {
+        g->failed = true;
+        g->err = *failed;
+    }
+    grants_restore(l);
+    l->service->copies_unswept = true;
+    if (g->failed)
+        granting_end(g);
+    else
+        net_tell(l, told, g);
+}
+
+/* A grant is over when it was taken back, or never came to be. */
 static void effective(void *arg, const struct err *failed) {
     struct granting *g = arg;
     struct live *l = g->live;
-    struct err err, late;
-    if (failed && !g->ends && store_grant_remove(l->service->store, g->row.id, &late) < 0)
-        log_line(LOG_ERROR, "service", "%s id=%s", late.text, l->row.id);
-    if (!failed && g->ends && store_grant_remove(l->service->store, g->row.id, &err) < 0)
-        failed = &err;
+    if (failed) {
+        g->failed = true;
+        g->err = *failed;
+    }
+    if (!failed == g->ends) {
+        const struct commit commit = {write_over, over_written, granting_late, g};
+        commit_run(l->service->commits, &l->lane, &commit);
+        return;
+    }
     grants_restore(l);
     l->service->copies_unswept = true;
     if (failed)
-        granting_fail(g, failed);
+        granting_end(g);
     else
         net_tell(l, told, g);
 }

@@ -276,8 +276,11 @@ void live_end_again(struct live *l, uint64_t now_ms);
 
 /* Every command without an outcome becomes unknown: its machine has ended. */
 void execs_lose(struct live *l, const char *reason);
-/* Writes down and tells the outcome of one that is in the store alone. */
-void exec_row_told(struct service *s, const struct exec_row *row);
+/* The outcome of one that is in the store alone: its event, in a transaction; its record, after. */
+int exec_row_put_end(struct service *s, const struct exec_row *row, struct err *err);
+void exec_row_note(struct service *s, const struct exec_row *row);
+/* Both, with the row itself. Takes its texts. */
+void exec_row_conclude(struct live *l, struct exec_row *row);
 /* One that the guest still has in its table. Takes the row's texts and the log's descriptor (-1:
  * none). */
 bool exec_is_listed(const struct live *l, uint32_t number);

@@ -47,18 +47,19 @@ static void update_told(void *arg, const struct err *err) {
     update_finish(arg, err);
 }
 
-static void update_write(void *arg, const struct err *failed) {
+static int write_update(void *arg, struct err *err) {
+    struct update *u = arg;
+    const struct live *l = u->change->live;
+    return store_machine_update(l->service->store, &u->row, err) < 0
+               ? -1
+               : event_put(l->service, l->row.owner, l->row.id, "machine.updated", NULL, err);
+}
+
+static void update_written(void *arg, const struct err *failed) {
     struct update *u = arg;
     struct live *l = u->change->live;
-    struct err err;
     if (failed) {
         update_finish(u, failed);
-        return;
-    }
-    if (u->metadata)
-        u->row.metadata = u->metadata;
-    if (store_machine_update(l->service->store, &u->row, &err) < 0) {
-        update_finish(u, &err);
         return;
     }
     if (u->metadata) {
@@ -66,8 +67,18 @@ static void update_write(void *arg, const struct err *failed) {
         u->metadata = NULL;
     }
     l->row = u->row;
-    event_tell(l->service, l->row.owner, l->row.id, "machine.updated", NULL);
     net_tell(l, update_told, u);
+}
+
+static void update_write(void *arg, const struct err *failed) {
+    struct update *u = arg;
+    if (failed) {
+        update_finish(u, failed);
+        return;
+    }
+    if (u->metadata)
+        u->row.metadata = u->metadata;
+    change_commit(u->change, write_update, update_written, u);
 }
 
 static void update_deadline(void *arg, const struct err *failed) {

@@ -24,17 +24,15 @@ static void finish(struct waking *w, const struct err *err) {
 }
 
 /* From now on it belongs to this boot of the host, as every machine with a box does. */
-static int write_woken(struct live *l, struct err *err) {
+static int write_woken(void *arg, struct err *err) {
+    const struct waking *w = arg;
+    struct live *l = w->live;
     struct store *store = l->service->store;
     struct saved_row row DEFER(saved_row_done) = {.source = NULL};
-    if (store_saved_get(store, l->row.id, &row, err) < 0 || store_begin(store, err) < 0)
+    if (store_saved_get(store, l->row.id, &row, err) < 0)
         return -1;
     durable_boot(row.boot);
-    if (store_saved_put(store, &row, err) == 0 && store_machine_update(store, &l->row, err) == 0 &&
-        store_commit(store, err) == 0)
-        return 0;
-    store_rollback(store);
-    return -1;
+    return store_saved_put(store, &row, err) < 0 ? -1 : store_machine_update(store, &l->row, err);
 }
 
 static void told(void *arg, const struct err *err) {
@@ -48,10 +46,21 @@ static void trusted(void *arg, const struct err *err) {
     net_tell(w->live, told, w);
 }
 
+/* A box that cannot be written down is kept: what is in it is all there is. */
+static void woken_written(void *arg, const struct err *failed) {
+    struct waking *w = arg;
+    struct live *l = w->live;
+    if (failed)
+        finish(w, failed);
+    else if (gate_policy(l->gate)->count > 0 || gate_grants(l->gate)->count > 0)
+        net_trust_again(l, trusted, w);
+    else
+        finish(w, NULL);
+}
+
 static void made(void *arg, struct machine *m, const char *warnings, const struct err *failed) {
     struct waking *w = arg;
     struct live *l = w->live;
-    struct err err;
     if (failed) {
         finish(w, failed);
         return;
@@ -64,14 +73,8 @@ static void made(void *arg, struct machine *m, const char *warnings, const struc
     l->dormant = false;
     l->row.end_reason[0] = '\0';
     l->row.incarnation = guest_incarnation(m->guest);
-    if (write_woken(l, &err) < 0) {
-        live_end(l, "it could not be brought back", NULL, NULL);
-        finish(w, &err);
-    } else if (gate_policy(l->gate)->count > 0 || gate_grants(l->gate)->count > 0) {
-        net_trust_again(l, trusted, w);
-    } else {
-        finish(w, NULL);
-    }
+    const struct commit commit = {write_woken, woken_written, NULL, w};
+    commit_run(l->service->commits, &l->lane, &commit);
 }
 
 static uint64_t time_left(const struct machine_row *row) {

@@ -220,8 +220,10 @@ static int write_out(struct journal *j, const struct journal_head *to, struct er
         pthread_mutex_unlock(&j->lock);
         return 0;
     }
-    if (ftruncate(j->fd, (off_t)j->size) < 0)
+    if (ftruncate(j->fd, (off_t)j->size) < 0) {
         j->broken = true;
+        j->error = -EIO; /* it is not for want of room any more */
+    }
     return err_num(err, status, "write the journal");
 }
 

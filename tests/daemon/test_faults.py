@@ -106,14 +106,18 @@ class Subject:
             self.d.process.wait(10)
             self.d.start()
 
-    def goes_on(self):
-        self.lives_on()
+    def changed(self):
+        """A disk that was full is full until it was looked at again; one that failed ended the daemon."""
         try:
             self.change()
-        except Refused as e:  # a disk that failed is not written to until somebody has seen to it
-            assert "restart the daemon" in e.error["remedy"], e
-            self.d.restart()
-            self.change()
+            return True
+        except Refused as e:
+            assert e.code == "limit" and "full" in e.error["message"], e
+            return False
+
+    def goes_on(self):
+        self.lives_on()
+        self.d.until(self.changed)
         assert self.box.sh("cat now; ls /proc/self/fd /dev/pts >/dev/null && echo there") == f"{self.count}\nthere\n"
         self.step()
 

@@ -61,7 +61,8 @@ def test_without_ballast_a_full_store_cannot_be_freed(small):
     filler = full(d)
     (d.home / "ballast").unlink()
     more = d.fill("more")
-    assert refused(d.delete, f"/v1/machines/{m}").code == "limit"
+    # A record may still fit into the last block of the journal: then the end is done, and waits to be written.
+    assert refused(d.delete, f"/v1/machines/{m}").code in ("limit", "unknown")
     for f in (filler, more):
         f.unlink()
 
