@@ -27,6 +27,7 @@ struct pages {
     struct wasm_engine *engine;
     uint8_t *base;
     uint64_t size;
+    uint64_t mapped;     /* bytes at base: more than size, so that growing seldom moves them */
     int fd;              /* written through, not yet sealed; -1 otherwise */
     struct image *image; /* mapped privately, or NULL */
 };
@@ -61,7 +62,7 @@ static bool map_fresh(struct pages *p, uint64_t size) {
         close(p->fd);
         p->fd = -1;
     }
-    p->size = p->base ? size : 0;
+    p->size = p->mapped = p->base ? size : 0;
     return p->base != NULL;
 }
 
@@ -89,7 +90,7 @@ static void image_unref(struct wasm_engine *e, struct image *i) {
 
 static void unmap(struct pages *p) {
     if (p->base)
-        munmap(p->base, p->size);
+        munmap(p->base, p->mapped);
     if (p->fd >= 0)
         close(p->fd);
     image_unref(p->engine, p->image);
@@ -224,22 +225,35 @@ static bool grow_copy(struct pages *p, uint64_t size) {
     return true;
 }
 
-bool pages_grow(struct pages *p, uint64_t size, uint8_t **ret_base) {
-    bool in_place = p->base && !p->image && (p->fd >= 0 || size < SHARE_FROM);
 #ifdef __linux__
-    if (in_place) {
-        if (p->fd >= 0 && ftruncate(p->fd, (off_t)size) < 0)
-            return false;
-        void *base = mremap(p->base, p->size, size, MREMAP_MAYMOVE);
+/* What is mapped behind the end of a file is not the guest's: its accesses are checked by size. A
+   mapping that moves takes time by all its pages, so it grows by half at least. */
+static bool grow_in_place(struct pages *p, uint64_t size) {
+    if (p->fd >= 0 && ftruncate(p->fd, (off_t)size) < 0)
+        return false;
+    if (size > p->mapped) {
+        uint64_t mapped = p->fd >= 0 ? (size + size / 2) & ~(uint64_t)(PAGE_SIZE - 1) : size;
+        void *base = mremap(p->base, p->mapped, mapped, MREMAP_MAYMOVE);
         if (base == MAP_FAILED)
             return false;
+        p->engine->work += p->size / PAGES_UNIT;
         p->base = base;
-        p->size = size;
+        p->mapped = mapped;
+    }
+    p->size = size;
+    return true;
+}
+#endif
+
+bool pages_grow(struct pages *p, uint64_t size, uint8_t **ret_base) {
+#ifdef __linux__
+    if (p->base && !p->image && (p->fd >= 0 || size < SHARE_FROM)) {
+        if (!grow_in_place(p, size))
+            return false;
     } else if (!grow_copy(p, size)) {
         return false;
     }
 #else
-    (void)in_place;
     if (!grow_copy(p, size))
         return false;
 #endif
@@ -256,6 +270,10 @@ static void *park(struct pages *p) {
 
 /* What is in the file now stays; the owner goes on with a private view of it, at the same place. */
 static bool seal(struct pages *p) {
+    if (p->mapped > p->size) {
+        munmap(p->base + p->size, p->mapped - p->size);
+        p->mapped = p->size;
+    }
     struct image *i = engine_alloc(p->engine, sizeof *i);
     if (!i)
         return false;
@@ -283,7 +301,7 @@ static bool fork_image(struct pages *p, struct pages *child, bool dirty) {
     child->base = map(p->size, MAP_PRIVATE, p->image->fd);
     if (!child->base)
         return false;
-    child->size = p->size;
+    child->size = child->mapped = p->size;
     child->image = p->image;
     p->image->refs++;
     if (dirty)

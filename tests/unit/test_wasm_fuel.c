@@ -244,6 +244,19 @@ static void memories_and_tables_of_a_new_instance_are_paid(void **state) {
     wasm_engine_free(e);
 }
 
+/* A mapping that moves at each page takes time by the square of its size. */
+static void growing_by_single_pages_does_work_by_the_pages(void **state) {
+    (void)state;
+    struct cell c;
+    cell_open(&c, "(module (memory 16) (func (export \"f\") (param i32)"
+                  "  (loop $l (drop (memory.grow (i32.const 1)))"
+                  "    (br_if $l (local.tee 0 (i32.sub (local.get 0) (i32.const 1)))))))");
+    start(&c, "f", 800);
+    assert_int_equal(wasm_run(c.store, UINT64_MAX)->outcome, WASM_DONE);
+    assert_in_range(c.engine->work, 0, 4 * 816 * 16);
+    cell_close(&c);
+}
+
 UNIT_MAIN(cmocka_unit_test(two_blocks_at_one_word_lose_no_fuel),
           cmocka_unit_test(a_self_paying_instruction_at_a_block_start_loses_no_fuel),
           cmocka_unit_test(a_long_block_without_code_is_paid_whole),
@@ -255,4 +268,5 @@ UNIT_MAIN(cmocka_unit_test(two_blocks_at_one_word_lose_no_fuel),
           cmocka_unit_test(many_fields_are_paid),
           cmocka_unit_test(frames_and_clauses_that_a_throw_passes_are_paid),
           cmocka_unit_test(a_host_call_pays_for_its_bytes_before_it_is_made),
-          cmocka_unit_test(memories_and_tables_of_a_new_instance_are_paid))
+          cmocka_unit_test(memories_and_tables_of_a_new_instance_are_paid),
+          cmocka_unit_test(growing_by_single_pages_does_work_by_the_pages))
