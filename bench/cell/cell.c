@@ -5,7 +5,9 @@
  *   first FILE OFFSET ROUNDS  median microseconds from unique bytes to the result of a tiny call
  *   validate FILE ROUNDS    MB/s of CPU time, decode and validate: median round, best round
  *   fork FILE ROUNDS        median microseconds: fork(2), the first fork of a store, a further one
- *   instances FILE COUNT    per store with one instance that has run: resident bytes, page tables
+ *   capture FILE N ROUNDS   after N calls: median microseconds of CPU time for a capture and a
+ * hash, bytes that became resident by the first of both instances FILE COUNT    per store with one
+ * instance that has run: resident bytes, page tables
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -259,13 +261,42 @@ static void mode_instances(struct wasm_engine *e, struct image image, char **arg
         wasm_store_free(stores[n]);
 }
 
+static void mode_capture(struct wasm_engine *e, struct image image, char **args) {
+    uint32_t touched = (uint32_t)strtoul(args[0], NULL, 10);
+    size_t rounds = strtoul(args[1], NULL, 10);
+    struct wasm_module *m DEFER(wasm_module_unrefp) = load(e, image);
+    struct wasm_instance *i;
+    struct wasm_store *s DEFER(wasm_store_freep) = start(e, m, &i);
+    struct buf state DEFER(buf_done) = BUF(64 << 20);
+    double *captures DEFER_FREE = new_times(rounds + 1), *hashes DEFER_FREE = new_times(rounds + 1);
+    uint8_t hash[32];
+    for (uint32_t k = 0; k < touched; k++)
+        call(s, i, k);
+    size_t before = resident_now().pages, grown = 0;
+    for (size_t k = 0; k < rounds; k++) {
+        struct err err;
+        double at = clock_us(CLOCK_PROCESS_CPUTIME_ID);
+        state.len = 0;
+        if (wasm_capture(s, &state, &err) < 0)
+            die(err.text);
+        captures[k] = clock_us(CLOCK_PROCESS_CPUTIME_ID) - at;
+        at = clock_us(CLOCK_PROCESS_CPUTIME_ID);
+        if (wasm_store_hash(s, hash, &err) < 0)
+            die(err.text);
+        hashes[k] = clock_us(CLOCK_PROCESS_CPUTIME_ID) - at;
+        if (k == 0)
+            grown = resident_now().pages - before;
+    }
+    printf("%.1f %.1f %zu\n", median(captures, rounds), median(hashes, rounds), grown);
+}
+
 static const struct {
     const char *name;
     int args;
     void (*run)(struct wasm_engine *e, struct image image, char **args);
 } modes[] = {
     {"run", 1, mode_run},   {"first", 2, mode_first},         {"validate", 1, mode_validate},
-    {"fork", 1, mode_fork}, {"instances", 1, mode_instances},
+    {"fork", 1, mode_fork}, {"instances", 1, mode_instances}, {"capture", 2, mode_capture},
 };
 
 int main(int argc, char **argv) {
@@ -279,6 +310,6 @@ int main(int argc, char **argv) {
         wasm_engine_free(e);
         return 0;
     }
-    fprintf(stderr, "usage: cell-bench run|first|validate|fork|instances FILE ARGS…\n");
+    fprintf(stderr, "usage: cell-bench run|first|validate|fork|instances|capture FILE ARGS…\n");
     return 64;
 }
