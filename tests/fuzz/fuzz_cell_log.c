@@ -1,6 +1,6 @@
 /*
- * Property: a log is refused, or all it says lies within its bytes. The checksum is made right
- * first, so that the fuzzer gets behind it.
+ * Property: a log is refused, or all it says lies within its bytes. Version and checksum are made
+ * right first, so that the fuzzer gets behind them.
  */
 #include <assert.h>
 #include <stdlib.h>
@@ -20,12 +20,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     struct cell_log log;
     struct cell_call call;
     struct err err;
-    if (size < 8)
+    if (size < 20)
         return 0;
     uint8_t *bytes DEFER_FREE = malloc(size);
     if (!bytes)
         return 0;
     memcpy(bytes, data, size);
+    memcpy(bytes + 8, (uint8_t[]){CELL_LOG_VERSION, 0, 0, 0}, 4);
     uint64_t sum = cell_digest(bytes, size - 8);
     for (int i = 0; i < 8; i++)
         bytes[size - 8 + (size_t)i] = (uint8_t)(sum >> 8 * i);

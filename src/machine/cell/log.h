@@ -16,7 +16,7 @@
 #include "base/err.h"
 #include "wasm/wasm.h"
 
-enum { CELL_LOG_VALUES = 64, CELL_LOG_VERSION = 1 };
+enum { CELL_LOG_VALUES = 64, CELL_LOG_VERSION = 2 };
 
 struct slice {
     const uint8_t *data; /* borrowed */
