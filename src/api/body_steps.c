@@ -52,8 +52,8 @@ const struct schema hibernate_request_schema =
 static const struct field fork_request[] = {
     {"count", FIELD_NUMBER, AT(struct fork_request, count), "machines (default 1)", .min = 1,
      .max = FORK_MAX},
-    {"step", FIELD_TEXT, AT(struct fork_request, step), "which (default: as it is now)",
-     .max = NAME_MAX_BYTES},
+    {"step", FIELD_TEXT, AT(struct fork_request, step),
+     "which (default: as it is now); start: as it was made", .max = NAME_MAX_BYTES},
     {"drifted", FIELD_FLAG, AT(struct fork_request, drifted),
      "also if the host's packages changed since"},
     {"key", FIELD_TEXT, AT(struct fork_request, key),

@@ -171,3 +171,14 @@ void holds_watch(struct runs *o);
 void holds_unwatch(struct runs *o);
 /* ---- marks.c ---- */
 void mark_start(struct live_run *l, const struct run_intent *in);
+
+/* ---- judge.c ---- */
+
+/* The work of a try in a machine that it never touched. lent: its directory, or NULL. */
+struct judge_request {
+    const char *from, *to, *lent;
+    const char *key; /* of its commands */
+};
+typedef void judge_fn(void *arg, const struct err *err);
+void judge_apply(struct service *s, const struct caller *who, const struct judge_request *r,
+                 judge_fn *done, void *arg);

@@ -135,8 +135,9 @@ static void forked(void *arg, const struct err *err) {
     made(t, err ? NULL : &view, err);
 }
 
-static void fork_of(struct trying *t, const char *machine, service_done_fn *done) {
-    const struct fork_request r = {.count = {1, true}, .key = t->key};
+static void fork_of(struct trying *t, const char *machine, const char *step,
+                    service_done_fn *done) {
+    const struct fork_request r = {.count = {1, true}, .step = step, .key = t->key};
     t->busy = true;
     service_fork(t->service, &t->live->who, machine, &r, forked_one, done, t);
 }
@@ -145,7 +146,7 @@ static void make_machine(struct trying *t) {
     const char *source = t->live->run.start.machine;
     key_of(t, "try");
     if (*source) {
-        fork_of(t, source, forked);
+        fork_of(t, source, NULL, forked);
         return;
     }
     t->busy = true;
@@ -329,8 +330,10 @@ static void file_there(void *arg, const struct err *err) {
 static void run_check(struct trying *t) {
     static const uint8_t no_hash[SHA256_BYTES];
     key_of(t, "check");
-    t->check = (struct exec_request){
-        .command = t->live->run.start.check, .key = t->key, .timeout = {CHECK_MS, true}};
+    t->check = (struct exec_request){.command = t->live->run.start.check,
+                                     .cwd = t->lent ? t->path : NULL,
+                                     .key = t->key,
+                                     .timeout = {CHECK_MS, true}};
     t->busy = true;
     service_exec(t->service, &t->live->who, t->place, &t->check, no_hash, NULL, 0, check_begun, t);
 }
@@ -355,29 +358,39 @@ static void put_files(struct trying *t) {
     run_check(t);
 }
 
+static void work_applied(void *arg, const struct err *err) {
+    struct trying *t = arg;
+    if (is_unwanted(t))
+        return;
+    if (err)
+        judge_failed(t, "put its work where it is checked", err);
+    else
+        put_files(t);
+}
+
 static void check_forked(void *arg, const struct err *err) {
     struct trying *t = arg;
     if (is_unwanted(t))
         return;
     t->forked = !err;
-    if (err)
-        judge_failed(t, "fork it for its check", err);
-    else
-        put_files(t);
+    if (err) {
+        judge_failed(t, "make the machine of its check", err);
+        return;
+    }
+    key_of(t, "judge");
+    const struct judge_request r = {try_of(t)->machine, t->place, t->lent ? t->path : NULL, t->key};
+    t->busy = true;
+    judge_apply(t->service, &t->live->who, &r, work_applied, t);
 }
 
-/* What was lent is not in a fork; it is frozen by now. Otherwise nothing that the check does
- * stays. */
+/* Not where the try was at work: there it may have changed the programs that the check runs. */
 static void begin_check(struct trying *t) {
     if (!t->live->run.start.check) {
         judge_over(t);
         return;
     }
     key_of(t, "fork");
-    if (t->lent)
-        put_files(t);
-    else
-        fork_of(t, try_of(t)->machine, check_forked);
+    fork_of(t, try_of(t)->machine, "start", check_forked);
 }
 
 static void frozen(void *arg, const struct changeset_view *view, const struct err *err) {

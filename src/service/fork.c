@@ -180,6 +180,21 @@ static void snapped(void *arg, const struct step_row *row, const struct err *fai
         step_known(f);
 }
 
+/* `start`: the image alone; for a fork the step it was made from, which is its first. */
+static int find_row(struct forking *f, struct err *err) {
+    struct root_row root DEFER(root_row_done) = {.stack = NULL};
+    struct store *store = f->live->service->store;
+    struct err none;
+    if (strcmp(f->at, "start") != 0)
+        return store_step_find(store, f->live->row.id, f->at, &f->step, err);
+    if (store_root_get(store, f->live->row.id, &root, &none) < 0 && none.code != ERR_NOT_FOUND)
+        return *err = none, -1;
+    if (root.from_machine[0])
+        return store_step_find(store, f->live->row.id, "1", &f->step, err);
+    f->step.has_point = true;
+    return 0;
+}
+
 /* One that is being taken can be named too. */
 static void find_step(void *arg) {
     struct forking *f = arg;
@@ -188,7 +203,7 @@ static void find_step(void *arg) {
     int full = gate_check(l, &err);
     if (full == 0 && gate_wait(l, find_step, f))
         return;
-    if (full < 0 || store_step_find(l->service->store, l->row.id, f->at, &f->step, &err) < 0)
+    if (full < 0 || find_row(f, &err) < 0)
         finish(f, &err);
     else
         step_known(f);

@@ -59,6 +59,37 @@ def test_what_a_check_needs_comes_from_the_owners_side(carrel, daemon, tmp_path)
     assert daemon.exec(best, "ls")["stdout"] == "made\n"
 
 
+FORGED = call("exec", argv=["cp", "--remove-destination", "/bin/true", "/bin/sh"], user="root")
+
+
+@pytest.mark.parametrize("lent", [False, True])
+def test_a_try_cannot_forge_the_programs_of_its_check(carrel, daemon, tmp_path, lent):
+    """The second command of each try shows that the shell is forged where it has worked: the control."""
+    (tmp_path / "p").mkdir()
+    place = ["--dir", f"{tmp_path}/p:/home/user/p"] if lent else []
+    forge = [[run("echo wrong > made; echo 'exit 0' > ~/.profile")], [FORGED], [call("exec", argv=["/bin/sh", "-c", "exit 3"])]]
+    status, out, err = carrel("--tries", 2, "--check", "grep -q right made", *place, "--json", "Make it.", turns=to_the_end(*forge))
+    report = json.loads(out)["report"]
+    assert status == 1 and [t["good"] for t in report["tries"]] == [False, False], (out, err)
+    best = report["tries"][report["best"]]
+    assert daemon.exec(best["machine"], ["/bin/sh", "-c", "exit 3"])["exec"]["status"] == 0, "the attack works there"
+    status, out, err = carrel("--tries", 2, "--check", "grep -q right made", *place, "--json", "Make it.",
+                              turns=to_the_end([run("echo right > made")], [FORGED]))
+    assert status == 0, "work that is good is so wherever it is checked"
+
+
+def test_a_check_sees_what_a_try_made_and_removed(carrel, daemon):
+    """Of a fork: work directories are the try's, whole; all else is as its source was."""
+    m = daemon.machine()
+    daemon.exec(m, "cd /home/user; mkdir -p old keep/.hidden /outbox; touch old/x keep/a .mine; ln -s a keep/link; echo v1 > /etc/version", user="root")
+    daemon.exec(m, "chown -R user: /home/user /outbox", user="root")
+    act = run("cd /home/user; rm -rf old; echo b > 'keep/a b'; chmod 750 'keep/a b'; touch keep/.hidden/y .theirs; echo out > /outbox/o; echo v2 > /etc/version", user="root")
+    check = ("test ! -e old && test \"$(cat 'keep/a b')\" = b && test -x 'keep/a b' -a -e keep/.hidden/y -a -L keep/link && "
+             "test $(cat /outbox/o) = out && test $(cat /etc/version) = v1 && test -e .mine -a ! -e .theirs && touch keep/new")
+    status, out, err = carrel("--tries", 1, "--check", check, m, "Make it.", turns=to_the_end([act]))
+    assert status == 0, (out, err)
+
+
 def test_when_none_is_good(carrel, daemon):
     status, out, _ = carrel("--tries", 2, "--check", "false", "Try.", turns=to_the_end([run("true")]))
     assert status == 1 and "None is good" in out
