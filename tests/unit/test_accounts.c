@@ -114,6 +114,31 @@ static void a_fork_shares_what_is_left_and_never_doubles_it(void **state) {
     assert_non_null(strstr(err.text, "'machine:m'"));
 }
 
+/* Two calls at once: what the first may cost is not there for the second until it is settled. */
+static void calls_side_by_side_share_one_limit_of_money(void **state) {
+    (void)state;
+    struct scratch dir DEFER(scratch_done) = scratch_new();
+    struct store *s DEFER(store_closep) = open_at(dir.path);
+    char first[ID_SIZE], second[ID_SIZE];
+    struct err err = {0};
+    struct cost left;
+    put(s, "owner:ann", "", 0, 100);
+    put(s, "run:a", "owner:ann", 0, 0);
+    put(s, "run:b", "owner:ann", 0, 0);
+    assert_int_equal(hold(s, "run:a", 5, 60, first, &err), 0);
+    assert_int_equal(store_account_left(s, "run:b", &left, &err), 0);
+    assert_int_equal(left.micro, 40);
+    assert_int_equal(hold(s, "run:b", 5, 41, second, &err), -1);
+    assert_int_equal(err.code, ERR_LIMIT);
+    assert_non_null(strstr(err.text, "40 of 100 are left"));
+    assert_int_equal(hold(s, "run:b", 5, 40, second, &err), 0);
+    assert_int_equal(hold(s, "run:a", 5, 1, second, &err), -1);
+    assert_int_equal(store_hold_settle(s, first, &(struct cost){5, 10}, &err), 0);
+    assert_int_equal(get(s, "owner:ann").held_micro, 40);
+    assert_int_equal(hold(s, "run:a", 5, 51, second, &err), -1);
+    assert_int_equal(hold(s, "run:a", 5, 50, second, &err), 0);
+}
+
 static void a_call_nobody_knows_the_usage_of_costs_what_was_held(void **state) {
     (void)state;
     struct scratch dir DEFER(scratch_done) = scratch_new();
@@ -277,6 +302,7 @@ static void a_disk_that_fails_leaves_all_or_nothing(void **state) {
 UNIT_MAIN(cmocka_unit_test(a_call_is_held_for_all_and_settled_with_what_it_cost),
           cmocka_unit_test(the_smallest_budget_of_the_line_counts),
           cmocka_unit_test(a_fork_shares_what_is_left_and_never_doubles_it),
+          cmocka_unit_test(calls_side_by_side_share_one_limit_of_money),
           cmocka_unit_test(a_call_nobody_knows_the_usage_of_costs_what_was_held),
           cmocka_unit_test(what_cost_more_than_was_held_is_charged_all_the_same),
           cmocka_unit_test(without_a_price_a_budget_in_money_refuses),

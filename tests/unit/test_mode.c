@@ -304,6 +304,47 @@ static void play(struct run *r, const char *mode, const char *tool, const char *
     play_with(r, mode, tool, "{}", text, failed);
 }
 
+/* An approved call is beside the plan: the step that comes next is still the next one. */
+static void an_approved_call_uses_up_no_step_of_the_plan(void **state) {
+    static const char plan[] =
+        "{\"calls\":[{\"tool\":\"exec\",\"arguments\":{\"cmd\":\"planned\"}}]}";
+    static const char *const texts[] = {"{\"cmd\":\"extra\"}", "{\"cmd\":\"planned\"}"};
+    const struct model_part freeze = {
+        .kind = MODEL_CALL, .id = "c", .name = "freeze", .text = plan, .n = sizeof(plan) - 1};
+    const struct model_part extra = {
+        .kind = MODEL_CALL, .id = "c", .name = "exec", .text = texts[0], .n = strlen(texts[0])};
+    const struct model_part planned = {
+        .kind = MODEL_CALL, .id = "c", .name = "exec", .text = texts[1], .n = strlen(texts[1])};
+    const struct run_event events[] = {
+        {.kind = RUN_START,
+         .run = "r-abcdefghijkl",
+         .owner = "ann",
+         .machine = "m-abcdefghijkl",
+         .task = "do it",
+         .model = "rehearsal/x",
+         .card = "a machine",
+         .mode = "plan-then-execute",
+         .window = 1000},
+        {.kind = RUN_ANSWER, .stop = MODEL_STOP_CALLS, .parts = &freeze, .count = 1},
+        {.kind = RUN_RESULT, .status = "frozen", .text = "{}"},
+        {.kind = RUN_ANSWER, .stop = MODEL_STOP_CALLS, .parts = &extra, .count = 1},
+        {.kind = RUN_HELD, .tool = "exec", .text = "{}"},
+        {.kind = RUN_WORD, .good = true},
+        {.kind = RUN_CALL, .tool = "exec", .arguments = texts[0]},
+        {.kind = RUN_RESULT, .text = "{}"},
+        {.kind = RUN_ANSWER, .stop = MODEL_STOP_CALLS, .parts = &planned, .count = 1},
+    };
+    struct arena a DEFER(arena_done) = {0};
+    struct run r DEFER(run_done) = {0};
+    struct err err;
+    (void)state;
+    for (size_t i = 0; i < sizeof(events) / sizeof(*events); i++)
+        if (run_take(&r, &events[i], &err) < 0)
+            fail_msg("event %zu: %s", i, err.text);
+    assert_null(mode_refuses(&r, &r.turns[r.count - 1].calls[0], &a));
+    assert_non_null(mode_refuses(&r, &(struct run_call){.part = &extra}, &a));
+}
+
 static void a_handle_tells_sizes_and_states_alone(void **state) {
     static const char out[] = "{\"status\":\"exited\",\"exit_code\":3,\"stdout\":\"evil\","
                               "\"stderr\":\"evil\",\"reason\":\"evil\",\"session\":\"x-1\"}";
@@ -399,6 +440,7 @@ UNIT_MAIN(cmocka_unit_test(shapes_are_bounded), cmocka_unit_test(values_fit_or_d
           cmocka_unit_test(a_call_matches_or_says_what_differs),
           cmocka_unit_test(a_hole_is_where_the_table_says),
           cmocka_unit_test(a_mode_offers_its_own_tools_and_no_others),
+          cmocka_unit_test(an_approved_call_uses_up_no_step_of_the_plan),
           cmocka_unit_test(a_handle_tells_sizes_and_states_alone),
           cmocka_unit_test(a_failure_is_told_by_its_code),
           cmocka_unit_test(lines_are_without_numbers_behind_a_handle),
