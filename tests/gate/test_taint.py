@@ -5,6 +5,8 @@ import subprocess
 import pytest
 
 from carrel import PROGRAM
+from conftest import Gated
+from faulty import Faulty
 
 CURL = ["curl", "-sS", "--max-time", "20", "-o", "/dev/null", "-w", "%{http_code}"]
 
@@ -122,3 +124,30 @@ def test_what_strangers_wrote_taints_when_it_is_granted_later(gated, servers, bo
                           capture_output=True, text=True, timeout=60)
     assert done.returncode == 0 and network(gated, box)["tainted"] == f"{tmp_path}/theirs", done
     assert status(gated, box, "ok.test", servers.http) == "403"
+
+
+class FaultyGated(Faulty, Gated):
+    """Its database can be made to refuse writes."""
+
+
+def test_a_taint_that_cannot_be_stored_lets_nothing_in(servers):
+    """The next daemon would know nothing of it. Once it can be stored, the same request is the control."""
+    d = FaultyGated(servers.dir / "ca.pem")
+    try:
+        url = f"http://other.test:{servers.http}/"
+        m = d.machine(net=[{"target": url.rstrip("/"), "local": True}])
+        fetch = f"$(curl -sS --max-time 20 -o /dev/null -w '%{{http_code}}' {url} 2>/dev/null)"
+        x = d.exec(m, f"read go; echo {fetch}; read go; until test {fetch} = 200; do sleep 0.2; done; echo 200", stdin_open=True,
+                   background=True)["id"]
+
+        def say(want):
+            d.request("POST", f"/v1/machines/{m}/execs/{x}/stdin", b"go\n")
+            return d.until(lambda: (lines := d.get(f"/v1/machines/{m}/execs/{x}/output").decode().split())[want - 1:want] and lines)
+
+        with d.failing():
+            assert say(1) == ["000"]
+        assert say(2) == ["000", "200"]
+        d.restart()
+        assert network(d, m)["tainted"] == "other.test"
+    finally:
+        d.stop()
