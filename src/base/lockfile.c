@@ -25,9 +25,22 @@ static void read_holder(int fd, struct lock_holder *ret) {
              words ? words : "");
 }
 
+/* A killed daemon that its parent has not reaped yet still has its pid, but holds nothing. */
+static bool is_zombie(long pid) {
+    char path[40], text[512];
+    snprintf(path, sizeof(path), "/proc/%ld/stat", pid);
+    int fd DEFER_CLOSE = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
+    text[n > 0 ? n : 0] = '\0';
+    const char *name_end = strrchr(text, ')');
+    return name_end && strncmp(name_end, ") Z", 3) == 0;
+}
+
 static bool holder_lives(const struct lock_holder *h) {
     long pid = strtol(h->pid, NULL, 10);
-    return pid <= 0 || kill((pid_t)pid, 0) == 0 || errno != ESRCH;
+    if (pid <= 0)
+        return true;
+    return (kill((pid_t)pid, 0) == 0 || errno != ESRCH) && !is_zombie(pid);
 }
 
 /*

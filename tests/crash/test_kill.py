@@ -270,7 +270,7 @@ def test_the_spawner_leaves_when_idle_and_takes_all_it_made_along(own):
     assert process.wait(20 * PATIENCE) == 0
     left = own.host.left()
     assert not left, left
-    assert set(os.listdir(own.run_dir)) <= {"spawn.lock", "spawn.log", "carrel.log"}
+    assert set(os.listdir(own.run_dir)) <= {"spawn.lock", "spawn.log", "carrel.log", "daemon.lock"}
     if not others():
         assert favoured() == before
 

@@ -271,7 +271,7 @@ class Daemon(Client):
                 try:
                     self.delete(f"/v1/machines/{m['id']}")
                 except Refused as e:
-                    assert e.code in ("busy", "gone"), e
+                    assert e.code in ("busy", "gone", "unknown"), e
             return not found
 
         self.until(left)

@@ -66,6 +66,33 @@ static void a_file_that_nobody_wrote_has_no_holder(void **state) {
     assert_string_equal(holder.pid, "unknown");
 }
 
-UNIT_MAIN(cmocka_unit_test(a_second_owner_is_told_who_has_it),
+/* The owner is dead and not reaped yet; a child that it was about to start has the lock still. */
+static void a_zombie_is_not_an_owner(void **state) {
+    (void)state;
+    struct scratch dir DEFER(scratch_done) = scratch_new();
+    char path[128];
+    struct lock_holder holder = {0};
+    struct err err;
+    bool is_taken;
+    siginfo_t info;
+    scratch_file(&dir, "lock", path);
+    pid_t pid = fork();
+    if (pid == 0) {
+        if (lockfile_take(path, "", &is_taken, &holder, &err) < 0)
+            _exit(1);
+        if (fork() == 0)
+            usleep(50000);
+        _exit(0);
+    }
+    assert_int_equal(waitid(P_PID, (id_t)pid, &info, WEXITED | WNOWAIT), 0);
+    int fd DEFER_CLOSE = lockfile_take(path, "", &is_taken, &holder, &err);
+    assert_true(fd >= 0);
+    int status;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+}
+
+UNIT_MAIN(cmocka_unit_test(a_zombie_is_not_an_owner),
+          cmocka_unit_test(a_second_owner_is_told_who_has_it),
           cmocka_unit_test(it_is_free_when_its_owner_is_gone),
           cmocka_unit_test(a_file_that_nobody_wrote_has_no_holder))
