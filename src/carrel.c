@@ -1,6 +1,8 @@
 /* carrel: the one command. Wiring only. */
+#include "base/fdio.h"
 #include "cli/cli.h"
 
 int main(int argc, char **argv) {
+    stdio_hold();
     return cli_main(argc, argv);
 }

@@ -17,6 +17,7 @@
 #include "api/api.h"
 #include "base/defer.h"
 #include "base/disks.h"
+#include "base/fdio.h"
 #include "base/lockfile.h"
 #include "base/log.h"
 #include "base/parse.h"
@@ -315,6 +316,7 @@ int main(int argc, char **argv) {
     struct daemon d = {.ready = -1, .lock = -1};
     const char *conf = NULL;
     struct err err;
+    stdio_hold();
     signal(SIGPIPE, SIG_IGN);
     umask(077);
     raise_files();

@@ -9,6 +9,15 @@
 #include "base/defer.h"
 #include "base/err.h"
 
+void stdio_hold(void) {
+    int fd;
+    do
+        fd = open("/dev/null", O_RDWR); /* programs that we start need it, too */
+    while (fd >= 0 && fd <= STDERR_FILENO);
+    if (fd > STDERR_FILENO)
+        close(fd);
+}
+
 int write_all(int fd, const void *bytes, size_t len) {
     const char *p = bytes;
     while (len) {

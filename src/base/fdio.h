@@ -18,6 +18,12 @@ struct fd_message {
     size_t nfds;
 };
 
+/*
+ * First in a program: where standard input, output or error is closed, /dev/null takes its place.
+ * Else the next file that is opened would be it, and receive what is meant for a reader.
+ */
+void stdio_hold(void);
+
 int write_all(int fd, const void *bytes, size_t len);
 
 /* Whole small file below a directory; returns bytes read (NUL added) or -errno. */

@@ -46,6 +46,9 @@ static const struct {
     {RLIMIT_NICE, 0, 0},
 };
 
+/* The guest's descriptors, in one run from 3 on; all others are closed. */
+enum { FIRST_FD = 3, FD_MAX = 48, HIGH_FD = 64 };
+
 /* What the set-up works with: the berth's parts, and the orders once they have come. */
 struct setup {
     const struct child *c;
@@ -135,6 +138,11 @@ static void take_orders(struct setup *s) {
     if (r < 0 || s->fds.len < offsetof(struct plan, grants) ||
         s->fds.nfds < ORDER_GRANTS + s->plan.grant_count)
         _exit(1);
+    /* null_stdio() comes later, and must not close one of these. */
+    for (size_t i = 0; i < s->fds.nfds; i++)
+        if (s->fds.fds[i] <= STDERR_FILENO)
+            STEP("keep descriptors",
+                 s->fds.fds[i] = fcntl(s->fds.fds[i], F_DUPFD_CLOEXEC, FIRST_FD));
     take_stack(s);
     const char *name = s->plan.hostname[0] ? s->plan.hostname : "carrel";
     STEP("set host name", sethostname(name, strlen(name)));
@@ -278,9 +286,6 @@ static void lower_limits(void) {
         setrlimit(rlimits[i].resource, &now);
     }
 }
-
-/* The guest's descriptors, in one run from 3 on; all others are closed. */
-enum { FIRST_FD = 3, FD_MAX = 48, HIGH_FD = 64 };
 
 struct handover {
     int from[FD_MAX];

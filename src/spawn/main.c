@@ -186,6 +186,7 @@ int main(int argc, char **argv) {
     struct options o = {
         .idle_ms = IDLE_MS, .uid_base = UID_BASE, .ready_boxes = READY_DEFAULT, .ready = -1};
     struct err err = {0};
+    stdio_hold();
     prctl(PR_SET_NAME, "carrel-spawn");
     umask(077);
     allow_descriptors();

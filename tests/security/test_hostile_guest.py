@@ -1,5 +1,6 @@
 """A guest that was taken over answers whatever it likes. A program that speaks the protocol in its place answers
 the daemon's first question, TABLE, with every kind of message there is: the machine is lost, the daemon is not."""
+import http.client
 import json
 import os
 import socket
@@ -7,10 +8,12 @@ import struct
 import threading
 import time
 
+import pytest
+
 from carrel import stop_daemon
 from guestlink import HEAD, NAMES, TYPES, VERSION, exec_payload, s
 from lab import counts, read
-from patience import clock
+from patience import PATIENCE, clock
 
 WILD = 0x4141414141414141  # read as a pointer, it leads nowhere
 
@@ -53,11 +56,12 @@ RIGHT = "TABLE_ROWS"
 
 
 class FakeGuest(threading.Thread):
-    """In the place of a machine's guest from now on. TABLE is answered with one frame of `kind`, the rest with OK."""
+    """In the place of a machine's guest from now on. Requests get the answers given, a kind each; the rest OK."""
 
-    def __init__(self, machine, kind):
+    def __init__(self, machine, payloads=(), **answers):
         super().__init__(daemon=True)
-        self.kind, self.asked = kind, threading.Event()
+        self.answers, self.payloads = {"HELLO": "HELLO", "TABLE": RIGHT, **answers}, {**PAYLOADS, **dict(payloads)}
+        self.asked = threading.Event()  # for TABLE
         self.listener = socket.socket(socket.AF_UNIX)
         fd = os.open(machine.socket.parent, os.O_PATH)  # the path may be too long for a socket
         try:
@@ -72,8 +76,7 @@ class FakeGuest(threading.Thread):
         try:
             while True:
                 conn, _ = self.listener.accept()
-                with conn:
-                    self.serve(conn)
+                threading.Thread(target=self.serve, args=(conn,), daemon=True).start()
         except OSError:
             pass  # closed by the test
 
@@ -88,19 +91,32 @@ class FakeGuest(threading.Thread):
                     conn.sendall(self.answer(NAMES[type_], id_, tag))
         except ConnectionError:
             pass
+        finally:
+            conn.close()
 
     def answer(self, type_, id_, tag):
-        kind = {"HELLO": "HELLO", "TABLE": self.kind}.get(type_, "OK")
+        kind = self.answers.get(type_, "OK")
         if type_ == "TABLE":
             self.asked.set()
         if tag == 0 and type_ != "HELLO":
             return b""
-        payload = PAYLOADS.get(kind, b"")
+        payload = self.payloads.get(kind, b"")
         return HEAD.pack(len(payload), TYPES[kind], 0, id_, tag) + payload
 
     def close(self):
         self.listener.shutdown(socket.SHUT_RDWR)
         self.listener.close()
+
+
+def get(lab, target):
+    """The status and body of an answer; a body that is cut short raises."""
+    c = http.client.HTTPConnection("carrel", timeout=60 * PATIENCE)
+    c.sock = socket.socket(socket.AF_UNIX)
+    c.sock.settimeout(60 * PATIENCE)
+    c.sock.connect(str(lab.run_dir / "carrel.sock"))
+    c.request("GET", target)
+    answer = c.getresponse()
+    return answer.status, answer.read()
 
 
 def running(lab):
@@ -117,7 +133,7 @@ def test_every_kind_of_answer_to_the_first_question(make_lab):
     wrong = sorted(set(TYPES) - {RIGHT, "ERROR"})  # ERROR is an answer: it is asked again
     machines = {kind: lab.keep() for kind in [RIGHT, *wrong]}
     stop_daemon(lab.run_dir)
-    fakes = {kind: FakeGuest(machine, kind) for kind, machine in machines.items()}
+    fakes = {kind: FakeGuest(machine, TABLE=kind) for kind, machine in machines.items()}
     counts["attacks tried"] += len(wrong)
     try:
         assert honest.exec("true").returncode == 0  # starts the next daemon
@@ -135,3 +151,45 @@ def test_every_kind_of_answer_to_the_first_question(make_lab):
             fake.close()
     log = read(lab.run_dir / "daemon.log")
     assert "AddressSanitizer" not in log and "Assertion" not in log, log
+
+
+def read_data(size, data):
+    return struct.pack("<3QI", size, 1, 1, 0o100644) + data
+
+
+@pytest.mark.parametrize("size, data, got", [(3, b"x" * 4096, b"xxx"), (0, b"x" * 4096, b""), (3, b"abc", b"abc")])
+def test_a_file_that_is_longer_than_it_says(make_lab, size, data, got):
+    """No more is written than was announced; it met an assertion once, and the daemon was gone."""
+    lab = make_lab()
+    machine = lab.keep()
+    stop_daemon(lab.run_dir)
+    fake = FakeGuest(machine, {"READ_DATA": read_data(size, data)}, READ="READ_DATA")
+    counts["attacks tried"] += 1
+    try:
+        assert machine.id in running(lab)
+        before = read(lab.run_dir / "carrel.pid")
+        assert fake.asked.wait(60 * PATIENCE)
+        status, body = get(lab, f"/v1/machines/{machine.id}/files?path=/x")
+        assert status == 200 and body == got
+        assert get(lab, "/v1/machines")[0] == 200 and read(lab.run_dir / "carrel.pid") == before
+    finally:
+        fake.close()
+
+
+@pytest.mark.parametrize("target, request_, kind", [
+    ("files?path=/x", "READ", "ENTRY"), ("files/stat?path=/x", "STAT", "LOG_GREW"), ("files/list?path=/x", "LIST", "TABLE_ROWS")])
+def test_a_wrong_answer_to_a_client_is_an_error(make_lab, target, request_, kind):
+    lab = make_lab()
+    machine, honest = lab.keep(), lab.keep()
+    stop_daemon(lab.run_dir)
+    fake = FakeGuest(machine, **{request_: kind})
+    counts["attacks tried"] += 1
+    try:
+        assert {machine.id, honest.id} <= running(lab)
+        before = read(lab.run_dir / "carrel.pid")
+        assert fake.asked.wait(60 * PATIENCE)
+        status, _ = get(lab, f"/v1/machines/{machine.id}/{target}")
+        assert status >= 400
+        assert honest.exec("true").returncode == 0 and read(lab.run_dir / "carrel.pid") == before
+    finally:
+        fake.close()

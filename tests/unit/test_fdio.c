@@ -4,6 +4,8 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/defer.h"
@@ -68,6 +70,32 @@ static void files_are_read_and_written_whole(void **state) {
     rmdir(dir);
 }
 
-UNIT_MAIN(cmocka_unit_test(descriptors_travel_with_their_message),
+/* In a child: standard streams closed in each way there is; what is opened next is none of them. */
+static void a_closed_standard_stream_is_held(void **state) {
+    (void)state;
+    for (int closed = 0; closed < 8; closed++) {
+        pid_t pid = fork();
+        if (pid == 0) {
+            struct stat st;
+            for (int fd = 0; fd < 3; fd++)
+                if (closed & 1 << fd)
+                    close(fd);
+            stdio_hold();
+            int next = open("/", O_RDONLY | O_CLOEXEC);
+            bool held = next > 2;
+            for (int fd = 0; fd < 3; fd++)
+                held = held && fstat(fd, &st) == 0 &&
+                       (!(closed & 1 << fd) ||
+                        (S_ISCHR(st.st_mode) && !(fcntl(fd, F_GETFD) & FD_CLOEXEC)));
+            _exit(held ? 0 : 1);
+        }
+        int status = -1;
+        assert_int_equal(waitpid(pid, &status, 0), pid);
+        assert_int_equal(status, 0);
+    }
+}
+
+UNIT_MAIN(cmocka_unit_test(a_closed_standard_stream_is_held),
+          cmocka_unit_test(descriptors_travel_with_their_message),
           cmocka_unit_test(a_message_that_does_not_fit_is_refused_and_closed),
           cmocka_unit_test(files_are_read_and_written_whole))

@@ -429,7 +429,44 @@ static void a_code_that_does_not_exist_is_internal(void **state) {
 
 #define WITH_PAIR(test) cmocka_unit_test_setup_teardown(test, pair_open, pair_close)
 
-UNIT_MAIN(WITH_PAIR(hello_travels_with_the_first_request),
+/* The first tag of a link is 1. */
+static void a_call_takes_only_the_answer_to_what_was_asked(void **state) {
+    struct pair *p = *state;
+    static const struct {
+        uint16_t request, answer;
+        int result;
+    } cases[] = {
+        {MSG_TABLE, MSG_TABLE_ROWS, 0}, {MSG_TABLE, MSG_LOG_GREW, -1},  {MSG_TABLE, MSG_OK, -1},
+        {MSG_PING, MSG_OK, 0},          {MSG_PING, MSG_BUSY_STATE, -1}, {MSG_BUSY, MSG_ENTRY, -1},
+    };
+    static const struct msg_entry blank; /* all zero: an empty message of any kind */
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        struct frame f;
+        struct err err = {0};
+        pair_close(state);
+        pair_open(state);
+        say_hello(p);
+        say(p, (struct frame_head){.type = cases[i].answer, .tag = 1}, &blank);
+        assert_int_equal(
+            guest_link_call(p->link, (struct frame_head){.type = cases[i].request}, NULL, &f, &err),
+            cases[i].result);
+        assert_int_equal(err.code, cases[i].result ? ERR_INTERNAL : 0);
+    }
+}
+
+static void a_guest_greets_once(void **state) {
+    struct pair *p = *state;
+    struct err err;
+    struct frame f;
+    say_hello(p);
+    assert_int_equal(guest_link_next(p->link, &f, &err), 0);
+    say(p, (struct frame_head){.type = MSG_HELLO}, &(struct msg_hello){MSG_VERSION, 0, 78});
+    assert_int_equal(guest_link_next(p->link, &f, &err), -1);
+    assert_int_equal(guest_link_incarnation(p->link), 77);
+}
+
+UNIT_MAIN(WITH_PAIR(a_call_takes_only_the_answer_to_what_was_asked), WITH_PAIR(a_guest_greets_once),
+          WITH_PAIR(hello_travels_with_the_first_request),
           WITH_PAIR(the_guests_hello_is_taken_in_and_not_shown),
           WITH_PAIR(another_version_is_unsupported), WITH_PAIR(a_run_ends_with_what_the_guest_says),
           WITH_PAIR(a_refusal_keeps_its_code_and_text),

@@ -13,6 +13,7 @@
 
 #include "base/banned.h"
 #include "base/defer.h"
+#include "base/fdio.h"
 #include "machine/cell/jail.h"
 #include "machine/cell/json.h"
 #include "machine/cell/options.h"
@@ -251,6 +252,7 @@ static int dispatch(const struct cell_options *o) {
 int main(int argc, char **argv) {
     struct cell_options o = {0};
     struct err err;
+    stdio_hold();
     const char **files DEFER_FREE = calloc((size_t)argc + 1, sizeof(*files));
     if (!files)
         return CELL_INTERNAL;

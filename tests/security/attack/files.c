@@ -188,6 +188,14 @@ static int set_flags(const struct attack *a) {
     return e;
 }
 
+/* Without an argument: where the call gets to the kernel at all, that is what it minds. */
+static int set_attributes(const struct attack *a) {
+    int fd = open(a->path, O_RDONLY | O_CLOEXEC);
+    int e = fd < 0 ? errno : attack_outcome(ioctl(fd, (unsigned long)a->n[0], NULL));
+    close(fd);
+    return e;
+}
+
 /* On a terminal of our own: what is refused there is refused on any. */
 static int terminal(const struct attack *a) {
     int master, slave;
@@ -324,6 +332,21 @@ static const struct attack rows[] = {
     {18, "xattr trusted.any", set_xattr, "trusted.carrel", {0}, {EPERM, EOPNOTSUPP}},
     /* A kernel with IMA looks at the value, after the right to set one. */
     {18, "xattr security.ima", set_xattr, "security.ima", {0}, {EPERM, EOPNOTSUPP}, {EINVAL}},
+    {18,
+     "FSSETXATTR of a directory",
+     set_attributes,
+     "/tmp",
+     {FS_IOC_FSSETXATTR},
+     {ENOTTY},
+     {EFAULT}},
+    {18,
+     "FSSETXATTR of a file of the image",
+     set_attributes,
+     "/etc/passwd",
+     {FS_IOC_FSSETXATTR},
+     {ENOTTY},
+     {EFAULT}},
+    {18, "SETFLAGS of a directory", set_attributes, "/tmp", {FS_IOC_SETFLAGS}, {ENOTTY}, {EFAULT}},
     {18, "an immutable file", set_flags, NULL, {FS_IMMUTABLE_FL}, {EPERM, ENOTTY, EOPNOTSUPP}},
 
     TTY("TIOCSTI", TIOCSTI, -1, 0),
