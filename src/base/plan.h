@@ -59,7 +59,7 @@ enum plan_type {
      * Archives of images, read and written by a worker of the spawner's, which tells what becomes
      * of it over the second descriptor. A name is an image's id or that of one in the making.
      */
-    PLAN_UNPACK, /* text: name; archive, report  -> PLAN_DONE, once it has begun */
+    PLAN_UNPACK, /* text: name, bytes of disk; archive, report -> PLAN_DONE, once it has begun */
     PLAN_PACK,   /* text: form, name; archive (erofs: a file), report -> PLAN_DONE, likewise */
     PLAN_DRAW,   /* id, stack; archive, report   -> PLAN_DONE: what a machine is, as an archive */
     PLAN_WIPE, /* text: name, or name/root where that is a file too -> PLAN_DONE; `busy`: in use */

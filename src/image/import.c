@@ -148,7 +148,7 @@ static int import_images(struct archive *a, struct archive_entry *e, int dir, st
     int r = 1;
     if (!s)
         return err_set(err, ERR_LIMIT, "out of memory");
-    *s = (struct spool){.dir = dir, .limit = u->limits.bytes, .report = u->report};
+    *s = (struct spool){.dir = dir, .limit = u->limits.bytes, .unpack = u, .report = u->report};
     do
         r = spool_take(s, a, e, err) < 0 ? -1 : unpack_next(a, &e, err);
     while (r > 0);

@@ -39,6 +39,7 @@ struct work {
     bool view, sealed;
     const char *id; /* for erofs */
     struct image_ids ids;
+    uint64_t disk; /* that it may take; 0: no limit */
     struct report report;
 };
 
@@ -57,6 +58,7 @@ static int read_archive(struct work *w, struct err *err) {
     if (root < 0 || spool < 0)
         return -1;
     struct unpack u DEFER(unpack_done) = unpack_begin(root, w->ids, &w->report);
+    u.limits.disk = w->disk;
     if (image_import(0, spool, &u, &config, err) < 0 || image_config_print(&config, &text, err) < 0)
         return -1;
     int r = write_all(FD_CONFIG, text.data, text.len);
@@ -113,7 +115,7 @@ static int seal_tree(struct work *w, const char *text, size_t len, struct err *e
         describe(root, &config, &described, err) < 0 ||
         image_seal(root, w->ids, canonical.data, &w->report, &seal, err) < 0)
         return -1;
-    report_image(&w->report, seal.id, seal.entries, seal.bytes, described.data);
+    report_image(&w->report, seal.id, seal.entries, seal.bytes, seal.disk, described.data);
     return 0;
 }
 
@@ -227,6 +229,9 @@ static int read_words(int argc, char **argv, struct work *w) {
         else if (strncmp(argv[i], "ids=", 4) == 0 &&
                  parse_u64(argv[i] + 4, 1, UINT32_MAX - IMAGE_ID_MAX, &first, NULL) == 0)
             w->ids = (struct image_ids){true, (uint32_t)first};
+        else if (strncmp(argv[i], "disk=", 5) == 0 &&
+                 parse_u64(argv[i] + 5, 1, UINT64_MAX >> 2, &w->disk, NULL) == 0)
+            ;
         else
             return -1;
     }

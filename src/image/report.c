@@ -50,13 +50,14 @@ void report_error(struct report *r, const struct err *err) {
     say(r, &j);
 }
 
-void report_image(struct report *r, const char *id, uint64_t entries, uint64_t bytes,
+void report_image(struct report *r, const char *id, uint64_t entries, uint64_t bytes, uint64_t disk,
                   const char *config) {
     struct buf text DEFER(buf_done) = BUF(LINE_MAX);
     struct jot j = JOT(&text);
     jot_object(&j, NULL);
     jot_string(&j, "id", id);
     put_counts(&j, entries, bytes);
+    jot_u64(&j, "disk", disk);
     jot_raw(&j, "config", config);
     say(r, &j);
 }

@@ -14,6 +14,6 @@ struct report {
 void report_progress(struct report *r, uint64_t entries, uint64_t bytes);
 void report_error(struct report *r, const struct err *err);
 /* config: JSON. */
-void report_image(struct report *r, const char *id, uint64_t entries, uint64_t bytes,
+void report_image(struct report *r, const char *id, uint64_t entries, uint64_t bytes, uint64_t disk,
                   const char *config);
 void report_done(struct report *r);

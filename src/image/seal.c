@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/defer.h"
+#include "image/cost.h"
 
 #define VERSION "carrel image 1\n" /* another way to hash is another version */
 
@@ -18,6 +19,7 @@ struct sealing {
     struct seal *ret;
     struct report *report;
     char *piece;
+    size_t attributes; /* bytes of those of one entry */
 };
 
 static void add_text(struct sealing *s, const char *text) {
@@ -33,6 +35,7 @@ static int add_attribute(void *arg, const char *name, const void *value, size_t 
     add_text(s, head);
     add_text(s, name);
     sha256_add(&s->sum, value, size);
+    s->attributes += strlen(name) + size;
     return 0;
 }
 
@@ -57,6 +60,8 @@ static int add_entry(void *arg, const struct walk_entry *e, struct err *err) {
     struct sealing *s = arg;
     char head[128];
     s->ret->entries++;
+    if (!e->twin)
+        s->ret->disk += cost_entry(e->mode, e->size, e->target ? strlen(e->target) : 0);
     snprintf(head, sizeof(head), "e %o %" PRIu32 " %" PRIu32 " %" PRId64 " %" PRIu64 " %d",
              (unsigned)e->mode, e->uid, e->gid, e->mtime, e->twin ? 0 : e->size, e->twin != NULL);
     add_text(s, head);
@@ -64,7 +69,11 @@ static int add_entry(void *arg, const struct walk_entry *e, struct err *err) {
     add_text(s, e->twin ? e->twin : e->target ? e->target : "");
     if (e->fd < 0)
         return 0;
-    return image_attributes(e, add_attribute, s, err) < 0 ? -1 : add_contents(s, e, err);
+    s->attributes = 0;
+    if (image_attributes(e, add_attribute, s, err) < 0)
+        return -1;
+    s->ret->disk += cost_attributes(s->attributes);
+    return add_contents(s, e, err);
 }
 
 int image_seal(int root, struct image_ids ids, const char *config, struct report *report,

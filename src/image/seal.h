@@ -8,6 +8,7 @@
 struct seal {
     char id[IMAGE_ID_SIZE];
     uint64_t entries, bytes;
+    uint64_t disk; /* by image/cost.h */
 };
 
 /* config: as image_config_print() writes it. */

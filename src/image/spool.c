@@ -9,6 +9,7 @@
 
 #include "base/defer.h"
 #include "base/fdio.h"
+#include "image/cost.h"
 #include "image/path.h"
 #include "image/unpack.h"
 
@@ -46,7 +47,8 @@ static int copy_in(struct spool *s, struct archive *a, int fd, struct err *err) 
         if (s->bytes > s->limit)
             return err_set(err, ERR_LIMIT, "the archive is larger than %llu MiB",
                            (unsigned long long)(s->limit >> 20));
-        if (write_piece(fd, piece, (size_t)n, err) < 0)
+        if (unpack_charge(s->unpack, (uint64_t)n, err) < 0 ||
+            write_piece(fd, piece, (size_t)n, err) < 0)
             return -1;
         report_progress(s->report, s->count, s->bytes);
     }
@@ -64,6 +66,8 @@ int spool_take(struct spool *s, struct archive *a, struct archive_entry *e, stru
         if (strcmp(s->names[i], path) == 0)
             return err_set(err, ERR_INVALID, "the archive holds '%.120s' twice", path);
     snprintf(number, sizeof(number), "%zu", s->count);
+    if (unpack_charge(s->unpack, COST_INODE + COST_BLOCK, err) < 0)
+        return -1;
     int fd DEFER_CLOSE = openat(s->dir, number, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (fd < 0)
         return err_sys(err, "lay the archive aside");

@@ -12,6 +12,7 @@
 #include "base/err.h"
 #include "image/oci.h"
 #include "image/report.h"
+#include "image/unpack.h"
 
 enum { SPOOL_FILES_MAX = 1024 };
 
@@ -19,6 +20,7 @@ struct spool {
     int dir;
     size_t count;
     uint64_t bytes, limit;
+    struct unpack *unpack; /* what is laid aside is charged to it */
     struct report *report;
     char *names[SPOOL_FILES_MAX]; /* NULL: it could not be kept */
 };

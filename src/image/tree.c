@@ -40,20 +40,28 @@ static int refuse(struct err *err, const char *path) {
     }
 }
 
-static int make_dir(int root, const char *path, const struct image_ids *ids, struct err *err) {
-    int parent DEFER_CLOSE = tree_parent(root, path, ids, err);
+static int make_dir(int root, const char *path, const struct image_ids *ids, unsigned *made,
+                    struct err *err) {
+    int parent DEFER_CLOSE = tree_make_parent(root, path, ids, made, err);
     uid_t owner = image_id_to_disk(ids, 0);
     const char *name = image_path_last(path);
     if (parent < 0)
         return -1;
     if (mkdirat(parent, name, 0755) < 0)
         return errno == EEXIST ? refuse(err, path) : err_sys(err, "make '%.120s'", path);
+    (*made)++;
     return fchownat(parent, name, owner, owner, AT_SYMLINK_NOFOLLOW) < 0
                ? err_sys(err, "make '%.120s'", path)
                : 0;
 }
 
 int tree_parent(int root, const char *path, const struct image_ids *ids, struct err *err) {
+    unsigned made = 0;
+    return tree_make_parent(root, path, ids, &made, err);
+}
+
+int tree_make_parent(int root, const char *path, const struct image_ids *ids, unsigned *made,
+                     struct err *err) {
     char dir[IMAGE_PATH_SIZE];
     const char *name = image_path_last(path);
     size_t n = name == path ? 0 : (size_t)(name - path) - 1;
@@ -66,7 +74,7 @@ int tree_parent(int root, const char *path, const struct image_ids *ids, struct 
         return refuse(err, path);
     /* Recursion ends at the root, which is there; depth has a cap. A link that leads nowhere is
      * not made up for. */
-    if (make_dir(root, dir, ids, err) < 0)
+    if (make_dir(root, dir, ids, made, err) < 0)
         return -1;
     fd = open_beneath(root, dir);
     return fd >= 0 ? fd : refuse(err, path);

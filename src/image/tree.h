@@ -30,6 +30,9 @@ int image_id_from_disk(const struct image_ids *ids, uint32_t on_disk, uint32_t *
  * followed only as long as they stay within the tree. -1 with *err.
  */
 int tree_parent(int root, const char *path, const struct image_ids *ids, struct err *err);
+/* The same; *made counts the directories that were made on the way. */
+int tree_make_parent(int root, const char *path, const struct image_ids *ids, unsigned *made,
+                     struct err *err);
 
 /* Removes dir/name and all below it. A missing one is not an error. */
 int tree_remove(int dir, const char *name, unsigned depth);

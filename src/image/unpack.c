@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/defer.h"
+#include "image/cost.h"
 
 enum { ATTRIBUTES_MAX = 64, ATTRIBUTE_BYTES_MAX = 64 << 10 };
 
@@ -67,6 +68,35 @@ const char *unpack_name(struct archive_entry *e) {
     return name ? name : archive_entry_pathname_utf8(e);
 }
 
+/* ---- counting ---- */
+
+static int count_entries(struct unpack *u, unsigned count, struct err *err) {
+    u->entries += count;
+    if (u->entries > u->limits.entries)
+        return err_set(err, ERR_LIMIT, "the image has more than %llu entries",
+                       (unsigned long long)u->limits.entries);
+    report_progress(u->report, u->entries, u->bytes);
+    return 0;
+}
+
+static int count_bytes(struct unpack *u, uint64_t bytes, struct err *err) {
+    if (bytes > u->limits.bytes || u->bytes > u->limits.bytes - bytes)
+        return err_set(err, ERR_LIMIT, "the image is larger than %llu MiB unpacked",
+                       (unsigned long long)(u->limits.bytes >> 20));
+    u->bytes += bytes;
+    report_progress(u->report, u->entries, u->bytes);
+    return 0;
+}
+
+int unpack_charge(struct unpack *u, uint64_t disk, struct err *err) {
+    u->disk += disk;
+    if (!u->limits.disk || u->disk <= u->limits.disk)
+        return 0;
+    err_set(err, ERR_LIMIT, "the image takes more than the %llu KiB of disk that the quota leaves",
+            (unsigned long long)(u->limits.disk >> 10));
+    return err_remedy(err, "destroy machines or images of the same owner, or import a smaller one");
+}
+
 /* ---- places ---- */
 
 static int open_parent(struct unpack *u, const char *path, struct err *err) {
@@ -75,9 +105,14 @@ static int open_parent(struct unpack *u, const char *path, struct err *err) {
     if (u->parent >= 0 && strncmp(u->parent_path, path, n) == 0 && u->parent_path[n] == '\0')
         return u->parent;
     close_fd(&u->parent);
-    u->parent = tree_parent(u->root, path, &u->ids, err);
+    unsigned made = 0;
+    u->parent = tree_make_parent(u->root, path, &u->ids, &made, err);
     memcpy(u->parent_path, path, n);
     u->parent_path[n] = '\0';
+    /* Directories that the archive only implies are entries like others. */
+    if (made && (count_entries(u, made, err) < 0 ||
+                 unpack_charge(u, made * cost_entry(S_IFDIR, 0, 0), err) < 0))
+        close_fd(&u->parent);
     return u->parent;
 }
 
@@ -100,25 +135,6 @@ static bool is_below(const char *path, const char *dir) {
 /* A box brings these itself. */
 static bool is_left_out(const char *path) {
     return is_below(path, "dev") || is_below(path, "proc") || is_below(path, "sys");
-}
-
-/* ---- counting ---- */
-
-static int count_entry(struct unpack *u, struct err *err) {
-    if (++u->entries > u->limits.entries)
-        return err_set(err, ERR_LIMIT, "the image has more than %llu entries",
-                       (unsigned long long)u->limits.entries);
-    report_progress(u->report, u->entries, u->bytes);
-    return 0;
-}
-
-static int count_bytes(struct unpack *u, uint64_t bytes, struct err *err) {
-    if (bytes > u->limits.bytes || u->bytes > u->limits.bytes - bytes)
-        return err_set(err, ERR_LIMIT, "the image is larger than %llu MiB unpacked",
-                       (unsigned long long)(u->limits.bytes >> 20));
-    u->bytes += bytes;
-    report_progress(u->report, u->entries, u->bytes);
-    return 0;
 }
 
 /* ---- what an entry is ---- */
@@ -197,10 +213,11 @@ static int attribute_wanted(const char *name, const char *path, bool *ret, struc
     return 0;
 }
 
-static int put_attributes(int fd, struct archive_entry *e, const char *path, struct err *err) {
+static int put_attributes(struct unpack *u, int fd, struct archive_entry *e, const char *path,
+                          struct err *err) {
     const char *name;
     const void *value;
-    size_t size, total = 0;
+    size_t size, total = 0, names = 0;
     if (archive_entry_xattr_reset(e) > ATTRIBUTES_MAX)
         return err_set(err, ERR_LIMIT, "the entry '%.120s' has more than %d attributes", path,
                        ATTRIBUTES_MAX);
@@ -210,10 +227,11 @@ static int put_attributes(int fd, struct archive_entry *e, const char *path, str
             return -1;
         if ((total += size) > ATTRIBUTE_BYTES_MAX)
             return err_set(err, ERR_LIMIT, "the attributes of '%.120s' are too large", path);
+        names += strlen(name);
         if (wanted && fd >= 0 && fsetxattr(fd, name, value, size, 0) < 0 && errno != EOPNOTSUPP)
             return err_sys(err, "set the attribute '%.60s' of '%.120s'", name, path);
     }
-    return 0;
+    return unpack_charge(u, cost_attributes(total + names), err);
 }
 
 static int write_contents(struct unpack *u, struct archive *a, int fd, const char *path,
@@ -260,7 +278,7 @@ static int make_file(struct unpack *u, struct archive *a, struct archive_entry *
     /* The owner first: changing it takes capabilities and set-id bits away. */
     if (fchown(fd, l->uid, l->gid) < 0 || fchmod(fd, l->mode) < 0)
         return failed(err, path);
-    if (put_attributes(fd, e, path, err) < 0)
+    if (put_attributes(u, fd, e, path, err) < 0)
         return -1;
     return futimens(fd, times) < 0 ? failed(err, path) : 0;
 }
@@ -329,6 +347,14 @@ static int refuse_kind(struct err *err, const char *path, mode_t type) {
                                        : "thing of no known kind");
 }
 
+/* Before it is written. A negative size is refused where the file is made. */
+static int charge_entry(struct unpack *u, struct archive_entry *e, mode_t type, struct err *err) {
+    int64_t size = type == AE_IFREG ? archive_entry_size(e) : 0;
+    const char *target = type == AE_IFLNK ? archive_entry_symlink(e) : NULL;
+    return unpack_charge(
+        u, cost_entry(type, size > 0 ? (uint64_t)size : 0, target ? strlen(target) : 0), err);
+}
+
 static int make_entry(struct unpack *u, struct archive *a, struct archive_entry *e,
                       const char *path, struct err *err) {
     struct looks looks = {0};
@@ -342,9 +368,11 @@ static int make_entry(struct unpack *u, struct archive *a, struct archive_entry 
         return err_set(err, ERR_INVALID, "the root of the image is no directory");
     if (hard)
         return make_hard_link(u, path, hard, err);
+    if (charge_entry(u, e, type, err) < 0)
+        return -1;
     switch (type) {
     case AE_IFDIR:
-        return put_attributes(-1, e, path, err) < 0 ? -1 : make_dir(u, path, &looks, err);
+        return put_attributes(u, -1, e, path, err) < 0 ? -1 : make_dir(u, path, &looks, err);
     case AE_IFREG:
         return make_file(u, a, e, path, &looks, err);
     case AE_IFLNK:
@@ -393,7 +421,7 @@ int unpack_whiteouts(struct unpack *u, struct archive *a, struct err *err) {
 int unpack_entry(struct unpack *u, struct archive *a, struct archive_entry *e, bool layered,
                  struct err *err) {
     char path[IMAGE_PATH_SIZE];
-    if (image_path(unpack_name(e), path, err) < 0 || count_entry(u, err) < 0)
+    if (image_path(unpack_name(e), path, err) < 0 || count_entries(u, 1, err) < 0)
         return -1;
     if (is_left_out(path))
         return 0;

@@ -24,6 +24,7 @@
 struct image_limits {
     uint64_t entries;
     uint64_t bytes; /* of contents, unpacked */
+    uint64_t disk;  /* by image/cost.h, with what is laid aside meanwhile; 0: no limit */
 };
 #define IMAGE_LIMITS ((struct image_limits){.entries = 2000000, .bytes = 64ull << 30})
 
@@ -38,11 +39,15 @@ struct unpack {
     struct image_limits limits;
     struct report *report;
     uint64_t entries, bytes; /* so far */
+    uint64_t disk;           /* likewise: what was replaced counts too */
     struct dir_time *times;  /* of directories, set at the end */
     size_t time_count, time_size;
     int parent; /* of the entry before; -1 */
     char parent_path[IMAGE_PATH_SIZE];
 };
+
+/* Counts what is about to be written; `limit` once it is more than the quota leaves. */
+int unpack_charge(struct unpack *u, uint64_t disk, struct err *err);
 
 struct unpack unpack_begin(int root, struct image_ids ids, struct report *report);
 void unpack_done(struct unpack *u);

@@ -161,8 +161,8 @@ struct machine_driver {
      * which says how it ended. Descriptors stay the caller's until `done`. A tree in the making is
      * named by an id of the kind `n`, and must go by `wipe` or be renamed to what it is.
      */
-    void (*unpack)(struct machine_host *host, const char *name, int archive, int report,
-                   machine_done_fn *done, void *arg);
+    void (*unpack)(struct machine_host *host, const char *name, uint64_t disk_bytes, int archive,
+                   int report, machine_done_fn *done, void *arg);
     /* form: tar, tar.zst, oci; erofs: archive is an empty file. */
     void (*pack)(struct machine_host *host, const char *form, const char *image, int archive,
                  int report, machine_done_fn *done, void *arg);

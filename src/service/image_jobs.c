@@ -58,6 +58,7 @@ struct image_job {
     char *stack;
     struct loop_call later;
     struct image_adoption *adoption;
+    struct disk_hold hold; /* while its tree is made */
 };
 
 static void hearing_close(struct hearing *h) {
@@ -73,6 +74,7 @@ static void archive_close(struct image_job *j) {
 }
 
 static void job_free(struct image_job *j) {
+    quota_release(j->service, &j->hold);
     loop_call_cancel(j->service->loop, &j->later);
     archive_close(j);
     hearing_close(&j->unpacked);
@@ -156,9 +158,13 @@ static int keep_tree(struct image_job *j, struct err *err) {
     const char *id = json_string_value(json_object_get(last, "id"));
     json_int_t bytes = json_integer_value(json_object_get(last, "bytes"));
     json_int_t entries = json_integer_value(json_object_get(last, "entries"));
+    json_int_t disk = json_integer_value(json_object_get(last, "disk"));
     char *config DEFER_FREE = json_dumps(json_object_get(last, "config"), JSON_COMPACT);
-    if (!id || !image_id_valid(id) || !config || bytes < 0 || entries < 0)
+    if (!id || !image_id_valid(id) || !config || bytes < 0 || entries < 0 || disk < 0)
         return err_set(err, ERR_INTERNAL, "the image's id is none");
+    /* Its reader sees to that, but an archive may have taken its reader over. */
+    if (j->hold.bytes && (uint64_t)disk > j->hold.bytes)
+        return err_set(err, ERR_LIMIT, "the image takes more disk than the quota leaves");
     if (image_adopt(j->service, j->staging, id, config, err) < 0)
         return -1;
     j->staging[0] = '\0';
@@ -167,6 +173,7 @@ static int keep_tree(struct image_job *j, struct err *err) {
         snprintf(j->row.name, sizeof(j->row.name), "image-%.12s", id + 2);
     j->row.bytes = (uint64_t)bytes;
     j->row.entries = (uint64_t)entries;
+    j->row.disk_bytes = (uint64_t)disk;
     j->row.created_ms = now_ms();
     if ((!j->live || taint_image(j->live, j->row.owner, id, err) == 0) &&
         image_name(j->service, &j->row, err) == 0)
@@ -372,6 +379,7 @@ static int fill_row(struct image_job *j, const char *name, const char *origin, s
     snprintf(j->row.owner, sizeof(j->row.owner), "%s", j->who.owner);
     snprintf(j->row.name, sizeof(j->row.name), "%s", name ? name : "");
     snprintf(j->row.origin, sizeof(j->row.origin), "%s", origin);
+    snprintf(j->row.token, sizeof(j->row.token), "%s", j->who.token);
     snprintf(j->staging, sizeof(j->staging), "%s", id_new('n').text);
     return 0;
 }
@@ -388,11 +396,13 @@ static void archive_room(void *arg, unsigned events) {
 
 static int begin_unpack(struct image_job *j, struct err *err) {
     struct service *s = j->service;
-    if (job_intent(j, err) < 0 || job_pipes(j, true, err) < 0 ||
+    j->hold.who = &j->who;
+    if (quota_hold(s, &j->hold, err) < 0 || job_intent(j, err) < 0 || job_pipes(j, true, err) < 0 ||
         loop_watch_new(s->loop, j->archive, 0, archive_room, j, &j->archive_watch, err) < 0)
         return -1;
     j->asking++;
-    s->driver->unpack(s->host, j->staging, j->worker_fds[0], j->worker_fds[1], begun, j);
+    s->driver->unpack(s->host, j->staging, j->hold.bytes, j->worker_fds[0], j->worker_fds[1], begun,
+                      j);
     return 0;
 }
 

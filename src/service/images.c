@@ -106,6 +106,7 @@ static int tag(struct service *s, const struct caller *who, const char *ref, con
     }
     snprintf(row->owner, sizeof(row->owner), "%s", who->owner);
     snprintf(row->name, sizeof(row->name), "%s", name);
+    snprintf(row->token, sizeof(row->token), "%s", who->token);
     row->created_ms = now_ms();
     return 0;
 }

@@ -36,11 +36,20 @@ static int within(const char *whose, const struct quota *quota, const struct quo
     return 0;
 }
 
+static uint64_t held_disk(const struct service *s, const char *owner, const char *token) {
+    uint64_t bytes = 0;
+    for (const struct disk_hold *h = s->holds; h; h = h->next)
+        if (strcmp(h->who->owner, owner) == 0 && (!token || strcmp(h->who->token, token) == 0))
+            bytes += h->bytes;
+    return bytes;
+}
+
 /* What is in use under an owner or its token, but for the machine that is about to change. */
 static int used_by_others(struct service *s, const struct caller *who, const char *token,
                           const struct machine_row *before, struct quota *ret, struct err *err) {
     if (store_quota_used(s->store, who->owner, token, ret, err) < 0)
         return -1;
+    ret->disk_bytes += held_disk(s, who->owner, token);
     if (before && strcmp(before->owner, who->owner) == 0 &&
         (!token || strcmp(before->token, token) == 0)) {
         ret->machines--;
@@ -70,6 +79,49 @@ static int check(struct service *s, const struct caller *who, const struct machi
          within("this token", &who->quota, &used, row, err) < 0))
         return -1;
     return 0;
+}
+
+/* *room becomes what this quota leaves, if that is less. */
+static int lessen(struct service *s, const struct caller *who, const char *whose, const char *token,
+                  uint64_t limit, uint64_t *room, struct err *err) {
+    struct quota used;
+    if (!limit)
+        return 0;
+    if (used_by_others(s, who, token, NULL, &used, err) < 0)
+        return -1;
+    if (used.disk_bytes >= limit) {
+        err_set(err, ERR_LIMIT, "quota of %s: %" PRIu64 " bytes of disk, and all are in use", whose,
+                limit);
+        return err_remedy(err, "destroy machines or images, or wait for an import under way");
+    }
+    if (!*room || limit - used.disk_bytes < *room)
+        *room = limit - used.disk_bytes;
+    return 0;
+}
+
+int quota_hold(struct service *s, struct disk_hold *h, struct err *err) {
+    const struct caller *who = h->who;
+    struct owner_row owner;
+    h->bytes = 0;
+    if (store_owner_get(s->store, who->owner, &owner, err) < 0)
+        return -1;
+    if (lessen(s, who, "the owner", NULL, owner.quota.disk_bytes, &h->bytes, err) < 0 ||
+        (who->token[0] &&
+         lessen(s, who, "this token", who->token, who->quota.disk_bytes, &h->bytes, err) < 0)) {
+        s->hits[HIT_QUOTA] += err->code == ERR_LIMIT;
+        return -1;
+    }
+    h->next = s->holds;
+    s->holds = h;
+    return 0;
+}
+
+void quota_release(struct service *s, struct disk_hold *h) {
+    for (struct disk_hold **at = &s->holds; *at; at = &(*at)->next)
+        if (*at == h) {
+            *at = h->next;
+            return;
+        }
 }
 
 int quota_check(struct service *s, const struct caller *who, const struct machine_row *before,

@@ -130,6 +130,13 @@ struct live {
     void *env_json;
 };
 
+/* Disk that an image in the making may take, so that nobody else gets it meanwhile. */
+struct disk_hold {
+    struct disk_hold *next;
+    const struct caller *who;
+    uint64_t bytes; /* 0: there is no quota */
+};
+
 /* What became of grants since the daemon started. */
 enum grant_fate { GRANT_ADDED, GRANT_REVOKED, GRANT_EXPIRED, GRANT_FATES };
 enum { GRANT_KINDS_MAX = 12 };
@@ -181,6 +188,7 @@ struct service {
     bool listing; /* that is being asked */
     unsigned list_tries;
     uint64_t list_again_ms;
+    struct disk_hold *holds;
     struct seal_want *seal_wants;  /* images that are to become files */
     struct sealing *sealing;       /* one that does */
     bool store_full, store_scarce; /* as it was told last; room.c */
@@ -257,6 +265,13 @@ int list_cursor(const char *text, int64_t *ret_ms, const char **ret_id, struct e
 /* before: NULL for a new machine. A quota that is set needs every machine to have that limit. */
 int quota_check(struct service *s, const struct caller *who, const struct machine_row *before,
                 const struct machine_row *row, struct err *err);
+
+/*
+ * Holds all the disk that the quotas of an owner and its token leave; `limit`: nothing is left.
+ * h->who is set; quota_release() may be called in any case.
+ */
+int quota_hold(struct service *s, struct disk_hold *h, struct err *err);
+void quota_release(struct service *s, struct disk_hold *h);
 
 /* ---- ending.c ---- */
 

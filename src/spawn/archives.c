@@ -17,6 +17,7 @@
 #include "base/defer.h"
 #include "base/id.h"
 #include "base/image_id.h"
+#include "base/parse.h"
 #include "spawn/layers.h"
 #include "spawn/spawner.h"
 #include "spawn/tree.h"
@@ -30,6 +31,7 @@ struct work {
     const char *how;                /* "view", "sealed"; NULL: its files are in dir */
     int in, out, report, dir, tree; /* -1: none */
     const char *id;                 /* of the image, if it has to be told */
+    uint64_t disk;                  /* that it may take; 0: no limit */
 };
 
 /* An image, or one in the making ("n-4kq2x7w3n5ab"); never a path. */
@@ -73,7 +75,7 @@ static void place(int fd, int at) {
 }
 
 static void become(const struct spawner *s, const struct work *w) {
-    char ids[32], as[IMAGE_ID_SIZE + 8];
+    char ids[32], disk[32], as[IMAGE_ID_SIZE + 8];
     const char *argv[8] = {"carrel-image", w->verb};
     size_t n = 2;
     sigset_t none;
@@ -87,6 +89,10 @@ static void become(const struct spawner *s, const struct work *w) {
     if (w->id) {
         snprintf(as, sizeof(as), "as=%s", w->id);
         argv[n++] = as;
+    }
+    if (w->disk) {
+        snprintf(disk, sizeof(disk), "disk=%" PRIu64, w->disk);
+        argv[n++] = disk;
     }
     if (s->rootless) {
         snprintf(ids, sizeof(ids), "ids=%" PRIu32, s->maker.slots.base);
@@ -143,12 +149,18 @@ static int make_staging(struct spawner *s, const char *name, struct err *err) {
     return r < 0 ? err_num(err, r, "make room for an image") : TAKE_FD(dir);
 }
 
-static int begin_unpack(struct spawner *s, const char *name, const struct fd_message *in,
+/* "n-4kq2x7w3n5ab 16777216"; without a number, or 0, there is no limit. */
+static int begin_unpack(struct spawner *s, const char *text, const struct fd_message *in,
                         struct err *err) {
-    if (!id_valid(name, strlen(name), 'n'))
-        return bad_name(name, err);
+    char name[ID_SIZE];
+    uint64_t disk = 0;
+    size_t n = strcspn(text, " ");
+    if (!id_valid(text, n, 'n') ||
+        (text[n] && parse_u64(text + n + 1, 0, UINT64_MAX >> 2, &disk, NULL) < 0))
+        return bad_name(text, err);
+    snprintf(name, sizeof(name), "%.*s", (int)n, text);
     int dir DEFER_CLOSE = make_staging(s, name, err);
-    const struct work w = {"unpack", NULL, in->fds[0], -1, in->fds[1], dir, -1, NULL};
+    const struct work w = {"unpack", NULL, in->fds[0], -1, in->fds[1], dir, -1, NULL, disk};
     return dir < 0 ? -1 : start(s, &w, err);
 }
 
@@ -191,7 +203,7 @@ static int begin_pack(struct spawner *s, const char *text, const struct fd_messa
     if (dir < 0 || (i != SEAL && open_tree_apart(s, name, dir, &tree, err) < 0))
         return -1;
     const struct work w = {forms[i], tree < 0 ? NULL : "sealed", -1, in->fds[0], in->fds[1], dir,
-                           tree,     i == SEAL ? name : NULL};
+                           tree,     i == SEAL ? name : NULL,    0};
     return start(s, &w, err);
 }
 
@@ -202,7 +214,7 @@ static int begin_draw(struct spawner *s, const struct plan_message *m, const str
     if (layers_open_view(s, m->plan.id, m->plan.stack, dirs, err) < 0)
         return -1;
     int root DEFER_CLOSE = dirs[0], usr DEFER_CLOSE = dirs[1];
-    const struct work w = {"tar", "view", -1, in->fds[0], in->fds[1], root, usr, NULL};
+    const struct work w = {"tar", "view", -1, in->fds[0], in->fds[1], root, usr, NULL, 0};
     return start(s, &w, err);
 }
 

@@ -16,6 +16,8 @@ struct image_row {
     int64_t created_ms;
     uint64_t bytes, entries;
     char origin[IMAGE_ORIGIN_SIZE]; /* "import", "machine m-...", "build" */
+    uint64_t disk_bytes;            /* that its tree takes */
+    char token[ID_SIZE];            /* that it came by; empty: none */
 };
 
 struct image_list {

@@ -143,6 +143,11 @@ const char *const schema_steps[] = {
     "CREATE TABLE taints (owner TEXT NOT NULL, kind TEXT NOT NULL, key TEXT NOT NULL,"
     " source TEXT NOT NULL, since_ms INTEGER NOT NULL,"
     " PRIMARY KEY (owner, kind, key)) STRICT, WITHOUT ROWID;",
+
+    /* 14: images count under the disk quota of an owner, and of the token that they came by. */
+    "ALTER TABLE images ADD COLUMN disk_bytes INTEGER NOT NULL DEFAULT 0;"
+    "ALTER TABLE images ADD COLUMN token TEXT;"
+    "UPDATE images SET disk_bytes = bytes;",
 };
 const size_t schema_version = sizeof(schema_steps) / sizeof(*schema_steps);
 

@@ -53,9 +53,9 @@ static const struct column machine_columns[] = {
 };
 
 static const struct column image_columns[] = {
-    {TEXT(image_row, owner)},     {TEXT(image_row, name)}, {TEXT(image_row, id)},
-    {I64(image_row, created_ms)}, {U64(image_row, bytes)}, {U64(image_row, entries)},
-    {TEXT(image_row, origin)},
+    {TEXT(image_row, owner)},     {TEXT(image_row, name)},      {TEXT(image_row, id)},
+    {I64(image_row, created_ms)}, {U64(image_row, bytes)},      {U64(image_row, entries)},
+    {TEXT(image_row, origin)},    {U64(image_row, disk_bytes)}, {NAME(image_row, token)},
 };
 
 static const struct column exec_columns[] = {
@@ -450,6 +450,10 @@ static const struct {
     [STMT_IMAGE_TOTALS] = {"SELECT (SELECT count(*) FROM images), count(*), coalesce(sum(bytes), 0)"
                            " FROM (SELECT max(bytes) AS bytes FROM images GROUP BY id)",
                            NULL},
+    [STMT_IMAGE_DISK] =
+        {"SELECT coalesce(sum(bytes), 0) FROM (SELECT max(disk_bytes) AS bytes"
+         " FROM images WHERE owner = ?1 AND (?2 IS NULL OR token = ?2) GROUP BY id)",
+         NULL},
     [STMT_IMAGE_USES] = {"SELECT (SELECT count(*) FROM images WHERE id = ?1)"
                          " + (SELECT count(*) FROM machines WHERE image = ?1 AND state < 6"
                          " AND image != 'host')",

@@ -1,6 +1,7 @@
 /* What is asked of the spawner itself: its machines, its images, how it is. */
 #include "machine/box/inner.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 #include "base/buf.h"
@@ -77,10 +78,12 @@ static void ask_text(struct machine_host *h, enum plan_type type, const char *te
     spawner_ask(h->spawner, m, fds, nfds, on_answered, e);
 }
 
-void box_unpack(struct machine_host *h, const char *name, int archive, int report,
-                machine_done_fn *done, void *arg) {
+void box_unpack(struct machine_host *h, const char *name, uint64_t disk_bytes, int archive,
+                int report, machine_done_fn *done, void *arg) {
     const int fds[] = {archive, report};
-    ask_text(h, PLAN_UNPACK, name, fds, 2, done, arg);
+    char text[128];
+    snprintf(text, sizeof(text), "%s %" PRIu64, name, disk_bytes);
+    ask_text(h, PLAN_UNPACK, text, fds, 2, done, arg);
 }
 
 void box_pack(struct machine_host *h, const char *form, const char *image, int archive, int report,

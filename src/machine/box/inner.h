@@ -97,8 +97,8 @@ void box_lend(struct machine *m, const char *paths, machine_lend_fn *done, void 
 
 /* host.c */
 void box_list(struct machine_host *h, machine_list_fn *done, void *arg);
-void box_unpack(struct machine_host *h, const char *name, int archive, int report,
-                machine_done_fn *done, void *arg);
+void box_unpack(struct machine_host *h, const char *name, uint64_t disk_bytes, int archive,
+                int report, machine_done_fn *done, void *arg);
 void box_pack(struct machine_host *h, const char *form, const char *image, int archive, int report,
               machine_done_fn *done, void *arg);
 void box_draw(struct machine *m, const char *stack, int archive, int report, machine_done_fn *done,

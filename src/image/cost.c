@@ -1,0 +1,30 @@
+#include "image/cost.h"
+
+#include <sys/stat.h>
+
+/* So much of a link's target, or of attributes, lies in the inode itself. */
+enum { COST_INLINE_TARGET = 59, COST_INLINE_ATTRIBUTES = 64 };
+
+static uint64_t blocks(uint64_t bytes) {
+    uint64_t rest = bytes % COST_BLOCK;
+    return rest ? bytes - rest + COST_BLOCK : bytes;
+}
+
+uint64_t cost_entry(mode_t type, uint64_t size, size_t target) {
+    if (size > UINT64_MAX / 2)
+        return UINT64_MAX / 2;
+    switch (type & S_IFMT) {
+    case S_IFREG:
+        return COST_INODE + blocks(size);
+    case S_IFDIR:
+        return COST_INODE + COST_BLOCK;
+    case S_IFLNK:
+        return COST_INODE + (target > COST_INLINE_TARGET ? blocks(target) : 0);
+    default:
+        return COST_INODE;
+    }
+}
+
+uint64_t cost_attributes(size_t bytes) {
+    return bytes > COST_INLINE_ATTRIBUTES ? blocks(bytes) : 0;
+}

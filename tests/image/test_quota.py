@@ -1,0 +1,100 @@
+"""Imports are under the disk quota while they unpack, whatever an archive takes disk for."""
+import gzip
+import socket
+import tarfile
+
+import pytest
+
+from daemon import Daemon, Refused
+from conftest import left_over
+from trees import archive, entry, layout, link
+
+QUOTA = 4 << 20
+
+
+def pax(name, **headers):
+    return entry(name, b"", pax_headers=headers)
+
+
+# Each of them is small as it is sent, and takes more than the quota on the disk.
+GREEDY = {
+    "contents": lambda: archive(entry("f", bytes(3 * QUOTA))),
+    "blocks of small files": lambda: archive(*(entry(f"f{i}", b"x") for i in range(1200))),
+    "directories that are only implied": lambda: archive(*(entry(f"{i}/" + "d/" * 60 + "f", b"") for i in range(20))),
+    "targets of links": lambda: archive(*(link(f"l{i}", "t" * 3000) for i in range(1200))),
+    "attributes": lambda: archive(*(pax(f"f{i}", **{"SCHILY.xattr.user.a": "v" * 3000}) for i in range(1200)), format=tarfile.PAX_FORMAT),
+    "layers that are laid aside": lambda: layout([archive(entry("f", bytes(3 * QUOTA)))]),
+}
+
+
+@pytest.fixture(scope="module")
+def server():
+    d = Daemon("--listen", "127.0.0.1:0")
+    yield d
+    d.stop()
+
+
+@pytest.fixture
+def tcp(server):
+    """Makes clients with tokens; machines and images of theirs end with the test."""
+    made = []
+
+    def make(**token):
+        made.append(server.tcp(**token))
+        return made[-1]
+
+    yield make
+    server.clear()
+    for client in made:
+        for image in client.get("/v1/images")["images"]:
+            client.delete("/v1/images/" + image["name"])
+    server.until(lambda: left_over(server) == [])
+
+
+@pytest.mark.parametrize("what", GREEDY)
+def test_an_import_ends_at_the_disk_quota(tcp, what):
+    data = gzip.compress(GREEDY[what]())
+    assert len(data) < QUOTA / 8
+    owner = f"q{list(GREEDY).index(what)}"
+    with pytest.raises(Refused) as why:
+        tcp(owner=owner, disk=str(QUOTA)).request("POST", "/v1/images", data, name="greedy")
+    assert why.value.code == "limit" and "that the quota leaves" in str(why.value), why.value
+    # The control: the same archive is an image where there is no quota.
+    assert tcp(owner=owner + "free").request("POST", "/v1/images", data, name="greedy")["name"] == "greedy"
+
+
+def test_images_count_where_machines_do(tcp):
+    client = tcp(owner="counted", disk="64M")
+    client.request("POST", "/v1/images", gzip.compress(archive(entry("f", bytes(40 << 20)))), name="large")
+    with pytest.raises(Refused) as why:
+        client.machine(limits={"disk": "32M"})
+    assert why.value.code == "limit" and "bytes of disk" in str(why.value), why.value
+    client.delete("/v1/images/large")
+    client.machine(limits={"disk": "32M"})
+
+
+def test_room_of_an_import_under_way_is_held(server, tcp):
+    client = tcp(owner="held", disk="64M")
+    head = (f"POST /v1/images?name=slow HTTP/1.1\r\nHost: localhost\r\nAuthorization: {client.headers['Authorization']}\r\n"
+            f"Content-Length: 100000\r\n\r\n").encode()
+    with socket.create_connection(("127.0.0.1", server.port)) as s:
+        s.sendall(head + archive(entry("f", b"x"))[:1024])
+
+        def is_held():
+            try:
+                m = client.machine(limits={"disk": "32M"})
+            except Refused as why:
+                return why.code == "limit" and "bytes of disk" in str(why)
+            client.delete(f"/v1/machines/{m}")  # the request had not come yet
+            return False
+
+        server.until(is_held)
+    server.until(lambda: can_make(client))
+
+
+def can_make(client):
+    try:
+        return client.machine(limits={"disk": "32M"})
+    except Refused as why:
+        assert why.code == "limit", why
+        return None
