@@ -83,6 +83,12 @@ int logs_open(const char *home, const char *machine, const char *exec) {
     return dir < 0 ? -1 : openat(dir, exec, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
 }
 
+void logs_remove(const char *home, const char *machine, const char *exec) {
+    int dir DEFER_CLOSE = open_dir(home, machine, false);
+    if (dir >= 0)
+        unlinkat(dir, exec, 0);
+}
+
 void logs_drop(const char *home, const char *machine) {
     int fd = open_dir(home, machine, false);
     DIR *dir = fd < 0 ? NULL : fdopendir(fd);

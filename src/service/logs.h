@@ -23,5 +23,8 @@ void logs_keep(struct loop *loop, const char *home, const char *machine, const c
 /* The file of a command's output, or -1. */
 int logs_open(const char *home, const char *machine, const char *exec);
 
+/* What is kept of one command goes; likewise. */
+void logs_remove(const char *home, const char *machine, const char *exec);
+
 /* All that is kept of a machine goes; on the calling thread. */
 void logs_drop(const char *home, const char *machine);

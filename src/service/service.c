@@ -150,6 +150,7 @@ static void tick(void *arg) {
     sign(s);
     images_look(s, now);
     trim_look(s, now);
+    outputs_look(s, now);
     execs_keep_look(s, now, wall);
 }
 

@@ -160,6 +160,8 @@ struct service {
     struct loop_timer *tick;
     struct trimming *trimming; /* what is old is being forgotten */
     uint64_t trim_again_ms, changesets_look_ms;
+    struct outputs *outputs;   /* kept output is being looked through */
+    uint64_t outputs_again_ms; /* when to do that again */
     struct event_watch *watches, *walk;
     uint32_t watch_ids, tool_ids;
     /* Made while nothing waits: the log of the next command, and who asked last. */
@@ -394,6 +396,11 @@ struct machine_limits row_limits(const struct conf *conf, const struct machine_r
 
 /* From the tick: forgets what is old, a piece at a time. */
 void trim_look(struct service *s, uint64_t now_ms);
+
+/* ---- outputs.c ---- */
+
+/* From the tick: removes kept output, and rows of commands, beyond what is to be kept. */
+void outputs_look(struct service *s, uint64_t loop_ms);
 
 /* ---- room.c ---- */
 

@@ -93,6 +93,13 @@ static const struct key keys[] = {
      "never"},
     {"output", "log_bytes", CONF_SIZE, AT(log_bytes), "64M", 64 * KIB, 2 * GIB,
      "output kept of one command; beyond it head and tail are kept"},
+    {"output", "keep_bytes", CONF_SIZE, AT(output_keep_bytes), "1G", MIB, 64 * TIB,
+     "disk that kept output of one machine takes, beyond which that of its oldest commands goes; "
+     "0: no limit"},
+    {"output", "owner_bytes", CONF_SIZE, AT(output_owner_bytes), "8G", MIB, 64 * TIB,
+     "the same for all machines of one owner; 0: no limit"},
+    {"output", "keep_age", CONF_TIME, AT(output_keep_ms), "0", 1000, 3650 * DAY_MS,
+     "output of commands that last wrote so long ago goes; 0: none"},
     {"journal", "segment_bytes", CONF_SIZE, AT(journal_segment_bytes), "4M", 64 * KIB, GIB,
      "size of one file of the journal; the last one is read whole at each start"},
     {"journal", "keep", CONF_TIME, AT(journal_keep_ms), "0", 1000, 36500 * DAY_MS,

@@ -36,6 +36,7 @@ struct conf {
     uint64_t steps_keep, steps_keep_ms, steps_keep_bytes; /* the latter two: 0: no such limit */
     uint64_t durable_after_ms;                            /* 0: never */
     uint64_t log_bytes;
+    uint64_t output_keep_bytes, output_owner_bytes, output_keep_ms; /* 0: no such limit */
     uint64_t journal_segment_bytes;
     uint64_t journal_keep_ms; /* 0: everything, as below */
     uint64_t journal_keep_bytes;

@@ -134,6 +134,17 @@ int store_exec_finish(struct store *s, const struct exec_row *row, struct err *e
     return changed ? 0 : err_set(err, ERR_NOT_FOUND, "there is no running exec '%.80s'", row->id);
 }
 
+int store_exec_trim(struct store *s, const char *machine, size_t keep, size_t piece,
+                    struct err *err) {
+    QUERY;
+    if (query_start(&q, s, STMT_EXEC_TRIM, err) < 0)
+        return -1;
+    query_text(&q, 1, machine);
+    query_u64(&q, 2, keep);
+    query_u64(&q, 3, piece);
+    return query_run(&q, NULL, err);
+}
+
 int store_exec_lose(struct store *s, const char *machine, int64_t now_ms, const char *reason,
                     size_t *ret_count, struct err *err) {
     QUERY;

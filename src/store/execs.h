@@ -87,6 +87,9 @@ int store_exec_list(struct store *s, const struct exec_filter *filter, struct ex
 int store_exec_started(struct store *s, const char *id, int64_t started_ms, struct err *err);
 /* Writes state, exit, signal, reason, ended, usage and bytes of the row with that id. */
 int store_exec_finish(struct store *s, const struct exec_row *row, struct err *err);
+/* Forgets the oldest that ended, beyond the newest `keep`; at most `piece` at once. */
+int store_exec_trim(struct store *s, const char *machine, size_t keep, size_t piece,
+                    struct err *err);
 /* All commands of a machine that have no outcome become EXEC_UNKNOWN. */
 int store_exec_lose(struct store *s, const char *machine, int64_t now_ms, const char *reason,
                     size_t *ret_count, struct err *err);

@@ -256,6 +256,12 @@ static const struct {
                         " WHERE machine = ?1 AND state < 3",
                         NULL},
 
+    /* The oldest that ended, beyond the newest ?2; at most ?3 at once. */
+    [STMT_EXEC_TRIM] = {"DELETE FROM execs WHERE id IN (SELECT id FROM execs WHERE machine = ?1"
+                        " AND state >= 3 AND number <= (SELECT number FROM execs WHERE machine = ?1"
+                        " ORDER BY number DESC LIMIT 1 OFFSET ?2) ORDER BY number LIMIT ?3)",
+                        NULL},
+
     [STMT_OWNER_PUT] = {"INSERT INTO owners($cols) VALUES($marks) ON CONFLICT(name) DO UPDATE SET"
                         " uid = excluded.uid, machines = excluded.machines,"
                         " cpu_milli = excluded.cpu_milli, mem_bytes = excluded.mem_bytes,"

@@ -103,6 +103,24 @@ def test_a_journal_without_its_newest_segments_does_not_prove(fresh):
     assert not report["whole"] and "ends at record" in report["problem"], report
 
 
+def test_kept_output_that_is_old_goes_and_that_is_said(fresh):
+    d = fresh(conf="[output]\nkeep_age = 1d\n")
+    m = d.machine()
+    old, new = (d.exec(m, "echo 12345")["exec"]["id"] for _ in range(2))
+    logs = d.home / "log" / m
+    d.until(lambda: logs.exists() and {old, new} <= set(os.listdir(logs)))
+    d.delete(f"/v1/machines/{m}")
+    os.utime(logs / old, (1, 1))
+    d.restart()
+    d.until(lambda: set(os.listdir(logs)) == {new}, seconds=60)
+    assert d.get(f"/v1/machines/{m}/execs/{new}/output") == b"12345\n"
+    c = d.connect()
+    c.request("GET", f"/v1/machines/{m}/execs/{old}/output")
+    answer = c.getresponse()
+    assert (answer.status, answer.read(), answer.headers["Carrel-Left-Out"]) == (200, b"", "6")
+    c.close()
+
+
 def test_output_of_what_never_ends_is_on_the_disk(fresh):
     """As after a restart of the host: daemon, spawner and machine are gone at once."""
     d = fresh()

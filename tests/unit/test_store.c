@@ -264,6 +264,46 @@ static void commands_are_numbered_and_end(void **state) {
     store_close(s);
 }
 
+/* The oldest that ended go; one that runs stays, whatever its age, and numbers go on. */
+static void old_commands_of_a_machine_are_forgotten(void **state) {
+    (void)state;
+    struct scratch dir DEFER(scratch_done) = scratch_new();
+    struct store *s = open_store(&dir);
+    char existing[ID_SIZE];
+    add_owner(s, "ann", 1000);
+    struct machine_row m = machine_of("ann", "long", 1);
+    add_machine(s, &m);
+    struct exec_row rows[6];
+    for (int i = 0; i < 6; i++) {
+        rows[i] = exec_of(&m);
+        ok(store_exec_add(s, &rows[i], existing, &err));
+        rows[i].state = EXEC_EXITED;
+        if (i != 1)
+            ok(store_exec_finish(s, &rows[i], &err));
+    }
+    ok(store_exec_trim(s, m.id, 6, 10, &err));
+    struct exec_filter filter = {.machine = m.id, .limit = 10};
+    struct exec_list list = {0};
+    ok(store_exec_list(s, &filter, &list, &err));
+    assert_int_equal(list.count, 6);
+    exec_list_done(&list);
+    ok(store_exec_trim(s, m.id, 2, 1, &err));
+    ok(store_exec_list(s, &filter, &list, &err));
+    assert_int_equal(list.count, 5);
+    exec_list_done(&list);
+    ok(store_exec_trim(s, m.id, 2, 10, &err));
+    ok(store_exec_list(s, &filter, &list, &err));
+    assert_int_equal(list.count, 3);
+    assert_int_equal(list.rows[0].number, 6);
+    assert_int_equal(list.rows[1].number, 5);
+    assert_int_equal(list.rows[2].number, 2);
+    exec_list_done(&list);
+    struct exec_row next = exec_of(&m);
+    ok(store_exec_add(s, &next, existing, &err));
+    assert_int_equal(next.number, 7);
+    store_close(s);
+}
+
 static void lists_are_filtered_and_paged(void **state) {
     (void)state;
     struct scratch dir DEFER(scratch_done) = scratch_new();
@@ -776,6 +816,7 @@ UNIT_MAIN(cmocka_unit_test(a_machine_comes_back_whole_after_a_restart),
           cmocka_unit_test(names_are_unique_while_their_machine_lives),
           cmocka_unit_test(a_key_makes_one_machine_and_one_command),
           cmocka_unit_test(commands_are_numbered_and_end),
+          cmocka_unit_test(old_commands_of_a_machine_are_forgotten),
           cmocka_unit_test(lists_are_filtered_and_paged), cmocka_unit_test(quotas_add_up),
           cmocka_unit_test(machines_change_and_are_forgotten),
           cmocka_unit_test(tokens_open_what_they_say),

@@ -1,0 +1,29 @@
+/*
+ * Which files of kept output go: the oldest, beyond an age, beyond what one machine may keep, and
+ * beyond what one owner may. Pure, but for the order that it puts the files into.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/id.h"
+#include "store/db.h"
+
+struct kept_file {
+    char machine[ID_SIZE], exec[ID_SIZE];
+    char owner[STORE_NAME_SIZE]; /* empty: unknown, and counted for nobody */
+    uint64_t bytes;
+    int64_t time_ms; /* when it was last written */
+    bool busy;       /* its command may still write: it counts, and stays */
+    bool goes;
+};
+
+/* 0: no such limit. */
+struct kept_limits {
+    uint64_t machine_bytes, owner_bytes;
+    int64_t since_ms;
+};
+
+void kept_choose(struct kept_file *files, size_t count, const struct kept_limits *limits);
