@@ -44,6 +44,10 @@ test: setup-test all
 	@meson test -C $(BUILD) --no-rebuild --num-processes $(TEST_JOBS) --print-errorlogs $(TEST_ARGS) </dev/null; \
 		scripts/test-report $(BUILD)
 
+# The same beside 8 busy loops and a package manager at work.
+test-busy: setup-test all
+	@CARREL_PATIENCE=$(or $(CARREL_PATIENCE),4) scripts/test-busy $(MAKE) --no-print-directory test TEST_ARGS='-t 4 $(TEST_ARGS)'
+
 demo: all
 	@scripts/mission $(BUILD)
 	@scripts/demo $(BUILD)
@@ -108,4 +112,4 @@ uninstall: setup-build $(BUILD)/build.ninja
 clean:
 	@rm -rf build build-*
 
-.PHONY: all test demo bench asan valgrind cross cross-root fuzz soak storm mutate test-vm test-vm-cross lint format install uninstall clean
+.PHONY: all test test-busy demo bench asan valgrind cross cross-root fuzz soak storm mutate test-vm test-vm-cross lint format install uninstall clean
