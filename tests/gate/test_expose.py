@@ -195,6 +195,20 @@ def has_ended(s):
         return True
 
 
+def test_sixteen_ports_are_shown_and_no_more(daemon):
+    m = daemon.machine()
+    for port in range(5000, 5016):
+        daemon.post(f"/v1/machines/{m}/exposures", {"port": port})
+    with pytest.raises(Refused) as e:
+        daemon.post(f"/v1/machines/{m}/exposures", {"port": 5016})
+    assert e.value.code == "limit", e.value
+    shown = daemon.get(f"/v1/machines/{m}/exposures")["exposures"]
+    assert sorted(x["port"] for x in shown) == list(range(5000, 5016))
+    daemon.post(f"/v1/machines/{m}/exposures", {"port": 5007})  # one of them anew is not one more
+    daemon.delete(f"/v1/machines/{m}/exposures/5000")
+    daemon.post(f"/v1/machines/{m}/exposures", {"port": 5016})
+
+
 def test_closed_means_closed(daemon, box, token):
     daemon.background(box, ["python3", "-c", SERVER.replace("8000", "9000")])
     daemon.until(lambda: daemon.exec(box, "curl -s http://127.0.0.1:9000/")["exec"]["status"] == 0)

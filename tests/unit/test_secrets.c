@@ -116,6 +116,36 @@ static void placeholders_stand_only_where_they_may(void **state) {
 }
 
 /* One secret for two hosts: each request uses the grant of the host that it goes to. */
+/* The ninth is refused, and is not written behind the array of eight. */
+static void a_request_holds_eight_secrets_at_most(void **state) {
+    (void)state;
+    for (size_t count = SECRET_USES_MAX - 1; count <= SECRET_USES_MAX + 1; count++) {
+        struct secret_grants many = {.count = count};
+        struct buf text DEFER(buf_done) = BUF(1 << 16);
+        assert_true(buf_addf(&text, "GET / HTTP/1.1\r\nHost: api.test\r\n"));
+        for (size_t i = 0; i < count; i++) {
+            struct secret_grant *g = &many.list[i];
+            *g = (struct secret_grant){.way = SECRET_HEADER};
+            snprintf(g->name, sizeof(g->name), "KEY%zu", i);
+            snprintf(g->host, sizeof(g->host), "api.test");
+            snprintf(g->placeholder, sizeof(g->placeholder), "carrel-secret-%026zu", i);
+            assert_true(buf_addf(&text, "X-Key-%zu: %s\r\n", i, g->placeholder));
+        }
+        assert_true(buf_addf(&text, "\r\n"));
+        struct http_head head;
+        struct secret_uses u;
+        parse(text.data, &head);
+        secrets_check(&many, "api.test", true, &head, &u);
+        if (count <= SECRET_USES_MAX) {
+            assert_int_equal(u.count, count);
+            assert_string_equal(u.why, "");
+        } else {
+            assert_true(u.count <= SECRET_USES_MAX);
+            assert_non_null(strstr(u.why, "one too many"));
+        }
+    }
+}
+
 static void a_secret_for_two_hosts_goes_to_both_and_no_third(void **state) {
     static const char key[] = "GET /?k=carrel-secret-cccccccccccccccccccccccccc HTTP/1.1\r\n"
                               "Host: a\r\n\r\n";
@@ -234,6 +264,7 @@ static void what_was_changed_does_not_open(void **state) {
 UNIT_MAIN(cmocka_unit_test(a_text_is_masked_however_it_is_cut),
           cmocka_unit_test(the_longest_text_counts),
           cmocka_unit_test(placeholders_stand_only_where_they_may),
+          cmocka_unit_test(a_request_holds_eight_secrets_at_most),
           cmocka_unit_test(a_secret_for_two_hosts_goes_to_both_and_no_third),
           cmocka_unit_test(values_take_their_places), cmocka_unit_test(placeholders_differ),
           cmocka_unit_test(what_is_kept_is_sealed),
