@@ -210,6 +210,7 @@ static void file_ended(void *arg, const struct err *err, bool whole) {
                        "tool read",
                        RESOURCE_MAX >> 20),
                &why);
+    toolbox_saw(f->user->box, f->resource.machine);
     if (err)
         refuse(f->request, err);
     else
@@ -255,6 +256,7 @@ static void read_log(struct mcp_user *u, struct mcp_request *r, const struct res
             fits = buf_addf(&text, "\n[... %" PRIu64 " bytes left out ...]\n", p.left_out);
         fits = fits && buf_add(&text, piece, p.n);
     }
+    toolbox_saw(u->box, resource->machine);
     give(r, "text/plain", text.data ? text.data : "", text.len, true);
     exec_unref(x);
 }

@@ -526,6 +526,13 @@ static int hand_grants(struct creation *c, const struct machine_request *r, stru
     return grants_write(l, &c->who, &c->plan, err);
 }
 
+/* A fork takes over rules and taint of its source: without that it would be free of both. */
+static int find_source(struct service *s, const struct machine_request *r, struct err *err) {
+    if (!r->from.machine || map_get(&s->machines, r->from.machine))
+        return 0;
+    return err_set(err, ERR_GONE, "machine '%s' ended while it was forked", r->from.machine);
+}
+
 void service_create(struct service *s, const struct caller *who, const struct machine_request *r,
                     const uint8_t request_hash[SHA256_BYTES], const int *fds, size_t nfds,
                     service_machine_fn *done, void *arg) {
@@ -536,7 +543,8 @@ void service_create(struct service *s, const struct caller *who, const struct ma
     char existing[ID_SIZE] = "";
     uint64_t intent = 0;
     struct err err;
-    if (authorise_machine(who, r, &err) < 0 || fill_row(s, who, r, &row, &err) < 0 ||
+    if (authorise_machine(who, r, &err) < 0 || find_source(s, r, &err) < 0 ||
+        fill_row(s, who, r, &row, &err) < 0 ||
         plan_grants(s, who, r, fds, nfds, &handed, &plan, &err) < 0 ||
         net_add_rules(s, row.image, &r->net, &policy, &err) < 0 ||
         (wants_models(r) && net_add_models(&policy, &err) < 0)) {

@@ -32,7 +32,7 @@ void act_free(struct act *a) {
 
 static void end(struct act *a, const struct act_result *result) {
     if (!a->cancelled) {
-        toolbox_saw(a);
+        toolbox_saw(a->box, a->machine);
         a->events.done(a->events.arg, result);
     }
     if (a->inside)

@@ -115,7 +115,7 @@ static void report(void *arg) {
         return; /* it was cancelled */
     if (log)
         clip_last_line(log, line, sizeof(line));
-    toolbox_saw(w->act);
+    toolbox_saw(w->act->box, w->act->machine);
     w->act->events.progress(w->act->events.arg,
                             (double)(loop_now_ms(act_loop(w->act)) - w->began_ms) / 1000, line);
 }

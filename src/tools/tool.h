@@ -74,6 +74,8 @@ void toolbox_leave(struct toolbox *b);
 const char *toolbox_machine(const struct toolbox *b); /* "" while there is none */
 const char *toolbox_key(const struct toolbox *b);
 
+/* Something of a machine is about to be told: whoever hears it may use it elsewhere. */
+void toolbox_saw(struct toolbox *b, const char *machine);
 /* Machines are its own if it made them, or is bound to them. */
 bool toolbox_owns(const struct toolbox *b, const struct machine_view *view);
 

@@ -78,9 +78,9 @@ struct shown *toolbox_shown(struct toolbox *b, const char *exec) {
     return s;
 }
 
-void toolbox_saw(struct act *a) {
-    if (a->machine[0] && !a->box->saw[0])
-        service_taint_of(a->box->service, a->machine, a->box->saw);
+void toolbox_saw(struct toolbox *b, const char *machine) {
+    if (machine[0] && !b->saw[0])
+        service_taint_of(b->service, machine, b->saw);
 }
 
 /* ---- the machine of a call ---- */

@@ -38,9 +38,6 @@ struct shown *toolbox_shown(struct toolbox *b, const char *exec);
 /* Calls a->tool->start(a) once a->machine is there and runs, or fails. */
 void toolbox_bring(struct toolbox *b, struct act *a, const char *ref);
 
-/* What is about to be told of a call's machine: whoever hears it may use it elsewhere. */
-void toolbox_saw(struct act *a);
-
 void act_free(struct act *a);
 void act_go(struct act *a);
 

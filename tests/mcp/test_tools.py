@@ -547,18 +547,23 @@ def test_what_a_call_did_is_in_the_journal(client, daemon):
     assert any("echo journalled" in r.get("argv", []) for r in records), records
 
 
-def test_what_a_model_saw_of_a_tainted_machine_taints_the_next_that_it_uses(client, daemon):
+@pytest.mark.parametrize("look", ["exec", "log", "file"])
+def test_what_a_model_saw_of_a_tainted_machine_taints_the_next_that_it_uses(client, daemon, look):
     """Both before and after the machine is tainted the other one is used: only what was seen after that counts."""
-    own = client.call("exec", cmd="true")["machine"]
+    own = client.call("exec", cmd="echo seen | tee seen")
     other = client.call("machine_create", mem_mb=64)["machine"]
 
     def source():
         return daemon.get(f"/v1/machines/{other}/net").get("tainted")
 
     client.call("exec", cmd="true", machine=other)
-    daemon.post(f"/v1/machines/{own}/grants", {"kind": "env", "what": "WORD", "value": "of a stranger", "untrusted": True})
+    daemon.post(f"/v1/machines/{own['machine']}/grants", {"kind": "env", "what": "WORD", "value": "of a stranger", "untrusted": True})
     client.call("write", machine=other, path="/home/user/before", content="x")
     assert source() is None, "the control: nothing was seen of it since"
-    client.call("exec", cmd="echo $WORD")
+    if look == "exec":
+        client.call("exec", cmd="echo $WORD")
+    else:
+        uri = own["log"] if look == "log" else f"carrel://{own['machine']}/files/home/user/seen"
+        assert "seen" in json.dumps(client.ask("resources/read", {"uri": uri}))
     client.call("write", machine=other, path="/home/user/after", content="x")
     assert source() == "WORD"
