@@ -3,19 +3,25 @@
 #include <stdlib.h>
 #include <string.h>
 
-bool needles_add(struct needles *n, const char *s, size_t len) {
+bool needles_add_beginning(struct needles *n, const char *s, size_t len, size_t least) {
     for (size_t i = 0; i < n->count; i++)
         if (n->list[i].n == len && memcmp(n->list[i].s, s, len) == 0)
             return true;
     if (len == 0 || len > NEEDLE_MAX || n->count == NEEDLES_MAX)
         return false;
     char *copy = malloc(len);
-    if (!copy)
+    struct needle *grown = realloc(n->list, (n->count + 1) * sizeof(*grown));
+    if (!copy || !grown)
         abort();
     memcpy(copy, s, len);
-    n->list[n->count++] = (struct needle){copy, len};
+    n->list = grown;
+    n->list[n->count++] = (struct needle){copy, len, least};
     n->first[(unsigned char)s[0]] = true;
     return true;
+}
+
+bool needles_add(struct needles *n, const char *s, size_t len) {
+    return needles_add_beginning(n, s, len, len);
 }
 
 void needles_done(struct needles *n) {
@@ -23,7 +29,15 @@ void needles_done(struct needles *n) {
         explicit_bzero(n->list[i].s, n->list[i].n);
         free(n->list[i].s);
     }
+    free(n->list);
     *n = (struct needles){.count = 0};
+}
+
+static size_t common(const struct needle *t, const char *at, size_t left) {
+    size_t most = t->n < left ? t->n : left, i = 0;
+    while (i < most && t->s[i] == at[i])
+        i++;
+    return i;
 }
 
 /* How long the text is that stands here; 0: none. *ret_open: one may, with more. */
@@ -32,9 +46,10 @@ static size_t look(const struct needles *n, const char *at, size_t left, bool *r
     *ret_open = false;
     for (size_t i = 0; i < n->count; i++) {
         const struct needle *t = &n->list[i];
-        if (t->n <= left && t->n > longest && memcmp(at, t->s, t->n) == 0)
-            longest = t->n;
-        *ret_open |= t->n > left && memcmp(at, t->s, left) == 0;
+        size_t same = t->s[0] == *at ? common(t, at, left) : 0;
+        if (same >= t->least && same > longest)
+            longest = same;
+        *ret_open |= same == left && same < t->n;
     }
     return longest;
 }

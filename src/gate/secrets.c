@@ -9,6 +9,7 @@
 
 #include "base/base64.h"
 #include "base/defer.h"
+#include "gate/secret_forms.h"
 
 enum { PLACEHOLDER_RANDOM = 26, BASIC_MAX = 12288 };
 static const char lead[] = "carrel-secret-";
@@ -255,12 +256,6 @@ bool secrets_placeholders(const struct secret_grants *g, struct needles *ret) {
     return true;
 }
 
-static bool add_and_wipe(struct needles *to, struct buf *b, bool ok) {
-    ok = ok && needles_add(to, b->data, b->len);
-    secret_wipe(b);
-    return ok;
-}
-
 /* The word behind "Basic " is what a server sees, and may give back. */
 static bool add_basic(const struct secret_uses *one, const struct http_head *h,
                       struct needles *ret) {
@@ -280,9 +275,8 @@ static bool add_basic(const struct secret_uses *one, const struct http_head *h,
 }
 
 bool secrets_forms(const struct secret_use *use, const struct http_head *h, struct needles *ret) {
-    struct buf plain = BUF(SECRET_MAX + 1), encoded = BUF(3 * SECRET_MAX + 1);
+    struct buf plain DEFER(secret_wipe) = BUF(SECRET_MAX + 1);
     const struct secret_uses one = {.list = {*use}, .count = 1};
-    return add_and_wipe(ret, &plain, secret_reveal(use->value, &plain)) &&
-           add_and_wipe(ret, &encoded, put_encoded(use->value, &encoded)) &&
+    return secret_reveal(use->value, &plain) && secret_forms_add(plain.data, plain.len, ret) &&
            (use->grant->way != SECRET_BASIC || add_basic(&one, h, ret));
 }

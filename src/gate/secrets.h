@@ -62,5 +62,5 @@ bool secrets_put_query(const struct secret_uses *u, struct http_text query, stru
 
 /* All placeholders, to be looked for in a body. */
 bool secrets_placeholders(const struct secret_grants *g, struct needles *ret);
-/* The forms in which a value may come back: as it is, in a query, and as it was sent. */
+/* The forms in which a value may come back (secret_forms.h), and as it was sent. */
 bool secrets_forms(const struct secret_use *use, const struct http_head *h, struct needles *ret);

@@ -69,6 +69,8 @@ static void send_request(struct conn *c) {
     struct side *s = &w->client;
     struct buf out DEFER(secret_wipe) = BUF(HEAD_OUT_MAX);
     const char *wrong = shield_raise(c);
+    if (!wrong && w->wants_upgrade && w->shield && w->shield->masked.count)
+        wrong = "a websocket to a host with secrets could not be looked through";
     if (wrong) {
         say_no(c, wrong);
         return;
@@ -422,6 +424,11 @@ static void begin_answer(struct conn *c) {
     }
     if (h->status < 200 && c->taints) {
         pass_interim(c);
+        return;
+    }
+    const char *hidden = w->shield ? shield_cannot_see(w->shield, h) : NULL;
+    if (hidden) {
+        refuse_answer(c, hidden);
         return;
     }
     if (!web_put_answer(w, h, &out) || (w->shield && !shield_mask_head(w->shield, &out)) ||

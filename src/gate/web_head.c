@@ -30,14 +30,22 @@ static bool is_dropped(const struct http_head *h, struct http_text name) {
     return http_list_has(h, "Connection", text);
 }
 
-/* A server that can be asked for plain bodies is: in others a value could not be seen. */
+/* Of hosts that may give a value back: in parts and in other codings it could not be seen. */
+static bool hides_values(struct http_text name) {
+    static const char *const names[] = {"Accept-Encoding", "Range", "If-Range", "A-IM"};
+    for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
+        if (http_text_is_like(name, names[i]))
+            return true;
+    return false;
+}
+
 static bool put_fields_of(const struct conn *c, const struct http_head *h, struct buf *out) {
     const struct secret_uses *uses = &c->web->shield->uses;
     bool masks = c->web->shield->masked.count > 0;
     for (size_t i = 0; i < h->count; i++) {
         const struct http_field *f = &h->fields[i];
         struct buf value = BUF(HEAD_OUT_MAX);
-        if (is_dropped(h, f->name) || (masks && http_text_is_like(f->name, "Accept-Encoding")))
+        if (is_dropped(h, f->name) || (masks && hides_values(f->name)))
             continue;
         bool ok = secrets_put_value(uses, f->name, f->value, &value) &&
                   http_put_field(out, f->name, (struct http_text){value.data, value.len});

@@ -95,5 +95,7 @@ bool web_put_answer(struct web *w, const struct http_head *h, struct buf *out);
 const char *shield_raise(struct conn *c);
 /* The whole of a head that came: nothing of it is held back. */
 bool shield_mask_head(const struct shield *s, struct buf *head);
+/* NULL, or why values could not be found in an answer's body. */
+const char *shield_cannot_see(const struct shield *s, const struct http_head *h);
 void shield_tell_uses(struct conn *c);
 void shield_free(struct shield *s);

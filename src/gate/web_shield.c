@@ -25,6 +25,18 @@ bool shield_mask_head(const struct shield *s, struct buf *head) {
     return r >= 0;
 }
 
+const char *shield_cannot_see(const struct shield *s, const struct http_head *h) {
+    if (!s->masked.count || h->framing == HTTP_NO_BODY)
+        return NULL;
+    if (h->status == 206)
+        return "it is a part that nobody asked for, of a host with secrets";
+    for (size_t i = 0; i < h->count; i++)
+        if (http_text_is_like(h->fields[i].name, "Content-Encoding") && h->fields[i].value.n &&
+            !http_text_is_like(h->fields[i].value, "identity"))
+            return "it is encoded as nobody asked for, by a host with secrets";
+    return NULL;
+}
+
 /* Values of everything that was granted for this host: a server may give them back later, too. */
 static bool know_values(struct conn *c, struct shield *s) {
     struct gate *g = c->machine->gate;

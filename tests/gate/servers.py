@@ -1,7 +1,10 @@
 """What machines talk to in these tests: plain HTTP, TLS and bytes, on loopback ports of the kernel's choice."""
+import base64
+import gzip
 import http.server
 import json
 import pathlib
+import re
 import socket
 import socketserver
 import ssl
@@ -44,6 +47,8 @@ class Web(http.server.BaseHTTPRequestHandler):
                 self.wfile.flush()
             self.wfile.write(b"0\r\n\r\n")
             return
+        if self.path.startswith("/as/"):  # the key, in a shape of the test's choice
+            return self.give(self.path[4:], self.headers["X-Key"].encode())
         if self.path.startswith("/big/"):
             content = b"x" * int(self.path[5:])
         elif self.path == "/chunks":
@@ -63,6 +68,25 @@ class Web(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(content)
+
+    def give(self, shape, key):
+        """A key that a server gives back: in other shapes, in pieces, encoded, or after an upgrade."""
+        body = {"base64": base64.b64encode(b"user:" + key), "hex": key.hex().encode(), "gzip": gzip.compress(key)}.get(shape, key)
+        part = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", ""))
+        upgrade = self.headers.get("Upgrade") == "websocket"
+        self.send_response(101 if upgrade else 206 if part or shape == "part" else 200)
+        if upgrade:
+            self.send_header("Connection", "Upgrade")
+            self.send_header("Upgrade", "websocket")
+            self.close_connection = True
+        if part:
+            body = body[int(part[1]):int(part[2]) + 1]
+        if shape == "gzip":
+            self.send_header("Content-Encoding", "gzip")
+        if not upgrade:
+            self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
 
     do_GET = do_POST = do_PUT = do_DELETE = do_HEAD = do_OPTIONS = answer
 

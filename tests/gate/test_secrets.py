@@ -242,8 +242,8 @@ def test_what_is_echoed_is_masked(gated, servers, box, api):
     tally.attack()
     assert servers.tls.seen[-1]["path"] == "/x" and fields(servers.tls)["accept-encoding"] == "identity"
     # The control: what is not a value comes back as it was.
-    seen = json.loads(run(gated, box, f'curl -sS -H "X-Key: sk-real-9f8e7d6c5b4" {api}/x'))
-    assert seen["headers"]["X-Key"] == "sk-real-9f8e7d6c5b4"
+    seen = json.loads(run(gated, box, f'curl -sS -H "X-Key: sk-real-9f8e" {api}/x'))
+    assert seen["headers"]["X-Key"] == "sk-real-9f8e"
 
 
 def test_a_password_that_is_echoed_is_masked(gated, servers, api):
@@ -257,6 +257,47 @@ def test_masked_across_the_cuts_of_a_body(gated, servers, box, chunk):
     """The server sends the value in pieces of so many bytes."""
     text = run(gated, box, f'curl -sS -H "X-Key: $API_KEY" "https://api.test:{servers.https}/pieces/{chunk}"')
     assert text == "before " + "*" * len(VALUE) + " after " + "*" * len(VALUE) + VALUE[:7]
+
+
+ASK = """
+import base64, http.client, os, ssl, sys
+shape, fields = sys.argv[1], dict(f.split(": ") for f in sys.argv[2:])
+c = http.client.HTTPSConnection("api.test", {https}, timeout=60)
+c.request("GET", "/as/" + shape, headers={"X-Key": os.environ["API_KEY"], **fields})
+a = c.getresponse()
+print(a.status, a.headers.get("Content-Encoding"), (a.fp.read(16) if a.status == 101 else a.read()).hex())
+"""
+STARS = (b"*" * len(VALUE)).hex()
+SHAPES = {  # what is asked for, and what of the answer the machine gets: its status, and a test of its body
+    "a part": (["plain", "Range: bytes=0-9"], "200", lambda body: body == STARS),
+    "parts that nobody asked for": (["part"], "502", lambda body: True),
+    "base64": (["base64"], "200", lambda body: body.count("2a") > len(VALUE)),
+    "hex": (["hex"], "200", lambda body: body == 2 * STARS),
+    "compressed": (["gzip", "Accept-Encoding: gzip"], "502", lambda body: True),
+    "a websocket": (["plain", "Connection: Upgrade", "Upgrade: websocket"], "403", lambda body: True),
+}
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_no_shape_of_an_answer_carries_a_value(gated, servers, box, api, name, count_attack):
+    words, status, is_masked = SHAPES[name]
+    done = gated.exec(box, ["python3", "-c", ASK.replace("{https}", str(servers.https)), *words])
+    assert done["exec"]["status"] == 0, done
+    code, _, body = done["stdout"].split()
+    assert code == status and is_masked(body), done["stdout"]
+    assert VALUE[:10].encode().hex() not in body
+    count_attack()
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_control_without_a_secret_each_shape_passes(gated, servers, api, name):
+    """The same server and the same words, with a key that the machine holds itself."""
+    box, words = gated.machine(net=[{"target": f"https://api.test:{servers.https}/as", "local": True}]), SHAPES[name][0]
+    done = gated.exec(box, ["python3", "-c", ASK.replace("{https}", str(servers.https)), *words], env={"API_KEY": "k" * 12 + VALUE.split("/")[0]})
+    assert done["exec"]["status"] == 0, done
+    code, encoding, body = done["stdout"].split()
+    assert code == {"a part": "206", "parts that nobody asked for": "206", "a websocket": "101"}.get(name, "200"), done["stdout"]
+    assert encoding == ("gzip" if name == "compressed" else "None") and "2a2a" not in body and body
 
 
 # ---- who may ----

@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 
 #include "base/defer.h"
+#include "gate/secret_forms.h"
 #include "gate/secrets.h"
 #include "store/owners.h"
 #include "store/secrets.h"
@@ -53,6 +54,86 @@ static void the_longest_text_counts(void **state) {
         struct buf out DEFER(buf_done) = BUF(1 << 16);
         feed(&n, "abcdef abcdx ab", cut, &out);
         assert_string_equal(out.data, "****** **cdx **");
+    }
+}
+
+/* In each of these the value stands, in some shape: of that part only stars are left. */
+static void a_value_is_masked_in_every_shape(void **state) {
+    static const struct {
+        const char *shape, *in, *part;
+    } rows[] = {
+        {"as it is", "a sk-real-9f8e7d6c5b4a/+= &x b", "sk-real-9f8e7d6c5b4a/+= &x"},
+        {"its long beginning", "a sk-real-9f8e7! b", "sk-real-9f8e7"},
+        {"base64 behind 0", "c2stcmVhbC05ZjhlN2Q2YzViNGEvKz0gJng",
+         "cmVhbC05ZjhlN2Q2YzViNGEvKz0gJn"},
+        {"base64 behind 1", "eHNrLXJlYWwtOWY4ZTdkNmM1YjRhLys9ICZ4",
+         "XJlYWwtOWY4ZTdkNmM1YjRhLys9ICZ"},
+        {"base64 behind 2", "eHlzay1yZWFsLTlmOGU3ZDZjNWI0YS8rPSAmeA",
+         "yZWFsLTlmOGU3ZDZjNWI0YS8rPSAme"},
+        {"base64 for addresses", "_3NrLXJlYWwtOWY4ZTdkNmM1YjRhLys9ICZ4",
+         "rLXJlYWwtOWY4ZTdkNmM1YjRhLys9IC"},
+        {"base32 behind 0", "onvs24tfmfwc2olghbstozbwmm2wendbf4vt2ibgpa",
+         "4tfmfwc2olghbstozbwmm2wendbf4vt2ibg"},
+        {"base32 behind 1", "PBZWWLLSMVQWYLJZMY4GKN3EGZRTKYRUMEXSWPJAEZ4A",
+         "SMVQWYLJZMY4GKN3EGZRTKYRUMEXSWPJAEZ"},
+        {"base32 behind 2", "pb4xg2znojswc3bnhftdqzjxmq3ggnlcgrqs6kz5eathq",
+         "ojswc3bnhftdqzjxmq3ggnlcgrqs6kz5eat"},
+        {"base32 behind 3", "PB4XU43LFVZGKYLMFU4WMODFG5SDMYZVMI2GCLZLHUQCM6A",
+         "ZGKYLMFU4WMODFG5SDMYZVMI2GCLZLHUQCM"},
+        {"base32 behind 4", "pb4xu5ltnmwxezlbnqwtszrymu3wintdgvrdiyjpfm6sajty",
+         "xezlbnqwtszrymu3wintdgvrdiyjpfm6saj"},
+        {"hex", "736b2d7265616c2d3966386537643663356234612f2b3d202678",
+         "736b2d7265616c2d3966386537643663356234612f2b3d202678"},
+        {"HEX", "736B2D7265616C2D3966386537643663356234612F2B3D202678",
+         "736B2D7265616C2D3966386537643663356234612F2B3D202678"},
+        {"query", "sk-real-9f8e7d6c5b4a%2F%2B%3D%20%26x", "sk-real-9f8e7d6c5b4a%2F%2B%3D%20%26x"},
+        {"query, low", "sk-real-9f8e7d6c5b4a%2f%2b%3d%20%26x",
+         "sk-real-9f8e7d6c5b4a%2f%2b%3d%20%26x"},
+        {"form", "sk-real-9f8e7d6c5b4a%2F%2B%3D+%26x", "sk-real-9f8e7d6c5b4a%2F%2B%3D+%26x"},
+        {"percent",
+         "%73%6b%2d%72%65%61%6c%2d%39%66%38%65%37%64%36%63%35%62%34%61%2f%2b%3d%20%26%78",
+         "%73%6b%2d%72%65%61%6c%2d%39%66%38%65%37%64%36%63%35%62%34%61%2f%2b%3d%20%26%78"},
+        {"json, slash", "sk-real-9f8e7d6c5b4a\\/+= &x", "sk-real-9f8e7d6c5b4a\\/+= &x"},
+        {"unicode",
+         "\\u0073\\u006b\\u002d\\u0072\\u0065\\u0061\\u006c\\u002d\\u0039\\u0066\\u0038\\u0065\\u00"
+         "37\\u0064\\u0036\\u0063\\u0035\\u0062\\u0034\\u0061\\u002f\\u002b\\u003d\\u0020\\u0026\\u"
+         "0078",
+         "\\u0073\\u006b\\u002d\\u0072\\u0065\\u0061\\u006c\\u002d\\u0039\\u0066\\u0038\\u0065\\u00"
+         "37\\u0064\\u0036\\u0063\\u0035\\u0062\\u0034\\u0061\\u002f\\u002b\\u003d\\u0020\\u0026\\u"
+         "0078"},
+        {"html", "sk-real-9f8e7d6c5b4a/+= &amp;x", "sk-real-9f8e7d6c5b4a/+= &amp;x"},
+        {"html numbers",
+         "&#115;&#107;&#45;&#114;&#101;&#97;&#108;&#45;&#57;&#102;&#56;&#101;&#55;&#100;&#54;&#99;&"
+         "#53;&#98;&#52;&#97;&#47;&#43;&#61;&#32;&#38;&#120;",
+         "&#115;&#107;&#45;&#114;&#101;&#97;&#108;&#45;&#57;&#102;&#56;&#101;&#55;&#100;&#54;&#99;&"
+         "#53;&#98;&#52;&#97;&#47;&#43;&#61;&#32;&#38;&#120;"},
+    };
+    static const char value[] = "sk-real-9f8e7d6c5b4a/+= &x";
+    struct needles n DEFER(needles_done) = {.count = 0};
+    (void)state;
+    assert_true(secret_forms_add(value, strlen(value), &n));
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++)
+        for (size_t cut = 1; cut <= strlen(rows[i].in); cut += 7) {
+            struct buf out DEFER(buf_done) = BUF(1 << 16);
+            const char *part = strstr(rows[i].in, rows[i].part);
+            feed(&n, rows[i].in, cut, &out);
+            assert_non_null(part);
+            const char *left = out.data + (part - rows[i].in);
+            if (strspn(left, "*") < strlen(rows[i].part))
+                fail_msg("%s, cut by %zu: %s became %s", rows[i].shape, cut, rows[i].in, out.data);
+        }
+}
+
+static void what_only_looks_like_a_value_stays(void **state) {
+    static const char *const texts[] = {"sk-real-9f8", "c2stcmVh", "736b2d7265", "sk-", "real"};
+    static const char value[] = "sk-real-9f8e7d6c5b4a/+= &x";
+    struct needles n DEFER(needles_done) = {.count = 0};
+    (void)state;
+    assert_true(secret_forms_add(value, strlen(value), &n) && secret_forms_add("abc", 3, &n));
+    for (size_t i = 0; i < sizeof(texts) / sizeof(*texts); i++) {
+        struct buf out DEFER(buf_done) = BUF(1 << 16);
+        feed(&n, texts[i], 3, &out);
+        assert_string_equal(out.data, texts[i]);
     }
 }
 
@@ -261,7 +342,9 @@ static void what_was_changed_does_not_open(void **state) {
     assert_non_null(strstr(err.text, "is gone"));
 }
 
-UNIT_MAIN(cmocka_unit_test(a_text_is_masked_however_it_is_cut),
+UNIT_MAIN(cmocka_unit_test(a_value_is_masked_in_every_shape),
+          cmocka_unit_test(what_only_looks_like_a_value_stays),
+          cmocka_unit_test(a_text_is_masked_however_it_is_cut),
           cmocka_unit_test(the_longest_text_counts),
           cmocka_unit_test(placeholders_stand_only_where_they_may),
           cmocka_unit_test(a_request_holds_eight_secrets_at_most),
