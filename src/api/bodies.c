@@ -125,6 +125,7 @@ const struct schema *const all_schemas[] = {
     &grant_diff_schema,
     &approval_request_schema,
     &pendings_schema,
+    &decided_schema,
     &dir_request_schema,
     &exec_request_schema,
     &run_request_schema,

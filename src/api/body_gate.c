@@ -146,7 +146,7 @@ static const struct field approval_request[] = {
     {"decision", FIELD_TEXT, AT(struct approval_request, decision), NULL, .required = true,
      .choices = decisions},
     {"always", FIELD_FLAG, AT(struct approval_request, always),
-     "and a rule that lets requests like it through"},
+     "and the rule that the item shows as `always`"},
     {"ttl", FIELD_DURATION, AT(struct approval_request, ttl), "the same, for so long", .min = 1,
      .max = DAYS(3650)},
 };
@@ -154,7 +154,15 @@ const struct schema approval_request_schema =
     SCHEMA("Approval", struct approval_request, approval_request);
 
 static const struct field pendings_view[] = {
-    {"pending", SHOW_JSON, 0, "id, machine, host, port, protocol, method, path, rule, left_ms ...",
+    {"pending", SHOW_JSON, 0,
+     "id, machine, host, port, protocol, method, path, query, body, body_sha256, rule, always or "
+     "no_rule, left_ms ...",
      .required = true},
 };
 const struct schema pendings_schema = SCHEMA("Pending", char *, pendings_view);
+
+static const struct field decided_view[] = {
+    {"rule", SHOW_NUMBER, 0, "the number of the rule that was added"},
+    {"added", SHOW_TEXT, 0, "that rule, in words"},
+};
+const struct schema decided_schema = SCHEMA("Decided", char *, decided_view);

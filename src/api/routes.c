@@ -282,7 +282,7 @@ const struct route routes[] = {
     {"GET", "/v1/pending", "pending_list", SCOPE_READ, BODY_NONE, NULL, &pendings_schema, 200, NULL,
      "Requests that wait for an approval", "$URL/v1/pending", api_pending_list, NULL},
     {"POST", "/v1/pending/{}", "pending_decide", SCOPE_RUN, BODY_JSON, &approval_request_schema,
-     &done_schema, 200, NULL, "Let a request go on, or refuse it; tokens need the scope admin",
+     &decided_schema, 200, NULL, "Let a request go on, or refuse it; tokens need the scope admin",
      "-X POST $URL/v1/pending/$P -d '{\"decision\":\"approve\"}'", api_pending_decide, NULL},
 
     {"POST", "/v1/run", "run", SCOPE_RUN, BODY_JSON, &run_request_schema, &result_schema, 200, NULL,

@@ -10,6 +10,8 @@
 #include "cli/safe.h"
 #include "cli/table.h"
 
+enum { TARGET_MAX = 32768 };
+
 /* A machine's words: line by line, and no control character of theirs. */
 static void print_indented(const char *text) {
     while (*text) {
@@ -22,6 +24,17 @@ static void print_indented(const char *text) {
         putchar('\n');
         text += n + (text[n] == '\n');
     }
+}
+
+/* Word for word what --always adds; for calls of runs there are no rules. */
+static void print_rule(const json_t *p) {
+    const char *rule = client_text(p, "always"), *why = client_text(p, "no_rule");
+    struct buf line DEFER(buf_done) = BUF(TARGET_MAX);
+    if (!*rule && !*why)
+        return;
+    (void)!buf_addf(&line, "--always: %s", *rule ? rule : why);
+    if (line.data)
+        print_indented(line.data);
 }
 
 static void print_item(const json_t *p) {
@@ -37,7 +50,10 @@ static void print_item(const json_t *p) {
     table_cell(client_text(p, "protocol"), 8);
     table_cell(where, 30);
     table_cell(client_text(p, "method"), 6);
-    table_cell(client_text(p, "path"), 0);
+    const char *query = client_text(p, "query");
+    struct buf target DEFER(buf_done) = BUF(TARGET_MAX);
+    (void)!buf_addf(&target, "%s%s%s", client_text(p, "path"), *query ? "?" : "", query);
+    table_cell(target.data ? target.data : "", 0);
     putchar('\n');
     if (!web)
         printf(
@@ -45,6 +61,10 @@ static void print_item(const json_t *p) {
             client_number(p, "bytes"), client_text(p, "sha256"));
     print_indented(client_text(p, "why"));
     print_indented(client_text(p, "first"));
+    if (json_object_get(p, "body_sha256"))
+        printf("    body: %lld bytes, sha256 %s\n", client_number(p, "body"),
+               client_text(p, "body_sha256"));
+    print_rule(p);
 }
 
 int cmd_pending(int argc, char **argv) {
@@ -80,7 +100,7 @@ struct approve_options {
 
 const struct option_row approve_rows[] = {
     {0, "once", NULL, OPTION_FLAG, AT(once), "exactly this request (the default)"},
-    {0, "always", NULL, OPTION_FLAG, AT(always), "and add a rule for requests like it"},
+    {0, "always", NULL, OPTION_FLAG, AT(always), "and add the rule that `carrel pending` shows"},
     {0, "for", "TIME", OPTION_DURATION, AT(for_ms), "the same, for so long"},
     {'h', "help", NULL, OPTION_FLAG, AT(help), "show this"},
     {0, NULL, NULL, OPTION_FLAG, 0, NULL},
@@ -100,25 +120,47 @@ static int decide(struct client *c, const char *id, const char *decision,
     if (o->for_ms)
         jot_raw(&j, "ttl", seconds);
     jot_end(&j, '}');
-    if (client_target(target, err, "/v1/pending/%s", id) < 0)
+    json_t *answer DEFER(json_free) = NULL;
+    if (client_target(target, err, "/v1/pending/%s", id) < 0 ||
+        client_call(c, &r, &answer, err) < 0)
         return -1;
-    return client_call(c, &r, NULL, err);
+    if (json_object_get(answer, "rule")) {
+        printf("rule %lld: ", client_number(answer, "rule"));
+        safe_name(stdout, client_text(answer, "added"));
+        putchar('\n');
+    }
+    return 0;
+}
+
+/* Options may stand before items and behind them; the items are left, from argv[1] on. */
+static int read_words(int argc, char **argv, struct approve_options *o, struct err *err) {
+    int items = 1;
+    for (int at = 1; at < argc;) {
+        int next;
+        if (options_parse(approve_rows, argc - at, argv + at, o, &next, err) < 0)
+            return -1;
+        at += next;
+        if (at < argc)
+            argv[items++] = argv[at++];
+    }
+    argv[items] = NULL;
+    return 0;
 }
 
 static int decide_all(int argc, char **argv, const char *decision) {
     struct client c DEFER(client_close) = {0};
     struct approve_options o = {0};
     struct err err;
-    int next, status = 0;
-    if (options_parse(approve_rows, argc - 1, argv + 1, &o, &next, &err) < 0)
+    int status = 0;
+    if (read_words(argc, argv, &o, &err) < 0)
         return cli_fail(&err);
+    char **ids = argv + 1;
     if (o.help) {
         cli_usage(argv[0]);
         if (strcmp(decision, "approve") == 0)
             options_print(approve_rows);
         return 0;
     }
-    char **ids = argv + 1 + next;
     if (!ids[0] || o.once + o.always + (o.for_ms > 0) > 1) {
         err_set(&err, ERR_INVALID,
                 ids[0] ? "--once, --always and --for exclude each other" : "nothing named");

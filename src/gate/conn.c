@@ -11,7 +11,7 @@
 #include "gate/address.h"
 #include "gate/inner.h"
 
-enum { METHOD_MAX = 16, PAUSE_LEAST_MS = 20 };
+enum { METHOD_MAX = 16 };
 
 static void on_client(void *arg);
 static void look(struct conn *c);
@@ -160,23 +160,26 @@ void conn_linger(struct conn *c) {
 
 /* ---- deciding ---- */
 
-static struct policy_query query_of(const struct conn *c, const char *method, const char *path) {
+static struct policy_query query_of(const struct conn *c, const char *method, const char *path,
+                                    const char *query) {
     return (struct policy_query){.host = c->host,
                                  .port = c->port,
                                  .knows_protocol = c->knows_protocol,
                                  .protocol = c->protocol,
                                  .method = method,
                                  .path = path,
+                                 .query = query,
                                  .now_ms = wall_ms()};
 }
 
 struct policy_care conn_cares(const struct conn *c) {
-    const struct policy_query q = query_of(c, NULL, NULL);
+    const struct policy_query q = query_of(c, NULL, NULL, NULL);
     return policy_cares(&c->machine->policy, &q);
 }
 
-struct policy_answer conn_decide(struct conn *c, const char *method, const char *path) {
-    const struct policy_query q = query_of(c, method, path);
+struct policy_answer conn_decide(struct conn *c, const char *method, const char *path,
+                                 const char *query) {
+    const struct policy_query q = query_of(c, method, path, query);
     struct policy_answer a = policy_decide(&c->machine->policy, &q);
     c->rule = a.rule ? a.rule->id : 0;
     return a;
@@ -225,42 +228,6 @@ void conn_tell_secret(struct conn *c, const char *method, const char *path,
     crossing.secret = grant->name;
     crossing.way = secret_way_name(grant->way);
     g->hooks->crossed(g->arg, c->machine->id, &crossing);
-}
-
-size_t conn_may_send(const struct conn *c) {
-    if (!c->taints || !c->received || c->state == CONN_WEB) /* which looks at each request */
-        return SIZE_MAX;
-    return c->sent_late < GATE_TAINT_SENT ? GATE_TAINT_SENT - c->sent_late : 0;
-}
-
-bool conn_count(struct conn *c, size_t sent, size_t received) {
-    struct gate *g = c->machine->gate;
-    struct policy_rule *r = policy_find(&c->machine->policy, c->rule);
-    c->sent += sent;
-    c->received += received;
-    g->stats.sent += sent;
-    g->stats.received += received;
-    c->sent_late += c->taints && c->received ? sent : 0;
-    if (!conn_may_send(c)) {
-        conn_end(c, true, "it has tainted the machine, and may not send more");
-        return false;
-    }
-    if (!r)
-        return true;
-    r->bytes_used += sent + received;
-    if (r->bytes_max && r->bytes_used > r->bytes_max) {
-        conn_end(c, true, "the rule's bytes are used up");
-        return false;
-    }
-    if (r->rate) {
-        uint64_t now = loop_now_ms(g->loop), from = r->busy_ms > now ? r->busy_ms : now;
-        r->busy_ms = from + (sent + received) * 1000 / r->rate;
-        if (r->busy_ms > now + PAUSE_LEAST_MS) {
-            c->pause_ms = r->busy_ms - now;
-            conn_timer(c, c->pause_ms);
-        }
-    }
-    return true;
 }
 
 /* ---- refusing ---- */
@@ -487,7 +454,8 @@ static void open_tunnel(struct conn *c, const struct policy_rule *rule) {
 }
 
 static void hold_tunnel(struct conn *c, const struct policy_rule *rule) {
-    struct pending *p = pending_for(c, "", "", rule->hold_ms);
+    const struct pending_wish w = {.method = "", .path = "", .query = "", .hash = ""};
+    struct pending *p = pending_for(c, &w, rule->hold_ms);
     if (!p) {
         refuse(c, "too many wait for an approval already");
     } else if (pending_use(p)) {
@@ -591,7 +559,7 @@ static void look(struct conn *c) {
     const char *wrong = NULL;
     if (!c->knows_protocol && c->first.len && !find_protocol(c, &wrong))
         return;
-    struct policy_answer a = conn_decide(c, NULL, NULL);
+    struct policy_answer a = conn_decide(c, NULL, NULL, NULL);
     if (wrong) {
         refuse(c, wrong);
     } else if (c->knows_protocol && c->protocol == PROTOCOL_HTTP) {
@@ -694,37 +662,4 @@ void conn_restart(struct conn *c) {
     c->knows_protocol = false;
     c->state = CONN_FIRST;
     look(c);
-}
-
-static bool is_reviewed(const struct conn *c) {
-    switch (c->state) {
-    case CONN_DIAL:
-    case CONN_RELAY:
-    case CONN_PG:
-        return true;
-    case CONN_WEB:
-        return web_stage(c) != WEB_IDLE;
-    default:
-        return false; /* nothing is allowed yet, or nothing any more */
-    }
-}
-
-/* A taint takes the right to send: who only receives may go on, and so may what tainted. */
-static bool may_finish(const struct conn *c) {
-    return c->taints || (c->state == CONN_WEB && web_stage(c) == WEB_RECEIVES);
-}
-
-/* After the policy has changed: what it would not allow now ends. */
-void conn_review(struct conn *c) {
-    uint64_t rule = c->rule;
-    if (c->ended || !is_reviewed(c))
-        return;
-    struct policy_answer a =
-        c->state == CONN_WEB ? web_decide_again(c) : conn_decide(c, NULL, NULL);
-    bool approved = a.action == POLICY_ASK && c->approved && c->rule == rule;
-    if (a.want == POLICY_KNOWN && (a.action == POLICY_ALLOW || approved))
-        return;
-    c->rule = rule;
-    if (!a.by_taint || !may_finish(c))
-        conn_end(c, true, "the policy has changed");
 }

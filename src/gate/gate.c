@@ -87,6 +87,13 @@ struct pending *gate_pending(struct gate_machine *m) {
     return m->pending;
 }
 
+bool gate_waits(const struct gate_machine *m) {
+    for (const struct pending *p = m->pending; p; p = p->next)
+        if (p->state != PENDING_PASSED)
+            return true;
+    return false;
+}
+
 struct pending *gate_pending_find(struct gate *g, const char *id) {
     for (struct gate_machine *m = g->machines; m; m = m->next)
         for (struct pending *p = m->pending; p; p = p->next)

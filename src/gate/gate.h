@@ -121,7 +121,8 @@ void gate_set_database(struct gate_machine *m, const struct pg_database *d);
 const char *gate_machine_id(const struct gate_machine *m);
 
 /* What waits for an approval. */
-struct pending *gate_pending(struct gate_machine *m); /* a list */
+struct pending *gate_pending(struct gate_machine *m); /* a list; some went through already */
+bool gate_waits(const struct gate_machine *m);
 struct pending *gate_pending_find(struct gate *g, const char *id);
 /* One that was kept by `pended`, without anybody who waits: a retry joins it. Its path is copied.
  */

@@ -62,6 +62,7 @@ struct gate_machine {
     struct secret_grants grants;
     struct pg_database database;
     struct pending *pending;
+    size_t held_bytes; /* of bodies that wait for an approval */
     int64_t looked_ms; /* for rules that have ended, since 1970 */
     struct conn *conns;
     size_t conn_count;
@@ -150,7 +151,8 @@ void conn_timer(struct conn *c, uint64_t ms); /* 0: none */
 bool conn_is_served(const struct conn *c);
 
 /* About what it wants, as far as that is known; c->rule is the one that decided. */
-struct policy_answer conn_decide(struct conn *c, const char *method, const char *path);
+struct policy_answer conn_decide(struct conn *c, const char *method, const char *path,
+                                 const char *query);
 struct policy_care conn_cares(const struct conn *c);
 bool conn_tell(struct conn *c, enum gate_outcome outcome, const char *method, const char *path,
                const char *why);

@@ -13,17 +13,17 @@ static const char *protocol_of(const struct conn *c) {
 
 /* The same request inside TLS and in plain words is two: who approves sees which, and a rule made
    of one does not fit the other. */
-static bool is_about(const struct pending *p, const struct conn *c, const char *method,
-                     const char *path) {
-    return p->port == c->port && strcmp(p->host, c->host) == 0 &&
-           strcmp(p->protocol, protocol_of(c)) == 0 && strcmp(p->method, method) == 0 &&
-           strcmp(p->path, path) == 0;
+static bool is_about(const struct pending *p, const struct conn *c, const struct pending_wish *w) {
+    return p->state != PENDING_PASSED && p->port == c->port && strcmp(p->host, c->host) == 0 &&
+           strcmp(p->protocol, protocol_of(c)) == 0 && strcmp(p->method, w->method) == 0 &&
+           strcmp(p->path, w->path) == 0 && strcmp(p->query, w->query) == 0 && p->body == w->body &&
+           strcmp(p->hash, w->hash) == 0;
 }
 
-static size_t count(const struct gate_machine *m) {
+static size_t count(const struct gate_machine *m, bool passed) {
     size_t n = 0;
     for (const struct pending *p = m->pending; p; p = p->next)
-        n++;
+        n += (p->state == PENDING_PASSED) == passed;
     return n;
 }
 
@@ -32,12 +32,23 @@ static void tell(const struct pending *p, bool gone) {
     g->hooks->pended(g->arg, p->machine->id, p, gone);
 }
 
-static struct pending *pending_new(struct conn *c, const char *method, const char *path) {
+static char *copy_of(const char *text) {
+    char *copy = strdup(text);
+    if (!copy)
+        abort();
+    return copy;
+}
+
+static struct pending *pending_new(struct conn *c, const struct pending_wish *w) {
     struct gate_machine *m = c->machine;
     struct pending *p = calloc(1, sizeof(*p));
     struct timespec t;
-    if (!p || !(p->path = strdup(path)))
+    if (!p)
         abort();
+    p->path = copy_of(w->path);
+    p->query = copy_of(w->query);
+    p->body = w->body;
+    snprintf(p->hash, sizeof(p->hash), "%s", w->hash);
     clock_gettime(CLOCK_REALTIME, &t);
     p->machine = m;
     p->port = c->port;
@@ -45,22 +56,21 @@ static struct pending *pending_new(struct conn *c, const char *method, const cha
     p->since_ms = (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
     snprintf(p->id, sizeof(p->id), "%s", id_new('p').text);
     snprintf(p->host, sizeof(p->host), "%s", c->host);
-    snprintf(p->method, sizeof(p->method), "%s", method);
+    snprintf(p->method, sizeof(p->method), "%s", w->method);
     snprintf(p->protocol, sizeof(p->protocol), "%s", protocol_of(c));
     p->next = m->pending;
     m->pending = p;
     return p;
 }
 
-struct pending *pending_for(struct conn *c, const char *method, const char *path,
-                            uint64_t hold_ms) {
+struct pending *pending_for(struct conn *c, const struct pending_wish *w, uint64_t hold_ms) {
     struct gate_machine *m = c->machine;
     for (struct pending *p = m->pending; p; p = p->next)
-        if (is_about(p, c, method, path))
+        if (is_about(p, c, w))
             return p;
-    if (count(m) >= PENDING_MAX)
+    if (count(m, false) >= PENDING_MAX)
         return NULL;
-    struct pending *p = pending_new(c, method, path);
+    struct pending *p = pending_new(c, w);
     p->until_ms = loop_now_ms(m->gate->loop) + (hold_ms ? hold_ms : POLICY_HOLD_MS);
     tell(p, false);
     return p;
@@ -77,6 +87,7 @@ static void drop(struct pending *p) {
     while (p->held)
         pending_leave(p->held);
     free(p->path);
+    free(p->query);
     free(p);
 }
 
@@ -90,14 +101,27 @@ static void pending_free(struct pending *p) {
     forget(p);
 }
 
+/* Nothing of it is kept but here: the oldest goes when there are many. */
+static void pass(struct pending *p) {
+    struct gate_machine *m = p->machine;
+    struct pending *oldest = NULL;
+    tell(p, true);
+    p->state = PENDING_PASSED;
+    p->until_ms = loop_now_ms(m->gate->loop) + PENDING_PASSED_MS;
+    for (struct pending *o = m->pending; o; o = o->next)
+        if (o->state == PENDING_PASSED && o != p && (!oldest || o->until_ms <= oldest->until_ms))
+            oldest = o;
+    if (oldest && count(m, true) > PENDING_MAX)
+        forget(oldest);
+}
+
 void gate_restore_pending(struct gate_machine *m, const struct pending *kept, uint64_t left_ms) {
     struct pending *p = calloc(1, sizeof(*p));
     if (!p)
         abort();
     *p = *kept;
-    p->path = strdup(kept->path);
-    if (!p->path)
-        abort();
+    p->path = copy_of(kept->path);
+    p->query = copy_of(kept->query);
     p->machine = m;
     p->held = NULL;
     p->until_ms = loop_now_ms(m->gate->loop) + left_ms;
@@ -108,7 +132,7 @@ void gate_restore_pending(struct gate_machine *m, const struct pending *kept, ui
 bool pending_use(struct pending *p) {
     if (p->state != PENDING_APPROVED)
         return false;
-    pending_free(p);
+    pass(p);
     return true;
 }
 
@@ -174,6 +198,10 @@ static void release_all(struct pending *p, enum pending_state state) {
 
 void pending_decide(struct pending *p, enum pending_state state, bool all) {
     uint64_t now = loop_now_ms(p->machine->gate->loop);
+    if (p->state == PENDING_PASSED) {
+        forget(p);
+        return;
+    }
     drop_gone(p);
     if (state == PENDING_APPROVED && !all) {
         if (p->held) {
@@ -185,7 +213,7 @@ void pending_decide(struct pending *p, enum pending_state state, bool all) {
             return;
         }
         if (!p->held)
-            pending_free(p);
+            pass(p);
         return;
     }
     release_all(p, all ? PENDING_WAITS : state);
@@ -196,7 +224,9 @@ void pending_look(struct gate_machine *m, uint64_t now_ms) {
         next = p->next;
         if (now_ms < p->until_ms)
             continue;
-        if (p->state == PENDING_APPROVED)
+        if (p->state == PENDING_PASSED)
+            forget(p);
+        else if (p->state == PENDING_APPROVED)
             pending_free(p);
         else
             pending_decide(p, PENDING_EXPIRED, false);

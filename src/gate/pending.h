@@ -1,10 +1,11 @@
 /*
  * Requests that wait for somebody's approval.
  *
- * An item is about what is wanted (host, port, protocol, for HTTP method and path), not about a
- * connection: a client's own retry joins it, and one that gave up leaves it open. An approval
- * lets one request through and is remembered for a while, because the client may be between two
- * tries. Items end by themselves.
+ * An item is about what is wanted (host, port, protocol; for HTTP method, path, query and the bytes
+ * of the body), not about a connection: a client's own retry joins it, and one that gave up leaves
+ * it open. An approval lets one request through and is remembered for a while, because the client
+ * may be between two tries; what went through is, too, for whoever then wants a rule for it. Items
+ * end by themselves.
  */
 #pragma once
 
@@ -20,11 +21,26 @@ struct gate_machine;
 enum {
     PENDING_MAX = 64,
     PENDING_REMEMBER_MS = 120000,
+    PENDING_PASSED_MS = 600000,
     PENDING_METHOD_SIZE = 32,
-    PENDING_FIRST = 256
+    PENDING_FIRST = 256,
+    PENDING_HASH_SIZE = 65,
 };
 
-enum pending_state { PENDING_WAITS, PENDING_APPROVED, PENDING_REFUSED, PENDING_EXPIRED };
+enum pending_state {
+    PENDING_WAITS,
+    PENDING_APPROVED,
+    PENDING_REFUSED,
+    PENDING_EXPIRED,
+    PENDING_PASSED, /* one went through: nobody joins it any more */
+};
+
+/* What is asked for. */
+struct pending_wish {
+    const char *method, *path, *query; /* empty: none */
+    uint64_t body;                     /* bytes of it */
+    const char *hash;                  /* of the body, in hexadecimal; empty: there is none */
+};
 
 struct pending {
     struct pending *next;
@@ -34,7 +50,9 @@ struct pending {
     uint16_t port;
     char protocol[8];
     char method[PENDING_METHOD_SIZE]; /* empty: no request, a tunnel */
-    char *path;
+    char *path, *query;
+    uint64_t body;
+    char hash[PENDING_HASH_SIZE];
     uint64_t rule;
     int64_t since_ms;  /* since 1970 */
     uint64_t until_ms; /* the loop's clock */
@@ -45,7 +63,7 @@ struct pending {
 };
 
 /* The item for what this connection wants, made if there is none; NULL: too many wait. */
-struct pending *pending_for(struct conn *c, const char *method, const char *path, uint64_t hold_ms);
+struct pending *pending_for(struct conn *c, const struct pending_wish *w, uint64_t hold_ms);
 /* True, once: this request was approved meanwhile. */
 bool pending_use(struct pending *p);
 void pending_hold(struct pending *p, struct conn *c);

@@ -176,10 +176,13 @@ static void remove_at(struct policy *p, size_t i) {
 static bool same_target(const struct policy_rule *a, const struct policy_rule *b) {
     return a->protocol == b->protocol && a->host_kind == b->host_kind && a->port == b->port &&
            strcmp(a->host, b->host) == 0 && strcmp(a->path, b->path) == 0 &&
-           strcmp(a->methods, b->methods) == 0;
+           strcmp(a->methods, b->methods) == 0 && a->exact == b->exact &&
+           strcmp(a->query, b->query) == 0;
 }
 
 static int check_rule(const struct policy_rule *r, struct err *err) {
+    if (r->exact && (r->protocol == PROTOCOL_WEB || r->protocol == PROTOCOL_TCP))
+        return err_set(err, ERR_INVALID, "one path alone needs a target with http:// or https://");
     if (r->methods[0] && (r->protocol == PROTOCOL_WEB || r->protocol == PROTOCOL_TCP)) {
         err_set(err, ERR_INVALID, "methods need a target with http:// or https://");
         return -1;
@@ -255,8 +258,16 @@ static bool fits_method(const struct policy_rule *r, const char *method) {
     return !r->methods[0];
 }
 
-static bool fits_path(const struct policy_rule *r, const char *path) {
+static bool fits_exactly(const struct policy_rule *r, const struct policy_query *q) {
+    return strcmp(r->path[0] ? r->path : "/", q->path) == 0 &&
+           strcmp(r->query, q->query ? q->query : "") == 0;
+}
+
+static bool fits_path(const struct policy_rule *r, const struct policy_query *q) {
+    const char *path = q->path;
     size_t n = strlen(r->path);
+    if (r->exact)
+        return fits_exactly(r, q);
     if (!n)
         return true;
     if (strncmp(path, r->path, n) != 0)
@@ -265,7 +276,7 @@ static bool fits_path(const struct policy_rule *r, const char *path) {
 }
 
 static bool asks_for_request(const struct policy_rule *r) {
-    return r->methods[0] || r->path[0];
+    return r->methods[0] || r->path[0] || r->exact;
 }
 
 static struct policy_answer want(enum policy_want what, struct policy_rule *r) {
@@ -337,7 +348,7 @@ struct policy_care policy_cares(const struct policy *p, const struct policy_quer
         if (fits(&p->rules[i], q)) {
             bool installs = installs_only(p, &p->rules[i]);
             care.methods |= p->rules[i].methods[0] || installs;
-            care.paths |= p->rules[i].path[0] || installs;
+            care.paths |= p->rules[i].path[0] || p->rules[i].exact || installs;
         }
     return care;
 }
@@ -353,9 +364,9 @@ struct policy_answer policy_decide(const struct policy *p, const struct policy_q
         if (asks_for_request(r) || installs) {
             if (!q->method)
                 return want(POLICY_WANTS_REQUEST, r);
-            if (r->path[0] && !path_is_plain(q->path))
+            if ((r->path[0] || r->exact) && !path_is_plain(q->path))
                 return refuse(r, "its path could be read in two ways", false);
-            if (!fits_method(r, q->method) || !fits_path(r, q->path))
+            if (!fits_method(r, q->method) || !fits_path(r, q))
                 continue;
         }
         if (closed_by_taint(p, r))

@@ -25,7 +25,8 @@ enum {
     POLICY_RULES_MAX = 256,
     POLICY_SHOWN_MAX = 16,
     POLICY_PATH_SIZE = 256,
-    POLICY_METHODS_SIZE = 64
+    POLICY_METHODS_SIZE = 64,
+    POLICY_QUERY_SIZE = 256
 };
 enum { POLICY_TARGET_SIZE = NAME_SIZE + POLICY_PATH_SIZE + 24, POLICY_PRESET_SIZE = 16 };
 enum { POLICY_HOLD_MS = 120000, POLICY_HOLD_MAX_MS = 290000 };
@@ -49,6 +50,8 @@ struct policy_rule {
     uint16_t port; /* 0: what the protocol uses */
     char path[POLICY_PATH_SIZE];
     char methods[POLICY_METHODS_SIZE]; /* "GET,POST"; empty: all */
+    bool exact;                        /* this path alone, with this query */
+    char query[POLICY_QUERY_SIZE];     /* then: without "?"; empty: none */
     bool local;                        /* also where the address is not public */
     uint64_t bytes_max;                /* both ways together; 0: no limit */
     uint64_t rate;                     /* bytes a second; 0: no limit */
@@ -113,6 +116,7 @@ struct policy_query {
     enum policy_protocol protocol; /* HTTP, TLS or TCP */
     const char *method;            /* NULL: no request is known yet */
     const char *path;              /* raw, without query */
+    const char *query;             /* raw, without "?"; NULL: none */
     int64_t now_ms;
 };
 

@@ -16,6 +16,8 @@ static const struct member {
 } members[] = {
     {"id", KIND_NUMBER, AT(id)},
     {"methods", KIND_TEXT, AT(methods)},
+    {"exact", KIND_FLAG, AT(exact)},
+    {"query", KIND_TEXT, AT(query)},
     {"local", KIND_FLAG, AT(local)},
     {"bytes", KIND_NUMBER, AT(bytes_max)},
     {"rate", KIND_NUMBER, AT(rate)},

@@ -17,7 +17,9 @@ void web_free(struct web *w) {
     if (!w)
         return;
     shield_free(w->shield);
+    web_drop_body(w);
     free(w->path);
+    free(w->query);
     free(w);
 }
 
@@ -28,7 +30,7 @@ static void client_waits(struct conn *c, uint64_t ms) {
 
 /* ---- refusing ---- */
 
-static void say_no(struct conn *c, const char *why) {
+void web_say_no(struct conn *c, const char *why) {
     struct buf out DEFER(buf_done) = BUF(16384);
     struct web *w = c->web;
     bool explain =
@@ -71,8 +73,10 @@ static void send_request(struct conn *c) {
     const char *wrong = shield_raise(c);
     if (!wrong && w->wants_upgrade && w->shield && w->shield->masked.count)
         wrong = "a websocket to a host with secrets could not be looked through";
+    if (!wrong && w->collected)
+        wrong = web_check_body(c);
     if (wrong) {
-        say_no(c, wrong);
+        web_say_no(c, wrong);
         return;
     }
     if (!web_put_request(c, &s->head, &out)) {
@@ -83,7 +87,7 @@ static void send_request(struct conn *c) {
     if (w->shield)
         secret_uses_done(&w->shield->uses);
     http_body_begin(&s->body, &s->head);
-    w->request = s->head.framing == HTTP_NO_BODY ? REQUEST_SENT : REQUEST_BODY;
+    w->request = s->head.framing == HTTP_NO_BODY || w->collected ? REQUEST_SENT : REQUEST_BODY;
     w->answer = ANSWER_HEAD;
     w->server.parsing = false;
     w->answered = w->heard = false;
@@ -91,7 +95,8 @@ static void send_request(struct conn *c) {
     s->parsing = false;
     if (!channel_write(&c->server, out.data, out.len))
         w->server.ended = true;
-    conn_count(c, out.len, 0);
+    if (conn_count(c, out.len, 0) && w->collected)
+        web_send_body(c);
 }
 
 static void reach_server(struct conn *c) {
@@ -138,7 +143,7 @@ static void web_dialled(struct conn *c, const struct err *err) {
     } else if (!err) {
         reach_server(c);
     } else if (err->code == ERR_DENIED) {
-        say_no(c, err->text);
+        web_say_no(c, err->text);
         return;
     } else {
         conn_tell(c, GATE_DENIED, w->method, w->path, err->text);
@@ -149,7 +154,7 @@ static void web_dialled(struct conn *c, const struct err *err) {
         web_event(c);
 }
 
-static void forward_request(struct conn *c, struct policy_rule *rule) {
+void web_forward(struct conn *c, struct policy_rule *rule) {
     struct web *w = c->web;
     w->request = REQUEST_DIAL;
     conn_timer(c, 0);
@@ -179,7 +184,9 @@ static void open_proxied(struct conn *c) {
 }
 
 static bool keep_request(struct web *w, const struct http_head *h) {
+    web_drop_body(w);
     free(TAKE(w->path));
+    free(TAKE(w->query));
     w->method[0] = '\0';
     if (h->method.n >= sizeof(w->method))
         return false;
@@ -188,68 +195,25 @@ static bool keep_request(struct web *w, const struct http_head *h) {
     w->path = h->form == HTTP_AUTHORITY ? strdup("")
               : h->path.n               ? strndup(h->path.s, h->path.n)
                                         : strdup("/");
-    return w->path != NULL;
+    w->query = h->query.s ? strndup(h->query.s, h->query.n) : strdup("");
+    return w->path && w->query;
 }
 
-/* Fields whose values are nobody's to read, not even the owner's. */
-static bool is_credential(struct http_text name) {
-    static const char *const names[] = {"authorization", "cookie", "proxy-authorization"};
-    for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
-        if (name.n == strlen(names[i]) && strncasecmp(name.s, names[i], name.n) == 0)
-            return true;
-    return false;
-}
-
-/* The fields, a line each, and what of the body came with them. */
-static void keep_first(const struct web *w, struct pending *p) {
-    const struct http_head *h = &w->client.head;
-    struct buf text DEFER(buf_done) = BUF(PENDING_FIRST - 1);
-    bool room = true;
-    for (size_t i = 0; room && i < h->count; i++)
-        room = buf_add(&text, h->fields[i].name.s, h->fields[i].name.n) &&
-               buf_add(&text, ": ", 2) &&
-               (is_credential(h->fields[i].name)
-                    ? buf_add(&text, "...", 3)
-                    : buf_add(&text, h->fields[i].value.s, h->fields[i].value.n)) &&
-               buf_add(&text, "\n", 1);
-    snprintf(p->first, sizeof(p->first), "%s", text.data ? text.data : "");
-}
-
-/* It waits where it is; what approves it lets this same request go on. */
-static void hold(struct conn *c, struct policy_rule *rule) {
-    struct web *w = c->web;
-    struct pending *p = pending_for(c, w->method, w->path, rule->hold_ms);
-    if (!p) {
-        say_no(c, "too many wait for an approval already");
-    } else if (pending_use(p)) {
-        c->approved = true;
-        forward_request(c, rule);
-    } else {
-        bool first = !p->held;
-        keep_first(w, p);
-        w->request = REQUEST_HELD;
-        conn_timer(c, 0);
-        pending_hold(p, c);
-        if (first)
-            conn_tell(c, GATE_HELD, w->method, w->path, NULL);
-    }
-}
-
-static void decide(struct conn *c) {
-    struct policy_answer a = conn_decide(c, c->web->method, c->web->path);
+void web_decide(struct conn *c) {
+    struct policy_answer a = web_decide_again(c);
     const struct policy_care care = conn_cares(c);
     const char *overrides = override_in_head(&c->web->client.head, care);
     struct secret_uses uses;
     override_begin(&c->web->form, &c->web->client.head, care);
     secrets_check(&c->machine->grants, c->host, c->is_terminated, &c->web->client.head, &uses);
     if (a.action != POLICY_DENY && (uses.why[0] || overrides))
-        say_no(c, overrides ? overrides : uses.why);
+        web_say_no(c, overrides ? overrides : uses.why);
     else if (a.action == POLICY_ALLOW)
-        forward_request(c, a.rule);
+        web_forward(c, a.rule);
     else if (a.action == POLICY_ASK)
-        hold(c, a.rule);
+        web_hold(c, a.rule);
     else
-        say_no(c, a.why);
+        web_say_no(c, a.why);
 }
 
 static void take_request(struct conn *c) {
@@ -263,7 +227,7 @@ static void take_request(struct conn *c) {
     c->taints = c->approved = false;
     const char *wrong = c->is_terminated && c->refusal[0] ? c->refusal : web_check_target(c, h);
     if (wrong) {
-        say_no(c, wrong);
+        web_say_no(c, wrong);
         return;
     }
     if (h->form == HTTP_AUTHORITY) {
@@ -273,19 +237,19 @@ static void take_request(struct conn *c) {
     w->old_client = h->minor == 0;
     w->keeps_client = h->keep_alive;
     w->wants_upgrade = h->upgrade && http_list_has(h, "Upgrade", "websocket");
-    decide(c);
+    web_decide(c);
 }
 
 void web_released(struct conn *c, enum pending_state state) {
     struct policy_rule *rule = policy_find(&c->machine->policy, c->rule);
     c->web->request = REQUEST_DIAL;
     if (state == PENDING_WAITS) {
-        decide(c);
+        web_decide(c);
     } else if (state == PENDING_APPROVED && rule) {
-        forward_request(c, rule);
+        web_forward(c, rule);
     } else {
         c->timed_out = state == PENDING_EXPIRED;
-        say_no(c, c->timed_out ? "nobody approved it in time" : "it was not approved");
+        web_say_no(c, c->timed_out ? "nobody approved it in time" : "it was not approved");
     }
     if (!c->ended && c->state == CONN_WEB)
         web_event(c);
@@ -293,14 +257,14 @@ void web_released(struct conn *c, enum pending_state state) {
 
 enum web_stage web_stage(const struct conn *c) {
     const struct web *w = c->web;
-    if (c->held || (w->request == REQUEST_HEAD && !w->tunnel))
+    if (c->held || w->request == REQUEST_COLLECT || (w->request == REQUEST_HEAD && !w->tunnel))
         return WEB_IDLE; /* it is decided about later */
     return w->tunnel || w->request == REQUEST_DIAL || w->request == REQUEST_BODY ? WEB_SENDS
                                                                                  : WEB_RECEIVES;
 }
 
 struct policy_answer web_decide_again(struct conn *c) {
-    return conn_decide(c, c->web->method, c->web->path);
+    return conn_decide(c, c->web->method, c->web->path, c->web->query);
 }
 
 /* ---- steps: true when something moved ---- */
@@ -328,7 +292,7 @@ static bool step_request_head(struct conn *c) {
 /* The server has a part of it, and never gets the rest. */
 static void refuse_body(struct conn *c, const char *why) {
     if (!c->web->answered) {
-        say_no(c, why);
+        web_say_no(c, why);
         return;
     }
     conn_tell(c, GATE_DENIED, c->web->method, c->web->path, why);
@@ -350,8 +314,7 @@ static bool step_request_body(struct conn *c) {
                                 .form = &w->form};
     int r = side_step_body(&w->client, &c->client, &c->server, chunked, &sieve, &moved);
     if (r < -1) {
-        refuse_body(c, r == -2 ? "its body holds the placeholder of a secret"
-                               : "its form names another method, and a rule is about methods");
+        refuse_body(c, r == -2 ? WEB_BODY_PLACEHOLDER : WEB_FORM_OVERRIDES);
         return false;
     }
     if (r < 0) {
@@ -516,9 +479,10 @@ static bool step_client(struct conn *c) {
     struct web *w = c->web;
     if (w->tunnel)
         return step_tunnel(c, &w->client, &c->client, &c->server, true);
-    return w->request == REQUEST_HEAD   ? step_request_head(c)
-           : w->request == REQUEST_BODY ? step_request_body(c)
-                                        : false;
+    return w->request == REQUEST_HEAD      ? step_request_head(c)
+           : w->request == REQUEST_BODY    ? step_request_body(c)
+           : w->request == REQUEST_COLLECT ? web_step_collect(c)
+                                           : false;
 }
 
 /* A server that has nothing to answer may only leave. */
@@ -546,7 +510,8 @@ static bool is_over(const struct conn *c) {
 
 static void arm(struct conn *c) {
     struct web *w = c->web;
-    bool from_client = w->tunnel || w->request == REQUEST_HEAD || w->request == REQUEST_BODY;
+    bool from_client = w->tunnel || w->request == REQUEST_HEAD || w->request == REQUEST_BODY ||
+                       w->request == REQUEST_COLLECT;
     channel_listen(&c->client,
                    from_client && !c->client.broken && channel_backlog(&c->server) <= GATE_BACKLOG);
     if (c->server.fd >= 0 && !c->dialled)
@@ -584,7 +549,7 @@ void web_expire(struct conn *c) {
         web_event(c);
     } else if (w->handshaking) {
         say_status(c, 502, "the server's TLS does not come to an end");
-    } else if (w->request == REQUEST_HEAD && w->client.n) {
+    } else if (w->request == REQUEST_COLLECT || (w->request == REQUEST_HEAD && w->client.n)) {
         refuse_unread(c, 408, "the request did not come in time");
     } else if (w->request == REQUEST_HEAD) {
         conn_end(c, false, NULL);
@@ -597,6 +562,8 @@ void web_start(struct conn *c) {
         abort();
     web_free(c->web);
     c->web = w;
+    w->held_bytes = &c->machine->held_bytes;
+    w->body = BUF(WEB_BODY_MAX);
     w->is_timed = true;
     c->state = CONN_WEB;
     if (!c->knows_protocol)

@@ -8,8 +8,9 @@ enum { IN_SIZE = 20480, METHOD_SIZE = 32, HEAD_OUT_MAX = 65536 };
 
 enum request_state {
     REQUEST_HEAD,
-    REQUEST_HELD, /* it waits for an approval */
-    REQUEST_DIAL, /* it is allowed, and waits for the server */
+    REQUEST_COLLECT, /* its body is read, to wait for an approval */
+    REQUEST_HELD,    /* it waits for one */
+    REQUEST_DIAL,    /* it is allowed, and waits for the server */
     REQUEST_BODY,
     REQUEST_SENT, /* the answer is not over yet */
     REQUEST_CUT,  /* the same, but the rest of its body is not passed on */
@@ -50,12 +51,37 @@ struct web {
     bool answered;      /* a part of the answer has gone out */
     bool heard;         /* a word of the server's has, though it may be no answer */
     char method[METHOD_SIZE];
-    char *path;
+    char *path, *query;
     uint64_t server_rule;      /* under which the server was dialled */
     struct override_scan form; /* of the request's body */
     bool is_timed;             /* a head has begun, and has its time */
+    struct buf body;           /* of one that waits, or did */
+    char body_hash[65];        /* in hexadecimal; empty: it has none */
+    bool collected;            /* all of it is there */
+    size_t *held_bytes;        /* the machine's, of all that wait */
     struct shield *shield;     /* NULL: there is nothing to hide */
 };
+
+/* ---- web.c ---- */
+
+#define WEB_BODY_PLACEHOLDER "its body holds the placeholder of a secret"
+#define WEB_FORM_OVERRIDES "its form names another method, and a rule is about methods"
+
+void web_say_no(struct conn *c, const char *why);
+void web_forward(struct conn *c, struct policy_rule *rule);
+/* By the policy as it is now. */
+void web_decide(struct conn *c);
+
+/* ---- web_held.c: requests that wait for an approval ---- */
+
+enum { WEB_BODY_MAX = 1 << 20 };
+
+void web_hold(struct conn *c, struct policy_rule *rule);
+bool web_step_collect(struct conn *c);
+/* NULL, or why the body that was collected may not go. */
+const char *web_check_body(struct conn *c);
+void web_send_body(struct conn *c);
+void web_drop_body(struct web *w);
 
 /* ---- web_side.c: bytes of one side, heads and bodies ---- */
 

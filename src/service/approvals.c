@@ -8,7 +8,7 @@
 #include "service/rights.h"
 #include "service/state.h"
 
-enum { LIST_MAX_BYTES = 4 << 20 };
+enum { LIST_MAX_BYTES = 4 << 20, RULE_TEXT_MAX = 2048, ANSWER_MAX = 8192 };
 
 /* The rule that asks, in its owner's words. */
 static void put_why(struct jot *j, const struct pending *p) {
@@ -20,6 +20,70 @@ static void put_why(struct jot *j, const struct pending *p) {
     snprintf(why, sizeof(why), "rule %llu asks: %s%s%s", (unsigned long long)rule->id, target,
              rule->methods[0] ? " " : "", rule->methods);
     jot_string(j, "why", why);
+}
+
+/* ---- the rule that --always adds ---- */
+
+static int cannot(struct err *err, const char *why) {
+    err_set(err, ERR_INVALID, "no rule fits this request alone: %s", why);
+    return err_remedy(err, "approve it once, or add a rule with `carrel net allow`");
+}
+
+/* A rule fixes neither body nor fields: in a machine that may obey a stranger that is too much. */
+static int may_rule(const struct pending *p, const struct policy *policy, struct err *err) {
+    if (p->method[0] && !path_is_plain(p->path))
+        return cannot(err, "its path could be read in two ways");
+    if (strlen(p->path) >= POLICY_PATH_SIZE || strlen(p->query) >= POLICY_QUERY_SIZE)
+        return cannot(err, "its path or query is too long");
+    if (p->hash[0] && policy->tainted[0])
+        return cannot(err, "it has a body, and the machine has read from a source that is not "
+                           "trusted");
+    return 0;
+}
+
+/* It lets through this request, and no other. */
+static int rule_of(const struct pending *p, struct policy_rule *ret, struct err *err) {
+    const struct policy *policy = gate_policy(p->machine);
+    const struct policy_rule *asked = policy_find(policy, p->rule);
+    char target[POLICY_TARGET_SIZE];
+    bool web = p->method[0], six = strchr(p->host, ':') != NULL;
+    const char *scheme = strcmp(p->protocol, "tls") == 0 ? "https" : web ? "http" : "tcp";
+    if (may_rule(p, policy, err) < 0)
+        return -1;
+    *ret =
+        (struct policy_rule){.action = POLICY_ALLOW,
+                             .local = asked && asked->local,
+                             .exact = web,
+                             .tainted = policy->tainted[0]}; /* its owner knows what it has read */
+    if (web) {
+        snprintf(ret->methods, sizeof(ret->methods), "%s", p->method);
+        snprintf(ret->query, sizeof(ret->query), "%s", p->query);
+    }
+    snprintf(target, sizeof(target), "%s://%s%s%s:%u%s", scheme, six ? "[" : "", p->host,
+             six ? "]" : "", p->port, p->path);
+    return policy_target_read(target, ret, err);
+}
+
+static void rule_text(const struct policy_rule *r, struct buf *out) {
+    char target[POLICY_TARGET_SIZE];
+    policy_target_write(r, target);
+    (void)!buf_addf(out, "allow %s%s%s%s%s%s", r->methods, r->methods[0] ? " " : "", target,
+                    r->exact && !r->path[0] ? "/" : "", r->query[0] ? "?" : "", r->query);
+    if (r->exact)
+        (void)!buf_addf(out, ", with any fields and body");
+}
+
+/* What --always would add, word for word; or why it would add nothing. */
+static void put_rule(struct jot *j, const struct pending *p) {
+    struct buf text DEFER(buf_done) = BUF(RULE_TEXT_MAX);
+    struct policy_rule rule;
+    struct err err;
+    if (rule_of(p, &rule, &err) < 0) {
+        jot_string(j, "no_rule", err.text);
+        return;
+    }
+    rule_text(&rule, &text);
+    jot_bytes(j, "always", text.data, text.len);
 }
 
 static void put_item(struct jot *j, const char *name, struct pending *p, uint64_t now) {
@@ -34,8 +98,14 @@ static void put_item(struct jot *j, const char *name, struct pending *p, uint64_
     jot_string(j, "protocol", p->protocol);
     if (p->method[0]) {
         jot_string(j, "method", p->method);
-        jot_string(j, "path", p->path);
+        jot_bytes(j, "path", p->path, strlen(p->path));
+        if (p->query[0])
+            jot_bytes(j, "query", p->query, strlen(p->query));
+        jot_u64(j, "body", p->body);
+        if (p->hash[0])
+            jot_string(j, "body_sha256", p->hash);
     }
+    put_rule(j, p);
     jot_u64(j, "rule", p->rule);
     put_why(j, p);
     const char *first = pending_first(p);
@@ -63,7 +133,8 @@ void service_pending(struct service *s, const struct caller *who, service_net_fn
         if (!may_see(who, l->row.owner))
             continue;
         for (struct pending *p = gate_pending(l->gate); p; p = p->next)
-            put_item(&j, NULL, p, loop_now_ms(s->loop));
+            if (p->state != PENDING_PASSED)
+                put_item(&j, NULL, p, loop_now_ms(s->loop));
     }
     jot_end(&j, ']');
     jot_end(&j, '}');
@@ -89,38 +160,16 @@ bool service_pending_of(struct service *s, const char *machine, struct buf *to) 
     return false;
 }
 
-/* The rule that would have let this request through, and no other. */
-static int rule_of(const struct pending *p, const struct policy_rule *asked,
-                   struct policy_rule *ret, struct err *err) {
-    static const char *const schemes[] = {"", "http://", "https://", "tcp://"};
-    char target[POLICY_TARGET_SIZE];
-    bool web = p->method[0];
-    const char *scheme = !web                              ? schemes[3]
-                         : strcmp(p->protocol, "tls") == 0 ? schemes[2]
-                                                           : schemes[1];
-    bool six = strchr(p->host, ':') != NULL;
-    bool fits = web && path_is_plain(p->path) && strlen(p->path) < POLICY_PATH_SIZE;
-    snprintf(target, sizeof(target), "%s%s%s%s:%u%s", scheme, six ? "[" : "", p->host,
-             six ? "]" : "", p->port, fits ? p->path : "");
-    *ret = (struct policy_rule){.action = POLICY_ALLOW, .local = asked && asked->local};
-    if (web)
-        snprintf(ret->methods, sizeof(ret->methods), "%s", p->method);
-    return policy_target_read(target, ret, err);
-}
-
 static int widen(struct live *l, const struct pending *p, const struct approval_request *r,
-                 struct err *err) {
-    struct policy *policy = gate_policy(l->gate);
-    struct policy_rule rule;
-    if (rule_of(p, policy_find(policy, p->rule), &rule, err) < 0)
+                 struct policy_rule *ret, struct err *err) {
+    if (rule_of(p, ret, err) < 0)
         return -1;
-    rule.tainted = policy->tainted[0]; /* its owner knows what it has read */
-    rule.expires_ms = r->ttl.is ? now_ms() + (int64_t)r->ttl.value : 0;
-    if (policy_add(policy, &rule, err) < 0)
+    ret->expires_ms = r->ttl.is ? now_ms() + (int64_t)r->ttl.value : 0;
+    if (policy_add(gate_policy(l->gate), ret, err) < 0)
         return -1;
     if (net_keep(l, err) == 0)
         return 0;
-    policy_remove(policy, policy->last_id, NULL); /* a rule that is not written down is none */
+    policy_remove(gate_policy(l->gate), ret->id, NULL); /* one that is not written down is none */
     return -1;
 }
 
@@ -145,6 +194,11 @@ void service_approve(struct service *s, const struct caller *who, const char *id
     uint64_t intent;
     bool approves = strcmp(r->decision, "approve") == 0, wide = r->always || r->ttl.is;
     struct pending *p = find(s, who, id, &l, &err);
+    if (p && p->state == PENDING_PASSED && !(approves && wide)) {
+        err_set(&err, ERR_NOT_FOUND, "'%s' does not wait any more: it was let through", p->id);
+        err_remedy(&err, "`carrel approve %s --always` adds a rule for it", p->id);
+        p = NULL;
+    }
     if (!p) {
         done(arg, NULL, &err);
         return;
@@ -159,7 +213,8 @@ void service_approve(struct service *s, const struct caller *who, const char *id
         done(arg, NULL, &err);
         return;
     }
-    int failed = approves && wide ? widen(l, p, r, &err) : 0;
+    struct policy_rule rule;
+    int failed = approves && wide ? widen(l, p, r, &rule, &err) : 0;
     const struct journal_record result = {.verb = what.verb, .machine = l->row.id};
     note_result(s, who, &result, intent, failed < 0 ? &err : NULL);
     if (failed < 0) {
@@ -170,5 +225,14 @@ void service_approve(struct service *s, const struct caller *who, const char *id
         net_tell(l, NULL, NULL);
     pending_decide(p, approves ? PENDING_APPROVED : PENDING_REFUSED, approves && wide);
     event_tell(s, l->row.owner, l->row.id, approves ? "net.approved" : "net.refused", text.data);
-    done(arg, "{}", NULL);
+    struct buf answer DEFER(buf_done) = BUF(ANSWER_MAX), words DEFER(buf_done) = BUF(RULE_TEXT_MAX);
+    struct jot a = JOT(&answer);
+    jot_object(&a, NULL);
+    if (approves && wide) {
+        rule_text(&rule, &words);
+        jot_u64(&a, "rule", rule.id);
+        jot_bytes(&a, "added", words.data, words.len);
+    }
+    jot_end(&a, '}');
+    done(arg, answer.data, NULL);
 }

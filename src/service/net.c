@@ -193,8 +193,11 @@ static void named(void *arg, const char *machine, uint32_t number, const char *n
 
 static void pended(void *arg, const char *machine, const struct pending *p, bool gone) {
     struct service *s = arg;
+    char *wish DEFER_FREE = NULL;
+    if (asprintf(&wish, "%s\n%s\n%" PRIu64 "\n%s", p->path, p->query, p->body, p->hash) < 0)
+        abort();
     struct pending_row row = {.port = p->port,
-                              .path = p->path,
+                              .path = wish,
                               .rule = p->rule,
                               .since_ms = p->since_ms,
                               .until_ms = now_ms() + (int64_t)(p->until_ms - loop_now_ms(s->loop)),
@@ -210,14 +213,28 @@ static void pended(void *arg, const char *machine, const struct pending *p, bool
         log_line(LOG_WARN, "service", "keep a request that waits: %s id=%s", err.text, machine);
 }
 
+/* Path, query, the body's bytes and its hash, a line each; before, it was the path alone. */
+static void read_wish(char *text, struct pending *ret) {
+    const char *lines[4] = {"", "", "0", ""};
+    for (size_t i = 0; i < 4 && text; i++)
+        lines[i] = strsep(&text, "\n");
+    ret->path = (char *)lines[0];
+    ret->query = (char *)lines[1];
+    ret->body = strtoull(lines[2], NULL, 10);
+    snprintf(ret->hash, sizeof(ret->hash), "%s", lines[3]);
+}
+
 static void restore_pending(void *arg, const struct pending_row *row) {
     struct live *l = arg;
     int64_t left = row->until_ms - now_ms();
+    char *wish DEFER_FREE = strdup(row->path ? row->path : "");
     struct pending p = {.port = (uint16_t)row->port,
-                        .path = row->path ? row->path : (char *)"",
                         .rule = row->rule,
                         .since_ms = row->since_ms,
                         .state = row->approved ? PENDING_APPROVED : PENDING_WAITS};
+    if (!wish)
+        abort();
+    read_wish(wish, &p);
     snprintf(p.id, sizeof(p.id), "%s", row->id);
     snprintf(p.host, sizeof(p.host), "%s", row->host);
     snprintf(p.protocol, sizeof(p.protocol), "%s", row->protocol);

@@ -88,7 +88,7 @@ static void idle_known(void *arg, const struct machine_stats *stats, const struc
             .io_bytes = stats->io_bytes,
             .commands = l->running,
             .open = l->open,
-            .pending = l->gate && gate_pending(l->gate),
+            .pending = l->gate && gate_waits(l->gate),
             .busy = stats->busy,
         };
         if (idle_feed(&l->idle, &sample) >= l->row.idle_ms)

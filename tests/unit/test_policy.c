@@ -216,6 +216,49 @@ static void it_is_known_what_rules_are_about(void **state) {
     }
 }
 
+static void an_exact_rule_is_for_one_request(void **state) {
+    (void)state;
+    static const struct {
+        const char *path, *query;
+        bool fits, fits_root; /* the rule for /a?x=1, and that for / */
+    } rows[] = {
+        {"/a", "x=1", true, false},    {"/a", NULL, false, false},   {"/a", "x=2", false, false},
+        {"/a", "x=1&y", false, false}, {"/a/", "x=1", false, false}, {"/a/b", "x=1", false, false},
+        {"/", NULL, false, true},      {"/", "", false, true},       {"/", "x=1", false, false},
+        {"/b", NULL, false, false},
+    };
+    struct policy p DEFER(policy_done) = {.count = 0}, back DEFER(policy_done) = {.count = 0};
+    struct policy_rule one = rule(POLICY_ALLOW, "http://api.example/a"),
+                       root = rule(POLICY_ALLOW, "http://root.example"),
+                       wrong = rule(POLICY_ALLOW, "api.example");
+    one.exact = root.exact = wrong.exact = true;
+    snprintf(one.query, sizeof(one.query), "x=1");
+    assert_int_equal(policy_add(&p, &one, &err), 0);
+    assert_int_equal(policy_add(&p, &root, &err), 0);
+    assert_int_equal(policy_add(&p, &wrong, &err), -1);
+    struct policy_rule wide = rule(POLICY_ASK, "http://api.example/a");
+    assert_int_equal(policy_add(&p, &wide, &err), 0);
+    assert_int_equal(p.count, 3); /* the exact one is another */
+    policy_remove(&p, wide.id, &err);
+    struct buf text DEFER(buf_done) = BUF(4096);
+    struct jot j = JOT(&text);
+    policy_write(&p, &j, NULL);
+    assert_int_equal(policy_read(text.data, &back, &err), 0);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++)
+        for (int of_root = 0; of_root < 2; of_root++) {
+            const struct policy_query q = {.host = of_root ? "root.example" : "api.example",
+                                           .port = 80,
+                                           .knows_protocol = true,
+                                           .protocol = PROTOCOL_HTTP,
+                                           .method = "GET",
+                                           .path = rows[i].path,
+                                           .query = rows[i].query};
+            bool fits = policy_decide(&back, &q).action == POLICY_ALLOW;
+            if (fits != (of_root ? rows[i].fits_root : rows[i].fits))
+                fail_msg("%s%s?%s", q.host, q.path, q.query ? q.query : "");
+        }
+}
+
 static void a_rule_ends_when_it_says(void **state) {
     (void)state;
     struct policy p DEFER(policy_done) = {.count = 0};
@@ -423,6 +466,7 @@ UNIT_MAIN(cmocka_unit_test(presets_only_install_once_it_is_tainted),
           cmocka_unit_test(tcp_needs_no_first_byte), cmocka_unit_test(the_newest_rule_decides),
           cmocka_unit_test(methods_and_paths_wait_for_the_request),
           cmocka_unit_test(it_is_known_what_rules_are_about),
+          cmocka_unit_test(an_exact_rule_is_for_one_request),
           cmocka_unit_test(a_rule_ends_when_it_says), cmocka_unit_test(rules_are_kept_as_json),
           cmocka_unit_test(bad_json_leaves_the_policy_as_it_was),
           cmocka_unit_test(there_are_only_so_many_rules))

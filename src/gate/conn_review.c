@@ -1,0 +1,77 @@
+/* Connections while they are open: what they may still send, and whether they may stay. */
+#include "gate/inner.h"
+
+enum { PAUSE_LEAST_MS = 20 };
+
+/* ---- bytes ---- */
+
+size_t conn_may_send(const struct conn *c) {
+    if (!c->taints || !c->received || c->state == CONN_WEB) /* which looks at each request */
+        return SIZE_MAX;
+    return c->sent_late < GATE_TAINT_SENT ? GATE_TAINT_SENT - c->sent_late : 0;
+}
+
+bool conn_count(struct conn *c, size_t sent, size_t received) {
+    struct gate *g = c->machine->gate;
+    struct policy_rule *r = policy_find(&c->machine->policy, c->rule);
+    c->sent += sent;
+    c->received += received;
+    g->stats.sent += sent;
+    g->stats.received += received;
+    c->sent_late += c->taints && c->received ? sent : 0;
+    if (!conn_may_send(c)) {
+        conn_end(c, true, "it has tainted the machine, and may not send more");
+        return false;
+    }
+    if (!r)
+        return true;
+    r->bytes_used += sent + received;
+    if (r->bytes_max && r->bytes_used > r->bytes_max) {
+        conn_end(c, true, "the rule's bytes are used up");
+        return false;
+    }
+    if (r->rate) {
+        uint64_t now = loop_now_ms(g->loop), from = r->busy_ms > now ? r->busy_ms : now;
+        r->busy_ms = from + (sent + received) * 1000 / r->rate;
+        if (r->busy_ms > now + PAUSE_LEAST_MS) {
+            c->pause_ms = r->busy_ms - now;
+            conn_timer(c, c->pause_ms);
+        }
+    }
+    return true;
+}
+
+/* ---- judged again ---- */
+
+static bool is_reviewed(const struct conn *c) {
+    switch (c->state) {
+    case CONN_DIAL:
+    case CONN_RELAY:
+    case CONN_PG:
+        return true;
+    case CONN_WEB:
+        return web_stage(c) != WEB_IDLE;
+    default:
+        return false; /* nothing is allowed yet, or nothing any more */
+    }
+}
+
+/* A taint takes the right to send: who only receives may go on, and so may what tainted. */
+static bool may_finish(const struct conn *c) {
+    return c->taints || (c->state == CONN_WEB && web_stage(c) == WEB_RECEIVES);
+}
+
+/* After the policy has changed: what it would not allow now ends. */
+void conn_review(struct conn *c) {
+    uint64_t rule = c->rule;
+    if (c->ended || !is_reviewed(c))
+        return;
+    struct policy_answer a =
+        c->state == CONN_WEB ? web_decide_again(c) : conn_decide(c, NULL, NULL, NULL);
+    bool approved = a.action == POLICY_ASK && c->approved && c->rule == rule;
+    if (a.want == POLICY_KNOWN && (a.action == POLICY_ALLOW || approved))
+        return;
+    c->rule = rule;
+    if (!a.by_taint || !may_finish(c))
+        conn_end(c, true, "the policy has changed");
+}
