@@ -53,14 +53,17 @@ PAYLOADS = {
     "DEADLINE": wild(1), "SPARES_WANT": b"\1\1", "SPARES": b"\1\1",
 }
 RIGHT = "TABLE_ROWS"
+# What a guest answers; the daemon asks some of it (BUSY) whenever it likes.
+HONEST = {"HELLO": "HELLO", "TABLE": RIGHT, "BUSY": "BUSY_STATE", "EXEC": "EXEC_FAILED", "STAT": "ENTRY", "LIST": "LIST_PAGE",
+          "READ": "READ_DATA", "LOG_WAIT": "LOG_GREW"}
 
 
 class FakeGuest(threading.Thread):
-    """In the place of a machine's guest from now on. Requests get the answers given, a kind each; the rest OK."""
+    """In the place of a machine's guest from now on: honest but for the answers given, a kind each."""
 
     def __init__(self, machine, payloads=(), **answers):
         super().__init__(daemon=True)
-        self.answers, self.payloads = {"HELLO": "HELLO", "TABLE": RIGHT, **answers}, {**PAYLOADS, **dict(payloads)}
+        self.answers, self.payloads = {**HONEST, **answers}, {**PAYLOADS, **dict(payloads)}
         self.asked = threading.Event()  # for TABLE
         self.listener = socket.socket(socket.AF_UNIX)
         fd = os.open(machine.socket.parent, os.O_PATH)  # the path may be too long for a socket
