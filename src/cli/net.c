@@ -131,6 +131,16 @@ int net_put_models(struct jot *j, const char *text, struct err *err) {
     return 0;
 }
 
+/* A rule for one path alone shows its query, and says so. */
+static void print_target(const json_t *r) {
+    struct buf text DEFER(buf_done) = BUF(4096);
+    const char *query = client_text(r, "query");
+    bool exact = json_is_true(json_object_get(r, "exact"));
+    (void)!buf_addf(&text, "%s%s%s%s", client_text(r, "target"), *query ? "?" : "", query,
+                    exact ? " (only)" : "");
+    table_cell(text.data ? text.data : "", 40);
+}
+
 static void print_rule(const json_t *r) {
     char id[24], bytes[16] = "-";
     snprintf(id, sizeof(id), "%lld", client_number(r, "id"));
@@ -138,7 +148,7 @@ static void print_rule(const json_t *r) {
         table_bytes(client_number(r, "bytes"), bytes);
     table_cell(id, 4);
     table_cell(client_text(r, "action"), 6);
-    table_cell(client_text(r, "target"), 40);
+    print_target(r);
     table_cell(*client_text(r, "methods") ? client_text(r, "methods") : "-", 10);
     table_cell(bytes, 6);
     table_cell(json_is_true(json_object_get(r, "local")) ? "local" : "", 0);

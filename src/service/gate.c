@@ -481,16 +481,21 @@ static bool is_behind(const struct steps *p) {
     return p->merging && layers >= LAYERS_GOOD - 1;
 }
 
-static void begin_next(void *arg) {
-    struct live *l = arg;
-    struct steps *p = &l->steps;
+/* Takes it out of the list, which is whole again before anybody hears of it. */
+static struct step_call *next_wanted(struct steps *p) {
     struct step_call *c = p->wanted;
-    if (!c || p->taking || p->held || is_behind(p) || commit_waits(&l->lane))
-        return;
     p->wanted = c->next;
     if (!p->wanted)
         p->wanted_last = &p->wanted;
-    begin(c);
+    return c;
+}
+
+static void begin_next(void *arg) {
+    struct live *l = arg;
+    struct steps *p = &l->steps;
+    if (!p->wanted || p->taking || p->held || is_behind(p) || commit_waits(&l->lane))
+        return;
+    begin(next_wanted(p));
 }
 
 void steps_take(struct live *l, const struct step_cause *cause, step_taken_fn *done, void *arg) {
@@ -581,13 +586,11 @@ void steps_end(struct live *l) {
     struct err err;
     err_set(&err, ERR_GONE, "machine '%s' has ended", l->row.id);
     while (l->steps.wanted) {
-        struct step_call *c = l->steps.wanted;
-        l->steps.wanted = c->next;
-        if (c->done)
+        struct step_call *c = next_wanted(&l->steps);
+        if (c->done) /* which may want another one: that is refused here, too */
             c->done(c->arg, NULL, &err);
         call_free(c);
     }
-    l->steps.wanted_last = &l->steps.wanted;
     loop_call_cancel(l->service->loop, &l->steps.start);
     gate_let_all(l);
 }

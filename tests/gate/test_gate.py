@@ -167,6 +167,18 @@ def test_budgets_cut_what_goes_beyond_them(gated, servers, box):
 
 
 @pytest.mark.parametrize("scheme", ["http", "tcp"])
+def test_what_is_sent_counts_as_what_comes_back(gated, servers, box, scheme):
+    """The control is the same upload under a budget that is large enough."""
+    up = ["-o", "/dev/null", "-H", "Expect:", "--data-binary", "@large", f"http://ok.test:{servers.http}/chunks"]  # which answers with a few words
+    gated.exec(box, "head -c 150000 /dev/zero > large")
+    gated.allow(box, f"{scheme}://ok.test:{servers.http}", bytes=1000000)
+    assert curl(gated, box, *up)["exec"]["status"] == 0 and len(servers.web.seen[-1]["body"]) == 150000
+    gated.allow(box, f"{scheme}://ok.test:{servers.http}", bytes=100000)
+    assert curl(gated, box, *up)["exec"]["status"] != 0
+    assert "the rule's bytes are used up" in [n.get("reason") for n in gated.notes(box, "net.close", count=2)]
+
+
+@pytest.mark.parametrize("scheme", ["http", "tcp"])
 def test_a_rate_is_kept(gated, servers, box, scheme):
     gated.allow(box, f"{scheme}://ok.test:{servers.http}", rate=200000)
     done = curl(gated, box, "-o", "/dev/null", "-w", "%{time_total} %{size_download}",
