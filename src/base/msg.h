@@ -46,6 +46,13 @@
 #include "base/frame.h"
 
 #define MSG_VERSION 2u
+/*
+ * The oldest version that the host side still speaks, at most one before ours; with version 3 this
+ * stays 2. It greets with that, a guest answers with its own: so a machine of the release before
+ * goes on under the next one.
+ */
+#define MSG_VERSION_OLDEST 2u
+_Static_assert(MSG_VERSION - MSG_VERSION_OLDEST <= 1, "one older version, no more");
 #define MSG_ID_NONE UINT32_MAX    /* "no uid/gid given" */
 #define MSG_CHUNK_MAX (64u << 10) /* most data bytes in one data frame, file read or write */
 #define MSG_WINDOW_MIN (4u << 10)
@@ -159,7 +166,7 @@ enum msg_feature {
 };
 
 struct msg_hello {
-    uint32_t version; /* MSG_VERSION; another one is answered with ERROR `unsupported` */
+    uint32_t version; /* the oldest that the host speaks; the guest's own, or ERROR `unsupported` */
     uint32_t features;
     uint64_t incarnation; /* guest: random at its start, so a host knows it is the same one */
 };

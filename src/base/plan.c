@@ -53,6 +53,7 @@ static const struct {
     {PLAN_SAVE, BY_ID | STACK | LAYER | TEXT},
     {PLAN_SHED, TEXT},
     {PLAN_COPY, BY_ID | LAYER},
+    {PLAN_HELLO, 0},
     {PLAN_CREATED, TEXT},
     {PLAN_FACTS_ARE, FACTS},
     {PLAN_DONE, 0},
@@ -71,7 +72,7 @@ static const struct {
     {PLAN_CREATE, PLAN_CREATED}, {PLAN_FACTS, PLAN_FACTS_ARE}, {PLAN_STATUS, PLAN_TEXT},
     {PLAN_LIST, PLAN_IDS},       {PLAN_STATS, PLAN_STATS_ARE}, {PLAN_UPPERS, PLAN_TEXT},
     {PLAN_ROOT, PLAN_ROOT_IS},   {PLAN_VIEW, PLAN_VIEW_IS},    {PLAN_DISK, PLAN_VIEW_IS},
-    {PLAN_LEND, PLAN_TEXT},      {PLAN_COPY, PLAN_TEXT},
+    {PLAN_LEND, PLAN_TEXT},      {PLAN_COPY, PLAN_TEXT},       {PLAN_HELLO, PLAN_TEXT},
 };
 
 static const char *const modes[] = {

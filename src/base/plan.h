@@ -69,6 +69,8 @@ enum plan_type {
     PLAN_SAVE, /* id, stack: one layer, layer, text: d-... -> PLAN_DONE; `busy`: ask again */
     PLAN_SHED, /* text: "d-... 3 7-9"          -> PLAN_DONE; its others are removed, or all of it */
     PLAN_COPY, /* id, layer: what its upper holds -> PLAN_TEXT, how; `busy`: ask again */
+    /* Never another number: spawners of any version answer it, if only with an error. */
+    PLAN_HELLO = 63, /*                           -> PLAN_TEXT, its program_id() */
     PLAN_CREATED = 64,
     PLAN_FACTS_ARE,
     PLAN_DONE,

@@ -15,7 +15,7 @@
 static enum serve_result hello(struct guest *g, struct conn *c, const struct frame *f) {
     struct msg_hello m;
     SERVE_GET(hello, f, &m);
-    if (m.version != MSG_VERSION) {
+    if (m.version == 0 || m.version > MSG_VERSION) { /* they do not speak ours any more */
         struct frame_head head = {.type = MSG_ERROR, .tag = f->head.tag};
         conn_send(c, &head, &(struct msg_error){.code = ERR_UNSUPPORTED, .text = {"version", 7}});
         return SERVE_BROKEN;

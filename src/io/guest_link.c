@@ -65,7 +65,7 @@ struct guest_link *guest_link_adopt(int sock) {
     l->out = BUF(QUEUE_MAX + FRAME_BYTES_MAX);
     l->in = FRAME_DECODER(l->room, sizeof(l->room));
     struct frame_head head = {.type = MSG_HELLO};
-    if (queue(l, &head, &(struct msg_hello){.version = MSG_VERSION}, NULL) < 0)
+    if (queue(l, &head, &(struct msg_hello){.version = MSG_VERSION_OLDEST}, NULL) < 0)
         abort();
     return l;
 }
@@ -287,7 +287,8 @@ static int take_hello(struct guest_link *l, const struct frame *f, struct err *e
     struct msg_hello hello;
     if (l->incarnation)
         return err_set(err, ERR_INTERNAL, "guest broke the protocol: a second HELLO");
-    if (msg_get_hello(f, &hello) < 0 || hello.version != MSG_VERSION)
+    if (msg_get_hello(f, &hello) < 0 || hello.version < MSG_VERSION_OLDEST ||
+        hello.version > MSG_VERSION)
         return err_set(err, ERR_UNSUPPORTED, "guest speaks another protocol version");
     l->features = hello.features;
     l->incarnation = hello.incarnation;

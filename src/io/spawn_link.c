@@ -1,13 +1,19 @@
 #include "io/spawn_link.h"
 
 #include <errno.h>
+#include <poll.h>
+#include <signal.h>
 #include <string.h>
+#include <sys/pidfd.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include "base/defer.h"
 #include "base/fdio.h"
+#include "base/log.h"
+#include "base/program_id.h"
 #include "io/launch.h"
 
 int spawn_try_connect(const struct place *place, struct err *err) {
@@ -76,6 +82,57 @@ static int ask(int link, struct plan_message *m, const int *fds, size_t nfds,
     if (m->type != want)
         return err_set(err, ERR_INTERNAL, "the spawner answered with %d", m->type);
     return 0;
+}
+
+enum { HELLO_S = 5, LEAVE_MS = 30000 };
+
+static void limit_waiting(int link, time_t seconds) {
+    setsockopt(link, SOL_SOCKET, SO_RCVTIMEO, &(struct timeval){.tv_sec = seconds},
+               sizeof(struct timeval));
+}
+
+/* One that says nothing is left alone: whoever asks it for something finds out why. */
+static bool is_current(const struct place *place, int link) {
+    struct fd_message got DEFER(fd_message_close) = {0};
+    struct plan_message m = {.type = PLAN_HELLO};
+    char path[PLACE_SIZE + 16], wanted[PROGRAM_ID_SIZE];
+    struct err err;
+    snprintf(path, sizeof(path), "%s/carrel-spawn", place->libexec);
+    if (program_id(path, wanted) < 0)
+        return true;
+    limit_waiting(link, HELLO_S);
+    int r = ask(link, &m, NULL, 0, &got, &err);
+    limit_waiting(link, 0);
+    return r < 0 ? !got.len : strcmp(m.text, wanted) == 0;
+}
+
+/* Its boxes are others' children by now and go on. Only a pid that we hold is signalled. */
+static int send_away(int link, struct err *err) {
+    struct ucred peer;
+    socklen_t size = sizeof(peer);
+    if (getsockopt(link, SOL_SOCKET, SO_PEERCRED, &peer, &size) < 0)
+        return err_sys(err, "look for the spawner");
+    int pid DEFER_CLOSE = pidfd_open(peer.pid, 0);
+    struct pollfd connection = {.fd = link}, end = {.fd = pid, .events = POLLIN};
+    if (pid < 0)
+        return errno == ESRCH ? 0 : err_sys(err, "look for the spawner");
+    if (poll(&connection, 1, 0) != 0) /* it went by itself, and its number may be another's */
+        return 0;
+    if (pidfd_send_signal(pid, SIGTERM, NULL, 0) < 0 && errno != ESRCH)
+        return err_sys(err, "end the spawner of an earlier version");
+    return poll(&end, 1, LEAVE_MS) > 0
+               ? 0
+               : err_set(err, ERR_TIMEOUT, "the spawner of an earlier version does not end");
+}
+
+int spawn_connect_current(const struct place *place, struct err *err) {
+    int fd DEFER_CLOSE = spawn_connect(place, NULL, err);
+    if (fd < 0 || is_current(place, fd))
+        return TAKE_FD(fd);
+    log_line(LOG_WARN, "machine", "replacing a spawner of another version");
+    if (send_away(fd, err) < 0)
+        return -1;
+    return spawn_connect(place, NULL, err);
 }
 
 int spawn_create(int link, struct plan_message *m, const int *fds, int *ret_guest, int *ret_uppers,

@@ -15,6 +15,12 @@
 /* A connected socket, or -1. `waiting` (may be NULL) is called once when starting takes a while. */
 int spawn_connect(const struct place *place, void (*waiting)(void), struct err *err);
 
+/*
+ * The same with a spawner of the program that is installed now. One of another program, as before
+ * an upgrade, is ended and the next one started: boxes go on, and that adopts them.
+ */
+int spawn_connect_current(const struct place *place, struct err *err);
+
 /* The same, but only if a spawner is running: ERR_NOT_FOUND otherwise. */
 int spawn_try_connect(const struct place *place, struct err *err);
 

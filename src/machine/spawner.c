@@ -299,7 +299,7 @@ static void on_connected(void *arg) {
 
 static void find_spawner(void *arg) {
     struct connecting *job = arg;
-    job->fd = spawn_connect(&job->place, NULL, &job->err);
+    job->fd = spawn_connect_current(&job->place, &job->err);
 }
 
 static void connect_now(void *arg) {

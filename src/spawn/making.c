@@ -154,7 +154,7 @@ static int name_listeners(struct spawner *s, const struct making *m, const char 
 
 int guest_greet(int link) {
     uint8_t frame[64];
-    struct msg_hello hello = {.version = MSG_VERSION, .features = MSG_FEATURE_FDS};
+    struct msg_hello hello = {.version = MSG_VERSION_OLDEST, .features = MSG_FEATURE_FDS};
     size_t n = msg_encode(frame, sizeof(frame), &(struct frame_head){.type = MSG_HELLO}, &hello);
     /* A guest found again may be dying this moment: that is no reason to end with it. */
     return send(link, frame, n, MSG_NOSIGNAL) == (ssize_t)n ? 0 : -1;

@@ -500,6 +500,13 @@ static void do_wipe(struct server *v, struct client *c, const struct fd_message 
         answer_done(v, c);
 }
 
+static void do_hello(struct server *v, struct client *c, const struct fd_message *in) {
+    (void)in;
+    v->message.type = PLAN_TEXT;
+    snprintf(v->message.text, sizeof(v->message.text), "%s", v->s->program);
+    answer(v, c, &v->message, NULL, 0);
+}
+
 static void do_stop(struct server *v, struct client *c, const struct fd_message *in) {
     (void)in;
     struct err err;
@@ -513,12 +520,13 @@ static void do_stop(struct server *v, struct client *c, const struct fd_message 
 }
 
 static void (*const requests[])(struct server *, struct client *, const struct fd_message *) = {
-    [PLAN_CREATE] = do_create, [PLAN_FACTS] = do_facts,    [PLAN_DESTROY] = do_destroy,
-    [PLAN_STATUS] = do_status, [PLAN_STOP] = do_stop,      [PLAN_ROOT] = do_root,
-    [PLAN_VIEW] = do_view,     [PLAN_DISK] = do_view,      [PLAN_KEEP] = do_keep,
-    [PLAN_MERGE] = do_merge,   [PLAN_UNPACK] = do_archive, [PLAN_PACK] = do_archive,
-    [PLAN_DRAW] = do_archive,  [PLAN_WIPE] = do_wipe,      [PLAN_TELL] = do_tell,
-    [PLAN_SAVE] = do_saved,    [PLAN_SHED] = do_saved,     [PLAN_COPY] = do_copy,
+    [PLAN_CREATE] = do_create, [PLAN_FACTS] = do_facts,   [PLAN_DESTROY] = do_destroy,
+    [PLAN_HELLO] = do_hello,   [PLAN_STATUS] = do_status, [PLAN_STOP] = do_stop,
+    [PLAN_ROOT] = do_root,     [PLAN_VIEW] = do_view,     [PLAN_DISK] = do_view,
+    [PLAN_KEEP] = do_keep,     [PLAN_MERGE] = do_merge,   [PLAN_UNPACK] = do_archive,
+    [PLAN_PACK] = do_archive,  [PLAN_DRAW] = do_archive,  [PLAN_WIPE] = do_wipe,
+    [PLAN_TELL] = do_tell,     [PLAN_SAVE] = do_saved,    [PLAN_SHED] = do_saved,
+    [PLAN_COPY] = do_copy,
 };
 
 static void do_verb(struct server *v, struct client *c, verb_fn *verb) {

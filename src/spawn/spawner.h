@@ -17,6 +17,7 @@
 #include "base/frame.h"
 #include "base/map.h"
 #include "base/plan.h"
+#include "base/program_id.h"
 #include "spawn/berth.h"
 #include "spawn/cgroup.h"
 #include "spawn/child.h"
@@ -86,6 +87,7 @@ struct box {
 };
 
 struct spawner {
+    char program[PROGRAM_ID_SIZE]; /* which we are: it tells the daemon whether we are current */
     bool rootless;
     int outsider; /* rootless: ends boxes that are not below our user namespace; or -1 */
     int host;     /* "/" of the host, seen from the workshop */

@@ -118,6 +118,7 @@ static int open_journal(struct store *s, const struct store_options *o, struct e
 
 static int open_database(struct store *s, const char *path, struct err *err) {
     if (make_file(path, err) < 0 || connection_open(path, &s->db, err) < 0 ||
+        schema_copy(s->db, schema_version, s->home_fd, err) < 0 ||
         schema_migrate(s->db, schema_steps, schema_version, err) < 0 ||
         check_database(s->db, path, err) < 0)
         return -1;

@@ -151,7 +151,7 @@ const char *const schema_steps[] = {
 };
 const size_t schema_version = sizeof(schema_steps) / sizeof(*schema_steps);
 
-static int version_get(sqlite3 *db, size_t *ret, struct err *err) {
+int schema_version_of(sqlite3 *db, size_t *ret, struct err *err) {
     sqlite3_stmt *stmt;
     int rc = sqlite3_prepare_v2(db, "PRAGMA user_version", -1, &stmt, NULL);
     if (rc == SQLITE_OK)
@@ -190,7 +190,7 @@ int schema_migrate(sqlite3 *db, const char *const *steps, size_t count, struct e
     int rc = sqlite3_exec(db, "BEGIN IMMEDIATE", NULL, NULL, NULL);
     if (rc != SQLITE_OK)
         return err_sqlite(err, db, rc, "begin");
-    if (version_get(db, &version, err) < 0)
+    if (schema_version_of(db, &version, err) < 0)
         goto undo;
     if (version > count) {
         err_set(err, ERR_UNSUPPORTED, "the database has version %zu, this Carrel knows %zu",

@@ -19,5 +19,10 @@ extern const size_t schema_version;
  */
 int schema_migrate(sqlite3 *db, const char *const *steps, size_t count, struct err *err);
 
+int schema_version_of(sqlite3 *db, size_t *ret, struct err *err);
+
+/* Keeps a copy in that folder, `carrel.db.vN`, if steps are missing: call it before. */
+int schema_copy(sqlite3 *db, size_t count, int home, struct err *err);
+
 /* Tables, indexes, views and triggers are exactly those that the steps make. */
 int schema_check(sqlite3 *db, const char *const *steps, size_t count, struct err *err);

@@ -561,6 +561,20 @@ class Reconnects(GuestCase):
         except (Closed, ConnectionResetError, BrokenPipeError):
             return False
 
+    def test_a_host_that_speaks_an_older_version_is_answered_with_ours(self):
+        """The host greets with the oldest version that it speaks, and decides by the guest's own."""
+        for greeting, answer in ((VERSION, VERSION), (VERSION - 1, VERSION), (VERSION + 1, None), (0, None)):
+            with socket.socket(socket.AF_UNIX) as sock:
+                sock.connect(self.guest.path)
+                link = Link(sock, hello=False)
+                link.send("HELLO", struct.pack("<IIQ", greeting, 0, 0))
+                try:
+                    f = link.next()
+                    got = f.unpack("<IIQ")[0] if f.type == "HELLO" else None
+                except Closed:
+                    got = None
+                self.assertEqual((greeting, got), (greeting, answer))
+
     def test_frames_may_be_pipelined_and_cut_anywhere(self):
         sock = socket.socket(socket.AF_UNIX)
         sock.connect(self.guest.path)

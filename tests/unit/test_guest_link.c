@@ -76,6 +76,10 @@ static void hello_travels_with_the_first_request(void **state) {
     d = heard(p, buf, sizeof(buf));
     assert_int_equal(frame_next(&d, &f), 1);
     assert_int_equal(f.head.type, MSG_HELLO);
+    /* A guest of the version before refuses a greeting with ours. */
+    struct msg_hello hello;
+    assert_int_equal(msg_get_hello(&f, &hello), 0);
+    assert_int_equal(hello.version, MSG_VERSION_OLDEST);
     assert_int_equal(frame_next(&d, &f), 1);
     assert_int_equal(f.head.tag, 5);
 }
@@ -95,6 +99,26 @@ static void another_version_is_unsupported(void **state) {
     struct err err;
     struct frame f;
     say(p, (struct frame_head){.type = MSG_HELLO}, &(struct msg_hello){MSG_VERSION + 1, 0, 0});
+    assert_int_equal(guest_link_next(p->link, &f, &err), -1);
+    assert_int_equal(err.code, ERR_UNSUPPORTED);
+}
+
+static void the_oldest_version_that_we_speak_is_taken(void **state) {
+    struct pair *p = *state;
+    struct err err;
+    struct frame f;
+    say(p, (struct frame_head){.type = MSG_HELLO},
+        &(struct msg_hello){MSG_VERSION_OLDEST, MSG_FEATURE_TREE, 77});
+    assert_int_equal(guest_link_next(p->link, &f, &err), 0);
+    assert_int_equal(guest_link_incarnation(p->link), 77);
+}
+
+static void one_before_that_is_unsupported(void **state) {
+    struct pair *p = *state;
+    struct err err;
+    struct frame f;
+    say(p, (struct frame_head){.type = MSG_HELLO},
+        &(struct msg_hello){MSG_VERSION_OLDEST - 1, MSG_FEATURE_TREE, 77});
     assert_int_equal(guest_link_next(p->link, &f, &err), -1);
     assert_int_equal(err.code, ERR_UNSUPPORTED);
 }
@@ -468,7 +492,9 @@ static void a_guest_greets_once(void **state) {
 UNIT_MAIN(WITH_PAIR(a_call_takes_only_the_answer_to_what_was_asked), WITH_PAIR(a_guest_greets_once),
           WITH_PAIR(hello_travels_with_the_first_request),
           WITH_PAIR(the_guests_hello_is_taken_in_and_not_shown),
-          WITH_PAIR(another_version_is_unsupported), WITH_PAIR(a_run_ends_with_what_the_guest_says),
+          WITH_PAIR(another_version_is_unsupported),
+          WITH_PAIR(the_oldest_version_that_we_speak_is_taken),
+          WITH_PAIR(one_before_that_is_unsupported), WITH_PAIR(a_run_ends_with_what_the_guest_says),
           WITH_PAIR(a_refusal_keeps_its_code_and_text),
           cmocka_unit_test(statuses_are_those_a_shell_shows), WITH_PAIR(a_guest_that_goes_is_gone),
           WITH_PAIR(garbage_from_the_guest_is_an_error), WITH_PAIR(waiting_has_an_end),

@@ -194,7 +194,7 @@ static void hostile_heads_are_refused(void **state) {
     bytes[0] = PLAN_VERSION + 1;
     refused(n);
     n = plan_encode(&in, bytes);
-    bytes[2] = 63;
+    bytes[2] = 62;
     refused(n);
     set(PLAN_FACTS);
     snprintf(in.plan.id, sizeof(in.plan.id), "../../../etc/");
@@ -232,6 +232,8 @@ static void every_request_has_one_reply_and_no_reply_has_any(void **state) {
     for (int type = PLAN_CREATE; type <= PLAN_COPY; type++)
         assert_true(plan_reply((enum plan_type)type) >= PLAN_CREATED &&
                     plan_reply((enum plan_type)type) != PLAN_ERROR);
+    assert_int_equal(PLAN_HELLO, 63); /* of every version */
+    assert_int_equal(plan_reply(PLAN_HELLO), PLAN_TEXT);
     for (int type = PLAN_CREATED; type <= PLAN_VIEW_IS; type++)
         assert_int_equal(plan_reply((enum plan_type)type), 0);
     assert_int_equal(plan_reply(PLAN_STATS), PLAN_STATS_ARE);
