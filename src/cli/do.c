@@ -205,7 +205,7 @@ static void print_list(const char *title, const json_t *list) {
     size_t i;
     json_t *item;
     json_array_foreach(list, i, item) {
-        printf("%s\n", i == 0 ? title : "");
+        puts(i == 0 ? title : "");
         fputs("  - ", stdout);
         safe_text(stdout, json_string_value(item) ? json_string_value(item) : "",
                   json_string_length(item));

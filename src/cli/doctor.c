@@ -338,7 +338,7 @@ static void print_json(const struct finding *f) {
     }
     jot_end(&j, ']');
     jot_end(&j, '}');
-    puts(text.data);
+    safe_json_line(text.data);
 }
 
 /* What the kernel can do is known once the spawner has made its first root, or could not. */

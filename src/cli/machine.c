@@ -139,8 +139,8 @@ static void print_json(const struct command_setup *c, const struct command_end *
     jot_bytes(&j, "stderr", c->err.data ? c->err.data : "", c->err.len);
     jot_bool(&j, "truncated", c->session.cut[0] || c->session.cut[1]);
     jot_end(&j, '}');
-    puts(j.failed ? "{\"error\":{\"code\":\"limit\",\"message\":\"output too large\"}}"
-                  : text.data);
+    safe_json_line(j.failed ? "{\"error\":{\"code\":\"limit\",\"message\":\"output too large\"}}"
+                            : text.data);
     buf_done(&text);
 }
 

@@ -1,6 +1,7 @@
 #include "cli/table.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -11,8 +12,9 @@ void json_free(json_t **json) {
 }
 
 void print_json(const json_t *value) {
-    json_dumpf(value, stdout, JSON_COMPACT);
-    putchar('\n');
+    char *text = json_dumps(value, JSON_COMPACT);
+    safe_json_line(text ? text : "");
+    free(text);
 }
 
 void table_cell(const char *text, int width) {

@@ -49,6 +49,58 @@ static void invalid_utf8_is_spelled_out(void **state) {
     shown(true, "\xed\xa0\x80", 0, "\\xed\\xa0\\x80");
 }
 
+/* What was printed to the stream, as a text. */
+#define PRINTED(want, call)                     \
+    do {                                        \
+        char *got DEFER_FREE = NULL;            \
+        size_t size = 0;                        \
+        FILE *to = open_memstream(&got, &size); \
+        call;                                   \
+        fclose(to);                             \
+        assert_string_equal(got, want);         \
+    } while (0)
+
+static void a_format_is_ours_and_its_texts_are_names(void **state) {
+    (void)state;
+    PRINTED("\x1b[1m<a\\x0ab\\x1b[2J>\n", fprintf(to, "\x1b[1m<%s>\n", "a\nb\x1b[2J"));
+    PRINTED("\\xe2\\x80\\xae|  ab|ab  |a",
+            fprintf(to, "%s|%4s|%-4s|%.1s", "\xe2\x80\xae", "ab", "ab", "ab"));
+    PRINTED("  abc|ab", fprintf(to, "%*s|%.*s", 5, "abc", 2, "ab\x1b"));
+    /* What a precision cuts off is not looked at. */
+    const char unended[2] = {'o', 'k'};
+    PRINTED("ok", fprintf(to, "%.*s", 2, unended));
+    PRINTED("     ok.", fprintf(to, "%*.*s.", 7, 2, unended));
+}
+
+static void numbers_are_printed_as_ever(void **state) {
+    (void)state;
+    PRINTED("-1 2 3 4 5 00ff c % 1.5|  7|7  |+9",
+            fprintf(to, "%d %u %ld %lld %zu %04x %c %% %.1f|%3d|%-*d|%+d", -1, 2u, 3l, 4ll,
+                    (size_t)5, 255u, 'c', 1.5, 7, 3, 7, 9));
+    PRINTED("18446744073709551615 -9223372036854775807",
+            fprintf(to, "%llu %lld", ~0ull, -9223372036854775807ll));
+}
+
+static void a_text_that_is_not_our_own_keeps_its_lines(void **state) {
+    (void)state;
+    const char *volatile theirs = "a\n\x1b[2J\tb";
+    PRINTED("\x1b[2J", fputs("\x1b[2J", to));
+    PRINTED("a\n\\x1b[2J\tb", fputs(theirs, to));
+}
+
+static void json_stays_json(void **state) {
+    (void)state;
+    static const char given[] =
+        "{\"a\":\"\xe2\x80\xae caf\xc3\xa9 \xc2\x9b \x7f \xf3\xa0\x80\xa1\"}\n";
+    PRINTED("{\"a\":\"\\u202e caf\xc3\xa9 \\u009b \\u007f \\udb40\\udc21\"}\n",
+            safe_json(to, given, strlen(given)));
+    PRINTED("\"\\ufffd\"", safe_json(to, "\"\xff\"", 3));
+}
+
 UNIT_MAIN(cmocka_unit_test(plain_text_stays), cmocka_unit_test(control_characters_are_spelled_out),
           cmocka_unit_test(direction_marks_are_spelled_out),
-          cmocka_unit_test(invalid_utf8_is_spelled_out))
+          cmocka_unit_test(invalid_utf8_is_spelled_out),
+          cmocka_unit_test(a_format_is_ours_and_its_texts_are_names),
+          cmocka_unit_test(numbers_are_printed_as_ever),
+          cmocka_unit_test(a_text_that_is_not_our_own_keeps_its_lines),
+          cmocka_unit_test(json_stays_json))
