@@ -333,6 +333,8 @@ static void show_flags(const struct change *c) {
     flags_text(flags_of(&e, c->bytes, c->n), flags);
     if (*flags)
         printf("  [%s]", flags);
+    if (*flags_why(c->path))
+        printf("  %s", flags_why(c->path));
 }
 
 /* What is written keeps no other bits. */

@@ -3,64 +3,232 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
-/* ---- by path: a name that ends in '/' is a directory on the way ---- */
+/*
+ * ---- by path ----
+ *
+ * Names that something runs or obeys by itself, wherever they stand in a path, as a file, a
+ * directory or a link, in capitals or not: many hosts do not tell those apart. "a/b" are two parts
+ * that follow each other, "*.x" is how a part ends.
+ */
 
-static const struct {
+static const struct rule {
     const char *name;
     unsigned flag;
-} names[] = {
-    {".git/", FLAG_HOOK},
-    {".gitmodules", FLAG_HOOK},
-    {".gitattributes", FLAG_HOOK},
-    {".husky/", FLAG_HOOK},
-    {".pre-commit-config.yaml", FLAG_HOOK},
-    {".vscode/", FLAG_HOOK},
-    {".idea/", FLAG_HOOK},
-    {".envrc", FLAG_HOOK},
-    {".bashrc", FLAG_HOOK},
-    {".profile", FLAG_HOOK},
-    {".bash_profile", FLAG_HOOK},
-    {".zshrc", FLAG_HOOK},
-    {".ssh/", FLAG_HOOK},
-    {".npmrc", FLAG_HOOK},
-    {".netrc", FLAG_HOOK},
-    {".github/", FLAG_CI},
-    {".gitlab-ci.yml", FLAG_CI},
-    {".circleci/", FLAG_CI},
-    {".travis.yml", FLAG_CI},
-    {"Jenkinsfile", FLAG_CI},
-    {"azure-pipelines.yml", FLAG_CI},
-    {"package-lock.json", FLAG_LOCK},
-    {"yarn.lock", FLAG_LOCK},
-    {"pnpm-lock.yaml", FLAG_LOCK},
-    {"Cargo.lock", FLAG_LOCK},
-    {"poetry.lock", FLAG_LOCK},
-    {"Pipfile.lock", FLAG_LOCK},
-    {"uv.lock", FLAG_LOCK},
-    {"go.sum", FLAG_LOCK},
-    {"composer.lock", FLAG_LOCK},
-    {"Gemfile.lock", FLAG_LOCK},
+    const char *why; /* for the reviewer */
+} rules[] = {
+    {".git", FLAG_HOOK, "git runs and obeys it"},
+    {".gitmodules", FLAG_HOOK, "git runs and obeys it"},
+    {".gitattributes", FLAG_HOOK, "git runs and obeys it"},
+    {".gitconfig", FLAG_HOOK, "git runs and obeys it"},
+    {".githooks", FLAG_HOOK, "git runs and obeys it"},
+    {".husky", FLAG_HOOK, "git runs it at commits"},
+    {".pre-commit-config.yaml", FLAG_HOOK, "git runs it at commits"},
+    {"lefthook.yml", FLAG_HOOK, "git runs it at commits"},
+    {".lefthook.yml", FLAG_HOOK, "git runs it at commits"},
+    {".hg", FLAG_HOOK, "hg runs and obeys it"},
+    {".hg/hgrc", FLAG_HOOK, "hg runs and obeys it"},
+    {".claude", FLAG_HOOK, "agents obey it, and it may start programs for them"},
+    {".mcp.json", FLAG_HOOK, "agents obey it, and it may start programs for them"},
+    {".cursor", FLAG_HOOK, "agents obey it, and it may start programs for them"},
+    {".codex", FLAG_HOOK, "agents obey it, and it may start programs for them"},
+    {".gemini", FLAG_HOOK, "agents obey it, and it may start programs for them"},
+    {".windsurf", FLAG_HOOK, "agents obey it, and it may start programs for them"},
+    {".continue", FLAG_HOOK, "agents obey it, and it may start programs for them"},
+    {".roo", FLAG_HOOK, "agents obey it, and it may start programs for them"},
+    {".aider.conf.yml", FLAG_HOOK, "agents obey it, and it may start programs for them"},
+    {".cursorrules", FLAG_HOOK, "agents obey it, and it may start programs for them"},
+    {".windsurfrules", FLAG_HOOK, "agents obey it, and it may start programs for them"},
+    {".clinerules", FLAG_HOOK, "agents obey it, and it may start programs for them"},
+    {"AGENTS.md", FLAG_HOOK, "agents take it as orders"},
+    {"CLAUDE.md", FLAG_HOOK, "agents take it as orders"},
+    {"CLAUDE.local.md", FLAG_HOOK, "agents take it as orders"},
+    {"GEMINI.md", FLAG_HOOK, "agents take it as orders"},
+    {"copilot-instructions.md", FLAG_HOOK, "agents take it as orders"},
+    {".vscode", FLAG_HOOK, "an editor runs its tasks"},
+    {".idea", FLAG_HOOK, "an editor runs its tasks"},
+    {".zed", FLAG_HOOK, "an editor runs its tasks"},
+    {".fleet", FLAG_HOOK, "an editor runs its tasks"},
+    {"*.code-workspace", FLAG_HOOK, "an editor runs its tasks"},
+    {"*.sublime-project", FLAG_HOOK, "an editor runs its tasks"},
+    {".dir-locals.el", FLAG_HOOK, "an editor runs its tasks"},
+    {".exrc", FLAG_HOOK, "an editor runs its tasks"},
+    {".vimrc", FLAG_HOOK, "an editor runs its tasks"},
+    {".nvimrc", FLAG_HOOK, "an editor runs its tasks"},
+    {".emacs", FLAG_HOOK, "an editor runs its tasks"},
+    {".emacs.d", FLAG_HOOK, "an editor runs its tasks"},
+    {".devcontainer", FLAG_HOOK, "a container is made and commands run by it"},
+    {".devcontainer.json", FLAG_HOOK, "a container is made and commands run by it"},
+    {".envrc", FLAG_HOOK, "a shell runs it on entering the directory"},
+    {"mise.toml", FLAG_HOOK, "a shell runs it on entering the directory"},
+    {".mise.toml", FLAG_HOOK, "a shell runs it on entering the directory"},
+    {".tool-versions", FLAG_HOOK, "a shell runs it on entering the directory"},
+    {".bashrc", FLAG_HOOK, "a shell or login runs it"},
+    {".bash_profile", FLAG_HOOK, "a shell or login runs it"},
+    {".bash_login", FLAG_HOOK, "a shell or login runs it"},
+    {".bash_logout", FLAG_HOOK, "a shell or login runs it"},
+    {".bash_aliases", FLAG_HOOK, "a shell or login runs it"},
+    {".profile", FLAG_HOOK, "a shell or login runs it"},
+    {".zshrc", FLAG_HOOK, "a shell or login runs it"},
+    {".zshenv", FLAG_HOOK, "a shell or login runs it"},
+    {".zprofile", FLAG_HOOK, "a shell or login runs it"},
+    {".zlogin", FLAG_HOOK, "a shell or login runs it"},
+    {".zlogout", FLAG_HOOK, "a shell or login runs it"},
+    {".kshrc", FLAG_HOOK, "a shell or login runs it"},
+    {".cshrc", FLAG_HOOK, "a shell or login runs it"},
+    {".tcshrc", FLAG_HOOK, "a shell or login runs it"},
+    {".login", FLAG_HOOK, "a shell or login runs it"},
+    {".config/fish", FLAG_HOOK, "a shell or login runs it"},
+    {".inputrc", FLAG_HOOK, "a shell or login runs it"},
+    {".xprofile", FLAG_HOOK, "a shell or login runs it"},
+    {".xinitrc", FLAG_HOOK, "a shell or login runs it"},
+    {".xsessionrc", FLAG_HOOK, "a shell or login runs it"},
+    {".pam_environment", FLAG_HOOK, "a shell or login runs it"},
+    {".config/autostart", FLAG_HOOK, "a shell or login runs it"},
+    {".config/systemd", FLAG_HOOK, "a shell or login runs it"},
+    {".tmux.conf", FLAG_HOOK, "a shell or login runs it"},
+    {".screenrc", FLAG_HOOK, "a shell or login runs it"},
+    {".ssh", FLAG_HOOK, "it says who may log in, and where to"},
+    {".netrc", FLAG_HOOK, "it says who may log in, and where to"},
+    {".gnupg", FLAG_HOOK, "it says who may log in, and where to"},
+    {".npmrc", FLAG_HOOK, "a package manager obeys it, and may run what it names"},
+    {".yarnrc", FLAG_HOOK, "a package manager obeys it, and may run what it names"},
+    {".yarnrc.yml", FLAG_HOOK, "a package manager obeys it, and may run what it names"},
+    {".yarn", FLAG_HOOK, "a package manager obeys it, and may run what it names"},
+    {".pnpmfile.cjs", FLAG_HOOK, "a package manager obeys it, and may run what it names"},
+    {"bunfig.toml", FLAG_HOOK, "a package manager obeys it, and may run what it names"},
+    {".pypirc", FLAG_HOOK, "a package manager obeys it, and may run what it names"},
+    {"pip.conf", FLAG_HOOK, "a package manager obeys it, and may run what it names"},
+    {".condarc", FLAG_HOOK, "a package manager obeys it, and may run what it names"},
+    {".gemrc", FLAG_HOOK, "a package manager obeys it, and may run what it names"},
+    {".bundle", FLAG_HOOK, "a package manager obeys it, and may run what it names"},
+    {".mvn", FLAG_HOOK, "a package manager obeys it, and may run what it names"},
+    {".cargo/config.toml", FLAG_HOOK, "cargo runs what it names"},
+    {".cargo/config", FLAG_HOOK, "cargo runs what it names"},
+    {"rust-toolchain.toml", FLAG_HOOK, "cargo runs what it names"},
+    {"rust-toolchain", FLAG_HOOK, "cargo runs what it names"},
+    {"*.pth", FLAG_HOOK, "Python runs it at every start"},
+    {"sitecustomize.py", FLAG_HOOK, "Python runs it at every start"},
+    {"usercustomize.py", FLAG_HOOK, "Python runs it at every start"},
+    {"conftest.py", FLAG_HOOK, "pytest runs it by itself"},
+    {".gdbinit", FLAG_HOOK, "a debugger or interpreter runs it at its start"},
+    {".lldbinit", FLAG_HOOK, "a debugger or interpreter runs it at its start"},
+    {".pdbrc", FLAG_HOOK, "a debugger or interpreter runs it at its start"},
+    {".Rprofile", FLAG_HOOK, "a debugger or interpreter runs it at its start"},
+    {".irbrc", FLAG_HOOK, "a debugger or interpreter runs it at its start"},
+    {".pryrc", FLAG_HOOK, "a debugger or interpreter runs it at its start"},
+    {".psqlrc", FLAG_HOOK, "a debugger or interpreter runs it at its start"},
+    {".sqliterc", FLAG_HOOK, "a debugger or interpreter runs it at its start"},
+    {".curlrc", FLAG_HOOK, "a debugger or interpreter runs it at its start"},
+    {".wgetrc", FLAG_HOOK, "a debugger or interpreter runs it at its start"},
+    {".github", FLAG_CI, "a build service runs it"},
+    {".gitlab-ci.yml", FLAG_CI, "a build service runs it"},
+    {".circleci", FLAG_CI, "a build service runs it"},
+    {".travis.yml", FLAG_CI, "a build service runs it"},
+    {"Jenkinsfile", FLAG_CI, "a build service runs it"},
+    {"azure-pipelines.yml", FLAG_CI, "a build service runs it"},
+    {".buildkite", FLAG_CI, "a build service runs it"},
+    {".drone.yml", FLAG_CI, "a build service runs it"},
+    {".woodpecker.yml", FLAG_CI, "a build service runs it"},
+    {".forgejo", FLAG_CI, "a build service runs it"},
+    {".gitea", FLAG_CI, "a build service runs it"},
+    {"bitbucket-pipelines.yml", FLAG_CI, "a build service runs it"},
+    {"cloudbuild.yaml", FLAG_CI, "a build service runs it"},
+    {"package-lock.json", FLAG_LOCK, "it decides what is installed"},
+    {"npm-shrinkwrap.json", FLAG_LOCK, "it decides what is installed"},
+    {"yarn.lock", FLAG_LOCK, "it decides what is installed"},
+    {"pnpm-lock.yaml", FLAG_LOCK, "it decides what is installed"},
+    {"bun.lock", FLAG_LOCK, "it decides what is installed"},
+    {"bun.lockb", FLAG_LOCK, "it decides what is installed"},
+    {"Cargo.lock", FLAG_LOCK, "it decides what is installed"},
+    {"poetry.lock", FLAG_LOCK, "it decides what is installed"},
+    {"Pipfile.lock", FLAG_LOCK, "it decides what is installed"},
+    {"uv.lock", FLAG_LOCK, "it decides what is installed"},
+    {"pdm.lock", FLAG_LOCK, "it decides what is installed"},
+    {"go.sum", FLAG_LOCK, "it decides what is installed"},
+    {"composer.lock", FLAG_LOCK, "it decides what is installed"},
+    {"Gemfile.lock", FLAG_LOCK, "it decides what is installed"},
+    {"flake.lock", FLAG_LOCK, "it decides what is installed"},
+    {"Makefile", FLAG_BUILD, "a build runs it"},
+    {"GNUmakefile", FLAG_BUILD, "a build runs it"},
+    {"*.mk", FLAG_BUILD, "a build runs it"},
+    {"CMakeLists.txt", FLAG_BUILD, "a build runs it"},
+    {"*.cmake", FLAG_BUILD, "a build runs it"},
+    {"meson.build", FLAG_BUILD, "a build runs it"},
+    {"meson_options.txt", FLAG_BUILD, "a build runs it"},
+    {"configure", FLAG_BUILD, "a build runs it"},
+    {"configure.ac", FLAG_BUILD, "a build runs it"},
+    {"SConstruct", FLAG_BUILD, "a build runs it"},
+    {"wscript", FLAG_BUILD, "a build runs it"},
+    {"BUILD", FLAG_BUILD, "a build runs it"},
+    {"BUILD.bazel", FLAG_BUILD, "a build runs it"},
+    {"WORKSPACE", FLAG_BUILD, "a build runs it"},
+    {"MODULE.bazel", FLAG_BUILD, "a build runs it"},
+    {"Justfile", FLAG_BUILD, "a build runs it"},
+    {".justfile", FLAG_BUILD, "a build runs it"},
+    {"Taskfile.yml", FLAG_BUILD, "a build runs it"},
+    {"Rakefile", FLAG_BUILD, "a build runs it"},
+    {"*.gemspec", FLAG_BUILD, "a build runs it"},
+    {"Gemfile", FLAG_BUILD, "a build runs it"},
+    {"build.gradle", FLAG_BUILD, "a build runs it"},
+    {"build.gradle.kts", FLAG_BUILD, "a build runs it"},
+    {"settings.gradle", FLAG_BUILD, "a build runs it"},
+    {"settings.gradle.kts", FLAG_BUILD, "a build runs it"},
+    {"gradle.properties", FLAG_BUILD, "a build runs it"},
+    {"gradlew", FLAG_BUILD, "a build runs it"},
+    {"gradle-wrapper.properties", FLAG_BUILD, "a build runs it"},
+    {"pom.xml", FLAG_BUILD, "a build runs it"},
+    {"build.xml", FLAG_BUILD, "a build runs it"},
+    {"build.sbt", FLAG_BUILD, "a build runs it"},
+    {"mvnw", FLAG_BUILD, "a build runs it"},
+    {"Dockerfile", FLAG_BUILD, "a build runs it"},
+    {"Containerfile", FLAG_BUILD, "a build runs it"},
+    {"docker-compose.yml", FLAG_BUILD, "a build runs it"},
+    {"docker-compose.yaml", FLAG_BUILD, "a build runs it"},
+    {"compose.yml", FLAG_BUILD, "a build runs it"},
+    {"compose.yaml", FLAG_BUILD, "a build runs it"},
+    {"Vagrantfile", FLAG_BUILD, "a build runs it"},
+    {"flake.nix", FLAG_BUILD, "a build runs it"},
+    {"default.nix", FLAG_BUILD, "a build runs it"},
+    {"shell.nix", FLAG_BUILD, "a build runs it"},
+    {"build.rs", FLAG_BUILD, "cargo runs it, or what it names"},
+    {"Cargo.toml", FLAG_BUILD, "cargo runs it, or what it names"},
+    {"setup.py", FLAG_BUILD, "pip and its kin run it, or what it names"},
+    {"setup.cfg", FLAG_BUILD, "pip and its kin run it, or what it names"},
+    {"pyproject.toml", FLAG_BUILD, "pip and its kin run it, or what it names"},
+    {"tox.ini", FLAG_BUILD, "pip and its kin run it, or what it names"},
+    {"noxfile.py", FLAG_BUILD, "pip and its kin run it, or what it names"},
+    {"package.json", FLAG_BUILD, "npm and its kin run its scripts"},
+    {"binding.gyp", FLAG_BUILD, "npm and its kin run its scripts"},
+    {"Gruntfile.js", FLAG_BUILD, "npm and its kin run its scripts"},
+    {"gulpfile.js", FLAG_BUILD, "npm and its kin run its scripts"},
 };
 
-/* One part of the path, with its slash if it has one. */
-static unsigned part_flags(const char *part, size_t n) {
-    unsigned flags = 0;
-    for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
-        if (strlen(names[i].name) == n && memcmp(names[i].name, part, n) == 0)
-            flags |= names[i].flag;
-    return flags;
+static bool fits(const struct rule *r, const char *part) {
+    size_t n = strcspn(part, "/"), len = strlen(r->name);
+    if (r->name[0] == '*')
+        return n >= len - 1 && strncasecmp(part + n - (len - 1), r->name + 1, len - 1) == 0;
+    return strncasecmp(part, r->name, len) == 0 && (part[len] == '\0' || part[len] == '/');
 }
 
-static unsigned path_flags(const char *path) {
-    unsigned flags = 0;
-    for (const char *at = path; *at;) {
-        size_t n = strcspn(at, "/");
-        n += at[n] == '/';
-        flags |= part_flags(at, n);
-        at += n;
-    }
-    return flags;
+/* The rules that a path fits; the first of them. */
+static const struct rule *look_up(const char *path, unsigned *ret_flags) {
+    const struct rule *first = NULL;
+    *ret_flags = 0;
+    for (const char *at = path; *at; at += strcspn(at, "/"), at += *at == '/')
+        for (const struct rule *r = rules; r < rules + sizeof(rules) / sizeof(*rules); r++)
+            if (fits(r, at)) {
+                first = first ? first : r;
+                *ret_flags |= r->flag;
+            }
+    return first;
+}
+
+const char *flags_why(const char *path) {
+    unsigned flags;
+    const struct rule *r = look_up(path, &flags);
+    return r ? r->why : "";
 }
 
 /* ---- by content ---- */
@@ -126,7 +294,8 @@ static bool leaves(const char *path, const char *target) {
 }
 
 unsigned flags_of(const struct tar_entry *e, const char *bytes, size_t n) {
-    unsigned flags = path_flags(e->path);
+    unsigned flags;
+    look_up(e->path, &flags);
     if (e->kind == TAR_FILE && e->mode & 0111)
         flags |= FLAG_EXECUTABLE;
     if (e->mode & 06000)
@@ -140,8 +309,8 @@ unsigned flags_of(const struct tar_entry *e, const char *bytes, size_t n) {
 
 void flags_text(unsigned flags, char ret[FLAGS_TEXT]) {
     static const char *const words[] = {
-        "executable", "setuid, stripped", "leads out of the tree", "hook", "CI",
-        "lockfile",   "secret?",          "after untrusted input"};
+        "executable", "setuid, stripped", "leads out of the tree", "hook",      "CI",
+        "lockfile",   "secret?",          "after untrusted input", "build file"};
     size_t n = 0;
     ret[0] = '\0';
     for (size_t i = 0; i < sizeof(words) / sizeof(*words); i++)

@@ -18,9 +18,12 @@ enum ship_flag {
     FLAG_LOCK = 32,     /* decides what is installed */
     FLAG_SECRET = 64,   /* looks like a key */
     FLAG_TAINTED = 128, /* its machine had read from a source that is not trusted */
+    FLAG_BUILD = 256,   /* who builds the project runs it */
 };
 
 unsigned flags_of(const struct tar_entry *e, const char *bytes, size_t n);
+/* Who runs or obeys a file of that name by itself, as half a sentence; "" nobody. */
+const char *flags_why(const char *path);
 /* "executable, hook"; "" of none. */
 enum { FLAGS_TEXT = 128 };
 void flags_text(unsigned flags, char ret[FLAGS_TEXT]);
