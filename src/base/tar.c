@@ -118,8 +118,11 @@ static uint8_t *put_records(uint8_t *to, const struct tar_entry *e) {
 }
 
 size_t tar_put(uint8_t to[TAR_HEAD_MAX], const struct tar_entry *e) {
-    static const char types[] = {
-        [TAR_FILE] = '0', [TAR_DIR] = '5', [TAR_SYMLINK] = '2', [TAR_HARDLINK] = '1'};
+    static const char types[] = {[TAR_FILE] = '0',
+                                 [TAR_DIR] = '5',
+                                 [TAR_SYMLINK] = '2',
+                                 [TAR_HARDLINK] = '1',
+                                 [TAR_OTHER] = '6'};
     uint8_t *data = to + TAR_BLOCK;
     size_t n = (size_t)(put_records(data, e) - data);
     size_t head = 0;

@@ -22,6 +22,7 @@ enum { DEPTH_MAX = 64, LINK_MAX = 4096, FOLLOWS_MAX = 64, STEPS_MAX = 512 };
 
 #define STAGE_PREFIX ".carrel-ship-"
 #define NOT_UTF8 "its name is not UTF-8, which its receipt could not tell"
+#define OTHER_KIND "it is no file, directory or link"
 #define CHANGED_HERE "it changed on your side since the machine was made"
 
 /* ---- hashes ---- */
@@ -170,7 +171,7 @@ static int take_entry(struct parcel *p, struct tar_entry *e, const char *bytes, 
     else if (!utf8_valid(i->path, strlen(i->path)))
         i->refused = NOT_UTF8;
     else if (e->kind == TAR_OTHER || e->kind == TAR_HARDLINK || (i->target && !*i->target))
-        i->refused = "it is no file, directory or link";
+        i->refused = OTHER_KIND;
     return 0;
 }
 
@@ -337,6 +338,11 @@ static void compare(const struct parcel *p, struct parcel_item *i, const struct 
     const char *name;
     struct stat st;
     int parent DEFER_CLOSE = parcel_parent(p->dir, i->path, &name);
+    /* A pipe or a socket that the owner has is none of the machine's making. */
+    if (i->kind == TAR_OTHER && i->refused && parent >= 0 &&
+        fstatat(parent, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && !S_ISREG(st.st_mode) &&
+        !S_ISDIR(st.st_mode) && !S_ISLNK(st.st_mode))
+        i->change = '=';
     if (i->refused)
         return;
     if (parent == -ELOOP || parent == -EXDEV || parent == -ENOTDIR) {

@@ -212,8 +212,26 @@ static int take_hunks(const struct ship *s, struct parcel_item *i, const char *w
     return 0;
 }
 
+/* A name that nothing has is a mistake, and silence would pass for success. */
+static int check_named(const struct ship *s, struct err *err) {
+    const struct option_list *only = &s->options->only;
+    for (size_t n = 0; n < only->count; n++) {
+        bool found = false;
+        for (size_t i = 0; i < s->parcel.count && !found; i++)
+            found = is_below(s->parcel.items[i].path, only->items[n]);
+        if (!found) {
+            err_set(err, ERR_NOT_FOUND, "--only '%s': there is no such path in change set %s",
+                    only->items[n], client_text(s->set, "id"));
+            return err_remedy(err, "paths are as the list shows them, without a leading ./");
+        }
+    }
+    return 0;
+}
+
 static int choose(struct ship *s, struct err *err) {
     bool tainted = *client_text(s->set, "tainted");
+    if (!s->among && check_named(s, err) < 0)
+        return -1;
     for (size_t i = 0; i < s->parcel.count; i++) {
         struct parcel_item *item = &s->parcel.items[i];
         const char *hunks = hunks_of(s->options, item->path);
@@ -270,6 +288,8 @@ static void show_item(const struct ship *s, const struct parcel_item *i) {
     }
     if (*flags)
         printf("  [%s]", flags);
+    if (*flags_why(i->path))
+        printf("  %s", flags_why(i->path));
     if (i->step && i->wanted)
         printf("  step %" PRIu64, i->step);
     if (i->refused)
@@ -289,6 +309,8 @@ static void put_item(struct jot *j, const struct parcel_item *i) {
     jot_string(j, "sha256", i->sha256);
     jot_u64(j, "size", i->n);
     jot_string(j, "flags", flags);
+    if (*flags_why(i->path))
+        jot_string(j, "why", flags_why(i->path));
     if (i->step)
         jot_u64(j, "step", i->step);
     if (i->refused)
@@ -324,7 +346,7 @@ static void show_json(const struct ship *s, long shipped) {
     if (s->told)
         *s->told = j.failed ? json_object() : json_loads(text.data, 0, NULL);
     else
-        printf("%s\n", j.failed ? "{}" : text.data);
+        safe_json_line(j.failed ? "{}" : text.data);
 }
 
 /* ---- where it came from ---- */
@@ -379,8 +401,9 @@ int ship_note(struct ship *s, const struct ship_words *w, long long *ret_record,
     if (w->now)
         jot_string(&j, "now", w->now);
     jot_end(&j, '}');
+    /* It may come twice: two records of one delivery are no harm, and none would be. */
     if (client_target(target, err, "/v1/changesets/%s/ship", client_text(s->set, "id")) < 0 ||
-        client_call(s->client, &r, &answer, err) < 0)
+        client_call_again(s->client, &r, &answer, err) < 0)
         return -1;
     *ret_record = client_number(answer, "record");
     return 0;
@@ -392,8 +415,14 @@ static int note_shipped(void *arg, const struct delivered *what, struct err *err
                                      .now = what->now,
                                      .files = what->count,
                                      .intent = what->record};
+    struct ship *s = arg;
     long long after;
-    return ship_note(arg, &words, &after, err);
+    if (ship_note(s, &words, &after, err) == 0)
+        return 0;
+    err_wrap(err, "%ld file%s shipped to '%s', but that is not written down yet", what->count,
+             what->count == 1 ? " was" : "s were", s->target);
+    return err_remedy(err, "the same command again finishes it: carrel ship -y %s %s",
+                      client_text(s->set, "id"), s->target);
 }
 
 static void say_left(void *arg, const char *path, const char *kept) {
@@ -564,7 +593,7 @@ static int show_and_ship(struct ship *s, const char *what, struct err *err) {
     find_steps(s);
     for (size_t i = 0; i < s->parcel.count; i++) {
         const struct parcel_item *item = &s->parcel.items[i];
-        refused += item->refused != NULL;
+        refused += item->refused && item->change != '=';
         wanted += item->wanted;
         if (!s->options->json && (item->refused || item->change != '='))
             show_item(s, item);
@@ -620,8 +649,11 @@ static int undo(struct ship *s, const char *id, struct err *err) {
 /* One of those that come back, into the directory it came from. */
 static int ship_slice(const struct ship *like, const struct slice *slice, const char *word,
                       struct err *err) {
-    struct ship s DEFER(ship_done) = {
-        .options = like->options, .client = like->client, .dir = -1, .parcel = {.dir = -1}};
+    struct ship s DEFER(ship_done) = {.options = like->options,
+                                      .client = like->client,
+                                      .dir = -1,
+                                      .parcel = {.dir = -1},
+                                      .among = like->among};
     if (!*slice->home && s.options->undo)
         return err_set(err, ERR_INVALID, "nothing of '%s' was ever shipped", word);
     if (*slice->home && ship_open(&s, slice->home, err) < 0)
@@ -630,7 +662,7 @@ static int ship_slice(const struct ship *like, const struct slice *slice, const 
 }
 
 /* No directory was named: what was handed over knows where it belongs. */
-static int ship_home(const struct ship *like, const char *what, struct err *err) {
+static int ship_home(struct ship *like, const char *what, struct err *err) {
     struct slices *found DEFER_FREE = calloc(1, sizeof(*found));
     char word[SLICE_WORD];
     int worst = 0;
@@ -638,6 +670,7 @@ static int ship_home(const struct ship *like, const char *what, struct err *err)
         abort();
     if (slices_find(like->client, what, found, err) < 0)
         return -1;
+    like->among = found->count > 1;
     for (size_t i = 0; i < found->count; i++) {
         slice_word(&found->list[i], what, word);
         int status = ship_slice(like, &found->list[i], word, err);

@@ -19,6 +19,7 @@ struct ship {
     int dir; /* -1: it is only looked at, beside nothing */
     struct parcel parcel;
     struct baseline base;
+    bool among;       /* one of several: what --only names may be in another */
     size_t left;      /* alone: their owner's work, seen only when they were to take their place */
     json_t *database; /* of one: what differs in it, as it was frozen; or NULL */
     json_t **told;    /* with --json: what was looked at, instead of printing it; NULL: print it */

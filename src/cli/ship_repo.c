@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -188,11 +189,19 @@ static int open_quarantine(const struct ship *s, const struct parcel_item *bundl
     return q->commits ? commits_read(q->repo, q->base, WORK, more, &q->changes, err) : 0;
 }
 
+/* However long it is: what a machine commits must not hide what else it did. */
 static int print_of(const char *const *words, struct err *err) {
-    struct buf text DEFER(buf_done) = BUF(64 << 20);
-    if (git_ask(words, &text, err) < 0)
-        return -1;
-    safe_text(stdout, text.data ? text.data : "", text.len);
+    int out DEFER_CLOSE = memfd_create("git", MFD_CLOEXEC);
+    if (out < 0 || git_run(words, out, err) < 0)
+        return out < 0 ? err_sys(err, "make room for what git says") : -1;
+    off_t size = lseek(out, 0, SEEK_END);
+    char *text = size > 0 ? mmap(NULL, (size_t)size, PROT_READ, MAP_PRIVATE, out, 0) : NULL;
+    if (text == MAP_FAILED)
+        return err_sys(err, "read what git says");
+    if (text) {
+        safe_text(stdout, text, (size_t)size - (text[size - 1] == '\n'));
+        munmap(text, (size_t)size);
+    }
     putchar('\n');
     return 0;
 }
@@ -210,6 +219,8 @@ static void show_file(const struct commits_file *f) {
         printf("  mode %06o -> %06o", f->before, f->after);
     if (*flags)
         printf("  [%s]", flags);
+    if (*flags_why(f->path))
+        printf("  %s", flags_why(f->path));
     puts(f->change == 'C' ? "  in a commit before the last" : "");
 }
 
@@ -219,8 +230,17 @@ static int show(const struct ship *s, const struct quarantine *q, struct err *er
     snprintf(since, sizeof(since), "%s..." WORK, q->base);
     const char *const log[] = {
         "-C", q->repo, "log", "--no-color", "--no-decorate", "--format=%h %an: %s", range, NULL};
-    const char *const diff[] = {
-        "-C", q->repo, "diff", "--no-color", "--no-ext-diff", "--no-textconv", since, NULL};
+    /* As of files: of what is larger than 1 MiB no difference is shown. */
+    const char *const diff[] = {"-c",
+                                "core.bigFileThreshold=1m",
+                                "-C",
+                                q->repo,
+                                "diff",
+                                "--no-color",
+                                "--no-ext-diff",
+                                "--no-textconv",
+                                since,
+                                NULL};
     if (print_of(log, err) < 0)
         return -1;
     for (size_t i = 0; i < q->changes.count; i++)
@@ -394,6 +414,8 @@ static void put_files(struct jot *j, const struct commits *c) {
         jot_bytes(j, "change", &f->change, 1);
         jot_u64(j, "size", f->size);
         jot_string(j, "flags", flags);
+        if (*flags_why(f->path))
+            jot_string(j, "why", flags_why(f->path));
         jot_end(j, '}');
     }
     jot_end(j, ']');
@@ -415,7 +437,7 @@ static void show_json(const struct ship *s, const struct quarantine *q, bool shi
     if (s->told)
         *s->told = j.failed ? json_object() : json_loads(text.data, 0, NULL);
     else
-        puts(j.failed ? "{}" : text.data);
+        safe_json_line(j.failed ? "{}" : text.data);
 }
 
 /* ---- the command ---- */

@@ -18,6 +18,7 @@ static struct {
     } levels[DEPTH_MAX];
     int depth;
     bool is_partial;
+    bool names_others;      /* pipes, sockets and devices are entries too */
     struct tar_entry entry; /* its path is that of what is being packed */
 } p;
 
@@ -100,6 +101,12 @@ static void pack_dir(int dir, const char *name) {
     enter(openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC), n + 1);
 }
 
+/* A name without content: what is not there at all would count as removed. */
+static void pack_other(void) {
+    p.entry.kind = TAR_OTHER;
+    put_head();
+}
+
 static void pack(int dir, const char *name) {
     struct stat st;
     if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0) {
@@ -118,6 +125,8 @@ static void pack(int dir, const char *name) {
         pack_dir(dir, name);
     else if (S_ISLNK(st.st_mode))
         pack_link(dir, name);
+    else if (p.names_others)
+        pack_other();
     else
         leave_out(0, "no file, directory or link:");
 }
@@ -152,6 +161,7 @@ int tool_tar(char **argv) {
     const char *path = argv[1];
     if (!path || *path != '/')
         tool_fail(EINVAL, "path", path ? path : "");
+    p.names_others = argv[2] && strcmp(argv[2], "all") == 0;
     struct stat st;
     int at DEFER_CLOSE = sys_open(AT_FDCWD, path, O_PATH, 0);
     if (at < 0 || fstat(at, &st) < 0)

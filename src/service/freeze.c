@@ -233,7 +233,7 @@ static void pack_over(void *arg, int status, const char *answer, const char *sai
 }
 
 static int pack_dir(struct freezing *f, struct err *err) {
-    const char *const argv[] = {"tar", f->path, NULL};
+    const char *const argv[] = {"tar", f->path, "all", NULL};
     const struct tool_events events = {
         .arg = f, .limit_ms = PACK_LIMIT_MS, .data = packed, .ended = pack_over};
     f->tool = service_tool(f->service, &f->who, f->machine, "file.tar", argv, "root", &events, err);

@@ -145,6 +145,7 @@ class Door:
 
     def __init__(self, daemon):
         self.daemon = daemon
+        self.trap = None  # bytes, and what happens when a client sends them: they do not arrive
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.url = "http://127.0.0.1:%d" % self.listener.getsockname()[1]
         threading.Thread(target=self.serve, daemon=True).start()
@@ -160,13 +161,18 @@ class Door:
             except OSError:
                 near.close()
                 continue
-            for a, b in ((near, far), (far, near)):
-                threading.Thread(target=self.copy, args=(a, b), daemon=True).start()
+            for a, b, asks in ((near, far, True), (far, near, False)):
+                threading.Thread(target=self.copy, args=(a, b, asks), daemon=True).start()
 
-    @staticmethod
-    def copy(a, b):
+    def copy(self, a, b, asks):
+        seen = b""
         with contextlib.suppress(OSError):
             while data := a.recv(65536):
+                seen = seen[-100:] + data
+                if asks and self.trap and self.trap[0] in seen:
+                    happens, self.trap = self.trap[1], None
+                    happens()
+                    break
                 b.sendall(data)
         for s in (a, b):
             with contextlib.suppress(OSError):
@@ -192,6 +198,54 @@ def elsewhere(fresh):
         m = p.communicate(timeout=60 * PATIENCE)[0].decode().strip()
     yield d, m, popen
     door.close()
+
+
+@pytest.fixture
+def outbox(fresh, tmp_path):
+    """Something to ship, through a door; what ship() gives is its status and what it said."""
+    d = fresh("--listen", "127.0.0.1:0")
+    door = Door(d)
+    token = d.post("/v1/tokens", {"scopes": ["read", "run", "admin"]})["secret"]
+    m = d.machine()
+    d.exec(m, "mkdir -p /outbox && echo made >/outbox/f", user="root")
+    frozen = d.post(f"/v1/machines/{m}/changesets", {})["id"]
+    env = {**d.env, "CARREL_RUN": str(d.dir / "none"), "CARREL_URL": door.url, "CARREL_TOKEN": token}
+
+    def ship(**more):
+        return subprocess.run([PROGRAM, "ship", "-y", frozen, tmp_path], env={**env, **more}, text=True,
+                              stdin=subprocess.DEVNULL, capture_output=True, timeout=60 * PATIENCE)
+
+    yield d, door, ship, tmp_path / "f"
+    door.close()
+
+
+def shipped(d):
+    notes = d.request("GET", "/v1/audit?verb=review.ship", raw=True).decode().splitlines()
+    return [n for n in map(json.loads, notes) if n["kind"] == "result"]
+
+
+def test_what_was_shipped_when_the_daemon_died_is_written_down_by_the_next(outbox):
+    d, door, ship, made = outbox
+
+    def dies():
+        d.kill()
+        d.start()
+
+    door.trap = (b'"action":"shipped"', dies)
+    done = ship()
+    assert done.returncode == 0 and "1 file shipped" in done.stdout, done
+    assert made.read_text() == "made\n" and len(shipped(d)) == 1
+
+
+def test_what_was_shipped_without_a_daemon_says_so(outbox):
+    d, door, ship, made = outbox
+    door.trap = (b'"action":"shipped"', d.kill)
+    done = ship(CARREL_WAIT="0")
+    assert done.returncode == 125 and made.read_text() == "made\n", done
+    assert "1 file was shipped" in done.stderr and "carrel ship -y" in done.stderr, done.stderr
+    d.start()
+    assert shipped(d) == []
+    assert ship().returncode == 0 and len(shipped(d)) == 1
 
 
 def test_output_and_input_go_on_at_their_offsets(elsewhere):

@@ -161,6 +161,16 @@ def frozen(gated, box):
     return re.search(r"1 commit to ship: carrel ship -y (c-[a-z2-7]{12})", carrel(gated, "diff", box).stdout)[1]
 
 
+def test_one_large_file_does_not_keep_back_the_rest(gated, repo):
+    """Its difference would be longer than all that is shown: it is listed by name and size, and all of it ships."""
+    box = new(gated, repo)
+    commit(gated, box, "echo two >>a.txt && yes 'a line of a large text' | head -c 70000000 >large")
+    seen = carrel(gated, "ship", box, repo).stdout
+    assert "+two" in seen and re.search(r"^A  large  66\.8M", seen, re.M) and len(seen) < 10_000, seen[:2000]
+    carrel(gated, "ship", "-y", "--stat", box, repo)
+    assert git(repo, "cat-file", "-s", f"carrel/{box}:large") == "70000000"
+
+
 def test_a_bundle_ships_by_its_id_when_its_machine_is_gone(gated, repo):
     box = new(gated, repo, "", "--name", "worker")
     commit(gated, box, "echo two >>a.txt")

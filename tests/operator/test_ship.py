@@ -5,6 +5,7 @@ import os
 import pathlib
 import re
 import shlex
+import socket
 import subprocess
 
 import pytest
@@ -115,6 +116,33 @@ def test_only_some_and_removals(carrel, daemon, machine, project):
     changeset = re.search(r"--undo (c-\w+)", done.stdout)[1]
     ship(carrel, "--undo", changeset, project)
     assert (project / "old").read_text() == "old\n"
+
+
+def test_a_path_that_nothing_has_is_a_mistake(carrel, daemon, machine, project):
+    before = tree(project)
+    daemon.exec(machine, CHANGES)
+    done = carrel("ship", "-y", "--only", "src", "--only", "no/such", "work:/home/user/project", project)
+    assert done.returncode == 125 and "no/such" in done.stderr and tree(project) == before, done
+    # One that is there and did not change is none.
+    assert ship(carrel, "--only", "keep", "work:/home/user/project", project).returncode in (0, 1)
+
+
+def test_pipes_and_sockets_are_refused_and_the_rest_is_reviewed(carrel, daemon, project):
+    os.mkfifo(project / "pipe")
+    with socket.socket(socket.AF_UNIX) as own:
+        own.bind(str(project / "socket"))
+    done = carrel("new", "--name", "work", "--dir", f"{project}:/home/user/project:cow")
+    assert done.returncode == 0, done.stderr
+    daemon.exec("work", "echo new >/home/user/project/keep")
+    # The owner's own are listed, and are nothing that the machine did.
+    seen = carrel("ship", "work:/home/user/project", project)
+    assert seen.returncode == 0, seen
+    assert [line.split()[:2] for line in seen.stdout.splitlines() if line[:2] in ("! ", "M ", "A ", "D ")] == [
+        ["M", "keep"], ["!", "pipe"], ["!", "socket"]], seen.stdout
+    daemon.exec("work", "mkfifo /home/user/project/made")
+    done = ship(carrel, "-y", "work:/home/user/project", project)
+    assert done.returncode == 1 and re.search(r"^!  made  .*no file, directory or link", done.stdout, re.M), done.stdout
+    assert (project / "keep").read_text() == "new\n" and (project / "pipe").is_fifo() and not (project / "made").exists()
 
 
 def test_undo_leaves_alone_what_was_changed_since(carrel, daemon, machine, project):
