@@ -261,6 +261,13 @@ static int put_file(struct copy *c, struct err *err) {
     return c->to.exists && !c->from.is_stream ? give_mode(c, mode, err) : 0;
 }
 
+/* As any file that its owner makes: a machine's mode does not open it to more than the umask. */
+static mode_t own_mode(mode_t mode) {
+    mode_t masked = umask(0);
+    umask(masked);
+    return mode & ~masked;
+}
+
 /* Beside its place under another name, and only whole under its own. */
 static int get_into_place(struct copy *c, const char *target, struct err *err) {
     char aside[PATH_MAX + 32];
@@ -269,7 +276,7 @@ static int get_into_place(struct copy *c, const char *target, struct err *err) {
     if (fd < 0)
         return err_sys(err, "write '%s'", aside);
     int r = receive_to(c, fd, target, c->from.path, c->from.size, err);
-    if (r == 0 && (fchmod(fd, c->from.mode) < 0 || rename(aside, c->to.path) < 0))
+    if (r == 0 && (fchmod(fd, own_mode(c->from.mode)) < 0 || rename(aside, c->to.path) < 0))
         r = err_sys(err, "write '%s'", c->to.path);
     if (r < 0)
         unlink(aside);
@@ -318,7 +325,7 @@ static int tool_start(struct tool *t, const struct place *place, const char *pat
         return err_sys(err, "pipe");
     t->pid = fork();
     if (t->pid == 0)
-        become_tool(place, packs ? "tar" : "untar", full, packs ? -1 : ends[0],
+        become_tool(place, packs ? "tar" : "untar-masked", full, packs ? -1 : ends[0],
                     packs ? ends[1] : -1, t->complaints);
     close(ends[packs ? 1 : 0]);
     t->stream = ends[packs ? 0 : 1];

@@ -12,10 +12,8 @@ static const struct {
     const char *name;
     tool_fn *run;
 } tools[] = {
-    {"tar", tool_tar},
-    {"untar", tool_untar},
-    {"sha256", tool_sha256},
-    {"put", tool_put},
+    {"tar", tool_tar},       {"untar", tool_untar}, {"untar-masked", tool_untar_masked},
+    {"sha256", tool_sha256}, {"put", tool_put},
 };
 
 tool_fn *tool_find(const char *name) {

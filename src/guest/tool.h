@@ -27,7 +27,7 @@ typedef int tool_fn(char **argv);
 /* NULL: there is none of that name. */
 tool_fn *tool_find(const char *name);
 
-tool_fn tool_tar, tool_untar, tool_sha256, tool_put;
+tool_fn tool_tar, tool_untar, tool_untar_masked, tool_sha256, tool_put;
 
 /* Writes the line; the first hundred of them, so that nobody must read for ever. */
 void tool_complain(int number, const char *what, const char *path);

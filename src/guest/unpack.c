@@ -20,6 +20,7 @@
 static struct {
     int root;
     bool is_partial;
+    uint32_t masked; /* bits that nobody gets */
     struct tar_reader reader;
     struct tar_entry entry; /* its path is cleaned: no leading slash, no "." and ".." */
     const char *name;       /* the last part of it */
@@ -179,7 +180,7 @@ static void make_file(void) {
     take_contents(fd);
     if (fd < 0)
         return;
-    fchmod(fd, u.entry.mode & MODE_KEPT);
+    fchmod(fd, u.entry.mode & MODE_KEPT & ~u.masked);
     set_times(fd, u.entry.mtime);
 }
 
@@ -188,7 +189,7 @@ static void settle_dir(const char *path, uint32_t mode, int64_t mtime) {
     if (fd < 0)
         return;
     set_times(fd, mtime);
-    fchmod(fd, mode & MODE_KEPT);
+    fchmod(fd, mode & MODE_KEPT & ~u.masked);
 }
 
 /* Settles the directories that this path is not in. */
@@ -275,6 +276,13 @@ static void unpack(void) {
         return;
     }
     makers[u.entry.kind]();
+}
+
+/* For somebody on the host: modes of a machine give no more than their umask does. */
+int tool_untar_masked(char **argv) {
+    u.masked = umask(0);
+    umask(u.masked);
+    return tool_untar(argv);
 }
 
 int tool_untar(char **argv) {

@@ -66,6 +66,16 @@ def test_a_file_that_was_there_is_replaced_with_its_mode(carrel, machine, box, t
     assert box("cat f; stat -c %a f") == b"new755\n"
 
 
+@pytest.mark.parametrize("mask,file,folder", [("077", 0o600, 0o700), ("027", 0o640, 0o750), ("000", 0o666, 0o777)])
+def test_what_comes_out_honours_the_umask(carrel, machine, box, tmp_path, mask, file, folder):
+    """A machine cannot open a file of its owner's to others. The last row is the control."""
+    box("mkdir -p open/sub; echo x >open/f; echo x >open/sub/g; chmod 666 open/f open/sub/g; chmod 777 open open/sub")
+    for words in ((f"{machine}:open/f", tmp_path / "f"), (f"{machine}:open", tmp_path / "open")):
+        ok(carrel("cp", *words, preexec_fn=lambda: os.umask(int(mask, 8))))
+    modes = {p.name: p.stat().st_mode & 0o777 for p in (tmp_path / "f", *(tmp_path / "open").rglob("*"), tmp_path / "open")}
+    assert modes == {"f": file, "g": file, "sub": folder, "open": folder}
+
+
 def test_streams(carrel, machine, box):
     ok(carrel("cp", "-", f"{machine}:s", stdin=b"\0\xffstream"))
     assert box("cat s") == b"\0\xffstream"
