@@ -55,12 +55,18 @@ static int broken(struct archive *a, struct err *err) {
     return err_remedy(err, "it must be a tar, plain or packed with gzip, xz or zstd");
 }
 
+/* A name that has no form in this locale is taken as bytes. Any other warning says that something
+ * was left out, such as the name itself: then the entry is not what the archive says. */
+static bool is_harmless(struct archive *a) {
+    const char *why = archive_error_string(a);
+    return why && (strstr(why, "can't be converted") || strstr(why, "cannot be converted"));
+}
+
 int unpack_next(struct archive *a, struct archive_entry **ret, struct err *err) {
     int r = archive_read_next_header(a, ret);
     if (r == ARCHIVE_EOF)
         return 0;
-    /* A warning is about a name that has no form in this locale: it is taken as bytes. */
-    return r == ARCHIVE_OK || r == ARCHIVE_WARN ? 1 : broken(a, err);
+    return r == ARCHIVE_OK || (r == ARCHIVE_WARN && is_harmless(a)) ? 1 : broken(a, err);
 }
 
 const char *unpack_name(struct archive_entry *e) {

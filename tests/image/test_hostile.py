@@ -34,8 +34,7 @@ def truncated():
 def lying_size():
     """A sparse file of a petabyte that takes a few bytes."""
     info, data = entry("huge", b"\0" * 512)
-    info.pax_headers = {"GNU.sparse.major": "0", "GNU.sparse.minor": "1", "GNU.sparse.name": "huge",
-                        "GNU.sparse.size": str(1 << 50), "GNU.sparse.numblocks": "1", "GNU.sparse.map": "0,512"}
+    info.pax_headers = {"GNU.sparse.name": "huge", "GNU.sparse.size": str(1 << 50), "GNU.sparse.numblocks": "1", "GNU.sparse.map": "0,512"}
     return archive((info, data))
 
 
@@ -125,6 +124,11 @@ HOSTILE = {
     "ids beyond the range": (archive(entry("a", b"x", uid=100000)), "beyond 65535"),
     "a negative id": (archive(entry("a", b"x", gid=-1), format=tarfile.GNU_FORMAT), "beyond 65535"),
     "a name of 300 bytes": (archive(entry("n" * 300, b"x")), "255 bytes"),
+    "a name of a million bytes": (archive(entry("n" * 1_000_001, b"x")), "broken: .*1MB"),
+    "a path of a million bytes": (archive(entry("d/" * 520_000 + "f", b"x")), "broken: .*1MB"),
+    "a link to a million bytes": (archive(link("l", "t" * 1_000_001)), "broken: .*1MB"),
+    "a name of a million bytes, as GNU writes it": (
+        archive(entry("n" * 1_100_000, b"x"), format=tarfile.GNU_FORMAT), "broken: .*too large"),
     "129 directories deep": (deep(129), "128 directories deep"),
     "a path of 5000 bytes": (archive(entry("/".join(["d" * 200] * 25), b"x")), "4095 bytes"),
     "a file of a petabyte": (lying_size(), "larger than"),
