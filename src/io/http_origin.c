@@ -1,5 +1,6 @@
 #include "io/http_origin.h"
 
+#include <arpa/inet.h>
 #include <string.h>
 
 /* The names under which we may be called: a page that rebinds its own name to us is refused. */
@@ -16,11 +17,22 @@ static bool host_is_ours(struct http_text host) {
     return false;
 }
 
+/* "127.0.0.1:7070" or "[::1]:7070", each with or without a port, and nothing that only looks like
+ * one: names may be of hex digits and dots too. */
 static bool is_address(struct http_text host) {
-    for (size_t i = 0; i < host.n; i++)
-        if (!strchr("0123456789.:[]abcdefABCDEF", host.s[i]))
-            return false;
-    return host.n > 0;
+    char text[INET6_ADDRSTRLEN + 8];
+    unsigned char address[16];
+    size_t n = host.n;
+    while (n && host.s[n - 1] >= '0' && host.s[n - 1] <= '9')
+        n--;
+    n = n && n < host.n && host.s[n - 1] == ':' ? n - 1 : host.n;
+    bool six = n > 2 && host.s[0] == '[' && host.s[n - 1] == ']';
+    n -= six ? 2 : 0;
+    if (!n || n >= sizeof(text))
+        return false;
+    memcpy(text, host.s + six, n);
+    text[n] = '\0';
+    return strlen(text) == n && inet_pton(six ? AF_INET6 : AF_INET, text, address) == 1;
 }
 
 /* A host that is a plain address cannot be rebound; with a bearer token it is fine. */

@@ -212,7 +212,8 @@ def test_run_is_under_the_quota_too(tcp):
 
 # ---- pages that are not ours ----
 
-@pytest.mark.parametrize("host", ["evil.example", "localhost.evil.example", "evil.example:80", "127.0.0.1.evil.example"])
+@pytest.mark.parametrize("host", ["evil.example", "localhost.evil.example", "evil.example:80", "127.0.0.1.evil.example",
+                                  "bad.cafe", "face.de:80", "dead.beef.cc", "2130706433", "127.1"])
 def test_a_foreign_name_is_refused(server, tcp, host):
     client = tcp()
     error = refused(403, "denied", client.request, "GET", "/v1/machines", headers={"Host": host})
