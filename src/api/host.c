@@ -533,6 +533,13 @@ static void prove(void *arg) {
                 (unsigned long long)p->report.head.seq, (unsigned long long)p->newest.seq);
         p->whole = false;
     }
+    /* A new journal holds in itself; only who has a head from after the loss is content with it. */
+    if (p->whole && p->report.lost_seq && !(p->has_head && p->head.seq >= p->report.lost_seq)) {
+        err_set(&p->err, ERR_GONE,
+                "the journal that was before record %llu is gone: its segments were removed",
+                (unsigned long long)p->report.lost_seq);
+        p->whole = false;
+    }
 }
 
 static void proved(void *arg) {

@@ -589,7 +589,7 @@ static int begin_new(struct journal *j, struct err *err) {
     char text[JOURNAL_HEAD_TEXT + 32], head[JOURNAL_HEAD_TEXT];
     journal_head_text(j->options.expected, head);
     snprintf(text, sizeof(text), "absent up to %s", head);
-    return note(j, "journal.lost", text, 0, err);
+    return note(j, JOURNAL_LOST, text, 0, err);
 }
 
 /* The header of segment n never got there: the chain stands at the end of the one before. */

@@ -98,6 +98,8 @@ int journal_pubkey_read(const char *path, uint8_t ret[JOURNAL_PUBKEY_BYTES], str
 
 /* ---- Proof ---- */
 
+#define JOURNAL_LOST "journal.lost" /* the first record after a journal that is gone */
+
 struct journal_report {
     uint64_t segments;
     uint64_t first_segment;   /* 1 unless what was before it was forgotten */
@@ -105,8 +107,9 @@ struct journal_report {
     uint64_t records;         /* good ones, up to the end or the first broken one */
     struct journal_head head; /* after them */
     uint64_t
-        signed_seq;   /* what the last good signature covers; records after it are chained only */
-    char segment[16]; /* of the first broken record: file, line and number; empty: none */
+        signed_seq;    /* what the last good signature covers; records after it are chained only */
+    uint64_t lost_seq; /* of a record which says that what was before it is gone; 0: none does */
+    char segment[16];  /* of the first broken record: file, line and number; empty: none */
     uint64_t line;
     uint64_t seq;
     char why[200];

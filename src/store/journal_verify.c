@@ -55,6 +55,8 @@ static int take_line(struct proof *p, const struct lines *l, const char *line, s
     }
     if (journal_is_prune(&p->slot->record, &begins) && begins > p->begins)
         p->begins = begins;
+    if (p->slot->record.kind == JOURNAL_NOTE && strcmp(p->slot->record.verb, JOURNAL_LOST) == 0)
+        p->report->lost_seq = p->chain.at.seq;
     p->report->head = p->chain.at;
     p->report->signed_seq = p->chain.signed_seq;
     return check_expected(p, err);

@@ -121,6 +121,22 @@ def test_kept_output_that_is_old_goes_and_that_is_said(fresh):
     c.close()
 
 
+def test_a_journal_whose_segments_are_gone_does_not_prove(fresh):
+    """Removed under a daemon, and before the next one starts: that one begins a new journal, which holds in itself."""
+    d = fresh()
+    d.machine()
+    assert d.get("/v1/audit/verify")["whole"]
+    for segment in (d.home / "journal").glob("*.log"):
+        segment.unlink()
+    report = d.get("/v1/audit/verify")
+    assert not report["whole"] and "no journal" in report["problem"], report
+    d.restart()
+    report = d.get("/v1/audit/verify")
+    assert not report["whole"] and "is gone" in report["problem"], report
+    # Who has seen the loss goes on from there.
+    assert d.get("/v1/audit/verify", head=report["head"])["whole"]
+
+
 def test_output_of_what_never_ends_is_on_the_disk(fresh):
     """As after a restart of the host: daemon, spawner and machine are gone at once."""
     d = fresh()
