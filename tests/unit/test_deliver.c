@@ -153,6 +153,34 @@ static void everything_takes_its_place_and_comes_back(void **state) {
     assert_null(get(STAGE "receipt.json"));
 }
 
+/* Over a file that runs with its owner's rights: what a machine wrote must not. */
+static void nothing_that_is_delivered_is_setuid(void **state) {
+    (void)state;
+    struct stat st;
+    static const struct {
+        mode_t here, theirs, wanted;
+    } rows[] = {
+        {04755, 0755, 0755}, {06755, 04755, 0755}, {02644, 0644, 0644}, {01666, 0644, 0666},
+        {04711, 0755, 0700}, {0600, 06777, 0700},  {0640, 0644, 0640},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        long kept;
+        struct parcel_item item = ITEM("f", TAR_FILE, 'M', "theirs");
+        item.mode = rows[i].theirs;
+        save("f", "mine");
+        assert_int_equal(fchmodat(now.dir, "f", rows[i].here, 0), 0);
+        assert_int_equal(fstatat(now.dir, "f", &st, 0), 0);
+        assert_int_equal(st.st_mode & 07777, rows[i].here); /* the control: it was */
+        stage(&item, 1);
+        assert_int_equal(finish(), 1);
+        assert_int_equal(fstatat(now.dir, "f", &st, 0), 0);
+        assert_int_equal(st.st_mode & 07777, rows[i].wanted);
+        assert_int_equal(undo(&kept), 1);
+        assert_int_equal(fstatat(now.dir, "f", &st, 0), 0);
+        assert_int_equal(st.st_mode & 07777, rows[i].here);
+    }
+}
+
 static void what_its_owner_made_meanwhile_is_not_replaced(void **state) {
     (void)state;
     stage_one("a", 'A', "theirs");
@@ -326,6 +354,7 @@ static void filesystems_without_such_renames_lose_nothing_either(void **state) {
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 UNIT_MAIN(TEST(everything_takes_its_place_and_comes_back),
+          TEST(nothing_that_is_delivered_is_setuid),
           TEST(what_its_owner_made_meanwhile_is_not_replaced),
           TEST(nor_is_a_directory_or_what_takes_the_place_of_one), TEST(nor_is_a_fifo),
           TEST(the_same_by_hand_is_no_conflict),
