@@ -176,7 +176,7 @@ def test_a_deadline_ends_it_and_the_end_is_told(drive):
     drive("deadline", m, "in=200")
     began, real = clock(), time.monotonic()
     assert drive.event().startswith(f"end {m} gone")
-    assert time.monotonic() - real > 0.1 and clock() - began < 3
+    assert time.monotonic() - real > 0.1 and clock() - began < 30  # and not at its first deadline, of 60 s
     until(drive.list, [])
 
 
@@ -189,7 +189,7 @@ def test_a_guest_that_ends_is_noticed_soon(drive):
     drive("shutdown", m)
     refused("unknown", drive.wait, lost)
     assert drive.event().startswith(f"end {m} gone")
-    assert clock() - began < 2
+    assert clock() - began < 30  # and not when its command would have ended, after 60 s
     until(drive.list, [])
 
 
