@@ -1,4 +1,5 @@
 """Machines through the API: made, listed, changed, paused, stopped, destroyed; each end has a reason."""
+import errno
 import json
 import signal
 import time
@@ -224,3 +225,21 @@ def test_metadata_is_replaced_and_cleared(daemon):
     assert daemon.patch(url, {"metadata": {"b": "2"}})["metadata"] == {"b": "2"}
     assert daemon.patch(url, {"metadata": {}})["metadata"] == {}
     assert daemon.get(url)["metadata"] == {}
+
+
+FSGETXATTR, FSSETXATTR, SETFLAGS = 0x801c581f, 0x401c5820, 0x40086602
+
+
+def attributes(daemon, box, request, user):
+    """What the kernel says to it: 0, or the number of an error."""
+    script = f"import fcntl\nwith open('/home/user/f', 'w') as f:\n    try:\n        fcntl.ioctl(f, {request}, bytes(28))\n" \
+             "    except OSError as e:\n        print(e.errno)\n    else:\n        print(0)"
+    return int(daemon.exec(box, ["python3", "-c", script], user=user)["stdout"])
+
+
+@pytest.mark.parametrize("user", ["user", "root"])
+def test_a_box_does_not_set_attributes_of_files(daemon, box, user):
+    """They would take files out of the box's quota. The control: reading them is allowed, on the same file."""
+    if attributes(daemon, box, FSGETXATTR, user) != 0:
+        pytest.skip("this filesystem has no attributes to set")
+    assert [attributes(daemon, box, r, user) for r in (FSSETXATTR, SETFLAGS)] == [errno.ENOTTY] * 2

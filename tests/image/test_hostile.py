@@ -122,6 +122,7 @@ HOSTILE = {
     "an overlay's attribute": (with_attribute("trusted.overlay.redirect", "/etc"), "has the attribute"),
     "an overlay's attribute of users": (with_attribute("user.overlay.opaque", "y"), "has the attribute"),
     "ids beyond the range": (archive(entry("a", b"x", uid=100000)), "beyond 65535"),
+    "a group beyond the range": (archive(entry("a", b"x", gid=65536)), "beyond 65535"),
     "a negative id": (archive(entry("a", b"x", gid=-1), format=tarfile.GNU_FORMAT), "beyond 65535"),
     "a name of 300 bytes": (archive(entry("n" * 300, b"x")), "255 bytes"),
     "a name of a million bytes": (archive(entry("n" * 1_000_001, b"x")), "broken: .*1MB"),

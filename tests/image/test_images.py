@@ -202,7 +202,8 @@ def test_trees_that_nobody_knows_go_at_the_start(fresh, rootfs):
 def test_what_goes_out_comes_in_as_the_same(daemon, rootfs, form):
     config = {"User": "app", "WorkingDir": "/srv/app", "Env": ["A=1"], "Cmd": ["sh"], "Entrypoint": ["/bin/env"]}
     odd = archive(entry("e", b""), hard("f", "e"), link("g", "nowhere"), directory("h", mode=0o1777, mtime=7),
-                  entry("ü" * 60, b"x"), entry("p", type=tarfile.FIFOTYPE), entry("s", b"x", mode=0o6711, uid=65535, gid=3))
+                  entry("ü" * 60, b"x"), entry("p", type=tarfile.FIFOTYPE), entry("s", b"x", mode=0o6711, uid=65535, gid=3),
+                  entry("grp", b"x", gid=65535))
     first = put(daemon, layout([rootfs.read_bytes(), odd], config), name="first")
     out = daemon.request("GET", "/v1/images/first/archive", raw=True, form=form)
     again = daemon.request("GET", "/v1/images/first/archive", raw=True, form=form)
