@@ -177,7 +177,7 @@ static void captures_after_forks_miss_nothing(void **state) {
     cell_close(&a);
 }
 
-/* A wiped unit of the initial image is saved as zero, though it is not touched any more. */
+/* A wiped unit of the initial image is saved as zero. */
 static void a_wiped_unit_of_the_image_stays_wiped(void **state) {
     (void)state;
     struct cell c;
@@ -189,7 +189,27 @@ static void a_wiped_unit_of_the_image_stays_wiped(void **state) {
     cell_close(&c);
 }
 
+/* The initial image has the segment's bytes; the memory of a store that stopped before has not. */
+static void a_segment_that_was_not_written_yet_is_not_there_after_a_save(void **state) {
+    (void)state;
+    struct cell c = {.engine = wasm_engine_new(NULL)};
+    struct err err;
+    size_t size;
+    c.module = load(c.engine, pokes);
+    c.store = wasm_store_new(c.engine);
+    wasm_fuel_add(c.store, PAGES * 1024 + 600 / 8);
+    assert_int_equal(wasm_instance_new(c.store, c.module, NULL, 0, &c.instance, &err), 0);
+    assert_int_equal(wasm_run(c.store, UINT64_MAX)->outcome, WASM_OUT_OF_FUEL);
+    move(&c);
+    assert_int_equal(bytes_of(&c, &size)[40000], 0);
+    wasm_fuel_add(c.store, 10);
+    assert_int_equal(wasm_run(c.store, UINT64_MAX)->outcome, WASM_DONE);
+    assert_memory_equal(bytes_of(&c, &size) + 40000, "image", 5);
+    cell_close(&c);
+}
+
 UNIT_MAIN(cmocka_unit_test(the_hash_is_a_tree_over_all_bytes),
           cmocka_unit_test(a_capture_looks_at_touched_units_only),
           cmocka_unit_test(captures_after_forks_miss_nothing),
-          cmocka_unit_test(a_wiped_unit_of_the_image_stays_wiped))
+          cmocka_unit_test(a_wiped_unit_of_the_image_stays_wiped),
+          cmocka_unit_test(a_segment_that_was_not_written_yet_is_not_there_after_a_save))
