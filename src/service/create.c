@@ -271,7 +271,7 @@ static int hand_over(struct service *s, const struct caller *who, const struct m
     const char *const own[] = {s->place->home, s->place->run, NULL};
     struct dir_rules rules = {own, r->unreviewed, who->local ? who->uid : 0};
     const char *roots[CONF_ROOTS_MAX];
-    size_t root_count = rights_roots(s, who, roots);
+    size_t root_count = who->local ? 0 : rights_roots(s, who, roots);
     if (r->dirs.count > PLAN_MAX_GRANTS)
         return err_set(err, ERR_LIMIT, "more than %d directories", PLAN_MAX_GRANTS);
     for (size_t i = 0; i < r->dirs.count; i++) {

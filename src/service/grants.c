@@ -465,7 +465,7 @@ static int open_copy(struct service *s, const struct caller *who, const struct g
                      int fd, bool *ret_ours, struct err *err) {
     const char *roots[CONF_ROOTS_MAX];
     const char *const own[] = {s->place->home, s->place->run, NULL};
-    size_t root_count = rights_roots(s, who, roots);
+    size_t root_count = who->local ? 0 : rights_roots(s, who, roots);
     *ret_ours = !who->local;
     if (who->local && fd < 0)
         return err_set(err, ERR_INVALID, "no descriptor came for '%.100s'", r->what);

@@ -217,6 +217,8 @@ int service_taint_seen(struct service *s, const struct caller *who, const char *
 
 static int join_place(struct live *l, const char *path, struct err *err) {
     struct marks m;
+    if (path[0] != '/')
+        return 0; /* a variable or a secret: the name of nothing on the host */
     if (taint_marked(l->service, l->row.owner, "dir", path, &m, err) < 0)
         return -1;
     return taint_join(l, TAINT_HANDOVER, m.source, err);
