@@ -257,8 +257,10 @@ static int exchange(struct client *c, const struct client_request *r, struct buf
                     bool *ret_answered, struct err *err) {
     const struct http_head *head = NULL;
     *ret_answered = false;
-    if (client_send(c, c->http, r, err) < 0)
+    if (client_send(c, c->http, r, err) < 0) {
+        *ret_answered = err->code == ERR_INVALID; /* it makes no request: nobody was asked */
         return -1;
+    }
     if (client_answer(c->http, &head, err) < 0) {
         *ret_answered = head;
         return -1;

@@ -122,7 +122,7 @@ static int ask_events(struct remote *r, const struct client_request *request, st
     const struct http_head *head = NULL;
     r->line.len = 0;
     if (client_send(r->client, r->client->http, request, err) < 0)
-        return 0;
+        return err->code == ERR_INVALID ? -1 : 0; /* it makes no request: nobody was asked */
     if (client_answer(r->client->http, &head, err) == 0)
         return 1;
     return head ? -1 : 0;

@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import threading
+import time
 
 import pytest
 
@@ -32,6 +33,7 @@ def end_daemon(c, how):
     end = clock() + 30
     while alive(pid):
         assert clock() < end, "the daemon does not end"
+        time.sleep(0.005)
 
 
 def streams(p, data):
@@ -61,6 +63,7 @@ def test_a_command_that_ended_while_no_daemon_ran_has_its_status(carrel, tmp_pat
         end = clock() + 30
         while (tmp_path / "out").read_bytes() != b"one\n":
             assert clock() < end
+            time.sleep(0.005)
         end_daemon(carrel, signal.SIGKILL)
         assert streams(p, b"\n") == (None, b"three\n", 7)
     assert (tmp_path / "out").read_bytes() == b"one\ntwo\n"
@@ -97,24 +100,18 @@ def test_a_request_that_the_daemon_did_not_answer_is_carried_out_once(carrel):
         try:
             # It has connected once its socket is there; if it is slower, it finds no daemon: no less a case.
             end = clock() + 1
-            while clock() < end and not any(os.readlink(f"/proc/{p.pid}/fd/{n}").startswith("socket")
-                                            for n in listing(p.pid)):
-                pass
+            while clock() < end and not has_socket(p.pid):
+                time.sleep(0.002)
         finally:
             end_daemon(carrel, signal.SIGKILL)
         assert streams(p, b"") == (b"x\n", b"", 3)
 
 
-def listing(pid):
-    """Its descriptors that do not change under us."""
-    found = []
-    for n in os.listdir(f"/proc/{pid}/fd"):
-        try:
-            os.readlink(f"/proc/{pid}/fd/{n}")
-            found.append(n)
-        except OSError:
-            pass
-    return found
+def has_socket(pid):
+    """Its descriptors come and go while we look."""
+    with contextlib.suppress(OSError):
+        return any(os.readlink(f"/proc/{pid}/fd/{n}").startswith("socket") for n in os.listdir(f"/proc/{pid}/fd"))
+    return False
 
 
 def test_forks_that_the_daemon_did_not_answer_are_those_that_the_client_gets(carrel):
@@ -122,7 +119,7 @@ def test_forks_that_the_daemon_did_not_answer_are_those_that_the_client_gets(car
     m = carrel.keep()
     with carrel.popen("fork", "-n", "4", m, **PIPES) as p:
         while p.poll() is None and len(list(carrel.run_dir.glob("boxes/m-*"))) < 3:
-            pass
+            time.sleep(0.001)
         end_daemon(carrel, signal.SIGKILL)
         out, err, status = streams(p, b"")
     assert status == 0, err

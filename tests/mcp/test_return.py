@@ -2,6 +2,7 @@
 import os
 import pathlib
 import signal
+import time
 
 import pytest
 
@@ -32,6 +33,7 @@ def kill_daemon(c):
     end = clock() + 30
     while alive(pid):
         assert clock() < end, "the daemon does not end"
+        time.sleep(0.005)
 
 
 def ping(lines):
