@@ -211,7 +211,8 @@ class Daemon(Client):
         self.options = list(options)
         self.lent_fds = []  # descriptors of ours that it has open beside its own
         self.env = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": str(self.dir), "LANG": "C.UTF-8",
-                    "CARREL_RUN": str(self.run_dir), "CARREL_HOME": str(self.home)}
+                    "CARREL_RUN": str(self.run_dir), "CARREL_HOME": str(self.home),
+                    "CARREL_WAIT": "0"}  # when it is killed, the next one is the test's to start, not a client's
         if "ASAN_OPTIONS" in os.environ:
             self.env["ASAN_OPTIONS"] = os.environ["ASAN_OPTIONS"]
         self.host = HostState(self.run_dir, self.home, sub_ids() if ROOTLESS else ())

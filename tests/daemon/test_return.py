@@ -186,7 +186,8 @@ def elsewhere(fresh):
     d = fresh("--listen", "127.0.0.1:0")
     door = Door(d)
     token = d.post("/v1/tokens", {"owner": "far", "scopes": ["read", "run"]})["secret"]
-    env = {**d.env, "CARREL_RUN": str(d.dir / "none"), "CARREL_URL": door.url, "CARREL_TOKEN": token}
+    env = {**d.env, "CARREL_RUN": str(d.dir / "none"), "CARREL_URL": door.url, "CARREL_TOKEN": token,
+           "CARREL_WAIT": "300"}
 
     def popen(*args, env=env, **more):
         return subprocess.Popen([PROGRAM, *args], env={**env, **more}, **PIPES)
@@ -206,7 +207,8 @@ def outbox(fresh, tmp_path):
     m = d.machine()
     d.exec(m, "mkdir -p /outbox && echo made >/outbox/f", user="root")
     frozen = d.post(f"/v1/machines/{m}/changesets", {})["id"]
-    env = {**d.env, "CARREL_RUN": str(d.dir / "none"), "CARREL_URL": door.url, "CARREL_TOKEN": token}
+    env = {**d.env, "CARREL_RUN": str(d.dir / "none"), "CARREL_URL": door.url, "CARREL_TOKEN": token,
+           "CARREL_WAIT": "300"}
 
     def ship(**more):
         return subprocess.run([PROGRAM, "ship", "-y", frozen, tmp_path], env={**env, **more}, text=True,

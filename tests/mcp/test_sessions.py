@@ -86,7 +86,7 @@ def fresh_daemon():
 
 
 def test_commands_go_on_when_the_daemon_leaves(fresh_daemon, tmp_path):
-    c = Lines(fresh_daemon, cwd=tmp_path, env={"CARREL_WAIT": "0"})
+    c = Lines(fresh_daemon, cwd=tmp_path)
     c.greet()
     machine = c.call("exec", cmd="true")["machine"]
     c.begin("tools/call", {"name": "exec", "arguments": {"cmd": "sleep 3; echo through > f", "yield_ms": 50000}})
