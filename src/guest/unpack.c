@@ -20,7 +20,7 @@
 static struct {
     int root;
     bool is_partial;
-    uint32_t masked; /* bits that nobody gets */
+    uint32_t masked; /* bits of modes that are not given; none inside a machine */
     struct tar_reader reader;
     struct tar_entry entry; /* its path is cleaned: no leading slash, no "." and ".." */
     const char *name;       /* the last part of it */

@@ -1,10 +1,12 @@
 /* Everything a spawner needs before its first box: places, namespaces, templates, probes. */
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <linux/capability.h>
 #include <linux/sched.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
@@ -199,9 +201,11 @@ static int open_dev(int workshop, int host, struct err *err) {
 /* A private copy that can be run and not read: so nobody inside may look into pid 1. */
 static int open_guest(int workshop, const char *path, uid_t owner, struct err *err) {
     struct tree_copy how = {.max_bytes = 8 << 20};
-    if (faccessat(AT_FDCWD, path, R_OK, 0) < 0)
+    char real[PATH_MAX];
+    /* A link would be copied as one, and what is done to the copy would be done to the program. */
+    if (faccessat(AT_FDCWD, path, R_OK, 0) < 0 || !realpath(path, real))
         return err_sys(err, "open '%s'", path);
-    if (tree_copy(AT_FDCWD, path, workshop, "guest", &how, err) < 0)
+    if (tree_copy(AT_FDCWD, real, workshop, "guest", &how, err) < 0)
         return -1;
     /* Nor may the box know its owner, or its root would count as him. */
     if ((owner && fchownat(workshop, "guest", owner, owner, AT_SYMLINK_NOFOLLOW) < 0) ||

@@ -15,9 +15,7 @@ class Installed(Daemon):
         self.libexec.mkdir(parents=True)
         for path in (BUILD / "libexec").iterdir():
             if path.is_file():
-                (self.libexec / path.name).symlink_to(path)
-        self.replace("carrel-daemon")
-        self.replace("carrel-spawn")
+                self.replace(path.name)
         self.program = str(self.libexec / "carrel-daemon")
         super().__init__()
 
@@ -65,3 +63,21 @@ def test_the_same_spawner_stays(installed):
     d.restart()
     assert d.exec(m, "echo on")["stdout"] == "on\n"
     assert spawner(d) == old
+
+
+def test_a_program_that_is_installed_as_a_link_is_left_as_it_is(tmp_path):
+    """Machines have a copy of the guest that nobody can read; the program itself stays everybody's."""
+    d = Installed(tmp_path)
+    try:
+        real = tmp_path / "guest"
+        (d.libexec / "carrel-guest").rename(real)
+        (d.libexec / "carrel-guest").symlink_to(real)
+        before = real.stat()
+        d.end()
+        d.replace("carrel-spawn")
+        d.start()
+        assert d.exec(d.machine(), "echo on")["stdout"] == "on\n"
+        after = real.stat()
+        assert (after.st_mode, after.st_uid, after.st_gid) == (before.st_mode, before.st_uid, before.st_gid)
+    finally:
+        d.stop()
