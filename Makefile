@@ -82,6 +82,11 @@ soak: setup-test all
 storm: setup-test all
 	@CARREL_BUILD=$(BUILD) tests/crash/storm.py --kills $(KILLS) $(if $(SEED),--seed $(SEED))
 
+# Every verb over a disk that is full or fails: make storm-faults MODE=enospc|eio|24M|200M OPERATIONS=5000 SEED=7
+storm-faults: setup-test all
+	@CARREL_BUILD=$(BUILD) tests/crash/storm_faults.py --mode $(or $(MODE),enospc) \
+		--operations $(or $(OPERATIONS),5000) $(if $(SEED),--seed $(SEED))
+
 # One fault at a time in a copy of the tree: do the tests notice? A part: make mutate MUTANTS='gate store-'
 mutate: setup-build setup-test
 	@scripts/mutate $(MUTANTS)
@@ -112,4 +117,4 @@ uninstall: setup-build $(BUILD)/build.ninja
 clean:
 	@rm -rf build build-*
 
-.PHONY: all test test-busy demo bench asan valgrind cross cross-root fuzz soak storm mutate test-vm test-vm-cross lint format install uninstall clean
+.PHONY: all test test-busy demo bench asan valgrind cross cross-root fuzz soak storm storm-faults mutate test-vm test-vm-cross lint format install uninstall clean

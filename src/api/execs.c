@@ -174,7 +174,8 @@ void api_exec_output(struct call *c) {
     struct exec *x = named(c);
     if (!x)
         return;
-    if (read_range(c, &range, &err) == 0) {
+    if (read_range(c, &range, &err) == 0 &&
+        exec_output_check(x, range.stream, range.offset, &err) == 0) {
         output_bytes(c, x, &range);
         return;
     }

@@ -257,6 +257,9 @@ static void read_log(struct mcp_user *u, struct mcp_request *r, const struct res
         fits = fits && buf_add(&text, piece, p.n);
     }
     toolbox_saw(u->box, resource->machine);
+    uint64_t lost = exec_lost(x, 0) + exec_lost(x, 1);
+    if (lost)
+        (void)!buf_addf(&text, "\n[... %" PRIu64 " bytes are not kept ...]\n", lost);
     give(r, "text/plain", text.data ? text.data : "", text.len, true);
     exec_unref(x);
 }

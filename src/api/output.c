@@ -170,6 +170,16 @@ static struct outlog_piece next_piece(struct reader *r, const struct outlog *log
     return piece;
 }
 
+/* What was printed and is not kept is a gap at the end. */
+static void send_lost(struct reader *r) {
+    for (int i = 0; i < 2 && !r->silent; i++) {
+        uint64_t lost = exec_lost(r->exec, i);
+        if (lost)
+            send_piece(r, &(struct outlog_piece){
+                              .stream = i, .offset = r->cursor.at[i] + lost, .left_out = lost});
+    }
+}
+
 static void events_go_on(struct reader *r) {
     const struct outlog *log = r->silent ? NULL : exec_log(r->exec);
     struct call *c = r->call;
@@ -193,6 +203,7 @@ static void events_go_on(struct reader *r) {
         if (!over && r->follow)
             return;
         r->over = true;
+        send_lost(r);
         send_exit(r);
         if (r->hold)
             return;
@@ -259,6 +270,7 @@ static void put_stream(struct reader *r, struct jot *j, const struct outlog *log
     }
     put_bytes(j, stream_names[stream], base64_names[stream],
               (const unsigned char *)(text.data ? text.data : ""), text.len);
+    left_out += exec_lost(r->exec, stream);
     if (left_out)
         jot_u64(j, left_names[stream], left_out);
 }

@@ -302,7 +302,7 @@ const struct route routes[] = {
      "application/octet-stream",
      "Output as bytes, from any offset, live or long after. It ends before bytes that were not "
      "kept; asked again from there, Carrel-Left-Out says how many and Carrel-Offset where it goes "
-     "on",
+     "on. Where nothing is kept any more the answer is 'gone'",
      "\"$URL/v1/machines/$M/execs/$X/output?offset=0\"", api_exec_output, output_queries},
     {"GET", X "/events", "exec_events", SCOPE_READ, BODY_NONE, NULL, NULL, 200,
      "application/x-ndjson", "The stream of a command again, from any offset",

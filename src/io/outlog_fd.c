@@ -153,8 +153,13 @@ int outlog_keep(const struct outlog *l, int file, struct outlog_kept *done, stru
     for (int i = 0; i < 2; i++)
         if (keep_stream(l, i, file, &next, page.stream[i].produced, err) < 0)
             return -1;
+    /* After a power cut the numbers never promise bytes that did not reach the disk. */
+    if (fdatasync(file) < 0)
+        return err_sys(err, "sync kept output");
     if (put_page(file, page, &next, &next, err) < 0)
         return -1;
+    if (fdatasync(file) < 0)
+        return err_sys(err, "sync kept output");
     *done = next;
     return 0;
 }

@@ -39,8 +39,9 @@ struct outlog_kept {
 
 /*
  * Brings the file up to date with the log: copies what is new since `done`, the numbers
- * last. The file is sparse and reads as the log did. May wait for the disk; calls for
- * one file follow each other. An interrupted one is repeated with the same `done`.
+ * last. The file is sparse and reads as the log did. It is on the disk when this returns
+ * 0, which waits for that; calls for one file follow each other. One that failed is
+ * repeated with the same `done`, and writes everything since then again.
  */
 int outlog_keep(const struct outlog *l, int file, struct outlog_kept *done, struct err *err);
 

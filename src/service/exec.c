@@ -164,6 +164,24 @@ const struct outlog *exec_log(const struct exec *x) {
     return x->kept_file >= 0 ? &x->kept : NULL;
 }
 
+uint64_t exec_lost(const struct exec *x, int stream) {
+    const struct outlog *log = exec_log(x);
+    uint64_t printed = stream ? x->row.err_bytes : x->row.out_bytes;
+    uint64_t kept = log ? outlog_extent(log, stream).produced : 0;
+    return x->over && x->log.fd < 0 && printed > kept ? printed - kept : 0;
+}
+
+int exec_output_check(const struct exec *x, int stream, uint64_t from, struct err *err) {
+    uint64_t lost = exec_lost(x, stream);
+    uint64_t printed = stream ? x->row.err_bytes : x->row.out_bytes;
+    if (!lost || from < printed - lost || from >= printed)
+        return 0;
+    return err_set(err, ERR_GONE,
+                   "%" PRIu64 " bytes of output of command '%s' are not kept: they were removed, "
+                   "or lost when the host failed",
+                   lost, x->row.id);
+}
+
 int64_t exec_shell_status(const struct exec_row *row) {
     if (row->state == EXEC_FAILED)
         return row->exit_code;

@@ -53,6 +53,11 @@ bool exec_is_over(const struct exec *x); /* there is an outcome: exited, failed,
 
 /* NULL: its output went to descriptors of its caller, or the log is gone. */
 const struct outlog *exec_log(const struct exec *x);
+/* Bytes of a stream that were printed, and are not kept: a power cut took them, or they were
+ * removed. */
+uint64_t exec_lost(const struct exec *x, int stream);
+/* `gone`, if nothing is kept of a stream from there on, though there was something. */
+int exec_output_check(const struct exec *x, int stream, uint64_t from, struct err *err);
 
 void exec_follow(struct exec *x, struct exec_follower *f);
 void exec_unfollow(struct exec_follower *f);

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/defer.h"
 #include "base/id.h"
@@ -23,14 +24,23 @@ struct job {
     struct err err;
 };
 
+/* A new folder is in its parent, on the disk, before anything is in it. */
+static void make_dir(const char *parent, const char *path) {
+    if (mkdir(path, 0700) < 0)
+        return;
+    int fd DEFER_CLOSE = open(parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd >= 0)
+        (void)fsync(fd);
+}
+
 static int open_dir(const char *home, const char *machine, bool make) {
-    char path[LOG_PATH];
-    snprintf(path, sizeof(path), "%s/log", home);
-    if (make)
-        mkdir(path, 0700);
-    snprintf(path, sizeof(path), "%s/log/%s", home, machine);
-    if (make)
-        mkdir(path, 0700);
+    char all[LOG_PATH], path[LOG_PATH + ID_SIZE];
+    snprintf(all, sizeof(all), "%s/log", home);
+    snprintf(path, sizeof(path), "%s/%s", all, machine);
+    if (make) {
+        make_dir(home, all);
+        make_dir(all, path);
+    }
     return open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 }
 
@@ -49,7 +59,10 @@ static int keep(struct job *j) {
     if (file < 0)
         return err_sys(&j->err, "make the log's file");
     look_back(j, file);
-    return outlog_keep(&j->log->log, file, &j->done, &j->err);
+    bool is_new = lseek(file, 0, SEEK_END) == 0;
+    if (outlog_keep(&j->log->log, file, &j->done, &j->err) < 0)
+        return -1;
+    return is_new && fsync(dir) < 0 ? err_sys(&j->err, "sync the log's folder") : 0;
 }
 
 static void run(void *arg) {

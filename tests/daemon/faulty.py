@@ -16,8 +16,11 @@ class Faulty(Daemon):
     def fault(self):
         return self.dir / "fault"
 
+    def preload(self):
+        return {"LD_PRELOAD": str(BUILD / "tests/daemon/libfail-write.so"), "FAIL_WRITE": str(self.fault)}
+
     def start(self, env=()):
-        super().start({"LD_PRELOAD": str(BUILD / "tests/daemon/libfail-write.so"), "FAIL_WRITE": str(self.fault), **dict(env)})
+        super().start({**self.preload(), **dict(env)})
 
     def fail(self, number=errno.ENOSPC, percent=100, suffix=WAL):
         new = self.dir / "fault.new"

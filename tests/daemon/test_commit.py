@@ -1,10 +1,11 @@
 """Commit, then acknowledge: while the disk is full nothing is told that is not written down, and a disk that fails
 ends the daemon; the next one finds out what was done."""
 import errno
+import json
 import threading
 
 import pytest
-from carrel import ROOTLESS, spawner_pids
+from carrel import BUILD, ROOTLESS, spawner_pids
 from daemon import Refused, stopped
 from faulty import Faulty
 from patience import clock
@@ -221,3 +222,84 @@ def test_a_refused_snapshot_does_not_keep_its_name(d):
     b.sh("echo two >f")
     b.rewind("mine")
     assert b.sh("cat f") == "one\n"
+
+
+# ---- output ----
+
+def kept_log(d, m, x):
+    return d.home / "log" / m / x
+
+
+def printed(d, m, text="hello"):
+    """A command that printed something, whose output is on the disk; known to a daemon from there alone."""
+    x = d.exec(m, f"echo {text}")["exec"]["id"]
+    log, url = kept_log(d, m, x), f"/v1/machines/{m}/execs/{x}"
+    d.until(lambda: log.exists() and text.encode() in log.read_bytes())
+    d.delete(f"/v1/machines/{m}")
+    d.end()  # which waits for what is being copied
+    d.start()
+    assert d.get(url + "/output") == (text + "\n").encode()
+    return x, url
+
+
+@pytest.mark.parametrize("loss", ["gone", "empty"])
+def test_output_that_a_power_cut_took_is_not_shown_as_empty(d, loss):
+    """As after one: the exit is written down, and the file of its output is not there, or has nothing in it."""
+    m = d.machine()
+    x, url = printed(d, m)
+    if loss == "gone":
+        kept_log(d, m, x).unlink()
+    else:
+        with open(kept_log(d, m, x), "r+b") as f:
+            f.truncate(0)
+    with pytest.raises(Refused) as e:
+        d.get(url + "/output")
+    assert e.value.status == 410 and "6 bytes of output" in e.value.error["message"], e.value
+    assert d.get(url)["status"] == 0
+    gaps = [(e["stream"], e["bytes"]) for e in d.stream("GET", url + "/events") if e["type"] == "gap"]
+    assert gaps == [("stdout", 6)], gaps
+    assert d.get(url + "/output", stream="stderr") == b"", "it printed nothing there"
+
+
+def test_what_printed_nothing_has_lost_nothing(d):
+    m = d.machine()
+    x = d.exec(m, "true")["exec"]["id"]
+    d.delete(f"/v1/machines/{m}")
+    assert d.get(f"/v1/machines/{m}/execs/{x}/output") == b""
+
+
+# ---- what is promised to be on the disk before it is acknowledged ----
+
+DURABLE = {
+    "token": lambda d, m: d.post("/v1/tokens", {"note": "late"}),
+    "secret": lambda d, m: d.put("/v1/secrets/LATE", {"value": "v" * 20}),
+    "grant": lambda d, m: d.grant(m, "env", "LATE", value="1"),
+}
+
+
+@pytest.mark.parametrize("verb", DURABLE)
+def test_what_must_be_durable_is_synced_before_it_is_acknowledged(fresh, verb):
+    """No sync succeeds: whoever answers all the same did not wait for one. The control is a verb that need not wait."""
+    d = fresh()
+    m = d.machine()
+    flag = d.dir / "fail"
+    d.end()
+    d.start(env={"LD_PRELOAD": str(BUILD / "tests/daemon/libfail-sync.so"), "FAIL_SYNC": str(flag)})
+    flag.touch()
+    with pytest.raises((Refused, OSError)):
+        DURABLE[verb](d, m)
+    assert d.process.wait(60) == 1
+    flag.unlink()
+    d.start()
+    DURABLE[verb](d, m)
+
+
+def test_a_command_that_is_lost_is_not_journalled_as_an_exit(d):
+    m = d.machine()
+    x = waits_for_a_word(d, m)
+    d.delete(f"/v1/machines/{m}")
+    told = d.wait(m, x)
+    assert told["state"] == "unknown" and told["status"] == -1, told
+    records = [json.loads(line) for segment in sorted((d.home / "journal").glob("*.log")) for line in segment.read_text().splitlines()]
+    results = [r for r in records if r.get("exec") == x and r["kind"] == "result"]
+    assert len(results) == 1 and "exit" not in results[0] and results[0]["reason"] == "its machine ended", results

@@ -244,6 +244,12 @@ static void commands_are_numbered_and_end(void **state) {
     assert_string_equal(out.argv, "[\"true\"]");
     assert_string_equal(out.reason, "timeout");
     exec_row_done(&out);
+    /* One outcome: whoever reports another is not believed. */
+    done.exit_code = 0;
+    refused(ERR_NOT_FOUND, store_exec_finish(s, &done, &err));
+    ok(store_exec_by_number(s, m.id, 2, &out, &err));
+    assert_int_equal(out.exit_code, 3);
+    exec_row_done(&out);
 
     size_t lost;
     ok(store_exec_lose(s, m.id, 80, "the machine was lost", &lost, &err));
