@@ -313,17 +313,6 @@ static void begin_bytes(struct reader *r, const struct outlog_piece *first) {
                HTTP_FIELDS({"Carrel-Left-Out", left_out}, {"Carrel-Offset", offset}));
 }
 
-/* What was printed is kept no more: how much that was is said, not that there was nothing. */
-static struct outlog_piece all_left_out(const struct reader *r) {
-    struct exec_view view;
-    exec_view(r->exec, &view);
-    uint64_t from = r->range.offset,
-             bytes = r->range.stream ? view.stderr_bytes : view.stdout_bytes;
-    if (bytes <= from)
-        return (struct outlog_piece){.offset = from};
-    return (struct outlog_piece){.offset = bytes, .left_out = bytes - from};
-}
-
 static void bytes_go_on(struct reader *r) {
     const struct outlog *log = exec_log(r->exec);
     struct output_range *range = &r->range;
@@ -334,8 +323,6 @@ static void bytes_go_on(struct reader *r) {
         size_t want = range->limit && range->limit < PIECE ? (size_t)range->limit : PIECE;
         if (log)
             piece = outlog_read(log, range->stream, range->offset, r->piece, want);
-        else
-            piece = all_left_out(r);
         bool ended = !log || outlog_extent(log, range->stream).ended;
         if (r->begun && piece.left_out)
             break; /* an answer has no hole: who asks again from here is told of it */

@@ -24,6 +24,7 @@ from small_home import SmallHome  # noqa: E402
 
 EVERY = 40          # operations from one comparison to the next
 FLAP = 12           # operations with room, and without
+WINDOW_MS = 40      # in which all writes succeed, or none
 MACHINES = 4
 REFUSED_S = 2
 LOST = (http.client.HTTPException, OSError)  # nobody answered: it may be done or not
@@ -80,7 +81,7 @@ class FaultStorm:
 
     def spoil(self):
         if self.mode == "enospc":
-            self.daemon.fail(errno.ENOSPC, 25)
+            self.daemon.fail(errno.ENOSPC, 25, WINDOW_MS)
         elif self.mode == "eio":
             self.daemon.fail(errno.EIO, 1)
         elif self.filler is None:
@@ -160,7 +161,8 @@ class FaultStorm:
         return self.rng.choice(fit) if fit else None
 
     def destroy(self):
-        m = self.rng.choice(self.machines) if self.machines else None
+        sure = [m for m in self.machines if not m.may_be_gone]
+        m = self.rng.choice(sure) if sure else None
         if m is None:
             return
         told = self.ask("destroy", self.daemon.delete, m.url)
@@ -308,13 +310,13 @@ class FaultStorm:
         """Faults are over: what waited for room is written, and the ledger becomes certain."""
         self.heal()
         d = self.daemon
-        d.until(lambda: self.has_room(), 120)
+        d.until(lambda: self.has_room(), 60)
         for m in [m for m in self.machines if m.may_be_gone]:
-            d.until(lambda m=m: self.is_settled(m), 120)
+            d.until(lambda m=m: self.is_settled(m), 60)
         shown = {m["id"]: m for m in d.machines(all=1, limit=500)}
         self.machines = [m for m in self.machines if not m.may_be_gone or m.id in shown]
         known = {m.id for m in self.machines}
-        d.until(lambda: all(m["state"] not in ("creating", "ending") for m in d.machines(all=1, limit=500)), 120)
+        d.until(lambda: all(m["state"] not in ("creating", "ending") for m in d.machines(all=1, limit=500)), 60)
         for m in d.machines(all=1, limit=500):
             if m["id"] not in known:
                 self.claim(m)
@@ -329,6 +331,23 @@ class FaultStorm:
             assert e.code == "limit", e
             return False
 
+    def sure(self, call, *args, **options):
+        """There is room: what waited for it is written within a moment, and then this is done."""
+        def answer():
+            nonlocal why
+            try:
+                return [call(*args, **options)]
+            except Refused as e:
+                assert e.code in ("limit", "busy", "unknown"), e
+                why = e
+                return None
+
+        why = None
+        try:
+            return self.daemon.until(answer, 60)[0]
+        except AssertionError:
+            raise AssertionError(f"{args} is refused for ever: {why!r}; {self.daemon.machines(all=1)}; {self.daemon.log()[-3000:]}") from None
+
     def is_settled(self, m):
         m.may_be_gone = True
         return all(x["id"] != m.id or x["state"] not in ("ending", "creating") for x in self.daemon.machines(all=1, limit=500))
@@ -339,7 +358,7 @@ class FaultStorm:
         forked = None in self.unsure and not shown.get("name")
         if not named and not forked:
             self.fault(f"machine {shown['id']} is there, and its request was refused")
-        self.daemon.delete("/v1/machines/" + shown["id"])
+        self.sure(self.daemon.delete, "/v1/machines/" + shown["id"])
 
     def compare(self):
         d = self.daemon
@@ -402,9 +421,9 @@ class FaultStorm:
     def compare_files(self, m):
         d = self.daemon
         if m.state != "running":
-            d.post(m.url + "/resume")
+            self.sure(d.post, m.url + "/resume")
             m.state = "running"
-        text = self.sh(m, "cat now 2>/dev/null")["stdout"].strip()
+        text = self.sure(self.sh, m, "cat now 2>/dev/null")["stdout"].strip()
         if not fits(m.text, text):
             self.fault(f"{m.id} has {text!r}, not {m.text if not isinstance(m.text, Either) else m.text.values}")
         m.text = text
@@ -420,25 +439,31 @@ class FaultStorm:
             self.fault(f"{m.id} has step {name}, which was refused")
         if m.steps:
             name = self.rng.choice(sorted(m.steps))
-            d.post(m.url + "/rewind", {"step": name})
-            text = self.sh(m, "cat now 2>/dev/null")["stdout"].strip()
+            self.sure(d.post, m.url + "/rewind", {"step": name})
+            text = self.sure(self.sh, m, "cat now 2>/dev/null")["stdout"].strip()
             if text != m.steps[name]:
                 self.fault(f"{m.id} has {text!r} at {name}, not {m.steps[name]!r}")
             m.text = text
 
     # ---- the whole of it ----
 
+    def asked(self):
+        return sum(self.tally.values())
+
     def storm(self):
         verbs, weights = list(self.VERBS), list(self.VERBS.values())
-        while self.count < self.operations and not self.faults:
+        compared = said = 0
+        while self.asked() < self.operations and not self.faults:
             if self.count % FLAP == 0:
                 small = self.mode.endswith("M")
                 (self.heal if small and self.count // FLAP % 2 else self.spoil)()
             self.count += 1
             self.rng.choices(verbs, weights)[0](self)
-            if self.count % EVERY == 0 or self.count == self.operations:
+            if self.asked() >= min(compared + EVERY, self.operations):
+                compared = self.asked()
                 self.compare()
-                if self.count % (10 * EVERY) == 0:
+                if compared >= said + 10 * EVERY:
+                    said = compared
                     self.say(self.summary())
                 self.spoil()
         self.heal()
@@ -447,7 +472,7 @@ class FaultStorm:
         done = sum(n for (_, how), n in self.tally.items() if how == "done")
         refused = sum(n for (_, how), n in self.tally.items() if how in ("limit", "busy"))
         unsure = sum(n for (_, how), n in self.tally.items() if how in ("unknown", "lost"))
-        return (f"{self.mode}: {self.count} operations, {done} acknowledged, {refused} refused (slowest {self.slowest:.1f} s), "
+        return (f"{self.mode}: {self.asked()} operations, {done} acknowledged, {refused} refused (slowest {self.slowest:.1f} s), "
                 f"{unsure} not certain, {self.restarts} restarts, {len(self.faults)} faults")
 
     def clear(self):

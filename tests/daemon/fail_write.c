@@ -1,7 +1,9 @@
 /*
  * Preloaded into a daemon: while the file $FAIL_WRITE exists, writes to some files fail. It says
- * which, and how: "ERRNO PERCENT SUFFIX", as in "28 100 carrel.db-wal". It is read at every write,
- * so that a test changes its mind at any time.
+ * which, and how: "ERRNO PERCENT WINDOW SUFFIX", as in "28 100 0 carrel.db-wal". With a window of
+ * so many milliseconds all writes within it fail, or none: a transaction is many writes, and would
+ * hardly ever succeed if chance decided each. It is read at every write, so that a test changes its
+ * mind at any time.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -11,13 +13,21 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
-/* The same sequence in every run: a storm that fails can be run again. */
-static bool by_chance(int percent) {
+static unsigned now_in(unsigned window_ms) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (unsigned)((t.tv_sec * 1000 + t.tv_nsec / 1000000) / window_ms);
+}
+
+static bool by_chance(int percent, unsigned window_ms) {
     static atomic_uint calls;
-    unsigned n = atomic_fetch_add(&calls, 1) * 2654435761u;
-    return (int)((n >> 8) % 100) < percent;
+    /* Each process at another place, or every daemon would fail at the same write. */
+    unsigned n =
+        window_ms ? now_in(window_ms) : atomic_fetch_add(&calls, 1) + (unsigned)getpid() * 7919;
+    return (int)((n * 2654435761u >> 8) % 100) < percent;
 }
 
 static bool ends_with(int fd, const char *suffix) {
@@ -32,15 +42,17 @@ static bool ends_with(int fd, const char *suffix) {
 static int write_fault(int fd) {
     const char *flag = getenv("FAIL_WRITE");
     char text[128], suffix[64];
+    unsigned window_ms;
     int number, percent, control = flag ? open(flag, O_RDONLY | O_CLOEXEC) : -1;
     if (control < 0)
         return 0;
     ssize_t n = read(control, text, sizeof(text) - 1);
     close(control);
     text[n > 0 ? n : 0] = '\0';
-    if (sscanf(text, "%d %d %63s", &number, &percent, suffix) != 3 || !ends_with(fd, suffix))
+    if (sscanf(text, "%d %d %u %63s", &number, &percent, &window_ms, suffix) != 4 ||
+        !ends_with(fd, suffix))
         return 0;
-    return by_chance(percent) ? number : 0;
+    return by_chance(percent, window_ms) ? number : 0;
 }
 
 static ssize_t written(int fd, const void *bytes, size_t len, off64_t at) {

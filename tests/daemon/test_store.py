@@ -114,11 +114,9 @@ def test_kept_output_that_is_old_goes_and_that_is_said(fresh):
     d.restart()
     d.until(lambda: set(os.listdir(logs)) == {new}, seconds=60)
     assert d.get(f"/v1/machines/{m}/execs/{new}/output") == b"12345\n"
-    c = d.connect()
-    c.request("GET", f"/v1/machines/{m}/execs/{old}/output")
-    answer = c.getresponse()
-    assert (answer.status, answer.read(), answer.headers["Carrel-Left-Out"]) == (200, b"", "6")
-    c.close()
+    with pytest.raises(Refused) as e:
+        d.get(f"/v1/machines/{m}/execs/{old}/output")
+    assert e.value.status == 410 and "6 bytes" in e.value.error["message"], e.value
 
 
 def test_a_journal_whose_segments_are_gone_does_not_prove(fresh):
