@@ -104,6 +104,10 @@ static void lane_emptied(void *arg) {
     live_unref(l);
 }
 
+static void lane_released(void *arg) {
+    live_unref(arg);
+}
+
 /* Who waits at the gate hears why it takes longer: gate_check(). */
 static void lane_late(void *arg) {
     gate_let_all(arg);
@@ -111,6 +115,9 @@ static void lane_late(void *arg) {
 
 void gate_init(struct live *l) {
     l->steps.gate_last = &l->steps.gate;
-    l->lane = (struct commit_lane){
-        .filled = lane_filled, .emptied = lane_emptied, .late = lane_late, .arg = l};
+    l->lane = (struct commit_lane){.filled = lane_filled,
+                                   .emptied = lane_emptied,
+                                   .late = lane_late,
+                                   .released = lane_released,
+                                   .arg = l};
 }

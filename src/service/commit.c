@@ -3,6 +3,7 @@
 #include <assert.h>
 #include <stdlib.h>
 
+#include "base/defer.h"
 #include "base/log.h"
 
 enum { LOG_EVERY_MS = 60 * 1000 };
@@ -149,11 +150,16 @@ void commits_free(struct commits *q) {
     if (!q)
         return;
     loop_timer_free(q->timer);
-    for (struct commit_lane *lane = q->lanes; lane; lane = lane->next)
-        for (struct pending_commit *p = lane->first, *next; p; p = next) {
+    for (struct commit_lane *lane = q->lanes, *after; lane; lane = after) {
+        after = lane->next;
+        for (struct pending_commit *p = TAKE(lane->first), *next; p; p = next) {
             next = p->next;
             free(p);
         }
+        lane->busy = false;
+        if (lane->released)
+            lane->released(lane->arg);
+    }
     free(q);
 }
 

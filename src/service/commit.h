@@ -25,6 +25,7 @@ struct pending_commit;
 struct commit_lane {
     loop_fn *filled, *emptied; /* something waits; nothing does any more. In turn. */
     loop_fn *late;             /* something has waited for COMMIT_LATE_MS */
+    loop_fn *released;         /* in place of `emptied`, when the daemon leaves */
     void *arg;
     bool busy;
     struct pending_commit *first, **last;

@@ -207,7 +207,7 @@ void live_end(struct live *l, const char *reason, service_done_fn *done, void *a
         wait_for_end(l->ending, done, arg);
     if (done && commit_is_late(&l->lane))
         end_late(l, &(struct err){.text = "the disk is full"});
-    else if (!l->ending->asked)
+    if (!l->ending->asked)
         ask_end(l);
 }
 

@@ -88,7 +88,8 @@ void exec_listen(struct exec *x) {
     bool wanted = x->over;
     for (struct exec_follower *f = x->followers; f && !wanted; f = f->next)
         wanted = f->wants_output;
-    if (!wanted || x->waiting || !x->sent || x->log.fd < 0 || exec_output_over(x))
+    if (!wanted || x->waiting || !x->sent || x->log.fd < 0 || exec_output_over(x) || !x->live ||
+        !x->live->machine)
         return;
     struct msg_log seen = {0};
     for (int i = 0; i < 2; i++) {

@@ -208,18 +208,19 @@ void exec_start_done(struct exec *x, const struct err *err) {
     done(x->done_arg, err ? NULL : x, err);
 }
 
+/* Its guest is not heard any more; what was printed is still in memory. */
 static void lose(struct exec *x, const char *reason) {
     exec_ref(x);
+    if (x->live && x->live->machine && x->sent)
+        guest_forget(x->live->machine->guest, &x->command, false);
+    x->sent = false;
+    x->lost = true;
     struct exec_row *row = exec_decide(x);
     if (row) {
         row->state = EXEC_UNKNOWN;
         snprintf(row->reason, sizeof(row->reason), "%s", reason);
     }
     exec_conclude(x);
-    if (x->live && x->live->machine && x->sent)
-        guest_forget(x->live->machine->guest, &x->command, false);
-    x->sent = false;
-    x->lost = true; /* what was printed is still in memory; who wrote it is gone */
     exec_settle(x);
     exec_unref(x);
 }

@@ -532,37 +532,54 @@ static void finish_begun(struct live *l, struct step_row *row) {
     ask_root(c);
 }
 
-static void gone_on(void *arg, const struct err *err) {
+static void still_or_not(void *arg, const struct err *err) {
     struct live *l = arg;
-    if (err)
-        log_line(LOG_ERROR, "service", "let a machine go on: %s id=%s", err->text, l->row.id);
+    if (err && err->code != ERR_UNSUPPORTED)
+        log_line(LOG_ERROR, "service", "let a machine go on, or not: %s id=%s", err->text,
+                 l->row.id);
     live_unref(l);
 }
 
-/* A copy that nobody was told of; what stood still for it goes on. */
-static int give_up_copy(struct live *l, struct step_row *row, struct err *err) {
-    if (row->kind == STEP_SNAP)
-        return store_step_delete(l->service->store, row->id, err);
-    row->state = STEP_DONE;
-    row->layer = row->has_point = 0;
-    free(TAKE(row->stack));
-    snprintf(row->reason, sizeof(row->reason), "the daemon ended while it was taken");
-    return store_step_update(l->service->store, row, err);
+/* A pause, resume or copy of a daemon that died may be done and not written: the row decides. */
+static void freeze_as_written(struct live *l) {
+    if (!l->machine || (l->row.state != MACHINE_RUNNING && l->row.state != MACHINE_PAUSED))
+        return;
+    live_ref(l);
+    l->service->driver->freeze(l->machine, l->row.state == MACHINE_PAUSED, still_or_not, l);
+}
+
+/* A copy that nobody was told of. */
+static int write_dropped(void *arg, struct err *err) {
+    struct step_call *c = arg;
+    struct store *store = c->live->service->store;
+    return c->row.kind == STEP_SNAP ? store_step_delete(store, c->row.id, err)
+                                    : store_step_update(store, &c->row, err);
+}
+
+static void dropped_written(void *arg, const struct err *failed) {
+    struct step_call *c = arg;
+    if (failed)
+        log_line(LOG_ERROR, "service", "step: %s id=%s", failed->text, c->live->row.id);
+    call_free(c);
 }
 
 static void drop_copy(struct live *l, struct step_row *row) {
-    struct err err;
-    if (give_up_copy(l, row, &err) < 0)
-        log_line(LOG_ERROR, "service", "step: %s id=%s", err.text, l->row.id);
-    if (l->row.state != MACHINE_RUNNING || !l->machine)
-        return;
-    live_ref(l);
-    l->service->driver->freeze(l->machine, false, gone_on, l);
+    struct step_call *c = call_new(l, &(struct step_cause){.kind = row->kind});
+    step_row_done(&c->row);
+    c->row = *row;
+    row->what = row->stack = NULL;
+    c->row.state = STEP_DONE;
+    c->row.layer = c->row.has_point = 0;
+    free(TAKE(c->row.stack));
+    snprintf(c->row.reason, sizeof(c->row.reason), "the daemon ended while it was taken");
+    const struct commit commit = {write_dropped, dropped_written, NULL, c};
+    commit_run(l->service->commits, &l->lane, &commit);
 }
 
 void steps_adopt(struct live *l) {
     struct step_list list DEFER(step_list_done) = {0};
     struct err err;
+    freeze_as_written(l);
     if (steps_load(l, &err) < 0 ||
         store_step_list(l->service->store, l->row.id, 0, true, STORE_PAGE_MAX, &list, &err) < 0) {
         log_line(LOG_ERROR, "service", "steps of a machine: %s id=%s", err.text, l->row.id);

@@ -69,7 +69,10 @@ void note_result(struct service *s, const struct caller *who, const struct journ
     r.intent = intent;
     if (failed)
         r.reason = failed->text;
-    if (store_log(s->store, &r, NULL, &err) < 0)
+    if (store_log(s->store, &r, NULL, &err) == 0)
+        return;
+    /* What is done is worth the ballast. */
+    if (!store_is_full(s->store) || !store_dig(s->store) || store_log(s->store, &r, NULL, &err) < 0)
         log_line(LOG_ERROR, "service", "write the journal: %s", err.text);
 }
 

@@ -224,6 +224,25 @@ def test_a_refused_snapshot_does_not_keep_its_name(d):
     assert b.sh("cat f") == "one\n"
 
 
+@pytest.mark.parametrize("verb, before", [("pause", "running"), ("resume", "paused")])
+def test_a_pause_that_was_not_written_is_undone_by_the_next_daemon(d, verb, before):
+    """The row says what a machine is: what a daemon did and could not write is not left half done."""
+    b = Box(d)
+    if before == "paused":
+        d.post(b.url + "/pause")
+    d.fail()
+    came = Call(d.post, f"{b.url}/{verb}").answer()
+    assert isinstance(came, Refused) and came.code == "unknown", came
+    assert d.get(b.url)["state"] == before
+    d.kill()
+    d.heal()
+    d.start()
+    assert d.get(b.url)["state"] == before
+    if before == "paused":
+        d.post(b.url + "/resume")
+    assert b.sh("echo on") == "on\n"
+
+
 # ---- output ----
 
 def kept_log(d, m, x):
