@@ -96,14 +96,21 @@ static bool take_encoded(struct override_scan *s, char c) {
     return found;
 }
 
-/* In parts it stands in a line of their heads; anywhere else it is refused too. */
+static bool is_of_word(char c) {
+    return isalnum((unsigned char)c) || c == '_';
+}
+
+/* In parts it stands in their heads, as a word in quotes or behind "="; so it is found anywhere. */
 static bool take_part(struct override_scan *s, char c) {
-    c = (char)tolower((unsigned char)c);
-    s->matched = c == form_name[s->matched] ? s->matched + 1 : c == form_name[0];
-    if (s->matched < sizeof(form_name) - 1)
-        return false;
-    s->matched = 0;
-    return true;
+    bool whole = s->matched == sizeof(form_name) - 1, begins = s->last && strchr("\"'=", s->last);
+    if (whole && !is_of_word(c))
+        return true;
+    if (s->matched && !whole && tolower((unsigned char)c) == form_name[s->matched])
+        s->matched++;
+    else
+        s->matched = begins && c == form_name[0];
+    s->last = c;
+    return false;
 }
 
 bool override_feed(struct override_scan *s, const char *bytes, size_t n) {

@@ -20,6 +20,7 @@ enum override_form { FORM_NONE, FORM_ENCODED, FORM_PARTS };
 struct override_scan {
     enum override_form form;
     size_t matched;   /* characters of the name that stand here */
+    char last;        /* parts: the character before */
     char percent[3];  /* an encoded character that has begun */
     size_t percent_n; /* of it */
     bool in_value;    /* encoded: until the next field */

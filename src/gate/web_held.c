@@ -33,6 +33,7 @@ static bool is_credential(struct http_text name) {
 /* The fields, a line each, and what of the body came with them. */
 static void keep_first(const struct web *w, struct pending *p) {
     const struct http_head *h = &w->client.head;
+    static const char cut[] = "...\n(there are more fields than are shown)\n";
     struct buf text DEFER(buf_done) = BUF(PENDING_FIRST - 1);
     bool room = true;
     for (size_t i = 0; room && i < h->count; i++)
@@ -42,7 +43,10 @@ static void keep_first(const struct web *w, struct pending *p) {
                     ? buf_add(&text, "...", 3)
                     : buf_add(&text, h->fields[i].value.s, h->fields[i].value.n)) &&
                buf_add(&text, "\n", 1);
-    snprintf(p->first, sizeof(p->first), "%s", text.data ? text.data : "");
+    /* What is not shown is told of. */
+    int most = (int)(sizeof(p->first) - (room ? 1 : sizeof(cut)));
+    snprintf(p->first, sizeof(p->first), "%.*s%s", most, text.data ? text.data : "",
+             room ? "" : cut);
 }
 
 /* ---- its body ---- */

@@ -90,6 +90,16 @@ def test_no_rule_is_added_that_is_wider_than_the_request(gated, servers, box, as
     count_attack()
 
 
+def test_fields_that_are_not_shown_are_told_of(gated, servers, box, asks):
+    few, many = asks("/few", "-H", "X-One: 1"), asks("/many", *(w for i in range(40) for w in ("-H", f"X-Field-{i}: {'v' * 60}")))
+    items = {p["path"]: p for p in waiting(gated, box, 2)}
+    assert "X-One: 1\n" in items["/few"]["first"] and "more fields" not in items["/few"]["first"]
+    assert items["/many"]["first"].endswith("...\n(there are more fields than are shown)\n")
+    for p in items.values():
+        carrel(gated, "deny", p["id"])
+    assert all("error" in output(gated, box, x) for x in (few, many))
+
+
 def test_a_rule_for_what_went_through_once(gated, servers, box, asks):
     x = asks("/held")
     item, = waiting(gated, box)
