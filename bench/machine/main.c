@@ -319,7 +319,7 @@ static int read_options(int argc, char **argv, struct options *o) {
 
 static int run(const struct options *o, struct report *r, struct err *err) {
     struct bench b = {.loop = loop_new(err)};
-    b.host = b.loop ? box_driver.open(b.loop, err) : NULL;
+    b.host = b.loop ? box_driver.open(b.loop, NULL, err) : NULL;
     if (!b.host)
         return -1;
     struct id id = id_new('m');

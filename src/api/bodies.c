@@ -144,6 +144,8 @@ const struct schema *const all_schemas[] = {
     &steps_schema,
     &diff_schema,
     &store_check_schema,
+    &strays_schema,
+    &stray_schema,
     &store_problem_schema,
     &diff_end_schema,
     &change_schema,

@@ -190,5 +190,7 @@ const struct schema stats_schema = SCHEMA("Stats", struct stats_view, stats_view
 static const struct field machines_view[] = {
     {"machines", SHOW_JSON, 0, NULL, .required = true, .sub = &machine_schema},
     {"next", SHOW_TEXT, 0, "cursor of the next page; absent at the end"},
+    {"left_alone", SHOW_NUMBER, 0,
+     "boxes on this host that are not of this store, or unknown to it; shown to administrators"},
 };
 const struct schema machines_schema = SCHEMA("Machines", char *, machines_view);

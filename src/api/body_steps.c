@@ -3,6 +3,7 @@
 #include "service/check.h"
 #include "service/images.h"
 #include "service/steps.h"
+#include "service/strays.h"
 
 static const struct field snap_request[] = {
     {"name", FIELD_TEXT, AT(struct snap_request, name), "one that has a name is never dropped",
@@ -196,3 +197,18 @@ static const struct field store_check_view[] = {
     {"problems", SHOW_JSON, 0, NULL, .required = true, .sub = &store_problem_schema},
 };
 const struct schema store_check_schema = SCHEMA("StoreCheck", char *, store_check_view);
+
+static const struct field stray_view_fields[] = {
+    {"id", SHOW_TEXT, AT(struct stray_view, id), "of the box", .required = true},
+    {"store", SHOW_TEXT, AT(struct stray_view, store), "that it belongs to; absent if unknown"},
+    {"reason", SHOW_TEXT, AT(struct stray_view, reason), "why it is left alone", .required = true},
+    {"adoptable", SHOW_FLAG, AT(struct stray_view, adoptable), "it can be taken over",
+     .required = true},
+};
+const struct schema stray_schema = SCHEMA("Box", struct stray_view, stray_view_fields);
+
+static const struct field strays_view[] = {
+    {"store", SHOW_TEXT, 0, "the id of this store", .required = true},
+    {"boxes", SHOW_JSON, 0, NULL, .required = true, .sub = &stray_schema},
+};
+const struct schema strays_schema = SCHEMA("Boxes", char *, strays_view);

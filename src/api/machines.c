@@ -6,6 +6,7 @@
 #include "api/bodies.h"
 #include "api/route.h"
 #include "base/defer.h"
+#include "service/strays.h"
 
 /* Most verbs answer with the machine as it is now. */
 static void answer_machine(void *arg, const struct machine_view *view, const struct err *err) {
@@ -120,6 +121,8 @@ void api_machine_list(struct call *c) {
     jot_end(&a.json, ']');
     if (next[0])
         jot_string(&a.json, "next", next);
+    if (service_stray_count(c->service, &c->who))
+        jot_u64(&a.json, "left_alone", service_stray_count(c->service, &c->who));
     jot_end(&a.json, '}');
     call_json(c, 200, &a.json, &text);
 }

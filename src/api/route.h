@@ -104,6 +104,8 @@ void api_step_list(struct call *c);
 void api_step_show(struct call *c);
 /* store.c */
 void api_store_check(struct call *c);
+void api_store_boxes(struct call *c);
+void api_store_adopt(struct call *c);
 /* diff.c */
 void api_diff(struct call *c);
 /* changesets.c */

@@ -278,6 +278,13 @@ const struct route routes[] = {
     {"GET", "/v1/store/check", "store_check", SCOPE_READ, BODY_NONE, NULL, &store_check_schema, 200,
      NULL, "Prove that every layer which a step or a root of your machines names is there",
      "$URL/v1/store/check", api_store_check, NULL},
+    {"GET", "/v1/store/boxes", "store_boxes", SCOPE_ADMIN, BODY_NONE, NULL, &strays_schema, 200,
+     NULL, "List boxes on this host that are left alone: of another store, or unknown to this one",
+     "$URL/v1/store/boxes", api_store_boxes, NULL},
+    {"POST", "/v1/store/boxes/{}/adopt", "store_adopt", SCOPE_ADMIN, BODY_NONE, NULL,
+     &machine_schema, 200, NULL,
+     "Take such a box over as a machine of yours; it is tainted, guarded and reaches nothing",
+     "-X POST $URL/v1/store/boxes/$STRAY/adopt", api_store_adopt, NULL},
 
     {"GET", "/v1/pending", "pending_list", SCOPE_READ, BODY_NONE, NULL, &pendings_schema, 200, NULL,
      "Requests that wait for an approval", "$URL/v1/pending", api_pending_list, NULL},
@@ -517,7 +524,8 @@ static const char *param_name(const char *path, const char *at) {
     } rows[] = {{"/machines/", "machine"}, {"/execs/", "exec"},     {"/tokens/", "token"},
                 {"/pending/", "item"},     {"/rules/", "rule"},     {"/steps/", "step"},
                 {"/secrets/", "secret"},   {"/runs/", "run"},       {"/changesets/", "changeset"},
-                {"/images/", "image"},     {"/exposures/", "port"}, {"/grants/", "grant"}};
+                {"/images/", "image"},     {"/exposures/", "port"}, {"/grants/", "grant"},
+                {"/boxes/", "box"}};
     for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
         size_t n = strlen(rows[i].before);
         if ((size_t)(at - path) >= n && memcmp(at - n, rows[i].before, n) == 0)

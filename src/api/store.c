@@ -4,6 +4,7 @@
 #include "api/route.h"
 #include "base/defer.h"
 #include "service/check.h"
+#include "service/strays.h"
 
 /* The problems, while they are found. */
 struct report {
@@ -46,4 +47,36 @@ void api_store_check(struct call *c) {
     jot_object(&r->json, NULL);
     jot_array(&r->json, "problems");
     service_store_check(c->service, &c->who, add_problem, checked, r);
+}
+
+static void add_stray(void *arg, const struct stray_view *view) {
+    schema_write(&stray_schema, arg, NULL, view);
+}
+
+void api_store_boxes(struct call *c) {
+    struct buf text DEFER(buf_done) = BUF(CALL_BODY_MAX);
+    struct jot j = JOT(&text);
+    struct err err;
+    jot_object(&j, NULL);
+    jot_string(&j, "store", service_store_id(c->service));
+    jot_array(&j, "boxes");
+    if (service_strays(c->service, &c->who, add_stray, &j, &err) < 0) {
+        call_error(c, &err);
+        return;
+    }
+    jot_end(&j, ']');
+    jot_end(&j, '}');
+    call_json(c, 200, &j, &text);
+}
+
+static void adopted(void *arg, const struct machine_view *view, const struct err *err) {
+    struct call *c = arg;
+    if (err)
+        call_error(c, err);
+    else
+        call_view(c, c->route->status, &machine_schema, view);
+}
+
+void api_store_adopt(struct call *c) {
+    service_stray_adopt(c->service, &c->who, c->params[0], adopted, c);
 }

@@ -1,6 +1,8 @@
 #include "base/plan.h"
 
 #include <assert.h>
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 /* Which messages carry a field. */
@@ -20,15 +22,16 @@ enum {
     CHANGED = 4096,
     ALL = 8192,
     PORT = 16384,
+    STORE = 32768,
 };
 
 static const struct {
     enum plan_type type;
     unsigned carries;
 } types[] = {
-    {PLAN_CREATE, CREATE | BY_ID | STACK},
+    {PLAN_CREATE, CREATE | BY_ID | STACK | STORE},
     {PLAN_FACTS, BY_ID},
-    {PLAN_DESTROY, BY_ID},
+    {PLAN_DESTROY, BY_ID | STORE},
     {PLAN_STATUS, 0},
     {PLAN_STOP, 0},
     {PLAN_LIST, CURSOR},
@@ -54,6 +57,7 @@ static const struct {
     {PLAN_SHED, TEXT},
     {PLAN_COPY, BY_ID | LAYER},
     {PLAN_HELLO, 0},
+    {PLAN_CLAIM, BY_ID | STORE},
     {PLAN_CREATED, TEXT},
     {PLAN_FACTS_ARE, FACTS},
     {PLAN_DONE, 0},
@@ -73,6 +77,7 @@ static const struct {
     {PLAN_LIST, PLAN_IDS},       {PLAN_STATS, PLAN_STATS_ARE}, {PLAN_UPPERS, PLAN_TEXT},
     {PLAN_ROOT, PLAN_ROOT_IS},   {PLAN_VIEW, PLAN_VIEW_IS},    {PLAN_DISK, PLAN_VIEW_IS},
     {PLAN_LEND, PLAN_TEXT},      {PLAN_COPY, PLAN_TEXT},       {PLAN_HELLO, PLAN_TEXT},
+    {PLAN_CLAIM, PLAN_TEXT},
 };
 
 static const char *const modes[] = {
@@ -116,6 +121,7 @@ static const struct field {
     {19, KIND_U64, CREATE, AT(plan.same)},
     {17, KIND_TEXT, STACK, AT(plan.stack)},
     {27, KIND_TEXT, CREATE, AT(plan.undrifted)},
+    {28, KIND_TEXT, STORE, AT(plan.store)},
     {11, KIND_GRANT, CREATE, AT(plan.grants)},
     {13, KIND_U64, FROZEN, AT(frozen)},
     {14, KIND_U64, CURSOR, AT(cursor)},
@@ -210,6 +216,37 @@ enum plan_type plan_reply(enum plan_type request) {
         if (replies[i].request == request)
             return replies[i].reply;
     return PLAN_DONE;
+}
+
+/* ---- what LIST tells ---- */
+
+size_t plan_found_print(const struct plan_found *f, char to[PLAN_FOUND_SIZE]) {
+    int n = snprintf(to, PLAN_FOUND_SIZE,
+                     "%s %s %s %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64
+                     "\n",
+                     f->id, f->store[0] ? f->store : "-", f->image[0] ? f->image : "-", f->layer,
+                     f->mem_bytes, f->cpu_milli, f->pids, f->disk_bytes, f->left_ms);
+    assert(n > 0 && n < PLAN_FOUND_SIZE);
+    return (size_t)n;
+}
+
+bool plan_found_parse(const char *line, struct plan_found *ret) {
+    struct plan_found f = {.id = ""};
+    char id[32] = "", store[32] = "-", image[PLAN_NAME_SIZE] = "-";
+    static_assert(PLAN_NAME_SIZE == 64, "the width below");
+    int n = sscanf(
+        line, "%31s %31s %63s %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64,
+        id, store, image, &f.layer, &f.mem_bytes, &f.cpu_milli, &f.pids, &f.disk_bytes, &f.left_ms);
+    if ((n != 1 && n != 9) || !id_valid(id, strlen(id), 'm') ||
+        (strcmp(store, "-") != 0 && !id_valid(store, strlen(store), 's')))
+        return false;
+    memcpy(f.id, id, sizeof(f.id));
+    if (store[0] != '-')
+        memcpy(f.store, store, sizeof(f.store));
+    if (image[0] != '-')
+        memcpy(f.image, image, sizeof(f.image));
+    *ret = f;
+    return true;
 }
 
 void plan_error(struct plan_message *m, const struct err *err) {
@@ -342,6 +379,8 @@ int plan_decode(const char *bytes, size_t len, struct plan_message *ret, struct 
         return -1;
     if ((carries & BY_ID) && !id_valid(ret->plan.id, strlen(ret->plan.id), 'm'))
         return err_set(err, ERR_INVALID, "malformed machine id in plan");
+    if (ret->plan.store[0] && !id_valid(ret->plan.store, strlen(ret->plan.store), 's'))
+        return err_set(err, ERR_INVALID, "malformed store id in plan");
     struct layers stack;
     if ((carries & STACK) && layers_parse(ret->plan.stack, &stack, err) < 0)
         return err_wrap(err, "stack in plan");

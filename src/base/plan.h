@@ -35,7 +35,8 @@ enum plan_type {
     PLAN_CREATE =
         1,      /* plan, a descriptor a grant  -> PLAN_CREATED + guest connection + gate + uppers */
     PLAN_FACTS, /* id                          -> PLAN_FACTS_ARE */
-    PLAN_DESTROY,  /* id                          -> PLAN_DONE, when nothing is left of it */
+    /* `not_found` for a box of another store, too: only the daemon of its store ends a box. */
+    PLAN_DESTROY,  /* id, store                   -> PLAN_DONE, when nothing is left of it */
     PLAN_STATUS,   /*                             -> PLAN_TEXT, JSON */
     PLAN_STOP,     /* leave, if there is no box   -> PLAN_DONE */
     PLAN_LIST,     /* cursor (0: from the newest) -> PLAN_IDS */
@@ -69,6 +70,8 @@ enum plan_type {
     PLAN_SAVE, /* id, stack: one layer, layer, text: d-... -> PLAN_DONE; `busy`: ask again */
     PLAN_SHED, /* text: "d-... 3 7-9"          -> PLAN_DONE; its others are removed, or all of it */
     PLAN_COPY, /* id, layer: what its upper holds -> PLAN_TEXT, how; `busy`: ask again */
+    /* The box belongs to that store now; the answer is what its root lies on. */
+    PLAN_CLAIM, /* id, store                   -> PLAN_TEXT, a stack */
     /* Never another number: spawners of any version answer it, if only with an error. */
     PLAN_HELLO = 63, /*                           -> PLAN_TEXT, its program_id() */
     PLAN_CREATED = 64,
@@ -114,6 +117,7 @@ struct plan {
     uint64_t same;                /* it has been before: it keeps who it is */
     uint64_t gate;                /* CREATED brings PLAN_GATE_FDS, before the uppers */
     char stack[LAYERS_TEXT_SIZE]; /* base/layers.h; empty: the image alone */
+    char store[ID_SIZE];          /* of the daemon that asks: a box belongs to one store */
     char undrifted[ID_SIZE];      /* refused if this machine has drifted; empty: it may have */
     size_t grant_count;
     struct plan_grant grants[PLAN_MAX_GRANTS]; /* last, so that unused ones need not be copied */
@@ -153,6 +157,22 @@ struct plan_row {
     struct plan_stats stats;
 };
 
+/* What LIST tells of a box: enough to know whose it is, and to take it over. */
+struct plan_found {
+    char id[ID_SIZE];
+    char store[ID_SIZE];                             /* empty: made before boxes had one */
+    char image[PLAN_NAME_SIZE];                      /* empty: not known */
+    uint64_t layer;                                  /* of its root; 0: not known */
+    uint64_t mem_bytes, cpu_milli, pids, disk_bytes; /* as asked for; 0: the default */
+    uint64_t left_ms;                                /* of its lifetime; 0: it has none */
+};
+
+enum { PLAN_FOUND_SIZE = 256 }; /* a line of it, with its newline and NUL */
+
+size_t plan_found_print(const struct plan_found *found, char to[PLAN_FOUND_SIZE]);
+/* Without its newline. A line with an id alone is one of an older spawner. */
+bool plan_found_parse(const char *line, struct plan_found *ret);
+
 /* How a root becomes another. */
 enum plan_root {
     ROOT_IF_CHANGED = 1, /* nothing is done when nothing was written */
@@ -173,7 +193,7 @@ struct plan_message {
     struct plan_facts facts; /* FACTS_ARE */
     struct err error;        /* ERROR, with error_code beside it */
     uint64_t error_code;
-    /* TEXT: JSON; CREATED: warnings, one a line, may be empty; IDS: one a line */
+    /* TEXT: JSON; CREATED: warnings, one a line, may be empty; IDS: a struct plan_found a line */
     char text[PLAN_TEXT_SIZE];
     size_t row_count; /* STATS, STATS_ARE */
     struct plan_row rows[PLAN_ROWS_MAX];

@@ -15,6 +15,8 @@
 #include "base/fs_room.h"
 #include "base/jot.h"
 #include "cli/cli.h"
+#include "cli/client.h"
+#include "cli/table.h"
 #include "io/criu.h"
 #include "io/place.h"
 #include "io/spawn_link.h"
@@ -298,6 +300,31 @@ static void look_room(const struct host *h, struct finding *f) {
         "make room on the disk that holds CARREL_HOME, or carrel rm, carrel image prune");
 }
 
+/* Boxes that the running daemon does not touch, because its database does not vouch for them. */
+static void look_strays(const struct host *h, struct finding *f) {
+    struct client c DEFER(client_close) = {0};
+    json_t *answer DEFER(json_free) = NULL;
+    const struct client_request r = {.method = "GET", .target = "/v1/store/boxes"};
+    struct err err;
+    (void)h;
+    if (client_open(&c, CLIENT_NEVER, NULL, &err) < 0 || client_call(&c, &r, &answer, &err) < 0) {
+        say(f, GOOD, err.code == ERR_NOT_FOUND ? "no daemon runs" : err.text, "not looked at", "");
+        return;
+    }
+    const json_t *boxes = json_object_get(answer, "boxes");
+    size_t count = json_array_size(boxes), damaged = 0;
+    for (size_t i = 0; i < count; i++)
+        damaged += !json_is_true(json_object_get(json_array_get(boxes, i), "adoptable"));
+    char found[120];
+    snprintf(found, sizeof(found), "%zu boxes of other stores or unknown, %zu damaged rows",
+             count - damaged, damaged);
+    say(f, count ? LESS : GOOD, count ? found : "every box is known to its store",
+        count ? "they are kept, and nothing is removed that no row names"
+              : "machines are adopted at a start",
+        damaged ? "restore carrel.db from a backup; see: carrel store boxes"
+                : "carrel store boxes; carrel store adopt ID");
+}
+
 static const struct {
     const char *name;
     void (*look)(const struct host *, struct finding *);
@@ -307,7 +334,7 @@ static const struct {
     {"overlay", look_overlay}, {"idmapped", look_idmap},       {"seccomp", look_seccomp},
     {"disk limit", look_disk}, {"network", look_network},      {"kvm", look_kvm},
     {"criu", look_criu},       {"btrfs", look_btrfs},          {"images", look_images},
-    {"room", look_room},
+    {"room", look_room},       {"left alone", look_strays},
 };
 enum { CHECKS = sizeof(checks) / sizeof(*checks) };
 
@@ -322,7 +349,7 @@ static void print_table(const struct finding *f) {
     }
 }
 
-static void print_json(const struct finding *f) {
+static void print_findings(const struct finding *f) {
     struct buf text DEFER(buf_done) = BUF(65536);
     struct jot j = JOT(&text);
     jot_object(&j, NULL);
@@ -377,7 +404,7 @@ int cmd_doctor(int argc, char **argv) {
             status = 1;
     }
     if (as_json)
-        print_json(found);
+        print_findings(found);
     else
         print_table(found);
     return status;

@@ -95,7 +95,8 @@ int cmd_exec(int argc, char **argv) {
 
 /* ---- ls ---- */
 
-int machines_list(struct client *c, json_t *rows, struct err *err) {
+/* left_alone: boxes that are no machines of this store's; absent: 0. */
+static int list_pages(struct client *c, json_t *rows, long long *left_alone, struct err *err) {
     char cursor[128] = "", target[CLIENT_TARGET_SIZE];
     do {
         json_t *page DEFER(json_free) = NULL;
@@ -106,19 +107,30 @@ int machines_list(struct client *c, json_t *rows, struct err *err) {
             client_call(c, &r, &page, err) < 0)
             return -1;
         json_array_extend(rows, json_object_get(page, "machines"));
+        *left_alone = client_number(page, "left_alone");
         snprintf(cursor, sizeof(cursor), "%s", client_text(page, "next"));
     } while (cursor[0]);
     return 0;
+}
+
+int machines_list(struct client *c, json_t *rows, struct err *err) {
+    long long left_alone;
+    return list_pages(c, rows, &left_alone, err);
 }
 
 /* {"machines":[...]}; where no daemon runs there are none. */
 static int list_machines(json_t **ret, struct err *err) {
     struct client c DEFER(client_close) = {0};
     json_t *rows = json_array();
+    long long left_alone = 0;
     *ret = json_pack("{s:o}", "machines", rows);
     if (client_open(&c, CLIENT_IF_MACHINES, NULL, err) < 0)
         return err->code == ERR_NOT_FOUND ? 0 : -1;
-    return machines_list(&c, rows, err);
+    if (list_pages(&c, rows, &left_alone, err) < 0)
+        return -1;
+    if (left_alone)
+        json_object_set_new(*ret, "left_alone", json_integer(left_alone));
+    return 0;
 }
 
 static void print_machine(const json_t *m) {
@@ -154,6 +166,9 @@ int cmd_ls(int argc, char **argv) {
     json_array_foreach(json_object_get(list, "machines"), i, m) {
         print_machine(m);
     }
+    if (client_number(list, "left_alone"))
+        fprintf(stderr, "carrel: %lld boxes on this host are left alone; see: carrel store boxes\n",
+                client_number(list, "left_alone"));
     return 0;
 }
 

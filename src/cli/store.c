@@ -1,6 +1,6 @@
 /*
  * carrel store: check proves the layers of machines against what their steps name; init chooses
- * what disks are.
+ * what disks are; boxes lists what this store leaves alone, and adopt takes such a box over.
  */
 #include <stdio.h>
 #include <string.h>
@@ -68,6 +68,71 @@ static int check(const struct store_options *o, struct err *err) {
     return json_is_true(json_object_get(answer, "whole")) ? 0 : 1;
 }
 
+static int boxes(const struct store_options *o, const char *none, struct err *err) {
+    struct client c DEFER(client_close) = {0};
+    json_t *answer DEFER(json_free) = NULL;
+    const struct client_request r = {.method = "GET", .target = "/v1/store/boxes"};
+    size_t i;
+    const json_t *b;
+    (void)none;
+    if (client_open(&c, CLIENT_IF_MACHINES, NULL, err) < 0 || client_call(&c, &r, &answer, err) < 0)
+        return -1;
+    if (o->init.json) {
+        print_json(answer);
+        return 0;
+    }
+    puts("BOX             STORE           WHY IT IS LEFT ALONE");
+    json_array_foreach(json_object_get(answer, "boxes"), i, b) {
+        const char *store = client_text(b, "store");
+        printf("%-14s  %-14s  %s\n", client_text(b, "id"), *store ? store : "-",
+               client_text(b, "reason"));
+    }
+    return 0;
+}
+
+static int adopt(const struct store_options *o, const char *id, struct err *err) {
+    struct client c DEFER(client_close) = {0};
+    json_t *answer DEFER(json_free) = NULL;
+    char target[CLIENT_TARGET_SIZE];
+    const struct client_request r = {.method = "POST", .target = target};
+    if (client_target(target, err, "/v1/store/boxes/%s/adopt", id) < 0 ||
+        client_open(&c, CLIENT_IF_MACHINES, NULL, err) < 0 || client_call(&c, &r, &answer, err) < 0)
+        return -1;
+    if (o->init.json)
+        print_json(answer);
+    else
+        puts(client_text(answer, "id"));
+    return 0;
+}
+
+static int check_verb(const struct store_options *o, const char *none, struct err *err) {
+    (void)none;
+    return check(o, err);
+}
+
+static int init_verb(const struct store_options *o, const char *none, struct err *err) {
+    (void)none;
+    return store_init(&o->init, err);
+}
+
+static const struct store_verb {
+    const char *name;
+    int (*run)(const struct store_options *o, const char *word, struct err *err);
+    bool takes_id;
+} store_verbs[] = {
+    {"check", check_verb, false},
+    {"init", init_verb, false},
+    {"boxes", boxes, false},
+    {"adopt", adopt, true},
+};
+
+static const struct store_verb *verb_named(const char *name) {
+    for (size_t i = 0; i < sizeof(store_verbs) / sizeof(*store_verbs); i++)
+        if (strcmp(store_verbs[i].name, name) == 0)
+            return &store_verbs[i];
+    return NULL;
+}
+
 int cmd_store(int argc, char **argv) {
     struct store_options o = {0};
     struct err err;
@@ -79,12 +144,18 @@ int cmd_store(int argc, char **argv) {
         options_print(store_rows);
         return 0;
     }
-    bool init = skip == 2 && strcmp(argv[1], "init") == 0;
-    if (!init && (skip == 1 || strcmp(argv[1], "check") != 0)) {
+    const struct store_verb *verb = skip == 2 ? verb_named(argv[1]) : NULL;
+    const char *word = next < argc - skip ? argv[skip + next] : NULL;
+    if (!verb) {
         err_set(&err, ERR_INVALID, skip == 1 ? "no verb named" : "unknown verb '%s'", argv[1]);
-        err_remedy(&err, "carrel store check, or init");
+        err_remedy(&err, "carrel store check, init, boxes, or adopt ID");
         return cli_fail(&err);
     }
-    int r = init ? store_init(&o.init, &err) : check(&o, &err);
+    if (verb->takes_id && !word) {
+        err_set(&err, ERR_INVALID, "no box named");
+        err_remedy(&err, "list them with: carrel store boxes");
+        return cli_fail(&err);
+    }
+    int r = verb->run(&o, word, &err);
     return r < 0 ? cli_fail(&err) : r;
 }

@@ -11,7 +11,7 @@
 static int deadline_clock = -1;
 
 int identity_clock(void) {
-    deadline_clock = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+    deadline_clock = timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK);
     return deadline_clock;
 }
 

@@ -6,12 +6,14 @@
 #include <string.h>
 #include <sys/pidfd.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include "base/defer.h"
 #include "base/fdio.h"
+#include "base/lockfile.h"
 #include "base/log.h"
 #include "base/program_id.h"
 #include "io/launch.h"
@@ -106,6 +108,19 @@ static bool is_current(const struct place *place, int link) {
     return r < 0 ? !got.len : strcmp(m.text, wanted) == 0;
 }
 
+/* Its images and disks are those of its own store. Older ones do not say which: taken for ours. */
+static bool is_of_another_store(const struct place *place) {
+    char path[PLACE_SIZE + 16];
+    struct lock_holder spawner;
+    struct stat its, ours;
+    snprintf(path, sizeof(path), "%s/spawn.lock", place->run);
+    if (lockfile_read(path, &spawner) < 0 || !spawner.words[0] ||
+        strcmp(spawner.words, place->home) == 0)
+        return false;
+    return stat(spawner.words, &its) < 0 || stat(place->home, &ours) < 0 ||
+           its.st_dev != ours.st_dev || its.st_ino != ours.st_ino;
+}
+
 /* Its boxes are others' children by now and go on. Only a pid that we hold is signalled. */
 static int send_away(int link, struct err *err) {
     struct ucred peer;
@@ -119,17 +134,17 @@ static int send_away(int link, struct err *err) {
     if (poll(&connection, 1, 0) != 0) /* it went by itself, and its number may be another's */
         return 0;
     if (pidfd_send_signal(pid, SIGTERM, NULL, 0) < 0 && errno != ESRCH)
-        return err_sys(err, "end the spawner of an earlier version");
+        return err_sys(err, "end a spawner of another version or store");
     return poll(&end, 1, LEAVE_MS) > 0
                ? 0
-               : err_set(err, ERR_TIMEOUT, "the spawner of an earlier version does not end");
+               : err_set(err, ERR_TIMEOUT, "a spawner of another version or store does not end");
 }
 
 int spawn_connect_current(const struct place *place, struct err *err) {
     int fd DEFER_CLOSE = spawn_connect(place, NULL, err);
-    if (fd < 0 || is_current(place, fd))
+    if (fd < 0 || (!is_of_another_store(place) && is_current(place, fd)))
         return TAKE_FD(fd);
-    log_line(LOG_WARN, "machine", "replacing a spawner of another version");
+    log_line(LOG_WARN, "machine", "replacing a spawner of another version or store");
     if (send_away(fd, err) < 0)
         return -1;
     return spawn_connect(place, NULL, err);

@@ -16,8 +16,9 @@
 int spawn_connect(const struct place *place, void (*waiting)(void), struct err *err);
 
 /*
- * The same with a spawner of the program that is installed now. One of another program, as before
- * an upgrade, is ended and the next one started: boxes go on, and that adopts them.
+ * The same, for the daemon that holds the run directory. A spawner of another program, as before an
+ * upgrade, or of another store is ended and the next one started: boxes go on, and that adopts
+ * them.
  */
 int spawn_connect_current(const struct place *place, struct err *err);
 

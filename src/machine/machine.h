@@ -81,24 +81,28 @@ typedef void machine_root_fn(void *arg, bool changed, const struct err *err);
 /* Directories of the root and of /usr, the receiver's now. */
 typedef void machine_view_fn(void *arg, int root, int usr, const struct err *err);
 typedef void machine_lend_fn(void *arg, bool in_use, const struct err *err);
+typedef void machine_claim_fn(void *arg, const char *stack, const struct err *err);
 typedef void machine_copy_fn(void *arg, const char *how, const struct err *err);
 typedef void machine_stats_fn(void *arg, const struct machine_stats *stats, const struct err *err);
-/* Every id that exists on this host, whoever wants it. */
-typedef void machine_list_fn(void *arg, const char *const *ids, size_t count,
+/* Every machine that exists on this host, whosever it is. */
+typedef void machine_list_fn(void *arg, const struct plan_found *found, size_t count,
                              const struct err *err);
 
 struct machine_driver {
     const char *kind;
-    struct machine_host *(*open)(struct loop *loop, struct err *err);
+    /* store: the id of ours, which machines belong to; NULL: nobody's, as in tests of a driver. */
+    struct machine_host *(*open)(struct loop *loop, const char *store, struct err *err);
     void (*close)(struct machine_host *host);
     void (*list)(struct machine_host *host, machine_list_fn *done, void *arg);
     void (*create)(struct machine_host *host, const struct machine_spec *spec,
                    machine_made_fn *done, void *arg);
     /* One that exists. Comes with its guest's first word, or after two seconds without. */
     void (*adopt)(struct machine_host *host, const char *id, machine_made_fn *done, void *arg);
+    /* It belongs to our store from now on, whosever it was; stack: what its root lies on. */
+    void (*claim)(struct machine_host *host, const char *id, machine_claim_fn *done, void *arg);
     /*
-     * By id, because what nobody knows must go too. Done: nothing of it is left; so an id that
-     * does not exist is done.
+     * By id. Done: nothing of it is left, or it belongs to another store; so an id that does not
+     * exist is done.
      */
     void (*destroy)(struct machine_host *host, const char *id, machine_done_fn *done, void *arg);
     /*

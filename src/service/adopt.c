@@ -2,7 +2,8 @@
  * What the daemon does when it starts: it finds every machine and command again.
  *
  * The store says what is wanted, the host what exists. Wanted and there: adopted, and its commands
- * go on. Wanted and not there: it ended while nobody looked. There and not wanted: removed. Only
+ * go on. Wanted and not there: it ended while nobody looked. A box is removed only if its row says
+ * that it has ended; any other that the store does not know is left alone (strays.h). Only
  * `not_found` and `gone` mean that a machine is not there: one that cannot be spoken to now is kept
  * and tried again, and the daemon serves the others meanwhile.
  */
@@ -14,8 +15,13 @@
 #include "base/log.h"
 #include "service/durable.h"
 #include "service/gate.h"
+#include "service/strays.h"
 
-enum { PATIENCE_MS = 5000 }; /* with a guest that says nothing, before the daemon is ready */
+enum {
+    PATIENCE_MS = 5000,      /* with a guest that says nothing, before the daemon is ready */
+    UNKNOWN_MAX = 1024,      /* commands of a machine that this database does not know */
+    UNKNOWN_AHEAD = 1 << 20, /* and how far their numbers may be above those that it knows */
+};
 
 static void one_less(struct service *s) {
     if (--s->adopting)
@@ -31,6 +37,12 @@ static void await_no_more(struct live *l) {
         return;
     l->reach.awaited = false;
     one_less(l->service);
+    service_machine_fn *told = TAKE(l->reach.told);
+    if (told) {
+        struct machine_view view;
+        live_view(l, &view);
+        told(l->reach.told_arg, &view, NULL);
+    }
 }
 
 static void not_reached(struct live *l, const char *why) {
@@ -50,6 +62,7 @@ static bool is_ending(const struct live *l) {
 struct hearing {
     struct live *live;
     size_t waiting; /* answers that did not come yet */
+    size_t unknown; /* commands that nobody wrote down: a guest may list as many as it likes */
     bool lost;      /* some will not: ask again */
 };
 
@@ -122,13 +135,19 @@ static void adopt_exec(struct hearing *h, struct exec_row *row, const struct msg
     guest_request(l->machine->guest, head, NULL, NULL, 0, log_came, c);
 }
 
-/* The guest keeps every command until its end was acknowledged, and that is done after it is
- * written down: what it does not know and we have no outcome of never began. */
-static void never_began(struct live *l, struct exec_row *row) {
-    row->state = EXEC_FAILED;
-    row->exit_code = 125;
+/*
+ * The guest keeps every command until its end was acknowledged, and that is done after it is
+ * written down: what it does not know and was not seen to begin never began. One that was has
+ * ended, and its end is not in this database, which may be an older copy.
+ */
+static void settle_lost(struct live *l, struct exec_row *row) {
+    bool began = row->state == EXEC_RUNNING;
+    row->state = began ? EXEC_UNKNOWN : EXEC_FAILED;
+    row->exit_code = began ? 0 : 125;
     row->ended_ms = now_ms();
-    snprintf(row->reason, sizeof(row->reason), "it never began: the daemon ended first");
+    snprintf(row->reason, sizeof(row->reason), "%s",
+             began ? "it ended, and how was not written down"
+                   : "it never began: the daemon ended first");
     exec_row_conclude(l, row);
 }
 
@@ -137,6 +156,36 @@ static void drop_unknown(struct live *l, uint32_t id) {
     struct guest *g = l->machine->guest;
     guest_tell(g, (struct frame_head){.type = MSG_KILL, .id = id}, NULL, NULL);
     guest_tell(g, (struct frame_head){.type = MSG_EXIT_ACK, .id = id}, NULL, NULL);
+}
+
+/* May this be a command of an earlier database? Its number must leave room for those to come. */
+static bool may_be_command(const struct hearing *h, const struct msg_row *state) {
+    uint32_t last = 0;
+    struct err err;
+    return !(state->flags & MSG_EXEC_TOOL) && state->id < EXEC_NUMBERS_END &&
+           h->unknown < UNKNOWN_MAX &&
+           store_exec_last(h->live->service->store, h->live->row.id, &last, &err) == 0 &&
+           state->id <= (uint64_t)last + UNKNOWN_AHEAD;
+}
+
+/* It goes on with a row that says what is known of it: the database is younger than the command. */
+static int write_unknown(struct hearing *h, const struct msg_row *state, struct exec_row *row,
+                         struct err *err) {
+    char existing[ID_SIZE];
+    bool pty = state->stdio[0] == MSG_STDIO_PTY;
+    int64_t age_ms = state->age_us / 1000 < STORE_NUMBER_MAX ? (int64_t)(state->age_us / 1000) : 0;
+    *row = (struct exec_row){.number = state->id,
+                             .flags = EXEC_BACKGROUND | (pty ? EXEC_PTY : 0) |
+                                      (state->stdio[0] == MSG_STDIO_PIPE ? EXEC_STDIN : 0),
+                             .state = EXEC_RUNNING,
+                             .created_ms = now_ms() - age_ms,
+                             .started_ms = now_ms() - age_ms,
+                             .argv = strdup("[\"(unknown)\"]")};
+    snprintf(row->id, sizeof(row->id), "%s", id_new('x').text);
+    snprintf(row->machine, sizeof(row->machine), "%s", h->live->row.id);
+    snprintf(row->owner, sizeof(row->owner), "%s", h->live->row.owner);
+    h->unknown++;
+    return store_exec_add(h->live->service->store, row, existing, err);
 }
 
 /* Commands whose outcome is not known yet, less those that the guest has told of. */
@@ -152,7 +201,7 @@ static void settle_unheard(struct live *l) {
     }
     for (size_t i = 0; i < list.count; i++)
         if (!exec_is_listed(l, list.rows[i].number))
-            never_began(l, &list.rows[i]);
+            settle_lost(l, &list.rows[i]);
 }
 
 static void adopt_row(struct hearing *h, const struct msg_row *state) {
@@ -164,8 +213,12 @@ static void adopt_row(struct hearing *h, const struct msg_row *state) {
         return;
     if (store_exec_by_number(l->service->store, l->row.id, state->id, &row, &err) == 0)
         adopt_exec(h, &row, state);
-    else if (err.code == ERR_NOT_FOUND)
+    else if (err.code != ERR_NOT_FOUND)
+        h->lost = true;
+    else if (!may_be_command(h, state))
         drop_unknown(l, state->id);
+    else if (write_unknown(h, state, &row, &err) == 0)
+        adopt_exec(h, &row, state);
     else
         h->lost = true;
 }
@@ -249,15 +302,42 @@ void adopt_look(struct live *l, uint64_t now_ms) {
         hear(l);
 }
 
-static void adopt_one(struct service *s, struct machine_row *row, bool exists) {
+static void reach_awaited(struct live *l) {
+    l->reach.awaited = true;
+    l->reach.since_ms = loop_now_ms(l->service->loop);
+    snprintf(l->reach.why, sizeof(l->reach.why), "its guest does not answer yet");
+    l->service->adopting++;
+    reach(l);
+}
+
+void adopt_taken(struct live *l, service_machine_fn *done, void *arg) {
+    l->reach = (struct reach){.told = done, .told_arg = arg};
+    reach_awaited(l);
+}
+
+/* Our row says that it is ours, its box that it is not: neither is believed. */
+static void adopt_others(struct live *l, const struct plan_found *box) {
+    snprintf(l->reach.why, sizeof(l->reach.why),
+             "it belongs to store '%s'; take it over with: carrel store adopt %s", box->store,
+             box->id);
+    strays_add(l->service, STRAY_OTHERS, box, NULL);
+}
+
+/* is_known: whether it exists; box: what exists. */
+static void adopt_one(struct service *s, struct machine_row *row, bool is_known,
+                      const struct plan_found *box) {
     bool wanted = row->state != MACHINE_CREATING && row->state != MACHINE_ENDING;
-    bool creating = row->state == MACHINE_CREATING;
+    bool creating = row->state == MACHINE_CREATING, exists = !is_known || box;
     struct live *l = live_new(s, row);
     struct err err;
     net_restore(l);
     /* Nobody was told of it: who asks again wants one that is there. */
     if (creating && store_machine_unkey(s->store, l->row.id, &err) < 0)
         log_line(LOG_ERROR, "service", "free a key: %s id=%s", err.text, l->row.id);
+    if (wanted && box && box->store[0] && strcmp(box->store, store_id(s->store)) != 0) {
+        adopt_others(l, box);
+        return;
+    }
     if (wanted && !exists && durable_adopt(l))
         return;
     if (!wanted || !exists) {
@@ -268,58 +348,61 @@ static void adopt_one(struct service *s, struct machine_row *row, bool exists) {
                  NULL, NULL);
         return;
     }
-    l->reach = (struct reach){
-        .awaited = true, .since_ms = loop_now_ms(s->loop), .why = "its guest does not answer yet"};
-    s->adopting++;
-    reach(l);
+    reach_awaited(l);
 }
 
 /* there: what the host has; NULL: that is not known, and each will show. */
-static void adopt_rows(struct service *s, const struct map *there, struct err *err) {
-    struct machine_filter filter = {.limit = STORE_PAGE_MAX};
-    char last[ID_SIZE] = "";
-    for (;;) {
-        struct machine_list list DEFER(machine_list_done) = {0};
-        if (store_machine_list(s->store, &filter, &list, err) < 0) {
-            log_line(LOG_ERROR, "service", "%s", err->text);
-            return;
-        }
-        for (size_t i = 0; i < list.count; i++) {
-            snprintf(last, sizeof(last), "%s", list.rows[i].id);
-            filter.before_ms = list.rows[i].created_ms;
-            if (!map_get(&s->machines, last))
-                adopt_one(s, &list.rows[i], !there || map_get(there, last));
-        }
-        filter.before_id = last;
-        if (list.count < STORE_PAGE_MAX)
-            return;
+static void adopt_rows(struct service *s, const struct map *there) {
+    struct id_list ids DEFER(id_list_done) = s->wanted;
+    s->wanted = (struct id_list){0};
+    for (size_t i = 0; i < ids.count; i++) {
+        struct machine_row row DEFER(machine_row_done) = {0};
+        struct plan_found none = {.id = ""};
+        const struct plan_found *box = there ? map_get(there, ids.ids[i]) : NULL;
+        struct err err;
+        memcpy(none.id, ids.ids[i], sizeof(none.id));
+        if (store_machine_get(s->store, ids.ids[i], &row, &err) < 0)
+            strays_add(s, STRAY_DAMAGED, box ? box : &none, err.text);
+        else
+            adopt_one(s, &row, there, box);
     }
 }
 
 static void removed(void *arg, const struct err *err) {
     (void)arg;
     if (err && err->code != ERR_NOT_FOUND)
-        log_line(LOG_WARN, "service", "remove an unknown machine: %s", err->text);
+        log_line(LOG_WARN, "service", "remove a machine that has ended: %s", err->text);
 }
 
-static void list_came(void *arg, const char *const *ids, size_t count, const struct err *failed) {
+/* A box that is not in the table: only its own row can say that it may go. */
+static void judge(struct service *s, const struct plan_found *box) {
+    struct machine_row row DEFER(machine_row_done) = {0};
+    struct err err;
+    if (map_get(&s->machines, box->id))
+        return;
+    if (store_machine_get(s->store, box->id, &row, &err) < 0)
+        strays_add(s, err.code == ERR_NOT_FOUND ? STRAY_NO_ROW : STRAY_DAMAGED, box, err.text);
+    else if (row.state == MACHINE_ENDED)
+        s->driver->destroy(s->host, box->id, removed, NULL);
+}
+
+static void list_came(void *arg, const struct plan_found *found, size_t count,
+                      const struct err *failed) {
     struct service *s = arg;
     struct map there DEFER(map_done) = {0};
-    struct err err;
     bool first = s->list_tries == 0;
     s->listing = false;
     s->listed = !failed;
     for (size_t i = 0; i < count; i++)
-        map_put(&there, ids[i], (void *)ids[i]);
+        map_put(&there, found[i].id, (void *)&found[i]);
     if (failed) {
         log_line(LOG_ERROR, "service", "list machines: %s", failed->text);
         s->list_again_ms = loop_now_ms(s->loop) + back_off_ms(s->list_tries++);
     }
     if (first)
-        adopt_rows(s, failed ? NULL : &there, &err);
+        adopt_rows(s, failed ? NULL : &there);
     for (size_t i = 0; i < count; i++)
-        if (!map_get(&s->machines, ids[i]))
-            s->driver->destroy(s->host, ids[i], removed, NULL);
+        judge(s, &found[i]);
     s->saved_unswept = s->listed;
     if (first)
         one_less(s);
@@ -330,9 +413,12 @@ static void list(struct service *s) {
     s->driver->list(s->host, list_came, s);
 }
 
-void adopt_all(struct service *s) {
+int adopt_all(struct service *s, struct err *err) {
+    if (store_machine_ids(s->store, &s->wanted, err) < 0)
+        return err_wrap(err, "find the machines of this store");
     s->adopting = 1;
     list(s);
+    return 0;
 }
 
 void adopt_again(struct service *s, uint64_t now_ms) {

@@ -12,6 +12,7 @@
 #include "base/image_id.h"
 #include "base/log.h"
 #include "service/gate.h"
+#include "service/strays.h"
 #include "store/saved.h"
 
 enum {
@@ -333,7 +334,7 @@ void durable_sweep(struct service *s) {
     struct err err;
     char path[4096];
     uint64_t now = loop_now_ms(s->loop);
-    if (!s->saved_unswept || now < s->sweep_again_ms)
+    if (!s->saved_unswept || now < s->sweep_again_ms || !strays_may_sweep(s))
         return;
     s->saved_unswept = false;
     s->sweep_again_ms = now + SWEEP_MS;

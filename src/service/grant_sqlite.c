@@ -22,6 +22,7 @@
 #include "service/files.h"
 #include "service/grant_kinds.h"
 #include "service/grants.h"
+#include "service/strays.h"
 
 enum {
     PATH_SIZE = PLACE_SIZE + 64,
@@ -131,7 +132,7 @@ static int sqlite_follow(struct live *l, const char *of, const char *id, const c
 void sqlite_look(struct service *s) {
     char path[PATH_SIZE];
     struct dirent *entry;
-    if (!s->copies_unswept)
+    if (!s->copies_unswept || !strays_may_sweep(s))
         return;
     s->copies_unswept = false;
     path_of(s, "", path);

@@ -1,4 +1,5 @@
 #include "service/image_store.h"
+#include "service/strays.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -203,23 +204,25 @@ static void want_seals(struct service *s) {
         seal_want(s, list.rows[i].name, list.rows[i].id);
 }
 
+/* staging: those in the making, which nobody can name; else those that no row names. */
 static void release_all(struct service *s, bool staging) {
     int images = images_open(s);
     DIR *d DEFER(close_dir) = images < 0 ? NULL : fdopendir(images);
     for (struct dirent *e; d && (e = readdir(d));)
         if (staging && id_valid(e->d_name, strlen(e->d_name), 'n'))
             image_wipe(s, e->d_name);
-        else
+        else if (!staging)
             image_release(s, e->d_name);
 }
 
 void images_sweep(struct service *s) {
     release_all(s, true);
     want_seals(s);
+    s->images_again_ms = 1; /* the others, when every box is known */
 }
 
 void images_look(struct service *s, uint64_t now) {
-    if (!s->images_again_ms || now < s->images_again_ms)
+    if (!s->images_again_ms || now < s->images_again_ms || !strays_may_sweep(s))
         return;
     s->images_again_ms = 0;
     release_all(s, false);

@@ -100,7 +100,7 @@ int service_list(struct service *s, const struct caller *who, const struct list_
         row(arg, &view);
     }
     const struct machine_row *last = list.count ? &list.rows[list.count - 1] : NULL;
-    if (last && list.count >= (r->limit ? r->limit : 100))
+    if (last && list.count + list.damaged >= (r->limit ? r->limit : 100))
         snprintf(ret_next, CURSOR_SIZE, "%" PRId64 ":%s", last->created_ms, last->id);
     return 0;
 }

@@ -14,6 +14,7 @@
 #include "service/grant_kinds.h"
 #include "service/image_store.h"
 #include "service/logs.h"
+#include "service/strays.h"
 
 enum {
     TICK_MS = 200,
@@ -190,7 +191,7 @@ struct service *service_new(const struct service_options *o, loop_fn *ready, voi
     s->databases = databases_new(s);
     s->copies_unswept = true;
     s->spare_call = (struct loop_call){.fn = exec_make_spare, .arg = s};
-    s->host = s->driver->open(o->loop, err);
+    s->host = s->driver->open(o->loop, store_id(o->store), err);
     if (!s->host || !(s->gate = net_gate_new(s, err)) || !(s->models = models_new(s, err)) ||
         !(s->ingress = expose_new(s)) || store_event_range(s->store, &oldest, &newest, err) < 0) {
         service_free(s);
@@ -198,7 +199,10 @@ struct service *service_new(const struct service_options *o, loop_fn *ready, voi
     }
     s->tick = loop_timer_new(s->loop, tick, s);
     loop_timer_start(s->tick, TICK_MS, TICK_MS);
-    adopt_all(s);
+    if (adopt_all(s, err) < 0) {
+        service_free(s);
+        return NULL;
+    }
     images_sweep(s);
     return s;
 }
@@ -221,6 +225,8 @@ void service_free(struct service *s) {
         live_unref(l);
     loop_call_cancel(s->loop, &s->spare_call);
     map_done(&s->machines);
+    strays_free(s);
+    id_list_done(&s->wanted);
     map_done(&s->execs);
     map_done(&s->loads);
     ingress_free(s->ingress);

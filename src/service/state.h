@@ -40,7 +40,9 @@ struct reach {
     unsigned tries;
     uint64_t again_ms; /* when to try again; 0: not before something happens */
     uint64_t since_ms;
-    char why[200]; /* it is not */
+    char why[200];            /* it is not */
+    service_machine_fn *told; /* who took it over, and waits for it; NULL: nobody */
+    void *told_arg;
 };
 
 /* What of a machine is to outlive its host: durable.h. */
@@ -177,10 +179,12 @@ struct service {
     loop_fn *ready;
     void (*broken)(const struct err *why);
     void *ready_arg;
-    size_t programs;  /* running */
-    size_t saving;    /* machines whose layers are on their way to the store: the disk is one */
-    size_t comparing; /* workers that compare, or are about to */
-    size_t adopting;  /* machines that did not answer yet */
+    size_t programs;   /* running */
+    size_t saving;     /* machines whose layers are on their way to the store: the disk is one */
+    size_t comparing;  /* workers that compare, or are about to */
+    size_t adopting;   /* machines that did not answer yet */
+    struct map strays; /* id -> struct stray: boxes that are left alone */
+    struct id_list wanted;         /* machines that have not ended, until they are adopted */
     struct comparing *comparisons; /* of databases, with what was handed over */
     struct sqlite_fetch *fetches;  /* of databases, out of machines */
     bool copies_unswept; /* a copy of a database may lie there that nobody needs any more */
@@ -408,7 +412,10 @@ void outputs_look(struct service *s, uint64_t loop_ms);
 void room_look(struct service *s);
 
 /* ---- adopt.c ---- */
-void adopt_all(struct service *s);
+/* Fails when the list of machines cannot be read whole: then nothing is touched. */
+int adopt_all(struct service *s, struct err *err);
+/* One that was taken over from another store; done when it was reached, or after a while. */
+void adopt_taken(struct live *l, service_machine_fn *done, void *arg);
 /* From the tick: what was not reached or not heard is tried again when its time has come. */
 void adopt_again(struct service *s, uint64_t now_ms);
 void adopt_look(struct live *l, uint64_t now_ms);

@@ -12,7 +12,7 @@
 enum { SAID_MAX = 4096, ANSWER_MAX = 4096 };
 
 /* Ids of tools are apart from those of commands, which the store hands out from below. */
-#define TOOL_IDS 0x80000000u
+#define TOOL_IDS EXEC_NUMBERS_END
 
 struct tool_run {
     struct live *live;

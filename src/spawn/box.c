@@ -87,7 +87,16 @@ struct box *box_new(struct spawner *s, const char *id, uint64_t linger) {
     box->side = 'a';
     memset(box->held, -1, sizeof(box->held));
     snprintf(box->image_key, sizeof(box->image_key), "%s", s->image.key);
+    making_home(s, box->home);
     return box;
+}
+
+void box_belong(struct box *box, const struct plan *plan) {
+    memcpy(box->store, plan->store, sizeof(box->store));
+    box->limits.mem_bytes = plan->mem_bytes;
+    box->limits.cpu_milli = plan->cpu_milli;
+    box->limits.pids = plan->pids;
+    box->limits.disk_bytes = plan->disk_bytes;
 }
 
 bool box_has_usr(const struct box *box) {
@@ -152,6 +161,7 @@ static struct making *begin_from_berth(struct spawner *s, const struct plan *pla
     layers_enter(s, box, plan);
     box->drifted = box_has_usr(box) && saved_drifted(s, plan->stack);
     box->due_ms = box_due(plan);
+    box_belong(box, plan);
     *ret = TAKE(box);
     return m;
 }
@@ -191,8 +201,10 @@ size_t box_descriptors(const struct making *m, int fds[1 + PLAN_MAX_GRANTS + NET
 int box_settle(struct spawner *s, struct box *box, const struct plan *plan, struct making *m) {
     struct err err;
     int r = 0;
-    if (!m->is_ready && (making_record(s, m, box, box->id, &err) < 0 ||
-                         making_describe(s, m, plan, &err) < 0 || making_release(m, &err) < 0))
+    if (!m->is_ready &&
+        (making_record(s, m, box, box->id, &err) < 0 ||
+         (plan->stack[0] && making_keep_stack(s, box, box->layer, plan->stack, &err) < 0) ||
+         making_describe(s, m, plan, &err) < 0 || making_release(m, &err) < 0))
         r = -1;
     if (r < 0) {
         log_line(LOG_ERROR, "spawn", "%s", err.text);
@@ -204,12 +216,19 @@ int box_settle(struct spawner *s, struct box *box, const struct plan *plan, stru
 
 uint64_t spawner_now_ms(void) {
     struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
+    clock_gettime(CLOCK_BOOTTIME, &t);
     return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
 }
 
 struct box *box_find(struct spawner *s, const char *id) {
     return map_get(&s->by_id, id);
+}
+
+int box_missing(const struct spawner *s, const char *id, struct err *err) {
+    for (size_t i = 0; i < s->unread_count; i++)
+        if (strcmp(s->unread[i], id) == 0)
+            return err_set(err, ERR_BUSY, "the spawner cannot read the record of machine '%s'", id);
+    return err_set(err, ERR_NOT_FOUND, "there is no machine '%s'", id);
 }
 
 /* Where nobody can be made to end it. */
@@ -253,7 +272,7 @@ static int remove_place(struct spawner *s, const char *id) {
 /* Not its own alone is its directory in the store, if somebody was forked from it. */
 static bool is_used(const struct spawner *s, uint32_t upper, const struct box *but) {
     for (const struct box *b = s->list; b; b = b->next) {
-        if (b == but)
+        if (b == but || b->elsewhere)
             continue;
         if (b->upper == upper)
             return true;
@@ -265,6 +284,8 @@ static bool is_used(const struct spawner *s, uint32_t upper, const struct box *b
 }
 
 static void bury_uppers(struct spawner *s, struct box *box) {
+    if (box->elsewhere) /* the same numbers mean others here */
+        return;
     if (!is_used(s, box->upper, box))
         uppers_bury(&s->maker.uppers, box->upper);
     for (size_t i = 0; i < box->disk_count; i++)
@@ -408,20 +429,81 @@ static void adopt_disks(struct box *box, const char *text) {
     }
 }
 
-static void adopt(struct spawner *s, const char *id) {
-    char path[64], text[2048] = "";
+static void copy_word(const char *text, const char *key, char *to, size_t size) {
+    const char *at = strstr(text, key);
+    at = at ? at + strlen(key) : "";
+    snprintf(to, size, "%.*s", (int)strcspn(at, "\n"), at);
+}
+
+/* Records of older spawners have the monotonic clock's, which stood still while the host slept. */
+static uint64_t adopt_due(const char *text) {
+    struct timespec t;
+    uint64_t until = number_after(text, "\nuntil="), due = number_after(text, "\ndue=");
+    if (until || !due)
+        return until;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return due + spawner_now_ms() - ((uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000);
+}
+
+static void adopt_owner(const struct spawner *s, struct box *box, const char *text) {
+    char mine[48];
+    copy_word(text, "\nstore=", box->store, sizeof(box->store));
+    box->limits.mem_bytes = number_after(text, "\nmem=");
+    box->limits.cpu_milli = number_after(text, "\ncpu=");
+    box->limits.pids = number_after(text, "\npids=");
+    box->limits.disk_bytes = number_after(text, "\ndisk_bytes=");
+    copy_word(text, "\nhome=", box->home, sizeof(box->home));
+    making_home(s, mine);
+    box->elsewhere = box->home[0] && strcmp(box->home, mine) != 0;
+}
+
+static bool is_record(const char *text) {
+    static const char *const needed[] = {"slot=", "\ncgroup=", "\nlinger=", "\nborn=", "\npid="};
+    for (size_t i = 0; i < sizeof(needed) / sizeof(*needed); i++)
+        if (!strstr(text, needed[i]))
+            return false;
+    return true;
+}
+
+/*
+ * 1: text is the record. 0: there is none, because the box was not made whole. -1: there is one and
+ * it cannot be read, so the box may live.
+ */
+static int read_record(const struct spawner *s, const char *id, char *text, size_t size) {
+    char path[64];
     snprintf(path, sizeof(path), "%s/box", id);
-    if (read_file_at(s->boxes, path, text, sizeof(text)) <= 0) {
-        tree_remove(s->boxes, id); /* it stopped before it had anything */
+    ssize_t n = read_file_at(s->boxes, path, text, size);
+    if (n == -ENOENT)
+        return 0;
+    return n > 0 && is_record(text) ? 1 : -1;
+}
+
+static void note_unread(struct spawner *s, const char *id) {
+    void *more = realloc(s->unread, (s->unread_count + 1) * sizeof(*s->unread));
+    log_line(LOG_ERROR, "spawn", "read the record of machine '%s': it is damaged; it is kept", id);
+    if (!more) {
+        s->unlisted = true;
         return;
     }
-    struct box *box = box_new(s, id, number_after(text, "linger="));
+    s->unread = more;
+    snprintf(s->unread[s->unread_count++], ID_SIZE, "%s", id);
+}
+
+static void adopt(struct spawner *s, const char *id) {
+    char text[2048] = "";
+    int r = read_record(s, id, text, sizeof(text));
+    if (r == 0)
+        tree_remove(s->boxes, id); /* it stopped before it had anything */
+    if (r < 0)
+        note_unread(s, id);
+    struct box *box = r > 0 ? box_new(s, id, number_after(text, "linger=")) : NULL;
     if (!box)
         return;
     box->slot = (uint32_t)number_after(text, "slot=");
     box->upper = (uint32_t)number_after(text, "upper=");
     box->cgroup = number_after(text, "cgroup=");
-    box->due_ms = number_after(text, "due=");
+    box->due_ms = adopt_due(text);
+    adopt_owner(s, box, text);
     box->spares = cgroup_next_spare(&s->cgroups, box->cgroup);
     box->pid = (pid_t)number_after(text, "pid=");
     box->born = number_after(text, "born=");
@@ -433,10 +515,8 @@ static void adopt(struct spawner *s, const char *id) {
     box->next_layer = (uint32_t)number_after(text, "next=");
     box->side = strstr(text, "side=b") ? 'b' : 'a';
     adopt_disks(box, text);
-    const char *key = strstr(text, "image=");
-    if (key)
-        snprintf(box->image_key, sizeof(box->image_key), "%.*s", (int)strcspn(key + 6, "\n"),
-                 key + 6);
+    if (strstr(text, "image="))
+        copy_word(text, "image=", box->image_key, sizeof(box->image_key));
     box->drifted = box_has_usr(box) &&
                    (strcmp(box->image_key, s->image.key) != 0 || number_after(text, "drifted="));
     slots_mark(&s->maker.slots, box->slot);
@@ -456,6 +536,8 @@ static void sweep_cgroup(uint64_t number, void *arg) {
     struct spawner *s = sweep->s;
     if (number >= s->cgroups.next)
         s->cgroups.next = number + 1;
+    if (s->unread_count || s->unlisted)
+        return;
     for (struct box *b = s->list; b; b = b->next)
         if (b->cgroup == number)
             return;
@@ -478,14 +560,21 @@ static bool has_box(uint32_t upper, void *arg) {
     return is_used(arg, upper, NULL);
 }
 
+/* What no box uses is removed only if every box is known. */
 void boxes_adopt(struct spawner *s) {
     int fd = openat(s->boxes, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *d = fd < 0 ? NULL : fdopendir(fd);
-    for (struct dirent *e; d && (e = readdir(d));)
+    errno = d ? 0 : errno;
+    for (struct dirent *e; d && (e = readdir(d)); errno = 0)
         if (id_valid(e->d_name, strlen(e->d_name), 'm') || ready_is_name(e->d_name))
             adopt(s, e->d_name);
+    if (errno) {
+        s->unlisted = true;
+        log_line(LOG_ERROR, "spawn", "list the boxes: %s; nothing is removed", strerror(errno));
+    }
     if (d)
         closedir(d);
     boxes_sweep(s);
-    uppers_sweep(&s->maker.uppers, has_box, s);
+    if (!s->unread_count && !s->unlisted)
+        uppers_sweep(&s->maker.uppers, has_box, s);
 }

@@ -44,8 +44,10 @@ struct box *layers_live_box(struct spawner *s, const char *id, struct err *err) 
     struct box *box = box_find(s, id);
     if (box && !box->dead && !box->ending)
         return box;
-    err_set(err, box ? ERR_GONE : ERR_NOT_FOUND,
-            box ? "machine '%s' is ending" : "there is no machine '%s'", id);
+    if (box)
+        err_set(err, ERR_GONE, "machine '%s' is ending", id);
+    else
+        box_missing(s, id, err);
     return NULL;
 }
 
@@ -375,12 +377,15 @@ static void switched(struct box *box) {
 }
 
 /* The intent is written down first, then what has become of it. */
-static int do_switch(struct spawner *s, struct box *box, uint32_t layer, int root, int usr,
-                     struct err *err) {
+static int do_switch(struct spawner *s, struct box *box, const struct plan_message *to, int root,
+                     int usr, struct err *err) {
+    uint32_t layer = (uint32_t)to->layer, left = box->layer;
     struct carried carried DEFER(carried_free) = {.count = 0};
     int r = list_carried(s, box, &carried);
     if (r < 0)
         return err_num(err, r, "read the mounts of machine '%s'", box->id);
+    if (making_keep_stack(s, box, layer, to->plan.stack, err) < 0)
+        return -1;
     box->next_layer = layer;
     if (making_amend(s, box, box->id, err) < 0) {
         box->next_layer = 0;
@@ -393,6 +398,7 @@ static int do_switch(struct spawner *s, struct box *box, uint32_t layer, int roo
     struct err late;
     if (making_amend(s, box, box->id, &late) < 0)
         log_line(LOG_ERROR, "spawn", "%s", late.text);
+    making_drop_stack(s, box, r == 0 ? left : layer);
     return r;
 }
 
@@ -427,7 +433,7 @@ static int freeze(struct spawner *s, struct box *box, struct plan_message *m, st
     int root DEFER_CLOSE = -1, usr DEFER_CLOSE = -1;
     stack->upper = (uint32_t)m->layer;
     if (stack_new_upper(stack, err) < 0 || stack_mount(&s->maker, stack, &root, &usr, err) < 0 ||
-        do_switch(s, box, stack->upper, root, usr, err) < 0)
+        do_switch(s, box, m, root, usr, err) < 0)
         return -1;
     *ret_root = TAKE_FD(root);
     return 0;

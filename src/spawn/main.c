@@ -5,7 +5,6 @@
 #include <limits.h>
 #include <signal.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -16,6 +15,7 @@
 
 #include "base/defer.h"
 #include "base/fdio.h"
+#include "base/lockfile.h"
 #include "base/log.h"
 #include "base/parse.h"
 #include "spawn/rootless.h"
@@ -89,15 +89,14 @@ static int read_options(int argc, char **argv, struct options *o, struct err *er
 }
 
 /* One spawner a run directory. A second one waits for the first to leave, or for it to answer. */
-static int take_lock(const char *run, struct err *err) {
+static int take_lock(const struct spawner_paths *paths, struct err *err) {
     char path[4096];
-    if (mkdir(run, 0700) < 0 && errno != EEXIST)
-        return err_sys(err, "make '%s'", run);
-    snprintf(path, sizeof(path), "%s/spawn.lock", run);
-    int fd DEFER_CLOSE = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) < 0)
-        return err_sys(err, "lock '%s'", path);
-    return TAKE_FD(fd);
+    struct lock_holder other;
+    bool is_taken;
+    if (mkdir(paths->run, 0700) < 0 && errno != EEXIST)
+        return err_sys(err, "make '%s'", paths->run);
+    snprintf(path, sizeof(path), "%s/spawn.lock", paths->run);
+    return lockfile_take(path, paths->home, &is_taken, &other, err);
 }
 
 static int open_socket(int run, struct err *err) {
@@ -167,7 +166,7 @@ static void note_program(struct spawner *s) {
 static int run(struct options *o, struct err *err) {
     static struct spawner spawner;
     struct spawner *s = &spawner;
-    int lock DEFER_CLOSE = take_lock(o->paths.run, err);
+    int lock DEFER_CLOSE = take_lock(&o->paths, err);
     if (lock < 0)
         return -1;
     note_program(s);

@@ -94,15 +94,24 @@ static int describe(const struct spawner *s, const struct plan *plan, struct buf
 
 enum { RECORD_SIZE = 1024 };
 
+void making_home(const struct spawner *s, char ret[48]) {
+    struct stat st;
+    ret[0] = '\0';
+    if (fstat(s->store, &st) == 0)
+        snprintf(ret, 48, "%" PRIx64 ":%" PRIx64, (uint64_t)st.st_dev, (uint64_t)st.st_ino);
+}
+
 /* All records are of one size, so that a new one can take an old one's place. */
 static bool print_record(const struct box *box, char text[RECORD_SIZE]) {
     int n = snprintf(text, RECORD_SIZE,
                      "slot=%" PRIu32 "\nupper=%" PRIu32 "\ncgroup=%" PRIu64 "\nlinger=%" PRIu64
-                     "\ndue=%" PRIu64 "\nborn=%" PRIu64 "\nimage=%s\npid=%d\nlayer=%" PRIu32
-                     "\nnext=%" PRIu32 "\nside=%c\ndrifted=%d\n",
+                     "\nuntil=%" PRIu64 "\nborn=%" PRIu64 "\nimage=%s\npid=%d\nlayer=%" PRIu32
+                     "\nnext=%" PRIu32 "\nside=%c\ndrifted=%d\nhome=%s\nstore=%s\nmem=%" PRIu64
+                     "\ncpu=%" PRIu64 "\npids=%" PRIu64 "\ndisk_bytes=%" PRIu64 "\n",
                      box->slot, box->upper, box->cgroup, box->linger, box->due_ms, box->born,
                      box->image_key, (int)box->pid, box->layer, box->next_layer, box->side,
-                     box->drifted);
+                     box->drifted, box->home, box->store, box->limits.mem_bytes,
+                     box->limits.cpu_milli, box->limits.pids, box->limits.disk_bytes);
     for (size_t i = 0; i < box->disk_count && n < RECORD_SIZE; i++)
         n += snprintf(text + n, RECORD_SIZE - (size_t)n, "disk=%s:%" PRIu32 "\n", box->disks[i].id,
                       box->disks[i].upper);
@@ -132,6 +141,44 @@ int making_amend(struct spawner *s, const struct box *box, const char *name, str
     if (r == -ENOENT && (r = write_record(dir, "box.new", O_CREAT | O_TRUNC, text)) == 0)
         r = renameat(dir, "box.new", dir, "box") < 0 ? -errno : 0;
     return r < 0 ? err_num(err, r, "write down machine '%s'", box->id) : 0;
+}
+
+static void stack_name(const struct box *box, uint32_t layer, char ret[64]) {
+    snprintf(ret, 64, "%s/stack.%" PRIu32, box->id, layer);
+}
+
+int making_keep_stack(struct spawner *s, const struct box *box, uint32_t layer, const char *stack,
+                      struct err *err) {
+    char name[64];
+    stack_name(box, layer, name);
+    int file DEFER_CLOSE =
+        openat(s->boxes, name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+    int r = file < 0 ? -errno : write_all(file, stack, strlen(stack));
+    return r < 0 ? err_num(err, r, "write down the layers of machine '%s'", box->id) : 0;
+}
+
+void making_drop_stack(struct spawner *s, const struct box *box, uint32_t layer) {
+    char name[64];
+    stack_name(box, layer, name);
+    unlinkat(s->boxes, name, 0);
+}
+
+int making_read_stack(struct spawner *s, const struct box *box, char ret[LAYERS_TEXT_SIZE],
+                      struct err *err) {
+    char name[64];
+    /* A box as it was made lies on its image alone, and nothing was written down. */
+    uint32_t first = box_has_usr(box) ? LAYER_FIRST : LAYER_FIRST + 1;
+    stack_name(box, box->layer, name);
+    ssize_t n = read_file_at(s->boxes, name, ret, LAYERS_TEXT_SIZE);
+    if (n >= 0)
+        return 0;
+    if (n != -ENOENT)
+        return err_num(err, (int)n, "read the layers of machine '%s'", box->id);
+    ret[0] = '\0';
+    if (box->layer <= first && !box->disk_count)
+        return 0;
+    err_set(err, ERR_UNSUPPORTED, "the layers of machine '%s' are not known", box->id);
+    return err_remedy(err, "copy its files out, then end it with the daemon of its own store");
 }
 
 struct sockaddr_un box_socket(const struct spawner *s, const char *id, const char *name) {

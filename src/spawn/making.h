@@ -47,6 +47,19 @@ int making_order(const struct making *m, const struct plan *plan, struct err *er
 int making_record(struct spawner *s, const struct making *m, const struct box *box,
                   const char *name, struct err *err);
 /* The record alone, again: what it says has changed. */
+/*
+ * Which layers lie below the upper of that number, beside the record: for whoever takes the box
+ * over. Written before the root is switched, so that there is always one for box->layer.
+ */
+int making_keep_stack(struct spawner *s, const struct box *box, uint32_t layer, const char *stack,
+                      struct err *err);
+void making_drop_stack(struct spawner *s, const struct box *box, uint32_t layer);
+/* `unsupported`: an older spawner switched its root, and nobody wrote it down. */
+int making_read_stack(struct spawner *s, const struct box *box, char ret[LAYERS_TEXT_SIZE],
+                      struct err *err);
+
+/* What the directory of the store is called in records: whose uppers a box has. */
+void making_home(const struct spawner *s, char ret[48]);
 int making_amend(struct spawner *s, const struct box *box, const char *name, struct err *err);
 /* machine.json inside the box. */
 int making_describe(struct spawner *s, struct making *m, const struct plan *plan, struct err *err);

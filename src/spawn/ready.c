@@ -207,6 +207,7 @@ static int hand_out(struct spawner *s, struct ready *r, const struct plan *plan,
     name_of(box, name);
     box->linger = plan->linger;
     box->due_ms = box_due(plan);
+    box_belong(box, plan);
     if (cgroup_limit(&s->cgroups, r->making->berth.cgroup.number, plan, err) < 0 ||
         set_hostname(s, box, plan->hostname, err) < 0 ||
         making_listen(s, r->making, plan, err) < 0 ||

@@ -279,7 +279,7 @@ static struct box *wanted(struct server *v, struct client *c) {
     struct box *box = box_find(v->s, v->message.plan.id);
     struct err err;
     if (!box) {
-        err_set(&err, ERR_NOT_FOUND, "there is no machine '%s'", v->message.plan.id);
+        box_missing(v->s, v->message.plan.id, &err);
         answer_error(v, c, &err);
     }
     return box;
@@ -297,11 +297,17 @@ static void do_facts(struct server *v, struct client *c, const struct fd_message
 
 static void do_destroy(struct server *v, struct client *c, const struct fd_message *in) {
     (void)in;
+    const char *store = v->message.plan.store;
     struct box *box = wanted(v, c);
+    struct err err;
     if (!box)
         return;
+    if (store[0] && box->store[0] && strcmp(store, box->store) != 0) {
+        err_set(&err, ERR_NOT_FOUND, "machine '%s' belongs to store '%s'", box->id, box->store);
+        answer_error(v, c, &err);
+        return;
+    }
     struct waiter *w = v->waiting_count < WAITING_MAX ? calloc(1, sizeof(*w)) : NULL;
-    struct err err;
     if (!w) {
         err_set(&err, ERR_BUSY, "too many wait for machines to end");
         answer_error(v, c, &err);

@@ -50,8 +50,14 @@ struct chore_state {
 struct box {
     struct box *next;
     char id[ID_SIZE];
-    uint64_t serial; /* the list is sorted by it, newest first */
-    uint64_t linger; /* enum plan_linger */
+    uint64_t serial;     /* the list is sorted by it, newest first */
+    uint64_t linger;     /* enum plan_linger */
+    char store[ID_SIZE]; /* whose it is; empty: made before boxes had one */
+    struct {
+        uint64_t mem_bytes, cpu_milli, pids, disk_bytes;
+    } limits;       /* as asked for; 0: the default */
+    char home[48];  /* the directory of the store that has its uppers: making_home() */
+    bool elsewhere; /* that is not ours */
     uint32_t slot;
     uint32_t upper; /* of its root */
     uint64_t cgroup;
@@ -70,7 +76,7 @@ struct box {
     int held[HELD_SPACES]; /* its namespaces, from when it was told to end until it is buried */
     bool burying;          /* the undertaker has them */
     unsigned clean_tries;
-    uint64_t due_ms; /* when we end it ourselves, on the monotonic clock; 0: never */
+    uint64_t due_ms; /* when we end it ourselves, on the boot clock; 0: never */
     bool drifted;
     char image_key[IMAGE_ID_SIZE]; /* an id: it has no /usr of its own to mount */
     uint32_t layer;                /* number of its upper: spawn/layers.h */
@@ -115,6 +121,10 @@ struct spawner {
     struct box *list;
     struct map by_id; /* the same boxes */
     size_t box_count;
+    /* Boxes whose record cannot be read. They exist, and nothing is swept beside them. */
+    char (*unread)[ID_SIZE];
+    size_t unread_count;
+    bool unlisted;   /* nor where not even their names could be read */
     bool roots_left; /* one of them may have an old_root */
     uint64_t enlisted;
 
@@ -157,6 +167,8 @@ struct making *box_begin(struct spawner *s, const struct plan *plan, const int *
 size_t box_descriptors(const struct making *m, int fds[1 + PLAN_MAX_GRANTS + NETNS_FDS]);
 /* A failure here reaches the creator on its connection, and the caller ends the box. Frees m. */
 int box_settle(struct spawner *s, struct box *box, const struct plan *plan, struct making *m);
+/* Whose it is and its limits, from the plan. */
+void box_belong(struct box *box, const struct plan *plan);
 struct box *box_new(struct spawner *s, const char *id, uint64_t linger);
 void box_free(struct box *box);
 /* Is /usr an overlay beside its root? That of the `host` image. */
@@ -164,12 +176,14 @@ bool box_has_usr(const struct box *box);
 /* What its berth and its channels are, from now on the box's. */
 void box_enter(struct box *box, struct making *m);
 struct box *box_find(struct spawner *s, const char *id);
+/* Why there is no such box: `not_found`, or `busy` if its record cannot be read. */
+int box_missing(const struct spawner *s, const char *id, struct err *err);
 /*
  * Its namespaces are held from now on. What of it is frozen dies only when it is thawed.
  */
 void box_kill(struct spawner *s, struct box *box);
 uint64_t box_due(const struct plan *plan); /* for a box made now */
-uint64_t spawner_now_ms(void); /* the clock of due_ms, which goes on across restarts of ours */
+uint64_t spawner_now_ms(void);             /* the boot clock: it goes on while the host sleeps */
 /* Takes away what a dead box left; true when nothing is left and the box is freed. */
 bool box_clean(struct spawner *s, struct box *box);
 /* After a restart: finds the boxes that live and removes what is left of the others. */

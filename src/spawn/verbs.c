@@ -1,4 +1,5 @@
 /* Requests about boxes that live: list, usage, freezing, new limits, a new deadline. */
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -25,28 +26,55 @@ static struct box *live_box(struct spawner *s, const char *id, struct err *err) 
     struct box *box = box_find(s, id);
     if (box && !box->dead && !box->ending)
         return box;
-    err_set(err, box ? ERR_GONE : ERR_NOT_FOUND,
-            box ? "machine '%s' is ending" : "there is no machine '%s'", id);
+    if (box)
+        err_set(err, ERR_GONE, "machine '%s' is ending", id);
+    else
+        box_missing(s, id, err);
     return NULL;
+}
+
+static struct plan_found found_box(const struct box *b) {
+    uint64_t now = spawner_now_ms(), end = b->due_ms ? b->due_ms - OVERDUE_MS : 0;
+    struct plan_found f = {.layer = b->layer,
+                           .mem_bytes = b->limits.mem_bytes,
+                           .cpu_milli = b->limits.cpu_milli,
+                           .pids = b->limits.pids,
+                           .disk_bytes = b->limits.disk_bytes,
+                           .left_ms = !end        ? 0
+                                      : end > now ? end - now
+                                                  : 1};
+    memcpy(f.id, b->id, sizeof(f.id));
+    memcpy(f.store, b->store, sizeof(f.store));
+    snprintf(f.image, sizeof(f.image), "%s", box_has_usr(b) ? "host" : b->image_key);
+    return f;
 }
 
 static int list(struct spawner *s, struct plan_message *m, struct verb_fds *fds, struct err *err) {
     (void)fds;
-    (void)err;
     size_t n = 0;
     uint64_t from = m->cursor ? m->cursor : UINT64_MAX;
+    /* Those that cannot be read come first, so that nobody takes them for gone. */
+    for (size_t i = 0; !m->cursor && i < s->unread_count; i++) {
+        struct plan_found found = {.id = ""};
+        memcpy(found.id, s->unread[i], ID_SIZE);
+        if (n + PLAN_FOUND_SIZE > sizeof(m->text))
+            return err_set(err, ERR_INTERNAL, "the records of %zu machines cannot be read",
+                           s->unread_count);
+        if (id_valid(found.id, strlen(found.id), 'm'))
+            n += plan_found_print(&found, m->text + n);
+    }
     m->type = PLAN_IDS;
     m->cursor = 0;
     for (const struct box *b = s->list; b; b = b->next) {
         if (b->serial >= from || b->dead || b->linger != PLAN_DAEMONS || ready_is_name(b->id))
             continue;
-        if (n + ID_SIZE + 1 > sizeof(m->text))
-            break;
-        n += (size_t)snprintf(m->text + n, sizeof(m->text) - n, "%s\n", b->id);
+        if (n + PLAN_FOUND_SIZE > sizeof(m->text))
+            return 0;
+        struct plan_found found = found_box(b);
+        n += plan_found_print(&found, m->text + n);
         m->cursor = b->serial;
     }
-    if (n + ID_SIZE + 1 <= sizeof(m->text))
-        m->cursor = 0;
+    m->cursor = 0;
     return 0;
 }
 
@@ -118,13 +146,24 @@ static int check_memory(struct spawner *s, const struct box *box, uint64_t wante
 }
 
 static int limit_disk(struct spawner *s, const struct box *box, uint64_t bytes, struct err *err) {
-    if (!box->upper) {
+    if (!box->upper || box->elsewhere) {
         err_set(err, ERR_UNSUPPORTED, "the disk limit of machine '%s' was fixed when it was made",
                 box->id);
         return err_remedy(err, "needs a store with project quota, see: carrel doctor");
     }
     int r = quota_limit(s->maker.uppers.dir, box->upper, bytes, LIMIT_INODES(bytes));
     return r < 0 ? err_num(err, r, "set disk limit") : 0;
+}
+
+static void keep_limits(struct box *box, const struct plan *plan) {
+    if (plan->mem_bytes)
+        box->limits.mem_bytes = plan->mem_bytes;
+    if (plan->cpu_milli)
+        box->limits.cpu_milli = plan->cpu_milli == PLAN_UNLIMITED ? 0 : plan->cpu_milli;
+    if (plan->pids)
+        box->limits.pids = plan->pids;
+    if (plan->disk_bytes)
+        box->limits.disk_bytes = plan->disk_bytes;
 }
 
 static int change_limits(struct spawner *s, struct plan_message *m, struct verb_fds *fds,
@@ -139,7 +178,8 @@ static int change_limits(struct spawner *s, struct plan_message *m, struct verb_
         (m->plan.disk_bytes && limit_disk(s, box, m->plan.disk_bytes, err) < 0) ||
         cgroup_limit(&s->cgroups, box->cgroup, &m->plan, err) < 0)
         return -1;
-    return done(m);
+    keep_limits(box, &m->plan);
+    return making_amend(s, box, box->id, err) < 0 ? -1 : done(m);
 }
 
 /* Written down first: a guest that does not listen is ended by us, and by the next of us. */
@@ -197,13 +237,32 @@ static int lend(struct spawner *s, struct plan_message *m, struct verb_fds *fds,
     return box ? box_lend(s, box, m, err) : -1;
 }
 
+/* On purpose only: the daemon of the store that it leaves does not touch it any more. */
+static int claim(struct spawner *s, struct plan_message *m, struct verb_fds *fds, struct err *err) {
+    (void)fds;
+    struct box *box = live_box(s, m->plan.id, err);
+    char before[ID_SIZE];
+    if (!box)
+        return -1;
+    static_assert(sizeof(m->text) >= LAYERS_TEXT_SIZE, "a stack fits");
+    if (making_read_stack(s, box, m->text, err) < 0)
+        return -1;
+    memcpy(before, box->store, sizeof(before));
+    memcpy(box->store, m->plan.store, sizeof(box->store));
+    m->type = PLAN_TEXT;
+    if (making_amend(s, box, box->id, err) == 0)
+        return 0;
+    memcpy(box->store, before, sizeof(before));
+    return -1;
+}
+
 verb_fn *verb_of(enum plan_type type) {
     static verb_fn *const verbs[] = {
         [PLAN_LIST] = list,          [PLAN_STATS] = stats,
         [PLAN_FREEZE] = freeze,      [PLAN_LIMITS] = change_limits,
         [PLAN_DEADLINE] = deadline,  [PLAN_LISTEN] = open_doors,
         [PLAN_UPPERS] = open_uppers, [PLAN_DIAL] = dial,
-        [PLAN_LEND] = lend,
+        [PLAN_LEND] = lend,          [PLAN_CLAIM] = claim,
     };
     return type < sizeof(verbs) / sizeof(*verbs) ? verbs[type] : NULL;
 }

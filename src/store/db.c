@@ -140,8 +140,9 @@ int store_open(const struct store_options *o, struct store **ret, struct err *er
         return err_sys(err, "open '%s'", o->home);
     if (path_of(o->home, "carrel.db", path, err) < 0 || take_lock(s, o->home, err) < 0)
         return -1;
-    if (open_database(s, path, err) < 0 || open_journal(s, o, err) < 0 ||
-        flusher_start(path, s->journal, &s->flusher, err) < 0 || sync_folder(o->home, err) < 0)
+    if (open_database(s, path, err) < 0 || store_identity_open(s, err) < 0 ||
+        open_journal(s, o, err) < 0 || flusher_start(path, s->journal, &s->flusher, err) < 0 ||
+        sync_folder(o->home, err) < 0)
         return err_wrap(err, "open the store in '%s'", o->home);
     ballast_init(&s->ballast, s->home_fd);
     *ret = TAKE(s);

@@ -48,6 +48,9 @@ struct store_options {
  */
 int store_open(const struct store_options *options, struct store **ret, struct err *err);
 
+/* "s-..." Boxes carry it, so that no daemon of another store takes them for its own. */
+const char *store_id(const struct store *s);
+
 /* Makes everything durable, then lets go. No thread may be inside store_flush() any more. */
 void store_close(struct store *s);
 void store_closep(struct store **s);

@@ -43,19 +43,29 @@ static int started_before(struct store *s, const struct exec_row *row, char ret_
     return idempotency_check(&q, row->request_hash, row->key, ret_existing, err);
 }
 
-static int next_number(struct store *s, struct exec_row *row, struct err *err) {
+int store_exec_last(struct store *s, const char *machine, uint32_t *ret, struct err *err) {
     QUERY;
-    if (row->number != 0)
-        return 0;
     if (query_start(&q, s, STMT_EXEC_NUMBER, err) < 0)
         return -1;
-    query_text(&q, 1, row->machine);
+    query_text(&q, 1, machine);
     if (query_step(&q, err) != 1)
         return -1;
     int64_t last = sqlite3_column_int64(q.stmt, 0);
-    if (last < 0 || last >= UINT32_MAX - 1)
+    if (last < 0 || last > UINT32_MAX)
+        return err_set(err, ERR_INTERNAL, "the commands of machine '%s' are damaged", machine);
+    *ret = (uint32_t)last;
+    return 0;
+}
+
+static int next_number(struct store *s, struct exec_row *row, struct err *err) {
+    uint32_t last;
+    if (row->number != 0)
+        return 0;
+    if (store_exec_last(s, row->machine, &last, err) < 0)
+        return -1;
+    if (last >= EXEC_NUMBERS_END - 1)
         return err_set(err, ERR_LIMIT, "machine '%s' has run too many commands", row->machine);
-    row->number = (uint32_t)last + 1;
+    row->number = last + 1;
     return 0;
 }
 

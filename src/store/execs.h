@@ -73,8 +73,14 @@ struct exec_filter {
     size_t limit;
 };
 
+/* Numbers of commands are below this; tools of the daemon have those above in the guest. */
+#define EXEC_NUMBERS_END 0x80000000u
+
 void exec_row_done(struct exec_row *row);
 void exec_list_done(struct exec_list *list);
+
+/* The highest number of a command of this machine; 0: it has had none. */
+int store_exec_last(struct store *s, const char *machine, uint32_t *ret, struct err *err);
 
 /* Fills row->number. Keys as in store_machine_add(), but per owner and machine. */
 int store_exec_add(struct store *s, struct exec_row *row, char ret_existing[ID_SIZE],

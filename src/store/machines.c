@@ -184,11 +184,33 @@ int store_machine_find(struct store *s, const char *owner, const char *text,
     return found < 0 ? -1 : 0;
 }
 
+static int read_rows(struct query *q, struct machine_list *ret, struct err *err) {
+    struct machine_list list DEFER(machine_list_done) = {0};
+    size_t room = 0;
+    int got;
+    while ((got = query_step(q, err)) == 1) {
+        if (list.count == room) {
+            room = room ? 2 * room : 16;
+            struct machine_row *more = realloc(list.rows, room * sizeof(*more));
+            if (!more)
+                return err_set(err, ERR_LIMIT, "store: out of memory");
+            list.rows = more;
+        }
+        if (query_read(q, &machine_table, &list.rows[list.count], NULL) < 0)
+            list.damaged++;
+        else
+            list.count++;
+    }
+    if (got < 0)
+        return -1;
+    *ret = list;
+    list = (struct machine_list){0};
+    return 0;
+}
+
 int store_machine_list(struct store *s, const struct machine_filter *f, struct machine_list *ret,
                        struct err *err) {
     QUERY;
-    void *rows;
-    size_t count;
     unsigned wanted = f->states ? f->states : MACHINE_STATES_ALL & ~(1u << MACHINE_ENDED);
     enum statement list = STMT_MACHINE_LIST;
     if (!(wanted & 1u << MACHINE_ENDED))
@@ -204,10 +226,7 @@ int store_machine_list(struct store *s, const struct machine_filter *f, struct m
     query_i64(&q, 7, f->before_id ? f->before_ms : INT64_MAX);
     query_text(&q, 8, f->before_id ? f->before_id : "");
     query_u64(&q, 9, page_limit(f->limit));
-    if (query_all(&q, &machine_table, &rows, &count, err) < 0)
-        return -1;
-    *ret = (struct machine_list){rows, count};
-    return 0;
+    return read_rows(&q, ret, err);
 }
 
 static int run_on(struct query *q, const char *id, struct err *err) {
@@ -286,6 +305,35 @@ int store_machine_old(struct store *s, int64_t ended_before_ms, size_t most, str
         return -1;
     *ret = list;
     list.ids = NULL;
+    return 0;
+}
+
+int store_machine_ids(struct store *s, struct id_list *ret, struct err *err) {
+    QUERY;
+    struct id_list list DEFER(id_list_done) = {0};
+    size_t room = 0;
+    int got;
+    if (query_start(&q, s, STMT_MACHINE_IDS, err) < 0)
+        return -1;
+    while ((got = query_step(&q, err)) == 1) {
+        const char *id = (const char *)sqlite3_column_text(q.stmt, 0);
+        if (!id || !id_valid(id, strlen(id), 'm')) {
+            err_set(err, ERR_INTERNAL, "a row of 'machines' is damaged: it has no id");
+            return err_remedy(err, "restore carrel.db from a backup");
+        }
+        if (list.count == room) {
+            room = room ? 2 * room : 64;
+            void *more = realloc(list.ids, room * ID_SIZE);
+            if (!more)
+                return err_set(err, ERR_LIMIT, "store: out of memory");
+            list.ids = more;
+        }
+        memcpy(list.ids[list.count++], id, ID_SIZE);
+    }
+    if (got < 0)
+        return -1;
+    *ret = list;
+    list = (struct id_list){0};
     return 0;
 }
 

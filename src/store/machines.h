@@ -68,6 +68,7 @@ struct machine_row {
 struct machine_list {
     struct machine_row *rows;
     size_t count;
+    size_t damaged; /* rows that could not be read, and are left out */
 };
 
 /* Everything NULL, 0 or empty matches all. */
@@ -108,6 +109,7 @@ int store_machine_get(struct store *s, const char *id, struct machine_row *ret, 
 int store_machine_find(struct store *s, const char *owner, const char *text,
                        struct machine_row *ret, struct err *err);
 
+/* One damaged row hides no other. */
 int store_machine_list(struct store *s, const struct machine_filter *filter,
                        struct machine_list *ret, struct err *err);
 
@@ -134,6 +136,8 @@ struct id_list {
 };
 int store_machine_old(struct store *s, int64_t ended_before_ms, size_t most, struct id_list *ret,
                       struct err *err);
+/* All that have not ended, also those whose row cannot be read. */
+int store_machine_ids(struct store *s, struct id_list *ret, struct err *err);
 void id_list_done(struct id_list *list);
 int store_machine_trim(struct store *s, int64_t ended_before_ms, size_t most, size_t *ret_count,
                        struct err *err);

@@ -219,6 +219,9 @@ static const struct {
     [STMT_MACHINE_END] = {"UPDATE machines SET state = 6, ended_ms = ?2, end_reason = ?3"
                           " WHERE id = ?1",
                           NULL},
+    [STMT_MACHINE_IDS] = {"SELECT id FROM machines WHERE state < 6", NULL},
+    [STMT_META_GET] = {"SELECT value FROM meta WHERE name = ?1", NULL},
+    [STMT_META_ADD] = {"INSERT INTO meta(name, value) VALUES(?1, ?2)", NULL},
     [STMT_MACHINE_OLD] = {"SELECT id FROM machines WHERE state = 6 AND ended_ms < ?1"
                           " ORDER BY ended_ms LIMIT ?2",
                           NULL},

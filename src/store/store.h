@@ -67,6 +67,9 @@ enum statement {
     STMT_MACHINE_END,
     STMT_MACHINE_UNKEY,
     STMT_MACHINE_OLD,
+    STMT_MACHINE_IDS,
+    STMT_META_GET,
+    STMT_META_ADD,
     STMT_MACHINE_TRIM,
     STMT_MACHINE_QUOTA,
     STMT_MACHINE_QUOTA_TOKEN,
@@ -179,7 +182,10 @@ struct store {
     struct ballast ballast;
     bool full; /* the last write that failed found no room */
     void (*broken)(const struct err *why);
+    char id[ID_SIZE]; /* identity.c */
 };
+
+int store_identity_open(struct store *s, struct err *err);
 
 /* The text of a statement with its column lists written out; false when memory is gone. */
 bool statement_text(enum statement id, struct buf *ret);

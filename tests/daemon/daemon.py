@@ -261,6 +261,15 @@ class Daemon(Client):
         (self.kill if hard else self.end)()
         self.start()
 
+    def stray(self):
+        """A box that the database does not know."""
+        box = self.machine()
+        self.kill()
+        with contextlib.closing(sqlite3.connect(self.home / "carrel.db")) as db, db:
+            db.execute("DELETE FROM machines WHERE id = ?", (box,))
+        self.start()
+        return box
+
     def log(self):
         return (self.dir / "log").read_text(errors="replace")
 

@@ -122,21 +122,6 @@ def test_a_machine_that_vanished_is_ended_with_its_reason(fresh):
     assert d.get(f"/v1/machines/{m}/execs/{x}")["status"] == -1
 
 
-def test_a_box_that_nobody_knows_is_removed(fresh):
-    d = fresh()
-    m = d.machine()
-    d.kill()
-    for name in os.listdir(d.home):
-        if name.startswith("carrel.db"):
-            os.unlink(d.home / name)
-    d.start()
-    assert d.machines() == []
-    assert d.host.left_of_boxes() == []
-    with pytest.raises(Refused) as e:
-        d.get(f"/v1/machines/{m}")
-    assert e.value.code == "not_found"
-
-
 def test_two_daemons_never_share_a_store(fresh):
     d = fresh()
     import subprocess

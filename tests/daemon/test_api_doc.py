@@ -88,6 +88,8 @@ def prepare(daemon, route, line, where):
         names["R"] = a_run(daemon, {"step": 99}, "interrupted")
     if "$ASKING" in line:
         names["ASKING"] = a_run(daemon, {"calls": [{"tool": "ask", "arguments": {"question": "Shall I?"}}]}, "waiting")
+    if "$STRAY" in line:
+        names["STRAY"] = daemon.stray()
     if "$TAR" in line:
         names["TAR"] = str(where / "some.tar")
         make_tar(names["TAR"])

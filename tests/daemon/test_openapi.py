@@ -204,7 +204,7 @@ def things_for(daemon, op):
         daemon.request("POST", "/v1/images", a_tree(), name="small")
     if op == "expose_remove":
         daemon.post(f"/v1/machines/{m}/exposures", {"port": 8000})
-    return {"grant": grant, "port": "8000", "image": "small", "secret": "OPENAPI", "machine": m, "exec": x, "step": "1", "rule": str(rule), "item": item, "run": run_for(daemon, m, op),
+    return {"box": daemon.stray() if op == "store_adopt" else "m-000000000000", "grant": grant, "port": "8000", "image": "small", "secret": "OPENAPI", "machine": m, "exec": x, "step": "1", "rule": str(rule), "item": item, "run": run_for(daemon, m, op),
             "changeset": daemon.post(f"/v1/machines/{m}/changesets", {"path": frozen})["id"] if op.startswith("changeset") else "", "token": daemon.post("/v1/tokens", {"note": "openapi"})["id"]}
 
 
@@ -292,7 +292,7 @@ def group_of(path):
 def test_generated_requests_never_break_it(daemon, document, group):
     m = daemon.machine()
     x = daemon.exec(m, "true")["exec"]["id"]
-    things = {"machine": m, "exec": x, "token": "t-000000000000", "step": "1", "rule": "1", "item": "p-000000000000", "secret": "OPENAPI", "grant": "g-000000000000",
+    things = {"box": "m-000000000000", "machine": m, "exec": x, "token": "t-000000000000", "step": "1", "rule": "1", "item": "p-000000000000", "secret": "OPENAPI", "grant": "g-000000000000",
               "run": "r-000000000000", "port": "8000", "changeset": "c-000000000000", "image": "small"}
     tried = 0
     for method, path, op in operations(document):

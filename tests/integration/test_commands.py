@@ -9,7 +9,7 @@ from carrel import PROGRAM, ROOTLESS, Carrel
 from patience import PATIENCE
 
 CHECKS = ["kernel", "boxes", "privilege", "cgroups", "favordynmods", "userns", "overlay", "idmapped", "seccomp", "disk limit", "network",
-          "kvm", "criu", "btrfs", "images", "room"]
+          "kvm", "criu", "btrfs", "images", "room", "left alone"]
 
 
 def test_version(carrel):

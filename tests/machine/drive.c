@@ -257,14 +257,15 @@ static void do_keep(struct ask *a, struct machine *m, char **words) {
     m->driver->keep(m, ranges ? ranges : "", done, a);
 }
 
-static void told_list(void *arg, const char *const *ids, size_t count, const struct err *err) {
+static void told_list(void *arg, const struct plan_found *found, size_t count,
+                      const struct err *err) {
     struct ask *a = arg;
     if (err) {
         say_error(a->seq, err);
     } else {
         printf("%" PRIu64 " ok", a->seq);
         for (size_t i = 0; i < count; i++)
-            printf(" %s", ids[i]);
+            printf(" %s", found[i].id);
         printf("\n");
     }
     ask_free(a);
@@ -545,7 +546,7 @@ int main(void) {
     struct err err = {0};
     setvbuf(stdout, NULL, _IOLBF, 1 << 16);
     d.loop = loop_new(&err);
-    d.host = d.loop ? box_driver.open(d.loop, &err) : NULL;
+    d.host = d.loop ? box_driver.open(d.loop, NULL, &err) : NULL;
     if (!d.host || loop_watch_new(d.loop, 0, LOOP_READ, on_input, &d, &d.input, &err) < 0) {
         fprintf(stderr, "machine-drive: %s\n", err.text);
         return 1;

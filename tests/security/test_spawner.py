@@ -137,7 +137,7 @@ def record(machine):
     return dict(line.split("=", 1) for line in read(machine.socket.parent / "box").split())
 
 
-@pytest.mark.parametrize("lie", ["pid", "pid slot", "pid slot image due", "pid=1", "pid=-1", "pid=4000000",
+@pytest.mark.parametrize("lie", ["pid", "pid slot", "pid slot image until", "pid=1", "pid=-1", "pid=4000000",
                                  "slot=4000000000", "slot=-1", "upper=4294967295", "cgroup=18446744073709551615"])
 def test_a_record_that_lies_ends_nobody_else(make_lab, lie):
     """Pids are reused. What is not the very process that was written down is left alone, its own box is gone."""

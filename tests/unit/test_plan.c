@@ -229,7 +229,7 @@ static void one_row_too_many_is_refused(void **state) {
 
 static void every_request_has_one_reply_and_no_reply_has_any(void **state) {
     (void)state;
-    for (int type = PLAN_CREATE; type <= PLAN_COPY; type++)
+    for (int type = PLAN_CREATE; type <= PLAN_CLAIM; type++)
         assert_true(plan_reply((enum plan_type)type) >= PLAN_CREATED &&
                     plan_reply((enum plan_type)type) != PLAN_ERROR);
     assert_int_equal(PLAN_HELLO, 63); /* of every version */
@@ -256,7 +256,44 @@ static void an_error_without_a_code_is_an_error(void **state) {
     }
 }
 
-UNIT_MAIN(cmocka_unit_test(every_request_has_one_reply_and_no_reply_has_any),
+static void what_a_list_tells_survives(void **state) {
+    (void)state;
+    const struct plan_found all[] = {
+        {.id = "m-4kq2x7w3n5ab", .image = "host", .layer = 1},
+        {.id = "m-4kq2x7w3n5ab",
+         .store = "s-4kq2x7w3n5ab",
+         .image = "i-0123456789abcdef0123456789abcdef0123456789abcdef",
+         .layer = 999999999,
+         .mem_bytes = UINT64_MAX,
+         .cpu_milli = UINT64_MAX,
+         .pids = UINT64_MAX,
+         .disk_bytes = UINT64_MAX,
+         .left_ms = UINT64_MAX},
+    };
+    for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++) {
+        char line[PLAN_FOUND_SIZE];
+        struct plan_found back = {.id = ""};
+        size_t n = plan_found_print(&all[i], line);
+        assert_int_equal(line[n - 1], '\n');
+        line[n - 1] = '\0';
+        assert_true(plan_found_parse(line, &back));
+        assert_memory_equal(&back, &all[i], sizeof(back));
+    }
+    struct plan_found old;
+    assert_true(plan_found_parse("m-4kq2x7w3n5ab", &old)); /* of an older spawner */
+    assert_int_equal(old.store[0], '\0');
+    static const char *const bad[] = {"",
+                                      "x",
+                                      "m-4kq2x7w3n5ab s-4kq2x7w3n5ab",
+                                      "m-4kq2x7w3n5ab s-4kq2x7w3n5ab host 1 2 3 4 5",
+                                      "m-4kq2x7w3n5ab s-../etc host 1 2 3 4 5 6",
+                                      "m-4kq2x7w3n5abm-4kq2x7w3n5abm-4kq2x7w3n5ab"};
+    for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++)
+        assert_false(plan_found_parse(bad[i], &old));
+}
+
+UNIT_MAIN(cmocka_unit_test(what_a_list_tells_survives),
+          cmocka_unit_test(every_request_has_one_reply_and_no_reply_has_any),
           cmocka_unit_test(an_error_without_a_code_is_an_error),
           cmocka_unit_test(the_largest_plan_survives),
           cmocka_unit_test(requests_about_a_machine_survive), cmocka_unit_test(answers_survive),

@@ -762,6 +762,7 @@ static void statements_use_their_indexes(void **state) {
         [STMT_MACHINE_COUNTS] = true, /* for metrics, over an index */
         [STMT_OWNER_LIST] = true,        [STMT_TOKEN_LIST] = true,
         [STMT_MACHINE_LIST_LIVE] = true, /* over the index of live machines */
+        [STMT_MACHINE_IDS] = true,       /* the same, once when the daemon starts */
         [STMT_MACHINE_BY_NAME] = true,   /* over the index of names, when any owner will do */
     };
     for (enum statement id = STMT_MACHINE_ADD; id < STMT_COUNT; id++) {
@@ -816,7 +817,73 @@ static void a_taint_belongs_to_an_owner_and_keeps_its_first_source(void **state)
     store_close(s);
 }
 
-UNIT_MAIN(cmocka_unit_test(a_machine_comes_back_whole_after_a_restart),
+static void damage(const struct scratch *dir, const char *sql) {
+    char path[128];
+    sqlite3 *db;
+    assert_int_equal(sqlite3_open(scratch_file(dir, "carrel.db", path), &db), SQLITE_OK);
+    assert_int_equal(sqlite3_exec(db, sql, NULL, NULL, NULL), SQLITE_OK);
+    sqlite3_close(db);
+}
+
+/* Whoever looks for what may be removed must know of every machine, readable or not. */
+static void a_damaged_row_hides_no_other_and_keeps_its_id(void **state) {
+    (void)state;
+    struct scratch dir DEFER(scratch_done) = scratch_new();
+    struct store *s = open_store(&dir);
+    char existing[ID_SIZE];
+    add_owner(s, "ann", 1);
+    struct machine_row rows[3];
+    for (int i = 0; i < 3; i++) {
+        char name[8];
+        snprintf(name, sizeof(name), "n%d", i);
+        rows[i] = machine_of("ann", name, 10 + i);
+        ok(store_machine_add(s, &rows[i], existing, &err));
+    }
+    store_close(s);
+    damage(&dir, "UPDATE machines SET pids = -1 WHERE name = 'n1'");
+
+    s = open_store(&dir);
+    struct id_list ids DEFER(id_list_done) = {0};
+    ok(store_machine_ids(s, &ids, &err));
+    assert_int_equal(ids.count, 3);
+    struct machine_list list DEFER(machine_list_done) = {0};
+    ok(store_machine_list(s, &(struct machine_filter){.limit = 10}, &list, &err));
+    assert_int_equal(list.count, 2);
+    assert_int_equal(list.damaged, 1);
+    struct machine_row one;
+    refused(ERR_INTERNAL, store_machine_get(s, rows[1].id, &one, &err));
+    store_close(s);
+
+    damage(&dir, "UPDATE machines SET id = 'nonsense' WHERE name = 'n1'");
+    s = open_store(&dir);
+    struct id_list none DEFER(id_list_done) = {0};
+    refused(ERR_INTERNAL, store_machine_ids(s, &none, &err));
+    assert_int_equal(none.count, 0);
+    store_close(s);
+}
+
+static void a_store_keeps_its_id_and_no_two_share_one(void **state) {
+    (void)state;
+    struct scratch dir DEFER(scratch_done) = scratch_new(),
+                       other DEFER(scratch_done) = scratch_new();
+    struct store *s = open_store(&dir), *t = open_store(&other);
+    char id[ID_SIZE];
+    snprintf(id, sizeof(id), "%s", store_id(s));
+    assert_true(id_valid(id, strlen(id), 's'));
+    assert_string_not_equal(id, store_id(t));
+    store_close(s);
+    store_close(t);
+    s = open_store(&dir);
+    assert_string_equal(store_id(s), id);
+    store_close(s);
+    damage(&dir, "UPDATE meta SET value = 'x' WHERE name = 'store'");
+    struct store_options options = {.home = dir.path};
+    refused(ERR_INVALID, store_open(&options, &s, &err));
+}
+
+UNIT_MAIN(cmocka_unit_test(a_damaged_row_hides_no_other_and_keeps_its_id),
+          cmocka_unit_test(a_store_keeps_its_id_and_no_two_share_one),
+          cmocka_unit_test(a_machine_comes_back_whole_after_a_restart),
           cmocka_unit_test(a_taint_belongs_to_an_owner_and_keeps_its_first_source),
           cmocka_unit_test(an_idle_store_leaves_the_disk_alone),
           cmocka_unit_test(names_are_unique_while_their_machine_lives),

@@ -36,12 +36,13 @@ static void allow_descriptors(void) {
     }
 }
 
-static struct machine_host *box_open(struct loop *loop, struct err *err) {
+static struct machine_host *box_open(struct loop *loop, const char *store, struct err *err) {
     struct machine_host *h DEFER_FREE = xnew(struct machine_host);
     if (place_find(&h->place, err) < 0)
         return NULL;
     allow_descriptors();
     h->loop = loop;
+    snprintf(h->store, sizeof(h->store), "%s", store ? store : "");
     h->boxes = -1;
     h->stats_end = &h->stats_first;
     h->spawner = spawner_link_new(loop, &h->place);
@@ -57,6 +58,7 @@ static void box_close(struct machine_host *h) {
 struct plan_message *box_message(struct machine_host *h, enum plan_type type, const char *id) {
     h->message = (struct plan_message){.type = type};
     snprintf(h->message.plan.id, sizeof(h->message.plan.id), "%s", id);
+    memcpy(h->message.plan.store, h->store, sizeof(h->store));
     return &h->message;
 }
 
@@ -487,6 +489,24 @@ static void box_destroy(struct machine_host *h, const char *id, machine_done_fn 
     spawner_ask(h->spawner, box_message(h, PLAN_DESTROY, id), NULL, 0, on_destroyed, e);
 }
 
+struct claim {
+    machine_claim_fn *done;
+    void *arg;
+};
+
+static void on_claimed(void *arg, const struct plan_message *m, struct fd_message *fds,
+                       const struct err *err) {
+    (void)fds;
+    struct claim *c DEFER_FREE = arg;
+    c->done(c->arg, err ? NULL : m->text, err);
+}
+
+static void box_claim(struct machine_host *h, const char *id, machine_claim_fn *done, void *arg) {
+    struct claim *c = xnew(struct claim);
+    *c = (struct claim){done, arg};
+    spawner_ask(h->spawner, box_message(h, PLAN_CLAIM, id), NULL, 0, on_claimed, c);
+}
+
 static void on_frozen(void *arg, const struct plan_message *m, struct fd_message *fds,
                       const struct err *err);
 
@@ -554,6 +574,7 @@ const struct machine_driver box_driver = {
     .list = box_list,
     .create = box_create,
     .adopt = box_adopt,
+    .claim = box_claim,
     .destroy = box_destroy,
     .freeze = box_freeze,
     .limit = box_limit,

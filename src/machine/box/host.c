@@ -12,7 +12,7 @@ struct listing {
     struct machine_host *host;
     machine_list_fn *done;
     void *arg;
-    struct buf text; /* ids, one a line */
+    struct buf text; /* of struct plan_found, one a line */
     unsigned tries;
 };
 
@@ -20,12 +20,18 @@ static void ask_page(struct listing *l, uint64_t cursor);
 
 static void listing_end(struct listing *l, const struct err *err) {
     size_t count = 0, room = l->text.len / ID_SIZE;
-    const char **ids DEFER_FREE = xcalloc((room + 1) * sizeof(*ids));
+    struct plan_found *found DEFER_FREE = xcalloc((room + 1) * sizeof(*found));
     char *rest = l->text.data;
-    for (char *line; !err && rest && count < room && (line = strsep(&rest, "\n"));)
-        if (*line)
-            ids[count++] = line;
-    l->done(l->arg, ids, count, err);
+    struct err odd;
+    for (char *line; !err && rest && count < room && (line = strsep(&rest, "\n"));) {
+        if (!*line)
+            continue;
+        if (!plan_found_parse(line, &found[count++])) {
+            err_set(&odd, ERR_INTERNAL, "the spawner lists '%.60s'", line);
+            err = &odd;
+        }
+    }
+    l->done(l->arg, found, err ? 0 : count, err);
     buf_done(&l->text);
     free(l);
 }
@@ -56,7 +62,7 @@ static void ask_page(struct listing *l, uint64_t cursor) {
 
 void box_list(struct machine_host *h, machine_list_fn *done, void *arg) {
     struct listing *l = xnew(struct listing);
-    *l = (struct listing){h, done, arg, BUF(LIST_MAX * ID_SIZE), 0};
+    *l = (struct listing){h, done, arg, BUF(LIST_MAX * PLAN_FOUND_SIZE), 0};
     ask_page(l, 0);
 }
 

@@ -51,7 +51,8 @@ struct box {
 struct machine_host {
     struct loop *loop;
     struct place place;
-    int boxes; /* $CARREL_RUN/boxes; -1: not opened yet */
+    char store[ID_SIZE]; /* whose the machines are that we make; empty: nobody's */
+    int boxes;           /* $CARREL_RUN/boxes; -1: not opened yet */
     struct spawner_link *spawner;
     struct call *stats_first, **stats_end; /* waiting for a packet */
     bool stats_under_way;
