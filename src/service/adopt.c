@@ -259,6 +259,21 @@ void adopt_back(struct live *l) {
 
 /* ---- the machines ---- */
 
+/* It has no box: it is what was saved of it, or it has ended. */
+static void adopt_missing(struct live *l) {
+    struct err err;
+    switch (durable_adopt(l, &err)) {
+    case DURABLE_NONE:
+        live_end(l, "it ended while no daemon ran", NULL, NULL);
+        break;
+    case DURABLE_STOPPED:
+        break;
+    case DURABLE_LATER:
+        not_reached(l, err.text);
+        break;
+    }
+}
+
 static void machine_came(void *arg, struct machine *m, const char *warnings,
                          const struct err *err) {
     struct live *l = arg;
@@ -269,8 +284,7 @@ static void machine_came(void *arg, struct machine *m, const char *warnings,
             machine_free(m);
         await_no_more(l);
     } else if (err && (err->code == ERR_NOT_FOUND || err->code == ERR_GONE)) {
-        if (!durable_adopt(l))
-            live_end(l, "it ended while no daemon ran", NULL, NULL);
+        adopt_missing(l);
         await_no_more(l);
     } else if (err) {
         log_line(LOG_WARN, "service", "machine not reached yet: %s id=%s", err->text, l->row.id);
@@ -338,17 +352,12 @@ static void adopt_one(struct service *s, struct machine_row *row, bool is_known,
         adopt_others(l, box);
         return;
     }
-    if (wanted && !exists && durable_adopt(l))
-        return;
-    if (!wanted || !exists) {
-        live_end(l,
-                 creating  ? "it was being made when the daemon ended"
-                 : !wanted ? "destroyed"
-                           : "it ended while no daemon ran",
-                 NULL, NULL);
-        return;
-    }
-    reach_awaited(l);
+    if (!wanted)
+        live_end(l, creating ? "it was being made when the daemon ended" : "destroyed", NULL, NULL);
+    else if (!exists)
+        adopt_missing(l);
+    else
+        reach_awaited(l);
 }
 
 /* there: what the host has; NULL: that is not known, and each will show. */

@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "service/gate.h"
 #include "service/strays.h"
+#include "store/grants.h"
 #include "store/saved.h"
 
 enum {
@@ -248,12 +249,19 @@ void durable_look(struct live *l, uint64_t now_ms) {
     }
 }
 
-/* ---- after a restart of the host ---- */
+/* ---- after a restart of the host, or when its first process was killed ---- */
 
-static const char lost[] = "its files went when the host was restarted";
+struct fall {
+    const char *what, *files;
+};
+static const struct fall host_restarted = {"the host was restarted",
+                                           "its files went when the host was restarted"};
+static const struct fall box_killed = {"its first process was killed from outside",
+                                       "its files went when its first process was killed"};
 
 /* One transaction: its root is the copies, other steps are without. */
-static int write_revived(struct live *l, struct saved_row *row, struct err *err) {
+static int write_revived(struct live *l, struct saved_row *row, const struct fall *fall,
+                         struct err *err) {
     struct store *store = l->service->store;
     /* Where there is something to lie on, the berth's own overlays took the first upper. */
     bool lies = (row->stack && *row->stack) || image_id_valid(l->row.image);
@@ -261,57 +269,81 @@ static int write_revived(struct live *l, struct saved_row *row, struct err *err)
     snprintf(root.machine, sizeof(root.machine), "%s", l->row.id);
     if (store_begin(store, err) < 0)
         return -1;
-    if (store_steps_lose(store, row, lost, err) == 0 && store_root_put(store, &root, err) == 0 &&
-        store_saved_put(store, row, err) == 0 && store_machine_update(store, &l->row, err) == 0 &&
-        store_exec_lose(store, l->row.id, now_ms(), "the host was restarted", NULL, err) == 0 &&
+    if (store_steps_lose(store, row, fall->files, err) == 0 &&
+        store_root_put(store, &root, err) == 0 && store_saved_put(store, row, err) == 0 &&
+        store_machine_update(store, &l->row, err) == 0 &&
+        store_exec_lose(store, l->row.id, now_ms(), fall->what, NULL, err) == 0 &&
         store_commit(store, err) == 0)
         return 0;
     store_rollback(store);
     return -1;
 }
 
-static void say_why(struct live *l, const char *id) {
-    struct step_row step DEFER(step_row_done) = {.what = NULL};
+/* Their descriptors were its box's: nobody can give them back but who lent them. */
+static bool had_directories(struct live *l) {
+    struct grant_list list DEFER(grant_list_done) = {0};
     struct err err;
-    bool there = store_step_find(l->service->store, l->row.id, id, &step, &err) == 0;
-    snprintf(l->row.end_reason, sizeof(l->row.end_reason),
-             there ? "the host was restarted: it is as after step %u"
-                   : "the host was restarted: it is as after a step that is no longer kept",
-             step.number);
+    return store_grant_list(l->service->store, l->row.id, "dir", &list, &err) == 0 && list.count;
 }
 
-static int revive(struct live *l, struct saved_row *row, struct err *err) {
+static void say_why(struct live *l, const char *id, const struct fall *fall) {
+    struct step_row step DEFER(step_row_done) = {.what = NULL};
+    struct err err;
+    char at[48] = "a step that is no longer kept";
+    if (store_step_find(l->service->store, l->row.id, id, &step, &err) == 0)
+        snprintf(at, sizeof(at), "step %u", step.number);
+    snprintf(l->row.end_reason, sizeof(l->row.end_reason), "%s: it is as after %s%s", fall->what,
+             at, had_directories(l) ? "; lend its directories again" : "");
+}
+
+static int revive(struct live *l, struct saved_row *row, const struct fall *fall, struct err *err) {
+    char json[128];
     bool known = !row->boot[0];
     row->boot[0] = '\0';
     free(row->source);
     row->source = strdup(row->stack ? row->stack : "");
     l->row.state = MACHINE_STOPPED;
-    say_why(l, row->step);
     if (known)
         return 0;
-    if (write_revived(l, row, err) < 0)
+    say_why(l, row->step, fall);
+    if (write_revived(l, row, fall, err) < 0)
         return -1;
-    event_tell(l->service, l->row.owner, l->row.id, "machine.stopped",
-               "{\"reason\":\"the host was restarted\"}");
+    snprintf(json, sizeof(json), "{\"reason\":\"%s\"}", fall->what);
+    event_tell(l->service, l->row.owner, l->row.id, "machine.stopped", json);
     return 0;
 }
 
-bool durable_adopt(struct live *l) {
+/* One whose time is over has ended, whatever else became of it. */
+static bool is_over(const struct machine_row *row) {
+    return row->ttl_ms && now_ms() >= row->created_ms + (int64_t)row->ttl_ms;
+}
+
+enum durable_fate durable_adopt(struct live *l, struct err *err) {
     struct saved_row row DEFER(saved_row_done) = {.source = NULL};
-    char boot[40];
-    struct err err;
+    char boot[40], why[STORE_REASON_SIZE];
+    if (store_saved_get(l->service->store, l->row.id, &row, err) < 0)
+        return err->code == ERR_NOT_FOUND ? DURABLE_NONE : DURABLE_LATER;
+    if (!row.step[0] || is_over(&l->row))
+        return DURABLE_NONE;
     durable_boot(boot);
-    if (store_saved_get(l->service->store, l->row.id, &row, &err) < 0 || !row.step[0] ||
-        strcmp(row.boot, boot) == 0)
-        return false;
     enum machine_state before = l->row.state;
-    if (revive(l, &row, &err) < 0) {
-        log_line(LOG_ERROR, "service", "bring a machine back: %s id=%s", err.text, l->row.id);
+    snprintf(why, sizeof(why), "%s", l->row.end_reason);
+    if (revive(l, &row, strcmp(row.boot, boot) == 0 ? &box_killed : &host_restarted, err) < 0) {
+        log_line(LOG_ERROR, "service", "bring a machine back: %s id=%s", err->text, l->row.id);
         l->row.state = before;
-        return false;
+        snprintf(l->row.end_reason, sizeof(l->row.end_reason), "%s", why);
+        return DURABLE_LATER;
     }
     l->dormant = l->reach.heard = true;
-    return true;
+    return DURABLE_STOPPED;
+}
+
+bool durable_is(struct live *l) {
+    struct saved_row row DEFER(saved_row_done) = {.source = NULL};
+    struct err err;
+    if (store_saved_get(l->service->store, l->row.id, &row, &err) < 0)
+        return err.code != ERR_NOT_FOUND;
+    return row.step[0] && !is_over(&l->row);
 }
 
 /* ---- afterwards ---- */

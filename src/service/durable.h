@@ -1,7 +1,8 @@
 /*
- * What outlives the host. The layers of a machine's newest step are copied to the store in the
- * background and synced: that step is `durable`. After a restart of the host the machine is that
- * step: it waits, stopped, until somebody resumes it.
+ * What outlives the host, and a machine's box. The layers of a machine's newest step are copied to
+ * the store in the background and synced: that step is `durable`. After a restart of the host, or
+ * when somebody killed its first process, the machine is that step: it waits, stopped, until
+ * somebody resumes it.
  */
 #pragma once
 
@@ -14,8 +15,15 @@ void durable_look(struct live *l, uint64_t now_ms);
 /* The daemon leaves: the next one begins anew. */
 void durable_release(struct live *l);
 
-/* One without a box: it is its durable step from now on, if the host was restarted. False: no. */
-bool durable_adopt(struct live *l);
+enum durable_fate {
+    DURABLE_NONE,    /* nothing of it was saved: it has ended */
+    DURABLE_STOPPED, /* it is its durable step from now on */
+    DURABLE_LATER,   /* that cannot be read or written now: ask again, and end nothing */
+};
+/* One without a box. */
+enum durable_fate durable_adopt(struct live *l, struct err *err);
+/* Would it be its durable step without its box? Also where that cannot be read. */
+bool durable_is(struct live *l);
 /* It may leave something in the store that nobody needs any more. */
 void durable_ended(const struct live *l);
 /* From the tick: what was saved of machines that have ended goes, now and then. */

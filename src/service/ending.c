@@ -26,6 +26,7 @@ struct ending {
     struct waiter *waiters, **last;
     bool asked; /* of the driver, which has not answered yet */
     bool own;   /* nobody asked for it: it is written down in the daemon's name */
+    bool falls; /* only its box has ended: it becomes its durable step */
     uint64_t intent;
     unsigned tries;
     uint64_t again_ms;
@@ -158,9 +159,57 @@ static void end_late(void *arg, const struct err *why) {
     tell_waiters(l->ending, &err);
 }
 
+/* What it was doing ends by itself, each with an error, for its box answers no more. */
+static bool is_at_rest(const struct live *l) {
+    return !l->steps.taking && !l->steps.held && !l->steps.still && !l->steps.merging &&
+           !l->steps.pruning && !l->durable.saving && !l->granting;
+}
+
+static int become_durable(struct live *l, struct err *err) {
+    if (!is_at_rest(l))
+        return err_set(err, ERR_BUSY, "it is not at rest yet");
+    execs_lose(l, "its machine's first process was killed");
+    if (commit_waits(&l->lane))
+        return err_set(err, ERR_BUSY, "its commands are not written down yet");
+    machine_free(TAKE(l->machine));
+    steps_free(l);
+    steps_init(l);
+    l->durable = (struct durable){0};
+    return durable_adopt(l, err) == DURABLE_STOPPED ? 0 : -1;
+}
+
+/* Its box is gone, and what was saved of it stays. Tried again as long as it takes. */
+static void has_fallen(struct live *l, const struct err *err) {
+    struct service *s = l->service;
+    struct ending *e = l->ending;
+    struct err why;
+    e->asked = false;
+    if (!err && become_durable(l, &why) < 0)
+        err = &why;
+    if (err) {
+        if (err->code != ERR_BUSY)
+            log_line(LOG_ERROR, "service", "stop machine: %s id=%s", err->text, l->row.id);
+        e->again_ms = loop_now_ms(s->loop) + back_off_ms(e->tries++);
+    } else {
+        struct journal_record what = verb_record("machine.fall", l);
+        note_result(s, NULL, &what, e->intent, NULL);
+        net_ended(l);
+        ending_free(TAKE(l->ending));
+        l->changing = false;
+        expose_restore(l);
+    }
+    live_unref(l);
+}
+
 static void destroyed(void *arg, const struct err *err) {
     struct live *l = arg;
-    if (err && err->code != ERR_NOT_FOUND) {
+    if (err && err->code == ERR_NOT_FOUND)
+        err = NULL;
+    if (l->ending->falls) {
+        has_fallen(l, err);
+        return;
+    }
+    if (err) {
         end_failed(l, err);
         return;
     }
@@ -177,14 +226,22 @@ static void ask_end(struct live *l) {
     s->driver->destroy(s->host, l->row.id, destroyed, l);
 }
 
-static struct ending *ending_begin(struct live *l, const char *reason, bool own) {
+/* From here on a daemon that dies leaves a machine that the next one ends. */
+static void ending_write(struct live *l) {
+    struct err err;
+    if (store_machine_set_state(l->service->store, l->row.id, MACHINE_ENDING, &err) < 0)
+        log_line(LOG_ERROR, "service", "end machine: %s id=%s", err.text, l->row.id);
+}
+
+static struct ending *ending_begin(struct live *l, const char *reason, bool own, bool falls) {
     struct ending *e = calloc(1, sizeof(*e));
     struct err err;
     if (!e)
         abort();
-    struct journal_record what = verb_record("machine.end", l);
+    struct journal_record what = verb_record(falls ? "machine.fall" : "machine.end", l);
     what.reason = reason;
     e->own = own;
+    e->falls = falls;
     if (own && note_intent(l->service, NULL, &what, &e->intent, &err) < 0)
         log_line(LOG_ERROR, "service", "end machine: %s id=%s", err.text, l->row.id);
     e->last = &e->waiters;
@@ -192,17 +249,27 @@ static struct ending *ending_begin(struct live *l, const char *reason, bool own)
     l->changing = true;
     net_detach(l);
     l->row.state = MACHINE_ENDING;
-    if (store_machine_set_state(l->service->store, l->row.id, MACHINE_ENDING, &err) < 0)
-        log_line(LOG_ERROR, "service", "end machine: %s id=%s", err.text, l->row.id);
+    if (!falls)
+        ending_write(l);
     if (l->machine)
         l->machine->on_end = NULL;
     steps_end(l);
     return e;
 }
 
+static void live_fall(struct live *l) {
+    l->ending = ending_begin(l, "its first process was killed from outside", true, true);
+    ask_end(l);
+}
+
 void live_end(struct live *l, const char *reason, service_done_fn *done, void *arg) {
     if (!l->ending)
-        l->ending = ending_begin(l, reason, !done);
+        l->ending = ending_begin(l, reason, !done, false);
+    if (l->ending->falls) { /* somebody wants it to end for good */
+        l->ending->falls = l->ending->own = false;
+        snprintf(l->ending->reason, sizeof(l->ending->reason), "%s", reason);
+        ending_write(l);
+    }
     if (done)
         wait_for_end(l->ending, done, arg);
     if (done && commit_is_late(&l->lane))
@@ -226,7 +293,11 @@ static void on_end(void *arg, struct machine *m, const struct err *why) {
     (void)why;
     if (l->row.state != MACHINE_ENDING && old)
         l->service->hits[HIT_LIFETIME]++;
-    if (l->row.state != MACHINE_ENDING)
+    if (l->row.state == MACHINE_ENDING)
+        return;
+    if (!old && durable_is(l))
+        live_fall(l);
+    else
         live_end(l, old ? "its lifetime is over" : "it ended by itself", NULL, NULL);
 }
 

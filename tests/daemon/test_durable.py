@@ -249,3 +249,68 @@ def test_wiping_goes_on_after_a_kill(host):
     b.sh("echo one >one")
     host.until(lambda: not any((place / "trash").exists() for place in places))
     host.delete(b.url)
+
+
+def first_process(d, b):
+    return int(re.search(r"^pid=(\d+)", (d.run_dir / "boxes" / b.id / "box").read_text(), re.M).group(1))
+
+
+def kill_first_process(d, b):
+    """As the kernel does when memory is short, or an operator."""
+    os.kill(first_process(d, b), signal.SIGKILL)
+
+
+def test_a_killed_first_process_leaves_the_last_durable_step(host, tmp_path):
+    fd = os.open(tmp_path, os.O_RDONLY)
+    b = Box.__new__(Box)
+    b.d, b.id = host, host.lend(fd, dirs=[{"path": str(tmp_path), "at": "/home/user/lent", "mode": "cow"}])
+    os.close(fd)
+    b.sh("echo kept >/home/user/kept")
+    step = durable(b, 1)
+    late = host.background(b.id, "echo late >/home/user/late; sleep 1000")
+    kill_first_process(host, b)
+    host.until(lambda: host.get(b.url)["state"] == "stopped")
+    reason = host.get(b.url)["reason"]
+    assert "first process was killed" in reason and f"step {step['number']}" in reason and "lend its directories again" in reason
+    assert host.get(f"{b.url}/execs/{late}")["state"] == "unknown"
+    host.restart()  # it waits on, and why is still known
+    assert host.get(b.url)["state"] == "stopped" and host.get(b.url)["reason"] == reason
+    assert host.post(b.url + "/resume")["state"] == "running"
+    assert b.sh("cat /home/user/kept; ls /home/user/late 2>/dev/null; true") == "kept\n"
+    b.sh("echo more >/home/user/more")  # and steps go on
+    durable(b, b.steps()[-1]["number"])
+    kill_first_process(host, b)
+    host.until(lambda: host.get(b.url)["state"] == "stopped")
+    host.post(b.url + "/resume")
+    assert b.sh("cat /home/user/kept /home/user/more") == "kept\nmore\n"
+    assert host.get("/v1/store/check")["whole"]
+
+
+def test_a_first_process_killed_while_no_daemon_runs_is_the_same(host):
+    b = Box(host)
+    b.sh("echo kept >kept")
+    durable(b, 1)
+    pid = first_process(host, b)
+    host.kill()
+    os.kill(pid, signal.SIGKILL)
+    host.start()
+    host.until(lambda: host.get(b.url)["state"] == "stopped")
+    host.post(b.url + "/resume")
+    assert b.sh("cat kept") == "kept\n"
+
+
+def test_a_machine_that_is_removed_while_it_falls_is_gone(host):
+    b = Box(host)
+    b.sh("echo kept >kept")
+    durable(b, 1)
+    kill_first_process(host, b)
+    host.delete(b.url)
+    assert host.get(b.url)["state"] == "ended"
+    host.until(lambda: b.id not in str(list(host.run_dir.glob("boxes/*"))))
+
+
+def test_without_a_durable_step_a_killed_machine_has_ended(host):
+    b = Box(host, steps="manual")
+    kill_first_process(host, b)
+    host.until(lambda: host.get(b.url)["state"] == "ended")
+    assert "by itself" in host.get(b.url)["reason"]
