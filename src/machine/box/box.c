@@ -22,6 +22,7 @@ enum {
     CONNECT_SLOW_MS = 500,
     CONNECT_TRIES = 60,
     CONFIRM_MS = 30000,
+    CREATE_TRIES = 4,
     SLOW_MS = 2000,
 };
 
@@ -103,6 +104,8 @@ void call_answered(void *arg, const struct plan_message *m, struct fd_message *f
 
 /* The end of a machine. */
 
+static void creation_free(struct creation *c);
+
 static void box_let_go(struct machine *m) {
     struct box *b = (struct box *)m;
     for (struct call *c = b->calls, *next; c; c = next) {
@@ -117,6 +120,8 @@ static void box_let_go(struct machine *m) {
     loop_timer_free(b->timer);
     loop_call_cancel(m->host->loop, &b->later);
     loop_call_cancel(m->host->loop, &b->retire);
+    if (b->creation)
+        creation_free(b->creation);
     for (size_t i = 0; i < PLAN_MAX_GRANTS; i++)
         close_fd(&m->uppers[i]);
     for (size_t i = 0; i < PLAN_GATE_FDS; i++)
@@ -160,6 +165,7 @@ static void box_end(struct box *b, const struct err *why) {
 
 static void on_gone(void *arg);
 static void link_again(void *arg);
+static void create_again(struct box *b, const struct err *why);
 static void retire_old(void *arg);
 
 static struct box *box_new(struct machine_host *h, const char *id, machine_made_fn *made,
@@ -173,7 +179,6 @@ static struct box *box_new(struct machine_host *h, const char *id, machine_made_
     for (size_t i = 0; i < PLAN_GATE_FDS; i++)
         b->m.doors[i] = -1;
     b->retire = (struct loop_call){.fn = retire_old, .arg = b};
-    b->missing = ERR_NOT_FOUND;
     b->made = made;
     b->made_arg = arg;
     return b;
@@ -266,7 +271,7 @@ static void link_again(void *arg) {
     struct err err;
     int fd = connect_guest(b->m.host, b->m.id);
     if (fd == -ENOENT || fd == -ECONNREFUSED) {
-        err_set(&err, b->made ? b->missing : ERR_GONE, "machine '%s' has ended", b->m.id);
+        err_set(&err, b->made ? ERR_NOT_FOUND : ERR_GONE, "machine '%s' has ended", b->m.id);
         box_end(b, &err);
         return;
     }
@@ -292,7 +297,7 @@ static void on_alive(void *arg, const struct plan_message *m, struct fd_message 
         try_later(b);
         return;
     }
-    err_set(&gone, b->made ? b->missing : ERR_GONE, "machine '%s' has ended", b->m.id);
+    err_set(&gone, b->made ? ERR_NOT_FOUND : ERR_GONE, "machine '%s' has ended", b->m.id);
     box_end(b, &gone);
 }
 
@@ -309,7 +314,9 @@ static void on_gone(void *arg) {
         err_set(&why, ERR_GONE, "machine '%s' died while it was made", b->m.id);
         err_remedy(&why, "ask again");
     }
-    if (why.code == ERR_INTERNAL || b->confirming) {
+    if (b->confirming && why.code == ERR_GONE) {
+        create_again(b, &why);
+    } else if (why.code == ERR_INTERNAL || b->confirming) {
         box_end(b, &why);
     } else if (why.code == ERR_UNSUPPORTED && b->made) {
         give_up(b, &why);
@@ -329,6 +336,7 @@ static void on_confirmed(void *arg, const struct frame *frame, const struct err 
         return;
     b->confirming = false;
     loop_timer_free(TAKE(b->timer));
+    creation_free(TAKE(b->creation));
     box_made(b);
 }
 
@@ -347,12 +355,62 @@ static void confirm(struct box *b) {
     box_after(b, CONFIRM_MS, on_silence);
 }
 
+/* What was asked for, until it is there: a spawner may die while it makes a box. */
 struct creation {
     struct box *box;
-    bool early, linger, gate;
-    size_t grant_count;
-    bool is_cow[PLAN_MAX_GRANTS];
+    bool early;
+    unsigned tries;
+    uint64_t losses; /* of spawners, when it was last asked for */
+    struct err why;  /* it is asked for again */
+    struct plan plan;
+    int fds[PLAN_MAX_GRANTS]; /* ours */
 };
+
+static void ask_create(struct creation *c);
+
+static void creation_free(struct creation *c) {
+    for (size_t i = 0; i < c->plan.grant_count; i++)
+        close_fd(&c->fds[i]);
+    free(c);
+}
+
+static void creation_give_up(struct creation *c, const struct err *err) {
+    struct box *b = c->box;
+    struct err why = *err;
+    b->creation = NULL;
+    creation_free(c);
+    give_up(b, &why);
+}
+
+/* Nothing is left of the box that was half made. It is made again if that was the spawner's doing.
+ */
+static void on_undone(void *arg, const struct plan_message *m, struct fd_message *fds,
+                      const struct err *err) {
+    (void)m, (void)fds;
+    struct creation *c = arg;
+    bool gone = !err || err->code == ERR_NOT_FOUND;
+    bool lost = spawner_link_losses(c->box->m.host->spawner) != c->losses;
+    if (gone && lost && c->tries < CREATE_TRIES)
+        ask_create(c);
+    else
+        creation_give_up(c, &c->why);
+}
+
+/* Nobody knows this machine yet: what there is of it goes first. */
+static void create_again(struct box *b, const struct err *why) {
+    struct machine_host *h = b->m.host;
+    struct creation *c = b->creation;
+    c->why = *why;
+    b->confirming = false;
+    loop_timer_free(TAKE(b->timer));
+    guest_free(TAKE(b->m.guest));
+    free(TAKE(b->warnings));
+    for (size_t i = 0; i < PLAN_MAX_GRANTS; i++)
+        close_fd(&b->m.uppers[i]);
+    for (size_t i = 0; i < PLAN_GATE_FDS; i++)
+        close_fd(&b->m.doors[i]);
+    spawner_ask(h->spawner, box_message(h, PLAN_DESTROY, b->m.id), NULL, 0, on_undone, c);
+}
 
 /* The next descriptor of an answer. */
 static int take_next(struct fd_message *fds, size_t *next) {
@@ -360,12 +418,12 @@ static int take_next(struct fd_message *fds, size_t *next) {
     return at < fds->nfds ? TAKE_FD(fds->fds[at]) : -1;
 }
 
-static void take_parts(struct box *b, const struct creation *c, struct fd_message *fds) {
+static void take_parts(struct box *b, const struct plan *plan, struct fd_message *fds) {
     size_t next = 1;
-    for (size_t i = 0; c->gate && i < PLAN_GATE_FDS; i++)
+    for (size_t i = 0; plan->gate && i < PLAN_GATE_FDS; i++)
         b->m.doors[i] = take_next(fds, &next);
-    for (size_t i = 0; i < c->grant_count; i++)
-        if (c->is_cow[i])
+    for (size_t i = 0; i < plan->grant_count; i++)
+        if (plan->grants[i].mode == PLAN_GRANT_COW)
             b->m.uppers[i] = take_next(fds, &next);
 }
 
@@ -376,7 +434,7 @@ static int take_created(struct creation *c, const struct plan_message *m, struct
         err_set(err, ERR_LIMIT, "no descriptor is left for machine '%s'", b->m.id);
         return err_remedy(err, "raise the limit of open files, or destroy some machines");
     }
-    take_parts(b, c, fds);
+    take_parts(b, &c->plan, fds);
     b->warnings = strdup(m->text);
     b->m.guest = guest_open(b->m.host->loop, TAKE_FD(fds->fds[0]), on_gone, b, err);
     return b->m.guest ? 0 : -1;
@@ -384,24 +442,31 @@ static int take_created(struct creation *c, const struct plan_message *m, struct
 
 static void on_created(void *arg, const struct plan_message *m, struct fd_message *fds,
                        const struct err *err) {
-    struct creation *c DEFER_FREE = arg;
+    struct creation *c = arg;
     struct box *b = c->box;
     struct err why;
-    if (err && err->code == ERR_UNKNOWN && c->linger) {
-        b->missing = ERR_UNKNOWN;
-        link_again(b); /* the machine may have been made, and nobody held its connection */
+    if (err && err->code == ERR_UNKNOWN) {
+        create_again(b, err);
     } else if (err) {
-        give_up(b, err);
+        creation_give_up(c, err);
     } else if (take_created(c, m, fds, &why) < 0) {
+        b->creation = NULL;
+        creation_free(c);
         box_end(b, &why);
     } else if (c->early) {
+        b->creation = NULL;
+        creation_free(c);
         box_made(b);
     } else {
         confirm(b);
     }
 }
 
-static void fill_plan(struct plan *p, const struct machine_spec *spec) {
+static void fill_plan(struct plan *p, const struct machine_host *h,
+                      const struct machine_spec *spec) {
+    *p = (struct plan){.grant_count = spec->grant_count};
+    snprintf(p->id, sizeof(p->id), "%s", spec->id);
+    snprintf(p->store, sizeof(p->store), "%s", h->store);
     snprintf(p->image, sizeof(p->image), "%s", spec->image);
     snprintf(p->hostname, sizeof(p->hostname), "%s", spec->hostname ? spec->hostname : spec->id);
     snprintf(p->stack, sizeof(p->stack), "%s", spec->stack ? spec->stack : "");
@@ -414,36 +479,57 @@ static void fill_plan(struct plan *p, const struct machine_spec *spec) {
     p->gate = spec->gate;
     p->same = spec->same;
     snprintf(p->undrifted, sizeof(p->undrifted), "%s", spec->undrifted ? spec->undrifted : "");
-    p->grant_count = spec->grant_count;
     for (size_t i = 0; i < spec->grant_count; i++)
         p->grants[i] = spec->grants[i];
 }
 
+static void ask_create(struct creation *c) {
+    struct machine_host *h = c->box->m.host;
+    struct plan_message *m = box_message(h, PLAN_CREATE, c->plan.id);
+    m->plan = c->plan;
+    c->tries++;
+    c->losses = spawner_link_losses(h->spawner);
+    spawner_ask(h->spawner, m, c->fds, c->plan.grant_count, on_created, c);
+}
+
 static void refuse_later(void *arg) {
-    struct err err;
-    err_set(&err, ERR_INVALID, "more than %d granted directories", PLAN_MAX_GRANTS);
-    give_up(arg, &err);
+    struct box *b = arg;
+    struct err err = b->refusal;
+    give_up(b, &err);
+}
+
+static void box_refuse(struct box *b) {
+    b->later = (struct loop_call){.fn = refuse_later, .arg = b};
+    loop_defer(b->m.host->loop, &b->later);
+}
+
+static int creation_new(struct box *b, const struct machine_spec *spec, struct creation **ret,
+                        struct err *err) {
+    if (spec->grant_count > PLAN_MAX_GRANTS)
+        return err_set(err, ERR_INVALID, "more than %d granted directories", PLAN_MAX_GRANTS);
+    struct creation *c = xnew(struct creation);
+    c->box = b;
+    c->early = spec->early;
+    fill_plan(&c->plan, b->m.host, spec);
+    for (size_t i = 0; i < PLAN_MAX_GRANTS; i++)
+        c->fds[i] = -1;
+    for (size_t i = 0; i < spec->grant_count; i++)
+        if ((c->fds[i] = fcntl(spec->grant_fds[i], F_DUPFD_CLOEXEC, 3)) < 0) {
+            err_sys(err, "keep a lent directory of machine '%s'", spec->id);
+            creation_free(c);
+            return -1;
+        }
+    *ret = c;
+    return 0;
 }
 
 static void box_create(struct machine_host *h, const struct machine_spec *spec,
                        machine_made_fn *done, void *arg) {
     struct box *b = box_new(h, spec->id, done, arg);
-    if (spec->grant_count > PLAN_MAX_GRANTS) {
-        b->later = (struct loop_call){.fn = refuse_later, .arg = b};
-        loop_defer(h->loop, &b->later);
-        return;
-    }
-    struct creation *c = xnew(struct creation);
-    *c = (struct creation){.box = b,
-                           .early = spec->early,
-                           .linger = spec->linger,
-                           .gate = spec->gate,
-                           .grant_count = spec->grant_count};
-    for (size_t i = 0; i < spec->grant_count; i++)
-        c->is_cow[i] = spec->grants[i].mode == PLAN_GRANT_COW;
-    struct plan_message *m = box_message(h, PLAN_CREATE, spec->id);
-    fill_plan(&m->plan, spec);
-    spawner_ask(h->spawner, m, spec->grant_fds, spec->grant_count, on_created, c);
+    if (creation_new(b, spec, &b->creation, &b->refusal) < 0)
+        box_refuse(b);
+    else
+        ask_create(b->creation);
 }
 
 /* The changes of its cow grants. A machine without them is a machine: whoever asks for them is

@@ -30,6 +30,8 @@ struct call {
     bool disk;   /* the view is that of a whole disk */
 };
 
+struct creation;
+
 struct box {
     struct machine m;
     struct call *calls;
@@ -39,13 +41,14 @@ struct box {
     struct loop_call retire;  /* frees that */
     unsigned tries;
     bool ended;
-    enum err_code missing; /* what it means if it does not exist */
-    bool confirming;       /* it was made a moment ago, and whether it lives is not known yet */
+    bool confirming; /* it was made a moment ago, and whether it lives is not known yet */
     /* while it is being made */
     machine_made_fn *made;
     void *made_arg;
     char *warnings;
+    struct creation *creation; /* NULL: it exists, or was adopted */
     struct loop_call later;
+    struct err refusal; /* that it tells */
 };
 
 struct machine_host {
