@@ -478,6 +478,14 @@ static int read_record(const struct spawner *s, const char *id, char *text, size
     return n > 0 && is_record(text) ? 1 : -1;
 }
 
+/* Its guest listens as long as it lives, whatever became of the record. */
+static bool is_listening(struct spawner *s, const char *id) {
+    struct sockaddr_un a = box_socket(s, id, "admin.sock");
+    int fd DEFER_CLOSE = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    return fd < 0 || connect(fd, (struct sockaddr *)&a, sizeof(a)) == 0 ||
+           (errno != ENOENT && errno != ECONNREFUSED);
+}
+
 static void note_unread(struct spawner *s, const char *id) {
     void *more = realloc(s->unread, (s->unread_count + 1) * sizeof(*s->unread));
     log_line(LOG_ERROR, "spawn", "read the record of machine '%s': it is damaged; it is kept", id);
@@ -492,10 +500,10 @@ static void note_unread(struct spawner *s, const char *id) {
 static void adopt(struct spawner *s, const char *id) {
     char text[2048] = "";
     int r = read_record(s, id, text, sizeof(text));
-    if (r == 0)
-        tree_remove(s->boxes, id); /* it stopped before it had anything */
-    if (r < 0)
+    if (r < 0 && is_listening(s, id))
         note_unread(s, id);
+    else if (r <= 0)
+        tree_remove(s->boxes, id); /* it stopped before it had anything, or long ago */
     struct box *box = r > 0 ? box_new(s, id, number_after(text, "linger=")) : NULL;
     if (!box)
         return;
