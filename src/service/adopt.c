@@ -344,6 +344,8 @@ static void adopt_one(struct service *s, struct machine_row *row, bool is_known,
     bool creating = row->state == MACHINE_CREATING, exists = !is_known || box;
     struct live *l = live_new(s, row);
     struct err err;
+    if (box && box->left_ms)
+        live_set_lifetime(l, box->left_ms);
     net_restore(l);
     /* Nobody was told of it: who asks again wants one that is there. */
     if (creating && store_machine_unkey(s->store, l->row.id, &err) < 0)

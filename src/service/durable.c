@@ -313,17 +313,13 @@ static int revive(struct live *l, struct saved_row *row, const struct fall *fall
     return 0;
 }
 
-/* One whose time is over has ended, whatever else became of it. */
-static bool is_over(const struct machine_row *row) {
-    return row->ttl_ms && now_ms() >= row->created_ms + (int64_t)row->ttl_ms;
-}
-
 enum durable_fate durable_adopt(struct live *l, struct err *err) {
     struct saved_row row DEFER(saved_row_done) = {.source = NULL};
     char boot[40], why[STORE_REASON_SIZE];
     if (store_saved_get(l->service->store, l->row.id, &row, err) < 0)
         return err->code == ERR_NOT_FOUND ? DURABLE_NONE : DURABLE_LATER;
-    if (!row.step[0] || is_over(&l->row))
+    /* One whose time is over has ended, whatever else became of it. */
+    if (!row.step[0] || live_is_over(l, 0))
         return DURABLE_NONE;
     durable_boot(boot);
     enum machine_state before = l->row.state;
@@ -343,7 +339,7 @@ bool durable_is(struct live *l) {
     struct err err;
     if (store_saved_get(l->service->store, l->row.id, &row, &err) < 0)
         return err.code != ERR_NOT_FOUND;
-    return row.step[0] && !is_over(&l->row);
+    return row.step[0] && !live_is_over(l, 0);
 }
 
 /* ---- afterwards ---- */

@@ -15,6 +15,9 @@
 /* It is tried again; who waits for the end hears of a failure only when it lasts. */
 enum { TRIES_UNTOLD = 6 };
 
+/* One that ends so shortly before its time was ended by its lifetime: clocks are read in turn. */
+enum { END_EARLY_MS = 1000 };
+
 struct waiter {
     struct waiter *next;
     service_done_fn *done;
@@ -117,7 +120,8 @@ static void end_failed(struct live *l, const struct err *err) {
     note_end(l, err);
     log_line(LOG_ERROR, "service", "end machine: %s id=%s", err->text, l->row.id);
     e->again_ms = loop_now_ms(l->service->loop) + back_off_ms(e->tries++);
-    if (e->tries >= TRIES_UNTOLD || err->code == ERR_LIMIT) /* a full disk lasts */
+    /* A full disk lasts, and so does a spawner that is stopped. */
+    if (e->tries >= TRIES_UNTOLD || err->code == ERR_LIMIT || err->code == ERR_TIMEOUT)
         tell_waiters(e, err);
     live_unref(l);
 }
@@ -287,8 +291,7 @@ void live_end_again(struct live *l, uint64_t now_ms) {
 /* It ended by itself: take away what is left of it, and say why. */
 static void on_end(void *arg, struct machine *m, const struct err *why) {
     struct live *l = arg;
-    int64_t now = now_ms();
-    bool old = l->row.ttl_ms && now + 1000 >= l->row.created_ms + (int64_t)l->row.ttl_ms;
+    bool old = live_is_over(l, -END_EARLY_MS);
     (void)m;
     (void)why;
     if (l->row.state != MACHINE_ENDING && old)

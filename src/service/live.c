@@ -74,6 +74,25 @@ const struct exec_defaults *live_defaults(const struct live *l) {
     return l->image ? &l->image->defaults : NULL;
 }
 
+void live_set_lifetime(struct live *l, uint64_t left_ms) {
+    l->expires_ms = left_ms ? boot_ms() + left_ms : 0;
+}
+
+uint64_t live_time_left(const struct live *l) {
+    uint64_t now = boot_ms();
+    return !l->expires_ms ? 0 : l->expires_ms > now ? l->expires_ms - now : 1;
+}
+
+bool live_is_over(const struct live *l, int64_t ago_ms) {
+    return l->expires_ms && (int64_t)boot_ms() - ago_ms >= (int64_t)l->expires_ms;
+}
+
+/* All that its row can say: a box that exists knows better (adopt.c). */
+static uint64_t left_by_row(const struct machine_row *row) {
+    int64_t left = row->created_ms + (int64_t)row->ttl_ms - now_ms();
+    return !row->ttl_ms ? 0 : left > 1 ? (uint64_t)left : 1;
+}
+
 struct live *live_new(struct service *s, struct machine_row *row) {
     struct live *l = calloc(1, sizeof(*l));
     if (!l)
@@ -81,6 +100,7 @@ struct live *live_new(struct service *s, struct machine_row *row) {
     l->service = s;
     l->refs = 1;
     l->row = *row;
+    live_set_lifetime(l, left_by_row(row));
     row->metadata = row->env = row->warnings = NULL;
     load_env(l);
     load_image(l);

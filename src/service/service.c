@@ -108,7 +108,7 @@ static void look_after(struct live *l, uint64_t now, int64_t wall) {
     durable_look(l, now);
     if (l->changing || l->row.state == MACHINE_ENDING)
         return;
-    if (l->row.ttl_ms && wall > l->row.created_ms + (int64_t)l->row.ttl_ms + LIFETIME_GRACE_MS) {
+    if (live_is_over(l, LIFETIME_GRACE_MS)) {
         s->hits[HIT_LIFETIME]++;
         live_end(l, "its lifetime is over", NULL, NULL);
         return;

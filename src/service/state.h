@@ -104,6 +104,7 @@ struct live {
     struct reach reach;
     struct ending *ending; /* how it ends, once it does */
     uint64_t oom_kills;    /* that were told of */
+    uint64_t expires_ms;   /* when its lifetime is over, on the clock of boot_ms(); 0: never */
     struct idle_state idle;
     uint64_t idle_check_ms; /* when to look again */
     struct steps steps;
@@ -206,6 +207,8 @@ struct service {
 /* ---- write.c: what is written down about a verb ---- */
 
 int64_t now_ms(void); /* since 1970 */
+/* Since the host was started, also while it slept. Nobody can set it: lifetimes are told by it. */
+uint64_t boot_ms(void);
 
 /*
  * Before the effect: who (NULL: the daemon itself) wants which verb on what. A verb whose intent
@@ -245,6 +248,13 @@ void machine_row_view(const struct machine_row *row, struct machine_view *ret); 
 
 /* Who its commands run as; NULL: as on the host's image. */
 const struct exec_defaults *live_defaults(const struct live *l);
+
+/* Its lifetime ends so long from now; 0: never. */
+void live_set_lifetime(struct live *l, uint64_t left_ms);
+/* At least 1; 0: it has none. */
+uint64_t live_time_left(const struct live *l);
+/* Its lifetime ended at least so long ago; a negative time: it is about to. */
+bool live_is_over(const struct live *l, int64_t ago_ms);
 
 /* A machine that this caller may see, if it is fit for what is wanted of it. */
 enum live_need { LIVE_ANY, LIVE_RUNNING, LIVE_UP /* running or paused */ };

@@ -67,6 +67,8 @@ static void update_written(void *arg, const struct err *failed) {
         u->metadata = NULL;
     }
     l->row = u->row;
+    if (u->ttl.is)
+        live_set_lifetime(l, u->ttl.value);
     net_tell(l, update_told, u);
 }
 

@@ -77,11 +77,6 @@ static void made(void *arg, struct machine *m, const char *warnings, const struc
     commit_run(l->service->commits, &l->lane, &commit);
 }
 
-static uint64_t time_left(const struct machine_row *row) {
-    int64_t left = row->created_ms + (int64_t)row->ttl_ms - now_ms();
-    return !row->ttl_ms ? 0 : left > 1 ? (uint64_t)left : 1;
-}
-
 void live_wake(struct live *l, machine_done_fn *done, void *arg) {
     struct service *s = l->service;
     struct err err;
@@ -99,7 +94,7 @@ void live_wake(struct live *l, machine_done_fn *done, void *arg) {
         .image = l->row.image,
         .hostname = l->row.name[0] ? l->row.name : l->row.id,
         .limits = row_limits(s->conf, &l->row),
-        .deadline_ms = time_left(&l->row),
+        .deadline_ms = live_time_left(l),
         .linger = true,
         .same = true,
         .gate = true,

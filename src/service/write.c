@@ -12,6 +12,12 @@ int64_t now_ms(void) {
     return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
+uint64_t boot_ms(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_BOOTTIME, &t);
+    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+}
+
 static struct journal_record record_of(const struct caller *who,
                                        const struct journal_record *what) {
     struct journal_record r = *what;

@@ -233,3 +233,48 @@ def test_an_unreadable_record_of_the_spawner_keeps_its_box(fresh):
     assert {m, other} <= {row["id"] for row in d.machines()}
     d.request("POST", f"/v1/machines/{m}/execs/{x}/stdin?eof=1", b"")
     assert d.wait(m, x)["status"] == 0
+
+
+# ---- lifetimes ----
+
+def test_a_lifetime_is_not_told_by_the_wall_clock(fresh):
+    """As after a wall clock that was set forward by a day: the box knows how long it has lived."""
+    d = fresh()
+    m = d.machine(ttl="1h")
+    d.kill()
+    with database(d) as db:
+        db.execute("UPDATE machines SET created_ms = created_ms - 86400000")
+    d.start()
+    assert d.exec(m, "echo lives")["stdout"] == "lives\n"
+    d.restart()
+    assert d.get("/v1/machines/" + m)["state"] == "running"
+
+
+def test_a_fork_keeps_the_lifetime_of_its_source(daemon):
+    m = daemon.machine(ttl="1h", steps="manual")
+    daemon.exec(m, "true")
+    daemon.post(f"/v1/machines/{m}/steps", {})
+    fork = daemon.post(f"/v1/machines/{m}/fork", {})["machines"][0]
+    assert "expires" in fork
+    record = (daemon.run_dir / "boxes" / fork["id"] / "box").read_text()
+    assert int(re.search(r"^until=(\d+)", record, re.M)[1]) > 0
+    assert "expires" not in daemon.post(f"/v1/machines/{daemon.machine(steps='manual')}/fork", {})["machines"][0]
+
+
+def test_commands_of_an_older_database_are_not_said_to_have_never_begun(fresh):
+    """A command that was seen to begin and is not in the guest has ended: how is not known."""
+    d = fresh()
+    m = d.machine()
+    x = d.exec(m, "echo done")["exec"]["id"]
+    d.exec(m, "true")  # by now the guest was told that the first is written down
+    d.kill()
+    with database(d) as db:
+        db.execute("UPDATE execs SET state = 2, ended_ms = 0 WHERE id = ?", (x,))
+        db.execute("INSERT INTO execs SELECT 'x-aaaaaaaaaaaa', machine, owner, number + 9, flags, 1, exit_code, signal,"
+                   " reason, created_ms, 0, 0, timeout_ms, user_us, system_us, wall_us, max_rss_kb, out_bytes, err_bytes, user,"
+                   " out_log, err_log, NULL, request_hash, argv, cwd FROM execs WHERE id = ?", (x,))
+    d.start()
+    began = d.wait(m, x)
+    assert began["state"] == "unknown" and "not written down" in began["reason"]
+    never = d.wait(m, "x-aaaaaaaaaaaa")
+    assert never["state"] == "failed" and "never began" in never["reason"]
