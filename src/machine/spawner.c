@@ -2,7 +2,9 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/defer.h"
@@ -17,6 +19,8 @@ enum {
     PACKETS_MAX = 16, /* a turn of the loop */
     AGAIN_MS = 200,
     AGAIN_MAX_MS = 5000,
+    SILENCE_MS = 20000, /* without a word, though something was asked that is answered at once */
+    LOOKS = 10,         /* in that time */
 };
 
 struct request {
@@ -67,6 +71,10 @@ struct spawner_link {
     struct loop_call later; /* tells those */
     uint64_t tag;
     uint64_t losses;
+    struct loop_timer *look; /* whether it still says something */
+    uint64_t heard_ms;       /* when it last did, or was asked after a rest */
+    uint64_t silence_ms;
+    bool is_silent; /* what is asked fails at once, until it speaks again */
     unsigned depth;
     bool is_freed;
     struct lane lanes[LANES];
@@ -77,6 +85,7 @@ struct spawner_link {
 static void on_event(void *arg, unsigned events);
 static void connect_now(void *arg);
 static void tell_failed(void *arg);
+static void look(void *arg);
 
 /* Lines. */
 
@@ -120,6 +129,8 @@ struct spawner_link *spawner_link_new(struct loop *loop, const struct place *pla
     l->fd = -1;
     l->again = loop_timer_new(loop, connect_now, l);
     l->again_ms = AGAIN_MS;
+    l->look = loop_timer_new(loop, look, l);
+    spawner_link_set_silence(l, SILENCE_MS);
     l->later = (struct loop_call){.fn = tell_failed, .arg = l};
     line_init(&l->failed);
     for (int i = 0; i < LANES; i++) {
@@ -132,9 +143,15 @@ struct spawner_link *spawner_link_new(struct loop *loop, const struct place *pla
     return l;
 }
 
+void spawner_link_set_silence(struct spawner_link *l, uint64_t ms) {
+    l->silence_ms = ms;
+    loop_timer_start(l->look, ms / LOOKS, ms / LOOKS);
+}
+
 static void drop_connection(struct spawner_link *l) {
     loop_watch_free(TAKE(l->watch));
     close_fd(&l->fd);
+    l->is_silent = false;
 }
 
 void spawner_link_free(struct spawner_link *l) {
@@ -151,6 +168,7 @@ void spawner_link_free(struct spawner_link *l) {
     if (l->job)
         l->job->link = NULL;
     loop_timer_free(l->again);
+    loop_timer_free(l->look);
     loop_call_cancel(l->loop, &l->later);
     drop_connection(l);
     free(l);
@@ -213,6 +231,8 @@ static int send_first(struct spawner_link *l, struct lane *lane) {
     if (e < 0)
         return 0;
     r->tries++;
+    if (lane == &l->lanes[PROMPT] && !lane->asked.count)
+        l->heard_ms = loop_now_ms(l->loop);
     line_add(&lane->asked, line_cut(&lane->waiting, &lane->waiting.first));
     return 1;
 }
@@ -225,6 +245,17 @@ static void send_waiting(struct spawner_link *l) {
             is_full = send_first(l, lane) == 0;
     }
     rearm(l, is_full);
+}
+
+/* It is there and does not work: stopped by a signal, or hanging in the kernel. */
+static int say_silent(const struct spawner_link *l, struct err *err) {
+    struct ucred peer = {.pid = 0};
+    socklen_t n = sizeof(peer);
+    (void)getsockopt(l->fd, SOL_SOCKET, SO_PEERCRED, &peer, &n);
+    err_set(err, ERR_TIMEOUT, "the spawner (pid %d) does not answer: it may be stopped",
+            (int)peer.pid);
+    return err_remedy(err, "let it go on with kill -CONT %d, or kill -KILL it: machines outlive it",
+                      (int)peer.pid);
 }
 
 static int keep_fds(struct request *r, const int *fds, size_t nfds, struct err *err) {
@@ -251,7 +282,7 @@ void spawner_ask(struct spawner_link *l, struct plan_message *m, const int *fds,
     r->len = len;
     memcpy(r->packet, l->packet, len);
     struct err err;
-    if (keep_fds(r, fds, nfds, &err) < 0) {
+    if (keep_fds(r, fds, nfds, &err) < 0 || (l->is_silent && say_silent(l, &err) < 0)) {
         fail(l, r, &err);
         return;
     }
@@ -340,6 +371,40 @@ static void lost(struct spawner_link *l) {
     connect_now(l);
 }
 
+/* Silence. */
+
+static void fail_asked(struct spawner_link *l, const struct err *why) {
+    for (int i = 0; i < LANES; i++)
+        while (l->lanes[i].asked.first)
+            fail(l, line_cut(&l->lanes[i].asked, &l->lanes[i].asked.first), why);
+    fail_waiting(l, true, why);
+}
+
+/*
+ * The end of a box may take long, so only the other lane is judged; where nothing waits in that,
+ * something is asked for the answer's sake. What fails here may still be done: callers undo it.
+ */
+static void look(void *arg) {
+    struct spawner_link *l = arg;
+    struct err why;
+    uint64_t silent_ms = loop_now_ms(l->loop) - l->heard_ms;
+    /* An answer that waits is no silence: we were stopped ourselves. */
+    bool unread = l->fd >= 0 && poll(&(struct pollfd){.fd = l->fd, .events = POLLIN}, 1, 0) != 0;
+    if (l->fd < 0 || l->is_silent || unread)
+        return;
+    if (l->lanes[PROMPT].asked.count && silent_ms >= l->silence_ms) {
+        say_silent(l, &why);
+        log_line(LOG_ERROR, "machine", "%s", why.text);
+        l->is_silent = true;
+        fail_asked(l, &why);
+    } else if (!l->lanes[PROMPT].asked.count && l->lanes[LATE].asked.count &&
+               silent_ms >= l->silence_ms) {
+        static struct plan_message probe;
+        probe = (struct plan_message){.type = PLAN_STATUS};
+        spawner_ask(l, &probe, NULL, 0, NULL, NULL);
+    }
+}
+
 /* Receiving. */
 
 static struct request *take_asked(struct spawner_link *l, uint64_t tag) {
@@ -386,6 +451,8 @@ static int take_one(struct spawner_link *l) {
         r = 0;
     if (r < 0 || in.len == 0)
         return -1;
+    l->heard_ms = loop_now_ms(l->loop);
+    l->is_silent = false;
     take_packet(l, &in);
     return 1;
 }

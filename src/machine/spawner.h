@@ -32,5 +32,11 @@ void spawner_link_free(struct spawner_link *l);
 void spawner_ask(struct spawner_link *l, struct plan_message *m, const int *fds, size_t nfds,
                  spawner_answer_fn *done, void *arg);
 
+/*
+ * After how long without a word what was asked fails with `timeout`. Whatever a silent spawner was
+ * asked to make it may still make: the caller has it destroyed.
+ */
+void spawner_link_set_silence(struct spawner_link *l, uint64_t ms);
+
 /* How often a spawner that was there was lost, for metrics. */
 uint64_t spawner_link_losses(const struct spawner_link *l);

@@ -1,4 +1,5 @@
 #include "tests/unit/unit.h"
+#include <sys/resource.h>
 
 #include <errno.h>
 
@@ -43,7 +44,24 @@ static void a_long_text_is_cut_not_overrun(void **state) {
     assert_int_equal(strlen(err.text), sizeof(err.text) - 1);
 }
 
-UNIT_MAIN(cmocka_unit_test(each_level_adds_what_it_was_doing),
+static void a_limit_of_open_files_is_named(void **state) {
+    (void)state;
+    struct err err;
+    struct rlimit files;
+    char number[32];
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &files), 0);
+    snprintf(number, sizeof(number), "%llu files", (unsigned long long)files.rlim_cur);
+    err_num(&err, -EMFILE, "open 'x'");
+    assert_non_null(strstr(err.remedy, number));
+    assert_non_null(strstr(err.remedy, "limit of open files"));
+    err_num(&err, -ENFILE, "open 'x'");
+    assert_non_null(strstr(err.remedy, "fs.file-max"));
+    err_num(&err, -ENOENT, "open 'x'");
+    assert_string_equal(err.remedy, "");
+}
+
+UNIT_MAIN(cmocka_unit_test(a_limit_of_open_files_is_named),
+          cmocka_unit_test(each_level_adds_what_it_was_doing),
           cmocka_unit_test(every_code_has_a_name),
           cmocka_unit_test(a_remedy_keeps_the_text_and_a_new_error_drops_it),
           cmocka_unit_test(a_long_text_is_cut_not_overrun))
