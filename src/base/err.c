@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 
 static const char *const code_names[] = {
     [ERR_INTERNAL] = "internal", [ERR_INVALID] = "invalid",         [ERR_NOT_FOUND] = "not_found",
@@ -60,6 +61,19 @@ int err_set(struct err *err, enum err_code code, const char *fmt, ...) {
     return -1;
 }
 
+/* Which limit was met, where the number alone does not say it. */
+static void name_limit(struct err *err, int number) {
+    struct rlimit files;
+    if (number == EMFILE && getrlimit(RLIMIT_NOFILE, &files) == 0)
+        err_remedy(
+            err,
+            "this process may open %llu files: raise its limit of open files (ulimit -Hn), or "
+            "end some machines",
+            (unsigned long long)files.rlim_cur);
+    else if (number == ENFILE)
+        err_remedy(err, "the host's limit of open files was met: see sysctl fs.file-max");
+}
+
 __attribute__((format(printf, 3, 0))) static int from_number(struct err *err, int number,
                                                              const char *fmt, va_list ap) {
     int n = vsnprintf(err->text, sizeof(err->text), fmt, ap);
@@ -67,6 +81,7 @@ __attribute__((format(printf, 3, 0))) static int from_number(struct err *err, in
         snprintf(err->text + n, sizeof(err->text) - (size_t)n, ": %s", strerror(number));
     err->code = code_from_errno(number);
     err->remedy[0] = '\0';
+    name_limit(err, number);
     return -1;
 }
 

@@ -431,8 +431,8 @@ static int take_created(struct creation *c, const struct plan_message *m, struct
                         struct err *err) {
     struct box *b = c->box;
     if (fds->nfds < 1) {
-        err_set(err, ERR_LIMIT, "no descriptor is left for machine '%s'", b->m.id);
-        return err_remedy(err, "raise the limit of open files, or destroy some machines");
+        errno = EMFILE;
+        return err_sys(err, "take the connection of machine '%s'", b->m.id);
     }
     take_parts(b, &c->plan, fds);
     b->warnings = strdup(m->text);

@@ -1,6 +1,7 @@
 /* What leads into a box: the gate's sockets, connections to its ports, directories lent to it. */
 #include "machine/box/inner.h"
 
+#include <errno.h>
 #include <string.h>
 
 static void on_doors(void *arg, const struct plan_message *m, struct fd_message *fds,
@@ -14,7 +15,8 @@ static void on_doors(void *arg, const struct plan_message *m, struct fd_message 
     if (!done)
         return;
     if (!failed && fds->nfds != PLAN_GATE_FDS) {
-        err_set(&err, ERR_LIMIT, "no descriptor is left for the gate of a machine");
+        errno = EMFILE;
+        err_sys(&err, "take the gate's sockets of a machine");
         failed = &err;
     }
     if (failed) {
@@ -42,7 +44,8 @@ static void on_dial(void *arg, const struct plan_message *m, struct fd_message *
     if (!done)
         return;
     if (!failed && fds->nfds != 1) {
-        err_set(&err, ERR_LIMIT, "no descriptor is left for a connection to a machine");
+        errno = EMFILE;
+        err_sys(&err, "take a connection to a machine");
         failed = &err;
     }
     if (failed) {
