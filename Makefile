@@ -91,6 +91,10 @@ storm-faults: setup-test all
 mutate: setup-build setup-test
 	@scripts/mutate $(MUTANTS)
 
+# Many machines, a killed spawner, a restarted daemon: make crowd MACHINES=1000
+crowd: all
+	@CARREL_BUILD=$(abspath $(BUILD)) scripts/crowd $(MACHINES)
+
 test-vm: all
 	@scripts/test-vm $(BUILD) "$$VM_COMMAND"
 
@@ -117,4 +121,4 @@ uninstall: setup-build $(BUILD)/build.ninja
 clean:
 	@rm -rf build build-*
 
-.PHONY: all test test-busy demo bench asan valgrind cross cross-root fuzz soak storm storm-faults mutate test-vm test-vm-cross lint format install uninstall clean
+.PHONY: all test test-busy demo bench asan valgrind cross cross-root fuzz soak storm storm-faults mutate crowd test-vm test-vm-cross lint format install uninstall clean
