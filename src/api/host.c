@@ -145,8 +145,22 @@ void api_events(struct call *c) {
 
 /* ---- status and metrics ---- */
 
+/* What the spawner says, without the machines of other owners; the caller frees. */
+static char *box_status(struct call *c, const char *text) {
+    json_t *box = json_loads(text, 0, NULL), *machines = json_object_get(box, "machines");
+    for (size_t i = json_array_size(machines); i-- > 0;) {
+        const char *id = json_string_value(json_object_get(json_array_get(machines, i), "id"));
+        if (!id || !service_may_tell(c->service, &c->who, id))
+            json_array_remove(machines, i);
+    }
+    char *kept = json_dumps(box, JSON_COMPACT);
+    json_decref(box);
+    return kept;
+}
+
 static void status_came(void *arg, const char *json, const struct err *err) {
     struct call *c = arg;
+    char *box DEFER_FREE = json ? box_status(c, json) : NULL;
     struct buf text DEFER(buf_done) = BUF(CALL_BODY_MAX);
     struct jot j = JOT(&text);
     struct service_counts n;
@@ -159,10 +173,10 @@ static void status_came(void *arg, const char *json, const struct err *err) {
     for (int i = MACHINE_CREATING; i <= MACHINE_ENDED; i++)
         jot_u64(&j, machine_state_name((enum machine_state)i), n.machines[i]);
     jot_end(&j, '}');
-    if (json)
-        jot_raw(&j, "box", json);
+    if (box)
+        jot_raw(&j, "box", box);
     else
-        jot_string(&j, "box_error", err->text);
+        jot_string(&j, "box_error", err ? err->text : "the spawner answered nonsense");
     jot_end(&j, '}');
     call_json(c, 200, &j, &text);
 }

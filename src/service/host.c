@@ -10,6 +10,10 @@ void service_host_status(struct service *s, service_text_fn *done, void *arg) {
     s->driver->status(s->host, done, arg);
 }
 
+bool service_may_tell(struct service *s, const struct caller *who, const char *machine) {
+    return live_by_id(s, who, machine);
+}
+
 const char *limit_hit_name(enum limit_hit hit) {
     static const char *const names[] = {
         [HIT_MEMORY] = "memory", [HIT_TIME] = "time",   [HIT_LIFETIME] = "lifetime",

@@ -9,6 +9,9 @@
 typedef void service_text_fn(void *arg, const char *json, const struct err *err);
 void service_host_status(struct service *s, service_text_fn *done, void *arg);
 
+/* May this caller be told of a machine with that id? */
+bool service_may_tell(struct service *s, const struct caller *who, const char *machine);
+
 /* Limits that were reached; what is refused at once is counted with its request. */
 enum limit_hit { HIT_MEMORY, HIT_TIME, HIT_LIFETIME, HIT_IDLE, HIT_QUOTA, HIT_COMMANDS, HIT_COUNT };
 const char *limit_hit_name(enum limit_hit hit);
