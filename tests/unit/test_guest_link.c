@@ -300,6 +300,20 @@ static void a_flood_of_descriptors_is_an_error(void **state) {
     assert_int_equal(got, -1);
 }
 
+/* As many as there is room for, with bytes that are no whole frame; then one more. */
+static void one_descriptor_too_many_is_an_error(void **state) {
+    struct pair *p = *state;
+    struct err err;
+    struct frame f;
+    int fds[FRAME_FDS_MAX];
+    for (unsigned i = 0; i < FRAME_FDS_MAX; i++)
+        fds[i] = p->peer;
+    assert_int_equal(send_fds(p->peer, "a", 1, fds, FRAME_FDS_MAX), 0);
+    assert_int_equal(guest_link_next(p->link, &f, &err), 0);
+    assert_int_equal(send_fds(p->peer, "b", 1, fds, 1), 0);
+    assert_int_equal(guest_link_next(p->link, &f, &err), -1);
+}
+
 static void a_peer_that_does_not_read_is_noticed_not_waited_for(void **state) {
     struct pair *p = *state;
     struct err err;
@@ -502,6 +516,7 @@ UNIT_MAIN(WITH_PAIR(a_call_takes_only_the_answer_to_what_was_asked), WITH_PAIR(a
           WITH_PAIR(the_guests_descriptors_are_taken_or_closed),
           WITH_PAIR(descriptors_that_do_not_come_are_an_error),
           WITH_PAIR(a_flood_of_descriptors_is_an_error),
+          WITH_PAIR(one_descriptor_too_many_is_an_error),
           WITH_PAIR(descriptors_wait_with_their_frames_when_the_socket_is_full),
           WITH_PAIR(a_queued_frame_leaves_with_the_next),
           WITH_PAIR(a_code_that_does_not_exist_is_internal),
