@@ -103,6 +103,10 @@ test-vm-cross:
 	@VM_ARCH=$(if $(filter aarch64,$(shell uname -m)),x86_64,aarch64) \
 		$(MAKE) --no-print-directory test-vm BUILD=build-cross
 
+# From the commit that tests/upgrade/from names to this one, while commands run.
+test-upgrade: setup-test all
+	@scripts/test-upgrade $(BUILD)
+
 lint: setup-build setup-test setup-lint
 	@scripts/lint
 
@@ -121,4 +125,4 @@ uninstall: setup-build $(BUILD)/build.ninja
 clean:
 	@rm -rf build build-*
 
-.PHONY: all test test-busy demo bench asan valgrind cross cross-root fuzz soak storm storm-faults mutate crowd test-vm test-vm-cross lint format install uninstall clean
+.PHONY: all test test-busy demo bench asan valgrind cross cross-root fuzz soak storm storm-faults mutate crowd test-vm test-vm-cross test-upgrade lint format install uninstall clean

@@ -191,8 +191,9 @@ static int pass_in(struct bridge *b, struct err *err) {
 
 /* 1 go on, 0 it is over, -1. */
 static int turn(struct bridge *b, struct err *err) {
-    struct pollfd fds[] = {{.fd = b->lost ? -1 : http_client_fd(b->client.http), .events = POLLIN},
-                           {.fd = b->open && !b->lost ? STDIN_FILENO : -1, .events = POLLIN}};
+    struct pollfd fds[] = {
+        {.fd = b->lost ? -1 : http_client_fd(b->client.http), .events = POLLIN | POLLRDHUP},
+        {.fd = b->open && !b->lost ? STDIN_FILENO : -1, .events = POLLIN}};
     int more = b->lost ? 1 : pass_out(b, err);
     if (more < 0)
         return -1;
@@ -200,7 +201,9 @@ static int turn(struct bridge *b, struct err *err) {
         return !b->open ? 0 : lose(b, err) < 0 ? -1 : 1;
     if (poll(fds, 2, b->lost ? CLIENT_AGAIN_MS : -1) < 0)
         return err_sys(err, "wait");
-    if (fds[1].revents && pass_in(b, err) < 0)
+    /* What is read now would go to one who is known to have gone: the next daemon gets it. */
+    bool gone = fds[0].revents & (POLLRDHUP | POLLHUP | POLLERR);
+    if (fds[1].revents && !gone && pass_in(b, err) < 0)
         return -1;
     return b->lost && come_back(b, err) < 0 ? -1 : 1;
 }
