@@ -91,8 +91,9 @@ def test_commands_go_on_when_the_daemon_leaves(fresh_daemon, tmp_path):
     machine = c.call("exec", cmd="true")["machine"]
     c.begin("tools/call", {"name": "exec", "arguments": {"cmd": "sleep 3; echo through > f", "yield_ms": 50000}})
     fresh_daemon.until(lambda: fresh_daemon.exec(machine, "pgrep -f '[s]leep 3;' || true")["stdout"])
-    fresh_daemon.restart(hard=False)
+    fresh_daemon.end()
     assert c.process.wait(20 * PATIENCE) == 125, "a bridge that may not wait says so and ends"
+    fresh_daemon.start()
     fresh_daemon.until(lambda: fresh_daemon.exec(machine, "cat f || true")["stdout"] == "through\n")
 
 
