@@ -1,5 +1,8 @@
 #include "tests/unit/unit.h"
 
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include "gate/dns.h"
 
 static char asked[256];
@@ -73,6 +76,26 @@ static void nonsense_has_no_name(void **state) {
     assert_int_equal(code(r), 3);
 }
 
+/* The byte behind the query cannot be read. */
+static void a_query_that_is_cut_is_read_no_further(void **state) {
+    (void)state;
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    uint8_t whole[64], r[DNS_MESSAGE_MAX];
+    uint8_t *room =
+        mmap(NULL, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_ptr_not_equal(room, MAP_FAILED);
+    assert_int_equal(mprotect(room + page, page, PROT_NONE), 0);
+    size_t n = QUERY(whole, "\3www\7example\3com", 1);
+    for (size_t cut = 0; cut < n; cut++) {
+        uint8_t *q = room + page - cut;
+        memcpy(q, whole, cut);
+        size_t len = dns_answer(q, cut, lookup, NULL, r);
+        assert_int_equal(len, cut < 12 ? 0 : 12);
+        assert_true(cut < 12 || code(r) == 1);
+    }
+    munmap(room, 2 * page);
+}
+
 static void localhost_is_the_machine_itself(void **state) {
     (void)state;
     uint8_t q[64], r[DNS_MESSAGE_MAX];
@@ -116,6 +139,7 @@ static void a_query_that_is_cut_is_malformed(void **state) {
 
 UNIT_MAIN(cmocka_unit_test(every_name_has_an_address),
           cmocka_unit_test(other_types_exist_for_no_name), cmocka_unit_test(nonsense_has_no_name),
+          cmocka_unit_test(a_query_that_is_cut_is_read_no_further),
           cmocka_unit_test(localhost_is_the_machine_itself),
           cmocka_unit_test(a_full_table_is_a_failure),
           cmocka_unit_test(what_is_no_query_gets_no_answer),

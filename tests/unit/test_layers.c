@@ -61,13 +61,17 @@ static void anything_else_is_refused(void **state) {
 static void a_stack_has_an_end(void **state) {
     (void)state;
     struct layers l = {.count = 0};
-    char text[LAYERS_TEXT_SIZE];
+    char text[LAYERS_TEXT_SIZE], more[LAYERS_TEXT_SIZE + 64];
     struct err err;
     for (uint32_t i = 0; i < LAYERS_MAX; i++)
         assert_int_equal(layers_push(&l, A, LAYER_NUMBER_MAX - i, &err), 0);
     assert_true(layers_print(&l, text, sizeof(text)));
     assert_int_equal(layers_parse(text, &l, &err), 0);
     assert_int_equal(l.count, LAYERS_MAX);
+    snprintf(more, sizeof(more), "%s " A "/1", text);
+    assert_int_equal(layers_parse(more, &l, &err), -1);
+    assert_int_equal(err.code, ERR_LIMIT);
+    assert_int_equal(layers_parse(text, &l, &err), 0);
     assert_int_equal(layers_push(&l, A, 1, &err), -1);
     assert_int_equal(err.code, ERR_LIMIT);
     assert_false(layers_print(&l, text, 40));

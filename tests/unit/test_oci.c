@@ -93,6 +93,65 @@ static void an_image_has_a_largest_number_of_layers(void **state) {
     assert_int_equal(read_diff_ids(OCI_LAYERS_MAX + 1, &count), -1);
 }
 
+/* An archive of docker's with `count` layers. */
+static int read_docker(size_t count) {
+    static struct docker_manifest m;
+    struct buf json DEFER(buf_done) = BUF(1 << 20);
+    assert_true(buf_addf(&json, "[{\"Config\":\"c\",\"Layers\":["));
+    for (size_t i = 0; i < count; i++)
+        assert_true(buf_addf(&json, "%s\"%zu\"", i ? "," : "", i));
+    assert_true(buf_addf(&json, "]}]"));
+    return docker_manifest_read((const char *)json.data, json.len, &m, &err);
+}
+
+static int read_manifest(size_t count) {
+    static struct oci_manifest m;
+    struct buf json DEFER(buf_done) = BUF(1 << 20);
+    assert_true(buf_addf(&json, "{\"config\":{\"digest\":\"sha256:%064d\"},\"layers\":[", 0));
+    for (size_t i = 0; i < count; i++)
+        assert_true(buf_addf(&json, "%s{\"digest\":\"sha256:%064zx\"}", i ? "," : "", i));
+    assert_true(buf_addf(&json, "]}"));
+    return oci_manifest_read((const char *)json.data, json.len, &m, &err);
+}
+
+static void so_has_every_list_of_them(void **state) {
+    (void)state;
+    assert_int_equal(read_docker(OCI_LAYERS_MAX), 0);
+    assert_int_equal(read_docker(OCI_LAYERS_MAX + 1), -1);
+    assert_int_equal(err.code, ERR_LIMIT);
+    assert_int_equal(read_manifest(OCI_LAYERS_MAX), 0);
+    assert_int_equal(read_manifest(OCI_LAYERS_MAX + 1), -1);
+    assert_int_equal(err.code, ERR_LIMIT);
+}
+
+static int read_index(const char *manifests) {
+    char json[1024];
+    struct oci_blob blob;
+    snprintf(json, sizeof(json), "{\"manifests\":[%s]}", manifests);
+    return oci_index_read(json, strlen(json), "amd64", &blob, &err);
+}
+
+#define HASH "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff"
+#define MANIFEST "{\"digest\":\"sha256:" HASH "\"}"
+
+static void a_manifest_is_one_and_named_in_one_way(void **state) {
+    (void)state;
+    static const char *const bad[] = {
+        "",
+        MANIFEST "," MANIFEST,
+        "{\"digest\":\"sha256:" HASH "\",\"size\":-1}",
+        "{\"digest\":\"sha512:" HASH "\"}",
+        "{\"digest\":\"sha256:" HASH "00\"}",
+        "{\"digest\":\"sha256:"
+        "00112233445566778899AABBCCDDEEFF00112233445566778899aabbccddeeff\"}",
+    };
+    assert_int_equal(read_index(MANIFEST), 0);
+    for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
+        assert_int_equal(read_index(bad[i]), -1);
+        assert_int_equal(err.code, ERR_INVALID);
+    }
+}
+
 static void one_configuration_is_one_text(void **state) {
     (void)state;
     static const char theirs[] =
@@ -148,6 +207,8 @@ UNIT_MAIN(cmocka_unit_test(an_id_is_52_characters_of_its_hash),
           cmocka_unit_test(a_path_is_made_plain_or_refused),
           cmocka_unit_test(a_path_has_a_largest_depth_and_a_longest_name),
           cmocka_unit_test(an_image_has_a_largest_number_of_layers),
+          cmocka_unit_test(so_has_every_list_of_them),
+          cmocka_unit_test(a_manifest_is_one_and_named_in_one_way),
           cmocka_unit_test(one_configuration_is_one_text),
           cmocka_unit_test(an_index_gives_the_manifest_for_the_processor),
           cmocka_unit_test(users_are_found_by_name_and_number))
