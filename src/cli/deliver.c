@@ -22,6 +22,11 @@ static void free_json(json_t **json) {
     json_decref(*json);
 }
 
+static const char *text_in(const json_t *object, const char *name) {
+    const char *text = json_string_value(json_object_get(object, name));
+    return text ? text : "";
+}
+
 static void stage_name(const char *id, char ret[NAME_SIZE]) {
     snprintf(ret, NAME_SIZE, ".carrel-ship-%s", id);
 }
@@ -158,6 +163,50 @@ static int write_list(const struct delivery *d, const struct parcel *p, int stag
     return 0;
 }
 
+/* ---- on the disk ---- */
+
+/* Its names, as far as there is such a directory; the descriptor may be of the kind that only
+ * stands for it. */
+static int sync_names(int dir, const char *path, struct err *err) {
+    const char *name;
+    int parent DEFER_CLOSE = parcel_parent(dir, path, &name);
+    int fd DEFER_CLOSE = parent < 0 ? -1 : openat(parent, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (parent < 0)
+        return 0;
+    return fd < 0 || fsync(fd) < 0 ? err_sys(err, "flush the directory of '%s'", path) : 0;
+}
+
+/* All directories above a path and below dir, the inner ones first. */
+static int sync_above(int dir, const char *path, struct err *err) {
+    char part[TAR_NAME_MAX + 1];
+    snprintf(part, sizeof(part), "%s", path);
+    for (char *slash; (slash = strrchr(part, '/')); *slash = '\0')
+        if (sync_names(dir, part, err) < 0)
+            return -1;
+    return 0;
+}
+
+static bool is_beside(const char *a, const char *b) {
+    const char *end = strrchr(a, '/');
+    size_t n = end ? (size_t)(end - a) + 1 : 0;
+    return strncmp(a, b, n) == 0 && !strchr(b + n, '/');
+}
+
+/* Where the files of a receipt went: neighbours share a directory, which is flushed once. The
+ * stage has what was there before, and dir has the stage. */
+static int sync_places(int dir, int stage, const json_t *receipt, struct err *err) {
+    const json_t *file;
+    const char *before = NULL;
+    size_t i;
+    json_array_foreach(json_object_get(receipt, "files"), i, file) {
+        const char *path = text_in(file, "path");
+        if (!(before && is_beside(before, path)) && sync_above(dir, path, err) < 0)
+            return -1;
+        before = path;
+    }
+    return fsync(stage) < 0 || fsync(dir) < 0 ? err_sys(err, "flush the directory") : 0;
+}
+
 /* ---- taking its place ---- */
 
 /* Nothing of the owner's is replaced or removed before it has a name in the stage; what he made of
@@ -226,11 +275,6 @@ struct row {
     char change;
     long long n, record;
 };
-
-static const char *text_in(const json_t *object, const char *name) {
-    const char *text = json_string_value(json_object_get(object, name));
-    return text ? text : "";
-}
 
 static struct row row_of(const json_t *receipt, const json_t *file) {
     return (struct row){.path = text_in(file, "path"),
@@ -451,7 +495,7 @@ static long place_all(const struct finishing *f, int stage, const json_t *receip
             tell_left(f, stage, &r);
         left += status == LEFT;
     }
-    return fsync(f->dir) < 0 ? err_sys(err, "flush the directory") : left;
+    return sync_places(f->dir, stage, receipt, err) < 0 ? -1 : left;
 }
 
 static int finish_one(int stage, const char *name, json_t *receipt, void *arg, struct err *err) {
@@ -505,7 +549,9 @@ int deliver(const struct delivery *d, const struct parcel *p, char receipt[DELIV
             return -1;
     receipt_name(d, stage, name);
     snprintf(receipt, DELIVER_NAME, "%s", name);
-    return write_list(d, p, stage, name, err);
+    if (write_list(d, p, stage, name, err) < 0)
+        return -1;
+    return fsync(d->dir) < 0 ? err_sys(err, "flush the directory") : 0;
 }
 
 /* By its content, so that the same again is the same file. */
@@ -513,7 +559,9 @@ int deliver_aside(int dir, const char *id, const struct parcel_item *i, char ret
                   struct err *err) {
     int stage DEFER_CLOSE = open_stage(dir, id, true, err);
     snprintf(ret_name, DELIVER_NAME, "aside.%.16s", i->sha256);
-    return stage < 0 ? -1 : stage_file(dir, stage, ret_name, i, err);
+    if (stage < 0 || stage_file(dir, stage, ret_name, i, err) < 0)
+        return -1;
+    return fsync(stage) < 0 || fsync(dir) < 0 ? err_sys(err, "flush the directory") : 0;
 }
 
 /* ---- the way back ---- */
@@ -565,7 +613,7 @@ static int undo_receipt(int stage, const char *name, json_t *receipt, void *arg,
         u->count += done;
         u->kept += !done;
     }
-    return 0;
+    return sync_places(u->dir, stage, receipt, err);
 }
 
 /* Nothing in it is needed any more. */
@@ -576,7 +624,9 @@ static int remove_stage(int dir, int stage, const char *id, struct err *err) {
     for (struct dirent *e; d && (e = readdir(d));)
         unlinkat(stage, e->d_name, 0);
     stage_name(id, name);
-    return unlinkat(dir, name, AT_REMOVEDIR) < 0 ? err_sys(err, "remove '%s'", name) : 0;
+    if (unlinkat(dir, name, AT_REMOVEDIR) < 0 || fsync(dir) < 0)
+        return err_sys(err, "remove '%s'", name);
+    return 0;
 }
 
 long deliver_undo(int dir, const char *id, long *ret_kept, char files_sha256[PARCEL_HEX],

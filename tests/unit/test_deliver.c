@@ -1,4 +1,5 @@
-/* Files put into their owner's directory: what he did to it meanwhile is never lost. */
+/* Files put into their owner's directory: what he did to it meanwhile is never lost, and whatever
+ * is said to be there is on the disk. */
 #include "tests/unit/unit.h"
 
 #include <errno.h>
@@ -14,6 +15,7 @@
 
 #include "base/defer.h"
 #include "cli/deliver.h"
+#include "tests/sync_record.h"
 #include "tests/unit/need.h"
 #include "tests/unit/scratch.h"
 
@@ -33,12 +35,22 @@ static struct {
 static void put(const char *name, const char *text) {
     int fd DEFER_CLOSE = openat(now.dir, name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
     assert_int_equal(write(fd, text, strlen(text)), strlen(text));
+    sync_forget(); /* what its owner writes is not our care */
 }
 
 /* As editors do: another file under the same name. */
 static void save(const char *name, const char *text) {
     put("aside", text);
     assert_int_equal(renameat(now.dir, "aside", now.dir, name), 0);
+    sync_forget();
+}
+
+static void is_synced(void) {
+    const char *found = sync_unsynced(now.top.path);
+    if (found)
+        print_error("'%s' is not on the disk\n", found);
+    assert_null(found);
+    assert_string_equal(sync_seen.early, "");
 }
 
 static const char *get(const char *name) {
@@ -82,11 +94,14 @@ static void stage(struct parcel_item *items, size_t count) {
     delivery_hash(&p, hash);
     const struct delivery d = {
         .dir = now.dir, .id = ID, .record = 7, .machine = "m", .archive = "", .files_sha256 = hash};
+    sync_forget();
     assert_int_equal(deliver(&d, &p, receipt, &err), 0);
+    is_synced();
 }
 
 static int done(void *arg, const struct delivered *what, struct err *err) {
     (void)arg, (void)err;
+    is_synced();
     now.done++;
     now.count = what->count;
     return 0;
@@ -111,7 +126,10 @@ static long undo(long *ret_kept) {
     char hash[PARCEL_HEX];
     struct err err = {0};
     struct buf text DEFER(buf_done) = BUF(DELIVER_NOW_MAX);
-    return deliver_undo(now.dir, ID, ret_kept, hash, &text, &err);
+    sync_forget();
+    long count = deliver_undo(now.dir, ID, ret_kept, hash, &text, &err);
+    is_synced();
+    return count;
 }
 
 static void stage_one(const char *path, char change, const char *bytes) {
@@ -151,6 +169,36 @@ static void everything_takes_its_place_and_comes_back(void **state) {
     assert_string_equal(get("d"), "gone");
     assert_null(get("a/b"));
     assert_null(get(STAGE "receipt.json"));
+}
+
+/* Directories of several depths, one of them made on the way. done() looks what is on the disk. */
+static void all_directories_in_between_are_on_the_disk(void **state) {
+    (void)state;
+    long kept;
+    mkdirat(now.dir, "x", 0755);
+    put("x/m", "old");
+    struct parcel_item items[] = {
+        ITEM("a/b/c", TAR_FILE, 'A', "1"), ITEM("a/b/d", TAR_SYMLINK, 'A', "2"),
+        ITEM("a/b/e", TAR_DIR, 'A', NULL), ITEM("x/m", TAR_FILE, 'M', "now"),
+        ITEM("x/y", TAR_FILE, 'A', "3"),   ITEM("z", TAR_FILE, 'A', "4")};
+    items[1].target = (char *)"c";
+    items[1].bytes = NULL;
+    stage(items, 6);
+    assert_int_equal(finish(), 6);
+    assert_int_equal(undo(&kept) + kept, 6);
+}
+
+static void what_is_kept_aside_is_on_the_disk(void **state) {
+    (void)state;
+    char name[DELIVER_NAME];
+    struct err err;
+    struct parcel_item item = ITEM("f", TAR_FILE, 'M', "theirs");
+    item.n = strlen(item.bytes);
+    parcel_hash_bytes(item.bytes, item.n, item.sha256);
+    need_openat2();
+    sync_forget();
+    assert_int_equal(deliver_aside(now.dir, ID, &item, name, &err), 0);
+    is_synced();
 }
 
 /* Over a file that runs with its owner's rights: what a machine wrote must not. */
@@ -354,6 +402,7 @@ static void filesystems_without_such_renames_lose_nothing_either(void **state) {
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 UNIT_MAIN(TEST(everything_takes_its_place_and_comes_back),
+          TEST(all_directories_in_between_are_on_the_disk), TEST(what_is_kept_aside_is_on_the_disk),
           TEST(nothing_that_is_delivered_is_setuid),
           TEST(what_its_owner_made_meanwhile_is_not_replaced),
           TEST(nor_is_a_directory_or_what_takes_the_place_of_one), TEST(nor_is_a_fifo),
