@@ -36,6 +36,8 @@ static struct {
     bool all_threads;      /* else only what the first one writes is noted */
     char early[SYNC_PATH]; /* the last file that got its name before its bytes were on the disk */
     bool lost;             /* there were too many files for this list */
+    ino_t head_of;         /* of this file: */
+    bool head_early;       /* its first bytes were written last while others of it were unsynced */
 } sync_seen = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static inline size_t sync_find(const struct stat *st) {
@@ -165,7 +167,19 @@ ssize_t write(int fd, const void *bytes, size_t len) {
     return n;
 }
 
+static inline void sync_note_head(int fd) {
+    struct stat st;
+    int kept = errno;
+    pthread_mutex_lock(&sync_seen.lock);
+    if (sync_seen.head_of && fstat(fd, &st) == 0 && st.st_ino == sync_seen.head_of)
+        sync_seen.head_early = sync_find(&st) < sync_seen.count;
+    pthread_mutex_unlock(&sync_seen.lock);
+    errno = kept;
+}
+
 ssize_t pwrite64(int fd, const void *bytes, size_t len, off64_t at) {
+    if (at == 0)
+        sync_note_head(fd);
     ssize_t n = syscall(SYS_pwrite64, fd, bytes, len, at);
     sync_note(fd);
     return n;

@@ -49,11 +49,6 @@ static int make_file(const char *path, struct err *err) {
     return S_ISREG(st.st_mode) ? 0 : err_set(err, ERR_INVALID, "'%s' is not a plain file", path);
 }
 
-static int sync_folder(const char *home, struct err *err) {
-    int fd DEFER_CLOSE = open(home, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    return fd < 0 || fsync(fd) < 0 ? err_sys(err, "sync '%s'", home) : 0;
-}
-
 /* ---- The database ---- */
 
 static int check_pages(sqlite3 *db, struct err *err) {
@@ -141,10 +136,11 @@ int store_open(const struct store_options *o, struct store **ret, struct err *er
     if (path_of(o->home, "carrel.db", path, err) < 0 || take_lock(s, o->home, err) < 0)
         return -1;
     if (open_database(s, path, err) < 0 || store_identity_open(s, err) < 0 ||
-        open_journal(s, o, err) < 0 || flusher_start(path, s->journal, &s->flusher, err) < 0 ||
-        sync_folder(o->home, err) < 0)
+        open_journal(s, o, err) < 0 || flusher_start(path, s->journal, &s->flusher, err) < 0)
         return err_wrap(err, "open the store in '%s'", o->home);
     ballast_init(&s->ballast, s->home_fd);
+    if (fsync(s->home_fd) < 0)
+        return err_sys(err, "sync '%s'", o->home);
     *ret = TAKE(s);
     return 0;
 }
