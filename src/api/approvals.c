@@ -10,6 +10,7 @@
 #include "api/route.h"
 #include "base/defer.h"
 #include "operator/operator.h"
+#include "operator/word.h"
 
 static void free_json(json_t **json) {
     json_decref(*json);
@@ -46,7 +47,8 @@ static void answer_decided(void *arg, const struct run_view *view, const struct 
 void api_pending_decide(struct call *c) {
     const struct approval_request *r = c->request;
     const char *id = c->params[0];
-    if (id_valid(id, strlen(id), 'r'))
+    char run[ID_SIZE];
+    if (word_run(id, run))
         operator_decide(api_operator(c->api), &c->who, id, strcmp(r->decision, "approve") == 0,
                         answer_decided, c);
     else

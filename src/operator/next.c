@@ -6,11 +6,11 @@
 
 #include "base/defer.h"
 #include "base/jot.h"
-#include "base/sha256.h"
 #include "base/visible.h"
 #include "operator/mode.h"
 #include "operator/prompt.h"
 #include "operator/run.h"
+#include "operator/word.h"
 #include "service/risky.h"
 #include "tools/requests.h"
 #include "tools/tables.h"
@@ -239,19 +239,13 @@ static bool no_tool(struct looking *l, size_t index, const struct run_call *c) {
 /* The whole call as its owner judges it: all of it visible, with its length and hash. */
 static bool put_whole_call(struct jot *j, const struct model_part *call) {
     struct buf shown DEFER(buf_done) = BUF(16 * WORD_MAX);
-    uint8_t hash[SHA256_BYTES];
-    char hex[2 * SHA256_BYTES + 1];
-    struct sha256 h;
+    char hash[WORD_HASH_SIZE];
     if (call->n > WORD_MAX || !visible_add(&shown, call->text, call->n))
         return false;
-    sha256_init(&h);
-    sha256_add(&h, call->text, call->n);
-    sha256_end(&h, hash);
-    for (size_t i = 0; i < sizeof(hash); i++)
-        snprintf(hex + 2 * i, 3, "%02x", hash[i]);
+    word_hash(call, hash);
     jot_bytes(j, "path", shown.data, shown.len);
     jot_u64(j, "bytes", call->n);
-    jot_string(j, "sha256", hex);
+    jot_string(j, "sha256", hash);
     return true;
 }
 
@@ -267,13 +261,15 @@ static bool refuse_unseen(struct looking *l, size_t i) {
 static bool wait_for_word(struct looking *l, size_t i, const struct run_call *c, const char *why) {
     struct buf text DEFER(buf_done) = BUF(1 << 20);
     struct jot j = JOT(&text);
+    char item[WORD_ITEM_SIZE];
     if (l->run->held) {
         l->ret->what = RUN_DO_WAIT;
         return true;
     }
+    word_item(l->run, i, item);
     jot_object(&j, NULL);
     jot_object(&j, "approval");
-    jot_string(&j, "id", l->run->start.run);
+    jot_string(&j, "id", item);
     jot_string(&j, "machine", l->run->start.machine);
     jot_string(&j, "protocol", "call");
     jot_string(&j, "host", c->part->name);

@@ -8,6 +8,7 @@
 #include "base/defer.h"
 #include "base/log.h"
 #include "operator/inner.h"
+#include "operator/word.h"
 #include "service/models.h"
 #include "service/rights.h"
 #include "service/runs.h"
@@ -340,11 +341,13 @@ void operator_answer(struct runs *o, const struct caller *who, const char *id, c
 
 /* ---- what is not in the plan ---- */
 
-static int note_word(struct live_run *l, const struct caller *who, bool approve, struct err *err) {
-    char detail[160];
+static int note_word(struct live_run *l, const struct caller *who, const struct run_event *e,
+                     struct err *err) {
+    char detail[240];
     uint64_t intent;
-    snprintf(detail, sizeof(detail), "{\"run\":\"%s\",\"index\":%" PRIu64 ",\"approved\":%s}",
-             l->run.start.run, l->run.word_index, approve ? "true" : "false");
+    snprintf(detail, sizeof(detail),
+             "{\"run\":\"%s\",\"index\":%" PRIu64 ",\"sha256\":\"%s\",\"approved\":%s}",
+             l->run.start.run, e->index, e->hash, e->good ? "true" : "false");
     const struct run_record what = {"run.approve", l->run.start.machine, detail};
     if (service_run_intent(l->runs->service, who, &what, &intent, err) < 0)
         return -1;
@@ -352,18 +355,44 @@ static int note_word(struct live_run *l, const struct caller *who, bool approve,
     return 0;
 }
 
-void operator_decide(struct runs *o, const struct caller *who, const char *id, bool approve,
-                     operator_fn *done, void *arg) {
+/* The run that waits for a word about just this call. */
+static struct live_run *find_waiting(struct runs *o, const struct caller *who, const char *item,
+                                     struct err *err) {
     struct live_run *l = NULL;
+    char id[ID_SIZE], waits[WORD_ITEM_SIZE];
+    if (!word_run(item, id)) {
+        err_set(err, ERR_NOT_FOUND, "'%.60s' is no call of a run", item);
+        return NULL;
+    }
+    if (runs_find_live(o, who, SCOPE_RUN, id, &l, err) < 0 ||
+        authorise(who, RIGHT_APPROVE_CALL, err) < 0)
+        return NULL;
+    if (!l || !l->run.wants_word) {
+        err_set(err, ERR_NOT_FOUND, "run '%s' waits for no approval", id);
+        return NULL;
+    }
+    word_item(&l->run, l->run.word_index, waits);
+    if (strcmp(item, waits) == 0)
+        return l;
+    err_set(err, ERR_NOT_FOUND, "'%.60s' is not the call that run '%s' waits with", item, id);
+    err_remedy(err, "see `carrel pending`, and name the item that it shows");
+    return NULL;
+}
+
+void operator_decide(struct runs *o, const struct caller *who, const char *item, bool approve,
+                     operator_fn *done, void *arg) {
     struct err err;
-    int status = runs_find_live(o, who, SCOPE_RUN, id, &l, &err);
-    if (status == 0)
-        status = authorise(who, RIGHT_APPROVE_CALL, &err);
-    if (status == 0 && (!l || !l->run.wants_word))
-        status = err_set(&err, ERR_NOT_FOUND, "run '%s' waits for no approval", id);
-    struct run_event e = {
-        .kind = RUN_WORD, .index = status == 0 ? l->run.word_index : 0, .good = approve};
-    if (status < 0 || note_word(l, who, approve, &err) < 0) {
+    struct live_run *l = find_waiting(o, who, item, &err);
+    struct run_event e = {.kind = RUN_WORD, .good = approve};
+    char hash[WORD_HASH_SIZE];
+    if (l) {
+        const struct model_part *call = run_turn_now(&l->run)->calls[l->run.word_index].part;
+        word_hash(call, hash);
+        e.index = l->run.word_index;
+        e.tool = call->name;
+        e.hash = hash;
+    }
+    if (!l || note_word(l, who, &e, &err) < 0) {
         done(arg, NULL, &err);
         return;
     }

@@ -62,8 +62,9 @@ void operator_cancel(struct runs *o, const struct caller *who, const char *run, 
 /* action: accept, decline or cancel. `invalid`: nothing was asked. */
 void operator_answer(struct runs *o, const struct caller *who, const char *run, const char *action,
                      const char *answer, operator_fn *done, void *arg);
-/* Its owner's word about a call that is not in the plan: only from this host, or with admin. */
-void operator_decide(struct runs *o, const struct caller *who, const char *run, bool approve,
+/* Its owner's word about a call that is not in the plan: only from this host, or with admin.
+ * item: as operator_pending() shows it (operator/word.h). */
+void operator_decide(struct runs *o, const struct caller *who, const char *item, bool approve,
                      operator_fn *done, void *arg);
 /* {"id","machine",...} of each that waits for that, as service_pending() has them. */
 void operator_pending(struct runs *o, const struct caller *who, service_row_fn *row, void *arg);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/defer.h"
+#include "operator/word.h"
 
 enum { TURNS_MAX = MODEL_MESSAGES_MAX / 2 - 4, NOTES_MAX = 64 };
 
@@ -303,9 +304,16 @@ static int take_freed(struct run *r, const struct run_event *e, struct err *err)
     return 0;
 }
 
+/* A line without a hash is of an older daemon. */
+static bool is_about(const struct run_event *e, const struct run_call *c) {
+    char hash[WORD_HASH_SIZE];
+    word_hash(c->part, hash);
+    return !e->hash || (e->tool && is_named(c, e->tool) && strcmp(e->hash, hash) == 0);
+}
+
 static int take_word(struct run *r, const struct run_event *e, struct err *err) {
     struct run_call *c = call_of(r, e);
-    if (!r->wants_word || e->index != r->word_index || !c)
+    if (!r->wants_word || e->index != r->word_index || !c || !is_about(e, c))
         return refuse(e, err);
     c->approved = e->good;
     c->denied = !e->good;

@@ -83,31 +83,43 @@ def test_what_was_fixed_stays_so(runs):
     assert [r.get("failed", False) for r in results(t)] == [False, True, True, False, False]
 
 
+def waits(runs, daemon, r, about="", before=None):
+    """The item of the call that the run waits with."""
+    def item():
+        found = (runs.show(r).get("question") or {}).get("approval") or {}
+        return found if about in found.get("path", "") and found.get("id") not in (None, before) else None
+    found = daemon.until(item)
+    assert found in daemon.get("/v1/pending")["pending"]
+    return found
+
+
 def test_what_is_not_in_the_plan_waits_for_its_owners_word(runs, daemon, trap):
     """A hostile text makes the model leave its plan: that is denied; a second call is approved, once."""
     r = runs.start(turns([fix(run("cat mail/1"))], [run("cat mail/1")], [OWNED], [run("echo other > ok")], [run("echo other > ok")], [finish()]),
                    machine=trap, mode="plan-then-execute", ask_deviations=True)["id"]
     view = runs.wait(r, "waiting")
-    assert view["question"]["approval"]["id"] == r and "owned" in view["question"]["approval"]["path"]
-    (item,) = daemon.get("/v1/pending")["pending"]
-    assert (item["id"], item["host"], item["machine"]) == (r, "exec", trap) and "all calls that were fixed" in item["why"]
+    first = waits(runs, daemon, r)
+    assert view["question"]["approval"]["id"] == first["id"] and "owned" in view["question"]["approval"]["path"]
+    assert (first["host"], first["machine"]) == ("exec", trap) and "all calls that were fixed" in first["why"]
+    assert first["id"] == f"{r}.3.0.{first['sha256'][:16]}"
     with pytest.raises(Refused) as e:
-        daemon.tcp(scopes=["read", "run"]).post(f"/v1/pending/{r}", {"decision": "approve"})
+        daemon.tcp(scopes=["read", "run"]).post(f"/v1/pending/{first['id']}", {"decision": "approve"})
     assert e.value.code == "denied"
 
-    def word(decision, about):
-        daemon.until(lambda: about in runs.show(r).get("question", {}).get("approval", {}).get("path", ""))
+    def word(decision, about, before=None):
+        item = waits(runs, daemon, r, about, before)["id"]
         listed = subprocess.run([PROGRAM, "pending"], env=daemon.env, capture_output=True, text=True, timeout=60).stdout
-        assert r in listed and about in listed
-        assert subprocess.run([PROGRAM, decision, r], env=daemon.env, timeout=60).returncode == 0
+        assert item in listed and about in listed
+        assert subprocess.run([PROGRAM, decision, item], env=daemon.env, timeout=60).returncode == 0
+        return item
 
     word("deny", "owned")
-    daemon.until(lambda: "other" in json.dumps(runs.show(r).get("question", {})))
+    waits(runs, daemon, r, "other")
     daemon.restart()
     assert runs.show(r)["state"] == "interrupted"
     daemon.post(f"/v1/runs/{r}/resume")
-    word("approve", "other")
-    word("deny", "other")
+    made = word("approve", "other")
+    last = word("deny", "other", before=made)
     view = runs.wait(r, "ended")
     assert view["status"] == "done" and not is_owned(daemon, view) and daemon.exec(trap, "cat ok")["stdout"] == "other\n"
     t = runs.transcript(r)
@@ -115,8 +127,35 @@ def test_what_is_not_in_the_plan_waits_for_its_owners_word(runs, daemon, trap):
     assert [x.get("failed", False) for x in results(t)] == [False, False, True, False, True, False]
     assert daemon.request("GET", "/v1/audit", raw=True, verb="run.approve").decode().count('"approved":true') == 2, "intent and result"
     with pytest.raises(Refused) as e:
-        daemon.post(f"/v1/pending/{r}", {"decision": "approve"})
+        daemon.post(f"/v1/pending/{last}", {"decision": "approve"})
     assert e.value.code == "not_found"
+
+
+def test_a_word_is_about_the_call_that_was_shown_and_no_later_one(runs, daemon, trap):
+    """Two look at one question. The first one's word lets the run go on to another call: the second one's is not about that."""
+    harmless = run("echo harmless")
+    r = runs.start(turns([fix(run("cat mail/1"))], [run("cat mail/1")], [harmless], [OWNED], [OWNED], [finish()]),
+                   machine=trap, mode="plan-then-execute", ask_deviations=True)["id"]
+    shown = waits(runs, daemon, r, "harmless")
+    daemon.post(f"/v1/pending/{shown['id']}", {"decision": "deny"})
+    hostile = waits(runs, daemon, r, "owned")
+    place = hostile["id"].rsplit(".", 1)[0]
+    for late in (shown["id"], r, place, f"{place}.{shown['sha256'][:16]}", hostile["id"][:-1], hostile["id"] + "0"):
+        for decision in ("approve", "deny"):
+            with pytest.raises(Refused) as e:
+                daemon.post(f"/v1/pending/{late}", {"decision": decision})
+            assert e.value.code == "not_found", late
+    late = subprocess.run([PROGRAM, "approve", shown["id"]], env=daemon.env, capture_output=True, text=True, timeout=60)
+    assert late.returncode and "is not the call that run" in late.stderr and "carrel pending" in late.stderr
+    assert not is_owned(daemon, {"machine": trap}) and runs.show(r)["question"]["approval"]["id"] == hostile["id"]
+    daemon.post(f"/v1/pending/{hostile['id']}", {"decision": "deny"})
+    again = waits(runs, daemon, r, "owned", before=hostile["id"])
+    assert again["sha256"] == hostile["sha256"] and again["id"] != hostile["id"], "the same call later is another one"
+    daemon.post(f"/v1/pending/{again['id']}", {"decision": "approve"})
+    assert runs.wait(r, "ended")["status"] == "done" and is_owned(daemon, {"machine": trap}), "the control: a word about it lets it run"
+    words = [e for e in runs.transcript(r) if e["event"] == "word"]
+    assert [w["hash"] for w in words] == [shown["sha256"], hostile["sha256"], again["sha256"]] and {w["tool"] for w in words} == {"exec"}
+    assert again["sha256"] in daemon.request("GET", "/v1/audit", raw=True, verb="run.approve").decode()
 
 
 def test_an_owner_is_asked_about_the_whole_call(runs, daemon, trap):
@@ -131,9 +170,9 @@ def test_an_owner_is_asked_about_the_whole_call(runs, daemon, trap):
     assert (item["bytes"], item["sha256"]) == (len(said), hashlib.sha256(said.encode()).hexdigest())
     shown = subprocess.run([PROGRAM, "pending"], env=daemon.env, capture_output=True, text=True, timeout=60).stdout
     assert "; touch /home/user/owned" in shown and item["sha256"] in shown
-    daemon.post(f"/v1/pending/{r}", {"decision": "deny"})
-    daemon.until(lambda: "echo extra" in json.dumps(runs.show(r).get("question", {})))
-    daemon.post(f"/v1/pending/{r}", {"decision": "approve"})
+    daemon.post(f"/v1/pending/{item['id']}", {"decision": "deny"})
+    extra = waits(runs, daemon, r, "echo extra")
+    daemon.post(f"/v1/pending/{extra['id']}", {"decision": "approve"})
     assert runs.wait(r, "ended")["status"] == "done"
     texts = [x["text"] for x in results(runs.transcript(r))]
     assert "more than 16 KiB" in texts[2], "the owner was not asked"

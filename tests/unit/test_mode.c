@@ -7,6 +7,7 @@
 #include "operator/mode.h"
 #include "operator/shape.h"
 #include "operator/template.h"
+#include "operator/word.h"
 
 static void free_json(json_t **json) {
     json_decref(*json);
@@ -345,6 +346,58 @@ static void an_approved_call_uses_up_no_step_of_the_plan(void **state) {
     assert_non_null(mode_refuses(&r, &(struct run_call){.part = &extra}, &a));
 }
 
+/* A word is bound to the call: of another turn, tool or text it is a line that cannot be here. */
+static void a_word_is_about_one_call(void **state) {
+    static const char text[] = "{\"cmd\":\"x\"}";
+    const struct model_part parts[] = {
+        {.kind = MODEL_CALL, .id = "a", .name = "exec", .text = text, .n = sizeof(text) - 1},
+        {.kind = MODEL_CALL, .id = "b", .name = "exec", .text = "{}", .n = 2}};
+    const struct run_event before[] = {{.kind = RUN_START,
+                                        .run = "r-abcdefghijkl",
+                                        .owner = "ann",
+                                        .machine = "m-abcdefghijkl",
+                                        .task = "do it",
+                                        .model = "rehearsal/x",
+                                        .card = "a machine",
+                                        .window = 1000},
+                                       {.kind = RUN_ANSWER, .parts = parts, .count = 2},
+                                       {.kind = RUN_HELD, .tool = "exec", .text = "{}"}};
+    char right[WORD_HASH_SIZE], other[WORD_HASH_SIZE], item[WORD_ITEM_SIZE], run[ID_SIZE];
+    word_hash(&parts[0], right);
+    word_hash(&parts[1], other);
+    const struct {
+        struct run_event e;
+        bool fits;
+    } words[] = {
+        {{.tool = "exec", .hash = other}, false},
+        {{.tool = "write", .hash = right}, false},
+        {{.hash = right}, false},
+        {{.index = 1, .tool = "exec", .hash = other}, false},
+        {{.tool = "exec", .hash = right}, true},
+        {{0}, true}, /* of an older daemon */
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof(words) / sizeof(*words); i++) {
+        struct run r DEFER(run_done) = {0};
+        struct run_event e = words[i].e;
+        struct err err;
+        e.kind = RUN_WORD;
+        e.good = true;
+        for (size_t k = 0; k < sizeof(before) / sizeof(*before); k++)
+            assert_int_equal(run_take(&r, &before[k], &err), 0);
+        assert_int_equal(run_take(&r, &e, &err), words[i].fits ? 0 : -1);
+        assert_int_equal(r.turns[1].calls[0].approved, words[i].fits);
+        assert_false(r.turns[1].calls[1].approved);
+        word_item(&r, 0, item);
+        assert_int_equal(strncmp(item, "r-abcdefghijkl.1.0.", 19), 0);
+        assert_int_equal(strncmp(item + 19, right, 16), 0);
+        assert_true(word_run(item, run));
+        assert_string_equal(run, "r-abcdefghijkl");
+    }
+    assert_false(word_run("a-abcdefghijkl", run));
+    assert_false(word_run("r-abcdefghijklm.1.0", run));
+}
+
 static void a_handle_tells_sizes_and_states_alone(void **state) {
     static const char out[] = "{\"status\":\"exited\",\"exit_code\":3,\"stdout\":\"evil\","
                               "\"stderr\":\"evil\",\"reason\":\"evil\",\"session\":\"x-1\"}";
@@ -441,6 +494,7 @@ UNIT_MAIN(cmocka_unit_test(shapes_are_bounded), cmocka_unit_test(values_fit_or_d
           cmocka_unit_test(a_hole_is_where_the_table_says),
           cmocka_unit_test(a_mode_offers_its_own_tools_and_no_others),
           cmocka_unit_test(an_approved_call_uses_up_no_step_of_the_plan),
+          cmocka_unit_test(a_word_is_about_one_call),
           cmocka_unit_test(a_handle_tells_sizes_and_states_alone),
           cmocka_unit_test(a_failure_is_told_by_its_code),
           cmocka_unit_test(lines_are_without_numbers_behind_a_handle),
