@@ -77,9 +77,10 @@ def test_every_route_is_refused_to_a_token_without_its_scope(tcp):
     machine = "/v1/machines/{}"
     macros = {"M": machine, "X": machine + "/execs/{}", "F": machine + "/files"}
     text = (SOURCE / "api/routes.c").read_text()
-    rows = re.findall(r'\{"([A-Z]+)", ((?:\w+ ?)?(?:"[^"]*")?), "\w+", SCOPE_(READ|RUN),', text)
+    rows = re.findall(r'\{"([A-Z]+)", ((?:\w+ ?)?(?:"[^"]*")?), "\w+", SCOPE_(READ|RUN|ADMIN),', text)
     assert len(rows) == len(re.findall(r", SCOPE_\w+,", text)) > 80
-    others = {"READ": tcp(scopes=["run", "admin"]), "RUN": tcp(scopes=["read", "admin"])}
+    others = {"READ": tcp(scopes=["run", "admin"]), "RUN": tcp(scopes=["read", "admin"]),
+              "ADMIN": tcp(scopes=["read", "run"])}
     for method, path, scope in rows:
         path = "".join(macros.get(part, part.strip('"')) for part in re.findall(r'"[^"]*"|\w+', path)).replace("{}", NOBODY)
         assert path.startswith("/"), path

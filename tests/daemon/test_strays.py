@@ -261,20 +261,22 @@ def test_a_fork_keeps_the_lifetime_of_its_source(daemon):
     assert "expires" not in daemon.post(f"/v1/machines/{daemon.machine(steps='manual')}/fork", {})["machines"][0]
 
 
+BEGAN, NEVER = "x-bbbbbbbbbbbb", "x-aaaaaaaaaaaa"
+
+
 def test_commands_of_an_older_database_are_not_said_to_have_never_begun(fresh):
     """A command that was seen to begin and is not in the guest has ended: how is not known."""
     d = fresh()
     m = d.machine()
     x = d.exec(m, "echo done")["exec"]["id"]
-    d.exec(m, "true")  # by now the guest was told that the first is written down
     d.kill()
     with database(d) as db:
-        db.execute("UPDATE execs SET state = 2, ended_ms = 0 WHERE id = ?", (x,))
-        db.execute("INSERT INTO execs SELECT 'x-aaaaaaaaaaaa', machine, owner, number + 9, flags, 1, exit_code, signal,"
-                   " reason, created_ms, 0, 0, timeout_ms, user_us, system_us, wall_us, max_rss_kb, out_bytes, err_bytes, user,"
-                   " out_log, err_log, NULL, request_hash, argv, cwd FROM execs WHERE id = ?", (x,))
+        for i, (new, state) in enumerate([(BEGAN, 2), (NEVER, 1)]):
+            db.execute("INSERT INTO execs SELECT ?, machine, owner, number + ?, flags, ?, exit_code, signal,"
+                       " reason, created_ms, 0, 0, timeout_ms, user_us, system_us, wall_us, max_rss_kb, out_bytes, err_bytes, user,"
+                       " out_log, err_log, NULL, request_hash, argv, cwd FROM execs WHERE id = ?", (new, 9 + i, state, x))
     d.start()
-    began = d.wait(m, x)
+    began = d.wait(m, BEGAN)
     assert began["state"] == "unknown" and "not written down" in began["reason"]
-    never = d.wait(m, "x-aaaaaaaaaaaa")
+    never = d.wait(m, NEVER)
     assert never["state"] == "failed" and "never began" in never["reason"]

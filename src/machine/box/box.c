@@ -427,13 +427,18 @@ static void take_parts(struct box *b, const struct plan *plan, struct fd_message
             b->m.uppers[i] = take_next(fds, &next);
 }
 
+/* EMFILE is `busy` elsewhere, because it passes. Machines that run keep their descriptors. */
+int box_no_fds(struct err *err, const char *what) {
+    err_num(err, -EMFILE, "%s", what);
+    err->code = ERR_LIMIT;
+    return -1;
+}
+
 static int take_created(struct creation *c, const struct plan_message *m, struct fd_message *fds,
                         struct err *err) {
     struct box *b = c->box;
-    if (fds->nfds < 1) {
-        errno = EMFILE;
-        return err_sys(err, "take the connection of machine '%s'", b->m.id);
-    }
+    if (fds->nfds < 1)
+        return box_no_fds(err, "take the connection of a new machine");
     take_parts(b, &c->plan, fds);
     b->warnings = strdup(m->text);
     b->m.guest = guest_open(b->m.host->loop, TAKE_FD(fds->fds[0]), on_gone, b, err);

@@ -1,7 +1,6 @@
 /* What leads into a box: the gate's sockets, connections to its ports, directories lent to it. */
 #include "machine/box/inner.h"
 
-#include <errno.h>
 #include <string.h>
 
 static void on_doors(void *arg, const struct plan_message *m, struct fd_message *fds,
@@ -15,8 +14,7 @@ static void on_doors(void *arg, const struct plan_message *m, struct fd_message 
     if (!done)
         return;
     if (!failed && fds->nfds != PLAN_GATE_FDS) {
-        errno = EMFILE;
-        err_sys(&err, "take the gate's sockets of a machine");
+        box_no_fds(&err, "take the gate's sockets of a machine");
         failed = &err;
     }
     if (failed) {
@@ -44,8 +42,7 @@ static void on_dial(void *arg, const struct plan_message *m, struct fd_message *
     if (!done)
         return;
     if (!failed && fds->nfds != 1) {
-        errno = EMFILE;
-        err_sys(&err, "take a connection to a machine");
+        box_no_fds(&err, "take a connection to a machine");
         failed = &err;
     }
     if (failed) {

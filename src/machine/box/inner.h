@@ -73,6 +73,9 @@ struct plan_message *box_message(struct machine_host *h, enum plan_type type, co
 
 struct call *call_new(struct machine *m, void *arg);
 void call_free(struct call *c);
+
+/* An answer came without its descriptors, because this process may open no more files. */
+int box_no_fds(struct err *err, const char *what);
 /* For verbs whose answer is done(arg, err): spawner_ask()'s callback. */
 void call_answered(void *arg, const struct plan_message *m, struct fd_message *fds,
                    const struct err *err);
