@@ -236,7 +236,7 @@ class Daemon(Client):
         ready, told = os.pipe()
         log = open(self.dir / "log", "ab")
         self.process = subprocess.Popen(
-            [*([self.program] if isinstance(self.program, str) else self.program), "--conf", str(self.conf), "--ready-fd", str(told), *self.options], pass_fds=[told, *self.lent_fds],
+            [*([self.program] if isinstance(self.program, (str, os.PathLike)) else self.program), "--conf", str(self.conf), "--ready-fd", str(told), *self.options], pass_fds=[told, *self.lent_fds],
             stdin=subprocess.DEVNULL, stdout=log, stderr=log, env={**self.env, **dict(env)})
         os.close(told)
         log.close()
