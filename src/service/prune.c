@@ -60,11 +60,20 @@ static bool print_ranges(const struct named *n, char *text, size_t size) {
     return at < size;
 }
 
+/* The disk is looked at once more, though no step asks for it. */
+static void look_again(struct live *l) {
+    l->steps.unpruned = true;
+    l->steps.full_look_ms = loop_now_ms(l->service->loop) + SWEPT_MS;
+}
+
 static void kept(void *arg, const struct err *err) {
     struct live *l = arg;
     l->steps.pruning = false;
-    if (err && err->code != ERR_GONE && err->code != ERR_NOT_FOUND)
+    if (err && err->code != ERR_GONE && err->code != ERR_NOT_FOUND) {
         log_line(LOG_WARN, "service", "remove old layers: %s id=%s", err->text, l->row.id);
+        l->steps.sweep = true; /* the layers whose steps went are still there */
+        look_again(l);
+    }
     live_unref(l);
 }
 
@@ -186,7 +195,7 @@ static void disk_known(void *arg, const struct machine_stats *stats, const struc
     if (failed || !quiet ||
         store_step_count(l->service->store, l->row.id, &steps, &bytes, &err) < 0 ||
         count_aged(l, &aged, &err) < 0) {
-        l->steps.unpruned |= !failed; /* looked at again */
+        look_again(l);
         kept(l, NULL);
         return;
     }
@@ -199,18 +208,20 @@ static void disk_known(void *arg, const struct machine_stats *stats, const struc
     }
     if (l->steps.sweep) {
         l->steps.sweep = false;
-        l->steps.unpruned = true;
-        l->steps.full_look_ms = loop_now_ms(l->service->loop) + SWEPT_MS;
+        look_again(l);
         drop_layers(l);
         return;
     }
     size_t many = steps > keep ? (size_t)(steps - keep) : 0;
     size_t some = full ? (size_t)steps / 4 + 1 : 0;
     size_t most = many > some ? many : some;
-    if ((most || aged) && drop_steps(l, most > aged ? most : aged, &dropped, &err) < 0)
+    bool refused = (most || aged) && drop_steps(l, most > aged ? most : aged, &dropped, &err) < 0;
+    if (refused)
         log_line(LOG_WARN, "service", "drop old steps: %s id=%s", err.text, l->row.id);
     l->steps.count = steps;
     if (!dropped) {
+        if (refused || (full && l->steps.stale)) /* a new root would let go of merged layers */
+            look_again(l);
         kept(l, NULL);
         return;
     }

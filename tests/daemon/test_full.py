@@ -87,7 +87,7 @@ def test_a_store_too_small_for_the_image_leaves_no_ghost(small):
 
 
 def test_a_disk_that_fills_up_is_warned_of(small):
-    d = small(24)
+    d = small(200)
     assert "is used by" not in d.log()
     with open(d.home / "filler", "wb") as f:
         f.write(b"x" * (d.free() - (1 << 20)))

@@ -11,7 +11,7 @@ import time
 import pytest
 from carrel import PROGRAM, ROOTLESS, signal_all, spawner_pids
 from daemon import Refused, stopped
-from patience import clock
+from patience import PATIENCE, clock
 
 
 class Box:
@@ -438,9 +438,9 @@ def test_history_gives_way_when_the_disk_is_full_of_it(daemon):
     b.snap("precious")
     for i in range(30):
         assert b.sh(f"head -c 10000000 /dev/urandom > big && echo {i} > n; cat n") == f"{i}\n", i
-        end = clock() + 20
+        end = clock() + 20 * PATIENCE
         while daemon.get(b.url + "/stats")["disk_bytes"] > 85_000_000:
-            assert clock() < end
+            assert clock() < end, (b.steps(limit=1000), daemon.log()[-3000:])
             time.sleep(0.05)
     steps = b.steps(limit=1000)
     assert len(steps) < 30 and any(s["name"] == "precious" for s in steps if "name" in s)
