@@ -115,6 +115,8 @@ def test_only_administrators_see_others_and_make_tokens(server, tcp):
             assert "'admin'" in refused(403, "denied", call, "/v1/tokens")["message"]
         refused(403, "denied", client.delete, "/v1/tokens/t-000000000000")
     refused(403, "denied", plain.post, "/v1/tokens", {"owner": "ben"})
+    narrow = tcp(owner="boss", scopes=["read", "admin"])  # nobody gives away what they do not have
+    refused(403, "denied", narrow.post, "/v1/tokens", {"scopes": ["run"]})
     made = admin.post("/v1/tokens", {"owner": "ben", "scopes": ["read"]})
     assert TcpClient(server.port, made["secret"]).machines() == []
     assert all("secret" not in t for t in admin.get("/v1/tokens")["tokens"])
@@ -340,6 +342,7 @@ def test_each_uid_sees_only_its_own(shared):
             refused(404, "not_found", as_user, BOB, lambda: d.request(method, f"/v1/machines/{ref}{path}", body))
     refused(404, "not_found", as_user, BOB, lambda: d.delete(f"/v1/tokens/{t}"))
     assert as_user(BOB, lambda: d.get("/v1/tokens"))["tokens"] == []
+    refused(403, "denied", as_user, BOB, lambda: d.post("/v1/tokens", {"scopes": ["admin"]}))
     seen = as_user(BOB, lambda: (d.get("/v1/audit") + d.get("/v1/events", follow=0)).decode())
     assert m not in seen and "secret" not in seen
     assert d.get(base)["state"] == "running"

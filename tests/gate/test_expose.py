@@ -277,13 +277,15 @@ def test_no_token_reaches_the_machine(daemon, count_attack):
                          (get(f"/3?carrel_token={token}&carrel_token={token}&a=1", cookie), 302), (get(f"/4?carrel%5ftoken={token}", cookie), 302),
                          (get("/5", f"{cookie}; carrel_expose={token}"), 200), (get("/6", cookie, cookie), 200),
                          (get("/7", cookie, f"Referer: http://{host}/?carrel_token={token}"), 200),
-                         (get("/8", f"Carrel-Token: {token}", f"Carrel-Token: {token}"), 200), (get("/9", cookie) + get("/10", cookie), 200)):
+                         (get("/8", f"Carrel-Token: {token}", f"Carrel-Token: {token}"), 200), (get("/9", cookie) + get("/10", cookie), 200),
+                         (get("/11", cookie, "Content-Length: 2") + "xx" + get("/12", cookie), 200)):
         said = send(daemon.ingress, head)
         assert said.split()[1] == str(status) and said.count("HTTP/1.1") == 1, (head, said)
         assert status == 302 or "Connection: close" in said
         count_attack()
     heard = daemon.exec(box, "cat /tmp/heard")["stdout"]
     assert "GET /9 " in heard and token not in heard and "GET /10" not in heard and "GET /1 " not in heard
+    assert "GET /11 " in heard and "GET /12" not in heard
     # The control: without the listener between, one connection carries both, and what is in them.
     script = f"import socket; s = socket.create_connection(('127.0.0.1', 8000)); s.sendall({get('/9', cookie) + get('/10', cookie)!r}.encode()); s.shutdown(1)\n" \
              "while s.recv(999): pass"

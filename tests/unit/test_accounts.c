@@ -161,8 +161,10 @@ static void what_cost_more_than_was_held_is_charged_all_the_same(void **state) {
     assert_int_equal(hold(s, "run:r", 10, 10, id, &err), 0);
     assert_int_equal(store_hold_settle(s, id, &(struct cost){5000, 9000}, &err), 0);
     assert_int_equal(get(s, "run:r").spent_tokens, 5000);
+    assert_int_equal(get(s, "run:r").spent_micro, 9000);
     assert_int_equal(store_account_left(s, "run:r", &left, &err), 0);
     assert_int_equal(left.tokens, 0);
+    assert_int_equal(left.micro, 0);
     assert_int_equal(hold(s, "run:r", 1, 1, id, &err), -1);
 }
 
@@ -177,6 +179,10 @@ static void without_a_price_a_budget_in_money_refuses(void **state) {
     assert_int_equal(err.code, ERR_UNSUPPORTED);
     assert_non_null(strstr(err.text, "new-model"));
     assert_non_null(strstr(err.remedy, "carrel.conf"));
+    put(s, "owner:cat", "", 0, 100); /* in money alone */
+    h.account = "owner:cat";
+    assert_int_equal(store_hold(s, &h, id, &err), -1);
+    assert_int_equal(err.code, ERR_UNSUPPORTED);
     put(s, "owner:ben", "", 100, 0);
     h.account = "owner:ben";
     assert_int_equal(store_hold(s, &h, id, &err), 0);

@@ -852,6 +852,19 @@ static void what_providers_write_cannot_break_a_line(void **state) {
     assert_non_null(strstr(err.text, "one two"));
 }
 
+/* Trying again what cannot succeed costs the owner money, or the provider's patience. */
+static void only_what_may_succeed_is_tried_again(void **state) {
+    (void)state;
+    static const enum model_failure again[] = {
+        MODEL_FAIL_RATE, MODEL_FAIL_SERVER,  MODEL_FAIL_BUSY,   MODEL_FAIL_GARBAGE,
+        MODEL_FAIL_CUT,  MODEL_FAIL_CONNECT, MODEL_FAIL_TIMEOUT};
+    bool retry[MODEL_FAIL_COUNT] = {false};
+    for (size_t i = 0; i < sizeof(again) / sizeof(*again); i++)
+        retry[again[i]] = true;
+    for (enum model_failure f = 0; f < MODEL_FAIL_COUNT; f++)
+        assert_int_equal(model_failure_row(f)->retry, retry[f]);
+}
+
 static void failures_we_send_are_read_as_what_they_are(void **state) {
     (void)state;
     static const enum model_failure kinds[] = {MODEL_FAIL_KEY,    MODEL_FAIL_RATE,
@@ -908,5 +921,6 @@ UNIT_MAIN(cmocka_unit_test(an_anthropic_request_is_as_its_server_wants_it),
           cmocka_unit_test(two_hundred_calls_are_read_and_a_thousand_are_too_many),
           cmocka_unit_test(failures_are_told_apart_by_words_and_status),
           cmocka_unit_test(what_providers_write_cannot_break_a_line),
+          cmocka_unit_test(only_what_may_succeed_is_tried_again),
           cmocka_unit_test(failures_we_send_are_read_as_what_they_are),
           cmocka_unit_test(codecs_are_found_by_name))

@@ -339,6 +339,24 @@ static void lines_that_cannot_follow_are_refused(void **state) {
     }
 }
 
+/* A call that was answered without being made, as one that nobody allowed, is not made later. */
+static void what_has_its_result_is_over(void **state) {
+    (void)state;
+    struct arena a DEFER(arena_done) = {0};
+    struct play p DEFER(end);
+    struct err err = {0};
+    begin(&p, (struct run_budget){0}, 100000);
+    answer_as(&p, settle(&p, &a).purpose, "exec", "{}", NULL);
+    const struct run_event call = {.kind = RUN_CALL, .tool = "exec", .arguments = "{}"};
+    const struct run_event again = {.kind = RUN_RESULT, .text = "x"};
+    const struct run_event early = {.kind = RUN_ANSWER, .stop = MODEL_STOP_DONE};
+    assert_int_equal(run_take(&p.run, &early, &err), -1);
+    result(&p, "refused", true);
+    assert_int_equal(run_take(&p.run, &call, &err), -1);
+    assert_int_equal(run_take(&p.run, &again, &err), -1);
+    assert_int_equal(run_take(&p.run, &early, &err), 0);
+}
+
 static void returned_work_goes_on_with_the_comment(void **state) {
     (void)state;
     struct arena a DEFER(arena_done) = {0};
@@ -436,4 +454,5 @@ UNIT_MAIN(cmocka_unit_test(of_several_tries_a_good_one_that_changed_little_is_be
           cmocka_unit_test(long_runs_are_pruned_and_handed_over),
           cmocka_unit_test(a_cut_transcript_is_the_run_before_the_cut),
           cmocka_unit_test(events_survive_writing_and_reading),
-          cmocka_unit_test(lines_that_cannot_follow_are_refused))
+          cmocka_unit_test(lines_that_cannot_follow_are_refused),
+          cmocka_unit_test(what_has_its_result_is_over))
