@@ -89,6 +89,7 @@ def test_room_of_an_import_under_way_is_held(server, tcp):
             return False
 
         server.until(is_held)
+        tcp(owner="held", disk="64M").machine(limits={"disk": "32M"})  # another token has room of its own
     server.until(lambda: can_make(client))
 
 

@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #include "base/defer.h"
@@ -58,10 +59,12 @@ static const char *shown(const struct disk *d, const char *path) {
 static void the_uppermost_of_each_name_shows(void **state) {
     (void)state;
     static const char *const rows[][2] = {
-        {"9/u/all", "three"},     {"9/u/lower", "two"},  {"9/u/lowest", "one"},
-        {"9/u/gone", "whiteout"}, {"9/u/back", "three"}, {"9/u/d/x", "two"},
-        {"9/u/d/y", "one"},       {"9/u/file", "three"}, {"9/u/file/under", "Not a directory"},
-        {"9/U/usr", "one"},       {"9/u/.wht", "none"}};
+        {"9/u/all", "three"},  {"9/u/lower", "two"},
+        {"9/u/lowest", "one"}, {"9/u/gone", "whiteout"},
+        {"9/u/back", "three"}, {"9/u/d/x", "two"},
+        {"9/u/d/y", "one"},    {"9/u/d/z", "whiteout"},
+        {"9/u/file", "three"}, {"9/u/file/under", "Not a directory"},
+        {"9/U/usr", "one"},    {"9/u/.wht", "none"}};
     struct disk d DEFER(disk_done) = disk_new();
     assert_int_equal(mkdirat(d.plan.disk, "1/u/d", 0755), 0);
     assert_int_equal(mkdirat(d.plan.disk, "2/u/d", 0755), 0);
@@ -80,6 +83,8 @@ static void the_uppermost_of_each_name_shows(void **state) {
     put_file(&d, "3/u/back", "three");
     put_file(&d, "1/u/d/x", "one");
     put_file(&d, "1/u/d/y", "one");
+    put_file(&d, "1/u/d/z", "one");
+    put_whiteout(&d, "2/u/d/z");
     put_file(&d, "2/u/d/x", "two");
     put_file(&d, "3/u/file", "three");
     put_file(&d, "1/U/usr", "one");
@@ -87,6 +92,35 @@ static void the_uppermost_of_each_name_shows(void **state) {
     for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++)
         assert_string_equal(shown(&d, rows[i][0]), rows[i][1]);
     assert_int_equal(merge_done(&d.plan), 1);
+}
+
+#define OPAQUE "trusted.overlay.opaque"
+
+static int open_dir(const struct disk *d, const char *path) {
+    int fd = openat(d->plan.disk, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    assert_true(fd >= 0);
+    return fd;
+}
+
+/* A directory that was removed and made anew shows nothing of the old one, which may also lie below
+ * all that is merged. */
+static void what_was_made_anew_hides_the_old(void **state) {
+    (void)state;
+    char mark[4] = "";
+    struct disk d DEFER(disk_done) = disk_new();
+    assert_int_equal(mkdirat(d.plan.disk, "1/u/d", 0755), 0);
+    assert_int_equal(mkdirat(d.plan.disk, "2/u/d", 0755), 0);
+    put_file(&d, "1/u/d/old", "one");
+    put_file(&d, "2/u/d/new", "two");
+    int dir DEFER_CLOSE = open_dir(&d, "2/u/d");
+    if (fsetxattr(dir, OPAQUE, "y", 1, 0) < 0)
+        skip(); /* not the root of the host, or a filesystem without attributes */
+    assert_int_equal(merge_layers(&d.plan), 0);
+    assert_string_equal(shown(&d, "9/u/d/new"), "two");
+    assert_string_equal(shown(&d, "9/u/d/old"), "none");
+    int merged DEFER_CLOSE = open_dir(&d, "9/u/d");
+    assert_int_equal(fgetxattr(merged, OPAQUE, mark, sizeof(mark)), 1);
+    assert_string_equal(mark, "y");
 }
 
 static void what_layers_of_the_store_cost_goes_over(void **state) {
@@ -111,5 +145,6 @@ static void a_layer_that_is_not_there_is_no_layer_merged(void **state) {
 }
 
 UNIT_MAIN(cmocka_unit_test(the_uppermost_of_each_name_shows),
+          cmocka_unit_test(what_was_made_anew_hides_the_old),
           cmocka_unit_test(what_layers_of_the_store_cost_goes_over),
           cmocka_unit_test(a_layer_that_is_not_there_is_no_layer_merged))
