@@ -239,6 +239,10 @@ int linkat(int from, const char *path, int to, const char *to_path, int flags) {
     return r;
 }
 
+int link(const char *path, const char *to_path) {
+    return linkat(AT_FDCWD, path, AT_FDCWD, to_path, 0);
+}
+
 /* The older call where it is enough: some filesystems know no other. */
 static inline int sync_rename(int from, const char *path, int to, const char *to_path,
                               unsigned flags) {

@@ -11,6 +11,7 @@
 #include "base/baseline.h"
 #include "base/defer.h"
 #include "base/fdio.h"
+#include "base/folder.h"
 #include "base/log.h"
 #include "base/sha256.h"
 #include "grant/dir_record.h"
@@ -46,8 +47,9 @@ static int make_dirs(const struct service *s, const char *machine, struct err *e
     const char *const names[] = {"", machine};
     for (size_t i = 0; i < 2; i++) {
         dir_of(s, names[i], path);
-        if (mkdir(path, 0700) < 0 && errno != EEXIST)
-            return err_sys(err, "make '%s'", path);
+        int status = folder_make(path);
+        if (status < 0)
+            return err_num(err, status, "make '%s'", path);
     }
     return 0;
 }
@@ -64,13 +66,22 @@ static int open_new(const struct service *s, const char *machine, const char *pl
     return fd < 0 ? err_sys(err, "make '%s'", path) : fd;
 }
 
-int baseline_begin(const struct service *s, const char *machine, const char *place,
+static int flush_new(const struct service *s, const char *machine, int to, struct err *err) {
+    char path[PATH_SIZE];
+    dir_of(s, machine, path);
+    int status = fdatasync(to) < 0 ? -errno : folder_sync(path);
+    return status < 0 ? err_num(err, status, "flush a baseline in '%s'", path) : 0;
+}
+
+int baseline_begin(const struct service *s, const char *machine, const char *place, bool durable,
                    struct err *err) {
     int to DEFER_CLOSE = open_new(s, machine, place, err);
     if (to < 0)
         return -1;
     int status = write_all(to, BASELINE_HEAD, strlen(BASELINE_HEAD));
-    return status < 0 ? err_num(err, status, "begin a baseline") : 0;
+    if (status < 0)
+        return err_num(err, status, "begin a baseline");
+    return durable ? flush_new(s, machine, to, err) : 0;
 }
 
 int baseline_make(const struct service *s, const char *machine, const char *place, int dir,
@@ -80,7 +91,7 @@ int baseline_make(const struct service *s, const char *machine, const char *plac
         return -1;
     if (dir_record(dir, to, err) < 0)
         return err_wrap(err, "what is lent at '%s'", place);
-    return fdatasync(to) < 0 ? err_sys(err, "flush the baseline of '%s'", place) : 0;
+    return flush_new(s, machine, to, err);
 }
 
 void baseline_keep(const struct service *s, const char *machine, const char *place,

@@ -10,8 +10,9 @@
 /* Of what is mounted at `place`. From any thread; it blocks. */
 int baseline_make(const struct service *s, const char *machine, const char *place, int dir,
                   struct err *err);
-/* Of a file that was handed over: nothing is known but what is shipped from now on. */
-int baseline_begin(const struct service *s, const char *machine, const char *place,
+/* Of a file that was handed over: nothing is known but what is shipped from now on. durable: it
+ * blocks until that is on the disk. */
+int baseline_begin(const struct service *s, const char *machine, const char *place, bool durable,
                    struct err *err);
 /* As `path`, if there is one. */
 void baseline_keep(const struct service *s, const char *machine, const char *place,

@@ -14,6 +14,7 @@
 #include "base/baseline.h"
 #include "base/defer.h"
 #include "base/fdio.h"
+#include "base/folder.h"
 #include "service/changeset_files.h"
 #include "service/rights.h"
 #include "service/taint.h"
@@ -38,7 +39,8 @@ void changeset_path(const struct service *s, const char *id, const char *ending,
 int changeset_make_dir(const struct service *s, struct err *err) {
     char path[CHANGESET_PATH];
     changeset_path(s, "", "", path);
-    return mkdir(path, 0700) < 0 && errno != EEXIST ? err_sys(err, "make '%s'", path) : 0;
+    int status = folder_make(path);
+    return status < 0 ? err_num(err, status, "make '%s'", path) : 0;
 }
 
 int changeset_write(const struct service *s, const char *id, const char *ending, const char *text,
@@ -50,7 +52,10 @@ int changeset_write(const struct service *s, const char *id, const char *ending,
     int status = fd < 0 ? -errno : write_all(fd, text, n);
     if (status < 0)
         return err_num(err, status, "write '%s'", path);
-    return fsync(fd) < 0 || rename(part, path) < 0 ? err_sys(err, "write '%s'", path) : 0;
+    if (fsync(fd) < 0 || rename(part, path) < 0)
+        return err_sys(err, "write '%s'", path);
+    status = folder_sync_above(path);
+    return status < 0 ? err_num(err, status, "keep '%s'", path) : 0;
 }
 
 void changeset_remove(const struct service *s, const char *id) {

@@ -16,6 +16,7 @@
 
 #include "base/defer.h"
 #include "base/fdio.h"
+#include "base/folder.h"
 #include "base/log.h"
 #include "io/child.h"
 #include "service/baselines.h"
@@ -43,7 +44,8 @@ static void path_of(const struct service *s, const char *id, char ret[PATH_SIZE]
 static int make_dir(const struct service *s, struct err *err) {
     char path[PATH_SIZE];
     path_of(s, "", path);
-    return mkdir(path, 0700) < 0 && errno != EEXIST ? err_sys(err, "make '%s'", path) : 0;
+    int status = folder_make(path);
+    return status < 0 ? err_num(err, status, "make '%s'", path) : 0;
 }
 
 int grant_copy_path(const struct service *s, const char *id, char ret[PATH_SIZE], struct err *err) {
@@ -79,7 +81,10 @@ static int keep_copy(const struct giving *g, struct err *err) {
     }
     if (n < 0)
         return err_sys(err, "read a database");
-    return baseline_begin(g->live->service, g->live->row.id, g->place, err);
+    int status = fsync(out) < 0 ? -errno : folder_sync_above(path);
+    if (status < 0)
+        return err_num(err, status, "flush '%s'", path);
+    return baseline_begin(g->live->service, g->live->row.id, g->place, true, err);
 }
 
 static void keep_job(void *arg) {
@@ -125,7 +130,7 @@ static int sqlite_follow(struct live *l, const char *of, const char *id, const c
     path_of(l->service, id, to);
     if (link(from, to) < 0 && errno != ENOENT)
         return err_sys(err, "keep a copy of a database");
-    return baseline_begin(l->service, l->row.id, place, err);
+    return baseline_begin(l->service, l->row.id, place, false, err);
 }
 
 /* It is known by its grant: what has none, of a machine that lives, is nobody's. */

@@ -1,6 +1,7 @@
 #include "service/logs.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/defer.h"
+#include "base/folder.h"
 #include "base/id.h"
 #include "base/log.h"
 
@@ -24,22 +26,16 @@ struct job {
     struct err err;
 };
 
-/* A new folder is in its parent, on the disk, before anything is in it. */
-static void make_dir(const char *parent, const char *path) {
-    if (mkdir(path, 0700) < 0)
-        return;
-    int fd DEFER_CLOSE = open(parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd >= 0)
-        (void)fsync(fd);
-}
-
 static int open_dir(const char *home, const char *machine, bool make) {
     char all[LOG_PATH], path[LOG_PATH + ID_SIZE];
     snprintf(all, sizeof(all), "%s/log", home);
     snprintf(path, sizeof(path), "%s/%s", all, machine);
-    if (make) {
-        make_dir(home, all);
-        make_dir(all, path);
+    int status = make ? folder_make(all) : 0;
+    if (make && status == 0)
+        status = folder_make(path);
+    if (status < 0) {
+        errno = -status;
+        return -1;
     }
     return open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 }

@@ -1,10 +1,9 @@
 #include "service/runs.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 
+#include "base/folder.h"
 #include "service/state.h"
 
 static struct journal_record record_of(const struct run_record *what) {
@@ -50,7 +49,6 @@ int service_run_flush(struct service *s, struct err *err) {
 
 int service_run_dir(struct service *s, char *ret, size_t size, struct err *err) {
     snprintf(ret, size, "%s/runs", s->place->home);
-    if (mkdir(ret, 0700) < 0 && errno != EEXIST)
-        return err_sys(err, "make '%s'", ret);
-    return 0;
+    int status = folder_make(ret);
+    return status < 0 ? err_num(err, status, "make '%s'", ret) : 0;
 }

@@ -293,6 +293,8 @@ DURABLE = {
     "token": lambda d, m: d.post("/v1/tokens", {"note": "late"}),
     "secret": lambda d, m: d.put("/v1/secrets/LATE", {"value": "v" * 20}),
     "grant": lambda d, m: d.grant(m, "env", "LATE", value="1"),
+    "machine": lambda d, m: d.machine(env={"LATE": "1"}),
+    "ship": lambda d, m: d.post(f"/v1/changesets/{d.frozen}/ship", {"action": "shipped", "target": "/x", "sha256": "0" * 64, "files": 1}),
 }
 
 
@@ -301,6 +303,7 @@ def test_what_must_be_durable_is_synced_before_it_is_acknowledged(fresh, verb):
     """No sync succeeds: whoever answers all the same did not wait for one. The control is a verb that need not wait."""
     d = fresh()
     m = d.machine()
+    d.frozen = d.post(f"/v1/machines/{m}/changesets", {"path": "/home/user"})["id"]
     flag = d.dir / "fail"
     d.end()
     d.start(env={"LD_PRELOAD": str(BUILD / "tests/daemon/libfail-sync.so"), "FAIL_SYNC": str(flag)})
