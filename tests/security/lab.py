@@ -144,15 +144,6 @@ class Machine:
     def link(self):
         return Link(self.connect())
 
-    def latencies(self, times):
-        """Of execs one after the other, in seconds."""
-        took = []
-        for _ in range(times):
-            began = time.monotonic()
-            assert self.exec("true", user="user").returncode == 0
-            took.append(time.monotonic() - began)
-        return took
-
     def rm(self):
         done = self.lab("rm", self.id)
         assert done.returncode == 0, done

