@@ -131,9 +131,17 @@ static int put_page(int file, struct outlog_page page, const struct outlog_kept 
     return put(file, &page, sizeof(page), 0, err);
 }
 
+bool outlog_is_whole(int file) {
+    struct outlog kept;
+    return outlog_open_kept(&kept, file, NULL) == 0 && outlog_extent(&kept, 0).ended &&
+           outlog_extent(&kept, 1).ended;
+}
+
 int outlog_keep(const struct outlog *l, int file, struct outlog_kept *done, struct err *err) {
     struct outlog_page page = outlog_page_of(l);
     struct outlog_kept next = *done;
+    if (outlog_is_whole(file))
+        return 0;
     if (shape(l, file, err) < 0)
         return -1;
     /* As in memory: what is about to be overwritten is given up first. */

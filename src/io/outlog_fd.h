@@ -37,11 +37,15 @@ struct outlog_kept {
     uint64_t claimed[2]; /* beyond produced + tail: bytes of the tail that came too fast to keep */
 };
 
+/* Do both streams in this file have their end? Then nothing is ever added to it. */
+bool outlog_is_whole(int file);
+
 /*
  * Brings the file up to date with the log: copies what is new since `done`, the numbers
  * last. The file is sparse and reads as the log did. It is on the disk when this returns
  * 0, which waits for that; calls for one file follow each other. One that failed is
- * repeated with the same `done`, and writes everything since then again.
+ * repeated with the same `done`, and writes everything since then again. A file that is
+ * whole stays as it is, whatever the log says by now.
  */
 int outlog_keep(const struct outlog *l, int file, struct outlog_kept *done, struct err *err);
 

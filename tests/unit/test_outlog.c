@@ -344,6 +344,41 @@ static void keeping_starts_again_from_the_file(void **state) {
     outlog_fd_close(&l);
 }
 
+/* A guest that was taken over shows a log of a command that has ended long ago. */
+static void a_whole_file_takes_no_other_log(void **state) {
+    (void)state;
+    const struct outlog_caps other = {{16, 16}, {8192, 4096}};
+    const struct outlog_caps *caps[] = {&small, &other};
+    struct outlog_fd l = made(&small);
+    struct outlog_writer w = writer_of(&l);
+    int file = temporary();
+    struct outlog_kept done = {0};
+    struct outlog kept;
+    struct err err;
+    put(&w, 0, "as it was");
+    outlog_end(&w, 0);
+    assert_int_equal(outlog_keep(&l.log, file, &done, &err), 0);
+    assert_false(outlog_is_whole(file));
+    outlog_end(&w, 1);
+    assert_int_equal(outlog_keep(&l.log, file, &done, &err), 0);
+    assert_true(outlog_is_whole(file));
+    for (size_t i = 0; i < 2; i++) {
+        struct outlog_fd forged = made(caps[i]);
+        struct outlog_writer forger = writer_of(&forged);
+        put(&forger, 0, "as it was, and something else");
+        put(&forger, 1, "and an error");
+        outlog_end(&forger, 0);
+        outlog_end(&forger, 1);
+        done = (struct outlog_kept){0};
+        assert_int_equal(outlog_keep(&forged.log, file, &done, &err), 0);
+        assert_int_equal(outlog_open_kept(&kept, file, &err), 0);
+        assert_same(&l.log, &kept);
+        outlog_fd_close(&forged);
+    }
+    close(file);
+    outlog_fd_close(&l);
+}
+
 static void what_was_kept_can_be_released(void **state) {
     (void)state;
     struct outlog_fd l = made(&OUTLOG_CAPS_TWO);
@@ -398,5 +433,6 @@ UNIT_MAIN(cmocka_unit_test(the_size_is_sealed), cmocka_unit_test(a_new_log_costs
           cmocka_unit_test(only_sealed_logs_are_adopted),
           cmocka_unit_test(a_kept_log_reads_as_the_log_did),
           cmocka_unit_test(keeping_starts_again_from_the_file),
+          cmocka_unit_test(a_whole_file_takes_no_other_log),
           cmocka_unit_test(what_was_kept_can_be_released),
           cmocka_unit_test(a_file_that_is_no_log_is_refused))
