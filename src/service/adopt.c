@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "service/durable.h"
 #include "service/gate.h"
+#include "service/logs.h"
 #include "service/strays.h"
 
 enum {
@@ -62,7 +63,6 @@ static bool is_ending(const struct live *l) {
 struct hearing {
     struct live *live;
     size_t waiting; /* answers that did not come yet */
-    size_t unknown; /* commands that nobody wrote down: a guest may list as many as it likes */
     bool lost;      /* some will not: ask again */
 };
 
@@ -151,11 +151,15 @@ static void settle_lost(struct live *l, struct exec_row *row) {
     exec_row_conclude(l, row);
 }
 
+/* The guest may forget it. */
+static void acknowledge(struct live *l, uint32_t id) {
+    guest_tell(l->machine->guest, (struct frame_head){.type = MSG_EXIT_ACK, .id = id}, NULL, NULL);
+}
+
 /* A tool, or something nobody wrote down: it ends, and the guest forgets it. */
 static void drop_unknown(struct live *l, uint32_t id) {
-    struct guest *g = l->machine->guest;
-    guest_tell(g, (struct frame_head){.type = MSG_KILL, .id = id}, NULL, NULL);
-    guest_tell(g, (struct frame_head){.type = MSG_EXIT_ACK, .id = id}, NULL, NULL);
+    guest_tell(l->machine->guest, (struct frame_head){.type = MSG_KILL, .id = id}, NULL, NULL);
+    acknowledge(l, id);
 }
 
 /* May this be a command of an earlier database? Its number must leave room for those to come. */
@@ -163,7 +167,7 @@ static bool may_be_command(const struct hearing *h, const struct msg_row *state)
     uint32_t last = 0;
     struct err err;
     return !(state->flags & MSG_EXEC_TOOL) && state->id < EXEC_NUMBERS_END &&
-           h->unknown < UNKNOWN_MAX &&
+           h->live->reach.unknown < UNKNOWN_MAX &&
            store_exec_last(h->live->service->store, h->live->row.id, &last, &err) == 0 &&
            state->id <= (uint64_t)last + UNKNOWN_AHEAD;
 }
@@ -184,24 +188,44 @@ static int write_unknown(struct hearing *h, const struct msg_row *state, struct 
     snprintf(row->id, sizeof(row->id), "%s", id_new('x').text);
     snprintf(row->machine, sizeof(row->machine), "%s", h->live->row.id);
     snprintf(row->owner, sizeof(row->owner), "%s", h->live->row.owner);
-    h->unknown++;
+    h->live->reach.unknown++;
     return store_exec_add(h->live->service->store, row, existing, err);
 }
 
-/* Commands whose outcome is not known yet, less those that the guest has told of. */
-static void settle_unheard(struct live *l) {
+/* One page of settle_unheard(), before the command `last`, which becomes the page's last one. */
+static bool settle_page(struct live *l, char last[ID_SIZE]) {
     struct exec_list list DEFER(exec_list_done) = {0};
     struct exec_filter filter = {.machine = l->row.id,
                                  .limit = STORE_PAGE_MAX,
+                                 .before_id = last[0] ? last : NULL,
                                  .states = 1u << EXEC_STARTING | 1u << EXEC_RUNNING};
     struct err err;
     if (store_exec_list(l->service->store, &filter, &list, &err) < 0) {
         log_line(LOG_ERROR, "service", "%s", err.text);
-        return;
+        return false;
     }
+    if (list.count)
+        memcpy(last, list.rows[list.count - 1].id, ID_SIZE);
     for (size_t i = 0; i < list.count; i++)
         if (!exec_is_listed(l, list.rows[i].number))
             settle_lost(l, &list.rows[i]);
+    return list.count == STORE_PAGE_MAX;
+}
+
+/* Commands whose outcome is not known yet, less those that the guest has told of. */
+static void settle_unheard(struct live *l) {
+    char last[ID_SIZE] = "";
+    while (settle_page(l, last))
+        ;
+}
+
+/*
+ * Its outcome and all its output are on disk. A guest that lists it, because it missed our
+ * acknowledgement or to give another output, changes nothing.
+ */
+static bool is_settled(const struct live *l, const struct exec_row *row) {
+    bool is_over = row->state != EXEC_STARTING && row->state != EXEC_RUNNING;
+    return is_over && logs_are_whole(l->service->place->home, row->machine, row->id);
 }
 
 static void adopt_row(struct hearing *h, const struct msg_row *state) {
@@ -211,7 +235,10 @@ static void adopt_row(struct hearing *h, const struct msg_row *state) {
     /* Asked a second time, the guest tells of what we follow already, too. */
     if (exec_is_listed(l, state->id) || guest_follows(l->machine->guest, state->id))
         return;
-    if (store_exec_by_number(l->service->store, l->row.id, state->id, &row, &err) == 0)
+    int r = store_exec_by_number(l->service->store, l->row.id, state->id, &row, &err);
+    if (r == 0 && is_settled(l, &row))
+        acknowledge(l, state->id);
+    else if (r == 0)
         adopt_exec(h, &row, state);
     else if (err.code != ERR_NOT_FOUND)
         h->lost = true;

@@ -92,6 +92,11 @@ int logs_open(const char *home, const char *machine, const char *exec) {
     return dir < 0 ? -1 : openat(dir, exec, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
 }
 
+bool logs_are_whole(const char *home, const char *machine, const char *exec) {
+    int file DEFER_CLOSE = logs_open(home, machine, exec);
+    return file >= 0 && outlog_is_whole(file);
+}
+
 void logs_remove(const char *home, const char *machine, const char *exec) {
     int dir DEFER_CLOSE = open_dir(home, machine, false);
     if (dir >= 0)

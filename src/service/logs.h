@@ -23,6 +23,9 @@ void logs_keep(struct loop *loop, const char *home, const char *machine, const c
 /* The file of a command's output, or -1. */
 int logs_open(const char *home, const char *machine, const char *exec);
 
+/* Is all output of a command on disk? Then its file does not change any more. */
+bool logs_are_whole(const char *home, const char *machine, const char *exec);
+
 /* What is kept of one command goes; likewise. */
 void logs_remove(const char *home, const char *machine, const char *exec);
 

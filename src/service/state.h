@@ -38,6 +38,7 @@ struct reach {
     bool calling; /* it is being adopted, or asked for its commands */
     bool awaited; /* the daemon is not ready before it was heard, or a while has passed */
     unsigned tries;
+    size_t unknown;    /* commands of it that were added: its guest may tell of any number */
     uint64_t again_ms; /* when to try again; 0: not before something happens */
     uint64_t since_ms;
     char why[200];            /* it is not */

@@ -1,4 +1,5 @@
 """A stand-in at a box's socket: what a daemon meets when the guest behind it cannot serve it."""
+import contextlib
 import os
 import pathlib
 import select
@@ -7,7 +8,10 @@ import struct
 import threading
 
 HEAD = struct.Struct("<IHHII")  # payload bytes, type, flags, id, tag
-HELLO, ATTACH, TABLE, LOG_OPEN = 1, 28, 29, 35
+HELLO, OK, PING, ATTACH, TABLE, LOG_OPEN = 1, 2, 4, 28, 29, 35
+TABLE_ROWS = 30
+EXEC_LOG = 4  # enum msg_exec_flag
+ROW = struct.Struct("<I5BII6QII4Q")  # struct msg_row
 
 
 def frames(data):
@@ -47,7 +51,7 @@ class Relay:
                 except OSError:
                     return
                 self.accepted += 1
-                with peer:
+                with peer, contextlib.suppress(ConnectionError):  # the daemon ended: the next one is awaited
                     if handle(peer) is False:
                         self.done.set()
                         return
@@ -60,6 +64,37 @@ class Relay:
             peer.recv(4096)
             peer.sendall(HEAD.pack(16, HELLO, 0, 0, 0) + struct.pack("<IIQ", version, 0, 7))
 
+        self.serve(handle)
+
+    def tell_of(self, count, rounds):
+        """Plays a guest that tells of so many commands that nobody started, each time of others. The log of the last
+        one is not given: the connection is cut instead, so that the daemon asks again, until the last round."""
+        def table(tag):
+            first = self.told * count + 1
+            logged = first + count - 1 if self.told + 1 < rounds else 0
+            rows = b"".join(ROW.pack(n, 1, 0, 0, 0, 0, EXEC_LOG if n == logged else 0, *[0] * 13)
+                            for n in range(first, first + count))
+            return HEAD.pack(4 + len(rows), TABLE_ROWS, 0, 0, tag) + struct.pack("<I", count) + rows
+
+        def handle(peer):
+            data = b""
+            while more := peer.recv(1 << 16):
+                data += more
+                while len(data) >= HEAD.size and len(data) >= HEAD.size + HEAD.unpack_from(data)[0]:
+                    size, kind, _, _, tag = HEAD.unpack_from(data)
+                    said, data = data[HEAD.size:HEAD.size + size], data[HEAD.size + size:]
+                    if kind == HELLO:  # in the version that was asked for
+                        peer.sendall(HEAD.pack(16, HELLO, 0, 0, 0) + said[:4] + struct.pack("<IQ", 0, 7))
+                    elif kind == PING:
+                        peer.sendall(HEAD.pack(8, OK, 0, 0, tag) + bytes(8))
+                    elif kind == TABLE:
+                        peer.sendall(table(tag))
+                        self.told += 1
+                    elif kind == LOG_OPEN:
+                        return True
+            return True
+
+        self.told = 0
         self.serve(handle)
 
     def cut_at(self, kind):

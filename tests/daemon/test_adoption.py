@@ -1,7 +1,10 @@
 """The daemon may die at any instant: machines and commands go on, and the next daemon finds them."""
+import contextlib
 import os
 import signal
 import socket
+import sqlite3
+import struct
 import time
 
 import pytest
@@ -224,3 +227,58 @@ def test_a_connection_lost_while_adopting_loses_no_command(orphan, kind):
     d.start()
     assert relay.done.wait(30), "the daemon never asked"
     check_reached(d, m, x)
+
+
+# ---- a guest that lies ----
+
+@contextlib.contextmanager
+def database(d):
+    """Of a daemon that is not running."""
+    with contextlib.closing(sqlite3.connect(d.home / "carrel.db")) as db, db:
+        yield db
+
+
+def is_whole(d, m, x):
+    """Is all output of a command on disk? Both streams in its file have their end."""
+    path = d.home / "log" / m / x
+    page = path.read_bytes()[:104] if path.exists() else b""
+    return len(page) == 104 and struct.unpack_from("<Q", page, 64)[0] and struct.unpack_from("<Q", page, 96)[0]
+
+
+@pytest.mark.parametrize("kept", [True, False], ids=["kept", "control"])
+def test_a_finished_command_takes_no_other_output(fresh, kept):
+    """A guest that tells of a finished command again, with another log. Its number is that of a command that
+    runs. Where nothing was kept, a crash may have come between, and the guest's log is taken."""
+    d = fresh()
+    m = d.machine()
+    done = d.exec(m, "echo as it was; exit 3")["exec"]["id"]
+    d.until(lambda: is_whole(d, m, done))
+    other = d.background(m, "echo forged; exec sleep 1000")
+    d.until(lambda: d.get(f"/v1/machines/{m}/execs/{other}")["stdout_bytes"])
+    d.kill()
+    with database(d) as db:
+        numbers = dict(db.execute("SELECT id, number FROM execs WHERE id IN (?, ?)", (done, other)))
+        for x, number in (done, 1000), (other, numbers[done]), (done, numbers[other]):
+            db.execute("UPDATE execs SET number = ? WHERE id = ?", (number, x))
+    if not kept:
+        os.unlink(d.home / "log" / m / done)
+    d.start()
+    d.until(lambda: "unreached" not in d.get(f"/v1/machines/{m}"))
+    read = d.get(f"/v1/machines/{m}/execs/{done}/output")
+    assert read == (b"as it was\n" if kept else b"forged\n")
+    assert d.get(f"/v1/machines/{m}/execs/{done}")["status"] == 3
+
+
+def test_a_guest_cannot_add_commands_for_ever(orphan):
+    """What it tells of and nobody wrote down gets a row, as after a restore. It may tell of others each time."""
+    d, m, x = orphan
+    relay = Relay(d.run_dir, m)
+    relay.tell_of(600, rounds=2)
+    d.start()
+    d.until(lambda: relay.told == 2 and "unreached" not in d.get(f"/v1/machines/{m}"))
+    d.kill()
+    with database(d) as db:
+        rows = db.execute("SELECT count(*) FROM execs WHERE machine = ?", (m,)).fetchone()[0]
+    relay.back()
+    d.start()
+    assert 600 < rows <= 1024 + 1
