@@ -68,6 +68,48 @@ struct hearing {
 
 static void settle_unheard(struct live *l);
 
+/* All that there is to know of it is known. */
+static void heard(struct live *l) {
+    l->reach.heard = true;
+    l->reach.tries = 0;
+    l->reach.why[0] = '\0';
+    steps_adopt(l);
+    await_no_more(l);
+}
+
+/* Where something runs, no root was being changed. */
+static void root_entered(void *arg, bool changed, const struct err *err) {
+    struct live *l = arg;
+    (void)changed;
+    l->reach.calling = false;
+    if (is_ending(l)) {
+        await_no_more(l);
+    } else if (err && err->code != ERR_BUSY) {
+        log_line(LOG_WARN, "service", "enter the root: %s id=%s", err->text, l->row.id);
+        not_reached(l, err->text);
+    } else {
+        l->reach.between_roots = false;
+        heard(l);
+    }
+    live_unref(l);
+}
+
+/*
+ * The daemon that it belonged to may have died while a step was taken: its spawner has left the old
+ * root, and its guest is still in it. Of our own machines a row tells of that; of this one nothing.
+ */
+static void enter_root(struct live *l) {
+    struct err err;
+    if (steps_load(l, &err) < 0) {
+        not_reached(l, err.text);
+        return;
+    }
+    live_ref(l);
+    l->reach.calling = true;
+    l->service->driver->root(l->machine, l->steps.stack ? l->steps.stack : "", l->steps.layer, 0,
+                             root_entered, l);
+}
+
 static void hearing_step(struct hearing *h) {
     struct live *l = h->live;
     if (--h->waiting)
@@ -79,11 +121,10 @@ static void hearing_step(struct hearing *h) {
         not_reached(l, "the connection to its guest was lost");
     } else {
         settle_unheard(l);
-        l->reach.heard = true;
-        l->reach.tries = 0;
-        l->reach.why[0] = '\0';
-        steps_adopt(l);
-        await_no_more(l);
+        if (l->reach.between_roots)
+            enter_root(l);
+        else
+            heard(l);
     }
     live_unref(l);
     free(h);
@@ -352,7 +393,7 @@ static void reach_awaited(struct live *l) {
 }
 
 void adopt_taken(struct live *l, service_machine_fn *done, void *arg) {
-    l->reach = (struct reach){.told = done, .told_arg = arg};
+    l->reach = (struct reach){.between_roots = true, .told = done, .told_arg = arg};
     reach_awaited(l);
 }
 

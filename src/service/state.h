@@ -34,9 +34,10 @@ struct event_watch;
 
 /* How far a machine that another daemon made is known. One of our own making is heard at once. */
 struct reach {
-    bool heard;   /* its commands are known */
-    bool calling; /* it is being adopted, or asked for its commands */
-    bool awaited; /* the daemon is not ready before it was heard, or a while has passed */
+    bool heard;         /* its commands are known */
+    bool calling;       /* it is being adopted, or asked for its commands */
+    bool awaited;       /* the daemon is not ready before it was heard, or a while has passed */
+    bool between_roots; /* perhaps: it was taken over, and nobody knows what was done to it last */
     unsigned tries;
     size_t unknown;    /* commands of it that were added: its guest may tell of any number */
     uint64_t again_ms; /* when to try again; 0: not before something happens */

@@ -33,12 +33,14 @@ void strays_add(struct service *s, enum stray_kind kind, const struct plan_found
     *st = (struct stray){.found = *found, .kind = kind};
     snprintf(st->why, sizeof(st->why), "%s", why ? why : "");
     map_put(&s->strays, st->found.id, st);
-    log_line(LOG_WARN, "service", "machine '%s' is left alone: %s%s%s; see: carrel store boxes",
+    log_line(LOG_WARN, "service", "machine '%s' is left alone: %s%s; see: carrel store boxes",
              found->id,
              kind == STRAY_NO_ROW    ? "the database does not know it"
              : kind == STRAY_DAMAGED ? "its row cannot be read: "
                                      : "it belongs to store ",
-             kind == STRAY_OTHERS ? found->store : "", st->why);
+             kind == STRAY_OTHERS    ? found->store
+             : kind == STRAY_DAMAGED ? st->why
+                                     : "");
 }
 
 bool strays_may_sweep(const struct service *s) {
@@ -153,14 +155,18 @@ static int write_network(struct store *store, const char *id, struct err *err) {
     return store_network_set(store, id, text.data, err);
 }
 
+/* The uppermost layer of its root. */
+static uint32_t layer_of(const struct taking *t, const struct machine_row *row) {
+    uint32_t layer = (uint32_t)t->stray->found.layer;
+    return layer ? layer : image_id_valid(row->image) ? 2 : 1;
+}
+
 static int write_taken(const struct taking *t, const struct machine_row *row, const char *stack,
                        struct err *err) {
     struct store *store = t->service->store;
     char existing[ID_SIZE];
-    struct root_row root = {.layer = (uint32_t)t->stray->found.layer, .stack = (char *)stack};
+    struct root_row root = {.layer = layer_of(t, row), .stack = (char *)stack};
     memcpy(root.machine, row->id, sizeof(root.machine));
-    if (!root.layer)
-        root.layer = image_id_valid(row->image) ? 2 : 1;
     if (store_begin(store, err) < 0)
         return -1;
     if (store_machine_add(store, row, existing, err) == 0 &&
@@ -185,7 +191,12 @@ static struct live *take(struct taking *t, const char *stack, struct err *err) {
         return l;
     }
     gate_policy(l->gate)->guarded = true;
-    return taint_join(l, TAINT_UNTRUSTED, stray_source, err) < 0 || net_keep(l, err) < 0 ? NULL : l;
+    if (taint_join(l, TAINT_UNTRUSTED, stray_source, err) < 0 || net_keep(l, err) < 0 ||
+        steps_root_put(l, layer_of(t, &l->row), stack, err) < 0)
+        return NULL;
+    /* Its root has gone on with the other store. */
+    steps_root_known(l, layer_of(t, &l->row), stack);
+    return l;
 }
 
 static void taken(void *arg, const char *stack, const struct err *failed) {

@@ -9,7 +9,7 @@ import threading
 
 HEAD = struct.Struct("<IHHII")  # payload bytes, type, flags, id, tag
 HELLO, OK, PING, ATTACH, TABLE, LOG_OPEN = 1, 2, 4, 28, 29, 35
-TABLE_ROWS = 30
+TABLE_ROWS, SWITCH_ROOT = 30, 84
 EXEC_LOG = 4  # enum msg_exec_flag
 ROW = struct.Struct("<I5BII6QII4Q")  # struct msg_row
 
@@ -97,9 +97,9 @@ class Relay:
         self.told = 0
         self.serve(handle)
 
-    def cut_at(self, kind):
-        """Passes everything on until the daemon sends a frame of that type: then the connection is cut, and
-        the next one meets the guest itself."""
+    def cut_at(self, kind, hold=False):
+        """Passes everything on until the daemon sends a frame of that type: then the connection is cut, or held
+        until the daemon ends, and the next one meets the guest itself."""
         def handle(peer):
             with socket.socket(socket.AF_UNIX) as guest, short(self.real) as name:
                 guest.connect(name)
@@ -108,6 +108,9 @@ class Relay:
                         data, fds, *_ = socket.recv_fds(s, 1 << 16, 24)
                         if s is peer and kind in frames(data):
                             self.back()
+                            self.done.set()
+                            while hold and peer.recv(1 << 16):
+                                pass
                             return False
                         if not data:
                             return True

@@ -10,6 +10,8 @@ import threading
 import pytest
 
 from daemon import BUILD, Refused, signal_all
+from patience import PATIENCE
+from relay import SWITCH_ROOT, Relay
 
 CARREL = str(BUILD / "carrel")
 
@@ -90,7 +92,7 @@ def test_a_box_without_a_row_is_kept_and_can_be_adopted(fresh):
     assert done.returncode == 0 and done.stdout.strip() == m, done
     d.until(lambda: "unreached" not in d.get(f"/v1/machines/{m}"))
     read = d.exec(m, "cat /home/user/f")
-    assert read["stdout"] == "mine\n", (read, d.log())
+    assert read["stdout"] == "mine\n", f"{read}\n{d.log()}"
     shown = d.get(f"/v1/machines/{m}")
     assert shown["limits"]["mem"] == 300 << 20 and shown["limits"]["pids"] == 77
     assert "expires" in shown
@@ -117,6 +119,31 @@ def test_an_adopted_box_keeps_its_steps(fresh):
     write(d, m, "rm /home/user/f0 /home/user/g")
     d.post(f"/v1/machines/{m}/rewind", {"step": step["id"]})
     assert d.exec(m, "cat /home/user/f0 /home/user/f1 /home/user/f2 /home/user/g")["stdout"] == "0\n1\n2\nnew\n"
+
+
+@pytest.mark.parametrize("lost", [True, False], ids=["adopted", "row-kept"])
+def test_a_box_between_two_roots_can_be_adopted(fresh, lost):
+    """The daemon died while it took a step: the spawner had left the old root, and the guest was not told."""
+    d = fresh()
+    m = d.machine()
+    d.kill()
+    relay = Relay(d.run_dir, m)
+    relay.cut_at(SWITCH_ROOT, hold=True)
+    d.start()
+    write(d, m, "echo mine >/home/user/f")
+    assert relay.done.wait(60 * PATIENCE), "no step was taken"
+    d.kill()
+    if lost:
+        lose_database(d)
+    d.start()
+    if lost:
+        adopt(d, m)
+    assert d.exec(m, "cat /home/user/f")["stdout"] == "mine\n"
+    write(d, m, "echo more >>/home/user/f")
+    step = d.post(f"/v1/machines/{m}/steps", {})
+    write(d, m, "rm /home/user/f")
+    d.post(f"/v1/machines/{m}/rewind", {"step": step["id"]})
+    assert d.exec(m, "cat /home/user/f")["stdout"] == "mine\nmore\n"
 
 
 def test_commands_of_an_adopted_box_go_on(fresh):
@@ -199,6 +226,10 @@ def test_a_box_that_another_store_took_over_is_not_taken_back(fresh):
         d.exec(m, "true")
     assert e.value.code == "busy"
     adopt(d, m)
+    assert d.exec(m, "cat /home/user/f")["stdout"] == "theirs\n"
+    step = d.post(f"/v1/machines/{m}/steps", {})
+    write(d, m, "rm /home/user/f")
+    d.post(f"/v1/machines/{m}/rewind", {"step": step["id"]})
     assert d.exec(m, "cat /home/user/f")["stdout"] == "theirs\n"
     # Removing the row of a box that is another's does not end the box.
     d.kill()
