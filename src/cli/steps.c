@@ -335,34 +335,57 @@ static int start(struct client *c, const char *machine, const char *command, boo
     struct jot j = JOT(&body);
     jot_object(&j, NULL);
     jot_string(&j, "command", command);
+    jot_string(&j, "key", id_new('k').text);
     if (background)
         jot_bool(&j, "background", true);
     jot_end(&j, '}');
     if (j.failed)
         return err_set(err, ERR_LIMIT, "the command is too long");
-    return post(c, machine, "/v1/machines/%s/execs", &body, ret, err);
+    char target[CLIENT_TARGET_SIZE];
+    const struct client_request r = {.method = "POST", .target = target, .body = &body};
+    return client_target(target, err, "/v1/machines/%s/execs", machine) < 0
+               ? -1
+               : client_call_again(c, &r, ret, err);
 }
 
-/* Stays until the command ends. */
-static int wait_for(struct client *c, struct runner *r, struct err *err) {
+/* Stays until the command ends, or its daemon. -1: the daemon refused. */
+static int follow(struct client *c, const struct runner *r, struct err *err) {
     char target[CLIENT_TARGET_SIZE];
-    const struct http_head *head;
+    const struct http_head *head = NULL;
     const char *bytes;
     size_t n;
-    int more;
-    json_t *exec DEFER(json_free) = NULL;
-    const struct client_request follow = {.method = "GET", .target = target, .accept = "*/*"};
-    const struct client_request look = {.method = "GET", .target = target};
-    if (client_target(target, err, "/v1/machines/%s/execs/%s/events", r->id, r->exec) < 0 ||
-        client_send(c, c->http, &follow, err) < 0 || client_answer(c->http, &head, err) < 0)
+    const struct client_request q = {.method = "GET", .target = target, .accept = "*/*"};
+    if (client_target(target, err, "/v1/machines/%s/execs/%s/events", r->id, r->exec) < 0)
         return -1;
-    while ((more = http_client_read(c->http, &bytes, &n, err)) > 0)
+    if (client_send(c, c->http, &q, err) < 0)
+        return 0;
+    if (client_answer(c->http, &head, err) < 0)
+        return head && err->code != ERR_BUSY ? -1 : 0;
+    while (http_client_read(c->http, &bytes, &n, err) > 0)
         ;
-    if (more < 0 || client_target(target, err, "/v1/machines/%s/execs/%s", r->id, r->exec) < 0 ||
-        client_call(c, &look, &exec, err) < 0)
-        return -1;
-    r->status = client_number(exec, "status");
     return 0;
+}
+
+static bool is_under_way(const json_t *exec) {
+    const char *state = client_text(exec, "state");
+    return strcmp(state, "starting") == 0 || strcmp(state, "running") == 0;
+}
+
+/* Stays until the command ends. It outlives the daemon, and the next one knows its status. */
+static int wait_for(struct client *c, struct runner *r, struct err *err) {
+    char target[CLIENT_TARGET_SIZE];
+    const struct client_request look = {.method = "GET", .target = target};
+    if (client_target(target, err, "/v1/machines/%s/execs/%s", r->id, r->exec) < 0)
+        return -1;
+    for (;;) {
+        json_t *exec DEFER(json_free) = NULL;
+        if (follow(c, r, err) < 0 || client_call_again(c, &look, &exec, err) < 0)
+            return -1;
+        r->status = client_number(exec, "status");
+        if (!is_under_way(exec))
+            return 0;
+        usleep(CLIENT_AGAIN_MS * 1000);
+    }
 }
 
 /* The last number in a text. */
@@ -512,10 +535,18 @@ int cmd_fork(int argc, char **argv) {
         make_forks(&c, w.v[0], &o, &answer, &err) < 0)
         return cli_fail(&err);
     const json_t *machines = json_object_get(answer, "machines");
-    if (o.run)
-        return tournament(&c, &o, machines, &err) < 0 ? cli_fail(&err) : 0;
     size_t i;
     json_t *m;
+    if (o.run && tournament(&c, &o, machines, &err) < 0) {
+        fputs("carrel: forks that were made:", stderr);
+        json_array_foreach(machines, i, m) {
+            fprintf(stderr, " %s", client_text(m, "id"));
+        }
+        fputc('\n', stderr);
+        return cli_fail(&err);
+    }
+    if (o.run)
+        return 0;
     if (o.json)
         print_json(answer);
     json_array_foreach(machines, i, m) {

@@ -55,6 +55,23 @@ def test_exec_returns_the_status_of_a_command_that_outlived_the_daemon(carrel, h
         assert streams(p, b"more\n") == (b"two more\n", b"three\n", 7)
 
 
+def test_fork_and_run_returns_the_status_of_a_command_that_outlived_the_daemon(carrel):
+    m = carrel.keep()
+    line = "touch /tmp/up; until [ -e /tmp/go ]; do sleep 0.05; done; exit 5"
+    with carrel.popen("fork", "--json", "--run", line, m, **PIPES) as p:
+        def fork():
+            others = [x["id"] for x in json.loads(carrel("ls", "--json").stdout)["machines"] if x["id"] != m]
+            return others and not carrel("exec", others[0], "--", "test", "-e", "/tmp/up").returncode and others[0]
+
+        end = clock() + 60
+        while not (made := fork()):
+            assert clock() < end and p.poll() is None
+        end_daemon(carrel, signal.SIGKILL)
+        assert carrel("exec", made, "--", "touch", "/tmp/go").returncode == 0
+        out, told, status = streams(p, b"")
+        assert status == 0 and [(r["machine"], r["status"]) for r in json.loads(out)] == [(made, 5)], (out, told)
+
+
 def test_a_command_that_ended_while_no_daemon_ran_has_its_status(carrel, tmp_path):
     """Output to a file is relayed by the client, daemon or no daemon."""
     m = carrel.keep()
