@@ -2,6 +2,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/defer.h"
 #include "gate/path.h"
@@ -65,12 +66,17 @@ static int rule_of(const struct pending *p, struct policy_rule *ret, struct err 
 }
 
 static void rule_text(const struct policy_rule *r, struct buf *out) {
-    char target[POLICY_TARGET_SIZE];
+    char target[POLICY_TARGET_SIZE], end[40];
+    time_t seconds = (time_t)(r->expires_ms / 1000);
+    struct tm tm;
     policy_target_write(r, target);
     (void)!buf_addf(out, "allow %s%s%s%s%s%s", r->methods, r->methods[0] ? " " : "", target,
                     r->exact && !r->path[0] ? "/" : "", r->query[0] ? "?" : "", r->query);
     if (r->exact)
         (void)!buf_addf(out, ", with any fields and body");
+    if (r->expires_ms && gmtime_r(&seconds, &tm) &&
+        strftime(end, sizeof(end), "%Y-%m-%dT%H:%M:%SZ", &tm))
+        (void)!buf_addf(out, ", until %s", end);
 }
 
 /* What --always would add, word for word; or why it would add nothing. */

@@ -1,5 +1,6 @@
 """Where TLS ends at the gate: refusals that can be read, rules about requests, requests that wait."""
 import json
+import re
 import subprocess
 import time
 
@@ -157,7 +158,8 @@ def test_a_retry_joins_what_waits_and_an_approval_waits_for_a_retry(gated, serve
 @pytest.mark.parametrize("words", [["--always"], ["--for", "10m"]])
 def test_always_adds_a_rule_for_requests_like_it(gated, servers, box, words):
     x = ask_for(gated, servers, box)
-    assert carrel(gated, "approve", *words, waiting(gated, box)[0]["id"]).returncode == 0
+    done = carrel(gated, "approve", *words, waiting(gated, box)[0]["id"])
+    assert done.returncode == 0 and bool(re.search(r", until 20\S+Z$", done.stdout)) == (words[0] == "--for"), done
     output(gated, box, x)
     url = f"http://ok.test:{servers.http}"
     assert body(gated.exec(box, [*CURL, f"{url}/held"]))["path"] == "/held"
