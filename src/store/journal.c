@@ -224,7 +224,7 @@ static int write_out(struct journal *j, const struct journal_head *to, struct er
         j->broken = true;
         j->error = -EIO; /* it is not for want of room any more */
     }
-    return err_num(err, status, "write the journal");
+    return err_num(err, status, "append a record");
 }
 
 static int encode(struct journal *j, const struct journal_record *r, struct journal_head *at,
