@@ -217,7 +217,9 @@ def test_a_box_that_another_store_took_over_is_not_taken_back(fresh):
     d.env["CARREL_HOME"] = str(other)
     d.start()
     adopt(d, m)
-    write(d, m, "echo theirs >/home/user/f")
+    for text in ("first", "second", "theirs"):
+        write(d, m, f"echo {text} >/home/user/f")
+        d.post(f"/v1/machines/{m}/steps", {})
     d.kill()
     d.env["CARREL_HOME"] = str(mine)
     d.start()
