@@ -142,8 +142,8 @@ static void a_manifest_is_one_and_named_in_one_way(void **state) {
         "{\"digest\":\"sha256:" HASH "\",\"size\":-1}",
         "{\"digest\":\"sha512:" HASH "\"}",
         "{\"digest\":\"sha256:" HASH "00\"}",
-        "{\"digest\":\"sha256:"
-        "00112233445566778899AABBCCDDEEFF00112233445566778899aabbccddeeff\"}",
+        ("{\"digest\":\"sha256:"
+         "00112233445566778899AABBCCDDEEFF00112233445566778899aabbccddeeff\"}"),
     };
     assert_int_equal(read_index(MANIFEST), 0);
     for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
