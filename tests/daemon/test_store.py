@@ -119,6 +119,29 @@ def test_kept_output_that_is_old_goes_and_that_is_said(fresh):
     assert e.value.status == 410 and "6 bytes" in e.value.error["message"], e.value
 
 
+def test_kept_output_of_a_machine_has_a_quota(fresh):
+    """The oldest goes until the rest fits; the control is a machine that stays below."""
+    d = fresh(conf="[output]\nkeep_bytes = 1M\n")
+    large, small = d.machine(), d.machine()
+    execs = [d.exec(large, "head -c 600000 /dev/zero | tr '\\0' x")["exec"]["id"] for _ in range(2)]
+    execs += [d.exec(small, "echo 12345")["exec"]["id"] for _ in range(2)]
+    logs = {m: d.home / "log" / m for m in (large, small)}
+    for m, path in logs.items():
+        mine = execs[:2] if m == large else execs[2:]
+        d.until(lambda: path.exists() and set(mine) <= set(os.listdir(path)))
+        d.delete(f"/v1/machines/{m}")
+    d.end()  # which waits for what is being copied
+    for i, x in enumerate(execs):
+        os.utime(logs[large if i < 2 else small] / x, (1000 + i, 1000 + i))
+    d.start()
+    d.until(lambda: os.listdir(logs[large]) == [execs[1]], seconds=60)
+    assert len(d.get(f"/v1/machines/{large}/execs/{execs[1]}/output")) == 600000
+    with pytest.raises(Refused) as e:
+        d.get(f"/v1/machines/{large}/execs/{execs[0]}/output")
+    assert e.value.status == 410 and "600000 bytes" in e.value.error["message"], e.value
+    assert set(os.listdir(logs[small])) == set(execs[2:])
+
+
 def test_a_journal_whose_segments_are_gone_does_not_prove(fresh):
     """Removed under a daemon, and before the next one starts: that one begins a new journal, which holds in itself."""
     d = fresh()
