@@ -104,16 +104,30 @@ static inline void sync_gone(const struct stat *st) {
     pthread_mutex_unlock(&sync_seen.lock);
 }
 
+static inline bool sync_is_below(const char *path, const char *folder) {
+    size_t n = strlen(folder);
+    return n && strncmp(path, folder, n) == 0 && (path[n] == '/' || path[n] == '\0');
+}
+
+/* A file, or a folder with everything in it, is about to get another name. */
 static inline void sync_named(int dir, const char *path) {
+    char whole[SYNC_PATH] = "";
     struct stat st;
     int kept = errno;
-    if (fstatat(dir, path, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode)) {
+    int fd = (int)syscall(SYS_openat, dir, path, O_PATH | O_NOFOLLOW | O_CLOEXEC, 0);
+    if (fd >= 0 && fstat(fd, &st) == 0 && (S_ISREG(st.st_mode) || S_ISDIR(st.st_mode))) {
+        sync_path(fd, whole);
         pthread_mutex_lock(&sync_seen.lock);
-        size_t i = sync_find(&st);
-        if (i < sync_seen.count)
-            memcpy(sync_seen.early, sync_seen.files[i].path, SYNC_PATH);
+        for (size_t i = 0; i < sync_seen.count; i++) {
+            const struct sync_entry *e = &sync_seen.files[i];
+            bool same = e->ino == st.st_ino && e->dev == st.st_dev;
+            if (same || (S_ISDIR(st.st_mode) && sync_is_below(e->path, whole)))
+                memcpy(sync_seen.early, e->path, SYNC_PATH);
+        }
         pthread_mutex_unlock(&sync_seen.lock);
     }
+    if (fd >= 0)
+        close(fd);
     errno = kept;
 }
 
@@ -137,19 +151,26 @@ static inline int sync_do(long call, int fd, bool whole) {
     return r;
 }
 
-/* The first that is unsynced below a folder, else NULL. */
+/* The first that is unsynced, of a folder and what is below it, else NULL. */
 static inline const char *sync_unsynced(const char *below) {
     static _Thread_local char found[SYNC_PATH];
-    size_t n = strlen(below);
     *found = '\0';
     pthread_mutex_lock(&sync_seen.lock);
-    for (size_t i = 0; i < sync_seen.count && !*found; i++) {
-        const char *path = sync_seen.files[i].path;
-        if (strncmp(path, below, n) == 0 && (path[n] == '/' || path[n] == '\0'))
-            memcpy(found, path, SYNC_PATH);
-    }
+    for (size_t i = 0; i < sync_seen.count && !*found; i++)
+        if (sync_is_below(sync_seen.files[i].path, below))
+            memcpy(found, sync_seen.files[i].path, SYNC_PATH);
     pthread_mutex_unlock(&sync_seen.lock);
     return *found ? found : NULL;
+}
+
+/* The names in it; what is below does not count. */
+static inline bool sync_folder_is_unsynced(const char *path) {
+    bool found = false;
+    pthread_mutex_lock(&sync_seen.lock);
+    for (size_t i = 0; i < sync_seen.count && !found; i++)
+        found = strcmp(sync_seen.files[i].path, path) == 0;
+    pthread_mutex_unlock(&sync_seen.lock);
+    return found;
 }
 
 static inline void sync_forget(void) {

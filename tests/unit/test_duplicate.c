@@ -9,6 +9,7 @@
 #include "spawn/duplicate.h"
 #include "spawn/mounts.h"
 #include "spawn/tree.h"
+#include "tests/sync_record.h"
 #include "tests/unit/scratch.h"
 #include "tests/unit/unit.h"
 
@@ -103,6 +104,23 @@ static void names_of_one_file_stay_so_and_holes_stay_holes(void **state) {
     assert_true(st.st_size == 1ll << 30 && st.st_blocks < 64);
 }
 
+/* All of it is on the disk before it has its name. The control is a copy that need not outlive the
+ * host. */
+static void a_copy_in_the_store_is_on_the_disk(void **state) {
+    (void)state;
+    struct duplicate_plan plan = to_store;
+    struct disks d DEFER(disks_done) = disks_new();
+    int part DEFER_CLOSE = open_dir(d.from, "1/u");
+    put_file(part, "f", 4096);
+    sync_forget();
+    assert_int_equal(duplicate_layer(d.from, d.store, &plan, NULL), 0);
+    assert_string_equal(sync_seen.early, "");
+    assert_null(sync_unsynced(d.dir.path));
+    plan = (struct duplicate_plan){.from = 1, .into = 8};
+    assert_int_equal(duplicate_layer(d.from, d.store, &plan, NULL), 0);
+    assert_string_not_equal(sync_seen.early, "");
+}
+
 /* Names that cannot become links become copies: many of them would be many disks. */
 static void a_copy_in_the_store_takes_no_more_than_its_disk_could_hold(void **state) {
     (void)state;
@@ -192,6 +210,7 @@ static void a_layer_is_known_again(void **state) {
 }
 
 UNIT_MAIN(cmocka_unit_test(names_of_one_file_stay_so_and_holes_stay_holes),
+          cmocka_unit_test(a_copy_in_the_store_is_on_the_disk),
           cmocka_unit_test(a_copy_in_the_store_takes_no_more_than_its_disk_could_hold),
           cmocka_unit_test(all_copies_together_have_an_end_too),
           cmocka_unit_test(what_was_thrown_away_meanwhile_is_not_copied),

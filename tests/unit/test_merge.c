@@ -7,6 +7,7 @@
 
 #include "base/defer.h"
 #include "spawn/merge.h"
+#include "tests/sync_record.h"
 #include "tests/unit/scratch.h"
 #include "tests/unit/unit.h"
 
@@ -135,6 +136,24 @@ static void what_layers_of_the_store_cost_goes_over(void **state) {
     assert_string_equal(shown(&d, "3/cost"), "none");
 }
 
+/* All of it is on the disk before it has its name, and the name before the others may go. */
+static void a_merged_layer_of_the_store_is_on_the_disk(void **state) {
+    (void)state;
+    struct disk d DEFER(disk_done) = disk_new();
+    put_file(&d, "1/cost", "1000 10\n");
+    put_file(&d, "1/u/f", "one");
+    sync_forget();
+    assert_int_equal(merge_layers(&d.plan), 0); /* the control: of a box that lives it is not */
+    assert_string_not_equal(sync_seen.early, "");
+    assert_int_equal(renameat(d.plan.disk, "9", d.plan.disk, "8"), 0);
+    put_file(&d, "2/u/f", "two");
+    sync_forget();
+    d.plan.saved = true;
+    assert_int_equal(merge_layers(&d.plan), 0);
+    assert_string_equal(sync_seen.early, "");
+    assert_false(sync_folder_is_unsynced(d.dir.path));
+}
+
 static void a_layer_that_is_not_there_is_no_layer_merged(void **state) {
     (void)state;
     struct disk d DEFER(disk_done) = disk_new();
@@ -147,4 +166,5 @@ static void a_layer_that_is_not_there_is_no_layer_merged(void **state) {
 UNIT_MAIN(cmocka_unit_test(the_uppermost_of_each_name_shows),
           cmocka_unit_test(what_was_made_anew_hides_the_old),
           cmocka_unit_test(what_layers_of_the_store_cost_goes_over),
+          cmocka_unit_test(a_merged_layer_of_the_store_is_on_the_disk),
           cmocka_unit_test(a_layer_that_is_not_there_is_no_layer_merged))
