@@ -23,6 +23,8 @@ struct forking {
     json_t *given;         /* what they point into */
     char (*ids)[ID_SIZE];  /* of those that were made */
     size_t made;
+    char (*earlier)[ID_SIZE]; /* of those that an earlier request made */
+    size_t earlier_count;
     bool failed;
     struct err err;
     service_row_fn *row;
@@ -35,6 +37,7 @@ static void forking_free(struct forking *f) {
     json_decref(f->given);
     free(f->metadata.v);
     free(f->ids);
+    free(f->earlier);
     live_unref(f->live);
     free(f);
 }
@@ -53,7 +56,7 @@ static void take_back(struct service *s, const char *id) {
         live_end(l, "another fork failed", NULL, NULL);
 }
 
-/* All or none. */
+/* All or none; what an earlier request has made is its own, and was told of. */
 static void finish(struct forking *f, const struct err *err) {
     struct service *s = f->live->service;
     struct journal_record what = record_of(f);
@@ -70,6 +73,13 @@ static void one_over(struct forking *f) {
         finish(f, f->failed ? &f->err : NULL);
 }
 
+static bool is_earlier(const struct forking *f, const char *id) {
+    for (size_t i = 0; i < f->earlier_count; i++)
+        if (strcmp(f->earlier[i], id) == 0)
+            return true;
+    return false;
+}
+
 static void one_made(void *arg, const struct machine_view *view, const struct err *err) {
     struct forking *f = arg;
     if (err && !f->failed) {
@@ -77,7 +87,8 @@ static void one_made(void *arg, const struct machine_view *view, const struct er
         f->err = *err;
     }
     if (view) {
-        memcpy(f->ids[f->made++], view->id, ID_SIZE);
+        if (!is_earlier(f, view->id))
+            memcpy(f->ids[f->made++], view->id, ID_SIZE);
         f->row(f->arg, view);
     }
     one_over(f);
@@ -139,11 +150,16 @@ static void make_all(struct forking *f) {
         .from = {f->step.stack ? f->step.stack : "", of->id, f->step.id, f->drifted},
     };
     f->ids = calloc(f->wanted, sizeof(*f->ids));
-    if (!f->ids)
+    f->earlier = calloc(f->wanted, sizeof(*f->earlier));
+    if (!f->ids || !f->earlier)
         abort();
     f->begun = f->wanted;
     for (size_t i = 0, n = f->wanted; i < n; i++) {
+        struct err err;
         request.key = key_of(f, i, key);
+        if (request.key && store_machine_by_key(l->service->store, f->who.owner, request.key,
+                                                f->hash, f->earlier[f->earlier_count], &err) > 0)
+            f->earlier_count++;
         service_create(l->service, &f->who, &request, f->hash, NULL, 0, one_made, f);
     }
 }

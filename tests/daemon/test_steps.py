@@ -305,6 +305,27 @@ def test_what_is_missing_of_a_fork_request_comes_from_the_same_step(daemon):
     assert [f.sh("cat f") for f in now] == ["first\n"] * 3
 
 
+def test_a_fork_request_that_fails_when_it_comes_again_ends_no_machine_of_the_first(fresh):
+    """One of them is missing and cannot be made. The others were told of, and hold work. The control: there is room again."""
+    daemon = fresh("--listen", "127.0.0.1:0")
+    client = daemon.tcp(owner="forker", machines=3)
+    source = client.machine()
+    url, request = f"/v1/machines/{source}/fork", {"count": 2, "key": "of-both"}
+    made = [m["id"] for m in client.post(url, request)["machines"]]
+    for m in made:
+        assert client.exec(m, "echo work > work")["exec"]["status"] == 0
+    with contextlib.closing(sqlite3.connect(daemon.home / "carrel.db", timeout=30)) as c, c:
+        c.execute("UPDATE machines SET idem = NULL WHERE id = ?", (made[1],))
+    with pytest.raises(Refused) as e:
+        client.post(url, request)
+    assert e.value.code == "limit"
+    assert [client.exec(m, "cat work")["stdout"] for m in made] == ["work\n"] * 2
+    client.delete(f"/v1/machines/{made[1]}")
+    again = {m["id"] for m in client.post(url, request)["machines"]}
+    assert made[0] in again and len(again) == 2
+    assert client.exec(made[0], "cat work")["stdout"] == "work\n"
+
+
 def test_a_fork_key_stands_for_one_request(daemon):
     b, other = Box(daemon), Box(daemon)
     b.fork(key="taken")
