@@ -133,12 +133,12 @@ static void json_freep(json_t **j) {
     json_decref(*j);
 }
 
-/* Absent in what was written before there was such a thing. */
-static int read_taint(const json_t *root, struct policy *p, struct err *err) {
+/* Absent in what was written before there was such a thing. However it reads, what was tainted
+   stays so: a text that was cut within a character comes back longer than it was. */
+static void read_taint(const json_t *root, struct policy *p) {
     const json_t *by = json_object_get(root, "tainted");
-    if (by && (!json_is_string(by) || json_string_length(by) >= sizeof(p->tainted)))
-        return err_set(err, ERR_INVALID, "a policy's 'tainted' makes no sense");
-    snprintf(p->tainted, sizeof(p->tainted), "%s", by ? json_string_value(by) : "");
+    const char *text = json_string_value(by);
+    snprintf(p->tainted, sizeof(p->tainted), "%s", text && *text ? text : by ? "unknown" : "");
     p->tainted_ms = json_integer_value(json_object_get(root, "tainted_ms"));
     p->guarded = json_is_true(json_object_get(root, "guarded"));
     const json_t *port, *shown = json_object_get(root, "shown");
@@ -146,7 +146,6 @@ static int read_taint(const json_t *root, struct policy *p, struct err *err) {
     json_array_foreach((json_t *)shown, i, port) {
         policy_show(p, (uint16_t)json_integer_value(port), true);
     }
-    return 0;
 }
 
 int policy_read(const char *json, struct policy *ret, struct err *err) {
@@ -155,8 +154,7 @@ int policy_read(const char *json, struct policy *ret, struct err *err) {
     struct policy p = {.rules = NULL};
     if (!json_is_array(rules))
         return err_set(err, ERR_INVALID, "a policy has an array of rules");
-    if (read_taint(root, &p, err) < 0)
-        return -1;
+    read_taint(root, &p);
     for (size_t i = 0; i < json_array_size(rules); i++) {
         struct policy_rule r = {.id = 0};
         if (read_rule(json_array_get(rules, i), &r, err) < 0) {

@@ -546,7 +546,7 @@ void service_create(struct service *s, const struct caller *who, const struct ma
     if (authorise_machine(who, r, &err) < 0 || find_source(s, r, &err) < 0 ||
         fill_row(s, who, r, &row, &err) < 0 ||
         plan_grants(s, who, r, fds, nfds, &handed, &plan, &err) < 0 ||
-        net_add_rules(s, row.image, &r->net, &policy, &err) < 0 ||
+        net_add_rules(s, row.owner, row.image, &r->net, &policy, &err) < 0 ||
         (wants_models(r) && net_add_models(&policy, &err) < 0)) {
         done(arg, NULL, &err);
         return;

@@ -314,15 +314,28 @@ static void restore_name(void *arg, uint32_t number, const char *name) {
     r->any = true;
 }
 
+/* Whether it was guarded or tainted is not known where it cannot be read: then it counts as both.
+ */
+static void restore_policy(struct live *l) {
+    struct policy *p = gate_policy(l->gate);
+    struct err err;
+    char *json DEFER_FREE = NULL;
+    if (store_network_get(l->service->store, l->row.id, &json, &err) == 0 &&
+        (!json || policy_read(json, p, &err) == 0))
+        return;
+    log_line(LOG_ERROR, "service", "rules of a machine: %s: it is closed id=%s", err.text,
+             l->row.id);
+    p->guarded = true;
+    policy_taint(p, 0, "rules that cannot be read", now_ms());
+}
+
 void net_restore(struct live *l) {
     struct restoring r = {.live = l};
     struct store *store = l->service->store;
     struct err err;
-    char *json DEFER_FREE = NULL;
-    if (store_network_get(store, l->row.id, &json, &err) < 0 ||
-        (json && policy_read(json, gate_policy(l->gate), &err) < 0) ||
-        store_network_names(store, l->row.id, restore_name, &r, &err) < 0)
-        log_line(LOG_ERROR, "service", "network of a machine: %s id=%s", err.text, l->row.id);
+    restore_policy(l);
+    if (store_network_names(store, l->row.id, restore_name, &r, &err) < 0)
+        log_line(LOG_ERROR, "service", "names of a machine: %s id=%s", err.text, l->row.id);
     if (r.any)
         gate_restored_names(l->gate, r.newest);
     if (store_pending_list(store, l->row.id, restore_pending, l, &err) < 0)
@@ -444,12 +457,18 @@ static int open_image_root(const struct service *s, const char *image, struct er
     return root < 0 ? err_sys(err, "open the files of image '%s'", image) : root;
 }
 
-/* The rules of a preset, as the image says now; what the machine writes does not count. */
-static int add_preset(const struct service *s, const char *image, const struct net_request *r,
-                      struct policy *policy, struct err *err) {
+/*
+ * The rules of a preset, as the image says now; what the machine writes does not count. Where an
+ * image leads that is tainted may be a stranger's choice: its rules are as good as any others.
+ */
+static int add_preset(const struct service *s, const char *owner, const char *image,
+                      const struct net_request *r, struct policy *policy, struct err *err) {
     struct preset_targets *t DEFER_FREE = calloc(1, sizeof(*t));
+    bool doubted;
     if (!t)
         abort();
+    if (taint_has_image(s, owner, image, &doubted, err) < 0)
+        return -1;
     int root DEFER_CLOSE = open_image_root(s, image, err);
     if (root < 0)
         return -1;
@@ -461,19 +480,19 @@ static int add_preset(const struct service *s, const char *image, const struct n
         one.target = t->list[i];
         if (fill_rule(&one, &rule, err) < 0)
             return -1;
-        snprintf(rule.preset, sizeof(rule.preset), "%s", r->target);
+        snprintf(rule.preset, sizeof(rule.preset), "%s", doubted ? "" : r->target);
         if (policy_add(policy, &rule, err) < 0)
             return -1;
     }
     return 0;
 }
 
-int net_add_rules(const struct service *s, const char *image, const struct rows *rules,
-                  struct policy *policy, struct err *err) {
+int net_add_rules(const struct service *s, const char *owner, const char *image,
+                  const struct rows *rules, struct policy *policy, struct err *err) {
     const struct net_request *r = rules->v;
     for (size_t i = 0; i < rules->count; i++) {
         struct policy_rule rule;
-        int status = preset_exists(r[i].target)         ? add_preset(s, image, &r[i], policy, err)
+        int status = preset_exists(r[i].target) ? add_preset(s, owner, image, &r[i], policy, err)
                      : fill_rule(&r[i], &rule, err) < 0 ? -1
                                                         : policy_add(policy, &rule, err);
         if (status < 0)
@@ -548,7 +567,7 @@ typedef int net_change_fn(struct live *l, const void *what, struct err *err);
 
 static int add(struct live *l, const void *what, struct err *err) {
     struct rows one = {.v = (void *)what, .count = 1};
-    return net_add_rules(l->service, l->row.image, &one, gate_policy(l->gate), err);
+    return net_add_rules(l->service, l->row.owner, l->row.image, &one, gate_policy(l->gate), err);
 }
 
 static int take_away(struct live *l, const void *what, struct err *err) {

@@ -333,8 +333,8 @@ void execs_release(struct live *l);
 /* NULL: it cannot be, for the reason in *err. */
 struct gate *net_gate_new(struct service *s, struct err *err);
 /* Rules of a request, added to what the machine has. */
-int net_add_rules(const struct service *s, const char *image, const struct rows *rules,
-                  struct policy *policy, struct err *err);
+int net_add_rules(const struct service *s, const char *owner, const char *image,
+                  const struct rows *rules, struct policy *policy, struct err *err);
 int net_add_models(struct policy *policy, struct err *err); /* the rule for models.carrel */
 /* A fork may reach what its source may; parent NULL: nothing. */
 void net_inherit(struct live *l, const struct live *parent);

@@ -86,8 +86,8 @@ static bool is_same(const char *a, const char *b) {
     return strcmp(a, b) == 0;
 }
 
-static int taint_marked(struct service *s, const char *owner, const char *kind, const char *key,
-                        struct marks *ret, struct err *err) {
+static int taint_marked(const struct service *s, const char *owner, const char *kind,
+                        const char *key, struct marks *ret, struct err *err) {
     *ret = (struct marks){key, strcmp(kind, "dir") == 0 ? taint_overlaps : is_same, ""};
     return store_taint_each(s->store, owner, kind, mark_found, ret, err);
 }
@@ -263,6 +263,20 @@ int taint_plan(struct live *l, const struct caller *who, const struct machine_re
             return -1;
     }
     return r->from.machine ? 0 : join_image(l, who, r->image, err);
+}
+
+/* One that an admin uses may be another owner's; a name that was removed leaves its machines. */
+int taint_has_image(const struct service *s, const char *owner, const char *image, bool *ret,
+                    struct err *err) {
+    struct image_row row;
+    struct err none;
+    struct marks m;
+    bool known = store_image_find(s->store, owner, image, &row, &none) == 0 ||
+                 store_image_find(s->store, NULL, image, &row, &none) == 0;
+    if (taint_marked(s, known ? row.owner : owner, "image", image, &m, err) < 0)
+        return -1;
+    *ret = m.source[0] != '\0';
+    return 0;
 }
 
 /* ---- what comes out ---- */

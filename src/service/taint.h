@@ -64,6 +64,9 @@ bool taint_real_path(int fd, char *ret, size_t size);
 int taint_plan(struct live *l, const struct caller *who, const struct machine_request *r,
                const struct grant_plan *p, struct err *err);
 int taint_grant(struct live *l, const struct grant_request *r, int fd, struct err *err);
+/* *ret: what is in the image may be a stranger's doing. */
+int taint_has_image(const struct service *s, const char *owner, const char *image, bool *ret,
+                    struct err *err);
 
 /* ---- what comes out of one ---- */
 

@@ -82,6 +82,27 @@ def test_a_preset_is_read_from_the_image_that_a_machine_is_made_from(gated, tmp_
     gated.request("DELETE", "/v1/images/mirrored")
 
 
+def test_where_a_tainted_image_leads_is_no_preset(gated):
+    """A stranger who wrote its settings would get what a guarded machine may still ask for. The control is the image before."""
+    def made_from(image):
+        box = gated.machine(image=image, guard=True, net=[{"target": "pip"}])
+        return box, rules(gated, box)
+    gated.request("POST", "/v1/images", an_image({"etc/pip.conf": b"index-url = https://index.example/simple\n"}), name="clean-index")
+    box, (rule,) = made_from("clean-index")
+    assert rule["target"] == "https://index.example" and rule["preset"] == "pip"
+    gated.post(f"/v1/machines/{box}/grants", {"kind": "env", "what": "WORD", "value": "of a stranger", "untrusted": True})
+    gated.put(f"/v1/machines/{box}/files", b"index-url = https://evil.example/simple\n", path="/etc/pip.conf", user="root")
+    gated.post(f"/v1/machines/{box}/image", {"name": "their-index"})
+    theirs, (rule,) = made_from("their-index")
+    assert rule["target"] == "https://evil.example" and "preset" not in rule and not rule.get("trusted"), rule
+    gated.request("DELETE", f"/v1/machines/{theirs}/net/rules/{rule['id']}")
+    rule, = gated.post(f"/v1/machines/{theirs}/net/rules", {"target": "pip"})["rules"]
+    assert "preset" not in rule, rule
+    gated.clear()
+    for image in ("their-index", "clean-index"):
+        gated.request("DELETE", f"/v1/images/{image}")
+
+
 @pytest.mark.parametrize("name", ["apt", "npm", "pip", "cargo", "go"])
 def test_a_preset_is_read_from_the_image(gated, name):
     box = with_preset(gated, name)

@@ -1,5 +1,7 @@
 """The first source that is not trusted taints a machine; one that is guarded then loses its egress, for good."""
+import contextlib
 import json
+import sqlite3
 import subprocess
 
 import pytest
@@ -124,6 +126,28 @@ def test_what_strangers_wrote_taints_when_it_is_granted_later(gated, servers, bo
                           capture_output=True, text=True, timeout=60)
     assert done.returncode == 0 and network(gated, box)["tainted"] == f"{tmp_path}/theirs", done
     assert status(gated, box, "ok.test", servers.http) == "403"
+
+
+@pytest.mark.parametrize("policy", ["no json", '{"guarded":false,"rules":[{"action":"allow","target":"a b"}]}', '{"guarded":true,"tainted":7,"rules":[]}'])
+def test_rules_that_cannot_be_read_leave_a_machine_closed(servers, policy):
+    """Nobody knows then what it has read. What is made from it is tainted, too; the control is a machine whose rules are whole."""
+    d = Gated(servers.dir / "ca.pem")
+    try:
+        url = f"http://ok.test:{servers.http}"
+        bad, good = (d.machine(net=[{"target": url, "local": True, "trusted": True}]) for _ in range(2))
+        d.kill()
+        with contextlib.closing(sqlite3.connect(d.home / "carrel.db")) as db, db:
+            db.execute("UPDATE networks SET policy = ? WHERE machine = ?", (policy, bad))
+        d.start()
+        assert "tainted" not in network(d, good) and network(d, good)["rules"]
+        assert network(d, bad)["guarded"] and network(d, bad)["tainted"]
+        d.allow(bad, url, trusted=True)
+        d.until(lambda: status(d, good, "ok.test", servers.http) == "200")
+        d.until(lambda: status(d, bad, "ok.test", servers.http) == "403")
+        fork = d.post(f"/v1/machines/{bad}/fork")["machines"][0]["id"]
+        assert network(d, fork)["guarded"] and network(d, fork)["tainted"]
+    finally:
+        d.stop()
 
 
 class FaultyGated(Faulty, Gated):

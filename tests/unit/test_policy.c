@@ -367,6 +367,33 @@ static void a_taint_closes_a_guarded_policy_and_is_kept(void **state) {
     }
 }
 
+/* What cannot be shown as it was is still a taint. */
+static void a_taint_is_kept_however_long_or_odd_its_source(void **state) {
+    (void)state;
+    char cut[3 * NAME_SIZE + 1] = "";
+    for (size_t i = 0; i < NAME_SIZE; i++)
+        memcpy(cut + 3 * i, "\u20ac", 4);
+    const char *const sources[] = {cut, cut + 1, cut + 2, "\xff\xfe", "a\nb"};
+    for (size_t i = 0; i < sizeof(sources) / sizeof(*sources); i++) {
+        struct policy p DEFER(policy_done) = {.guarded = true},
+                        q DEFER(policy_done) = {.rules = NULL};
+        struct buf text DEFER(buf_done) = BUF(1 << 16);
+        struct jot j = JOT(&text);
+        assert_true(policy_taint(&p, 0, sources[i], 7));
+        policy_write(&p, &j, NULL);
+        assert_int_equal(policy_read(text.data, &q, &err), 0);
+        assert_true(policy_is_closed(&q));
+    }
+    static const char *const odd[] = {"7", "true", "null", "\"\"", "[]"};
+    for (size_t i = 0; i < sizeof(odd) / sizeof(*odd); i++) {
+        struct policy q DEFER(policy_done) = {.rules = NULL};
+        char json[80];
+        snprintf(json, sizeof(json), "{\"guarded\":true,\"tainted\":%s,\"rules\":[]}", odd[i]);
+        assert_int_equal(policy_read(json, &q, &err), 0);
+        assert_true(policy_is_closed(&q));
+    }
+}
+
 static void presets_only_install_once_it_is_tainted(void **state) {
     (void)state;
     static const struct {
@@ -460,6 +487,7 @@ UNIT_MAIN(cmocka_unit_test(presets_only_install_once_it_is_tainted),
           cmocka_unit_test(its_own_database_stays),
           cmocka_unit_test(ports_are_shown_until_it_is_tainted_and_then_on_purpose),
           cmocka_unit_test(a_taint_closes_a_guarded_policy_and_is_kept),
+          cmocka_unit_test(a_taint_is_kept_however_long_or_odd_its_source),
           cmocka_unit_test(a_target_is_written_as_it_was_read),
           cmocka_unit_test(a_bad_target_is_refused), cmocka_unit_test(nothing_is_allowed_by_itself),
           cmocka_unit_test(a_name_alone_is_the_web_there),
