@@ -36,27 +36,28 @@ static const char *field_refused(struct http_text name, struct policy_care care)
     for (size_t i = 0; i < FIELDS; i++)
         if (is_field(name, fields[i].name)) {
             if (fields[i].paths && care.paths)
-                return "a field of it names another path, and a rule is about paths";
+                return "a field of it names another path, and a rule is about paths, or asks";
             if (!fields[i].paths && care.methods)
-                return "a field of it names another method, and a rule is about methods";
+                return "a field of it names another method, and a rule is about methods, or asks";
         }
     return NULL;
 }
 
 /* ---- forms ---- */
 
-static void next_name(struct override_scan *s) {
-    s->matched = s->percent_n = 0;
-    s->in_value = false;
+enum { ENCODED_SIZE = 3, ESCAPE_SIZE = 6 }; /* %5f, \\u005f */
+
+static void next_name(struct override_name *s) {
+    *s = (struct override_name){.matched = 0};
 }
 
 /* Some languages take ".method" or " _method" for it, too. */
-static bool is_blank(const struct override_scan *s, char c) {
+static bool is_blank(const struct override_name *s, char c) {
     return s->matched == 0 && (c == ' ' || c == '+');
 }
 
 /* A character of a name. True: the name is there, whole. */
-static bool take_name(struct override_scan *s, char c) {
+static bool take_name(struct override_name *s, char c) {
     if (s->matched == sizeof(form_name) - 1 && (c == '\0' || strchr("=&;[", c)))
         return true;
     if (is_blank(s, c))
@@ -69,23 +70,23 @@ static bool take_name(struct override_scan *s, char c) {
     return false;
 }
 
-static bool take_digit(struct override_scan *s, char c) {
-    s->percent[s->percent_n++] = c;
-    if (s->percent_n < sizeof(s->percent))
+static bool take_digit(struct override_name *s, char c) {
+    s->escaped[s->escaped_n++] = c;
+    if (s->escaped_n < ENCODED_SIZE)
         return false;
-    s->percent_n = 0;
-    return take_name(s, (char)path_hex(s->percent + 1));
+    s->escaped_n = 0;
+    return take_name(s, (char)path_hex(s->escaped + 1));
 }
 
-static bool take_encoded(struct override_scan *s, char c) {
-    if (s->percent_n && isxdigit((unsigned char)c))
+static bool take_encoded(struct override_name *s, char c) {
+    if (s->escaped_n && isxdigit((unsigned char)c))
         return take_digit(s, c);
-    if (s->percent_n) { /* it encoded nothing, and is no part of the name */
-        s->percent_n = 0;
+    if (s->escaped_n) { /* it encoded nothing, and is no part of the name */
+        s->escaped_n = 0;
         s->in_value = true;
     }
     if (c == '%' && !s->in_value) {
-        s->percent[s->percent_n++] = c;
+        s->escaped[s->escaped_n++] = c;
         return false;
     }
     bool found = !s->in_value && take_name(s, c);
@@ -101,7 +102,7 @@ static bool is_of_word(char c) {
 }
 
 /* In parts it stands in their heads, as a word in quotes or behind "="; so it is found anywhere. */
-static bool take_part(struct override_scan *s, char c) {
+static bool take_part(struct override_name *s, char c) {
     bool whole = s->matched == sizeof(form_name) - 1, begins = s->last && strchr("\"'=", s->last);
     if (whole && !is_of_word(c))
         return true;
@@ -113,34 +114,124 @@ static bool take_part(struct override_scan *s, char c) {
     return false;
 }
 
+static void take_string(struct override_name *s, char c) {
+    if (!s->in_value && s->matched < sizeof(form_name) - 1 &&
+        tolower((unsigned char)c) == form_name[s->matched])
+        s->matched++;
+    else
+        s->in_value = true;
+}
+
+static void take_escape(struct override_name *s, char c) {
+    s->escaped[s->escaped_n++] = c;
+    if (s->escaped_n == 2 && c == 'u')
+        return;
+    if (s->escaped_n > 1 && s->escaped_n < ESCAPE_SIZE && s->escaped[1] == 'u')
+        return;
+    bool plain = s->escaped_n == ESCAPE_SIZE && s->escaped[2] == '0' && s->escaped[3] == '0';
+    take_string(s, plain ? (char)path_hex(s->escaped + 4) : '\0');
+    s->escaped_n = 0;
+}
+
+/* A name is a text with a colon behind it, at any depth. */
+static bool take_json(struct override_name *s, char c) {
+    if (s->escaped_n) {
+        take_escape(s, c);
+    } else if (s->in_string && c == '\\') {
+        s->escaped[s->escaped_n++] = c;
+    } else if (s->in_string && c != '"') {
+        take_string(s, c);
+    } else if (c == '"') {
+        bool over = s->in_string;
+        bool fits = over && !s->in_value && s->matched == sizeof(form_name) - 1;
+        *s = (struct override_name){.in_string = !over, .was_name = fits};
+    } else if (s->was_name && !strchr(" \t\r\n", c)) {
+        s->was_name = false;
+        return c == ':';
+    }
+    return false;
+}
+
 bool override_feed(struct override_scan *s, const char *bytes, size_t n) {
-    for (size_t i = 0; s->form != FORM_NONE && i < n; i++)
-        if (s->form == FORM_ENCODED ? take_encoded(s, bytes[i]) : take_part(s, bytes[i]))
+    for (size_t i = 0; s->forms && i < n; i++)
+        if ((s->forms & FORM_ENCODED && take_encoded(&s->encoded, bytes[i])) ||
+            (s->forms & FORM_PARTS && take_part(&s->parts, bytes[i])) ||
+            (s->forms & FORM_JSON && take_json(&s->json, bytes[i])))
             return true;
     return false;
 }
 
-static bool starts(struct http_text t, const char *with) {
-    size_t n = strlen(with);
-    return t.n >= n && strncasecmp(t.s, with, n) == 0;
+static bool holds(struct http_text t, const char *word) {
+    size_t n = strlen(word);
+    for (size_t i = 0; i + n <= t.n; i++)
+        if (strncasecmp(t.s + i, word, n) == 0)
+            return true;
+    return false;
+}
+
+/* Servers are not strict about types: what holds the word may be taken for one. */
+static unsigned forms_of(struct http_text type) {
+    static const struct {
+        const char *word;
+        enum override_form form;
+    } types[] = {
+        {"form-urlencoded", FORM_ENCODED}, {"multipart/", FORM_PARTS}, {"json", FORM_JSON}};
+    unsigned forms = 0;
+    for (size_t i = 0; i < sizeof(types) / sizeof(*types); i++)
+        forms |= holds(type, types[i].word) ? types[i].form : 0;
+    return forms;
 }
 
 void override_begin(struct override_scan *s, const struct http_head *h, struct policy_care care) {
-    *s = (struct override_scan){.form = FORM_NONE};
-    for (size_t i = 0; care.methods && i < h->count; i++) {
-        if (!http_text_is_like(h->fields[i].name, "Content-Type"))
+    *s = (struct override_scan){.forms = 0};
+    for (size_t i = 0; care.methods && i < h->count; i++)
+        if (is_field(h->fields[i].name, "content-type"))
+            s->forms |= forms_of(h->fields[i].value);
+}
+
+/* What a type says about its alphabet: that in which the name is written as it is here. */
+static bool is_plain_charset(struct http_text type) {
+    static const char word[] = "charset";
+    static const char *const plain[] = {"utf-8", "utf8", "us-ascii", "iso-8859-1"};
+    for (size_t i = 0; i + sizeof(word) <= type.n; i++) {
+        if (strncasecmp(type.s + i, word, sizeof(word) - 1) != 0)
             continue;
-        if (starts(h->fields[i].value, "application/x-www-form-urlencoded"))
-            s->form = FORM_ENCODED;
-        else if (starts(h->fields[i].value, "multipart/"))
-            s->form = FORM_PARTS;
+        bool known = false;
+        size_t at = i + sizeof(word) - 1;
+        while (at < type.n && strchr(" \t=\"'", type.s[at]))
+            at++;
+        for (size_t k = 0; k < sizeof(plain) / sizeof(*plain); k++) {
+            size_t n = strlen(plain[k]), end = at + n;
+            known |= end <= type.n && strncasecmp(type.s + at, plain[k], n) == 0 &&
+                     (end == type.n || strchr(" \t\"';,", type.s[end]));
+        }
+        if (!known)
+            return false;
     }
+    return true;
+}
+
+/* In another coding or alphabet it is not seen as its server reads it. Texts of JSON are often
+   packed by programs, forms by nobody. */
+static bool hides_form(const struct http_head *h) {
+    bool packed = false, odd = false;
+    unsigned forms = 0;
+    for (size_t i = 0; i < h->count; i++) {
+        struct http_text name = h->fields[i].name, value = h->fields[i].value;
+        if (is_field(name, "content-encoding"))
+            packed |= value.n && !http_text_is_like(value, "identity");
+        if (!is_field(name, "content-type"))
+            continue;
+        forms |= forms_of(value);
+        odd |= !is_plain_charset(value);
+    }
+    return (forms && odd) || (forms & (FORM_ENCODED | FORM_PARTS) && packed);
 }
 
 /* ---- heads ---- */
 
 static bool query_names_method(struct http_text query) {
-    struct override_scan s = {.form = FORM_ENCODED};
+    struct override_scan s = {.forms = FORM_ENCODED};
     return query.n && (override_feed(&s, query.s, query.n) || override_feed(&s, "&", 1));
 }
 
@@ -150,7 +241,9 @@ const char *override_in_head(const struct http_head *h, struct policy_care care)
         if (why)
             return why;
     }
+    if (care.methods && hides_form(h))
+        return "its form is written so that a method in it could not be seen";
     if (care.methods && query_names_method(h->query))
-        return "its query names another method, and a rule is about methods";
+        return "its query names another method, and a rule is about methods, or asks";
     return NULL;
 }

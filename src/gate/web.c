@@ -199,9 +199,15 @@ static bool keep_request(struct web *w, const struct http_head *h) {
     return w->path && w->query;
 }
 
+/* Who is asked sees the first line, and approves what it says. */
+static struct policy_care care_of(const struct conn *c, enum policy_action action) {
+    return action == POLICY_ASK ? (struct policy_care){.methods = true, .paths = true}
+                                : conn_cares(c);
+}
+
 void web_decide(struct conn *c) {
     struct policy_answer a = web_decide_again(c);
-    const struct policy_care care = conn_cares(c);
+    const struct policy_care care = care_of(c, a.action);
     const char *overrides = override_in_head(&c->web->client.head, care);
     struct secret_uses uses;
     override_begin(&c->web->form, &c->web->client.head, care);

@@ -108,18 +108,23 @@ bool web_step_collect(struct conn *c) {
     return true;
 }
 
+/* What is kept is whole, so it is looked at from its beginning each time. */
+static const char *check_form(const struct web *w) {
+    struct override_scan form = w->form;
+    return w->body.len && override_feed(&form, w->body.data, w->body.len) ? WEB_FORM_OVERRIDES
+                                                                          : NULL;
+}
+
 const char *web_check_body(struct conn *c) {
     struct web *w = c->web;
     struct buf carry DEFER(secret_wipe) = BUF(NEEDLE_MAX + WEB_BODY_MAX),
                      out DEFER(secret_wipe) = BUF(NEEDLE_MAX + WEB_BODY_MAX);
     if (!w->body.len)
         return NULL;
-    if (override_feed(&w->form, w->body.data, w->body.len))
-        return WEB_FORM_OVERRIDES;
     if (w->shield &&
         needles_feed(&w->shield->forbidden, &carry, w->body.data, w->body.len, true, &out) != 0)
         return WEB_BODY_PLACEHOLDER;
-    return NULL;
+    return check_form(w);
 }
 
 void web_send_body(struct conn *c) {
@@ -140,6 +145,11 @@ void web_hold(struct conn *c, struct policy_rule *rule) {
     struct web *w = c->web;
     if (w->client.head.framing != HTTP_NO_BODY && !w->collected) {
         begin_collecting(c);
+        return;
+    }
+    const char *wrong = check_form(w);
+    if (wrong) {
+        web_say_no(c, wrong);
         return;
     }
     const struct pending_wish wish = {w->method, w->path, w->query, w->body.len, w->body_hash};

@@ -90,6 +90,21 @@ def test_no_rule_is_added_that_is_wider_than_the_request(gated, servers, box, as
     count_attack()
 
 
+@pytest.mark.parametrize("path, words, why", [
+    ("/pay", ["-H", "X-HTTP-Method-Override: DELETE", "-X", "POST"], "another method"),
+    ("/pay", ["-H", "X-Original-URL: /admin"], "another path"),
+    ("/pay?_method=DELETE", ["-X", "POST"], "another method"),
+    ("/pay", ["-d", "_method=DELETE"], "another method")], ids=["field", "path", "query", "form"])
+def test_nobody_is_asked_about_a_request_that_means_another(gated, servers, box, asks, path, words, why, count_attack):
+    """Its first line is what is shown. The control is a rule that does not ask: there it arrives."""
+    said = output(gated, box, asks(path, *words))
+    assert why in json.dumps(said) and servers.web.seen == [], said
+    assert not [p for p in gated.get("/v1/pending")["pending"] if p["machine"] == box and p["waiting"]]
+    count_attack()
+    gated.allow(box, f"http://ok.test:{servers.http}")
+    assert output(gated, box, asks(path, *words))["path"] == path
+
+
 def test_fields_that_are_not_shown_are_told_of(gated, servers, box, asks):
     few, many = asks("/few", "-H", "X-One: 1"), asks("/many", *(w for i in range(40) for w in ("-H", f"X-Field-{i}: {'v' * 60}")))
     items = {p["path"]: p for p in waiting(gated, box, 2)}

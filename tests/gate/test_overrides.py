@@ -35,6 +35,8 @@ ROWS = [
     ({"method": "POST", "target": "/v1/x", "headers": FORM, "body": "a=1&_method=DELETE"}, METHOD),
     ({"method": "POST", "target": "/v1/x", "headers": {"Content-Type": "multipart/form-data; boundary=b"},
       "body": '--b\r\nContent-Disposition: form-data; name="_method"\r\n\r\nDELETE\r\n--b--\r\n'}, METHOD),
+    ({"method": "POST", "target": "/v1/x", "headers": {"Content-Type": "application/json"}, "body": '{"_method":"DELETE"}'}, METHOD),
+    ({"method": "POST", "target": "/v1/x", "headers": {**FORM, "Content-Encoding": "deflate"}, "body": "x=1"}, "could not be seen"),
     ({"method": "GET", "target": "/v1/x", "headers": {"X-Original-URL": "/v2"}}, PATH),
     ({"method": "GET", "target": "/v1/x", "headers": {"X-Rewrite-URL": "/v2"}}, PATH),
     ({"method": "GET", "target": "/v1/x", "headers": {"X-Forwarded-Prefix": "/v2"}}, PATH),
@@ -56,7 +58,7 @@ def ask(gated, servers, box, host, rows):
     return [json.loads(line) for line in done["stdout"].splitlines()]
 
 
-@pytest.mark.parametrize("rows", [ROWS[:5], ROWS[5:9], ROWS[9:]], ids=["methods", "forms and fields", "paths"])  # of more than ten a minute not all are explained
+@pytest.mark.parametrize("rows", [ROWS[:5], ROWS[5:11], ROWS[11:]], ids=["methods", "forms and fields", "paths"])  # of more than ten a minute not all are explained
 def test_what_overrides_a_method_or_a_path_is_refused(gated, servers, rows, count_attack):
     servers.forget()
     box, attacks = machine(gated, servers), [row for row, _ in rows]

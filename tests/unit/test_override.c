@@ -12,6 +12,11 @@ static void parse(const char *text, struct http_head *ret) {
 
 #define HEAD(target, field) "POST " target " HTTP/1.1\r\nHost: a\r\n" field "\r\n"
 
+#define FORM "Content-Type: application/x-www-form-urlencoded; charset=utf-8\r\n"
+#define PARTS "Content-Type: multipart/form-data; boundary=x\r\n"
+#define JSON "Content-Type: application/problem+json\r\n"
+#define ODD "Content-Type: application/x-www-form-urlencoded; charset="
+
 static void a_head_that_overrides_is_refused_where_a_rule_cares(void **state) {
     static const struct {
         const char *text;
@@ -28,6 +33,16 @@ static void a_head_that_overrides_is_refused_where_a_rule_cares(void **state) {
         {HEAD("/", "X-Forwarded-Path: /admin\r\n"), false, true},
         {HEAD("/", "X-Forwarded-For: 1.2.3.4\r\n"), false, false},
         {HEAD("/", "X-HTTP-Methods: a\r\n"), false, false},
+        {HEAD("/", FORM "Content-Encoding: gzip\r\n"), true, false},
+        {HEAD("/", PARTS "Content_Encoding: br\r\n"), true, false},
+        {HEAD("/", FORM "Content-Encoding: identity\r\n"), false, false},
+        {HEAD("/", JSON "Content-Encoding: gzip\r\n"), false, false},
+        {HEAD("/", ODD "ibm037\r\n"), true, false},
+        {HEAD("/", ODD "\"utf-16\"\r\n"), true, false},
+        {HEAD("/", ODD "utf-16; x=utf-8\r\n"), true, false},
+        {HEAD("/", ODD "utf-8; charset=utf-7\r\n"), true, false},
+        {HEAD("/", ODD "\"UTF-8\"; a=b\r\n"), false, false},
+        {HEAD("/", "Content-Type: text/plain; charset=utf-16\r\n"), false, false},
         {HEAD("/?_method=DELETE", ""), true, false},
         {HEAD("/?a=1&_method=DELETE", ""), true, false},
         {HEAD("/?a=1;_method=DELETE", ""), true, false},
@@ -66,9 +81,6 @@ static bool feed(const struct http_head *h, bool methods, const char *body, size
     return false;
 }
 
-#define FORM "Content-Type: application/x-www-form-urlencoded; charset=utf-8\r\n"
-#define PARTS "Content-Type: multipart/form-data; boundary=x\r\n"
-
 static void a_form_that_overrides_is_found_however_it_is_cut(void **state) {
     static const struct {
         const char *head, *body;
@@ -89,6 +101,21 @@ static void a_form_that_overrides_is_found_however_it_is_cut(void **state) {
         {HEAD("/", PARTS), "--x\r\n\r\ndef class_method(self, _method, __method)\r\n", false},
         {HEAD("/", PARTS), "--x\r\nContent-Disposition: form-data; name=a\r\n\r\n1", false},
         {HEAD("/", "Content-Type: application/json\r\n"), "{\"a\":\"&_method=PUT\"}", false},
+        {HEAD("/", FORM PARTS), "_method=PUT", true},
+        {HEAD("/", PARTS FORM), "_method=PUT", true},
+        {HEAD("/", FORM PARTS), "--x\r\nContent-Disposition: form-data; name=\"_method\"\r\n",
+         true},
+        {HEAD("/", "Content_Type: application/x-www-form-urlencoded\r\n"), "_method=PUT", true},
+        {HEAD("/", "Content-Type: text/x, application/x-www-form-urlencoded\r\n"), "_method=PUT",
+         true},
+        {HEAD("/", JSON), "{\"_method\":\"PUT\"}", true},
+        {HEAD("/", JSON), "{\"a\\\"\":1,\"_METHOD\" \n: \"PUT\"}", true},
+        {HEAD("/", JSON), "{\"a\":{\"\\u005fmethod\":\"PUT\"}}", true},
+        {HEAD("/", JSON), "{\"_m\\u0065thod\":\"PUT\"}", true},
+        {HEAD("/", JSON), "{\"\\u015fmethod\":\"PUT\"}", false},
+        {HEAD("/", JSON), "{\"a\":\"_method\",\"b\":[\"_method\"]}", false},
+        {HEAD("/", JSON), "{\"a\":\"say \\\"_method\\\": no\"}", false},
+        {HEAD("/", JSON), "{\"_methods\":1,\"my_method\":2,\"_metho\":3,\"\":4}", false},
         {HEAD("/", ""), "_method=PUT", false},
     };
     (void)state;
