@@ -166,9 +166,10 @@ int cmd_ls(int argc, char **argv) {
     json_array_foreach(json_object_get(list, "machines"), i, m) {
         print_machine(m);
     }
-    if (client_number(list, "left_alone"))
-        fprintf(stderr, "carrel: %lld boxes on this host are left alone; see: carrel store boxes\n",
-                client_number(list, "left_alone"));
+    long long alone = client_number(list, "left_alone");
+    if (alone)
+        fprintf(stderr, "carrel: %lld %s left alone; see: carrel store boxes\n", alone,
+                alone == 1 ? "box on this host is" : "boxes on this host are");
     return 0;
 }
 

@@ -70,7 +70,7 @@ static struct live *prepare(struct service *s, const struct caller *who, const c
     struct live *l =
         allow(who, verbs[at].scope, err) < 0 ? NULL : live_find(s, who, machine, LIVE_ANY, err);
     if (l && !l->machine) {
-        err_set(err, ERR_BUSY, "machine '%s' is %s", l->row.id, machine_state_name(l->row.state));
+        live_state_error(l, err);
         return NULL;
     }
     struct buf detail DEFER(buf_done) = BUF(JOURNAL_DETAIL_MAX);

@@ -187,6 +187,8 @@ struct live *live_by_id(struct service *s, const struct caller *who, const char 
 int live_state_error(const struct live *l, struct err *err) {
     if (l->reach.why[0] && !l->machine) {
         err_set(err, ERR_BUSY, "machine '%s' is not reached yet: %s", l->row.id, l->reach.why);
+        if (map_get(&l->service->strays, l->row.id)) /* it says how to take the machine over */
+            return -1;
         return err_remedy(err, "it is tried again; destroy it if you can do without it");
     }
     err_set(err, ERR_BUSY, "machine '%s' is %s", l->row.id, machine_state_name(l->row.state));

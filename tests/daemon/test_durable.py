@@ -9,7 +9,7 @@ import time
 
 import pytest
 from carrel import signal_all, spawner_pids
-from daemon import Daemon
+from daemon import Daemon, Refused
 from patience import clock
 from test_steps import Box, refused
 
@@ -273,6 +273,9 @@ def test_a_killed_first_process_leaves_the_last_durable_step(host, tmp_path):
     reason = host.get(b.url)["reason"]
     assert "first process was killed" in reason and f"step {step['number']}" in reason and "lend its directories again" in reason
     assert host.get(f"{b.url}/execs/{late}")["state"] == "unknown"
+    with pytest.raises(Refused) as why:
+        host.get(b.url + "/files", path="/home/user/kept")
+    assert f"carrel resume {b.id}" in str(why.value)
     host.restart()  # it waits on, and why is still known
     assert host.get(b.url)["state"] == "stopped" and host.get(b.url)["reason"] == reason
     assert host.post(b.url + "/resume")["state"] == "running"

@@ -86,7 +86,7 @@ def test_a_box_without_a_row_is_kept_and_can_be_adopted(fresh):
     d.start()
     assert d.machines() == [] and set(boxes(d)) == {m}
     listed = carrel(d, "ls")
-    assert "1 boxes on this host are left alone" in listed.stderr, listed
+    assert "1 box on this host is left alone" in listed.stderr, listed
     assert m in carrel(d, "store", "boxes").stdout
     done = carrel(d, "store", "adopt", m)
     assert done.returncode == 0 and done.stdout.strip() == m, done
@@ -227,6 +227,10 @@ def test_a_box_that_another_store_took_over_is_not_taken_back(fresh):
     with pytest.raises(Refused) as e:
         d.exec(m, "true")
     assert e.value.code == "busy"
+    # Files say the same, and the only advice is to take it over.
+    for words in ("exec", m, "--", "true"), ("cp", f"{m}:/home/user/f", "-"):
+        done = carrel(d, *words)
+        assert done.returncode == 125 and done.stderr.rstrip().endswith(f"carrel store adopt {m}"), done
     adopt(d, m)
     assert d.exec(m, "cat /home/user/f")["stdout"] == "theirs\n"
     step = d.post(f"/v1/machines/{m}/steps", {})
