@@ -141,6 +141,9 @@ static void print_target(const json_t *r) {
     table_cell(text.data ? text.data : "", 40);
 }
 
+/* Options of a rule that are there or not, as the API and the command line name them. */
+static const char *const rule_words[] = {"local", "trusted", "tainted"};
+
 static void print_rule(const json_t *r) {
     char id[24], bytes[16] = "-";
     snprintf(id, sizeof(id), "%lld", client_number(r, "id"));
@@ -151,7 +154,9 @@ static void print_rule(const json_t *r) {
     print_target(r);
     table_cell(*client_text(r, "methods") ? client_text(r, "methods") : "-", 10);
     table_cell(bytes, 6);
-    table_cell(json_is_true(json_object_get(r, "local")) ? "local" : "", 0);
+    for (size_t i = 0; i < sizeof(rule_words) / sizeof(*rule_words); i++)
+        if (json_is_true(json_object_get(r, rule_words[i])))
+            table_cell(rule_words[i], 0);
     table_cell(client_text(r, "preset"), 0);
     putchar('\n');
 }
@@ -173,7 +178,8 @@ static void print_network(const json_t *n, bool as_json) {
     if (*client_text(n, "tainted"))
         printf("tainted: it read from %s%s\n", client_text(n, "tainted"),
                json_is_true(json_object_get(n, "guarded"))
-                   ? ", and it is guarded: only presets and rules with --tainted still hold"
+                   ? ", and it is guarded: only presets, rules with --tainted and what you approve "
+                     "still hold"
                    : "");
     else if (json_is_true(json_object_get(n, "guarded")))
         puts("guarded: once it has read from a source that is not trusted, egress is closed");

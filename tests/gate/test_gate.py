@@ -254,6 +254,8 @@ def test_the_command_line(gated, servers, box):
     assert "everything else" in carrel().stdout
     assert carrel("allow", f"ok.test:{servers.http}", "--local").returncode == 0
     assert carrel("deny", "*.evil.test").returncode == 0
+    assert "local  trusted  tainted" in carrel("allow", "known.test", "--local", "--trusted", "--tainted").stdout
+    assert carrel("rm", "3").returncode == 0
     assert "error" not in body(curl(gated, box, f"http://ok.test:{servers.http}/"))
     rules = json.loads(carrel("show", "--json").stdout)["rules"]
     assert [(r["action"], r["target"]) for r in rules] == [("allow", f"ok.test:{servers.http}"), ("deny", "*.evil.test")]
