@@ -247,8 +247,8 @@ static void look_kvm(const struct host *h, struct finding *f) {
         there  ? "/dev/kvm"
         : node ? "/dev/kvm, but no vmx or svm in the processor"
                : "no /dev/kvm",
-        there ? "whole virtual machines will be fast" : "whole virtual machines will be emulated",
-        there ? "" : "enable virtualisation for this host");
+        "not used: there is no machine kind vm yet",
+        there ? "" : "nothing to do for boxes and cells");
 }
 
 static void look_criu(const struct host *h, struct finding *f) {
@@ -316,7 +316,7 @@ static void look_strays(const struct host *h, struct finding *f) {
     for (size_t i = 0; i < count; i++)
         damaged += !json_is_true(json_object_get(json_array_get(boxes, i), "adoptable"));
     char found[120];
-    snprintf(found, sizeof(found), "%zu boxes of other stores or unknown, %zu damaged rows",
+    snprintf(found, sizeof(found), "boxes of other stores or unknown: %zu; damaged rows: %zu",
              count - damaged, damaged);
     say(f, count ? LESS : GOOD, count ? found : "every box is known to its store",
         count ? "they are kept, and nothing is removed that no row names"
