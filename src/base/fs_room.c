@@ -5,8 +5,9 @@
 struct fs_space fs_space(int fd) {
     struct statvfs fs;
     if (fstatvfs(fd, &fs) < 0 || fs.f_blocks == 0)
-        return (struct fs_space){.free_bytes = UINT64_MAX};
+        return (struct fs_space){.free_bytes = UINT64_MAX, .unused_bytes = UINT64_MAX};
     return (struct fs_space){.free_bytes = fs.f_bavail * fs.f_frsize,
+                             .unused_bytes = fs.f_bfree * fs.f_frsize,
                              .total_bytes = fs.f_blocks * fs.f_frsize};
 }
 

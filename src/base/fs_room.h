@@ -5,7 +5,8 @@
 
 struct fs_space {
     uint64_t free_bytes;
-    uint64_t total_bytes; /* 0: unknown */
+    uint64_t unused_bytes; /* with what is reserved */
+    uint64_t total_bytes;  /* 0: unknown */
 };
 
 /* Of the filesystem that a descriptor lies on. One that cannot be asked has unlimited room. */

@@ -39,7 +39,7 @@ static int hold(struct ballast *b, uint64_t free_bytes) {
 
 void ballast_init(struct ballast *b, int dir) {
     const struct fs_space space = fs_space(dir);
-    *b = (struct ballast){.dir = dir, .bytes = size_for(&space)};
+    *b = (struct ballast){.dir = dir, .bytes = size_for(&space), .unused = UINT64_MAX};
     /* One that an earlier daemon left takes its room already. */
     b->held = faccessat(dir, name, F_OK, AT_SYMLINK_NOFOLLOW) == 0 && make_file(b) == 0;
     int e = hold(b, fs_room(dir));
@@ -49,11 +49,21 @@ void ballast_init(struct ballast *b, int dir) {
 }
 
 bool ballast_release(struct ballast *b) {
+    const uint64_t unused = fs_space(b->dir).unused_bytes;
     if (!b->held || unlinkat(b->dir, name, 0) < 0)
         return false;
+    b->unused = unused;
     b->held = false;
     b->full = true;
     return true;
+}
+
+uint64_t ballast_room(const struct ballast *b) {
+    const struct fs_space space = fs_space(b->dir);
+    if (b->held || space.unused_bytes <= b->unused)
+        return space.free_bytes;
+    uint64_t given = space.unused_bytes - b->unused;
+    return given > space.free_bytes ? given : space.free_bytes;
 }
 
 void ballast_look(struct ballast *b) {

@@ -15,6 +15,7 @@ struct ballast {
     uint64_t bytes;
     bool held; /* the file is there, whole */
     bool full;
+    uint64_t unused; /* on the disk, when the file was given up; only while it is gone */
 };
 
 /* Makes the file if there is room for it. A filesystem that cannot have one is never `full`. */
@@ -22,6 +23,13 @@ void ballast_init(struct ballast *b, int dir);
 
 /* Gives the file up. False: it was gone already. */
 bool ballast_release(struct ballast *b);
+
+/*
+ * The room for records: what the disk has for everybody, or what is left of the file that was
+ * given up. Where the reserve of a disk was used, the file's room goes there and does not show
+ * as free.
+ */
+uint64_t ballast_room(const struct ballast *b);
 
 /* From a timer: looks at the room there is, and makes the file again if that is plenty. */
 void ballast_look(struct ballast *b);

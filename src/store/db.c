@@ -258,9 +258,9 @@ int store_admit(struct store *s, enum store_use use, struct err *err) {
     struct ballast *b = &s->ballast;
     if (use == STORE_USES)
         return b->full ? say_full(err) : 0;
-    uint64_t room = fs_room(s->home_fd);
+    uint64_t room = ballast_room(b);
     if (room < b->bytes / 2 && ballast_release(b))
-        room = fs_room(s->home_fd);
+        room = ballast_room(b);
     return use == STORE_READS && room < b->bytes / 2 ? say_full(err) : 0;
 }
 

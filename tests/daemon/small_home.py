@@ -20,17 +20,18 @@ def why_not():
 
 
 class SmallHome(Daemon):
-    """`size` in MiB. An ext4 without a log, so that the whole of it is there for the store."""
+    """`size` in MiB, `reserve` in percent. An ext4 without a log, so that the whole of it is there for the store."""
 
-    def __init__(self, *options, size, conf=None):
+    def __init__(self, *options, size, reserve=0, conf=None):
         self.size = size
+        self.reserve = reserve
         super().__init__(*options, conf=conf)
 
     def furnish(self):
         image = self.dir / "disk"
         with open(image, "wb") as f:
             f.truncate(self.size << 20)
-        subprocess.run(["mkfs.ext4", "-q", "-m", "0", "-O", "^has_journal", str(image)], check=True)
+        subprocess.run(["mkfs.ext4", "-q", "-m", str(self.reserve), "-O", "^has_journal", str(image)], check=True)
         subprocess.run(["mount", "-o", "loop", str(image), str(self.home)], check=True)
         os.rmdir(self.home / "lost+found")
         self.home.chmod(0o700)

@@ -11,8 +11,8 @@ pytestmark = pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
 def small():
     made = []
 
-    def make(size):
-        made.append(SmallHome(size=size))
+    def make(size, reserve=0):
+        made.append(SmallHome(size=size, reserve=reserve))
         return made[-1]
 
     yield make
@@ -52,6 +52,23 @@ def test_a_full_store_is_read_and_freed_and_then_used_again(small):
     d.until(lambda: "has room again" in d.log())
     assert d.exec(m, "cat f")["stdout"] == "kept"
     assert d.get("/v1/audit/verify")["whole"]
+
+
+def test_a_full_store_is_read_when_the_reserve_of_its_disk_is_used_up(small):
+    """What the ballast gives up goes to the reserve then, and never shows as room for everybody."""
+    d = small(200, reserve=5)
+    m, other = d.machine(), d.machine()
+    d.put(f"/v1/machines/{m}/files", b"kept", path="/home/user/f")
+    filler = full(d)
+    for _ in range(3):
+        assert d.get(f"/v1/machines/{m}/files", path="/home/user/f") == b"kept"
+    assert not (d.home / "ballast").exists()
+    assert d.free() == 0  # the control: by this number there is no room at all
+    assert refused(d.machine).code == "limit"
+    assert d.delete(f"/v1/machines/{other}")["state"] == "ended"
+    assert d.get(f"/v1/machines/{m}/files", path="/home/user/f") == b"kept"
+    filler.unlink()
+    d.until(lambda: (d.home / "ballast").exists())
 
 
 def test_without_ballast_a_full_store_cannot_be_freed(small):
