@@ -8,6 +8,7 @@
 #include "base/defer.h"
 #include "base/sha256.h"
 #include "io/http_uri.h"
+#include "service/taint.h"
 
 static const char instructions[] =
     "These tools give you a Linux machine of your own. The first call makes it; it stays yours "
@@ -19,8 +20,9 @@ static const char instructions[] =
 /* Who asks, as it is kept until a session is opened. */
 struct mcp_who {
     struct caller who;
-    char key[40];      /* of lines: finds its machine again */
-    char machine[128]; /* bound to it; "": none */
+    char key[40];                /* of lines: finds its machine again */
+    char machine[128];           /* bound to it; "": none */
+    char talk[TOOLBOX_KEY_SIZE]; /* of lines: the conversation, over restarts; "": a new one */
 };
 
 void user_ref(struct mcp_user *u) {
@@ -349,24 +351,28 @@ static bool key_is_used(const struct mcp_face *f, const struct caller *who, cons
     return false;
 }
 
-static void choose_key(const struct mcp_face *f, const struct mcp_who *who, const char *id,
-                       char ret[TOOLBOX_KEY_SIZE]) {
+static void hash_text(const char *kind, struct http_text of, char ret[TOOLBOX_KEY_SIZE]) {
     struct sha256 hash;
     uint8_t bytes[SHA256_BYTES];
-    struct id own = id_new('k'); /* lines without a key: a machine of its own */
-    const char *of = *id ? id : *who->key ? who->key : own.text;
     sha256_init(&hash);
-    sha256_add(&hash, *id ? "http:" : "line:", 5);
-    sha256_add(&hash, of, strlen(of));
+    sha256_add(&hash, kind, strlen(kind));
+    sha256_add(&hash, of.s, of.n);
     sha256_end(&hash, bytes);
     for (size_t i = 0; i < 12; i++)
         snprintf(ret + 2 * i, 3, "%02x", bytes[i]);
+}
+
+static void choose_key(const struct mcp_face *f, const struct mcp_who *who, const char *id,
+                       char ret[TOOLBOX_KEY_SIZE]) {
+    struct id own = id_new('k'); /* lines without a key: a machine of its own */
+    const char *of = *id ? id : *who->key ? who->key : own.text;
+    hash_text(*id ? "http:" : "line:", (struct http_text){of, strlen(of)}, ret);
     for (unsigned n = 2; key_is_used(f, &who->who, ret); n++)
         snprintf(ret + 24, TOOLBOX_KEY_SIZE - 24, ".%u", n);
 }
 
 static struct mcp_user *user_new(struct mcp_face *f, const struct caller *who, const char *key,
-                                 const char *machine) {
+                                 const char *machine, const char *talk) {
     struct mcp_user *u = calloc(1, sizeof(*u));
     if (!u)
         abort();
@@ -383,6 +389,8 @@ static struct mcp_user *user_new(struct mcp_face *f, const struct caller *who, c
                                             .who = u->who,
                                             .key = key,
                                             .machine = machine,
+                                            .talk =
+                                                machine ? NULL : talk, /* else it has one only */
                                             .made = machine_made,
                                             .arg = u};
     u->box = toolbox_new(&options);
@@ -416,7 +424,7 @@ static void *open_session(void *arg, const void *who_bytes, const char *id, stru
         }
     }
     choose_key(f, &who, id, key);
-    return user_new(f, &who.who, key, bound.id[0] ? bound.id : NULL);
+    return user_new(f, &who.who, key, bound.id[0] ? bound.id : NULL, *id ? key : who.talk);
 }
 
 static void count_row(void *arg, const void *view) {
@@ -424,19 +432,20 @@ static void count_row(void *arg, const void *view) {
     ++*(size_t *)arg;
 }
 
-/* A session of before a restart is known by its machine. */
+/* A session of before a restart is known by its machine, or by what it has seen of others. */
 static void *revive_session(void *arg, const void *who_bytes, const char *id) {
     struct mcp_face *f = arg;
     struct mcp_who who;
-    char key[TOOLBOX_KEY_SIZE], next[CURSOR_SIZE];
+    char key[TOOLBOX_KEY_SIZE], next[CURSOR_SIZE], saw[TAINT_SOURCE_SIZE];
     size_t count = 0;
     memcpy(&who, who_bytes, sizeof(who));
     choose_key(f, &who, id, key);
     const struct list_request r = {.meta_key = "mcp_home", .meta_value = key, .limit = 1};
-    if (who.machine[0] ||
-        service_list(f->service, &who.who, &r, count_row, &count, next, NULL) < 0 || !count)
+    if (who.machine[0])
         return NULL;
-    return user_new(f, &who.who, key, NULL);
+    service_taint_talk(f->service, &who.who, key, saw);
+    (void)service_list(f->service, &who.who, &r, count_row, &count, next, NULL);
+    return count || saw[0] ? user_new(f, &who.who, key, NULL, key) : NULL;
 }
 
 static void session_opened(void *arg, struct mcp_session *s) {
@@ -484,7 +493,10 @@ static int read_words(struct http_text query, struct mcp_who *ret, struct err *e
 void mcp_face_take(struct mcp_face *f, struct http_exchange *x, const struct caller *caller) {
     struct mcp_who who = {.who = *caller};
     char owner[MCP_OWNER_SIZE];
+    struct http_text talk = http_field_only(x->head, "Carrel-Conversation");
     struct err err;
+    if (talk.n)
+        hash_text("talk:", talk, who.talk);
     if (read_words(x->head->query, &who, &err) < 0) {
         char *json DEFER_FREE = mcp_error_text(NULL, MCP_PARAMS, err.text, NULL);
         http_reply(x, 400, HTTP_FIELDS({"Content-Type", "application/json"}), json, strlen(json));

@@ -210,7 +210,8 @@ static void file_ended(void *arg, const struct err *err, bool whole) {
                        "tool read",
                        RESOURCE_MAX >> 20),
                &why);
-    toolbox_saw(f->user->box, f->resource.machine);
+    if (toolbox_saw(f->user->box, f->resource.machine, &why) < 0)
+        err = &why;
     if (err)
         refuse(f->request, err);
     else
@@ -256,11 +257,13 @@ static void read_log(struct mcp_user *u, struct mcp_request *r, const struct res
             fits = buf_addf(&text, "\n[... %" PRIu64 " bytes left out ...]\n", p.left_out);
         fits = fits && buf_add(&text, piece, p.n);
     }
-    toolbox_saw(u->box, resource->machine);
     uint64_t lost = exec_lost(x, 0) + exec_lost(x, 1);
     if (lost)
         (void)!buf_addf(&text, "\n[... %" PRIu64 " bytes are not kept ...]\n", lost);
-    give(r, "text/plain", text.data ? text.data : "", text.len, true);
+    if (toolbox_saw(u->box, resource->machine, &err) < 0)
+        refuse(r, &err);
+    else
+        give(r, "text/plain", text.data ? text.data : "", text.len, true);
     exec_unref(x);
 }
 

@@ -13,6 +13,7 @@
 
 #include "base/defer.h"
 #include "base/fdio.h"
+#include "base/id.h"
 #include "base/sha256.h"
 #include "cli/cli.h"
 #include "cli/client.h"
@@ -64,20 +65,23 @@ struct bridge {
     bool open;          /* the client may say more */
     bool endless;       /* it said a line that nobody takes: the daemon ends this on purpose */
     bool lost;
+    struct id talk; /* for the next daemon it is the same conversation */
 };
 
 /* 1, 0: there was no answer, -1: it was refused. */
-static int upgrade(struct client *c, const struct mcp_options *o, struct err *err) {
+static int upgrade(struct bridge *b, struct err *err) {
+    struct client *c = &b->client;
     char target[CLIENT_TARGET_SIZE], key[33];
     const struct http_head *head = NULL;
     const struct http_pair fields[] = {{"Connection", "Upgrade"},
                                        {"Upgrade", "mcp-lines"},
+                                       {"Carrel-Conversation", b->talk.text},
                                        {c->bearer[0] ? "Authorization" : NULL, c->bearer},
                                        {NULL, NULL}};
     const struct http_request request = {.method = "GET", .target = target, .fields = fields};
     directory_key(key);
     if (client_target(target, err, "/mcp?key=%s", key) < 0 ||
-        client_query(target, "machine", o->machine, err) < 0)
+        client_query(target, "machine", b->o->machine, err) < 0)
         return -1;
     if (http_client_send(c->http, &request, err) < 0)
         return 0;
@@ -110,7 +114,7 @@ static int come_back(struct bridge *b, struct err *err) {
     struct buf hello DEFER(buf_done) = BUF(ANSWERS_MAX);
     int there = client_look(&b->client, &b->search, err);
     if (there > 0)
-        there = upgrade(&b->client, b->o, err);
+        there = upgrade(b, err);
     if (there <= 0)
         return there;
     if (!link_hello(&b->link, &hello))
@@ -211,7 +215,7 @@ static int turn(struct bridge *b, struct err *err) {
 static int serve(struct bridge *b, struct err *err) {
     if (client_open(&b->client, CLIENT_START, announce, err) < 0)
         return -1;
-    int r = upgrade(&b->client, b->o, err);
+    int r = upgrade(b, err);
     if (r <= 0)
         return -1;
     while (r > 0)
@@ -222,6 +226,7 @@ static int serve(struct bridge *b, struct err *err) {
 static int run_bridge(const struct mcp_options *o, struct err *err) {
     struct bridge b = {.o = o,
                        .open = true,
+                       .talk = id_new('k'),
                        .search = {.start = CLIENT_START},
                        .in = BUF(MESSAGE_MAX + BLOCK),
                        .out = BUF(2 * MESSAGE_MAX)};

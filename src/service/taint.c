@@ -213,6 +213,27 @@ int service_taint_seen(struct service *s, const struct caller *who, const char *
     return flow_to(s, who, TAINT_TOOLS, source, to, err);
 }
 
+/* ---- conversations ---- */
+
+/* No client goes on with one after so long; else their rows would be kept for ever. */
+static const int64_t talk_ms = 90LL * 24 * 3600 * 1000;
+
+int service_taint_heard(struct service *s, const struct caller *who, const char *talk,
+                        const char *source, struct err *err) {
+    if (store_taint_trim(s->store, "talk", now_ms() - talk_ms, err) < 0 ||
+        store_taint_put(s->store, who->owner, "talk", talk, source, now_ms(), err) < 0)
+        return err_wrap(err, "store that this conversation is tainted");
+    return 0;
+}
+
+void service_taint_talk(struct service *s, const struct caller *who, const char *talk,
+                        char ret[TAINT_SOURCE_SIZE]) {
+    struct marks m;
+    struct err err;
+    bool known = taint_marked(s, who->owner, "talk", talk, &m, &err) == 0;
+    snprintf(ret, TAINT_SOURCE_SIZE, "%s", known ? m.source : "an unreadable history");
+}
+
 /* ---- what is handed over ---- */
 
 static int join_place(struct live *l, const char *path, struct err *err) {

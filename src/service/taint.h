@@ -56,6 +56,13 @@ int service_taint_flow(struct service *s, const struct caller *who, enum taint_f
 int service_taint_seen(struct service *s, const struct caller *who, const char *source,
                        const char *to, struct err *err);
 
+/* What a conversation has seen outlives the daemon, so that its next machine is tainted too. */
+int service_taint_heard(struct service *s, const struct caller *who, const char *talk,
+                        const char *source, struct err *err);
+/* Empty: nothing. What cannot be read counts as tainted. */
+void service_taint_talk(struct service *s, const struct caller *who, const char *talk,
+                        char ret[TAINT_SOURCE_SIZE]);
+
 /* ---- what is handed to a machine that is made, or later ---- */
 
 /* Writes where a descriptor leads. False: that is not known. */

@@ -436,6 +436,7 @@ static const struct {
     [STMT_TAINT_EACH] = {"SELECT key, source FROM taints WHERE owner = ?1 AND kind = ?2"
                          " ORDER BY key",
                          NULL},
+    [STMT_TAINT_TRIM] = {"DELETE FROM taints WHERE kind = ?1 AND since_ms < ?2", NULL},
     [STMT_DATABASE_PUT] = {"INSERT OR REPLACE INTO databases($cols) VALUES($marks)",
                            &database_table},
     [STMT_DATABASE_REMOVE] = {"DELETE FROM databases WHERE id = ?1", NULL},

@@ -28,3 +28,12 @@ int store_taint_each(struct store *s, const char *owner, const char *kind, store
            (const char *)sqlite3_column_text(q.stmt, 1));
     return r;
 }
+
+int store_taint_trim(struct store *s, const char *kind, int64_t before_ms, struct err *err) {
+    QUERY;
+    if (query_start(&q, s, STMT_TAINT_TRIM, err) < 0)
+        return -1;
+    query_text(&q, 1, kind);
+    query_u64(&q, 2, before_ms > 0 ? (uint64_t)before_ms : 0);
+    return query_run(&q, NULL, err);
+}

@@ -1,6 +1,6 @@
 /*
- * What of an owner came from an untrusted source and is not a machine: images and directories of
- * the host. Machines have it in their policy.
+ * What of an owner came from an untrusted source and is not a machine: images, directories of the
+ * host, and conversations with MCP clients. Machines have it in their policy.
  */
 #pragma once
 
@@ -15,3 +15,5 @@ int store_taint_put(struct store *s, const char *owner, const char *kind, const 
 typedef void store_taint_fn(void *arg, const char *key, const char *source);
 int store_taint_each(struct store *s, const char *owner, const char *kind, store_taint_fn *fn,
                      void *arg, struct err *err);
+/* Those of one kind that are older are forgotten. */
+int store_taint_trim(struct store *s, const char *kind, int64_t before_ms, struct err *err);

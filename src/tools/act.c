@@ -31,9 +31,11 @@ void act_free(struct act *a) {
 }
 
 static void end(struct act *a, const struct act_result *result) {
+    struct err err;
+    const struct act_result unseen = {.err = &err, .machine = a->machine};
     if (!a->cancelled) {
-        toolbox_saw(a->box, a->machine);
-        a->events.done(a->events.arg, result);
+        bool may_be_told = toolbox_saw(a->box, a->machine, &err) == 0;
+        a->events.done(a->events.arg, may_be_told ? result : &unseen);
     }
     if (a->inside)
         a->over = true;

@@ -110,12 +110,13 @@ static void enough(void *arg) {
 static void report(void *arg) {
     struct waiting *w = arg;
     const struct outlog *log = exec_log(w->exec);
+    struct err err;
     char line[200] = "";
     if (!w->act->events.progress)
         return; /* it was cancelled */
-    if (log)
+    /* Who hears of it is tainted first; if that cannot be stored, only the time is told. */
+    if (log && toolbox_saw(w->act->box, w->act->machine, &err) == 0)
         clip_last_line(log, line, sizeof(line));
-    toolbox_saw(w->act->box, w->act->machine);
     w->act->events.progress(w->act->events.arg,
                             (double)(loop_now_ms(act_loop(w->act)) - w->began_ms) / 1000, line);
 }

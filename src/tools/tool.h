@@ -61,6 +61,7 @@ struct toolbox_options {
     struct caller who;
     const char *key;     /* its own machine is found again by this */
     const char *machine; /* bound to this one; NULL: its own, made on first use */
+    const char *talk;    /* names the conversation over restarts; NULL: it ends with the toolbox */
     void (*made)(void *arg, const char *machine); /* may be NULL: its machine was made */
     void *arg;
 };
@@ -74,8 +75,9 @@ void toolbox_leave(struct toolbox *b);
 const char *toolbox_machine(const struct toolbox *b); /* "" while there is none */
 const char *toolbox_key(const struct toolbox *b);
 
-/* Something of a machine is about to be told: whoever hears it may use it elsewhere. */
-void toolbox_saw(struct toolbox *b, const char *machine);
+/* Something of a machine is about to be told: whoever hears it may use it elsewhere. -1: that it
+ * was told could not be written down, so it may not be. */
+int toolbox_saw(struct toolbox *b, const char *machine, struct err *err);
 /* Machines are its own if it made them, or is bound to them. */
 bool toolbox_owns(const struct toolbox *b, const struct machine_view *view);
 

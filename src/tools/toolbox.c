@@ -30,6 +30,9 @@ struct toolbox *toolbox_new(const struct toolbox_options *o) {
     b->who.local = false;
     snprintf(b->key, sizeof(b->key), "%s", o->key ? o->key : "");
     snprintf(b->machine, sizeof(b->machine), "%s", o->machine ? o->machine : "");
+    snprintf(b->talk, sizeof(b->talk), "%s", o->talk ? o->talk : "");
+    if (b->talk[0])
+        service_taint_talk(b->service, &b->who, b->talk, b->saw);
     return b;
 }
 
@@ -78,9 +81,17 @@ struct shown *toolbox_shown(struct toolbox *b, const char *exec) {
     return s;
 }
 
-void toolbox_saw(struct toolbox *b, const char *machine) {
-    if (machine[0] && !b->saw[0])
+int toolbox_saw(struct toolbox *b, const char *machine, struct err *err) {
+    if (machine[0] && !b->saw[0]) {
         service_taint_of(b->service, machine, b->saw);
+        b->saw_unsaved = b->saw[0] && b->talk[0];
+    }
+    if (b->saw_unsaved && service_taint_heard(b->service, &b->who, b->talk, b->saw, err) < 0) {
+        err_wrap(err, "what was done is not shown");
+        return err_remedy(err, "look again later");
+    }
+    b->saw_unsaved = false;
+    return 0;
 }
 
 /* ---- the machine of a call ---- */

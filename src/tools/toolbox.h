@@ -25,8 +25,10 @@ struct toolbox {
     void *arg;
     struct shown shown[TOOLBOX_SESSIONS];
     size_t shown_next;
-    char *plan;                  /* JSON array, or NULL */
+    char *plan; /* JSON array, or NULL */
+    char talk[TOOLBOX_KEY_SIZE];
     char saw[TAINT_SOURCE_SIZE]; /* the first source that is not trusted of what it was told */
+    bool saw_unsaved;            /* the store does not know it yet */
 };
 
 enum { TOOLBOX_IDLE_MS = 30 * 60 * 1000 };
