@@ -68,7 +68,7 @@ def test_an_unreadable_row_keeps_its_box_and_all_others(fresh):
         d.post(f"/v1/store/boxes/{bad}/adopt")
     assert e.value.code == "invalid" and "backup" in e.value.error["remedy"]
     told = carrel(d, "doctor")
-    assert "1 damaged rows" in told.stdout, told
+    assert "damaged rows: 1" in told.stdout, told
     d.kill()
     with database(d) as db:
         db.execute("UPDATE machines SET pids = 100 WHERE id = ?", (bad,))
