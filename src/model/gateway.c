@@ -8,6 +8,7 @@
 #include "model/codec.h"
 #include "model/json.h"
 #include "model/paid.h"
+#include "model/reach.h"
 
 enum { ANSWER_MAX = 32 << 20 };
 
@@ -391,6 +392,15 @@ static void want_usage(struct forward *f, json_t *root) {
     json_object_set_new(options, "include_usage", json_true());
 }
 
+/* The provider is trusted, but not whom it asks. */
+static int check_reach(const struct forward *f, const json_t *root, struct err *err) {
+    const struct gateway_config *c = &f->gateway->config;
+    char what[MODEL_REACH_SIZE];
+    if (!c->reaches || !model_reaches_out(f->codec, root, what))
+        return 0;
+    return c->reaches(c->reaches_arg, f->account, what, err);
+}
+
 static int rewrite(struct forward *f, json_t *root, uint64_t *ret_max, struct err *err) {
     const struct conf *conf = f->gateway->config.conf;
     if (find_provider(f, json_member(root, "model"), err) < 0 || check_count(root, err) < 0)
@@ -405,6 +415,8 @@ static int rewrite(struct forward *f, json_t *root, uint64_t *ret_max, struct er
     json_object_set_new(root, "model", json_string(f->provider.model));
     *ret_max = limit_tokens(f, root);
     want_usage(f, root);
+    if (check_reach(f, root, err) < 0)
+        return -1;
     char *text DEFER_FREE = json_dumps(root, JSON_COMPACT);
     if (!text || !buf_add(&f->body, text, strlen(text)))
         return err_set(err, ERR_LIMIT, "the request is too large");

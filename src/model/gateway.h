@@ -41,6 +41,12 @@ struct gateway_config {
     /* May be NULL. Once for every request that named a model endpoint. */
     void (*told)(void *arg, const struct gateway_call *call);
     void *told_arg;
+    /*
+     * May be NULL. Before a request is sent that makes the provider do more than answer
+     * (model/reach.h; what: by which word of it). -1: it is refused, for this reason.
+     */
+    int (*reaches)(void *arg, const char *account, const char *what, struct err *err);
+    void *reaches_arg;
 };
 
 enum { GATEWAY_MAX_TOKENS = 8192 }; /* where neither the request nor carrel.conf says */

@@ -8,6 +8,7 @@
 #include "base/defer.h"
 #include "base/log.h"
 #include "service/state.h"
+#include "service/taint.h"
 #include "store/secrets.h"
 
 struct models {
@@ -193,6 +194,26 @@ void service_model_stats(const struct service *s, struct model_stats *ret) {
     *ret = s->models->stats;
 }
 
+/* ---- what a provider would fetch ---- */
+
+/* A stranger would hear of it and answer: it taints, and a machine that a taint has closed may not.
+ */
+static int reaches(void *arg, const char *account, const char *what, struct err *err) {
+    struct service *s = arg;
+    struct live *l =
+        strncmp(account, "machine:", 8) == 0 ? map_get(&s->machines, account + 8) : NULL;
+    if (!l)
+        return err_set(err, ERR_GONE, "the machine has ended");
+    if (!policy_is_closed(gate_policy(l->gate)))
+        return taint_join(l, TAINT_PROVIDER, MODELS_HOST, err);
+    err_set(
+        err, ERR_DENIED,
+        "the machine has read from %.100s, a source that is not trusted, and this request could "
+        "make the provider reach somebody else: %.100s",
+        taint_of(l), what);
+    return err_remedy(err, "leave that out of the request");
+}
+
 /* ---- machines ---- */
 
 static void on_request(struct http_exchange *x, void *arg) {
@@ -283,7 +304,9 @@ struct models *models_new(struct service *s, struct err *err) {
                                                       .env = find_key,
                                                       .env_arg = s,
                                                       .told = told,
-                                                      .told_arg = s});
+                                                      .told_arg = s,
+                                                      .reaches = reaches,
+                                                      .reaches_arg = s});
     gate_serve(s->gate, MODELS_HOST, on_connection, s);
     return m;
 }

@@ -19,6 +19,8 @@ _Static_assert((int)TAINT_SOURCE_SIZE >= (int)NAME_SIZE, "a policy's source fits
 const struct taint_flow_row taint_flows[TAINT_FLOWS] = {
     [TAINT_NETWORK] = {"network", "a server that is not trusted", "machine",
                        "when the connection is allowed"},
+    [TAINT_PROVIDER] = {"provider", "whom a provider of models asks for it", "machine",
+                        "before the request is sent"},
     [TAINT_UNTRUSTED] = {"untrusted", "what its owner calls untrusted", "machine",
                          "before anything in it runs, or before it is granted"},
     [TAINT_FORK] = {"fork", "machine", "machine", "when the fork is made"},

@@ -15,6 +15,7 @@ struct grant_plan;
 
 enum taint_flow {
     TAINT_NETWORK,
+    TAINT_PROVIDER,
     TAINT_UNTRUSTED,
     TAINT_FORK,
     TAINT_IMAGE,

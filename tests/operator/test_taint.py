@@ -14,6 +14,7 @@ from runs import call, finish, results, run
 SOURCE = pathlib.Path(__file__).resolve().parents[2] / "src/service/taint.c"
 FLOWS = set(re.findall(r'\[TAINT_\w+\] = \{"(\w+)"', SOURCE.read_text()))
 ELSEWHERE = {"network", "untrusted",  # gate/test_taint.py
+             "provider",  # gate/test_models_guard.py
              "image",  # image/test_images.py
              "tools"}  # mcp/test_tools.py
 WORD = {"kind": "env", "what": "WORD", "value": "of a stranger", "untrusted": True}
