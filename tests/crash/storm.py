@@ -26,9 +26,11 @@ from daemon import Daemon  # noqa: E402
 from host_state import CGROUP, pids, read  # noqa: E402
 from patience import PATIENCE, clock  # noqa: E402
 from storm_client import Client, exit_code  # noqa: E402
+from watchdog import Stuck, Watchdog  # noqa: E402
 
 CLIENTS = 8
 EVERY = 25           # kills from one comparison to the next
+STUCK_S = 400        # clients that are parked may take half of that
 LONGEST_S = 0.4      # from a daemon that is ready to the next kill
 VERBS = ["create", "exec", "start", "follow", "write", "read", "pause", "resume", "destroy"]
 POOL_MAX = 24        # berths and ready boxes that a spawner may keep: they have cgroups, and are nobody's
@@ -54,6 +56,7 @@ class Storm:
         self.fell = {}       # target -> kills
         self.starts = 0      # kills of a daemon that was not ready yet
         self.faults = []
+        self.dog = Watchdog(self.daemon, STUCK_S, say)
         self.settle_s = 20   # what was never acknowledged may take so long to end
 
     # ---- killing ----
@@ -195,6 +198,7 @@ class Storm:
         self.park()
         if not self.faults:
             for look in self.check_api, self.check_kernel, self.check_store, self.check_journal:
+                self.dog.beat()
                 look()
         for c in self.clients:
             for lie in c.lies:
@@ -208,6 +212,7 @@ class Storm:
             c.go.set()
         began = time.monotonic()
         for n in range(1, self.kills + 1):
+            self.dog.beat()
             self.one_kill()
             if n % EVERY == 0 or n == self.kills:
                 self.check()
@@ -255,10 +260,13 @@ def run(seed, kills, say=print):
     storm = Storm(seed, kills, say)
     say(f"storm: seed {seed}, {kills} kills, {CLIENTS} clients, {storm.daemon.dir}")
     try:
-        storm.storm()
+        with storm.dog:
+            storm.storm()
         storm.print_tables()
         if storm.faults:
             say(storm.daemon.log()[-4000:])
+    except Stuck as e:
+        storm.fault(str(e))
     finally:
         storm.clear()
     return storm.faults, storm.missed()

@@ -12,6 +12,7 @@ import errno
 import http.client
 import pathlib
 import random
+import subprocess
 import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -21,12 +22,14 @@ from daemon import Refused  # noqa: E402
 from faulty import Faulty  # noqa: E402
 from patience import clock  # noqa: E402
 from small_home import SmallHome  # noqa: E402
+from watchdog import Stuck, Watchdog, report  # noqa: E402
 
 EVERY = 40          # operations from one comparison to the next
 FLAP = 12           # operations with room, and without
 WINDOW_MS = 40      # in which all writes succeed, or none
 MACHINES = 4
 REFUSED_S = 2
+STUCK_S = 200       # longer nothing takes: a request is given up after 60 s, a daemon that ends after 30
 LOST = (http.client.HTTPException, OSError)  # nobody answered: it may be done or not
 UNKNOWN = "unknown"
 
@@ -76,6 +79,7 @@ class FaultStorm:
         self.slowest = 0.0   # refusal, in seconds
         self.tally = {}
         self.faults = []
+        self.dog = None
 
     # ---- the disk ----
 
@@ -114,6 +118,7 @@ class FaultStorm:
 
     def ask(self, verb, call, *args, **options):
         """The answer; None: refused; UNKNOWN: it may be done."""
+        self.dog.beat()
         begun = clock()
         try:
             told, how = call(*args, **options), "done"
@@ -136,8 +141,10 @@ class FaultStorm:
             self.fault(f"no answer: {why!r}")
         try:
             self.daemon.process.wait(30)
-        except Exception:
+        except subprocess.TimeoutExpired:
             self.fault("a daemon that does not answer lives on")
+            for line in report(self.daemon):
+                self.say(line)
         self.lives()
 
     def sh(self, m, command, **fields):
@@ -313,8 +320,13 @@ class FaultStorm:
         d.until(lambda: self.has_room(), 60)
         for m in [m for m in self.machines if m.may_be_gone]:
             d.until(lambda m=m: self.is_settled(m), 60)
+        for m in self.machines:
+            if not m.may_be_gone:  # one that is refused waits for what is not written yet
+                self.sure(d.patch, m.url, {})
         shown = {m["id"]: m for m in d.machines(all=1, limit=500)}
         self.machines = [m for m in self.machines if not m.may_be_gone or m.id in shown]
+        for m in self.machines:
+            m.may_be_gone = False
         known = {m.id for m in self.machines}
         d.until(lambda: all(m["state"] not in ("creating", "ending") for m in d.machines(all=1, limit=500)), 60)
         for m in d.machines(all=1, limit=500):
@@ -343,6 +355,7 @@ class FaultStorm:
                 return None
 
         why = None
+        self.dog.beat()
         try:
             return self.daemon.until(answer, 60)[0]
         except AssertionError:
@@ -476,6 +489,8 @@ class FaultStorm:
                 f"{unsure} not certain, {self.restarts} restarts, {len(self.faults)} faults")
 
     def clear(self):
+        if self.faults:
+            self.say(self.daemon.log()[-4000:])
         self.heal()
         self.daemon.stop()
 
@@ -483,14 +498,15 @@ class FaultStorm:
 def run(mode, operations, seed, say=print):
     storm = FaultStorm(mode, operations, seed, say)
     say(f"storm: {mode}, seed {seed}, {operations} operations, {storm.daemon.dir}")
-    try:
-        storm.storm()
-        for (verb, how), n in sorted(storm.tally.items()):
-            say(f"{verb:<10}{how:<10}{n:>7}")
-        if storm.faults:
+    for part in storm.storm, storm.clear:
+        try:
+            with Watchdog(storm.daemon, STUCK_S, say) as storm.dog:
+                part()
+        except (Stuck, AssertionError, Refused, *LOST) as e:
+            storm.fault(f"{type(e).__name__}: {e}")
             say(storm.daemon.log()[-4000:])
-    finally:
-        storm.clear()
+    for (verb, how), n in sorted(storm.tally.items()):
+        say(f"{verb:<10}{how:<10}{n:>7}")
     say(storm.summary())
     return storm
 

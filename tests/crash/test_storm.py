@@ -3,9 +3,12 @@ import os
 import random
 import signal
 
+import pytest
 import storm
 from carrel import SOAK
+from daemon import Daemon, stopped
 from patience import PATIENCE
+from watchdog import Stuck, Watchdog
 
 KILLS = 1000 if SOAK else 30
 LIMIT_S = 5400 if SOAK else 240
@@ -73,3 +76,25 @@ def test_the_storm_notices_what_it_is_there_to_notice():
             assert any(name in f for f in s.faults), (harm.__name__, name, s.faults)
     finally:
         s.clear()
+
+
+def test_a_storm_that_stands_still_says_where_everybody_stands():
+    d, lines = Daemon(), []
+    try:
+        with stopped([d.process.pid]), pytest.raises(Stuck), Watchdog(d, 0.5, lines.append):
+            d.get("/v1/machines")
+        told = "\n".join(lines)
+        assert "in get" in told and f"process {d.process.pid} " in told and "(stopped)" in told and "log ends" in told, told
+    finally:
+        d.stop()
+
+
+def test_a_storm_that_goes_on_is_left_alone():
+    d, lines = Daemon(), []
+    try:
+        with Watchdog(d, 60, lines.append) as dog:
+            d.get("/v1/machines")
+            dog.beat()
+        assert not lines
+    finally:
+        d.stop()
