@@ -51,6 +51,7 @@ static void not_reached(struct live *l, const char *why) {
     snprintf(r->why, sizeof(r->why), "%s", why);
     r->again_ms = loop_now_ms(l->service->loop) + back_off_ms(r->tries++);
     await_no_more(l);
+    gate_let_all(l); /* who waits long enough is refused: gate_check() */
 }
 
 static bool is_ending(const struct live *l) {
@@ -66,15 +67,25 @@ struct hearing {
     bool lost;      /* some will not: ask again */
 };
 
-static void settle_unheard(struct live *l);
+static int settle_unheard(struct live *l, struct err *err);
 
-/* All that there is to know of it is known. */
+static void not_adopted(struct live *l, const struct err *err) {
+    log_line(LOG_ERROR, "service", "adopt a machine: %s id=%s", err->text, l->row.id);
+    not_reached(l, err->text);
+}
+
+/* All that there is to know of it is known, unless a begun step cannot be read. */
 static void heard(struct live *l) {
+    struct err err;
+    if (steps_adopt(l, &err) < 0) {
+        not_adopted(l, &err);
+        return;
+    }
     l->reach.heard = true;
     l->reach.tries = 0;
     l->reach.why[0] = '\0';
-    steps_adopt(l);
     await_no_more(l);
+    gate_heard(l);
 }
 
 /* Where something runs, no root was being changed. */
@@ -112,6 +123,7 @@ static void enter_root(struct live *l) {
 
 static void hearing_step(struct hearing *h) {
     struct live *l = h->live;
+    struct err err;
     if (--h->waiting)
         return;
     l->reach.calling = false;
@@ -119,12 +131,12 @@ static void hearing_step(struct hearing *h) {
         await_no_more(l);
     } else if (h->lost) {
         not_reached(l, "the connection to its guest was lost");
+    } else if (settle_unheard(l, &err) < 0) {
+        not_adopted(l, &err);
+    } else if (l->reach.between_roots) {
+        enter_root(l);
     } else {
-        settle_unheard(l);
-        if (l->reach.between_roots)
-            enter_root(l);
-        else
-            heard(l);
+        heard(l);
     }
     live_unref(l);
     free(h);
@@ -233,18 +245,18 @@ static int write_unknown(struct hearing *h, const struct msg_row *state, struct 
     return store_exec_add(h->live->service->store, row, existing, err);
 }
 
-/* One page of settle_unheard(), before the command `last`, which becomes the page's last one. */
-static bool settle_page(struct live *l, char last[ID_SIZE]) {
+/*
+ * One page of settle_unheard(), before the command `last`, which becomes the page's last one.
+ * 1: there may be more, 0, -1.
+ */
+static int settle_page(struct live *l, char last[ID_SIZE], struct err *err) {
     struct exec_list list DEFER(exec_list_done) = {0};
     struct exec_filter filter = {.machine = l->row.id,
                                  .limit = STORE_PAGE_MAX,
                                  .before_id = last[0] ? last : NULL,
                                  .states = 1u << EXEC_STARTING | 1u << EXEC_RUNNING};
-    struct err err;
-    if (store_exec_list(l->service->store, &filter, &list, &err) < 0) {
-        log_line(LOG_ERROR, "service", "%s", err.text);
-        return false;
-    }
+    if (store_exec_list(l->service->store, &filter, &list, err) < 0)
+        return err_wrap(err, "its commands");
     if (list.count)
         memcpy(last, list.rows[list.count - 1].id, ID_SIZE);
     for (size_t i = 0; i < list.count; i++)
@@ -254,10 +266,12 @@ static bool settle_page(struct live *l, char last[ID_SIZE]) {
 }
 
 /* Commands whose outcome is not known yet, less those that the guest has told of. */
-static void settle_unheard(struct live *l) {
+static int settle_unheard(struct live *l, struct err *err) {
     char last[ID_SIZE] = "";
-    while (settle_page(l, last))
+    int more;
+    while ((more = settle_page(l, last, err)) > 0)
         ;
+    return more;
 }
 
 /*

@@ -1,11 +1,15 @@
 /*
  * The gate of a machine (service/gate.h): who wants to change something waits while a step is
- * taken, and while something that was done is not written down.
+ * taken, while something that was done is not written down, and until it is known what an earlier
+ * daemon began.
  */
 #include <stdlib.h>
 
 #include "base/defer.h"
 #include "service/gate.h"
+
+/* So often its guest is asked for its commands before who waits is refused. */
+enum { TRIES_UNTOLD = 4 };
 
 /* Somebody who waits to change something. */
 struct gate_call {
@@ -14,9 +18,13 @@ struct gate_call {
     void *arg;
 };
 
+bool gate_is_unheard(const struct live *l) {
+    return l->machine && !l->reach.heard;
+}
+
 static bool is_closed(const struct live *l) {
     const struct steps *p = &l->steps;
-    return p->held || p->taking || p->wanted || commit_waits(&l->lane);
+    return p->held || p->taking || p->wanted || commit_waits(&l->lane) || gate_is_unheard(l);
 }
 
 bool gate_wait(struct live *l, loop_fn *go, void *arg) {
@@ -38,8 +46,21 @@ bool gate_wait_root(struct live *l, loop_fn *go, void *arg) {
     return moves && !commit_is_late(&l->lane) && gate_wait(l, go, arg);
 }
 
+bool gate_wait_settled(struct live *l, loop_fn *go, void *arg) {
+    return !gate_is_unheard(l) && !commit_is_late(&l->lane) && gate_wait(l, go, arg);
+}
+
 int gate_check(const struct live *l, struct err *err) {
+    if (gate_is_unheard(l) && l->reach.tries >= TRIES_UNTOLD) {
+        err_set(err, ERR_BUSY, "what was begun in machine '%s' is not known: %s", l->row.id,
+                l->reach.why);
+        return err_remedy(err, "it is asked for again; destroy it if you can do without it");
+    }
     return commit_is_late(&l->lane) ? commit_full(err) : 0;
+}
+
+int gate_enter(struct live *l, loop_fn *go, void *arg, struct err *err) {
+    return gate_check(l, err) < 0 ? -1 : gate_wait(l, go, arg);
 }
 
 /* They may close it again: those behind them wait on. */
@@ -89,6 +110,10 @@ static void gate_go_on(struct live *l) {
 
 void gate_open(struct live *l) {
     l->steps.held = false;
+    gate_go_on(l);
+}
+
+void gate_heard(struct live *l) {
     gate_go_on(l);
 }
 

@@ -256,7 +256,7 @@ static void disk_known(void *arg, int disk, int userns, const struct err *err) {
 static void begin_machine(void *arg) {
     struct checking *c = arg;
     struct live *l = subject(c);
-    if (gate_wait(l, begin_machine, c))
+    if (gate_wait_settled(l, begin_machine, c))
         return;
     if (ends(l)) {
         c->check.unchecked++;

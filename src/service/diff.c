@@ -201,7 +201,7 @@ static void answer_equal(struct diffing *d) {
 static void begin(void *arg) {
     struct diffing *d = arg;
     struct err err;
-    if (gate_wait(d->live, begin, d))
+    if (gate_wait_settled(d->live, begin, d))
         return;
     if (check(d, &err) < 0)
         finish(d, &err);

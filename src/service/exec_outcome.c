@@ -122,11 +122,19 @@ static int write_outcome(void *arg, struct err *err) {
     return exec_row_put_end(s, &x->outcome, err);
 }
 
+/* One that is not written down is nobody's to tell: the next daemon asks the guest for it. */
+static void outcome_unwritten(struct exec *x, const struct err *why) {
+    log_line(LOG_ERROR, "service", "write an outcome: %s exec=%s", why->text, x->row.id);
+    x->outcome.state = EXEC_UNKNOWN;
+    x->outcome.exit_code = x->outcome.signal = 0;
+    snprintf(x->outcome.reason, sizeof(x->outcome.reason), "its end could not be written down");
+}
+
 /* Only now the outcome is one: whoever waits hears of it, and the guest may forget it. */
 static void outcome_written(void *arg, const struct err *failed) {
     struct exec *x = arg;
     if (failed)
-        log_line(LOG_ERROR, "service", "write an outcome: %s exec=%s", failed->text, x->row.id);
+        outcome_unwritten(x, failed);
     x->row = x->outcome;
     x->over = true;
     exec_runs_no_more(x);
@@ -162,7 +170,7 @@ static void log_kept(void *arg, bool kept, const struct outlog_kept *now) {
     if (!kept) /* execs_keep_look() tries again */
         x->keep_again_ms = loop_now_ms(x->service->loop) + back_off_ms(x->keep_tries++);
     if (x->live && x->live->machine && x->sent && kept) {
-        guest_forget(x->live->machine->guest, &x->command, true);
+        guest_forget(x->live->machine->guest, &x->command, x->row.state != EXEC_UNKNOWN);
         x->sent = false;
     }
     if (kept)

@@ -122,14 +122,19 @@ static void answered(void *arg, const struct frame *frame, const struct err *err
 
 static void send_file(void *arg) {
     struct file_call *c = arg;
+    struct live *l = c->live;
     struct err err;
-    if (c->live->machine) {
-        guest_request(c->live->machine->guest, (struct frame_head){.type = c->type}, &c->message,
-                      NULL, 0, answered, c);
-    } else {
-        live_state_error(c->live, &err);
-        answered(c, NULL, &err);
+    int turn = c->changes ? gate_enter(l, send_file, c, &err) : gate_wait_root(l, send_file, c);
+    if (turn > 0)
+        return;
+    if (turn == 0 && l->machine) {
+        guest_request(l->machine->guest, (struct frame_head){.type = c->type}, &c->message, NULL, 0,
+                      answered, c);
+        return;
     }
+    if (turn == 0)
+        live_state_error(l, &err);
+    answered(c, NULL, &err);
 }
 
 void service_file(struct service *s, const struct caller *who, const char *machine, uint16_t type,
@@ -150,9 +155,7 @@ void service_file(struct service *s, const struct caller *who, const char *machi
     memcpy(&c->message, msg, size);
     live_ref(l);
     idle_touch(&l->idle, loop_now_ms(s->loop));
-    bool waits = c->changes ? gate_wait(l, send_file, c) : gate_wait_root(l, send_file, c);
-    if (!waits)
-        send_file(c);
+    send_file(c);
 }
 
 struct watch_call {

@@ -493,7 +493,8 @@ static struct step_call *next_wanted(struct steps *p) {
 static void begin_next(void *arg) {
     struct live *l = arg;
     struct steps *p = &l->steps;
-    if (!p->wanted || p->taking || p->held || is_behind(p) || commit_waits(&l->lane))
+    if (!p->wanted || p->taking || p->held || is_behind(p) || commit_waits(&l->lane) ||
+        gate_is_unheard(l))
         return;
     begin(next_wanted(p));
 }
@@ -527,6 +528,10 @@ static void finish_begun(struct live *l, struct step_row *row) {
     step_row_done(&c->row);
     c->row = *row;
     row->what = row->stack = NULL;
+    if (c->row.kind == STEP_SNAP) { /* nobody was told of it, and perhaps that it was refused */
+        c->row.kind = STEP_KEPT;
+        c->row.name[0] = '\0';
+    }
     c->uncertain = true;
     l->steps.taking = c;
     ask_root(c);
@@ -576,27 +581,31 @@ static void drop_copy(struct live *l, struct step_row *row) {
     commit_run(l->service->commits, &l->lane, &commit);
 }
 
-void steps_adopt(struct live *l) {
+static int adopt_begun(struct live *l, struct step_row *row, bool of_rewind, struct err *err) {
+    if (row->layer >= LAYER_COPIED)
+        drop_copy(l, row);
+    else if (row->kind == STEP_REWIND)
+        return rewind_adopt(l, row, err);
+    else if (row->kind != STEP_KEPT || !of_rewind) /* what was kept for a rewind goes with it */
+        finish_begun(l, row);
+    return 0;
+}
+
+int steps_adopt(struct live *l, struct err *err) {
     struct step_list list DEFER(step_list_done) = {0};
-    struct err err;
     freeze_as_written(l);
-    if (steps_load(l, &err) < 0 ||
-        store_step_list(l->service->store, l->row.id, 0, true, STORE_PAGE_MAX, &list, &err) < 0) {
-        log_line(LOG_ERROR, "service", "steps of a machine: %s id=%s", err.text, l->row.id);
-        return;
-    }
+    if (steps_load(l, err) < 0 ||
+        store_step_list(l->service->store, l->row.id, 0, true, STORE_PAGE_MAX, &list, err) < 0)
+        return err_wrap(err, "its steps");
     l->steps.unpruned = true; /* so that its disk is known */
     bool rewinds = false;
     for (size_t i = 0; i < list.count && !l->steps.taking; i++) {
         enum step_kind kind = list.rows[i].kind;
-        if (list.rows[i].layer >= LAYER_COPIED)
-            drop_copy(l, &list.rows[i]);
-        else if (kind == STEP_REWIND)
-            rewind_adopt(l, &list.rows[i]);
-        else if (kind != STEP_KEPT || !rewinds) /* what was kept for a rewind goes with it */
-            finish_begun(l, &list.rows[i]);
+        if (adopt_begun(l, &list.rows[i], rewinds, err) < 0)
+            return err_wrap(err, "its rewind");
         rewinds = kind == STEP_REWIND;
     }
+    return 0;
 }
 
 void steps_end(struct live *l) {

@@ -26,29 +26,36 @@ bool gate_wait(struct live *l, loop_fn *go, void *arg);
  * lent directories are in neither. */
 bool gate_wait_root(struct live *l, loop_fn *go, void *arg);
 
+/* The same for who only looks, and does not wait for a full disk or a guest that says nothing. */
+bool gate_wait_settled(struct live *l, loop_fn *go, void *arg);
+
 /*
- * Refused, with the reason: the disk has been full for a while, and what was done last is not
- * written down. Ask before gate_wait(), and again in go().
+ * For who changes something: 1 it waits, and go(arg) asks again; 0 it may go on, or the machine has
+ * ended; -1 it is refused, with the reason: the disk has been full for a while and what was done
+ * last is not written down, or what an earlier daemon began is not known.
  */
-int gate_check(const struct live *l, struct err *err);
+int gate_enter(struct live *l, loop_fn *go, void *arg, struct err *err);
+int gate_check(const struct live *l, struct err *err); /* the last of these alone */
 
 /* barrier.c */
 void gate_init(struct live *l);
 void gate_let_all(struct live *l); /* everybody who waits is called, closed or not */
-void gate_release(struct live *l); /* the daemon leaves: nobody is */
+void gate_heard(struct live *l);   /* its commands and steps are known: who waits goes on */
+bool gate_is_unheard(const struct live *l); /* they are not, though its guest is there */
+void gate_release(struct live *l);          /* the daemon leaves: nobody is */
 
 /* Something was changed: by the machine's policy a step is taken once the stack has unwound. */
 void steps_after(struct live *l, const struct step_cause *cause);
 
-/* The machine was found again: what was begun is finished. */
-void steps_adopt(struct live *l);
+/* The machine was found again: what was begun is finished. -1: what that is cannot be read. */
+int steps_adopt(struct live *l, struct err *err);
 /* The daemon leaves: lets go of what is under way; the next one finishes it. */
 void steps_release(struct live *l);
 /* Its end is decided: nobody waits any longer. */
 void steps_end(struct live *l);
 
-/* The same for a rewind (steps.c). */
-void rewind_adopt(struct live *l, struct step_row *row);
+/* The same for a rewind (rewind.c). */
+int rewind_adopt(struct live *l, struct step_row *row, struct err *err);
 
 /* Held by a verb that changes the root itself. False: try again later through gate_wait(). */
 void gate_close(struct live *l);

@@ -74,8 +74,13 @@ static void written(void *arg, const struct frame *frame, const struct err *fail
 static void write_chunk(void *arg) {
     struct copying *c = arg;
     struct err err;
-    if (gate_wait(c->live, write_chunk, c))
+    int turn = gate_enter(c->live, write_chunk, c, &err);
+    if (turn > 0)
         return;
+    if (turn < 0) {
+        finish(c, &err);
+        return;
+    }
     if (c->n < 0) {
         err_num(&err, (int)c->n, "read what is to become '%s'", c->path);
         finish(c, &err);
@@ -130,8 +135,14 @@ static void parents_made(void *arg, const struct frame *frame, const struct err 
 static void begin(void *arg) {
     struct copying *c = arg;
     char *slash = strrchr(c->path, '/');
-    if (gate_wait(c->live, begin, c))
+    struct err err;
+    int turn = gate_enter(c->live, begin, c, &err);
+    if (turn > 0)
         return;
+    if (turn < 0) {
+        finish(c, &err);
+        return;
+    }
     struct guest *g = guest_of(c);
     if (!g)
         return;
@@ -226,16 +237,18 @@ static void remove_now(void *arg) {
     struct live *l = r->live;
     struct msg_path m = {.flags = MSG_RECURSIVE, .path = text_of(r->path)};
     struct err err;
-    if (gate_wait(l, remove_now, r))
+    int turn = gate_enter(l, remove_now, r, &err);
+    if (turn > 0)
         return;
     user_of(l, &m.uid, &m.gid);
-    if (l->machine) {
+    if (turn == 0 && l->machine) {
         guest_request(l->machine->guest, (struct frame_head){.type = MSG_REMOVE}, &m, NULL, 0,
                       removed, r);
-    } else {
-        live_state_error(l, &err);
-        removed(r, NULL, &err);
+        return;
     }
+    if (turn == 0)
+        live_state_error(l, &err);
+    removed(r, NULL, &err);
 }
 
 void handover_remove(struct live *l, const char *path, service_done_fn *done, void *arg) {

@@ -636,9 +636,11 @@ static void find_step(void *arg) {
     struct image_job *j = p->job;
     struct step_row step DEFER(step_row_done) = {.stack = NULL};
     struct err err;
-    if (gate_wait(j->live, find_step, p))
+    int r = gate_enter(j->live, find_step, p, &err);
+    if (r > 0)
         return;
-    int r = store_step_find(j->service->store, j->live->row.id, p->request.step, &step, &err);
+    if (r == 0)
+        r = store_step_find(j->service->store, j->live->row.id, p->request.step, &step, &err);
     snap_step(p, &step, r < 0 ? &err : NULL);
 }
 

@@ -132,7 +132,7 @@ static void begin(void *arg) {
     struct measuring *m = arg;
     struct live *l = m->live;
     struct err err;
-    if (gate_wait(l, begin, m))
+    if (gate_wait_settled(l, begin, m))
         return;
     if (choose(m, &err) < 0)
         finish(m, &err);

@@ -372,25 +372,29 @@ static int find_kept(struct rewinding *r, struct err *err) {
     if (store_step_list(l->service->store, l->row.id, r->row.number, true, 1, &list, err) < 0)
         return -1;
     if (!list.count || list.rows[0].kind != STEP_KEPT)
-        return err_set(err, ERR_INTERNAL, "a rewind was begun without keeping anything");
+        return err_set(err, ERR_NOT_FOUND, "a rewind was begun without keeping anything");
     r->kept = list.rows[0];
     list.rows[0].what = list.rows[0].stack = NULL;
     return 0;
 }
 
-void rewind_adopt(struct live *l, struct step_row *row) {
+int rewind_adopt(struct live *l, struct step_row *row, struct err *err) {
     struct rewinding *r = calloc(1, sizeof(*r));
-    struct err err;
     if (!r)
         abort();
     *r = (struct rewinding){.live = l, .adopted = true, .row = *row};
     row->what = row->stack = NULL;
     live_ref(l);
-    if (find_kept(r, &err) < 0) {
-        take_back(r, &err);
-        return;
+    if (find_kept(r, err) < 0) { /* nothing is touched before what was there is known */
+        bool none = err->code == ERR_NOT_FOUND;
+        if (none)
+            take_back(r, err);
+        else
+            rewinding_free(r);
+        return none ? 0 : -1;
     }
     l->changing = true;
     gate_close(l);
     ask_root(r);
+    return 0;
 }

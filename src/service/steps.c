@@ -105,7 +105,7 @@ void service_settled(struct service *s, const struct caller *who, const char *ma
                      void *arg) {
     struct err err;
     struct live *l = live_find(s, who, machine, LIVE_ANY, &err);
-    if (!l || !gate_wait(l, go, arg))
+    if (!l || !gate_wait_settled(l, go, arg))
         go(arg);
 }
 

@@ -220,8 +220,15 @@ static void start_later(void *arg) {
     t->waits = false;
     if (t->cancelled) {
         tool_free(t);
-    } else if (!t->live->machine || t->live->row.state != MACHINE_RUNNING) {
-        live_state_error(t->live, &err);
+        return;
+    }
+    int turn = gate_enter(t->live, start_later, t, &err);
+    t->waits = turn > 0;
+    if (t->waits)
+        return;
+    if (turn == 0 && (!t->live->machine || t->live->row.state != MACHINE_RUNNING))
+        turn = live_state_error(t->live, &err);
+    if (turn < 0) {
         end(t, &err);
     } else {
         t->live->running++;
@@ -238,7 +245,7 @@ struct tool_run *service_tool(struct service *s, const struct caller *who, const
     struct live *l = allow(who, SCOPE_RUN, err) < 0 || file_user(user, &uid, err) < 0
                          ? NULL
                          : live_find(s, who, machine, LIVE_RUNNING, err);
-    if (!l)
+    if (!l || gate_check(l, err) < 0)
         return NULL;
     struct tool_run *t = calloc(1, sizeof(*t));
     if (!t)

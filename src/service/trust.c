@@ -226,9 +226,11 @@ static void hand_over(struct handing *h) {
 /* Nothing is written while a step is taken; who takes one knows what it does. */
 static void hand_over_now(void *arg) {
     struct handing *h = arg;
-    if (!h->in_step && gate_wait(h->live, hand_over_now, h))
+    struct err err;
+    int turn = h->in_step ? 0 : gate_enter(h->live, hand_over_now, h, &err);
+    if (turn > 0)
         return;
-    if (h->live->machine)
+    if (turn == 0 && h->live->machine)
         hand_over(h);
     else
         h->failed = true;

@@ -31,7 +31,7 @@ static int apply_update(struct live *l, const struct caller *who, const struct u
 
 struct update {
     struct change *change;
-    struct machine_row row; /* texts belong to the live row, but for metadata */
+    struct machine_row row; /* what is asked for; its texts were the live row's then */
     char *metadata;
     struct given ttl;
 };
@@ -47,10 +47,29 @@ static void update_told(void *arg, const struct err *err) {
     update_finish(arg, err);
 }
 
+/* The machine as it is now, with what is asked for: it may have waited long for a full disk. */
+static struct machine_row updated_row(const struct update *u) {
+    struct machine_row row = u->change->live->row;
+    const struct machine_row *wanted = &u->row;
+    memcpy(row.name, wanted->name, sizeof(row.name));
+    row.mem_bytes = wanted->mem_bytes;
+    row.cpu_milli = wanted->cpu_milli;
+    row.pids = wanted->pids;
+    row.disk_bytes = wanted->disk_bytes;
+    row.ttl_ms = wanted->ttl_ms;
+    row.idle_ms = wanted->idle_ms;
+    row.idle_action = wanted->idle_action;
+    row.steps = wanted->steps;
+    if (u->metadata)
+        row.metadata = u->metadata;
+    return row;
+}
+
 static int write_update(void *arg, struct err *err) {
     struct update *u = arg;
     const struct live *l = u->change->live;
-    return store_machine_update(l->service->store, &u->row, err) < 0
+    const struct machine_row row = updated_row(u);
+    return store_machine_update(l->service->store, &row, err) < 0
                ? -1
                : event_put(l->service, l->row.owner, l->row.id, "machine.updated", NULL, err);
 }
@@ -62,11 +81,12 @@ static void update_written(void *arg, const struct err *failed) {
         update_finish(u, failed);
         return;
     }
+    const struct machine_row row = updated_row(u);
     if (u->metadata) {
         free(l->row.metadata);
         u->metadata = NULL;
     }
-    l->row = u->row;
+    l->row = row;
     if (u->ttl.is)
         live_set_lifetime(l, u->ttl.value);
     net_tell(l, update_told, u);
@@ -78,8 +98,6 @@ static void update_write(void *arg, const struct err *failed) {
         update_finish(u, failed);
         return;
     }
-    if (u->metadata)
-        u->row.metadata = u->metadata;
     change_commit(u->change, write_update, update_written, u);
 }
 

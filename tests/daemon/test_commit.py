@@ -1,7 +1,9 @@
 """Commit, then acknowledge: while the disk is full nothing is told that is not written down, and a disk that fails
 ends the daemon; the next one finds out what was done."""
+import contextlib
 import errno
 import json
+import sqlite3
 import threading
 
 import pytest
@@ -107,6 +109,58 @@ def answered(call, *args):
         return None
 
 
+def late(d, b):
+    """The disk has been full for so long that who would change something is refused at once."""
+    def refused():
+        with pytest.raises(Refused) as e:
+            b.sh("echo more")
+        return e.value.code == "limit"
+
+    d.until(refused)
+
+
+LOOKS = {
+    "steps": lambda d, b: d.get(b.url + "/steps"),
+    "diff": lambda d, b: d.get(b.url + "/diff"),
+    "check": lambda d, b: d.get("/v1/store/check"),
+}
+
+
+@pytest.mark.parametrize("look", LOOKS)
+def test_looking_at_a_machine_does_not_wait_for_a_full_disk(d, look):
+    b = Box(d)
+    b.sh("echo one >f")
+    exits_unwritten(d, b.id)
+    late(d, b)
+    came = Call(LOOKS[look], d, b).answer()
+    assert not isinstance(came, Exception), came
+
+
+@contextlib.contextmanager
+def rows_that_cannot_change(d, table):
+    """Another program has put a rule into the database: writing there fails, and not for want of room."""
+    def change(sql):
+        with contextlib.closing(sqlite3.connect(d.home / "carrel.db", timeout=30)) as db, db:
+            db.execute(sql)
+
+    change(f"CREATE TRIGGER kept_as_it_is BEFORE UPDATE ON {table} BEGIN SELECT RAISE(ABORT, 'it stays'); END")
+    try:
+        yield
+    finally:
+        change("DROP TRIGGER kept_as_it_is")
+
+
+def test_an_exit_that_can_never_be_written_is_not_told_and_stays_with_the_guest(d):
+    m = d.machine()
+    with rows_that_cannot_change(d, "execs"):
+        told = d.exec(m, "exit 7")["exec"]
+        assert told["state"] == "unknown" and told["status"] == -1 and "written" in told["reason"], told
+        d.kill()
+    d.start()
+    told = d.wait(m, told["id"])
+    assert told["state"] == "exited" and told["status"] == 7, told
+
+
 @pytest.mark.parametrize("number", [errno.EIO, errno.EROFS])
 def test_a_disk_that_fails_under_an_exit_ends_the_daemon(d, number):
     m = d.machine()
@@ -188,6 +242,54 @@ def test_nothing_runs_in_a_machine_whose_rewind_is_not_written(d):
 
 
 @needs_root
+def test_no_file_is_written_in_a_machine_whose_rewind_is_not_written(d):
+    """The next daemon would do the rewind over it."""
+    b = Box(d, steps="manual")
+    b.sh("echo one >f")
+    one = b.snap()["number"]
+    b.sh("echo two >f")
+    rewinding = result_unwritten(d, b, b.rewind, one)
+    came = Call(d.put, b.url + "/files", b"three", path="/home/user/f").answer()
+    assert isinstance(came, Refused) and came.code == "limit" and "full" in came.error["message"], came
+    assert isinstance(rewinding.answer(), Refused)
+    d.kill()
+    d.heal()
+    d.start()
+    d.until(lambda: answered(b.sh, "cat f") == "one\n")
+
+
+@needs_root
+def test_nothing_runs_before_it_is_known_what_an_earlier_daemon_began(d):
+    """A rewind was begun and its row cannot be read: work that is done now would be undone by the daemon that can."""
+    b = Box(d, steps="manual")
+    b.sh("echo one >f")
+    one = b.snap()["number"]
+    b.sh("echo two >f")
+    result_unwritten(d, b, b.rewind, one, number=errno.EIO)
+    assert d.process.wait(60) == 1, d.log()
+    d.heal()
+    damage(d, b, -1)
+    d.start()
+    with pytest.raises(Refused) as e:
+        b.sh("echo three >f")
+    assert e.value.code == "busy" and "not known" in e.value.error["message"], e.value
+    assert d.get(b.url)["state"] == "running", "it is kept"
+    d.kill()
+    damage(d, b, 1)
+    d.start()
+    d.until(lambda: answered(b.sh, "cat f") == "one\n")
+    b.sh("echo three >f")
+    d.restart()
+    assert b.sh("cat f") == "three\n"
+
+
+def damage(d, b, sign):
+    """Makes the kind of what was begun one that there is not; with 1 it is as before."""
+    with contextlib.closing(sqlite3.connect(d.home / "carrel.db", timeout=30)) as db, db:
+        db.execute("UPDATE steps SET kind = abs(kind) * ? WHERE machine = ? AND state = 1", (sign, b.id))
+
+
+@needs_root
 def test_a_disk_that_fails_under_a_rewind_lets_the_next_daemon_do_it(d):
     b = Box(d, steps="manual")
     b.sh("echo one >f")
@@ -222,6 +324,21 @@ def test_a_refused_snapshot_does_not_keep_its_name(d):
     b.sh("echo two >f")
     b.rewind("mine")
     assert b.sh("cat f") == "one\n"
+
+
+@needs_root
+def test_a_refused_snapshot_has_no_name_for_the_next_daemon_either(d):
+    b = Box(d, steps="manual")
+    b.sh("echo one >f")
+    came = result_unwritten(d, b, b.snap, "mine").answer()
+    assert isinstance(came, Refused) and came.code == "limit", came
+    d.kill()
+    d.heal()
+    d.start()
+    d.until(lambda: not d.taking(b.id))
+    assert [(s["kind"], s.get("name")) for s in b.steps()] == [("kept", None)], b.steps()
+    again = d.until(lambda: answered(b.snap, "mine"))
+    assert d.get(b.url + "/steps/mine")["id"] == again["id"]
 
 
 @pytest.mark.parametrize("verb, before", [("pause", "running"), ("resume", "paused")])
