@@ -200,7 +200,7 @@ void service_resume(struct service *s, const struct caller *who, const char *ref
         break;
     case MACHINE_STOPPED:
         if (c->live->dormant)
-            live_wake(c->live, change_state, c);
+            live_wake(c->live, change_state, change_late, c);
         else
             change_state(c, NULL);
         break;

@@ -32,5 +32,5 @@ void durable_sweep(struct service *s);
 /* Which boot of the host this is. */
 void durable_boot(char ret[40]);
 
-/* wake.c: makes a box for one that has none; done: it runs. */
-void live_wake(struct live *l, machine_done_fn *done, void *arg);
+/* wake.c: makes a box for one that has none; done: it runs. late: that is not written down yet. */
+void live_wake(struct live *l, machine_done_fn *done, machine_done_fn *late, void *arg);

@@ -85,8 +85,12 @@ void handover_text(struct live *l, const char *text, const struct handover *to,
                    service_done_fn *done, void *arg);
 void handover_remove(struct live *l, const char *path, service_done_fn *done, void *arg);
 
-/* Those that did not outlive the host's restart: mounts of a box that was made anew. */
-void grants_woken(struct live *l);
+/*
+ * Those that did not outlive the host's restart: mounts of a box that was made anew. Inside the
+ * transaction that says so of the box; and in the journal once that is committed.
+ */
+int grants_write_woken(struct live *l, struct grant_list *ret, struct err *err);
+void grants_note_woken(struct live *l, const struct grant_list *gone);
 
 /* ---- grant_sqlite.c ---- */
 

@@ -586,16 +586,22 @@ void grants_look(struct live *l, int64_t wall_ms) {
     }
 }
 
-void grants_woken(struct live *l) {
-    struct grant_list list DEFER(grant_list_done) = {0};
+int grants_write_woken(struct live *l, struct grant_list *ret, struct err *err) {
+    struct store *store = l->service->store;
+    grant_list_done(ret);
+    if (store_grant_list(store, l->row.id, grant_dir.name, ret, err) < 0)
+        return -1;
+    for (size_t i = 0; i < ret->count; i++)
+        if (store_grant_remove(store, ret->rows[i].id, err) < 0)
+            return -1;
+    return 0;
+}
+
+void grants_note_woken(struct live *l, const struct grant_list *gone) {
     struct caller who = {.client = "restart of the host"};
-    struct err err;
     snprintf(who.owner, sizeof(who.owner), "%s", l->row.owner);
-    if (store_grant_list(l->service->store, l->row.id, grant_dir.name, &list, &err) < 0)
-        log_line(LOG_ERROR, "service", "grants of a machine: %s id=%s", err.text, l->row.id);
-    for (size_t i = 0; i < list.count; i++)
-        if (store_grant_remove(l->service->store, list.rows[i].id, &err) == 0)
-            note(l, &who, "grant.revoke", &list.rows[i]);
+    for (size_t i = 0; i < gone->count; i++)
+        note(l, &who, "grant.revoke", &gone->rows[i]);
 }
 
 /* ---- figures ---- */

@@ -11,13 +11,15 @@
 
 struct waking {
     struct live *live;
-    machine_done_fn *done;
+    struct grant_list gone; /* what it was lent before */
+    machine_done_fn *done, *late;
     void *arg;
 };
 
 static void finish(struct waking *w, const struct err *err) {
     machine_done_fn *done = w->done;
     void *arg = w->arg;
+    grant_list_done(&w->gone);
     live_unref(w->live);
     free(w);
     done(arg, err);
@@ -25,11 +27,12 @@ static void finish(struct waking *w, const struct err *err) {
 
 /* From now on it belongs to this boot of the host, as every machine with a box does. */
 static int write_woken(void *arg, struct err *err) {
-    const struct waking *w = arg;
+    struct waking *w = arg;
     struct live *l = w->live;
     struct store *store = l->service->store;
     struct saved_row row DEFER(saved_row_done) = {.source = NULL};
-    if (store_saved_get(store, l->row.id, &row, err) < 0)
+    if (grants_write_woken(l, &w->gone, err) < 0 ||
+        store_saved_get(store, l->row.id, &row, err) < 0)
         return -1;
     durable_boot(row.boot);
     return store_saved_put(store, &row, err) < 0 ? -1 : store_machine_update(store, &l->row, err);
@@ -50,12 +53,19 @@ static void trusted(void *arg, const struct err *err) {
 static void woken_written(void *arg, const struct err *failed) {
     struct waking *w = arg;
     struct live *l = w->live;
+    if (!failed)
+        grants_note_woken(l, &w->gone);
     if (failed)
         finish(w, failed);
     else if (gate_policy(l->gate)->count > 0 || gate_grants(l->gate)->count > 0)
         net_trust_again(l, trusted, w);
     else
         finish(w, NULL);
+}
+
+static void woken_late(void *arg, const struct err *why) {
+    const struct waking *w = arg;
+    w->late(w->arg, why);
 }
 
 static void made(void *arg, struct machine *m, const char *warnings, const struct err *failed) {
@@ -69,15 +79,14 @@ static void made(void *arg, struct machine *m, const char *warnings, const struc
     net_attach_made(l);
     if (warnings && *warnings && !l->row.warnings)
         l->row.warnings = strdup(warnings);
-    grants_woken(l);
     l->dormant = false;
     l->row.end_reason[0] = '\0';
     l->row.incarnation = guest_incarnation(m->guest);
-    const struct commit commit = {write_woken, woken_written, NULL, w};
+    const struct commit commit = {write_woken, woken_written, woken_late, w};
     commit_run(l->service->commits, &l->lane, &commit);
 }
 
-void live_wake(struct live *l, machine_done_fn *done, void *arg) {
+void live_wake(struct live *l, machine_done_fn *done, machine_done_fn *late, void *arg) {
     struct service *s = l->service;
     struct err err;
     if (steps_load(l, &err) < 0) {
@@ -87,7 +96,7 @@ void live_wake(struct live *l, machine_done_fn *done, void *arg) {
     struct waking *w = calloc(1, sizeof(*w));
     if (!w)
         abort();
-    *w = (struct waking){l, done, arg};
+    *w = (struct waking){.live = l, .done = done, .late = late, .arg = arg};
     live_ref(l);
     const struct machine_spec spec = {
         .id = l->row.id,

@@ -3,6 +3,7 @@ ends the daemon; the next one finds out what was done."""
 import contextlib
 import errno
 import json
+import os
 import sqlite3
 import threading
 
@@ -11,6 +12,8 @@ from carrel import BUILD, ROOTLESS, spawner_pids
 from daemon import Refused, stopped
 from faulty import Faulty
 from patience import clock
+from test_durable import durable, kill_first_process
+from test_events import journal
 from test_steps import Box
 
 
@@ -431,6 +434,32 @@ def test_what_must_be_durable_is_synced_before_it_is_acknowledged(fresh, verb):
     flag.unlink()
     d.start()
     DURABLE[verb](d, m)
+
+
+def lent_dirs(d, b):
+    return [g["at"] for g in d.get(b.url + "/grants")["grants"] if g["kind"] == "dir"]
+
+
+def test_a_box_made_anew_has_no_directory_that_a_full_disk_let_stand(d, tmp_path):
+    """What was lent went with the old box: the rows of that go with what is written of the new one."""
+    fd = os.open(tmp_path, os.O_RDONLY)
+    b = Box.__new__(Box)
+    b.d, b.id = d, d.lend(fd, dirs=[{"path": str(tmp_path), "at": "/home/user/lent", "mode": "cow"}])
+    os.close(fd)
+    b.sh("echo kept >/home/user/kept")
+    durable(b, 1)
+    kill_first_process(d, b)
+    d.until(lambda: d.get(b.url)["state"] == "stopped")
+    assert lent_dirs(d, b) == ["/home/user/lent"], "nothing says that it went"
+    d.fail()
+    resumed = Call(d.post, b.url + "/resume")
+    d.until(lambda: unwritten(d))
+    came = resumed.answer()
+    assert isinstance(came, Refused) and came.code == "unknown", came
+    d.heal()
+    d.until(lambda: d.get(b.url)["state"] == "running")
+    assert lent_dirs(d, b) == []
+    assert [r for r in journal(d, machine=b.id) if r["verb"] == "grant.revoke"], "nobody wrote down that it went"
 
 
 def test_a_command_that_is_lost_is_not_journalled_as_an_exit(d):

@@ -11,6 +11,7 @@ import pytest
 from carrel import signal_all, spawner_pids
 from daemon import Daemon, Refused
 from patience import clock
+from test_events import journal
 from test_steps import Box, refused
 
 
@@ -62,10 +63,14 @@ def test_after_a_restart_of_the_host_a_machine_is_its_last_durable_step(host):
     who = b.sh("cat /etc/machine-id /etc/hostname 2>/dev/null; hostname")
     step = durable(b, 3)
     assert step["restorable"]
-    host.post(b.url + "/execs", {"command": "echo late >late; sleep 100", "background": True})
+    x = host.post(b.url + "/execs", {"command": "echo late >late; sleep 100", "background": True})["id"]
+    host.until(lambda: host.get(f"{b.url}/execs/{x}")["state"] == "running")
     restart_host(host)
     m = host.get(b.url)
     assert m["state"] == "stopped" and m["reason"] == "the host was restarted: it is as after step 3"
+    lost = host.get(f"{b.url}/execs/{x}")
+    assert lost["state"] == "unknown" and lost["reason"] == "the host was restarted", "nobody knows how it ended"
+    assert not [r for r in journal(host, machine=b.id) if r.get("exec") == x and "exit" in r], "an exit that nobody saw"
     assert m["metadata"] == {"for": "ever"} and m["name"] == "lasting"
     refused("busy", b.sh, "true")
     refused("busy", b.snap)
