@@ -436,16 +436,43 @@ def test_what_must_be_durable_is_synced_before_it_is_acknowledged(fresh, verb):
     DURABLE[verb](d, m)
 
 
+def lend(d, path):
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        return d.lend(fd, dirs=[{"path": str(path), "at": "/home/user/lent", "mode": "cow"}])
+    finally:
+        os.close(fd)
+
+
+def test_an_update_takes_back_nothing_that_came_while_it_waited(d, tmp_path):
+    """Here for the spawner; a full disk is the same."""
+    m = lend(d, tmp_path)
+    url = "/v1/machines/" + m
+
+    def is_warned():
+        return "texts of strangers" in d.get(url).get("warnings", "")
+
+    assert not is_warned()
+    with stopped(spawner_pids(d.run_dir)):
+        update = Call(d.patch, url, {"ttl": "1h", "metadata": {"for": "later"}})
+        d.until(lambda: [r for r in journal(d, machine=m) if r["verb"] == "machine.update"])
+        rule = Call(d.post, url + "/net/rules", {"action": "allow", "target": "http://h.example"})
+        d.until(is_warned)
+    assert update.answer()["metadata"] == {"for": "later"}
+    assert not isinstance(rule.answer(), Exception), rule.came
+    assert is_warned()
+    d.restart()
+    assert is_warned() and d.get(url)["metadata"] == {"for": "later"}
+
+
 def lent_dirs(d, b):
     return [g["at"] for g in d.get(b.url + "/grants")["grants"] if g["kind"] == "dir"]
 
 
 def test_a_box_made_anew_has_no_directory_that_a_full_disk_let_stand(d, tmp_path):
     """What was lent went with the old box: the rows of that go with what is written of the new one."""
-    fd = os.open(tmp_path, os.O_RDONLY)
     b = Box.__new__(Box)
-    b.d, b.id = d, d.lend(fd, dirs=[{"path": str(tmp_path), "at": "/home/user/lent", "mode": "cow"}])
-    os.close(fd)
+    b.d, b.id = d, lend(d, tmp_path)
     b.sh("echo kept >/home/user/kept")
     durable(b, 1)
     kill_first_process(d, b)

@@ -249,7 +249,7 @@ static void on_first_word(void *arg, const struct frame *frame, const struct err
  * it. */
 static void on_slow(void *arg) {
     struct box *b = arg;
-    if (b->made)
+    if (b->made && b->fresh) /* else it is gone, and it is asked whether its machine is, too */
         use_fresh(b);
 }
 
