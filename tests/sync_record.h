@@ -38,6 +38,8 @@ static struct {
     bool lost;             /* there were too many files for this list */
     ino_t head_of;         /* of this file: */
     bool head_early;       /* its first bytes were written last while others of it were unsynced */
+    bool head_unsynced;    /* its first bytes are */
+    bool rest_early;       /* others of it were written while its first bytes were unsynced */
 } sync_seen = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static inline size_t sync_find(const struct stat *st) {
@@ -142,6 +144,8 @@ static inline int sync_do(long call, int fd, bool whole) {
     if (r < 0)
         return r;
     pthread_mutex_lock(&sync_seen.lock);
+    if (st.st_ino == sync_seen.head_of)
+        sync_seen.head_unsynced = false;
     for (size_t i = sync_seen.count; i-- > 0;) {
         const struct sync_entry *e = &sync_seen.files[i];
         if (e->dev == st.st_dev && (whole || e->ino == st.st_ino) && e->when <= began)
@@ -188,19 +192,24 @@ ssize_t write(int fd, const void *bytes, size_t len) {
     return n;
 }
 
-static inline void sync_note_head(int fd) {
+/* Bytes of the file that a test looks at: its first, or others. */
+static inline void sync_note_part(int fd, bool head) {
     struct stat st;
     int kept = errno;
     pthread_mutex_lock(&sync_seen.lock);
-    if (sync_seen.head_of && fstat(fd, &st) == 0 && st.st_ino == sync_seen.head_of)
-        sync_seen.head_early = sync_find(&st) < sync_seen.count;
+    if (sync_seen.head_of && fstat(fd, &st) == 0 && st.st_ino == sync_seen.head_of) {
+        if (head)
+            sync_seen.head_early = sync_find(&st) < sync_seen.count;
+        else
+            sync_seen.rest_early |= sync_seen.head_unsynced;
+        sync_seen.head_unsynced |= head;
+    }
     pthread_mutex_unlock(&sync_seen.lock);
     errno = kept;
 }
 
 ssize_t pwrite64(int fd, const void *bytes, size_t len, off64_t at) {
-    if (at == 0)
-        sync_note_head(fd);
+    sync_note_part(fd, at == 0);
     ssize_t n = syscall(SYS_pwrite64, fd, bytes, len, at);
     sync_note(fd);
     return n;

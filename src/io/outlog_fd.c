@@ -131,6 +131,20 @@ static int put_page(int file, struct outlog_page page, const struct outlog_kept 
     return put(file, &page, sizeof(page), 0, err);
 }
 
+static int sync_file(int file, struct err *err) {
+    return fdatasync(file) < 0 ? err_sys(err, "sync kept output") : 0;
+}
+
+/* Bytes that the file still promises lie where new ones will: the ring is full. */
+static bool is_overwritten(const struct outlog_caps *caps, const struct outlog_page *page,
+                           const struct outlog_kept *done) {
+    for (int i = 0; i < 2; i++)
+        if (page->stream[i].produced > done->produced[i] &&
+            page->stream[i].produced > caps->head[i] + caps->tail[i])
+            return true;
+    return false;
+}
+
 bool outlog_is_whole(int file) {
     struct outlog kept;
     return outlog_open_kept(&kept, file, NULL) == 0 && outlog_extent(&kept, 0).ended &&
@@ -156,18 +170,17 @@ int outlog_keep(const struct outlog *l, int file, struct outlog_kept *done, stru
         return 0;
     struct outlog_page before = page;
     before.stream[0].ended = before.stream[1].ended = 0;
-    if (put_page(file, before, done, &claim, err) < 0 || keep_turns(l, file, page.turns, err) < 0)
+    if (put_page(file, before, done, &claim, err) < 0 ||
+        (is_overwritten(&l->caps, &page, done) && sync_file(file, err) < 0) ||
+        keep_turns(l, file, page.turns, err) < 0)
         return -1;
     for (int i = 0; i < 2; i++)
         if (keep_stream(l, i, file, &next, page.stream[i].produced, err) < 0)
             return -1;
     /* After a power cut the numbers never promise bytes that did not reach the disk. */
-    if (fdatasync(file) < 0)
-        return err_sys(err, "sync kept output");
-    if (put_page(file, page, &next, &next, err) < 0)
+    if (sync_file(file, err) < 0 || put_page(file, page, &next, &next, err) < 0 ||
+        sync_file(file, err) < 0)
         return -1;
-    if (fdatasync(file) < 0)
-        return err_sys(err, "sync kept output");
     *done = next;
     return 0;
 }

@@ -177,10 +177,41 @@ static void output_is_synced_before_the_numbers_that_promise_it(void **state) {
     }
 }
 
+/* Its bytes would else be read as older ones after a power cut: those that they took the place of.
+ */
+static void kept_output_is_overwritten_when_it_is_given_up_on_the_disk(void **state) {
+    (void)state;
+    struct scratch dir DEFER(scratch_done) = scratch_new();
+    struct outlog_fd log DEFER(outlog_fd_close) = OUTLOG_FD_NONE;
+    const struct outlog_caps caps = {{1 << 12, 1 << 12}, {1 << 13, 1 << 13}};
+    struct outlog_kept done = {0};
+    char path[128], text[5000];
+    struct stat st;
+    struct err err;
+    memset(text, 'x', sizeof(text));
+    assert_int_equal(outlog_fd_make(&log, &caps, &err), 0);
+    struct outlog_writer writer;
+    assert_int_equal(outlog_write(&writer, log.log.map, log.bytes), 0);
+    int file DEFER_CLOSE =
+        open(scratch_file(&dir, "kept", path), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    assert_int_equal(fstat(file, &st), 0);
+    for (int round = 0; round < 12; round++) {
+        outlog_put(&writer, round % 2, text, sizeof(text));
+        sync_seen.head_of = st.st_ino;
+        sync_seen.rest_early = false;
+        assert_int_equal(outlog_keep(&log.log, file, &done, &err), 0);
+        if (done.produced[round % 2] > caps.head[0] + caps.tail[0])
+            assert_false(sync_seen.rest_early);
+    }
+    assert_true(done.produced[0] > caps.head[0] + caps.tail[0]);
+    sync_seen.head_of = 0;
+}
+
 UNIT_MAIN(cmocka_unit_test(a_write_is_noted),
           cmocka_unit_test(a_flush_leaves_nothing_of_the_database_unsynced),
           cmocka_unit_test(a_flush_leaves_nothing_of_the_journal_unsynced),
           cmocka_unit_test(nor_of_more_segments_than_can_wait),
           cmocka_unit_test(the_copy_before_a_migration_is_on_the_disk),
           cmocka_unit_test(a_secret_and_its_key_are_on_the_disk),
-          cmocka_unit_test(output_is_synced_before_the_numbers_that_promise_it))
+          cmocka_unit_test(output_is_synced_before_the_numbers_that_promise_it),
+          cmocka_unit_test(kept_output_is_overwritten_when_it_is_given_up_on_the_disk))
