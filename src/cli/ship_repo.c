@@ -15,6 +15,7 @@
 
 #include "base/defer.h"
 #include "base/fdio.h"
+#include "base/folder.h"
 #include "base/id.h"
 #include "cli/commits.h"
 #include "cli/deliver.h"
@@ -97,6 +98,11 @@ static const struct parcel_item *find_bundle(const struct ship *s, struct err *e
 }
 
 /* ---- on the host ---- */
+
+static int write_synced(int fd, const char *bytes, size_t n) {
+    int status = write_all(fd, bytes, n);
+    return status < 0 ? status : fsync(fd) < 0 ? -errno : 0;
+}
 
 static int write_file(const char *path, const char *bytes, size_t n, struct err *err) {
     int fd DEFER_CLOSE = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
@@ -263,8 +269,9 @@ static int receipt_path(const struct ship *s, const char *id, bool make, char re
         return -1;
     if (snprintf(dir, sizeof(dir), "%s/carrel", common.data) + 64 > (int)sizeof(dir))
         return err_set(err, ERR_LIMIT, "the path of the repository is too long");
-    if (make && mkdir(dir, 0700) < 0 && errno != EEXIST)
-        return err_sys(err, "make '%s'", dir);
+    int status = make ? folder_make(dir) : 0;
+    if (status < 0)
+        return err_num(err, status, "make '%s'", dir);
     snprintf(ret, RECEIPT_PATH, "%.*s/receipt-%s.json", RECEIPT_PATH - 64, dir, id);
     return 0;
 }
@@ -300,9 +307,12 @@ static int write_receipt(const struct ship *s, const struct quarantine *q,
     jot_end(&j, ']');
     jot_end(&j, '}');
     int fd DEFER_CLOSE = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
-    if (j.failed || fd < 0 || write_all(fd, text.data, text.len) < 0 || fsync(fd) < 0)
-        return err_sys(err, "write '%s'", path);
-    return 0;
+    if (j.failed)
+        return err_set(err, ERR_LIMIT, "the receipt is too long");
+    int status = fd < 0 ? -errno : write_synced(fd, text.data, text.len);
+    if (status == 0)
+        status = folder_sync_above(path);
+    return status < 0 ? err_num(err, status, "write '%s'", path) : 0;
 }
 
 /* The commit of a name in a repository; nothing where there is none. */
@@ -334,7 +344,10 @@ static int make_patch(const struct ship *s, const struct quarantine *q, struct e
         return -1;
     if (!buf_add(&text, "\n", 1))
         return err_set(err, ERR_LIMIT, "the patch is too long");
-    return write_file(s->options->patch, text.data, text.len, err);
+    /* Its name is on the disk with that of its receipt, which lies beside it. */
+    int fd DEFER_CLOSE = open(s->options->patch, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    int status = fd < 0 ? -errno : write_synced(fd, text.data, text.len);
+    return status < 0 ? err_num(err, status, "write '%s'", s->options->patch) : 0;
 }
 
 /* Noted, done, noted: with a receipt in between. */

@@ -238,7 +238,9 @@ int tool_put(char **argv) {
     }
     if (sync) {
         int dir DEFER_CLOSE = openat(put.dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-        fsync(dir);
+        /* A directory that the user may write and not read is synced with all else. */
+        if ((dir < 0 ? syncfs(fd) : fsync(dir)) < 0)
+            tool_fail(errno, "sync the directory of", path);
     }
     say(&after);
     return MSG_TOOL_DONE;

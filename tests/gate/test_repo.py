@@ -3,6 +3,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 
 import pytest
@@ -50,6 +51,10 @@ def new(gated, repo, suffix="", *more):
 def commit(gated, box, line, at="proj"):
     done = gated.exec(box, f"cd {at} && {line} && git add -A && {AGENT} commit -qm 'work of the agent'", cwd="/home/user")
     assert done["exec"]["status"] == 0, done
+
+
+def may_trace():
+    return shutil.which("strace") and subprocess.run(["strace", "-qq", "-o", "/dev/null", "true"], capture_output=True).returncode == 0
 
 
 # ---- there and back ----
@@ -208,6 +213,27 @@ def test_a_clone_is_taken_back(gated, repo):
     box = new(gated, repo)
     gated.revoke(box, "repo")
     assert gated.exec(box, "ls /home/user")["stdout"] == "" and gated.grants(box) == []
+
+
+@pytest.mark.skipif(not may_trace(), reason="strace is not there, or may not trace")
+@pytest.mark.parametrize("how", ["branch", "patch"])
+def test_a_receipt_is_on_the_disk_before_what_was_shipped_is_written_down(gated, repo, tmp_path, how):
+    box = new(gated, repo)
+    commit(gated, box, "echo two > a.txt")
+    seen, patch = tmp_path / "calls", tmp_path / "out/work.patch"
+    patch.parent.mkdir()
+    trace = ["strace", "-y", "-qq", "-o", str(seen), "-e", "trace=fsync,sendmsg", "-s", "4096"]
+    words = ["--patch", str(patch)] if how == "patch" else []
+    env = {**gated.env, "ASAN_OPTIONS": "detect_leaks=0"}  # whoever is traced cannot be searched for leaks
+    done = subprocess.run([*trace, PROGRAM, "ship", "-y", *words, box, str(repo)], env=env, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done
+    calls = seen.read_text().splitlines()
+    noted = [i for i, line in enumerate(calls) if line.startswith("sendmsg(") and "/ship HTTP" in line]
+    assert len(noted) == 2, calls  # what is to be, and what was done
+    synced = re.findall(r"^fsync\(\d+<(.*)>\) += 0$", "\n".join(calls[:noted[1]]), re.M)
+    receipt = pathlib.Path(f"{patch}.receipt.json") if how == "patch" else next((repo / ".git/carrel").iterdir())
+    above = str(patch) if how == "patch" else str(repo / ".git")
+    assert synced == [above, str(receipt), str(receipt.parent)]
 
 
 def test_a_fork_ships_to_a_branch_of_its_own(gated, repo):
