@@ -45,6 +45,19 @@ static void merges_that_are_late_catch_up(void **state) {
     assert_int_equal(l.v[0].number, 6 * LAYER_MERGED + LAYERS_MAX);
 }
 
+/* Each layer is merged only with others that weigh as much together: so it is copied seldom. */
+static void a_heavy_layer_waits_for_as_many_light_ones(void **state) {
+    (void)state;
+    struct layers l = {.count = 0};
+    struct err err;
+    layers_push(&l, A, 2 * LAYER_MERGED + 1, &err);  /* of four steps */
+    static const size_t merged[] = {0, 2, 3, 4 + 1}; /* with one light layer, with two, ... */
+    for (uint32_t i = 0; i < sizeof(merged) / sizeof(*merged); i++) {
+        layers_push(&l, A, 2 + i, &err);
+        assert_int_equal(compact_plan(&l, A).count, merged[i]);
+    }
+}
+
 static void layers_of_others_are_left_alone(void **state) {
     (void)state;
     struct layers l = {.count = 0};
@@ -106,6 +119,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ten_thousand_steps_stay_within_sixteen_layers),
         cmocka_unit_test(merges_that_are_late_catch_up),
+        cmocka_unit_test(a_heavy_layer_waits_for_as_many_light_ones),
         cmocka_unit_test(layers_of_others_are_left_alone),
         cmocka_unit_test(a_run_is_found_below_newer_layers_or_not_at_all),
         cmocka_unit_test(only_layers_without_a_copy_are_copied),

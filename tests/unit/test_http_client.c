@@ -266,6 +266,24 @@ static void a_refusal_in_the_middle_of_a_body_is_heard(void **state) {
     assert_int_equal(get(c, "/hello", &b), 200);
 }
 
+/* No length was given: only what comes tells. */
+static void one_byte_more_than_the_limit_is_refused(void **state) {
+    struct http_client *c DEFER(http_client_freep) = connected();
+    struct buf b DEFER(buf_done) = BUF(1 << 20);
+    const struct http_head *h;
+    struct err err;
+    (void)state;
+    for (size_t n = 10; n <= 11; n++) {
+        struct http_request r = {.method = "POST", .target = "/tiny", .streamed = true};
+        assert_int_equal(http_client_send(c, &r, &err), 0);
+        assert_int_equal(http_client_write(c, "0123456789a", n, &err), 0);
+        assert_int_equal(http_client_finish(c, &err), 0);
+        assert_int_equal(http_client_answer(c, &h, &err), 0);
+        assert_int_equal(h->status, n == 10 ? 200 : 413);
+        assert_int_equal(http_client_collect(c, &b, &err), 0);
+    }
+}
+
 static void a_connection_that_was_closed_is_opened_again(void **state) {
     struct http_client *c DEFER(http_client_freep) = connected();
     struct buf b DEFER(buf_done) = BUF(1 << 20);
@@ -402,6 +420,7 @@ int main(void) {
         CASE(nobody_there_is_not_found),
         CASE(bodies_go_whole_or_streamed),
         CASE(a_refusal_in_the_middle_of_a_body_is_heard),
+        CASE(one_byte_more_than_the_limit_is_refused),
         CASE(a_connection_that_was_closed_is_opened_again),
         CASE(an_answer_that_does_not_come_is_unknown),
         CASE(too_long_an_answer_is_a_limit),

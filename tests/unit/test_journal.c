@@ -752,6 +752,35 @@ static void drop_segment(const char *dir, uint64_t number) {
     assert_int_equal(unlink(path), 0);
 }
 
+/* The head that the first record there follows from. */
+static struct journal_head head_before(const char *dir, const struct journal_report *r) {
+    struct journal_head head;
+    char name[16], text[JOURNAL_HEAD_TEXT];
+    static const char lead[] = "\"prev\":\"";
+    snprintf(name, sizeof(name), "%08u.log", (unsigned)r->first_segment);
+    struct file f DEFER(file_done) = file_read(dir, name);
+    f.data[f.len] = '\0';
+    const char *prev = strstr(f.data, lead);
+    assert_non_null(prev);
+    snprintf(text, sizeof(text), "%llu:%.64s", (unsigned long long)r->first_seq - 1,
+             prev + sizeof(lead) - 1);
+    ok(journal_head_parse(text, &head, &err));
+    return head;
+}
+
+/* Somebody's head may be of the last record that is gone: it proves the beginning. None before can.
+ */
+static void assert_begins_after(const char *dir, const struct journal_report *r) {
+    struct journal_report unused;
+    struct journal_head last = head_before(dir, r), other = last, earlier = last;
+    if (verify(dir, &last, &unused) < 0)
+        fail_msg("%s", err.text);
+    other.hash[0] ^= 1;
+    refused(ERR_GONE, verify(dir, &other, &unused));
+    earlier.seq--;
+    refused(ERR_GONE, verify(dir, &earlier, &unused));
+}
+
 static void what_is_forgotten_was_announced(void **state) {
     (void)state;
     struct scratch dir DEFER(scratch_done) = scratch_new();
@@ -776,6 +805,7 @@ static void what_is_forgotten_was_announced(void **state) {
         fail_msg("%s", err.text);
     assert_int_equal(r.first_segment, first);
     assert_true(r.first_seq > early.seq && r.records == r.head.seq - r.first_seq + 1);
+    assert_begins_after(dir.path, &r);
     refused(ERR_GONE, verify(dir.path, &early, &r));
 
     /* It goes on, is read from where it begins, and forgets again; two segments always stay. */
@@ -811,9 +841,12 @@ static void a_beginning_that_nobody_announced_shows(void **state) {
     uint64_t first;
     /* Announced and, for a crash, not removed: still whole. */
     ok(journal_announce(j, &(struct journal_keep){.bytes = 3000}, &first, &err));
+    struct journal_head announced;
+    journal_at(j, &announced);
     journal_close(j);
     assert_true(first > 2);
-    assert_whole(dir.path);
+    ok(verify(dir.path, &announced, &r));
+    assert_int_equal(r.signed_seq, announced.seq - 1); /* who may forget has signed it */
     for (uint64_t n = 1; n < first; n++) {
         drop_segment(dir.path, n);
         if (verify(dir.path, NULL, &r) < 0)

@@ -48,6 +48,11 @@ static void it_is_free_when_its_owner_is_gone(void **state) {
     assert_true(fd >= 0);
     assert_int_equal(lockfile_read(path, &holder), 0);
     assert_string_equal(holder.words, "short");
+    /* Nothing of the line before it stays, for who looks into the file. */
+    char text[128] = "", mine[64];
+    snprintf(mine, sizeof(mine), "%d\nshort\n", (int)getpid());
+    assert_true(pread(fd, text, sizeof(text) - 1, 0) > 0);
+    assert_string_equal(text, mine);
 }
 
 static void a_file_that_nobody_wrote_has_no_holder(void **state) {

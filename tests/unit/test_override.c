@@ -53,6 +53,8 @@ static void a_head_that_overrides_is_refused_where_a_rule_cares(void **state) {
         {HEAD("/?.method=DELETE", ""), true, false},
         {HEAD("/?+_method=DELETE", ""), true, false},
         {HEAD("/?_method", ""), true, false},
+        {HEAD("/?_METHOD=DELETE", ""), true, false},
+        {HEAD("/?%5FM%45thod=DELETE", ""), true, false},
         {HEAD("/?_method[]=PUT", ""), true, false},
         {HEAD("/?_methods=1", ""), false, false},
         {HEAD("/?a=_method", ""), false, false},
@@ -88,6 +90,7 @@ static void a_form_that_overrides_is_found_however_it_is_cut(void **state) {
     } rows[] = {
         {HEAD("/", FORM), "a=1&_method=PUT", true},
         {HEAD("/", FORM), "%5Fmethod=PUT", true},
+        {HEAD("/", FORM), "a=1&_Method=PUT", true},
         {HEAD("/", FORM), "a=%&_method=PUT", true},
         {HEAD("/", FORM), "a=_method&b=2", false},
         {HEAD("/", FORM), "methods=1&my_method=2", false},
