@@ -277,7 +277,7 @@ def test_an_unreadable_record_of_the_spawner_keeps_its_box(fresh):
 def test_a_lifetime_is_not_told_by_the_wall_clock(fresh):
     """As after a wall clock that was set forward by a day: the box knows how long it has lived."""
     d = fresh()
-    m = d.machine(ttl="1h")
+    m = d.machine(ttl="1h", steps="manual")
     d.kill()
     with database(d) as db:
         db.execute("UPDATE machines SET created_ms = created_ms - 86400000")
@@ -285,6 +285,10 @@ def test_a_lifetime_is_not_told_by_the_wall_clock(fresh):
     assert d.exec(m, "echo lives")["stdout"] == "lives\n"
     d.restart()
     assert d.get("/v1/machines/" + m)["state"] == "running"
+    # What it dies of says how long the daemon thinks that it had to live.
+    os.kill(int(re.search(r"^pid=(\d+)", (d.run_dir / "boxes" / m / "box").read_text(), re.M)[1]), signal.SIGKILL)
+    d.until(lambda: d.get("/v1/machines/" + m)["state"] == "ended")
+    assert d.get("/v1/machines/" + m)["reason"] == "it ended by itself"
 
 
 def test_a_fork_keeps_the_lifetime_of_its_source(daemon):
