@@ -293,6 +293,35 @@ def damage(d, b, sign):
 
 
 @needs_root
+def test_a_file_waits_for_a_rewind_until_that_is_written(d):
+    """The next daemon would rewind again, over files that were acknowledged. After a while they are refused."""
+    b = Box(d, steps="manual")
+    b.sh("echo one >f")
+    one = b.snap()["number"]
+    b.sh("echo two >f")
+    logged = unwritten(d)
+    with stopped(spawner_pids(d.run_dir)):
+        rewinding = Call(b.rewind, one)
+        d.until(lambda: d.taking(b.id))
+        writing = [Call(d.put, b.url + "/files", b"new", path="/home/user/g"),
+                   Call(d.post, b.url + "/files/mkdir", {"path": "/home/user/h"})]
+        for _ in range(20):
+            d.get(b.url)  # so that it has most likely come to the gate
+        d.fail()
+    d.until(lambda: unwritten(d) > logged)
+    for call in writing:
+        came = call.answer()
+        assert isinstance(came, Refused) and came.code == "limit", came
+    assert rewinding.answer().code == "unknown"
+    with pytest.raises(Refused) as e:
+        d.put(b.url + "/files", b"new", path="/home/user/g")
+    assert e.value.code == "limit", e.value
+    assert d.request("GET", b.url + "/files", raw=True, path="/home/user/f") == b"one\n"  # reads go on
+    d.heal()
+    d.until(lambda: answered(b.sh, "ls") == "f\n")
+
+
+@needs_root
 def test_a_disk_that_fails_under_a_rewind_lets_the_next_daemon_do_it(d):
     b = Box(d, steps="manual")
     b.sh("echo one >f")
