@@ -72,8 +72,8 @@ def test_what_comes_out_honours_the_umask(carrel, machine, box, tmp_path, mask, 
     box("mkdir -p open/sub; echo x >open/f; echo x >open/sub/g; chmod 666 open/f open/sub/g; chmod 777 open open/sub")
     for words in ((f"{machine}:open/f", tmp_path / "f"), (f"{machine}:open", tmp_path / "open")):
         ok(carrel("cp", *words, preexec_fn=lambda: os.umask(int(mask, 8))))
-    modes = {p.name: p.stat().st_mode & 0o777 for p in (tmp_path / "f", *(tmp_path / "open").rglob("*"), tmp_path / "open")}
-    assert modes == {"f": file, "g": file, "sub": folder, "open": folder}
+    modes = {str(p.relative_to(tmp_path)): p.stat().st_mode & 0o777 for p in tmp_path.rglob("*")}
+    assert modes == {"f": file, "open": folder, "open/f": file, "open/sub": folder, "open/sub/g": file}
 
 
 def test_streams(carrel, machine, box):
