@@ -221,6 +221,13 @@ bool conn_tell(struct conn *c, enum gate_outcome outcome, const char *method, co
     return explain;
 }
 
+bool conn_tell_allowed(struct conn *c, const char *method, const char *path) {
+    /* Its server may have answered by now: not a byte of that is read any more. */
+    if (!conn_tell(c, GATE_ALLOWED, method, path, NULL))
+        conn_end(c, true, "what it brings in could not be written down");
+    return !c->ended;
+}
+
 void conn_tell_secret(struct conn *c, const char *method, const char *path,
                       const struct secret_grant *grant) {
     struct gate *g = c->machine->gate;
@@ -434,8 +441,8 @@ static void on_server(void *arg) {
 
 static void tunnel_open(struct conn *c, const struct err *err) {
     if (!err) {
-        conn_tell(c, GATE_ALLOWED, NULL, NULL, NULL);
-        relay_start(c);
+        if (conn_tell_allowed(c, NULL, NULL))
+            relay_start(c);
     } else if (err->code == ERR_DENIED) {
         refuse(c, err->text);
     } else {

@@ -56,7 +56,8 @@ struct gate_refusal {
 
 /* How the gate tells and keeps things; arg is that of gate_options. */
 struct gate_hooks {
-    /* False: the machine was refused too often to be told why; its connection is reset. */
+    /* False: the connection is reset. The machine was refused too often to be told why, or it was
+     * allowed, and that this taints it could not be stored. */
     bool (*crossed)(void *arg, const char *machine, const struct gate_crossing *c);
     void (*named)(void *arg, const char *machine, uint32_t number, const char *name);
     /* An item that waits is new or has changed, or is no more; not when its machine is removed. */

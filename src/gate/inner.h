@@ -156,6 +156,8 @@ struct policy_answer conn_decide(struct conn *c, const char *method, const char 
 struct policy_care conn_cares(const struct conn *c);
 bool conn_tell(struct conn *c, enum gate_outcome outcome, const char *method, const char *path,
                const char *why);
+/* False: that could not be written down, and it was ended. */
+bool conn_tell_allowed(struct conn *c, const char *method, const char *path);
 
 void conn_tell_secret(struct conn *c, const char *method, const char *path,
                       const struct secret_grant *grant);

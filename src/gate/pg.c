@@ -80,7 +80,8 @@ static void pg_refuse(struct conn *c, const char *code, const char *why) {
 
 static bool send_first(struct conn *c) {
     struct pg *p = c->pg;
-    conn_tell(c, GATE_ALLOWED, NULL, NULL, NULL);
+    if (!conn_tell_allowed(c, NULL, NULL))
+        return false;
     p->state = PG_GREET;
     conn_timer(c, 0);
     bool ok = channel_write(&c->server, p->first.data, p->first.len);

@@ -101,7 +101,8 @@ static void send_request(struct conn *c) {
 
 static void reach_server(struct conn *c) {
     struct web *w = c->web;
-    conn_tell(c, GATE_ALLOWED, w->method, w->path, NULL);
+    if (!conn_tell_allowed(c, w->method, w->path))
+        return;
     w->server.n = 0;
     w->server.ended = false;
     send_request(c);
@@ -159,8 +160,8 @@ void web_forward(struct conn *c, struct policy_rule *rule) {
     w->request = REQUEST_DIAL;
     conn_timer(c, 0);
     if (c->server.fd >= 0 && w->server_rule == rule->id) {
-        conn_tell(c, GATE_ALLOWED, w->method, w->path, NULL);
-        send_request(c);
+        if (conn_tell_allowed(c, w->method, w->path))
+            send_request(c);
         return;
     }
     channel_close(&c->server);

@@ -138,15 +138,18 @@ static void cut_unsaved(void *arg) {
 }
 
 /* The first word of a stranger: from now on what is in the machine may be their doing. */
-static void net_taint(struct live *l, const struct gate_crossing *c) {
+static bool net_taint(struct live *l, const struct gate_crossing *c) {
     struct err err;
-    if (taint_crossed(l, c->rule, c->host, &err) == 0 || l->cutting)
-        return;
+    if (taint_crossed(l, c->rule, c->host, &err) == 0)
+        return true;
+    if (l->cutting)
+        return false;
     log_line(LOG_ERROR, "service", "%s id=%s", err.text, l->row.id);
     l->cutting = true;
     live_ref(l);
     l->cut = (struct loop_call){.fn = cut_unsaved, .arg = l};
     loop_defer(l->service->loop, &l->cut); /* connections are in use while they are told of */
+    return false;
 }
 
 static bool crossed(void *arg, const char *machine, const struct gate_crossing *c) {
@@ -161,12 +164,11 @@ static bool crossed(void *arg, const char *machine, const struct gate_crossing *
     write_note(l, outcomes[c->outcome].verb, c->why, detail, c->sent + c->received);
     if (c->outcome == GATE_USED)
         secrets_used(l, c->secret);
-    if (c->outcome == GATE_ALLOWED)
-        net_taint(l, c);
+    bool goes_on = c->outcome != GATE_ALLOWED || net_taint(l, c);
     if (outcomes[c->outcome].event)
         event_tell(s, l->row.owner, l->row.id, outcomes[c->outcome].event, detail);
     idle_touch(&l->idle, loop_now_ms(s->loop));
-    return true;
+    return goes_on;
 }
 
 /* Of these nothing is known but how many there were: a line for all of a second. */

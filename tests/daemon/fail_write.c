@@ -1,9 +1,9 @@
 /*
  * Preloaded into a daemon: while the file $FAIL_WRITE exists, writes to some files fail. It says
- * which, and how: "ERRNO PERCENT WINDOW SUFFIX", as in "28 100 0 carrel.db-wal". With a window of
- * so many milliseconds all writes within it fail, or none: a transaction is many writes, and would
- * hardly ever succeed if chance decided each. It is read at every write, so that a test changes its
- * mind at any time.
+ * which, and how: "ERRNO PERCENT WINDOW SUFFIX PAUSE", as in "28 100 0 carrel.db-wal 0". With a
+ * window of so many milliseconds all writes within it fail, or none: a transaction is many writes,
+ * and would hardly ever succeed if chance decided each. With a pause of so many milliseconds a
+ * write fails only then. It is read at every write, so that a test changes its mind at any time.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -42,17 +42,19 @@ static bool ends_with(int fd, const char *suffix) {
 static int write_fault(int fd) {
     const char *flag = getenv("FAIL_WRITE");
     char text[128], suffix[64];
-    unsigned window_ms;
+    unsigned window_ms, pause_ms;
     int number, percent, control = flag ? open(flag, O_RDONLY | O_CLOEXEC) : -1;
     if (control < 0)
         return 0;
     ssize_t n = read(control, text, sizeof(text) - 1);
     close(control);
     text[n > 0 ? n : 0] = '\0';
-    if (sscanf(text, "%d %d %u %63s", &number, &percent, &window_ms, suffix) != 4 ||
-        !ends_with(fd, suffix))
+    if (sscanf(text, "%d %d %u %63s %u", &number, &percent, &window_ms, suffix, &pause_ms) != 5 ||
+        !ends_with(fd, suffix) || !by_chance(percent, window_ms))
         return 0;
-    return by_chance(percent, window_ms) ? number : 0;
+    const struct timespec pause = {pause_ms / 1000, pause_ms % 1000 * 1000000L};
+    nanosleep(&pause, NULL);
+    return number;
 }
 
 static ssize_t written(int fd, const void *bytes, size_t len, off64_t at) {

@@ -22,9 +22,9 @@ class Faulty(Daemon):
     def start(self, env=()):
         super().start({**self.preload(), **dict(env)})
 
-    def fail(self, number=errno.ENOSPC, percent=100, window_ms=0, suffix=WAL):
+    def fail(self, number=errno.ENOSPC, percent=100, window_ms=0, suffix=WAL, pause_ms=0):
         new = self.dir / "fault.new"
-        new.write_text(f"{number} {percent} {window_ms} {suffix}\n")
+        new.write_text(f"{number} {percent} {window_ms} {suffix} {pause_ms}\n")
         new.rename(self.fault)
 
     def heal(self):

@@ -1,8 +1,10 @@
 """The first source that is not trusted taints a machine; one that is guarded then loses its egress, for good."""
 import contextlib
 import json
+import socketserver
 import sqlite3
 import subprocess
+import threading
 
 import pytest
 
@@ -172,6 +174,70 @@ def test_a_taint_that_cannot_be_stored_lets_nothing_in(servers):
             assert say(1) == ["000"]
         assert say(2) == ["000", "200"]
         d.restart()
+        assert network(d, m)["tainted"] == "other.test"
+    finally:
+        d.stop()
+
+
+class Hasty(socketserver.ThreadingTCPServer):
+    """Answers before it was asked, so that the answer is there as soon as the connection is."""
+    allow_reuse_address = daemon_threads = True
+    request_queue_size = 32
+
+    class Handler(socketserver.BaseRequestHandler):
+        def handle(self):
+            self.request.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 13\r\n\r\nof a stranger")
+            with contextlib.suppress(OSError):
+                while self.request.recv(65536):
+                    pass
+
+    def __init__(self):
+        super().__init__(("127.0.0.1", 0), self.Handler)
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+
+@pytest.fixture
+def hasty():
+    with Hasty() as s:
+        yield s.server_address[1]
+        s.shutdown()
+
+
+HEARD = """
+import socket
+def heard():
+    out = b""
+    try:
+        with socket.create_connection(("other.test", {port}), 60) as s:
+            s.sendall(b"GET / HTTP/1.1\\r\\nHost: other.test:{port}\\r\\n\\r\\n")
+            while b"stranger" not in out and (part := s.recv(65536)):
+                out += part
+    except OSError:
+        pass
+    return out
+input()
+print(len(heard()), flush=True)
+input()
+while b"of a stranger" not in heard():
+    pass
+print("heard", flush=True)
+"""
+
+
+def test_an_answer_that_is_there_already_does_not_pass_before_its_taint(servers, hasty):
+    """Not a byte of it while the taint cannot be stored. Once it can be, the same words are the control."""
+    d = FaultyGated(servers.dir / "ca.pem")
+    try:
+        m = d.machine(net=[{"target": f"http://other.test:{hasty}", "local": True}])
+        x = d.exec(m, ["python3", "-c", HEARD.replace("{port}", str(hasty))], stdin_open=True, background=True)["id"]
+
+        def say(want):
+            d.request("POST", f"/v1/machines/{m}/execs/{x}/stdin", b"go\n")
+            return d.until(lambda: (lines := d.get(f"/v1/machines/{m}/execs/{x}/output").decode().split())[want - 1:want] and lines)
+
+        with d.failing(pause_ms=300):
+            assert say(1) == ["0"]
+        assert say(2) == ["0", "heard"]
         assert network(d, m)["tainted"] == "other.test"
     finally:
         d.stop()
