@@ -99,6 +99,14 @@ class FaultStorm:
             self.filler = None
         self.lives()
 
+    def flap(self):
+        """A small disk has room and none in turn. The daemon looks now and then: it has seen that there is room."""
+        if self.mode.endswith("M") and self.count // FLAP % 2:
+            self.heal()
+            self.daemon.until(self.has_room, 60)
+        else:
+            self.spoil()
+
     def lives(self):
         """One that left because its disk failed says so by its status, and is started again."""
         d = self.daemon
@@ -468,8 +476,7 @@ class FaultStorm:
         compared = said = 0
         while self.asked() < self.operations and not self.faults:
             if self.count % FLAP == 0:
-                small = self.mode.endswith("M")
-                (self.heal if small and self.count // FLAP % 2 else self.spoil)()
+                self.flap()
             self.count += 1
             self.rng.choices(verbs, weights)[0](self)
             if self.asked() >= min(compared + EVERY, self.operations):
