@@ -10,6 +10,7 @@ lost, nothing that was refused may be there. CARREL_BUILD names the build.
 import argparse
 import errno
 import http.client
+import os
 import pathlib
 import random
 import subprocess
@@ -28,6 +29,7 @@ EVERY = 40          # operations from one comparison to the next
 FLAP = 12           # operations with room, and without
 WINDOW_MS = 40      # in which all writes succeed, or none
 MACHINES = 4
+IMAGE_M = 400       # more than the host's image takes
 REFUSED_S = 2
 STUCK_S = 200       # longer nothing takes: a request is given up after 60 s, a daemon that ends after 30
 LOST = (http.client.HTTPException, OSError)  # nobody answered: it may be done or not
@@ -65,12 +67,24 @@ class Machine:
         return "/v1/machines/" + self.id
 
 
+def small_home(size):
+    """So many MiB are left beside the host's image, without which there is no machine."""
+    d = SmallHome(size=size + IMAGE_M)
+    try:
+        d.delete("/v1/machines/" + d.machine())
+        with open(d.home / "taken", "wb") as f:
+            os.posix_fallocate(f.fileno(), 0, max(d.free() - (size << 20), 1))
+    except BaseException:
+        d.stop()
+        raise
+    return d
+
+
 class FaultStorm:
     def __init__(self, mode, operations, seed, say=print):
         self.mode, self.operations, self.seed, self.say = mode, operations, seed, say
         self.rng = random.Random(f"{seed}/{mode}")
-        small = mode[:-1] if mode.endswith("M") else None
-        self.daemon = SmallHome(size=int(small)) if small else Faulty()
+        self.daemon = small_home(int(mode[:-1])) if mode.endswith("M") else Faulty()
         self.filler = None
         self.machines = []
         self.unsure = []     # names of machines that may be there
