@@ -461,7 +461,7 @@ static void open_tunnel(struct conn *c, const struct policy_rule *rule) {
 }
 
 static void hold_tunnel(struct conn *c, const struct policy_rule *rule) {
-    const struct pending_wish w = {.method = "", .path = "", .query = "", .hash = ""};
+    const struct pending_wish w = {.method = "", .path = "", .query = "", .hash = "", .fields = ""};
     struct pending *p = pending_for(c, &w, rule->hold_ms);
     if (!p) {
         refuse(c, "too many wait for an approval already");

@@ -17,7 +17,7 @@ static bool is_about(const struct pending *p, const struct conn *c, const struct
     return p->state != PENDING_PASSED && p->port == c->port && strcmp(p->host, c->host) == 0 &&
            strcmp(p->protocol, protocol_of(c)) == 0 && strcmp(p->method, w->method) == 0 &&
            strcmp(p->path, w->path) == 0 && strcmp(p->query, w->query) == 0 && p->body == w->body &&
-           strcmp(p->hash, w->hash) == 0;
+           strcmp(p->hash, w->hash) == 0 && strcmp(p->fields, w->fields) == 0;
 }
 
 static size_t count(const struct gate_machine *m, bool passed) {
@@ -49,6 +49,7 @@ static struct pending *pending_new(struct conn *c, const struct pending_wish *w)
     p->query = copy_of(w->query);
     p->body = w->body;
     snprintf(p->hash, sizeof(p->hash), "%s", w->hash);
+    snprintf(p->fields, sizeof(p->fields), "%s", w->fields);
     clock_gettime(CLOCK_REALTIME, &t);
     p->machine = m;
     p->port = c->port;

@@ -1,11 +1,11 @@
 /*
  * Requests that wait for somebody's approval.
  *
- * An item is about what is wanted (host, port, protocol; for HTTP method, path, query and the bytes
- * of the body), not about a connection: a client's own retry joins it, and one that gave up leaves
- * it open. An approval lets one request through and is remembered for a while, because the client
- * may be between two tries; what went through is, too, for whoever then wants a rule for it. Items
- * end by themselves.
+ * An item is about what is wanted (host, port, protocol; for HTTP method, path, query, the header
+ * fields and the bytes of the body), not about a connection: a client's own retry joins it, and one
+ * that gave up leaves it open. An approval lets one request through and is remembered for a while,
+ * because the client may be between two tries; what went through is, too, for whoever then wants a
+ * rule for it. Items end by themselves.
  */
 #pragma once
 
@@ -40,6 +40,7 @@ struct pending_wish {
     const char *method, *path, *query; /* empty: none */
     uint64_t body;                     /* bytes of it */
     const char *hash;                  /* of the body, in hexadecimal; empty: there is none */
+    const char *fields;                /* the same of the header fields; empty: a tunnel */
 };
 
 struct pending {
@@ -52,7 +53,7 @@ struct pending {
     char method[PENDING_METHOD_SIZE]; /* empty: no request, a tunnel */
     char *path, *query;
     uint64_t body;
-    char hash[PENDING_HASH_SIZE];
+    char hash[PENDING_HASH_SIZE], fields[PENDING_HASH_SIZE];
     uint64_t rule;
     int64_t since_ms;  /* since 1970 */
     uint64_t until_ms; /* the loop's clock */

@@ -19,6 +19,28 @@ void web_drop_body(struct web *w) {
     w->collected = false;
 }
 
+/* ---- what it is known by ---- */
+
+static void put_hash(struct sha256 *h, char ret[PENDING_HASH_SIZE]) {
+    uint8_t hash[SHA256_BYTES];
+    sha256_end(h, hash);
+    for (size_t i = 0; i < SHA256_BYTES; i++)
+        snprintf(ret + 2 * i, 3, "%02x", hash[i]);
+}
+
+/* All of them, as they came: whichever were left out could carry what nobody was shown. */
+static void hash_fields(const struct http_head *head, char ret[PENDING_HASH_SIZE]) {
+    struct sha256 h;
+    sha256_init(&h);
+    for (size_t i = 0; i < head->count; i++) {
+        sha256_add(&h, head->fields[i].name.s, head->fields[i].name.n);
+        sha256_add(&h, ":", 1);
+        sha256_add(&h, head->fields[i].value.s, head->fields[i].value.n);
+        sha256_add(&h, "\n", 1);
+    }
+    put_hash(&h, ret);
+}
+
 /* ---- what is shown ---- */
 
 /* Fields whose values are nobody's to read, not even the owner's. */
@@ -71,13 +93,10 @@ static bool keep_piece(struct web *w, struct http_text piece) {
 
 static void end_collecting(struct web *w) {
     struct sha256 h;
-    uint8_t hash[SHA256_BYTES];
     sha256_init(&h);
     if (w->body.len)
         sha256_add(&h, w->body.data, w->body.len);
-    sha256_end(&h, hash);
-    for (size_t i = 0; i < SHA256_BYTES; i++)
-        snprintf(w->body_hash + 2 * i, 3, "%02x", hash[i]);
+    put_hash(&h, w->body_hash);
     w->collected = true;
 }
 
@@ -152,7 +171,10 @@ void web_hold(struct conn *c, struct policy_rule *rule) {
         web_say_no(c, wrong);
         return;
     }
-    const struct pending_wish wish = {w->method, w->path, w->query, w->body.len, w->body_hash};
+    char fields[PENDING_HASH_SIZE];
+    hash_fields(&w->client.head, fields);
+    const struct pending_wish wish = {w->method,   w->path,      w->query,
+                                      w->body.len, w->body_hash, fields};
     struct pending *p = pending_for(c, &wish, rule->hold_ms);
     if (!p) {
         web_say_no(c, "too many wait for an approval already");

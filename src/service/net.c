@@ -196,7 +196,8 @@ static void named(void *arg, const char *machine, uint32_t number, const char *n
 static void pended(void *arg, const char *machine, const struct pending *p, bool gone) {
     struct service *s = arg;
     char *wish DEFER_FREE = NULL;
-    if (asprintf(&wish, "%s\n%s\n%" PRIu64 "\n%s", p->path, p->query, p->body, p->hash) < 0)
+    if (asprintf(&wish, "%s\n%s\n%" PRIu64 "\n%s\n%s", p->path, p->query, p->body, p->hash,
+                 p->fields) < 0)
         abort();
     struct pending_row row = {.port = p->port,
                               .path = wish,
@@ -215,15 +216,17 @@ static void pended(void *arg, const char *machine, const struct pending *p, bool
         log_line(LOG_WARN, "service", "keep a request that waits: %s id=%s", err.text, machine);
 }
 
-/* Path, query, the body's bytes and its hash, a line each; before, it was the path alone. */
+/* Path, query, the body's bytes, its hash and that of the fields, a line each. What an earlier
+   version wrote lacks the last ones: no request fits it. */
 static void read_wish(char *text, struct pending *ret) {
-    const char *lines[4] = {"", "", "0", ""};
-    for (size_t i = 0; i < 4 && text; i++)
+    const char *lines[5] = {"", "", "0", "", ""};
+    for (size_t i = 0; i < sizeof(lines) / sizeof(*lines) && text; i++)
         lines[i] = strsep(&text, "\n");
     ret->path = (char *)lines[0];
     ret->query = (char *)lines[1];
     ret->body = strtoull(lines[2], NULL, 10);
     snprintf(ret->hash, sizeof(ret->hash), "%s", lines[3]);
+    snprintf(ret->fields, sizeof(ret->fields), "%s", lines[4]);
 }
 
 static void restore_pending(void *arg, const struct pending_row *row) {

@@ -144,6 +144,31 @@ def test_an_approval_is_for_this_body(gated, servers, box, asks):
     assert [s["body"] for s in servers.web.seen] == [b"amount=1"]
 
 
+def test_an_approval_is_for_these_fields(gated, servers, box, asks):
+    """One that came later with other fields is another request, and was not shown. The control: with the same fields it is the same."""
+    def items(count):
+        def found():
+            mine = [p for p in gated.get("/v1/pending")["pending"] if p["machine"] == box]
+            return mine if sum(p["waiting"] for p in mine) == count else None
+        return gated.until(found)
+    first = asks("/pay", "-H", "X-To: alice")
+    item, = items(1)
+    assert "X-To: alice" in item["first"]
+    other = asks("/pay", "-H", "X-To: mallory")
+    two = items(2)
+    assert len(two) == 2
+    carrel(gated, "approve", item["id"])
+    assert output(gated, box, first)["headers"]["X-To"] == "alice"
+    left, = items(1)
+    assert "X-To: mallory" in left["first"]
+    again = asks("/pay", "-H", "X-To: mallory")
+    left, = items(2)
+    assert left["waiting"] == 2
+    carrel(gated, "deny", left["id"])
+    assert "error" in output(gated, box, other) and "error" in output(gated, box, again)
+    assert [dict(s["headers"])["X-To"] for s in servers.web.seen] == ["alice"]
+
+
 @pytest.mark.parametrize("words", [["-d", "@large"], ["-T", "-", "-H", "Expect: 100-continue"]], ids=["sized", "in chunks"])
 def test_a_large_body_waits_and_goes_on_whole(gated, servers, box, words):
     gated.exec(box, "head -c 900000 /dev/zero | tr '\\0' x > large")
