@@ -1,12 +1,15 @@
 /*
  * Preloaded into a daemon: while the file $FAIL_WRITE exists, writes to some files fail. It says
- * which, and how: "ERRNO PERCENT WINDOW SUFFIX PAUSE", as in "28 100 0 carrel.db-wal 0". With a
- * window of so many milliseconds all writes within it fail, or none: a transaction is many writes,
- * and would hardly ever succeed if chance decided each. With a pause of so many milliseconds a
- * write fails only then. It is read at every write, so that a test changes its mind at any time.
+ * which, and how: "ERRNO PERCENT WINDOW SUFFIX PAUSE SKIP", as in "28 100 0 carrel.db-wal 0 0".
+ * With a window of so many milliseconds all writes within it fail, or none: a transaction is many
+ * writes, and would hardly ever succeed if chance decided each. With a pause of so many
+ * milliseconds a write fails only then. The first SKIP writes to such a file pass; they are counted
+ * again when the text changes, also behind SKIP. It is read at every write, so that a test changes
+ * its mind at any time.
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -38,19 +41,36 @@ static bool ends_with(int fd, const char *suffix) {
     return n >= (ssize_t)len && memcmp(path + n - len, suffix, len) == 0;
 }
 
+/* One of the first so many writes since the control file says this. */
+static bool is_skipped(const char *text, unsigned skip) {
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static char last[128];
+    static unsigned passed;
+    pthread_mutex_lock(&lock);
+    if (strcmp(last, text) != 0) {
+        snprintf(last, sizeof(last), "%s", text);
+        passed = 0;
+    }
+    bool skipped = passed < skip;
+    passed += skipped;
+    pthread_mutex_unlock(&lock);
+    return skipped;
+}
+
 /* 0, or the errno with which this write fails. */
 static int write_fault(int fd) {
     const char *flag = getenv("FAIL_WRITE");
     char text[128], suffix[64];
-    unsigned window_ms, pause_ms;
+    unsigned window_ms, pause_ms, skip;
     int number, percent, control = flag ? open(flag, O_RDONLY | O_CLOEXEC) : -1;
     if (control < 0)
         return 0;
     ssize_t n = read(control, text, sizeof(text) - 1);
     close(control);
     text[n > 0 ? n : 0] = '\0';
-    if (sscanf(text, "%d %d %u %63s %u", &number, &percent, &window_ms, suffix, &pause_ms) != 5 ||
-        !ends_with(fd, suffix) || !by_chance(percent, window_ms))
+    if (sscanf(text, "%d %d %u %63s %u %u", &number, &percent, &window_ms, suffix, &pause_ms,
+               &skip) != 6 ||
+        !ends_with(fd, suffix) || is_skipped(text, skip) || !by_chance(percent, window_ms))
         return 0;
     const struct timespec pause = {pause_ms / 1000, pause_ms % 1000 * 1000000L};
     nanosleep(&pause, NULL);

@@ -1,12 +1,14 @@
 """A daemon whose writes to its database can be made to fail, and a look into that database."""
 import contextlib
 import errno
+import itertools
 import sqlite3
 
 from carrel import BUILD
 from daemon import Daemon
 
 WAL = "carrel.db-wal"
+FAULTS = itertools.count()
 
 
 class Faulty(Daemon):
@@ -22,9 +24,10 @@ class Faulty(Daemon):
     def start(self, env=()):
         super().start({**self.preload(), **dict(env)})
 
-    def fail(self, number=errno.ENOSPC, percent=100, window_ms=0, suffix=WAL, pause_ms=0):
+    def fail(self, number=errno.ENOSPC, percent=100, window_ms=0, suffix=WAL, pause_ms=0, skip=0):
+        """The first `skip` writes from now on pass. The last number makes each text another, so that they are counted anew."""
         new = self.dir / "fault.new"
-        new.write_text(f"{number} {percent} {window_ms} {suffix} {pause_ms}\n")
+        new.write_text(f"{number} {percent} {window_ms} {suffix} {pause_ms} {skip} {next(FAULTS)}\n")
         new.rename(self.fault)
 
     def heal(self):
