@@ -193,15 +193,25 @@ static void list(struct live *l, service_net_fn *done, void *arg) {
     done(arg, text.data, NULL);
 }
 
-/* Whoever exposes a port of a machine that is tainted already knows what it may have read. */
-static int show_tainted(struct live *l, uint16_t port, struct err *err) {
+/*
+ * Whoever exposes a port of a machine that is tainted already knows what it may have read. That and
+ * the new token are stored together: else the port would be shown again to who has the old one.
+ */
+static int store_door(struct live *l, uint16_t port, const uint8_t hash[SHA256_BYTES],
+                      struct err *err) {
+    struct store *store = l->service->store;
     struct policy *p = gate_policy(l->gate);
-    if (policy_shows(p, port))
+    bool shows = policy_shows(p, port);
+    if (store_begin(store, err) < 0)
+        return -1;
+    if (!shows)
+        policy_show(p, port, true);
+    if (store_exposure_put(store, l->row.id, port, hash, err) == 0 &&
+        (shows || net_keep(l, err) == 0) && store_commit(store, err) == 0)
         return 0;
-    policy_show(p, port, true);
-    if (net_keep(l, err) == 0)
-        return 0;
-    policy_show(p, port, false);
+    store_rollback(store);
+    if (!shows)
+        policy_show(p, port, false);
     return -1;
 }
 
@@ -216,9 +226,7 @@ static int open_door(struct live *l, uint16_t port, char token[TOKEN_CHARS + 1],
         return -1;
     make_token(token);
     hash_token(token, TOKEN_CHARS, hash);
-    if (show_tainted(l, port, err) < 0)
-        return -1;
-    if (store_exposure_put(s->store, l->row.id, port, hash, err) < 0)
+    if (store_door(l, port, hash, err) < 0)
         return -1;
     if (!e) {
         struct exposures *all = exposures_of(l);

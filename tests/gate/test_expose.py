@@ -10,6 +10,7 @@ import pytest
 
 from carrel import PROGRAM
 from daemon import Daemon, Refused, free_port
+from faulty import Faulty
 
 SERVER = """
 import base64, hashlib, http.server, json
@@ -329,6 +330,42 @@ def test_a_guarded_machine_that_is_tainted_shows_no_port(daemon, tmp_path):
     daemon.restart()
     daemon.until(lambda: daemon.get(f"/v1/machines/{box}")["state"] == "running")
     assert daemon.until(lambda: daemon.visit(box, Carrel_Token=token)[0].status == 200)
+
+
+class FaultyExposing(Faulty, Exposing):
+    """Its database can be made to refuse writes."""
+
+
+def test_a_port_that_could_not_be_exposed_again_is_not_shown(tmp_path):
+    """Whichever write of it fails: nothing was stored, and the old token opens nothing. The control is the first that is stored."""
+    d = FaultyExposing()
+
+    def expose():
+        return d.post(f"/v1/machines/{box}/exposures", {"port": 8000})["token"]
+
+    def stored():
+        return [d.rows(f"SELECT * FROM {table} WHERE machine = ?", box) for table in ("networks", "exposures")]
+
+    try:
+        box = with_server(d, guard=True)
+        old, new, skip = expose(), None, 0
+        assert d.visit(box, Carrel_Token=old)[0].status == 200
+        taint(d, box, tmp_path)
+        before = stored()
+        while not new:
+            with d.failing(skip=skip):
+                try:
+                    new = expose()
+                except Refused:
+                    assert stored() == before, skip
+            if not new:
+                assert d.visit(box, Carrel_Token=old)[0].status == 403, skip
+            skip += 1
+        assert skip > 1, "no write failed"
+        assert stored() != before
+        assert [d.visit(box, Carrel_Token=t)[0].status for t in (old, new)] == [401, 200]
+    finally:
+        d.stop()
 
 
 def test_control_one_that_is_not_guarded_goes_on_showing(daemon, box, token, tmp_path):
