@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "base/tar.h"
 #include "service/gate.h"
+#include "service/image_disk.h"
 #include "service/image_share.h"
 #include "service/image_store.h"
 #include "service/steps.h"
@@ -130,6 +131,7 @@ struct image_adoption {
     struct image_job *job;
     char path[PLACE_SIZE + 32];
     char parent[PLACE_SIZE + IMAGE_ID_SIZE + 32]; /* what it was made of; empty: nothing of ours */
+    uint64_t disk;                                /* what it takes there */
     int result;
 };
 
@@ -148,12 +150,15 @@ static void share_tree(const struct image_adoption *a) {
 
 static void sync_tree(void *arg) {
     struct image_adoption *a = arg;
-    share_tree(a);
     int fd DEFER_CLOSE = open(a->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    a->result = fd < 0 || syncfs(fd) < 0 ? -errno : 0;
+    a->result = fd < 0 ? -errno : image_disk(fd, &a->disk);
+    if (a->result < 0)
+        return;
+    share_tree(a);
+    a->result = syncfs(fd) < 0 ? -errno : 0;
 }
 
-static int keep_tree(struct image_job *j, struct err *err) {
+static int keep_tree(struct image_job *j, uint64_t measured, struct err *err) {
     const json_t *last = j->unpacked.last;
     const char *id = json_string_value(json_object_get(last, "id"));
     json_int_t bytes = json_integer_value(json_object_get(last, "bytes"));
@@ -163,7 +168,8 @@ static int keep_tree(struct image_job *j, struct err *err) {
     if (!id || !image_id_valid(id) || !config || bytes < 0 || entries < 0 || disk < 0)
         return err_set(err, ERR_INTERNAL, "the image's id is none");
     /* Its reader sees to that, but an archive may have taken its reader over. */
-    if (j->hold.bytes && (uint64_t)disk > j->hold.bytes)
+    uint64_t takes = measured > (uint64_t)disk ? measured : (uint64_t)disk;
+    if (j->hold.bytes && takes > j->hold.bytes)
         return err_set(err, ERR_LIMIT, "the image takes more disk than the quota leaves");
     if (image_adopt(j->service, j->staging, id, config, err) < 0)
         return -1;
@@ -173,7 +179,7 @@ static int keep_tree(struct image_job *j, struct err *err) {
         snprintf(j->row.name, sizeof(j->row.name), "image-%.12s", id + 2);
     j->row.bytes = (uint64_t)bytes;
     j->row.entries = (uint64_t)entries;
-    j->row.disk_bytes = (uint64_t)disk;
+    j->row.disk_bytes = takes;
     j->row.created_ms = now_ms();
     if ((!j->live || taint_image(j->live, j->row.owner, id, err) == 0) &&
         image_name(j->service, &j->row, err) == 0)
@@ -196,7 +202,7 @@ static void tree_synced(void *arg) {
         r = -1;
     }
     if (r == 0)
-        r = keep_tree(j, &err);
+        r = keep_tree(j, a->disk, &err);
     if (r < 0 && j->staging[0])
         image_wipe(j->service, j->staging);
     if (r == 0)

@@ -7,7 +7,7 @@ import pytest
 
 from daemon import Daemon, Refused
 from conftest import left_over
-from trees import archive, entry, layout, link
+from trees import archive, entry, hard, layout, link
 
 QUOTA = 4 << 20
 
@@ -61,6 +61,23 @@ def test_an_import_ends_at_the_disk_quota(tcp, what):
     assert why.value.code == "limit" and "that the quota leaves" in str(why.value), why.value
     # The control: the same archive is an image where there is no quota.
     assert tcp(owner=owner + "free").request("POST", "/v1/images", data, name="greedy")["name"] == "greedy"
+
+
+def test_blocks_count_that_the_reader_of_the_archive_does_not(server, tcp):
+    """More names of a file cost nothing by the reader's rule, but a directory full of them has its blocks."""
+    names = [f"d/{i:05}" + "n" * 240 for i in range(5000)]
+    data = gzip.compress(archive(entry("d/f", b""), *(hard(n, "d/f") for n in names)))
+    # The control: where there is no quota it is an image, and its tree shows what it takes.
+    image = tcp(owner="namesfree").request("POST", "/v1/images", data, name="names")
+    takes = (server.home / "images" / image["id"] / "root/d").stat().st_blocks * 512
+    client = tcp(owner="names", disk="1M")
+    if takes <= 1 << 20:  # a filesystem whose directories have few blocks or none
+        client.request("POST", "/v1/images", data, name="names")
+        return
+    with pytest.raises(Refused) as why:
+        client.request("POST", "/v1/images", data, name="names")
+    assert why.value.code == "limit" and "the quota leaves" in str(why.value), why.value
+    assert client.get("/v1/images")["images"] == []
 
 
 def test_images_count_where_machines_do(tcp):

@@ -1,0 +1,64 @@
+#include "service/image_disk.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/defer.h"
+
+enum { DEPTH_MAX = 200 };
+
+static void close_dir(DIR **d) {
+    if (*d)
+        closedir(*d);
+}
+
+static bool is_dots(const char *name) {
+    return name[0] == '.' && (!name[1] || (name[1] == '.' && !name[2]));
+}
+
+static int add_dir(int above, const char *name, unsigned depth, uint64_t *sum);
+
+static int add_entry(int dir, const char *name, unsigned depth, uint64_t *sum) {
+    struct stat st;
+    if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+        return errno == EACCES ? 0 : -errno;
+    if (S_ISDIR(st.st_mode)) {
+        *sum += (uint64_t)st.st_blocks * 512;
+        return add_dir(dir, name, depth, sum);
+    }
+    /* All its names are in this tree: it is not shared with another image yet. */
+    *sum += (uint64_t)st.st_blocks * 512 / (st.st_nlink ? st.st_nlink : 1);
+    return 0;
+}
+
+static int add_dir(int above, const char *name, unsigned depth, uint64_t *sum) {
+    if (depth > DEPTH_MAX)
+        return -ELOOP;
+    int fd = openat(above, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0)
+        return errno == EACCES ? 0 : -errno;
+    DIR *d DEFER(close_dir) = fdopendir(fd);
+    if (!d) {
+        int e = errno;
+        close(fd);
+        return -e;
+    }
+    for (;;) {
+        errno = 0;
+        struct dirent *e = readdir(d);
+        if (!e)
+            return -errno;
+        int r = is_dots(e->d_name) ? 0 : add_entry(dirfd(d), e->d_name, depth + 1, sum);
+        if (r < 0)
+            return r;
+    }
+}
+
+int image_disk(int dir, uint64_t *ret) {
+    *ret = 0;
+    return add_dir(dir, ".", 0, ret);
+}
