@@ -127,6 +127,10 @@ void guest_free(struct guest *g) {
     free(g);
 }
 
+bool guest_is_asked(const struct guest *g) {
+    return g->pending_count || g->refusals;
+}
+
 uint64_t guest_incarnation(const struct guest *g) {
     return guest_link_incarnation(g->link);
 }

@@ -29,6 +29,7 @@ struct guest *guest_open(struct loop *loop, int sock, void (*on_gone)(void *arg)
 /* May be called from any callback. What is pending is never answered; commands are let go of. */
 void guest_free(struct guest *g);
 const struct err *guest_why_gone(const struct guest *g); /* NULL while it is connected */
+bool guest_is_asked(const struct guest *g);              /* a request is not answered yet */
 uint64_t guest_incarnation(const struct guest *g);       /* 0 before its HELLO */
 uint32_t guest_features(const struct guest *g);
 

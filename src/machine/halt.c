@@ -21,6 +21,7 @@ struct halt {
 
 static void finish(struct halt *h, const struct err *err) {
     loop_timer_free(h->timer);
+    h->machine->calls--;
     h->done(h->arg, err);
     free(h);
 }
@@ -83,6 +84,7 @@ void machine_halt(struct machine *m, struct loop *loop, machine_done_fn *done, v
     struct halt *h = xnew(struct halt);
     *h = (struct halt){.machine = m, .loop = loop, .done = done, .arg = arg};
     h->timer = loop_timer_new(loop, look, h);
+    m->calls++; /* it rests between two looks, when nobody else knows of it */
     h->until_ms = loop_now_ms(loop) + PATIENCE_MS;
     look(h);
 }

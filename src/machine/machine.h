@@ -200,6 +200,7 @@ struct machine {
     struct machine_host *host;
     char id[ID_SIZE];
     struct guest *guest;         /* commands, files, terminals; NULL for a kind without a guest */
+    unsigned calls;              /* under way: each uses the machine until it is answered */
     int uppers[PLAN_MAX_GRANTS]; /* changes of cow grants, in their order; -1 where there is none */
     bool uppers_lost;            /* nobody could find them again */
     int doors[PLAN_GATE_FDS];    /* as made, until somebody takes them; -1: none */
@@ -217,6 +218,10 @@ struct machine {
 };
 
 void machine_free(struct machine *m);
+
+/* A call of its driver or a request to its guest is not answered yet: machine_free() would be the
+ * end of it. One that has ended answers them all, in a few seconds at most. */
+bool machine_is_asked(const struct machine *m);
 
 /*
  * Ends every process but the guest, in a machine that is not frozen. Done: none is left; `busy`

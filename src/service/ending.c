@@ -175,6 +175,8 @@ static int become_durable(struct live *l, struct err *err) {
     execs_lose(l, "its machine's first process was killed");
     if (commit_waits(&l->lane))
         return err_set(err, ERR_BUSY, "its commands are not written down yet");
+    if (l->machine && machine_is_asked(l->machine))
+        return err_set(err, ERR_BUSY, "what was asked of it is not answered yet");
     machine_free(TAKE(l->machine));
     steps_free(l);
     steps_init(l);

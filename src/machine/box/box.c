@@ -74,6 +74,7 @@ struct call *call_new(struct machine *m, void *arg) {
     if (b->calls)
         b->calls->prev = c;
     b->calls = c;
+    m->calls++;
     return c;
 }
 
@@ -84,6 +85,8 @@ void call_free(struct call *c) {
         c->box->calls = c->next;
     if (c->next)
         c->next->prev = c->prev;
+    if (c->box)
+        c->box->m.calls--;
     loop_timer_free(c->timer);
     free(c);
 }
@@ -113,6 +116,8 @@ static void box_let_go(struct machine *m) {
         c->box = NULL;
         c->next = c->prev = NULL;
         loop_timer_free(TAKE(c->timer));
+        if (c->rests) /* else its answer frees it */
+            call_free(c);
     }
     guest_free(m->guest);
     guest_free(b->fresh);
@@ -580,24 +585,6 @@ static void box_destroy(struct machine_host *h, const char *id, machine_done_fn 
     spawner_ask(h->spawner, box_message(h, PLAN_DESTROY, id), NULL, 0, on_destroyed, e);
 }
 
-struct claim {
-    machine_claim_fn *done;
-    void *arg;
-};
-
-static void on_claimed(void *arg, const struct plan_message *m, struct fd_message *fds,
-                       const struct err *err) {
-    (void)fds;
-    struct claim *c DEFER_FREE = arg;
-    c->done(c->arg, err ? NULL : m->text, err);
-}
-
-static void box_claim(struct machine_host *h, const char *id, machine_claim_fn *done, void *arg) {
-    struct claim *c = xnew(struct claim);
-    *c = (struct claim){done, arg};
-    spawner_ask(h->spawner, box_message(h, PLAN_CLAIM, id), NULL, 0, on_claimed, c);
-}
-
 static void on_frozen(void *arg, const struct plan_message *m, struct fd_message *fds,
                       const struct err *err);
 
@@ -605,6 +592,7 @@ static void ask_freeze(void *arg) {
     struct call *c = arg;
     struct machine_host *h = c->box->m.host;
     struct plan_message *m = box_message(h, PLAN_FREEZE, c->box->m.id);
+    c->rests = false;
     m->frozen = c->frozen;
     spawner_ask(h->spawner, m, NULL, 0, on_frozen, c);
 }
@@ -627,6 +615,7 @@ static void on_frozen(void *arg, const struct plan_message *m, struct fd_message
     }
     if (!c->timer)
         c->timer = loop_timer_new(h->loop, ask_freeze, c);
+    c->rests = true;
     loop_timer_start(c->timer, FREEZE_STEP_MS, 0);
 }
 

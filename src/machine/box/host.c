@@ -139,3 +139,21 @@ void box_status(struct machine_host *h,
     *q = (struct question){done, arg};
     spawner_ask(h->spawner, box_message(h, PLAN_STATUS, ""), NULL, 0, on_status, q);
 }
+
+struct claim {
+    machine_claim_fn *done;
+    void *arg;
+};
+
+static void on_claimed(void *arg, const struct plan_message *m, struct fd_message *fds,
+                       const struct err *err) {
+    (void)fds;
+    struct claim *c DEFER_FREE = arg;
+    c->done(c->arg, err ? NULL : m->text, err);
+}
+
+void box_claim(struct machine_host *h, const char *id, machine_claim_fn *done, void *arg) {
+    struct claim *c = xnew(struct claim);
+    *c = (struct claim){done, arg};
+    spawner_ask(h->spawner, box_message(h, PLAN_CLAIM, id), NULL, 0, on_claimed, c);
+}

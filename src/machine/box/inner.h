@@ -8,7 +8,7 @@
 #include "machine/spawner.h"
 #include "machine/xnew.h"
 
-/* A verb under way on behalf of a machine; m NULL: the machine was let go of. */
+/* A verb under way on behalf of a machine; box NULL: the machine was let go of. */
 struct call {
     struct call *next, *prev; /* of the machine */
     struct call *queued;      /* STATS: the next in line */
@@ -25,6 +25,7 @@ struct call {
     struct loop_timer *timer;
     uint64_t until_ms;
     bool frozen;
+    bool rests; /* until its timer asks again: no answer is on its way */
     bool changed;
     bool forced; /* a root that becomes another even if nothing was written */
     bool disk;   /* the view is that of a whole disk */
@@ -104,6 +105,7 @@ void box_lend(struct machine *m, const char *paths, machine_lend_fn *done, void 
 
 /* host.c */
 void box_list(struct machine_host *h, machine_list_fn *done, void *arg);
+void box_claim(struct machine_host *h, const char *id, machine_claim_fn *done, void *arg);
 void box_unpack(struct machine_host *h, const char *name, uint64_t disk_bytes, int archive,
                 int report, machine_done_fn *done, void *arg);
 void box_pack(struct machine_host *h, const char *form, const char *image, int archive, int report,
