@@ -12,8 +12,7 @@ void change_finish(struct change *c, const struct err *err) {
     struct machine_view view;
     struct journal_record what = verb_record(c->verb, l);
     note_result(l->service, &c->who, &what, c->intent, err);
-    if (l->row.state != MACHINE_ENDED && l->row.state != MACHINE_ENDING)
-        l->changing = false;
+    live_verb_over(l);
     live_view(l, &view);
     c->done(c->arg, err ? NULL : &view, err);
     live_unref(l);
@@ -134,10 +133,22 @@ static bool comes_later(struct service *s, const struct caller *who, const char 
 
 /* ---- the verbs ---- */
 
+/* What ended meanwhile is neither paused nor stopped nor running, whatever its driver said. */
+static const struct err *cut_short(const struct change *c, const struct err *failed,
+                                   struct err *ret) {
+    if (!c->live->ending)
+        return failed;
+    err_set(ret, ERR_GONE, "machine '%s' ended before that was done", c->live->row.id);
+    err_remedy(ret, "see what became of it: carrel show %s", c->live->row.id);
+    return ret;
+}
+
 static int write_state(void *arg, struct err *err) {
     const struct change *c = arg;
     const struct live *l = c->live;
     char type[32];
+    if (l->ending)
+        return 0;
     snprintf(type, sizeof(type), "machine.%s", machine_state_name(c->after));
     return store_machine_set_state(l->service->store, l->row.id, c->after, err) < 0
                ? -1
@@ -147,6 +158,8 @@ static int write_state(void *arg, struct err *err) {
 static void state_written(void *arg, const struct err *failed) {
     struct change *c = arg;
     struct live *l = c->live;
+    struct err gone;
+    failed = cut_short(c, failed, &gone);
     if (!failed) {
         l->row.state = c->after;
         idle_touch(&l->idle, loop_now_ms(l->service->loop));
@@ -155,6 +168,8 @@ static void state_written(void *arg, const struct err *failed) {
 }
 
 static void change_state(void *arg, const struct err *failed) {
+    struct err gone;
+    failed = cut_short(arg, failed, &gone);
     if (failed)
         change_finish(arg, failed);
     else
@@ -211,6 +226,8 @@ void service_resume(struct service *s, const struct caller *who, const char *ref
 
 static void halt(void *arg, const struct err *failed) {
     struct change *c = arg;
+    struct err gone;
+    failed = cut_short(c, failed, &gone);
     if (failed)
         change_finish(c, failed);
     else

@@ -83,7 +83,7 @@ static void creation_finish(struct creation *c, const struct err *err) {
     note_result(l->service, &c->who, &what, c->intent, err);
     if (!err && gate_policy(l->gate)->count)
         risks_note(l, risk);
-    l->changing = false;
+    live_verb_over(l);
     live_view(l, &view);
     c->done(c->arg, err ? NULL : &view, err);
     grant_plan_done(&c->plan);

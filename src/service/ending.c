@@ -239,7 +239,8 @@ static void ending_write(struct live *l) {
         log_line(LOG_ERROR, "service", "end machine: %s id=%s", err.text, l->row.id);
 }
 
-static struct ending *ending_begin(struct live *l, const char *reason, bool own, bool falls) {
+/* Whoever is told of it, and asks for its end in turn, finds it under way. */
+static void ending_begin(struct live *l, const char *reason, bool own, bool falls) {
     struct ending *e = calloc(1, sizeof(*e));
     struct err err;
     if (!e)
@@ -250,6 +251,7 @@ static struct ending *ending_begin(struct live *l, const char *reason, bool own,
     e->falls = falls;
     if (own && note_intent(l->service, NULL, &what, &e->intent, &err) < 0)
         log_line(LOG_ERROR, "service", "end machine: %s id=%s", err.text, l->row.id);
+    l->ending = e;
     e->last = &e->waiters;
     snprintf(e->reason, sizeof(e->reason), "%s", reason);
     l->changing = true;
@@ -260,17 +262,17 @@ static struct ending *ending_begin(struct live *l, const char *reason, bool own,
     if (l->machine)
         l->machine->on_end = NULL;
     steps_end(l);
-    return e;
 }
 
 static void live_fall(struct live *l) {
-    l->ending = ending_begin(l, "its first process was killed from outside", true, true);
-    ask_end(l);
+    ending_begin(l, "its first process was killed from outside", true, true);
+    if (!l->ending->asked)
+        ask_end(l);
 }
 
 void live_end(struct live *l, const char *reason, service_done_fn *done, void *arg) {
     if (!l->ending)
-        l->ending = ending_begin(l, reason, !done, false);
+        ending_begin(l, reason, !done, false);
     if (l->ending->falls) { /* somebody wants it to end for good */
         l->ending->falls = l->ending->own = false;
         snprintf(l->ending->reason, sizeof(l->ending->reason), "%s", reason);

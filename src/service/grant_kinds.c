@@ -39,7 +39,7 @@ struct unlending {
 
 static void unlent(void *arg, const struct err *err) {
     struct unlending *u = arg;
-    u->live->changing = false;
+    live_verb_over(u->live);
     u->done(u->arg, err);
     live_unref(u->live);
     free(u);

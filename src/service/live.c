@@ -133,6 +133,11 @@ void live_unref(struct live *l) {
     free(l);
 }
 
+void live_verb_over(struct live *l) {
+    if (l->row.state != MACHINE_ENDING && l->row.state != MACHINE_ENDED)
+        l->changing = false;
+}
+
 void machine_row_view(const struct machine_row *row, struct machine_view *ret) {
     *ret = (struct machine_view){
         .id = row->id,

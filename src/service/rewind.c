@@ -63,8 +63,7 @@ static void finish(struct rewinding *r, const struct err *err) {
         durable_want(l);
     if (!r->adopted)
         note_result(l->service, &r->who, &what, r->intent, err);
-    if (l->row.state != MACHINE_ENDING && l->row.state != MACHINE_ENDED)
-        l->changing = false;
+    live_verb_over(l);
     step_view(&r->row, &view);
     if (err)
         log_line(LOG_WARN, "service", "rewind: %s id=%s", err->text, l->row.id);

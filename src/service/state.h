@@ -245,6 +245,8 @@ bool may_see(const struct caller *who, const char *owner);
 struct live *live_new(struct service *s, struct machine_row *row); /* takes the row's texts */
 void live_ref(struct live *l);
 void live_unref(struct live *l);
+/* Another may begin, unless it ends: that is the last one. */
+void live_verb_over(struct live *l);
 void live_view(const struct live *l, struct machine_view *ret);
 void machine_row_view(const struct machine_row *row, struct machine_view *ret); /* one that ended */
 

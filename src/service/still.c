@@ -46,8 +46,8 @@ static void finish(struct still *t) {
     struct err err = t->err;
     bool failed = t->failed;
     live_ref(l);
-    if (t->holds && l->row.state != MACHINE_ENDING && l->row.state != MACHINE_ENDED)
-        l->changing = false;
+    if (t->holds)
+        live_verb_over(l);
     still_free(t);
     done(arg, how, failed ? &err : NULL);
     live_unref(l);

@@ -1,10 +1,12 @@
 """What outlives the host: the last durable step. The host's restart is played: every process of ours killed, the run
 directory gone, and another boot id than the one that was written down."""
+import contextlib
 import os
 import re
 import shutil
 import signal
 import sqlite3
+import threading
 import time
 
 import pytest
@@ -315,6 +317,46 @@ def test_a_machine_that_is_removed_while_it_falls_is_gone(host):
     host.delete(b.url)
     assert host.get(b.url)["state"] == "ended"
     host.until(lambda: b.id not in str(list(host.run_dir.glob("boxes/*"))))
+
+
+def falls(d, b):
+    return sum(r["verb"] == "machine.fall" and r["kind"] == "result" for r in journal(d, machine=b.id))
+
+
+@pytest.mark.parametrize("verbs", [("stop", "stop"), ("pause", "resume"), ("update", "stop"), ("pause", "destroy")], ids="+".join)
+def test_a_verb_under_way_when_its_box_falls_is_answered(host, verbs):
+    """Whatever the driver was doing: one answer to each, and a daemon that lives on."""
+    def ask(b, verb, answers):
+        calls = {"update": lambda: host.patch(b.url, {"ttl": "1h"}), "destroy": lambda: host.delete(b.url)}
+        try:
+            calls.get(verb, lambda: host.post(f"{b.url}/{verb}"))()
+            answers.append("done")
+        except Refused as why:
+            answers.append(why.code)
+
+    boxes = [Box(host) for _ in range(3)]
+    for b in boxes:
+        b.sh("echo kept >kept")
+    for b in boxes:
+        durable(b, 1)
+    answers = []
+    asking = [threading.Thread(target=ask, args=(b, verb, answers)) for b in boxes for verb in verbs]
+    firsts = [os.pidfd_open(first_process(host, b)) for b in boxes]  # a number may be another's once a box is removed
+    for t in asking:
+        t.start()
+    for fd in firsts:
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(fd, signal.SIGKILL)
+        os.close(fd)
+    for t in asking:
+        t.join()
+    assert len(answers) == len(asking) and set(answers) <= {"done", "busy", "gone", "unknown", "not_found"}, answers
+    for b in boxes:
+        host.until(lambda: falls(host, b) == 1 or host.get(b.url)["state"] == "ended")
+        if host.get(b.url)["state"] == "stopped":
+            assert host.post(b.url + "/resume")["state"] == "running"
+            assert b.sh("cat kept") == "kept\n"
+            host.delete(b.url)
 
 
 def test_without_a_durable_step_a_killed_machine_has_ended(host):
