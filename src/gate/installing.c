@@ -50,11 +50,13 @@ bool installing_is(const char *preset) {
     return false;
 }
 
-/* npm writes the slash in names of packages so; whoever decodes it must find no dots either. */
-static bool decode_slashes(const char *path, char ret[PATH_ROOM]) {
+/* Only npm writes the slash in names of packages so; whoever decodes it must find no dots either.
+ */
+static bool decode_slashes(const char *preset, const char *path, char ret[PATH_ROOM]) {
+    bool decodes = strcmp(preset, "npm") == 0;
     size_t n = 0;
     for (; *path; path++) {
-        bool slash = strncasecmp(path, "%2f", 3) == 0;
+        bool slash = decodes && strncasecmp(path, "%2f", 3) == 0;
         if (n + 1 == PATH_ROOM)
             return false;
         ret[n++] = slash ? '/' : *path;
@@ -79,7 +81,7 @@ const char *installing_refuses(const char *preset, const char *method, const cha
     char plain[PATH_ROOM];
     if (strcmp(method, "GET") != 0 && strcmp(method, "HEAD") != 0)
         return "this machine has read from a source that is not trusted, and may only install";
-    if (!decode_slashes(path, plain) || !path_is_plain(plain))
+    if (!decode_slashes(preset, path, plain) || !path_is_plain(plain))
         return "its path could be read in two ways";
     decode(plain);
     for (size_t i = 0; i < ROWS; i++)
