@@ -4,60 +4,41 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/visible.h"
+
 #undef printf
 #undef fprintf
 #undef puts
 #undef fputs
 
-/* Bytes of the UTF-8 character at s and its number; 0 when there is none. */
-static size_t decode(const unsigned char *s, size_t len, uint32_t *ret) {
-    static const struct {
-        unsigned char mask, lead;
-        uint32_t min;
-    } forms[] = {{0x80, 0x00, 0}, {0xe0, 0xc0, 0x80}, {0xf0, 0xe0, 0x800}, {0xf8, 0xf0, 0x10000}};
-    for (size_t more = 0; more < 4; more++) {
-        if ((s[0] & forms[more].mask) != forms[more].lead)
-            continue;
-        uint32_t c = s[0] & (unsigned char)~forms[more].mask;
-        for (size_t i = 1; i <= more; i++) {
-            if (i >= len || (s[i] & 0xc0) != 0x80)
-                return 0;
-            c = c << 6 | (s[i] & 0x3fu);
-        }
-        *ret = c;
-        return c < forms[more].min || c > 0x10ffff || (c >= 0xd800 && c < 0xe000) ? 0 : more + 1;
-    }
-    return 0;
-}
+/* Of what has no ink, what stays all the same; 0 ends it. */
+static const uint32_t in_name[] = {0};
+static const uint32_t in_json[] = {'\n', 0};
+/* Also the spaces of other scripts, and the mark behind many an emoji. */
+static const uint32_t in_text[] = {'\n', '\t', 0xa0, 0x202f, 0x3000, 0xfe0f, 0};
 
-/* First and last character of what must not reach a terminal. */
-static const uint32_t harmful[][2] = {
-    {0x00, 0x1f},     {0x7f, 0x9f},     {0x61c, 0x61c},   {0x200e, 0x200f},
-    {0x2028, 0x202e}, {0x2066, 0x2069}, {0xfeff, 0xfeff}, {0xe0000, 0xe007f},
-};
-
-static bool is_harmful(uint32_t c) {
-    for (size_t i = 0; i < sizeof(harmful) / sizeof(*harmful); i++)
-        if (c >= harmful[i][0] && c <= harmful[i][1])
-            return true;
-    return false;
+static bool is_harmful(uint32_t c, const uint32_t *allowed) {
+    for (; *allowed; allowed++)
+        if (*allowed == c)
+            return false;
+    return visible_is_unseen(c);
 }
 
 /* How many bytes go out as they are, up to the first character that must not. */
-static size_t span(const char *text, size_t len, const char *allowed, size_t *ret_n,
+static size_t span(const char *text, size_t len, const uint32_t *allowed, size_t *ret_n,
                    uint32_t *ret_c) {
     size_t at = 0;
     for (*ret_n = 0; at < len; at += *ret_n) {
         uint32_t c = 0;
-        *ret_n = decode((const unsigned char *)text + at, len - at, &c);
+        *ret_n = visible_decode((const unsigned char *)text + at, len - at, &c);
         *ret_c = c;
-        if (*ret_n == 0 || (is_harmful(c) && !(c && c < 128 && strchr(allowed, (int)c))))
+        if (*ret_n == 0 || is_harmful(c, allowed))
             break;
     }
     return at;
 }
 
-static void print(FILE *to, const char *text, size_t len, const char *allowed) {
+static void print(FILE *to, const char *text, size_t len, const uint32_t *allowed) {
     while (len) {
         size_t n;
         uint32_t c;
@@ -71,7 +52,7 @@ static void print(FILE *to, const char *text, size_t len, const char *allowed) {
 }
 
 void safe_name(FILE *to, const char *name) {
-    print(to, name, strlen(name), "");
+    print(to, name, strlen(name), in_name);
 }
 
 char *safe_copy(const char *name) {
@@ -87,7 +68,7 @@ char *safe_copy(const char *name) {
 }
 
 void safe_text(FILE *to, const char *text, size_t len) {
-    print(to, text, len, "\n\t");
+    print(to, text, len, in_text);
 }
 
 int safe_puts(FILE *to, const char *text, bool is_own, const char *end) {
@@ -102,7 +83,7 @@ void safe_json(FILE *to, const char *text, size_t len) {
     while (len) {
         size_t n;
         uint32_t c;
-        size_t plain = span(text, len, "\n", &n, &c);
+        size_t plain = span(text, len, in_json, &n, &c);
         fwrite(text, 1, plain, to);
         text += plain;
         len -= plain;

@@ -1,8 +1,9 @@
 /*
  * Text from elsewhere on somebody's terminal: names and contents of files that others wrote.
  *
- * Control characters could repaint what was shown, and characters that turn the direction of
- * writing could swap it: both are shown as \xNN, and so is what is no UTF-8.
+ * Control characters could repaint what was shown, characters that turn the direction of writing
+ * could swap it, and those without ink could hide in it (base/visible.h): all are shown as \xNN,
+ * and so is what is no UTF-8.
  *
  * The build includes this first in every file of src/cli, where printf(), fprintf(), puts() and
  * fputs() are those below: nobody can forget it. What must go out as it is, a command's output or a
@@ -15,7 +16,7 @@
 #include <stddef.h>
 #include <stdio.h>
 
-/* A name is one line whatever it holds; a text keeps its line breaks and tabs. */
+/* A name is one line whatever it holds; a text keeps its line breaks and spaces. */
 void safe_name(FILE *to, const char *name);
 char *safe_copy(const char *name); /* the same as a text of its own, to be freed */
 void safe_text(FILE *to, const char *text, size_t len);

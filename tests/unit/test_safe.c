@@ -20,6 +20,17 @@ static void shown(bool name, const char *bytes, size_t len, const char *want) {
     assert_string_equal(got, want);
 }
 
+/* What was printed to the stream, as a text. */
+#define PRINTED(want, call)                     \
+    do {                                        \
+        char *got DEFER_FREE = NULL;            \
+        size_t size = 0;                        \
+        FILE *to = open_memstream(&got, &size); \
+        call;                                   \
+        fclose(to);                             \
+        assert_string_equal(got, want);         \
+    } while (0)
+
 static void plain_text_stays(void **state) {
     (void)state;
     shown(true, "caf\xc3\xa9 \xe6\x97\xa5 \xf0\x9f\x98\x80", 0,
@@ -43,22 +54,27 @@ static void direction_marks_are_spelled_out(void **state) {
     shown(true, "\xe2\x81\xa6\xe2\x80\x8f\xd8\x9c", 0, "\\xe2\\x81\\xa6\\xe2\\x80\\x8f\\xd8\\x9c");
 }
 
+/* Two names that look the same are not the same file. */
+static void characters_without_ink_are_spelled_out(void **state) {
+    (void)state;
+    shown(true, "a\u200bb\u3164\u00ad", 0, "a\\xe2\\x80\\x8bb\\xe3\\x85\\xa4\\xc2\\xad");
+    shown(true, "a\u00a0b\ufe0f", 0, "a\\xc2\\xa0b\\xef\\xb8\\x8f");
+    shown(true, "\U000e0100", 0, "\\xf3\\xa0\\x84\\x80");
+    shown(false, "a\u200b\u2800", 7, "a\\xe2\\x80\\x8b\\xe2\\xa0\\x80");
+    PRINTED("\"\\u200b\\udb40\\udd00\"", safe_json(to, "\"\u200b\U000e0100\"", 9));
+}
+
+static void spaces_of_other_scripts_stay_in_a_text(void **state) {
+    (void)state;
+    shown(false, "a\u00a0\u202f\u3000\u26a0\ufe0f", 15, "a\u00a0\u202f\u3000\u26a0\ufe0f");
+    shown(true, "a\u00b7b", 0, "a\u00b7b"); /* the daemon's mark for a space */
+}
+
 static void invalid_utf8_is_spelled_out(void **state) {
     (void)state;
     shown(true, "\xff\xc0\x80\xe2\x82z", 0, "\\xff\\xc0\\x80\\xe2\\x82z");
     shown(true, "\xed\xa0\x80", 0, "\\xed\\xa0\\x80");
 }
-
-/* What was printed to the stream, as a text. */
-#define PRINTED(want, call)                     \
-    do {                                        \
-        char *got DEFER_FREE = NULL;            \
-        size_t size = 0;                        \
-        FILE *to = open_memstream(&got, &size); \
-        call;                                   \
-        fclose(to);                             \
-        assert_string_equal(got, want);         \
-    } while (0)
 
 static void a_format_is_ours_and_its_texts_are_names(void **state) {
     (void)state;
@@ -99,6 +115,8 @@ static void json_stays_json(void **state) {
 
 UNIT_MAIN(cmocka_unit_test(plain_text_stays), cmocka_unit_test(control_characters_are_spelled_out),
           cmocka_unit_test(direction_marks_are_spelled_out),
+          cmocka_unit_test(characters_without_ink_are_spelled_out),
+          cmocka_unit_test(spaces_of_other_scripts_stay_in_a_text),
           cmocka_unit_test(invalid_utf8_is_spelled_out),
           cmocka_unit_test(a_format_is_ours_and_its_texts_are_names),
           cmocka_unit_test(numbers_are_printed_as_ever),
