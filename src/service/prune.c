@@ -60,10 +60,12 @@ static bool print_ranges(const struct named *n, char *text, size_t size) {
     return at < size;
 }
 
-/* The disk is looked at once more, though no step asks for it. */
+/* The disk is looked at once more, though no step asks for it; less and less often. */
 static void look_again(struct live *l) {
+    enum { DOUBLINGS = 6 };
+    unsigned n = l->steps.full_looks < DOUBLINGS ? l->steps.full_looks++ : DOUBLINGS;
     l->steps.unpruned = true;
-    l->steps.full_look_ms = loop_now_ms(l->service->loop) + SWEPT_MS;
+    l->steps.full_look_ms = loop_now_ms(l->service->loop) + ((uint64_t)SWEPT_MS << n);
 }
 
 static void kept(void *arg, const struct err *err) {
@@ -220,12 +222,18 @@ static void disk_known(void *arg, const struct machine_stats *stats, const struc
         log_line(LOG_WARN, "service", "drop old steps: %s id=%s", err.text, l->row.id);
     l->steps.count = steps;
     if (!dropped) {
-        if (refused || (full && l->steps.stale)) /* a new root would let go of merged layers */
+        if (full)
+            steps_compact(l); /* a merge that found no room may find some now */
+        /* A merge, and then a new root, let go of layers that no step names. */
+        if (refused || full)
             look_again(l);
+        else
+            l->steps.full_looks = 0;
         kept(l, NULL);
         return;
     }
     l->steps.full = false;
+    l->steps.full_looks = 0;
     l->steps.freeing = true;
     l->steps.count = steps - dropped;
     tell(l, dropped, full ? "disk" : many >= aged ? "count" : "age");

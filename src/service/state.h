@@ -85,6 +85,7 @@ struct steps {
     bool stale;              /* what is mounted was merged since: its parts are held */
     bool sweep;              /* the root is another now: what only the old one held may go */
     uint64_t full_look_ms;   /* when a full disk is looked at again */
+    unsigned full_looks;     /* since something was let go of */
     uint64_t count;          /* of steps, when that was last done */
     uint64_t age_look_ms;
 };
