@@ -72,7 +72,7 @@ def again(tmp_path, broken):
     out, status = pytest_run(tmp_path, SOURCE % broken)
     assert status == 1
     (build / "meson-logs/testlog.json").write_text(json.dumps(
-        {"name": "carrel:x / x", "result": "FAIL", "stdout": out, "env": {}, "command": [str(TOP / "scripts/run-pytest"), str(tmp_path)]}))
+        {"name": "carrel:x / x", "result": "ERROR", "returncode": status, "stdout": out, "env": {}, "command": [str(TOP / "scripts/run-pytest"), str(tmp_path)]}))
     ran = subprocess.run([TOP / "scripts/test-again", build], stdout=subprocess.PIPE, text=True, cwd=tmp_path)
     return ran.stdout.splitlines()[-1:], ran.returncode
 
