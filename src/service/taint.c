@@ -102,10 +102,22 @@ const char *taint_of(const struct live *l) {
 
 static int join_sharers(struct live *from, struct err *err);
 
+static void tell_tainted(struct live *to, enum taint_flow flow) {
+    const char *source = taint_of(to);
+    char why[TAINT_SOURCE_SIZE + 80];
+    if (flow == TAINT_NETWORK || flow == TAINT_UNTRUSTED)
+        snprintf(why, sizeof(why), "it read from %s", source);
+    else
+        snprintf(why, sizeof(why), "%s: data from %s", taint_flows[flow].name, source);
+    net_note(to, "machine.taint", why, NULL);
+    event_tell(to->service, to->row.owner, to->row.id, "machine.tainted", NULL);
+    if (flow != TAINT_NETWORK) /* a connection that is just being judged goes on being judged */
+        gate_changed(to->gate);
+}
+
 static int join(struct live *to, enum taint_flow flow, uint64_t rule, const char *source,
                 struct err *err) {
     struct policy *p = gate_policy(to->gate);
-    char why[TAINT_SOURCE_SIZE + 80];
     bool is_new = source && *source && policy_taint(p, rule, source, now_ms());
     if (!is_new && !to->taint_unsaved)
         return 0;
@@ -113,18 +125,12 @@ static int join(struct live *to, enum taint_flow flow, uint64_t rule, const char
     to->taint_unsaved = true;
     if (net_keep(to, err) < 0)
         return err_wrap(err, "store that machine '%s' is tainted", to->row.id);
-    to->taint_unsaved = false;
-    if (!is_new)
-        return 0;
-    if (flow == TAINT_NETWORK || flow == TAINT_UNTRUSTED)
-        snprintf(why, sizeof(why), "it read from %s", p->tainted);
-    else
-        snprintf(why, sizeof(why), "%s: data from %s", taint_flows[flow].name, p->tainted);
-    net_note(to, "machine.taint", why, NULL);
-    event_tell(to->service, to->row.owner, to->row.id, "machine.tainted", NULL);
-    if (flow != TAINT_NETWORK) /* a connection that is just being judged goes on being judged */
-        gate_changed(to->gate);
-    return join_sharers(to, err);
+    if (is_new)
+        tell_tainted(to, flow);
+    if (join_sharers(to, err) < 0)
+        return -1;
+    to->taint_unsaved = false; /* only now: else a mark that was refused would not be tried again */
+    return 0;
 }
 
 int taint_join(struct live *to, enum taint_flow flow, const char *source, struct err *err) {

@@ -1,6 +1,7 @@
 """The first source that is not trusted taints a machine; one that is guarded then loses its egress, for good."""
 import contextlib
 import json
+import os
 import socketserver
 import sqlite3
 import subprocess
@@ -175,6 +176,46 @@ def test_a_taint_that_cannot_be_stored_lets_nothing_in(servers):
         assert say(2) == ["000", "200"]
         d.restart()
         assert network(d, m)["tainted"] == "other.test"
+    finally:
+        d.stop()
+
+
+def stored(d, machine):
+    """Whom its stored rules say that it is tainted by."""
+    return next((json.loads(row).get("tainted") for row, in d.rows("SELECT policy FROM networks WHERE machine = ?", machine)), None)
+
+
+def test_the_mark_of_a_shared_directory_is_tried_again(servers, tmp_path):
+    """Whichever of the writes fails, nothing is let in before all who share the directory are tainted."""
+    d = FaultyGated(servers.dir / "ca.pem")
+    url = f"http://other.test:{servers.http}/"
+    fetch = f"$(curl -sS --max-time 20 -o /dev/null -w '%{{http_code}}' {url} 2>/dev/null)"
+    half = 0
+    try:
+        for skip in range(0, 14, 2):
+            top = tmp_path / str(skip)
+            top.mkdir()
+            dirs = [{"path": str(top), "at": "/home/user/d", "mode": "rw"}]
+            fd = os.open(top, os.O_RDONLY | os.O_DIRECTORY)
+            one, other = (d.lend(fd, unreviewed=True, dirs=dirs, net=[{"target": url.rstrip("/"), "local": True}])
+                          for _ in range(2))
+            os.close(fd)
+            x = d.exec(one, f"read go; echo {fetch}; read go; until test {fetch} = 200; do sleep 0.2; done; echo 200", stdin_open=True,
+                       background=True)["id"]
+
+            def say(want):
+                d.request("POST", f"/v1/machines/{one}/execs/{x}/stdin", b"go\n")
+                return d.until(lambda: (lines := d.get(f"/v1/machines/{one}/execs/{x}/output").decode().split())[want - 1:want] and lines)
+
+            with d.failing(skip=skip):
+                first, = say(1)
+                half += first == "000" and stored(d, one) == "other.test"
+            assert first == "000" or network(d, other)["tainted"]
+            assert say(2)[-1] == "200"
+            assert network(d, other)["tainted"] == "other.test"
+            for m in one, other:
+                d.delete(f"/v1/machines/{m}")
+        assert half, "some write of the second kind failed"
     finally:
         d.stop()
 
