@@ -547,7 +547,7 @@ static void prove(void *arg) {
                 (unsigned long long)p->report.head.seq, (unsigned long long)p->newest.seq);
         p->whole = false;
     }
-    /* A new journal holds in itself; only who has a head from after the loss is content with it. */
+    /* A journal begun after a loss verifies by itself: accept it only with a head from since. */
     if (p->whole && p->report.lost_seq && !(p->has_head && p->head.seq >= p->report.lost_seq)) {
         err_set(&p->err, ERR_GONE,
                 "the journal that was before record %llu is gone: its segments were removed",

@@ -336,7 +336,7 @@ static int copy_records(struct client *c, bool json, struct err *err) {
     if (http_client_collect(c->http, &text, err) < 0)
         return -1;
     for (const char *at = text.data, *end; at && (end = strchr(at, '\n')); at = end + 1)
-        /* Byte for byte, as they were hashed; but somebody who looks at them is no program. */
+        /* Programs get the hashed bytes; on a terminal, control characters are made visible. */
         if (json && !isatty(STDOUT_FILENO))
             fwrite(at, 1, (size_t)(end - at) + 1, stdout);
         else if (json)

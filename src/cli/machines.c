@@ -95,7 +95,7 @@ int cmd_exec(int argc, char **argv) {
 
 /* ---- ls ---- */
 
-/* left_alone: boxes that are no machines of this store's; absent: 0. */
+/* left_alone: boxes that do not belong to machines of this store; 0 if absent. */
 static int list_pages(struct client *c, json_t *rows, long long *left_alone, struct err *err) {
     char cursor[128] = "", target[CLIENT_TARGET_SIZE];
     do {

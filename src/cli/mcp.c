@@ -205,7 +205,7 @@ static int turn(struct bridge *b, struct err *err) {
         return !b->open ? 0 : lose(b, err) < 0 ? -1 : 1;
     if (poll(fds, 2, b->lost ? CLIENT_AGAIN_MS : -1) < 0)
         return err_sys(err, "wait");
-    /* What is read now would go to one who is known to have gone: the next daemon gets it. */
+    /* The daemon has closed the connection: leave the input for the next daemon. */
     bool gone = fds[0].revents & (POLLRDHUP | POLLHUP | POLLERR);
     if (fds[1].revents && !gone && pass_in(b, err) < 0)
         return -1;
