@@ -465,6 +465,25 @@ def test_what_must_be_durable_is_synced_before_it_is_acknowledged(fresh, verb):
     DURABLE[verb](d, m)
 
 
+def test_a_token_waits_for_the_disk(fresh):
+    """No sync returns: whoever is answered all the same waited for none. The control is who only looks."""
+    d = fresh()
+    m = d.machine()
+    flag = d.dir / "hold"
+    d.end()
+    d.start(env={"LD_PRELOAD": str(BUILD / "tests/daemon/libfail-sync.so"), "HOLD_SYNC": str(flag)})
+    d.post("/v1/tokens", {"note": "early"})  # the first commit to a log waits for the disk itself
+    flag.touch()
+    try:
+        waits = Call(DURABLE["token"], d, m)
+        for _ in range(20):
+            assert d.get(f"/v1/machines/{m}")["state"] == "running"
+        assert waits.is_alive(), waits.came
+    finally:
+        flag.unlink()
+    assert waits.answer()["note"] == "late", waits.came
+
+
 def lend(d, path):
     fd = os.open(path, os.O_RDONLY)
     try:
