@@ -283,6 +283,7 @@ static void refresh_planned(void *arg, const struct err *failed) {
 static void refresh_plain(struct step_call *c) {
     const struct live *l = c->live;
     c->plain = true;
+    c->row.layer = 0;
     free(c->row.stack);
     c->row.stack = strdup(l->steps.stack ? l->steps.stack : "");
     if (!c->row.stack)
@@ -290,16 +291,26 @@ static void refresh_plain(struct step_call *c) {
     step_replan(c, refresh_planned);
 }
 
+/* The layer of what was written since the newest step: a row must name it while it is mounted. */
+static void refresh_kept(struct step_call *c) {
+    c->row.kind = STEP_KEPT;
+    c->row.has_point = 1;
+    step_finish(c, true);
+}
+
 static void refresh_known(struct step_call *c, bool changed, const struct err *failed) {
-    c->row.layer = 0;
     if (failed && ask_again(c, failed))
         return;
-    if (failed)
+    if (failed) {
+        c->live->steps.stale = true;
         step_refuse(c, failed);
-    else if (!changed && !c->plain)
+    } else if (!changed && !c->plain) {
         refresh_plain(c);
-    else
+    } else if (c->row.layer) {
+        refresh_kept(c);
+    } else {
         step_refreshed(c);
+    }
 }
 
 static void root_known(void *arg, bool changed, const struct err *failed) {
@@ -510,7 +521,8 @@ void steps_take(struct live *l, const struct step_cause *cause, step_taken_fn *d
 }
 
 void steps_refresh(struct live *l) {
-    steps_take(l, &(struct step_cause){.kind = STEP_REFRESH, .status = -1}, NULL, NULL);
+    struct step_cause cause = {.kind = STEP_REFRESH, .what = "to free its disk", .status = -1};
+    steps_take(l, &cause, NULL, NULL);
 }
 
 void steps_after(struct live *l, const struct step_cause *cause) {

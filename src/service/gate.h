@@ -77,9 +77,14 @@ bool layers_named(struct store *store, const char *disk, const char *stack, char
 
 /*
  * The root of a machine at rest becomes another one of the same files, made of the layers as they
- * are merged by now: what only the old one held can go. No step is told of.
+ * are merged by now: what only the old one held can go. If nothing was written since the newest
+ * step, that step gets the new layers, which hold the same; else what was written is kept as a
+ * step of its own.
  */
 void steps_refresh(struct live *l);
+
+/* The newest step that switched the root: it names what is mounted. Its number is 0: none did. */
+int steps_newest_switch(struct live *l, struct step_row *ret, struct err *err);
 
 /* prune.c, from the tick: the oldest go when there are too many, or the disk is full of them. */
 void steps_prune(struct live *l);

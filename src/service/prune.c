@@ -4,7 +4,8 @@
  * more.
  *
  * Never touched is what is mounted: the newest step that switched the root names exactly that, so
- * it and all after it stay, but for copies that were taken while commands ran.
+ * it and all after it stay, but for copies that were taken while commands ran. A refresh of the
+ * root keeps that true: it gives that step the new root's layers.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -62,7 +63,7 @@ static bool print_ranges(const struct named *n, char *text, size_t size) {
 
 /* The disk is looked at once more, though no step asks for it; less and less often. */
 static void look_again(struct live *l) {
-    enum { DOUBLINGS = 6 };
+    enum { DOUBLINGS = 3 };
     unsigned n = l->steps.full_looks < DOUBLINGS ? l->steps.full_looks++ : DOUBLINGS;
     l->steps.unpruned = true;
     l->steps.full_look_ms = loop_now_ms(l->service->loop) + ((uint64_t)SWEPT_MS << n);
@@ -108,30 +109,35 @@ static void drop_layers(struct live *l) {
 
 /* ---- which steps go ---- */
 
-/* The newest that switched the root; 0: none did. */
-static int newest_switch(struct live *l, uint32_t *ret, struct err *err) {
+static bool switched_root(const struct step_row *row) {
+    return (row->layer && row->layer < LAYER_COPIED) || row->kind == STEP_REWIND ||
+           row->kind == STEP_FORK;
+}
+
+int steps_newest_switch(struct live *l, struct step_row *ret, struct err *err) {
     struct step_list list DEFER(step_list_done) = {0};
-    *ret = 0;
+    *ret = (struct step_row){0};
     if (store_step_list(l->service->store, l->row.id, 0, false, STORE_PAGE_MAX, &list, err) < 0)
         return -1;
-    for (size_t i = 0; i < list.count && !*ret; i++)
-        if ((list.rows[i].layer && list.rows[i].layer < LAYER_COPIED) ||
-            list.rows[i].kind == STEP_REWIND || list.rows[i].kind == STEP_FORK)
-            *ret = list.rows[i].number;
+    for (size_t i = 0; i < list.count && !ret->number; i++)
+        if (switched_root(&list.rows[i])) {
+            *ret = list.rows[i];
+            list.rows[i].what = list.rows[i].stack = NULL;
+        }
     return 0;
 }
 
 static int drop_steps(struct live *l, size_t count, size_t *ret_dropped, struct err *err) {
     struct step_list list DEFER(step_list_done) = {0};
+    struct step_row mounted DEFER(step_row_done) = {0};
     struct store *store = l->service->store;
-    uint32_t mounted;
     *ret_dropped = 0;
-    if (newest_switch(l, &mounted, err) < 0 ||
+    if (steps_newest_switch(l, &mounted, err) < 0 ||
         store_step_oldest(store, l->row.id, count, &list, err) < 0 || store_begin(store, err) < 0)
         return -1;
     for (size_t i = 0; i < list.count; i++) {
         /* A copy that was taken while commands ran is nobody's root. */
-        if (list.rows[i].number >= mounted && list.rows[i].layer < LAYER_COPIED)
+        if (list.rows[i].number >= mounted.number && list.rows[i].layer < LAYER_COPIED)
             continue;
         if (store_step_delete(store, list.rows[i].id, err) < 0) {
             store_rollback(store);
@@ -177,10 +183,14 @@ static bool is_full(const struct live *l, const struct machine_stats *stats) {
 }
 
 /* Nothing lives in it and nobody waits: steps need not go for what a new root would let go of. */
-static bool may_refresh(const struct live *l) {
+static bool may_refresh(struct live *l) {
     const struct steps *p = &l->steps;
+    struct step_row newest DEFER(step_row_done) = {0};
+    struct err err;
+    /* While layers are saved, the newest step keeps those that it has. */
     return p->stale && !p->full && !p->taking && !p->wanted && !p->held && !l->running &&
-           !l->watched && !l->changing && l->row.state == MACHINE_RUNNING;
+           !l->watched && !l->changing && !l->durable.saving && l->row.state == MACHINE_RUNNING &&
+           steps_newest_switch(l, &newest, &err) == 0 && newest.number;
 }
 
 static void disk_known(void *arg, const struct machine_stats *stats, const struct err *failed) {

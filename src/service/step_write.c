@@ -80,12 +80,24 @@ void step_refuse(struct step_call *c, const struct err *err) {
     step_commit(c, write_refused, refused_written);
 }
 
+/* The same files in the layers of the new root: the old ones need not stay for this step. */
+static int write_newest(struct step_call *c, struct err *err) {
+    struct step_row newest DEFER(step_row_done) = {0};
+    if (steps_newest_switch(c->live, &newest, err) < 0)
+        return -1;
+    free(newest.stack);
+    newest.stack = strdup(c->row.stack);
+    if (!newest.stack)
+        abort();
+    return newest.number ? store_step_update(c->live->service->store, &newest, err) : 0;
+}
+
 /* The row was an intent only: it goes, and the root is what it said. */
 static int write_refreshed(void *arg, struct err *err) {
     struct step_call *c = arg;
-    return store_step_delete(c->live->service->store, c->row.id, err) < 0
-               ? -1
-               : steps_root_put(c->live, c->live->steps.layer + 1, c->row.stack, err);
+    if (store_step_delete(c->live->service->store, c->row.id, err) < 0 || write_newest(c, err) < 0)
+        return -1;
+    return steps_root_put(c->live, c->live->steps.layer + 1, c->row.stack, err);
 }
 
 static void refreshed_written(void *arg, const struct err *failed) {

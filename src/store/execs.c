@@ -5,7 +5,7 @@
 #include "store/store.h"
 
 static const char *const state_names[] = {"", "starting", "running", "exited", "unknown", "failed"};
-static const struct names states = {"state", state_names, EXEC_FAILED + 1};
+static const struct names states = {"state", state_names, EXEC_STATE_LAST + 1};
 
 const char *exec_state_name(enum exec_state state) {
     return names_get(&states, (int)state);

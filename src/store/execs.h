@@ -18,6 +18,7 @@ enum exec_state {
     EXEC_EXITED,
     EXEC_UNKNOWN, /* its machine went away before anybody saw how it ended */
     EXEC_FAILED,  /* it never ran */
+    EXEC_STATE_LAST = EXEC_FAILED,
 };
 
 const char *exec_state_name(enum exec_state state);

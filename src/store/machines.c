@@ -8,9 +8,9 @@ static const char *const state_names[] = {"",        "creating", "running", "pau
                                           "stopped", "ending",   "ended"};
 static const char *const action_names[] = {"", "pause", "stop", "destroy", "release"};
 static const char *const policy_names[] = {"", "manual", "every", "risky"};
-static const struct names states = {"state", state_names, MACHINE_ENDED + 1};
-static const struct names actions = {"idle action", action_names, IDLE_RELEASE + 1};
-static const struct names policies = {"step policy", policy_names, STEPS_RISKY + 1};
+static const struct names states = {"state", state_names, MACHINE_STATE_LAST + 1};
+static const struct names actions = {"idle action", action_names, IDLE_ACTION_LAST + 1};
+static const struct names policies = {"step policy", policy_names, STEP_POLICY_LAST + 1};
 
 const char *machine_state_name(enum machine_state state) {
     return names_get(&states, (int)state);

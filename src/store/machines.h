@@ -14,7 +14,7 @@
 #include "store/db.h"
 #include "store/owners.h"
 
-/* The numbers are in the database. */
+/* The numbers are in the database; X_LAST is the largest that it takes. */
 enum machine_state {
     MACHINE_CREATING = 1, /* not acknowledged yet: after a crash it is taken away */
     MACHINE_RUNNING,
@@ -22,11 +22,18 @@ enum machine_state {
     MACHINE_STOPPED, /* no process; its files are kept */
     MACHINE_ENDING,  /* its end is decided, something of it may still exist */
     MACHINE_ENDED,
+    MACHINE_STATE_LAST = MACHINE_ENDED,
 };
 
 /* release: ended if it holds nothing of its own, else stopped. */
-enum idle_action { IDLE_PAUSE = 1, IDLE_STOP, IDLE_DESTROY, IDLE_RELEASE };
-enum step_policy { STEPS_MANUAL = 1, STEPS_EVERY, STEPS_RISKY };
+enum idle_action {
+    IDLE_PAUSE = 1,
+    IDLE_STOP,
+    IDLE_DESTROY,
+    IDLE_RELEASE,
+    IDLE_ACTION_LAST = IDLE_RELEASE,
+};
+enum step_policy { STEPS_MANUAL = 1, STEPS_EVERY, STEPS_RISKY, STEP_POLICY_LAST = STEPS_RISKY };
 
 /* "running"; NULL for a number that means nothing. */
 const char *machine_state_name(enum machine_state state);

@@ -7,7 +7,7 @@
 
 static const char *const kind_names[] = {"",     "exec",   "file", "snap",
                                          "kept", "rewind", "fork", "refresh"};
-static const struct names kinds = {"kind of step", kind_names, STEP_REFRESH + 1};
+static const struct names kinds = {"kind of step", kind_names, STEP_KIND_LAST + 1};
 
 const char *step_kind_name(enum step_kind kind) {
     return names_get(&kinds, (int)kind);

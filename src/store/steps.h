@@ -22,6 +22,7 @@ enum step_kind {
     STEP_REWIND,   /* an earlier step's files came back */
     STEP_FORK,     /* where a forked machine began */
     STEP_REFRESH,  /* never done: the same files come to lie over layers as they are merged now */
+    STEP_KIND_LAST = STEP_REFRESH,
 };
 /*
  * Layers of steps that were copied while commands ran have numbers from here on, by chance: beyond
@@ -29,7 +30,7 @@ enum step_kind {
  */
 enum { LAYER_COPIED = 400000000 };
 
-enum step_state { STEP_TAKING = 1, STEP_DONE };
+enum step_state { STEP_TAKING = 1, STEP_DONE, STEP_STATE_LAST = STEP_DONE };
 
 const char *step_kind_name(enum step_kind kind);
 

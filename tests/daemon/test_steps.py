@@ -454,21 +454,39 @@ def test_a_machine_at_rest_lets_go_of_what_was_merged(daemon):
 
 
 def test_history_gives_way_when_the_disk_is_full_of_it(daemon):
+    """Also the layers that only the newest step names go, once others hold the same files."""
     b = Box(daemon, limits={"disk": "100M", "mem": "512M"})
     b.sh("echo first > name; head -c 5000000 /dev/urandom > big")
     b.snap("precious")
     for i in range(30):
-        assert b.sh(f"head -c 10000000 /dev/urandom > big && echo {i} > n; cat n") == f"{i}\n", i
+        assert b.sh(f"head -c 10000000 /dev/urandom > big && echo {i} > n; rm -f f*; mkdir -p d; rm -f d/*; "
+                    f"touch f{i} d/{i}; cat n") == f"{i}\n", i
         end = clock() + 20 * PATIENCE
-        while daemon.get(b.url + "/stats")["disk_bytes"] > 85_000_000:
+        while daemon.get(b.url + "/stats")["disk_bytes"] > 84_000_000:
             assert clock() < end, (b.steps(limit=1000), daemon.log()[-3000:])
             time.sleep(0.05)
     steps = b.steps(limit=1000)
     assert len(steps) < 30 and any(s["name"] == "precious" for s in steps if "name" in s)
+    assert b.sh("ls -d f*; ls d") == "f29\n29\n"
     b.rewind("precious")
-    assert b.sh("cat name; wc -c < big") == "first\n5000000\n"
+    assert b.sh("cat name; wc -c < big; ls -d f* d 2>&1 | wc -l") == "first\n5000000\n2\n"
     b.rewind(steps[-1]["number"])
-    assert b.sh("cat n") == "29\n"
+    assert b.sh("cat n; ls -d f*; ls d") == "29\nf29\n29\n"
+    assert daemon.get("/v1/store/check")["whole"]
+
+
+def test_what_no_step_holds_stays_when_a_full_disk_gets_a_new_root(daemon):
+    """Snapshots come before what is to be kept is written: a new root that lets go of old layers takes it along."""
+    b = Box(daemon, steps="manual", limits={"disk": "64M", "mem": "512M"})
+    for i in range(16):
+        b.sh(f"head -c 10000000 /dev/urandom > big && echo {i} > n; rm -f f*; touch f{i}")
+        b.snap()
+        b.sh(f"rm -f f*; echo {i} > own")
+        daemon.until(lambda: daemon.get(b.url + "/stats")["disk_bytes"] < 54_000_000, 20)
+        assert b.sh("cat own n; ls -d f* 2>/dev/null | wc -l") == f"{i}\n{i}\n0\n"
+    daemon.restart()
+    assert b.sh("cat own n") == "15\n15\n"
+    assert daemon.get("/v1/store/check")["whole"]
 
 
 def test_a_disk_full_of_history_makes_room_for_the_next_step(daemon):

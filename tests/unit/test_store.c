@@ -15,6 +15,7 @@
 #include "store/machines.h"
 #include "store/owners.h"
 #include "store/schema.h"
+#include "store/steps.h"
 #include "store/store.h"
 #include "store/taints.h"
 #include "tests/unit/scratch.h"
@@ -109,6 +110,26 @@ static void a_machine_comes_back_whole_after_a_restart(void **state) {
     assert_memory_equal(&out, &in, offsetof(struct machine_row, metadata));
     machine_row_done(&out);
     refused(ERR_NOT_FOUND, store_machine_get(s, "m-aaaaaaaaaaaa", &out, &err));
+    store_close(s);
+}
+
+/* A kind that the table of columns does not know could never be taken. */
+static void every_kind_of_step_can_be_written(void **state) {
+    (void)state;
+    struct scratch dir DEFER(scratch_done) = scratch_new();
+    struct store *s = open_store(&dir);
+    add_owner(s, "ann", 1000);
+    struct machine_row m = machine_of("ann", "build", 1);
+    add_machine(s, &m);
+    for (int kind = STEP_EXEC; step_kind_name((enum step_kind)kind); kind++) {
+        struct step_row row = {.kind = (enum step_kind)kind, .state = STEP_DONE}, out = {0};
+        memcpy(row.id, id_new('s').text, sizeof(row.id));
+        memcpy(row.machine, m.id, sizeof(row.machine));
+        ok(store_step_add(s, &row, &err));
+        ok(store_step_find(s, m.id, "last", &out, &err));
+        assert_int_equal(out.kind, kind);
+        step_row_done(&out);
+    }
     store_close(s);
 }
 
@@ -885,6 +906,7 @@ UNIT_MAIN(cmocka_unit_test(a_damaged_row_hides_no_other_and_keeps_its_id),
           cmocka_unit_test(a_store_keeps_its_id_and_no_two_share_one),
           cmocka_unit_test(a_machine_comes_back_whole_after_a_restart),
           cmocka_unit_test(a_taint_belongs_to_an_owner_and_keeps_its_first_source),
+          cmocka_unit_test(every_kind_of_step_can_be_written),
           cmocka_unit_test(an_idle_store_leaves_the_disk_alone),
           cmocka_unit_test(names_are_unique_while_their_machine_lives),
           cmocka_unit_test(a_key_makes_one_machine_and_one_command),
