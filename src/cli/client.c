@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/defer.h"
+#include "base/fdio.h"
 #include "base/lockfile.h"
 #include "base/parse.h"
 #include "io/http_uri.h"
@@ -229,10 +230,11 @@ int client_send(struct client *c, struct http_client *http, const struct client_
     return http_client_send(http, &request, err);
 }
 
-/* {"error":{...}} as one of ours. */
-static int refusal(struct http_client *http, int status, struct err *err) {
+/* {"error":{...}} as one of ours; *ret_told false: it did not come whole. */
+static int refusal(struct http_client *http, int status, bool *ret_told, struct err *err) {
     struct buf text DEFER(buf_done) = BUF(CLIENT_BODY_MAX);
-    if (http_client_collect(http, &text, err) < 0)
+    *ret_told = http_client_collect(http, &text, err) == 0;
+    if (!*ret_told)
         return -1;
     json_t *root = text.data ? json_loadb(text.data, text.len, 0, NULL) : NULL;
     const json_t *e = json_object_get(root, "error");
@@ -246,28 +248,70 @@ static int refusal(struct http_client *http, int status, struct err *err) {
     return -1;
 }
 
-int client_answer(struct http_client *http, const struct http_head **ret, struct err *err) {
+static int take_head(struct http_client *http, const struct http_head **ret, bool *ret_told,
+                     struct err *err) {
+    *ret_told = false;
     if (http_client_answer(http, ret, err) < 0)
         return -1;
-    return (*ret)->status < 300 ? 0 : refusal(http, (*ret)->status, err);
+    return (*ret)->status < 300 ? 0 : refusal(http, (*ret)->status, ret_told, err);
+}
+
+int client_answer(struct http_client *http, const struct http_head **ret, struct err *err) {
+    bool told;
+    return take_head(http, ret, &told, err);
+}
+
+/* What an answer holds, from its beginning each time. */
+struct taker {
+    int (*take)(const struct taker *t, struct http_client *http, struct err *err);
+    struct buf *text;
+    int fd;
+};
+
+static int take_text(const struct taker *t, struct http_client *http, struct err *err) {
+    t->text->len = 0;
+    return http_client_collect(http, t->text, err);
+}
+
+static int take_file(const struct taker *t, struct http_client *http, struct err *err) {
+    const char *bytes;
+    size_t n;
+    int more;
+    if (ftruncate(t->fd, 0) < 0 || lseek(t->fd, 0, SEEK_SET) < 0)
+        return err_sys(err, "keep what the daemon answers");
+    while ((more = http_client_read(http, &bytes, &n, err)) > 0) {
+        int status = write_all(t->fd, bytes, n);
+        if (status < 0)
+            return err_num(err, status, "keep what the daemon answers");
+    }
+    return more;
 }
 
 /* 0 with the whole answer; -1, and *ret_answered false when the daemon did not say why. */
-static int exchange(struct client *c, const struct client_request *r, struct buf *text,
+static int exchange(struct client *c, const struct client_request *r, const struct taker *t,
                     bool *ret_answered, struct err *err) {
-    const struct http_head *head = NULL;
+    const struct http_head *head;
     *ret_answered = false;
     if (client_send(c, c->http, r, err) < 0) {
         *ret_answered = err->code == ERR_INVALID; /* it makes no request: nobody was asked */
         return -1;
     }
-    if (client_answer(c->http, &head, err) < 0) {
-        *ret_answered = head;
+    if (take_head(c->http, &head, ret_answered, err) < 0)
         return -1;
-    }
-    int got = http_client_collect(c->http, text, err);
-    *ret_answered = got == 0 || err->code != ERR_UNKNOWN;
+    int got = t->take(t, c->http, err);
+    *ret_answered = got == 0 || (err->code != ERR_UNKNOWN && err->code != ERR_GONE);
     return got;
+}
+
+/* Until it is answered, or the daemon does not come back. */
+static int exchange_again(struct client *c, const struct client_request *r, const struct taker *t,
+                          struct err *err) {
+    struct client_search search = {.start = CLIENT_START};
+    bool answered;
+    while (exchange(c, r, t, &answered, err) < 0)
+        if (answered || client_await(c, &search, err) < 0)
+            return -1;
+    return 0;
 }
 
 static int parse_answer(const struct buf *text, json_t **ret, struct err *err) {
@@ -280,21 +324,22 @@ static int parse_answer(const struct buf *text, json_t **ret, struct err *err) {
 
 int client_call(struct client *c, const struct client_request *r, json_t **ret, struct err *err) {
     struct buf text DEFER(buf_done) = BUF(CLIENT_BODY_MAX);
+    const struct taker t = {.take = take_text, .text = &text};
     bool answered;
-    return exchange(c, r, &text, &answered, err) < 0 ? -1 : parse_answer(&text, ret, err);
+    return exchange(c, r, &t, &answered, err) < 0 ? -1 : parse_answer(&text, ret, err);
 }
 
 int client_call_again(struct client *c, const struct client_request *r, json_t **ret,
                       struct err *err) {
     struct buf text DEFER(buf_done) = BUF(CLIENT_BODY_MAX);
-    struct client_search search = {.start = CLIENT_START};
-    bool answered;
-    while (exchange(c, r, &text, &answered, err) < 0) {
-        text.len = 0;
-        if (answered || client_await(c, &search, err) < 0)
-            return -1;
-    }
-    return parse_answer(&text, ret, err);
+    const struct taker t = {.take = take_text, .text = &text};
+    return exchange_again(c, r, &t, err) < 0 ? -1 : parse_answer(&text, ret, err);
+}
+
+int client_fetch_again(struct client *c, const char *target, int fd, struct err *err) {
+    const struct client_request r = {.method = "GET", .target = target, .accept = "*/*"};
+    const struct taker t = {.take = take_file, .fd = fd};
+    return exchange_again(c, &r, &t, err);
 }
 
 int client_target(char to[CLIENT_TARGET_SIZE], struct err *err, const char *format, ...) {

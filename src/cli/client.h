@@ -76,11 +76,13 @@ int client_answer(struct http_client *http, const struct http_head **ret, struct
 int client_call(struct client *c, const struct client_request *r, json_t **ret, struct err *err);
 
 /*
- * The same for a request that may come twice, as it has a key: a daemon that dies before it answers
- * is looked for and asked again.
+ * The same for a request that may come twice, as it only reads or has a key: a daemon that dies
+ * before it answers is looked for and asked again.
  */
 int client_call_again(struct client *c, const struct client_request *r, json_t **ret,
                       struct err *err);
+/* The bytes that a GET answers, from the beginning of a file that can be sought in. */
+int client_fetch_again(struct client *c, const char *target, int fd, struct err *err);
 
 /*
  * "/v1/machines/%s/files?path=%s" with every word encoded.

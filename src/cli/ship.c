@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -17,7 +18,6 @@
 #include "cli/client.h"
 #include "cli/db.h"
 #include "cli/deliver.h"
-#include "cli/do.h"
 #include "cli/flags.h"
 #include "cli/hunks.h"
 #include "cli/options.h"
@@ -73,7 +73,7 @@ int ship_freeze(struct ship *s, const char *machine, const char *path, const cha
     jot_end(&j, '}');
     return client_target(target, err, "/v1/machines/%s/changesets", machine) < 0
                ? -1
-               : client_call(s->client, &freeze, &s->set, err);
+               : client_call_again(s->client, &freeze, &s->set, err);
 }
 
 int ship_find_set(struct ship *s, const char *word, struct err *err) {
@@ -85,40 +85,43 @@ int ship_find_set(struct ship *s, const char *word, struct err *err) {
         const struct client_request show = {.method = "GET", .target = target};
         return client_target(target, err, "/v1/changesets/%s", word) < 0
                    ? -1
-                   : client_call(s->client, &show, &s->set, err);
+                   : client_call_again(s->client, &show, &s->set, err);
     }
     snprintf(machine, sizeof(machine), "%.*s", colon ? (int)(colon - word) : 255, word);
     return ship_freeze(s, machine, colon ? colon + 1 : NULL, NULL, err);
 }
 
-/* The archive in a file of our own without a name, mapped; its hash is what the daemon said. */
+/* What the daemon has of the change set, in a file of our own without a name, mapped. */
+static int map_part(struct ship *s, const char *part, char **ret, size_t *ret_size,
+                    struct err *err) {
+    char target[CLIENT_TARGET_SIZE];
+    struct stat st;
+    int fd DEFER_CLOSE = memfd_create("changeset", MFD_CLOEXEC);
+    if (fd < 0)
+        return err_sys(err, "make room for the change set");
+    if (client_target(target, err, "/v1/changesets/%s/%s", client_text(s->set, "id"), part) < 0 ||
+        client_fetch_again(s->client, target, fd, err) < 0)
+        return -1;
+    if (fstat(fd, &st) < 0)
+        return err_sys(err, "look at the change set");
+    *ret_size = (size_t)st.st_size;
+    *ret = *ret_size ? mmap(NULL, *ret_size, PROT_READ, MAP_PRIVATE, fd, 0) : NULL;
+    return *ret == MAP_FAILED ? err_sys(err, "map the change set") : 0;
+}
+
+static void unmap(char *map, size_t size) {
+    if (map)
+        munmap(map, size);
+}
+
 int ship_fetch(struct ship *s, char **ret, size_t *ret_size, struct err *err) {
-    char target[CLIENT_TARGET_SIZE], hash[PARCEL_HEX];
-    const struct client_request r = {.method = "GET", .target = target, .accept = "*/*"};
-    const struct http_head *head;
-    const char *bytes;
-    size_t n, size = 0;
-    int more, fd DEFER_CLOSE = memfd_create("changeset", MFD_CLOEXEC);
-    if (fd < 0 ||
-        client_target(target, err, "/v1/changesets/%s/archive", client_text(s->set, "id")) < 0)
-        return fd < 0 ? err_sys(err, "make room for the change set") : -1;
-    if (client_send(s->client, s->client->http, &r, err) < 0 ||
-        client_answer(s->client->http, &head, err) < 0)
+    char hash[PARCEL_HEX], *map;
+    size_t size;
+    if (map_part(s, "archive", &map, &size, err) < 0)
         return -1;
-    for (; (more = http_client_read(s->client->http, &bytes, &n, err)) > 0; size += n) {
-        int status = write_all(fd, bytes, n);
-        if (status < 0)
-            return err_num(err, status, "keep the change set");
-    }
-    if (more < 0)
-        return -1;
-    char *map = size ? mmap(NULL, size, PROT_READ, MAP_PRIVATE, fd, 0) : NULL;
-    if (map == MAP_FAILED)
-        return err_sys(err, "map the change set");
     parcel_hash_bytes(map ? map : "", size, hash);
     if (strcmp(hash, client_text(s->set, "sha256")) != 0) {
-        if (map)
-            munmap(map, size);
+        unmap(map, size);
         return err_set(err, ERR_INVALID, "the change set is not what was frozen");
     }
     *ret = map;
@@ -128,16 +131,13 @@ int ship_fetch(struct ship *s, char **ret, size_t *ret_size, struct err *err) {
 
 /* What the owner's side was when it was lent, if that is known. */
 static int fetch_base(struct ship *s, struct err *err) {
-    char target[CLIENT_TARGET_SIZE];
-    struct buf text DEFER(buf_done) = BUF(BASELINE_TEXT_MAX);
-    const struct client_request r = {.method = "GET", .target = target, .accept = "*/*"};
-    const struct http_head *head;
-    if (client_target(target, err, "/v1/changesets/%s/base", client_text(s->set, "id")) < 0 ||
-        client_send(s->client, s->client->http, &r, err) < 0 ||
-        client_answer(s->client->http, &head, err) < 0 ||
-        http_client_collect(s->client->http, &text, err) < 0)
+    char *text;
+    size_t size;
+    if (map_part(s, "base", &text, &size, err) < 0)
         return -1;
-    return text.len ? baseline_read(text.data, text.len, &s->base, err) : 0;
+    int status = size ? baseline_read(text, size, &s->base, err) : 0;
+    unmap(text, size);
+    return status;
 }
 
 /* ---- what is taken ---- */
@@ -370,7 +370,7 @@ static void find_steps(struct ship *s) {
     size_t k;
     if (client_target(target, &err, "/v1/machines/%s/steps?limit=500",
                       client_text(s->set, "machine")) < 0 ||
-        client_call(s->client, &r, &answer, &err) < 0)
+        client_call_again(s->client, &r, &answer, &err) < 0)
         return;
     for (size_t i = 0; i < s->parcel.count; i++) {
         struct parcel_item *item = &s->parcel.items[i];
@@ -509,57 +509,17 @@ static int take_back(struct ship *s, const char *id, struct err *err) {
     long count = deliver_undo(s->dir, id, &kept, hash, &now, err);
     const struct ship_words words = {
         .action = "undone", .hash = hash, .now = now.data, .files = count, .intent = record};
-    if (count < 0 || ship_note(s, &words, &after, err) < 0)
+    if (count < 0)
         return -1;
+    if (ship_note(s, &words, &after, err) < 0) {
+        err_wrap(err, "%ld taken back in '%s', but that is not written down", count, s->target);
+        return err_remedy(err, "the journal has only that it was begun: record %lld", record);
+    }
     printf("%ld taken back", count);
     if (kept)
         printf(", %ld changed since and left alone", kept);
     putchar('\n');
     return kept ? 1 : 0;
-}
-
-/* ---- not yet ---- */
-
-/* The newest run of the machine. */
-static int find_run(struct ship *s, const char *word, char ret[64], struct err *err) {
-    char machine[256];
-    const struct client_request r = {.method = "GET", .target = "/v1/runs?limit=200"};
-    json_t *answer DEFER(json_free) = NULL, *view DEFER(json_free) = NULL, *run;
-    char target[CLIENT_TARGET_SIZE];
-    const struct client_request show = {.method = "GET", .target = target};
-    size_t i;
-    snprintf(machine, sizeof(machine), "%.*s", (int)strcspn(word, ":"), word);
-    if (client_target(target, err, "/v1/machines/%s", machine) < 0 ||
-        client_call(s->client, &show, &view, err) < 0 ||
-        client_call(s->client, &r, &answer, err) < 0)
-        return -1;
-    json_array_foreach(json_object_get(answer, "runs"), i, run) {
-        if (strcmp(client_text(run, "machine"), client_text(view, "id")) == 0) {
-            snprintf(ret, 64, "%s", client_text(run, "id"));
-            return 0;
-        }
-    }
-    err_set(err, ERR_NOT_FOUND, "no run has worked on machine '%s'", machine);
-    return err_remedy(err, "carrel do %s \"TASK\" starts one", machine);
-}
-
-static int send_back(struct ship *s, const char *word, struct err *err) {
-    char run[64], target[CLIENT_TARGET_SIZE];
-    struct buf body DEFER(buf_done) = BUF(1 << 20);
-    struct jot j = JOT(&body);
-    const struct client_request r = {.method = "POST", .target = target, .body = &body};
-    jot_object(&j, NULL);
-    jot_string(&j, "comment", s->options->comment);
-    do_put_keys(&j, s->client);
-    jot_end(&j, '}');
-    if (j.failed)
-        return err_set(err, ERR_LIMIT, "the comment is too long");
-    if (find_run(s, word, run, err) < 0 ||
-        client_target(target, err, "/v1/runs/%s/resume", run) < 0 ||
-        client_call(s->client, &r, NULL, err) < 0)
-        return -1;
-    printf("returned: run %s goes on; to watch it: carrel do --resume %s\n", run, run);
-    return 0;
 }
 
 /* ---- the command ---- */
@@ -681,6 +641,14 @@ static int ship_home(struct ship *like, const char *what, struct err *err) {
     return worst;
 }
 
+/* Whoever knows what became of it has said so: before that nothing has moved. */
+static int fail(const struct ship *s, struct err *err) {
+    if (err->code == ERR_UNKNOWN && !err->remedy[0] && !s->options->comment)
+        err_remedy(err, "nothing%s was %s: start the daemon (carrel serve), then ship again",
+                   s->among ? " more" : "", s->options->undo ? "taken back" : "shipped");
+    return cli_fail(err);
+}
+
 int cmd_ship(int argc, char **argv) {
     struct ship_options o = {0};
     struct client c DEFER(client_close) = {0};
@@ -697,12 +665,12 @@ int cmd_ship(int argc, char **argv) {
     }
     int status = client_open(&c, CLIENT_IF_MACHINES, NULL, &err);
     if (status == 0 && o.comment)
-        status = send_back(&s, words[0], &err);
+        status = ship_send_back(&s, words[0], &err);
     else if (status == 0 && !words[1])
         status = ship_home(&s, words[0], &err);
     else if (status == 0)
         status = ship_open(&s, words[1], &err) < 0 ? -1
                  : o.undo                          ? undo(&s, words[0], &err)
                                                    : ship_review(&s, words[0], &err);
-    return status < 0 ? cli_fail(&err) : status;
+    return status < 0 ? fail(&s, &err) : status;
 }

@@ -63,6 +63,11 @@ int ship_repo(struct ship *s, const char *word, struct err *err);
 /* Takes the branch back. 1: it was none that was shipped so. */
 int ship_repo_undo(struct ship *s, const char *id, struct err *err);
 
+/* ---- ship_return.c ---- */
+
+/* The newest run of the machine goes on, with the comment as its next message. */
+int ship_send_back(struct ship *s, const char *word, struct err *err);
+
 /* ---- ship_db.c: a change set of a database, which is one file ---- */
 
 /* Before the parcel is opened; of another change set nothing is done. */

@@ -108,7 +108,7 @@ int ship_db_prepare(struct ship *s, struct err *err) {
     if (!is_file(s) && strcmp(client_text(s->set, "kind"), "postgres") != 0)
         return 0;
     if (client_target(target, err, "/v1/changesets/%s/database", client_text(s->set, "id")) < 0 ||
-        client_call(s->client, &r, &s->database, err) < 0)
+        client_call_again(s->client, &r, &s->database, err) < 0)
         return -1;
     return is_file(s) && s->dir >= 0 ? take_side(s, err) : 0;
 }

@@ -61,10 +61,11 @@ static int run_inside(struct ship *s, const char *machine, const char *const *ar
     jot_end(&j, ']');
     jot_string(&j, "cwd", "/");
     jot_string(&j, "timeout", "5m");
+    jot_string(&j, "key", id_new('k').text);
     jot_end(&j, '}');
     return client_target(target, err, "/v1/machines/%s/execs", machine) < 0
                ? -1
-               : client_call(s->client, &r, ret, err);
+               : client_call_again(s->client, &r, ret, err);
 }
 
 /* The frozen bundle, and nothing of it left behind. */
@@ -350,6 +351,17 @@ static int make_patch(const struct ship *s, const struct quarantine *q, struct e
     return status < 0 ? err_num(err, status, "write '%s'", s->options->patch) : 0;
 }
 
+/* The branch was made, and this cut short: what it was before that is in the receipt. */
+static void before_first(const struct ship *s, const char *id, char ret[COMMIT_SIZE]) {
+    char path[RECEIPT_PATH];
+    struct err none;
+    if (receipt_path(s, id, false, path, &none) < 0)
+        return;
+    json_t *receipt DEFER(json_free) = json_load_file(path, 0, NULL);
+    if (receipt)
+        snprintf(ret, COMMIT_SIZE, "%s", client_text(receipt, "before"));
+}
+
 /* Noted, done, noted: with a receipt in between. */
 static int let_in(struct ship *s, struct quarantine *q, const char *hash, struct err *err) {
     char ref[160], list_hash[PARCEL_HEX], receipt[RECEIPT_PATH];
@@ -359,6 +371,8 @@ static int let_in(struct ship *s, struct quarantine *q, const char *hash, struct
     commit_of(q->repo, WORK, q->commit);
     if (!patch)
         commit_of(s->target, ref, q->before);
+    if (!patch && strcmp(q->before, q->commit) == 0)
+        before_first(s, id, q->before);
     struct parcel_item item = item_of(q, patch ? patch : ref, hash);
     const struct parcel one = {.items = &item, .count = 1};
     delivery_hash(&one, list_hash);
@@ -372,8 +386,13 @@ static int let_in(struct ship *s, struct quarantine *q, const char *hash, struct
         return -1;
     const struct ship_words words = {
         .action = "shipped", .hash = list_hash, .files = 1, .intent = record};
-    if (ship_note(s, &words, &after, err) < 0)
-        return -1;
+    if (ship_note(s, &words, &after, err) < 0) {
+        err_wrap(err, "'%s' of '%s' is made, but that is not written down yet",
+                 patch ? patch : q->branch, s->target);
+        return patch ? err_remedy(err, "remove it, then ship change set %s again", id)
+                     : err_remedy(err, "the same command again finishes it: carrel ship -y %s %s",
+                                  id, s->target);
+    }
     if (!s->options->json)
         printf("%ld commit%s in %s%s of %s; receipt %s, journal record %lld\n", q->commits,
                q->commits == 1 ? "" : "s", patch ? "" : "branch ", patch ? patch : q->branch,
@@ -409,8 +428,11 @@ int ship_repo_undo(struct ship *s, const char *id, struct err *err) {
     if (git_run(words, -1, err) < 0)
         return err_wrap(err, "branch '%s' is not what was shipped", ref + 11);
     const struct ship_words last = {.action = "undone", .hash = hash, .files = 1, .intent = record};
-    if (ship_note(s, &last, &after, err) < 0)
-        return -1;
+    if (ship_note(s, &last, &after, err) < 0) {
+        err_wrap(err, "branch '%s' is %s, but that is not written down", ref + 11,
+                 *before ? "what it was" : "gone");
+        return err_remedy(err, "the journal has only that it was begun: record %lld", record);
+    }
     unlink(path);
     printf("branch %s is %s\n", ref + 11, *before ? "what it was" : "gone");
     return 0;
@@ -456,17 +478,17 @@ static void show_json(const struct ship *s, const struct quarantine *q, bool shi
 /* ---- the command ---- */
 
 /* Where the clone is that was made of this directory, in the machine; empty: there is none. */
-static void find_clone(struct ship *s, const char *machine, char ret[SLICE_PATH]) {
+static int find_clone(struct ship *s, const char *machine, char ret[SLICE_PATH], struct err *err) {
     struct slices *found DEFER_FREE = calloc(1, sizeof(*found));
-    struct err none;
     if (!found)
         abort();
     ret[0] = '\0';
-    if (slices_of(s->client, machine, found, &none) < 0)
-        return;
+    if (slices_of(s->client, machine, found, err) < 0)
+        return -1;
     for (size_t i = 0; i < found->count && !*ret; i++)
         if (found->list[i].kind == SLICE_REPO && strcmp(found->list[i].home, s->target) == 0)
             snprintf(ret, SLICE_PATH, "%s", found->list[i].at);
+    return 0;
 }
 
 /* carrel/NAME, as its owner called the machine. */
@@ -515,7 +537,8 @@ int ship_repo(struct ship *s, const char *word, struct err *err) {
         return -1;
     if (frozen)
         return strcmp(client_text(s->set, "kind"), "repo") == 0 ? ship_it(s, err) : 1;
-    find_clone(s, word, at);
+    if (find_clone(s, word, at, err) < 0)
+        return -1;
     if (!*at)
         return 1;
     return freeze(s, word, at, err) < 0 ? -1 : ship_it(s, err);

@@ -16,7 +16,7 @@ static int ask(struct client *c, const char *format, const char *word, json_t **
                struct err *err) {
     char target[CLIENT_TARGET_SIZE];
     const struct client_request r = {.method = "GET", .target = target};
-    return client_target(target, err, format, word) < 0 ? -1 : client_call(c, &r, ret, err);
+    return client_target(target, err, format, word) < 0 ? -1 : client_call_again(c, &r, ret, err);
 }
 
 static const struct {

@@ -165,6 +165,7 @@ class Door:
     def __init__(self, daemon):
         self.daemon = daemon
         self.trap = None  # bytes, and what happens when a client sends them: they do not arrive
+        self.answer_trap = None  # the same of answers: what comes before them arrives
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.url = "http://127.0.0.1:%d" % self.listener.getsockname()[1]
         threading.Thread(target=self.serve, daemon=True).start()
@@ -190,6 +191,11 @@ class Door:
                 seen = seen[-100:] + data
                 if asks and self.trap and self.trap[0] in seen:
                     happens, self.trap = self.trap[1], None
+                    happens()
+                    break
+                if not asks and self.answer_trap and self.answer_trap[0] in data:
+                    (mark, happens), self.answer_trap = self.answer_trap, None
+                    b.sendall(data[:data.index(mark)])
                     happens()
                     break
                 b.sendall(data)
@@ -232,8 +238,8 @@ def outbox(fresh, tmp_path):
     env = {**d.env, "CARREL_RUN": str(d.dir / "none"), "CARREL_URL": door.url, "CARREL_TOKEN": token,
            "CARREL_WAIT": "300"}
 
-    def ship(**more):
-        return subprocess.run([PROGRAM, "ship", "-y", frozen, tmp_path], env={**env, **more}, text=True,
+    def ship(what=frozen, **more):
+        return subprocess.run([PROGRAM, "ship", "-y", what, tmp_path], env={**env, **more}, text=True,
                               stdin=subprocess.DEVNULL, capture_output=True, timeout=60 * PATIENCE)
 
     yield d, door, ship, tmp_path / "f"
@@ -267,6 +273,51 @@ def test_what_was_shipped_without_a_daemon_says_so(outbox):
     d.start()
     assert shipped(d) == []
     assert ship().returncode == 0 and len(shipped(d)) == 1
+
+
+ASKED = {"grants": b"/grants HTTP", "freeze": b"/changesets HTTP", "base": b"/base HTTP", "archive": b"/archive HTTP",
+         "steps": b"/steps?", "intent": b'"action":"ship"'}
+
+
+@pytest.mark.parametrize("asked", ASKED)
+def test_ship_asks_the_next_daemon_what_the_dead_one_did_not_answer(outbox, asked):
+    d, door, ship, made = outbox
+    machine = d.machines()[0]["id"]
+
+    def dies():
+        d.kill()
+        d.start()
+
+    door.trap = (ASKED[asked], dies)
+    done = ship(machine)
+    assert door.trap is None, "nothing was asked that is trapped"
+    assert done.returncode == 0 and "1 file shipped" in done.stdout, done
+    assert made.read_text() == "made\n" and len(shipped(d)) == 1
+
+
+def test_ship_reads_anew_what_the_dead_daemon_had_told_half(outbox):
+    d, door, ship, made = outbox
+
+    def dies():
+        d.kill()
+        d.start()
+
+    door.answer_trap = (b"made\n", dies)  # in the middle of the archive
+    done = ship()
+    assert door.answer_trap is None, "no answer had it"
+    assert done.returncode == 0 and made.read_text() == "made\n", done
+
+
+def test_ship_without_a_daemon_says_that_nothing_was_shipped(outbox):
+    d, door, ship, made = outbox
+    machine = d.machines()[0]["id"]
+    door.trap = (b"/changesets HTTP", d.kill)
+    done = ship(machine, CARREL_WAIT="0")
+    assert done.returncode == 125 and not made.exists(), done
+    assert "nothing was shipped" in done.stderr and "carrel serve" in done.stderr, done.stderr
+    d.start()
+    assert shipped(d) == []
+    assert ship(machine).returncode == 0 and made.read_text() == "made\n"
 
 
 def test_output_and_input_go_on_at_their_offsets(elsewhere):
