@@ -1,0 +1,200 @@
+/* The gate of a machine, over a real store whose disk is full when a test says so. */
+#include "tests/unit/unit.h"
+
+#include <stdlib.h>
+
+#include "service/gate.h"
+#include "store/events.h"
+#include "store/owners.h"
+#include "tests/unit/faults.h"
+#include "tests/unit/scratch.h"
+
+struct world {
+    struct scratch dir;
+    struct service service;
+    struct live live;
+    bool written;
+};
+
+/* Somebody who wants to change something, and asks again when it is called. */
+struct caller_at_gate {
+    struct world *world;
+    bool closes; /* it changes the root, so that those behind it wait on */
+    int turn;
+    unsigned calls;
+    struct err err;
+};
+
+static int world_new(void **state) {
+    struct world *w = calloc(1, sizeof(*w));
+    struct err err;
+    w->dir = scratch_new();
+    struct store_options options = {.home = w->dir.path};
+    struct owner_row owner = {.name = "ann", .uid = 1000};
+    w->service.loop = loop_new(&err);
+    assert_int_equal(store_open(&options, &w->service.store, &err), 0);
+    assert_int_equal(store_owner_put(w->service.store, &owner, &err), 0);
+    w->service.commits = commits_new(w->service.loop, w->service.store);
+    w->live = (struct live){.service = &w->service, .refs = 1};
+    gate_init(&w->live);
+    *state = w;
+    return 0;
+}
+
+static int world_free(void **state) {
+    struct world *w = *state;
+    faults_set(0, 0, false, false, false);
+    gate_release(&w->live);
+    commits_free(w->service.commits);
+    assert_int_equal(w->live.refs, 1);
+    store_close(w->service.store);
+    loop_free(w->service.loop);
+    scratch_done(&w->dir);
+    free(w);
+    return 0;
+}
+
+static void ask(void *arg) {
+    struct caller_at_gate *c = arg;
+    c->calls++;
+    c->turn = gate_enter(&c->world->live, ask, c, &c->err);
+    if (c->turn == 0 && c->closes)
+        gate_close(&c->world->live);
+    if (c->calls > 1)
+        loop_stop(c->world->service.loop);
+}
+
+static void too_late(void *arg) {
+    loop_stop(arg);
+}
+
+/* Until who waits is called, or never is. */
+static void run(struct world *w) {
+    struct loop_timer *t = loop_timer_new(w->service.loop, too_late, w->service.loop);
+    loop_timer_start(t, 60000, 0);
+    loop_run(w->service.loop);
+    loop_timer_free(t);
+}
+
+static int deed_write(void *arg, struct err *err) {
+    struct world *w = arg;
+    struct event_row row = {.owner = "ann", .type = "deed", .machine = "m"};
+    return store_event_add(w->service.store, &row, &row.id, err);
+}
+
+static void deed_done(void *arg, const struct err *failed) {
+    struct world *w = arg;
+    assert_null(failed);
+    w->written = true;
+}
+
+/* Something is done to the machine, and there is no room to write it down. */
+static void do_unwritten(struct world *w) {
+    faults_set(1, ENOSPC, true, false, false);
+    commit_run(w->service.commits, &w->live.lane, &(struct commit){deed_write, deed_done, NULL, w});
+    assert_false(w->written);
+}
+
+static void an_open_gate_lets_everybody_in(void **state) {
+    struct world *w = *state;
+    struct caller_at_gate c = {.world = w};
+    ask(&c);
+    assert_int_equal(c.turn, 0);
+    assert_false(gate_wait(&w->live, ask, &c));
+}
+
+static void a_change_waits_until_the_one_before_it_is_written(void **state) {
+    struct world *w = *state;
+    struct caller_at_gate c = {.world = w};
+    do_unwritten(w);
+    ask(&c);
+    assert_int_equal(c.turn, 1);
+    faults_set(0, 0, false, false, false);
+    run(w);
+    assert_int_equal(c.calls, 2);
+    assert_int_equal(c.turn, 0);
+    assert_true(w->written);
+}
+
+static void who_waits_long_for_a_full_disk_is_refused(void **state) {
+    struct world *w = *state;
+    struct caller_at_gate c = {.world = w};
+    do_unwritten(w);
+    ask(&c);
+    assert_int_equal(c.turn, 1);
+    run(w);
+    assert_int_equal(c.turn, -1);
+    assert_int_equal(c.err.code, ERR_LIMIT);
+    assert_false(w->written);
+    /* Who only looks does not wait for that. */
+    assert_false(gate_wait_settled(&w->live, ask, &c));
+    assert_false(gate_wait_root(&w->live, ask, &c));
+}
+
+static void who_reads_waits_for_a_root_alone(void **state) {
+    struct world *w = *state;
+    struct caller_at_gate c = {.world = w};
+    do_unwritten(w);
+    assert_false(gate_wait_root(&w->live, ask, &c));
+    gate_close(&w->live);
+    assert_true(gate_wait_root(&w->live, ask, &c));
+}
+
+static void one_that_closes_the_gate_holds_up_those_behind_it(void **state) {
+    struct world *w = *state;
+    struct caller_at_gate a = {.world = w, .closes = true}, b = {.world = w};
+    gate_close(&w->live);
+    ask(&a);
+    ask(&b);
+    assert_true(a.turn == 1 && b.turn == 1);
+    gate_open(&w->live);
+    assert_int_equal(a.turn, 0);
+    assert_int_equal(b.calls, 1);
+    gate_open(&w->live);
+    assert_int_equal(b.calls, 2);
+    assert_int_equal(b.turn, 0);
+}
+
+static void an_open_gate_stays_shut_for_what_is_not_written(void **state) {
+    struct world *w = *state;
+    struct caller_at_gate c = {.world = w};
+    gate_close(&w->live);
+    ask(&c);
+    do_unwritten(w);
+    gate_open(&w->live);
+    assert_int_equal(c.calls, 1);
+}
+
+static void a_machine_takes_no_changes_before_it_is_heard(void **state) {
+    struct world *w = *state;
+    struct caller_at_gate c = {.world = w}, late = {.world = w};
+    w->live.machine = (struct machine *)w; /* only that there is one matters */
+    ask(&c);
+    assert_int_equal(c.turn, 1);
+    w->live.reach.tries = 4;
+    ask(&late);
+    assert_int_equal(late.turn, -1);
+    assert_int_equal(late.err.code, ERR_BUSY);
+    w->live.reach.heard = true;
+    gate_heard(&w->live);
+    assert_int_equal(c.calls, 2);
+    assert_int_equal(c.turn, 0);
+}
+
+static void nobody_waits_for_a_machine_that_ends(void **state) {
+    struct world *w = *state;
+    struct caller_at_gate c = {.world = w};
+    gate_close(&w->live);
+    w->live.row.state = MACHINE_ENDING;
+    ask(&c);
+    assert_int_equal(c.turn, 0);
+}
+
+#define WORLD(f) cmocka_unit_test_setup_teardown(f, world_new, world_free)
+UNIT_MAIN(WORLD(an_open_gate_lets_everybody_in),
+          WORLD(a_change_waits_until_the_one_before_it_is_written),
+          WORLD(who_waits_long_for_a_full_disk_is_refused), WORLD(who_reads_waits_for_a_root_alone),
+          WORLD(one_that_closes_the_gate_holds_up_those_behind_it),
+          WORLD(an_open_gate_stays_shut_for_what_is_not_written),
+          WORLD(a_machine_takes_no_changes_before_it_is_heard),
+          WORLD(nobody_waits_for_a_machine_that_ends))
