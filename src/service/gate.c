@@ -51,6 +51,7 @@ void steps_root_known(struct live *l, uint32_t layer, const char *stack) {
     free(l->steps.stack);
     l->steps.stack = copy;
     l->steps.layer = layer;
+    l->steps.loaded = true;
 }
 
 int steps_next_stack(struct live *l, char text[LAYERS_TEXT_SIZE], struct err *err) {
