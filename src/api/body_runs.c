@@ -84,7 +84,8 @@ static const struct field run_start_request[] = {
     {"guard", FIELD_FLAG, AT(struct operator_request, guard),
      "guard its machine, as in MachineRequest"},
     {"keys", FIELD_MAP, AT(struct operator_request, keys),
-     "environment variables of the provider; kept in memory for this run only",
+     "environment variables of the provider; kept in memory for this run only; for its base URL "
+     "tokens need the scope admin",
      .max = OPERATOR_KEYS_MAX},
     {"steps", FIELD_NUMBER, AT(struct operator_request, steps), "turns of the model (default 200)",
      .min = 1, .max = 5000},

@@ -20,6 +20,13 @@ void model_provider_done(struct model_provider *p) {
     p->key = NULL;
 }
 
+bool model_env_is_url(const char *name) {
+    for (size_t i = 0; i < KNOWN; i++)
+        if (strcmp(known[i].url_env, name) == 0)
+            return true;
+    return false;
+}
+
 const char *model_env_process(void *arg, const char *name) {
     (void)arg;
     return getenv(name);

@@ -40,5 +40,8 @@ typedef const char *model_env_fn(void *arg, const char *name);
 int model_provider_find(const struct conf *conf, const char *wanted, model_env_fn *env, void *arg,
                         struct model_provider *ret, struct err *err);
 
+/* Whether a name is one that says where a provider is. */
+bool model_env_is_url(const char *name);
+
 /* The environment of this process. */
 const char *model_env_process(void *arg, const char *name);

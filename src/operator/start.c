@@ -7,6 +7,7 @@
 #include "base/defer.h"
 #include "operator/inner.h"
 #include "service/net.h"
+#include "service/rights.h"
 #include "service/runs.h"
 
 enum { CHECK_FILES_MAX = 1 << 20 };
@@ -26,11 +27,20 @@ static const char *key_of(void *arg, const char *name) {
     return k->own ? model_env_process(NULL, name) : NULL;
 }
 
+/* Whoever says where a provider is makes this host connect to it, whatever it is. */
+static int check_keys(const struct caller *who, const struct texts *given, struct err *err) {
+    for (size_t i = 0; i + 1 < given->count; i += 2)
+        if (model_env_is_url(given->v[i]) && authorise(who, RIGHT_RUN_URL, err) < 0)
+            return err_wrap(err, "%s", given->v[i]);
+    return 0;
+}
+
 int live_find_model(struct live_run *l, const struct caller *who, const char *wanted,
                     const char *script, const struct texts *given, struct err *err) {
     struct runs *o = l->runs;
     struct keys keys = {given, who->local && who->uid == geteuid()};
-    if (model_provider_find(o->access.conf, wanted, key_of, &keys, &l->provider, err) < 0)
+    if (check_keys(who, given, err) < 0 ||
+        model_provider_find(o->access.conf, wanted, key_of, &keys, &l->provider, err) < 0)
         return -1;
     l->row = model_row(o->access.conf->known, o->access.conf->known_count, l->provider.model);
     if (l->provider.codec)

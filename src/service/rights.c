@@ -16,6 +16,8 @@ const struct right_row right_rows[RIGHT_COUNT] = {
     [RIGHT_MACHINE_GRANTS] = {"MachineRequest.grants", SCOPE_RUN, ROLE_OWNER,
                               "hand over files, databases, repositories or identities"},
     [RIGHT_UPDATE_MODELS] = {"UpdateRequest.models", SCOPE_RUN, ROLE_OWNER, "spend more on models"},
+    [RIGHT_RUN_URL] = {"RunStart.keys", SCOPE_RUN, ROLE_OWNER,
+                       "let this host ask another server than the provider's own"},
     [RIGHT_NET_RULE] = {"NetRule", SCOPE_RUN, ROLE_OWNER, "change what a machine may reach"},
     [RIGHT_GRANT] = {"GrantRequest", SCOPE_RUN, ROLE_OWNER,
                      "hand over one thing more, or take it back"},

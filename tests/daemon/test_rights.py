@@ -1,9 +1,11 @@
 """Every row of the table of rights, and the scope of every route, tried with too little."""
+import http.server
 import os
 import pathlib
 import re
 import shutil
 import tempfile
+import threading
 
 import pytest
 
@@ -25,6 +27,7 @@ TRY = {
     "MachineRequest.secrets": ("POST", "/v1/machines", {"secrets": [{"name": "NONE", "host": "example.test"}]}),
     "MachineRequest.grants": ("POST", "/v1/machines", {"grants": [{"kind": "file", "what": "/nowhere", "at": "/home/user/x"}]}),
     "UpdateRequest.models": ("PATCH", "/v1/machines/{m}", {"models": {"tokens": 5}}),
+    "RunStart.keys": ("POST", "/v1/runs", {"task": "x", "model": "openai/x", "keys": {"OPENAI_API_KEY": "k", "OPENAI_BASE_URL": "no:url"}}),
     "NetRule": ("POST", f"/v1/machines/{NOBODY}/net/rules", RULE),
     "GrantRequest": ("POST", f"/v1/machines/{NOBODY}/grants", {"kind": "env", "what": "A", "value": "1"}),
     "ExposeRequest": ("POST", f"/v1/machines/{NOBODY}/exposures", {"port": 80}),
@@ -36,9 +39,14 @@ TRY = {
     "TokenRequest.owner": ("POST", "/v1/tokens", {"owner": "somebody", "scopes": ["read"]}),
     "all": ("GET", "/v1/machines?all=1", None),
 }
-# Fields of a request for a machine that grant nothing of the host, the network or money.
-GRANT_NOTHING = {"kind", "image", "hostname", "name", "limits", "ttl", "idle", "idle_action", "steps", "metadata", "env",
-                 "expires", "unreviewed", "guard", "key"}
+# Fields of requests that grant nothing of the host, the network or money.
+GRANT_NOTHING = {
+    "MachineRequest": {"kind", "image", "hostname", "name", "limits", "ttl", "idle", "idle_action", "steps", "metadata", "env",
+                       "expires", "unreviewed", "guard", "key"},
+    "UpdateRequest": {"name", "limits", "ttl", "idle", "idle_action", "steps", "metadata"},
+    "RunStart": {"task", "machine", "model", "script", "mode", "menu", "guard", "steps", "tokens", "money_micro", "wall",
+                 "ask_deviations", "tries", "check", "check_files", "machines"},
+}
 
 
 def answer(client, case, **names):
@@ -52,11 +60,12 @@ def answer(client, case, **names):
 
 
 def test_the_table_of_rights_names_every_field_that_grants(server):
-    """Who adds a field to a request for a machine decides what it needs."""
+    """Who adds a field to a request for a machine or a run decides what it needs."""
     assert {field for field, _, _ in ROWS} == set(TRY)
     api = server.get("/v1/openapi.json")
-    fields = set(api["components"]["schemas"]["MachineRequest"]["properties"])
-    assert fields == GRANT_NOTHING | {f.split(".")[1] for f, _, _ in ROWS if f.startswith("MachineRequest.")}
+    for request, nothing in GRANT_NOTHING.items():
+        fields = set(api["components"]["schemas"][request]["properties"])
+        assert fields == nothing | {f.split(".")[1] for f, _, _ in ROWS if f.startswith(request + ".")}, request
 
 
 def test_every_right_is_refused_to_a_token_without_it(server, tcp):
@@ -87,6 +96,42 @@ def test_every_route_is_refused_to_a_token_without_its_scope(tcp):
         with pytest.raises(Refused) as e:
             others[scope].request(method, path, {} if method in ("POST", "PUT", "PATCH") else None)
         assert e.value.status == 403 and f"'{scope.lower()}'" in e.value.error["message"], (method, path, e.value)
+
+
+@pytest.fixture
+def inner():
+    """A server on this host that is nobody's model: its URL, and the paths that it was asked for."""
+    asked = []
+
+    class Answer(http.server.BaseHTTPRequestHandler):
+        def do_POST(self):
+            self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            asked.append(self.path)
+            self.send_response(401)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, *words):
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Answer) as s:
+        threading.Thread(target=s.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{s.server_address[1]}/inner", asked
+        s.shutdown()
+
+
+def test_a_token_does_not_make_this_host_ask_any_server(server, tcp, inner):
+    """By the base URL of a run's provider; the owner on this host, the control, does."""
+    url, asked = inner
+    plain = tcp()
+    keys = {"OPENAI_API_KEY": "k", "OPENAI_BASE_URL": url}
+    start = {"task": "x", "model": "openai/x", "keys": keys}
+    assert "OPENAI_BASE_URL" in refused(403, "denied", plain.post, "/v1/runs", start)["message"] and not asked
+    r = server.post("/v1/runs", start)["id"]
+    server.until(lambda: server.get(f"/v1/runs/{r}")["state"] == "interrupted", 60)
+    assert asked == ["/inner/chat/completions"], "the control"
+    assert "OPENAI_BASE_URL" in refused(403, "denied", plain.post, f"/v1/runs/{r}/resume", {"keys": keys})["message"]
+    assert len(asked) == 1
 
 
 @needs_root
