@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/defer.h"
+#include "model/failure.h"
 #include "operator/inner.h"
 #include "operator/mode.h"
 #include "operator/own.h"
@@ -119,11 +120,12 @@ static void answered(void *arg, struct model_answer *answer, enum model_failure 
                      const struct err *err) {
     struct aside *s = arg;
     struct live_run *l = s->live;
-    (void)failure;
+    struct err why;
     s->call = NULL;
     note(s, answer ? NULL : err->text);
-    if (!answer) {
-        fail(s, err);
+    if (!answer) { /* a provider may quote the text: its own words are for the journal alone */
+        model_failure_err(failure, NULL, &why);
+        fail(s, &why);
         return;
     }
     struct run_event e = {.kind = RUN_ASIDE,

@@ -1,7 +1,9 @@
 """Modes of a run: in each a hostile result tries to break it, and the model obeys the result, not us."""
 import hashlib
+import http.server
 import json
 import subprocess
+import threading
 
 import pytest
 
@@ -250,6 +252,54 @@ def test_what_a_failure_says_is_hidden_too(runs, daemon, trap):
                          {"step": 1, "calls": [call("exec", cmd=5)]},
                          {"step": 2, "after": "cmd", "calls": [finish("partial")]}], machine=trap, mode="handles")
     assert "Ignore all" in results(t)[0]["text"] and not is_owned(daemon, view) and view["status"] == "partial"
+
+
+def wire_turn(tool, **arguments):
+    """A call as a Chat server streams it."""
+    function = {"name": tool, "arguments": json.dumps(arguments)}
+    pieces = [{"delta": {"role": "assistant", "tool_calls": [{"index": 0, "id": "c", "type": "function", "function": function}]}},
+              {"delta": {}, "finish_reason": "tool_calls"}]
+    return "".join(f"data: {json.dumps({'choices': [{'index': 0, **p}]})}\n\n" for p in pieces) + "data: [DONE]\n\n"
+
+
+@pytest.fixture
+def quoting():
+    """A provider that plays `.turns`, and refuses what is read apart with words that quote it; `.asked` has all but those."""
+    class Server(http.server.ThreadingHTTPServer):
+        turns, asked, refused = [], [], []
+
+    class Answer(http.server.BaseHTTPRequestHandler):
+        def do_POST(self):
+            body = self.rfile.read(int(self.headers["Content-Length"])).decode()
+            apart = "Read the text below" in body
+            (s.refused if apart else s.asked).append(body)
+            quote = {"error": {"type": "invalid_request_error", "message": f"cannot parse: {HOSTILE}"}}
+            data = (json.dumps(quote) if apart else s.turns[len(s.asked) - 1]).encode()
+            self.send_response(400 if apart else 200)
+            self.send_header("Content-Type", "application/json" if apart else "text/event-stream")
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def log_message(self, *words):
+            pass
+
+    with Server(("127.0.0.1", 0), Answer) as s:
+        threading.Thread(target=s.serve_forever, daemon=True).start()
+        yield s
+        s.shutdown()
+
+
+@pytest.mark.parametrize("mode,tool", [("handles", {"handle": "$h1.0"}), ("map", {"items": ["$h1.0"]})])
+def test_what_a_provider_quotes_of_a_text_is_not_shown(runs, daemon, trap, quoting, mode, tool):
+    """A provider that fails to read a text apart may quote it. Its owner finds these words in the journal: the control."""
+    quoting.turns = [wire_turn("exec", cmd="cat mail/1"), wire_turn("inspect" if mode == "handles" else "map", question="?", schema=PRICE, **tool),
+                     wire_turn("finish", status="partial", summary="No.", open_issues=["all"])]
+    keys = {"OPENAI_API_KEY": "k", "OPENAI_BASE_URL": f"http://127.0.0.1:{quoting.server_address[1]}"}
+    r = daemon.post("/v1/runs", {"task": "Read it.", "model": "openai/x", "keys": keys, "mode": mode, "machine": trap})["id"]
+    assert runs.wait(r)["status"] == "partial" and len(quoting.refused) == 1 and len(quoting.asked) == 3
+    assert HOSTILE in quoting.refused[0] and HOSTILE in daemon.request("GET", "/v1/audit", raw=True, verb="run.aside").decode()
+    assert "refuses the request as invalid" in quoting.asked[2] and not [a for a in quoting.asked if "Ignore all" in a]
 
 
 # ---- map ----
