@@ -1,6 +1,7 @@
 #include "image/jail.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/capability.h>
 #include <seccomp.h>
 #include <sys/prctl.h>
@@ -24,7 +25,6 @@ static const int allowed[] = {
     SCMP_SYS(pwrite64),
     SCMP_SYS(lseek),
     SCMP_SYS(close),
-    SCMP_SYS(fcntl),
     SCMP_SYS(ftruncate),
     SCMP_SYS(fadvise64),
     /* the tree */
@@ -60,10 +60,14 @@ static const int allowed[] = {
     SCMP_SYS(getrandom),
     SCMP_SYS(rt_sigreturn),
     SCMP_SYS(rt_sigprocmask),
+    SCMP_SYS(ppoll),
     SCMP_SYS(wait4),
     SCMP_SYS(exit),
     SCMP_SYS(exit_group),
 };
+
+/* With others of its commands a descriptor sends signals, to whatever process one likes. */
+static const unsigned commands[] = {F_DUPFD, F_DUPFD_CLOEXEC, F_GETFD, F_SETFD, F_GETFL, F_SETFL};
 
 static const struct {
     int resource;
@@ -109,6 +113,9 @@ static int load_filter(void) {
     int r = ctx ? 0 : -ENOMEM;
     for (size_t i = 0; r == 0 && i < sizeof(allowed) / sizeof(*allowed); i++)
         r = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, allowed[i], 0);
+    for (size_t i = 0; r == 0 && i < sizeof(commands) / sizeof(*commands); i++)
+        r = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(fcntl), 1,
+                             SCMP_A1(SCMP_CMP_MASKED_EQ, UINT32_MAX, commands[i]));
     if (r == 0)
         r = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(mknodat), 1,
                              SCMP_A2(SCMP_CMP_MASKED_EQ, S_IFMT, S_IFIFO));

@@ -6,33 +6,28 @@
  * (the others), 3 the image's directory (root/, image.json; for unpack also spool/), 4 the reports.
  * With `view` 3 is a tree itself, and 5 what is to be seen as its /usr, if it is there. With
  * `sealed` 5 is the tree of the image. For erofs 1 is an empty file, and the image's id is told.
- *
- * To unpack there are two processes: one reads the archive; the other never sees a byte of it, and
- * names what has become of it. So an archive that takes over its reader cannot give its tree the
- * id of another.
  */
-#include <errno.h>
 #include <fcntl.h>
 #include <locale.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/defer.h"
 #include "base/fdio.h"
 #include "base/jot.h"
 #include "base/parse.h"
+#include "image/apart.h"
 #include "image/erofs.h"
 #include "image/fit.h"
-#include "image/import.h"
 #include "image/jail.h"
 #include "image/pack.h"
+#include "image/reader.h"
 #include "image/seal.h"
 
-enum { FD_DIR = 3, FD_REPORT = 4, FD_USR = 5, FD_CONFIG = 5, FD_TREE = 5 };
+enum { FD_DIR = 3, FD_REPORT = 4, FD_USR = 5, FD_TREE = 5 };
 
 struct work {
     const char *verb;
@@ -43,48 +38,7 @@ struct work {
     struct report report;
 };
 
-static int open_dir(const char *name, struct err *err) {
-    int fd = openat(AT_FDCWD, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    return fd >= 0 ? fd : err_sys(err, "open the image's directory '%s'", name);
-}
-
 /* ---- unpack ---- */
-
-/* In the reader: its configuration goes to the other process, its failures to the daemon. */
-static int read_archive(struct work *w, struct err *err) {
-    struct image_config config DEFER(image_config_done) = {0};
-    struct buf text DEFER(buf_done) = BUF(CONFIG_BYTES_MAX + 1);
-    int root DEFER_CLOSE = open_dir("root", err), spool DEFER_CLOSE = open_dir("spool", err);
-    if (root < 0 || spool < 0)
-        return -1;
-    struct unpack u DEFER(unpack_done) = unpack_begin(root, w->ids, &w->report);
-    u.limits.disk = w->disk;
-    if (image_import(0, spool, &u, &config, err) < 0 || image_config_print(&config, &text, err) < 0)
-        return -1;
-    int r = write_all(FD_CONFIG, text.data, text.len);
-    return r < 0 ? err_num(err, r, "hand the configuration over") : 0;
-}
-
-static void be_reader(struct work *w, int config) {
-    struct err err;
-    if (dup3(config, FD_CONFIG, 0) < 0)
-        _exit(1);
-    if (jail_enter(FD_DIR, FD_CONFIG, &err) == 0 && read_archive(w, &err) == 0)
-        _exit(0);
-    report_error(&w->report, &err);
-    _exit(2);
-}
-
-static int await_reader(pid_t pid, bool *ret_told, struct err *err) {
-    int status = 0;
-    while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
-        ;
-    *ret_told = WIFEXITED(status) && WEXITSTATUS(status) == 2;
-    if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
-        return 0;
-    return err_set(err, ERR_INVALID, "the archive could not be read: its reader ended with %d",
-                   status);
-}
 
 /* uid, gid and home of who runs its programs, beside what the image itself says. */
 static int describe(int root, const struct image_config *c, struct buf *ret, struct err *err) {
@@ -109,7 +63,7 @@ static int seal_tree(struct work *w, const char *text, size_t len, struct err *e
     struct buf canonical DEFER(buf_done) = BUF(CONFIG_BYTES_MAX + 1);
     struct buf described DEFER(buf_done) = BUF(2 * CONFIG_BYTES_MAX);
     struct seal seal;
-    int root DEFER_CLOSE = open_dir("root", err);
+    int root DEFER_CLOSE = image_dir("root", err);
     if (root < 0 || image_config_read(text, len, &config, err) < 0 ||
         image_config_print(&config, &canonical, err) < 0 || image_fit(root, &w->ids, err) < 0 ||
         describe(root, &config, &described, err) < 0 ||
@@ -119,29 +73,12 @@ static int seal_tree(struct work *w, const char *text, size_t len, struct err *e
     return 0;
 }
 
-static int do_unpack(struct work *w, bool *ret_told, struct err *err) {
-    char text[CONFIG_BYTES_MAX + 1];
-    int config[2];
-    if (pipe2(config, O_CLOEXEC) < 0 || fcntl(config[1], F_SETPIPE_SZ, CONFIG_BYTES_MAX) < 0)
-        return err_sys(err, "make a pipe");
-    /* Away from the numbers that mean something. */
-    int from = fcntl(config[0], F_DUPFD_CLOEXEC, 16), to = fcntl(config[1], F_DUPFD_CLOEXEC, 16);
-    pid_t pid = from < 0 || to < 0 ? -1 : fork();
-    if (pid == 0)
-        be_reader(w, to);
-    if (pid < 0)
-        return err_sys(err, "start the reader of the archive");
-    close(0);
-    close(config[1]);
-    close(to);
-    if (dup3(from, FD_CONFIG, O_CLOEXEC) < 0 || jail_enter(FD_DIR, FD_CONFIG, err) < 0 ||
-        await_reader(pid, ret_told, err) < 0)
-        return -1;
-    size_t n = 0;
-    for (ssize_t got; n < sizeof(text) && (got = read(FD_CONFIG, text + n, sizeof(text) - n)) > 0;)
-        n += (size_t)got;
-    return n == sizeof(text) ? err_set(err, ERR_LIMIT, "the image's configuration is too large")
-                             : seal_tree(w, text, n, err);
+static int do_unpack(struct work *w, struct err *err) {
+    struct buf text DEFER(buf_done) = BUF(CONFIG_BYTES_MAX + 1);
+    struct reading r = {.ids = w->ids, .disk = w->disk};
+    return apart_read(FD_DIR, &w->report, read_archive, &r, &text, err) < 0
+               ? -1
+               : seal_tree(w, text.data ? text.data : "", text.len, err);
 }
 
 /* ---- the others ---- */
@@ -174,7 +111,7 @@ static int load_config(struct image_config *ret, struct err *err) {
 
 /* The tree of an image, or what a machine shows. */
 static int open_root(const struct work *w, struct err *err) {
-    return w->sealed ? FD_TREE : open_dir(w->view ? "." : "root", err);
+    return w->sealed ? FD_TREE : image_dir(w->view ? "." : "root", err);
 }
 
 static int do_pack(struct work *w, struct err *err) {
@@ -243,7 +180,6 @@ static int read_words(int argc, char **argv, struct work *w) {
 int main(int argc, char **argv) {
     struct work w = {.report = {.fd = FD_REPORT}};
     struct err err;
-    bool told = false;
     if (read_words(argc, argv, &w) < 0) {
         fputs("carrel-image unpack|tar|tar.zst|oci|erofs ...: for the spawner\n", stderr);
         return 64;
@@ -251,10 +187,10 @@ int main(int argc, char **argv) {
     /* Names of archives are taken as bytes of UTF-8; loaded while there is something to load. */
     setlocale(LC_CTYPE, "C.UTF-8");
     signal(SIGPIPE, SIG_DFL); /* nobody listens any more: the rest is for nobody */
-    int r = strcmp(w.verb, "unpack") == 0  ? do_unpack(&w, &told, &err)
+    int r = strcmp(w.verb, "unpack") == 0  ? do_unpack(&w, &err)
             : strcmp(w.verb, "erofs") == 0 ? do_erofs(&w, &err)
                                            : do_pack(&w, &err);
-    if (r < 0 && !told)
+    if (r < 0)
         report_error(&w.report, &err);
     return r < 0;
 }

@@ -69,3 +69,11 @@ void report_done(struct report *r) {
     jot_bool(&j, "done", true);
     say(r, &j);
 }
+
+void report_config(struct report *r, const char *config) {
+    struct buf text DEFER(buf_done) = BUF(LINE_MAX);
+    struct jot j = JOT(&text);
+    jot_object(&j, NULL);
+    jot_raw(&j, "config", config);
+    say(r, &j);
+}

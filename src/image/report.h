@@ -17,3 +17,5 @@ void report_error(struct report *r, const struct err *err);
 void report_image(struct report *r, const char *id, uint64_t entries, uint64_t bytes, uint64_t disk,
                   const char *config);
 void report_done(struct report *r);
+/* By the reader of an archive, to the one who hears it: see image/apart.h. config: JSON. */
+void report_config(struct report *r, const char *config);

@@ -19,6 +19,11 @@ int image_id_from_disk(const struct image_ids *ids, uint32_t on_disk, uint32_t *
     return *ret <= IMAGE_ID_MAX ? 0 : -1;
 }
 
+int image_dir(const char *name, struct err *err) {
+    int fd = openat(AT_FDCWD, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    return fd >= 0 ? fd : err_sys(err, "open the image's directory '%s'", name);
+}
+
 static int open_beneath(int root, const char *path) {
     const struct open_how how = {.flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC,
                                  .resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS};

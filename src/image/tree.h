@@ -25,6 +25,9 @@ struct image_ids {
 uint32_t image_id_to_disk(const struct image_ids *ids, uint32_t id);
 int image_id_from_disk(const struct image_ids *ids, uint32_t on_disk, uint32_t *ret);
 
+/* In the jail of an image's directory: one of those that are in it. -1 with *err. */
+int image_dir(const char *name, struct err *err);
+
 /*
  * The directory of an entry, made if it is missing (ids NULL: it is not made); links on the way are
  * followed only as long as they stay within the tree. -1 with *err.

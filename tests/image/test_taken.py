@@ -1,0 +1,172 @@
+"""A reader of archives that its archive took over (tests/image/taken.c): it names no image, hides nothing in one, and
+ends with its job. The controls are programs that have what the reader must not have."""
+import fcntl
+import json
+import os
+import shutil
+import signal
+import subprocess
+
+import pytest
+
+from carrel import BUILD
+from daemon import Daemon, Refused
+from trees import archive, entry
+import patience
+
+CHECKED = patience.sanitized(BUILD / "libexec/carrel-image")
+FORGED_ID = "i-" + "a" * 52
+REPORT = json.dumps({"id": FORGED_ID, "entries": 7, "bytes": 7, "disk": 7,
+                     "config": {"image": {}, "uid": 0, "gid": 0, "name": "root", "home": "/"}})
+
+
+class Own(Daemon):
+    """A daemon whose worker of archives is the test's to choose."""
+
+    def __init__(self, where):
+        self.libexec = where / "libexec"
+        self.libexec.mkdir()
+        for part in ("carrel-daemon", "carrel-guest", "carrel-spawn"):
+            shutil.copy(BUILD / "libexec" / part, self.libexec / part)
+        shutil.copy(BUILD / "carrel", where / "carrel")
+        self.program = self.libexec / "carrel-daemon"
+        super().__init__()
+
+    def work_by(self, program):
+        """Renamed, because the one before may still be running."""
+        shutil.copy(program, self.libexec / "next")
+        os.rename(self.libexec / "next", self.libexec / "carrel-image")
+
+    def work_by_script(self, text):
+        (self.libexec / "script").write_text("#!/bin/sh\n" + text)
+        (self.libexec / "script").chmod(0o755)
+        self.work_by(self.libexec / "script")
+
+    def take(self, data, **query):
+        return self.request("POST", "/v1/images", data, **query)
+
+    def try_it(self, attack):
+        """An archive takes its reader over."""
+        self.work_by(BUILD / "libexec/carrel-image-taken")
+        return self.take(attack.encode() + b"\n", name="taken")
+
+    def stored(self):
+        return sorted(p.name for p in (self.home / "images").iterdir() if p.name.startswith("i-"))
+
+    def workers(self):
+        """Its workers that are alive."""
+        found = []
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                exe = os.readlink(f"/proc/{pid}/exe")
+            except OSError:
+                continue
+            if exe.removesuffix(" (deleted)") in (str(self.libexec / "carrel-image"), str(self.libexec / "next")):
+                found.append(int(pid))
+        return found
+
+
+@pytest.fixture(scope="module")
+def own_of_all(tmp_path_factory):
+    d = Own(tmp_path_factory.mktemp("bin"))
+    yield d
+    d.stop()
+
+
+@pytest.fixture
+def own(own_of_all):
+    yield own_of_all
+    for image in own_of_all.get("/v1/images")["images"]:
+        own_of_all.delete("/v1/images/" + image["name"])
+    own_of_all.until(lambda: own_of_all.stored() == [])
+
+
+def test_the_honest_one_works(own):
+    own.work_by(BUILD / "libexec/carrel-image")
+    image = own.take(archive(entry("a", b"x")), name="honest")
+    assert own.stored() == [image["id"]] and image["bytes"] > 0
+
+
+def test_a_reader_names_no_image(own):
+    """What it is called is what is in it: the same tree has that id when nobody lies."""
+    image = own.try_it("say " + REPORT)
+    assert image["id"] != FORGED_ID and image["entries"] != 7 and own.stored() == [image["id"]], image
+    own.delete("/v1/images/taken")
+    own.until(lambda: own.stored() == [])
+    assert own.try_it("nothing")["id"] == image["id"]
+
+
+def test_a_reader_has_not_the_last_word(own):
+    with pytest.raises(Refused) as refused:
+        own.try_it("last " + REPORT)
+    assert "says too much" in refused.value.error["message"], refused.value
+    assert own.stored() == [] and own.get("/v1/images")["images"] == []
+    own.until(lambda: own.workers() == [])
+
+
+def test_the_control_of_that_whoever_holds_the_pipe_is_believed(own):
+    own.work_by_script(f"cat >/dev/null\necho '{REPORT}' >&4\n")
+    assert own.take(b"x", name="forged")["id"] == FORGED_ID and own.stored() == [FORGED_ID]
+
+
+@pytest.mark.parametrize("name", ["root.erofs", "presets", "image.json"])
+def test_a_reader_leaves_nothing_beside_the_tree(own, name):
+    """No id tells of it, but it would be mounted or read as the image's."""
+    with pytest.raises(Refused) as refused:
+        own.try_it("plant " + name)
+    assert f"left '{name}' beside the image" in refused.value.error["message"], refused.value
+    assert own.stored() == [] and own.get("/v1/images")["images"] == []
+
+
+def test_the_control_of_that_such_a_file_is_taken_for_the_image(own):
+    own.work_by_script(f"cat >/dev/null\n: >/proc/self/fd/3/root.erofs\necho '{REPORT}' >&4\n")
+    assert own.take(b"x", name="forged")["stored"] == "erofs"
+
+
+@pytest.mark.skipif(CHECKED, reason="whoever checks every access writes into the log")
+def test_a_reader_writes_into_no_log(own):
+    own.try_it("log a line of its own")
+    assert "a line of its own" not in own.log() + (own.run_dir / "spawn.log").read_text()
+
+
+@pytest.fixture
+def victim():
+    """Somebody else's process."""
+    p = subprocess.Popen(["sleep", "1000"])
+    yield p
+    p.kill()
+    p.wait()
+
+
+@pytest.mark.skipif(CHECKED, reason="there is no filter of system calls where every access is checked")
+def test_a_reader_signals_nobody(own, victim):
+    """A descriptor can be told to send a signal to a process when it has something to read."""
+    with pytest.raises(Refused) as refused:
+        own.try_it(f"kill {victim.pid}")
+    assert "signal another: Function not implemented" in refused.value.error["message"], refused.value
+    assert victim.poll() is None
+
+
+def test_the_control_of_that_a_descriptor_kills(victim):
+    ours, theirs = os.pipe()
+    fcntl.fcntl(ours, fcntl.F_SETOWN, victim.pid)
+    fcntl.fcntl(ours, fcntl.F_SETSIG, signal.SIGKILL)
+    fcntl.fcntl(ours, fcntl.F_SETFL, os.O_ASYNC)
+    os.write(theirs, b"x")
+    assert victim.wait(60 * patience.PATIENCE) == -signal.SIGKILL
+    os.close(ours)
+    os.close(theirs)
+
+
+@pytest.mark.parametrize("how", ["silent", "open"])
+def test_a_reader_ends_with_its_job(own, how):
+    own.work_by(BUILD / "libexec/carrel-image-taken")
+    before = set(own.workers())
+    c = own.connect()
+    c.putrequest("POST", "/v1/images?name=stays")
+    c.putheader("Content-Length", "100000")
+    c.endheaders()
+    c.send(f"stay {how}\n".encode())
+    own.until(lambda: len(set(own.workers()) - before) == 2)
+    c.close()
+    own.until(lambda: set(own.workers()) <= before)
