@@ -510,8 +510,9 @@ void service_grant_add(struct service *s, const struct caller *who, const char *
     g->kind = grant_kind_find(plan.rows[0].kind, NULL);
     g->row = plan.rows[0];
     plan.rows[0] = (struct grant_row){0};
-    if (granting_begin(g, &err) < 0 || settle(l, &g->row, &err) < 0 ||
-        taint_grant(l, r, plan.fds[0], &err) < 0) {
+    /* Before settle(), which writes the row: that one alone lets a command see what it grants. */
+    if (granting_begin(g, &err) < 0 || taint_grant(l, r, plan.fds[0], &err) < 0 ||
+        settle(l, &g->row, &err) < 0) {
         granting_fail(g, &err);
         return;
     }

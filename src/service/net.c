@@ -326,8 +326,10 @@ static void restore_policy(struct live *l) {
     struct err err;
     char *json DEFER_FREE = NULL;
     if (store_network_get(l->service->store, l->row.id, &json, &err) == 0 &&
-        (!json || policy_read(json, p, &err) == 0))
+        (!json || policy_read(json, p, &err) == 0)) {
+        taint_restored(l);
         return;
+    }
     log_line(LOG_ERROR, "service", "rules of a machine: %s: it is closed id=%s", err.text,
              l->row.id);
     p->guarded = true;

@@ -117,7 +117,11 @@ struct live {
     char *cwd;                /* of commands: a granted directory, or NULL */
     struct live_image *image; /* what it starts from; NULL: the host's */
     struct gate_machine *gate;
-    bool taint_unsaved; /* its policy says so, but the store does not yet: service/taint.h */
+    struct {
+        bool unsaved; /* its policy says so, but not yet the store, or not for all sharers */
+        bool untold;  /* nor the journal */
+        bool joining; /* on its way to those who share with it, some of whom lead back */
+    } taint;          /* service/taint.h */
     bool cutting;
     struct loop_call cut;             /* of its connections, if that cannot be stored */
     struct exposures *exposures;      /* ports that are shown outside; NULL: none */

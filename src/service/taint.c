@@ -111,26 +111,34 @@ static void tell_tainted(struct live *to, enum taint_flow flow) {
         snprintf(why, sizeof(why), "%s: data from %s", taint_flows[flow].name, source);
     net_note(to, "machine.taint", why, NULL);
     event_tell(to->service, to->row.owner, to->row.id, "machine.tainted", NULL);
-    if (flow != TAINT_NETWORK) /* a connection that is just being judged goes on being judged */
-        gate_changed(to->gate);
+    to->taint.untold = false;
+}
+
+static int store_taint(struct live *to, enum taint_flow flow, struct err *err) {
+    if (net_keep(to, err) < 0)
+        return err_wrap(err, "store that machine '%s' is tainted", to->row.id);
+    if (to->taint.untold)
+        tell_tainted(to, flow);
+    return join_sharers(to, err);
 }
 
 static int join(struct live *to, enum taint_flow flow, uint64_t rule, const char *source,
                 struct err *err) {
     struct policy *p = gate_policy(to->gate);
-    bool is_new = source && *source && policy_taint(p, rule, source, now_ms());
-    if (!is_new && !to->taint_unsaved)
+    if (source && *source && policy_taint(p, rule, source, now_ms())) {
+        /* In memory it holds whatever happens: that closes more, never less. */
+        to->taint.unsaved = to->taint.untold = true;
+        if (flow != TAINT_NETWORK) /* a connection that is being judged goes on being judged */
+            gate_changed(to->gate);
+    }
+    if (!to->taint.unsaved || to->taint.joining) /* it may be one of those who share with it */
         return 0;
-    /* In memory it holds whatever happens: that closes more, never less. */
-    to->taint_unsaved = true;
-    if (net_keep(to, err) < 0)
-        return err_wrap(err, "store that machine '%s' is tainted", to->row.id);
-    if (is_new)
-        tell_tainted(to, flow);
-    if (join_sharers(to, err) < 0)
-        return -1;
-    to->taint_unsaved = false; /* only now: else a mark that was refused would not be tried again */
-    return 0;
+    to->taint.joining = true;
+    int r = store_taint(to, flow, err);
+    to->taint.joining = false;
+    /* Only when all have it: else a mark that was refused would not be tried again. */
+    to->taint.unsaved = r < 0;
+    return r;
 }
 
 int taint_join(struct live *to, enum taint_flow flow, const char *source, struct err *err) {
@@ -147,7 +155,7 @@ static int join_path(struct service *s, const char *owner, const char *path, enu
     struct live *l;
     for (size_t at = 0; (l = map_next(&s->machines, &at));) {
         struct grant_list list DEFER(grant_list_done) = {0};
-        if (strcmp(l->row.owner, owner) != 0 || taint_of(l)[0])
+        if (strcmp(l->row.owner, owner) != 0 || (taint_of(l)[0] && !l->taint.unsaved))
             continue;
         if (store_grant_list(s->store, l->row.id, "dir", &list, err) < 0)
             return -1;
@@ -187,6 +195,10 @@ static int join_sharers(struct live *from, struct err *err) {
 
 int taint_lent(struct live *l, struct err *err) {
     return taint_of(l)[0] ? join_sharers(l, err) : 0;
+}
+
+void taint_restored(struct live *l) {
+    l->taint.unsaved = taint_of(l)[0];
 }
 
 void service_taint_of(struct service *s, const char *machine, char ret[TAINT_SOURCE_SIZE]) {

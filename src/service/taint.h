@@ -48,6 +48,9 @@ int taint_join(struct live *to, enum taint_flow flow, const char *source, struct
 int taint_crossed(struct live *l, uint64_t rule, const char *host, struct err *err);
 /* Its directories are known now: who shares one that it may write to is tainted with it. */
 int taint_lent(struct live *l, struct err *err);
+/* Its rules were read back. Whether those who share with it were reached is not known: tried again.
+ */
+void taint_restored(struct live *l);
 /* Also of one that has ended. What is not known counts as tainted. */
 void service_taint_of(struct service *s, const char *machine, char ret[TAINT_SOURCE_SIZE]);
 /* Of a machine of the caller; `from` may have ended. */

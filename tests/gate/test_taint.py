@@ -11,6 +11,7 @@ import pytest
 
 from carrel import PROGRAM
 from conftest import Gated
+from daemon import Refused
 from faulty import Faulty
 
 CURL = ["curl", "-sS", "--max-time", "20", "-o", "/dev/null", "-w", "%{http_code}"]
@@ -216,6 +217,49 @@ def test_the_mark_of_a_shared_directory_is_tried_again(servers, tmp_path):
             for m in one, other:
                 d.delete(f"/v1/machines/{m}")
         assert half, "some write of the second kind failed"
+    finally:
+        d.stop()
+
+
+OPEN = """
+import socket
+s = socket.create_connection(("ok.test", {port}), 60)
+s.sendall(b"before")
+out = b""
+while b"before" not in out:
+    out += s.recv(65536)
+print("open", flush=True)
+input()
+out = b""
+try:
+    s.sendall(b"my-secret"); s.shutdown(1)
+    while part := s.recv(65536):
+        out += part
+except OSError:
+    pass
+print("over", out.decode(), flush=True)
+"""
+
+
+@pytest.mark.parametrize("guard", [True, False], ids=["guarded", "control"])
+def test_a_taint_that_was_stored_late_closes_what_is_open(servers, guard):
+    """The first write of it fails and the second does not; who is not guarded goes on."""
+    d = FaultyGated(servers.dir / "ca.pem")
+    try:
+        m = d.machine(guard=guard, net=[{"target": f"tcp://ok.test:{servers.tcp}", "local": True, "trusted": True}])
+        x = d.exec(m, ["python3", "-c", OPEN.replace("{port}", str(servers.tcp))], stdin_open=True, background=True)["id"]
+
+        def said(word):
+            return d.until(lambda: word in (text := d.get(f"/v1/machines/{m}/execs/{x}/output").decode()) and text, 60)
+
+        said("open")
+        word = {"kind": "env", "what": "WORD", "value": "of a stranger", "untrusted": True}
+        with d.failing(), pytest.raises(Refused, match="is tainted"):
+            d.post(f"/v1/machines/{m}/grants", word)
+        d.post(f"/v1/machines/{m}/grants", word)
+        assert stored(d, m) == "WORD" and [n["reason"] for n in d.notes(m, "machine.taint")] == ["it read from WORD"]
+        d.request("POST", f"/v1/machines/{m}/execs/{x}/stdin", b"go\n")
+        assert ("my-secret" in said("over")) == (not guard)
     finally:
         d.stop()
 

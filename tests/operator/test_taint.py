@@ -97,22 +97,34 @@ def flow_shared(daemon, runs, place, dirty):
     return other
 
 
-def sub_agent(daemon, runs, dirty, fails=False, **spawn):
-    """Its machine is tainted while it works, and it reports only then."""
+def begin_sub_agent(daemon, runs, fails=False, said="Not all is done.", **spawn):
+    """It waits in its machine until it is told to go on: the parent's machine, the child's, and the run."""
     m = daemon.machine()
-    wait = run("until test -e /home/user/go; do sleep 0.05; done; mkdir -p work; echo went", yield_ms=50000, timeout_ms=600000)
-    over = [{"after": "was interrupted", "calls": [finish("partial")]}] if fails else [{"after": "went", "calls": [finish("partial")]}, {"calls": [finish("partial")]}]
+    wait = run("until test -e /home/user/go; do sleep 0.05; done; mkdir -p work; echo file > work/file; echo went", yield_ms=50000, timeout_ms=600000)
+    end = finish("partial", summary=said)
+    over = [{"after": "was interrupted", "calls": [end]}] if fails else [{"after": "went", "calls": [end]}, {"calls": [finish("partial")]}]
     r = runs.start([{"after": "You are a sub-agent", "calls": [wait]},
                     {"step": 0, "calls": [call("spawn", task="Look.", **spawn)]}, *over], machine=m)["id"]
     child = daemon.until(lambda: [x["machine"] for x in daemon.get("/v1/runs")["runs"] if x["id"] != r and
                                   x.get("machine") not in (None, m) and x["state"] == "running"])[0]
+    return m, child, r
+
+
+def end_sub_agent(daemon, runs, child, r):
+    """What its parent is told."""
+    daemon.request("PUT", f"/v1/machines/{child}/files?path=/home/user/go", b"x")
+    runs.wait(r, "ended")
+    return results(runs.transcript(r))[0]
+
+
+def sub_agent(daemon, runs, dirty, fails=False, **spawn):
+    """Its machine is tainted while it works, and it reports only then."""
+    m, child, r = begin_sub_agent(daemon, runs, fails, **spawn)
     if dirty:
         taint(daemon, child)
     assert not tainted(daemon, m)
-    daemon.request("PUT", f"/v1/machines/{child}/files?path=/home/user/go", b"x")
-    runs.wait(r, "ended")
-    (first, *_) = results(runs.transcript(r))
-    assert first.get("failed", False) == fails, first
+    told = end_sub_agent(daemon, runs, child, r)
+    assert told.get("failed", False) == fails, told
     return m
 
 
