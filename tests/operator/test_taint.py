@@ -100,7 +100,8 @@ def flow_shared(daemon, runs, place, dirty):
 def begin_sub_agent(daemon, runs, fails=False, said="Not all is done.", **spawn):
     """It waits in its machine until it is told to go on: the parent's machine, the child's, and the run."""
     m = daemon.machine()
-    wait = run("until test -e /home/user/go; do sleep 0.05; done; mkdir -p work; echo file > work/file; echo went", yield_ms=50000, timeout_ms=600000)
+    daemon.exec(m, "mkdir work")
+    wait = run("until test -e /home/user/go; do sleep 0.05; done; echo file > work/file; echo went", yield_ms=50000, timeout_ms=600000)
     end = finish("partial", summary=said)
     over = [{"after": "was interrupted", "calls": [end]}] if fails else [{"after": "went", "calls": [end]}, {"calls": [finish("partial")]}]
     r = runs.start([{"after": "You are a sub-agent", "calls": [wait]},

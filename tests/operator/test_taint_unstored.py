@@ -59,7 +59,7 @@ def source(d, dirty, **fields):
     return taint(d, m) if dirty else m
 
 
-# ---- flows: each prepares its source, and yields; then the flow itself. What it returns has arrived: (where, whether it is stored as tainted) ----
+# ---- each prepares its source. Two functions: the flow, which returns whether the taint is stored then; and whether the data is there ----
 
 def flow_untrusted(d, place, dirty):
     m = d.machine()
@@ -173,7 +173,11 @@ def flow_report(d, place, dirty, **spawn):
             raise Refused(507, told)
         return stored(d, m)
 
-    return flow, lambda: SAID in str(told) or d.exec(m, "test -e work/file")["exec"]["status"] == 0
+    def arrived():
+        there = d.exec(m, "test -e work/file")["exec"]["status"] == 0
+        return there if spawn else SAID in str(told)
+
+    return flow, arrived
 
 
 def flow_bring(d, place, dirty):
