@@ -475,6 +475,19 @@ def test_history_gives_way_when_the_disk_is_full_of_it(daemon):
     assert daemon.get("/v1/store/check")["whole"]
 
 
+def test_a_disk_full_of_what_only_the_newest_step_names_becomes_free(daemon):
+    """Dropping older steps frees nothing then: that step comes to lie on what its layers were merged to."""
+    b = Box(daemon, steps="manual", limits={"disk": "44M", "mem": "512M"})
+    for i in range(8):  # the eighth names four layers of 10 MB, more than the four fifths of a disk that make it full
+        b.sh(f"head -c 10000000 /dev/urandom > big; echo {i} > n")
+        b.snap()
+        daemon.until(lambda: daemon.get(b.url + "/stats")["disk_bytes"] < 37_000_000)
+    b.sh("rm big n")
+    b.rewind(b.steps(limit=1000)[-1]["number"])
+    assert b.sh("cat n; wc -c < big") == "7\n10000000\n"
+    assert daemon.get("/v1/store/check")["whole"]
+
+
 def test_what_no_step_holds_stays_when_a_full_disk_gets_a_new_root(daemon):
     """Snapshots come before what is to be kept is written: a new root that lets go of old layers takes it along."""
     b = Box(daemon, steps="manual", limits={"disk": "64M", "mem": "512M"})
