@@ -182,3 +182,6 @@ struct judge_request {
 typedef void judge_fn(void *arg, const struct err *err);
 void judge_apply(struct service *s, const struct caller *who, const struct judge_request *r,
                  judge_fn *done, void *arg);
+/* Every process of a try ends: one could show its check other files than are frozen, or stay. */
+void judge_end_all(struct service *s, const struct caller *who, const char *machine, judge_fn *done,
+                   void *arg);

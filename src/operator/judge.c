@@ -18,6 +18,7 @@
 enum {
     JUDGE_MS = 600 * 1000,
     JUDGE_DIRS = 2,
+    JUDGE_STOPS = 15,
     JUDGE_KEY_SIZE = 80,
     JUDGE_WINDOW = 16 << 20, /* more than a tool may send before it is told to go on */
 };
@@ -256,4 +257,42 @@ void judge_apply(struct service *s, const struct caller *who, const struct judge
     }
     snprintf(j->uid, sizeof(j->uid), "%u", uid);
     command_run(j, "stage", prepare, dir_copy);
+}
+
+/* ---- what a try left running ---- */
+
+struct ending {
+    struct service *service;
+    struct caller who;
+    char machine[ID_SIZE];
+    unsigned tries;
+    judge_fn *done;
+    void *arg;
+};
+
+static void up_again(void *arg, const struct machine_view *view, const struct err *err) {
+    struct ending *e DEFER_FREE = arg;
+    (void)view;
+    e->done(e->arg, err);
+}
+
+/* A tree that is large, or a host that is busy, takes longer than one stop waits. */
+static void all_ended(void *arg, const struct machine_view *view, const struct err *err) {
+    struct ending *e = arg;
+    if (err && err->code == ERR_BUSY && ++e->tries < JUDGE_STOPS)
+        service_stop(e->service, &e->who, e->machine, all_ended, e);
+    else if (err)
+        up_again(e, view, err);
+    else
+        service_resume(e->service, &e->who, e->machine, up_again, e);
+}
+
+void judge_end_all(struct service *s, const struct caller *who, const char *machine, judge_fn *done,
+                   void *arg) {
+    struct ending *e = calloc(1, sizeof(*e));
+    if (!e)
+        abort();
+    *e = (struct ending){.service = s, .who = *who, .done = done, .arg = arg};
+    snprintf(e->machine, sizeof(e->machine), "%s", machine);
+    service_stop(s, who, e->machine, all_ended, e);
 }

@@ -206,10 +206,8 @@ static void outcome_known(void *arg, const struct run_view *view, const struct e
     struct outcome *o = arg;
     snprintf(o->state, sizeof(o->state), "%s", err ? "interrupted" : view->state);
     snprintf(o->status, sizeof(o->status), "%s", !err && view->status ? view->status : "");
-    snprintf(o->reason, sizeof(o->reason), "%s",
-             err            ? err->text
-             : view->reason ? view->reason
-                            : "");
+    const char *why = err ? err->text : view->reason;
+    snprintf(o->reason, sizeof(o->reason), "%s", why ? why : "");
     o->report = !err && view->report ? json_loads(view->report, 0, NULL) : NULL;
 }
 
@@ -449,6 +447,17 @@ static void grants_known(void *arg, const char *json, const struct err *err) {
     }
 }
 
+static void nothing_runs(void *arg, const struct err *err) {
+    struct trying *t = arg;
+    if (is_unwanted(t))
+        return;
+    t->busy = !err;
+    if (err)
+        judge_failed(t, "end what it left running", err);
+    else
+        service_grant_list(t->service, &t->live->who, t->place, grants_known, t);
+}
+
 /* Without a check one is good that says so. What it spent is the whole's. */
 static void judge(struct trying *t) {
     struct outcome o DEFER(outcome_done) = {.report = NULL};
@@ -466,7 +475,10 @@ static void judge(struct trying *t) {
     t->file = 0;
     snprintf(t->place, sizeof(t->place), "%s", try_of(t)->machine);
     t->busy = true;
-    service_grant_list(t->service, &l->who, t->place, grants_known, t);
+    if (l->run.start.check)
+        judge_end_all(t->service, &l->who, t->place, nothing_runs, t);
+    else
+        nothing_runs(t, NULL);
 }
 
 /* ---- the end ---- */

@@ -78,6 +78,29 @@ def test_a_try_cannot_forge_the_programs_of_its_check(carrel, daemon, tmp_path, 
     assert status == 0, "work that is good is so wherever it is checked"
 
 
+BEATS = run("(while :; do echo x >> beats; sleep 0.01; done) > /dev/null 2>&1 < /dev/null & until test -s beats; do :; done")
+
+
+def test_nothing_that_a_try_left_running_changes_what_was_judged(carrel, daemon, tmp_path):
+    """What is frozen, checked and kept is the same. Without a check, the control, it goes on running."""
+    project = tmp_path / "p"
+    project.mkdir()
+    words = ["--tries", 1, "--dir", f"{project}:/home/user/p", "--json", "Make it."]
+    status, out, err = carrel(*words, turns=to_the_end([BEATS]))
+    assert status == 0, (out, err)
+    m = json.loads(out)["report"]["machine"]
+    beats = daemon.exec(m, "cat beats")["stdout"]
+    daemon.until(lambda: daemon.exec(m, "cat beats")["stdout"] != beats, 60)
+    daemon.delete(f"/v1/machines/{m}")
+
+    status, out, err = carrel("--check", "test -s beats", *words, turns=to_the_end([BEATS]))
+    assert status == 0, (out, err)
+    best = json.loads(out)["report"]["tries"][0]
+    shipped = subprocess.run([PROGRAM, "ship", "-y", "--stat", best["changeset"], project], env=daemon.env, capture_output=True, text=True, timeout=60)
+    assert shipped.returncode == 0, shipped
+    assert daemon.exec(best["machine"], "cat beats")["stdout"] == (project / "beats").read_text()
+
+
 def test_a_check_sees_what_a_try_made_and_removed(carrel, daemon):
     """Of a fork: work directories are the try's, whole; all else is as its source was."""
     m = daemon.machine()
