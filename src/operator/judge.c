@@ -13,6 +13,7 @@
 #include "operator/inner.h"
 #include "service/exec.h"
 #include "service/files.h"
+#include "service/taint.h"
 #include "service/tool_run.h"
 
 enum {
@@ -176,12 +177,14 @@ static void dir_feed(void *arg) {
 static void dir_packing(void *arg, const uint8_t *bytes, uint32_t n) {
     struct judging *j = arg;
     struct err err;
-    if (buf_add(&j->bytes, bytes, n)) {
+    /* Processes of the try may still run: it can be tainted after its check was forked from it. */
+    int r = service_taint_flow(j->service, &j->who, TAINT_CHECK, j->from, j->to, &err);
+    if (r == 0 && !buf_add(&j->bytes, bytes, n))
+        r = err_set(&err, ERR_LIMIT, "more was packed than was asked for");
+    if (r < 0)
+        tool_stop(j->out, &err);
+    else
         dir_feed(j);
-        return;
-    }
-    err_set(&err, ERR_LIMIT, "more was packed than was asked for");
-    tool_stop(j->out, &err);
 }
 
 /* A directory that is not there holds nothing: an archive that ends at once. */

@@ -28,6 +28,8 @@ const struct taint_flow_row taint_flows[TAINT_FLOWS] = {
                      "before the image has a name, and when a machine is made from it"},
     [TAINT_REPORT] = {"report", "machine of a sub-agent", "machine", "before the report is told"},
     [TAINT_BRING] = {"bring", "machine of a sub-agent", "machine", "before its files are written"},
+    [TAINT_CHECK] = {"check", "machine of a try", "machine of its check",
+                     "before its files are written"},
     [TAINT_TOOLS] = {"tools", "machine that a model has seen", "machine that it uses then",
                      "before the call is made"},
     [TAINT_CHANGESET] = {"changeset", "machine", "change set", "when it is frozen"},

@@ -21,6 +21,7 @@ enum taint_flow {
     TAINT_IMAGE,
     TAINT_REPORT,
     TAINT_BRING,
+    TAINT_CHECK,
     TAINT_TOOLS,
     TAINT_CHANGESET,
     TAINT_SHIP,

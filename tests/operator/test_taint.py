@@ -9,7 +9,7 @@ import tempfile
 
 import pytest
 
-from runs import call, finish, results, run
+from runs import call, finish, results, run, to_the_end
 
 SOURCE = pathlib.Path(__file__).resolve().parents[2] / "src/service/taint.c"
 FLOWS = set(re.findall(r'\[TAINT_\w+\] = \{"(\w+)"', SOURCE.read_text()))
@@ -135,6 +135,42 @@ def flow_report(daemon, runs, place, dirty):
 
 def flow_bring(daemon, runs, place, dirty):
     return sub_agent(daemon, runs, dirty, bring="/home/user/work")
+
+
+# A shell that waits before it does what a check needs, so that the machine of the check is there and its files are not.
+WAITS = r"""cp -L /bin/sh /bin/real-sh
+printf '%s\n' '#!/bin/real-sh' 'case "$*" in *carrel-judge*) until test -e /go; do sleep 0.05; done;; esac' 'exec /bin/real-sh "$@"' > /bin/sh-new
+chmod 755 /bin/sh-new; mv -f /bin/sh-new /bin/sh"""
+
+
+def begin_check(daemon, runs):
+    """The try is over, and its check waits for its files: their machines, and the run."""
+    m = daemon.machine()
+    assert daemon.exec(m, WAITS, user="root")["exec"]["status"] == 0
+    r = runs.start(to_the_end([run("echo made > made")]), machine=m, tries=1, check="until test -e /end; do sleep 0.05; done; test -e made")["id"]
+
+    def fork_of(source):
+        return daemon.until(lambda: [x["id"] for x in daemon.machines() if x["state"] == "running" and x.get("metadata", {}).get("forked_from") == source], 60)[0]
+
+    tried = fork_of(m)
+    return tried, fork_of(tried), r
+
+
+def let(daemon, m, name):
+    daemon.request("PUT", f"/v1/machines/{m}/files?path=/{name}&user=root", b"x")
+
+
+def flow_check(daemon, runs, place, dirty):
+    tried, judge, r = begin_check(daemon, runs)
+    if dirty:
+        taint(daemon, tried)
+    assert not tainted(daemon, judge)
+    let(daemon, judge, "go")
+    daemon.until(lambda: daemon.exec(judge, "test -e /home/user/made")["exec"]["status"] == 0, 60)
+    told = {"tainted": tainted(daemon, judge)}
+    let(daemon, judge, "end")
+    runs.wait(r, "ended")
+    return told
 
 
 CASES = {name[5:]: fn for name, fn in globals().items() if name.startswith("flow_")}

@@ -12,7 +12,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "image"))
 from daemon import Refused  # noqa: E402
 from faulty import Faulty  # noqa: E402
 from runs import Runs  # noqa: E402
-from test_taint import FLOWS, WORD, begin_sub_agent, end_sub_agent, freeze, lend, place, taint, tainted  # noqa: E402, F401
+from test_taint import FLOWS, WORD, begin_check, begin_sub_agent, end_sub_agent, freeze, lend, let, place, taint, tainted  # noqa: E402, F401
 from trees import small_tree  # noqa: E402
 
 SAID = "these are the words of a stranger"
@@ -184,6 +184,25 @@ def flow_bring(d, place, dirty):
     return flow_report(d, place, dirty, bring="/home/user/work")
 
 
+def flow_check(d, place, dirty):
+    """Of a try that is tainted when the machine of its check is there already."""
+    runs = Runs(d)
+    tried, judge, r = begin_check(d, runs)
+    if dirty:
+        taint(d, tried)
+    told = {}
+
+    def flow():
+        let(d, judge, "end")
+        let(d, judge, "go")
+        told.update(runs.wait(r, "ended")["report"]["tries"][0])
+        if not told["good"]:
+            raise Refused(507, str(runs.transcript(r)))
+        return False
+
+    return flow, lambda: told["good"]
+
+
 CASES = {(name[5:], table): fn for name, fn in list(globals().items()) if name.startswith("flow_")
          for table in {"ship": ("taints", "networks"), "shared": ("taints", "networks"), "image": ("taints",)}.get(name[5:], ("networks",))}
 
@@ -202,7 +221,7 @@ def test_a_flow_whose_taint_cannot_be_stored_delivers_nothing(daemon, place, nam
         with pytest.raises(Refused, match="no room for a taint"):
             flow()
         assert not arrived()
-    if name not in ("report", "bring"):  # which are over; test_taint.py has that half
+    if name not in ("report", "bring", "check"):  # which are over; test_taint.py has that half
         assert flow() and arrived()
 
 
