@@ -9,6 +9,7 @@ import tempfile
 
 import pytest
 
+from daemon import Refused
 from runs import call, finish, results, run, to_the_end
 
 SOURCE = pathlib.Path(__file__).resolve().parents[2] / "src/service/taint.c"
@@ -193,6 +194,34 @@ def test_a_flow_joins_the_taint_of_its_source(daemon, runs, place, name):
 def test_a_report_that_fails_carries_the_taint_too(daemon, runs):
     """The child's script has no turn for what it saw: it is interrupted, and its parent is told why."""
     assert tainted(daemon, sub_agent(daemon, runs, True, fails=True)) == "WORD"
+
+
+def test_files_that_are_brought_only_in_part_carry_the_taint_too(daemon, runs):
+    """Of two files one goes to a directory that is root's. The control is a child that is not tainted."""
+    for dirty in (False, True):
+        m, child, r = begin_sub_agent(daemon, runs, bring="/home/user/work")
+        daemon.exec(child, "mkdir work/sub; echo x > work/sub/file")
+        daemon.exec(m, "mkdir /home/user/work/sub", user="root")
+        if dirty:
+            taint(daemon, child)
+        told = json.loads(end_sub_agent(daemon, runs, child, r)["text"])
+        assert told["brought"] != "all of it" and daemon.exec(m, "cat work/file")["stdout"] == "file\n", told
+        assert tainted(daemon, m) == ("WORD" if dirty else None)
+
+
+def test_what_cannot_be_handed_over_has_tainted_by_then(daemon, place):
+    """The control is a file that nobody calls untrusted, which fails alike."""
+    (place / "file").write_text("x")
+    for dirty in (False, True):
+        m = daemon.machine()
+        daemon.exec(m, "touch in-the-way")
+        fd = os.open(place / "file", os.O_RDONLY)
+        try:
+            with pytest.raises(Refused):
+                daemon.send([fd], f"/v1/machines/{m}/grants", {"kind": "file", "what": "WORD", "at": "/home/user/in-the-way/file", "untrusted": dirty})
+        finally:
+            os.close(fd)
+        assert tainted(daemon, m) == ("WORD" if dirty else None)
 
 
 def test_files_and_repositories_of_a_tainted_directory_taint(daemon, place):

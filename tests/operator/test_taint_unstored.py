@@ -17,7 +17,7 @@ from trees import small_tree  # noqa: E402
 
 SAID = "these are the words of a stranger"
 # The rows that say that a machine, an image or a directory is tainted.
-TRIGGERS = {"networks": "instr(NEW.policy, '\"tainted\":\"')", "taints": "1"}
+TRIGGERS = {"images": "1", "networks": "instr(NEW.policy, '\"tainted\":\"')", "taints": "1"}
 
 
 @pytest.fixture(scope="module")
@@ -252,6 +252,16 @@ def test_a_change_set_whose_words_cannot_be_written_is_none(daemon):
     assert kept() == before
     made = freeze(daemon, m)
     assert made["tainted"] == "WORD" and kept() == before | {made["id"]}
+
+
+def test_an_image_that_gets_no_name_is_tainted_by_then(daemon):
+    m = taint(daemon, daemon.machine(image=daemon.image))
+    assert daemon.exec(m, f"echo {m} > /theirs", user="root")["exec"]["status"] == 0
+    before = set(daemon.rows("SELECT key FROM taints WHERE kind = 'image'"))
+    with refusing(daemon, "images"), pytest.raises(Refused, match="no room"):
+        daemon.post(f"/v1/machines/{m}/image", {"name": f"no-{m}"})
+    left = set(daemon.rows("SELECT key FROM taints WHERE kind = 'image'")) - before
+    assert left == {(daemon.post(f"/v1/machines/{m}/image", {"name": f"no-{m}"})["id"],)}
 
 
 def test_every_flow_of_the_table_is_refused_somewhere():
