@@ -186,6 +186,9 @@ static int lost(const struct run *r, struct err *err) {
     if (!r->remote.id[0])
         return cli_fail(err);
     err_wrap(err, "machine '%s'", r->remote.id);
+    if (err->code == ERR_UNKNOWN && !err->remedy[0] && !r->o.keep)
+        err_remedy(err, "it is gone with its files; a machine of `carrel run --keep` outlives the "
+                        "daemon, and comes back as its last durable step");
     if (err->code != ERR_UNKNOWN || !ttl_ms || ms < ttl_ms)
         return cli_fail(err);
     if (!r->o.command.quiet)

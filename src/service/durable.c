@@ -256,7 +256,7 @@ struct fall {
 };
 static const struct fall host_restarted = {"the host was restarted",
                                            "its files went when the host was restarted"};
-static const struct fall box_killed = {"its first process was killed from outside",
+static const struct fall box_killed = {FALL_KILLED,
                                        "its files went when its first process was killed"};
 
 /* One transaction: its root is the copies, other steps are without. */
@@ -331,6 +331,7 @@ enum durable_fate durable_adopt(struct live *l, struct err *err) {
         return DURABLE_LATER;
     }
     l->dormant = l->reach.heard = true;
+    l->reach.why[0] = '\0'; /* nobody is to wait for its guest */
     return DURABLE_STOPPED;
 }
 

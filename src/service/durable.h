@@ -8,6 +8,8 @@
 
 #include "service/state.h"
 
+#define FALL_KILLED "its first process was killed from outside"
+
 /* There is a new step. */
 void durable_want(struct live *l);
 /* From the tick: begins to copy when its time has come. */

@@ -172,7 +172,12 @@ static bool is_at_rest(const struct live *l) {
 static int become_durable(struct live *l, struct err *err) {
     if (!is_at_rest(l))
         return err_set(err, ERR_BUSY, "it is not at rest yet");
-    execs_lose(l, "its machine's first process was killed");
+    char reason[STORE_REASON_SIZE];
+    snprintf(reason, sizeof(reason),
+             "its machine's first process was killed; `carrel resume %s` brings back its last "
+             "durable step",
+             l->row.id);
+    execs_lose(l, reason);
     if (commit_waits(&l->lane))
         return err_set(err, ERR_BUSY, "its commands are not written down yet");
     if (l->machine && machine_is_asked(l->machine))
@@ -264,8 +269,12 @@ static void ending_begin(struct live *l, const char *reason, bool own, bool fall
     steps_end(l);
 }
 
+bool live_falls(const struct live *l) {
+    return l->ending && l->ending->falls;
+}
+
 static void live_fall(struct live *l) {
-    ending_begin(l, "its first process was killed from outside", true, true);
+    ending_begin(l, FALL_KILLED, true, true);
     if (!l->ending->asked)
         ask_end(l);
 }

@@ -5,6 +5,7 @@
 
 #include "base/defer.h"
 #include "base/log.h"
+#include "service/durable.h"
 #include "service/gate.h"
 #include "service/image_store.h"
 #include "service/state.h"
@@ -196,7 +197,13 @@ int live_state_error(const struct live *l, struct err *err) {
             return -1;
         return err_remedy(err, "it is tried again; destroy it if you can do without it");
     }
-    err_set(err, ERR_BUSY, "machine '%s' is %s", l->row.id, machine_state_name(l->row.state));
+    if (live_falls(l)) {
+        err_set(err, ERR_BUSY, "machine '%s' is being stopped: %s", l->row.id, FALL_KILLED);
+        return err_remedy(err, "once it is, resume it: carrel resume %s", l->row.id);
+    }
+    bool told = l->row.state == MACHINE_STOPPED && l->row.end_reason[0];
+    err_set(err, ERR_BUSY, "machine '%s' is %s%s%s", l->row.id, machine_state_name(l->row.state),
+            told ? ": " : "", told ? l->row.end_reason : "");
     if (l->row.state == MACHINE_PAUSED || l->row.state == MACHINE_STOPPED)
         err_remedy(err, "resume it first: carrel resume %s", l->row.id);
     return -1;

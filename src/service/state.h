@@ -309,6 +309,8 @@ void live_attach(struct live *l, struct machine *m);
  */
 void live_end(struct live *l, const char *reason, service_done_fn *done, void *arg);
 void ending_free(struct ending *e);
+/* Its first process was killed, and it will be stopped as its last durable step. */
+bool live_falls(const struct live *l);
 /* From the tick: an end that failed is tried again. */
 void live_end_again(struct live *l, uint64_t now_ms);
 

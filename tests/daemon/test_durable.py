@@ -279,10 +279,11 @@ def test_a_killed_first_process_leaves_the_last_durable_step(host, tmp_path):
     host.until(lambda: host.get(b.url)["state"] == "stopped")
     reason = host.get(b.url)["reason"]
     assert "first process was killed" in reason and f"step {step['number']}" in reason and "lend its directories again" in reason
-    assert host.get(f"{b.url}/execs/{late}")["state"] == "unknown"
+    lost = host.get(f"{b.url}/execs/{late}")
+    assert lost["state"] == "unknown" and f"carrel resume {b.id}" in lost["reason"], lost
     with pytest.raises(Refused) as why:
         host.get(b.url + "/files", path="/home/user/kept")
-    assert f"carrel resume {b.id}" in str(why.value)
+    assert f"carrel resume {b.id}" in why.value.error["remedy"] and reason in why.value.error["message"], why.value
     host.restart()  # it waits on, and why is still known
     assert host.get(b.url)["state"] == "stopped" and host.get(b.url)["reason"] == reason
     assert host.post(b.url + "/resume")["state"] == "running"
@@ -305,6 +306,9 @@ def test_a_first_process_killed_while_no_daemon_runs_is_the_same(host):
     os.kill(pid, signal.SIGKILL)
     host.start()
     host.until(lambda: host.get(b.url)["state"] == "stopped")
+    with pytest.raises(Refused) as why:  # it is not waited for: nobody but who resumes it brings it back
+        host.exec(b.id, "true")
+    assert f"carrel resume {b.id}" in why.value.error["remedy"] and "is stopped" in why.value.error["message"], why.value
     host.post(b.url + "/resume")
     assert b.sh("cat kept") == "kept\n"
 

@@ -3,6 +3,7 @@ import contextlib
 import json
 import os
 import pathlib
+import re
 import signal
 import socket
 import subprocess
@@ -106,6 +107,25 @@ def test_run_keep_comes_back_too(carrel):
         out, err, status = streams(p, b"more\n")
     assert (out, status) == (b"two more\n", 7) and b"kept as" in err
     assert len(carrel.machines()) == 1
+
+
+def first_process(c, machine):
+    return int(re.search(r"^pid=(\d+)", (c.run_dir / "boxes" / machine / "box").read_text(), re.M)[1])
+
+
+@pytest.mark.parametrize("killed", ["daemon", "machine"])
+def test_run_without_keep_says_what_keep_would_have_kept(carrel, killed):
+    with carrel.popen("run", "--", "sh", "-c", TALK, **PIPES) as p:
+        assert p.stdout.readline() == b"one\n"
+        (machine,) = carrel.machines()
+        if killed == "daemon":
+            end_daemon(carrel, signal.SIGKILL)
+        else:
+            os.kill(first_process(carrel, machine), signal.SIGKILL)
+        p.wait(60 * PATIENCE)
+        told = p.stderr.read()
+    assert p.returncode == 125 and machine.encode() in told and b"carrel run --keep" in told, told
+    assert carrel.run("--", "true").returncode == 0  # and the next one works, by a daemon that is ended in order
 
 
 def test_a_request_that_the_daemon_did_not_answer_is_carried_out_once(carrel):
