@@ -1,6 +1,5 @@
 #include "base/parse.h"
 
-#include <stdbool.h>
 #include <string.h>
 
 struct unit {
@@ -68,6 +67,10 @@ int parse_u64(const char *text, uint64_t min, uint64_t max, uint64_t *ret, struc
                        (unsigned long long)min, (unsigned long long)max);
     *ret = n;
     return 0;
+}
+
+bool parse_name(const char *name, uint64_t max, uint64_t *ret) {
+    return (name[0] != '0' || !name[1]) && parse_u64(name, 0, max, ret, NULL) == 0;
 }
 
 int parse_size(const char *text, uint64_t *ret_bytes, struct err *err) {

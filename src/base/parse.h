@@ -5,12 +5,16 @@
  */
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/err.h"
 
 /* Plain decimal in [min, max]. */
 int parse_u64(const char *text, uint64_t min, uint64_t max, uint64_t *ret, struct err *err);
+
+/* A number as it is printed into a name: digits alone, none in front that says nothing. */
+bool parse_name(const char *name, uint64_t max, uint64_t *ret);
 
 /* Bytes, with K M G T (powers of 1024, an optional "B" or "iB" after them). */
 int parse_size(const char *text, uint64_t *ret_bytes, struct err *err);

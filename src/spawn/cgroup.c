@@ -13,6 +13,7 @@
 #include "base/defer.h"
 #include "base/fdio.h"
 #include "base/limits.h"
+#include "base/parse.h"
 #include "spawn/weaken.h"
 
 enum { FREEZE_TRIES = 64 };
@@ -391,8 +392,9 @@ unsigned cgroup_next_spare(struct cgroups *cg, uint64_t box) {
     DIR *d DEFER(close_dir) =
         open_list(openat(cg->freezer, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     for (struct dirent *e; d && (e = readdir(d));) {
-        unsigned long number = e->d_name[0] == 'c' ? strtoul(e->d_name + 1, NULL, 10) : 0;
-        if (e->d_type == DT_DIR && number >= next && number < UINT32_MAX)
+        uint64_t number;
+        if (e->d_type == DT_DIR && e->d_name[0] == 'c' &&
+            parse_name(e->d_name + 1, UINT32_MAX - 1, &number) && number >= next)
             next = (unsigned)number + 1;
     }
     return next;
@@ -556,9 +558,11 @@ void cgroups_each(struct cgroups *cg, void (*seen)(uint64_t number, void *arg), 
     for (size_t i = 0; i < 4; i++) {
         DIR *d DEFER(close_dir) = open_list(
             bases[i] < 0 ? -1 : openat(bases[i], ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-        for (struct dirent *e; d && (e = readdir(d));)
-            if (e->d_type == DT_DIR && e->d_name[0] == 'b' && e->d_name[1] >= '0' &&
-                e->d_name[1] <= '9')
-                seen(strtoull(e->d_name + 1, NULL, 10), arg);
+        for (struct dirent *e; d && (e = readdir(d));) {
+            uint64_t number;
+            if (e->d_type == DT_DIR && e->d_name[0] == 'b' &&
+                parse_name(e->d_name + 1, UINT64_MAX, &number))
+                seen(number, arg);
+        }
     }
 }

@@ -11,6 +11,7 @@
 #include "base/buf.h"
 #include "base/defer.h"
 #include "base/fdio.h"
+#include "base/parse.h"
 #include "spawn/btrfs.h"
 #include "spawn/layers.h"
 #include "spawn/merge.h"
@@ -53,8 +54,8 @@ static bool in_ranges(const struct range *ranges, size_t count, uint32_t number)
 
 /* Its number, if that is the name of a layer. */
 static uint32_t layer_number(const char *name) {
-    size_t n = strspn(name, "0123456789");
-    return n > 0 && n < 10 && !name[n] && name[0] != '0' ? (uint32_t)strtoul(name, NULL, 10) : 0;
+    uint64_t number;
+    return parse_name(name, LAYER_NUMBER_MAX, &number) ? (uint32_t)number : 0;
 }
 
 /* The same of one that is not finished: "7.new". */

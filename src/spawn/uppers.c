@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/defer.h"
+#include "base/parse.h"
 #include "spawn/quota.h"
 
 enum { TRIES = 1024, STEP_ENTRIES = 64, CLOSE_MS = 5000 };
@@ -175,9 +176,10 @@ void uppers_sweep(struct uppers *u, bool (*in_use)(uint32_t project, void *arg),
     int fd = u->trash < 0 ? -1 : open_dir(u->dir, ".");
     DIR *d DEFER(close_dir) = fd < 0 ? NULL : fdopendir(fd);
     for (struct dirent *e; d && (e = readdir(d));) {
-        uint32_t project = (uint32_t)strtoul(e->d_name, NULL, 10);
-        if (project && !in_use(project, arg))
-            uppers_bury(u, project);
+        uint64_t project;
+        if (parse_name(e->d_name, UINT32_MAX, &project) && project &&
+            !in_use((uint32_t)project, arg))
+            uppers_bury(u, (uint32_t)project);
     }
     u->pending = d != NULL;
 }

@@ -103,5 +103,21 @@ static void millionths(void **state) {
     refuses(parse_micro, ROWS(bad));
 }
 
+/* Sweeps remove what has the number of nobody: a name that only begins with one has none. */
+static void numbers_in_names(void **state) {
+    static const char *const wrong[] = {"",    "x",   "12x", "x12", "12.new",
+                                        "012", "00",  "+1",  "-1",  " 1",
+                                        "1 ",  "1.0", "0x1", "1k",  "4294967308"};
+    uint64_t n = 7;
+    (void)state;
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(*wrong); i++)
+        assert_false(parse_name(wrong[i], UINT32_MAX, &n));
+    assert_true(parse_name("0", UINT32_MAX, &n) && n == 0);
+    assert_true(parse_name("12", UINT32_MAX, &n) && n == 12);
+    assert_true(parse_name("4294967295", UINT32_MAX, &n) && n == UINT32_MAX);
+    assert_false(parse_name("4294967296", UINT32_MAX, &n));
+}
+
 UNIT_MAIN(cmocka_unit_test(sizes), cmocka_unit_test(durations), cmocka_unit_test(fractions),
-          cmocka_unit_test(whole_numbers_in_a_range), cmocka_unit_test(millionths))
+          cmocka_unit_test(whole_numbers_in_a_range), cmocka_unit_test(millionths),
+          cmocka_unit_test(numbers_in_names))
