@@ -40,7 +40,9 @@ struct build {
     struct client *client;
     const struct build_options *o;
     struct recipe recipe;
-    const char *dir;   /* of the recipe */
+    int dir;           /* of the recipe */
+    struct buf source; /* what the `file` line brings whose key was last added */
+    mode_t source_mode;
     struct sha256 key; /* of all that was done so far */
     char image[80];    /* what the next step starts from */
     char machine[64];  /* in which steps are made; empty: none yet */
@@ -197,15 +199,12 @@ static int install(struct build *b, const struct recipe_line *l, struct err *err
 
 /* Beside the recipe or below, and nowhere else: its author is not the one who builds it. */
 static int open_source(const struct build *b, const struct recipe_line *l, struct err *err) {
-    int dir DEFER_CLOSE = open(b->dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
-    if (dir < 0)
-        return err_sys(err, "open '%s'", b->dir);
-    int fd = beneath_open_file(dir, l->words[0], err);
+    int fd = beneath_open_file(b->dir, l->words[0], err);
     return fd < 0 ? err_wrap(err, "line %u of the recipe", l->number) : fd;
 }
 
-static int read_source(const struct build *b, const struct recipe_line *l, struct buf *ret,
-                       mode_t *mode, struct err *err) {
+/* Once: the step that is kept under the key of some bytes must hold them and no others. */
+static int read_source(struct build *b, const struct recipe_line *l, struct err *err) {
     char piece[16 << 10];
     struct stat st;
     int fd DEFER_CLOSE = open_source(b, l, err);
@@ -214,9 +213,10 @@ static int read_source(const struct build *b, const struct recipe_line *l, struc
         return -1;
     if (fstat(fd, &st) < 0)
         return err_sys(err, "look at '%s'", l->words[0]);
-    *mode = st.st_mode & 0755;
+    b->source_mode = st.st_mode & 0755;
+    buf_drop(&b->source, b->source.len);
     while ((n = read(fd, piece, sizeof(piece))) > 0)
-        if (!buf_add(ret, piece, (size_t)n))
+        if (!buf_add(&b->source, piece, (size_t)n))
             return err_set(err, ERR_LIMIT, "'%s' is larger than %d MiB", l->words[0],
                            FILE_MAX >> 20);
     return n < 0 ? err_sys(err, "read '%s'", l->words[0]) : 0;
@@ -224,12 +224,9 @@ static int read_source(const struct build *b, const struct recipe_line *l, struc
 
 static int put_file(struct build *b, const struct recipe_line *l, struct err *err) {
     char target[CLIENT_TARGET_SIZE], octal[8];
-    struct buf data DEFER(buf_done) = BUF(FILE_MAX), made DEFER(buf_done) = BUF(8192);
+    struct buf made DEFER(buf_done) = BUF(8192);
     struct jot j = JOT(&made);
     const char *slash = strrchr(l->words[1], '/');
-    mode_t mode;
-    if (read_source(b, l, &data, &mode, err) < 0)
-        return -1;
     if (slash > l->words[1]) {
         char parent[4096];
         snprintf(parent, sizeof(parent), "%.*s", (int)(slash - l->words[1]), l->words[1]);
@@ -241,8 +238,8 @@ static int put_file(struct build *b, const struct recipe_line *l, struct err *er
             post(b, target, &made, NULL, err) < 0)
             return -1;
     }
-    snprintf(octal, sizeof(octal), "%o", mode);
-    const struct client_request r = {.method = "PUT", .target = target, .body = &data};
+    snprintf(octal, sizeof(octal), "%o", b->source_mode);
+    const struct client_request r = {.method = "PUT", .target = target, .body = &b->source};
     if (client_target(target, err, "/v1/machines/%s/files?path=%s&user=root&mode=%s", b->machine,
                       l->words[1], octal) < 0)
         return -1;
@@ -456,12 +453,10 @@ static int add_to_key(struct build *b, const struct recipe_line *l, struct err *
     key_add(b, verb, l->text, strlen(l->text));
     if (l->verb != RECIPE_FILE)
         return 0;
-    struct buf data DEFER(buf_done) = BUF(FILE_MAX);
-    mode_t mode;
-    if (read_source(b, l, &data, &mode, err) < 0)
+    if (read_source(b, l, err) < 0)
         return -1;
-    key_add(b, "contents", data.data ? data.data : "", data.len);
-    key_add(b, "mode", &mode, sizeof(mode));
+    key_add(b, "contents", b->source.data ? b->source.data : "", b->source.len);
+    key_add(b, "mode", &b->source_mode, sizeof(b->source_mode));
     return 0;
 }
 
@@ -550,28 +545,35 @@ static bool wants_packages(const struct recipe *r) {
     return false;
 }
 
-static int read_recipe(const char *path, struct recipe *ret, struct err *err) {
-    char *text DEFER_FREE = malloc(RECIPE_BYTES_MAX + 2);
-    ssize_t n = text ? read_file_at(AT_FDCWD, path, text, RECIPE_BYTES_MAX + 2) : -ENOMEM;
-    if (n < 0)
-        return err_num(err, (int)n, "read '%s'", path);
-    return recipe_read(text, (size_t)n, ret, err);
+/* Its directory is opened once: whatever is put in its place meanwhile is not what was named. */
+static int read_recipe(struct build *b, const char *path, struct err *err) {
+    char *text DEFER_FREE = malloc(RECIPE_BYTES_MAX + 2), dir[4096];
+    const char *slash = strrchr(path, '/');
+    size_t n = slash ? (size_t)(slash - path) : 0;
+    if (!text || n >= sizeof(dir) - 1)
+        return err_set(err, ERR_LIMIT, "the name of the recipe is too long");
+    snprintf(dir, sizeof(dir), "%.*s/", (int)n, path);
+    b->dir = open(slash ? dir : ".", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    ssize_t got = b->dir < 0
+                      ? -errno
+                      : read_file_at(b->dir, slash ? slash + 1 : path, text, RECIPE_BYTES_MAX + 2);
+    if (got < 0)
+        return err_num(err, (int)got, "read '%s'", path);
+    return recipe_read(text, (size_t)got, &b->recipe, err);
 }
 
 int image_build(struct client *c, const char *path, const struct build_options *o, json_t **ret,
                 struct err *err) {
     struct build *b DEFER_FREE = calloc(1, sizeof(*b));
-    char dir[4096];
-    const char *slash = strrchr(path, '/');
-    snprintf(dir, sizeof(dir), "%.*s", slash ? (int)(slash - path) : 1, slash ? path : ".");
     if (!b)
         return err_set(err, ERR_LIMIT, "out of memory");
     b->client = c;
     b->o = o;
-    b->dir = *dir ? dir : "/";
+    b->dir = -1;
+    b->source = BUF(FILE_MAX);
     sha256_init(&b->key);
     key_add(b, "recipe", "1", 1);
-    int r = read_recipe(path, &b->recipe, err);
+    int r = read_recipe(b, path, err);
     if (r == 0 && wants_packages(&b->recipe))
         allow_mirrors(b);
     if (r == 0)
@@ -582,6 +584,8 @@ int image_build(struct client *c, const char *path, const struct build_options *
     if (r == 0 && !o->quiet)
         fprintf(stderr, "%u steps made, %u cached\n", b->made, b->cached);
     recipe_done(&b->recipe);
+    buf_done(&b->source);
+    close_fd(&b->dir);
     while (b->net_count)
         free(b->net[--b->net_count].name);
     return r;

@@ -1,15 +1,21 @@
 """Recipes: steps that are made once, and what stands in the way of one."""
+import contextlib
 import json
 import os
+import pathlib
+import shutil
+import socket
 import subprocess
+import tempfile
+import threading
 
 import pytest
 
 from carrel import PROGRAM
 
 
-def cli(daemon, *words, **kw):
-    env = {"PATH": os.environ["PATH"], "CARREL_HOME": str(daemon.home), "CARREL_RUN": str(daemon.run_dir)}
+def cli(daemon, *words, run=None, **kw):
+    env = {"PATH": os.environ["PATH"], "CARREL_HOME": str(daemon.home), "CARREL_RUN": str(run or daemon.run_dir)}
     return subprocess.run([PROGRAM, *map(str, words)], env=env, stdin=subprocess.DEVNULL, capture_output=True, timeout=110, text=True, **kw)
 
 
@@ -105,6 +111,88 @@ def test_a_pipe_beside_a_recipe_does_not_hang_it(daemon, recipe):
     recipe.write_text("base small\nfile pipe /taken\n")
     done = cli(daemon, "image", "build", recipe)
     assert done.returncode == 125 and "'pipe' is no regular file" in done.stderr, done
+
+
+class Between:
+    """Stands between client and daemon, and does something before the first request that begins so is passed on."""
+
+    def __init__(self, daemon, begins, what):
+        self.daemon, self.begins, self.what, self.done = daemon, begins, what, 0
+        self.run = pathlib.Path(tempfile.mkdtemp(prefix="cp-", dir="/tmp"))  # short: it holds a socket
+        self.server = socket.socket(socket.AF_UNIX)
+        self.server.bind(str(self.run / "carrel.sock"))
+        self.server.listen(16)
+        threading.Thread(target=self.serve, daemon=True).start()
+
+    def serve(self):
+        with contextlib.suppress(OSError):
+            while True:
+                client = self.server.accept()[0]
+                behind = socket.socket(socket.AF_UNIX)
+                behind.connect(self.daemon.socket)
+                threading.Thread(target=self.carry, args=(client, behind, True), daemon=True).start()
+                threading.Thread(target=self.carry, args=(behind, client, False), daemon=True).start()
+
+    def carry(self, source, to, requests):
+        with contextlib.suppress(OSError):
+            while data := source.recv(1 << 16):
+                if requests and self.begins in data and not self.done:
+                    self.done += 1
+                    self.what()
+                to.sendall(data)
+            to.shutdown(socket.SHUT_WR)
+
+    def stop(self):
+        self.server.shutdown(socket.SHUT_RDWR)
+        self.server.close()
+        shutil.rmtree(self.run)
+
+
+@pytest.fixture
+def between(daemon):
+    made = []
+
+    def make(begins, what):
+        made.append(Between(daemon, begins, what))
+        return made[-1]
+
+    yield make
+    for b in made:
+        b.stop()
+
+
+def test_a_file_that_changes_during_a_build_spoils_no_step(daemon, recipe, between):
+    """A step is found again by what is in it: nothing else may be in it."""
+    recipe.write_text("base small\nfile conf /conf\n")
+    conf = recipe.parent / "conf"
+    swap = between(b"GET /v1/images/build", lambda: conf.write_text("evil\n"))  # after the file was looked at
+    assert cli(daemon, "image", "build", recipe, "-n", "first", run=swap.run).returncode == 0 and swap.done
+    conf.write_text("one\n")
+    again = cli(daemon, "image", "build", recipe, "-n", "again")
+    assert "0 steps made, 1 cached" in again.stderr, again
+    assert daemon.exec(daemon.machine(image="again"), "cat /conf")["stdout"] == "one\n"
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_a_directory_that_is_swapped_during_a_build_gives_nothing(daemon, recipe, between, tmp_path_factory, swapped):
+    """Whoever may rename the recipe's directory cannot have another one of this host read in its place."""
+    host = tmp_path_factory.mktemp("host")
+    (host / "conf").write_text("of the host\n")
+    (recipe.parent / "context").mkdir()
+    named = recipe.parent / "context/recipe"
+    named.write_text("base small\nfile conf /conf\n")
+    (named.parent / "conf").write_text("one\n")
+
+    def swap():
+        if swapped:
+            named.parent.rename(recipe.parent / "away")
+            named.parent.symlink_to(host)
+
+    while_asked = between(b"GET /v1/images/small", swap)  # after the recipe was read
+    done = cli(daemon, "image", "build", named, "-n", "app", run=while_asked.run)
+    assert done.returncode == 0 and while_asked.done, done
+    assert (named.parent / "conf").read_text() == ("of the host\n" if swapped else "one\n")
+    assert daemon.exec(daemon.machine(image="app"), "cat /conf")["stdout"] == "one\n"
 
 
 def test_a_recipe_reaches_nothing_by_itself(daemon, recipe):
