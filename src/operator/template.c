@@ -4,6 +4,8 @@
 
 #include "operator/shape.h"
 
+enum { NUMBER_WORD_MAX = 24 };
+
 static const json_t *hole_of(const json_t *value) {
     const json_t *hole = json_object_get(value, "hole");
     return json_is_object(value) && json_object_size(value) == 1 ? hole : NULL;
@@ -228,6 +230,14 @@ static int match_value(const char *name, const json_t *wanted, const json_t *giv
     return 0;
 }
 
+/* Written out without end, within its bounds, a number has room for any text. */
+static json_t *number_in_word(const json_t *word) {
+    const char *text = json_string_value(word);
+    size_t n = json_string_length(word);
+    bool plain = text && n <= NUMBER_WORD_MAX && strcspn(text, " \t\r\n") == n;
+    return plain ? json_loads(text, JSON_DECODE_ANY, NULL) : NULL;
+}
+
 /* Numbers that stand in a word are written out: a word is a text. */
 static int match_words(const json_t *wanted, const json_t *given, struct err *err) {
     size_t i, n = json_array_size(wanted);
@@ -238,8 +248,7 @@ static int match_words(const json_t *wanted, const json_t *given, struct err *er
         const json_t *shape = hole_of(word), *text = json_array_get(given, i);
         json_t *number = NULL;
         if (shape && !json_object_get(shape, "enum") && !json_object_get(shape, "maxLength"))
-            number = json_loads(json_string_value(text) ? json_string_value(text) : "",
-                                JSON_DECODE_ANY, NULL);
+            number = number_in_word(text);
         int status = match_value("argv", word, number ? number : text, text, err);
         json_decref(number);
         if (status < 0)

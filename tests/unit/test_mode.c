@@ -150,6 +150,38 @@ static void a_call_matches_or_says_what_differs(void **state) {
     }
 }
 
+/* Within its bounds a fraction has room for any text: as digits without end, or as white space. */
+static void a_number_is_a_short_word(void **state) {
+    static const char call_text[] =
+        "{\"tool\":\"exec\",\"arguments\":{\"argv\":[\"sleep\",{\"hole\":{\"type\":\"number\","
+        "\"minimum\":0,\"maximum\":1}},{\"hole\":{\"type\":\"boolean\"}}]}}";
+    static const struct {
+        const char *number, *flag;
+        bool fits;
+    } rows[] = {
+        {"0.5", "true", true},
+        {"0.12345678901234567", "false", true},
+        {"1e-3", "true", true},
+        {"0.5001161211011120320991041041140321051153210", "true", false},
+        {"0.000000000000000000000000", "true", false},
+        {" 0.5", "true", false},
+        {"0.5\\n", "true", false},
+        {"0.5", "true ", false},
+        {"0.5", "\\ttrue", false},
+        {"0.5", "yes", false},
+    };
+    json_t *call DEFER(free_json) = parse(call_text);
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        char text[160];
+        struct err err;
+        snprintf(text, sizeof(text), "{\"argv\":[\"sleep\",\"%s\",\"%s\"]}", rows[i].number,
+                 rows[i].flag);
+        json_t *arguments DEFER(free_json) = parse(text);
+        assert_int_equal(template_match(call, "exec", arguments, &err), rows[i].fits ? 0 : -1);
+    }
+}
+
 #define WORD "{\"hole\":{\"type\":\"string\",\"maxLength\":80}}"
 #define ENUM "{\"hole\":{\"type\":\"string\",\"enum\":[\"a\",\"-b\"]}}"
 #define COUNT "{\"hole\":{\"type\":\"integer\",\"minimum\":1,\"maximum\":9}}"
@@ -491,6 +523,7 @@ static void free_runs_have_no_handles(void **state) {
 UNIT_MAIN(cmocka_unit_test(shapes_are_bounded), cmocka_unit_test(values_fit_or_do_not),
           cmocka_unit_test(a_record_has_all_its_members_and_no_other),
           cmocka_unit_test(a_call_matches_or_says_what_differs),
+          cmocka_unit_test(a_number_is_a_short_word),
           cmocka_unit_test(a_hole_is_where_the_table_says),
           cmocka_unit_test(a_mode_offers_its_own_tools_and_no_others),
           cmocka_unit_test(an_approved_call_uses_up_no_step_of_the_plan),
