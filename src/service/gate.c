@@ -302,16 +302,14 @@ static void refresh_kept(struct step_call *c) {
 static void refresh_known(struct step_call *c, bool changed, const struct err *failed) {
     if (failed && ask_again(c, failed))
         return;
-    if (failed) {
-        c->live->steps.stale = true;
+    if (failed)
         step_refuse(c, failed);
-    } else if (!changed && !c->plain) {
+    else if (!changed && !c->plain)
         refresh_plain(c);
-    } else if (c->row.layer) {
+    else if (c->row.layer)
         refresh_kept(c);
-    } else {
+    else
         step_refreshed(c);
-    }
 }
 
 static void root_known(void *arg, bool changed, const struct err *failed) {
@@ -611,6 +609,7 @@ int steps_adopt(struct live *l, struct err *err) {
         store_step_list(l->service->store, l->row.id, 0, true, STORE_PAGE_MAX, &list, err) < 0)
         return err_wrap(err, "its steps");
     l->steps.unpruned = true; /* so that its disk is known */
+    l->steps.stale = true;    /* perhaps */
     bool rewinds = false;
     for (size_t i = 0; i < list.count && !l->steps.taking; i++) {
         enum step_kind kind = list.rows[i].kind;

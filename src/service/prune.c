@@ -182,15 +182,21 @@ static bool is_full(const struct live *l, const struct machine_stats *stats) {
            (stats && (stats->disk_files_permille > 10 * DISK_PERCENT || stats->disk_bytes > most));
 }
 
+/* The layers that are mounted were merged since, and the new ones are not mounted yet. */
+static bool is_merged(struct live *l) {
+    struct step_row newest DEFER(step_row_done) = {0};
+    struct err err;
+    return steps_newest_switch(l, &newest, &err) == 0 && newest.stack && l->steps.stack &&
+           strcmp(newest.stack, l->steps.stack) != 0;
+}
+
 /* Nothing lives in it and nobody waits: steps need not go for what a new root would let go of. */
 static bool may_refresh(struct live *l) {
     const struct steps *p = &l->steps;
-    struct step_row newest DEFER(step_row_done) = {0};
-    struct err err;
     /* While layers are saved, the newest step keeps those that it has. */
     return p->stale && !p->full && !p->taking && !p->wanted && !p->held && !l->running &&
            !l->watched && !l->changing && !l->durable.saving && l->row.state == MACHINE_RUNNING &&
-           steps_newest_switch(l, &newest, &err) == 0 && newest.number;
+           is_merged(l);
 }
 
 static void disk_known(void *arg, const struct machine_stats *stats, const struct err *failed) {
@@ -232,9 +238,11 @@ static void disk_known(void *arg, const struct machine_stats *stats, const struc
         log_line(LOG_WARN, "service", "drop old steps: %s id=%s", err.text, l->row.id);
     l->steps.count = steps;
     if (!dropped) {
-        if (full)
-            steps_compact(l); /* a merge that found no room may find some now */
-        /* A merge, and then a new root, let go of layers that no step names. */
+        if (full) { /* a merge, or a new root, that found no room may find some now */
+            steps_compact(l);
+            l->steps.stale = true;
+        }
+        /* They let go of layers that no step names. */
         if (refused || full)
             look_again(l);
         else

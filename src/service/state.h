@@ -82,7 +82,7 @@ struct steps {
     bool freeing;            /* and old ones go: what they held becomes free in the background */
     bool unpruned;           /* there is more history than when it was last looked at */
     bool pruning;            /* prune.c */
-    bool stale;              /* what is mounted was merged since: its parts are held */
+    bool stale;              /* what is mounted may have been merged since: its parts are held */
     bool sweep;              /* the root is another now: what only the old one held may go */
     uint64_t full_look_ms;   /* when a full disk is looked at again */
     unsigned full_looks;     /* since something was let go of */
