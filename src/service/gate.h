@@ -93,6 +93,8 @@ bool steps_make_room(struct live *l, const struct err *err, unsigned *tries);
 
 /* tidy.c: merges what has become too many layers, in the background. */
 void steps_compact(struct live *l);
+/* Into as few as can be: its disk is full, and no step is left to drop. */
+void steps_compact_full(struct live *l);
 void steps_compact_release(struct live *l);
 
 /*

@@ -239,7 +239,7 @@ static void disk_known(void *arg, const struct machine_stats *stats, const struc
     l->steps.count = steps;
     if (!dropped) {
         if (full) { /* a merge, or a new root, that found no room may find some now */
-            steps_compact(l);
+            steps_compact_full(l);
             l->steps.stale = true;
         }
         /* They let go of layers that no step names. */

@@ -71,7 +71,7 @@ static bool put_merged(struct merging *m) {
 }
 
 static void ask_merge(void *arg);
-static void compact(struct live *l, bool rested);
+static void compact(struct live *l, bool rested, bool full);
 
 static void merge_known(void *arg, const struct err *err) {
     struct merging *m = arg;
@@ -94,7 +94,7 @@ static void merge_known(void *arg, const struct err *err) {
     live_ref(l);
     merging_free(m);
     if (used)
-        compact(l, true); /* one leads to the next */
+        compact(l, true, false); /* one leads to the next */
     live_unref(l);
 }
 
@@ -110,7 +110,7 @@ static void ask_merge(void *arg) {
 }
 
 static void rest_over(void *arg) {
-    compact(arg, true);
+    compact(arg, true, false);
 }
 
 /* Whoever works step by step is not disturbed, unless there are many layers already. */
@@ -153,13 +153,15 @@ static struct compaction plan_saved(struct live *l, const struct layers *layers)
     return c;
 }
 
-static void compact(struct live *l, bool rested) {
+static void compact(struct live *l, bool rested, bool full) {
     struct layers layers;
     struct err err;
     if (l->steps.merging || !l->machine || !l->steps.stack ||
         layers_parse(l->steps.stack, &layers, &err) < 0 || layers.count < l->steps.merge_from)
         return;
     struct compaction c = compact_plan(&layers, l->row.id);
+    if (c.count < 2 && full)
+        c = compact_all(&layers, l->row.id, l->steps.layer);
     bool own = c.count >= 2;
     if (!own && (count_saved(&layers) < SAVED_MANY || l->durable.saving))
         return;
@@ -183,7 +185,11 @@ static void compact(struct live *l, bool rested) {
 }
 
 void steps_compact(struct live *l) {
-    compact(l, false);
+    compact(l, false, false);
+}
+
+void steps_compact_full(struct live *l) {
+    compact(l, true, true);
 }
 
 void steps_compact_release(struct live *l) {

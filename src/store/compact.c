@@ -28,6 +28,17 @@ struct compaction compact_plan(const struct layers *l, const char *machine) {
     return c;
 }
 
+struct compaction compact_all(const struct layers *l, const char *machine, uint32_t upper) {
+    struct compaction c = {0};
+    uint64_t total = 0;
+    while (c.count < l->count && strcmp(l->v[c.count].machine, machine) == 0)
+        total += weight(&l->v[c.count++]);
+    if (c.count < 2)
+        return (struct compaction){0};
+    c.into = log_of(total) * LAYER_MERGED + upper % LAYER_MERGED;
+    return c;
+}
+
 bool compact_apply(struct layers *l, const struct layers *run, const char *machine, uint32_t into) {
     for (size_t at = 0; run->count && at + run->count <= l->count; at++) {
         size_t same = 0;

@@ -21,5 +21,12 @@ struct compaction {
 /* Only layers of that machine are merged. */
 struct compaction compact_plan(const struct layers *l, const char *machine);
 
+/*
+ * All of them into one, as a full disk needs: each layer of a counter may hold another version of
+ * the same large file. `upper` is the number of the upper above them, which no other merged layer
+ * of this machine has in its own unless it holds the same files.
+ */
+struct compaction compact_all(const struct layers *l, const char *machine, uint32_t upper);
+
 /* Puts the merged layer in their place, wherever they are now; false: they are not there. */
 bool compact_apply(struct layers *l, const struct layers *run, const char *machine, uint32_t into);

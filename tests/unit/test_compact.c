@@ -58,6 +58,25 @@ static void a_heavy_layer_waits_for_as_many_light_ones(void **state) {
     }
 }
 
+static void a_full_disk_gets_one_layer_of_all_its_own(void **state) {
+    (void)state;
+    struct layers l = {.count = 0};
+    struct err err;
+    layers_push(&l, B, 1, &err);
+    layers_push(&l, A, 3 * LAYER_MERGED + 8, &err);
+    assert_int_equal(compact_all(&l, A, 16).count, 0);
+    layers_push(&l, A, 2 * LAYER_MERGED + 12, &err);
+    layers_push(&l, A, LAYER_MERGED + 14, &err);
+    layers_push(&l, A, 15, &err);
+    assert_int_equal(compact_plan(&l, A).count, 0);
+    struct compaction c = compact_all(&l, A, 16);
+    assert_int_equal(c.count, 4);
+    assert_int_equal(c.into, 3 * LAYER_MERGED + 16);
+    merge(&l, &c);
+    assert_int_equal(l.count, 2);
+    assert_string_equal(l.v[1].machine, B);
+}
+
 static void layers_of_others_are_left_alone(void **state) {
     (void)state;
     struct layers l = {.count = 0};
@@ -120,6 +139,7 @@ int main(void) {
         cmocka_unit_test(ten_thousand_steps_stay_within_sixteen_layers),
         cmocka_unit_test(merges_that_are_late_catch_up),
         cmocka_unit_test(a_heavy_layer_waits_for_as_many_light_ones),
+        cmocka_unit_test(a_full_disk_gets_one_layer_of_all_its_own),
         cmocka_unit_test(layers_of_others_are_left_alone),
         cmocka_unit_test(a_run_is_found_below_newer_layers_or_not_at_all),
         cmocka_unit_test(only_layers_without_a_copy_are_copied),
