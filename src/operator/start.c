@@ -182,6 +182,17 @@ struct looking {
     size_t count;
 };
 
+/* All but the best one's are removed: one that is two tries would be removed with the loser. */
+static void add_machine(struct looking *k, const char *id) {
+    for (size_t i = 0; i < k->count; i++)
+        if (strcmp(k->ids[i], id) == 0 && !k->failed) {
+            k->failed = true;
+            err_set(&k->err, ERR_INVALID, "'machines' name '%s' twice", id);
+            err_remedy(&k->err, "name another machine for each try");
+        }
+    snprintf(k->ids[k->count++], ID_SIZE, "%s", id);
+}
+
 static void look_at_machine(void *arg, const struct machine_view *view, const struct err *failed) {
     struct looking *k = arg;
     if (failed && !k->failed) {
@@ -189,7 +200,7 @@ static void look_at_machine(void *arg, const struct machine_view *view, const st
         k->err = *failed;
     }
     if (!failed)
-        snprintf(k->ids[k->count++], ID_SIZE, "%s", view->id);
+        add_machine(k, view->id);
 }
 
 static void with_machines(struct starting *s, const struct texts *named) {

@@ -248,6 +248,17 @@ def test_requests_that_make_no_sense(runs, daemon, body, words):
     assert words in str(e.value) and daemon.machines() == []
 
 
+def test_one_machine_is_not_two_tries(runs, daemon):
+    """The loser's is removed: that would be the winner's. Its name and its id are the same machine; two, the control, are two."""
+    m, other = daemon.machine(name="twice"), daemon.machine()
+    with pytest.raises(Refused, match=f"name '{m}' twice"):
+        runs.start(turns([finish("partial")]), tries=2, machines=[m, "twice"])
+    assert {x["id"] for x in daemon.machines()} == {m, other}
+    view = runs.wait(runs.start(turns([finish("partial")]), tries=2, machines=[m, other])["id"], "ended")
+    assert view["machine"] in (m, other)
+    daemon.until(lambda: [x["id"] for x in daemon.machines()] == [view["machine"]])
+
+
 def test_every_option_of_new_is_one_of_do(carrel):
     def options(command):
         text = subprocess.run([PROGRAM, command, "--help"], capture_output=True, text=True).stdout
