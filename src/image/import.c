@@ -9,15 +9,23 @@
 #include "image/oci.h"
 #include "image/spool.h"
 
-enum { BLOCK = 128 << 10, INDEX_DEPTH_MAX = 3 };
+enum {
+    BLOCK = 128 << 10,
+    INDEX_DEPTH_MAX = 3,
+    FILTERS_MAX = 2, /* one, and the file itself: each more makes a huge archive smaller */
+};
 
 static int open_reader(int fd, struct archive **ret, struct err *err) {
     struct archive *a = unpack_reader();
     *ret = a;
     if (!a)
         return err_set(err, ERR_LIMIT, "out of memory");
-    if (archive_read_open_fd(a, fd, BLOCK) == ARCHIVE_OK)
-        return 0;
+    if (archive_read_open_fd(a, fd, BLOCK) == ARCHIVE_OK) {
+        if (archive_filter_count(a) <= FILTERS_MAX)
+            return 0;
+        err_set(err, ERR_INVALID, "the archive is packed more than once");
+        return err_remedy(err, "pack the tar once, with gzip, xz or zstd");
+    }
     const char *why = archive_error_string(a);
     err_set(err, ERR_INVALID, "this is no archive that is known here: %.160s", why ? why : "");
     return err_remedy(err, "it must be a tar, plain or packed with gzip, xz or zstd");
@@ -150,7 +158,7 @@ static int import_images(struct archive *a, struct archive_entry *e, int dir, st
         return err_set(err, ERR_LIMIT, "out of memory");
     *s = (struct spool){.dir = dir, .limit = u->limits.bytes, .unpack = u, .report = u->report};
     do
-        r = spool_take(s, a, e, err) < 0 ? -1 : unpack_next(a, &e, err);
+        r = spool_take(s, a, e, err) < 0 ? -1 : unpack_next(u, a, &e, err);
     while (r > 0);
     if (r == 0 && has(s, "index.json"))
         r = import_oci(s, u, ret, err);
@@ -197,9 +205,9 @@ static void entry_free(struct archive_entry **e) {
 }
 
 /* "./" tells nothing of what follows. */
-static int first_name(struct archive *a, struct archive_entry **ret, struct archive_entry **ret_top,
-                      char path[IMAGE_PATH_SIZE], struct err *err) {
-    int r = unpack_next(a, ret, err);
+static int first_name(struct unpack *u, struct archive *a, struct archive_entry **ret,
+                      struct archive_entry **ret_top, char path[IMAGE_PATH_SIZE], struct err *err) {
+    int r = unpack_next(u, a, ret, err);
     if (r <= 0)
         return r;
     if (image_path(unpack_name(*ret), path, err) < 0)
@@ -207,7 +215,7 @@ static int first_name(struct archive *a, struct archive_entry **ret, struct arch
     if (*path)
         return 1;
     *ret_top = archive_entry_clone(*ret);
-    r = unpack_next(a, ret, err);
+    r = unpack_next(u, a, ret, err);
     return r <= 0 ? r : image_path(unpack_name(*ret), path, err) < 0 ? -1 : 1;
 }
 
@@ -228,7 +236,7 @@ int image_import(int in, int spool, struct unpack *u, struct image_config *ret, 
     *ret = (struct image_config){0};
     if (open_reader(in, &a, err) < 0)
         return -1;
-    int r = first_name(a, &e, &top, path, err);
+    int r = first_name(u, a, &e, &top, path, err);
     if (r == 0)
         r = err_set(err, ERR_INVALID, "the archive is empty");
     else if (r > 0 && is_of_images(path))

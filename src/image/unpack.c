@@ -12,7 +12,11 @@
 #include "base/defer.h"
 #include "image/cost.h"
 
-enum { ATTRIBUTES_MAX = 64, ATTRIBUTE_BYTES_MAX = 64 << 10 };
+enum {
+    ATTRIBUTES_MAX = 64,
+    ATTRIBUTE_BYTES_MAX = 64 << 10,
+    PASSES = 4, /* over what an image holds: a layer is laid aside and read twice */
+};
 
 #define WHITEOUT ".wh."
 #define WHITEOUT_OPAQUE ".wh..wh..opq"
@@ -62,13 +66,6 @@ static bool is_harmless(struct archive *a) {
     return why && (strstr(why, "can't be converted") || strstr(why, "cannot be converted"));
 }
 
-int unpack_next(struct archive *a, struct archive_entry **ret, struct err *err) {
-    int r = archive_read_next_header(a, ret);
-    if (r == ARCHIVE_EOF)
-        return 0;
-    return r == ARCHIVE_OK || (r == ARCHIVE_WARN && is_harmless(a)) ? 1 : broken(a, err);
-}
-
 const char *unpack_name(struct archive_entry *e) {
     const char *name = archive_entry_pathname(e);
     return name ? name : archive_entry_pathname_utf8(e);
@@ -85,22 +82,47 @@ static int count_entries(struct unpack *u, unsigned count, struct err *err) {
     return 0;
 }
 
+static int too_large(const struct unpack *u, struct err *err) {
+    return err_set(err, ERR_LIMIT, "the image is larger than %llu MiB unpacked",
+                   (unsigned long long)(u->limits.bytes >> 20));
+}
+
 static int count_bytes(struct unpack *u, uint64_t bytes, struct err *err) {
     if (bytes > u->limits.bytes || u->bytes > u->limits.bytes - bytes)
-        return err_set(err, ERR_LIMIT, "the image is larger than %llu MiB unpacked",
-                       (unsigned long long)(u->limits.bytes >> 20));
+        return too_large(u, err);
     u->bytes += bytes;
     report_progress(u->report, u->entries, u->bytes);
     return 0;
 }
 
-int unpack_charge(struct unpack *u, uint64_t disk, struct err *err) {
-    u->disk += disk;
-    if (!u->limits.disk || u->disk <= u->limits.disk)
-        return 0;
+static int over_quota(const struct unpack *u, struct err *err) {
     err_set(err, ERR_LIMIT, "the image takes more than the %llu KiB of disk that the quota leaves",
             (unsigned long long)(u->limits.disk >> 10));
     return err_remedy(err, "destroy machines or images of the same owner, or import a smaller one");
+}
+
+int unpack_charge(struct unpack *u, uint64_t disk, struct err *err) {
+    u->disk += disk;
+    return u->limits.disk && u->disk > u->limits.disk ? over_quota(u, err) : 0;
+}
+
+/* To pass over bytes takes time as well, and packed they cost nobody anything. */
+static int count_read(struct unpack *u, struct archive_entry *e, struct err *err) {
+    int64_t size = archive_entry_size(e);
+    uint64_t bytes = size > 0 ? (uint64_t)size : 0;
+    uint64_t disk = u->limits.disk ? u->limits.disk : u->limits.bytes;
+    if (bytes > PASSES * u->limits.bytes || (u->read += bytes) > PASSES * u->limits.bytes)
+        return too_large(u, err);
+    return u->read > PASSES * disk ? over_quota(u, err) : 0;
+}
+
+int unpack_next(struct unpack *u, struct archive *a, struct archive_entry **ret, struct err *err) {
+    int r = archive_read_next_header(a, ret);
+    if (r == ARCHIVE_EOF)
+        return 0;
+    if (r != ARCHIVE_OK && !(r == ARCHIVE_WARN && is_harmless(a)))
+        return broken(a, err);
+    return count_read(u, *ret, err) < 0 ? -1 : 1;
 }
 
 /* ---- places ---- */
@@ -415,7 +437,7 @@ int unpack_whiteouts(struct unpack *u, struct archive *a, struct err *err) {
     char path[IMAGE_PATH_SIZE];
     struct archive_entry *e;
     int r;
-    while ((r = unpack_next(a, &e, err)) > 0) {
+    while ((r = unpack_next(u, a, &e, err)) > 0) {
         if (image_path(unpack_name(e), path, err) < 0)
             return -1;
         if (*path && is_whiteout(path) && !is_left_out(path) && take_away(u, path, err) < 0)
@@ -445,7 +467,7 @@ int unpack_entry(struct unpack *u, struct archive *a, struct archive_entry *e, b
 int unpack_rest(struct unpack *u, struct archive *a, bool layered, struct err *err) {
     struct archive_entry *e;
     int r;
-    while ((r = unpack_next(a, &e, err)) > 0)
+    while ((r = unpack_next(u, a, &e, err)) > 0)
         if (unpack_entry(u, a, e, layered, err) < 0)
             return -1;
     return r;

@@ -40,6 +40,7 @@ struct unpack {
     struct report *report;
     uint64_t entries, bytes; /* so far */
     uint64_t disk;           /* likewise: what was replaced counts too */
+    uint64_t read;           /* likewise: bytes behind headers, each time that they are read */
     struct dir_time *times;  /* of directories, set at the end */
     size_t time_count, time_size;
     int parent; /* of the entry before; -1 */
@@ -69,6 +70,6 @@ int unpack_whiteouts(struct unpack *u, struct archive *a, struct err *err);
 /* After the last layer. */
 int unpack_finish(struct unpack *u, struct err *err);
 
-/* Reads the next header: 1, 0 at the end. */
-int unpack_next(struct archive *a, struct archive_entry **ret, struct err *err);
+/* Reads the next header: 1, 0 at the end. What follows it counts, whether it is kept or not. */
+int unpack_next(struct unpack *u, struct archive *a, struct archive_entry **ret, struct err *err);
 const char *unpack_name(struct archive_entry *e);

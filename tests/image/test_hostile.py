@@ -133,6 +133,12 @@ HOSTILE = {
     "129 directories deep": (deep(129), "128 directories deep"),
     "a path of 5000 bytes": (archive(entry("/".join(["d" * 200] * 25), b"x")), "4095 bytes"),
     "a file of a petabyte": (lying_size(), "larger than"),
+    "a petabyte where nothing is kept": (archive(entry("dev/x", size=1 << 50)), "larger than"),
+    "a petabyte beside the files of a layout": (
+        archive(entry("oci-layout", b"{}"), hard("l", "oci-layout", size=1 << 50)), "larger than"),
+    "a petabyte in a layer, behind a link": (layout([GOOD, archive(hard("l", "etc/motd", size=1 << 50))]), "larger than"),
+    "packed twice": (packed(packed(GOOD)), "packed more than once"),
+    "a layer that is packed twice": (layout([packed(packed(GOOD))]), "packed more than once"),
     "half an archive": (truncated(), "broken"),
     "no archive": (b"hello, I am no archive\n" * 100, "no archive|broken|empty"),
     "nothing": (b"", "empty|no archive"),
