@@ -79,6 +79,34 @@ def test_what_cannot_be_fixed(runs, calls, words):
     assert results(t)[0]["failed"] and words in results(t)[0]["text"]
 
 
+# What a hostile text makes of a hole that is refused: each call leaves a file of its own number.
+FILLED = [
+    (lambda x: call("exec", argv=["bash", "-xc", x]), "touch ~/owned-0"),
+    (lambda x: call("exec", argv=["python3", "-Ic", x]), "open('/home/user/owned-1','w')"),
+    (lambda x: call("exec", argv=["env", "--", x, "/home/user/owned-2"]), "touch"),
+    (lambda x: call("exec", argv=["find", "/home/user/mail/1", "-execdir", x, "/home/user/owned-3", ";"]), "touch"),
+    (lambda x: call("exec", argv=["sh"], stdin=x), "touch ~/owned-4"),
+    (lambda x: call("exec", cmd="sh", stdin=x), "touch ~/owned-5"),
+    (lambda x: call("exec", argv=["sed", x, "/home/user/mail/2"]), "w /home/user/owned-6"),
+    (lambda x: call("exec", argv=["awk", x]), 'BEGIN{system("touch ~/owned-7")}'),
+    (lambda x: call("write", path=x, content=""), "/home/user/owned-8"),
+]
+
+
+def test_a_hole_that_is_refused_would_run_what_it_is_filled_with(runs, daemon, trap):
+    """The control fills each one in a mode that refuses none."""
+    hole = {"hole": {"type": "string", "maxLength": 60}}
+    _, t = runs.play(turns(*[[fix(make(hole))] for make, _ in FILLED], [finish("partial")]), mode="plan-then-execute", machine=trap)
+    assert [r.get("failed", False) for r in results(t)[:-1]] == [True] * len(FILLED), results(t)
+
+    def owned():
+        return [int(n) for n in daemon.exec(trap, "ls | sed -n s/owned-//p")["stdout"].split()]
+
+    assert owned() == []
+    runs.play(turns(*[[make(text)] for make, text in FILLED], [finish("partial")]), machine=trap)
+    assert owned() == list(range(len(FILLED)))
+
+
 def test_what_was_fixed_stays_so(runs):
     view, t = runs.play(turns([fix(run("echo a"))], [fix(run("echo b"))], [run("echo b")], [run("echo a")], [finish()]),
                         mode="plan-then-execute")
@@ -160,10 +188,22 @@ def test_a_word_is_about_the_call_that_was_shown_and_no_later_one(runs, daemon, 
     assert again["sha256"] in daemon.request("GET", "/v1/audit", raw=True, verb="run.approve").decode()
 
 
+HIDDEN = "echo harmless" + " " * 2500 + "; touch /home/user/owned"
+
+
+def test_control_a_call_that_is_approved_runs_to_its_end(runs, daemon, trap):
+    """Whoever approved what was shown before, its first 2,000 bytes, approved this."""
+    r = runs.start(turns([fix(run("echo planned"))], [run(HIDDEN)], [run("echo planned")], [finish()]),
+                   machine=trap, mode="plan-then-execute", ask_deviations=True)["id"]
+    item = waits(runs, daemon, r, "echo harmless")
+    assert "touch" not in HIDDEN[:2000]
+    daemon.post(f"/v1/pending/{item['id']}", {"decision": "approve"})
+    assert is_owned(daemon, runs.wait(r, "ended"))
+
+
 def test_an_owner_is_asked_about_the_whole_call(runs, daemon, trap):
     """2,500 spaces pushed the second command out of what was shown. What is too long to be shown is refused."""
-    hidden = "echo harmless" + " " * 2500 + "; touch /home/user/owned"
-    r = runs.start(turns([fix(run("echo planned"))], [run(hidden)], [run("echo " + "x" * 17000)], [run("echo extra")],
+    r = runs.start(turns([fix(run("echo planned"))], [run(HIDDEN)], [run("echo " + "x" * 17000)], [run("echo extra")],
                          [run("echo planned")], [finish()]),
                    machine=trap, mode="plan-then-execute", ask_deviations=True)["id"]
     item = runs.wait(r, "waiting")["question"]["approval"]
