@@ -42,10 +42,10 @@ def test_a_session_of_http_remembers_what_it_saw(fresh):
     others = {}
     for c in (saw, control):
         own = c.call("exec", cmd="true")["machine"]
-        others[c] = c.call("machine_create", mem_mb=64)["machine"]
+        others[c] = c.call("machine_create")["machine"]
         taint(fresh, own)
     saw.call("exec", cmd="echo $WORD")
-    named = homeless.call("machine_create", mem_mb=64)["machine"]
+    named = homeless.call("machine_create")["machine"]
     taint(fresh, named)
     homeless.call("exec", machine=named, cmd="echo $WORD")
     fresh.restart()
@@ -73,7 +73,7 @@ def test_a_conversation_of_lines_remembers_what_it_saw(tmp_path):
         c = Lines(carrel, cwd=tmp_path)
         c.greet()
         own = c.call("exec", cmd="true")["machine"]
-        second, third = (c.call("machine_create", mem_mb=64)["machine"] for _ in range(2))
+        second, third = (c.call("machine_create")["machine"] for _ in range(2))
         done = carrel("grant", "add", own, "--file", f"{theirs}:/home/user/theirs:untrusted")
         assert done.returncode == 0, done
         assert "of a stranger" in c.call("exec", cmd="cat theirs")["stdout"]
@@ -94,7 +94,7 @@ def test_a_conversation_of_lines_remembers_what_it_saw(tmp_path):
 def test_progress_alone_taints(client, daemon, told):
     """The command goes on, so its result tells nothing yet."""
     own = client.call("exec", cmd="true")["machine"]
-    other = client.call("machine_create", mem_mb=64)["machine"]
+    other = client.call("machine_create")["machine"]
     taint(daemon, own)
     number = client.begin("tools/call", {"name": "exec", **({"_meta": {"progressToken": "p"}} if told else {}),
                                          "arguments": {"cmd": "echo $WORD; touch said; exec sleep 4719", "yield_ms": 50000}})
