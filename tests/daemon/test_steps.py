@@ -481,7 +481,10 @@ def test_a_disk_full_of_what_only_the_newest_step_names_becomes_free(daemon):
     for i in range(8):  # the eighth names four layers of 10 MB, more than the four fifths of a disk that make it full
         b.sh(f"head -c 10000000 /dev/urandom > big; echo {i} > n")
         b.snap()
+        held = {s["id"] for s in b.steps(limit=1000)}
         daemon.until(lambda: daemon.get(b.url + "/stats")["disk_bytes"] < 37_000_000)
+        assert {s["id"] for s in b.steps(limit=1000)} <= held, "nothing was written, and there is another step"
+    daemon.restart()
     b.sh("rm big n")
     b.rewind(b.steps(limit=1000)[-1]["number"])
     assert b.sh("cat n; wc -c < big") == "7\n10000000\n"
