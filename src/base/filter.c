@@ -1,15 +1,56 @@
 #include "base/filter.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "base/native.h"
 
+enum { OURSELVES = -1, VALUES = 6, RULE_MAX = VALUES + 4 };
+
+/* Calls that could signal any process of the same user: only with these values they are harmless.
+ */
+static const struct rule {
+    int call;
+    unsigned arg;
+    unsigned count;
+    int values[VALUES];
+} rules[] = {
+    {SYS_tgkill, 0, 1, {OURSELVES}},
+    {SYS_fcntl, 1, VALUES, {F_DUPFD, F_DUPFD_CLOEXEC, F_GETFD, F_SETFD, F_GETFL, F_SETFL}},
+};
+enum { RULES = sizeof(rules) / sizeof(*rules) };
+
+static bool is_listed(int call, const int *calls, size_t count) {
+    for (size_t i = 0; i < count; i++)
+        if (calls[i] == call)
+            return true;
+    return false;
+}
+
+static struct sock_filter *put_rule(struct sock_filter *end, const struct rule *r) {
+    *end++ = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)r->call, 0,
+                                          (unsigned char)(r->count + 3));
+    *end++ = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS,
+                                          offsetof(struct seccomp_data, args) + 8 * r->arg);
+    for (unsigned i = 0; i < r->count; i++)
+        *end++ = (struct sock_filter)BPF_JUMP(
+            BPF_JMP | BPF_JEQ | BPF_K,
+            (uint32_t)(r->values[i] == OURSELVES ? getpid() : r->values[i]),
+            (unsigned char)(r->count - i), 0);
+    *end++ = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM);
+    *end++ = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
+    return end;
+}
+
 int filter_allow(const int *calls, size_t count) {
-    struct sock_filter code[4 + FILTER_CALLS_MAX + 2] = {
+    struct sock_filter code[4 + RULES * RULE_MAX + FILTER_CALLS_MAX + 2] = {
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, arch)),
         BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, NATIVE_ARCH, 1, 0),
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
@@ -18,6 +59,9 @@ int filter_allow(const int *calls, size_t count) {
     struct sock_filter *end = code + 4;
     if (count > FILTER_CALLS_MAX)
         return -E2BIG;
+    for (size_t i = 0; i < RULES; i++)
+        if (is_listed(rules[i].call, calls, count))
+            end = put_rule(end, &rules[i]);
     for (size_t i = 0; i < count; i++)
         *end++ = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)calls[i],
                                               (unsigned char)(count - i), 0);

@@ -1,6 +1,7 @@
 /*
  * A filter of system calls for workers that need few: these, and whatever else is asked for is
- * refused with EPERM. Another processor's calls kill.
+ * refused with EPERM. Another processor's calls kill. tgkill() is for the worker itself, and
+ * fcntl() has no command that sends signals.
  */
 #pragma once
 
