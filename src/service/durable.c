@@ -221,9 +221,21 @@ static int prepare(struct saving *v, struct err *err) {
     return 1;
 }
 
+/* A copy would end half way, and take the room that is left: it begins once there is room again. */
+static bool waits_for_room(struct live *l) {
+    struct durable *d = &l->durable;
+    if (!d->wanted || d->saving || !l->service->store_full)
+        return false;
+    snprintf(d->why, sizeof(d->why),
+             "the disk that holds CARREL_HOME is full: it is saved once there is room");
+    return true;
+}
+
 void durable_look(struct live *l, uint64_t now_ms) {
     struct durable *d = &l->durable;
     struct err err;
+    if (waits_for_room(l))
+        return;
     bool quiet = !l->steps.taking && !l->steps.held && !l->steps.merging && !l->changing;
     if (!d->wanted || d->saving || !l->machine || now_ms < d->due_ms || !quiet ||
         l->service->saving >= AT_ONCE || l->row.state == MACHINE_ENDING ||

@@ -96,6 +96,29 @@ def test_a_full_store_is_still_full_after_a_restart(small):
     filler.unlink()
 
 
+def test_a_step_becomes_durable_once_there_is_room(small):
+    d = small(200)
+    m = d.machine(steps="manual")
+    url = f"/v1/machines/{m}"
+
+    def why():
+        return d.get(url).get("undurable", "")
+
+    d.post(f"{url}/steps", {"name": "flat"})
+    d.exec(m, "mkdir -p $(printf 'd/%.0s' $(seq 220))")  # too deep to be saved: it is tried again and again
+    d.post(f"{url}/steps")
+    d.until(lambda: "save layers" in why())
+    filler = full(d)
+    d.until(lambda: "is full" in why())
+    filler.unlink()
+    d.until(lambda: "has room again" in d.log())
+    d.post(f"{url}/rewind", {"step": "flat"})
+    d.exec(m, "echo again >again")
+    step = d.post(f"{url}/steps")["number"]
+    d.until(lambda: [s["number"] for s in d.get(f"{url}/steps")["steps"] if s["durable"]] == [step])
+    assert why() == ""
+
+
 def test_a_store_too_small_for_the_image_leaves_no_ghost(small):
     d = small(24)
     why = refused(d.machine)
