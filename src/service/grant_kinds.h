@@ -137,8 +137,8 @@ int postgres_dsn(struct live *l, const char *id, struct dsn *ret, struct err *er
 /* text: what there is, a line each; cut: and more. */
 typedef void postgres_looked_fn(void *arg, const char *text, bool cut, const struct err *err);
 void postgres_look(struct live *l, const char *id, postgres_looked_fn *done, void *arg);
-/* As it was handed over. */
-void postgres_keep(struct live *l, const char *id, const char *text);
+/* As it was handed over; `done` when that is on the disk, or the log says why it is not. */
+void postgres_keep(struct live *l, const char *id, const char *text, loop_fn *done, void *arg);
 /* What became of it since; it never fails, but says why it is not known. */
 void postgres_tell(struct live *l, const struct grant_row *row, service_net_fn *done, void *arg);
 

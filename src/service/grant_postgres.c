@@ -270,6 +270,11 @@ static void told(void *arg, const struct err *err) {
     giving_end(arg, NULL);
 }
 
+static void kept(void *arg) {
+    struct giving *g = arg;
+    net_tell(g->live, told, g);
+}
+
 /* What the machine makes of it will be told from what it is now, where that can be known. */
 static void looked(void *arg, const char *text, bool cut, const struct err *err) {
     struct giving *g = arg;
@@ -277,9 +282,10 @@ static void looked(void *arg, const char *text, bool cut, const struct err *err)
     if (err)
         log_line(LOG_WARN, "service", "look at a new database: %s id=%s", err->text,
                  g->live->row.id);
+    if (err)
+        kept(g);
     else
-        postgres_keep(g->live, g->id, text);
-    net_tell(g->live, told, g);
+        postgres_keep(g->live, g->id, text, kept, g);
 }
 
 static void made(void *arg, const char *said, const struct err *failed) {

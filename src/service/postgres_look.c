@@ -4,6 +4,7 @@
  * the database's own role, so that nothing that the machine put there runs with other rights than
  * the machine has.
  */
+#include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
 #include <stdio.h>
@@ -13,6 +14,7 @@
 
 #include "base/defer.h"
 #include "base/fdio.h"
+#include "base/folder.h"
 #include "base/log.h"
 #include "base/textdiff.h"
 #include "grant/dsn.h"
@@ -87,16 +89,57 @@ void postgres_look(struct live *l, const char *id, postgres_looked_fn *done, voi
 
 /* ---- what it was ---- */
 
-void postgres_keep(struct live *l, const char *id, const char *text) {
+struct keeping {
+    struct service *service;
+    char id[ID_SIZE];
+    char *text;
+    loop_fn *done;
+    void *arg;
+};
+
+/* Half of it would show what was always there as new: then rather nothing is known. */
+static int write_kept(const char *path, const char *text) {
+    int fd DEFER_CLOSE = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
+    int status = fd < 0 ? -errno : write_all(fd, text, strlen(text));
+    if (status == 0 && fsync(fd) < 0)
+        status = -errno;
+    if (status == 0)
+        status = folder_sync_above(path);
+    if (status < 0 && fd >= 0)
+        unlink(path);
+    return status;
+}
+
+static void keep_job(void *arg) {
+    const struct keeping *k = arg;
     char path[PLACE_SIZE + 64];
     struct err err;
-    if (grant_copy_path(l->service, id, path, &err) < 0) {
-        log_line(LOG_WARN, "service", "%s id=%s", err.text, l->row.id);
-        return;
+    int status = grant_copy_path(k->service, k->id, path, &err);
+    if (status == 0) {
+        status = write_kept(path, k->text);
+        if (status < 0)
+            err_num(&err, status, "write '%s'", path);
     }
-    int fd DEFER_CLOSE = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
-    if (fd < 0 || write_all(fd, text, strlen(text)) < 0)
-        log_line(LOG_WARN, "service", "keep what a database was: %s", path);
+    if (status < 0)
+        log_line(LOG_WARN, "service", "keep what a database was: %s", err.text);
+}
+
+static void keep_done(void *arg) {
+    struct keeping *k = arg;
+    k->done(k->arg);
+    free(k->text);
+    free(k);
+}
+
+void postgres_keep(struct live *l, const char *id, const char *text, loop_fn *done, void *arg) {
+    struct keeping *k = calloc(1, sizeof(*k));
+    if (!k)
+        abort();
+    *k = (struct keeping){.service = l->service, .text = strdup(text), .done = done, .arg = arg};
+    if (!k->text)
+        abort();
+    snprintf(k->id, sizeof(k->id), "%s", id);
+    loop_work(l->service->loop, keep_job, keep_done, k);
 }
 
 static void read_kept(struct service *s, const char *id, struct buf *ret) {

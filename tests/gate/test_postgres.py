@@ -16,6 +16,7 @@ import postgres
 import tally
 from carrel import PROGRAM
 from daemon import Refused
+from test_synced import Recorded
 
 pytestmark = pytest.mark.skipif(not postgres.BIN, reason="there is no PostgreSQL server here (Debian: postgresql)")
 
@@ -98,6 +99,18 @@ def test_a_copy_of_its_own_and_nothing_left_of_it(gated, server):
     gated.delete(f"/v1/machines/{box}")
     assert gone(gated, server)
     assert [n["verb"] for n in gated.notes(box, verb="database", count=2)] == ["database.make", "database.drop"]
+
+
+def test_what_a_database_was_is_on_the_disk_before_its_machine_is_told(server):
+    d = Recorded()
+    try:
+        box = d.synced(lambda: new(d, server), "databases")
+        (grant,) = d.grants(box, "postgres")
+        assert "public.goods" in (d.home / "databases" / grant["id"]).read_text(), "there is something to sync"
+        d.delete(f"/v1/machines/{box}")
+        assert gone(d, server)
+    finally:
+        d.stop()
 
 
 def test_its_role_can_do_nothing_else(gated, server, count_attack):
