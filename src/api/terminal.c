@@ -113,7 +113,9 @@ static void control(struct terminal *t, const char *data, size_t n) {
 
 static void on_message(struct ws *ws, enum ws_opcode kind, const char *data, size_t n) {
     struct terminal *t = ws_user(ws);
-    if (kind == WS_TEXT)
+    if (!service_caller_stands(t->service, &t->who))
+        ws_close(ws, 1008, "the token was revoked");
+    else if (kind == WS_TEXT)
         control(t, data, n);
     else if (!buf_add(&t->typed, data, n))
         ws_close(ws, 1009, "typed faster than it is read");

@@ -67,6 +67,9 @@ int service_caller_by_uid(struct service *s, uid_t uid, pid_t pid, struct caller
 int service_caller_by_token(struct service *s, const char *secret, size_t len, const char *client,
                             struct caller *ret, struct err *err);
 
+/* Whether a token that was good when a connection was opened is so still. */
+bool service_caller_stands(struct service *s, const struct caller *who);
+
 typedef void service_done_fn(void *arg, const struct err *err);
 typedef void service_machine_fn(void *arg, const struct machine_view *view, const struct err *err);
 typedef void service_stats_fn(void *arg, const struct stats_view *view, const struct err *err);

@@ -151,3 +151,10 @@ int service_token_list(struct service *s, const struct caller *who, struct token
         return -1;
     return store_token_list(s->store, who->scopes & SCOPE_ADMIN ? NULL : who->owner, ret, err);
 }
+
+bool service_caller_stands(struct service *s, const struct caller *who) {
+    struct token_row row;
+    struct err err;
+    return !who->token[0] ||
+           (store_token_get(s->store, who->token, &row, &err) == 0 && !row.revoked_ms);
+}

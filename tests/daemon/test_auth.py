@@ -13,6 +13,7 @@ import pytest
 
 from carrel import ROOTLESS, stop_spawner
 from daemon import DAEMON, Daemon, Refused, TcpClient, UnixConnection
+from test_terminal import Socket
 
 ALICE, BOB = 1001, 1002
 needs_root = pytest.mark.skipif(ROOTLESS, reason="only root can become other users")
@@ -449,3 +450,22 @@ def test_a_token_names_only_what_lies_under_a_root(fresh):
                 copy(path)
     finally:
         shutil.rmtree(top)
+
+
+def test_a_terminal_takes_nothing_more_from_a_token_that_was_revoked(server, tcp):
+    """It was opened while the token was good. That of another token, the control, goes on."""
+    made = [server.post("/v1/tokens", {"scopes": ["read", "run"]}) for _ in range(2)]
+    m = server.machine()
+    gone, kept = (Socket(TcpClient(server.port, t["secret"]), f"/v1/machines/{m}/pty") for t in made)
+    for n, t in enumerate((gone, kept)):
+        t.type(f"touch /tmp/opened{n}; echo rea''dy\n")
+        t.until("ready")
+    server.delete(f"/v1/tokens/{made[0]['id']}")
+    gone.type("touch /tmp/owned\n")
+    gone.until_closed()
+    kept.type("echo st''ill\n")
+    kept.until("still")
+    assert server.exec(m, "ls /tmp/opened0 /tmp/opened1")["exec"]["status"] == 0
+    assert server.exec(m, "test -e /tmp/owned")["exec"]["status"] == 1
+    for t in (gone, kept):
+        t.cut()

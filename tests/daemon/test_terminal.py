@@ -21,7 +21,8 @@ class Socket:
         self.sock.connect()
         self.sock = self.sock.sock
         key = base64.b64encode(os.urandom(16)).decode()
-        self.sock.sendall(f"GET {target} HTTP/1.1\r\nHost: carrel\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+        more = "".join(f"{name}: {value}\r\n" for name, value in {"Host": "localhost", **daemon.headers}.items())
+        self.sock.sendall(f"GET {target} HTTP/1.1\r\n{more}Connection: Upgrade\r\nUpgrade: websocket\r\n"
                           f"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {key}\r\n\r\n".encode())
         self.rest = b""
         while b"\r\n\r\n" not in self.rest:
