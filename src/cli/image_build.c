@@ -350,8 +350,9 @@ static void allow_mirrors(struct build *b) {
 }
 
 static void become_mmdebstrap(const char *suite, const struct sources *s, int out) {
-    const char *argv[SOURCES_MAX + 8] = {"mmdebstrap", "--quiet", "--variant=minbase", suite, "-"};
-    for (size_t i = 0, n = 5; i < s->count; i++)
+    const char *argv[SOURCES_MAX + 8] = {"mmdebstrap", "--quiet", "--variant=minbase",
+                                         "--",         suite,     "-"};
+    for (size_t i = 0, n = 6; i < s->count; i++)
         argv[n++] = s->paths[i];
     int null = open("/dev/null", O_RDONLY);
     if (dup2(null, 0) < 0 || dup2(out, 1) < 0)

@@ -54,6 +54,12 @@ static int send_signal(struct link *l, const void *arg) {
     return kill(getppid(), 0);
 }
 
+static int send_signal_by_file(struct link *l, const void *arg) {
+    (void)arg;
+    int fd = l ? l->fd : STDERR_FILENO;
+    return fcntl(fd, F_SETSIG, SIGUSR1) < 0 || fcntl(fd, F_SETSIG, 0) < 0;
+}
+
 static int nothing(struct link *l, const void *arg) {
     (void)l, (void)arg;
     return 0;
@@ -83,7 +89,7 @@ static void attacks_end_the_worker(void **state) {
     skip_where_nothing_can_be_confined();
     static int (*const attacks[])(struct link *, const void *) = {
         open_file,      make_socket,     make_process, make_code,
-        turn_into_code, write_elsewhere, send_signal,
+        turn_into_code, write_elsewhere, send_signal,  send_signal_by_file,
     };
     if (!jail_is_tight())
         skip();

@@ -122,9 +122,9 @@ void link_random(struct link *l, void *bytes, size_t len) {
 
 #define ARG_LOW(n) (offsetof(struct seccomp_data, args) + 8 * (n))
 
-enum arg_rule { ANY_ARGS, LINK_ONLY, NO_EXEC };
+enum arg_rule { ANY_ARGS, LINK_ONLY, NO_EXEC, SEALS_ONLY };
 
-/* The whole list. Memory files hold the engine's pages. */
+/* The whole list. Memory files hold the engine's pages; other fcntl() could send signals. */
 static const struct {
     int number;
     enum arg_rule rule;
@@ -132,7 +132,7 @@ static const struct {
     {SYS_read, LINK_ONLY},      {SYS_write, LINK_ONLY},  {SYS_mmap, NO_EXEC},
     {SYS_mprotect, NO_EXEC},    {SYS_munmap, ANY_ARGS},  {SYS_mremap, ANY_ARGS},
     {SYS_brk, ANY_ARGS},        {SYS_madvise, ANY_ARGS}, {SYS_memfd_create, ANY_ARGS},
-    {SYS_ftruncate, ANY_ARGS},  {SYS_fcntl, ANY_ARGS},   {SYS_close, ANY_ARGS},
+    {SYS_ftruncate, ANY_ARGS},  {SYS_fcntl, SEALS_ONLY}, {SYS_close, ANY_ARGS},
     {SYS_exit_group, ANY_ARGS}, {SYS_exit, ANY_ARGS},    {SYS_rt_sigreturn, ANY_ARGS},
     {SYS_lseek, ANY_ARGS},
 };
@@ -149,10 +149,16 @@ static void put_rule(struct sock_filter *f, int number, enum arg_rule rule) {
         f[1] = f[2] = f[3] = accept;
         return;
     }
-    f[1] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, ARG_LOW(rule == NO_EXEC ? 2 : 0));
-    f[2] = rule == NO_EXEC
-               ? (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, PROT_EXEC, 1, 0)
-               : (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, LINK_FD, 0, 1);
+    static const struct {
+        unsigned arg;
+        struct sock_filter check;
+    } checks[] = {
+        [LINK_ONLY] = {0, BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, LINK_FD, 0, 1)},
+        [NO_EXEC] = {2, BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, PROT_EXEC, 1, 0)},
+        [SEALS_ONLY] = {1, BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, F_ADD_SEALS, 0, 1)},
+    };
+    f[1] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, ARG_LOW(checks[rule].arg));
+    f[2] = checks[rule].check;
     f[3] = accept;
 }
 
