@@ -121,7 +121,7 @@ def test_kept_output_that_is_old_goes_and_that_is_said(fresh):
 
 def test_kept_output_of_a_machine_has_a_quota(fresh):
     """The oldest goes until the rest fits; the control is a machine that stays below."""
-    d = fresh(conf="[output]\nkeep_bytes = 1M\n")
+    d = fresh()
     large, small = d.machine(), d.machine()
     execs = [d.exec(large, "head -c 600000 /dev/zero | tr '\\0' x")["exec"]["id"] for _ in range(2)]
     execs += [d.exec(small, "echo 12345")["exec"]["id"] for _ in range(2)]
@@ -133,6 +133,8 @@ def test_kept_output_of_a_machine_has_a_quota(fresh):
     d.end()  # which waits for what is being copied
     for i, x in enumerate(execs):
         os.utime(logs[large if i < 2 else small] / x, (1000 + i, 1000 + i))
+    with d.conf.open("a") as f:
+        f.write("[output]\nkeep_bytes = 1M\n")
     d.start()
     d.until(lambda: os.listdir(logs[large]) == [execs[1]], seconds=60)
     assert len(d.get(f"/v1/machines/{large}/execs/{execs[1]}/output")) == 600000

@@ -61,7 +61,8 @@ def test_pytest_fails_when_it_finds_no_test(tmp_path):
 
 SOURCE = "import pathlib\n" \
          "def test_good(): pass\n" \
-         "def test_unsteady():\n    seen = pathlib.Path(__file__).with_name('seen')\n    assert seen.exists() or seen.touch()\n" \
+         "@pytest.fixture\ndef end():\n    yield\n    seen = pathlib.Path(__file__).with_name('over')\n    assert seen.exists() or seen.touch()\n" \
+         "def test_unsteady(end):\n    seen = pathlib.Path(__file__).with_name('seen')\n    assert seen.exists() or seen.touch()\n" \
          "@pytest.mark.parametrize('n', range(4))\ndef test_broken(n): assert n >= %d\n"
 
 
@@ -78,7 +79,7 @@ def again(tmp_path, broken):
 
 
 def test_again_passes_a_test_that_passes_alone(tmp_path):
-    assert again(tmp_path, 0) == (["6 passed, 0 failed, 0 skipped"], 0)
+    assert again(tmp_path, 0) == (["7 passed, 0 failed, 0 skipped"], 0)
 
 
 def test_again_fails_a_test_that_fails_twice(tmp_path):
