@@ -1,0 +1,441 @@
+/*
+ * New roots, merged layers and old steps, over a real store and a disk that only remembers: what is
+ * mounted, what is being saved and what a step has shown must stay, whatever is let go of.
+ */
+#include "tests/unit/unit.h"
+
+#include <stdlib.h>
+
+#include "base/defer.h"
+#include "service/durable.h"
+#include "service/gate.h"
+#include "store/conf.h"
+#include "store/saved.h"
+#include "tests/unit/scratch.h"
+
+enum { LAYERS = 64, DISK = 1000000 };
+
+/* The newest version of the files in it. */
+struct held {
+    uint32_t number;
+    int64_t version;
+};
+
+struct world {
+    struct machine machine; /* first: what the driver is handed */
+    struct scratch dir;
+    struct conf conf;
+    struct service service;
+    struct live live;
+    struct held layers[LAYERS];
+    size_t count;
+    char *mounted; /* below the upper */
+    uint32_t upper;
+    int64_t version, sealed; /* of the files now; of those in layers */
+    unsigned roots, removals;
+    bool full;
+    char saving[ID_SIZE + 16]; /* a layer that is being copied to the store; empty: none */
+    bool hold_saves;
+    machine_done_fn *saved;
+    void *saved_arg;
+};
+
+/* ---- a disk that remembers ---- */
+
+/* Answers never come from within the call. */
+struct answer {
+    struct loop_call call;
+    struct world *w;
+    machine_done_fn *done;
+    machine_root_fn *root;
+    machine_copy_fn *copy;
+    machine_stats_fn *stats;
+    void *arg;
+    bool changed;
+};
+
+static void give(void *arg) {
+    struct answer a = *(struct answer *)arg;
+    struct machine_stats stats = {.disk_bytes = a.w->full ? DISK : 0};
+    free(arg);
+    if (a.done)
+        a.done(a.arg, NULL);
+    else if (a.root)
+        a.root(a.arg, a.changed, NULL);
+    else if (a.copy)
+        a.copy(a.arg, "copy", NULL);
+    else
+        a.stats(a.arg, &stats, NULL);
+}
+
+static void later(struct machine *m, struct answer a) {
+    struct answer *copy = malloc(sizeof(*copy));
+    a.w = (struct world *)m;
+    *copy = a;
+    copy->call = (struct loop_call){.fn = give, .arg = copy};
+    loop_defer(a.w->service.loop, &copy->call);
+}
+
+static struct held *find(struct world *w, uint32_t number) {
+    for (size_t i = 0; i < w->count; i++)
+        if (w->layers[i].number == number)
+            return &w->layers[i];
+    return NULL;
+}
+
+static void put(struct world *w, uint32_t number, int64_t version) {
+    assert_null(find(w, number));
+    assert_true(w->count < LAYERS);
+    w->layers[w->count++] = (struct held){number, version};
+}
+
+/* What a stack shows; each of its layers must be there. */
+static int64_t version_of(struct world *w, const char *stack) {
+    struct layers layers;
+    struct err err;
+    int64_t newest = 0;
+    assert_int_equal(layers_parse(stack ? stack : "", &layers, &err), 0);
+    for (size_t i = 0; i < layers.count; i++) {
+        const struct held *h = find(w, layers.v[i].number);
+        assert_non_null(h);
+        newest = h->version > newest ? h->version : newest;
+    }
+    return newest;
+}
+
+static void disk_alone(struct machine *m, machine_done_fn *done, void *arg) {
+    later(m, (struct answer){.done = done, .arg = arg});
+}
+
+static void disk_freeze(struct machine *m, bool frozen, machine_done_fn *done, void *arg) {
+    (void)frozen;
+    later(m, (struct answer){.done = done, .arg = arg});
+}
+
+static void disk_stats(struct machine *m, machine_stats_fn *done, void *arg) {
+    later(m, (struct answer){.stats = done, .arg = arg});
+}
+
+static void disk_root(struct machine *m, const char *stack, uint32_t layer, unsigned how,
+                      machine_root_fn *done, void *arg) {
+    struct world *w = (struct world *)m;
+    bool changed = w->version > w->sealed;
+    if (changed || !(how & ROOT_IF_CHANGED)) {
+        if (changed)
+            put(w, w->upper, w->version);
+        w->sealed = w->version;
+        assert_int_equal(version_of(w, stack), w->version);
+        free(w->mounted);
+        w->mounted = strdup(stack);
+        w->upper = layer;
+        w->roots++;
+    }
+    later(m, (struct answer){.root = done, .arg = arg, .changed = changed});
+}
+
+static void disk_merge(struct machine *m, const char *stack, uint32_t layer, machine_done_fn *done,
+                       void *arg) {
+    put((struct world *)m, layer, version_of((struct world *)m, stack));
+    later(m, (struct answer){.done = done, .arg = arg});
+}
+
+static void disk_copy(struct machine *m, uint32_t number, machine_copy_fn *done, void *arg) {
+    if (number)
+        put((struct world *)m, number, ((struct world *)m)->version);
+    later(m, (struct answer){.copy = done, .arg = arg});
+}
+
+/* "3 7-9 12" */
+static bool is_in(uint32_t number, const char *ranges) {
+    for (const char *at = ranges; *at;) {
+        char *end;
+        unsigned long from = strtoul(at, &end, 10), to = from;
+        if (*end == '-')
+            to = strtoul(end + 1, &end, 10);
+        if (number >= from && number <= to)
+            return true;
+        at = end + strspn(end, " ");
+    }
+    return false;
+}
+
+static void disk_keep(struct machine *m, const char *ranges, machine_done_fn *done, void *arg) {
+    struct world *w = (struct world *)m;
+    size_t kept = 0;
+    for (size_t i = 0; i < w->count; i++)
+        if (is_in(w->layers[i].number, ranges))
+            w->layers[kept++] = w->layers[i];
+    w->removals += w->count != kept;
+    w->count = kept;
+    version_of(w, w->mounted);
+    version_of(w, w->saving);
+    later(m, (struct answer){.done = done, .arg = arg});
+}
+
+static void disk_save(struct machine *m, const char *layer, const char *disk, uint32_t number,
+                      machine_done_fn *done, void *arg) {
+    struct world *w = (struct world *)m;
+    (void)disk, (void)number;
+    version_of(w, layer);
+    if (!w->hold_saves) {
+        later(m, (struct answer){.done = done, .arg = arg});
+        return;
+    }
+    snprintf(w->saving, sizeof(w->saving), "%s", layer);
+    w->saved = done;
+    w->saved_arg = arg;
+}
+
+static void disk_shed(struct machine_host *host, const char *disk, const char *ranges,
+                      machine_done_fn *done, void *arg) {
+    (void)host, (void)disk, (void)ranges;
+    done(arg, NULL);
+}
+
+static const struct machine_driver disk_driver = {
+    .alone = disk_alone,
+    .freeze = disk_freeze,
+    .stats = disk_stats,
+    .root = disk_root,
+    .merge = disk_merge,
+    .copy = disk_copy,
+    .keep = disk_keep,
+    .save = disk_save,
+    .shed = disk_shed,
+};
+
+/* ---- the world ---- */
+
+static int world_new(void **state) {
+    struct world *w = calloc(1, sizeof(*w));
+    struct err err;
+    char existing[ID_SIZE];
+    w->dir = scratch_new();
+    w->conf = (struct conf){.steps_keep = 1000, .durable_after_ms = 1};
+    struct store_options options = {.home = w->dir.path};
+    struct owner_row owner = {.name = "ann", .uid = 1000};
+    struct service *s = &w->service;
+    *s = (struct service){.driver = &disk_driver, .conf = &w->conf, .loop = loop_new(&err)};
+    assert_int_equal(store_open(&options, &s->store, &err), 0);
+    assert_int_equal(store_owner_put(s->store, &owner, &err), 0);
+    s->commits = commits_new(s->loop, s->store);
+    s->events_call = (struct loop_call){.fn = events_tell, .arg = s};
+    struct live *l = &w->live;
+    *l = (struct live){.service = s, .refs = 1, .machine = &w->machine, .reach = {.heard = true}};
+    l->row = (struct machine_row){.owner = "ann",
+                                  .kind = "box",
+                                  .image = "host",
+                                  .state = MACHINE_RUNNING,
+                                  .created_ms = now_ms(),
+                                  .disk_bytes = DISK,
+                                  .idle_action = IDLE_PAUSE,
+                                  .steps = STEPS_MANUAL};
+    snprintf(l->row.id, sizeof(l->row.id), "%s", id_new('m').text);
+    assert_int_equal(store_machine_add(s->store, &l->row, existing, &err), 0);
+    steps_init(l);
+    w->upper = 1;
+    *state = w;
+    return 0;
+}
+
+static int world_free(void **state) {
+    struct world *w = *state;
+    struct live *l = &w->live;
+    steps_release(l);
+    steps_free(l);
+    loop_call_cancel(w->service.loop, &w->service.events_call);
+    commits_free(w->service.commits);
+    assert_int_equal(l->refs, 1);
+    store_close(w->service.store);
+    loop_free(w->service.loop);
+    scratch_done(&w->dir);
+    free(w->mounted);
+    free(w);
+    return 0;
+}
+
+static void stop_when_quiet(void *arg) {
+    struct world *w = arg;
+    const struct steps *p = &w->live.steps;
+    bool saves = w->live.durable.saving && !w->hold_saves;
+    if (!p->taking && !p->wanted && !p->pruning && !p->merging && !saves)
+        loop_stop(w->service.loop);
+}
+
+/* Until nothing is under way. What waits for a time begins only when a test says so. */
+static void settle(struct world *w) {
+    struct loop_timer *t = loop_timer_new(w->service.loop, stop_when_quiet, w);
+    loop_timer_start(t, 1, 1);
+    loop_run(w->service.loop);
+    loop_timer_free(t);
+    loop_timer_free(TAKE(w->live.steps.rest));
+}
+
+static void taken(void *arg, const struct step_row *row, const struct err *err) {
+    assert_null(err);
+    snprintf(arg, ID_SIZE, "%s", row->id);
+}
+
+/* Its status says which version it is of. */
+static void snap(struct world *w, char ret[ID_SIZE]) {
+    struct step_cause cause = {.kind = STEP_SNAP, .status = w->version};
+    steps_take(&w->live, &cause, taken, ret);
+    settle(w);
+}
+
+static void write_and_snap(struct world *w, char ret[ID_SIZE]) {
+    w->version++;
+    snap(w, ret);
+}
+
+/* The layers become one; the root that is mounted stays. */
+static void merge(struct world *w) {
+    steps_compact_full(&w->live);
+    settle(w);
+    assert_null(strchr(w->live.steps.stack, ' '));
+    assert_string_not_equal(w->live.steps.stack, w->mounted);
+}
+
+/* The disk is full, and looked at. */
+static void look(struct world *w) {
+    w->live.steps.full_look_ms = 0;
+    w->live.steps.unpruned = true;
+    steps_prune(&w->live);
+    settle(w);
+}
+
+static struct step_row step(struct world *w, const char *id) {
+    struct step_row row = {0};
+    struct err err;
+    assert_int_equal(store_step_find(w->service.store, w->live.row.id, id, &row, &err), 0);
+    return row;
+}
+
+/* Every step shows what it was taken of. */
+static size_t check_steps(struct world *w) {
+    struct step_list list DEFER(step_list_done) = {0};
+    struct err err;
+    assert_int_equal(
+        store_step_list(w->service.store, w->live.row.id, 0, false, STORE_PAGE_MAX, &list, &err),
+        0);
+    for (size_t i = 0; i < list.count; i++)
+        if (list.rows[i].status >= 0)
+            assert_int_equal(version_of(w, list.rows[i].stack), list.rows[i].status);
+    return list.count;
+}
+
+/* What a daemon that comes later takes for mounted. */
+static void check_root(struct world *w) {
+    struct root_row row DEFER(root_row_done) = {.stack = NULL};
+    struct err err;
+    assert_int_equal(store_root_get(w->service.store, w->live.row.id, &row, &err), 0);
+    assert_int_equal(row.layer, w->upper);
+    assert_string_equal(row.stack, w->mounted);
+}
+
+/* ---- tests ---- */
+
+static void a_new_root_of_the_same_files_lets_go_of_the_old_layers(void **state) {
+    struct world *w = *state;
+    char first[ID_SIZE], second[ID_SIZE];
+    write_and_snap(w, first);
+    write_and_snap(w, second);
+    merge(w);
+    w->full = true;
+    look(w);
+    assert_int_equal(w->roots, 3);
+    assert_int_equal(check_steps(w), 2);
+    struct step_row newest DEFER(step_row_done) = step(w, "last");
+    assert_string_equal(newest.id, second);
+    assert_string_equal(newest.stack, w->live.steps.stack);
+    check_root(w);
+    look(w); /* what only the old root held */
+    assert_int_equal(w->removals, 1);
+    for (int i = 0; i < 4; i++)
+        look(w);
+    assert_int_equal(check_steps(w), 1);
+    assert_int_equal(w->count, 1);
+}
+
+static void what_was_written_since_the_newest_step_becomes_one(void **state) {
+    struct world *w = *state;
+    char first[ID_SIZE], second[ID_SIZE];
+    write_and_snap(w, first);
+    write_and_snap(w, second);
+    merge(w);
+    w->version++;
+    w->full = true;
+    look(w);
+    assert_int_equal(w->roots, 3);
+    assert_int_equal(check_steps(w), 3);
+    struct step_row kept DEFER(step_row_done) = step(w, "last");
+    assert_int_equal(kept.kind, STEP_KEPT);
+    assert_int_equal(version_of(w, kept.stack), w->version);
+    assert_string_equal(kept.stack, w->mounted);
+    check_root(w);
+    for (int i = 0; i < 6; i++) /* merged and let go of, as far as it goes */
+        look(w);
+    assert_int_equal(check_steps(w), 1);
+    assert_int_equal(version_of(w, w->mounted), w->version);
+}
+
+static void a_full_disk_gets_no_new_root_while_a_step_is_saved(void **state) {
+    struct world *w = *state;
+    char first[ID_SIZE], second[ID_SIZE];
+    struct err err;
+    w->hold_saves = true;
+    write_and_snap(w, first);
+    write_and_snap(w, second);
+    merge(w);
+    durable_look(&w->live, UINT64_MAX);
+    assert_true(w->saving[0]);
+    w->full = true;
+    for (int i = 0; i < 4; i++)
+        look(w);
+    assert_int_equal(w->roots, 2);
+    assert_int_equal(version_of(w, w->saving), 2);
+    w->hold_saves = false;
+    w->saving[0] = '\0';
+    w->saved(w->saved_arg, NULL);
+    settle(w);
+    struct saved_row row DEFER(saved_row_done) = {.source = NULL};
+    assert_int_equal(store_saved_get(w->service.store, w->live.row.id, &row, &err), 0);
+    assert_string_equal(row.step, second);
+    for (int i = 0; i < 2; i++) /* the control: now it does */
+        look(w);
+    assert_int_equal(w->roots, 3);
+    check_steps(w);
+}
+
+static void a_copy_is_nobodys_root(void **state) {
+    struct world *w = *state;
+    char first[ID_SIZE], second[ID_SIZE], copy[ID_SIZE];
+    write_and_snap(w, first);
+    write_and_snap(w, second);
+    merge(w);
+    w->live.running = 1; /* so that the root cannot be switched */
+    w->version++;
+    snap(w, copy);
+    struct step_row before DEFER(step_row_done) = step(w, copy);
+    assert_true(before.layer >= LAYER_COPIED && w->roots == 2);
+    struct step_row mounted DEFER(step_row_done) = {0};
+    struct err err;
+    assert_int_equal(steps_newest_switch(&w->live, &mounted, &err), 0);
+    assert_string_equal(mounted.id, second);
+    assert_string_equal(mounted.stack, w->mounted);
+    w->full = true;
+    for (int i = 0; i < 4; i++) /* older steps go, but never what is mounted */
+        look(w);
+    assert_int_equal(check_steps(w), 2);
+    w->live.running = 0;
+    look(w); /* what was written is in the copy, and in no root's layer yet */
+    look(w);
+    assert_int_equal(w->roots, 3);
+    check_steps(w);
+    check_root(w);
+}
+
+#define WORLD(f) cmocka_unit_test_setup_teardown(f, world_new, world_free)
+UNIT_MAIN(WORLD(a_new_root_of_the_same_files_lets_go_of_the_old_layers),
+          WORLD(what_was_written_since_the_newest_step_becomes_one),
+          WORLD(a_full_disk_gets_no_new_root_while_a_step_is_saved), WORLD(a_copy_is_nobodys_root))
