@@ -1,5 +1,5 @@
 /* What waits for its owner's word: requests that the gate holds, and calls that are in no plan. */
-#include "service/approvals.h"
+#include "service/net/approvals.h"
 
 #include <jansson.h>
 #include <stdlib.h>

@@ -1,8 +1,8 @@
 /* What crosses the line of a machine: rules, secrets, grants, ports, approvals. */
 #include "api/body_fields.h"
-#include "service/approvals.h"
-#include "service/expose.h"
-#include "service/secrets.h"
+#include "service/net/approvals.h"
+#include "service/net/expose.h"
+#include "service/net/secrets.h"
 
 static const char *const net_actions[] = {"allow", "deny", "ask", NULL};
 static const struct field net_request[] = {

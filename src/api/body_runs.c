@@ -1,7 +1,7 @@
 /* Change sets and runs. */
 #include "api/body_fields.h"
 #include "operator/operator.h"
-#include "service/changesets.h"
+#include "service/review/changesets.h"
 
 static const char *const ship_actions[] = {"ship", "shipped", "undo", "undone", NULL};
 

@@ -1,8 +1,8 @@
 /* Steps of a machine, what changed between them, and images. */
 #include "api/body_fields.h"
-#include "service/check.h"
-#include "service/images.h"
-#include "service/steps.h"
+#include "service/images/images.h"
+#include "service/steps/check.h"
+#include "service/steps/steps.h"
 #include "service/strays.h"
 
 static const struct field snap_request[] = {

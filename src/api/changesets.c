@@ -7,7 +7,7 @@
 #include "api/bodies.h"
 #include "api/route.h"
 #include "base/defer.h"
-#include "service/changesets.h"
+#include "service/review/changesets.h"
 
 enum { PIECE = 256 << 10 };
 

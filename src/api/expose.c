@@ -1,4 +1,4 @@
-#include "service/expose.h"
+#include "service/net/expose.h"
 
 #include "api/bodies.h"
 #include "api/route.h"

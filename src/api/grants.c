@@ -1,4 +1,4 @@
-#include "service/grants.h"
+#include "service/grants/grants.h"
 
 #include "api/bodies.h"
 #include "api/route.h"

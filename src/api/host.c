@@ -12,11 +12,11 @@
 #include "base/parse.h"
 #include "io/sse.h"
 #include "service/events.h"
-#include "service/grants.h"
+#include "service/grants/grants.h"
 #include "service/host.h"
-#include "service/images.h"
+#include "service/images/images.h"
 #include "service/models.h"
-#include "service/net.h"
+#include "service/net/net.h"
 #include "service/tokens.h"
 
 void api_health(struct call *c) {

@@ -5,7 +5,7 @@
 #include "api/bodies.h"
 #include "api/route.h"
 #include "base/defer.h"
-#include "service/images.h"
+#include "service/images/images.h"
 
 static void answer_image(void *arg, const struct image_view *view, const struct err *err) {
     struct call *c = arg;

@@ -10,7 +10,7 @@
 #include "base/msg.h"
 #include "io/http_uri.h"
 #include "io/utf8.h"
-#include "service/exec.h"
+#include "service/exec/exec.h"
 #include "service/files.h"
 #include "tools/pull.h"
 

@@ -1,4 +1,4 @@
-#include "service/net.h"
+#include "service/net/net.h"
 
 #include "api/bodies.h"
 #include "api/route.h"

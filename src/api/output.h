@@ -5,7 +5,7 @@
 #pragma once
 
 #include "api/call.h"
-#include "service/exec.h"
+#include "service/exec/exec.h"
 
 /* Each takes over the exec's reference and ends the call. */
 

@@ -1,4 +1,4 @@
-#include "service/secrets.h"
+#include "service/net/secrets.h"
 
 #include "api/bodies.h"
 #include "api/route.h"

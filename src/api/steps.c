@@ -3,8 +3,8 @@
 #include "api/bodies.h"
 #include "api/route.h"
 #include "base/defer.h"
-#include "service/diff.h"
-#include "service/steps.h"
+#include "service/review/diff.h"
+#include "service/steps/steps.h"
 
 static void answer_step(void *arg, const struct step_view *view, const struct err *err) {
     struct call *c = arg;

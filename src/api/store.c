@@ -3,7 +3,7 @@
 #include "api/bodies.h"
 #include "api/route.h"
 #include "base/defer.h"
-#include "service/check.h"
+#include "service/steps/check.h"
 #include "service/strays.h"
 
 /* The problems, while they are found. */

@@ -11,7 +11,7 @@
 #include "api/route.h"
 #include "base/defer.h"
 #include "io/ws_server.h"
-#include "service/exec.h"
+#include "service/exec/exec.h"
 
 enum { PIECE = 32 << 10, TYPED_MAX = 64 << 10, MESSAGE_MAX = 64 << 10 };
 

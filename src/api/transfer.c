@@ -9,7 +9,7 @@
 #include "base/defer.h"
 #include "io/http_coding.h"
 #include "io/zstream.h"
-#include "service/tool_run.h"
+#include "service/exec/tool_run.h"
 
 /* A body that becomes a tool's input, or a tool's output that becomes an answer. */
 struct transfer {

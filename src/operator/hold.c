@@ -6,7 +6,7 @@
 
 #include "base/defer.h"
 #include "operator/inner.h"
-#include "service/approvals.h"
+#include "service/net/approvals.h"
 
 enum { LOOK_MS = 250, HELD_MAX = 64 << 10 };
 

@@ -11,10 +11,10 @@
 
 #include "base/defer.h"
 #include "operator/inner.h"
-#include "service/exec.h"
+#include "service/exec/exec.h"
+#include "service/exec/tool_run.h"
 #include "service/files.h"
 #include "service/taint.h"
-#include "service/tool_run.h"
 
 enum {
     JUDGE_MS = 600 * 1000,

@@ -11,7 +11,7 @@
 #include "operator/prompt.h"
 #include "operator/run.h"
 #include "operator/word.h"
-#include "service/risky.h"
+#include "service/steps/risky.h"
 #include "tools/requests.h"
 #include "tools/tables.h"
 

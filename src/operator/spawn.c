@@ -14,10 +14,10 @@
 #include "base/defer.h"
 #include "operator/inner.h"
 #include "operator/own.h"
+#include "service/exec/tool_run.h"
 #include "service/runs.h"
-#include "service/steps.h"
+#include "service/steps/steps.h"
 #include "service/taint.h"
-#include "service/tool_run.h"
 
 enum { BRING_MAX = 64 << 20, BRING_LIMIT_MS = 120000, STEPS_DEFAULT = 50 };
 

@@ -6,7 +6,7 @@
 
 #include "base/defer.h"
 #include "operator/inner.h"
-#include "service/net.h"
+#include "service/net/net.h"
 #include "service/rights.h"
 #include "service/runs.h"
 

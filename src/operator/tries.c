@@ -13,13 +13,13 @@
 
 #include "base/defer.h"
 #include "operator/inner.h"
-#include "service/changesets.h"
-#include "service/diff.h"
-#include "service/exec.h"
+#include "service/exec/exec.h"
 #include "service/files.h"
-#include "service/grants.h"
+#include "service/grants/grants.h"
+#include "service/review/changesets.h"
+#include "service/review/diff.h"
 #include "service/runs.h"
-#include "service/steps.h"
+#include "service/steps/steps.h"
 
 enum { CHECK_MS = 600 * 1000, KEY_SIZE = 64, DROPS_MAX = RUN_MACHINES_MAX + RUN_TRIES_MAX };
 

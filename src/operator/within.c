@@ -8,7 +8,7 @@
 #include "base/defer.h"
 #include "operator/inner.h"
 #include "service/models.h"
-#include "service/net.h"
+#include "service/net/net.h"
 #include "service/runs.h"
 
 static struct live_run *inner_new(struct live_run *parent, enum inner_kind kind) {

@@ -13,9 +13,9 @@
 
 #include "base/defer.h"
 #include "base/log.h"
-#include "service/durable.h"
-#include "service/gate.h"
-#include "service/logs.h"
+#include "service/exec/logs.h"
+#include "service/steps/durable.h"
+#include "service/steps/inner.h"
 #include "service/strays.h"
 
 enum {

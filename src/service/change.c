@@ -4,8 +4,8 @@
 #include <stdlib.h>
 
 #include "base/defer.h"
-#include "service/durable.h"
-#include "service/gate.h"
+#include "service/steps/durable.h"
+#include "service/steps/inner.h"
 
 void change_finish(struct change *c, const struct err *err) {
     struct live *l = c->live;

@@ -7,13 +7,13 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "grant/dirs.h"
-#include "service/baselines.h"
 #include "service/fields.h"
-#include "service/gate.h"
-#include "service/grant_kinds.h"
-#include "service/image_store.h"
+#include "service/grants/kinds.h"
+#include "service/images/store.h"
+#include "service/review/baselines.h"
 #include "service/rights.h"
 #include "service/state.h"
+#include "service/steps/inner.h"
 #include "service/taint.h"
 
 struct creation {

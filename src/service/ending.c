@@ -7,10 +7,10 @@
 
 #include "base/defer.h"
 #include "base/log.h"
-#include "service/baselines.h"
-#include "service/durable.h"
-#include "service/gate.h"
-#include "service/image_store.h"
+#include "service/images/store.h"
+#include "service/review/baselines.h"
+#include "service/steps/durable.h"
+#include "service/steps/inner.h"
 
 /* It is tried again; who waits for the end hears of a failure only when it lasts. */
 enum { TRIES_UNTOLD = 6 };

@@ -5,7 +5,7 @@
 
 #include "base/defer.h"
 #include "base/parse.h"
-#include "service/gate.h"
+#include "service/steps/inner.h"
 
 static const struct {
     uint16_t type;

@@ -8,7 +8,7 @@
 
 #include "base/defer.h"
 #include "io/criu.h"
-#include "service/gate.h"
+#include "service/steps/inner.h"
 
 struct hibernating {
     struct live *live;

@@ -5,10 +5,10 @@
 
 #include "base/defer.h"
 #include "base/log.h"
-#include "service/durable.h"
-#include "service/gate.h"
-#include "service/image_store.h"
+#include "service/images/store.h"
 #include "service/state.h"
+#include "service/steps/durable.h"
+#include "service/steps/inner.h"
 
 /* The environment that the row keeps as JSON, as pairs. */
 static void load_env(struct live *l) {

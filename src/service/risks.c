@@ -8,7 +8,7 @@
 
 #include "base/defer.h"
 #include "base/log.h"
-#include "service/grant_kinds.h"
+#include "service/grants/kinds.h"
 
 static bool is_private(const char *kind) {
     static const char *const kinds[] = {"dir", "file", "repo", "sqlite", "postgres"};

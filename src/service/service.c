@@ -6,14 +6,14 @@
 #include <sys/random.h>
 
 #include "base/log.h"
-#include "service/databases.h"
-#include "service/diff.h"
-#include "service/durable.h"
-#include "service/exec_state.h"
-#include "service/gate.h"
-#include "service/grant_kinds.h"
-#include "service/image_store.h"
-#include "service/logs.h"
+#include "service/exec/logs.h"
+#include "service/exec/state.h"
+#include "service/grants/databases.h"
+#include "service/grants/kinds.h"
+#include "service/images/store.h"
+#include "service/review/diff.h"
+#include "service/steps/durable.h"
+#include "service/steps/inner.h"
 #include "service/strays.h"
 
 enum {

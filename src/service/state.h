@@ -12,10 +12,10 @@
 #include "io/outlog_fd.h"
 #include "machine/machine.h"
 #include "service/commit.h"
-#include "service/flood.h"
 #include "service/host.h"
 #include "service/idle.h"
-#include "service/images.h"
+#include "service/images/images.h"
+#include "service/net/flood.h"
 #include "service/rights.h"
 #include "service/service.h"
 #include "store/execs.h"
@@ -62,7 +62,7 @@ struct merging;
 struct still;
 struct step_call;
 
-/* What the root of a machine is made of, and the steps that are taken of it: gate.h. */
+/* What the root of a machine is made of, and the steps that are taken of it: steps/inner.h. */
 struct steps {
     bool loaded;
     uint32_t layer;           /* number of its upper */
@@ -314,7 +314,7 @@ bool live_falls(const struct live *l);
 /* From the tick: an end that failed is tried again. */
 void live_end_again(struct live *l, uint64_t now_ms);
 
-/* ---- exec_outcome.c, exec_guest.c ---- */
+/* ---- exec/outcome.c, exec/guest.c ---- */
 
 /* Every command without an outcome becomes unknown: its machine has ended. */
 void execs_lose(struct live *l, const char *reason);
@@ -365,7 +365,7 @@ struct ingress *expose_new(struct service *s);
 void expose_restore(struct live *l);
 void expose_detach(struct live *l);
 
-/* ---- net_tell.c ---- */
+/* ---- net/tell.c ---- */
 
 /* Writes its limits and policy where the machine can read them; then done (may be NULL), whatever
  * came of it. */

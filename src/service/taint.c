@@ -8,9 +8,9 @@
 
 #include "base/defer.h"
 #include "base/log.h"
-#include "service/gate.h"
-#include "service/grant_kinds.h"
-#include "service/image_store.h"
+#include "service/grants/kinds.h"
+#include "service/images/store.h"
+#include "service/steps/inner.h"
 #include "store/networks.h"
 #include "store/taints.h"
 

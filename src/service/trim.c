@@ -8,8 +8,8 @@
 
 #include "base/defer.h"
 #include "base/log.h"
-#include "service/changesets.h"
-#include "service/logs.h"
+#include "service/exec/logs.h"
+#include "service/review/changesets.h"
 #include "service/state.h"
 
 enum {

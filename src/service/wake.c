@@ -4,9 +4,9 @@
 
 #include "base/defer.h"
 #include "base/log.h"
-#include "service/durable.h"
-#include "service/gate.h"
-#include "service/grant_kinds.h"
+#include "service/grants/kinds.h"
+#include "service/steps/durable.h"
+#include "service/steps/inner.h"
 #include "store/saved.h"
 
 struct waking {

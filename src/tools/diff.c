@@ -1,5 +1,5 @@
 /* What changed in the files of a machine: between two steps, or since it was made. */
-#include "service/diff.h"
+#include "service/review/diff.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 
 #include "base/defer.h"
-#include "service/steps.h"
+#include "service/steps/steps.h"
 #include "tools/clip.h"
 #include "tools/requests.h"
 #include "tools/toolbox.h"

@@ -6,7 +6,7 @@
 
 #include "base/defer.h"
 #include "base/sha256.h"
-#include "service/exec.h"
+#include "service/exec/exec.h"
 #include "tools/clip.h"
 #include "tools/requests.h"
 #include "tools/toolbox.h"

@@ -1,7 +1,7 @@
 /* A command that a tool runs for itself, to its end: how it is done is nobody's business. */
 #pragma once
 
-#include "service/exec.h"
+#include "service/exec/exec.h"
 #include "tools/tool.h"
 
 /* It has ended; the exec is the helper's, and alive during the call, which ends the act. */

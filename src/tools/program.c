@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/defer.h"
-#include "service/programs.h"
+#include "service/exec/programs.h"
 #include "tools/requests.h"
 #include "tools/toolbox.h"
 

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/defer.h"
-#include "service/steps.h"
+#include "service/steps/steps.h"
 #include "tools/requests.h"
 #include "tools/tables.h"
 #include "tools/toolbox.h"

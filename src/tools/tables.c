@@ -1,6 +1,6 @@
 #include "tools/tables.h"
 
-#include "service/programs.h"
+#include "service/exec/programs.h"
 #include "tools/requests.h"
 #include "tools/toolbox.h"
 

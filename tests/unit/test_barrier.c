@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-#include "service/gate.h"
+#include "service/steps/inner.h"
 #include "store/events.h"
 #include "store/owners.h"
 #include "tests/unit/faults.h"

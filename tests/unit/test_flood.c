@@ -1,6 +1,6 @@
 #include "tests/unit/unit.h"
 
-#include "service/flood.h"
+#include "service/net/flood.h"
 
 static const struct flood_limit limit = {.window_ms = 60000, .most = 10};
 

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "service/kept.h"
+#include "service/exec/kept.h"
 
 static struct kept_file file(const char *machine, const char *owner, const char *exec,
                              int64_t time_ms) {

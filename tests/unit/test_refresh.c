@@ -7,8 +7,8 @@
 #include <stdlib.h>
 
 #include "base/defer.h"
-#include "service/durable.h"
-#include "service/gate.h"
+#include "service/steps/durable.h"
+#include "service/steps/inner.h"
 #include "store/conf.h"
 #include "store/saved.h"
 #include "tests/unit/scratch.h"

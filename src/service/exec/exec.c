@@ -1,0 +1,223 @@
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/defer.h"
+#include "service/exec/state.h"
+
+/* ---- references and followers ---- */
+
+void exec_link(struct exec *x, struct live *l) {
+    x->live = l;
+    x->next = l->execs;
+    x->at = &l->execs;
+    if (x->next)
+        x->next->at = &x->next;
+    l->execs = x;
+    x->listed = true;
+    live_ref(l);
+    exec_ref(x);
+    map_put(&l->service->execs, x->row.id, x);
+}
+
+void exec_unlink(struct exec *x) {
+    if (!x->listed)
+        return;
+    *x->at = x->next;
+    if (x->next)
+        x->next->at = x->at;
+    x->listed = false;
+    exec_uncount(x);
+    map_take(&x->service->execs, x->row.id);
+    live_unref(TAKE(x->live));
+    exec_unref(x);
+}
+
+struct exec *exec_new(struct service *s) {
+    struct exec *x = calloc(1, sizeof(*x));
+    if (!x)
+        abort();
+    x->service = s;
+    x->refs = 1;
+    x->log = OUTLOG_FD_NONE;
+    x->kept_file = -1;
+    return x;
+}
+
+void exec_ref(struct exec *x) {
+    x->refs++;
+}
+
+void exec_unref(struct exec *x) {
+    if (--x->refs)
+        return;
+    outlog_fd_close(&x->log);
+    close_fd(&x->kept_file);
+    exec_row_done(&x->row);
+    free(x->input);
+    free(x);
+}
+
+void exec_follow(struct exec *x, struct exec_follower *f) {
+    exec_ref(x);
+    f->of = x;
+    f->next = x->followers;
+    f->at = &x->followers;
+    if (f->next)
+        f->next->at = &f->next;
+    x->followers = f;
+    if (x->live) {
+        x->live->open++;
+        exec_listen(x);
+        exec_pace(x, true);
+    }
+}
+
+void exec_unfollow(struct exec_follower *f) {
+    struct exec *x = f->of;
+    if (!x)
+        return;
+    if (x->walk == f)
+        x->walk = f->next;
+    *f->at = f->next;
+    if (f->next)
+        f->next->at = f->at;
+    f->of = NULL;
+    if (x->live) {
+        x->live->open--;
+        exec_pace(x, true);
+        idle_touch(&x->live->idle, loop_now_ms(x->service->loop));
+    }
+    exec_unref(x);
+}
+
+void exec_tell(struct exec *x) {
+    exec_ref(x);
+    for (x->walk = x->followers; x->walk;) {
+        struct exec_follower *f = x->walk;
+        x->walk = f->next;
+        f->changed(f->arg);
+    }
+    exec_unref(x);
+}
+
+/* ---- how many at once ---- */
+
+struct owner_load {
+    char name[STORE_NAME_SIZE];
+    uint64_t execs;
+};
+
+static int too_many(const char *what, const char *who, uint64_t limit, struct err *err) {
+    err_set(err, ERR_LIMIT, "%s '%s' has its %" PRIu64 " commands at once", what, who, limit);
+    return err_remedy(err, "wait until one ends, or kill one; carrel.conf says how many");
+}
+
+int exec_may_count(const struct live *l, struct err *err) {
+    const struct service *s = l->service;
+    const struct owner_load *load = map_get(&s->loads, l->row.owner);
+    if (l->counted >= s->conf->execs_per_machine)
+        return too_many("machine", l->row.id, s->conf->execs_per_machine, err);
+    if (load && load->execs >= s->conf->execs_per_owner)
+        return too_many("owner", l->row.owner, s->conf->execs_per_owner, err);
+    return 0;
+}
+
+void exec_count(struct exec *x) {
+    struct service *s = x->service;
+    struct owner_load *load = map_get(&s->loads, x->row.owner);
+    if (!load) {
+        load = calloc(1, sizeof(*load));
+        if (!load)
+            abort();
+        snprintf(load->name, sizeof(load->name), "%s", x->row.owner);
+        map_put(&s->loads, load->name, load);
+    }
+    load->execs++;
+    x->live->counted++;
+    x->counted = true;
+}
+
+void exec_uncount(struct exec *x) {
+    struct owner_load *load = x->counted ? map_get(&x->service->loads, x->row.owner) : NULL;
+    if (!load)
+        return;
+    x->counted = false;
+    if (x->live)
+        x->live->counted--;
+    if (--load->execs)
+        return;
+    map_take(&x->service->loads, load->name);
+    free(load);
+}
+
+/* ---- what is told of it ---- */
+
+bool exec_is_over(const struct exec *x) {
+    return x->over;
+}
+
+const struct outlog *exec_log(const struct exec *x) {
+    if (x->log.fd >= 0)
+        return &x->log.log;
+    return x->kept_file >= 0 ? &x->kept : NULL;
+}
+
+uint64_t exec_lost(const struct exec *x, int stream) {
+    const struct outlog *log = exec_log(x);
+    uint64_t printed = stream ? x->row.err_bytes : x->row.out_bytes;
+    uint64_t kept = log ? outlog_extent(log, stream).produced : 0;
+    return x->over && x->log.fd < 0 && printed > kept ? printed - kept : 0;
+}
+
+int exec_output_check(const struct exec *x, int stream, uint64_t from, struct err *err) {
+    uint64_t lost = exec_lost(x, stream);
+    uint64_t printed = stream ? x->row.err_bytes : x->row.out_bytes;
+    if (!lost || from < printed - lost || from >= printed)
+        return 0;
+    return err_set(err, ERR_GONE,
+                   "%" PRIu64 " bytes of output of command '%s' are not kept: they were removed, "
+                   "or lost when the host failed",
+                   lost, x->row.id);
+}
+
+int64_t exec_shell_status(const struct exec_row *row) {
+    if (row->state == EXEC_FAILED)
+        return row->exit_code;
+    if (row->state != EXEC_EXITED)
+        return -1;
+    if (strcmp(row->reason, "timeout") == 0)
+        return 124;
+    return row->signal ? 128 + (int64_t)row->signal : row->exit_code;
+}
+
+void exec_row_view(const struct exec_row *row, struct exec_view *ret) {
+    *ret = (struct exec_view){
+        .id = row->id,
+        .machine = row->machine,
+        .argv = row->argv,
+        .cwd = row->cwd,
+        .user = row->user,
+        .state = exec_state_name(row->state),
+        .reason = row->reason[0] ? row->reason : NULL,
+        .status = exec_shell_status(row),
+        .signal = row->signal,
+        .started_ms = (uint64_t)row->started_ms,
+        .ended_ms = (uint64_t)row->ended_ms,
+        .stdout_bytes = row->out_bytes,
+        .stderr_bytes = row->err_bytes,
+        .usage = {row->user_us, row->system_us, row->max_rss_kb, row->wall_us},
+        .error = row->state == EXEC_FAILED ? row->reason : NULL,
+        .terminal = row->flags & EXEC_PTY,
+    };
+}
+
+void exec_view(struct exec *x, struct exec_view *ret) {
+    exec_row_view(&x->row, ret);
+    const struct outlog *log = exec_log(x);
+    if (log && !x->over) {
+        ret->stdout_bytes = outlog_extent(log, 0).produced;
+        ret->stderr_bytes = outlog_extent(log, 1).produced;
+    }
+}

@@ -1,0 +1,80 @@
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/defer.h"
+#include "service/exec/logs.h"
+#include "service/exec/state.h"
+
+static struct exec *remembered(struct service *s, struct exec_row *row) {
+    struct exec *x = exec_new(s);
+    x->row = *row;
+    row->argv = row->cwd = NULL;
+    x->over = true;
+    x->kept_file = logs_open(s->place->home, x->row.machine, x->row.id);
+    if (x->kept_file >= 0 && outlog_open_kept(&x->kept, x->kept_file, NULL) < 0)
+        close_fd(&x->kept_file);
+    return x;
+}
+
+struct exec *service_exec_find(struct service *s, const struct caller *who, const char *machine,
+                               const char *id, struct err *err) {
+    struct exec_row row DEFER(exec_row_done) = {0};
+    struct exec *x = id_valid(id, strlen(id), 'x') ? map_get(&s->execs, id) : NULL;
+    if (allow(who, SCOPE_READ, err) < 0)
+        return NULL;
+    if (x && may_see(who, x->row.owner)) {
+        exec_ref(x);
+    } else if (!id_valid(id, strlen(id), 'x') || store_exec_get(s->store, id, &row, NULL) < 0 ||
+               !may_see(who, row.owner)) {
+        err_set(err, ERR_NOT_FOUND, "there is no command '%.20s'", id);
+        return NULL;
+    } else {
+        x = remembered(s, &row);
+    }
+    struct live *l =
+        strcmp(x->row.machine, machine) == 0 ? NULL : live_find(s, who, machine, LIVE_ANY, NULL);
+    if (strcmp(x->row.machine, machine) != 0 && (!l || strcmp(l->row.id, x->row.machine) != 0)) {
+        err_set(err, ERR_NOT_FOUND, "there is no command '%s' in machine '%.60s'", id, machine);
+        exec_unref(x);
+        return NULL;
+    }
+    return x;
+}
+
+static int machine_id_of(struct service *s, const struct caller *who, const char *ref,
+                         char ret[ID_SIZE], struct err *err) {
+    struct machine_row row DEFER(machine_row_done) = {0};
+    const char *owner = who->scopes & SCOPE_ADMIN ? NULL : who->owner;
+    if (store_machine_find(s->store, owner, ref, &row, err) < 0)
+        return -1;
+    snprintf(ret, ID_SIZE, "%s", row.id);
+    return 0;
+}
+
+int service_exec_list(struct service *s, const struct caller *who, const char *machine,
+                      const struct list_request *r, service_row_fn *row, void *arg,
+                      char ret_next[CURSOR_SIZE], struct err *err) {
+    char id[ID_SIZE];
+    struct exec_list list DEFER(exec_list_done) = {0};
+    if (allow(who, SCOPE_READ, err) < 0 || machine_id_of(s, who, machine, id, err) < 0)
+        return -1;
+    struct exec_filter filter = {.machine = id, .limit = r->limit};
+    if ((r->cursor && list_cursor(r->cursor, &filter.before_ms, &filter.before_id, err) < 0) ||
+        store_exec_list(s->store, &filter, &list, err) < 0)
+        return -1;
+    ret_next[0] = '\0';
+    for (size_t i = 0; i < list.count; i++) {
+        struct exec_view view;
+        struct exec *x = map_get(&s->execs, list.rows[i].id);
+        if (x)
+            exec_view(x, &view);
+        else
+            exec_row_view(&list.rows[i], &view);
+        row(arg, &view);
+    }
+    const struct exec_row *last = list.count ? &list.rows[list.count - 1] : NULL;
+    if (last && list.count >= (r->limit ? r->limit : 100))
+        snprintf(ret_next, CURSOR_SIZE, "%" PRId64 ":%s", last->created_ms, last->id);
+    return 0;
+}

@@ -1,0 +1,267 @@
+/*
+ * What a guest tells of its commands, and what is asked of it after its connection was new.
+ */
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "service/exec/state.h"
+
+static int write_started(void *arg, struct err *err) {
+    const struct exec *x = arg;
+    return store_exec_started(x->service->store, x->row.id, x->started_ms, err);
+}
+
+static void started_written(void *arg, const struct err *failed) {
+    struct exec *x = arg;
+    if (failed)
+        log_line(LOG_ERROR, "service", "%s exec=%s", failed->text, x->row.id);
+    if (!failed && x->row.state == EXEC_STARTING) {
+        x->row.state = EXEC_RUNNING;
+        x->row.started_ms = x->started_ms;
+    }
+    exec_start_done(x, NULL);
+    exec_tell(x);
+    exec_unref(x);
+}
+
+static void on_started(void *arg, const struct msg_started *m) {
+    struct exec *x = arg;
+    (void)m;
+    if (x->decided || x->started_ms || x->row.state != EXEC_STARTING)
+        return;
+    x->started_ms = now_ms();
+    exec_ref(x);
+    const struct commit commit = {write_started, started_written, NULL, x};
+    commit_run(x->service->commits, &x->live->lane, &commit);
+}
+
+static const char *step_name(uint32_t step) {
+    static const char *const names[] = {
+        [MSG_STEP_FORK] = "start",
+        [MSG_STEP_CGROUP] = "join the cgroup of",
+        [MSG_STEP_STDIO] = "open the streams of",
+        [MSG_STEP_RLIMIT] = "set limits of",
+        [MSG_STEP_USER] = "become the user of",
+        [MSG_STEP_CWD] = "enter",
+        [MSG_STEP_EXEC] = "run",
+    };
+    return step < sizeof(names) / sizeof(*names) && names[step] ? names[step] : "start";
+}
+
+/* It never ran: its id is free again in the guest. */
+static struct exec_row *decide_failed(struct exec *x, int exit_code) {
+    struct exec_row *row = exec_decide(x);
+    if (!row)
+        return NULL;
+    row->state = EXEC_FAILED;
+    row->exit_code = exit_code;
+    x->sent = false;
+    guest_forget(x->live->machine->guest, &x->command, false);
+    return row;
+}
+
+static void on_failed(void *arg, const struct msg_exec_failed *m) {
+    struct exec *x = arg;
+    int code = m->step != MSG_STEP_EXEC ? 125 : m->number == ENOENT ? 127 : 126;
+    struct exec_row *row = decide_failed(x, code);
+    if (!row)
+        return;
+    snprintf(row->reason, sizeof(row->reason), "%s '%.60s': %s", step_name(m->step),
+             m->step == MSG_STEP_CWD ? x->row.cwd : x->program, strerror((int)m->number));
+    exec_conclude(x);
+}
+
+static void on_refused(void *arg, const struct err *why) {
+    struct exec *x = arg;
+    struct exec_row *row = decide_failed(x, 125);
+    if (!row)
+        return;
+    snprintf(row->reason, sizeof(row->reason), "%s", why->text);
+    exec_conclude(x);
+}
+
+void exec_listen(struct exec *x) {
+    bool wanted = x->over;
+    for (struct exec_follower *f = x->followers; f && !wanted; f = f->next)
+        wanted = f->wants_output;
+    if (!wanted || x->waiting || !x->sent || x->log.fd < 0 || exec_output_over(x) || !x->live ||
+        !x->live->machine)
+        return;
+    struct msg_log seen = {0};
+    for (int i = 0; i < 2; i++) {
+        struct outlog_extent e = outlog_extent(&x->log.log, i);
+        seen.produced[i] = e.produced;
+        seen.ended |= (uint8_t)(e.ended << i);
+    }
+    x->waiting = true;
+    guest_log_wait(x->live->machine->guest, &x->command, &seen);
+}
+
+void exec_pace(struct exec *x, bool afresh) {
+    uint64_t consumed = UINT64_MAX;
+    for (const struct exec_follower *f = x->followers; f; f = f->next)
+        if (f->consumed && *f->consumed < consumed)
+            consumed = *f->consumed;
+    bool paced = consumed != UINT64_MAX;
+    if (!x->sent || x->log.fd < 0 || (!paced && !x->paced) ||
+        (!afresh && consumed < x->pace + outlog_window(&x->log.log.caps, 0) / 2))
+        return;
+    x->paced = paced;
+    x->pace = consumed;
+    guest_tell(x->live->machine->guest,
+               (struct frame_head){.type = MSG_CREDIT, .id = x->command.id},
+               &(struct msg_credit){.stream = 1, .consumed = consumed}, NULL);
+}
+
+void exec_consumed(struct exec *x) {
+    exec_pace(x, false);
+}
+
+static void on_grew(void *arg, const struct msg_log *m) {
+    struct exec *x = arg;
+    exec_ref(x);
+    x->waiting = false;
+    exec_tell(x);
+    exec_settle(x);
+    if (m) /* NULL: the guest has no such log any more */
+        exec_listen(x);
+    exec_unref(x);
+}
+
+static void oom_known(void *arg, const struct machine_stats *stats, const struct err *err) {
+    struct exec *x = arg;
+    (void)err;
+    if (stats && !x->told && x->live && stats->oom_kills > x->live->oom_kills) {
+        x->live->oom_kills = stats->oom_kills;
+        x->service->hits[HIT_MEMORY]++;
+        snprintf(x->outcome.reason, sizeof(x->outcome.reason), "memory");
+    }
+    exec_conclude(x);
+    exec_unref(x);
+}
+
+static void on_exited(void *arg, const struct msg_exit *m) {
+    struct exec *x = arg;
+    struct exec_row *row = exec_decide(x);
+    bool signaled = m->flags & MSG_EXIT_SIGNALED;
+    if (!row)
+        return;
+    row->state = EXEC_EXITED;
+    row->signal = signaled ? m->status & 127 : 0;
+    row->exit_code = signaled ? 0 : m->status & 255;
+    row->user_us = m->user_us;
+    row->system_us = m->system_us;
+    row->max_rss_kb = m->max_rss_kb;
+    row->wall_us = m->wall_us;
+    if (x->started_ms)
+        row->started_ms = x->started_ms;
+    if (!row->started_ms)
+        row->started_ms = now_ms() - (int64_t)(m->wall_us / 1000);
+    snprintf(row->reason, sizeof(row->reason), "%s",
+             m->flags & MSG_EXIT_TIMED_OUT ? "timeout"
+             : m->flags & MSG_EXIT_KILLED  ? "killed"
+             : signaled                    ? "signal"
+                                           : "exit");
+    x->service->hits[HIT_TIME] += (m->flags & MSG_EXIT_TIMED_OUT) != 0;
+    bool killed = row->signal == SIGKILL && strcmp(row->reason, "signal") == 0;
+    if (killed || row->exit_code == 128 + SIGKILL) {
+        /* Nobody of us killed it, or what its shell waited for: was it the memory? */
+        exec_ref(x);
+        x->service->driver->stats(x->live->machine, oom_known, x);
+        return;
+    }
+    exec_conclude(x);
+}
+
+/* The connection broke; if its machine lives on it is adopted again, else the machine's end says
+ * so. */
+static void on_lost(void *arg, const struct err *err) {
+    struct exec *x = arg;
+    (void)err;
+    x->sent = false;
+}
+
+static void on_credit(void *arg, uint64_t consumed) {
+    struct exec *x = arg;
+    if (consumed > x->stdin_sent || consumed < x->stdin_consumed)
+        return; /* nonsense */
+    x->stdin_consumed = consumed;
+    exec_feed(x);
+    exec_tell(x);
+}
+
+void exec_prepare(struct exec *x) {
+    x->command = (struct guest_command){
+        .id = x->row.number,
+        .arg = x,
+        .started = on_started,
+        .failed = on_failed,
+        .refused = on_refused,
+        .grew = on_grew,
+        .credit = on_credit,
+        .exited = on_exited,
+        .lost = on_lost,
+    };
+}
+
+/* ---- a new connection, a new daemon ---- */
+
+void execs_reattach(struct live *l) {
+    for (struct exec *x = l->execs; x; x = x->next) {
+        if (x->keeping || x->row.state == EXEC_FAILED ||
+            (x->decided && x->outcome.state == EXEC_FAILED))
+            continue;
+        x->sent = true;
+        x->waiting = false;
+        guest_attach(l->machine->guest, &x->command,
+                     &(struct msg_attach){{UINT64_MAX, UINT64_MAX}});
+        exec_listen(x);
+        exec_pace(x, true);
+    }
+}
+
+void execs_release(struct live *l) {
+    for (struct exec *x = l->execs, *next; x; x = next) {
+        next = x->next;
+        if (x->sent && l->machine)
+            guest_forget(l->machine->guest, &x->command, false);
+        x->sent = false;
+        exec_unlink(x);
+    }
+}
+
+bool exec_is_listed(const struct live *l, uint32_t number) {
+    const struct exec *x = l->execs;
+    while (x && x->row.number != number)
+        x = x->next;
+    return x;
+}
+
+void exec_adopt(struct live *l, struct exec_row *row, const struct msg_row *state, int log_fd) {
+    struct exec *x = exec_new(l->service);
+    struct err err;
+    x->row = *row;
+    row->argv = row->cwd = NULL;
+    snprintf(x->who.owner, sizeof(x->who.owner), "%s", x->row.owner);
+    exec_link(x, l);
+    exec_count(x);
+    /* Its outcome is written down, but its output was not yet kept. */
+    x->over = x->row.state != EXEC_STARTING && x->row.state != EXEC_RUNNING;
+    x->decided = x->told = x->over;
+    if (!x->over)
+        exec_counts_as_running(x);
+    exec_prepare(x);
+    x->direct = log_fd < 0;
+    if (log_fd >= 0 && outlog_fd_adopt(&x->log, log_fd, &err) < 0)
+        log_line(LOG_WARN, "service", "log of a command: %s exec=%s", err.text, x->row.id);
+    x->stdin_sent = x->stdin_consumed = state->stdin_received;
+    x->sent = true;
+    if (x->row.state == EXEC_STARTING)
+        x->row.state = EXEC_RUNNING;
+    guest_attach(l->machine->guest, &x->command, &(struct msg_attach){{UINT64_MAX, UINT64_MAX}});
+    exec_unref(x);
+}

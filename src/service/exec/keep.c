@@ -1,0 +1,54 @@
+/*
+ * Output of commands that go on for long is brought to the disk now and then, so that not even a
+ * host that restarts loses what was printed before. A few at a time, on workers; what did not grow
+ * costs nothing.
+ */
+#include "service/exec/logs.h"
+#include "service/exec/state.h"
+
+enum {
+    KEEP_AGE_MS = 3000, /* most commands end before */
+    KEEP_EVERY_MS = 3000,
+    KEEP_AT_ONCE = 8,
+};
+
+static bool has_grown(const struct exec *x) {
+    for (int i = 0; i < 2; i++)
+        if (outlog_extent(&x->log.log, i).produced != x->kept_so_far.produced[i])
+            return true;
+    return false;
+}
+
+static void kept_some(void *arg, bool kept, const struct outlog_kept *now) {
+    struct exec *x = arg;
+    x->copying = false;
+    if (x->listed) { /* else the daemon leaves */
+        x->service->keep_jobs--;
+        if (kept)
+            x->kept_so_far = *now;
+        x->keep_again_ms = loop_now_ms(x->service->loop) + KEEP_EVERY_MS;
+        exec_settle(x); /* it may have ended meanwhile */
+    }
+    exec_unref(x);
+}
+
+static bool wants_keeping(const struct exec *x, int64_t wall_ms) {
+    return x->log.fd >= 0 && !x->over && wall_ms - x->row.created_ms >= KEEP_AGE_MS && has_grown(x);
+}
+
+void execs_keep_look(struct service *s, uint64_t now_ms, int64_t wall_ms) {
+    struct exec *x;
+    for (size_t at = 0; s->keep_jobs < KEEP_AT_ONCE && (x = map_next(&s->execs, &at));) {
+        if (x->copying || x->keeping || now_ms < x->keep_again_ms)
+            continue;
+        if (x->over && x->keep_tries)
+            exec_settle(x);
+        if (!wants_keeping(x, wall_ms))
+            continue;
+        exec_ref(x);
+        x->copying = true;
+        s->keep_jobs++;
+        logs_keep(s->loop, s->place->home, x->row.machine, x->row.id, &x->log, &x->kept_so_far,
+                  kept_some, x);
+    }
+}

@@ -1,0 +1,241 @@
+/*
+ * The end of a command: its outcome is written down, told, and its output kept on disk.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/defer.h"
+#include "base/log.h"
+#include "service/exec/logs.h"
+#include "service/exec/state.h"
+#include "service/steps/inner.h"
+
+static void count_output(const struct exec *x, struct exec_row *row) {
+    const struct outlog *log = exec_log(x);
+    if (log) {
+        row->out_bytes = outlog_extent(log, 0).produced;
+        row->err_bytes = outlog_extent(log, 1).produced;
+    }
+}
+
+int exec_row_put_end(struct service *s, const struct exec_row *row, struct err *err) {
+    struct buf text DEFER(buf_done) = BUF(1024);
+    struct jot j = JOT(&text);
+    jot_object(&j, NULL);
+    jot_string(&j, "exec", row->id);
+    jot_string(&j, "state", exec_state_name(row->state));
+    jot_i64(&j, "status", exec_shell_status(row));
+    if (row->reason[0])
+        jot_string(&j, "reason", row->reason);
+    jot_end(&j, '}');
+    return event_put(s, row->owner, row->machine, "exec.ended", text.data, err);
+}
+
+static struct journal_record outcome_record(const struct exec_row *row) {
+    return (struct journal_record){
+        .verb = "exec",
+        .machine = row->machine,
+        .exec = row->id,
+        .has_exit = row->state != EXEC_UNKNOWN,
+        .exit = exec_shell_status(row),
+        .bytes = row->out_bytes + row->err_bytes,
+        .reason = row->reason,
+    };
+}
+
+void exec_row_note(struct service *s, const struct exec_row *row) {
+    struct journal_record what = outcome_record(row);
+    note_result(s, NULL, &what, 0, NULL);
+}
+
+struct unheard {
+    struct live *live;
+    struct exec_row row;
+};
+
+static int write_unheard(void *arg, struct err *err) {
+    const struct unheard *u = arg;
+    struct service *s = u->live->service;
+    return store_exec_finish(s->store, &u->row, err) < 0 ? -1 : exec_row_put_end(s, &u->row, err);
+}
+
+static void unheard_written(void *arg, const struct err *failed) {
+    struct unheard *u = arg;
+    if (failed)
+        log_line(LOG_ERROR, "service", "write an outcome: %s exec=%s", failed->text, u->row.id);
+    else
+        exec_row_note(u->live->service, &u->row);
+    exec_row_done(&u->row);
+    live_unref(u->live);
+    free(u);
+}
+
+void exec_row_conclude(struct live *l, struct exec_row *row) {
+    struct unheard *u = calloc(1, sizeof(*u));
+    if (!u)
+        abort();
+    *u = (struct unheard){l, *row};
+    row->argv = row->cwd = NULL;
+    live_ref(l);
+    const struct commit commit = {write_unheard, unheard_written, NULL, u};
+    commit_run(l->service->commits, &l->lane, &commit);
+}
+
+/* What ran, for the timeline. */
+static void take_step(struct exec *x) {
+    struct step_cause cause = {.kind = STEP_EXEC,
+                               .exec = x->row.id,
+                               .what = x->row.argv,
+                               .status = exec_shell_status(&x->row),
+                               .killed = x->row.state == EXEC_EXITED &&
+                                         strcmp(x->row.reason, "exit") != 0};
+    steps_after(x->live, &cause);
+}
+
+void exec_counts_as_running(struct exec *x) {
+    x->runs = true;
+    x->live->running++;
+}
+
+static void exec_runs_no_more(struct exec *x) {
+    if (x->runs && x->live) {
+        x->live->running--;
+        idle_touch(&x->live->idle, loop_now_ms(x->service->loop));
+    }
+    x->runs = false;
+}
+
+struct exec_row *exec_decide(struct exec *x) {
+    if (x->decided)
+        return NULL;
+    x->decided = true;
+    x->outcome = x->row;
+    return &x->outcome;
+}
+
+static int write_outcome(void *arg, struct err *err) {
+    struct exec *x = arg;
+    struct service *s = x->service;
+    if (store_exec_finish(s->store, &x->outcome, err) < 0)
+        return -1;
+    return exec_row_put_end(s, &x->outcome, err);
+}
+
+/* One that is not written down is nobody's to tell: the next daemon asks the guest for it. */
+static void outcome_unwritten(struct exec *x, const struct err *why) {
+    log_line(LOG_ERROR, "service", "write an outcome: %s exec=%s", why->text, x->row.id);
+    x->outcome.state = EXEC_UNKNOWN;
+    x->outcome.exit_code = x->outcome.signal = 0;
+    snprintf(x->outcome.reason, sizeof(x->outcome.reason), "its end could not be written down");
+}
+
+/* Only now the outcome is one: whoever waits hears of it, and the guest may forget it. */
+static void outcome_written(void *arg, const struct err *failed) {
+    struct exec *x = arg;
+    if (failed)
+        outcome_unwritten(x, failed);
+    x->row = x->outcome;
+    x->over = true;
+    exec_runs_no_more(x);
+    struct journal_record what = outcome_record(&x->row);
+    note_result(x->service, &x->who, &what, x->intent, NULL);
+    exec_tell(x);
+    if (x->live)
+        take_step(x);
+    exec_start_done(x, NULL);
+    exec_settle(x);
+    exec_listen(x);
+    exec_unref(x);
+}
+
+void exec_conclude(struct exec *x) {
+    struct service *s = x->service;
+    if (x->told || !x->live)
+        return;
+    x->told = true;
+    count_output(x, &x->outcome);
+    x->outcome.ended_ms = now_ms();
+    exec_ref(x);
+    const struct commit commit = {write_outcome, outcome_written, NULL, x};
+    commit_run(s->commits, &x->live->lane, &commit);
+}
+
+/* The guest may forget it, and so may we: the log is in its file. */
+static void log_kept(void *arg, bool kept, const struct outlog_kept *now) {
+    struct exec *x = arg;
+    (void)now;
+    loop_defer(x->service->loop, &x->service->spare_call); /* a step is asked for before that */
+    x->keeping = false;
+    if (!kept) /* execs_keep_look() tries again */
+        x->keep_again_ms = loop_now_ms(x->service->loop) + back_off_ms(x->keep_tries++);
+    if (x->live && x->live->machine && x->sent && kept) {
+        guest_forget(x->live->machine->guest, &x->command, x->row.state != EXEC_UNKNOWN);
+        x->sent = false;
+    }
+    if (kept)
+        exec_unlink(x);
+    exec_unref(x);
+}
+
+static void keep_all(struct exec *x) {
+    exec_ref(x);
+    x->keeping = true;
+    logs_keep(x->service->loop, x->service->place->home, x->row.machine, x->row.id, &x->log,
+              &x->kept_so_far, log_kept, x);
+}
+
+bool exec_output_over(const struct exec *x) {
+    const struct outlog *log = x->log.fd >= 0 ? &x->log.log : NULL;
+    return !log || (outlog_extent(log, 0).ended && outlog_extent(log, 1).ended);
+}
+
+void exec_settle(struct exec *x) {
+    if (!x->over || !x->listed || !(x->lost || exec_output_over(x)))
+        return;
+    exec_uncount(x);
+    if (x->keeping || x->copying)
+        return;
+    count_output(x, &x->row);
+    /* Of a command that printed nothing no file says the same as an empty one. */
+    bool printed = x->row.out_bytes + x->row.err_bytes > 0;
+    if (x->log.fd >= 0 && x->row.state != EXEC_FAILED && printed) {
+        keep_all(x);
+        return;
+    }
+    exec_ref(x);
+    log_kept(x, true, NULL);
+}
+
+void exec_start_done(struct exec *x, const struct err *err) {
+    service_exec_fn *done = TAKE(x->done);
+    if (!done)
+        return;
+    if (!err)
+        exec_ref(x);
+    done(x->done_arg, err ? NULL : x, err);
+}
+
+/* Its guest is not heard any more; what was printed is still in memory. */
+static void lose(struct exec *x, const char *reason) {
+    exec_ref(x);
+    if (x->live && x->live->machine && x->sent)
+        guest_forget(x->live->machine->guest, &x->command, false);
+    x->sent = false;
+    x->lost = true;
+    struct exec_row *row = exec_decide(x);
+    if (row) {
+        row->state = EXEC_UNKNOWN;
+        snprintf(row->reason, sizeof(row->reason), "%s", reason);
+    }
+    exec_conclude(x);
+    exec_settle(x);
+    exec_unref(x);
+}
+
+void execs_lose(struct live *l, const char *reason) {
+    for (struct exec *x = l->execs, *next; x; x = next) {
+        next = x->next;
+        lose(x, reason);
+    }
+}

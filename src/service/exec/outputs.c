@@ -1,0 +1,143 @@
+/*
+ * Kept output has an end. From time to time a worker lists the files, the loop says which belong to
+ * commands that may still write and whose they are, and a worker removes those that kept_choose()
+ * names. Rows of commands go on their own, beyond so many in one machine.
+ */
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/defer.h"
+#include "base/log.h"
+#include "service/exec/kept.h"
+#include "service/exec/logs.h"
+#include "service/state.h"
+
+enum { OUTPUTS_EVERY_MS = 30000, EXECS_KEEP = 10000, EXECS_PIECE = 1000 };
+
+struct outputs {
+    struct service *service;
+    char home[PLACE_SIZE];
+    struct kept_limits limits;
+    struct kept_file *files;
+    size_t count, size;
+};
+
+static void dir_closep(DIR **d) {
+    if (*d)
+        closedir(*d);
+}
+
+static void add_file(struct outputs *o, const char *machine, const char *exec,
+                     const struct stat *st) {
+    if (o->count == o->size) {
+        o->size = o->size ? 2 * o->size : 64;
+        o->files = reallocarray(o->files, o->size, sizeof(*o->files));
+        if (!o->files)
+            abort();
+    }
+    struct kept_file *f = &o->files[o->count++];
+    *f = (struct kept_file){.bytes = (uint64_t)st->st_blocks * 512,
+                            .time_ms = (int64_t)st->st_mtim.tv_sec * 1000};
+    snprintf(f->machine, sizeof(f->machine), "%s", machine);
+    snprintf(f->exec, sizeof(f->exec), "%s", exec);
+}
+
+static void list_machine(struct outputs *o, int logs, const char *machine) {
+    int fd = openat(logs, machine, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    DIR *d DEFER(dir_closep) = fd < 0 ? NULL : fdopendir(fd);
+    struct stat st;
+    if (!d) {
+        close_fd(&fd);
+        return;
+    }
+    for (struct dirent *e; (e = readdir(d));)
+        if (id_valid(e->d_name, strlen(e->d_name), 'x') &&
+            fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode))
+            add_file(o, machine, e->d_name, &st);
+}
+
+/* On a worker. */
+static void list_all(void *arg) {
+    struct outputs *o = arg;
+    char path[PLACE_SIZE + 8];
+    snprintf(path, sizeof(path), "%s/log", o->home);
+    DIR *d DEFER(dir_closep) = opendir(path);
+    for (struct dirent *e; d && (e = readdir(d));)
+        if (id_valid(e->d_name, strlen(e->d_name), 'm'))
+            list_machine(o, dirfd(d), e->d_name);
+}
+
+/* On a worker. */
+static void remove_chosen(void *arg) {
+    struct outputs *o = arg;
+    kept_choose(o->files, o->count, &o->limits);
+    for (size_t i = 0; i < o->count; i++)
+        if (o->files[i].goes)
+            logs_remove(o->home, o->files[i].machine, o->files[i].exec);
+}
+
+static void removed(void *arg) {
+    struct outputs *o = arg;
+    o->service->outputs = NULL;
+    free(o->files);
+    free(o);
+}
+
+/* Files of one machine follow each other, so its owner is asked for once. */
+static void know_owners(struct outputs *o) {
+    struct service *s = o->service;
+    const struct kept_file *before = NULL;
+    for (size_t i = 0; i < o->count; i++) {
+        struct kept_file *f = &o->files[i];
+        struct machine_row row DEFER(machine_row_done) = {0};
+        const struct live *l = map_get(&s->machines, f->machine);
+        f->busy = map_get(&s->execs, f->exec) || (l && !l->reach.heard);
+        if (before && strcmp(before->machine, f->machine) == 0)
+            memcpy(f->owner, before->owner, sizeof(f->owner));
+        else if (store_machine_get(s->store, f->machine, &row, NULL) == 0)
+            memcpy(f->owner, row.owner, sizeof(f->owner));
+        before = f;
+    }
+}
+
+static void listed(void *arg) {
+    struct outputs *o = arg;
+    know_owners(o);
+    loop_work(o->service->loop, remove_chosen, removed, o);
+}
+
+/* Machines that live long run more commands than anybody lists; the newest stay known. */
+static void trim_rows(struct service *s) {
+    const struct live *l;
+    struct err err;
+    for (size_t at = 0; (l = map_next(&s->machines, &at));)
+        if (store_exec_trim(s->store, l->row.id, EXECS_KEEP, EXECS_PIECE, &err) < 0) {
+            log_line(LOG_WARN, "service", "delete old commands: %s id=%s", err.text, l->row.id);
+            return;
+        }
+}
+
+void outputs_look(struct service *s, uint64_t loop_ms) {
+    const struct conf *conf = s->conf;
+    if (s->outputs || loop_ms < s->outputs_again_ms)
+        return;
+    s->outputs_again_ms = loop_ms + OUTPUTS_EVERY_MS;
+    trim_rows(s);
+    struct outputs *o = calloc(1, sizeof(*o));
+    if (!o)
+        abort();
+    *o = (struct outputs){.service = s,
+                          .limits = {.machine_bytes = conf->output_keep_bytes,
+                                     .owner_bytes = conf->output_owner_bytes,
+                                     .since_ms = conf->output_keep_ms
+                                                     ? now_ms() - (int64_t)conf->output_keep_ms
+                                                     : 0}};
+    snprintf(o->home, sizeof(o->home), "%s", s->place->home);
+    s->outputs = o;
+    loop_work(s->loop, list_all, listed, o);
+}

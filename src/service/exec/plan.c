@@ -1,0 +1,180 @@
+#include "service/exec/plan.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/parse.h"
+
+/* A clean environment: what every program expects, and nothing of anybody's. */
+static const char *const defaults[][2] = {
+    {"PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"},
+    {"LANG", "C.UTF-8"},
+    {"PAGER", "cat"},
+    {"DEBIAN_FRONTEND", "noninteractive"},
+    {"GIT_TERMINAL_PROMPT", "0"},
+    {"PIP_NO_INPUT", "1"},
+    {"NPM_CONFIG_YES", "true"},
+    {"SHELL", "/bin/bash"},
+};
+
+/* Variables as they are gathered; a later one of the same name takes the place of the earlier. */
+struct gathering {
+    const char *names[EXEC_ENV_MAX];
+    const char *values[EXEC_ENV_MAX];
+    size_t count;
+    size_t bytes;
+};
+
+static int gather(struct gathering *g, const char *name, const char *value, struct err *err) {
+    size_t at = 0;
+    if (!*name || strchr(name, '='))
+        return err_set(err, ERR_INVALID, "'%.60s' cannot be the name of a variable", name);
+    while (at < g->count && strcmp(g->names[at], name) != 0)
+        at++;
+    if (at == EXEC_ENV_MAX)
+        return err_set(err, ERR_LIMIT, "more than %d variables", EXEC_ENV_MAX);
+    g->bytes += strlen(name) + strlen(value) + 2;
+    if (g->bytes > EXEC_TEXT_MAX)
+        return err_set(err, ERR_LIMIT, "the environment is larger than %d KiB",
+                       EXEC_TEXT_MAX / 1024);
+    g->names[at] = name;
+    g->values[at] = value;
+    g->count += at == g->count;
+    return 0;
+}
+
+static int gather_pairs(struct gathering *g, const struct texts *pairs, struct err *err) {
+    for (size_t i = 0; pairs && i + 1 < pairs->count; i += 2)
+        if (gather(g, pairs->v[i], pairs->v[i + 1], err) < 0)
+            return -1;
+    return 0;
+}
+
+static int settle(struct exec_plan *p, const struct gathering *g, struct err *err) {
+    p->env = calloc(g->count + 1, sizeof(*p->env));
+    p->text = malloc(g->bytes + 1);
+    if (!p->env || !p->text)
+        return err_set(err, ERR_LIMIT, "out of memory");
+    size_t at = 0;
+    for (size_t i = 0; i < g->count; i++) {
+        p->env[i] = p->text + at;
+        at +=
+            (size_t)snprintf(p->text + at, g->bytes + 1 - at, "%s=%s", g->names[i], g->values[i]) +
+            1;
+    }
+    p->exec.env = (struct msg_strs){.v = p->env};
+    return 0;
+}
+
+static void be(struct exec_plan *p, const char *user, const char *home, uint32_t uid,
+               uint32_t gid) {
+    p->user = user;
+    p->home = home;
+    p->exec.uid = uid;
+    p->exec.gid = gid;
+    p->exec.groups = (struct msg_groups){.count = 1, .v = {gid}};
+}
+
+static int set_user(struct exec_plan *p, const char *user, const struct exec_defaults *image,
+                    struct err *err) {
+    uint64_t uid = 1000;
+    if (image && !user) {
+        be(p, image->user, image->home, image->uid, image->gid);
+        return 0;
+    }
+    if (!user)
+        user = "user";
+    if (strcmp(user, "root") == 0)
+        uid = 0;
+    else if (strcmp(user, "user") != 0 && parse_u64(user, 0, 65534, &uid, NULL) < 0) {
+        err_set(err, ERR_INVALID, "there is no user '%.40s' in the machine", user);
+        return err_remedy(err, "use user, root or a number up to 65534");
+    }
+    be(p, user, uid == 0 ? "/root" : image ? "/" : "/home/user", (uint32_t)uid, (uint32_t)uid);
+    return 0;
+}
+
+static int set_argv(struct exec_plan *p, const struct exec_request *r, struct err *err) {
+    static const char *const shell[] = {"/bin/sh", "-c"};
+    if ((r->argv.count > 0) == (r->command != NULL)) {
+        err_set(err, ERR_INVALID, "a command needs 'argv' or 'command', and not both");
+        return err_remedy(err, "argv is a list of words, command a line for the shell");
+    }
+    size_t bytes = r->command ? strlen(r->command) : 0;
+    for (size_t i = 0; i < r->argv.count; i++)
+        bytes += strlen(r->argv.v[i]) + 1;
+    if (bytes > EXEC_TEXT_MAX)
+        return err_set(err, ERR_LIMIT, "the command is larger than %d KiB", EXEC_TEXT_MAX / 1024);
+    p->argv = calloc(r->argv.count + 4, sizeof(*p->argv));
+    if (!p->argv)
+        return err_set(err, ERR_LIMIT, "out of memory");
+    if (r->command) {
+        memcpy(p->argv, shell, sizeof(shell));
+        p->argv[2] = r->command;
+    } else {
+        memcpy(p->argv, r->argv.v, r->argv.count * sizeof(*p->argv));
+        if (!p->argv[0][0])
+            return err_set(err, ERR_INVALID, "the first word of a command cannot be empty");
+    }
+    p->exec.argv = (struct msg_strs){.v = p->argv};
+    return 0;
+}
+
+static int set_cwd(struct exec_plan *p, const char *cwd, const struct exec_defaults *image,
+                   struct err *err) {
+    if (!cwd)
+        cwd = image ? image->cwd : p->home;
+    if (cwd[0] != '/' || strlen(cwd) > 4095)
+        return err_set(err, ERR_INVALID, "the working directory '%.60s' is not an absolute path",
+                       cwd);
+    p->exec.cwd = (struct msg_str){.s = cwd, .n = (uint32_t)strlen(cwd)};
+    return 0;
+}
+
+static int set_env(struct exec_plan *p, const struct exec_request *r,
+                   const struct exec_defaults *image, const struct texts *network_env,
+                   const struct texts *machine_env, struct err *err) {
+    struct gathering g = {.count = 0};
+    const char *name = image ? p->user : p->exec.uid == 0 ? "root" : "user";
+    for (size_t i = 0; i < sizeof(defaults) / sizeof(*defaults); i++)
+        if (gather(&g, defaults[i][0], defaults[i][1], err) < 0)
+            return -1;
+    if (gather(&g, "USER", name, err) < 0 || gather(&g, "LOGNAME", name, err) < 0 ||
+        gather(&g, "HOME", p->home, err) < 0 ||
+        gather(&g, "TERM", r->terminal ? "xterm-256color" : "dumb", err) < 0)
+        return -1;
+    /* Not every image has the host's shell. */
+    if (image &&
+        (gather(&g, "SHELL", "/bin/sh", err) < 0 || gather_pairs(&g, &image->env, err) < 0))
+        return -1;
+    if (gather_pairs(&g, network_env, err) < 0 || gather_pairs(&g, machine_env, err) < 0 ||
+        gather_pairs(&g, &r->env, err) < 0)
+        return -1;
+    return settle(p, &g, err);
+}
+
+int exec_plan_make(struct exec_plan *ret, const struct exec_request *r,
+                   const struct exec_defaults *image, const struct texts *network_env,
+                   const struct texts *machine_env, const char *cwd, struct err *err) {
+    *ret = (struct exec_plan){0};
+    if (set_argv(ret, r, err) < 0 || set_user(ret, r->user, image, err) < 0 ||
+        set_cwd(ret, r->cwd ? r->cwd : cwd, image, err) < 0 ||
+        set_env(ret, r, image, network_env, machine_env, err) < 0) {
+        exec_plan_done(ret);
+        return -1;
+    }
+    ret->exec.timeout_ms = r->timeout.value;
+    if (r->terminal) {
+        ret->exec.rows = (uint16_t)r->pty.rows.value;
+        ret->exec.cols = (uint16_t)r->pty.cols.value;
+    }
+    return 0;
+}
+
+void exec_plan_done(struct exec_plan *p) {
+    free(p->argv);
+    free(p->env);
+    free(p->text);
+    *p = (struct exec_plan){0};
+}

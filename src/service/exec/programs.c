@@ -1,0 +1,144 @@
+#include "service/exec/programs.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "io/child.h"
+#include "service/state.h"
+
+enum { ANSWER_MAX = 1 << 20, LOG_MAX = 64 << 10, ARGV_MAX = 32 + PROGRAM_WORDS_MAX };
+
+struct program {
+    struct service *service;
+    struct caller who;
+    uint64_t intent;
+    struct child *child;
+    service_program_fn *done;
+    void *arg;
+};
+
+static void path_of(const struct service *s, char ret[PLACE_SIZE + 16]) {
+    snprintf(ret, PLACE_SIZE + 16, "%s/carrel-cell", s->place->libexec);
+}
+
+bool service_has_programs(const struct service *s) {
+    char path[PLACE_SIZE + 16];
+    path_of(s, path);
+    return access(path, X_OK) == 0;
+}
+
+/* ---- its end ---- */
+
+static void has_ended(void *arg, const struct child_end *end) {
+    struct program *p = arg;
+    struct err err;
+    struct journal_record what = {.verb = "program.run",
+                                  .has_exit = end->status >= 0,
+                                  .exit = end->status,
+                                  .bytes = end->out_bytes,
+                                  .reason = end->late ? "timeout" : NULL};
+    bool whole = end->status >= 0 && end->out_bytes && !end->late;
+    if (end->late)
+        err_set(&err, ERR_TIMEOUT, "the program took more than %d s", PROGRAM_MS / 1000);
+    else if (!whole)
+        err_set(&err, ERR_UNKNOWN, "the engine ended without an answer");
+    note_result(p->service, &p->who, &what, p->intent, NULL);
+    p->service->programs--;
+    const struct program_result result = {end->status, end->out, end->said};
+    p->done(p->arg, whole ? &result : NULL, whole ? NULL : &err);
+    free(p);
+}
+
+void program_kill(struct program *p) {
+    child_kill(p->child);
+}
+
+/* ---- its start ---- */
+
+struct words {
+    const char *v[ARGV_MAX];
+    size_t n;
+    char fuel[24], memory[24];
+};
+
+static void add(struct words *w, const char *word) {
+    w->v[w->n++] = word;
+}
+
+static void make_words(const struct program_request *r, struct words *w) {
+    static const char *const grants[] = {"args_size", "args_read", "result", "log"};
+    *w = (struct words){.n = 0};
+    snprintf(w->fuel, sizeof(w->fuel), "%" PRIu64,
+             r->fuel.is ? r->fuel.value : PROGRAM_FUEL_DEFAULT);
+    snprintf(w->memory, sizeof(w->memory), "%" PRIu64, r->memory.is ? r->memory.value : 256);
+    const char *const fixed[] = {"carrel-cell", "run",   "-",        "--json",
+                                 "--fuel",      w->fuel, "--memory", w->memory};
+    for (size_t i = 0; i < sizeof(fixed) / sizeof(*fixed); i++)
+        add(w, fixed[i]);
+    for (size_t i = 0; i < sizeof(grants) / sizeof(*grants); i++) {
+        add(w, "--grant");
+        add(w, grants[i]);
+    }
+    if (r->input) {
+        add(w, "--args");
+        add(w, r->input);
+    }
+    if (r->invoke) {
+        add(w, "--invoke");
+        add(w, r->invoke);
+        for (size_t i = 0; i < r->args.count && i < PROGRAM_WORDS_MAX; i++)
+            add(w, r->args.v[i]);
+    }
+}
+
+static int check(const struct program_request *r, struct err *err) {
+    if (strlen(r->text) > PROGRAM_TEXT_MAX)
+        return err_set(err, ERR_LIMIT, "the program is longer than 1 MiB");
+    if (r->args.count > PROGRAM_WORDS_MAX)
+        return err_set(err, ERR_LIMIT, "more than %d arguments", PROGRAM_WORDS_MAX);
+    if (r->args.count && !r->invoke)
+        return err_set(err, ERR_INVALID, "arguments need the function that takes them: 'invoke'");
+    return 0;
+}
+
+static int launch_it(struct program *p, const struct program_request *r, struct err *err) {
+    char path[PLACE_SIZE + 16];
+    struct words words;
+    path_of(p->service, path);
+    make_words(r, &words);
+    const struct child_order order = {.path = path,
+                                      .argv = words.v,
+                                      .input = r->text,
+                                      .input_bytes = strlen(r->text),
+                                      .out_max = ANSWER_MAX,
+                                      .said_max = LOG_MAX,
+                                      .limit_ms = PROGRAM_MS};
+    p->child = child_start(p->service->loop, &order, has_ended, p, err);
+    return p->child ? 0 : -1;
+}
+
+struct program *service_program(struct service *s, const struct caller *who,
+                                const struct program_request *r, service_program_fn *done,
+                                void *arg, struct err *err) {
+    struct journal_record what = {.verb = "program.run", .bytes = strlen(r->text)};
+    if (allow(who, SCOPE_RUN, err) < 0 || check(r, err) < 0)
+        return NULL;
+    if (s->programs >= PROGRAM_AT_ONCE) {
+        err_set(err, ERR_BUSY, "%d programs run already", PROGRAM_AT_ONCE);
+        err_remedy(err, "try again when one has ended");
+        return NULL;
+    }
+    struct program *p = calloc(1, sizeof(*p));
+    if (!p)
+        abort();
+    *p = (struct program){.service = s, .who = *who, .done = done, .arg = arg};
+    if (note_intent(s, who, &what, &p->intent, err) < 0 || launch_it(p, r, err) < 0) {
+        free(p);
+        return NULL;
+    }
+    s->programs++;
+    return p;
+}

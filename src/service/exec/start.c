@@ -1,0 +1,288 @@
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/base64.h"
+#include "base/defer.h"
+#include "service/exec/plan.h"
+#include "service/exec/state.h"
+#include "service/steps/inner.h"
+#include "service/steps/risky.h"
+
+static char *argv_json(const struct exec_plan *plan) {
+    struct buf text DEFER(buf_done) = BUF(STORE_JSON_MAX);
+    struct jot j = JOT(&text);
+    jot_array(&j, NULL);
+    for (const char **word = plan->argv; *word; word++)
+        jot_string(&j, NULL, *word);
+    jot_end(&j, ']');
+    return j.failed ? NULL : buf_take(&text);
+}
+
+static int fill_exec(struct exec *x, const struct caller *who, const struct live *l,
+                     const struct exec_request *r, const struct exec_plan *plan,
+                     const uint8_t hash[SHA256_BYTES], struct err *err) {
+    struct exec_row *row = &x->row;
+    *row = (struct exec_row){
+        .state = EXEC_STARTING,
+        .created_ms = now_ms(),
+        .timeout_ms = r->timeout.value,
+        .flags = (r->terminal ? EXEC_PTY : 0) | (r->background ? EXEC_BACKGROUND : 0) |
+                 (r->command ? EXEC_SHELL : 0) | (r->stdin_open ? EXEC_STDIN : 0),
+    };
+    x->who = *who;
+    snprintf(row->id, sizeof(row->id), "%s", id_new('x').text);
+    snprintf(row->machine, sizeof(row->machine), "%s", l->row.id);
+    snprintf(row->owner, sizeof(row->owner), "%s", l->row.owner);
+    snprintf(row->user, sizeof(row->user), "%s", plan->user);
+    snprintf(row->key, sizeof(row->key), "%s", r->key ? r->key : "");
+    memcpy(row->request_hash, hash, SHA256_BYTES);
+    snprintf(x->program, sizeof(x->program), "%s", plan->argv[0]);
+    row->argv = argv_json(plan);
+    row->cwd = strdup(plan->exec.cwd.s);
+    if (!row->argv || !row->cwd)
+        return err_set(err, ERR_LIMIT, "the command is too long");
+    return 0;
+}
+
+/* Inline input: text, or base64 of bytes. */
+static int take_input(struct exec *x, const struct exec_request *r, struct err *err) {
+    if (r->stdin_text && r->stdin_base64)
+        return err_set(err, ERR_INVALID, "give 'stdin' or 'stdin_base64', not both");
+    if ((r->stdin_text || r->stdin_base64) && r->stdin_open)
+        return err_set(err, ERR_INVALID, "give 'stdin' or 'stdin_open', not both");
+    if (r->stdin_text) {
+        x->input_len = strlen(r->stdin_text);
+        x->input = strdup(r->stdin_text);
+    } else if (r->stdin_base64) {
+        size_t n = strlen(r->stdin_base64);
+        x->input = malloc(n + 1);
+        if (x->input && !base64_decode(r->stdin_base64, n, x->input, &x->input_len))
+            return err_set(err, ERR_INVALID, "field 'stdin_base64' is not base64");
+    } else {
+        return 0;
+    }
+    return x->input ? 0 : err_set(err, ERR_LIMIT, "out of memory");
+}
+
+/* Only pipes cross the line: a file or a socket of the host never enters a machine. */
+static int check_pipes(const int *fds, size_t n, struct err *err) {
+    for (size_t i = 0; i < n; i++) {
+        struct stat st;
+        if (fstat(fds[i], &st) < 0 || !S_ISFIFO(st.st_mode))
+            return err_set(err, ERR_DENIED, "descriptor %zu of the request is not a pipe", i);
+    }
+    return 0;
+}
+
+static int direct_streams(struct exec *x, const struct caller *who, const struct exec_request *r,
+                          const int *fds, size_t nfds, struct msg_exec *exec, struct err *err) {
+    size_t wanted = 0;
+    if (!who->local || r->stdio.count != 3 || r->terminal || x->input || r->stdin_open)
+        return err_set(err, ERR_INVALID,
+                       "'stdio' is three of null and fd, over the unix socket, and excludes stdin "
+                       "and terminal");
+    for (size_t i = 0; i < 3; i++) {
+        bool passed = strcmp(r->stdio.v[i], "fd") == 0;
+        if (!passed && strcmp(r->stdio.v[i], "null") != 0)
+            return err_set(err, ERR_INVALID, "'%.20s' in 'stdio' is neither null nor fd",
+                           r->stdio.v[i]);
+        exec->stdio[i] = passed ? MSG_STDIO_FD : MSG_STDIO_NULL;
+        wanted += passed;
+    }
+    if (wanted != nfds)
+        return err_set(err, ERR_INVALID, "%zu descriptors for %zu streams", nfds, wanted);
+    x->direct = true;
+    return check_pipes(fds, nfds, err);
+}
+
+/* Of what is kept of a command, stdout has three quarters and stderr one: half head, half tail. */
+static struct outlog_caps log_caps(uint64_t bytes, bool terminal) {
+    const uint64_t part = bytes / 8 & ~(uint64_t)(OUTLOG_PAGE - 1);
+    if (terminal)
+        return (struct outlog_caps){{4 * part, 0}, {4 * part, OUTLOG_TAIL_MIN}};
+    return (struct outlog_caps){{3 * part, part}, {3 * part, part}};
+}
+
+void exec_make_spare(void *service) {
+    struct service *s = service;
+    const struct outlog_caps caps = log_caps(s->conf->log_bytes, false);
+    struct err err; /* whoever needs one then makes it, and says why that failed */
+    if (s->spare_log.fd < 0)
+        (void)!outlog_fd_make(&s->spare_log, &caps, &err);
+}
+
+static int logged_streams(struct exec *x, const struct exec_request *r, struct msg_exec *exec,
+                          struct err *err) {
+    const struct outlog_caps caps = log_caps(x->service->conf->log_bytes, r->terminal);
+    struct outlog_fd *spare = &x->service->spare_log;
+    uint8_t out = r->terminal ? MSG_STDIO_PTY : MSG_STDIO_PIPE;
+    exec->stdio[0] = r->terminal                 ? MSG_STDIO_PTY
+                     : x->input || r->stdin_open ? MSG_STDIO_PIPE
+                                                 : MSG_STDIO_NULL;
+    exec->stdio[1] = exec->stdio[2] = out;
+    exec->flags |= MSG_EXEC_LOG;
+    if (!r->terminal && spare->fd >= 0) {
+        x->log = *spare;
+        *spare = OUTLOG_FD_NONE;
+        return 0;
+    }
+    return outlog_fd_make(&x->log, &caps, err);
+}
+
+static void start_refused(struct exec *x, service_exec_fn *done, void *arg, const struct err *err) {
+    done(arg, NULL, err);
+    exec_unref(x);
+}
+
+static void give_existing(struct service *s, const struct caller *who, const struct live *l,
+                          const char *id, service_exec_fn *done, void *arg) {
+    struct err err;
+    struct exec *x = service_exec_find(s, who, l->row.id, id, &err);
+    done(arg, x, x ? NULL : &err);
+}
+
+/* A request that comes again is answered as the first time, though nothing more may run by now. */
+static bool ran_before(struct exec *x, char existing[ID_SIZE]) {
+    struct err err;
+    if (!x->row.key[0] || store_begin(x->service->store, &err) < 0)
+        return false;
+    if (store_exec_add(x->service->store, &x->row, existing, &err) < 0)
+        existing[0] = '\0';
+    store_rollback(x->service->store);
+    return existing[0];
+}
+
+static int begin_exec(struct exec *x, const struct live *l, const struct exec_plan *plan,
+                      char existing[ID_SIZE], struct err *err) {
+    if (exec_may_count(l, err) < 0)
+        return ran_before(x, existing) ? 0 : (x->service->hits[HIT_COMMANDS]++, -1);
+    struct journal_record what = {
+        .verb = "exec", .machine = x->row.machine, .exec = x->row.id, .argv = plan->argv};
+    while (what.argc < JOURNAL_ARGV_COUNT && plan->argv[what.argc])
+        what.argc++;
+    return note_intent(x->service, &x->who, &what, &x->intent, err) < 0
+               ? -1
+               : store_exec_add(x->service->store, &x->row, existing, err);
+}
+
+/* A request that waits at the gate; what it points to lives until it is answered. */
+struct exec_later {
+    struct service *service;
+    struct caller who;
+    const char *machine;
+    const struct exec_request *request;
+    const uint8_t *hash;
+    const int *fds;
+    size_t nfds;
+    bool saved; /* a step was taken for it */
+    service_exec_fn *done;
+    void *arg;
+};
+
+static void start(struct exec_later *e);
+
+static void start_later(void *arg) {
+    struct exec_later *e DEFER_FREE = arg;
+    start(e);
+}
+
+static bool wait_at_gate(struct live *l, const struct exec_later *e) {
+    struct exec_later *copy = malloc(sizeof(*copy));
+    if (!copy)
+        abort();
+    *copy = *e;
+    if (gate_wait(l, start_later, copy))
+        return true;
+    free(copy);
+    return false;
+}
+
+/* By the policy `risky`: a restore point first. */
+static bool save_first(struct live *l, struct exec_later *e, const struct exec_plan *plan) {
+    if (e->saved || l->row.steps != STEPS_RISKY || !is_risky(plan->argv))
+        return false;
+    char *what DEFER_FREE = argv_json(plan);
+    struct step_cause cause = {.kind = STEP_KEPT, .what = what, .status = -1};
+    e->saved = true;
+    steps_take(l, &cause, NULL, NULL);
+    return wait_at_gate(l, e);
+}
+
+void service_exec(struct service *s, const struct caller *who, const char *machine,
+                  const struct exec_request *r, const uint8_t request_hash[SHA256_BYTES],
+                  const int *fds, size_t nfds, service_exec_fn *done, void *arg) {
+    struct exec_later e = {.service = s,
+                           .who = *who,
+                           .machine = machine,
+                           .request = r,
+                           .hash = request_hash,
+                           .fds = fds,
+                           .nfds = nfds,
+                           .done = done,
+                           .arg = arg};
+    start(&e);
+}
+
+static void start(struct exec_later *e) {
+    struct service *s = e->service;
+    const struct caller *who = &e->who;
+    const struct exec_request *r = e->request;
+    const int *fds = e->fds;
+    size_t nfds = e->nfds;
+    service_exec_fn *done = e->done;
+    void *arg = e->arg;
+    struct exec_plan plan DEFER(exec_plan_done) = {0};
+    char existing[ID_SIZE] = "";
+    struct err err;
+    struct live *l =
+        allow(who, SCOPE_RUN, &err) < 0 ? NULL : live_find(s, who, e->machine, LIVE_RUNNING, &err);
+    if (l && gate_check(l, &err) < 0)
+        l = NULL;
+    if (l && wait_at_gate(l, e))
+        return;
+    struct exec *x = exec_new(s);
+    if (l && exec_plan_make(&plan, r, live_defaults(l), net_env(l), &l->env, l->cwd, &err) < 0)
+        l = NULL;
+    if (l && save_first(l, e, &plan)) {
+        exec_unref(x);
+        return;
+    }
+    if (!l || fill_exec(x, who, l, r, &plan, e->hash, &err) < 0 || take_input(x, r, &err) < 0 ||
+        (r->stdio.count ? direct_streams(x, who, r, fds, nfds, &plan.exec, &err)
+                        : logged_streams(x, r, &plan.exec, &err)) < 0 ||
+        begin_exec(x, l, &plan, existing, &err) < 0) {
+        start_refused(x, done, arg, &err);
+        return;
+    }
+    if (existing[0]) {
+        exec_unref(x);
+        give_existing(s, who, l, existing, done, arg);
+        return;
+    }
+    if (!r->background)
+        plan.exec.flags |= MSG_EXEC_QUIET;
+    if (r->kill_left)
+        plan.exec.flags |= MSG_EXEC_KILL_LEFT;
+    exec_link(x, l);
+    exec_count(x);
+    exec_counts_as_running(x);
+    idle_touch(&l->idle, loop_now_ms(s->loop));
+    exec_prepare(x);
+    x->sent = true;
+    if (x->log.fd >= 0) {
+        fds = &x->log.fd;
+        nfds = 1;
+    }
+    if (r->background) {
+        x->done = done;
+        x->done_arg = arg;
+    }
+    guest_exec(l->machine->guest, &x->command, &plan.exec, fds, (uint32_t)nfds);
+    exec_feed(x);
+    if (r->background)
+        exec_unref(x);
+    else
+        done(arg, x, NULL); /* our reference is now the receiver's */
+}

@@ -1,0 +1,154 @@
+/*
+ * Verbs on a running command: input, signals, size, kill.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/defer.h"
+#include "service/exec/state.h"
+
+/* ---- standard input ---- */
+
+static size_t input_room(const struct exec *x) {
+    uint64_t flying = x->stdin_sent - x->stdin_consumed;
+    return flying < MSG_WINDOW_DEFAULT ? (size_t)(MSG_WINDOW_DEFAULT - flying) : 0;
+}
+
+/* Sends what fits; returns how many bytes. */
+static size_t send_input(struct exec *x, const char *bytes, size_t n, bool eof) {
+    size_t done = 0;
+    while (done < n || (eof && done == n && !x->stdin_ended)) {
+        size_t part = n - done, room = input_room(x);
+        if (part > MSG_CHUNK_MAX)
+            part = MSG_CHUNK_MAX;
+        if (part > room)
+            part = room;
+        if (part == 0 && done < n)
+            break;
+        bool last = eof && done + part == n;
+        struct frame_head head = {
+            .type = MSG_STDIN, .id = x->row.number, .flags = last ? FRAME_EOF : 0};
+        struct msg_data data = {.offset = x->stdin_sent,
+                                .data = {(const uint8_t *)bytes + done, (uint32_t)part}};
+        if (guest_tell(x->live->machine->guest, head, &data, NULL) < 0)
+            break;
+        x->stdin_sent += part;
+        x->stdin_ended |= last;
+        done += part;
+    }
+    return done;
+}
+
+void exec_feed(struct exec *x) {
+    if (!x->input || !x->live || !x->sent)
+        return;
+    x->input_at += send_input(x, x->input + x->input_at, x->input_len - x->input_at, true);
+    if (x->stdin_ended)
+        free(TAKE(x->input));
+}
+
+uint64_t exec_stdin_offset(const struct exec *x) {
+    return x->stdin_sent;
+}
+
+/* A verb on a running command. */
+static int may_touch(struct exec *x, const struct caller *who, struct err *err) {
+    if (allow(who, SCOPE_RUN, err) < 0)
+        return -1;
+    if (x->over || !x->live || !x->live->machine || !x->sent)
+        return err_set(err, ERR_GONE, "command '%s' has ended", x->row.id);
+    return 0;
+}
+
+ssize_t exec_write(struct exec *x, const struct caller *who, uint64_t offset, const void *bytes,
+                   size_t n, bool eof, struct err *err) {
+    if (may_touch(x, who, err) < 0)
+        return -1;
+    if (!(x->row.flags & (EXEC_STDIN | EXEC_PTY)))
+        return err_set(err, ERR_INVALID, "command '%s' was started without an open input",
+                       x->row.id);
+    if (offset > x->stdin_sent)
+        return err_set(err, ERR_INVALID, "input at %" PRIu64 " would leave a hole after %" PRIu64,
+                       offset, x->stdin_sent);
+    size_t known = x->stdin_sent - offset < n ? (size_t)(x->stdin_sent - offset) : n;
+    if (x->stdin_ended)
+        return known == n ? (ssize_t)n
+                          : err_set(err, ERR_GONE, "the input of '%s' was closed", x->row.id);
+    idle_touch(&x->live->idle, loop_now_ms(x->service->loop));
+    return (ssize_t)(known + send_input(x, (const char *)bytes + known, n - known, eof));
+}
+
+/* ---- signals and size ---- */
+
+static int tell_guest(struct exec *x, const struct caller *who, const char *verb, uint16_t type,
+                      const void *msg, const char *detail, struct err *err) {
+    struct journal_record what = {
+        .verb = verb, .machine = x->row.machine, .exec = x->row.id, .detail = detail};
+    uint64_t intent;
+    if (may_touch(x, who, err) < 0 || note_intent(x->service, who, &what, &intent, err) < 0)
+        return -1;
+    struct frame_head head = {.type = type, .id = x->row.number};
+    struct err why;
+    int r = guest_tell(x->live->machine->guest, head, msg, &why);
+    note_result(x->service, who, &what, intent, r < 0 ? &why : NULL);
+    if (r < 0 && err)
+        *err = why;
+    return r;
+}
+
+int exec_signal(struct exec *x, const struct caller *who, int number, bool main_only,
+                struct err *err) {
+    char detail[40];
+    struct msg_signal m = {.number = (uint32_t)number, .group = !main_only};
+    snprintf(detail, sizeof(detail), "{\"signal\":%d}", number);
+    return tell_guest(x, who, "exec.signal", MSG_SIGNAL, &m, detail, err);
+}
+
+int exec_resize(struct exec *x, const struct caller *who, uint16_t rows, uint16_t cols,
+                struct err *err) {
+    struct msg_resize m = {.rows = rows, .cols = cols};
+    if (may_touch(x, who, err) < 0)
+        return -1;
+    if (!(x->row.flags & EXEC_PTY))
+        return err_set(err, ERR_INVALID, "command '%s' has no terminal", x->row.id);
+    struct frame_head head = {.type = MSG_RESIZE, .id = x->row.number};
+    return guest_tell(x->live->machine->guest, head, &m, err);
+}
+
+struct killing {
+    struct exec *x;
+    struct caller who;
+    uint64_t intent;
+    service_done_fn *done;
+    void *arg;
+};
+
+static void killed(void *arg, const struct frame *frame, const struct err *err) {
+    struct killing *k = arg;
+    struct journal_record what = {
+        .verb = "exec.kill", .machine = k->x->row.machine, .exec = k->x->row.id};
+    (void)frame;
+    note_result(k->x->service, &k->who, &what, k->intent, err);
+    k->done(k->arg, err);
+    exec_unref(k->x);
+    free(k);
+}
+
+void exec_kill(struct exec *x, const struct caller *who, service_done_fn *done, void *arg) {
+    struct journal_record what = {
+        .verb = "exec.kill", .machine = x->row.machine, .exec = x->row.id};
+    struct err err;
+    uint64_t intent;
+    if (may_touch(x, who, &err) < 0 || note_intent(x->service, who, &what, &intent, &err) < 0) {
+        done(arg, &err);
+        return;
+    }
+    struct killing *k = calloc(1, sizeof(*k));
+    if (!k)
+        abort();
+    *k = (struct killing){x, *who, intent, done, arg};
+    exec_ref(x);
+    struct frame_head head = {.type = MSG_KILL, .id = x->row.number};
+    guest_request(x->live->machine->guest, head, NULL, NULL, 0, killed, k);
+}

@@ -1,0 +1,175 @@
+/* The kinds of grants that need no other part: directories, files, variables. */
+#include "service/grants/kinds.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/defer.h"
+#include "grant/dirs.h"
+
+static char *copy_of(const char *text) {
+    char *copy = strdup(text);
+    if (!copy)
+        abort();
+    return copy;
+}
+
+/* ---- directories ---- */
+
+static int dir_read(struct service *s, const char *owner, const struct grant_request *r,
+                    struct grant_row *row, struct err *err) {
+    (void)s, (void)owner, (void)r, (void)row;
+    err_set(err, ERR_UNSUPPORTED, "a directory is handed over when a machine is made");
+    return err_remedy(err,
+                      "carrel new --dir, or `dirs` of the request; files can be granted later");
+}
+
+static void dir_give(struct live *l, const struct grant_row *row, int fd, service_done_fn *done,
+                     void *arg) {
+    (void)l, (void)row, (void)fd;
+    done(arg, NULL); /* it was mounted when the machine was made */
+}
+
+struct unlending {
+    struct live *live;
+    service_done_fn *done;
+    void *arg;
+};
+
+static void unlent(void *arg, const struct err *err) {
+    struct unlending *u = arg;
+    live_verb_over(u->live);
+    u->done(u->arg, err);
+    live_unref(u->live);
+    free(u);
+}
+
+/* Open files outlive a mount: who has one of them ends, and with it whoever it could hand it to. */
+static void unmounted(void *arg, bool in_use, const struct err *err) {
+    struct unlending *u = arg;
+    struct live *l = u->live;
+    if (err || !in_use || !l->machine)
+        unlent(u, err);
+    else
+        machine_halt(l->machine, l->service->loop, unlent, u);
+}
+
+static bool is_below(const char *path, const char *top) {
+    size_t n = strlen(top);
+    return strncmp(path, top, n) == 0 && path[n] == '/';
+}
+
+/* The places of all others, one a line. */
+static int others(struct live *l, const struct grant_row *row, struct buf *ret, struct err *err) {
+    struct grant_list list DEFER(grant_list_done) = {0};
+    if (store_grant_list(l->service->store, l->row.id, "dir", &list, err) < 0)
+        return -1;
+    for (size_t i = 0; i < list.count; i++) {
+        if (strcmp(list.rows[i].id, row->id) == 0)
+            continue;
+        if (is_below(list.rows[i].place, row->place)) {
+            err_set(err, ERR_BUSY, "another directory lies in it, at '%.100s'", list.rows[i].place);
+            return err_remedy(err, "revoke that one first: %s", list.rows[i].id);
+        }
+        if (!buf_addf(ret, "%s\n", list.rows[i].place))
+            return err_set(err, ERR_LIMIT, "the paths of its directories are too long together");
+    }
+    return 0;
+}
+
+static void dir_take(struct live *l, const struct grant_row *row, service_done_fn *done,
+                     void *arg) {
+    struct buf stay DEFER(buf_done) = BUF(PLAN_TEXT_SIZE - 1);
+    struct err err;
+    bool fit = l->machine && (l->row.state == MACHINE_RUNNING || l->row.state == MACHINE_STOPPED);
+    if (!fit || others(l, row, &stay, &err) < 0) {
+        if (!fit)
+            live_state_error(l, &err);
+        done(arg, &err);
+        return;
+    }
+    struct unlending *u = calloc(1, sizeof(*u));
+    if (!u)
+        abort();
+    *u = (struct unlending){l, done, arg};
+    live_ref(l);
+    l->changing = true;
+    l->service->driver->lend(l->machine, stay.data ? stay.data : "", unmounted, u);
+}
+
+const struct grant_kind grant_dir = {
+    .name = "dir", .read = dir_read, .give = dir_give, .take = dir_take};
+
+/* ---- files ---- */
+
+int grant_file_read(struct service *s, const char *owner, const struct grant_request *r,
+                    struct grant_row *row, struct err *err) {
+    (void)s, (void)owner;
+    const char *at = r->at ? r->at : r->what;
+    if (place_check(at, err) < 0)
+        return -1;
+    row->what = copy_of(r->what);
+    row->place = copy_of(at);
+    snprintf(row->mode, sizeof(row->mode), "copy");
+    return 0;
+}
+
+static void file_give(struct live *l, const struct grant_row *row, int fd, service_done_fn *done,
+                      void *arg) {
+    const struct handover to = {row->place, 0644};
+    handover_file(l, fd, &to, done, arg);
+}
+
+static void file_take(struct live *l, const struct grant_row *row, service_done_fn *done,
+                      void *arg) {
+    handover_remove(l, row->place, done, arg);
+}
+
+const struct grant_kind grant_file = {.name = "file",
+                                      .copies = true,
+                                      .delivered = true,
+                                      .inherited = true,
+                                      .read = grant_file_read,
+                                      .give = file_give,
+                                      .take = file_take};
+
+/* ---- variables ---- */
+
+static int env_read(struct service *s, const char *owner, const struct grant_request *r,
+                    struct grant_row *row, struct err *err) {
+    (void)s, (void)owner;
+    if (!r->value)
+        return err_set(err, ERR_INVALID, "a variable needs a value");
+    if (!*r->what || strchr(r->what, '=') || strlen(r->what) > 255)
+        return err_set(err, ERR_INVALID, "'%.60s' cannot be the name of a variable", r->what);
+    row->what = copy_of(r->what);
+    row->place = copy_of(r->value); /* until it is given */
+    return 0;
+}
+
+/* The value stays with the machine's other variables; the row only says that it is there. */
+static int env_settle(struct live *l, struct grant_row *row, struct err *err) {
+    char *value DEFER_FREE = row->place;
+    row->place = NULL;
+    return value ? live_set_env(l, row->what, value, err) : 0;
+}
+
+static void env_give(struct live *l, const struct grant_row *row, int fd, service_done_fn *done,
+                     void *arg) {
+    (void)l, (void)row, (void)fd;
+    done(arg, NULL); /* settled */
+}
+
+static void env_take(struct live *l, const struct grant_row *row, service_done_fn *done,
+                     void *arg) {
+    struct err err;
+    done(arg, live_set_env(l, row->what, NULL, &err) < 0 ? &err : NULL);
+}
+
+const struct grant_kind grant_env = {.name = "env",
+                                     .inherited = true,
+                                     .read = env_read,
+                                     .settle = env_settle,
+                                     .give = env_give,
+                                     .take = env_take};

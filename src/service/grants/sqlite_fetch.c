@@ -1,0 +1,243 @@
+/*
+ * A SQLite database out of a machine whose programs may write it meanwhile. What was read counts
+ * only if the file, its log and its journal were the same before and afterwards: then they are
+ * those of one instant, and SQLite finds the last whole transaction in them. Where a journal is in
+ * use the file itself is half of a transaction, and is not taken.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/defer.h"
+#include "base/fdio.h"
+#include "service/files.h"
+#include "service/grants/kinds.h"
+
+enum {
+    SETTLE_MS = 20, /* what was written later may bear the same time: clocks of files tick slowly */
+    AGAIN_MS = 25,
+    PATIENCE_MS = 5000,
+    LIMIT_MS = 60000, /* for all of it: a machine need not answer */
+};
+
+enum { DB, LOG, JOURNAL, PARTS };
+static const char *const suffixes[PARTS] = {"", "-wal", "-journal"};
+
+static const struct {
+    enum { NOTE, TAKE, CHECK } what;
+    int part;
+} steps[] = {
+    {NOTE, DB},  {NOTE, LOG},  {NOTE, JOURNAL},  {TAKE, DB},
+    {TAKE, LOG}, {CHECK, LOG}, {CHECK, JOURNAL}, {CHECK, DB},
+};
+enum { STEP_COUNT = sizeof(steps) / sizeof(*steps) };
+
+struct sqlite_fetch {
+    struct service *service;
+    struct sqlite_fetch *next, **link; /* among those of the service */
+    struct caller who;
+    char machine[ID_SIZE], place[PLAN_PATH_SIZE], path[PLAN_PATH_SIZE + 16];
+    int fds[2]; /* of DB and LOG; the caller's */
+    size_t step;
+    bool written_down; /* in the journal */
+    struct look {
+        uint64_t size, mtime_ns;
+        bool used; /* its first byte is not 0 */
+    } seen[PARTS]; /* one that is not there is empty */
+    struct msg_read ask;
+    uint64_t until_ms;
+    struct loop_timer *timer, *limit;
+    bool asked; /* an answer is to come, and this stays until then */
+    bool over;  /* whoever wanted it was told, and his descriptors are gone */
+    service_done_fn *done;
+    void *arg;
+};
+
+static void fetch_free(struct sqlite_fetch *f) {
+    if (f->next)
+        f->next->link = f->link;
+    *f->link = f->next;
+    free(f);
+}
+
+static void finish(struct sqlite_fetch *f, const struct err *err) {
+    f->over = true;
+    loop_timer_free(f->timer);
+    loop_timer_free(f->limit);
+    f->done(f->arg, err);
+    if (!f->asked)
+        fetch_free(f);
+}
+
+/* No machine answers any more. */
+void sqlite_fetch_release(struct service *s) {
+    struct sqlite_fetch *f;
+    struct err err;
+    err_set(&err, ERR_GONE, "the daemon is leaving");
+    while ((f = s->fetches)) {
+        f->asked = false;
+        if (f->over)
+            fetch_free(f);
+        else
+            finish(f, &err);
+    }
+}
+
+static void too_late(void *arg) {
+    struct sqlite_fetch *f = arg;
+    struct err err;
+    err_set(&err, ERR_TIMEOUT, "machine '%s' did not give database '%s' within %d seconds",
+            f->machine, f->place, LIMIT_MS / 1000);
+    finish(f, &err);
+}
+
+static guest_reply_fn came;
+
+static void ask(struct sqlite_fetch *f) {
+    const char *path = f->written_down ? NULL : f->path;
+    f->written_down = true;
+    f->asked = true;
+    f->ask.bytes = steps[f->step].what == TAKE ? MSG_CHUNK_MAX : 1;
+    service_file(f->service, &f->who, f->machine, MSG_READ, &f->ask, path, came, f);
+}
+
+static void begin_step(struct sqlite_fetch *f) {
+    int part = steps[f->step].part;
+    struct err err;
+    snprintf(f->path, sizeof(f->path), "%s%s", f->place, suffixes[part]);
+    f->ask = (struct msg_read){.path = {f->path, (uint32_t)strlen(f->path)}};
+    if (steps[f->step].what == TAKE &&
+        (ftruncate(f->fds[part], 0) < 0 || lseek(f->fds[part], 0, SEEK_SET) < 0)) {
+        err_sys(&err, "make room for a database");
+        finish(f, &err);
+        return;
+    }
+    ask(f);
+}
+
+static void begin(void *arg) {
+    struct sqlite_fetch *f = arg;
+    f->step = 0;
+    begin_step(f);
+}
+
+static void next_step(struct sqlite_fetch *f) {
+    if (++f->step < STEP_COUNT)
+        begin_step(f);
+    else
+        finish(f, NULL);
+}
+
+/* ---- what is fit to be taken ---- */
+
+static bool in_transaction(const struct sqlite_fetch *f) {
+    return f->seen[JOURNAL].size && f->seen[JOURNAL].used;
+}
+
+/* A time of long ago or far ahead is somebody's choice; it says nothing, but it tells a change. */
+static bool just_written(const struct sqlite_fetch *f) {
+    for (int i = 0; i < PARTS; i++) {
+        int64_t age = now_ms() - (int64_t)(f->seen[i].mtime_ns / 1000000);
+        if (age > -SETTLE_MS && age < SETTLE_MS)
+            return true;
+    }
+    return false;
+}
+
+static void again(struct sqlite_fetch *f) {
+    struct err err;
+    if (loop_now_ms(f->service->loop) < f->until_ms) {
+        loop_timer_start(f->timer, AGAIN_MS, 0);
+        return;
+    }
+    if (in_transaction(f)) {
+        err_set(&err, ERR_BUSY,
+                "database '%s' of machine '%s' is in the middle of a transaction: there is "
+                "'%s-journal'",
+                f->place, f->machine, f->place);
+        err_remedy(&err, "let who writes it finish; what a program left that was killed is taken "
+                         "back by the next one that opens it");
+    } else {
+        err_set(&err, ERR_BUSY, "database '%s' of machine '%s' is being written all the time",
+                f->place, f->machine);
+        err_remedy(&err, "carrel pause %s, and ask again", f->machine);
+    }
+    finish(f, &err);
+}
+
+/* ---- answers of the machine ---- */
+
+static void take(struct sqlite_fetch *f, const struct msg_read_data *m) {
+    struct err err;
+    int status = write_all(f->fds[steps[f->step].part], m->data.p, m->data.n);
+    f->ask.offset += m->data.n;
+    if (status < 0) {
+        err_num(&err, status, "keep what machine '%s' has at '%s'", f->machine, f->path);
+        finish(f, &err);
+    } else if (f->ask.offset > SQLITE_FILE_MAX) {
+        err_set(&err, ERR_LIMIT, "'%s' is larger than %d MiB", f->path, SQLITE_FILE_MAX >> 20);
+        finish(f, &err);
+    } else if (m->data.n < MSG_CHUNK_MAX) {
+        next_step(f);
+    } else {
+        ask(f);
+    }
+}
+
+static void look(struct sqlite_fetch *f, const struct msg_read_data *m) {
+    struct look *seen = &f->seen[steps[f->step].part];
+    const struct look now = {m->size, m->mtime_ns, m->data.n && m->data.p[0]};
+    if (steps[f->step].what == CHECK) {
+        bool same = now.size == seen->size && now.mtime_ns == seen->mtime_ns;
+        (same ? next_step : again)(f);
+        return;
+    }
+    *seen = now;
+    bool whole = steps[f->step].part == JOURNAL; /* the last of them */
+    (whole && (in_transaction(f) || just_written(f)) ? again : next_step)(f);
+}
+
+static void came(void *arg, const struct frame *frame, const struct err *failed) {
+    struct sqlite_fetch *f = arg;
+    struct msg_read_data m = {.size = 0};
+    struct err err;
+    bool absent = failed && failed->code == ERR_NOT_FOUND && f->ask.offset == 0;
+    f->asked = false;
+    if (f->over) {
+        fetch_free(f);
+    } else if (failed && !absent) {
+        finish(f, failed);
+    } else if (!absent && msg_get_read_data(frame, &m) < 0) {
+        err_set(&err, ERR_INTERNAL, "the machine answered nonsense");
+        finish(f, &err);
+    } else if (steps[f->step].what == TAKE) {
+        take(f, &m);
+    } else {
+        look(f, &m);
+    }
+}
+
+void sqlite_fetch(struct service *s, const struct caller *who, const struct grant_row *row,
+                  const int fds[2], service_done_fn *done, void *arg) {
+    struct sqlite_fetch *f = calloc(1, sizeof(*f));
+    if (!f)
+        abort();
+    *f = (struct sqlite_fetch){.service = s,
+                               .next = s->fetches,
+                               .link = &s->fetches,
+                               .who = *who,
+                               .fds = {fds[0], fds[1]},
+                               .until_ms = loop_now_ms(s->loop) + PATIENCE_MS,
+                               .done = done,
+                               .arg = arg};
+    snprintf(f->machine, sizeof(f->machine), "%s", row->machine);
+    snprintf(f->place, sizeof(f->place), "%s", row->place);
+    if (f->next)
+        f->next->link = &f->next;
+    s->fetches = f;
+    f->timer = loop_timer_new(s->loop, begin, f);
+    f->limit = loop_timer_new(s->loop, too_late, f);
+    loop_timer_start(f->limit, LIMIT_MS, 0);
+    begin(f);
+}

@@ -1,0 +1,687 @@
+/*
+ * Archives on their way: a pipe for the bytes and one for the words of whoever reads or writes
+ * them. A tree becomes an image only when every worker of it has said that all is well.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/defer.h"
+#include "base/fdio.h"
+#include "base/log.h"
+#include "base/tar.h"
+#include "service/image_disk.h"
+#include "service/images/share.h"
+#include "service/images/store.h"
+#include "service/steps/inner.h"
+#include "service/steps/steps.h"
+#include "service/taint.h"
+
+enum {
+    WORDS_MAX = 256 << 10, /* of one line of a report */
+    PIECE = 128 << 10,
+    PROGRESS_MS = 1000,
+    PIPE_BYTES = 1 << 20,
+    CONFIG_MAX = 32 << 10, /* as image/config.h has it: the daemon does not link it */
+};
+
+/* One worker's report. */
+struct hearing {
+    struct image_job *job;
+    int fd; /* -1: there is none, or it has ended */
+    struct loop_watch *watch;
+    struct buf text;
+    json_t *last; /* its last word: an outcome, or NULL */
+};
+
+struct image_job {
+    struct service *service;
+    struct caller who;
+    struct image_events events;
+    enum image_work work;
+    const char *verb;
+    uint64_t intent;
+    uint64_t told_ms;     /* when its progress was last told; at first, when it began */
+    struct image_row row; /* what is to be */
+    char staging[ID_SIZE];
+    int archive; /* our end; -1 */
+    struct loop_watch *archive_watch;
+    int worker_fds[2]; /* theirs, until they have them */
+    struct hearing unpacked, drawn;
+    unsigned asking; /* requests to the spawner that are not answered */
+    bool cancelled, over, had_data;
+    struct err failed;
+    bool has_failed;
+    struct live *live; /* of a snapshot */
+    char *stack;
+    struct loop_call later;
+    struct image_adoption *adoption;
+    struct disk_hold hold; /* while its tree is made */
+};
+
+static void hearing_close(struct hearing *h) {
+    loop_watch_free(h->watch);
+    h->watch = NULL;
+    close_fd(&h->fd);
+}
+
+static void archive_close(struct image_job *j) {
+    loop_watch_free(j->archive_watch);
+    j->archive_watch = NULL;
+    close_fd(&j->archive);
+}
+
+static void job_free(struct image_job *j) {
+    quota_release(j->service, &j->hold);
+    loop_call_cancel(j->service->loop, &j->later);
+    archive_close(j);
+    hearing_close(&j->unpacked);
+    hearing_close(&j->drawn);
+    buf_done(&j->unpacked.text);
+    buf_done(&j->drawn.text);
+    json_decref(j->unpacked.last);
+    json_decref(j->drawn.last);
+    close_fd(&j->worker_fds[0]);
+    close_fd(&j->worker_fds[1]);
+    if (j->live)
+        live_unref(j->live);
+    free(j->stack);
+    free(j);
+}
+
+static void job_count(struct image_job *j, const struct err *err) {
+    struct image_stats *n = &j->service->images;
+    (err ? n->failed : n->made)[j->work]++;
+    n->steps_made += !err && image_is_step(j->row.name);
+}
+
+static void job_note(struct image_job *j, const struct err *err) {
+    struct journal_record what = {.verb = j->verb, .reason = j->row.name};
+    note_result(j->service, &j->who, &what, j->intent, err);
+}
+
+static void job_end(struct image_job *j, const struct image_view *view, const struct err *err) {
+    job_note(j, err);
+    job_count(j, err);
+    if (!j->cancelled)
+        j->events.ended(j->events.arg, view, err);
+    job_free(j);
+}
+
+/* ---- how it ends ---- */
+
+/* What a report says of its end; 0, or -1 with *err. */
+static int outcome(const struct hearing *h, struct err *err) {
+    const json_t *e = json_object_get(h->last, "error");
+    if (e) {
+        const char *code = json_string_value(json_object_get(e, "code"));
+        const char *message = json_string_value(json_object_get(e, "message"));
+        const char *remedy = json_string_value(json_object_get(e, "remedy"));
+        err_set(err, err_code_named(code ? code : ""), "%s", message ? message : "no reason given");
+        return remedy && *remedy ? err_remedy(err, "%s", remedy) : -1;
+    }
+    return h->last ? 0 : err_set(err, ERR_INTERNAL, "whoever worked on the archive died over it");
+}
+
+/* On a worker thread: what is acknowledged must outlive a power cut of the host's disk cache. */
+struct image_adoption {
+    struct image_job *job;
+    char path[PLACE_SIZE + 32];
+    char parent[PLACE_SIZE + IMAGE_ID_SIZE + 32]; /* what it was made of; empty: nothing of ours */
+    uint64_t disk;                                /* what it takes there */
+    int result;
+};
+
+static int open_tree_of(const char *path) {
+    char root[PLACE_SIZE + IMAGE_ID_SIZE + 40];
+    snprintf(root, sizeof(root), "%s/root", path);
+    return open(root, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+}
+
+static void share_tree(const struct image_adoption *a) {
+    int parent DEFER_CLOSE = a->parent[0] ? open_tree_of(a->parent) : -1;
+    int child DEFER_CLOSE = parent < 0 ? -1 : open_tree_of(a->path);
+    if (child >= 0)
+        image_share(parent, child);
+}
+
+static void sync_tree(void *arg) {
+    struct image_adoption *a = arg;
+    int fd DEFER_CLOSE = open(a->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    a->result = fd < 0 ? -errno : image_disk(fd, &a->disk);
+    if (a->result < 0)
+        return;
+    share_tree(a);
+    a->result = syncfs(fd) < 0 ? -errno : 0;
+}
+
+static int keep_tree(struct image_job *j, uint64_t measured, struct err *err) {
+    const json_t *last = j->unpacked.last;
+    const char *id = json_string_value(json_object_get(last, "id"));
+    json_int_t bytes = json_integer_value(json_object_get(last, "bytes"));
+    json_int_t entries = json_integer_value(json_object_get(last, "entries"));
+    json_int_t disk = json_integer_value(json_object_get(last, "disk"));
+    char *config DEFER_FREE = json_dumps(json_object_get(last, "config"), JSON_COMPACT);
+    if (!id || !image_id_valid(id) || !config || bytes < 0 || entries < 0 || disk < 0)
+        return err_set(err, ERR_INTERNAL, "the image's id is none");
+    /* Its reader sees to that, but an archive may have taken its reader over. */
+    uint64_t takes = measured > (uint64_t)disk ? measured : (uint64_t)disk;
+    if (j->hold.bytes && takes > j->hold.bytes)
+        return err_set(err, ERR_LIMIT, "the image takes more disk than the quota leaves");
+    if (image_adopt(j->service, j->staging, id, config, err) < 0)
+        return -1;
+    j->staging[0] = '\0';
+    snprintf(j->row.id, sizeof(j->row.id), "%s", id);
+    if (!j->row.name[0])
+        snprintf(j->row.name, sizeof(j->row.name), "image-%.12s", id + 2);
+    j->row.bytes = (uint64_t)bytes;
+    j->row.entries = (uint64_t)entries;
+    j->row.disk_bytes = takes;
+    j->row.created_ms = now_ms();
+    if ((!j->live || taint_image(j->live, j->row.owner, id, err) == 0) &&
+        image_name(j->service, &j->row, err) == 0)
+        return 0;
+    image_release(j->service, id);
+    return -1;
+}
+
+static void tree_synced(void *arg) {
+    struct image_adoption *a DEFER_FREE = arg;
+    struct image_job *j = a->job;
+    struct image_view view;
+    struct err err;
+    char *config DEFER_FREE = NULL;
+    int r = a->result;
+    if (r < 0)
+        err_num(&err, r, "write the image to the disk");
+    if (j->cancelled) {
+        err_set(&err, ERR_GONE, "whoever asked for it is gone");
+        r = -1;
+    }
+    if (r == 0)
+        r = keep_tree(j, a->disk, &err);
+    if (r < 0 && j->staging[0])
+        image_wipe(j->service, j->staging);
+    if (r == 0)
+        image_view_of(j->service, &j->row, &config, &view);
+    job_end(j, r < 0 ? NULL : &view, r < 0 ? &err : NULL);
+}
+
+static void job_settle(struct image_job *j) {
+    struct err err = j->failed;
+    bool in = j->staging[0];
+    if (j->over || j->asking || j->unpacked.fd >= 0 || j->drawn.fd >= 0 ||
+        (!in && j->archive >= 0 && !j->has_failed))
+        return;
+    j->over = true;
+    bool well = !j->has_failed && outcome(&j->unpacked, &err) == 0 &&
+                (!j->live || outcome(&j->drawn, &err) == 0);
+    if (j->cancelled && in)
+        well = false;
+    if (well && in) {
+        struct image_adoption *a = calloc(1, sizeof(*a));
+        if (!a)
+            abort();
+        a->job = j;
+        snprintf(a->path, sizeof(a->path), "%s/images/%s", j->service->place->home, j->staging);
+        if (j->live && image_id_valid(j->live->row.image))
+            snprintf(a->parent, sizeof(a->parent), "%s/images/%s", j->service->place->home,
+                     j->live->row.image);
+        loop_work(j->service->loop, sync_tree, tree_synced, a);
+        return;
+    }
+    if (in)
+        image_wipe(j->service, j->staging);
+    job_end(j, NULL, well ? NULL : &err);
+}
+
+static void settle_later(void *arg) {
+    job_settle(arg);
+}
+
+static void job_fail(struct image_job *j, const struct err *err) {
+    if (!j->has_failed)
+        j->failed = *err;
+    j->has_failed = true;
+    archive_close(j);
+    hearing_close(&j->unpacked);
+    hearing_close(&j->drawn);
+    loop_defer(j->service->loop, &j->later);
+}
+
+/* ---- reports ---- */
+
+/* Of long work now and then a word, for whoever follows the events. */
+static void tell_progress(struct image_job *j, const json_t *word) {
+    struct buf text DEFER(buf_done) = BUF(4096);
+    struct jot t = JOT(&text);
+    uint64_t now = loop_now_ms(j->service->loop);
+    const json_t *entries = json_object_get(word, "entries"),
+                 *bytes = json_object_get(word, "bytes");
+    if (now - j->told_ms < PROGRESS_MS || !json_is_integer(entries) || !json_is_integer(bytes))
+        return;
+    j->told_ms = now;
+    jot_object(&t, NULL);
+    jot_string(&t, "work", image_work_name(j->work));
+    jot_string(&t, "name", j->row.name);
+    jot_i64(&t, "entries", json_integer_value(entries));
+    jot_i64(&t, "bytes", json_integer_value(bytes));
+    jot_end(&t, '}');
+    if (!t.failed)
+        event_tell(j->service, j->who.owner, NULL, "image.progress", text.data);
+}
+
+static void hear_line(struct hearing *h, const char *line, size_t n) {
+    json_t *word = json_loadb(line, n, JSON_REJECT_DUPLICATES, NULL);
+    bool last = json_object_get(word, "id") || json_object_get(word, "error") ||
+                json_object_get(word, "done");
+    if (!last) {
+        tell_progress(h->job, word);
+        json_decref(word);
+        return;
+    }
+    /* The first error is the one that matters: what comes after it follows from it. */
+    if (json_object_get(h->last, "error")) {
+        json_decref(word);
+        return;
+    }
+    json_decref(h->last);
+    h->last = word;
+}
+
+static void hear_lines(struct hearing *h) {
+    char *newline;
+    while (h->text.len && (newline = memchr(h->text.data, '\n', h->text.len))) {
+        size_t n = (size_t)(newline - h->text.data);
+        hear_line(h, h->text.data, n);
+        buf_drop(&h->text, n + 1);
+    }
+}
+
+static void hear(void *arg, unsigned events) {
+    struct hearing *h = arg;
+    struct image_job *j = h->job;
+    char piece[16 << 10];
+    ssize_t n = read(h->fd, piece, sizeof(piece));
+    (void)events;
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return;
+    if (n > 0 && buf_add(&h->text, piece, (size_t)n)) {
+        hear_lines(h);
+        return;
+    }
+    hearing_close(h);
+    job_settle(j);
+}
+
+static int hearing_open(struct image_job *j, struct hearing *h, struct err *err) {
+    return loop_watch_new(j->service->loop, h->fd, LOOP_READ, hear, h, &h->watch, err);
+}
+
+/* ---- beginning ---- */
+
+static struct image_job *job_new(struct service *s, const struct caller *who, enum image_work work,
+                                 const struct image_events *events) {
+    static const char *const verbs[IMAGE_WORKS] = {[IMAGE_IMPORT] = "image.import",
+                                                   [IMAGE_EXPORT] = "image.export",
+                                                   [IMAGE_SNAP] = "image.snap"};
+    struct image_job *j = calloc(1, sizeof(*j));
+    if (!j)
+        abort();
+    *j = (struct image_job){.service = s,
+                            .who = *who,
+                            .events = *events,
+                            .work = work,
+                            .verb = verbs[work],
+                            .told_ms = loop_now_ms(s->loop),
+                            .archive = -1,
+                            .worker_fds = {-1, -1},
+                            .unpacked = {.fd = -1, .text = BUF(WORDS_MAX)},
+                            .drawn = {.fd = -1, .text = BUF(WORDS_MAX)}};
+    j->unpacked.job = j->drawn.job = j;
+    j->later = (struct loop_call){.fn = settle_later, .arg = j};
+    return j;
+}
+
+/* Two pipes: the worker's ends are blocking. in: we write the archive. */
+static int job_pipes(struct image_job *j, bool in, struct err *err) {
+    int archive[2], report[2];
+    if (pipe2(archive, O_CLOEXEC) < 0)
+        return err_sys(err, "make a pipe");
+    fcntl(archive[0], F_SETPIPE_SZ, PIPE_BYTES); /* fewer turns where it is allowed */
+    j->archive = archive[in];
+    j->worker_fds[0] = archive[!in];
+    if (pipe2(report, O_CLOEXEC) < 0)
+        return err_sys(err, "make a pipe");
+    j->unpacked.fd = report[0];
+    j->worker_fds[1] = report[1];
+    return hearing_open(j, &j->unpacked, err);
+}
+
+static void begun(void *arg, const struct err *err) {
+    struct image_job *j = arg;
+    j->asking--;
+    close_fd(&j->worker_fds[0]);
+    close_fd(&j->worker_fds[1]);
+    if (err)
+        job_fail(j, err);
+    else
+        loop_defer(j->service->loop, &j->later);
+}
+
+static int job_intent(struct image_job *j, struct err *err) {
+    struct journal_record what = {.verb = j->verb, .reason = j->row.name};
+    return note_intent(j->service, &j->who, &what, &j->intent, err);
+}
+
+static int fill_row(struct image_job *j, const char *name, const char *origin, struct err *err) {
+    if (name && !image_name_ok(name)) {
+        err_set(err, ERR_INVALID, "'%.60s' cannot be an image's name", name);
+        return err_remedy(err, "use letters, digits and ._-:, such as debian:bookworm");
+    }
+    snprintf(j->row.owner, sizeof(j->row.owner), "%s", j->who.owner);
+    snprintf(j->row.name, sizeof(j->row.name), "%s", name ? name : "");
+    snprintf(j->row.origin, sizeof(j->row.origin), "%s", origin);
+    snprintf(j->row.token, sizeof(j->row.token), "%s", j->who.token);
+    snprintf(j->staging, sizeof(j->staging), "%s", id_new('n').text);
+    return 0;
+}
+
+/* ---- in ---- */
+
+static void archive_room(void *arg, unsigned events) {
+    struct image_job *j = arg;
+    (void)events;
+    loop_watch_set(j->archive_watch, 0);
+    if (!j->cancelled)
+        j->events.room(j->events.arg);
+}
+
+static int begin_unpack(struct image_job *j, struct err *err) {
+    struct service *s = j->service;
+    j->hold.who = &j->who;
+    if (quota_hold(s, &j->hold, err) < 0 || job_intent(j, err) < 0 || job_pipes(j, true, err) < 0 ||
+        loop_watch_new(s->loop, j->archive, 0, archive_room, j, &j->archive_watch, err) < 0)
+        return -1;
+    j->asking++;
+    s->driver->unpack(s->host, j->staging, j->hold.bytes, j->worker_fds[0], j->worker_fds[1], begun,
+                      j);
+    return 0;
+}
+
+struct image_job *service_image_import(struct service *s, const struct caller *who,
+                                       const char *name, const struct image_events *events,
+                                       struct err *err) {
+    if (allow(who, SCOPE_RUN, err) < 0)
+        return NULL;
+    struct image_job *j = job_new(s, who, IMAGE_IMPORT, events);
+    if (fill_row(j, name, "import", err) == 0 && begin_unpack(j, err) == 0)
+        return j;
+    job_free(j);
+    return NULL;
+}
+
+size_t image_feed(struct image_job *j, const void *bytes, size_t count, bool last) {
+    size_t done = 0;
+    while (j->archive >= 0 && done < count) {
+        ssize_t n = write(j->archive, (const char *)bytes + done, count - done);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0 && errno == EAGAIN) {
+            loop_watch_set(j->archive_watch, LOOP_WRITE);
+            return done;
+        }
+        if (n < 0) { /* it reads no more: its report says why */
+            archive_close(j);
+            return count;
+        }
+        done += (size_t)n;
+    }
+    if (last)
+        archive_close(j);
+    return count;
+}
+
+/* ---- out ---- */
+
+static void archive_data(void *arg, unsigned events) {
+    struct image_job *j = arg;
+    char *piece DEFER_FREE = malloc(PIECE);
+    ssize_t n = piece ? read(j->archive, piece, PIECE) : 0;
+    (void)events;
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return;
+    if (n > 0) {
+        if (!j->cancelled)
+            j->events.data(j->events.arg, piece, (size_t)n);
+        return;
+    }
+    archive_close(j);
+    job_settle(j);
+}
+
+struct image_job *service_image_export(struct service *s, const struct caller *who, const char *ref,
+                                       const char *form, const struct image_events *events,
+                                       struct err *err) {
+    struct image_row row;
+    if (allow(who, SCOPE_READ, err) < 0 || image_find(s, who, ref, &row, err) < 0)
+        return NULL;
+    struct image_job *j = job_new(s, who, IMAGE_EXPORT, events);
+    j->row = row;
+    if (job_intent(j, err) < 0 || job_pipes(j, false, err) < 0 ||
+        loop_watch_new(s->loop, j->archive, LOOP_READ, archive_data, j, &j->archive_watch, err) <
+            0) {
+        job_free(j);
+        return NULL;
+    }
+    j->asking++;
+    s->driver->pack(s->host, form, row.id, j->worker_fds[0], j->worker_fds[1], begun, j);
+    return j;
+}
+
+void image_hold(struct image_job *j, bool held) {
+    if (j->archive_watch)
+        loop_watch_set(j->archive_watch, held ? 0 : LOOP_READ);
+}
+
+void image_cancel(struct image_job *j) {
+    struct err err;
+    j->cancelled = true;
+    err_set(&err, ERR_GONE, "whoever asked for it is gone");
+    if (!j->over)
+        job_fail(j, &err);
+}
+
+/* ---- a machine becomes an image ---- */
+
+struct snapping {
+    struct image_job *job;
+    struct image_request request;
+    json_t *config; /* of the image: that of the one below it, with what was asked for */
+    int report[2];
+    int pipe;
+    service_image_fn *done;
+    void *arg;
+};
+
+static void snap_free(struct snapping *p) {
+    json_decref(p->config);
+    close_fd(&p->pipe);
+    close_fd(&p->report[0]);
+    close_fd(&p->report[1]);
+    free(p);
+}
+
+static void snap_ended(void *arg, const struct image_view *view, const struct err *err) {
+    struct snapping *p = arg;
+    p->done(p->arg, view, err);
+    snap_free(p);
+}
+
+static void set_env(json_t *config, const struct texts *pairs) {
+    json_t *list = json_object_get(config, "env"), *value;
+    size_t at;
+    if (!list) {
+        list = json_array();
+        json_object_set_new(config, "env", list);
+    }
+    for (size_t i = 0; i + 1 < pairs->count; i += 2) {
+        size_t n = strlen(pairs->v[i]);
+        json_array_foreach(list, at, value) {
+            const char *old = json_string_value(value);
+            if (old && strncmp(old, pairs->v[i], n) == 0 && old[n] == '=')
+                break;
+        }
+        if (at < json_array_size(list))
+            json_array_remove(list, at);
+        json_array_append_new(list, json_sprintf("%s=%s", pairs->v[i], pairs->v[i + 1]));
+    }
+}
+
+static json_t *make_config(const struct live *l, const struct image_request *r) {
+    json_t *config = l->image ? json_deep_copy(l->image->config) : json_object();
+    if (!l->image) { /* commands of the host's image run as its user */
+        json_object_set_new(config, "user", json_string("user"));
+        json_object_set_new(config, "workdir", json_string("/home/user"));
+    }
+    set_env(config, &r->env);
+    if (r->user)
+        json_object_set_new(config, "user", json_string(r->user));
+    if (r->workdir)
+        json_object_set_new(config, "workdir", json_string(r->workdir));
+    if (r->command.count) {
+        json_t *words = json_array();
+        for (size_t i = 0; i < r->command.count; i++)
+            json_array_append_new(words, json_string(r->command.v[i]));
+        json_object_set_new(config, "command", words);
+        json_object_del(config, "entrypoint");
+    }
+    return config;
+}
+
+/* The first entry of the archive; the rest is the drawer's. It fits the pipe. */
+static int put_config(int fd, const json_t *config, struct err *err) {
+    char *text DEFER_FREE = json_dumps(config, JSON_COMPACT);
+    struct tar_entry *e DEFER_FREE = calloc(1, sizeof(*e));
+    uint8_t head[TAR_HEAD_MAX], padding[TAR_BLOCK] = {0};
+    if (!text || !e || strlen(text) > CONFIG_MAX)
+        return err_set(err, ERR_LIMIT, "the image's configuration is larger than %d bytes",
+                       CONFIG_MAX);
+    *e = (struct tar_entry){.kind = TAR_FILE, .mode = 0644, .size = strlen(text)};
+    snprintf(e->path, sizeof(e->path), ".carrel-image.json");
+    size_t n = tar_put(head, e);
+    if (write_all(fd, head, n) < 0 || write_all(fd, text, strlen(text)) < 0 ||
+        write_all(fd, padding, tar_padding(e->size)) < 0)
+        return err_set(err, ERR_INTERNAL, "write the image's configuration");
+    return 0;
+}
+
+static void drawing(void *arg, const struct err *err) {
+    struct snapping *p = arg;
+    struct image_job *j = p->job;
+    close_fd(&p->pipe);
+    close_fd(&p->report[1]);
+    begun(j, err);
+}
+
+/* Both workers share a pipe; we hear both. */
+static int begin_draw(struct snapping *p, struct err *err) {
+    struct image_job *j = p->job;
+    struct service *s = j->service;
+    if (put_config(j->archive, p->config, err) < 0)
+        return -1;
+    if (pipe2(p->report, O_CLOEXEC) < 0)
+        return err_sys(err, "make a pipe");
+    j->drawn.fd = TAKE_FD(p->report[0]);
+    if (hearing_open(j, &j->drawn, err) < 0)
+        return -1;
+    /* Theirs must wait for room, ours never did: flags belong to the pipe's end, not to us. */
+    loop_watch_free(j->archive_watch);
+    j->archive_watch = NULL;
+    p->pipe = TAKE_FD(j->archive);
+    int flags = fcntl(p->pipe, F_GETFL);
+    if (flags < 0 || fcntl(p->pipe, F_SETFL, flags & ~O_NONBLOCK) < 0)
+        return err_sys(err, "make a pipe");
+    j->asking++;
+    s->driver->draw(j->live->machine, j->stack ? j->stack : "", p->pipe, p->report[1], drawing, p);
+    return 0;
+}
+
+static void snap_step(void *arg, const struct step_row *row, const struct err *failed) {
+    struct snapping *p = arg;
+    struct image_job *j = p->job;
+    struct err err;
+    struct step_row step DEFER(step_row_done) = {.stack = NULL};
+    if (failed) {
+        err = *failed;
+    } else if (store_step_find(j->service->store, row->machine, row->id, &step, &err) == 0) {
+        if (!step.has_point)
+            err_set(&err, ERR_UNSUPPORTED, "step %u has no restore point: %s", step.number,
+                    step.reason);
+        else if (!j->live->machine)
+            live_state_error(j->live, &err);
+        else {
+            j->stack = TAKE(step.stack);
+            if (begin_unpack(j, &err) == 0) {
+                if (begin_draw(p, &err) < 0)
+                    job_fail(j, &err);
+                return;
+            }
+        }
+    }
+    p->done(p->arg, NULL, &err);
+    job_free(j);
+    snap_free(p);
+}
+
+static void find_step(void *arg) {
+    struct snapping *p = arg;
+    struct image_job *j = p->job;
+    struct step_row step DEFER(step_row_done) = {.stack = NULL};
+    struct err err;
+    int r = gate_enter(j->live, find_step, p, &err);
+    if (r > 0)
+        return;
+    if (r == 0)
+        r = store_step_find(j->service->store, j->live->row.id, p->request.step, &step, &err);
+    snap_step(p, &step, r < 0 ? &err : NULL);
+}
+
+static void no_room(void *arg) {
+    (void)arg;
+}
+
+void service_image_snap(struct service *s, const struct caller *who, const char *machine,
+                        const struct image_request *r, service_image_fn *done, void *arg) {
+    struct err err;
+    char origin[IMAGE_ORIGIN_SIZE];
+    struct live *l =
+        allow(who, SCOPE_RUN, &err) < 0 ? NULL : live_find(s, who, machine, LIVE_ANY, &err);
+    struct snapping *p = calloc(1, sizeof(*p));
+    if (!p)
+        abort();
+    *p = (struct snapping){.request = *r, .report = {-1, -1}, .pipe = -1, .done = done, .arg = arg};
+    const struct image_events events = {.arg = p, .room = no_room, .ended = snap_ended};
+    struct image_job *j = l ? job_new(s, who, IMAGE_SNAP, &events) : NULL;
+    snprintf(origin, sizeof(origin), "machine %s", l ? l->row.id : "");
+    if (!j || fill_row(j, r->name, origin, &err) < 0) {
+        done(arg, NULL, &err);
+        if (j)
+            job_free(j);
+        snap_free(p);
+        return;
+    }
+    p->job = j;
+    j->live = l;
+    live_ref(l);
+    p->config = make_config(l, r);
+    if (r->step) {
+        find_step(p);
+        return;
+    }
+    struct step_cause cause = {.kind = STEP_SNAP, .what = j->row.name, .status = -1};
+    steps_take(l, &cause, snap_step, p);
+}

@@ -1,0 +1,302 @@
+/*
+ * Images with a name become one file each, `root.erofs`, which the spawner mounts as it is: written
+ * by a worker of the spawner's from the tree, in the background and one at a time. New boxes use it
+ * as soon as it has its name; the tree goes once no box and no export reads it. What presets are
+ * read from stays beside it, because we do not mount.
+ *
+ * Steps of builds stay trees, which share their files. So does everything where the kernel cannot
+ * mount such a file: the spawner knows, and says `unsupported`.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/defer.h"
+#include "base/log.h"
+#include "gate/preset.h"
+#include "service/images/store.h"
+
+enum { LINE_BYTES = 64 << 10 };
+
+static const char file_name[] = "root.erofs", file_aside[] = "root.erofs.new", tree_name[] = "root",
+                  kept_name[] = "presets", kept_aside[] = "presets.new";
+
+struct seal_want {
+    struct seal_want *next;
+    char id[IMAGE_ID_SIZE];
+};
+
+struct sealing {
+    struct service *service; /* NULL: it is gone, and so is who would go on */
+    char id[IMAGE_ID_SIZE];
+    char path[PLACE_SIZE + IMAGE_ID_SIZE + 16];
+    int dir, file, report[2];
+    struct loop_watch *watch;
+    struct buf line;
+    bool waits;   /* a job or the spawner has it */
+    bool written; /* the worker said so */
+    bool is_file; /* it was one before */
+    int result;
+};
+
+static void sealing_free(struct sealing *t) {
+    loop_watch_free(t->watch);
+    buf_done(&t->line);
+    close_fd(&t->dir);
+    close_fd(&t->file);
+    close_fd(&t->report[0]);
+    close_fd(&t->report[1]);
+    free(t);
+}
+
+static void next(struct service *s);
+
+/* Is anybody left to go on? */
+static bool goes_on(struct sealing *t) {
+    t->waits = false;
+    if (t->service)
+        return true;
+    sealing_free(t);
+    return false;
+}
+
+static void end(struct sealing *t) {
+    struct service *s = t->service;
+    if (t->dir >= 0 && !t->is_file)
+        unlinkat(t->dir, file_aside, 0);
+    s->sealing = NULL;
+    sealing_free(t);
+    next(s);
+}
+
+/* One that was removed meanwhile is no failure. */
+static void fail(struct sealing *t, const char *why) {
+    struct stat st;
+    if (stat(t->path, &st) == 0)
+        log_line(LOG_WARN, "service", "an image stays a directory: %s id=%s", why, t->id);
+    end(t);
+}
+
+/* ---- the tree goes ---- */
+
+static bool has(int dir, const char *name) {
+    struct stat st;
+    return fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
+/* Somebody may still use it: the last machine that lets go of the image asks again. */
+static void rest_gone(void *arg, const struct err *err) {
+    struct service *s = arg;
+    if (err && err->code == ERR_BUSY)
+        images_again(s);
+    else if (err)
+        log_line(LOG_WARN, "service", "remove the tree of an image: %s", err->text);
+}
+
+static void drop_tree(struct service *s, const char *id, machine_done_fn *done, void *arg) {
+    char name[IMAGE_ID_SIZE + 8];
+    snprintf(name, sizeof(name), "%s/%s", id, tree_name);
+    s->driver->wipe(s->host, name, done, arg);
+}
+
+void seal_rest(struct service *s, const char *id) {
+    uint64_t machines = 1;
+    struct err err;
+    int images DEFER_CLOSE = images_open(s);
+    int dir DEFER_CLOSE =
+        images < 0 ? -1 : openat(images, id, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (dir >= 0 && has(dir, file_name) && has(dir, tree_name) &&
+        store_image_machines(s->store, id, &machines, &err) == 0 && machines == 0)
+        drop_tree(s, id, rest_gone, s);
+}
+
+static void tree_gone(void *arg, const struct err *err) {
+    struct sealing *t = arg;
+    if (!goes_on(t))
+        return;
+    rest_gone(t->service, err);
+    end(t);
+}
+
+/* ---- its name ---- */
+
+/* On a worker. Only what is on the disk may take the tree's place. */
+static void settle(void *arg) {
+    struct sealing *t = arg;
+    bool well = fchmod(t->file, 0400) == 0 && fsync(t->file) == 0 &&
+                renameat(t->dir, file_aside, t->dir, file_name) == 0 && fsync(t->dir) == 0;
+    t->result = well ? 0 : -errno;
+}
+
+static void settled(void *arg) {
+    struct sealing *t = arg;
+    if (!goes_on(t))
+        return;
+    if (t->result < 0) {
+        fail(t, strerror(-t->result));
+        return;
+    }
+    t->is_file = t->waits = true;
+    drop_tree(t->service, t->id, tree_gone, t);
+}
+
+/* ---- the worker ---- */
+
+static void hear_line(struct sealing *t, const char *line, size_t n) {
+    json_t *word = json_loadb(line, n, JSON_REJECT_DUPLICATES, NULL);
+    const json_t *error = json_object_get(word, "error");
+    const char *why = json_string_value(json_object_get(error, "message"));
+    t->written = json_is_true(json_object_get(word, "done"));
+    if (why)
+        log_line(LOG_WARN, "service", "make a file of an image: %s id=%s", why, t->id);
+    json_decref(word);
+}
+
+static void hear_lines(struct sealing *t) {
+    char *newline;
+    while (t->line.len && (newline = memchr(t->line.data, '\n', t->line.len))) {
+        size_t n = (size_t)(newline - t->line.data);
+        hear_line(t, t->line.data, n);
+        memmove(t->line.data, newline + 1, t->line.len - n - 1);
+        t->line.len -= n + 1;
+    }
+}
+
+static void hear(void *arg, unsigned events) {
+    struct sealing *t = arg;
+    char piece[4096];
+    ssize_t n = read(t->report[0], piece, sizeof(piece));
+    (void)events;
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return;
+    if (n > 0 && buf_add(&t->line, piece, (size_t)n)) {
+        hear_lines(t);
+        return;
+    }
+    loop_watch_free(t->watch);
+    t->watch = NULL;
+    if (!t->written) {
+        fail(t, "whoever made a file of it did not finish");
+        return;
+    }
+    t->waits = true;
+    loop_work(t->service->loop, settle, settled, t);
+}
+
+static void begun(void *arg, const struct err *err) {
+    struct sealing *t = arg;
+    struct err why;
+    if (!goes_on(t))
+        return;
+    close_fd(&t->report[1]);
+    if (err && err->code == ERR_UNSUPPORTED) {
+        t->service->seals_off = true;
+        end(t);
+    } else if (err) {
+        fail(t, err->text);
+    } else if (loop_watch_new(t->service->loop, t->report[0], LOOP_READ, hear, t, &t->watch, &why) <
+               0) {
+        fail(t, why.text);
+    }
+}
+
+/* ---- what comes before ---- */
+
+static int keep_presets(const struct sealing *t) {
+    const int how = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
+    if (has(t->dir, kept_name))
+        return 0;
+    if (mkdirat(t->dir, kept_aside, 0700) < 0 && errno != EEXIST)
+        return -errno;
+    int root DEFER_CLOSE = openat(t->dir, tree_name, how);
+    int kept DEFER_CLOSE = openat(t->dir, kept_aside, how);
+    int r = root < 0 || kept < 0 ? -errno : preset_keep(root, kept);
+    if (r == 0 && syncfs(t->dir) < 0)
+        r = -errno;
+    return r < 0 ? r : renameat(t->dir, kept_aside, t->dir, kept_name) < 0 ? -errno : 0;
+}
+
+/* On a worker. What an earlier daemon left half done is begun anew. */
+static void prepare(void *arg) {
+    struct sealing *t = arg;
+    t->dir = open(t->path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    t->is_file = t->dir >= 0 && has(t->dir, file_name);
+    if (t->dir < 0 || t->is_file) {
+        t->result = t->dir < 0 ? -errno : 0;
+        return;
+    }
+    t->result = keep_presets(t);
+    if (t->result < 0)
+        return;
+    unlinkat(t->dir, file_aside, 0);
+    t->file = openat(t->dir, file_aside, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (t->file < 0 || pipe2(t->report, O_CLOEXEC) < 0)
+        t->result = -errno;
+}
+
+static void prepared(void *arg) {
+    struct sealing *t = arg;
+    if (!goes_on(t))
+        return;
+    if (t->result < 0) {
+        fail(t, strerror(-t->result));
+    } else if (t->is_file && !has(t->dir, tree_name)) {
+        end(t);
+    } else {
+        t->waits = true;
+        if (t->is_file)
+            drop_tree(t->service, t->id, tree_gone, t);
+        else
+            t->service->driver->pack(t->service->host, "erofs", t->id, t->file, t->report[1], begun,
+                                     t);
+    }
+}
+
+/* ---- one after the other ---- */
+
+static void next(struct service *s) {
+    struct seal_want *want DEFER_FREE = s->sealing ? NULL : s->seal_wants;
+    if (!want)
+        return;
+    s->seal_wants = want->next;
+    struct sealing *t = s->seals_off ? NULL : calloc(1, sizeof(*t));
+    if (!t) {
+        next(s);
+        return;
+    }
+    *t = (struct sealing){
+        .service = s, .dir = -1, .file = -1, .report = {-1, -1}, .line = BUF(LINE_BYTES)};
+    snprintf(t->id, sizeof(t->id), "%s", want->id);
+    snprintf(t->path, sizeof(t->path), "%s/images/%s", s->place->home, t->id);
+    t->waits = true;
+    s->sealing = t;
+    loop_work(s->loop, prepare, prepared, t);
+}
+
+void seal_want(struct service *s, const char *name, const char *id) {
+    struct seal_want **last = &s->seal_wants;
+    if (s->seals_off || image_is_step(name))
+        return;
+    for (; *last; last = &(*last)->next)
+        if (strcmp((*last)->id, id) == 0)
+            return;
+    if (!(*last = calloc(1, sizeof(**last))))
+        abort();
+    snprintf((*last)->id, sizeof((*last)->id), "%s", id);
+    next(s);
+}
+
+void seals_release(struct service *s) {
+    for (struct seal_want *w; (w = s->seal_wants); free(w))
+        s->seal_wants = w->next;
+    if (!s->sealing)
+        return;
+    s->sealing->service = NULL;
+    if (!s->sealing->waits)
+        sealing_free(s->sealing);
+    s->sealing = NULL;
+}

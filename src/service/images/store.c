@@ -1,0 +1,291 @@
+#include "service/images/store.h"
+#include "service/strays.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/defer.h"
+#include "base/erofs.h"
+#include "base/fdio.h"
+#include "base/log.h"
+
+enum { RECORD_MAX = 128 << 10, ID_LAST = 65535, AGAIN_MS = 1000 };
+
+int images_open(const struct service *s) {
+    char path[PLACE_SIZE + 16];
+    snprintf(path, sizeof(path), "%s/images", s->place->home);
+    return open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+}
+
+int image_open_presets(const struct service *s, const char *id) {
+    static const char *const places[] = {"presets", "root"};
+    char path[IMAGE_ID_SIZE + 16];
+    int images DEFER_CLOSE = images_open(s), dir = -1;
+    for (size_t i = 0; images >= 0 && dir < 0 && i < 2; i++) {
+        snprintf(path, sizeof(path), "%s/%s", id, places[i]);
+        dir = openat(images, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    }
+    return dir;
+}
+
+bool image_is_whole(const struct service *s, const char *id) {
+    char path[IMAGE_ID_SIZE + 16];
+    struct stat st;
+    int images DEFER_CLOSE = images_open(s);
+    snprintf(path, sizeof(path), "%s/root", id);
+    if (images < 0 || fstatat(images, path, &st, AT_SYMLINK_NOFOLLOW) == 0)
+        return images >= 0 && S_ISDIR(st.st_mode);
+    snprintf(path, sizeof(path), "%s/root.erofs", id);
+    int file DEFER_CLOSE = openat(images, path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    return file >= 0 && erofs_file_is_ours(file, id);
+}
+
+bool image_is_step(const char *name) {
+    return strncmp(name, "build:", 6) == 0;
+}
+
+/* ---- what a tree says ---- */
+
+static json_t *read_record(const struct service *s, const char *id, struct err *err) {
+    char path[IMAGE_ID_SIZE + 16], *text DEFER_FREE = malloc(RECORD_MAX);
+    int images DEFER_CLOSE = images_open(s);
+    snprintf(path, sizeof(path), "%s/image.json", id);
+    ssize_t n = images < 0 || !text ? -ENOENT : read_file_at(images, path, text, RECORD_MAX);
+    if (n < 0) {
+        err_num(err, (int)n, "read what is known of the image '%s'", id);
+        return NULL;
+    }
+    json_t *json = json_loadb(text, (size_t)n, 0, NULL);
+    if (!json)
+        err_set(err, ERR_INTERNAL, "what is known of the image '%s' is damaged", id);
+    return json;
+}
+
+static uint32_t id_of(const json_t *json, const char *name) {
+    json_int_t n = json_integer_value(json_object_get(json, name));
+    return n >= 0 && n <= ID_LAST ? (uint32_t)n : ID_LAST;
+}
+
+static const char *text_or(const json_t *json, const char *name, const char *otherwise) {
+    const char *text = json_string_value(json_object_get(json, name));
+    return text && *text ? text : otherwise;
+}
+
+/* "NAME=VALUE" becomes a pair: the name is copied, the value lies in the JSON. */
+static void load_env(struct live_image *i) {
+    const json_t *env = json_object_get(i->config, "env");
+    size_t at, used = 0, count = 0;
+    json_t *value;
+    json_array_foreach(env, at, value) {
+        const char *pair = json_string_value(value), *eq = pair ? strchr(pair, '=') : NULL;
+        size_t n = eq ? (size_t)(eq - pair) : 0;
+        if (!n || used + n + 1 > sizeof(i->text) || count + 2 > 2 * EXEC_ENV_MAX)
+            continue;
+        memcpy(i->text + used, pair, n);
+        i->text[used + n] = '\0';
+        i->pairs[count++] = i->text + used;
+        i->pairs[count++] = eq + 1;
+        used += n + 1;
+    }
+    i->defaults.env = (struct texts){i->pairs, count};
+}
+
+static void find_name(struct service *s, const char *id, char ret[IMAGE_NAME_SIZE]) {
+    struct image_row row;
+    struct err err;
+    if (store_image_find(s->store, NULL, id, &row, &err) == 0)
+        snprintf(ret, IMAGE_NAME_SIZE, "%s", row.name);
+    else
+        snprintf(ret, IMAGE_NAME_SIZE, "%.14s", id);
+}
+
+struct live_image *live_image_load(struct service *s, const char *id, struct err *err) {
+    json_t *json = read_record(s, id, err);
+    struct live_image *i = json ? calloc(1, sizeof(*i)) : NULL;
+    if (!i) {
+        json_decref(json);
+        return NULL;
+    }
+    i->json = json;
+    i->config = json_object_get(json, "image");
+    i->defaults = (struct exec_defaults){.uid = id_of(json, "uid"),
+                                         .gid = id_of(json, "gid"),
+                                         .user = text_or(json, "name", "root"),
+                                         .home = text_or(json, "home", "/"),
+                                         .cwd = text_or(i->config, "workdir", "/")};
+    load_env(i);
+    find_name(s, id, i->name);
+    return i;
+}
+
+void live_image_free(struct live_image *i) {
+    if (!i)
+        return;
+    json_decref(i->json);
+    free(i);
+}
+
+/* ---- trees ---- */
+
+void images_again(struct service *s) {
+    s->images_again_ms = loop_now_ms(s->loop) + AGAIN_MS;
+}
+
+/* A box that is ending may still hold it. */
+static void wiped(void *arg, const struct err *err) {
+    struct service *s = arg;
+    if (err && err->code == ERR_BUSY)
+        images_again(s);
+    else if (err)
+        log_line(LOG_WARN, "service", "remove an image: %s", err->text);
+}
+
+void image_wipe(struct service *s, const char *name) {
+    s->driver->wipe(s->host, name, wiped, s);
+}
+
+static int write_record(int images, const char *staging, const char *json, struct err *err) {
+    char path[64];
+    snprintf(path, sizeof(path), "%s/image.json", staging);
+    int fd DEFER_CLOSE = openat(images, path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    int r = fd < 0 ? -errno : write_all(fd, json, strlen(json));
+    snprintf(path, sizeof(path), "%s/spool", staging);
+    if (r == 0 && unlinkat(images, path, AT_REMOVEDIR) < 0)
+        r = -errno;
+    return r < 0 ? err_num(err, r, "write down what is known of an image") : 0;
+}
+
+int image_adopt(struct service *s, const char *staging, const char *id, const char *json,
+                struct err *err) {
+    int images DEFER_CLOSE = images_open(s);
+    struct stat st;
+    int r = images < 0 ? err_sys(err, "open the images") : 0;
+    bool there = r == 0 && fstatat(images, id, &st, AT_SYMLINK_NOFOLLOW) == 0;
+    if (r == 0 && !there)
+        r = write_record(images, staging, json, err);
+    if (r == 0 && !there && renameat(images, staging, images, id) < 0)
+        r = err_sys(err, "keep an image");
+    if (r < 0 || there)
+        image_wipe(s, staging);
+    return r;
+}
+
+void image_release(struct service *s, const char *id) {
+    uint64_t uses = 1;
+    struct err err;
+    if (!image_id_valid(id))
+        return;
+    if (store_image_uses(s->store, id, &uses, &err) < 0)
+        log_line(LOG_WARN, "service", "%s", err.text);
+    if (uses == 0)
+        image_wipe(s, id);
+    else
+        seal_rest(s, id);
+}
+
+static void close_dir(DIR **d) {
+    if (*d)
+        closedir(*d);
+}
+
+/* Those that came when this kernel could not, or whose file was not finished. */
+static void want_seals(struct service *s) {
+    struct image_list list DEFER(image_list_done) = {0};
+    struct err err;
+    if (store_image_list(s->store, NULL, &list, &err) < 0)
+        log_line(LOG_WARN, "service", "%s", err.text);
+    for (size_t i = 0; i < list.count; i++)
+        seal_want(s, list.rows[i].name, list.rows[i].id);
+}
+
+/* staging: those in the making, which nobody can name; else those that no row names. */
+static void release_all(struct service *s, bool staging) {
+    int images = images_open(s);
+    DIR *d DEFER(close_dir) = images < 0 ? NULL : fdopendir(images);
+    for (struct dirent *e; d && (e = readdir(d));)
+        if (staging && id_valid(e->d_name, strlen(e->d_name), 'n'))
+            image_wipe(s, e->d_name);
+        else if (!staging)
+            image_release(s, e->d_name);
+}
+
+void images_sweep(struct service *s) {
+    release_all(s, true);
+    want_seals(s);
+    s->images_again_ms = 1; /* the others, when every box is known */
+}
+
+void images_look(struct service *s, uint64_t now) {
+    if (!s->images_again_ms || now < s->images_again_ms || !strays_may_sweep(s))
+        return;
+    s->images_again_ms = 0;
+    release_all(s, false);
+}
+
+/* ---- names ---- */
+
+int image_find(struct service *s, const struct caller *who, const char *ref, struct image_row *ret,
+               struct err *err) {
+    if (store_image_find(s->store, who->owner, ref, ret, err) == 0)
+        return 0;
+    return who->scopes & SCOPE_ADMIN && err->code == ERR_NOT_FOUND
+               ? store_image_find(s->store, NULL, ref, ret, err)
+               : -1;
+}
+
+static void tell_created(struct service *s, const struct image_row *row) {
+    struct buf text DEFER(buf_done) = BUF(4096);
+    struct jot j = JOT(&text);
+    jot_object(&j, NULL);
+    jot_string(&j, "image", row->id);
+    jot_string(&j, "name", row->name);
+    jot_string(&j, "origin", row->origin);
+    jot_end(&j, '}');
+    event_tell(s, row->owner, NULL, "image.created", j.failed ? NULL : text.data);
+}
+
+int image_name(struct service *s, const struct image_row *row, struct err *err) {
+    struct image_row before;
+    struct err none;
+    bool replaced = store_image_find(s->store, row->owner, row->name, &before, &none) == 0 &&
+                    strcmp(before.name, row->name) == 0;
+    if (store_image_put(s->store, row, err) < 0)
+        return -1;
+    tell_created(s, row);
+    if (replaced && strcmp(before.id, row->id) != 0)
+        image_release(s, before.id);
+    seal_want(s, row->name, row->id);
+    return 0;
+}
+
+static bool is_file(const struct service *s, const char *id) {
+    char path[PLACE_SIZE + IMAGE_ID_SIZE + 32];
+    snprintf(path, sizeof(path), "%s/images/%s/root.erofs", s->place->home, id);
+    return access(path, F_OK) == 0;
+}
+
+void image_view_of(struct service *s, const struct image_row *row, char **config,
+                   struct image_view *ret) {
+    struct err err;
+    json_t *json = read_record(s, row->id, &err);
+    free(*config);
+    *config = json_dumps(json_object_get(json, "image"), JSON_COMPACT);
+    json_decref(json);
+    *ret = (struct image_view){.id = row->id,
+                               .name = row->name,
+                               .owner = row->owner,
+                               .origin = row->origin,
+                               .created_ms = (uint64_t)row->created_ms,
+                               .bytes = row->bytes,
+                               .entries = row->entries,
+                               .stored = is_file(s, row->id) ? "erofs" : "directory",
+                               .config = *config ? *config : "{}"};
+    if (store_image_machines(s->store, row->id, &ret->machines, &err) < 0)
+        log_line(LOG_WARN, "service", "%s", err.text);
+}

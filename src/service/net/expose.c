@@ -1,0 +1,323 @@
+#include "service/net/expose.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "base/defer.h"
+#include "base/log.h"
+#include "base/sha256.h"
+#include "service/rights.h"
+#include "service/state.h"
+#include "store/networks.h"
+
+enum { EXPOSED_MAX = 16, TOKEN_CHARS = 52, TEXT_MAX = 8192 };
+
+struct exposure {
+    uint16_t port;
+    uint8_t hash[SHA256_BYTES];
+};
+
+struct exposures {
+    struct exposure list[EXPOSED_MAX];
+    size_t count;
+};
+
+/* ---- doors ---- */
+
+static void hash_token(const char *token, size_t n, uint8_t ret[SHA256_BYTES]) {
+    struct sha256 h;
+    sha256_init(&h);
+    sha256_add(&h, token, n);
+    sha256_end(&h, ret);
+}
+
+static void make_token(char ret[TOKEN_CHARS + 1]) {
+    static const char base32[] = "abcdefghijklmnopqrstuvwxyz234567";
+    uint8_t random[TOKEN_CHARS];
+    while (getrandom(random, sizeof(random), 0) != sizeof(random))
+        ;
+    for (size_t i = 0; i < TOKEN_CHARS; i++)
+        ret[i] = base32[random[i] & 31];
+    ret[TOKEN_CHARS] = '\0';
+}
+
+static struct exposure *find(struct live *l, uint16_t port) {
+    for (size_t i = 0; l->exposures && i < l->exposures->count; i++)
+        if (l->exposures->list[i].port == port)
+            return &l->exposures->list[i];
+    return NULL;
+}
+
+/* Takes as long whether the token is nearly right or not at all. */
+static bool is_same(const uint8_t *a, const uint8_t *b) {
+    uint8_t differ = 0;
+    for (size_t i = 0; i < SHA256_BYTES; i++)
+        differ |= a[i] ^ b[i];
+    return differ == 0;
+}
+
+static int check(void *arg, const struct ingress_door *door, struct http_text token) {
+    struct service *s = arg;
+    struct live *l = map_get(&s->machines, door->machine);
+    const struct exposure *e = l ? find(l, door->port) : NULL;
+    uint8_t hash[SHA256_BYTES];
+    if (!e)
+        return 404;
+    hash_token(token.s, token.n, hash);
+    if (!is_same(hash, e->hash))
+        return 401;
+    return policy_shows(gate_policy(l->gate), door->port) ? 0 : 403;
+}
+
+static bool is_open(void *arg, const struct ingress_door *door) {
+    struct service *s = arg;
+    struct live *l = map_get(&s->machines, door->machine);
+    return l && find(l, door->port) && policy_shows(gate_policy(l->gate), door->port);
+}
+
+struct dialling {
+    ingress_dialled_fn *fn;
+    void *arg;
+    struct loop_call later;
+    struct loop *loop;
+};
+
+static void dialled(void *arg, int fd, const struct err *err) {
+    struct dialling *d = arg;
+    d->fn(d->arg, fd, err);
+    free(d);
+}
+
+static void nobody_there(void *arg) {
+    struct err err;
+    err_set(&err, ERR_GONE, "the machine has ended");
+    dialled(arg, -1, &err);
+}
+
+static void dial(void *arg, const struct ingress_door *door, ingress_dialled_fn *fn, void *fn_arg) {
+    struct service *s = arg;
+    struct live *l = map_get(&s->machines, door->machine);
+    struct dialling *d = calloc(1, sizeof(*d));
+    if (!d)
+        abort();
+    *d = (struct dialling){.fn = fn, .arg = fn_arg, .loop = s->loop};
+    d->later = (struct loop_call){.fn = nobody_there, .arg = d};
+    if (l && l->machine && l->row.state == MACHINE_RUNNING)
+        s->driver->dial(l->machine, door->port, dialled, d);
+    else
+        loop_defer(s->loop, &d->later);
+}
+
+static void entered(void *arg, const struct ingress_door *door, const char *method,
+                    const char *path, const char *why) {
+    struct service *s = arg;
+    struct live *l = map_get(&s->machines, door->machine);
+    struct buf text DEFER(buf_done) = BUF(JOURNAL_DETAIL_MAX);
+    struct jot j = JOT(&text);
+    if (!l)
+        return;
+    jot_object(&j, NULL);
+    jot_u64(&j, "port", door->port);
+    jot_string(&j, "method", method);
+    jot_bytes(&j, "path", path, strlen(path));
+    jot_end(&j, '}');
+    net_note(l, why ? "expose.refuse" : "expose.enter", why, j.failed ? NULL : text.data);
+    idle_touch(&l->idle, loop_now_ms(s->loop));
+}
+
+static const struct ingress_hooks hooks = {check, is_open, dial, entered};
+
+struct ingress *expose_new(struct service *s) {
+    return ingress_new(s->loop, &hooks, s);
+}
+
+/* ---- what is open ---- */
+
+static struct exposures *exposures_of(struct live *l) {
+    if (!l->exposures && !(l->exposures = calloc(1, sizeof(*l->exposures))))
+        abort();
+    return l->exposures;
+}
+
+static void restore(void *arg, uint64_t port, const uint8_t *hash) {
+    struct live *l = arg;
+    struct exposures *all = exposures_of(l);
+    if (all->count == EXPOSED_MAX || port == 0 || port > 65535)
+        return;
+    struct exposure *e = &all->list[all->count++];
+    e->port = (uint16_t)port;
+    memcpy(e->hash, hash, SHA256_BYTES);
+}
+
+void expose_restore(struct live *l) {
+    struct service *s = l->service;
+    struct err err;
+    if (store_exposures(s->store, l->row.id, restore, l, &err) < 0 ||
+        (l->exposures && ingress_listen(s->ingress, s->conf->ingress, &err) < 0))
+        log_line(LOG_ERROR, "service", "show ports of a machine: %s id=%s", err.text, l->row.id);
+}
+
+void expose_detach(struct live *l) {
+    if (l->exposures)
+        ingress_close(l->service->ingress, l->row.id, 0);
+    free(TAKE(l->exposures));
+}
+
+/* ---- verbs ---- */
+
+static void put_url(struct jot *j, const struct live *l, uint16_t port, const char *token) {
+    char url[256];
+    const char *colon = strrchr(l->service->conf->ingress, ':');
+    snprintf(url, sizeof(url), "http://%u-%s" INGRESS_DOMAIN "%s/%s%s", port, l->row.id,
+             colon ? colon : "", token ? "?carrel_token=" : "", token ? token : "");
+    jot_string(j, "url", url);
+}
+
+static void list(struct live *l, service_net_fn *done, void *arg) {
+    struct buf text DEFER(buf_done) = BUF(TEXT_MAX);
+    struct jot j = JOT(&text);
+    jot_object(&j, NULL);
+    jot_string(&j, "machine", l->row.id);
+    jot_array(&j, "exposures");
+    for (size_t i = 0; l->exposures && i < l->exposures->count; i++) {
+        jot_object(&j, NULL);
+        jot_u64(&j, "port", l->exposures->list[i].port);
+        put_url(&j, l, l->exposures->list[i].port, NULL);
+        jot_end(&j, '}');
+    }
+    jot_end(&j, ']');
+    jot_end(&j, '}');
+    done(arg, text.data, NULL);
+}
+
+/*
+ * Whoever exposes a port of a machine that is tainted already knows what it may have read. That and
+ * the new token are stored together: else the port would be shown again to who has the old one.
+ */
+static int store_door(struct live *l, uint16_t port, const uint8_t hash[SHA256_BYTES],
+                      struct err *err) {
+    struct store *store = l->service->store;
+    struct policy *p = gate_policy(l->gate);
+    bool shows = policy_shows(p, port);
+    if (store_begin(store, err) < 0)
+        return -1;
+    if (!shows)
+        policy_show(p, port, true);
+    if (store_exposure_put(store, l->row.id, port, hash, err) == 0 &&
+        (shows || net_keep(l, err) == 0) && store_commit(store, err) == 0)
+        return 0;
+    store_rollback(store);
+    if (!shows)
+        policy_show(p, port, false);
+    return -1;
+}
+
+static int open_door(struct live *l, uint16_t port, char token[TOKEN_CHARS + 1], struct err *err) {
+    struct service *s = l->service;
+    struct exposure *e = find(l, port);
+    uint8_t hash[SHA256_BYTES];
+    if (!e && l->exposures && l->exposures->count == EXPOSED_MAX)
+        return err_set(err, ERR_LIMIT, "machine '%s' shows %d ports already", l->row.id,
+                       EXPOSED_MAX);
+    if (ingress_listen(s->ingress, s->conf->ingress, err) < 0)
+        return -1;
+    make_token(token);
+    hash_token(token, TOKEN_CHARS, hash);
+    if (store_door(l, port, hash, err) < 0)
+        return -1;
+    if (!e) {
+        struct exposures *all = exposures_of(l);
+        e = &all->list[all->count++];
+        e->port = port;
+    }
+    memcpy(e->hash, hash, SHA256_BYTES);
+    return 0;
+}
+
+static struct live *begin(struct service *s, const struct caller *who, const char *machine,
+                          const char *verb, uint16_t port, char detail[32], uint64_t *intent,
+                          struct err *err) {
+    struct live *l =
+        authorise(who, RIGHT_EXPOSE, err) < 0 ? NULL : live_find(s, who, machine, LIVE_ANY, err);
+    if (!l)
+        return NULL;
+    snprintf(detail, 32, "{\"port\":%u}", port);
+    const struct journal_record what = {.verb = verb, .machine = l->row.id, .detail = detail};
+    return note_intent(s, who, &what, intent, err) < 0 ? NULL : l;
+}
+
+void service_expose(struct service *s, const struct caller *who, const char *machine,
+                    const struct expose_request *r, service_net_fn *done, void *arg) {
+    struct buf text DEFER(buf_done) = BUF(TEXT_MAX);
+    struct jot j = JOT(&text);
+    struct err err;
+    uint64_t intent;
+    char token[TOKEN_CHARS + 1], detail[32];
+    uint16_t port = (uint16_t)r->port.value;
+    struct live *l = begin(s, who, machine, "expose.open", port, detail, &intent, &err);
+    if (!l) {
+        done(arg, NULL, &err);
+        return;
+    }
+    int status = open_door(l, port, token, &err);
+    const struct journal_record what = {
+        .verb = "expose.open", .machine = l->row.id, .detail = detail};
+    note_result(s, who, &what, intent, status < 0 ? &err : NULL);
+    if (status < 0) {
+        done(arg, NULL, &err);
+        return;
+    }
+    jot_object(&j, NULL);
+    jot_string(&j, "machine", l->row.id);
+    jot_u64(&j, "port", port);
+    put_url(&j, l, port, token);
+    jot_string(&j, "token", token);
+    jot_end(&j, '}');
+    done(arg, text.data, NULL);
+}
+
+void service_expose_list(struct service *s, const struct caller *who, const char *machine,
+                         service_net_fn *done, void *arg) {
+    struct err err;
+    struct live *l =
+        allow(who, SCOPE_READ, &err) < 0 ? NULL : live_find(s, who, machine, LIVE_ANY, &err);
+    if (l)
+        list(l, done, arg);
+    else
+        done(arg, NULL, &err);
+}
+
+static int close_door(struct live *l, uint16_t port, struct err *err) {
+    struct exposure *e = find(l, port);
+    if (!e)
+        return err_set(err, ERR_NOT_FOUND, "machine '%s' does not show port %u", l->row.id, port);
+    if (store_exposure_remove(l->service->store, l->row.id, port, err) < 0)
+        return -1;
+    *e = l->exposures->list[--l->exposures->count];
+    policy_show(gate_policy(l->gate), port, false); /* kept with the next change: it is closed */
+    ingress_close(l->service->ingress, l->row.id, port);
+    return 0;
+}
+
+void service_expose_remove(struct service *s, const struct caller *who, const char *machine,
+                           uint16_t port, service_net_fn *done, void *arg) {
+    struct err err;
+    uint64_t intent;
+    char detail[32];
+    struct live *l = begin(s, who, machine, "expose.close", port, detail, &intent, &err);
+    if (!l) {
+        done(arg, NULL, &err);
+        return;
+    }
+    int status = close_door(l, port, &err);
+    const struct journal_record what = {
+        .verb = "expose.close", .machine = l->row.id, .detail = detail};
+    note_result(s, who, &what, intent, status < 0 ? &err : NULL);
+    if (status < 0)
+        done(arg, NULL, &err);
+    else
+        list(l, done, arg);
+}

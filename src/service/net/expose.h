@@ -1,0 +1,18 @@
+/* Ports inside machines that are shown outside, each with a token of its own. */
+#pragma once
+
+#include "service/net/net.h"
+#include "service/service.h"
+
+struct expose_request {
+    struct given port;
+};
+
+/* {"machine","port","url","token"}; a door that is open gets another token. */
+void service_expose(struct service *s, const struct caller *who, const char *machine,
+                    const struct expose_request *r, service_net_fn *done, void *arg);
+/* {"machine","exposures":[{"port","url"}]} */
+void service_expose_list(struct service *s, const struct caller *who, const char *machine,
+                         service_net_fn *done, void *arg);
+void service_expose_remove(struct service *s, const struct caller *who, const char *machine,
+                           uint16_t port, service_net_fn *done, void *arg);

@@ -1,0 +1,271 @@
+/*
+ * The authority of a machine's network, and how the machine comes to trust it: the system's bundle
+ * of certificates is replaced by one that holds it too, because programs differ in what they look
+ * at; commands get variables for the rest (net_env).
+ */
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/defer.h"
+#include "base/fdio.h"
+#include "base/log.h"
+#include "base/secret.h"
+#include "gate/java_store.h"
+#include "service/steps/inner.h"
+#include "store/networks.h"
+
+#define BUNDLE "/etc/ssl/certs/ca-certificates.crt"
+#define JAVA "/etc/ssl/certs/java/cacerts"
+enum { BUNDLE_MAX = 4 << 20, PEM_MAX = 65536 };
+
+/* Names and values in turn. Package tools wait longer than usual: a request may be held. */
+static const char *pairs[] = {
+    "SSL_CERT_FILE",
+    BUNDLE,
+    "NODE_EXTRA_CA_CERTS",
+    BUNDLE,
+    "REQUESTS_CA_BUNDLE",
+    BUNDLE,
+    "CURL_CA_BUNDLE",
+    BUNDLE,
+    "GIT_SSL_CAINFO",
+    BUNDLE,
+    "PIP_CERT",
+    BUNDLE,
+    "CARGO_HTTP_CAINFO",
+    BUNDLE,
+    "AWS_CA_BUNDLE",
+    BUNDLE,
+    "PIP_DEFAULT_TIMEOUT",
+    "300",
+    "CARGO_HTTP_TIMEOUT",
+    "300",
+};
+static const struct texts trust_env = {.v = pairs, .count = sizeof(pairs) / sizeof(*pairs)};
+static const struct texts no_env = {.count = 0};
+
+static void add_pair(struct texts *t, const char *name, const char *value) {
+    t->v[t->count++] = name;
+    t->v[t->count++] = value;
+}
+
+const struct texts *net_env(struct live *l) {
+    const struct secret_grants *grants = gate_grants(l->gate);
+    const struct texts *trust = l->trust == TRUST_THERE ? &trust_env : &no_env;
+    if (!grants->count)
+        return trust;
+    free(l->net_env.v);
+    l->net_env = (struct texts){.v = calloc(trust->count + 2 * grants->count, sizeof(char *))};
+    if (!l->net_env.v)
+        abort();
+    for (size_t i = 0; i + 1 < trust->count; i += 2)
+        add_pair(&l->net_env, trust->v[i], trust->v[i + 1]);
+    for (size_t i = 0; i < grants->count; i++)
+        add_pair(&l->net_env, grants->list[i].name, grants->list[i].placeholder);
+    return &l->net_env;
+}
+
+/* ---- the authority itself ---- */
+
+static int keep(struct live *l, struct authority *a, struct err *err) {
+    struct buf pem DEFER(buf_done) = BUF(PEM_MAX);
+    if (authority_write(a, &pem, err) < 0)
+        return -1;
+    int r = store_network_set_authority(l->service->store, l->row.id, pem.data, err);
+    explicit_bzero(pem.data, pem.len);
+    return r;
+}
+
+static int make_authority(struct live *l, struct err *err) {
+    char name[ID_SIZE + 16];
+    snprintf(name, sizeof(name), "Carrel %s", l->row.id);
+    struct authority *a = authority_new(name, err);
+    if (!a)
+        return -1;
+    if (keep(l, a, err) < 0) {
+        authority_free(a);
+        return -1;
+    }
+    gate_set_authority(l->gate, a);
+    return 0;
+}
+
+void net_inherit_trust(struct live *l, const struct live *parent) {
+    struct buf pem DEFER(secret_wipe) = BUF(PEM_MAX);
+    struct authority *known = gate_authority(parent->gate), *a = NULL;
+    struct err err;
+    if (!known)
+        return;
+    if (authority_write(known, &pem, &err) < 0 || !(a = authority_read(pem.data, &err)) ||
+        store_network_set_authority(l->service->store, l->row.id, pem.data, &err) < 0) {
+        log_line(LOG_ERROR, "service", "authority of a fork: %s id=%s", err.text, l->row.id);
+        authority_free(a);
+        return;
+    }
+    gate_set_authority(l->gate, a);
+}
+
+/* One that was kept was handed over, too. */
+void net_restore_trust(struct live *l) {
+    char *pem DEFER_FREE = NULL;
+    struct err err;
+    if (store_network_get_authority(l->service->store, l->row.id, &pem, &err) < 0) {
+        log_line(LOG_ERROR, "service", "authority of a machine: %s id=%s", err.text, l->row.id);
+        return;
+    }
+    struct authority *a = pem ? authority_read(pem, &err) : NULL;
+    if (pem)
+        explicit_bzero(pem, strlen(pem));
+    if (!a)
+        return;
+    gate_set_authority(l->gate, a);
+    l->trust = TRUST_THERE;
+}
+
+/* ---- handing it over ---- */
+
+struct handing {
+    struct live *live;
+    size_t waiting;
+    bool failed;
+    bool in_step; /* the root is being changed, and this is part of it */
+    service_done_fn *done;
+    void *arg;
+};
+
+static void handing_step(struct handing *h) {
+    struct live *l = h->live;
+    if (--h->waiting)
+        return;
+    l->trust = h->failed ? TRUST_NONE : TRUST_THERE;
+    h->done(h->arg, NULL); /* without it the network works, but for what is inside TLS */
+    live_unref(l);
+    free(h);
+}
+
+static void written(void *arg, const struct frame *frame, const struct err *err) {
+    struct handing *h = arg;
+    (void)frame;
+    if (err && !h->failed)
+        log_line(LOG_WARN, "service", "hand over an authority: %s id=%s", err->text,
+                 h->live->row.id);
+    h->failed |= err != NULL;
+    handing_step(h);
+}
+
+static struct msg_str text_of(const char *s) {
+    return (struct msg_str){s, (uint32_t)strlen(s)};
+}
+
+static void ask(struct handing *h, uint16_t type, const void *msg) {
+    h->waiting++;
+    guest_request(h->live->machine->guest, (struct frame_head){.type = type}, msg, NULL, 0, written,
+                  h);
+}
+
+static void put_directory(struct handing *h, const char *path) {
+    const struct msg_path m = {.flags = MSG_PARENTS, .mode = 0755, .path = text_of(path)};
+    ask(h, MSG_MKDIR, &m);
+}
+
+/* Beside it, then over it: the image's own file may be nobody's to change. */
+static void put_file(struct handing *h, const char *path, const char *bytes, size_t n) {
+    char beside[128];
+    snprintf(beside, sizeof(beside), "%s.carrel", path);
+    for (size_t at = 0; at < n || at == 0; at += MSG_CHUNK_MAX) {
+        size_t part = n - at < MSG_CHUNK_MAX ? n - at : MSG_CHUNK_MAX;
+        const struct msg_write m = {.flags = at ? 0 : MSG_CREATE | MSG_TRUNCATE,
+                                    .mode = 0644,
+                                    .offset = at,
+                                    .path = text_of(beside),
+                                    .data = {(const uint8_t *)bytes + at, (uint32_t)part}};
+        ask(h, MSG_WRITE, &m);
+    }
+    const struct msg_move move = {.from = text_of(beside), .to = text_of(path)};
+    ask(h, MSG_MOVE, &move);
+}
+
+/* Java looks nowhere else; the rest of that file is the same bundle in another form. */
+static void put_java(struct handing *h, const struct buf *bundle) {
+    struct buf store DEFER(buf_done) = BUF(BUNDLE_MAX);
+    struct err err;
+    bool has_java = strcmp(h->live->row.image, "host") != 0 || access(JAVA, F_OK) == 0;
+    if (!has_java)
+        return;
+    if (java_store(bundle->data, bundle->len, &store, &err) < 0) {
+        h->failed = true;
+        return;
+    }
+    put_directory(h, "/etc/ssl/certs/java");
+    put_file(h, JAVA, store.data, store.len);
+}
+
+static void hand_over(struct handing *h) {
+    static const char apt[] = "Acquire::http::Timeout \"300\";\nAcquire::https::Timeout \"300\";\n";
+    struct buf own DEFER(buf_done) = BUF(PEM_MAX), bundle DEFER(buf_done) = BUF(BUNDLE_MAX);
+    char *system DEFER_FREE = calloc(1, BUNDLE_MAX);
+    struct err err;
+    ssize_t n = system ? read_file_at(AT_FDCWD, BUNDLE, system, BUNDLE_MAX) : -1;
+    if (authority_certificate(gate_authority(h->live->gate), &own, &err) < 0 ||
+        !buf_add(&bundle, n > 0 ? system : "", n > 0 ? (size_t)n : 0) ||
+        !buf_add(&bundle, own.data, own.len)) {
+        h->failed = true;
+        return;
+    }
+    put_directory(h, "/etc/ssl/certs");
+    put_directory(h, "/usr/local/share/ca-certificates");
+    put_directory(h, "/etc/apt/apt.conf.d");
+    put_file(h, BUNDLE, bundle.data, bundle.len);
+    put_java(h, &bundle);
+    put_file(h, "/usr/local/share/ca-certificates/carrel.crt", own.data, own.len);
+    put_file(h, "/etc/apt/apt.conf.d/90carrel", apt, sizeof(apt) - 1);
+}
+
+/* Nothing is written while a step is taken; who takes one knows what it does. */
+static void hand_over_now(void *arg) {
+    struct handing *h = arg;
+    struct err err;
+    int turn = h->in_step ? 0 : gate_enter(h->live, hand_over_now, h, &err);
+    if (turn > 0)
+        return;
+    if (turn == 0 && h->live->machine)
+        hand_over(h);
+    else
+        h->failed = true;
+    handing_step(h);
+}
+
+static void trust(struct live *l, bool in_step, service_done_fn *done, void *arg) {
+    struct err err;
+    if (l->trust != TRUST_NONE || !l->machine || !l->machine->guest) {
+        done(arg, NULL);
+        return;
+    }
+    if (!gate_authority(l->gate) && make_authority(l, &err) < 0) {
+        log_line(LOG_ERROR, "service", "authority of a machine: %s id=%s", err.text, l->row.id);
+        done(arg, NULL);
+        return;
+    }
+    struct handing *h = calloc(1, sizeof(*h));
+    if (!h)
+        abort();
+    *h = (struct handing){.live = l, .waiting = 1, .in_step = in_step, .done = done, .arg = arg};
+    l->trust = TRUST_GOING;
+    live_ref(l);
+    hand_over_now(h);
+}
+
+void net_trust(struct live *l, service_done_fn *done, void *arg) {
+    trust(l, false, done, arg);
+}
+
+void net_trust_again(struct live *l, service_done_fn *done, void *arg) {
+    if (l->trust != TRUST_THERE) {
+        done(arg, NULL);
+        return;
+    }
+    l->trust = TRUST_NONE;
+    trust(l, true, done, arg);
+}

@@ -1,0 +1,114 @@
+#include "service/review/baselines.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/baseline.h"
+#include "base/defer.h"
+#include "base/fdio.h"
+#include "base/folder.h"
+#include "base/log.h"
+#include "base/sha256.h"
+#include "grant/dir_record.h"
+
+enum { PATH_SIZE = PLACE_SIZE + 128, NAME_BYTES = 12 };
+
+static void close_dir(DIR **d) {
+    if (*d)
+        closedir(*d);
+}
+
+static void dir_of(const struct service *s, const char *machine, char ret[PATH_SIZE]) {
+    snprintf(ret, PATH_SIZE, "%s/baselines%s%s", s->place->home, *machine ? "/" : "", machine);
+}
+
+/* A place is a path, and no name for a file. */
+static void path_of(const struct service *s, const char *machine, const char *place,
+                    char ret[PATH_SIZE]) {
+    struct sha256 hash;
+    uint8_t bytes[SHA256_BYTES];
+    char name[2 * SHA256_BYTES + 1], dir[PATH_SIZE];
+    sha256_init(&hash);
+    sha256_add(&hash, place, strlen(place));
+    sha256_end(&hash, bytes);
+    journal_hex(bytes, NAME_BYTES, name);
+    dir_of(s, machine, dir);
+    if (snprintf(ret, PATH_SIZE, "%.*s/%s", PATH_SIZE - 64, dir, name) >= PATH_SIZE)
+        ret[0] = '\0';
+}
+
+static int make_dirs(const struct service *s, const char *machine, struct err *err) {
+    char path[PATH_SIZE];
+    const char *const names[] = {"", machine};
+    for (size_t i = 0; i < 2; i++) {
+        dir_of(s, names[i], path);
+        int status = folder_make(path);
+        if (status < 0)
+            return err_num(err, status, "make '%s'", path);
+    }
+    return 0;
+}
+
+/* Anew: change sets keep their link to one that was there before. */
+static int open_new(const struct service *s, const char *machine, const char *place,
+                    struct err *err) {
+    char path[PATH_SIZE];
+    path_of(s, machine, place, path);
+    if (make_dirs(s, machine, err) < 0)
+        return -1;
+    unlink(path);
+    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    return fd < 0 ? err_sys(err, "make '%s'", path) : fd;
+}
+
+static int flush_new(const struct service *s, const char *machine, int to, struct err *err) {
+    char path[PATH_SIZE];
+    dir_of(s, machine, path);
+    int status = fdatasync(to) < 0 ? -errno : folder_sync(path);
+    return status < 0 ? err_num(err, status, "flush a baseline in '%s'", path) : 0;
+}
+
+int baseline_begin(const struct service *s, const char *machine, const char *place, bool durable,
+                   struct err *err) {
+    int to DEFER_CLOSE = open_new(s, machine, place, err);
+    if (to < 0)
+        return -1;
+    int status = write_all(to, BASELINE_HEAD, strlen(BASELINE_HEAD));
+    if (status < 0)
+        return err_num(err, status, "begin a baseline");
+    return durable ? flush_new(s, machine, to, err) : 0;
+}
+
+int baseline_make(const struct service *s, const char *machine, const char *place, int dir,
+                  struct err *err) {
+    int to DEFER_CLOSE = open_new(s, machine, place, err);
+    if (to < 0)
+        return -1;
+    if (dir_record(dir, to, err) < 0)
+        return err_wrap(err, "what is lent at '%s'", place);
+    return flush_new(s, machine, to, err);
+}
+
+void baseline_keep(const struct service *s, const char *machine, const char *place,
+                   const char *path) {
+    char from[PATH_SIZE];
+    path_of(s, machine, place, from);
+    if (link(from, path) < 0 && errno != ENOENT)
+        log_line(LOG_WARN, "service", "keep a baseline: %s id=%s", strerror(errno), machine);
+}
+
+void baselines_remove(const struct service *s, const char *machine) {
+    char path[PATH_SIZE];
+    dir_of(s, machine, path);
+    DIR *d DEFER(close_dir) = opendir(path);
+    for (struct dirent *e; d && (e = readdir(d));)
+        if (e->d_name[0] != '.')
+            unlinkat(dirfd(d), e->d_name, 0);
+    if (d)
+        rmdir(path);
+}

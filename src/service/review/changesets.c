@@ -1,0 +1,335 @@
+#include "service/review/changesets.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/baseline.h"
+#include "base/defer.h"
+#include "base/fdio.h"
+#include "base/folder.h"
+#include "service/review/changeset_files.h"
+#include "service/rights.h"
+#include "service/taint.h"
+
+enum { WORDS_SIZE = 65536, DATABASE_MAX = 8 << 20 };
+
+#define WORDS ".json"
+#define PART ".part"
+#define REVOKED ".revoked"
+
+static void free_json(json_t **json) {
+    json_decref(*json);
+}
+
+/* ---- files ---- */
+
+void changeset_path(const struct service *s, const char *id, const char *ending,
+                    char ret[CHANGESET_PATH]) {
+    snprintf(ret, CHANGESET_PATH, "%s/changesets/%s%s", s->place->home, id, ending);
+}
+
+int changeset_make_dir(const struct service *s, struct err *err) {
+    char path[CHANGESET_PATH];
+    changeset_path(s, "", "", path);
+    int status = folder_make(path);
+    return status < 0 ? err_num(err, status, "make '%s'", path) : 0;
+}
+
+int changeset_write(const struct service *s, const char *id, const char *ending, const char *text,
+                    size_t n, struct err *err) {
+    char path[CHANGESET_PATH], part[CHANGESET_PATH];
+    changeset_path(s, id, ending, path);
+    changeset_path(s, id, PART, part);
+    int fd DEFER_CLOSE = open(part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    int status = fd < 0 ? -errno : write_all(fd, text, n);
+    if (status < 0)
+        return err_num(err, status, "write '%s'", path);
+    if (fsync(fd) < 0 || rename(part, path) < 0)
+        return err_sys(err, "write '%s'", path);
+    status = folder_sync_above(path);
+    return status < 0 ? err_num(err, status, "keep '%s'", path) : 0;
+}
+
+void changeset_remove(const struct service *s, const char *id) {
+    static const char *const endings[] = {WORDS, CHANGESET_ARCHIVE, CHANGESET_BASE,
+                                          CHANGESET_DATABASE, PART};
+    char path[CHANGESET_PATH];
+    for (size_t i = 0; i < sizeof(endings) / sizeof(*endings); i++) {
+        changeset_path(s, id, endings[i], path);
+        unlink(path);
+    }
+}
+
+/* All of one goes at once: by the time of its words, or its own while it has none. */
+static int64_t age_of(int dir, const char *name) {
+    char words[ID_SIZE + sizeof(WORDS)];
+    struct stat st;
+    snprintf(words, sizeof(words), "%.*s" WORDS, (int)strcspn(name, "."), name);
+    if (fstatat(dir, words, &st, AT_SYMLINK_NOFOLLOW) < 0 &&
+        fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+        return INT64_MAX;
+    return st.st_mtim.tv_sec;
+}
+
+static bool is_ours(const char *name) {
+    size_t n = strcspn(name, ".");
+    return id_valid(name, n, 'c') || id_valid(name, n, 'g');
+}
+
+/* The words go last: until then the rest is as old as they are. */
+void changesets_trim(const char *home, int64_t before_ms) {
+    char path[CHANGESET_PATH];
+    snprintf(path, sizeof(path), "%s/changesets", home);
+    DIR *dir = opendir(path);
+    for (int last = 0; dir && last < 2; last++) {
+        rewinddir(dir);
+        for (struct dirent *e; (e = readdir(dir));)
+            if (is_ours(e->d_name) && !strstr(e->d_name, WORDS) == !last &&
+                age_of(dirfd(dir), e->d_name) < before_ms / 1000)
+                unlinkat(dirfd(dir), e->d_name, 0);
+    }
+    if (dir)
+        closedir(dir);
+}
+
+/* ---- grants that were taken back ---- */
+
+int changesets_revoke(const struct service *s, const char *grant, struct err *err) {
+    return changeset_make_dir(s, err) < 0 ? -1 : changeset_write(s, grant, REVOKED, "", 0, err);
+}
+
+static bool is_revoked(const struct service *s, const char *grant) {
+    char path[CHANGESET_PATH];
+    changeset_path(s, grant, REVOKED, path);
+    return *grant && access(path, F_OK) == 0;
+}
+
+/* ---- words ---- */
+
+#define AT(member) offsetof(struct changeset_view, member)
+static const struct {
+    const char *name;
+    size_t offset;
+} texts[] = {{"owner", AT(owner)},
+             {"machine", AT(machine)},
+             {"machine_name", AT(machine_name)},
+             {"path", AT(path)},
+             {"slice", AT(slice)},
+             {"grant", AT(grant)},
+             {"kind", AT(kind)},
+             {"home", AT(home)},
+             {"ref", AT(ref)},
+             {"base_sha256", AT(base_sha256)},
+             {"sha256", AT(sha256)},
+             {"tainted", AT(tainted)}};
+#undef AT
+enum { TEXTS = sizeof(texts) / sizeof(*texts) };
+
+static const char **text_at(struct changeset_view *v, size_t i) {
+    return (const char **)(void *)((char *)v + texts[i].offset);
+}
+
+int changeset_write_words(const struct service *s, const struct changeset_view *v,
+                          struct err *err) {
+    struct buf text DEFER(buf_done) = BUF(WORDS_SIZE);
+    struct jot j = JOT(&text);
+    struct changeset_view view = *v;
+    jot_object(&j, NULL);
+    for (size_t i = 0; i < TEXTS; i++)
+        if (*text_at(&view, i))
+            jot_string(&j, texts[i].name, *text_at(&view, i));
+    jot_u64(&j, "bytes", v->bytes);
+    jot_u64(&j, "created_ms", v->created_ms);
+    jot_u64(&j, "machine_ms", v->machine_ms);
+    jot_end(&j, '}');
+    return j.failed ? err_set(err, ERR_LIMIT, "the words of a change set are too long")
+                    : changeset_write(s, v->id, WORDS, text.data, text.len, err);
+}
+
+static int read_words(const struct service *s, const struct caller *who, const char *id,
+                      json_t **ret, struct err *err) {
+    char path[CHANGESET_PATH];
+    if (!id_valid(id, strlen(id), 'c'))
+        return err_set(err, ERR_NOT_FOUND, "there is no change set '%.40s'", id);
+    changeset_path(s, id, WORDS, path);
+    json_t *words DEFER(free_json) = json_load_file(path, 0, NULL);
+    const char *owner = json_string_value(json_object_get(words, "owner"));
+    if (!owner || !may_see(who, owner))
+        return err_set(err, ERR_NOT_FOUND, "there is no change set '%s'", id);
+    *ret = TAKE(words);
+    return 0;
+}
+
+static uint64_t number_in(const json_t *words, const char *name) {
+    json_int_t n = json_integer_value(json_object_get(words, name));
+    return n > 0 ? (uint64_t)n : 0;
+}
+
+static const char *text_in(const json_t *words, const char *name) {
+    const char *text = json_string_value(json_object_get(words, name));
+    return text ? text : "";
+}
+
+/* ---- looking ---- */
+
+static struct changeset_view view_of(const struct service *s, const char *id, const json_t *words) {
+    struct changeset_view v = {.id = id,
+                               .bytes = number_in(words, "bytes"),
+                               .created_ms = number_in(words, "created_ms"),
+                               .machine_ms = number_in(words, "machine_ms"),
+                               .revoked = is_revoked(s, text_in(words, "grant"))};
+    for (size_t i = 0; i < TEXTS; i++)
+        *text_at(&v, i) = json_string_value(json_object_get(words, texts[i].name));
+    return v;
+}
+
+static int open_part(struct service *s, const struct caller *who, const char *id,
+                     const char *ending, json_t **ret_words, struct err *err) {
+    char path[CHANGESET_PATH];
+    if (allow(who, SCOPE_READ, err) < 0 || read_words(s, who, id, ret_words, err) < 0)
+        return -1;
+    changeset_path(s, id, ending, path);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0 && errno == ENOENT && strcmp(ending, CHANGESET_BASE) == 0)
+        fd = open("/dev/null", O_RDONLY | O_CLOEXEC); /* nothing is known */
+    return fd < 0 ? err_sys(err, "open '%s'", path) : fd;
+}
+
+static void tell_part(struct service *s, const struct caller *who, const char *id,
+                      const char *ending, service_archive_fn *done, void *arg) {
+    json_t *words DEFER(free_json) = NULL;
+    struct err err;
+    int fd = open_part(s, who, id, ending, &words, &err);
+    const struct changeset_view view = view_of(s, id, words);
+    done(arg, fd < 0 ? NULL : &view, fd, fd < 0 ? &err : NULL);
+}
+
+void service_changeset_open(struct service *s, const struct caller *who, const char *id,
+                            service_archive_fn *done, void *arg) {
+    tell_part(s, who, id, CHANGESET_ARCHIVE, done, arg);
+}
+
+void service_changeset_base(struct service *s, const struct caller *who, const char *id,
+                            service_archive_fn *done, void *arg) {
+    tell_part(s, who, id, CHANGESET_BASE, done, arg);
+}
+
+void service_changeset_database(struct service *s, const struct caller *who, const char *id,
+                                service_net_fn *done, void *arg) {
+    json_t *words DEFER(free_json) = NULL;
+    struct buf text DEFER(buf_done) = BUF(DATABASE_MAX + 1);
+    char piece[65536];
+    struct err err;
+    ssize_t n;
+    int fd DEFER_CLOSE = open_part(s, who, id, CHANGESET_DATABASE, &words, &err);
+    if (fd < 0 && words)
+        err_set(&err, ERR_NOT_FOUND, "change set '%s' is not of a database", id);
+    while (fd >= 0 && (n = read(fd, piece, sizeof(piece))) > 0)
+        if (!buf_add(&text, piece, (size_t)n))
+            break;
+    done(arg, fd < 0 ? NULL : text.data ? text.data : "{}", fd < 0 ? &err : NULL);
+}
+
+/* ---- what goes out ---- */
+
+struct shipping {
+    struct service *service;
+    struct caller who;
+    char id[ID_SIZE], sha256[CHANGESET_HEX];
+    uint64_t record;
+    char *now; /* of what moved, or NULL */
+    struct err err;
+    bool failed;
+    service_ship_fn *done;
+    void *arg;
+};
+
+/* What was shipped, or put back, is what the next change is measured by. */
+static int add_base(const struct shipping *f, struct err *err) {
+    struct baseline check DEFER(baseline_done) = {0};
+    char path[CHANGESET_PATH];
+    changeset_path(f->service, f->id, CHANGESET_BASE, path);
+    if (baseline_read(f->now, strlen(f->now), &check, err) < 0)
+        return -1;
+    int fd DEFER_CLOSE = open(path, O_WRONLY | O_APPEND | O_CLOEXEC);
+    if (fd < 0 && errno == ENOENT)
+        return 0;
+    if (fd < 0 || write_all(fd, f->now, strlen(f->now)) < 0 || fdatasync(fd) < 0)
+        return err_sys(err, "write '%s'", path);
+    return 0;
+}
+
+static void ship_flush(void *arg) {
+    struct shipping *f = arg;
+    f->failed = f->now && add_base(f, &f->err) < 0;
+    if (!f->failed)
+        f->failed = store_flush(f->service->store, &f->err) < 0;
+}
+
+static void ship_flushed(void *arg) {
+    struct shipping *f = arg;
+    const struct ship_view view = {f->id, f->sha256, f->record};
+    f->done(f->arg, f->failed ? NULL : &view, f->failed ? &f->err : NULL);
+    free(f->now);
+    free(f);
+}
+
+static bool is_over(const struct ship_request *r) {
+    return strcmp(r->action, "shipped") == 0 || strcmp(r->action, "undone") == 0;
+}
+
+static int note_ship(struct shipping *f, const struct ship_request *r, const json_t *words,
+                     struct err *err) {
+    struct buf text DEFER(buf_done) = BUF(WORDS_SIZE);
+    struct jot j = JOT(&text);
+    char verb[32];
+    bool after = is_over(r);
+    snprintf(verb, sizeof(verb), "review.%s", r->action[0] == 's' ? "ship" : "undo");
+    jot_object(&j, NULL);
+    jot_string(&j, "changeset", f->id);
+    jot_string(&j, "archive", text_in(words, "sha256"));
+    jot_string(&j, "files_sha256", f->sha256);
+    jot_u64(&j, "files", r->files.value);
+    jot_string(&j, "target", r->target);
+    jot_end(&j, '}');
+    struct journal_record what = {
+        .verb = verb, .machine = text_in(words, "machine"), .detail = j.failed ? NULL : text.data};
+    f->record = r->intent.value;
+    if (!after)
+        return note_intent(f->service, &f->who, &what, &f->record, err);
+    note_result(f->service, &f->who, &what, r->intent.value, NULL);
+    return 0;
+}
+
+void service_ship(struct service *s, const struct caller *who, const char *id,
+                  const struct ship_request *r, service_ship_fn *done, void *arg) {
+    json_t *words DEFER(free_json) = NULL;
+    struct shipping *f = calloc(1, sizeof(*f));
+    struct err err;
+    if (!f)
+        abort();
+    *f = (struct shipping){.service = s, .who = *who, .done = done, .arg = arg};
+    snprintf(f->id, sizeof(f->id), "%s", id);
+    snprintf(f->sha256, sizeof(f->sha256), "%s", r->sha256);
+    int status = authorise(who, RIGHT_SHIP, &err);
+    if (status == 0 && (strlen(r->sha256) != CHANGESET_HEX - 1 || strlen(r->target) > 1000))
+        status = err_set(&err, ERR_INVALID, "'sha256' or 'target' is not what it must be");
+    if (status < 0 || read_words(s, who, id, &words, &err) < 0 ||
+        taint_shipped(s, who->owner, text_in(words, "tainted"), r->target, &err) < 0 ||
+        note_ship(f, r, words, &err) < 0) {
+        free(f);
+        done(arg, NULL, &err);
+        return;
+    }
+    if (r->now && is_over(r))
+        f->now = strdup(r->now);
+    loop_work(s->loop, ship_flush, ship_flushed, f);
+}

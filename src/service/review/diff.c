@@ -1,0 +1,262 @@
+#include "service/review/diff.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/defer.h"
+#include "machine/compare/compare.h"
+#include "service/steps/inner.h"
+#include "service/steps/steps.h"
+
+struct end {
+    char wanted[STORE_NAME_SIZE];
+    char name[ID_SIZE];
+    uint64_t number;
+    char stack[LAYERS_TEXT_SIZE];
+    int root, usr;
+};
+
+/* From request to answer. Its worker's time is a job's. */
+struct diffing {
+    struct live *live;
+    struct end from, to;
+    int disk, userns;
+    struct compare_order order;
+    struct buf records;
+    bool failed;
+    struct err err;
+    service_diff_fn *done;
+    void *arg;
+};
+
+static void diffing_free(struct diffing *d) {
+    int *const fds[] = {&d->from.root, &d->from.usr, &d->to.root, &d->to.usr, &d->disk, &d->userns};
+    for (size_t i = 0; i < sizeof(fds) / sizeof(*fds); i++)
+        close_fd(fds[i]);
+    buf_done(&d->records);
+    live_unref(d->live);
+    free(d);
+}
+
+static void finish(struct diffing *d, const struct err *err) {
+    struct change_list list DEFER(change_list_done) = {0};
+    struct err broken;
+    d->live->service->comparing--;
+    if (!err && !change_list_take(&d->records, &list)) {
+        err_set(&broken, ERR_INTERNAL, "the worker that compares gave no whole answer");
+        err = &broken;
+    }
+    const struct diff_view view = {
+        .machine = d->live->row.id,
+        .from = {d->from.name, d->from.number},
+        .to = {d->to.name, d->to.number},
+        .changes = &list,
+    };
+    d->done(d->arg, err ? NULL : &view, err);
+    diffing_free(d);
+}
+
+/* ---- the work ---- */
+
+static void run_job(void *arg) {
+    struct diffing *d = arg;
+    const int fds[COMPARE_FDS] = {
+        [FD_ROOT_BEFORE] = d->from.root,
+        [FD_USR_BEFORE] = d->from.usr,
+        [FD_ROOT_AFTER] = d->to.root,
+        [FD_USR_AFTER] = d->to.usr,
+        [FD_DISK] = d->disk,
+    };
+    d->failed = compare_run(d->live->service->place->libexec, &d->order, fds, COMPARE_FDS,
+                            d->userns, &d->records, &d->err) < 0;
+}
+
+static void job_done(void *arg) {
+    struct diffing *d = arg;
+    finish(d, d->failed ? &d->err : NULL);
+}
+
+static void disk_known(void *arg, int disk, int userns, const struct err *err) {
+    struct diffing *d = arg;
+    d->disk = disk;
+    d->userns = userns;
+    if (err)
+        finish(d, err);
+    else
+        loop_work(d->live->service->loop, run_job, job_done, d);
+}
+
+/* It may have ended while we asked. */
+static struct machine *machine_of(struct diffing *d) {
+    struct err err;
+    if (d->live->machine)
+        return d->live->machine;
+    live_state_error(d->live, &err);
+    finish(d, &err);
+    return NULL;
+}
+
+static void to_known(void *arg, int root, int usr, const struct err *err) {
+    struct diffing *d = arg;
+    d->to.root = root;
+    d->to.usr = usr;
+    if (err)
+        finish(d, err);
+    else if (machine_of(d))
+        d->live->service->driver->disk(d->live->machine, disk_known, d);
+}
+
+static void from_known(void *arg, int root, int usr, const struct err *err) {
+    struct diffing *d = arg;
+    d->from.root = root;
+    d->from.usr = usr;
+    if (err)
+        finish(d, err);
+    else if (machine_of(d))
+        d->live->service->driver->view(d->live->machine, d->to.stack, to_known, d);
+}
+
+/* ---- what is compared ---- */
+
+/*
+ * The layers that only one of them has: those above what both lie on. They are this machine's own,
+ * since a fork's share of its ancestors is never changed.
+ */
+static int differing_layers(struct diffing *d, struct err *err) {
+    struct layers *a DEFER_FREE = calloc(2, sizeof(*a)), *b = a + 1;
+    if (!a)
+        abort();
+    if (layers_parse(d->from.stack, a, err) < 0 || layers_parse(d->to.stack, b, err) < 0)
+        return -1;
+    while (a->count && b->count && a->v[a->count - 1].number == b->v[b->count - 1].number &&
+           strcmp(a->v[a->count - 1].machine, b->v[b->count - 1].machine) == 0)
+        a->count--, b->count--;
+    for (int i = 0; i < 2; i++)
+        for (size_t k = 0; k < a[i].count; k++) {
+            if (strcmp(a[i].v[k].machine, d->live->row.id) != 0)
+                return err_set(err, ERR_INTERNAL, "layer %u is machine '%s''s", a[i].v[k].number,
+                               a[i].v[k].machine);
+            d->order.layers[d->order.layer_count++] = a[i].v[k].number;
+        }
+    return 0;
+}
+
+static int find_step(struct diffing *d, struct end *e, const char *step, struct err *err) {
+    struct step_row row DEFER(step_row_done) = {.what = NULL};
+    if (store_step_find(d->live->service->store, d->live->row.id, step, &row, err) < 0)
+        return -1;
+    if (!row.has_point)
+        return err_set(err, ERR_UNSUPPORTED, "step %u has no restore point: %s", row.number,
+                       row.reason);
+    snprintf(e->name, sizeof(e->name), "%s", row.id);
+    snprintf(e->stack, sizeof(e->stack), "%s", row.stack ? row.stack : "");
+    e->number = row.number;
+    return 0;
+}
+
+/* The image alone; for a fork the step it was made from, which is its first. */
+static int find_start(struct diffing *d, struct end *e, struct err *err) {
+    struct root_row root DEFER(root_row_done) = {.stack = NULL};
+    struct err none;
+    snprintf(e->name, sizeof(e->name), "start");
+    if (store_root_get(d->live->service->store, d->live->row.id, &root, &none) < 0)
+        return none.code == ERR_NOT_FOUND ? 0 : (*err = none, -1);
+    if (!root.from_machine[0])
+        return 0;
+    if (find_step(d, e, "1", err) == 0)
+        return 0;
+    return err_remedy(err, "name a later step: carrel log %s", d->live->row.id);
+}
+
+static int find_end(struct diffing *d, struct end *e, struct err *err) {
+    if (strcmp(e->wanted, "start") == 0)
+        return find_start(d, e, err);
+    if (strcmp(e->wanted, "now") != 0)
+        return find_step(d, e, e->wanted, err);
+    snprintf(e->name, sizeof(e->name), "now");
+    return steps_next_stack(d->live, e->stack, err);
+}
+
+static int check(struct diffing *d, struct err *err) {
+    struct live *l = d->live;
+    if (!l->machine || l->row.state == MACHINE_ENDING)
+        return live_state_error(l, err);
+    if (find_end(d, &d->from, err) < 0 || find_end(d, &d->to, err) < 0 ||
+        differing_layers(d, err) < 0)
+        return -1;
+    if (compare_order_ok(&d->order))
+        return 0;
+    err_set(err, ERR_INVALID, "'%.60s' is no path that can be looked at", d->order.under);
+    return err_remedy(err, "name it from the root on, without '.' and '..'");
+}
+
+/* Nothing lies between them: there is nothing to look at. */
+static void answer_equal(struct diffing *d) {
+    const struct changes_record end = {.type = CHANGES_END};
+    (void)!changes_write(&d->records, &end);
+    finish(d, NULL);
+}
+
+static void begin(void *arg) {
+    struct diffing *d = arg;
+    struct err err;
+    if (gate_wait_settled(d->live, begin, d))
+        return;
+    if (check(d, &err) < 0)
+        finish(d, &err);
+    else if (d->order.layer_count == 0)
+        answer_equal(d);
+    else
+        d->live->service->driver->view(d->live->machine, d->from.stack, from_known, d);
+}
+
+/* "/home/user/" is "home/user" in an order. */
+static void put_path(char *ret, const char *path) {
+    path += strspn(path, "/");
+    snprintf(ret, COMPARE_UNDER_SIZE, "%s", path);
+    for (size_t n = strlen(ret); n && ret[n - 1] == '/';)
+        ret[--n] = '\0';
+}
+
+static int admit(struct service *s, const struct diff_request *r, struct err *err) {
+    if (s->comparing >= DIFF_AT_ONCE) {
+        err_set(err, ERR_BUSY, "%d comparisons run already", DIFF_AT_ONCE);
+        return err_remedy(err, "try again when one has ended");
+    }
+    if (r->path && strlen(r->path) >= COMPARE_UNDER_SIZE)
+        return err_set(err, ERR_LIMIT, "the path is longer than %d bytes", COMPARE_UNDER_SIZE);
+    return 0;
+}
+
+void service_diff(struct service *s, const struct caller *who, const char *machine,
+                  const struct diff_request *r, service_diff_fn *done, void *arg) {
+    struct err err;
+    struct live *l =
+        allow(who, SCOPE_READ, &err) < 0 ? NULL : live_find(s, who, machine, LIVE_ANY, &err);
+    if (!l || admit(s, r, &err) < 0) {
+        done(arg, NULL, &err);
+        return;
+    }
+    struct diffing *d = calloc(1, sizeof(*d));
+    if (!d)
+        abort();
+    *d = (struct diffing){.live = l,
+                          .from = {.root = -1, .usr = -1},
+                          .to = {.root = -1, .usr = -1},
+                          .disk = -1,
+                          .userns = -1,
+                          .records = BUF(2 * COMPARE_OUT_MAX),
+                          .done = done,
+                          .arg = arg};
+    d->order = (struct compare_order){.task = COMPARE_TREES,
+                                      .context = (uint32_t)r->context,
+                                      .text = !r->brief,
+                                      .usr = !l->image};
+    put_path(d->order.under, r->path ? r->path : "");
+    snprintf(d->from.wanted, sizeof(d->from.wanted), "%s", r->from ? r->from : "start");
+    snprintf(d->to.wanted, sizeof(d->to.wanted), "%s", r->to ? r->to : "now");
+    live_ref(l);
+    s->comparing++;
+    begin(d);
+}

@@ -1,0 +1,389 @@
+/*
+ * Freezing: what a machine has at a place becomes a change set. A directory is packed by the
+ * machine's own tools into the archive; a database that was handed over is read out and compared
+ * (grants/sqlite.c), and the archive holds it as one file. The words come last.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/defer.h"
+#include "base/fdio.h"
+#include "base/tar.h"
+#include "service/exec/tool_run.h"
+#include "service/grants/kinds.h"
+#include "service/review/baselines.h"
+#include "service/review/changeset_files.h"
+#include "service/taint.h"
+
+/* Of a directory: at its largest some 2 MiB each second. */
+enum { PACK_LIMIT_MS = 10 * 60 * 1000 };
+
+struct freezing {
+    struct service *service;
+    struct caller who;
+    struct tool_run *tool;
+    char id[ID_SIZE], machine[ID_SIZE], name[STORE_NAME_SIZE], path[4096], slice[4096];
+    char sha256[CHANGESET_HEX], base_sha256[CHANGESET_HEX], tainted[TAINT_SOURCE_SIZE];
+    struct grant_row grant; /* what it is the work on; id empty: nothing that was handed over */
+    char *ref;
+    char *told; /* of a database: what differs, as JSON */
+    int64_t machine_ms, created_ms;
+    int fd, base; /* base: the copy of a database that was handed over, or -1 */
+    uint64_t bytes, intent;
+    struct sha256 hash;
+    struct err err;
+    bool failed;
+    service_changeset_fn *done;
+    void *arg;
+};
+
+static struct journal_record record_of(const struct freezing *f) {
+    return (struct journal_record){.verb = "review.freeze", .machine = f->machine};
+}
+
+static const char *or_null(const char *text) {
+    return text && *text ? text : NULL;
+}
+
+static struct changeset_view view_of(const struct freezing *f) {
+    return (struct changeset_view){.id = f->id,
+                                   .owner = f->who.owner,
+                                   .machine = f->machine,
+                                   .machine_name = or_null(f->name),
+                                   .path = f->path,
+                                   .slice = f->slice,
+                                   .grant = or_null(f->grant.id),
+                                   .kind = or_null(f->grant.kind),
+                                   .home = f->grant.what,
+                                   .ref = f->ref,
+                                   .base_sha256 = or_null(f->base_sha256),
+                                   .sha256 = f->sha256,
+                                   .tainted = or_null(f->tainted),
+                                   .bytes = f->bytes,
+                                   .created_ms = (uint64_t)f->created_ms,
+                                   .machine_ms = (uint64_t)f->machine_ms};
+}
+
+static void finish(struct freezing *f) {
+    struct journal_record what = record_of(f);
+    char detail[160];
+    const struct err *err = f->failed ? &f->err : NULL;
+    snprintf(detail, sizeof(detail), "{\"changeset\":\"%s\",\"sha256\":\"%s\"}", f->id, f->sha256);
+    what.detail = err ? NULL : detail;
+    what.bytes = f->bytes;
+    if (f->intent)
+        note_result(f->service, &f->who, &what, f->intent, err);
+    const struct changeset_view view = view_of(f);
+    if (err)
+        changeset_remove(f->service, f->id);
+    f->done(f->arg, err ? NULL : &view, err);
+    close_fd(&f->fd);
+    close_fd(&f->base);
+    grant_row_done(&f->grant);
+    free(f->ref);
+    free(f->told);
+    free(f);
+}
+
+static void fail(struct freezing *f, const struct err *err) {
+    f->failed = true;
+    f->err = *err;
+    finish(f);
+}
+
+/* ---- a database as an archive of one file ---- */
+
+static void hex_of(struct sha256 *hash, char ret[CHANGESET_HEX]) {
+    uint8_t bytes[SHA256_BYTES];
+    sha256_end(hash, bytes);
+    journal_hex(bytes, sizeof(bytes), ret);
+}
+
+/* From its beginning; how many bytes there are. */
+static int64_t hash_file(int fd, char ret[CHANGESET_HEX], struct err *err) {
+    struct sha256 hash;
+    char piece[65536];
+    int64_t at = 0;
+    ssize_t n;
+    sha256_init(&hash);
+    while ((n = pread(fd, piece, sizeof(piece), at)) > 0) {
+        sha256_add(&hash, piece, (size_t)n);
+        at += n;
+    }
+    hex_of(&hash, ret);
+    return n < 0 ? err_sys(err, "read a database") : at;
+}
+
+/* Its header, under the name that the owner's has; how long that is does not depend on the size. */
+static size_t put_head(const struct freezing *f, uint64_t size, uint8_t to[TAR_HEAD_MAX]) {
+    struct tar_entry *e DEFER_FREE = calloc(1, sizeof(*e));
+    const char *slash = strrchr(f->grant.what, '/');
+    if (!e)
+        abort();
+    *e = (struct tar_entry){
+        .kind = TAR_FILE, .mode = 0644, .size = size, .mtime = f->created_ms / 1000};
+    snprintf(e->path, sizeof(e->path), "%s", slash ? slash + 1 : f->grant.what);
+    return tar_put(to, e);
+}
+
+/* Around the image that was written behind the room for its header. */
+static int close_archive(struct freezing *f, struct err *err) {
+    static const char zeros[3 * TAR_BLOCK];
+    uint8_t head[TAR_HEAD_MAX];
+    struct stat st;
+    size_t n = f->base < 0 ? 0 : put_head(f, 0, head);
+    if (fstat(f->fd, &st) < 0 || (uint64_t)st.st_size < n)
+        return err_set(err, ERR_INTERNAL, "a database was not written whole");
+    uint64_t size = (uint64_t)st.st_size - n;
+    if (n)
+        put_head(f, size, head);
+    int status = lseek(f->fd, 0, SEEK_END) < 0 ? -errno
+                 : pwrite(f->fd, head, n, 0) != (ssize_t)n
+                     ? -EIO
+                     : write_all(f->fd, zeros, tar_padding(size) + 2 * TAR_BLOCK);
+    if (status < 0)
+        return err_num(err, status, "write a change set");
+    int64_t bytes = hash_file(f->fd, f->sha256, err);
+    f->bytes = bytes < 0 ? 0 : (uint64_t)bytes;
+    return bytes < 0 || (f->base >= 0 && hash_file(f->base, f->base_sha256, err) < 0) ? -1 : 0;
+}
+
+static int keep_database(struct freezing *f, struct err *err) {
+    return close_archive(f, err) < 0 ? -1
+                                     : changeset_write(f->service, f->id, CHANGESET_DATABASE,
+                                                       f->told, strlen(f->told), err);
+}
+
+/* ---- on a worker ---- */
+
+static int keep_all(struct freezing *f, struct err *err) {
+    if (f->told && keep_database(f, err) < 0)
+        return -1;
+    if (fsync(f->fd) < 0)
+        return err_sys(err, "flush a change set");
+    const struct changeset_view view = view_of(f);
+    return changeset_write_words(f->service, &view, err) < 0 ? -1
+                                                             : store_flush(f->service->store, err);
+}
+
+static void keep(void *arg) {
+    struct freezing *f = arg;
+    f->failed = keep_all(f, &f->err) < 0;
+}
+
+static void kept(void *arg);
+
+/* Tainted meanwhile, or not: that is told from the loop, when everything was packed. */
+static void keep_later(struct freezing *f) {
+    service_taint_of(f->service, f->machine, f->tainted);
+    loop_work(f->service->loop, keep, kept, f);
+}
+
+static void kept(void *arg) {
+    finish(arg);
+}
+
+/* ---- a directory ---- */
+
+static int keep_piece(struct freezing *f, const uint8_t *bytes, uint32_t n, struct err *err) {
+    f->bytes += n;
+    if (f->bytes > CHANGESET_BYTES_MAX)
+        return err_set(err, ERR_LIMIT, "it holds more than %d MiB", CHANGESET_BYTES_MAX >> 20);
+    int status = write_all(f->fd, bytes, n);
+    if (status < 0)
+        return err_num(err, status, "write a change set");
+    sha256_add(&f->hash, bytes, n);
+    return 0;
+}
+
+/* A file that is larger than any disk takes a moment to make: what is too much is not read. */
+static void packed(void *arg, const uint8_t *bytes, uint32_t n) {
+    struct freezing *f = arg;
+    struct err err;
+    if (keep_piece(f, bytes, n, &err) < 0)
+        tool_stop(f->tool, &err);
+    else
+        tool_consumed(f->tool, n);
+}
+
+static void pack_over(void *arg, int status, const char *answer, const char *said,
+                      const struct err *err) {
+    struct freezing *f = arg;
+    struct err why;
+    (void)answer;
+    f->tool = NULL;
+    if (err) {
+        why = *err;
+        err_wrap(&why, "pack '%.200s'", f->path);
+    } else if (status != 0) {
+        tool_said(said, &why);
+    }
+    if (err || status != 0) {
+        fail(f, &why);
+        return;
+    }
+    hex_of(&f->hash, f->sha256);
+    keep_later(f);
+}
+
+static int pack_dir(struct freezing *f, struct err *err) {
+    const char *const argv[] = {"tar", f->path, "all", NULL};
+    const struct tool_events events = {
+        .arg = f, .limit_ms = PACK_LIMIT_MS, .data = packed, .ended = pack_over};
+    f->tool = service_tool(f->service, &f->who, f->machine, "file.tar", argv, "root", &events, err);
+    if (!f->tool)
+        return -1;
+    tool_feed(f->tool, "", 0, true);
+    return 0;
+}
+
+/* ---- a database ---- */
+
+static void compared(void *arg, const char *json, const struct err *err) {
+    struct freezing *f = arg;
+    if (err) {
+        fail(f, err);
+        return;
+    }
+    if (!(f->told = strdup(json)))
+        abort();
+    keep_later(f);
+}
+
+static int read_database(struct freezing *f, struct err *err) {
+    uint8_t head[TAR_HEAD_MAX];
+    f->base = sqlite_base(f->service, &f->grant, err);
+    if (f->base < 0)
+        return -1;
+    if (lseek(f->fd, (off_t)put_head(f, 0, head), SEEK_SET) < 0)
+        return err_sys(err, "write a change set");
+    sqlite_freeze(f->service, &f->who, &f->grant, f->fd, compared, f);
+    return 0;
+}
+
+/* It stays on its server: what became of it there. */
+static int name_database(struct freezing *f, struct err *err) {
+    struct live *l = live_find(f->service, &f->who, f->machine, LIVE_RUNNING, err);
+    if (!l)
+        return -1;
+    postgres_tell(l, &f->grant, compared, f);
+    return 0;
+}
+
+/* ---- what is frozen, and how ---- */
+
+/* A repository comes as a bundle, which lies elsewhere; of a database there is only itself. */
+enum lies { ANYWHERE, THERE, ELSEWHERE };
+
+static const struct way {
+    const char *kind, *mode; /* of the grant; mode NULL: any */
+    enum lies lies;          /* what is frozen, where it was handed over or not */
+    int (*start)(struct freezing *f, struct err *err);
+} ways[] = {
+    {"dir", "cow", ANYWHERE, pack_dir},
+    {"repo", NULL, ELSEWHERE, pack_dir},
+    {"sqlite", NULL, THERE, read_database},
+    {"postgres", NULL, THERE, name_database},
+};
+
+static const struct way *way_of(const struct freezing *f, const struct grant_row *g) {
+    enum lies lies = strcmp(f->path, f->slice) == 0 ? THERE : ELSEWHERE;
+    for (size_t i = 0; i < sizeof(ways) / sizeof(*ways); i++)
+        if (strcmp(ways[i].kind, g->kind) == 0 &&
+            (!ways[i].mode || strcmp(ways[i].mode, g->mode) == 0) &&
+            (ways[i].lies == ANYWHERE || ways[i].lies == lies))
+            return &ways[i];
+    return NULL;
+}
+
+static char *ref_of(const struct grant_row *g) {
+    json_t *detail = json_loads(g->detail ? g->detail : "{}", 0, NULL);
+    const char *text = json_string_value(json_object_get(detail, "ref"));
+    char *ref = text ? strdup(text) : NULL;
+    json_decref(detail);
+    return ref;
+}
+
+/* What was handed over there, if it comes back; NULL: nothing was. */
+static int find_way(struct freezing *f, const struct way **ret, struct err *err) {
+    struct grant_list list DEFER(grant_list_done) = {0};
+    *ret = NULL;
+    if (store_grant_list(f->service->store, f->machine, NULL, &list, err) < 0)
+        return -1;
+    for (size_t i = 0; i < list.count && !*ret; i++) {
+        struct grant_row *row = &list.rows[i];
+        if (!row->place || strcmp(row->place, f->slice) != 0 || !(*ret = way_of(f, row)))
+            continue;
+        f->grant = *row;
+        f->ref = ref_of(row);
+        *row = (struct grant_row){0};
+    }
+    return 0;
+}
+
+static int begin(struct freezing *f, struct err *err) {
+    char path[CHANGESET_PATH];
+    struct journal_record what = record_of(f);
+    const struct way *way;
+    if (find_way(f, &way, err) < 0)
+        return -1;
+    if (!way && f->path[0] != '/')
+        return err_set(err, ERR_INVALID, "'%.80s' is no absolute path", f->path);
+    if (changeset_make_dir(f->service, err) < 0)
+        return -1;
+    changeset_path(f->service, f->id, CHANGESET_BASE, path);
+    baseline_keep(f->service, f->machine, f->slice, path);
+    changeset_path(f->service, f->id, CHANGESET_ARCHIVE, path);
+    f->fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (f->fd < 0)
+        return err_sys(err, "make '%s'", path);
+    if (note_intent(f->service, &f->who, &what, &f->intent, err) < 0)
+        return -1;
+    return way ? way->start(f, err) : pack_dir(f, err);
+}
+
+static struct freezing *freezing_new(const struct live *l, const struct caller *who,
+                                     const char *path, const char *slice) {
+    struct freezing *f = calloc(1, sizeof(*f));
+    if (!f)
+        abort();
+    *f = (struct freezing){.service = l->service, .who = *who, .fd = -1, .base = -1};
+    memcpy(f->id, id_new('c').text, ID_SIZE);
+    memcpy(f->machine, l->row.id, ID_SIZE);
+    snprintf(f->name, sizeof(f->name), "%s", l->row.name);
+    snprintf(f->path, sizeof(f->path), "%s", path);
+    snprintf(f->slice, sizeof(f->slice), "%s", slice);
+    f->machine_ms = l->row.created_ms;
+    f->created_ms = now_ms();
+    snprintf(f->tainted, sizeof(f->tainted), "%s", gate_policy(l->gate)->tainted);
+    sha256_init(&f->hash);
+    return f;
+}
+
+void service_freeze(struct service *s, const struct caller *who, const char *machine,
+                    const struct freeze_request *r, service_changeset_fn *done, void *arg) {
+    const char *path = r->path ? r->path : "/outbox", *slice = r->slice ? r->slice : path;
+    struct err err;
+    struct live *l =
+        allow(who, SCOPE_RUN, &err) < 0 ? NULL : live_find(s, who, machine, LIVE_UP, &err);
+    if (l && (strlen(path) >= sizeof(((struct freezing *)0)->path) ||
+              strlen(slice) >= sizeof(((struct freezing *)0)->slice))) {
+        err_set(&err, ERR_INVALID, "'%.80s' is too long for a path", path);
+        l = NULL;
+    }
+    if (!l) {
+        done(arg, NULL, &err);
+        return;
+    }
+    struct freezing *f = freezing_new(l, who, path, slice);
+    f->done = done;
+    f->arg = arg;
+    if (begin(f, &err) < 0)
+        fail(f, &err);
+}

@@ -1,0 +1,393 @@
+#include "service/steps/durable.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/defer.h"
+#include "base/fdio.h"
+#include "base/image_id.h"
+#include "base/log.h"
+#include "service/steps/inner.h"
+#include "service/strays.h"
+#include "store/grants.h"
+#include "store/saved.h"
+
+enum {
+    SWEEP_MS = 2000,
+    AT_ONCE = 2,
+    LONGEST = 10,
+    LOOK_MS = 20,
+    TRIES_FIRST = 4,
+    STEPS_LOOKED_AT = 50
+};
+
+/* Layers on their way to the store. */
+struct saving {
+    struct live *live;
+    struct saved_row row; /* as it will be */
+    struct saved_plan plan;
+    uint32_t number; /* of the step */
+    size_t at;
+    struct loop_timer *timer;
+};
+
+static void saving_free(struct saving *v) {
+    v->live->durable.saving = NULL;
+    v->live->service->saving--;
+    loop_timer_free(v->timer);
+    saved_row_done(&v->row);
+    live_unref(v->live);
+    free(v);
+}
+
+void durable_release(struct live *l) {
+    if (l->durable.saving)
+        saving_free(l->durable.saving);
+}
+
+/* Whoever works step by step is not disturbed, but for now and then. */
+void durable_want(struct live *l) {
+    struct durable *d = &l->durable;
+    uint64_t after = l->service->conf->durable_after_ms, now = loop_now_ms(l->service->loop);
+    if (!after)
+        return;
+    if (!d->wanted)
+        d->since_ms = now;
+    d->wanted = true;
+    uint64_t latest = d->since_ms + LONGEST * after;
+    d->due_ms = now + after < latest ? now + after : latest;
+}
+
+void durable_boot(char ret[40]) {
+    int dir DEFER_CLOSE = open("/proc/sys/kernel/random", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    ssize_t n = dir < 0 ? -1 : read_file_at(dir, "boot_id", ret, 40);
+    ret[n > 0 ? strcspn(ret, "\n") : 0] = '\0';
+}
+
+/* ---- saving ---- */
+
+static void shed_done(void *arg, const struct err *err) {
+    (void)arg;
+    if (err)
+        log_line(LOG_WARN, "service", "remove what was saved: %s", err->text);
+}
+
+/* What the durable step is not made of goes: that of the one before, and copies made in vain. */
+static void shed_rest(struct live *l) {
+    struct service *s = l->service;
+    struct saved_row row DEFER(saved_row_done) = {.source = NULL};
+    char *ranges DEFER_FREE = malloc(RANGES_SIZE);
+    struct err err;
+    if (!ranges)
+        abort();
+    if (store_saved_get(s->store, l->row.id, &row, &err) == 0 &&
+        layers_named(s->store, row.disk, row.stack, ranges, &err))
+        s->driver->shed(s->host, row.disk, ranges, shed_done, NULL);
+}
+
+/* The numbers of this try are not used again, so neither is what has got them. */
+static void give_up(struct saving *v, const struct err *err) {
+    struct live *l = v->live;
+    l->durable.wanted = true;
+    snprintf(l->durable.why, sizeof(l->durable.why), "%s", err->text);
+    l->durable.due_ms =
+        loop_now_ms(l->service->loop) + back_off_ms(TRIES_FIRST + l->durable.tries++);
+    log_line(LOG_WARN, "service", "a step is not durable: %s id=%s", err->text, l->row.id);
+    shed_rest(l);
+    saving_free(v);
+}
+
+static void tell(const struct saving *v) {
+    struct live *l = v->live;
+    char json[96];
+    snprintf(json, sizeof(json), "{\"step\":\"%s\",\"number\":%u}", v->row.step, v->number);
+    event_tell(l->service, l->row.owner, l->row.id, "step.durable", json);
+}
+
+static int write_saved(struct saving *v, struct err *err) {
+    struct store *store = v->live->service->store;
+    if (store_begin(store, err) < 0)
+        return -1;
+    if (store_saved_put(store, &v->row, err) == 0 &&
+        store_step_durable(store, v->row.machine, v->row.step, err) == 0) {
+        tell(v);
+        if (store_commit(store, err) == 0)
+            return 0;
+    }
+    store_rollback(store);
+    return -1;
+}
+
+static void finish(struct saving *v) {
+    char text[LAYERS_TEXT_SIZE];
+    struct err err;
+    layers_print(&v->plan.from, text, sizeof(text));
+    free(v->row.source);
+    v->row.source = strdup(text);
+    layers_print(&v->plan.to, text, sizeof(text));
+    free(v->row.stack);
+    v->row.stack = strdup(text);
+    if (write_saved(v, &err) < 0) {
+        give_up(v, &err);
+        return;
+    }
+    v->live->durable.tries = 0;
+    v->live->durable.why[0] = '\0';
+    shed_rest(v->live);
+    saving_free(v);
+}
+
+static void copy_next(void *arg);
+
+static void copied(void *arg, const struct err *err) {
+    struct saving *v = arg;
+    if (err && err->code == ERR_BUSY) {
+        loop_timer_start(v->timer, LOOK_MS, 0);
+    } else if (err) {
+        give_up(v, err);
+    } else {
+        v->at++;
+        copy_next(v);
+    }
+}
+
+static void copy_next(void *arg) {
+    struct saving *v = arg;
+    struct live *l = v->live;
+    char layer[ID_SIZE + 16];
+    while (v->at < v->plan.from.count && !v->plan.missing[v->at])
+        v->at++;
+    if (!l->machine || l->row.state == MACHINE_ENDING || l->row.state == MACHINE_ENDED) {
+        saving_free(v);
+    } else if (v->at == v->plan.from.count) {
+        finish(v);
+    } else {
+        snprintf(layer, sizeof(layer), "%s/%u", v->plan.from.v[v->at].machine,
+                 v->plan.from.v[v->at].number);
+        l->service->driver->save(l->machine, layer, v->row.disk, v->plan.to.v[v->at].number, copied,
+                                 v);
+    }
+}
+
+/* ---- what to save ---- */
+
+/* The newest that can be returned to; `not_found`: none. */
+static int newest_point(struct live *l, struct step_row *ret, struct err *err) {
+    struct step_list list DEFER(step_list_done) = {0};
+    if (store_step_list(l->service->store, l->row.id, 0, false, STEPS_LOOKED_AT, &list, err) < 0)
+        return -1;
+    for (size_t i = 0; i < list.count; i++) {
+        if (!list.rows[i].has_point)
+            continue;
+        *ret = list.rows[i];
+        list.rows[i].what = list.rows[i].stack = NULL;
+        return 0;
+    }
+    return err_set(err, ERR_NOT_FOUND, "machine '%s' has no step to save", l->row.id);
+}
+
+static int load_row(struct live *l, struct saved_row *ret, struct err *err) {
+    if (store_saved_get(l->service->store, l->row.id, ret, err) == 0)
+        return 0;
+    if (err->code != ERR_NOT_FOUND)
+        return -1;
+    *ret = (struct saved_row){.next = 1};
+    snprintf(ret->machine, sizeof(ret->machine), "%s", l->row.id);
+    snprintf(ret->disk, sizeof(ret->disk), "%s", id_new('d').text);
+    return 0;
+}
+
+/* 1: there is something to do. The numbers of new copies are taken before any is made. */
+static int prepare(struct saving *v, struct err *err) {
+    struct live *l = v->live;
+    struct step_row step DEFER(step_row_done) = {.what = NULL};
+    if (newest_point(l, &step, err) < 0)
+        return err->code == ERR_NOT_FOUND ? 0 : -1;
+    if (load_row(l, &v->row, err) < 0)
+        return -1;
+    if (strcmp(v->row.step, step.id) == 0)
+        return 0;
+    if (saved_plan(&v->row, step.stack ? step.stack : "", &v->plan, err) < 0)
+        return -1;
+    durable_boot(v->row.boot);
+    if (store_saved_put(l->service->store, &v->row, err) < 0)
+        return -1;
+    snprintf(v->row.step, sizeof(v->row.step), "%s", step.id);
+    v->number = step.number;
+    return 1;
+}
+
+/* A copy would end half way, and take the room that is left: it begins once there is room again. */
+static bool waits_for_room(struct live *l) {
+    struct durable *d = &l->durable;
+    if (!d->wanted || d->saving || !l->service->store_full)
+        return false;
+    snprintf(d->why, sizeof(d->why),
+             "the disk that holds CARREL_HOME is full: it is saved once there is room");
+    return true;
+}
+
+void durable_look(struct live *l, uint64_t now_ms) {
+    struct durable *d = &l->durable;
+    struct err err;
+    if (waits_for_room(l))
+        return;
+    bool quiet = !l->steps.taking && !l->steps.held && !l->steps.merging && !l->changing;
+    if (!d->wanted || d->saving || !l->machine || now_ms < d->due_ms || !quiet ||
+        l->service->saving >= AT_ONCE || l->row.state == MACHINE_ENDING ||
+        l->row.state == MACHINE_ENDED)
+        return;
+    struct saving *v = calloc(1, sizeof(*v));
+    if (!v)
+        abort();
+    v->live = l;
+    v->timer = loop_timer_new(l->service->loop, copy_next, v);
+    live_ref(l);
+    l->service->saving++;
+    d->saving = v;
+    d->wanted = false;
+    int r = prepare(v, &err);
+    if (r < 0) {
+        give_up(v, &err);
+    } else if (r == 0) {
+        d->why[0] = '\0'; /* the newest is durable, as after a rewind to it */
+        saving_free(v);
+    } else {
+        copy_next(v);
+    }
+}
+
+/* ---- after a restart of the host, or when its first process was killed ---- */
+
+struct fall {
+    const char *what, *files;
+};
+static const struct fall host_restarted = {"the host was restarted",
+                                           "its files went when the host was restarted"};
+static const struct fall box_killed = {FALL_KILLED,
+                                       "its files went when its first process was killed"};
+
+/* One transaction: its root is the copies, other steps are without. */
+static int write_revived(struct live *l, struct saved_row *row, const struct fall *fall,
+                         struct err *err) {
+    struct store *store = l->service->store;
+    /* Where there is something to lie on, the berth's own overlays took the first upper. */
+    bool lies = (row->stack && *row->stack) || image_id_valid(l->row.image);
+    struct root_row root = {.layer = lies ? 2 : 1, .stack = row->stack};
+    snprintf(root.machine, sizeof(root.machine), "%s", l->row.id);
+    if (store_begin(store, err) < 0)
+        return -1;
+    if (store_steps_lose(store, row, fall->files, err) == 0 &&
+        store_root_put(store, &root, err) == 0 && store_saved_put(store, row, err) == 0 &&
+        store_machine_update(store, &l->row, err) == 0 &&
+        store_exec_lose(store, l->row.id, now_ms(), fall->what, NULL, err) == 0 &&
+        store_commit(store, err) == 0)
+        return 0;
+    store_rollback(store);
+    return -1;
+}
+
+/* Their descriptors were its box's: nobody can give them back but who lent them. */
+static bool had_directories(struct live *l) {
+    struct grant_list list DEFER(grant_list_done) = {0};
+    struct err err;
+    return store_grant_list(l->service->store, l->row.id, "dir", &list, &err) == 0 && list.count;
+}
+
+static void say_why(struct live *l, const char *id, const struct fall *fall) {
+    struct step_row step DEFER(step_row_done) = {.what = NULL};
+    struct err err;
+    char at[48] = "a step that is no longer kept";
+    if (store_step_find(l->service->store, l->row.id, id, &step, &err) == 0)
+        snprintf(at, sizeof(at), "step %u", step.number);
+    snprintf(l->row.end_reason, sizeof(l->row.end_reason), "%s: it is as after %s%s", fall->what,
+             at, had_directories(l) ? "; lend its directories again" : "");
+}
+
+static int revive(struct live *l, struct saved_row *row, const struct fall *fall, struct err *err) {
+    char json[128];
+    bool known = !row->boot[0];
+    row->boot[0] = '\0';
+    free(row->source);
+    row->source = strdup(row->stack ? row->stack : "");
+    l->row.state = MACHINE_STOPPED;
+    if (known)
+        return 0;
+    say_why(l, row->step, fall);
+    if (write_revived(l, row, fall, err) < 0)
+        return -1;
+    snprintf(json, sizeof(json), "{\"reason\":\"%s\"}", fall->what);
+    event_tell(l->service, l->row.owner, l->row.id, "machine.stopped", json);
+    return 0;
+}
+
+enum durable_fate durable_adopt(struct live *l, struct err *err) {
+    struct saved_row row DEFER(saved_row_done) = {.source = NULL};
+    char boot[40], why[STORE_REASON_SIZE];
+    if (store_saved_get(l->service->store, l->row.id, &row, err) < 0)
+        return err->code == ERR_NOT_FOUND ? DURABLE_NONE : DURABLE_LATER;
+    /* One whose time is over has ended, whatever else became of it. */
+    if (!row.step[0] || live_is_over(l, 0))
+        return DURABLE_NONE;
+    durable_boot(boot);
+    enum machine_state before = l->row.state;
+    snprintf(why, sizeof(why), "%s", l->row.end_reason);
+    if (revive(l, &row, strcmp(row.boot, boot) == 0 ? &box_killed : &host_restarted, err) < 0) {
+        log_line(LOG_ERROR, "service", "bring a machine back: %s id=%s", err->text, l->row.id);
+        l->row.state = before;
+        snprintf(l->row.end_reason, sizeof(l->row.end_reason), "%s", why);
+        return DURABLE_LATER;
+    }
+    l->dormant = l->reach.heard = true;
+    l->reach.why[0] = '\0'; /* nobody is to wait for its guest */
+    return DURABLE_STOPPED;
+}
+
+bool durable_is(struct live *l) {
+    struct saved_row row DEFER(saved_row_done) = {.source = NULL};
+    struct err err;
+    if (store_saved_get(l->service->store, l->row.id, &row, &err) < 0)
+        return err.code != ERR_NOT_FOUND;
+    return row.step[0] && !live_is_over(l, 0);
+}
+
+/* ---- afterwards ---- */
+
+static void closedirp(DIR **d) {
+    if (*d)
+        closedir(*d);
+}
+
+/* Most leave nothing there: to look through the store costs what lies in it. */
+void durable_ended(const struct live *l) {
+    struct saved_row row DEFER(saved_row_done) = {.source = NULL};
+    struct err err;
+    bool lay_there = l->steps.stack && strstr(l->steps.stack, "d-");
+    if (lay_there || store_saved_get(l->service->store, l->row.id, &row, &err) == 0)
+        l->service->saved_unswept = true;
+}
+
+void durable_sweep(struct service *s) {
+    struct err err;
+    char path[4096];
+    uint64_t now = loop_now_ms(s->loop);
+    if (!s->saved_unswept || now < s->sweep_again_ms || !strays_may_sweep(s))
+        return;
+    s->saved_unswept = false;
+    s->sweep_again_ms = now + SWEEP_MS;
+    snprintf(path, sizeof(path), "%s/saved", s->place->home);
+    DIR *d DEFER(closedirp) = opendir(path);
+    for (struct dirent *e; d && (e = readdir(d));) {
+        bool used = true;
+        if (!id_valid(e->d_name, strlen(e->d_name), 'd'))
+            continue;
+        if (store_saved_used(s->store, e->d_name, &used, &err) < 0)
+            log_line(LOG_WARN, "service", "what was saved: %s", err.text);
+        if (!used)
+            s->driver->shed(s->host, e->d_name, NULL, shed_done, NULL);
+    }
+}

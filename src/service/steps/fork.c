@@ -1,0 +1,319 @@
+/* New machines from a step of another one: they share its layers and nothing else. */
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/defer.h"
+#include "base/log.h"
+#include "service/steps/inner.h"
+#include "service/steps/steps.h"
+
+struct forking {
+    struct live *live; /* where from */
+    struct caller who;
+    uint64_t intent;
+    size_t wanted, begun, over;
+    bool drifted;
+    char key[STORE_KEY_SIZE];
+    uint8_t hash[SHA256_BYTES]; /* of the request and the source */
+    char at[STORE_NAME_SIZE];   /* the step that was named */
+    struct step_row step;
+    struct texts metadata; /* pairs */
+    json_t *given;         /* what they point into */
+    char (*ids)[ID_SIZE];  /* of those that were made */
+    size_t made;
+    char (*earlier)[ID_SIZE]; /* of those that an earlier request made */
+    size_t earlier_count;
+    bool failed;
+    struct err err;
+    service_row_fn *row;
+    service_done_fn *done;
+    void *arg;
+};
+
+static void forking_free(struct forking *f) {
+    step_row_done(&f->step);
+    json_decref(f->given);
+    free(f->metadata.v);
+    free(f->ids);
+    free(f->earlier);
+    live_unref(f->live);
+    free(f);
+}
+
+static struct journal_record record_of(const struct forking *f) {
+    return (struct journal_record){.verb = "machine.fork", .machine = f->live->row.id};
+}
+
+/* Who sends the request again gets a machine that is there. */
+static void take_back(struct service *s, const char *id) {
+    struct live *l = map_get(&s->machines, id);
+    struct err err;
+    if (store_machine_unkey(s->store, id, &err) < 0)
+        log_line(LOG_ERROR, "service", "free a key: %s id=%s", err.text, id);
+    if (l)
+        live_end(l, "another fork failed", NULL, NULL);
+}
+
+/* All or none; what an earlier request has made is its own, and was told of. */
+static void finish(struct forking *f, const struct err *err) {
+    struct service *s = f->live->service;
+    struct journal_record what = record_of(f);
+    note_result(s, &f->who, &what, f->intent, err);
+    for (size_t i = 0; err && i < f->made; i++)
+        take_back(s, f->ids[i]);
+    f->done(f->arg, err);
+    forking_free(f);
+}
+
+static void one_over(struct forking *f) {
+    f->over++;
+    if (f->over == f->begun)
+        finish(f, f->failed ? &f->err : NULL);
+}
+
+static bool is_earlier(const struct forking *f, const char *id) {
+    for (size_t i = 0; i < f->earlier_count; i++)
+        if (strcmp(f->earlier[i], id) == 0)
+            return true;
+    return false;
+}
+
+static void one_made(void *arg, const struct machine_view *view, const struct err *err) {
+    struct forking *f = arg;
+    if (err && !f->failed) {
+        f->failed = true;
+        f->err = *err;
+    }
+    if (view) {
+        if (!is_earlier(f, view->id))
+            memcpy(f->ids[f->made++], view->id, ID_SIZE);
+        f->row(f->arg, view);
+    }
+    one_over(f);
+}
+
+/* Each has a key of its own; one alone has the request's. */
+static const char *key_of(const struct forking *f, size_t i, char ret[STORE_KEY_SIZE]) {
+    if (f->wanted == 1)
+        snprintf(ret, STORE_KEY_SIZE, "%s", f->key);
+    else
+        snprintf(ret, STORE_KEY_SIZE, "%.*s.%zu", FORK_KEY_MAX, f->key, i);
+    return f->key[0] ? ret : NULL;
+}
+
+/* The source's own, and where it comes from. */
+static void fill_metadata(struct forking *f) {
+    const char *name;
+    json_t *value;
+    const struct live *l = f->live;
+    f->given = l->row.metadata ? json_loads(l->row.metadata, 0, NULL) : NULL;
+    f->metadata.v = calloc(2 * (json_object_size(f->given) + 2), sizeof(*f->metadata.v));
+    if (!f->metadata.v)
+        abort();
+    json_object_foreach(f->given, name, value) {
+        if (!json_is_string(value) || strncmp(name, "forked_", 7) == 0)
+            continue;
+        f->metadata.v[f->metadata.count++] = name;
+        f->metadata.v[f->metadata.count++] = json_string_value(value);
+    }
+    const char *const own[] = {"forked_from", l->row.id, "forked_at", f->step.id};
+    for (size_t i = 0; i < 4; i++)
+        f->metadata.v[f->metadata.count++] = own[i];
+}
+
+static struct given known(uint64_t value) {
+    return (struct given){value, value != 0};
+}
+
+static void make_all(struct forking *f) {
+    const struct live *l = f->live;
+    const struct machine_row *of = &l->row;
+    /* What the source has only because its kind does is not asked for: a host may not have it. */
+    const struct machine_limits limits = row_limits(l->service->conf, of);
+    char key[STORE_KEY_SIZE];
+    fill_metadata(f);
+    struct machine_request request = {
+        .kind = of->kind,
+        .image = of->image,
+        .limits = {.mem = known(limits.mem_bytes),
+                   .cpus = known(limits.cpu_milli),
+                   .pids = known(limits.pids),
+                   .disk = known(limits.disk_bytes)},
+        .ttl = {of->ttl_ms, true},
+        .idle = {of->idle_ms, true},
+        .idle_action = idle_action_name(of->idle_action),
+        .steps = step_policy_name(of->steps),
+        .metadata = f->metadata,
+        .env = l->env,
+        .from = {f->step.stack ? f->step.stack : "", of->id, f->step.id, f->drifted},
+    };
+    f->ids = calloc(f->wanted, sizeof(*f->ids));
+    f->earlier = calloc(f->wanted, sizeof(*f->earlier));
+    if (!f->ids || !f->earlier)
+        abort();
+    f->begun = f->wanted;
+    for (size_t i = 0, n = f->wanted; i < n; i++) {
+        struct err err;
+        request.key = key_of(f, i, key);
+        if (request.key && store_machine_by_key(l->service->store, f->who.owner, request.key,
+                                                f->hash, f->earlier[f->earlier_count], &err) > 0)
+            f->earlier_count++;
+        service_create(l->service, &f->who, &request, f->hash, NULL, 0, one_made, f);
+    }
+}
+
+static void step_known(struct forking *f) {
+    struct live *l = f->live;
+    struct err err;
+    if (!f->step.has_point) {
+        err_set(&err, ERR_UNSUPPORTED, "step %u has no restore point: %s", f->step.number,
+                f->step.reason);
+        finish(f, &err);
+    } else if (!l->machine) {
+        live_state_error(l, &err);
+        finish(f, &err);
+    } else {
+        make_all(f);
+    }
+}
+
+static void snapped(void *arg, const struct step_row *row, const struct err *failed) {
+    struct forking *f = arg;
+    struct err err;
+    if (!failed &&
+        store_step_find(f->live->service->store, row->machine, row->id, &f->step, &err) < 0)
+        failed = &err;
+    if (failed && failed->code == ERR_BUSY) {
+        err = *failed;
+        err_remedy(&err, "wait for it to end, or fork an earlier step with --at");
+        failed = &err;
+    }
+    if (failed)
+        finish(f, failed);
+    else
+        step_known(f);
+}
+
+/* `start`: the image alone; for a fork the step it was made from, which is its first. */
+static int find_row(struct forking *f, struct err *err) {
+    struct root_row root DEFER(root_row_done) = {.stack = NULL};
+    struct store *store = f->live->service->store;
+    struct err none;
+    if (strcmp(f->at, "start") != 0)
+        return store_step_find(store, f->live->row.id, f->at, &f->step, err);
+    if (store_root_get(store, f->live->row.id, &root, &none) < 0 && none.code != ERR_NOT_FOUND)
+        return *err = none, -1;
+    if (root.from_machine[0])
+        return store_step_find(store, f->live->row.id, "1", &f->step, err);
+    f->step.has_point = true;
+    return 0;
+}
+
+/* One that is being taken can be named too. */
+static void find_step(void *arg) {
+    struct forking *f = arg;
+    struct live *l = f->live;
+    struct err err;
+    int full = gate_check(l, &err);
+    if (full == 0 && gate_wait(l, find_step, f))
+        return;
+    if (full < 0 || find_row(f, &err) < 0)
+        finish(f, &err);
+    else
+        step_known(f);
+}
+
+/* The step that a machine was forked from, as fill_metadata() wrote it. */
+static void origin_of(struct forking *f, const char *id) {
+    struct machine_row row DEFER(machine_row_done) = {0};
+    struct err err;
+    if (store_machine_get(f->live->service->store, id, &row, &err) < 0)
+        return;
+    json_t *given = row.metadata ? json_loads(row.metadata, 0, NULL) : NULL;
+    const char *at = json_string_value(json_object_get(given, "forked_at"));
+    if (at)
+        snprintf(f->at, sizeof(f->at), "%s", at);
+    json_decref(given);
+}
+
+/*
+ * The same request came before, and some or all of its machines are there: the others come from the
+ * same step. How many; -1 with *err.
+ */
+static int find_earlier(struct forking *f, struct err *err) {
+    char key[STORE_KEY_SIZE], id[ID_SIZE];
+    int found = 0;
+    for (size_t i = 0; f->key[0] && i < f->wanted; i++) {
+        int r = store_machine_by_key(f->live->service->store, f->who.owner, key_of(f, i, key),
+                                     f->hash, id, err);
+        if (r < 0)
+            return -1;
+        if (r > 0 && found++ == 0)
+            origin_of(f, id);
+    }
+    return found;
+}
+
+/* One key for the same request about two machines is a mistake. */
+static void hash_request(struct forking *f, const uint8_t *request) {
+    struct sha256 hash;
+    if (!request)
+        return;
+    sha256_init(&hash);
+    sha256_add(&hash, request, SHA256_BYTES);
+    sha256_add(&hash, f->live->row.id, strlen(f->live->row.id));
+    sha256_end(&hash, f->hash);
+}
+
+static void begin(struct forking *f) {
+    struct err err;
+    int earlier = find_earlier(f, &err);
+    if (earlier < 0) {
+        finish(f, &err);
+    } else if ((size_t)earlier == f->wanted) {
+        make_all(f);
+    } else if (f->at[0]) {
+        find_step(f);
+    } else {
+        struct step_cause cause = {.kind = STEP_SNAP, .what = "fork", .status = -1};
+        steps_take(f->live, &cause, snapped, f);
+    }
+}
+
+void service_fork(struct service *s, const struct caller *who, const char *machine,
+                  const struct fork_request *r, service_row_fn *row, service_done_fn *done,
+                  void *arg) {
+    struct err err;
+    uint64_t intent;
+    struct live *l =
+        allow(who, SCOPE_RUN, &err) < 0 ? NULL : live_find(s, who, machine, LIVE_ANY, &err);
+    if (l && (!l->machine || l->row.state == MACHINE_ENDING)) {
+        live_state_error(l, &err);
+        l = NULL;
+    }
+    if (l && gate_check(l, &err) < 0)
+        l = NULL;
+    struct journal_record what = {.verb = "machine.fork", .machine = l ? l->row.id : NULL};
+    if (!l || note_intent(s, who, &what, &intent, &err) < 0) {
+        done(arg, &err);
+        return;
+    }
+    struct forking *f = calloc(1, sizeof(*f));
+    if (!f)
+        abort();
+    *f = (struct forking){.live = l,
+                          .who = *who,
+                          .intent = intent,
+                          .wanted = r->count.is ? r->count.value : 1,
+                          .drifted = r->drifted,
+                          .row = row,
+                          .done = done,
+                          .arg = arg};
+    snprintf(f->key, sizeof(f->key), "%s", r->key ? r->key : "");
+    snprintf(f->at, sizeof(f->at), "%s", r->step ? r->step : "");
+    hash_request(f, r->hash);
+    live_ref(l);
+    begin(f);
+}

@@ -1,0 +1,166 @@
+/*
+ * How much each step changed. It is counted when somebody looks, once, and written down: a step
+ * itself costs the same however much was changed, and shall.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/defer.h"
+#include "base/log.h"
+#include "machine/compare/compare.h"
+#include "service/review/diff.h"
+#include "service/steps/inner.h"
+#include "service/steps/steps.h"
+
+struct measuring {
+    struct live *live;
+    struct compare_order order;
+    char (*steps)[ID_SIZE]; /* which step each layer of the order is */
+    int disk, userns;
+    struct buf records;
+    bool failed;
+    struct err err;
+    loop_fn *go;
+    void *arg;
+};
+
+static void measuring_free(struct measuring *m) {
+    close_fd(&m->disk);
+    close_fd(&m->userns);
+    buf_done(&m->records);
+    free(m->steps);
+    live_unref(m->live);
+    free(m);
+}
+
+/* Whoever wants the list gets it, with or without figures. */
+static void finish(struct measuring *m, const struct err *err) {
+    loop_fn *go = m->go;
+    void *arg = m->arg;
+    m->live->service->comparing--;
+    if (err)
+        log_line(LOG_WARN, "service", "count what steps changed: %s id=%s", err->text,
+                 m->live->row.id);
+    measuring_free(m);
+    go(arg);
+}
+
+/* ---- what is written down ---- */
+
+static const char *step_of(const struct measuring *m, uint32_t layer) {
+    for (uint32_t i = 0; i < m->order.layer_count; i++)
+        if (m->order.layers[i] == layer)
+            return m->steps[i];
+    return NULL;
+}
+
+/* Read again: it may have got a name meanwhile, or be gone. */
+static int put_size(struct measuring *m, const struct layer_size *size, struct err *err) {
+    struct store *store = m->live->service->store;
+    struct step_row row DEFER(step_row_done) = {.what = NULL};
+    const char *step = step_of(m, size->layer);
+    if (!step || store_step_find(store, m->live->row.id, step, &row, err) < 0)
+        return 0;
+    row.files = size->files;
+    row.bytes = size->bytes;
+    row.counted = 1;
+    return store_step_update(store, &row, err);
+}
+
+static int put_sizes(struct measuring *m, struct err *err) {
+    struct store *store = m->live->service->store;
+    const char *at = m->records.data, *end = at + m->records.len;
+    struct changes_record r;
+    if (store_begin(store, err) < 0)
+        return -1;
+    while (m->records.len && changes_read(&at, end, &r) == 1 && r.type == CHANGES_SIZE)
+        if (put_size(m, &r.size, err) < 0) {
+            store_rollback(store);
+            return -1;
+        }
+    if (store_commit(store, err) == 0)
+        return 0;
+    store_rollback(store);
+    return -1;
+}
+
+/* ---- the work ---- */
+
+static void run_job(void *arg) {
+    struct measuring *m = arg;
+    m->failed = compare_run(m->live->service->place->libexec, &m->order, &m->disk, 1, m->userns,
+                            &m->records, &m->err) < 0;
+}
+
+static void job_done(void *arg) {
+    struct measuring *m = arg;
+    if (!m->failed)
+        m->failed = put_sizes(m, &m->err) < 0;
+    finish(m, m->failed ? &m->err : NULL);
+}
+
+static void disk_known(void *arg, int disk, int userns, const struct err *err) {
+    struct measuring *m = arg;
+    m->disk = disk;
+    m->userns = userns;
+    if (err)
+        finish(m, err);
+    else
+        loop_work(m->live->service->loop, run_job, job_done, m);
+}
+
+/* The newest that nobody has counted. */
+static int choose(struct measuring *m, struct err *err) {
+    struct step_list list DEFER(step_list_done) = {0};
+    struct live *l = m->live;
+    if (store_step_list(l->service->store, l->row.id, 0, false, STORE_PAGE_MAX, &list, err) < 0)
+        return -1;
+    m->steps = calloc(list.count + 1, sizeof(*m->steps));
+    if (!m->steps)
+        abort();
+    for (size_t i = 0; i < list.count && m->order.layer_count < COMPARE_LAYERS_MAX; i++) {
+        const struct step_row *row = &list.rows[i];
+        if (row->counted || !row->layer || row->state != STEP_DONE)
+            continue;
+        memcpy(m->steps[m->order.layer_count], row->id, ID_SIZE);
+        m->order.layers[m->order.layer_count++] = row->layer;
+    }
+    return 0;
+}
+
+static void begin(void *arg) {
+    struct measuring *m = arg;
+    struct live *l = m->live;
+    struct err err;
+    if (gate_wait_settled(l, begin, m))
+        return;
+    if (choose(m, &err) < 0)
+        finish(m, &err);
+    else if (!l->machine || m->order.layer_count == 0)
+        finish(m, NULL);
+    else
+        l->service->driver->disk(l->machine, disk_known, m);
+}
+
+void service_measured(struct service *s, const struct caller *who, const char *machine, loop_fn *go,
+                      void *arg) {
+    struct err err;
+    struct live *l = live_find(s, who, machine, LIVE_ANY, &err);
+    if (!l || s->comparing >= DIFF_AT_ONCE) {
+        service_settled(s, who, machine, go, arg);
+        return;
+    }
+    struct measuring *m = calloc(1, sizeof(*m));
+    if (!m)
+        abort();
+    *m = (struct measuring){.live = l,
+                            .order = {.task = COMPARE_SIZES},
+                            .disk = -1,
+                            .userns = -1,
+                            .records = BUF(COMPARE_OUT_MAX),
+                            .go = go,
+                            .arg = arg};
+    live_ref(l);
+    s->comparing++;
+    begin(m);
+}

@@ -1,0 +1,289 @@
+/*
+ * History has an end: beyond so many steps, at a certain age, or when it fills the machine's disk,
+ * the oldest steps without a name go, and with them the layers that no step and no root names any
+ * more.
+ *
+ * Never touched is what is mounted: the newest step that switched the root names exactly that, so
+ * it and all after it stay, but for copies that were taken while commands ran. A refresh of the
+ * root keeps that true: it gives that step the new root's layers.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/defer.h"
+#include "base/log.h"
+#include "service/steps/inner.h"
+
+enum { DISK_PERCENT = 80, AGE_LOOK_MS = 1000, SWEPT_MS = 1000, LAYERS_NAMED_MAX = 65536 };
+
+/* ---- which layers are named ---- */
+
+struct named {
+    const char *machine;
+    uint32_t *numbers;
+    size_t count;
+    bool failed;
+};
+
+static void add_stack(void *arg, const char *stack) {
+    struct named *n = arg;
+    struct layers layers;
+    struct err err;
+    if (layers_parse(stack, &layers, &err) < 0) {
+        n->failed = true;
+        return;
+    }
+    for (size_t i = 0; i < layers.count; i++)
+        if (strcmp(layers.v[i].machine, n->machine) == 0 && n->count < LAYERS_NAMED_MAX)
+            n->numbers[n->count++] = layers.v[i].number;
+    n->failed |= n->count == LAYERS_NAMED_MAX;
+}
+
+static int by_number(const void *a, const void *b) {
+    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* "3 7-9 12". False: it does not fit, and nothing may be removed. */
+static bool print_ranges(const struct named *n, char *text, size_t size) {
+    size_t at = 0;
+    text[0] = '\0';
+    for (size_t i = 0, end; i < n->count && at < size; i = end) {
+        for (end = i + 1; end < n->count && n->numbers[end] - n->numbers[end - 1] <= 1; end++)
+            ;
+        at += (size_t)snprintf(text + at, size - at,
+                               n->numbers[i] == n->numbers[end - 1] ? "%s%" PRIu32
+                                                                    : "%s%" PRIu32 "-%" PRIu32,
+                               at ? " " : "", n->numbers[i], n->numbers[end - 1]);
+    }
+    return at < size;
+}
+
+/* The disk is looked at once more, though no step asks for it; less and less often. */
+static void look_again(struct live *l) {
+    enum { DOUBLINGS = 3 };
+    unsigned n = l->steps.full_looks < DOUBLINGS ? l->steps.full_looks++ : DOUBLINGS;
+    l->steps.unpruned = true;
+    l->steps.full_look_ms = loop_now_ms(l->service->loop) + ((uint64_t)SWEPT_MS << n);
+}
+
+static void kept(void *arg, const struct err *err) {
+    struct live *l = arg;
+    l->steps.pruning = false;
+    if (err && err->code != ERR_GONE && err->code != ERR_NOT_FOUND) {
+        log_line(LOG_WARN, "service", "remove old layers: %s id=%s", err->text, l->row.id);
+        l->steps.sweep = true; /* the layers whose steps went are still there */
+        look_again(l);
+    }
+    live_unref(l);
+}
+
+bool layers_named(struct store *store, const char *disk, const char *stack, char text[RANGES_SIZE],
+                  struct err *err) {
+    struct named n = {.machine = disk};
+    n.numbers = calloc(LAYERS_NAMED_MAX, sizeof(*n.numbers));
+    if (!n.numbers)
+        abort();
+    err_set(err, ERR_LIMIT, "too many layers");
+    bool known = store_stacks_with(store, disk, add_stack, &n, err) == 0;
+    if (stack)
+        add_stack(&n, stack);
+    qsort(n.numbers, n.count, sizeof(*n.numbers), by_number);
+    bool fits = known && !n.failed && print_ranges(&n, text, RANGES_SIZE);
+    free(n.numbers);
+    return fits;
+}
+
+static void drop_layers(struct live *l) {
+    char *text DEFER_FREE = malloc(RANGES_SIZE);
+    struct err err;
+    if (!text)
+        abort();
+    if (layers_named(l->service->store, l->row.id, NULL, text, &err) && l->machine)
+        l->service->driver->keep(l->machine, text, kept, l);
+    else
+        kept(l, &err);
+}
+
+/* ---- which steps go ---- */
+
+static bool switched_root(const struct step_row *row) {
+    return (row->layer && row->layer < LAYER_COPIED) || row->kind == STEP_REWIND ||
+           row->kind == STEP_FORK;
+}
+
+int steps_newest_switch(struct live *l, struct step_row *ret, struct err *err) {
+    struct step_list list DEFER(step_list_done) = {0};
+    *ret = (struct step_row){0};
+    if (store_step_list(l->service->store, l->row.id, 0, false, STORE_PAGE_MAX, &list, err) < 0)
+        return -1;
+    for (size_t i = 0; i < list.count && !ret->number; i++)
+        if (switched_root(&list.rows[i])) {
+            *ret = list.rows[i];
+            list.rows[i].what = list.rows[i].stack = NULL;
+        }
+    return 0;
+}
+
+static int drop_steps(struct live *l, size_t count, size_t *ret_dropped, struct err *err) {
+    struct step_list list DEFER(step_list_done) = {0};
+    struct step_row mounted DEFER(step_row_done) = {0};
+    struct store *store = l->service->store;
+    *ret_dropped = 0;
+    if (steps_newest_switch(l, &mounted, err) < 0 ||
+        store_step_oldest(store, l->row.id, count, &list, err) < 0 || store_begin(store, err) < 0)
+        return -1;
+    for (size_t i = 0; i < list.count; i++) {
+        /* A copy that was taken while commands ran is nobody's root. */
+        if (list.rows[i].number >= mounted.number && list.rows[i].layer < LAYER_COPIED)
+            continue;
+        if (store_step_delete(store, list.rows[i].id, err) < 0) {
+            store_rollback(store);
+            return -1;
+        }
+        (*ret_dropped)++;
+    }
+    if (store_commit(store, err) == 0)
+        return 0;
+    store_rollback(store);
+    return -1;
+}
+
+static void tell(struct live *l, size_t dropped, const char *why) {
+    char json[128];
+    snprintf(json, sizeof(json), "{\"steps\":%zu,\"reason\":\"%s\"}", dropped, why);
+    event_tell(l->service, l->row.owner, l->row.id, "steps.dropped", json);
+}
+
+/* How many of the oldest are older than steps get. */
+static int count_aged(struct live *l, size_t *ret, struct err *err) {
+    struct step_list list DEFER(step_list_done) = {0};
+    uint64_t keep = l->service->conf->steps_keep_ms;
+    *ret = 0;
+    if (!keep)
+        return 0;
+    if (store_step_oldest(l->service->store, l->row.id, STORE_PAGE_MAX, &list, err) < 0)
+        return -1;
+    int64_t since = now_ms() - (int64_t)keep;
+    while (*ret < list.count && list.rows[*ret].created_ms < since)
+        (*ret)++;
+    return 0;
+}
+
+/* Its own disk alone: what it shares with others is counted with them. */
+static bool is_full(const struct live *l, const struct machine_stats *stats) {
+    uint64_t limit = l->row.disk_bytes, keep = l->service->conf->steps_keep_bytes;
+    uint64_t most = limit ? limit / 100 * DISK_PERCENT : UINT64_MAX;
+    if (keep && keep < most)
+        most = keep;
+    return l->steps.full ||
+           (stats && (stats->disk_files_permille > 10 * DISK_PERCENT || stats->disk_bytes > most));
+}
+
+/* The layers that are mounted were merged since, and the new ones are not mounted yet. */
+static bool is_merged(struct live *l) {
+    struct step_row newest DEFER(step_row_done) = {0};
+    struct err err;
+    return steps_newest_switch(l, &newest, &err) == 0 && newest.stack && l->steps.stack &&
+           strcmp(newest.stack, l->steps.stack) != 0;
+}
+
+/* Nothing lives in it and nobody waits: steps need not go for what a new root would let go of. */
+static bool may_refresh(struct live *l) {
+    const struct steps *p = &l->steps;
+    /* While layers are saved, the newest step keeps those that it has. */
+    return p->stale && !p->full && !p->taking && !p->wanted && !p->held && !l->running &&
+           !l->watched && !l->changing && !l->durable.saving && l->row.state == MACHINE_RUNNING &&
+           is_merged(l);
+}
+
+static void disk_known(void *arg, const struct machine_stats *stats, const struct err *failed) {
+    struct live *l = arg;
+    struct err err = {.text = ""};
+    uint64_t steps = 0, bytes, keep = l->service->conf->steps_keep;
+    size_t dropped = 0, aged = 0;
+    bool full = is_full(l, stats);
+    if (stats)
+        l->disk_bytes = stats->disk_bytes;
+    /* A step or rewind that found no room waits for this, and has touched nothing. */
+    bool idle = !l->steps.taking && !l->steps.held;
+    bool quiet = !l->steps.merging && (idle || l->steps.full) && l->machine;
+    if (failed || !quiet ||
+        store_step_count(l->service->store, l->row.id, &steps, &bytes, &err) < 0 ||
+        count_aged(l, &aged, &err) < 0) {
+        look_again(l);
+        kept(l, NULL);
+        return;
+    }
+    if (full && may_refresh(l)) {
+        l->steps.stale = false;
+        l->steps.sweep = l->steps.unpruned = true;
+        steps_refresh(l);
+        kept(l, NULL);
+        return;
+    }
+    if (l->steps.sweep) {
+        l->steps.sweep = false;
+        look_again(l);
+        drop_layers(l);
+        return;
+    }
+    size_t many = steps > keep ? (size_t)(steps - keep) : 0;
+    size_t some = full ? (size_t)steps / 4 + 1 : 0;
+    size_t most = many > some ? many : some;
+    bool refused = (most || aged) && drop_steps(l, most > aged ? most : aged, &dropped, &err) < 0;
+    if (refused)
+        log_line(LOG_WARN, "service", "drop old steps: %s id=%s", err.text, l->row.id);
+    l->steps.count = steps;
+    if (!dropped) {
+        if (full) { /* a merge, or a new root, that found no room may find some now */
+            steps_compact_full(l);
+            l->steps.stale = true;
+        }
+        /* They let go of layers that no step names. */
+        if (refused || full)
+            look_again(l);
+        else
+            l->steps.full_looks = 0;
+        kept(l, NULL);
+        return;
+    }
+    l->steps.full = false;
+    l->steps.full_looks = 0;
+    l->steps.freeing = true;
+    l->steps.count = steps - dropped;
+    tell(l, dropped, full ? "disk" : many >= aged ? "count" : "age");
+    l->steps.unpruned = full; /* perhaps it was not enough */
+    drop_layers(l);
+}
+
+void steps_prune(struct live *l) {
+    bool ends = l->row.state == MACHINE_ENDING || l->row.state == MACHINE_ENDED;
+    uint64_t now = loop_now_ms(l->service->loop);
+    if (l->service->conf->steps_keep_ms && l->steps.count && now >= l->steps.age_look_ms) {
+        l->steps.unpruned = true;
+        l->steps.age_look_ms = now + AGE_LOOK_MS;
+    }
+    if (now < l->steps.full_look_ms && !l->steps.full)
+        return;
+    if (!l->steps.unpruned || l->steps.pruning || !l->machine || ends)
+        return;
+    l->steps.unpruned = false;
+    l->steps.pruning = true;
+    live_ref(l);
+    l->service->driver->stats(l->machine, disk_known, l);
+}
+
+bool steps_make_room(struct live *l, const struct err *err, unsigned *tries) {
+    enum { TRIES = 25, FREEING_TRIES = 250 };
+    if (err->code != ERR_LIMIT || !l->machine ||
+        (*tries)++ >= (l->steps.freeing ? FREEING_TRIES : TRIES))
+        return false;
+    if (!l->steps.freeing || *tries % TRIES == 0) { /* else what goes already may be enough */
+        l->steps.full = l->steps.unpruned = true;
+        steps_prune(l);
+    }
+    return true;
+}

@@ -1,0 +1,399 @@
+/*
+ * The way back: an earlier step's files become the machine's. What runs is ended first, and what
+ * was there is kept as a step of its own, so that the way back can be gone back too.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/defer.h"
+#include "base/log.h"
+#include "service/steps/durable.h"
+#include "service/steps/inner.h"
+#include "service/steps/steps.h"
+
+enum { AGAIN_MS = 200 };
+
+struct rewinding {
+    struct live *live;
+    struct caller who;
+    bool adopted; /* nobody waits for it */
+    uint64_t intent;
+    char step[STORE_NAME_SIZE];
+    bool drifted;
+    bool halted;  /* nothing runs any more but the guest */
+    bool changed; /* something was written since the last step */
+    struct err why;
+    struct step_row kept, row;
+    struct loop_timer *again;
+    unsigned rooms; /* times that history was shortened for it */
+    service_step_fn *done;
+    void *arg;
+};
+
+static void rewinding_free(struct rewinding *r) {
+    loop_timer_free(r->again);
+    step_row_done(&r->kept);
+    step_row_done(&r->row);
+    live_unref(r->live);
+    free(r);
+}
+
+static struct journal_record record_of(const struct rewinding *r, char detail[160]) {
+    snprintf(detail, 160, "{\"step\":\"%s\"}", r->row.id[0] ? r->row.id : "");
+    return (struct journal_record){
+        .verb = "machine.rewind", .machine = r->live->row.id, .detail = detail};
+}
+
+static void refuse(struct rewinding *r, const struct err *err) {
+    if (r->done)
+        r->done(r->arg, NULL, err);
+    rewinding_free(r);
+}
+
+/* The end of one that was begun. */
+static void finish(struct rewinding *r, const struct err *err) {
+    struct live *l = r->live;
+    struct step_view view;
+    char detail[160];
+    struct journal_record what = record_of(r, detail);
+    live_ref(l);
+    l->steps.full = l->steps.freeing = false;
+    if (!err)
+        durable_want(l);
+    if (!r->adopted)
+        note_result(l->service, &r->who, &what, r->intent, err);
+    live_verb_over(l);
+    step_view(&r->row, &view);
+    if (err)
+        log_line(LOG_WARN, "service", "rewind: %s id=%s", err->text, l->row.id);
+    if (r->done)
+        r->done(r->arg, err ? NULL : &view, err);
+    rewinding_free(r);
+    gate_open(l);
+    live_unref(l);
+}
+
+/* ---- what is written down ---- */
+
+/* The effect is there, so who waits is told neither that it was done nor that it was refused. */
+static void rewind_late(void *arg, const struct err *why) {
+    struct rewinding *r = arg;
+    struct err err;
+    service_step_fn *done = TAKE(r->done);
+    if (!done)
+        return;
+    err_set(&err, ERR_UNKNOWN, "the rewind waits to be written down: %s", why->text);
+    err_remedy(&err, "make room on the disk that holds CARREL_HOME, then look at carrel log");
+    done(r->arg, NULL, &err);
+}
+
+static void rewind_commit(struct rewinding *r, int (*write)(void *arg, struct err *err),
+                          void (*done)(void *arg, const struct err *failed)) {
+    const struct commit commit = {write, done, rewind_late, r};
+    commit_run(r->live->service->commits, &r->live->lane, &commit);
+}
+
+static int write_intent(void *arg, struct err *err) {
+    struct rewinding *r = arg;
+    struct store *store = r->live->service->store;
+    return store_step_add(store, &r->kept, err) < 0 ? -1 : store_step_add(store, &r->row, err);
+}
+
+static int write_back(void *arg, struct err *err) {
+    struct rewinding *r = arg;
+    struct store *store = r->live->service->store;
+    if (r->kept.id[0] && store_step_delete(store, r->kept.id, err) < 0)
+        return -1;
+    return store_step_delete(store, r->row.id, err);
+}
+
+static void back_written(void *arg, const struct err *failed) {
+    struct rewinding *r = arg;
+    if (failed)
+        log_line(LOG_ERROR, "service", "rewind: %s id=%s", failed->text, r->live->row.id);
+    finish(r, &r->why);
+}
+
+/* The intent goes, then everybody hears why. */
+static void take_back(struct rewinding *r, const struct err *why) {
+    r->why = *why;
+    rewind_commit(r, write_back, back_written);
+}
+
+static int put_event(const struct rewinding *r, struct err *err) {
+    const struct live *l = r->live;
+    struct buf text DEFER(buf_done) = BUF(1024);
+    struct jot j = JOT(&text);
+    jot_object(&j, NULL);
+    jot_string(&j, "step", r->row.id);
+    jot_u64(&j, "number", r->row.number);
+    jot_string(&j, "what", r->row.what);
+    jot_end(&j, '}');
+    return event_put(l->service, l->row.owner, l->row.id, "machine.rewound", text.data, err);
+}
+
+static const char *target_of(const struct rewinding *r) {
+    return r->row.stack ? r->row.stack : "";
+}
+
+static int write_result(void *arg, struct err *err) {
+    struct rewinding *r = arg;
+    struct store *store = r->live->service->store;
+    r->kept.state = r->row.state = STEP_DONE;
+    r->kept.has_point = r->row.has_point = r->row.counted = 1;
+    /* Nothing was written since the last step: that one is what was there. */
+    if ((r->changed ? store_step_update(store, &r->kept, err)
+                    : store_step_delete(store, r->kept.id, err)) < 0 ||
+        store_step_update(store, &r->row, err) < 0 ||
+        steps_root_put(r->live, r->live->steps.layer + 1, target_of(r), err) < 0)
+        return -1;
+    return put_event(r, err);
+}
+
+/* ---- the switch ---- */
+
+static void ask_root(void *arg);
+static void begin_halt(struct rewinding *r);
+
+/* Somebody lives in it: they are ended, and it is asked again. */
+static bool is_occupied(const struct rewinding *r, const struct err *err) {
+    return err->code == ERR_BUSY && !r->halted && !r->adopted;
+}
+
+static void wait_and_ask(struct rewinding *r) {
+    if (!r->again)
+        r->again = loop_timer_new(r->live->service->loop, ask_root, r);
+    loop_timer_start(r->again, AGAIN_MS, 0);
+}
+
+static bool make_room(struct rewinding *r, const struct err *err) {
+    bool may = steps_make_room(r->live, err, &r->rooms);
+    if (may)
+        wait_and_ask(r);
+    return may;
+}
+
+/* The step may be from before it trusted anybody. */
+static void trusted(void *arg, const struct err *err) {
+    (void)err;
+    finish(arg, NULL);
+}
+
+static void result_written(void *arg, const struct err *failed) {
+    struct rewinding *r = arg;
+    if (failed) {
+        finish(r, failed);
+        return;
+    }
+    steps_root_known(r->live, r->live->steps.layer + 1, target_of(r));
+    net_trust_again(r->live, trusted, r);
+}
+
+static void switched(void *arg, bool changed, const struct err *failed) {
+    struct rewinding *r = arg;
+    const struct live *l = r->live;
+    bool ends = l->row.state == MACHINE_ENDING || l->row.state == MACHINE_ENDED;
+    if (failed && !ends && (failed->code == ERR_UNKNOWN || failed->code == ERR_GONE)) {
+        wait_and_ask(r);
+    } else if (failed && !ends && is_occupied(r, failed)) {
+        begin_halt(r);
+    } else if (failed && !ends && make_room(r, failed)) {
+        return;
+    } else if (failed) {
+        take_back(r, failed);
+    } else {
+        r->changed = changed;
+        rewind_commit(r, write_result, result_written);
+    }
+}
+
+static void ask_root(void *arg) {
+    struct rewinding *r = arg;
+    struct live *l = r->live;
+    l->service->driver->root(l->machine, r->row.stack ? r->row.stack : "", l->steps.layer + 1,
+                             r->drifted || r->adopted ? 0 : ROOT_UNDRIFTED, switched, r);
+}
+
+static void fill(struct rewinding *r, struct step_row *row, enum step_kind kind,
+                 const char *stack) {
+    char what[STORE_NAME_SIZE + 32];
+    snprintf(what, sizeof(what), kind == STEP_KEPT ? "before the rewind to %s" : "to %s", r->step);
+    *row = (struct step_row){.kind = kind,
+                             .state = STEP_TAKING,
+                             .created_ms = now_ms(),
+                             .status = -1,
+                             .what = strdup(what),
+                             .stack = strdup(stack),
+                             .layer = kind == STEP_KEPT ? r->live->steps.layer : 0};
+    snprintf(row->id, sizeof(row->id), "%s", id_new('s').text);
+    snprintf(row->machine, sizeof(row->machine), "%s", r->live->row.id);
+}
+
+static void intent_written(void *arg, const struct err *failed) {
+    if (failed)
+        finish(arg, failed);
+    else
+        ask_root(arg);
+}
+
+/* What was there and what comes back, written down before anything is touched. */
+static void begin_switch(struct rewinding *r) {
+    struct live *l = r->live;
+    struct err err;
+    char now[LAYERS_TEXT_SIZE], *target DEFER_FREE = TAKE(r->row.stack);
+    if (steps_next_stack(l, now, &err) < 0) {
+        finish(r, &err);
+        return;
+    }
+    fill(r, &r->kept, STEP_KEPT, now);
+    step_row_done(&r->row);
+    fill(r, &r->row, STEP_REWIND, target ? target : "");
+    const struct commit intent = {write_intent, intent_written, rewind_late, r};
+    if (r->halted) /* commands were ended for it: it is not refused any more */
+        commit_run(l->service->commits, &l->lane, &intent);
+    else if (commit_once(l->service->commits, &l->lane, &intent, &err) < 0)
+        finish(r, &err);
+    else
+        ask_root(r);
+}
+
+/* The end of a rewind, whether or not it is written down already. */
+static void give_up(struct rewinding *r, const struct err *err) {
+    if (r->kept.id[0])
+        take_back(r, err);
+    else
+        finish(r, err);
+}
+
+static void halted(void *arg, const struct err *failed) {
+    struct rewinding *r = arg;
+    r->halted = true;
+    if (failed)
+        give_up(r, failed);
+    else if (r->kept.id[0])
+        ask_root(r);
+    else
+        begin_switch(r);
+}
+
+/* Nothing is ended for a rewind that will be refused. */
+static void drift_known(void *arg, const struct machine_stats *stats, const struct err *failed) {
+    struct rewinding *r = arg;
+    struct live *l = r->live;
+    struct err err;
+    if (!failed && stats->drifted && !r->drifted) {
+        err_set(&err, ERR_UNSUPPORTED, "the host's packages changed since machine '%s' was made",
+                l->row.id);
+        err_remedy(&err, "with --drifted its files come back over the /usr of now");
+        failed = &err;
+    }
+    if (failed)
+        give_up(r, failed);
+    else
+        machine_halt(l->machine, l->service->loop, halted, r);
+}
+
+static void begin_halt(struct rewinding *r) {
+    r->live->service->driver->stats(r->live->machine, drift_known, r);
+}
+
+/* ---- the request ---- */
+
+static int check(struct rewinding *r, struct err *err) {
+    struct live *l = r->live;
+    bool fit = l->row.state == MACHINE_RUNNING || l->row.state == MACHINE_STOPPED;
+    if (!l->machine || !fit)
+        return live_state_error(l, err);
+    if (l->changing) {
+        live_state_error(l, err);
+        return err_remedy(err, "another verb on it is under way: try again");
+    }
+    if (steps_load(l, err) < 0 ||
+        store_step_find(l->service->store, l->row.id, r->step, &r->row, err) < 0)
+        return -1;
+    if (!r->row.has_point)
+        return err_set(err, ERR_UNSUPPORTED, "step %u has no restore point: %s", r->row.number,
+                       r->row.reason);
+    return 0;
+}
+
+static void begin(void *arg) {
+    struct rewinding *r = arg;
+    struct live *l = r->live;
+    struct err err;
+    char detail[160];
+    int full = gate_check(l, &err);
+    if (full == 0 && gate_wait(l, begin, r))
+        return;
+    if (full < 0 || check(r, &err) < 0) {
+        refuse(r, &err);
+        return;
+    }
+    struct journal_record what = record_of(r, detail);
+    if (note_intent(l->service, &r->who, &what, &r->intent, &err) < 0) {
+        refuse(r, &err);
+        return;
+    }
+    l->changing = true;
+    gate_close(l);
+    if (l->running)
+        begin_halt(r);
+    else
+        begin_switch(r);
+}
+
+void service_rewind(struct service *s, const struct caller *who, const char *machine,
+                    const struct rewind_request *q, service_step_fn *done, void *arg) {
+    struct err err;
+    struct live *l =
+        allow(who, SCOPE_RUN, &err) < 0 ? NULL : live_find(s, who, machine, LIVE_ANY, &err);
+    if (!l) {
+        done(arg, NULL, &err);
+        return;
+    }
+    struct rewinding *r = calloc(1, sizeof(*r));
+    if (!r)
+        abort();
+    *r =
+        (struct rewinding){.live = l, .who = *who, .drifted = q->drifted, .done = done, .arg = arg};
+    snprintf(r->step, sizeof(r->step), "%s", q->step);
+    live_ref(l);
+    begin(r);
+}
+
+/* ---- after a crash ---- */
+
+/* The row of what was kept lies just below. */
+static int find_kept(struct rewinding *r, struct err *err) {
+    struct step_list list DEFER(step_list_done) = {0};
+    struct live *l = r->live;
+    if (store_step_list(l->service->store, l->row.id, r->row.number, true, 1, &list, err) < 0)
+        return -1;
+    if (!list.count || list.rows[0].kind != STEP_KEPT)
+        return err_set(err, ERR_NOT_FOUND, "a rewind was begun without keeping anything");
+    r->kept = list.rows[0];
+    list.rows[0].what = list.rows[0].stack = NULL;
+    return 0;
+}
+
+int rewind_adopt(struct live *l, struct step_row *row, struct err *err) {
+    struct rewinding *r = calloc(1, sizeof(*r));
+    if (!r)
+        abort();
+    *r = (struct rewinding){.live = l, .adopted = true, .row = *row};
+    row->what = row->stack = NULL;
+    live_ref(l);
+    if (find_kept(r, err) < 0) { /* nothing is touched before what was there is known */
+        bool none = err->code == ERR_NOT_FOUND;
+        if (none)
+            take_back(r, err);
+        else
+            rewinding_free(r);
+        return none ? 0 : -1;
+    }
+    l->changing = true;
+    gate_close(l);
+    ask_root(r);
+    return 0;
+}

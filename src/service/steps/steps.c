@@ -1,0 +1,151 @@
+#include "service/steps/steps.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/defer.h"
+#include "service/steps/inner.h"
+
+static size_t count_layers(const char *stack) {
+    size_t n = stack && *stack ? 1 : 0;
+    for (; stack && (stack = strchr(stack, ' ')); stack++)
+        n++;
+    return n;
+}
+
+static const char *how_taken(const struct step_row *row) {
+    if (!row->has_point)
+        return NULL;
+    return row->layer >= LAYER_COPIED ? row->reason : row->layer ? "switch" : "same";
+}
+
+void step_view(const struct step_row *row, struct step_view *ret) {
+    *ret = (struct step_view){
+        .id = row->id,
+        .machine = row->machine,
+        .kind = step_kind_name(row->kind),
+        .exec = row->exec[0] ? row->exec : NULL,
+        .what = row->what && *row->what ? row->what : NULL,
+        .name = row->name[0] ? row->name : NULL,
+        .number = row->number,
+        .created_ms = (uint64_t)row->created_ms,
+        .files = row->files,
+        .bytes = row->bytes,
+        .layers = count_layers(row->stack),
+        .status = row->status,
+        .restorable = row->has_point,
+        .durable = row->durable,
+        .counted = row->counted,
+        .reason = row->reason[0] && !row->has_point ? row->reason : NULL,
+        .how = how_taken(row),
+    };
+}
+
+/* ---- a step on request ---- */
+
+struct snap {
+    struct service *service;
+    struct caller who;
+    char machine[ID_SIZE];
+    uint64_t intent;
+    service_step_fn *done;
+    void *arg;
+};
+
+static void snapped(void *arg, const struct step_row *row, const struct err *err) {
+    struct snap *c = arg;
+    struct journal_record what = {.verb = "machine.snap", .machine = c->machine};
+    struct step_view view;
+    note_result(c->service, &c->who, &what, c->intent, err);
+    if (row)
+        step_view(row, &view);
+    c->done(c->arg, row ? &view : NULL, err);
+    free(c);
+}
+
+static bool step_name_ok(const char *name) {
+    size_t n = strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-");
+    bool number = strspn(name, "0123456789") == strlen(name);
+    return n > 0 && !name[n] && !number && strcmp(name, "last") != 0 &&
+           strcmp(name, "start") != 0 && strcmp(name, "now") != 0 && strncmp(name, "s-", 2) != 0;
+}
+
+void service_snap(struct service *s, const struct caller *who, const char *machine,
+                  const char *name, service_step_fn *done, void *arg) {
+    struct err err;
+    uint64_t intent;
+    struct live *l =
+        allow(who, SCOPE_RUN, &err) < 0 ? NULL : live_find(s, who, machine, LIVE_ANY, &err);
+    if (l && name && !step_name_ok(name)) {
+        err_set(&err, ERR_INVALID, "'%s' cannot be a step's name", name);
+        err_remedy(&err, "use letters, digits, '.', '_' and '-', and not digits alone");
+        l = NULL;
+    }
+    if (l && gate_check(l, &err) < 0)
+        l = NULL;
+    struct journal_record what = {.verb = "machine.snap", .machine = l ? l->row.id : NULL};
+    if (!l || note_intent(s, who, &what, &intent, &err) < 0) {
+        done(arg, NULL, &err);
+        return;
+    }
+    struct snap *c = calloc(1, sizeof(*c));
+    if (!c)
+        abort();
+    *c = (struct snap){.service = s, .who = *who, .intent = intent, .done = done, .arg = arg};
+    memcpy(c->machine, l->row.id, sizeof(c->machine));
+    struct step_cause cause = {.kind = STEP_SNAP, .what = name, .status = -1, .name = name};
+    steps_take(l, &cause, snapped, c);
+}
+
+/* ---- looking ---- */
+
+void service_settled(struct service *s, const struct caller *who, const char *machine, loop_fn *go,
+                     void *arg) {
+    struct err err;
+    struct live *l = live_find(s, who, machine, LIVE_ANY, &err);
+    if (!l || !gate_wait_settled(l, go, arg))
+        go(arg);
+}
+
+int service_step_list(struct service *s, const struct caller *who, const char *machine,
+                      const struct list_request *r, service_row_fn *row, void *arg,
+                      char ret_next[CURSOR_SIZE], struct err *err) {
+    struct machine_row of DEFER(machine_row_done) = {0};
+    struct step_list list DEFER(step_list_done) = {0};
+    uint32_t before = 0;
+    if (allow(who, SCOPE_READ, err) < 0 || live_row_find(s, who, machine, &of, err) < 0)
+        return -1;
+    if (r->cursor) {
+        char *end;
+        unsigned long n = strtoul(r->cursor, &end, 10);
+        if (end == r->cursor || *end || n == 0 || n > UINT32_MAX)
+            return err_set(err, ERR_INVALID, "'%.40s' is no cursor of a list", r->cursor);
+        before = (uint32_t)n;
+    }
+    if (store_step_list(s->store, of.id, before, false, r->limit, &list, err) < 0)
+        return -1;
+    ret_next[0] = '\0';
+    for (size_t i = 0; i < list.count; i++) {
+        struct step_view view;
+        step_view(&list.rows[i], &view);
+        row(arg, &view);
+    }
+    if (list.count && list.count >= (r->limit ? r->limit : 100))
+        snprintf(ret_next, CURSOR_SIZE, "%" PRIu32, list.rows[list.count - 1].number);
+    return 0;
+}
+
+int service_step_show(struct service *s, const struct caller *who, const char *machine,
+                      const char *step, service_step_fn *done, void *arg, struct err *err) {
+    struct machine_row of DEFER(machine_row_done) = {0};
+    struct step_row row DEFER(step_row_done) = {.what = NULL};
+    struct step_view view;
+    if (allow(who, SCOPE_READ, err) < 0 || live_row_find(s, who, machine, &of, err) < 0 ||
+        store_step_find(s->store, of.id, step, &row, err) < 0)
+        return -1;
+    step_view(&row, &view);
+    done(arg, &view, NULL);
+    return 0;
+}

@@ -1,0 +1,173 @@
+/*
+ * A copy of what a machine is, taken while commands run in it: they stand still meanwhile, and go
+ * on afterwards. The files are those of one instant; what was in memory only is not among them.
+ */
+#include <stdlib.h>
+
+#include "base/defer.h"
+#include "base/log.h"
+#include "service/steps/inner.h"
+
+enum { LOOK_MS = 2, STILL_MS = 120000 };
+
+struct still {
+    struct live *live;
+    uint32_t number;
+    bool at_once, was_paused;
+    bool ready;  /* what makes the copy slow is done, as far as that can be */
+    bool holds;  /* nobody else pauses, resumes or rewinds it meanwhile */
+    bool frozen; /* by us */
+    struct loop_timer *timer;
+    uint64_t until_ms; /* longer nobody is kept waiting */
+    still_fn *done;
+    void *arg;
+    const char *how;
+    struct err err;
+    bool failed;
+};
+
+static void still_free(struct still *t) {
+    t->live->steps.still = NULL;
+    loop_timer_free(t->timer);
+    live_unref(t->live);
+    free(t);
+}
+
+void still_release(struct live *l) {
+    if (l->steps.still)
+        still_free(l->steps.still);
+}
+
+static void finish(struct still *t) {
+    struct live *l = t->live;
+    still_fn *done = t->done;
+    void *arg = t->arg;
+    const char *how = t->how;
+    struct err err = t->err;
+    bool failed = t->failed;
+    live_ref(l);
+    if (t->holds)
+        live_verb_over(l);
+    still_free(t);
+    done(arg, how, failed ? &err : NULL);
+    live_unref(l);
+}
+
+/* It is asked for again by the next daemon, or by whoever resumes the machine. */
+static void thawed(void *arg, const struct err *err) {
+    struct still *t = arg;
+    if (err)
+        log_line(LOG_ERROR, "service", "let a machine go on: %s id=%s", err->text, t->live->row.id);
+    finish(t);
+}
+
+static void let_go_on(struct still *t) {
+    struct live *l = t->live;
+    if (!t->frozen || !l->machine)
+        finish(t);
+    else
+        l->service->driver->freeze(l->machine, false, thawed, t);
+}
+
+static void fail(struct still *t, const struct err *err) {
+    t->failed = true;
+    t->err = *err;
+    let_go_on(t);
+}
+
+/* It is under way: looks again, for so long. */
+static void look_again(struct still *t) {
+    struct live *l = t->live;
+    struct err err;
+    if (loop_now_ms(l->service->loop) < t->until_ms) {
+        loop_timer_start(t->timer, LOOK_MS, 0);
+        return;
+    }
+    err_set(&err, ERR_TIMEOUT, "to copy the files of machine '%s' takes more than %d s", l->row.id,
+            STILL_MS / 1000);
+    err_remedy(&err, "take the step when nothing runs in it: then nothing is copied");
+    fail(t, &err);
+}
+
+static void go_on(void *arg);
+
+static void copied(void *arg, const char *how, const struct err *err) {
+    struct still *t = arg;
+    if (err && err->code == ERR_BUSY) {
+        look_again(t);
+    } else if (err) {
+        fail(t, err);
+    } else {
+        t->how = how;
+        let_go_on(t);
+    }
+}
+
+static void frozen(void *arg, const struct err *err) {
+    struct still *t = arg;
+    t->frozen = true; /* whatever came of it */
+    if (err)
+        fail(t, err);
+    else
+        go_on(t);
+}
+
+static void is_ready(void *arg, const char *how, const struct err *err) {
+    struct still *t = arg;
+    (void)how;
+    if (err && err->code == ERR_BUSY) {
+        look_again(t);
+    } else if (err && (t->at_once || err->code != ERR_UNSUPPORTED)) {
+        fail(t, err);
+    } else {
+        t->ready = true;
+        go_on(t);
+    }
+}
+
+/* What nobody asked for lets other verbs come first, until it is ready. */
+static int hold(struct still *t, struct err *err) {
+    struct live *l = t->live;
+    if (t->holds || (t->at_once && !t->ready))
+        return 0;
+    if (l->changing || l->row.state != (t->was_paused ? MACHINE_PAUSED : MACHINE_RUNNING))
+        return err_set(err, ERR_BUSY, "another verb on machine '%s' is under way", l->row.id);
+    t->holds = l->changing = true;
+    return 0;
+}
+
+/* The next thing to do: make ready while it runs, let it stand still, copy. */
+static void go_on(void *arg) {
+    struct still *t = arg;
+    struct live *l = t->live;
+    struct err err;
+    if (!l->machine) {
+        err_set(&err, ERR_GONE, "machine '%s' has ended", l->row.id);
+        fail(t, &err);
+    } else if (hold(t, &err) < 0) {
+        fail(t, &err);
+    } else if (!t->ready) {
+        l->service->driver->copy(l->machine, 0, is_ready, t);
+    } else if (!t->was_paused && !t->frozen) {
+        l->service->driver->freeze(l->machine, true, frozen, t);
+    } else {
+        l->service->driver->copy(l->machine, t->number, copied, t);
+    }
+}
+
+void still_copy(struct live *l, uint32_t number, bool at_once, still_fn *done, void *arg) {
+    struct still *t = calloc(1, sizeof(*t));
+    if (!t)
+        abort();
+    *t = (struct still){.live = l,
+                        .number = number,
+                        .at_once = at_once,
+                        .was_paused = l->row.state == MACHINE_PAUSED,
+                        .until_ms = loop_now_ms(l->service->loop) + STILL_MS,
+                        .done = done,
+                        .arg = arg};
+    t->timer = loop_timer_new(l->service->loop, go_on, t);
+    live_ref(l);
+    l->steps.still = t;
+    go_on(t);
+}

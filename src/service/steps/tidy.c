@@ -1,0 +1,200 @@
+/*
+ * What is done about a machine's layers when nobody waits: merged so that stacks stay short,
+ * counted for the timeline, and let go of when no step names them any more.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/defer.h"
+#include "base/log.h"
+#include "service/steps/inner.h"
+#include "store/compact.h"
+#include "store/saved.h"
+
+enum {
+    MERGE_LOOK_MS = 5,
+    MERGE_TRIES = 12000,
+    REST_MS = 50,
+    LAYERS_MANY = LAYERS_GOOD / 2,
+    MERGE_AGAIN = 4, /* more layers than there were when it failed */
+    SAVED_MANY = 3
+};
+
+/* Layers that are being made into one. */
+struct merging {
+    struct live *live;
+    struct layers run;
+    uint32_t into;
+    unsigned tries;
+    struct loop_timer *timer;
+};
+
+static void merging_free(struct merging *m) {
+    m->live->steps.merging = NULL;
+    if (m->live->steps.wanted) /* it may have waited for this */
+        loop_defer(m->live->service->loop, &m->live->steps.start);
+    loop_timer_free(m->timer);
+    live_unref(m->live);
+    free(m);
+}
+
+/* What failed may fail for ever, and costs a walk each time; but a full stack is always worth it.
+ */
+static void put_off(struct live *l) {
+    struct layers now;
+    struct err err;
+    if (!l->steps.stack || layers_parse(l->steps.stack, &now, &err) < 0)
+        return;
+    size_t next = now.count + MERGE_AGAIN;
+    l->steps.merge_from = next < LAYERS_MAX ? next : LAYERS_MAX;
+}
+
+/* The root stays as it is mounted; the next one is made of the new layer. False: it is not used. */
+static bool put_merged(struct merging *m) {
+    struct live *l = m->live;
+    struct layers now;
+    char text[LAYERS_TEXT_SIZE];
+    struct err err = {.text = "it does not fit"};
+    if (layers_parse(l->steps.stack ? l->steps.stack : "", &now, &err) == 0 &&
+        !compact_apply(&now, &m->run, m->run.v[0].machine, m->into))
+        return true; /* a rewind has left them behind */
+    if (!layers_print(&now, text, sizeof(text)) ||
+        steps_root_put(l, l->steps.layer, text, &err) < 0) {
+        log_line(LOG_WARN, "service", "merged layers are not used: %s id=%s", err.text, l->row.id);
+        return false;
+    }
+    steps_root_known(l, l->steps.layer, text);
+    l->steps.stale = l->steps.unpruned = true;
+    return true;
+}
+
+static void ask_merge(void *arg);
+static void compact(struct live *l, bool rested, bool full);
+
+static void merge_known(void *arg, const struct err *err) {
+    struct merging *m = arg;
+    struct live *l = m->live;
+    bool ends = l->row.state == MACHINE_ENDING || l->row.state == MACHINE_ENDED;
+    if (err && err->code == ERR_BUSY && !ends && m->tries++ < MERGE_TRIES) {
+        loop_timer_start(m->timer, MERGE_LOOK_MS, 0);
+        return;
+    }
+    bool used = !err && put_merged(m);
+    if (used) {
+        l->steps.merge_from = 0;
+    } else if (!err) {
+        put_off(l);
+    } else if (!ends) {
+        log_line(LOG_WARN, "service", "merge layers: %s id=%s", err->text, l->row.id);
+        if (err->code != ERR_LIMIT) /* room may come again with the next step */
+            put_off(l);
+    }
+    live_ref(l);
+    merging_free(m);
+    if (used)
+        compact(l, true, false); /* one leads to the next */
+    live_unref(l);
+}
+
+static void ask_merge(void *arg) {
+    struct merging *m = arg;
+    struct live *l = m->live;
+    char stack[LAYERS_TEXT_SIZE];
+    if (!l->machine || l->row.state == MACHINE_ENDING || l->row.state == MACHINE_ENDED ||
+        !layers_print(&m->run, stack, sizeof(stack)))
+        merging_free(m);
+    else
+        l->service->driver->merge(l->machine, stack, m->into, merge_known, m);
+}
+
+static void rest_over(void *arg) {
+    compact(arg, true, false);
+}
+
+/* Whoever works step by step is not disturbed, unless there are many layers already. */
+static bool may_begin(struct live *l, const struct layers *layers) {
+    struct steps *p = &l->steps;
+    if (layers->count >= LAYERS_MANY)
+        return true;
+    if (!p->rest)
+        p->rest = loop_timer_new(l->service->loop, rest_over, l);
+    loop_timer_start(p->rest, REST_MS, 0);
+    return false;
+}
+
+static size_t count_saved(const struct layers *layers) {
+    size_t n = 0;
+    for (size_t i = 0; i < layers->count; i++)
+        n += layers->v[i].machine[0] == 'd';
+    return n;
+}
+
+/*
+ * What came back with the machine after a restart of the host: several layers of one saved disk
+ * below its own become one, or each restart would add to the stack.
+ */
+static struct compaction plan_saved(struct live *l, const struct layers *layers) {
+    struct store *store = l->service->store;
+    struct saved_row row DEFER(saved_row_done) = {.source = NULL};
+    struct compaction c = {0};
+    struct err err;
+    while (c.first < layers->count && strcmp(layers->v[c.first].machine, l->row.id) == 0)
+        c.first++;
+    if (layers->count - c.first < SAVED_MANY || store_saved_get(store, l->row.id, &row, &err) < 0)
+        return (struct compaction){0};
+    while (c.first + c.count < layers->count &&
+           strcmp(layers->v[c.first + c.count].machine, row.disk) == 0)
+        c.count++;
+    c.into = row.next++;
+    if (c.count < SAVED_MANY || store_saved_put(store, &row, &err) < 0)
+        return (struct compaction){0};
+    return c;
+}
+
+static void compact(struct live *l, bool rested, bool full) {
+    struct layers layers;
+    struct err err;
+    if (l->steps.merging || !l->machine || !l->steps.stack ||
+        layers_parse(l->steps.stack, &layers, &err) < 0 || layers.count < l->steps.merge_from)
+        return;
+    struct compaction c = compact_plan(&layers, l->row.id);
+    if (c.count < 2 && full)
+        c = compact_all(&layers, l->row.id, l->steps.layer);
+    bool own = c.count >= 2;
+    if (!own && (count_saved(&layers) < SAVED_MANY || l->durable.saving))
+        return;
+    if (!rested && !may_begin(l, &layers))
+        return;
+    if (!own)
+        c = plan_saved(l, &layers);
+    if (c.count < 2)
+        return;
+    struct merging *m = calloc(1, sizeof(*m));
+    if (!m)
+        abort();
+    m->live = l;
+    m->into = c.into;
+    m->run.count = c.count;
+    memcpy(m->run.v, layers.v + c.first, c.count * sizeof(*m->run.v));
+    m->timer = loop_timer_new(l->service->loop, ask_merge, m);
+    l->steps.merging = m;
+    live_ref(l);
+    ask_merge(m);
+}
+
+void steps_compact(struct live *l) {
+    compact(l, false, false);
+}
+
+void steps_compact_full(struct live *l) {
+    compact(l, true, true);
+}
+
+void steps_compact_release(struct live *l) {
+    struct merging *m = l->steps.merging;
+    loop_timer_free(TAKE(l->steps.rest));
+    if (m)
+        merging_free(m);
+}
