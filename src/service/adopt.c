@@ -14,6 +14,7 @@
 #include "base/defer.h"
 #include "base/log.h"
 #include "service/exec/logs.h"
+#include "service/steps/barrier.h"
 #include "service/steps/durable.h"
 #include "service/steps/inner.h"
 #include "service/strays.h"
@@ -51,7 +52,7 @@ static void not_reached(struct live *l, const char *why) {
     snprintf(r->why, sizeof(r->why), "%s", why);
     r->again_ms = loop_now_ms(l->service->loop) + back_off_ms(r->tries++);
     await_no_more(l);
-    gate_let_all(l); /* who waits long enough is refused: gate_check() */
+    barrier_let_all(l); /* who waits long enough is refused: barrier_check() */
 }
 
 static bool is_ending(const struct live *l) {
@@ -85,7 +86,7 @@ static void heard(struct live *l) {
     l->reach.tries = 0;
     l->reach.why[0] = '\0';
     await_no_more(l);
-    gate_heard(l);
+    barrier_heard(l);
 }
 
 /* Where something runs, no root was being changed. */

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 
 #include "base/defer.h"
+#include "service/steps/barrier.h"
 #include "service/steps/durable.h"
-#include "service/steps/inner.h"
 
 void change_finish(struct change *c, const struct err *err) {
     struct live *l = c->live;
@@ -125,7 +125,7 @@ static bool comes_later(struct service *s, const struct caller *who, const char 
         abort();
     *w = (struct later){s, *who, "", verb, done, arg};
     snprintf(w->machine, sizeof(w->machine), "%s", l->row.id);
-    if (gate_wait(l, now_then, w))
+    if (barrier_wait(l, now_then, w))
         return true;
     free(w);
     return false;

@@ -5,6 +5,7 @@
 
 #include "base/defer.h"
 #include "base/parse.h"
+#include "service/steps/barrier.h"
 #include "service/steps/inner.h"
 
 static const struct {
@@ -97,7 +98,7 @@ struct file_call {
     void *arg;
     uint16_t type;
     bool changes;
-    union file_message message; /* while it waits at the gate */
+    union file_message message; /* while it waits at the barrier */
 };
 
 static void answered(void *arg, const struct frame *frame, const struct err *err) {
@@ -124,7 +125,8 @@ static void send_file(void *arg) {
     struct file_call *c = arg;
     struct live *l = c->live;
     struct err err;
-    int turn = c->changes ? gate_enter(l, send_file, c, &err) : gate_wait_root(l, send_file, c);
+    int turn =
+        c->changes ? barrier_enter(l, send_file, c, &err) : barrier_wait_root(l, send_file, c);
     if (turn > 0)
         return;
     if (turn == 0 && l->machine) {
@@ -202,7 +204,7 @@ int service_file_watch(struct service *s, const struct caller *who, const char *
         abort();
     *c = (struct watch_call){w, *path};
     w->waits = c;
-    if (!gate_wait(l, watch_later, c))
+    if (!barrier_wait(l, watch_later, c))
         watch_later(c);
     return 0;
 }

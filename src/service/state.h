@@ -57,7 +57,7 @@ struct durable {
     char why[200];  /* the last of them did */
 };
 
-struct gate_call;
+struct barrier_call;
 struct merging;
 struct still;
 struct step_call;
@@ -71,7 +71,7 @@ struct steps {
     struct still *still;      /* which is a copy: still.c */
     struct step_call *wanted, **wanted_last;
     bool held; /* a verb changes the root */
-    struct gate_call *gate, **gate_last;
+    struct barrier_call *waiting, **waiting_last;
     struct loop_call start;  /* the next one that is wanted */
     struct merging *merging; /* tidy.c */
     struct loop_timer *rest; /* before layers are merged */

@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-#include "service/steps/inner.h"
+#include "service/steps/barrier.h"
 #include "store/events.h"
 #include "store/owners.h"
 #include "tests/unit/faults.h"
@@ -36,7 +36,7 @@ static int world_new(void **state) {
     assert_int_equal(store_owner_put(w->service.store, &owner, &err), 0);
     w->service.commits = commits_new(w->service.loop, w->service.store);
     w->live = (struct live){.service = &w->service, .refs = 1};
-    gate_init(&w->live);
+    barrier_init(&w->live);
     *state = w;
     return 0;
 }
@@ -44,7 +44,7 @@ static int world_new(void **state) {
 static int world_free(void **state) {
     struct world *w = *state;
     faults_set(0, 0, false, false, false);
-    gate_release(&w->live);
+    barrier_release(&w->live);
     commits_free(w->service.commits);
     assert_int_equal(w->live.refs, 1);
     store_close(w->service.store);
@@ -57,9 +57,9 @@ static int world_free(void **state) {
 static void ask(void *arg) {
     struct caller_at_gate *c = arg;
     c->calls++;
-    c->turn = gate_enter(&c->world->live, ask, c, &c->err);
+    c->turn = barrier_enter(&c->world->live, ask, c, &c->err);
     if (c->turn == 0 && c->closes)
-        gate_close(&c->world->live);
+        barrier_close(&c->world->live);
     if (c->calls > 1)
         loop_stop(c->world->service.loop);
 }
@@ -100,7 +100,7 @@ static void an_open_gate_lets_everybody_in(void **state) {
     struct caller_at_gate c = {.world = w};
     ask(&c);
     assert_int_equal(c.turn, 0);
-    assert_false(gate_wait(&w->live, ask, &c));
+    assert_false(barrier_wait(&w->live, ask, &c));
 }
 
 static void a_change_waits_until_the_one_before_it_is_written(void **state) {
@@ -127,30 +127,30 @@ static void who_waits_long_for_a_full_disk_is_refused(void **state) {
     assert_int_equal(c.err.code, ERR_LIMIT);
     assert_false(w->written);
     /* Who only looks does not wait for that. */
-    assert_false(gate_wait_settled(&w->live, ask, &c));
-    assert_false(gate_wait_root(&w->live, ask, &c));
+    assert_false(barrier_wait_settled(&w->live, ask, &c));
+    assert_false(barrier_wait_root(&w->live, ask, &c));
 }
 
 static void who_reads_waits_for_a_root_alone(void **state) {
     struct world *w = *state;
     struct caller_at_gate c = {.world = w};
     do_unwritten(w);
-    assert_false(gate_wait_root(&w->live, ask, &c));
-    gate_close(&w->live);
-    assert_true(gate_wait_root(&w->live, ask, &c));
+    assert_false(barrier_wait_root(&w->live, ask, &c));
+    barrier_close(&w->live);
+    assert_true(barrier_wait_root(&w->live, ask, &c));
 }
 
 static void one_that_closes_the_gate_holds_up_those_behind_it(void **state) {
     struct world *w = *state;
     struct caller_at_gate a = {.world = w, .closes = true}, b = {.world = w};
-    gate_close(&w->live);
+    barrier_close(&w->live);
     ask(&a);
     ask(&b);
     assert_true(a.turn == 1 && b.turn == 1);
-    gate_open(&w->live);
+    barrier_open(&w->live);
     assert_int_equal(a.turn, 0);
     assert_int_equal(b.calls, 1);
-    gate_open(&w->live);
+    barrier_open(&w->live);
     assert_int_equal(b.calls, 2);
     assert_int_equal(b.turn, 0);
 }
@@ -158,10 +158,10 @@ static void one_that_closes_the_gate_holds_up_those_behind_it(void **state) {
 static void an_open_gate_stays_shut_for_what_is_not_written(void **state) {
     struct world *w = *state;
     struct caller_at_gate c = {.world = w};
-    gate_close(&w->live);
+    barrier_close(&w->live);
     ask(&c);
     do_unwritten(w);
-    gate_open(&w->live);
+    barrier_open(&w->live);
     assert_int_equal(c.calls, 1);
 }
 
@@ -176,7 +176,7 @@ static void a_machine_takes_no_changes_before_it_is_heard(void **state) {
     assert_int_equal(late.turn, -1);
     assert_int_equal(late.err.code, ERR_BUSY);
     w->live.reach.heard = true;
-    gate_heard(&w->live);
+    barrier_heard(&w->live);
     assert_int_equal(c.calls, 2);
     assert_int_equal(c.turn, 0);
 }
@@ -184,7 +184,7 @@ static void a_machine_takes_no_changes_before_it_is_heard(void **state) {
 static void nobody_waits_for_a_machine_that_ends(void **state) {
     struct world *w = *state;
     struct caller_at_gate c = {.world = w};
-    gate_close(&w->live);
+    barrier_close(&w->live);
     w->live.row.state = MACHINE_ENDING;
     ask(&c);
     assert_int_equal(c.turn, 0);

@@ -7,6 +7,7 @@
 #include "base/defer.h"
 #include "service/exec/plan.h"
 #include "service/exec/state.h"
+#include "service/steps/barrier.h"
 #include "service/steps/inner.h"
 #include "service/steps/risky.h"
 
@@ -167,7 +168,7 @@ static int begin_exec(struct exec *x, const struct live *l, const struct exec_pl
                : store_exec_add(x->service->store, &x->row, existing, err);
 }
 
-/* A request that waits at the gate; what it points to lives until it is answered. */
+/* A request that waits at the barrier; what it points to lives until it is answered. */
 struct exec_later {
     struct service *service;
     struct caller who;
@@ -193,7 +194,7 @@ static bool wait_at_gate(struct live *l, const struct exec_later *e) {
     if (!copy)
         abort();
     *copy = *e;
-    if (gate_wait(l, start_later, copy))
+    if (barrier_wait(l, start_later, copy))
         return true;
     free(copy);
     return false;
@@ -238,7 +239,7 @@ static void start(struct exec_later *e) {
     struct err err;
     struct live *l =
         allow(who, SCOPE_RUN, &err) < 0 ? NULL : live_find(s, who, e->machine, LIVE_RUNNING, &err);
-    if (l && gate_check(l, &err) < 0)
+    if (l && barrier_check(l, &err) < 0)
         l = NULL;
     if (l && wait_at_gate(l, e))
         return;

@@ -7,6 +7,7 @@
 #include "base/defer.h"
 #include "service/exec/plan.h"
 #include "service/files.h"
+#include "service/steps/barrier.h"
 #include "service/steps/inner.h"
 
 enum { SAID_MAX = 4096, ANSWER_MAX = 4096 };
@@ -55,7 +56,7 @@ static void tool_free(struct tool_run *t) {
     free(t);
 }
 
-/* One that waits at the gate is still expected there. */
+/* One that waits at the barrier is still expected there. */
 static void let_go(struct tool_run *t) {
     t->cancelled = true;
     loop_timer_free(TAKE(t->timer));
@@ -222,7 +223,7 @@ static void start_later(void *arg) {
         tool_free(t);
         return;
     }
-    int turn = gate_enter(t->live, start_later, t, &err);
+    int turn = barrier_enter(t->live, start_later, t, &err);
     t->waits = turn > 0;
     if (t->waits)
         return;
@@ -245,7 +246,7 @@ struct tool_run *service_tool(struct service *s, const struct caller *who, const
     struct live *l = allow(who, SCOPE_RUN, err) < 0 || file_user(user, &uid, err) < 0
                          ? NULL
                          : live_find(s, who, machine, LIVE_RUNNING, err);
-    if (!l || gate_check(l, err) < 0)
+    if (!l || barrier_check(l, err) < 0)
         return NULL;
     struct tool_run *t = calloc(1, sizeof(*t));
     if (!t)
@@ -267,7 +268,7 @@ struct tool_run *service_tool(struct service *s, const struct caller *who, const
     }
     if (events->limit_ms)
         wake_after(t, events->limit_ms);
-    t->waits = gate_wait(l, start_later, t);
+    t->waits = barrier_wait(l, start_later, t);
     if (!t->waits) {
         l->running++;
         start(t);

@@ -11,7 +11,7 @@
 #include "service/exec/plan.h"
 #include "service/files.h"
 #include "service/grants/kinds.h"
-#include "service/steps/inner.h"
+#include "service/steps/barrier.h"
 
 struct copying {
     struct live *live;
@@ -74,7 +74,7 @@ static void written(void *arg, const struct frame *frame, const struct err *fail
 static void write_chunk(void *arg) {
     struct copying *c = arg;
     struct err err;
-    int turn = gate_enter(c->live, write_chunk, c, &err);
+    int turn = barrier_enter(c->live, write_chunk, c, &err);
     if (turn > 0)
         return;
     if (turn < 0) {
@@ -136,7 +136,7 @@ static void begin(void *arg) {
     struct copying *c = arg;
     char *slash = strrchr(c->path, '/');
     struct err err;
-    int turn = gate_enter(c->live, begin, c, &err);
+    int turn = barrier_enter(c->live, begin, c, &err);
     if (turn > 0)
         return;
     if (turn < 0) {
@@ -237,7 +237,7 @@ static void remove_now(void *arg) {
     struct live *l = r->live;
     struct msg_path m = {.flags = MSG_RECURSIVE, .path = text_of(r->path)};
     struct err err;
-    int turn = gate_enter(l, remove_now, r, &err);
+    int turn = barrier_enter(l, remove_now, r, &err);
     if (turn > 0)
         return;
     user_of(l, &m.uid, &m.gid);

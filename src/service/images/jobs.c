@@ -16,6 +16,7 @@
 #include "service/image_disk.h"
 #include "service/images/share.h"
 #include "service/images/store.h"
+#include "service/steps/barrier.h"
 #include "service/steps/inner.h"
 #include "service/steps/steps.h"
 #include "service/taint.h"
@@ -642,7 +643,7 @@ static void find_step(void *arg) {
     struct image_job *j = p->job;
     struct step_row step DEFER(step_row_done) = {.stack = NULL};
     struct err err;
-    int r = gate_enter(j->live, find_step, p, &err);
+    int r = barrier_enter(j->live, find_step, p, &err);
     if (r > 0)
         return;
     if (r == 0)

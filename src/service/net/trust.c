@@ -13,7 +13,7 @@
 #include "base/log.h"
 #include "base/secret.h"
 #include "gate/java_store.h"
-#include "service/steps/inner.h"
+#include "service/steps/barrier.h"
 #include "store/networks.h"
 
 #define BUNDLE "/etc/ssl/certs/ca-certificates.crt"
@@ -227,7 +227,7 @@ static void hand_over(struct handing *h) {
 static void hand_over_now(void *arg) {
     struct handing *h = arg;
     struct err err;
-    int turn = h->in_step ? 0 : gate_enter(h->live, hand_over_now, h, &err);
+    int turn = h->in_step ? 0 : barrier_enter(h->live, hand_over_now, h, &err);
     if (turn > 0)
         return;
     if (turn == 0 && h->live->machine)

@@ -6,6 +6,7 @@
 
 #include "base/defer.h"
 #include "machine/compare/compare.h"
+#include "service/steps/barrier.h"
 #include "service/steps/inner.h"
 #include "service/steps/steps.h"
 
@@ -201,7 +202,7 @@ static void answer_equal(struct diffing *d) {
 static void begin(void *arg) {
     struct diffing *d = arg;
     struct err err;
-    if (gate_wait_settled(d->live, begin, d))
+    if (barrier_wait_settled(d->live, begin, d))
         return;
     if (check(d, &err) < 0)
         finish(d, &err);

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "machine/compare/compare.h"
 #include "service/images/store.h"
+#include "service/steps/barrier.h"
 #include "service/steps/inner.h"
 
 enum { NAMED_MAX = 65536, LAYER_TEXT_SIZE = ID_SIZE + 11 };
@@ -256,7 +257,7 @@ static void disk_known(void *arg, int disk, int userns, const struct err *err) {
 static void begin_machine(void *arg) {
     struct checking *c = arg;
     struct live *l = subject(c);
-    if (gate_wait_settled(l, begin_machine, c))
+    if (barrier_wait_settled(l, begin_machine, c))
         return;
     if (ends(l)) {
         c->check.unchecked++;

@@ -6,6 +6,7 @@
 
 #include "base/defer.h"
 #include "base/log.h"
+#include "service/steps/barrier.h"
 #include "service/steps/inner.h"
 #include "service/steps/steps.h"
 
@@ -216,8 +217,8 @@ static void find_step(void *arg) {
     struct forking *f = arg;
     struct live *l = f->live;
     struct err err;
-    int full = gate_check(l, &err);
-    if (full == 0 && gate_wait(l, find_step, f))
+    int full = barrier_check(l, &err);
+    if (full == 0 && barrier_wait(l, find_step, f))
         return;
     if (full < 0 || find_row(f, &err) < 0)
         finish(f, &err);
@@ -293,7 +294,7 @@ void service_fork(struct service *s, const struct caller *who, const char *machi
         live_state_error(l, &err);
         l = NULL;
     }
-    if (l && gate_check(l, &err) < 0)
+    if (l && barrier_check(l, &err) < 0)
         l = NULL;
     struct journal_record what = {.verb = "machine.fork", .machine = l ? l->row.id : NULL};
     if (!l || note_intent(s, who, &what, &intent, &err) < 0) {

@@ -1,6 +1,6 @@
 /*
- * The gate of a machine: changes wait while a step is taken, and while a change is not written
- * down. Only for src/service.
+ * The inside of steps: what the files of steps/ share with those that make, end and adopt machines.
+ * Only for src/service.
  */
 #pragma once
 
@@ -20,30 +20,6 @@ struct step_cause {
 void steps_init(struct live *l);
 void steps_free(struct live *l);
 
-/* True: not now; go(arg) is called when it may be, also when the machine has ended meanwhile. */
-bool gate_wait(struct live *l, loop_fn *go, void *arg);
-/* The same for who only reads, and waits only for a root that is on its way: for a moment /proc and
- * lent directories are in neither. */
-bool gate_wait_root(struct live *l, loop_fn *go, void *arg);
-
-/* The same for who only looks, and does not wait for a full disk or a guest that says nothing. */
-bool gate_wait_settled(struct live *l, loop_fn *go, void *arg);
-
-/*
- * For who changes something: 1 it waits, and go(arg) asks again; 0 it may go on, or the machine has
- * ended; -1 it is refused, with the reason: the disk has been full for a while and what was done
- * last is not written down, or what an earlier daemon began is not known.
- */
-int gate_enter(struct live *l, loop_fn *go, void *arg, struct err *err);
-int gate_check(const struct live *l, struct err *err); /* the last of these alone */
-
-/* barrier.c */
-void gate_init(struct live *l);
-void gate_let_all(struct live *l); /* everybody who waits is called, closed or not */
-void gate_heard(struct live *l);   /* its commands and steps are known: who waits goes on */
-bool gate_is_unheard(const struct live *l); /* they are not, though its guest is there */
-void gate_release(struct live *l);          /* the daemon leaves: nobody is */
-
 /* Something was changed: by the machine's policy a step is taken once the stack has unwound. */
 void steps_after(struct live *l, const struct step_cause *cause);
 
@@ -56,10 +32,6 @@ void steps_end(struct live *l);
 
 /* The same for a rewind (rewind.c). */
 int rewind_adopt(struct live *l, struct step_row *row, struct err *err);
-
-/* Held by a verb that changes the root itself. False: try again later through gate_wait(). */
-void gate_close(struct live *l);
-void gate_open(struct live *l);
 
 /* What the machine's root is made of; loaded when first asked for. */
 int steps_load(struct live *l, struct err *err);

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "machine/compare/compare.h"
 #include "service/review/diff.h"
+#include "service/steps/barrier.h"
 #include "service/steps/inner.h"
 #include "service/steps/steps.h"
 
@@ -132,7 +133,7 @@ static void begin(void *arg) {
     struct measuring *m = arg;
     struct live *l = m->live;
     struct err err;
-    if (gate_wait_settled(l, begin, m))
+    if (barrier_wait_settled(l, begin, m))
         return;
     if (choose(m, &err) < 0)
         finish(m, &err);

@@ -8,6 +8,7 @@
 
 #include "base/defer.h"
 #include "base/log.h"
+#include "service/steps/barrier.h"
 #include "service/steps/durable.h"
 #include "service/steps/inner.h"
 #include "service/steps/steps.h"
@@ -70,7 +71,7 @@ static void finish(struct rewinding *r, const struct err *err) {
     if (r->done)
         r->done(r->arg, err ? NULL : &view, err);
     rewinding_free(r);
-    gate_open(l);
+    barrier_open(l);
     live_unref(l);
 }
 
@@ -323,8 +324,8 @@ static void begin(void *arg) {
     struct live *l = r->live;
     struct err err;
     char detail[160];
-    int full = gate_check(l, &err);
-    if (full == 0 && gate_wait(l, begin, r))
+    int full = barrier_check(l, &err);
+    if (full == 0 && barrier_wait(l, begin, r))
         return;
     if (full < 0 || check(r, &err) < 0) {
         refuse(r, &err);
@@ -336,7 +337,7 @@ static void begin(void *arg) {
         return;
     }
     l->changing = true;
-    gate_close(l);
+    barrier_close(l);
     if (l->running)
         begin_halt(r);
     else
@@ -393,7 +394,7 @@ int rewind_adopt(struct live *l, struct step_row *row, struct err *err) {
         return none ? 0 : -1;
     }
     l->changing = true;
-    gate_close(l);
+    barrier_close(l);
     ask_root(r);
     return 0;
 }

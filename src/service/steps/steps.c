@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/defer.h"
+#include "service/steps/barrier.h"
 #include "service/steps/inner.h"
 
 static size_t count_layers(const char *stack) {
@@ -83,7 +84,7 @@ void service_snap(struct service *s, const struct caller *who, const char *machi
         err_remedy(&err, "use letters, digits, '.', '_' and '-', and not digits alone");
         l = NULL;
     }
-    if (l && gate_check(l, &err) < 0)
+    if (l && barrier_check(l, &err) < 0)
         l = NULL;
     struct journal_record what = {.verb = "machine.snap", .machine = l ? l->row.id : NULL};
     if (!l || note_intent(s, who, &what, &intent, &err) < 0) {
@@ -105,7 +106,7 @@ void service_settled(struct service *s, const struct caller *who, const char *ma
                      void *arg) {
     struct err err;
     struct live *l = live_find(s, who, machine, LIVE_ANY, &err);
-    if (!l || !gate_wait_settled(l, go, arg))
+    if (!l || !barrier_wait_settled(l, go, arg))
         go(arg);
 }
 

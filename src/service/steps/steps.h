@@ -2,7 +2,7 @@
  * Time travel: steps, what a machine was after each of them, and the way back.
  *
  * A step is taken after a command's answer and before the next change: whoever wants to change
- * something meanwhile waits at the gate. It costs a switch of root (machine.h, `root`); where
+ * something meanwhile waits at the barrier. It costs a switch of root (machine.h, `root`); where
  * something runs that would not survive one, the step is kept without a restore point and says why.
  */
 #pragma once

@@ -1,3 +1,4 @@
+#include "service/steps/barrier.h"
 #include "service/steps/inner.h"
 
 #include <inttypes.h>
@@ -18,7 +19,7 @@ static void begin_next(void *arg);
 void steps_init(struct live *l) {
     l->steps = (struct steps){.layer = 1, .start = {.fn = begin_next, .arg = l}};
     l->steps.wanted_last = &l->steps.wanted;
-    gate_init(l);
+    barrier_init(l);
 }
 
 /* ---- what the root is made of ---- */
@@ -111,7 +112,7 @@ void step_over(struct step_call *c, const struct err *err) {
         durable_want(l);
     l->steps.unpruned = true;
     call_free(c);
-    gate_open(l);
+    barrier_open(l);
     live_unref(l);
 }
 
@@ -504,7 +505,7 @@ static void begin_next(void *arg) {
     struct live *l = arg;
     struct steps *p = &l->steps;
     if (!p->wanted || p->taking || p->held || is_behind(p) || commit_waits(&l->lane) ||
-        gate_is_unheard(l))
+        barrier_is_unheard(l))
         return;
     begin(next_wanted(p));
 }
@@ -630,7 +631,7 @@ void steps_end(struct live *l) {
         call_free(c);
     }
     loop_call_cancel(l->service->loop, &l->steps.start);
-    gate_let_all(l);
+    barrier_let_all(l);
 }
 
 /* A call that is let go of with its machine's driver; its reference must not be the last. */
@@ -653,7 +654,7 @@ void steps_release(struct live *l) {
         abandon(TAKE(p->taking));
     steps_compact_release(l);
     durable_release(l);
-    gate_release(l);
+    barrier_release(l);
 }
 
 void steps_free(struct live *l) {
