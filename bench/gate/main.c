@@ -24,7 +24,7 @@
 #include "base/fdio.h"
 #include "bench/report.h"
 #include "gate/gate.h"
-#include "spawn/netns.h"
+#include "spawn/make/netns.h"
 
 static const char request[] = "GET / HTTP/1.1\r\nHost: bench.test\r\nAccept: */*\r\n\r\n";
 static const char reply[] = "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nhello\n";

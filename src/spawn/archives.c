@@ -18,9 +18,9 @@
 #include "base/id.h"
 #include "base/image_id.h"
 #include "base/parse.h"
-#include "spawn/layers.h"
+#include "spawn/disk/layers.h"
+#include "spawn/disk/tree.h"
 #include "spawn/spawner.h"
-#include "spawn/tree.h"
 #include "spawn/undertaker.h"
 
 enum { FD_DIR = 3, FD_REPORT = 4, FD_TREE = 5, AWAY = 64 };

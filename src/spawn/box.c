@@ -18,12 +18,12 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/msg.h"
-#include "spawn/layers.h"
-#include "spawn/making.h"
+#include "spawn/disk/layers.h"
+#include "spawn/disk/saved.h"
+#include "spawn/disk/tree.h"
+#include "spawn/make/making.h"
 #include "spawn/rootless.h"
-#include "spawn/saved.h"
 #include "spawn/spawner.h"
-#include "spawn/tree.h"
 
 enum { CLEAN_TRIES = 50, SPARES_MAX = 1024 }; /* the latter is more than a guest has room for */
 

@@ -23,13 +23,13 @@
 #include "base/fs_room.h"
 #include "base/limits.h"
 #include "base/log.h"
-#include "spawn/btrfs.h"
-#include "spawn/dev.h"
-#include "spawn/disk.h"
-#include "spawn/filter.h"
-#include "spawn/mounts.h"
+#include "spawn/disk/btrfs.h"
+#include "spawn/disk/disk.h"
+#include "spawn/disk/tree.h"
+#include "spawn/make/dev.h"
+#include "spawn/make/filter.h"
+#include "spawn/make/mounts.h"
 #include "spawn/spawner.h"
-#include "spawn/tree.h"
 
 /*
  * What of /proc tells about the host and not about the box. Files that only their owner may read

@@ -11,8 +11,8 @@
 
 #include "base/defer.h"
 #include "base/fdio.h"
-#include "spawn/mountinfo.h"
-#include "spawn/mounts.h"
+#include "spawn/make/mountinfo.h"
+#include "spawn/make/mounts.h"
 #include "spawn/spawner.h"
 
 enum { TABLE_SIZE = 1 << 18, PASSES = 2 * PLAN_MAX_GRANTS };

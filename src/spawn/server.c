@@ -22,10 +22,10 @@
 #include "base/log.h"
 #include "base/msg.h"
 #include "spawn/archives.h"
-#include "spawn/layers.h"
-#include "spawn/saved.h"
+#include "spawn/disk/layers.h"
+#include "spawn/disk/saved.h"
+#include "spawn/disk/upkeep.h"
 #include "spawn/spawner.h"
-#include "spawn/upkeep.h"
 
 enum {
     CLIENT_MAX = 4096,

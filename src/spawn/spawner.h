@@ -18,16 +18,16 @@
 #include "base/map.h"
 #include "base/plan.h"
 #include "base/program_id.h"
-#include "spawn/berth.h"
 #include "spawn/cgroup.h"
-#include "spawn/child.h"
+#include "spawn/disk/rootfs.h"
+#include "spawn/disk/sealed.h"
 #include "spawn/dynmods.h"
-#include "spawn/image.h"
-#include "spawn/netns.h"
-#include "spawn/nursery.h"
-#include "spawn/ready.h"
-#include "spawn/rootfs.h"
-#include "spawn/sealed.h"
+#include "spawn/make/berth.h"
+#include "spawn/make/child.h"
+#include "spawn/make/image.h"
+#include "spawn/make/netns.h"
+#include "spawn/make/nursery.h"
+#include "spawn/make/ready.h"
 #include "spawn/undertaker.h"
 
 enum { POOL_SIZE = 8, MASK_MAX = 40 };
@@ -79,7 +79,7 @@ struct box {
     uint64_t due_ms; /* when we end it ourselves, on the boot clock; 0: never */
     bool drifted;
     char image_key[IMAGE_ID_SIZE]; /* an id: it has no /usr of its own to mount */
-    uint32_t layer;                /* number of its upper: spawn/layers.h */
+    uint32_t layer;                /* number of its upper: spawn/disk/layers.h */
     uint32_t next_layer;           /* of the upper it is about to get; 0: none */
     char side;                     /* where in the anchor its root is: a or b */
     struct {

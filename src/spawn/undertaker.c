@@ -17,9 +17,9 @@
 
 #include "base/defer.h"
 #include "base/fdio.h"
-#include "spawn/btrfs.h"
-#include "spawn/merge.h"
-#include "spawn/wipe.h"
+#include "spawn/disk/btrfs.h"
+#include "spawn/disk/merge.h"
+#include "spawn/disk/wipe.h"
 
 /* The network's is taken down by the kernel in the background, but at once, if we do not hold it.
  */

@@ -13,7 +13,7 @@
 #include <sys/types.h>
 
 #include "base/id.h"
-#include "spawn/duplicate.h"
+#include "spawn/disk/duplicate.h"
 
 struct spawner;
 

@@ -11,10 +11,10 @@
 #include "base/fdio.h"
 #include "base/limits.h"
 #include "base/msg.h"
+#include "spawn/disk/layers.h"
+#include "spawn/disk/quota.h"
 #include "spawn/inside.h"
-#include "spawn/layers.h"
-#include "spawn/making.h"
-#include "spawn/quota.h"
+#include "spawn/make/making.h"
 #include "spawn/spawner.h"
 
 static int done(struct plan_message *m) {

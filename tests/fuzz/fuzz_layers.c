@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/layers.h"
-#include "spawn/mountinfo.h"
+#include "spawn/make/mountinfo.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

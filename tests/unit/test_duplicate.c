@@ -6,9 +6,9 @@
 #include <unistd.h>
 
 #include "base/defer.h"
-#include "spawn/duplicate.h"
-#include "spawn/mounts.h"
-#include "spawn/tree.h"
+#include "spawn/disk/duplicate.h"
+#include "spawn/disk/tree.h"
+#include "spawn/make/mounts.h"
 #include "tests/sync_record.h"
 #include "tests/unit/scratch.h"
 #include "tests/unit/unit.h"

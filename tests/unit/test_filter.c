@@ -13,7 +13,7 @@
 #include <sys/syscall.h>
 
 #include "base/native.h"
-#include "spawn/filter.h"
+#include "spawn/make/filter.h"
 #include "tests/unit/unit.h"
 
 #ifndef CLONE_NEWTIME

@@ -9,8 +9,8 @@
 
 #include "base/defer.h"
 #include "base/fdio.h"
-#include "spawn/image.h"
-#include "spawn/tree.h"
+#include "spawn/disk/tree.h"
+#include "spawn/make/image.h"
 
 /* A host of its own: the places the image is made from, and some it must never touch. */
 struct place {

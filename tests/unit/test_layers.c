@@ -6,8 +6,8 @@
 #include <unistd.h>
 
 #include "base/layers.h"
-#include "spawn/mountinfo.h"
-#include "spawn/wipe.h"
+#include "spawn/disk/wipe.h"
+#include "spawn/make/mountinfo.h"
 #include "tests/unit/unit.h"
 
 #define A "m-aaaaaaaaaaaa"

@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "base/defer.h"
-#include "spawn/merge.h"
+#include "spawn/disk/merge.h"
 #include "tests/sync_record.h"
 #include "tests/unit/scratch.h"
 #include "tests/unit/unit.h"

@@ -4,7 +4,7 @@
 #include <linux/netlink.h>
 #include <string.h>
 
-#include "spawn/netlink.h"
+#include "spawn/make/netlink.h"
 
 static struct nlmsghdr head_at(const struct netlink *n, size_t at) {
     struct nlmsghdr h;

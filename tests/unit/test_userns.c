@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "spawn/userns.h"
+#include "spawn/make/userns.h"
 
 /* Where an id on disk appears; -1: nowhere. And that no two ids share a place. */
 static int64_t seen(const struct id_list *ids, uint32_t id) {

@@ -1,0 +1,53 @@
+#include "spawn/disk/btrfs.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/btrfs.h>
+#include <linux/magic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include "base/defer.h"
+
+enum { TOP_INODE = 256 }; /* of every subvolume */
+
+bool btrfs_is(int fd) {
+    struct statfs fs;
+    return fstatfs(fd, &fs) == 0 && fs.f_type == BTRFS_SUPER_MAGIC;
+}
+
+/* A mount's descriptor is a place, not a file that could be asked for something. */
+static int open_top(int dir) {
+    return openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+}
+
+int btrfs_snapshot(int disk, const char *name) {
+    int top DEFER_CLOSE = open_top(disk);
+    struct btrfs_ioctl_vol_args_v2 args = {.fd = top};
+    if (strlen(name) >= sizeof(args.name))
+        return -ENAMETOOLONG;
+    snprintf(args.name, sizeof(args.name), "%s", name);
+    return top < 0 || ioctl(top, BTRFS_IOC_SNAP_CREATE_V2, &args) < 0 ? -errno : 0;
+}
+
+int btrfs_destroy(int dir, const char *name) {
+    struct btrfs_ioctl_vol_args args = {0};
+    struct stat st;
+    if (!btrfs_is(dir) || fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0 ||
+        !S_ISDIR(st.st_mode) || st.st_ino != TOP_INODE)
+        return -ENOTDIR;
+    if (strlen(name) >= sizeof(args.name))
+        return -ENAMETOOLONG;
+    snprintf(args.name, sizeof(args.name), "%s", name);
+    int top DEFER_CLOSE = open_top(dir);
+    return top < 0 || ioctl(top, BTRFS_IOC_SNAP_DESTROY, &args) < 0 ? -errno : 0;
+}
+
+int btrfs_sync(int disk) {
+    int top DEFER_CLOSE = open_top(disk);
+    return top < 0 || ioctl(top, BTRFS_IOC_SYNC) < 0 ? -errno : 0;
+}

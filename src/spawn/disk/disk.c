@@ -1,0 +1,154 @@
+#include "spawn/disk/disk.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <linux/fs.h>
+#include <linux/loop.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mount.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/defer.h"
+#include "spawn/disk/btrfs.h"
+#include "spawn/make/mounts.h"
+
+enum { OPTIONS = 5 };
+
+/* mke2fs and its peers: what they are told, and what is told to who lacks them. */
+struct kind {
+    const char *type, *program, *package;
+    struct mount_option options[OPTIONS]; /* after the source; up to a NULL key */
+};
+
+static const struct kind kinds[] = {
+    [DISK_EXT4] = {"ext4",
+                   "/sbin/mke2fs",
+                   "e2fsprogs",
+                   {{"noinit_itable", NULL}, {"discard", NULL}, {NULL, NULL}}},
+    /*
+     * The file is gone after a crash of the host: there is nothing to keep in order for that. What
+     * a snapshot held is free with the second commit after its end, so they are not far apart.
+     */
+    [DISK_BTRFS] = {"btrfs",
+                    "/sbin/mkfs.btrfs",
+                    "btrfs-progs",
+                    {{"nobarrier", NULL},
+                     {"nodatasum", NULL},
+                     {"discard", "sync"},
+                     {"commit", "2"},
+                     {NULL, NULL}}},
+};
+
+bool disk_can(enum disk_kind kind) {
+    return access(kinds[kind].program, X_OK) == 0;
+}
+
+/*
+ * In the child. Forced, also if it takes the file for one that is mounted: it is new, and ours
+ * alone.
+ */
+static void exec_maker(enum disk_kind kind, const char *path, uint64_t inodes) {
+    char count[24];
+    snprintf(count, sizeof(count), "%" PRIu64, inodes);
+    const char *const ext4[] = {"mke2fs", "-q",
+                                "-F",     "-F",
+                                "-t",     "ext4",
+                                "-b",     "4096",
+                                "-m",     "0",
+                                "-N",     count,
+                                "-O",     "^has_journal,^resize_inode",
+                                "-E",     "lazy_itable_init=1,nodiscard",
+                                path,     NULL};
+    /* Data and what describes it share their room, or a disk could be full of either. */
+    const char *const btrfs[] = {"mkfs.btrfs", "-q", "-f", "-K", "--mixed", path, NULL};
+    execv(kinds[kind].program, (char *const *)(kind == DISK_EXT4 ? ext4 : btrfs));
+}
+
+static int make_filesystem(enum disk_kind kind, int image, uint64_t inodes, struct err *err) {
+    const char *program = kinds[kind].program;
+    char path[32];
+    snprintf(path, sizeof(path), "/proc/self/fd/%d", image);
+    pid_t pid = fork();
+    if (pid == 0) {
+        fcntl(image, F_SETFD, 0);
+        int null = open("/dev/null", O_RDWR);
+        dup2(null, STDIN_FILENO);
+        dup2(null, STDOUT_FILENO);
+        dup2(null, STDERR_FILENO);
+        exec_maker(kind, path, inodes);
+        _exit(127);
+    }
+    int status = -1;
+    while (pid > 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR)
+        ;
+    if (pid < 0)
+        return err_sys(err, "fork");
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
+        return 0;
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 127) {
+        err_set(err, ERR_UNSUPPORTED, "there is no %s", program);
+        return err_remedy(err, "apt-get install %s", kinds[kind].package);
+    }
+    return err_set(err, ERR_INTERNAL, "%s failed with %s %d", program,
+                   WIFEXITED(status) ? "status" : "signal",
+                   WIFEXITED(status) ? WEXITSTATUS(status) : WTERMSIG(status));
+}
+
+static int attach_loop(int image, char name[32], struct err *err) {
+    int control DEFER_CLOSE = open("/dev/loop-control", O_RDWR | O_CLOEXEC);
+    if (control < 0)
+        return err_sys(err, "open /dev/loop-control");
+    struct loop_config config = {.fd = (uint32_t)image, .block_size = 4096};
+    config.info.lo_flags = LO_FLAGS_AUTOCLEAR | LO_FLAGS_DIRECT_IO;
+    /* Another process may take the free device first: ask again. */
+    for (int attempt = 0; attempt < 64; attempt++) {
+        int n = ioctl(control, LOOP_CTL_GET_FREE);
+        if (n < 0)
+            return err_sys(err, "find a free loop device");
+        snprintf(name, 32, "/dev/loop%d", n);
+        int loop DEFER_CLOSE = open(name, O_RDWR | O_CLOEXEC);
+        if (loop < 0)
+            continue;
+        if (ioctl(loop, LOOP_CONFIGURE, &config) == 0)
+            return TAKE_FD(loop);
+        if (errno == EINVAL)
+            config.info.lo_flags &= ~(uint32_t)LO_FLAGS_DIRECT_IO;
+    }
+    return err_set(err, ERR_BUSY, "no free loop device");
+}
+
+static int mount_image(enum disk_kind kind, const char *device, struct err *err) {
+    const struct kind *k = &kinds[kind];
+    struct mount_option options[OPTIONS] = {{"source", device}};
+    size_t count = 1;
+    for (; k->options[count - 1].key; count++)
+        options[count] = k->options[count - 1];
+    int mount = mount_new(k->type, options, count, MOUNT_ATTR_NODEV | MOUNT_ATTR_NOSUID);
+    if (mount == -ENODEV) {
+        err_set(err, ERR_UNSUPPORTED, "the kernel has no %s", k->type);
+        return err_remedy(err, "modprobe %s", k->type);
+    }
+    return mount < 0 ? err_num(err, mount, "mount disk image") : mount;
+}
+
+/* On a store that is btrfs itself: once is enough. Elsewhere there is no such thing. */
+static void write_in_place(int image) {
+    int flags = FS_NOCOW_FL;
+    (void)ioctl(image, FS_IOC_SETFLAGS, &flags);
+}
+
+int disk_new(int store, enum disk_kind kind, uint64_t bytes, uint64_t inodes, struct err *err) {
+    int image DEFER_CLOSE = openat(store, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    if (image >= 0 && btrfs_is(image))
+        write_in_place(image);
+    if (image < 0 || ftruncate(image, (off_t)bytes) < 0)
+        return err_sys(err, "make a disk image of %" PRIu64 " bytes", bytes);
+    if (make_filesystem(kind, image, inodes, err) < 0)
+        return -1;
+    char name[32];
+    int loop DEFER_CLOSE = attach_loop(image, name, err);
+    return loop < 0 ? -1 : mount_image(kind, name, err);
+}

@@ -1,0 +1,726 @@
+#include "spawn/disk/layers.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/defer.h"
+#include "base/fdio.h"
+#include "base/log.h"
+#include "spawn/disk/saved.h"
+#include "spawn/inside.h"
+#include "spawn/make/making.h"
+#include "spawn/make/mountinfo.h"
+#include "spawn/make/mounts.h"
+#include "spawn/spawner.h"
+
+enum { TABLE_SIZE = 1 << 18, CARRIED_MAX = 64, LEFT_MS = 50 };
+
+/* ---- inside a box's mount namespace ---- */
+
+static int open_here(const char *path) {
+    int fd = open(path, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    return fd < 0 ? -errno : fd;
+}
+
+static char other_side(char side) {
+    return side == 'b' ? 'a' : 'b';
+}
+
+static bool is_mounted(const char *path) {
+    struct stat here, top;
+    return stat(path, &here) == 0 && stat("/", &top) == 0 && here.st_dev != top.st_dev;
+}
+
+/* ---- disks ---- */
+
+struct box *layers_live_box(struct spawner *s, const char *id, struct err *err) {
+    struct box *box = box_find(s, id);
+    if (box && !box->dead && !box->ending)
+        return box;
+    if (box)
+        err_set(err, ERR_GONE, "machine '%s' is ending", id);
+    else
+        box_missing(s, id, err);
+    return NULL;
+}
+
+/* Which of a box's disks belongs to that machine; -1: none. */
+static int disk_of(const struct box *box, const char *machine) {
+    if (strcmp(box->id, machine) == 0)
+        return 0;
+    for (size_t i = 0; i < box->disk_count; i++)
+        if (strcmp(box->disks[i].id, machine) == 0)
+            return (int)i + 1;
+    return -1;
+}
+
+static int no_such_disk(struct err *err, const char *machine) {
+    return err_set(err, ERR_NOT_FOUND, "nothing is left of the disk of machine '%s'", machine);
+}
+
+/* A box that holds that machine's disk: its own if it lives, since a fork may be in the making. */
+static struct box *holder_of(struct spawner *s, const char *machine, int *ret_disk) {
+    struct box *own = box_find(s, machine);
+    if (own && !own->dead && !own->ending) {
+        *ret_disk = 0;
+        return own;
+    }
+    for (struct box *b = s->list; b; b = b->next)
+        if (!b->dead && !b->ending && (*ret_disk = disk_of(b, machine)) >= 0)
+            return b;
+    return NULL;
+}
+
+static int clone_held(int disk) {
+    char path[16];
+    snprintf(path, sizeof(path), "/held/%d", disk);
+    return is_mounted(path) ? mount_clone(AT_FDCWD, path) : -ENOTCONN; /* not yet */
+}
+
+/* `copies` detached, plain, read-only mounts of a disk that a box holds. */
+static int clone_disk(struct spawner *s, const struct box *box, int disk, int *ret, int copies) {
+    int r = box_go_in(s, box);
+    if (r < 0)
+        return r;
+    int made = 0;
+    for (; made < copies && (ret[made] = clone_held(disk)) >= 0; made++)
+        ;
+    if (made < copies)
+        r = ret[made];
+    box_go_out(s);
+    while (r < 0 && made > 0)
+        close(ret[--made]);
+    return r;
+}
+
+/* The same by name: of a machine, or one that was saved. */
+static int clone_named(struct spawner *s, const char *name, int *ret, int copies, struct err *err) {
+    int disk = 0, r = -ENOENT;
+    if (saved_is_name(name)) {
+        r = saved_clone(s, name, ret, copies);
+    } else {
+        const struct box *holder = holder_of(s, name, &disk);
+        r = holder ? clone_disk(s, holder, disk, ret, copies) : -ENOENT;
+    }
+    return r == -ENOENT ? no_such_disk(err, name)
+           : r < 0      ? err_num(err, r, "open the disk of machine '%s'", name)
+                        : 0;
+}
+
+int layers_own_disk(struct spawner *s, const struct box *box) {
+    int disk DEFER_CLOSE = -1;
+    int r = clone_disk(s, box, 0, &disk, 1);
+    if (r == 0)
+        r = mount_writable(disk);
+    return r < 0 ? r : TAKE_FD(disk);
+}
+
+int layers_own_meta(struct spawner *s, const struct box *box) {
+    int r = box_go_in(s, box);
+    int dir DEFER_CLOSE =
+        r < 0 ? r : mount_clone(AT_FDCWD, is_mounted("/held/m") ? "/held/m" : "/held/0/m");
+    if (r == 0)
+        box_go_out(s);
+    r = dir < 0 ? dir : mount_writable(dir);
+    return r < 0 ? r : TAKE_FD(dir);
+}
+
+int layers_disk(struct spawner *s, const char *name, struct err *err) {
+    int disk;
+    return clone_named(s, name, &disk, 1, err) < 0 ? -1 : disk;
+}
+
+static int open_userns(const struct spawner *s, const struct box *box) {
+    char path[32];
+    snprintf(path, sizeof(path), "%d/ns/user", (int)box->pid);
+    int fd = openat(s->proc, path, O_RDONLY | O_CLOEXEC);
+    return fd < 0 ? -errno : fd;
+}
+
+/* What a stack opens is closed with it. */
+static void stack_clear(struct spawner *s, struct stack *stack) {
+    for (int i = 0; i < DISKS; i++) {
+        char name[16];
+        snprintf(name, sizeof(name), "disk%d", i);
+        if (stack->disks[i] >= 0)
+            bench_clear(&s->maker, name);
+        left_add(&s->maker.left, TAKE_FD(stack->disks[i]));
+    }
+    close_fd(&stack->userns);
+}
+
+/* Makes a fresh copy of a disk usable as part of overlays: mapped, and writable if it is ours. */
+static int prepare_disk(struct spawner *s, const struct stack *stack, int i, bool writable) {
+    char name[16];
+    int r = 0;
+    snprintf(name, sizeof(name), "disk%d", i);
+    if (writable)
+        r = mount_writable(stack->disks[i]);
+    if (r == 0 && stack->userns >= 0 && !s->rootless)
+        r = mount_idmap(stack->disks[i], stack->userns);
+    return r < 0 ? r : bench_put(&s->maker, stack->disks[i], name);
+}
+
+/* ---- stacks ---- */
+
+static int resolve(const struct box *box, const struct layers *layers, struct stack *ret,
+                   struct err *err) {
+    for (size_t i = 0; i < layers->count; i++) {
+        int disk = disk_of(box, layers->v[i].machine);
+        if (disk < 0)
+            return no_such_disk(err, layers->v[i].machine);
+        ret->layers[i].disk = (unsigned)disk;
+        ret->layers[i].number = layers->v[i].number;
+    }
+    ret->count = layers->count;
+    return 0;
+}
+
+/* The image a box was made from, which may not be the present one. */
+static int open_image(struct spawner *s, const struct box *box, struct image *old,
+                      const struct image **ret, struct err *err) {
+    *ret = &s->image;
+    if (strcmp(box->image_key, s->image.key) == 0)
+        return 0;
+    if (sealed_image(s, box->image_key, old, err) < 0)
+        return -1;
+    *ret = old;
+    return 0;
+}
+
+static int open_stack(struct spawner *s, const struct box *box, struct stack *stack,
+                      struct err *err) {
+    bool used[DISKS] = {true};
+    for (size_t i = 0; i < stack->count; i++)
+        used[stack->layers[i].disk] = true;
+    stack->owner = slots_first(&s->maker.slots, box->slot);
+    stack->userns = open_userns(s, box);
+    int r = stack->userns < 0 ? stack->userns : box_go_in(s, box);
+    if (r < 0)
+        return err_num(err, r, "enter machine '%s'", box->id);
+    for (int i = 0; i < DISKS; i++)
+        if (used[i] && r == 0 && (stack->disks[i] = clone_held(i)) < 0)
+            r = stack->disks[i];
+    box_go_out(s);
+    for (int i = 0; i < DISKS && r == 0; i++)
+        if (used[i])
+            r = prepare_disk(s, stack, i, i == 0);
+    return r < 0 ? err_num(err, r, "open the disks of machine '%s'", box->id) : 0;
+}
+
+static void image_closep(struct image *image) {
+    image_close(image);
+}
+
+/* ---- the switch ---- */
+
+/* What is mounted in the old root and belongs into the new one, by path. */
+struct carried {
+    size_t count;
+    char *paths[CARRIED_MAX];
+};
+
+static void carried_free(struct carried *c) {
+    while (c->count)
+        free(c->paths[--c->count]);
+}
+
+static int carried_add(struct carried *c, const char *path) {
+    if (c->count == CARRIED_MAX || !(c->paths[c->count] = strdup(path)))
+        return -ENOBUFS;
+    c->count++;
+    return 0;
+}
+
+/* From the guest's own table: all that hangs on its root or /usr but /usr itself. */
+static int list_carried(const struct spawner *s, const struct box *box, struct carried *ret) {
+    char path[32], *text DEFER_FREE = malloc(TABLE_SIZE);
+    static struct mount_line line;
+    unsigned root = 0, usr = 0;
+    snprintf(path, sizeof(path), "%d/mountinfo", (int)box->pid);
+    ssize_t n = text ? read_file_at(s->proc, path, text, TABLE_SIZE) : -ENOMEM;
+    if (n < 0 || n >= TABLE_SIZE - 1)
+        return n < 0 ? (int)n : -EFBIG;
+    for (const char *at = text; mountinfo_next(&at, &line);)
+        if (strcmp(line.path, "/") == 0)
+            root = line.id;
+        else if (strcmp(line.path, "/usr") == 0 && line.parent == root)
+            usr = line.id;
+    int r = 0;
+    for (const char *at = text; r == 0 && mountinfo_next(&at, &line);)
+        if ((line.parent == root || line.parent == usr) && line.id != usr && line.id != root)
+            r = carried_add(ret, line.path + 1);
+    return r;
+}
+
+/* Every place must be there before anything is moved. */
+static int check_places(int root, const struct carried *c, struct err *err) {
+    for (size_t i = 0; i < c->count; i++) {
+        int at DEFER_CLOSE = mount_point(root, c->paths[i]);
+        if (at < 0)
+            return err_num(err, at, "nothing can be mounted on '/%s' there", c->paths[i]);
+    }
+    return 0;
+}
+
+static int carry_one(int from, int to, const char *path) {
+    int mount DEFER_CLOSE = mount_point(from, path);
+    return mount < 0 ? mount : mount_attach(mount, to, path);
+}
+
+/* *ret: how many went over, also after a failure. */
+static int carry(int from, int to, const struct carried *c, size_t *ret) {
+    for (*ret = 0; *ret < c->count; (*ret)++) {
+        int r = carry_one(from, to, c->paths[*ret]);
+        if (r < 0)
+            return r;
+    }
+    return 0;
+}
+
+/* The proof that nobody writes. -EBUSY: somebody may. */
+static int seal(int root, int usr) {
+    int r = mount_read_only(root);
+    if (r == 0 && usr >= 0 && (r = mount_read_only(usr)) < 0)
+        mount_writable(root);
+    return r;
+}
+
+static int seal_failed(struct err *err, int r, const struct box *box) {
+    if (r != -EBUSY)
+        return err_num(err, r, "seal the root of machine '%s'", box->id);
+    return err_set(err, ERR_BUSY, "something in machine '%s' has a file open for writing", box->id);
+}
+
+static void unseal(int root, int usr) {
+    mount_writable(root);
+    if (usr >= 0)
+        mount_writable(usr);
+}
+
+/* The old root stays: what went over comes back, and it can be written to again. */
+static void return_to(const struct box *box, int old, int usr, int fresh, const struct carried *c,
+                      size_t moved) {
+    while (moved > 0) {
+        int r = carry_one(fresh, old, c->paths[--moved]);
+        if (r < 0)
+            log_line(LOG_ERROR, "spawn", "'/%s' did not come back: %s id=%s", c->paths[moved],
+                     strerror(-r), box->id);
+    }
+    unseal(old, usr);
+}
+
+/* In the box's namespace, with the new root in place: the old one is sealed and left, or is as
+ * before. */
+static int leave_root(struct spawner *s, struct box *box, int fresh, const struct carried *c,
+                      struct err *err) {
+    const char *path = box_side_path(box->side);
+    int old DEFER_CLOSE = open_here(path);
+    bool has_usr = box_has_usr(box);
+    int usr = old < 0 ? old : has_usr ? mount_point(old, "usr") : -1;
+    size_t moved = 0;
+    int r = old < 0 ? old : has_usr && usr < 0 ? usr : seal(old, usr);
+    if (r < 0) {
+        left_add(&s->maker.left, usr);
+        return seal_failed(err, r, box);
+    }
+    if ((r = carry(old, fresh, c, &moved)) < 0)
+        err_num(err, r, "carry mounts of machine '%s' over", box->id);
+    else if ((r = umount2(path, MNT_DETACH)) < 0)
+        err_sys(err, "leave the old root of machine '%s'", box->id);
+    if (r < 0)
+        return_to(box, old, usr, fresh, c, moved);
+    left_add(&s->maker.left, usr);
+    if (r < 0)
+        return -1;
+    close_fd(&box->old_root);
+    box->old_root = TAKE_FD(old);
+    box->left_ms = spawner_now_ms();
+    s->roots_left = true;
+    return 0;
+}
+
+static int enter_root(const struct box *box, int root, int usr) {
+    int r = move_mount(root, "", AT_FDCWD, box_side_path(other_side(box->side)),
+                       MOVE_MOUNT_F_EMPTY_PATH) < 0
+                ? -errno
+                : 0;
+    return r < 0 || usr < 0 ? r : mount_attach(usr, root, "usr");
+}
+
+static int swap_roots(struct spawner *s, struct box *box, int root, int usr,
+                      const struct carried *c, struct err *err) {
+    int r = box_go_in(s, box);
+    if (r < 0)
+        return err_num(err, r, "enter machine '%s'", box->id);
+    if ((r = enter_root(box, root, usr)) < 0)
+        err_num(err, r, "attach the new root of machine '%s'", box->id);
+    else
+        r = check_places(root, c, err) < 0 ? -1 : leave_root(s, box, root, c, err);
+    if (r < 0)
+        umount2(box_side_path(other_side(box->side)), MNT_DETACH);
+    box_go_out(s);
+    return r < 0 ? -1 : 0;
+}
+
+static void switched(struct box *box) {
+    box->layer = box->next_layer;
+    box->next_layer = 0;
+    box->side = other_side(box->side);
+}
+
+/* The intent is written down first, then what has become of it. */
+static int do_switch(struct spawner *s, struct box *box, const struct plan_message *to, int root,
+                     int usr, struct err *err) {
+    uint32_t layer = (uint32_t)to->layer, left = box->layer;
+    struct carried carried DEFER(carried_free) = {.count = 0};
+    int r = list_carried(s, box, &carried);
+    if (r < 0)
+        return err_num(err, r, "read the mounts of machine '%s'", box->id);
+    if (making_keep_stack(s, box, layer, to->plan.stack, err) < 0)
+        return -1;
+    box->next_layer = layer;
+    if (making_amend(s, box, box->id, err) < 0) {
+        box->next_layer = 0;
+        return -1;
+    }
+    r = swap_roots(s, box, root, usr, &carried, err);
+    if (r == 0)
+        switched(box);
+    box->next_layer = 0;
+    struct err late;
+    if (making_amend(s, box, box->id, &late) < 0)
+        log_line(LOG_ERROR, "spawn", "%s", late.text);
+    making_drop_stack(s, box, r == 0 ? left : layer);
+    return r;
+}
+
+static int open_root(struct spawner *s, const struct box *box) {
+    int r = box_go_in(s, box);
+    if (r < 0)
+        return r;
+    int fd = open_here(box_side_path(box->side));
+    box_go_out(s);
+    return fd;
+}
+
+static int drifted(struct err *err, const struct box *box) {
+    err_set(err, ERR_UNSUPPORTED, "the host's packages changed since machine '%s' was made",
+            box->id);
+    return err_remedy(err, "with --drifted its files come back over the /usr of now");
+}
+
+static int freeze(struct spawner *s, struct box *box, struct plan_message *m, struct stack *stack,
+                  int *ret_root, struct err *err) {
+    struct image old DEFER(image_closep) = IMAGE_NONE;
+    struct layers layers;
+    if ((m->changed & ROOT_UNDRIFTED) && box->drifted)
+        return drifted(err, box);
+    if (layers_parse(m->plan.stack, &layers, err) < 0 || resolve(box, &layers, stack, err) < 0 ||
+        open_image(s, box, &old, &stack->image, err) < 0 || open_stack(s, box, stack, err) < 0)
+        return -1;
+    bool only_if_changed = m->changed & ROOT_IF_CHANGED;
+    m->changed = layer_is_empty(stack->disks[0], box->layer) != 1;
+    if (only_if_changed && !m->changed)
+        return 0;
+    int root DEFER_CLOSE = -1, usr DEFER_CLOSE = -1;
+    stack->upper = (uint32_t)m->layer;
+    if (stack_new_upper(stack, err) < 0 || stack_mount(&s->maker, stack, &root, &usr, err) < 0 ||
+        do_switch(s, box, m, root, usr, err) < 0)
+        return -1;
+    *ret_root = TAKE_FD(root);
+    return 0;
+}
+
+int layers_root(struct spawner *s, struct plan_message *m, int *ret_root, struct err *err) {
+    struct stack stack = STACK_NONE;
+    struct box *box = layers_live_box(s, m->plan.id, err);
+    *ret_root = -1;
+    if (!box)
+        return -1;
+    if (m->layer < box->layer)
+        return err_set(err, ERR_INVALID, "layer %" PRIu64 " of machine '%s' has been used",
+                       m->layer, box->id);
+    int r = 0;
+    if (m->layer == box->layer) {
+        m->changed = 1;
+        if ((*ret_root = open_root(s, box)) < 0)
+            r = err_num(err, *ret_root, "open the root of machine '%s'", box->id);
+    } else {
+        r = freeze(s, box, m, &stack, ret_root, err);
+        stack_clear(s, &stack);
+    }
+    m->type = PLAN_ROOT_IS;
+    return r;
+}
+
+/* ---- a new box from layers ---- */
+
+static int add_disk(struct spawner *s, const char *machine, int i, struct stack *stack,
+                    struct rootfs *r, struct err *err) {
+    int copies[2], made = clone_named(s, machine, copies, 2, err);
+    if (made < 0)
+        return -1;
+    r->held[i] = copies[0];
+    stack->disks[i] = copies[1];
+    made = prepare_disk(s, stack, i, false);
+    return made < 0 ? err_num(err, made, "map the disk of machine '%s'", machine) : 0;
+}
+
+/* Which machines' disks a stack needs, in order of appearance. */
+static int list_disks(const struct layers *layers, const char *ret[LAYERS_DISKS_MAX], size_t *count,
+                      struct err *err) {
+    for (size_t i = 0; i < layers->count; i++) {
+        size_t k = 0;
+        while (k < *count && strcmp(ret[k], layers->v[i].machine) != 0)
+            k++;
+        if (k == LAYERS_DISKS_MAX)
+            return err_set(err, ERR_LIMIT, "a stack over more than %d disks", LAYERS_DISKS_MAX);
+        if (k == *count)
+            ret[(*count)++] = layers->v[i].machine;
+    }
+    return 0;
+}
+
+static int restack(struct spawner *s, const struct plan *plan, struct rootfs *r,
+                   struct stack *stack, struct err *err) {
+    struct layers layers;
+    const char *names[LAYERS_DISKS_MAX];
+    size_t count = 0;
+    if (layers_parse(plan->stack, &layers, err) < 0 || list_disks(&layers, names, &count, err) < 0)
+        return -1;
+    for (size_t i = 0; i < count; i++)
+        if (add_disk(s, names[i], (int)i + 1, stack, r, err) < 0)
+            return -1;
+    for (size_t i = 0; i < layers.count; i++) {
+        unsigned disk = 1;
+        while (strcmp(names[disk - 1], layers.v[i].machine) != 0)
+            disk++;
+        stack->layers[i].disk = disk;
+        stack->layers[i].number = layers.v[i].number;
+    }
+    stack->count = layers.count;
+    stack->upper = LAYER_FIRST + 1; /* the berth's overlays lie on the first */
+    int root, usr;
+    if (stack_new_upper(stack, err) < 0 || stack_mount(&s->maker, stack, &root, &usr, err) < 0)
+        return -1;
+    close_fd(&r->root);
+    close_fd(&r->usr);
+    r->root = root;
+    r->usr = usr;
+    r->layer = stack->upper;
+    return 0;
+}
+
+int layers_restack(struct spawner *s, const struct plan *plan, struct rootfs *r, struct err *err) {
+    struct stack stack = rootfs_stack(&s->maker, r);
+    struct image stored DEFER(image_closep) = IMAGE_NONE;
+    int made = 0;
+    if (image_id_valid(plan->image)) {
+        made = sealed_image(s, plan->image, &stored, err);
+        stack.image = &stored;
+    }
+    if (made == 0)
+        made = restack(s, plan, r, &stack, err);
+    stack.disks[0] = stack.userns = -1; /* the root's */
+    stack_clear(s, &stack);
+    return made < 0 ? err_wrap(err, "make machine '%s' from layers", plan->id) : 0;
+}
+
+void layers_enter(struct spawner *s, struct box *box, const struct plan *plan) {
+    struct layers layers;
+    const char *names[LAYERS_DISKS_MAX];
+    size_t count = 0;
+    struct err err;
+    if (layers_parse(plan->stack, &layers, &err) < 0 ||
+        list_disks(&layers, names, &count, &err) < 0)
+        return;
+    for (size_t i = 0; i < count; i++) {
+        int disk = 0;
+        const struct box *holder = holder_of(s, names[i], &disk);
+        snprintf(box->disks[i].id, sizeof(box->disks[i].id), "%s", names[i]);
+        box->disks[i].upper = !holder     ? 0
+                              : disk == 0 ? holder->upper
+                                          : holder->disks[disk - 1].upper;
+    }
+    box->disk_count = count;
+}
+
+/* ---- looking ---- */
+
+/* Seen as on disk: no map, nothing to write, nothing to run. */
+static int open_view(struct spawner *s, const struct layers *layers, struct stack *stack,
+                     struct err *err) {
+    const char *names[LAYERS_DISKS_MAX];
+    size_t count = 0;
+    if (list_disks(layers, names, &count, err) < 0)
+        return -1;
+    for (size_t i = 0; i < count; i++) {
+        if (clone_named(s, names[i], &stack->disks[i + 1], 1, err) < 0)
+            return -1;
+        int r = prepare_disk(s, stack, (int)i + 1, false);
+        if (r < 0)
+            return err_num(err, r, "open the disk of machine '%s'", names[i]);
+    }
+    for (size_t i = 0; i < layers->count; i++) {
+        unsigned disk = 1;
+        while (strcmp(names[disk - 1], layers->v[i].machine) != 0)
+            disk++;
+        stack->layers[i].disk = disk;
+        stack->layers[i].number = layers->v[i].number;
+    }
+    stack->count = layers->count;
+    return 0;
+}
+
+static int view_stack(struct spawner *s, const struct box *box, const char *text, int ret_dirs[2],
+                      struct err *err) {
+    struct image old DEFER(image_closep) = IMAGE_NONE;
+    struct stack stack = STACK_NONE;
+    struct layers layers;
+    int r = layers_parse(text, &layers, err);
+    if (r == 0)
+        r = open_image(s, box, &old, &stack.image, err);
+    if (r == 0)
+        r = open_view(s, &layers, &stack, err);
+    if (r == 0)
+        r = stack_mount(&s->maker, &stack, &ret_dirs[0], &ret_dirs[1], err);
+    stack_clear(s, &stack);
+    if (r < 0)
+        return -1;
+    mount_shelve(ret_dirs[0]);
+    if (ret_dirs[1] >= 0)
+        mount_shelve(ret_dirs[1]);
+    return 0;
+}
+
+int layers_open_view(struct spawner *s, const char *machine, const char *stack, int ret_dirs[2],
+                     struct err *err) {
+    struct box *box = layers_live_box(s, machine, err);
+    return box ? view_stack(s, box, stack, ret_dirs, err) : -1;
+}
+
+int layers_view(struct spawner *s, struct plan_message *m, int ret_dirs[2], struct err *err) {
+    struct box *box = layers_live_box(s, m->plan.id, err);
+    if (!box)
+        return -1;
+    bool disk = m->type == PLAN_DISK;
+    ret_dirs[0] = ret_dirs[1] = -1;
+    int r = disk ? clone_disk(s, box, 0, ret_dirs, 1)
+                 : view_stack(s, box, m->plan.stack, ret_dirs, err);
+    m->type = PLAN_VIEW_IS;
+    if (disk && r == 0 && s->rootless)
+        r = ret_dirs[1] = open_userns(s, box);
+    if (disk && r < 0) {
+        close_fd(&ret_dirs[0]);
+        err_num(err, r, "open the disk of machine '%s'", box->id);
+    }
+    if (disk || r < 0)
+        return r < 0 ? -1 : ret_dirs[1] < 0 ? 1 : 2;
+    /* An image with a /usr of its own has none beside it: an empty one stands for that. */
+    if (ret_dirs[1] < 0)
+        ret_dirs[1] = openat(s->maker.workshop, "empty", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    return ret_dirs[1] < 0 ? 1 : 2;
+}
+
+/* What cow grants changed, as at their creation: through the box's map. */
+int layers_uppers(struct spawner *s, const struct box *box, char ret_numbers[PLAN_TEXT_SIZE],
+                  struct verb_fds *ret, struct err *err) {
+    int disk DEFER_CLOSE = -1, userns DEFER_CLOSE = open_userns(s, box);
+    int r = userns < 0 ? userns : clone_disk(s, box, 0, &disk, 1);
+    if (r == 0 && !s->rootless)
+        r = mount_idmap(disk, userns);
+    if (r < 0)
+        return err_num(err, r, "open the disk of machine '%s'", box->id);
+    ret_numbers[0] = '\0';
+    for (unsigned i = 0; i < PLAN_MAX_GRANTS; i++) {
+        char name[16];
+        rootfs_grant_name(name, i);
+        int fd = openat(disk, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        if (fd < 0 && errno != ENOENT)
+            return err_sys(err, "open the changes of machine '%s'", box->id);
+        if (fd < 0)
+            continue;
+        ret->v[ret->count++] = fd;
+        size_t len = strlen(ret_numbers);
+        snprintf(ret_numbers + len, PLAN_TEXT_SIZE - len, "%s%u", len ? " " : "", i);
+    }
+    return 0;
+}
+
+/* ---- afterwards ---- */
+
+/* The two are attached one after the other, and whoever did so may have been killed in between. */
+static bool is_whole(const struct box *box, int root) {
+    struct stat top, usr;
+    return !box_has_usr(box) ||
+           (fstat(root, &top) == 0 && fstatat(root, "usr", &usr, AT_SYMLINK_NOFOLLOW) == 0 &&
+            usr.st_dev != top.st_dev);
+}
+
+/* In the box's namespace. is_left: the old root is away already, and only the books do not know. */
+static int finish_switch(struct spawner *s, struct box *box, const struct carried *c, bool is_left,
+                         struct err *err) {
+    const char *path = box_side_path(other_side(box->side));
+    int fresh DEFER_CLOSE = is_mounted(path) ? open_here(path) : -1;
+    if (fresh < 0)
+        return -1;
+    if (is_left)
+        return 0;
+    return is_whole(box, fresh) ? leave_root(s, box, fresh, c, err) : -1;
+}
+
+static void undo_switch(struct box *box) {
+    int old DEFER_CLOSE = open_here(box_side_path(box->side));
+    int usr DEFER_CLOSE = old < 0 || !box_has_usr(box) ? -1 : mount_point(old, "usr");
+    mount_writable(old);
+    if (usr >= 0)
+        mount_writable(usr);
+    umount2(box_side_path(other_side(box->side)), MNT_DETACH);
+    box->next_layer = 0;
+}
+
+void layers_recover(struct spawner *s, struct box *box) {
+    struct err err = {.text = ""};
+    struct carried carried DEFER(carried_free) = {.count = 0};
+    if (!box->next_layer || box->dead)
+        return;
+    int r = list_carried(s, box, &carried);
+    if (r == 0)
+        r = box_go_in(s, box);
+    if (r < 0) {
+        log_line(LOG_ERROR, "spawn", "a switch of root was begun, and cannot be seen id=%s",
+                 box->id);
+        return;
+    }
+    bool is_left = !is_mounted(box_side_path(box->side));
+    if (finish_switch(s, box, &carried, is_left, &err) == 0)
+        switched(box);
+    else
+        undo_switch(box);
+    box_go_out(s);
+    if (making_amend(s, box, box->id, &err) < 0 || err.text[0])
+        log_line(LOG_WARN, "spawn", "%s", err.text);
+}
+
+bool layers_untidy(const struct spawner *s) {
+    return s->roots_left;
+}
+
+/* By then the guest has gone over, or it will pay for the old root itself. */
+void layers_tidy(struct spawner *s, struct undertaker *u) {
+    uint64_t now = spawner_now_ms();
+    s->roots_left = false;
+    for (struct box *b = s->list; b; b = b->next) {
+        if (b->old_root >= 0 && now - b->left_ms >= LEFT_MS && undertaker_close_for(u, b->old_root))
+            close_fd(&b->old_root);
+        s->roots_left |= b->old_root >= 0;
+    }
+}

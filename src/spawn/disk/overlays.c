@@ -1,0 +1,273 @@
+#include "spawn/disk/overlays.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+#include "base/defer.h"
+#include "spawn/disk/rootfs.h"
+#include "spawn/disk/tree.h"
+#include "spawn/make/mounts.h"
+
+/* For a filesystem that cannot map ids: a number that no system call of ours gives. */
+enum {
+    NO_IDMAP = EMEDIUMTYPE,
+    LOWERS_MAX = LAYERS_MAX + 2,
+    NAME_SIZE = 24,
+    ATTRIBUTES_MAX = 65536
+};
+
+/* ---- the workshop ---- */
+
+int bench_put(const struct rootfs_maker *maker, int mount, const char *name) {
+    if (!maker->by_name)
+        return 0;
+    if (mkdirat(maker->workshop, name, 0700) < 0 && errno != EEXIST)
+        return -errno;
+    return mount_attach(mount, maker->workshop, name);
+}
+
+void bench_clear(const struct rootfs_maker *maker, const char *name) {
+    char path[64];
+    if (!maker->by_name)
+        return;
+    snprintf(path, sizeof(path), "/proc/self/fd/%d/%s", maker->workshop, name);
+    umount2(path, MNT_DETACH);
+    unlinkat(maker->workshop, name, AT_REMOVEDIR);
+}
+
+/* ---- lowers ---- */
+
+static int open_dir(int dir, const char *name) {
+    int fd = openat(dir, name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    return fd < 0 ? -errno : fd;
+}
+
+int lower_new(const struct rootfs_maker *maker, int dir, int userns) {
+    int mount DEFER_CLOSE = mount_clone(dir, "");
+    if (mount < 0 || maker->rootless || userns < 0)
+        return mount < 0 ? mount : TAKE_FD(mount);
+    int r = mount_idmap(mount, userns);
+    /* "Invalid" is what the kernel says of a filesystem that cannot do it. */
+    return r == -EINVAL ? -NO_IDMAP : r < 0 ? r : TAKE_FD(mount);
+}
+
+int lower_failed(struct err *err, int made, const char *what, const char *remedy) {
+    if (made != -NO_IDMAP)
+        return err_num(err, made, "%s", what);
+    err_set(err, ERR_UNSUPPORTED, "%s: its filesystem cannot map ids with this kernel", what);
+    return err_remedy(err, "%s", remedy);
+}
+
+int overlay_on(struct rootfs_maker *maker, uint32_t owner, const int *lowers, size_t count,
+               size_t loose, const struct upper_place *place, bool whole) {
+    bool writable = place->fs >= 0;
+    int upper DEFER_CLOSE = writable ? open_dir(place->fs, place->upper) : -1;
+    int work DEFER_CLOSE = writable ? open_dir(place->fs, place->work) : -1;
+    if (writable && (upper < 0 || work < 0))
+        return upper < 0 ? upper : work;
+    const struct overlay_plan plan = {
+        .lowers = lowers,
+        .lower_count = count,
+        .upper = upper,
+        .work = work,
+        .owner = owner,
+        .userxattr = maker->rootless,
+        .whole = whole,
+    };
+    int made = bench_put(maker, lowers[loose], "lower");
+    if (made == 0)
+        made = overlay_new(&plan, maker->by_name);
+    bench_clear(maker, "lower");
+    return made;
+}
+
+void left_add(struct left *l, int fd) {
+    if (fd >= 0 && l->count < LEFT_MAX)
+        l->fds[l->count++] = fd;
+    else if (fd >= 0)
+        close(fd);
+}
+
+/* ---- a stack ---- */
+
+/* Descriptors of the lowers of one overlay: directories of disks, then mounts of the image. */
+struct lowers {
+    int fds[LOWERS_MAX];
+    size_t count, dirs;
+    struct left *left;
+};
+
+static void lowers_close(struct lowers *l) {
+    while (l->count > l->dirs)
+        left_add(l->left, l->fds[--l->count]);
+    while (l->count)
+        close(l->fds[--l->count]);
+}
+
+static int lowers_add(struct lowers *l, int fd) {
+    if (fd < 0)
+        return fd;
+    l->fds[l->count++] = fd;
+    return 0;
+}
+
+static void layer_part(char name[NAME_SIZE], uint32_t number, char part) {
+    snprintf(name, NAME_SIZE, "%" PRIu32 "/%c", number, part);
+}
+
+/* over: a layer of the image that covers dir; -1: none. */
+static int gather(struct rootfs_maker *maker, const struct stack *s, char part, int over, int dir,
+                  struct lowers *ret, size_t *ret_loose) {
+    int r = 0;
+    for (size_t i = 0; r == 0 && i < s->count; i++) {
+        char name[NAME_SIZE];
+        layer_part(name, s->layers[i].number, part);
+        r = lowers_add(ret, open_dir(s->disks[s->layers[i].disk], name));
+    }
+    ret->dirs = ret->count;
+    /* The box sees in its mount table where a layer lies; of a copy of its own it sees "/". */
+    if (r == 0 && over >= 0)
+        r = lowers_add(ret,
+                       maker->by_name ? fcntl(over, F_DUPFD_CLOEXEC, 3) : mount_clone(over, ""));
+    *ret_loose = ret->count;
+    if (r == 0)
+        r = lowers_add(ret, lower_new(maker, dir, s->userns));
+    /* An overlay without an upper wants two lowers. */
+    return r < 0 || s->upper || ret->count > 1
+               ? r
+               : lowers_add(ret, open_dir(maker->workshop, "empty"));
+}
+
+static int mount_part(struct rootfs_maker *maker, const struct stack *s, const char *parts,
+                      int over, int dir) {
+    struct lowers lowers DEFER(lowers_close) = {.left = &maker->left};
+    char upper[NAME_SIZE], work[NAME_SIZE];
+    size_t loose = 0;
+    int r = gather(maker, s, parts[0], over, dir, &lowers, &loose);
+    if (r < 0)
+        return r;
+    layer_part(upper, s->upper, parts[0]);
+    layer_part(work, s->upper, parts[1]);
+    const struct upper_place place = {s->upper ? s->disks[0] : -1, upper, work};
+    return overlay_on(maker, s->owner, lowers.fds, lowers.count, loose, &place, false);
+}
+
+int stack_mount(struct rootfs_maker *maker, const struct stack *s, int *ret_root, int *ret_usr,
+                struct err *err) {
+    if (s->image->skeleton < 0) {
+        err_set(err, ERR_LIMIT, "the store has no room for the host's image");
+        return err_remedy(err, "make room on the disk that holds CARREL_HOME");
+    }
+    int root DEFER_CLOSE = mount_part(maker, s, "uw", -1, s->image->skeleton);
+    if (root < 0)
+        return lower_failed(err, root, "mount root overlay",
+                            "set CARREL_HOME to a directory on ext4, xfs or btrfs");
+    bool has_usr = s->image->usr >= 0;
+    int usr DEFER_CLOSE =
+        has_usr ? mount_part(maker, s, "UW", s->image->usr_dirs, s->image->usr) : -1;
+    if (has_usr && usr < 0)
+        return lower_failed(err, usr, "mount /usr overlay", "have /usr on ext4, xfs or btrfs");
+    *ret_root = TAKE_FD(root);
+    *ret_usr = TAKE_FD(usr);
+    return 0;
+}
+
+/* ---- uppers ---- */
+
+int layer_make(int disk, uint32_t number, uint32_t owner) {
+    static const char parts[] = "uwUW";
+    char name[NAME_SIZE];
+    snprintf(name, sizeof(name), "%" PRIu32, number);
+    int r = tree_dir(disk, name, 0755, owner, owner);
+    for (size_t i = 0; r == 0 && i < sizeof(parts) - 1; i++) {
+        layer_part(name, number, parts[i]);
+        r = tree_dir(disk, name, 0755, owner, owner);
+    }
+    return r;
+}
+
+static bool is_overlays_own(const char *name) {
+    return strncmp(name, "trusted.", 8) == 0 || strncmp(name, "user.overlay.", 13) == 0;
+}
+
+static int copy_attributes(int from, int to) {
+    char *names DEFER_FREE = malloc(ATTRIBUTES_MAX), *value DEFER_FREE = malloc(ATTRIBUTES_MAX);
+    ssize_t n = names && value ? flistxattr(from, names, ATTRIBUTES_MAX) : -1;
+    if (n < 0)
+        return !names || !value ? -ENOMEM : errno == EOPNOTSUPP ? 0 : -errno;
+    for (const char *name = names; name < names + n; name += strlen(name) + 1) {
+        ssize_t size = is_overlays_own(name) ? -1 : fgetxattr(from, name, value, ATTRIBUTES_MAX);
+        if (size >= 0 && fsetxattr(to, name, value, (size_t)size, 0) < 0)
+            return -errno;
+    }
+    return 0;
+}
+
+/* "/" of an overlay takes owner, mode and attributes from the uppermost layer. */
+static int dress(int from_disk, const char *from, int to_disk, const char *to) {
+    int old DEFER_CLOSE = openat(from_disk, from, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    int new DEFER_CLOSE = openat(to_disk, to, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    struct stat st;
+    if (old < 0 || new < 0 || fstat(old, &st) < 0 || fchown(new, st.st_uid, st.st_gid) < 0 ||
+        fchmod(new, st.st_mode & 07777) < 0)
+        return -errno;
+    int r = copy_attributes(old, new);
+    const struct timespec times[2] = {st.st_atim, st.st_mtim};
+    return r < 0 ? r : futimens(new, times) < 0 ? -errno : 0;
+}
+
+static int new_upper(const struct stack *s) {
+    char name[NAME_SIZE], from[NAME_SIZE];
+    snprintf(name, sizeof(name), "%" PRIu32, s->upper);
+    int r = tree_remove(s->disks[0], name);
+    if (r == 0)
+        r = layer_make(s->disks[0], s->upper, s->owner);
+    for (int i = 0; r == 0 && s->count && i < 2; i++) {
+        layer_part(name, s->upper, "uU"[i]);
+        layer_part(from, s->layers[0].number, "uU"[i]);
+        r = dress(s->disks[s->layers[0].disk], from, s->disks[0], name);
+    }
+    return r;
+}
+
+int stack_new_upper(const struct stack *s, struct err *err) {
+    act_as(s->owner);
+    int r = new_upper(s);
+    act_as(0);
+    return r < 0 ? err_num(err, r, "make layer %" PRIu32, s->upper) : 0;
+}
+
+static void close_dir(DIR **d) {
+    if (*d)
+        closedir(*d);
+}
+
+static int has_entries(int disk, const char *name) {
+    int fd = openat(disk, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    DIR *d DEFER(close_dir) = fd < 0 ? NULL : fdopendir(fd);
+    if (!d)
+        return -errno;
+    int entries = 0;
+    while (entries < 3 && readdir(d))
+        entries++;
+    return entries > 2; /* "." and ".." */
+}
+
+int layer_is_empty(int disk, uint32_t number) {
+    int found = 0;
+    for (int i = 0; found == 0 && i < 2; i++) {
+        char name[NAME_SIZE];
+        layer_part(name, number, "uU"[i]);
+        found = has_entries(disk, name);
+    }
+    return found < 0 ? found : !found;
+}

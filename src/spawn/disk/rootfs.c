@@ -1,0 +1,425 @@
+#include "spawn/disk/rootfs.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <linux/magic.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include "base/defer.h"
+#include "base/disks.h"
+#include "base/limits.h"
+#include "spawn/disk/disk.h"
+#include "spawn/disk/tree.h"
+#include "spawn/make/dev.h"
+#include "spawn/make/mounts.h"
+#include "spawn/weaken.h"
+
+enum { SIDE_BYTES = 1 << 20 };
+
+/*
+ * Old kernels take layers only where they are attached, and a mount that was detached once cannot
+ * be attached again: the filesystem of a root stays on the bench until the root is closed.
+ */
+static void bench_name(const struct rootfs *r, char name[24]) {
+    snprintf(name, 24, "fs%u", r->slot);
+}
+
+static int bench_fs(const struct rootfs_maker *maker, struct rootfs *r) {
+    char name[24];
+    bench_name(r, name);
+    int made = bench_put(maker, r->fs, name);
+    if (made == 0 && maker->by_name)
+        r->bench = maker->workshop;
+    return made;
+}
+
+static void unbench_fs(struct rootfs *r) {
+    char name[24];
+    bench_name(r, name);
+    if (r->bench < 0)
+        return;
+    bench_clear(&(struct rootfs_maker){.by_name = true, .workshop = r->bench}, name);
+    r->bench = -1;
+}
+
+void rootfs_close(struct rootfs *r) {
+    int *fds[] = {&r->lock, &r->userns, &r->fs,        &r->root, &r->usr,
+                  &r->meta, &r->side,   &r->held_side, &r->dev,  &r->shm};
+    unbench_fs(r);
+    for (size_t i = 0; i < DISKS; i++)
+        close_fd(&r->held[i]);
+    for (size_t i = 0; i < sizeof(fds) / sizeof(*fds); i++)
+        close_fd(fds[i]);
+}
+
+void rootfs_drop(struct rootfs_maker *maker, struct rootfs *r) {
+    rootfs_close(r);
+    uppers_bury(&maker->uppers, r->upper);
+    slots_give(&maker->slots, r->slot);
+}
+
+/* Ids as they are on disk: canonical, or shifted into a rootless user's range. */
+static uid_t disk_id(const struct rootfs_maker *maker, uid_t id) {
+    return maker->rootless ? id_shared(id, maker->slots.base) : id;
+}
+
+static int new_tmpfs(uint64_t bytes) {
+    char size[24], inodes[24];
+    snprintf(size, sizeof(size), "%" PRIu64, bytes);
+    snprintf(inodes, sizeof(inodes), "%" PRIu64, LIMIT_INODES(bytes));
+    const struct mount_option options[] = {{"size", size}, {"nr_inodes", inodes}, {"mode", "0755"}};
+    return mount_new("tmpfs", options, 3, MOUNT_ATTR_NODEV | MOUNT_ATTR_NOSUID);
+}
+
+/* A directory with a limit, as a mount of its own that can be shown through the box's id map. */
+static int new_upper(struct rootfs_maker *maker, struct rootfs *r, uint64_t disk, struct err *err) {
+    int dir DEFER_CLOSE = uppers_new(&maker->uppers, slots_first(&maker->slots, r->slot), disk,
+                                     LIMIT_INODES(disk), &r->upper, err);
+    if (dir < 0)
+        return -1;
+    int mount DEFER_CLOSE = mount_clone(dir, "");
+    int made = mount < 0 ? mount : mount_harden(mount);
+    return made < 0 ? err_num(err, made, "mount directory for changes") : TAKE_FD(mount);
+}
+
+bool rootfs_fits_tmpfs(const struct rootfs_maker *maker, uint64_t disk, uint64_t mem) {
+    return maker->rootless || disk <= mem / 2;
+}
+
+static int new_fs(struct rootfs_maker *maker, struct rootfs *r, uint64_t disk, uint64_t mem,
+                  struct err *err) {
+    bool in_memory = rootfs_fits_tmpfs(maker, disk, mem) && !maker->tmpfs_plain;
+    if (weakened("disk limit"))
+        disk = LIMIT_DISK;
+    if (maker->tmpfs_bare)
+        return new_upper(maker, r, disk, err);
+    if (maker->btrfs && disk >= DISKS_BTRFS_MIN)
+        return disk_new(maker->store, DISK_BTRFS, disk, LIMIT_INODES(disk), err);
+    if (in_memory) {
+        int fs = new_tmpfs(disk);
+        return fs < 0 ? err_num(err, fs, "mount tmpfs") : fs;
+    }
+    if (maker->uppers.limited)
+        return new_upper(maker, r, disk, err);
+    return disk_new(maker->store, DISK_EXT4, disk, LIMIT_INODES(disk), err);
+}
+
+static int lay_out_dev(int fs, uid_t root) {
+    int r = tree_dir(fs, "d", 0755, root, root);
+    int dir DEFER_CLOSE = r < 0 ? -1 : openat(fs, "d", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    return r < 0 ? r : dir < 0 ? -errno : dev_fill(dir, -1);
+}
+
+/* Of this start of this box: the host's would tell boxes that they are neighbours. */
+static int write_boot_id(int dir, uid_t owner) {
+    uint8_t b[16];
+    char text[40];
+    if (getrandom(b, sizeof(b), 0) != sizeof(b))
+        return -EIO;
+    b[6] = (b[6] & 0x0f) | 0x40; /* a random UUID, as the kernel's own */
+    b[8] = (b[8] & 0x3f) | 0x80;
+    snprintf(text, sizeof(text),
+             "%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x\n", b[0], b[1],
+             b[2], b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12], b[13], b[14],
+             b[15]);
+    return tree_file(dir, "boot_id", text, 0444, owner, owner);
+}
+
+/* m: where machine.json comes to lie. The boot id is there first: the box's set-up needs it. */
+static int lay_out_meta(int fs, uid_t root) {
+    int r = tree_dir(fs, "m", 0755, root, root);
+    int dir DEFER_CLOSE = r < 0 ? -1 : openat(fs, "m", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    return r < 0 ? r : dir < 0 ? -errno : write_boot_id(dir, root);
+}
+
+/*
+ * m: machine.json; s: shared memory; d: /dev; 1: the first upper. The top belongs to nobody whom a
+ * box knows: what a box may ever see of it begins below.
+ */
+static int lay_out(const struct rootfs_maker *maker, int fs) {
+    uid_t root = disk_id(maker, 0), nobody = maker->rootless ? maker->slots.base + 1000 : 0;
+    int r = lay_out_meta(fs, root);
+    if (r == 0)
+        r = tree_dir(fs, "s", 01777, root, root);
+    if (r == 0 && maker->has_nodes)
+        r = lay_out_dev(fs, root);
+    if (r == 0)
+        r = layer_make(fs, LAYER_FIRST, root);
+    return r < 0 ? r : tree_dir(fs, ".", 0700, nobody, nobody);
+}
+
+static int open_dir(int dir, const char *name) {
+    int fd = openat(dir, name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    return fd < 0 ? -errno : fd;
+}
+
+/* A copy of a directory as a mount, through a map (-1: through the one that `fs` has). */
+static int make_view(int fs, const char *name, int userns, int (*finish)(int mount)) {
+    int mount DEFER_CLOSE = mount_clone(fs, name);
+    int made = mount < 0 ? mount : userns < 0 ? 0 : mount_idmap(mount, userns);
+    if (made == 0 && finish)
+        made = finish(mount);
+    return made < 0 ? made : TAKE_FD(mount);
+}
+
+/* The filesystem itself shows no devices: a box could make none there, but it may be handed some.
+ */
+static int make_places(const struct rootfs_maker *maker, struct rootfs *r, int fs, int userns) {
+    r->meta = make_view(fs, "m", userns, mount_read_only);
+    if (r->meta >= 0 && maker->has_nodes)
+        r->dev = make_view(fs, "d", userns, mount_devices);
+    return r->meta < 0 ? r->meta : maker->has_nodes && r->dev < 0 ? r->dev : 0;
+}
+
+/* Before Linux 6.3 nothing maps the ids of a tmpfs: then they are those of the host. */
+static int fill_side(const struct rootfs_maker *maker, struct rootfs *r, int fs) {
+    int probe DEFER_CLOSE = maker->rootless ? -1 : mount_clone(fs, "");
+    bool mapped = probe >= 0 && mount_idmap(probe, r->userns) == 0;
+    int userns = mapped ? r->userns : -1;
+    uid_t root =
+        maker->rootless || mapped ? disk_id(maker, 0) : slots_first(&maker->slots, r->slot);
+    int made = lay_out_meta(fs, root);
+    if (made == 0 && maker->has_nodes)
+        made = lay_out_dev(fs, root);
+    if (made == 0)
+        made = r->side = make_view(fs, "m", userns, NULL);
+    if (made >= 0)
+        made = r->held_side = make_view(fs, "m", -1, mount_shelve);
+    return made < 0 ? made : make_places(maker, r, fs, userns);
+}
+
+/*
+ * A mount tells where in its filesystem it begins, and that of a directory of the store is a path
+ * of the host. What a box sees of it that is no overlay has a small filesystem of its own.
+ */
+static int make_side(const struct rootfs_maker *maker, struct rootfs *r) {
+    int fs DEFER_CLOSE = new_tmpfs(SIDE_BYTES);
+    int made = fs < 0 ? fs : bench_put(maker, fs, "side");
+    if (made < 0)
+        return made;
+    made = fill_side(maker, r, fs);
+    bench_clear(maker, "side");
+    return made;
+}
+
+/* A tmpfs has room for /dev/shm too: a filesystem less for each box. */
+static int make_shm(struct rootfs *r) {
+    struct statfs st;
+    if (fstatfs(r->fs, &st) < 0)
+        return -errno;
+    if (st.f_type != TMPFS_MAGIC)
+        return 0;
+    r->shm = mount_clone(r->fs, "s");
+    return r->shm < 0 ? r->shm : 0;
+}
+
+struct stack rootfs_stack(const struct rootfs_maker *maker, const struct rootfs *r) {
+    struct stack stack = STACK_NONE;
+    stack.image = maker->image;
+    stack.owner = slots_first(&maker->slots, r->slot);
+    stack.userns = r->userns;
+    stack.disks[0] = r->fs;
+    return stack;
+}
+
+/*
+ * A view of the disk as it is, read-only: it goes with the box, for whoever makes mounts for it
+ * later. Old kernels copy only what is attached, and put a map only on what is not.
+ */
+static int hold_disk(const struct rootfs_maker *maker, struct rootfs *r) {
+    int made = bench_put(maker, r->fs, "raw");
+    if (made < 0)
+        return made;
+    r->held[0] = mount_clone(r->fs, "");
+    int loose DEFER_CLOSE = maker->by_name ? mount_clone(r->fs, "") : -1;
+    bench_clear(maker, "raw");
+    if (r->held[0] < 0 || (maker->by_name && loose < 0))
+        return r->held[0] < 0 ? r->held[0] : loose;
+    if (maker->by_name) {
+        close(r->fs);
+        r->fs = TAKE_FD(loose);
+    }
+    return mount_shelve(r->held[0]);
+}
+
+static int assemble(struct rootfs_maker *maker, struct rootfs *r, bool bare, struct err *err) {
+    int made = bench_fs(maker, r);
+    if (made < 0)
+        return err_num(err, made, "attach filesystem");
+    struct stack stack = rootfs_stack(maker, r);
+    stack.upper = r->layer = LAYER_FIRST;
+    if (!bare && stack_mount(maker, &stack, &r->root, &r->usr, err) < 0)
+        return -1;
+    made = r->upper ? make_side(maker, r) : make_places(maker, r, r->fs, -1);
+    if (made < 0)
+        return err_num(err, made, "mount /run/carrel and /dev");
+    made = make_shm(r);
+    return made < 0 ? err_num(err, made, "mount /dev/shm") : 0;
+}
+
+static int fill(struct rootfs_maker *maker, struct rootfs *r, const struct rootfs_size *size,
+                struct err *err) {
+    uint32_t first = slots_first(&maker->slots, r->slot);
+    struct id_map map = maker->rootless ? id_map_shared(first) : id_map_plain(first);
+    r->userns = maker->rootless ? userns_new_in(maker->proc, maker->nest, &map)
+                                : userns_new(maker->proc, first, &map);
+    if (r->userns < 0)
+        return err_num(err, r->userns, "make user namespace");
+    r->fs = new_fs(maker, r, size->disk_bytes, size->mem_bytes, err);
+    if (r->fs < 0)
+        return -1;
+    int made = lay_out(maker, r->fs);
+    if (made < 0)
+        return err_num(err, made, "lay out filesystem");
+    if ((made = hold_disk(maker, r)) < 0)
+        return err_num(err, made, "keep a view of the filesystem");
+    if (!maker->rootless && (made = mount_idmap(r->fs, r->userns)) < 0)
+        return err_num(err, made, "idmap filesystem");
+    return assemble(maker, r, size->bare, err);
+}
+
+int rootfs_new(struct rootfs_maker *maker, const struct rootfs_size *size, struct rootfs *ret,
+               struct err *err) {
+    struct rootfs r = ROOTFS_NONE;
+    if (slots_take(&maker->slots, &r.slot, &r.lock, err) < 0)
+        return -1;
+    if (fill(maker, &r, size, err) < 0) {
+        rootfs_drop(maker, &r);
+        return err_wrap(err, "make root filesystem");
+    }
+    *ret = r;
+    return 0;
+}
+
+int rootfs_meta(const struct rootfs_maker *maker, struct rootfs *r, const char *json,
+                struct err *err) {
+    uid_t first = slots_first(&maker->slots, r->slot);
+    act_as(first);
+    int dir DEFER_CLOSE = r->side >= 0 ? open_dir(r->side, ".") : open_dir(r->fs, "m");
+    int made = dir < 0 ? dir : tree_file(dir, "machine.json", json, 0444, first, first);
+    act_as(0);
+    return made < 0 ? err_num(err, made, "write machine.json") : 0;
+}
+
+/*
+ * A descriptor belongs to the mount namespace it was opened in, and mounts of another one cannot
+ * be copied: open the same directory here. It must be the very same, or the client's right to it
+ * would not be proven.
+ */
+static int reopen(int dir, struct stat *ret) {
+    char link[32], path[PATH_MAX];
+    struct stat here;
+    snprintf(link, sizeof(link), "/proc/self/fd/%d", dir);
+    ssize_t n = readlink(link, path, sizeof(path) - 1);
+    if (n < 0 || fstat(dir, ret) < 0)
+        return -errno;
+    path[n] = '\0';
+    int fd DEFER_CLOSE = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0 || fstat(fd, &here) < 0)
+        return -errno;
+    if (here.st_dev != ret->st_dev || here.st_ino != ret->st_ino)
+        return -ESTALE;
+    return TAKE_FD(fd);
+}
+
+/*
+ * The owner of a granted directory appears as `user`; who else owns in it gets a number without a
+ * name or, in a private grant, none at all: nobody inside has rights over what has no number.
+ */
+static int granted_lower(struct rootfs_maker *maker, struct rootfs *r, bool private, int client_dir,
+                         struct stat *st) {
+    int dir DEFER_CLOSE = reopen(client_dir, st);
+    if (dir < 0)
+        return dir;
+    if (maker->rootless)
+        return lower_new(maker, dir, -1);
+    uint32_t first = slots_first(&maker->slots, r->slot);
+    struct id_map map = {id_list_swap(st->st_uid, first), id_list_swap(st->st_gid, first)};
+    if (private)
+        map = (struct id_map){id_list_one(st->st_uid, first), id_list_one(st->st_gid, first)};
+    int userns DEFER_CLOSE = userns_new(maker->proc, 0, &map);
+    return userns < 0 ? userns : lower_new(maker, dir, userns);
+}
+
+void rootfs_grant_name(char ret[16], unsigned number) {
+    snprintf(ret, 16, "g%u", number);
+}
+
+static int make_cow(struct rootfs_maker *maker, struct rootfs *r, int lower, mode_t mode,
+                    unsigned number, int *ret_upper) {
+    char upper[16], work[16];
+    rootfs_grant_name(upper, number);
+    snprintf(work, sizeof(work), "h%u", number);
+    /* Seen through the box's map: `user` of the box is the owner of the copied directory. */
+    uid_t first = slots_first(&maker->slots, r->slot);
+    act_as(first);
+    uid_t user = maker->rootless ? id_shared(1000, first) : first + 1000;
+    int made = tree_dir(r->fs, upper, mode & 0777, user, user);
+    if (made == 0)
+        made = tree_dir(r->fs, work, 0755, first, first);
+    act_as(0);
+    if (made < 0)
+        return made;
+    made = overlay_on(maker, first, &lower, 1, 0, &(struct upper_place){r->fs, upper, work}, true);
+    if (made < 0)
+        return made;
+    *ret_upper = openat(r->fs, upper, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (*ret_upper < 0) {
+        int failed = -errno;
+        close(made);
+        return failed;
+    }
+    return made;
+}
+
+/* Read-only still goes through an overlay: a socket or pipe of the host in it is dead. */
+static int make_ro(struct rootfs_maker *maker, struct rootfs *r, int lower) {
+    int empty DEFER_CLOSE = open_dir(maker->workshop, "empty");
+    if (empty < 0)
+        return empty;
+    const int lowers[] = {lower, empty};
+    int made = overlay_on(maker, slots_first(&maker->slots, r->slot), lowers, 2, 0,
+                          &(struct upper_place){.fs = -1}, false);
+    int closed = made < 0 ? 0 : mount_read_only(made);
+    if (closed == 0)
+        return made;
+    close(made);
+    return closed;
+}
+
+int rootfs_grant(struct rootfs_maker *maker, struct rootfs *r, const struct plan_grant *grant,
+                 unsigned number, int host_dir, int *ret_mount, int *ret_upper, struct err *err) {
+    struct stat st;
+    int lower DEFER_CLOSE = granted_lower(maker, r, grant->private, host_dir, &st);
+    int made = lower;
+    *ret_upper = -1;
+    if (lower >= 0) {
+        switch (grant->mode) {
+        case PLAN_GRANT_RO:
+            made = make_ro(maker, r, lower);
+            break;
+        case PLAN_GRANT_COW:
+            made = make_cow(maker, r, lower, st.st_mode, number, ret_upper);
+            break;
+        case PLAN_GRANT_RW:
+            made = mount_harden(lower);
+            if (made == 0)
+                made = TAKE_FD(lower);
+            break;
+        }
+    }
+    if (made < 0) {
+        char what[PATH_MAX];
+        snprintf(what, sizeof(what), "grant directory '%s'", grant->path);
+        return lower_failed(err, made, what, "copy it to a disk: ext4, xfs or btrfs");
+    }
+    *ret_mount = made;
+    return 0;
+}

@@ -1,0 +1,245 @@
+#include "spawn/disk/saved.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/defer.h"
+#include "base/fdio.h"
+#include "spawn/disk/btrfs.h"
+#include "spawn/disk/duplicate.h"
+#include "spawn/disk/layers.h"
+#include "spawn/disk/tree.h"
+#include "spawn/disk/upkeep.h"
+#include "spawn/make/mounts.h"
+#include "spawn/spawner.h"
+#include "spawn/undertaker.h"
+
+bool saved_is_name(const char *name) {
+    return id_valid(name, strlen(name), 'd');
+}
+
+/* Setuid files of boxes lie in it with the ids they have there: nobody else may come near. */
+static int open_saved(const struct spawner *s, bool make) {
+    if (make && mkdirat(s->maker.store, "saved", 0700) < 0 && errno != EEXIST)
+        return -errno;
+    int dir = openat(s->maker.store, "saved", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    return dir < 0 ? -errno : dir;
+}
+
+static int open_disk(const struct spawner *s, const char *name, bool make) {
+    int all DEFER_CLOSE = open_saved(s, make);
+    if (all < 0)
+        return all;
+    if (make && mkdirat(all, name, 0700) < 0 && errno != EEXIST)
+        return -errno;
+    int dir = openat(all, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    return dir < 0 ? -errno : dir;
+}
+
+int saved_open(const struct spawner *s, const char *name) {
+    return open_disk(s, name, false);
+}
+
+int saved_clone(const struct spawner *s, const char *name, int *ret, int copies) {
+    int dir DEFER_CLOSE = open_disk(s, name, false), made = 0, r = dir < 0 ? dir : 0;
+    for (; r == 0 && made < copies; made++)
+        if ((ret[made] = mount_clone(dir, "")) < 0 || (r = mount_shelve(ret[made])) < 0)
+            break;
+    if (r == 0 && made < copies)
+        r = ret[made];
+    else if (r < 0 && dir >= 0)
+        close(ret[made]);
+    while (r < 0 && made > 0)
+        close(ret[--made]);
+    return r;
+}
+
+/* ---- what it lay on ---- */
+
+static const char base_name[] = "base", base_beside[] = "base.new";
+
+/* Beside the layers, before the first of them is synced: the state of the host's packages. */
+static int note_base(const struct box *box, int disk) {
+    char old[IMAGE_ID_SIZE] = "";
+    const char *base = box->drifted ? "drifted" : box->image_key;
+    if (!box_has_usr(box) ||
+        (read_file_at(disk, base_name, old, sizeof(old)) > 0 && strcmp(old, base) == 0))
+        return 0;
+    int r = tree_file(disk, base_beside, base, 0600, 0, 0);
+    return r < 0 ? r : renameat(disk, base_beside, disk, base_name) < 0 ? -errno : 0;
+}
+
+bool saved_drifted(const struct spawner *s, const char *stack) {
+    struct layers layers;
+    struct err err;
+    if (layers_parse(stack, &layers, &err) < 0)
+        return false;
+    for (size_t i = 0; i < layers.count; i++) {
+        char base[IMAGE_ID_SIZE] = "";
+        int disk DEFER_CLOSE =
+            saved_is_name(layers.v[i].machine) ? saved_open(s, layers.v[i].machine) : -1;
+        if (disk >= 0 && read_file_at(disk, base_name, base, sizeof(base)) > 0 &&
+            strcmp(base, s->image.key) != 0)
+            return true;
+    }
+    return false;
+}
+
+/* ---- SAVE ---- */
+
+static int busy(struct err *err, const struct box *box) {
+    return err_set(err, ERR_BUSY, "layers of machine '%s' are being copied", box->id);
+}
+
+static int begin_copy(struct spawner *s, struct box *box, const struct layer *from, int disk,
+                      uint32_t into, struct undertaker *u, struct err *err) {
+    int source DEFER_CLOSE = layers_disk(s, from->machine, err);
+    if (source < 0)
+        return -1;
+    const struct duplicate_plan plan = {.from = from->number, .into = into, .durable = true};
+    if (undertaker_duplicate(u, box->id, CHORE_SAVE, source, disk, &plan))
+        box->chores[CHORE_SAVE].number = into;
+    return busy(err, box);
+}
+
+int saved_copy(struct spawner *s, const struct plan_message *m, struct undertaker *u,
+               struct err *err) {
+    struct layers from;
+    struct box *box = layers_live_box(s, m->plan.id, err);
+    if (!box || layers_parse(m->plan.stack, &from, err) < 0)
+        return -1;
+    if (from.count != 1 || !saved_is_name(m->text) || m->layer < 1 || m->layer > LAYER_NUMBER_MAX)
+        return err_set(err, ERR_INVALID, "not one layer and where to save it");
+    uint32_t into = (uint32_t)m->layer;
+    int disk DEFER_CLOSE = open_disk(s, m->text, true);
+    int there = disk < 0 ? disk : note_base(box, disk);
+    if (there == 0)
+        there = duplicate_done(disk, into);
+    if (there < 0)
+        return err_num(err, there, "save layers of machine '%s'", box->id);
+    if (there)
+        return 0;
+    if (chore_ask(box, CHORE_SAVE, into, "save layers of", err) < 0)
+        return -1;
+    return begin_copy(s, box, from.v, disk, into, u, err);
+}
+
+/* ---- COPY ---- */
+
+/* Stands for no layer, but for making ready to copy one. */
+enum { SETTLING = LAYER_NUMBER_MAX + 1 };
+
+/*
+ * A snapshot writes what is not yet on the disk, and the machine stands still for it: so that is
+ * written before, while it runs.
+ */
+static int upper_settle(struct box *box, int disk, struct undertaker *u, struct err *err) {
+    struct chore_state *c = &box->chores[CHORE_COPY];
+    if (!btrfs_is(disk))
+        return err_set(err, ERR_UNSUPPORTED, "a copy of machine '%s' would take what was changed",
+                       box->id);
+    if (c->done == SETTLING) {
+        c->done = 0;
+        return 0;
+    }
+    if (chore_ask(box, CHORE_COPY, SETTLING, "settle the disk of", err) < 0)
+        return -1;
+    if (undertaker_settle(u, box->id, disk))
+        c->number = SETTLING;
+    return busy(err, box);
+}
+
+static int begin_upper(struct box *box, int disk, uint32_t into, struct undertaker *u,
+                       struct err *err) {
+    const struct duplicate_plan plan = {
+        .from = box->layer, .into = into, .snapshot = btrfs_is(disk)};
+    if (undertaker_duplicate(u, box->id, CHORE_COPY, disk, disk, &plan))
+        box->chores[CHORE_COPY].number = into;
+    return busy(err, box);
+}
+
+/* Made for somebody who was not told: with a spawner that is no more. */
+static const char *way_of(const struct box *box, int disk, uint32_t layer) {
+    const struct chore_state *c = &box->chores[CHORE_COPY];
+    return duplicate_way_name(c->done == layer ? c->way
+                              : btrfs_is(disk) ? DUPLICATE_BTRFS
+                                               : DUPLICATE_COPY);
+}
+
+static int copy_upper(struct box *box, int disk, struct plan_message *m, struct undertaker *u,
+                      struct err *err) {
+    uint32_t into = (uint32_t)m->layer;
+    int r = m->layer <= box->layer || m->layer > LAYER_NUMBER_MAX ? -EINVAL : mount_writable(disk);
+    int there = r < 0 ? r : duplicate_done(disk, into);
+    if (there < 0)
+        return err_num(err, there, "copy the files of machine '%s'", box->id);
+    if (there) {
+        m->type = PLAN_TEXT;
+        snprintf(m->text, sizeof(m->text), "%s", way_of(box, disk, into));
+        return 0;
+    }
+    if (chore_ask(box, CHORE_COPY, into, "copy the files of", err) < 0)
+        return -1;
+    return begin_upper(box, disk, into, u, err);
+}
+
+int upper_copy(struct spawner *s, struct plan_message *m, struct undertaker *u, struct err *err) {
+    struct box *box = layers_live_box(s, m->plan.id, err);
+    int disk DEFER_CLOSE = box ? layers_disk(s, box->id, err) : -1;
+    if (disk < 0)
+        return -1;
+    if (m->layer)
+        return copy_upper(box, disk, m, u, err);
+    if (upper_settle(box, disk, u, err) < 0)
+        return -1;
+    m->type = PLAN_TEXT;
+    snprintf(m->text, sizeof(m->text), "%s", duplicate_way_name(DUPLICATE_BTRFS));
+    return 0;
+}
+
+/* ---- SHED ---- */
+
+static int remove_disk(struct spawner *s, const char *name, struct undertaker *u) {
+    char to[2 * ID_SIZE];
+    int all DEFER_CLOSE = open_saved(s, false);
+    if (all < 0)
+        return all == -ENOENT ? 0 : all;
+    if (mkdirat(all, "trash", 0700) < 0 && errno != EEXIST)
+        return -errno;
+    snprintf(to, sizeof(to), "trash/%s", id_new('t').text);
+    if (renameat(all, name, all, to) < 0 && errno != ENOENT)
+        return -errno;
+    /* If it is too busy, or dies, the next one finds what is left. */
+    undertaker_wipe(u, all);
+    return 0;
+}
+
+/* Is something being written there? Then it is left alone until the next time, whatever it is. */
+static bool is_written(const struct spawner *s) {
+    for (const struct box *b = s->list; b; b = b->next)
+        if (b->chores[CHORE_SAVE].number || b->chores[CHORE_MERGE].number)
+            return true;
+    return false;
+}
+
+int saved_shed(struct spawner *s, const struct plan_message *m, struct undertaker *u,
+               struct err *err) {
+    char name[ID_SIZE];
+    const char *list = m->text + strcspn(m->text, " ");
+    snprintf(name, sizeof(name), "%.*s", (int)(list - m->text), m->text);
+    if (!saved_is_name(name) || (size_t)(list - m->text) >= sizeof(name))
+        return err_set(err, ERR_INVALID, "'%.40s' names nothing that was saved", m->text);
+    if (!*list) {
+        int r = remove_disk(s, name, u);
+        return r < 0 ? err_num(err, r, "remove what was saved as '%s'", name) : 0;
+    }
+    int disk DEFER_CLOSE = open_disk(s, name, false);
+    if (disk < 0)
+        return disk == -ENOENT ? 0 : err_num(err, disk, "open what was saved as '%s'", name);
+    const struct shed plan = {.keep = list + 1, .halves = !is_written(s)};
+    return upkeep_shed(disk, &plan, u, err);
+}

@@ -1,0 +1,164 @@
+#include "spawn/disk/sealed.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/defer.h"
+#include "base/erofs.h"
+#include "base/fdio.h"
+#include "spawn/make/mounts.h"
+#include "spawn/spawner.h"
+
+/* ---- the kernel ---- */
+
+static int mount_file(int file) {
+    char path[32];
+    snprintf(path, sizeof(path), "/proc/self/fd/%d", file);
+    const struct mount_option options[] = {{"source", path}};
+    return mount_new("erofs", options, 1, MOUNT_ATTR_RDONLY | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOSUID);
+}
+
+/* A file as the store's are: some filesystems cannot be mounted from. */
+static int try_mount(const struct spawner *s) {
+    uint8_t empty[EROFS_EMPTY_BYTES];
+    erofs_put_empty(empty, "");
+    int file DEFER_CLOSE = openat(s->store, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    int r = file < 0 ? -errno : write_all(file, empty, sizeof(empty));
+    int mount DEFER_CLOSE = r < 0 ? r : mount_file(file);
+    if (mount < 0)
+        return mount;
+    const struct id_map map = id_map_plain(s->maker.slots.base);
+    int userns DEFER_CLOSE = userns_new(s->proc, s->maker.slots.base, &map);
+    return userns < 0 ? userns : mount_idmap(mount, userns);
+}
+
+int sealed_probe(struct spawner *s) {
+    if (!s->sealed.tried)
+        s->sealed.why = s->rootless ? -EPERM : try_mount(s);
+    s->sealed.tried = true;
+    return s->sealed.why;
+}
+
+int sealed_can(struct spawner *s, struct err *err) {
+    int r = sealed_probe(s);
+    if (r == 0)
+        return 0;
+    if (s->rootless)
+        err_set(err, ERR_UNSUPPORTED, "mounting an image from its file needs root");
+    else
+        err_set(err, ERR_UNSUPPORTED, "this kernel cannot mount erofs from a file of the store: %s",
+                strerror(-r));
+    return err_remedy(err, "Linux 6.12 or newer with CONFIG_EROFS_FS_BACKED_BY_FILE can");
+}
+
+/* ---- files ---- */
+
+/* -ENOENT: it has none. */
+static int open_file(const struct spawner *s, const char *id) {
+    char path[IMAGE_ID_SIZE + 16];
+    snprintf(path, sizeof(path), "%s/root.erofs", id);
+    int file DEFER_CLOSE = openat(s->store, path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (file < 0)
+        return errno == ELOOP || errno == ENXIO ? -EBADMSG : -errno;
+    return erofs_file_is_ours(file, id) ? TAKE_FD(file) : -EBADMSG;
+}
+
+/* ---- those that are mounted ---- */
+
+static void unmount(struct spawner *s, struct sealed *x) {
+    char path[48 + IMAGE_ID_SIZE];
+    snprintf(path, sizeof(path), "/proc/self/fd/%d/%s", s->maker.workshop, x->id);
+    umount2(path, MNT_DETACH);
+    unlinkat(s->maker.workshop, x->id, AT_REMOVEDIR);
+    left_add(&s->maker.left, x->mount);
+    *x = (struct sealed){.mount = -1};
+}
+
+static struct sealed *find(struct spawner *s, const char *id) {
+    for (size_t i = 0; i < SEALED_MAX; i++)
+        if (strcmp(s->sealed.list[i].id, id) == 0)
+            return &s->sealed.list[i];
+    return NULL;
+}
+
+bool sealed_is_mounted(struct spawner *s, const char *id) {
+    return find(s, id) != NULL;
+}
+
+void sealed_forget(struct spawner *s, const char *id) {
+    struct sealed *x = image_id_valid(id) ? find(s, id) : NULL;
+    if (x)
+        unmount(s, x);
+}
+
+static struct sealed *make_room(struct spawner *s) {
+    struct sealed *oldest = s->sealed.list;
+    for (size_t i = 0; i < SEALED_MAX && oldest->id[0]; i++)
+        if (!s->sealed.list[i].id[0] || s->sealed.list[i].used_ms < oldest->used_ms)
+            oldest = &s->sealed.list[i];
+    if (oldest->id[0])
+        unmount(s, oldest);
+    return oldest;
+}
+
+/* Attached, because kernels before 6.15 copy no other mounts. */
+static int keep_mount(struct spawner *s, const char *id, int file, struct sealed **ret) {
+    int r = sealed_probe(s);
+    int mount DEFER_CLOSE = r < 0 ? r : mount_file(file);
+    if (mount < 0)
+        return mount;
+    struct sealed *x = make_room(s);
+    if (mkdirat(s->maker.workshop, id, 0700) < 0 && errno != EEXIST)
+        return -errno;
+    if ((r = mount_attach(mount, s->maker.workshop, id)) < 0)
+        return r;
+    snprintf(x->id, sizeof(x->id), "%s", id);
+    x->mount = TAKE_FD(mount);
+    *ret = x;
+    return 0;
+}
+
+/* Its root directory; -ENOENT: the image is no file. */
+static int open_sealed(struct spawner *s, const char *id) {
+    struct sealed *x = find(s, id);
+    if (!x) {
+        int file DEFER_CLOSE = open_file(s, id);
+        int r = file < 0 ? file : keep_mount(s, id, file, &x);
+        if (r < 0)
+            return r;
+    }
+    x->used_ms = spawner_now_ms();
+    int fd = openat(x->mount, ".", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    return fd < 0 ? -errno : fd;
+}
+
+static int failed(struct spawner *s, int r, const char *id, struct err *err) {
+    if (r == -EBADMSG) {
+        err_set(err, ERR_INTERNAL, "the file of image '%.14s' is not as we wrote it", id);
+        return err_remedy(err, "remove the image and import or build it again");
+    }
+    if (sealed_can(s, err) < 0)
+        return err_wrap(err, "mount image '%.14s'", id);
+    return err_num(err, r, "mount image '%.14s'", id);
+}
+
+int sealed_image(struct spawner *s, const char *key, struct image *ret, struct err *err) {
+    struct err none;
+    int root = image_id_valid(key) ? open_sealed(s, key) : -ENOENT;
+    if (root < 0) {
+        /* One whose directory is still there can go on with that. */
+        int r = image_open_key(s->store, s->host, key, s->image.base, ret,
+                               root == -ENOENT ? err : &none);
+        return r == 0 || root == -ENOENT ? r : failed(s, root, key, err);
+    }
+    *ret = IMAGE_NONE;
+    ret->base = s->image.base;
+    ret->skeleton = root;
+    snprintf(ret->key, sizeof(ret->key), "%s", key);
+    return 0;
+}

@@ -1,0 +1,45 @@
+/*
+ * Images that are one file, `images/ID/root.erofs`, mounted straight from it.
+ *
+ * Each is mounted once, in the workshop, when it is first asked for; boxes have copies of that
+ * mount, so they share its cache and it lives as long as one of them. The workshop is in a
+ * namespace of our own: nothing of it is left when we die, however that is. Only a file that is
+ * ours, that nobody else may write and whose head says that we wrote it for this image gets to the
+ * kernel.
+ */
+#pragma once
+
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/image_id.h"
+#include "spawn/make/image.h"
+
+struct spawner;
+
+enum { SEALED_MAX = 32 }; /* mounted at once for new boxes; the one longest unused makes room */
+
+struct sealed {
+    char id[IMAGE_ID_SIZE]; /* empty: free */
+    int mount;
+    uint64_t used_ms;
+};
+
+struct sealed_images {
+    struct sealed list[SEALED_MAX];
+    bool tried; /* whether this kernel can */
+    int why;    /* 0: it can; else -errno */
+};
+
+/* Can this kernel mount such a file of the store, and map its ids? 0 or -errno; tried once. */
+int sealed_probe(struct spawner *s);
+/* The same, for somebody to read. */
+int sealed_can(struct spawner *s, struct err *err);
+
+/* The image of that key (image_open_key), as file or as directory. */
+int sealed_image(struct spawner *s, const char *key, struct image *ret, struct err *err);
+
+bool sealed_is_mounted(struct spawner *s, const char *id);
+
+/* Unmounted, once the last box on it is gone. */
+void sealed_forget(struct spawner *s, const char *id);

@@ -1,0 +1,431 @@
+#include "spawn/make/child.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <linux/capability.h>
+#include <linux/close_range.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/err.h"
+#include "base/fdio.h"
+#include "base/image_id.h"
+#include "base/limits.h"
+#include "base/msg.h"
+#include "spawn/make/filter.h"
+#include "spawn/make/mounts.h"
+#include "spawn/weaken.h"
+
+/* What root of a box may do, inside its own user namespace (ARCHITECTURE section 6). */
+static const unsigned kept[] = {
+    CAP_CHOWN,  CAP_DAC_OVERRIDE, CAP_FOWNER,           CAP_FSETID,     CAP_KILL,    CAP_SETGID,
+    CAP_SETUID, CAP_SETPCAP,      CAP_NET_BIND_SERVICE, CAP_SYS_CHROOT, CAP_SETFCAP,
+};
+
+/* Limits are only ever lowered: raising one needs a capability the spawner may not have. */
+static const struct {
+    int resource;
+    rlim_t soft, hard;
+} rlimits[] = {
+    {RLIMIT_CORE, 0, 0},
+    {RLIMIT_NOFILE, 1024, 1 << 16},
+    {RLIMIT_MEMLOCK, 64 << 20, 64 << 20},
+    {RLIMIT_MSGQUEUE, 819200, 819200},
+    {RLIMIT_SIGPENDING, 4096, 4096},
+    {RLIMIT_RTPRIO, 0, 0},
+    {RLIMIT_NICE, 0, 0},
+};
+
+/* The guest's descriptors, in one run from 3 on; all others are closed. */
+enum { FIRST_FD = 3, FD_MAX = 48, HIGH_FD = 64 };
+
+/* What the set-up works with: the berth's parts, and the orders once they have come. */
+struct setup {
+    const struct child *c;
+    struct rootfs *root; /* our own copy */
+    struct plan plan;
+    struct fd_message fds;
+    int proc;
+};
+
+static void give_up(const struct setup *s, const char *step, int error) {
+    uint8_t frame[512];
+    char text[256];
+    if (s->fds.nfds <= ORDER_CONTROL)
+        _exit(1); /* nobody asked for this box yet: the spawner sees us end */
+    snprintf(text, sizeof(text), "start machine '%s': %s: %s", s->plan.id, step, strerror(error));
+    struct msg_error m = {
+        .code = ERR_INTERNAL, .number = (uint32_t)error, .text = {text, (uint32_t)strlen(text)}};
+    size_t n = msg_encode(frame, sizeof(frame), &(struct frame_head){.type = MSG_ERROR}, &m);
+    if (n)
+        (void)!write(s->fds.fds[ORDER_CONTROL], frame, n);
+    _exit(1);
+}
+
+/* Every step stops the set-up when it fails; there is nothing to undo, the process is all there is.
+ */
+#define STEP(name, call)             \
+    do {                             \
+        if ((call) < 0)              \
+            give_up(s, name, errno); \
+    } while (0)
+
+/* For our own wrappers, which return -errno. */
+#define TRY(name, call)                \
+    do {                               \
+        int tried_ = (call);           \
+        if (tried_ < 0)                \
+            give_up(s, name, -tried_); \
+    } while (0)
+
+/* Ignored signals would be inherited. The kernel's call: libc keeps some signals to itself. */
+static void reset_signals(void) {
+    static const char defaults[64]; /* all zero: SIG_DFL, no flags, empty mask */
+    for (int i = 1; i <= 64; i++)
+        syscall(SYS_rt_sigaction, i, defaults, NULL, 8);
+    sigset_t none;
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+}
+
+/*
+ * Before any box is asked for, and still privileged on the host: the network namespace, the
+ * cgroup, and proc for our new pid namespace, which no box could mount once no other is in sight.
+ */
+static void settle(struct setup *s) {
+    const struct child *c = s->c;
+    setsid();
+    prctl(PR_SET_NAME, "carrel-berth");
+    reset_signals();
+    weaken_plant();
+    if (!weakened("netns"))
+        STEP("enter network namespace", setns(c->netns, CLONE_NEWNET));
+    if (c->cgroup->guest_procs >= 0)
+        STEP("join cgroup", (int)write(c->cgroup->guest_procs, "0", 1));
+    s->proc = mount_new("proc", NULL, 0, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC);
+    TRY("mount proc", s->proc);
+}
+
+/* Overlays other than those the berth came with, and the disks below its own. */
+static void take_stack(struct setup *s) {
+    struct rootfs *root = s->root;
+    const int *fds = s->fds.fds + ORDER_GRANTS + s->plan.grant_count;
+    size_t n = s->fds.nfds - ORDER_GRANTS - s->plan.grant_count;
+    if (n == 0)
+        return;
+    size_t own = image_id_valid(s->plan.image) ? 1 : 2; /* an image that brings its own /usr */
+    if (n < own || n > own + LAYERS_DISKS_MAX)
+        _exit(1);
+    root->root = fds[0];
+    root->usr = own == 2 ? fds[1] : -1;
+    for (size_t i = own; i < n; i++)
+        root->held[i - own + 1] = fds[i];
+}
+
+/* The plan, with the box's channels and grants. The socket closes when the spawner is gone. */
+static void take_orders(struct setup *s) {
+    int r = recv_fds(s->c->orders, &s->plan, sizeof(s->plan), &s->fds);
+    if (r < 0 || s->fds.len < offsetof(struct plan, grants) ||
+        s->fds.nfds < ORDER_GRANTS + s->plan.grant_count)
+        _exit(1);
+    /* null_stdio() comes later, and must not close one of these. */
+    for (size_t i = 0; i < s->fds.nfds; i++)
+        if (s->fds.fds[i] <= STDERR_FILENO)
+            STEP("keep descriptors",
+                 s->fds.fds[i] = fcntl(s->fds.fds[i], F_DUPFD_CLOEXEC, FIRST_FD));
+    take_stack(s);
+    const char *name = s->plan.hostname[0] ? s->plan.hostname : "carrel";
+    STEP("set host name", sethostname(name, strlen(name)));
+}
+
+/*
+ * The user namespace was made with its map; joining it leaves every power over the host behind.
+ * The mount namespace starts as a copy of the anchor: one empty read-only directory.
+ */
+static void leave(const struct setup *s) {
+    STEP("enter anchor", setns(s->c->anchor_ns, CLONE_NEWNS));
+    STEP("enter user namespace", setns(s->c->root->userns, CLONE_NEWUSER));
+    STEP("new mount namespace", unshare(CLONE_NEWNS | CLONE_NEWCGROUP));
+    STEP("become root of the box", (int)syscall(SYS_setresgid, 0, 0, 0));
+    STEP("become root of the box", (int)syscall(SYS_setgroups, 0, NULL));
+    STEP("become root of the box", (int)syscall(SYS_setresuid, 0, 0, 0));
+}
+
+/*
+ * Covers come from the anchor, which is still the root here. The old mount call, because it is
+ * one call where the new ones are five; proc is fresh, so these paths hold no links.
+ */
+static void hide(const struct setup *s) {
+    for (const struct mask *mask = s->c->masks; mask->name; mask++) {
+        char path[64];
+        snprintf(path, sizeof(path), "/a/proc/%s", mask->name);
+        STEP("hide part of proc",
+             mount(mask->is_dir ? "/dir" : "/file", path, NULL, MS_BIND, NULL));
+    }
+}
+
+/* What programs must find, and find of their own box instead of the host. */
+static void replace(const struct setup *s) {
+    const struct rootfs *r = s->c->root;
+    STEP("cover /proc/stat", mount("/stat", "/a/proc/stat", NULL, MS_BIND, NULL));
+    int id = mount_clone(r->meta, "boot_id");
+    TRY("copy boot id", id);
+    TRY("show boot id", mount_attach(id, r->root, "proc/sys/kernel/random/boot_id"));
+    close(id);
+}
+
+/* Half the memory: the filesystem of its changes if that is no larger, or one of its own. */
+static int open_shm(const struct setup *s) {
+    uint64_t half = s->plan.mem_bytes / 2;
+    uint64_t disk = s->plan.disk_bytes ? s->plan.disk_bytes : LIMIT_DISK;
+    char size[24];
+    if (s->c->root->shm >= 0 && disk <= half)
+        return s->c->root->shm;
+    snprintf(size, sizeof(size), "%" PRIu64, half);
+    const struct mount_option shm[] = {{"size", size}, {"mode", "1777"}, {"nr_inodes", "65536"}};
+    return mount_new("tmpfs", shm, 3, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV);
+}
+
+static void mount_dev(const struct setup *s, int root) {
+    /* Terminals are counted for the whole host, which has a few thousand. */
+    const struct mount_option pts[] = {{"newinstance", NULL},
+                                       {"ptmxmode", "0666"},
+                                       {"mode", "0620"},
+                                       {"gid", "5"},
+                                       {"max", "256"}};
+    TRY("attach /dev", mount_attach(s->c->dev, root, "dev"));
+    int fd = mount_new("devpts", pts, 5, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC);
+    TRY("mount /dev/pts", fd);
+    TRY("attach /dev/pts", mount_attach(fd, root, "dev/pts"));
+    close(fd);
+    fd = open_shm(s);
+    TRY("mount /dev/shm", fd);
+    TRY("attach /dev/shm", mount_attach(fd, root, "dev/shm"));
+    close(fd);
+}
+
+/* mkdir -p below the new root, where no link is followed; then the mount on top of it. */
+static void mount_grant(const struct setup *s, int root, unsigned i) {
+    char path[PLAN_PATH_SIZE];
+    snprintf(path, sizeof(path), "%s", s->plan.grants[i].path);
+    for (char *slash = path + 1; (slash = strchr(slash, '/')); slash++) {
+        *slash = '\0';
+        mkdirat(root, path + 1, 0755);
+        *slash = '/';
+    }
+    mkdirat(root, path + 1, 0755);
+    TRY("attach granted directory", mount_attach(s->fds.fds[ORDER_GRANTS + i], root, path + 1));
+}
+
+/* For the spawner, and beyond the box's root: see hold_disk() in rootfs.c. */
+static void hold_disks(const struct setup *s) {
+    for (int i = 0; i < DISKS; i++) {
+        char path[16];
+        snprintf(path, sizeof(path), "/held/%d", i);
+        if (s->c->root->held[i] >= 0)
+            STEP("hold disk",
+                 move_mount(s->c->root->held[i], "", AT_FDCWD, path, MOVE_MOUNT_F_EMPTY_PATH));
+    }
+    if (s->c->root->held_side >= 0)
+        STEP("hold machine.json",
+             move_mount(s->c->root->held_side, "", AT_FDCWD, "/held/m", MOVE_MOUNT_F_EMPTY_PATH));
+}
+
+static void build_root(const struct setup *s) {
+    const struct rootfs *r = s->c->root;
+    STEP("attach root", move_mount(r->root, "", AT_FDCWD, "/a", MOVE_MOUNT_F_EMPTY_PATH));
+    if (r->usr >= 0)
+        TRY("attach /usr", mount_attach(r->usr, r->root, "usr"));
+    TRY("attach /proc", mount_attach(s->proc, r->root, "proc"));
+    TRY("attach /run/carrel", mount_attach(r->meta, r->root, "run/carrel"));
+    if (!weakened("masks")) {
+        hide(s);
+        replace(s);
+    }
+    mount_dev(s, r->root);
+    hold_disks(s);
+    umask(022);
+    for (unsigned i = 0; i < s->plan.grant_count; i++)
+        mount_grant(s, r->root, i);
+    STEP("enter root", fchdir(r->root));
+    STEP("enter root", chroot("."));
+}
+
+static void drop_capabilities(const struct setup *s) {
+    uint64_t keep = 0;
+    for (size_t i = 0; i < sizeof(kept) / sizeof(*kept); i++)
+        keep |= 1ull << kept[i];
+    for (unsigned cap = 0; cap <= 63; cap++)
+        if (!(keep & 1ull << cap) && prctl(PR_CAPBSET_DROP, cap, 0, 0, 0) < 0)
+            break; /* past the last one this kernel knows */
+    struct __user_cap_header_struct header = {_LINUX_CAPABILITY_VERSION_3, 0};
+    struct __user_cap_data_struct data[2] = {{(uint32_t)keep, (uint32_t)keep, 0},
+                                             {(uint32_t)(keep >> 32), (uint32_t)(keep >> 32), 0}};
+    STEP("drop capabilities", (int)syscall(SYS_capset, &header, data));
+}
+
+static void lower_limits(void) {
+    for (size_t i = 0; i < sizeof(rlimits) / sizeof(*rlimits); i++) {
+        struct rlimit now;
+        if (getrlimit(rlimits[i].resource, &now) < 0)
+            continue;
+        if (now.rlim_max > rlimits[i].hard)
+            now.rlim_max = rlimits[i].hard;
+        if (now.rlim_cur > rlimits[i].soft)
+            now.rlim_cur = rlimits[i].soft;
+        setrlimit(rlimits[i].resource, &now);
+    }
+}
+
+struct handover {
+    int from[FD_MAX];
+    unsigned count;
+    char args[16][160];
+    char *argv[18];
+    unsigned argc;
+};
+
+static unsigned hand(struct handover *h, int fd) {
+    h->from[h->count] = fd;
+    return FIRST_FD + h->count++;
+}
+
+static void arg(struct handover *h, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+static void arg(struct handover *h, const char *fmt, ...) {
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(h->args[h->argc], sizeof(h->args[0]), fmt, ap);
+    va_end(ap);
+    h->argv[h->argc] = h->args[h->argc];
+    h->argc++;
+}
+
+static void list_cgroups(const struct cgroup_set *set, struct handover *h) {
+    char list[48] = "";
+    size_t n = 0;
+    for (int i = 0; i < CGROUP_TASKS; i++)
+        if (set->tasks[i] >= 0)
+            n += (size_t)snprintf(list + n, sizeof(list) - n, "%s%u", n ? "," : "",
+                                  hand(h, set->tasks[i]));
+    if (n)
+        arg(h, "tasks=%s", list);
+    for (unsigned i = 0; i < set->spare_count; i++) {
+        const struct cgroup_spare *spare = &set->spares[i];
+        unsigned procs = hand(h, spare->procs), freeze = hand(h, spare->freeze);
+        if (spare->kill >= 0)
+            arg(h, "cg=%u:%u:%u", procs, freeze, hand(h, spare->kill));
+        else
+            arg(h, "cg=%u:%u", procs, freeze);
+    }
+}
+
+static void list_arguments(const struct setup *s, struct handover *h) {
+    arg(h, "carrel-guest");
+    arg(h, "ctl=%u", hand(h, s->fds.fds[ORDER_CONTROL]));
+    arg(h, "listen=%u", hand(h, s->fds.fds[ORDER_LISTENER]));
+    arg(h, "admin=%u", hand(h, s->fds.fds[ORDER_ADMIN]));
+    arg(h, "spawn=%u", hand(h, s->fds.fds[ORDER_SPAWNER]));
+    if (s->c->root->lock >= 0)
+        arg(h, "keep=%u", hand(h, s->c->root->lock));
+    list_cgroups(s->c->cgroup, h);
+    arg(h, "deadline_ms=%" PRIu64, s->plan.deadline_ms);
+    arg(h, "linger=%d", s->plan.linger ? 1 : 0);
+    arg(h, "clean=1");
+    h->argv[h->argc] = NULL;
+}
+
+/* Those it needs move above HIGH_FD; everything else that the clone came with is closed. */
+static void keep_own(struct setup *s, struct child *c, struct rootfs *root,
+                     struct cgroup_set *set) {
+    int *own[FD_MAX] = {&c->anchor_ns,  &c->guest,        &c->dev,    &c->orders,  &root->lock,
+                        &root->userns,  &root->root,      &root->usr, &root->meta, &root->shm,
+                        &root->held[0], &root->held_side, &s->proc};
+    unsigned n = 13;
+    int last = HIGH_FD;
+    for (int i = 0; i < CGROUP_TASKS; i++)
+        own[n++] = &set->tasks[i];
+    for (unsigned i = 0; i < set->spare_count; i++) {
+        own[n++] = &set->spares[i].procs;
+        own[n++] = &set->spares[i].freeze;
+        own[n++] = &set->spares[i].kill;
+    }
+    for (unsigned i = 0; i < n; i++)
+        if (*own[i] >= 0) {
+            STEP("keep descriptors", *own[i] = fcntl(*own[i], F_DUPFD_CLOEXEC, HIGH_FD));
+            last = *own[i] > last ? *own[i] : last;
+        }
+    close_range(3, HIGH_FD - 1, 0);
+    if (!weakened("close_range"))
+        close_range((unsigned)last + 1, ~0u, 0);
+}
+
+/* Everything the guest gets sits above its place: dup3 overwrites nothing that is still needed. */
+static void arrange(const struct setup *s, struct handover *h) {
+    for (unsigned i = 0; i < h->count; i++)
+        if (h->from[i] < HIGH_FD)
+            STEP("arrange descriptors", h->from[i] = fcntl(h->from[i], F_DUPFD_CLOEXEC, HIGH_FD));
+    for (unsigned i = 0; i < h->count; i++)
+        STEP("arrange descriptors", dup3(h->from[i], (int)(FIRST_FD + i), 0));
+    close_range(FIRST_FD + h->count, HIGH_FD - 1, 0);
+}
+
+/* The spawner's own standard streams lead to the host. */
+static void null_stdio(const struct setup *s) {
+    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    STEP("open /dev/null", null);
+    for (int fd = 0; fd < 3; fd++)
+        STEP("open /dev/null", dup2(null, fd));
+}
+
+/* The spawner has written down that this box exists, or it is gone and so are we. */
+static void await_word(const struct setup *s) {
+    char go;
+    if (read(s->c->orders, &go, 1) != 1)
+        _exit(1);
+}
+
+void child_main(const struct child *spawners) {
+    /* Our own copies: the descriptors in them change. */
+    struct rootfs root = *spawners->root;
+    struct cgroup_set set = *spawners->cgroup;
+    struct child c = *spawners;
+    c.root = &root;
+    c.cgroup = &set;
+    static struct setup setup;
+    static struct handover h;
+    struct setup *s = &setup;
+    s->c = &c;
+    s->root = &root;
+
+    settle(s);
+    keep_own(s, &c, &root, &set);
+    take_orders(s);
+    leave(s);
+    build_root(s);
+    null_stdio(s);
+    lower_limits();
+    list_arguments(s, &h);
+    arrange(s, &h);
+    if (!weakened("capabilities"))
+        drop_capabilities(s);
+    if (!weakened("no_new_privs"))
+        STEP("no new privileges", prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0));
+    if (!weakened("seccomp"))
+        TRY("load seccomp filter", filter_load(c.filter));
+    await_word(s);
+    char *const env[] = {NULL};
+    syscall(SYS_execveat, c.guest, "", h.argv, env, AT_EMPTY_PATH);
+    give_up(s, "run carrel-guest", errno);
+    _exit(1);
+}

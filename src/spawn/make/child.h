@@ -1,0 +1,49 @@
+/*
+ * From a clone of the spawner to pid 1 of a box: the privileged set-up, line by line.
+ *
+ * It first joins what its berth holds and waits for its orders; then it puts in place what was
+ * made and opened before. Any failure is sent to the box's creator as an ERROR frame on the
+ * connection it will hold, and the process ends: there is no half-made box.
+ */
+#pragma once
+
+#include <linux/filter.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/plan.h"
+#include "spawn/cgroup.h"
+#include "spawn/disk/rootfs.h"
+
+/* A name in /proc to be covered with the anchor's empty file or directory. */
+struct mask {
+    const char *name;
+    bool is_dir;
+};
+
+struct child {
+    int anchor_ns;            /* mount namespace with one empty read-only mount */
+    int guest;                /* carrel-guest, executable and not readable */
+    const struct mask *masks; /* what to hide; ends with a NULL name */
+    const struct sock_fprog *filter;
+    const struct rootfs *root;
+    const struct cgroup_set *cgroup;
+    int netns;
+    int dev;    /* detached copy of the /dev template */
+    int orders; /* where the plan and its descriptors come, then the word to go */
+};
+
+/*
+ * Descriptors that come with the plan, in this order; the plan's grants follow, and after them,
+ * where the berth's own do not fit, overlays of root and /usr and the disks they lie on.
+ */
+enum { ORDER_CONTROL, ORDER_LISTENER, ORDER_ADMIN, ORDER_SPAWNER, ORDER_GRANTS };
+
+/* Only as much of a plan as it uses travels. */
+static inline size_t child_order_size(const struct plan *plan) {
+    return sizeof(*plan) - (PLAN_MAX_GRANTS - plan->grant_count) * sizeof(plan->grants[0]);
+}
+
+/* Runs in the clone (new pid, ipc and uts namespaces) and never returns. */
+void child_main(const struct child *c) __attribute__((noreturn));

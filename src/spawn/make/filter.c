@@ -1,0 +1,207 @@
+#include "spawn/make/filter.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <linux/fs.h>
+#include <linux/netlink.h>
+#include <linux/seccomp.h>
+#include <netinet/in.h>
+#include <sched.h>
+#include <seccomp.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/defer.h"
+#include "base/native.h"
+
+#ifndef CLONE_NEWTIME
+#define CLONE_NEWTIME 0x80
+#endif
+
+#define NAMESPACE_FLAGS                                                                           \
+    (CLONE_NEWNS | CLONE_NEWCGROUP | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWUSER | CLONE_NEWPID | \
+     CLONE_NEWNET)
+
+/* Set in S_IFCHR and S_IFBLK, and in nothing else that mknod makes. */
+#define DEVICE_BIT (S_IFCHR & S_IFBLK)
+
+enum { NR_MAX = 1024, CHECK_MAX = 24 };
+
+/* What a number gets; from CHECK on, the code of that row of `checks`. */
+enum { NOSYS, ALLOW, DENY, KILL, CHECK };
+
+static const struct {
+    const char *name;
+    uint8_t action;
+} plain[] = {
+#define ALLOW(name) {#name, ALLOW},
+#define DENY(name) {#name, DENY},
+#include "spawn/make/syscalls.def"
+#undef ALLOW
+#undef DENY
+};
+
+#define LOAD(member) BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, member))
+#define IF_EQ(value, yes, no) BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, value, yes, no)
+#define IF_ANY(bits, yes, no) BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, bits, yes, no)
+#define IF_GE(value, yes, no) BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, value, yes, no)
+#define ANSWER(number) BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | (number))
+#define PASS BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)
+#define DIE BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS)
+
+/* args[n] is loaded by its low 32 bits, because that is all the kernel itself looks at: a TIOCSTI
+ * with a bit set above them is still a TIOCSTI. */
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "low half first");
+
+/* Calls whose arguments decide. Each is complete: it answers in every case. */
+static const struct check {
+    const char *name;
+    struct sock_filter code[CHECK_MAX];
+} checks[] = {
+    /* Typing into a terminal as if by its user: never, even into one's own. And a line discipline
+     * is a driver that the host would load on demand. And overlay sets attributes as the host's
+     * root: on what the image has, that would take the copy, or what is made in it, out of the
+     * box's project and so out of its quota. */
+    {"ioctl",
+     {LOAD(args[1]), IF_EQ(TIOCSTI, 4, 0), IF_EQ(TIOCLINUX, 3, 0), IF_EQ(TIOCSETD, 2, 0),
+      IF_EQ(FS_IOC_SETFLAGS, 2, 0), IF_EQ(FS_IOC_FSSETXATTR, 1, 2), ANSWER(EPERM), ANSWER(ENOTTY),
+      PASS}},
+    /* No device nodes, and no 0:0 either, which needs no power and is overlay's mark for "deleted".
+     */
+    {"mknod", {LOAD(args[1]), IF_ANY(DEVICE_BIT, 0, 1), ANSWER(EPERM), PASS}},
+    {"mknodat", {LOAD(args[2]), IF_ANY(DEVICE_BIT, 0, 1), ANSWER(EPERM), PASS}},
+    /* No namespaces. clone3, whose flags no filter can see, is ENOSYS: libc falls back to clone. */
+    {"clone", {LOAD(args[0]), IF_ANY(NAMESPACE_FLAGS, 0, 1), ANSWER(EPERM), PASS}},
+    {"unshare",
+     {LOAD(args[0]), IF_ANY(NAMESPACE_FLAGS | CLONE_NEWTIME, 0, 1), ANSWER(EPERM), PASS}},
+    /* The families a program needs. AF_VSOCK reaches the hypervisor, AF_ALG and the rest the
+     * kernel. Of the internet only its usual protocols: for another the host would load a module.
+     */
+    {"socket",
+     {LOAD(args[0]),
+      IF_EQ(AF_UNIX, 18, 0),
+      IF_EQ(AF_NETLINK, 14, 0),
+      IF_EQ(AF_INET, 1, 0),
+      IF_EQ(AF_INET6, 0, 14),
+      LOAD(args[1]),
+      BPF_STMT(BPF_ALU | BPF_AND | BPF_K, 0xf),
+      IF_EQ(SOCK_STREAM, 2, 0),
+      IF_EQ(SOCK_DGRAM, 1, 0),
+      IF_EQ(SOCK_RAW, 0, 6),
+      LOAD(args[2]),
+      IF_EQ(0, 8, 0),
+      IF_EQ(IPPROTO_TCP, 7, 0),
+      IF_EQ(IPPROTO_UDP, 6, 0),
+      IF_EQ(IPPROTO_ICMP, 5, 0),
+      IF_EQ(IPPROTO_ICMPV6, 4, 0),
+      ANSWER(EPROTONOSUPPORT),
+      LOAD(args[2]),
+      IF_EQ(NETLINK_ROUTE, 1, 0),
+      ANSWER(EAFNOSUPPORT),
+      PASS}},
+    {"socketpair", {LOAD(args[0]), IF_EQ(AF_UNIX, 1, 0), ANSWER(EAFNOSUPPORT), PASS}},
+    /* Asking for the personality, or for the usual one. */
+    {"personality", {LOAD(args[0]), IF_EQ(0, 2, 0), IF_EQ(0xffffffff, 1, 0), ANSWER(EPERM), PASS}},
+};
+
+/* A run of numbers with one action. Runs cover everything: the next begins where one ends. */
+struct run {
+    uint32_t first;
+    uint8_t action;
+};
+
+struct program {
+    struct sock_filter code[BPF_MAXINSNS];
+    unsigned len;
+};
+
+static void put(struct program *p, struct sock_filter insn) {
+    assert(p->len < BPF_MAXINSNS);
+    p->code[p->len++] = insn;
+}
+
+static void put_leaf(struct program *p, uint8_t action) {
+    static const struct sock_filter simple[] = {
+        [NOSYS] = ANSWER(ENOSYS), [ALLOW] = PASS, [DENY] = ANSWER(EPERM), [KILL] = DIE};
+    if (action < CHECK) {
+        put(p, simple[action]);
+        return;
+    }
+    const struct sock_filter *code = checks[action - CHECK].code;
+    do
+        put(p, *code);
+    while ((code++)->code != (BPF_RET | BPF_K) || code[0].code != 0);
+}
+
+/*
+ * A balanced tree over the runs: seven comparisons find any number. The kernel runs it once for
+ * every number when it is loaded, so its depth is also what loading costs.
+ */
+static int put_tree(struct program *p, const struct run *runs, size_t count, struct err *err) {
+    if (count == 1) {
+        put_leaf(p, runs[0].action);
+        return 0;
+    }
+    size_t half = count / 2;
+    unsigned at = p->len;
+    put(p, (struct sock_filter)IF_GE(runs[half].first, 0, 0));
+    if (put_tree(p, runs, half, err) < 0)
+        return -1;
+    unsigned skip = p->len - at - 1;
+    if (skip > UINT8_MAX)
+        return err_set(err, ERR_INTERNAL, "seccomp tree is too large");
+    p->code[at].jt = (uint8_t)skip;
+    return put_tree(p, runs + half, count - half, err);
+}
+
+/* libseccomp knows the numbers of each architecture; names it does not know stay ENOSYS. */
+static void number_actions(uint8_t actions[NR_MAX]) {
+    memset(actions, NOSYS, NR_MAX);
+    for (size_t i = 0; i < sizeof(plain) / sizeof(*plain); i++) {
+        int nr = seccomp_syscall_resolve_name(plain[i].name);
+        if (nr >= 0 && nr < NR_MAX)
+            actions[nr] = plain[i].action;
+    }
+    for (size_t i = 0; i < sizeof(checks) / sizeof(*checks); i++) {
+        int nr = seccomp_syscall_resolve_name(checks[i].name);
+        if (nr >= 0 && nr < NR_MAX)
+            actions[nr] = (uint8_t)(CHECK + i);
+    }
+}
+
+static size_t find_runs(const uint8_t actions[NR_MAX], struct run runs[NR_MAX + 2]) {
+    size_t n = 0;
+    for (uint32_t nr = 0; nr < NR_MAX; nr++)
+        if (nr == 0 || actions[nr] != actions[nr - 1] || actions[nr] >= CHECK)
+            runs[n++] = (struct run){nr, actions[nr]};
+    /* x32 calls, which carry the native architecture's word. */
+    runs[n++] = (struct run){0x40000000, KILL};
+    return n;
+}
+
+int filter_build(struct sock_fprog *ret, struct err *err) {
+    uint8_t actions[NR_MAX];
+    static struct run runs[NR_MAX + 2];
+    static struct program p;
+    number_actions(actions);
+    size_t count = find_runs(actions, runs);
+    p.len = 0;
+    put(&p, (struct sock_filter)LOAD(arch));
+    put(&p, (struct sock_filter)IF_EQ(NATIVE_ARCH, 1, 0));
+    put(&p, (struct sock_filter)DIE);
+    put(&p, (struct sock_filter)LOAD(nr));
+    if (put_tree(&p, runs, count, err) < 0)
+        return -1;
+    *ret = (struct sock_fprog){.len = (unsigned short)p.len, .filter = p.code};
+    return 0;
+}
+
+int filter_load(const struct sock_fprog *filter) {
+    return syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, filter) < 0 ? -errno : 0;
+}

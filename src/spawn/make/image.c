@@ -1,0 +1,431 @@
+#include "spawn/make/image.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/defer.h"
+#include "base/fdio.h"
+#include "spawn/disk/tree.h"
+#include "spawn/make/userns.h"
+
+enum { IMAGE_RECIPE = 3 }; /* part of the key: raise it when the tables below change */
+#define IMAGE_MAX_BYTES (512ull << 20)
+
+/* Directories of the skeleton, parents first. */
+static const struct {
+    const char *path;
+    mode_t mode;
+    uid_t owner;
+} dirs[] = {
+    {"dev", 0755, 0},
+    {"etc", 0755, 0},
+    {"home", 0755, 0},
+    {"home/user", 0755, 1000},
+    {"media", 0755, 0},
+    {"mnt", 0755, 0},
+    {"opt", 0755, 0},
+    {"proc", 0555, 0},
+    {"root", 0700, 0},
+    {"run", 0755, 0},
+    {"run/carrel", 0755, 0},
+    {"run/lock", 01777, 0},
+    {"srv", 0755, 0},
+    {"sys", 0555, 0},
+    {"tmp", 01777, 0},
+    {"usr", 0755, 0},
+    {"var", 0755, 0},
+    {"etc/apt", 0755, 0},
+    {"etc/apt/apt.conf.d", 0755, 0},
+    {"etc/default", 0755, 0},
+    {"etc/ssl", 0755, 0},
+    {"var/backups", 0755, 0},
+    {"var/cache", 0755, 0},
+    {"var/cache/apt", 0755, 0},
+    {"var/cache/apt/archives", 0755, 0},
+    {"var/cache/apt/archives/partial", 0700, 0},
+    {"var/lib", 0755, 0},
+    {"var/lib/apt", 0755, 0},
+    {"var/lib/apt/lists", 0755, 0},
+    {"var/lib/apt/lists/partial", 0700, 0},
+    {"var/lib/misc", 0755, 0},
+    {"var/lib/pam", 0755, 0},
+    {"var/local", 0755, 0},
+    {"var/log", 0755, 0},
+    {"var/log/apt", 0755, 0},
+    {"var/mail", 0755, 0},
+    {"var/opt", 0755, 0},
+    {"var/spool", 0755, 0},
+    {"var/tmp", 01777, 0},
+};
+
+static const char *const links[][2] = {
+    {"var/run", "/run"},
+    {"var/lock", "/run/lock"},
+    {"etc/mtab", "../proc/self/mounts"},
+};
+
+/* Top-level links of a merged /usr, copied as the host has them. */
+static const char *const usr_links[] = {"bin", "sbin", "lib", "lib32", "lib64", "libx32", "libo32"};
+
+/*
+ * What is taken from the host, nothing else, and of it only what everybody on the host may read:
+ * administrators put passwords into some of these and close them. See also `never`.
+ */
+static const char *const copied[] = {
+    "etc/adduser.conf",
+    "etc/alternatives",
+    "etc/apt/apt.conf.d",
+    "etc/apt/keyrings",
+    "etc/apt/preferences.d",
+    "etc/apt/sources.list",
+    "etc/apt/sources.list.d",
+    "etc/apt/trusted.gpg.d",
+    "etc/bash.bashrc",
+    "etc/bash_completion.d",
+    "etc/bindresvport.blacklist",
+    "etc/ca-certificates",
+    "etc/ca-certificates.conf",
+    "etc/debconf.conf",
+    "etc/debian_version",
+    "etc/default/locale",
+    "etc/default/useradd",
+    "etc/deluser.conf",
+    "etc/dpkg",
+    "etc/emacs",
+    "etc/ethertypes",
+    "etc/fonts",
+    "etc/gai.conf",
+    "etc/host.conf",
+    "etc/inputrc",
+    "etc/issue",
+    "etc/issue.net",
+    "etc/java-11-openjdk",
+    "etc/java-17-openjdk",
+    "etc/java-21-openjdk",
+    "etc/java-25-openjdk",
+    "etc/ld.so.cache",
+    "etc/ld.so.conf",
+    "etc/ld.so.conf.d",
+    "etc/libaudit.conf",
+    "etc/locale.alias",
+    "etc/locale.conf",
+    "etc/locale.gen",
+    "etc/localtime",
+    "etc/login.defs",
+    "etc/logrotate.d",
+    "etc/lsb-release",
+    "etc/magic",
+    "etc/magic.mime",
+    "etc/mailcap",
+    "etc/mailcap.order",
+    "etc/manpath.config",
+    "etc/mime.types",
+    "etc/mke2fs.conf",
+    "etc/nanorc",
+    "etc/netconfig",
+    "etc/networks",
+    "etc/nsswitch.conf",
+    "etc/os-release",
+    "etc/pam.conf",
+    "etc/pam.d",
+    "etc/perl",
+    "etc/profile",
+    "etc/profile.d",
+    "etc/protocols",
+    "etc/python3",
+    "etc/python3.9",
+    "etc/python3.10",
+    "etc/python3.11",
+    "etc/python3.12",
+    "etc/python3.13",
+    "etc/rmt",
+    "etc/rpc",
+    "etc/screenrc",
+    "etc/security",
+    "etc/services",
+    "etc/shells",
+    "etc/skel",
+    "etc/ssl/certs",
+    "etc/ssl/openssl.cnf",
+    "etc/terminfo",
+    "etc/timezone",
+    "etc/ucf.conf",
+    "etc/vim",
+    "etc/wgetrc",
+    "etc/xattr.conf",
+    "etc/xdg",
+    "var/lib/dpkg",
+    "var/lib/apt/extended_states",
+    "var/lib/apt/lists",
+    "var/lib/pam",
+};
+
+/* Left out wherever it appears in those. */
+static const char *const never[] = {
+    "auth.conf",     "auth.conf.d", "private", "lock", "lock-frontend",
+    "triggers.lock", "opasswd",     "partial", NULL,
+};
+
+static const struct {
+    const char *path, *text;
+    mode_t mode;
+} files[] = {
+    {"etc/hostname", "carrel\n", 0644},
+    {"etc/hosts",
+     "127.0.0.1 localhost\n127.0.1.1 carrel\n::1 localhost ip6-localhost ip6-loopback\n", 0644},
+    /* Nobody listens there: a lookup is refused at once instead of waiting for an answer. */
+    {"etc/resolv.conf", "nameserver 127.0.0.1\noptions timeout:1 attempts:1\n", 0644},
+    {"etc/machine-id", "", 0444},
+    {"etc/environment", "", 0644},
+    {"etc/fstab", "", 0644},
+    {"etc/motd", "", 0644},
+    {"home/user/.profile", "[ -f ~/.bashrc ] && . ~/.bashrc\n", 0644},
+    {"root/.profile", "[ -f ~/.bashrc ] && . ~/.bashrc\n", 0644},
+    /* Package scripts must not try to start services here. */
+    {"etc/apt/apt.conf.d/90carrel",
+     "APT::Sandbox::User \"root\";\nAPT::Install-Recommends \"false\";\n", 0644},
+};
+
+/* Rootless images hold shifted ids, and `user` is the spawner's own. */
+static uid_t disk_id(uid_t base, uid_t id) {
+    return base ? id_shared(id, base) : id;
+}
+
+static uint64_t mix(uint64_t h, uint64_t v) {
+    for (int i = 0; i < 8; i++)
+        h = (h ^ (v >> (8 * i) & 255)) * 0x100000001b3ull;
+    return h;
+}
+
+/* The packages' state is what dpkg last wrote, and the usual files that hold configuration. */
+static void current_key(int host, char key[24]) {
+    static const char *const watched[] = {"var/lib/dpkg/status", "usr", "etc/ld.so.cache",
+                                          "etc/alternatives", "etc/apt/sources.list"};
+    uint64_t h = mix(0xcbf29ce484222325ull, IMAGE_RECIPE);
+    for (size_t i = 0; i < sizeof(watched) / sizeof(*watched); i++) {
+        struct stat st = {0};
+        if (fstatat(host, watched[i], &st, 0) < 0)
+            continue;
+        h = mix(h, (uint64_t)st.st_ino);
+        h = mix(h, (uint64_t)st.st_size);
+        h = mix(h, (uint64_t)st.st_mtim.tv_sec * 1000000000u + (uint64_t)st.st_mtim.tv_nsec);
+    }
+    snprintf(key, 24, "%016" PRIx64, h);
+}
+
+bool image_stale(const struct image *image, int host) {
+    char key[24];
+    current_key(host, key);
+    return strcmp(key, image->key) != 0;
+}
+
+/* System accounts by name and number, none of the host's people; then root and user. */
+static int accounts(int host, int root, uid_t base, const char *from, const char *own_root,
+                    const char *own_user, unsigned id_field, struct err *err) {
+    struct buf out DEFER(buf_done) = BUF(1 << 20);
+    char *raw DEFER_FREE = malloc(1 << 20);
+    bool ok = raw && buf_addf(&out, "%s\n", own_root);
+    if (!ok || read_file_at(host, from, raw, 1 << 20) < 0)
+        return err_sys(err, "read '%s'", from);
+    for (char *line = raw; *line && ok;) {
+        size_t len = strcspn(line, "\n");
+        char *next = line + len + (line[len] == '\n');
+        line[len] = '\0';
+        char *field = line;
+        for (unsigned i = 0; i < id_field && field; i++)
+            field = (field = strchr(field, ':')) ? field + 1 : NULL;
+        unsigned long id = field ? strtoul(field, NULL, 10) : 0;
+        if (id > 0 && (id < 1000 || id == 65534) && strlen(line) < 500)
+            ok = buf_addf(&out, "%s\n", line);
+        line = next;
+    }
+    if (!ok || !buf_addf(&out, "%s\n", own_user))
+        return err_set(err, ERR_LIMIT, "'%s' is too large", from);
+    int r = tree_file(root, from, out.data, 0644, base, base);
+    if (r < 0) {
+        return err_num(err, r, "write '%s'", from);
+    }
+    return 0;
+}
+
+/* Every account is locked: passwords mean nothing in a box. */
+static int shadow(int root, uid_t base, const char *from, const char *to, const char *tail,
+                  struct err *err) {
+    char *raw DEFER_FREE = malloc(1 << 20);
+    struct buf out DEFER(buf_done) = BUF(1 << 20);
+    if (!raw || read_file_at(root, from, raw, 1 << 20) < 0)
+        return err_sys(err, "read '%s'", from);
+    for (char *line = raw; *line;) {
+        size_t len = strcspn(line, "\n"), name = strcspn(line, ":\n");
+        if (!buf_addf(&out, "%.*s:*%s\n", (int)name, line, tail))
+            return err_set(err, ERR_LIMIT, "'%s' is too large", to);
+        line += len + (line[len] == '\n');
+    }
+    int r = tree_file(root, to, out.data, 0640, base, base);
+    return r < 0 ? err_set(err, ERR_INTERNAL, "write '%s': %s", to, strerror(-r)) : 0;
+}
+
+static int build_accounts(int host, int root, uid_t base, struct err *err) {
+    if (accounts(host, root, base, "etc/passwd", "root:x:0:0:root:/root:/bin/bash",
+                 "user:x:1000:1000:user:/home/user:/bin/bash", 2, err) < 0 ||
+        accounts(host, root, base, "etc/group", "root:x:0:", "user:x:1000:", 2, err) < 0 ||
+        shadow(root, base, "etc/passwd", "etc/shadow", ":19000:0:99999:7:::", err) < 0 ||
+        shadow(root, base, "etc/group", "etc/gshadow", "::", err) < 0)
+        return -1;
+    return 0;
+}
+
+static int build_places(int host, int root, uid_t base, struct err *err) {
+    for (size_t i = 0; i < sizeof(dirs) / sizeof(*dirs); i++) {
+        uid_t owner = disk_id(base, dirs[i].owner);
+        int r = tree_dir(root, dirs[i].path, dirs[i].mode, owner, owner);
+        if (r < 0)
+            return err_set(err, ERR_INTERNAL, "make '%s': %s", dirs[i].path, strerror(-r));
+    }
+    for (size_t i = 0; i < sizeof(links) / sizeof(*links); i++)
+        if (symlinkat(links[i][1], root, links[i][0]) < 0)
+            return err_sys(err, "make link '%s'", links[i][0]);
+    for (size_t i = 0; i < sizeof(usr_links) / sizeof(*usr_links); i++) {
+        char target[256];
+        ssize_t n = readlinkat(host, usr_links[i], target, sizeof(target) - 1);
+        if (n < 0 && errno == EINVAL) {
+            err_set(err, ERR_UNSUPPORTED, "this host's /%s is not a link into /usr", usr_links[i]);
+            return err_remedy(err, "install the package 'usrmerge'");
+        }
+        if (n < 0)
+            continue;
+        target[n] = '\0';
+        if (symlinkat(target, root, usr_links[i]) < 0)
+            return err_sys(err, "make link '%s'", usr_links[i]);
+    }
+    return 0;
+}
+
+/* A file that everybody may read is still nobody's business below a closed directory. */
+static bool is_reachable(int host, const char *path) {
+    char above[256];
+    struct stat st;
+    for (const char *slash = path; (slash = strchr(slash, '/')); slash++) {
+        snprintf(above, sizeof(above), "%.*s", (int)(slash - path), path);
+        if (fstatat(host, above, &st, 0) == 0 && !(st.st_mode & S_IXOTH))
+            return false;
+    }
+    return true;
+}
+
+static int build(int host, int root, uid_t base, struct err *err) {
+    struct tree_copy how = {.owner_base = base,
+                            .skip = never,
+                            .readable_only = base != 0,
+                            .public_only = true,
+                            .max_bytes = IMAGE_MAX_BYTES};
+    if (build_places(host, root, base, err) < 0)
+        return -1;
+    for (size_t i = 0; i < sizeof(copied) / sizeof(*copied); i++)
+        if (is_reachable(host, copied[i]) &&
+            tree_copy(host, copied[i], root, copied[i], &how, err) < 0)
+            return -1;
+    for (size_t i = 0; i < sizeof(files) / sizeof(*files); i++) {
+        uid_t owner = disk_id(base, strncmp(files[i].path, "home/", 5) == 0 ? 1000 : 0);
+        int r = tree_file(root, files[i].path, files[i].text, files[i].mode, owner, owner);
+        if (r < 0)
+            return err_set(err, ERR_INTERNAL, "write '%s': %s", files[i].path, strerror(-r));
+    }
+    return build_accounts(host, root, base, err);
+}
+
+/*
+ * Without id maps the host's directories are nobody's in a box, and nobody could put a file into
+ * them. Laid over them, these are the box's own.
+ */
+static int build_usr_dirs(int host, int root, uid_t base, struct err *err) {
+    struct tree_copy how = {.owner_base = base, .readable_only = true, .dirs_only = true};
+    int r = tree_copy(host, "usr", root, "usr", &how, err);
+    return r < 0 ? r : 0;
+}
+
+/* Built aside and renamed whole, so that a half-built image is never used. */
+static int build_in(int store, const char *name, int host, uid_t base,
+                    int (*fill)(int host, int root, uid_t base, struct err *err), struct err *err) {
+    char aside[64];
+    snprintf(aside, sizeof(aside), "%s.new", name);
+    tree_remove(store, aside);
+    if (mkdirat(store, aside, 0755) < 0)
+        return err_sys(err, "make '%s'", aside);
+    int root DEFER_CLOSE = openat(store, aside, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (root < 0 || fchown(root, base, base) < 0 || fchmod(root, 0755) < 0)
+        return err_sys(err, "open '%s'", aside);
+    int r = fill(host, root, base, err);
+    if (r == 0 && renameat(store, aside, store, name) < 0)
+        r = err_sys(err, "rename '%s'", aside);
+    if (r < 0)
+        tree_remove(store, aside);
+    return r;
+}
+
+static int open_stored(int store, const char *id, uid_t base, struct image *ret, struct err *err) {
+    char path[IMAGE_ID_SIZE + 8];
+    struct image image = IMAGE_NONE;
+    image.base = base;
+    snprintf(image.key, sizeof(image.key), "%s", id);
+    snprintf(path, sizeof(path), "%s/root", id);
+    image.skeleton = openat(store, path, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (image.skeleton < 0) {
+        err_set(err, ERR_NOT_FOUND, "there is no image '%s'", id);
+        return err_remedy(err, "see `carrel image ls`");
+    }
+    *ret = image;
+    return 0;
+}
+
+int image_open_key(int store, int host, const char *key, uid_t base, struct image *ret,
+                   struct err *err) {
+    if (image_id_valid(key))
+        return open_stored(store, key, base, ret, err);
+    struct image image = IMAGE_NONE;
+    char name[IMAGE_ID_SIZE + 8], dirs_name[IMAGE_ID_SIZE + 16];
+    image.base = base;
+    snprintf(image.key, sizeof(image.key), "%s", key);
+    snprintf(name, sizeof(name), "host-%s", key);
+    snprintf(dirs_name, sizeof(dirs_name), "usr-%s/usr", key);
+    if (base)
+        image.usr_dirs = openat(store, dirs_name, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    image.skeleton = openat(store, name, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    image.usr = openat(host, "usr", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (image.skeleton < 0 || image.usr < 0 || (base && image.usr_dirs < 0)) {
+        err_sys(err, "open host image");
+        image_close(&image);
+        return -1;
+    }
+    *ret = image;
+    return 0;
+}
+
+int image_open(int store, int host, uid_t base, struct image *ret, struct err *err) {
+    struct image image = IMAGE_NONE;
+    char name[IMAGE_ID_SIZE + 8], dirs_name[IMAGE_ID_SIZE + 16];
+    current_key(host, image.key);
+    snprintf(name, sizeof(name), "host-%s", image.key);
+    snprintf(dirs_name, sizeof(dirs_name), "usr-%s", image.key);
+    if (base && faccessat(store, dirs_name, F_OK, 0) < 0 &&
+        build_in(store, dirs_name, host, base, build_usr_dirs, err) < 0)
+        return err_wrap(err, "build host image");
+    if (faccessat(store, name, F_OK, 0) < 0 && build_in(store, name, host, base, build, err) < 0)
+        return err_wrap(err, "build host image");
+    return image_open_key(store, host, image.key, base, ret, err);
+}
+
+void image_close(struct image *image) {
+    if (image->skeleton >= 0)
+        close(image->skeleton);
+    if (image->usr >= 0)
+        close(image->usr);
+    if (image->usr_dirs >= 0)
+        close(image->usr_dirs);
+    image->skeleton = image->usr = image->usr_dirs = -1;
+}

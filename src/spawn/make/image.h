@@ -1,0 +1,40 @@
+/*
+ * The `host` image: the default, which needs no download.
+ *
+ * A skeleton (chosen parts of /etc, the package database, empty places) built once in the store,
+ * and the host's own /usr beside it. It is an allow-list: what is not named in image.c is not
+ * there. The image is named after the state of the host's packages; when that changes, a new one is
+ * built and the boxes made before are `drifted`.
+ *
+ * Images that people bring lie beside it, each under its id (base/image_id.h): a directory with the
+ * tree, `root` or `root.erofs` (spawn/disk/sealed.h), and what the daemon wrote down of it.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+#include "base/err.h"
+#include "base/image_id.h"
+
+struct image {
+    char key[IMAGE_ID_SIZE]; /* the state of the host's packages that it was built from; an id */
+    int skeleton;            /* its root directory in the store */
+    int usr;                 /* the host's /usr; -1: the tree has its own */
+    int usr_dirs; /* rootless: /usr's directories as the box's own, laid over it; else -1 */
+    uid_t base;   /* added to ids on disk: 0, or where a rootless user's range starts */
+};
+
+/* Opens the image in store (an open directory), building it if needed. host is an open "/". */
+int image_open(int store, int host, uid_t base, struct image *ret, struct err *err);
+
+#define IMAGE_NONE ((struct image){.skeleton = -1, .usr = -1, .usr_dirs = -1})
+
+/* One that was built before, by its key; or one of the store's, by its id. */
+int image_open_key(int store, int host, const char *key, uid_t base, struct image *ret,
+                   struct err *err);
+
+/* True when the host's packages are no longer those the image was built from. */
+bool image_stale(const struct image *image, int host);
+
+void image_close(struct image *image);

@@ -1,0 +1,331 @@
+#include "spawn/make/netns.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/netfilter.h>
+#include <linux/netfilter/nf_tables.h>
+#include <linux/netfilter/nfnetlink.h>
+#include <linux/rtnetlink.h>
+#include <linux/sockios.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <sched.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mount.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/defer.h"
+#include "base/fdio.h"
+#include "spawn/make/mounts.h"
+#include "spawn/make/netlink.h"
+#include "spawn/weaken.h"
+
+enum { LOOPBACK = 1, BACKLOG = 1024, MANGLE = -150, FILTER = 0 };
+
+/*
+ * An address outside 127/8: without one, getaddrinfo(AI_ADDRCONFIG) finds that this host has no
+ * IPv4. From the range for benchmarks (RFC 2544), which no network uses; the gate's synthetic
+ * addresses are from it too.
+ */
+static const uint8_t own_address[4] = {198, 18, 0, 1};
+static const uint8_t loopback_address[4] = {127, 0, 0, 1};
+
+static void put_link_up(struct netlink *n) {
+    struct ifinfomsg lo = {.ifi_index = LOOPBACK, .ifi_flags = IFF_UP, .ifi_change = IFF_UP};
+    netlink_begin(n, RTM_NEWLINK, NLM_F_ACK, &lo, sizeof(lo));
+}
+
+static void put_address(struct netlink *n) {
+    struct ifaddrmsg a = {.ifa_family = AF_INET,
+                          .ifa_prefixlen = 32,
+                          .ifa_index = LOOPBACK,
+                          .ifa_scope = RT_SCOPE_HOST};
+    netlink_begin(n, RTM_NEWADDR, NLM_F_ACK | NLM_F_CREATE, &a, sizeof(a));
+    netlink_attr(n, IFA_LOCAL, own_address, sizeof(own_address));
+}
+
+/* Every address is ours. The source is said: else it would be the destination, and a connection to
+ * its own port would meet itself. */
+static void put_route(struct netlink *n) {
+    struct rtmsg r = {.rtm_family = AF_INET,
+                      .rtm_table = RT_TABLE_LOCAL,
+                      .rtm_protocol = RTPROT_STATIC,
+                      .rtm_scope = RT_SCOPE_HOST,
+                      .rtm_type = RTN_LOCAL};
+    netlink_begin(n, RTM_NEWROUTE, NLM_F_ACK | NLM_F_CREATE, &r, sizeof(r));
+    netlink_attr(n, RTA_OIF, &(uint32_t){LOOPBACK}, 4);
+    netlink_attr(n, RTA_PREFSRC, loopback_address, sizeof(loopback_address));
+}
+
+static int set_up(bool steered) {
+    struct netlink n = {.used = 0};
+    put_link_up(&n);
+    put_address(&n);
+    if (steered)
+        put_route(&n);
+    return netlink_send(&n, NETLINK_ROUTE);
+}
+
+/* Rules. */
+
+#define TABLE "carrel"
+
+struct expression {
+    size_t element, data;
+};
+
+static struct expression expression_open(struct netlink *n, const char *name) {
+    struct expression e = {.element = netlink_open(n, NFTA_LIST_ELEM)};
+    netlink_text(n, NFTA_EXPR_NAME, name);
+    e.data = netlink_open(n, NFTA_EXPR_DATA);
+    return e;
+}
+
+static void expression_close(struct netlink *n, struct expression e) {
+    netlink_close(n, e.data);
+    netlink_close(n, e.element);
+}
+
+static void put_compare(struct netlink *n, enum nft_cmp_ops op, uint8_t value) {
+    struct expression e = expression_open(n, "cmp");
+    netlink_be32(n, NFTA_CMP_SREG, NFT_REG_1);
+    netlink_be32(n, NFTA_CMP_OP, op);
+    size_t data = netlink_open(n, NFTA_CMP_DATA);
+    netlink_attr(n, NFTA_DATA_VALUE, &value, 1);
+    netlink_close(n, data);
+    expression_close(n, e);
+}
+
+static void put_protocol(struct netlink *n, enum nft_cmp_ops op, uint8_t protocol) {
+    struct expression e = expression_open(n, "meta");
+    netlink_be32(n, NFTA_META_KEY, NFT_META_L4PROTO);
+    netlink_be32(n, NFTA_META_DREG, NFT_REG_1);
+    expression_close(n, e);
+    put_compare(n, op, protocol);
+}
+
+/* Not to 127.0.0.0/8: the first byte of the destination. */
+static void put_outside(struct netlink *n) {
+    struct expression e = expression_open(n, "payload");
+    netlink_be32(n, NFTA_PAYLOAD_BASE, NFT_PAYLOAD_NETWORK_HEADER);
+    netlink_be32(n, NFTA_PAYLOAD_OFFSET, 16);
+    netlink_be32(n, NFTA_PAYLOAD_LEN, 1);
+    netlink_be32(n, NFTA_PAYLOAD_DREG, NFT_REG_1);
+    expression_close(n, e);
+    put_compare(n, NFT_CMP_NEQ, 127);
+}
+
+static void put_value(struct netlink *n, enum nft_registers reg, const void *value, size_t len) {
+    struct expression e = expression_open(n, "immediate");
+    netlink_be32(n, NFTA_IMMEDIATE_DREG, reg);
+    size_t data = netlink_open(n, NFTA_IMMEDIATE_DATA);
+    netlink_attr(n, NFTA_DATA_VALUE, value, len);
+    netlink_close(n, data);
+    expression_close(n, e);
+}
+
+static void put_steer(struct netlink *n) {
+    put_value(n, NFT_REG_1, loopback_address, sizeof(loopback_address));
+    put_value(n, NFT_REG_2, &(uint16_t){htons(NETNS_STEERED_PORT)}, 2);
+    struct expression e = expression_open(n, "tproxy");
+    netlink_be32(n, NFTA_TPROXY_FAMILY, NFPROTO_IPV4);
+    netlink_be32(n, NFTA_TPROXY_REG_ADDR, NFT_REG_1);
+    netlink_be32(n, NFTA_TPROXY_REG_PORT, NFT_REG_2);
+    expression_close(n, e);
+}
+
+/* A packet that is dropped on its way out makes the call that sent it fail with EPERM. */
+static void put_drop(struct netlink *n) {
+    struct expression e = expression_open(n, "immediate");
+    netlink_be32(n, NFTA_IMMEDIATE_DREG, NFT_REG_VERDICT);
+    size_t data = netlink_open(n, NFTA_IMMEDIATE_DATA);
+    size_t verdict = netlink_open(n, NFTA_DATA_VERDICT);
+    netlink_be32(n, NFTA_VERDICT_CODE, NF_DROP);
+    netlink_close(n, verdict);
+    netlink_close(n, data);
+    expression_close(n, e);
+}
+
+static void put_nft(struct netlink *n, uint16_t type, uint16_t flags) {
+    struct nfgenmsg body = {.nfgen_family = AF_INET};
+    netlink_begin(n, (uint16_t)(NFNL_SUBSYS_NFTABLES << 8 | type), flags | NLM_F_ACK, &body,
+                  sizeof(body));
+}
+
+static void put_chain(struct netlink *n, const char *name, unsigned hook, int priority) {
+    put_nft(n, NFT_MSG_NEWCHAIN, NLM_F_CREATE);
+    netlink_text(n, NFTA_CHAIN_TABLE, TABLE);
+    netlink_text(n, NFTA_CHAIN_NAME, name);
+    size_t at = netlink_open(n, NFTA_CHAIN_HOOK);
+    netlink_be32(n, NFTA_HOOK_HOOKNUM, hook);
+    netlink_be32(n, NFTA_HOOK_PRIORITY, (uint32_t)priority);
+    netlink_close(n, at);
+    netlink_text(n, NFTA_CHAIN_TYPE, "filter");
+}
+
+static size_t open_rule(struct netlink *n, const char *chain) {
+    put_nft(n, NFT_MSG_NEWRULE, NLM_F_CREATE | NLM_F_APPEND);
+    netlink_text(n, NFTA_RULE_TABLE, TABLE);
+    netlink_text(n, NFTA_RULE_CHAIN, chain);
+    return netlink_open(n, NFTA_RULE_EXPRESSIONS);
+}
+
+/*
+ * table ip carrel {
+ *   chain in  { type filter hook prerouting priority mangle
+ *               meta l4proto tcp ip daddr != 127.0.0.0/8 tproxy to 127.0.0.1:3129 }
+ *   chain out { type filter hook output priority filter
+ *               meta l4proto != tcp ip daddr != 127.0.0.0/8 drop }
+ * }
+ */
+static int steer(void) {
+    struct nfgenmsg batch = {.res_id = htons(NFNL_SUBSYS_NFTABLES)};
+    struct netlink n = {.used = 0};
+    netlink_begin(&n, NFNL_MSG_BATCH_BEGIN, 0, &batch, sizeof(batch));
+    put_nft(&n, NFT_MSG_NEWTABLE, NLM_F_CREATE);
+    netlink_text(&n, NFTA_TABLE_NAME, TABLE);
+
+    put_chain(&n, "in", NF_INET_PRE_ROUTING, MANGLE);
+    size_t rule = open_rule(&n, "in");
+    put_protocol(&n, NFT_CMP_EQ, IPPROTO_TCP);
+    put_outside(&n);
+    put_steer(&n);
+    netlink_close(&n, rule);
+
+    put_chain(&n, "out", NF_INET_LOCAL_OUT, FILTER);
+    rule = open_rule(&n, "out");
+    put_protocol(&n, NFT_CMP_NEQ, IPPROTO_TCP);
+    put_outside(&n);
+    put_drop(&n);
+    netlink_close(&n, rule);
+
+    netlink_begin(&n, NFNL_MSG_BATCH_END, 0, &batch, sizeof(batch));
+    return netlink_send(&n, NETLINK_NETFILTER);
+}
+
+/*
+ * A procfs keeps an entry for each namespace whose settings were touched through it, all under the
+ * same name, and looks through them one by one: a thousand cost more than the rest of this file. So
+ * it is a new one now and then. Where none can be mounted, the usual one does.
+ */
+static int settings(struct netns_maker *maker) {
+    enum { OFTEN = 128 };
+    if (maker->set == OFTEN) {
+        close_fd(&maker->settings);
+        maker->set = 0;
+    }
+    if (maker->set++ == 0)
+        maker->settings =
+            mount_new("proc", NULL, 0, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC);
+    return maker->settings >= 0 ? maker->settings : maker->proc;
+}
+
+/* The box's root has no power over this namespace, so that port 80 would be closed to it. */
+static int free_ports(struct netns_maker *maker) {
+    return write_file_at(settings(maker), "sys/net/ipv4/ip_unprivileged_port_start", "0");
+}
+
+/* The rules first: where they cannot be, there is no route that would lead past them. */
+static int furnish(struct netns_maker *maker) {
+    int r = maker->plain ? 0 : weakened("tproxy") ? -ENOENT : steer();
+    if (r < 0 && (maker->steers || r == -ENOMEM || r == -ENOBUFS || r == -EMFILE))
+        return r;
+    maker->steers |= r == 0 && !maker->plain;
+    if (r < 0) {
+        maker->plain = true;
+        maker->why_plain = r;
+    }
+    r = set_up(!maker->plain);
+    return r < 0 ? r : free_ports(maker);
+}
+
+int netns_new(struct netns_maker *maker) {
+    if (unshare(CLONE_NEWNET) < 0)
+        return -errno;
+    int r = furnish(maker);
+    /* The kernel's name for a socket's own namespace: no /proc is needed. */
+    int s DEFER_CLOSE = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    int ns DEFER_CLOSE = s < 0 ? -1 : ioctl(s, SIOCGSKNS, 0);
+    int e = errno;
+    if (setns(maker->home, CLONE_NEWNET) < 0)
+        return -errno;
+    if (r < 0 || ns < 0)
+        return r < 0 ? r : -e;
+    fcntl(ns, F_SETFD, FD_CLOEXEC);
+    return TAKE_FD(ns);
+}
+
+/* Listeners. */
+
+static const struct {
+    int type;
+    uint16_t port;
+    bool transparent;
+} doors[] = {
+    [NETNS_STEERED] = {SOCK_STREAM, NETNS_STEERED_PORT, true},
+    [NETNS_PROXY] = {SOCK_STREAM, NETNS_PROXY_PORT, false},
+    [NETNS_DNS_UDP] = {SOCK_DGRAM, NETNS_DNS_PORT, false},
+    [NETNS_DNS_TCP] = {SOCK_STREAM, NETNS_DNS_PORT, false},
+};
+
+static int open_door(enum netns_fd which) {
+    int on = 1;
+    struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons(doors[which].port)};
+    memcpy(&a.sin_addr, loopback_address, sizeof(a.sin_addr));
+    /* Of datagram sockets several could share a port that may be reused. */
+    bool stream = doors[which].type == SOCK_STREAM;
+    int s DEFER_CLOSE = socket(AF_INET, doors[which].type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (s < 0 || (stream && setsockopt(s, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) < 0) ||
+        (doors[which].transparent &&
+         setsockopt(s, IPPROTO_IP, IP_TRANSPARENT, &on, sizeof(on)) < 0) ||
+        bind(s, (struct sockaddr *)&a, sizeof(a)) < 0 || (stream && listen(s, BACKLOG) < 0))
+        return -errno;
+    return TAKE_FD(s);
+}
+
+/* A file of the namespace that we are in now; it stays that one's. Where the kernel has no IPv6,
+ * the other file stands for it: nothing of IPv6 is counted there. */
+static int open_counters(const struct netns_maker *maker, enum netns_fd which) {
+    int fd = which == NETNS_COUNTERS6
+                 ? openat(maker->proc, "thread-self/net/snmp6", O_RDONLY | O_CLOEXEC)
+                 : -1;
+    if (fd < 0)
+        fd = openat(maker->proc, "thread-self/net/snmp", O_RDONLY | O_CLOEXEC);
+    return fd < 0 ? -errno : fd;
+}
+
+int netns_listen(const struct netns_maker *maker, int ns, int ret[NETNS_FDS]) {
+    int made[NETNS_FDS], count = 0, r = 0;
+    if (setns(ns, CLONE_NEWNET) < 0)
+        return -errno;
+    for (; count < NETNS_FDS && r >= 0; count++)
+        made[count] = r = count < NETNS_COUNTERS ? open_door((enum netns_fd)count)
+                                                 : open_counters(maker, (enum netns_fd)count);
+    if (setns(maker->home, CLONE_NEWNET) < 0 && r >= 0)
+        r = -errno;
+    if (r >= 0) {
+        memcpy(ret, made, sizeof(made));
+        return 0;
+    }
+    while (count--)
+        if (made[count] >= 0)
+            close(made[count]);
+    return r;
+}
+
+int netns_dial(const struct netns_maker *maker, int ns, uint16_t port) {
+    const struct sockaddr_in to = {
+        .sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    if (setns(ns, CLONE_NEWNET) < 0)
+        return -errno;
+    int fd DEFER_CLOSE = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    int r = fd < 0 ? -errno : 0;
+    if (r == 0 && connect(fd, (const struct sockaddr *)&to, sizeof(to)) < 0 && errno != EINPROGRESS)
+        r = -errno;
+    if (setns(maker->home, CLONE_NEWNET) < 0 && r == 0)
+        r = -errno;
+    return r < 0 ? r : TAKE_FD(fd);
+}

@@ -1,0 +1,264 @@
+#include "spawn/make/ready.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/defer.h"
+#include "base/limits.h"
+#include "base/log.h"
+#include "base/msg.h"
+#include "spawn/disk/tree.h"
+#include "spawn/make/making.h"
+#include "spawn/spawner.h"
+
+enum { IMAGE_REST_MS = 300000 };
+#define PREFIX "r-" /* as machines have m-; short, because an id is */
+
+bool ready_is_name(const char *name) {
+    return strncmp(name, PREFIX, strlen(PREFIX)) == 0;
+}
+
+/* Cgroup numbers are used once, also across restarts, so these names are too. */
+static void name_of(const struct box *box, char name[32]) {
+    snprintf(name, 32, PREFIX "%" PRIu64, box->cgroup);
+}
+
+static void drop_one(struct spawner *s, struct ready *r) {
+    char name[32];
+    name_of(r->box, name);
+    making_undo(s, r->making);
+    tree_remove(s->boxes, name);
+    box_free(r->box);
+    *r = (struct ready){0};
+}
+
+static void forget(struct spawner *s, struct ready_image *of) {
+    while (of->count)
+        drop_one(s, &of->list[--of->count]);
+    *of = (struct ready_image){0};
+}
+
+void ready_drop(struct spawner *s) {
+    while (s->ready.count)
+        drop_one(s, &s->ready.list[--s->ready.count]);
+    for (size_t i = 0; i < READY_IMAGES; i++)
+        forget(s, &s->ready.images[i]);
+    s->ready.broken = false;
+}
+
+static struct ready_image *of_image(struct spawner *s, const char *image) {
+    for (size_t i = 0; i < READY_IMAGES; i++)
+        if (strcmp(s->ready.images[i].image, image) == 0)
+            return &s->ready.images[i];
+    return NULL;
+}
+
+void ready_renew(struct spawner *s, const char *image) {
+    struct ready_image *of = of_image(s, image);
+    while (of && of->count)
+        drop_one(s, &of->list[--of->count]);
+}
+
+void ready_forget(struct spawner *s, const char *image) {
+    struct ready_image *of = of_image(s, image);
+    if (of)
+        forget(s, of);
+}
+
+size_t ready_of_images(const struct spawner *s) {
+    size_t n = 0;
+    for (size_t i = 0; i < READY_IMAGES; i++)
+        n += s->ready.images[i].count;
+    return n;
+}
+
+static const struct plan defaults = {.image = "host"};
+
+static int make_one(struct spawner *s, struct ready *r, const struct plan *plan, struct err *err) {
+    char name[32];
+    name_of(r->box, name);
+    if (making_order(r->making, plan, err) < 0 ||
+        making_record(s, r->making, r->box, name, err) < 0 || making_release(r->making, err) < 0) {
+        drop_one(s, r);
+        return -1;
+    }
+    r->making->is_ready = true;
+    return 0;
+}
+
+static int start_one(struct spawner *s, struct ready *r, const struct plan *plan, struct err *err) {
+    struct making *m = making_new();
+    struct box *box = box_new(s, "", false);
+    if (!m || !box || making_gather(s, plan, NULL, m, err) < 0) {
+        if (m)
+            making_undo(s, m);
+        free(box);
+        return -1;
+    }
+    box_enter(box, m);
+    if (image_id_valid(plan->image))
+        snprintf(box->image_key, sizeof(box->image_key), "%s", plan->image);
+    *r = (struct ready){box, m};
+    return make_one(s, r, plan, err);
+}
+
+/* One that cannot be made is not wanted any more, until somebody asks for it again. */
+static bool refill_image(struct spawner *s, struct ready_image *of) {
+    struct plan plan = {.image = ""};
+    struct err err = {.text = "out of memory"};
+    if (of->image[0] && spawner_now_ms() - of->asked_ms > IMAGE_REST_MS)
+        forget(s, of);
+    if (of->count >= of->wanted || s->berth_count < POOL_SIZE)
+        return false;
+    snprintf(plan.image, sizeof(plan.image), "%s", of->image);
+    if (start_one(s, &of->list[of->count], &plan, &err) == 0) {
+        of->count++;
+        return true;
+    }
+    log_line(LOG_WARN, "spawn", "make a box of an image ready: %s", err.text);
+    of->wanted = of->count;
+    return false;
+}
+
+static bool refill_images(struct spawner *s) {
+    for (size_t i = 0; i < READY_IMAGES; i++)
+        if (refill_image(s, &s->ready.images[i]))
+            return true;
+    return false;
+}
+
+static bool refill_host(struct spawner *s) {
+    struct ready_pool *pool = &s->ready;
+    struct err err = {.text = "out of memory"};
+    if (pool->broken || pool->count >= pool->wanted || s->berth_count < POOL_SIZE)
+        return false;
+    if (start_one(s, &pool->list[pool->count], &defaults, &err) < 0) {
+        log_line(LOG_ERROR, "spawn", "make a box ready: %s", err.text);
+        pool->broken = true;
+        return false;
+    }
+    pool->count++;
+    return true;
+}
+
+bool ready_refill(struct spawner *s) {
+    return refill_host(s) || refill_images(s);
+}
+
+/*
+ * Its disk has a size and may lie in memory, grants are mounted before the guest starts, and
+ * rootless nobody may look into a guest, not even at its namespaces.
+ */
+static bool fits(const struct spawner *s, const struct plan *plan) {
+    return plan->grant_count == 0 && !plan->stack[0] && !(s->rootless && plan->hostname[0]) &&
+           (!plan->disk_bytes || plan->disk_bytes == s->maker.usual) &&
+           (!plan->mem_bytes || plan->mem_bytes >= LIMIT_MEM);
+}
+
+/* A dying guest closes its connections long before it is dead. */
+static bool is_alive(const struct box *box) {
+    struct pollfd p[] = {{.fd = box->pidfd, .events = POLLIN},
+                         {.fd = box->link, .events = POLLRDHUP}};
+    return poll(p, 2, 0) == 0;
+}
+
+/* The box may not set it; we go into its namespace for as long as that takes. */
+static int set_hostname(struct spawner *s, const struct box *box, const char *name,
+                        struct err *err) {
+    char path[32];
+    if (!*name)
+        return 0;
+    snprintf(path, sizeof(path), "%d/ns/uts", (int)box->pid);
+    int uts DEFER_CLOSE = openat(s->proc, path, O_RDONLY | O_CLOEXEC);
+    if (uts < 0 || setns(uts, CLONE_NEWUTS) < 0)
+        return err_sys(err, "enter a machine's host name");
+    int r = sethostname(name, strlen(name)) < 0 ? err_sys(err, "set host name") : 0;
+    if (setns(s->own_uts, CLONE_NEWUTS) < 0)
+        return err_sys(err, "return to our own host name");
+    return r;
+}
+
+static int say(int link, uint16_t type, const void *msg) {
+    uint8_t frame[64];
+    size_t n = msg_encode(frame, sizeof(frame), &(struct frame_head){.type = type}, msg);
+    return n && send(link, frame, n, MSG_NOSIGNAL) == (ssize_t)n ? 0 : -1;
+}
+
+/* What was an argument of the guest when a box is made to measure. */
+static int tell_guest(const struct box *box, const struct plan *plan, struct err *err) {
+    struct msg_deadline deadline = {.in_ms = plan->deadline_ms};
+    if ((plan->deadline_ms && say(box->link, MSG_DEADLINE, &deadline) < 0) ||
+        (plan->linger && say(box->link, MSG_LINGER, NULL) < 0))
+        return err_sys(err, "talk to the guest");
+    return 0;
+}
+
+/* The new name makes it the creator's: everything else has been done by then. */
+static int hand_out(struct spawner *s, struct ready *r, const struct plan *plan, struct err *err) {
+    struct box *box = r->box;
+    char name[32];
+    name_of(box, name);
+    box->linger = plan->linger;
+    box->due_ms = box_due(plan);
+    box_belong(box, plan);
+    if (cgroup_limit(&s->cgroups, r->making->berth.cgroup.number, plan, err) < 0 ||
+        set_hostname(s, box, plan->hostname, err) < 0 ||
+        making_listen(s, r->making, plan, err) < 0 ||
+        making_describe(s, r->making, plan, err) < 0 || tell_guest(box, plan, err) < 0 ||
+        ((box->linger || box->due_ms) && making_amend(s, box, name, err) < 0))
+        return -1;
+    if (renameat(s->boxes, name, s->boxes, plan->id) < 0)
+        return err_sys(err, "name machine '%s'", plan->id);
+    memcpy(box->id, plan->id, sizeof(box->id));
+    return 0;
+}
+
+/* The place of an image, which may be that of the one that was not asked for longest. */
+static struct ready_image *ask_image(struct spawner *s, const char *image) {
+    struct ready_image *of = of_image(s, image), *oldest = s->ready.images;
+    for (size_t i = 0; !of && i < READY_IMAGES; i++)
+        if (s->ready.images[i].asked_ms < oldest->asked_ms)
+            oldest = &s->ready.images[i];
+    if (!of) {
+        forget(s, of = oldest);
+        snprintf(of->image, sizeof(of->image), "%s", image);
+    }
+    of->asked_ms = spawner_now_ms();
+    if (of->count == 0 && of->wanted < READY_OF_IMAGE)
+        of->wanted++;
+    return of;
+}
+
+static struct making *take_from(struct spawner *s, struct ready *list, size_t *count,
+                                const struct plan *plan, struct box **ret) {
+    struct err err = {.text = "its guest has ended"};
+    while (*count) {
+        struct ready r = list[0];
+        memmove(list, list + 1, --*count * sizeof(*list));
+        if (is_alive(r.box) && hand_out(s, &r, plan, &err) == 0) {
+            *ret = r.box;
+            return r.making;
+        }
+        log_line(LOG_WARN, "spawn", "a ready box is not used: %s", err.text);
+        drop_one(s, &r);
+    }
+    return NULL;
+}
+
+struct making *ready_take(struct spawner *s, const struct plan *plan, struct box **ret) {
+    if (!fits(s, plan))
+        return NULL;
+    if (!image_id_valid(plan->image))
+        return take_from(s, s->ready.list, &s->ready.count, plan, ret);
+    if (!s->ready.wanted) /* somebody wants none at all */
+        return NULL;
+    struct ready_image *of = ask_image(s, plan->image);
+    return take_from(s, of->list, &of->count, plan, ret);
+}
