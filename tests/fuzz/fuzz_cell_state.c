@@ -10,7 +10,7 @@
 
 #include "base/defer.h"
 #include "wasm/engine.h"
-#include "wasm/wat.h"
+#include "wasm/text/wat.h"
 
 enum { STATE_MAX = 4 << 20, INPUT_MAX = 1 << 16, HEAD = 16, HASH = 32 };
 

@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 #include "base/defer.h"
-#include "wasm/wast.h"
+#include "wasm/text/wast.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

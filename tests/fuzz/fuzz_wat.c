@@ -9,9 +9,9 @@
 #include <string.h>
 
 #include "base/defer.h"
+#include "wasm/text/wat.h"
+#include "wasm/text/wat_explain.h"
 #include "wasm/wasm.h"
-#include "wasm/wat.h"
-#include "wasm/wat_explain.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -9,7 +9,7 @@
 
 #include "base/banned.h"
 #include "base/defer.h"
-#include "wasm/wast.h"
+#include "wasm/text/wast.h"
 
 enum { MAX_FILE = 64 << 20 };
 

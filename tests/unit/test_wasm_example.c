@@ -1,8 +1,8 @@
 /* The program in the first comment of wasm/wasm.h, whole. */
 #include "tests/unit/unit.h"
 
+#include "wasm/text/wat.h"
 #include "wasm/wasm.h"
-#include "wasm/wat.h"
 
 static int32_t logged;
 

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/defer.h"
-#include "wasm/wat.h"
+#include "wasm/text/wat.h"
 
 static void assert_bytes(const char *text, int spec, const void *bytes, size_t len) {
     struct wat_module m DEFER(wat_module_done);

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "wasm/wat_num.h"
+#include "wasm/text/wat_num.h"
 
 static enum wat_num read_float(const char *text, unsigned bits, uint64_t *ret) {
     return wat_float(text, strlen(text), bits, ret);

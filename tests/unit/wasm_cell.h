@@ -5,8 +5,8 @@
 
 #include "base/defer.h"
 #include "tests/unit/unit.h"
+#include "wasm/text/wat.h"
 #include "wasm/wasm.h"
-#include "wasm/wat.h"
 
 struct cell {
     struct wasm_engine *engine;

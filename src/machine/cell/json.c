@@ -3,7 +3,7 @@
 #include <stdint.h>
 
 #include "base/banned.h"
-#include "wasm/wat_lex.h"
+#include "wasm/text/wat_lex.h"
 
 static bool put_control(struct buf *out, uint32_t c) {
     return buf_addf(out, "\\u%04x", c);

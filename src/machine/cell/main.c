@@ -18,7 +18,7 @@
 #include "machine/cell/json.h"
 #include "machine/cell/options.h"
 #include "machine/cell/session.h"
-#include "wasm/wast.h"
+#include "wasm/text/wast.h"
 
 enum { MAX_FILE = 256 << 20 };
 

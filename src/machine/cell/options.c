@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/banned.h"
-#include "wasm/wat_num.h"
+#include "wasm/text/wat_num.h"
 
 /* Verbs as bits, so that an option can say where it makes sense. */
 enum { RUN = 1, CHECK = 2, FUEL = 4, REPLAY = 8, WAST = 16, ANY = 31 };

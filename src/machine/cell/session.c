@@ -6,7 +6,7 @@
 #include "base/banned.h"
 #include "base/defer.h"
 #include "machine/cell/json.h"
-#include "wasm/wat_explain.h"
+#include "wasm/text/wat_explain.h"
 
 enum { MAX_MESSAGES = 1 << 20 };
 

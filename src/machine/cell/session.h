@@ -8,8 +8,8 @@
 #include "machine/cell/jail.h"
 #include "machine/cell/log.h"
 #include "machine/cell/options.h"
+#include "wasm/text/wat.h"
 #include "wasm/wasm.h"
-#include "wasm/wat.h"
 
 /* What the parent read for us, and the options. */
 struct job {

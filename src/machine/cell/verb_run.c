@@ -7,7 +7,7 @@
 #include "machine/cell/json.h"
 #include "machine/cell/session.h"
 #include "machine/cell/verb.h"
-#include "wasm/value_text.h"
+#include "wasm/text/value_text.h"
 
 /* --- what to call --- */
 

@@ -1,6 +1,6 @@
 /* `wast`, in the worker: one script; the parent adds the counts up. */
 #include "machine/cell/session.h"
-#include "wasm/wast.h"
+#include "wasm/text/wast.h"
 
 #include "base/banned.h"
 #include "base/defer.h"

@@ -1,4 +1,4 @@
-#include "wasm/wast.h"
+#include "wasm/text/wast.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
@@ -7,10 +7,10 @@
 
 #include "base/banned.h"
 #include "base/defer.h"
-#include "wasm/value_text.h"
+#include "wasm/text/value_text.h"
+#include "wasm/text/wast_value.h"
+#include "wasm/text/wat.h"
 #include "wasm/wasm.h"
-#include "wasm/wast_value.h"
-#include "wasm/wat.h"
 
 /* More than any script needs: a call that does not end is a failure, not a hang. */
 static const uint64_t FUEL_PER_CALL = 200000000;

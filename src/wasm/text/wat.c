@@ -1,5 +1,5 @@
 /* Module fields of the text format, and the sections they become. */
-#include "wasm/wat.h"
+#include "wasm/text/wat.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -7,8 +7,8 @@
 #include <string.h>
 
 #include "base/banned.h"
-#include "wasm/wat_enc.h"
-#include "wasm/wat_num.h"
+#include "wasm/text/wat_enc.h"
+#include "wasm/text/wat_num.h"
 
 enum { MAX_BINARY = 512 << 20, PAGE = 65536 };
 

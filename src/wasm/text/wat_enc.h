@@ -9,7 +9,7 @@
 #pragma once
 
 #include "wasm/opcode.h"
-#include "wasm/wat.h"
+#include "wasm/text/wat.h"
 
 enum section {
     SEC_TYPE = 1,

@@ -1,4 +1,4 @@
-#include "wasm/wat_num.h"
+#include "wasm/text/wat_num.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* Types of the text format: value types, type definitions, type uses. */
-#include "wasm/wat_enc.h"
+#include "wasm/text/wat_enc.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,9 +1,9 @@
-#include "wasm/wast_value.h"
+#include "wasm/text/wast_value.h"
 
 #include <string.h>
 
 #include "base/banned.h"
-#include "wasm/wat_num.h"
+#include "wasm/text/wat_num.h"
 
 /* --- lanes: a scalar is a vector of one --- */
 

@@ -1,5 +1,5 @@
 /* Advice for the mistakes that are made most: old names, missing signedness, near spellings. */
-#include "wasm/wat_enc.h"
+#include "wasm/text/wat_enc.h"
 
 #include <string.h>
 

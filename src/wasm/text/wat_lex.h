@@ -14,7 +14,7 @@
 #include <stdint.h>
 
 #include "base/buf.h"
-#include "wasm/wat_diag.h"
+#include "wasm/text/wat_diag.h"
 
 enum wat_kind {
     WAT_EOF,

@@ -5,13 +5,13 @@
  * enc.pending while they are read. Nesting lives in two lists on the heap, folds
  * and labels: the native stack does not grow with the depth of the text.
  */
-#include "wasm/wat_enc.h"
+#include "wasm/text/wat_enc.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/banned.h"
-#include "wasm/wat_num.h"
+#include "wasm/text/wat_num.h"
 
 /* --- names of instructions --- */
 

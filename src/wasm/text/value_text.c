@@ -1,9 +1,9 @@
-#include "wasm/value_text.h"
+#include "wasm/text/value_text.h"
 
 #include <inttypes.h>
 
 #include "base/banned.h"
-#include "wasm/wat_num.h"
+#include "wasm/text/wat_num.h"
 
 static int bad_value(uint32_t type, const char *s, size_t n, enum wat_num status, struct err *err) {
     char name[40];

@@ -1,4 +1,4 @@
-#include "wasm/wat_diag.h"
+#include "wasm/text/wat_diag.h"
 
 #include <stdarg.h>
 

@@ -1,4 +1,4 @@
-#include "wasm/wat_lex.h"
+#include "wasm/text/wat_lex.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,8 +1,8 @@
 /* Private to the script runner: constants and result patterns of scripts. */
 #pragma once
 
+#include "wasm/text/wat_lex.h"
 #include "wasm/wasm.h"
-#include "wasm/wat_lex.h"
 
 /* The constant at the '(' token i, like `(i32.const 1)` or `(ref.extern 2)`. */
 bool wast_constant(const struct wat_text *t, uint32_t i, struct wasm_value *ret);

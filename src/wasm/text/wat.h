@@ -11,8 +11,8 @@
 #include <stdint.h>
 
 #include "base/buf.h"
-#include "wasm/wat_diag.h"
-#include "wasm/wat_lex.h"
+#include "wasm/text/wat_diag.h"
+#include "wasm/text/wat_lex.h"
 
 /* From this binary offset on, up to the next entry's, the source is at pos. */
 struct wat_place {

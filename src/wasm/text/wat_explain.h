@@ -1,8 +1,8 @@
 /* A validator's refusal, said about the source: the place, what is missing and how to repair it. */
 #pragma once
 
+#include "wasm/text/wat.h"
 #include "wasm/wasm.h"
-#include "wasm/wat.h"
 
 /* Adds one error to diags. The offset of diag must be one of m's binary. */
 void wat_explain(const struct wasm_diag *diag, const struct wat_module *m, const char *src,

@@ -1,4 +1,4 @@
-#include "wasm/wat_explain.h"
+#include "wasm/text/wat_explain.h"
 
 #include <string.h>
 
