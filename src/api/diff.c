@@ -6,7 +6,7 @@
 #include "api/route.h"
 #include "base/base64.h"
 #include "base/defer.h"
-#include "io/utf8.h"
+#include "base/utf8.h"
 #include "service/review/diff.h"
 
 enum { DIFF_BODY_MAX = 2 * CALL_BODY_MAX };

@@ -9,8 +9,8 @@
 #include "api/route.h"
 #include "base/base64.h"
 #include "base/defer.h"
+#include "base/utf8.h"
 #include "io/sse.h"
-#include "io/utf8.h"
 
 enum { PIECE = 48 << 10, EVENT_MAX = 2 * PIECE * 6 + 4096 };
 

@@ -20,12 +20,12 @@
 
 #include "base/defer.h"
 #include "base/fdio.h"
+#include "base/utf8.h"
 #include "cli/cli.h"
 #include "cli/machine.h"
 #include "cli/progress.h"
 #include "cli/safe.h"
 #include "cli/table.h"
-#include "io/utf8.h"
 
 enum { BLOCK = 256 << 10, COMPLAINTS_MAX = 64 << 10 };
 

@@ -15,8 +15,8 @@
 #include "base/beneath.h"
 #include "base/defer.h"
 #include "base/sha256.h"
+#include "base/utf8.h"
 #include "cli/flags.h"
-#include "io/utf8.h"
 
 enum { DEPTH_MAX = 64, LINK_MAX = 4096, FOLLOWS_MAX = 64, STEPS_MAX = 512 };
 

@@ -8,9 +8,9 @@
 
 #include "base/defer.h"
 #include "base/fdio.h"
+#include "base/utf8.h"
 #include "cli/session.h"
 #include "cli/table.h"
-#include "io/utf8.h"
 
 enum {
     LINE_MAX_BYTES = 4 << 20,

@@ -2,8 +2,8 @@
 
 #include <string.h>
 
+#include "base/utf8.h"
 #include "io/http_inner.h"
-#include "io/utf8.h"
 
 /* One byte of `raw`, decoded; -1 malformed. */
 static int decode_byte(struct http_text raw, size_t *at, bool plus_is_blank) {

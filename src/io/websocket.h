@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "io/utf8.h"
+#include "base/utf8.h"
 
 enum ws_role { WS_SERVER, WS_CLIENT }; /* who decodes: frames from a client are masked */
 

@@ -4,8 +4,8 @@
 
 #include "base/defer.h"
 #include "base/err.h"
+#include "base/utf8.h"
 #include "io/http_uri.h"
-#include "io/utf8.h"
 
 static struct http_text text(const char *s) {
     return (struct http_text){s, strlen(s)};

@@ -9,7 +9,7 @@
 
 #include "base/defer.h"
 #include "base/textdiff.h"
-#include "io/utf8.h"
+#include "base/utf8.h"
 #include "machine/compare/compare.h"
 #include "machine/compare/look.h"
 

@@ -1,4 +1,4 @@
-#include "io/utf8.h"
+#include "base/utf8.h"
 
 /* What a first byte promises; overlong forms, surrogates and values past 10FFFF have no row. */
 static const struct {
