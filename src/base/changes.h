@@ -1,6 +1,6 @@
 /*
  * What two states of a machine's files differ in: a record a path, as bytes between the worker that
- * looks (machine/compare) and those who show it, review it or ship it.
+ * looks (src/compare) and those who show it, review it or ship it.
  *
  * Paths and contents are the box's choice: any bytes but NUL in a path, and no end. Reading is
  * total: a record that is not well-formed is refused, and texts point into the bytes.

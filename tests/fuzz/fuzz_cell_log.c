@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/defer.h"
-#include "machine/cell/log.h"
+#include "cell/log.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

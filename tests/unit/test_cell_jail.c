@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "base/defer.h"
-#include "machine/cell/jail.h"
+#include "cell/jail.h"
 
 static int open_file(struct link *l, const void *arg) {
     (void)l, (void)arg;

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/defer.h"
-#include "machine/cell/log.h"
+#include "cell/log.h"
 
 static struct slice text(const char *s) {
     return (struct slice){.data = (const uint8_t *)s, .len = strlen(s)};

@@ -7,7 +7,7 @@
 
 #include "base/defer.h"
 #include "base/fdio.h"
-#include "machine/compare/compare.h"
+#include "compare/compare.h"
 #include "tests/unit/scratch.h"
 #include "tests/unit/unit.h"
 

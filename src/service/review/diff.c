@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/defer.h"
-#include "machine/compare/compare.h"
+#include "machine/compare.h"
 #include "service/steps/barrier.h"
 #include "service/steps/inner.h"
 #include "service/steps/steps.h"

@@ -7,7 +7,7 @@
 
 #include "base/defer.h"
 #include "base/log.h"
-#include "machine/compare/compare.h"
+#include "machine/compare.h"
 #include "service/images/store.h"
 #include "service/steps/barrier.h"
 #include "service/steps/inner.h"

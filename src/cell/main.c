@@ -14,10 +14,10 @@
 #include "base/banned.h"
 #include "base/defer.h"
 #include "base/fdio.h"
-#include "machine/cell/jail.h"
-#include "machine/cell/json.h"
-#include "machine/cell/options.h"
-#include "machine/cell/session.h"
+#include "cell/jail.h"
+#include "cell/json.h"
+#include "cell/options.h"
+#include "cell/session.h"
 #include "wasm/text/wast.h"
 
 enum { MAX_FILE = 256 << 20 };

@@ -1,5 +1,5 @@
 /* `wast`, in the worker: one script; the parent adds the counts up. */
-#include "machine/cell/session.h"
+#include "cell/session.h"
 #include "wasm/text/wast.h"
 
 #include "base/banned.h"

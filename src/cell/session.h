@@ -5,9 +5,9 @@
 #pragma once
 
 #include "base/buf.h"
-#include "machine/cell/jail.h"
-#include "machine/cell/log.h"
-#include "machine/cell/options.h"
+#include "cell/jail.h"
+#include "cell/log.h"
+#include "cell/options.h"
 #include "wasm/text/wat.h"
 #include "wasm/wasm.h"
 

@@ -10,7 +10,7 @@
 
 #include "base/banned.h"
 #include "base/defer.h"
-#include "machine/cell/session.h"
+#include "cell/session.h"
 
 enum { MAX_TRANSFER = 1 << 20 }; /* bytes of one call */
 

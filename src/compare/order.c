@@ -1,6 +1,6 @@
 #include <string.h>
 
-#include "machine/compare/compare.h"
+#include "compare/compare.h"
 
 static bool is_name(const char *s, size_t n) {
     return n > 0 && !(n == 1 && s[0] == '.') && !(n == 2 && s[0] == '.' && s[1] == '.');

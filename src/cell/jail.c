@@ -1,4 +1,4 @@
-#include "machine/cell/jail.h"
+#include "cell/jail.h"
 
 #include <errno.h>
 #include <fcntl.h>

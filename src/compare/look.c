@@ -1,4 +1,4 @@
-#include "machine/compare/look.h"
+#include "compare/look.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -7,7 +7,7 @@
 #include <time.h>
 
 #include "base/defer.h"
-#include "machine/compare/compare.h"
+#include "compare/compare.h"
 
 static uint64_t now_ms(void) {
     struct timespec t;

@@ -1,4 +1,4 @@
-#include "machine/cell/options.h"
+#include "cell/options.h"
 
 #include <stddef.h>
 #include <stdio.h>

@@ -4,9 +4,9 @@
 
 #include "base/banned.h"
 #include "base/defer.h"
-#include "machine/cell/json.h"
-#include "machine/cell/session.h"
-#include "machine/cell/verb.h"
+#include "cell/json.h"
+#include "cell/session.h"
+#include "cell/verb.h"
 #include "wasm/text/value_text.h"
 
 /* --- what to call --- */

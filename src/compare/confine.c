@@ -10,7 +10,7 @@
 
 #include "base/filter.h"
 #include "base/native.h"
-#include "machine/compare/compare.h"
+#include "compare/compare.h"
 
 /* Reading, memory, the answer and the end. Whatever else is asked for is refused. */
 static const int allowed[] = {

@@ -10,9 +10,9 @@
 #include "base/banned.h"
 #include "base/defer.h"
 #include "base/sort.h"
-#include "machine/cell/json.h"
-#include "machine/cell/session.h"
-#include "machine/cell/verb.h"
+#include "cell/json.h"
+#include "cell/session.h"
+#include "cell/verb.h"
 
 enum { MAX_BYTES = 16 << 20, SHOWN = 20, EXACT_FUEL = 5000000, SLICE = 1009 };
 

@@ -1,4 +1,4 @@
-#include "machine/cell/log.h"
+#include "cell/log.h"
 
 #include <string.h>
 

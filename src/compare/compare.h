@@ -64,12 +64,5 @@ bool compare_order_ok(const struct compare_order *o);
 void compare_trees(const struct compare_order *o, const int fds[COMPARE_FDS], struct buf *out);
 void compare_sizes(const struct compare_order *o, int disk, struct buf *out);
 
-/*
- * Runs the worker and waits for it, at most COMPARE_MS and a little: for a job, not for the loop.
- * libexec: where it lies. userns: or -1. out: its records, whole.
- */
-int compare_run(const char *libexec, const struct compare_order *o, const int *fds, size_t count,
-                int userns, struct buf *out, struct err *err);
-
 /* From here on this process can read below its descriptors, compute and answer; -errno. */
 int compare_confine(int root);

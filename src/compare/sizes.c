@@ -8,8 +8,8 @@
 #include <sys/stat.h>
 
 #include "base/defer.h"
-#include "machine/compare/compare.h"
-#include "machine/compare/look.h"
+#include "compare/compare.h"
+#include "compare/look.h"
 
 enum { DEPTH_MAX = 512 };
 

@@ -1,11 +1,11 @@
-#include "machine/cell/session.h"
+#include "cell/session.h"
 
 #include <inttypes.h>
 #include <string.h>
 
 #include "base/banned.h"
 #include "base/defer.h"
-#include "machine/cell/json.h"
+#include "cell/json.h"
 #include "wasm/text/wat_explain.h"
 
 enum { MAX_MESSAGES = 1 << 20 };

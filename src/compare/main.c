@@ -14,7 +14,7 @@
 
 #include "base/defer.h"
 #include "base/fdio.h"
-#include "machine/compare/compare.h"
+#include "compare/compare.h"
 
 enum { SOCKET = 0, OUT_ROOM = 1 << 12 };
 

@@ -1,4 +1,6 @@
 /* The daemon's side of carrel-compare: it is started, given its order and heard to the end. */
+#include "machine/compare.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -13,7 +15,6 @@
 #include "base/defer.h"
 #include "base/fdio.h"
 #include "io/place.h"
-#include "machine/compare/compare.h"
 
 enum { LATE_MS = COMPARE_MS + 3000 };
 

@@ -10,8 +10,8 @@
 #include "base/defer.h"
 #include "base/textdiff.h"
 #include "base/utf8.h"
-#include "machine/compare/compare.h"
-#include "machine/compare/look.h"
+#include "compare/compare.h"
+#include "compare/look.h"
 
 enum { DEPTH_MAX = 200, CHUNK = 1 << 16 };
 

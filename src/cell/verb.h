@@ -1,7 +1,7 @@
 /* What `cell run` and `cell fuel` share (verb_run.c). */
 #pragma once
 
-#include "machine/cell/session.h"
+#include "cell/session.h"
 
 /* The export to call: --invoke, or _start, or main; empty when there is none. */
 struct slice chosen_function(const struct session *s);

@@ -4,8 +4,8 @@
 
 #include "base/banned.h"
 #include "base/defer.h"
-#include "machine/cell/json.h"
-#include "machine/cell/session.h"
+#include "cell/json.h"
+#include "cell/session.h"
 
 enum { MAX_REPORT = 16 << 20 };
 

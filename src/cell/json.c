@@ -1,4 +1,4 @@
-#include "machine/cell/json.h"
+#include "cell/json.h"
 
 #include <stdint.h>
 
