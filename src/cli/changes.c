@@ -16,9 +16,9 @@
 #include "base/defer.h"
 #include "base/fdio.h"
 #include "base/textdiff.h"
-#include "cli/flags.h"
 #include "cli/safe.h"
 #include "cli/table.h"
+#include "review/flags.h"
 
 /* HELD_MAX: of all files together, from the look at them to the answer. */
 enum { DEPTH_MAX = 64, FILE_MAX = 64 << 20, HELD_MAX = 1 << 30, SHOWN_MAX = 1 << 20, CONTEXT = 3 };

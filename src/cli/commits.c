@@ -9,8 +9,8 @@
 
 #include "base/defer.h"
 #include "base/fdio.h"
-#include "cli/flags.h"
 #include "cli/git.h"
+#include "review/flags.h"
 
 enum { TEXT_MAX = 64 << 20, SCAN_ALL_MAX = 64 << 20, LINK = 0120000, MODULE = 0160000 };
 

@@ -1,6 +1,6 @@
 /*
- * What commits change, a file a row, with what deserves a look (cli/flags.h); and keys that stood
- * in a commit before the last, which a difference of both ends does not show.
+ * What commits change, a file a row, with what deserves a look (review/flags.h); and keys that
+ * stood in a commit before the last, which a difference of both ends does not show.
  *
  * All of it is read by the owner's git from a repository that was checked; names and contents are a
  * machine's.

@@ -9,8 +9,8 @@
 #include "cli/cli.h"
 #include "cli/client.h"
 #include "cli/options.h"
-#include "cli/parcel.h"
 #include "cli/table.h"
+#include "review/parcel.h"
 
 /* ---- serve ---- */
 

@@ -17,14 +17,14 @@
 #include "cli/cli.h"
 #include "cli/client.h"
 #include "cli/db.h"
-#include "cli/deliver.h"
-#include "cli/flags.h"
-#include "cli/hunks.h"
 #include "cli/options.h"
 #include "cli/safe.h"
 #include "cli/ship.h"
 #include "cli/slices.h"
 #include "cli/table.h"
+#include "review/deliver.h"
+#include "review/flags.h"
+#include "review/hunks.h"
 
 enum { SHOWN_MAX = 1 << 20, CONTEXT = 3 };
 

@@ -3,7 +3,7 @@
 
 #include "cli/client.h"
 #include "cli/options.h"
-#include "cli/parcel.h"
+#include "review/parcel.h"
 
 struct ship_options {
     struct option_list only, hunks;

@@ -17,7 +17,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "cli/deliver.h"
+#include "review/deliver.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

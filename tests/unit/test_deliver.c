@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "base/defer.h"
-#include "cli/deliver.h"
+#include "review/deliver.h"
 #include "tests/sync_record.h"
 #include "tests/unit/need.h"
 #include "tests/unit/scratch.h"

@@ -1,7 +1,7 @@
 /* What deserves a look before a file is taken from a machine. */
 #include "tests/unit/unit.h"
 
-#include "cli/flags.h"
+#include "review/flags.h"
 
 static unsigned look(const char *path, enum tar_kind kind, uint32_t mode, const char *target,
                      const char *bytes) {

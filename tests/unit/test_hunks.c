@@ -3,7 +3,7 @@
 
 #include "base/defer.h"
 #include "base/textdiff.h"
-#include "cli/hunks.h"
+#include "review/hunks.h"
 
 static void words_name_hunks_or_do_not(void **state) {
     static const struct {

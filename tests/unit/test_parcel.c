@@ -8,8 +8,8 @@
 #include <unistd.h>
 
 #include "base/defer.h"
-#include "cli/flags.h"
-#include "cli/parcel.h"
+#include "review/flags.h"
+#include "review/parcel.h"
 #include "tests/unit/need.h"
 #include "tests/unit/scratch.h"
 

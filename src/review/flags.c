@@ -1,4 +1,4 @@
-#include "cli/flags.h"
+#include "review/flags.h"
 
 #include <stdbool.h>
 #include <stdio.h>

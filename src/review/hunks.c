@@ -1,4 +1,4 @@
-#include "cli/hunks.h"
+#include "review/hunks.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-#include "cli/deliver.h"
+#include "review/deliver.h"
 
 #include <dirent.h>
 #include <errno.h>

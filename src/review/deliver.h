@@ -10,7 +10,7 @@
 
 #include <jansson.h>
 
-#include "cli/parcel.h"
+#include "review/parcel.h"
 
 struct delivery {
     int dir;

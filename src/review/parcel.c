@@ -1,4 +1,4 @@
-#include "cli/parcel.h"
+#include "review/parcel.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -16,7 +16,7 @@
 #include "base/defer.h"
 #include "base/sha256.h"
 #include "base/utf8.h"
-#include "cli/flags.h"
+#include "review/flags.h"
 
 enum { DEPTH_MAX = 64, LINK_MAX = 4096, FOLLOWS_MAX = 64, STEPS_MAX = 512 };
 
