@@ -16,9 +16,9 @@
 
 #include "api/api.h"
 #include "base/defer.h"
-#include "base/disks.h"
 #include "base/fdio.h"
-#include "base/lockfile.h"
+#include "base/fs/disks.h"
+#include "base/fs/lockfile.h"
 #include "base/log.h"
 #include "base/parse.h"
 #include "io/launch.h"

@@ -12,9 +12,9 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
-#include "base/beneath.h"
 #include "base/defer.h"
 #include "base/fdio.h"
+#include "base/fs/beneath.h"
 #include "base/textdiff.h"
 #include "cli/safe.h"
 #include "cli/table.h"

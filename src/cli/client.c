@@ -11,7 +11,7 @@
 
 #include "base/defer.h"
 #include "base/fdio.h"
-#include "base/lockfile.h"
+#include "base/fs/lockfile.h"
 #include "base/parse.h"
 #include "io/http_uri.h"
 #include "io/launch.h"

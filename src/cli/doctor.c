@@ -12,7 +12,7 @@
 #include "base/buf.h"
 #include "base/defer.h"
 #include "base/fdio.h"
-#include "base/fs_room.h"
+#include "base/fs/fs_room.h"
 #include "base/jot.h"
 #include "cli/cli.h"
 #include "cli/client.h"

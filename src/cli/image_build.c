@@ -17,9 +17,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "base/beneath.h"
 #include "base/defer.h"
 #include "base/fdio.h"
+#include "base/fs/beneath.h"
 #include "base/sha256.h"
 #include "cli/image.h"
 #include "cli/recipe.h"

@@ -9,9 +9,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/beneath.h"
 #include "base/defer.h"
 #include "base/fdio.h"
+#include "base/fs/beneath.h"
 
 enum { BLOCK = 256 << 10 };
 

@@ -15,8 +15,8 @@
 #include <unistd.h>
 
 #include "base/defer.h"
-#include "base/disks.h"
 #include "base/fdio.h"
+#include "base/fs/disks.h"
 #include "io/place.h"
 
 static int check_choice(const struct store_init *o, struct err *err) {

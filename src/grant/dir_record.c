@@ -7,9 +7,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/baseline.h"
 #include "base/defer.h"
 #include "base/fdio.h"
+#include "base/fs/baseline.h"
 
 enum { DEPTH_MAX = 64, PATH_SIZE = 4096, PIECE = 256 << 10 };
 

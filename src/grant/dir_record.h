@@ -1,5 +1,5 @@
 /*
- * What a directory holds when it is handed over, written down (base/baseline.h): by that its
+ * What a directory holds when it is handed over, written down (base/fs/baseline.h): by that its
  * owner's changes are told from the machine's when something is to come back.
  */
 #pragma once

@@ -10,8 +10,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "base/beneath.h"
 #include "base/defer.h"
+#include "base/fs/beneath.h"
 
 static bool contains(const char *dir, const char *path) {
     size_t n = strlen(dir);

@@ -7,7 +7,7 @@
 
 #include "base/buf.h"
 #include "base/defer.h"
-#include "base/erofs.h"
+#include "base/fs/erofs.h"
 #include "base/map.h"
 
 enum {

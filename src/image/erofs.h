@@ -3,7 +3,8 @@
  *
  * The same tree is the same bytes. Only what is needed is used: inodes of the long form, ends of
  * files and small directories beside their inode, attributes in it, no feature that a kernel could
- * lack. Whoever mounts it asks for exactly that (base/erofs.h), so nothing else gets to the kernel.
+ * lack. Whoever mounts it asks for exactly that (base/fs/erofs.h), so nothing else gets to the
+ * kernel.
  *
  * Two walks: the first collects what there is, so that everything has its place; the second writes.
  */

@@ -13,7 +13,7 @@
 
 #include "base/defer.h"
 #include "base/fdio.h"
-#include "base/lockfile.h"
+#include "base/fs/lockfile.h"
 #include "base/log.h"
 #include "base/program_id.h"
 #include "io/launch.h"

@@ -12,8 +12,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "base/beneath.h"
 #include "base/defer.h"
+#include "base/fs/beneath.h"
 #include "base/sha256.h"
 #include "base/utf8.h"
 #include "review/flags.h"

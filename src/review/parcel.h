@@ -11,8 +11,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/baseline.h"
 #include "base/err.h"
+#include "base/fs/baseline.h"
 #include "base/tar.h"
 
 enum { PARCEL_ITEMS_MAX = 100000, PARCEL_HEX = 65 };

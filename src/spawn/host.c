@@ -18,9 +18,9 @@
 
 #include "base/buf.h"
 #include "base/defer.h"
-#include "base/disks.h"
 #include "base/fdio.h"
-#include "base/fs_room.h"
+#include "base/fs/disks.h"
+#include "base/fs/fs_room.h"
 #include "base/limits.h"
 #include "base/log.h"
 #include "spawn/disk/btrfs.h"

@@ -15,7 +15,7 @@
 
 #include "base/defer.h"
 #include "base/fdio.h"
-#include "base/lockfile.h"
+#include "base/fs/lockfile.h"
 #include "base/log.h"
 #include "base/parse.h"
 #include "spawn/rootless.h"

@@ -17,7 +17,7 @@
 #include "base/buf.h"
 #include "base/defer.h"
 #include "base/fdio.h"
-#include "base/fs_room.h"
+#include "base/fs/fs_room.h"
 #include "base/jot.h"
 #include "base/log.h"
 #include "base/msg.h"

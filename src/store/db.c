@@ -8,8 +8,8 @@
 #include <unistd.h>
 
 #include "base/fdio.h"
-#include "base/fs_room.h"
-#include "base/lockfile.h"
+#include "base/fs/fs_room.h"
+#include "base/fs/lockfile.h"
 #include "store/connection.h"
 #include "store/schema.h"
 #include "store/store.h"

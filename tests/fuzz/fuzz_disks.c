@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/disks.h"
+#include "base/fs/disks.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "base/defer.h"
-#include "base/fs_room.h"
+#include "base/fs/fs_room.h"
 #include "store/ballast.h"
 #include "tests/unit/scratch.h"
 

@@ -3,8 +3,8 @@
 
 #include <sys/stat.h>
 
-#include "base/baseline.h"
 #include "base/defer.h"
+#include "base/fs/baseline.h"
 
 static struct stat stat_of(unsigned inode, long size) {
     return (struct stat){.st_ino = inode,

@@ -6,8 +6,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/beneath.h"
 #include "base/defer.h"
+#include "base/fs/beneath.h"
 #include "tests/unit/scratch.h"
 
 /*

@@ -1,7 +1,7 @@
 /* What the disks of a store are, as text. */
 #include <string.h>
 
-#include "base/disks.h"
+#include "base/fs/disks.h"
 #include "tests/unit/unit.h"
 
 static void what_is_printed_parses_again(void **state) {

@@ -9,8 +9,8 @@
 #include <unistd.h>
 
 #include "base/defer.h"
-#include "base/erofs.h"
 #include "base/fdio.h"
+#include "base/fs/erofs.h"
 #include "image/erofs.h"
 #include "tests/unit/scratch.h"
 

@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "base/defer.h"
-#include "base/lockfile.h"
+#include "base/fs/lockfile.h"
 #include "tests/unit/scratch.h"
 #include "tests/unit/unit.h"
 

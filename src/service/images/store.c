@@ -11,8 +11,8 @@
 #include <unistd.h>
 
 #include "base/defer.h"
-#include "base/erofs.h"
 #include "base/fdio.h"
+#include "base/fs/erofs.h"
 #include "base/log.h"
 
 enum { RECORD_MAX = 128 << 10, ID_LAST = 65535, AGAIN_MS = 1000 };

@@ -8,10 +8,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/baseline.h"
 #include "base/defer.h"
 #include "base/fdio.h"
 #include "base/folder.h"
+#include "base/fs/baseline.h"
 #include "base/log.h"
 #include "base/sha256.h"
 #include "grant/dir_record.h"

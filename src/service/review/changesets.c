@@ -11,10 +11,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/baseline.h"
 #include "base/defer.h"
 #include "base/fdio.h"
 #include "base/folder.h"
+#include "base/fs/baseline.h"
 #include "service/review/changeset_files.h"
 #include "service/rights.h"
 #include "service/taint.h"

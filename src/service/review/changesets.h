@@ -3,7 +3,7 @@
  *
  * A directory of a machine (by default /outbox) is packed into a file of the host, which never
  * changes again, whatever the machine does since. If it was lent, what the owner's side was then
- * goes with it (base/baseline.h): what changed there meanwhile is refused. A database that was
+ * goes with it (base/fs/baseline.h): what changed there meanwhile is refused. A database that was
  * handed over is frozen the same way, as one file, with what differs in it. It knows what it is the
  * work on and where that belongs, also when machine and grant are gone. Its owner looks at it,
  * takes what is wanted (the command line writes it, with the owner's own rights), and says so: that

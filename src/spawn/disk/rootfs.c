@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "base/defer.h"
-#include "base/disks.h"
+#include "base/fs/disks.h"
 #include "base/limits.h"
 #include "spawn/disk/disk.h"
 #include "spawn/disk/tree.h"

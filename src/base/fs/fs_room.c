@@ -1,4 +1,4 @@
-#include "base/fs_room.h"
+#include "base/fs/fs_room.h"
 
 #include <sys/statvfs.h>
 

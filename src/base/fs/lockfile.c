@@ -1,4 +1,4 @@
-#include "base/lockfile.h"
+#include "base/fs/lockfile.h"
 
 #include <errno.h>
 #include <fcntl.h>

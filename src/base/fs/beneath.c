@@ -1,4 +1,4 @@
-#include "base/beneath.h"
+#include "base/fs/beneath.h"
 
 #include <errno.h>
 #include <fcntl.h>

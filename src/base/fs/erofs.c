@@ -1,4 +1,4 @@
-#include "base/erofs.h"
+#include "base/fs/erofs.h"
 
 #include <string.h>
 #include <sys/stat.h>

@@ -1,4 +1,4 @@
-#include "base/disks.h"
+#include "base/fs/disks.h"
 
 #include <errno.h>
 #include <inttypes.h>

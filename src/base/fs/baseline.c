@@ -1,4 +1,4 @@
-#include "base/baseline.h"
+#include "base/fs/baseline.h"
 
 #include <errno.h>
 #include <inttypes.h>
