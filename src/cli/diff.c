@@ -12,8 +12,8 @@
 #include "cli/client.h"
 #include "cli/options.h"
 #include "cli/safe.h"
-#include "cli/ship.h"
-#include "cli/slices.h"
+#include "cli/ship/ship.h"
+#include "cli/ship/slices.h"
 #include "cli/table.h"
 
 enum { WORDS_MAX = 3 };

@@ -9,9 +9,9 @@
 #include <unistd.h>
 
 #include "base/defer.h"
-#include "cli/bare_commit.h"
-#include "cli/db.h"
-#include "cli/git.h"
+#include "cli/ship/bare_commit.h"
+#include "cli/ship/db.h"
+#include "cli/ship/git.h"
 #include "cli/spec.h"
 
 enum { WORDS_MAX = 2 * PATH_MAX };

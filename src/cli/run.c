@@ -7,13 +7,13 @@
 #include <unistd.h>
 
 #include "base/defer.h"
-#include "cli/changes.h"
 #include "cli/cli.h"
 #include "cli/grants.h"
 #include "cli/handed.h"
 #include "cli/machine.h"
 #include "cli/net.h"
 #include "cli/remote.h"
+#include "cli/ship/changes.h"
 #include "cli/spec.h"
 #include "cli/table.h"
 

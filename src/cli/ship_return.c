@@ -4,7 +4,7 @@
 
 #include "base/defer.h"
 #include "cli/do.h"
-#include "cli/ship.h"
+#include "cli/ship/ship.h"
 #include "cli/table.h"
 
 /* The newest run of the machine. */

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/defer.h"
-#include "cli/commits.h"
+#include "cli/ship/commits.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -1,4 +1,4 @@
-#include "cli/changes.h"
+#include "cli/ship/changes.h"
 
 #include <dirent.h>
 #include <errno.h>

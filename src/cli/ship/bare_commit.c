@@ -1,4 +1,4 @@
-#include "cli/bare_commit.h"
+#include "cli/ship/bare_commit.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -9,7 +9,7 @@
 
 #include "base/defer.h"
 #include "base/fdio.h"
-#include "cli/git.h"
+#include "cli/ship/git.h"
 
 /* Directories end with '/'. In this order made, in the other one removed. */
 static const char *const parts[] = {"objects/", "objects/info/", "objects/info/alternates",

@@ -1,4 +1,4 @@
-#include "cli/commits.h"
+#include "cli/ship/commits.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -9,7 +9,7 @@
 
 #include "base/defer.h"
 #include "base/fdio.h"
-#include "cli/git.h"
+#include "cli/ship/git.h"
 #include "review/flags.h"
 
 enum { TEXT_MAX = 64 << 20, SCAN_ALL_MAX = 64 << 20, LINK = 0120000, MODULE = 0160000 };

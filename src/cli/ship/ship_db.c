@@ -12,8 +12,8 @@
 #include <unistd.h>
 
 #include "base/defer.h"
-#include "cli/db.h"
-#include "cli/ship.h"
+#include "cli/ship/db.h"
+#include "cli/ship/ship.h"
 #include "cli/table.h"
 
 enum { PATH_SIZE = 8192, NAME_SIZE = 300, MAGIC = 8, INDEX_LOCK = 128 };

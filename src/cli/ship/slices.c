@@ -1,4 +1,4 @@
-#include "cli/slices.h"
+#include "cli/ship/slices.h"
 
 #include <stdio.h>
 #include <string.h>

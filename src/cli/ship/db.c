@@ -1,4 +1,4 @@
-#include "cli/db.h"
+#include "cli/ship/db.h"
 
 #include <errno.h>
 #include <fcntl.h>

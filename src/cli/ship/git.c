@@ -1,4 +1,4 @@
-#include "cli/git.h"
+#include "cli/ship/git.h"
 
 #include <errno.h>
 #include <fcntl.h>
