@@ -95,10 +95,10 @@ def test_setup_refuses_a_group_it_does_not_know():
     assert ran.returncode == 1 and "no-such-group" in ran.stderr
 
 
-def layers(tmp_path, files):
-    """What check-layers says of a tree with two layers, b above a."""
-    (tmp_path / "docs").mkdir()
-    (tmp_path / "docs/layers").write_text("a:\nb: a\n")
+def layers(tmp_path, files, rows="a:\nb: a\n", drawn="src/a/\nsrc/b/\n"):
+    """What check-layers says of a tree with two layers, b above a, that keeps all rules but for `files`."""
+    files = {"src/a/a.h": "", "src/b/b.c": '#include "a/a.h"\n', "docs/layers": rows,
+             "docs/architecture.md": drawn, **files}
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
@@ -115,5 +115,29 @@ def test_layers_refuse_an_upward_include(tmp_path):
     assert layers(tmp_path, {"src/a/x.c": '#include "b/b.h"\n'}) == 1
 
 
+def test_layers_refuse_an_upward_include_in_a_subfolder(tmp_path):
+    assert layers(tmp_path, {"src/a/deep/x.c": '#include "b/b.h"\n'}) == 1
+
+
 def test_layers_refuse_a_folder_that_is_not_listed(tmp_path):
-    assert layers(tmp_path, {"src/c/x.c": '#include "a/a.h"\n'}) == 1
+    assert layers(tmp_path, {"src/c/x.c": ""}, drawn="src/a/\nsrc/b/\nsrc/c/\n") == 1
+
+
+def test_layers_refuse_a_row_without_a_folder(tmp_path):
+    assert layers(tmp_path, {}, rows="a:\nb: a\nc:\n") == 1
+
+
+def test_layers_refuse_an_arrow_that_nothing_uses(tmp_path):
+    assert layers(tmp_path, {"src/b/b.c": ""}) == 1
+
+
+def test_layers_refuse_an_arrow_that_points_down(tmp_path):
+    assert layers(tmp_path, {"src/a/x.c": '#include "b/b.h"\n'}, rows="a: b\nb: a\n") == 1
+
+
+def test_layers_refuse_a_folder_that_the_architecture_page_leaves_out(tmp_path):
+    assert layers(tmp_path, {}, drawn="src/a/\n") == 1
+
+
+def test_layers_refuse_a_folder_that_only_the_architecture_page_has(tmp_path):
+    assert layers(tmp_path, {}, drawn="src/a/\nsrc/b/\nsrc/c/\n") == 1
