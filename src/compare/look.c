@@ -29,7 +29,7 @@ bool patience_look(struct patience *p) {
     return p->cut != CUT_LOOKED && p->cut != CUT_TIME;
 }
 
-void names_done(struct names *n) {
+void look_names_done(struct names *n) {
     while (n->count)
         free(n->v[--n->count]);
     free(n->v);

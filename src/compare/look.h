@@ -22,7 +22,7 @@ struct names {
     size_t count, size;
 };
 
-void names_done(struct names *n);
+void look_names_done(struct names *n);
 /* Those in a directory, but "." and ".."; -1 is none. False: patience has come to its end. */
 bool names_read(struct names *n, int dir, struct patience *p);
 void names_sort(struct names *n);

@@ -20,7 +20,7 @@ struct measure {
 };
 
 static void measure_dir(struct measure *m, int dir) {
-    struct names names DEFER(names_done) = {0};
+    struct names names DEFER(look_names_done) = {0};
     names_read(&names, dir, m->patience);
     for (size_t i = 0; i < names.count && !m->patience->cut; i++) {
         struct stat st;
@@ -46,7 +46,7 @@ static uint32_t number_of(const char *name) {
 
 /* Which there are. The names there are the spawner's. */
 static bool list_layers(int disk, struct patience *patience, struct buf *out) {
-    struct names names DEFER(names_done) = {0};
+    struct names names DEFER(look_names_done) = {0};
     bool fits = true;
     names_read(&names, disk, patience);
     for (size_t i = 0; i < names.count && fits; i++) {

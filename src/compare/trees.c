@@ -319,7 +319,7 @@ static void compare_name(struct walk *w, const struct place *p, const char *name
 }
 
 static void compare_dir(struct walk *w, const struct place *p) {
-    struct names names DEFER(names_done) = {0};
+    struct names names DEFER(look_names_done) = {0};
     bool go = true;
     if (p->whole)
         go = names_read(&names, p->before, &w->patience) &&

@@ -154,7 +154,7 @@ static void ask_for_spares(struct guest *g, int64_t now) {
         return;
     g->asked_ns = now;
     struct frame_head head = {.type = MSG_SPARES_WANT};
-    conn_send(c, &head, &(struct msg_spares){.count = SPARES_ASK});
+    guest_conn_send(c, &head, &(struct msg_spares){.count = SPARES_ASK});
 }
 
 /* NULL with *ret_wait: some may come; without: there is no way to get one. */
@@ -181,7 +181,7 @@ static bool exec_is_sound(const struct frame *f, const struct msg_exec *e) {
 
 static void say_failed(struct conn *c, const struct frame *f, int number, enum msg_step step) {
     struct frame_head head = {.type = MSG_EXEC_FAILED, .id = f->head.id, .tag = f->head.tag};
-    conn_send(c, &head, &(struct msg_exec_failed){(uint32_t)number, step});
+    guest_conn_send(c, &head, &(struct msg_exec_failed){(uint32_t)number, step});
 }
 
 static void cmd_begin(struct guest *g, struct cmd *cmd, struct conn *c, const struct frame *f,
@@ -225,7 +225,7 @@ static void cmd_start(struct guest *g, struct cmd *cmd, const struct frame *f,
         cmd_free(g, cmd);
         return;
     }
-    s.tool = e->flags & MSG_EXEC_TOOL ? tool_find(e->argv.s) : NULL;
+    s.tool = e->flags & MSG_EXEC_TOOL ? guest_tool_find(e->argv.s) : NULL;
     if (e->flags & MSG_EXEC_TOOL && !s.tool) {
         say_failed(c, f, ENOENT, MSG_STEP_EXEC);
         cmd_free(g, cmd);
@@ -251,7 +251,7 @@ static void cmd_start(struct guest *g, struct cmd *cmd, const struct frame *f,
     if (e->flags & MSG_EXEC_QUIET)
         return;
     struct frame_head head = {.type = MSG_EXEC_STARTED, .id = cmd->id, .tag = f->head.tag};
-    conn_send(c, &head, &(struct msg_started){(uint32_t)s.pid, window});
+    guest_conn_send(c, &head, &(struct msg_started){(uint32_t)s.pid, window});
 }
 
 static bool id_is_taken(struct guest *g, uint32_t id) {
@@ -261,13 +261,13 @@ static bool id_is_taken(struct guest *g, uint32_t id) {
     return cmd_find(g, id);
 }
 
-enum serve_result cmd_exec(struct guest *g, struct conn *c, const struct frame *f) {
+enum serve_result cmd_take_exec(struct guest *g, struct conn *c, const struct frame *f) {
     static struct msg_exec e;
     SERVE_GET(exec, f, &e);
     if (!exec_is_sound(f, &e))
         return SERVE_BROKEN;
     if (id_is_taken(g, f->head.id)) {
-        conn_refuse(c, f, ERR_EXISTS, "that exec id is in the table");
+        guest_conn_refuse(c, f, ERR_EXISTS, "that exec id is in the table");
         return SERVE_DONE;
     }
     struct cmd *cmd = cmd_new(g);
@@ -279,9 +279,9 @@ enum serve_result cmd_exec(struct guest *g, struct conn *c, const struct frame *
             g->has_timers = true;
             return SERVE_STALLED;
         }
-        conn_refuse(c, f, ERR_LIMIT,
-                    cmd ? "no spare cgroup for another command"
-                        : "too many commands are in the table");
+        guest_conn_refuse(c, f, ERR_LIMIT,
+                          cmd ? "no spare cgroup for another command"
+                              : "too many commands are in the table");
         return SERVE_DONE;
     }
     cmd->tree = tree;
@@ -337,7 +337,7 @@ enum serve_result cmd_signal(struct guest *g, struct conn *c, const struct frame
     SERVE_GET(signal, f, &m);
     struct cmd *cmd = cmd_find(g, f->head.id);
     if (!cmd || cmd->state != MSG_STATE_RUNNING) {
-        conn_refuse(c, f, cmd ? ERR_GONE : ERR_NOT_FOUND, "signal");
+        guest_conn_refuse(c, f, cmd ? ERR_GONE : ERR_NOT_FOUND, "signal");
         return SERVE_DONE;
     }
     pid_t to = cmd->pid;
@@ -359,7 +359,7 @@ enum serve_result cmd_kill(struct guest *g, struct conn *c, const struct frame *
     }
     struct cmd *cmd = cmd_find(g, f->head.id);
     if (!cmd) {
-        conn_refuse(c, f, ERR_NOT_FOUND, "kill");
+        guest_conn_refuse(c, f, ERR_NOT_FOUND, "kill");
         return SERVE_DONE;
     }
     cmd->exit.flags |= cmd->state == MSG_STATE_RUNNING ? MSG_EXIT_KILLED : 0;
@@ -379,7 +379,7 @@ enum serve_result cmd_resize(struct guest *g, struct conn *c, const struct frame
     SERVE_GET(resize, f, &m);
     struct cmd *cmd = cmd_find(g, f->head.id);
     if (!cmd || !cmd->out[0].is_terminal)
-        conn_refuse(c, f, cmd ? ERR_INVALID : ERR_NOT_FOUND, "resize");
+        guest_conn_refuse(c, f, cmd ? ERR_INVALID : ERR_NOT_FOUND, "resize");
     else if (stdio_resize(cmd->out[0].src.fd, m.rows, m.cols) < 0)
         conn_fail(c, f, errno, "resize");
     else
@@ -403,7 +403,7 @@ static void answer_wait(struct cmd *cmd) {
     struct frame_head head = {.type = MSG_LOG_GREW, .id = cmd->id, .tag = cmd->log.wait_tag};
     struct msg_log state = log_state(&cmd->log);
     if (cmd->log.wait_tag && cmd->conn && conn_has_room(cmd->conn))
-        conn_send(cmd->conn, &head, &state);
+        guest_conn_send(cmd->conn, &head, &state);
     cmd->log.wait_tag = 0;
 }
 
@@ -411,7 +411,7 @@ static struct cmd *find_logged(struct guest *g, struct conn *c, const struct fra
     struct cmd *cmd = cmd_find(g, f->head.id);
     if (cmd && cmd->log.fd >= 0)
         return cmd;
-    conn_refuse(c, f, ERR_NOT_FOUND, "that command has no log");
+    guest_conn_refuse(c, f, ERR_NOT_FOUND, "that command has no log");
     return NULL;
 }
 
@@ -424,7 +424,7 @@ enum serve_result cmd_log_wait(struct guest *g, struct conn *c, const struct fra
     if (!cmd)
         return SERVE_DONE;
     if (cmd->conn != c) {
-        conn_refuse(c, f, ERR_BUSY, "the command belongs to another connection");
+        guest_conn_refuse(c, f, ERR_BUSY, "the command belongs to another connection");
         return SERVE_DONE;
     }
     answer_wait(cmd);
@@ -439,7 +439,7 @@ enum serve_result cmd_log_open(struct guest *g, struct conn *c, const struct fra
         return SERVE_BROKEN;
     struct cmd *cmd = find_logged(g, c, f);
     if (cmd && c->is_stream_only)
-        conn_refuse(c, f, ERR_UNSUPPORTED, "no descriptor can be passed here");
+        guest_conn_refuse(c, f, ERR_UNSUPPORTED, "no descriptor can be passed here");
     else if (cmd && !conn_ok_with_fd(c, f, cmd->log.fd))
         conn_fail(c, f, errno, "open log");
     return SERVE_DONE;
@@ -452,7 +452,7 @@ enum serve_result cmd_attach(struct guest *g, struct conn *c, const struct frame
     SERVE_GET(attach, f, &m);
     struct cmd *cmd = cmd_find(g, f->head.id);
     if (!cmd) {
-        conn_refuse(c, f, ERR_NOT_FOUND, "attach");
+        guest_conn_refuse(c, f, ERR_NOT_FOUND, "attach");
         return SERVE_DONE;
     }
     for (int i = 0; i < 2; i++) {
@@ -460,7 +460,7 @@ enum serve_result cmd_attach(struct guest *g, struct conn *c, const struct frame
         if (m.consumed[i] == UINT64_MAX || s->log)
             continue;
         if (m.consumed[i] < s->consumed || m.consumed[i] > s->produced) {
-            conn_refuse(c, f, ERR_INVALID, "attach: that part of the output is not kept");
+            guest_conn_refuse(c, f, ERR_INVALID, "attach: that part of the output is not kept");
             return SERVE_DONE;
         }
     }
@@ -524,7 +524,7 @@ enum serve_result cmd_table(struct guest *g, struct conn *c, const struct frame 
         rows.count++;
     }
     struct frame_head head = {.type = MSG_TABLE_ROWS, .tag = f->head.tag};
-    conn_send(c, &head, &rows);
+    guest_conn_send(c, &head, &rows);
     return SERVE_DONE;
 }
 
@@ -539,7 +539,7 @@ enum serve_result cmd_busy(struct guest *g, struct conn *c, const struct frame *
             g->cmds[i].id && g->cmds[i].state == MSG_STATE_RUNNING && g->cmds[i].out[0].is_terminal;
     }
     struct frame_head head = {.type = MSG_BUSY_STATE, .tag = f->head.tag};
-    conn_send(c, &head, &state);
+    guest_conn_send(c, &head, &state);
     return SERVE_DONE;
 }
 
@@ -564,12 +564,12 @@ static void send_credit(struct conn *c, struct cmd *cmd) {
         return;
     cmd->in.reported = cmd->in.written;
     struct frame_head head = {.type = MSG_CREDIT, .id = cmd->id};
-    conn_send(c, &head, &(struct msg_credit){.stream = 0, .consumed = cmd->in.written});
+    guest_conn_send(c, &head, &(struct msg_credit){.stream = 0, .consumed = cmd->in.written});
 }
 
 static void send_exit(struct conn *c, struct cmd *cmd) {
     struct frame_head head = {.type = MSG_EXIT, .id = cmd->id};
-    conn_send(c, &head, &cmd->exit);
+    guest_conn_send(c, &head, &cmd->exit);
     cmd->exit_sent = true;
 }
 

@@ -7,7 +7,7 @@
 #include "guest/guest.h"
 #include "guest/serve.h"
 
-enum serve_result cmd_exec(struct guest *g, struct conn *c, const struct frame *f);
+enum serve_result cmd_take_exec(struct guest *g, struct conn *c, const struct frame *f);
 enum serve_result cmd_stdin(struct guest *g, struct conn *c, const struct frame *f);
 enum serve_result cmd_credit(struct guest *g, struct conn *c, const struct frame *f);
 enum serve_result cmd_exit_ack(struct guest *g, struct conn *c, const struct frame *f);

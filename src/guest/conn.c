@@ -123,7 +123,7 @@ uint8_t *conn_tail(struct conn *c, const struct frame_head *head, const void *ms
     return at + n;
 }
 
-void conn_send(struct conn *c, const struct frame_head *head, const void *msg) {
+void guest_conn_send(struct conn *c, const struct frame_head *head, const void *msg) {
     conn_tail(c, head, msg, 0);
 }
 
@@ -131,14 +131,14 @@ static void reply(struct conn *c, const struct frame *to, uint16_t type, const v
     if (to->head.tag == 0)
         return;
     struct frame_head head = {.type = type, .id = to->head.id, .tag = to->head.tag};
-    conn_send(c, &head, msg);
+    guest_conn_send(c, &head, msg);
 }
 
 void conn_ok(struct conn *c, const struct frame *to, uint64_t value) {
     reply(c, to, MSG_OK, &(struct msg_ok){value});
 }
 
-void conn_refuse(struct conn *c, const struct frame *to, uint32_t code, const char *text) {
+void guest_conn_refuse(struct conn *c, const struct frame *to, uint32_t code, const char *text) {
     struct msg_error e = {.code = code, .text = {text, (uint32_t)strlen(text)}};
     reply(c, to, MSG_ERROR, &e);
 }
@@ -155,7 +155,7 @@ bool conn_ok_with_fd(struct conn *c, const struct frame *to, int fd) {
         return false;
     c->out_fds[c->out_nfds++] = copy;
     struct frame_head head = {.type = MSG_OK, .flags = 1, .id = to->head.id, .tag = to->head.tag};
-    conn_send(c, &head, &(struct msg_ok){0});
+    guest_conn_send(c, &head, &(struct msg_ok){0});
     return true;
 }
 
@@ -256,7 +256,7 @@ static void flush(struct guest *g, struct conn *c) {
 static void say_why_and_close(struct guest *g, struct conn *c) {
     struct frame_head head = {.type = MSG_ERROR};
     struct msg_error e = {.code = ERR_INVALID, .text = {"protocol error", 14}};
-    conn_send(c, &head, &e);
+    guest_conn_send(c, &head, &e);
     flush(g, c);
     if (c->src.fd >= 0)
         conn_close(g, c);

@@ -17,7 +17,7 @@ void conn_close(struct guest *g, struct conn *c);
 bool conn_has_room(const struct conn *c);
 
 /* Queues one frame; the caller made sure of room. */
-void conn_send(struct conn *c, const struct frame_head *head, const void *msg);
+void guest_conn_send(struct conn *c, const struct frame_head *head, const void *msg);
 
 /* The same with data that is already being written behind it: see msg_encode_before(). */
 uint8_t *conn_tail(struct conn *c, const struct frame_head *head, const void *msg, uint32_t tail);
@@ -27,7 +27,7 @@ void conn_ok(struct conn *c, const struct frame *to, uint64_t value);
 
 /* OK with a copy of the descriptor; `to` must have a tag. False: no descriptor is left (errno). */
 bool conn_ok_with_fd(struct conn *c, const struct frame *to, int fd);
-void conn_refuse(struct conn *c, const struct frame *to, uint32_t code, const char *text);
+void guest_conn_refuse(struct conn *c, const struct frame *to, uint32_t code, const char *text);
 void conn_fail(struct conn *c, const struct frame *to, int number, const char *text);
 
 /* Handles frames that were held back, then sends what is queued. Called after every event. */

@@ -150,7 +150,7 @@ enum serve_result files_stat(struct guest *g, struct conn *c, const struct frame
     if (n > 0)
         e.target = (struct msg_str){target, (uint32_t)n};
     struct frame_head head = {.type = MSG_ENTRY, .tag = f->head.tag};
-    conn_send(c, &head, &e);
+    guest_conn_send(c, &head, &e);
     return SERVE_DONE;
 }
 
@@ -226,7 +226,7 @@ enum serve_result files_list(struct guest *g, struct conn *c, const struct frame
         return answer(c, f, -1, "list");
     l.page.entries = (struct msg_bytes){entries, (uint32_t)(l.at - entries)};
     struct frame_head head = {.type = MSG_LIST_PAGE, .tag = f->head.tag};
-    conn_send(c, &head, &l.page);
+    guest_conn_send(c, &head, &l.page);
     return SERVE_DONE;
 }
 
@@ -251,7 +251,7 @@ enum serve_result files_read(struct guest *g, struct conn *c, const struct frame
                                   .mode = st.st_mode,
                                   .data = {data, (uint32_t)n}};
     struct frame_head head = {.type = MSG_READ_DATA, .tag = f->head.tag};
-    conn_send(c, &head, &reply);
+    guest_conn_send(c, &head, &reply);
     return SERVE_DONE;
 }
 
@@ -404,7 +404,7 @@ static void removal_start(struct guest *g, struct conn *c, const struct frame *f
                           const struct place *p) {
     struct removal *r = removal_new(g);
     if (!r) {
-        conn_refuse(c, f, ERR_LIMIT, "too many removals at once");
+        guest_conn_refuse(c, f, ERR_LIMIT, "too many removals at once");
         return;
     }
     pid_t pid = fork();

@@ -363,7 +363,7 @@ static void __attribute__((noreturn)) work_in_thread(struct args *a) {
 
 /* `carrel-guest tool NAME ARG...`: one of the guest's tools, outside of any machine. */
 static int run_tool(char **argv) {
-    tool_fn *run = tool_find(argv[0]);
+    tool_fn *run = guest_tool_find(argv[0]);
     return run ? run(argv) : EXIT_BAD_START;
 }
 

@@ -29,13 +29,13 @@ static void leave_out(int number, const char *what) {
 
 static void put_head(void) {
     static uint8_t head[TAR_HEAD_MAX];
-    tool_write(head, tar_put(head, &p.entry));
+    guest_tool_write(head, tar_put(head, &p.entry));
 }
 
 static void put_zeros(uint64_t n) {
     static const uint8_t zeros[TAR_BLOCK];
     for (; n > 0; n -= n < TAR_BLOCK ? n : TAR_BLOCK)
-        tool_write(zeros, n < TAR_BLOCK ? (size_t)n : TAR_BLOCK);
+        guest_tool_write(zeros, n < TAR_BLOCK ? (size_t)n : TAR_BLOCK);
 }
 
 /* As many bytes as the header promised, whatever happens to the file meanwhile. */

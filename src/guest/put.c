@@ -88,13 +88,13 @@ static void say(const struct content *c) {
         v /= 10;
     } while (v > 0);
     if (c->is_there) {
-        tool_write(c->hex, HEX_CHARS);
-        tool_write(" ", 1);
-        tool_write(at, (size_t)(size + sizeof(size) - at));
+        guest_tool_write(c->hex, HEX_CHARS);
+        guest_tool_write(" ", 1);
+        guest_tool_write(at, (size_t)(size + sizeof(size) - at));
     } else {
-        tool_write("absent", 6);
+        guest_tool_write("absent", 6);
     }
-    tool_write("\n", 1);
+    guest_tool_write("\n", 1);
     tool_flush();
 }
 
@@ -161,7 +161,7 @@ static struct content copy_stdin(int fd, const char *path) {
     struct sha256 s;
     size_t n;
     sha256_init(&s);
-    while ((n = tool_read(chunk, sizeof(chunk))) > 0) {
+    while ((n = guest_tool_read(chunk, sizeof(chunk))) > 0) {
         sha256_add(&s, chunk, n);
         c.size += n;
         for (size_t done = 0; done < n;) {

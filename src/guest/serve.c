@@ -17,7 +17,8 @@ static enum serve_result hello(struct guest *g, struct conn *c, const struct fra
     SERVE_GET(hello, f, &m);
     if (m.version == 0 || m.version > MSG_VERSION) { /* they do not speak ours any more */
         struct frame_head head = {.type = MSG_ERROR, .tag = f->head.tag};
-        conn_send(c, &head, &(struct msg_error){.code = ERR_UNSUPPORTED, .text = {"version", 7}});
+        guest_conn_send(c, &head,
+                        &(struct msg_error){.code = ERR_UNSUPPORTED, .text = {"version", 7}});
         return SERVE_BROKEN;
     }
     c->greeted = true;
@@ -27,7 +28,7 @@ static enum serve_result hello(struct guest *g, struct conn *c, const struct fra
     features |= c->is_stream_only ? 0 : MSG_FEATURE_FDS;
     features |= c->is_privileged ? MSG_FEATURE_PRIVILEGED : 0;
     struct frame_head head = {.type = MSG_HELLO, .tag = f->head.tag};
-    conn_send(c, &head, &(struct msg_hello){MSG_VERSION, features, g->incarnation});
+    guest_conn_send(c, &head, &(struct msg_hello){MSG_VERSION, features, g->incarnation});
     return SERVE_DONE;
 }
 
@@ -80,7 +81,7 @@ static enum serve_result switch_root(struct guest *g, struct conn *c, const stru
         return SERVE_BROKEN;
     cmd_reap(g);
     if (!g->is_childless)
-        conn_refuse(c, f, ERR_BUSY, "processes are running");
+        guest_conn_refuse(c, f, ERR_BUSY, "processes are running");
     else if (fchdir(c->fds[0]) < 0 || chroot(".") < 0)
         conn_fail(c, f, errno, "switch root");
     else {
@@ -99,7 +100,7 @@ static const struct {
     [MSG_HELLO] = {hello},
     [MSG_PING] = {ping, .is_bare = true},
     [MSG_SHUTDOWN] = {shut_down, .is_bare = true},
-    [MSG_EXEC] = {cmd_exec, .owns_fds = true},
+    [MSG_EXEC] = {cmd_take_exec, .owns_fds = true},
     [MSG_STDIN] = {cmd_stdin},
     [MSG_CREDIT] = {cmd_credit},
     [MSG_EXIT_ACK] = {cmd_exit_ack, .is_bare = true},
@@ -145,7 +146,7 @@ enum serve_result serve_frame(struct guest *g, struct conn *c, const struct fram
     if (!is_well_formed(c, f))
         return SERVE_BROKEN;
     if (handlers[f->head.type].is_privileged && !c->is_privileged) {
-        conn_refuse(c, f, ERR_DENIED, "only the spawner may say that");
+        guest_conn_refuse(c, f, ERR_DENIED, "only the spawner may say that");
         return SERVE_DONE;
     }
     return handlers[f->head.type].run(g, c, f);

@@ -16,7 +16,7 @@ static const struct {
     {"sha256", tool_sha256}, {"put", tool_put},
 };
 
-tool_fn *tool_find(const char *name) {
+tool_fn *guest_tool_find(const char *name) {
     for (size_t i = 0; i < sizeof(tools) / sizeof(*tools); i++)
         if (strcmp(tools[i].name, name) == 0)
             return tools[i].run;
@@ -74,7 +74,7 @@ void tool_flush(void) {
     out_len = 0;
 }
 
-void tool_write(const void *bytes, size_t n) {
+void guest_tool_write(const void *bytes, size_t n) {
     while (n > 0) {
         size_t room = sizeof(out) - out_len;
         size_t part = n < room ? n : room;
@@ -99,7 +99,7 @@ ssize_t tool_write_from(int fd, size_t max) {
     return n;
 }
 
-size_t tool_read(void *to, size_t max) {
+size_t guest_tool_read(void *to, size_t max) {
     ssize_t n;
     while ((n = read(0, to, max)) < 0 && errno == EINTR)
         ;

@@ -25,7 +25,7 @@
 typedef int tool_fn(char **argv);
 
 /* NULL: there is none of that name. */
-tool_fn *tool_find(const char *name);
+tool_fn *guest_tool_find(const char *name);
 
 tool_fn tool_tar, tool_untar, tool_untar_masked, tool_sha256, tool_put;
 
@@ -36,14 +36,14 @@ void tool_complain(int number, const char *what, const char *path);
 _Noreturn void tool_fail(int number, const char *what, const char *path);
 
 /* Output through one buffer. What cannot be written any more ends the tool. */
-void tool_write(const void *bytes, size_t n);
+void guest_tool_write(const void *bytes, size_t n);
 void tool_flush(void);
 
 /* Up to max bytes of fd straight into that buffer; as read(2). */
 ssize_t tool_write_from(int fd, size_t max);
 
 /* One read of standard input; 0 at its end. */
-size_t tool_read(void *to, size_t max);
+size_t guest_tool_read(void *to, size_t max);
 void tool_write_all(int fd, const void *bytes, size_t n, const char *path);
 
 bool tool_is_proc(int fd);

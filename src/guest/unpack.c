@@ -52,7 +52,7 @@ static bool fill(void) {
     u.end -= u.start;
     u.start = 0;
     while (u.end < TAR_BLOCK) {
-        size_t n = tool_read(u.in + u.end, sizeof(u.in) - u.end);
+        size_t n = guest_tool_read(u.in + u.end, sizeof(u.in) - u.end);
         if (n == 0)
             return false;
         u.end += n;
@@ -301,7 +301,7 @@ int tool_untar(char **argv) {
             unpack();
     }
     settle_until("");
-    while (tool_read(u.in, sizeof(u.in)) > 0)
+    while (guest_tool_read(u.in, sizeof(u.in)) > 0)
         ; /* padding that others write */
     return u.is_partial ? MSG_TOOL_PARTLY : MSG_TOOL_DONE;
 }

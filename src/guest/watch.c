@@ -45,14 +45,14 @@ enum serve_result watch_add(struct guest *g, struct conn *c, const struct frame 
     SERVE_GET(watch, f, &m);
     int slot = slot_of(c, 0);
     if (f->head.id == 0 || slot < 0 || slot_of(c, f->head.id) >= 0) {
-        conn_refuse(c, f, slot < 0 ? ERR_LIMIT : ERR_EXISTS, "watch");
+        guest_conn_refuse(c, f, slot < 0 ? ERR_LIMIT : ERR_EXISTS, "watch");
         return SERVE_DONE;
     }
     int wd = watcher_open(g, c) < 0 ? -errno : files_watch(c->watcher.fd, &m, EVENTS);
     if (wd < 0) {
         conn_fail(c, f, -wd, "watch");
     } else if (slot_of_wd(c, wd) >= 0) {
-        conn_refuse(c, f, ERR_EXISTS, "watched already");
+        guest_conn_refuse(c, f, ERR_EXISTS, "watched already");
     } else {
         c->watch_ids[slot] = f->head.id;
         c->watch_wds[slot] = wd;
@@ -65,7 +65,7 @@ enum serve_result watch_remove(struct guest *g, struct conn *c, const struct fra
     (void)g;
     int slot = f->head.id ? slot_of(c, f->head.id) : -1;
     if (slot < 0) {
-        conn_refuse(c, f, ERR_NOT_FOUND, "unwatch");
+        guest_conn_refuse(c, f, ERR_NOT_FOUND, "unwatch");
         return SERVE_DONE;
     }
     inotify_rm_watch(c->watcher.fd, c->watch_wds[slot]);
@@ -83,7 +83,7 @@ static void send_event(struct conn *c, const struct inotify_event *e) {
     m.name.s = e->name;
     m.name.n = e->len ? (uint32_t)strnlen(e->name, e->len) : 0;
     struct frame_head head = {.type = MSG_EVENT, .id = is_lost ? 0 : c->watch_ids[slot]};
-    conn_send(c, &head, &m);
+    guest_conn_send(c, &head, &m);
     if (e->mask & IN_IGNORED && !is_lost)
         c->watch_ids[slot] = 0;
 }

@@ -98,14 +98,14 @@ int tree_empty(int dir, unsigned depth) {
     for (struct dirent *e; (e = readdir(d));) {
         int r = strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0
                     ? 0
-                    : tree_remove(dir, e->d_name, depth + 1);
+                    : image_tree_remove(dir, e->d_name, depth + 1);
         if (r < 0)
             return r;
     }
     return 0;
 }
 
-int tree_remove(int dir, const char *name, unsigned depth) {
+int image_tree_remove(int dir, const char *name, unsigned depth) {
     if (depth > 2 * IMAGE_DEPTH_MAX)
         return -ELOOP;
     if (unlinkat(dir, name, 0) == 0 || errno == ENOENT)

@@ -38,6 +38,6 @@ int tree_make_parent(int root, const char *path, const struct image_ids *ids, un
                      struct err *err);
 
 /* Removes dir/name and all below it. A missing one is not an error. */
-int tree_remove(int dir, const char *name, unsigned depth);
+int image_tree_remove(int dir, const char *name, unsigned depth);
 /* All that is in it. */
 int tree_empty(int dir, unsigned depth);

@@ -149,7 +149,7 @@ static int clear_place(struct unpack *u, int parent, const char *path, struct er
     const char *name = image_path_last(path);
     if (unlinkat(parent, name, 0) == 0 || errno == ENOENT)
         return 0;
-    int r = errno == EISDIR ? tree_remove(parent, name, 0) : -errno;
+    int r = errno == EISDIR ? image_tree_remove(parent, name, 0) : -errno;
     if (u->parent != parent)
         close_fd(&u->parent);
     return r < 0 ? err_num(err, r, "replace '%.120s'", path) : 0;
@@ -428,7 +428,7 @@ static int take_away(struct unpack *u, const char *path, struct err *err) {
     int parent = open_parent(u, path, err);
     if (parent < 0)
         return -1;
-    int r = opaque ? tree_empty(parent, 0) : tree_remove(parent, hidden, 0);
+    int r = opaque ? tree_empty(parent, 0) : image_tree_remove(parent, hidden, 0);
     close_fd(&u->parent);
     return r < 0 ? err_num(err, r, "take away '%.120s'", path) : 0;
 }

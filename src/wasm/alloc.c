@@ -74,7 +74,7 @@ void *arena_get(struct arena *a, size_t size) {
     return p;
 }
 
-void arena_done(struct arena *a) {
+void engine_arena_done(struct arena *a) {
     while (a->chunk) {
         struct arena_chunk *next = a->chunk->next;
         engine_release(a->engine, a->chunk, a->chunk->size);
@@ -113,7 +113,7 @@ void wasm_engine_free(struct wasm_engine *e) {
     scratch_free(e);
     if (e->spare.base)
         munmap(e->spare.base, e->spare.size);
-    arena_done(&e->arena);
+    engine_arena_done(&e->arena);
     engine_release(e, e->types, e->cap_types * sizeof *e->types);
     engine_release(e, e->groups, e->cap_groups * sizeof *e->groups);
     if (e->group_table)

@@ -44,7 +44,7 @@ struct arena {
 
 /* Zeroed, 8-aligned; NULL when there is no memory. */
 void *arena_get(struct arena *a, size_t size);
-void arena_done(struct arena *a);
+void engine_arena_done(struct arena *a);
 
 void *engine_alloc(struct wasm_engine *e, size_t size); /* zeroed */
 void *engine_realloc(struct wasm_engine *e, void *p, size_t old_size, size_t new_size);

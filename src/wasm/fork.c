@@ -13,7 +13,7 @@ static bool copy_hosts(struct wasm_store *to, const struct wasm_store *from) {
             return false;
     }
     for (uint32_t i = 0; i < from->n_log; i++)
-        if (!store_log(to, (enum creation_kind)from->log[i].kind, from->log[i].index))
+        if (!store_log_creation(to, (enum creation_kind)from->log[i].kind, from->log[i].index))
             return false;
     for (uint32_t i = 0; i < from->n_handles; i++) {
         struct wasm_value v = wasm_host_ref(from->handles[i]);

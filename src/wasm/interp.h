@@ -53,7 +53,7 @@ bool stack_make(struct wasm_store *s);
 void stack_free(struct wasm_store *s);
 /* The event of the host call that is pending. */
 void call_event_host(struct wasm_store *s);
-bool store_log(struct wasm_store *s, enum creation_kind kind, uint32_t index);
+bool store_log_creation(struct wasm_store *s, enum creation_kind kind, uint32_t index);
 /* Remember a handle, if the value is one. */
 bool store_note_handle(struct wasm_store *s, const struct wasm_value *v);
 /* In order, each once. */

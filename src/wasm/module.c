@@ -975,7 +975,7 @@ static void module_free(struct wasm_module *m) {
             engine_release(e, c, sizeof *c);
         }
     }
-    arena_done(&m->arena);
+    engine_arena_done(&m->arena);
     engine_release(e, m, sizeof *m + m->size);
 }
 

@@ -534,7 +534,7 @@ static int get_host(struct loader *l) {
     const struct host_func what = {m, n, cost, (uint32_t)sized};
     bool ok = m && n && !l->r.failed && strlen(m) == nm && strlen(n) == nn &&
               store_intern_func(l->e, &t, &canon) && store_add_host(l->s, canon, &what) &&
-              store_log(l->s, MADE_FUNC, l->s->n_host_fns - 1);
+              store_log_creation(l->s, MADE_FUNC, l->s->n_host_fns - 1);
     engine_release(l->e, m, (size_t)nm + 1);
     engine_release(l->e, n, (size_t)nn + 1);
     return ok ? 0 : bad(l, "host function");
@@ -548,15 +548,16 @@ static int get_object(struct loader *l, uint64_t kind) {
         uint32_t type = get_type(l);
         uint64_t mut = get(l);
         ok = !l->r.failed && store_add_global(s, type, mut & 1, &id) &&
-             store_log(s, MADE_GLOBAL, id);
+             store_log_creation(s, MADE_GLOBAL, id);
     } else if (kind == MADE_MEMORY) {
         struct wasm_limits lim = get_limits(l);
-        ok = !l->r.failed && store_add_memory(s, &lim, &id) && store_log(s, MADE_MEMORY, id);
+        ok = !l->r.failed && store_add_memory(s, &lim, &id) &&
+             store_log_creation(s, MADE_MEMORY, id);
     } else {
         struct wasm_limits lim = get_limits(l);
         uint32_t type = get_type(l);
         ok = !l->r.failed && is_ref(type) && store_add_table(s, &lim, type, 0, &id) &&
-             store_log(s, MADE_TABLE, id);
+             store_log_creation(s, MADE_TABLE, id);
     }
     return ok ? resize_new(l, mems, tables) : bad(l, "host object");
 }

@@ -139,7 +139,7 @@ bool store_add_tag(struct wasm_store *s, uint32_t canon, uint32_t *ret) {
     return true;
 }
 
-bool store_log(struct wasm_store *s, enum creation_kind kind, uint32_t index) {
+bool store_log_creation(struct wasm_store *s, enum creation_kind kind, uint32_t index) {
     if (!engine_grow(s->engine, &s->log, &s->cap_log, s->n_log + 1, sizeof *s->log))
         return false;
     s->log[s->n_log++] = (struct creation){(uint8_t)kind, index};
@@ -372,7 +372,7 @@ int wasm_host_func_sized(struct wasm_store *s, const char *module, const char *n
                        size_param);
     const struct host_func what = {(char *)module, (char *)name, cost, size_param + 1};
     if (!store_intern_func(s->engine, type, &canon) || !store_add_host(s, canon, &what) ||
-        !store_log(s, MADE_FUNC, s->n_host_fns - 1))
+        !store_log_creation(s, MADE_FUNC, s->n_host_fns - 1))
         return no_memory(err);
     return define(s, module, name, WASM_FUNC, func_ref(0, s->n_host_fns - 1), err);
 }
@@ -389,8 +389,8 @@ bool wasm_host_func_at(const struct wasm_store *s, uint32_t i, struct wasm_host_
 int wasm_host_global(struct wasm_store *s, const char *module, const char *name, bool is_mutable,
                      struct wasm_value value, struct err *err) {
     uint32_t id;
-    if (!store_add_global(s, value.type, is_mutable, &id) || !store_log(s, MADE_GLOBAL, id) ||
-        !store_note_handle(s, &value))
+    if (!store_add_global(s, value.type, is_mutable, &id) ||
+        !store_log_creation(s, MADE_GLOBAL, id) || !store_note_handle(s, &value))
         return no_memory(err);
     value_to_slots(&value, s->globals[id]->value);
     return define(s, module, name, WASM_GLOBAL, id, err);
@@ -399,7 +399,7 @@ int wasm_host_global(struct wasm_store *s, const char *module, const char *name,
 int wasm_host_memory(struct wasm_store *s, const char *module, const char *name,
                      const struct wasm_limits *limits, struct err *err) {
     uint32_t id;
-    if (!store_add_memory(s, limits, &id) || !store_log(s, MADE_MEMORY, id))
+    if (!store_add_memory(s, limits, &id) || !store_log_creation(s, MADE_MEMORY, id))
         return no_memory(err);
     return define(s, module, name, WASM_MEMORY, id, err);
 }
@@ -407,7 +407,7 @@ int wasm_host_memory(struct wasm_store *s, const char *module, const char *name,
 int wasm_host_table(struct wasm_store *s, const char *module, const char *name,
                     const struct wasm_limits *limits, uint32_t type, struct err *err) {
     uint32_t id;
-    if (!store_add_table(s, limits, type, 0, &id) || !store_log(s, MADE_TABLE, id))
+    if (!store_add_table(s, limits, type, 0, &id) || !store_log_creation(s, MADE_TABLE, id))
         return no_memory(err);
     return define(s, module, name, WASM_TABLE, id, err);
 }
@@ -967,7 +967,7 @@ int store_instantiate(struct wasm_store *s, struct wasm_module *m,
         undo(s, &before);
         return -1;
     }
-    if (!store_log(s, MADE_INSTANCE, i->number)) {
+    if (!store_log_creation(s, MADE_INSTANCE, i->number)) {
         undo(s, &before);
         return no_memory(err);
     }

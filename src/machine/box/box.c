@@ -675,8 +675,8 @@ const struct machine_driver box_driver = {
     .wipe = box_wipe,
     .stats = box_stats,
     .status = box_status,
-    .listen = box_listen,
-    .dial = box_dial,
-    .lend = box_lend,
+    .listen = box_doors_listen,
+    .dial = box_doors_dial,
+    .lend = box_doors_lend,
     .let_go = box_let_go,
 };

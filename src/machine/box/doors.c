@@ -25,7 +25,7 @@ static void on_doors(void *arg, const struct plan_message *m, struct fd_message 
     done(done_arg, fds->fds, NULL);
 }
 
-void box_listen(struct machine *m, machine_doors_fn *done, void *arg) {
+void box_doors_listen(struct machine *m, machine_doors_fn *done, void *arg) {
     struct call *c = call_new(m, arg);
     c->doors = done;
     spawner_ask(m->host->spawner, box_message(m->host, PLAN_LISTEN, m->id), NULL, 0, on_doors, c);
@@ -53,7 +53,7 @@ static void on_dial(void *arg, const struct plan_message *m, struct fd_message *
     done(done_arg, fds->fds[0], NULL);
 }
 
-void box_dial(struct machine *m, uint16_t port, machine_dial_fn *done, void *arg) {
+void box_doors_dial(struct machine *m, uint16_t port, machine_dial_fn *done, void *arg) {
     struct call *c = call_new(m, arg);
     c->dial = done;
     struct plan_message *msg = box_message(m->host, PLAN_DIAL, m->id);
@@ -72,7 +72,7 @@ static void on_lend(void *arg, const struct plan_message *m, struct fd_message *
         done(done_arg, !failed && m->text[0], failed);
 }
 
-void box_lend(struct machine *m, const char *paths, machine_lend_fn *done, void *arg) {
+void box_doors_lend(struct machine *m, const char *paths, machine_lend_fn *done, void *arg) {
     struct call *c = call_new(m, arg);
     c->lend = done;
     struct plan_message *msg = box_message(m->host, PLAN_LEND, m->id);

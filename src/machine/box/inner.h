@@ -99,9 +99,9 @@ void box_tell(struct machine *m, const char *network, machine_done_fn *done, voi
 void box_stats(struct machine *m, machine_stats_fn *done, void *arg);
 
 /* doors.c */
-void box_listen(struct machine *m, machine_doors_fn *done, void *arg);
-void box_dial(struct machine *m, uint16_t port, machine_dial_fn *done, void *arg);
-void box_lend(struct machine *m, const char *paths, machine_lend_fn *done, void *arg);
+void box_doors_listen(struct machine *m, machine_doors_fn *done, void *arg);
+void box_doors_dial(struct machine *m, uint16_t port, machine_dial_fn *done, void *arg);
+void box_doors_lend(struct machine *m, const char *paths, machine_lend_fn *done, void *arg);
 
 /* host.c */
 void box_list(struct machine_host *h, machine_list_fn *done, void *arg);
