@@ -89,7 +89,7 @@ static int start_and_connect(struct client *c, void (*waiting)(void), struct err
     int r = -1;
     for (int i = 0; i < ATTEMPTS; i++) {
         r = start_daemon(c, &waiting, err);
-        if (r < 0 && !strstr(err->text, "another daemon"))
+        if (r < 0 && err->code != ERR_BUSY)
             break;
         if (try_socket(c, c->place.run, &unreached))
             return check_store(c, err);

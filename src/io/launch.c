@@ -57,7 +57,8 @@ static void become(const struct launching *l) {
     _exit(127);
 }
 
-/* One byte 'r', or 'E' and the reason; nothing at all if it died without a word. */
+/* One byte 'r', or 'E' and the reason, or 'B' and who is in the way; nothing at all if it died
+ * without a word. */
 static int await(int ready, const char *program, void (**waiting)(void), struct err *err) {
     char text[600] = "";
     size_t n = 0;
@@ -80,12 +81,12 @@ static int await(int ready, const char *program, void (**waiting)(void), struct 
         if (text[0] == 'r')
             return 0;
     }
-    if (text[0] != 'E')
+    if (text[0] != 'E' && text[0] != 'B')
         return err_set(err, ERR_INTERNAL, "%s ended before it was ready", program);
     char *remedy = strchr(text, '\n');
     if (remedy)
         *remedy++ = '\0';
-    err_set(err, ERR_UNSUPPORTED, "%s", text + 1);
+    err_set(err, text[0] == 'B' ? ERR_BUSY : ERR_UNSUPPORTED, "%s", text + 1);
     return err_remedy(err, "%s", remedy ? remedy : "");
 }
 
@@ -118,9 +119,9 @@ void launch_report(int *ready_fd, const struct err *err) {
     char text[600];
     if (*ready_fd < 0)
         return;
-    size_t n =
-        (size_t)snprintf(text, sizeof(text), "%s%s%s%s", err ? "E" : "r", err ? err->text : "",
-                         err && err->remedy[0] ? "\n" : "", err ? err->remedy : "");
+    char letter = !err ? 'r' : err->code == ERR_BUSY ? 'B' : 'E';
+    size_t n = (size_t)snprintf(text, sizeof(text), "%c%s%s%s", letter, err ? err->text : "",
+                                err && err->remedy[0] ? "\n" : "", err ? err->remedy : "");
     write_all(*ready_fd, text, n < sizeof(text) ? n : sizeof(text) - 1);
     close_fd(ready_fd);
 }

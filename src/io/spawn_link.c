@@ -53,7 +53,7 @@ int spawn_connect(const struct place *place, void (*waiting)(void), struct err *
         if (fd >= 0 || !err || err->code != ERR_NOT_FOUND)
             return fd;
         if (start(place, &waiting, err) < 0) {
-            if (err->code != ERR_UNSUPPORTED || !strstr(err->text, "spawn.lock"))
+            if (err->code != ERR_BUSY)
                 return err_wrap(err, "start the spawner");
             usleep(20000);
         }

@@ -204,7 +204,7 @@ int main(int argc, char **argv) {
         return 0;
     /* Whoever waits for us reads the reason. */
     if (o.ready >= 0)
-        dprintf(o.ready, "E%s\n%s", err.text, err.remedy);
+        dprintf(o.ready, "%c%s\n%s", err.code == ERR_BUSY ? 'B' : 'E', err.text, err.remedy);
     log_line(LOG_ERROR, "spawn", "%s", err.text);
     return 1;
 }

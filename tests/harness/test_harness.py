@@ -141,3 +141,26 @@ def test_layers_refuse_a_folder_that_the_architecture_page_leaves_out(tmp_path):
 
 def test_layers_refuse_a_folder_that_only_the_architecture_page_has(tmp_path):
     assert layers(tmp_path, {}, drawn="src/a/\nsrc/b/\nsrc/c/\n") == 1
+
+
+def symbols(tmp_path, files):
+    """What check-symbols says of these files."""
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    (tmp_path / "scripts").mkdir()
+    shutil.copy(TOP / "scripts/check-symbols", tmp_path / "scripts")
+    return subprocess.run([tmp_path / "scripts/check-symbols"], stdout=subprocess.DEVNULL).returncode
+
+
+def test_symbols_allow_the_same_static_name_and_declarations(tmp_path):
+    assert symbols(tmp_path, {"src/a/x.c": "static int f(void) {\n}\nint g(void);\nint g(void) {\n}\n",
+                              "src/b/x.c": "static int f(void) {\n}\nint g(void);\n"}) == 0
+
+
+def test_symbols_refuse_a_name_that_two_files_define(tmp_path):
+    assert symbols(tmp_path, {"src/a/x.c": "int f(void) {\n}\n", "src/b/x.c": "enum e f(int a,\n       int b) {\n}\n"}) == 1
+
+
+def test_symbols_refuse_a_decision_by_the_text_of_an_error(tmp_path):
+    assert symbols(tmp_path, {"src/a/x.c": 'static int f(void) {\n    return !strstr(err->text, "busy");\n}\n'}) == 1

@@ -91,6 +91,35 @@ static void a_program_that_ends_at_once_is_an_error(void **state) {
     assert_non_null(strstr(err.text, "ended before it was ready"));
 }
 
+/* The code of a refusal crosses the pipe, so that the starter decides by it and not by the words.
+ */
+static void a_refusal_keeps_its_code(void **state) {
+    (void)state;
+    static const enum err_code codes[][2] = {
+        {ERR_BUSY, ERR_BUSY}, {ERR_UNSUPPORTED, ERR_UNSUPPORTED}, {ERR_INTERNAL, ERR_UNSUPPORTED}};
+    struct scratch dir DEFER(scratch_done) = scratch_new();
+    struct place place = make_place(&dir);
+    char path[PLACE_SIZE + 16];
+    snprintf(path, sizeof(path), "%s/refuses", dir.path);
+    int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0700);
+    assert_true(dprintf(fd, "#!/bin/sh\ncat '%s/words' >&3\n", dir.path) > 0);
+    close(fd);
+    snprintf(path, sizeof(path), "%s/words", dir.path);
+    for (size_t i = 0; i < sizeof(codes) / sizeof(*codes); i++) {
+        struct err why = {0}, err = {0};
+        err_set(&why, codes[i][0], "somebody holds '%s'", "the lock");
+        err_remedy(&why, "end it");
+        int words = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+        launch_report(&words, &why);
+        assert_int_equal(words, -1);
+        assert_int_equal(launch(&place, "refuses", "log", NULL, NULL, &err), -1);
+        assert_int_equal(err.code, codes[i][1]);
+        assert_string_equal(err.text, "somebody holds 'the lock'");
+        assert_string_equal(err.remedy, "end it");
+    }
+}
+
 UNIT_MAIN(cmocka_unit_test(a_starter_with_many_descriptors_starts_it),
           cmocka_unit_test(a_starter_without_standard_streams_starts_it),
-          cmocka_unit_test(a_program_that_ends_at_once_is_an_error))
+          cmocka_unit_test(a_program_that_ends_at_once_is_an_error),
+          cmocka_unit_test(a_refusal_keeps_its_code))
