@@ -1,0 +1,25 @@
+/* What the files that read a module share. Only for src/wasm/module*.c. */
+#pragma once
+
+#include "base/siphash.h"
+#include "wasm/engine.h"
+
+struct loader {
+    struct reader r;
+    struct wasm_module *m;
+    uint32_t group_first, group_n; /* types being defined: they may name each other */
+    bool in_group;
+    uint32_t code_count; /* bodies announced by the function section */
+    bool code_seen;
+};
+
+/* module.c */
+bool module_fail_memory(struct reader *r);
+void *module_list_add(struct wasm_module *m, void *slot, uint32_t n, size_t size);
+uint32_t module_count(struct reader *r, uint32_t max, const char *what);
+
+/* module_types.c */
+bool module_section_types(struct loader *l);
+
+/* module_const.c */
+bool module_declare(struct wasm_module *m, struct reader *r, uint32_t func);
