@@ -1,10 +1,13 @@
 /*
- * A part of walk.c: typing of garbage collected objects.
+ * Types of instructions on garbage collected objects.
  *
  * In code each of these instructions is a BULK word: it pays for itself, its operands are in their
  * slots, and objects.c does it.
  */
-#pragma once
+
+#include "wasm/simd.h"
+#include "wasm/walk.h"
+#include "wasm/walk_inner.h"
 
 static uint32_t field_type(const struct type *t, uint32_t i) {
     return t->vals[i] & ~FIELD_MUTABLE;
@@ -50,7 +53,7 @@ static bool object_op(struct scratch *w, bool emit, uint32_t row, const uint32_t
         return false;
     if (emit && !w->dead)
         em_bulk(w, row, n, x, y);
-    if (!pop_types(w, in, n) || (out && !push(w, emit, out)))
+    if (!walk_pop_types(w, in, n) || (out && !push(w, emit, out)))
         return false;
     if (emit && !w->dead)
         em_after_call(w);
@@ -67,7 +70,7 @@ static bool do_struct_new(struct scratch *w, bool emit, uint32_t row) {
     bool is_default = row == OP_STRUCT_NEW_DEFAULT;
     for (uint32_t i = 0; is_default && i < t->n_params; i++)
         if (!is_packed(field_type(t, i)) && !is_defaultable(field_type(t, i)))
-            return fail_type(w, "type mismatch: a field has no default");
+            return walk_fail_type(w, "type mismatch: a field has no default");
     if (emit && !w->dead)
         em_bulk(w, row, is_default ? 0 : t->n_params, t->id, 0);
     for (uint32_t i = t->n_params; !is_default && i-- > 0;)
@@ -83,7 +86,7 @@ static bool do_struct_new(struct scratch *w, bool emit, uint32_t row) {
 /* get_s and get_u are for packed fields, get for the others. */
 static bool get_fits(struct scratch *w, bool is_plain, uint32_t type) {
     return is_plain != is_packed(type) ||
-           fail_type(w, "type mismatch: packed and unpacked access differ");
+           walk_fail_type(w, "type mismatch: packed and unpacked access differ");
 }
 
 static bool do_struct_field(struct scratch *w, bool emit, uint32_t row) {
@@ -103,18 +106,18 @@ static bool do_struct_field(struct scratch *w, bool emit, uint32_t row) {
 }
 
 static bool array_mutable(struct scratch *w, const struct type *t) {
-    return (t->vals[0] & FIELD_MUTABLE) || fail_type(w, "immutable array");
+    return (t->vals[0] & FIELD_MUTABLE) || walk_fail_type(w, "immutable array");
 }
 
 static bool array_of_numbers(struct scratch *w, const struct type *t) {
-    return !is_ref(field_type(t, 0)) || fail_type(w, "array type is not numeric or vector");
+    return !is_ref(field_type(t, 0)) || walk_fail_type(w, "array type is not numeric or vector");
 }
 
 static bool array_takes_elems(struct scratch *w, const struct type *t, uint32_t seg) {
-    if (!elem_ok(w, seg))
+    if (!walk_elem_ok(w, seg))
         return false;
     return types_sub(w->e, w->m->elems[seg].type, field_type(t, 0)) ||
-           fail_type(w, "type mismatch between segment and array");
+           walk_fail_type(w, "type mismatch between segment and array");
 }
 
 static bool do_array_new_fixed(struct scratch *w, bool emit, const struct type *t) {
@@ -124,7 +127,7 @@ static bool do_array_new_fixed(struct scratch *w, bool emit, const struct type *
     if (n > 10000)
         return reader_fail(&w->r, WASM_TOO_BIG, "array.new_fixed of more than 10000 elements");
     if (w->n - w->floor < n && !w->top->unreachable)
-        return mismatch(w, el);
+        return walk_mismatch(w, el);
     if (emit && !w->dead)
         em_bulk(w, OP_ARRAY_NEW_FIXED, n, t->id, n);
     for (uint32_t i = 0; i < n; i++)
@@ -147,13 +150,13 @@ static bool do_array_new(struct scratch *w, bool emit, uint32_t row) {
         return object_op(w, emit, row, IN(el, WASM_I32), ref_to(t), t->id, 0);
     case OP_ARRAY_NEW_DEFAULT:
         if (!is_packed(field_type(t, 0)) && !is_defaultable(el))
-            return fail_type(w, "type mismatch: the element type has no default");
+            return walk_fail_type(w, "type mismatch: the element type has no default");
         return object_op(w, emit, row, IN(WASM_I32), ref_to(t), t->id, 0);
     case OP_ARRAY_NEW_FIXED:
         return do_array_new_fixed(w, emit, t);
     case OP_ARRAY_NEW_DATA:
         seg = reader_u32(&w->r);
-        return array_of_numbers(w, t) && data_ok(w, seg) &&
+        return array_of_numbers(w, t) && walk_data_ok(w, seg) &&
                object_op(w, emit, row, IN(WASM_I32, WASM_I32), ref_to(t), t->id, seg);
     default:
         seg = reader_u32(&w->r);
@@ -168,7 +171,7 @@ static bool do_array_copy(struct scratch *w, bool emit, const struct type *t) {
         return false;
     uint32_t a = field_type(from, 0), b = field_type(t, 0);
     if (a != b && (is_packed(a) || is_packed(b) || !types_sub(w->e, a, b)))
-        return fail_type(w, "array types do not match");
+        return walk_fail_type(w, "array types do not match");
     return object_op(w, emit, OP_ARRAY_COPY,
                      IN(null_ref_to(t), WASM_I32, null_ref_to(from), WASM_I32, WASM_I32), 0, t->id,
                      0);
@@ -196,7 +199,7 @@ static bool do_array(struct scratch *w, bool emit, uint32_t row) {
         return do_array_copy(w, emit, t);
     case OP_ARRAY_INIT_DATA:
         seg = reader_u32(&w->r);
-        return array_mutable(w, t) && array_of_numbers(w, t) && data_ok(w, seg) &&
+        return array_mutable(w, t) && array_of_numbers(w, t) && walk_data_ok(w, seg) &&
                object_op(w, emit, row, IN(ref, WASM_I32, WASM_I32, WASM_I32), 0, t->id, seg);
     default:
         seg = reader_u32(&w->r);
@@ -228,7 +231,7 @@ static bool do_br_on_cast(struct scratch *w, bool emit, bool on_fail) {
     uint32_t depth = reader_u32(r), n;
     uint32_t from = WASM_REF | (flags & 1 ? WASM_NULLABLE : 0) | module_heaptype(w->m, r);
     uint32_t to = WASM_REF | (flags & 2 ? WASM_NULLABLE : 0) | module_heaptype(w->m, r);
-    struct ctrl *c = r->failed ? NULL : label(w, depth);
+    struct ctrl *c = r->failed ? NULL : walk_label(w, depth);
     if (!c)
         return false;
     if (flags > 3)
@@ -237,10 +240,10 @@ static bool do_br_on_cast(struct scratch *w, bool emit, bool on_fail) {
     uint32_t rest = to & WASM_NULLABLE ? from & ~WASM_NULLABLE : from;
     uint32_t taken = on_fail ? rest : to, kept = on_fail ? to : rest;
     if (!types_sub(w->e, to, from) || n == 0 || !types_sub(w->e, taken, types[n - 1]))
-        return fail_type(w, "type mismatch: the cast does not fit its label");
+        return walk_fail_type(w, "type mismatch: the cast does not fit its label");
     if (emit && !w->dead)
         em_br_cast(w, depth, to, on_fail);
-    return pop(w, from) && pop_types(w, types, n - 1) && push_types(w, emit, types, n - 1) &&
+    return pop(w, from) && walk_pop_types(w, types, n - 1) && push_types(w, emit, types, n - 1) &&
            push(w, emit, kept);
 }
 
@@ -251,8 +254,8 @@ static bool do_convert(struct scratch *w, bool emit, uint32_t row) {
     uint32_t out = to_any ? WASM_ANYREF : WASM_EXTERNREF;
     if (emit && !w->dead)
         em_bulk(w, row, 1, 0, 0);
-    if (!pop_ref(w, &t) || (t != 0 && !types_sub(w->e, t, from)))
-        return mismatch(w, from);
+    if (!walk_pop_ref(w, &t) || (t != 0 && !types_sub(w->e, t, from)))
+        return walk_mismatch(w, from);
     if (!push(w, emit, t & WASM_NULLABLE || t == 0 ? out : out & ~WASM_NULLABLE))
         return false;
     if (emit && !w->dead)
@@ -260,12 +263,12 @@ static bool do_convert(struct scratch *w, bool emit, uint32_t row) {
     return true;
 }
 
-static bool do_ref_eq(struct scratch *w, bool emit) {
+bool walk_ref_eq(struct scratch *w, bool emit) {
     uint32_t eq = WASM_ABSTRACT_REF(0x6du);
     return object_op(w, emit, OP_REF_EQ, IN(eq, eq), WASM_I32, 0, 0);
 }
 
-static bool do_fb(struct scratch *w, bool emit) {
+bool walk_fb(struct scratch *w, bool emit) {
     uint32_t row = w->op = wasm_op_find(0xfb, reader_u32(&w->r));
     if (w->r.failed)
         return false;
@@ -307,5 +310,3 @@ static bool do_fb(struct scratch *w, bool emit) {
         return do_array(w, emit, row);
     }
 }
-
-#undef IN
