@@ -1,0 +1,25 @@
+/* Words, sites, nodes and operands of code that is written. Only for src/wasm/emit*.c. */
+#pragma once
+
+#include "wasm/pairs.h"
+#include "wasm/walk.h"
+
+extern const uint8_t em_cmp_inverse[10];
+
+/* emit.c */
+uint32_t em_offset_of(const struct scratch *w, const uint8_t *p);
+void em_no_room(struct scratch *w);
+void em_word(struct scratch *w, uint64_t v);
+void em_patch(struct scratch *w, uint32_t at, uint64_t bits);
+void em_op(struct scratch *w, uint32_t code, uint32_t a, uint32_t b, uint32_t c);
+uint32_t em_site(struct scratch *w, uint32_t at, enum site_field field, uint32_t addend);
+void em_site_pay(struct scratch *w, const struct site *s, uint32_t cost);
+uint32_t em_block_pos(struct scratch *w);
+uint32_t em_node(struct scratch *w, uint32_t sites, uint32_t offset, uint32_t kind);
+void em_close(struct scratch *w);
+void em_to_slot(struct scratch *w, const struct opnd *o, uint32_t type, uint32_t dst);
+uint32_t em_use(struct scratch *w, uint32_t i);
+void em_self_charging(struct scratch *w);
+uint32_t em_carry_cost(uint32_t values);
+uint16_t em_cmp_map(uint16_t row, const uint8_t map[10]);
+uint32_t em_first_slot(const struct scratch *w, uint32_t from_top);
