@@ -6,11 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/banned.h"
 #include "wasm/text/wat_enc.h"
+#include "wasm/text/wat_inner.h"
 #include "wasm/text/wat_num.h"
-
-enum { MAX_BINARY = 512 << 20, PAGE = 65536 };
 
 /* --- bytes --- */
 
@@ -66,7 +64,7 @@ void mark(struct enc *e, struct part *p, uint32_t pos) {
 }
 
 /* Append bytes and places of one part to another, and empty the first. */
-static void append_part(struct enc *e, struct part *to, struct part *from) {
+void wat_append_part(struct enc *e, struct part *to, struct part *from) {
     uint32_t base = (uint32_t)to->bytes.len;
     for (uint32_t i = 0; i < from->map_count; i++)
         add_place(e, to, base + from->map[i].offset, from->map[i].pos);
@@ -75,7 +73,7 @@ static void append_part(struct enc *e, struct part *to, struct part *from) {
     from->map_count = 0;
 }
 
-static void part_done(struct part *p) {
+void wat_part_done(struct part *p) {
     buf_done(&p->bytes);
     free(p->map);
 }
@@ -209,39 +207,8 @@ int bind_name(struct enc *e, enum wat_space space, uint32_t index) {
     return 0;
 }
 
-static void unbind_locals(struct enc *e) {
-    while (e->local_sym_count > 0)
-        e->t->syms[e->local_syms[--e->local_sym_count]].index[WAT_LOCALS] = 0;
-}
-
-static bool valid_utf8(const struct buf *b) {
-    uint32_t c;
-    for (size_t i = 0, used; i < b->len; i += used)
-        if ((used = wat_utf8(b->data + i, b->len - i, &c)) == 0)
-            return false;
-    return true;
-}
-
-/* A string that names something, written length first. */
-static int take_name(struct enc *e, struct buf *out) {
-    const struct wat_token *tok = peek(e);
-    if (tok->kind != WAT_STRING)
-        return expected(e, "a name in quotes");
-    struct buf name = BUF(tok->len);
-    int r = 0;
-    if (!wat_string(e->t, tok, &name))
-        e->full = true;
-    else if (!valid_utf8(&name))
-        r = error_at(e, tok, "malformed UTF-8 encoding in a name");
-    else
-        put_name(e, out, &name);
-    buf_done(&name);
-    e->i++;
-    return r;
-}
-
 /* Strings up to the next other token, as bytes. */
-static void take_strings(struct enc *e, struct buf *out) {
+void wat_take_strings(struct enc *e, struct buf *out) {
     for (; peek(e)->kind == WAT_STRING; e->i++)
         if (!wat_string(e->t, peek(e), out))
             e->full = true;
@@ -249,7 +216,7 @@ static void take_strings(struct enc *e, struct buf *out) {
 
 /* --- expressions --- */
 
-static int put_instructions(struct enc *e, struct part *p, bool folded) {
+int wat_put_instructions(struct enc *e, struct part *p, bool folded) {
     struct part *outer = e->out;
     e->out = p;
     int r = folded ? take_folded(e) : take_instructions(e);
@@ -259,16 +226,9 @@ static int put_instructions(struct enc *e, struct part *p, bool folded) {
     return r;
 }
 
-/* `(word instr*)`, or one folded instruction. */
-static int put_wrapped(struct enc *e, struct part *p, const char *word) {
-    if (!take_open(e, word))
-        return put_instructions(e, p, true);
-    return put_instructions(e, p, false) < 0 ? -1 : take_close(e);
-}
-
 /* --- limits and memory, table, global types --- */
 
-static bool take_address_type(struct enc *e) {
+bool wat_take_address_type(struct enc *e) {
     if (e->spec < 30)
         return false;
     bool is64 = take_word(e, "i64");
@@ -277,641 +237,33 @@ static bool take_address_type(struct enc *e) {
     return is64;
 }
 
-static void put_limits(struct enc *e, struct buf *b, bool is64, uint64_t min, const uint64_t *max) {
+void wat_put_limits(struct enc *e, struct buf *b, bool is64, uint64_t min, const uint64_t *max) {
     put_byte(e, b, (max ? 1u : 0) | (is64 ? 4u : 0));
     put_u(e, b, min);
     if (max)
         put_u(e, b, *max);
 }
 
-static int take_limits(struct enc *e, struct buf *b, bool is64) {
+int wat_take_limits(struct enc *e, struct buf *b, bool is64) {
     uint64_t most = e->spec >= 30 ? UINT64_MAX : UINT32_MAX, min, max;
     if (take_unsigned(e, "a size", most, &min) < 0)
         return -1;
     bool has_max = at_index(e) && peek(e)->kind == WAT_ATOM;
     if (has_max && take_unsigned(e, "a maximum size", most, &max) < 0)
         return -1;
-    put_limits(e, b, is64, min, has_max ? &max : NULL);
+    wat_put_limits(e, b, is64, min, has_max ? &max : NULL);
     return 0;
 }
 
-static int take_table_type(struct enc *e, struct buf *b) {
+int wat_take_table_type(struct enc *e, struct buf *b) {
     struct buf limits = BUF(32);
-    bool is64 = take_address_type(e);
-    int r = take_limits(e, &limits, is64);
+    bool is64 = wat_take_address_type(e);
+    int r = wat_take_limits(e, &limits, is64);
     if (r == 0)
         r = take_ref_type(e, b);
     put_bytes(e, b, limits.data, limits.len);
     buf_done(&limits);
     return r;
-}
-
-static int take_memory_type(struct enc *e, struct buf *b) {
-    bool is64 = take_address_type(e);
-    return take_limits(e, b, is64);
-}
-
-static int take_global_type(struct enc *e, struct buf *b) {
-    bool is_mutable = take_open(e, "mut");
-    if (take_value_type(e, b) < 0)
-        return -1;
-    put_byte(e, b, is_mutable);
-    return is_mutable ? take_close(e) : 0;
-}
-
-static int take_func_type(struct enc *e, struct buf *b) {
-    uint32_t type;
-    int r = take_type_use(e, true, &type);
-    unbind_locals(e);
-    if (r == 0)
-        put_u(e, b, type);
-    return r;
-}
-
-static int take_tag_type(struct enc *e, struct buf *b) {
-    put_byte(e, b, 0);
-    return take_func_type(e, b);
-}
-
-/* --- definitions: func, table, memory, global, tag --- */
-
-static int define_func(struct enc *e, uint32_t index);
-static int define_table(struct enc *e, uint32_t index);
-static int define_memory(struct enc *e, uint32_t index);
-static int define_global(struct enc *e, uint32_t index);
-static int define_tag(struct enc *e, uint32_t index);
-
-static const struct kind {
-    const char *word;
-    enum wat_space space;
-    int level;
-    int (*take_type)(struct enc *e, struct buf *b); /* in an import */
-    int (*define)(struct enc *e, uint32_t index);
-} kinds[] = {
-    {"func", WAT_FUNCS, 10, take_func_type, define_func},
-    {"table", WAT_TABLES, 10, take_table_type, define_table},
-    {"memory", WAT_MEMORIES, 10, take_memory_type, define_memory},
-    {"global", WAT_GLOBALS, 10, take_global_type, define_global},
-    {"tag", WAT_TAGS, 30, take_tag_type, define_tag},
-};
-enum { KIND_COUNT = sizeof(kinds) / sizeof(*kinds) };
-
-/* The kind whose `(word` starts here, or NULL; its number is its code in imports and exports. */
-static const struct kind *kind_at(const struct enc *e) {
-    for (const struct kind *k = kinds; k < kinds + KIND_COUNT; k++)
-        if (k->level <= e->spec && at_open(e, k->word))
-            return k;
-    return NULL;
-}
-
-static unsigned kind_code(const struct kind *k) {
-    return (unsigned)(k - kinds);
-}
-
-/* Locals in the form of the binary: runs of one type. */
-struct locals {
-    struct buf groups, last;
-    uint32_t run, group_count;
-};
-
-static void end_run(struct enc *e, struct locals *l) {
-    if (l->run == 0)
-        return;
-    put_u(e, &l->groups, l->run);
-    put_bytes(e, &l->groups, l->last.data, l->last.len);
-    l->group_count++;
-    l->run = 0;
-}
-
-static int take_local(struct enc *e, struct locals *l) {
-    struct buf type = BUF(16);
-    int r = take_value_type(e, &type);
-    if (r == 0) {
-        if (type.len != l->last.len || memcmp(type.data, l->last.data, type.len) != 0) {
-            end_run(e, l);
-            l->last.len = 0;
-            put_bytes(e, &l->last, type.data, type.len);
-        }
-        l->run++;
-    }
-    buf_done(&type);
-    return r;
-}
-
-static int take_local_group(struct enc *e, struct locals *l, uint32_t *index) {
-    if (peek(e)->kind == WAT_ID) {
-        if (bind_name(e, WAT_LOCALS, (*index)++) < 0 || take_local(e, l) < 0)
-            return -1;
-        return take_close(e);
-    }
-    for (; peek(e)->kind != WAT_RPAR; ++*index)
-        if (take_local(e, l) < 0)
-            return -1;
-    return take_close(e);
-}
-
-static int put_locals(struct enc *e, struct buf *b, uint32_t index) {
-    struct locals l = {.groups = BUF(MAX_BINARY), .last = BUF(16)};
-    int r = 0;
-    while (r == 0 && take_open(e, "local"))
-        r = take_local_group(e, &l, &index);
-    end_run(e, &l);
-    put_u(e, b, l.group_count);
-    put_bytes(e, b, l.groups.data, l.groups.len);
-    buf_done(&l.groups);
-    buf_done(&l.last);
-    return r;
-}
-
-/* Type, locals and body of a function, after its name and inline exports. */
-static int put_function(struct enc *e) {
-    uint32_t type;
-    if (take_type_use(e, true, &type) < 0)
-        return -1;
-    put_u(e, &e->part[SEC_FUNC].bytes, type);
-    e->part[SEC_FUNC].items++;
-    if (put_locals(e, &e->body.bytes, count_params(e, type)) < 0)
-        return -1;
-    return put_instructions(e, &e->body, false);
-}
-
-static int define_func(struct enc *e, uint32_t index) {
-    (void)index;
-    struct part *code = &e->part[SEC_CODE];
-    mark(e, &e->part[SEC_FUNC], peek(e)->pos);
-    mark(e, code, peek(e)->pos);
-    int r = put_function(e);
-    unbind_locals(e);
-    put_u(e, &code->bytes, e->body.bytes.len);
-    append_part(e, code, &e->body);
-    code->items++;
-    return r;
-}
-
-static int define_global(struct enc *e, uint32_t index) {
-    (void)index;
-    struct part *p = &e->part[SEC_GLOBAL];
-    mark(e, p, peek(e)->pos);
-    p->items++;
-    if (take_global_type(e, &p->bytes) < 0)
-        return -1;
-    return put_instructions(e, p, false);
-}
-
-static int define_tag(struct enc *e, uint32_t index) {
-    (void)index;
-    struct part *p = &e->part[SEC_TAG];
-    mark(e, p, peek(e)->pos);
-    p->items++;
-    return take_tag_type(e, &p->bytes);
-}
-
-/* An active segment at address 0 of what it was written in. */
-static void put_zero_offset(struct enc *e, struct buf *b, uint32_t index, bool is64,
-                            unsigned flag_first, unsigned flag_other) {
-    put_u(e, b, index ? flag_other : flag_first);
-    if (index)
-        put_u(e, b, index);
-    put_byte(e, b, is64 ? 0x42 : 0x41);
-    put_bytes(e, b, "\0\x0b", 2);
-}
-
-/* `(data "…")` inside a memory: the memory is as large as its data. */
-static int put_inline_data(struct enc *e, uint32_t index, bool is64) {
-    struct part *data = &e->part[SEC_DATA];
-    struct buf bytes = BUF(MAX_BINARY);
-    take_strings(e, &bytes);
-    uint64_t pages = (bytes.len + PAGE - 1) / PAGE;
-    put_limits(e, &e->part[SEC_MEMORY].bytes, is64, pages, &pages);
-    mark(e, data, peek(e)->pos);
-    put_zero_offset(e, &data->bytes, index, is64, 0, 2);
-    put_name(e, &data->bytes, &bytes);
-    data->items++;
-    e->counts[WAT_DATAS]++;
-    buf_done(&bytes);
-    return take_close(e);
-}
-
-static int define_memory(struct enc *e, uint32_t index) {
-    struct part *p = &e->part[SEC_MEMORY];
-    mark(e, p, peek(e)->pos);
-    p->items++;
-    bool is64 = take_address_type(e);
-    if (take_open(e, "data"))
-        return put_inline_data(e, index, is64);
-    return take_limits(e, &p->bytes, is64);
-}
-
-/* --- element segments --- */
-
-enum segment_mode { SEGMENT_ACTIVE, SEGMENT_PASSIVE, SEGMENT_DECLARED };
-
-struct segment {
-    enum segment_mode mode;
-    uint32_t table;
-    struct part offset;  /* of an active one: its expression */
-    bool is_expressions; /* or function indices */
-    struct buf type;     /* of expressions: their reference type */
-    struct part items;
-    uint32_t count;
-};
-
-#define SEGMENT()                                                         \
-    {                                                                     \
-        .offset = {.bytes = BUF(MAX_BINARY)}, .type = BUF(16), .items = { \
-            .bytes = BUF(MAX_BINARY)                                      \
-        }                                                                 \
-    }
-
-static void segment_done(struct segment *s) {
-    part_done(&s->offset);
-    buf_done(&s->type);
-    part_done(&s->items);
-}
-
-static bool is_funcref(const struct segment *s) {
-    return s->type.len == 1 && (uint8_t)s->type.data[0] == 0x70;
-}
-
-/* Function indices; in a segment of expressions each becomes `(ref.func x)`. */
-static int take_function_items(struct enc *e, struct segment *s) {
-    for (; at_index(e); s->count++) {
-        uint32_t index;
-        if (take_index(e, WAT_FUNCS, &index) < 0)
-            return -1;
-        if (s->is_expressions)
-            put_byte(e, &s->items.bytes, 0xd2);
-        put_u(e, &s->items.bytes, index);
-        if (s->is_expressions)
-            put_byte(e, &s->items.bytes, 0x0b);
-    }
-    return 0;
-}
-
-static int take_expression_items(struct enc *e, struct segment *s) {
-    s->is_expressions = true;
-    for (; peek(e)->kind == WAT_LPAR; s->count++)
-        if (put_wrapped(e, &s->items, "item") < 0)
-            return -1;
-    return 0;
-}
-
-/* `func x*` or `reftype expr*`; where the table is implied also plain `x*`. */
-static int take_items(struct enc *e, struct segment *s, bool bare) {
-    if (e->spec >= 20 && take_word(e, "func"))
-        return take_function_items(e, s);
-    if (e->spec >= 20 && at_ref_type(e))
-        return take_ref_type(e, &s->type) < 0 ? -1 : take_expression_items(e, s);
-    if (bare)
-        return take_function_items(e, s);
-    return expected(e, "`func` or a reference type like `funcref`");
-}
-
-/* Flags: bit 0 not active, bit 1 table or declared given, bit 2 expressions. */
-static unsigned segment_flags(const struct segment *s) {
-    unsigned flags = s->is_expressions ? 4 : 0;
-    if (s->mode == SEGMENT_PASSIVE)
-        return flags | 1;
-    if (s->mode == SEGMENT_DECLARED)
-        return flags | 3;
-    return flags | (s->table || (s->is_expressions && !is_funcref(s)) ? 2 : 0);
-}
-
-static void put_segment(struct enc *e, struct segment *s) {
-    struct part *p = &e->part[SEC_ELEM];
-    unsigned flags = segment_flags(s);
-    put_u(e, &p->bytes, flags);
-    if (s->mode == SEGMENT_ACTIVE && (flags & 2))
-        put_u(e, &p->bytes, s->table);
-    append_part(e, p, &s->offset);
-    if (flags & 3) {
-        if (s->is_expressions)
-            put_bytes(e, &p->bytes, s->type.data, s->type.len);
-        else
-            put_byte(e, &p->bytes, 0);
-    }
-    put_u(e, &p->bytes, s->count);
-    append_part(e, p, &s->items);
-    p->items++;
-}
-
-/* In 1.0 a segment has no name of its own: a first name or number is the table's. */
-static int take_target(struct enc *e, const char *word, enum wat_space space, uint32_t *ret,
-                       bool *given) {
-    *given = false;
-    if (e->spec >= 20 && take_open(e, word)) {
-        *given = true;
-        return take_index(e, space, ret) < 0 ? -1 : take_close(e);
-    }
-    if (at_index(e) && (e->spec < 20 || peek(e)->kind == WAT_ATOM))
-        return take_index(e, space, ret);
-    return 0;
-}
-
-static int take_segment(struct enc *e, struct segment *s) {
-    bool given;
-    if (e->spec >= 20 && take_word(e, "declare")) {
-        s->mode = SEGMENT_DECLARED;
-        return take_items(e, s, false);
-    }
-    if (take_target(e, "table", WAT_TABLES, &s->table, &given) < 0)
-        return -1;
-    bool is_offset = peek(e)->kind == WAT_LPAR && !at_ref_type(e);
-    if (!given && !is_offset && e->spec >= 20) {
-        s->mode = SEGMENT_PASSIVE;
-        return take_items(e, s, false);
-    }
-    if (put_wrapped(e, &s->offset, "offset") < 0)
-        return -1;
-    return take_items(e, s, !given);
-}
-
-static int define_elem(struct enc *e) {
-    struct segment s = SEGMENT();
-    e->i += 2;
-    mark(e, &e->part[SEC_ELEM], peek(e)->pos);
-    if (e->spec >= 20 && peek(e)->kind == WAT_ID)
-        e->i++;
-    e->counts[WAT_ELEMS]++;
-    int r = take_segment(e, &s);
-    put_segment(e, &s);
-    segment_done(&s);
-    return r < 0 ? -1 : take_close(e);
-}
-
-/* --- tables --- */
-
-/* `reftype (elem …)`: the table is as large as its elements. */
-static int put_inline_elem(struct enc *e, uint32_t index, bool is64) {
-    struct segment s = SEGMENT();
-    struct buf *b = &e->part[SEC_TABLE].bytes;
-    int r = take_ref_type(e, &s.type);
-    put_bytes(e, b, s.type.data, s.type.len);
-    if (r == 0 && !take_open(e, "elem"))
-        r = expected(e, "`(elem …)`");
-    s.is_expressions = !is_funcref(&s);
-    if (r == 0)
-        r = e->spec >= 20 && peek(e)->kind == WAT_LPAR ? take_expression_items(e, &s)
-                                                       : take_function_items(e, &s);
-    uint64_t size = s.count;
-    put_limits(e, b, is64, size, &size);
-    s.table = index;
-    put_byte(e, &s.offset.bytes, is64 ? 0x42 : 0x41);
-    put_bytes(e, &s.offset.bytes, "\0\x0b", 2);
-    put_segment(e, &s);
-    e->counts[WAT_ELEMS]++;
-    segment_done(&s);
-    return r < 0 ? -1 : take_close(e);
-}
-
-static int define_table(struct enc *e, uint32_t index) {
-    struct part *p = &e->part[SEC_TABLE];
-    mark(e, p, peek(e)->pos);
-    p->items++;
-    uint32_t start = e->i;
-    bool is64 = take_address_type(e);
-    if (at_ref_type(e))
-        return put_inline_elem(e, index, is64);
-    e->i = start;
-    struct buf type = BUF(48);
-    int r = take_table_type(e, &type);
-    bool has_init = r == 0 && e->spec >= 30 && peek(e)->kind != WAT_RPAR;
-    if (has_init)
-        put_bytes(e, &p->bytes, "\x40\0", 2);
-    put_bytes(e, &p->bytes, type.data, type.len);
-    buf_done(&type);
-    return has_init ? put_instructions(e, p, false) : r;
-}
-
-/* --- data segments --- */
-
-static int take_data(struct enc *e, struct part *p) {
-    uint32_t memory = 0;
-    bool given;
-    if (take_target(e, "memory", WAT_MEMORIES, &memory, &given) < 0)
-        return -1;
-    if (!given && peek(e)->kind != WAT_LPAR && e->spec >= 20) {
-        put_u(e, &p->bytes, 1);
-        return 0;
-    }
-    put_u(e, &p->bytes, memory ? 2 : 0);
-    if (memory)
-        put_u(e, &p->bytes, memory);
-    return put_wrapped(e, p, "offset");
-}
-
-static int define_data(struct enc *e) {
-    struct part *p = &e->part[SEC_DATA];
-    e->i += 2;
-    mark(e, p, peek(e)->pos);
-    if (e->spec >= 20 && peek(e)->kind == WAT_ID)
-        e->i++;
-    e->counts[WAT_DATAS]++;
-    p->items++;
-    if (take_data(e, p) < 0)
-        return -1;
-    struct buf bytes = BUF(MAX_BINARY);
-    take_strings(e, &bytes);
-    put_name(e, &p->bytes, &bytes);
-    buf_done(&bytes);
-    return take_close(e);
-}
-
-/* --- imports, exports, start --- */
-
-/* `"module" "name"`, then the type: shared by both ways to write an import. */
-static int put_import_names(struct enc *e) {
-    struct part *p = &e->part[SEC_IMPORT];
-    mark(e, p, peek(e)->pos);
-    p->items++;
-    if (take_name(e, &p->bytes) < 0)
-        return -1;
-    return take_name(e, &p->bytes);
-}
-
-static int put_import_type(struct enc *e, const struct kind *k) {
-    struct buf *b = &e->part[SEC_IMPORT].bytes;
-    put_byte(e, b, kind_code(k));
-    return k->take_type(e, b);
-}
-
-static int define_import(struct enc *e) {
-    e->i += 2;
-    if (put_import_names(e) < 0)
-        return -1;
-    const struct kind *k = kind_at(e);
-    if (!k)
-        return expected(e, "`(func …)`, `(table …)`, `(memory …)` or `(global …)`");
-    e->i += 2;
-    if (peek(e)->kind == WAT_ID)
-        e->i++;
-    e->counts[k->space]++;
-    if (put_import_type(e, k) < 0 || take_close(e) < 0)
-        return -1;
-    return take_close(e);
-}
-
-static int put_export(struct enc *e, const struct kind *k, uint32_t index) {
-    struct part *p = &e->part[SEC_EXPORT];
-    mark(e, p, peek(e)->pos);
-    if (take_name(e, &p->bytes) < 0)
-        return -1;
-    put_byte(e, &p->bytes, kind_code(k));
-    put_u(e, &p->bytes, index);
-    p->items++;
-    return take_close(e);
-}
-
-static int define_export(struct enc *e) {
-    struct part *p = &e->part[SEC_EXPORT];
-    uint32_t index;
-    e->i += 2;
-    mark(e, p, peek(e)->pos);
-    if (take_name(e, &p->bytes) < 0)
-        return -1;
-    const struct kind *k = kind_at(e);
-    if (!k)
-        return expected(e, "`(func …)`, `(table …)`, `(memory …)` or `(global …)`");
-    e->i += 2;
-    if (take_index(e, k->space, &index) < 0 || take_close(e) < 0)
-        return -1;
-    put_byte(e, &p->bytes, kind_code(k));
-    put_u(e, &p->bytes, index);
-    p->items++;
-    return take_close(e);
-}
-
-static int define_start(struct enc *e) {
-    struct part *p = &e->part[SEC_START];
-    uint32_t index;
-    if (e->started)
-        return error_at(e, peek(e) + 1, "multiple start sections");
-    e->started = true;
-    e->i += 2;
-    mark(e, p, peek(e)->pos);
-    if (take_index(e, WAT_FUNCS, &index) < 0)
-        return -1;
-    put_u(e, &p->bytes, index);
-    return take_close(e);
-}
-
-/* A definition with its inline exports and, perhaps, inline import. */
-static int define_kind(struct enc *e) {
-    const struct kind *k = kind_at(e);
-    uint32_t index = e->counts[k->space]++;
-    e->i += 2;
-    if (peek(e)->kind == WAT_ID)
-        e->i++;
-    while (take_open(e, "export"))
-        if (put_export(e, k, index) < 0)
-            return -1;
-    if (take_open(e, "import")) {
-        if (put_import_names(e) < 0 || take_close(e) < 0 || put_import_type(e, k) < 0)
-            return -1;
-    } else if (k->define(e, index) < 0) {
-        return -1;
-    }
-    return take_close(e);
-}
-
-/* --- first walk: every definition gets its index --- */
-
-static int declare(struct enc *e, enum wat_space space) {
-    return bind_name(e, space, e->counts[space]++);
-}
-
-static int check_import_order(struct enc *e, const struct wat_token *tok) {
-    if (!e->defined)
-        return 0;
-    error_at(e, tok, "import after function, table, memory or global");
-    return wat_hint(e->diags, "move every import before the first definition");
-}
-
-static void name_function(struct enc *e, const struct wat_token *tok, uint32_t index) {
-    if (tok->kind != WAT_ID)
-        return;
-    uint32_t old = e->func_name_room;
-    while (index >= e->func_name_room) {
-        if (!grow_list(&e->func_names, sizeof(*e->func_names), e->func_name_room,
-                       &e->func_name_room)) {
-            e->full = true;
-            return;
-        }
-    }
-    memset(e->func_names + old, 0, (e->func_name_room - old) * sizeof(*e->func_names));
-    e->func_names[index] = tok->link + 1;
-}
-
-static int declare_kind(struct enc *e) {
-    const struct kind *k = kind_at(e);
-    uint32_t close = peek(e)->link;
-    e->i += 2;
-    if (k->space == WAT_FUNCS)
-        name_function(e, peek(e), e->counts[WAT_FUNCS]);
-    int r = declare(e, k->space);
-    while (at_open(e, "export"))
-        e->i = peek(e)->link + 1;
-    if (at_open(e, "import"))
-        return r < 0 ? -1 : check_import_order(e, peek(e) + 1);
-    e->defined = e->defined || k->space != WAT_TAGS;
-    /* A table or memory may bring a segment along. */
-    for (; e->i < close; e->i++) {
-        if (peek(e)->kind != WAT_LPAR)
-            continue;
-        e->counts[WAT_ELEMS] += k->space == WAT_TABLES && at_open(e, "elem");
-        e->counts[WAT_DATAS] += k->space == WAT_MEMORIES && at_open(e, "data");
-        e->i = peek(e)->link;
-    }
-    return r;
-}
-
-static int declare_import(struct enc *e) {
-    const struct wat_token *tok = peek(e) + 1;
-    uint32_t close = peek(e)->link;
-    while (e->i < close && !(e->i += 1, kind_at(e)))
-        ;
-    const struct kind *k = e->i < close ? kind_at(e) : NULL;
-    if (!k)
-        return 0; /* the second walk says what is wrong */
-    e->i += 2;
-    if (k->space == WAT_FUNCS)
-        name_function(e, peek(e), e->counts[WAT_FUNCS]);
-    return declare(e, k->space) < 0 ? -1 : check_import_order(e, tok);
-}
-
-static int declare_type(struct enc *e) {
-    e->i += 2;
-    return declare(e, WAT_TYPES);
-}
-
-static int declare_group(struct enc *e) {
-    uint32_t close = peek(e)->link;
-    for (e->i += 2; e->i < close;) {
-        if (!at_open(e, "type"))
-            return expected(e, "`(type …)`");
-        uint32_t next = peek(e)->link + 1;
-        if (declare_type(e) < 0)
-            return -1;
-        e->i = next;
-    }
-    return 0;
-}
-
-/* In 1.0 what follows is the index of a table or memory, not a name. */
-static int declare_segment(struct enc *e, enum wat_space space) {
-    e->i += 2;
-    if (e->spec >= 20)
-        return declare(e, space);
-    e->counts[space]++;
-    return 0;
-}
-
-static int declare_elem(struct enc *e) {
-    return declare_segment(e, WAT_ELEMS);
-}
-
-static int declare_data(struct enc *e) {
-    return declare_segment(e, WAT_DATAS);
 }
 
 /* --- the module --- */
@@ -923,18 +275,18 @@ static const struct field {
     int (*declare)(struct enc *e);
     int (*define)(struct enc *e);
 } fields[] = {
-    {"type", 10, true, declare_type, define_type},
-    {"rec", 30, true, declare_group, define_group},
-    {"import", 10, false, declare_import, define_import},
-    {"func", 10, false, declare_kind, define_kind},
-    {"table", 10, false, declare_kind, define_kind},
-    {"memory", 10, false, declare_kind, define_kind},
-    {"global", 10, false, declare_kind, define_kind},
-    {"tag", 30, false, declare_kind, define_kind},
-    {"export", 10, false, NULL, define_export},
-    {"start", 10, false, NULL, define_start},
-    {"elem", 10, false, declare_elem, define_elem},
-    {"data", 10, false, declare_data, define_data},
+    {"type", 10, true, wat_declare_type, define_type},
+    {"rec", 30, true, wat_declare_group, define_group},
+    {"import", 10, false, wat_declare_import, wat_define_import},
+    {"func", 10, false, wat_declare_kind, wat_define_kind},
+    {"table", 10, false, wat_declare_kind, wat_define_kind},
+    {"memory", 10, false, wat_declare_kind, wat_define_kind},
+    {"global", 10, false, wat_declare_kind, wat_define_kind},
+    {"tag", 30, false, wat_declare_kind, wat_define_kind},
+    {"export", 10, false, NULL, wat_define_export},
+    {"start", 10, false, NULL, wat_define_start},
+    {"elem", 10, false, wat_declare_elem, wat_define_elem},
+    {"data", 10, false, wat_declare_data, wat_define_data},
 };
 
 static const struct field *field_at(const struct enc *e) {
@@ -1011,7 +363,7 @@ static void put_section(struct enc *e, struct part *out, unsigned id) {
     put_u(e, &out->bytes, p->bytes.len + (counted ? leb_size(p->items) : 0));
     if (counted)
         put_u(e, &out->bytes, p->items);
-    append_part(e, out, p);
+    wat_append_part(e, out, p);
 }
 
 static void put_symbol(struct enc *e, struct buf *b, uint32_t sym) {
@@ -1055,8 +407,8 @@ static void assemble(struct enc *e, struct wat_module *ret) {
 
 static void enc_done(struct enc *e) {
     for (int i = 0; i < SEC_COUNT; i++)
-        part_done(&e->part[i]);
-    part_done(&e->body);
+        wat_part_done(&e->part[i]);
+    wat_part_done(&e->body);
     buf_done(&e->pending);
     buf_done(&e->type_bytes);
     free(e->types);
