@@ -8,59 +8,18 @@
 #include "base/banned.h"
 #include "base/defer.h"
 #include "wasm/text/value_text.h"
+#include "wasm/text/wast_inner.h"
 #include "wasm/text/wast_value.h"
 #include "wasm/text/wat.h"
 #include "wasm/wasm.h"
 
 /* More than any script needs: a call that does not end is a failure, not a hang. */
 static const uint64_t FUEL_PER_CALL = 200000000;
-enum { MAX_VALUES = 1024, MAX_MODULE = 64 << 20, MAX_STATE = 256 << 20, CAPTURES_PER_CALL = 3 };
-
-/* What a name or "the last one" stands for. Instances are numbers, because a resumed store has
-   other pointers. */
-struct named {
-    uint32_t sym;      /* symbol + 1; 0 for the last one */
-    uint32_t instance; /* index + 1 in the store */
-    struct wasm_module *definition;
-};
-
-struct runner {
-    const char *name;
-    const struct wast_options *options;
-    struct wast_result *result;
-    struct buf *report;
-    struct wat_text *t;
-    struct wasm_engine *engine;
-    struct wasm_store *store;
-    struct wasm_module **modules; /* all that were loaded, for resuming */
-    uint32_t module_count, module_room;
-    struct named *named;
-    uint32_t named_count, named_room;
-    struct named last;
-
-    bool suspending;
-    uint64_t random;
-    uint64_t *fuel; /* used after each command, in the first run */
-    uint32_t fuel_count, fuel_room;
-    struct wasm_value values[MAX_VALUES];
-    char why[400]; /* of the command that is failing */
-};
-
-/* How running something ended. */
-enum ending { ENDED_DONE, ENDED_TRAP, ENDED_THROWN, ENDED_ERROR };
-
-struct outcome {
-    enum ending ending;
-    const char *text; /* of a trap */
-    uint32_t count;   /* results, in runner.values */
-};
-
 /* --- reporting --- */
 
 /* Remember why, and fail. */
-static bool fail(struct runner *r, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-static bool fail(struct runner *r, const char *fmt, ...) {
+bool wast_fail(struct runner *r, const char *fmt, ...) {
     va_list ap;
     va_start(ap, fmt);
     vsnprintf(r->why, sizeof(r->why), fmt, ap);
@@ -76,12 +35,12 @@ static void report(struct runner *r, const struct wat_token *tok) {
     (void)told; /* when the report is full, the counts still tell */
 }
 
-static const struct wat_token *token(const struct runner *r, uint32_t i) {
+const struct wat_token *wast_token(const struct runner *r, uint32_t i) {
     return &r->t->tokens[i];
 }
 
-static bool is(const struct runner *r, uint32_t i, const char *word) {
-    return wat_is(r->t, token(r, i), word);
+bool wast_is(const struct runner *r, uint32_t i, const char *word) {
+    return wat_is(r->t, wast_token(r, i), word);
 }
 
 /* --- suspension --- */
@@ -111,9 +70,9 @@ static bool capture_and_resume(struct runner *r) {
     struct wasm_store *resumed;
     struct err err;
     if (wasm_capture(r->store, &state, &err) < 0)
-        return fail(r, "capture: %s", err.text);
+        return wast_fail(r, "capture: %s", err.text);
     if (wasm_resume(r->engine, state.data, state.len, &modules, &resumed, &err) < 0)
-        return fail(r, "resume: %s", err.text);
+        return wast_fail(r, "resume: %s", err.text);
     wasm_store_free(r->store);
     r->store = resumed;
     r->result->captures++;
@@ -137,7 +96,7 @@ static void keep_values(struct runner *r, const struct wasm_event *ev, struct ou
 static bool answer_host(struct runner *r) {
     struct err err;
     if (wasm_answer(r->store, NULL, 0, &err) < 0)
-        return fail(r, "answer a host call: %s", err.text);
+        return wast_fail(r, "answer a host call: %s", err.text);
     return true;
 }
 
@@ -170,10 +129,10 @@ static struct outcome drive(struct runner *r) {
             host_seen = stops && !host_seen;
             break;
         case WASM_OUT_OF_FUEL:
-            fail(r, "ran out of fuel");
+            wast_fail(r, "ran out of fuel");
             return wasm_cancel(r->store), out;
         case WASM_IDLE:
-            fail(r, "there is no call to run");
+            wast_fail(r, "there is no call to run");
             return out;
         }
     }
@@ -187,9 +146,6 @@ static void refuel(struct runner *r) {
 }
 
 /* --- modules --- */
-
-/* How far a module got. */
-enum stage { STAGE_MALFORMED, STAGE_INVALID, STAGE_REFUSED, STAGE_LOADED };
 
 static bool add_module(struct runner *r, struct wasm_module *m) {
     if (r->module_count == r->module_room) {
@@ -211,11 +167,11 @@ static enum stage load_binary(struct runner *r, const struct buf *bytes, struct 
                          (enum wasm_level)r->options->spec, &m, &diag) == 0) {
         if (!add_module(r, m)) {
             wasm_module_unref(m);
-            return fail(r, "out of memory"), STAGE_REFUSED;
+            return wast_fail(r, "out of memory"), STAGE_REFUSED;
         }
         return *ret = m, STAGE_LOADED;
     }
-    fail(r, "%s (at byte %zu)", diag.message, diag.offset);
+    wast_fail(r, "%s (at byte %zu)", diag.message, diag.offset);
     return diag.fault == WASM_MALFORMED ? STAGE_MALFORMED
            : diag.fault == WASM_INVALID ? STAGE_INVALID
                                         : STAGE_REFUSED;
@@ -226,7 +182,7 @@ static enum stage load_text(struct runner *r, struct wat_text *t, uint32_t first
     struct wat_diags diags = {0};
     struct wat_module m DEFER(wat_module_done);
     if (wat_encode_tokens(t, first, end, &m, &diags) < 0) {
-        fail(r, "%s", diags.list[0].text);
+        wast_fail(r, "%s", diags.list[0].text);
         return STAGE_MALFORMED;
     }
     return load_binary(r, &m.binary, ret);
@@ -234,10 +190,10 @@ static enum stage load_text(struct runner *r, struct wat_text *t, uint32_t first
 
 /* The strings from token i up to `)`, joined. */
 static bool join_strings(struct runner *r, uint32_t i, const char *between, struct buf *out) {
-    for (; token(r, i)->kind == WAT_STRING; i++)
-        if (!wat_string(r->t, token(r, i), out) || !buf_addf(out, "%s", between))
-            return fail(r, "out of memory");
-    return token(r, i)->kind == WAT_RPAR || fail(r, "expected strings");
+    for (; wast_token(r, i)->kind == WAT_STRING; i++)
+        if (!wat_string(r->t, wast_token(r, i), out) || !buf_addf(out, "%s", between))
+            return wast_fail(r, "out of memory");
+    return wast_token(r, i)->kind == WAT_RPAR || wast_fail(r, "expected strings");
 }
 
 static enum stage load_quoted(struct runner *r, uint32_t i, struct wasm_module **ret) {
@@ -247,7 +203,7 @@ static enum stage load_quoted(struct runner *r, uint32_t i, struct wasm_module *
     if (!join_strings(r, i, "\n", &source))
         return STAGE_REFUSED;
     if (wat_text_init(&t, source.len ? source.data : "", source.len, r->options->spec, &diags) < 0)
-        return fail(r, "%s", diags.list[0].text), STAGE_MALFORMED;
+        return wast_fail(r, "%s", diags.list[0].text), STAGE_MALFORMED;
     enum stage stage = load_text(r, &t, 0, t.count, ret);
     wat_text_done(&t);
     return stage;
@@ -262,21 +218,21 @@ struct module_form {
 
 static struct module_form module_form(const struct runner *r, uint32_t i) {
     struct module_form f = {.body = i + 2};
-    f.is_definition = is(r, f.body, "definition");
-    f.is_instance = is(r, f.body, "instance");
+    f.is_definition = wast_is(r, f.body, "definition");
+    f.is_instance = wast_is(r, f.body, "instance");
     f.body += f.is_definition || f.is_instance;
-    if (token(r, f.body)->kind == WAT_ID)
-        f.sym = token(r, f.body++)->link + 1;
+    if (wast_token(r, f.body)->kind == WAT_ID)
+        f.sym = wast_token(r, f.body++)->link + 1;
     return f;
 }
 
-static enum stage load_module(struct runner *r, uint32_t i, struct wasm_module **ret) {
+enum stage wast_load_module(struct runner *r, uint32_t i, struct wasm_module **ret) {
     struct module_form f = module_form(r, i);
     struct buf bytes DEFER(buf_done) = BUF(MAX_MODULE);
-    if (is(r, f.body, "quote"))
+    if (wast_is(r, f.body, "quote"))
         return load_quoted(r, f.body + 1, ret);
-    if (!is(r, f.body, "binary"))
-        return load_text(r, r->t, f.body, token(r, i)->link, ret);
+    if (!wast_is(r, f.body, "binary"))
+        return load_text(r, r->t, f.body, wast_token(r, i)->link, ret);
     if (!join_strings(r, f.body + 1, "", &bytes))
         return STAGE_REFUSED;
     return load_binary(r, &bytes, ret);
@@ -295,10 +251,10 @@ static struct named *find_named(struct runner *r, uint32_t sym) {
 
 /* What the optional name at token i means; *i moves past it. */
 static struct named *take_named(struct runner *r, uint32_t *i) {
-    uint32_t sym = token(r, *i)->kind == WAT_ID ? token(r, (*i)++)->link + 1 : 0;
+    uint32_t sym = wast_token(r, *i)->kind == WAT_ID ? wast_token(r, (*i)++)->link + 1 : 0;
     struct named *n = find_named(r, sym);
     if (!n)
-        fail(r, "unknown module $%s", wat_sym_name(r->t, sym - 1));
+        wast_fail(r, "unknown module $%s", wat_sym_name(r->t, sym - 1));
     return n;
 }
 
@@ -307,7 +263,7 @@ static bool name_it(struct runner *r, struct named what) {
         uint32_t room = r->named_room ? r->named_room * 2 : 16;
         struct named *list = realloc(r->named, room * sizeof(*list));
         if (!list)
-            return fail(r, "out of memory");
+            return wast_fail(r, "out of memory");
         r->named = list;
         r->named_room = room;
     }
@@ -320,29 +276,29 @@ static bool take_instance(struct runner *r, uint32_t *i, struct wasm_instance **
     if (!n)
         return false;
     if (!n->instance)
-        return fail(r, "there is no instance to use");
+        return wast_fail(r, "there is no instance to use");
     *ret = wasm_instance_at(r->store, n->instance - 1);
     return true;
 }
 
 /* Link and start. A link error is ENDED_ERROR with its text in why. */
-static struct outcome instantiate(struct runner *r, struct wasm_module *m, uint32_t *instance) {
+struct outcome wast_instantiate(struct runner *r, struct wasm_module *m, uint32_t *instance) {
     struct wasm_instance *made;
     struct err err;
     refuel(r);
     if (wasm_instance_new(r->store, m, NULL, 0, &made, &err) < 0) {
-        fail(r, "%s", err.text);
+        wast_fail(r, "%s", err.text);
         return (struct outcome){.ending = ENDED_ERROR};
     }
     *instance = wasm_instances(r->store);
     return drive(r);
 }
 
-static bool is_done(struct runner *r, struct outcome out) {
+bool wast_is_done(struct runner *r, struct outcome out) {
     if (out.ending == ENDED_TRAP)
-        return fail(r, "trap: %s", out.text);
+        return wast_fail(r, "trap: %s", out.text);
     if (out.ending == ENDED_THROWN)
-        return fail(r, "uncaught exception");
+        return wast_fail(r, "uncaught exception");
     return out.ending == ENDED_DONE;
 }
 
@@ -351,7 +307,7 @@ static bool is_done(struct runner *r, struct outcome out) {
 static bool make_instance(struct runner *r, struct wasm_module *m, uint32_t sym) {
     r->last = (struct named){.definition = m};
     uint32_t instance = 0;
-    if (!is_done(r, instantiate(r, m, &instance)))
+    if (!wast_is_done(r, wast_instantiate(r, m, &instance)))
         return false;
     r->last.instance = instance;
     return !sym || name_it(r, (struct named){.sym = sym, .instance = instance, .definition = m});
@@ -363,7 +319,7 @@ static bool run_instance_of(struct runner *r, const struct module_form *f) {
     if (!n)
         return false;
     if (!n->definition)
-        return fail(r, "there is no module definition to use");
+        return wast_fail(r, "there is no module definition to use");
     return make_instance(r, n->definition, f->sym);
 }
 
@@ -372,7 +328,7 @@ static bool run_module(struct runner *r, uint32_t i) {
     struct wasm_module *m;
     if (f.is_instance)
         return run_instance_of(r, &f);
-    if (load_module(r, i, &m) != STAGE_LOADED) {
+    if (wast_load_module(r, i, &m) != STAGE_LOADED) {
         r->last = (struct named){0};
         return false;
     }
@@ -387,23 +343,23 @@ static bool run_register(struct runner *r, uint32_t i) {
     struct wasm_instance *instance = NULL;
     struct err err;
     uint32_t at = i + 3;
-    if (token(r, i + 2)->kind != WAT_STRING || !wat_string(r->t, token(r, i + 2), &name))
-        return fail(r, "expected a name in quotes");
+    if (wast_token(r, i + 2)->kind != WAT_STRING || !wat_string(r->t, wast_token(r, i + 2), &name))
+        return wast_fail(r, "expected a name in quotes");
     if (!take_instance(r, &at, &instance))
         return false;
     if (wasm_register(r->store, name.len ? name.data : "", name.len, instance, &err) < 0)
-        return fail(r, "%s", err.text);
+        return wast_fail(r, "%s", err.text);
     return true;
 }
 
 /* --- actions --- */
 
 static bool take_arguments(struct runner *r, uint32_t i, uint32_t *count) {
-    for (*count = 0; token(r, i)->kind == WAT_LPAR; i = token(r, i)->link + 1) {
+    for (*count = 0; wast_token(r, i)->kind == WAT_LPAR; i = wast_token(r, i)->link + 1) {
         if (*count == MAX_VALUES)
-            return fail(r, "too many arguments");
+            return wast_fail(r, "too many arguments");
         if (!wast_constant(r->t, i, &r->values[(*count)++]))
-            return fail(r, "argument %u is not a constant", *count);
+            return wast_fail(r, "argument %u is not a constant", *count);
     }
     return true;
 }
@@ -416,30 +372,30 @@ static struct outcome call(struct runner *r, struct wasm_extern func, uint32_t a
         return out;
     refuel(r);
     if (wasm_call(r->store, func, r->values, count, &err) < 0) {
-        fail(r, "%s", err.text);
+        wast_fail(r, "%s", err.text);
         return out;
     }
     return drive(r);
 }
 
 /* `(invoke $m? "name" arg*)` or `(get $m? "name")` at '(' i. */
-static struct outcome act(struct runner *r, uint32_t i) {
+struct outcome wast_act(struct runner *r, uint32_t i) {
     struct outcome out = {.ending = ENDED_ERROR};
     struct buf name DEFER(buf_done) = BUF(1 << 16);
     struct wasm_instance *instance = NULL;
     struct wasm_extern x;
     uint32_t at = i + 2;
-    bool is_get = is(r, i + 1, "get");
-    if (token(r, i)->kind != WAT_LPAR || (!is_get && !is(r, i + 1, "invoke")))
-        return fail(r, "expected `(invoke …)` or `(get …)`"), out;
+    bool is_get = wast_is(r, i + 1, "get");
+    if (wast_token(r, i)->kind != WAT_LPAR || (!is_get && !wast_is(r, i + 1, "invoke")))
+        return wast_fail(r, "expected `(invoke …)` or `(get …)`"), out;
     if (!take_instance(r, &at, &instance))
         return out;
-    if (token(r, at)->kind != WAT_STRING || !wat_string(r->t, token(r, at), &name))
-        return fail(r, "expected a name in quotes"), out;
+    if (wast_token(r, at)->kind != WAT_STRING || !wat_string(r->t, wast_token(r, at), &name))
+        return wast_fail(r, "expected a name in quotes"), out;
     if (!wasm_export(instance, name.len ? name.data : "", name.len, &x))
-        return fail(r, "unknown export '%.100s'", name.len ? name.data : ""), out;
+        return wast_fail(r, "unknown export '%.100s'", name.len ? name.data : ""), out;
     if (x.kind != (is_get ? WASM_GLOBAL : WASM_FUNC))
-        return fail(r, "export '%.100s' is of another kind", name.data), out;
+        return wast_fail(r, "export '%.100s' is of another kind", name.data), out;
     if (!is_get)
         return call(r, x, at + 1);
     r->values[0] = wasm_global_get(r->store, x);
@@ -447,120 +403,7 @@ static struct outcome act(struct runner *r, uint32_t i) {
 }
 
 static bool run_action(struct runner *r, uint32_t i) {
-    return is_done(r, act(r, i));
-}
-
-/* --- assertions --- */
-
-static bool wrong_result(struct runner *r, uint32_t which, uint32_t pattern) {
-    struct buf got DEFER(buf_done) = BUF(200);
-    char type[40];
-    uint32_t from = token(r, pattern)->pos, to = token(r, token(r, pattern)->link)->pos + 1;
-    wasm_type_name(r->values[which].type, type, sizeof(type));
-    bool printed = value_print(&r->values[which], &got);
-    return fail(r, "result %u is %s %s, expected %.*s", which, type, printed ? got.data : "?",
-                (int)(to - from < 150 ? to - from : 150), r->t->src + from);
-}
-
-static bool assert_return(struct runner *r, uint32_t i) {
-    struct outcome out = act(r, i + 2);
-    if (!is_done(r, out))
-        return false;
-    uint32_t pattern = token(r, i + 2)->link + 1, n = 0;
-    for (; token(r, pattern)->kind == WAT_LPAR; pattern = token(r, pattern)->link + 1, n++) {
-        if (n >= out.count)
-            return fail(r, "%u results, expected more", out.count);
-        if (!wast_matches(r->t, pattern, &r->values[n]))
-            return wrong_result(r, n, pattern);
-    }
-    return n == out.count || fail(r, "%u results, expected %u", out.count, n);
-}
-
-static bool assert_nan(struct runner *r, uint32_t i, bool (*matches)(const struct wasm_value *)) {
-    struct outcome out = act(r, i + 2);
-    if (!is_done(r, out))
-        return false;
-    return (out.count == 1 && matches(&r->values[0])) || fail(r, "the result is not that NaN");
-}
-
-static bool assert_canonical_nan(struct runner *r, uint32_t i) {
-    return assert_nan(r, i, wast_is_canonical_nan);
-}
-
-static bool assert_arithmetic_nan(struct runner *r, uint32_t i) {
-    return assert_nan(r, i, wast_is_arithmetic_nan);
-}
-
-/* Texts of traps agree when one starts with the other: scripts may name an index we leave out. */
-static bool same_text(struct runner *r, uint32_t i, const char *text) {
-    struct buf wanted DEFER(buf_done) = BUF(1000);
-    if (token(r, i)->kind != WAT_STRING || !wat_string(r->t, token(r, i), &wanted) || !wanted.len)
-        return fail(r, "expected a text in quotes");
-    size_t n = strlen(text) < wanted.len ? strlen(text) : wanted.len;
-    return !memcmp(text, wanted.data, n) || fail(r, "trap '%s', expected '%s'", text, wanted.data);
-}
-
-static struct outcome run_module_or_action(struct runner *r, uint32_t i) {
-    struct wasm_module *m;
-    uint32_t instance;
-    if (!(token(r, i)->kind == WAT_LPAR && is(r, i + 1, "module")))
-        return act(r, i);
-    if (load_module(r, i, &m) != STAGE_LOADED)
-        return (struct outcome){.ending = ENDED_ERROR};
-    return instantiate(r, m, &instance);
-}
-
-static bool assert_trap(struct runner *r, uint32_t i) {
-    struct outcome out = run_module_or_action(r, i + 2);
-    if (out.ending == ENDED_TRAP)
-        return same_text(r, token(r, i + 2)->link + 1, out.text);
-    return out.ending == ENDED_ERROR ? false : fail(r, "it did not trap");
-}
-
-static bool assert_exception(struct runner *r, uint32_t i) {
-    struct outcome out = act(r, i + 2);
-    if (out.ending == ENDED_THROWN)
-        return true;
-    return is_done(r, out) ? fail(r, "no exception was thrown") : false;
-}
-
-/* For assertions about a module: it must stop at exactly this stage. */
-static bool assert_stage(struct runner *r, uint32_t i, enum stage wanted, const char *word) {
-    struct wasm_module *m;
-    if (token(r, i + 2)->kind != WAT_LPAR || !is(r, i + 3, "module"))
-        return fail(r, "expected `(module …)`");
-    enum stage stage = load_module(r, i + 2, &m);
-    if (stage == wanted)
-        return true;
-    if (stage == STAGE_LOADED)
-        return fail(r, "the module was accepted, expected %s", word);
-    char why[300];
-    snprintf(why, sizeof(why), "%s", r->why);
-    return fail(r, "refused in another way, expected %s: %s", word, why);
-}
-
-static bool assert_malformed(struct runner *r, uint32_t i) {
-    return assert_stage(r, i, STAGE_MALFORMED, "malformed");
-}
-
-static bool assert_invalid(struct runner *r, uint32_t i) {
-    return assert_stage(r, i, STAGE_INVALID, "invalid");
-}
-
-/* In 1.0 a segment that does not fit is a link error too. */
-static bool assert_unlinkable(struct runner *r, uint32_t i) {
-    struct wasm_module *m;
-    uint32_t instance = 0;
-    if (token(r, i + 2)->kind != WAT_LPAR || !is(r, i + 3, "module"))
-        return fail(r, "expected `(module …)`");
-    if (load_module(r, i + 2, &m) != STAGE_LOADED)
-        return false;
-    struct outcome out = instantiate(r, m, &instance);
-    if (out.ending == ENDED_ERROR && !instance)
-        return true;
-    if (r->options->spec < 20 && out.ending == ENDED_TRAP)
-        return true;
-    return fail(r, "the module was linked");
+    return wast_is_done(r, wast_act(r, i));
 }
 
 /* --- the script --- */
@@ -574,20 +417,20 @@ static const struct command {
     {"register", false, run_register},
     {"invoke", false, run_action},
     {"get", false, run_action},
-    {"assert_return", true, assert_return},
-    {"assert_trap", true, assert_trap},
-    {"assert_invalid", true, assert_invalid},
-    {"assert_malformed", true, assert_malformed},
-    {"assert_unlinkable", true, assert_unlinkable},
-    {"assert_exhaustion", true, assert_trap},
-    {"assert_exception", true, assert_exception},
-    {"assert_return_canonical_nan", true, assert_canonical_nan},
-    {"assert_return_arithmetic_nan", true, assert_arithmetic_nan},
+    {"assert_return", true, wast_assert_return},
+    {"assert_trap", true, wast_assert_trap},
+    {"assert_invalid", true, wast_assert_invalid},
+    {"assert_malformed", true, wast_assert_malformed},
+    {"assert_unlinkable", true, wast_assert_unlinkable},
+    {"assert_exhaustion", true, wast_assert_trap},
+    {"assert_exception", true, wast_assert_exception},
+    {"assert_return_canonical_nan", true, wast_assert_canonical_nan},
+    {"assert_return_arithmetic_nan", true, wast_assert_arithmetic_nan},
 };
 
 static const struct command *command_at(const struct runner *r, uint32_t i) {
     for (size_t k = 0; k < sizeof(commands) / sizeof(*commands); k++)
-        if (token(r, i)->kind == WAT_LPAR && is(r, i + 1, commands[k].word))
+        if (wast_token(r, i)->kind == WAT_LPAR && wast_is(r, i + 1, commands[k].word))
             return &commands[k];
     return NULL;
 }
@@ -597,13 +440,13 @@ static bool check_fuel(struct runner *r, uint32_t command) {
     uint64_t used = wasm_fuel_used(r->store);
     if (r->suspending)
         return command >= r->fuel_count || r->fuel[command] == used ||
-               fail(r, "fuel %" PRIu64 " with suspension, %" PRIu64 " without", used,
-                    r->fuel[command]);
+               wast_fail(r, "fuel %" PRIu64 " with suspension, %" PRIu64 " without", used,
+                         r->fuel[command]);
     if (r->fuel_count == r->fuel_room) {
         uint32_t room = r->fuel_room ? r->fuel_room * 2 : 256;
         uint64_t *list = realloc(r->fuel, room * sizeof(*list));
         if (!list)
-            return fail(r, "out of memory");
+            return wast_fail(r, "out of memory");
         r->fuel = list;
         r->fuel_room = room;
     }
@@ -614,7 +457,7 @@ static bool check_fuel(struct runner *r, uint32_t command) {
 static void run_command(struct runner *r, uint32_t i, uint32_t number) {
     const struct command *c = command_at(r, i);
     bool is_assertion = c && c->is_assertion;
-    bool ok = c ? c->run(r, i) : fail(r, "unknown command");
+    bool ok = c ? c->run(r, i) : wast_fail(r, "unknown command");
     wasm_cancel(r->store);
     ok = check_fuel(r, number) && ok;
     r->result->total += is_assertion;
@@ -622,7 +465,7 @@ static void run_command(struct runner *r, uint32_t i, uint32_t number) {
     if (ok)
         return;
     r->result->broken = r->result->broken || !is_assertion;
-    report(r, token(r, token(r, i)->kind == WAT_LPAR ? i + 1 : i));
+    report(r, wast_token(r, wast_token(r, i)->kind == WAT_LPAR ? i + 1 : i));
 }
 
 /* A script may also be the fields of one module, without `(module …)` around them. */
@@ -631,7 +474,7 @@ static void run_inline_module(struct runner *r) {
     if (load_text(r, r->t, 0, r->t->count, &m) == STAGE_LOADED && make_instance(r, m, 0))
         return;
     r->result->broken = true;
-    report(r, token(r, 0));
+    report(r, wast_token(r, 0));
 }
 
 static void run_all(struct runner *r) {
@@ -642,7 +485,7 @@ static void run_all(struct runner *r) {
     }
     for (uint32_t i = 0; i < r->t->count; number++) {
         run_command(r, i, number);
-        i = token(r, i)->kind == WAT_LPAR ? token(r, i)->link + 1 : i + 1;
+        i = wast_token(r, i)->kind == WAT_LPAR ? wast_token(r, i)->link + 1 : i + 1;
     }
 }
 
@@ -704,9 +547,9 @@ static bool prepare(struct runner *r) {
     r->engine = wasm_engine_new(NULL);
     r->store = r->engine ? wasm_store_new(r->engine) : NULL;
     if (!r->store)
-        return fail(r, "out of memory");
+        return wast_fail(r, "out of memory");
     if (define_spectest(r->store, r->options->spec, &err) < 0)
-        return fail(r, "spectest: %s", err.text);
+        return wast_fail(r, "spectest: %s", err.text);
     return true;
 }
 
@@ -723,7 +566,7 @@ static void run_once(struct runner *r) {
         sum_up(r);
     } else {
         r->result->broken = true;
-        report(r, token(r, 0));
+        report(r, wast_token(r, 0));
     }
     if (r->engine && r->store)
         forget(r);
@@ -738,8 +581,8 @@ static void compare_runs(struct runner *r, const struct wast_result *plain) {
     if (same)
         return;
     r->result->broken = true;
-    fail(r, "fuel or memory hash differ from the run without suspension");
-    report(r, token(r, 0));
+    wast_fail(r, "fuel or memory hash differ from the run without suspension");
+    report(r, wast_token(r, 0));
 }
 
 void wast_run(const char *name, const char *src, size_t len, const struct wast_options *options,
