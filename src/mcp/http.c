@@ -1,6 +1,5 @@
 #include "mcp/http.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,69 +7,7 @@
 #include "base/defer.h"
 #include "base/id.h"
 #include "base/parse.h"
-#include "io/sse.h"
-
-enum {
-    BODY_MAX = 8 << 20,
-    EVENTS_MAX = 1024,
-    TICK_MS = 15000,
-    RETRY_MS = 500,
-    STREAM_MS = 400,
-    KEPT_MS = 5 * 60 * 1000,
-    IDLE_MS = 60 * 60 * 1000,
-    SESSION_ID_SIZE = 2 * ID_SIZE,
-};
-
-/* An event that was sent or waits for somebody to come back for it. */
-struct kept {
-    struct kept *next;
-    uint32_t number;
-    size_t n;
-    char text[];
-};
-
-/* What one POST or the standalone GET is answered with. */
-struct stream {
-    struct session *session;
-    struct stream *next, **at;
-    uint32_t number;
-    struct http_exchange *x; /* NULL: nobody listens */
-    struct kept *kept, **kept_end;
-    size_t kept_bytes, kept_count;
-    uint32_t events; /* numbers given out */
-    bool begun;      /* it is a stream of events, else still undecided */
-    bool over;
-    bool wrong; /* the message makes no sense: status 400 */
-    bool lost;  /* its client left before it became a stream: nobody can come back */
-    bool initialize;
-    uint64_t over_ms;
-    struct loop_timer *patience;
-};
-
-struct session {
-    struct mcp_http *http;
-    struct session *next, **at;
-    char id[SESSION_ID_SIZE]; /* "": of lines */
-    char owner[MCP_OWNER_SIZE];
-    struct mcp_session *core;
-    void *backend_arg;
-    struct stream *streams;
-    struct stream *standalone; /* number 0, there from the start */
-    size_t stream_count;
-    uint32_t stream_numbers;
-    uint64_t used_ms;
-    /* Of lines: */
-    struct http_exchange *line;
-    struct buf rest;
-    bool closing; /* from inside its own callbacks */
-};
-
-struct mcp_http {
-    struct mcp_http_config config;
-    struct session *sessions;
-    size_t session_count, busy;
-    struct loop_timer *tick;
-};
+#include "mcp/http_inner.h"
 
 /* A body on its way. */
 struct posting {
@@ -79,189 +16,8 @@ struct posting {
     char who[];
 };
 
-static uint64_t now(const struct mcp_http *h) {
+uint64_t mcp_http_now(const struct mcp_http *h) {
     return loop_now_ms(h->config.loop);
-}
-
-/* ---- streams ---- */
-
-static void listener_gone(struct http_exchange *x);
-
-static void listen_with(struct stream *t, struct http_exchange *x) {
-    t->x = x;
-    x->user = t;
-    x->on_gone = listener_gone;
-    x->on_drain = NULL;
-    t->session->http->busy++;
-}
-
-/* Lets go of the exchange, which the caller ends. */
-static struct http_exchange *unlisten(struct stream *t) {
-    struct http_exchange *x = TAKE(t->x);
-    if (x) {
-        x->user = NULL;
-        x->on_gone = NULL;
-        t->session->http->busy--;
-    }
-    return x;
-}
-
-static void kept_drop(struct stream *t) {
-    struct kept *k = t->kept;
-    t->kept = k->next;
-    if (!t->kept)
-        t->kept_end = &t->kept;
-    t->kept_bytes -= k->n;
-    t->kept_count--;
-    free(k);
-}
-
-static struct stream *stream_new(struct session *s) {
-    struct stream *t = calloc(1, sizeof(*t));
-    if (!t)
-        abort();
-    t->session = s;
-    t->number = s->stream_numbers++;
-    t->kept_end = &t->kept;
-    t->next = s->streams;
-    t->at = &s->streams;
-    if (t->next)
-        t->next->at = &t->next;
-    s->streams = t;
-    s->stream_count++;
-    return t;
-}
-
-static void stream_free(struct stream *t) {
-    struct http_exchange *x = unlisten(t);
-    if (x)
-        http_end(x);
-    while (t->kept)
-        kept_drop(t);
-    loop_timer_free(t->patience);
-    *t->at = t->next;
-    if (t->next)
-        t->next->at = t->at;
-    t->session->stream_count--;
-    free(t);
-}
-
-static bool put_event(struct buf *out, const struct stream *t, const struct kept *k) {
-    char id[32];
-    snprintf(id, sizeof(id), "%" PRIu32 "-%" PRIu32, t->number, k->number);
-    const struct sse_event event = {.id = id,
-                                    .name = k->n ? "message" : NULL,
-                                    .data = k->text,
-                                    .n = k->n,
-                                    .retry_ms = k->n ? 0 : RETRY_MS};
-    return sse_put(out, &event);
-}
-
-static void write_event(struct stream *t, const struct kept *k) {
-    struct buf out DEFER(buf_done) = BUF(2 * MCP_MESSAGE_MAX);
-    if (t->x && put_event(&out, t, k))
-        http_write(t->x, out.data, out.len);
-}
-
-/* One more event: to whoever listens, and kept. n = 0: the empty one that starts a stream. */
-static void add_event(struct stream *t, const char *json, size_t n) {
-    struct kept *k = malloc(sizeof(*k) + n + 1);
-    if (!k)
-        abort();
-    *k = (struct kept){.number = t->events++, .n = n};
-    memcpy(k->text, json ? json : "", n);
-    k->text[n] = '\0';
-    write_event(t, k);
-    *t->kept_end = k;
-    t->kept_end = &k->next;
-    t->kept_bytes += n;
-    t->kept_count++;
-    while (t->kept != k && (t->kept_bytes > MCP_KEPT_MAX || t->kept_count > EVENTS_MAX))
-        kept_drop(t);
-}
-
-static void begin_events(struct stream *t) {
-    loop_timer_free(TAKE(t->patience));
-    t->begun = true;
-    const struct http_pair fields[] = {{"Content-Type", "text/event-stream"},
-                                       {"Cache-Control", "no-store"},
-                                       {"X-Content-Type-Options", "nosniff"},
-                                       {t->initialize ? "Mcp-Session-Id" : NULL, t->session->id},
-                                       {NULL, NULL}};
-    if (t->x)
-        http_begin(t->x, 200, fields, -1);
-    add_event(t, NULL, 0);
-}
-
-static void patience_over(void *arg) {
-    begin_events(arg);
-}
-
-static void end_stream(struct stream *t) {
-    struct http_exchange *x = unlisten(t);
-    if (x)
-        http_end(x);
-    t->over = true;
-    t->over_ms = now(t->session->http);
-    if (t->lost)
-        stream_free(t);
-}
-
-static void reply_json(struct http_exchange *x, int status, const char *session, const char *json,
-                       size_t n) {
-    const struct http_pair fields[] = {{"Content-Type", "application/json"},
-                                       {"Cache-Control", "no-store"},
-                                       {"X-Content-Type-Options", "nosniff"},
-                                       {session ? "Mcp-Session-Id" : NULL, session},
-                                       {NULL, NULL}};
-    http_reply(x, status, fields, json, n);
-}
-
-/* Before it became a stream: the answer is all there is. */
-static void answer_whole(struct stream *t, const char *json, size_t n) {
-    struct http_exchange *x = unlisten(t);
-    if (x && n)
-        reply_json(x, t->wrong ? 400 : 200, t->initialize ? t->session->id : NULL, json, n);
-    else if (x)
-        http_reply(x, 202, NULL, NULL, 0); /* it was cancelled */
-    stream_free(t);
-}
-
-static void stream_send(struct stream *t, const char *json, size_t n, bool last) {
-    if (t->over)
-        return;
-    if (last && !t->begun) {
-        answer_whole(t, json, n);
-        return;
-    }
-    if (!t->begun)
-        begin_events(t);
-    if (n)
-        add_event(t, json, n);
-    if (last)
-        end_stream(t);
-}
-
-/* The client went away: what was asked goes on, and can be fetched if it knows of the stream. */
-static void listener_gone(struct http_exchange *x) {
-    struct stream *t = x->user;
-    unlisten(t);
-    http_drop(x);
-    if (t->begun || t == t->session->standalone)
-        return;
-    t->lost = true;
-    begin_events(t);
-}
-
-void mcp_http_hang_up(struct mcp_request *r) {
-    struct stream *t = r->stream;
-    if (!r->session || !t)
-        return;
-    if (!t->begun)
-        begin_events(t);
-    struct http_exchange *x = unlisten(t);
-    if (x)
-        http_end(x);
 }
 
 /* ---- sessions ---- */
@@ -278,9 +34,9 @@ static void session_send(void *arg, void *stream, const char *json, size_t n, bo
     if (s->line)
         line_send(s, json, n);
     else if (stream)
-        stream_send(stream, json, n, last);
+        mcp_http_stream_send(stream, json, n, last);
     else if (s->standalone && n)
-        add_event(s->standalone, json, n);
+        mcp_http_add_event(s->standalone, json, n);
 }
 
 static void session_wrong(void *arg, void *stream) {
@@ -313,7 +69,7 @@ static struct session *session_new(struct mcp_http *h, const char *owner, void *
         abort();
     s->http = h;
     s->backend_arg = backend_arg;
-    s->used_ms = now(h);
+    s->used_ms = mcp_http_now(h);
     s->rest = BUF(MCP_MESSAGE_MAX);
     snprintf(s->owner, sizeof(s->owner), "%s", owner);
     snprintf(s->id, sizeof(s->id), "%s", id);
@@ -321,7 +77,7 @@ static struct session *session_new(struct mcp_http *h, const char *owner, void *
     s->core = mcp_session_new(h->config.backend, backend_arg, &wire);
     session_link(h, s);
     if (*id) {
-        s->standalone = stream_new(s);
+        s->standalone = mcp_http_stream_new(s);
         s->standalone->begun = true;
     }
     h->config.opened(backend_arg, s->core);
@@ -345,7 +101,7 @@ static void session_free(struct session *s) {
     s->closing = true;
     mcp_session_free(s->core);
     while (s->streams)
-        stream_free(s->streams);
+        mcp_http_stream_free(s->streams);
     if (line) {
         line->user = NULL;
         line->on_gone = NULL;
@@ -364,7 +120,7 @@ static void session_free(struct session *s) {
 static struct session *session_find(struct mcp_http *h, const char *owner, struct http_text id) {
     for (struct session *s = h->sessions; s; s = s->next)
         if (s->id[0] && http_text_is(id, s->id) && strcmp(s->owner, owner) == 0) {
-            s->used_ms = now(h);
+            s->used_ms = mcp_http_now(h);
             return s;
         }
     return NULL;
@@ -375,7 +131,7 @@ static struct session *session_find(struct mcp_http *h, const char *owner, struc
 static void refuse(struct http_exchange *x, int status, const json_t *message, int code,
                    const char *text, const char *data) {
     char *json DEFER_FREE = mcp_error_text(message, code, text, data);
-    reply_json(x, status, NULL, json ? json : "{}", json ? strlen(json) : 2);
+    mcp_http_reply_json(x, status, NULL, json ? json : "{}", json ? strlen(json) : 2);
 }
 
 /* The session a request names; NULL: it was refused. */
@@ -439,7 +195,7 @@ static bool room_for_stream(struct session *s) {
         if (t->over)
             oldest = t;
     if (oldest)
-        stream_free(oldest);
+        mcp_http_stream_free(oldest);
     return oldest;
 }
 
@@ -456,11 +212,11 @@ static void take_message(struct session *s, struct http_exchange *x, json_t *mes
         return;
     }
     http_hold(x);
-    struct stream *t = stream_new(s);
+    struct stream *t = mcp_http_stream_new(s);
     t->initialize = initialize;
-    listen_with(t, x);
+    mcp_http_listen_with(t, x);
     if (request)
-        t->patience = loop_timer_new(h->config.loop, patience_over, t);
+        t->patience = loop_timer_new(h->config.loop, mcp_http_patience_over, t);
     uint32_t number = t->number;
     enum mcp_receipt receipt = mcp_take(s->core, message, t);
     bool answered = s->streams == NULL || s->streams->number != number;
@@ -469,8 +225,8 @@ static void take_message(struct session *s, struct http_exchange *x, json_t *mes
     if (receipt == MCP_ASKED && t->patience)
         loop_timer_start(t->patience, h->config.stream_ms ? h->config.stream_ms : STREAM_MS, 0);
     else if (receipt == MCP_TAKEN) {
-        http_reply(unlisten(t), 202, NULL, NULL, 0);
-        stream_free(t);
+        http_reply(mcp_http_unlisten(t), 202, NULL, NULL, 0);
+        mcp_http_stream_free(t);
     }
 }
 
@@ -481,7 +237,7 @@ static void body_came(struct http_exchange *x, const char *bytes, size_t n) {
     x->user = NULL;
     x->on_gone = NULL;
     if (!message) {
-        reply_json(x, 400, NULL, error, strlen(error));
+        mcp_http_reply_json(x, 400, NULL, error, strlen(error));
         return;
     }
     struct session *s = version_served(x, message) ? session_for(p, x, message) : NULL;
@@ -552,11 +308,11 @@ static struct stream *stream_find(struct session *s, uint32_t number) {
 }
 
 static void attach(struct stream *t, struct http_exchange *x, bool again, uint32_t after) {
-    struct http_exchange *old = unlisten(t);
+    struct http_exchange *old = mcp_http_unlisten(t);
     if (old)
         http_end(old); /* it came back before we noticed that it had gone */
     http_hold(x);
-    listen_with(t, x);
+    mcp_http_listen_with(t, x);
     const struct http_pair fields[] = {{"Content-Type", "text/event-stream"},
                                        {"Cache-Control", "no-store"},
                                        {"X-Content-Type-Options", "nosniff"},
@@ -564,11 +320,11 @@ static void attach(struct stream *t, struct http_exchange *x, bool again, uint32
     http_begin(x, 200, fields, -1);
     for (struct kept *k = t->kept; k; k = k->next)
         if (!again || k->number > after)
-            write_event(t, k);
+            mcp_http_write_event(t, k);
     if (!again)
-        add_event(t, NULL, 0);
+        mcp_http_add_event(t, NULL, 0);
     if (t->over) {
-        unlisten(t);
+        mcp_http_unlisten(t);
         http_end(x);
     }
 }
@@ -645,7 +401,7 @@ static void lines_came(struct http_exchange *x, const char *bytes, size_t n) {
         session_free(s);
         return;
     }
-    s->used_ms = now(s->http);
+    s->used_ms = mcp_http_now(s->http);
     if (!buf_add(&s->rest, bytes, n)) {
         char *error DEFER_FREE = mcp_error_text(NULL, MCP_PARSE, "the line is too long", NULL);
         line_send(s, error, strlen(error));
@@ -687,11 +443,11 @@ static void tick_session(struct session *s) {
         if (t->x && t->begun)
             http_write(t->x, ":\n\n", 3);
         used |= t->x || (!t->over && t != s->standalone);
-        if (t->over && now(h) - t->over_ms > kept_ms)
-            stream_free(t);
+        if (t->over && mcp_http_now(h) - t->over_ms > kept_ms)
+            mcp_http_stream_free(t);
     }
     if (used)
-        s->used_ms = now(h);
+        s->used_ms = mcp_http_now(h);
 }
 
 static void tick(void *arg) {
@@ -700,7 +456,7 @@ static void tick(void *arg) {
     for (struct session *s = h->sessions, *next; s; s = next) {
         next = s->next;
         tick_session(s);
-        if (now(h) - s->used_ms > idle_ms)
+        if (mcp_http_now(h) - s->used_ms > idle_ms)
             session_free(s);
     }
 }

@@ -1,0 +1,85 @@
+/* What the HTTP side of MCP shares: sessions and their streams. Only for src/mcp/http*.c. */
+#pragma once
+
+#include <inttypes.h>
+
+#include "base/id.h"
+#include "io/sse.h"
+#include "mcp/http.h"
+
+enum {
+    BODY_MAX = 8 << 20,
+    EVENTS_MAX = 1024,
+    TICK_MS = 15000,
+    RETRY_MS = 500,
+    STREAM_MS = 400,
+    KEPT_MS = 5 * 60 * 1000,
+    IDLE_MS = 60 * 60 * 1000,
+    SESSION_ID_SIZE = 2 * ID_SIZE,
+};
+
+/* An event that was sent or waits for somebody to come back for it. */
+struct kept {
+    struct kept *next;
+    uint32_t number;
+    size_t n;
+    char text[];
+};
+
+/* What one POST or the standalone GET is answered with. */
+struct stream {
+    struct session *session;
+    struct stream *next, **at;
+    uint32_t number;
+    struct http_exchange *x; /* NULL: nobody listens */
+    struct kept *kept, **kept_end;
+    size_t kept_bytes, kept_count;
+    uint32_t events; /* numbers given out */
+    bool begun;      /* it is a stream of events, else still undecided */
+    bool over;
+    bool wrong; /* the message makes no sense: status 400 */
+    bool lost;  /* its client left before it became a stream: nobody can come back */
+    bool initialize;
+    uint64_t over_ms;
+    struct loop_timer *patience;
+};
+
+struct session {
+    struct mcp_http *http;
+    struct session *next, **at;
+    char id[SESSION_ID_SIZE]; /* "": of lines */
+    char owner[MCP_OWNER_SIZE];
+    struct mcp_session *core;
+    void *backend_arg;
+    struct stream *streams;
+    struct stream *standalone; /* number 0, there from the start */
+    size_t stream_count;
+    uint32_t stream_numbers;
+    uint64_t used_ms;
+    /* Of lines: */
+    struct http_exchange *line;
+    struct buf rest;
+    bool closing; /* from inside its own callbacks */
+};
+
+struct mcp_http {
+    struct mcp_http_config config;
+    struct session *sessions;
+    size_t session_count, busy;
+    struct loop_timer *tick;
+};
+
+/* http.c */
+uint64_t mcp_http_now(const struct mcp_http *h);
+
+/* http_stream.c */
+void mcp_http_listen_with(struct stream *t, struct http_exchange *x);
+struct http_exchange *mcp_http_unlisten(struct stream *t);
+struct stream *mcp_http_stream_new(struct session *s);
+void mcp_http_stream_free(struct stream *t);
+void mcp_http_write_event(struct stream *t, const struct kept *k);
+void mcp_http_add_event(struct stream *t, const char *json, size_t n);
+void mcp_http_patience_over(void *arg);
+void mcp_http_reply_json(struct http_exchange *x, int status, const char *session, const char *json,
+                         size_t n);
+void mcp_http_stream_send(struct stream *t, const char *json, size_t n, bool last);
