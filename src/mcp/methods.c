@@ -1,0 +1,325 @@
+/* The methods of a session: it answers some itself and passes the others to its backend. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/defer.h"
+#include "base/parse.h"
+#include "mcp/mcp.h"
+#include "mcp/mcp_inner.h"
+
+/* Newest first. */
+static const char *const versions[] = {MCP_VERSION_NEWEST, MCP_VERSION_OLDEST};
+enum { VERSIONS = sizeof(versions) / sizeof(*versions) };
+
+enum { LEVELS = sizeof(mcp_level_names) / sizeof(*mcp_level_names) };
+
+/* ---- methods that the session answers itself ---- */
+
+static void answer_now(struct mcp_session *s, const json_t *message, void *stream,
+                       const struct buf *result) {
+    struct buf out DEFER(buf_done) = BUF(MCP_MESSAGE_MAX);
+    struct jot j = JOT(&out);
+    mcp_begin_message(&j);
+    mcp_put_id(&j, "id", mcp_id_of(message));
+    jot_raw(&j, "result", result ? result->data : "{}");
+    jot_end(&j, '}');
+    mcp_send_text(s, stream, &j, true);
+}
+
+static enum mcp_receipt do_ping(struct mcp_session *s, const json_t *message, const json_t *params,
+                                void *stream) {
+    (void)params;
+    answer_now(s, message, stream, NULL);
+    return MCP_ASKED;
+}
+
+/* The client's if we know it; older ones get our oldest, all others our newest. */
+static const char *agree(const char *wanted) {
+    for (size_t i = 0; i < VERSIONS; i++)
+        if (strcmp(versions[i], wanted) == 0)
+            return versions[i];
+    return strcmp(wanted, MCP_VERSION_OLDEST) < 0 ? MCP_VERSION_OLDEST : MCP_VERSION_NEWEST;
+}
+
+static void put_capabilities(struct jot *j) {
+    jot_object(j, "capabilities");
+    jot_raw(j, "tools", "{}");
+    jot_raw(j, "resources", "{\"subscribe\":true}");
+    jot_raw(j, "prompts", "{}");
+    jot_raw(j, "logging", "{}");
+    jot_raw(j, "completions", "{}");
+    jot_end(j, '}');
+}
+
+static enum mcp_receipt do_initialize(struct mcp_session *s, const json_t *message,
+                                      const json_t *params, void *stream) {
+    const struct mcp_backend *b = s->backend;
+    struct buf out DEFER(buf_done) = BUF(64 << 10);
+    struct jot j = JOT(&out);
+    const char *wanted = mcp_member(params, "protocolVersion");
+    const json_t *can = json_object_get(params, "capabilities");
+    const char *name = mcp_member(json_object_get(params, "clientInfo"), "name");
+    if (s->greeted)
+        return mcp_refuse_message(s, message, stream, MCP_INVALID,
+                                  "this session was initialized already");
+    if (!wanted)
+        return mcp_refuse_message(s, message, stream, MCP_PARAMS,
+                                  "params.protocolVersion must be a text");
+    s->abilities = (json_is_object(json_object_get(can, "elicitation")) ? MCP_CAN_ELICIT : 0) |
+                   (json_is_object(json_object_get(can, "sampling")) ? MCP_CAN_SAMPLE : 0);
+    snprintf(s->client, sizeof(s->client), "%s", name ? name : "");
+    jot_object(&j, NULL);
+    jot_string(&j, "protocolVersion", agree(wanted));
+    put_capabilities(&j);
+    jot_object(&j, "serverInfo");
+    jot_string(&j, "name", b->name);
+    jot_string(&j, "title", b->title);
+    jot_string(&j, "version", b->version);
+    jot_end(&j, '}');
+    if (b->instructions)
+        jot_string(&j, "instructions", b->instructions);
+    jot_end(&j, '}');
+    s->greeted = true;
+    answer_now(s, message, stream, &out);
+    return MCP_ASKED;
+}
+
+static enum mcp_receipt do_level(struct mcp_session *s, const json_t *message, const json_t *params,
+                                 void *stream) {
+    const char *name = mcp_member(params, "level");
+    for (size_t i = 0; name && i < LEVELS; i++)
+        if (strcmp(mcp_level_names[i], name) == 0) {
+            s->level = (enum mcp_level)i;
+            answer_now(s, message, stream, NULL);
+            return MCP_ASKED;
+        }
+    return mcp_refuse_message(
+        s, message, stream, MCP_PARAMS,
+        "params.level must be one of debug info notice warning error critical alert "
+        "emergency");
+}
+
+/* A cursor is where the next page begins; it is ours to read only. */
+static int read_cursor(const json_t *params, size_t *ret) {
+    const json_t *cursor = json_object_get(params, "cursor");
+    const char *text = json_string_value(cursor);
+    uint64_t at;
+    *ret = 0;
+    if (!cursor)
+        return 0;
+    if (!text || text[0] != 'p' || parse_u64(text + 1, 1, 1000000, &at, NULL) < 0)
+        return -1;
+    *ret = (size_t)at;
+    return 0;
+}
+
+static enum mcp_receipt do_list(struct mcp_session *s, const json_t *message, const json_t *params,
+                                void *stream, enum mcp_list what) {
+    static const char *const names[] = {"tools", "resources", "resourceTemplates", "prompts"};
+    struct buf out DEFER(buf_done) = BUF(MCP_MESSAGE_MAX);
+    struct jot j = JOT(&out);
+    char next[24];
+    size_t from;
+    if (read_cursor(params, &from) < 0)
+        return mcp_refuse_message(s, message, stream, MCP_PARAMS,
+                                  "params.cursor is not one that this server gave");
+    jot_object(&j, NULL);
+    jot_array(&j, names[what]);
+    bool more = s->backend->list(s->backend_arg, what, from, MCP_PAGE, &j);
+    jot_end(&j, ']');
+    snprintf(next, sizeof(next), "p%zu", from + MCP_PAGE);
+    if (more)
+        jot_string(&j, "nextCursor", next);
+    jot_end(&j, '}');
+    if (j.failed)
+        return mcp_refuse_message(s, message, stream, MCP_INTERNAL, "the list is too long");
+    answer_now(s, message, stream, &out);
+    return MCP_ASKED;
+}
+
+static enum mcp_receipt do_tools(struct mcp_session *s, const json_t *message, const json_t *params,
+                                 void *stream) {
+    return do_list(s, message, params, stream, MCP_TOOLS);
+}
+
+static enum mcp_receipt do_resources(struct mcp_session *s, const json_t *message,
+                                     const json_t *params, void *stream) {
+    return do_list(s, message, params, stream, MCP_RESOURCES);
+}
+
+static enum mcp_receipt do_templates(struct mcp_session *s, const json_t *message,
+                                     const json_t *params, void *stream) {
+    return do_list(s, message, params, stream, MCP_TEMPLATES);
+}
+
+static enum mcp_receipt do_prompts(struct mcp_session *s, const json_t *message,
+                                   const json_t *params, void *stream) {
+    return do_list(s, message, params, stream, MCP_PROMPTS);
+}
+
+static struct subscription **subscribed(struct mcp_session *s, const char *uri) {
+    struct subscription **at = &s->subscriptions;
+    while (*at && strcmp((*at)->uri, uri) != 0)
+        at = &(*at)->next;
+    return at;
+}
+
+static void subscription_add(struct mcp_session *s, const char *uri) {
+    size_t n = strlen(uri) + 1;
+    struct subscription *u = malloc(sizeof(*u) + n);
+    if (!u)
+        abort();
+    memcpy(u->uri, uri, n);
+    u->next = s->subscriptions;
+    s->subscriptions = u;
+    s->subscription_count++;
+}
+
+void mcp_subscription_drop(struct mcp_session *s, struct subscription **at) {
+    struct subscription *gone = *at;
+    *at = gone->next;
+    free(gone);
+    s->subscription_count--;
+}
+
+static enum mcp_receipt change_subscription(struct mcp_session *s, const json_t *message,
+                                            const json_t *params, void *stream, bool on) {
+    const char *uri = mcp_member(params, "uri");
+    struct err err;
+    if (!uri || strlen(uri) > MCP_URI_MAX)
+        return mcp_refuse_message(s, message, stream, MCP_PARAMS, "params.uri must be a uri");
+    struct subscription **at = subscribed(s, uri);
+    if (on && !*at && s->subscription_count == MCP_SUBSCRIPTIONS_MAX)
+        return mcp_refuse_message(s, message, stream, MCP_BUSY,
+                                  "this session has 256 subscriptions already");
+    if (on && !*at) {
+        if (s->backend->subscribe(s->backend_arg, uri, true, &err) < 0)
+            return mcp_refuse_message(s, message, stream,
+                                      err.code == ERR_NOT_FOUND ? MCP_NO_RESOURCE : MCP_PARAMS,
+                                      err.text);
+        subscription_add(s, uri);
+    } else if (!on && *at) {
+        (void)s->backend->subscribe(s->backend_arg, uri, false, &err);
+        mcp_subscription_drop(s, at);
+    }
+    answer_now(s, message, stream, NULL);
+    return MCP_ASKED;
+}
+
+static enum mcp_receipt do_subscribe(struct mcp_session *s, const json_t *message,
+                                     const json_t *params, void *stream) {
+    return change_subscription(s, message, params, stream, true);
+}
+
+static enum mcp_receipt do_unsubscribe(struct mcp_session *s, const json_t *message,
+                                       const json_t *params, void *stream) {
+    return change_subscription(s, message, params, stream, false);
+}
+
+/* ---- methods that the backend answers ---- */
+
+static enum mcp_receipt pass_on(struct mcp_session *s, const json_t *message, const json_t *params,
+                                void *stream, enum mcp_verb verb) {
+    if (s->request_count == MCP_REQUESTS_MAX)
+        return mcp_refuse_message(
+            s, message, stream, MCP_BUSY,
+            "64 requests of this session are under way: wait for one of them");
+    struct mcp_request *r = calloc(1, sizeof(*r));
+    if (!r)
+        abort();
+    *r = (struct mcp_request){.session = s,
+                              .verb = verb,
+                              .params = params,
+                              .stream = stream,
+                              .message = json_incref((json_t *)message),
+                              .next = s->requests,
+                              .at = &s->requests};
+    if (r->next)
+        r->next->at = &r->next;
+    s->requests = r;
+    s->request_count++;
+    s->backend->handle(s->backend_arg, r);
+    return MCP_ASKED;
+}
+
+static enum mcp_receipt do_call(struct mcp_session *s, const json_t *message, const json_t *params,
+                                void *stream) {
+    const json_t *arguments = json_object_get(params, "arguments");
+    if (!mcp_member(params, "name"))
+        return mcp_refuse_message(s, message, stream, MCP_PARAMS,
+                                  "params.name must be the name of a tool");
+    if (arguments && !json_is_object(arguments))
+        return mcp_refuse_message(s, message, stream, MCP_PARAMS,
+                                  "params.arguments must be an object");
+    return pass_on(s, message, params, stream, MCP_CALL);
+}
+
+static enum mcp_receipt do_read(struct mcp_session *s, const json_t *message, const json_t *params,
+                                void *stream) {
+    const char *uri = mcp_member(params, "uri");
+    if (!uri || strlen(uri) > MCP_URI_MAX)
+        return mcp_refuse_message(s, message, stream, MCP_PARAMS, "params.uri must be a uri");
+    return pass_on(s, message, params, stream, MCP_READ);
+}
+
+static enum mcp_receipt do_prompt(struct mcp_session *s, const json_t *message,
+                                  const json_t *params, void *stream) {
+    if (!mcp_member(params, "name"))
+        return mcp_refuse_message(s, message, stream, MCP_PARAMS,
+                                  "params.name must be the name of a prompt");
+    return pass_on(s, message, params, stream, MCP_PROMPT);
+}
+
+static enum mcp_receipt do_complete(struct mcp_session *s, const json_t *message,
+                                    const json_t *params, void *stream) {
+    const json_t *argument = json_object_get(params, "argument");
+    if (!mcp_member(json_object_get(params, "ref"), "type") || !mcp_member(argument, "name") ||
+        !mcp_member(argument, "value"))
+        return mcp_refuse_message(
+            s, message, stream, MCP_PARAMS,
+            "params.ref and params.argument (with name and value) are needed");
+    return pass_on(s, message, params, stream, MCP_COMPLETE);
+}
+
+static const struct {
+    const char *name;
+    enum mcp_receipt (*answer)(struct mcp_session *s, const json_t *message, const json_t *params,
+                               void *stream);
+    bool first; /* may come before initialize */
+} methods[] = {
+    {"initialize", do_initialize, true},
+    {"ping", do_ping, true},
+    {"tools/call", do_call, false},
+    {"tools/list", do_tools, false},
+    {"resources/list", do_resources, false},
+    {"resources/templates/list", do_templates, false},
+    {"resources/read", do_read, false},
+    {"resources/subscribe", do_subscribe, false},
+    {"resources/unsubscribe", do_unsubscribe, false},
+    {"prompts/list", do_prompts, false},
+    {"prompts/get", do_prompt, false},
+    {"logging/setLevel", do_level, false},
+    {"completion/complete", do_complete, false},
+};
+
+enum mcp_receipt mcp_take_request(struct mcp_session *s, const json_t *message, const char *method,
+                                  const json_t *params, void *stream) {
+    char text[160];
+    if (!mcp_id_of(message))
+        return mcp_refuse_message(s, NULL, stream, MCP_INVALID,
+                                  "an id is a text or a whole number");
+    for (struct mcp_request *r = s->requests; r; r = r->next)
+        if (mcp_same_id(mcp_id_of(r->message), mcp_id_of(message)))
+            return mcp_refuse_message(s, message, stream, MCP_INVALID,
+                                      "a request with this id is still under way");
+    for (size_t i = 0; i < sizeof(methods) / sizeof(*methods); i++) {
+        if (strcmp(methods[i].name, method) != 0)
+            continue;
+        if (!methods[i].first && !s->greeted)
+            return mcp_refuse_message(s, message, stream, MCP_INVALID, "initialize comes first");
+        return methods[i].answer(s, message, params, stream);
+    }
+    snprintf(text, sizeof(text), "there is no method '%.100s'", method);
+    return mcp_refuse_message(s, message, stream, MCP_NO_METHOD, text);
+}
