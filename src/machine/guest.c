@@ -5,73 +5,11 @@
 
 #include "base/defer.h"
 #include "io/guest_link.h"
+#include "machine/guest_inner.h"
 #include "machine/xnew.h"
-
-enum {
-    PENDING_MAX = 1024,
-    PENDING_FIRST = 8,
-    BUCKETS = 64,
-    COMMANDS_MAX = 1024,
-    WATCHES_MAX = 64,
-    ACK_MS = 4,
-};
-
-/* Tags of what is answered by its id. A request's tag is a turn and, below, its place. */
-#define TAG_EXEC UINT32_MAX
-#define TAG_ATTACH (UINT32_MAX - 1)
-#define TAG_WATCH (UINT32_MAX - 2)
-#define TAG_LOG (UINT32_MAX - 3)
-#define PLACE_BITS 10u
-
-struct pending {
-    uint32_t tag; /* 0: free */
-    uint16_t type;
-    uint32_t most; /* bytes that a READ may bring */
-    guest_reply_fn *done;
-    void *arg;
-};
-
-/* Something that failed before it was sent; told when the caller's stack has unwound. */
-struct refusal {
-    struct refusal *next;
-    guest_reply_fn *done;
-    void *arg;
-    struct guest_command *command;
-    struct guest_watch *watch;
-    struct guest_command *log_of;
-    struct err err;
-};
-
-struct guest {
-    struct loop *loop;
-    struct guest_link *link;
-    struct loop_watch *watch;
-    unsigned armed;
-    void (*on_gone)(void *arg);
-    void *arg;
-    bool is_gone;
-    bool is_told; /* on_gone was called */
-    bool is_freed;
-    unsigned depth; /* of callbacks under way */
-    struct err why;
-    struct pending *pending;
-    uint32_t pending_cap, pending_count;
-    uint32_t place; /* where the last free one was found */
-    uint32_t turn;
-    struct guest_command *commands[BUCKETS];
-    uint32_t command_count;
-    struct guest_watch *watches;
-    uint32_t watch_count;
-    struct refusal *refusals, **refusals_end;
-    struct loop_call later; /* tells refusals, and that it is gone */
-    struct loop_timer *ack; /* made when first needed */
-    bool ack_waits;
-};
 
 static void on_event(void *arg, unsigned events);
 static void on_later(void *arg);
-static void command_remove(struct guest *g, struct guest_command *c);
-static bool watch_remove(struct guest *g, struct guest_watch *w);
 
 /* Life. */
 
@@ -104,9 +42,9 @@ static void drop_refusals(struct guest *g) {
 static void let_go_of_all(struct guest *g) {
     for (size_t i = 0; i < BUCKETS; i++)
         while (g->commands[i])
-            command_remove(g, g->commands[i]);
+            guest_command_remove(g, g->commands[i]);
     while (g->watches)
-        watch_remove(g, g->watches);
+        guest_watch_remove(g, g->watches);
     for (uint32_t i = 0; i < g->pending_cap; i++)
         g->pending[i].tag = 0;
     drop_refusals(g);
@@ -167,7 +105,7 @@ static bool is_over(const struct guest *g) {
 
 /* Sending. */
 
-static void rearm(struct guest *g) {
+void guest_rearm(struct guest *g) {
     unsigned want = LOOP_READ | (guest_link_backlog(g->link) && !g->ack_waits ? LOOP_WRITE : 0u);
     if (want == g->armed || g->is_gone)
         return;
@@ -176,7 +114,7 @@ static void rearm(struct guest *g) {
 }
 
 /* Everything that waits for this guest hears of it in on_later(). */
-static void lose(struct guest *g, const struct err *why) {
+void guest_lose(struct guest *g, const struct err *why) {
     if (g->is_gone)
         return;
     g->is_gone = true;
@@ -185,8 +123,8 @@ static void lose(struct guest *g, const struct err *why) {
     loop_defer(g->loop, &g->later);
 }
 
-static int dispatch(struct guest *g, const struct frame_head *head, const void *msg, const int *fds,
-                    uint32_t nfds, struct err *err) {
+int guest_dispatch(struct guest *g, const struct frame_head *head, const void *msg, const int *fds,
+                   uint32_t nfds, struct err *err) {
     struct err why = {0};
     if (g->is_gone) {
         *err = g->why;
@@ -196,24 +134,24 @@ static int dispatch(struct guest *g, const struct frame_head *head, const void *
     g->ack_waits = false;
     int r = guest_link_send(g->link, head, msg, fds, nfds, &why);
     if (r < 0 && why.code != ERR_LIMIT && why.code != ERR_INVALID)
-        lose(g, &why);
+        guest_lose(g, &why);
     if (r < 0)
         *err = why;
-    rearm(g);
+    guest_rearm(g);
     return r;
 }
 
 int guest_tell(struct guest *g, struct frame_head head, const void *msg, struct err *err) {
     struct err why;
     head.tag = 0;
-    if (dispatch(g, &head, msg, NULL, 0, &why) == 0)
+    if (guest_dispatch(g, &head, msg, NULL, 0, &why) == 0)
         return 0;
     if (err)
         *err = why;
     return -1;
 }
 
-static struct refusal *refuse(struct guest *g, const struct err *err) {
+struct refusal *guest_refuse(struct guest *g, const struct err *err) {
     struct refusal *r = xnew(struct refusal);
     r->err = *err;
     *g->refusals_end = r;
@@ -271,179 +209,15 @@ void guest_request(struct guest *g, struct frame_head head, const void *msg, con
         p->most = head.type == MSG_READ ? ((const struct msg_read *)msg)->bytes : 0;
         p->done = done;
         p->arg = arg;
-        if (dispatch(g, &head, msg, fds, nfds, &err) == 0)
+        if (guest_dispatch(g, &head, msg, fds, nfds, &err) == 0)
             return;
         pending_take(g, p);
     } else {
         err_set(&err, ERR_LIMIT, "too many requests wait for the guest");
     }
-    struct refusal *r = refuse(g, &err);
+    struct refusal *r = guest_refuse(g, &err);
     r->done = done;
     r->arg = arg;
-}
-
-/* Commands. */
-
-static struct guest_command **bucket(struct guest *g, uint32_t id) {
-    return &g->commands[(id * 2654435761u) >> 26]; /* BUCKETS = 2^6 */
-}
-
-static struct guest_command *command_find(struct guest *g, uint32_t id) {
-    struct guest_command *c = *bucket(g, id);
-    while (c && c->id != id)
-        c = c->next;
-    return c;
-}
-
-bool guest_follows(struct guest *g, uint32_t id) {
-    return command_find(g, id);
-}
-
-static void command_remove(struct guest *g, struct guest_command *c) {
-    for (struct guest_command **at = bucket(g, c->id); *at; at = &(*at)->next)
-        if (*at == c) {
-            *at = c->next;
-            g->command_count--;
-            break;
-        }
-    c->next = NULL;
-    c->in = NULL;
-}
-
-static int command_add(struct guest *g, struct guest_command *c, struct err *err) {
-    if (c->id == 0 || command_find(g, c->id))
-        return err_set(err, ERR_EXISTS, "command %u is known already", c->id);
-    if (g->command_count == COMMANDS_MAX)
-        return err_set(err, ERR_LIMIT, "too many commands in one machine");
-    struct guest_command **at = bucket(g, c->id);
-    c->next = *at;
-    c->in = g;
-    c->has_exited = false;
-    c->awaits = 0;
-    c->log_waits = 0;
-    *at = c;
-    g->command_count++;
-    return 0;
-}
-
-static void start_following(struct guest *g, struct guest_command *c, struct frame_head head,
-                            const void *msg, const int *fds, uint32_t nfds) {
-    struct err err;
-    int r = command_add(g, c, &err);
-    if (r == 0) {
-        c->awaits = head.tag;
-        r = dispatch(g, &head, msg, fds, nfds, &err);
-        if (r < 0)
-            command_remove(g, c);
-    }
-    if (r < 0)
-        refuse(g, &err)->command = c;
-}
-
-void guest_exec(struct guest *g, struct guest_command *c, const struct msg_exec *exec,
-                const int *fds, uint32_t nfds) {
-    struct frame_head head = {.type = MSG_EXEC, .id = c->id, .tag = TAG_EXEC};
-    start_following(g, c, head, exec, fds, nfds);
-}
-
-void guest_attach(struct guest *g, struct guest_command *c, const struct msg_attach *attach) {
-    struct frame_head head = {.type = MSG_ATTACH, .id = c->id, .tag = TAG_ATTACH};
-    start_following(g, c, head, attach, NULL, 0);
-}
-
-void guest_log_wait(struct guest *g, struct guest_command *c, const struct msg_log *seen) {
-    struct frame_head head = {.type = MSG_LOG_WAIT, .id = c->id, .tag = TAG_LOG};
-    struct err err;
-    if (c->in != g)
-        return;
-    if (dispatch(g, &head, seen, NULL, 0, &err) == 0)
-        c->log_waits++;
-    else if (!g->is_gone)
-        refuse(g, &err)->log_of = c;
-}
-
-static void on_ack(void *arg) {
-    struct guest *g = arg;
-    struct err err;
-    g->ack_waits = false;
-    if (!g->is_gone && guest_link_flush(g->link, &err) < 0)
-        lose(g, &err);
-    rearm(g);
-}
-
-/* An acknowledgement that does not get through is repeated by whoever reads the table next. */
-static void acknowledge(struct guest *g, uint32_t id) {
-    bool idle = guest_link_backlog(g->link) == 0;
-    struct frame_head head = {.type = MSG_EXIT_ACK, .id = id};
-    if (g->is_gone || guest_link_queue(g->link, &head, NULL, NULL) < 0 || !idle)
-        return;
-    g->ack_waits = true;
-    if (!g->ack)
-        g->ack = loop_timer_new(g->loop, on_ack, g);
-    loop_timer_start(g->ack, ACK_MS, 0);
-}
-
-static void drop_refusals_of(struct guest *g, const void *what) {
-    for (struct refusal *r = g->refusals; r; r = r->next)
-        if (r->command == what || r->watch == what || r->log_of == what) {
-            r->command = r->log_of = NULL;
-            r->watch = NULL;
-        }
-}
-
-void guest_forget(struct guest *g, struct guest_command *c, bool ack) {
-    drop_refusals_of(g, c);
-    if (c->in != g)
-        return;
-    command_remove(g, c);
-    if (ack)
-        acknowledge(g, c->id);
-}
-
-/* Watches. */
-
-static struct guest_watch *watch_find(struct guest *g, uint32_t id) {
-    struct guest_watch *w = g->watches;
-    while (w && w->id != id)
-        w = w->next;
-    return w;
-}
-
-static bool watch_remove(struct guest *g, struct guest_watch *w) {
-    for (struct guest_watch **at = &g->watches; *at; at = &(*at)->next)
-        if (*at == w) {
-            *at = w->next;
-            w->next = NULL;
-            g->watch_count--;
-            return true;
-        }
-    return false;
-}
-
-void guest_watch(struct guest *g, struct guest_watch *w, const struct msg_path *path) {
-    struct frame_head head = {.type = MSG_WATCH, .id = w->id, .tag = TAG_WATCH};
-    struct err err;
-    int r = 0;
-    if (w->id == 0 || watch_find(g, w->id))
-        r = err_set(&err, ERR_EXISTS, "watch %u is known already", w->id);
-    else if (g->watch_count == WATCHES_MAX)
-        r = err_set(&err, ERR_LIMIT, "more than %d watched paths", WATCHES_MAX);
-    if (r == 0)
-        r = dispatch(g, &head, path, NULL, 0, &err);
-    if (r < 0) {
-        refuse(g, &err)->watch = w;
-        return;
-    }
-    w->awaits = true;
-    w->next = g->watches;
-    g->watches = w;
-    g->watch_count++;
-}
-
-void guest_unwatch(struct guest *g, struct guest_watch *w) {
-    drop_refusals_of(g, w);
-    if (watch_remove(g, w) && !g->is_gone)
-        guest_tell(g, (struct frame_head){.type = MSG_UNWATCH, .id = w->id}, NULL, NULL);
 }
 
 /* Frames that come in. Each handler returns -1 when the frame makes no sense. */
@@ -461,21 +235,21 @@ static int command_answered(struct guest_command *c, uint32_t tag) {
 
 /* The answer to EXEC or ATTACH that is not about its beginning. */
 static int command_answer(struct guest *g, const struct frame *f) {
-    struct guest_command *c = command_find(g, f->head.id);
+    struct guest_command *c = guest_command_find(g, f->head.id);
     struct err err;
     if (command_answered(c, f->head.tag) < 0)
         return -1;
     if (!c || f->head.type == MSG_OK)
         return 0;
     guest_link_error(f, &err);
-    command_remove(g, c);
+    guest_command_remove(g, c);
     if (c->refused)
         c->refused(c->arg, &err);
     return 0;
 }
 
 static int log_answer(struct guest *g, const struct frame *f) {
-    struct guest_command *c = command_find(g, f->head.id);
+    struct guest_command *c = guest_command_find(g, f->head.id);
     struct msg_log m;
     bool failed = f->head.type == MSG_ERROR;
     if ((!failed && msg_get_log_grew(f, &m) < 0) || (c && !c->log_waits))
@@ -488,7 +262,7 @@ static int log_answer(struct guest *g, const struct frame *f) {
 }
 
 static int watch_answer(struct guest *g, const struct frame *f) {
-    struct guest_watch *w = watch_find(g, f->head.id);
+    struct guest_watch *w = guest_watch_find(g, f->head.id);
     struct err err;
     if (w && !w->awaits)
         return -1;
@@ -499,7 +273,7 @@ static int watch_answer(struct guest *g, const struct frame *f) {
     if (!w || f->head.type == MSG_OK)
         return 0;
     guest_link_error(f, &err);
-    watch_remove(g, w);
+    guest_watch_remove(g, w);
     if (w->ended)
         w->ended(w->arg, &err);
     return 0;
@@ -541,7 +315,7 @@ static int answer(struct guest *g, const struct frame *f) {
 
 static int take_started(struct guest *g, const struct frame *f) {
     struct msg_started m;
-    struct guest_command *c = command_find(g, f->head.id);
+    struct guest_command *c = guest_command_find(g, f->head.id);
     if (msg_get_started(f, &m) < 0 || command_answered(c, f->head.tag) < 0)
         return -1;
     if (c && c->started)
@@ -551,12 +325,12 @@ static int take_started(struct guest *g, const struct frame *f) {
 
 static int take_failed(struct guest *g, const struct frame *f) {
     struct msg_exec_failed m;
-    struct guest_command *c = command_find(g, f->head.id);
+    struct guest_command *c = guest_command_find(g, f->head.id);
     if (msg_get_failed(f, &m) < 0 || command_answered(c, f->head.tag) < 0)
         return -1;
     if (!c)
         return 0;
-    command_remove(g, c);
+    guest_command_remove(g, c);
     if (c->failed)
         c->failed(c->arg, &m);
     return 0;
@@ -564,7 +338,7 @@ static int take_failed(struct guest *g, const struct frame *f) {
 
 static int take_data(struct guest *g, const struct frame *f) {
     struct msg_data m;
-    struct guest_command *c = command_find(g, f->head.id);
+    struct guest_command *c = guest_command_find(g, f->head.id);
     bool is_output = f->head.type == MSG_STDOUT;
     if ((is_output ? msg_get_output : msg_get_errors)(f, &m) < 0)
         return -1;
@@ -575,7 +349,7 @@ static int take_data(struct guest *g, const struct frame *f) {
 
 static int take_credit(struct guest *g, const struct frame *f) {
     struct msg_credit m;
-    struct guest_command *c = command_find(g, f->head.id);
+    struct guest_command *c = guest_command_find(g, f->head.id);
     if (msg_get_credit(f, &m) < 0 || m.stream != 0)
         return -1;
     if (c && c->credit)
@@ -585,7 +359,7 @@ static int take_credit(struct guest *g, const struct frame *f) {
 
 static int take_exit(struct guest *g, const struct frame *f) {
     struct msg_exit m;
-    struct guest_command *c = command_find(g, f->head.id);
+    struct guest_command *c = guest_command_find(g, f->head.id);
     if (msg_get_exit(f, &m) < 0)
         return -1;
     if (!c || c->has_exited)
@@ -609,7 +383,7 @@ static int take_event(struct guest *g, const struct frame *f) {
         if (f->head.id == 0 || f->head.id == w->id)
             ids[count++] = w->id;
     for (size_t i = 0; i < count && !is_over(g); i++) {
-        struct guest_watch *w = watch_find(g, ids[i]);
+        struct guest_watch *w = guest_watch_find(g, ids[i]);
         if (w && w->event)
             w->event(w->arg, &m);
     }
@@ -671,7 +445,7 @@ static void take_frames(struct guest *g) {
         break;
     }
     if (r < 0 && !is_over(g))
-        lose(g, &err);
+        guest_lose(g, &err);
 }
 
 static void on_event(void *arg, unsigned events) {
@@ -686,11 +460,11 @@ static void on_event(void *arg, unsigned events) {
     if (r == 0 && events & ~(unsigned)LOOP_WRITE)
         r = guest_link_receive(g->link, &err);
     if (r < 0)
-        lose(g, &err);
+        guest_lose(g, &err);
     else if (r > 0)
         take_frames(g);
     if (!is_over(g))
-        rearm(g);
+        guest_rearm(g);
     leave(g);
 }
 
@@ -740,7 +514,7 @@ static void end_commands(struct guest *g) {
             struct guest_command *c = g->commands[i];
             struct err err = g->why;
             err.code = ERR_UNKNOWN;
-            command_remove(g, c);
+            guest_command_remove(g, c);
             if (c->lost)
                 c->lost(c->arg, &err);
         }
@@ -751,7 +525,7 @@ static void end_watches(struct guest *g) {
         struct guest_watch *w = g->watches;
         struct err err = g->why;
         err.code = ERR_GONE;
-        watch_remove(g, w);
+        guest_watch_remove(g, w);
         if (w->ended)
             w->ended(w->arg, &err);
     }
