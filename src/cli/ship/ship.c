@@ -1,5 +1,4 @@
 /* carrel ship: what a machine hands out is looked at, and let out. */
-#include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -20,13 +19,12 @@
 #include "cli/safe.h"
 #include "cli/ship/db.h"
 #include "cli/ship/ship.h"
+#include "cli/ship/ship_show.h"
 #include "cli/ship/slices.h"
 #include "cli/table.h"
 #include "review/deliver.h"
 #include "review/flags.h"
 #include "review/hunks.h"
-
-enum { SHOWN_MAX = 1 << 20, CONTEXT = 3 };
 
 #define AT(member) offsetof(struct ship_options, member)
 const struct option_row ship_rows[] = {
@@ -172,11 +170,11 @@ static bool is_chosen(const struct ship_options *o, const struct parcel_item *i)
     return is_named(o, i->path) || (i->partner && is_named(o, i->partner));
 }
 
-static bool is_text(const char *bytes, size_t n) {
+bool ship_is_text(const char *bytes, size_t n) {
     return n <= SHOWN_MAX && !memchr(bytes, 0, n);
 }
 
-static bool read_here(const struct ship *s, const char *path, struct buf *to) {
+bool ship_read_here(const struct ship *s, const char *path, struct buf *to) {
     const char *name;
     char bytes[64 << 10];
     int parent DEFER_CLOSE = parcel_parent(s->dir, path, &name);
@@ -195,8 +193,8 @@ static int take_hunks(const struct ship *s, struct parcel_item *i, const char *w
                     made DEFER(buf_done) = BUF(2 * SHOWN_MAX);
     struct textdiff_count count;
     bool chosen[HUNKS_MAX + 1];
-    if (i->kind != TAR_FILE || i->change != 'M' || !is_text(i->bytes, i->n) ||
-        !read_here(s, i->path, &here) || !is_text(here.data, here.len))
+    if (i->kind != TAR_FILE || i->change != 'M' || !ship_is_text(i->bytes, i->n) ||
+        !ship_read_here(s, i->path, &here) || !ship_is_text(here.data, here.len))
         return err_set(err, ERR_INVALID, "'%s' is no text of up to 1 MiB that changed", i->path);
     if (hunks_parse(words, chosen, err) < 0)
         return -1;
@@ -242,111 +240,6 @@ static int choose(struct ship *s, struct err *err) {
             return -1;
     }
     return 0;
-}
-
-/* ---- showing ---- */
-
-/* With their numbers, where there are several to choose from. */
-static void show_hunks(const char *diff, size_t n) {
-    size_t number = 0, count = hunks_count(diff, n);
-    for (const char *at = diff, *end = diff + n, *line; at < end; at = line) {
-        line = memchr(at, '\n', (size_t)(end - at));
-        line = line ? line + 1 : end;
-        if (count > 1 && strncmp(at, "@@ ", 3) == 0)
-            printf("hunk %zu\n", ++number);
-        safe_text(stdout, at, (size_t)(line - at));
-    }
-}
-
-static void show_text(const struct ship *s, const struct parcel_item *i) {
-    struct buf here DEFER(buf_done) = BUF(SHOWN_MAX), diff DEFER(buf_done) = BUF(4 * SHOWN_MAX);
-    struct textdiff_count count;
-    if (i->kind != TAR_FILE || (i->change != 'D' && !is_text(i->bytes, i->n)))
-        return;
-    if (i->change != 'A' && (!read_here(s, i->path, &here) || !is_text(here.data, here.len)))
-        return;
-    if (textdiff(&diff, here.data ? here.data : "", here.len, i->change == 'D' ? "" : i->bytes,
-                 i->change == 'D' ? 0 : i->n, CONTEXT, &count))
-        show_hunks(diff.data ? diff.data : "", diff.len);
-}
-
-static void show_item(const struct ship *s, const struct parcel_item *i) {
-    char flags[FLAGS_TEXT], size[16];
-    flags_text(i->flags, flags);
-    table_bytes((long long)i->n, size);
-    printf("%c  ", i->refused ? '!' : i->change);
-    safe_name(stdout, i->path);
-    if (i->kind == TAR_SYMLINK && i->target) {
-        fputs(" -> ", stdout);
-        safe_name(stdout, i->target);
-    } else if (i->kind == TAR_FILE && i->change != 'D') {
-        printf("  %s", size);
-    }
-    if (i->partner) {
-        fputs(i->change == 'D' ? "  is now " : "  was ", stdout);
-        safe_name(stdout, i->partner);
-    }
-    if (*flags)
-        printf("  [%s]", flags);
-    if (*flags_why(i->path))
-        printf("  %s", flags_why(i->path));
-    if (i->step && i->wanted)
-        printf("  step %" PRIu64, i->step);
-    if (i->refused)
-        printf("  refused: %s", i->refused);
-    putchar('\n');
-    if (!s->options->stat && i->wanted && !i->partner)
-        show_text(s, i);
-}
-
-static void put_item(struct jot *j, const struct parcel_item *i) {
-    char flags[FLAGS_TEXT];
-    flags_text(i->flags, flags);
-    jot_object(j, NULL);
-    jot_string(j, "path", i->path);
-    if (i->change)
-        jot_bytes(j, "change", &i->change, 1);
-    jot_string(j, "sha256", i->sha256);
-    jot_u64(j, "size", i->n);
-    jot_string(j, "flags", flags);
-    if (*flags_why(i->path))
-        jot_string(j, "why", flags_why(i->path));
-    if (i->step)
-        jot_u64(j, "step", i->step);
-    if (i->refused)
-        jot_string(j, "refused", i->refused);
-    if (i->partner)
-        jot_string(j, i->change == 'D' ? "now" : "was", i->partner);
-    jot_bool(j, "wanted", i->wanted);
-    jot_end(j, '}');
-}
-
-static void put_database(struct jot *j, const struct ship *s) {
-    char *text DEFER_FREE = s->database ? json_dumps(s->database, JSON_COMPACT) : NULL;
-    if (text)
-        jot_raw(j, "database", text);
-}
-
-static void show_json(const struct ship *s, long shipped) {
-    struct buf text DEFER(buf_done) = BUF(64 << 20);
-    struct jot j = JOT(&text);
-    jot_object(&j, NULL);
-    jot_string(&j, "changeset", client_text(s->set, "id"));
-    jot_string(&j, "machine", client_text(s->set, "machine"));
-    jot_string(&j, "slice", client_text(s->set, "slice"));
-    jot_string(&j, "target", s->target);
-    jot_i64(&j, "shipped", shipped);
-    jot_array(&j, "files");
-    for (size_t i = 0; i < s->parcel.count; i++)
-        if (s->parcel.items[i].change != '=' || s->parcel.items[i].refused)
-            put_item(&j, &s->parcel.items[i]);
-    jot_end(&j, ']');
-    put_database(&j, s);
-    jot_end(&j, '}');
-    if (s->told)
-        *s->told = j.failed ? json_object() : json_loads(text.data, 0, NULL);
-    else
-        safe_json_line(j.failed ? "{}" : text.data);
 }
 
 /* ---- where it came from ---- */
@@ -556,7 +449,7 @@ static int show_and_ship(struct ship *s, const char *what, struct err *err) {
         refused += item->refused && item->change != '=';
         wanted += item->wanted;
         if (!s->options->json && (item->refused || item->change != '='))
-            show_item(s, item);
+            ship_show_item(s, item);
     }
     if (s->database && !s->options->json && !s->options->stat)
         db_show(s->database);
@@ -564,7 +457,7 @@ static int show_and_ship(struct ship *s, const char *what, struct err *err) {
     if (shipped < 0 || (s->options->yes && keep_aside(s, err) < 0))
         return -1;
     if (s->options->json)
-        show_json(s, shipped);
+        ship_show_json(s, shipped);
     else if (!s->options->yes && wanted)
         say_how(s, wanted, refused);
     else if (!wanted)

@@ -1,0 +1,17 @@
+/* Shows a change set, to people and as JSON. */
+#pragma once
+
+#include "base/fdio.h"
+#include "base/textdiff.h"
+#include "cli/options.h"
+#include "cli/ship/ship.h"
+
+enum { SHOWN_MAX = 1 << 20, CONTEXT = 3 };
+
+/* ship.c */
+bool ship_is_text(const char *bytes, size_t n);
+bool ship_read_here(const struct ship *s, const char *path, struct buf *to);
+
+/* ship_show.c */
+void ship_show_item(const struct ship *s, const struct parcel_item *i);
+void ship_show_json(const struct ship *s, long shipped);
