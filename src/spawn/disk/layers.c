@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mount.h>
@@ -13,6 +12,7 @@
 #include "base/defer.h"
 #include "base/fdio.h"
 #include "base/log.h"
+#include "spawn/disk/layers_inner.h"
 #include "spawn/disk/saved.h"
 #include "spawn/inside.h"
 #include "spawn/make/making.h"
@@ -85,7 +85,7 @@ static int clone_held(int disk) {
 }
 
 /* `copies` detached, plain, read-only mounts of a disk that a box holds. */
-static int clone_disk(struct spawner *s, const struct box *box, int disk, int *ret, int copies) {
+int layers_clone_disk(struct spawner *s, const struct box *box, int disk, int *ret, int copies) {
     int r = box_go_in(s, box);
     if (r < 0)
         return r;
@@ -101,13 +101,13 @@ static int clone_disk(struct spawner *s, const struct box *box, int disk, int *r
 }
 
 /* The same by name: of a machine, or one that was saved. */
-static int clone_named(struct spawner *s, const char *name, int *ret, int copies, struct err *err) {
+int layers_clone_named(struct spawner *s, const char *name, int *ret, int copies, struct err *err) {
     int disk = 0, r = -ENOENT;
     if (saved_is_name(name)) {
         r = saved_clone(s, name, ret, copies);
     } else {
         const struct box *holder = holder_of(s, name, &disk);
-        r = holder ? clone_disk(s, holder, disk, ret, copies) : -ENOENT;
+        r = holder ? layers_clone_disk(s, holder, disk, ret, copies) : -ENOENT;
     }
     return r == -ENOENT ? no_such_disk(err, name)
            : r < 0      ? err_num(err, r, "open the disk of machine '%s'", name)
@@ -116,7 +116,7 @@ static int clone_named(struct spawner *s, const char *name, int *ret, int copies
 
 int layers_own_disk(struct spawner *s, const struct box *box) {
     int disk DEFER_CLOSE = -1;
-    int r = clone_disk(s, box, 0, &disk, 1);
+    int r = layers_clone_disk(s, box, 0, &disk, 1);
     if (r == 0)
         r = mount_writable(disk);
     return r < 0 ? r : TAKE_FD(disk);
@@ -134,10 +134,10 @@ int layers_own_meta(struct spawner *s, const struct box *box) {
 
 int layers_disk(struct spawner *s, const char *name, struct err *err) {
     int disk;
-    return clone_named(s, name, &disk, 1, err) < 0 ? -1 : disk;
+    return layers_clone_named(s, name, &disk, 1, err) < 0 ? -1 : disk;
 }
 
-static int open_userns(const struct spawner *s, const struct box *box) {
+int layers_open_userns(const struct spawner *s, const struct box *box) {
     char path[32];
     snprintf(path, sizeof(path), "%d/ns/user", (int)box->pid);
     int fd = openat(s->proc, path, O_RDONLY | O_CLOEXEC);
@@ -145,7 +145,7 @@ static int open_userns(const struct spawner *s, const struct box *box) {
 }
 
 /* What a stack opens is closed with it. */
-static void stack_clear(struct spawner *s, struct stack *stack) {
+void layers_stack_clear(struct spawner *s, struct stack *stack) {
     for (int i = 0; i < DISKS; i++) {
         char name[16];
         snprintf(name, sizeof(name), "disk%d", i);
@@ -157,7 +157,7 @@ static void stack_clear(struct spawner *s, struct stack *stack) {
 }
 
 /* Makes a fresh copy of a disk usable as part of overlays: mapped, and writable if it is ours. */
-static int prepare_disk(struct spawner *s, const struct stack *stack, int i, bool writable) {
+int layers_prepare_disk(struct spawner *s, const struct stack *stack, int i, bool writable) {
     char name[16];
     int r = 0;
     snprintf(name, sizeof(name), "disk%d", i);
@@ -184,7 +184,7 @@ static int resolve(const struct box *box, const struct layers *layers, struct st
 }
 
 /* The image a box was made from, which may not be the present one. */
-static int open_image(struct spawner *s, const struct box *box, struct image *old,
+int layers_open_image(struct spawner *s, const struct box *box, struct image *old,
                       const struct image **ret, struct err *err) {
     *ret = &s->image;
     if (strcmp(box->image_key, s->image.key) == 0)
@@ -201,7 +201,7 @@ static int open_stack(struct spawner *s, const struct box *box, struct stack *st
     for (size_t i = 0; i < stack->count; i++)
         used[stack->layers[i].disk] = true;
     stack->owner = slots_first(&s->maker.slots, box->slot);
-    stack->userns = open_userns(s, box);
+    stack->userns = layers_open_userns(s, box);
     int r = stack->userns < 0 ? stack->userns : box_go_in(s, box);
     if (r < 0)
         return err_num(err, r, "enter machine '%s'", box->id);
@@ -211,11 +211,11 @@ static int open_stack(struct spawner *s, const struct box *box, struct stack *st
     box_go_out(s);
     for (int i = 0; i < DISKS && r == 0; i++)
         if (used[i])
-            r = prepare_disk(s, stack, i, i == 0);
+            r = layers_prepare_disk(s, stack, i, i == 0);
     return r < 0 ? err_num(err, r, "open the disks of machine '%s'", box->id) : 0;
 }
 
-static void image_closep(struct image *image) {
+void layers_image_closep(struct image *image) {
     image_close(image);
 }
 
@@ -419,12 +419,13 @@ static int drifted(struct err *err, const struct box *box) {
 
 static int freeze(struct spawner *s, struct box *box, struct plan_message *m, struct stack *stack,
                   int *ret_root, struct err *err) {
-    struct image old DEFER(image_closep) = IMAGE_NONE;
+    struct image old DEFER(layers_image_closep) = IMAGE_NONE;
     struct layers layers;
     if ((m->changed & ROOT_UNDRIFTED) && box->drifted)
         return drifted(err, box);
     if (layers_parse(m->plan.stack, &layers, err) < 0 || resolve(box, &layers, stack, err) < 0 ||
-        open_image(s, box, &old, &stack->image, err) < 0 || open_stack(s, box, stack, err) < 0)
+        layers_open_image(s, box, &old, &stack->image, err) < 0 ||
+        open_stack(s, box, stack, err) < 0)
         return -1;
     bool only_if_changed = m->changed & ROOT_IF_CHANGED;
     m->changed = layer_is_empty(stack->disks[0], box->layer) != 1;
@@ -455,7 +456,7 @@ int layers_root(struct spawner *s, struct plan_message *m, int *ret_root, struct
             r = err_num(err, *ret_root, "open the root of machine '%s'", box->id);
     } else {
         r = freeze(s, box, m, &stack, ret_root, err);
-        stack_clear(s, &stack);
+        layers_stack_clear(s, &stack);
     }
     m->type = PLAN_ROOT_IS;
     return r;
@@ -465,17 +466,17 @@ int layers_root(struct spawner *s, struct plan_message *m, int *ret_root, struct
 
 static int add_disk(struct spawner *s, const char *machine, int i, struct stack *stack,
                     struct rootfs *r, struct err *err) {
-    int copies[2], made = clone_named(s, machine, copies, 2, err);
+    int copies[2], made = layers_clone_named(s, machine, copies, 2, err);
     if (made < 0)
         return -1;
     r->held[i] = copies[0];
     stack->disks[i] = copies[1];
-    made = prepare_disk(s, stack, i, false);
+    made = layers_prepare_disk(s, stack, i, false);
     return made < 0 ? err_num(err, made, "map the disk of machine '%s'", machine) : 0;
 }
 
 /* Which machines' disks a stack needs, in order of appearance. */
-static int list_disks(const struct layers *layers, const char *ret[LAYERS_DISKS_MAX], size_t *count,
+int layers_list_disks(const struct layers *layers, const char *ret[LAYERS_DISKS_MAX], size_t *count,
                       struct err *err) {
     for (size_t i = 0; i < layers->count; i++) {
         size_t k = 0;
@@ -494,7 +495,8 @@ static int restack(struct spawner *s, const struct plan *plan, struct rootfs *r,
     struct layers layers;
     const char *names[LAYERS_DISKS_MAX];
     size_t count = 0;
-    if (layers_parse(plan->stack, &layers, err) < 0 || list_disks(&layers, names, &count, err) < 0)
+    if (layers_parse(plan->stack, &layers, err) < 0 ||
+        layers_list_disks(&layers, names, &count, err) < 0)
         return -1;
     for (size_t i = 0; i < count; i++)
         if (add_disk(s, names[i], (int)i + 1, stack, r, err) < 0)
@@ -521,7 +523,7 @@ static int restack(struct spawner *s, const struct plan *plan, struct rootfs *r,
 
 int layers_restack(struct spawner *s, const struct plan *plan, struct rootfs *r, struct err *err) {
     struct stack stack = rootfs_stack(&s->maker, r);
-    struct image stored DEFER(image_closep) = IMAGE_NONE;
+    struct image stored DEFER(layers_image_closep) = IMAGE_NONE;
     int made = 0;
     if (image_id_valid(plan->image)) {
         made = sealed_image(s, plan->image, &stored, err);
@@ -530,7 +532,7 @@ int layers_restack(struct spawner *s, const struct plan *plan, struct rootfs *r,
     if (made == 0)
         made = restack(s, plan, r, &stack, err);
     stack.disks[0] = stack.userns = -1; /* the root's */
-    stack_clear(s, &stack);
+    layers_stack_clear(s, &stack);
     return made < 0 ? err_wrap(err, "make machine '%s' from layers", plan->id) : 0;
 }
 
@@ -540,7 +542,7 @@ void layers_enter(struct spawner *s, struct box *box, const struct plan *plan) {
     size_t count = 0;
     struct err err;
     if (layers_parse(plan->stack, &layers, &err) < 0 ||
-        list_disks(&layers, names, &count, &err) < 0)
+        layers_list_disks(&layers, names, &count, &err) < 0)
         return;
     for (size_t i = 0; i < count; i++) {
         int disk = 0;
@@ -551,108 +553,6 @@ void layers_enter(struct spawner *s, struct box *box, const struct plan *plan) {
                                           : holder->disks[disk - 1].upper;
     }
     box->disk_count = count;
-}
-
-/* ---- looking ---- */
-
-/* Seen as on disk: no map, nothing to write, nothing to run. */
-static int open_view(struct spawner *s, const struct layers *layers, struct stack *stack,
-                     struct err *err) {
-    const char *names[LAYERS_DISKS_MAX];
-    size_t count = 0;
-    if (list_disks(layers, names, &count, err) < 0)
-        return -1;
-    for (size_t i = 0; i < count; i++) {
-        if (clone_named(s, names[i], &stack->disks[i + 1], 1, err) < 0)
-            return -1;
-        int r = prepare_disk(s, stack, (int)i + 1, false);
-        if (r < 0)
-            return err_num(err, r, "open the disk of machine '%s'", names[i]);
-    }
-    for (size_t i = 0; i < layers->count; i++) {
-        unsigned disk = 1;
-        while (strcmp(names[disk - 1], layers->v[i].machine) != 0)
-            disk++;
-        stack->layers[i].disk = disk;
-        stack->layers[i].number = layers->v[i].number;
-    }
-    stack->count = layers->count;
-    return 0;
-}
-
-static int view_stack(struct spawner *s, const struct box *box, const char *text, int ret_dirs[2],
-                      struct err *err) {
-    struct image old DEFER(image_closep) = IMAGE_NONE;
-    struct stack stack = STACK_NONE;
-    struct layers layers;
-    int r = layers_parse(text, &layers, err);
-    if (r == 0)
-        r = open_image(s, box, &old, &stack.image, err);
-    if (r == 0)
-        r = open_view(s, &layers, &stack, err);
-    if (r == 0)
-        r = stack_mount(&s->maker, &stack, &ret_dirs[0], &ret_dirs[1], err);
-    stack_clear(s, &stack);
-    if (r < 0)
-        return -1;
-    mount_shelve(ret_dirs[0]);
-    if (ret_dirs[1] >= 0)
-        mount_shelve(ret_dirs[1]);
-    return 0;
-}
-
-int layers_open_view(struct spawner *s, const char *machine, const char *stack, int ret_dirs[2],
-                     struct err *err) {
-    struct box *box = layers_live_box(s, machine, err);
-    return box ? view_stack(s, box, stack, ret_dirs, err) : -1;
-}
-
-int layers_view(struct spawner *s, struct plan_message *m, int ret_dirs[2], struct err *err) {
-    struct box *box = layers_live_box(s, m->plan.id, err);
-    if (!box)
-        return -1;
-    bool disk = m->type == PLAN_DISK;
-    ret_dirs[0] = ret_dirs[1] = -1;
-    int r = disk ? clone_disk(s, box, 0, ret_dirs, 1)
-                 : view_stack(s, box, m->plan.stack, ret_dirs, err);
-    m->type = PLAN_VIEW_IS;
-    if (disk && r == 0 && s->rootless)
-        r = ret_dirs[1] = open_userns(s, box);
-    if (disk && r < 0) {
-        close_fd(&ret_dirs[0]);
-        err_num(err, r, "open the disk of machine '%s'", box->id);
-    }
-    if (disk || r < 0)
-        return r < 0 ? -1 : ret_dirs[1] < 0 ? 1 : 2;
-    /* An image with a /usr of its own has none beside it: an empty one stands for that. */
-    if (ret_dirs[1] < 0)
-        ret_dirs[1] = openat(s->maker.workshop, "empty", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    return ret_dirs[1] < 0 ? 1 : 2;
-}
-
-/* What cow grants changed, as at their creation: through the box's map. */
-int layers_uppers(struct spawner *s, const struct box *box, char ret_numbers[PLAN_TEXT_SIZE],
-                  struct verb_fds *ret, struct err *err) {
-    int disk DEFER_CLOSE = -1, userns DEFER_CLOSE = open_userns(s, box);
-    int r = userns < 0 ? userns : clone_disk(s, box, 0, &disk, 1);
-    if (r == 0 && !s->rootless)
-        r = mount_idmap(disk, userns);
-    if (r < 0)
-        return err_num(err, r, "open the disk of machine '%s'", box->id);
-    ret_numbers[0] = '\0';
-    for (unsigned i = 0; i < PLAN_MAX_GRANTS; i++) {
-        char name[16];
-        rootfs_grant_name(name, i);
-        int fd = openat(disk, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-        if (fd < 0 && errno != ENOENT)
-            return err_sys(err, "open the changes of machine '%s'", box->id);
-        if (fd < 0)
-            continue;
-        ret->v[ret->count++] = fd;
-        size_t len = strlen(ret_numbers);
-        snprintf(ret_numbers + len, PLAN_TEXT_SIZE - len, "%s%u", len ? " " : "", i);
-    }
-    return 0;
 }
 
 /* ---- afterwards ---- */

@@ -1,0 +1,111 @@
+/* Opens the layers of a machine for a look, without its box. */
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+
+#include "base/defer.h"
+#include "base/fdio.h"
+#include "spawn/disk/layers.h"
+#include "spawn/disk/layers_inner.h"
+#include "spawn/make/mounts.h"
+#include "spawn/spawner.h"
+
+/* Seen as on disk: no map, nothing to write, nothing to run. */
+static int open_view(struct spawner *s, const struct layers *layers, struct stack *stack,
+                     struct err *err) {
+    const char *names[LAYERS_DISKS_MAX];
+    size_t count = 0;
+    if (layers_list_disks(layers, names, &count, err) < 0)
+        return -1;
+    for (size_t i = 0; i < count; i++) {
+        if (layers_clone_named(s, names[i], &stack->disks[i + 1], 1, err) < 0)
+            return -1;
+        int r = layers_prepare_disk(s, stack, (int)i + 1, false);
+        if (r < 0)
+            return err_num(err, r, "open the disk of machine '%s'", names[i]);
+    }
+    for (size_t i = 0; i < layers->count; i++) {
+        unsigned disk = 1;
+        while (strcmp(names[disk - 1], layers->v[i].machine) != 0)
+            disk++;
+        stack->layers[i].disk = disk;
+        stack->layers[i].number = layers->v[i].number;
+    }
+    stack->count = layers->count;
+    return 0;
+}
+
+static int view_stack(struct spawner *s, const struct box *box, const char *text, int ret_dirs[2],
+                      struct err *err) {
+    struct image old DEFER(layers_image_closep) = IMAGE_NONE;
+    struct stack stack = STACK_NONE;
+    struct layers layers;
+    int r = layers_parse(text, &layers, err);
+    if (r == 0)
+        r = layers_open_image(s, box, &old, &stack.image, err);
+    if (r == 0)
+        r = open_view(s, &layers, &stack, err);
+    if (r == 0)
+        r = stack_mount(&s->maker, &stack, &ret_dirs[0], &ret_dirs[1], err);
+    layers_stack_clear(s, &stack);
+    if (r < 0)
+        return -1;
+    mount_shelve(ret_dirs[0]);
+    if (ret_dirs[1] >= 0)
+        mount_shelve(ret_dirs[1]);
+    return 0;
+}
+
+int layers_open_view(struct spawner *s, const char *machine, const char *stack, int ret_dirs[2],
+                     struct err *err) {
+    struct box *box = layers_live_box(s, machine, err);
+    return box ? view_stack(s, box, stack, ret_dirs, err) : -1;
+}
+
+int layers_view(struct spawner *s, struct plan_message *m, int ret_dirs[2], struct err *err) {
+    struct box *box = layers_live_box(s, m->plan.id, err);
+    if (!box)
+        return -1;
+    bool disk = m->type == PLAN_DISK;
+    ret_dirs[0] = ret_dirs[1] = -1;
+    int r = disk ? layers_clone_disk(s, box, 0, ret_dirs, 1)
+                 : view_stack(s, box, m->plan.stack, ret_dirs, err);
+    m->type = PLAN_VIEW_IS;
+    if (disk && r == 0 && s->rootless)
+        r = ret_dirs[1] = layers_open_userns(s, box);
+    if (disk && r < 0) {
+        close_fd(&ret_dirs[0]);
+        err_num(err, r, "open the disk of machine '%s'", box->id);
+    }
+    if (disk || r < 0)
+        return r < 0 ? -1 : ret_dirs[1] < 0 ? 1 : 2;
+    /* An image with a /usr of its own has none beside it: an empty one stands for that. */
+    if (ret_dirs[1] < 0)
+        ret_dirs[1] = openat(s->maker.workshop, "empty", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    return ret_dirs[1] < 0 ? 1 : 2;
+}
+
+/* What cow grants changed, as at their creation: through the box's map. */
+int layers_uppers(struct spawner *s, const struct box *box, char ret_numbers[PLAN_TEXT_SIZE],
+                  struct verb_fds *ret, struct err *err) {
+    int disk DEFER_CLOSE = -1, userns DEFER_CLOSE = layers_open_userns(s, box);
+    int r = userns < 0 ? userns : layers_clone_disk(s, box, 0, &disk, 1);
+    if (r == 0 && !s->rootless)
+        r = mount_idmap(disk, userns);
+    if (r < 0)
+        return err_num(err, r, "open the disk of machine '%s'", box->id);
+    ret_numbers[0] = '\0';
+    for (unsigned i = 0; i < PLAN_MAX_GRANTS; i++) {
+        char name[16];
+        rootfs_grant_name(name, i);
+        int fd = openat(disk, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        if (fd < 0 && errno != ENOENT)
+            return err_sys(err, "open the changes of machine '%s'", box->id);
+        if (fd < 0)
+            continue;
+        ret->v[ret->count++] = fd;
+        size_t len = strlen(ret_numbers);
+        snprintf(ret_numbers + len, PLAN_TEXT_SIZE - len, "%s%u", len ? " " : "", i);
+    }
+    return 0;
+}
