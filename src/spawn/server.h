@@ -1,0 +1,78 @@
+/* The spawner's clients and the state of its loop. Only for src/spawn/server.c and requests.c. */
+#pragma once
+
+#include <inttypes.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "spawn/archives.h"
+#include "spawn/disk/layers.h"
+#include "spawn/spawner.h"
+
+enum {
+    CLIENT_MAX = 4096,
+    WAITING_MAX = 65536,
+    RETRY_MS = 2,
+    FINISH_MS = 2000,
+    QUIET_MS = 3,
+    PRESS_MS = 20,
+    PRESS_LATE_MS = 250,
+    IMAGE_MS = 200,
+    IMAGE_MORE = 1 << 20, /* so much more room is worth another try to build it */
+    LEFT_LOOK_MS = 60,
+    DEAD_MANY = 64,
+    EVENTS = 64,
+    WORDS_MAX = 4096,
+    BOX_FD_MAX = 1 << 16,
+};
+
+struct client {
+    struct client *next;
+    int fd;
+    bool gone;
+};
+
+/* DESTROY is answered when its box is gone. */
+struct waiter {
+    struct waiter *next;
+    int client;
+    uint64_t tag;
+    char id[ID_SIZE];
+};
+
+struct server {
+    struct spawner *s;
+    int epoll;
+    int listener;
+    struct client *clients;
+    size_t client_count;
+    bool stopping;
+    bool warned; /* what is not enforced is said once */
+    uint64_t quiet_since_ms;
+    uint64_t created_ms; /* when a box was last asked for */
+    struct waiter *waiters;
+    size_t waiting_count;
+    uint64_t image_checked_ms;
+    uint64_t due_ms; /* when the first box is due to be ended by us; 0: none is */
+    size_t dead_count;
+    struct undertaker undertaker;
+    bool undertaker_busy; /* it takes no more before it has said that somebody is buried */
+    size_t ending_count;  /* told to end and not dead yet */
+    uint64_t ended_ms;    /* when one was last told, or died */
+    uint64_t pressed_ms;  /* when they were last told again */
+    struct box *box_of[BOX_FD_MAX]; /* by the descriptors of its pid 1 and its guest */
+    char packet[PLAN_MAX_BYTES];
+    struct plan_message message;
+};
+
+/* server.c */
+void server_watch_box(struct server *v, struct box *box);
+void server_answer(struct server *v, struct client *c, const struct plan_message *m, const int *fds,
+                   size_t nfds);
+void server_answer_done(struct server *v, struct client *c);
+void server_end_box(struct server *v, struct box *box);
+void server_note_due(struct server *v, const struct box *box);
+int server_start_undertaker(struct server *v);
+
+/* requests.c */
+void server_serve_client(struct server *v, struct client *c);
