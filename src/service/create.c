@@ -533,6 +533,40 @@ static int find_source(struct service *s, const struct machine_request *r, struc
     return err_set(err, ERR_GONE, "machine '%s' ended while it was forked", r->from.machine);
 }
 
+/* Writes down what the machine is given; then the driver makes it and calls creation_made(). */
+static void creation_go(struct service *s, struct creation *c, const struct machine_request *r,
+                        const struct handed *handed) {
+    struct live *l = c->live;
+    struct err err;
+    if (taint_plan(l, &c->who, r, &c->plan, &err) < 0 || hand_grants(c, r, &err) < 0 ||
+        taint_lent(l, &err) < 0 || open_account(l, r, &err) < 0 ||
+        ((r->from.stack || l->image) && steps_load(l, &err) < 0)) {
+        creation_fail(c, &err);
+        return;
+    }
+    if (handed->count)
+        l->cwd = strdup(handed->grants[0].path);
+    const struct machine_spec spec = {
+        .id = l->row.id,
+        .image = l->row.image,
+        .hostname = r->hostname      ? r->hostname
+                    : l->row.name[0] ? l->row.name
+                    : r->early       ? "" /* the image's own: nothing to set */
+                                     : l->row.id,
+        .limits = wanted_limits(s->conf, r, &l->row),
+        .deadline_ms = l->row.ttl_ms,
+        .linger = !r->ephemeral,
+        .gate = true,
+        .early = r->early,
+        .stack = l->steps.stack,
+        .undrifted = r->from.drifted ? NULL : r->from.machine,
+        .grants = handed->grants,
+        .grant_fds = handed->fds,
+        .grant_count = handed->count,
+    };
+    s->driver->create(s->host, &spec, creation_made, c);
+}
+
 void service_create(struct service *s, const struct caller *who, const struct machine_request *r,
                     const uint8_t request_hash[SHA256_BYTES], const int *fds, size_t nfds,
                     service_machine_fn *done, void *arg) {
@@ -586,31 +620,5 @@ void service_create(struct service *s, const struct caller *who, const struct ma
     c->lent = r->ephemeral ? NULL : lend(&handed);
     live_ref(l);
     l->changing = true;
-    if (taint_plan(l, who, r, &c->plan, &err) < 0 || hand_grants(c, r, &err) < 0 ||
-        taint_lent(l, &err) < 0 || open_account(l, r, &err) < 0 ||
-        ((r->from.stack || l->image) && steps_load(l, &err) < 0)) {
-        creation_fail(c, &err);
-        return;
-    }
-    if (handed.count)
-        l->cwd = strdup(handed.grants[0].path);
-    const struct machine_spec spec = {
-        .id = l->row.id,
-        .image = l->row.image,
-        .hostname = r->hostname      ? r->hostname
-                    : l->row.name[0] ? l->row.name
-                    : r->early       ? "" /* the image's own: nothing to set */
-                                     : l->row.id,
-        .limits = wanted_limits(s->conf, r, &l->row),
-        .deadline_ms = l->row.ttl_ms,
-        .linger = !r->ephemeral,
-        .gate = true,
-        .early = r->early,
-        .stack = l->steps.stack,
-        .undrifted = r->from.drifted ? NULL : r->from.machine,
-        .grants = handed.grants,
-        .grant_fds = handed.fds,
-        .grant_count = handed.count,
-    };
-    s->driver->create(s->host, &spec, creation_made, c);
+    creation_go(s, c, r, &handed);
 }

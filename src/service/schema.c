@@ -346,6 +346,14 @@ static void describe_range(const struct field *f, struct jot *j) {
         jot_u64(j, "maximum", f->max / unit);
 }
 
+static void describe_strings(const struct field *f, struct jot *j, bool is_map) {
+    jot_string(j, "type", is_map ? "object" : "array");
+    jot_u64(j, is_map ? "maxProperties" : "maxItems", f->max);
+    jot_object(j, is_map ? "additionalProperties" : "items");
+    jot_string(j, "type", "string");
+    jot_end(j, '}');
+}
+
 static void describe_kind(const struct field *f, struct jot *j, bool whole) {
     switch (f->kind) {
     case FIELD_TEXT:
@@ -371,18 +379,10 @@ static void describe_kind(const struct field *f, struct jot *j, bool whole) {
         describe_range(f, j);
         break;
     case FIELD_TEXTS:
-        jot_string(j, "type", "array");
-        jot_u64(j, "maxItems", f->max);
-        jot_object(j, "items");
-        jot_string(j, "type", "string");
-        jot_end(j, '}');
+        describe_strings(f, j, false);
         break;
     case FIELD_MAP:
-        jot_string(j, "type", "object");
-        jot_u64(j, "maxProperties", f->max);
-        jot_object(j, "additionalProperties");
-        jot_string(j, "type", "string");
-        jot_end(j, '}');
+        describe_strings(f, j, true);
         break;
     case FIELD_OBJECTS:
         jot_string(j, "type", "array");

@@ -29,6 +29,32 @@ static void skip_catches(struct reader *r) {
         skip_many(r, reader_byte(r) < 2 ? 2 : 1);
 }
 
+static void skip_number(struct reader *r, enum wasm_imm imm) {
+    switch (imm) {
+    case IMM_I32:
+        reader_s32(r);
+        break;
+    case IMM_I64:
+        reader_s64(r);
+        break;
+    case IMM_F32:
+        reader_bytes(r, 4);
+        break;
+    case IMM_F64:
+        reader_bytes(r, 8);
+        break;
+    case IMM_V128:
+    case IMM_SHUFFLE:
+        reader_bytes(r, 16);
+        break;
+    case IMM_LANE:
+        reader_byte(r);
+        break;
+    default:
+        reader_u32(r);
+    }
+}
+
 static void skip_imm(struct reader *r, const struct wasm_module *m, enum wasm_imm imm) {
     switch (imm) {
     case IMM_NONE:
@@ -49,25 +75,6 @@ static void skip_imm(struct reader *r, const struct wasm_module *m, enum wasm_im
     case IMM_SELECT:
         for (uint32_t n = reader_u32(r); n > 0 && !r->failed; n--)
             skip_valtype(r);
-        break;
-    case IMM_I32:
-        reader_s32(r);
-        break;
-    case IMM_I64:
-        reader_s64(r);
-        break;
-    case IMM_F32:
-        reader_bytes(r, 4);
-        break;
-    case IMM_F64:
-        reader_bytes(r, 8);
-        break;
-    case IMM_V128:
-    case IMM_SHUFFLE:
-        reader_bytes(r, 16);
-        break;
-    case IMM_LANE:
-        reader_byte(r);
         break;
     case IMM_MEMARG:
         skip_memarg(r, m);
@@ -99,7 +106,7 @@ static void skip_imm(struct reader *r, const struct wasm_module *m, enum wasm_im
         skip_many(r, 2);
         break;
     default:
-        reader_u32(r);
+        skip_number(r, imm);
     }
 }
 

@@ -226,6 +226,38 @@ void service_exec(struct service *s, const struct caller *who, const char *machi
     start(&e);
 }
 
+/* The guest gets the command. Of a background command, the caller hears when it has started. */
+static void start_send(struct exec_later *e, struct live *l, struct exec *x,
+                       struct exec_plan *plan) {
+    const struct exec_request *r = e->request;
+    const int *fds = e->fds;
+    size_t nfds = e->nfds;
+    if (!r->background)
+        plan->exec.flags |= MSG_EXEC_QUIET;
+    if (r->kill_left)
+        plan->exec.flags |= MSG_EXEC_KILL_LEFT;
+    exec_link(x, l);
+    exec_count(x);
+    exec_counts_as_running(x);
+    idle_touch(&l->idle, loop_now_ms(e->service->loop));
+    exec_prepare(x);
+    x->sent = true;
+    if (x->log.fd >= 0) {
+        fds = &x->log.fd;
+        nfds = 1;
+    }
+    if (r->background) {
+        x->done = e->done;
+        x->done_arg = e->arg;
+    }
+    guest_exec(l->machine->guest, &x->command, &plan->exec, fds, (uint32_t)nfds);
+    exec_feed(x);
+    if (r->background)
+        exec_unref(x);
+    else
+        e->done(e->arg, x, NULL); /* our reference is now the receiver's */
+}
+
 static void start(struct exec_later *e) {
     struct service *s = e->service;
     const struct caller *who = &e->who;
@@ -262,28 +294,5 @@ static void start(struct exec_later *e) {
         give_existing(s, who, l, existing, done, arg);
         return;
     }
-    if (!r->background)
-        plan.exec.flags |= MSG_EXEC_QUIET;
-    if (r->kill_left)
-        plan.exec.flags |= MSG_EXEC_KILL_LEFT;
-    exec_link(x, l);
-    exec_count(x);
-    exec_counts_as_running(x);
-    idle_touch(&l->idle, loop_now_ms(s->loop));
-    exec_prepare(x);
-    x->sent = true;
-    if (x->log.fd >= 0) {
-        fds = &x->log.fd;
-        nfds = 1;
-    }
-    if (r->background) {
-        x->done = done;
-        x->done_arg = arg;
-    }
-    guest_exec(l->machine->guest, &x->command, &plan.exec, fds, (uint32_t)nfds);
-    exec_feed(x);
-    if (r->background)
-        exec_unref(x);
-    else
-        done(arg, x, NULL); /* our reference is now the receiver's */
+    start_send(e, l, x, &plan);
 }
